@@ -29,9 +29,11 @@ var layers = [][]string{
 	{"images/oci"},
 	{"bundle/blobs", "bundle/compare", "bundle/delta", "bundle/manifests", "bundle/parts", "bundle/repair", "bundle/sbom", "bundle/signature", "bundle/upstreamsig", "images/local", "images/registry", "images/store", "installer/cluster", "installer/render"},
 	{"bundle/charts", "bundle/ociarchive", "bundle/push", "installer/host"},
-	{"bundle/builder", "installer/preflight", "installer/status"},
-	{"installer/upgradecheck"},
-	{"bundle/sitefile", "cmd/manual", "installer", "installer/doctor"},
+	{"bundle/builder", "cmd/manual", "installer/preflight", "installer/status", "installer/workflow"},
+	{"bundle/sitefile", "installer/doctor", "installer/node", "installer/upgradecheck"},
+	{"installer/payload", "installer/pods"},
+	{"installer/phases", "installer/snapshot"},
+	{"installer/flow/initcluster", "installer/flow/join", "installer/flow/members", "installer/flow/reset", "installer/flow/rotate", "installer/flow/site", "installer/flow/upgrade"},
 	{"cmd/bundle", "cmd/install", "cmd/launch"},
 }
 

@@ -30,7 +30,7 @@ func ParseLevel(name string) (Level, error) {
 	case "best":
 		return Best, nil
 	}
-	return 0, fault.New(fault.Usage, "choose one of "+strings.Join(Levels(), ", "), "unknown compression %q", name)
+	return 0, fault.New(fault.Usage, "unknown compression %q", name).Hint("choose one of " + strings.Join(Levels(), ", "))
 }
 
 // Name is the name that ParseLevel accepts.

@@ -55,7 +55,7 @@ func KeepBundle(path string) error {
 	if _, err := head.Read(file, path); err != nil {
 		return nil
 	}
-	return fault.New(fault.Usage, "choose another path", "%q is a bundle: it is not replaced by another kind of file", path)
+	return fault.New(fault.Usage, "%q is a bundle: it is not replaced by another kind of file", path).Hint("choose another path")
 }
 
 // OpenFile is Open for a file that is already open; path is used in errors. The File owns

@@ -47,6 +47,6 @@ func (f *File) Level(ctx context.Context) (Level, error) {
 			return l, nil
 		}
 	}
-	return 0, fault.New(fault.Failure, "build it with this version of bundle, and with --compression default",
-		"%s was not compressed by this version of bundle: it cannot be compressed again to the same bytes", f.path)
+	return 0, fault.New(fault.Failure, "%s was not compressed by this version of bundle: it cannot be compressed again to the same bytes", f.path).
+		Hint("build it with this version of bundle, and with --compression default")
 }

@@ -75,7 +75,7 @@ func (f *File) checkImages(m *Manifest, documents map[string]*bytes.Buffer) erro
 	for _, i := range m.Images {
 		err := checkImage(i, m.Arch(), func(d Descriptor) []byte { return documents[BlobName(d.Digest)].Bytes() })
 		if err != nil {
-			return fault.New(fault.Bundle, head.HintRebuild, "%s is inconsistent: image %q: %w", f.path, i.Reference, err)
+			return fault.New(fault.Bundle, "%s is inconsistent: image %q: %w", f.path, i.Reference, err).Hint(head.HintRebuild)
 		}
 	}
 	return nil

@@ -77,7 +77,7 @@ func (d *Draft) write(ctx context.Context, executables Executables, m *Manifest,
 	}
 	// A rename would also replace a device.
 	if i, err := os.Stat(d.path); err == nil && !i.Mode().IsRegular() {
-		return fault.New(fault.Usage, "choose another path with --output", "%q is not a regular file", d.path)
+		return fault.New(fault.Usage, "%q is not a regular file", d.path).Hint("choose another path with --output")
 	}
 	if d.file, err = atomicfile.Create(d.path); err != nil {
 		return err

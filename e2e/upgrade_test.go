@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"airlift/installer"
 	"airlift/installer/config"
+	"airlift/installer/flow/upgrade"
 	"airlift/scripts/kubeadm"
 	"airlift/scripts/lab"
 	"airlift/scripts/site"
@@ -451,7 +451,7 @@ kill -%[3]s $pid; wait $pid; echo "exit $?"; ! grep -q airlift.dev/replaced %[2]
 		}},
 		{"killed at every step, the same command finishes", func(t *testing.T) {
 			contains(t, newer(t, h, 0, "upgrade", "apply", "--dry-run"), "kube-scheduler is replaced", "Nothing was changed")
-			steps := len(installer.UpgradeApplyPhases())
+			steps := len(upgrade.ApplyPhases())
 			for step := 1; step <= steps; step++ {
 				for _, after := range []string{"0", "1.5"} {
 					// The process is killed when it has printed the step's line, or a moment later.

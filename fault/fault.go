@@ -20,20 +20,23 @@ const (
 	Interrupted Code = 130 // by a signal or lost output, as shells count SIGINT (128+2)
 )
 
-type fault struct {
+// A Fault is an error with an exit code and a hint.
+type Fault struct {
 	err  error
 	hint string
 	code Code
 }
 
-func (f *fault) Error() string { return f.err.Error() }
-func (f *fault) Unwrap() error { return f.err }
+func (f *Fault) Error() string { return f.err.Error() }
+func (f *Fault) Unwrap() error { return f.err }
 
-// New returns an error from a format (which may use %w), with the exit code and the hint.
-// The hint may be empty.
-func New(code Code, hint, format string, args ...any) error {
-	return &fault{fmt.Errorf(format, args...), hint, code}
+// New returns an error from a format (which may use %w), with the exit code.
+func New(code Code, format string, args ...any) *Fault {
+	return &Fault{err: fmt.Errorf(format, args...), code: code}
 }
+
+// Hint returns the error with a hint: what the user can do. It may be empty.
+func (f *Fault) Hint(hint string) error { return &Fault{f.err, hint, f.code} }
 
 // Wrap adds a code and a hint to err without changing its text. It returns nil for a nil
 // err.
@@ -41,12 +44,12 @@ func Wrap(err error, code Code, hint string) error {
 	if err == nil {
 		return nil
 	}
-	return &fault{err, hint, code}
+	return &Fault{err, hint, code}
 }
 
 // Hint returns the outermost hint in err's chain, or "".
 func Hint(err error) string {
-	for f := (*fault)(nil); errors.As(err, &f); err = f.err {
+	for f := (*Fault)(nil); errors.As(err, &f); err = f.err {
 		if f.hint != "" {
 			return f.hint
 		}
@@ -63,7 +66,7 @@ func ExitCode(err error) Code {
 	if errors.Is(err, context.Canceled) {
 		return Interrupted
 	}
-	if f := (*fault)(nil); errors.As(err, &f) {
+	if f := (*Fault)(nil); errors.As(err, &f) {
 		return f.code
 	}
 	return Failure

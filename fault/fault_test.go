@@ -10,7 +10,7 @@ import (
 )
 
 func TestHintAndExitCodeSurviveWrapping(t *testing.T) {
-	inner := fault.New(fault.Bundle, "copy the file again", "reading payload: %w", errors.New("short"))
+	inner := fault.New(fault.Bundle, "reading payload: %w", errors.New("short")).Hint("copy the file again")
 	outer := fmt.Errorf("unpacking: %w", inner)
 	if got := fault.Hint(outer); got != "copy the file again" {
 		t.Errorf("hint = %q", got)
@@ -24,7 +24,7 @@ func TestHintAndExitCodeSurviveWrapping(t *testing.T) {
 }
 
 func TestOuterFaultWinsAndInnerHintIsFound(t *testing.T) {
-	inner := fault.New(fault.Bundle, "inner hint", "inner")
+	inner := fault.New(fault.Bundle, "inner").Hint("inner hint")
 	outer := fault.Wrap(fmt.Errorf("outer: %w", inner), fault.Preflight, "")
 	if got := fault.ExitCode(outer); got != fault.Preflight {
 		t.Errorf("exit code = %d", got)

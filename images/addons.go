@@ -99,12 +99,12 @@ func AddOnNames() (names []string) {
 func CheckAddOns(names []string, cni string) error {
 	for _, name := range names {
 		if !slices.Contains(AddOnNames(), name) {
-			return fault.New(fault.Usage, "known add-ons: "+strings.Join(AddOnNames(), ", "), "add-on %q does not exist", name)
+			return fault.New(fault.Usage, "add-on %q does not exist", name).Hint("known add-ons: " + strings.Join(AddOnNames(), ", "))
 		}
 	}
 	if cni != Flannel && slices.Contains(names, NetworkPolicy) {
-		return fault.New(fault.Usage, "remove it, and use the policies of your own pod network, or the pod network flannel",
-			"the add-on %s is only for the pod network %s", NetworkPolicy, Flannel)
+		return fault.New(fault.Usage, "the add-on %s is only for the pod network %s", NetworkPolicy, Flannel).
+			Hint("remove it, and use the policies of your own pod network, or the pod network flannel")
 	}
 	return nil
 }

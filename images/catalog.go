@@ -93,12 +93,12 @@ func CNIs() []string { return []string{Flannel, NoCNI} }
 // supported.
 func Supported(arch, cni string) error {
 	if !slices.Contains(Arches(), arch) {
-		return fault.New(fault.Usage, "supported architectures: "+strings.Join(Arches(), ", "),
-			"architecture %q is not supported", arch)
+		return fault.New(fault.Usage, "architecture %q is not supported", arch).
+			Hint("supported architectures: " + strings.Join(Arches(), ", "))
 	}
 	if !slices.Contains(CNIs(), cni) {
-		return fault.New(fault.Usage, "supported pod networks: "+strings.Join(CNIs(), ", "),
-			"pod network %q is not supported", cni)
+		return fault.New(fault.Usage, "pod network %q is not supported", cni).
+			Hint("supported pod networks: " + strings.Join(CNIs(), ", "))
 	}
 	return nil
 }

@@ -58,23 +58,23 @@ func (r release) versions(given Versions) (own Versions, assumed []string, err e
 			missing = append(missing, flagOf(c.name))
 			example = append(example, flagOf(c.name)+" "+*known)
 		case c.form.FindStringSubmatch(value) == nil:
-			return own, nil, fault.New(fault.Usage, fmt.Sprintf("write it in the form of %s %s", flagOf(c.name), *known),
-				"%s %q is not a version of %s", flagOf(c.name), value, c.name)
+			return own, nil, fault.New(fault.Usage, "%s %q is not a version of %s", flagOf(c.name), value, c.name).
+				Hint(fmt.Sprintf("write it in the form of %s %s", flagOf(c.name), *known))
 		case !newer && value != *known:
-			return own, nil, fault.New(fault.Usage, "remove "+flagOf(c.name)+": it is only for releases that are newer than the known ones",
-				"kubernetes %s uses %s %s, but %s is %s", r, c.name, *known, flagOf(c.name), value)
+			return own, nil, fault.New(fault.Usage, "kubernetes %s uses %s %s, but %s is %s", r, c.name, *known, flagOf(c.name), value).
+				Hint("remove " + flagOf(c.name) + ": it is only for releases that are newer than the known ones")
 		case older(c.form, value, *known):
-			return own, nil, fault.New(fault.Usage, fmt.Sprintf(`to print its versions: "kubeadm config images list" of %s; to print the versions of %s: "bundle versions"`, r, near),
-				"%s %s is too old or has another major version: kubernetes %s is newer than %s, which uses %s %s", flagOf(c.name), value, r, near, c.name, *known)
+			return own, nil, fault.New(fault.Usage, "%s %s is too old or has another major version: kubernetes %s is newer than %s, which uses %s %s", flagOf(c.name), value, r, near, c.name, *known).
+				Hint(fmt.Sprintf(`to print its versions: "kubeadm config images list" of %s; to print the versions of %s: "bundle versions"`, r, near))
 		default:
 			*known = value
 		}
 	}
 	if len(missing) > 0 {
 		return own, nil, fault.New(fault.Usage,
-			fmt.Sprintf(`give the versions that "kubeadm config images list" of %s prints; those of %s would be %s. Known minor versions: %s`,
-				r, near, strings.Join(example, " "), strings.Join(Known(), ", ")),
-			"kubernetes %s is newer than the known versions and needs %s", r, strings.Join(missing, ", "))
+			"kubernetes %s is newer than the known versions and needs %s", r, strings.Join(missing, ", ")).
+			Hint(fmt.Sprintf(`give the versions that "kubeadm config images list" of %s prints; those of %s would be %s. Known minor versions: %s`,
+				r, near, strings.Join(example, " "), strings.Join(Known(), ", ")))
 	}
 	return own, assumed, nil
 }

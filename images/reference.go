@@ -12,8 +12,8 @@ import (
 func Normalize(name string) (string, error) {
 	ref, err := reference.ParseDockerRef(name)
 	if err != nil {
-		return "", fault.New(fault.Usage, "write an image as registry.example.com/team/app:v1.2.3",
-			"image %q: %w", name, err)
+		return "", fault.New(fault.Usage, "image %q: %w", name, err).
+			Hint("write an image as registry.example.com/team/app:v1.2.3")
 	}
 	return ref.String(), nil
 }

@@ -19,8 +19,8 @@ var fullVersion = regexp.MustCompile(`^v?1\.(0|[1-9]\d{0,2})\.(0|[1-9]\d{0,2})$`
 func parse(version string) (release, error) {
 	m := fullVersion.FindStringSubmatch(version)
 	if m == nil {
-		return release{}, fault.New(fault.Usage, "give a full version, for example v1.29.15; supported minor versions: "+strings.Join(Known(), ", "),
-			"%q is not a full Kubernetes version", version)
+		return release{}, fault.New(fault.Usage, "%q is not a full Kubernetes version", version).
+			Hint("give a full version, for example v1.29.15; supported minor versions: " + strings.Join(Known(), ", "))
 	}
 	minor, _ := strconv.Atoi(m[1])
 	patch, _ := strconv.Atoi(m[2])
@@ -64,8 +64,8 @@ func Release(version string) (full, url string, err error) {
 		r, err := parse(version)
 		return r.String(), "", err
 	}
-	return "", "", fault.New(fault.Usage, "give a full version (v1.29.15), a minor version (v1.29) or stable; supported minor versions: "+strings.Join(Known(), ", "),
-		"%q is not a Kubernetes version", version)
+	return "", "", fault.New(fault.Usage, "%q is not a Kubernetes version", version).
+		Hint("give a full version (v1.29.15), a minor version (v1.29) or stable; supported minor versions: " + strings.Join(Known(), ", "))
 }
 
 // AtLeast returns an error if the file at path, which has this full version, is older than the
@@ -80,7 +80,7 @@ func AtLeast(path, version, lowest string) error {
 		return err
 	}
 	if v.minor < required.minor || v.minor == required.minor && v.patch < required.patch {
-		return fault.New(fault.Bundle, "use a newer file; bundle inspect FILE prints its version", "%s has Kubernetes %s, which is older than the required %s", path, version, required)
+		return fault.New(fault.Bundle, "%s has Kubernetes %s, which is older than the required %s", path, version, required).Hint("use a newer file; bundle inspect FILE prints its version")
 	}
 	return nil
 }
@@ -91,8 +91,8 @@ func MinorOf(full string) string { return full[:strings.LastIndex(full, ".")] }
 // supported returns a usage error for a version that is older than the catalog.
 func (r release) supported() error {
 	if r.minor < OldestMinor {
-		return fault.New(fault.Usage, "supported minor versions: "+strings.Join(Known(), ", "),
-			"kubernetes version %q is not supported", r)
+		return fault.New(fault.Usage, "kubernetes version %q is not supported", r).
+			Hint("supported minor versions: " + strings.Join(Known(), ", "))
 	}
 	return nil
 }

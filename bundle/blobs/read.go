@@ -55,7 +55,7 @@ func Layers(f *bundle.File, i bundle.Image, manifest []byte) ([]bundle.Descripto
 		err = fmt.Errorf("it lists %d layers, and the bundle %d", len(m.Layers), len(i.Layers))
 	}
 	if err != nil {
-		return nil, fault.New(fault.Bundle, "run bundle verify", "%s is inconsistent: image %q: manifest %s: %w", f.Path(), i.Reference, i.Manifest.Digest, err)
+		return nil, fault.New(fault.Bundle, "%s is inconsistent: image %q: manifest %s: %w", f.Path(), i.Reference, i.Manifest.Digest, err).Hint("run bundle verify")
 	}
 	return m.Layers, nil
 }

@@ -41,9 +41,9 @@ func Open(file, base *bundle.File) (*Bundle, error) {
 	switch {
 	case base == nil:
 	case m.Base == nil:
-		return nil, fault.New(fault.Usage, "remove --base", "%s was built without a base", file.Path())
+		return nil, fault.New(fault.Usage, "%s was built without a base", file.Path()).Hint("remove --base")
 	case m.Base.ManifestSHA256 != base.ManifestSHA256():
-		return nil, fault.New(fault.Usage, "use the bundle that was the base of the build, or a copy", "%s is not the base of %s", base.Path(), file.Path())
+		return nil, fault.New(fault.Usage, "%s is not the base of %s", base.Path(), file.Path()).Hint("use the bundle that was the base of the build, or a copy")
 	}
 	return b, nil
 }
@@ -116,8 +116,8 @@ func (b *Bundle) Refusal(done string) error {
 	if len(lines) > 1 {
 		what = fmt.Sprintf("%d layers", len(lines))
 	}
-	return fault.New(fault.Failure, hint, "%s of %s cannot be %s with upstream's digest; nothing was %s:\n%s",
-		what, b.File.Path(), done, done, strings.Join(lines, "\n"))
+	return fault.New(fault.Failure, "%s of %s cannot be %s with upstream's digest; nothing was %s:\n%s",
+		what, b.File.Path(), done, done, strings.Join(lines, "\n")).Hint(hint)
 }
 
 // Make calls use with the content of each blob, in the order of the bundle. The content has the
@@ -183,8 +183,8 @@ func makeAll(ctx context.Context, content io.Reader, sources []*Source, use func
 	}
 	for n, s := range sources {
 		if got := fmt.Sprintf("sha256:%x", sums[n].hash.Sum(nil)); got != s.Digest {
-			return fault.New(fault.Failure, "use the release of Airlift that built the file, or build it again with this one",
-				"compressing the layer %s: %s produces different bytes in this release: %s", s.Digest, s.recipe.Encoder, got)
+			return fault.New(fault.Failure, "compressing the layer %s: %s produces different bytes in this release: %s", s.Digest, s.recipe.Encoder, got).
+				Hint("use the release of Airlift that built the file, or build it again with this one")
 		}
 		if err := use(s, io.NewSectionReader(spools[n], 0, s.Size)); err != nil {
 			return err

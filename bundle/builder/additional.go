@@ -16,7 +16,7 @@ func ParseOnly(list []string) (only []string, err error) {
 	kinds := bundle.ContentKinds()
 	for _, kind := range list {
 		if !slices.Contains(kinds, kind) {
-			return nil, fault.New(fault.Usage, "write "+strings.Join(kinds, ", ")+" or both, separated by a comma", "--only %q: an additional bundle cannot have this", kind)
+			return nil, fault.New(fault.Usage, "--only %q: an additional bundle cannot have this", kind).Hint("write " + strings.Join(kinds, ", ") + " or both, separated by a comma")
 		}
 	}
 	return slices.DeleteFunc(kinds, func(kind string) bool { return !slices.Contains(list, kind) }), nil
@@ -53,21 +53,21 @@ func (t Target) complete(s Selection) (Target, error) {
 	}
 	if !t.additional() {
 		if t.Base != "" {
-			return t, fault.New(fault.Usage, "add --only images,manifests, or remove --base", "--base is only for additional bundles")
+			return t, fault.New(fault.Usage, "--base is only for additional bundles").Hint("add --only images,manifests, or remove --base")
 		}
 		return t, nil
 	}
 	t.CNI = images.NoCNI
 	switch {
 	case len(s.Site.Files) > 0:
-		return t, fault.New(fault.Usage, "remove it: init and join write files and units, from a bundle without --only",
-			"%s: an additional bundle cannot have the file %q", s.Site.Files[0].At, s.Site.Files[0].Path)
+		return t, fault.New(fault.Usage, "%s: an additional bundle cannot have the file %q", s.Site.Files[0].At, s.Site.Files[0].Path).
+			Hint("remove it: init and join write files and units, from a bundle without --only")
 	case t.Versions != images.Versions{}:
-		return t, fault.New(fault.Usage, "remove the versions of components, or --only", "an additional bundle has no components")
+		return t, fault.New(fault.Usage, "an additional bundle has no components").Hint("remove the versions of components, or --only")
 	case len(s.Require)+len(s.Without) > 0:
-		return t, fault.New(fault.Usage, "remove --require and --without, or --only", "an additional bundle has no components")
+		return t, fault.New(fault.Usage, "an additional bundle has no components").Hint("remove --require and --without, or --only")
 	case !t.carries(bundle.OnlyImages) && len(s.Images)+len(s.Site.ImagesFrom) > 0:
-		return t, fault.New(fault.Usage, "use --only images,manifests, or remove the images", "--only manifests leaves out the images that are listed")
+		return t, fault.New(fault.Usage, "--only manifests leaves out the images that are listed").Hint("use --only images,manifests, or remove the images")
 	}
 	return t, nil
 }

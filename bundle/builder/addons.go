@@ -22,12 +22,12 @@ func (s Selection) checkAddOns(t Target) error {
 		return err
 	}
 	if t.additional() && slices.Contains(s.AddOns, images.NetworkPolicy) {
-		return fault.New(fault.Usage, "remove it, or --only: the preflight checks of init and join find out whether a host's kernel can enforce policies",
-			"the add-on %s needs a bundle that installs nodes", images.NetworkPolicy)
+		return fault.New(fault.Usage, "the add-on %s needs a bundle that installs nodes", images.NetworkPolicy).
+			Hint("remove it, or --only: the preflight checks of init and join find out whether a host's kernel can enforce policies")
 	}
 	for _, m := range s.Site.Manifests {
 		if slices.Contains(s.AddOns, m.Name) {
-			return fault.New(fault.Usage, "choose another name for the manifest", "%s: the manifest %q has the name of an add-on of this bundle", m.At, m.Name)
+			return fault.New(fault.Usage, "%s: the manifest %q has the name of an add-on of this bundle", m.At, m.Name).Hint("choose another name for the manifest")
 		}
 	}
 	return nil
@@ -45,8 +45,8 @@ func (s Selection) addOns(version string) (list []Manifest, err error) {
 	}
 	for _, name := range s.AddOns {
 		if !slices.ContainsFunc(known, func(a images.AddOn) bool { return a.Name == name }) {
-			return nil, fault.New(fault.Usage, "remove it, or build a bundle of a newer version of Kubernetes",
-				"the add-on %s needs Kubernetes %s or later, and this bundle has %s", name, images.AddOnSince(name), version)
+			return nil, fault.New(fault.Usage, "the add-on %s needs Kubernetes %s or later, and this bundle has %s", name, images.AddOnSince(name), version).
+				Hint("remove it, or build a bundle of a newer version of Kubernetes")
 		}
 	}
 	for _, a := range known {

@@ -33,7 +33,7 @@ func RunAll(ctx context.Context, list []Options) (results []*Result, err error) 
 		if err != nil {
 			return nil, err
 		}
-		if err := b.Destination.check(b.Arch); err != nil {
+		if err := b.options.Destination.check(b.options.Arch); err != nil {
 			return nil, err
 		}
 		defer o.Progress.Close()
@@ -59,10 +59,10 @@ func RunAll(ctx context.Context, list []Options) (results []*Result, err error) 
 		return nil, err
 	}
 	for _, b := range all {
-		if b.Resolved == nil {
+		if b.options.Resolved == nil {
 			continue
 		}
-		if err := b.Resolved(b.resolved); err != nil {
+		if err := b.options.Resolved(b.resolved); err != nil {
 			return nil, err
 		}
 	}
@@ -88,6 +88,6 @@ func (b *build) sameRelease(other *build) error {
 	if own == others {
 		return nil
 	}
-	return fault.New(fault.Failure, "run the same command again",
-		"%s is %s for linux/%s, and %s for linux/%s", b.Version, own, b.Arch, others, other.Arch)
+	return fault.New(fault.Failure, "%s is %s for linux/%s, and %s for linux/%s", b.options.Version, own, b.options.Arch, others, other.options.Arch).
+		Hint("run the same command again")
 }

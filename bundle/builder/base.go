@@ -35,13 +35,13 @@ func readBase(t Target, output string) (b base, err error) {
 	}
 	switch {
 	case m.Additional():
-		return base{}, fault.New(fault.Usage, "use the bundle that the nodes were installed from", "the base %q is itself an additional bundle", t.Base)
+		return base{}, fault.New(fault.Usage, "the base %q is itself an additional bundle", t.Base).Hint("use the bundle that the nodes were installed from")
 	case m.Platform != "linux/"+t.Arch:
-		return base{}, fault.New(fault.Usage, "use a base for linux/"+t.Arch+", or another --arch", "the base %q is for %s, not for linux/%s", t.Base, m.Platform, t.Arch)
+		return base{}, fault.New(fault.Usage, "the base %q is for %s, not for linux/%s", t.Base, m.Platform, t.Arch).Hint("use a base for linux/" + t.Arch + ", or another --arch")
 	}
 	if i, err := os.Stat(output); err == nil {
 		if j, err := os.Stat(t.Base); err == nil && os.SameFile(i, j) {
-			return base{}, fault.New(fault.Usage, "choose another file with --output", "the output %q is the base", output)
+			return base{}, fault.New(fault.Usage, "the output %q is the base", output).Hint("choose another file with --output")
 		}
 	}
 	b = base{path: t.Base, manifest: m, sha256: f.ManifestSHA256(), layers: map[string]int64{}, compressed: map[string]*bundle.Compressed{}}

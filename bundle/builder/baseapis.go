@@ -24,7 +24,7 @@ func (b base) objects(ctx context.Context) (all []*manifests.Object, err error) 
 	}
 	defer f.Close()
 	if f.ManifestSHA256() != b.sha256 {
-		return nil, fault.New(fault.Failure, "run the command again", "%q changed while the bundle was built", b.path)
+		return nil, fault.New(fault.Failure, "%q changed while the bundle was built", b.path).Hint("run the command again")
 	}
 	s, err := f.Stream(ctx)
 	if err != nil {

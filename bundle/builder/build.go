@@ -22,7 +22,7 @@ const parallel = 4
 
 // A build is one run. It gives each step what the step needs, and keeps the results in found.
 type build struct {
-	Options  // never changed after prepare
+	options  Options // never changed after prepare
 	sources  []local.Spec
 	root     trustedRoot
 	sites    *sites
@@ -70,74 +70,74 @@ func prepare(o Options) (*build, error) {
 	if o.Target, err = o.Target.complete(o.Selection); err != nil {
 		return nil, err
 	}
-	b := &build{Options: o, report: &reporter{Report: o.Report}, found: inventory{Target: o.Target, Selection: o.Selection}}
-	full, _, err := b.Target.channel()
+	b := &build{options: o, report: &reporter{Report: o.Report}, found: inventory{Target: o.Target, Selection: o.Selection}}
+	full, _, err := b.options.Target.channel()
 	if err != nil {
 		return nil, err
 	}
-	if err := images.Supported(b.Arch, b.CNI); err != nil {
+	if err := images.Supported(b.options.Arch, b.options.CNI); err != nil {
 		return nil, err
 	}
-	if err := b.Selection.checkAddOns(b.Target); err != nil {
+	if err := b.options.Selection.checkAddOns(b.options.Target); err != nil {
 		return nil, err
 	}
 	if full != "" {
-		if _, err := b.Target.catalogOf(full); err != nil {
+		if _, err := b.options.Target.catalogOf(full); err != nil {
 			return nil, err
 		}
 	}
-	if b.found.base, err = readBase(b.Target, b.Output); err != nil {
+	if b.found.base, err = readBase(b.options.Target, b.options.Output); err != nil {
 		return nil, err
 	}
 	if err := b.choice().check(); err != nil {
 		return nil, err
 	}
-	if b.found.named, b.sources, err = parseImages(b.Images); err != nil {
+	if b.found.named, b.sources, err = parseImages(b.options.Images); err != nil {
 		return nil, err
 	}
-	if err := b.Site.checkFiles(b.CNI); err != nil {
+	if err := b.options.Site.checkFiles(b.options.CNI); err != nil {
 		return nil, err
 	}
-	if b.root, err = b.Trust.readRoot(); err != nil {
+	if b.root, err = b.options.Trust.readRoot(); err != nil {
 		return nil, err
 	}
-	if b.Lock != nil && b.Refresh {
-		return nil, fault.New(fault.Usage, "resolve everything again with "+updateCommand, "--refresh requests nothing again, because %s pins everything", b.LockPath)
+	if b.options.Lock != nil && b.options.Refresh {
+		return nil, fault.New(fault.Usage, "--refresh requests nothing again, because %s pins everything", b.options.LockPath).Hint("resolve everything again with " + updateCommand)
 	}
-	if b.sites, err = connect(b.Network, b.Arch, b.found.base, b.KeepCompressed, b.report); err != nil {
+	if b.sites, err = connect(b.options.Network, b.options.Arch, b.found.base, b.options.KeepCompressed, b.report); err != nil {
 		return nil, err
 	}
-	b.Trust.pinCharts(b.sites.charts)
+	b.options.Trust.pinCharts(b.sites.charts)
 	return b, nil
 }
 
 // choice and binaries are the steps that several methods need.
 func (b *build) choice() choice {
-	return choice{require: b.Require, without: b.Without, lock: b.Lock, lockPath: b.LockPath, progress: b.Progress}
+	return choice{require: b.options.Require, without: b.options.Without, lock: b.options.Lock, lockPath: b.options.LockPath, progress: b.options.Progress}
 }
 
 func (b *build) binaries() binaryFetcher {
-	return binaryFetcher{sites: b.sites, report: b.report, refresh: b.Refresh, lockPath: b.LockPath}
+	return binaryFetcher{sites: b.sites, report: b.report, refresh: b.options.Refresh, lockPath: b.options.LockPath}
 }
 
 // collect resolves everything, downloads it and computes the manifest.
 func (b *build) collect(ctx context.Context) (err error) {
-	b.Events.Phase(events.Resolve)
+	b.options.Events.Phase(events.Resolve)
 	if err := b.resolve(ctx); err != nil {
 		return explain(err, b.found.hosts())
 	}
 	if err := b.verifySignatures(ctx); err != nil {
 		return err
 	}
-	b.Events.Phase(events.Download)
+	b.options.Events.Phase(events.Download)
 	if err := b.download(ctx); err != nil {
 		return explain(err, b.found.hosts())
 	}
-	b.Progress.Printf("total: %s downloaded\n", progress.Bytes(b.report.fetched.Load()))
+	b.options.Progress.Printf("total: %s downloaded\n", progress.Bytes(b.report.fetched.Load()))
 	for _, path := range b.sites.cache.Damaged() {
-		b.Progress.Printf("%s was damaged and has been downloaded again\n", path)
+		b.options.Progress.Printf("%s was damaged and has been downloaded again\n", path)
 	}
-	if b.contents, err = b.found.manifest(b.Level); err != nil || b.Resolved == nil {
+	if b.contents, err = b.found.manifest(b.options.Level); err != nil || b.options.Resolved == nil {
 		return err
 	}
 	b.resolved, err = b.found.lock()
@@ -147,25 +147,25 @@ func (b *build) collect(ctx context.Context) (err error) {
 // write writes the bundle under a temporary name and verifies it.
 func (b *build) write(ctx context.Context) (*Result, error) {
 	found, m := &b.found, b.contents
-	b.out = output{Destination: b.Destination, report: b.report, cache: b.sites.cache, kept: maps.Clone(found.content.open)}
+	b.out = output{Destination: b.options.Destination, report: b.report, cache: b.sites.cache, kept: maps.Clone(found.content.open)}
 	if err := b.out.addSBOMs(ctx, m); err != nil {
 		return nil, err
 	}
-	if err := checkOutputRoom(b.Output, found.estimate()); err != nil {
+	if err := checkOutputRoom(b.options.Output, found.estimate()); err != nil {
 		return nil, err
 	}
 	sum, err := b.out.write(ctx, m, func(s bundle.Summary) Provenance { return found.provenance(m, s, b.sites) })
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Summary: sum, Path: b.Output, Manifest: m, Base: b.Base,
-		Provenance: ProvenancePath(b.Output), LeftOut: found.components.leftOut, Pinned: found.pinned(), Signatures: found.signed,
+	r := &Result{Summary: sum, Path: b.options.Output, Manifest: m, Base: b.options.Base,
+		Provenance: ProvenancePath(b.options.Output), LeftOut: found.components.leftOut, Pinned: found.pinned(), Signatures: found.signed,
 		Complete: found.objects.complete, Warnings: found.warnings(b.sites.mirrors), Downloaded: b.report.fetched.Load()}
-	if b.Key != nil {
-		r.Signature = signature.Path(b.Output)
+	if b.options.Key != nil {
+		r.Signature = signature.Path(b.options.Output)
 	}
-	for _, format := range b.SBOM {
-		r.SBOMs = append(r.SBOMs, format.Path(b.Output))
+	for _, format := range b.options.SBOM {
+		r.SBOMs = append(r.SBOMs, format.Path(b.options.Output))
 	}
 	if r.Downloaded > 0 {
 		r.UnusedMirrors = b.sites.mirrors.Unused()

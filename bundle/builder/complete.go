@@ -43,8 +43,8 @@ func (o *objects) checkComplete(t Target, from base, wanted []*wantedImage) erro
 		o.warn(p)
 	}
 	if len(lines) > 0 {
-		return fault.New(fault.Usage, "correct the manifests; imagePullPolicy: IfNotPresent of a manifest in the file of --file replaces Always in its workloads",
-			"the manifests need a registry at the site:%s", strings.Join(lines, ""))
+		return fault.New(fault.Usage, "the manifests need a registry at the site:%s", strings.Join(lines, "")).
+			Hint("correct the manifests; imagePullPolicy: IfNotPresent of a manifest in the file of --file replaces Always in its workloads")
 	}
 	o.complete = fmt.Sprintf("every image that the workloads in %s name is in %s", strings.Join(o.of, ", "), place)
 	switch {

@@ -46,13 +46,13 @@ func (c choice) check() error {
 	for flag, names := range map[string][]string{"--require": c.require, "--without": c.without} {
 		for _, name := range names {
 			if !slices.Contains(known, name) {
-				return fault.New(fault.Usage, "optional components: "+strings.Join(known, ", "), "%s %q: no such optional component", flag, name)
+				return fault.New(fault.Usage, "%s %q: no such optional component", flag, name).Hint("optional components: " + strings.Join(known, ", "))
 			}
 		}
 	}
 	for _, name := range c.require {
 		if slices.Contains(c.without, name) {
-			return fault.New(fault.Usage, "use only one of the two flags", "--require and --without both name %q", name)
+			return fault.New(fault.Usage, "--require and --without both name %q", name).Hint("use only one of the two flags")
 		}
 	}
 	return nil

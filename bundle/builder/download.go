@@ -21,7 +21,7 @@ func (b *build) download(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := checkRoom(b.CacheDir, b.Output, size, found.estimate()); err != nil {
+	if err := checkRoom(b.options.CacheDir, b.options.Output, size, found.estimate()); err != nil {
 		return err
 	}
 	var missing shortage
@@ -84,7 +84,7 @@ func (b *build) checkSigned() error {
 	if len(wrong) == 0 {
 		return nil
 	}
-	return fault.New(fault.Failure, hintInvalid, "verifying upstream's signatures:\n  %s", strings.Join(wrong, "\n  "))
+	return fault.New(fault.Failure, "verifying upstream's signatures:\n  %s", strings.Join(wrong, "\n  ")).Hint(hintInvalid)
 }
 
 // checkCommand compares the command in an image with the tag of the image. Layers of the base were
@@ -105,7 +105,7 @@ func (b *build) checkCommand(img *image) error {
 		if err != nil {
 			return err
 		}
-		here, err := upstreamsig.CheckLayer(file, i.Size(), img.Reference, b.Arch)
+		here, err := upstreamsig.CheckLayer(file, i.Size(), img.Reference, b.options.Arch)
 		if err != nil {
 			return err
 		}

@@ -101,7 +101,7 @@ func (inv *inventory) describe(wanted int) (string, error) {
 			version, inv.Arch, inv.CNI, len(inv.components.binaries), wanted), nil
 	}
 	if wanted+len(inv.content.manifests) == 0 {
-		return "", fault.New(fault.Usage, "add images with --image or --images-from, or list manifests in the file of --file", "the bundle would be empty: there is nothing of --only %s", strings.Join(inv.Only, ","))
+		return "", fault.New(fault.Usage, "the bundle would be empty: there is nothing of --only %s", strings.Join(inv.Only, ",")).Hint("add images with --image or --images-from, or list manifests in the file of --file")
 	}
 	return fmt.Sprintf("additional bundle for Kubernetes %s on linux/%s: %s, %s",
 		version, inv.Arch, plural(wanted, "image"), plural(len(inv.content.manifests), "manifest")), nil

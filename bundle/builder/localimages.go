@@ -47,8 +47,8 @@ func (r localReader) readAll(ctx context.Context, sources []local.Spec, named []
 			}
 			if found[img.Reference] != nil || slices.Contains(named, img.Reference) {
 				item.Failed()
-				return nil, named, fault.New(fault.Usage, "name each image once; =NAME gives an image another name: --image "+spec.String()+"=registry.example/app:1",
-					"%s: the image %s is also in another --image", spec, img.Reference)
+				return nil, named, fault.New(fault.Usage, "%s: the image %s is also in another --image", spec, img.Reference).
+					Hint("name each image once; =NAME gives an image another name: --image " + spec.String() + "=registry.example/app:1")
 			}
 			found[img.Reference] = img
 			named = append(named, img.Reference)
@@ -68,8 +68,8 @@ func replaces(spec local.Spec, reference string) error {
 	if spec.Path != "" {
 		one.Select = reference
 	}
-	return fault.New(fault.Usage, fmt.Sprintf("to replace it, add --image %s=%s; otherwise select the images that you need by their names", one, reference),
-		"%s: the image %s has a name of Kubernetes' own images, and would replace it", spec, reference)
+	return fault.New(fault.Usage, "%s: the image %s has a name of Kubernetes' own images, and would replace it", spec, reference).
+		Hint(fmt.Sprintf("to replace it, add --image %s=%s; otherwise select the images that you need by their names", one, reference))
 }
 
 func layersSize(layers []bundle.Layer) (n int64) {
@@ -83,7 +83,7 @@ func layersSize(layers []bundle.Layer) (n int64) {
 func takeLocal(w *wantedImage) (*image, error) {
 	l := w.local
 	if w.digest != "" && w.digest != l.Target.Digest {
-		return nil, fault.New(fault.Failure, "use the image with the pinned digest, or remove the --checksum", "the %s image %s has digest %s, but --checksum requires %s", l.Kind, w.Reference, l.Target.Digest, w.digest)
+		return nil, fault.New(fault.Failure, "the %s image %s has digest %s, but --checksum requires %s", l.Kind, w.Reference, l.Target.Digest, w.digest).Hint("use the image with the pinned digest, or remove the --checksum")
 	}
 	l.Name = w.Name
 	return &image{Image: &l.Image, local: l, pinned: w.digest != ""}, nil

@@ -151,8 +151,8 @@ func (t Trust) drift(list []lock.Difference) error {
 	for _, d := range list {
 		fmt.Fprintf(&lines, "\n  %s\n    pinned: %s\n    now:    %s", d.Field, cmp.Or(d.Old, "none"), cmp.Or(d.New, "none"))
 	}
-	return fault.New(fault.Failure, "accept the changes with "+updateCommand+", or use another lock with --lock FILE",
-		"%s does not fit this build:%s", t.LockPath, lines.String())
+	return fault.New(fault.Failure, "%s does not fit this build:%s", t.LockPath, lines.String()).
+		Hint("accept the changes with " + updateCommand + ", or use another lock with --lock FILE")
 }
 
 // updateCommand is the command that writes the lock again.

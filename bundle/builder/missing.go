@@ -73,6 +73,6 @@ func (s *shortage) err(r release, locked, mirrored bool) error {
 	if r.Arch != "amd64" {
 		hint += "; some mirrors only have amd64"
 	}
-	return fault.New(fault.Failure, hint, "missing for Kubernetes %s on linux/%s:%s",
-		r.Version, r.Arch, strings.Join(lines, ""))
+	return fault.New(fault.Failure, "missing for Kubernetes %s on linux/%s:%s",
+		r.Version, r.Arch, strings.Join(lines, "")).Hint(hint)
 }

@@ -68,12 +68,12 @@ func (d Destination) check(arch string) error {
 // checkOutput finds an unusable output before the downloads start.
 func checkOutput(path string) error {
 	if i, err := os.Stat(path); err == nil && i.IsDir() {
-		return fault.New(fault.Usage, "name the file to write, for example --output "+filepath.Join(path, "install"), "%q is a directory", path)
+		return fault.New(fault.Usage, "%q is a directory", path).Hint("name the file to write, for example --output " + filepath.Join(path, "install"))
 	}
 	dir := filepath.Dir(path)
 	probe, err := os.CreateTemp(dir, ".airlift-*")
 	if err != nil {
-		return fault.New(fault.Usage, "choose an existing, writable directory with --output", "writing to %q: %w", dir, err)
+		return fault.New(fault.Usage, "writing to %q: %w", dir, err).Hint("choose an existing, writable directory with --output")
 	}
 	probe.Close()
 	return os.Remove(probe.Name())

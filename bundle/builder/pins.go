@@ -38,8 +38,8 @@ const hintChecksums = "use --checksums with a file in the format of sha256sum"
 func ParsePin(s string) (Pin, error) {
 	m := pinArgument.FindStringSubmatch(s)
 	if m == nil {
-		return Pin{}, fault.New(fault.Usage, "use --checksum NAME=sha256:HEX with 64 hexadecimal digits, for example kubelet=sha256:0123…",
-			"checksum %q is not a name and a sha256", s)
+		return Pin{}, fault.New(fault.Usage, "checksum %q is not a name and a sha256", s).
+			Hint("use --checksum NAME=sha256:HEX with 64 hexadecimal digits, for example kubelet=sha256:0123…")
 	}
 	return Pin{Name: m[1], SHA256: strings.ToLower(m[2])}, nil
 }
@@ -64,7 +64,7 @@ func ReadPins(path string) ([]Pin, error) {
 		} else if m := bsdLine.FindStringSubmatch(line); m != nil {
 			pin.Name, pin.SHA256 = m[1], m[2]
 		} else {
-			return nil, fault.New(fault.Usage, "each line must have a sha256, two spaces and a name, as in the output of sha256sum", "%s, line %d: no checksum in %q", path, n, line)
+			return nil, fault.New(fault.Usage, "%s, line %d: no checksum in %q", path, n, line).Hint("each line must have a sha256, two spaces and a name, as in the output of sha256sum")
 		}
 		pin.SHA256 = strings.ToLower(pin.SHA256)
 		pins = append(pins, pin)
@@ -73,7 +73,7 @@ func ReadPins(path string) ([]Pin, error) {
 		return nil, fault.Wrap(fmt.Errorf("reading %s: %w", path, err), fault.Usage, hintChecksums)
 	}
 	if len(pins) == 0 {
-		return nil, fault.New(fault.Usage, hintChecksums, "%s has no checksums", path)
+		return nil, fault.New(fault.Usage, "%s has no checksums", path).Hint(hintChecksums)
 	}
 	return pins, nil
 }
@@ -120,7 +120,7 @@ func pin(pins []Pin, binaries []*binary, wanted []*wantedImage, others []images.
 	}
 	for file, n := range matched {
 		if n == 0 {
-			return fault.New(fault.Usage, "names in this bundle: "+strings.Join(known(binaries, wanted), ", "), "%s has no checksum for any file or image of this bundle", file)
+			return fault.New(fault.Usage, "%s has no checksum for any file or image of this bundle", file).Hint("names in this bundle: " + strings.Join(known(binaries, wanted), ", "))
 		}
 	}
 	return nil
@@ -140,7 +140,7 @@ func (p Pin) ofImage(i images.Image) bool {
 }
 
 func (p Pin) conflict(other string) error {
-	return fault.New(fault.Usage, "give only one checksum for each name", "%s has two checksums: %s and %s", p.Name, other, p.SHA256)
+	return fault.New(fault.Usage, "%s has two checksums: %s and %s", p.Name, other, p.SHA256).Hint("give only one checksum for each name")
 }
 
 // ambiguous is the error about one checksum for the files of two architectures.
@@ -149,8 +149,8 @@ func (p Pin) ambiguous(url, other string) error {
 	if p.File != "" {
 		flag = p.File
 	}
-	return fault.New(fault.Usage, fmt.Sprintf("give a checksum for each of them, with the names %s and %s, or build one architecture at a time", ownName(url, other), ownName(other, url)),
-		"%s has one checksum for %q, which is another file for each architecture: %s, %s", flag, p.Name, url, other)
+	return fault.New(fault.Usage, "%s has one checksum for %q, which is another file for each architecture: %s, %s", flag, p.Name, url, other).
+		Hint(fmt.Sprintf("give a checksum for each of them, with the names %s and %s, or build one architecture at a time", ownName(url, other), ownName(other, url)))
 }
 
 // ownName is the shortest end of a URL's path that is not an end of the other URL: "amd64/kubelet".
@@ -204,7 +204,7 @@ func (p Pin) unknown(known []string) error {
 	if near := fault.Nearest(p.Name, known); near != "" {
 		hint = "did you mean " + near + "? " + hint
 	}
-	return fault.New(fault.Usage, hint, "--checksum names %q, which is not in this bundle", p.Name)
+	return fault.New(fault.Usage, "--checksum names %q, which is not in this bundle", p.Name).Hint(hint)
 }
 
 // pinned lists the names of what was compared with the user's checksums.

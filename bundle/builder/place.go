@@ -65,8 +65,8 @@ func (o *output) place() error {
 	}
 	for _, f := range o.sideDrafts {
 		if err := f.file.Replace(); err != nil {
-			return fault.New(fault.Failure, "run the same command again; the downloads are in the cache",
-				"writing %s: %w: the bundle %s is complete, but has no %s", f.Path, err, o.Output, f.What)
+			return fault.New(fault.Failure, "writing %s: %w: the bundle %s is complete, but has no %s", f.Path, err, o.Output, f.What).
+				Hint("run the same command again; the downloads are in the cache")
 		}
 	}
 	return nil

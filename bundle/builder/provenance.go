@@ -176,7 +176,7 @@ func (p Provenance) encode() ([]byte, error) {
 func checkProvenance(output string) error {
 	path := ProvenancePath(output)
 	if i, err := os.Lstat(path); err == nil && !i.Mode().IsRegular() {
-		return fault.New(fault.Usage, "remove it, or choose another --output", "cannot write the provenance: %q is not a regular file", path)
+		return fault.New(fault.Usage, "cannot write the provenance: %q is not a regular file", path).Hint("remove it, or choose another --output")
 	}
 	return nil
 }

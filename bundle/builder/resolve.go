@@ -16,11 +16,11 @@ import (
 // resolve reads the site's sources, and finds the checksums of all binaries and the digests of all images.
 func (b *build) resolve(ctx context.Context) (err error) {
 	found := &b.found
-	finder := releaseFinder{Target: b.Target, trust: b.Trust, fetch: b.sites.fetch, progress: b.Progress}
+	finder := releaseFinder{Target: b.options.Target, trust: b.options.Trust, fetch: b.sites.fetch, progress: b.options.Progress}
 	if found.release, err = finder.find(ctx); err != nil {
 		return err
 	}
-	reader := localReader{local.Reader{Cache: b.sites.cache, Arch: b.Arch, Namespace: b.Namespace, Keep: b.KeepCompressed}, b.report}
+	reader := localReader{local.Reader{Cache: b.sites.cache, Arch: b.options.Arch, Namespace: b.options.Namespace, Keep: b.options.KeepCompressed}, b.report}
 	// A manifest may name an image of a local source.
 	var own map[string]*local.Image
 	if own, found.named, err = reader.readAll(ctx, b.sources, found.named); err != nil {
@@ -31,22 +31,22 @@ func (b *build) resolve(ctx context.Context) (err error) {
 	}
 	found.components = b.choice().of(found.release.Catalog)
 	wanted := found.wanted(own)
-	if err := found.objects.checkComplete(b.Target, found.base, wanted); err != nil {
+	if err := found.objects.checkComplete(b.options.Target, found.base, wanted); err != nil {
 		return err
 	}
 	line, err := found.describe(len(wanted))
 	if err != nil {
 		return err
 	}
-	b.Progress.Printf("%s\n", line)
+	b.options.Progress.Printf("%s\n", line)
 	others, err := found.otherBinaries()
 	if err != nil {
 		return err
 	}
-	if err := pin(b.Pins, found.components.binaries, wanted, others); err != nil {
+	if err := pin(b.options.Pins, found.components.binaries, wanted, others); err != nil {
 		return err
 	}
-	if err := found.applyLock(b.Trust, wanted); err != nil {
+	if err := found.applyLock(b.options.Trust, wanted); err != nil {
 		return err
 	}
 	return b.request(ctx, wanted)
@@ -60,9 +60,9 @@ func (b *build) readSite(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the manifests of the base: %w", err)
 	}
-	r := siteReader{Target: b.Target, from: objectReader{charts: b.sites.charts, version: found.release.Version, apis: apisOf(earlier)}}
+	r := siteReader{Target: b.options.Target, from: objectReader{charts: b.sites.charts, version: found.release.Version, apis: apisOf(earlier)}}
 	r.objects.scopes.Add(earlier)
-	named, err := r.read(ctx, b.Selection)
+	named, err := r.read(ctx, b.options.Selection)
 	for _, reference := range named {
 		if !slices.Contains(found.named, reference) {
 			found.named = append(found.named, reference)
@@ -111,22 +111,22 @@ func resolveImage(ctx context.Context, r *registry.Client, w *wantedImage) (*ima
 // settle leaves out the missing components that are optional, and returns an error with all others.
 func (b *build) settle(missing *shortage) error {
 	b.choice().dropMissing(&b.found.components, missing)
-	return missing.err(b.found.release, b.Lock != nil, b.sites.mirrored())
+	return missing.err(b.found.release, b.options.Lock != nil, b.sites.mirrored())
 }
 
 // verifySignatures verifies upstream's signatures, and compares the result with the lock.
 func (b *build) verifySignatures(ctx context.Context) (err error) {
-	if !b.verifies() {
+	if !b.options.verifies() {
 		return nil
 	}
 	found := &b.found
-	v := verification{mode: b.VerifySignatures, root: b.root, rootDir: filepath.Join(b.CacheDir, "trusted-root"), refresh: b.Refresh, sites: b.sites, progress: b.Progress}
-	if found.signed, err = v.run(ctx, found.components.binaries, found.images); err != nil || b.Lock == nil {
+	v := verification{mode: b.options.VerifySignatures, root: b.root, rootDir: filepath.Join(b.options.CacheDir, "trusted-root"), refresh: b.options.Refresh, sites: b.sites, progress: b.options.Progress}
+	if found.signed, err = v.run(ctx, found.components.binaries, found.images); err != nil || b.options.Lock == nil {
 		return err
 	}
 	now, err := found.lock()
 	if err != nil {
 		return err
 	}
-	return b.drift(lock.Differences(b.Lock, now))
+	return b.options.drift(lock.Differences(b.options.Lock, now))
 }

@@ -20,7 +20,7 @@ func checkSBOMs(output string, formats []sbom.Format) error {
 	for _, format := range formats {
 		path := format.Path(output)
 		if i, err := os.Lstat(path); err == nil && !i.Mode().IsRegular() {
-			return fault.New(fault.Usage, "remove it, or choose another --output", "cannot write the SBOM: %q is not a regular file", path)
+			return fault.New(fault.Usage, "cannot write the SBOM: %q is not a regular file", path).Hint("remove it, or choose another --output")
 		}
 	}
 	_, err := sbom.Created()

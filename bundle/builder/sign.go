@@ -35,7 +35,7 @@ func (o *output) sign(ctx context.Context, f *bundle.File) error {
 func (d Destination) checkSignature() error {
 	path := signature.Path(d.Output)
 	if i, err := os.Lstat(path); err == nil && !i.Mode().IsRegular() {
-		return fault.New(fault.Usage, "remove it, or choose another --output", "cannot write the signature: %q is not a regular file", path)
+		return fault.New(fault.Usage, "cannot write the signature: %q is not a regular file", path).Hint("remove it, or choose another --output")
 	}
 	if d.Key != nil {
 		return d.Key.MayReplace(path)
@@ -43,6 +43,6 @@ func (d Destination) checkSignature() error {
 	if signed, err := signature.IsSigned(d.Output); err != nil || !signed {
 		return err
 	}
-	return fault.New(fault.Usage, "add --sign-key airlift.key, or choose another path with --output; to replace it by a file without a signature, first remove the signature: rm "+fault.Word(path),
-		"%q is signed: only a file that is signed too may replace it", d.Output)
+	return fault.New(fault.Usage, "%q is signed: only a file that is signed too may replace it", d.Output).
+		Hint("add --sign-key airlift.key, or choose another path with --output; to replace it by a file without a signature, first remove the signature: rm " + fault.Word(path))
 }

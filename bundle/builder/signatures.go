@@ -76,13 +76,13 @@ const hintRoot = "give sigstore's trusted_root.json, for example from the cache 
 // readRoot checks the options for signatures, and reads the trusted root if it is a file.
 func (t Trust) readRoot() (root trustedRoot, err error) {
 	if t.VerifySignatures != "" && !slices.Contains(SignatureModes(), t.VerifySignatures) {
-		return root, fault.New(fault.Usage, "write --verify-signatures "+strings.Join(SignatureModes(), ", ")+" (one of them)", "--verify-signatures %q is not known", t.VerifySignatures)
+		return root, fault.New(fault.Usage, "--verify-signatures %q is not known", t.VerifySignatures).Hint("write --verify-signatures " + strings.Join(SignatureModes(), ", ") + " (one of them)")
 	}
 	if t.TrustedRoot == "" {
 		return root, nil
 	}
 	if !t.verifies() {
-		return root, fault.New(fault.Usage, "add --verify-signatures require", "--trusted-root needs --verify-signatures")
+		return root, fault.New(fault.Usage, "--trusted-root needs --verify-signatures").Hint("add --verify-signatures require")
 	}
 	text, err := os.ReadFile(t.TrustedRoot)
 	if err != nil {
@@ -264,7 +264,7 @@ func (v *verification) judge(invalid, missing []string) error {
 			hints = append(hints, "a mirror must have the signatures too")
 		}
 	}
-	return fault.New(fault.Failure, strings.Join(hints, "; "), "verifying upstream's signatures:\n  %s", strings.Join(lines, "\n  "))
+	return fault.New(fault.Failure, "verifying upstream's signatures:\n  %s", strings.Join(lines, "\n  ")).Hint(strings.Join(hints, "; "))
 }
 
 // An invalidError is a signature that exists and does not prove what it should.

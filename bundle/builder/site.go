@@ -73,7 +73,7 @@ const cniConfigDir = "/etc/cni/net.d"
 func (s Site) checkFiles(cni string) error {
 	for _, f := range s.Files {
 		if path.Dir(f.Path) == cniConfigDir && cni != images.NoCNI {
-			return fault.New(fault.Usage, "remove the file, or use --cni none", "%s: %q would replace the configuration of the pod network %s", f.At, f.Path, cni)
+			return fault.New(fault.Usage, "%s: %q would replace the configuration of the pod network %s", f.At, f.Path, cni).Hint("remove the file, or use --cni none")
 		}
 	}
 	return nil
@@ -93,7 +93,7 @@ func (s Site) checkBinaries(entries []bundle.Entry) error {
 			dir, name := path.Split(f.Path)
 			for _, d := range dirs {
 				if strings.TrimSuffix(dir, "/") == d && name == path.Base(e.Name) {
-					return fault.New(fault.Usage, "choose another path", "%s: %q would replace a binary of the bundle", f.At, f.Path)
+					return fault.New(fault.Usage, "%s: %q would replace a binary of the bundle", f.At, f.Path).Hint("choose another path")
 				}
 			}
 		}

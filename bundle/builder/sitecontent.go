@@ -37,7 +37,7 @@ type siteContent struct {
 // addManifest adds the entry of a manifest.
 func (s *siteContent) addManifest(m bundle.SiteManifest, content []byte) error {
 	if len(content) > bundle.MaxManifest {
-		return fault.New(fault.Usage, "divide it into several manifests", "manifest %q has %d bytes, more than the %d allowed", m.Name, len(content), bundle.MaxManifest)
+		return fault.New(fault.Usage, "manifest %q has %d bytes, more than the %d allowed", m.Name, len(content), bundle.MaxManifest).Hint("divide it into several manifests")
 	}
 	s.manifests = append(s.manifests, m)
 	s.early = append(s.early, bundle.Entry{Name: m.Entry(), Size: int64(len(content)), SHA256: hexSum(content)})
@@ -134,7 +134,7 @@ func (u *unchanged) Read(p []byte) (int, error) {
 	u.sum.Write(p[:n])
 	u.n += int64(n)
 	if u.n > u.entry.Size || err == io.EOF && hex.EncodeToString(u.sum.Sum(nil)) != u.entry.SHA256 {
-		return 0, fault.New(fault.Failure, "run the command again", "%q changed while the bundle was built", u.file.Name())
+		return 0, fault.New(fault.Failure, "%q changed while the bundle was built", u.file.Name()).Hint("run the command again")
 	}
 	return n, err
 }

@@ -46,8 +46,8 @@ func (o *objects) apply(m Manifest, list []*manifests.Object) error {
 		key := fmt.Sprintf("%q", []string{group, object.Kind, namespace, object.Name})
 		if first, ok := o.byName[key]; ok {
 			if field := manifests.Conflict(first, object); field != "" {
-				return fault.New(fault.Usage, "remove one of them: the second would replace the first", "%s: %s is also at %s, with another %s",
-					object.Position(), object, first.Position(), field)
+				return fault.New(fault.Usage, "%s: %s is also at %s, with another %s",
+					object.Position(), object, first.Position(), field).Hint("remove one of them: the second would replace the first")
 			}
 		}
 		o.byName[key] = object

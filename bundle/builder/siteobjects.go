@@ -46,7 +46,7 @@ func (r *objectReader) read(ctx context.Context, m Manifest) (got reading, err e
 // readAny returns the objects of a path that is a chart or a manifest.
 func (r *objectReader) readAny(ctx context.Context, path string) (reading, error) {
 	if strings.Contains(path, "://") {
-		return reading{}, fault.New(fault.Usage, `download it first, for example with "helm pull", and name the archive`, "%q is not a file or a directory", path)
+		return reading{}, fault.New(fault.Usage, "%q is not a file or a directory", path).Hint(`download it first, for example with "helm pull", and name the archive`)
 	}
 	m := Manifest{Path: path}
 	if _, err := os.Stat(filepath.Join(path, "Chart.yaml")); err == nil || strings.HasSuffix(path, ".tgz") || strings.HasSuffix(path, ".tar.gz") {

@@ -19,11 +19,11 @@ import (
 func (want Chart) capabilities() (*common.Capabilities, error) {
 	version, err := common.ParseKubeVersion(want.KubernetesVersion)
 	if err != nil {
-		return nil, fault.New(fault.Usage, "write it as v1.37.1", "kubernetes version %q: %w", want.KubernetesVersion, err)
+		return nil, fault.New(fault.Usage, "kubernetes version %q: %w", want.KubernetesVersion, err).Hint("write it as v1.37.1")
 	}
 	minor := 0
 	if _, err := fmt.Sscan(version.Minor, &minor); err != nil {
-		return nil, fault.New(fault.Usage, "write it as v1.37.1", "kubernetes version %q: %w", want.KubernetesVersion, err)
+		return nil, fault.New(fault.Usage, "kubernetes version %q: %w", want.KubernetesVersion, err).Hint("write it as v1.37.1")
 	}
 	c := common.DefaultCapabilities.Copy()
 	c.KubeVersion = *version

@@ -113,8 +113,8 @@ func (c *Client) download(ctx context.Context, repository, chart, version string
 func (c *Client) fromRepository(ctx context.Context, repository, chart, version string) (a archive, err error) {
 	base, err := url.Parse(strings.TrimSuffix(repository, "/") + "/")
 	if err != nil || base.Scheme != "https" && base.Scheme != "http" || base.Host == "" {
-		return a, fault.New(fault.Usage, "write the URL of the directory that contains index.yaml: https://charts.example.com",
-			"repository %q is not an http or https URL", repository)
+		return a, fault.New(fault.Usage, "repository %q is not an http or https URL", repository).
+			Hint("write the URL of the directory that contains index.yaml: https://charts.example.com")
 	}
 	idx, err := c.index(ctx, base)
 	if err != nil {
@@ -133,7 +133,7 @@ func (c *Client) fromRepository(ctx context.Context, repository, chart, version 
 		} else if len(names) > 20 {
 			hint = fmt.Sprintf("the repository has %d charts, for example %s", len(names), strings.Join(names[:20], ", "))
 		}
-		return a, fault.New(fault.Usage, hint, "repository %s has no chart %q", fetch.Shown(base), chart)
+		return a, fault.New(fault.Usage, "repository %s has no chart %q", fetch.Shown(base), chart).Hint(hint)
 	}
 	var versions []string
 	for _, e := range entries {
@@ -163,8 +163,8 @@ func (c *Client) fromRepository(ctx context.Context, repository, chart, version 
 		return a, fmt.Errorf("downloading chart %q %s: %w", chart, chosen, err)
 	}
 	if got := digestOf(a.content); e.Digest != "" && strings.TrimPrefix(e.Digest, "sha256:") != strings.TrimPrefix(got, "sha256:") {
-		return a, fault.New(fault.Failure, "try again; if it fails again, ask the operator of the repository",
-			"chart %q %s from %s has digest %s, but index.yaml lists %s", chart, chosen, fetch.Shown(at), got, e.Digest)
+		return a, fault.New(fault.Failure, "chart %q %s from %s has digest %s, but index.yaml lists %s", chart, chosen, fetch.Shown(at), got, e.Digest).
+			Hint("try again; if it fails again, ask the operator of the repository")
 	}
 	a.from, a.version = withoutUser(at.String()), chosen
 	return a, nil
@@ -182,7 +182,7 @@ func (c *Client) index(ctx context.Context, base *url.URL) (*index, error) {
 	}
 	var idx index
 	if err := yaml.Unmarshal(content, &idx); err != nil {
-		return nil, fault.New(fault.Failure, "check the URL: it is the directory that contains index.yaml", "reading %s: %w", fetch.Shown(at), err)
+		return nil, fault.New(fault.Failure, "reading %s: %w", fetch.Shown(at), err).Hint("check the URL: it is the directory that contains index.yaml")
 	}
 	c.indexes[at.String()] = &idx
 	return &idx, nil
@@ -267,7 +267,7 @@ var chartLayers = []string{"application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 func (c *Client) fromRegistry(ctx context.Context, from, version string) (a archive, err error) {
 	repo, err := name.NewRepository(strings.TrimPrefix(from, ociScheme), name.StrictValidation)
 	if err != nil {
-		return a, fault.New(fault.Usage, "write it as oci://registry.example.com/charts/app and give the version separately", "chart %q: %w", from, err)
+		return a, fault.New(fault.Usage, "chart %q: %w", from, err).Hint("write it as oci://registry.example.com/charts/app and give the version separately")
 	}
 	tag := strings.ReplaceAll(version, "+", "_")
 	if _, err := semver.StrictNewVersion(version); err != nil {
@@ -291,7 +291,7 @@ func (c *Client) fromRegistry(ctx context.Context, from, version string) (a arch
 	}
 	layer, err := chartLayer(manifest)
 	if err != nil {
-		return a, fault.New(fault.Usage, "give the name of a chart", "%s%s %w", ociScheme, ref, err)
+		return a, fault.New(fault.Usage, "%s%s %w", ociScheme, ref, err).Hint("give the name of a chart")
 	}
 	if a.content, err = c.registry().Blob(ctx, repo, layer.Digest.String(), layer.Size); err != nil {
 		return a, fmt.Errorf("pulling chart %s%s: %w", ociScheme, ref, err)
@@ -332,7 +332,7 @@ func choose(versions []string, wanted string) (string, error) {
 	}
 	within, err := semver.NewConstraint(constraint)
 	if err != nil {
-		return "", fault.New(fault.Usage, `write a version such as 1.2.3 or a range such as "~1.2"`, "version %q: %w", wanted, err)
+		return "", fault.New(fault.Usage, "version %q: %w", wanted, err).Hint(`write a version such as 1.2.3 or a range such as "~1.2"`)
 	}
 	var best *semver.Version
 	var newest []*semver.Version
@@ -357,7 +357,7 @@ func choose(versions []string, wanted string) (string, error) {
 			}
 			hint = "the newest versions are " + strings.Join(list, ", ")
 		}
-		return "", fault.New(fault.Usage, hint, "there is no version %q", wanted)
+		return "", fault.New(fault.Usage, "there is no version %q", wanted).Hint(hint)
 	}
 	return best.Original(), nil
 }

@@ -99,14 +99,14 @@ func (w *walker) follow(name string) (fs.FileInfo, error) {
 }
 
 func refuseLink(format string, args ...any) error {
-	return fault.New(fault.Usage, `replace the link by a copy, or package the chart: "helm package CHART" copies what links lead to; name the archive`, "chart "+format, args...)
+	return fault.New(fault.Usage, "chart "+format, args...).Hint(`replace the link by a copy, or package the chart: "helm package CHART" copies what links lead to; name the archive`)
 }
 
 // checkArchive checks the archive of a chart and the archives of subcharts in it before Helm reads
 // them: Helm reads a link as an empty file. left is how many bytes they may unpack to.
 func checkArchive(content []byte, left *int64, depth int) error {
 	if depth > maxDepth {
-		return fault.New(fault.Usage, "create the archive again: helm package CHART", "archives of subcharts are nested more than %d deep", maxDepth)
+		return fault.New(fault.Usage, "archives of subcharts are nested more than %d deep", maxDepth).Hint("create the archive again: helm package CHART")
 	}
 	unzipped, err := gzip.NewReader(bytes.NewReader(content))
 	if err != nil {
@@ -119,8 +119,8 @@ func checkArchive(content []byte, left *int64, depth int) error {
 		*left = limited.N
 		switch {
 		case *left <= 0:
-			return fault.New(fault.Usage, "remove large files from the chart, and create the archive again: helm package CHART",
-				"it unpacks to more than the maximum of %d MiB", archivefiles.MaxDecompressedChartSize>>20)
+			return fault.New(fault.Usage, "it unpacks to more than the maximum of %d MiB", archivefiles.MaxDecompressedChartSize>>20).
+				Hint("remove large files from the chart, and create the archive again: helm package CHART")
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
@@ -136,8 +136,8 @@ func checkEntry(h *tar.Header, entries io.Reader, limited *io.LimitedReader, lef
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeDir, tar.TypeXGlobalHeader:
 	default:
-		return fault.New(fault.Usage, `create the archive from the chart's directory again: "helm package CHART" copies what links lead to`,
-			"%q is a link or a special file, which Helm would read as an empty file", h.Name)
+		return fault.New(fault.Usage, "%q is a link or a special file, which Helm would read as an empty file", h.Name).
+			Hint(`create the archive from the chart's directory again: "helm package CHART" copies what links lead to`)
 	}
 	if path.Ext(h.Name) != ".tgz" || path.Base(path.Dir(h.Name)) != "charts" {
 		return nil

@@ -19,7 +19,7 @@ const maxDepth = 10
 // dependencies. A version in Chart.lock takes precedence over the range in Chart.yaml.
 func (c *Client) complete(chart *helm.Chart, dir string, depth int) error {
 	if depth > maxDepth {
-		return fault.New(fault.Usage, "correct the dependencies in Chart.yaml", "chart %q: dependencies are nested more than %d deep", chart.Name(), maxDepth)
+		return fault.New(fault.Usage, "chart %q: dependencies are nested more than %d deep", chart.Name(), maxDepth).Hint("correct the dependencies in Chart.yaml")
 	}
 	for _, d := range chart.Metadata.Dependencies {
 		if has(chart, d) {
@@ -31,7 +31,7 @@ func (c *Client) complete(chart *helm.Chart, dir string, depth int) error {
 			return fmt.Errorf("chart %q: dependency %q: %w", chart.Name(), d.Name, err)
 		}
 		if sub.Name() != d.Name {
-			return fault.New(fault.Usage, "correct the dependencies in Chart.yaml", "chart %q: dependency %q is the chart %q", chart.Name(), d.Name, sub.Name())
+			return fault.New(fault.Usage, "chart %q: dependency %q is the chart %q", chart.Name(), d.Name, sub.Name()).Hint("correct the dependencies in Chart.yaml")
 		}
 		if err := c.complete(sub, subdir, depth+1); err != nil {
 			return err
@@ -79,8 +79,8 @@ func (c *Client) dependency(d *helm.Dependency, version, dir string) (*helm.Char
 	switch {
 	case strings.HasPrefix(d.Repository, "file://"):
 		if dir == "" {
-			return nil, "", fault.New(fault.Usage, "give the chart's directory, or an archive with its dependencies: helm package --dependency-update",
-				"repository %q is a path, and the chart is an archive", d.Repository)
+			return nil, "", fault.New(fault.Usage, "repository %q is a path, and the chart is an archive", d.Repository).
+				Hint("give the chart's directory, or an archive with its dependencies: helm package --dependency-update")
 		}
 		at := filepath.Join(dir, strings.TrimPrefix(d.Repository, "file://"))
 		s, err := c.loadDirectory(Chart{Name: at})
@@ -92,7 +92,7 @@ func (c *Client) dependency(d *helm.Dependency, version, dir string) (*helm.Char
 		a, err := c.archive(d.Repository, d.Name, version)
 		return loaded(a, err)
 	}
-	return nil, "", fault.New(fault.Usage, "run: helm dependency update CHART", "it is not in the directory charts, and repository %q is not a URL", d.Repository)
+	return nil, "", fault.New(fault.Usage, "it is not in the directory charts, and repository %q is not a URL", d.Repository).Hint("run: helm dependency update CHART")
 }
 
 func loaded(a archive, err error) (*helm.Chart, string, error) {

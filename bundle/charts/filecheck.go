@@ -27,7 +27,7 @@ func checkFiles(chart *helm.Chart) error {
 			}
 		}
 		if err != nil {
-			return fault.New(fault.Usage, `correct the file: "helm pull --untar" unpacks a chart; then give its directory`, "%s of chart %s: %w", f.Name, described(chart), err)
+			return fault.New(fault.Usage, "%s of chart %s: %w", f.Name, described(chart), err).Hint(`correct the file: "helm pull --untar" unpacks a chart; then give its directory`)
 		}
 	}
 	for _, d := range chart.Dependencies() {

@@ -33,15 +33,15 @@ func (c *Client) load(want Chart) (source, error) {
 	var err error
 	switch {
 	case want.Name == "":
-		return s, fault.New(fault.Usage, "name a directory, a .tgz file, an oci:// URL, or a chart and its repository", "the chart has no name")
+		return s, fault.New(fault.Usage, "the chart has no name").Hint("name a directory, a .tgz file, an oci:// URL, or a chart and its repository")
 	case want.Repository != "":
 		a, err = c.archive(want.Repository, want.Name, want.Version)
 	case strings.HasPrefix(want.Name, ociScheme):
 		a, err = c.archive("", want.Name, want.Version)
 	case strings.Contains(want.Name, "://"):
-		return s, fault.New(fault.Usage, "give the URL of the repository (the directory of its index.yaml), the chart's name and its version", "chart %q is not an oci:// URL", want.Name)
+		return s, fault.New(fault.Usage, "chart %q is not an oci:// URL", want.Name).Hint("give the URL of the repository (the directory of its index.yaml), the chart's name and its version")
 	case want.Version != "":
-		return s, fault.New(fault.Usage, "remove the version: the chart's own is used", "chart %q is on this machine, but a version (%q) is given", want.Name, want.Version)
+		return s, fault.New(fault.Usage, "chart %q is on this machine, but a version (%q) is given", want.Name, want.Version).Hint("remove the version: the chart's own is used")
 	default:
 		info, statErr := os.Stat(want.Name)
 		if statErr != nil {
@@ -57,8 +57,8 @@ func (c *Client) load(want Chart) (source, error) {
 	}
 	s.url, s.digest = a.from, digestOf(a.content)
 	if want.Digest != "" && want.Digest != s.digest {
-		return s, fault.New(fault.Failure, "if the change is intended, update the lock file; otherwise ask the publisher of the chart",
-			"chart %q has digest %s, but %s is required", want.Name, s.digest, want.Digest)
+		return s, fault.New(fault.Failure, "chart %q has digest %s, but %s is required", want.Name, s.digest, want.Digest).
+			Hint("if the change is intended, update the lock file; otherwise ask the publisher of the chart")
 	}
 	s.chart, err = loadArchive(a.content)
 	return s, broken(err, want.Name)
@@ -75,10 +75,10 @@ func loadArchive(content []byte) (*helm.Chart, error) {
 
 func (c *Client) loadDirectory(want Chart) (s source, err error) {
 	if want.Digest != "" {
-		return s, fault.New(fault.Usage, `give an archive instead: "helm package DIRECTORY" creates one`, "chart %q is a directory, which has no digest", want.Name)
+		return s, fault.New(fault.Usage, "chart %q is a directory, which has no digest", want.Name).Hint(`give an archive instead: "helm package DIRECTORY" creates one`)
 	}
 	if _, err := os.Stat(filepath.Join(want.Name, "Chart.yaml")); err != nil {
-		return s, fault.New(fault.Usage, "give the directory that contains Chart.yaml", "%q is not a Helm chart: %w", want.Name, err)
+		return s, fault.New(fault.Usage, "%q is not a Helm chart: %w", want.Name, err).Hint("give the directory that contains Chart.yaml")
 	}
 	if err := checkDirectory(want.Name); err != nil {
 		return s, broken(err, want.Name)
@@ -92,13 +92,13 @@ func broken(err error, name string) error {
 	if err == nil || fault.Hint(err) != "" {
 		return err
 	}
-	return fault.New(fault.Usage, `see what Helm reports: "helm lint CHART"`, "chart %q: %w", name, err)
+	return fault.New(fault.Usage, "chart %q: %w", name, err).Hint(`see what Helm reports: "helm lint CHART"`)
 }
 
 // installable returns an error for a chart that Helm would not install.
 func installable(c *helm.Chart) error {
 	if kind := c.Metadata.Type; kind != "" && kind != "application" {
-		return fault.New(fault.Usage, "give a chart that uses it", "chart %q is a %s chart, which has no objects of its own", c.Name(), kind)
+		return fault.New(fault.Usage, "chart %q is a %s chart, which has no objects of its own", c.Name(), kind).Hint("give a chart that uses it")
 	}
 	return nil
 }

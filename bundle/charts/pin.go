@@ -95,8 +95,8 @@ func (c *Client) pinned(ctx context.Context, repository string, pin Download) (a
 		return a, fmt.Errorf("downloading chart %q %s: %w", pin.Name, pin.Version, err)
 	}
 	if got := digestOf(a.content); got != pin.Digest {
-		return a, fault.New(fault.Failure, "ask the publisher of the chart; if the change is intended, accept it with bundle update",
-			"chart %q %s from %s has digest %s, but %s is pinned", pin.Name, pin.Version, a.from, got, pin.Digest)
+		return a, fault.New(fault.Failure, "chart %q %s from %s has digest %s, but %s is pinned", pin.Name, pin.Version, a.from, got, pin.Digest).
+			Hint("ask the publisher of the chart; if the change is intended, accept it with bundle update")
 	}
 	return a, nil
 }

@@ -107,7 +107,7 @@ func (c *Client) Render(ctx context.Context, want Chart) (*Rendering, error) {
 		case err != nil:
 			return nil, err
 		case a.Message != "":
-			return nil, fault.New(a.Code, a.Hint, "%s", a.Message)
+			return nil, fault.New(a.Code, "%s", a.Message).Hint(a.Hint)
 		case a.Needed == nil:
 			return a.Rendering, nil
 		}
@@ -156,13 +156,13 @@ func explain(want Chart, timeout, ended error, tooMuch bool, problems string) er
 	first, _, _ := strings.Cut(strings.TrimSpace(problems), "\n")
 	switch {
 	case timeout != nil:
-		return fault.New(fault.Failure, hint, "rendering chart %q takes more than %v", want.Name, maxTime)
+		return fault.New(fault.Failure, "rendering chart %q takes more than %v", want.Name, maxTime).Hint(hint)
 	case tooMuch:
-		return fault.New(fault.Failure, hint, "the objects of chart %q are larger than %d MiB", want.Name, maxObjects>>20)
+		return fault.New(fault.Failure, "the objects of chart %q are larger than %d MiB", want.Name, maxObjects>>20).Hint(hint)
 	case strings.Contains(problems, "out of memory"), strings.Contains(problems, "cannot allocate"), strings.Contains(problems, "stack overflow"):
-		return fault.New(fault.Failure, hint, "rendering chart %q needs more than %d MiB of memory", want.Name, maxMemory>>20)
+		return fault.New(fault.Failure, "rendering chart %q needs more than %d MiB of memory", want.Name, maxMemory>>20).Hint(hint)
 	}
-	return fault.New(fault.Failure, hint, "the process that renders chart %q ended: %w: %s", want.Name, ended, first)
+	return fault.New(fault.Failure, "the process that renders chart %q ended: %w: %s", want.Name, ended, first).Hint(hint)
 }
 
 // bounded keeps what is written, up to a number of bytes.

@@ -59,5 +59,5 @@ func random(chart, what, template string) error {
 	if template != "" {
 		hint += "; the template is " + template
 	}
-	return fault.New(fault.Usage, hint, "chart %s generates a new value each time it is rendered: %s", chart, what)
+	return fault.New(fault.Usage, "chart %s generates a new value each time it is rendered: %s", chart, what).Hint(hint)
 }

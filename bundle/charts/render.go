@@ -63,7 +63,7 @@ func (c *Client) render(want Chart, pass int) (*Rendering, error) {
 	e := engine.Engine{CustomTemplateFuncs: functions(pass, looked)}
 	files, err := e.RenderWithContext(context.Background(), chart, values)
 	if err != nil {
-		return nil, fault.New(fault.Usage, `set the values that the chart needs: "helm show values CHART" prints them`, "rendering chart %s: %w", described(chart), err)
+		return nil, fault.New(fault.Usage, "rendering chart %s: %w", described(chart), err).Hint(`set the values that the chart needs: "helm show values CHART" prints them`)
 	}
 	for name := range files {
 		if strings.HasSuffix(name, "NOTES.txt") {
@@ -72,7 +72,7 @@ func (c *Client) render(want Chart, pass int) (*Rendering, error) {
 	}
 	hooks, generic, err := releaseutil.SortManifests(files, nil, releaseutil.InstallOrder)
 	if err != nil {
-		return nil, fault.New(fault.Usage, "see what Helm renders: helm template --debug CHART", "rendering chart %s: %w", described(chart), err)
+		return nil, fault.New(fault.Usage, "rendering chart %s: %w", described(chart), err).Hint("see what Helm renders: helm template --debug CHART")
 	}
 	r.Notes = append(r.Notes, leftOut(files, hooks, generic)...)
 	return r, r.collect(chart, hooks, generic)
@@ -89,8 +89,8 @@ func (want Chart) renderValues(chart *helm.Chart) (common.Values, error) {
 		return nil, err
 	}
 	if need := chart.Metadata.KubeVersion; need != "" && !chartutil.IsCompatibleRange(need, capabilities.KubeVersion.String()) {
-		return nil, fault.New(fault.Usage, "use a version of the chart for this version of Kubernetes",
-			"chart %s requires Kubernetes %s, but the bundle has %s", described(chart), need, want.KubernetesVersion)
+		return nil, fault.New(fault.Usage, "chart %s requires Kubernetes %s, but the bundle has %s", described(chart), need, want.KubernetesVersion).
+			Hint("use a version of the chart for this version of Kubernetes")
 	}
 	options := common.ReleaseOptions{Name: want.Release, Namespace: want.Namespace, Revision: 1, IsInstall: true}
 	if options.Name == "" {
@@ -100,14 +100,14 @@ func (want Chart) renderValues(chart *helm.Chart) (common.Values, error) {
 		options.Namespace = "default"
 	}
 	if err := chartutil.ValidateReleaseName(options.Name); err != nil {
-		return nil, fault.New(fault.Usage, "write a name of lower-case letters, digits and dashes, of at most 53 characters", "release %q: %w", options.Name, err)
+		return nil, fault.New(fault.Usage, "release %q: %w", options.Name, err).Hint("write a name of lower-case letters, digits and dashes, of at most 53 characters")
 	}
 	if err := chartutil.ProcessDependencies(chart, user); err != nil {
 		return nil, broken(err, chart.Name())
 	}
 	values, err := util.ToRenderValues(chart, user, options, capabilities)
 	if err != nil {
-		return nil, fault.New(fault.Usage, `correct the values; to print the chart's default values: helm show values CHART`, "chart %s: %w", described(chart), err)
+		return nil, fault.New(fault.Usage, "chart %s: %w", described(chart), err).Hint(`correct the values; to print the chart's default values: helm show values CHART`)
 	}
 	return values, nil
 }
@@ -154,7 +154,7 @@ func (r *Rendering) collect(chart *helm.Chart, hooks []*release.Hook, generic []
 		}
 	}
 	if len(r.Objects) == 0 {
-		return fault.New(fault.Usage, `set the values that enable its parts: "helm show values CHART" prints them`, "chart %s renders no objects", described(chart))
+		return fault.New(fault.Usage, "chart %s renders no objects", described(chart)).Hint(`set the values that enable its parts: "helm show values CHART" prints them`)
 	}
 	if err := manifests.Unique(r.Objects); err != nil {
 		return fmt.Errorf("chart %s: %w", described(chart), err)

@@ -22,14 +22,14 @@ func (want Chart) values() (map[string]any, error) {
 		}
 		values, err := decodeValues(content)
 		if err != nil {
-			return nil, fault.New(fault.Usage, "correct the file: it must be YAML, with each key once", "values %q: %w", name, err)
+			return nil, fault.New(fault.Usage, "values %q: %w", name, err).Hint("correct the file: it must be YAML, with each key once")
 		}
 		merged = loader.MergeMaps(merged, values)
 	}
 	merged = loader.MergeMaps(merged, want.Values)
 	for _, s := range want.Set {
 		if err := strvals.ParseInto(s, merged); err != nil {
-			return nil, fault.New(fault.Usage, "write key=value, or key.key=value", "value %q: %w", s, err)
+			return nil, fault.New(fault.Usage, "value %q: %w", s, err).Hint("write key=value, or key.key=value")
 		}
 	}
 	return merged, nil

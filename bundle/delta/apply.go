@@ -37,7 +37,7 @@ func (d *File) Draft(ctx context.Context, old *bundle.File, path string, stage S
 		if err != nil {
 			return s, err
 		}
-		return s, fault.New(fault.Usage, "use the bundle from which the delta was created", "%s needs another older bundle: %v; %s is: %v", d.path, d.Old, old.Path(), is)
+		return s, fault.New(fault.Usage, "%s needs another older bundle: %v; %s is: %v", d.path, d.Old, old.Path(), is).Hint("use the bundle from which the delta was created")
 	}
 	before, err := old.Manifest()
 	if err != nil {
@@ -121,8 +121,8 @@ func (d *File) Draft(ctx context.Context, old *bundle.File, path string, stage S
 	}
 	if draft.SHA256 != d.New.SHA256 {
 		draft.Discard()
-		return s, fault.New(fault.Bundle, "use the version of bundle that created the delta: "+d.Bundle,
-			"writing %s: the result has the sha256 %s and not %s: this version of bundle compresses differently", path, draft.SHA256, d.New.SHA256)
+		return s, fault.New(fault.Bundle, "writing %s: the result has the sha256 %s and not %s: this version of bundle compresses differently", path, draft.SHA256, d.New.SHA256).
+			Hint("use the version of bundle that created the delta: " + d.Bundle)
 	}
 	return draft, nil
 }
@@ -163,13 +163,15 @@ func (d *File) open(name string, old *spool) (io.ReadCloser, error) {
 
 // explained adds the name of the content to errors.
 type explained struct {
-	*patchReader
+	patch *patchReader
 	delta *File
 	name  string
 }
 
+func (e *explained) Close() error { return e.patch.Close() }
+
 func (e *explained) Read(b []byte) (int, error) {
-	n, err := e.patchReader.Read(b)
+	n, err := e.patch.Read(b)
 	if err != nil && err != io.EOF {
 		err = e.delta.damaged("%s: %w", e.name, err)
 	}

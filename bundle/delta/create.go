@@ -57,7 +57,7 @@ func create(ctx context.Context, old, new *bundle.File, path string, o Options) 
 		return h, err
 	}
 	if before.Platform != after.Platform {
-		return h, fault.New(fault.Usage, "give two bundles for the same platform", "%s is for %s, and %s is for %s", old.Path(), before.Platform, new.Path(), after.Platform)
+		return h, fault.New(fault.Usage, "%s is for %s, and %s is for %s", old.Path(), before.Platform, new.Path(), after.Platform).Hint("give two bundles for the same platform")
 	}
 	if h.Old, err = side(old); err != nil {
 		return h, err
@@ -71,7 +71,7 @@ func create(ctx context.Context, old, new *bundle.File, path string, o Options) 
 	}
 	add(new.Size())
 	if h.Old.is(new) {
-		return h, fault.New(fault.Usage, "give the old file that the site has, and the new file", "%s and %s have the same contents", old.Path(), new.Path())
+		return h, fault.New(fault.Usage, "%s and %s have the same contents", old.Path(), new.Path()).Hint("give the old file that the site has, and the new file")
 	}
 	level, err := new.Level(ctx)
 	if err != nil {

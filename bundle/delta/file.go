@@ -92,7 +92,7 @@ func Open(ctx context.Context, path string) (*File, error) {
 func (d *File) Close() error { return d.file.Close() }
 
 func (d *File) damaged(format string, args ...any) error {
-	return fault.New(fault.Bundle, "copy the delta again, and compare its sha256 with that of the original", "reading %s: "+format, append([]any{d.path}, args...)...)
+	return fault.New(fault.Bundle, "reading %s: "+format, append([]any{d.path}, args...)...).Hint("copy the delta again, and compare its sha256 with that of the original")
 }
 
 func (d *File) read(ctx context.Context) error {
@@ -105,10 +105,10 @@ func (d *File) read(ctx context.Context) error {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return fault.Wrap(err, fault.Bundle, "")
 		}
-		return fault.New(fault.Usage, "name a file that bundle delta wrote", "%s is not a delta", d.path)
+		return fault.New(fault.Usage, "%s is not a delta", d.path).Hint("name a file that bundle delta wrote")
 	}
 	if v := binary.LittleEndian.Uint32(b[len(magic):]); v != formatVersion {
-		return fault.New(fault.Bundle, "use the version of bundle that created the delta", "%s has format version %d, this command reads version %d", d.path, v, formatVersion)
+		return fault.New(fault.Bundle, "%s has format version %d, this command reads version %d", d.path, v, formatVersion).Hint("use the version of bundle that created the delta")
 	}
 	size := int64(binary.LittleEndian.Uint32(b[len(magic)+4:]))
 	body := int64(preludeSize) + size

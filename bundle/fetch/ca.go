@@ -38,7 +38,7 @@ func NewTrust(values []string) (*Trust, error) {
 		// The name of a host contains no slash. The path of a file may contain =.
 		if before, after, ok := strings.Cut(value, "="); ok && !strings.Contains(before, "/") {
 			if host, file = strings.ToLower(before), after; host == "" {
-				return nil, fault.New(fault.Usage, caHint, "--registry-ca %q: the host is empty", value)
+				return nil, fault.New(fault.Usage, "--registry-ca %q: the host is empty", value).Hint(caHint)
 			}
 		}
 		if i, err := os.Stat(file); err == nil && i.IsDir() && host == "" {

@@ -26,7 +26,7 @@ const mirrorHint = "use --mirror HOST=URL, for example registry.k8s.io=https://m
 // ParseMirror parses HOST=URL. Its errors are usage errors.
 func ParseMirror(s string) (Mirror, error) {
 	bad := func(format string, args ...any) (Mirror, error) {
-		return Mirror{}, fault.New(fault.Usage, mirrorHint, "mirror %q: %w", s, fmt.Errorf(format, args...))
+		return Mirror{}, fault.New(fault.Usage, "mirror %q: %w", s, fmt.Errorf(format, args...)).Hint(mirrorHint)
 	}
 	host, raw, ok := strings.Cut(s, "=")
 	switch {
@@ -85,7 +85,7 @@ func NewMirrors(base http.RoundTripper, mirrors []Mirror) (*Mirrors, error) {
 	t := &Mirrors{base: base, StallAfter: stallAfter}
 	for _, m := range mirrors {
 		if t.find(m.Host) != nil {
-			return nil, fault.New(fault.Usage, "give one --mirror for each host", "host %q has two mirrors", m.Host)
+			return nil, fault.New(fault.Usage, "host %q has two mirrors", m.Host).Hint("give one --mirror for each host")
 		}
 		t.rules = append(t.rules, &rule{Mirror: m})
 	}

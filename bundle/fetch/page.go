@@ -23,7 +23,7 @@ func NotAPage(url string, answer []byte) error {
 	if !IsPage(answer) {
 		return nil
 	}
-	return Final(fault.New(fault.Failure, PageHint, "%s returned a web page (HTML) instead of the file", url))
+	return Final(fault.New(fault.Failure, "%s returned a web page (HTML) instead of the file", url).Hint(PageHint))
 }
 
 // filePage returns the content of a file that is downloaded, and an error if it is a web page. A

@@ -32,7 +32,7 @@ func Read(file *os.File, path string) (Trailer, error) {
 		return Trailer{}, fault.Wrap(err, fault.Bundle, "")
 	}
 	if !i.Mode().IsRegular() {
-		return Trailer{}, fault.New(fault.Bundle, "", "%s is not a regular file", path)
+		return Trailer{}, fault.New(fault.Bundle, "%s is not a regular file", path)
 	}
 	return ReadAt(file, i.Size(), path)
 }
@@ -97,8 +97,8 @@ func (r *reader) diagnose() error {
 		return r.truncated(fmt.Sprintf("it has %d bytes, but its launcher alone has %d", r.size, launcher))
 	}
 	if r.size == launcher {
-		return fault.New(fault.Bundle, "use the file that bundle build wrote; tools such as strip remove the payload",
-			"%s is an executable %w", r.path, ErrNoPayload)
+		return fault.New(fault.Bundle, "%s is an executable %w", r.path, ErrNoPayload).
+			Hint("use the file that bundle build wrote; tools such as strip remove the payload")
 	}
 	var b [HeaderSize]byte
 	if n, err := r.file.ReadAt(b[:], launcher); errors.Is(err, io.EOF) {
@@ -135,25 +135,25 @@ const (
 
 // Damaged returns the error for a file that differs from what was written.
 func Damaged(path, format string, args ...any) error {
-	return fault.New(fault.Bundle, hintCopy, "%s is damaged: %w", path, fmt.Errorf(format, args...))
+	return fault.New(fault.Bundle, "%s is damaged: %w", path, fmt.Errorf(format, args...)).Hint(hintCopy)
 }
 
 // ReadError returns the error for a file that cannot be read.
 func ReadError(path string, err error) error {
-	return fault.New(fault.Bundle, "", "reading %s: %w", path, err)
+	return fault.New(fault.Bundle, "reading %s: %w", path, err)
 }
 
 func (r *reader) damaged(format string, args ...any) error { return Damaged(r.path, format, args...) }
 
 func (r *reader) truncated(why string) error {
-	return fault.New(fault.Bundle, hintCopy, "%s is an incomplete copy: %s", r.path, why)
+	return fault.New(fault.Bundle, "%s is an incomplete copy: %s", r.path, why).Hint(hintCopy)
 }
 
 func (r *reader) notBundle(why string) error {
-	return fault.New(fault.Bundle, "name a file that bundle build wrote", "%s is not a bundle: %s", r.path, why)
+	return fault.New(fault.Bundle, "%s is not a bundle: %s", r.path, why).Hint("name a file that bundle build wrote")
 }
 
 func (r *reader) otherVersion(v versionError) error {
-	return fault.New(fault.Bundle, "build the file again with this release's bundle build, or use the bundle command of the release that built it",
-		"%s has %w; this release reads version %d", r.path, v, FormatVersion)
+	return fault.New(fault.Bundle, "%s has %w; this release reads version %d", r.path, v, FormatVersion).
+		Hint("build the file again with this release's bundle build, or use the bundle command of the release that built it")
 }

@@ -43,7 +43,7 @@ func Read(path string) (Platforms, error) {
 	}
 	l, err := decode(content)
 	if err != nil {
-		return nil, fault.New(fault.Usage, "restore the file, or resolve everything again with bundle update", "reading %s: %w", path, err)
+		return nil, fault.New(fault.Usage, "reading %s: %w", path, err).Hint("restore the file, or resolve everything again with bundle update")
 	}
 	return l, nil
 }
@@ -158,7 +158,7 @@ func Write(path string, locks ...*Lock) error {
 		return nil
 	}
 	if i, err := os.Lstat(path); err == nil && !i.Mode().IsRegular() {
-		return fault.New(fault.Usage, "remove it, or choose another file with --lock", "cannot write the lock: %q is not a regular file", path)
+		return fault.New(fault.Usage, "cannot write the lock: %q is not a regular file", path).Hint("remove it, or choose another file with --lock")
 	}
 	if err := atomicfile.Write(path, content, 0o644); err != nil {
 		return fault.Wrap(fmt.Errorf("writing %s: %w", path, err), fault.Failure, "choose a file in an existing, writable directory with --lock")

@@ -28,11 +28,11 @@ func Decode(file string, content []byte) ([]*Object, error) {
 		}
 		var value any
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(d.JSON, &value); err != nil {
-			return nil, fault.New(fault.Usage, "correct the document", "%s: %w", position(file, d.Line), err)
+			return nil, fault.New(fault.Usage, "%s: %w", position(file, d.Line), err).Hint("correct the document")
 		}
 		object, ok := value.(map[string]any)
 		if !ok {
-			return nil, fault.New(fault.Usage, "write apiVersion, kind and metadata.name", "%s: the document is not a Kubernetes object", position(file, d.Line))
+			return nil, fault.New(fault.Usage, "%s: the document is not a Kubernetes object", position(file, d.Line)).Hint("write apiVersion, kind and metadata.name")
 		}
 		more, err := flatten(file, d.Line, d.Node, object)
 		if err != nil {
@@ -50,8 +50,8 @@ func unreadable(file string, content []byte, e documents.Error) error {
 	if before, _, ok := bytes.Cut(document, []byte("{{")); ok && strings.HasPrefix(e.Text, "not ") {
 		return notRendered(position(file, e.Begin+bytes.Count(before, []byte("\n"))), "the document")
 	}
-	return fault.New(fault.Usage, "correct the file: it must be YAML or JSON; YAML is indented with spaces, and each document has --- before it",
-		"%s: %s", position(file, e.Line), e.Text)
+	return fault.New(fault.Usage, "%s: %s", position(file, e.Line), e.Text).
+		Hint("correct the file: it must be YAML or JSON; YAML is indented with spaces, and each document has --- before it")
 }
 
 // flatten returns the object, or the items of a list. As in the API, a list of a known kind
@@ -60,12 +60,12 @@ func flatten(file string, line int, node *documents.Node, content map[string]any
 	kind, _ := content["kind"].(string)
 	items, ok := content["items"].([]any)
 	if kind == "List" && !ok && content["items"] != nil {
-		return nil, fault.New(fault.Usage, "write the objects as a list: items: [...]", "%s: items of the List is not a list", position(file, line))
+		return nil, fault.New(fault.Usage, "%s: items of the List is not a list", position(file, line)).Hint("write the objects as a list: items: [...]")
 	}
 	ok = ok || kind == "List"
 	if ok && kind != "" && !strings.HasSuffix(kind, "List") {
-		return nil, fault.New(fault.Usage, "write each object of items as its own document, or rename the field",
-			"%s: the %s has a list items, so kubectl and install treat it as a list of objects", position(file, line), kind)
+		return nil, fault.New(fault.Usage, "%s: the %s has a list items, so kubectl and install treat it as a list of objects", position(file, line), kind).
+			Hint("write each object of items as its own document, or rename the field")
 	}
 	if !ok || !strings.HasSuffix(kind, "List") {
 		o, err := newObject(file, line, node, content)
@@ -73,8 +73,8 @@ func flatten(file string, line int, node *documents.Node, content map[string]any
 	}
 	for _, name := range slices.Sorted(maps.Keys(content)) {
 		if !slices.Contains([]string{"apiVersion", "kind", "metadata", "items"}, name) {
-			return nil, fault.New(fault.Usage, "write the objects of the list below items, and nothing else",
-				"%s: the %s has a field %s, which kubectl ignores", position(file, fieldLine(node, name, line)), kind, name)
+			return nil, fault.New(fault.Usage, "%s: the %s has a field %s, which kubectl ignores", position(file, fieldLine(node, name, line)), kind, name).
+				Hint("write the objects of the list below items, and nothing else")
 		}
 	}
 	var objects []*Object
@@ -85,8 +85,8 @@ func flatten(file string, line int, node *documents.Node, content map[string]any
 		}
 		object, ok := item.(map[string]any)
 		if !ok {
-			return nil, fault.New(fault.Usage, "write apiVersion, kind and metadata.name",
-				"%s: items[%d] of the %s is not a Kubernetes object", position(file, itemLine), i, kind)
+			return nil, fault.New(fault.Usage, "%s: items[%d] of the %s is not a Kubernetes object", position(file, itemLine), i, kind).
+				Hint("write apiVersion, kind and metadata.name")
 		}
 		if kind != "List" && object["kind"] == nil {
 			object["apiVersion"], object["kind"] = content["apiVersion"], strings.TrimSuffix(kind, "List")

@@ -23,8 +23,8 @@ func Encode(objects []*Object) ([]byte, error) {
 		b.WriteString("---\n")
 		b.Write(text)
 		if b.Len() > bundle.MaxManifest {
-			return nil, fault.New(fault.Usage, "divide the objects into two manifests",
-				"%s: with %s the manifest has more than the %d bytes allowed", o.Position(), o, bundle.MaxManifest)
+			return nil, fault.New(fault.Usage, "%s: with %s the manifest has more than the %d bytes allowed", o.Position(), o, bundle.MaxManifest).
+				Hint("divide the objects into two manifests")
 		}
 	}
 	return b.Bytes(), nil

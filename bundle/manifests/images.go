@@ -60,8 +60,8 @@ func (s slot) imageOf(o *Object) (Image, error) {
 		if notText(s.holder[s.image]) {
 			hint += ", and as a string" + o.written(s.field...)
 		}
-		return Image{}, fault.New(fault.Usage, hint,
-			"%s: %s: %s of %q is missing or not a string", o.Position(), o, s.field, s.name)
+		return Image{}, fault.New(fault.Usage, "%s: %s: %s of %q is missing or not a string", o.Position(), o, s.field, s.name).
+			Hint(hint)
 	}
 	ref, err := images.Normalize(written)
 	if err != nil {

@@ -51,7 +51,7 @@ func readKustomization(dir string) ([]*Object, error) {
 	options.Reorder = krusty.ReorderOptionUnspecified
 	resources, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), dir)
 	if err != nil {
-		return nil, fault.New(fault.Usage, "see what kustomize reports: kubectl kustomize "+dir, "kustomization %q: %w", dir, err)
+		return nil, fault.New(fault.Usage, "kustomization %q: %w", dir, err).Hint("see what kustomize reports: kubectl kustomize " + dir)
 	}
 	var objects []*Object
 	for _, r := range resources.Resources() {
@@ -107,7 +107,7 @@ func (l *localOnly) directory(dir string) error {
 	}
 	list, err := readAsKustomize(name, content)
 	if err == nil && len(list) > 1 {
-		err = fault.New(fault.Usage, "move it to another directory", "%s: kustomize reads only the first document of this file", position(name, list[1].Line))
+		err = fault.New(fault.Usage, "%s: kustomize reads only the first document of this file", position(name, list[1].Line)).Hint("move it to another directory")
 	}
 	if err != nil {
 		return err
@@ -140,7 +140,7 @@ func (l *localOnly) lookAt(name string, d documents.Document) (err error) {
 	}
 	for field := range value {
 		if isOneOf([]string{"helmCharts", "helmChartInflationGenerator"}, field) {
-			return fault.New(fault.Usage, "list the chart as a chart", "%q renders a Helm chart, which would be downloaded", name)
+			return fault.New(fault.Usage, "%q renders a Helm chart, which would be downloaded", name).Hint("list the chart as a chart")
 		}
 	}
 	walk(nil, value, func(p path, v any) bool {
@@ -149,7 +149,7 @@ func (l *localOnly) lookAt(name string, d documents.Document) (err error) {
 		one, other := sameField(fields)
 		switch {
 		case err == nil && other != "" && (len(p) == 0 || !isName(p[len(p)-1])): // not in labels
-			err = fault.New(fault.Usage, "remove one of them", "%s: %s and %s are the same field for kustomize, which uses one of them", position(name, fieldLine(d.Node, other, d.Line)), one, other)
+			err = fault.New(fault.Usage, "%s: %s and %s are the same field for kustomize, which uses one of them", position(name, fieldLine(d.Node, other, d.Line)), one, other).Hint("remove one of them")
 		case err != nil || !ok:
 		case refers(p):
 			err = l.reference(name, p, s)
@@ -171,7 +171,7 @@ func readAsKustomize(name string, content []byte) ([]documents.Document, error) 
 	list = slices.DeleteFunc(list, documents.Document.Empty)
 	nodes, err := (&kio.ByteReader{Reader: bytes.NewReader(content), OmitReaderAnnotations: true, DisableUnwrapping: true}).Read()
 	if err == nil && len(nodes) < len(list) {
-		return nil, fault.New(fault.Usage, "put a line with --- before each object", "%s: kustomize does not read this document", position(name, list[len(nodes)].Line))
+		return nil, fault.New(fault.Usage, "%s: kustomize does not read this document", position(name, list[len(nodes)].Line)).Hint("put a line with --- before each object")
 	}
 	return list, nil
 }
@@ -205,7 +205,7 @@ func (l *localOnly) reference(name string, p path, s string) error {
 		return l.configuration(name, []byte(s))
 	}
 	if remote.MatchString(s) {
-		return fault.New(fault.Usage, "copy it next to the kustomization and write the path of the copy", "%q: %s %q is not on this machine", name, p, s)
+		return fault.New(fault.Usage, "%q: %s %q is not on this machine", name, p, s).Hint("copy it next to the kustomization and write the path of the copy")
 	}
 	local := filepath.Join(filepath.Dir(name), s)
 	info, err := os.Stat(local)
@@ -243,7 +243,7 @@ func readsAll(name string, p path, content []byte) error {
 	if !one {
 		return nil
 	}
-	return fault.New(fault.Usage, "move it to another file, or join the documents", "%s: kustomize reads only the first document of this file", position(name, list[1].Line))
+	return fault.New(fault.Usage, "%s: kustomize reads only the first document of this file", position(name, list[1].Line)).Hint("move it to another file, or join the documents")
 }
 
 // configurationsIn looks at those documents of a file with objects that configure a built-in

@@ -97,8 +97,8 @@ func Unique(objects []*Object) error {
 	first := map[identity]*Object{}
 	for _, o := range objects {
 		if f, ok := first[o.identity()]; ok {
-			return fault.New(fault.Usage, "remove one of them: the second would replace the first",
-				"%s: %s is also at %s", o.Position(), o, f.Position())
+			return fault.New(fault.Usage, "%s: %s is also at %s", o.Position(), o, f.Position()).
+				Hint("remove one of them: the second would replace the first")
 		}
 		first[o.identity()] = o
 	}
@@ -116,25 +116,25 @@ func newObject(file string, line int, node *documents.Node, content map[string]a
 	o.Namespace, _ = metadata["namespace"].(string)
 	for _, field := range []string{"kind", "apiVersion"} {
 		if notText(content[field]) {
-			return nil, fault.New(fault.Usage, "write "+field+" as a string"+o.written(field), "%s: %s is %v in YAML, not a string", at, field, content[field])
+			return nil, fault.New(fault.Usage, "%s: %s is %v in YAML, not a string", at, field, content[field]).Hint("write " + field + " as a string" + o.written(field))
 		}
 	}
 	switch {
 	case o.Kind == "":
-		return nil, fault.New(fault.Usage, noKindHint(file, content), "%s: the document has no kind", at)
+		return nil, fault.New(fault.Usage, "%s: the document has no kind", at).Hint(noKindHint(file, content))
 	case o.APIVersion == "":
-		return nil, fault.New(fault.Usage, `add apiVersion: "kubectl explain `+strings.ToLower(o.Kind)+`" prints it as VERSION`,
-			"%s: the %s has no apiVersion", at, o.Kind)
+		return nil, fault.New(fault.Usage, "%s: the %s has no apiVersion", at, o.Kind).
+			Hint(`add apiVersion: "kubectl explain ` + strings.ToLower(o.Kind) + `" prints it as VERSION`)
 	case strings.HasPrefix(o.APIVersion, "kustomize.config.k8s.io/"):
-		return nil, fault.New(fault.Usage, "give the directory of the kustomization itself", "%s: a %s cannot be applied", at, o.Kind)
+		return nil, fault.New(fault.Usage, "%s: a %s cannot be applied", at, o.Kind).Hint("give the directory of the kustomization itself")
 	case o.Name == "" && metadata["generateName"] != nil:
-		return nil, fault.New(fault.Usage, "write name instead of generateName: with generateName, each apply creates another object",
-			"%s: the %s has generateName %q and no name", at, o.Kind, documents.Written(documents.Value(node, "metadata", "generateName"), metadata["generateName"]))
+		return nil, fault.New(fault.Usage, "%s: the %s has generateName %q and no name", at, o.Kind, documents.Written(documents.Value(node, "metadata", "generateName"), metadata["generateName"])).
+			Hint("write name instead of generateName: with generateName, each apply creates another object")
 	case o.Name == "":
-		return nil, fault.New(fault.Usage, "write metadata.name as a string"+o.written("metadata", "name"), "%s: the %s has no name", at, o.Kind)
+		return nil, fault.New(fault.Usage, "%s: the %s has no name", at, o.Kind).Hint("write metadata.name as a string" + o.written("metadata", "name"))
 	case o.Namespace == "" && metadata["namespace"] != nil && metadata["namespace"] != "":
-		return nil, fault.New(fault.Usage, "write the namespace as a string"+o.written("metadata", "namespace"),
-			"%s: the namespace of the %s is %v in YAML, not a string", at, o, metadata["namespace"])
+		return nil, fault.New(fault.Usage, "%s: the namespace of the %s is %v in YAML, not a string", at, o, metadata["namespace"]).
+			Hint("write the namespace as a string" + o.written("metadata", "namespace"))
 	}
 	for field, value := range map[string]string{"apiVersion": o.APIVersion, "kind": o.Kind, "metadata.name": o.Name, "metadata.namespace": o.Namespace} {
 		if strings.Contains(value, "{{") {

@@ -39,7 +39,7 @@ func Read(name string) ([]*Object, error) {
 		return nil, err
 	}
 	if len(objects) == 0 {
-		return nil, fault.New(fault.Usage, "give a file or a directory with Kubernetes manifests", "%q has no Kubernetes objects", name)
+		return nil, fault.New(fault.Usage, "%q has no Kubernetes objects", name).Hint("give a file or a directory with Kubernetes manifests")
 	}
 	return objects, Unique(objects)
 }
@@ -62,8 +62,8 @@ func readDirectory(dir string) ([]*Object, error) {
 			return filepath.SkipDir
 		case entry.IsDir() || strings.HasPrefix(entry.Name(), "."):
 		case entry.Type()&fs.ModeSymlink != 0 && isDirectory(name):
-			return fault.New(fault.Usage, "list the directory that the link leads to, or replace the link by a copy",
-				"%q is a link to a directory, which is not followed", name)
+			return fault.New(fault.Usage, "%q is a link to a directory, which is not followed", name).
+				Hint("list the directory that the link leads to, or replace the link by a copy")
 		case hasManifestExtension(name):
 			names = append(names, name)
 		}
@@ -76,8 +76,8 @@ func readDirectory(dir string) ([]*Object, error) {
 	var objects []*Object
 	for _, name := range names {
 		if isKustomization(name) {
-			return nil, fault.New(fault.Usage, "give "+filepath.Dir(name)+" itself, or only directories without a kustomization",
-				"%q is a kustomization, but %q is not", filepath.Dir(name), dir)
+			return nil, fault.New(fault.Usage, "%q is a kustomization, but %q is not", filepath.Dir(name), dir).
+				Hint("give " + filepath.Dir(name) + " itself, or only directories without a kustomization")
 		}
 		more, err := readFile(name)
 		if err != nil {

@@ -27,6 +27,6 @@ func unrendered(o *Object) error {
 }
 
 func notRendered(at, what string) error {
-	return fault.New(fault.Usage, `if this is a Helm chart, list it as a chart; otherwise render it: "helm template NAME CHART > app.yaml"`,
-		"%s: %s is a template that was not rendered", at, what)
+	return fault.New(fault.Usage, "%s: %s is a template that was not rendered", at, what).
+		Hint(`if this is a Helm chart, list it as a chart; otherwise render it: "helm template NAME CHART > app.yaml"`)
 }

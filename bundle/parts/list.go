@@ -47,14 +47,14 @@ func readList(base string) (map[string]string, error) {
 		}
 		m := listLine.FindStringSubmatch(line)
 		if m == nil {
-			return nil, fault.New(fault.Bundle, "copy the list again", "%s is damaged: %q is not a line of sha256sum", ListPath(base), line)
+			return nil, fault.New(fault.Bundle, "%s is damaged: %q is not a line of sha256sum", ListPath(base), line).Hint("copy the list again")
 		}
 		sum, name := m[1], m[2]
 		if of, n, ok := Parse(name); name != filepath.Base(base) && (!ok || n == 0 || of != filepath.Base(base)) {
-			return nil, fault.New(fault.Bundle, "copy the list again", "%s names %q, which is neither %s nor a part of it", ListPath(base), name, filepath.Base(base))
+			return nil, fault.New(fault.Bundle, "%s names %q, which is neither %s nor a part of it", ListPath(base), name, filepath.Base(base)).Hint("copy the list again")
 		}
 		if sums[name] != "" {
-			return nil, fault.New(fault.Bundle, "copy the list again", "%s names %q twice", ListPath(base), name)
+			return nil, fault.New(fault.Bundle, "%s names %q twice", ListPath(base), name).Hint("copy the list again")
 		}
 		sums[name] = strings.ToLower(sum)
 	}

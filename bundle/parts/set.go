@@ -69,7 +69,7 @@ func (s *Set) open(sums map[string]string) error {
 	}
 	s.Parts = s.Parts[:last]
 	if s.size == 0 {
-		return fault.New(fault.Bundle, "name a part that bundle split wrote, such as "+Path(s.Base, 1), "there are no parts of %s", s.Base)
+		return fault.New(fault.Bundle, "there are no parts of %s", s.Base).Hint("name a part that bundle split wrote, such as " + Path(s.Base, 1))
 	}
 	return s.refuseOthers()
 }
@@ -99,8 +99,8 @@ func (s *Set) refuseOthers() error {
 		of, n, ok := Parse(e.Name())
 		part := ok && n > 0 && of == filepath.Base(s.Base)
 		if takenByPattern(filepath.Base(s.Base), e.Name()) && !part {
-			return fault.New(fault.Bundle, "if you know the file, move it to another directory; else do not use these parts",
-				"%q is not a part of %s, but cat would join it too", filepath.Join(filepath.Dir(s.Base), e.Name()), s.Base)
+			return fault.New(fault.Bundle, "%q is not a part of %s, but cat would join it too", filepath.Join(filepath.Dir(s.Base), e.Name()), s.Base).
+				Hint("if you know the file, move it to another directory; else do not use these parts")
 		}
 	}
 	return nil
@@ -169,19 +169,19 @@ func (s *Set) CheckWhole(sum []byte) error {
 	if hex.EncodeToString(sum) == s.SHA256 {
 		return nil
 	}
-	return fault.New(fault.Bundle, "copy the list and all parts again from where the file was split",
-		"the parts of %s do not match its list: together they do not have the sha256 of %s in %s", s.Base, filepath.Base(s.Base), ListPath(s.Base))
+	return fault.New(fault.Bundle, "the parts of %s do not match its list: together they do not have the sha256 of %s in %s", s.Base, filepath.Base(s.Base), ListPath(s.Base)).
+		Hint("copy the list and all parts again from where the file was split")
 }
 
 // Copy writes a part to w, and compares what it read with the list. It reads the part once, from content,
 // which is the set or another view of the whole file. After an error, w has bytes that must not be used.
 func (s *Set) Copy(ctx context.Context, w io.Writer, content io.ReaderAt, p Part, read func(n int64)) error {
 	if p.Missing() {
-		return fault.New(fault.Bundle, "copy it again from where the file was split", "%s is missing", p.Path)
+		return fault.New(fault.Bundle, "%s is missing", p.Path).Hint("copy it again from where the file was split")
 	}
 	if p.SHA256 == "" {
-		return fault.New(fault.Bundle, "copy "+ListPath(s.Base)+" to the same directory, or join the parts and verify the whole file",
-			"%s cannot be checked: it is not in the list %s", p.Path, ListPath(s.Base))
+		return fault.New(fault.Bundle, "%s cannot be checked: it is not in the list %s", p.Path, ListPath(s.Base)).
+			Hint("copy " + ListPath(s.Base) + " to the same directory, or join the parts and verify the whole file")
 	}
 	h, buf := sha256.New(), make([]byte, 1<<20)
 	for r := io.NewSectionReader(content, s.Offset(p), p.Size); ; {
@@ -198,15 +198,15 @@ func (s *Set) Copy(ctx context.Context, w io.Writer, content io.ReaderAt, p Part
 			break
 		}
 		if err != nil {
-			return fault.New(fault.Bundle, "copy it again", "reading %s: %w", p.Path, err)
+			return fault.New(fault.Bundle, "reading %s: %w", p.Path, err).Hint("copy it again")
 		}
 	}
 	if hex.EncodeToString(h.Sum(nil)) != p.SHA256 {
-		return fault.New(fault.Bundle, "copy it again from where the file was split", "%s is damaged: it does not match its sha256 in %s", p.Path, ListPath(s.Base))
+		return fault.New(fault.Bundle, "%s is damaged: it does not match its sha256 in %s", p.Path, ListPath(s.Base)).Hint("copy it again from where the file was split")
 	}
 	if p.Size != s.size && p.Number < len(s.Parts) {
-		return fault.New(fault.Bundle, "copy the list and all parts again from where the file was split",
-			"%s has %d bytes, but other parts have %d: only the last part may be smaller", p.Path, p.Size, s.size)
+		return fault.New(fault.Bundle, "%s has %d bytes, but other parts have %d: only the last part may be smaller", p.Path, p.Size, s.size).
+			Hint("copy the list and all parts again from where the file was split")
 	}
 	return nil
 }

@@ -52,10 +52,10 @@ func ParseSize(s string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || n > math.MaxInt64/unit {
-		return 0, fault.New(fault.Usage, "for example: --size fat32, --size 650M or --size 4GB", "%q is not a size", s)
+		return 0, fault.New(fault.Usage, "%q is not a size", s).Hint("for example: --size fat32, --size 650M or --size 4GB")
 	}
 	if n *= unit; n < MinSize {
-		return 0, fault.New(fault.Usage, "for example: --size fat32, --size 650M or --size 4GB", "a part of %q is smaller than 1 MiB", s)
+		return 0, fault.New(fault.Usage, "a part of %q is smaller than 1 MiB", s).Hint("for example: --size fat32, --size 650M or --size 4GB")
 	}
 	return n, nil
 }

@@ -27,7 +27,7 @@ import (
 func Split(ctx context.Context, content *io.SectionReader, base string, size int64, written func(n int64)) (paths []string, err error) {
 	number := int((content.Size() + size - 1) / size)
 	if (content.Size()+size-1)/size > Max {
-		return nil, fault.New(fault.Usage, "choose a larger --size", "%d parts of %d bytes are more than the %d allowed", (content.Size()+size-1)/size, size, Max)
+		return nil, fault.New(fault.Usage, "%d parts of %d bytes are more than the %d allowed", (content.Size()+size-1)/size, size, Max).Hint("choose a larger --size")
 	}
 	if err := checkFree(base); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func checkFree(base string) error {
 	}
 	for _, path := range taken {
 		if _, err := os.Lstat(path); err == nil {
-			return fault.New(fault.Usage, "remove the earlier parts and their list, or choose another path with --output", "%q exists", path)
+			return fault.New(fault.Usage, "%q exists", path).Hint("remove the earlier parts and their list, or choose another path with --output")
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -73,7 +73,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	m := b.Manifest()
 	if len(m.Images) == 0 {
-		return nil, fault.New(fault.Usage, "push a bundle that was built with images", "%s has no images", o.File.Path())
+		return nil, fault.New(fault.Usage, "%s has no images", o.File.Path()).Hint("push a bundle that was built with images")
 	}
 	p := &pusher{Options: o, blobs: b, repositories: map[string]*registry.Repository{}, to: map[string][]string{}}
 	if p.documents, err = blobs.Documents(ctx, o.File, m.Images); err != nil {

@@ -26,8 +26,8 @@ func findReference(target Copy, copies []Copy) (r reference, err error) {
 		case !found:
 			t, by, found = other, c, true
 		case other != t:
-			return r, fault.New(fault.Bundle, "use a copy of the same bundle: compare 'bundle inspect' of both files",
-				"%s and %s are different bundles: their trailers differ", by.Name, c.Name)
+			return r, fault.New(fault.Bundle, "%s and %s are different bundles: their trailers differ", by.Name, c.Name).
+				Hint("use a copy of the same bundle: compare 'bundle inspect' of both files")
 		}
 	}
 	if !found {
@@ -40,11 +40,11 @@ func findReference(target Copy, copies []Copy) (r reference, err error) {
 	r.trailer, r.own = t, own
 	fromTarget, ok := r.findDigests(target, copies)
 	if !ok {
-		return r, fault.New(fault.Bundle, "use another copy with --from", "the digests of the payload are damaged in %s and in every copy", target.Name)
+		return r, fault.New(fault.Bundle, "the digests of the payload are damaged in %s and in every copy", target.Name).Hint("use another copy with --from")
 	}
 	if !own && !fromTarget && !r.provedByManifest(target) {
-		return r, fault.New(fault.Bundle, "copy the whole file instead: cp "+by.Name+" "+target.Name,
-			"cannot verify that %s is a copy of %s: its trailer, digests and manifest are damaged, or it is another bundle", target.Name, by.Name)
+		return r, fault.New(fault.Bundle, "cannot verify that %s is a copy of %s: its trailer, digests and manifest are damaged, or it is another bundle", target.Name, by.Name).
+			Hint("copy the whole file instead: cp " + by.Name + " " + target.Name)
 	}
 	return r, nil
 }
@@ -52,7 +52,7 @@ func findReference(target Copy, copies []Copy) (r reference, err error) {
 // noTrailer returns the error for a target without an intact trailer, if no copy has one.
 func noTrailer(target Copy) error {
 	_, err := head.ReadAt(target, target.Size, target.Name)
-	return fault.New(fault.Bundle, "use another copy with --from, with an intact end", "no copy has an intact trailer: %w", err)
+	return fault.New(fault.Bundle, "no copy has an intact trailer: %w", err).Hint("use another copy with --from, with an intact end")
 }
 
 // findDigests sets the reference's digests to those that match its trailer. fromTarget

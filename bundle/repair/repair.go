@@ -199,6 +199,6 @@ func (r Result) Err(path string) error {
 	for _, l := range r.Lost {
 		n += l.Len()
 	}
-	return fault.New(fault.Bundle, "run the command again with another copy: --from is repeatable",
-		"%s is still damaged: %d bytes in %d section(s), the first is %v; no copy has them intact", path, n, len(r.Lost), r.Lost[0])
+	return fault.New(fault.Bundle, "%s is still damaged: %d bytes in %d section(s), the first is %v; no copy has them intact", path, n, len(r.Lost), r.Lost[0]).
+		Hint("run the command again with another copy: --from is repeatable")
 }

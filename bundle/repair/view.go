@@ -10,7 +10,7 @@ import (
 
 // A view reads the file as it will be after the repair. What no copy has cannot be read.
 type view struct {
-	*writer
+	writer       *writer
 	target       Copy
 	damage       damage
 	launcherFrom string
@@ -32,9 +32,9 @@ func (v *view) ReadAt(b []byte, at int64) (n int, err error) {
 
 // section reads from the section at an offset, at most to the section's end.
 func (v *view) section(b []byte, at int64) (int, error) {
-	begin, payload, end := v.reference.launcher(), int64(v.trailer.PayloadOffset), v.trailer.DigestsOffset()
+	begin, payload, end := v.writer.reference.launcher(), int64(v.writer.trailer.PayloadOffset), v.writer.trailer.DigestsOffset()
 	switch {
-	case at >= v.size():
+	case at >= v.writer.size():
 		return 0, io.EOF
 	case at < begin && !v.damage.launcher:
 		return v.target.ReadAt(b[:min(int64(len(b)), begin-at)], at)
@@ -43,13 +43,13 @@ func (v *view) section(b []byte, at int64) (int, error) {
 	case at < begin:
 		return copy(b, v.launcher[at:]), nil
 	case at < payload:
-		return copy(b, v.header()[at-begin:]), nil
+		return copy(b, v.writer.header()[at-begin:]), nil
 	case at < end:
 		return v.fromPiece(b, at-payload)
-	case at < end+int64(len(v.frame)):
-		return copy(b, v.frame[at-end:]), nil
+	case at < end+int64(len(v.writer.frame)):
+		return copy(b, v.writer.frame[at-end:]), nil
 	}
-	return copy(b, v.trailer.Encode()[at-end-int64(len(v.frame)):]), nil
+	return copy(b, v.writer.trailer.Encode()[at-end-int64(len(v.writer.frame)):]), nil
 }
 
 // fromPiece reads at an offset in the payload.
@@ -70,15 +70,15 @@ func (v *view) fetch(n int64) (err error) {
 	}
 	sources := []Copy{v.target}
 	if slices.Contains(v.damage.pieces, n) {
-		sources = v.copies
+		sources = v.writer.copies
 	}
 	for _, c := range sources {
-		if v.content, err = v.payload(c).ReadPiece(n, v.buf); err == nil {
+		if v.content, err = v.writer.payload(c).ReadPiece(n, v.buf); err == nil {
 			v.piece = n + 1
 			return nil
 		}
 	}
-	return v.lost(v.reference.piece(n).String())
+	return v.lost(v.writer.reference.piece(n).String())
 }
 
 func (v *view) lost(what string) error { return fmt.Errorf("no copy has the %s intact", what) }

@@ -44,7 +44,7 @@ func (c *Contents) Compare(ctx context.Context, f *bundle.File) error {
 		return err
 	}
 	if len(m.SBOMs) == 0 {
-		return fault.New(fault.Bundle, "build it again with this bundle command", "%q contains no SBOM", f.Path())
+		return fault.New(fault.Bundle, "%q contains no SBOM", f.Path()).Hint("build it again with this bundle command")
 	}
 	for _, s := range m.SBOMs {
 		format, err := ParseFormat(s.Format)
@@ -57,7 +57,7 @@ func (c *Contents) Compare(ctx context.Context, f *bundle.File) error {
 		}
 		why := c.compare(format, found)
 		if why != "" {
-			return fault.New(fault.Bundle, "check it with the release of bundle that built the file; if it differs then too, build the file again", "the SBOM %s in %q does not match the contents: %s", s.Entry, f.Path(), why)
+			return fault.New(fault.Bundle, "the SBOM %s in %q does not match the contents: %s", s.Entry, f.Path(), why).Hint("check it with the release of bundle that built the file; if it differs then too, build the file again")
 		}
 	}
 	return nil

@@ -29,7 +29,7 @@ func Formats() []string { return []string{string(SPDX), string(CycloneDX)} }
 // ParseFormat returns the format called name.
 func ParseFormat(name string) (Format, error) {
 	if !slices.Contains(Formats(), name) {
-		return "", fault.New(fault.Usage, "use one of "+strings.Join(Formats(), ", "), "unknown SBOM format %q", name)
+		return "", fault.New(fault.Usage, "unknown SBOM format %q", name).Hint("use one of " + strings.Join(Formats(), ", "))
 	}
 	return Format(name), nil
 }
@@ -93,7 +93,7 @@ func Created() (time.Time, error) {
 	}
 	seconds, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || seconds < 0 || seconds > 253402300799 { // the end of 9999
-		return time.Time{}, fault.New(fault.Usage, "set it to seconds since 1970, or unset it", "SOURCE_DATE_EPOCH is %q", value)
+		return time.Time{}, fault.New(fault.Usage, "SOURCE_DATE_EPOCH is %q", value).Hint("set it to seconds since 1970, or unset it")
 	}
 	return time.Unix(seconds, 0).UTC(), nil
 }

@@ -34,13 +34,13 @@ func ReadPublicKey(value string) (PublicKey, error) {
 	}
 	text, err := readSmall(value)
 	if err != nil {
-		return PublicKey{}, fault.New(fault.Usage, "name the file with the public key, such as airlift.pub, or give the key itself: RW…", "reading the public key: %w", err)
+		return PublicKey{}, fault.New(fault.Usage, "reading the public key: %w", err).Hint("name the file with the public key, such as airlift.pub, or give the key itself: RW…")
 	}
 	if isSecretKey(text) {
-		return PublicKey{}, fault.New(fault.Usage, "use the public key, which bundle keygen wrote with the ending .pub", "%q is a secret key", value)
+		return PublicKey{}, fault.New(fault.Usage, "%q is a secret key", value).Hint("use the public key, which bundle keygen wrote with the ending .pub")
 	}
 	if err := k.key.UnmarshalText(text); err != nil {
-		return PublicKey{}, fault.New(fault.Usage, "use the file with the ending .pub that bundle keygen or minisign -G wrote", "%q is not a minisign public key", value)
+		return PublicKey{}, fault.New(fault.Usage, "%q is not a minisign public key", value).Hint("use the file with the ending .pub that bundle keygen or minisign -G wrote")
 	}
 	return k, nil
 }

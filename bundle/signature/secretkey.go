@@ -40,16 +40,16 @@ func isSecretKey(text []byte) bool {
 func ReadSecretKey(path string, password func() (string, error)) (SecretKey, error) {
 	text, err := readSmall(path)
 	if err != nil {
-		return SecretKey{}, fault.New(fault.Usage, "name the file with the secret key; to create one: bundle keygen", "reading the secret key: %w", err)
+		return SecretKey{}, fault.New(fault.Usage, "reading the secret key: %w", err).Hint("name the file with the secret key; to create one: bundle keygen")
 	}
 	if !isSecretKey(text) {
-		return SecretKey{}, fault.New(fault.Usage, "name the file with the secret key that bundle keygen or minisign -G wrote", "%q is not a minisign secret key", path)
+		return SecretKey{}, fault.New(fault.Usage, "%q is not a minisign secret key", path).Hint("name the file with the secret key that bundle keygen or minisign -G wrote")
 	}
 	text = bytes.TrimSpace(text)
 	var k SecretKey
 	if !minisign.IsEncrypted(text) {
 		if err := k.key.UnmarshalText(text); err != nil {
-			return SecretKey{}, fault.New(fault.Usage, "", "reading the secret key %q: %w", path, err)
+			return SecretKey{}, fault.New(fault.Usage, "reading the secret key %q: %w", path, err)
 		}
 		return k, k.check(path)
 	}
@@ -58,8 +58,8 @@ func ReadSecretKey(path string, password func() (string, error)) (SecretKey, err
 		return SecretKey{}, err
 	}
 	if k.key, err = minisign.DecryptKey(p, text); err != nil {
-		return SecretKey{}, fault.New(fault.Failure, "run the command again with the password that was given when the key was created",
-			"wrong password for the secret key %q, or the file is damaged", path)
+		return SecretKey{}, fault.New(fault.Failure, "wrong password for the secret key %q, or the file is damaged", path).
+			Hint("run the command again with the password that was given when the key was created")
 	}
 	return k, k.check(path)
 }
@@ -69,7 +69,7 @@ func ReadSecretKey(path string, password func() (string, error)) (SecretKey, err
 func (k SecretKey) check(path string) error {
 	message := []byte("airlift")
 	if !minisign.Verify(k.PublicKey().key, message, minisign.SignWithComments(k.key, message, "", "")) {
-		return fault.New(fault.Usage, "use another copy of the key", "the secret key %q is damaged", path)
+		return fault.New(fault.Usage, "the secret key %q is damaged", path).Hint("use another copy of the key")
 	}
 	return nil
 }
@@ -121,6 +121,6 @@ func writeKey(path string, content []byte, mode fs.FileMode) error {
 }
 
 func exists(path string) error {
-	return fault.New(fault.Usage, "choose another name with --output, or remove the file if nobody needs the key",
-		"%q exists; keys are not overwritten", path)
+	return fault.New(fault.Usage, "%q exists; keys are not overwritten", path).
+		Hint("choose another name with --output, or remove the file if nobody needs the key")
 }

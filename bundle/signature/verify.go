@@ -77,8 +77,8 @@ func (h *Hash) verify(path string, s minisign.Signature, key PublicKey) (comment
 		return "", err
 	}
 	if !h.r.Verify(key.key, text) {
-		return "", fault.New(fault.Bundle, "do not run it; copy the file again. 'bundle verify FILE' shows accidental damage",
-			"%s is not the file that was signed: it was changed or damaged (key %s)", path, key.ID())
+		return "", fault.New(fault.Bundle, "%s is not the file that was signed: it was changed or damaged (key %s)", path, key.ID()).
+			Hint("do not run it; copy the file again. 'bundle verify FILE' shows accidental damage")
 	}
 	return printable(s.TrustedComment), nil
 }
@@ -89,20 +89,20 @@ func check(path, signaturePath string, key PublicKey, size int64) (s minisign.Si
 		return s, err
 	}
 	if s.KeyID != key.key.ID() {
-		return s, fault.New(fault.Bundle, "use the public key of the signer, or have the file signed with the required key",
-			"%s is signed with another key: the signature is by key %s, required is key %s", path, keyID(s.KeyID), key.ID())
+		return s, fault.New(fault.Bundle, "%s is signed with another key: the signature is by key %s, required is key %s", path, keyID(s.KeyID), key.ID()).
+			Hint("use the public key of the signer, or have the file signed with the required key")
 	}
 	if s.Algorithm != minisign.HashEdDSA {
-		return s, fault.New(fault.Bundle, "sign the file again with bundle sign, or with minisign -S without -l",
-			"the signature %s has minisign's legacy format, which is not prehashed", signaturePath)
+		return s, fault.New(fault.Bundle, "the signature %s has minisign's legacy format, which is not prehashed", signaturePath).
+			Hint("sign the file again with bundle sign, or with minisign -S without -l")
 	}
 	if !commentIsSigned(s, key) {
-		return s, fault.New(fault.Bundle, "copy the signature again, or have the file signed again",
-			"the signature %s was changed: it does not match key %s", signaturePath, key.ID())
+		return s, fault.New(fault.Bundle, "the signature %s was changed: it does not match key %s", signaturePath, key.ID()).
+			Hint("copy the signature again, or have the file signed again")
 	}
 	if signed, ok := signedSize(s.TrustedComment); ok && size != signed {
-		return s, fault.New(fault.Bundle, "copy the file again",
-			"%s is not the file that was signed: it has %d bytes, the signed file has %d", path, size, signed)
+		return s, fault.New(fault.Bundle, "%s is not the file that was signed: it has %d bytes, the signed file has %d", path, size, signed).
+			Hint("copy the file again")
 	}
 	return s, nil
 }
@@ -110,14 +110,14 @@ func check(path, signaturePath string, key PublicKey, size int64) (s minisign.Si
 func readSignature(path, signaturePath string) (s minisign.Signature, err error) {
 	text, err := readSmall(signaturePath)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s, fault.New(fault.Bundle, "copy the signature to "+signaturePath+", or name it with --signature; to sign a file: bundle sign FILE --key KEY",
-			"%s is not signed: there is no file %s", path, signaturePath)
+		return s, fault.New(fault.Bundle, "%s is not signed: there is no file %s", path, signaturePath).
+			Hint("copy the signature to " + signaturePath + ", or name it with --signature; to sign a file: bundle sign FILE --key KEY")
 	}
 	if err != nil {
-		return s, fault.New(fault.Bundle, "", "reading the signature: %w", err)
+		return s, fault.New(fault.Bundle, "reading the signature: %w", err)
 	}
 	if err := s.UnmarshalText(text); err != nil {
-		return s, fault.New(fault.Bundle, "copy the signature again, or have the file signed again", "%s is not a complete minisign signature", signaturePath)
+		return s, fault.New(fault.Bundle, "%s is not a complete minisign signature", signaturePath).Hint("copy the signature again, or have the file signed again")
 	}
 	return s, nil
 }
@@ -146,7 +146,7 @@ func IsSigned(path string) (bool, error) {
 // MayReplace returns an error if the file at path is a signature by another key.
 func (k SecretKey) MayReplace(path string) error {
 	if by, ok := SignedBy(path); ok && by != k.ID() {
-		return fault.New(fault.Usage, "choose another path with --output, or remove it", "%q is a signature by key %s: one by key %s does not replace it", path, by, k.ID())
+		return fault.New(fault.Usage, "%q is a signature by key %s: one by key %s does not replace it", path, by, k.ID()).Hint("choose another path with --output, or remove it")
 	}
 	return nil
 }

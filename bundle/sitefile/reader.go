@@ -62,7 +62,7 @@ func (r *reader) load() ([]byte, error) {
 		return nil, fault.Wrap(err, fault.Usage, hint)
 	}
 	if len(data) > maxSize {
-		return nil, fault.New(fault.Usage, hint, "%q has more than the %d bytes allowed for such a file", r.path, maxSize)
+		return nil, fault.New(fault.Usage, "%q has more than the %d bytes allowed for such a file", r.path, maxSize).Hint(hint)
 	}
 	return data, nil
 }
@@ -76,7 +76,7 @@ func (r *reader) err() error {
 		return nil
 	case 1:
 		p := r.problems[0]
-		return fault.New(fault.Usage, p.hint, "%s: %s", r.at(p.line), p.text)
+		return fault.New(fault.Usage, "%s: %s", r.at(p.line), p.text).Hint(p.hint)
 	}
 	var lines strings.Builder
 	for _, p := range r.problems {
@@ -85,5 +85,5 @@ func (r *reader) err() error {
 			fmt.Fprintf(&lines, "\n    (%s)", p.hint)
 		}
 	}
-	return fault.New(fault.Usage, "", "%s has %d errors:%s", r.path, len(r.problems), lines.String())
+	return fault.New(fault.Usage, "%s has %d errors:%s", r.path, len(r.problems), lines.String())
 }

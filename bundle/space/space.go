@@ -18,8 +18,8 @@ func Check(dir, what string, need int64) error {
 	if err != nil || free >= need {
 		return err
 	}
-	return fault.New(fault.Failure, hint(dir), "not enough space for %s in %s: its file system (%s) has %d bytes free, %d are needed",
-		what, dir, name(dir), free, need)
+	return fault.New(fault.Failure, "not enough space for %s in %s: its file system (%s) has %d bytes free, %d are needed",
+		what, dir, name(dir), free, need).Hint(hint(dir))
 }
 
 // Explain adds the file system of dir to an error that means that it is full, and returns

@@ -122,7 +122,7 @@ second build of the same version through the same mirrors needs no network.`,
 				}
 				key = &read
 			} else if password.file != "" {
-				return fault.New(fault.Usage, "add --sign-key FILE", "--password-file needs --sign-key")
+				return fault.New(fault.Usage, "--password-file needs --sign-key").Hint("add --sign-key FILE")
 			}
 			var platforms []string
 			for n := range list {

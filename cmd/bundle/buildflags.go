@@ -98,7 +98,7 @@ func (b *buildFlags) options(cmd *cobra.Command) ([]builder.Options, error) {
 	}
 	changed := cmd.Flags().Changed
 	if changed("only") && len(o.Only) == 0 {
-		return nil, fault.New(fault.Usage, "write --only "+strings.Join(bundle.ContentKinds(), ",")+", or remove the flag", "--only is empty")
+		return nil, fault.New(fault.Usage, "--only is empty").Hint("write --only " + strings.Join(bundle.ContentKinds(), ",") + ", or remove the flag")
 	}
 	versionGiven, outputGiven := changed("version"), changed("output")
 	if b.file != "" {
@@ -110,7 +110,7 @@ func (b *buildFlags) options(cmd *cobra.Command) ([]builder.Options, error) {
 	}
 	if len(o.Only) > 0 {
 		if changed("cni") {
-			return nil, fault.New(fault.Usage, "remove --cni or --only", "an additional bundle has no pod network")
+			return nil, fault.New(fault.Usage, "an additional bundle has no pod network").Hint("remove --cni or --only")
 		}
 		if !outputGiven {
 			o.Output = additionalOutput // and never replace the bundle that installs nodes
@@ -141,12 +141,12 @@ func (b *buildFlags) options(cmd *cobra.Command) ([]builder.Options, error) {
 // perArch returns the options for each architecture.
 func (b *buildFlags) perArch() (list []builder.Options, err error) {
 	if len(b.arches) == 0 {
-		return nil, fault.New(fault.Usage, "write --arch "+strings.Join(images.Arches(), ",")+", or remove the flag", "--arch is empty")
+		return nil, fault.New(fault.Usage, "--arch is empty").Hint("write --arch " + strings.Join(images.Arches(), ",") + ", or remove the flag")
 	}
 	outputs, bases := builder.PerArch(b.o.Output, b.arches), builder.PerArch(b.o.Base, b.arches)
 	for n, arch := range b.arches {
 		if slices.Contains(b.arches[:n], arch) {
-			return nil, fault.New(fault.Usage, "name each architecture once", "--arch names %s twice", arch)
+			return nil, fault.New(fault.Usage, "--arch names %s twice", arch).Hint("name each architecture once")
 		}
 		if err := images.Supported(arch, images.NoCNI); err != nil {
 			return nil, err
@@ -164,7 +164,7 @@ func (b *buildFlags) useLock(list []builder.Options, must bool) error {
 	path := list[0].LockPath
 	if path == "" {
 		if must {
-			return fault.New(fault.Usage, "add --file bundle.yaml or --lock FILE", "--locked needs a lock")
+			return fault.New(fault.Usage, "--locked needs a lock").Hint("add --file bundle.yaml or --lock FILE")
 		}
 		return nil
 	}
@@ -174,8 +174,8 @@ func (b *buildFlags) useLock(list []builder.Options, must bool) error {
 		for n := range list {
 			platform := "linux/" + list[n].Arch
 			if list[n].Lock = locks.Of(platform); list[n].Lock == nil {
-				return fault.New(fault.Failure, "add it with \"bundle update\" with the same flags, or use another lock with --lock FILE",
-					"%s does not fit this build: it has no %s, only %s", path, platform, strings.Join(locks.Names(), ", "))
+				return fault.New(fault.Failure, "%s does not fit this build: it has no %s, only %s", path, platform, strings.Join(locks.Names(), ", ")).
+					Hint("add it with \"bundle update\" with the same flags, or use another lock with --lock FILE")
 			}
 		}
 		return nil

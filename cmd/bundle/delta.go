@@ -107,12 +107,12 @@ new bundle.`,
 			if path == "" {
 				name, ok := strings.CutSuffix(args[1], deltaSuffix)
 				if !ok {
-					return fault.New(fault.Usage, "add --output NEW", "%q does not end in %s, so the result has no name", args[1], deltaSuffix)
+					return fault.New(fault.Usage, "%q does not end in %s, so the result has no name", args[1], deltaSuffix).Hint("add --output NEW")
 				}
 				path = filepath.Base(name)
 			}
 			if output == "" && sameFile(path, args[0]) {
-				return fault.New(fault.Usage, "add --output NEW; --output "+fault.Word(path)+" replaces the older bundle", "the result would replace %s", args[0])
+				return fault.New(fault.Usage, "the result would replace %s", args[0]).Hint("add --output NEW; --output " + fault.Word(path) + " replaces the older bundle")
 			}
 			if err := key.parse(); err != nil {
 				return err

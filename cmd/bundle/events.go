@@ -27,7 +27,7 @@ func (b *buildFlags) chooseProgress(cmd *cobra.Command, format string) error {
 		b.events = events.New(cmd.OutOrStdout())
 		b.progress = progress.Lines(b.events.Note)
 	default:
-		return fault.New(fault.Usage, "use --progress text or --progress json", "unknown progress format %q", format)
+		return fault.New(fault.Usage, "unknown progress format %q", format).Hint("use --progress text or --progress json")
 	}
 	return nil
 }

@@ -24,8 +24,8 @@ func newImagesCmd() *cobra.Command {
 				return err
 			}
 			if full == "" {
-				return fault.New(fault.Usage, "give a full version, for example "+images.NewestRelease(version)+"; "+channel+" is the newest one",
-					"%q is not a full version", version)
+				return fault.New(fault.Usage, "%q is not a full version", version).
+					Hint("give a full version, for example " + images.NewestRelease(version) + "; " + channel + " is the newest one")
 			}
 			c, err := images.For(full, arch, cni, given)
 			if err != nil {

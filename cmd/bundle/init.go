@@ -43,7 +43,7 @@ default FILE is bundle.yaml. An existing file is not changed.`,
 func writeNew(path string, content []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return fault.New(fault.Usage, "give another name: bundle init FILE", "%q exists already", path)
+		return fault.New(fault.Usage, "%q exists already", path).Hint("give another name: bundle init FILE")
 	}
 	if err != nil {
 		return fault.Wrap(err, fault.Usage, "give a file in a directory that you can write to: bundle init FILE")

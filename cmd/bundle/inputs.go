@@ -20,7 +20,7 @@ func keepInputs(result, path, flag string, inputs ...input) error {
 		if path == "" || i.path == "" || !sameFile(path, i.path) && filepath.Clean(path) != filepath.Clean(i.path) {
 			continue
 		}
-		return fault.New(fault.Usage, "choose another path with "+flag, "%s would replace %s %q", result, i.what, i.path)
+		return fault.New(fault.Usage, "%s would replace %s %q", result, i.what, i.path).Hint("choose another path with " + flag)
 	}
 	return nil
 }

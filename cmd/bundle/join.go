@@ -47,7 +47,7 @@ result before you run it.`,
 			}
 			base, _, ok := parts.Parse(args[0])
 			if !ok {
-				return fault.New(fault.Usage, "name a part that bundle split wrote, such as "+fault.Word(parts.Path(args[0], 1)), "%q is not the name of a part", args[0])
+				return fault.New(fault.Usage, "%q is not the name of a part", args[0]).Hint("name a part that bundle split wrote, such as " + fault.Word(parts.Path(args[0], 1)))
 			}
 			set, err := parts.Open(base)
 			if err != nil {
@@ -136,5 +136,5 @@ func (s *signatureFlags) checkDraft(ctx context.Context, display *progress.Displ
 }
 
 func existsError(path string) error {
-	return fault.New(fault.Usage, "remove it, or choose another path with --output", "%q exists: it is not replaced", path)
+	return fault.New(fault.Usage, "%q exists: it is not replaced", path).Hint("remove it, or choose another path with --output")
 }

@@ -34,7 +34,7 @@ can use minisign's.
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text := ""
 			if without && password.file != "" {
-				return fault.New(fault.Usage, "use one of them", "--no-password and --password-file exclude each other")
+				return fault.New(fault.Usage, "--no-password and --password-file exclude each other").Hint("use one of them")
 			}
 			if !without {
 				var err error

@@ -21,7 +21,7 @@ func run() fault.Code {
 	cmd.SetErr(interrupt.Output{File: os.Stderr, Lost: cancel})
 	called, err := cmd.ExecuteContextC(ctx)
 	if err != nil && ctx.Err() != nil {
-		err = fault.New(fault.Interrupted, fault.Hint(err), "%w", context.Cause(ctx))
+		err = fault.New(fault.Interrupted, "%w", context.Cause(ctx)).Hint(fault.Hint(err))
 	}
 	errorEvent(called, err)
 	fault.Print(os.Stderr, err)

@@ -20,7 +20,7 @@ func addOutputFlag(cmd *cobra.Command) *outputFormat {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if o != "text" && o != "json" {
-			return fault.New(fault.Usage, "use --output text or --output json", "unknown output format %q", string(o))
+			return fault.New(fault.Usage, "unknown output format %q", string(o)).Hint("use --output text or --output json")
 		}
 		return run(cmd, args)
 	}

@@ -41,7 +41,7 @@ func (p *passwordFlag) given() (password string, ok bool, err error) {
 	if p.file != "" {
 		text, err := os.ReadFile(p.file)
 		if err != nil {
-			return "", false, fault.New(fault.Usage, "name a readable file with --password-file", "reading the password: %w", err)
+			return "", false, fault.New(fault.Usage, "reading the password: %w", err).Hint("name a readable file with --password-file")
 		}
 		line, _, _ := bytes.Cut(textfile.UTF8(text), []byte("\n"))
 		return string(bytes.TrimSuffix(line, []byte("\r"))), true, nil
@@ -73,11 +73,11 @@ func (p *passwordFlag) chosen(ctx context.Context) (string, error) {
 			return "", err
 		}
 		if password != again {
-			return "", fault.New(fault.Usage, "run the command again", "the two passwords differ")
+			return "", fault.New(fault.Usage, "the two passwords differ").Hint("run the command again")
 		}
 	}
 	if password == "" {
-		return "", fault.New(fault.Usage, "choose a password, or use --no-password for a key that is not encrypted", "the password is empty")
+		return "", fault.New(fault.Usage, "the password is empty").Hint("choose a password, or use --no-password for a key that is not encrypted")
 	}
 	return password, nil
 }
@@ -87,7 +87,7 @@ func prompt(ctx context.Context, question string) (string, error) {
 	terminal := int(os.Stdin.Fd())
 	before, err := term.GetState(terminal)
 	if err != nil {
-		return "", fault.New(fault.Usage, "set "+passwordVariable+" or use --password-file", "the secret key has a password, and standard input is not a terminal")
+		return "", fault.New(fault.Usage, "the secret key has a password, and standard input is not a terminal").Hint("set " + passwordVariable + " or use --password-file")
 	}
 	fmt.Fprint(os.Stderr, question)
 	defer fmt.Fprintln(os.Stderr)

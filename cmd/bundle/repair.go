@@ -46,7 +46,7 @@ The exit code is 4 if the file is still damaged.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(from) == 0 {
-				return fault.New(fault.Usage, "bundle repair "+fault.Word(args[0])+" --from COPY", "--from is required")
+				return fault.New(fault.Usage, "--from is required").Hint("bundle repair " + fault.Word(args[0]) + " --from COPY")
 			}
 			if err := key.parse(); err != nil {
 				return err
@@ -126,14 +126,14 @@ func repairFile(ctx context.Context, out io.Writer, display *progress.Display, p
 func openForRepair(path string) (*os.File, error) {
 	i, err := os.Stat(path)
 	if err == nil && !i.Mode().IsRegular() {
-		return nil, fault.New(fault.Usage, "name a file that bundle build wrote", "%q is not a regular file", path)
+		return nil, fault.New(fault.Usage, "%q is not a regular file", path).Hint("name a file that bundle build wrote")
 	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fault.New(fault.Bundle, "to get a complete file, copy it: cp COPY "+fault.Word(path), "%w", err)
+		return nil, fault.New(fault.Bundle, "%w", err).Hint("to get a complete file, copy it: cp COPY " + fault.Word(path))
 	case err != nil:
-		return nil, fault.New(fault.Failure, "repair a copy on a drive that you can write to", "%w", err)
+		return nil, fault.New(fault.Failure, "%w", err).Hint("repair a copy on a drive that you can write to")
 	}
 	return f, nil
 }
@@ -173,14 +173,14 @@ func openCopy(path string, own os.FileInfo) (c repair.Copy, done func(), err err
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return c, nil, fault.New(fault.Usage, "name another copy with --from", "%w", err)
+		return c, nil, fault.New(fault.Usage, "%w", err).Hint("name another copy with --from")
 	}
 	i, err := f.Stat()
 	if err == nil && !i.Mode().IsRegular() {
-		err = fault.New(fault.Usage, "name another copy with --from", "%q is not a regular file", path)
+		err = fault.New(fault.Usage, "%q is not a regular file", path).Hint("name another copy with --from")
 	}
 	if err == nil && os.SameFile(own, i) {
-		err = fault.New(fault.Usage, "name another copy with --from", "%q is the file that is repaired", path)
+		err = fault.New(fault.Usage, "%q is the file that is repaired", path).Hint("name another copy with --from")
 	}
 	if err != nil {
 		f.Close()

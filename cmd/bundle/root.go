@@ -60,7 +60,7 @@ func usageErrors(cmd *cobra.Command) {
 func refuseEmpty(cmd *cobra.Command, names ...string) error {
 	for _, name := range names {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && (f.Value.String() == "" || f.Value.String() == "[]") {
-			return fault.New(fault.Usage, "give --"+name+" a value, or remove the flag", "--%s is empty", name)
+			return fault.New(fault.Usage, "--%s is empty", name).Hint("give --" + name + " a value, or remove the flag")
 		}
 	}
 	return nil

@@ -44,7 +44,7 @@ time is 1970, or the value of SOURCE_DATE_EPOCH at the time of the build.`,
 				return err
 			}
 			if check && cmd.Flags().Changed("output") {
-				return fault.New(fault.Usage, "remove --output", "--check prints no list")
+				return fault.New(fault.Usage, "--check prints no list").Hint("remove --output")
 			}
 			created, err := sbom.Created()
 			if err != nil {

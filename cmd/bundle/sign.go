@@ -38,7 +38,7 @@ minisign -V on a machine without Airlift.
 			}
 			defer f.Close()
 			if keyFile == "" {
-				return fault.New(fault.Usage, "bundle sign "+fault.Word(args[0])+" --key airlift.key", "--key is required")
+				return fault.New(fault.Usage, "--key is required").Hint("bundle sign " + fault.Word(args[0]) + " --key airlift.key")
 			}
 			path := cmp.Or(output, signature.Path(f.Path()))
 			if err := keepInputs("the signature", path, "--output", input{"the bundle", f.Path()}, input{"the secret key", keyFile}, input{"the file of --password-file", password.file}); err != nil {

@@ -37,7 +37,7 @@ Existing files are not overwritten. An interrupted split removes what it has wri
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if size == "" {
-				return fault.New(fault.Usage, "for example: bundle split "+fault.Word(args[0])+" --size fat32", "--size is required")
+				return fault.New(fault.Usage, "--size is required").Hint("for example: bundle split " + fault.Word(args[0]) + " --size fat32")
 			}
 			bytes, err := parts.ParseSize(size)
 			if err != nil {

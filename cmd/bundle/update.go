@@ -58,8 +58,8 @@ The lock is replaced in one step; on an error it is unchanged.`,
 					return err
 				}
 				if first := append(after, l)[0]; first.KubernetesVersion != l.KubernetesVersion {
-					return fault.New(fault.Failure, "run the same command again; the lock is unchanged", "%s is %s for %s, and %s for %s",
-						o.Version, first.KubernetesVersion, first.Platform, l.KubernetesVersion, l.Platform)
+					return fault.New(fault.Failure, "%s is %s for %s, and %s for %s",
+						o.Version, first.KubernetesVersion, first.Platform, l.KubernetesVersion, l.Platform).Hint("run the same command again; the lock is unchanged")
 				}
 				after, warnings = append(after, l), append(warnings, more...)
 			}

@@ -54,7 +54,7 @@ becomes unreadable. "bundle repair" repairs them with another copy.`,
 				return verifyParts(cmd, args, &key)
 			}
 			if len(args) > 1 {
-				return fault.New(fault.Usage, "run it once for each file", "verify accepts one file, and got %q too", args[1])
+				return fault.New(fault.Usage, "verify accepts one file, and got %q too", args[1]).Hint("run it once for each file")
 			}
 			file, err := os.Open(args[0])
 			if err != nil {
@@ -89,7 +89,7 @@ func (s *signatureFlags) verify(ctx context.Context, display *progress.Display, 
 		return nil, nil, fault.Wrap(err, fault.Bundle, "")
 	}
 	if !i.Mode().IsRegular() {
-		return nil, nil, fault.New(fault.Bundle, "", "%s is not a regular file", path)
+		return nil, nil, fault.New(fault.Bundle, "%s is not a regular file", path)
 	}
 	f, openErr := bundle.OpenAt(file, i.Size(), path)
 	content := io.NewSectionReader(file, 0, i.Size())
@@ -149,7 +149,7 @@ func (s *signatureFlags) bindKey(cmd *cobra.Command) {
 
 func (s *signatureFlags) parse() (err error) {
 	if s.value == "" && s.path != "" {
-		return fault.New(fault.Usage, "add --key airlift.pub", "--signature needs --key")
+		return fault.New(fault.Usage, "--signature needs --key").Hint("add --key airlift.pub")
 	}
 	if s.value != "" {
 		s.key, err = signature.ReadPublicKey(s.value)
@@ -182,8 +182,8 @@ func (s *signatureFlags) mayReplace(path string) error {
 	if signed, err := signature.IsSigned(path); err != nil || !signed {
 		return err
 	}
-	return fault.New(fault.Usage, "add --key airlift.pub --signature FILE with the signature of the new file, or choose another path with --output",
-		"%q is signed: only a file that is signed too may replace it", path)
+	return fault.New(fault.Usage, "%q is signed: only a file that is signed too may replace it", path).
+		Hint("add --key airlift.pub --signature FILE with the signature of the new file, or choose another path with --output")
 }
 
 // placeSignature copies the signature that was checked to its place next to the file at path.

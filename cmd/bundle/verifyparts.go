@@ -44,7 +44,7 @@ func verifyParts(cmd *cobra.Command, args []string, key *signatureFlags) error {
 	for _, path := range args {
 		b, n, ok := parts.Parse(path)
 		if b = filepath.Clean(b); !ok || base != "" && b != base {
-			return fault.New(fault.Usage, "run it once for each file", "%q is not a part of %s", path, base)
+			return fault.New(fault.Usage, "%q is not a part of %s", path, base).Hint("run it once for each file")
 		}
 		base = b
 		numbers[n] = true
@@ -57,7 +57,7 @@ func verifyParts(cmd *cobra.Command, args []string, key *signatureFlags) error {
 	defer set.Close()
 	for n := range numbers {
 		if n > len(set.Parts) {
-			return fault.New(fault.Bundle, "name an existing part", "%s does not exist", parts.Path(base, n))
+			return fault.New(fault.Bundle, "%s does not exist", parts.Path(base, n)).Hint("name an existing part")
 		}
 	}
 	wanted := slices.Clone(set.Parts)
@@ -66,7 +66,7 @@ func verifyParts(cmd *cobra.Command, args []string, key *signatureFlags) error {
 	}
 	whole := len(wanted) == len(set.Parts)
 	if key.value != "" && !whole {
-		return fault.New(fault.Usage, "bundle verify "+fault.Word(parts.ListPath(base))+" --key "+fault.Word(key.value), "the signature is that of the whole file, so --key needs all parts")
+		return fault.New(fault.Usage, "the signature is that of the whole file, so --key needs all parts").Hint("bundle verify " + fault.Word(parts.ListPath(base)) + " --key " + fault.Word(key.value))
 	}
 	display := progress.New(cmd.ErrOrStderr())
 	defer display.Close()
@@ -140,7 +140,7 @@ func checkParts(ctx context.Context, out io.Writer, display *progress.Display, s
 	case len(failures) == 1:
 		return failures[0]
 	}
-	return fault.New(fault.Bundle, fault.Hint(failures[0]), "%d of %d parts are damaged or missing: %w", len(failures), len(wanted), failures[0])
+	return fault.New(fault.Bundle, "%d of %d parts are damaged or missing: %w", len(failures), len(wanted), failures[0]).Hint(fault.Hint(failures[0]))
 }
 
 // printPartDamage lists the damaged bytes of parts. It needs the digests, which are at the

@@ -6,15 +6,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/fault"
-	"airlift/installer"
 	"airlift/installer/config"
+	"airlift/installer/flow/site"
 	"airlift/installer/host"
+	"airlift/installer/payload"
 	"airlift/installer/timeline"
+	"airlift/installer/workflow"
 )
 
 // applyFlags are the flags of apply.
 type applyFlags struct {
-	options       installer.ApplyOptions
+	options       site.ApplyOptions
 	skipFileCheck bool
 	timeline      timelineFlag
 }
@@ -38,7 +40,7 @@ of the manifests are in this file but were not imported on this node.` + timelin
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if in.options.PrintManifest && in.timeline.file == "-" {
-				return fault.New(fault.Usage, "choose a file for the timeline", "--timeline - and --print-manifest both write to standard output")
+				return fault.New(fault.Usage, "--timeline - and --print-manifest both write to standard output").Hint("choose a file for the timeline")
 			}
 			cfg := &config.Config{}
 			return in.timeline.record(cmd, cfg, func(*timeline.Recorder) error { return in.run(cmd, cfg) })
@@ -51,7 +53,7 @@ of the manifests are in this file but were not imported on this node.` + timelin
 	f.BoolVar(&o.IgnoreVersion, "ignore-version", false, "also apply to a cluster of another minor version of Kubernetes")
 	f.BoolVar(&o.PrintManifest, "print-manifest", false, "print the manifests instead of applying them")
 	f.StringVar(&o.RenderDir, "render-dir", "", "write the manifests to this `DIRECTORY` instead of applying them")
-	f.StringSliceVar(&o.SkipPhases, "skip-phases", nil, "phases to skip\nPhases: "+strings.Join(installer.Names(installer.ApplyPhases()), ", "))
+	f.StringSliceVar(&o.SkipPhases, "skip-phases", nil, "phases to skip\nPhases: "+strings.Join(workflow.Names(site.ApplyPhases()), ", "))
 	f.BoolVar(&in.skipFileCheck, "skip-file-check", false, "do not verify this file first; use it only after 'bundle verify' or sha256sum")
 	in.timeline.bind(f)
 	return cmd
@@ -68,7 +70,7 @@ func (in *applyFlags) run(cmd *cobra.Command, cfg *config.Config) error {
 		return err
 	}
 	defer f.Close()
-	b, err := installer.OpenBundle(f)
+	b, err := payload.OpenBundle(f)
 	if err != nil {
 		return err
 	}
@@ -81,7 +83,7 @@ func (in *applyFlags) run(cmd *cobra.Command, cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	run := installer.NewApply(b, in.options, h, c)
+	run := site.NewApply(b, in.options, h, c)
 	defer run.Close()
 	return run.Run(cmd.Context())
 }

@@ -59,8 +59,8 @@ func openBundle() (*bundle.File, error) {
 	}
 	if here := runtime.GOOS + "/" + runtime.GOARCH; m.Platform != here {
 		_ = f.Close()
-		return nil, fault.New(fault.Preflight, "build one with 'bundle build --arch "+runtime.GOARCH+"'",
-			"this bundle is for %s, this host is %s", m.Platform, here)
+		return nil, fault.New(fault.Preflight, "this bundle is for %s, this host is %s", m.Platform, here).
+			Hint("build one with 'bundle build --arch " + runtime.GOARCH + "'")
 	}
 	return f, nil
 }
@@ -75,7 +75,7 @@ func (o *ownBundle) open() (*bundle.File, error) {
 	}
 	fd, err := unix.FcntlInt(o.file.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
-		return nil, fault.New(fault.Bundle, "", "opening %s: %w", o.path, err)
+		return nil, fault.New(fault.Bundle, "opening %s: %w", o.path, err)
 	}
 	f, err := bundle.OpenFile(os.NewFile(uintptr(fd), o.path), o.path) // its error reports that an executable has no payload
 	if err != nil {
@@ -86,7 +86,7 @@ func (o *ownBundle) open() (*bundle.File, error) {
 	}
 	if !f.SameContent(o.first) {
 		f.Close()
-		return nil, fault.New(fault.Bundle, "copy the file to a disk that only root can write to, and run it there", "%s was changed while this command was running", o.path)
+		return nil, fault.New(fault.Bundle, "%s was changed while this command was running", o.path).Hint("copy the file to a disk that only root can write to, and run it there")
 	}
 	return f, nil
 }

@@ -51,19 +51,19 @@ To see when it runs and what it did:
 			}
 			defer unlock()
 			if off {
-				if err := h.RemoveTimer(cmd.Context(), certsTimer); err != nil {
+				if err := h.Systemd().RemoveTimer(cmd.Context(), certsTimer); err != nil {
 					return err
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "%s.timer removed: certificates are not renewed automatically\n", certsTimer.Name)
 				return nil
 			}
 			if _, err := os.Stat(config.ManifestsDir + "/kube-apiserver.yaml"); errors.Is(err, fs.ErrNotExist) {
-				return fault.New(fault.Failure, "run it on each control plane; kubelets renew their own certificates", "this host is not a control plane: %s/kube-apiserver.yaml does not exist", config.ManifestsDir)
+				return fault.New(fault.Failure, "this host is not a control plane: %s/kube-apiserver.yaml does not exist", config.ManifestsDir).Hint("run it on each control plane; kubelets renew their own certificates")
 			}
-			if !h.Used() {
-				return fault.New(fault.Failure, "run './install certs renew all --due --restart' from your own timer", "Airlift did not install this control plane, so reset could not remove the timer")
+			if !h.Records().Used() {
+				return fault.New(fault.Failure, "Airlift did not install this control plane, so reset could not remove the timer").Hint("run './install certs renew all --due --restart' from your own timer")
 			}
-			changed, err := h.EnsureTimer(cmd.Context(), certsTimer)
+			changed, err := h.Systemd().EnsureTimer(cmd.Context(), certsTimer)
 			if err != nil {
 				return err
 			}

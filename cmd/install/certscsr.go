@@ -102,7 +102,7 @@ func (f *certsFlags) describeNode(ctx context.Context, whole bool, warn warnFunc
 		if err != nil {
 			return nil, err
 		}
-		cfg.Facts, err = h.Detect(ctx, host.Options{
+		cfg.Facts, err = h.Detection().Detect(ctx, host.Options{
 			NodeIP:      cfg.LocalAPIEndpoint.AdvertiseAddress,
 			AddressFlag: "localAPIEndpoint.advertiseAddress in the file of --config",
 			Networking:  cfg.Networking, NewCluster: true, CNI: cfg.CNI,

@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/fault"
-	"airlift/installer"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/pki"
+	"airlift/installer/pods"
 )
 
 func newCertsRenewCmd() *cobra.Command {
@@ -51,14 +51,14 @@ minutes: etcd is healthy only when most of its members are.`,
 		ValidArgs: append([]string{"all"}, pki.RenewableNames()...),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help' for the names", "certs renew requires 'all' or names of certificates")
+				return fault.New(fault.Usage, "certs renew requires 'all' or names of certificates").Hint("see '" + cmd.CommandPath() + " --help' for the names")
 			}
 			for _, name := range args {
 				if name == "all" && len(args) == 1 {
 					continue
 				}
 				if !slices.Contains(pki.RenewableNames(), name) {
-					return fault.New(fault.Usage, "known names: all, "+strings.Join(pki.RenewableNames(), ", "), "unknown certificate %q", name)
+					return fault.New(fault.Usage, "unknown certificate %q", name).Hint("known names: all, " + strings.Join(pki.RenewableNames(), ", "))
 				}
 			}
 			return nil
@@ -77,16 +77,16 @@ minutes: etcd is healthy only when most of its members are.`,
 // for the turn of this control plane.
 func (f *certsFlags) renew(cmd *cobra.Command, names []string) error {
 	if f.restart && f.rootfs != "/" {
-		return fault.New(fault.Usage, "remove one of them; renew in the directory, and restart on the host itself", "--restart restarts components of this host, and --rootfs %s is not this host", f.rootfs)
+		return fault.New(fault.Usage, "--restart restarts components of this host, and --rootfs %s is not this host", f.rootfs).Hint("remove one of them; renew in the directory, and restart on the host itself")
 	}
 	if f.due && names[0] != "all" {
-		return fault.New(fault.Usage, "use 'certs renew all --due', or remove --due", "--due selects the certificates itself, and %s was given", strings.Join(names, ", "))
+		return fault.New(fault.Usage, "--due selects the certificates itself, and %s was given", strings.Join(names, ", ")).Hint("use 'certs renew all --due', or remove --due")
 	}
 	h, err := host.Open(f.rootfs)
 	if err != nil {
 		return err
 	}
-	if f.rootfs == "/" || h.Used() {
+	if f.rootfs == "/" || h.Records().Used() {
 		var unlock func()
 		if h, unlock, err = host.OpenLocked(f.rootfs); err != nil {
 			return err
@@ -107,17 +107,17 @@ func (f *certsFlags) renewLocked(cmd *cobra.Command, h *host.Host, names []strin
 	if err != nil {
 		return err
 	}
-	var pods *installer.StaticPods
+	var staticPods *pods.StaticPods
 	if f.restart {
-		if pods, err = installer.NewStaticPods(cfg, h, console(cmd)); err != nil {
+		if staticPods, err = pods.NewStaticPods(cfg, h, console(cmd)); err != nil {
 			return err
 		}
-		defer pods.Close()
+		defer staticPods.Close()
 	}
 	var stale []string
 	if f.due {
 		if f.restart {
-			if stale, err = pods.Stale(cmd.Context()); err != nil {
+			if stale, err = staticPods.Stale(cmd.Context()); err != nil {
 				warn("components whose restart was interrupted are not restarted now: %v", err)
 			}
 		}
@@ -128,12 +128,12 @@ func (f *certsFlags) renewLocked(cmd *cobra.Command, h *host.Host, names []strin
 		}
 	}
 	return recorded(cmd, h, "", func() error {
-		if f.restart && len(pods.Names()) > 0 {
-			if err := f.takeTurn(cmd.Context(), pods, certs, slices.Concat(pki.Restart(selected(names, certs)...), stale)); err != nil {
+		if f.restart && len(staticPods.Names()) > 0 {
+			if err := f.takeTurn(cmd.Context(), staticPods, certs, slices.Concat(pki.Restart(selected(names, certs)...), stale)); err != nil {
 				return fmt.Errorf("nothing was renewed: %w", err)
 			}
 		}
-		return f.renewOn(cmd, h, pods, cfg, certs, names, stale, warn)
+		return f.renewOn(cmd, h, staticPods, cfg, certs, names, stale, warn)
 	})
 }
 
@@ -152,7 +152,7 @@ func selected(names []string, certs []pki.Expiration) (list []string) {
 
 // renewOn renews the named certificates, or with "all" those of certs that can be renewed. With
 // --restart, it also restarts the stale components.
-func (f *certsFlags) renewOn(cmd *cobra.Command, h *host.Host, pods *installer.StaticPods, cfg *config.Config, certs []pki.Expiration, names, stale []string, warn warnFunc) error {
+func (f *certsFlags) renewOn(cmd *cobra.Command, h *host.Host, staticPods *pods.StaticPods, cfg *config.Config, certs []pki.Expiration, names, stale []string, warn warnFunc) error {
 	all := names[0] == "all"
 	var err error
 	if all {
@@ -166,7 +166,7 @@ func (f *certsFlags) renewOn(cmd *cobra.Command, h *host.Host, pods *installer.S
 		}
 		names = selected(names, certs)
 		if len(names)+len(stale) == 0 {
-			return fault.New(fault.Failure, "set the correct directory with --cert-dir, or copy the CA's key to it", "no certificate in this directory can be renewed")
+			return fault.New(fault.Failure, "no certificate in this directory can be renewed").Hint("set the correct directory with --cert-dir, or copy the CA's key to it")
 		}
 	}
 	for _, name := range names {
@@ -191,7 +191,7 @@ func (f *certsFlags) renewOn(cmd *cobra.Command, h *host.Host, pods *installer.S
 		}
 	}
 	if f.restart {
-		err = f.restartAfter(cmd, pods, kubelet, slices.Concat(pki.Restart(names...), stale))
+		err = f.restartAfter(cmd, staticPods, kubelet, slices.Concat(pki.Restart(names...), stale))
 	} else {
 		printRestart(cmd, kubelet, names)
 	}
@@ -250,9 +250,9 @@ func (f *certsFlags) warnOfCAs(cfg *config.Config, names []string, warn warnFunc
 
 // restartAfter restarts the components that use renewed certificates. The kubelet comes first, because
 // it starts the others.
-func (f *certsFlags) restartAfter(cmd *cobra.Command, pods *installer.StaticPods, kubelet bool, use []string) error {
-	if len(pods.Names()) > 0 {
-		if err := f.takeTurnLate(cmd, pods); err != nil {
+func (f *certsFlags) restartAfter(cmd *cobra.Command, staticPods *pods.StaticPods, kubelet bool, use []string) error {
+	if len(staticPods.Names()) > 0 {
+		if err := f.takeTurnLate(cmd, staticPods); err != nil {
 			return err
 		}
 	}
@@ -266,15 +266,15 @@ func (f *certsFlags) restartAfter(cmd *cobra.Command, pods *installer.StaticPods
 		return nil
 	}
 	if kubelet {
-		if err := restart("kubelet", func() error { return pods.RestartKubelet(cmd.Context()) }); err != nil {
+		if err := restart("kubelet", func() error { return staticPods.RestartKubelet(cmd.Context()) }); err != nil {
 			return err
 		}
 	}
-	for _, name := range pods.Names() {
+	for _, name := range staticPods.Names() {
 		if !slices.Contains(use, name) {
 			continue
 		}
-		if err := restart(name, func() error { return pods.Restart(cmd.Context(), name) }); err != nil {
+		if err := restart(name, func() error { return staticPods.Restart(cmd.Context(), name) }); err != nil {
 			return err
 		}
 	}
@@ -287,11 +287,11 @@ func printRestart(cmd *cobra.Command, kubelet bool, names []string) {
 	if kubelet {
 		fmt.Fprint(out, "\nThe kubelet uses the old certificate until it is restarted:\n\n    systemctl restart kubelet\n")
 	}
-	if pods := pki.Restart(names...); len(pods) > 0 {
+	if left := pki.Restart(names...); len(left) > 0 {
 		fmt.Fprintf(out, `
 These components use the old certificates until they are restarted: %s.
 The same command with --restart renews once more and restarts them, one after the other.
-`, strings.Join(pods, ", "))
+`, strings.Join(left, ", "))
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/fault"
-	"airlift/installer"
 	"airlift/installer/cluster"
+	"airlift/installer/flow/rotate"
 )
 
 const rotateCALong = `Replace the CAs of the cluster, of the front proxy and of etcd with new ones, while the
@@ -44,16 +44,16 @@ func newRotateCACmd() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
-		newRotationStageCmd(installer.RotationDistribute, "Let this node trust the old and the new CAs", `Let this node trust the old and the new CAs. On the first control plane it also creates
+		newRotationStageCmd(rotate.Distribute, "Let this node trust the old and the new CAs", `Let this node trust the old and the new CAs. On the first control plane it also creates
 the new CAs, and prints a key. The other control planes get the CAs through the cluster,
 encrypted with that key: --certificate-key. A worker gets only certificates.`),
-		newRotationStageCmd(installer.RotationIssue, "Let the new CAs sign this node's certificates", `Let the new CAs sign this node's certificates, when all nodes trust them. The first control
+		newRotationStageCmd(rotate.Issue, "Let the new CAs sign this node's certificates", `Let the new CAs sign this node's certificates, when all nodes trust them. The first control
 plane restarts the pods of the add-ons first, because they would not trust its API server.
 A worker requests its kubelet's certificate from the cluster.`),
-		newRotationStageCmd(installer.RotationFinish, "Let this node trust only the new CAs", `Let this node trust only the new CAs, when they have signed all certificates. On the last
+		newRotationStageCmd(rotate.Finish, "Let this node trust only the new CAs", `Let this node trust only the new CAs, when they have signed all certificates. On the last
 node, it also removes the files and objects of the rotation. If that is a worker, run it on a
 control plane once more. Kubeconfigs with a certificate of the old CA no longer work.`),
-		newRotationStageCmd(installer.RotationCancel, "Let this node trust only the old CAs again", `Let this node trust only the old CAs again. This is possible until the first node starts
+		newRotationStageCmd(rotate.Cancel, "Let this node trust only the old CAs again", `Let this node trust only the old CAs again. This is possible until the first node starts
 the stage issue. If the first 'distribute' was interrupted before the cluster knew of the
 rotation, it removes the new CAs.`),
 		newRotationStatusCmd(),
@@ -62,7 +62,7 @@ rotation, it removes the new CAs.`),
 }
 
 func newRotationStageCmd(stage, short, long string) *cobra.Command {
-	options := installer.RotationOptions{Stage: stage}
+	options := rotate.Options{Stage: stage}
 	cmd := &cobra.Command{
 		Use:     stage,
 		Short:   short,
@@ -74,14 +74,14 @@ func newRotationStageCmd(stage, short, long string) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&options.Kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: "+adminConf+" on a control plane, else that of the kubelet)")
 	f.StringVar(&options.CertificatesDir, "cert-dir", "", "the `DIRECTORY` of the certificates (default: that of the cluster's configuration)")
-	if stage == installer.RotationDistribute {
+	if stage == rotate.Distribute {
 		f.StringVar(&options.CertificateKey, "certificate-key", "", "on a control plane that is not the first: the `KEY` that the first one printed, 64 hexadecimal digits")
 	}
 	f.BoolVar(&options.RestartWorkloads, "restart-workloads", false, "where add-ons are restarted, also restart the Deployments, DaemonSets and StatefulSets of all namespaces")
 	return cmd
 }
 
-func runRotation(cmd *cobra.Command, options installer.RotationOptions) error {
+func runRotation(cmd *cobra.Command, options rotate.Options) error {
 	h, unlock, err := openHost()
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func runRotation(cmd *cobra.Command, options installer.RotationOptions) error {
 	if options.Kubeconfig, err = absolute("--kubeconfig", options.Kubeconfig); err != nil {
 		return err
 	}
-	r, err := installer.NewCARotation(cmd.Context(), options, h, console(cmd))
+	r, err := rotate.New(cmd.Context(), options, h, console(cmd))
 	if err != nil {
 		return err
 	}
@@ -142,11 +142,11 @@ func readRotation(ctx context.Context, kubeconfig string) (*rotationStatus, erro
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Failure, "run it on a control plane as root, or set --kubeconfig")
 	}
-	state, err := c.Rotation(ctx)
+	state, err := c.Rotations().Rotation(ctx)
 	if err != nil || state == nil {
 		return &rotationStatus{}, err
 	}
-	nodes, err := c.RotationNodes(ctx, state.ID)
+	nodes, err := c.Rotations().RotationNodes(ctx, state.ID)
 	return &rotationStatus{Rotating: true, Stage: state.Stage, NextCA: state.ID, Nodes: nodes}, err
 }
 
@@ -170,6 +170,6 @@ func (s *rotationStatus) write(out io.Writer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\nThe cluster is at the stage %q. The new CA: %s\n%s", s.Stage, s.NextCA, installer.NextRotationStep(s.Stage, "KEY", s.Nodes))
+	fmt.Fprintf(out, "\nThe cluster is at the stage %q. The new CA: %s\n%s", s.Stage, s.NextCA, rotate.NextStep(s.Stage, "KEY", s.Nodes))
 	return nil
 }

@@ -8,16 +8,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/fault"
-	"airlift/installer"
 	"airlift/installer/cluster"
+	"airlift/installer/node"
 	"airlift/installer/pki"
+	"airlift/installer/pods"
 )
 
 // takeTurn waits until no other control plane restarts its components, and fails if the others would not
 // keep the cluster alive meanwhile. If no API server answers or can write, an expired certificate may be the
 // reason: then certificates are renewed first, and the turn is taken with them (takeTurnLate). Otherwise another
 // control plane may just restart its API server.
-func (f *certsFlags) takeTurn(ctx context.Context, pods *installer.StaticPods, certs []pki.Expiration, components []string) error {
+func (f *certsFlags) takeTurn(ctx context.Context, pods *pods.StaticPods, certs []pki.Expiration, components []string) error {
 	file, err := f.kubeconfigFile()
 	if err != nil {
 		return err
@@ -41,11 +42,11 @@ func (f *certsFlags) takeTurn(ctx context.Context, pods *installer.StaticPods, c
 
 // noTurn reports whether no API server can give the turn: none answers, or etcd has no quorum.
 func noTurn(err error) bool {
-	return errors.Is(err, installer.ErrNoAPI) || errors.Is(err, cluster.ErrTurnRefused)
+	return errors.Is(err, node.ErrNoAPI) || errors.Is(err, cluster.ErrTurnRefused)
 }
 
 // takeTurnLate takes the turn with renewed certificates, if no API server could give it before.
-func (f *certsFlags) takeTurnLate(cmd *cobra.Command, pods *installer.StaticPods) error {
+func (f *certsFlags) takeTurnLate(cmd *cobra.Command, pods *pods.StaticPods) error {
 	file, err := f.kubeconfigFile()
 	if err == nil {
 		err = pods.TakeTurn(cmd.Context(), file)

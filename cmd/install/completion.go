@@ -5,9 +5,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/installer"
 	"airlift/installer/config"
+	"airlift/installer/flow/initcluster"
+	"airlift/installer/flow/join"
+	"airlift/installer/flow/site"
 	"airlift/installer/preflight"
+	"airlift/installer/workflow"
 )
 
 // complete registers shell completion for flag values, on cmd and its
@@ -41,11 +44,11 @@ func listed(values []string) cobra.CompletionFunc {
 }
 
 // completeAll registers completion on init, join, and the commands for a running cluster.
-func completeAll(init, join, apply *cobra.Command, others ...*cobra.Command) {
+func completeAll(first, next, apply *cobra.Command, others ...*cobra.Command) {
 	empty := &config.Config{}
-	complete(init, installer.Names(installer.InitPhases()), preflight.Target{Config: empty, Role: preflight.Init})
-	complete(join, installer.Names(installer.JoinPhases(true)), preflight.Target{Config: empty, Role: preflight.JoinControlPlane})
-	complete(apply, installer.Names(installer.ApplyPhases()), preflight.Target{Config: empty, Role: preflight.Init})
+	complete(first, workflow.Names(initcluster.Phases()), preflight.Target{Config: empty, Role: preflight.Init})
+	complete(next, workflow.Names(join.Phases(true)), preflight.Target{Config: empty, Role: preflight.JoinControlPlane})
+	complete(apply, workflow.Names(site.ApplyPhases()), preflight.Target{Config: empty, Role: preflight.Init})
 	for _, cmd := range others {
 		complete(cmd, nil, preflight.Target{Config: empty, Role: preflight.Init})
 	}

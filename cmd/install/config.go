@@ -58,7 +58,7 @@ func bundledVersion(cmd *cobra.Command, m *bundle.Manifest, asked string) (strin
 	if v, err := utilversion.ParseSemantic(strings.TrimPrefix(asked, "v")); err == nil {
 		taken = "v" + v.String()
 		if c := (config.Cluster{KubernetesVersion: taken}); v.Major() != 1 || !slices.Contains(images.Known(), fmt.Sprintf("v1.%d", c.Minor())) {
-			return "", fault.New(fault.Usage, "known versions: "+strings.Join(images.Known(), ", "), "Kubernetes %s is not known to this installer", asked)
+			return "", fault.New(fault.Usage, "Kubernetes %s is not known to this installer", asked).Hint("known versions: " + strings.Join(images.Known(), ", "))
 		}
 	} else if err := config.CheckVersion(asked, taken); err != nil {
 		return "", err
@@ -130,7 +130,7 @@ standard error.`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if path == "" {
-				return fault.New(fault.Usage, "./install config validate --config kubeadm.yaml", "--config is missing")
+				return fault.New(fault.Usage, "--config is missing").Hint("./install config validate --config kubeadm.yaml")
 			}
 			if _, err := readWhole(cmd, path, anyHost); err != nil {
 				return err

@@ -10,8 +10,8 @@ import (
 
 	"airlift/bundle"
 	"airlift/images"
-	"airlift/installer"
 	"airlift/installer/config"
+	"airlift/installer/payload"
 )
 
 func newConfigImagesCmd() *cobra.Command {
@@ -71,7 +71,7 @@ not pull them from the registries in the names.`,
 			}
 			m, err := manifest()
 			if err == nil && m != nil {
-				err = installer.NeedsKubernetes(m, cmd.CommandPath())
+				err = payload.NeedsKubernetes(m, cmd.CommandPath())
 			}
 			if err != nil {
 				return err
@@ -112,7 +112,7 @@ contain.`,
 			defer f.Close()
 			m, err := f.Manifest()
 			if err == nil {
-				err = installer.NeedsKubernetes(m, cmd.CommandPath())
+				err = payload.NeedsKubernetes(m, cmd.CommandPath())
 			}
 			if err != nil {
 				return err

@@ -26,7 +26,7 @@ kube-proxy are copied unchanged.`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if oldPath == "" {
-				return fault.New(fault.Usage, "./install config migrate --old-config old.yaml --new-config new.yaml", "--old-config is missing")
+				return fault.New(fault.Usage, "--old-config is missing").Hint("./install config migrate --old-config old.yaml --new-config new.yaml")
 			}
 			data, err := migrate(cmd, oldPath, experimental)
 			if err != nil {

@@ -129,7 +129,7 @@ func componentDefaults(c *config.Config, kinds []string) ([]byte, error) {
 		case "KubeProxyConfiguration":
 			data, err = kubeProxyConfig(c)
 		default:
-			return nil, fault.New(fault.Usage, "", "--component-configs %q: want KubeletConfiguration or KubeProxyConfiguration", kind)
+			return nil, fault.New(fault.Usage, "--component-configs %q: want KubeletConfiguration or KubeProxyConfiguration", kind)
 		}
 		if err != nil {
 			return nil, err

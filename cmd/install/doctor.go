@@ -51,13 +51,13 @@ be written.`,
 		Example: "  ./install doctor\n  ./install doctor /root/host1.tar.zst --since 2h\n  ./install doctor - | ssh HOST 'cat > host1.tar.gz'",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "doctor accepts one file, and got %d", len(args))
+				return fault.New(fault.Usage, "doctor accepts one file, and got %d", len(args)).Hint("see '" + cmd.CommandPath() + " --help'")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if since <= 0 || maxSize <= 0 {
-				return fault.New(fault.Usage, "for example: --since 2h --max-size 64", "--since and --max-size must be greater than 0")
+				return fault.New(fault.Usage, "--since and --max-size must be greater than 0").Hint("for example: --since 2h --max-size 64")
 			}
 			name := ""
 			if len(args) == 1 {
@@ -99,7 +99,7 @@ func checkArchive(cmd *cobra.Command, name string) error {
 		return nil
 	case "-":
 		if f, ok := cmd.OutOrStdout().(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
-			return fault.New(fault.Usage, "write to a file, or to a pipe: ./install doctor - > host1.tar.gz", "the archive cannot be written to a terminal")
+			return fault.New(fault.Usage, "the archive cannot be written to a terminal").Hint("write to a file, or to a pipe: ./install doctor - > host1.tar.gz")
 		}
 		return nil
 	}

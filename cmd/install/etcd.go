@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"airlift/installer"
+	"airlift/installer/flow/members"
 	"airlift/installer/host"
 )
 
@@ -38,7 +38,7 @@ a member is not healthy.`,
 			if err != nil {
 				return err
 			}
-			status, err := installer.ReadEtcdStatus(cmd.Context(), h, console(cmd))
+			status, err := members.ReadStatus(cmd.Context(), h, console(cmd))
 			if err != nil {
 				return err
 			}
@@ -71,7 +71,7 @@ removes the alarm at the end, and etcd accepts writes again.`,
 				return err
 			}
 			defer unlock()
-			return recorded(cmd, h, "", func() error { return installer.DefragEtcd(cmd.Context(), h, console(cmd)) })
+			return recorded(cmd, h, "", func() error { return members.Defrag(cmd.Context(), h, console(cmd)) })
 		},
 	}
 }

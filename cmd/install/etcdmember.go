@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/fault"
-	"airlift/installer"
+	"airlift/installer/flow/members"
 )
 
 func newEtcdMemberCmd() *cobra.Command {
@@ -36,7 +36,7 @@ other members would have no quorum.`,
 		Example: "  ./install etcd member remove host2\n  ./install etcd member remove 8e9e05c52164694d",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fault.New(fault.Usage, "to list the members: ./install etcd status", "give the name or the ID of one etcd member")
+				return fault.New(fault.Usage, "give the name or the ID of one etcd member").Hint("to list the members: ./install etcd status")
 			}
 			return nil
 		},
@@ -47,7 +47,7 @@ other members would have no quorum.`,
 			}
 			defer unlock()
 			return recorded(cmd, h, "", func() error {
-				return installer.RemoveEtcdMember(cmd.Context(), h, console(cmd), args[0], force)
+				return members.Remove(cmd.Context(), h, console(cmd), args[0], force)
 			})
 		},
 	}

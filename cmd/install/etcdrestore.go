@@ -5,9 +5,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/fault"
-	"airlift/installer"
 	"airlift/installer/backup"
 	"airlift/installer/config"
+	"airlift/installer/flow/initcluster"
+	"airlift/installer/payload"
+	"airlift/installer/snapshot"
 )
 
 // etcdRestoreFlags are the flags of etcd restore: a part of init's, and those of the backup.
@@ -44,7 +46,7 @@ checked before this host changes. An interrupted run is continued by the same co
   ./install etcd restore /mnt/backup/cluster.tar --control-plane-endpoint k8s.site.example`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "etcd restore requires one file")
+				return fault.New(fault.Usage, "etcd restore requires one file").Hint("see '" + cmd.CommandPath() + " --help'")
 			}
 			return nil
 		},
@@ -79,11 +81,11 @@ func (in *etcdRestoreFlags) run(cmd *cobra.Command, path string) error {
 		}
 		identity, err := age.NewScryptIdentity(passphrase)
 		if err != nil {
-			return fault.New(fault.Usage, "", "--passphrase: %w", err)
+			return fault.New(fault.Usage, "--passphrase: %w", err)
 		}
 		identities = append(identities, identity)
 	}
-	file, err := installer.OpenBackup(cmd.Context(), path, identities)
+	file, err := snapshot.Open(cmd.Context(), path, identities)
 	if err != nil {
 		return err
 	}
@@ -97,7 +99,7 @@ func (in *etcdRestoreFlags) run(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	b, err := installer.OpenBundle(f)
+	b, err := payload.OpenBundle(f)
 	if err != nil {
 		return err
 	}
@@ -116,7 +118,7 @@ func (in *etcdRestoreFlags) run(cmd *cobra.Command, path string) error {
 		return err
 	}
 	defer r.done()
-	run := installer.NewRestore(r.plan, in.options, file, r.host, r.console)
+	run := initcluster.NewRestore(r.plan, in.options, file, r.host, r.console)
 	defer run.Close()
 	return recorded(cmd, r.host, in.cfg.KubernetesVersion, func() error { return run.Run(cmd.Context()) })
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/fault"
-	"airlift/installer"
 	"airlift/installer/backup"
 	"airlift/installer/host"
+	"airlift/installer/snapshot"
 )
 
 // etcdSnapshotFlags are the flags of etcd snapshot.
@@ -57,7 +57,7 @@ minutes. If the directory is on a drive that is not mounted, the backup fails.
 			if len(args) == 1 || len(args) == 0 && in.every == "off" {
 				return nil
 			}
-			return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "etcd snapshot requires one file, or with --every one directory")
+			return fault.New(fault.Usage, "etcd snapshot requires one file, or with --every one directory").Hint("see '" + cmd.CommandPath() + " --help'")
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return in.run(cmd, args) },
 	}
@@ -84,17 +84,17 @@ func (in *etcdSnapshotFlags) run(cmd *cobra.Command, args []string) error {
 	if in.every != "" && in.every != "off" {
 		var err error
 		if interval, err = time.ParseDuration(in.every); err != nil || interval < time.Minute {
-			return fault.New(fault.Usage, "for example: --every 6h", "--every %q is not an interval of at least one minute", in.every)
+			return fault.New(fault.Usage, "--every %q is not an interval of at least one minute", in.every).Hint("for example: --every 6h")
 		}
 	}
 	if in.keep < 1 {
-		return fault.New(fault.Usage, "for example: --keep 8", "--keep %d: at least one backup must be kept", in.keep)
+		return fault.New(fault.Usage, "--keep %d: at least one backup must be kept", in.keep).Hint("for example: --keep 8")
 	}
 	if in.passphrase && (in.every != "" || in.scheduled || len(in.recipients)+len(in.recipientsFiles) > 0) {
-		return fault.New(fault.Usage, "use --recipient", "--passphrase cannot be combined with --every or with recipients")
+		return fault.New(fault.Usage, "--passphrase cannot be combined with --every or with recipients").Hint("use --recipient")
 	}
 	if in.withoutQuorum && (in.every != "" || in.scheduled) {
-		return fault.New(fault.Usage, "save one backup: ./install etcd snapshot FILE --without-quorum", "--without-quorum cannot be combined with --every")
+		return fault.New(fault.Usage, "--without-quorum cannot be combined with --every").Hint("save one backup: ./install etcd snapshot FILE --without-quorum")
 	}
 	recipients, lines, err := backup.Recipients(in.recipients, in.recipientsFiles)
 	if err != nil {
@@ -105,7 +105,7 @@ func (in *etcdSnapshotFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	defer unlock()
-	b := installer.NewBackup(h, console(cmd))
+	b := snapshot.New(h, console(cmd))
 	b.Recipients, b.WithoutQuorum = recipients, in.withoutQuorum
 	if b.Kubeconfig, err = absolute("--kubeconfig", in.kubeconfig); err != nil {
 		return err
@@ -121,9 +121,9 @@ func (in *etcdSnapshotFlags) run(cmd *cobra.Command, args []string) error {
 }
 
 // save saves a backup, or changes the timer that does, with recipients in lines.
-func (in *etcdSnapshotFlags) save(cmd *cobra.Command, args []string, h *host.Host, b *installer.Backup, interval time.Duration, recipients string) error {
+func (in *etcdSnapshotFlags) save(cmd *cobra.Command, args []string, h *host.Host, b *snapshot.Backup, interval time.Duration, recipients string) error {
 	if in.every == "off" {
-		return installer.StopBackups(cmd.Context(), h, console(cmd))
+		return snapshot.RemoveTimer(cmd.Context(), h, console(cmd))
 	}
 	path, err := filepath.Abs(args[0])
 	if err != nil {
@@ -131,7 +131,7 @@ func (in *etcdSnapshotFlags) save(cmd *cobra.Command, args []string, h *host.Hos
 	}
 	switch {
 	case interval > 0:
-		return b.Schedule(cmd.Context(), installer.BackupSchedule{Directory: path, Every: interval, Keep: in.keep, Recipients: recipients})
+		return b.Schedule(cmd.Context(), snapshot.Schedule{Directory: path, Every: interval, Keep: in.keep, Recipients: recipients})
 	case in.scheduled:
 		return b.SaveInDirectory(cmd.Context(), path, in.mountPoint, in.keep)
 	}

@@ -9,8 +9,9 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
-	"airlift/installer"
+	"airlift/installer/flow/site"
 	"airlift/installer/host"
+	"airlift/installer/payload"
 )
 
 func newImagesCmd() *cobra.Command {
@@ -29,7 +30,7 @@ any bundle file.`,
 
 // nodeImageList is the document that the images commands print with --output.
 type nodeImageList struct {
-	Images []installer.NodeImage `json:"images"`
+	Images []site.NodeImage `json:"images"`
 }
 
 // nodeImagesFlags are the flags that the images commands share.
@@ -49,7 +50,7 @@ func (in *nodeImagesFlags) bindKeep(f *pflag.FlagSet, what string) {
 }
 
 // nodeImagesRun is what a command does with the images of this node. show is nil for text.
-type nodeImagesRun func(ctx context.Context, images *installer.NodeImages, show printFunc) error
+type nodeImagesRun func(ctx context.Context, images *site.NodeImages, show printFunc) error
 
 // with opens this file, those to keep and the containerd of this node. A command that changes
 // nothing does not lock the host.
@@ -67,18 +68,18 @@ func (in *nodeImagesFlags) with(cmd *cobra.Command, changes bool, run nodeImages
 		return err
 	}
 	defer f.Close()
-	b, err := installer.OpenBundle(f)
+	b, err := payload.OpenBundle(f)
 	if err != nil {
 		return err
 	}
-	var keep []*installer.Bundle
+	var keep []*payload.Bundle
 	for _, path := range in.keep {
 		f, err := bundle.Open(path)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		other, err := installer.OpenBundle(f)
+		other, err := payload.OpenBundle(f)
 		if err != nil {
 			return err
 		}
@@ -96,7 +97,7 @@ func (in *nodeImagesFlags) with(cmd *cobra.Command, changes bool, run nodeImages
 		return err
 	}
 	defer func() { unlock() }()
-	images, err := installer.OpenNodeImages(cmd.Context(), b, keep, h, c)
+	images, err := site.OpenNodeImages(cmd.Context(), b, keep, h, c)
 	if err != nil {
 		return err
 	}
@@ -116,7 +117,7 @@ the site.`,
 		Example: "  ./install images list\n  ./install images list -o json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return in.with(cmd, false, func(ctx context.Context, images *installer.NodeImages, show printFunc) error {
+			return in.with(cmd, false, func(ctx context.Context, images *site.NodeImages, show printFunc) error {
 				list, err := images.List(ctx)
 				if err != nil {
 					return err
@@ -124,7 +125,7 @@ the site.`,
 				if show != nil {
 					return show(cmd.OutOrStdout(), nodeImageList{list})
 				}
-				return installer.WriteNodeImages(cmd.OutOrStdout(), list)
+				return site.WriteNodeImages(cmd.OutOrStdout(), list)
 			})
 		},
 	}
@@ -154,7 +155,7 @@ both, nothing is removed. An operator may need images that only its code names: 
 		Example: "  ./install images prune --dry-run\n  ./more images prune\n  ./more images prune --kubeconfig admin.conf --force\n  ./more images prune --keep ./install",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return in.with(cmd, !dryRun, func(ctx context.Context, images *installer.NodeImages, show printFunc) error {
+			return in.with(cmd, !dryRun, func(ctx context.Context, images *site.NodeImages, show printFunc) error {
 				if err := images.AskCluster(ctx, kubeconfig); err != nil {
 					return err
 				}
@@ -172,9 +173,9 @@ both, nothing is removed. An operator may need images that only its code names: 
 					fmt.Fprintln(out, "Nothing to remove.")
 				case dryRun:
 					fmt.Fprintln(out, "Nothing was changed. These images would be removed:")
-					err = installer.WriteNodeImages(out, list)
+					err = site.WriteNodeImages(out, list)
 				default:
-					if err = installer.WriteNodeImages(out, list); err == nil && !force {
+					if err = site.WriteNodeImages(out, list); err == nil && !force {
 						err = confirm(cmd, "These images are removed from this node. Continue?", "answer with y, or run it with --force")
 					}
 					if err == nil {
@@ -208,11 +209,11 @@ of their file again.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case all == (len(args) > 0):
-				return fault.New(fault.Usage, "for example: ./install images unpin registry.example/app:1", "unpin needs names of images, or --all")
+				return fault.New(fault.Usage, "unpin needs names of images, or --all").Hint("for example: ./install images unpin registry.example/app:1")
 			case !all && len(in.keep) > 0:
-				return fault.New(fault.Usage, "remove --keep", "--keep has no effect without --all")
+				return fault.New(fault.Usage, "--keep has no effect without --all").Hint("remove --keep")
 			}
-			return in.with(cmd, true, func(ctx context.Context, images *installer.NodeImages, show printFunc) error {
+			return in.with(cmd, true, func(ctx context.Context, images *site.NodeImages, show printFunc) error {
 				list, err := images.Unpinnable(ctx, args)
 				if err != nil {
 					return err

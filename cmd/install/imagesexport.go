@@ -37,7 +37,7 @@ layers that this file does not have.`,
 		Example: "  ./install images export images.tar\n  ./install images export - registry.k8s.io/pause:3.10 | ctr -n k8s.io images import -\n  ./more images export more.tar --base ./install",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fault.New(fault.Usage, "for example: ./install images export images.tar", "export needs the name of a file, or - for standard output")
+				return fault.New(fault.Usage, "export needs the name of a file, or - for standard output").Hint("for example: ./install images export images.tar")
 			}
 			f, err := openOwnFile()
 			if err != nil {
@@ -69,7 +69,7 @@ layers that this file does not have.`,
 // chooseImages returns the images with these references, or all.
 func chooseImages(m *bundle.Manifest, names []string) (list []bundle.Image, err error) {
 	if len(m.Images) == 0 {
-		return nil, fault.New(fault.Usage, "use a file that was built with images", "this file has no images")
+		return nil, fault.New(fault.Usage, "this file has no images").Hint("use a file that was built with images")
 	}
 	if len(names) == 0 {
 		return m.Images, nil
@@ -81,7 +81,7 @@ func chooseImages(m *bundle.Manifest, names []string) (list []bundle.Image, err 
 	for _, name := range names {
 		n := slices.Index(known, name)
 		if n < 0 {
-			return nil, fault.New(fault.Usage, "its images are "+strings.Join(known, ", "), "this file has no image %q", name)
+			return nil, fault.New(fault.Usage, "this file has no image %q", name).Hint("its images are " + strings.Join(known, ", "))
 		}
 		if !slices.ContainsFunc(list, func(i bundle.Image) bool { return i.Reference == name }) {
 			list = append(list, m.Images[n])
@@ -101,7 +101,7 @@ func exportImages(ctx context.Context, cmd *cobra.Command, b *blobs.Bundle, imag
 	if path == "-" {
 		out := verbatim(cmd)
 		if f, ok := out.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
-			return fault.New(fault.Usage, "write to a file, or to a pipe: ./install images export - | ctr -n k8s.io images import -", "the archive cannot be written to a terminal")
+			return fault.New(fault.Usage, "the archive cannot be written to a terminal").Hint("write to a file, or to a pipe: ./install images export - | ctr -n k8s.io images import -")
 		}
 		return interrupted(ociarchive.Write(ctx, out, b, images, nil))
 	}

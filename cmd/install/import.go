@@ -7,8 +7,9 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
-	"airlift/installer"
 	"airlift/installer/config"
+	"airlift/installer/flow/site"
+	"airlift/installer/payload"
 	"airlift/installer/timeline"
 )
 
@@ -53,7 +54,7 @@ import reads the missing layers from the base.` + timelineHelp,
 				return err
 			}
 			if show != nil && in.timeline.file == "-" {
-				return fault.New(fault.Usage, "choose a file for the timeline", "--timeline - and --output both write to standard output")
+				return fault.New(fault.Usage, "--timeline - and --output both write to standard output").Hint("choose a file for the timeline")
 			}
 			cfg := &config.Config{}
 			return in.timeline.record(cmd, cfg, func(*timeline.Recorder) error { return in.run(cmd, cfg, show) })
@@ -85,7 +86,7 @@ func (in *importFlags) run(cmd *cobra.Command, cfg *config.Config, show printFun
 	}
 	defer done()
 	cfg.KubernetesVersion = b.KubernetesVersion()
-	o := installer.ImportOptions{Unpinned: !in.pin}
+	o := site.ImportOptions{Unpinned: !in.pin}
 	if in.base != "" {
 		f, err := bundle.Open(in.base)
 		if err != nil {
@@ -106,7 +107,7 @@ func (in *importFlags) run(cmd *cobra.Command, cfg *config.Config, show printFun
 		return err
 	}
 	defer unlock()
-	run := installer.NewImport(b, o, h, c)
+	run := site.NewImport(b, o, h, c)
 	defer run.Close()
 	if err := recorded(cmd, h, b.KubernetesVersion(), func() error { return run.Run(ctx) }); err != nil || show == nil {
 		return err
@@ -115,8 +116,8 @@ func (in *importFlags) run(cmd *cobra.Command, cfg *config.Config, show printFun
 }
 
 // open reads the manifest of a bundle file, and starts to verify the file.
-func (in *importFlags) open(ctx context.Context, f *bundle.File) (*installer.Bundle, func(), error) {
-	b, err := installer.OpenBundle(f)
+func (in *importFlags) open(ctx context.Context, f *bundle.File) (*payload.Bundle, func(), error) {
+	b, err := payload.OpenBundle(f)
 	if err != nil {
 		_ = f.Close()
 		return nil, nil, err

@@ -7,11 +7,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"airlift/installer"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/installer/flow/initcluster"
 	"airlift/installer/host"
+	"airlift/installer/phases"
 	"airlift/installer/timeline"
+	"airlift/installer/workflow"
 )
 
 const initExample = `  ./install init
@@ -27,7 +29,7 @@ type initFlags struct {
 	configFile string
 	token      string
 	tokenTTL   time.Duration
-	options    installer.InitOptions
+	options    phases.InitOptions
 	runFlags   runFlags
 	timeline   timelineFlag
 	// read replaces the reading of configFile, for etcd restore.
@@ -56,10 +58,10 @@ KubeletConfiguration and KubeProxyConfiguration. './install init phase' runs one
 				}
 				defer r.done()
 				if in.cfg.DryRun {
-					return installer.DryRunInit(cmd.Context(), r.plan, in.options, r.host, r.console)
+					return initcluster.DryRun(cmd.Context(), r.plan, in.options, r.host, r.console)
 				}
 				r.console.Timeline = rec
-				run := installer.NewInit(r.plan, in.options, r.host, r.console)
+				run := initcluster.New(r.plan, in.options, r.host, r.console)
 				defer run.Close()
 				return recorded(cmd, r.host, in.cfg.KubernetesVersion, func() error { return run.Run(cmd.Context()) })
 			})
@@ -68,7 +70,7 @@ KubeletConfiguration and KubeProxyConfiguration. './install init phase' runs one
 	in.bind(cmd.Flags())
 	f := cmd.Flags()
 	in.timeline.bind(f)
-	f.StringSliceVar(&in.cfg.SkipPhases, "skip-phases", nil, "phases to skip, such as addon/kube-proxy\nPhases: "+strings.Join(installer.Names(installer.InitPhases()), ", "))
+	f.StringSliceVar(&in.cfg.SkipPhases, "skip-phases", nil, "phases to skip, such as addon/kube-proxy\nPhases: "+strings.Join(workflow.Names(initcluster.Phases()), ", "))
 	cmd.AddCommand(newInitPhaseCmd())
 	return cmd
 }
@@ -150,7 +152,7 @@ func (in *initFlags) open(cmd *cobra.Command) (*opened, error) {
 		console.Warn("%s", w)
 	}
 	if err = cfg.ValidateInit(); err == nil {
-		r.plan, err = installer.PlanInit(r.bundle, cfg, in.runFlags.onePhase, console.Warn)
+		r.plan, err = phases.PlanInit(r.bundle, cfg, in.runFlags.onePhase, console.Warn)
 	}
 	if err != nil {
 		r.done()

@@ -8,10 +8,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"airlift/fault"
-	"airlift/installer"
 	"airlift/installer/config"
+	"airlift/installer/flow/join"
 	"airlift/installer/host"
+	"airlift/installer/phases"
 	"airlift/installer/timeline"
+	"airlift/installer/workflow"
 )
 
 const joinExample = `  ./install join 10.1.2.3:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:…
@@ -54,10 +56,10 @@ restarts its components or joins, and cannot join while the CAs are being rotate
 				}
 				defer r.done()
 				if in.cfg.DryRun {
-					return installer.DryRunJoin(cmd.Context(), r.plan, r.host, r.console)
+					return join.DryRun(cmd.Context(), r.plan, r.host, r.console)
 				}
 				r.console.Timeline = rec
-				run := installer.NewJoin(r.plan, r.host, r.console)
+				run := join.New(r.plan, r.host, r.console)
 				defer run.Close()
 				return recorded(cmd, r.host, in.cfg.KubernetesVersion, func() error { return run.Run(cmd.Context()) })
 			})
@@ -65,14 +67,14 @@ restarts its components or joins, and cannot join while the CAs are being rotate
 	}
 	in.bind(cmd.Flags())
 	in.timeline.bind(cmd.Flags())
-	cmd.Flags().StringSliceVar(&in.cfg.SkipPhases, "skip-phases", nil, "phases to skip\nPhases: "+strings.Join(installer.Names(installer.JoinPhases(true)), ", "))
+	cmd.Flags().StringSliceVar(&in.cfg.SkipPhases, "skip-phases", nil, "phases to skip\nPhases: "+strings.Join(workflow.Names(join.Phases(true)), ", "))
 	cmd.AddCommand(newJoinPhaseCmd())
 	return cmd
 }
 
 func oneAddress(cmd *cobra.Command, args []string) error {
 	if len(args) > 1 {
-		return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "join accepts one address, and got %d", len(args))
+		return fault.New(fault.Usage, "join accepts one address, and got %d", len(args)).Hint("see '" + cmd.CommandPath() + " --help'")
 	}
 	return nil
 }
@@ -122,7 +124,7 @@ func (in *joinFlags) open(cmd *cobra.Command, args []string) (*opened, error) {
 	d := &cfg.Discovery
 	if len(args) == 1 {
 		if in.configFile != "" {
-			return nil, fault.New(fault.Usage, "set discovery.bootstrapToken.apiServerEndpoint in the file", "the address %q cannot be given together with --config", args[0])
+			return nil, fault.New(fault.Usage, "the address %q cannot be given together with --config", args[0]).Hint("set discovery.bootstrapToken.apiServerEndpoint in the file")
 		}
 		d.APIServerEndpoint = args[0]
 	}
@@ -152,14 +154,14 @@ func (in *joinFlags) open(cmd *cobra.Command, args []string) (*opened, error) {
 	}
 	cfg.Facts.NodeIPGiven = in.nodeIP != ""
 	if in.runFlags.onePhase && d.APIServerEndpoint == "" && d.File == "" {
-		d.File = installer.OwnKubeconfig(r.host)
+		d.File = join.OwnKubeconfig(r.host)
 	}
 	cfg.CompleteJoin()
 	if !in.runFlags.changesNothing { // preflight does not need to know the cluster
 		err = cfg.ValidateJoin()
 	}
 	if err == nil {
-		r.plan, err = installer.PlanJoin(r.bundle, cfg, in.runFlags.onePhase, console.Warn)
+		r.plan, err = phases.PlanJoin(r.bundle, cfg, in.runFlags.onePhase, console.Warn)
 	}
 	if err != nil {
 		r.done()
@@ -170,7 +172,7 @@ func (in *joinFlags) open(cmd *cobra.Command, args []string) (*opened, error) {
 
 // newJoinPhaseCmd returns the command with all phases and sub-phases of join.
 func newJoinPhaseCmd() *cobra.Command {
-	cmd := newPhaseCmd(installer.JoinPhases(true), oneAddress, func() phaseRun { return new(joinPhase) })
+	cmd := newPhaseCmd(join.Phases(true), oneAddress, func() phaseRun { return new(joinPhase) })
 	cmd.Short = "Run one phase of join"
 	cmd.Long = "Run one phase or sub-phase of join. The names are kubeadm's. Phases that only\ncontrol planes have imply --control-plane."
 	cmd.Example = "  ./install join phase control-plane-prepare download-certs 10.1.2.3:6443 --token … --discovery-token-ca-cert-hash sha256:… --certificate-key …\n  ./install join phase control-plane-join all"
@@ -187,7 +189,7 @@ func (p *joinPhase) bind(f *pflag.FlagSet, _ string) {
 
 func (p *joinPhase) run(cmd *cobra.Command, name string, args []string) error {
 	p.runFlags.onePhase = true
-	if !slices.Contains(installer.Names(installer.JoinPhases(false)), name) {
+	if !slices.Contains(workflow.Names(join.Phases(false)), name) {
 		p.cfg.ControlPlane = true // only control planes have this phase
 	}
 	return p.timeline.record(cmd, &p.cfg, func(*timeline.Recorder) error {
@@ -197,9 +199,9 @@ func (p *joinPhase) run(cmd *cobra.Command, name string, args []string) error {
 		}
 		defer r.done()
 		if p.cfg.DryRun {
-			return installer.DryRunJoinPhase(cmd.Context(), r.plan, r.host, r.console, name)
+			return join.DryRunPhase(cmd.Context(), r.plan, r.host, r.console, name)
 		}
-		run := installer.NewJoin(r.plan, r.host, r.console)
+		run := join.New(r.plan, r.host, r.console)
 		defer run.Close()
 		return recorded(cmd, r.host, p.cfg.KubernetesVersion, func() error { return run.RunPhase(cmd.Context(), name) })
 	})

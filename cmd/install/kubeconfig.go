@@ -43,16 +43,16 @@ expires: prefer short validity periods.`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if u.Name == "" {
-				return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "--client-name is missing")
+				return fault.New(fault.Usage, "--client-name is missing").Hint("see '" + cmd.CommandPath() + " --help'")
 			}
 			if u.Validity <= 0 {
-				return fault.New(fault.Usage, "use a duration such as 24h", "--validity-period %s must be positive", u.Validity)
+				return fault.New(fault.Usage, "--validity-period %s must be positive", u.Validity).Hint("use a duration such as 24h")
 			}
 			if u.Validity > config.CertificateValidity && u.Token == "" {
 				warner(cmd)("the certificate is valid for %s, more than the usual year, and cannot be revoked", u.Validity)
 			}
 			if u.Token != "" && len(u.Groups) > 0 {
-				return fault.New(fault.Usage, "a token has its own groups", "--org has no effect with --token")
+				return fault.New(fault.Usage, "--org has no effect with --token").Hint("a token has its own groups")
 			}
 			cfg, err := in.describeCluster(cmd.Context(), warner(cmd))
 			if err != nil {
@@ -90,7 +90,7 @@ func (f *certsFlags) describeCluster(ctx context.Context, warn warnFunc) (*confi
 	}
 	now := k.Contexts[k.CurrentContext]
 	if now == nil || k.Clusters[now.Cluster] == nil {
-		return nil, fault.New(fault.Failure, "choose the cluster with --config", "the current context %q of %s has no cluster", k.CurrentContext, adminConf)
+		return nil, fault.New(fault.Failure, "the current context %q of %s has no cluster", k.CurrentContext, adminConf).Hint("choose the cluster with --config")
 	}
 	cfg := &config.Config{}
 	cfg.ClusterName = now.Cluster

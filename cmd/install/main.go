@@ -21,7 +21,7 @@ func main() {
 	cmd.SetErr(textOutput{interrupt.Output{File: os.Stderr, Lost: cancel}})
 	err := cmd.ExecuteContext(ctx)
 	if err != nil && ctx.Err() != nil {
-		err = fault.New(fault.Interrupted, "no file is half-written; run the same command again to continue", "%w", context.Cause(ctx))
+		err = fault.New(fault.Interrupted, "%w", context.Cause(ctx)).Hint("no file is half-written; run the same command again to continue")
 	}
 	if err != nil {
 		fault.Print(textOutput{interrupt.Output{File: os.Stderr, Lost: cancel}}, err)

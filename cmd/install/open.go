@@ -5,10 +5,12 @@ import (
 	"os"
 
 	"airlift/fault"
-	"airlift/installer"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/payload"
+	"airlift/installer/phases"
 	"airlift/installer/timeline"
+	"airlift/installer/workflow"
 )
 
 // runFlags control how init, join and their phases use the bundle and the host.
@@ -24,15 +26,15 @@ type runFlags struct {
 
 // opened is what init and join need to run.
 type opened struct {
-	plan    *installer.Plan
-	bundle  *installer.Bundle
+	plan    *phases.Plan
+	bundle  *payload.Bundle
 	host    *host.Host
-	console *installer.Console
+	console *workflow.Console
 	done    func() // the caller calls it at the end
 }
 
 // open opens the bundle and the host, and sets in cfg what they determine.
-func (r runFlags) open(ctx context.Context, cfg *config.Config, console *installer.Console, o host.Options) (*opened, error) {
+func (r runFlags) open(ctx context.Context, cfg *config.Config, console *workflow.Console, o host.Options) (*opened, error) {
 	ctx, span := timeline.Start(ctx, timeline.Steps, "start-up")
 	defer span.End()
 	registries, warnings, err := r.registries.Read()
@@ -47,7 +49,7 @@ func (r runFlags) open(ctx context.Context, cfg *config.Config, console *install
 	if err != nil {
 		return nil, err
 	}
-	b, err := installer.OpenBundle(f)
+	b, err := payload.OpenBundle(f)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +95,7 @@ func (r runFlags) openHost() (h *host.Host, unlock func(), err error) {
 
 // inspect refuses a host that was installed from another bundle, and returns
 // the host's facts.
-func (r runFlags) inspect(ctx context.Context, b *installer.Bundle, h *host.Host, o host.Options) (config.Facts, error) {
+func (r runFlags) inspect(ctx context.Context, b *payload.Bundle, h *host.Host, o host.Options) (config.Facts, error) {
 	if !r.anyBundle {
 		if err := b.CheckHost(ctx, h); err != nil {
 			return config.Facts{}, err
@@ -105,13 +107,13 @@ func (r runFlags) inspect(ctx context.Context, b *installer.Bundle, h *host.Host
 			return config.Facts{}, err
 		}
 	}
-	return h.Detect(ctx, o)
+	return h.Detection().Detect(ctx, o)
 }
 
 // openHost opens this host for changes and locks it against other processes.
 func openHost() (h *host.Host, unlock func(), err error) {
 	if os.Geteuid() != 0 {
-		return nil, nil, fault.New(fault.Preflight, "run it with sudo or as root", "[ERROR IsPrivilegedUser]: this command needs root")
+		return nil, nil, fault.New(fault.Preflight, "[ERROR IsPrivilegedUser]: this command needs root").Hint("run it with sudo or as root")
 	}
 	return host.OpenLocked("/")
 }

@@ -67,15 +67,15 @@ func (o *outputFlags) printer() (printFunc, error) {
 // templatePrinter returns what fills in a template.
 func (o *outputFlags) templatePrinter(format, template string) (printFunc, error) {
 	if !slices.Contains(templateFormats, format) {
-		return nil, fault.New(fault.Usage, "for example: -o json", "unknown output format %q: the formats are text, json, yaml, kyaml, %s", o.format, strings.Join(templateFormats, ", "))
+		return nil, fault.New(fault.Usage, "unknown output format %q: the formats are text, json, yaml, kyaml, %s", o.format, strings.Join(templateFormats, ", ")).Hint("for example: -o json")
 	}
 	if template == "" {
-		return nil, fault.New(fault.Usage, "write the template after the format: -o "+format+"=…", "--output %s has no template", format)
+		return nil, fault.New(fault.Usage, "--output %s has no template", format).Hint("write the template after the format: -o " + format + "=…")
 	}
 	if strings.HasSuffix(format, "file") {
 		data, err := os.ReadFile(template)
 		if err != nil {
-			return nil, fault.New(fault.Usage, "choose a file with a template", "--output %s: %w", o.format, err)
+			return nil, fault.New(fault.Usage, "--output %s: %w", o.format, err).Hint("choose a file with a template")
 		}
 		template = string(data)
 	}
@@ -98,7 +98,7 @@ func (o *outputFlags) templatePrinter(format, template string) (printFunc, error
 		execute = parsed.execute
 	}
 	if err != nil {
-		return nil, fault.New(fault.Usage, "", "--output %s: the template is not valid: %w", o.format, err)
+		return nil, fault.New(fault.Usage, "--output %s: the template is not valid: %w", o.format, err)
 	}
 	return func(out io.Writer, document any) error {
 		value, err := decoded(document)
@@ -106,7 +106,7 @@ func (o *outputFlags) templatePrinter(format, template string) (printFunc, error
 			return err
 		}
 		if err := execute(out, value); err != nil {
-			return fault.New(fault.Usage, "", "--output %s: filling in the template: %w", o.format, err)
+			return fault.New(fault.Usage, "--output %s: filling in the template: %w", o.format, err)
 		}
 		return nil
 	}, nil

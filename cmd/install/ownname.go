@@ -113,10 +113,13 @@ func (n ownName) in(text string) string {
 }
 
 // A textOutput is an output for texts of Airlift.
-type textOutput struct{ interrupt.Output }
+type textOutput struct{ out interrupt.Output }
+
+// Fd is the file descriptor: of a terminal, perhaps.
+func (o textOutput) Fd() uintptr { return o.out.Fd() }
 
 func (o textOutput) Write(p []byte) (int, error) {
-	if _, err := io.WriteString(o.Output, ownCommand.in(string(p))); err != nil {
+	if _, err := io.WriteString(o.out, ownCommand.in(string(p))); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -129,7 +132,7 @@ func (o textOutput) WriteString(s string) (int, error) { return o.Write([]byte(s
 // configuration.
 func verbatim(cmd *cobra.Command) io.Writer {
 	if o, ok := cmd.OutOrStdout().(textOutput); ok {
-		return o.Output
+		return o.out
 	}
 	return cmd.OutOrStdout()
 }

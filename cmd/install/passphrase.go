@@ -15,7 +15,7 @@ import (
 func readPassphrase(cmd *cobra.Command, prompt string) (string, error) {
 	fd := int(os.Stdin.Fd())
 	if !term.IsTerminal(fd) {
-		return "", fault.New(fault.Usage, "run it on a terminal, or use keys of age: --recipient and --identity", "a passphrase is read only from a terminal")
+		return "", fault.New(fault.Usage, "a passphrase is read only from a terminal").Hint("run it on a terminal, or use keys of age: --recipient and --identity")
 	}
 	fmt.Fprint(cmd.ErrOrStderr(), prompt)
 	text, err := term.ReadPassword(fd)
@@ -37,7 +37,7 @@ func passphraseRecipient(cmd *cobra.Command) (age.Recipient, error) {
 		return nil, err
 	}
 	if first == "" || first != again {
-		return nil, fault.New(fault.Usage, "run the command again", "the passphrases are empty or differ")
+		return nil, fault.New(fault.Usage, "the passphrases are empty or differ").Hint("run the command again")
 	}
 	return age.NewScryptRecipient(first)
 }

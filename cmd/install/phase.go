@@ -7,9 +7,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"airlift/fault"
-	"airlift/installer"
 	"airlift/installer/config"
+	"airlift/installer/flow/initcluster"
 	"airlift/installer/timeline"
+	"airlift/installer/workflow"
 )
 
 // A phaseRun holds the flags of one phase and runs it.
@@ -22,7 +23,7 @@ type phaseRun interface {
 
 // newInitPhaseCmd returns the command with all phases and sub-phases of init.
 func newInitPhaseCmd() *cobra.Command {
-	cmd := newPhaseCmd(installer.InitPhases(), noArgs, func() phaseRun { return new(initPhase) })
+	cmd := newPhaseCmd(initcluster.Phases(), noArgs, func() phaseRun { return new(initPhase) })
 	cmd.Short = "Run one phase of init"
 	cmd.Long = "Run one phase or sub-phase of init. The names are kubeadm's."
 	cmd.Example = "  ./install init phase certs all\n  ./install init phase certs apiserver --config kubeadm.yaml\n  ./install init phase addon coredns --print-manifest"
@@ -30,7 +31,7 @@ func newInitPhaseCmd() *cobra.Command {
 }
 
 // newPhaseCmd returns a command with a subcommand for every step and sub-step.
-func newPhaseCmd(steps []installer.Step, args cobra.PositionalArgs, fresh func() phaseRun) *cobra.Command {
+func newPhaseCmd(steps []workflow.Step, args cobra.PositionalArgs, fresh func() phaseRun) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:  "phase NAME",
 		Args: noPhase,
@@ -50,13 +51,13 @@ func noPhase(cmd *cobra.Command, args []string) error {
 	for _, sub := range cmd.Commands() {
 		names = append(names, sub.Name())
 	}
-	return fault.New(fault.Usage, "phases: "+strings.Join(names, ", "), "%s has no phase %q", cmd.CommandPath(), strings.Join(args, " "))
+	return fault.New(fault.Usage, "%s has no phase %q", cmd.CommandPath(), strings.Join(args, " ")).Hint("phases: " + strings.Join(names, ", "))
 }
 
 // phaseCmd returns the command of one phase, with its sub-phases as
 // subcommands. As in kubeadm, a phase with sub-phases also has the subcommand
 // "all". The phase's own command prints help, or runs "all" if it has flags.
-func phaseCmd(s installer.Step, parent string, args cobra.PositionalArgs, fresh func() phaseRun) *cobra.Command {
+func phaseCmd(s workflow.Step, parent string, args cobra.PositionalArgs, fresh func() phaseRun) *cobra.Command {
 	name, run := parent+s.Name, fresh()
 	cmd := &cobra.Command{
 		Use:     s.Name,
@@ -95,7 +96,7 @@ type initPhase struct{ initFlags }
 func (p *initPhase) run(cmd *cobra.Command, name string, _ []string) error {
 	p.runFlags.onePhase = true
 	if p.options.PrintManifest && p.timeline.file == "-" {
-		return fault.New(fault.Usage, "choose a file for the timeline", "--timeline - and --print-manifest both write to standard output")
+		return fault.New(fault.Usage, "--timeline - and --print-manifest both write to standard output").Hint("choose a file for the timeline")
 	}
 	return p.timeline.record(cmd, &p.cfg, func(*timeline.Recorder) error {
 		r, err := p.open(cmd)
@@ -104,9 +105,9 @@ func (p *initPhase) run(cmd *cobra.Command, name string, _ []string) error {
 		}
 		defer r.done()
 		if p.cfg.DryRun {
-			return installer.DryRunInitPhase(cmd.Context(), r.plan, p.options, r.host, r.console, name)
+			return initcluster.DryRunPhase(cmd.Context(), r.plan, p.options, r.host, r.console, name)
 		}
-		run := installer.NewInit(r.plan, p.options, r.host, r.console)
+		run := initcluster.New(r.plan, p.options, r.host, r.console)
 		defer run.Close()
 		return recorded(cmd, r.host, p.cfg.KubernetesVersion, func() error { return run.RunPhase(cmd.Context(), name) })
 	})

@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"airlift/fault"
-	"airlift/installer"
+	"airlift/installer/flow/initcluster"
+	"airlift/installer/flow/join"
 	"airlift/installer/preflight"
 )
 
@@ -52,7 +53,7 @@ func (in *initFlags) lookOver(cmd *cobra.Command, _ []string) (checker, func(), 
 	if err != nil {
 		return nil, nil, err
 	}
-	run := installer.NewInit(r.plan, in.options, r.host, r.console)
+	run := initcluster.New(r.plan, in.options, r.host, r.console)
 	return run, func() { run.Close(); r.done() }, nil
 }
 
@@ -62,7 +63,7 @@ func (in *joinFlags) lookOver(cmd *cobra.Command, args []string) (checker, func(
 	if err != nil {
 		return nil, nil, err
 	}
-	run := installer.NewJoin(r.plan, r.host, r.console)
+	run := join.New(r.plan, r.host, r.console)
 	return run, func() { run.Close(); r.done() }, nil
 }
 
@@ -72,7 +73,7 @@ func preflightCmd(use, short string, args cobra.PositionalArgs, in nodeFlagSet) 
 		Use: use, Short: short, Args: args,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "text" && output != "json" {
-				return fault.New(fault.Usage, "", "unknown output format %q: use text or json", output)
+				return fault.New(fault.Usage, "unknown output format %q: use text or json", output)
 			}
 			out := cmd.OutOrStdout()
 			cmd.SetOut(cmd.ErrOrStderr()) // messages go to standard error
@@ -106,11 +107,11 @@ func printReport(ctx context.Context, out io.Writer, run checker, output string)
 		report.Write(out)
 	}
 	if fault.ExitCode(err) == fault.Bundle {
-		return fault.New(fault.Bundle, fault.Hint(err), "this file is damaged: %d problem(s) must be solved first", len(report.Errors))
+		return fault.New(fault.Bundle, "this file is damaged: %d problem(s) must be solved first", len(report.Errors)).Hint(fault.Hint(err))
 	}
 	if err != nil {
-		return fault.New(fault.Preflight, "to ignore an error that you know to be harmless: --ignore-preflight-errors="+report.Errors[0].Name,
-			"preflight checks failed: %d problem(s) must be solved first", len(report.Errors))
+		return fault.New(fault.Preflight, "preflight checks failed: %d problem(s) must be solved first", len(report.Errors)).
+			Hint("to ignore an error that you know to be harmless: --ignore-preflight-errors=" + report.Errors[0].Name)
 	}
 	if output == "text" {
 		fmt.Fprintln(out, "All preflight checks passed.")

@@ -32,7 +32,7 @@ func (r *requiredKey) bind(f *pflag.FlagSet) {
 
 func (r *requiredKey) check(cmd *cobra.Command) error {
 	if r.key == "" && r.signature != "" {
-		return fault.New(fault.Usage, "add --require-key FILE", "--signature needs --require-key")
+		return fault.New(fault.Usage, "--signature needs --require-key").Hint("add --require-key FILE")
 	}
 	if r.key == "" && r.version == "" {
 		return nil
@@ -84,7 +84,7 @@ func isRunning(cmd *cobra.Command, f *bundle.File) error {
 		return fmt.Errorf("reading this process's executable: %w", err)
 	}
 	if fmt.Sprintf("%x", sum.Sum(nil)) != f.Installer().SHA256 {
-		return fault.New(fault.Bundle, "copy the file to a disk that only root can write to, and run it there", "%s was changed after it was started: this process is not its installer", f.Path())
+		return fault.New(fault.Bundle, "%s was changed after it was started: this process is not its installer", f.Path()).Hint("copy the file to a disk that only root can write to, and run it there")
 	}
 	return nil
 }

@@ -15,9 +15,10 @@ import (
 	"golang.org/x/term"
 
 	"airlift/fault"
-	"airlift/installer"
 	"airlift/installer/config"
+	"airlift/installer/flow/reset"
 	"airlift/installer/host"
+	"airlift/installer/workflow"
 )
 
 // resetFlags are the flags of reset and of each of its phases.
@@ -65,8 +66,8 @@ The Node object remains in the cluster. To remove it: kubectl delete node NAME`,
 		},
 	}
 	in.bind(cmd.Flags())
-	cmd.Flags().StringSliceVar(&in.reset.SkipPhases, "skip-phases", nil, "phases to skip\nPhases: "+strings.Join(installer.Names(installer.ResetPhases()), ", "))
-	phases := newPhaseCmd(installer.ResetPhases(), noArgs, func() phaseRun { return new(resetPhase) })
+	cmd.Flags().StringSliceVar(&in.reset.SkipPhases, "skip-phases", nil, "phases to skip\nPhases: "+strings.Join(workflow.Names(reset.Phases()), ", "))
+	phases := newPhaseCmd(reset.Phases(), noArgs, func() phaseRun { return new(resetPhase) })
 	phases.Short, phases.Long = "Run one phase of reset", "Run one phase of reset. It does not ask for confirmation."
 	phases.Example = "  ./install reset phase remove-etcd-member"
 	cmd.AddCommand(phases)
@@ -89,7 +90,7 @@ func (in *resetFlags) bind(f *pflag.FlagSet) {
 
 // open opens the host, plans the reset and asks for confirmation. The caller
 // must call done at the end.
-func (in *resetFlags) open(cmd *cobra.Command, ask bool) (run *installer.Reset, h *host.Host, done func(), err error) {
+func (in *resetFlags) open(cmd *cobra.Command, ask bool) (run *reset.Reset, h *host.Host, done func(), err error) {
 	if err := readConfig(cmd, in.configFile, &in.reset, config.ReadReset); err != nil {
 		return nil, nil, nil, err
 	}
@@ -104,8 +105,8 @@ func (in *resetFlags) open(cmd *cobra.Command, ask bool) (run *installer.Reset, 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	recorded := h.Used()
-	run, err = installer.PlanReset(in.reset, in.kubeconfig, h, console(cmd))
+	recorded := h.Records().Used()
+	run, err = reset.New(in.reset, in.kubeconfig, h, console(cmd))
 	switch {
 	case err != nil || run.Empty() || in.reset.DryRun:
 	case !recorded:
@@ -149,16 +150,16 @@ func confirm(cmd *cobra.Command, question, hint string) error {
 		return ctx.Err()
 	}
 	if errors.Is(err, syscall.EIO) { // the terminal was closed
-		return fault.New(fault.Interrupted, "nothing was changed", "interrupted: the terminal was closed")
+		return fault.New(fault.Interrupted, "interrupted: the terminal was closed").Hint("nothing was changed")
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		fmt.Fprintln(cmd.OutOrStdout()) // end the line: no user pressed return
 	}
 	if errors.Is(err, io.EOF) && answer == "" {
-		return fault.New(fault.Usage, hint, "%s needs confirmation, and standard input ended without an answer", cmd.Name())
+		return fault.New(fault.Usage, "%s needs confirmation, and standard input ended without an answer", cmd.Name()).Hint(hint)
 	}
 	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
-		return fault.New(fault.Failure, "", "not confirmed: nothing was changed")
+		return fault.New(fault.Failure, "not confirmed: nothing was changed")
 	}
 	return nil
 }

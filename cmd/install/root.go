@@ -8,8 +8,8 @@ import (
 	"golang.org/x/term"
 
 	"airlift/fault"
-	"airlift/installer"
 	"airlift/installer/cluster"
+	"airlift/installer/workflow"
 )
 
 // version is the version of this installer. The Makefile sets it.
@@ -56,7 +56,7 @@ func newRootCmd() *cobra.Command {
 		return changeRoot(rootfs)
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "%w", err)
+		return fault.New(fault.Usage, "%w", err).Hint("see '" + cmd.CommandPath() + " --help'")
 	})
 	init, join := newInitCmd(), newJoinCmd()
 	apply, bring, images, upgrade := newApplyCmd(), newImportCmd(), newImagesCmd(), newUpgradeCmd()
@@ -70,7 +70,7 @@ func newRootCmd() *cobra.Command {
 func refuseEmpty(cmd *cobra.Command, names ...string) error {
 	for _, name := range names {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && (f.Value.String() == "" || f.Value.String() == "[]") {
-			return fault.New(fault.Usage, "give --"+name+" a value, or remove the flag", "--%s is empty", name)
+			return fault.New(fault.Usage, "--%s is empty", name).Hint("give --" + name + " a value, or remove the flag")
 		}
 	}
 	return nil
@@ -79,7 +79,7 @@ func refuseEmpty(cmd *cobra.Command, names ...string) error {
 // noArgs refuses arguments with a usage error.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "unknown command or argument %q", strings.Join(args, " "))
+		return fault.New(fault.Usage, "unknown command or argument %q", strings.Join(args, " ")).Hint("see '" + cmd.CommandPath() + " --help'")
 	}
 	return nil
 }
@@ -95,8 +95,8 @@ func logRequests(cmd *cobra.Command, verbosity int) {
 }
 
 // console returns a Console that prints on the command's output.
-func console(cmd *cobra.Command) *installer.Console {
-	c := &installer.Console{Out: cmd.OutOrStdout(), Results: verbatim(cmd)}
+func console(cmd *cobra.Command) *workflow.Console {
+	c := &workflow.Console{Out: cmd.OutOrStdout(), Results: verbatim(cmd)}
 	c.Verbosity, _ = cmd.Flags().GetInt("v")
 	if f, ok := c.Out.(interface{ Fd() uintptr }); ok {
 		c.TTY = term.IsTerminal(int(f.Fd()))

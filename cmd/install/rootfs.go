@@ -27,9 +27,9 @@ func changeRoot(dir string) error {
 	}
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fault.New(fault.Preflight, "run it with sudo or as root", "changing the root directory to %q: %w", dir, err)
+		return fault.New(fault.Preflight, "changing the root directory to %q: %w", dir, err).Hint("run it with sudo or as root")
 	case err != nil:
-		return fault.New(fault.Usage, "set --rootfs to the directory with the host's file system", "changing the root directory to %q: %w", dir, err)
+		return fault.New(fault.Usage, "changing the root directory to %q: %w", dir, err).Hint("set --rootfs to the directory with the host's file system")
 	}
 	return nil
 }

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/term"
 
 	"airlift/fault"
-	"airlift/installer"
+	"airlift/installer/flow/site"
 	"airlift/installer/host"
+	"airlift/installer/payload"
 	"airlift/installer/status"
 )
 
@@ -47,7 +48,7 @@ is not a node.`,
 				s.Write(cmd.OutOrStdout(), textWidth(cmd))
 			}
 			if err == nil && !s.Healthy {
-				err = fault.New(fault.Failure, "for a remote engineer: ./install doctor", "%d problem(s) on this host", len(s.Problems))
+				err = fault.New(fault.Failure, "%d problem(s) on this host", len(s.Problems)).Hint("for a remote engineer: ./install doctor")
 			}
 			return err
 		},
@@ -70,9 +71,9 @@ func openStatus(cmd *cobra.Command, kubeconfig string) (r *status.Reader, done f
 	r = &status.Reader{Host: h, Ledger: damaged, Kubeconfig: kubeconfig, Contents: status.Contents{Airlift: version}}
 	f, err := openBundle()
 	if err == nil {
-		var b *installer.Bundle
-		if b, err = installer.OpenBundle(f); err == nil {
-			r.Contents = b.Contents(version)
+		var b *payload.Bundle
+		if b, err = payload.OpenBundle(f); err == nil {
+			r.Contents = site.Contents(b, version)
 			return r, func() { _ = f.Close() }
 		}
 		_ = f.Close()

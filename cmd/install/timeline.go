@@ -80,7 +80,7 @@ func (t *timelineFlag) check() error {
 	}
 	if err := host.CheckOutput(t.file); err != nil {
 		hint := cmp.Or(fault.Hint(err), "choose a file in an existing directory")
-		return fault.New(fault.Usage, "nothing was changed; "+hint+", or - for standard output", "--timeline %q cannot be written: %w", t.file, err)
+		return fault.New(fault.Usage, "--timeline %q cannot be written: %w", t.file, err).Hint("nothing was changed; " + hint + ", or - for standard output")
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func tokenCreate(in *tokenFlags) *cobra.Command {
 		Example: "  ./install token create --print-join-command\n  ./install token create --print-join-command --certificate-key KEY\n\nKEY is the key that './install init phase upload-certs --upload-certs' prints.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return fault.New(fault.Usage, "see './install token create --help'", "token create accepts one token, and got %d", len(args))
+				return fault.New(fault.Usage, "token create accepts one token, and got %d", len(args)).Hint("see './install token create --help'")
 			}
 			return nil
 		},
@@ -79,7 +79,7 @@ func tokenCreate(in *tokenFlags) *cobra.Command {
 			tokens := []config.BootstrapToken{token}
 			switch {
 			case certificateKey != "" && !printJoin:
-				return fault.New(fault.Usage, "add --print-join-command", "--certificate-key has no effect without --print-join-command")
+				return fault.New(fault.Usage, "--certificate-key has no effect without --print-join-command").Hint("add --print-join-command")
 			case configFile != "":
 				if tokens, err = tokensOf(cmd, configFile, args); err != nil {
 					return err
@@ -96,7 +96,7 @@ func tokenCreate(in *tokenFlags) *cobra.Command {
 					return err
 				}
 				if t.TTL < 0 {
-					return fault.New(fault.Usage, "use 0 for a token that never expires", "--ttl %s is negative", t.TTL)
+					return fault.New(fault.Usage, "--ttl %s is negative", t.TTL).Hint("use 0 for a token that never expires")
 				}
 			}
 			c, err := in.client()
@@ -104,7 +104,7 @@ func tokenCreate(in *tokenFlags) *cobra.Command {
 				return err
 			}
 			for _, t := range tokens {
-				if err := c.CreateToken(cmd.Context(), t); err != nil {
+				if err := c.Tokens().CreateToken(cmd.Context(), t); err != nil {
 					return err
 				}
 				if in.dryRun { // standard output is for scripts
@@ -148,7 +148,7 @@ func otherPodNetwork(ctx context.Context, c *cluster.Client) bool {
 	if err != nil || m == nil || m.CNI != images.Flannel {
 		return false
 	}
-	has, err := c.HasFlannel(ctx)
+	has, err := c.NodeObjects().HasFlannel(ctx)
 	return err == nil && !has
 }
 
@@ -156,14 +156,14 @@ func otherPodNetwork(ctx context.Context, c *cluster.Client) bool {
 // have a token then.
 func tokensOf(cmd *cobra.Command, file string, args []string) ([]config.BootstrapToken, error) {
 	if len(args) > 0 {
-		return nil, fault.New(fault.Usage, "remove one of them", "a token and --config cannot be given together")
+		return nil, fault.New(fault.Usage, "a token and --config cannot be given together").Hint("remove one of them")
 	}
 	var cfg config.Config
 	if err := readConfig(cmd, file, &cfg, config.ReadInit); err != nil {
 		return nil, err
 	}
 	if len(cfg.BootstrapTokens) == 0 {
-		return nil, fault.New(fault.Usage, "", "%s has no bootstrapTokens", file)
+		return nil, fault.New(fault.Usage, "%s has no bootstrapTokens", file)
 	}
 	for i := range cfg.BootstrapTokens {
 		t := &cfg.BootstrapTokens[i]
@@ -183,7 +183,7 @@ func tokenDelete(in *tokenFlags) *cobra.Command {
 		Short: "Delete tokens, given in full or by their ID (the first six characters)",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fault.New(fault.Usage, "'./install token list' prints the tokens", "token delete requires a token")
+				return fault.New(fault.Usage, "token delete requires a token").Hint("'./install token list' prints the tokens")
 			}
 			return nil
 		},
@@ -193,7 +193,7 @@ func tokenDelete(in *tokenFlags) *cobra.Command {
 				return err
 			}
 			for _, token := range args {
-				if err := c.DeleteToken(cmd.Context(), token); err != nil {
+				if err := c.Tokens().DeleteToken(cmd.Context(), token); err != nil {
 					return err
 				}
 				note := ""

@@ -39,7 +39,7 @@ func tokenList(in *tokenFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			tokens, broken := c.ListTokens(cmd.Context())
+			tokens, broken := c.Tokens().ListTokens(cmd.Context())
 			if show == nil {
 				err = printTokens(cmd, tokens)
 			}

@@ -7,10 +7,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"airlift/fault"
-	"airlift/installer"
 	"airlift/installer/config"
+	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
+	"airlift/installer/payload"
 	"airlift/installer/timeline"
+	"airlift/installer/workflow"
 )
 
 const upgradeLong = `Upgrade a cluster to the Kubernetes version of this file, node by node: the first
@@ -35,7 +37,7 @@ func newUpgradeCmd() *cobra.Command {
 
 // upgradeFlags are the flags of upgrade apply, upgrade node and their phases.
 type upgradeFlags struct {
-	options       installer.UpgradeOptions
+	options       upgrade.Options
 	configFile    string
 	yes           bool
 	skipFileCheck bool
@@ -64,9 +66,9 @@ else. The version is that of this file; if VERSION is given, it must be the same
 		Args:    oneVersion,
 		RunE:    func(cmd *cobra.Command, args []string) error { return in.run(cmd, "", args) },
 	}
-	in.bind(cmd.Flags(), installer.UpgradeApplyPhases())
+	in.bind(cmd.Flags(), upgrade.ApplyPhases())
 	cmd.Flags().BoolVarP(&in.yes, "yes", "y", false, "do not ask for confirmation")
-	phases := newPhaseCmd(installer.UpgradeApplyPhases(), oneVersion, func() phaseRun { return new(upgradePhase) })
+	phases := newPhaseCmd(upgrade.ApplyPhases(), oneVersion, func() phaseRun { return new(upgradePhase) })
 	phases.Short, phases.Long = "Run one phase of upgrade apply", "Run one phase or sub-phase of upgrade apply. The names are kubeadm's. It does not ask for confirmation."
 	phases.Example = "  ./install upgrade apply phase addon all"
 	cmd.AddCommand(phases)
@@ -74,7 +76,7 @@ else. The version is that of this file; if VERSION is given, it must be the same
 }
 
 func newUpgradeNodeCmd() *cobra.Command {
-	in := &upgradeFlags{options: installer.UpgradeOptions{Node: true}}
+	in := &upgradeFlags{options: upgrade.Options{Node: true}}
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Upgrade another node, after 'upgrade apply' on the first control plane",
@@ -88,9 +90,9 @@ else.` + timelineHelp,
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, args []string) error { return in.run(cmd, "", args) },
 	}
-	in.bind(cmd.Flags(), installer.UpgradeNodePhases())
-	phases := newPhaseCmd(installer.UpgradeNodePhases(), noArgs, func() phaseRun {
-		return &upgradePhase{upgradeFlags{options: installer.UpgradeOptions{Node: true}}}
+	in.bind(cmd.Flags(), upgrade.NodePhases())
+	phases := newPhaseCmd(upgrade.NodePhases(), noArgs, func() phaseRun {
+		return &upgradePhase{upgradeFlags{options: upgrade.Options{Node: true}}}
 	})
 	phases.Short, phases.Long = "Run one phase of upgrade node", "Run one phase or sub-phase of upgrade node. The names are kubeadm's."
 	phases.Example = "  ./install upgrade node phase unpack"
@@ -101,12 +103,12 @@ else.` + timelineHelp,
 // oneVersion accepts at most one argument.
 func oneVersion(cmd *cobra.Command, args []string) error {
 	if len(args) > 1 {
-		return fault.New(fault.Usage, "see '"+cmd.CommandPath()+" --help'", "%s accepts one version, and got %d", cmd.Name(), len(args))
+		return fault.New(fault.Usage, "%s accepts one version, and got %d", cmd.Name(), len(args)).Hint("see '" + cmd.CommandPath() + " --help'")
 	}
 	return nil
 }
 
-func (in *upgradeFlags) bind(f *pflag.FlagSet, steps []installer.Step) {
+func (in *upgradeFlags) bind(f *pflag.FlagSet, steps []workflow.Step) {
 	o := &in.options
 	f.SortFlags = false
 	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration `FILE` with an UpgradeConfiguration; - is standard input")
@@ -119,7 +121,7 @@ func (in *upgradeFlags) bind(f *pflag.FlagSet, steps []installer.Step) {
 	f.BoolVar(&in.skipFileCheck, "skip-file-check", false, "do not verify this file first; use it only after 'bundle verify' or sha256sum")
 	if steps != nil {
 		f.BoolVar(&o.DryRun, "dry-run", false, "only run the checks, and write the files that would change to a new directory (below $KUBEADM_UPGRADE_DRYRUN_DIR, if set)")
-		f.StringSliceVar(&o.SkipPhases, "skip-phases", nil, "phases to skip\nPhases: "+strings.Join(installer.Names(steps), ", "))
+		f.StringSliceVar(&o.SkipPhases, "skip-phases", nil, "phases to skip\nPhases: "+strings.Join(workflow.Names(steps), ", "))
 	}
 	in.timeline.bind(f)
 }
@@ -151,7 +153,7 @@ func (in *upgradeFlags) run(cmd *cobra.Command, phase string, args []string) err
 
 // open reads the configuration file, and opens the bundle and the host. The caller must call
 // done at the end. It sets the Kubernetes version in cfg, for the timeline.
-func (in *upgradeFlags) open(cmd *cobra.Command, c *installer.Console, cfg *config.Config, onePhase bool, args []string) (run *installer.Upgrade, h *host.Host, done func(), err error) {
+func (in *upgradeFlags) open(cmd *cobra.Command, c *workflow.Console, cfg *config.Config, onePhase bool, args []string) (run *upgrade.Upgrade, h *host.Host, done func(), err error) {
 	read := config.ReadUpgradeApply
 	if in.options.Node {
 		read = config.ReadUpgradeNode
@@ -163,7 +165,7 @@ func (in *upgradeFlags) open(cmd *cobra.Command, c *installer.Console, cfg *conf
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	b, err := installer.OpenBundle(f)
+	b, err := payload.OpenBundle(f)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -184,7 +186,7 @@ func (in *upgradeFlags) open(cmd *cobra.Command, c *installer.Console, cfg *conf
 		b.Close()
 		return nil, nil, nil, err
 	}
-	run = installer.NewUpgrade(b, in.options, onePhase, h, c)
+	run = upgrade.New(b, in.options, onePhase, h, c)
 	if !in.options.Node && !onePhase && !in.yes && !in.options.DryRun {
 		err = confirm(cmd, "This upgrades this control plane and the cluster to Kubernetes "+b.KubernetesVersion()+". Continue?", "answer with y, or run it with --yes")
 	}
@@ -232,7 +234,7 @@ On a control plane it waits while another one is being upgraded.`,
 				return err
 			}
 			defer unlock()
-			run, err := installer.NewUpgradeUndo(h, console(cmd))
+			run, err := upgrade.NewUndo(h, console(cmd))
 			if err != nil {
 				return err
 			}

@@ -8,13 +8,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"airlift/fault"
-	"airlift/installer"
 	"airlift/installer/config"
+	"airlift/installer/flow/upgrade"
+	"airlift/installer/payload"
 )
 
 // planFlags are the flags of upgrade plan and upgrade diff.
 type planFlags struct {
-	options    installer.UpgradePlanOptions
+	options    upgrade.PlanOptions
 	configFile string
 }
 
@@ -30,9 +31,9 @@ func (in *planFlags) bind(f *pflag.FlagSet) {
 
 // read reads the plan. It accepts a version as argument, which must be that of this file. err is
 // also set if a check failed; then the plan has the errors.
-func (in *planFlags) read(cmd *cobra.Command, args []string) (*installer.UpgradePlan, error) {
+func (in *planFlags) read(cmd *cobra.Command, args []string) (*upgrade.Plan, error) {
 	if in.options.Context < 0 {
-		return nil, fault.New(fault.Usage, "use 0 or more", "--context-lines %d is negative", in.options.Context)
+		return nil, fault.New(fault.Usage, "--context-lines %d is negative", in.options.Context).Hint("use 0 or more")
 	}
 	if err := readConfig(cmd, in.configFile, &in.options.UpgradePlan, config.ReadUpgradePlan); err != nil {
 		return nil, err
@@ -41,7 +42,7 @@ func (in *planFlags) read(cmd *cobra.Command, args []string) (*installer.Upgrade
 	if err != nil {
 		return nil, err
 	}
-	b, err := installer.OpenBundle(f)
+	b, err := payload.OpenBundle(f)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +60,7 @@ func (in *planFlags) read(cmd *cobra.Command, args []string) (*installer.Upgrade
 	}
 	messages := console(cmd)
 	messages.Out, messages.TTY = cmd.ErrOrStderr(), false
-	return installer.ReadUpgradePlan(cmd.Context(), b, in.options, h, messages)
+	return upgrade.ReadPlan(cmd.Context(), b, in.options, h, messages)
 }
 
 func newUpgradePlanCmd() *cobra.Command {
@@ -87,8 +88,8 @@ Exit codes: 0 the upgrade can begin, perhaps with warnings; 3 a check failed.`,
 			}
 			in.print(cmd.OutOrStdout(), plan, show, diff)
 			if len(plan.Errors) > 0 {
-				return fault.New(fault.Preflight, "to ignore an error that you know to be harmless: --ignore-preflight-errors="+plan.Errors[0].Name,
-					"the upgrade cannot begin: %d problem(s) must be solved first", len(plan.Errors))
+				return fault.New(fault.Preflight, "the upgrade cannot begin: %d problem(s) must be solved first", len(plan.Errors)).
+					Hint("to ignore an error that you know to be harmless: --ignore-preflight-errors=" + plan.Errors[0].Name)
 			}
 			return err
 		},
@@ -106,7 +107,7 @@ Exit codes: 0 the upgrade can begin, perhaps with warnings; 3 a check failed.`,
 	return cmd
 }
 
-func (in *planFlags) print(out io.Writer, plan *installer.UpgradePlan, show printFunc, diff bool) {
+func (in *planFlags) print(out io.Writer, plan *upgrade.Plan, show printFunc, diff bool) {
 	if show != nil {
 		_ = show(out, plan) // a lost output cancels the command
 		return

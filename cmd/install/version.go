@@ -58,7 +58,7 @@ func printVersion(cmd *cobra.Command, output string) error {
 	switch output {
 	case "", "short", "json", "yaml":
 	default:
-		return fault.New(fault.Usage, "", "unknown output format %q: use short, json or yaml", output)
+		return fault.New(fault.Usage, "unknown output format %q: use short, json or yaml", output)
 	}
 	out := cmd.OutOrStdout()
 	if output == "" {

@@ -25,8 +25,8 @@ func become(places []place, env []string, write func(*os.File) error) error {
 		}
 		failures = append(failures, fmt.Sprintf("%s: %v", p.name, err))
 	}
-	return fault.New(fault.Failure, "allow execution from memory (sysctl vm.memfd_noexec=0), or mount one of these directories without noexec",
-		"starting the installer in this file: %s", strings.Join(failures, "; "))
+	return fault.New(fault.Failure, "starting the installer in this file: %s", strings.Join(failures, "; ")).
+		Hint("allow execution from memory (sysctl vm.memfd_noexec=0), or mount one of these directories without noexec")
 }
 
 func (p place) become(env []string, write func(*os.File) error) error {

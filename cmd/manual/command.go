@@ -36,7 +36,7 @@ On a terminal, the command in PAGER shows the page, or else less or more.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case file != "" && len(args) > 0:
-				return fault.New(fault.Usage, "remove the page: --html writes all of them", "--html and a page exclude each other")
+				return fault.New(fault.Usage, "--html and a page exclude each other").Hint("remove the page: --html writes all of them")
 			case file != "":
 				return writeHTML(cmd.OutOrStdout(), file, write)
 			case len(args) == 0:

@@ -64,7 +64,7 @@ func Find(name string) (Page, error) {
 		for _, p := range pages {
 			names = append(names, p.Name)
 		}
-		return Page{}, fault.New(fault.Usage, "the pages are: "+strings.Join(names, ", "), "there is no page %q", name)
+		return Page{}, fault.New(fault.Usage, "there is no page %q", name).Hint("the pages are: " + strings.Join(names, ", "))
 	}
 	return pages[i], nil
 }

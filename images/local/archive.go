@@ -69,7 +69,7 @@ func readArchive(ctx context.Context, cache *fetch.Cache, name string, f *os.Fil
 
 func unread(name string, err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return fault.New(fault.Failure, "copy or write it again, and compare its size with the original's", "reading %s: it is cut off: %w", name, err)
+		return fault.New(fault.Failure, "reading %s: it is cut off: %w", name, err).Hint("copy or write it again, and compare its size with the original's")
 	}
 	return fmt.Errorf("reading %s: %w", name, err)
 }
@@ -147,15 +147,15 @@ func (a *archive) notTar() error {
 	begin := make([]byte, 512)
 	n, _ := a.file.ReadAt(begin, 0)
 	if name, command := oci.Unsupported(begin[:n]); name != "" {
-		return fault.New(fault.Usage, fmt.Sprintf("decompress it first: %s %q > app.tar", command, a.name), "it is compressed with %s; gzip and zstd are supported", name)
+		return fault.New(fault.Usage, "it is compressed with %s; gzip and zstd are supported", name).Hint(fmt.Sprintf("decompress it first: %s %q > app.tar", command, a.name))
 	}
 	switch text := strings.ToLower(string(bytes.TrimSpace(begin[:n]))); {
 	case strings.HasPrefix(text, "version https://git-lfs"):
-		return fault.New(fault.Usage, fmt.Sprintf("get the file itself: git lfs pull --include %q", a.name), "it is a pointer of Git LFS, not a tar archive")
+		return fault.New(fault.Usage, "it is a pointer of Git LFS, not a tar archive").Hint(fmt.Sprintf("get the file itself: git lfs pull --include %q", a.name))
 	case strings.HasPrefix(text, "<!doctype html"), strings.HasPrefix(text, "<html"):
-		return fault.New(fault.Usage, "download it again, with its direct URL", "it is a web page (HTML), not a tar archive")
+		return fault.New(fault.Usage, "it is a web page (HTML), not a tar archive").Hint("download it again, with its direct URL")
 	}
-	return fault.New(fault.Usage, saveHint, "it is not a tar archive")
+	return fault.New(fault.Usage, "it is not a tar archive").Hint(saveHint)
 }
 
 // isChart reports whether it is a packaged Helm chart: a directory with Chart.yaml.

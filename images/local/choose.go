@@ -47,16 +47,16 @@ func choose(entries []entry, spec Spec) ([]choice, error) {
 		}
 	}
 	if len(entries) == 0 {
-		return nil, fault.New(fault.Usage, "write it again, with the image's name: docker save -o app.tar IMAGE", "it has no images")
+		return nil, fault.New(fault.Usage, "it has no images").Hint("write it again, with the image's name: docker save -o app.tar IMAGE")
 	}
 	if len(found) == 0 {
-		return nil, fault.New(fault.Usage, "images there: "+listNames(entries), "it has no image %q", spec.Select)
+		return nil, fault.New(fault.Usage, "it has no image %q", spec.Select).Hint("images there: " + listNames(entries))
 	}
 	if len(found) > 1 && spec.Reference != "" {
-		return nil, fault.New(fault.Usage, "name one of them: "+listNames(entries), "%q names one image, but the source has %d", spec.Reference, len(found))
+		return nil, fault.New(fault.Usage, "%q names one image, but the source has %d", spec.Reference, len(found)).Hint("name one of them: " + listNames(entries))
 	}
 	if len(found) > 1 && spec.Select != "" {
-		return nil, fault.New(fault.Usage, "use a full name: "+listNames(entries), "%d images have the name %q", len(found), spec.Select)
+		return nil, fault.New(fault.Usage, "%d images have the name %q", len(found), spec.Select).Hint("use a full name: " + listNames(entries))
 	}
 	if spec.Reference != "" {
 		return []choice{{found[0], spec.Reference}}, nil
@@ -69,8 +69,8 @@ func choose(entries []entry, spec Spec) ([]choice, error) {
 			if example.Select = fmt.Sprintf("@%d", n); len(e.tags) > 0 {
 				example.Select = e.tags[0]
 			}
-			return nil, fault.New(fault.Usage, "add the name that pods use: --image "+example.String()+"=registry.example/app:1",
-				"image %s has no name that pods can use", example.Select)
+			return nil, fault.New(fault.Usage, "image %s has no name that pods can use", example.Select).
+				Hint("add the name that pods use: --image " + example.String() + "=registry.example/app:1")
 		}
 		for _, full := range e.full {
 			if spec.Select == "" || !e.is(spec.Select) || slices.Contains(e.tags, spec.Select) || (entry{full: []string{full}}).is(spec.Select) {

@@ -19,7 +19,7 @@ import (
 func (r *Reader) export(ctx context.Context, image string) (files, error) {
 	ctr, err := exec.LookPath("ctr")
 	if err != nil {
-		return nil, fault.New(fault.Failure, "add the directory of ctr to PATH; or export the image where containerd runs: "+r.exportHint(image), "containerd's command ctr is not in PATH")
+		return nil, fault.New(fault.Failure, "containerd's command ctr is not in PATH").Hint("add the directory of ctr to PATH; or export the image where containerd runs: " + r.exportHint(image))
 	}
 	// Through containerd's transfer service, which is the default since 2.0, ctr may end before
 	// it has written everything, without an error. An older ctr does not know --local.

@@ -72,7 +72,7 @@ func dockerError(resp *http.Response, image string) error {
 		message = answer.Message
 	}
 	// Docker answers 500 for some images that do not exist.
-	return fault.New(fault.Failure, "docker images lists the images; docker pull "+image+" pulls it", "docker: %q", message)
+	return fault.New(fault.Failure, "docker: %q", message).Hint("docker images lists the images; docker pull " + image + " pulls it")
 }
 
 // dockerClient returns a client for the value of DOCKER_HOST, and the URL of its API.
@@ -97,8 +97,8 @@ func dockerClient(host string) (*http.Client, string, error) {
 		t.TLSClientConfig, err = dockerTLS()
 		return &http.Client{Transport: t}, "https://" + u.Host, err
 	}
-	return nil, "", fault.New(fault.Usage, "run docker save -o app.tar IMAGE, and use --image docker-archive:app.tar",
-		"DOCKER_HOST %q begins with neither unix:// nor tcp://", host)
+	return nil, "", fault.New(fault.Usage, "DOCKER_HOST %q begins with neither unix:// nor tcp://", host).
+		Hint("run docker save -o app.tar IMAGE, and use --image docker-archive:app.tar")
 }
 
 // dockerTLS reads the certificates that the docker command uses.

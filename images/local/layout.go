@@ -125,8 +125,8 @@ func (l layoutImage) read(ctx context.Context, r *Reader, f files, img *bundle.I
 	case 1:
 		*img = found[0]
 	default:
-		return fault.New(fault.Usage, "give them different names, for example with skopeo copy, or remove one from "+f.path(indexFile),
-			"two images for linux/%s have the name %s: %s and %s", r.Arch, img.Reference, found[0].Target.Digest, found[1].Target.Digest)
+		return fault.New(fault.Usage, "two images for linux/%s have the name %s: %s and %s", r.Arch, img.Reference, found[0].Target.Digest, found[1].Target.Digest).
+			Hint("give them different names, for example with skopeo copy, or remove one from " + f.path(indexFile))
 	}
 	for n := range img.Layers {
 		if err := r.layer(ctx, f, manifest.Layers[n], &img.Layers[n]); err != nil {
@@ -169,8 +169,8 @@ func (s layoutSource) Config(ctx context.Context, d ocispec.Descriptor) ([]byte,
 // export leave out platforms, but keep the index.
 func (s layoutSource) Document(ctx context.Context, d ocispec.Descriptor) ([]byte, error) {
 	if name, err := blobFile(d.Digest.String()); d.Digest != s.target && err == nil && !has(s.files, name) {
-		return nil, fault.New(fault.Failure, "export this platform too: docker save, skopeo copy and ctr images export have the option --platform linux/"+s.Arch+" or --all",
-			"the index lists linux/%s, but its manifest is not there: %s is missing", s.Arch, s.path(name))
+		return nil, fault.New(fault.Failure, "the index lists linux/%s, but its manifest is not there: %s is missing", s.Arch, s.path(name)).
+			Hint("export this platform too: docker save, skopeo copy and ctr images export have the option --platform linux/" + s.Arch + " or --all")
 	}
 	return s.blob(ctx, s.files, d)
 }

@@ -60,8 +60,8 @@ func (i *Image) checkDigest() error {
 	}
 	as, ok := i.As(i.Reference)
 	if !ok {
-		return fault.New(fault.Failure, "use the image with this digest, from its registry or from an oci-archive: that keeps it, or give the image a name with a tag: =NAME",
-			"the image has the digest %s, which is not the one in its name %q", i.Target.Digest, i.Reference)
+		return fault.New(fault.Failure, "the image has the digest %s, which is not the one in its name %q", i.Target.Digest, i.Reference).
+			Hint("use the image with this digest, from its registry or from an oci-archive: that keeps it, or give the image a name with a tag: =NAME")
 	}
 	*i = *as
 	return nil
@@ -114,7 +114,7 @@ func (r *Reader) open(ctx context.Context, spec Spec) (files, error) {
 		return r.export(ctx, spec.Select)
 	case OCIArchive, DockerArchive:
 		if i, err := os.Stat(spec.Path); err == nil && i.IsDir() {
-			return nil, fault.New(fault.Usage, "use oci:"+spec.Path+" for a directory", "%q is a directory, not an archive", spec.Path)
+			return nil, fault.New(fault.Usage, "%q is a directory, not an archive", spec.Path).Hint("use oci:" + spec.Path + " for a directory")
 		}
 		a, err := openArchive(ctx, r.Cache, spec.Path)
 		if err != nil {
@@ -123,7 +123,7 @@ func (r *Reader) open(ctx context.Context, spec Spec) (files, error) {
 		return a, nil
 	}
 	if i, err := os.Stat(spec.Path); err == nil && !i.IsDir() {
-		return nil, fault.New(fault.Usage, "use oci-archive: or docker-archive: for a file", "%q is not a directory", spec.Path)
+		return nil, fault.New(fault.Usage, "%q is not a directory", spec.Path).Hint("use oci-archive: or docker-archive: for a file")
 	}
 	return directory(spec.Path), nil
 }
@@ -147,18 +147,18 @@ func find(f files, spec Spec) ([]candidate, error) {
 	docker := has(f, dockerFile)
 	switch {
 	case docker && spec.Kind == OCIArchive:
-		return nil, fault.New(fault.Usage, "use docker-archive:"+spec.Path, "%s has no %s; it is an archive of docker save", spec.Path, indexFile)
+		return nil, fault.New(fault.Usage, "%s has no %s; it is an archive of docker save", spec.Path, indexFile).Hint("use docker-archive:" + spec.Path)
 	case docker:
 		return findInDocker(f, spec)
 	case has(f, oldDockerFile):
-		return nil, fault.New(fault.Failure, "write it again: docker load --input "+spec.Path+", and docker save with the image's name",
-			"%s is missing: the archive is of docker save before version 1.10", f.path(dockerFile))
+		return nil, fault.New(fault.Failure, "%s is missing: the archive is of docker save before version 1.10", f.path(dockerFile)).
+			Hint("write it again: docker load --input " + spec.Path + ", and docker save with the image's name")
 	case isChart(f):
-		return nil, fault.New(fault.Usage, "list it as a chart in bundle.yaml, or use --images-from "+spec.Path, "%s is a Helm chart, not a container image", spec.Path)
+		return nil, fault.New(fault.Usage, "%s is a Helm chart, not a container image", spec.Path).Hint("list it as a chart in bundle.yaml, or use --images-from " + spec.Path)
 	case has(f, "etc/passwd"), has(f, "bin/sh"), has(f, "usr/bin/env"):
-		return nil, fault.New(fault.Usage, saveHint+": docker export writes no image", "%s has the files of a container, not an image", spec.Path)
+		return nil, fault.New(fault.Usage, "%s has the files of a container, not an image", spec.Path).Hint(saveHint + ": docker export writes no image")
 	case spec.Kind == DockerArchive:
-		return nil, fault.New(fault.Usage, saveHint, "%s is missing, so it is not an archive of docker save", f.path(dockerFile))
+		return nil, fault.New(fault.Usage, "%s is missing, so it is not an archive of docker save", f.path(dockerFile)).Hint(saveHint)
 	}
 	return nil, fmt.Errorf("%s is missing, so it is not an OCI image layout", f.path(indexFile))
 }

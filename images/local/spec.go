@@ -43,7 +43,7 @@ var imageID = regexp.MustCompile(`^(sha256:)?[0-9a-f]{12,64}$`)
 // an image in a registry. Errors are usage errors.
 func Parse(s string) (spec Spec, local bool, err error) {
 	if name, isURL := strings.CutPrefix(s, "oci://"); isURL {
-		return Spec{}, true, fault.New(fault.Usage, "for an image: --image "+name+"; list a chart in bundle.yaml, with this URL", "image %q is the URL of a registry", s)
+		return Spec{}, true, fault.New(fault.Usage, "image %q is the URL of a registry", s).Hint("for an image: --image " + name + "; list a chart in bundle.yaml, with this URL")
 	}
 	kind, rest, ok := strings.Cut(s, ":")
 	if !ok || !slices.Contains(kinds, kind) {
@@ -51,7 +51,7 @@ func Parse(s string) (spec Spec, local bool, err error) {
 	}
 	spec.Kind = kind
 	bad := func(err error) (Spec, bool, error) {
-		return Spec{}, true, fault.New(fault.Usage, "write it as "+form[kind], "image %q: %w", s, err)
+		return Spec{}, true, fault.New(fault.Usage, "image %q: %w", s, err).Hint("write it as " + form[kind])
 	}
 	// A reference contains no =, so the last one precedes it.
 	if n := strings.LastIndex(rest, "="); n >= 0 {
@@ -107,8 +107,8 @@ func (s *Spec) nameOfRuntime() error {
 func unsupported(s string) error {
 	for _, prefix := range []string{"containers-storage:", "dir:/", "dir:."} {
 		if strings.HasPrefix(s, prefix) {
-			return fault.New(fault.Usage, "write the image to a file, for example skopeo copy "+s+" oci-archive:app.tar:registry.example/app:1, and use --image oci-archive:app.tar",
-				"image %q: %s is not supported", s, strings.TrimRight(prefix, "/."))
+			return fault.New(fault.Usage, "image %q: %s is not supported", s, strings.TrimRight(prefix, "/.")).
+				Hint("write the image to a file, for example skopeo copy " + s + " oci-archive:app.tar:registry.example/app:1, and use --image oci-archive:app.tar")
 		}
 	}
 	return nil

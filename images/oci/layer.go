@@ -36,7 +36,7 @@ func StoreLayer(ctx context.Context, cache *fetch.Cache, r io.Reader, diffID str
 	if mismatch := (*fetch.MismatchError)(nil); errors.As(err, &mismatch) {
 		mismatch.Name, mismatch.URL = "uncompressed "+what, from
 		if unknown != "" {
-			return 0, fault.New(fault.Failure, "build the image again with layers that are compressed with gzip or zstd, or not at all", "%s is compressed with %s, which containerd does not support", what, unknown)
+			return 0, fault.New(fault.Failure, "%s is compressed with %s, which containerd does not support", what, unknown).Hint("build the image again with layers that are compressed with gzip or zstd, or not at all")
 		}
 	}
 	if err != nil {

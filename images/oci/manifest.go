@@ -103,8 +103,8 @@ func readConfig(reference string, d bundle.Descriptor, body []byte, count int, a
 	}
 	// Some tools omit the platform, and bundle verify would refuse the finished bundle.
 	if cfg.OS == "" || cfg.Architecture == "" {
-		return nil, fault.New(fault.Failure, "build the image again with a tool that sets both, for example: docker build --platform linux/"+arch,
-			"config %s of %s has no os or no architecture, which OCI requires", d.Digest, reference)
+		return nil, fault.New(fault.Failure, "config %s of %s has no os or no architecture, which OCI requires", d.Digest, reference).
+			Hint("build the image again with a tool that sets both, for example: docker build --platform linux/" + arch)
 	}
 	if !platform.Same(cfg.OS, cfg.Architecture, arch) {
 		return nil, &platform.MissingError{Arch: arch, Has: []string{platform.Format(ocispec.Platform{OS: cfg.OS, Architecture: cfg.Architecture})}}
@@ -137,9 +137,9 @@ func checkArtifact(reference, mediaType string, config []byte) error {
 	case string(types.DockerConfigJSON), string(types.OCIConfigJSON):
 		return nil
 	case helmConfig:
-		return fault.New(fault.Usage, "list it in bundle.yaml as a chart with its oci:// URL, or download it with helm pull and use --images-from FILE",
-			"%s is a Helm chart, not a container image", reference)
+		return fault.New(fault.Usage, "%s is a Helm chart, not a container image", reference).
+			Hint("list it in bundle.yaml as a chart with its oci:// URL, or download it with helm pull and use --images-from FILE")
 	}
-	return fault.New(fault.Usage, "name an image of a container; a file can be added with files: in bundle.yaml",
-		"%s is an artifact, not a container image: its config is of type %q", reference, mediaType)
+	return fault.New(fault.Usage, "%s is an artifact, not a container image: its config is of type %q", reference, mediaType).
+		Hint("name an image of a container; a file can be added with files: in bundle.yaml")
 }

@@ -49,8 +49,8 @@ func (c *Client) explainAt(repo name.Repository, what string, err error) error {
 	case errors.As(err, &plain):
 		return fault.Wrap(err, fault.Failure, "check the registry's name and port; if it has no TLS, allow plain http with --mirror "+host+"=http://"+host)
 	case a.code == http.StatusNotFound && strings.HasSuffix(a.path, "/v2/"):
-		return fault.New(fault.Failure, "check the name and the port with: curl -I https://"+host+"/v2/ (a registry returns 200 or 401)",
-			"%s is not a registry: /v2/ was not found", host)
+		return fault.New(fault.Failure, "%s is not a registry: /v2/ was not found", host).
+			Hint("check the name and the port with: curl -I https://" + host + "/v2/ (a registry returns 200 or 401)")
 	case a.code == http.StatusNotFound, fetch.NotThere(err):
 		return &fetch.MissingError{URL: what}
 	case fault.Hint(err) == fetch.PageHint:

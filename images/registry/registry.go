@@ -131,7 +131,7 @@ func (c *Client) resolve(ctx context.Context, w Wanted) (*Image, error) {
 	}
 	if d, ok := ref.(name.Digest); ok {
 		if w.Digest != "" && w.Digest != d.DigestStr() {
-			return nil, fault.New(fault.Usage, "use the same digest in both, or give only one", "--checksum requires %s to have digest %s", w.Reference, w.Digest)
+			return nil, fault.New(fault.Usage, "--checksum requires %s to have digest %s", w.Reference, w.Digest).Hint("use the same digest in both, or give only one")
 		}
 		w.Digest = d.DigestStr()
 	}

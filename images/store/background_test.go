@@ -100,7 +100,7 @@ func TestEndsInTheMiddle(t *testing.T) {
 			d := startDaemon(t, ours(t), "overlayfs")
 			s := d.connect()
 			p := several(t, 4)
-			s.Missing(t.Context(), p.images) // opens the files that the connection needs
+			s.Inventory().Missing(t.Context(), p.images) // opens the files that the connection needs
 			goroutines := runtime.NumGoroutine()
 			for at := range p.entries {
 				ctx, cancel := context.WithCancel(t.Context())
@@ -126,7 +126,7 @@ func TestEndsInTheMiddle(t *testing.T) {
 					t.Errorf("entry %d: closing: %v", at, err)
 				}
 				assertNothingLeft(t, d, goroutines)
-				missing, err := s.Missing(t.Context(), p.images)
+				missing, err := s.Inventory().Missing(t.Context(), p.images)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -135,7 +135,7 @@ func TestEndsInTheMiddle(t *testing.T) {
 						t.Errorf("entry %d: %s was called usable and is missing", at, img.Reference)
 					}
 				}
-				if err := s.RemoveImages(t.Context(), refs(p.images)); err != nil {
+				if err := s.Names().RemoveImages(t.Context(), refs(p.images)); err != nil {
 					t.Fatal(err)
 				}
 				if sn, b := d.snapshots(), d.blobs(); len(sn)+len(b) > 0 {

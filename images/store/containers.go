@@ -43,11 +43,11 @@ const (
 
 // Containers lists the containers of the kubelet's pods. Of those that exited, the kubelet
 // keeps the newest of each.
-func (s *Store) Containers(ctx context.Context) ([]Container, error) {
-	if !s.hasCRI {
+func (s Pods) Containers(ctx context.Context) ([]Container, error) {
+	if !s.store.hasCRI {
 		return nil, nil
 	}
-	list, err := s.criRuntime.ListContainers(ctx, &criapi.ListContainersRequest{})
+	list, err := s.store.criRuntime.ListContainers(ctx, &criapi.ListContainersRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("listing containers: %w", err)
 	}
@@ -63,8 +63,8 @@ func (s *Store) Containers(ctx context.Context) ([]Container, error) {
 }
 
 // Exit returns how a container ended.
-func (s *Store) Exit(ctx context.Context, id string) (Exit, error) {
-	reply, err := s.criRuntime.ContainerStatus(ctx, &criapi.ContainerStatusRequest{ContainerId: id})
+func (s Pods) Exit(ctx context.Context, id string) (Exit, error) {
+	reply, err := s.store.criRuntime.ContainerStatus(ctx, &criapi.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
 		return Exit{}, fmt.Errorf("getting the status of container %s: %w", id, err)
 	}
@@ -77,8 +77,8 @@ func (s *Store) Exit(ctx context.Context, id string) (Exit, error) {
 
 // StopContainer stops a container: its process gets the signal to end and this time before it is
 // killed. The kubelet starts the container of a running pod again.
-func (s *Store) StopContainer(ctx context.Context, id string, grace time.Duration) error {
-	_, err := s.criRuntime.StopContainer(ctx, &criapi.StopContainerRequest{ContainerId: id, Timeout: int64(grace / time.Second)})
+func (s Pods) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	_, err := s.store.criRuntime.StopContainer(ctx, &criapi.StopContainerRequest{ContainerId: id, Timeout: int64(grace / time.Second)})
 	if ignoreNotFound(err) != nil {
 		return fmt.Errorf("stopping container %s: %w", id, err)
 	}

@@ -30,7 +30,7 @@ func TestContainerThatExits(t *testing.T) {
 			if time.Now().After(deadline) {
 				t.Fatalf("containers: %+v", containers)
 			}
-			list, err := s.Containers(t.Context())
+			list, err := s.PodRecords().Containers(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -46,24 +46,24 @@ func TestContainerThatExits(t *testing.T) {
 		}
 		// containerd takes the time of the start after the start: a process that ends at once
 		// may have ended a moment before.
-		exit, err := s.Exit(t.Context(), ended)
+		exit, err := s.PodRecords().Exit(t.Context(), ended)
 		if err != nil || exit.Code != 1 || exit.Reason != "Error" || exit.Started.Before(began) || exit.Finished.Before(began) {
 			t.Errorf("%+v %v", exit, err)
 		}
 		if lines := store.LogTail(exit.LogPath, 5); !slices.Equal(lines, []string{"open /none: no such file or directory"}) {
 			t.Errorf("the log %s ends with %q", exit.LogPath, lines)
 		}
-		if exit, err := s.Exit(t.Context(), unable); err != nil || exit.Code != 128 || exit.Reason != "StartError" || !strings.Contains(exit.Message, "no-such-file") {
+		if exit, err := s.PodRecords().Exit(t.Context(), unable); err != nil || exit.Code != 128 || exit.Reason != "StartError" || !strings.Contains(exit.Message, "no-such-file") {
 			t.Errorf("a container that cannot start: %+v %v", exit, err)
 		}
 
-		if err := s.RemovePod(t.Context(), "kube-system", "ends"); err != nil {
+		if err := s.PodRecords().RemovePod(t.Context(), "kube-system", "ends"); err != nil {
 			t.Fatal(err)
 		}
-		if pods, err := s.Pods(t.Context()); err != nil || !slices.Equal(pods, []string{"default/runs", "kube-system/cannot-start"}) {
+		if pods, err := s.PodRecords().Pods(t.Context()); err != nil || !slices.Equal(pods, []string{"default/runs", "kube-system/cannot-start"}) {
 			t.Errorf("pods %q, %v", pods, err)
 		}
-		if err := s.RemovePods(t.Context()); err != nil {
+		if err := s.PodRecords().RemovePods(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	})

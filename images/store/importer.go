@@ -135,7 +135,7 @@ func (im *Importer) plan(img bundle.Image) {
 	for _, d := range documentsOf(img) {
 		im.documents[d.Digest] = lacking
 	}
-	for _, l := range im.store.gcLabels(img) {
+	for _, l := range im.store.publication().gcLabels(img) {
 		if im.labels[l.blob] == nil {
 			im.labels[l.blob] = map[string]string{}
 		}
@@ -310,7 +310,7 @@ func (im *Importer) document(ctx context.Context, dgst digest.Digest, r io.Reade
 		return fmt.Errorf("reading blob %s: %w", dgst, err)
 	}
 	if len(b) > bundle.MaxDocument {
-		return fault.New(fault.Bundle, damagedHint, "reading blob %s: larger than the limit of %d bytes", dgst, bundle.MaxDocument)
+		return fault.New(fault.Bundle, "reading blob %s: larger than the limit of %d bytes", dgst, bundle.MaxDocument).Hint(damagedHint)
 	}
 	im.setDocument(dgst, received)
 	return im.background.start(ctx, int64(len(b)), func(ctx context.Context) error {

@@ -54,12 +54,12 @@ type Condition struct {
 }
 
 // Info returns what containerd reports about itself.
-func (s *Store) Info(ctx context.Context) (Info, error) {
-	info := Info{Version: s.version, CRI: s.hasCRI, Snapshotter: s.snapshotter}
-	if !s.hasCRI {
+func (s Inventory) Info(ctx context.Context) (Info, error) {
+	info := Info{Version: s.store.version, CRI: s.store.hasCRI, Snapshotter: s.store.snapshotter}
+	if !s.store.hasCRI {
 		return info, nil
 	}
-	st, err := s.criRuntime.Status(ctx, &criapi.StatusRequest{Verbose: true})
+	st, err := s.store.criRuntime.Status(ctx, &criapi.StatusRequest{Verbose: true})
 	if err != nil {
 		return Info{}, fmt.Errorf("getting containerd's status: %w", err)
 	}
@@ -77,7 +77,7 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 	}
 	info.SandboxImage = config.SandboxImage
 	if info.SandboxImage == "" {
-		info.SandboxImage, err = sandboxImageFromFile(s.socket)
+		info.SandboxImage, err = sandboxImageFromFile(s.store.socket)
 		if err != nil {
 			return Info{}, fmt.Errorf("finding containerd's sandbox image: %w", err)
 		}
@@ -135,8 +135,8 @@ func parseConfig(info map[string]string) (criConfig, error) {
 // systemdCgroup returns the cgroup driver from the CRI's RuntimeConfig, which the kubelet
 // uses too. containerd before 2.0 does not have it; there it uses the option of the
 // default runtime.
-func (s *Store) systemdCgroup(ctx context.Context, config criConfig) (bool, error) {
-	rc, err := s.criRuntime.RuntimeConfig(ctx, &criapi.RuntimeConfigRequest{})
+func (s Inventory) systemdCgroup(ctx context.Context, config criConfig) (bool, error) {
+	rc, err := s.store.criRuntime.RuntimeConfig(ctx, &criapi.RuntimeConfigRequest{})
 	switch {
 	case err == nil:
 		return rc.GetLinux().GetCgroupDriver() == criapi.CgroupDriver_SYSTEMD, nil
@@ -150,8 +150,8 @@ func (s *Store) systemdCgroup(ctx context.Context, config criConfig) (bool, erro
 // criSnapshotter returns the snapshotter of the CRI. Up to 1.7 it is in the plugin's
 // configuration. Since 2.0 it only shows in the path of the image file system, a directory
 // with the name of the snapshotter plugin.
-func (s *Store) criSnapshotter(ctx context.Context) (string, error) {
-	st, err := s.criRuntime.Status(ctx, &criapi.StatusRequest{Verbose: true})
+func (s Inventory) criSnapshotter(ctx context.Context) (string, error) {
+	st, err := s.store.criRuntime.Status(ctx, &criapi.StatusRequest{Verbose: true})
 	if err != nil {
 		return "", err
 	}
@@ -174,8 +174,8 @@ func (s *Store) criSnapshotter(ctx context.Context) (string, error) {
 }
 
 // imageDir returns the directory that the CRI reports as the image file system, or "".
-func (s *Store) imageDir(ctx context.Context) (string, error) {
-	fs, err := s.criImages.ImageFsInfo(ctx, &criapi.ImageFsInfoRequest{})
+func (s Inventory) imageDir(ctx context.Context) (string, error) {
+	fs, err := s.store.criImages.ImageFsInfo(ctx, &criapi.ImageFsInfoRequest{})
 	if err != nil {
 		return "", fmt.Errorf("getting containerd's image directory: %w", err)
 	}

@@ -337,7 +337,7 @@ func (im *Importer) unpackVerified(ctx context.Context, l *link, r io.Reader) er
 		return readErr
 	}
 	if got := digester.Digest(); !verified && got != l.diffID {
-		return fault.New(fault.Bundle, damagedHint, "content has digest %s", got)
+		return fault.New(fault.Bundle, "content has digest %s", got).Hint(damagedHint)
 	}
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		err = fault.Wrap(err, fault.Failure, "free some space on the file system of containerd's root directory (usually /var/lib/containerd) and run the command again")
@@ -392,8 +392,8 @@ func plainDir(mounts []mount.Mount) (dir string, opts []archive.ApplyOpt) {
 func applyTo(ctx context.Context, root string, r io.Reader, opts ...archive.ApplyOpt) error {
 	_, err := os.Stat(root)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fault.New(fault.Failure, "if containerd runs in a container or in its own mount namespace, run the installer there",
-			"containerd's snapshot directory %s does not exist on this host", root)
+		return fault.New(fault.Failure, "containerd's snapshot directory %s does not exist on this host", root).
+			Hint("if containerd runs in a container or in its own mount namespace, run the installer there")
 	}
 	if err != nil {
 		return err

@@ -85,7 +85,7 @@ func (p *publisher) publish(images []bundle.Image, unsynced string) error {
 		}
 	}
 	for _, img := range images {
-		if err := p.store.publish(p.ctx, img); err != nil {
+		if err := p.store.publication().publish(p.ctx, img); err != nil {
 			return fmt.Errorf("importing %s: %w", img.Reference, err)
 		}
 		if p.onImage == nil {

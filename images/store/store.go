@@ -169,7 +169,7 @@ func (s *Store) greet(ctx context.Context) error {
 		return err
 	}
 	s.version = strings.TrimPrefix(v.Version, "v") // Debian's builds have no v
-	s.snapshotter, err = s.criSnapshotter(ctx)
+	s.snapshotter, err = s.Inventory().criSnapshotter(ctx)
 	if status.Code(err) == codes.Unimplemented {
 		// The CRI plugin is disabled, as in Docker's containerd.
 		s.snapshotter = defaultSnapshotter

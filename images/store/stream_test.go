@@ -53,7 +53,7 @@ func importBundle(t testing.TB, s *store.Store, path string) (imported []string,
 	}
 	defer stream.Close()
 	stream.Skip(func(e bundle.Entry) bool { return !strings.HasPrefix(e.Name, bundle.BlobDir) })
-	missing, err := s.Missing(ctx, stream.Manifest().Images)
+	missing, err := s.Inventory().Missing(ctx, stream.Manifest().Images)
 	if err != nil {
 		return nil, err
 	}

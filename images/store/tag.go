@@ -13,19 +13,19 @@ import (
 
 // Tag gives an existing image an additional, pinned name: for example the name of the
 // sandbox image in the configuration of an existing containerd.
-func (s *Store) Tag(ctx context.Context, existing, name string) error {
+func (s Names) Tag(ctx context.Context, existing, name string) error {
 	if err := s.tag(ctx, existing, name); err != nil {
 		return fmt.Errorf("tagging image %q as %q: %w", existing, name, err)
 	}
 	return nil
 }
 
-func (s *Store) tag(ctx context.Context, existing, name string) error {
+func (s Names) tag(ctx context.Context, existing, name string) error {
 	rec, _, err := s.resolve(ctx, existing)
 	if err != nil {
 		return err
 	}
-	config, err := images.Config(ctx, s.content, rec.target, platforms.Default())
+	config, err := images.Config(ctx, s.store.content, rec.target, platforms.Default())
 	if err != nil {
 		return err
 	}
@@ -33,16 +33,16 @@ func (s *Store) tag(ctx context.Context, existing, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.setRecords(ctx, names, rec.target, rec.labels[importedLabel]); err != nil {
+	if err := s.store.publication().setRecords(ctx, names, rec.target, rec.labels[importedLabel]); err != nil {
 		return err
 	}
-	return s.awaitCRI(ctx, names)
+	return s.store.publication().awaitCRI(ctx, names)
 }
 
 // RemoveImages removes images by reference, and waits until content that no other image
 // uses is removed. Other names of the same image stay. A reference that does not exist is
 // not an error.
-func (s *Store) RemoveImages(ctx context.Context, refs []string) error {
+func (s Names) RemoveImages(ctx context.Context, refs []string) error {
 	for _, ref := range refs {
 		if err := s.removeImage(ctx, ref); err != nil {
 			return fmt.Errorf("removing image %q: %w", ref, err)
@@ -51,7 +51,7 @@ func (s *Store) RemoveImages(ctx context.Context, refs []string) error {
 	return nil
 }
 
-func (s *Store) removeImage(ctx context.Context, ref string) error {
+func (s Names) removeImage(ctx context.Context, ref string) error {
 	rec, repository, err := s.resolve(ctx, ref)
 	if errdefs.IsNotFound(err) {
 		return nil
@@ -59,7 +59,7 @@ func (s *Store) removeImage(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
-	same, err := s.recordsOf(ctx, rec.target.Digest)
+	same, err := s.store.recordsOf(ctx, rec.target.Digest)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (s *Store) removeImage(ctx context.Context, ref string) error {
 		remove = append(remove, ids...)
 	}
 	for _, name := range slices.Compact(remove) {
-		if err := s.removeRecord(ctx, name); err != nil {
+		if err := s.store.removeRecord(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -94,11 +94,11 @@ func (s *Store) removeImage(ctx context.Context, ref string) error {
 }
 
 // resolve returns the record of an image reference, and the repository of the reference.
-func (s *Store) resolve(ctx context.Context, ref string) (record, string, error) {
+func (s Names) resolve(ctx context.Context, ref string) (record, string, error) {
 	named, err := parse(ref)
 	if err != nil {
 		return record{}, "", err
 	}
-	rec, err := s.record(ctx, named.String())
+	rec, err := s.store.record(ctx, named.String())
 	return rec, named.Name(), err
 }

@@ -24,7 +24,7 @@ const (
 
 // StateOf returns the state of a bundle's image. Missing is stricter: an image that was
 // pulled is usable, but an import still pins it and records its other names.
-func (s *Store) StateOf(ctx context.Context, img bundle.Image) (ImageState, error) {
+func (s Inventory) StateOf(ctx context.Context, img bundle.Image) (ImageState, error) {
 	named, err := parse(img.Reference)
 	if err != nil {
 		return Absent, err
@@ -36,8 +36,8 @@ func (s *Store) StateOf(ctx context.Context, img bundle.Image) (ImageState, erro
 	return state, nil
 }
 
-func (s *Store) stateOf(ctx context.Context, name string, img bundle.Image) (ImageState, error) {
-	rec, err := s.record(ctx, name)
+func (s Inventory) stateOf(ctx context.Context, name string, img bundle.Image) (ImageState, error) {
+	rec, err := s.store.record(ctx, name)
 	if errdefs.IsNotFound(err) {
 		return s.stateByCRI(ctx, name)
 	}
@@ -46,18 +46,18 @@ func (s *Store) stateOf(ctx context.Context, name string, img bundle.Image) (Ima
 	}
 	if rec.labels[importedLabel] != "" && rec.target.Digest.String() == img.Target.Digest {
 		// Without its labels, containerd would collect parts of it.
-		if lacks, err := s.missingLabels(ctx, img); len(lacks) > 0 || err != nil {
+		if lacks, err := s.store.publication().missingLabels(ctx, img); len(lacks) > 0 || err != nil {
 			return Incomplete, err
 		}
 	}
-	manifest, err := images.Manifest(ctx, s.content, rec.target, platforms.Default())
+	manifest, err := images.Manifest(ctx, s.store.content, rec.target, platforms.Default())
 	if errdefs.IsNotFound(err) {
 		return Incomplete, nil
 	}
 	if err != nil {
 		return Absent, err
 	}
-	info, err := s.content.Info(ctx, manifest.Config.Digest)
+	info, err := s.store.content.Info(ctx, manifest.Config.Digest)
 	if errdefs.IsNotFound(err) {
 		return Incomplete, nil
 	}
@@ -65,14 +65,14 @@ func (s *Store) stateOf(ctx context.Context, name string, img bundle.Image) (Ima
 		return Absent, err
 	}
 	// Unpacked: the label names the highest snapshot, which keeps its parents.
-	if chain := info.Labels[snapshotLabel+s.snapshotter]; chain != "" {
-		if ok, err := s.hasSnapshot(ctx, digest.Digest(chain)); ok || err != nil {
+	if chain := info.Labels[snapshotLabel+s.store.snapshotter]; chain != "" {
+		if ok, err := s.store.hasSnapshot(ctx, digest.Digest(chain)); ok || err != nil {
 			return Usable, err
 		}
 	}
 	// The CRI unpacks an image when the first container needs it.
 	for _, layer := range manifest.Layers {
-		if ok, err := s.hasContent(ctx, layer.Digest); !ok || err != nil {
+		if ok, err := s.store.hasContent(ctx, layer.Digest); !ok || err != nil {
 			return Incomplete, err
 		}
 	}
@@ -81,11 +81,11 @@ func (s *Store) stateOf(ctx context.Context, name string, img bundle.Image) (Ima
 
 // stateByCRI asks the CRI for an image without a record of its name: a name with a digest may
 // be that of another record.
-func (s *Store) stateByCRI(ctx context.Context, name string) (ImageState, error) {
-	if !s.hasCRI {
+func (s Inventory) stateByCRI(ctx context.Context, name string) (ImageState, error) {
+	if !s.store.hasCRI {
 		return Absent, nil
 	}
-	st, err := s.criImages.ImageStatus(ctx, &criapi.ImageStatusRequest{Image: &criapi.ImageSpec{Image: name}})
+	st, err := s.store.criImages.ImageStatus(ctx, &criapi.ImageStatusRequest{Image: &criapi.ImageSpec{Image: name}})
 	if err != nil || st.GetImage() == nil {
 		return Absent, err
 	}

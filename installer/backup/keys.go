@@ -18,7 +18,7 @@ func Recipients(arguments, files []string) (list []age.Recipient, lines string, 
 		found, err := age.ParseRecipients(strings.NewReader(text))
 		if err != nil || len(found) != 1 {
 			_, hint := notAge(text, "FILE")
-			return nil, "", fault.New(fault.Usage, hint, "--recipient is not one recipient of age, age1…")
+			return nil, "", fault.New(fault.Usage, "--recipient is not one recipient of age, age1…").Hint(hint)
 		}
 		list, lines = append(list, found...), lines+text+"\n"
 	}
@@ -47,12 +47,12 @@ func Identities(files []string) (list []age.Identity, err error) {
 func fromFile[T any](name, flag string, parse func(r io.Reader) ([]T, error)) (list []T, text string, err error) {
 	content, err := os.ReadFile(name)
 	if err != nil {
-		return nil, "", fault.New(fault.Usage, "give the path of a file that age-keygen wrote", "%s: %w", flag, err)
+		return nil, "", fault.New(fault.Usage, "%s: %w", flag, err).Hint("give the path of a file that age-keygen wrote")
 	}
 	list, err = parse(bytes.NewReader(content))
 	if err != nil {
 		why, hint := notAge(string(content), name)
-		return nil, "", fault.New(fault.Usage, hint, "%s %s: it is not a file of these age keys: %s%w", flag, name, why, err)
+		return nil, "", fault.New(fault.Usage, "%s %s: it is not a file of these age keys: %s%w", flag, name, why, err).Hint(hint)
 	}
 	return list, string(content), nil
 }

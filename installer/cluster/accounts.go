@@ -24,8 +24,8 @@ var notStarted = []string{"route-controller", "service-controller", "selinux-war
 // manager otherwise creates for its controllers on its first start. The
 // controller manager sends at most twenty requests a second (--kube-api-qps),
 // and no controller works before all accounts exist.
-func (c *Client) EnsureControllerAccounts(ctx context.Context) error {
-	bindings, err := c.api.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
+func (c Rotations) EnsureControllerAccounts(ctx context.Context) error {
+	bindings, err := c.client.api.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing the controllers: %w", err)
 	}
@@ -38,7 +38,7 @@ func (c *Client) EnsureControllerAccounts(ctx context.Context) error {
 				continue
 			}
 			account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: s.Namespace}}
-			_, err := c.api.CoreV1().ServiceAccounts(s.Namespace).Create(ctx, account, metav1.CreateOptions{})
+			_, err := c.client.api.CoreV1().ServiceAccounts(s.Namespace).Create(ctx, account, metav1.CreateOptions{})
 			if err != nil && !apierrors.IsAlreadyExists(err) {
 				return fmt.Errorf("creating service account %s: %w", s.Name, err)
 			}
@@ -49,8 +49,8 @@ func (c *Client) EnsureControllerAccounts(ctx context.Context) error {
 
 // HadControllerManager reports whether a controller manager has ever been the
 // leader in this cluster.
-func (c *Client) HadControllerManager(ctx context.Context) (bool, error) {
-	_, err := c.api.CoordinationV1().Leases(systemNamespace).Get(ctx, "kube-controller-manager", metav1.GetOptions{})
+func (c Rotations) HadControllerManager(ctx context.Context) (bool, error) {
+	_, err := c.client.api.CoordinationV1().Leases(systemNamespace).Get(ctx, "kube-controller-manager", metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}

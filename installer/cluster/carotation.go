@@ -34,10 +34,10 @@ type CARotation struct {
 }
 
 // Rotation reads the rotation; nil if none is going on. A kubelet's permissions suffice.
-func (c *Client) Rotation(ctx context.Context) (*CARotation, error) {
+func (c Rotations) Rotation(ctx context.Context) (*CARotation, error) {
 	var found *corev1.ConfigMap
 	err := persist(ctx, func() (err error) {
-		found, err = c.api.CoreV1().ConfigMaps(systemNamespace).Get(ctx, rotationName, metav1.GetOptions{})
+		found, err = c.client.api.CoreV1().ConfigMaps(systemNamespace).Get(ctx, rotationName, metav1.GetOptions{})
 		return err
 	})
 	// Without the ConfigMap there is no Role that allows a kubelet to read it.
@@ -56,9 +56,9 @@ func (c *Client) Rotation(ctx context.Context) (*CARotation, error) {
 }
 
 // StoreRotation stores the state of the rotation, where nodes may read it.
-func (c *Client) StoreRotation(ctx context.Context, r *CARotation) (changed []string, err error) {
+func (c Rotations) StoreRotation(ctx context.Context, r *CARotation) (changed []string, err error) {
 	meta := metav1.ObjectMeta{Namespace: systemNamespace, Name: rotationName}
-	return c.Apply(ctx,
+	return c.client.Apply(ctx,
 		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
 			Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{rotationName},
 		}}},
@@ -79,7 +79,7 @@ func (c *Client) StoreRotation(ctx context.Context, r *CARotation) (changed []st
 
 // StoreNextCAs stores the new CAs for the other control planes, encrypted with key. It keeps
 // those that are stored already.
-func (c *Client) StoreNextCAs(ctx context.Context, key string, files map[string][]byte) (changed bool, err error) {
+func (c Rotations) StoreNextCAs(ctx context.Context, key string, files map[string][]byte) (changed bool, err error) {
 	if stored, err := c.NextCAs(ctx, key); err != nil || stored != nil {
 		return false, err
 	}
@@ -91,19 +91,19 @@ func (c *Client) StoreNextCAs(ctx context.Context, key string, files map[string]
 	for name, value := range files {
 		data[name] = seal(aead, value)
 	}
-	_, err = c.Apply(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: rotationName}, Data: data})
+	_, err = c.client.Apply(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: rotationName}, Data: data})
 	return err == nil, err
 }
 
 // NextCAs returns what StoreNextCAs has stored; nil if it has stored nothing.
-func (c *Client) NextCAs(ctx context.Context, key string) (map[string][]byte, error) {
+func (c Rotations) NextCAs(ctx context.Context, key string) (map[string][]byte, error) {
 	aead, err := certsCipher(key)
 	if err != nil {
 		return nil, err
 	}
 	var secret *corev1.Secret
 	err = persist(ctx, func() (err error) {
-		secret, err = c.api.CoreV1().Secrets(systemNamespace).Get(ctx, rotationName, metav1.GetOptions{})
+		secret, err = c.client.api.CoreV1().Secrets(systemNamespace).Get(ctx, rotationName, metav1.GetOptions{})
 		return err
 	})
 	if apierrors.IsNotFound(err) {
@@ -115,8 +115,8 @@ func (c *Client) NextCAs(ctx context.Context, key string) (map[string][]byte, er
 	files := map[string][]byte{}
 	for name, sealed := range secret.Data {
 		if files[name], err = unseal(aead, sealed); err != nil {
-			return nil, fault.New(fault.Failure, "use the --certificate-key that the first control plane printed; if it is lost, and no node has reached a stage: kubectl --namespace "+systemNamespace+" delete secret "+rotationName,
-				"decrypting %q of Secret %s/%s: %w", name, systemNamespace, rotationName, err)
+			return nil, fault.New(fault.Failure, "decrypting %q of Secret %s/%s: %w", name, systemNamespace, rotationName, err).
+				Hint("use the --certificate-key that the first control plane printed; if it is lost, and no node has reached a stage: kubectl --namespace " + systemNamespace + " delete secret " + rotationName)
 		}
 	}
 	return files, nil
@@ -125,13 +125,13 @@ func (c *Client) NextCAs(ctx context.Context, key string) (map[string][]byte, er
 // RemoveRotation deletes what the rotation has stored in the cluster. What does not exist is not an error.
 // As long as the ConfigMap exists, the annotations of the Nodes do too: an interrupted run can be repeated.
 // Without the ConfigMap, what is left has no effect.
-func (c *Client) RemoveRotation(ctx context.Context) error {
+func (c Rotations) RemoveRotation(ctx context.Context) error {
 	o := metav1.DeleteOptions{}
 	for _, remove := range []func() error{
-		func() error { return c.api.CoreV1().Secrets(systemNamespace).Delete(ctx, rotationName, o) },
-		func() error { return c.api.CoreV1().ConfigMaps(systemNamespace).Delete(ctx, rotationName, o) },
-		func() error { return c.api.RbacV1().RoleBindings(systemNamespace).Delete(ctx, rotationName, o) },
-		func() error { return c.api.RbacV1().Roles(systemNamespace).Delete(ctx, rotationName, o) },
+		func() error { return c.client.api.CoreV1().Secrets(systemNamespace).Delete(ctx, rotationName, o) },
+		func() error { return c.client.api.CoreV1().ConfigMaps(systemNamespace).Delete(ctx, rotationName, o) },
+		func() error { return c.client.api.RbacV1().RoleBindings(systemNamespace).Delete(ctx, rotationName, o) },
+		func() error { return c.client.api.RbacV1().Roles(systemNamespace).Delete(ctx, rotationName, o) },
 	} {
 		if err := persist(ctx, remove); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("removing the state of the rotation: %w", err)
@@ -159,10 +159,10 @@ type RotationNode struct {
 }
 
 // RotationNodes lists the nodes, control planes first. Stages of another rotation do not count.
-func (c *Client) RotationNodes(ctx context.Context, id string) (nodes []RotationNode, err error) {
+func (c Rotations) RotationNodes(ctx context.Context, id string) (nodes []RotationNode, err error) {
 	var list *corev1.NodeList
 	err = persist(ctx, func() (err error) {
-		list, err = c.api.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		list, err = c.client.api.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		return err
 	})
 	if err != nil {
@@ -184,10 +184,10 @@ func (c *Client) RotationNodes(ctx context.Context, id string) (nodes []Rotation
 }
 
 // RotationNode returns one node. A kubelet's permissions suffice for its own.
-func (c *Client) RotationNode(ctx context.Context, name, id string) (RotationNode, error) {
+func (c Rotations) RotationNode(ctx context.Context, name, id string) (RotationNode, error) {
 	var found *corev1.Node
 	err := persist(ctx, func() (err error) {
-		found, err = c.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		found, err = c.client.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		return err
 	})
 	if err != nil {
@@ -207,8 +207,8 @@ func rotationNode(n *corev1.Node, id string) RotationNode {
 }
 
 // SetRotationStage records the stage that a node has reached. The kubelet's permissions suffice.
-func (c *Client) SetRotationStage(ctx context.Context, node, id, stage string) (changed bool, err error) {
-	return c.patchNode(ctx, node, func(n *corev1.Node) {
+func (c Rotations) SetRotationStage(ctx context.Context, node, id, stage string) (changed bool, err error) {
+	return c.client.NodeObjects().patchNode(ctx, node, func(n *corev1.Node) {
 		if n.Annotations == nil {
 			n.Annotations = map[string]string{}
 		}

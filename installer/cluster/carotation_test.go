@@ -34,7 +34,7 @@ func TestInterruptedRemovalOfARotation(t *testing.T) {
 				return ctx.Err() != nil, nil, ctx.Err()
 			})
 		}
-		err := c.RemoveRotation(ctx)
+		err := c.Rotations().RemoveRotation(ctx)
 		if err == nil {
 			if after != 6 { // two of the writes delete the Role and the RoleBinding, which do not exist
 				t.Errorf("%d writes", after)
@@ -42,11 +42,11 @@ func TestInterruptedRemovalOfARotation(t *testing.T) {
 			return
 		}
 		ctx = t.Context()
-		r, err := c.Rotation(ctx)
+		r, err := c.Rotations().Rotation(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		nodes, err := c.RotationNodes(ctx, id)
+		nodes, err := c.Rotations().RotationNodes(ctx, id)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -38,7 +38,7 @@ func NewCertificateKey() string {
 //
 // Nothing is written if the Secret already contains the same files, encrypted
 // with the same key, and has at least half of its lifetime left.
-func (c *Client) UploadCerts(ctx context.Context, cfg *config.Config, key string) (changed bool, err error) {
+func (c Tokens) UploadCerts(ctx context.Context, cfg *config.Config, key string) (changed bool, err error) {
 	aead, err := certsCipher(key)
 	if err != nil {
 		return false, err
@@ -50,8 +50,8 @@ func (c *Client) UploadCerts(ctx context.Context, cfg *config.Config, key string
 		case errors.Is(err, fs.ErrNotExist) && (name == "ca.key" || name == "front-proxy-ca.key"):
 			// As in kubeadm: without this key, a joining control plane
 			// cannot create its own certificates.
-			return false, fault.New(fault.Failure, "run without --upload-certs, and copy the certificates to each control plane yourself",
-				"uploading certificates: %s does not exist: with an external CA, a joining control plane could not create its certificates", path)
+			return false, fault.New(fault.Failure, "uploading certificates: %s does not exist: with an external CA, a joining control plane could not create its certificates", path).
+				Hint("run without --upload-certs, and copy the certificates to each control plane yourself")
 		case errors.Is(err, fs.ErrNotExist):
 			// Files of an external etcd, or the key of an external CA. As in
 			// kubeadm, an empty value means: skip this file on join.
@@ -73,7 +73,7 @@ func (c *Client) UploadCerts(ctx context.Context, cfg *config.Config, key string
 	for name, value := range plain {
 		data[name] = seal(aead, value)
 	}
-	_, err = c.Apply(ctx, &corev1.Secret{
+	_, err = c.client.Apply(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: certsSecret, Namespace: systemNamespace, OwnerReferences: owner},
 		Data:       data,
 	})
@@ -82,7 +82,7 @@ func (c *Client) UploadCerts(ctx context.Context, cfg *config.Config, key string
 
 // DownloadCerts fetches and decrypts what UploadCerts or kubeadm stored. It
 // returns file contents by path, without files that were missing at the upload.
-func (c *Client) DownloadCerts(ctx context.Context, cfg *config.Config, key string) (map[string][]byte, error) {
+func (c Tokens) DownloadCerts(ctx context.Context, cfg *config.Config, key string) (map[string][]byte, error) {
 	aead, err := certsCipher(key)
 	if err != nil {
 		return nil, err
@@ -90,8 +90,8 @@ func (c *Client) DownloadCerts(ctx context.Context, cfg *config.Config, key stri
 	secret, err := c.systemSecret(ctx, certsSecret)
 	if apierrors.IsNotFound(err) {
 		return nil, fault.New(fault.Failure,
-			"uploaded certificates expire after two hours; upload them again on a control plane: ./install init phase upload-certs --upload-certs",
-			"downloading certificates: the cluster has no Secret %s/%s", systemNamespace, certsSecret)
+			"downloading certificates: the cluster has no Secret %s/%s", systemNamespace, certsSecret).
+			Hint("uploaded certificates expire after two hours; upload them again on a control plane: ./install init phase upload-certs --upload-certs")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("downloading certificates: %w", err)
@@ -107,8 +107,8 @@ func (c *Client) DownloadCerts(ctx context.Context, cfg *config.Config, key stri
 		}
 		plain, err := unseal(aead, sealed)
 		if err != nil {
-			return nil, fault.New(fault.Failure, "use the --certificate-key that the last upload printed",
-				"decrypting %q of Secret %s/%s: %w", name, systemNamespace, certsSecret, err)
+			return nil, fault.New(fault.Failure, "decrypting %q of Secret %s/%s: %w", name, systemNamespace, certsSecret, err).
+				Hint("use the --certificate-key that the last upload printed")
 		}
 		files[path] = plain
 	}
@@ -137,7 +137,7 @@ func sharedCerts(cfg *config.Config) map[string]string {
 
 // certsUploaded reports whether the Secret already contains the files and has at
 // least half of its lifetime left.
-func (c *Client) certsUploaded(ctx context.Context, aead cipher.AEAD, plain map[string][]byte) (bool, error) {
+func (c Tokens) certsUploaded(ctx context.Context, aead cipher.AEAD, plain map[string][]byte) (bool, error) {
 	secret, err := c.systemSecret(ctx, certsSecret)
 	if apierrors.IsNotFound(err) {
 		return false, nil
@@ -172,7 +172,7 @@ func (c *Client) certsUploaded(ctx context.Context, aead cipher.AEAD, plain map[
 }
 
 // certsOwner creates the token that the Secret expires with.
-func (c *Client) certsOwner(ctx context.Context) ([]metav1.OwnerReference, error) {
+func (c Tokens) certsOwner(ctx context.Context) ([]metav1.OwnerReference, error) {
 	token, err := NewToken()
 	if err != nil {
 		return nil, err
@@ -195,7 +195,7 @@ func (c *Client) certsOwner(ctx context.Context) ([]metav1.OwnerReference, error
 func certsCipher(key string) (cipher.AEAD, error) {
 	raw, err := hex.DecodeString(key)
 	if err != nil || len(raw) != 32 {
-		return nil, fault.New(fault.Usage, "copy the key from the output of init --upload-certs, or of certs rotate-ca distribute", "the certificate key is malformed: it must be 64 hexadecimal digits")
+		return nil, fault.New(fault.Usage, "the certificate key is malformed: it must be 64 hexadecimal digits").Hint("copy the key from the output of init --upload-certs, or of certs rotate-ca distribute")
 	}
 	block, err := aes.NewCipher(raw)
 	if err != nil {

@@ -57,14 +57,14 @@ func TestRealCertificatesOfAnExternalEtcd(t *testing.T) {
 		return slices.Sorted(maps.Keys(secret.Data))
 	}
 	want := keys()
-	got := must(admin.DownloadCerts(ctx, &cfg, theirs))(t)
+	got := must(admin.Tokens().DownloadCerts(ctx, &cfg, theirs))(t)
 	for _, path := range sharedCerts(&cfg) {
 		if !bytes.Equal(got[path], must(os.ReadFile(path))(t)) {
 			t.Errorf("we got another %s from kubeadm", path)
 		}
 	}
 	ours := NewCertificateKey()
-	must(admin.UploadCerts(ctx, &cfg, ours))(t)
+	must(admin.Tokens().UploadCerts(ctx, &cfg, ours))(t)
 	if got := keys(); !slices.Equal(got, want) {
 		t.Errorf("our Secret has %v, kubeadm's %v", got, want)
 	}
@@ -77,7 +77,7 @@ func TestRealCertificatesOfAnExternalEtcd(t *testing.T) {
 	must(admin.Apply(ctx, must(render.UploadConfig(&other))(t)...))(t)
 	t.Cleanup(func() { _, _ = admin.Apply(context.Background(), must(render.UploadConfig(p.cfg))(t)...) })
 	join := joinToken("joinex.0123456789abcdef")
-	must(admin.EnsureTokens(ctx, []config.BootstrapToken{join}))(t)
+	must(admin.Tokens().EnsureTokens(ctx, []config.BootstrapToken{join}))(t)
 	p.kubeadm(t, "join", "phase", "control-plane-prepare", "download-certs", "--config", writeYAML(t, map[string]any{
 		"apiVersion": "kubeadm.k8s.io/v1beta3", "kind": "JoinConfiguration",
 		"nodeRegistration": map[string]any{"name": "cp2", "criSocket": "unix:///run/containerd/containerd.sock"},

@@ -59,7 +59,7 @@ func TestRealDiscovery(t *testing.T) {
 	ctx := within(t)
 	admin := p.init(t)
 	token := joinToken("discov." + "0123456789abcdef")
-	must(admin.EnsureTokens(ctx, []config.BootstrapToken{token}))(t)
+	must(admin.Tokens().EnsureTokens(ctx, []config.BootstrapToken{token}))(t)
 	hash := must(pki.CAHashes(admin.CA()))(t)[0]
 	good := config.Discovery{Token: token.Token, APIServerEndpoint: p.endpoint(), CACertHashes: []string{hash}, Timeout: 20 * time.Second}
 	// The first call waits until the controller manager has signed
@@ -85,16 +85,16 @@ func TestRealDiscovery(t *testing.T) {
 		if !strings.Contains(string(fetched.Kubelet), "kind: KubeletConfiguration") {
 			t.Errorf("kubelet config: %s", fetched.Kubelet)
 		}
-		if err := boot.CheckNodeNameFree(ctx, "nobody-has-it"); err != nil {
+		if err := boot.NodeObjects().CheckNodeNameFree(ctx, "nobody-has-it"); err != nil {
 			t.Error(err)
 		}
 		p.addNode(t, "taken", true)
-		err := boot.CheckNodeNameFree(ctx, "taken")
+		err := boot.NodeObjects().CheckNodeNameFree(ctx, "taken")
 		if err == nil || !strings.Contains(err.Error(), `already has a Ready node named "taken"`) || !strings.Contains(fault.Hint(err), "--node-name") {
 			t.Errorf("taken name: %v", err)
 		}
 		p.addNode(t, "gone", false)
-		if err := boot.CheckNodeNameFree(ctx, "gone"); err != nil {
+		if err := boot.NodeObjects().CheckNodeNameFree(ctx, "gone"); err != nil {
 			t.Errorf("name of a node that is not Ready: %v", err)
 		}
 	})
@@ -143,7 +143,7 @@ func TestRealDiscovery(t *testing.T) {
 		d := good
 		short := joinToken("expire.0123456789abcdef")
 		short.TTL, short.Expires = 0, time.Now().Add(8*time.Second)
-		must(admin.EnsureTokens(ctx, []config.BootstrapToken{short}))(t)
+		must(admin.Tokens().EnsureTokens(ctx, []config.BootstrapToken{short}))(t)
 		d.Token = short.Token
 		must(Discover(ctx, d, nil))(t)
 		time.Sleep(time.Until(short.Expires) + time.Second)

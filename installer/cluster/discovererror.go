@@ -37,5 +37,5 @@ func refuse(reason Reason, hint, format string, args ...any) error {
 	if reason == Malformed || reason == NoCredentials {
 		code = fault.Usage
 	}
-	return &DiscoveryError{reason, fault.New(code, hint, format, args...)}
+	return &DiscoveryError{reason, fault.New(code, format, args...).Hint(hint)}
 }

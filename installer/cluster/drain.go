@@ -30,8 +30,8 @@ type Drain struct {
 }
 
 // NewDrain returns the Drain of a node.
-func (c *Client) NewDrain(node string, timeout time.Duration) *Drain {
-	return &Drain{client: c, node: node, Timeout: timeout, Report: func(string) {}, Waiting: func(string, string) {}}
+func (c NodeObjects) NewDrain(node string, timeout time.Duration) *Drain {
+	return &Drain{client: c.client, node: node, Timeout: timeout, Report: func(string) {}, Waiting: func(string, string) {}}
 }
 
 // Pods lists the pods to evict, as namespace/name, and those that no controller would create
@@ -148,7 +148,7 @@ func (d *Drain) evict(ctx context.Context, p *corev1.Pod) (reason string, err er
 	case apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return "its namespace is being deleted", nil
 	}
-	return "", fault.New(fault.Failure, "evict it, or leave the pods running: --drain=false", "evicting pod %s/%s: %w", p.Namespace, p.Name, err)
+	return "", fault.New(fault.Failure, "evicting pod %s/%s: %w", p.Namespace, p.Name, err).Hint("evict it, or leave the pods running: --drain=false")
 }
 
 // budgetOf returns which PodDisruptionBudget delays an eviction.

@@ -54,7 +54,7 @@ func TestDrain(t *testing.T) {
 		}
 		return true, nil, api.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), e.Namespace, e.Name)
 	})
-	d := c.NewDrain("one", time.Minute)
+	d := c.NodeObjects().NewDrain("one", time.Minute)
 	evict, bare, err := d.Pods(context.Background())
 	slices.Sort(evict)
 	if err != nil || strings.Join(evict, " ") != "default/bare default/web" || strings.Join(bare, " ") != "default/bare" {

@@ -94,12 +94,12 @@ func TestSecondRunsWriteNothing(t *testing.T) {
 			return len(changed) > 0, err
 		},
 		"tokens": func() (bool, error) {
-			changed, err := client.EnsureTokens(ctx, []config.BootstrapToken{joinToken("fakeaa.0123456789abcdef")})
+			changed, err := client.Tokens().EnsureTokens(ctx, []config.BootstrapToken{joinToken("fakeaa.0123456789abcdef")})
 			return len(changed) > 0, err
 		},
-		"certs":  func() (bool, error) { return client.UploadCerts(ctx, cfg, key) },
-		"mark":   func() (bool, error) { return client.MarkControlPlane(ctx, "n1", nil) },
-		"socket": func() (bool, error) { return client.AnnotateCRISocket(ctx, "n1", "unix:///x.sock") },
+		"certs":  func() (bool, error) { return client.Tokens().UploadCerts(ctx, cfg, key) },
+		"mark":   func() (bool, error) { return client.NodeObjects().MarkControlPlane(ctx, "n1", nil) },
+		"socket": func() (bool, error) { return client.NodeObjects().AnnotateCRISocket(ctx, "n1", "unix:///x.sock") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed := must(do())(t)
@@ -112,7 +112,7 @@ func TestSecondRunsWriteNothing(t *testing.T) {
 			}
 		})
 	}
-	files := must(client.DownloadCerts(ctx, cfg, key))(t)
+	files := must(client.Tokens().DownloadCerts(ctx, cfg, key))(t)
 	if len(files) != 7 {
 		t.Errorf("downloaded %d files, and one was absent", len(files))
 	}
@@ -125,7 +125,7 @@ func TestSecondRunsWriteNothing(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "ca.key")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.UploadCerts(ctx, cfg, key); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "ca.key")) {
+	if _, err := client.Tokens().UploadCerts(ctx, cfg, key); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "ca.key")) {
 		t.Errorf("with an external CA: %v", err)
 	}
 }
@@ -136,16 +136,16 @@ func TestExpiredTokenIsRenewedAndALivingOneIsNot(t *testing.T) {
 	token := joinToken("expiry.0123456789abcdef")
 	expired := must(tokenSecret(token, time.Now().Add(-2*time.Hour)))(t)
 	must(client.Apply(ctx, expired))(t)
-	if found := must(client.FindJoinToken(ctx, 0))(t); found != "" {
+	if found := must(client.Tokens().FindJoinToken(ctx, 0))(t); found != "" {
 		t.Errorf("found the expired token %q", found)
 	}
-	if changed := must(client.EnsureTokens(ctx, []config.BootstrapToken{token}))(t); len(changed) != 1 {
+	if changed := must(client.Tokens().EnsureTokens(ctx, []config.BootstrapToken{token}))(t); len(changed) != 1 {
 		t.Errorf("changed %q", changed)
 	}
-	if found := must(client.FindJoinToken(ctx, 59*time.Minute))(t); found != token.Token {
+	if found := must(client.Tokens().FindJoinToken(ctx, 59*time.Minute))(t); found != token.Token {
 		t.Errorf("found %q", found)
 	}
-	if found := must(client.FindJoinToken(ctx, 61*time.Minute))(t); found != "" {
+	if found := must(client.Tokens().FindJoinToken(ctx, 61*time.Minute))(t); found != "" {
 		t.Errorf("a token that ends too soon was found: %q", found)
 	}
 }
@@ -182,7 +182,7 @@ func TestPodsThatOthersReplaceAreNotWaitedFor(t *testing.T) {
 	going := pod("going", corev1.PodRunning, "ReplicaSet")
 	going.DeletionTimestamp, going.Finalizers = &now, []string{"x/y"}
 	client, _ := fakeClient(pod("evicted", corev1.PodFailed, "ReplicaSet"), pod("static", corev1.PodFailed, "Node"), going)
-	missing := must(client.missingPods(context.Background(), Pods{Namespaces: []string{"s"}, Names: []string{"s/going"}}, client.newProber()))(t)
+	missing := must(client.Waits().missingPods(context.Background(), Pods{Namespaces: []string{"s"}, Names: []string{"s/going"}}, client.Rollouts().newProber()))(t)
 	if want := []string{"s/static: Failed", "s/going: does not exist"}; !slices.Equal(missing, want) {
 		t.Errorf("missing = %q, want %q", missing, want)
 	}
@@ -226,7 +226,7 @@ func TestJoinCommand(t *testing.T) {
 func TestCertificateKeyIsChecked(t *testing.T) {
 	client, _ := fakeClient()
 	for _, key := range []string{"", "abcd", strings.Repeat("x", 64), strings.Repeat("a", 62)} {
-		if _, err := client.DownloadCerts(context.Background(), &config.Config{}, key); err == nil || !strings.Contains(err.Error(), "64 hexadecimal digits") {
+		if _, err := client.Tokens().DownloadCerts(context.Background(), &config.Config{}, key); err == nil || !strings.Contains(err.Error(), "64 hexadecimal digits") {
 			t.Errorf("key %q: %v", key, err)
 		}
 	}

@@ -20,7 +20,7 @@ func TestRealFeatures(t *testing.T) {
 	p := realCluster(t)
 	ctx, c, yes := within(t), p.client(t), true
 	features := func() Features {
-		found := must(c.UpgradeFacts(ctx))(t).Features
+		found := must(c.Upgrades().UpgradeFacts(ctx))(t).Features
 		maps.DeleteFunc(found, func(f Feature, _ []string) bool { // volumes of other tests' pods
 			return !slices.Contains([]Feature{ExternalIPs, SELinuxMount, ConnectByGet, NodeLogs, VolumeType("rbd")}, f)
 		})
@@ -29,7 +29,7 @@ func TestRealFeatures(t *testing.T) {
 	if found := features(); len(found) > 0 {
 		t.Errorf("in a new cluster: %+v", found)
 	}
-	if uses, err := c.APIUses(ctx, 29, 37); err != nil || slices.ContainsFunc(uses, func(u APIUse) bool { return u.Lost != "" }) {
+	if uses, err := c.Upgrades().APIUses(ctx, 29, 37); err != nil || slices.ContainsFunc(uses, func(u APIUse) bool { return u.Lost != "" }) {
 		t.Errorf("in a new cluster: %v %+v", err, uses)
 	}
 	meta := metav1.ObjectMeta{Name: "used", Namespace: "default"}
@@ -61,7 +61,7 @@ func TestRealFeatures(t *testing.T) {
 	if found := features(); !reflect.DeepEqual(found, want) {
 		t.Errorf("%+v", found)
 	}
-	uses := must(c.APIUses(ctx, 30, 31))(t)
+	uses := must(c.Upgrades().APIUses(ctx, 30, 31))(t)
 	if !slices.Contains(uses, APIUse{API: "resource.k8s.io/v1alpha2", Kind: "ResourceClass", Object: "used", Removed: "v1.31", Replacement: "resource.k8s.io/v1alpha3", Lost: "resourceclasses"}) {
 		t.Errorf("%+v", uses)
 	}

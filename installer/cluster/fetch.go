@@ -88,13 +88,13 @@ func (s configReader) value(name, key string) (string, error) {
 	configMap, err := s.get(name)
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return "", fault.New(fault.Failure, newTokenHint, "reading ConfigMap %s/%s: the cluster rejects the token: %w", systemNamespace, name, err)
+		return "", fault.New(fault.Failure, "reading ConfigMap %s/%s: the cluster rejects the token: %w", systemNamespace, name, err).Hint(newTokenHint)
 	case apierrors.IsNotFound(err):
-		return "", fault.New(fault.Failure, s.hint, "the cluster has no ConfigMap %s/%s", systemNamespace, name)
+		return "", fault.New(fault.Failure, "the cluster has no ConfigMap %s/%s", systemNamespace, name).Hint(s.hint)
 	case err != nil:
 		return "", fmt.Errorf("reading ConfigMap %s/%s: %w", systemNamespace, name, err)
 	case configMap.Data[key] == "":
-		return "", fault.New(fault.Failure, s.hint, "ConfigMap %s/%s has no %q", systemNamespace, name, key)
+		return "", fault.New(fault.Failure, "ConfigMap %s/%s has no %q", systemNamespace, name, key).Hint(s.hint)
 	}
 	return configMap.Data[key], nil
 }

@@ -59,7 +59,7 @@ func (c *Client) KubeletCertificate(ctx context.Context, csrPEM []byte, with Wai
 			case cond.Type == certificatesv1.CertificateApproved && cond.Status == corev1.ConditionTrue:
 				approved = true
 			case cond.Type == certificatesv1.CertificateDenied, cond.Type == certificatesv1.CertificateFailed:
-				return false, "", fault.New(fault.Failure, "see it on a control plane: kubectl describe csr "+made.Name, "the request %s was not signed: %s: %s", made.Name, cond.Reason, cond.Message)
+				return false, "", fault.New(fault.Failure, "the request %s was not signed: %s: %s", made.Name, cond.Reason, cond.Message).Hint("see it on a control plane: kubectl describe csr " + made.Name)
 			}
 		}
 		certPEM = r.Status.Certificate

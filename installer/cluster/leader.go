@@ -17,14 +17,14 @@ import (
 // stays in its Services. So it creates a Service without pods in kube-system, waits for its
 // EndpointSlice, and deletes it. A client that may not create Services does not wait.
 func (c *Client) WaitForControllerManager(ctx context.Context, timeout time.Duration, report Report) error {
-	probe, err := c.createProbe(ctx, corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Selector: map[string]string{probeLabel: "none"}})
+	probe, err := c.Rollouts().createProbe(ctx, corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Selector: map[string]string{probeLabel: "none"}})
 	if apierrors.IsForbidden(err) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("creating a Service without pods, to check that a controller manager is active: %w", err)
 	}
-	defer c.RemoveProbes(context.WithoutCancel(ctx))
+	defer c.Rollouts().RemoveProbes(context.WithoutCancel(ctx))
 	w := wait{what: "an active controller manager", timeout: timeout, report: report}
 	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
 		slices, err := c.api.DiscoveryV1().EndpointSlices(systemNamespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + probe.Name})

@@ -19,7 +19,7 @@ import (
 // MarkControlPlane gives a node the labels and taints of a control plane. Nil
 // taints mean kubeadm's default, an empty slice means none. Other labels and
 // taints stay; one of the same key and effect is replaced.
-func (c *Client) MarkControlPlane(ctx context.Context, node string, taints []corev1.Taint) (changed bool, err error) {
+func (c NodeObjects) MarkControlPlane(ctx context.Context, node string, taints []corev1.Taint) (changed bool, err error) {
 	if taints == nil {
 		taints = []corev1.Taint{config.ControlPlaneTaint}
 	}
@@ -47,7 +47,7 @@ func (c *Client) MarkControlPlane(ctx context.Context, node string, taints []cor
 
 // AnnotateCRISocket sets the annotation from which kubeadm's reset and upgrade
 // read the container runtime's socket. The kubelet's permissions suffice.
-func (c *Client) AnnotateCRISocket(ctx context.Context, node, socket string) (changed bool, err error) {
+func (c NodeObjects) AnnotateCRISocket(ctx context.Context, node, socket string) (changed bool, err error) {
 	changed, err = c.patchNode(ctx, node, func(n *corev1.Node) {
 		if n.Annotations == nil {
 			n.Annotations = map[string]string{}
@@ -63,10 +63,10 @@ func (c *Client) AnnotateCRISocket(ctx context.Context, node, socket string) (ch
 // CheckNodeNameFree fails if the cluster has a Ready node with that name: this
 // host would take over its identity. A node that is not Ready may be this host
 // before a reset.
-func (c *Client) CheckNodeNameFree(ctx context.Context, name string) error {
+func (c NodeObjects) CheckNodeNameFree(ctx context.Context, name string) error {
 	var node *corev1.Node
 	err := persist(ctx, func() (err error) {
-		node, err = c.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		node, err = c.client.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		return err
 	})
 	if apierrors.IsNotFound(err) {
@@ -77,8 +77,8 @@ func (c *Client) CheckNodeNameFree(ctx context.Context, name string) error {
 	}
 	if ready, _ := nodeReady(node); ready {
 		return fault.New(fault.Failure,
-			fmt.Sprintf("choose another name with --node-name, or, if that node is gone: kubectl delete node %s", name),
-			"the cluster already has a Ready node named %q", name)
+			"the cluster already has a Ready node named %q", name).
+			Hint(fmt.Sprintf("choose another name with --node-name, or, if that node is gone: kubectl delete node %s", name))
 	}
 	return nil
 }
@@ -86,9 +86,9 @@ func (c *Client) CheckNodeNameFree(ctx context.Context, name string) error {
 // patchNode applies edit to the node and sends a patch only if something
 // changed. The patch contains the resourceVersion that edit saw: a merge patch
 // replaces the whole list of taints, which the node controller also changes.
-func (c *Client) patchNode(ctx context.Context, name string, edit func(*corev1.Node)) (changed bool, err error) {
+func (c NodeObjects) patchNode(ctx context.Context, name string, edit func(*corev1.Node)) (changed bool, err error) {
 	try := func() error {
-		have, err := c.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		have, err := c.client.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (c *Client) patchNode(ctx context.Context, name string, edit func(*corev1.N
 		if err != nil || patch == nil {
 			return err
 		}
-		_, err = c.api.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err = c.client.api.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 		changed = err == nil
 		return err
 	}

@@ -10,9 +10,9 @@ import (
 )
 
 // HasFlannel reports whether the cluster's pod network is the flannel that init installs.
-func (c *Client) HasFlannel(ctx context.Context) (bool, error) {
+func (c NodeObjects) HasFlannel(ctx context.Context) (bool, error) {
 	err := persist(ctx, func() error {
-		_, err := c.api.AppsV1().DaemonSets("kube-flannel").Get(ctx, "kube-flannel-ds", metav1.GetOptions{})
+		_, err := c.client.api.AppsV1().DaemonSets("kube-flannel").Get(ctx, "kube-flannel-ds", metav1.GetOptions{})
 		return err
 	})
 	if apierrors.IsNotFound(err) {
@@ -26,10 +26,10 @@ func (c *Client) HasFlannel(ctx context.Context) (bool, error) {
 
 // RemoveOtherControlPlanes deletes the Nodes of all control planes but one, with their pods,
 // which no kubelet can stop any more. It returns their names, and those of the workers.
-func (c *Client) RemoveOtherControlPlanes(ctx context.Context, keep string) (removed, workers []string, err error) {
+func (c NodeObjects) RemoveOtherControlPlanes(ctx context.Context, keep string) (removed, workers []string, err error) {
 	var nodes *corev1.NodeList
 	err = persist(ctx, func() (err error) {
-		nodes, err = c.api.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		nodes, err = c.client.api.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		return err
 	})
 	if err != nil {
@@ -52,10 +52,10 @@ func (c *Client) RemoveOtherControlPlanes(ctx context.Context, keep string) (rem
 }
 
 // removeNode deletes a Node and its pods. That a part of them does not exist is not an error.
-func (c *Client) removeNode(ctx context.Context, name string) error {
+func (c NodeObjects) removeNode(ctx context.Context, name string) error {
 	var pods *corev1.PodList
 	err := persist(ctx, func() (err error) {
-		pods, err = c.api.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
+		pods, err = c.client.api.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
 		return err
 	})
 	if err != nil {
@@ -68,13 +68,13 @@ func (c *Client) removeNode(ctx context.Context, name string) error {
 		}
 		return err
 	}
-	if err := gone(func() error { return c.api.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}) }); err != nil {
+	if err := gone(func() error { return c.client.api.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}) }); err != nil {
 		return err
 	}
 	for _, p := range pods.Items {
 		now := int64(0)
 		err := gone(func() error {
-			return c.api.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+			return c.client.api.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now})
 		})
 		if err != nil {
 			return err
@@ -85,11 +85,11 @@ func (c *Client) removeNode(ctx context.Context, name string) error {
 
 // RestartDaemonPods deletes the pods of a node that belong to DaemonSets in these namespaces, so
 // that new ones start with the current templates and ConfigMaps. It returns their names.
-func (c *Client) RestartDaemonPods(ctx context.Context, node string, namespaces ...string) (restarted []string, err error) {
+func (c NodeObjects) RestartDaemonPods(ctx context.Context, node string, namespaces ...string) (restarted []string, err error) {
 	for _, ns := range namespaces {
 		var pods *corev1.PodList
 		err := persist(ctx, func() (err error) {
-			pods, err = c.api.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+			pods, err = c.client.api.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 			return err
 		})
 		if err != nil {
@@ -99,7 +99,7 @@ func (c *Client) RestartDaemonPods(ctx context.Context, node string, namespaces 
 			if owner := metav1.GetControllerOf(&p); owner == nil || owner.Kind != "DaemonSet" {
 				continue
 			}
-			err := persist(ctx, func() error { return c.api.CoreV1().Pods(ns).Delete(ctx, p.Name, metav1.DeleteOptions{}) })
+			err := persist(ctx, func() error { return c.client.api.CoreV1().Pods(ns).Delete(ctx, p.Name, metav1.DeleteOptions{}) })
 			if err != nil && !apierrors.IsNotFound(err) {
 				return restarted, fmt.Errorf("restarting pod %s: %w", qualified(ns, p.Name), err)
 			}

@@ -15,14 +15,14 @@ func TestRemoveOtherControlPlanes(t *testing.T) {
 	plane := map[string]string{controlPlaneLabel: ""}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "etcd-old"}, Spec: corev1.PodSpec{NodeName: "old"}}
 	c, writes := fakeClient(node("new", plane), node("old", plane), node("worker", nil), pod)
-	removed, workers, err := c.RemoveOtherControlPlanes(t.Context(), "new")
+	removed, workers, err := c.NodeObjects().RemoveOtherControlPlanes(t.Context(), "new")
 	if err != nil || !slices.Equal(removed, []string{"old"}) || !slices.Equal(workers, []string{"worker"}) {
 		t.Errorf("removed %v, workers %v, %v", removed, workers, err)
 	}
 	if got := writes(); !slices.Equal(got, []string{"delete nodes", "delete pods"}) {
 		t.Errorf("%v", got)
 	}
-	if removed, _, err := c.RemoveOtherControlPlanes(t.Context(), "new"); err != nil || removed != nil || len(writes()) > 0 {
+	if removed, _, err := c.NodeObjects().RemoveOtherControlPlanes(t.Context(), "new"); err != nil || removed != nil || len(writes()) > 0 {
 		t.Errorf("a second time: %v %v", removed, err)
 	}
 }
@@ -36,7 +36,7 @@ func TestRestartDaemonPods(t *testing.T) {
 		}
 	}
 	c, _ := fakeClient(pod("kube-proxy-1", "DaemonSet"), pod("etcd-new", "Node"), pod("coredns-1", "ReplicaSet"))
-	restarted, err := c.RestartDaemonPods(t.Context(), "new", "kube-system", "kube-flannel")
+	restarted, err := c.NodeObjects().RestartDaemonPods(t.Context(), "new", "kube-system", "kube-flannel")
 	if err != nil || !slices.Equal(restarted, []string{"kube-system/kube-proxy-1"}) {
 		t.Errorf("%v %v", restarted, err)
 	}
@@ -47,13 +47,13 @@ func TestPodsOfOneNode(t *testing.T) {
 	want := Pods{Namespaces: []string{"kube-system"}, Node: "new", Service: "kube-system/kube-dns"}
 	lost := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns"}, Spec: corev1.PodSpec{NodeName: "lost"}}
 	c, _ := fakeClient(lost)
-	if missing, err := c.missingPods(t.Context(), want, c.newProber()); err != nil || len(missing) > 0 {
+	if missing, err := c.Waits().missingPods(t.Context(), want, c.Rollouts().newProber()); err != nil || len(missing) > 0 {
 		t.Errorf("%v %v", missing, err)
 	}
 	here := lost.DeepCopy()
 	here.Name, here.Spec.NodeName = "kube-proxy", "new"
 	c, _ = fakeClient(lost, here)
-	if missing, err := c.missingPods(t.Context(), want, c.newProber()); err != nil || len(missing) != 1 {
+	if missing, err := c.Waits().missingPods(t.Context(), want, c.Rollouts().newProber()); err != nil || len(missing) != 1 {
 		t.Errorf("%v %v", missing, err)
 	}
 }

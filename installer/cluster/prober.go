@@ -30,8 +30,8 @@ const (
 	kubeletInterval = 10 * time.Second // the default of periodSeconds
 )
 
-func (c *Client) newProber() *prober {
-	return &prober{client: c, probed: map[types.NamespacedName]time.Time{}, interval: probeInterval}
+func (c Rollouts) newProber() *prober {
+	return &prober{client: c.client, probed: map[types.NamespacedName]time.Time{}, interval: probeInterval}
 }
 
 // check triggers a probe of a pod that is not ready, and removes the annotation

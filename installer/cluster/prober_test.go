@@ -41,7 +41,7 @@ func TestProber(t *testing.T) {
 			_, ok := got.Annotations[probeAnnotation]
 			return ok
 		}
-		p := client.newProber()
+		p := client.Rollouts().newProber()
 		p.check(ctx, c.pod, c.ready)
 		p.check(ctx, c.pod, c.ready)
 		if got := annotated(); got != c.want {

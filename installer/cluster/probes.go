@@ -13,10 +13,10 @@ const probeLabel = "airlift.dev/controller-probe"
 
 // createProbe creates a Service that RemoveProbes removes. It adds a port, because the API requires one;
 // nothing connects to it.
-func (c *Client) createProbe(ctx context.Context, spec corev1.ServiceSpec) (probe *corev1.Service, err error) {
+func (c Rollouts) createProbe(ctx context.Context, spec corev1.ServiceSpec) (probe *corev1.Service, err error) {
 	spec.Ports = []corev1.ServicePort{{Port: 1}}
 	err = persist(ctx, func() (err error) {
-		probe, err = c.api.CoreV1().Services(systemNamespace).Create(ctx, &corev1.Service{
+		probe, err = c.client.api.CoreV1().Services(systemNamespace).Create(ctx, &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "airlift-probe-", Labels: map[string]string{probeLabel: ""}},
 			Spec:       spec,
 		}, metav1.CreateOptions{})
@@ -27,10 +27,10 @@ func (c *Client) createProbe(ctx context.Context, spec corev1.ServiceSpec) (prob
 
 // RemoveProbes removes the Services and EndpointSlices of this and of interrupted runs. If it cannot, the
 // next run does.
-func (c *Client) RemoveProbes(ctx context.Context) {
+func (c Rollouts) RemoveProbes(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	services, slices := c.api.CoreV1().Services(systemNamespace), c.api.DiscoveryV1().EndpointSlices(systemNamespace)
+	services, slices := c.client.api.CoreV1().Services(systemNamespace), c.client.api.DiscoveryV1().EndpointSlices(systemNamespace)
 	probes := metav1.ListOptions{LabelSelector: probeLabel}
 	if list, err := services.List(ctx, probes); err == nil {
 		for _, s := range list.Items {

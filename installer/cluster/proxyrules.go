@@ -41,7 +41,7 @@ const (
 // healthcheck/service_health.go). Its iptables rules accept that port. Only nodes are checked whose
 // kube-proxy is Ready, and whose address has the IP family of the Service. A client that may not create
 // Services does not wait.
-func (c *Client) WaitForProxyRules(ctx context.Context, with Waiting) error {
+func (c Rollouts) WaitForProxyRules(ctx context.Context, with Waiting) error {
 	proxies, err := c.readyProxies(ctx)
 	if apierrors.IsForbidden(err) || err == nil && len(proxies) == 0 {
 		return nil
@@ -69,10 +69,10 @@ func (c *Client) WaitForProxyRules(ctx context.Context, with Waiting) error {
 }
 
 // readyProxies returns the address of each node whose kube-proxy is Ready.
-func (c *Client) readyProxies(ctx context.Context) (map[string]netip.Addr, error) {
+func (c Rollouts) readyProxies(ctx context.Context) (map[string]netip.Addr, error) {
 	var pods *corev1.PodList
 	err := persist(ctx, func() (err error) {
-		pods, err = c.api.CoreV1().Pods(systemNamespace).List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-proxy"})
+		pods, err = c.client.api.CoreV1().Pods(systemNamespace).List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-proxy"})
 		return err
 	})
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *Client) readyProxies(ctx context.Context) (map[string]netip.Addr, error
 
 // createProxyProbe creates the Service and its EndpointSlices. The addresses of the endpoints are those
 // of the nodes; nothing connects to them.
-func (c *Client) createProxyProbe(ctx context.Context, nodes map[string]netip.Addr) (*proxyProbe, error) {
+func (c Rollouts) createProxyProbe(ctx context.Context, nodes map[string]netip.Addr) (*proxyProbe, error) {
 	class, without := "airlift.dev/none", false
 	service, err := c.createProbe(ctx, corev1.ServiceSpec{
 		Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: &class, AllocateLoadBalancerNodePorts: &without,
@@ -125,7 +125,7 @@ func (c *Client) createProxyProbe(ctx context.Context, nodes map[string]netip.Ad
 			Ports:       []discoveryv1.EndpointPort{{Port: &number}},
 		}
 		if err := persist(ctx, func() error {
-			_, err := c.api.DiscoveryV1().EndpointSlices(systemNamespace).Create(ctx, slice, metav1.CreateOptions{})
+			_, err := c.client.api.DiscoveryV1().EndpointSlices(systemNamespace).Create(ctx, slice, metav1.CreateOptions{})
 			return err
 		}); err != nil {
 			return nil, err

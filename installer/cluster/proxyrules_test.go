@@ -82,7 +82,7 @@ func TestWaitForProxyRules(t *testing.T) {
 	)
 	serviceNamed(c, "airlift-probe-x", port)
 	first.Store(1)
-	err := c.WaitForProxyRules(t.Context(), Waiting{Timeout: 1500 * time.Millisecond})
+	err := c.Rollouts().WaitForProxyRules(t.Context(), Waiting{Timeout: 1500 * time.Millisecond})
 	if err == nil || !strings.Contains(err.Error(), "node host2: it has the Service, but not its endpoints") || strings.Contains(err.Error(), "host1") {
 		t.Errorf("host2 is behind: %v", err)
 	}
@@ -91,7 +91,7 @@ func TestWaitForProxyRules(t *testing.T) {
 	}
 
 	ended := make(chan error, 1)
-	go func() { ended <- c.WaitForProxyRules(t.Context(), Waiting{Timeout: time.Minute}) }()
+	go func() { ended <- c.Rollouts().WaitForProxyRules(t.Context(), Waiting{Timeout: time.Minute}) }()
 	for probesLeft(t, c) < 2 {
 		select {
 		case err := <-ended:
@@ -129,7 +129,7 @@ func TestWaitForProxyRulesOfOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, _ := fakeClient(proxyPod("host1", "127.0.0.1", corev1.ConditionTrue))
 			serviceNamed(c, "airlift-probe-x", tc.port)
-			if err := c.WaitForProxyRules(t.Context(), Waiting{Timeout: 100 * time.Millisecond}); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if err := c.Rollouts().WaitForProxyRules(t.Context(), Waiting{Timeout: 100 * time.Millisecond}); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%v, want %q", err, tc.want)
 			}
 		})
@@ -138,14 +138,14 @@ func TestWaitForProxyRulesOfOthers(t *testing.T) {
 
 func TestWaitForProxyRulesNotNeeded(t *testing.T) {
 	c, _ := fakeClient()
-	if err := c.WaitForProxyRules(context.Background(), Waiting{Timeout: time.Minute}); err != nil {
+	if err := c.Rollouts().WaitForProxyRules(context.Background(), Waiting{Timeout: time.Minute}); err != nil {
 		t.Errorf("a cluster without kube-proxy: %v", err)
 	}
 	c, _ = fakeClient(proxyPod("host1", "127.0.0.1", corev1.ConditionTrue))
 	c.api.(*fake.Clientset).PrependReactor("create", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "", nil)
 	})
-	if err := c.WaitForProxyRules(context.Background(), Waiting{Timeout: time.Minute}); err != nil {
+	if err := c.Rollouts().WaitForProxyRules(context.Background(), Waiting{Timeout: time.Minute}); err != nil {
 		t.Errorf("a client that may not create Services: %v", err)
 	}
 }

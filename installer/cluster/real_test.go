@@ -187,7 +187,7 @@ func TestRealControlPlaneIsMarkedOnce(t *testing.T) {
 	must(super.api.CoreV1().Nodes().Patch(ctx, "mark1", types.MergePatchType, existing, metav1.PatchOptions{}))(t)
 
 	taints := []corev1.Taint{config.ControlPlaneTaint, {Key: "dedicated", Value: "new", Effect: corev1.TaintEffectNoSchedule}}
-	p.twice(t, func() bool { return must(super.MarkControlPlane(ctx, "mark1", taints))(t) })
+	p.twice(t, func() bool { return must(super.NodeObjects().MarkControlPlane(ctx, "mark1", taints))(t) })
 	node := must(super.api.CoreV1().Nodes().Get(ctx, "mark1", metav1.GetOptions{}))(t)
 	got := p.taints(t, "mark1")
 	want := []string{"dedicated=new:NoSchedule", "node-role.kubernetes.io/control-plane:NoSchedule", "theirs:NoExecute"}
@@ -201,12 +201,12 @@ func TestRealControlPlaneIsMarkedOnce(t *testing.T) {
 	}
 
 	p.addNode(t, "mark2", true)
-	p.twice(t, func() bool { return must(super.MarkControlPlane(ctx, "mark2", []corev1.Taint{}))(t) })
+	p.twice(t, func() bool { return must(super.NodeObjects().MarkControlPlane(ctx, "mark2", []corev1.Taint{}))(t) })
 	if got := p.taints(t, "mark2"); len(got) > 0 {
 		t.Errorf("an empty list of taints gave %q", got)
 	}
 	p.addNode(t, "mark3", true)
-	p.twice(t, func() bool { return must(super.MarkControlPlane(ctx, "mark3", nil))(t) })
+	p.twice(t, func() bool { return must(super.NodeObjects().MarkControlPlane(ctx, "mark3", nil))(t) })
 	if got := p.taints(t, "mark3"); !slices.Equal(got, []string{"node-role.kubernetes.io/control-plane:NoSchedule"}) {
 		t.Errorf("no taints given gave %q", got)
 	}
@@ -268,7 +268,7 @@ func TestRealKubeletIdentityIsEnoughForAJoin(t *testing.T) {
 		t.Errorf("server = %s", kubelet.Server())
 	}
 	p.twice(t, func() bool {
-		return must(kubelet.AnnotateCRISocket(ctx, "cp1", "unix:///run/containerd/containerd.sock"))(t)
+		return must(kubelet.NodeObjects().AnnotateCRISocket(ctx, "cp1", "unix:///run/containerd/containerd.sock"))(t)
 	})
 	start := time.Now()
 	becomesReady := make(chan struct{})
@@ -277,7 +277,7 @@ func TestRealKubeletIdentityIsEnoughForAJoin(t *testing.T) {
 		p.addNode(t, "cp1", true)
 	})
 	states = nil
-	if err := kubelet.WaitForNodeReady(ctx, "cp1", time.Minute, func(s string) { states = append(states, s) }); err != nil {
+	if err := kubelet.Waits().WaitForNodeReady(ctx, "cp1", time.Minute, func(s string) { states = append(states, s) }); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("noticed after %s; a poll alone takes up to %s", time.Since(start), watchedInterval)
@@ -296,12 +296,12 @@ func TestRealWaitsTellWhatTheySaw(t *testing.T) {
 		err  error
 		want []string
 	}{
-		"api":         {lastSeen(func(d time.Duration) error { return nobody.WaitForAPI(ctx, d, nil) }), []string{nobody.Server(), "connection refused", "the kubelet does not answer"}},
-		"absent node": {lastSeen(func(d time.Duration) error { return super.WaitForNode(ctx, "nobody", d, nil) }), []string{`node "nobody" to be registered`, "the node does not exist", "gave up after "}},
-		"not ready":   {lastSeen(func(d time.Duration) error { return super.WaitForNodeReady(ctx, "waits", d, nil) }), []string{"Ready is False", "cni plugin not initialized"}},
-		"no pod cidr": {lastSeen(func(d time.Duration) error { return second(super.WaitForPodCIDR(ctx, "waits", d, nil)) }), []string{"pod CIDR"}},
+		"api":         {lastSeen(func(d time.Duration) error { return nobody.Waits().WaitForAPI(ctx, d, nil) }), []string{nobody.Server(), "connection refused", "the kubelet does not answer"}},
+		"absent node": {lastSeen(func(d time.Duration) error { return super.Waits().WaitForNode(ctx, "nobody", d, nil) }), []string{`node "nobody" to be registered`, "the node does not exist", "gave up after "}},
+		"not ready":   {lastSeen(func(d time.Duration) error { return super.Waits().WaitForNodeReady(ctx, "waits", d, nil) }), []string{"Ready is False", "cni plugin not initialized"}},
+		"no pod cidr": {lastSeen(func(d time.Duration) error { return second(super.Waits().WaitForPodCIDR(ctx, "waits", d, nil)) }), []string{"pod CIDR"}},
 		"pods": {lastSeen(func(d time.Duration) error {
-			return super.WaitForPods(ctx, Pods{Namespaces: []string{"default"}, Names: []string{"default/ghost"}}, d, nil)
+			return super.Waits().WaitForPods(ctx, Pods{Namespaces: []string{"default"}, Names: []string{"default/ghost"}}, d, nil)
 		}), []string{"default/ghost: does not exist"}},
 		"kubeconfig": {lastSeen(func(d time.Duration) error {
 			return second(Bootstrap{Kubeconfig: filepath.Join(t.TempDir(), "none")}.Wait(ctx, Waiting{Timeout: d}))
@@ -318,7 +318,7 @@ func TestRealWaitsTellWhatTheySaw(t *testing.T) {
 	}
 	cancelled, cancel := context.WithCancel(ctx)
 	time.AfterFunc(300*time.Millisecond, cancel)
-	if err := super.WaitForNode(cancelled, "nobody", time.Minute, nil); !errors.Is(err, context.Canceled) {
+	if err := super.Waits().WaitForNode(cancelled, "nobody", time.Minute, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
@@ -343,7 +343,7 @@ func TestRealPodCIDR(t *testing.T) {
 	time.AfterFunc(300*time.Millisecond, func() {
 		super.api.CoreV1().Nodes().Patch(ctx, "cidr", types.MergePatchType, []byte(`{"spec":{"podCIDR":"10.244.7.0/24","podCIDRs":["10.244.7.0/24"]}}`), metav1.PatchOptions{})
 	})
-	if got := must(super.WaitForPodCIDR(ctx, "cidr", time.Minute, nil))(t); !slices.Equal(got, []string{"10.244.7.0/24"}) {
+	if got := must(super.Waits().WaitForPodCIDR(ctx, "cidr", time.Minute, nil))(t); !slices.Equal(got, []string{"10.244.7.0/24"}) {
 		t.Errorf("pod CIDRs = %q", got)
 	}
 }
@@ -362,7 +362,7 @@ func TestRealPodsAreWaitedFor(t *testing.T) {
 		Spec:       corev1.PodSpec{AutomountServiceAccountToken: &noToken, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
 	}))(t)
 	want := Pods{Namespaces: []string{ns}, Names: []string{ns + "/static-cp1"}}
-	err := lastSeen(func(d time.Duration) error { return super.WaitForPods(ctx, want, d, nil) })
+	err := lastSeen(func(d time.Duration) error { return super.Waits().WaitForPods(ctx, want, d, nil) })
 	if err == nil || !strings.Contains(err.Error(), ns+"/static-cp1: Pending") {
 		t.Errorf("pending pod: %v", err)
 	}
@@ -372,21 +372,21 @@ func TestRealPodsAreWaitedFor(t *testing.T) {
 	}
 	setStatus(corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: "c",
 		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImageNeverPull", Message: "image none is not present"}}}}})
-	err = lastSeen(func(d time.Duration) error { return super.WaitForPods(ctx, want, d, nil) })
+	err = lastSeen(func(d time.Duration) error { return super.Waits().WaitForPods(ctx, want, d, nil) })
 	if err == nil || !strings.Contains(err.Error(), "container c: ErrImageNeverPull: image none is not present") {
 		t.Errorf("waiting pod: %v", err)
 	}
 	time.AfterFunc(300*time.Millisecond, func() {
 		setStatus(corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}})
 	})
-	if err := super.WaitForPods(ctx, want, time.Minute, nil); err != nil {
+	if err := super.Waits().WaitForPods(ctx, want, time.Minute, nil); err != nil {
 		t.Error(err)
 	}
 	// In this cluster no pods exist for the Deployments and DaemonSets in
 	// kube-system.
 	must(super.Apply(ctx, must(p.initPhases()["coredns"]())(t)...))(t)
 	err = lastSeen(func(d time.Duration) error {
-		return super.WaitForPods(ctx, Pods{Namespaces: []string{"kube-system"}}, d, nil)
+		return super.Waits().WaitForPods(ctx, Pods{Namespaces: []string{"kube-system"}}, d, nil)
 	})
 	if err == nil || !strings.Contains(err.Error(), "deployment kube-system/coredns: 0 of 2 pods ready") {
 		t.Errorf("deployment without pods: %v", err)
@@ -400,24 +400,24 @@ func TestRealTokens(t *testing.T) {
 		Token: "tokena.0123456789abcdef", Description: "a test's", TTL: 3 * time.Hour,
 		Usages: []string{"signing", "authentication"}, Groups: []string{"system:bootstrappers:kubeadm:default-node-token"},
 	}
-	p.twice(t, func() bool { return len(must(super.EnsureTokens(ctx, []config.BootstrapToken{token}))(t)) > 0 })
-	if err := super.CreateToken(ctx, token); err == nil || !strings.Contains(err.Error(), `"tokena" already exists`) {
+	p.twice(t, func() bool { return len(must(super.Tokens().EnsureTokens(ctx, []config.BootstrapToken{token}))(t)) > 0 })
+	if err := super.Tokens().CreateToken(ctx, token); err == nil || !strings.Contains(err.Error(), `"tokena" already exists`) {
 		t.Errorf("creating it again: %v", err)
 	}
 	token.Usages = []string{"authentication"}
-	p.twice(t, func() bool { return len(must(super.EnsureTokens(ctx, []config.BootstrapToken{token}))(t)) > 0 })
+	p.twice(t, func() bool { return len(must(super.Tokens().EnsureTokens(ctx, []config.BootstrapToken{token}))(t)) > 0 })
 	secret := must(super.api.CoreV1().Secrets("kube-system").Get(ctx, "bootstrap-token-tokena", metav1.GetOptions{}))(t)
 	if _, ok := secret.Data["usage-bootstrap-signing"]; ok {
 		t.Error("a usage that was taken away is still there")
 	}
 	eternal := config.BootstrapToken{Token: "eterna.0123456789abcdef", Usages: []string{"signing", "authentication"}, Groups: token.Groups}
-	if err := super.CreateToken(ctx, eternal); err != nil {
+	if err := super.Tokens().CreateToken(ctx, eternal); err != nil {
 		t.Fatal(err)
 	}
-	if found := must(super.FindJoinToken(ctx, time.Hour))(t); found != eternal.Token {
+	if found := must(super.Tokens().FindJoinToken(ctx, time.Hour))(t); found != eternal.Token {
 		t.Errorf("found %q", found)
 	}
-	list := must(super.ListTokens(ctx))(t)
+	list := must(super.Tokens().ListTokens(ctx))(t)
 	if last := list[len(list)-1]; last.Token != eternal.Token || !last.Expires.IsZero() {
 		t.Errorf("last of the list: %+v", last)
 	}
@@ -437,24 +437,24 @@ func TestRealTokens(t *testing.T) {
 	dry.SetDryRun()
 	another := eternal
 	another.Token = "dryrun.0123456789abcdef"
-	if err := dry.CreateToken(ctx, another); err != nil {
+	if err := dry.Tokens().CreateToken(ctx, another); err != nil {
 		t.Errorf("a dry run of create: %v", err)
 	}
-	if err := dry.CreateToken(ctx, eternal); err == nil || !strings.Contains(err.Error(), "already exists") {
+	if err := dry.Tokens().CreateToken(ctx, eternal); err == nil || !strings.Contains(err.Error(), "already exists") {
 		t.Errorf("a dry run of create, for a token that exists: %v", err)
 	}
-	if err := dry.DeleteToken(ctx, "tokena"); err != nil {
+	if err := dry.Tokens().DeleteToken(ctx, "tokena"); err != nil {
 		t.Errorf("a dry run of delete: %v", err)
 	}
-	if again := must(super.ListTokens(ctx))(t); len(again) != len(list) {
+	if again := must(super.Tokens().ListTokens(ctx))(t); len(again) != len(list) {
 		t.Errorf("after dry runs there are %d tokens, before %d", len(again), len(list))
 	}
 	for _, id := range []string{"tokena", eternal.Token} {
-		if err := super.DeleteToken(ctx, id); err != nil {
+		if err := super.Tokens().DeleteToken(ctx, id); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := super.DeleteToken(ctx, "tokena"); err == nil {
+	if err := super.Tokens().DeleteToken(ctx, "tokena"); err == nil {
 		t.Error("deleting a deleted token is no error")
 	}
 }
@@ -519,9 +519,9 @@ func TestRealCertificatesInBothDirections(t *testing.T) {
 	ctx := within(t)
 	admin := p.init(t)
 	key := NewCertificateKey()
-	p.twice(t, func() bool { return must(admin.UploadCerts(ctx, p.cfg, key))(t) })
+	p.twice(t, func() bool { return must(admin.Tokens().UploadCerts(ctx, p.cfg, key))(t) })
 	p.checkDownload(t, admin, key)
-	if _, err := admin.DownloadCerts(ctx, p.cfg, NewCertificateKey()); err == nil || !strings.Contains(err.Error(), "decrypting") {
+	if _, err := admin.Tokens().DownloadCerts(ctx, p.cfg, NewCertificateKey()); err == nil || !strings.Contains(err.Error(), "decrypting") {
 		t.Errorf("with a wrong key: %v", err)
 	}
 	// The Secret is deleted with its token.
@@ -539,13 +539,13 @@ func TestRealCertificatesInBothDirections(t *testing.T) {
 
 	// kubeadm must read what Airlift uploads, here in a complete join.
 	ours := NewCertificateKey()
-	must(admin.UploadCerts(ctx, p.cfg, ours))(t)
+	must(admin.Tokens().UploadCerts(ctx, p.cfg, ours))(t)
 	other := *p.cfg
 	other.CertificatesDir = filepath.Join(t.TempDir(), "pki")
 	must(admin.Apply(ctx, must(render.UploadConfig(&other))(t)...))(t)
 	t.Cleanup(func() { admin.Apply(context.Background(), must(render.UploadConfig(p.cfg))(t)...) })
 	join := joinToken("joinin.0123456789abcdef")
-	must(admin.EnsureTokens(ctx, []config.BootstrapToken{join}))(t)
+	must(admin.Tokens().EnsureTokens(ctx, []config.BootstrapToken{join}))(t)
 	hash := must(pki.CAHashes(admin.CA()))(t)[0]
 	joinFile := writeYAML(t, map[string]any{
 		"apiVersion": "kubeadm.k8s.io/v1beta3", "kind": "JoinConfiguration",
@@ -570,7 +570,7 @@ func TestRealCertificatesInBothDirections(t *testing.T) {
 
 func (p *controlPlane) checkDownload(t *testing.T, c *Client, key string) {
 	t.Helper()
-	got := must(c.DownloadCerts(within(t), p.cfg, key))(t)
+	got := must(c.Tokens().DownloadCerts(within(t), p.cfg, key))(t)
 	if len(got) != 8 {
 		t.Errorf("downloaded %d files", len(got))
 	}
@@ -594,7 +594,7 @@ func TestRealKubeadmFindsNothingToChange(t *testing.T) {
 	ctx := within(t)
 	admin := p.init(t)
 	p.addNode(t, "cp1", true)
-	must(admin.AnnotateCRISocket(ctx, "cp1", "unix:///run/containerd/containerd.sock"))(t)
+	must(admin.NodeObjects().AnnotateCRISocket(ctx, "cp1", "unix:///run/containerd/containerd.sock"))(t)
 	for _, name := range []string{"coredns", "kube-proxy"} {
 		must(admin.Apply(ctx, must(p.initPhases()[name]())(t)...))(t)
 	}

@@ -133,7 +133,7 @@ func startControlPlane() (*controlPlane, error) {
 	if err != nil {
 		return p, err
 	}
-	if err := super.WaitForAPI(context.Background(), time.Minute, nil); err != nil {
+	if err := super.Waits().WaitForAPI(context.Background(), time.Minute, nil); err != nil {
 		return p, fmt.Errorf("%w\n%s", err, p.log("kube-apiserver"))
 	}
 	return p, nil

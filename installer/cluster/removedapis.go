@@ -124,7 +124,7 @@ func RemovedAPIs(from, to int) (list []RemovedAPI) {
 // APIUses finds objects that were written with an API that is removed between two minor
 // versions, and requests to such APIs since the API server started. Custom resources are not
 // examined: their versions do not depend on Kubernetes'.
-func (c *Client) APIUses(ctx context.Context, from, to int) (uses []APIUse, err error) {
+func (c Upgrades) APIUses(ctx context.Context, from, to int) (uses []APIUse, err error) {
 	for _, a := range RemovedAPIs(from, to) {
 		found, err := c.objectsOf(ctx, a)
 		if err != nil {
@@ -142,12 +142,12 @@ func (c *Client) APIUses(ctx context.Context, from, to int) (uses []APIUse, err 
 		}
 		uses = append(uses, found...)
 	}
-	if c.http == nil {
+	if c.client.http == nil {
 		return uses, nil
 	}
 	var metrics []byte
 	err = persist(ctx, func() (err error) {
-		metrics, err = c.api.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+		metrics, err = c.client.api.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 		return err
 	})
 	if apierrors.IsForbidden(err) {
@@ -166,7 +166,7 @@ func (c *Client) APIUses(ctx context.Context, from, to int) (uses []APIUse, err 
 
 // objectsOf lists the objects of a kind that were last written with an API version that is
 // removed later.
-func (c *Client) objectsOf(ctx context.Context, a RemovedAPI) (uses []APIUse, err error) {
+func (c Upgrades) objectsOf(ctx context.Context, a RemovedAPI) (uses []APIUse, err error) {
 	err = c.eachObject(ctx, a.groupVersion(), func(r metav1.APIResource) bool { return r.Kind == a.Kind }, func(r metav1.APIResource, o *unstructured.Unstructured) {
 		if by, ok := writtenWith(o, a.groupVersion()); ok {
 			uses = append(uses, APIUse{API: a.groupVersion(), Kind: a.Kind, Object: nameOf(o), By: by, Removed: minorName(a.Removed), Replacement: a.Replacement})
@@ -176,7 +176,7 @@ func (c *Client) objectsOf(ctx context.Context, a RemovedAPI) (uses []APIUse, er
 }
 
 // lostObjects lists the objects that a later version cannot read.
-func (c *Client) lostObjects(ctx context.Context, a DroppedAPI) (uses []APIUse, err error) {
+func (c Upgrades) lostObjects(ctx context.Context, a DroppedAPI) (uses []APIUse, err error) {
 	err = c.eachObject(ctx, a.API, func(r metav1.APIResource) bool { return a.Resource == "" || r.Name == a.Resource }, func(r metav1.APIResource, o *unstructured.Unstructured) {
 		uses = append(uses, APIUse{API: a.API, Kind: r.Kind, Object: nameOf(o), Removed: minorName(a.Removed), Replacement: a.Replacement, Lost: r.Name})
 	})
@@ -188,14 +188,14 @@ func nameOf(o *unstructured.Unstructured) string {
 }
 
 // eachObject visits the objects of some resources of an API version, if it is served.
-func (c *Client) eachObject(ctx context.Context, groupVersion string, wanted func(metav1.APIResource) bool, visit func(metav1.APIResource, *unstructured.Unstructured)) error {
+func (c Upgrades) eachObject(ctx context.Context, groupVersion string, wanted func(metav1.APIResource) bool, visit func(metav1.APIResource, *unstructured.Unstructured)) error {
 	gv, err := schema.ParseGroupVersion(groupVersion)
 	if err != nil {
 		return err
 	}
 	var served *metav1.APIResourceList
 	err = persist(ctx, func() (err error) {
-		served, err = c.api.Discovery().ServerResourcesForGroupVersion(groupVersion)
+		served, err = c.client.api.Discovery().ServerResourcesForGroupVersion(groupVersion)
 		return err
 	})
 	if apierrors.IsNotFound(err) {
@@ -210,7 +210,7 @@ func (c *Client) eachObject(ctx context.Context, groupVersion string, wanted fun
 		}
 		var list *unstructured.UnstructuredList
 		err := persist(ctx, func() (err error) {
-			list, err = c.dyn.Resource(gv.WithResource(r.Name)).List(ctx, metav1.ListOptions{})
+			list, err = c.client.dyn.Resource(gv.WithResource(r.Name)).List(ctx, metav1.ListOptions{})
 			return err
 		})
 		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {

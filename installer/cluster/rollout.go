@@ -28,7 +28,7 @@ const restartedFor = "airlift.dev/restarted-for"
 // RestartWorkloads replaces the pods of all Deployments, DaemonSets and StatefulSets in these
 // namespaces, as kubectl rollout restart does, once for each value of reason. It returns those
 // that it restarted, as "Kind namespace/name".
-func (c *Client) RestartWorkloads(ctx context.Context, reason string, namespaces ...string) (restarted []string, err error) {
+func (c Rollouts) RestartWorkloads(ctx context.Context, reason string, namespaces ...string) (restarted []string, err error) {
 	patch := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{%q:%q}}}}}`, restartedFor, reason)
 	workloads, err := c.workloads(ctx, namespaces)
 	if err != nil {
@@ -48,7 +48,7 @@ func (c *Client) RestartWorkloads(ctx context.Context, reason string, namespaces
 
 // WaitForRollouts waits until the Deployments, DaemonSets and StatefulSets in these namespaces
 // have only pods of their current templates, all Ready.
-func (c *Client) WaitForRollouts(ctx context.Context, with Waiting, namespaces ...string) error {
+func (c Rollouts) WaitForRollouts(ctx context.Context, with Waiting, namespaces ...string) error {
 	w := wait{
 		what: "the restarted pods in " + strings.Join(namespaces, ", ") + " to be Ready", timeout: with.Timeout, report: with.Report, interval: time.Second,
 		hint: "inspect the pods: kubectl get pods -A -o wide; then run this command again",
@@ -71,10 +71,10 @@ func (c *Client) WaitForRollouts(ctx context.Context, with Waiting, namespaces .
 // WaitForProxies waits until all pods of kube-proxy have its current template and are Ready: a node
 // whose kube-proxy restarts still sends requests to pods that have ended. A client that may not read
 // DaemonSets does not wait.
-func (c *Client) WaitForProxies(ctx context.Context, with Waiting) error {
+func (c Rollouts) WaitForProxies(ctx context.Context, with Waiting) error {
 	w := wait{what: "the new pods of kube-proxy to be Ready", short: "kube-proxy's pods", timeout: with.Timeout, report: with.Report, interval: time.Second}
 	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		d, err := c.api.AppsV1().DaemonSets(systemNamespace).Get(ctx, "kube-proxy", metav1.GetOptions{})
+		d, err := c.client.api.AppsV1().DaemonSets(systemNamespace).Get(ctx, "kube-proxy", metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
 			return true, "", nil
@@ -88,7 +88,7 @@ func (c *Client) WaitForProxies(ctx context.Context, with Waiting) error {
 
 // APIWorkloads lists the Deployments, DaemonSets and StatefulSets in all other namespaces whose
 // pods have the token of a service account, and so may use the API.
-func (c *Client) APIWorkloads(ctx context.Context, except ...string) (names []string, err error) {
+func (c Rollouts) APIWorkloads(ctx context.Context, except ...string) (names []string, err error) {
 	workloads, err := c.workloads(ctx, []string{metav1.NamespaceAll})
 	for _, w := range workloads {
 		if w.token && !slices.Contains(except, w.namespace) {
@@ -107,9 +107,9 @@ type workload struct {
 	patch           func(context.Context, []byte) error
 }
 
-func (c *Client) workloads(ctx context.Context, namespaces []string) (list []workload, err error) {
+func (c Rollouts) workloads(ctx context.Context, namespaces []string) (list []workload, err error) {
 	for _, ns := range namespaces {
-		apps, some := c.api.AppsV1(), []workload(nil)
+		apps, some := c.client.api.AppsV1(), []workload(nil)
 		err := persist(ctx, func() error {
 			deployments, err := apps.Deployments(ns).List(ctx, metav1.ListOptions{})
 			if err != nil {
@@ -143,32 +143,32 @@ func (c *Client) workloads(ctx context.Context, namespaces []string) (list []wor
 	return list, nil
 }
 
-func (c *Client) deployment(d *appsv1.Deployment) workload {
+func (c Rollouts) deployment(d *appsv1.Deployment) workload {
 	s, all := d.Status, replicas(*d)
 	return workload{
 		namespace: d.Namespace, name: "Deployment " + qualified(d.Namespace, d.Name), annotations: d.Spec.Template.Annotations, token: hasToken(d.Spec.Template.Spec.AutomountServiceAccountToken),
 		current: s.ObservedGeneration >= d.Generation && s.UpdatedReplicas == all && s.Replicas == all && s.ReadyReplicas == all,
 		patch: func(ctx context.Context, patch []byte) error {
-			_, err := c.api.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, mergePatch, patch, metav1.PatchOptions{})
+			_, err := c.client.api.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, mergePatch, patch, metav1.PatchOptions{})
 			return err
 		},
 	}
 }
 
-func (c *Client) daemonSet(d *appsv1.DaemonSet) workload {
+func (c Rollouts) daemonSet(d *appsv1.DaemonSet) workload {
 	s := d.Status
 	updated := s.UpdatedNumberScheduled == s.DesiredNumberScheduled || d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType
 	return workload{
 		namespace: d.Namespace, name: "DaemonSet " + qualified(d.Namespace, d.Name), annotations: d.Spec.Template.Annotations, token: hasToken(d.Spec.Template.Spec.AutomountServiceAccountToken),
 		current: s.ObservedGeneration >= d.Generation && updated && s.NumberReady == s.DesiredNumberScheduled,
 		patch: func(ctx context.Context, patch []byte) error {
-			_, err := c.api.AppsV1().DaemonSets(d.Namespace).Patch(ctx, d.Name, mergePatch, patch, metav1.PatchOptions{})
+			_, err := c.client.api.AppsV1().DaemonSets(d.Namespace).Patch(ctx, d.Name, mergePatch, patch, metav1.PatchOptions{})
 			return err
 		},
 	}
 }
 
-func (c *Client) statefulSet(d *appsv1.StatefulSet) workload {
+func (c Rollouts) statefulSet(d *appsv1.StatefulSet) workload {
 	s, all := d.Status, int32(1)
 	if d.Spec.Replicas != nil {
 		all = *d.Spec.Replicas
@@ -178,7 +178,7 @@ func (c *Client) statefulSet(d *appsv1.StatefulSet) workload {
 		namespace: d.Namespace, name: "StatefulSet " + qualified(d.Namespace, d.Name), annotations: d.Spec.Template.Annotations, token: hasToken(d.Spec.Template.Spec.AutomountServiceAccountToken),
 		current: s.ObservedGeneration >= d.Generation && updated && s.ReadyReplicas == all,
 		patch: func(ctx context.Context, patch []byte) error {
-			_, err := c.api.AppsV1().StatefulSets(d.Namespace).Patch(ctx, d.Name, mergePatch, patch, metav1.PatchOptions{})
+			_, err := c.client.api.AppsV1().StatefulSets(d.Namespace).Patch(ctx, d.Name, mergePatch, patch, metav1.PatchOptions{})
 			return err
 		},
 	}

@@ -33,7 +33,7 @@ func TestWaitForProxies(t *testing.T) {
 				client := &Client{api: fake.NewClientset(&appsv1.DaemonSet{
 					ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy", Namespace: "kube-system", Generation: 2}, Status: c.status,
 				})}
-				err := client.WaitForProxies(t.Context(), Waiting{Timeout: time.Minute})
+				err := client.Rollouts().WaitForProxies(t.Context(), Waiting{Timeout: time.Minute})
 				if (err == nil) != (c.missed == "") || err != nil && !strings.Contains(err.Error(), c.missed) {
 					t.Errorf("error %v, want %q", err, c.missed)
 				}
@@ -41,7 +41,7 @@ func TestWaitForProxies(t *testing.T) {
 		})
 	}
 	t.Run("no kube-proxy", func(t *testing.T) {
-		if err := (&Client{api: fake.NewClientset()}).WaitForProxies(t.Context(), Waiting{Timeout: time.Second}); err != nil {
+		if err := (&Client{api: fake.NewClientset()}).Rollouts().WaitForProxies(t.Context(), Waiting{Timeout: time.Second}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -50,7 +50,7 @@ func TestWaitForProxies(t *testing.T) {
 		api.PrependReactor("get", "daemonsets", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "daemonsets"}, "kube-proxy", nil)
 		})
-		if err := (&Client{api: api}).WaitForProxies(t.Context(), Waiting{Timeout: time.Second}); err != nil {
+		if err := (&Client{api: api}).Rollouts().WaitForProxies(t.Context(), Waiting{Timeout: time.Second}); err != nil {
 			t.Error(err)
 		}
 	})

@@ -25,14 +25,14 @@ func TestRealRotationState(t *testing.T) {
 	p.addNode(t, "cp1", true)
 	p.addNode(t, "w2", false)
 	kubelet := must(Load(p.kubeletConf(t), ""))(t)
-	if r, err := kubelet.Rotation(ctx); err != nil || r != nil {
+	if r, err := kubelet.Rotations().Rotation(ctx); err != nil || r != nil {
 		t.Errorf("without a rotation: %+v, %v", r, err)
 	}
 	want := &CARotation{Stage: "distribute", ID: "sha256:a", Former: []byte("former\n"), Next: []byte("next\n"), FormerFrontProxy: []byte("front\n"), NextFrontProxy: []byte("next front\n")}
-	p.twice(t, func() bool { return len(must(super.StoreRotation(ctx, want))(t)) > 0 })
+	p.twice(t, func() bool { return len(must(super.Rotations().StoreRotation(ctx, want))(t)) > 0 })
 	var got *CARotation
 	eventually(t, func() bool { // the authorizer learns of the Role a moment later
-		got = must(kubelet.Rotation(ctx))(t)
+		got = must(kubelet.Rotations().Rotation(ctx))(t)
 		return got != nil
 	})
 	if got.Stage != want.Stage || got.ID != want.ID || !bytes.Equal(got.Next, want.Next) || !bytes.Equal(got.FormerFrontProxy, want.FormerFrontProxy) {
@@ -40,16 +40,18 @@ func TestRealRotationState(t *testing.T) {
 	}
 	// A control plane that joins with a token reads it, too.
 	token := config.BootstrapToken{Token: "tokenr.0123456789abcdef", TTL: time.Hour, Usages: []string{"authentication"}, Groups: []string{config.NodeTokenGroup}}
-	must(super.EnsureTokens(ctx, []config.BootstrapToken{token}))(t)
+	must(super.Tokens().EnsureTokens(ctx, []config.BootstrapToken{token}))(t)
 	ca := must(os.ReadFile(filepath.Join(p.cfg.CertificatesDir, "ca.crt")))(t)
 	joining := must(New(pki.BootstrapKubeconfig("https://"+p.endpoint(), ca, token.Token), ""))(t)
-	eventually(t, func() bool { return must(joining.Rotation(ctx))(t) != nil })
-	p.twice(t, func() bool { return must(kubelet.SetRotationStage(ctx, "cp1", "sha256:a", "distribute"))(t) })
-	if _, err := kubelet.SetRotationStage(ctx, "w2", "sha256:a", "distribute"); err == nil {
+	eventually(t, func() bool { return must(joining.Rotations().Rotation(ctx))(t) != nil })
+	p.twice(t, func() bool {
+		return must(kubelet.Rotations().SetRotationStage(ctx, "cp1", "sha256:a", "distribute"))(t)
+	})
+	if _, err := kubelet.Rotations().SetRotationStage(ctx, "w2", "sha256:a", "distribute"); err == nil {
 		t.Error("a kubelet may record the stage of another node")
 	}
 	for id, stage := range map[string]string{"sha256:a": "distribute", "sha256:b": ""} {
-		nodes := must(super.RotationNodes(ctx, id))(t)
+		nodes := must(super.Rotations().RotationNodes(ctx, id))(t)
 		i := slices.IndexFunc(nodes, func(n RotationNode) bool { return n.Name == "cp1" })
 		if i < 0 || nodes[i].Stage != stage {
 			t.Errorf("%s: %+v", id, nodes)
@@ -57,21 +59,21 @@ func TestRealRotationState(t *testing.T) {
 	}
 
 	files, key := map[string][]byte{"ca.key": []byte("secret"), "etcd-ca.crt": []byte("cert")}, strings.Repeat("ab", 32)
-	p.twice(t, func() bool { return must(super.StoreNextCAs(ctx, key, files))(t) })
-	if stored := must(super.NextCAs(ctx, key))(t); !maps.EqualFunc(stored, files, bytes.Equal) {
+	p.twice(t, func() bool { return must(super.Rotations().StoreNextCAs(ctx, key, files))(t) })
+	if stored := must(super.Rotations().NextCAs(ctx, key))(t); !maps.EqualFunc(stored, files, bytes.Equal) {
 		t.Errorf("%q", stored)
 	}
-	if _, err := super.NextCAs(ctx, strings.Repeat("cd", 32)); err == nil {
+	if _, err := super.Rotations().NextCAs(ctx, strings.Repeat("cd", 32)); err == nil {
 		t.Error("another key decrypts the new CAs")
 	}
-	if _, err := kubelet.NextCAs(ctx, key); err == nil {
+	if _, err := kubelet.Rotations().NextCAs(ctx, key); err == nil {
 		t.Error("a kubelet may read the new CAs")
 	}
 	for range 2 {
-		if err := super.RemoveRotation(ctx); err != nil {
+		if err := super.Rotations().RemoveRotation(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if r := must(super.Rotation(ctx))(t); r != nil {
+		if r := must(super.Rotations().Rotation(ctx))(t); r != nil {
 			t.Errorf("left: %+v", r)
 		}
 	}
@@ -130,21 +132,21 @@ func TestRealRestartWorkloads(t *testing.T) {
 		&appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "t"}, Spec: appsv1.StatefulSetSpec{Selector: selector, Template: template, ServiceName: "t"}},
 	))(t)
 	all := []string{"Deployment restarts/d", "DaemonSet restarts/s", "StatefulSet restarts/t"}
-	if got := must(super.RestartWorkloads(ctx, "one", ns))(t); !slices.Equal(got, all) {
+	if got := must(super.Rollouts().RestartWorkloads(ctx, "one", ns))(t); !slices.Equal(got, all) {
 		t.Errorf("%q", got)
 	}
-	if got := must(super.RestartWorkloads(ctx, "one", ns))(t); len(got) > 0 {
+	if got := must(super.Rollouts().RestartWorkloads(ctx, "one", ns))(t); len(got) > 0 {
 		t.Errorf("the same reason again: %q", got)
 	}
-	if got := must(super.RestartWorkloads(ctx, "two", ns))(t); !slices.Equal(got, all) {
+	if got := must(super.Rollouts().RestartWorkloads(ctx, "two", ns))(t); !slices.Equal(got, all) {
 		t.Errorf("another reason: %q", got)
 	}
-	names := must(super.APIWorkloads(ctx, "kube-system"))(t)
+	names := must(super.Rollouts().APIWorkloads(ctx, "kube-system"))(t)
 	if !slices.Contains(names, "Deployment restarts/d") || slices.Contains(names, "DaemonSet restarts/s") {
 		t.Errorf("workloads with a token: %q", names)
 	}
 	// No controller runs here, so none of them gets new pods.
-	err := lastSeen(func(d time.Duration) error { return super.WaitForRollouts(ctx, Waiting{Timeout: d}, ns) })
+	err := lastSeen(func(d time.Duration) error { return super.Rollouts().WaitForRollouts(ctx, Waiting{Timeout: d}, ns) })
 	if err == nil || !strings.Contains(err.Error(), "Deployment restarts/d, DaemonSet restarts/s, StatefulSet restarts/t") {
 		t.Errorf("%v", err)
 	}
@@ -156,7 +158,7 @@ func TestRealExtensionCAs(t *testing.T) {
 	ca := must(os.ReadFile(filepath.Join(p.cfg.CertificatesDir, "ca.crt")))(t)
 	other := must(os.ReadFile(filepath.Join(p.cfg.CertificatesDir, "front-proxy-ca.crt")))(t)
 	edit := func(bundle []byte) ([]byte, error) { return pki.WithoutCerts(append(bundle, other...), other) }
-	if changed := must(super.EditExtensionCAs(ctx, edit))(t); len(changed) > 0 {
+	if changed := must(super.Rotations().EditExtensionCAs(ctx, edit))(t); len(changed) > 0 {
 		t.Logf("changed %q", changed)
 	}
 	m := must(super.api.CoreV1().ConfigMaps("kube-system").Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{}))(t)

@@ -60,7 +60,7 @@ func TestPodsThatNeedAWorker(t *testing.T) {
 		"a worker for special pods":   {first(fakeClient(tainted, node("w", corev1.Taint{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}), pending)), true},
 		"a worker that is only worse": {first(fakeClient(tainted, node("w", corev1.Taint{Key: "gpu", Effect: corev1.TaintEffectPreferNoSchedule}), pending)), false},
 	} {
-		if why := c.client.anyNeedsWorker(context.Background()); (why != "") != c.want {
+		if why := c.client.podProblems().anyNeedsWorker(context.Background()); (why != "") != c.want {
 			t.Errorf("%s: %q", name, why)
 		}
 	}

@@ -155,7 +155,7 @@ func (s *Site) applyPatiently(ctx context.Context, m *SiteManifest, o *unstructu
 		}
 		s.mapper.Reset()
 		if time.Since(began) > laterAfter {
-			if why := s.client.anyNeedsWorker(ctx); why != "" {
+			if why := s.client.podProblems().anyNeedsWorker(ctx); why != "" {
 				return false, "", &laterError{err.Error() + "; " + why}
 			}
 		}

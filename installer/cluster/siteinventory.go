@@ -54,8 +54,8 @@ func (c *Client) Inventory(ctx context.Context) (map[string]InventoryEntry, erro
 	for name, data := range configMap.Data {
 		e := InventoryEntry{}
 		if err := yaml.Unmarshal([]byte(data), &e); err != nil {
-			return nil, fault.New(fault.Failure, fmt.Sprintf("remove it, and apply the manifests again: kubectl delete configmap -n %s %s; ./install init phase manifests", systemNamespace, InventoryName),
-				"reading ConfigMap %s/%s: %q: %w", systemNamespace, InventoryName, name, err)
+			return nil, fault.New(fault.Failure, "reading ConfigMap %s/%s: %q: %w", systemNamespace, InventoryName, name, err).
+				Hint(fmt.Sprintf("remove it, and apply the manifests again: kubectl delete configmap -n %s %s; ./install init phase manifests", systemNamespace, InventoryName))
 		}
 		inventory[name] = e
 	}

@@ -27,11 +27,11 @@ const fixManifest = "correct the manifest and build the bundle again"
 func ParseSiteManifest(m SiteManifest, data []byte) (*SiteManifest, error) {
 	list, errs := documents.Read(data)
 	if len(errs) > 0 {
-		return nil, fault.New(fault.Bundle, fixManifest, "reading manifest %q: document %d: %w", m.Name, errs[0].Document, errs[0])
+		return nil, fault.New(fault.Bundle, "reading manifest %q: document %d: %w", m.Name, errs[0].Document, errs[0]).Hint(fixManifest)
 	}
 	for i, d := range list {
 		if err := m.add(d.JSON); err != nil {
-			return nil, fault.New(fault.Bundle, fixManifest, "reading manifest %q: document %d: %w", m.Name, i+1, err)
+			return nil, fault.New(fault.Bundle, "reading manifest %q: document %d: %w", m.Name, i+1, err).Hint(fixManifest)
 		}
 	}
 	slices.SortStableFunc(m.objects, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })

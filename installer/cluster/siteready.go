@@ -48,12 +48,12 @@ func (s *Site) ready(ctx context.Context, o *unstructured.Unstructured, namespac
 		return r, nil
 	}
 	if pods == nil {
-		if why := s.client.anyNeedsWorker(ctx); why != "" && !r.Failed {
+		if why := s.client.podProblems().anyNeedsWorker(ctx); why != "" && !r.Failed {
 			r.Why, r.Later = r.Why+"; "+why, true
 		}
 		return r, nil
 	}
-	return s.client.explainPods(ctx, r, have.GetNamespace(), *pods, inBundle)
+	return s.client.podProblems().explainPods(ctx, r, have.GetNamespace(), *pods, inBundle)
 }
 
 // withState are the kinds that state knows.
@@ -162,8 +162,8 @@ func jobState(j batchv1.Job) Readiness {
 }
 
 // explainPods adds to the state of a workload why its pods are not ready.
-func (c *Client) explainPods(ctx context.Context, r Readiness, namespace string, list metav1.ListOptions, inBundle func(string) bool) (Readiness, error) {
-	pods, err := c.api.CoreV1().Pods(namespace).List(ctx, list)
+func (c podProblems) explainPods(ctx context.Context, r Readiness, namespace string, list metav1.ListOptions, inBundle func(string) bool) (Readiness, error) {
+	pods, err := c.client.api.CoreV1().Pods(namespace).List(ctx, list)
 	if err != nil {
 		return r, err
 	}
@@ -205,8 +205,8 @@ func isUnschedulable(pod *corev1.Pod) bool {
 }
 
 // anyNeedsWorker is needsWorker for all pods that wait for a node.
-func (c *Client) anyNeedsWorker(ctx context.Context) string {
-	pods, err := c.api.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Pending"})
+func (c podProblems) anyNeedsWorker(ctx context.Context) string {
+	pods, err := c.client.api.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Pending"})
 	if err != nil {
 		return ""
 	}
@@ -215,8 +215,8 @@ func (c *Client) anyNeedsWorker(ctx context.Context) string {
 
 // needsWorker returns why one of the pods cannot be scheduled before a worker joins: it does
 // not tolerate the taints of any node. It returns "" if there is none.
-func (c *Client) needsWorker(ctx context.Context, pods []corev1.Pod) string {
-	nodes, err := c.api.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+func (c podProblems) needsWorker(ctx context.Context, pods []corev1.Pod) string {
+	nodes, err := c.client.api.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return ""
 	}
@@ -250,7 +250,7 @@ const podLogLines = 5
 
 // podProblem explains why a pod does not run: an image that cannot be pulled, or a container
 // that exits, with the last lines of its log.
-func (c *Client) podProblem(ctx context.Context, pod *corev1.Pod, inBundle func(string) bool) string {
+func (c podProblems) podProblem(ctx context.Context, pod *corev1.Pod, inBundle func(string) bool) string {
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if w := s.State.Waiting; w != nil && slices.Contains(imageReasons, w.Reason) {
 			problem := fmt.Sprintf("container %s: %s of image %s", s.Name, w.Reason, s.Image)
@@ -277,9 +277,9 @@ func (c *Client) podProblem(ctx context.Context, pod *corev1.Pod, inBundle func(
 }
 
 // logTail returns the last lines of a container's log, none if they cannot be read.
-func (c *Client) logTail(ctx context.Context, pod *corev1.Pod, container string, previous bool) []string {
+func (c podProblems) logTail(ctx context.Context, pod *corev1.Pod, container string, previous bool) []string {
 	lines := int64(podLogLines)
-	stream, err := c.api.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
+	stream, err := c.client.api.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
 		Container: container, Previous: previous, TailLines: &lines,
 	}).Stream(ctx)
 	if err != nil {

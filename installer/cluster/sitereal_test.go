@@ -389,7 +389,7 @@ func TestRealObjectsThatNeedAWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.addNode(t, "alone", true)
-	must(client.MarkControlPlane(ctx, "alone", nil))(t)
+	must(client.NodeObjects().MarkControlPlane(ctx, "alone", nil))(t)
 	site := client.Site(20*time.Second, nil)
 	pod := parsed(t, "operator", "operator", `
 {apiVersion: v1, kind: ServiceAccount, metadata: {name: default}}

@@ -59,7 +59,7 @@ func (s *Site) WaitForWorkloads(ctx context.Context, want Workloads) (later []La
 				case r.Later:
 					later = append(later, Later{name, r.Why})
 				case r.Failed:
-					return false, "", fault.New(fault.Failure, fixManifest, "%s of manifest %q: %s", name, m.Name, r.Why)
+					return false, "", fault.New(fault.Failure, "%s of manifest %q: %s", name, m.Name, r.Why).Hint(fixManifest)
 				default:
 					missing = append(missing, name+": "+r.Why)
 					if problem := m.Name + ": " + name + ": " + r.Why; isProblem(r.Why) && want.OnProblem != nil && !shown[numbers.ReplaceAllString(problem, "0")] {

@@ -76,7 +76,7 @@ func (s Snapshot) read(name string) (*corev1.ConfigMap, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("configmaps"), name)
 	}
 	if bytes.HasPrefix(value, encrypted) {
-		return nil, fault.New(fault.Failure, "use an older backup", "the API server encrypts ConfigMaps, so the configuration cannot be read without it")
+		return nil, fault.New(fault.Failure, "the API server encrypts ConfigMaps, so the configuration cannot be read without it").Hint("use an older backup")
 	}
 	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(value, nil, nil)
 	if err != nil {

@@ -36,7 +36,7 @@ func TestRealSnapshot(t *testing.T) {
 	if !reflect.DeepEqual(got, want) || got.Cluster.KubernetesVersion != realVersion {
 		t.Errorf("from etcd %+v\nfrom the API %+v", got, want)
 	}
-	if flannel := must(c.HasFlannel(within(t)))(t); s.HasFlannel() != flannel {
+	if flannel := must(c.NodeObjects().HasFlannel(within(t)))(t); s.HasFlannel() != flannel {
 		t.Errorf("flannel: from etcd %v, from the API %v", s.HasFlannel(), flannel)
 	}
 

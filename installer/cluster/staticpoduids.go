@@ -17,10 +17,10 @@ const configSource = "kubernetes.io/config.source"
 // WaitForStaticPodUIDs asks a node's kubelet, through the API server, for the UIDs of its static
 // pods by the names of components, and waits until it knows all of them. The UID is a hash of the
 // pod as this kubelet reads its manifest.
-func (c *Client) WaitForStaticPodUIDs(ctx context.Context, node string, components []string, timeout time.Duration, report Report) (uids map[string]string, err error) {
+func (c Waits) WaitForStaticPodUIDs(ctx context.Context, node string, components []string, timeout time.Duration, report Report) (uids map[string]string, err error) {
 	w := wait{what: "the kubelet to read the manifests of the static pods", short: "the static pods", hint: kubeletHint, timeout: timeout, attempt: 10 * time.Second, report: report}
 	err = w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		data, err := c.api.CoreV1().RESTClient().Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("pods").DoRaw(ctx)
+		data, err := c.client.api.CoreV1().RESTClient().Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("pods").DoRaw(ctx)
 		if err != nil {
 			return false, err.Error(), nil
 		}

@@ -35,8 +35,8 @@ func CheckToken(token string) error {
 		return nil
 	}
 	return fault.New(fault.Usage,
-		"copy the token from the join command, or create a new one on a control plane: ./install token create --print-join-command",
-		"the bootstrap token is malformed: it must be 6 and 16 lower-case letters or digits separated by a dot, such as abcdef.0123456789abcdef")
+		"the bootstrap token is malformed: it must be 6 and 16 lower-case letters or digits separated by a dot, such as abcdef.0123456789abcdef").
+		Hint("copy the token from the join command, or create a new one on a control plane: ./install token create --print-join-command")
 }
 
 // JoinCommand is the command that joins a host to the cluster. endpoint is host:port.
@@ -56,7 +56,7 @@ const OtherPodNetwork = " --cni none"
 // EnsureTokens creates or updates the tokens and returns those it wrote. An
 // existing token with the same secret, usages, groups and description keeps its
 // expiration until it has expired.
-func (c *Client) EnsureTokens(ctx context.Context, tokens []config.BootstrapToken) (changed []string, err error) {
+func (c Tokens) EnsureTokens(ctx context.Context, tokens []config.BootstrapToken) (changed []string, err error) {
 	for _, token := range tokens {
 		want, err := tokenSecret(token, time.Now())
 		if err != nil {
@@ -69,7 +69,7 @@ func (c *Client) EnsureTokens(ctx context.Context, tokens []config.BootstrapToke
 		if err == nil && keepsExpiry(token, have, time.Now()) {
 			want.Data[bootstrapapi.BootstrapTokenExpirationKey] = have.Data[bootstrapapi.BootstrapTokenExpirationKey]
 		}
-		did, err := c.Apply(ctx, want)
+		did, err := c.client.Apply(ctx, want)
 		if err != nil {
 			return changed, err
 		}
@@ -79,9 +79,9 @@ func (c *Client) EnsureTokens(ctx context.Context, tokens []config.BootstrapToke
 }
 
 // systemSecret reads a Secret in kube-system.
-func (c *Client) systemSecret(ctx context.Context, name string) (secret *corev1.Secret, err error) {
+func (c Tokens) systemSecret(ctx context.Context, name string) (secret *corev1.Secret, err error) {
 	err = persist(ctx, func() error {
-		secret, err = c.api.CoreV1().Secrets(systemNamespace).Get(ctx, name, metav1.GetOptions{})
+		secret, err = c.client.api.CoreV1().Secrets(systemNamespace).Get(ctx, name, metav1.GetOptions{})
 		return err
 	})
 	return secret, err
@@ -98,15 +98,15 @@ func keepsExpiry(token config.BootstrapToken, have *corev1.Secret, now time.Time
 }
 
 // CreateToken creates a token and fails if its ID exists.
-func (c *Client) CreateToken(ctx context.Context, token config.BootstrapToken) error {
+func (c Tokens) CreateToken(ctx context.Context, token config.BootstrapToken) error {
 	secret, err := tokenSecret(token, time.Now())
 	if err != nil {
 		return err
 	}
-	_, err = c.api.CoreV1().Secrets(systemNamespace).Create(ctx, secret, metav1.CreateOptions{DryRun: c.dryRun})
+	_, err = c.client.api.CoreV1().Secrets(systemNamespace).Create(ctx, secret, metav1.CreateOptions{DryRun: c.client.dryRun})
 	if apierrors.IsAlreadyExists(err) {
-		return fault.New(fault.Failure, "leave the token out to generate one, or delete the existing one: ./install token delete "+tokenID(token.Token),
-			"a token with ID %q already exists", tokenID(token.Token))
+		return fault.New(fault.Failure, "a token with ID %q already exists", tokenID(token.Token)).
+			Hint("leave the token out to generate one, or delete the existing one: ./install token delete " + tokenID(token.Token))
 	}
 	if err != nil {
 		return fmt.Errorf("creating token %s: %w", tokenID(token.Token), err)
@@ -117,7 +117,7 @@ func (c *Client) CreateToken(ctx context.Context, token config.BootstrapToken) e
 // ListTokens returns the cluster's tokens, including expired ones, sorted by
 // expiration; those that never expire are last. Malformed token Secrets are
 // left out and named in the error, which is returned together with the tokens.
-func (c *Client) ListTokens(ctx context.Context) ([]config.BootstrapToken, error) {
+func (c Tokens) ListTokens(ctx context.Context) ([]config.BootstrapToken, error) {
 	tokens, broken, err := c.tokens(ctx)
 	if err != nil {
 		return nil, err
@@ -125,10 +125,10 @@ func (c *Client) ListTokens(ctx context.Context) ([]config.BootstrapToken, error
 	return tokens, broken
 }
 
-func (c *Client) tokens(ctx context.Context) (tokens []config.BootstrapToken, broken, err error) {
+func (c Tokens) tokens(ctx context.Context) (tokens []config.BootstrapToken, broken, err error) {
 	var secrets *corev1.SecretList
 	err = persist(ctx, func() (err error) {
-		secrets, err = c.api.CoreV1().Secrets(systemNamespace).List(ctx, metav1.ListOptions{
+		secrets, err = c.client.api.CoreV1().Secrets(systemNamespace).List(ctx, metav1.ListOptions{
 			FieldSelector: fields.OneTermEqualSelector("type", string(bootstrapapi.SecretTypeBootstrapToken)).String(),
 		})
 		return err
@@ -159,14 +159,14 @@ func (c *Client) tokens(ctx context.Context) (tokens []config.BootstrapToken, br
 }
 
 // DeleteToken deletes a token, given as a whole or by its ID.
-func (c *Client) DeleteToken(ctx context.Context, tokenOrID string) error {
+func (c Tokens) DeleteToken(ctx context.Context, tokenOrID string) error {
 	id := tokenID(tokenOrID)
 	if !bootstraputil.IsValidBootstrapTokenID(id) {
-		return fault.New(fault.Usage, "list the tokens: ./install token list", "%q is not a token ID: it must be 6 lower-case letters or digits", id)
+		return fault.New(fault.Usage, "%q is not a token ID: it must be 6 lower-case letters or digits", id).Hint("list the tokens: ./install token list")
 	}
-	err := c.api.CoreV1().Secrets(systemNamespace).Delete(ctx, bootstraputil.BootstrapTokenSecretName(id), metav1.DeleteOptions{DryRun: c.dryRun})
+	err := c.client.api.CoreV1().Secrets(systemNamespace).Delete(ctx, bootstraputil.BootstrapTokenSecretName(id), metav1.DeleteOptions{DryRun: c.client.dryRun})
 	if apierrors.IsNotFound(err) {
-		return fault.New(fault.Failure, "list the tokens: ./install token list", "no token has the ID %q", id)
+		return fault.New(fault.Failure, "no token has the ID %q", id).Hint("list the tokens: ./install token list")
 	}
 	if err != nil {
 		return fmt.Errorf("deleting token %s: %w", id, err)
@@ -176,7 +176,7 @@ func (c *Client) DeleteToken(ctx context.Context, tokenOrID string) error {
 
 // FindJoinToken returns the token for joining that lives longest, if it lives
 // for at least minLife, or "". A second init prints it instead of creating one.
-func (c *Client) FindJoinToken(ctx context.Context, minLife time.Duration) (string, error) {
+func (c Tokens) FindJoinToken(ctx context.Context, minLife time.Duration) (string, error) {
 	tokens, _, err := c.tokens(ctx)
 	if err != nil {
 		return "", err

@@ -14,8 +14,8 @@ import (
 const clusterInfoName = "cluster-info"
 
 // ClusterInfoServer returns the API server's URL in cluster-info; "" if the cluster has none.
-func (c *Client) ClusterInfoServer(ctx context.Context) (string, error) {
-	m, err := c.configMap(ctx, metav1.NamespacePublic, clusterInfoName)
+func (c Rotations) ClusterInfoServer(ctx context.Context) (string, error) {
+	m, err := c.client.configMap(ctx, metav1.NamespacePublic, clusterInfoName)
 	if err != nil || m == nil {
 		return "", err
 	}
@@ -31,14 +31,14 @@ func (c *Client) ClusterInfoServer(ctx context.Context) (string, error) {
 
 // WaitForPublishedCA waits until the controller manager has published a bundle that is right to
 // all pods, in kube-system's ConfigMap kube-root-ca.crt.
-func (c *Client) WaitForPublishedCA(ctx context.Context, right func(bundle string) bool, w Waiting) error {
+func (c Rotations) WaitForPublishedCA(ctx context.Context, right func(bundle string) bool, w Waiting) error {
 	const name = "kube-root-ca.crt"
 	wait := wait{
 		what: "the controller manager to publish the CAs to all pods", timeout: w.Timeout, report: w.Report,
 		hint: "see the log of the controller manager that is the leader: kubectl -n kube-system logs -l component=kube-controller-manager",
 	}
 	return wait.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		m, err := c.api.CoreV1().ConfigMaps(systemNamespace).Get(ctx, name, metav1.GetOptions{})
+		m, err := c.client.api.CoreV1().ConfigMaps(systemNamespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error(), nil
 		}
@@ -48,9 +48,9 @@ func (c *Client) WaitForPublishedCA(ctx context.Context, right func(bundle strin
 
 // EditExtensionCAs changes the bundles with which extension API servers verify clients. API
 // servers add to them when they start, and never remove one.
-func (c *Client) EditExtensionCAs(ctx context.Context, edit func(bundle []byte) ([]byte, error)) (changed []string, err error) {
+func (c Rotations) EditExtensionCAs(ctx context.Context, edit func(bundle []byte) ([]byte, error)) (changed []string, err error) {
 	const name = "extension-apiserver-authentication"
-	m, err := c.configMap(ctx, systemNamespace, name)
+	m, err := c.client.configMap(ctx, systemNamespace, name)
 	if err != nil || m == nil {
 		return nil, err
 	}
@@ -65,13 +65,13 @@ func (c *Client) EditExtensionCAs(ctx context.Context, edit func(bundle []byte) 
 		}
 		data[key] = string(edited)
 	}
-	return c.Apply(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: name}, Data: data})
+	return c.client.Apply(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: name}, Data: data})
 }
 
 // mergePatchNode sends a merge patch of a node that may be gone.
-func (c *Client) mergePatchNode(ctx context.Context, name string, patch []byte) error {
+func (c Rotations) mergePatchNode(ctx context.Context, name string, patch []byte) error {
 	err := persist(ctx, func() error {
-		_, err := c.api.CoreV1().Nodes().Patch(ctx, name, mergePatch, patch, metav1.PatchOptions{})
+		_, err := c.client.api.CoreV1().Nodes().Patch(ctx, name, mergePatch, patch, metav1.PatchOptions{})
 		return err
 	})
 	if apierrors.IsNotFound(err) {

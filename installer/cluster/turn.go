@@ -98,8 +98,8 @@ func (t *Turn) Take(ctx context.Context, report Report) error {
 			heard, patience, refused = time.Now(), max(patience, turnPatience), errors.New(ErrTurnRefused.Error())
 			return false, other + " restarts its control plane, and only one may at a time", nil
 		case time.Since(heard) > patience:
-			return false, "", fault.New(fault.Failure, "see './install status'; when an API server answers, run the same command again",
-				"%w %s/%s for %s: %w", refused, systemNamespace, turnLease, time.Since(heard).Round(time.Second), err)
+			return false, "", fault.New(fault.Failure, "%w %s/%s for %s: %w", refused, systemNamespace, turnLease, time.Since(heard).Round(time.Second), err).
+				Hint("see './install status'; when an API server answers, run the same command again")
 		}
 		return false, err.Error(), nil
 	})
@@ -282,8 +282,8 @@ func (t *Turn) Confirm(ctx context.Context) error {
 func (t *Turn) confirm(ctx context.Context, timeout time.Duration) (done bool, state string, err error) {
 	other, err := t.renew(ctx, timeout)
 	if err == nil && other != "" {
-		return false, "", fault.New(fault.Failure, "when the command on "+other+" has finished, run the same command again: it continues",
-			"%s has lost its turn to %s: %w", t.Node, other, ErrNoTurn)
+		return false, "", fault.New(fault.Failure, "%s has lost its turn to %s: %w", t.Node, other, ErrNoTurn).
+			Hint("when the command on " + other + " has finished, run the same command again: it continues")
 	}
 	if err == nil {
 		return true, "", nil

@@ -63,8 +63,8 @@ func TestRealTurn(t *testing.T) {
 	ctx, api := within(t), p.client(t).api
 	p.addNode(t, "cp1", true)
 	p.addNode(t, "cp2", true)
-	must(p.client(t).MarkControlPlane(ctx, "cp1", nil))(t)
-	must(p.client(t).MarkControlPlane(ctx, "cp2", nil))(t)
+	must(p.client(t).NodeObjects().MarkControlPlane(ctx, "cp1", nil))(t)
+	must(p.client(t).NodeObjects().MarkControlPlane(ctx, "cp2", nil))(t)
 	other := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "kube-apiserver-cp2", Labels: map[string]string{"component": "kube-apiserver", "tier": "control-plane"},

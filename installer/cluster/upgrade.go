@@ -34,18 +34,18 @@ type Stored struct {
 
 // FetchStored reads the stored configuration of the cluster. A kubelet's permissions suffice
 // for all but DefaultProxy and ProxyServer, which only add-ons need.
-func (c *Client) FetchStored(ctx context.Context) (*Stored, error) {
-	fetched, err := c.FetchConfig(ctx)
+func (c Upgrades) FetchStored(ctx context.Context) (*Stored, error) {
+	fetched, err := c.client.FetchConfig(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s := &Stored{FetchedConfig: fetched}
-	kubelet, err := c.configMap(ctx, systemNamespace, kubeletConfigMap)
+	kubelet, err := c.client.configMap(ctx, systemNamespace, kubeletConfigMap)
 	if err != nil {
 		return nil, err
 	}
 	s.DefaultKubelet = unchangedDefaults(kubelet)
-	proxy, err := c.configMap(ctx, systemNamespace, kubeProxyConfigMap)
+	proxy, err := c.client.configMap(ctx, systemNamespace, kubeProxyConfigMap)
 	if err != nil {
 		return nil, err
 	}
@@ -93,8 +93,8 @@ func unchangedDefaults(m *corev1.ConfigMap) bool {
 }
 
 // Corefile returns CoreDNS's Corefile; "" if the cluster has none.
-func (c *Client) Corefile(ctx context.Context) (string, error) {
-	m, err := c.configMap(ctx, systemNamespace, "coredns")
+func (c Upgrades) Corefile(ctx context.Context) (string, error) {
+	m, err := c.client.configMap(ctx, systemNamespace, "coredns")
 	if err != nil || m == nil {
 		return "", err
 	}
@@ -108,10 +108,10 @@ type Workload struct {
 }
 
 // Deployment returns a Deployment; nil if it does not exist.
-func (c *Client) Deployment(ctx context.Context, namespace, name string) (*Workload, error) {
+func (c Upgrades) Deployment(ctx context.Context, namespace, name string) (*Workload, error) {
 	var found *appsv1.Deployment
 	err := persist(ctx, func() (err error) {
-		found, err = c.api.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
+		found, err = c.client.api.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
 		return err
 	})
 	if apierrors.IsNotFound(err) {
@@ -124,10 +124,10 @@ func (c *Client) Deployment(ctx context.Context, namespace, name string) (*Workl
 }
 
 // DaemonSet returns a DaemonSet; nil if it does not exist.
-func (c *Client) DaemonSet(ctx context.Context, namespace, name string) (*Workload, error) {
+func (c Upgrades) DaemonSet(ctx context.Context, namespace, name string) (*Workload, error) {
 	var found *appsv1.DaemonSet
 	err := persist(ctx, func() (err error) {
-		found, err = c.api.AppsV1().DaemonSets(namespace).Get(ctx, name, metav1.GetOptions{})
+		found, err = c.client.api.AppsV1().DaemonSets(namespace).Get(ctx, name, metav1.GetOptions{})
 		return err
 	})
 	if apierrors.IsNotFound(err) {
@@ -161,10 +161,10 @@ type UpgradeNode struct {
 }
 
 // UpgradeNodes lists all nodes. A kubelet's permissions may not suffice.
-func (c *Client) UpgradeNodes(ctx context.Context) (nodes []UpgradeNode, err error) {
+func (c Upgrades) UpgradeNodes(ctx context.Context) (nodes []UpgradeNode, err error) {
 	var list *corev1.NodeList
 	err = persist(ctx, func() (err error) {
-		list, err = c.api.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		list, err = c.client.api.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		return err
 	})
 	if err != nil {
@@ -177,10 +177,10 @@ func (c *Client) UpgradeNodes(ctx context.Context) (nodes []UpgradeNode, err err
 }
 
 // UpgradeNode returns one node.
-func (c *Client) UpgradeNode(ctx context.Context, name string) (node UpgradeNode, err error) {
+func (c Upgrades) UpgradeNode(ctx context.Context, name string) (node UpgradeNode, err error) {
 	var found *corev1.Node
 	err = persist(ctx, func() (err error) {
-		found, err = c.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		found, err = c.client.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		return err
 	})
 	if err != nil {
@@ -214,10 +214,10 @@ func (n UpgradeNode) HasImage(reference string) bool {
 }
 
 // APIServerImages returns the image of each control plane's API server, by node.
-func (c *Client) APIServerImages(ctx context.Context) (map[string]string, error) {
+func (c Upgrades) APIServerImages(ctx context.Context) (map[string]string, error) {
 	var list *corev1.PodList
 	err := persist(ctx, func() (err error) {
-		list, err = c.api.CoreV1().Pods(systemNamespace).List(ctx, metav1.ListOptions{LabelSelector: "component=kube-apiserver,tier=control-plane"})
+		list, err = c.client.api.CoreV1().Pods(systemNamespace).List(ctx, metav1.ListOptions{LabelSelector: "component=kube-apiserver,tier=control-plane"})
 		return err
 	})
 	if err != nil {
@@ -240,14 +240,14 @@ type ObjectName struct {
 }
 
 // ReadObject reads an object without what the server adds to it; nil if it does not exist.
-func (c *Client) ReadObject(ctx context.Context, o ObjectName) (json.RawMessage, error) {
+func (c Upgrades) ReadObject(ctx context.Context, o ObjectName) (json.RawMessage, error) {
 	want := &unstructured.Unstructured{}
 	want.SetGroupVersionKind(schema.FromAPIVersionAndKind(o.APIVersion, o.Kind))
 	want.SetNamespace(o.Namespace)
 	want.SetName(o.Name)
 	var found *unstructured.Unstructured
 	err := persist(ctx, func() (err error) {
-		found, err = c.resource(want).Get(ctx, o.Name, metav1.GetOptions{})
+		found, err = c.client.resource(want).Get(ctx, o.Name, metav1.GetOptions{})
 		return err
 	})
 	if apierrors.IsNotFound(err) {
@@ -264,7 +264,7 @@ func (c *Client) ReadObject(ctx context.Context, o ObjectName) (json.RawMessage,
 }
 
 // ReplaceObject makes an object what ReadObject has read, and reports whether it differed.
-func (c *Client) ReplaceObject(ctx context.Context, data json.RawMessage) (changed bool, err error) {
+func (c Upgrades) ReplaceObject(ctx context.Context, data json.RawMessage) (changed bool, err error) {
 	want := &unstructured.Unstructured{}
 	if err := want.UnmarshalJSON(data); err != nil {
 		return false, err
@@ -276,10 +276,10 @@ func (c *Client) ReplaceObject(ctx context.Context, data json.RawMessage) (chang
 	}
 	err = persist(ctx, func() error {
 		if now == nil {
-			_, err := c.resource(want).Create(ctx, want, metav1.CreateOptions{})
+			_, err := c.client.resource(want).Create(ctx, want, metav1.CreateOptions{})
 			return err
 		}
-		_, err := c.resource(want).Update(ctx, want, metav1.UpdateOptions{})
+		_, err := c.client.resource(want).Update(ctx, want, metav1.UpdateOptions{})
 		return err
 	})
 	if err != nil {
@@ -289,10 +289,10 @@ func (c *Client) ReplaceObject(ctx context.Context, data json.RawMessage) (chang
 }
 
 // SetUnschedulable cordons or uncordons a node. The kubelet's permissions suffice.
-func (c *Client) SetUnschedulable(ctx context.Context, node string, yes bool) error {
+func (c Upgrades) SetUnschedulable(ctx context.Context, node string, yes bool) error {
 	patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, yes)
 	err := persist(ctx, func() error {
-		_, err := c.api.CoreV1().Nodes().Patch(ctx, node, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		_, err := c.client.api.CoreV1().Nodes().Patch(ctx, node, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 		return err
 	})
 	if err != nil {

@@ -73,10 +73,10 @@ type BudgetFacts struct {
 }
 
 // UpgradeFacts reads the facts. It changes nothing.
-func (c *Client) UpgradeFacts(ctx context.Context) (*UpgradeFacts, error) {
+func (c Upgrades) UpgradeFacts(ctx context.Context) (*UpgradeFacts, error) {
 	f := &UpgradeFacts{Features: Features{}}
 	err := persist(ctx, func() error {
-		v, err := c.api.Discovery().ServerVersion()
+		v, err := c.client.api.Discovery().ServerVersion()
 		if err == nil {
 			f.ServerVersion = v.GitVersion
 		}
@@ -87,21 +87,21 @@ func (c *Client) UpgradeFacts(ctx context.Context) (*UpgradeFacts, error) {
 	}
 	var nodes *corev1.NodeList
 	if err := f.read(ctx, "nodes", func() (err error) {
-		nodes, err = c.api.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		nodes, err = c.client.api.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		return err
 	}); err != nil {
 		return nil, err
 	}
 	var pods *corev1.PodList
 	if err := f.read(ctx, "pods", func() (err error) {
-		pods, err = c.api.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+		pods, err = c.client.api.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 		return err
 	}); err != nil {
 		return nil, err
 	}
 	var budgets *policyv1.PodDisruptionBudgetList
 	if err := f.read(ctx, "poddisruptionbudgets", func() (err error) {
-		budgets, err = c.api.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+		budgets, err = c.client.api.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 		return err
 	}); err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (c *Client) UpgradeFacts(ctx context.Context) (*UpgradeFacts, error) {
 			}
 		}
 	}
-	return f, f.readFeatures(ctx, c)
+	return f, f.readFeatures(ctx, c.client)
 }
 
 // read lists something. A list that this client may not read stays empty.

@@ -72,7 +72,7 @@ func TestUpgradeFacts(t *testing.T) {
 		podOn("", "pending", ownedBy("ReplicaSet")),
 		budgetFor("web", 0, 1, 1), budgetFor("bare", 1, 0, 1), budgetFor("daemon", 0, 1, 1), budgetFor("nothing", 0, 1, 0),
 	)
-	f, err := client.UpgradeFacts(t.Context())
+	f, err := client.Upgrades().UpgradeFacts(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestUpgradeFactsWithoutPermission(t *testing.T) {
 	client.api.(*fake.Clientset).PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: a.GetResource().Resource}, "", nil)
 	})
-	f, err := client.UpgradeFacts(t.Context())
+	f, err := client.Upgrades().UpgradeFacts(t.Context())
 	if err != nil || strings.Join(f.Unreadable, " ") != "nodes pods poddisruptionbudgets services persistentvolumes storageclasses csidrivers clusterroles roles" {
 		t.Errorf("%v %+v", err, f)
 	}
@@ -154,7 +154,7 @@ func TestAPIUses(t *testing.T) {
 	client, _ := fakeClient()
 	client.dyn = dynamicfake.NewSimpleDynamicClient(scheme.Scheme, schemaOf("old", "helm", "v1beta3"), schemaOf("new", "helm", "v1"), schemaOf("own", "api-priority-and-fairness-config-producer-v1", "v1beta3"), applied)
 	client.api.(*fake.Clientset).Resources = []*metav1.APIResourceList{{GroupVersion: "flowcontrol.apiserver.k8s.io/v1beta3", APIResources: []metav1.APIResource{{Name: "flowschemas", Kind: "FlowSchema", Verbs: metav1.Verbs{"list"}}}}}
-	uses, err := client.APIUses(t.Context(), 31, 32)
+	uses, err := client.Upgrades().APIUses(t.Context(), 31, 32)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestAPIUses(t *testing.T) {
 	if !slices.Equal(uses, want) {
 		t.Errorf("%+v", uses)
 	}
-	if uses, err = client.APIUses(t.Context(), 32, 33); err != nil || len(uses) > 0 {
+	if uses, err = client.Upgrades().APIUses(t.Context(), 32, 33); err != nil || len(uses) > 0 {
 		t.Errorf("%v %+v", err, uses)
 	}
 }
@@ -205,7 +205,7 @@ func TestLostObjects(t *testing.T) {
 		{35, 36, nil},
 		{37, 37, nil},
 	} {
-		if uses, err := client.APIUses(t.Context(), c.from, c.to); err != nil || !slices.Equal(uses, c.want) {
+		if uses, err := client.Upgrades().APIUses(t.Context(), c.from, c.to); err != nil || !slices.Equal(uses, c.want) {
 			t.Errorf("v1.%d to v1.%d: %v %+v", c.from, c.to, err, uses)
 		}
 	}
@@ -234,7 +234,7 @@ func TestFeatures(t *testing.T) {
 		role("admin", rule("*", "pods/exec")), role("logs", rule("get", "nodes/log")),
 		&rbacv1.Role{ObjectMeta: named("forward"), Rules: []rbacv1.PolicyRule{rule("get", "pods/portforward")}},
 	)
-	f, err := client.UpgradeFacts(t.Context())
+	f, err := client.Upgrades().UpgradeFacts(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -135,7 +135,7 @@ func (w wait) timedOut(ctx context.Context, after time.Duration, last string) er
 		defer cancel()
 		last += "; " + w.epilogue(ctx)
 	}
-	return fault.New(fault.Failure, w.hint, "waiting for %s: gave up after %s; last seen: %s", w.what, after.Round(time.Second), last)
+	return fault.New(fault.Failure, "waiting for %s: gave up after %s; last seen: %s", w.what, after.Round(time.Second), last).Hint(w.hint)
 }
 
 // watching keeps a watch open until ctx ends and wakes its reader on every

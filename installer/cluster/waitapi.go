@@ -51,9 +51,9 @@ const answerTimeout = time.Second
 
 // WaitForAPI waits until the API server's /readyz succeeds, which includes its
 // start-up hooks, such as the creation of RBAC's built-in roles.
-func (c *Client) WaitForAPI(ctx context.Context, timeout time.Duration, report Report) error {
+func (c Waits) WaitForAPI(ctx context.Context, timeout time.Duration, report Report) error {
 	w := wait{
-		what:    "the API server at " + c.server + " to be ready",
+		what:    "the API server at " + c.client.server + " to be ready",
 		short:   "the API server",
 		timeout: timeout, attempt: answerTimeout, report: report,
 		hint: kubeletHint + "; the logs of the containers are below /var/log/pods",
@@ -63,7 +63,7 @@ func (c *Client) WaitForAPI(ctx context.Context, timeout time.Duration, report R
 		},
 	}
 	return w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		ready, state := c.ready(ctx)
+		ready, state := c.client.ready(ctx)
 		return ready, state, nil
 	})
 }

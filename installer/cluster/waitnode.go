@@ -14,19 +14,19 @@ import (
 )
 
 // WaitForNode waits until the kubelet has registered the node.
-func (c *Client) WaitForNode(ctx context.Context, name string, timeout time.Duration, report Report) error {
+func (c Waits) WaitForNode(ctx context.Context, name string, timeout time.Duration, report Report) error {
 	return c.waitForNode(ctx, name, "to be registered", timeout, report,
 		func(*corev1.Node) (bool, string) { return true, "" })
 }
 
 // WaitForNodeReady waits until the node's Ready condition is true.
-func (c *Client) WaitForNodeReady(ctx context.Context, name string, timeout time.Duration, report Report) error {
+func (c Waits) WaitForNodeReady(ctx context.Context, name string, timeout time.Duration, report Report) error {
 	return c.waitForNode(ctx, name, "to be Ready", timeout, report, nodeReady)
 }
 
 // WaitForNodeVersion waits until the node's kubelet reports a version, and until it is Ready if
 // ready is set.
-func (c *Client) WaitForNodeVersion(ctx context.Context, name, version string, ready bool, timeout time.Duration, report Report) error {
+func (c Waits) WaitForNodeVersion(ctx context.Context, name, version string, ready bool, timeout time.Duration, report Report) error {
 	return c.waitForNode(ctx, name, "to report "+version, timeout, report, func(node *corev1.Node) (bool, string) {
 		if is := node.Status.NodeInfo.KubeletVersion; is != version {
 			return false, "its kubelet is " + is
@@ -40,7 +40,7 @@ func (c *Client) WaitForNodeVersion(ctx context.Context, name, version string, r
 
 // WaitForPodCIDR waits until the controller manager has assigned the node its
 // pod CIDRs, and returns them.
-func (c *Client) WaitForPodCIDR(ctx context.Context, name string, timeout time.Duration, report Report) (cidrs []string, err error) {
+func (c Waits) WaitForPodCIDR(ctx context.Context, name string, timeout time.Duration, report Report) (cidrs []string, err error) {
 	err = c.waitForNode(ctx, name, "to get a pod CIDR", timeout, report, func(node *corev1.Node) (bool, string) {
 		cidrs = node.Spec.PodCIDRs
 		return len(cidrs) > 0, "the controller manager has not assigned one"
@@ -48,18 +48,18 @@ func (c *Client) WaitForPodCIDR(ctx context.Context, name string, timeout time.D
 	return cidrs, err
 }
 
-func (c *Client) waitForNode(ctx context.Context, name, become string, timeout time.Duration, report Report, is func(*corev1.Node) (bool, string)) error {
+func (c Waits) waitForNode(ctx context.Context, name, become string, timeout time.Duration, report Report, is func(*corev1.Node) (bool, string)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// A kubelet's identity may watch only its own node, by name.
 	wake := watching(ctx, func(ctx context.Context) (watch.Interface, error) {
-		return c.api.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{
+		return c.client.api.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{
 			FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String(),
 		})
 	})
 	w := wait{what: fmt.Sprintf("node %q %s", name, become), short: "the node " + become, hint: kubeletHint, timeout: timeout, report: report}
 	return w.until(ctx, wake, func(ctx context.Context) (bool, string, error) {
-		node, err := c.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		node, err := c.client.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return false, "the node does not exist", nil
 		}

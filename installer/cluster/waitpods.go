@@ -41,13 +41,13 @@ type Pods struct {
 
 // WaitForPods waits until the pods in want exist and are Ready, and the Service
 // has a ready endpoint.
-func (c *Client) WaitForPods(ctx context.Context, want Pods, timeout time.Duration, report Report) error {
+func (c Waits) WaitForPods(ctx context.Context, want Pods, timeout time.Duration, report Report) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wake := watching(ctx, func(ctx context.Context) (watch.Interface, error) {
-		return c.api.CoreV1().Pods(metav1.NamespaceAll).Watch(ctx, metav1.ListOptions{})
+		return c.client.api.CoreV1().Pods(metav1.NamespaceAll).Watch(ctx, metav1.ListOptions{})
 	})
-	probe := c.newProber()
+	probe := c.client.Rollouts().newProber()
 	defer probe.stop(ctx)
 	w := wait{
 		what:    "the pods in " + strings.Join(want.Namespaces, ", ") + " to be Ready",
@@ -79,11 +79,11 @@ func (c *Client) WaitForPods(ctx context.Context, want Pods, timeout time.Durati
 const doesNotExist = ": does not exist"
 
 // missingPods lists what is not there or not ready yet, one line each.
-func (c *Client) missingPods(ctx context.Context, want Pods, probe *prober) (missing []string, err error) {
+func (c Waits) missingPods(ctx context.Context, want Pods, probe *prober) (missing []string, err error) {
 	unseen := slices.Clone(want.Names)
 	var owners []types.UID
 	for _, ns := range want.Namespaces {
-		pods, err := c.api.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{})
+		pods, err := c.client.api.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return nil, err
 		}
@@ -108,7 +108,7 @@ func (c *Client) missingPods(ctx context.Context, want Pods, probe *prober) (mis
 				}
 			}
 		}
-		deployments, err := c.api.AppsV1().Deployments(ns).List(ctx, metav1.ListOptions{})
+		deployments, err := c.client.api.AppsV1().Deployments(ns).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return nil, err
 		}
@@ -117,7 +117,7 @@ func (c *Client) missingPods(ctx context.Context, want Pods, probe *prober) (mis
 				missing = append(missing, fmt.Sprintf("deployment %s/%s: %d of %d pods ready", ns, d.Name, have, all))
 			}
 		}
-		daemonSets, err := c.api.AppsV1().DaemonSets(ns).List(ctx, metav1.ListOptions{})
+		daemonSets, err := c.client.api.AppsV1().DaemonSets(ns).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return nil, err
 		}
@@ -150,8 +150,8 @@ func (c *Client) missingPods(ctx context.Context, want Pods, probe *prober) (mis
 }
 
 // hasEndpoint reports whether a Service has a ready endpoint.
-func (c *Client) hasEndpoint(ctx context.Context, namespace, service string) (bool, error) {
-	slices, err := c.api.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
+func (c Waits) hasEndpoint(ctx context.Context, namespace, service string) (bool, error) {
+	slices, err := c.client.api.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
 	if err != nil {
 		return false, err
 	}

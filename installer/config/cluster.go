@@ -24,9 +24,9 @@ func (c *Config) UseCluster(cluster Cluster) error {
 	}
 	skew := int(theirs.Minor()) - int(own.Minor())
 	if own.Major() != theirs.Major() || skew < 0 || skew > maxKubeletSkew {
-		return fault.New(fault.Preflight, "use a bundle built with 'bundle build --version "+cluster.KubernetesVersion+"'",
-			"this bundle's kubelet is %s and the cluster is %s: a kubelet may be up to %d minor versions older than the API server, and never newer",
-			c.KubernetesVersion, cluster.KubernetesVersion, maxKubeletSkew)
+		return fault.New(fault.Preflight, "this bundle's kubelet is %s and the cluster is %s: a kubelet may be up to %d minor versions older than the API server, and never newer",
+			c.KubernetesVersion, cluster.KubernetesVersion, maxKubeletSkew).
+			Hint("use a bundle built with 'bundle build --version " + cluster.KubernetesVersion + "'")
 	}
 	cluster.KubernetesVersion = c.KubernetesVersion
 	if cluster.CertificatesDir == "" {

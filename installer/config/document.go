@@ -69,7 +69,7 @@ func readSource(path string) (*source, error) {
 		return nil, fault.Wrap(fmt.Errorf("reading the config file: %w", err), fault.Usage, "give kubeadm's YAML file with --config")
 	}
 	if len(data) > maxFileSize {
-		return nil, fault.New(fault.Usage, "give kubeadm's YAML file with --config", "reading the config file: %q is larger than %d MB", name, maxFileSize>>20)
+		return nil, fault.New(fault.Usage, "reading the config file: %q is larger than %d MB", name, maxFileSize>>20).Hint("give kubeadm's YAML file with --config")
 	}
 	return parse(name, data), nil
 }
@@ -188,9 +188,9 @@ func (s *source) err() error {
 		lines[i] = fmt.Sprintf("%s:%d: %s", s.name, m.line, m.text)
 	}
 	if len(lines) == 1 {
-		return fault.New(fault.Usage, "", "%s", lines[0])
+		return fault.New(fault.Usage, "%s", lines[0])
 	}
-	return fault.New(fault.Usage, "", "%s has %d errors:\n  - %s", s.name, len(lines), strings.Join(lines, "\n  - "))
+	return fault.New(fault.Usage, "%s has %d errors:\n  - %s", s.name, len(lines), strings.Join(lines, "\n  - "))
 }
 
 // find returns the document of that kind, or nil.

@@ -42,7 +42,7 @@ func CheckMixed(changed []string) error {
 			hint += fmt.Sprintf("\n  %s is %s", flag, field)
 		}
 	}
-	return fault.New(fault.Usage, hint, "%s cannot be given together with --config: the file is the whole configuration", strings.Join(refused, ", "))
+	return fault.New(fault.Usage, "%s cannot be given together with --config: the file is the whole configuration", strings.Join(refused, ", ")).Hint(hint)
 }
 
 // fieldOfFlag maps flags to the fields of a configuration file.

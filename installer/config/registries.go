@@ -123,7 +123,7 @@ func (f RegistryFlags) readMirrors() (map[string][]*url.URL, error) {
 	mirrors := map[string][]*url.URL{}
 	for _, value := range f.Mirrors {
 		bad := func(format string, args ...any) error {
-			return fault.New(fault.Usage, mirrorHint, "--registry-mirror "+format, args...)
+			return fault.New(fault.Usage, "--registry-mirror "+format, args...).Hint(mirrorHint)
 		}
 		host, raw, ok := strings.Cut(value, "=")
 		if !ok {
@@ -134,8 +134,8 @@ func (f RegistryFlags) readMirrors() (map[string][]*url.URL, error) {
 			return nil, bad("HOST=URL: %w", err)
 		}
 		if strings.Contains(raw, "@") { // the message has no URL, because it contains a secret
-			return nil, fault.New(fault.Usage, "put them into a file in the format of docker's config.json: --registry-auth FILE",
-				"--registry-mirror %s: the URL contains a user name or a password, and every process on this host could read it", host)
+			return nil, fault.New(fault.Usage, "--registry-mirror %s: the URL contains a user name or a password, and every process on this host could read it", host).
+				Hint("put them into a file in the format of docker's config.json: --registry-auth FILE")
 		}
 		u, err := url.Parse(raw)
 		switch {
@@ -202,18 +202,18 @@ func (f RegistryFlags) readCAs(hostName func(string) (string, error)) (map[strin
 		if before, after, ok := strings.Cut(value, "="); ok && !strings.Contains(before, "/") {
 			var err error
 			if host, err = hostName(before); err != nil {
-				return nil, fault.New(fault.Usage, hint, "--registry-ca HOST=FILE: %w", err)
+				return nil, fault.New(fault.Usage, "--registry-ca HOST=FILE: %w", err).Hint(hint)
 			}
 			file = after
 		}
 		data, err := os.ReadFile(file)
 		if err != nil {
-			return nil, fault.New(fault.Usage, hint, "--registry-ca: %w", err)
+			return nil, fault.New(fault.Usage, "--registry-ca: %w", err).Hint(hint)
 		}
 		certificates, err := pemCertificates(data)
 		if err != nil {
-			return nil, fault.New(fault.Usage, pemfile.HintOf(err, file, "give the CA's certificate in PEM"),
-				"--registry-ca: reading %q: %w", file, err)
+			return nil, fault.New(fault.Usage, "--registry-ca: reading %q: %w", file, err).
+				Hint(pemfile.HintOf(err, file, "give the CA's certificate in PEM"))
 		}
 		cas[host] = append(cas[host], certificates...)
 	}

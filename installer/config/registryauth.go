@@ -36,11 +36,11 @@ const authHint = `write for each registry or mirror: {"auths": {"HOST": {"userna
 // host that they are for. Its errors contain no secrets.
 func readRegistryAuth(file string, hostName func(string) (string, error)) (headers map[string]string, warnings []string, err error) {
 	bad := func(format string, args ...any) (map[string]string, []string, error) {
-		return nil, nil, fault.New(fault.Usage, authHint, "--registry-auth: reading %q: %w", file, fmt.Errorf(format, args...))
+		return nil, nil, fault.New(fault.Usage, "--registry-auth: reading %q: %w", file, fmt.Errorf(format, args...)).Hint(authHint)
 	}
 	info, err := os.Stat(file)
 	if err != nil {
-		return nil, nil, fault.New(fault.Usage, "name a file in the format of docker's config.json", "--registry-auth: %w", err)
+		return nil, nil, fault.New(fault.Usage, "--registry-auth: %w", err).Hint("name a file in the format of docker's config.json")
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		warnings = append(warnings, fmt.Sprintf("other users of this host may read the credentials in %s: chmod 600 %s", file, file))

@@ -29,9 +29,9 @@ func (p problems) err() error {
 	case 0:
 		return nil
 	case 1:
-		return fault.New(fault.Usage, "", "%s", p[0])
+		return fault.New(fault.Usage, "%s", p[0])
 	}
-	return fault.New(fault.Usage, "", "%d values are not valid:\n  - %s", len(p), strings.Join(p, "\n  - "))
+	return fault.New(fault.Usage, "%d values are not valid:\n  - %s", len(p), strings.Join(p, "\n  - "))
 }
 
 // validator checks one Config or Reset. Every message begins with the place of

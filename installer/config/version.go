@@ -35,8 +35,8 @@ func CheckVersion(requested, bundle string) error {
 			return nil
 		}
 	} else {
-		return fault.New(fault.Usage, "remove it, or write "+bundle, "kubernetesVersion %q is not a version such as %s", requested, bundle)
+		return fault.New(fault.Usage, "kubernetesVersion %q is not a version such as %s", requested, bundle).Hint("remove it, or write " + bundle)
 	}
-	return fault.New(fault.Usage, "remove the version, or use a bundle built with 'bundle build --version "+requested+"'",
-		"the configuration requires Kubernetes %s, and this bundle has %s", requested, bundle)
+	return fault.New(fault.Usage, "the configuration requires Kubernetes %s, and this bundle has %s", requested, bundle).
+		Hint("remove the version, or use a bundle built with 'bundle build --version " + requested + "'")
 }

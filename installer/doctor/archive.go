@@ -31,7 +31,7 @@ func CheckName(name string) error {
 			return nil
 		}
 	}
-	return fault.New(fault.Usage, "for example: ./install doctor host1.tar.gz", "the archive's name %q must end with .tar.gz, .tgz or .tar.zst", name)
+	return fault.New(fault.Usage, "the archive's name %q must end with .tar.gz, .tgz or .tar.zst", name).Hint("for example: ./install doctor host1.tar.gz")
 }
 
 // WriteArchive writes a tar archive with the compression that its name asks for. Only its

@@ -54,7 +54,7 @@ func (d *Doctor) listContainers(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	defer runtime.Close()
-	list, err := runtime.Containers(ctx)
+	list, err := runtime.PodRecords().Containers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (d *Doctor) listContainers(ctx context.Context) ([]byte, error) {
 		state, code, reason, ended := "running", "-", "-", "-"
 		if c.Exited {
 			state = "exited"
-			if exit, err := runtime.Exit(ctx, c.ID); err == nil {
+			if exit, err := runtime.PodRecords().Exit(ctx, c.ID); err == nil {
 				code, reason, ended = fmt.Sprint(exit.Code), exit.Reason, exit.Finished.UTC().Format(time.RFC3339)
 				if slices.Contains(componentNamespaces, c.Namespace) { // other messages are the site's own
 					reason += " " + redact.Line(exit.Message)
@@ -77,7 +77,7 @@ func (d *Doctor) listContainers(ctx context.Context) ([]byte, error) {
 			strings.Join(strings.Fields(reason), " "), ended, c.ID)
 	}
 	_ = table.Flush() // a buffer takes everything
-	info, err := runtime.Info(ctx)
+	info, err := runtime.Inventory().Info(ctx)
 	fmt.Fprintf(&out, "\n%+v\n", info)
 	return out.Bytes(), err
 }
@@ -88,7 +88,7 @@ func (d *Doctor) listImages(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	defer runtime.Close()
-	list, err := runtime.Images(ctx)
+	list, err := runtime.Inventory().Images(ctx)
 	if err != nil {
 		return nil, err
 	}

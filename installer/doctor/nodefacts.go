@@ -39,14 +39,14 @@ func (d *Doctor) readNodeFacts(ctx context.Context, s *status.Status) (n nodeFac
 	}
 	if s.Node.Role != status.NoNode {
 		if runtime, err := d.runtime(ctx); err == nil {
-			if info, err := runtime.Info(ctx); err == nil && info.CRI {
+			if info, err := runtime.Inventory().Info(ctx); err == nil && info.CRI {
 				n.runtimeDriver = map[bool]string{true: "systemd", false: "cgroupfs"}[info.SystemdCgroup]
 				major, _, _ := strings.Cut(info.Version, ".")
 				n.runtimeMajor, _ = strconv.Atoi(major)
 			}
 			_ = runtime.Close()
 		}
-	} else if rules, err := d.Host.Firewall(); err == nil {
+	} else if rules, err := d.Host.Detection().Firewall(); err == nil {
 		for _, chain := range []string{"KUBE-SERVICES", "KUBE-FORWARD", "KUBE-MARK-MASQ", "FLANNEL-POSTRTG", "FLANNEL-FWD"} {
 			if rules.HasChain(chain) {
 				n.leftovers = append(n.leftovers, chain)
@@ -115,7 +115,7 @@ var chatter = regexp.MustCompile(`^(?:I[0-9]{4} |Flag --)|level=(?:info|debug|wa
 func (d *Doctor) unitLog(ctx context.Context, name string) (lines []string) {
 	const examined = 200
 	// A secret may begin before the lines that are wanted.
-	all := d.Host.LogTail(ctx, name+".service", "", examined+redact.CutLines)
+	all := d.Host.Systemd().LogTail(ctx, name+".service", "", examined+redact.CutLines)
 	form := redact.Log
 	if len(all) == examined+redact.CutLines {
 		form = redact.End

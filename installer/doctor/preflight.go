@@ -26,7 +26,7 @@ func (d *Doctor) preflight(ctx context.Context, s *status.Status) preflight.Repo
 		options.NodeIP = s.Node.Addresses[0]
 	}
 	var err error
-	if cfg.Facts, err = d.Host.Detect(ctx, options); err != nil {
+	if cfg.Facts, err = d.Host.Detection().Detect(ctx, options); err != nil {
 		return failed(err)
 	}
 	target := preflight.Target{Config: cfg, Role: preflight.Join, Rerun: s.Node.Role != status.NoNode, Root: d.Host.Path("/"), Images: "/var/lib/containerd", RuntimeInUse: target(d.Host, s)}
@@ -47,7 +47,7 @@ func (d *Doctor) preflight(ctx context.Context, s *status.Status) preflight.Repo
 
 // target reports whether the node uses a containerd that existed before Airlift.
 func target(h *host.Host, s *status.Status) bool {
-	return s.Node.Role != status.NoNode && !h.OwnsRuntime()
+	return s.Node.Role != status.NoNode && !h.Records().OwnsRuntime()
 }
 
 // nodeConfig returns the configuration of this node, as far as its files show it.

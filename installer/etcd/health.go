@@ -161,7 +161,7 @@ func (c *Client) CheckNoLearner(ctx context.Context) error {
 	if i < 0 {
 		return nil
 	}
-	return fault.New(fault.Preflight, members[i].LearnerHint(), "etcd's member %s is a learner: a control plane joins the cluster", members[i])
+	return fault.New(fault.Preflight, "etcd's member %s is a learner: a control plane joins the cluster", members[i]).Hint(members[i].LearnerHint())
 }
 
 // LearnerHint is the hint of an error about a learner.
@@ -187,7 +187,7 @@ func (c *Client) checkMembers(ctx context.Context, mayBe func(State) bool) error
 		}
 	}
 	if len(unhealthy) > 0 {
-		return fault.New(fault.Failure, hint, "etcd is not healthy:\n  - %s", listed(unhealthy))
+		return fault.New(fault.Failure, "etcd is not healthy:\n  - %s", listed(unhealthy)).Hint(hint)
 	}
 	return nil
 }
@@ -232,9 +232,9 @@ func checkRestart(states []State, m Member) error {
 	if len(v.unhealthy) == 0 || !v.self.votes() || v.healthy+1 < v.quorum() || v.healthy >= v.quorum() {
 		return nil
 	}
-	return fault.New(fault.Failure, v.unhealthy[0].RestoreHint(),
-		"etcd would have no quorum while its member %s restarts: %d of the %d other voting members are healthy, %d are needed:\n  - %s",
-		m, v.healthy, v.others, v.quorum(), listed(v.unhealthy))
+	return fault.New(fault.Failure, "etcd would have no quorum while its member %s restarts: %d of the %d other voting members are healthy, %d are needed:\n  - %s",
+		m, v.healthy, v.others, v.quorum(), listed(v.unhealthy)).
+		Hint(v.unhealthy[0].RestoreHint())
 }
 
 // Spares reports whether the cluster has a quorum without the member with an ID, for as long as that
@@ -300,14 +300,14 @@ func checkQuorum(states []State, gone Member) error {
 		unhealthy = append(unhealthy, v.self)
 	}
 	if now < v.quorum() {
-		return fault.New(fault.Failure, hint,
-			"etcd has no quorum now: %d of its %d voting members are healthy, %d are needed:\n  - %s",
-			now, v.others+1, v.quorum(), listed(unhealthy))
+		return fault.New(fault.Failure, "etcd has no quorum now: %d of its %d voting members are healthy, %d are needed:\n  - %s",
+			now, v.others+1, v.quorum(), listed(unhealthy)).
+			Hint(hint)
 	}
 	if quorum := v.others/2 + 1; v.healthy < quorum {
-		return fault.New(fault.Failure, hint,
-			"without this member, etcd would lose its quorum: %d of the %d other voting members are healthy, %d are needed:\n  - %s",
-			v.healthy, v.others, quorum, listed(v.unhealthy))
+		return fault.New(fault.Failure, "without this member, etcd would lose its quorum: %d of the %d other voting members are healthy, %d are needed:\n  - %s",
+			v.healthy, v.others, quorum, listed(v.unhealthy)).
+			Hint(hint)
 	}
 	return nil
 }

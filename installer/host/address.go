@@ -165,15 +165,15 @@ func ChooseAddress(candidates []Address, flag string, ranges ...config.Range) (A
 	case len(choices) == 0 && len(inRange) > 0:
 		return Address{}, collision(inRange[0], nil, flag, ranges)
 	case len(choices) == 0:
-		return Address{}, fault.New(fault.Usage, "give this host an address, or choose one with "+flag,
-			"choosing this node's address: no network interface that is up has a usable address")
+		return Address{}, fault.New(fault.Usage, "choosing this node's address: no network interface that is up has a usable address").
+			Hint("give this host an address, or choose one with " + flag)
 	}
 	if i := slices.IndexFunc(choices, isDefault); i >= 0 {
 		return choices[i], nil
 	}
 	if len(choices) > 1 {
-		return Address{}, fault.New(fault.Usage, fmt.Sprintf("choose one, for example %s=%s", flag, choices[0].IP),
-			"choosing this node's address: there is no default route and there are %d addresses:%s", len(choices), list(choices))
+		return Address{}, fault.New(fault.Usage, "choosing this node's address: there is no default route and there are %d addresses:%s", len(choices), list(choices)).
+			Hint(fmt.Sprintf("choose one, for example %s=%s", flag, choices[0].IP))
 	}
 	return choices[0], nil
 }
@@ -193,8 +193,8 @@ func collision(a Address, others []Address, flag string, ranges []config.Range) 
 	if len(others) > 0 {
 		hint += fmt.Sprintf(", or another address of this host: %s=%s", flag, others[0].IP)
 	}
-	return fault.New(fault.Usage, hint, "choosing this node's address: %s (interface %s) is in the cluster's range of %s addresses, %s",
-		a.IP, a.Interface, r.Of, r.Prefix)
+	return fault.New(fault.Usage, "choosing this node's address: %s (interface %s) is in the cluster's range of %s addresses, %s",
+		a.IP, a.Interface, r.Of, r.Prefix).Hint(hint)
 }
 
 // addressTowards returns the source address of packets to a peer.

@@ -73,13 +73,13 @@ func Claims(cfg *config.Config, ownEtcd, ownRuntime bool) []Claim {
 
 // Claimable returns why Airlift cannot claim a directory: it is not empty. It
 // changes nothing.
-func (h *Host) Claimable(c Claim) error {
+func (h Records) Claimable(c Claim) error {
 	_, err := h.claimable(c)
 	return err
 }
 
 // claimable also returns the entries to record; none if they are recorded already.
-func (h *Host) claimable(c Claim) ([]entry, error) {
+func (h Records) claimable(c Claim) ([]entry, error) {
 	path := filepath.Clean(c.Path)
 	for _, kind := range []string{kindOwned, kindContents, kindSpared} {
 		if _, ok := h.recorded(kind, path); ok {
@@ -90,16 +90,16 @@ func (h *Host) claimable(c Claim) ([]entry, error) {
 	if _, ok := h.recorded(kindDir, path); ok {
 		return owned, nil
 	}
-	if _, err := os.Lstat(h.Path(path)); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(h.host.Path(path)); errors.Is(err, fs.ErrNotExist) {
 		return owned, nil
 	}
-	names, err := os.ReadDir(h.Path(path))
+	names, err := os.ReadDir(h.host.Path(path))
 	var info fs.FileInfo
 	if err == nil {
-		info, err = os.Stat(h.Path(path))
+		info, err = os.Stat(h.host.Path(path))
 	}
 	if err != nil {
-		return nil, fault.New(fault.Preflight, "make it a directory that root can read", "reading %s: %w", path, err)
+		return nil, fault.New(fault.Preflight, "reading %s: %w", path, err).Hint("make it a directory that root can read")
 	}
 	var entries []entry
 	for _, name := range names {
@@ -107,8 +107,8 @@ func (h *Host) claimable(c Claim) ([]entry, error) {
 			continue
 		}
 		if !slices.Contains(c.Allowed, name.Name()) {
-			return nil, fault.New(fault.Preflight, c.Fix,
-				"%s is not empty (it contains %s): init or join would use data that Airlift did not create", path, name.Name())
+			return nil, fault.New(fault.Preflight, "%s is not empty (it contains %s): init or join would use data that Airlift did not create", path, name.Name()).
+				Hint(c.Fix)
 		}
 		entries = append(entries, entry{Kind: kindSpared, Name: filepath.Join(path, name.Name())})
 	}
@@ -121,12 +121,12 @@ const lostAndFound = "lost+found"
 
 // Claim records that the files about to be created in a directory are Airlift's.
 // If the directory is not empty, nothing is recorded and the error has a hint.
-func (h *Host) Claim(c Claim) error {
+func (h Records) Claim(c Claim) error {
 	entries, err := h.claimable(c)
 	if err != nil {
 		return err
 	}
-	if err := h.MkdirAll(filepath.Dir(filepath.Clean(c.Path)), 0o755); err != nil {
+	if err := h.host.MkdirAll(filepath.Dir(filepath.Clean(c.Path)), 0o755); err != nil {
 		return err
 	}
 	for _, e := range entries {
@@ -139,23 +139,23 @@ func (h *Host) Claim(c Claim) error {
 
 // Spare records that an existing directory is used although it is not empty:
 // reset keeps it.
-func (h *Host) Spare(c Claim) error {
+func (h Records) Spare(c Claim) error {
 	return h.record(entry{Kind: kindSpared, Name: filepath.Clean(c.Path), Contents: c.Contents})
 }
 
 // ClaimFile records that a file that is about to be created is Airlift's, unless
 // it exists already.
-func (h *Host) ClaimFile(path string) error {
-	if _, err := os.Lstat(h.Path(path)); !errors.Is(err, fs.ErrNotExist) {
+func (h Records) ClaimFile(path string) error {
+	if _, err := os.Lstat(h.host.Path(path)); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return h.own(path)
 }
 
-func (h *Host) own(path string) error { return h.record(entry{Kind: kindOwned, Name: path}) }
+func (h Records) own(path string) error { return h.record(entry{Kind: kindOwned, Name: path}) }
 
 // Claimed returns the path of the claim with these contents, or "".
-func (h *Host) Claimed(contents string) string {
+func (h Records) Claimed(contents string) string {
 	for _, kind := range []string{kindOwned, kindContents} {
 		for _, e := range h.entries(kind) {
 			if e.Contents == contents {
@@ -167,14 +167,14 @@ func (h *Host) Claimed(contents string) string {
 }
 
 // claimed reports whether the contents of a directory are Airlift's.
-func (h *Host) claimed(path string) bool {
+func (h Records) claimed(path string) bool {
 	_, owned := h.recorded(kindOwned, path)
 	_, contents := h.recorded(kindContents, path)
 	return owned || contents
 }
 
 // RanNode reports whether init or join prepared this host for a kubelet.
-func (h *Host) RanNode() bool {
+func (h Records) RanNode() bool {
 	_, spared := h.recorded(kindSpared, config.KubeletDir)
 	_, unit := h.recorded(kindUnit, "kubelet.service")
 	return spared || unit || h.claimed(config.KubeletDir)

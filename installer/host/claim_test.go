@@ -37,16 +37,16 @@ func reset(t *testing.T, root string) {
 	t.Helper()
 	inNetwork(t)
 	h := open(t, root)
-	if err := h.RemoveInterfaces(t.Context()); err != nil {
+	if err := h.Removal().RemoveInterfaces(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.RemoveNetfilter(t.Context()); err != nil {
+	if _, err := h.Removal().RemoveNetfilter(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.RemoveState(t.Context()); err != nil {
+	if err := h.Removal().RemoveState(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.RemoveInstalled(t.Context()); err != nil {
+	if _, err := h.Removal().RemoveInstalled(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -55,7 +55,7 @@ func TestClaims(t *testing.T) {
 	t.Run("a missing directory goes with all it holds", func(t *testing.T) {
 		root := t.TempDir()
 		for range 2 {
-			if err := open(t, root).Claim(etcdClaim); err != nil {
+			if err := open(t, root).Records().Claim(etcdClaim); err != nil {
 				t.Fatal(err)
 			}
 			write(t, root+"/var/lib/etcd/member/wal/0", "x", 0o600) // the second run finds its own data
@@ -68,7 +68,7 @@ func TestClaims(t *testing.T) {
 		if err := os.MkdirAll(root+"/var/lib/etcd/lost+found", 0o700); err != nil { // a mounted disk
 			t.Fatal(err)
 		}
-		if err := open(t, root).Claim(etcdClaim); err != nil {
+		if err := open(t, root).Records().Claim(etcdClaim); err != nil {
 			t.Fatal(err)
 		}
 		write(t, root+"/var/lib/etcd/member/wal/0", "x", 0o600)
@@ -86,19 +86,19 @@ func TestClaims(t *testing.T) {
 		root := t.TempDir()
 		write(t, root+"/var/lib/etcd/member/wal/0", "theirs", 0o600)
 		h := open(t, root)
-		for _, try := range []func(host.Claim) error{h.Claimable, h.Claim} {
+		for _, try := range []func(host.Claim) error{h.Records().Claimable, h.Records().Claim} {
 			if err := try(etcdClaim); fault.ExitCode(err) != fault.Preflight || fault.Hint(err) != "move it away" || !strings.Contains(err.Error(), "/var/lib/etcd is not empty") {
 				t.Errorf("%v", err)
 			}
 		}
-		if h.Used() {
+		if h.Records().Used() {
 			t.Error("it is in the ledger")
 		}
 		// The user accepts the directory, so it is used.
-		if err := h.Spare(etcdClaim); err != nil {
+		if err := h.Records().Spare(etcdClaim); err != nil {
 			t.Fatal(err)
 		}
-		if err := open(t, root).Claim(etcdClaim); err != nil {
+		if err := open(t, root).Records().Claim(etcdClaim); err != nil {
 			t.Errorf("a second run: %v", err)
 		}
 		for range 2 {
@@ -111,15 +111,15 @@ func TestClaims(t *testing.T) {
 		root := t.TempDir()
 		claim := host.Claim{Path: "/var/lib/kubelet", Allowed: []string{"config.json"}}
 		write(t, root+"/var/lib/kubelet/config.json", "credentials", 0o600)
-		if err := open(t, root).Claim(claim); err != nil {
+		if err := open(t, root).Records().Claim(claim); err != nil {
 			t.Fatal(err)
 		}
 		write(t, root+"/var/lib/kubelet/config.yaml", "x", 0o600)
-		plan, err := open(t, root).Plan()
+		plan, err := open(t, root).Removal().Plan()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if left := open(t, root).Left(plan); len(left) != 1 || !strings.HasPrefix(left[0].String(), "/var/lib/kubelet/config.json: ") {
+		if left := open(t, root).Removal().Left(plan); len(left) != 1 || !strings.HasPrefix(left[0].String(), "/var/lib/kubelet/config.json: ") {
 			t.Errorf("left: %v", left)
 		}
 		reset(t, root)
@@ -132,7 +132,7 @@ func TestClaims(t *testing.T) {
 		if _, err := h.WriteFile("/var/lib/kubelet/pki/kubelet.crt", []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.Claim(host.Claim{Path: config.KubeletDir}); err != nil {
+		if err := h.Records().Claim(host.Claim{Path: config.KubeletDir}); err != nil {
 			t.Fatal(err)
 		}
 		write(t, root+"/var/lib/kubelet/pods/1", "x", 0o600)
@@ -155,7 +155,7 @@ func TestResetKeepsTheUsersCertificates(t *testing.T) {
 		}
 		write(t, root+path, "renewed or edited", 0o600)
 	}
-	plan, err := h.Plan()
+	plan, err := h.Removal().Plan()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestResetKeepsTheUsersCertificates(t *testing.T) {
 	gone(t, root, "/etc/kubernetes/pki/apiserver.crt", "/etc/kubernetes/admin.conf", "/etc/kubernetes/admin.conf.airlift-saved",
 		"/etc/kubernetes/manifests/etcd.yaml", "/etc/kubernetes/manifests/etcd.yaml.airlift-saved", "/etc/crictl.yaml")
 	stays(t, root, "/etc/kubernetes/pki/ca.crt", "/etc/kubernetes/manifests/kube-vip.yaml", "/etc/crictl.yaml.airlift-saved")
-	if left := open(t, root).Left(plan); len(left) != 3 {
+	if left := open(t, root).Removal().Left(plan); len(left) != 3 {
 		t.Errorf("left: %v", left)
 	}
 }
@@ -186,11 +186,11 @@ func TestNetworkState(t *testing.T) {
 	cfg := &config.Config{CNI: "flannel"}
 	write(t, root+"/var/lib/cni/networks/other/10.90.0.2", "c2\r\neth0", 0o600)
 	h := open(t, root)
-	if problems := h.NetworkClaimable(cfg); len(problems) > 0 {
+	if problems := h.Networks().NetworkClaimable(cfg); len(problems) > 0 {
 		t.Errorf("%v", problems)
 	}
 	for range 2 {
-		if err := h.ClaimNetwork(cfg); err != nil {
+		if err := h.Networks().ClaimNetwork(cfg); err != nil {
 			t.Fatal(err)
 		}
 		h = open(t, root)
@@ -209,7 +209,7 @@ func TestNetworkState(t *testing.T) {
 
 	write(t, root+"/var/lib/cni/networks/cbr0/10.1.1.2", "c9\r\neth0", 0o600)
 	bridge(t, "cni0", nil)
-	problems := open(t, root).NetworkClaimable(cfg)
+	problems := open(t, root).Networks().NetworkClaimable(cfg)
 	if len(problems) != 2 || !strings.Contains(fault.Hint(problems[0]), "ip link delete cni0") || !strings.Contains(problems[1].Error(), "networks/cbr0") {
 		t.Errorf("%v", problems)
 	}
@@ -219,7 +219,7 @@ func TestNetworkState(t *testing.T) {
 func TestTraces(t *testing.T) {
 	root := t.TempDir()
 	write(t, root+"/var/lib/etcd/member/wal/0", "x", 0o600)
-	if open(t, root).IsNode() {
+	if open(t, root).Removal().IsNode() {
 		t.Error("a host with an etcd is taken for a node")
 	}
 	write(t, root+"/etc/kubernetes/manifests/etcd.yaml", "x", 0o600)
@@ -229,17 +229,17 @@ func TestTraces(t *testing.T) {
 	write(t, root+"/var/lib/kubelet/config.yaml", "x", 0o600)
 	before := tree(t, root)
 	h := open(t, root)
-	if !h.IsNode() {
+	if !h.Removal().IsNode() {
 		t.Error("a node is not seen")
 	}
-	h.AdoptTraces(host.Traces{CertificatesDir: config.CertificatesDir})
-	if _, err := h.Plan(); err != nil {
+	h.Removal().AdoptTraces(host.Traces{CertificatesDir: config.CertificatesDir})
+	if _, err := h.Removal().Plan(); err != nil {
 		t.Fatal(err)
 	}
 	if after := tree(t, root); len(after) != len(before) {
 		t.Errorf("the plan changed the host: %v", after)
 	}
-	if err := h.Commit(); err != nil {
+	if err := h.Removal().Commit(); err != nil {
 		t.Fatal(err)
 	}
 	reset(t, root)

@@ -49,70 +49,70 @@ func PodInterfaces(cfg *config.Config) []string {
 
 // NetworkClaimable returns an error for each part of a pod network that exists
 // on this host and is not Airlift's. It changes nothing.
-func (h *Host) NetworkClaimable(cfg *config.Config) []error {
+func (h NetworkClaims) NetworkClaimable(cfg *config.Config) []error {
 	var problems []error
 	for _, name := range PodInterfaces(cfg) {
-		if _, ok := h.recorded(kindInterface, name); ok {
+		if _, ok := h.host.Records().recorded(kindInterface, name); ok {
 			continue
 		}
 		if _, err := netlink.LinkByName(name); err == nil {
-			problems = append(problems, fault.New(fault.Preflight, "if nothing uses it: ip link delete "+name,
-				"the network interface %s exists and Airlift did not create it", name))
+			problems = append(problems, fault.New(fault.Preflight, "the network interface %s exists and Airlift did not create it", name).
+				Hint("if nothing uses it: ip link delete "+name))
 		} else if !errors.As(err, &netlink.LinkNotFoundError{}) {
 			problems = append(problems, fmt.Errorf("looking for network interface %s: %w", name, err))
 		}
 	}
-	if _, ok := h.recorded(kindNetwork, render.CNINetwork); ok || cfg.CNI != "flannel" {
+	if _, ok := h.host.Records().recorded(kindNetwork, render.CNINetwork); ok || cfg.CNI != "flannel" {
 		return problems
 	}
 	problems = append(problems, h.earlierCNI()...)
 	dir := filepath.Join(cniNetworks, render.CNINetwork)
-	if names, err := os.ReadDir(h.Path(dir)); err == nil && len(names) > 0 {
-		problems = append(problems, fault.New(fault.Preflight, "if no container has an address from it: rm -r "+dir,
-			"%s contains addresses of another CNI network named %s", dir, render.CNINetwork))
+	if names, err := os.ReadDir(h.host.Path(dir)); err == nil && len(names) > 0 {
+		problems = append(problems, fault.New(fault.Preflight, "%s contains addresses of another CNI network named %s", dir, render.CNINetwork).
+			Hint("if no container has an address from it: rm -r "+dir))
 	}
 	return problems
 }
 
 // earlierCNI returns an error for each CNI configuration that the container runtime
 // would use instead of flannel's: it uses the first file in the directory.
-func (h *Host) earlierCNI() []error {
+func (h NetworkClaims) earlierCNI() []error {
 	var problems []error
-	files, _ := os.ReadDir(h.Path(config.CNIConfDir))
+	files, _ := os.ReadDir(h.host.Path(config.CNIConfDir))
 	for _, f := range files {
 		if f.Name() >= filepath.Base(render.CNIConflistPath) || !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(f.Name())) {
 			continue
 		}
 		path := filepath.Join(config.CNIConfDir, f.Name())
-		problems = append(problems, fault.New(fault.Preflight, "if nothing uses it: mv "+path+" "+path+".before",
-			"%s configures another pod network: the container runtime would use it instead of %s", path, filepath.Base(render.CNIConflistPath)))
+		problems = append(problems, fault.New(fault.Preflight, "%s configures another pod network: the container runtime would use it instead of %s", path, filepath.Base(render.CNIConflistPath)).
+			Hint("if nothing uses it: mv "+path+" "+path+".before"))
 	}
 	return problems
 }
 
 // ClaimNetwork records what flannel, the CNI plugins and kube-proxy are about to
 // create as Airlift's, except what exists already.
-func (h *Host) ClaimNetwork(cfg *config.Config) error {
+func (h NetworkClaims) ClaimNetwork(cfg *config.Config) error {
 	for _, name := range PodInterfaces(cfg) {
 		if _, err := netlink.LinkByName(name); !errors.As(err, &netlink.LinkNotFoundError{}) {
 			continue
 		}
-		if err := h.record(entry{Kind: kindInterface, Name: name}); err != nil {
+		if err := h.host.Records().record(entry{Kind: kindInterface, Name: name}); err != nil {
 			return err
 		}
 	}
 	// All CNI plugins share these directories. Reset keeps them if others use them.
-	if err := h.MkdirAll(cniNetworks, 0o755); err != nil {
+	if err := h.host.MkdirAll(cniNetworks, 0o755); err != nil {
 		return err
 	}
-	if err := h.MkdirAll(cniResults, 0o700); err != nil {
+	if err := h.host.MkdirAll(cniResults, 0o700); err != nil {
 		return err
 	}
 	if cfg.CNI != "flannel" {
 		return nil
 	}
-	if names, err := os.ReadDir(h.Path(filepath.Join(cniNetworks, render.CNINetwork))); errors.Is(err, fs.ErrNotExist) || err == nil && len(names) == 0 {
-		if err := h.record(entry{Kind: kindNetwork, Name: render.CNINetwork}); err != nil {
+	if names, err := os.ReadDir(h.host.Path(filepath.Join(cniNetworks, render.CNINetwork))); errors.Is(err, fs.ErrNotExist) || err == nil && len(names) == 0 {
+		if err := h.host.Records().record(entry{Kind: kindNetwork, Name: render.CNINetwork}); err != nil {
 			return err
 		}
 	}
@@ -120,7 +120,7 @@ func (h *Host) ClaimNetwork(cfg *config.Config) error {
 	if there, err := hostPortsExist(); err != nil || there {
 		return nil
 	}
-	return h.record(entry{Kind: kindChains, Name: hostPorts})
+	return h.host.Records().record(entry{Kind: kindChains, Name: hostPorts})
 }
 
 // hostPortsExist reports whether the portmap plugin's chains or table exist.
@@ -148,8 +148,8 @@ type attachment struct {
 }
 
 // attachments reads libcni's records.
-func (h *Host) attachments() ([]attachment, error) {
-	files, err := os.ReadDir(h.Path(cniResults))
+func (h NetworkClaims) attachments() ([]attachment, error) {
+	files, err := os.ReadDir(h.host.Path(cniResults))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -159,7 +159,7 @@ func (h *Host) attachments() ([]attachment, error) {
 	var list []attachment
 	for _, f := range files {
 		path := filepath.Join(cniResults, f.Name())
-		data, err := os.ReadFile(h.Path(path))
+		data, err := os.ReadFile(h.host.Path(path))
 		var a attachment
 		if err != nil || json.Unmarshal(data, &a) != nil || a.Kind != "cniCacheV1" {
 			continue // its owner is unknown
@@ -172,20 +172,20 @@ func (h *Host) attachments() ([]attachment, error) {
 
 // containers returns the IDs of the containers that have, or had, an address in
 // Airlift's networks.
-func (h *Host) containers() (map[string]bool, error) {
+func (h NetworkClaims) containers() (map[string]bool, error) {
 	ids := map[string]bool{}
 	list, err := h.attachments()
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range h.entries(kindNetwork) {
+	for _, e := range h.host.Records().entries(kindNetwork) {
 		for _, a := range list {
 			if a.Network == e.Name {
 				ids[a.Container] = true
 			}
 		}
 		// host-local writes a file for each address: the ID, then the interface.
-		leases, err := os.ReadDir(h.Path(filepath.Join(cniNetworks, e.Name)))
+		leases, err := os.ReadDir(h.host.Path(filepath.Join(cniNetworks, e.Name)))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("reading the addresses of network %s: %w", e.Name, err)
 		}
@@ -193,7 +193,7 @@ func (h *Host) containers() (map[string]bool, error) {
 			if l.Name() == "lock" || strings.HasPrefix(l.Name(), "last_reserved_ip") {
 				continue
 			}
-			if id, err := firstLine(h.Path(filepath.Join(cniNetworks, e.Name, l.Name()))); err == nil && id != "" {
+			if id, err := firstLine(h.host.Path(filepath.Join(cniNetworks, e.Name, l.Name()))); err == nil && id != "" {
 				ids[id] = true
 			}
 		}
@@ -208,7 +208,7 @@ func chainName(prefix, network, id string) string {
 }
 
 // removeNetwork removes the state of CNI plugins and libcni for a network.
-func (h *Host) removeNetwork(e entry) error {
+func (h NetworkClaims) removeNetwork(e entry) error {
 	ids, err := h.containers()
 	if err != nil {
 		return err
@@ -221,9 +221,9 @@ func (h *Host) removeNetwork(e entry) error {
 	for _, a := range list {
 		// A pod's loopback interface is recorded as a separate network.
 		if a.Network == e.Name || ids[a.Container] {
-			failures = append(failures, h.removeTree(a.file))
+			failures = append(failures, h.host.Removal().removeTree(a.file))
 		}
 	}
-	failures = append(failures, h.removeTree(filepath.Join(cniNetworks, e.Name)))
+	failures = append(failures, h.host.Removal().removeTree(filepath.Join(cniNetworks, e.Name)))
 	return errors.Join(failures...)
 }

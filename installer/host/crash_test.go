@@ -23,7 +23,7 @@ func TestNothingIsLeftOfACrashedWrite(t *testing.T) {
 		if err := h.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.record(entry{Kind: kindBinary, Name: path, SHA256: b.SHA256}); err != nil {
+		if err := h.Records().record(entry{Kind: kindBinary, Name: path, SHA256: b.SHA256}); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(tempFile(h.Path(path)), []byte("wh"), 0o600); err != nil {
@@ -40,7 +40,7 @@ func TestNothingIsLeftOfACrashedWrite(t *testing.T) {
 				t.Errorf("next to the binary: %v", list)
 			}
 		}
-		if _, err := h.RemoveInstalled(t.Context()); err != nil {
+		if _, err := h.Removal().RemoveInstalled(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(h.Path("/opt")); !os.IsNotExist(err) {

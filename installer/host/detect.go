@@ -48,7 +48,7 @@ type Options struct {
 
 // Detect collects the facts about this host that rendering needs. It changes
 // nothing.
-func (h *Host) Detect(ctx context.Context, o Options) (config.Facts, error) {
+func (h Detection) Detect(ctx context.Context, o Options) (config.Facts, error) {
 	f := config.Facts{NumCPU: runtime.NumCPU()}
 
 	name, err := os.Hostname()
@@ -101,7 +101,7 @@ func otherAddress(a Address, given string, o Options) (string, error) {
 	if given != "" {
 		other, err := addressNamed(given, o.AddressFlag)
 		if err == nil && config.FamilyOf(other.IP) == config.FamilyOf(a.IP) {
-			err = fault.New(fault.Usage, "give one address, or one of each family", "reading %s: %s and %s are both %s", o.AddressFlag, a.IP, other.IP, config.FamilyOf(a.IP))
+			err = fault.New(fault.Usage, "reading %s: %s and %s are both %s", o.AddressFlag, a.IP, other.IP, config.FamilyOf(a.IP)).Hint("give one address, or one of each family")
 		}
 		return other.IP.String(), err
 	}
@@ -136,7 +136,7 @@ func nodeAddress(ctx context.Context, o Options) (Address, error) {
 	}
 	for _, list := range []config.CIDRs{o.Networking.PodSubnet, o.Networking.ServiceSubnet} {
 		if list.Invalid() != "" {
-			return Address{}, fault.New(fault.Usage, "write it like 10.244.0.0/16", "%q is not an address range", list.Invalid())
+			return Address{}, fault.New(fault.Usage, "%q is not an address range", list.Invalid()).Hint("write it like 10.244.0.0/16")
 		}
 	}
 	if o.Peer != "" {
@@ -173,9 +173,9 @@ func chooseForRanges(candidates []Address, o Options) (Address, error) {
 	}
 	usable := slices.DeleteFunc(slices.Clone(candidates), func(a Address) bool { return config.FamilyOf(a.IP) != family })
 	if len(usable) == 0 && len(candidates) > 0 {
-		return Address{}, fault.New(fault.Usage, "give ranges of the family of this host's address, or give none to use the defaults of that family",
-			"choosing this node's address: the cluster's %s range %s is %s, and this host has no %s address; it has:%s",
-			o.Networking.Ranges()[0].Of, o.Networking.Ranges()[0].Prefix, family, family, list(candidates))
+		return Address{}, fault.New(fault.Usage, "choosing this node's address: the cluster's %s range %s is %s, and this host has no %s address; it has:%s",
+			o.Networking.Ranges()[0].Of, o.Networking.Ranges()[0].Prefix, family, family, list(candidates)).
+			Hint("give ranges of the family of this host's address, or give none to use the defaults of that family")
 	}
 	return ChooseAddress(usable, o.AddressFlag, ranges.Ranges()...)
 }
@@ -193,7 +193,7 @@ func list(addresses []Address) string {
 func addressNamed(text, flag string) (Address, error) {
 	ip, err := netip.ParseAddr(text)
 	if err != nil {
-		return Address{}, fault.New(fault.Usage, "give one of this host's addresses", "reading %s %q: %w", flag, text, err)
+		return Address{}, fault.New(fault.Usage, "reading %s %q: %w", flag, text, err).Hint("give one of this host's addresses")
 	}
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -214,8 +214,8 @@ func addressNamed(text, flag string) (Address, error) {
 	if err != nil {
 		return Address{}, err
 	}
-	return Address{}, fault.New(fault.Usage, "give one of this host's addresses",
-		"reading %s: no interface of this host has the address %q; it has:%s", flag, text, list(candidates))
+	return Address{}, fault.New(fault.Usage, "reading %s: no interface of this host has the address %q; it has:%s", flag, text, list(candidates)).
+		Hint("give one of this host's addresses")
 }
 
 // resolvePeer turns "host" or "host:port" into an address. A lookup may take only
@@ -233,15 +233,15 @@ func resolvePeer(ctx context.Context, peer string) (netip.Addr, error) {
 	defer cancel()
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
-		return netip.Addr{}, fault.New(fault.Failure, "use its address, or add the name to /etc/hosts", "looking up %q: %w", host, err)
+		return netip.Addr{}, fault.New(fault.Failure, "looking up %q: %w", host, err).Hint("use its address, or add the name to /etc/hosts")
 	}
 	return ips[0].Unmap(), nil
 }
 
-func (h *Host) cgroupVersion() (int, error) {
+func (h Detection) cgroupVersion() (int, error) {
 	var st unix.Statfs_t
-	if err := unix.Statfs(h.Path("/sys/fs/cgroup"), &st); err != nil {
-		return 0, fault.New(fault.Preflight, "boot this host with systemd", "reading /sys/fs/cgroup: %w", err)
+	if err := unix.Statfs(h.host.Path("/sys/fs/cgroup"), &st); err != nil {
+		return 0, fault.New(fault.Preflight, "reading /sys/fs/cgroup: %w", err).Hint("boot this host with systemd")
 	}
 	if st.Type == unix.CGROUP2_SUPER_MAGIC {
 		return 2, nil
@@ -252,12 +252,12 @@ func (h *Host) cgroupVersion() (int, error) {
 // cgroupDriver is "systemd" if systemd can manage all cgroups. It is "cgroupfs"
 // without systemd, and in a container with cgroup v1: there systemd sees only
 // parts of the tree, and its slices are missing in some controllers.
-func (h *Host) cgroupDriver(version int) string {
-	if !h.booted() {
+func (h Detection) cgroupDriver(version int) string {
+	if !h.host.Systemd().booted() {
 		return "cgroupfs"
 	}
 	// systemd writes this file when it boots in a container.
-	if version == 1 && exists(h.Path("/run/systemd/container")) {
+	if version == 1 && exists(h.host.Path("/run/systemd/container")) {
 		return "cgroupfs"
 	}
 	return "systemd"
@@ -266,8 +266,8 @@ func (h *Host) cgroupDriver(version int) string {
 // restrictOOMScoreAdj reports whether this host may not lower the OOM score of
 // containers below that of systemd's services. The kernel requires
 // CAP_SYS_RESOURCE in the initial user namespace for that.
-func (h *Host) restrictOOMScoreAdj() (bool, error) {
-	status, err := os.ReadFile(h.Path("/proc/1/status"))
+func (h Detection) restrictOOMScoreAdj() (bool, error) {
+	status, err := os.ReadFile(h.host.Path("/proc/1/status"))
 	if err != nil {
 		return false, fmt.Errorf("reading init's capabilities: %w", err)
 	}
@@ -280,7 +280,7 @@ func (h *Host) restrictOOMScoreAdj() (bool, error) {
 			return true, nil
 		}
 	}
-	uids, err := firstLine(h.Path("/proc/1/uid_map"))
+	uids, err := firstLine(h.host.Path("/proc/1/uid_map"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil // a kernel without user namespaces
 	}
@@ -307,18 +307,18 @@ func capabilities(status []byte, field string) (uint64, error) {
 // the kernel allows only in the initial network namespace. It tests this by
 // writing the current value. Before the module is loaded the file is missing;
 // netdev_max_backlog then also exists only in the initial namespace.
-func (h *Host) conntrackWritable() bool {
+func (h Detection) conntrackWritable() bool {
 	const max = "/proc/sys/net/netfilter/nf_conntrack_max"
-	value, err := firstLine(h.Path(max))
+	value, err := firstLine(h.host.Path(max))
 	if errors.Is(err, fs.ErrNotExist) {
 		var st unix.Statfs_t
-		readOnly := unix.Statfs(h.Path("/proc/sys"), &st) != nil || st.Flags&unix.ST_RDONLY != 0
-		return !readOnly && exists(h.Path("/proc/sys/net/core/netdev_max_backlog"))
+		readOnly := unix.Statfs(h.host.Path("/proc/sys"), &st) != nil || st.Flags&unix.ST_RDONLY != 0
+		return !readOnly && exists(h.host.Path("/proc/sys/net/core/netdev_max_backlog"))
 	}
 	if err != nil {
 		return false
 	}
-	f, err := os.OpenFile(h.Path(max), os.O_WRONLY, 0)
+	f, err := os.OpenFile(h.host.Path(max), os.O_WRONLY, 0)
 	if err != nil {
 		return false
 	}
@@ -327,8 +327,8 @@ func (h *Host) conntrackWritable() bool {
 	return err == nil
 }
 
-func (h *Host) swapOn() (bool, error) {
-	data, err := os.ReadFile(h.Path("/proc/swaps"))
+func (h Detection) swapOn() (bool, error) {
+	data, err := os.ReadFile(h.host.Path("/proc/swaps"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil // a kernel without swap
 	}
@@ -343,10 +343,10 @@ func (h *Host) swapOn() (bool, error) {
 // reach, which excludes loopback and link-local addresses. If /etc/resolv.conf
 // has only systemd-resolved's stub, it returns systemd-resolved's own file, as
 // kubeadm does. Without a resolver file the path is "".
-func (h *Host) resolver() (path string, nameservers []string, err error) {
+func (h Detection) resolver() (path string, nameservers []string, err error) {
 	const resolved, usual = "/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"
 	for _, path := range []string{usual, resolved} {
-		data, err := os.ReadFile(h.Path(path))
+		data, err := os.ReadFile(h.host.Path(path))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -355,7 +355,7 @@ func (h *Host) resolver() (path string, nameservers []string, err error) {
 		}
 		listed, usable := readNameservers(data)
 		stubOnly := len(listed) > 0 && len(usable) == 0
-		if path == usual && stubOnly && exists(h.Path(resolved)) {
+		if path == usual && stubOnly && exists(h.host.Path(resolved)) {
 			continue
 		}
 		return path, usable, nil

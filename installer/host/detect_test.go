@@ -53,7 +53,7 @@ func TestResolver(t *testing.T) {
 		{"a link to nowhere", map[string]string{usual: "-> ../run/systemd/resolve/stub-resolv.conf"}, "", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			path, nameservers, err := rooted(t, c.files).resolver()
+			path, nameservers, err := rooted(t, c.files).Detection().resolver()
 			if err != nil || path != c.path || !slices.Equal(nameservers, c.nameservers) {
 				t.Errorf("%q %q %v; want %q %q", path, nameservers, err, c.path, c.nameservers)
 			}
@@ -75,7 +75,7 @@ func TestCgroupDriver(t *testing.T) {
 		{"v1 with systemd in a container", 1, map[string]string{booted: "", container: "systemd-nspawn"}, "cgroupfs"},
 		{"another init", 2, nil, "cgroupfs"},
 	} {
-		if got := rooted(t, c.files).cgroupDriver(c.version); got != c.want {
+		if got := rooted(t, c.files).Detection().cgroupDriver(c.version); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
@@ -93,12 +93,12 @@ func TestRestrictOOMScoreAdj(t *testing.T) {
 		{"a container without CAP_SYS_RESOURCE", lacking, first, true},
 		{"a user namespace", all, "0 100000 65536\n", true},
 	} {
-		got, err := rooted(t, map[string]string{"/proc/1/status": "Name:\tsystemd\n" + c.status, "/proc/1/uid_map": c.uids}).restrictOOMScoreAdj()
+		got, err := rooted(t, map[string]string{"/proc/1/status": "Name:\tsystemd\n" + c.status, "/proc/1/uid_map": c.uids}).Detection().restrictOOMScoreAdj()
 		if err != nil || got != c.want {
 			t.Errorf("%s: %t %v, want %t", c.name, got, err, c.want)
 		}
 	}
-	if _, err := rooted(t, map[string]string{"/proc/1/status": "Name:\tx\n"}).restrictOOMScoreAdj(); err == nil {
+	if _, err := rooted(t, map[string]string{"/proc/1/status": "Name:\tx\n"}).Detection().restrictOOMScoreAdj(); err == nil {
 		t.Error("a status without capabilities was understood")
 	}
 }
@@ -116,7 +116,7 @@ func TestConntrackWritable(t *testing.T) {
 		{"module not loaded, other namespace", map[string]string{"/proc/sys/net/core/somaxconn": "1000"}, false},
 	} {
 		h := rooted(t, c.files)
-		if got := h.conntrackWritable(); got != c.want {
+		if got := h.Detection().conntrackWritable(); got != c.want {
 			t.Errorf("%s: %t, want %t", c.name, got, c.want)
 		}
 		if data, err := os.ReadFile(h.Path(max)); err == nil && strings.TrimSpace(string(data)) != "65536" {
@@ -128,7 +128,7 @@ func TestConntrackWritable(t *testing.T) {
 func TestSwapOn(t *testing.T) {
 	const head = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
 	for text, want := range map[string]bool{head: false, head + "/dev/sda2  partition\t1000\t0\t-2\n": true, "": false} {
-		if got, err := rooted(t, map[string]string{"/proc/swaps": text}).swapOn(); err != nil || got != want {
+		if got, err := rooted(t, map[string]string{"/proc/swaps": text}).Detection().swapOn(); err != nil || got != want {
 			t.Errorf("%q: %t %v", text, got, err)
 		}
 	}

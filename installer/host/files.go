@@ -33,7 +33,7 @@ func (h *Host) WriteFile(path string, data []byte, mode fs.FileMode) (changed bo
 		return false, fmt.Errorf("writing %s: %w", path, err)
 	}
 	if now == sum && info.Mode().Perm() == mode.Perm() {
-		return false, h.settled(kindFile, path, sum)
+		return false, h.Records().settled(kindFile, path, sum)
 	}
 	e := entry{Kind: kindFile, Name: path, SHA256: sum}
 	return true, h.put(e, now, h.warn, func(place string) error { return replaceFile(place, data, mode) })
@@ -56,13 +56,13 @@ func (h *Host) put(e entry, now string, warn warnFunc, write func(place string) 
 			return err
 		}
 	}
-	if err := h.record(e); err != nil {
+	if err := h.Records().record(e); err != nil {
 		return err
 	}
 	if err := write(place); err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
-	return h.settled(kindFile, path, e.SHA256)
+	return h.Records().settled(kindFile, path, e.SHA256)
 }
 
 // ReadOnly reports whether a path is on a file system that is mounted read-only. The path need not
@@ -103,7 +103,7 @@ func (h *Host) MkdirAll(path string, mode fs.FileMode) error {
 	if err != nil {
 		return fmt.Errorf("creating directory %s: %w", path, err)
 	}
-	if err := h.record(entry{Kind: kindDir, Name: path}); err != nil {
+	if err := h.Records().record(entry{Kind: kindDir, Name: path}); err != nil {
 		return err
 	}
 	err = os.Mkdir(place, mode)
@@ -131,14 +131,14 @@ func (h *Host) HasBinary(b Binary) (bool, error) {
 		return false, fault.Wrap(fmt.Errorf("reading %s: %w", b.Path, err), fault.Preflight, "remove it, or move it away, if nothing else on this host needs it")
 	}
 	if sum == b.SHA256 {
-		return true, h.settled(kindBinary, b.Path, sum)
+		return true, h.Records().settled(kindBinary, b.Path, sum)
 	}
-	if e, ok := h.recorded(kindBinary, b.Path); ok && e.wrote(sum) {
+	if e, ok := h.Records().recorded(kindBinary, b.Path); ok && e.wrote(sum) {
 		return false, nil
 	}
-	return false, fault.New(fault.Preflight, "remove it, or move it away, if nothing else on this host needs it",
-		"version conflict: %s exists, differs from the bundle's (sha256 %.12s…, want %.12s…) and was not installed by Airlift",
-		b.Path, sum, b.SHA256)
+	return false, fault.New(fault.Preflight, "version conflict: %s exists, differs from the bundle's (sha256 %.12s…, want %.12s…) and was not installed by Airlift",
+		b.Path, sum, b.SHA256).
+		Hint("remove it, or move it away, if nothing else on this host needs it")
 }
 
 // InstallBinary writes r to the binary's path with mode 0755, unless HasBinary.
@@ -185,7 +185,7 @@ func (h *Host) StageBinary(ctx context.Context, b Binary, r io.Reader) (*StagedB
 	if err != nil {
 		return nil, fmt.Errorf("installing %s: %w", b.Path, err)
 	}
-	if err := h.record(entry{Kind: kindBinary, Name: b.Path, SHA256: b.SHA256}); err != nil {
+	if err := h.Records().record(entry{Kind: kindBinary, Name: b.Path, SHA256: b.SHA256}); err != nil {
 		return nil, err
 	}
 	f, err := stageFile(ctx, place, r, 0o755, b.SHA256)
@@ -201,7 +201,7 @@ func (s *StagedBinary) Settle() error {
 	if err := s.file.settle(); err != nil {
 		return fmt.Errorf("installing %s: %w", s.binary.Path, err)
 	}
-	return s.host.settled(kindBinary, s.binary.Path, s.binary.SHA256)
+	return s.host.Records().settled(kindBinary, s.binary.Path, s.binary.SHA256)
 }
 
 func replaceFile(path string, data []byte, mode fs.FileMode) error {
@@ -264,7 +264,7 @@ func stageFile(ctx context.Context, path string, r io.Reader, mode fs.FileMode, 
 		return nil, err
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); !verified && got != want {
-		return nil, fault.New(fault.Bundle, "copy the bundle file again", "its sha256 is %s, want %s", got, want)
+		return nil, fault.New(fault.Bundle, "its sha256 is %s, want %s", got, want).Hint("copy the bundle file again")
 	}
 	// Not every file system has modes.
 	if err = f.Chmod(mode); errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP) {

@@ -140,15 +140,15 @@ func TestResetRestoresTheHostAsItWas(t *testing.T) {
 		}
 		h = open(t, root) // as in the next process
 	}
-	if err := h.Claim(host.Claim{Path: "/run/flannel"}); err != nil {
+	if err := h.Records().Claim(host.Claim{Path: "/run/flannel"}); err != nil {
 		t.Fatal(err)
 	}
 	write(t, root+"/run/flannel/subnet.env", "", 0o600)
-	if err := h.RemoveState(ctx); err != nil {
+	if err := h.Removal().RemoveState(ctx); err != nil {
 		t.Fatal(err)
 	}
 
-	kept, err := h.RemoveInstalled(ctx)
+	kept, err := h.Removal().RemoveInstalled(ctx)
 	if err != nil || len(kept) != 0 {
 		t.Fatalf("kept %v, %v", kept, err)
 	}
@@ -168,10 +168,10 @@ func TestResetRestoresTheHostAsItWas(t *testing.T) {
 	if info, err := os.Stat(root + "/etc/containerd/config.toml"); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("restored file: %v %v", info, err)
 	}
-	if h.Used() || open(t, root).Used() {
+	if h.Records().Used() || open(t, root).Records().Used() {
 		t.Error("the ledger still lists something")
 	}
-	if _, err := h.RemoveInstalled(ctx); err != nil {
+	if _, err := h.Removal().RemoveInstalled(ctx); err != nil {
 		t.Errorf("a second reset: %v", err)
 	}
 }
@@ -189,7 +189,7 @@ func TestResetKeepsWhatOthersChanged(t *testing.T) {
 	write(t, root+"/etc/crictl.yaml", "edited", 0o644)
 	write(t, root+"/usr/local/bin/kubelet", "patched", 0o755)
 
-	kept, err := h.RemoveInstalled(ctx)
+	kept, err := h.Removal().RemoveInstalled(ctx)
 	if err != nil || len(kept) != 2 {
 		t.Fatalf("kept %q, %v", kept, err)
 	}
@@ -215,7 +215,7 @@ func TestCrashBetweenLedgerAndFile(t *testing.T) {
 		}
 	}
 	write(t, root+"/etc/a.conf", "one", 0o644)
-	kept, err := open(t, root).RemoveInstalled(context.Background())
+	kept, err := open(t, root).Removal().RemoveInstalled(context.Background())
 	if err != nil || len(kept) != 0 {
 		t.Errorf("kept %q, %v", kept, err)
 	}
@@ -229,7 +229,7 @@ func TestLedgerIsWrittenFirst(t *testing.T) {
 	root := t.TempDir()
 	h := open(t, root)
 	r := readerFunc(func([]byte) (int, error) {
-		if !open(t, root).Wrote("/usr/local/bin/kubelet") {
+		if !open(t, root).Records().Wrote("/usr/local/bin/kubelet") {
 			t.Error("a program is being written that the ledger does not list")
 		}
 		return 0, io.ErrUnexpectedEOF
@@ -241,7 +241,7 @@ func TestLedgerIsWrittenFirst(t *testing.T) {
 	if files, _ := os.ReadDir(root + "/usr/local/bin"); len(files) != 0 {
 		t.Errorf("left behind: %v", files)
 	}
-	if _, err := h.RemoveInstalled(context.Background()); err != nil {
+	if _, err := h.Removal().RemoveInstalled(context.Background()); err != nil {
 		t.Error(err)
 	}
 }
@@ -294,7 +294,7 @@ func TestInstallBinary(t *testing.T) {
 		if err != nil || !changed { // the mode has changed
 			t.Fatalf("%t %v", changed, err)
 		}
-		if kept, err := h.RemoveInstalled(ctx); err != nil || len(kept) != 0 {
+		if kept, err := h.Removal().RemoveInstalled(ctx); err != nil || len(kept) != 0 {
 			t.Fatalf("%v %v", kept, err)
 		}
 		if read(t, root+path) != "same" {
@@ -339,10 +339,10 @@ func TestInstallStub(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.InstallStub(context.Background(), fmt.Sprintf("%x", sha256.Sum256([]byte("another program")))); err == nil {
+	if err := h.Kernel().InstallStub(context.Background(), fmt.Sprintf("%x", sha256.Sum256([]byte("another program")))); err == nil {
 		t.Error("a program other than the bundle's was taken for it")
 	}
-	if err := h.InstallStub(context.Background(), fmt.Sprintf("%x", sha256.Sum256(self))); err != nil {
+	if err := h.Kernel().InstallStub(context.Background(), fmt.Sprintf("%x", sha256.Sum256(self))); err != nil {
 		t.Fatal(err)
 	}
 	if got := read(t, root+host.StubPath); got != string(self) {
@@ -376,7 +376,7 @@ func TestWriteSymlink(t *testing.T) {
 		}
 	}
 	write(t, root+"/var/lib/kubelet/pki/two.pem", "key", 0o600)
-	if _, err := h.RemoveInstalled(context.Background()); err != nil {
+	if _, err := h.Removal().RemoveInstalled(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(root + path); !errors.Is(err, fs.ErrNotExist) {
@@ -404,7 +404,7 @@ func TestLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !h.Wrote("/etc/a.conf") {
+	if !h.Records().Wrote("/etc/a.conf") {
 		t.Error("the second does not know what the first wrote")
 	}
 	again()
@@ -423,7 +423,7 @@ func TestParallelWritesAllReachTheLedger(t *testing.T) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open(t, root).RemoveInstalled(context.Background()); err != nil {
+	if _, err := open(t, root).Removal().RemoveInstalled(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := filepath.Glob(root + "/etc*"); err != nil || len(left) != 0 {
@@ -549,7 +549,7 @@ func TestRerunSavesEditedFiles(t *testing.T) {
 				}
 				defer unlock()
 				h.Warn = func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
-				if err := h.Claim(host.Claim{Path: config.KubeletDir}); err != nil {
+				if err := h.Records().Claim(host.Claim{Path: config.KubeletDir}); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := h.WriteFile(c.path, []byte(text), 0o600); err != nil {
@@ -595,20 +595,20 @@ func TestRerunSavesEditedFiles(t *testing.T) {
 
 			write(t, root+c.path, "edited last", 0o600) // reset saves it under a third name, unless components change such files
 			h := open(t, root)
-			plan, err := h.Plan()
+			plan, err := h.Removal().Plan()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := h.RemoveState(t.Context()); err != nil {
+			if err := h.Removal().RemoveState(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := h.RemoveInstalled(t.Context()); err != nil {
+			if _, err := h.Removal().RemoveInstalled(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if h.Used() {
+			if h.Records().Used() {
 				t.Error("reset left a ledger")
 			}
-			left := fmt.Sprint(h.Left(plan))
+			left := fmt.Sprint(h.Removal().Left(plan))
 			if c.reset {
 				if found := find(t, root, saved); len(found) != 0 || strings.Contains(left, saved) {
 					t.Errorf("copies %q, left %s", found, left)
@@ -641,7 +641,7 @@ func TestEditAfterAKilledRun(t *testing.T) {
 	if got := read(t, root+"/etc/a.conf.airlift-saved"); got != "edited" {
 		t.Errorf("the copy: %q", got)
 	}
-	kept, err := open(t, root).RemoveInstalled(t.Context())
+	kept, err := open(t, root).Removal().RemoveInstalled(t.Context())
 	if err != nil || len(kept) != 1 {
 		t.Errorf("kept %q, %v", kept, err)
 	}

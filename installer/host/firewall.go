@@ -30,7 +30,7 @@ type Drop struct {
 }
 
 // Firewall reads the rules. It needs root. The rules must be closed.
-func (h *Host) Firewall() (*Firewall, error) {
+func (h Detection) Firewall() (*Firewall, error) {
 	conn, err := nftables.New(nftables.AsLasting())
 	if err != nil {
 		return nil, fmt.Errorf("opening nftables: %w", err)

@@ -217,7 +217,7 @@ func TestFirewall(t *testing.T) {
 					t.Fatalf("nft: %v\n%s", err, out)
 				}
 			}
-			f, err := open(t, t.TempDir()).Firewall()
+			f, err := open(t, t.TempDir()).Detection().Firewall()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -271,7 +271,7 @@ table ip filter {
 	if out, err := nft.CombinedOutput(); err != nil {
 		t.Fatalf("nft: %v\n%s", err, out)
 	}
-	f, err := open(t, t.TempDir()).Firewall()
+	f, err := open(t, t.TempDir()).Detection().Firewall()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ type Host struct {
 // it. Use OpenLocked to change the host.
 func Open(root string) (*Host, error) {
 	h := &Host{root: root}
-	if err := h.readLedger(); err != nil {
+	if err := h.Records().readLedger(); err != nil {
 		return nil, err
 	}
 	return h, nil

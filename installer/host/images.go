@@ -29,10 +29,10 @@ type imageName struct {
 // RecordImageNames records image names before their targets change. A name that
 // is in the ledger already, and still has a target that Airlift set, keeps its
 // recorded Before.
-func (h *Host) RecordImageNames(names ...ImageName) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	entries := slices.Clone(h.ledger.Entries)
+func (h Records) RecordImageNames(names ...ImageName) error {
+	h.host.mu.Lock()
+	defer h.host.mu.Unlock()
+	entries := slices.Clone(h.host.ledger.Entries)
 	for _, n := range names {
 		e := entry{Kind: kindImage, Name: n.Name, Image: &imageName{n.Socket, n.Before, n.Set}}
 		i := slices.IndexFunc(entries, func(o entry) bool { return o.is(n) })
@@ -60,7 +60,7 @@ func (e entry) is(n ImageName) bool {
 }
 
 // ImageNames lists the recorded names, newest first.
-func (h *Host) ImageNames() []ImageName {
+func (h Records) ImageNames() []ImageName {
 	var names []ImageName
 	for _, e := range h.entries(kindImage) {
 		if e.Image != nil {
@@ -72,11 +72,11 @@ func (h *Host) ImageNames() []ImageName {
 }
 
 // ForgetImageNames removes names from the ledger, after they were restored.
-func (h *Host) ForgetImageNames(names ...ImageName) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	entries := slices.DeleteFunc(slices.Clone(h.ledger.Entries), func(e entry) bool { return slices.ContainsFunc(names, e.is) })
-	if len(entries) == len(h.ledger.Entries) {
+func (h Records) ForgetImageNames(names ...ImageName) error {
+	h.host.mu.Lock()
+	defer h.host.mu.Unlock()
+	entries := slices.DeleteFunc(slices.Clone(h.host.ledger.Entries), func(e entry) bool { return slices.ContainsFunc(names, e.is) })
+	if len(entries) == len(h.host.ledger.Entries) {
 		return nil
 	}
 	return h.writeLedger(entries)

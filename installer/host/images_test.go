@@ -35,10 +35,10 @@ func TestImageNames(t *testing.T) {
 		{name(nil, "newer"), name(nil, "newer", "ours")}, // a user removed it
 		{name(target("newer"), "newer"), name(nil, "newer", "ours")},
 	} {
-		if err := open().RecordImageNames(step.record); err != nil {
+		if err := open().Records().RecordImageNames(step.record); err != nil {
 			t.Fatal(err)
 		}
-		if got := open().ImageNames(); !reflect.DeepEqual(got, []ImageName{step.want}) {
+		if got := open().Records().ImageNames(); !reflect.DeepEqual(got, []ImageName{step.want}) {
 			t.Errorf("recorded %+v: the ledger has %+v, want %+v", step.record, got, step.want)
 		}
 	}
@@ -47,26 +47,26 @@ func TestImageNames(t *testing.T) {
 	other := name(nil, "ours")
 	other.Socket = "/run/other.sock"
 	h := open()
-	if err := h.RecordImageNames(other); err != nil {
+	if err := h.Records().RecordImageNames(other); err != nil {
 		t.Fatal(err)
 	}
-	if got := h.ImageNames(); len(got) != 2 || got[0].Socket != other.Socket {
+	if got := h.Records().ImageNames(); len(got) != 2 || got[0].Socket != other.Socket {
 		t.Errorf("the ledger has %+v", got)
 	}
-	if err := h.ForgetImageNames(other); err != nil {
+	if err := h.Records().ForgetImageNames(other); err != nil {
 		t.Fatal(err)
 	}
-	if got := open().ImageNames(); len(got) != 1 || got[0].Socket == other.Socket {
+	if got := open().Records().ImageNames(); len(got) != 1 || got[0].Socket == other.Socket {
 		t.Errorf("the ledger has %+v", got)
 	}
 	// Reset keeps the ledger while it has image names to restore.
-	if _, err := h.RemoveInstalled(t.Context()); err != nil || !open().Used() {
+	if _, err := h.Removal().RemoveInstalled(t.Context()); err != nil || !open().Records().Used() {
 		t.Errorf("the ledger is gone with a name in it: %v", err)
 	}
-	if err := h.ForgetImageNames(name(nil)); err != nil {
+	if err := h.Records().ForgetImageNames(name(nil)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.RemoveInstalled(t.Context()); err != nil || open().Used() {
+	if _, err := h.Removal().RemoveInstalled(t.Context()); err != nil || open().Records().Used() {
 		t.Errorf("the ledger is still there: %v", err)
 	}
 }

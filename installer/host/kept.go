@@ -18,7 +18,7 @@ type Kept struct {
 }
 
 // Kept returns the previous files with a name. There may be none.
-func (h *Host) Kept(name string) Kept { return Kept{h, filepath.Join(UpgradeDir, name)} }
+func (h Upgrades) Kept(name string) Kept { return Kept{h.host, filepath.Join(UpgradeDir, name)} }
 
 // absentSuffix marks a path at which no file was before the upgrade.
 const absentSuffix = ".absent"
@@ -30,7 +30,7 @@ func (k Kept) Keep(path string) error {
 	if exists(kept) || exists(kept+absentSuffix) {
 		return nil
 	}
-	err := k.host.makeState()
+	err := k.host.Records().makeState()
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(kept), 0o700)
 	}
@@ -86,12 +86,12 @@ func (k Kept) Restore(ctx context.Context, path string) (changed bool, err error
 		}
 		return true, h.Remove(path)
 	}
-	if _, ok := h.recorded(kindBinary, path); ok {
+	if _, ok := h.Records().recorded(kindBinary, path); ok {
 		sum, err := digestFile(h.Path(kept))
 		if err != nil {
 			return false, fmt.Errorf("restoring %s: %w", path, err)
 		}
-		return h.installFrom(ctx, Binary{path, sum}, kept)
+		return h.Upgrades().installFrom(ctx, Binary{path, sum}, kept)
 	}
 	info, err := os.Stat(h.Path(kept))
 	if err != nil {

@@ -81,23 +81,23 @@ func NodeSysctls(ipv6, ipv4 bool) []Sysctl {
 // LoadModules loads kernel modules now and at every boot. It does nothing for a
 // kernel without a modules directory. A module that cannot be loaded is only a
 // warning, because preflight checks the kernel's features themselves.
-func (h *Host) LoadModules(ctx context.Context, names ...string) (warnings []string, err error) {
+func (h Kernel) LoadModules(ctx context.Context, names ...string) (warnings []string, err error) {
 	var kernel unix.Utsname
 	if err := unix.Uname(&kernel); err != nil {
 		return nil, fmt.Errorf("reading the kernel's release: %w", err)
 	}
 	modules := filepath.Join("/lib/modules", unix.ByteSliceToString(kernel.Release[:]))
-	if !exists(h.Path(modules)) {
+	if !exists(h.host.Path(modules)) {
 		return nil, nil
 	}
-	if _, err := h.WriteFile(modulesFile, []byte(strings.Join(names, "\n")+"\n"), 0o644); err != nil {
+	if _, err := h.host.WriteFile(modulesFile, []byte(strings.Join(names, "\n")+"\n"), 0o644); err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		if exists(h.Path("/sys/module/" + name)) {
+		if exists(h.host.Path("/sys/module/" + name)) {
 			continue
 		}
-		if err := h.record(entry{Kind: kindModule, Name: name}); err != nil {
+		if err := h.host.Records().record(entry{Kind: kindModule, Name: name}); err != nil {
 			return warnings, err
 		}
 		// modprobe succeeds for built-in modules.
@@ -125,7 +125,7 @@ func reason(output []byte, err error) string {
 // cannot be written is an error only if it does not have the wanted value: in a
 // container, much of /proc/sys is read-only. Reset removes the file but keeps
 // the running values, because other software may rely on them.
-func (h *Host) SetSysctls(ctx context.Context, want []Sysctl) (warnings []string, err error) {
+func (h Kernel) SetSysctls(ctx context.Context, want []Sysctl) (warnings []string, err error) {
 	var file strings.Builder
 	file.WriteString("# Kubernetes node, written by the Airlift installer.\n")
 	var failures []error
@@ -133,7 +133,7 @@ func (h *Host) SetSysctls(ctx context.Context, want []Sysctl) (warnings []string
 		if err := ctx.Err(); err != nil {
 			return warnings, err
 		}
-		now, err := firstLine(h.Path(s.path()))
+		now, err := firstLine(h.host.Path(s.path()))
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && s.Optional:
 			// A module may provide it after the next boot. With the leading
@@ -149,10 +149,10 @@ func (h *Host) SetSysctls(ctx context.Context, want []Sysctl) (warnings []string
 		if now == s.Value {
 			continue
 		}
-		if err := h.record(entry{Kind: kindSysctl, Name: s.Name}); err != nil {
+		if err := h.host.Records().record(entry{Kind: kindSysctl, Name: s.Name}); err != nil {
 			return warnings, err
 		}
-		if err := os.WriteFile(h.Path(s.path()), []byte(s.Value), 0o644); err != nil {
+		if err := os.WriteFile(h.host.Path(s.path()), []byte(s.Value), 0o644); err != nil {
 			if s.Optional {
 				warnings = append(warnings, fmt.Sprintf("sysctl %s is %s and cannot be set to %s: %v", s.Name, now, s.Value, err))
 				continue
@@ -164,6 +164,6 @@ func (h *Host) SetSysctls(ctx context.Context, want []Sysctl) (warnings []string
 		return warnings, fault.Wrap(err, fault.Preflight,
 			"in a container, set them on the machine that runs the container")
 	}
-	_, err = h.WriteFile(sysctlsFile, []byte(file.String()), 0o644)
+	_, err = h.host.WriteFile(sysctlsFile, []byte(file.String()), 0o644)
 	return warnings, err
 }

@@ -116,7 +116,7 @@ func act(what, version, root string) error {
 	}
 	defer unlock()
 	if what == resetting {
-		kept, err := h.RemoveInstalled(context.Background())
+		kept, err := h.Removal().RemoveInstalled(context.Background())
 		if err == nil && len(kept) > 0 {
 			err = fmt.Errorf("reset kept, as not managed by Airlift: %q", kept)
 		}
@@ -230,7 +230,7 @@ func TestKilledWhileAnEditedFileIsSaved(t *testing.T) {
 	write(t, start+"/etc/new.conf", "edited", 0o644)
 	onlyCopies := func(root string) {
 		t.Helper()
-		if _, err := open(t, root).RemoveInstalled(t.Context()); err != nil {
+		if _, err := open(t, root).Removal().RemoveInstalled(t.Context()); err != nil {
 			t.Error(err)
 		}
 		after, copies := tree(t, root), 0
@@ -331,7 +331,7 @@ func TestLedgerIsReadUnderTheLock(t *testing.T) {
 		t.Fatal("the run took no lock")
 	}
 	for _, path := range []string{"/etc/new.conf", "/opt/bridge"} {
-		if !open(t, root).Wrote(path) {
+		if !open(t, root).Records().Wrote(path) {
 			t.Errorf("the ledger does not list %s", path)
 		}
 	}

@@ -135,7 +135,7 @@ func TestOnLabHost(t *testing.T) {
 // CAP_SYS_RESOURCE, default route or resolver.
 func TestPartFacts(t *testing.T) {
 	ctx, h := part(t)
-	f, err := h.Detect(ctx, host.Options{AddressFlag: "--x", Networking: config.Networking{PodSubnet: config.ParseCIDRs("10.244.0.0/16"), ServiceSubnet: config.ParseCIDRs("10.96.0.0/12")}})
+	f, err := h.Detection().Detect(ctx, host.Options{AddressFlag: "--x", Networking: config.Networking{PodSubnet: config.ParseCIDRs("10.244.0.0/16"), ServiceSubnet: config.ParseCIDRs("10.96.0.0/12")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,11 +166,11 @@ func TestPartSystemd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(h.DaemonReload(ctx))
+	must(h.Systemd().DaemonReload(ctx))
 	for range 2 {
-		must(h.EnableNow(ctx, good))
+		must(h.Systemd().EnableNow(ctx, good))
 	}
-	first, err := h.Unit(ctx, good)
+	first, err := h.Systemd().Unit(ctx, good)
 	must(err)
 	if !first.Running() || first.MainPID == 0 || first.File != "/etc/systemd/system/"+good {
 		t.Errorf("%+v", first)
@@ -178,12 +178,12 @@ func TestPartSystemd(t *testing.T) {
 	if _, err := os.Stat("/etc/systemd/system/multi-user.target.wants/" + good); err != nil {
 		t.Error(err)
 	}
-	must(h.Restart(ctx, good))
-	if second, err := h.Unit(ctx, good); err != nil || second.MainPID == first.MainPID || !second.Running() {
+	must(h.Systemd().Restart(ctx, good))
+	if second, err := h.Systemd().Unit(ctx, good); err != nil || second.MainPID == first.MainPID || !second.Running() {
 		t.Errorf("after a restart: %+v %v", second, err)
 	}
 
-	err = h.Start(ctx, bad)
+	err = h.Systemd().Start(ctx, bad)
 	if err == nil || !strings.Contains(err.Error(), "the reason") || !strings.Contains(err.Error(), "exit-code") || fault.Hint(err) == "" {
 		t.Errorf("a unit that fails: %v (hint %q)", err, fault.Hint(err))
 	}
@@ -191,27 +191,27 @@ func TestPartSystemd(t *testing.T) {
 
 	short, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	err = h.Start(short, slow)
+	err = h.Systemd().Start(short, slow)
 	if err == nil || !strings.Contains(err.Error(), "still not done after 2s") || !strings.Contains(err.Error(), "activating") {
 		t.Errorf("a unit that takes too long: %v", err)
 	}
 
-	if s, err := h.Unit(ctx, "airlift-nosuch.service"); err != nil || s.Load != "not-found" {
+	if s, err := h.Systemd().Unit(ctx, "airlift-nosuch.service"); err != nil || s.Load != "not-found" {
 		t.Errorf("a unit that does not exist: %+v %v", s, err)
 	}
-	if err := h.Start(ctx, "airlift-nosuch.service"); err == nil {
+	if err := h.Systemd().Start(ctx, "airlift-nosuch.service"); err == nil {
 		t.Error("a unit that does not exist was started")
 	}
-	must(h.Stop(ctx, "airlift-nosuch.service"))
-	must(h.DisableNow(ctx, "airlift-nosuch.service"))
-	must(h.Stop(ctx, slow))
+	must(h.Systemd().Stop(ctx, "airlift-nosuch.service"))
+	must(h.Systemd().DisableNow(ctx, "airlift-nosuch.service"))
+	must(h.Systemd().Stop(ctx, slow))
 	for range 2 {
-		must(h.DisableNow(ctx, good))
+		must(h.Systemd().DisableNow(ctx, good))
 	}
-	if s, err := h.Unit(ctx, good); err != nil || s.Running() {
+	if s, err := h.Systemd().Unit(ctx, good); err != nil || s.Running() {
 		t.Errorf("after disabling: %+v %v", s, err)
 	}
-	_, err = h.RemoveInstalled(ctx)
+	_, err = h.Removal().RemoveInstalled(ctx)
 	must(err)
 	if left, _ := filepath.Glob("/etc/systemd/system/*/airlift-*"); len(left) != 0 {
 		t.Errorf("left: %v", left)
@@ -227,25 +227,25 @@ func TestPartNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 2 {
-		if _, err := h.LoadModules(ctx, host.NodeModules()...); err != nil {
+		if _, err := h.Kernel().LoadModules(ctx, host.NodeModules()...); err != nil {
 			t.Fatal(err)
 		}
-		warnings, err := h.SetSysctls(ctx, host.NodeSysctls(false, true))
+		warnings, err := h.Kernel().SetSysctls(ctx, host.NodeSysctls(false, true))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Log(warnings)
-		if changed, err := h.MakeRootShared(ctx); err != nil || changed != (i == 0) {
+		if changed, err := h.Kernel().MakeRootShared(ctx); err != nil || changed != (i == 0) {
 			t.Fatalf("making / shared, time %d: changed %t, %v", i+1, changed, err)
 		}
 		self, err := os.ReadFile("/proc/self/exe")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := h.InstallStub(ctx, fmt.Sprintf("%x", sha256.Sum256(self))); err != nil {
+		if err := h.Kernel().InstallStub(ctx, fmt.Sprintf("%x", sha256.Sum256(self))); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.EnsureServiceRoute(ctx, config.ParseCIDRs("10.96.0.0/12").Prefixes(), "eth0"); err != nil {
+		if err := h.Kernel().EnsureServiceRoute(ctx, config.ParseCIDRs("10.96.0.0/12").Prefixes(), "eth0"); err != nil {
 			t.Fatal(err)
 		}
 		h = open(t, "/")
@@ -259,17 +259,17 @@ func TestPartReset(t *testing.T) {
 			name string
 			run  func(context.Context) error
 		}{
-			{"StopKubelet", h.StopKubelet}, {"KillPods", h.KillPods}, {"StopRuntime", h.StopRuntime}, {"Unmount", func(ctx context.Context) error { return h.Unmount(ctx) }},
-			{"RemoveInterfaces", h.RemoveInterfaces}, {"RemoveRoutes", h.RemoveRoutes},
-			{"RemoveState", h.RemoveState},
-			{"RemoveInstalled", func(ctx context.Context) error { _, err := h.RemoveInstalled(ctx); return err }},
+			{"StopKubelet", h.Removal().StopKubelet}, {"KillPods", h.Removal().KillPods}, {"StopRuntime", h.Removal().StopRuntime}, {"Unmount", func(ctx context.Context) error { return h.Removal().Unmount(ctx) }},
+			{"RemoveInterfaces", h.Removal().RemoveInterfaces}, {"RemoveRoutes", h.Removal().RemoveRoutes},
+			{"RemoveState", h.Removal().RemoveState},
+			{"RemoveInstalled", func(ctx context.Context) error { _, err := h.Removal().RemoveInstalled(ctx); return err }},
 		}
 		for _, s := range steps {
 			if err := s.run(ctx); err != nil {
 				t.Errorf("%s: %v", s.name, err)
 			}
 		}
-		if _, err := h.RemoveNetfilter(ctx); err != nil {
+		if _, err := h.Removal().RemoveNetfilter(ctx); err != nil {
 			t.Error(err)
 		}
 		h = open(t, "/")
@@ -281,7 +281,7 @@ func TestPartReset(t *testing.T) {
 
 func TestPartPods(t *testing.T) {
 	ctx, h := part(t)
-	if err := h.Claim(host.Claim{Path: config.KubeletDir}); err != nil {
+	if err := h.Records().Claim(host.Claim{Path: config.KubeletDir}); err != nil {
 		t.Fatal(err)
 	}
 	start := func(path string, args ...string) *exec.Cmd {
@@ -317,7 +317,7 @@ func TestPartPods(t *testing.T) {
 	go func() { reaped <- fmt.Sprint("container: ", container.Wait()) }()
 	go func() { reaped <- fmt.Sprint("shim: ", shim.Wait()) }()
 	for range 2 {
-		if err := h.KillPods(ctx); err != nil {
+		if err := h.Removal().KillPods(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -103,55 +103,55 @@ func (e entry) equal(o entry) bool {
 var ledgerHint = "it lists what Airlift installed on this host; these work without it: ./install status, ./install doctor; to remove the node without it: " +
 	SetAside(LedgerPath) + ", and ./install reset --without-ledger"
 
-func (h *Host) readLedger() error {
-	found, err := h.ReadState(LedgerPath, &h.ledger, ledgerHint)
+func (h Records) readLedger() error {
+	found, err := h.host.ReadState(LedgerPath, &h.host.ledger, ledgerHint)
 	switch {
-	case h.ledger.Version > ledgerVersion: // also if this installer cannot read the rest
-		return fault.New(fault.Failure, "use the installer that wrote it, or a newer one",
-			"reading %s: its version is %d, this installer supports up to %d", LedgerPath, h.ledger.Version, ledgerVersion)
+	case h.host.ledger.Version > ledgerVersion: // also if this installer cannot read the rest
+		return fault.New(fault.Failure, "reading %s: its version is %d, this installer supports up to %d", LedgerPath, h.host.ledger.Version, ledgerVersion).
+			Hint("use the installer that wrote it, or a newer one")
 	case err != nil:
 		return err
 	case !found:
-		h.ledger = ledger{Version: ledgerVersion}
-	case h.ledger.Version == 0:
-		return fault.New(fault.Failure, ledgerHint, "reading %s: the file is damaged: it has no version", LedgerPath)
+		h.host.ledger = ledger{Version: ledgerVersion}
+	case h.host.ledger.Version == 0:
+		return fault.New(fault.Failure, "reading %s: the file is damaged: it has no version", LedgerPath).Hint(ledgerHint)
 	}
 	return nil
 }
 
 // Used reports whether Airlift installed something on this host.
-func (h *Host) Used() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.ledger.Entries) > 0
+func (h Records) Used() bool {
+	h.host.mu.Lock()
+	defer h.host.mu.Unlock()
+	return len(h.host.ledger.Entries) > 0
 }
 
 // find returns the entry for a kind and name. The caller holds h.mu.
-func (h *Host) find(kind, name string) (entry, bool) {
+func (h Records) find(kind, name string) (entry, bool) {
 	if i := h.index(kind, name); i >= 0 {
-		return h.ledger.Entries[i], true
+		return h.host.ledger.Entries[i], true
 	}
 	return entry{}, false
 }
 
 // index returns the position of the entry, or -1. The caller holds h.mu.
-func (h *Host) index(kind, name string) int {
-	return slices.IndexFunc(h.ledger.Entries, func(e entry) bool { return e.Kind == kind && e.Name == name })
+func (h Records) index(kind, name string) int {
+	return slices.IndexFunc(h.host.ledger.Entries, func(e entry) bool { return e.Kind == kind && e.Name == name })
 }
 
 // recorded is find for callers without the lock.
-func (h *Host) recorded(kind, name string) (entry, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h Records) recorded(kind, name string) (entry, bool) {
+	h.host.mu.Lock()
+	defer h.host.mu.Unlock()
 	return h.find(kind, name)
 }
 
 // entries returns the entries of a kind, oldest first.
-func (h *Host) entries(kind string) []entry {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h Records) entries(kind string) []entry {
+	h.host.mu.Lock()
+	defer h.host.mu.Unlock()
 	var found []entry
-	for _, e := range h.ledger.Entries {
+	for _, e := range h.host.ledger.Entries {
 		if e.Kind == kind {
 			found = append(found, e)
 		}
@@ -161,18 +161,18 @@ func (h *Host) entries(kind string) []entry {
 
 // record adds e to the ledger, or replaces the entry of the same kind and name,
 // and returns when the ledger is on disk. Call it before the change itself.
-func (h *Host) record(e entry) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h Records) record(e entry) error {
+	h.host.mu.Lock()
+	defer h.host.mu.Unlock()
 	i := h.index(e.Kind, e.Name)
 	if i < 0 {
 		e.Pending = e.SHA256 != ""
-		return h.writeLedger(append(slices.Clone(h.ledger.Entries), e))
+		return h.writeLedger(append(slices.Clone(h.host.ledger.Entries), e))
 	}
-	if e = e.after(h.ledger.Entries[i]); e.equal(h.ledger.Entries[i]) {
+	if e = e.after(h.host.ledger.Entries[i]); e.equal(h.host.ledger.Entries[i]) {
 		return nil
 	}
-	entries := slices.Clone(h.ledger.Entries)
+	entries := slices.Clone(h.host.ledger.Entries)
 	entries[i] = e
 	return h.writeLedger(entries)
 }
@@ -180,51 +180,51 @@ func (h *Host) record(e entry) error {
 // settled records that a file or binary has its new content, so that earlier
 // content cannot be there any more. The ledger's next write saves that: until
 // then, the ledger on disk lists too much, which is safe.
-func (h *Host) settled(kind, name, sum string) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h Records) settled(kind, name, sum string) error {
+	h.host.mu.Lock()
+	defer h.host.mu.Unlock()
 	i := h.index(kind, name)
-	if i < 0 || !h.ledger.Entries[i].Pending || h.ledger.Entries[i].SHA256 != sum {
+	if i < 0 || !h.host.ledger.Entries[i].Pending || h.host.ledger.Entries[i].SHA256 != sum {
 		return nil
 	}
-	if len(h.ledger.Entries[i].Earlier) > 0 {
+	if len(h.host.ledger.Entries[i].Earlier) > 0 {
 		// Earlier content must not reappear after a power failure: a run that was killed may have written
 		// the file.
-		if err := atomicfile.SyncDir(filepath.Dir(h.Path(name))); err != nil {
+		if err := atomicfile.SyncDir(filepath.Dir(h.host.Path(name))); err != nil {
 			return fmt.Errorf("writing %s: %w", name, err)
 		}
 	}
-	h.ledger.Entries[i].Pending, h.ledger.Entries[i].Earlier = false, nil
-	h.unsaved = true
+	h.host.ledger.Entries[i].Pending, h.host.ledger.Entries[i].Earlier = false, nil
+	h.host.unsaved = true
 	return nil
 }
 
 // save writes the changes that settled left unsaved.
-func (h *Host) save() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.unsaved {
+func (h Records) save() error {
+	h.host.mu.Lock()
+	defer h.host.mu.Unlock()
+	if !h.host.unsaved {
 		return nil
 	}
-	return h.writeLedger(h.ledger.Entries)
+	return h.writeLedger(h.host.ledger.Entries)
 }
 
 // forget removes an entry from the ledger, after the thing itself is removed.
-func (h *Host) forget(kind, name string) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	entries := slices.DeleteFunc(slices.Clone(h.ledger.Entries), func(e entry) bool { return e.Kind == kind && e.Name == name })
-	if len(entries) == len(h.ledger.Entries) {
+func (h Records) forget(kind, name string) error {
+	h.host.mu.Lock()
+	defer h.host.mu.Unlock()
+	entries := slices.DeleteFunc(slices.Clone(h.host.ledger.Entries), func(e entry) bool { return e.Kind == kind && e.Name == name })
+	if len(entries) == len(h.host.ledger.Entries) {
 		return nil
 	}
 	return h.writeLedger(entries)
 }
 
 // writeLedger replaces the ledger on disk and in memory. The caller holds h.mu.
-func (h *Host) writeLedger(entries []entry) error {
+func (h Records) writeLedger(entries []entry) error {
 	next := ledger{Version: ledgerVersion, Entries: entries}
-	if h.outputOnly {
-		h.ledger = next
+	if h.host.outputOnly {
+		h.host.ledger = next
 		return nil
 	}
 	data, err := json.MarshalIndent(next, "", "  ")
@@ -234,32 +234,32 @@ func (h *Host) writeLedger(entries []entry) error {
 	if err := h.makeState(); err != nil {
 		return fmt.Errorf("writing the ledger: %w", err)
 	}
-	if err := replaceFile(h.Path(LedgerPath), append(data, '\n'), 0o600); err != nil {
+	if err := replaceFile(h.host.Path(LedgerPath), append(data, '\n'), 0o600); err != nil {
 		return fmt.Errorf("writing the ledger: %w", err)
 	}
-	first := len(h.ledger.Entries) == 0
-	h.ledger, h.unsaved = next, false
-	if first && h.run != nil {
-		h.writeRun()
+	first := len(h.host.ledger.Entries) == 0
+	h.host.ledger, h.host.unsaved = next, false
+	if first && h.host.run != nil {
+		h.host.RunRecords().writeRun()
 	}
 	return nil
 }
 
 // makeState creates StateDir.
-func (h *Host) makeState() error {
-	if _, err := h.place(StateDir); err != nil {
+func (h Records) makeState() error {
+	if _, err := h.host.place(StateDir); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(h.Path(StateDir), 0o700); err != nil {
+	if err := os.MkdirAll(h.host.Path(StateDir), 0o700); err != nil {
 		return err
 	}
-	_, err := h.place(LedgerPath)
+	_, err := h.host.place(LedgerPath)
 	return err
 }
 
 // Wrote reports whether WriteFile or InstallBinary wrote the file at path, or
 // began to.
-func (h *Host) Wrote(path string) bool {
+func (h Records) Wrote(path string) bool {
 	_, file := h.recorded(kindFile, path)
 	_, binary := h.recorded(kindBinary, path)
 	return file || binary
@@ -267,12 +267,12 @@ func (h *Host) Wrote(path string) bool {
 
 // SetOwnsRuntime records that Airlift installs the container runtime on this
 // host, so that reset stops it. Call it before installing it.
-func (h *Host) SetOwnsRuntime() error {
+func (h Records) SetOwnsRuntime() error {
 	return h.record(entry{Kind: kindRuntime, Name: "containerd"})
 }
 
 // OwnsRuntime reports whether Airlift installed the container runtime.
-func (h *Host) OwnsRuntime() bool {
+func (h Records) OwnsRuntime() bool {
 	_, ok := h.recorded(kindRuntime, "containerd")
 	return ok
 }

@@ -28,7 +28,7 @@ func OpenLocked(root string) (h *Host, unlock func(), err error) {
 	}
 	h.locked = true
 	return h, func() {
-		_ = h.save() // if it fails, the ledger lists too much, which is safe
+		_ = h.Records().save() // if it fails, the ledger lists too much, which is safe
 		release()
 	}, nil
 }
@@ -51,7 +51,7 @@ func (h *Host) lock() (release func(), err error) {
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		f.Close()
-		return nil, fault.New(fault.Failure, "wait until it has finished", "another installer is running on this host")
+		return nil, fault.New(fault.Failure, "another installer is running on this host").Hint("wait until it has finished")
 	}
 	if err != nil {
 		f.Close()

@@ -53,7 +53,7 @@ func TestLoadModules(t *testing.T) {
 	for _, name := range modules { // mark all as loaded, so that the test loads none here
 		write(t, root+"/sys/module/"+name+"/refcnt", "0", 0o644)
 	}
-	warnings, err := open(t, root).LoadModules(t.Context(), modules...)
+	warnings, err := open(t, root).Kernel().LoadModules(t.Context(), modules...)
 	if err != nil || len(warnings) > 0 {
 		t.Fatalf("%v, %v", warnings, err)
 	}

@@ -37,7 +37,7 @@ WantedBy=multi-user.target
 // MakeRootShared makes / a shared mount, now and at every boot, unless it is one
 // already: otherwise a volume that one container mounts is invisible to others.
 // It reports whether it changed something.
-func (h *Host) MakeRootShared(ctx context.Context) (changed bool, err error) {
+func (h Kernel) MakeRootShared(ctx context.Context) (changed bool, err error) {
 	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return m.Mountpoint != "/", false })
 	if err != nil {
 		return false, fmt.Errorf("listing mounts: %w", err)
@@ -49,10 +49,10 @@ func (h *Host) MakeRootShared(ctx context.Context) (changed bool, err error) {
 	if err := unix.Mount("", "/", "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
 		return false, fmt.Errorf("making / a shared mount: %w", err)
 	}
-	if _, err := h.WriteFile("/etc/systemd/system/"+sharedUnit, []byte(sharedUnitText), 0o644); err != nil {
+	if _, err := h.host.WriteFile("/etc/systemd/system/"+sharedUnit, []byte(sharedUnitText), 0o644); err != nil {
 		return true, err
 	}
-	return true, h.Enable(ctx, sharedUnit, true)
+	return true, h.host.Systemd().Enable(ctx, sharedUnit, true)
 }
 
 // MountPoint returns the mount point of the file system that a directory is on. It follows links.
@@ -79,7 +79,7 @@ func MountPoint(dir string) (string, error) {
 // network namespaces of this node's pods. flags are flags of umount2 for the
 // kubelet's volumes, named as in kubeadm's ResetConfiguration, such as
 // MNT_FORCE; without flags, mounts in use are detached.
-func (h *Host) Unmount(ctx context.Context, flags ...string) error {
+func (h Removal) Unmount(ctx context.Context, flags ...string) error {
 	how := 0
 	for _, name := range flags {
 		flag, known := unmountFlags[name]
@@ -89,12 +89,12 @@ func (h *Host) Unmount(ctx context.Context, flags ...string) error {
 		how |= flag
 	}
 	var failures []error
-	for _, e := range append(h.entries(kindOwned), h.entries(kindContents)...) {
+	for _, e := range append(h.host.Records().entries(kindOwned), h.host.Records().entries(kindContents)...) {
 		flags := 0
 		if e.Name == config.KubeletDir {
 			flags = how
 		}
-		failures = append(failures, unmountBelow(ctx, h.Path(e.Name), flags))
+		failures = append(failures, unmountBelow(ctx, h.host.Path(e.Name), flags))
 	}
 	namespaces, err := h.podNamespaces()
 	return errors.Join(append(failures, err, removeNamespaces(namespaces))...)
@@ -139,15 +139,15 @@ func unmountBelow(ctx context.Context, dir string, flags int) error {
 // podNamespaces returns the network namespaces of this node's pods that the
 // runtime or libcni recorded. The name "cni-…" alone proves nothing: other
 // software uses it too.
-func (h *Host) podNamespaces() ([]string, error) {
-	if !h.RanNode() {
+func (h Removal) podNamespaces() ([]string, error) {
+	if !h.host.Records().RanNode() {
 		return nil, nil
 	}
-	ids, err := h.containers()
+	ids, err := h.host.Networks().containers()
 	if err != nil {
 		return nil, err
 	}
-	attachments, err := h.attachments()
+	attachments, err := h.host.Networks().attachments()
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func (h *Host) podNamespaces() ([]string, error) {
 			paths = append(paths, a.NetNS)
 		}
 	}
-	specs, err := filepath.Glob(h.Path("/run/containerd/io.containerd.runtime.v2.task/k8s.io/*/config.json"))
+	specs, err := filepath.Glob(h.host.Path("/run/containerd/io.containerd.runtime.v2.task/k8s.io/*/config.json"))
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +180,7 @@ func (h *Host) podNamespaces() ([]string, error) {
 	var found []string
 	for _, p := range paths {
 		p = strings.TrimPrefix(p, "/var") // /var/run is /run
-		if path := h.Path(p); strings.HasPrefix(p, "/run/netns/cni-") && exists(path) && !slices.Contains(found, path) {
+		if path := h.host.Path(p); strings.HasPrefix(p, "/run/netns/cni-") && exists(path) && !slices.Contains(found, path) {
 			found = append(found, path)
 		}
 	}

@@ -84,7 +84,7 @@ func TestUnmount(t *testing.T) {
 
 	h := open(t, root)
 	for range 2 {
-		if err := h.Unmount(context.Background()); err != nil {
+		if err := h.Removal().Unmount(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -96,7 +96,7 @@ func TestUnmount(t *testing.T) {
 	write(t, root+host.LedgerPath, ledger+"]}", 0o600)
 	h = open(t, root)
 	for range 2 {
-		if err := h.Unmount(context.Background()); err != nil {
+		if err := h.Removal().Unmount(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -109,7 +109,7 @@ func TestUnmount(t *testing.T) {
 	}
 	write(t, root+host.LedgerPath, ledger+`, {"kind": "owned", "name": "/run/containerd"}]}`, 0o600)
 	h = open(t, root)
-	if err := h.Unmount(context.Background()); err != nil {
+	if err := h.Removal().Unmount(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(mounted(t, root), " "); strings.Contains(got, "containerd") {
@@ -132,7 +132,7 @@ func TestRemoveStateStopsAtMounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, root+host.LedgerPath, `{"version": 1, "entries": [{"kind": "contents", "name": "/var/lib/kubelet"}]}`, 0o600)
-	err := open(t, root).RemoveState(context.Background())
+	err := open(t, root).Removal().RemoveState(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "is mounted there") {
 		t.Errorf("err = %v", err)
 	}

@@ -38,13 +38,13 @@ type ruleFilter struct {
 	hostPorts  bool            // the portmap plugin's shared chains, if no other software uses them
 }
 
-func (h *Host) ruleFilter() (f ruleFilter, err error) {
-	f.kubernetes = h.RanNode()
-	for _, e := range h.entries(kindNetwork) {
+func (h Removal) ruleFilter() (f ruleFilter, err error) {
+	f.kubernetes = h.host.Records().RanNode()
+	for _, e := range h.host.Records().entries(kindNetwork) {
 		f.networks = append(f.networks, e.Name)
 	}
-	_, f.hostPorts = h.recorded(kindChains, hostPorts)
-	f.containers, err = h.containers()
+	_, f.hostPorts = h.host.Records().recorded(kindChains, hostPorts)
+	f.containers, err = h.host.Networks().containers()
 	return f, err
 }
 
@@ -54,7 +54,7 @@ func (h *Host) ruleFilter() (f ruleFilter, err error) {
 // It uses the kernel's nftables interface, where iptables-nft also keeps its
 // rules, so that no iptables command is needed. It cannot remove rules of the
 // older kernel interface (iptables-legacy), and returns a warning for them.
-func (h *Host) RemoveNetfilter(ctx context.Context) (warnings []string, err error) {
+func (h Removal) RemoveNetfilter(ctx context.Context) (warnings []string, err error) {
 	f, err := h.ruleFilter()
 	if err != nil || !f.kubernetes && len(f.networks) == 0 && !f.hostPorts {
 		return nil, err
@@ -67,10 +67,10 @@ func (h *Host) RemoveNetfilter(ctx context.Context) (warnings []string, err erro
 	if err := f.remove(ctx, conn); err != nil {
 		return nil, fmt.Errorf("removing iptables and nftables rules: %w", err)
 	}
-	if err := h.forget(kindChains, hostPorts); err != nil {
+	if err := h.host.Records().forget(kindChains, hostPorts); err != nil {
 		return nil, err
 	}
-	return legacyWarnings(h.Path("/proc/net")), nil
+	return legacyWarnings(h.host.Path("/proc/net")), nil
 }
 
 // batch is the number of changes in one message to the kernel: a node of a large

@@ -240,7 +240,7 @@ func TestDetectAddressForRanges(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inNetwork(t)
 			c.setup(t)
-			f, err := open(t, "/").Detect(t.Context(), host.Options{AddressFlag: "--x", Networking: c.networking, NewCluster: true, CNI: c.cni})
+			f, err := open(t, "/").Detection().Detect(t.Context(), host.Options{AddressFlag: "--x", Networking: c.networking, NewCluster: true, CNI: c.cni})
 			if c.fails != "" {
 				if err == nil || !strings.Contains(err.Error(), c.fails) || !strings.Contains(fault.Hint(err), c.hint) || fault.ExitCode(err) != fault.Usage {
 					t.Errorf("%q: %v; hint: %s", f.NodeIP, err, fault.Hint(err))
@@ -255,12 +255,12 @@ func TestDetectAddressForRanges(t *testing.T) {
 	t.Run("the user's", func(t *testing.T) {
 		inNetwork(t)
 		nic(t, "eth0", "10.1.0.5/24", "fd77::21/64", "fd77::22/64")
-		f, err := open(t, "/").Detect(t.Context(), host.Options{AddressFlag: "--node-ip", NodeIP: "10.1.0.5,fd77::22"})
+		f, err := open(t, "/").Detection().Detect(t.Context(), host.Options{AddressFlag: "--node-ip", NodeIP: "10.1.0.5,fd77::22"})
 		if err != nil || f.NodeIP != "10.1.0.5" || f.OtherIP != "fd77::22" {
 			t.Errorf("%q and %q, %v", f.NodeIP, f.OtherIP, err)
 		}
 		for _, given := range []string{"fd77::21,fd77::22", "10.1.0.5,10.1.0.6"} {
-			if f, err := open(t, "/").Detect(t.Context(), host.Options{AddressFlag: "--node-ip", NodeIP: given}); fault.ExitCode(err) != fault.Usage {
+			if f, err := open(t, "/").Detection().Detect(t.Context(), host.Options{AddressFlag: "--node-ip", NodeIP: given}); fault.ExitCode(err) != fault.Usage {
 				t.Errorf("%s: %q and %q, %v", given, f.NodeIP, f.OtherIP, err)
 			}
 		}
@@ -281,7 +281,7 @@ func TestDetectAddressTowardsPeer(t *testing.T) {
 		{host.Options{Peer: "10.1.0.9:6443"}, "eth0 10.1.0.5 1400"},
 		{host.Options{NodeIP: "10.1.0.5", Peer: "10.2.0.9:6443"}, "eth0 10.1.0.5 1400"},
 	} {
-		f, err := h.Detect(ctx, c.options)
+		f, err := h.Detection().Detect(ctx, c.options)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -299,7 +299,7 @@ func TestDetectAddressTowardsPeer(t *testing.T) {
 		{AddressFlag: "--x", Peer: "192.168.0.1:6443"}, // no route, two candidates
 		{NodeIP: "", Networking: config.Networking{PodSubnet: config.ParseCIDRs("10.244.0.0/33")}, AddressFlag: "--x"},
 	} {
-		if f, err := h.Detect(ctx, o); fault.ExitCode(err) != fault.Usage {
+		if f, err := h.Detection().Detect(ctx, o); fault.ExitCode(err) != fault.Usage {
 			t.Errorf("%+v: %s %v", o, f.NodeIP, err)
 		}
 	}
@@ -342,10 +342,10 @@ func TestServiceRoute(t *testing.T) {
 			{"kind": "route", "name": "10.200.0.0/16", "device": "gone0"}]}`, 0o600)
 		for range 2 {
 			h := open(t, root)
-			if err := h.RemoveRoutes(ctx); err != nil {
+			if err := h.Removal().RemoveRoutes(ctx); err != nil {
 				t.Error(err)
 			}
-			if h.Used() {
+			if h.Records().Used() {
 				t.Error("the ledger still lists routes")
 			}
 		}
@@ -392,14 +392,14 @@ func TestRemoveInterfacesLeavesOthers(t *testing.T) {
 		}
 	}
 	// A name alone does not prove that Airlift created the interface.
-	if err := open(t, root).RemoveInterfaces(context.Background()); err != nil {
+	if err := open(t, root).Removal().RemoveInterfaces(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	there("cni0", "pod1", "veth-pod1", "flannel.1")
 	write(t, root+host.LedgerPath, `{"version": 1, "entries": [
 		{"kind": "interface", "name": "cni0"}, {"kind": "interface", "name": "flannel.1"}, {"kind": "interface", "name": "kube-ipvs0"}]}`, 0o600)
 	for range 2 {
-		if err := open(t, root).RemoveInterfaces(context.Background()); err != nil {
+		if err := open(t, root).Removal().RemoveInterfaces(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -580,12 +580,12 @@ table arp filter {
 	}
 	root := t.TempDir()
 	complete := saved(t, "iptables-nft")
-	if _, err := open(t, root).RemoveNetfilter(context.Background()); err != nil || saved(t, "iptables-nft") != complete {
+	if _, err := open(t, root).Removal().RemoveNetfilter(context.Background()); err != nil || saved(t, "iptables-nft") != complete {
 		t.Errorf("without a ledger rules were removed (%v)", err)
 	}
 	write(t, root+host.LedgerPath, node, 0o600)
 	for range 2 {
-		warnings, err := open(t, root).RemoveNetfilter(context.Background())
+		warnings, err := open(t, root).Removal().RemoveNetfilter(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -668,7 +668,7 @@ func TestRemoveNetfilterLeavesOthersPorts(t *testing.T) {
 			write(t, root+host.LedgerPath, tt.ledger, 0o600)
 			write(t, root+"/var/lib/cni/networks/cbr0/10.244.0.2", "pod1\r\neth0", 0o600)
 			for range 2 {
-				if _, err := open(t, root).RemoveNetfilter(context.Background()); err != nil {
+				if _, err := open(t, root).Removal().RemoveNetfilter(context.Background()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -704,7 +704,7 @@ func TestRemoveNetfilterOfALargeCluster(t *testing.T) {
 	iptables(t, "iptables-nft", "*nat\n"+chains.String()+text+"-A PREROUTING -d 10.1.0.1/32 -j ACCEPT\nCOMMIT\n")
 	root := t.TempDir()
 	write(t, root+host.LedgerPath, node, 0o600)
-	if _, err := open(t, root).RemoveNetfilter(context.Background()); err != nil {
+	if _, err := open(t, root).Removal().RemoveNetfilter(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	after := saved(t, "iptables-nft")

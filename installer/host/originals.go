@@ -25,7 +25,7 @@ func (h *Host) keepOriginal(path string) (string, error) {
 	}
 	kept := filepath.Join(originalsDir, path)
 	dst := h.Path(kept)
-	err := h.makeState()
+	err := h.Records().makeState()
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(dst), 0o700)
 	}
@@ -43,8 +43,8 @@ func (h *Host) keepOriginal(path string) (string, error) {
 // as the original, whose path is returned. A file that was edited since Airlift
 // wrote it is saved next to it.
 func (h *Host) keepReplaced(path, now string, warn warnFunc) (original string, err error) {
-	_, made := h.recorded(kindOwned, path)
-	e, known := h.recorded(kindFile, path)
+	_, made := h.Records().recorded(kindOwned, path)
+	e, known := h.Records().recorded(kindFile, path)
 	switch {
 	case known && (e.wrote(now) || !e.Pending && isLink(now) && isLink(e.SHA256)):
 		return "", nil // a changed link has no content to lose
@@ -66,7 +66,7 @@ func (h *Host) keepReplaced(path, now string, warn warnFunc) (original string, e
 // themselves; most of those contain keys.
 func (h *Host) saveEdited(path, now string, warn warnFunc) error {
 	dir := filepath.Dir(path)
-	if h.regenerated(path) && dir != config.ManifestsDir && dir != config.KubeletDir {
+	if h.Removal().regenerated(path) && dir != config.ManifestsDir && dir != config.KubeletDir {
 		return nil
 	}
 	if dir == config.ManifestsDir { // the kubelet would run the copy too
@@ -77,7 +77,7 @@ func (h *Host) saveEdited(path, now string, warn warnFunc) error {
 		saved = filepath.Join(dir, filepath.Base(freeName(h.Path(filepath.Join(dir, filepath.Base(path))))))
 		place, err := h.place(saved)
 		if err == nil {
-			err = h.record(entry{Kind: kindSaved, Name: saved, Contents: path})
+			err = h.Records().record(entry{Kind: kindSaved, Name: saved, Contents: path})
 		}
 		if err == nil {
 			err = copyFile(h.Path(path), place)
@@ -93,7 +93,7 @@ func (h *Host) saveEdited(path, now string, warn warnFunc) error {
 // savedCopy returns the copy of an edited file with the given sum, or "" if there
 // is none.
 func (h *Host) savedCopy(path, sum string) string {
-	for _, e := range h.entries(kindSaved) {
+	for _, e := range h.Records().entries(kindSaved) {
 		if e.Contents != path {
 			continue
 		}
@@ -130,7 +130,7 @@ func (h *Host) putBack(e entry) (note string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("removing %s: %w", e.Name, err)
 	}
-	if !ours && !h.regenerated(e.Name) {
+	if !ours && !h.Removal().regenerated(e.Name) {
 		saved, err := saveAside(path)
 		if err != nil {
 			return "", fmt.Errorf("saving the edited %s: %w", e.Name, err)

@@ -17,14 +17,14 @@ type OtherBinary struct {
 // OtherBinaries returns those of the wanted binaries of which Airlift installed
 // another version, or began to. An interrupted write belongs to the bundle that
 // began it.
-func (h *Host) OtherBinaries(wanted ...Binary) ([]OtherBinary, error) {
+func (h Detection) OtherBinaries(wanted ...Binary) ([]OtherBinary, error) {
 	var others []OtherBinary
 	for _, b := range wanted {
-		e, ours := h.recorded(kindBinary, b.Path)
+		e, ours := h.host.Records().recorded(kindBinary, b.Path)
 		if !ours || e.SHA256 == b.SHA256 {
 			continue
 		}
-		sum, err := digestFile(h.Path(b.Path))
+		sum, err := digestFile(h.host.Path(b.Path))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("reading %s: %w", b.Path, err)
 		}

@@ -64,7 +64,7 @@ func walk(path string) (place string, info fs.FileInfo, err error) {
 			continue
 		}
 		if owner, trusted := ownerOf(info); !trusted {
-			return "", nil, fault.New(fault.Preflight, "remove it: rm "+next, "%s is a symbolic link that belongs to user %d", next, owner)
+			return "", nil, fault.New(fault.Preflight, "%s is a symbolic link that belongs to user %d", next, owner).Hint("remove it: rm " + next)
 		}
 		if links++; links > maxLinks {
 			return "", nil, fmt.Errorf("%s: %w", path, unix.ELOOP)
@@ -90,10 +90,10 @@ func enter(dir string) (fs.FileInfo, error) {
 		return nil, err
 	}
 	if owner, trusted := ownerOf(info); !trusted {
-		return nil, fault.New(fault.Preflight, "if no other user needs it: chown root: "+dir, "the directory %s belongs to user %d", dir, owner)
+		return nil, fault.New(fault.Preflight, "the directory %s belongs to user %d", dir, owner).Hint("if no other user needs it: chown root: " + dir)
 	}
 	if worldWritable(info) && info.Mode()&fs.ModeSticky == 0 {
-		return nil, fault.New(fault.Preflight, "if no other user needs it: chmod o-w "+dir, "every user may write to the directory %s", dir)
+		return nil, fault.New(fault.Preflight, "every user may write to the directory %s", dir).Hint("if no other user needs it: chmod o-w " + dir)
 	}
 	return info, nil
 }
@@ -134,7 +134,7 @@ func (h *Host) place(path string) (string, error) {
 			return "", err
 		}
 		if dir != root && !strings.HasPrefix(dir, root+"/") {
-			return "", fault.New(fault.Preflight, "use relative links", "a symbolic link leads from %s to %s, outside the root directory", h.Path(path), dir)
+			return "", fault.New(fault.Preflight, "a symbolic link leads from %s to %s, outside the root directory", h.Path(path), dir).Hint("use relative links")
 		}
 	}
 	return filepath.Join(dir, filepath.Base(path)), nil

@@ -110,7 +110,7 @@ func TestRootsOwnLinksAreFollowed(t *testing.T) {
 			if _, err := os.Lstat(root + "/data/a/b/name"); err != nil {
 				t.Error(err)
 			}
-			if _, err := h.RemoveInstalled(t.Context()); err != nil {
+			if _, err := h.Removal().RemoveInstalled(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := os.Lstat(root + "/data/a/b/name"); !errors.Is(err, fs.ErrNotExist) {

@@ -45,10 +45,10 @@ type Plan []Item
 // Plan lists what reset removes from this host, and what it leaves in the same
 // directories. RemoveInterfaces, RemoveNetfilter, RemoveRoutes, RemoveState and
 // RemoveInstalled execute it.
-func (h *Host) Plan() (Plan, error) {
+func (h Removal) Plan() (Plan, error) {
 	plan := Plan{} // not nil: nil means that there is no ledger
 	for _, kind := range []string{kindUnit, kindInterface, kindRoute, kindNetwork, kindContents, kindOwned, kindFile, kindBinary, kindSaved, kindSpared} {
-		for _, e := range h.entries(kind) {
+		for _, e := range h.host.Records().entries(kind) {
 			item, err := h.planned(e)
 			if err != nil { // continue with the others
 				item = Item{Act: Leave, What: e.Name, Path: e.Name, Reason: err.Error()}
@@ -58,14 +58,14 @@ func (h *Host) Plan() (Plan, error) {
 			}
 		}
 	}
-	for _, n := range h.ImageNames() {
+	for _, n := range h.host.Records().ImageNames() {
 		item := Item{Act: Remove, What: "image name " + n.Name, Reason: "in the containerd at " + n.Socket}
 		if n.Before != nil {
 			item.Reason += "; its previous image is restored"
 		}
 		plan = append(plan, item)
 	}
-	if h.RanNode() {
+	if h.host.Records().RanNode() {
 		plan = append(plan, Item{Act: Remove, What: "iptables and nftables rules", Reason: "of Kubernetes, flannel and this node's pods"})
 	}
 	left, err := h.leftovers()
@@ -74,8 +74,8 @@ func (h *Host) Plan() (Plan, error) {
 
 // planned decides what reset does with an entry of the ledger. An Item without
 // an Act means that nothing needs to be done.
-func (h *Host) planned(e entry) (Item, error) {
-	path := h.Path(e.Name)
+func (h Removal) planned(e entry) (Item, error) {
+	path := h.host.Path(e.Name)
 	item := Item{Act: Remove, What: e.Name, Path: e.Name, Reason: e.Contents}
 	if e.Contents != "" {
 		item.Reason = "it contains " + e.Contents
@@ -109,10 +109,10 @@ func (h *Host) planned(e entry) (Item, error) {
 	}
 	switch e.Kind {
 	case kindFile:
-		if e.Original != "" && !exists(h.Path(e.Original)) {
+		if e.Original != "" && !exists(h.host.Path(e.Original)) {
 			return Item{}, nil // an interrupted reset restored it already
 		}
-		ours, err := h.isOurs(e)
+		ours, err := h.host.isOurs(e)
 		if err != nil {
 			return Item{}, fmt.Errorf("reading %s: %w", e.Name, err)
 		}
@@ -144,8 +144,8 @@ func (h *Host) planned(e entry) (Item, error) {
 // regenerated reports whether components rewrite a file, so that changed content
 // is not a user's edit to save: certificates and kubeconfigs are renewed, static
 // pods are upgraded, and claimed directories change all the time.
-func (h *Host) regenerated(path string) bool {
-	if e, ok := h.recorded(kindFile, path); ok && e.Site {
+func (h Removal) regenerated(path string) bool {
+	if e, ok := h.host.Records().recorded(kindFile, path); ok && e.Site {
 		return false
 	}
 	if strings.HasPrefix(path, config.KubernetesDir+"/") || slices.Contains([]string{".crt", ".key", ".pub"}, filepath.Ext(path)) {
@@ -156,9 +156,9 @@ func (h *Host) regenerated(path string) bool {
 
 // inClaimed reports whether a path is below a directory whose contents are
 // Airlift's.
-func (h *Host) inClaimed(path string) bool {
+func (h Removal) inClaimed(path string) bool {
 	for dir := filepath.Dir(path); dir != "/" && dir != "."; dir = filepath.Dir(dir) {
-		if h.claimed(dir) {
+		if h.host.Records().claimed(dir) {
 			return true
 		}
 	}
@@ -167,11 +167,11 @@ func (h *Host) inClaimed(path string) bool {
 
 // leftovers lists what is in the same directories as Airlift's files and not in
 // the ledger.
-func (h *Host) leftovers() (Plan, error) {
+func (h Removal) leftovers() (Plan, error) {
 	listed := map[string]bool{} // what reset removes, and the directories that Airlift created
 	roots := []string{config.KubernetesDir}
 	for _, kind := range []string{kindFile, kindBinary, kindSaved, kindOwned, kindContents, kindSpared, kindDir} {
-		for _, e := range h.entries(kind) {
+		for _, e := range h.host.Records().entries(kind) {
 			listed[e.Name] = true
 			if dir := filepath.Dir(e.Name); !e.Site && slices.Contains([]string{".crt", ".key"}, filepath.Ext(e.Name)) && !slices.Contains(roots, dir) {
 				roots = append(roots, dir) // the certificates directory is configurable
@@ -181,14 +181,14 @@ func (h *Host) leftovers() (Plan, error) {
 			}
 		}
 	}
-	for _, e := range h.entries(kindNetwork) {
+	for _, e := range h.host.Records().entries(kindNetwork) {
 		listed[filepath.Join(cniNetworks, e.Name)] = true
 	}
-	ids, err := h.containers()
+	ids, err := h.host.Networks().containers()
 	if err != nil {
 		return nil, err
 	}
-	attachments, err := h.attachments()
+	attachments, err := h.host.Networks().attachments()
 	if err != nil {
 		return nil, err
 	}
@@ -201,11 +201,11 @@ func (h *Host) leftovers() (Plan, error) {
 	var plan Plan
 	var look func(dir string) error
 	look = func(dir string) error {
-		if seen[dir] || h.claimed(dir) {
+		if seen[dir] || h.host.Records().claimed(dir) {
 			return nil
 		}
 		seen[dir] = true
-		names, err := os.ReadDir(h.Path(dir))
+		names, err := os.ReadDir(h.host.Path(dir))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 			return nil
 		}
@@ -214,7 +214,7 @@ func (h *Host) leftovers() (Plan, error) {
 		}
 		for _, name := range names {
 			path := filepath.Join(dir, name.Name())
-			_, owned := h.recorded(kindOwned, path)
+			_, owned := h.host.Records().recorded(kindOwned, path)
 			switch {
 			case owned || seen[path] || path == filepath.Clean(StateDir) || strings.HasPrefix(name.Name(), ".airlift-"):
 			case name.IsDir() && (listed[path] || containsListed(path, listed)):
@@ -232,14 +232,14 @@ func (h *Host) leftovers() (Plan, error) {
 			return nil, err
 		}
 	}
-	if exists(h.Path(UpgradeBackups)) {
+	if exists(h.host.Path(UpgradeBackups)) {
 		plan = append(plan, Item{Act: Leave, What: UpgradeBackups, Path: UpgradeBackups, Reason: "backups of the cluster from before upgrades are kept, with all keys of the cluster; if they are no longer needed: rm -r " + UpgradeBackups})
 	}
-	if !h.RanNode() {
+	if !h.host.Records().RanNode() {
 		return plan, nil
 	}
 	for _, name := range []string{"cni0", "flannel.1", "flannel-v6.1", "kube-ipvs0"} {
-		if _, ok := h.recorded(kindInterface, name); ok {
+		if _, ok := h.host.Records().recorded(kindInterface, name); ok {
 			continue
 		}
 		if _, err := netlink.LinkByName(name); err == nil {
@@ -247,24 +247,24 @@ func (h *Host) leftovers() (Plan, error) {
 		}
 	}
 	var kernelState []string
-	for _, e := range h.entries(kindSysctl) {
+	for _, e := range h.host.Records().entries(kindSysctl) {
 		kernelState = append(kernelState, "sysctl "+e.Name)
 	}
-	for _, e := range h.entries(kindModule) {
+	for _, e := range h.host.Records().entries(kindModule) {
 		kernelState = append(kernelState, "kernel module "+e.Name)
 	}
-	if _, ok := h.recorded(kindUnit, sharedUnit); ok {
+	if _, ok := h.host.Records().recorded(kindUnit, sharedUnit); ok {
 		kernelState = append(kernelState, "the shared mount /")
 	}
 	if len(kernelState) > 0 {
 		plan = append(plan, Item{Act: Leave, What: strings.Join(kernelState, ", "), Reason: "other software may use them now; a reboot reverts them"})
 	}
 	for _, dir := range []string{"/var/log/pods", "/var/log/containers"} {
-		if exists(h.Path(dir)) {
+		if exists(h.host.Path(dir)) {
 			plan = append(plan, Item{Act: Leave, What: dir, Path: dir, Reason: "logs are kept"})
 		}
 	}
-	if exists(h.Path(images.VolumesDir)) {
+	if exists(h.host.Path(images.VolumesDir)) {
 		plan = append(plan, Item{Act: Leave, What: images.VolumesDir, Path: images.VolumesDir, Reason: "volumes of the add-on " + images.LocalPathStorage + " are kept; if their data is no longer needed: rm -r " + images.VolumesDir})
 	}
 	return plan, nil
@@ -292,6 +292,6 @@ func (p Plan) Of(acts ...string) Plan {
 }
 
 // Left returns the items of a plan that were to be saved or left, and still exist.
-func (h *Host) Left(p Plan) Plan {
-	return slices.DeleteFunc(p.Of(Save, Leave), func(i Item) bool { return i.Path != "" && !exists(h.Path(i.Path)) })
+func (h Removal) Left(p Plan) Plan {
+	return slices.DeleteFunc(p.Of(Save, Leave), func(i Item) bool { return i.Path != "" && !exists(h.host.Path(i.Path)) })
 }

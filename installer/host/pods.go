@@ -22,8 +22,8 @@ const killTimeout = 20 * time.Second
 // KillPods kills what the runtime could not stop: the processes in the pods'
 // cgroups and the shims of Kubernetes containers. It also removes the cgroups.
 // It does nothing on a host that Airlift did not make a node.
-func (h *Host) KillPods(ctx context.Context) error {
-	if !h.RanNode() {
+func (h Removal) KillPods(ctx context.Context) error {
+	if !h.host.Records().RanNode() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, killTimeout)
@@ -52,7 +52,7 @@ func (h *Host) KillPods(ctx context.Context) error {
 	}
 }
 
-func (h *Host) podProcesses() ([]int, error) {
+func (h Removal) podProcesses() ([]int, error) {
 	inCgroups, err := h.cgroupProcesses()
 	if err != nil {
 		return nil, err
@@ -69,10 +69,10 @@ func (h *Host) podProcesses() ([]int, error) {
 // podCgroups finds the top cgroups of pods, as the kubelet names them with either
 // driver: at the top of cgroup v2's tree, and of each tree of v1. Deeper ones
 // belong to a host in a container on this machine.
-func (h *Host) podCgroups() ([]string, error) {
+func (h Removal) podCgroups() ([]string, error) {
 	var found []string
 	for _, pattern := range []string{"/sys/fs/cgroup/kubepods", "/sys/fs/cgroup/kubepods.slice", "/sys/fs/cgroup/*/kubepods", "/sys/fs/cgroup/*/kubepods.slice"} {
-		dirs, err := filepath.Glob(h.Path(pattern))
+		dirs, err := filepath.Glob(h.host.Path(pattern))
 		if err != nil {
 			return nil, err
 		}
@@ -81,7 +81,7 @@ func (h *Host) podCgroups() ([]string, error) {
 	return found, nil
 }
 
-func (h *Host) cgroupProcesses() ([]int, error) {
+func (h Removal) cgroupProcesses() ([]int, error) {
 	tops, err := h.podCgroups()
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (h *Host) cgroupProcesses() ([]int, error) {
 
 // removePodCgroups removes empty cgroups, the deepest first. Remaining cgroups
 // are systemd's, or harmless: the next kubelet uses them again.
-func (h *Host) removePodCgroups() {
+func (h Removal) removePodCgroups() {
 	tops, err := h.podCgroups()
 	if err != nil {
 		return
@@ -140,12 +140,12 @@ func (h *Host) removePodCgroups() {
 
 // shims finds the shims of Kubernetes containers by their command line. Those in
 // another PID namespace belong to a host in a container on this machine.
-func (h *Host) shims() ([]int, error) {
-	own, err := os.Readlink(h.Path("/proc/self/ns/pid"))
+func (h Removal) shims() ([]int, error) {
+	own, err := os.Readlink(h.host.Path("/proc/self/ns/pid"))
 	if err != nil {
 		return nil, err
 	}
-	dirs, err := filepath.Glob(h.Path("/proc/[0-9]*"))
+	dirs, err := filepath.Glob(h.host.Path("/proc/[0-9]*"))
 	if err != nil {
 		return nil, err
 	}

@@ -16,14 +16,14 @@ func (h *Host) Remove(path string) error {
 	if err := os.Remove(h.Path(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing %s: %w", path, err)
 	}
-	if e, ok := h.recorded(kindFile, path); ok && e.Original != "" {
+	if e, ok := h.Records().recorded(kindFile, path); ok && e.Original != "" {
 		return nil
 	}
-	return h.forget(kindFile, path)
+	return h.Records().forget(kindFile, path)
 }
 
 // RemoveTree removes a directory with everything in it, which a component of Kubernetes wrote.
-func (h *Host) RemoveTree(path string) error { return h.removeTree(path) }
+func (h *Host) RemoveTree(path string) error { return h.Removal().removeTree(path) }
 
 // Rename gives a file or directory that a run prepared its final name.
 func (h *Host) Rename(from, to string) error {

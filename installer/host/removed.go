@@ -55,7 +55,7 @@ func (l location) isBelow(dir location) bool {
 // RemovedByReset returns the file or directory with which reset, or a component, removes a file of the
 // user at a path, also through links and bind mounts; "" if it stays. more are directories of components
 // that the ledger may not have.
-func (h *Host) RemovedByReset(path string, more ...string) (string, error) {
+func (h Removal) RemovedByReset(path string, more ...string) (string, error) {
 	mounts, err := mountinfo.GetMounts(nil)
 	if err != nil {
 		return "", fmt.Errorf("listing mounts: %w", err)
@@ -66,12 +66,12 @@ func (h *Host) RemovedByReset(path string, more ...string) (string, error) {
 	}
 	dirs := append([]string{StateDir, config.KubernetesDir, config.KubeletDir, cniNetworks}, more...)
 	for _, kind := range []string{kindOwned, kindContents, kindFile, kindBinary} {
-		for _, e := range h.entries(kind) {
+		for _, e := range h.host.Records().entries(kind) {
 			dirs = append(dirs, e.Name)
 		}
 	}
 	for _, dir := range dirs {
-		if d, err := locate(h.Path(dir), mounts); err == nil && at.isBelow(d) {
+		if d, err := locate(h.host.Path(dir), mounts); err == nil && at.isBelow(d) {
 			return dir, nil
 		}
 	}

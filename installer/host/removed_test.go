@@ -19,7 +19,7 @@ func TestRemovedByReset(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Claim(host.Claim{Path: "/data/etcd", Contents: host.EtcdData}); err != nil {
+	if err := h.Records().Claim(host.Claim{Path: "/data/etcd", Contents: host.EtcdData}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := h.WriteFile("/usr/local/bin/tool", nil, 0o755); err != nil {
@@ -58,7 +58,7 @@ func TestRemovedByReset(t *testing.T) {
 		"/var/lib/airlift-backups/x.tar":         "",
 		"/var/lib/airlift/../../lib/other/x.tar": "",
 	} {
-		if got, err := h.RemovedByReset(at(path), "/srv/etcd"); err != nil || got != want {
+		if got, err := h.Removal().RemovedByReset(at(path), "/srv/etcd"); err != nil || got != want {
 			t.Errorf("%s: %q, %v; want %q", path, got, err, want)
 		}
 	}
@@ -94,7 +94,7 @@ func TestRemovedByResetThroughBindMounts(t *testing.T) {
 		"/bound/x.tar": host.StateDir, "/bound/sub/x.tar": host.StateDir, "/deep/bound/x.tar": host.StateDir,
 		"/other/airlift/x.tar": host.StateDir, "/other/x.tar": "", "/drive/x.tar": "",
 	} {
-		if got, err := h.RemovedByReset(at(path)); err != nil || got != want {
+		if got, err := h.Removal().RemovedByReset(at(path)); err != nil || got != want {
 			t.Errorf("%s: %q, %v; want %q", path, got, err, want)
 		}
 	}

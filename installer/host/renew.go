@@ -20,7 +20,7 @@ func (h *Host) RenewFile(path string, data []byte, mode fs.FileMode) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("replacing %s: %w", path, err)
 	}
-	if h.Wrote(path) {
+	if h.Records().Wrote(path) {
 		if _, err := h.WriteFile(path, data, mode); err != nil {
 			return err
 		}
@@ -40,7 +40,7 @@ func (h *Host) RenewFile(path string, data []byte, mode fs.FileMode) error {
 
 // RenewLink lets a symbolic link that may not be Airlift's refer to another file, with one rename.
 func (h *Host) RenewLink(path, target string) error {
-	if h.Wrote(path) {
+	if h.Records().Wrote(path) {
 		_, err := h.WriteSymlink(path, target)
 		return err
 	}

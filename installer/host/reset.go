@@ -15,25 +15,25 @@ import (
 
 // StopKubelet stops the kubelet, so that it does not restart what reset removes.
 // It leaves the kubelet of a host that Airlift did not make a node.
-func (h *Host) StopKubelet(ctx context.Context) error {
-	if !h.RanNode() {
+func (h Removal) StopKubelet(ctx context.Context) error {
+	if !h.host.Records().RanNode() {
 		return nil
 	}
-	return h.Stop(ctx, "kubelet.service")
+	return h.host.Systemd().Stop(ctx, "kubelet.service")
 }
 
 // StopRuntime stops containerd if Airlift installed it.
-func (h *Host) StopRuntime(ctx context.Context) error {
-	if !h.OwnsRuntime() {
+func (h Removal) StopRuntime(ctx context.Context) error {
+	if !h.host.Records().OwnsRuntime() {
 		return nil
 	}
-	return h.Stop(ctx, "containerd.service")
+	return h.host.Systemd().Stop(ctx, "containerd.service")
 }
 
 // RemoveInterfaces removes the network interfaces in the ledger, and the veth
 // interfaces that are attached to a bridge among them.
-func (h *Host) RemoveInterfaces(ctx context.Context) error {
-	entries := h.entries(kindInterface)
+func (h Removal) RemoveInterfaces(ctx context.Context) error {
+	entries := h.host.Records().entries(kindInterface)
 	if len(entries) == 0 {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (h *Host) RemoveInterfaces(ctx context.Context) error {
 		}
 		err := removeInterface(links, e.Name)
 		if err == nil {
-			err = h.forget(e.Kind, e.Name)
+			err = h.host.Records().forget(e.Kind, e.Name)
 		}
 		failures = append(failures, err)
 	}
@@ -76,24 +76,24 @@ func removeInterface(links []netlink.Link, name string) error {
 
 // RemoveState removes the data of components in the ledger. A directory that
 // existed before and was empty is emptied and not removed: it may be a mount.
-func (h *Host) RemoveState(ctx context.Context) error {
+func (h Removal) RemoveState(ctx context.Context) error {
 	var failures []error
 	for _, kind := range []string{kindNetwork, kindContents, kindOwned} {
-		for _, e := range h.entries(kind) {
+		for _, e := range h.host.Records().entries(kind) {
 			if err := ctx.Err(); err != nil {
 				return errors.Join(append(failures, err)...)
 			}
 			var err error
 			switch kind {
 			case kindNetwork:
-				err = h.removeNetwork(e)
+				err = h.host.Networks().removeNetwork(e)
 			case kindContents:
 				err = h.emptyDir(e)
 			case kindOwned:
 				err = h.removeTree(e.Name)
 			}
 			if err == nil {
-				err = h.forget(e.Kind, e.Name)
+				err = h.host.Records().forget(e.Kind, e.Name)
 			}
 			failures = append(failures, err)
 		}
@@ -103,7 +103,7 @@ func (h *Host) RemoveState(ctx context.Context) error {
 
 // emptyDir removes the contents of a directory, except spared ones, and restores its mode:
 // containerd and etcd change that of their data directory.
-func (h *Host) emptyDir(e entry) error {
+func (h Removal) emptyDir(e entry) error {
 	names, err := h.toEmpty(e.Name)
 	if err != nil {
 		return fmt.Errorf("emptying %s: %w", e.Name, err)
@@ -112,8 +112,8 @@ func (h *Host) emptyDir(e entry) error {
 	for _, name := range names {
 		failures = append(failures, h.removeTree(name))
 	}
-	if _, err := os.Stat(h.Path(e.Name)); err == nil && e.Mode != 0 {
-		place, err := h.place(e.Name)
+	if _, err := os.Stat(h.host.Path(e.Name)); err == nil && e.Mode != 0 {
+		place, err := h.host.place(e.Name)
 		if err == nil {
 			err = os.Chmod(place, e.Mode)
 		}
@@ -125,8 +125,8 @@ func (h *Host) emptyDir(e entry) error {
 }
 
 // toEmpty lists the paths that emptyDir removes.
-func (h *Host) toEmpty(dir string) ([]string, error) {
-	names, err := os.ReadDir(h.Path(dir))
+func (h Removal) toEmpty(dir string) ([]string, error) {
+	names, err := os.ReadDir(h.host.Path(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -136,7 +136,7 @@ func (h *Host) toEmpty(dir string) ([]string, error) {
 	var list []string
 	for _, e := range names {
 		path := filepath.Join(dir, e.Name())
-		if _, spared := h.recorded(kindSpared, path); !spared && e.Name() != lostAndFound {
+		if _, spared := h.host.Records().recorded(kindSpared, path); !spared && e.Name() != lostAndFound {
 			list = append(list, path)
 		}
 	}
@@ -145,8 +145,8 @@ func (h *Host) toEmpty(dir string) ([]string, error) {
 
 // removeTree removes a path with its contents, unless something is mounted below
 // it: the mount may contain other data.
-func (h *Host) removeTree(path string) error {
-	real := h.Path(path)
+func (h Removal) removeTree(path string) error {
+	real := h.host.Path(path)
 	mounted, err := mountsWithin(real)
 	if err != nil {
 		return err
@@ -164,8 +164,8 @@ func (h *Host) removeTree(path string) error {
 // the ledger, newest first, and then the ledger itself. kept describes what it
 // left, or saved because it was edited. Entries that fail, and those of skipped
 // phases, stay in the ledger for the next reset.
-func (h *Host) RemoveInstalled(ctx context.Context) (kept []string, err error) {
-	if err := h.endUpgrade(); err != nil {
+func (h Removal) RemoveInstalled(ctx context.Context) (kept []string, err error) {
+	if err := h.host.Upgrades().endUpgrade(); err != nil {
 		return nil, err
 	}
 	var failures []error
@@ -176,28 +176,28 @@ func (h *Host) RemoveInstalled(ctx context.Context) (kept []string, err error) {
 	}
 	done := func(e entry, err error) {
 		if err == nil {
-			err = h.forget(e.Kind, e.Name)
+			err = h.host.Records().forget(e.Kind, e.Name)
 		}
 		fail(err)
 	}
 	newestFirst := func(kind string) []entry {
-		list := h.entries(kind)
+		list := h.host.Records().entries(kind)
 		slices.Reverse(list)
 		return list
 	}
 
 	units := newestFirst(kindUnit)
 	for _, e := range units {
-		done(e, h.DisableNow(ctx, e.Name))
+		done(e, h.host.Systemd().DisableNow(ctx, e.Name))
 	}
 	files := slices.Concat(newestFirst(kindFile), newestFirst(kindBinary))
-	for _, e := range slices.Concat(files, h.entries(kindSaved)) {
-		if err := os.Remove(tempFile(h.Path(e.Name))); !errors.Is(err, fs.ErrNotExist) {
+	for _, e := range slices.Concat(files, h.host.Records().entries(kindSaved)) {
+		if err := os.Remove(tempFile(h.host.Path(e.Name))); !errors.Is(err, fs.ErrNotExist) {
 			fail(err)
 		}
 	}
 	for _, e := range files {
-		remove := h.putBack
+		remove := h.host.putBack
 		if e.Kind == kindBinary {
 			remove = h.removeBinary
 		}
@@ -209,16 +209,16 @@ func (h *Host) RemoveInstalled(ctx context.Context) (kept []string, err error) {
 	}
 	// Newest first: children were created after their parents.
 	for _, e := range newestFirst(kindDir) {
-		err := os.Remove(h.Path(e.Name))
+		err := os.Remove(h.host.Path(e.Name))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EBUSY) {
 			err = nil // not empty any more, or a mount
 		}
 		done(e, err)
 	}
 	if len(units) > 0 {
-		fail(h.DaemonReload(ctx))
+		fail(h.host.Systemd().DaemonReload(ctx))
 	}
-	fail(h.removeUnfinishedBackups())
+	fail(h.host.Upgrades().removeUnfinishedBackups())
 	if len(failures) > 0 {
 		return kept, errors.Join(failures...)
 	}
@@ -229,7 +229,7 @@ func (h *Host) RemoveInstalled(ctx context.Context) (kept []string, err error) {
 var notes = []string{kindRuntime, kindSaved, kindSpared, kindSysctl, kindModule}
 
 // removeBinary removes a binary, unless it was replaced.
-func (h *Host) removeBinary(e entry) (note string, err error) {
+func (h Removal) removeBinary(e entry) (note string, err error) {
 	item, err := h.planned(e)
 	switch {
 	case err != nil:
@@ -237,7 +237,7 @@ func (h *Host) removeBinary(e entry) (note string, err error) {
 	case item.Act == Leave:
 		return item.String(), nil
 	case item.Act == Remove:
-		if err := os.Remove(h.Path(e.Name)); err != nil {
+		if err := os.Remove(h.host.Path(e.Name)); err != nil {
 			return "", fmt.Errorf("removing %s: %w", e.Name, err)
 		}
 	}
@@ -245,10 +245,10 @@ func (h *Host) removeBinary(e entry) (note string, err error) {
 }
 
 // removeLedger removes the ledger, unless it still has entries to remove.
-func (h *Host) removeLedger() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, e := range h.ledger.Entries {
+func (h Removal) removeLedger() error {
+	h.host.mu.Lock()
+	defer h.host.mu.Unlock()
+	for _, e := range h.host.ledger.Entries {
 		if !slices.Contains(notes, e.Kind) {
 			return nil
 		}
@@ -256,6 +256,6 @@ func (h *Host) removeLedger() error {
 	if err := h.removeTree(StateDir); err != nil {
 		return err
 	}
-	h.ledger, h.unsaved = ledger{Version: ledgerVersion}, false
+	h.host.ledger, h.host.unsaved = ledger{Version: ledgerVersion}, false
 	return nil
 }

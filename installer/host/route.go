@@ -27,14 +27,14 @@ const deviceTimeout = 60 * time.Second
 
 // InstallStub copies the running installer, whose sha256 is in the bundle, to
 // StubPath.
-func (h *Host) InstallStub(ctx context.Context, sha256 string) error {
+func (h Kernel) InstallStub(ctx context.Context, sha256 string) error {
 	// The binary may have no other path: it was started from memory.
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
 		return fmt.Errorf("reading the installer's own binary: %w", err)
 	}
 	defer self.Close()
-	_, err = h.InstallBinary(ctx, Binary{Path: StubPath, SHA256: sha256}, self)
+	_, err = h.host.InstallBinary(ctx, Binary{Path: StubPath, SHA256: sha256}, self)
 	return err
 }
 
@@ -44,11 +44,11 @@ func (h *Host) InstallStub(ctx context.Context, sha256 string) error {
 // installer at StubPath before the kubelet, and when what manages the network is
 // restarted: a route is lost when its interface goes down. Ranges with an existing route are
 // left alone.
-func (h *Host) EnsureServiceRoute(ctx context.Context, serviceSubnets []netip.Prefix, dev string) error {
+func (h Kernel) EnsureServiceRoute(ctx context.Context, serviceSubnets []netip.Prefix, dev string) error {
 	var needed []string
 	for _, subnet := range serviceSubnets {
 		cidr := subnet.String()
-		_, ours := h.recorded(kindRoute, cidr)
+		_, ours := h.host.Records().recorded(kindRoute, cidr)
 		covered, err := routed(subnet)
 		if err != nil {
 			return err
@@ -57,7 +57,7 @@ func (h *Host) EnsureServiceRoute(ctx context.Context, serviceSubnets []netip.Pr
 			continue
 		}
 		needed = append(needed, cidr)
-		if err := h.record(entry{Kind: kindRoute, Name: cidr, Device: dev}); err != nil {
+		if err := h.host.Records().record(entry{Kind: kindRoute, Name: cidr, Device: dev}); err != nil {
 			return err
 		}
 		if err := AddRoute(ctx, cidr, dev); err != nil {
@@ -67,16 +67,16 @@ func (h *Host) EnsureServiceRoute(ctx context.Context, serviceSubnets []netip.Pr
 	if len(needed) == 0 {
 		return nil
 	}
-	changed, err := h.WriteFile("/etc/systemd/system/"+routeUnit, []byte(routeUnitText(needed, dev)), 0o644)
+	changed, err := h.host.WriteFile("/etc/systemd/system/"+routeUnit, []byte(routeUnitText(needed, dev)), 0o644)
 	if err != nil {
 		return err
 	}
-	if err := h.Enable(ctx, routeUnit, changed); err != nil {
+	if err := h.host.Systemd().Enable(ctx, routeUnit, changed); err != nil {
 		return err
 	}
 	// The route exists, so nothing waits for the unit. But systemd restarts a unit with
 	// PartOf only if it was started.
-	return h.StartSoon(ctx, routeUnit)
+	return h.host.Systemd().StartSoon(ctx, routeUnit)
 }
 
 func routeUnitText(cidrs []string, dev string) string {
@@ -117,7 +117,7 @@ func routed(subnet netip.Prefix) (bool, error) {
 func AddRoute(ctx context.Context, cidr, dev string) error {
 	_, dst, err := net.ParseCIDR(cidr)
 	if err != nil {
-		return fault.New(fault.Usage, "use CIDR notation, such as 10.96.0.0/12", "adding a route: %w", err)
+		return fault.New(fault.Usage, "adding a route: %w", err).Hint("use CIDR notation, such as 10.96.0.0/12")
 	}
 	ctx, cancel := context.WithTimeout(ctx, deviceTimeout)
 	defer cancel()
@@ -169,14 +169,14 @@ func waitForLink(ctx context.Context, dev string) (netlink.Link, error) {
 }
 
 // RemoveRoutes removes the routes in the ledger.
-func (h *Host) RemoveRoutes(ctx context.Context) error {
+func (h Removal) RemoveRoutes(ctx context.Context) error {
 	var failures []error
-	for _, e := range h.entries(kindRoute) {
+	for _, e := range h.host.Records().entries(kindRoute) {
 		if err := removeRoute(e.Name, e.Device); err != nil {
 			failures = append(failures, err)
 			continue
 		}
-		failures = append(failures, h.forget(kindRoute, e.Name))
+		failures = append(failures, h.host.Records().forget(kindRoute, e.Name))
 	}
 	return errors.Join(failures...)
 }

@@ -33,11 +33,11 @@ func (r RunRecord) Ended() bool { return r.ExitCode != nil }
 // BeginRun records that a command begins to change this host. On a host without
 // a ledger it is recorded with the ledger's first entry, so that a refused
 // command leaves nothing. The host must be locked.
-func (h *Host) BeginRun(r RunRecord) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.run = &r
-	if len(h.ledger.Entries) > 0 {
+func (h Runs) BeginRun(r RunRecord) {
+	h.host.mu.Lock()
+	defer h.host.mu.Unlock()
+	h.host.run = &r
+	if len(h.host.ledger.Entries) > 0 {
 		h.writeRun()
 	}
 }
@@ -45,38 +45,38 @@ func (h *Host) BeginRun(r RunRecord) {
 // EndRun records how the command ended. It writes nothing if the host has no
 // list of runs: nothing was installed, or reset has removed it. The record is
 // only for people, so a list that cannot be written is not an error.
-func (h *Host) EndRun(now time.Time, exitCode int, message string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.run == nil {
+func (h Runs) EndRun(now time.Time, exitCode int, message string) {
+	h.host.mu.Lock()
+	defer h.host.mu.Unlock()
+	if h.host.run == nil {
 		return
 	}
-	h.run.Seconds, h.run.ExitCode, h.run.Error = now.Sub(h.run.Began).Seconds(), &exitCode, message
-	if _, err := os.Lstat(h.Path(runsPath)); err == nil {
+	h.host.run.Seconds, h.host.run.ExitCode, h.host.run.Error = now.Sub(h.host.run.Began).Seconds(), &exitCode, message
+	if _, err := os.Lstat(h.host.Path(runsPath)); err == nil {
 		h.writeRun()
 	}
-	h.run = nil
+	h.host.run = nil
 }
 
 // writeRun adds the current run to the list, or replaces its record there. The
 // caller holds h.mu.
-func (h *Host) writeRun() {
-	if h.outputOnly {
+func (h Runs) writeRun() {
+	if h.host.outputOnly {
 		return
 	}
 	list, err := h.Runs()
 	if err != nil {
 		list = nil // a damaged list is replaced
 	}
-	if n := len(list); n > 0 && list[n-1].Began.Equal(h.run.Began) {
+	if n := len(list); n > 0 && list[n-1].Began.Equal(h.host.run.Began) {
 		list = list[:n-1]
 	}
-	list = append(list, *h.run)
+	list = append(list, *h.host.run)
 	data, err := json.MarshalIndent(newest(list), "", "  ")
 	if err != nil {
 		return
 	}
-	if place, err := h.place(runsPath); err == nil {
+	if place, err := h.host.place(runsPath); err == nil {
 		_ = replaceFile(place, append(data, '\n'), 0o600)
 	}
 }
@@ -97,7 +97,7 @@ func newest(list []RunRecord) []RunRecord {
 }
 
 // Runs lists the last commands that changed this host, oldest first.
-func (h *Host) Runs() (list []RunRecord, err error) {
-	_, err = h.ReadState(runsPath, &list, "the next command that changes this host replaces it")
+func (h Runs) Runs() (list []RunRecord, err error) {
+	_, err = h.host.ReadState(runsPath, &list, "the next command that changes this host replaces it")
 	return list, err
 }

@@ -18,18 +18,18 @@ func TestRuns(t *testing.T) {
 	began := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	begin := func(name string) {
 		began = began.Add(time.Hour)
-		h.BeginRun(RunRecord{Command: name, Began: began})
+		h.RunRecords().BeginRun(RunRecord{Command: name, Began: began})
 	}
 	runs := func() []RunRecord {
 		t.Helper()
-		list, err := h.Runs()
+		list, err := h.RunRecords().Runs()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return list
 	}
 	begin("init")
-	h.EndRun(began.Add(time.Second), 3, "refused")
+	h.RunRecords().EndRun(began.Add(time.Second), 3, "refused")
 	if _, err := os.Stat(h.Path(StateDir)); err == nil || len(runs()) != 0 {
 		t.Errorf("a refused run left %v", runs())
 	}
@@ -41,23 +41,23 @@ func TestRuns(t *testing.T) {
 	if list := runs(); len(list) != 1 || list[0].Ended() || list[0].Command != "init" {
 		t.Errorf("while it runs, or after it was killed: %+v", list)
 	}
-	h.EndRun(began.Add(90*time.Second), 0, "")
+	h.RunRecords().EndRun(began.Add(90*time.Second), 0, "")
 	if list := runs(); len(list) != 1 || !list[0].Ended() || *list[0].ExitCode != 0 || list[0].Seconds != 90 {
 		t.Errorf("after its end: %+v", list)
 	}
 	for range maxRuns + 3 {
 		begin("import")
-		h.EndRun(began.Add(time.Second), 1, "no space")
+		h.RunRecords().EndRun(began.Add(time.Second), 1, "no space")
 	}
 	if list := runs(); len(list) != maxRuns || list[0].Command != "init" || list[1].Command != "import" || list[maxRuns-1].Error != "no space" {
 		t.Errorf("%d runs: %+v", len(list), list)
 	}
 
 	begin("reset")
-	if _, err := h.RemoveInstalled(t.Context()); err != nil {
+	if _, err := h.Removal().RemoveInstalled(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	h.EndRun(began.Add(time.Second), 0, "")
+	h.RunRecords().EndRun(began.Add(time.Second), 0, "")
 	if _, err := os.Stat(h.Path(StateDir)); err == nil {
 		t.Errorf("after reset: %s exists", StateDir)
 	}

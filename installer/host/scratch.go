@@ -14,7 +14,7 @@ type Scratch struct {
 
 // CreateScratch creates a file on this host's own disk, in StateDir.
 func (h *Host) CreateScratch() (*Scratch, error) {
-	if err := h.makeState(); err != nil {
+	if err := h.Records().makeState(); err != nil {
 		return nil, err
 	}
 	f, err := os.CreateTemp(h.Path(StateDir), ".airlift-scratch-")
@@ -34,7 +34,7 @@ func (s *Scratch) Name() string { return fmt.Sprintf("/proc/self/fd/%d", s.Fd())
 
 // Close removes the file. On a host that Airlift did not install, it removes StateDir too.
 func (s *Scratch) Close() error {
-	if !s.host.Used() {
+	if !s.host.Records().Used() {
 		os.Remove(s.host.Path(StateDir)) // fails if it is not empty
 	}
 	return s.File.Close()

@@ -13,7 +13,7 @@ import (
 // EnsureUnit enables a unit of the site and starts it. It restarts a unit that runs if one of
 // the files changed since it started, and leaves a oneshot service that was done since then.
 // It reports whether it did anything.
-func (h *Host) EnsureUnit(ctx context.Context, unit string, files ...string) (changed bool, err error) {
+func (h Systemd) EnsureUnit(ctx context.Context, unit string, files ...string) (changed bool, err error) {
 	state, err := h.Unit(ctx, unit)
 	if err != nil {
 		return false, err
@@ -27,8 +27,8 @@ func (h *Host) EnsureUnit(ctx context.Context, unit string, files ...string) (ch
 		}
 	}
 	if state.Load != "loaded" {
-		return false, fault.New(fault.Failure, "see `systemctl status "+unit+"`; correct the unit's file and build the bundle again",
-			"enabling %s: systemd cannot load it: it is %s", unit, state.Load)
+		return false, fault.New(fault.Failure, "enabling %s: systemd cannot load it: it is %s", unit, state.Load).
+			Hint("see `systemctl status " + unit + "`; correct the unit's file and build the bundle again")
 	}
 	if err := h.Enable(ctx, unit, false); err != nil {
 		return false, err
@@ -49,9 +49,9 @@ func (h *Host) EnsureUnit(ctx context.Context, unit string, files ...string) (ch
 }
 
 // Newest returns when the file that changed last was written.
-func (h *Host) Newest(files []string) (newest time.Time, err error) {
+func (h Systemd) Newest(files []string) (newest time.Time, err error) {
 	for _, f := range files {
-		info, err := os.Stat(h.Path(f))
+		info, err := os.Stat(h.host.Path(f))
 		if err != nil {
 			return newest, err
 		}
@@ -63,7 +63,7 @@ func (h *Host) Newest(files []string) (newest time.Time, err error) {
 }
 
 // StartedBefore reports whether a unit runs since a time before one of the files was written.
-func (h *Host) StartedBefore(ctx context.Context, unit string, files ...string) (bool, error) {
+func (h Systemd) StartedBefore(ctx context.Context, unit string, files ...string) (bool, error) {
 	newest, err := h.Newest(files)
 	if err != nil || newest.IsZero() {
 		return false, err
@@ -78,7 +78,7 @@ const steadyTime = 2 * time.Second
 
 // WaitSteady watches units that were just started, and returns an error with the last lines
 // of the log if one of them ends.
-func (h *Host) WaitSteady(ctx context.Context, units ...string) error {
+func (h Systemd) WaitSteady(ctx context.Context, units ...string) error {
 	if len(units) == 0 {
 		return nil
 	}
@@ -90,8 +90,8 @@ func (h *Host) WaitSteady(ctx context.Context, units ...string) error {
 				return err
 			}
 			if state.Active == "failed" || state.Ended() {
-				return fault.New(fault.Failure, "see `systemctl status "+unit+"` and `journalctl -u "+unit+"`",
-					"starting %s: the unit is %s; its last log lines:\n%s", unit, state, h.Logs(ctx, unit, 15))
+				return fault.New(fault.Failure, "starting %s: the unit is %s; its last log lines:\n%s", unit, state, h.Logs(ctx, unit, 15)).
+					Hint("see `systemctl status " + unit + "` and `journalctl -u " + unit + "`")
 			}
 		}
 		if time.Now().After(end) {
@@ -107,7 +107,7 @@ func (h *Host) WaitSteady(ctx context.Context, units ...string) error {
 
 // Reapply restarts one of systemd's own services, so that it reads files below /etc again. It
 // does nothing on a host that was not booted with systemd.
-func (h *Host) Reapply(ctx context.Context, unit string) error {
+func (h Systemd) Reapply(ctx context.Context, unit string) error {
 	if !h.booted() {
 		return nil
 	}

@@ -22,7 +22,7 @@ func (h *Host) ReadState(path string, into any, hint string) (found bool, err er
 		return false, fmt.Errorf("reading %s: %w", path, err)
 	}
 	if err := decodeState(data, into); err != nil {
-		return false, fault.New(fault.Failure, hint, "reading %s: the file is damaged: %w", path, err)
+		return false, fault.New(fault.Failure, "reading %s: the file is damaged: %w", path, err).Hint(hint)
 	}
 	return true, nil
 }

@@ -21,7 +21,7 @@ func (h *Host) WriteSymlink(path, target string) (changed bool, err error) {
 		return false, fmt.Errorf("linking %s: %w", path, err)
 	}
 	if now == sum {
-		return false, h.settled(kindFile, path, sum)
+		return false, h.Records().settled(kindFile, path, sum)
 	}
 	return true, h.put(entry{Kind: kindFile, Name: path, SHA256: sum}, now, h.warn, func(place string) error { return replaceLink(place, target) })
 }

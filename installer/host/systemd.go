@@ -73,7 +73,7 @@ func (s UnitState) String() string {
 // withSystemd connects to systemd's private socket, because a base system may
 // have no D-Bus daemon. Each call gets its own connection, because systemd closes
 // all connections when it re-executes itself.
-func (h *Host) withSystemd(ctx context.Context, f func(context.Context, *dbus.Conn) error) error {
+func (h Systemd) withSystemd(ctx context.Context, f func(context.Context, *dbus.Conn) error) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, jobTimeout)
@@ -81,15 +81,15 @@ func (h *Host) withSystemd(ctx context.Context, f func(context.Context, *dbus.Co
 	}
 	conn, err := dbus.NewSystemdConnectionContext(ctx)
 	if err != nil {
-		return fault.New(fault.Preflight, "boot this host with systemd, and run the installer as root",
-			"connecting to systemd: %w", err)
+		return fault.New(fault.Preflight, "connecting to systemd: %w", err).
+			Hint("boot this host with systemd, and run the installer as root")
 	}
 	defer conn.Close()
 	return f(ctx, conn)
 }
 
 // DaemonReload makes systemd read unit files again.
-func (h *Host) DaemonReload(ctx context.Context) error {
+func (h Systemd) DaemonReload(ctx context.Context) error {
 	defer timeline.Wait(ctx, "systemd", "reload").End()
 	return h.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
 		if err := c.ReloadContext(ctx); err != nil {
@@ -102,7 +102,7 @@ func (h *Host) DaemonReload(ctx context.Context) error {
 // Enable makes a unit start at boot. Reset does not disable a unit that was
 // enabled before. written reports that the unit's file has changed, so that
 // systemd must read it again.
-func (h *Host) Enable(ctx context.Context, unit string, written bool) error {
+func (h Systemd) Enable(ctx context.Context, unit string, written bool) error {
 	defer timeline.Wait(ctx, "systemd", "enabling "+unit).End()
 	return h.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
 		p, err := c.GetUnitPropertyContext(ctx, unit, "UnitFileState")
@@ -111,7 +111,7 @@ func (h *Host) Enable(ctx context.Context, unit string, written bool) error {
 			return nil
 		}
 		if !enabled {
-			if err := h.record(entry{Kind: kindUnit, Name: unit}); err != nil {
+			if err := h.host.Records().record(entry{Kind: kindUnit, Name: unit}); err != nil {
 				return err
 			}
 			if _, _, err := c.EnableUnitFilesContext(ctx, []string{unit}, false, false); err != nil {
@@ -126,7 +126,7 @@ func (h *Host) Enable(ctx context.Context, unit string, written bool) error {
 }
 
 // EnableNow makes a unit start at boot, and starts it unless it runs.
-func (h *Host) EnableNow(ctx context.Context, unit string) error {
+func (h Systemd) EnableNow(ctx context.Context, unit string) error {
 	if err := h.Enable(ctx, unit, false); err != nil {
 		return err
 	}
@@ -134,12 +134,12 @@ func (h *Host) EnableNow(ctx context.Context, unit string) error {
 }
 
 // Start starts a unit and waits until it is active.
-func (h *Host) Start(ctx context.Context, unit string) error {
+func (h Systemd) Start(ctx context.Context, unit string) error {
 	return h.job(ctx, "starting", unit, (*dbus.Conn).StartUnitContext)
 }
 
 // StartSoon asks systemd to start a unit, and does not wait for it.
-func (h *Host) StartSoon(ctx context.Context, unit string) error {
+func (h Systemd) StartSoon(ctx context.Context, unit string) error {
 	return h.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
 		if _, err := c.StartUnitContext(ctx, unit, "replace", nil); err != nil {
 			return fmt.Errorf("starting %s: %w", unit, err)
@@ -149,13 +149,13 @@ func (h *Host) StartSoon(ctx context.Context, unit string) error {
 }
 
 // Restart stops a unit if it runs, starts it and waits until it is active.
-func (h *Host) Restart(ctx context.Context, unit string) error {
+func (h Systemd) Restart(ctx context.Context, unit string) error {
 	return h.job(ctx, "restarting", unit, (*dbus.Conn).RestartUnitContext)
 }
 
 // Stop stops a unit and waits until it is inactive. A unit that does not exist
 // counts as inactive.
-func (h *Host) Stop(ctx context.Context, unit string) error {
+func (h Systemd) Stop(ctx context.Context, unit string) error {
 	state, err := h.Unit(ctx, unit)
 	if err != nil {
 		return err
@@ -167,7 +167,7 @@ func (h *Host) Stop(ctx context.Context, unit string) error {
 }
 
 // DisableNow stops a unit and disables it.
-func (h *Host) DisableNow(ctx context.Context, unit string) error {
+func (h Systemd) DisableNow(ctx context.Context, unit string) error {
 	if err := h.Stop(ctx, unit); err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func isNoSuchUnit(err error) bool {
 }
 
 // runningJobs names the units whose jobs other jobs may wait for.
-func (h *Host) runningJobs(ctx context.Context) string {
+func (h Systemd) runningJobs(ctx context.Context) string {
 	var units []string
 	err := h.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
 		jobs, err := c.ListJobsContext(ctx)
@@ -210,7 +210,7 @@ func (h *Host) runningJobs(ctx context.Context) string {
 type jobFunc func(c *dbus.Conn, ctx context.Context, unit, mode string, ch chan<- string) (int, error)
 
 // job runs one systemd job and waits for its result.
-func (h *Host) job(ctx context.Context, doing, unit string, start jobFunc) error {
+func (h Systemd) job(ctx context.Context, doing, unit string, start jobFunc) error {
 	defer timeline.Wait(ctx, "systemd", doing+" "+unit).End()
 	var failure error
 	err := h.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
@@ -247,13 +247,13 @@ func (h *Host) job(ctx context.Context, doing, unit string, start jobFunc) error
 	if jobs := h.runningJobs(ctx); jobs != "" {
 		last += "; systemd is still waiting for " + jobs
 	}
-	return fault.New(fault.Failure, "see `systemctl status "+unit+"` and `journalctl -u "+unit+"`",
-		"%s %s: %w; the unit is %s; its last log lines:\n%s", doing, unit, failure, last, h.Logs(ctx, unit, 15))
+	return fault.New(fault.Failure, "%s %s: %w; the unit is %s; its last log lines:\n%s", doing, unit, failure, last, h.Logs(ctx, unit, 15)).
+		Hint("see `systemctl status " + unit + "` and `journalctl -u " + unit + "`")
 }
 
 // Unit returns a unit's state. A unit that systemd does not know has Load
 // "not-found".
-func (h *Host) Unit(ctx context.Context, unit string) (UnitState, error) {
+func (h Systemd) Unit(ctx context.Context, unit string) (UnitState, error) {
 	var s UnitState
 	err := h.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
 		p, err := c.GetAllPropertiesContext(ctx, unit)
@@ -297,7 +297,7 @@ func property[T any](properties map[string]any, name string) T {
 
 // Logs returns the last lines of a unit's log, for a message. It never fails:
 // instead of lines it may return why there are none.
-func (h *Host) Logs(ctx context.Context, unit string, lines int) string {
+func (h Systemd) Logs(ctx context.Context, unit string, lines int) string {
 	out, err := childprocess.Command(ctx, "journalctl", "--no-pager", "--quiet", "--output=short-iso",
 		fmt.Sprintf("--lines=%d", lines), "--unit="+unit).Output()
 	switch {
@@ -314,7 +314,7 @@ func (h *Host) Logs(ctx context.Context, unit string, lines int) string {
 // LogTail returns the last lines that a unit's processes wrote to the journal in
 // one run, or in any run if invocation is empty, without systemd's lines about
 // the unit and without times, for the user of this host. It returns none if the journal cannot be read.
-func (h *Host) LogTail(ctx context.Context, unit, invocation string, lines int) []string {
+func (h Systemd) LogTail(ctx context.Context, unit, invocation string, lines int) []string {
 	args := []string{"--no-pager", "--quiet", "--output=cat", fmt.Sprintf("--lines=%d", lines), "_SYSTEMD_UNIT=" + unit}
 	if invocation != "" {
 		args = append(args, "_SYSTEMD_INVOCATION_ID="+invocation)
@@ -327,7 +327,7 @@ func (h *Host) LogTail(ctx context.Context, unit, invocation string, lines int) 
 }
 
 // booted reports whether this host was booted with systemd (sd_booted(3)).
-func (h *Host) booted() bool {
-	info, err := os.Stat(h.Path("/run/systemd/system"))
+func (h Systemd) booted() bool {
+	info, err := os.Stat(h.host.Path("/run/systemd/system"))
 	return err == nil && info.IsDir()
 }

@@ -62,16 +62,16 @@ WantedBy=timers.target
 }
 
 // EnsureTimer copies the running installer to StubPath, and enables the timer. Reset removes them.
-func (h *Host) EnsureTimer(ctx context.Context, t Timer) (changed bool, err error) {
+func (h Systemd) EnsureTimer(ctx context.Context, t Timer) (changed bool, err error) {
 	sum, err := ownSum()
 	if err != nil {
 		return false, err
 	}
-	if err := h.InstallStub(ctx, sum); err != nil {
+	if err := h.host.Kernel().InstallStub(ctx, sum); err != nil {
 		return false, err
 	}
 	for path, text := range map[string]string{t.servicePath(): t.serviceText(), t.UnitPath(): t.timerText()} {
-		wrote, err := h.WriteFile(path, []byte(text), 0o644)
+		wrote, err := h.host.WriteFile(path, []byte(text), 0o644)
 		if err != nil {
 			return false, err
 		}
@@ -93,15 +93,15 @@ func (h *Host) EnsureTimer(ctx context.Context, t Timer) (changed bool, err erro
 
 // RemoveTimer removes the units of a timer, and leaves the installer at StubPath, which other
 // units may run.
-func (h *Host) RemoveTimer(ctx context.Context, t Timer) error {
+func (h Systemd) RemoveTimer(ctx context.Context, t Timer) error {
 	if err := h.DisableNow(ctx, t.Unit()); err != nil {
 		return err
 	}
-	if err := h.forget(kindUnit, t.Unit()); err != nil {
+	if err := h.host.Records().forget(kindUnit, t.Unit()); err != nil {
 		return err
 	}
 	for _, path := range []string{t.UnitPath(), t.servicePath()} {
-		if err := h.Remove(path); err != nil {
+		if err := h.host.Remove(path); err != nil {
 			return err
 		}
 	}

@@ -21,7 +21,7 @@ var kubeconfigNames = []string{"admin", "super-admin", "kubelet", "bootstrap-kub
 
 // IsNode reports whether this host has a node's kubeconfigs, static pods or
 // kubelet configuration.
-func (h *Host) IsNode() bool {
+func (h Removal) IsNode() bool {
 	paths := []string{config.KubeletConfigFile, config.KubeletFlagsFile}
 	for _, name := range kubeconfigNames {
 		paths = append(paths, filepath.Join(config.KubernetesDir, name+".conf"))
@@ -30,7 +30,7 @@ func (h *Host) IsNode() bool {
 		paths = append(paths, filepath.Join(config.ManifestsDir, pod+".yaml"))
 	}
 	for _, path := range paths {
-		if exists(h.Path(path)) {
+		if exists(h.host.Path(path)) {
 			return true
 		}
 	}
@@ -39,9 +39,9 @@ func (h *Host) IsNode() bool {
 
 // AdoptTraces adds the existing paths of a node to the ledger in memory. Nothing
 // is written before Commit or the first removal.
-func (h *Host) AdoptTraces(t Traces) {
+func (h Removal) AdoptTraces(t Traces) {
 	add := func(kind, name, contents string) {
-		if exists(h.Path(name)) {
+		if exists(h.host.Path(name)) {
 			h.plan(entry{Kind: kind, Name: name, Contents: contents})
 		}
 	}
@@ -58,26 +58,26 @@ func (h *Host) AdoptTraces(t Traces) {
 }
 
 // Adopt adds a path that the user named to the ledger in memory.
-func (h *Host) Adopt(path string) {
-	if exists(h.Path(path)) {
+func (h Removal) Adopt(path string) {
+	if exists(h.host.Path(path)) {
 		h.plan(entry{Kind: kindOwned, Name: path})
 	}
 }
 
-func (h *Host) plan(e entry) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if _, ok := h.find(e.Kind, e.Name); !ok {
-		h.ledger.Entries = append(h.ledger.Entries, e)
+func (h Removal) plan(e entry) {
+	h.host.mu.Lock()
+	defer h.host.mu.Unlock()
+	if _, ok := h.host.Records().find(e.Kind, e.Name); !ok {
+		h.host.ledger.Entries = append(h.host.ledger.Entries, e)
 	}
 }
 
 // Commit writes the ledger, so that an interrupted reset can continue.
-func (h *Host) Commit() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if _, err := os.Lstat(h.Path(LedgerPath)); err == nil || h.outputOnly {
+func (h Removal) Commit() error {
+	h.host.mu.Lock()
+	defer h.host.mu.Unlock()
+	if _, err := os.Lstat(h.host.Path(LedgerPath)); err == nil || h.host.outputOnly {
 		return nil
 	}
-	return h.writeLedger(h.ledger.Entries)
+	return h.host.Records().writeLedger(h.host.ledger.Entries)
 }

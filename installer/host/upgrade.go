@@ -29,12 +29,12 @@ const (
 func StagedPath(path string) string { return filepath.Join(stagedDir, path) }
 
 // PrepareUpgrade creates the directories for staged binaries with these paths.
-func (h *Host) PrepareUpgrade(paths ...string) error {
-	if err := h.makeState(); err != nil {
+func (h Upgrades) PrepareUpgrade(paths ...string) error {
+	if err := h.host.Records().makeState(); err != nil {
 		return fmt.Errorf("preparing %s: %w", UpgradeDir, err)
 	}
 	for _, path := range append(slices.Clone(paths), "/") {
-		if err := os.MkdirAll(filepath.Dir(h.Path(StagedPath(path))), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Dir(h.host.Path(StagedPath(path))), 0o700); err != nil {
 			return fmt.Errorf("preparing %s: %w", UpgradeDir, err)
 		}
 	}
@@ -43,8 +43,8 @@ func (h *Host) PrepareUpgrade(paths ...string) error {
 
 // InstallStaged replaces a binary with the staged one, and keeps the previous one. It does
 // nothing if the binary is installed already.
-func (h *Host) InstallStaged(ctx context.Context, b Binary, previous Kept) (changed bool, err error) {
-	has, err := h.HasBinary(b)
+func (h Upgrades) InstallStaged(ctx context.Context, b Binary, previous Kept) (changed bool, err error) {
+	has, err := h.host.HasBinary(b)
 	if err != nil || has {
 		return false, err
 	}
@@ -54,23 +54,23 @@ func (h *Host) InstallStaged(ctx context.Context, b Binary, previous Kept) (chan
 	return h.installFrom(ctx, b, StagedPath(b.Path))
 }
 
-func (h *Host) installFrom(ctx context.Context, b Binary, path string) (changed bool, err error) {
-	f, err := os.Open(h.Path(path))
+func (h Upgrades) installFrom(ctx context.Context, b Binary, path string) (changed bool, err error) {
+	f, err := os.Open(h.host.Path(path))
 	if err != nil {
 		return false, fmt.Errorf("installing %s: %w", b.Path, err)
 	}
 	defer f.Close()
-	return h.InstallBinary(ctx, b, f)
+	return h.host.InstallBinary(ctx, b, f)
 }
 
 // RemoveStaged removes all staged binaries, also from the ledger.
-func (h *Host) RemoveStaged() error {
-	if err := os.RemoveAll(h.Path(stagedDir)); err != nil {
+func (h Upgrades) RemoveStaged() error {
+	if err := os.RemoveAll(h.host.Path(stagedDir)); err != nil {
 		return fmt.Errorf("removing %s: %w", stagedDir, err)
 	}
-	for _, e := range h.entries(kindBinary) {
+	for _, e := range h.host.Records().entries(kindBinary) {
 		if strings.HasPrefix(e.Name, stagedDir+"/") {
-			if err := h.forget(e.Kind, e.Name); err != nil {
+			if err := h.host.Records().forget(e.Kind, e.Name); err != nil {
 				return err
 			}
 		}
@@ -79,10 +79,10 @@ func (h *Host) RemoveStaged() error {
 }
 
 // WriteUpgrade replaces the state of the upgrade.
-func (h *Host) WriteUpgrade(data []byte) error {
+func (h Upgrades) WriteUpgrade(data []byte) error {
 	err := h.PrepareUpgrade()
 	if err == nil {
-		err = replaceFile(h.Path(UpgradeState), data, 0o600)
+		err = replaceFile(h.host.Path(UpgradeState), data, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", UpgradeState, err)
@@ -91,22 +91,22 @@ func (h *Host) WriteUpgrade(data []byte) error {
 }
 
 // PrepareBackups creates UpgradeBackups, and removes what an interrupted run has left there.
-func (h *Host) PrepareBackups() error {
-	if err := OutputDir(h.Path(UpgradeBackups), 0o700); err != nil {
+func (h Upgrades) PrepareBackups() error {
+	if err := OutputDir(h.host.Path(UpgradeBackups), 0o700); err != nil {
 		return err
 	}
 	return h.removeUnfinishedBackups()
 }
 
 // removeUnfinishedBackups removes the files of interrupted runs: they have keys, and are no backups.
-func (h *Host) removeUnfinishedBackups() error {
-	list, err := os.ReadDir(h.Path(UpgradeBackups))
+func (h Upgrades) removeUnfinishedBackups() error {
+	list, err := os.ReadDir(h.host.Path(UpgradeBackups))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing unfinished backups: %w", err)
 	}
 	for _, e := range list {
 		if strings.HasPrefix(e.Name(), ".airlift-") {
-			if err := h.RemoveTree(filepath.Join(UpgradeBackups, e.Name())); err != nil {
+			if err := h.host.RemoveTree(filepath.Join(UpgradeBackups, e.Name())); err != nil {
 				return err
 			}
 		}
@@ -115,8 +115,8 @@ func (h *Host) removeUnfinishedBackups() error {
 }
 
 // RemoveKept removes all previous files except those with a name.
-func (h *Host) RemoveKept(except string) error {
-	list, err := os.ReadDir(h.Path(UpgradeDir))
+func (h Upgrades) RemoveKept(except string) error {
+	list, err := os.ReadDir(h.host.Path(UpgradeDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing previous files: %w", err)
 	}
@@ -124,7 +124,7 @@ func (h *Host) RemoveKept(except string) error {
 		if e.Name() == except || !e.IsDir() || e.Name() == filepath.Base(stagedDir) {
 			continue
 		}
-		if err := h.RemoveTree(filepath.Join(UpgradeDir, e.Name())); err != nil {
+		if err := h.host.RemoveTree(filepath.Join(UpgradeDir, e.Name())); err != nil {
 			return err
 		}
 	}
@@ -132,7 +132,7 @@ func (h *Host) RemoveKept(except string) error {
 }
 
 // RemoveUpgrade removes the last upgrade's state and what it kept.
-func (h *Host) RemoveUpgrade() error {
+func (h Upgrades) RemoveUpgrade() error {
 	if err := h.RemoveStaged(); err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (h *Host) RemoveUpgrade() error {
 		return err
 	}
 	// The state goes last: without it, no command would remove the previous files.
-	if err := os.Remove(h.Path(UpgradeState)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(h.host.Path(UpgradeState)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing %s: %w", UpgradeState, err)
 	}
 	return nil
@@ -148,9 +148,9 @@ func (h *Host) RemoveUpgrade() error {
 
 // endUpgrade makes undo impossible, before reset removes what undo would change: entries that stay in the
 // ledger keep StateDir, and the next node on this host must not get files of this one.
-func (h *Host) endUpgrade() error {
-	if err := os.Remove(h.Path(UpgradeState)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (h Upgrades) endUpgrade() error {
+	if err := os.Remove(h.host.Path(UpgradeState)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing %s: %w", UpgradeState, err)
 	}
-	return h.removeTree(UpgradeDir)
+	return h.host.Removal().removeTree(UpgradeDir)
 }

@@ -26,7 +26,7 @@ func TestUpgradeKeepsAndRestores(t *testing.T) {
 	}
 	stage := func(content string) {
 		t.Helper()
-		if err := h.PrepareUpgrade(kubelet); err != nil {
+		if err := h.Upgrades().PrepareUpgrade(kubelet); err != nil {
 			t.Fatal(err)
 		}
 		b := binary(content)
@@ -36,9 +36,9 @@ func TestUpgradeKeepsAndRestores(t *testing.T) {
 		}
 	}
 	stage("new")
-	former := h.Kept("former-v1.37.2")
+	former := h.Upgrades().Kept("former-v1.37.2")
 	for range 2 { // an interrupted run is repeated
-		if _, err := h.InstallStaged(ctx, binary("new"), former); err != nil {
+		if _, err := h.Upgrades().InstallStaged(ctx, binary("new"), former); err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range []string{conf, added} {
@@ -56,10 +56,10 @@ func TestUpgradeKeepsAndRestores(t *testing.T) {
 	if data, err := former.Read(conf); err != nil || string(data) != "old" {
 		t.Errorf("%q, %v", data, err)
 	}
-	if err := h.RemoveStaged(); err != nil {
+	if err := h.Upgrades().RemoveStaged(); err != nil {
 		t.Fatal(err)
 	}
-	if exists(h.Path(StagedPath(kubelet))) || h.Wrote(StagedPath(kubelet)) {
+	if exists(h.Path(StagedPath(kubelet))) || h.Records().Wrote(StagedPath(kubelet)) {
 		t.Error("the staged binary is still there")
 	}
 	paths, err := former.Paths()
@@ -82,14 +82,14 @@ func TestUpgradeKeepsAndRestores(t *testing.T) {
 	if info, err := os.Stat(h.Path(conf)); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("%v, %v", info, err)
 	}
-	if err := h.RemoveUpgrade(); err != nil {
+	if err := h.Upgrades().RemoveUpgrade(); err != nil {
 		t.Fatal(err)
 	}
 	if names, _ := os.ReadDir(h.Path(UpgradeDir)); len(names) != 0 {
 		t.Errorf("left: %v", names)
 	}
 	// Reset removes what the upgrade made.
-	if _, err := h.RemoveInstalled(ctx); err != nil {
+	if _, err := h.Removal().RemoveInstalled(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if names, err := filepath.Glob(h.Path("/*/*/*")); err != nil || len(names) != 0 {
@@ -109,30 +109,30 @@ func TestResetEndsAnUpgrade(t *testing.T) {
 	if _, err := h.WriteFile(conf, []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	former := h.Kept("former-v1.37.2")
+	former := h.Upgrades().Kept("former-v1.37.2")
 	if err := former.Keep(conf); err != nil {
 		t.Fatal(err)
 	}
 	staged := Binary{StagedPath("/usr/local/bin/kubelet"), digest([]byte("new"))}
-	if err := h.PrepareUpgrade("/usr/local/bin/kubelet"); err != nil {
+	if err := h.Upgrades().PrepareUpgrade("/usr/local/bin/kubelet"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := h.InstallBinary(t.Context(), staged, strings.NewReader("new")); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.WriteUpgrade([]byte("{}")); err != nil {
+	if err := h.Upgrades().WriteUpgrade([]byte("{}")); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.RecordImageNames(ImageName{Socket: "/run/c.sock", Name: "a"}); err != nil {
+	if err := h.Records().RecordImageNames(ImageName{Socket: "/run/c.sock", Name: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	if kept, err := h.RemoveInstalled(t.Context()); err != nil || len(kept) != 0 {
+	if kept, err := h.Removal().RemoveInstalled(t.Context()); err != nil || len(kept) != 0 {
 		t.Fatal(kept, err)
 	}
 	if exists(h.Path(UpgradeDir)) || exists(h.Path(conf)) {
 		t.Error("files of the upgrade are left")
 	}
-	if !exists(h.Path(LedgerPath)) || len(h.entries(kindImage)) != 1 || len(h.entries(kindBinary)) != 0 {
+	if !exists(h.Path(LedgerPath)) || len(h.Records().entries(kindImage)) != 1 || len(h.Records().entries(kindBinary)) != 0 {
 		t.Errorf("the ledger has %+v", h.ledger.Entries)
 	}
 }

@@ -23,16 +23,16 @@ import (
 // written later.
 func (v value) read(option, fix string) []byte {
 	v.option = option
-	given, _ := v.value(option).(string)
+	given, _ := v.check.value(option).(string)
 	dir := config.KubeletDir
-	if v.from[option] != "" || path.IsAbs(given) {
+	if v.check.from[option] != "" || path.IsAbs(given) {
 		dir = "/"
 	}
 	name := path.Join(dir, given)
-	if given == "" || v.Root == nil || slices.Contains(v.WillExist, name) {
+	if given == "" || v.check.Root == nil || slices.Contains(v.check.WillExist, name) {
 		return nil
 	}
-	data, err := fs.ReadFile(v.Root, name[1:])
+	data, err := fs.ReadFile(v.check.Root, name[1:])
 	v.badIf(err != nil, fix, ": %s: %v", given, errors.Unwrap(err)) // without fs.PathError's path
 	return data
 }
@@ -44,7 +44,7 @@ func isTLSVersion(s string) bool {
 
 // beCertificates is for a file of CA certificates.
 func beCertificates(v value) {
-	fix := "put the certificate authority there, in PEM, or change " + v.option + " in " + v.where(v.option)
+	fix := "put the certificate authority there, in PEM, or change " + v.option + " in " + v.check.where(v.option)
 	if data := v.read(v.option, fix); data != nil {
 		_, err := certutil.ParseCertsPEM(data)
 		if why := pemfile.Check(data, pemfile.Certificate); err != nil && why != nil {
@@ -63,7 +63,7 @@ func fitKey(v value) {
 			name    string
 			content []byte
 			kind    pemfile.Kind
-		}{{v.config.TLSCertFile, cert, pemfile.Certificate}, {v.config.TLSPrivateKeyFile, key, pemfile.PrivateKey}} {
+		}{{v.check.config.TLSCertFile, cert, pemfile.Certificate}, {v.check.config.TLSPrivateKeyFile, key, pemfile.PrivateKey}} {
 			if err := pemfile.Check(f.content, f.kind); err != nil {
 				v.badIf(true, pemfile.HintOf(err, f.name, fix), ": %s: %v", f.name, err)
 				return
@@ -71,7 +71,7 @@ func fitKey(v value) {
 		}
 		_, err := tls.X509KeyPair(cert, key)
 		v.badIf(err != nil, fix, " %s and %s %s are not a pair: %v",
-			v.config.TLSCertFile, v.named("tlsPrivateKeyFile"), v.config.TLSPrivateKeyFile, err)
+			v.check.config.TLSCertFile, v.check.named("tlsPrivateKeyFile"), v.check.config.TLSPrivateKeyFile, err)
 	}
 }
 
@@ -81,16 +81,16 @@ func beSuites(v value) {
 	http2 := []string{ // RFC 7540, section 9.2.2
 		"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
 	}
-	suites := v.config.TLSCipherSuites
+	suites := v.check.config.TLSCipherSuites
 	_, err := cliflag.TLSCipherSuites(suites)
 	for _, name := range suites {
 		v.badIf(!slices.Contains(cliflag.TLSCipherPossibleValues(), name),
 			"use names of "+strings.Join(cliflag.PreferredTLSCipherNames(), ", "), ": %q is not a cipher suite", name)
 		v.ignoredIf(slices.Contains(cliflag.InsecureTLSCipherNames(), name), "remove it", ": %s is insecure", name)
 	}
-	tls13 := v.config.TLSMinVersion == "VersionTLS13"
+	tls13 := v.check.config.TLSMinVersion == "VersionTLS13"
 	v.ignoredIf(tls13 && len(suites) > 0, "remove tlsCipherSuites",
-		" has no effect with %s VersionTLS13: the suites of TLS 1.3 cannot be chosen", v.named("tlsMinVersion"))
+		" has no effect with %s VersionTLS13: the suites of TLS 1.3 cannot be chosen", v.check.named("tlsMinVersion"))
 	inHTTP2 := func(name string) bool { return slices.Contains(http2, name) }
 	v.badIf(!tls13 && err == nil && len(suites) > 0 && !slices.ContainsFunc(suites, inHTTP2),
 		"add "+strings.Join(http2, " or ")+", or set tlsMinVersion: VersionTLS13 without tlsCipherSuites",

@@ -8,13 +8,13 @@ import (
 
 // beKnownGates checks the feature gates of the flag and the file together.
 func beKnownGates(v value) {
-	v.gates(v.config.FeatureGates, " in the kubelet of")
+	v.check.gates(v.check.config.FeatureGates, " in the kubelet of")
 	all := facts()["gate"]
 	for _, name := range sortedKeys(all) {
-		if gate, ok := all.at(name, v.minor); ok && gate.of != "" && v.enabled(name) {
-			off := strings.Join(slices.DeleteFunc(strings.Split(gate.of, ","), v.enabled), ", ")
+		if gate, ok := all.at(name, v.check.minor); ok && gate.of != "" && v.check.enabled(name) {
+			off := strings.Join(slices.DeleteFunc(strings.Split(gate.of, ","), v.check.enabled), ", ")
 			if off != "" {
-				v.fail(v.name, "turn on "+off+" too, or turn off "+name,
+				v.check.fail(v.name, "turn on "+off+" too, or turn off "+name,
 					"feature gate %s is on and needs %s, which is off", name, off)
 			}
 		}

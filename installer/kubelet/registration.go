@@ -50,7 +50,7 @@ func invalidTaint(t corev1.Taint) string {
 }
 
 func beTaints(v value) {
-	for i, t := range v.config.RegisterWithTaints {
+	for i, t := range v.check.config.RegisterWithTaints {
 		why := invalidTaint(t)
 		v.badIf(why != "", "", "[%d]: %s", i, why)
 		v.badIf(t.TimeAdded != nil, "remove timeAdded", "[%d]: the kubelet may not set timeAdded", i)

@@ -15,13 +15,13 @@ import (
 
 // beCPUs is for a list of this machine's CPUs.
 func beCPUs(v value) {
-	list := v.config.ReservedSystemCPUs
+	list := v.check.config.ReservedSystemCPUs
 	cpus, ok := parseCPUs(list)
 	v.badIf(!ok, "write a list of CPUs such as 0-1,4", ": %q is not a list of CPUs", list)
-	beyond := slices.DeleteFunc(cpus.List(), func(n int) bool { return n < v.CPUs })
-	v.badIf(v.CPUs > 0 && len(beyond) > 0, "name only CPUs that this machine has",
-		": %q names CPU %v; this machine has %d, from 0 to %d", list, cpuset.New(beyond...), v.CPUs, v.CPUs-1)
-	v.badIf(list != "" && v.config.SystemReservedCgroup+v.config.KubeReservedCgroup != "",
+	beyond := slices.DeleteFunc(cpus.List(), func(n int) bool { return n < v.check.CPUs })
+	v.badIf(v.check.CPUs > 0 && len(beyond) > 0, "name only CPUs that this machine has",
+		": %q names CPU %v; this machine has %d, from 0 to %d", list, cpuset.New(beyond...), v.check.CPUs, v.check.CPUs-1)
+	v.badIf(list != "" && v.check.config.SystemReservedCgroup+v.check.config.KubeReservedCgroup != "",
 		"remove one of them", " cannot be used with systemReservedCgroup or kubeReservedCgroup")
 }
 
@@ -38,7 +38,7 @@ func parseCPUs(s string) (cpuset.CPUSet, bool) {
 // beMemoryOfNodes is for the memory manager's reservations of the NUMA nodes.
 func beMemoryOfNodes(v value) {
 	seen := make(map[string]bool)
-	for _, r := range v.config.ReservedMemory {
+	for _, r := range v.check.config.ReservedMemory {
 		for _, name := range sortedKeys(r.Limits) {
 			q := r.Limits[name]
 			key := fmt.Sprintf("NUMA node %d, %s", r.NumaNode, name)
@@ -77,24 +77,24 @@ func parseReservedMemory(s string) (any, error) {
 // leaveSomethingForPods compares the reservations with the machine's resources and with
 // what the managers of CPUs and memory need, if each reservation is valid.
 func leaveSomethingForPods(v value) {
-	if slices.ContainsFunc(v.problems, func(p Problem) bool { return p.Name == Reserved && !p.Warning }) {
+	if slices.ContainsFunc(v.check.problems, func(p Problem) bool { return p.Name == Reserved && !p.Warning }) {
 		return
 	}
-	cpu := v.reserve("cpu", resource.NewQuantity(int64(v.CPUs), resource.DecimalSI))
-	memory := v.reserve("memory", resource.NewQuantity(int64(v.MemoryBytes), resource.BinarySI))
-	v.reserve("pid", resource.NewQuantity(v.PIDs, resource.DecimalSI))
-	if v.config.CPUManagerPolicy == "static" && cpu.IsZero() {
-		v.fail(Reserved, "set cpu in systemReserved or kubeReserved, or reservedSystemCPUs",
-			"%s static needs a reservation of CPU greater than zero", v.named("cpuManagerPolicy"))
+	cpu := v.check.reserve("cpu", resource.NewQuantity(int64(v.check.CPUs), resource.DecimalSI))
+	memory := v.check.reserve("memory", resource.NewQuantity(int64(v.check.MemoryBytes), resource.BinarySI))
+	v.check.reserve("pid", resource.NewQuantity(v.check.PIDs, resource.DecimalSI))
+	if v.check.config.CPUManagerPolicy == "static" && cpu.IsZero() {
+		v.check.fail(Reserved, "set cpu in systemReserved or kubeReserved, or reservedSystemCPUs",
+			"%s static needs a reservation of CPU greater than zero", v.check.named("cpuManagerPolicy"))
 	}
 	var nodes resource.Quantity
-	for _, r := range v.config.ReservedMemory {
+	for _, r := range v.check.config.ReservedMemory {
 		nodes.Add(r.Limits[corev1.ResourceMemory])
 	}
-	if v.config.MemoryManagerPolicy == "Static" && v.enabled("MemoryManager") && nodes.Cmp(memory) != 0 {
-		v.fail(Reserved, "make the memory of all NUMA nodes in reservedMemory add up to "+memory.String(),
+	if v.check.config.MemoryManagerPolicy == "Static" && v.check.enabled("MemoryManager") && nodes.Cmp(memory) != 0 {
+		v.check.fail(Reserved, "make the memory of all NUMA nodes in reservedMemory add up to "+memory.String(),
 			"%s Static: %s reserves %s of memory, and systemReserved, kubeReserved and evictionHard together reserve %s; "+
-				"both must be equal", v.named("memoryManagerPolicy"), v.named("reservedMemory"), nodes.String(), memory.String())
+				"both must be equal", v.check.named("memoryManagerPolicy"), v.check.named("reservedMemory"), nodes.String(), memory.String())
 	}
 }
 

@@ -69,7 +69,7 @@ var table = []struct {
 			"NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify")},
 		{"imagePullCredentialsVerificationPolicy", when(verifiesImages, leaveImagesUsable)},
 		{"eventRecordQPS", changedIn(37, func(v value) {
-			v.ignoredIf(v.is == int64(0), "to keep a limit, set eventRecordQPS: 50, the default, in "+v.where(v.option),
+			v.ignoredIf(v.is == int64(0), "to keep a limit, set eventRecordQPS: 50, the default, in "+v.check.where(v.option),
 				" is 0: since v1.37 that means no limit for events, and it was a small limit before")
 		})},
 		{"logging.format", beOneOf("text", "json")},
@@ -94,71 +94,71 @@ var table = []struct {
 		{"registerWithTaints", beTaints},
 
 		{"cgroupDriver", func(v value) {
-			s := v.config.CgroupDriver
+			s := v.check.config.CgroupDriver
 			v.ignoredIf(s != "" && s != "systemd" && s != "cgroupfs", "use systemd, or cgroupfs",
 				" is %q: the kubelet treats every value except systemd as cgroupfs", s)
 		}},
 		{"cgroupsPerQOS", func(v value) {
 			// The default is pods, and none means an empty list only since 1.31.
-			list := v.config.EnforceNodeAllocatable
-			off := list != nil && len(list) == 0 || v.minor >= 31 && len(list) == 1 && list[0] == "none"
+			list := v.check.config.EnforceNodeAllocatable
+			off := list != nil && len(list) == 0 || v.check.minor >= 31 && len(list) == 1 && list[0] == "none"
 			v.badIf(v.is == false && !off, "set enforceNodeAllocatable: [] too",
 				" is false, and enforceNodeAllocatable (pods by default) needs it")
 		}},
 		{"clusterDNS", func(v value) {
-			for _, s := range v.config.ClusterDNS {
+			for _, s := range v.check.config.ClusterDNS {
 				_, err := parseIP(s)
 				v.ignoredIf(err != nil, "give the address of the cluster's DNS service", ": %v, and pods will not use it", err)
 			}
 		}},
 		{"enableSystemLogQuery", func(v value) {
-			v.badIf(v.is == true && v.value("enableSystemLogHandler") == false, "set enableSystemLogHandler: true",
+			v.badIf(v.is == true && v.check.value("enableSystemLogHandler") == false, "set enableSystemLogHandler: true",
 				" needs enableSystemLogHandler")
 		}},
 		{"evictionSoft", func(v value) {
-			for _, signal := range sortedKeys(v.config.EvictionSoft) {
-				_, ok := v.config.EvictionSoftGracePeriod[signal]
+			for _, signal := range sortedKeys(v.check.config.EvictionSoft) {
+				_, ok := v.check.config.EvictionSoftGracePeriod[signal]
 				v.badIf(!ok && slices.Contains(signals, signal), "set evictionSoftGracePeriod: {"+signal+": 1m30s}",
 					": %s has no evictionSoftGracePeriod", signal)
 			}
 		}},
 		{"imageGCLowThresholdPercent", func(v value) {
-			low, high := ptr.Deref(v.config.ImageGCLowThresholdPercent, 80), ptr.Deref(v.config.ImageGCHighThresholdPercent, 85)
+			low, high := ptr.Deref(v.check.config.ImageGCLowThresholdPercent, 80), ptr.Deref(v.check.config.ImageGCHighThresholdPercent, 85)
 			v.badIf(low >= high, "make it smaller",
 				" is %d and %s is %d: the low threshold must be smaller (the defaults are 80 and 85)",
-				low, v.named("imageGCHighThresholdPercent"), high)
+				low, v.check.named("imageGCHighThresholdPercent"), high)
 		}},
 		{"imageMaximumGCAge", func(v value) {
-			longest := v.config.ImageMaximumGCAge.Duration
-			shortest := cmp.Or(v.config.ImageMinimumGCAge.Duration, 2*time.Minute)
+			longest := v.check.config.ImageMaximumGCAge.Duration
+			shortest := cmp.Or(v.check.config.ImageMinimumGCAge.Duration, 2*time.Minute)
 			v.badIf(longest < 0 || longest > 0 && longest <= shortest, "make it longer, or 0s for no limit",
 				" is %v: it must be longer than imageMinimumGCAge, %v", longest, shortest)
 		}},
 		{"logging.vmodule", func(v value) {
-			v.badIf(len(v.config.Logging.VModule) > 0 && v.config.Logging.Format == "json", "remove one of them",
-				" works only with the format text, and %s is json", v.named("logging.format"))
+			v.badIf(len(v.check.config.Logging.VModule) > 0 && v.check.config.Logging.Format == "json", "remove one of them",
+				" works only with the format text, and %s is json", v.check.named("logging.format"))
 		}},
 		{"maxParallelImagePulls", func(v value) {
-			v.badIf(ptr.Deref(v.config.MaxParallelImagePulls, 1) > 1 && v.value("serializeImagePulls") == true,
+			v.badIf(ptr.Deref(v.check.config.MaxParallelImagePulls, 1) > 1 && v.check.value("serializeImagePulls") == true,
 				"set serializeImagePulls: false", " is %d, and %s is true, which allows one pull at a time",
-				v.is, v.named("serializeImagePulls"))
+				v.is, v.check.named("serializeImagePulls"))
 		}},
 		{"memoryReservationPolicy", func(v value) {
-			v.badIf(v.is == "TieredReservation" && !v.enabled("MemoryQoS"), "set featureGates: {MemoryQoS: true}",
+			v.badIf(v.is == "TieredReservation" && !v.check.enabled("MemoryQoS"), "set featureGates: {MemoryQoS: true}",
 				" TieredReservation needs the feature gate MemoryQoS")
 		}},
 		{"memoryThrottlingFactor", func(v value) {
-			f := ptr.Deref(v.config.MemoryThrottlingFactor, 1)
+			f := ptr.Deref(v.check.config.MemoryThrottlingFactor, 1)
 			v.badIf(f <= 0 || f > 1, "", " is %v: it must be greater than 0 and at most 1", f)
 		}},
 		{"runOnce", since(32, func(v value) { v.badIf(v.is == true, "remove it", " was removed in v1.32") })},
 		{"shutdownGracePeriodByPodPriority", func(v value) {
-			others := v.config.ShutdownGracePeriod.Duration + v.config.ShutdownGracePeriodCriticalPods.Duration
+			others := v.check.config.ShutdownGracePeriod.Duration + v.check.config.ShutdownGracePeriodCriticalPods.Duration
 			v.badIf(!isZero(v.is) && others > 0, "remove one of them",
 				" cannot be used with shutdownGracePeriod or shutdownGracePeriodCriticalPods")
 		}},
 		{"shutdownGracePeriodCriticalPods", func(v value) {
-			critical, all := v.config.ShutdownGracePeriodCriticalPods.Duration, v.config.ShutdownGracePeriod.Duration
+			critical, all := v.check.config.ShutdownGracePeriodCriticalPods.Duration, v.check.config.ShutdownGracePeriod.Duration
 			v.badIf(critical > all, "make shutdownGracePeriod longer: it includes shutdownGracePeriodCriticalPods",
 				" is %v, longer than shutdownGracePeriod, %v", critical, all)
 		}},

@@ -24,11 +24,11 @@ var getsubids = []string{"usr/local/sbin/getsubids", "usr/local/bin/getsubids", 
 // beMappable is for the number of IDs of a pod's user namespace. The kubelet's range of IDs must be
 // made of such blocks, one for each pod; otherwise it does not start.
 func beMappable(v value) {
-	perPod, maxPods := int64(idsUnit), int64(cmp.Or(v.config.MaxPods, defaultMaxPods))
-	if u := v.config.UserNamespaces; u != nil {
+	perPod, maxPods := int64(idsUnit), int64(cmp.Or(v.check.config.MaxPods, defaultMaxPods))
+	if u := v.check.config.UserNamespaces; u != nil {
 		perPod = ptr.Deref(u.IDsPerPod, idsUnit)
 	}
-	if v.minor < 30 || !v.enabled("UserNamespacesSupport") || !isBlock(perPod) {
+	if v.check.minor < 30 || !v.check.enabled("UserNamespacesSupport") || !isBlock(perPod) {
 		return // no such code, off, or reported by another rule
 	}
 	from, r := "all IDs of this host", idRange{perPod, allIDs - perPod}
@@ -59,20 +59,20 @@ func isBlock(n int64) bool { return n >= idsUnit && n < allIDs && n%idsUnit == 0
 // kubeletHasIDs reports whether the kubelet reads its range from the host's files: there is a user
 // kubelet and the command getsubids. Another service that knows the ranges cannot be checked.
 func (v value) kubeletHasIDs() bool {
-	if v.Root == nil || v.userID() == "" {
+	if v.check.Root == nil || v.userID() == "" {
 		return false
 	}
 	if source := subidSource.FindSubmatch(v.file("etc/nsswitch.conf")); source != nil && string(source[1]) != "files" {
 		return false
 	}
 	return slices.ContainsFunc(getsubids, func(path string) bool {
-		_, err := fs.Stat(v.Root, path)
+		_, err := fs.Stat(v.check.Root, path)
 		return err == nil
 	})
 }
 
 func (v value) file(name string) []byte {
-	data, _ := fs.ReadFile(v.Root, name) // no file has no lines
+	data, _ := fs.ReadFile(v.check.Root, name) // no file has no lines
 	return data
 }
 

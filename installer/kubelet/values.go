@@ -16,7 +16,7 @@ import (
 
 // A value is what an option was set to, for one rule.
 type value struct {
-	*check
+	check        *check
 	name, option string
 	// is has the type that it has in the file: string, int64, float64, bool, []any or
 	// map[string]any. It is nil if the option is not set.
@@ -27,8 +27,8 @@ type value struct {
 // empty fix tells the user where to correct the value.
 func (v value) badIf(wrong bool, fix, format string, args ...any) {
 	if wrong {
-		fix = cmp.Or(fix, "correct "+v.option+" in "+v.where(v.option))
-		v.fail(v.name, fix, "%s%s", v.named(v.option), fmt.Sprintf(format, args...))
+		fix = cmp.Or(fix, "correct "+v.option+" in "+v.check.where(v.option))
+		v.check.fail(v.name, fix, "%s%s", v.check.named(v.option), fmt.Sprintf(format, args...))
 	}
 }
 
@@ -36,7 +36,7 @@ func (v value) badIf(wrong bool, fix, format string, args ...any) {
 func (v value) ignoredIf(wrong bool, fix, format string, args ...any) {
 	v.badIf(wrong, fix, format, args...)
 	if wrong {
-		v.problems[len(v.problems)-1].Warning = true
+		v.check.problems[len(v.check.problems)-1].Warning = true
 	}
 }
 
@@ -57,22 +57,22 @@ func when(applies func(value) bool, must func(value)) func(value) {
 }
 
 func since(minor int, must func(value)) func(value) {
-	return when(func(v value) bool { return v.minor >= minor }, must)
+	return when(func(v value) bool { return v.check.minor >= minor }, must)
 }
 
 // changedIn is for a value whose meaning changed: for an upgrade from an older version.
 func changedIn(minor int, must func(value)) func(value) {
-	return since(minor, when(func(v value) bool { return v.From != "" && minorOf(v.From) < minor }, must))
+	return since(minor, when(func(v value) bool { return v.check.From != "" && minorOf(v.check.From) < minor }, must))
 }
 
 func until(minor int, must func(value)) func(value) {
-	return when(func(v value) bool { return v.minor <= minor }, must)
+	return when(func(v value) bool { return v.check.minor <= minor }, must)
 }
 
 // beDefaultOr is for a value that the kubelet replaces by its default if it is zero in
 // the file, but not if a flag sets it to zero.
 func beDefaultOr(must func(value)) func(value) {
-	return when(func(v value) bool { return v.is != "" && v.is != int64(0) || v.from[v.option] != "" }, must)
+	return when(func(v value) bool { return v.is != "" && v.is != int64(0) || v.check.from[v.option] != "" }, must)
 }
 
 // be is for an option with one value, of the type that good takes.
@@ -109,7 +109,7 @@ func last(least, most time.Duration) func(value) {
 // other rules. An empty tracing is set, and the default of cpuCFSQuotaPeriod is not.
 func needGate(gate string, rules ...func(value)) func(value) {
 	return func(v value) {
-		if v.enabled(gate) {
+		if v.check.enabled(gate) {
 			for _, must := range rules {
 				must(v)
 			}
@@ -117,12 +117,12 @@ func needGate(gate string, rules ...func(value)) func(value) {
 		}
 		isDefault := isZero(v.is) || v.option == "cpuCFSQuotaPeriod" && equal(v.is, "100ms")
 		v.badIf(!isDefault || v.option == "tracing" && v.is != nil, "remove it, or set featureGates: {"+gate+": true}",
-			" needs the feature gate %s, which is off in v1.%d", gate, v.minor)
+			" needs the feature gate %s, which is off in v1.%d", gate, v.check.minor)
 	}
 }
 
 // verifiesImages reports whether the kubelet checks the credentials for images that it did not pull.
-func verifiesImages(v value) bool { return v.enabled("KubeletEnsureSecretPulledImages") }
+func verifiesImages(v value) bool { return v.check.enabled("KubeletEnsureSecretPulledImages") }
 
 // leaveImagesUsable is for the policy of credentials: imported images have none, so that the kubelet
 // pulls them again.
@@ -137,7 +137,7 @@ func leaveImagesUsable(v value) {
 // haveAlso is for an option that needs another one.
 func haveAlso(other string) func(value) {
 	return func(v value) {
-		v.badIf(isSet(v.is) && !isSet(v.value(other)),
+		v.badIf(isSet(v.is) && !isSet(v.check.value(other)),
 			"set "+other+" too, or remove "+v.option, " is set without %s", other)
 	}
 }
@@ -208,10 +208,10 @@ func isCleanPath(s string) bool {
 }
 
 func beEnforceable(v value) {
-	list := v.config.EnforceNodeAllocatable
+	list := v.check.config.EnforceNodeAllocatable
 	cgroups := map[string]string{"system-reserved": "systemReservedCgroup", "kube-reserved": "kubeReservedCgroup"}
 	known := []string{"pods", "system-reserved", "kube-reserved", "none"}
-	if v.minor >= 32 {
+	if v.check.minor >= 32 {
 		known = append(known, "system-reserved-compressible", "kube-reserved-compressible")
 	}
 	for i, name := range list {
@@ -219,18 +219,18 @@ func beEnforceable(v value) {
 		isKnown, cgroup := slices.Contains(known, name), cgroups[whole]
 		v.badIf(!isKnown, "", " contains %q: it must be one of %s", name, strings.Join(known, ", "))
 		v.badIf(name == "none" && len(list) > 1, "remove the other values", " contains none and other values")
-		v.badIf(isKnown && cgroup != "" && !isSet(v.value(cgroup)),
+		v.badIf(isKnown && cgroup != "" && !isSet(v.check.value(cgroup)),
 			"set "+cgroup+" to a cgroup that exists, such as /system.slice", " contains %s, which needs %s", name, cgroup)
 		v.badIf(compressible && slices.Contains(list, whole),
 			"remove one of them", " contains both %s and %s", whole, name)
-		v.badIf(v.minor >= 31 && slices.Contains(list[:i], name), "write it once", " contains %s twice", name)
+		v.badIf(v.check.minor >= 31 && slices.Contains(list[:i], name), "write it once", " contains %s twice", name)
 	}
 }
 
 // beExternal is for the cloud provider.
 func beExternal(v value) {
 	report := v.badIf
-	if v.minor >= 34 { // the kubelet does not check it any more
+	if v.check.minor >= 34 { // the kubelet does not check it any more
 		report = v.ignoredIf
 	}
 	report(isSet(v.is) && v.is != "external", `use "external" and install the provider's controller manager`,

@@ -23,10 +23,10 @@ func Load(dir string) (set *Set, warnings []string, err error) {
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
-		return nil, nil, fault.New(fault.Usage, "", "reading the patches: %w", err)
+		return nil, nil, fault.New(fault.Usage, "reading the patches: %w", err)
 	}
 	if !info.IsDir() {
-		return nil, nil, fault.New(fault.Usage, "put the patch into a directory and give the directory", "reading the patches: %q is not a directory", dir)
+		return nil, nil, fault.New(fault.Usage, "reading the patches: %q is not a directory", dir).Hint("put the patch into a directory and give the directory")
 	}
 	set = &Set{}
 	var problems []string
@@ -70,10 +70,10 @@ func Load(dir string) (set *Set, warnings []string, err error) {
 		return nil
 	})
 	if err != nil {
-		return nil, warnings, fault.New(fault.Usage, "", "reading the patches in %q: %w", dir, err)
+		return nil, warnings, fault.New(fault.Usage, "reading the patches in %q: %w", dir, err)
 	}
 	if len(problems) > 0 {
-		return nil, warnings, fault.New(fault.Usage, hint, "the patches in %q are not valid:\n  - %s", dir, strings.Join(problems, "\n  - "))
+		return nil, warnings, fault.New(fault.Usage, "the patches in %q are not valid:\n  - %s", dir, strings.Join(problems, "\n  - ")).Hint(hint)
 	}
 	return set, warnings, nil
 }

@@ -60,8 +60,8 @@ func Ensure(cfg *config.Config, host fs.FS, now time.Time, names ...string) (Res
 	}
 	for _, name := range []string{"ca", "front-proxy-ca"} {
 		if len(names) == 0 && cfg.UploadCerts && e.authorities[name].external() {
-			e.add(fault.New(fault.Usage, "run without --upload-certs, and copy the certificates to each control plane yourself",
-				"--upload-certs cannot upload %s, which does not exist: with an external CA, a joining control plane could not use the other files", row(name).keyPath(cfg)))
+			e.add(fault.New(fault.Usage, "--upload-certs cannot upload %s, which does not exist: with an external CA, a joining control plane could not use the other files", row(name).keyPath(cfg)).
+				Hint("run without --upload-certs, and copy the certificates to each control plane yourself"))
 		}
 	}
 	if err := e.problems.err(); err != nil {
@@ -74,7 +74,7 @@ func Ensure(cfg *config.Config, host fs.FS, now time.Time, names ...string) (Res
 func known(names, list []string) error {
 	for _, name := range names {
 		if !slices.Contains(list, name) {
-			return fault.New(fault.Usage, "the known names are "+strings.Join(list, ", "), "unknown name %q", name)
+			return fault.New(fault.Usage, "unknown name %q", name).Hint("the known names are " + strings.Join(list, ", "))
 		}
 	}
 	return nil
@@ -375,31 +375,31 @@ func current(cert *x509.Certificate, now time.Time) error {
 }
 
 func unusable(file string, reason error) error {
-	return fault.New(fault.Failure, pemfile.HintOf(reason, file, "replace "+file)+"; or remove it and everything signed with it, so that Airlift creates them again; check the clock if the dates look right",
-		"%s exists but cannot be used: %w", file, reason)
+	return fault.New(fault.Failure, "%s exists but cannot be used: %w", file, reason).
+		Hint(pemfile.HintOf(reason, file, "replace "+file) + "; or remove it and everything signed with it, so that Airlift creates them again; check the clock if the dates look right")
 }
 
 func halfPair(have, missing string) error {
-	return fault.New(fault.Failure, "provide "+missing+", or remove "+have+" so that Airlift creates both again",
-		"%s exists but %s does not", have, missing)
+	return fault.New(fault.Failure, "%s exists but %s does not", have, missing).
+		Hint("provide " + missing + ", or remove " + have + " so that Airlift creates both again")
 }
 
 func missing(file string, ca authority) error {
-	return fault.New(fault.Failure, "have that CA sign it and put it there ('./install certs generate-csr' creates the requests), or provide the CA's key",
-		"%s does not exist and cannot be created: the key of the CA %s is not on this host", file, ca.path)
+	return fault.New(fault.Failure, "%s does not exist and cannot be created: the key of the CA %s is not on this host", file, ca.path).
+		Hint("have that CA sign it and put it there ('./install certs generate-csr' creates the requests), or provide the CA's key")
 }
 
 func noAuthority(file string, cfg *config.Config) error {
 	if cfg.ControlPlane {
 		return noSharedKey(file)
 	}
-	return fault.New(fault.Failure, "run the certs phase first", "%s does not exist", file)
+	return fault.New(fault.Failure, "%s does not exist", file).Hint("run the certs phase first")
 }
 
 const sharedHint = "copy the files from another control plane, or join with --certificate-key; to get the key, run there: ./install init phase upload-certs --upload-certs"
 
 func noSharedKey(file string) error {
-	return fault.New(fault.Failure, sharedHint, "%s does not exist; all control planes share it", file)
+	return fault.New(fault.Failure, "%s does not exist; all control planes share it", file).Hint(sharedHint)
 }
 
 // problems are the errors of a node's files.

@@ -47,7 +47,7 @@ func read(host fs.FS, absolute string) ([]byte, error) {
 	if errors.Is(err, fs.ErrPermission) {
 		hint = "run it as root"
 	}
-	return nil, fault.New(fault.Failure, hint, "reading %s: %w", absolute, err)
+	return nil, fault.New(fault.Failure, "reading %s: %w", absolute, err).Hint(hint)
 }
 
 // Overlay returns host with files added, as if they had been written: in a dry

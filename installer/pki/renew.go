@@ -38,7 +38,7 @@ func Renew(cfg *config.Config, host fs.FS, now time.Time, name string) (Result, 
 	all := expiring(cfg)
 	i := slices.IndexFunc(all, func(h Expiration) bool { return h.Name == name })
 	if i < 0 {
-		return Result{}, fault.New(fault.Failure, "renew it where etcd's certificates are managed", "%s does not belong to this cluster: etcd is external", name)
+		return Result{}, fault.New(fault.Failure, "%s does not belong to this cluster: etcd is external", name).Hint("renew it where etcd's certificates are managed")
 	}
 	h := all[i]
 	data, err := read(host, h.File)
@@ -46,8 +46,8 @@ func Renew(cfg *config.Config, host fs.FS, now time.Time, name string) (Result, 
 		return Result{}, err
 	}
 	if data == nil {
-		return Result{}, fault.New(fault.Failure, "create missing files with './install init phase' or './install join phase'",
-			"%s does not exist", h.File)
+		return Result{}, fault.New(fault.Failure, "%s does not exist", h.File).
+			Hint("create missing files with './install init phase' or './install join phase'")
 	}
 	old, err := h.parse(data)
 	if err != nil {
@@ -58,10 +58,10 @@ func Renew(cfg *config.Config, host fs.FS, now time.Time, name string) (Result, 
 	case err != nil:
 		return Result{}, err
 	case ca.cert == nil:
-		return Result{}, fault.New(fault.Failure, "set the correct directory with --cert-dir", "%s cannot be renewed: its CA, %s, does not exist", h.File, row(h.CA).certPath(cfg))
+		return Result{}, fault.New(fault.Failure, "%s cannot be renewed: its CA, %s, does not exist", h.File, row(h.CA).certPath(cfg)).Hint("set the correct directory with --cert-dir")
 	case ca.external():
-		return Result{}, fault.New(fault.Failure, "have that CA sign a new one ('./install certs generate-csr' creates the requests), or provide the CA's key",
-			"%s cannot be renewed here: the key of the CA %s is not on this host, it is managed externally", h.File, ca.path)
+		return Result{}, fault.New(fault.Failure, "%s cannot be renewed here: the key of the CA %s is not on this host, it is managed externally", h.File, ca.path).
+			Hint("have that CA sign a new one ('./install certs generate-csr' creates the requests), or provide the CA's key")
 	}
 
 	c := renewed(cfg, name, old)

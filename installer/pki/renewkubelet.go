@@ -39,7 +39,7 @@ func renewKubelet(cfg *config.Config, host fs.FS, now time.Time, due func(*x509.
 		return Result{}, err
 	}
 	if data == nil {
-		return Result{}, fault.New(fault.Failure, "create it with './install init phase kubeconfig kubelet'", "%s does not exist", file)
+		return Result{}, fault.New(fault.Failure, "%s does not exist", file).Hint("create it with './install init phase kubeconfig kubelet'")
 	}
 	_, u, err := parseKubeconfig(file, data)
 	if err != nil {
@@ -68,8 +68,8 @@ func renewKubelet(cfg *config.Config, host fs.FS, now time.Time, due func(*x509.
 		return Result{}, err
 	}
 	if ca.external() {
-		return Result{}, fault.New(fault.Failure, "remove kubelet.conf and join this node again with a new token ('./install token create' on a control plane)",
-			"the kubelet's client certificate, %s, must be renewed, and the key of the CA %s is not on this host", certFile, ca.path)
+		return Result{}, fault.New(fault.Failure, "the kubelet's client certificate, %s, must be renewed, and the key of the CA %s is not on this host", certFile, ca.path).
+			Hint("remove kubelet.conf and join this node again with a new token ('./install token create' on a control plane)")
 	}
 	newCert, key, err := issuePEM(cfg, ca, renewed(cfg, "kubelet", old), now)
 	if err != nil {

@@ -76,7 +76,7 @@ type requester struct {
 func (r *requester) write(file string, data []byte) {
 	existing, err := read(r.host, file)
 	if err == nil && existing != nil {
-		err = fault.New(fault.Failure, "move the existing files away, or give other directories with --cert-dir and --kubeconfig-dir", "%s already exists", file)
+		err = fault.New(fault.Failure, "%s already exists", file).Hint("move the existing files away, or give other directories with --cert-dir and --kubeconfig-dir")
 	}
 	r.problems.add(err)
 	r.result.Files = append(r.result.Files, File{Path: file, Data: data, Mode: keyMode})
@@ -134,8 +134,8 @@ func UserKubeconfig(cfg *config.Config, host fs.FS, now time.Time, u User) ([]by
 		return newKubeconfig(cfg.ServerURL(), cfg.ClusterName, caPEM, u.Name, user{Token: u.Token}).encode(), nil
 	}
 	if ca.external() {
-		return nil, fault.New(fault.Failure, "have that CA sign a client certificate, or give the user a token with --token",
-			"no certificate can be created for %q: the key of the CA %s is not on this host", u.Name, ca.path)
+		return nil, fault.New(fault.Failure, "no certificate can be created for %q: the key of the CA %s is not on this host", u.Name, ca.path).
+			Hint("have that CA sign a client certificate, or give the user a token with --token")
 	}
 	limited := *cfg
 	limited.CertificateValidityPeriod = u.Validity

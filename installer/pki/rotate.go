@@ -34,8 +34,8 @@ func DistributeCAs(cfg *config.Config, host fs.FS, now time.Time) (Result, error
 func SwitchCAs(cfg *config.Config, host fs.FS, now time.Time) (Result, error) {
 	return rotateTo(cfg, host, now, func(r rotated) (authority, []*x509.Certificate, error) {
 		if !slices.ContainsFunc(r.present, r.next.cert.Equal) {
-			return authority{}, nil, fault.New(fault.Failure, "distribute the new CAs first: ./install certs rotate-ca distribute",
-				"%s does not contain the new CA", r.certPath(cfg))
+			return authority{}, nil, fault.New(fault.Failure, "%s does not contain the new CA", r.certPath(cfg)).
+				Hint("distribute the new CAs first: ./install certs rotate-ca distribute")
 		}
 		return r.next, []*x509.Certificate{r.next.cert, r.former.cert}, nil
 	})
@@ -51,11 +51,11 @@ func FinishCAs(cfg *config.Config, host fs.FS, now time.Time) (Result, error) {
 	return rotateTo(cfg, host, now, func(r rotated) (authority, []*x509.Certificate, error) {
 		switch {
 		case len(r.present) == 0 || !r.present[0].Equal(r.next.cert):
-			return authority{}, nil, fault.New(fault.Failure, "sign with the new CA first: ./install certs rotate-ca issue",
-				"%s does not begin with the new CA", r.certPath(cfg))
+			return authority{}, nil, fault.New(fault.Failure, "%s does not begin with the new CA", r.certPath(cfg)).
+				Hint("sign with the new CA first: ./install certs rotate-ca issue")
 		case len(left) > 0:
-			return authority{}, nil, fault.New(fault.Failure, "sign with the new CA first: ./install certs rotate-ca issue",
-				"the new CAs have not signed %v", left)
+			return authority{}, nil, fault.New(fault.Failure, "the new CAs have not signed %v", left).
+				Hint("sign with the new CA first: ./install certs rotate-ca issue")
 		}
 		return r.next, []*x509.Certificate{r.next.cert}, nil
 	})
@@ -66,8 +66,8 @@ func FinishCAs(cfg *config.Config, host fs.FS, now time.Time) (Result, error) {
 func CancelCAs(cfg *config.Config, host fs.FS, now time.Time) (Result, error) {
 	return rotateTo(cfg, host, now, func(r rotated) (authority, []*x509.Certificate, error) {
 		if len(r.present) > 0 && r.present[0].Equal(r.next.cert) {
-			return authority{}, nil, fault.New(fault.Failure, "continue the rotation: ./install certs rotate-ca issue, and then finish",
-				"the rotation cannot be cancelled any more: %s begins with the new CA", r.certPath(cfg))
+			return authority{}, nil, fault.New(fault.Failure, "the rotation cannot be cancelled any more: %s begins with the new CA", r.certPath(cfg)).
+				Hint("continue the rotation: ./install certs rotate-ca issue, and then finish")
 		}
 		return r.former, []*x509.Certificate{r.former.cert}, r.signsWithFormer(now)
 	})

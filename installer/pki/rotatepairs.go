@@ -101,11 +101,11 @@ func rotatable(cfg *config.Config, host fs.FS, c Certificate, now time.Time) (au
 	case a.cert == nil:
 		return a, noAuthority(c.certPath(cfg), cfg)
 	case a.external():
-		return a, fault.New(fault.Failure, "rotate it where its key is; then replace the certificates on each node",
-			"the CA %s cannot be rotated here: its key is not on this host, it is managed externally", a.path)
+		return a, fault.New(fault.Failure, "the CA %s cannot be rotated here: its key is not on this host, it is managed externally", a.path).
+			Hint("rotate it where its key is; then replace the certificates on each node")
 	case len(a.issuers) > 0:
-		return a, fault.New(fault.Failure, "rotate an intermediate CA where its issuer's key is; after a manual rotation, remove the old certificate from the file",
-			"the CA %s cannot be rotated here: its file has %d certificates, and must have one", a.path, 1+len(a.issuers))
+		return a, fault.New(fault.Failure, "the CA %s cannot be rotated here: its file has %d certificates, and must have one", a.path, 1+len(a.issuers)).
+			Hint("rotate an intermediate CA where its issuer's key is; after a manual rotation, remove the old certificate from the file")
 	}
 	return a, nil
 }
@@ -197,7 +197,7 @@ func rotationCA(host fs.FS, file string) ([]byte, error) {
 		return nil, err
 	}
 	if _, err := parseCerts(data); err != nil {
-		return nil, fault.New(fault.Failure, "copy it from another control plane that is in the same stage of the rotation, or from a backup of this directory", "reading %s: the file is damaged: %w", file, err)
+		return nil, fault.New(fault.Failure, "reading %s: the file is damaged: %w", file, err).Hint("copy it from another control plane that is in the same stage of the rotation, or from a backup of this directory")
 	}
 	return data, nil
 }
@@ -221,5 +221,5 @@ func within(dir string, c Certificate) Certificate {
 }
 
 func noRotation(file string) error {
-	return fault.New(fault.Failure, "start with './install certs rotate-ca distribute' on this control plane", "%s does not exist: no rotation of the CAs has begun on this host", file)
+	return fault.New(fault.Failure, "%s does not exist: no rotation of the CAs has begun on this host", file).Hint("start with './install certs rotate-ca distribute' on this control plane")
 }

@@ -193,7 +193,7 @@ func KubeletSignedBy(host fs.FS, caPEM []byte) (bool, error) {
 	}
 	cert, err := kubeletClientCert(host)
 	if err == nil && cert == nil {
-		err = fault.New(fault.Failure, "", "%s does not exist", path.Join(config.KubernetesDir, "kubelet.conf"))
+		err = fault.New(fault.Failure, "%s does not exist", path.Join(config.KubernetesDir, "kubelet.conf"))
 	}
 	return err == nil && cert.CheckSignatureFrom(ca[0]) == nil, err
 }

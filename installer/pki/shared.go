@@ -54,7 +54,7 @@ func checkEtcdClient(etcd *config.ExternalEtcd, host fs.FS, now time.Time) error
 		}
 		data, err := read(host, file)
 		if err == nil && data == nil {
-			err = fault.New(fault.Failure, sharedHint, "%s does not exist; the API server needs it to connect to the external etcd", file)
+			err = fault.New(fault.Failure, "%s does not exist; the API server needs it to connect to the external etcd", file).Hint(sharedHint)
 		}
 		p.add(err)
 		return data

@@ -26,8 +26,8 @@ const backdate = 5 * time.Minute
 // expired.
 func checkClock(now time.Time) error {
 	if now.Before(config.OldestRelease) {
-		return fault.New(fault.Preflight, "set the clock: date -s '2030-01-31 12:00:00'",
-			"this host's clock shows %s: certificates created now would have expired long ago", now.UTC().Format(time.RFC3339))
+		return fault.New(fault.Preflight, "this host's clock shows %s: certificates created now would have expired long ago", now.UTC().Format(time.RFC3339)).
+			Hint("set the clock: date -s '2030-01-31 12:00:00'")
 	}
 	return nil
 }

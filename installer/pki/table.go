@@ -218,8 +218,8 @@ func (s *sans) add(origin string, values ...string) error {
 			continue
 		}
 		if len(validation.IsDNS1123Subdomain(v)) > 0 && len(validation.IsWildcardDNS1123Subdomain(v)) > 0 {
-			return fault.New(fault.Usage, "use an IP address, a lower-case DNS name or a wildcard such as *.example.com",
-				"%s contain %q, which is neither an IP address nor a DNS name", origin, v)
+			return fault.New(fault.Usage, "%s contain %q, which is neither an IP address nor a DNS name", origin, v).
+				Hint("use an IP address, a lower-case DNS name or a wildcard such as *.example.com")
 		}
 		s.names = append(slices.Clip(s.names), v)
 	}

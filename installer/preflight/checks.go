@@ -55,7 +55,7 @@ const (
 
 // checks is the table: kubeadm's checks in its order, then Airlift's own.
 func (s *subject) checks() []check {
-	list := []check{{"IsPrivilegedUser", s.privileged}}
+	list := []check{{"IsPrivilegedUser", s.systemChecks().privileged}}
 	switch s.Role {
 	case Init:
 		list = slices.Concat(list, s.controlPlaneChecks(), s.etcdChecks(false))
@@ -63,7 +63,7 @@ func (s *subject) checks() []check {
 		list = slices.Concat(list, s.controlPlaneChecks(), s.etcdChecks(s.Config.CertificateKey != ""),
 			s.joinChecks("kubelet.conf", "bootstrap-kubelet.conf"))
 	case Join:
-		list = append(list, check{"KubernetesVersion", s.kubernetesVersion})
+		list = append(list, check{"KubernetesVersion", s.systemChecks().kubernetesVersion})
 		list = append(list, s.joinChecks("kubelet.conf", "bootstrap-kubelet.conf", "pki/ca.crt")...)
 	}
 	return append(list, s.nodeChecks()...)
@@ -73,20 +73,20 @@ func (s *subject) checks() []check {
 func (s *subject) controlPlaneChecks() []check {
 	c := s.Config
 	return []check{
-		{"NumCPU", s.cpus},
-		{"Mem", s.memory},
-		{"KubernetesVersion", s.kubernetesVersion},
-		s.port(int(c.LocalAPIEndpoint.BindPort), "kube-apiserver", c.APIServer.ExtraArgs...),
-		s.port(config.SchedulerPort, "kube-scheduler", c.Scheduler.ExtraArgs...),
-		s.port(config.ControllerManagerPort, "kube-controller-manager", c.ControllerManager.ExtraArgs...),
-		s.fileAvailable(config.ManifestsDir + "/kube-apiserver.yaml"),
-		s.fileAvailable(config.ManifestsDir + "/kube-controller-manager.yaml"),
-		s.fileAvailable(config.ManifestsDir + "/kube-scheduler.yaml"),
-		s.fileAvailable(config.ManifestsDir + "/etcd.yaml"),
-		{"HTTPProxy", s.proxyTo(c.LocalAPIEndpoint.AdvertiseAddress)},
-		{"HTTPProxyCIDR", s.proxyToRanges(c.Networking.ServiceSubnet, c.Networking.PodSubnet)},
-		{"ControlPlaneEndpoint", s.controlPlaneEndpoint},
-		{"APIServerFlags", s.apiServerFlags},
+		{"NumCPU", s.systemChecks().cpus},
+		{"Mem", s.systemChecks().memory},
+		{"KubernetesVersion", s.systemChecks().kubernetesVersion},
+		s.networkChecks().port(int(c.LocalAPIEndpoint.BindPort), "kube-apiserver", c.APIServer.ExtraArgs...),
+		s.networkChecks().port(config.SchedulerPort, "kube-scheduler", c.Scheduler.ExtraArgs...),
+		s.networkChecks().port(config.ControllerManagerPort, "kube-controller-manager", c.ControllerManager.ExtraArgs...),
+		s.fileChecks().fileAvailable(config.ManifestsDir + "/kube-apiserver.yaml"),
+		s.fileChecks().fileAvailable(config.ManifestsDir + "/kube-controller-manager.yaml"),
+		s.fileChecks().fileAvailable(config.ManifestsDir + "/kube-scheduler.yaml"),
+		s.fileChecks().fileAvailable(config.ManifestsDir + "/etcd.yaml"),
+		{"HTTPProxy", s.networkChecks().proxyTo(c.LocalAPIEndpoint.AdvertiseAddress)},
+		{"HTTPProxyCIDR", s.networkChecks().proxyToRanges(c.Networking.ServiceSubnet, c.Networking.PodSubnet)},
+		{"ControlPlaneEndpoint", s.networkChecks().controlPlaneEndpoint},
+		{"APIServerFlags", s.systemChecks().apiServerFlags},
 	}
 }
 
@@ -95,13 +95,13 @@ func (s *subject) controlPlaneChecks() []check {
 func (s *subject) etcdChecks(downloaded bool) []check {
 	switch {
 	case s.runsEtcd():
-		return []check{s.port(config.EtcdClientPort, "etcd"), s.port(config.EtcdPeerPort, "etcd")}
+		return []check{s.networkChecks().port(config.EtcdClientPort, "etcd"), s.networkChecks().port(config.EtcdPeerPort, "etcd")}
 	case downloaded:
 		return nil
 	}
 	return []check{
-		{"ExternalEtcdClientCertificates", s.externalEtcdCertificates},
-		{"ExternalEtcdVersion", s.externalEtcdVersion},
+		{"ExternalEtcdClientCertificates", s.systemChecks().externalEtcdCertificates},
+		{"ExternalEtcdVersion", s.systemChecks().externalEtcdVersion},
 	}
 }
 
@@ -109,73 +109,73 @@ func (s *subject) etcdChecks(downloaded bool) []check {
 // are named relative to /etc/kubernetes.
 func (s *subject) joinChecks(files ...string) (list []check) {
 	for _, name := range files {
-		list = append(list, s.fileAvailable(config.KubernetesDir+"/"+name))
+		list = append(list, s.fileChecks().fileAvailable(config.KubernetesDir+"/"+name))
 	}
 	if h, _, err := net.SplitHostPort(s.Config.Discovery.APIServerEndpoint); err == nil {
-		list = append(list, check{"HTTPProxy", s.proxyTo(h)})
+		list = append(list, check{"HTTPProxy", s.networkChecks().proxyTo(h)})
 	}
-	return append(list, check{"NodeAddress", s.nodeAddress})
+	return append(list, check{"NodeAddress", s.networkChecks().nodeAddress})
 }
 
 // nodeChecks are the checks of every node.
 func (s *subject) nodeChecks() (list []check) {
 	// An existing runtime that cannot be used is reported by CRI.
 	for _, claim := range host.Claims(s.Config, s.runsEtcd(), !s.RuntimeInUse && s.Runtime == nil) {
-		list = append(list, s.dirAvailable(claim))
+		list = append(list, s.fileChecks().dirAvailable(claim))
 	}
 	list = append(list,
-		check{"CRI", s.runtime},
-		check{"ContainerRuntimeVersion", s.runtimeVersion},
-		check{"Firewalld", s.firewalld},
-		check{"Swap", s.swap},
-		s.needs("mount", "mounts volumes"),
-		s.needs("umount", "unmounts volumes"),
-		s.needs("losetup", "attaches block volumes"),
-		check{"FileExisting-iptables", s.iptables},
+		check{"CRI", s.systemChecks().runtime},
+		check{"ContainerRuntimeVersion", s.systemChecks().runtimeVersion},
+		check{"Firewalld", s.networkChecks().firewalld},
+		check{"Swap", s.systemChecks().swap},
+		s.fileChecks().needs("mount", "mounts volumes"),
+		s.fileChecks().needs("umount", "unmounts volumes"),
+		s.fileChecks().needs("losetup", "attaches block volumes"),
+		check{"FileExisting-iptables", s.fileChecks().iptables},
 	)
 	for _, name := range extraBinaries {
-		list = append(list, s.extraBinary(name))
+		list = append(list, s.kubeletChecks().extraBinary(name))
 	}
 	list = append(list,
-		check{"SystemVerification", s.system},
-		check{"Hostname", s.hostname},
-		check{"KubeletVersion", s.kubeletVersion},
-		check{"Service-Kubelet", s.serviceKubelet},
-		check{"Service-Containerd", s.serviceContainerd},
-		s.port(config.KubeletPort, "kubelet"),
+		check{"SystemVerification", s.kernelChecks().system},
+		check{"Hostname", s.networkChecks().hostname},
+		check{"KubeletVersion", s.kubeletChecks().kubeletVersion},
+		check{"Service-Kubelet", s.kubeletChecks().serviceKubelet},
+		check{"Service-Containerd", s.kubeletChecks().serviceContainerd},
+		s.networkChecks().port(config.KubeletPort, "kubelet"),
 	)
 	if s.Ingress {
 		for _, number := range images.IngressPorts {
-			list = append(list, s.port(number, "traefik"))
+			list = append(list, s.networkChecks().port(number, "traefik"))
 		}
 	}
-	for _, name := range s.forwarding() {
-		list = append(list, s.fileContent(name, "1"))
+	for _, name := range s.kernelChecks().forwarding() {
+		list = append(list, s.kernelChecks().fileContent(name, "1"))
 	}
-	for _, name := range s.bridgeFilters() {
-		list = append(list, s.bridgeFilter(name))
+	for _, name := range s.kernelChecks().bridgeFilters() {
+		list = append(list, s.kernelChecks().bridgeFilter(name))
 	}
-	list = append(list, check{"ImagePull", s.images})
+	list = append(list, check{"ImagePull", s.fileChecks().images})
 	if s.runsAPIServer() {
-		list = append(list, check{"Nameservers", s.nameservers})
+		list = append(list, check{"Nameservers", s.networkChecks().nameservers})
 	}
-	list = append(list, s.kubeletRules()...)
+	list = append(list, s.kubeletChecks().kubeletRules()...)
 	return append(list,
-		check{"Systemd", s.systemd},
-		check{"UserNamespace", s.userNamespace},
-		check{"CRIPods", s.criPods},
-		check{"KernelLog", s.kernelLog},
-		check{"KernelTunables", s.kernelTunables},
-		check{"Overlayfs", s.overlayfs},
-		check{"DiskSpace", s.diskSpace},
-		check{"DirOwner", s.dirOwner},
-		check{"DirWritable", s.dirWritable},
-		check{"Binaries", s.binaries},
-		check{"SiteFiles", s.siteFiles},
-		check{"PodNetwork", s.podNetwork},
-		check{"NetworkPolicy", s.networkPolicy},
-		check{"Firewall", s.firewall},
-		check{"Clock", s.clock},
+		check{"Systemd", s.systemChecks().systemd},
+		check{"UserNamespace", s.kernelChecks().userNamespace},
+		check{"CRIPods", s.kubeletChecks().criPods},
+		check{"KernelLog", s.kernelChecks().kernelLog},
+		check{"KernelTunables", s.kernelChecks().kernelTunables},
+		check{"Overlayfs", s.kernelChecks().overlayfs},
+		check{"DiskSpace", s.fileChecks().diskSpace},
+		check{"DirOwner", s.fileChecks().dirOwner},
+		check{"DirWritable", s.fileChecks().dirWritable},
+		check{"Binaries", s.fileChecks().binaries},
+		check{"SiteFiles", s.fileChecks().siteFiles},
+		check{"PodNetwork", s.fileChecks().podNetwork},
+		check{"NetworkPolicy", s.kernelChecks().networkPolicy},
+		check{"Firewall", s.networkChecks().firewall},
+		check{"Clock", s.systemChecks().clock},
 	)
 }
 

@@ -13,10 +13,10 @@ import (
 
 // diskSpace adds up what will be written to each file system, and compares it
 // with the free space there.
-func (s *subject) diskSpace(context.Context) []finding {
+func (s fileChecks) diskSpace(context.Context) []finding {
 	var found []finding
 	var disks []*disk
-	for _, space := range s.Disk {
+	for _, space := range s.subject.Disk {
 		dir := s.existing(space.Path)
 		var st unix.Stat_t
 		if err := unix.Stat(dir, &st); err != nil {
@@ -42,7 +42,7 @@ func (s *subject) diskSpace(context.Context) []finding {
 
 // CheckSpace runs the check DiskSpace alone.
 func CheckSpace(ctx context.Context, root string, disk ...Space) (Report, error) {
-	return run(ctx, Target{Root: root, Disk: disk}, nil, func(s *subject) []check { return []check{{"DiskSpace", s.diskSpace}} })
+	return run(ctx, Target{Root: root, Disk: disk}, nil, func(s *subject) []check { return []check{{"DiskSpace", s.fileChecks().diskSpace}} })
 }
 
 // A disk is a mounted file system and what will be written to it.
@@ -109,9 +109,9 @@ func megabytes(n uint64) uint64 { return (n + 1e6 - 1) / 1e6 }
 // existing returns a directory, or the nearest existing one above it: what is
 // created below is on its file system. It also follows links whose targets do
 // not exist yet.
-func (s *subject) existing(path string) string {
+func (s fileChecks) existing(path string) string {
 	for range 40 { // the kernel's limit for links
-		full := s.host.Path(path)
+		full := s.subject.host.Path(path)
 		if _, err := os.Stat(full); err == nil {
 			if resolved, err := filepath.EvalSymlinks(full); err == nil {
 				return resolved
@@ -130,5 +130,5 @@ func (s *subject) existing(path string) string {
 		}
 		path = filepath.Dir(path)
 	}
-	return s.host.Path("/")
+	return s.subject.host.Path("/")
 }

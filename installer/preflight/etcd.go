@@ -33,14 +33,14 @@ func minEtcd(minor uint) string {
 
 // externalEtcdVersion gets the version of every endpoint, which also proves that
 // it answers and that the certificates are right.
-func (s *subject) externalEtcdVersion(ctx context.Context) []finding {
-	etcd := s.Config.Etcd.External
+func (s systemChecks) externalEtcdVersion(ctx context.Context) []finding {
+	etcd := s.subject.Config.Etcd.External
 	client, err := s.etcdClient(etcd)
 	if err != nil {
 		return nil // ExternalEtcdClientCertificates reports it
 	}
 	minimum := minEtcd(29)
-	if v, err := version.ParseSemantic(s.Config.KubernetesVersion); err == nil {
+	if v, err := version.ParseSemantic(s.subject.Config.KubernetesVersion); err == nil {
 		minimum = minEtcd(v.Minor())
 	}
 	var found []finding
@@ -50,7 +50,7 @@ func (s *subject) externalEtcdVersion(ctx context.Context) []finding {
 		case err != nil:
 			found = append(found, problem("start it, or correct its address or certificates", "getting the version of the etcd at %s: %v", endpoint, err)...)
 		case is.LessThan(version.MustParseSemantic(minimum)):
-			found = append(found, problem("upgrade it", "the etcd at %s is %s, Kubernetes %s needs %s or newer", endpoint, is, s.Config.KubernetesVersion, minimum)...)
+			found = append(found, problem("upgrade it", "the etcd at %s is %s, Kubernetes %s needs %s or newer", endpoint, is, s.subject.Config.KubernetesVersion, minimum)...)
 		}
 	}
 	return found
@@ -86,8 +86,8 @@ func etcdVersion(ctx context.Context, client *http.Client, endpoint string) (*ve
 
 // externalEtcdCertificates requires the configured files to exist and to contain
 // certificates and a key.
-func (s *subject) externalEtcdCertificates(context.Context) []finding {
-	etcd := s.Config.Etcd.External
+func (s systemChecks) externalEtcdCertificates(context.Context) []finding {
+	etcd := s.subject.Config.Etcd.External
 	var found []finding
 	for _, f := range []struct {
 		field, path string
@@ -98,7 +98,7 @@ func (s *subject) externalEtcdCertificates(context.Context) []finding {
 		if f.path == "" {
 			continue
 		}
-		if data, err := os.ReadFile(s.host.Path(f.path)); err != nil {
+		if data, err := os.ReadFile(s.subject.host.Path(f.path)); err != nil {
 			found = append(found, problem("put the file there", "etcd.external.%s: %v", f.field, err)...)
 		} else if err := pemfile.Check(data, f.kind); err != nil {
 			found = append(found, problem(pemfile.HintOf(err, f.path, "provide a PEM file"), "etcd.external.%s: %s: %v", f.field, f.path, err)...)
@@ -113,10 +113,10 @@ func (s *subject) externalEtcdCertificates(context.Context) []finding {
 	return nil
 }
 
-func (s *subject) etcdClient(etcd *config.ExternalEtcd) (*http.Client, error) {
+func (s systemChecks) etcdClient(etcd *config.ExternalEtcd) (*http.Client, error) {
 	tlsConfig := &tls.Config{}
 	if etcd.CAFile != "" {
-		data, err := os.ReadFile(s.host.Path(etcd.CAFile))
+		data, err := os.ReadFile(s.subject.host.Path(etcd.CAFile))
 		if err != nil {
 			return nil, err
 		}
@@ -126,7 +126,7 @@ func (s *subject) etcdClient(etcd *config.ExternalEtcd) (*http.Client, error) {
 		}
 	}
 	if etcd.CertFile != "" && etcd.KeyFile != "" {
-		pair, err := tls.LoadX509KeyPair(s.host.Path(etcd.CertFile), s.host.Path(etcd.KeyFile))
+		pair, err := tls.LoadX509KeyPair(s.subject.host.Path(etcd.CertFile), s.subject.host.Path(etcd.KeyFile))
 		if err != nil {
 			return nil, fmt.Errorf("%s and %s: %w", etcd.CertFile, etcd.KeyFile, err)
 		}

@@ -12,9 +12,9 @@ import (
 const resetFix = "if this host was a node before, run `./install reset` (or `kubeadm reset`)"
 
 // fileAvailable requires that a file does not exist, or that Airlift wrote it.
-func (s *subject) fileAvailable(path string) check {
+func (s fileChecks) fileAvailable(path string) check {
 	return check{"FileAvailable-" + dashed(path), func(context.Context) []finding {
-		if _, err := os.Lstat(s.host.Path(path)); err != nil || s.Rerun || s.host.Wrote(path) {
+		if _, err := os.Lstat(s.subject.host.Path(path)); err != nil || s.subject.Rerun || s.subject.host.Records().Wrote(path) {
 			return nil
 		}
 		return problem(resetFix, "%s already exists", path)
@@ -23,9 +23,9 @@ func (s *subject) fileAvailable(path string) check {
 
 // dirAvailable requires a directory that a node's components fill to be missing,
 // empty, or Airlift's.
-func (s *subject) dirAvailable(c host.Claim) check {
+func (s fileChecks) dirAvailable(c host.Claim) check {
 	return check{c.Check(), func(context.Context) []finding {
-		if err := s.host.Claimable(c); err != nil {
+		if err := s.subject.host.Records().Claimable(c); err != nil {
 			return problem(fault.Hint(err)+"; with --ignore-preflight-errors="+c.Check()+" init and join use it as it is, and reset keeps it", "%v", err)
 		}
 		return nil
@@ -33,9 +33,9 @@ func (s *subject) dirAvailable(c host.Claim) check {
 }
 
 // podNetwork requires that no other pod network uses the names of Airlift's.
-func (s *subject) podNetwork(context.Context) []finding {
+func (s fileChecks) podNetwork(context.Context) []finding {
 	var found []finding
-	for _, err := range s.host.NetworkClaimable(s.Config) {
+	for _, err := range s.subject.host.Networks().NetworkClaimable(s.subject.Config) {
 		found = append(found, problem(fault.Hint(err), "%v", err)...)
 	}
 	return found
@@ -45,7 +45,7 @@ func (s *subject) podNetwork(context.Context) []finding {
 // for every volume (k8s.io/mount-utils), so that no pod starts without them, and
 // losetup for block volumes (pkg/volume/util/volumepathhandler). kubeadm checks
 // for losetup since 1.37; the kubelet has run it since 1.9.
-func (s *subject) needs(name, what string) check {
+func (s fileChecks) needs(name, what string) check {
 	return check{"FileExisting-" + name, func(context.Context) []finding {
 		if s.inPath(name) {
 			return nil
@@ -56,7 +56,7 @@ func (s *subject) needs(name, what string) check {
 
 // iptables on the host is needed only for one rule of the kubelet (pkg/kubelet,
 // KUBE-FIREWALL); kube-proxy and flannel have iptables in their images.
-func (s *subject) iptables(context.Context) []finding {
+func (s fileChecks) iptables(context.Context) []finding {
 	if s.inPath("iptables") {
 		return nil
 	}
@@ -65,9 +65,9 @@ func (s *subject) iptables(context.Context) []finding {
 }
 
 // inPath reports whether a binary is in the PATH that systemd sets for services.
-func (s *subject) inPath(name string) bool {
+func (s fileChecks) inPath(name string) bool {
 	for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
-		if _, err := exec.LookPath(s.host.Path(dir + "/" + name)); err == nil {
+		if _, err := exec.LookPath(s.subject.host.Path(dir + "/" + name)); err == nil {
 			return true
 		}
 	}
@@ -76,19 +76,19 @@ func (s *subject) inPath(name string) bool {
 
 // images checks that the bundle has every image. kubeadm's check of this name
 // pulls missing images, which an isolated host cannot do.
-func (s *subject) images(context.Context) []finding {
+func (s fileChecks) images(context.Context) []finding {
 	var found []finding
-	for _, component := range s.MissingImages {
+	for _, component := range s.subject.MissingImages {
 		found = append(found, problem("build the bundle again with this image", "the bundle has no image for %s", component)...)
 	}
 	return found
 }
 
 // binaries finds other versions of the binaries to install.
-func (s *subject) binaries(context.Context) []finding {
+func (s fileChecks) binaries(context.Context) []finding {
 	var found []finding
-	for _, b := range s.Binaries {
-		if _, err := s.host.HasBinary(b); err != nil {
+	for _, b := range s.subject.Binaries {
+		if _, err := s.subject.host.HasBinary(b); err != nil {
 			found = append(found, problem(fault.Hint(err), "%v", err)...)
 		}
 	}

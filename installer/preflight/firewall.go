@@ -51,8 +51,8 @@ func (n need) what() string {
 }
 
 // required lists the traffic that must reach this node, and its pods.
-func (s *subject) required() (list []need) {
-	c := s.Config
+func (s networkChecks) required() (list []need) {
+	c := s.subject.Config
 	for _, ip := range c.NodeIPs() {
 		self, anywhere := netip.PrefixFrom(ip, ip.BitLen()), netip.PrefixFrom(ip, 0)
 		loopback, tunnel := netip.MustParsePrefix("127.0.0.1/32"), podTunnel
@@ -63,14 +63,14 @@ func (s *subject) required() (list []need) {
 			p := host.Packet{In: c.Facts.Interface, From: anywhere, To: self, Protocol: protocol, Port: uint16(port)}
 			return need{Packet: p, from: anySource, of: of}
 		}
-		if s.runsAPIServer() {
+		if s.subject.runsAPIServer() {
 			list = append(list, to("tcp", c.LocalAPIEndpoint.BindPort, "API server"))
 		}
 		list = append(list, to("tcp", config.KubeletPort, "kubelet"))
-		if s.runsEtcd() {
+		if s.subject.runsEtcd() {
 			for _, port := range []int32{config.EtcdClientPort, config.EtcdPeerPort} {
 				etcd := to("tcp", port, "etcd")
-				etcd.later = s.Role == Init
+				etcd.later = s.subject.Role == Init
 				list = append(list, etcd)
 			}
 		}
@@ -79,7 +79,7 @@ func (s *subject) required() (list []need) {
 			continue // another pod network uses other ports
 		}
 		list = append(list, to("udp", tunnelPort, "pod network"))
-		if s.runsAPIServer() {
+		if s.subject.runsAPIServer() {
 			api := to("tcp", c.LocalAPIEndpoint.BindPort, "API server")
 			api.In, api.from = podBridge, podSource
 			list = append(list, api)
@@ -94,8 +94,8 @@ func (s *subject) required() (list []need) {
 
 // firewall reports the traffic that this node needs and that the host's rules
 // certainly drop, with the commands that let it pass.
-func (s *subject) firewall(ctx context.Context) []finding {
-	r, err := s.rules()
+func (s networkChecks) firewall(ctx context.Context) []finding {
+	r, err := s.subject.rules()
 	if err != nil {
 		return warning("no action needed if this host has no firewall", "reading this host's nftables rules: %v", err)
 	}
@@ -117,7 +117,7 @@ func (s *subject) firewall(ctx context.Context) []finding {
 			}
 		}
 	}
-	found := now.findings("this host's firewall drops traffic that this node needs", s.Rerun, s.opener(ctx, r))
+	found := now.findings("this host's firewall drops traffic that this node needs", s.subject.Rerun, s.opener(ctx, r))
 	return append(found, later.findings("this host's firewall drops traffic that other control planes need", true, s.opener(ctx, r))...)
 }
 
@@ -172,7 +172,7 @@ func appendNew(list []string, s string) []string {
 
 // opener returns the function that lists the commands that let traffic pass a
 // chain, with the tool that manages the chain.
-func (s *subject) opener(ctx context.Context, r rules) func(host.Drop, []need) []string {
+func (s networkChecks) opener(ctx context.Context, r rules) func(host.Drop, []need) []string {
 	return func(d host.Drop, list []need) []string {
 		if d.Table == "firewalld" {
 			return s.openFirewalld(ctx, list)
@@ -182,10 +182,10 @@ func (s *subject) opener(ctx context.Context, r rules) func(host.Drop, []need) [
 			tool = "ip6tables"
 		}
 		iptables := isIptables(d, "INPUT") || isIptables(d, "FORWARD")
-		if iptables && r.HasChain("ufw-user-input") && s.inPath("ufw") {
+		if iptables && r.HasChain("ufw-user-input") && s.subject.fileChecks().inPath("ufw") {
 			return openUFW(list)
 		}
-		if iptables && s.inPath(tool) {
+		if iptables && s.subject.fileChecks().inPath(tool) {
 			return openIptables(tool, d.Chain, list)
 		}
 		return openNftables(d, list)
@@ -195,12 +195,12 @@ func (s *subject) opener(ctx context.Context, r rules) func(host.Drop, []need) [
 // zoneTimeout limits the time of firewall-cmd.
 const zoneTimeout = 10 * time.Second
 
-func (s *subject) openFirewalld(ctx context.Context, list []need) []string {
+func (s networkChecks) openFirewalld(ctx context.Context, list []need) []string {
 	ctx, cancel := context.WithTimeout(ctx, zoneTimeout)
 	defer cancel()
 	zone := ""
 	// It fails if the interface is in the default zone without being listed there.
-	if out, err := childprocess.Command(ctx, "firewall-cmd", "--get-zone-of-interface="+s.Config.Facts.Interface).Output(); err == nil {
+	if out, err := childprocess.Command(ctx, "firewall-cmd", "--get-zone-of-interface="+s.subject.Config.Facts.Interface).Output(); err == nil {
 		zone = " --zone=" + strings.TrimSpace(string(out))
 	}
 	ports, pods := "", false

@@ -17,17 +17,17 @@ import (
 
 // system is kubeadm's SystemVerification: the kernel and the cgroup controllers.
 // It also checks that the controllers are writable.
-func (s *subject) system(context.Context) []finding {
+func (s kernelChecks) system(context.Context) []finding {
 	found := s.kernel()
 	var missing, readOnly []string
 	var err error
-	if s.Config.Facts.CgroupVersion == 2 {
+	if s.subject.Config.Facts.CgroupVersion == 2 {
 		missing, err = s.missingControllersV2()
 	} else {
 		missing, readOnly, err = s.controllersV1()
-		if s.Config.Minor() >= 35 {
+		if s.subject.Config.Minor() >= 35 {
 			found = append(found, warning("boot with systemd.unified_cgroup_hierarchy=1",
-				"this host uses cgroup v1, which Kubernetes %s no longer supports by default: Airlift sets failCgroupV1: false, so that the kubelet starts", s.Config.KubernetesVersion)...)
+				"this host uses cgroup v1, which Kubernetes %s no longer supports by default: Airlift sets failCgroupV1: false, so that the kubelet starts", s.subject.Config.KubernetesVersion)...)
 		}
 	}
 	if err != nil {
@@ -46,8 +46,8 @@ func (s *subject) system(context.Context) []finding {
 
 // missingControllersV2 requires kubeadm's list for cgroup v2. There, freezer and
 // devices are part of every cgroup.
-func (s *subject) missingControllersV2() ([]string, error) {
-	data, err := os.ReadFile(s.host.Path("/sys/fs/cgroup/cgroup.controllers"))
+func (s kernelChecks) missingControllersV2() ([]string, error) {
+	data, err := os.ReadFile(s.subject.host.Path("/sys/fs/cgroup/cgroup.controllers"))
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +56,8 @@ func (s *subject) missingControllersV2() ([]string, error) {
 
 // controllersV1 requires kubeadm's list for cgroup v1, each mounted and writable:
 // in a container they may be mounted read-only.
-func (s *subject) controllersV1() (missing, readOnly []string, err error) {
-	f, err := os.Open(s.host.Path("/proc/self/mountinfo"))
+func (s kernelChecks) controllersV1() (missing, readOnly []string, err error) {
+	f, err := os.Open(s.subject.host.Path("/proc/self/mountinfo"))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -88,13 +88,13 @@ func without(wanted, present []string) []string {
 
 // forwarding returns the kernel parameters that must be 1 for the cluster's
 // address families.
-func (s *subject) forwarding() []string {
+func (s kernelChecks) forwarding() []string {
 	var names []string
 	var ipv4, ipv6 bool
-	if ip, err := netip.ParseAddr(s.Config.Facts.NodeIP); err == nil {
+	if ip, err := netip.ParseAddr(s.subject.Config.Facts.NodeIP); err == nil {
 		ipv4, ipv6 = ip.Is4(), ip.Is6()
 	}
-	for _, list := range []config.CIDRs{s.Config.Networking.PodSubnet, s.Config.Networking.ServiceSubnet} {
+	for _, list := range []config.CIDRs{s.subject.Config.Networking.PodSubnet, s.subject.Config.Networking.ServiceSubnet} {
 		v4, v6 := list.Families()
 		ipv4, ipv6 = ipv4 || v4, ipv6 || v6
 	}
@@ -110,7 +110,7 @@ func (s *subject) forwarding() []string {
 
 // bridgeFilters returns the kernel parameters that send packets between pods on
 // one bridge through the iptables rules, which implement Services.
-func (s *subject) bridgeFilters() []string {
+func (s kernelChecks) bridgeFilters() []string {
 	var names []string
 	for _, name := range s.forwarding() {
 		filter := "/proc/sys/net/bridge/bridge-nf-call-iptables"
@@ -126,10 +126,10 @@ func (s *subject) bridgeFilters() []string {
 
 // bridgeFilter is fileContent for a parameter that may not exist yet: a kernel
 // module that the installer loads provides it.
-func (s *subject) bridgeFilter(path string) check {
+func (s kernelChecks) bridgeFilter(path string) check {
 	c := s.fileContent(path, "1")
 	return check{c.name, func(ctx context.Context) []finding {
-		if _, err := os.Stat(s.host.Path(path)); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(s.subject.host.Path(path)); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		return c.run(ctx)
@@ -138,7 +138,7 @@ func (s *subject) bridgeFilter(path string) check {
 
 // fileContent requires a kernel parameter to have a value or to be writable: the
 // installer sets it.
-func (s *subject) fileContent(path, want string) check {
+func (s kernelChecks) fileContent(path, want string) check {
 	return check{"FileContent-" + dashed(path), func(context.Context) []finding {
 		if err := s.settable(path, want); err != nil {
 			return problem("in a container, set it on the machine that runs the container", "%v", err)
@@ -148,8 +148,8 @@ func (s *subject) fileContent(path, want string) check {
 }
 
 // settable returns why a kernel parameter neither has a value nor is writable.
-func (s *subject) settable(path, want string) error {
-	data, err := os.ReadFile(s.host.Path(path))
+func (s kernelChecks) settable(path, want string) error {
+	data, err := os.ReadFile(s.subject.host.Path(path))
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (s *subject) settable(path, want string) error {
 	if now == want {
 		return nil
 	}
-	f, err := os.OpenFile(s.host.Path(path), os.O_WRONLY, 0)
+	f, err := os.OpenFile(s.subject.host.Path(path), os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("%s is %s and cannot be set to %s: %w", path, now, want, errors.Unwrap(err))
 	}
@@ -166,7 +166,7 @@ func (s *subject) settable(path, want string) error {
 
 // kernelTunables checks the parameters that the kubelet sets when it starts
 // (pkg/kubelet/cm, setupKernelTunables); it exits if it cannot.
-func (s *subject) kernelTunables(context.Context) []finding {
+func (s kernelChecks) kernelTunables(context.Context) []finding {
 	var found []finding
 	for _, t := range []struct{ path, value string }{
 		{"/proc/sys/vm/overcommit_memory", "1"},
@@ -186,8 +186,8 @@ func (s *subject) kernelTunables(context.Context) []finding {
 
 // kernelLog requires /dev/kmsg, which the kubelet watches for processes that ran
 // out of memory; it does not start without it.
-func (s *subject) kernelLog(context.Context) []finding {
-	f, err := os.Open(s.host.Path("/dev/kmsg"))
+func (s kernelChecks) kernelLog(context.Context) []finding {
+	f, err := os.Open(s.subject.host.Path("/dev/kmsg"))
 	if err != nil {
 		return problem("in a container, pass /dev/kmsg through from the machine that runs it", "the kubelet would not start: %v", err)
 	}
@@ -195,8 +195,8 @@ func (s *subject) kernelLog(context.Context) []finding {
 	return nil
 }
 
-func (s *subject) userNamespace(context.Context) []finding {
-	data, err := os.ReadFile(s.host.Path("/proc/self/uid_map"))
+func (s kernelChecks) userNamespace(context.Context) []finding {
+	data, err := os.ReadFile(s.subject.host.Path("/proc/self/uid_map"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // a kernel without user namespaces
 	}

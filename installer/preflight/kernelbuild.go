@@ -14,13 +14,13 @@ import (
 )
 
 // kernel checks the running kernel's version and build configuration.
-func (s *subject) kernel() []finding {
+func (s kernelChecks) kernel() []finding {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		return problem("", "reading the kernel's version: %v", err)
 	}
 	release := unix.ByteSliceToString(name.Release[:])
-	found := kernelVersion(release, s.Config.Minor())
+	found := kernelVersion(release, s.subject.Config.Minor())
 	return append(found, s.kernelOptions(release)...)
 }
 
@@ -60,7 +60,7 @@ var (
 
 // kernelOptions requires kubeadm's list of kernel options. A kernel without a
 // readable build configuration passes.
-func (s *subject) kernelOptions(release string) []finding {
+func (s kernelChecks) kernelOptions(release string) []finding {
 	text, err := s.kernelConfig(release)
 	if err != nil {
 		return problem("make the file readable, or move it away", "reading the kernel's build configuration: %v", err)
@@ -70,7 +70,7 @@ func (s *subject) kernelOptions(release string) []finding {
 			message: "the kernel's build configuration is not available (no /proc/config.gz, no /boot/config-" + release + ")"}}
 	}
 	needs := append([]string{}, kernelNeeds...)
-	if s.Config.Facts.CgroupVersion == 2 {
+	if s.subject.Config.Facts.CgroupVersion == 2 {
 		needs = append(needs, kernelNeedsV2...)
 	} else {
 		needs = append(needs, kernelNeedsV1...)
@@ -104,8 +104,8 @@ var policyNeeds = []string{"NFT_QUEUE", "NETFILTER_NETLINK_QUEUE", "NFT_CT", "NF
 
 // networkPolicy requires what the add-on needs to enforce policies. Without it, its pods run and
 // are Ready, and all traffic passes. A kernel without a readable build configuration passes.
-func (s *subject) networkPolicy(context.Context) []finding {
-	if !s.NetworkPolicy {
+func (s kernelChecks) networkPolicy(context.Context) []finding {
+	if !s.subject.NetworkPolicy {
 		return nil
 	}
 	var name unix.Utsname
@@ -130,13 +130,13 @@ func (s *subject) networkPolicy(context.Context) []finding {
 // kernelConfig finds the kernel's build configuration; "" if there is none.
 // kubeadm also loads the kernel module that provides it; here, a check changes
 // nothing.
-func (s *subject) kernelConfig(release string) (string, error) {
+func (s kernelChecks) kernelConfig(release string) (string, error) {
 	for _, path := range []string{
 		"/proc/config.gz", "/boot/config-" + release, "/usr/lib/modules/" + release + "/config",
 		"/usr/lib/ostree-boot/config-" + release, "/usr/lib/kernel/config-" + release,
 		"/usr/src/linux-headers-" + release + "/.config", "/lib/modules/" + release + "/build/.config",
 	} {
-		f, err := os.Open(s.host.Path(path))
+		f, err := os.Open(s.subject.host.Path(path))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

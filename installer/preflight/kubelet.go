@@ -18,7 +18,7 @@ import (
 const DefaultKubelet = "/etc/default/kubelet"
 
 // kubeletRules are the checks of the kubelet's start-up rules.
-func (s *subject) kubeletRules() []check {
+func (s kubeletChecks) kubeletRules() []check {
 	var list []check
 	for _, name := range kubelet.Names() {
 		list = append(list, check{name, func(context.Context) (found []finding) {
@@ -39,45 +39,45 @@ func (s *subject) kubeletRules() []check {
 
 // kubeletFlags returns the kubelet's flags: those of kubeadm-flags.env, and after
 // them the administrator's.
-func (s *subject) kubeletFlags() ([]config.Arg, error) {
-	own, err := os.ReadFile(s.host.Path(DefaultKubelet))
+func (s kubeletChecks) kubeletFlags() ([]config.Arg, error) {
+	own, err := os.ReadFile(s.subject.host.Path(DefaultKubelet))
 	if err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
-	flags := s.Config.NodeRegistration.KubeletExtraArgs
+	flags := s.subject.Config.NodeRegistration.KubeletExtraArgs
 	// Without a pause image the file cannot be rendered; ImagePull reports that.
-	if file, err := render.KubeletFlags(s.Config, !s.runsAPIServer()); err == nil {
+	if file, err := render.KubeletFlags(s.subject.Config, !s.subject.runsAPIServer()); err == nil {
 		flags = slices.DeleteFunc(KubeletFlags("KUBELET_KUBEADM_ARGS", file), s.setByKubeadm)
 	}
 	return append(flags[:len(flags):len(flags)], KubeletFlags("KUBELET_EXTRA_ARGS", own)...), nil
 }
 
 // kubeletProblems applies the kubelet's rules to its configuration and flags.
-func (s *subject) kubeletProblems() ([]kubelet.Problem, error) {
+func (s kubeletChecks) kubeletProblems() ([]kubelet.Problem, error) {
 	flags, err := s.kubeletFlags()
 	if err != nil {
 		return nil, err
 	}
 	return kubelet.Check(kubelet.Input{
-		Kubernetes: s.Config.KubernetesVersion,
-		Config:     s.Kubelet,
+		Kubernetes: s.subject.Config.KubernetesVersion,
+		Config:     s.subject.Kubelet,
 		Flags:      flags,
-		Root:       os.DirFS(s.host.Path("/")),
+		Root:       os.DirFS(s.subject.host.Path("/")),
 		WillExist: []string{
-			path.Join(config.CertificatesDir, "ca.crt"), path.Join(s.Config.CertificatesDir, "ca.crt"),
+			path.Join(config.CertificatesDir, "ca.crt"), path.Join(s.subject.Config.CertificatesDir, "ca.crt"),
 			config.KubeletConfigFile, config.KubernetesDir + "/kubelet.conf", config.KubernetesDir + "/bootstrap-kubelet.conf",
 		},
 		Fixed:       s.fixedSettings(),
-		CPUs:        s.Config.Facts.NumCPU,
-		MemoryBytes: s.Config.Facts.MemoryBytes,
+		CPUs:        s.subject.Config.Facts.NumCPU,
+		MemoryBytes: s.subject.Config.Facts.MemoryBytes,
 		PIDs:        s.pids(),
 	}), nil
 }
 
 // fixedSettings are the options that the installer relies on. kubeadm leaves all
 // of them to the user, and only follows --cert-dir for the client certificate.
-func (s *subject) fixedSettings() []kubelet.Fixed {
-	node := s.Config.NodeRegistration
+func (s kubeletChecks) fixedSettings() []kubelet.Fixed {
+	node := s.subject.Config.NodeRegistration
 	certs := node.KubeletCertDir()
 	list := []kubelet.Fixed{
 		{Flag: "config", Value: config.KubeletConfigFile, Why: "Airlift writes the kubelet's configuration there",
@@ -100,7 +100,7 @@ func (s *subject) fixedSettings() []kubelet.Fixed {
 			kubelet.Fixed{Flag: "container-runtime-endpoint", Value: node.CRISocket, Why: "Airlift imports images into the container runtime there", Fix: fix},
 			kubelet.Fixed{Flag: "image-service-endpoint", Value: node.CRISocket, Why: "Airlift imports images into the container runtime there", Fix: fix})
 	}
-	if s.runsAPIServer() {
+	if s.subject.runsAPIServer() {
 		list = append(list, kubelet.Fixed{Flag: "pod-manifest-path", Value: config.ManifestsDir, Why: "Airlift writes the control plane's static pods there", Fix: "remove it"})
 	}
 	return list
@@ -108,17 +108,17 @@ func (s *subject) fixedSettings() []kubelet.Fixed {
 
 // setByKubeadm reports a deprecated flag that kubeadm also sets: a user could do
 // nothing about a warning.
-func (s *subject) setByKubeadm(flag config.Arg) bool {
+func (s kubeletChecks) setByKubeadm(flag config.Arg) bool {
 	const pause = "pod-infra-container-image"
-	return flag.Name == pause && !slices.ContainsFunc(s.Config.NodeRegistration.KubeletExtraArgs,
+	return flag.Name == pause && !slices.ContainsFunc(s.subject.Config.NodeRegistration.KubeletExtraArgs,
 		func(users config.Arg) bool { return users.Name == pause })
 }
 
 // pids is how many processes the kernel allows; 0 if unknown.
-func (s *subject) pids() int64 {
+func (s kubeletChecks) pids() int64 {
 	var least int64
 	for _, name := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
-		data, err := os.ReadFile(s.host.Path(name))
+		data, err := os.ReadFile(s.subject.host.Path(name))
 		if err != nil {
 			continue
 		}
@@ -133,6 +133,6 @@ func (s *subject) pids() int64 {
 // joining node gets it after the other checks.
 func Discovered(ctx context.Context, t Target, ignore []string) (Report, error) {
 	return run(ctx, t, ignore, func(s *subject) []check {
-		return append(s.kubeletRules(), check{"Swap", s.swap}, check{"NodeAddress", s.nodeAddress}, check{"APIServerFlags", s.apiServerFlags})
+		return append(s.kubeletChecks().kubeletRules(), check{"Swap", s.systemChecks().swap}, check{"NodeAddress", s.networkChecks().nodeAddress}, check{"APIServerFlags", s.systemChecks().apiServerFlags})
 	})
 }

@@ -23,7 +23,7 @@ import (
 // port requires a TCP port to be free, or, on a node of Airlift, to belong to the
 // component that listens on it. Among bind, the flag bind-address gives the
 // address to check, as in kubeadm 1.37.
-func (s *subject) port(number int, owner string, bind ...config.Arg) check {
+func (s networkChecks) port(number int, owner string, bind ...config.Arg) check {
 	address := ""
 	for _, a := range bind {
 		if a.Name == "bind-address" {
@@ -31,14 +31,14 @@ func (s *subject) port(number int, owner string, bind ...config.Arg) check {
 		}
 	}
 	return check{fmt.Sprintf("Port-%d", number), func(ctx context.Context) []finding {
-		name, pid, err := user(ctx, s.host.Path("/proc"), net.JoinHostPort(address, strconv.Itoa(number)), number)
+		name, pid, err := user(ctx, s.subject.host.Path("/proc"), net.JoinHostPort(address, strconv.Itoa(number)), number)
 		if err != nil {
 			return problem("", "listening on port %d: %v", number, err)
 		}
 		if pid == nobody {
 			return nil
 		}
-		if name == owner && (s.Rerun || s.host.Used()) {
+		if name == owner && (s.subject.Rerun || s.subject.host.Records().Used()) {
 			return nil
 		}
 		if name == "" {
@@ -130,7 +130,7 @@ func listeningInode(proc string, port int) string {
 
 // proxyTo warns if this process's environment sends requests for a host of the
 // cluster to a proxy.
-func (s *subject) proxyTo(address string) func(context.Context) []finding {
+func (s networkChecks) proxyTo(address string) func(context.Context) []finding {
 	return func(context.Context) []finding {
 		if address == "" {
 			return nil
@@ -145,7 +145,7 @@ func (s *subject) proxyTo(address string) func(context.Context) []finding {
 }
 
 // proxyToRanges warns if requests to pods or Services would go through a proxy.
-func (s *subject) proxyToRanges(lists ...config.CIDRs) func(context.Context) []finding {
+func (s networkChecks) proxyToRanges(lists ...config.CIDRs) func(context.Context) []finding {
 	return func(context.Context) []finding {
 		var found []finding
 		for _, list := range lists {
@@ -172,10 +172,10 @@ func proxyFor(target *url.URL) string {
 // the resolver may never answer.
 const lookupTimeout = 2 * time.Second
 
-func (s *subject) hostname(ctx context.Context) []finding {
-	name := s.Config.NodeRegistration.Name
+func (s networkChecks) hostname(ctx context.Context) []finding {
+	name := s.subject.Config.NodeRegistration.Name
 	if name == "" {
-		name = s.Config.Facts.Hostname
+		name = s.subject.Config.Facts.Hostname
 	}
 	if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {
 		return problem("change the host's name (hostnamectl set-hostname), or use --node-name",
@@ -183,7 +183,7 @@ func (s *subject) hostname(ctx context.Context) []finding {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	if _, err := s.lookup(ctx, name); err != nil {
+	if _, err := s.subject.lookup(ctx, name); err != nil {
 		return warning("add it to /etc/hosts", "the host's name %q cannot be resolved", name)
 	}
 	return nil
@@ -196,17 +196,17 @@ const endpointTimeout = 10 * time.Second
 // controlPlaneEndpoint requires the name of the control-plane endpoint to
 // resolve on this host. Otherwise the kubelet cannot register the node, and
 // init would wait for that until its time limit.
-func (s *subject) controlPlaneEndpoint(ctx context.Context) []finding {
-	endpoint := s.Config.ControlPlaneEndpoint
+func (s networkChecks) controlPlaneEndpoint(ctx context.Context) []finding {
+	endpoint := s.subject.Config.ControlPlaneEndpoint
 	name, _, err := config.SplitEndpoint(endpoint, config.DefaultBindPort)
 	if endpoint == "" || err != nil || net.ParseIP(name) != nil { // an invalid endpoint is refused before
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()
-	if _, err := s.lookup(ctx, name); err != nil {
+	if _, err := s.subject.lookup(ctx, name); err != nil {
 		return problem("add the address of a control plane, a load balancer or a virtual IP to /etc/hosts on every host, such as: echo '"+
-			s.Config.LocalAPIEndpoint.AdvertiseAddress+" "+name+"' >> /etc/hosts",
+			s.subject.Config.LocalAPIEndpoint.AdvertiseAddress+" "+name+"' >> /etc/hosts",
 			"the control-plane endpoint's name %q cannot be resolved on this host: %v", name, err)
 	}
 	return nil
@@ -215,9 +215,9 @@ func (s *subject) controlPlaneEndpoint(ctx context.Context) []finding {
 // nodeAddress requires the addresses of a joining node to be in none of the
 // cluster's ranges, and that of its API server to have the cluster's family. For
 // init, such a configuration is not valid.
-func (s *subject) nodeAddress(context.Context) []finding {
-	c := s.Config
-	if s.Rerun {
+func (s networkChecks) nodeAddress(context.Context) []finding {
+	c := s.subject.Config
+	if s.subject.Rerun {
 		return nil
 	}
 	for _, ip := range c.NodeIPs() {
@@ -227,15 +227,15 @@ func (s *subject) nodeAddress(context.Context) []finding {
 		}
 	}
 	family := c.Networking.Family()
-	if addr, err := netip.ParseAddr(c.LocalAPIEndpoint.AdvertiseAddress); err == nil && s.runsAPIServer() && family != "" && config.FamilyOf(addr) != family {
+	if addr, err := netip.ParseAddr(c.LocalAPIEndpoint.AdvertiseAddress); err == nil && s.subject.runsAPIServer() && family != "" && config.FamilyOf(addr) != family {
 		return problem("choose an "+string(family)+" address of this host with --apiserver-advertise-address",
 			"the address of this host's API server, %s, is not %s as the cluster's first Service range, %s: the API server would not start", addr, family, c.Networking.ServiceSubnet)
 	}
 	return nil
 }
 
-func (s *subject) firewalld(ctx context.Context) []finding {
-	state, err := s.host.Unit(ctx, "firewalld.service")
+func (s networkChecks) firewalld(ctx context.Context) []finding {
+	state, err := s.subject.host.Systemd().Unit(ctx, "firewalld.service")
 	if err != nil || !state.Running() { // without systemd, the check Systemd fails
 		return nil
 	}
@@ -243,8 +243,8 @@ func (s *subject) firewalld(ctx context.Context) []finding {
 		fix: "no action needed"}}
 }
 
-func (s *subject) nameservers(context.Context) []finding {
-	if len(s.Config.Facts.Nameservers) > 0 {
+func (s networkChecks) nameservers(context.Context) []finding {
+	if len(s.subject.Config.Facts.Nameservers) > 0 {
 		return nil
 	}
 	return warning("no action needed if that is enough; otherwise add a nameserver to /etc/resolv.conf",

@@ -14,28 +14,28 @@ import (
 // overlayfs requires a kernel with overlayfs, and, for the bundle's containerd, a
 // file system that overlayfs can write its layers to. An existing containerd has
 // checked its own.
-func (s *subject) overlayfs(context.Context) []finding {
-	if s.RuntimeInUse && s.Snapshotter != "overlayfs" {
+func (s kernelChecks) overlayfs(context.Context) []finding {
+	if s.subject.RuntimeInUse && s.subject.Snapshotter != "overlayfs" {
 		return nil
 	}
 	if !s.kernelHasOverlayfs() {
 		return problem("use a kernel that has it (CONFIG_OVERLAY_FS), or modprobe overlay on the machine that runs this container",
 			"the kernel has no overlayfs, which container images need")
 	}
-	if s.RuntimeInUse || s.Images == "" {
+	if s.subject.RuntimeInUse || s.subject.Images == "" {
 		return nil
 	}
-	dir := s.existing(s.Images)
+	dir := s.subject.fileChecks().existing(s.subject.Images)
 	if err := holdsLayers(dir); err != nil {
-		mount := s.hostPath(topmost(dir, func(string) bool { return true }))
-		return problem("mount a file system at "+s.Images+" that it can use, such as ext4, btrfs, or xfs with ftype=1",
-			"overlayfs cannot write image layers to %s: the file system at %s %v", s.Images, mount, err)
+		mount := s.subject.fileChecks().hostPath(topmost(dir, func(string) bool { return true }))
+		return problem("mount a file system at "+s.subject.Images+" that it can use, such as ext4, btrfs, or xfs with ftype=1",
+			"overlayfs cannot write image layers to %s: the file system at %s %v", s.subject.Images, mount, err)
 	}
 	return nil
 }
 
-func (s *subject) kernelHasOverlayfs() bool {
-	data, err := os.ReadFile(s.host.Path("/proc/filesystems"))
+func (s kernelChecks) kernelHasOverlayfs() bool {
+	data, err := os.ReadFile(s.subject.host.Path("/proc/filesystems"))
 	if err == nil && slices.Contains(strings.Fields(string(data)), "overlay") {
 		return true
 	}
@@ -43,7 +43,7 @@ func (s *subject) kernelHasOverlayfs() bool {
 	if unix.Uname(&name) != nil {
 		return false
 	}
-	list, err := os.ReadFile(s.host.Path("/lib/modules/" + unix.ByteSliceToString(name.Release[:]) + "/modules.dep"))
+	list, err := os.ReadFile(s.subject.host.Path("/lib/modules/" + unix.ByteSliceToString(name.Release[:]) + "/modules.dep"))
 	return err == nil && strings.Contains(string(list), "/overlay.ko")
 }
 

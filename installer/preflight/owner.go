@@ -14,12 +14,12 @@ import (
 // it, to belong to root: another user's directory could redirect root's writes.
 // A release archive that root unpacked may have created such a directory, with
 // the owner from the archive.
-func (s *subject) dirOwner(context.Context) []finding {
+func (s fileChecks) dirOwner(context.Context) []finding {
 	dirs := s.configDirs()
-	if s.runsEtcd() {
-		dirs = append(dirs, s.Config.Etcd.Local.DataDir)
+	if s.subject.runsEtcd() {
+		dirs = append(dirs, s.subject.Config.Etcd.Local.DataDir)
 	}
-	for _, b := range s.Binaries {
+	for _, b := range s.subject.Binaries {
 		dirs = append(dirs, filepath.Dir(b.Path))
 	}
 	var found []finding
@@ -27,7 +27,7 @@ func (s *subject) dirOwner(context.Context) []finding {
 		if dir == "" {
 			continue
 		}
-		err := s.host.CheckDir(dir)
+		err := s.subject.host.CheckDir(dir)
 		if err == nil || slices.ContainsFunc(found, func(f finding) bool { return f.message == err.Error() }) {
 			continue
 		}
@@ -37,9 +37,9 @@ func (s *subject) dirOwner(context.Context) []finding {
 }
 
 // configDirs are the directories of configuration files and of the ledger.
-func (s *subject) configDirs() []string {
+func (s fileChecks) configDirs() []string {
 	return []string{
-		host.StateDir, config.KubernetesDir, config.ManifestsDir, s.Config.CertificatesDir, config.KubeletDir, config.CNIConfDir,
+		host.StateDir, config.KubernetesDir, config.ManifestsDir, s.subject.Config.CertificatesDir, config.KubeletDir, config.CNIConfDir,
 		"/etc/systemd/system", "/etc/sysctl.d", "/etc/modules-load.d",
 	}
 }

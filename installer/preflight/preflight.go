@@ -115,7 +115,7 @@ func run(ctx context.Context, t Target, ignore []string, checks func(*subject) [
 		return Report{}, err
 	}
 	s := &subject{Target: t, host: h, now: time.Now, lookup: net.DefaultResolver.LookupHost,
-		rules: func() (rules, error) { return h.Firewall() }}
+		rules: func() (rules, error) { return h.Detection().Firewall() }}
 	report := NewReport()
 	for _, c := range checks(s) {
 		if err := ctx.Err(); err != nil {
@@ -165,8 +165,8 @@ func (r Report) Err(what string) error {
 		b.WriteString("\n")
 		p.write(&b, "ERROR")
 	}
-	return fault.New(fault.Preflight, "to ignore an error that you know to be harmless: --ignore-preflight-errors="+r.Errors[0].Name,
-		"%s: %d problem(s) must be solved first:%s", what, len(r.Errors), b.String())
+	return fault.New(fault.Preflight, "%s: %d problem(s) must be solved first:%s", what, len(r.Errors), b.String()).
+		Hint("to ignore an error that you know to be harmless: --ignore-preflight-errors=" + r.Errors[0].Name)
 }
 
 // Write prints the report, warnings first.

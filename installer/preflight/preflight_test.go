@@ -145,7 +145,7 @@ func TestPortOfAnAddress(t *testing.T) {
 	defer l.Close()
 	port := l.Addr().(*net.TCPAddr).Port
 	for address, want := range map[string]int{"127.0.0.1": 0, "127.0.0.2": 1, "": 1} {
-		found := s.port(port, "x", config.Arg{Name: "bind-address", Value: address}).run(context.Background())
+		found := s.networkChecks().port(port, "x", config.Arg{Name: "bind-address", Value: address}).run(context.Background())
 		if len(found) != want {
 			t.Errorf("listening on %q: %v", address, found)
 		}
@@ -175,7 +175,7 @@ func TestPortOfAProcessThatEnds(t *testing.T) {
 		}
 		ended <- err
 	}()
-	if found := s.port(l.Addr().(*net.TCPAddr).Port, "x", config.Arg{Name: "bind-address", Value: "127.0.0.1"}).run(t.Context()); len(found) > 0 {
+	if found := s.networkChecks().port(l.Addr().(*net.TCPAddr).Port, "x", config.Arg{Name: "bind-address", Value: "127.0.0.1"}).run(t.Context()); len(found) > 0 {
 		t.Errorf("%v", found)
 	}
 	if err := <-ended; err != nil {
@@ -410,7 +410,7 @@ func TestEachCheck(t *testing.T) {
 		{check: "ControlPlaneEndpoint", breaks: func(_ *testing.T, s *subject) { s.Config.ControlPlaneEndpoint = "k8s.site.example:6443" },
 			says: `"k8s.site.example" cannot be resolved on this host`},
 		{check: "CRI", breaks: func(_ *testing.T, s *subject) {
-			s.Runtime = fault.New(fault.Preflight, "enable it", "the CRI plugin is disabled")
+			s.Runtime = fault.New(fault.Preflight, "the CRI plugin is disabled").Hint("enable it")
 		}, says: "plugin is disabled"},
 		{check: "ContainerRuntimeVersion", warning: true, breaks: func(_ *testing.T, s *subject) {
 			s.RuntimeInUse, s.RuntimeVersion, s.Config.KubernetesVersion = true, "1.6.20~ds1", "v1.37.1"
@@ -599,11 +599,11 @@ func TestPorts(t *testing.T) {
 	if found := s.runOne(t, name); len(found) != 1 {
 		t.Errorf("a stranger's port was taken for ours: %v", found)
 	}
-	if found := s.port(int(s.Config.LocalAPIEndpoint.BindPort), own).run(context.Background()); len(found) != 0 {
+	if found := s.networkChecks().port(int(s.Config.LocalAPIEndpoint.BindPort), own).run(context.Background()); len(found) != 0 {
 		t.Errorf("our own listener, on a rerun: %v", found)
 	}
 	s.Rerun = false
-	if found := s.port(int(s.Config.LocalAPIEndpoint.BindPort), own).run(context.Background()); len(found) != 1 {
+	if found := s.networkChecks().port(int(s.Config.LocalAPIEndpoint.BindPort), own).run(context.Background()); len(found) != 1 {
 		t.Errorf("a listener of the same name on a fresh host: %v", found)
 	}
 	l.Close()
@@ -624,7 +624,7 @@ func TestRerunAcceptsItsOwn(t *testing.T) {
 		t.Errorf("our own file: %v", found)
 	}
 	for _, claim := range host.Claims(s.Config, true, true) {
-		if err := s.host.Claim(claim); err != nil {
+		if err := s.host.Records().Claim(claim); err != nil {
 			t.Fatal(err)
 		}
 		write(t, s.Root, claim.Path+"/data", "")

@@ -21,25 +21,25 @@ const (
 
 // kubeletVersion warns of an existing kubelet of another version. It is only a
 // warning, because Airlift's unit starts its own kubelet by its full path.
-func (s *subject) kubeletVersion(ctx context.Context) []finding {
+func (s kubeletChecks) kubeletVersion(ctx context.Context) []finding {
 	var found []finding
 	for _, dir := range []string{"/usr/sbin", "/usr/bin"} { // /bin is a link to /usr/bin, or has none
 		path := dir + "/kubelet"
-		if _, err := exec.LookPath(s.host.Path(path)); err != nil {
+		if _, err := exec.LookPath(s.subject.host.Path(path)); err != nil {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, versionTimeout)
-		out, err := childprocess.Command(ctx, s.host.Path(path), "--version").Output()
+		out, err := childprocess.Command(ctx, s.subject.host.Path(path), "--version").Output()
 		cancel()
 		_, name, _ := strings.Cut(strings.TrimSpace(string(out)), " ") // "Kubernetes v1.29.15"
 		is, perr := version.ParseSemantic(name)
-		want, werr := version.ParseSemantic(s.Config.KubernetesVersion)
+		want, werr := version.ParseSemantic(s.subject.Config.KubernetesVersion)
 		switch {
 		case err != nil || perr != nil || werr != nil:
 			found = append(found, warning("remove it", "%s does not print its version; %s will be used", path, ownKubelet)...)
 		case is.Major() != want.Major() || is.Minor() != want.Minor():
 			found = append(found, warning("remove it (Debian: apt-get purge kubelet), so that it is not started by mistake",
-				"%s is %s and the bundle's Kubernetes is %s; %s will be used", path, name, s.Config.KubernetesVersion, ownKubelet)...)
+				"%s is %s and the bundle's Kubernetes is %s; %s will be used", path, name, s.subject.Config.KubernetesVersion, ownKubelet)...)
 		}
 	}
 	return found
@@ -47,24 +47,24 @@ func (s *subject) kubeletVersion(ctx context.Context) []finding {
 
 // serviceKubelet requires that no other kubelet service runs and that its unit is
 // not masked.
-func (s *subject) serviceKubelet(ctx context.Context) []finding {
+func (s kubeletChecks) serviceKubelet(ctx context.Context) []finding {
 	return s.service(ctx, "kubelet", "/etc/systemd/system/kubelet.service")
 }
 
 // serviceContainerd does the same for containerd, unless the host's own
 // containerd will be used, or cannot be: then CRI reports why. To stop it could end
 // the containers of Docker.
-func (s *subject) serviceContainerd(ctx context.Context) []finding {
-	if s.RuntimeInUse || s.Runtime != nil {
+func (s kubeletChecks) serviceContainerd(ctx context.Context) []finding {
+	if s.subject.RuntimeInUse || s.subject.Runtime != nil {
 		return nil
 	}
 	return s.service(ctx, "containerd", "/etc/systemd/system/containerd.service")
 }
 
-func (s *subject) service(ctx context.Context, name, ours string) []finding {
+func (s kubeletChecks) service(ctx context.Context, name, ours string) []finding {
 	unit := name + ".service"
-	state, err := s.host.Unit(ctx, unit)
-	if err != nil || s.Rerun || state.File == ours && s.host.Wrote(ours) {
+	state, err := s.subject.host.Systemd().Unit(ctx, unit)
+	if err != nil || s.subject.Rerun || state.File == ours && s.subject.host.Records().Wrote(ours) {
 		return nil // without systemd, the check Systemd fails
 	}
 	switch {
@@ -84,20 +84,20 @@ const podsNamed = 5
 
 // criPods refuses a container runtime with pods that do not belong to this node:
 // the kubelet and reset remove all pods that the cluster does not know.
-func (s *subject) criPods(context.Context) []finding {
-	if s.Rerun || len(s.Pods) == 0 {
+func (s kubeletChecks) criPods(context.Context) []finding {
+	if s.subject.Rerun || len(s.subject.Pods) == 0 {
 		return nil
 	}
-	names := strings.Join(s.Pods[:min(podsNamed, len(s.Pods))], ", ")
-	if more := len(s.Pods) - podsNamed; more > 0 {
+	names := strings.Join(s.subject.Pods[:min(podsNamed, len(s.subject.Pods))], ", ")
+	if more := len(s.subject.Pods) - podsNamed; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
 	remove := "with the software that created them"
-	if s.inPath("crictl") {
+	if s.subject.fileChecks().inPath("crictl") {
 		remove = "with: crictl rmp --all --force"
 	}
 	return problem("if these pods are needed, use another host; otherwise remove them "+remove,
-		"the existing container runtime has %d pod(s): %s; the kubelet would remove them", len(s.Pods), names)
+		"the existing container runtime has %d pod(s): %s; the kubelet would remove them", len(s.subject.Pods), names)
 }
 
 // extraBinaries are the other binaries that kubeadm 1.29 or 1.37 requires in PATH
@@ -106,9 +106,9 @@ func (s *subject) criPods(context.Context) []finding {
 // troubleshooting.
 var extraBinaries = []string{"crictl", "conntrack", "ip", "nsenter", "ethtool", "tc", "touch", "cp"}
 
-func (s *subject) extraBinary(name string) check {
+func (s kubeletChecks) extraBinary(name string) check {
 	return check{"FileExisting-" + name, func(context.Context) []finding {
-		if s.inPath(name) {
+		if s.subject.fileChecks().inPath(name) {
 			return nil
 		}
 		return []finding{{warning: true, minor: true, message: name + " is not in PATH: kubeadm requires it, Airlift does not", fix: "no action needed; install it if you want it for troubleshooting"}}

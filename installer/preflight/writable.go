@@ -14,13 +14,13 @@ import (
 
 // dirWritable requires every directory that files are written to to be on a file
 // system that is writable, and those of binaries on one that allows execution.
-func (s *subject) dirWritable(context.Context) []finding {
+func (s fileChecks) dirWritable(context.Context) []finding {
 	dirs := s.configDirs()
-	for _, space := range s.Disk {
+	for _, space := range s.subject.Disk {
 		dirs = append(dirs, space.Path)
 	}
 	var binaries []string
-	for _, b := range s.Binaries {
+	for _, b := range s.subject.Binaries {
 		binaries = append(binaries, filepath.Dir(b.Path))
 	}
 	found := s.flexVolumeDir()
@@ -31,9 +31,9 @@ func (s *subject) dirWritable(context.Context) []finding {
 
 // flexVolumeDir requires that the controller manager's mount of flex volume plugins exists or can be
 // created. On hosts with a read-only /usr it can be elsewhere.
-func (s *subject) flexVolumeDir() []finding {
-	dir := render.FlexVolumeDir(s.Config)
-	if s.Role == Join || dir == "" {
+func (s fileChecks) flexVolumeDir() []finding {
+	dir := render.FlexVolumeDir(s.subject.Config)
+	if s.subject.Role == Join || dir == "" {
 		return nil
 	}
 	existing := s.existing(dir)
@@ -46,7 +46,7 @@ func (s *subject) flexVolumeDir() []finding {
 
 // mountedWith returns a finding for each mount point with a flag that has some of
 // the directories.
-func (s *subject) mountedWith(flag int64, dirs []string, message, fix string) []finding {
+func (s fileChecks) mountedWith(flag int64, dirs []string, message, fix string) []finding {
 	var mounts []string
 	within := map[string][]string{}
 	for _, dir := range slices.Compact(slices.Sorted(slices.Values(dirs))) {
@@ -92,8 +92,8 @@ func topmost(dir string, also func(up string) bool) string {
 }
 
 // hostPath is a path of this machine as a path of the host.
-func (s *subject) hostPath(path string) string {
-	if rest, err := filepath.Rel(s.host.Path("/"), path); err == nil && !strings.HasPrefix(rest, "..") {
+func (s fileChecks) hostPath(path string) string {
+	if rest, err := filepath.Rel(s.subject.host.Path("/"), path); err == nil && !strings.HasPrefix(rest, "..") {
 		return filepath.Join("/", rest)
 	}
 	return path

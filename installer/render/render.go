@@ -107,5 +107,5 @@ func image(cfg *config.Config, component string) (string, error) {
 	if ref := cfg.Images[component]; ref != "" {
 		return ref, nil
 	}
-	return "", fault.New(fault.Bundle, "build the bundle again with this component", "the bundle has no image for %s", component)
+	return "", fault.New(fault.Bundle, "the bundle has no image for %s", component).Hint("build the bundle again with this component")
 }

@@ -86,7 +86,7 @@ func (r *Reader) readComponents(ctx context.Context) (found result, err error) {
 // service reads the state of a unit.
 func (r *Reader) service(ctx context.Context, name string) Component {
 	c := Component{Name: name, Kind: unit, Version: r.binaryVersion(ctx, name)}
-	state, err := r.Host.Unit(ctx, name+".service")
+	state, err := r.Host.Systemd().Unit(ctx, name+".service")
 	if err != nil {
 		c.State, c.Reason = "unknown", oneLine(err)
 		return c
@@ -153,7 +153,7 @@ func (r *Reader) containerd(ctx context.Context) Component {
 		return c
 	}
 	defer runtime.Close()
-	info, err := runtime.Info(ctx)
+	info, err := runtime.Inventory().Info(ctx)
 	switch {
 	case err != nil:
 		c.Healthy, c.Reason = false, oneLine(err)
@@ -196,7 +196,7 @@ func (r *Reader) containers(ctx context.Context) (list []Component, err error) {
 	var all []store.Container
 	if err == nil {
 		defer runtime.Close()
-		all, err = runtime.Containers(ctx)
+		all, err = runtime.PodRecords().Containers(ctx)
 	}
 	for _, k := range all {
 		static := slices.ContainsFunc(r.node.pods, func(p *staticpod.Pod) bool { return runs(p, k) })
@@ -281,7 +281,7 @@ func (r *Reader) health(ctx context.Context) func(name string) error {
 // describe sets what the runtime knows of a container. done reports that the container has
 // ended as it should, such as one that prepares a pod.
 func (r *Reader) describe(ctx context.Context, runtime *store.Store, k store.Container, c *Component) (done bool) {
-	exit, err := runtime.Exit(ctx, k.ID)
+	exit, err := runtime.PodRecords().Exit(ctx, k.ID)
 	if err != nil {
 		c.State, c.Reason = "unknown", oneLine(err)
 		return false

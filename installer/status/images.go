@@ -29,7 +29,7 @@ func (r *Reader) readImages(ctx context.Context) (found result, err error) {
 		return found, err
 	}
 	defer runtime.Close()
-	list, err := runtime.Images(ctx)
+	list, err := runtime.Inventory().Images(ctx)
 	if err != nil {
 		return found, err
 	}
@@ -53,7 +53,7 @@ func (r *Reader) readImages(ctx context.Context) (found result, err error) {
 	}
 	for _, name := range i.Missing {
 		fix := "./install import"
-		if !r.Host.Used() { // import writes to the ledger
+		if !r.Host.Records().Used() { // import writes to the ledger
 			fix = "./install images export - " + name + " | ctr --namespace k8s.io images import -"
 		}
 		found.problem(fix, "image %s is not complete in containerd", name)
@@ -65,11 +65,11 @@ func (r *Reader) readImages(ctx context.Context) (found result, err error) {
 func (r *Reader) missing(ctx context.Context, runtime *store.Store, images []bundle.Image) ([]string, error) {
 	names := []string{}
 	for _, img := range images {
-		state, err := runtime.StateOf(ctx, img)
+		state, err := runtime.Inventory().StateOf(ctx, img)
 		if err != nil {
 			return nil, err
 		}
-		if state == store.Incomplete || state == store.Absent && r.Host.Used() {
+		if state == store.Incomplete || state == store.Absent && r.Host.Records().Used() {
 			names = append(names, img.Reference)
 		}
 	}

@@ -158,7 +158,7 @@ func (r *Reader) readAPI(ctx context.Context) (found result, err error) {
 		return found, err
 	}
 	if r.node.name == "" {
-		return found, fault.New(fault.Failure, "run it with sudo or as root", "%s does not have this node's name, or cannot be read", kubeletConf)
+		return found, fault.New(fault.Failure, "%s does not have this node's name, or cannot be read", kubeletConf).Hint("run it with sudo or as root")
 	}
 	state, err := client.Node(ctx, r.node.name)
 	if err != nil {

@@ -14,7 +14,7 @@ func (r *Reader) readRun(context.Context) (found result, err error) {
 	if r.Ledger != nil {
 		return found, r.Ledger
 	}
-	list, err := r.Host.Runs()
+	list, err := r.Host.RunRecords().Runs()
 	if err != nil || len(list) == 0 {
 		return found, err
 	}

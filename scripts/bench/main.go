@@ -87,11 +87,11 @@ func command(ctx context.Context, args []string) error {
 	}
 	for _, p := range chosen {
 		if !slices.Contains(parts, p) {
-			return fault.New(fault.Usage, "parts: "+strings.Join(parts, ", "), "unknown part %q", p)
+			return fault.New(fault.Usage, "unknown part %q", p).Hint("parts: " + strings.Join(parts, ", "))
 		}
 	}
 	if f.NArg() > 0 || o.runs < 1 {
-		return fault.New(fault.Usage, "see bench --help", "unexpected arguments %q", f.Args())
+		return fault.New(fault.Usage, "unexpected arguments %q", f.Args()).Hint("see bench --help")
 	}
 	return act(ctx, o, func(part string) bool { return slices.Contains(chosen, part) })
 }

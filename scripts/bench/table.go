@@ -96,7 +96,7 @@ func (t *table) sameImages(list string) error {
 		t.images = all
 	}
 	if all != t.images || all == "" {
-		return fault.New(fault.Failure, "", "an import created %s, but another one created %s", all, t.images)
+		return fault.New(fault.Failure, "an import created %s, but another one created %s", all, t.images)
 	}
 	return nil
 }

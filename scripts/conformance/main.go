@@ -65,7 +65,7 @@ func conformance(ctx context.Context, o options) error {
 	}
 	install, ok := installers[o.by]
 	if !ok {
-		return fault.New(fault.Usage, "use airlift or kubeadm", "unknown installer %q", o.by)
+		return fault.New(fault.Usage, "unknown installer %q", o.by).Hint("use airlift or kubeadm")
 	}
 	e2e, err := components.Path(release.Kubernetes, "e2e.test")
 	if err != nil {
@@ -99,7 +99,7 @@ func conformance(ctx context.Context, o options) error {
 		return err
 	}
 	if failed > 0 {
-		return fault.New(fault.Failure, "the logs are in "+dir, "failed: %d of %d tests", failed, len(selected))
+		return fault.New(fault.Failure, "failed: %d of %d tests", failed, len(selected)).Hint("the logs are in " + dir)
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -63,14 +62,18 @@ type Hint struct {
 	Text string
 }
 
-// hintsOf returns the hint that a call of fault.New or fault.Wrap has.
+// hintsOf returns the hint that a call of fault.Wrap, or of Hint of a fault, has.
 func hintsOf(call *ast.CallExpr, at token.Position) []Hint {
 	f, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {
 		return nil
 	}
-	n := slices.Index([]string{"", "New", "Wrap"}, f.Sel.Name)
-	if x, ok := f.X.(*ast.Ident); !ok || x.Name != "fault" || n < 1 || n >= len(call.Args) {
+	n := len(call.Args) - 1
+	x, _ := f.X.(*ast.Ident)
+	switch {
+	case f.Sel.Name == "Wrap" && x != nil && x.Name == "fault" && n == 2:
+	case f.Sel.Name == "Hint" && x == nil && n == 0: // not fault.Hint(err)
+	default:
 		return nil
 	}
 	text, _ := textOf(call.Args[n])

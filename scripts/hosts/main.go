@@ -76,7 +76,7 @@ func hosts(ctx context.Context, o options, rows []row, command func(test, bundle
 	}
 	for _, name := range o.only {
 		if !slices.Contains(names, name) {
-			return fault.New(fault.Usage, "rows: "+strings.Join(names, ", "), "unknown row %q", name)
+			return fault.New(fault.Usage, "unknown row %q", name).Hint("rows: " + strings.Join(names, ", "))
 		}
 	}
 	bundle, err := filepath.Abs(o.bundle)
@@ -116,7 +116,7 @@ func hosts(ctx context.Context, o options, rows []row, command func(test, bundle
 		return err
 	}
 	if len(failed) > 0 {
-		return fault.New(fault.Failure, "the logs are in "+o.logs, "failed: %s", strings.Join(failed, ", "))
+		return fault.New(fault.Failure, "failed: %s", strings.Join(failed, ", ")).Hint("the logs are in " + o.logs)
 	}
 	return nil
 }

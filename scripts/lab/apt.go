@@ -23,8 +23,8 @@ func debianMirror(ctx context.Context) (uri string, err error) {
 		return uri, nil
 	}
 	return "", fault.New(fault.Preflight,
-		"add a source for Debian "+defaultSuite+" main to /etc/apt/sources.list.d",
-		"finding a mirror: apt has no source for Debian %s main", defaultSuite)
+		"finding a mirror: apt has no source for Debian %s main", defaultSuite).
+		Hint("add a source for Debian " + defaultSuite + " main to /etc/apt/sources.list.d")
 }
 
 // pickMirror chooses from lines in aptFormat. Updates and security fixes have other suite

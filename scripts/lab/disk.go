@@ -77,7 +77,7 @@ type Disk struct {
 
 func (d Disk) check() error {
 	if filepath.Clean(d.Path) != d.Path || !filepath.IsAbs(d.Path) || d.Path == "/" || d.Type == "" || d.Size <= 0 {
-		return fault.New(fault.Usage, "give it a path, a type and a size", "a disk of type %q and %d bytes at %q is not possible", d.Type, d.Size, d.Path)
+		return fault.New(fault.Usage, "a disk of type %q and %d bytes at %q is not possible", d.Type, d.Size, d.Path).Hint("give it a path, a type and a size")
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ var emulators = map[string]struct{ binary, magic, mask string }{
 func emulate(ctx context.Context, arch string, log func(string, ...any)) error {
 	e, ok := emulators[arch]
 	if !ok {
-		return fault.New(fault.Usage, "use amd64 or arm64", "no emulator for architecture %q is known", arch)
+		return fault.New(fault.Usage, "no emulator for architecture %q is known", arch).Hint("use amd64 or arm64")
 	}
 	path, err := exec.LookPath(e.binary)
 	if err != nil {

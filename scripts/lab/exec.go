@@ -84,7 +84,7 @@ const enterScript = `while [ "$1" != -- ]; do echo 0 >"$1/cgroup.procs"; shift; 
 func (h *Host) enter(argv []string) ([]string, error) {
 	leader := h.leader()
 	if leader == 0 {
-		return nil, fault.New(fault.Failure, "its console is in "+h.ConsoleLog(), "%s of lab %s is not running", h.Name, h.lab)
+		return nil, fault.New(fault.Failure, "%s of lab %s is not running", h.Name, h.lab).Hint("its console is in " + h.ConsoleLog())
 	}
 	pid := strconv.Itoa(leader)
 	cgroups, err := cgroupDirs(pid)

@@ -87,7 +87,7 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 		return nil, err
 	}
 	if os.Geteuid() != 0 {
-		return nil, fault.New(fault.Preflight, "run it as root", "hosts need network namespaces, mounts and cgroups")
+		return nil, fault.New(fault.Preflight, "hosts need network namespaces, mounts and cgroups").Hint("run it as root")
 	}
 	tarball, err := Rootfs(ctx, o.Suite, "", o.ExtraPackages, o.Log)
 	if err != nil {
@@ -116,8 +116,8 @@ func (o Options) completed() (Options, error) {
 		o.Interfaces = 1
 	}
 	if o.Hosts < 1 || o.Hosts > maxHosts || o.Interfaces < 1 || o.Interfaces > maxInterfaces {
-		return o, fault.New(fault.Usage, fmt.Sprintf("a lab has up to %d hosts with up to %d interfaces", maxHosts, maxInterfaces),
-			"%d hosts with %d interfaces are not possible", o.Hosts, o.Interfaces)
+		return o, fault.New(fault.Usage, "%d hosts with %d interfaces are not possible", o.Hosts, o.Interfaces).
+			Hint(fmt.Sprintf("a lab has up to %d hosts with up to %d interfaces", maxHosts, maxInterfaces))
 	}
 	for _, d := range o.Disks {
 		if err := d.check(); err != nil {
@@ -162,7 +162,7 @@ func (l *Lab) claim(ctx context.Context) error {
 		return err
 	}
 	if err := os.Mkdir(l.Dir(), 0o700); errors.Is(err, fs.ErrExist) {
-		return fault.New(fault.Failure, "remove it with labctl down, or choose another name", "lab %q exists already", l.Name)
+		return fault.New(fault.Failure, "lab %q exists already", l.Name).Hint("remove it with labctl down, or choose another name")
 	} else if err != nil {
 		return fmt.Errorf("claiming lab name: %w", err)
 	}
@@ -187,7 +187,7 @@ func Open(name string) (*Lab, error) {
 	var o Options
 	data, err := os.ReadFile((&Lab{Name: name}).optionsFile())
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fault.New(fault.Usage, "list the labs with labctl list, or start one with labctl up", "there is no lab %q", name)
+		return nil, fault.New(fault.Usage, "there is no lab %q", name).Hint("list the labs with labctl list, or start one with labctl up")
 	}
 	if err == nil {
 		err = json.Unmarshal(data, &o)
@@ -223,8 +223,8 @@ func (l *Lab) Host(name string) (*Host, error) {
 			return h, nil
 		}
 	}
-	return nil, fault.New(fault.Usage, fmt.Sprintf("it has host1 to host%d", len(l.Hosts)),
-		"lab %s has no host %q", l.Name, name)
+	return nil, fault.New(fault.Usage, "lab %s has no host %q", l.Name, name).
+		Hint(fmt.Sprintf("it has host1 to host%d", len(l.Hosts)))
 }
 
 func (l *Lab) start(ctx context.Context, tarball string) error {

@@ -19,7 +19,7 @@ import (
 func (h *Host) Root() (string, error) {
 	leader := h.leader()
 	if leader == 0 {
-		return "", fault.New(fault.Failure, "its console is in "+h.ConsoleLog(), "%s of lab %s is not running", h.Name, h.lab)
+		return "", fault.New(fault.Failure, "%s of lab %s is not running", h.Name, h.lab).Hint("its console is in " + h.ConsoleLog())
 	}
 	return "/proc/" + strconv.Itoa(leader) + "/root", nil
 }

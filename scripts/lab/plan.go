@@ -32,8 +32,8 @@ var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$`)
 
 func checkName(name string) error {
 	if !validName.MatchString(name) {
-		return fault.New(fault.Usage, "use up to 20 lower-case letters, digits and inner dashes",
-			"lab name %q is not usable", name)
+		return fault.New(fault.Usage, "lab name %q is not usable", name).
+			Hint("use up to 20 lower-case letters, digits and inner dashes")
 	}
 	return nil
 }

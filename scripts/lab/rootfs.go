@@ -49,7 +49,7 @@ func CacheDir() (string, error) {
 	}
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return "", fault.New(fault.Usage, "set AIRLIFT_CACHE", "finding the cache directory: %w", err)
+		return "", fault.New(fault.Usage, "finding the cache directory: %w", err).Hint("set AIRLIFT_CACHE")
 	}
 	return filepath.Join(dir, "airlift", "lab"), nil
 }

@@ -68,8 +68,8 @@ func ensureTools(ctx context.Context, log func(string, ...any)) error {
 		}
 	}
 	if commands, packages = missingTools(); len(commands) > 0 {
-		return fault.New(fault.Preflight, "install them and check PATH",
-			"%s still missing after installing %s", strings.Join(commands, ", "), strings.Join(packages, ", "))
+		return fault.New(fault.Preflight, "%s still missing after installing %s", strings.Join(commands, ", "), strings.Join(packages, ", ")).
+			Hint("install them and check PATH")
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func versions(ctx context.Context, o options, steps []step) error {
 			names = append(names, s.name)
 		}
 		if !slices.Contains(names, name) {
-			return fault.New(fault.Usage, "steps: "+strings.Join(names, ", "), "unknown step %q", name)
+			return fault.New(fault.Usage, "unknown step %q", name).Hint("steps: " + strings.Join(names, ", "))
 		}
 	}
 	dir, err := filepath.Abs(o.dir)
@@ -128,7 +128,7 @@ func versions(ctx context.Context, o options, steps []step) error {
 		}
 	}
 	if len(failed) > 0 {
-		return fault.New(fault.Failure, "the logs are in "+dir, "failed: %s", strings.Join(failed, ", "))
+		return fault.New(fault.Failure, "failed: %s", strings.Join(failed, ", ")).Hint("the logs are in " + dir)
 	}
 	return nil
 }

@@ -44,14 +44,14 @@ type Options struct {
 func Pair(ctx context.Context, o Options) ([2]*Machine, error) {
 	var pair [2]*Machine
 	if os.Geteuid() != 0 {
-		return pair, fault.New(fault.Preflight, "run it as root", "root file systems need root")
+		return pair, fault.New(fault.Preflight, "root file systems need root").Hint("run it as root")
 	}
 	hardware, ok := hardwares[o.Arch]
 	if !ok {
-		return pair, fault.New(fault.Usage, "use amd64 or arm64", "unknown architecture %q", o.Arch)
+		return pair, fault.New(fault.Usage, "unknown architecture %q", o.Arch).Hint("use amd64 or arm64")
 	}
 	if _, err := exec.LookPath(hardware.qemu); err != nil {
-		return pair, fault.New(fault.Preflight, "apt-get install --no-install-recommends "+hardware.debian, "emulated machines need QEMU: %w", err)
+		return pair, fault.New(fault.Preflight, "emulated machines need QEMU: %w", err).Hint("apt-get install --no-install-recommends " + hardware.debian)
 	}
 	extra := append([]string{"linux-image-cloud-" + o.Arch}, packages...)
 	tarball, err := lab.Rootfs(ctx, "", o.Arch, append(extra, o.ExtraPackages...), o.Log)

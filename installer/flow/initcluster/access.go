@@ -1,0 +1,98 @@
+package initcluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+
+	"airlift/installer/cluster"
+	"airlift/installer/node"
+	"airlift/installer/phases"
+	"airlift/installer/render"
+)
+
+// An access connects the steps of init to the API server, as an administrator.
+type access struct {
+	*node.Machine
+	node       *phases.Node
+	api        *phases.API
+	kubeconfig string // of the user, for a phase that runs alone
+	adminReady bool   // the user of admin.conf is an administrator
+}
+
+// withAPI is withClient for the steps after wait-control-plane. That step makes
+// the user of admin.conf an administrator; if it is skipped or did not run before
+// a phase that runs alone, that is done here, as in kubeadm.
+func (a *access) withAPI(run func(context.Context) error) func(context.Context) error {
+	return a.withClient(func(ctx context.Context) error {
+		if a.node.Plan.OnePhase || a.node.Plan.Skips("wait-control-plane") {
+			if err := a.needAdmin(ctx); err != nil {
+				return err
+			}
+		}
+		return run(ctx)
+	})
+}
+
+// withClient returns a step that creates the API client first, unless an earlier
+// step has. It uses --kubeconfig if given, else admin.conf if it exists, else
+// kubelet.conf.
+func (a *access) withClient(run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) (err error) {
+		timeout := a.node.Config.Timeouts.KubernetesAPICall
+		switch {
+		case a.api.Client != nil:
+		case a.otherKubeconfig():
+			a.api.Client, err = cluster.Load(a.kubeconfig, "")
+		case a.Exists(node.AdminConf):
+			a.api.Client, err = node.LoadClient(a.Host, node.AdminConf, a.localURL(), timeout)
+		default:
+			a.api.Client, err = node.LoadClient(a.Host, node.KubeletConf, "", timeout)
+		}
+		if err != nil {
+			return err
+		}
+		return run(ctx)
+	}
+}
+
+// otherKubeconfig reports whether the user chose another kubeconfig than admin.conf.
+func (a *access) otherKubeconfig() bool {
+	return a.kubeconfig != "" && a.kubeconfig != node.AdminConf
+}
+
+// localURL returns the URL of the API server of this host. If a phase runs alone,
+// its static pod has it: the flags or the file of init need not be given again.
+func (a *access) localURL() string {
+	if a.node.Plan.OnePhase {
+		return cmp.Or(node.OwnAPIServer(a.Host), a.node.Config.LocalURL())
+	}
+	return a.node.Config.LocalURL()
+}
+
+// superAdmin returns a client with super-admin.conf, nil if that does not exist.
+func (a *access) superAdmin() (*cluster.Client, error) {
+	client, err := node.LoadClient(a.Host, node.SuperAdminConf, a.localURL(), a.node.Config.Timeouts.KubernetesAPICall)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return client, err
+}
+
+// needAdmin makes the user of admin.conf an administrator, once. Without
+// super-admin.conf it does nothing.
+func (a *access) needAdmin(ctx context.Context) error {
+	if a.adminReady || a.otherKubeconfig() || !a.Exists(node.AdminConf) {
+		return nil
+	}
+	superAdmin, err := a.superAdmin()
+	if err != nil || superAdmin == nil {
+		return err
+	}
+	if err := a.Applied(cluster.EnsureAdmin(ctx, a.api.Client, superAdmin, render.ClusterAdmins())); err != nil {
+		return err
+	}
+	a.adminReady = true
+	return nil
+}

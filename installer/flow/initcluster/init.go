@@ -1,0 +1,288 @@
+package initcluster
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"strings"
+	"time"
+
+	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
+
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/node"
+	"airlift/installer/phases"
+	"airlift/installer/pki"
+	"airlift/installer/preflight"
+	"airlift/installer/render"
+	"airlift/installer/workflow"
+)
+
+// An Init makes this host the first control plane of a new cluster.
+type Init struct {
+	*node.Machine
+	node         *phases.Node
+	content      *phases.Content
+	api          *phases.API
+	kubeconfigs  string // the directory of the kubeconfig files
+	site         phases.SiteFiles
+	manifests    *phases.Manifests
+	runtimeStep  phases.RuntimeStep
+	kubelet      phases.Kubelet
+	controlPlane *phases.ControlPlane
+	addons       *phases.Addons
+	credentials  *nodeCredentials
+	access       *access
+	system       *systemPods
+
+	turn *node.Turn // of this control plane; nil until one of its components changes
+}
+
+// New returns an Init that runs the plan on a host.
+func New(p *phases.Plan, o phases.InitOptions, h *host.Host, c *workflow.Console) *Init {
+	return newInit(p, o, node.NewMachine(h, c))
+}
+
+func newInit(p *phases.Plan, o phases.InitOptions, m *node.Machine) *Init {
+	content := phases.NewContent(phases.NewNode(p, m))
+	api := phases.NewAPI(content)
+	i := &Init{
+		Machine: m, node: content.Node, content: content, api: api, kubeconfigs: cmp.Or(o.KubeconfigDir, config.KubernetesDir),
+		site: phases.NewSiteFiles(content), manifests: phases.NewManifests(api, o), runtimeStep: phases.NewRuntimeStep(content), kubelet: phases.NewKubelet(content),
+		controlPlane: &phases.ControlPlane{Machine: m, Node: content.Node}, addons: &phases.Addons{Machine: m, Node: content.Node, Content: content, API: api, Options: o},
+		credentials: &nodeCredentials{Machine: m, node: content.Node, content: content, api: api, options: o, certificateKey: p.Config.CertificateKey},
+		access:      &access{Machine: m, node: content.Node, api: api, kubeconfig: o.Kubeconfig},
+		system:      &systemPods{Machine: m, node: content.Node, api: api},
+	}
+	i.node.CheckEarlier = func(ctx context.Context) error { return i.node.CheckRunning(ctx, o.FromFile) }
+	i.controlPlane.Hold, i.controlPlane.MayRestart = i.holdsStaticPod, i.mayRestart
+	return i
+}
+
+// Phases returns the steps of init, for the names of its phases.
+func Phases() []workflow.Step {
+	return newInit(&phases.Plan{Config: new(config.Config)}, phases.InitOptions{}, nil).Steps()
+}
+
+// Steps returns the steps of init in order.
+func (i *Init) Steps() []workflow.Step {
+	return []workflow.Step{
+		{Name: "preflight", Doc: "run the preflight checks", Run: i.preflight},
+		{Name: "unpack", Doc: "install the binaries from the bundle", Run: i.unpack, Needed: true},
+		{Name: "files", Doc: "write the site's own files", Run: i.site.WriteEarly, Empty: len(i.node.Plan.SiteFiles()) == 0},
+		{Name: "runtime", Doc: "prepare the kernel and start containerd", Run: i.prepareRuntime, Needed: true},
+		{Name: "certs", Doc: "create the certificates", Run: i.controlPlane.Certs(), Steps: each(pki.Names(), i.controlPlane.Certs)},
+		{Name: "kubeconfig", Doc: "create the kubeconfig files", Run: i.kubeconfig(), Steps: each(pki.KubeconfigNames(), i.kubeconfig)},
+		{Name: "etcd", Doc: "write the static pod manifest of etcd", Steps: []workflow.Step{
+			{Name: "local", Doc: "write the static pod manifest of a local etcd", Run: i.etcd},
+		}},
+		{Name: "control-plane", Doc: "write the control plane's static pod manifests", Steps: []workflow.Step{
+			{Name: "apiserver", Doc: "write the static pod manifest of the API server", Run: i.controlPlane.StaticPods("kube-apiserver")},
+			{Name: "controller-manager", Doc: "write the static pod manifest of the controller manager", Run: i.controlPlane.StaticPods("kube-controller-manager")},
+			{Name: "scheduler", Doc: "write the static pod manifest of the scheduler", Run: i.controlPlane.StaticPods("kube-scheduler")},
+		}},
+		{Name: "images", Doc: "import the control plane's images", Run: i.images},
+		{Name: "units", Doc: "start the site's own systemd units", Run: i.site.StartUnits, Empty: len(i.node.Plan.SiteUnits()) == 0},
+		{Name: "kubelet-start", Doc: "start the kubelet", Run: i.startKubelet},
+		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Run: i.access.withClient(i.waitControlPlane)},
+		{Name: "upload-config", Aliases: []string{"uploadconfig"}, Doc: "store the configuration in the cluster", Steps: []workflow.Step{
+			{Name: "kubeadm", Doc: "store the ClusterConfiguration", Run: i.access.withAPI(i.api.Apply(render.UploadClusterConfig))},
+			{Name: "kubelet", Doc: "store the KubeletConfiguration", Run: i.access.withAPI(i.uploadKubeletConfig)},
+		}},
+		{Name: "upload-certs", Doc: "store the encrypted certificates in the cluster", Run: i.access.withAPI(i.credentials.uploadCerts)},
+		{Name: "mark-control-plane", Doc: "label and taint this node", Run: i.access.withAPI(i.api.MarkControlPlane)},
+		{Name: "bootstrap-token", Aliases: []string{"bootstraptoken"}, Doc: "create the bootstrap token for joining nodes", Run: i.access.withAPI(i.credentials.bootstrapToken)},
+		{Name: "kubelet-finalize", Doc: "check that the kubelet rotates its certificate", Steps: []workflow.Step{
+			{Name: "enable-client-cert-rotation", Doc: "check that the kubelet rotates its certificate", Run: i.kubeletFinalize, Aliases: []string{"experimental-cert-rotation"}},
+		}},
+		{Name: "addon", Doc: "install CoreDNS, kube-proxy and the pod network", Steps: []workflow.Step{
+			{Name: "coredns", Doc: "install CoreDNS", Run: i.addon("coredns")},
+			{Name: "kube-proxy", Doc: "install kube-proxy", Run: i.addon("kube-proxy")},
+			{Name: "flannel", Doc: "install flannel, if it is the pod network", Run: i.addon("flannel")},
+		}},
+		{Name: "pod-network", Doc: "connect this node to the pod network", Run: i.access.withAPI(i.api.PodNetwork)},
+		{Name: "manifests", Doc: "apply the site's own manifests", Run: i.manifests.Run(i.access.withAPI), Empty: len(i.node.Plan.SiteManifests()) == 0},
+		{Name: "wait-node", Doc: "wait for the node and its system pods", Run: i.access.withAPI(i.system.wait)},
+		{Name: "wait-manifests", Doc: "wait for the workloads of the site's manifests", Run: i.access.withAPI(i.manifests.Wait), Empty: len(i.node.Plan.SiteManifests()) == 0},
+		{Name: "show-join-command", Doc: "print the next steps", Run: i.access.withAPI(i.credentials.show)},
+	}
+}
+
+// each returns one sub-phase for each name.
+func each(names []string, run func(...string) func(context.Context) error) []workflow.Step {
+	var steps []workflow.Step
+	for _, name := range names {
+		steps = append(steps, workflow.Step{Name: name, Doc: "create " + pki.Doc(name), Run: run(name)})
+	}
+	return steps
+}
+
+// Run runs all steps except the skipped ones.
+func (i *Init) Run(ctx context.Context) error {
+	return workflow.Run(ctx, i.Console, i.Steps(), i.node.Plan.Config.SkipPhases)
+}
+
+// RunPhase waits for the check of the bundle file and runs one step alone.
+func (i *Init) RunPhase(ctx context.Context, name string) error {
+	if err := i.node.Plan.Bundle.Checked(ctx, i.Console); err != nil {
+		return err
+	}
+	if err := node.UnfinishedRestore(i.Existing); err != nil {
+		return err
+	}
+	return workflow.RunPhase(ctx, i.Console, i.Steps(), name)
+}
+
+// Close stops everything that runs in the background.
+func (i *Init) Close() {
+	i.turn.End()
+	i.content.Close()
+	i.node.Close()
+}
+
+// Preflight reports everything that prevents this host from becoming a control
+// plane. It changes nothing.
+func (i *Init) Preflight(ctx context.Context) (preflight.Report, error) {
+	if err := i.node.Inspect(ctx); err != nil {
+		return preflight.Report{}, err
+	}
+	kubelet, err := render.KubeletConfig(i.node.Config)
+	if err != nil {
+		return preflight.Report{}, err
+	}
+	return i.node.CheckHost(ctx, kubelet)
+}
+
+func (i *Init) preflight(ctx context.Context) error {
+	report, err := i.Preflight(ctx)
+	i.node.Warn(report)
+	return err
+}
+
+func (i *Init) unpack(ctx context.Context) error {
+	if err := i.node.Ready(ctx); err != nil {
+		return err
+	}
+	return i.content.Unpack(ctx)
+}
+
+func (i *Init) prepareRuntime(ctx context.Context) error {
+	return i.runtimeStep.Run(ctx, i.proxyConfig(), false)
+}
+
+// proxyConfig returns the user's kube-proxy configuration. It returns nil if
+// there is none or if kube-proxy is not installed.
+func (i *Init) proxyConfig() *kubeproxyv1.KubeProxyConfiguration {
+	if i.node.Config.Proxy.Disabled || i.node.Plan.Skips("addon/kube-proxy") {
+		return nil
+	}
+	return i.node.Config.KubeProxy
+}
+
+func (i *Init) kubeconfig(names ...string) func(context.Context) error {
+	return i.controlPlane.Kubeconfig(i.kubeconfigs, names...)
+}
+
+func (i *Init) etcd(ctx context.Context) error {
+	if i.node.Config.Etcd.External != nil {
+		i.Console.Note("external etcd: nothing to do")
+		return nil
+	}
+	return i.controlPlane.Etcd(ctx)
+}
+
+// mayRestart waits until no other control plane restarts its components, and fails if a component must
+// not be restarted now.
+func (i *Init) mayRestart(ctx context.Context, component string) (err error) {
+	if i.turn == nil {
+		i.turn, err = node.TryTurn(ctx, i.Machine, node.AdminConf, 0)
+	}
+	if err != nil || component != node.EtcdPod {
+		return err
+	}
+	return i.Quorum().CheckQuorum(ctx)
+}
+
+// holdsStaticPod reports whether a static pod's manifest is written only when the
+// API server answers, in the step wait-control-plane.
+func (i *Init) holdsStaticPod(pod pki.File) bool {
+	return i.content.Stream != nil && !i.node.Plan.OnePhase && phases.IsAPIClient(pod) && !i.node.Plan.Skips("wait-control-plane")
+}
+
+// images waits for the control plane's images. The kubelet starts afterwards:
+// for a pod without its image it would try to pull it, and wait ten seconds
+// before it tries again.
+func (i *Init) images(ctx context.Context) error {
+	return i.content.WaitImages(ctx, append([]string{"pause", "etcd"}, node.ControlPlaneComponents...)...)
+}
+
+func (i *Init) startKubelet(ctx context.Context) error {
+	cluster, err := render.KubeletConfig(i.node.Config)
+	if err != nil {
+		return err
+	}
+	if err := i.kubelet.Start(ctx, cluster); err != nil {
+		return err
+	}
+	return i.node.WaitKubelet(ctx)
+}
+
+// waitControlPlane waits for the API and makes the user of admin.conf an
+// administrator. It uses this host's own API address, because a load balancer
+// or virtual IP may not be ready yet.
+func (i *Init) waitControlPlane(ctx context.Context) error {
+	i.system.written = time.Now()
+	superAdmin, err := i.access.superAdmin()
+	if err != nil {
+		return err
+	}
+	if err := i.controlPlane.ReplacePods(ctx, i.api.Client); err != nil {
+		return err
+	}
+	err = i.node.Watch.Watched(ctx, i.node.LocalAPI(), func(ctx context.Context) error {
+		return i.api.Client.Waits().WaitForAPI(ctx, i.node.Config.APIServer.TimeoutForControlPlane, i.Report)
+	})
+	if err != nil {
+		return err
+	}
+	if err := i.Applied(cluster.EnsureAdmin(ctx, i.api.Client, superAdmin, render.ClusterAdmins())); err != nil {
+		return err
+	}
+	begun, err := i.api.Client.Rotations().HadControllerManager(ctx)
+	if err != nil {
+		return err
+	}
+	if err := i.controlPlane.PlaceHeld(); err != nil || begun {
+		return err
+	}
+	return i.api.Client.Rotations().EnsureControllerAccounts(ctx)
+}
+
+func (i *Init) uploadKubeletConfig(ctx context.Context) error {
+	if err := i.api.Apply(render.UploadKubeletConfig)(ctx); err != nil {
+		return err
+	}
+	return i.api.Registered(ctx)
+}
+
+// kubeletFinalize only warns if the kubelet cannot renew its certificate. In
+// this step kubeadm changes kubelet.conf to the rotated certificate and
+// restarts the kubelet. Airlift's kubelet.conf names the rotated certificate
+// from the start. If the user provided kubelet.conf, signed by an external CA,
+// it does not change.
+func (i *Init) kubeletFinalize(context.Context) error {
+	data, err := os.ReadFile(i.Host.Path(node.KubeletConf))
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(string(data), pki.KubeletCertFile(i.node.Config)) {
+		i.Console.Warn("%s already contains a certificate, which the kubelet does not renew: see './install certs check-expiration'", node.KubeletConf)
+	}
+	return nil
+}
+
+func (i *Init) addon(name string) func(context.Context) error {
+	return i.addons.Install(name, i.access.withAPI)
+}

@@ -1,0 +1,16 @@
+package initcluster
+
+import (
+	"strings"
+	"testing"
+
+	"airlift/fault"
+	"airlift/installer/node"
+)
+
+// TestRemovedMark: somebody has removed the mark while a restore runs.
+func TestRemovedMark(t *testing.T) {
+	if m, err := restoring(t).ownMark(); m != nil || err == nil || fault.Hint(err) == "" || !strings.Contains(err.Error(), node.RestoreMarkPath+" was removed") {
+		t.Errorf("%v, %v", m, err)
+	}
+}

@@ -1,0 +1,112 @@
+package join
+
+import (
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"airlift/installer/config"
+	"airlift/installer/payload"
+	"airlift/installer/phases"
+	"airlift/installer/workflow"
+	"airlift/scripts/rig"
+)
+
+// kubeadmPhases returns the phases of a command of real kubeadm, with
+// sub-phases as "name/sub".
+func kubeadmPhases(t *testing.T, version, command string) (phases []string) {
+	t.Helper()
+	kubeadm := rig.Component(t, version, "kubeadm")
+	help, err := exec.Command(kubeadm, command, "--help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(string(help), "```")
+	if len(parts) < 3 {
+		t.Fatalf("no phase list in:\n%s", help)
+	}
+	parent := ""
+	for _, m := range regexp.MustCompile(`(?m)^ *(/?)([a-z][a-z-]*) `).FindAllStringSubmatch(parts[1], -1) {
+		if m[1] == "" {
+			parent = m[2]
+			phases = append(phases, parent)
+		} else {
+			phases = append(phases, parent+"/"+m[2])
+		}
+	}
+	return phases
+}
+
+func TestJoinHasKubeadmsPhases(t *testing.T) {
+	for _, version := range []string{"v1.29.15", "v1.37.1"} {
+		phases := kubeadmPhases(t, version, "join")
+		if len(phases) < 3 {
+			t.Fatalf("only %q", phases)
+		}
+		ours := workflow.Names(Phases(true))
+		last := -1
+		for _, p := range phases {
+			i := slices.Index(ours, p)
+			switch {
+			case i < 0:
+				t.Errorf("kubeadm %s's phase %s is not among ours: %q", version, p, ours)
+			case i < last:
+				t.Errorf("kubeadm %s: %s comes before %s, in kubeadm after it", version, p, ours[last])
+			default:
+				last = i
+			}
+		}
+	}
+}
+
+func TestWorkersHaveNoControlPlanePhases(t *testing.T) {
+	worker := workflow.Names(Phases(false))
+	for _, p := range []string{"control-plane-prepare", "check-etcd", "etcd-join", "control-plane-join", "wait-control-plane"} {
+		if slices.Contains(worker, p) {
+			t.Errorf("a worker's join has %s", p)
+		}
+	}
+	for _, p := range []string{"preflight", "discovery", "kubelet-start", "kubelet-wait-bootstrap", "wait-node"} {
+		if !slices.Contains(worker, p) {
+			t.Errorf("a worker's join lacks %s: %q", p, worker)
+		}
+	}
+}
+
+// TestEtcdIsSkippedUnderEitherName: --skip-phases has the same effect as in
+// kubeadm of the bundle's version.
+func TestEtcdIsSkippedUnderEitherName(t *testing.T) {
+	for _, tt := range []struct {
+		version, skip string
+		skips         bool
+	}{
+		{"v1.29.15", "", false},
+		{"v1.29.15", "control-plane-join/etcd", true},
+		{"v1.29.15", "etcd-join", true},
+		{"v1.29.15", "control-plane-join", true},
+		{"v1.29.15", "control-plane-join/mark-control-plane", false},
+		{"v1.37.1", "etcd-join", true},
+		{"v1.37.1", "control-plane-join", false},
+	} {
+		cfg := &config.Config{ControlPlane: true}
+		cfg.KubernetesVersion = tt.version
+		if tt.skip != "" {
+			cfg.SkipPhases = []string{tt.skip}
+		}
+		j := newControlPlaneJoin(&phases.Plan{Role: phases.NextControlPlane, Bundle: new(payload.Bundle), Config: cfg}, nil)
+		if got := j.etcd.isSkipped(); got != tt.skips {
+			t.Errorf("%s, --skip-phases %s: etcd is skipped: %t", tt.version, tt.skip, got)
+		}
+	}
+}
+
+func TestSkippedOnAWorker(t *testing.T) {
+	cfg := &config.Config{SkipPhases: []string{"control-plane-prepare", "nonsense"}}
+	j := New(&phases.Plan{Role: phases.Worker, Bundle: new(payload.Bundle), Config: cfg}, nil, &workflow.Console{Out: new(strings.Builder)})
+	err := j.Run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), `"nonsense"`) {
+		t.Errorf("skipping a phase that only control planes have, and one that nobody has: %v", err)
+	}
+}

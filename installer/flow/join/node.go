@@ -1,0 +1,162 @@
+package join
+
+import (
+	"cmp"
+	"context"
+	"path"
+	"slices"
+
+	"airlift/installer/cluster"
+	"airlift/installer/node"
+	"airlift/installer/phases"
+	"airlift/installer/pki"
+	"airlift/installer/pods"
+	"airlift/installer/preflight"
+)
+
+// findProblems reports everything that prevents this host from joining. It changes
+// nothing.
+func (j *nodeJoin) findProblems(ctx context.Context) (preflight.Report, error) {
+	if err := j.node.Inspect(ctx); err != nil {
+		return preflight.Report{}, err
+	}
+	var kubelet []byte
+	if j.cluster != nil {
+		kubelet = j.cluster.kubelet
+	}
+	return j.node.CheckHost(ctx, kubelet)
+}
+
+func (j *nodeJoin) preflight(ctx context.Context) error {
+	report, err := j.findProblems(ctx)
+	j.node.Warn(report)
+	return err
+}
+
+// checkKubelet checks the kubelet's configuration and this node's addresses,
+// unless they have passed already. On a worker, preflight runs before the
+// cluster's configuration is known.
+func (j *nodeJoin) checkKubelet(ctx context.Context) error {
+	if j.cluster == nil || j.cluster.kubelet == nil || j.kubeletPassed {
+		return nil
+	}
+	settings, err := j.node.KubeletConfig(j.cluster.kubelet)
+	if err != nil {
+		return err
+	}
+	report, err := preflight.Discovered(ctx, j.node.Target(j.cluster.kubelet, settings), j.node.Config.NodeRegistration.IgnorePreflightErrors)
+	j.node.Warn(report)
+	j.kubeletPassed = err == nil
+	return err
+}
+
+func (j *nodeJoin) unpack(ctx context.Context) error {
+	if err := j.node.Ready(ctx); err != nil {
+		return err
+	}
+	if err := j.checkKubelet(ctx); err != nil {
+		return err
+	}
+	return j.content.Unpack(ctx)
+}
+
+func (j *nodeJoin) prepareRuntime(ctx context.Context) error {
+	return j.runtimeStep.Run(ctx, j.cluster.kubeProxy, true)
+}
+
+// images waits for the images that this node needs before its kubelet starts.
+// The cluster's DaemonSets create pods for this node as soon as it is
+// registered. Without the images, the kubelet would try to pull them, and wait
+// up to minutes before the next attempt.
+func (j *nodeJoin) images(ctx context.Context) error {
+	return j.content.WaitImages(ctx, j.node.Plan.Role.Components...)
+}
+
+// startKubelet starts the kubelet with the credentials for its TLS bootstrap.
+func (j *nodeJoin) startKubelet(ctx context.Context) error {
+	if j.node.Plan.OnePhase {
+		if err := j.checkNodeName(ctx); err != nil {
+			return err
+		}
+	}
+	if err := j.writeBootstrap(); err != nil {
+		return err
+	}
+	if err := j.checkKubelet(ctx); err != nil {
+		return err
+	}
+	return j.kubelet.Start(ctx, j.cluster.kubelet)
+}
+
+// writeBootstrap writes the credentials for the kubelet's TLS bootstrap, unless
+// the kubelet already has its own kubeconfig.
+func (j *nodeJoin) writeBootstrap() error {
+	var files []pki.File
+	// Kubelets of this cluster look for the CA at the first path.
+	places := []string{path.Join(j.node.Config.CertificatesDir, "ca.crt"), j.node.Config.CACertPath}
+	for _, ca := range slices.Compact(places) {
+		if !j.Exists(ca) || !j.role.keepsCA() {
+			files = append(files, pki.File{Path: ca, Data: j.cluster.found.CA, Mode: 0o644})
+		}
+	}
+	if !j.Exists(node.KubeletConf) {
+		kubeconfig := j.cluster.found.Kubeconfig
+		if server := j.role.bootstrapServer(); server != "" {
+			var err error
+			if kubeconfig, err = cluster.WithServer(kubeconfig, server); err != nil {
+				return err
+			}
+		}
+		files = append(files, pki.File{Path: node.BootstrapConf, Data: kubeconfig, Mode: 0o600})
+	}
+	return j.Write(files...)
+}
+
+// waitBootstrap waits until the kubelet has its client certificate.
+func (j *nodeJoin) waitBootstrap(ctx context.Context) error {
+	bootstrap := cluster.Bootstrap{
+		Node: j.node.Config.NodeRegistration.Name, Kubeconfig: j.Host.Path(node.KubeletConf), Token: j.Host.Path(node.BootstrapConf),
+		Server: cmp.Or(j.role.bootstrapServer(), j.cluster.found.Server),
+	}
+	var own *cluster.Client
+	var needs pods.Dependency
+	if j.role.bootstrapServer() != "" { // of this host
+		needs = j.node.LocalAPI()
+	}
+	err := j.node.Watch.Watched(ctx, needs, func(ctx context.Context) (err error) {
+		own, err = bootstrap.Wait(ctx, cluster.Waiting{Timeout: cmp.Or(j.node.Config.Timeouts.TLSBootstrap, phases.NodeTimeout), Report: j.Report})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if j.Exists(node.BootstrapConf) {
+		if err := j.Host.Remove(node.BootstrapConf); err != nil {
+			return err
+		}
+	}
+	if j.api.Client == nil { // on a worker
+		j.api.Client = own
+		j.api.Client.SetTimeout(j.node.Config.Timeouts.KubernetesAPICall)
+	}
+	if err := j.node.WaitKubelet(ctx); err != nil {
+		return err
+	}
+	return j.api.Registered(ctx)
+}
+
+// waitJoined returns a step that waits for the node, and then sets the summary
+// of a run that changed something.
+func (j *nodeJoin) waitJoined(summary string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := j.api.WaitNode(ctx); err != nil {
+			return err
+		}
+		if j.Changes == 0 {
+			j.Console.Summary("This host is already a node of the cluster. Nothing was changed.\n")
+		} else {
+			j.Console.Summary(summary)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,57 @@
+package join
+
+import (
+	"context"
+
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/node"
+	"airlift/installer/phases"
+)
+
+// workerJoin is the part of join that only a worker needs.
+type workerJoin struct {
+	*node.Machine
+	node     *phases.Node
+	nodeJoin *nodeJoin
+}
+
+func newWorkerJoin(p *phases.Plan, m *node.Machine) *workerJoin {
+	j := newNodeJoin(p, m)
+	w := &workerJoin{m, j.node, j}
+	j.role = w
+	return w
+}
+
+func (w *workerJoin) findCluster(ctx context.Context) (*cluster.Found, *cluster.FetchedConfig, error) {
+	return w.nodeJoin.discoverCluster(ctx)
+}
+
+func (w *workerJoin) useCluster(_ *cluster.Found, c config.Cluster) error {
+	merged := *w.node.Config
+	if err := merged.UseCluster(c); err != nil {
+		return err
+	}
+	w.node.Config = &merged
+	return nil
+}
+
+func (w *workerJoin) clientKubeconfig() string {
+	if w.Exists(node.KubeletConf) && !w.Exists(node.BootstrapConf) {
+		return node.KubeletConf
+	}
+	return ""
+}
+
+func (w *workerJoin) bootstrapServer() string { return "" }
+
+func (w *workerJoin) keepsCA() bool { return false }
+
+// startKubelet starts the kubelet. If the phase runs alone, it includes the wait
+// for the kubelet's certificate.
+func (w *workerJoin) startKubelet(ctx context.Context) error {
+	if err := w.nodeJoin.startKubelet(ctx); err != nil || !w.node.Plan.OnePhase {
+		return err
+	}
+	return w.nodeJoin.waitBootstrap(ctx)
+}

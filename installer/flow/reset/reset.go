@@ -1,0 +1,371 @@
+// Package reset removes from a host what init or join created there, according to the ledger. First it
+// removes this host's member from the etcd cluster.
+package reset
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"airlift/fault"
+	"airlift/images/store"
+	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/node"
+	"airlift/installer/pki"
+	"airlift/installer/workflow"
+)
+
+// A Reset removes what init or join created on this host.
+type Reset struct {
+	*node.Machine
+	config config.Reset
+	plan   host.Plan // what reset removes and keeps; nil if nothing was installed
+	etcd   *etcdReset
+	images *imageReset
+	turn   *node.Turn // of this control plane, until its components have ended
+}
+
+func newReset(c config.Reset, kubeconfig string, m *node.Machine) *Reset {
+	return &Reset{
+		Machine: m, config: c,
+		etcd:   &etcdReset{Machine: m, force: c.Force, kubeconfig: kubeconfig, timeout: c.Timeouts.KubernetesAPICall},
+		images: &imageReset{Machine: m, socket: socketPath(c)},
+	}
+}
+
+// Phases returns the steps of reset, for the names of its phases.
+func Phases() []workflow.Step { return newReset(config.Reset{}, "", new(node.Machine)).steps() }
+
+// steps returns the steps of reset in order. The first two run before anything
+// on the host changes, and reset stops if one of them fails. Each later step
+// continues if it cannot remove something, and reports it at its end.
+func (r *Reset) steps() []workflow.Step {
+	return []workflow.Step{
+		{Name: "preflight", Aliases: []string{"pre-flight"}, Doc: "check that etcd keeps its quorum", Run: r.preflight},
+		{Name: "remove-etcd-member", Doc: "remove this host's member from the etcd cluster", Run: r.removeMember},
+		{Name: "stop-kubelet", Doc: "stop the kubelet", Run: r.Host.Removal().StopKubelet},
+		{Name: "remove-pods", Doc: "stop and remove all pods", Run: r.removePods},
+		{Name: "cleanup-node", Aliases: []string{"cleanupnode"}, Doc: "remove everything Airlift installed", Steps: []workflow.Step{
+			{Name: "images", Doc: "restore the image names in an existing containerd", Run: r.images.restore},
+			{Name: "runtime", Doc: "stop containerd", Run: r.Host.Removal().StopRuntime},
+			{Name: "mounts", Doc: "unmount volumes", Run: r.unmount},
+			{Name: "interfaces", Doc: "remove the pod network's interfaces", Run: r.Host.Removal().RemoveInterfaces},
+			{Name: "netfilter", Doc: "remove iptables and nftables rules", Run: r.removeNetfilter},
+			{Name: "routes", Doc: "remove routes", Run: r.Host.Removal().RemoveRoutes},
+			{Name: "state", Doc: "remove the data of etcd, the kubelet and containerd", Run: r.Host.Removal().RemoveState},
+			{Name: "installed", Doc: "remove units, certificates, configuration and binaries", Run: r.removeInstalled},
+		}},
+	}
+}
+
+// New returns a Reset, which has found out what it would remove. If nothing was
+// installed, the Reset is Empty. New refuses a node that has no ledger, unless the
+// user gave --without-ledger.
+func New(c config.Reset, kubeconfig string, h *host.Host, console *workflow.Console) (*Reset, error) {
+	r := newReset(c, kubeconfig, node.NewMachine(h, console))
+	recorded := h.Records().Used()
+	if !recorded && !h.Removal().IsNode() {
+		return r, nil
+	}
+	if !recorded {
+		traces := host.Traces{CertificatesDir: cmp.Or(c.CertificatesDir, config.CertificatesDir)}
+		_, volumes, err := node.ReadStaticPod(h, "etcd")
+		if err != nil {
+			return nil, err
+		}
+		traces.EtcdDataDir = volumes["etcd-data"]
+		h.Removal().AdoptTraces(traces)
+	}
+	if err := keepBackup(h); err != nil {
+		return nil, err
+	}
+	if c.CleanupTmpDir {
+		h.Removal().Adopt(config.KubernetesDir + "/tmp")
+	}
+	var err error
+	if r.plan, err = h.Removal().Plan(); err != nil {
+		return nil, err
+	}
+	if !recorded && !c.WithoutLedger {
+		return nil, fault.New(fault.Preflight,
+			"this host is a node, but has no Airlift ledger: another tool created it, or the ledger is lost; reset would remove:\n%s", listed(r.plan.Of(host.Remove, host.Empty))).
+			Hint("to remove exactly this: ./install reset --without-ledger, which prints the list again and asks for confirmation; or use the tool that created this node, such as kubeadm reset")
+	}
+	return r, nil
+}
+
+// keepBackup refuses to remove the last backup that this host wrote: older installers wrote one anywhere.
+func keepBackup(h *host.Host) error {
+	last, err := node.LastBackup(h)
+	if err != nil || last == nil || last.Error != "" || !node.FileExists(h, last.Path) {
+		return nil // a damaged record is removed
+	}
+	dir, err := h.Removal().RemovedByReset(h.Path(last.Path))
+	if err == nil && dir != "" {
+		err = fault.New(fault.Preflight, "reset would remove the backup %s, because it is in %s", last.Path, dir).Hint("move it, and other backups there: mv " + fault.Word(last.Path) + " /root/")
+	}
+	return err
+}
+
+// Empty reports whether nothing was installed on this host.
+func (r *Reset) Empty() bool { return r.plan == nil }
+
+// listed returns a plan's items, one per line.
+func listed(plan host.Plan) string {
+	var b strings.Builder
+	for _, i := range plan {
+		b.WriteString("    " + i.String() + "\n")
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// Describe returns the text that lists what reset removes and keeps.
+func (r *Reset) Describe() string {
+	var b strings.Builder
+	for _, part := range []struct {
+		heading string
+		items   host.Plan
+	}{
+		{"Removed:", r.plan.Of(host.Remove)}, {"Emptied:", r.plan.Of(host.Empty)},
+		{"Edited since the installation, kept under another name:", r.plan.Of(host.Save)}, {"Left:", r.plan.Of(host.Leave)},
+	} {
+		if len(part.items) > 0 {
+			fmt.Fprintf(&b, "\n%s\n\n%s\n", part.heading, listed(part.items))
+		}
+	}
+	return b.String()
+}
+
+// nothingInstalled is printed on a host that has no ledger and is not a node.
+const nothingInstalled = "Airlift installed nothing on this host: nothing was changed.\n"
+
+// preflight refuses a reset that would break the etcd of other control planes.
+func (r *Reset) preflight(ctx context.Context) error {
+	if r.config.Force || slices.Contains(r.config.SkipPhases, "remove-etcd-member") {
+		return nil
+	}
+	return r.etcd.check(ctx)
+}
+
+// removeMember removes this host's member from etcd, in the turn of this control plane.
+func (r *Reset) removeMember(ctx context.Context) (err error) {
+	if r.IsControlPlane() {
+		if r.turn, err = node.TryTurn(ctx, r.Machine, r.etcd.adminKubeconfig(), node.ShortPatience); err != nil {
+			return err
+		}
+	}
+	return r.etcd.remove(ctx)
+}
+
+// endTurn gives up the turn of this control plane.
+func (r *Reset) endTurn() {
+	r.turn.End()
+	r.turn = nil
+}
+
+// removePods asks the runtime to stop all pods, then kills the remaining ones.
+func (r *Reset) removePods(ctx context.Context) error {
+	defer r.endTurn() // while the credentials exist
+	if r.Host.Records().RanNode() && r.Exists(r.images.socket) {
+		if err := r.removePodsThroughCRI(ctx); err != nil {
+			r.Console.Warn("%s; killing the remaining processes", err)
+		}
+	}
+	return r.Host.Removal().KillPods(ctx)
+}
+
+// socketPath returns the path of the container runtime's socket.
+func socketPath(c config.Reset) string {
+	return strings.TrimPrefix(cmp.Or(c.CRISocket, config.ContainerdSocket), "unix://")
+}
+
+func (r *Reset) removePodsThroughCRI(ctx context.Context) error {
+	s, err := store.Connect(ctx, r.images.socket)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return s.PodRecords().RemovePods(ctx)
+}
+
+func (r *Reset) unmount(ctx context.Context) error {
+	return r.Host.Removal().Unmount(ctx, r.config.UnmountFlags...)
+}
+
+func (r *Reset) removeNetfilter(ctx context.Context) error {
+	warnings, err := r.Host.Removal().RemoveNetfilter(ctx)
+	for _, w := range warnings {
+		r.Console.Warn("%s", w)
+	}
+	return err
+}
+
+// removeInstalled removes the installed files. The summary lists what it keeps.
+func (r *Reset) removeInstalled(ctx context.Context) error {
+	_, err := r.Host.Removal().RemoveInstalled(ctx)
+	return err
+}
+
+// Run resets the host as planned.
+func (r *Reset) Run(ctx context.Context) error {
+	if r.plan == nil {
+		r.Console.Summary(nothingInstalled)
+		r.Console.Close()
+		return nil
+	}
+	defer r.endTurn()
+	name := r.nodeName()
+	if err := r.Host.Removal().Commit(); err != nil {
+		return err
+	}
+	failed, err := runReset(ctx, r.Console, r.steps(), r.config.SkipPhases)
+	if err != nil {
+		return err
+	}
+	if len(failed) > 0 {
+		left, err := r.remaining()
+		if err != nil {
+			failed = append(failed, err.Error())
+		}
+		r.Console.Summary(left)
+		r.Console.Close()
+		return fault.New(fault.Failure, "not everything could be removed:\n  - %s", strings.Join(failed, "\n  - ")).
+			Hint("run reset again; if it fails the same way, reboot the host and run it once more")
+	}
+	r.Console.Summary(r.closingWords(name))
+	r.Console.Close()
+	return nil
+}
+
+// RunPhase runs one step alone.
+func (r *Reset) RunPhase(ctx context.Context, name string) error {
+	defer r.endTurn()
+	return workflow.RunPhase(ctx, r.Console, r.steps(), name)
+}
+
+// remaining lists what is still on the host after a step failed: the remaining
+// items of the ledger, and what reset keeps on purpose.
+func (r *Reset) remaining() (string, error) {
+	now, err := r.Host.Removal().Plan()
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, part := range []struct {
+		heading string
+		items   host.Plan
+	}{
+		{"Not removed yet:", now.Of(host.Remove, host.Empty)}, {"Left on purpose:", r.Host.Removal().Left(r.plan)},
+	} {
+		if len(part.items) > 0 {
+			fmt.Fprintf(&b, "%s\n\n%s\n\n", part.heading, listed(part.items))
+		}
+	}
+	for _, image := range r.images.left {
+		fmt.Fprintf(&b, "    left: %s\n", image)
+	}
+	return b.String(), nil
+}
+
+// nodeName returns this host's node name in its cluster, or "" if it is not a
+// node.
+func (r *Reset) nodeName() string { return pki.NodeName(r.Files()) }
+
+// closingWords returns the summary. It lists what reset has kept.
+func (r *Reset) closingWords(name string) string {
+	var b strings.Builder
+	left := r.Host.Removal().Left(r.plan)
+	switch {
+	case r.Host.Records().Used():
+		b.WriteString("Phases were skipped: the files and objects that they remove are still listed in " + host.LedgerPath + ". Run reset again to remove it.\n")
+	case len(left) == 0 && len(r.images.left) == 0:
+		b.WriteString("Everything that Airlift created on this host is removed. Nothing is left.\n")
+	case r.config.WithoutLedger:
+		b.WriteString("Everything listed above is removed. These are left:\n\n")
+	default:
+		b.WriteString("Everything that Airlift created on this host is removed. These are left:\n\n")
+	}
+	for _, i := range left {
+		fmt.Fprintf(&b, "    left: %s\n", i)
+	}
+	for _, image := range r.images.left {
+		fmt.Fprintf(&b, "    left: %s\n", image)
+	}
+	if name != "" && !r.etcd.last {
+		fmt.Fprintf(&b, "\nThe cluster still has the Node object. Remove it there: kubectl delete node %s\n", name)
+	}
+	return b.String()
+}
+
+// beforeChanges are the steps that run before anything on the host changes. If
+// one of them fails, reset stops.
+var beforeChanges = []string{"preflight", "remove-etcd-member"}
+
+// runReset runs reset's steps and returns the failures. Unlike init and join it
+// continues after a failed step, because the later steps are still useful.
+func runReset(ctx context.Context, c *workflow.Console, steps []workflow.Step, skip []string) (failed []string, err error) {
+	if skip, err = workflow.Skipped(steps, skip); err != nil {
+		return nil, err
+	}
+	for i, s := range steps {
+		workflow.Begin(c, i, steps)
+		for _, sub := range append([]workflow.Step{s}, s.Steps...) {
+			if slices.Contains(skip, s.Name) || slices.Contains(skip, s.Name+"/"+sub.Name) {
+				c.Note("%s skipped", sub.Name)
+				continue
+			}
+			if sub.Run == nil {
+				continue
+			}
+			err := sub.Run(ctx)
+			if errors.Is(err, context.Canceled) || err != nil && slices.Contains(beforeChanges, s.Name) {
+				return nil, err
+			}
+			if err != nil {
+				c.Warn("%s", err)
+				failed = append(failed, fmt.Sprintf("%s: %s", sub.Name, err))
+			}
+		}
+	}
+	return failed, nil
+}
+
+// DryRun prints what Run would do and changes nothing.
+func (r *Reset) DryRun(ctx context.Context) error {
+	defer r.Console.Close()
+	if r.plan == nil {
+		r.Console.Summary(nothingInstalled)
+		return nil
+	}
+	var b strings.Builder
+	b.WriteString("Nothing was changed. Reset would run these phases:\n\n")
+	for _, step := range r.steps() {
+		if !slices.Contains(r.config.SkipPhases, step.Name) {
+			fmt.Fprintf(&b, "  - %s: %s\n", step.Name, step.Doc)
+		}
+	}
+	b.WriteString(r.Describe())
+	if err := r.preflight(ctx); err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "\nWithout --force, reset would fail: %s\n", err)
+	}
+	r.Console.Summary(b.String())
+	return nil
+}
+
+// DryRunPhase prints what one phase would do and changes nothing.
+func (r *Reset) DryRunPhase(name string) error {
+	s, ok := workflow.Find(r.steps(), strings.TrimSuffix(name, "/all"))
+	if !ok {
+		return fault.New(fault.Usage, "there is no phase %q", name).Hint("the phases are: " + strings.Join(workflow.Names(r.steps()), ", "))
+	}
+	r.Console.Summary(fmt.Sprintf("Nothing was changed. The phase %s would %s.\n", name, s.Doc))
+	r.Console.Close()
+	return nil
+}

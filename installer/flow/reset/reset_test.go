@@ -1,0 +1,177 @@
+package reset
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"airlift/fault"
+	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/node"
+	"airlift/installer/phases"
+	"airlift/installer/pki"
+	"airlift/installer/render"
+	"airlift/installer/workflow"
+	"airlift/scripts/testhost"
+)
+
+func TestEtcdOfThisHost(t *testing.T) {
+	elsewhere := func(c *config.Config) {
+		c.Etcd.Local.DataDir, c.Cluster.CertificatesDir = "/data/etcd", "/data/pki"
+	}
+	external := func(c *config.Config) {
+		c.Etcd.External = &config.ExternalEtcd{Endpoints: []string{"https://10.9.9.9:2379"}}
+	}
+	onThisHost := func(c *config.Config) {
+		c.Etcd.External = &config.ExternalEtcd{Endpoints: []string{"http://127.0.0.1:2379"}}
+	}
+	controlPlane := func(change func(*config.Config), members ...render.EtcdMember) *host.Host {
+		h, _ := testhost.ControlPlane(t, change, members...)
+		return h
+	}
+	gone := func(h *host.Host, names ...string) *host.Host {
+		for _, name := range names {
+			if err := os.Remove(h.Path(filepath.Join(config.ManifestsDir, name+".yaml"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return h
+	}
+	stopped, cfg := testhost.ControlPlane(t, nil)
+	gone(stopped, "etcd")
+	machine := node.NewMachine(stopped, &workflow.Console{Out: new(bytes.Buffer)})
+	if err := phases.NewNode(&phases.Plan{Role: phases.FirstControlPlane, Config: cfg}, machine).ClaimEtcd(); err != nil {
+		t.Fatal(err)
+	}
+	etcd := func(data, certificates string) *node.LocalEtcd {
+		return &node.LocalEtcd{PeerURL: "https://10.1.2.3:2380", ClientURL: "https://10.1.2.3:2379", DataDir: data, Certificates: certificates}
+	}
+	for _, tt := range []struct {
+		name   string
+		host   *host.Host
+		want   *node.LocalEtcd
+		joined bool
+	}{
+		{"init's", controlPlane(nil), etcd("/var/lib/etcd", "/etc/kubernetes/pki"), false},
+		{"in other directories", controlPlane(elsewhere), etcd("/data/etcd", "/data/pki"), false},
+		{"join's", controlPlane(nil, render.EtcdMember{Name: "zero", PeerURL: "https://10.1.2.2:2380"}),
+			etcd("/var/lib/etcd", "/etc/kubernetes/pki"), true},
+		{"join's, stopped before etcd", stopped,
+			etcd("/var/lib/etcd", "/etc/kubernetes/pki"), true},
+		{"an external one on this host", controlPlane(onThisHost), nil, false},
+		{"an external one", controlPlane(external), nil, false},
+		{"a worker's", gone(controlPlane(nil), "etcd", "kube-apiserver"), nil, false},
+	} {
+		got, err := node.FindEtcd(tt.host)
+		if err != nil || (got == nil) != (tt.want == nil) || got != nil && *got != *tt.want {
+			t.Errorf("%s: etcd is %+v (%v), want %+v", tt.name, got, err, tt.want)
+		}
+		if phases.Joined(tt.host) != tt.joined {
+			t.Errorf("%s: joined is %t", tt.name, !tt.joined)
+		}
+	}
+
+	broken := controlPlane(nil)
+	if err := os.WriteFile(broken.Path(node.EtcdManifest), []byte("kind: [Pod"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := node.FindEtcd(broken); err == nil || !strings.Contains(err.Error(), "etcd.yaml") {
+		t.Errorf("a static pod that cannot be read: %v", err)
+	}
+}
+
+// TestResetAsksEtcdFirst: no etcd answers here, so only a forced reset
+// continues.
+func TestResetAsksEtcdFirst(t *testing.T) {
+	h, cfg := testhost.ControlPlane(t, func(c *config.Config) { c.Facts.NodeIP = "127.0.0.1" })
+	m := node.NewMachine(h, &workflow.Console{Out: new(bytes.Buffer)})
+	made, err := pki.Ensure(cfg, m.Files(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Write(made.Files...); err != nil {
+		t.Fatal(err)
+	}
+	r := newReset(config.Reset{}, "", m)
+	err = r.preflight(t.Context())
+	if fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "127.0.0.1:2379") || !strings.Contains(fault.Hint(err), "--force") {
+		t.Errorf("error %v, hint %q", err, fault.Hint(err))
+	}
+	if err := r.etcd.remove(t.Context()); err == nil {
+		t.Error("the member that nobody could be told about is gone")
+	}
+	r = newReset(config.Reset{Force: true}, "", m)
+	if err := r.preflight(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := r.etcd.remove(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if out := r.Console.Out.(*bytes.Buffer).String(); !strings.Contains(out, "warning: this host's member stays") {
+		t.Errorf("said: %q", out)
+	}
+}
+
+// TestPlanReset: reset uses the ledger. Without a ledger it changes nothing on
+// a bare host, and refuses a node unless --without-ledger is given.
+func TestPlanReset(t *testing.T) {
+	at := func(t *testing.T, c config.Reset, files ...string) (*Reset, *host.Host, error) {
+		t.Helper()
+		root := t.TempDir()
+		for _, f := range files {
+			if err := os.MkdirAll(filepath.Dir(root+f), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(root+f, []byte("kind: Pod\nspec: {volumes: [{name: etcd-data, hostPath: {path: /data/etcd}}]}\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h, err := host.Open(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := New(c, "", h, &workflow.Console{Out: new(bytes.Buffer)})
+		return r, h, err
+	}
+	bare, _, err := at(t, config.Reset{}, "/var/lib/etcd/member/wal", "/var/lib/containerd/x", "/var/lib/cni/networks/other/10.0.0.1")
+	if err != nil || !bare.Empty() {
+		t.Fatalf("a bare host: %v %v", bare, err)
+	}
+	if err := bare.Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if out := bare.Console.Out.(*bytes.Buffer).String(); !strings.Contains(out, "Airlift installed nothing on this host") || !bare.Exists("/var/lib/etcd/member/wal") {
+		t.Errorf("said %q", out)
+	}
+
+	made := []string{"/etc/kubernetes/admin.conf", "/etc/kubernetes/pki/ca.key", "/etc/kubernetes/manifests/kube-apiserver.yaml", "/var/lib/kubelet/config.yaml", "/var/lib/etcd/member/wal", "/data/etcd/member/wal"}
+	kubeadms, h, err := at(t, config.Reset{Force: true}, made...)
+	if kubeadms != nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), "--without-ledger") ||
+		!strings.Contains(err.Error(), "/etc/kubernetes/pki: it contains certificates") || strings.Contains(err.Error(), "/etcd") {
+		t.Errorf("kubeadm's node: %v %v, hint %s", kubeadms, err, fault.Hint(err))
+	}
+	if exists := node.FileExists(h, host.LedgerPath); exists {
+		t.Error("a ledger was written")
+	}
+	// Only etcd's own manifest names its data directory.
+	stacked, _, err := at(t, config.Reset{WithoutLedger: true}, append(made, "/etc/kubernetes/manifests/etcd.yaml")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := stacked.Describe()
+	if !strings.Contains(text, "/data/etcd: it contains etcd's data") || strings.Contains(text, "/var/lib/etcd") {
+		t.Errorf("the plan:\n%s", text)
+	}
+	// After a failed step, reset lists only what is still there.
+	if err := os.RemoveAll(stacked.Host.Path("/etc/kubernetes/pki")); err != nil {
+		t.Fatal(err)
+	}
+	left, err := stacked.remaining()
+	if err != nil || !strings.Contains(left, "Not removed yet:") || !strings.Contains(left, "/data/etcd: it contains etcd's data") || strings.Contains(left, "/etc/kubernetes/pki") {
+		t.Errorf("left after a failed reset (%v):\n%s", err, left)
+	}
+}

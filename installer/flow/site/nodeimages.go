@@ -1,0 +1,235 @@
+package site
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"airlift/fault"
+	"airlift/images"
+	"airlift/images/store"
+	"airlift/installer/host"
+	"airlift/installer/node"
+	"airlift/installer/payload"
+	"airlift/installer/workflow"
+	"airlift/progress"
+)
+
+// A NodeImage is an image in the containerd of this node.
+type NodeImage struct {
+	// References are its names, those with a tag first.
+	References []string `json:"references"`
+	ID         string   `json:"id"`     // digest of its config
+	Digest     string   `json:"digest"` // of its index, or of its manifest if there is no index
+	Size       int64    `json:"size"`   // of its compressed layers, in bytes, as crictl prints it
+	Pinned     bool     `json:"pinned"`
+	Containers int      `json:"containers"` // that use it, running or not
+	InBundle   bool     `json:"inBundle"`
+	// Imported is "kubernetes" or "site" for an image that Airlift imported.
+	Imported string `json:"imported,omitempty"`
+
+	image store.Image
+}
+
+// NodeImages looks at the images in the containerd of this node, and changes them.
+type NodeImages struct {
+	*node.Machine
+	bundle  *payload.Bundle
+	keep    []*payload.Bundle // bundles whose images are not pruned, in addition to bundle
+	runtime *store.Store
+	needed  map[string]bool // full names that the cluster's workloads may need
+}
+
+// OpenNodeImages connects to the containerd of this node.
+func OpenNodeImages(ctx context.Context, b *payload.Bundle, keep []*payload.Bundle, h *host.Host, c *workflow.Console) (*NodeImages, error) {
+	n := &NodeImages{Machine: node.NewMachine(h, c), bundle: b, keep: keep}
+	var err error
+	n.runtime, err = n.Containerd().NodeRuntime(ctx)
+	return n, err
+}
+
+// Close closes the connection to containerd.
+func (n *NodeImages) Close() { _ = n.runtime.Close() }
+
+// List lists the images.
+func (n *NodeImages) List(ctx context.Context) ([]NodeImage, error) {
+	all, err := n.runtime.Inventory().Images(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := []NodeImage{}
+	for _, i := range all {
+		img := NodeImage{
+			References: slices.Clone(i.Names), ID: i.ID, Digest: i.Digest, Size: i.Size, Pinned: i.Pinned, Containers: i.Containers,
+			InBundle: n.bundle.HasID(i.ID), Imported: i.Kind, image: i,
+		}
+		slices.SortStableFunc(img.References, func(a, b string) int { return strings.Count(a, "@") - strings.Count(b, "@") })
+		list = append(list, img)
+	}
+	return list, nil
+}
+
+// AskCluster finds out which images the cluster's workloads need, on every node and also if no pod
+// runs. If that fails, the files to keep must name them.
+func (n *NodeImages) AskCluster(ctx context.Context, kubeconfig string) error {
+	client, err := node.AdminClient(ctx, n.Host, kubeconfig)
+	var list []string
+	if err == nil {
+		list, err = client.NamedImages(ctx)
+	}
+	if err != nil && len(n.keep) > 0 {
+		n.Console.Warn("cannot find out which images the cluster's workloads need, so only --keep protects them: %v", err)
+		return nil
+	}
+	if err != nil {
+		return fault.New(fault.Preflight, "finding the images that the cluster's workloads need: %w", err).
+			Hint("give an administrator's kubeconfig with --kubeconfig FILE, or name every other file whose images the cluster uses with --keep FILE")
+	}
+	n.needs(list)
+	return nil
+}
+
+// needs sets the images that are needed, in the form that containerd uses. What is no name of an
+// image is ignored.
+func (n *NodeImages) needs(list []string) {
+	n.needed = map[string]bool{}
+	for _, name := range list {
+		full, err := images.Normalize(name)
+		if err != nil {
+			continue
+		}
+		// Next to a digest, a tag has no effect.
+		if tagged, digest, ok := strings.Cut(full, "@"); ok {
+			if tag := strings.LastIndex(tagged, ":"); tag > strings.LastIndex(tagged, "/") {
+				full = tagged[:tag] + "@" + digest
+			}
+		}
+		n.needed[full] = true
+	}
+}
+
+// Prunable lists the site's own images that Airlift imported, that no container uses, that no
+// workload needs, and that neither this bundle nor one of those to keep contains. It reports the
+// other images that no container uses, if their reason is not that a bundle contains them.
+func (n *NodeImages) Prunable(ctx context.Context) ([]NodeImage, error) {
+	list, err := n.List(ctx)
+	return slices.DeleteFunc(list, func(i NodeImage) bool {
+		if i.Imported == store.Kubernetes || i.image.Sandbox || i.Containers > 0 || n.kept(i.ID) {
+			return true
+		}
+		if slices.ContainsFunc(i.References, func(name string) bool { return n.needed[name] }) {
+			n.Console.Note("kept %s: no container on this node uses it, but a workload of the cluster names it", i.image.Name())
+			return true
+		}
+		if i.Imported != store.Site {
+			n.Console.Note("kept %s: no container on this node uses it, but one of its names has no Airlift label; if nothing needs it: crictl rmi %s", i.image.Name(), i.image.Name())
+			return true
+		}
+		return false
+	}), err
+}
+
+// kept reports whether one of the bundles has an image.
+func (n *NodeImages) kept(id string) bool {
+	return n.bundle.HasID(id) || slices.ContainsFunc(n.keep, func(b *payload.Bundle) bool { return b.HasID(id) })
+}
+
+// Prune removes images from containerd, and their names from the ledger.
+func (n *NodeImages) Prune(ctx context.Context, list []NodeImage) error {
+	if err := n.Containerd().NeedsLedger(); err != nil {
+		return err
+	}
+	for _, i := range list {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := n.runtime.Inventory().Remove(ctx, i.image); err != nil {
+			return err
+		}
+		var gone []host.ImageName
+		for _, name := range n.Host.Records().ImageNames() {
+			if name.Socket == n.runtime.Socket() && name.Before == nil && (name.Name == i.ID || slices.Contains(i.References, name.Name)) {
+				gone = append(gone, name)
+			}
+		}
+		if err := n.Host.Records().ForgetImageNames(gone...); err != nil {
+			return err
+		}
+		n.Console.Note("removed %s", i.image.Name())
+	}
+	return nil
+}
+
+// Unpinnable returns the images of these names that are pinned. Without names these are the
+// site's own images that Airlift imported and that this bundle does not contain.
+func (n *NodeImages) Unpinnable(ctx context.Context, names []string) ([]NodeImage, error) {
+	list, err := n.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	chosen := slices.DeleteFunc(slices.Clone(list), func(i NodeImage) bool { return i.Imported != store.Site || n.kept(i.ID) || i.image.Sandbox })
+	if len(names) > 0 {
+		chosen, err = named(list, names)
+	}
+	return slices.DeleteFunc(chosen, func(i NodeImage) bool { return !i.Pinned }), err
+}
+
+// named returns the images of these names, in their order.
+func named(list []NodeImage, names []string) (chosen []NodeImage, err error) {
+	var errs []error
+	for _, name := range names {
+		full, err := images.Normalize(name)
+		if err != nil && !strings.HasPrefix(name, "sha256:") {
+			errs = append(errs, err)
+			continue
+		}
+		i := slices.IndexFunc(list, func(i NodeImage) bool { return i.ID == name || slices.Contains(i.References, full) })
+		switch {
+		case i < 0:
+			errs = append(errs, fault.New(fault.Usage, "image %q is not in containerd", name).Hint("list the images: ./install images list"))
+		case list[i].image.Sandbox:
+			errs = append(errs, fault.New(fault.Preflight, "image %q stays pinned: every pod needs it, and the kubelet could not pull it again", name))
+		case !slices.ContainsFunc(chosen, func(c NodeImage) bool { return c.ID == list[i].ID }):
+			chosen = append(chosen, list[i])
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return chosen, nil
+}
+
+// Unpin leaves images to the kubelet's garbage collection.
+func (n *NodeImages) Unpin(ctx context.Context, list []NodeImage) error {
+	for _, i := range list {
+		if err := n.runtime.Inventory().Unpin(ctx, i.image); err != nil {
+			return err
+		}
+		n.Console.Note("unpinned %s", i.image.Name())
+	}
+	return nil
+}
+
+// WriteNodeImages prints images as a table, with a row for each further name of an image.
+func WriteNodeImages(out io.Writer, list []NodeImage) error {
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "IMAGE\tDIGEST\tSIZE\tPINNED\tCONTAINERS\tIN THIS FILE\tIMPORTED")
+	yes := map[bool]string{true: "yes", false: "no"}
+	for _, i := range list {
+		imported := i.Imported
+		if imported == "" {
+			imported = "-"
+		}
+		fmt.Fprintf(table, "%s\t%.19s\t%s\t%s\t%d\t%s\t%s\n", i.image.Name(), i.Digest, progress.Bytes(i.Size), yes[i.Pinned], i.Containers, yes[i.InBundle], imported)
+		for _, name := range i.References {
+			if name != i.image.Name() && !strings.Contains(name, "@") {
+				fmt.Fprintf(table, "%s\t(the same image)\t\t\t\t\t\n", name)
+			}
+		}
+	}
+	return table.Flush()
+}

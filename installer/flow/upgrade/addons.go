@@ -1,0 +1,211 @@
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/corefile"
+	"airlift/installer/payload"
+	"airlift/installer/phases"
+	"airlift/installer/render"
+)
+
+// addons are CoreDNS, kube-proxy and the pod network.
+type addons struct {
+	node         *phases.Node
+	api          *phases.API
+	bundle       *payload.Bundle
+	facts        *facts
+	controlPlane *controlPlane
+	objects      *objects
+
+	left       bool     // an add-on waits until other nodes are upgraded
+	imagesLeft []string // workers that have no image of such an add-on yet
+}
+
+// ready reports whether the pods of an add-on can run on all nodes: all control planes are
+// upgraded, and all nodes have the image. Without a registry, a pod whose image is missing
+// would never start.
+func (a *addons) ready(ctx context.Context, name string, now *cluster.Workload) (bool, error) {
+	switch {
+	case now == nil:
+		a.node.Console.Note("the cluster has no %s: nothing to upgrade", name)
+		return false, nil
+	case a.controlPlane.pods == nil:
+		return false, nil
+	}
+	servers, err := a.api.Client.Upgrades().APIServerImages(ctx)
+	if err != nil {
+		return false, err
+	}
+	nodes, err := a.api.Client.Upgrades().UpgradeNodes(ctx)
+	if err != nil {
+		return false, err
+	}
+	image := a.node.Config.Images[name]
+	var old, without, workers []string
+	for _, n := range nodes {
+		server, plane := servers[n.Name]
+		if n.Name == a.node.Config.NodeRegistration.Name {
+			continue
+		}
+		if plane && server != a.node.Config.Images["kube-apiserver"] {
+			old = append(old, n.Name)
+		}
+		if n.KubeletVersion == a.bundle.KubernetesVersion() || n.HasImage(image) || slices.Contains(now.Images, image) {
+			continue
+		}
+		without = append(without, n.Name)
+		if !plane {
+			workers = append(workers, n.Name)
+		}
+	}
+	switch {
+	case len(old) > 0:
+		a.postpone(workers, "%s is postponed until these control planes are upgraded: %s", name, strings.Join(old, ", "))
+	case len(without) > 0:
+		a.postpone(workers, "%s is postponed until these nodes have its image: %s", name, strings.Join(without, ", "))
+	}
+	return len(old) == 0 && len(without) == 0, nil
+}
+
+// postpone prints why an add-on is not upgraded now. The upgrade of the last control plane does
+// it, unless a worker has no image then.
+func (a *addons) postpone(workers []string, format string, args ...any) {
+	a.node.Console.Note(format, args...)
+	a.left = true
+	for _, w := range workers {
+		if !slices.Contains(a.imagesLeft, w) {
+			a.imagesLeft = append(a.imagesLeft, w)
+		}
+	}
+}
+
+// upgradeCoreDNS upgrades CoreDNS. It keeps the number of replicas and a user's Corefile.
+func (a *addons) upgradeCoreDNS(ctx context.Context) error {
+	if a.controlPlane.pods == nil || a.node.Config.DNS.Disabled {
+		return nil
+	}
+	now, err := a.api.Client.Upgrades().Deployment(ctx, "kube-system", "coredns")
+	if err != nil {
+		return err
+	}
+	if ready, err := a.ready(ctx, "coredns", now); err != nil || !ready {
+		return err
+	}
+	objects, err := render.CoreDNS(a.node.Config)
+	if err != nil {
+		return err
+	}
+	text, err := a.api.Client.Upgrades().Corefile(ctx)
+	if err != nil {
+		return err
+	}
+	keep := false
+	for i, o := range objects {
+		switch o := o.(type) {
+		case *corev1.ConfigMap:
+			if text == "" || a.defaultCorefile(text) {
+				continue
+			}
+			is, want := tagOf(now.Images), tagOf([]string{a.node.Config.Images["coredns"]})
+			m, err := corefile.Migrate(is, want, text)
+			if err != nil {
+				a.node.Console.Warn("%v: the Corefile and CoreDNS %s are kept", err, is)
+				keep = true
+			}
+			for _, plugin := range m.Unknown {
+				a.node.Console.Warn("the migration does not know parts of the Corefile, which are not changed: %s", plugin)
+			}
+			o.Data = map[string]string{"Corefile": m.Corefile}
+			if m.Changed(text) {
+				o.Data["Corefile-backup"] = text
+				for _, change := range m.Changes {
+					a.node.Console.Note("Corefile: %s", change)
+				}
+			}
+		case *appsv1.Deployment:
+			o.Spec.Replicas = now.Replicas
+			objects[i] = o
+		}
+	}
+	if keep {
+		objects = slices.DeleteFunc(objects, func(o runtime.Object) bool {
+			_, is := o.(*appsv1.Deployment)
+			return is
+		})
+	}
+	objects, used, err := a.node.Plan.Patches.AddOn(objects)
+	a.node.ReportPatched("coredns", used)
+	return a.objects.store(ctx, objects, err)
+}
+
+// defaultCorefile reports whether a Corefile is unchanged: it is the default of some
+// kubeadm, or Airlift's of the version that the cluster had.
+func (a *addons) defaultCorefile(text string) bool {
+	if corefile.IsDefault(text) {
+		return true
+	}
+	for _, version := range []string{a.facts.stored.Cluster.KubernetesVersion, a.facts.self.KubeletVersion, a.bundle.KubernetesVersion()} {
+		for _, nameservers := range [][]string{nil, {"192.0.2.1"}} {
+			c := *a.node.Config
+			c.Cluster.KubernetesVersion, c.Facts.Nameservers = version, nameservers
+			if render.Corefile(&c) == text {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func tagOf(images []string) string {
+	if len(images) == 0 {
+		return ""
+	}
+	_, tag, _ := cutLast(images[len(images)-1], ":")
+	return tag
+}
+
+// upgradeKubeProxy upgrades kube-proxy. It keeps a user's configuration.
+func (a *addons) upgradeKubeProxy(ctx context.Context) error {
+	return a.upgradeDaemonSet(ctx, "kube-proxy", "kube-system", "kube-proxy", !a.node.Config.Proxy.Disabled, render.KubeProxy)
+}
+
+// upgradeFlannel upgrades the pod network. Its configuration stays: a user may have changed it.
+func (a *addons) upgradeFlannel(ctx context.Context) error {
+	return a.upgradeDaemonSet(ctx, "flannel", "kube-flannel", "kube-flannel-ds", a.node.Config.CNI == "flannel", func(c *config.Config) ([]runtime.Object, error) {
+		objects, err := render.Flannel(c)
+		return withoutConfigMaps(objects), err
+	})
+}
+
+func (a *addons) upgradeDaemonSet(ctx context.Context, name, namespace, object string, configured bool, build func(*config.Config) ([]runtime.Object, error)) error {
+	if a.controlPlane.pods == nil || !configured {
+		return nil
+	}
+	now, err := a.api.Client.Upgrades().DaemonSet(ctx, namespace, object)
+	if err != nil {
+		return err
+	}
+	if ready, err := a.ready(ctx, name, now); err != nil || !ready {
+		return err
+	}
+	objects, err := build(a.node.Config)
+	if err != nil {
+		return err
+	}
+	objects, used, err := a.node.Plan.Patches.AddOn(objects)
+	a.node.ReportPatched(name, used)
+	if err := a.objects.store(ctx, objects, err); err != nil {
+		return fmt.Errorf("upgrading %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path"
+	"strings"
+
+	"airlift/fault"
+	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/payload"
+	"airlift/installer/phases"
+)
+
+// binaries are the binaries of the bundle, and the copy of its installer, that this node gets.
+type binaries struct {
+	node    *phases.Node
+	options Options
+	bundle  *payload.Bundle
+	record  *record
+}
+
+// pending returns the binaries of the bundle that are not installed yet. A binary that Airlift
+// did not install is an error.
+func (s *binaries) pending() (list []host.Binary, err error) {
+	for _, b := range s.node.Binaries() {
+		has, err := s.node.Existing.HasBinary(b)
+		if err != nil {
+			return nil, err
+		}
+		if !has {
+			list = append(list, b)
+		}
+	}
+	return list, nil
+}
+
+// install installs the staged binaries that chosen accepts, by their path.
+func (s *binaries) install(ctx context.Context, chosen func(path string) bool) error {
+	for _, b := range s.node.Binaries() {
+		if !chosen(b.Path) {
+			continue
+		}
+		has, err := s.node.Host.HasBinary(b)
+		if err != nil {
+			return err
+		}
+		if has {
+			continue
+		}
+		if err := s.record.begin(); err != nil {
+			return err
+		}
+		changed, err := s.node.Host.Upgrades().InstallStaged(ctx, b, s.record.former())
+		if errors.Is(err, fs.ErrNotExist) {
+			return fault.Wrap(err, fault.Preflight, "run the phase unpack first: ./install "+s.options.command()+" phase unpack")
+		}
+		if err != nil {
+			return err
+		}
+		s.node.Console.Debug(1, "installed %s", b.Path)
+		s.node.Changed(changed)
+	}
+	return nil
+}
+
+// ofRuntime reports whether a binary belongs to the container runtime.
+func ofRuntime(p string) bool {
+	name := path.Base(p)
+	return path.Dir(p) == config.CNIBinDir || name == "runc" || name == "ctr" || strings.HasPrefix(name, "containerd")
+}
+
+// staleStub reports whether the copy of the installer that timers and units on this host run differs
+// from the installer in this file. A host without such a unit has no copy.
+func (s *binaries) staleStub() (bool, error) {
+	if !s.node.Existing.Records().Wrote(host.StubPath) {
+		return false, nil
+	}
+	has, err := s.node.Existing.HasBinary(host.Binary{Path: host.StubPath, SHA256: s.bundle.File.Installer().SHA256})
+	return !has, err
+}
+
+// upgradeStub makes timers and units on this host run the installer in this file, after all else has
+// its new version. Undo restores the previous copy.
+func (s *binaries) upgradeStub(ctx context.Context) error {
+	stale, err := s.staleStub()
+	if err != nil || !stale {
+		return err
+	}
+	if err := s.record.begin(); err != nil {
+		return err
+	}
+	if err := s.record.former().Keep(host.StubPath); err != nil {
+		return err
+	}
+	if err := s.node.Host.Kernel().InstallStub(ctx, s.bundle.File.Installer().SHA256); err != nil {
+		return err
+	}
+	s.node.Console.Debug(1, "installed %s", host.StubPath)
+	s.node.Changed(true)
+	return nil
+}

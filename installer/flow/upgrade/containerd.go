@@ -1,0 +1,103 @@
+package upgrade
+
+import (
+	"context"
+	"strings"
+
+	"airlift/images/store"
+	"airlift/installer/node"
+	"airlift/installer/phases"
+	"airlift/installer/pki"
+	"airlift/installer/render"
+)
+
+// containerd is the container runtime of this node.
+type containerd struct {
+	node     *phases.Node
+	record   *record
+	binaries *binaries
+}
+
+// connect connects to the container runtime of this node.
+func (c *containerd) connect(ctx context.Context) (err error) {
+	if c.node.Watch.Containerd == nil {
+		c.node.Watch.Containerd, err = store.Connect(ctx, strings.TrimPrefix(c.node.Config.NodeRegistration.CRISocket, "unix://"))
+	}
+	if err != nil || !c.node.KeepsRuntime {
+		return err
+	}
+	info, err := c.node.Watch.Containerd.Inventory().Info(ctx)
+	c.node.Runtime = &node.ExistingRuntime{Info: info, Store: c.node.Watch.Containerd}
+	return err
+}
+
+// upgrade installs containerd, runc and the CNI plugins, and restarts containerd. The
+// containers keep running.
+func (c *containerd) upgrade(ctx context.Context) error {
+	if err := c.node.Ready(ctx); err != nil {
+		return err
+	}
+	if err := c.binaries.install(ctx, ofRuntime); err != nil {
+		return err
+	}
+	if c.node.KeepsRuntime {
+		c.node.Console.Note("this host's existing containerd is not changed")
+		return nil
+	}
+	files, err := c.files()
+	if err != nil {
+		return err
+	}
+	changed, err := c.record.writeKept(files...)
+	if err != nil {
+		return err
+	}
+	restarted, err := restartStale(ctx, c.node, "containerd.service", changed, "/usr/local/bin/containerd", render.ContainerdConfigPath, render.ContainerdUnitPath)
+	if err != nil || !restarted {
+		return err
+	}
+	if c.node.Watch.Containerd != nil {
+		_ = c.node.Watch.Containerd.Close()
+		c.node.Watch.Containerd = nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, node.RuntimeTimeout)
+	defer cancel()
+	return c.connect(ctx)
+}
+
+// files returns containerd's configuration and unit, none if the host has its own.
+func (c *containerd) files() ([]pki.File, error) {
+	if c.node.KeepsRuntime {
+		return nil, nil
+	}
+	settings, err := render.ContainerdConfig(c.node.Config)
+	if err != nil {
+		return nil, err
+	}
+	return []pki.File{
+		{Path: render.ContainerdConfigPath, Data: settings, Mode: 0o644},
+		{Path: render.ContainerdUnitPath, Data: []byte(render.ContainerdUnit), Mode: 0o644},
+		{Path: render.CrictlConfigPath, Data: render.CrictlConfig(c.node.Config), Mode: 0o644},
+	}, nil
+}
+
+// restartStale restarts a unit that was started before one of its files was written. written reports
+// that this run has written one of them.
+func restartStale(ctx context.Context, n *phases.Node, unit string, written bool, files ...string) (restarted bool, err error) {
+	stale, err := n.Host.Systemd().StartedBefore(ctx, unit, files...)
+	if err != nil {
+		return false, err
+	}
+	state, err := n.Host.Systemd().Unit(ctx, unit)
+	if err != nil {
+		return false, err
+	}
+	if !stale && !written && state.Running() {
+		return false, nil
+	}
+	if err := n.Host.Systemd().Enable(ctx, unit, true); err != nil {
+		return false, err
+	}
+	n.Changed(true)
+	return true, n.Host.Systemd().Restart(ctx, unit)
+}

@@ -1,0 +1,134 @@
+package upgrade
+
+import (
+	"context"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"airlift/fault"
+	"airlift/installer/cluster"
+	"airlift/installer/host"
+	"airlift/installer/phases"
+)
+
+// drain moves pods away from this node before its container runtime and its kubelet restart.
+type drain struct {
+	node     *phases.Node
+	api      *phases.API
+	options  Options
+	record   *record
+	binaries *binaries
+}
+
+// movePods moves the pods of this node to other nodes, if its kubelet or its runtime is to be
+// replaced.
+func (d *drain) movePods(ctx context.Context) error {
+	pending, err := d.binaries.pending()
+	if err != nil {
+		return err
+	}
+	disturbs := slices.ContainsFunc(pending, func(b host.Binary) bool { return ofRuntime(b.Path) || path.Base(b.Path) == "kubelet" })
+	switch {
+	case !disturbs:
+		return nil
+	case !d.options.Drain:
+		d.node.Console.Note("not drained (--drain=false): the pods keep running")
+		return nil
+	}
+	node := d.node.Config.NodeRegistration.Name
+	if nodes, err := d.api.Client.Upgrades().UpgradeNodes(ctx); err == nil && !slices.ContainsFunc(nodes, func(n cluster.UpgradeNode) bool { return n.Open && n.Name != node }) {
+		d.node.Console.Note("not drained: no other node could run this node's pods, which keep running")
+		return nil
+	}
+	self, err := d.api.Client.Upgrades().UpgradeNode(ctx, node)
+	if err != nil {
+		return err
+	}
+	if err := d.record.begin(); err != nil {
+		return err
+	}
+	if err := waitServices(ctx, d.api, true); err != nil {
+		return err
+	}
+	if !self.Unschedulable {
+		d.record.state.Cordoned = true
+		if err := d.record.write(); err != nil {
+			return err
+		}
+		if err := d.api.Client.Upgrades().SetUnschedulable(ctx, node, true); err != nil {
+			return err
+		}
+		d.node.Changed(true)
+	}
+	eviction := d.api.Client.NodeObjects().NewDrain(node, drainTimeout)
+	eviction.Report = d.node.Report
+	eviction.Waiting = func(pod, reason string) { d.node.Console.Note("waiting for %s: %s", pod, reason) }
+	evict, bare, err := eviction.Pods(ctx)
+	if err != nil {
+		return err
+	}
+	if len(bare) > 0 {
+		return fault.New(fault.Failure, "these pods have no controller that would create them again on another node:\n  - %s", strings.Join(bare, "\n  - ")).
+			Hint("delete them, or leave all pods running: --drain=false")
+	}
+	for _, pod := range evict {
+		d.node.Console.Note("moving %s", pod)
+	}
+	return eviction.Run(ctx)
+}
+
+// uncordon allows pods on this node again, if this upgrade has forbidden them.
+func (d *drain) uncordon(ctx context.Context) error {
+	if d.record.state == nil || !d.record.state.Cordoned {
+		return nil
+	}
+	if err := d.api.Client.Upgrades().SetUnschedulable(ctx, d.node.Config.NodeRegistration.Name, false); err != nil {
+		return err
+	}
+	d.record.state.Cordoned = false
+	d.node.Changed(true)
+	return d.record.write()
+}
+
+// waitServices waits until Services follow their pods: a controller manager acts, and before a drain the
+// new kube-proxies are Ready, and each has rules that are up to date. Otherwise requests go to pods that
+// the drain has ended. It ends with an error only if ctx ends.
+func waitServices(ctx context.Context, a *phases.API, drainIsNext bool) error {
+	tell := func(err error) error {
+		if err != nil && ctx.Err() == nil {
+			a.Console.Warn("%v", err)
+			if hint := fault.Hint(err); hint != "" {
+				a.Console.Note("%s", hint)
+			}
+		}
+		return ctx.Err()
+	}
+	err := tell(a.Client.WaitForControllerManager(ctx, controllersTimeout, a.Report))
+	if err != nil || !drainIsNext {
+		return err
+	}
+	if err := tell(a.Client.Rollouts().WaitForProxies(ctx, cluster.Waiting{Timeout: controllersTimeout, Report: a.Report})); err != nil {
+		return err
+	}
+	long := time.AfterFunc(longWait, func() {
+		a.Console.Note("waiting for the kube-proxy of all nodes, which need up to two minutes after an API server was away")
+	})
+	defer long.Stop()
+	return tell(a.Client.Rollouts().WaitForProxyRules(ctx, cluster.Waiting{Timeout: proxyRulesTimeout, Report: a.Report}))
+}
+
+// longWait is the time after which a wait is worth a line.
+const longWait = 5 * time.Second
+
+// controllersTimeout is longer than a lease lasts, 15 s, and a slow host needs to start the
+// controllers.
+const controllersTimeout = 90 * time.Second
+
+// proxyRulesTimeout is a little longer than the two pauses of a kube-proxy after an API server was away,
+// of up to 60 s each.
+const proxyRulesTimeout = 130 * time.Second
+
+// drainTimeout limits a drain without progress. Pods may need their whole grace period.
+const drainTimeout = 10 * time.Minute

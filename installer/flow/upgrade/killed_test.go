@@ -1,0 +1,255 @@
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"airlift/bundle"
+	"airlift/fault"
+	"airlift/installer/host"
+	"airlift/installer/node"
+	"airlift/installer/payload"
+	"airlift/installer/pki"
+	"airlift/installer/workflow"
+	"airlift/scripts/crash"
+	"airlift/scripts/testhost"
+)
+
+// upgradedFiles are a changed file, one that the upgrade adds, and a static pod.
+var upgradedFiles = []string{"/etc/kubernetes/changed", "/etc/kubernetes/added", "/etc/kubernetes/manifests/kube-scheduler.yaml"}
+
+// upgradeFiles is an upgrade from one version to another, without a cluster. Each file gets the content.
+func upgradeFiles(h *host.Host, from, to, content string) error {
+	u := New(&payload.Bundle{File: new(bundle.File), Manifest: &bundle.Manifest{KubernetesVersion: to}}, Options{}, true, h, &workflow.Console{Out: io.Discard})
+	u.record.from = from
+	var err error
+	if u.record.state, err = node.ReadUpgradeState(h); err != nil {
+		return err
+	}
+	for _, f := range upgradedFiles {
+		if _, err := u.record.writeKept(pki.File{Path: f, Data: []byte(content), Mode: 0o600}); err != nil {
+			return err
+		}
+	}
+	if u.record.state != nil && u.record.state.Backup == "" {
+		u.record.state.Backup = "/backup-before-" + to
+		if err := u.record.state.Write(h); err != nil {
+			return err
+		}
+	}
+	return u.record.finish()
+}
+
+// undoFiles is undo, without a cluster.
+func undoFiles(h *host.Host) error {
+	state, err := node.ReadUpgradeState(h)
+	if err != nil {
+		return err
+	}
+	if state == nil {
+		return errNoUpgrade
+	}
+	u := &Undo{Machine: node.NewMachine(h, &workflow.Console{Out: io.Discard}), state: state, former: h.Upgrades().Kept(state.FormerName())}
+	if u.paths, err = u.former.Paths(); err != nil {
+		return err
+	}
+	if err := u.begin(); err != nil {
+		return err
+	}
+	for _, p := range u.paths {
+		if _, err := u.former.Restore(context.Background(), p); err != nil {
+			return err
+		}
+	}
+	return h.Upgrades().RemoveUpgrade()
+}
+
+var errNoUpgrade = errors.New("there is nothing to undo")
+
+// contents are the contents of the upgraded files; - if one does not exist.
+func contents(h *host.Host) string {
+	var list []string
+	for _, f := range upgradedFiles {
+		data, err := os.ReadFile(h.Path(f))
+		if err != nil {
+			data = []byte("-")
+		}
+		list = append(list, string(data))
+	}
+	return strings.Join(list, " ")
+}
+
+// If the variable is set, the test binary runs the named upgrade in the named directory.
+const upgradeVariable = "AIRLIFT_TEST_UPGRADE"
+
+func init() {
+	args := strings.Split(os.Getenv(upgradeVariable), "\n")
+	if len(args) != 5 {
+		return
+	}
+	if err := onHost(args[0], func(h *host.Host) error {
+		if args[1] == "undo" {
+			return undoFiles(h)
+		}
+		return upgradeFiles(h, args[2], args[3], args[4])
+	}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// onHost opens a host as each run does.
+func onHost(root string, do func(*host.Host) error) error {
+	h, unlock, err := host.OpenLocked(root)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return do(h)
+}
+
+// everyKill runs a command on copies of a host, kills each run before a different effect, and calls
+// then.
+func everyKill(t *testing.T, start string, args []string, then func(t *testing.T, root string)) {
+	for n := 1; !t.Failed(); n++ {
+		root := filepath.Join(t.TempDir(), "host")
+		copyHost(t, start, root)
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), upgradeVariable+"="+strings.Join(slices.Insert(slices.Clone(args), 0, root), "\n"))
+		killed, err := crash.Run(cmd, crash.Numbered(n, func(c crash.Call) bool {
+			_, err := os.Lstat(c.Path)
+			effect := c.Name == "rename" || c.Name == "mkdir" || c.Name == "unlink" && err == nil
+			return effect && strings.HasPrefix(c.Path, root) && !strings.HasPrefix(c.Path, root+"/run")
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !killed {
+			t.Logf("%q: killed %d times", args, n-1)
+			if n < 5 {
+				t.Errorf("only %d kills", n-1)
+			}
+			return
+		}
+		then(t, root)
+	}
+}
+
+func copyHost(t *testing.T, from, to string) {
+	t.Helper()
+	if out, err := exec.Command("cp", "--archive", "--no-target-directory", from, to).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// TestUpgradeKilled kills an upgrade, a second run of the same version with other content, the upgrade
+// to the next version, and their undo, before each effect. After that, the same command finishes, and
+// undo returns to the files from before: always all of them, of one version.
+func TestUpgradeKilled(t *testing.T) {
+	start := filepath.Join(t.TempDir(), "host")
+	do := func(t *testing.T, root string, f func(*host.Host) error) {
+		t.Helper()
+		if err := onHost(root, f); err != nil {
+			t.Error(err)
+		}
+	}
+	upgrade := func(from, to, content string) func(*host.Host) error {
+		return func(h *host.Host) error { return upgradeFiles(h, from, to, content) }
+	}
+	// has expects the contents, and the state of an upgrade.
+	has := func(t *testing.T, root, want, upgrade string) {
+		t.Helper()
+		do(t, root, func(h *host.Host) error {
+			s, err := node.ReadUpgradeState(h)
+			is := ""
+			if s != nil {
+				is = fmt.Sprintf("%s to %s, %s, %t", s.From, s.To, s.Backup, s.Finished)
+			}
+			if got := contents(h); got != want || is != upgrade {
+				t.Errorf("%s, upgrade %s; want %s, upgrade %s", got, is, want, upgrade)
+			}
+			return err
+		})
+	}
+	if err := os.MkdirAll(start, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	do(t, start, func(h *host.Host) error {
+		for i, f := range upgradedFiles {
+			if i != 1 {
+				if _, err := h.WriteFile(f, []byte("one"), 0o600); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	const bare = "one - one"
+	undone := func(t *testing.T, root, want string) {
+		t.Helper()
+		copied := filepath.Join(t.TempDir(), "undone")
+		copyHost(t, root, copied)
+		do(t, copied, func(h *host.Host) error {
+			if err := undoFiles(h); err != nil && !errors.Is(err, errNoUpgrade) {
+				return err
+			}
+			return nil
+		})
+		has(t, copied, want, "")
+	}
+
+	everyKill(t, start, []string{"upgrade", "v1", "v2", "two"}, func(t *testing.T, root string) {
+		undone(t, root, bare)
+		do(t, root, upgrade("v1", "v2", "two"))
+		has(t, root, "two two two", "v1 to v2, /backup-before-v2, true")
+		undone(t, root, bare)
+	})
+	do(t, start, upgrade("v1", "v2", "two"))
+
+	// A second run of the same version, such as one without --patches.
+	everyKill(t, start, []string{"upgrade", "v2", "v2", "second"}, func(t *testing.T, root string) {
+		undone(t, root, bare)
+		do(t, root, upgrade("v2", "v2", "second"))
+		has(t, root, "second second second", "v1 to v2, /backup-before-v2, true")
+		undone(t, root, bare)
+	})
+
+	// The next version. Until its state is written, undo returns to the version before this one.
+	everyKill(t, start, []string{"upgrade", "v2", "v3", "three"}, func(t *testing.T, root string) {
+		want := bare
+		do(t, root, func(h *host.Host) error {
+			s, err := node.ReadUpgradeState(h)
+			if err == nil && s.To == "v3" {
+				want = "two two two"
+			}
+			return err
+		})
+		undone(t, root, want)
+		do(t, root, upgrade("v2", "v3", "three"))
+		has(t, root, "three three three", "v2 to v3, /backup-before-v3, true")
+		undone(t, root, "two two two")
+	})
+
+	// Undo, and then undo, the same version or the next one.
+	everyKill(t, start, []string{"undo", "", "", ""}, func(t *testing.T, root string) {
+		undone(t, root, bare)
+		next := filepath.Join(t.TempDir(), "next")
+		copyHost(t, root, next)
+		err := onHost(next, upgrade("v2", "v3", "three"))
+		if s, _ := node.ReadUpgradeState(testhost.Open(t, root)); s != nil && !s.Finished && (err == nil || fault.ExitCode(err) != fault.Preflight || contents(testhost.Open(t, next)) != contents(testhost.Open(t, root))) {
+			t.Errorf("the next version during undo: %v, %s", err, contents(testhost.Open(t, next)))
+		}
+		do(t, root, upgrade("v1", "v2", "two"))
+		has(t, root, "two two two", "v1 to v2, /backup-before-v2, true")
+		undone(t, root, bare)
+	})
+}

@@ -1,0 +1,96 @@
+package upgrade
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"airlift/installer/cluster"
+	"airlift/installer/phases"
+	"airlift/installer/render"
+)
+
+// objects are the configuration and the permissions in the cluster.
+type objects struct {
+	node   *phases.Node
+	api    *phases.API
+	facts  *facts
+	record *record
+	work   *work
+}
+
+// undoneObjects are the objects that undo restores.
+var undoneObjects = []cluster.ObjectName{
+	{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: "kubeadm-config"},
+	{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: "kubelet-config"},
+	{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: "coredns"},
+	{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: "kube-proxy"},
+	{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "kube-system", Name: "coredns"},
+	{APIVersion: "apps/v1", Kind: "DaemonSet", Namespace: "kube-system", Name: "kube-proxy"},
+	{APIVersion: "apps/v1", Kind: "DaemonSet", Namespace: "kube-flannel", Name: "kube-flannel-ds"},
+}
+
+// keep records the objects for undo, before the first of them changes.
+func (o *objects) keep(ctx context.Context) error {
+	if err := o.record.begin(); err != nil {
+		return err
+	}
+	if len(o.record.state.Objects) > 0 {
+		return nil
+	}
+	for _, name := range undoneObjects {
+		data, err := o.api.Client.Upgrades().ReadObject(ctx, name)
+		if err != nil {
+			return err
+		}
+		if data != nil {
+			o.record.state.Objects = append(o.record.state.Objects, data)
+		}
+	}
+	return o.record.write()
+}
+
+// store applies objects, after it has kept what they replace.
+func (o *objects) store(ctx context.Context, objects []runtime.Object, err error) error {
+	if err != nil {
+		return err
+	}
+	if work, err := o.work.remains(); err != nil {
+		return err
+	} else if work {
+		if err := o.keep(ctx); err != nil {
+			return err
+		}
+	}
+	return o.node.Applied(o.api.Client.Apply(ctx, objects...))
+}
+
+// uploadCluster replaces the ClusterConfiguration.
+func (o *objects) uploadCluster(ctx context.Context) error {
+	objects, err := render.UploadClusterConfig(o.node.Config)
+	return o.store(ctx, objects, err)
+}
+
+// uploadKubelet replaces the KubeletConfiguration, if it has only defaults. A user's stays.
+func (o *objects) uploadKubelet(ctx context.Context) error {
+	objects, err := render.UploadKubeletConfig(o.node.Config)
+	if err == nil && !o.facts.stored.DefaultKubelet {
+		o.node.Console.Debug(1, "ConfigMap kube-system/kubelet-config was changed by the user: it is kept")
+		objects = withoutConfigMaps(objects)
+	}
+	return o.store(ctx, objects, err)
+}
+
+func withoutConfigMaps(objects []runtime.Object) []runtime.Object {
+	return slices.DeleteFunc(objects, func(o runtime.Object) bool {
+		_, is := o.(*corev1.ConfigMap)
+		return is
+	})
+}
+
+// uploadJoinRules updates what joining nodes may do. The ConfigMap cluster-info is not changed.
+func (o *objects) uploadJoinRules(ctx context.Context) error {
+	return o.store(ctx, append(render.BootstrapRBAC(o.node.Config), withoutConfigMaps(render.ClusterInfo(o.node.Config, nil))...), nil)
+}

@@ -1,0 +1,328 @@
+package upgrade
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/pmezard/go-difflib/difflib"
+
+	"airlift/fault"
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/node"
+	"airlift/installer/patches"
+	"airlift/installer/payload"
+	"airlift/installer/phases"
+	"airlift/installer/pki"
+	"airlift/installer/pods"
+	"airlift/installer/preflight"
+	"airlift/installer/render"
+	"airlift/installer/upgradecheck"
+	"airlift/installer/workflow"
+)
+
+// PlanOptions are the user's options for upgrade plan and upgrade diff.
+type PlanOptions struct {
+	config.UpgradePlan
+	Kubeconfig string
+	Patches    string
+	Drain      bool
+	Context    int // lines around a change in a diff
+}
+
+// A Plan is what an upgrade of this node and its cluster would change, and what keeps it
+// from succeeding.
+type Plan struct {
+	From       string              `json:"from"`
+	To         string              `json:"to"`
+	Node       string              `json:"node"`
+	Nodes      []PlannedNode       `json:"nodes"`
+	Components []PlannedComponent  `json:"components"`
+	Changes    []PlannedChange     `json:"changes"`
+	Warnings   []preflight.Problem `json:"warnings"`
+	Errors     []preflight.Problem `json:"errors"`
+	// Configuration is the ClusterConfiguration that the upgrade stores.
+	Configuration string `json:"configuration,omitempty"`
+}
+
+// A PlannedNode is a node with the version of its kubelet after the upgrade.
+type PlannedNode struct {
+	cluster.NodeFacts
+	To string `json:"to"`
+}
+
+// A PlannedComponent is a component with its version before and after the upgrade.
+type PlannedComponent struct {
+	cluster.ComponentFacts
+	From string `json:"from"`
+	To   string `json:"to,omitempty"` // empty if it stays
+}
+
+// A PlannedChange is a file of this host or an object of the cluster that the upgrade changes.
+type PlannedChange struct {
+	Name string `json:"name"` // a path, or "ConfigMap kube-system/kubeadm-config"
+	Diff string `json:"diff"` // unified; empty for a binary
+}
+
+// ReadPlan finds out what an upgrade to the version of a bundle would change. It changes
+// nothing. The error is one of fault.Preflight if a check failed; then the plan has the errors.
+func ReadPlan(ctx context.Context, b *payload.Bundle, o PlanOptions, h *host.Host, c *workflow.Console) (*Plan, error) {
+	if _, _, err := patches.Load(o.Patches); err != nil {
+		return nil, err
+	}
+	u := New(b, Options{Kubeconfig: o.Kubeconfig, UpgradeRun: config.UpgradeRun{
+		EtcdUpgrade: o.EtcdUpgrade, Drain: o.Drain, Patches: o.Patches, IgnorePreflightErrors: o.IgnorePreflightErrors,
+	}}, false, h, c)
+	defer u.Close()
+	t, err := u.planTarget(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{From: t.From, To: t.To, Node: t.NodeName, Nodes: []PlannedNode{}, Components: []PlannedComponent{}, Changes: []PlannedChange{}}
+	p.versions(u, t)
+	if u.facts.stored != nil { // the new configuration is known
+		if p.Changes, err = u.changes().list(ctx, o.Context); err != nil {
+			return nil, err
+		}
+		text, err := render.ClusterConfiguration(u.facts.node.Config)
+		if err != nil {
+			return nil, err
+		}
+		p.Configuration = string(text)
+	}
+	report, err := u.checks.run(ctx, t)
+	p.Warnings, p.Errors = report.Warnings, report.Errors
+	return p, err
+}
+
+// planTarget reads what the checks look at. With a file of an unsuitable version, or with
+// unsuitable images, the new configuration of this node cannot be computed: then the checks
+// report only that, and what is known of the cluster.
+func (u *Upgrade) planTarget(ctx context.Context, o PlanOptions) (*upgradecheck.Target, error) {
+	if err := u.facts.checkNode(); err != nil {
+		return nil, err
+	}
+	c, err := u.facts.localConfig()
+	if err != nil {
+		return nil, err
+	}
+	if err := u.facts.connect(c); err != nil {
+		return nil, err
+	}
+	if !u.facts.api.Client.Answers(ctx) {
+		return nil, fault.New(fault.Preflight, "the API server at %s does not answer", u.facts.api.Client.Server()).
+			Hint("see the kubelet's log: journalctl -u kubelet -e; the containers' logs are in /var/log/pods")
+	}
+	fetched, err := u.facts.api.Client.FetchConfig(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t, err := u.checks.versionTarget(ctx, upgradecheck.Plan, c, fetched.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	allow := func(t *upgradecheck.Target) *upgradecheck.Target {
+		t.AllowExperimental, t.AllowRC = o.AllowExperimental, o.AllowRC
+		return t
+	}
+	if _, t.ImageNames = (&config.Config{Cluster: fetched.Cluster}).ImageNames(u.facts.bundle.Images); t.ImageNames != nil || t.Unsuitable() {
+		return allow(t), nil
+	}
+	if err := u.learn(ctx); err != nil {
+		return nil, err
+	}
+	if t, err = u.checks.target(ctx, upgradecheck.Plan); err != nil {
+		return nil, err
+	}
+	return allow(t), nil
+}
+
+// versions lists the nodes and the components with their versions.
+func (p *Plan) versions(u *Upgrade, t *upgradecheck.Target) {
+	for _, n := range t.Cluster.Nodes {
+		p.Nodes = append(p.Nodes, PlannedNode{n, t.To})
+	}
+	for _, c := range t.Cluster.Components {
+		one := PlannedComponent{ComponentFacts: c, From: upgradecheck.Tag(c.Image)}
+		if to := upgradecheck.Tag(u.facts.bundle.Images[c.Name]); to != one.From {
+			one.To = to
+		}
+		if c.Name == node.EtcdPod && u.facts.stored != nil && u.controlPlane.plans[node.EtcdPod] == nil {
+			one.To = "" // with --etcd-upgrade=false, or older in this file
+		}
+		p.Components = append(p.Components, one)
+	}
+}
+
+// changes finds what an upgrade would change.
+type changes struct {
+	node         *phases.Node
+	api          *phases.API
+	controlPlane *controlPlane
+	binaries     *binaries
+	containerd   *containerd
+	kubelet      *kubelet
+}
+
+// changes returns what this upgrade would change.
+func (u *Upgrade) changes() *changes {
+	return &changes{node: u.facts.node, api: u.facts.api, controlPlane: u.controlPlane, binaries: u.binaries, containerd: u.containerd, kubelet: u.kubelet}
+}
+
+// list lists what the upgrade would change: the files of this host, and the configuration
+// stored in the cluster.
+func (c *changes) list(ctx context.Context, context int) (list []PlannedChange, err error) {
+	add := func(name, before, after string) error {
+		if before == after {
+			return nil
+		}
+		text, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
+			A: difflib.SplitLines(before), B: difflib.SplitLines(after),
+			FromFile: name + " now", ToFile: name + " after the upgrade", Context: context,
+		})
+		list = append(list, PlannedChange{Name: name, Diff: text})
+		return err
+	}
+	files, err := c.files()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		now, err := existing(c.node.Machine, f.Path)
+		if err == nil {
+			err = add(f.Path, string(now), string(f.Data))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, m := range []struct {
+		name, key string
+		build     func() ([]byte, error)
+	}{
+		{"kubeadm-config", "ClusterConfiguration", func() ([]byte, error) { return render.ClusterConfiguration(c.node.Config) }},
+		{"kubelet-config", "kubelet", c.kubelet.shared},
+	} {
+		now, err := c.storedText(ctx, m.name, m.key)
+		if err != nil {
+			return nil, err
+		}
+		after, err := m.build()
+		if err == nil {
+			err = add("ConfigMap kube-system/"+m.name, now, string(after))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	pending, err := c.binaries.pending()
+	for _, b := range pending {
+		list = append(list, PlannedChange{Name: b.Path})
+	}
+	if err != nil {
+		return nil, err
+	}
+	if stale, err := c.binaries.staleStub(); err != nil || !stale {
+		return list, err
+	}
+	return append(list, PlannedChange{Name: host.StubPath}), nil
+}
+
+// files returns the files that the upgrade of this node writes, except for binaries and
+// certificates: static pods, then the kubelet's and containerd's configuration.
+func (c *changes) files() (files []pki.File, err error) {
+	if c.controlPlane.pods != nil {
+		for _, name := range pods.StaticPodOrder {
+			if c.controlPlane.plans[name] != nil {
+				files = append(files, pki.File{Path: node.ManifestPath(name), Data: c.controlPlane.plans[name]})
+			}
+		}
+	}
+	kubelet, err := c.kubelet.files()
+	if err != nil {
+		return nil, err
+	}
+	files = append(files, kubelet...)
+	files = append(files, kubeletUnits()...)
+	runtime, err := c.containerd.files()
+	return append(files, runtime...), err
+}
+
+// storedText returns one key of a ConfigMap in kube-system.
+func (c *changes) storedText(ctx context.Context, name, key string) (string, error) {
+	data, err := c.api.Client.Upgrades().ReadObject(ctx, cluster.ObjectName{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: name})
+	if err != nil || data == nil {
+		return "", err
+	}
+	var m struct{ Data map[string]string }
+	err = json.Unmarshal(data, &m)
+	return m.Data[key], err
+}
+
+// Write prints the plan for people. With diffs, it also prints what changes in files and objects.
+func (p *Plan) Write(out io.Writer, diffs bool) {
+	fmt.Fprintf(out, "The cluster has Kubernetes %s, and this file %s.\n\n", p.From, p.To)
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "NODE\tROLE\tREADY\tKUBELET\tUPGRADE TO\tKERNEL\tCONTAINER RUNTIME")
+	for _, n := range p.Nodes {
+		role := "worker"
+		if n.ControlPlane {
+			role = "control plane"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%t\t%s\t%s\t%s\t%s\n", n.Name, role, n.Ready, n.Kubelet, orStays(n.To, n.Kubelet), n.Kernel, n.ContainerRuntime)
+	}
+	_ = table.Flush() // a lost output cancels the command
+	fmt.Fprintln(out)
+	fmt.Fprintln(table, "COMPONENT\tNODE\tCURRENT\tUPGRADE TO")
+	for _, c := range p.Components {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Name, cmp.Or(c.Node, "-"), c.From, orStays(c.To, ""))
+	}
+	_ = table.Flush()
+	p.writeChanges(out, diffs)
+	if len(p.Warnings)+len(p.Errors) > 0 {
+		fmt.Fprintln(out)
+		preflight.Report{Warnings: p.Warnings, Errors: p.Errors}.Write(out)
+	}
+	if len(p.Errors) == 0 {
+		fmt.Fprint(out, "\nTo upgrade, run on this control plane:\n\n    ./install upgrade apply\n\nThen copy this file to every other node and run there: ./install upgrade node\n")
+	}
+}
+
+// orStays returns the new version, or a word for none.
+func orStays(to, from string) string {
+	if to == "" || to == from {
+		return "stays"
+	}
+	return to
+}
+
+func (p *Plan) writeChanges(out io.Writer, diffs bool) {
+	var names []string
+	for _, c := range p.Changes {
+		names = append(names, c.Name)
+	}
+	if len(names) > 0 {
+		fmt.Fprintf(out, "\nOn node %s, the upgrade replaces:\n\n    %s\n", p.Node, strings.Join(names, "\n    "))
+		if !diffs {
+			fmt.Fprintln(out, "\nTo see the differences: ./install upgrade diff")
+		}
+	}
+	if diffs {
+		p.WriteDiffs(out)
+	}
+}
+
+// WriteDiffs prints the differences as one unified diff.
+func (p *Plan) WriteDiffs(out io.Writer) {
+	for _, c := range p.Changes {
+		if c.Diff != "" {
+			fmt.Fprintf(out, "%s", c.Diff)
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package upgrade
+
+import (
+	"strings"
+	"testing"
+
+	"airlift/installer/cluster"
+	"airlift/installer/preflight"
+)
+
+func TestPlanText(t *testing.T) {
+	p := &Plan{
+		From: "v1.37.1", To: "v1.37.2", Node: "cp",
+		Nodes: []PlannedNode{{cluster.NodeFacts{Name: "cp", ControlPlane: true, Ready: true, Kubelet: "v1.37.1"}, "v1.37.2"}, {cluster.NodeFacts{Name: "w", Kubelet: "v1.37.2"}, "v1.37.2"}},
+		Components: []PlannedComponent{
+			{cluster.ComponentFacts{Name: "etcd", Node: "cp"}, "3.7.0-0", ""},
+			{cluster.ComponentFacts{Name: "kube-apiserver", Node: "cp"}, "v1.37.1", "v1.37.2"},
+		},
+		Changes:  []PlannedChange{{"/etc/x.yaml", "--- a\n+++ b\n"}, {"/usr/local/bin/kubelet", ""}},
+		Warnings: []preflight.Problem{{Name: "NodesReady", Message: "node w is not Ready"}},
+	}
+	text := func(diffs bool) string {
+		var out strings.Builder
+		p.Write(&out, diffs)
+		return out.String()
+	}
+	for _, want := range []string{"cp     control plane   true    v1.37.1   v1.37.2", "w      worker          false   v1.37.2   stays", "etcd             cp     3.7.0-0   stays", "    /usr/local/bin/kubelet\n", "[WARNING NodesReady]: node w", "./install upgrade apply"} {
+		if !strings.Contains(text(false), want) {
+			t.Errorf("%q is not in\n%s", want, text(false))
+		}
+	}
+	if strings.Contains(text(false), "+++ b") || !strings.Contains(text(true), "+++ b") {
+		t.Errorf("differences:\n%s", text(true))
+	}
+	p.Errors = []preflight.Problem{{Name: "EtcdHealth", Message: "no"}}
+	if strings.Contains(text(false), "upgrade apply") {
+		t.Errorf("with errors:\n%s", text(false))
+	}
+}

@@ -1,0 +1,397 @@
+package upgrade
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
+	"sigs.k8s.io/yaml"
+
+	"airlift/fault"
+	"airlift/installer/cluster"
+	"airlift/installer/host"
+	"airlift/installer/node"
+	"airlift/installer/phases"
+	"airlift/installer/pki"
+	"airlift/installer/pods"
+	"airlift/installer/preflight"
+	"airlift/installer/render"
+	"airlift/installer/upgradecheck"
+)
+
+// A controlPlane is the part of an upgrade that replaces the static pods of this node.
+type controlPlane struct {
+	node    *phases.Node
+	api     *phases.API
+	options Options
+	facts   *facts
+	record  *record
+	pods    *pods.StaticPods  // nil on a worker
+	plans   map[string][]byte // new manifests, by component
+}
+
+// prepare renders the new manifests.
+func (p *controlPlane) prepare() (err error) {
+	p.pods = pods.WithWatch(p.node.Watch, p.node.Config.Timeouts)
+	p.pods.Annotates, p.pods.Ended, p.pods.Starts = true, p.releaseLeadership, p.recordEtcd
+	p.pods.IgnoresEtcd = preflight.Ignored(upgradecheck.EtcdHealth, p.options.IgnorePreflightErrors)
+	p.plans, err = p.manifests()
+	return err
+}
+
+// componentCerts are the certificates that are renewed before a component is replaced, as in
+// kubeadm.
+var componentCerts = map[string][]string{
+	node.EtcdPod:              {"etcd-server", "etcd-peer", "etcd-healthcheck-client"},
+	"kube-apiserver":          {"apiserver", "apiserver-kubelet-client", "apiserver-etcd-client", "front-proxy-client"},
+	"kube-controller-manager": {"controller-manager.conf"},
+	"kube-scheduler":          {"scheduler.conf"},
+}
+
+// manifests renders the new manifests of this node's static pods, with the user's patches.
+func (p *controlPlane) manifests() (map[string][]byte, error) {
+	pods, err := render.ControlPlane(p.node.Config, p.node.Files())
+	if err != nil {
+		return nil, err
+	}
+	if p.node.Config.Etcd.External == nil && p.options.EtcdUpgrade {
+		var members []render.EtcdMember
+		if phases.Joined(p.node.Existing) {
+			members = node.WrittenMembers(p.node.Existing)
+		}
+		if pods[node.EtcdPod], err = render.Etcd(p.node.Config, members...); err != nil {
+			return nil, err
+		}
+	}
+	plans := map[string][]byte{}
+	for name, pod := range pods {
+		patched, used, err := p.node.Plan.Patches.Pod(pod)
+		if err != nil {
+			return nil, err
+		}
+		p.node.ReportPatched(name, used)
+		if plans[name], err = render.YAML(patched); err != nil {
+			return nil, err
+		}
+	}
+	older, err := p.olderEtcd(plans[node.EtcdPod])
+	if err != nil {
+		return nil, err
+	}
+	if older != "" {
+		p.node.Console.Note("etcd is not replaced: %s", older)
+		delete(plans, node.EtcdPod)
+	}
+	return plans, nil
+}
+
+// olderEtcd returns why etcd is not replaced, if the new manifest has an older one.
+func (p *controlPlane) olderEtcd(manifest []byte) (string, error) {
+	now, err := p.node.ReadManifest(node.EtcdPod)
+	if err != nil || now == nil || manifest == nil {
+		return "", err
+	}
+	is, err := imageOf(now)
+	if err != nil {
+		return "", err
+	}
+	want, err := imageOf(manifest)
+	if err != nil {
+		return "", err
+	}
+	a, b := imageVersion(is), imageVersion(want)
+	if a != nil && b != nil && b.LessThan(a) {
+		return fmt.Sprintf("this host has %s, and this file has the older %s", is, want), nil
+	}
+	return "", nil
+}
+
+// imageOf returns the image of a static pod's manifest.
+func imageOf(manifest []byte) (string, error) {
+	var pod corev1.Pod
+	if err := yaml.Unmarshal(manifest, &pod); err != nil {
+		return "", err
+	}
+	if len(pod.Spec.Containers) == 0 {
+		return "", errors.New("the manifest has no container")
+	}
+	return pod.Spec.Containers[0].Image, nil
+}
+
+// imageVersion returns the version in an image's tag, or nil: 3.5.16 for "…/etcd:3.5.16-0". The
+// number after the dash counts builds.
+func imageVersion(image string) *utilversion.Version {
+	image, _, _ = strings.Cut(image, "@") // a digest
+	_, tag, ok := cutLast(image, ":")
+	if !ok {
+		return nil
+	}
+	v, err := utilversion.ParseGeneric(strings.Replace(tag, "-", ".", 1))
+	if err != nil {
+		return nil
+	}
+	return v
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// replaces reports whether a component gets another manifest.
+func (p *controlPlane) replaces(component string) (bool, error) {
+	now, err := p.node.ReadManifest(component)
+	return err == nil && !bytes.Equal(now, p.plans[component]), err
+}
+
+// upgrade replaces the static pods whose manifests changed: etcd first, each healthy
+// before the next. If one fails, all that this run replaced are restored, except etcd.
+func (p *controlPlane) upgrade(ctx context.Context) error {
+	if p.pods == nil {
+		p.node.Console.Note("nothing to do: this node is not a control plane")
+		return nil
+	}
+	if err := node.UnfinishedWork(p.node.Existing, p.node.Config); err != nil { // the phase may run alone
+		return err
+	}
+	var done []string
+	for _, name := range pods.StaticPodOrder {
+		if p.plans[name] == nil {
+			continue
+		}
+		p.pods.APIServerFollows = p.apiServerIsNext(name)
+		replaced, err := p.replace(ctx, name)
+		if err == nil && replaced && !p.pods.APIServerFollows {
+			err = p.waitAPI(ctx)
+		}
+		if err != nil {
+			err = fmt.Errorf("upgrading %s: %w", name, err)
+			if ctx.Err() != nil || errors.Is(err, cluster.ErrNoTurn) {
+				return err
+			}
+			return p.putBack(ctx, done, err)
+		}
+		if replaced && name != node.EtcdPod {
+			done = append(done, name)
+		}
+	}
+	if err := p.renewEtcd(); err != nil {
+		return err
+	}
+	return p.renewAdmins(done)
+}
+
+// renewEtcd renews the certificates of an etcd that this upgrade does not replace, once. etcd reads
+// them without a restart.
+func (p *controlPlane) renewEtcd() error {
+	if !p.record.unfinished() || p.record.state.EtcdRenewed || p.node.Config.Etcd.External != nil || !p.options.EtcdUpgrade {
+		return nil
+	}
+	if former, err := p.record.former().Read(node.ManifestPath(node.EtcdPod)); err != nil || former != nil {
+		return err // it was replaced, after its certificates
+	}
+	if err := p.renew(componentCerts[node.EtcdPod]...); err != nil {
+		return err
+	}
+	p.record.state.EtcdRenewed = true
+	return p.record.write()
+}
+
+// apiServerIsNext reports whether this node's API server is replaced right after a component. An API
+// server whose etcd was away connects again after up to two minutes (gRPC's backoff), and no step
+// before needs it.
+func (p *controlPlane) apiServerIsNext(component string) bool {
+	if component != node.EtcdPod || p.plans["kube-apiserver"] == nil {
+		return false
+	}
+	next, err := p.replaces("kube-apiserver")
+	return err == nil && next
+}
+
+// replace replaces one static pod. It renews the component's certificates before.
+func (p *controlPlane) replace(ctx context.Context, name string) (replaced bool, err error) {
+	changes, err := p.replaces(name)
+	if err != nil {
+		return false, err
+	}
+	if !changes {
+		if !p.record.unfinished() {
+			return false, nil
+		}
+		// An interrupted run may have written it.
+		previous, err := p.node.Host.Upgrades().Kept(node.AttemptName).Read(node.ManifestPath(name))
+		if err != nil || previous == nil || bytes.Equal(previous, p.plans[name]) {
+			return false, err
+		}
+		return p.replacePod(ctx, name, previous)
+	}
+	if err := p.record.begin(); err != nil {
+		return false, err
+	}
+	attempt := p.node.Host.Upgrades().Kept(node.AttemptName)
+	for _, kept := range []host.Kept{p.record.former(), attempt} {
+		if err := kept.Keep(node.ManifestPath(name)); err != nil {
+			return false, err
+		}
+	}
+	previous, err := attempt.Read(node.ManifestPath(name))
+	if err != nil {
+		return false, err
+	}
+	if err := p.renew(componentCerts[name]...); err != nil {
+		return false, err
+	}
+	image, err := imageOf(p.plans[name])
+	if err != nil {
+		return false, err
+	}
+	p.node.Console.Note("%s: %s", name, image)
+	return p.replacePod(ctx, name, previous)
+}
+
+// replacePod replaces a static pod. If the new one fails, it gets the manifest previous back, except
+// an etcd of another minor version: that may have changed its data, which the previous one cannot read.
+func (p *controlPlane) replacePod(ctx context.Context, name string, previous []byte) (replaced bool, err error) {
+	stays := false
+	if name == node.EtcdPod && previous != nil {
+		same, err := sameEtcd(previous, p.plans[name])
+		if err != nil {
+			return false, err
+		}
+		if stays = !same; stays {
+			previous = nil
+		}
+	}
+	_, err = p.pods.Replace(ctx, name, p.plans[name], previous)
+	if now, _ := p.node.ReadManifest(name); err != nil && stays && bytes.Equal(now, p.plans[name]) {
+		err = fault.Wrap(fmt.Errorf("%w\nits previous manifest is not restored: the new etcd may have changed the version of its data, which the previous one cannot read", err), fault.ExitCode(err), fault.Hint(err))
+	}
+	return err == nil, err
+}
+
+// recordEtcd records the new etcd before the kubelet can start it.
+func (p *controlPlane) recordEtcd(component string) error {
+	if component != node.EtcdPod {
+		return nil
+	}
+	image, err := imageOf(p.plans[component])
+	if err != nil {
+		return err
+	}
+	return p.record.startEtcd(image)
+}
+
+// sameEtcd reports whether two manifests of etcd have the same minor version.
+func sameEtcd(a, b []byte) (bool, error) {
+	was, err := imageOf(a)
+	if err != nil {
+		return false, err
+	}
+	is, err := imageOf(b)
+	return sameEtcdMinor(was, is), err
+}
+
+// sameEtcdMinor reports whether two images of etcd have the same minor version: then each can read the
+// data of the other.
+func sameEtcdMinor(a, b string) bool {
+	v, w := imageVersion(a), imageVersion(b)
+	return a == b || v != nil && w != nil && v.Major() == w.Major() && v.Minor() == w.Minor()
+}
+
+// releaseLeadership gives back the Lease of this host's controller manager, which keeps it when it ends.
+// That takes pods.WorkerEnd.
+func (p *controlPlane) releaseLeadership(ctx context.Context, component string) {
+	if component != node.ControllerManager {
+		return
+	}
+	name, err := os.Hostname()
+	if err == nil {
+		_, err = p.api.Client.ReleaseLeadership(ctx, component, name, pods.WorkerEnd)
+	}
+	if err != nil {
+		p.node.Console.Debug(1, "releasing the Lease of %s: %v", component, err)
+	}
+}
+
+// waitAPI waits for this node's API server: etcd's restart interrupts it, too.
+func (p *controlPlane) waitAPI(ctx context.Context) error {
+	needs := p.node.LocalAPI()
+	needs.Only = true
+	return p.node.Watch.Watched(ctx, needs, func(ctx context.Context) error {
+		return p.api.Client.Waits().WaitForAPI(ctx, p.pods.Timeout, p.node.Report)
+	})
+}
+
+// putBack restores the previous manifests of components, the last one first, and returns why.
+func (p *controlPlane) putBack(ctx context.Context, components []string, why error) error {
+	var back []string
+	for _, name := range slices.Backward(components) {
+		previous, err := p.node.Host.Upgrades().Kept(node.AttemptName).Read(node.ManifestPath(name))
+		if err == nil && previous != nil {
+			p.node.Watch.Forget()
+			_, err = p.pods.Replace(ctx, name, previous, nil)
+		}
+		if err != nil {
+			return fault.Wrap(fmt.Errorf("%w\nrestoring the previous manifest of %s: %w", why, name, err), fault.ExitCode(why), fault.Hint(why))
+		}
+		back = append(back, name)
+	}
+	if len(back) == 0 {
+		return why
+	}
+	return fault.Wrap(fmt.Errorf("%w\nthe previous manifests of %s are restored too", why, strings.Join(back, ", ")), fault.ExitCode(why), fault.Hint(why))
+}
+
+// renew renews certificates. It leaves out those that another CA signs.
+func (p *controlPlane) renew(names ...string) error {
+	if !p.options.CertificateRenewal {
+		return nil
+	}
+	certs, _, err := pki.Expirations(p.node.Config, p.node.Files())
+	if err != nil {
+		return err
+	}
+	for _, c := range certs {
+		switch {
+		case !slices.Contains(names, c.Name):
+		case c.Missing:
+			p.node.Console.Debug(1, "%s does not exist: not renewed", c.File)
+		case c.External:
+			p.node.Console.Warn("%s is managed externally, because the key of the CA %q is not on this host: not renewed", c.File, c.CA)
+		default:
+			made, err := pki.Renew(p.node.Config, p.node.Files(), time.Now(), c.Name)
+			if err != nil {
+				return err
+			}
+			for _, f := range made.Files {
+				if err := p.node.Host.RenewFile(f.Path, f.Data, f.Mode); err != nil {
+					return err
+				}
+			}
+			p.node.Console.Debug(1, "renewed %s", c.File)
+			p.node.Changed(true)
+		}
+	}
+	return nil
+}
+
+// renewAdmins renews the administrators' kubeconfigs after the control plane was replaced.
+func (p *controlPlane) renewAdmins(replaced []string) error {
+	if len(replaced) == 0 {
+		return nil
+	}
+	if err := p.renew("admin.conf", "super-admin.conf"); err != nil {
+		return err
+	}
+	return p.facts.connect(p.node.Config)
+}

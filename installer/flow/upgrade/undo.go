@@ -1,0 +1,356 @@
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"airlift/fault"
+	"airlift/images/store"
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/node"
+	"airlift/installer/payload"
+	"airlift/installer/pki"
+	"airlift/installer/pods"
+	"airlift/installer/render"
+	"airlift/installer/status"
+	"airlift/installer/workflow"
+)
+
+// An Undo restores the files and objects that the last upgrade of this node replaced.
+type Undo struct {
+	*node.Machine
+	state  *node.UpgradeState
+	former host.Kept
+	paths  []string // of the files to restore
+	pods   *pods.StaticPods
+}
+
+// NewUndo returns the Undo of this host. It refuses an upgrade that cannot be undone.
+func NewUndo(h *host.Host, c *workflow.Console) (*Undo, error) {
+	u := &Undo{Machine: node.NewMachine(h, c)}
+	var err error
+	if u.state, err = node.ReadUpgradeState(h); err != nil {
+		return nil, err
+	}
+	if u.state == nil {
+		return nil, fault.New(fault.Preflight, "there is nothing to undo: this host has no saved files of an upgrade")
+	}
+	// The previous controller manager would not start: it signs with ca.crt, which has two certificates.
+	if err := node.UnfinishedWork(h, status.PKIConfig(h)); err != nil {
+		return nil, err
+	}
+	u.former = h.Upgrades().Kept(u.state.FormerName())
+	if u.paths, err = u.former.Paths(); err != nil {
+		return nil, err
+	}
+	if err := u.checkEtcd(); err != nil {
+		return nil, err
+	}
+	if u.pods, err = pods.NewStaticPods(&config.Config{}, h, c); err != nil {
+		return nil, err
+	}
+	u.pods.Annotates = true
+	return u, nil
+}
+
+// checkEtcd refuses to go back to an older minor version of etcd once the newer one has started: it
+// may have changed the version of the stored data, which the older one then refuses.
+func (u *Undo) checkEtcd() error {
+	from, started, err := newerEtcd(u.Host, u.state)
+	if err != nil || started == "" {
+		return err
+	}
+	return fault.New(fault.Preflight, "the upgrade cannot be undone: etcd was started as %s, which may have changed the version of its data, and %s cannot read that", started, from).
+		Hint(wayBack(u.Host, u.state))
+}
+
+// newerEtcd returns the image of etcd from before an upgrade, and that of another minor version which
+// was started since, or was about to be; "" if there is none.
+func newerEtcd(h *host.Host, s *node.UpgradeState) (from, started string, err error) {
+	former, err := h.Upgrades().Kept(s.FormerName()).Read(node.EtcdManifest)
+	if err != nil || former == nil {
+		return "", "", err
+	}
+	if from, err = imageOf(former); err != nil {
+		return "", "", fmt.Errorf("reading the previous manifest of etcd: %w", err)
+	}
+	images := []string{s.EtcdStarted}
+	now, err := (&node.Machine{Existing: h}).ReadManifest(node.EtcdPod)
+	if err != nil {
+		return "", "", err
+	}
+	if now != nil {
+		is, err := imageOf(now)
+		if err != nil {
+			return "", "", fmt.Errorf("reading %s: %w", node.EtcdManifest, err)
+		}
+		images = append(images, is)
+	}
+	for _, image := range images {
+		if image != "" && !sameEtcdMinor(from, image) {
+			return from, image, nil
+		}
+	}
+	return from, "", nil
+}
+
+// Close gives up the turn of the control planes, and closes the connection to the container runtime.
+func (u *Undo) Close() { u.pods.Close() }
+
+// Describe returns what is undone, for people.
+func (u *Undo) Describe() string {
+	return fmt.Sprintf("the upgrade of this node from %s to %s", u.state.From, u.state.To)
+}
+
+// Steps returns the steps of undo in order: the reverse of an upgrade.
+func (u *Undo) Steps() []workflow.Step {
+	return []workflow.Step{
+		{Name: "preflight", Doc: "check the versions of the other nodes", Run: u.preflight},
+		{Name: "control-plane", Doc: "restore the previous static pods, one by one", Run: u.restoreControlPlane},
+		{Name: "objects", Doc: "restore the previous configuration and add-ons", Run: u.restoreObjects},
+		{Name: "node", Doc: "restore the previous binaries and configuration", Run: u.restoreNode},
+		{Name: "images", Doc: "restore the image names that changed", Run: u.restoreNames},
+		{Name: "uncordon", Doc: "allow pods on this node again", Run: u.uncordon},
+		{Name: "finish", Doc: "remove the saved files of the upgrade", Run: func(context.Context) error { return u.Host.Upgrades().RemoveUpgrade() }},
+	}
+}
+
+// Run runs all steps.
+func (u *Undo) Run(ctx context.Context) error {
+	u.Console.Summary(fmt.Sprintf("This node has Kubernetes %s again.\n", u.state.From))
+	return workflow.Run(ctx, u.Console, u.Steps(), nil)
+}
+
+// preflight refuses to make the API server older than the kubelet of another node, and waits for the
+// turn of this control plane. Without an API server, it does neither.
+func (u *Undo) preflight(ctx context.Context) error {
+	if !u.IsControlPlane() {
+		return nil
+	}
+	var err error
+	if u.pods.Turn, err = node.TryTurn(ctx, u.Machine, node.AdminConf, 0); err != nil {
+		return err
+	}
+	client, err := u.client()
+	if err != nil {
+		return err
+	}
+	probe, cancel := context.WithTimeout(ctx, node.ProbeTimeout)
+	defer cancel()
+	if !client.Answers(probe) {
+		u.Console.Warn("the API server does not answer, so the versions of the other nodes are not checked")
+		return nil
+	}
+	nodes, err := client.Upgrades().UpgradeNodes(ctx)
+	if err != nil {
+		return err
+	}
+	if newer := newerMinors(nodes, pki.NodeName(u.Files()), u.state.From); len(newer) > 0 {
+		return fault.New(fault.Preflight, "the kubelets of these nodes would be newer than the API server, %s: %s", u.state.From, strings.Join(newer, ", ")).Hint("first run on these nodes: ./install upgrade undo")
+	}
+	return nil
+}
+
+// newerMinors returns the nodes other than self whose kubelet has a newer minor version.
+func newerMinors(nodes []cluster.UpgradeNode, self, version string) (newer []string) {
+	limit := (&config.Cluster{KubernetesVersion: version}).Minor()
+	for _, n := range nodes {
+		if n.Name != self && (&config.Cluster{KubernetesVersion: n.KubeletVersion}).Minor() > limit {
+			newer = append(newer, n.Name)
+		}
+	}
+	return newer
+}
+
+// begin records that undo has begun: the state is no longer that of a finished upgrade. An upgrade
+// that continues afterwards saves another backup.
+func (u *Undo) begin() error {
+	if !u.state.Finished && u.state.Backup == "" {
+		return nil
+	}
+	u.state.Finished, u.state.Backup = false, ""
+	return u.state.Write(u.Host)
+}
+
+func (u *Undo) restoreControlPlane(ctx context.Context) error {
+	if err := u.begin(); err != nil {
+		return err
+	}
+	for _, name := range slices.Backward(pods.StaticPodOrder) {
+		if !slices.Contains(u.paths, node.ManifestPath(name)) {
+			continue
+		}
+		former, err := u.former.Read(node.ManifestPath(name))
+		if err != nil {
+			return err
+		}
+		u.Console.Note("%s", name)
+		if _, err := u.pods.Replace(ctx, name, former, nil); err != nil {
+			return fmt.Errorf("restoring the previous manifest of %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// client connects to the API server of this node, or to that of the cluster on a worker.
+func (u *Undo) client() (*cluster.Client, error) {
+	if !u.IsControlPlane() {
+		return node.LoadClient(u.Host, node.KubeletConf, "", 0)
+	}
+	return node.LoadClient(u.Host, node.AdminConf, "", 0)
+}
+
+func (u *Undo) restoreObjects(ctx context.Context) error {
+	if len(u.state.Objects) == 0 {
+		return nil
+	}
+	client, err := u.client()
+	if err != nil {
+		return err
+	}
+	if err := client.Waits().WaitForAPI(ctx, config.DefaultUpgradeManifestsTimeout, u.Report); err != nil {
+		return err
+	}
+	for _, data := range u.state.Objects {
+		changed, err := client.Upgrades().ReplaceObject(ctx, data)
+		if err != nil {
+			return err
+		}
+		u.Changed(changed)
+	}
+	return nil
+}
+
+// restoreNode restores the previous binaries and files, and restarts containerd and the kubelet if they
+// changed.
+func (u *Undo) restoreNode(ctx context.Context) error {
+	for _, p := range u.paths {
+		if path.Dir(p) == config.ManifestsDir {
+			continue
+		}
+		changed, err := u.restore(ctx, p)
+		if err != nil {
+			return err
+		}
+		if changed {
+			u.Console.Debug(1, "restored %s", p)
+		}
+		u.Changed(changed)
+	}
+	// Also after an interruption between a file and its restart.
+	for _, unit := range []struct {
+		name  string
+		files []string
+	}{
+		{"containerd.service", []string{"/usr/local/bin/containerd", render.ContainerdConfigPath, render.ContainerdUnitPath}},
+		{"kubelet.service", []string{"/usr/local/bin/kubelet", config.KubeletConfigFile, config.KubeletFlagsFile, node.KubeletConf, render.KubeletUnitPath, render.KubeletDropInPath}},
+	} {
+		var files []string
+		for _, f := range unit.files {
+			if slices.Contains(u.paths, f) && u.Exists(f) { // one that was missing before the upgrade is removed
+				files = append(files, f)
+			}
+		}
+		if len(files) == 0 {
+			continue
+		}
+		stale, err := u.Host.Systemd().StartedBefore(ctx, unit.name, files...)
+		if err != nil {
+			return err
+		}
+		if !stale {
+			continue
+		}
+		if err := u.pods.Turn.Confirm(ctx); err != nil {
+			return err
+		}
+		if err := u.Host.Systemd().DaemonReload(ctx); err != nil {
+			return err
+		}
+		if err := u.Host.Systemd().Restart(ctx, unit.name); err != nil {
+			return err
+		}
+		if unit.name == "kubelet.service" {
+			if err := u.waitSettled(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// restore restores the previous file at a path. Of kubelet.conf it restores only the API server's URL, which is
+// what the upgrade changed: the CAs may have been rotated since, and the certificate renewed.
+func (u *Undo) restore(ctx context.Context, path string) (changed bool, err error) {
+	if path != node.KubeletConf || !u.Exists(path) {
+		return u.former.Restore(ctx, path)
+	}
+	former, err := u.former.Read(path)
+	if err != nil || former == nil {
+		return false, err
+	}
+	now, err := u.Optional(path)
+	if err != nil {
+		return false, err
+	}
+	data, err := cluster.WithServersOf(now, former)
+	if err != nil {
+		return false, fmt.Errorf("restoring %s: %w", path, err)
+	}
+	return u.Host.WriteFile(path, data, 0o600)
+}
+
+// waitSettled waits for the previous kubelet, and for the static pods of a control plane.
+func (u *Undo) waitSettled(ctx context.Context) error {
+	if err := u.pods.WaitKubelet(ctx); err != nil || !u.IsControlPlane() {
+		return err
+	}
+	client, err := u.client()
+	if err != nil {
+		return err
+	}
+	return u.pods.WaitSettled(ctx, client, pki.NodeName(u.Files()))
+}
+
+func (u *Undo) uncordon(ctx context.Context) error {
+	client, err := u.client()
+	if err != nil {
+		return err
+	}
+	if u.IsControlPlane() {
+		client.Rollouts().RemoveProbes(ctx) // of an upgrade that was killed
+	}
+	if !u.state.Cordoned {
+		return nil
+	}
+	return client.Upgrades().SetUnschedulable(ctx, pki.NodeName(u.Files()), false)
+}
+
+// restoreNames gives image names the images that they had before the upgrade.
+func (u *Undo) restoreNames(ctx context.Context) error {
+	if len(u.state.ImageNames) == 0 {
+		return nil
+	}
+	socket, err := u.Containerd().KubeletSocket()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, payload.ImageTimeout)
+	defer cancel()
+	s, err := store.Connect(ctx, socket)
+	if err != nil {
+		return fault.Wrap(fmt.Errorf("restoring image names: %w", err), fault.Failure,
+			"start containerd (systemctl start containerd) and run upgrade undo again")
+	}
+	defer s.Close()
+	left, err := s.Names().UndoNames(ctx, u.state.ImageNames)
+	for _, note := range left {
+		u.Console.Note("left in place: %s", note)
+	}
+	return err
+}

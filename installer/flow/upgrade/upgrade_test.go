@@ -1,0 +1,321 @@
+package upgrade
+
+import (
+	"encoding/base64"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"airlift/bundle"
+	"airlift/fault"
+	"airlift/images/store"
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/node"
+	"airlift/installer/payload"
+	"airlift/installer/pods"
+	"airlift/installer/render"
+	"airlift/installer/workflow"
+	"airlift/scripts/testbundle"
+)
+
+func TestKeptFlags(t *testing.T) {
+	for _, c := range []struct {
+		minor       int
+		flags, want string
+	}{
+		{34, `KUBELET_KUBEADM_ARGS="--pod-infra-container-image=registry.k8s.io/pause:3.9"`, ""},
+		{35, `KUBELET_KUBEADM_ARGS="--node-ip=10.1.2.3"`, ""},
+		{35, `KUBELET_KUBEADM_ARGS="--pod-infra-container-image=registry.k8s.io/pause:3.9"`, `KUBELET_KUBEADM_ARGS=""`},
+		{35, `KUBELET_KUBEADM_ARGS="--pod-infra-container-image=registry.k8s.io/pause:3.9 --node-ip=10.1.2.3"`, `KUBELET_KUBEADM_ARGS="--node-ip=10.1.2.3"`},
+		{35, `KUBELET_KUBEADM_ARGS="--v=2 --pod-infra-container-image=registry.k8s.io/pause:3.9 --node-ip=10.1.2.3"`, `KUBELET_KUBEADM_ARGS="--v=2 --node-ip=10.1.2.3"`},
+	} {
+		if got := string(keptFlags([]byte(c.flags), c.minor)); got != c.want {
+			t.Errorf("%d, %s: %q, want %q", c.minor, c.flags, got, c.want)
+		}
+	}
+}
+
+func TestOverlay(t *testing.T) {
+	got, err := overlay([]byte("a: 1\nb: 2\n"), []byte("kind: KubeletConfiguration\nb: 3\n"))
+	if err != nil || string(got) != "a: 1\nb: 3\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := overlay([]byte("a: 1\n"), []byte("{")); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestImageVersion(t *testing.T) {
+	older := []string{"registry.k8s.io/etcd:3.5.9-0", "registry.k8s.io/etcd:3.5.16-0", "localhost:5000/etcd:3.5.16-1", "registry.k8s.io/etcd:3.6.0-0"}
+	for i := 1; i < len(older); i++ {
+		a, b := imageVersion(older[i-1]), imageVersion(older[i])
+		if a == nil || b == nil || !a.LessThan(b) {
+			t.Errorf("%s (%v) is not older than %s (%v)", older[i-1], a, older[i], b)
+		}
+	}
+	for _, image := range []string{"etcd", "etcd:latest"} {
+		if v := imageVersion(image); v != nil {
+			t.Errorf("%s: %v", image, v)
+		}
+	}
+}
+
+// TestUndoOfEtcd refuses to go back to an older minor version of etcd.
+func TestUndoOfEtcd(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		refused  bool
+	}{
+		{"3.5.16-0", "3.5.24-0", false},
+		{"3.5.24-0", "3.6.5-0", true},
+	} {
+		root := t.TempDir()
+		h, _, err := host.OpenLocked(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := func(tag string) []byte {
+			return []byte("spec: {containers: [{image: 'registry.k8s.io/etcd:" + tag + "'}]}\n")
+		}
+		if _, err := h.WriteFile(node.EtcdManifest, pod(c.from), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := &node.UpgradeState{From: "v1.33.1", To: "v1.34.1", Backup: "/the/backup.tar"}
+		if err := s.Write(h); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Upgrades().Kept(s.FormerName()).Keep(node.EtcdManifest); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := NewUndo(h, &workflow.Console{}); err != nil {
+			t.Errorf("before etcd was replaced: %v", err)
+		}
+		if _, err := h.WriteFile(node.EtcdManifest, pod(c.to), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err = NewUndo(h, &workflow.Console{})
+		switch {
+		case !c.refused && err != nil:
+			t.Error(err)
+		case c.refused && (err == nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), "/the/backup.tar")):
+			t.Errorf("%v, hint %q", err, fault.Hint(err))
+		}
+		if read, err := node.ReadUpgradeState(h); err != nil || read.From != s.From || read.Backup != s.Backup {
+			t.Errorf("%+v, %v", read, err)
+		}
+		if err := os.WriteFile(filepath.Join(root, host.UpgradeDir, "state.json"), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := NewUndo(h, &workflow.Console{}); err == nil {
+			t.Error("a damaged state is accepted")
+		}
+	}
+}
+
+// TestUpgradeDuringARotation: neither undo nor the phase control-plane writes a controller manager that
+// signs with a ca.crt of two certificates.
+func TestUpgradeDuringARotation(t *testing.T) {
+	h, unlock, err := host.OpenLocked(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	const pod = "spec: {containers: [{command: [kube-apiserver, --client-ca-file=/etc/site/pki/ca.crt]}]}\n"
+	if _, err := h.WriteFile(node.APIServerManifest, []byte(pod), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&node.UpgradeState{From: "v1.37.1", To: "v1.37.2", Finished: true}).Write(h); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewUndo(h, &workflow.Console{Out: io.Discard}); err != nil {
+		t.Errorf("without a rotation: %v", err)
+	}
+	if err := os.MkdirAll(h.Path("/etc/site/pki/rotation/former"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, undo := NewUndo(h, &workflow.Console{Out: io.Discard})
+	u := New(&payload.Bundle{Manifest: &bundle.Manifest{}}, Options{}, true, h, &workflow.Console{Out: io.Discard})
+	u.facts.node.Config = &config.Config{Cluster: config.Cluster{CertificatesDir: "/etc/site/pki"}}
+	u.controlPlane.pods = pods.WithWatch(u.facts.node.Watch, u.facts.node.Config.Timeouts)
+	for name, err := range map[string]error{"undo": undo, "the phase control-plane": u.controlPlane.upgrade(t.Context())} {
+		if err == nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "are being rotated: /etc/site/pki/rotation exists") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestUndoRemovesAUnitsFile: a file of the kubelet's unit that was missing before the upgrade is removed,
+// also by a second run.
+func TestUndoRemovesAUnitsFile(t *testing.T) {
+	h, unlock, err := host.OpenLocked(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	const file = render.KubeletDropInPath
+	former := h.Upgrades().Kept("former-v1.37.2")
+	if err := former.Keep(file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.WriteFile(file, []byte("[Service]\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		u := &Undo{Machine: node.NewMachine(h, &workflow.Console{Out: io.Discard}), state: &node.UpgradeState{}, former: former}
+		if u.paths, err = former.Paths(); err != nil || len(u.paths) != 1 {
+			t.Fatal(u.paths, err)
+		}
+		if err := u.restoreNode(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if u.Exists(file) {
+			t.Errorf("%s is left", file)
+		}
+	}
+}
+
+// TestUndoKeepsRotatedCAs: between an upgrade and its undo, the CAs were rotated. kubelet.conf gets its former
+// server, and keeps the new CA.
+func TestUndoKeepsRotatedCAs(t *testing.T) {
+	h, unlock, err := host.OpenLocked(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	write := func(server, ca string) {
+		data, err := cluster.WithServersOf([]byte(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], clusters: [{name: c, cluster: {server: "`+server+`", certificate-authority-data: `+
+			base64.StdEncoding.EncodeToString([]byte(ca))+`}}], users: [{name: u, user: {client-certificate: /var/lib/kubelet/pki/kubelet-client-current.pem}}]}`), []byte("{}"))
+		if err == nil {
+			_, err = h.WriteFile(node.KubeletConf, data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("https://endpoint:6443", "former CA")
+	former := h.Upgrades().Kept("former-v1.33.1")
+	if err := former.Keep(node.KubeletConf); err != nil {
+		t.Fatal(err)
+	}
+	write("https://192.0.2.1:6443", "new CA")
+	u := &Undo{Machine: node.NewMachine(h, &workflow.Console{Out: io.Discard}), state: &node.UpgradeState{}, former: former}
+	for run := range 2 {
+		changed, err := u.restore(t.Context(), node.KubeletConf)
+		if err != nil || changed != (run == 0) {
+			t.Errorf("run %d: %t, %v", run, changed, err)
+		}
+		got, err := os.ReadFile(h.Path(node.KubeletConf))
+		if err != nil || !strings.Contains(string(got), "server: https://endpoint:6443\n") || !strings.Contains(string(got), base64.StdEncoding.EncodeToString([]byte("new CA"))) {
+			t.Errorf("run %d: %s, %v", run, got, err)
+		}
+	}
+}
+
+func TestNewerMinors(t *testing.T) {
+	nodes := []cluster.UpgradeNode{{Name: "self", KubeletVersion: "v1.30.4"}, {Name: "old", KubeletVersion: "v1.29.1"}, {Name: "patch", KubeletVersion: "v1.29.99"}, {Name: "new", KubeletVersion: "v1.30.0"}}
+	if got := newerMinors(nodes, "self", "v1.29.15"); len(got) != 1 || got[0] != "new" {
+		t.Errorf("%q", got)
+	}
+}
+
+// Only the last control plane waits at its end for the kube-proxies of the others.
+func TestWorkersAreNext(t *testing.T) {
+	node := func(name, version string, controlPlane bool) cluster.UpgradeNode {
+		return cluster.UpgradeNode{Name: name, KubeletVersion: version, ControlPlane: controlPlane}
+	}
+	const before, now = "v1.29.15", "v1.30.4"
+	self := node("self", before, true) // its kubelet has not reported the new version yet
+	for name, tc := range map[string]struct {
+		others []cluster.UpgradeNode
+		want   bool
+	}{
+		"alone":                        {nil, false},
+		"a worker is next":             {[]cluster.UpgradeNode{node("cp", now, true), node("worker", before, false)}, true},
+		"a control plane is next":      {[]cluster.UpgradeNode{node("worker", before, false), node("cp", before, true)}, false},
+		"the workers have the version": {[]cluster.UpgradeNode{node("worker", now, false)}, false},
+	} {
+		if got := workersAreNext(append(tc.others, self), "self", now); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestUpgradeKeepsImageNames: undo gets the names that had another image, once each.
+func TestUpgradeKeepsImageNames(t *testing.T) {
+	h, unlock, err := host.OpenLocked(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	s := &node.UpgradeState{From: "v1.37.1", To: "v1.37.2"}
+	before := &store.Target{Digest: "sha256:a"}
+	for range 2 { // the second run of an interrupted upgrade
+		err := s.KeepNames([]store.NameChange{
+			{Name: "app:latest", Before: before, Set: []string{"sha256:b"}},
+			{Name: "new:1", Set: []string{"sha256:c"}},
+			{Name: "labelled:1", Before: before, Set: []string{before.Digest}},
+		}, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before = &store.Target{Digest: "sha256:b"}
+	}
+	read, err := node.ReadUpgradeState(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := read.ImageNames; len(n) != 1 || n[0].Name != "app:latest" || n[0].Before.Digest != "sha256:a" {
+		t.Errorf("recorded: %+v", n)
+	}
+}
+
+// TestUpgradeOfTheStub: timers and units run the installer of the new file after an upgrade, and the
+// previous one after undo. A host without such a unit gets no copy of the installer.
+func TestUpgradeOfTheStub(t *testing.T) {
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &bundle.Manifest{FormatVersion: bundle.FormatVersion, Platform: "linux/amd64", KubernetesVersion: "v1.37.2", CNI: "none",
+		Entries:    []bundle.Entry{{Name: "bin/runc", Size: 4, SHA256: testbundle.Sum([]byte("runc"))}},
+		Components: []bundle.Component{{Name: "runc", Version: "v1.0.0", URL: "https://example.com/runc", Checksum: "sha256:" + testbundle.Sum(nil), Entries: []string{"bin/runc"}}},
+	}
+	b := testbundle.Write(t, "bundle", self, m, map[string][]byte{"bin/runc": []byte("runc")})
+	for _, had := range []bool{true, false} {
+		h, unlock, err := host.OpenLocked(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unlock()
+		before, after := "old", string(self)
+		if had {
+			if _, err := h.InstallBinary(t.Context(), host.Binary{Path: host.StubPath, SHA256: testbundle.Sum([]byte(before))}, strings.NewReader(before)); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			before, after = "", ""
+		}
+		is := func() string { data, _ := os.ReadFile(h.Path(host.StubPath)); return string(data) }
+		u := New(b, Options{Node: true}, true, h, &workflow.Console{Out: io.Discard})
+		u.record.from = "v1.37.1"
+		for run := range 2 {
+			if stale, err := u.binaries.staleStub(); err != nil || stale != (had && run == 0) {
+				t.Errorf("run %d: stale: %t, %v", run, stale, err)
+			}
+			if err := u.binaries.upgradeStub(t.Context()); err != nil || is() != after || u.facts.node.Changes > 1 {
+				t.Errorf("run %d: %d bytes, want %d; %d changes: %v", run, len(is()), len(after), u.facts.node.Changes, err)
+			}
+		}
+		if err := u.record.finish(); err != nil {
+			t.Fatal(err)
+		}
+		if err := undoFiles(h); had == errors.Is(err, errNoUpgrade) || is() != before {
+			t.Errorf("after undo %d bytes, want %q: %v", len(is()), before, err)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package node
+
+import (
+	"fmt"
+	"time"
+
+	"airlift/installer/etcd"
+	"airlift/installer/host"
+	"airlift/installer/pki"
+)
+
+// A BackupRecord is the result of the last backup on this host.
+type BackupRecord struct {
+	Time     time.Time      `json:"time"`
+	Path     string         `json:"path"`
+	Size     int64          `json:"size,omitempty"`
+	Snapshot *etcd.Snapshot `json:"snapshot,omitempty"`
+	// CACertHash identifies the cluster, for --ca-cert-hash.
+	CACertHash string `json:"caCertHash,omitempty"`
+	Error      string `json:"error,omitempty"`
+}
+
+// BackupRecordPath has the BackupRecord.
+const BackupRecordPath = host.StateDir + "/backup.json"
+
+// LastBackup returns the result of the last backup on this host, nil if there is none.
+func LastBackup(h *host.Host) (*BackupRecord, error) {
+	return readRecord[BackupRecord](h, BackupRecordPath, "the next backup replaces it: ./install etcd snapshot FILE")
+}
+
+// CAHash is the hash of the first CA certificate.
+func CAHash(caPEM []byte) (string, error) {
+	hashes, err := pki.CAHashes(caPEM)
+	if err != nil || len(hashes) == 0 {
+		return "", fmt.Errorf("reading the cluster's CA: %w", err)
+	}
+	return hashes[0], nil
+}

@@ -1,0 +1,101 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"time"
+
+	utilversion "k8s.io/apimachinery/pkg/util/version"
+
+	"airlift/bundle"
+	"airlift/childprocess"
+	"airlift/fault"
+	"airlift/images/store"
+	"airlift/installer/status"
+)
+
+// NodeRuntime connects to the containerd that the kubelet of this node uses. If it existed
+// before Airlift, names of images are recorded in the ledger before they change.
+func (m Containerd) NodeRuntime(ctx context.Context) (*store.Store, error) {
+	if !m.machine.Exists(KubeletConf) {
+		return nil, fault.New(fault.Preflight, "this host is not a node of a cluster: %s does not exist", KubeletConf).
+			Hint("run it on a node of the cluster; to make this host a node, use the file that installed the cluster: ./FILE join")
+	}
+	if os.Geteuid() != 0 {
+		return nil, fault.New(fault.Preflight, "[ERROR IsPrivilegedUser]: only root can connect to the container runtime").Hint("run it with sudo or as root")
+	}
+	socket, err := m.KubeletSocket()
+	if err != nil {
+		return nil, err
+	}
+	if !m.machine.Exists(socket) {
+		return nil, fault.New(fault.Preflight, "the container runtime of this node does not run: %s does not exist", socket).
+			Hint("start it: systemctl start containerd; its log: journalctl -u containerd -e")
+	}
+	ctx, cancel := context.WithTimeout(ctx, RuntimeTimeout)
+	defer cancel()
+	s, err := store.Connect(ctx, socket)
+	if other := (*store.NotContainerdError)(nil); errors.As(err, &other) {
+		return nil, fault.Wrap(err, fault.Preflight, "import the images with a tool of "+other.Name)
+	}
+	if err != nil {
+		return nil, fault.Wrap(fmt.Errorf("using the container runtime of this node: %w", err), fault.Preflight, "")
+	}
+	if !m.machine.Host.Records().OwnsRuntime() {
+		s.Names().BeforeNaming(m.RecordNames(socket))
+	}
+	return s, nil
+}
+
+// NeedsLedger refuses a node that Airlift did not install. A ledger with nothing but images
+// would make init and reset treat such a node as Airlift's.
+func (m Containerd) NeedsLedger() error {
+	if m.machine.Host.Records().Used() {
+		return nil
+	}
+	return fault.New(fault.Preflight, "Airlift did not install this node: it has no ledger, in which changes are recorded for reset").
+		Hint("use containerd's own command there: ctr --namespace k8s.io images import")
+}
+
+// KubeletSocket returns the path of the socket that the kubelet's flags or its configuration
+// name. Flags precede the configuration.
+func (m Containerd) KubeletSocket() (string, error) { return status.RuntimeSocket(m.machine.Host) }
+
+// Optional reads a file of the host. A file that does not exist is empty.
+func (m *Machine) Optional(path string) ([]byte, error) {
+	data, err := os.ReadFile(m.Host.Path(path))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return data, err
+}
+
+// KubeletVersion returns the version of the installed kubelet, or "" if it does not print one.
+func (m Containerd) KubeletVersion(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, VersionTimeout)
+	defer cancel()
+	out, err := childprocess.Command(ctx, m.machine.Host.Path(BinaryPath(bundle.BinDir+"kubelet")), "--version").Output()
+	if err != nil {
+		return ""
+	}
+	return string(VersionNumber.Find(out))
+}
+
+// SameMinor reports whether two Kubernetes versions have the same minor version.
+func SameMinor(a, b string) bool {
+	one, err := utilversion.ParseGeneric(a)
+	if err != nil {
+		return false
+	}
+	two, err := utilversion.ParseGeneric(b)
+	return err == nil && one.Major() == two.Major() && one.Minor() == two.Minor()
+}
+
+// VersionTimeout limits how long a binary may take to print its version.
+const VersionTimeout = 5 * time.Second
+
+// VersionNumber matches the version in what a binary prints.
+var VersionNumber = regexp.MustCompile(`\bv?[0-9]+\.[0-9]+\.[0-9]+[-+.0-9A-Za-z]*`)

@@ -1,0 +1,120 @@
+package phases
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"airlift/bundle"
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/node"
+	"airlift/installer/pki"
+	"airlift/installer/pods"
+	"airlift/installer/render"
+)
+
+// NodeTimeout limits waits for this node. The slowest case is the first start
+// of all system pods on a small machine.
+const NodeTimeout = 5 * time.Minute
+
+// API is the part of init and join that uses the Kubernetes API.
+type API struct {
+	*node.Machine
+	Node    *Node
+	content *Content
+
+	Client *cluster.Client // nil until a step needs it
+}
+
+// NewAPI returns the API of a run that has no client yet.
+func NewAPI(c *Content) *API { return &API{Machine: c.Machine, Node: c.Node, content: c} }
+
+// Apply returns a step that applies the objects that render builds from the
+// configuration.
+func (a *API) Apply(objects func(*config.Config) ([]runtime.Object, error)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		list, err := objects(a.Node.Config)
+		if err != nil {
+			return err
+		}
+		return a.Applied(a.Client.Apply(ctx, list...))
+	}
+}
+
+// Registered waits until the kubelet has registered the node. It then annotates
+// the Node with the container runtime's socket, unless the node stores it itself.
+func (a *API) Registered(ctx context.Context) error {
+	if err := a.waitRegistered(ctx); err != nil {
+		return err
+	}
+	node := a.Node.Config.NodeRegistration
+	if a.Node.Config.NodeLocalCRISocket() {
+		return nil
+	}
+	changed, err := a.Client.NodeObjects().AnnotateCRISocket(ctx, node.Name, node.CRISocket)
+	a.Changed(changed)
+	return err
+}
+
+func (a *API) waitRegistered(ctx context.Context) error {
+	return a.Node.Watch.Watched(ctx, pods.Dependency{}, func(ctx context.Context) error {
+		return a.Client.Waits().WaitForNode(ctx, a.Node.Config.NodeRegistration.Name, NodeTimeout, a.Report)
+	})
+}
+
+// MarkControlPlane labels and taints the node. If the phase runs alone, right
+// after kubelet-start, the node may not be registered yet.
+func (a *API) MarkControlPlane(ctx context.Context) error {
+	if a.Node.Plan.OnePhase {
+		if err := a.waitRegistered(ctx); err != nil {
+			return err
+		}
+	}
+	node := a.Node.Config.NodeRegistration
+	changed, err := a.Client.NodeObjects().MarkControlPlane(ctx, node.Name, node.Taints)
+	a.Changed(changed)
+	return err
+}
+
+// PodNetwork writes this node's CNI configuration. It uses the pod CIDR that
+// the controller manager has assigned to the node.
+func (a *API) PodNetwork(ctx context.Context) error {
+	if a.Node.Config.CNI == "none" {
+		a.Console.Note("skipped (--cni none): the node becomes Ready after you install a pod network")
+		return nil
+	}
+	cidrs, err := a.Client.Waits().WaitForPodCIDR(ctx, a.Node.Config.NodeRegistration.Name, NodeTimeout, a.Report)
+	if err != nil {
+		return err
+	}
+	conflist, err := render.CNIConflist(a.Node.Config, cidrs)
+	if err != nil {
+		return err
+	}
+	for _, e := range a.Node.Plan.Bundle.Manifest.Entries {
+		if plugin, ok := strings.CutPrefix(e.Name, bundle.CNIDir); ok && slices.Contains(render.CNIPlugins, plugin) {
+			if err := a.content.waitBinaries(ctx, e.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return a.Write(pki.File{Path: render.CNIConflistPath, Data: conflist, Mode: 0o644})
+}
+
+// WaitNode waits for the rest of the bundle and for the node.
+func (a *API) WaitNode(ctx context.Context) error {
+	if err := a.content.finish(ctx); err != nil {
+		return err
+	}
+	wait := a.Client.Waits().WaitForNodeReady
+	if a.Node.Config.CNI == "none" {
+		wait = a.Client.Waits().WaitForNode
+	}
+	return a.Node.Watch.Watched(ctx, pods.Dependency{}, func(ctx context.Context) error {
+		return wait(ctx, a.Node.Config.NodeRegistration.Name, NodeTimeout, a.Report)
+	})
+}

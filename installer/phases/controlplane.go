@@ -1,0 +1,213 @@
+package phases
+
+import (
+	"bytes"
+	"context"
+	"path"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/etcd"
+	"airlift/installer/node"
+	"airlift/installer/pki"
+	"airlift/installer/render"
+)
+
+// ControlPlane creates this node's certificates, kubeconfig files and static
+// pods.
+type ControlPlane struct {
+	*node.Machine
+	Node *Node
+
+	// Hold reports whether a later step writes the static pod's manifest. The
+	// manifests that wait for that are in held.
+	Hold func(pki.File) bool
+	held []pki.File
+	// MayRestart fails if a component must not be restarted now. The kubelet restarts one whose manifest
+	// changes.
+	MayRestart func(ctx context.Context, component string) error
+	// Replaced are the static pods to replace: their manifests existed and changed, or etcd
+	// cannot continue with its data.
+	Replaced []string
+}
+
+// Certs returns a step that creates the named certificates, or all of them.
+// With an external etcd it creates no etcd certificates.
+func (p *ControlPlane) Certs(names ...string) func(context.Context) error {
+	return func(context.Context) error {
+		made, err := pki.Ensure(p.Node.Config, p.Files(), time.Now(), names...)
+		if err != nil {
+			return err
+		}
+		p.ReportKept(made)
+		return p.Write(made.Files...)
+	}
+}
+
+// Kubeconfig returns a step that creates the named kubeconfig files in dir, or
+// all of them.
+func (p *ControlPlane) Kubeconfig(dir string, names ...string) func(context.Context) error {
+	if len(names) == 0 {
+		names = pki.KubeconfigNames()
+	}
+	return func(context.Context) error {
+		if err := p.Node.claimKubeletCertDir(); err != nil {
+			return err
+		}
+		made, err := pki.Kubeconfigs(p.Node.Config, redirected{p.Files(), config.KubernetesDir, dir}, time.Now(), names...)
+		if err != nil {
+			return err
+		}
+		for i, f := range made.Files {
+			if path.Dir(f.Path) == config.KubernetesDir {
+				made.Files[i].Path = path.Join(dir, path.Base(f.Path))
+			}
+		}
+		p.ReportKept(made)
+		return p.Write(made.Files...)
+	}
+}
+
+// Etcd writes the static pod of etcd. When etcd joins an existing cluster,
+// members are all its members, including this one.
+func (p *ControlPlane) Etcd(ctx context.Context, members ...render.EtcdMember) error {
+	if err := p.Node.ClaimEtcd(); err != nil {
+		return err
+	}
+	if err := p.Host.MkdirAll(p.Node.Config.Etcd.Local.DataDir, 0o700); err != nil {
+		return err
+	}
+	if len(members) == 0 && etcd.FirstStartInterrupted(p.Host.Path(p.Node.Config.Etcd.Local.DataDir)) {
+		p.Console.Note("etcd was interrupted at its first start: it starts again with an empty data directory")
+		p.Replaced = append(p.Replaced, node.EtcdPod)
+	}
+	pod, err := render.Etcd(p.Node.Config, members...)
+	if err != nil {
+		return err
+	}
+	return p.changeStaticPod(ctx, pod)
+}
+
+// removeInterruptedEtcd removes what the interrupted first start of etcd left. etcd must not
+// run: if it was only slow, it has written entries by now, and they stay.
+func (p *ControlPlane) removeInterruptedEtcd() error {
+	dir := p.Node.Config.Etcd.Local.DataDir
+	if !etcd.FirstStartInterrupted(p.Host.Path(dir)) {
+		return nil
+	}
+	return p.Host.RemoveTree(path.Join(dir, "member"))
+}
+
+// StaticPods returns a step that writes the named static pods, or all except
+// etcd.
+func (p *ControlPlane) StaticPods(names ...string) func(context.Context) error {
+	if len(names) == 0 {
+		names = node.ControlPlaneComponents
+	}
+	return func(ctx context.Context) error {
+		pods, err := render.ControlPlane(p.Node.Config, p.Files())
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := p.changeStaticPod(ctx, pods[name]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// changeStaticPod writes a static pod. If the host runs it already with another manifest, it asks first.
+func (p *ControlPlane) changeStaticPod(ctx context.Context, pod *corev1.Pod) error {
+	file, _, err := p.staticPodFile(pod)
+	if err != nil {
+		return err
+	}
+	now, err := p.ReadManifest(pod.Name)
+	if err != nil {
+		return err
+	}
+	if now != nil && !bytes.Equal(now, file.Data) && p.Host.Locked() {
+		if err := p.MayRestart(ctx, pod.Name); err != nil {
+			return err
+		}
+	}
+	return p.WriteStaticPod(pod)
+}
+
+// staticPodFile returns the manifest of a static pod with the user's patches applied, and which.
+func (p *ControlPlane) staticPodFile(pod *corev1.Pod) (file pki.File, used []string, err error) {
+	if pod, used, err = p.Node.Plan.Patches.Pod(pod); err != nil {
+		return file, used, err
+	}
+	data, err := render.YAML(pod)
+	return pki.File{Path: node.ManifestPath(pod.Name), Data: data, Mode: 0o600}, used, err
+}
+
+// WriteStaticPod writes a static pod with the user's patches applied.
+func (p *ControlPlane) WriteStaticPod(pod *corev1.Pod) error {
+	file, used, err := p.staticPodFile(pod)
+	if err != nil {
+		return err
+	}
+	p.ReportPatched(pod.Name, used)
+	if p.Hold(file) {
+		p.held = append(p.held, file)
+		return nil
+	}
+	existed, before := p.Exists(file.Path), p.Changes
+	if err := p.Write(file); err != nil {
+		return err
+	}
+	if existed && p.Changes > before && !slices.Contains(p.Replaced, pod.Name) {
+		p.Replaced = append(p.Replaced, pod.Name)
+	}
+	return nil
+}
+
+// ReplacePods replaces static pods whose manifests changed, if the API server of
+// this host, which its kubelet uses, does not answer. A kubelet that has never
+// reached the API server does not stop a static pod whose manifest changed
+// ("skipping delete because sources aren't ready yet"), and the new pod waits for
+// the old one. A restarted kubelet starts the new pod, and does not know the old
+// one.
+func (p *ControlPlane) ReplacePods(ctx context.Context, local *cluster.Client) error {
+	if len(p.Replaced) == 0 || p.Node.Watch.Containerd == nil || local.Answers(ctx) {
+		return nil
+	}
+	if err := p.Host.Systemd().Stop(ctx, "kubelet.service"); err != nil {
+		return err
+	}
+	for _, name := range p.Replaced {
+		if err := p.Node.Watch.Containerd.PodRecords().RemovePod(ctx, "kube-system", name+"-"+p.Node.Config.NodeRegistration.Name); err != nil {
+			return err
+		}
+		if name == node.EtcdPod {
+			if err := p.removeInterruptedEtcd(); err != nil {
+				return err
+			}
+		}
+	}
+	p.Replaced = nil
+	return p.Host.Systemd().Start(ctx, "kubelet.service")
+}
+
+// IsAPIClient reports whether a static pod needs the API server to do anything.
+// A component that starts before the API server answers fails to become the
+// leader and tries again only after two seconds. A kubelet that cannot create
+// the mirror pod at once tries again only after a minute.
+func IsAPIClient(pod pki.File) bool {
+	return pod.Path != node.EtcdManifest && pod.Path != node.APIServerManifest
+}
+
+// PlaceHeld writes the manifests that were held back.
+func (p *ControlPlane) PlaceHeld() error {
+	err := p.Write(p.held...)
+	p.held = nil
+	return err
+}

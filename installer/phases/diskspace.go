@@ -1,0 +1,122 @@
+package phases
+
+import (
+	"cmp"
+	"context"
+	"path"
+
+	"airlift/bundle"
+	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/node"
+	"airlift/installer/preflight"
+)
+
+// etcdBytes is what etcd needs on an idle cluster: write-ahead log files of 64 MB
+// and a database of some tens of MB. etcd keeps 5 log files and allocates one in
+// advance, each in full size (its wal package: SegmentSizeBytes, filePipeline;
+// embed: DefaultMaxWALs). etcdMaxBytes is the default maximum size of the
+// database, 2 GiB (DefaultQuotaBytes).
+const (
+	etcdBytes    = 6*64_000_000 + 100_000_000
+	etcdMaxBytes = 2 << 30
+)
+
+// The kubelet evicts pods if less than this is free, in percent (evictionHard:
+// imagefs.available and nodefs.available).
+const (
+	imageEviction = 15
+	nodeEviction  = 10
+)
+
+// SmallBytes is enough for a directory of small files: the configuration, or
+// the ledger with copies of the files that Airlift replaced.
+const SmallBytes = 1_000_000
+
+// diskSpace returns how much init or join will write to each directory.
+func (n *Node) diskSpace(ctx context.Context) ([]preflight.Space, error) {
+	images, err := n.imageSpace(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := append(n.binarySpace(), images)
+	list = append(list, n.siteSpace()...)
+	if !n.Config.Facts.DefaultRoute && !node.FileExists(n.Existing, host.StubPath) {
+		list = append(list, preflight.Space{Path: path.Dir(host.StubPath), Bytes: uint64(n.Plan.Bundle.File.Installer().Size), Files: 1})
+	}
+	if n.Plan.hasEtcd(n.Config) {
+		dir := cmp.Or(n.Config.Etcd.Local.DataDir, config.EtcdDataDir)
+		space := preflight.Space{Path: dir, Bytes: etcdBytes, Grows: etcdMaxBytes, Files: 10}
+		if node.FileExists(n.Existing, path.Join(dir, "member")) {
+			space = preflight.Space{Path: dir}
+		} else if n.Restored != nil { // the snapshot, and the database from it
+			space.Bytes += 2 * uint64(n.Restored.Size)
+		}
+		list = append(list, space)
+	}
+	return append(list,
+		preflight.Space{Path: config.KubeletDir, Bytes: SmallBytes, Files: 100, KeepFree: nodeEviction},
+		preflight.Space{Path: config.KubernetesDir, Bytes: SmallBytes, Files: 50},
+		preflight.Space{Path: host.StateDir, Bytes: SmallBytes, Files: 50},
+	), nil
+}
+
+// binarySpace returns the space for the binaries that are not installed yet.
+func (n *Node) binarySpace() []preflight.Space {
+	var list []preflight.Space
+	for _, e := range n.Plan.Bundle.Manifest.Entries {
+		if dest := node.BinaryPath(e.Name); dest != "" && n.wantsBinary(e.Name) && !node.FileExists(n.Existing, dest) {
+			list = append(list, preflight.Space{Path: path.Dir(dest), Bytes: uint64(e.Size), Files: 1})
+		}
+	}
+	return list
+}
+
+// siteSpace returns the space for the site's own files that are not there yet.
+func (n *Node) siteSpace() (list []preflight.Space) {
+	sizes := map[string]int64{}
+	for _, e := range n.Plan.Bundle.Manifest.Entries {
+		sizes[e.Name] = e.Size
+	}
+	for _, f := range n.hostFiles() {
+		if !node.FileExists(n.Existing, f.Path) {
+			list = append(list, preflight.Space{Path: path.Dir(f.Path), Bytes: uint64(sizes[bundle.FileName(f.SHA256)]), Files: 1})
+		}
+	}
+	return list
+}
+
+// imageSpace returns the space for the image layers. An existing containerd
+// reports which images it already has. In a repeated run, Airlift's containerd
+// is assumed to have them all.
+func (n *Node) imageSpace(ctx context.Context) (preflight.Space, error) {
+	space := preflight.Space{Path: node.ContainerdDir, KeepFree: imageEviction}
+	wanted := n.Plan.Images()
+	switch {
+	case n.Runtime != nil:
+		space.Path = cmp.Or(n.Runtime.Info.ImageDir, node.ContainerdDir)
+		var err error
+		if wanted, err = n.Watch.Containerd.Inventory().Missing(ctx, wanted); err != nil {
+			return space, err
+		}
+	case n.Rerun:
+		return space, nil
+	}
+	return LayerSpace(space.Path, wanted), nil
+}
+
+// LayerSpace returns the space for the layers of images below a directory.
+func LayerSpace(dir string, images []bundle.Image) preflight.Space {
+	space := preflight.Space{Path: dir, KeepFree: imageEviction}
+	counted := map[string]bool{}
+	for _, i := range images {
+		for _, l := range i.Layers {
+			if !counted[l.DiffID] {
+				counted[l.DiffID] = true
+				space.Bytes += uint64(l.Size)
+				space.Files++ // a layer has at least one file
+			}
+		}
+	}
+	return space
+}

@@ -1,0 +1,162 @@
+package phases
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"airlift/bundle"
+	"airlift/installer/cluster"
+	"airlift/installer/node"
+	"airlift/installer/pods"
+	"airlift/installer/workflow"
+)
+
+// Manifests applies the site's own manifests, or prints them, and waits for their workloads.
+type Manifests struct {
+	*node.Machine
+	node    *Node
+	content *Content
+	api     *API
+	options InitOptions
+}
+
+// NewManifests returns the Manifests of a run.
+func NewManifests(a *API, o InitOptions) *Manifests {
+	return &Manifests{Machine: a.Machine, node: a.Node, content: a.content, api: a, options: o}
+}
+
+// Run returns a step that applies the manifests. connect gives it an API client.
+func (s *Manifests) Run(connect func(run func(context.Context) error) func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if s.options.ManifestsOnly() {
+			return s.Render(ctx)
+		}
+		return connect(s.Apply)(ctx)
+	}
+}
+
+// Apply waits for the rest of the bundle, because a pod whose image is missing waits up to
+// minutes for the next attempt, and applies the manifests in the bundle's order.
+func (s *Manifests) Apply(ctx context.Context) error {
+	if err := s.content.finish(ctx); err != nil {
+		return err
+	}
+	site := s.api.Client.Site(NodeTimeout, s.Report)
+	site.Force = s.options.ForceConflicts
+	for _, listed := range s.node.Plan.SiteManifests() {
+		m, err := s.parse(ctx, listed)
+		if err != nil {
+			return err
+		}
+		var applied cluster.Applied
+		var recorded cluster.InventoryEntry
+		err = s.node.Watch.Watched(ctx, pods.Dependency{}, func(ctx context.Context) (err error) {
+			applied, recorded, err = site.ApplyRecorded(ctx, m, s.node.Plan.Bundle.ID(), time.Now())
+			return err
+		})
+		for _, c := range applied.Changed {
+			s.Console.Debug(1, "applied %s", c)
+		}
+		s.Changes += len(applied.Changed)
+		if err != nil {
+			return err
+		}
+		s.show(listed, applied, recorded)
+	}
+	return nil
+}
+
+// show prints what was done with a manifest.
+func (s *Manifests) show(m bundle.SiteManifest, applied cluster.Applied, recorded cluster.InventoryEntry) {
+	what := "nothing to change"
+	if n := len(applied.Changed); n > 0 {
+		what = fmt.Sprintf("%d created or changed", n)
+	}
+	name := m.Name
+	if m.Chart != "" {
+		name += " (" + m.Chart + ")"
+	}
+	s.Console.Note("%s: %s, %s", name, workflow.Count(len(applied.Objects), "object"), what)
+	for _, kept := range applied.Kept {
+		s.Console.Warn("%s", kept)
+	}
+	if len(applied.Kept) > 0 {
+		s.Console.Note("to replace these fields: %s --force-conflicts", s.node.Plan.Bundle.ApplyCommand())
+	}
+	for _, l := range applied.Later {
+		s.Console.Warn("%s is not applied yet: %s", l.Object, l.Why)
+	}
+	if len(applied.Later) > 0 {
+		s.Console.Note("after a worker has joined: %s", s.node.Plan.Bundle.ApplyCommand())
+	}
+	for _, former := range recorded.Former {
+		s.Console.Note("%s is no longer in the manifest; it is not deleted", former)
+	}
+}
+
+// Wait waits for the workloads of the manifests.
+func (s *Manifests) Wait(ctx context.Context) error {
+	if s.node.Plan.Skips("manifests") {
+		s.Console.Note("skipped, because the phase manifests is skipped")
+		return nil
+	}
+	inventory, err := s.api.Client.Inventory(ctx)
+	if err != nil {
+		return err
+	}
+	want := cluster.Workloads{InBundle: s.node.Plan.Bundle.HasImage, OnProblem: func(problem string) { s.Console.Warn("%s", problem) }}
+	for _, listed := range s.node.Plan.SiteManifests() {
+		m, err := s.parse(ctx, listed)
+		if err != nil {
+			return err
+		}
+		want.Manifests = append(want.Manifests, m)
+		want.Skip = append(want.Skip, inventory[m.Name].Later...)
+	}
+	site := s.api.Client.Site(NodeTimeout, s.Report)
+	var later []cluster.Later
+	err = s.node.Watch.Watched(ctx, pods.Dependency{}, func(ctx context.Context) (err error) {
+		later, err = site.WaitForWorkloads(ctx, want)
+		return err
+	})
+	for _, l := range later {
+		s.Console.Note("%s: %s", l.Object, l.Why)
+	}
+	return err
+}
+
+// parse decodes a manifest of the bundle.
+func (s *Manifests) parse(ctx context.Context, listed bundle.SiteManifest) (*cluster.SiteManifest, error) {
+	data, err := s.Document(ctx, listed.Entry())
+	if err != nil {
+		return nil, err
+	}
+	return cluster.ParseSiteManifest(s.node.Plan.Bundle.ManifestOf(listed), data)
+}
+
+// Document returns the bytes of a manifest, from the stream if it has them.
+func (s *Manifests) Document(ctx context.Context, entry string) (data []byte, err error) {
+	if s.content.Stream == nil || !slices.Contains(s.content.Stream.Site.Manifests, entry) {
+		return s.node.Plan.Bundle.Document(ctx, entry)
+	}
+	if err := s.content.Stream.Wait(ctx, entry); err != nil {
+		return nil, err
+	}
+	return s.content.Stream.Site.Document(entry), nil
+}
+
+// Render prints the manifests, or writes them to RenderDir.
+func (s *Manifests) Render(ctx context.Context) error {
+	for _, m := range s.node.Plan.SiteManifests() {
+		data, err := s.Document(ctx, m.Entry())
+		if err != nil {
+			return err
+		}
+		if err := s.options.renderTo(s.Console, m.Name, data); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+package phases
+
+import (
+	"context"
+	"strings"
+
+	"airlift/fault"
+	"airlift/installer/config"
+	"airlift/installer/etcd"
+	"airlift/installer/host"
+	"airlift/installer/node"
+	"airlift/installer/pods"
+	"airlift/installer/preflight"
+)
+
+// A Node is the host during init or join.
+type Node struct {
+	*node.Machine
+	Plan *Plan
+	// Config is the plan's configuration, plus what the run finds out about an
+	// existing container runtime and, in join, about the cluster. A run
+	// replaces it and never modifies it.
+	Config *config.Config
+
+	Restored   *etcd.Snapshot        // what this run restores; nil unless it is a restore, which may continue an earlier one
+	inspected  bool                  // Inspect has completed
+	Rerun      bool                  // an earlier run wrote at least a kubeconfig file
+	Runtime    *node.ExistingRuntime // init and join: nil if Airlift uses the bundle's containerd
+	runtimeErr error                 // why the existing container runtime cannot be used
+	// KeepsRuntime is set if the container runtime of this host existed before Airlift. Its binaries,
+	// configuration and directories are not changed. init and join find it, and the ledger has it for
+	// everything that follows.
+	KeepsRuntime bool
+	Watch        *pods.Watch
+	// CheckEarlier returns an error if this run cannot continue an earlier one.
+	CheckEarlier func(context.Context) error
+}
+
+// NewNode returns the Node of a run that has not inspected the host yet.
+func NewNode(p *Plan, m *node.Machine) *Node {
+	n := &Node{Machine: m, Plan: p, Config: p.Config, CheckEarlier: func(context.Context) error { return nil }}
+	n.Watch = pods.NewWatch(m, func() string { return strings.TrimPrefix(n.Config.NodeRegistration.CRISocket, "unix://") })
+	return n
+}
+
+// WaitKubelet waits until the kubelet is healthy.
+func (n *Node) WaitKubelet(ctx context.Context) error {
+	return n.Watch.WaitKubelet(ctx, n.Config.Timeouts.KubeletHealthCheck)
+}
+
+// Close closes the connection to containerd.
+func (n *Node) Close() { n.Watch.Close() }
+
+// LocalAPI returns the components that the API server of this node needs.
+func (n *Node) LocalAPI() pods.Dependency {
+	if n.Plan.hasEtcd(n.Config) {
+		return pods.Dependency{Components: pods.APIComponents}
+	}
+	return pods.Dependency{Components: pods.APIComponents[1:]}
+}
+
+// Inspect finds earlier runs and an existing container runtime on this host.
+// The first step that needs the result calls it, because the user may skip
+// preflight.
+func (n *Node) Inspect(ctx context.Context) error {
+	if n.inspected {
+		return nil
+	}
+	if err := n.findEarlierRun(); err != nil {
+		return err
+	}
+	if err := n.CheckEarlier(ctx); err != nil {
+		return err
+	}
+	if n.Runtime, n.runtimeErr = n.Containerd().FindRuntime(ctx, n.Config); n.Runtime != nil {
+		n.useRuntime(n.Runtime)
+	}
+	n.KeepsRuntime = n.Runtime != nil || n.runtimeErr != nil
+	n.inspected = true
+	return nil
+}
+
+// useRuntime uses an existing container runtime and its cgroup driver.
+func (n *Node) useRuntime(r *node.ExistingRuntime) {
+	learned := *n.Config
+	learned.Facts.CgroupDriver = r.CgroupDriver()
+	n.Config, n.Watch.Containerd = &learned, r.Store
+	n.Console.Note("using this host's existing containerd %s, %s cgroup driver", r.Info.Version, learned.Facts.CgroupDriver)
+}
+
+// findEarlierRun finds out whether an earlier run made this host a node,
+// completely or in part. It refuses to turn a worker into a control plane or a
+// control plane into a worker.
+func (n *Node) findEarlierRun() error {
+	if n.Restored == nil {
+		if err := node.UnfinishedRestore(n.Existing); err != nil {
+			return err
+		}
+	}
+	is := ""
+	switch {
+	case !n.Existing.Records().Used():
+		return nil
+	case node.FileExists(n.Existing, node.AdminConf):
+		is = controlPlaneKind
+	case node.FileExists(n.Existing, node.KubeletConf), node.FileExists(n.Existing, node.BootstrapConf):
+		is = WorkerKind
+	}
+	if is != "" && is != n.Plan.Role.Kind {
+		return fault.New(fault.Preflight, "this host is %s already and cannot become %s", is, n.Plan.Role.Kind).
+			Hint("remove the node first: ./install reset --force; on a cluster's only control plane, this deletes the cluster")
+	}
+	n.Rerun = is != ""
+	return node.RotationInProgress(n.Existing, n.Config)
+}
+
+// Ready waits for the check of the bundle file and inspects the host. No step
+// changes the host before that.
+func (n *Node) Ready(ctx context.Context) error {
+	if err := n.Plan.Bundle.Checked(ctx, n.Console); err != nil { // the user may skip preflight
+		return err
+	}
+	if err := n.Inspect(ctx); err != nil {
+		return err
+	}
+	return n.runtimeErr
+}
+
+// Binaries returns the binaries that the bundle installs on this host.
+func (n *Node) Binaries() []host.Binary {
+	var list []host.Binary
+	for _, e := range n.Plan.Bundle.Manifest.Entries {
+		if path := node.BinaryPath(e.Name); path != "" && n.wantsBinary(e.Name) {
+			list = append(list, host.Binary{Path: path, SHA256: e.SHA256})
+		}
+	}
+	return list
+}
+
+func (n *Node) wantsBinary(entry string) bool { return n.Plan.wantsBinary(entry, n.KeepsRuntime) }
+
+// claim records in the ledger the directories that Kubernetes and containerd
+// will fill. It refuses a directory that is not empty, unless the user ignores
+// its check. Then the directory is used, and reset does not remove it.
+func (n *Node) claim(claims ...host.Claim) error {
+	for _, c := range claims {
+		err := n.Host.Records().Claim(c)
+		if err != nil && preflight.Ignored(c.Check(), n.Config.NodeRegistration.IgnorePreflightErrors) {
+			err = n.Host.Records().Spare(c)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// claims returns all directories that Kubernetes and containerd fill on this
+// node.
+func (n *Node) claims() []host.Claim {
+	return host.Claims(n.Config, n.Plan.hasEtcd(n.Config), !n.KeepsRuntime)
+}
+
+// ClaimEtcd claims etcd's data directory. It is for a phase that runs alone.
+func (n *Node) ClaimEtcd() error {
+	for _, c := range n.claims() {
+		if c.Contents == host.EtcdData {
+			return n.claim(c)
+		}
+	}
+	return nil
+}
+
+// claimKubeletCertDir claims the kubelet's --cert-dir if it is not the default
+// and does not exist yet. The kubelet writes rotated certificates there, and
+// reset must remove them.
+func (n *Node) claimKubeletCertDir() error {
+	dir := n.Config.NodeRegistration.KubeletCertDir()
+	if strings.HasPrefix(dir, config.KubeletDir+"/") || n.Exists(dir) {
+		return nil
+	}
+	return n.Host.Records().Claim(host.Claim{Path: dir, Contents: "the kubelet's certificates"})
+}

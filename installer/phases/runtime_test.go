@@ -1,0 +1,116 @@
+package phases
+
+import (
+	"bytes"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
+
+	"airlift/installer/config"
+	"airlift/installer/node"
+	"airlift/installer/payload"
+	"airlift/installer/render"
+	"airlift/installer/workflow"
+	"airlift/scripts/testhost"
+)
+
+func TestKernelModulesForKubeProxy(t *testing.T) {
+	for name, c := range map[string]struct {
+		proxy *kubeproxyv1.KubeProxyConfiguration
+		want  bool
+	}{
+		"ipvs":                 {&kubeproxyv1.KubeProxyConfiguration{Mode: "ipvs", IPVS: kubeproxyv1.KubeProxyIPVSConfiguration{Scheduler: "wlc"}}, true},
+		"another mode":         {&kubeproxyv1.KubeProxyConfiguration{Mode: "iptables"}, false},
+		"no mode":              {&kubeproxyv1.KubeProxyConfiguration{}, false},
+		"without a kube-proxy": {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			modules := kernelModules(c.proxy)
+			if got := slices.Contains(modules, "ip_vs") && slices.Contains(modules, "ip_vs_wlc"); got != c.want || !slices.Contains(modules, "overlay") {
+				t.Errorf("modules: %s", strings.Join(modules, " "))
+			}
+		})
+	}
+}
+
+// Reset removes the kubelet's certificate directory only if Airlift created it.
+func TestKubeletCertDirIsRecorded(t *testing.T) {
+	for name, c := range map[string]struct {
+		dir    string
+		exists bool
+		want   bool
+	}{
+		"the default":    {"", false, false},
+		"another":        {"/data/kubelet-pki", false, true},
+		"an existing":    {"/data/kubelet-pki", true, false},
+		"below the root": {"/var/lib/kubelet/certs", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			cfg := &config.Config{}
+			n := NewNode(&Plan{Role: FirstControlPlane, Bundle: new(payload.Bundle), Config: cfg}, node.NewMachine(testhost.Open(t, root), nil))
+			cfg.NodeRegistration.KubeletExtraArgs = []config.Arg{{Name: "cert-dir", Value: c.dir}}
+			if c.exists {
+				if err := os.MkdirAll(n.Host.Path(c.dir), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := n.claimKubeletCertDir(); err != nil {
+				t.Fatal(err)
+			}
+			if got := c.dir != "" && n.Host.Records().Claimed("the kubelet's certificates") == c.dir; got != c.want {
+				t.Errorf("recorded: %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// Registries are written where containerd looks for them first. A run without the
+// flags leaves them, and a run that replaces an edited file warns.
+func TestRegistriesAreWritten(t *testing.T) {
+	root := t.TempDir()
+	var out bytes.Buffer
+	write := func(list ...config.Registry) {
+		t.Helper()
+		cfg := &config.Config{Images: map[string]string{"pause": "registry.k8s.io/pause:3.9"}, Registries: list}
+		n := NewNode(&Plan{Role: FirstControlPlane, Bundle: new(payload.Bundle), Config: cfg}, node.NewMachine(testhost.Open(t, root), &workflow.Console{Out: &out}))
+		if err := NewRuntimeStep(NewContent(n)).WriteFiles(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	certs := root + render.RegistriesDir
+	if err := os.MkdirAll(certs+"/registry.example_5000_", 0o755); err != nil { // the user's
+		t.Fatal(err)
+	}
+	access := config.RegistryAccess{CA: []byte("ca"), Authorization: "Basic cmVhZGVyOnBhc3N3b3Jk"}
+	one := config.Registry{Host: "registry.example:5000", RegistryAccess: access}
+	two := config.Registry{Host: "docker.io", Mirrors: []config.RegistryMirror{{URL: &url.URL{Scheme: "https", Host: "mirror:5000"}, RegistryAccess: access}}}
+	write(one, two)
+	for path, mode := range map[string]os.FileMode{
+		"/registry.example_5000_/hosts.toml": 0o600, "/registry.example_5000_/registry.example:5000.pem": 0o644,
+		"/docker.io/hosts.toml": 0o600, "/docker.io/mirror:5000.pem": 0o644,
+	} {
+		if info, err := os.Stat(certs + path); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: %v, %v", path, info, err)
+		}
+	}
+	hosts := certs + "/docker.io/hosts.toml"
+	if err := os.WriteFile(hosts, []byte("edited"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write()
+	if data, err := os.ReadFile(hosts); err != nil || string(data) != "edited" || out.Len() > 0 {
+		t.Errorf("%s, %v; output: %s", data, err, &out)
+	}
+	write(one, two)
+	if data, err := os.ReadFile(hosts + ".airlift-saved"); err != nil || string(data) != "edited" || !strings.Contains(out.String(), "warning: "+render.RegistriesDir+"/docker.io/hosts.toml was edited") {
+		t.Errorf("%s, %v; output: %s", data, err, &out)
+	}
+	if strings.Contains(out.String(), access.Authorization) {
+		t.Errorf("a secret in the output: %s", &out)
+	}
+}

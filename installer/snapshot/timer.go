@@ -1,0 +1,121 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"airlift/fault"
+	"airlift/installer/host"
+	"airlift/installer/node"
+	"airlift/installer/workflow"
+)
+
+// backupTimer writes backups.
+var backupTimer = host.Timer{Name: "airlift-backup", About: "Backup of the Kubernetes cluster", Retry: 900}
+
+// recipientsPath has the lines of the recipients file, for the timer.
+const recipientsPath = "/etc/airlift-backup-recipients"
+
+// A Schedule is what the timer does.
+type Schedule struct {
+	Directory  string
+	Every      time.Duration
+	Keep       int
+	Recipients string // lines of a recipients file; empty for backups that are not encrypted
+}
+
+// Schedule writes a backup now, and installs the timer that writes more.
+func (b *Backup) Schedule(ctx context.Context, s Schedule) error {
+	if !b.Host.Records().Used() {
+		return fault.New(fault.Failure, "Airlift did not install this host, so reset could not remove the timer").Hint("run './install etcd snapshot' from your own timer")
+	}
+	times, err := calendar(s.Every)
+	if err != nil {
+		return err
+	}
+	mountPoint, err := host.MountPoint(s.Directory)
+	if err != nil {
+		return unusable(s.Directory, err)
+	}
+	command, err := s.command(b.Kubeconfig, mountPoint)
+	if err != nil {
+		return err
+	}
+	if err := b.SaveInDirectory(ctx, s.Directory, mountPoint, s.Keep); err != nil {
+		return err
+	}
+	timer := backupTimer
+	timer.Command = command
+	if s.Recipients != "" {
+		if _, err := b.Host.WriteFile(recipientsPath, []byte(s.Recipients), 0o644); err != nil {
+			return err
+		}
+	}
+	// Persistent: a time that passed while the host was off counts at boot. The delay is a random one, so
+	// that control planes do not all save at the same time.
+	timer.Schedule = fmt.Sprintf("OnCalendar=%s\nPersistent=true\nRandomizedDelaySec=%d\nAccuracySec=1s", times, int(min(s.Every/10, 10*time.Minute).Seconds()))
+	if _, err := b.Host.Systemd().EnsureTimer(ctx, timer); err != nil {
+		return err
+	}
+	fmt.Fprintf(b.Console.Out, "%s writes a backup to %s every %s and keeps %d; see: systemctl list-timers %s\n", timer.Unit(), s.Directory, s.Every, s.Keep, timer.Unit())
+	return nil
+}
+
+// calendar returns the times of an interval as systemd's OnCalendar has them, in UTC. Only those count
+// while the host is off, so the interval has to divide an hour or a day, or be a week.
+func calendar(every time.Duration) (string, error) {
+	const day = 24 * time.Hour
+	switch {
+	case every == 7*day:
+		return "Mon *-*-* 00:00:00 UTC", nil
+	case every == day:
+		return "*-*-* 00:00:00 UTC", nil
+	case every >= time.Hour && day%every == 0 && every%time.Hour == 0:
+		return fmt.Sprintf("*-*-* 00/%d:00:00 UTC", every/time.Hour), nil
+	case every == time.Minute:
+		return "*-*-* *:*:00 UTC", nil
+	case every > 0 && time.Hour%every == 0 && every%time.Minute == 0:
+		return fmt.Sprintf("*-*-* *:00/%d:00 UTC", every/time.Minute), nil
+	}
+	return "", fault.New(fault.Usage, "--every %s: the interval must divide an hour or a day, or be a week", every).Hint("for example: 15m, 1h, 6h, 24h or 168h")
+}
+
+// command returns the arguments of the installer that the timer runs, as in a unit's ExecStart.
+func (s Schedule) command(kubeconfig, mountPoint string) (string, error) {
+	for _, path := range []string{s.Directory, kubeconfig, mountPoint} {
+		if strings.ContainsAny(path, "%$\"\\\n") { // systemd.service(5) replaces % and $ also in quotes
+			return "", fault.New(fault.Usage, "the path %q has characters that are not allowed in a systemd unit", path).Hint("choose another path")
+		}
+	}
+	text := fmt.Sprintf(`etcd snapshot "%s" --scheduled --keep %d --mount-point "%s"`, s.Directory, s.Keep, mountPoint)
+	if kubeconfig != node.AdminConf {
+		text += fmt.Sprintf(` --kubeconfig "%s"`, kubeconfig)
+	}
+	if s.Recipients != "" {
+		text += " --recipients-file " + recipientsPath
+	}
+	return text, nil
+}
+
+// RemoveTimer removes the timer. It keeps the backups.
+func RemoveTimer(ctx context.Context, h *host.Host, c *workflow.Console) error {
+	if !node.FileExists(h, backupTimer.UnitPath()) {
+		fmt.Fprintln(c.Out, "This host has no backup timer.")
+		return nil
+	}
+	if err := h.Systemd().RemoveTimer(ctx, backupTimer); err != nil {
+		return err
+	}
+	if err := h.Remove(recipientsPath); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.Out, "%s was removed. The backups were kept.\n", backupTimer.Unit())
+	return nil
+}
+
+// unusable is the error for a directory to which no backup can be written.
+func unusable(dir string, err error) error {
+	return fault.New(fault.Failure, "writing a backup to %s: %w", dir, err).Hint("create it, or mount its file system")
+}

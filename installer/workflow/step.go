@@ -1,0 +1,186 @@
+// Package workflow runs the steps of a command in order, and prints its progress. Each step is
+// kubeadm's phase of the same name, or one of the few that an isolated host or the site's own
+// content need in addition.
+package workflow
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"airlift/fault"
+	"airlift/installer/timeline"
+)
+
+// A Step is one phase. It has Run, Steps or both. If it has both, Run does the
+// work of all Steps at once and reports all problems together. Run checks the
+// current state before it changes anything. So a step can run again, and it
+// then continues an interrupted one.
+type Step struct {
+	Name  string // kubeadm's name
+	Doc   string // purpose, for the user
+	Run   func(context.Context) error
+	Steps []Step // sub-phases; their full names are "addon/coredns"
+	// Aliases are other names of the step: kubeadm's aliases, and its names in
+	// other versions of kubeadm.
+	Aliases []string
+	// Empty reports that there is nothing to do, because the bundle has no such
+	// content. Run leaves such a step out.
+	Empty bool
+	// Needed reports whether later steps depend on this step, so that it cannot
+	// be skipped.
+	Needed bool
+}
+
+// called reports whether name is the step's name or an alias.
+func (s Step) called(name string) bool {
+	return s.Name == name || slices.Contains(s.Aliases, name)
+}
+
+// Run runs steps in order and stops at the first error. It skips the names in
+// skip ("addon/kube-proxy"). A name that no step has is an error.
+func Run(ctx context.Context, c *Console, steps []Step, skip []string) error {
+	skip, err := Skipped(steps, skip)
+	if err != nil {
+		return err
+	}
+	steps = slices.DeleteFunc(slices.Clone(steps), func(s Step) bool { return s.Empty })
+	for i, s := range steps {
+		Begin(c, i, steps)
+		if slices.Contains(skip, s.Name) {
+			c.Note("skipped")
+			continue
+		}
+		stepStarted := time.Now()
+		if err := s.run(ctx, "", c, skip); err != nil {
+			return fmt.Errorf("%s: %w", s.Name, err)
+		}
+		c.end(time.Since(stepStarted))
+	}
+	c.Close()
+	return nil
+}
+
+// Begin prints a step's line: its number, name and purpose.
+func Begin(c *Console, i int, steps []Step) {
+	width := 0
+	for _, s := range steps {
+		width = max(width, len(s.Name))
+	}
+	n, s := len(steps), steps[i]
+	fmt.Fprintf(c.Out, "[%*d/%d] %-*s %s\n", len(fmt.Sprint(n)), i+1, n, width, s.Name, s.Doc)
+}
+
+// run runs the step, or its sub-phases, and records it in the timeline.
+func (s Step) run(ctx context.Context, parent string, c *Console, skip []string) (err error) {
+	name := parent + s.Name
+	if slices.Contains(skip, name) {
+		c.Note("%s skipped", name)
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx, span := timeline.Start(ctx, timeline.Steps, s.Name)
+	defer func() {
+		if err != nil {
+			span.Set("failed", true)
+		}
+		span.End()
+	}()
+	below := func(skipped string) bool { return strings.HasPrefix(skipped, name+"/") }
+	if s.Run != nil && !slices.ContainsFunc(skip, below) {
+		return s.Run(ctx)
+	}
+	for _, sub := range s.Steps {
+		c.Debug(1, "%s/%s", name, sub.Name)
+		if err := sub.run(ctx, name+"/", c, skip); err != nil {
+			return fmt.Errorf("%s: %w", sub.Name, err)
+		}
+	}
+	return nil
+}
+
+// RunParts runs the parts of a step. They are not phases: only the timeline has their names.
+func RunParts(ctx context.Context, c *Console, parts []Step) error {
+	for _, p := range parts {
+		if err := p.run(ctx, "", c, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RunPhase runs one of the steps alone: "certs" or "certs/apiserver".
+func RunPhase(ctx context.Context, c *Console, steps []Step, name string) error {
+	s, ok := Find(steps, strings.TrimSuffix(name, "/all"))
+	if !ok {
+		return fault.New(fault.Usage, "there is no phase %q", name).Hint("the phases are: " + strings.Join(Names(steps), ", "))
+	}
+	full := s
+	full.Name = strings.TrimSuffix(name, "/all")
+	Begin(c, 0, []Step{full})
+	if s.Empty {
+		c.Note("nothing to do: this bundle has no such content")
+		c.Close()
+		return nil
+	}
+	started := time.Now()
+	if err := s.run(ctx, "", c, nil); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	c.end(time.Since(started))
+	c.Close()
+	return nil
+}
+
+// Find returns the step with a full name: "certs" or "certs/apiserver".
+func Find(steps []Step, name string) (Step, bool) {
+	first, rest, deeper := strings.Cut(name, "/")
+	for _, s := range steps {
+		if !s.called(first) {
+			continue
+		}
+		if deeper {
+			return Find(s.Steps, rest)
+		}
+		return s, true
+	}
+	return Step{}, false
+}
+
+// Names returns the names of the steps and their sub-steps in order.
+func Names(steps []Step) []string {
+	var names []string
+	for _, s := range steps {
+		names = append(names, s.Name)
+		for _, sub := range Names(s.Steps) {
+			names = append(names, s.Name+"/"+sub)
+		}
+	}
+	return names
+}
+
+// Skipped replaces aliases in the user's names by the steps' names. It refuses
+// unknown names and steps that cannot be skipped.
+func Skipped(steps []Step, given []string) (skip []string, err error) {
+	known := Names(steps)
+	for _, name := range given {
+		s, ok := Find(steps, name)
+		if !ok {
+			return nil, fault.New(fault.Usage, "--skip-phases %q: there is no such phase", name).
+				Hint("the phases are: " + strings.Join(known, ", "))
+		}
+		if s.Needed {
+			return nil, fault.New(fault.Usage, "--skip-phases %q: this phase cannot be skipped, because later phases need its results", name)
+		}
+		if parent := name[:strings.LastIndex(name, "/")+1]; parent != "" {
+			skip = append(skip, parent+s.Name)
+		} else {
+			skip = append(skip, s.Name)
+		}
+	}
+	return skip, nil
+}

@@ -1,0 +1,45 @@
+// Package testbundle writes small bundles for tests.
+package testbundle
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"airlift/bundle"
+	"airlift/installer/payload"
+)
+
+// Write writes a bundle with a name and opens it. content has the bytes of the entries by their names.
+func Write(t *testing.T, name string, installer []byte, m *bundle.Manifest, content map[string][]byte) *payload.Bundle {
+	t.Helper()
+	self, err := os.ReadFile("/proc/self/exe") // any ELF file can be the launcher
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), name)
+	_, err = bundle.WriteFile(t.Context(), path, bundle.Executables{Launcher: self, Installer: installer}, m, bundle.Fastest,
+		func(e bundle.Entry) (io.ReadCloser, error) {
+			return io.NopCloser(bytes.NewReader(content[e.Name])), nil
+		}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := bundle.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	b, err := payload.OpenBundle(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// Sum returns the sha256 of data in hexadecimal.
+func Sum(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
