@@ -3,23 +3,23 @@ package store
 // Names are the image names in containerd.
 type Names struct{ store *Store }
 
-// Names returns them for this store.
+// Names returns the methods of this store for that subject.
 func (s *Store) Names() Names { return Names{s} }
 
 // Pods are the pods and containers on the host, as the CRI has them.
 type Pods struct{ store *Store }
 
-// PodRecords returns them for this store.
+// PodRecords returns the methods of this store for that subject.
 func (s *Store) PodRecords() Pods { return Pods{s} }
 
 // Inventory is what containerd has of images.
 type Inventory struct{ store *Store }
 
-// Inventory returns them for this store.
+// Inventory returns the methods of this store for that subject.
 func (s *Store) Inventory() Inventory { return Inventory{s} }
 
 // publication makes an imported image visible to the CRI.
 type publication struct{ store *Store }
 
-// publication returns them for this store.
+// publication returns the methods of this store for that subject.
 func (s *Store) publication() publication { return publication{s} }
