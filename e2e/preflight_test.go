@@ -42,6 +42,8 @@ func without(name string) (setup, undo string) {
 
 const external = `printf 'apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\netcd: {external: {endpoints: ["https://10.77.0.11:2379"], caFile: %s, certFile: "", keyFile: ""}}\n' > /root/external.yaml`
 
+const enabledPlugin = `printf 'apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\napiServer: {extraArgs: [{name: enable-admission-plugins, value: AlwaysPullImages}]}\n' > /root/plugin.yaml`
+
 func preflightCases() []preflightCase {
 	listen := func(port string) (string, string) {
 		return "systemd-run -q --unit fake-listener systemd-socket-activate -l " + port + " true; sleep 0.2", "systemctl stop fake-listener"
@@ -102,6 +104,7 @@ func preflightCases() []preflightCase {
 		{name: "Service-Containerd", setup: "systemctl -q mask containerd.service", undo: "systemctl -q unmask containerd.service"},
 		{name: "ExternalEtcdVersion", setup: fmt.Sprintf(external, `""`), args: "--config /root/external.yaml"},
 		{name: "ExternalEtcdClientCertificates", setup: fmt.Sprintf(external, "/etc/etcd/none.crt"), args: "--config /root/external.yaml"},
+		{name: "APIServerFlags", warning: true, setup: enabledPlugin, args: "--config /root/plugin.yaml", undo: "rm /root/plugin.yaml"},
 		{name: "Nameservers", warning: true},
 		{name: "Systemd", setup: "mv /run/systemd/system /run/systemd/away", undo: "mv /run/systemd/away /run/systemd/system"},
 		{name: "KernelLog", setup: "mount --bind /run/systemd/notify /dev/kmsg", undo: "umount /dev/kmsg"}, // opening a socket fails
