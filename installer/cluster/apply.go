@@ -63,18 +63,23 @@ func (c *Client) applyOne(ctx context.Context, want *unstructured.Unstructured) 
 		if err != nil {
 			return false, err
 		}
-		patch := want.DeepCopy()
-		dropLeftovers(patch, have)
-		if containsFields(have.Object, patch.Object) {
-			return false, nil
-		}
-		data, err := json.Marshal(patch)
-		if err != nil {
+		data, err := patchFor(have, want)
+		if err != nil || data == nil {
 			return false, err
 		}
 		_, err = resource.Patch(ctx, want.GetName(), types.MergePatchType, data, metav1.PatchOptions{})
 		return err == nil, err
 	}
+}
+
+// patchFor returns the JSON merge patch that gives an object the fields of want; nil if it has them.
+func patchFor(have, want *unstructured.Unstructured) ([]byte, error) {
+	patch := want.DeepCopy()
+	dropLeftovers(patch, have)
+	if containsFields(have.Object, patch.Object) {
+		return nil, nil
+	}
+	return json.Marshal(patch)
 }
 
 // resource derives the REST resource from the kind (lower case, plural) without

@@ -14,6 +14,7 @@ import (
 	"airlift/childprocess"
 	"airlift/fault"
 	"airlift/images/store"
+	"airlift/installer/host"
 	"airlift/installer/status"
 )
 
@@ -65,8 +66,13 @@ func (m Containerd) NeedsLedger() error {
 func (m Containerd) KubeletSocket() (string, error) { return status.RuntimeSocket(m.machine.Host) }
 
 // Optional reads a file of the host. A file that does not exist is empty.
-func (m *Machine) Optional(path string) ([]byte, error) {
-	data, err := os.ReadFile(m.Host.Path(path))
+func (m *Machine) Optional(path string) ([]byte, error) { return optional(m.Host, path) }
+
+// Present reads a file of the host, also in a dry run. A file that does not exist is empty.
+func (m *Machine) Present(path string) ([]byte, error) { return optional(m.Existing, path) }
+
+func optional(h *host.Host, path string) ([]byte, error) {
+	data, err := os.ReadFile(h.Path(path))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}

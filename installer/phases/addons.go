@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/render"
@@ -22,20 +23,26 @@ type Addons struct {
 	Options InitOptions
 }
 
-// Install returns a step that installs one add-on. connect gives it an API
-// client.
-func (a *Addons) Install(name string, connect func(run func(context.Context) error) func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		objects, err := a.Objects(name)
-		if err != nil {
-			return err
-		}
+// Step returns the step that installs an add-on. connect makes the API client.
+func (a *Addons) Step(name, doc string, connect func(context.Context) error) workflow.Step {
+	return workflow.Step{
+		Name: name, Doc: doc, Apply: a.install(name, connect),
+		Desired: func(context.Context) (desired.List, error) {
+			objects, err := a.Objects(name)
+			return desired.List{Objects: objects}, err
+		},
+	}
+}
+
+// install installs or prints an add-on.
+func (a *Addons) install(name string, connect func(context.Context) error) func(context.Context, desired.List) error {
+	return func(ctx context.Context, l desired.List) error {
 		switch {
-		case len(objects) == 0:
+		case len(l.Objects) == 0:
 			a.Console.Note("skipped: %s is disabled", name)
 			return nil
 		case a.Options.ManifestsOnly():
-			return a.render(name, objects)
+			return a.render(name, l.Objects)
 		}
 		if a.Content.Stream != nil && !a.Node.Plan.OnePhase {
 			// Without the image, the kubelet would try to pull it, and wait up
@@ -44,9 +51,10 @@ func (a *Addons) Install(name string, connect func(run func(context.Context) err
 				return err
 			}
 		}
-		return connect(func(ctx context.Context) error {
-			return a.Applied(a.API.Client.Apply(ctx, objects...))
-		})(ctx)
+		if err := connect(ctx); err != nil {
+			return err
+		}
+		return a.API.Apply(ctx, l)
 	}
 }
 

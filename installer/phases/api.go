@@ -11,6 +11,7 @@ import (
 	"airlift/bundle"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/installer/desired"
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/pods"
@@ -33,16 +34,17 @@ type API struct {
 // NewAPI returns the API of a run that has no client yet.
 func NewAPI(c *Content) *API { return &API{Machine: c.Machine, Node: c.Node, content: c} }
 
-// Apply returns a step that applies the objects that render builds from the
-// configuration.
-func (a *API) Apply(objects func(*config.Config) ([]runtime.Object, error)) func(context.Context) error {
-	return func(ctx context.Context) error {
-		list, err := objects(a.Node.Config)
-		if err != nil {
-			return err
-		}
-		return a.Applied(a.Client.Apply(ctx, list...))
+// Objects returns the objects that build makes from the configuration.
+func (a *API) Objects(build func(*config.Config) ([]runtime.Object, error)) Desired {
+	return func(context.Context) (desired.List, error) {
+		objects, err := build(a.Node.Config)
+		return desired.List{Objects: objects}, err
 	}
+}
+
+// Apply applies the objects of a list.
+func (a *API) Apply(ctx context.Context, l desired.List) error {
+	return a.Applied(a.Client.Apply(ctx, l.Objects...))
 }
 
 // Registered waits until the kubelet has registered the node. It then annotates

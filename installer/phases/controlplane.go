@@ -5,12 +5,14 @@ import (
 	"context"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/installer/desired"
 	"airlift/installer/etcd"
 	"airlift/installer/node"
 	"airlift/installer/pki"
@@ -35,32 +37,31 @@ type ControlPlane struct {
 	Replaced []string
 }
 
-// Certs returns a step that creates the named certificates, or all of them.
-// With an external etcd it creates no etcd certificates.
-func (p *ControlPlane) Certs(names ...string) func(context.Context) error {
-	return func(context.Context) error {
+// Desired computes what a step makes true.
+type Desired = func(context.Context) (desired.List, error)
+
+// Certs returns the named certificates, or all of them, without those that are on the host and valid.
+// With an external etcd there are no etcd certificates.
+func (p *ControlPlane) Certs(names ...string) Desired {
+	return func(context.Context) (desired.List, error) {
 		made, err := pki.Ensure(p.Node.Config, p.Files(), time.Now(), names...)
 		if err != nil {
-			return err
+			return desired.List{}, err
 		}
 		p.ReportKept(made)
-		return p.Write(made.Files...)
+		return desired.List{Files: made.Files}, nil
 	}
 }
 
-// Kubeconfig returns a step that creates the named kubeconfig files in dir, or
-// all of them.
-func (p *ControlPlane) Kubeconfig(dir string, names ...string) func(context.Context) error {
+// Kubeconfig returns the named kubeconfig files in dir, or all of them.
+func (p *ControlPlane) Kubeconfig(dir string, names ...string) Desired {
 	if len(names) == 0 {
 		names = pki.KubeconfigNames()
 	}
-	return func(context.Context) error {
-		if err := p.Node.claimKubeletCertDir(); err != nil {
-			return err
-		}
+	return func(context.Context) (desired.List, error) {
 		made, err := pki.Kubeconfigs(p.Node.Config, redirected{p.Files(), config.KubernetesDir, dir}, time.Now(), names...)
 		if err != nil {
-			return err
+			return desired.List{}, err
 		}
 		for i, f := range made.Files {
 			if path.Dir(f.Path) == config.KubernetesDir {
@@ -68,28 +69,34 @@ func (p *ControlPlane) Kubeconfig(dir string, names ...string) func(context.Cont
 			}
 		}
 		p.ReportKept(made)
-		return p.Write(made.Files...)
+		return desired.List{Files: made.Files, Claims: p.Node.kubeletCertDir()}, nil
 	}
 }
 
-// Etcd writes the static pod of etcd. When etcd joins an existing cluster,
+// Etcd returns the static pod of etcd and its data directory. When etcd joins an existing cluster,
 // members are all its members, including this one.
-func (p *ControlPlane) Etcd(ctx context.Context, members ...render.EtcdMember) error {
-	if err := p.Node.ClaimEtcd(); err != nil {
+func (p *ControlPlane) Etcd(members ...render.EtcdMember) (desired.List, error) {
+	pod, err := render.Etcd(p.Node.Config, members...)
+	if err != nil {
+		return desired.List{}, err
+	}
+	file, err := p.staticPodFile(pod)
+	return desired.List{Files: []pki.File{file}, Claims: p.Node.EtcdClaim()}, err
+}
+
+// ApplyEtcd writes the static pod of etcd. first reports that etcd begins a new cluster.
+func (p *ControlPlane) ApplyEtcd(ctx context.Context, l desired.List, first bool) error {
+	if err := p.Node.claim(l.Claims...); err != nil {
 		return err
 	}
 	if err := p.Host.MkdirAll(p.Node.Config.Etcd.Local.DataDir, 0o700); err != nil {
 		return err
 	}
-	if len(members) == 0 && etcd.FirstStartInterrupted(p.Host.Path(p.Node.Config.Etcd.Local.DataDir)) {
+	if first && etcd.FirstStartInterrupted(p.Host.Path(p.Node.Config.Etcd.Local.DataDir)) {
 		p.Console.Note("etcd was interrupted at its first start: it starts again with an empty data directory")
 		p.Replaced = append(p.Replaced, node.EtcdPod)
 	}
-	pod, err := render.Etcd(p.Node.Config, members...)
-	if err != nil {
-		return err
-	}
-	return p.changeStaticPod(ctx, pod)
+	return p.ApplyStaticPods(ctx, l)
 }
 
 // removeInterruptedEtcd removes what the interrupted first start of etcd left. etcd must not
@@ -102,70 +109,70 @@ func (p *ControlPlane) removeInterruptedEtcd() error {
 	return p.Host.RemoveTree(path.Join(dir, "member"))
 }
 
-// StaticPods returns a step that writes the named static pods, or all except
-// etcd.
-func (p *ControlPlane) StaticPods(names ...string) func(context.Context) error {
+// StaticPods returns the named static pods, or all except etcd.
+func (p *ControlPlane) StaticPods(names ...string) Desired {
 	if len(names) == 0 {
 		names = node.ControlPlaneComponents
 	}
-	return func(ctx context.Context) error {
+	return func(context.Context) (l desired.List, err error) {
 		pods, err := render.ControlPlane(p.Node.Config, p.Files())
 		if err != nil {
-			return err
+			return l, err
 		}
 		for _, name := range names {
-			if err := p.changeStaticPod(ctx, pods[name]); err != nil {
-				return err
+			file, err := p.staticPodFile(pods[name])
+			if err != nil {
+				return l, err
 			}
+			l.Files = append(l.Files, file)
 		}
-		return nil
+		return l, nil
 	}
 }
 
-// changeStaticPod writes a static pod. If the host runs it already with another manifest, it asks first.
-func (p *ControlPlane) changeStaticPod(ctx context.Context, pod *corev1.Pod) error {
-	file, _, err := p.staticPodFile(pod)
+// staticPodFile returns the manifest of a static pod with the user's patches applied.
+func (p *ControlPlane) staticPodFile(pod *corev1.Pod) (pki.File, error) {
+	pod, used, err := p.Node.Plan.Patches.Pod(pod)
 	if err != nil {
-		return err
+		return pki.File{}, err
 	}
-	now, err := p.ReadManifest(pod.Name)
+	p.ReportPatched(pod.Name, used)
+	data, err := render.YAML(pod)
+	return pki.File{Path: node.ManifestPath(pod.Name), Data: data, Mode: 0o600}, err
+}
+
+// ApplyStaticPods writes static pods.
+func (p *ControlPlane) ApplyStaticPods(ctx context.Context, l desired.List) error {
+	for _, file := range l.Files {
+		if err := p.changeStaticPod(ctx, file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changeStaticPod writes a static pod. If the host runs it already with another manifest, it asks first.
+func (p *ControlPlane) changeStaticPod(ctx context.Context, file pki.File) error {
+	name := strings.TrimSuffix(path.Base(file.Path), ".yaml")
+	now, err := p.ReadManifest(name)
 	if err != nil {
 		return err
 	}
 	if now != nil && !bytes.Equal(now, file.Data) && p.Host.Locked() {
-		if err := p.MayRestart(ctx, pod.Name); err != nil {
+		if err := p.MayRestart(ctx, name); err != nil {
 			return err
 		}
 	}
-	return p.WriteStaticPod(pod)
-}
-
-// staticPodFile returns the manifest of a static pod with the user's patches applied, and which.
-func (p *ControlPlane) staticPodFile(pod *corev1.Pod) (file pki.File, used []string, err error) {
-	if pod, used, err = p.Node.Plan.Patches.Pod(pod); err != nil {
-		return file, used, err
-	}
-	data, err := render.YAML(pod)
-	return pki.File{Path: node.ManifestPath(pod.Name), Data: data, Mode: 0o600}, used, err
-}
-
-// WriteStaticPod writes a static pod with the user's patches applied.
-func (p *ControlPlane) WriteStaticPod(pod *corev1.Pod) error {
-	file, used, err := p.staticPodFile(pod)
-	if err != nil {
-		return err
-	}
-	p.ReportPatched(pod.Name, used)
 	if p.Hold(file) {
 		p.held = append(p.held, file)
 		return nil
 	}
-	existed, before := p.Exists(file.Path), p.Changes
+	before := p.Changes
 	if err := p.Write(file); err != nil {
 		return err
 	}
-	if existed && p.Changes > before && !slices.Contains(p.Replaced, pod.Name) {
-		p.Replaced = append(p.Replaced, pod.Name)
+	if now != nil && p.Changes > before && !slices.Contains(p.Replaced, name) {
+		p.Replaced = append(p.Replaced, name)
 	}
 	return nil
 }

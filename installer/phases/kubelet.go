@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"airlift/installer/config"
+	"airlift/installer/desired"
 	"airlift/installer/node"
 	"airlift/installer/patches"
 	"airlift/installer/pki"
@@ -20,21 +21,20 @@ type Kubelet struct {
 // NewKubelet returns the Kubelet of a run.
 func NewKubelet(c *Content) Kubelet { return Kubelet{c.Machine, c.Node, c} }
 
-// WriteFiles writes the kubelet's unit and configuration. cluster is the
-// cluster's KubeletConfiguration.
-func (k Kubelet) WriteFiles(cluster []byte) error {
+// Desired returns the kubelet's unit and configuration. cluster is the cluster's KubeletConfiguration.
+func (k Kubelet) Desired(cluster []byte) (l desired.List, err error) {
 	settings, err := render.NodeKubeletConfig(k.node.Config, cluster)
 	if err != nil {
-		return err
+		return l, err
 	}
 	settings, used, err := k.node.Plan.Patches.Apply(patches.KubeletConfiguration, settings)
 	if err != nil {
-		return err
+		return l, err
 	}
 	k.ReportPatched("the kubelet's configuration", used)
 	flags, err := render.KubeletFlags(k.node.Config, k.node.Plan.Role.registersTaints)
 	if err != nil {
-		return err
+		return l, err
 	}
 	files := []pki.File{
 		{Path: config.KubeletConfigFile, Data: settings, Mode: 0o644},
@@ -45,17 +45,14 @@ func (k Kubelet) WriteFiles(cluster []byte) error {
 	if instance := render.KubeletInstanceConfig(k.node.Config); instance != nil {
 		files = append(files, pki.File{Path: render.KubeletInstanceConfigPath, Data: instance, Mode: 0o644})
 	}
-	return k.Write(files...)
+	return desired.List{Files: files, Claims: k.node.kubeletCertDir()}, nil
 }
 
 // Start writes the kubelet's unit and configuration and starts it. It restarts
 // a running kubelet if a file changed.
-func (k Kubelet) Start(ctx context.Context, cluster []byte) error {
+func (k Kubelet) Start(ctx context.Context, l desired.List) error {
 	before := k.Changes
-	if err := k.WriteFiles(cluster); err != nil {
-		return err
-	}
-	if err := k.node.claimKubeletCertDir(); err != nil {
+	if err := k.node.Apply(ctx, l); err != nil {
 		return err
 	}
 	if err := k.Host.MkdirAll(config.ManifestsDir, 0o700); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/installer/cluster"
+	"airlift/installer/desired"
 	"airlift/installer/node"
 	"airlift/installer/pods"
 	"airlift/installer/workflow"
@@ -27,26 +28,51 @@ func NewManifests(a *API, o InitOptions) *Manifests {
 	return &Manifests{Machine: a.Machine, node: a.Node, content: a.content, api: a, options: o}
 }
 
-// Run returns a step that applies the manifests. connect gives it an API client.
-func (s *Manifests) Run(connect func(run func(context.Context) error) func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if s.options.ManifestsOnly() {
-			return s.Render(ctx)
+// Desired returns the manifests in the bundle's order.
+func (s *Manifests) Desired(ctx context.Context) (l desired.List, err error) {
+	for _, m := range s.node.Plan.SiteManifests() {
+		data, err := s.Document(ctx, m.Entry())
+		if err != nil {
+			return l, err
 		}
-		return connect(s.Apply)(ctx)
+		l.Documents = append(l.Documents, desired.Document{Name: m.Name, Data: data})
 	}
+	return l, nil
+}
+
+// ApplyOrPrint returns what the step manifests does with them. connect makes the API client.
+func (s *Manifests) ApplyOrPrint(connect func(context.Context) error) func(context.Context, desired.List) error {
+	return func(ctx context.Context, l desired.List) error {
+		if s.options.ManifestsOnly() {
+			return s.Print(l)
+		}
+		if err := connect(ctx); err != nil {
+			return err
+		}
+		return s.Apply(ctx, l)
+	}
+}
+
+// Print prints the manifests, or writes them to RenderDir.
+func (s *Manifests) Print(l desired.List) error {
+	for _, d := range l.Documents {
+		if err := s.options.renderTo(s.Console, d.Name, d.Data); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Apply waits for the rest of the bundle, because a pod whose image is missing waits up to
 // minutes for the next attempt, and applies the manifests in the bundle's order.
-func (s *Manifests) Apply(ctx context.Context) error {
+func (s *Manifests) Apply(ctx context.Context, l desired.List) error {
 	if err := s.content.finish(ctx); err != nil {
 		return err
 	}
 	site := s.api.Client.Site(NodeTimeout, s.Report)
 	site.Force = s.options.ForceConflicts
-	for _, listed := range s.node.Plan.SiteManifests() {
-		m, err := s.parse(ctx, listed)
+	for i, listed := range s.node.Plan.SiteManifests() {
+		m, err := cluster.ParseSiteManifest(s.node.Plan.Bundle.ManifestOf(listed), l.Documents[i].Data)
 		if err != nil {
 			return err
 		}
@@ -145,18 +171,4 @@ func (s *Manifests) Document(ctx context.Context, entry string) (data []byte, er
 		return nil, err
 	}
 	return s.content.Stream.Site.Document(entry), nil
-}
-
-// Render prints the manifests, or writes them to RenderDir.
-func (s *Manifests) Render(ctx context.Context) error {
-	for _, m := range s.node.Plan.SiteManifests() {
-		data, err := s.Document(ctx, m.Entry())
-		if err != nil {
-			return err
-		}
-		if err := s.options.renderTo(s.Console, m.Name, data); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -2,10 +2,12 @@ package phases
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/installer/desired"
 	"airlift/installer/etcd"
 	"airlift/installer/host"
 	"airlift/installer/node"
@@ -155,29 +157,31 @@ func (n *Node) claim(claims ...host.Claim) error {
 	return nil
 }
 
+// Apply does what a step's list says of this host: it claims the directories and writes the files.
+func (n *Node) Apply(_ context.Context, l desired.List) error {
+	if err := n.claim(l.Claims...); err != nil {
+		return err
+	}
+	return n.Write(l.Files...)
+}
+
 // claims returns all directories that Kubernetes and containerd fill on this
 // node.
 func (n *Node) claims() []host.Claim {
 	return host.Claims(n.Config, n.Plan.hasEtcd(n.Config), !n.KeepsRuntime)
 }
 
-// ClaimEtcd claims etcd's data directory. It is for a phase that runs alone.
-func (n *Node) ClaimEtcd() error {
-	for _, c := range n.claims() {
-		if c.Contents == host.EtcdData {
-			return n.claim(c)
-		}
-	}
-	return nil
+// EtcdClaim returns etcd's data directory. The step runtime claims it, and so does a phase that runs alone.
+func (n *Node) EtcdClaim() []host.Claim {
+	return slices.DeleteFunc(n.claims(), func(c host.Claim) bool { return c.Contents != host.EtcdData })
 }
 
-// claimKubeletCertDir claims the kubelet's --cert-dir if it is not the default
-// and does not exist yet. The kubelet writes rotated certificates there, and
-// reset must remove them.
-func (n *Node) claimKubeletCertDir() error {
+// kubeletCertDir returns the kubelet's --cert-dir if it is not the default and does not exist yet. The
+// kubelet writes rotated certificates there, and reset must remove them.
+func (n *Node) kubeletCertDir() []host.Claim {
 	dir := n.Config.NodeRegistration.KubeletCertDir()
 	if strings.HasPrefix(dir, config.KubeletDir+"/") || n.Exists(dir) {
 		return nil
 	}
-	return n.Host.Records().Claim(host.Claim{Path: dir, Contents: "the kubelet's certificates"})
+	return []host.Claim{{Path: dir, Contents: "the kubelet's certificates"}}
 }

@@ -3,12 +3,14 @@ package phases
 import (
 	"context"
 	"net/netip"
+	"slices"
 
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
 	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/config"
+	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/pki"
@@ -27,15 +29,59 @@ type RuntimeStep struct {
 // NewRuntimeStep returns the RuntimeStep of a run.
 func NewRuntimeStep(c *Content) RuntimeStep { return RuntimeStep{c.Machine, c.Node, c} }
 
-// Run runs the parts of the step. proxy is the configuration of kube-proxy on
+// Desired returns the directories that containerd, the kubelet and etcd fill, and containerd's
+// configuration and unit.
+func (r RuntimeStep) Desired(ctx context.Context) (l desired.List, err error) {
+	if err := r.node.Inspect(ctx); err != nil {
+		return l, err
+	}
+	l.Claims = r.node.claims()
+	if r.node.KeepsRuntime {
+		return l, nil
+	}
+	files, err := ContainerdFiles(r.node.Config)
+	l.Files = append(r.registries(), files...)
+	return l, err
+}
+
+// ContainerdFiles returns the configuration and the unit of the bundle's containerd, ContainerdConfigPath first.
+func ContainerdFiles(c *config.Config) ([]pki.File, error) {
+	settings, err := render.ContainerdConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	return []pki.File{
+		{Path: render.ContainerdConfigPath, Data: settings, Mode: 0o644},
+		{Path: render.ContainerdUnitPath, Data: []byte(render.ContainerdUnit), Mode: 0o644},
+		{Path: render.CrictlConfigPath, Data: render.CrictlConfig(c), Mode: 0o644},
+	}, nil
+}
+
+// registries returns containerd's configuration of registries.
+func (r RuntimeStep) registries() (files []pki.File) {
+	for _, registry := range r.node.Config.Registries {
+		dirs := render.RegistryDirs(registry.Host)
+		dir := dirs[len(dirs)-1]
+		for _, d := range dirs {
+			if node.FileExists(r.Existing, d) {
+				dir = d // the one that containerd would use
+				break
+			}
+		}
+		files = append(files, render.RegistryFiles(registry, dir)...)
+	}
+	return files
+}
+
+// Apply runs the parts of the step. proxy is the configuration of kube-proxy on
 // this node, nil if there is none. joins reports whether the kubelet gets its
 // kubeconfig by TLS bootstrap.
-func (r RuntimeStep) Run(ctx context.Context, proxy *kubeproxyv1.KubeProxyConfiguration, joins bool) error {
+func (r RuntimeStep) Apply(ctx context.Context, l desired.List, proxy *kubeproxyv1.KubeProxyConfiguration, joins bool) error {
 	err := workflow.RunParts(ctx, r.Console, []workflow.Step{
-		{Name: "directories", Run: func(context.Context) error { return r.prepareDirectories(joins) }},
+		{Name: "directories", Run: func(context.Context) error { return r.prepareDirectories(l.Claims, joins) }},
 		{Name: "kernel", Run: func(ctx context.Context) error { return r.prepareKernel(ctx, proxy) }},
 		{Name: "routes", Run: r.prepareRoutes},
-		{Name: "containerd", Run: r.startContainerd},
+		{Name: "containerd", Run: func(ctx context.Context) error { return r.startContainerd(ctx, l.Files) }},
 	})
 	if err == nil {
 		r.content.runtimeStarted()
@@ -46,8 +92,8 @@ func (r RuntimeStep) Run(ctx context.Context, proxy *kubeproxyv1.KubeProxyConfig
 // prepareDirectories creates the directories that containerd, the kubelet and
 // kube-proxy would otherwise create. So the ledger has them, and reset can
 // remove them.
-func (r RuntimeStep) prepareDirectories(joins bool) error {
-	if err := r.node.claim(r.node.claims()...); err != nil {
+func (r RuntimeStep) prepareDirectories(claims []host.Claim, joins bool) error {
+	if err := r.node.claim(claims...); err != nil {
 		return err
 	}
 	if err := r.Host.Networks().ClaimNetwork(r.node.Config); err != nil {
@@ -130,55 +176,18 @@ func (r RuntimeStep) prepareRoutes(ctx context.Context) error {
 	return r.Host.Kernel().EnsureServiceRoute(ctx, r.node.Config.Networking.ServiceSubnet.Prefixes(), r.node.Config.Facts.Interface)
 }
 
-// writeContainerd writes containerd's configuration and unit.
-func (r RuntimeStep) writeContainerd() error {
-	settings, err := render.ContainerdConfig(r.node.Config)
-	if err != nil {
-		return err
-	}
-	return r.Write(
-		pki.File{Path: render.ContainerdConfigPath, Data: settings, Mode: 0o644},
-		pki.File{Path: render.ContainerdUnitPath, Data: []byte(render.ContainerdUnit), Mode: 0o644},
-		pki.File{Path: render.CrictlConfigPath, Data: render.CrictlConfig(r.node.Config), Mode: 0o644},
-	)
-}
-
-// writeRegistries writes containerd's configuration of registries.
-func (r RuntimeStep) writeRegistries() error {
-	for _, registry := range r.node.Config.Registries {
-		dirs := render.RegistryDirs(registry.Host)
-		dir := dirs[len(dirs)-1]
-		for _, d := range dirs {
-			if node.FileExists(r.Existing, d) {
-				dir = d // the one that containerd would use
-				break
-			}
-		}
-		if err := r.Write(render.RegistryFiles(registry, dir)...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// WriteFiles writes what a dry run shows of the step.
-func (r RuntimeStep) WriteFiles() error {
-	if err := r.writeContainerd(); err != nil {
-		return err
-	}
-	return r.writeRegistries()
-}
-
-func (r RuntimeStep) startContainerd(ctx context.Context) error {
+// startContainerd writes containerd's files and starts it. It restarts a running one if its configuration or
+// unit changed. containerd reads the configuration of registries at each pull.
+func (r RuntimeStep) startContainerd(ctx context.Context, files []pki.File) error {
 	if r.node.KeepsRuntime {
 		return nil
 	}
-	// containerd reads these files at each pull: it need not be restarted.
-	if err := r.writeRegistries(); err != nil {
+	own := slices.IndexFunc(files, func(f pki.File) bool { return f.Path == render.ContainerdConfigPath })
+	if err := r.Write(files[:own]...); err != nil {
 		return err
 	}
 	before := r.Changes
-	if err := r.writeContainerd(); err != nil {
+	if err := r.Write(files[own:]...); err != nil {
 		return err
 	}
 	start := r.Host.Systemd().EnableNow

@@ -59,7 +59,7 @@ func TestKubeletCertDirIsRecorded(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := n.claimKubeletCertDir(); err != nil {
+			if err := n.claim(n.kubeletCertDir()...); err != nil {
 				t.Fatal(err)
 			}
 			if got := c.dir != "" && n.Host.Records().Claimed("the kubelet's certificates") == c.dir; got != c.want {
@@ -78,7 +78,12 @@ func TestRegistriesAreWritten(t *testing.T) {
 		t.Helper()
 		cfg := &config.Config{Images: map[string]string{"pause": "registry.k8s.io/pause:3.9"}, Registries: list}
 		n := NewNode(&Plan{Role: FirstControlPlane, Bundle: new(payload.Bundle), Config: cfg}, node.NewMachine(testhost.Open(t, root), &workflow.Console{Out: &out}))
-		if err := NewRuntimeStep(NewContent(n)).WriteFiles(); err != nil {
+		n.inspected = true
+		l, err := NewRuntimeStep(NewContent(n)).Desired(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Write(l.Files...); err != nil {
 			t.Fatal(err)
 		}
 	}

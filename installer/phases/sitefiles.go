@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"airlift/fault"
+	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/payload"
@@ -38,9 +39,14 @@ func (c *Content) siteRequest() payload.SiteRequest {
 	return r
 }
 
+// Desired returns the site's files for this node.
+func (s SiteFiles) Desired(context.Context) (desired.List, error) {
+	return desired.List{SiteFiles: s.node.hostFiles()}, nil
+}
+
 // WriteEarly waits for the files that precede the images in the bundle: configuration, which
 // containerd may need. Larger files arrive later; StartUnits waits for them.
-func (s SiteFiles) WriteEarly(ctx context.Context) error {
+func (s SiteFiles) WriteEarly(ctx context.Context, _ desired.List) error {
 	if s.node.Plan.OnePhase {
 		if err := s.node.Ready(ctx); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/installer/config"
+	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/payload"
@@ -81,7 +82,7 @@ func siteRun(t *testing.T, b *payload.Bundle, r Role, root string) (output strin
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	s.content.start(ctx, n.wantsBinary, n.Plan.Images(), s.content.siteRequest())
-	if err := s.WriteEarly(ctx); err != nil {
+	if err := s.WriteEarly(ctx, desired.List{}); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -232,7 +233,7 @@ func TestPhaseFilesWritesAllFiles(t *testing.T) {
 	n.inspected = true
 	s := NewSiteFiles(NewContent(n))
 	defer s.content.Close()
-	if err := s.WriteEarly(t.Context()); err != nil {
+	if err := s.WriteEarly(t.Context(), desired.List{}); err != nil {
 		t.Fatal(err)
 	}
 	if data, err := os.ReadFile(filepath.Join(root, "opt/site/bin/large")); err != nil || string(data) != large {
@@ -254,13 +255,13 @@ func TestManifestsArrive(t *testing.T) {
 	content := NewContent(NewNode(&Plan{Config: &config.Config{}, Bundle: b, Role: FirstControlPlane}, node.NewMachine(h, &workflow.Console{Out: &out, Results: results})))
 	defer content.Close()
 	s := NewManifests(NewAPI(content), InitOptions{PrintManifest: true})
-	never := func(func(context.Context) error) func(context.Context) error {
+	step := workflow.Step{Desired: s.Desired, Apply: s.ApplyOrPrint(func(context.Context) error {
 		t.Error("it connects to the API")
 		return nil
-	}
+	})}
 	for _, from := range []string{"the file", "the stream"} {
 		results.Reset()
-		if err := s.Run(never)(t.Context()); err != nil {
+		if err := workflow.RunParts(t.Context(), s.Console, []workflow.Step{step}); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := results.String(), "---\nkind: First\n---\nkind: Second\n"; got != want {

@@ -11,17 +11,28 @@ import (
 	"time"
 
 	"airlift/fault"
+	"airlift/installer/desired"
 	"airlift/installer/timeline"
 )
 
-// A Step is one phase. It has Run, Steps or both. If it has both, Run does the
-// work of all Steps at once and reports all problems together. Run checks the
-// current state before it changes anything. So a step can run again, and it
-// then continues an interrupted one.
+// A Step is one phase. It has work, Steps or both. If it has both, its own work is that of all Steps
+// at once, and it reports all problems together. The work checks the current state before it changes
+// anything. So a step can run again, and it then continues an interrupted one.
+//
+// The work of a step that writes files or objects is in two parts: Desired computes what the step makes
+// true, and Apply does it. A dry run and upgrade plan call only Desired. The work of any other step is Run.
 type Step struct {
-	Name  string // kubeadm's name
-	Doc   string // purpose, for the user
-	Run   func(context.Context) error
+	Name string // kubeadm's name
+	Doc  string // purpose, for the user
+	Run  func(context.Context) error
+	// Prepare, if not nil, runs before the work, for example to connect to the cluster. A dry run and
+	// upgrade plan do not call it.
+	Prepare func(context.Context) error
+	Desired func(context.Context) (desired.List, error)
+	// Apply gets what Desired returned.
+	Apply func(context.Context, desired.List) error
+	// Reads reports that Run changes nothing. A dry run runs it too.
+	Reads bool
 	Steps []Step // sub-phases; their full names are "addon/coredns"
 	// Aliases are other names of the step: kubeadm's aliases, and its names in
 	// other versions of kubeadm.
@@ -91,8 +102,8 @@ func (s Step) run(ctx context.Context, parent string, c *Console, skip []string)
 		span.End()
 	}()
 	below := func(skipped string) bool { return strings.HasPrefix(skipped, name+"/") }
-	if s.Run != nil && !slices.ContainsFunc(skip, below) {
-		return s.Run(ctx)
+	if s.works() && !slices.ContainsFunc(skip, below) {
+		return s.work(ctx)
 	}
 	for _, sub := range s.Steps {
 		c.Debug(1, "%s/%s", name, sub.Name)
@@ -101,6 +112,74 @@ func (s Step) run(ctx context.Context, parent string, c *Console, skip []string)
 		}
 	}
 	return nil
+}
+
+// works reports whether the step has work of its own.
+func (s Step) works() bool { return s.Run != nil || s.Desired != nil }
+
+// work does the step's own work.
+func (s Step) work(ctx context.Context) error {
+	if s.Prepare != nil {
+		if err := s.Prepare(ctx); err != nil {
+			return err
+		}
+	}
+	if s.Desired == nil {
+		return s.Run(ctx)
+	}
+	list, err := s.Desired(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Apply(ctx, list)
+}
+
+// Preview returns the steps of a dry run: those that change nothing, and those that write files or
+// objects. show gets what they would write, with the full name of the step.
+func Preview(steps []Step, show func(ctx context.Context, step string, l desired.List) error) []Step {
+	return preview("", steps, show)
+}
+
+func preview(parent string, steps []Step, show func(context.Context, string, desired.List) error) (list []Step) {
+	for _, s := range steps {
+		name, compute := parent+s.Name, s.Desired
+		s.Steps, s.Needed = preview(name+"/", s.Steps, show), false
+		switch {
+		case compute != nil:
+			s.Desired, s.Prepare, s.Apply = nil, nil, nil
+			s.Run = func(ctx context.Context) error {
+				l, err := compute(ctx)
+				if err != nil {
+					return err
+				}
+				return show(ctx, name, l)
+			}
+		case s.Reads:
+		case len(s.Steps) > 0:
+			s.Run = nil
+		default:
+			continue
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// Desired returns what steps make true, with their sub-phases, in the order of the steps.
+func Desired(ctx context.Context, steps []Step) (all desired.List, err error) {
+	for _, s := range steps {
+		var l desired.List
+		if s.Desired != nil {
+			l, err = s.Desired(ctx)
+		} else {
+			l, err = Desired(ctx, s.Steps)
+		}
+		if err != nil {
+			return all, fmt.Errorf("%s: %w", s.Name, err)
+		}
+		all = all.Add(l)
+	}
+	return all, nil
 }
 
 // RunParts runs the parts of a step. They are not phases: only the timeline has their names.

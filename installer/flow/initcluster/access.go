@@ -21,40 +21,33 @@ type access struct {
 	adminReady bool   // the user of admin.conf is an administrator
 }
 
-// withAPI is withClient for the steps after wait-control-plane. That step makes
-// the user of admin.conf an administrator; if it is skipped or did not run before
-// a phase that runs alone, that is done here, as in kubeadm.
-func (a *access) withAPI(run func(context.Context) error) func(context.Context) error {
-	return a.withClient(func(ctx context.Context) error {
-		if a.node.Plan.OnePhase || a.node.Plan.Skips("wait-control-plane") {
-			if err := a.needAdmin(ctx); err != nil {
-				return err
-			}
-		}
-		return run(ctx)
-	})
+// admin prepares the steps after wait-control-plane. That step makes the user of admin.conf
+// an administrator; if it is skipped or did not run before a phase that runs alone, that is
+// done here, as in kubeadm.
+func (a *access) admin(ctx context.Context) error {
+	if err := a.client(ctx); err != nil {
+		return err
+	}
+	if a.node.Plan.OnePhase || a.node.Plan.Skips("wait-control-plane") {
+		return a.needAdmin(ctx)
+	}
+	return nil
 }
 
-// withClient returns a step that creates the API client first, unless an earlier
-// step has. It uses --kubeconfig if given, else admin.conf if it exists, else
-// kubelet.conf.
-func (a *access) withClient(run func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) (err error) {
-		timeout := a.node.Config.Timeouts.KubernetesAPICall
-		switch {
-		case a.api.Client != nil:
-		case a.otherKubeconfig():
-			a.api.Client, err = cluster.Load(a.kubeconfig, "")
-		case a.Exists(node.AdminConf):
-			a.api.Client, err = node.LoadClient(a.Host, node.AdminConf, a.localURL(), timeout)
-		default:
-			a.api.Client, err = node.LoadClient(a.Host, node.KubeletConf, "", timeout)
-		}
-		if err != nil {
-			return err
-		}
-		return run(ctx)
+// client creates the API client, unless an earlier step has. It uses --kubeconfig if given,
+// else admin.conf if it exists, else kubelet.conf.
+func (a *access) client(context.Context) (err error) {
+	timeout := a.node.Config.Timeouts.KubernetesAPICall
+	switch {
+	case a.api.Client != nil:
+	case a.otherKubeconfig():
+		a.api.Client, err = cluster.Load(a.kubeconfig, "")
+	case a.Exists(node.AdminConf):
+		a.api.Client, err = node.LoadClient(a.Host, node.AdminConf, a.localURL(), timeout)
+	default:
+		a.api.Client, err = node.LoadClient(a.Host, node.KubeletConf, "", timeout)
 	}
+	return err
 }
 
 // otherKubeconfig reports whether the user chose another kubeconfig than admin.conf.

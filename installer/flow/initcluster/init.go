@@ -7,10 +7,12 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/phases"
@@ -69,52 +71,59 @@ func Phases() []workflow.Step {
 // Steps returns the steps of init in order.
 func (i *Init) Steps() []workflow.Step {
 	return []workflow.Step{
-		{Name: "preflight", Doc: "run the preflight checks", Run: i.preflight},
+		{Name: "preflight", Doc: "run the preflight checks", Run: i.preflight, Reads: true},
 		{Name: "unpack", Doc: "install the binaries from the bundle", Run: i.unpack, Needed: true},
-		{Name: "files", Doc: "write the site's own files", Run: i.site.WriteEarly, Empty: len(i.node.Plan.SiteFiles()) == 0},
-		{Name: "runtime", Doc: "prepare the kernel and start containerd", Run: i.prepareRuntime, Needed: true},
-		{Name: "certs", Doc: "create the certificates", Run: i.controlPlane.Certs(), Steps: each(pki.Names(), i.controlPlane.Certs)},
-		{Name: "kubeconfig", Doc: "create the kubeconfig files", Run: i.kubeconfig(), Steps: each(pki.KubeconfigNames(), i.kubeconfig)},
+		{Name: "files", Doc: "write the site's own files", Desired: i.site.Desired, Apply: i.site.WriteEarly, Empty: len(i.node.Plan.SiteFiles()) == 0},
+		{Name: "runtime", Doc: "prepare the kernel and start containerd", Desired: i.runtimeStep.Desired, Apply: i.prepareRuntime, Needed: true},
+		i.files("certs", "create the certificates", i.controlPlane.Certs(), i.each(pki.Names(), i.controlPlane.Certs)...),
+		i.files("kubeconfig", "create the kubeconfig files", i.kubeconfig(), i.each(pki.KubeconfigNames(), i.kubeconfig)...),
 		{Name: "etcd", Doc: "write the static pod manifest of etcd", Steps: []workflow.Step{
-			{Name: "local", Doc: "write the static pod manifest of a local etcd", Run: i.etcd},
+			{Name: "local", Doc: "write the static pod manifest of a local etcd", Desired: i.etcd, Apply: i.applyEtcd},
 		}},
 		{Name: "control-plane", Doc: "write the control plane's static pod manifests", Steps: []workflow.Step{
-			{Name: "apiserver", Doc: "write the static pod manifest of the API server", Run: i.controlPlane.StaticPods("kube-apiserver")},
-			{Name: "controller-manager", Doc: "write the static pod manifest of the controller manager", Run: i.controlPlane.StaticPods("kube-controller-manager")},
-			{Name: "scheduler", Doc: "write the static pod manifest of the scheduler", Run: i.controlPlane.StaticPods("kube-scheduler")},
+			i.staticPod("apiserver", "the API server"), i.staticPod("controller-manager", "the controller manager"), i.staticPod("scheduler", "the scheduler"),
 		}},
 		{Name: "images", Doc: "import the control plane's images", Run: i.images},
 		{Name: "units", Doc: "start the site's own systemd units", Run: i.site.StartUnits, Empty: len(i.node.Plan.SiteUnits()) == 0},
-		{Name: "kubelet-start", Doc: "start the kubelet", Run: i.startKubelet},
-		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Run: i.access.withClient(i.waitControlPlane)},
+		{Name: "kubelet-start", Doc: "start the kubelet", Desired: i.kubeletFiles, Apply: i.startKubelet},
+		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Prepare: i.access.client, Desired: i.clusterAdmins, Apply: i.waitControlPlane},
 		{Name: "upload-config", Aliases: []string{"uploadconfig"}, Doc: "store the configuration in the cluster", Steps: []workflow.Step{
-			{Name: "kubeadm", Doc: "store the ClusterConfiguration", Run: i.access.withAPI(i.api.Apply(render.UploadClusterConfig))},
-			{Name: "kubelet", Doc: "store the KubeletConfiguration", Run: i.access.withAPI(i.uploadKubeletConfig)},
+			{Name: "kubeadm", Doc: "store the ClusterConfiguration", Prepare: i.access.admin, Desired: i.api.Objects(render.UploadClusterConfig), Apply: i.api.Apply},
+			{Name: "kubelet", Doc: "store the KubeletConfiguration", Prepare: i.access.admin, Desired: i.api.Objects(render.UploadKubeletConfig), Apply: i.uploadKubeletConfig},
 		}},
-		{Name: "upload-certs", Doc: "store the encrypted certificates in the cluster", Run: i.access.withAPI(i.credentials.uploadCerts)},
-		{Name: "mark-control-plane", Doc: "label and taint this node", Run: i.access.withAPI(i.api.MarkControlPlane)},
-		{Name: "bootstrap-token", Aliases: []string{"bootstraptoken"}, Doc: "create the bootstrap token for joining nodes", Run: i.access.withAPI(i.credentials.bootstrapToken)},
+		{Name: "upload-certs", Doc: "store the encrypted certificates in the cluster", Prepare: i.access.admin, Run: i.credentials.uploadCerts},
+		{Name: "mark-control-plane", Doc: "label and taint this node", Prepare: i.access.admin, Run: i.api.MarkControlPlane},
+		{Name: "bootstrap-token", Aliases: []string{"bootstraptoken"}, Doc: "create the bootstrap token for joining nodes", Prepare: i.access.admin, Desired: i.api.Objects(i.credentials.bootstrapObjects), Apply: i.credentials.bootstrapToken},
 		{Name: "kubelet-finalize", Doc: "check that the kubelet rotates its certificate", Steps: []workflow.Step{
 			{Name: "enable-client-cert-rotation", Doc: "check that the kubelet rotates its certificate", Run: i.kubeletFinalize, Aliases: []string{"experimental-cert-rotation"}},
 		}},
 		{Name: "addon", Doc: "install CoreDNS, kube-proxy and the pod network", Steps: []workflow.Step{
-			{Name: "coredns", Doc: "install CoreDNS", Run: i.addon("coredns")},
-			{Name: "kube-proxy", Doc: "install kube-proxy", Run: i.addon("kube-proxy")},
-			{Name: "flannel", Doc: "install flannel, if it is the pod network", Run: i.addon("flannel")},
+			i.addons.Step("coredns", "install CoreDNS", i.access.admin),
+			i.addons.Step("kube-proxy", "install kube-proxy", i.access.admin),
+			i.addons.Step("flannel", "install flannel, if it is the pod network", i.access.admin),
 		}},
-		{Name: "pod-network", Doc: "connect this node to the pod network", Run: i.access.withAPI(i.api.PodNetwork)},
-		{Name: "manifests", Doc: "apply the site's own manifests", Run: i.manifests.Run(i.access.withAPI), Empty: len(i.node.Plan.SiteManifests()) == 0},
-		{Name: "wait-node", Doc: "wait for the node and its system pods", Run: i.access.withAPI(i.system.wait)},
-		{Name: "wait-manifests", Doc: "wait for the workloads of the site's manifests", Run: i.access.withAPI(i.manifests.Wait), Empty: len(i.node.Plan.SiteManifests()) == 0},
-		{Name: "show-join-command", Doc: "print the next steps", Run: i.access.withAPI(i.credentials.show)},
+		{Name: "pod-network", Doc: "connect this node to the pod network", Prepare: i.access.admin, Run: i.api.PodNetwork},
+		{Name: "manifests", Doc: "apply the site's own manifests", Desired: i.manifests.Desired, Apply: i.manifests.ApplyOrPrint(i.access.admin), Empty: len(i.node.Plan.SiteManifests()) == 0},
+		{Name: "wait-node", Doc: "wait for the node and its system pods", Prepare: i.access.admin, Run: i.system.wait},
+		{Name: "wait-manifests", Doc: "wait for the workloads of the site's manifests", Prepare: i.access.admin, Run: i.manifests.Wait, Empty: len(i.node.Plan.SiteManifests()) == 0},
+		{Name: "show-join-command", Doc: "print the next steps", Prepare: i.access.admin, Run: i.credentials.show},
 	}
 }
 
-// each returns one sub-phase for each name.
-func each(names []string, run func(...string) func(context.Context) error) []workflow.Step {
-	var steps []workflow.Step
+// files returns a step that writes files.
+func (i *Init) files(name, doc string, files phases.Desired, steps ...workflow.Step) workflow.Step {
+	return workflow.Step{Name: name, Doc: doc, Desired: files, Apply: i.node.Apply, Steps: steps}
+}
+
+// staticPod returns the step that writes the static pod of a component, which is "kube-" and the name of the step.
+func (i *Init) staticPod(name, component string) workflow.Step {
+	return workflow.Step{Name: name, Doc: "write the static pod manifest of " + component, Desired: i.controlPlane.StaticPods("kube-" + name), Apply: i.controlPlane.ApplyStaticPods}
+}
+
+// each returns one sub-phase that writes files for each name.
+func (i *Init) each(names []string, files func(...string) phases.Desired) (steps []workflow.Step) {
 	for _, name := range names {
-		steps = append(steps, workflow.Step{Name: name, Doc: "create " + pki.Doc(name), Run: run(name)})
+		steps = append(steps, i.files(name, "create "+pki.Doc(name), files(name)))
 	}
 	return steps
 }
@@ -168,8 +177,8 @@ func (i *Init) unpack(ctx context.Context) error {
 	return i.content.Unpack(ctx)
 }
 
-func (i *Init) prepareRuntime(ctx context.Context) error {
-	return i.runtimeStep.Run(ctx, i.proxyConfig(), false)
+func (i *Init) prepareRuntime(ctx context.Context, l desired.List) error {
+	return i.runtimeStep.Apply(ctx, l, i.proxyConfig(), false)
 }
 
 // proxyConfig returns the user's kube-proxy configuration. It returns nil if
@@ -181,16 +190,24 @@ func (i *Init) proxyConfig() *kubeproxyv1.KubeProxyConfiguration {
 	return i.node.Config.KubeProxy
 }
 
-func (i *Init) kubeconfig(names ...string) func(context.Context) error {
+func (i *Init) kubeconfig(names ...string) phases.Desired {
 	return i.controlPlane.Kubeconfig(i.kubeconfigs, names...)
 }
 
-func (i *Init) etcd(ctx context.Context) error {
+// etcd returns the static pod of etcd, nothing if etcd is external.
+func (i *Init) etcd(context.Context) (desired.List, error) {
 	if i.node.Config.Etcd.External != nil {
 		i.Console.Note("external etcd: nothing to do")
+		return desired.List{}, nil
+	}
+	return i.controlPlane.Etcd()
+}
+
+func (i *Init) applyEtcd(ctx context.Context, l desired.List) error {
+	if len(l.Files) == 0 {
 		return nil
 	}
-	return i.controlPlane.Etcd(ctx)
+	return i.controlPlane.ApplyEtcd(ctx, l, true)
 }
 
 // mayRestart waits until no other control plane restarts its components, and fails if a component must
@@ -218,21 +235,31 @@ func (i *Init) images(ctx context.Context) error {
 	return i.content.WaitImages(ctx, append([]string{"pause", "etcd"}, node.ControlPlaneComponents...)...)
 }
 
-func (i *Init) startKubelet(ctx context.Context) error {
+// kubeletFiles returns the files of the kubelet.
+func (i *Init) kubeletFiles(context.Context) (desired.List, error) {
 	cluster, err := render.KubeletConfig(i.node.Config)
 	if err != nil {
-		return err
+		return desired.List{}, err
 	}
-	if err := i.kubelet.Start(ctx, cluster); err != nil {
+	return i.kubelet.Desired(cluster)
+}
+
+func (i *Init) startKubelet(ctx context.Context, l desired.List) error {
+	if err := i.kubelet.Start(ctx, l); err != nil {
 		return err
 	}
 	return i.node.WaitKubelet(ctx)
 }
 
+// clusterAdmins returns what makes the user of admin.conf an administrator.
+func (i *Init) clusterAdmins(context.Context) (desired.List, error) {
+	return desired.List{Objects: []runtime.Object{render.ClusterAdmins()}}, nil
+}
+
 // waitControlPlane waits for the API and makes the user of admin.conf an
 // administrator. It uses this host's own API address, because a load balancer
 // or virtual IP may not be ready yet.
-func (i *Init) waitControlPlane(ctx context.Context) error {
+func (i *Init) waitControlPlane(ctx context.Context, l desired.List) error {
 	i.system.written = time.Now()
 	superAdmin, err := i.access.superAdmin()
 	if err != nil {
@@ -247,7 +274,7 @@ func (i *Init) waitControlPlane(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := i.Applied(cluster.EnsureAdmin(ctx, i.api.Client, superAdmin, render.ClusterAdmins())); err != nil {
+	if err := i.Applied(cluster.EnsureAdmin(ctx, i.api.Client, superAdmin, l.Objects[0])); err != nil {
 		return err
 	}
 	begun, err := i.api.Client.Rotations().HadControllerManager(ctx)
@@ -260,8 +287,8 @@ func (i *Init) waitControlPlane(ctx context.Context) error {
 	return i.api.Client.Rotations().EnsureControllerAccounts(ctx)
 }
 
-func (i *Init) uploadKubeletConfig(ctx context.Context) error {
-	if err := i.api.Apply(render.UploadKubeletConfig)(ctx); err != nil {
+func (i *Init) uploadKubeletConfig(ctx context.Context, l desired.List) error {
+	if err := i.api.Apply(ctx, l); err != nil {
 		return err
 	}
 	return i.api.Registered(ctx)
@@ -281,8 +308,4 @@ func (i *Init) kubeletFinalize(context.Context) error {
 		i.Console.Warn("%s already contains a certificate, which the kubelet does not renew: see './install certs check-expiration'", node.KubeletConf)
 	}
 	return nil
-}
-
-func (i *Init) addon(name string) func(context.Context) error {
-	return i.addons.Install(name, i.access.withAPI)
 }

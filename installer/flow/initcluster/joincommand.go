@@ -14,6 +14,7 @@ import (
 	"airlift/images"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/installer/desired"
 	"airlift/installer/node"
 	"airlift/installer/phases"
 	"airlift/installer/pki"
@@ -57,7 +58,7 @@ func (n *nodeCredentials) uploadCerts(ctx context.Context) error {
 }
 
 // bootstrapToken creates the token. A repeated init uses an existing one.
-func (n *nodeCredentials) bootstrapToken(ctx context.Context) error {
+func (n *nodeCredentials) bootstrapToken(ctx context.Context, l desired.List) error {
 	if n.node.Rerun && !n.options.UserToken {
 		token, err := n.api.Client.Tokens().FindJoinToken(ctx, joinTokenLife)
 		if err != nil {
@@ -76,7 +77,7 @@ func (n *nodeCredentials) bootstrapToken(ctx context.Context) error {
 	if n.node.Plan.OnePhase && !n.options.SkipTokenPrint && n.token != "" {
 		n.Console.Summary("The token, for join --token:\n\n    " + n.token + "\n")
 	}
-	return n.api.Apply(n.bootstrapObjects)(ctx)
+	return n.api.Apply(ctx, l)
 }
 
 // serverURL returns the URL of the API for other nodes. If a phase runs alone,

@@ -2,7 +2,6 @@ package initcluster
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"encoding/pem"
 	"net/http"
@@ -19,6 +18,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/phases"
 	"airlift/installer/pki"
+	"airlift/installer/workflow"
 )
 
 // bindingServer is an API server on which the token of admin.conf has permissions only if the
@@ -98,13 +98,8 @@ func onePhase(t *testing.T, s *bindingServer) *Init {
 func TestPhaseAloneReachesTheAPI(t *testing.T) {
 	s := newBindingServer(t)
 	i := onePhase(t, s)
-	ran := false
-	step := i.access.withAPI(func(ctx context.Context) error {
-		ran = i.api.Client.Server() == s.URL && i.api.Client.Answers(ctx)
-		return nil
-	})
-	if err := step(t.Context()); err != nil || !ran {
-		t.Fatalf("connected to %s: %t, %v", s.URL, ran, err)
+	if err := i.access.admin(t.Context()); err != nil || i.api.Client.Server() != s.URL || !i.api.Client.Answers(t.Context()) {
+		t.Fatalf("connecting to %s: %v", s.URL, err)
 	}
 	if !strings.Contains(string(s.binding), "kubeadm:cluster-admins") {
 		t.Errorf("the binding of the administrators is %q", s.binding)
@@ -115,16 +110,15 @@ func TestPhaseAloneReachesTheAPI(t *testing.T) {
 func TestOnlyLaterPhasesNeedAnAdministrator(t *testing.T) {
 	s := newBindingServer(t)
 	i := onePhase(t, s)
-	nothing := func(context.Context) error { return nil }
-	if err := i.access.withClient(nothing)(t.Context()); err != nil || s.binding != nil {
-		t.Errorf("withClient: %v, %q", err, s.binding)
+	if err := i.access.client(t.Context()); err != nil || s.binding != nil {
+		t.Errorf("client: %v, %q", err, s.binding)
 	}
 	i.node.Plan.OnePhase, i.node.Config.LocalAPIEndpoint = false, s.endpoint()
-	if err := i.access.withAPI(nothing)(t.Context()); err != nil || s.binding != nil {
+	if err := i.access.admin(t.Context()); err != nil || s.binding != nil {
 		t.Errorf("a whole run: %v, %q", err, s.binding)
 	}
 	i.node.Plan.Config.SkipPhases = []string{"wait-control-plane"}
-	if err := i.access.withAPI(nothing)(t.Context()); err != nil || s.binding == nil {
+	if err := i.access.admin(t.Context()); err != nil || s.binding == nil {
 		t.Errorf("without wait-control-plane: %v, %q", err, s.binding)
 	}
 }
@@ -157,7 +151,8 @@ func TestBootstrapTokenPhasePrintsItsToken(t *testing.T) {
 		i := onePhase(t, newBindingServer(t))
 		var out bytes.Buffer
 		i.Console.Out, i.credentials.token, i.credentials.options.SkipTokenPrint = &out, "abcdef.0123456789abcdef", skip
-		if err := i.access.withAPI(i.credentials.bootstrapToken)(t.Context()); err != nil {
+		step, _ := workflow.Find(i.Steps(), "bootstrap-token")
+		if err := workflow.RunPhase(t.Context(), i.Console, []workflow.Step{step}, "bootstrap-token"); err != nil {
 			t.Fatal(err)
 		}
 		i.Console.Close()

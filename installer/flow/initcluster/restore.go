@@ -16,6 +16,7 @@ import (
 	"airlift/installer/backup"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/installer/desired"
 	"airlift/installer/etcd"
 	"airlift/installer/host"
 	"airlift/installer/node"
@@ -52,9 +53,9 @@ func (r *Restore) Steps() []workflow.Step {
 	insert("runtime", workflow.Step{Name: "restore-etcd", Doc: "restore etcd's data from the backup", Run: r.restoreEtcd, Needed: true})
 	insert("runtime", workflow.Step{Name: "restore-files", Doc: "restore the files that the control plane's flags refer to", Run: r.restoreFiles, Needed: true})
 	insert("runtime", workflow.Step{Name: "restore-certs", Doc: "restore the cluster's CAs and keys from the backup", Run: r.restoreCerts, Needed: true})
-	insert("wait-control-plane", workflow.Step{Name: "compare-cluster", Doc: "compare the running cluster with the backup", Run: r.init.access.withClient(r.compareCluster), Needed: true})
-	insert("kubelet-finalize", workflow.Step{Name: "remove-old-nodes", Doc: "remove the control planes of the lost cluster", Run: r.init.access.withAPI(r.removeOldNodes)})
-	insert("addon", workflow.Step{Name: "restart-daemons", Doc: "restart this node's system pods with the new addresses", Run: r.init.access.withAPI(r.restartDaemons)})
+	insert("wait-control-plane", workflow.Step{Name: "compare-cluster", Doc: "compare the running cluster with the backup", Prepare: r.init.access.client, Run: r.compareCluster, Needed: true})
+	insert("kubelet-finalize", workflow.Step{Name: "remove-old-nodes", Doc: "remove the control planes of the lost cluster", Prepare: r.init.access.admin, Run: r.removeOldNodes})
+	insert("addon", workflow.Step{Name: "restart-daemons", Doc: "restart this node's system pods with the new addresses", Prepare: r.init.access.admin, Run: r.restartDaemons})
 	return append(steps, workflow.Step{Name: "finish", Doc: "complete the restore", Run: r.finish, Needed: true})
 }
 
@@ -133,7 +134,7 @@ func (r *Restore) restoreEtcd(ctx context.Context) error {
 		r.Console.Note("an earlier run has restored etcd's data")
 		return r.Host.RemoveTree(work) // with the snapshot, if that run was killed before it removed it
 	}
-	if err := r.init.controlPlane.Node.ClaimEtcd(); err != nil {
+	if err := r.node.Apply(ctx, desired.List{Claims: r.node.EtcdClaim()}); err != nil {
 		return err
 	}
 	if err := r.Host.MkdirAll(dir, 0o700); err != nil {

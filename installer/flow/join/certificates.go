@@ -15,6 +15,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/cluster"
+	"airlift/installer/desired"
 	"airlift/installer/node"
 	"airlift/installer/phases"
 	"airlift/installer/pki"
@@ -82,43 +83,42 @@ func (c *sharedCerts) checkCAData(data, trusted []byte) error {
 
 // download downloads the certificates that all control planes share,
 // unless this host already has them.
-func (c *sharedCerts) download(ctx context.Context) error {
+func (c *sharedCerts) download(ctx context.Context) (l desired.List, err error) {
 	if c.node.Config.CertificateKey == "" {
 		c.Console.Note("no --certificate-key: using the certificates that are already on this host")
-		return nil
+		return l, nil
 	}
 	if err := pki.CheckShared(c.node.Config, c.Files(), time.Now()); err == nil {
-		return nil
+		return l, nil
 	}
 	client, err := cluster.New(c.join.cluster.found.Kubeconfig, "")
 	if err != nil {
-		return err
+		return l, err
 	}
 	files, err := client.Tokens().DownloadCerts(ctx, c.node.Config, c.node.Config.CertificateKey)
 	if err != nil {
-		return err
+		return l, err
 	}
 	if ca := files[c.caFile()]; ca != nil {
 		if err := c.checkCAData(ca, c.join.cluster.found.CA); err != nil {
-			return err
+			return l, err
 		}
 	}
-	var list []pki.File
 	for name, data := range files {
 		mode := os.FileMode(0o600)
 		if strings.HasSuffix(name, ".crt") {
 			mode = 0o644
 		}
-		list = append(list, pki.File{Path: name, Data: data, Mode: mode})
+		l.Files = append(l.Files, pki.File{Path: name, Data: data, Mode: mode})
 	}
-	slices.SortFunc(list, func(a, b pki.File) int { return cmp.Compare(a.Path, b.Path) })
-	return c.Write(list...)
+	slices.SortFunc(l.Files, func(a, b pki.File) int { return cmp.Compare(a.Path, b.Path) })
+	return l, nil
 }
 
 // createOwn creates this node's own certificates.
-func (c *sharedCerts) createOwn(ctx context.Context) error {
+func (c *sharedCerts) createOwn(ctx context.Context) (desired.List, error) {
 	if err := c.checkCA(c.join.cluster.found.CA); err != nil {
-		return err
+		return desired.List{}, err
 	}
 	return c.local.Certs()(ctx)
 }

@@ -8,6 +8,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/installer/desired"
 	"airlift/installer/node"
 	"airlift/installer/phases"
 	"airlift/installer/pki"
@@ -159,8 +160,8 @@ func (c *controlPlaneJoin) keepsCA() bool { return true }
 
 // startKubelet starts the kubelet. If the phase runs alone, it includes the wait
 // for the kubelet's certificate, unless etcd must join before.
-func (c *controlPlaneJoin) startKubelet(ctx context.Context) error {
-	if err := c.nodeJoin.startKubelet(ctx); err != nil || !c.node.Plan.OnePhase || c.bootstrapServer() != "" {
+func (c *controlPlaneJoin) startKubelet(ctx context.Context, l desired.List) error {
+	if err := c.nodeJoin.kubelet.Start(ctx, l); err != nil || !c.node.Plan.OnePhase || c.bootstrapServer() != "" {
 		return err
 	}
 	return c.waitBootstrap(ctx)

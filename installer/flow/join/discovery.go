@@ -8,6 +8,7 @@ import (
 
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/phases"
@@ -80,17 +81,21 @@ func (j *nodeJoin) discovery(ctx context.Context) error {
 	return nil
 }
 
-// withCluster returns a step that finds the cluster first, unless an earlier
-// step has.
-func (j *nodeJoin) withCluster(run func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if err := j.needCluster(ctx); err != nil {
-			return err
+// find finds the cluster, unless an earlier step has.
+func (j *nodeJoin) find(ctx context.Context) error {
+	if err := j.needCluster(ctx); err != nil {
+		return err
+	}
+	return j.needClient()
+}
+
+// known finds the cluster, unless an earlier step has, before it computes what a step makes true.
+func (j *nodeJoin) known(compute phases.Desired) phases.Desired {
+	return func(ctx context.Context) (desired.List, error) {
+		if err := j.find(ctx); err != nil {
+			return desired.List{}, err
 		}
-		if err := j.needClient(); err != nil {
-			return err
-		}
-		return run(ctx)
+		return compute(ctx)
 	}
 }
 

@@ -119,7 +119,11 @@ func TestBootstrapServer(t *testing.T) {
 		n, ca := joining(t, version)
 		const vip = "https://10.1.2.100:6443"
 		n.nodeJoin.cluster = &joinedCluster{found: &cluster.Found{Server: vip, CA: ca, Kubeconfig: pki.BootstrapKubeconfig(vip, ca, "abcdef.0123456789abcdef")}}
-		if err := n.nodeJoin.writeBootstrap(); err != nil {
+		files, err := n.nodeJoin.bootstrapFiles()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Write(files...); err != nil {
 			t.Fatal(err)
 		}
 		data, err := os.ReadFile(n.Host.Path(node.BootstrapConf))

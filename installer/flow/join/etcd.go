@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"airlift/fault"
+	"airlift/installer/desired"
 	"airlift/installer/etcd"
 	"airlift/installer/node"
 	"airlift/installer/phases"
@@ -51,16 +52,37 @@ func (e *etcdJoin) connect(ctx context.Context) (*etcd.Client, error) {
 	return node.ConnectEtcd(ctx, e.Machine, endpoints, e.node.Config.CertificatesDir, cmp.Or(e.node.Config.Timeouts.EtcdAPICall, etcd.DefaultTimeout))
 }
 
+// desired returns the static pod of etcd as if the cluster had no other member: join adds those that it
+// finds. It returns nothing if etcd is external.
+func (e *etcdJoin) desired(context.Context) (desired.List, error) {
+	if e.node.Config.Etcd.External != nil {
+		e.Console.Debug(1, "the cluster's etcd is external")
+		return desired.List{}, nil
+	}
+	if e.isSkipped() {
+		return desired.List{}, nil
+	}
+	if e.Host != e.Existing {
+		e.Console.Note("--initial-cluster will also contain the existing members")
+	}
+	return e.local.Etcd(render.EtcdMember{Name: e.node.Config.NodeRegistration.Name, PeerURL: render.EtcdPeerURL(e.node.Config)})
+}
+
+// joinLate is join for the phase of older versions of kubeadm.
+func (e *etcdJoin) joinLate(ctx context.Context) error {
+	l, err := e.desired(ctx)
+	if err != nil {
+		return err
+	}
+	return e.join(ctx, l)
+}
+
 // join makes this host's etcd a member of the cluster. It adds the member
 // as a learner, which does not count for the quorum, starts it, and promotes it
 // when it has caught up. If an earlier run was interrupted, join continues
 // it.
-func (e *etcdJoin) join(ctx context.Context) error {
-	if e.node.Config.Etcd.External != nil {
-		e.Console.Debug(1, "the cluster's etcd is external")
-		return nil
-	}
-	if e.isSkipped() {
+func (e *etcdJoin) join(ctx context.Context, l desired.List) error {
+	if len(l.Files) == 0 {
 		return nil
 	}
 	if err := e.plane.needTurn(ctx); err != nil {
@@ -75,7 +97,10 @@ func (e *etcdJoin) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := e.local.Etcd(ctx, members...); err != nil {
+	if l, err = e.local.Etcd(members...); err != nil {
+		return err
+	}
+	if err := e.local.ApplyEtcd(ctx, l, len(members) == 0); err != nil {
 		return err
 	}
 	if err := e.plane.replacePods(ctx); err != nil {
@@ -148,18 +173,4 @@ func (e *etcdJoin) podMembers(members []etcd.Member) []render.EtcdMember {
 		all = append(all, render.EtcdMember{Name: name, PeerURL: m.PeerURL})
 	}
 	return all
-}
-
-// dryRun writes the static pod as if the cluster had no other member. Only
-// etcd knows its members, and a dry run does not connect to it.
-func (e *etcdJoin) dryRun(context.Context) error {
-	if e.node.Config.Etcd.External != nil {
-		return nil
-	}
-	e.Console.Note("--initial-cluster will also contain the existing members")
-	pod, err := render.Etcd(e.node.Config, render.EtcdMember{Name: e.node.Config.NodeRegistration.Name, PeerURL: render.EtcdPeerURL(e.node.Config)})
-	if err != nil {
-		return err
-	}
-	return e.local.WriteStaticPod(pod)
 }

@@ -20,9 +20,6 @@ type Join struct {
 	content  *phases.Content
 	nodeJoin *nodeJoin
 	steps    []workflow.Step
-	// dryEtcd is what the step etcd-join does in a dry run. Only control planes
-	// have that step.
-	dryEtcd func(context.Context) error
 }
 
 // New returns a Join that runs the plan on a host.
@@ -36,7 +33,7 @@ func newJoin(p *phases.Plan, m *node.Machine) *Join {
 		return &Join{Machine: m, node: w.node, content: w.nodeJoin.content, nodeJoin: w.nodeJoin, steps: workerSteps(w)}
 	}
 	c := newControlPlaneJoin(p, m)
-	return &Join{Machine: m, node: c.node, content: c.content, nodeJoin: c.nodeJoin, steps: controlPlaneSteps(c), dryEtcd: c.etcd.dryRun}
+	return &Join{Machine: m, node: c.node, content: c.content, nodeJoin: c.nodeJoin, steps: controlPlaneSteps(c)}
 }
 
 // Phases returns the steps of join, for the names of its phases. A control
@@ -50,18 +47,18 @@ func Phases(controlPlane bool) []workflow.Step {
 // workerSteps returns the steps of a worker's join in order.
 func workerSteps(w *workerJoin) []workflow.Step {
 	return []workflow.Step{
-		{Name: "preflight", Doc: "run the preflight checks", Run: w.nodeJoin.preflight},
-		{Name: "discovery", Doc: "discover the cluster and verify its CA", Run: w.nodeJoin.discovery, Needed: true},
+		{Name: "preflight", Doc: "run the preflight checks", Run: w.nodeJoin.preflight, Reads: true},
+		{Name: "discovery", Doc: "discover the cluster and verify its CA", Run: w.nodeJoin.discovery, Reads: true, Needed: true},
 		{Name: "unpack", Doc: "install the binaries from the bundle", Run: w.nodeJoin.unpack, Needed: true},
-		{Name: "files", Doc: "write the site's own files", Run: w.nodeJoin.site.WriteEarly, Empty: len(w.node.Plan.SiteFiles()) == 0},
-		{Name: "runtime", Doc: "prepare the kernel and start containerd", Run: w.nodeJoin.withCluster(w.nodeJoin.prepareRuntime), Needed: true},
+		{Name: "files", Doc: "write the site's own files", Desired: w.nodeJoin.site.Desired, Apply: w.nodeJoin.site.WriteEarly, Empty: len(w.node.Plan.SiteFiles()) == 0},
+		{Name: "runtime", Doc: "prepare the kernel and start containerd", Desired: w.nodeJoin.known(w.nodeJoin.runtimeStep.Desired), Apply: w.nodeJoin.prepareRuntime, Needed: true},
 		{Name: "images", Doc: "import the images a worker needs", Run: w.nodeJoin.images},
 		{Name: "units", Doc: "start the site's own systemd units", Run: w.nodeJoin.site.StartUnits, Empty: len(w.node.Plan.SiteUnits()) == 0},
-		{Name: "kubelet-start", Doc: "start the kubelet", Run: w.nodeJoin.withCluster(w.startKubelet)},
-		{Name: "kubelet-wait-bootstrap", Doc: "wait for the kubelet's certificate and its Node object", Run: w.nodeJoin.withCluster(w.nodeJoin.waitBootstrap)},
-		{Name: "pod-network", Doc: "connect to the pod network", Run: w.nodeJoin.withCluster(w.nodeJoin.api.PodNetwork)},
+		{Name: "kubelet-start", Doc: "start the kubelet", Prepare: w.nodeJoin.checkBeforeKubelet, Desired: w.nodeJoin.known(w.nodeJoin.kubeletFiles), Apply: w.startKubelet},
+		{Name: "kubelet-wait-bootstrap", Doc: "wait for the kubelet's certificate and its Node object", Prepare: w.nodeJoin.find, Run: w.nodeJoin.waitBootstrap},
+		{Name: "pod-network", Doc: "connect to the pod network", Prepare: w.nodeJoin.find, Run: w.nodeJoin.api.PodNetwork},
 		{Name: "wait-node", Doc: "wait until the node is Ready",
-			Run: w.nodeJoin.withCluster(w.nodeJoin.waitJoined("This host is now a node of the cluster. To list the nodes, run on a control plane:\n\n    kubectl get nodes\n"))},
+			Prepare: w.nodeJoin.find, Run: w.nodeJoin.waitJoined("This host is now a node of the cluster. To list the nodes, run on a control plane:\n\n    kubectl get nodes\n")},
 	}
 }
 
@@ -73,32 +70,32 @@ func workerSteps(w *workerJoin) []workflow.Step {
 // both names to run and to skip it.
 func controlPlaneSteps(c *controlPlaneJoin) []workflow.Step {
 	return []workflow.Step{
-		{Name: "preflight", Doc: "run the preflight checks", Run: c.preflight},
-		{Name: "discovery", Doc: "discover the cluster and verify its CA", Run: c.nodeJoin.discovery, Needed: true},
+		{Name: "preflight", Doc: "run the preflight checks", Run: c.preflight, Reads: true},
+		{Name: "discovery", Doc: "discover the cluster and verify its CA", Run: c.nodeJoin.discovery, Reads: true, Needed: true},
 		{Name: "unpack", Doc: "install the binaries from the bundle", Run: c.nodeJoin.unpack, Needed: true},
-		{Name: "files", Doc: "write the site's own files", Run: c.nodeJoin.site.WriteEarly, Empty: len(c.node.Plan.SiteFiles()) == 0},
-		{Name: "runtime", Doc: "prepare the kernel and start containerd", Run: c.nodeJoin.withCluster(c.nodeJoin.prepareRuntime), Needed: true},
+		{Name: "files", Doc: "write the site's own files", Desired: c.nodeJoin.site.Desired, Apply: c.nodeJoin.site.WriteEarly, Empty: len(c.node.Plan.SiteFiles()) == 0},
+		{Name: "runtime", Doc: "prepare the kernel and start containerd", Desired: c.nodeJoin.known(c.nodeJoin.runtimeStep.Desired), Apply: c.nodeJoin.prepareRuntime, Needed: true},
 		{Name: "control-plane-prepare", Doc: "prepare the control plane", Steps: []workflow.Step{
-			{Name: "download-certs", Doc: "download the certificates that all control planes share", Run: c.nodeJoin.withCluster(c.certs.download)},
-			{Name: "certs", Doc: "create this node's certificates", Run: c.nodeJoin.withCluster(c.certs.createOwn)},
-			{Name: "kubeconfig", Doc: "create the kubeconfig files", Run: c.nodeJoin.withCluster(c.local.Kubeconfig(config.KubernetesDir, "admin", "controller-manager", "scheduler"))},
-			{Name: "control-plane", Doc: "write the control plane's static pod manifests", Run: c.nodeJoin.withCluster(c.local.StaticPods())},
+			{Name: "download-certs", Doc: "download the certificates that all control planes share", Desired: c.nodeJoin.known(c.certs.download), Apply: c.node.Apply},
+			{Name: "certs", Doc: "create this node's certificates", Desired: c.nodeJoin.known(c.certs.createOwn), Apply: c.node.Apply},
+			{Name: "kubeconfig", Doc: "create the kubeconfig files", Desired: c.nodeJoin.known(c.local.Kubeconfig(config.KubernetesDir, "admin", "controller-manager", "scheduler")), Apply: c.node.Apply},
+			{Name: "control-plane", Doc: "write the control plane's static pod manifests", Desired: c.nodeJoin.known(c.local.StaticPods()), Apply: c.local.ApplyStaticPods},
 		}},
-		{Name: "check-etcd", Doc: "check that the cluster's etcd is healthy", Run: c.nodeJoin.withCluster(c.etcd.check)},
+		{Name: "check-etcd", Doc: "check that the cluster's etcd is healthy", Prepare: c.nodeJoin.find, Run: c.etcd.check},
 		{Name: "images", Doc: "import the control plane's images", Run: c.nodeJoin.images},
 		{Name: "units", Doc: "start the site's own systemd units", Run: c.nodeJoin.site.StartUnits, Empty: len(c.node.Plan.SiteUnits()) == 0},
-		{Name: "kubelet-start", Doc: "start the kubelet", Run: c.nodeJoin.withCluster(c.startKubelet)},
-		{Name: "etcd-join", Doc: "join etcd", Run: c.nodeJoin.withCluster(c.etcd.join)},
-		{Name: "kubelet-wait-bootstrap", Doc: "wait for the kubelet's certificate and its Node object", Run: c.nodeJoin.withCluster(c.waitBootstrap)},
+		{Name: "kubelet-start", Doc: "start the kubelet", Prepare: c.nodeJoin.checkBeforeKubelet, Desired: c.nodeJoin.known(c.nodeJoin.kubeletFiles), Apply: c.startKubelet},
+		{Name: "etcd-join", Doc: "join etcd", Desired: c.nodeJoin.known(c.etcd.desired), Apply: c.etcd.join},
+		{Name: "kubelet-wait-bootstrap", Doc: "wait for the kubelet's certificate and its Node object", Prepare: c.nodeJoin.find, Run: c.waitBootstrap},
 		{Name: "control-plane-join", Doc: "make the node a control plane", Steps: []workflow.Step{
-			{Name: "etcd", Doc: "join etcd, if the phase etcd-join did not", Run: c.nodeJoin.withCluster(c.etcd.join)},
+			{Name: "etcd", Doc: "join etcd, if the phase etcd-join did not", Prepare: c.nodeJoin.find, Run: c.etcd.joinLate},
 			{Name: "update-status", Doc: "does nothing: Kubernetes v1.22 removed the ClusterStatus", Run: c.updateStatus},
-			{Name: "mark-control-plane", Doc: "label and taint this node", Run: c.nodeJoin.withCluster(c.api.MarkControlPlane)},
+			{Name: "mark-control-plane", Doc: "label and taint this node", Prepare: c.nodeJoin.find, Run: c.api.MarkControlPlane},
 		}},
-		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Run: c.nodeJoin.withCluster(c.waitControlPlane)},
-		{Name: "pod-network", Doc: "connect to the pod network", Run: c.nodeJoin.withCluster(c.api.PodNetwork)},
+		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Prepare: c.nodeJoin.find, Run: c.waitControlPlane},
+		{Name: "pod-network", Doc: "connect to the pod network", Prepare: c.nodeJoin.find, Run: c.api.PodNetwork},
 		{Name: "wait-node", Doc: "wait until the node is Ready",
-			Run: c.nodeJoin.withCluster(c.nodeJoin.waitJoined("This host is now a control plane of the cluster. Use it as root:\n\n    export KUBECONFIG=" + node.AdminConf + "\n    kubectl get nodes\n"))},
+			Prepare: c.nodeJoin.find, Run: c.nodeJoin.waitJoined("This host is now a control plane of the cluster. Use it as root:\n\n    export KUBECONFIG=" + node.AdminConf + "\n    kubectl get nodes\n")},
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"airlift/installer/cluster"
+	"airlift/installer/desired"
 	"airlift/installer/node"
 	"airlift/installer/phases"
 	"airlift/installer/pki"
@@ -60,8 +61,8 @@ func (j *nodeJoin) unpack(ctx context.Context) error {
 	return j.content.Unpack(ctx)
 }
 
-func (j *nodeJoin) prepareRuntime(ctx context.Context) error {
-	return j.runtimeStep.Run(ctx, j.cluster.kubeProxy, true)
+func (j *nodeJoin) prepareRuntime(ctx context.Context, l desired.List) error {
+	return j.runtimeStep.Apply(ctx, l, j.cluster.kubeProxy, true)
 }
 
 // images waits for the images that this node needs before its kubelet starts.
@@ -72,26 +73,32 @@ func (j *nodeJoin) images(ctx context.Context) error {
 	return j.content.WaitImages(ctx, j.node.Plan.Role.Components...)
 }
 
-// startKubelet starts the kubelet with the credentials for its TLS bootstrap.
-func (j *nodeJoin) startKubelet(ctx context.Context) error {
+// checkBeforeKubelet checks what the kubelet needs, unless an earlier step has.
+func (j *nodeJoin) checkBeforeKubelet(ctx context.Context) error {
+	if err := j.find(ctx); err != nil {
+		return err
+	}
 	if j.node.Plan.OnePhase {
 		if err := j.checkNodeName(ctx); err != nil {
 			return err
 		}
 	}
-	if err := j.writeBootstrap(); err != nil {
-		return err
-	}
-	if err := j.checkKubelet(ctx); err != nil {
-		return err
-	}
-	return j.kubelet.Start(ctx, j.cluster.kubelet)
+	return j.checkKubelet(ctx)
 }
 
-// writeBootstrap writes the credentials for the kubelet's TLS bootstrap, unless
+// kubeletFiles returns the kubelet's files, with the credentials for its TLS bootstrap.
+func (j *nodeJoin) kubeletFiles(context.Context) (desired.List, error) {
+	bootstrap, err := j.bootstrapFiles()
+	if err != nil {
+		return desired.List{}, err
+	}
+	kubelet, err := j.kubelet.Desired(j.cluster.kubelet)
+	return desired.List{Files: bootstrap}.Add(kubelet), err
+}
+
+// bootstrapFiles returns the credentials for the kubelet's TLS bootstrap, unless
 // the kubelet already has its own kubeconfig.
-func (j *nodeJoin) writeBootstrap() error {
-	var files []pki.File
+func (j *nodeJoin) bootstrapFiles() (files []pki.File, err error) {
 	// Kubelets of this cluster look for the CA at the first path.
 	places := []string{path.Join(j.node.Config.CertificatesDir, "ca.crt"), j.node.Config.CACertPath}
 	for _, ca := range slices.Compact(places) {
@@ -102,14 +109,13 @@ func (j *nodeJoin) writeBootstrap() error {
 	if !j.Exists(node.KubeletConf) {
 		kubeconfig := j.cluster.found.Kubeconfig
 		if server := j.role.bootstrapServer(); server != "" {
-			var err error
 			if kubeconfig, err = cluster.WithServer(kubeconfig, server); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		files = append(files, pki.File{Path: node.BootstrapConf, Data: kubeconfig, Mode: 0o600})
 	}
-	return j.Write(files...)
+	return files, nil
 }
 
 // waitBootstrap waits until the kubelet has its client certificate.

@@ -5,6 +5,7 @@ import (
 
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/installer/desired"
 	"airlift/installer/node"
 	"airlift/installer/phases"
 )
@@ -49,8 +50,8 @@ func (w *workerJoin) keepsCA() bool { return false }
 
 // startKubelet starts the kubelet. If the phase runs alone, it includes the wait
 // for the kubelet's certificate.
-func (w *workerJoin) startKubelet(ctx context.Context) error {
-	if err := w.nodeJoin.startKubelet(ctx); err != nil || !w.node.Plan.OnePhase {
+func (w *workerJoin) startKubelet(ctx context.Context, l desired.List) error {
+	if err := w.nodeJoin.kubelet.Start(ctx, l); err != nil || !w.node.Plan.OnePhase {
 		return err
 	}
 	return w.nodeJoin.waitBootstrap(ctx)

@@ -10,6 +10,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/phases"
@@ -44,7 +45,8 @@ func TestEtcdOfThisHost(t *testing.T) {
 	stopped, cfg := testhost.ControlPlane(t, nil)
 	gone(stopped, "etcd")
 	machine := node.NewMachine(stopped, &workflow.Console{Out: new(bytes.Buffer)})
-	if err := phases.NewNode(&phases.Plan{Role: phases.FirstControlPlane, Config: cfg}, machine).ClaimEtcd(); err != nil {
+	n := phases.NewNode(&phases.Plan{Role: phases.FirstControlPlane, Config: cfg}, machine)
+	if err := n.Apply(t.Context(), desired.List{Claims: n.EtcdClaim()}); err != nil {
 		t.Fatal(err)
 	}
 	etcd := func(data, certificates string) *node.LocalEtcd {

@@ -53,7 +53,7 @@ func (a *Apply) steps() []workflow.Step {
 	none := len(a.node.Plan.SiteManifests()) == 0
 	return []workflow.Step{
 		{Name: "preflight", Doc: "check this file, this node and the cluster", Run: a.preflight, Needed: true},
-		{Name: "manifests", Doc: "apply the site's own manifests", Run: a.manifests.Apply, Empty: none},
+		{Name: "manifests", Doc: "apply the site's own manifests", Desired: a.manifests.Desired, Apply: a.manifests.Apply, Empty: none},
 		{Name: "wait-manifests", Doc: "wait for the workloads of the site's manifests", Run: a.manifests.Wait, Empty: none},
 	}
 }
@@ -64,7 +64,11 @@ func (a *Apply) Run(ctx context.Context) error {
 		if err := a.node.Plan.Bundle.Checked(ctx, a.Console); err != nil {
 			return err
 		}
-		return a.manifests.Render(ctx)
+		l, err := a.manifests.Desired(ctx)
+		if err != nil {
+			return err
+		}
+		return a.manifests.Print(l)
 	}
 	return workflow.Run(ctx, a.Console, a.steps(), a.options.SkipPhases)
 }

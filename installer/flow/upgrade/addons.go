@@ -2,7 +2,6 @@ package upgrade
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -13,6 +12,7 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/corefile"
+	"airlift/installer/desired"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
 	"airlift/installer/render"
@@ -89,25 +89,25 @@ func (a *addons) postpone(workers []string, format string, args ...any) {
 	}
 }
 
-// upgradeCoreDNS upgrades CoreDNS. It keeps the number of replicas and a user's Corefile.
-func (a *addons) upgradeCoreDNS(ctx context.Context) error {
+// coreDNS returns CoreDNS. It keeps the number of replicas and a user's Corefile.
+func (a *addons) coreDNS(ctx context.Context) (l desired.List, err error) {
 	if a.controlPlane.pods == nil || a.node.Config.DNS.Disabled {
-		return nil
+		return l, nil
 	}
 	now, err := a.api.Client.Upgrades().Deployment(ctx, "kube-system", "coredns")
 	if err != nil {
-		return err
+		return l, err
 	}
 	if ready, err := a.ready(ctx, "coredns", now); err != nil || !ready {
-		return err
+		return l, err
 	}
 	objects, err := render.CoreDNS(a.node.Config)
 	if err != nil {
-		return err
+		return l, err
 	}
 	text, err := a.api.Client.Upgrades().Corefile(ctx)
 	if err != nil {
-		return err
+		return l, err
 	}
 	keep := false
 	for i, o := range objects {
@@ -145,7 +145,7 @@ func (a *addons) upgradeCoreDNS(ctx context.Context) error {
 	}
 	objects, used, err := a.node.Plan.Patches.AddOn(objects)
 	a.node.ReportPatched("coredns", used)
-	return a.objects.store(ctx, objects, err)
+	return desired.List{Objects: objects}, err
 }
 
 // defaultCorefile reports whether a Corefile is unchanged: it is the default of some
@@ -174,38 +174,35 @@ func tagOf(images []string) string {
 	return tag
 }
 
-// upgradeKubeProxy upgrades kube-proxy. It keeps a user's configuration.
-func (a *addons) upgradeKubeProxy(ctx context.Context) error {
-	return a.upgradeDaemonSet(ctx, "kube-proxy", "kube-system", "kube-proxy", !a.node.Config.Proxy.Disabled, render.KubeProxy)
+// kubeProxy returns kube-proxy. It keeps a user's configuration.
+func (a *addons) kubeProxy(ctx context.Context) (desired.List, error) {
+	return a.daemonSet(ctx, "kube-proxy", "kube-system", "kube-proxy", !a.node.Config.Proxy.Disabled, render.KubeProxy)
 }
 
-// upgradeFlannel upgrades the pod network. Its configuration stays: a user may have changed it.
-func (a *addons) upgradeFlannel(ctx context.Context) error {
-	return a.upgradeDaemonSet(ctx, "flannel", "kube-flannel", "kube-flannel-ds", a.node.Config.CNI == "flannel", func(c *config.Config) ([]runtime.Object, error) {
+// flannel returns the pod network. Its configuration stays: a user may have changed it.
+func (a *addons) flannel(ctx context.Context) (desired.List, error) {
+	return a.daemonSet(ctx, "flannel", "kube-flannel", "kube-flannel-ds", a.node.Config.CNI == "flannel", func(c *config.Config) ([]runtime.Object, error) {
 		objects, err := render.Flannel(c)
 		return withoutConfigMaps(objects), err
 	})
 }
 
-func (a *addons) upgradeDaemonSet(ctx context.Context, name, namespace, object string, configured bool, build func(*config.Config) ([]runtime.Object, error)) error {
+func (a *addons) daemonSet(ctx context.Context, name, namespace, object string, configured bool, build func(*config.Config) ([]runtime.Object, error)) (l desired.List, err error) {
 	if a.controlPlane.pods == nil || !configured {
-		return nil
+		return l, nil
 	}
 	now, err := a.api.Client.Upgrades().DaemonSet(ctx, namespace, object)
 	if err != nil {
-		return err
+		return l, err
 	}
 	if ready, err := a.ready(ctx, name, now); err != nil || !ready {
-		return err
+		return l, err
 	}
 	objects, err := build(a.node.Config)
 	if err != nil {
-		return err
+		return l, err
 	}
 	objects, used, err := a.node.Plan.Patches.AddOn(objects)
 	a.node.ReportPatched(name, used)
-	if err := a.objects.store(ctx, objects, err); err != nil {
-		return fmt.Errorf("upgrading %s: %w", name, err)
-	}
-	return nil
+	return desired.List{Objects: objects}, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
@@ -22,10 +23,13 @@ type binaries struct {
 	record  *record
 }
 
-// pending returns the binaries of the bundle that are not installed yet. A binary that Airlift
-// did not install is an error.
-func (s *binaries) pending() (list []host.Binary, err error) {
+// pending returns those of the bundle's binaries that chosen accepts, by their path, and that are not
+// installed yet. A binary that Airlift did not install is an error.
+func (s *binaries) pending(chosen func(path string) bool) (list []host.Binary, err error) {
 	for _, b := range s.node.Binaries() {
+		if !chosen(b.Path) {
+			continue
+		}
 		has, err := s.node.Existing.HasBinary(b)
 		if err != nil {
 			return nil, err
@@ -37,19 +41,12 @@ func (s *binaries) pending() (list []host.Binary, err error) {
 	return list, nil
 }
 
-// install installs the staged binaries that chosen accepts, by their path.
-func (s *binaries) install(ctx context.Context, chosen func(path string) bool) error {
-	for _, b := range s.node.Binaries() {
-		if !chosen(b.Path) {
-			continue
-		}
-		has, err := s.node.Host.HasBinary(b)
-		if err != nil {
-			return err
-		}
-		if has {
-			continue
-		}
+// all accepts every binary.
+func all(string) bool { return true }
+
+// install installs staged binaries.
+func (s *binaries) install(ctx context.Context, list []host.Binary) error {
+	for _, b := range list {
 		if err := s.record.begin(); err != nil {
 			return err
 		}
@@ -82,12 +79,20 @@ func (s *binaries) staleStub() (bool, error) {
 	return !has, err
 }
 
+// stub returns the copy of the installer, if timers and units on this host run another one.
+func (s *binaries) stub(context.Context) (l desired.List, err error) {
+	stale, err := s.staleStub()
+	if err == nil && stale {
+		l.Binaries = []host.Binary{{Path: host.StubPath, SHA256: s.bundle.File.Installer().SHA256}}
+	}
+	return l, err
+}
+
 // upgradeStub makes timers and units on this host run the installer in this file, after all else has
 // its new version. Undo restores the previous copy.
-func (s *binaries) upgradeStub(ctx context.Context) error {
-	stale, err := s.staleStub()
-	if err != nil || !stale {
-		return err
+func (s *binaries) upgradeStub(ctx context.Context, l desired.List) error {
+	if len(l.Binaries) == 0 {
+		return nil
 	}
 	if err := s.record.begin(); err != nil {
 		return err
@@ -95,7 +100,7 @@ func (s *binaries) upgradeStub(ctx context.Context) error {
 	if err := s.record.former().Keep(host.StubPath); err != nil {
 		return err
 	}
-	if err := s.node.Host.Kernel().InstallStub(ctx, s.bundle.File.Installer().SHA256); err != nil {
+	if err := s.node.Host.Kernel().InstallStub(ctx, l.Binaries[0].SHA256); err != nil {
 		return err
 	}
 	s.node.Console.Debug(1, "installed %s", host.StubPath)

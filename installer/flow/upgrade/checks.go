@@ -161,7 +161,7 @@ func (k *checks) kubeletProblems() ([]kubeletrules.Problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	env, err := existing(k.node.Machine, config.KubeletFlagsFile)
+	env, err := k.node.Present(config.KubeletFlagsFile)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (k *checks) kubeletProblems() ([]kubeletrules.Problem, error) {
 			env = f.Data
 		}
 	}
-	own, err := existing(k.node.Machine, preflight.DefaultKubelet)
+	own, err := k.node.Present(preflight.DefaultKubelet)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +188,7 @@ func (k *checks) kubeletProblems() ([]kubeletrules.Problem, error) {
 // binaries and copies of the previous ones, and a backup with a snapshot of etcd.
 func (k *checks) space(ctx context.Context, e *upgradecheck.Etcd) ([]preflight.Space, error) {
 	state := preflight.Space{Path: host.UpgradeDir, Bytes: phases.SmallBytes, Files: 50}
-	pending, err := k.binaries.pending()
+	pending, err := k.binaries.pending(all)
 	if err != nil {
 		return nil, err
 	}

@@ -5,9 +5,9 @@ import (
 	"strings"
 
 	"airlift/images/store"
+	"airlift/installer/desired"
 	"airlift/installer/node"
 	"airlift/installer/phases"
-	"airlift/installer/pki"
 	"airlift/installer/render"
 )
 
@@ -33,22 +33,18 @@ func (c *containerd) connect(ctx context.Context) (err error) {
 
 // upgrade installs containerd, runc and the CNI plugins, and restarts containerd. The
 // containers keep running.
-func (c *containerd) upgrade(ctx context.Context) error {
+func (c *containerd) upgrade(ctx context.Context, l desired.List) error {
 	if err := c.node.Ready(ctx); err != nil {
 		return err
 	}
-	if err := c.binaries.install(ctx, ofRuntime); err != nil {
+	if err := c.binaries.install(ctx, l.Binaries); err != nil {
 		return err
 	}
 	if c.node.KeepsRuntime {
 		c.node.Console.Note("this host's existing containerd is not changed")
 		return nil
 	}
-	files, err := c.files()
-	if err != nil {
-		return err
-	}
-	changed, err := c.record.writeKept(files...)
+	changed, err := c.record.writeKept(l.Files...)
 	if err != nil {
 		return err
 	}
@@ -65,20 +61,13 @@ func (c *containerd) upgrade(ctx context.Context) error {
 	return c.connect(ctx)
 }
 
-// files returns containerd's configuration and unit, none if the host has its own.
-func (c *containerd) files() ([]pki.File, error) {
-	if c.node.KeepsRuntime {
-		return nil, nil
+// desired returns the new binaries, and containerd's configuration and unit, unless the host has its own.
+func (c *containerd) desired(context.Context) (l desired.List, err error) {
+	if l.Binaries, err = c.binaries.pending(ofRuntime); err != nil || c.node.KeepsRuntime {
+		return l, err
 	}
-	settings, err := render.ContainerdConfig(c.node.Config)
-	if err != nil {
-		return nil, err
-	}
-	return []pki.File{
-		{Path: render.ContainerdConfigPath, Data: settings, Mode: 0o644},
-		{Path: render.ContainerdUnitPath, Data: []byte(render.ContainerdUnit), Mode: 0o644},
-		{Path: render.CrictlConfigPath, Data: render.CrictlConfig(c.node.Config), Mode: 0o644},
-	}, nil
+	l.Files, err = phases.ContainerdFiles(c.node.Config)
+	return l, err
 }
 
 // restartStale restarts a unit that was started before one of its files was written. written reports

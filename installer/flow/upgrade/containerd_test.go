@@ -39,7 +39,7 @@ func TestUpgradeKeepsExistingRuntime(t *testing.T) {
 		u := newUpgrade(p, Options{Node: true}, node.NewMachine(h, nil))
 		u.facts.node.KeepsRuntime = !h.Records().OwnsRuntime()
 
-		pending, err := u.binaries.pending()
+		pending, err := u.binaries.pending(all)
 		if err != nil {
 			t.Fatalf("containerd in %s: %v", place, err)
 		}
@@ -50,8 +50,8 @@ func TestUpgradeKeepsExistingRuntime(t *testing.T) {
 		if want := []string{"/usr/local/bin/kubelet"}; !slices.Equal(paths, want) {
 			t.Errorf("containerd in %s: an upgrade would install %q, want %q", place, paths, want)
 		}
-		if files, err := u.containerd.files(); err != nil || len(files) > 0 {
-			t.Errorf("containerd in %s: an upgrade would write %v, %v", place, files, err)
+		if l, err := u.containerd.desired(t.Context()); err != nil || len(l.Files)+len(l.Binaries) > 0 {
+			t.Errorf("containerd in %s: an upgrade would write %v, %v", place, l, err)
 		}
 	}
 }

@@ -25,7 +25,7 @@ type drain struct {
 // movePods moves the pods of this node to other nodes, if its kubelet or its runtime is to be
 // replaced.
 func (d *drain) movePods(ctx context.Context) error {
-	pending, err := d.binaries.pending()
+	pending, err := d.binaries.pending(all)
 	if err != nil {
 		return err
 	}

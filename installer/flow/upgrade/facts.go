@@ -138,8 +138,7 @@ func (f *facts) useCluster(ctx context.Context, c *config.Config, stored *cluste
 	if plan.Config, err = plan.NameImages(c); err != nil {
 		return err
 	}
-	*f.node.Plan = plan
-	f.node.Config = plan.Config
+	f.node.Plan, f.node.Config = &plan, plan.Config
 	return nil
 }
 
@@ -150,9 +149,4 @@ func (f *facts) cgroupDriver() (string, error) {
 		return "", err
 	}
 	return c.CgroupDriver, nil
-}
-
-// existing reads a file of the host, also in a dry run. A file that does not exist is empty.
-func existing(m *node.Machine, path string) ([]byte, error) {
-	return (&node.Machine{Host: m.Existing}).Optional(path)
 }

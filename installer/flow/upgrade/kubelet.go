@@ -13,6 +13,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/patches"
@@ -35,27 +36,30 @@ type kubelet struct {
 	controlPlane *controlPlane
 }
 
-// useLocalServer makes the kubelet of a control plane use the API server of its own host, in the
-// versions in which it does.
-func (k *kubelet) useLocalServer(ctx context.Context) error {
+// localServer returns the kubeconfig with which the kubelet of a control plane uses the API server of its
+// own host, in the versions in which it does.
+func (k *kubelet) localServer(context.Context) (l desired.List, err error) {
 	if k.controlPlane.pods == nil || !k.node.Config.ControlPlaneKubeletLocalMode() {
-		return nil
+		return l, nil
 	}
 	data, err := os.ReadFile(k.node.Existing.Path(node.KubeletConf))
 	if err != nil {
-		return err
+		return l, err
 	}
 	client, err := cluster.New(data, "")
 	if err != nil {
-		return err
+		return l, err
 	}
 	if client.Server() != k.node.Config.ServerURL() || k.node.Config.ServerURL() == k.node.Config.LocalURL() {
-		return nil
+		return l, nil
 	}
-	if data, err = cluster.WithServer(data, k.node.Config.LocalURL()); err != nil {
-		return err
-	}
-	changed, err := k.record.writeKept(pki.File{Path: node.KubeletConf, Data: data, Mode: 0o600})
+	data, err = cluster.WithServer(data, k.node.Config.LocalURL())
+	return desired.List{Files: []pki.File{{Path: node.KubeletConf, Data: data, Mode: 0o600}}}, err
+}
+
+// useLocalServer writes the kubelet's kubeconfig, and restarts the kubelet if that changed.
+func (k *kubelet) useLocalServer(ctx context.Context, l desired.List) error {
+	changed, err := k.record.writeKept(l.Files...)
 	if err != nil || !changed {
 		return err
 	}
@@ -73,14 +77,16 @@ func (k *kubelet) shared() ([]byte, error) {
 	return k.facts.stored.Kubelet, nil
 }
 
+// configuration returns this node's kubelet configuration.
+func (k *kubelet) configuration(context.Context) (desired.List, error) {
+	files, err := k.files()
+	return desired.List{Files: files}, err
+}
+
 // writeConfiguration writes this node's kubelet configuration. The running kubelet does not read it
 // before it restarts.
-func (k *kubelet) writeConfiguration(context.Context) error {
-	files, err := k.files()
-	if err != nil {
-		return err
-	}
-	_, err = k.record.writeKept(files...)
+func (k *kubelet) writeConfiguration(_ context.Context, l desired.List) error {
+	_, err := k.record.writeKept(l.Files...)
 	return err
 }
 
@@ -94,7 +100,7 @@ func (k *kubelet) files() ([]pki.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	instance, err := existing(k.node.Machine, render.KubeletInstanceConfigPath)
+	instance, err := k.node.Present(render.KubeletInstanceConfigPath)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +116,7 @@ func (k *kubelet) files() ([]pki.File, error) {
 	if data := render.KubeletInstanceConfig(k.node.Config); data != nil && instance == nil {
 		files = append(files, pki.File{Path: render.KubeletInstanceConfigPath, Data: data, Mode: 0o644})
 	}
-	flags, err := existing(k.node.Machine, config.KubeletFlagsFile)
+	flags, err := k.node.Present(config.KubeletFlagsFile)
 	if err != nil {
 		return nil, err
 	}
@@ -170,16 +176,22 @@ func kubeletUnits() []pki.File {
 	}
 }
 
+// desired returns the kubelet and kubectl, and the kubelet's units.
+func (k *kubelet) desired(context.Context) (desired.List, error) {
+	binaries, err := k.binaries.pending(func(p string) bool { return !ofRuntime(p) })
+	return desired.List{Binaries: binaries, Files: kubeletUnits()}, err
+}
+
 // upgrade installs the kubelet and kubectl, restarts the kubelet, and waits until the
 // node is Ready with the new version.
-func (k *kubelet) upgrade(ctx context.Context) error {
+func (k *kubelet) upgrade(ctx context.Context, l desired.List) error {
 	if err := k.node.Ready(ctx); err != nil {
 		return err
 	}
-	if err := k.binaries.install(ctx, func(p string) bool { return !ofRuntime(p) }); err != nil {
+	if err := k.binaries.install(ctx, l.Binaries); err != nil {
 		return err
 	}
-	changed, err := k.record.writeKept(kubeletUnits()...)
+	changed, err := k.record.writeKept(l.Files...)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"airlift/installer/cluster"
+	"airlift/installer/desired"
 	"airlift/installer/phases"
 	"airlift/installer/render"
 )
@@ -53,9 +54,9 @@ func (o *objects) keep(ctx context.Context) error {
 }
 
 // store applies objects, after it has kept what they replace.
-func (o *objects) store(ctx context.Context, objects []runtime.Object, err error) error {
-	if err != nil {
-		return err
+func (o *objects) store(ctx context.Context, l desired.List) error {
+	if len(l.Objects) == 0 {
+		return nil
 	}
 	if work, err := o.work.remains(); err != nil {
 		return err
@@ -64,23 +65,23 @@ func (o *objects) store(ctx context.Context, objects []runtime.Object, err error
 			return err
 		}
 	}
-	return o.node.Applied(o.api.Client.Apply(ctx, objects...))
+	return o.api.Apply(ctx, l)
 }
 
-// uploadCluster replaces the ClusterConfiguration.
-func (o *objects) uploadCluster(ctx context.Context) error {
+// clusterConfiguration returns the ClusterConfiguration.
+func (o *objects) clusterConfiguration(context.Context) (desired.List, error) {
 	objects, err := render.UploadClusterConfig(o.node.Config)
-	return o.store(ctx, objects, err)
+	return desired.List{Objects: objects}, err
 }
 
-// uploadKubelet replaces the KubeletConfiguration, if it has only defaults. A user's stays.
-func (o *objects) uploadKubelet(ctx context.Context) error {
+// kubeletConfiguration returns the KubeletConfiguration, if that of the cluster has only defaults. A user's stays.
+func (o *objects) kubeletConfiguration(context.Context) (desired.List, error) {
 	objects, err := render.UploadKubeletConfig(o.node.Config)
 	if err == nil && !o.facts.stored.DefaultKubelet {
 		o.node.Console.Debug(1, "ConfigMap kube-system/kubelet-config was changed by the user: it is kept")
 		objects = withoutConfigMaps(objects)
 	}
-	return o.store(ctx, objects, err)
+	return desired.List{Objects: objects}, err
 }
 
 func withoutConfigMaps(objects []runtime.Object) []runtime.Object {
@@ -90,7 +91,7 @@ func withoutConfigMaps(objects []runtime.Object) []runtime.Object {
 	})
 }
 
-// uploadJoinRules updates what joining nodes may do. The ConfigMap cluster-info is not changed.
-func (o *objects) uploadJoinRules(ctx context.Context) error {
-	return o.store(ctx, append(render.BootstrapRBAC(o.node.Config), withoutConfigMaps(render.ClusterInfo(o.node.Config, nil))...), nil)
+// joinRules returns what joining nodes may do. The ConfigMap cluster-info is not changed.
+func (o *objects) joinRules(context.Context) (desired.List, error) {
+	return desired.List{Objects: append(render.BootstrapRBAC(o.node.Config), withoutConfigMaps(render.ClusterInfo(o.node.Config, nil))...)}, nil
 }

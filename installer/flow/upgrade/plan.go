@@ -3,7 +3,6 @@ package upgrade
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -18,9 +17,6 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/patches"
 	"airlift/installer/payload"
-	"airlift/installer/phases"
-	"airlift/installer/pki"
-	"airlift/installer/pods"
 	"airlift/installer/preflight"
 	"airlift/installer/render"
 	"airlift/installer/upgradecheck"
@@ -87,7 +83,7 @@ func ReadPlan(ctx context.Context, b *payload.Bundle, o PlanOptions, h *host.Hos
 	p := &Plan{From: t.From, To: t.To, Node: t.NodeName, Nodes: []PlannedNode{}, Components: []PlannedComponent{}, Changes: []PlannedChange{}}
 	p.versions(u, t)
 	if u.facts.stored != nil { // the new configuration is known
-		if p.Changes, err = u.changes().list(ctx, o.Context); err != nil {
+		if p.Changes, err = u.changes(ctx, o.Context); err != nil {
 			return nil, err
 		}
 		text, err := render.ClusterConfiguration(u.facts.node.Config)
@@ -160,41 +156,25 @@ func (p *Plan) versions(u *Upgrade, t *upgradecheck.Target) {
 	}
 }
 
-// changes finds what an upgrade would change.
-type changes struct {
-	node         *phases.Node
-	api          *phases.API
-	controlPlane *controlPlane
-	binaries     *binaries
-	containerd   *containerd
-	kubelet      *kubelet
-}
-
-// changes returns what this upgrade would change.
-func (u *Upgrade) changes() *changes {
-	return &changes{node: u.facts.node, api: u.facts.api, controlPlane: u.controlPlane, binaries: u.binaries, containerd: u.containerd, kubelet: u.kubelet}
-}
-
-// list lists what the upgrade would change: the files of this host, and the configuration
-// stored in the cluster.
-func (c *changes) list(ctx context.Context, context int) (list []PlannedChange, err error) {
+// changes lists what the steps would change: the files of this host, and the objects of the cluster.
+func (u *Upgrade) changes(ctx context.Context, lines int) (list []PlannedChange, err error) {
 	add := func(name, before, after string) error {
 		if before == after {
 			return nil
 		}
 		text, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
 			A: difflib.SplitLines(before), B: difflib.SplitLines(after),
-			FromFile: name + " now", ToFile: name + " after the upgrade", Context: context,
+			FromFile: name + " now", ToFile: name + " after the upgrade", Context: lines,
 		})
 		list = append(list, PlannedChange{Name: name, Diff: text})
 		return err
 	}
-	files, err := c.files()
+	steps, err := workflow.Desired(ctx, u.Steps())
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range files {
-		now, err := existing(c.node.Machine, f.Path)
+	for _, f := range steps.Files {
+		now, err := u.facts.node.Present(f.Path)
 		if err == nil {
 			err = add(f.Path, string(now), string(f.Data))
 		}
@@ -202,67 +182,19 @@ func (c *changes) list(ctx context.Context, context int) (list []PlannedChange, 
 			return nil, err
 		}
 	}
-	for _, m := range []struct {
-		name, key string
-		build     func() ([]byte, error)
-	}{
-		{"kubeadm-config", "ClusterConfiguration", func() ([]byte, error) { return render.ClusterConfiguration(c.node.Config) }},
-		{"kubelet-config", "kubelet", c.kubelet.shared},
-	} {
-		now, err := c.storedText(ctx, m.name, m.key)
-		if err != nil {
-			return nil, err
-		}
-		after, err := m.build()
-		if err == nil {
-			err = add("ConfigMap kube-system/"+m.name, now, string(after))
-		}
-		if err != nil {
+	objects, err := u.facts.api.Client.Compare(ctx, steps.Objects...)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range objects {
+		if err := add(o.Name, o.Before, o.After); err != nil {
 			return nil, err
 		}
 	}
-	pending, err := c.binaries.pending()
-	for _, b := range pending {
+	for _, b := range steps.Binaries {
 		list = append(list, PlannedChange{Name: b.Path})
 	}
-	if err != nil {
-		return nil, err
-	}
-	if stale, err := c.binaries.staleStub(); err != nil || !stale {
-		return list, err
-	}
-	return append(list, PlannedChange{Name: host.StubPath}), nil
-}
-
-// files returns the files that the upgrade of this node writes, except for binaries and
-// certificates: static pods, then the kubelet's and containerd's configuration.
-func (c *changes) files() (files []pki.File, err error) {
-	if c.controlPlane.pods != nil {
-		for _, name := range pods.StaticPodOrder {
-			if c.controlPlane.plans[name] != nil {
-				files = append(files, pki.File{Path: node.ManifestPath(name), Data: c.controlPlane.plans[name]})
-			}
-		}
-	}
-	kubelet, err := c.kubelet.files()
-	if err != nil {
-		return nil, err
-	}
-	files = append(files, kubelet...)
-	files = append(files, kubeletUnits()...)
-	runtime, err := c.containerd.files()
-	return append(files, runtime...), err
-}
-
-// storedText returns one key of a ConfigMap in kube-system.
-func (c *changes) storedText(ctx context.Context, name, key string) (string, error) {
-	data, err := c.api.Client.Upgrades().ReadObject(ctx, cluster.ObjectName{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: name})
-	if err != nil || data == nil {
-		return "", err
-	}
-	var m struct{ Data map[string]string }
-	err = json.Unmarshal(data, &m)
-	return m.Data[key], err
+	return list, nil
 }
 
 // Write prints the plan for people. With diffs, it also prints what changes in files and objects.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/cluster"
+	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/phases"
@@ -148,6 +150,16 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
+// desired returns the manifests of this node's static pods, in the order in which they are replaced.
+func (p *controlPlane) desired(context.Context) (l desired.List, err error) {
+	for _, name := range pods.StaticPodOrder {
+		if p.plans[name] != nil {
+			l.Files = append(l.Files, pki.File{Path: node.ManifestPath(name), Data: p.plans[name], Mode: 0o600})
+		}
+	}
+	return l, nil
+}
+
 // replaces reports whether a component gets another manifest.
 func (p *controlPlane) replaces(component string) (bool, error) {
 	now, err := p.node.ReadManifest(component)
@@ -156,7 +168,7 @@ func (p *controlPlane) replaces(component string) (bool, error) {
 
 // upgrade replaces the static pods whose manifests changed: etcd first, each healthy
 // before the next. If one fails, all that this run replaced are restored, except etcd.
-func (p *controlPlane) upgrade(ctx context.Context) error {
+func (p *controlPlane) upgrade(ctx context.Context, l desired.List) error {
 	if p.pods == nil {
 		p.node.Console.Note("nothing to do: this node is not a control plane")
 		return nil
@@ -165,10 +177,8 @@ func (p *controlPlane) upgrade(ctx context.Context) error {
 		return err
 	}
 	var done []string
-	for _, name := range pods.StaticPodOrder {
-		if p.plans[name] == nil {
-			continue
-		}
+	for _, f := range l.Files {
+		name := strings.TrimSuffix(path.Base(f.Path), ".yaml")
 		p.pods.APIServerFollows = p.apiServerIsNext(name)
 		replaced, err := p.replace(ctx, name)
 		if err == nil && replaced && !p.pods.APIServerFollows {

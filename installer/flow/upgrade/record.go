@@ -92,7 +92,7 @@ func (r *record) startEtcd(image string) error {
 // writeKept writes files, and keeps the previous ones for undo. It reports whether one changed.
 func (r *record) writeKept(files ...pki.File) (changed bool, err error) {
 	for _, f := range files {
-		now, err := existing(r.machine, f.Path)
+		now, err := r.machine.Present(f.Path)
 		if err != nil {
 			return changed, err
 		}

@@ -7,6 +7,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
+	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/payload"
@@ -32,7 +33,7 @@ func TestUnfinishedRestoreRefusesAnUpgrade(t *testing.T) {
 	u := New(&payload.Bundle{Manifest: &bundle.Manifest{}}, Options{}, true, h, &workflow.Console{Out: io.Discard})
 	u.facts.node.Config = testhost.Config(nil)
 	u.controlPlane.pods = pods.WithWatch(u.facts.node.Watch, u.facts.node.Config.Timeouts)
-	for name, err := range map[string]error{"undo": undo, "the phase control-plane": u.controlPlane.upgrade(t.Context())} {
+	for name, err := range map[string]error{"undo": undo, "the phase control-plane": u.controlPlane.upgrade(t.Context(), desired.List{})} {
 		if err == nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "a restore on this host is not finished") ||
 			!strings.Contains(fault.Hint(err), "./install etcd restore /mnt/usb/cluster.tar") || !strings.Contains(fault.Hint(err), "./install reset") {
 			t.Errorf("%s: %v (hint %q)", name, err, fault.Hint(err))

@@ -37,7 +37,7 @@ func (c *unpacker) unpack(ctx context.Context) error {
 			return err
 		}
 	}
-	pending, err := c.binaries.pending()
+	pending, err := c.binaries.pending(all)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/payload"
@@ -95,29 +96,46 @@ func upgradePhases(node bool) []workflow.Step {
 // Steps returns the steps in order. Those with kubeadm's names have kubeadm's order.
 func (u *Upgrade) Steps() []workflow.Step {
 	return u.ofCommand([]workflow.Step{
-		{Name: "preflight", Doc: "check this file, this node and the cluster", Run: u.preflight},
-		{Name: "unpack", Doc: "import the images, and place the new binaries next to the old ones", Run: u.learnThen(u.unpacker.unpack), Needed: true},
-		{Name: "snapshot", Doc: "save a backup of the cluster", Run: u.learnThen(u.backups.save)},
-		{Name: "control-plane", Doc: "replace the static pods, one by one", Run: u.inTurn(u.controlPlane.upgrade)},
+		{Name: "preflight", Doc: "check this file, this node and the cluster", Run: u.preflight, Reads: true},
+		{Name: "unpack", Doc: "import the images, and place the new binaries next to the old ones", Prepare: u.begin, Run: u.unpacker.unpack, Needed: true},
+		{Name: "snapshot", Doc: "save a backup of the cluster", Prepare: u.begin, Run: u.backups.save},
+		u.restarts("control-plane", "replace the static pods, one by one", u.controlPlane.desired, u.controlPlane.upgrade),
 		{Name: "upload-config", Aliases: []string{"uploadconfig"}, Doc: "store the configuration in the cluster", Steps: []workflow.Step{
-			{Name: "kubeadm", Doc: "store the ClusterConfiguration", Run: u.learnThen(u.objects.uploadCluster)},
-			{Name: "kubelet", Doc: "store the KubeletConfiguration", Run: u.learnThen(u.objects.uploadKubelet)},
+			u.writes("kubeadm", "store the ClusterConfiguration", u.objects.clusterConfiguration, u.objects.store),
+			u.writes("kubelet", "store the KubeletConfiguration", u.objects.kubeletConfiguration, u.objects.store),
 		}},
-		{Name: "kubeconfig", Doc: "update the kubelet's kubeconfig", Run: u.inTurn(u.kubelet.useLocalServer)},
-		{Name: "kubelet-config", Doc: "write the kubelet's configuration", Run: u.learnThen(u.kubelet.writeConfiguration)},
-		{Name: "bootstrap-token", Doc: "update the permissions of joining nodes", Run: u.learnThen(u.objects.uploadJoinRules)},
+		u.restarts("kubeconfig", "update the kubelet's kubeconfig", u.kubelet.localServer, u.kubelet.useLocalServer),
+		u.writes("kubelet-config", "write the kubelet's configuration", u.kubelet.configuration, u.kubelet.writeConfiguration),
+		u.writes("bootstrap-token", "update the permissions of joining nodes", u.objects.joinRules, u.objects.store),
 		// Before the add-ons: a node whose kube-proxy restarts still sends requests to pods that have ended.
-		{Name: "drain", Doc: "move this node's pods to other nodes", Run: u.learnThen(u.drain.movePods)},
+		{Name: "drain", Doc: "move this node's pods to other nodes", Prepare: u.begin, Run: u.drain.movePods},
 		{Name: "addon", Doc: "upgrade CoreDNS, kube-proxy and the pod network", Steps: []workflow.Step{
-			{Name: "coredns", Doc: "upgrade CoreDNS", Run: u.learnThen(u.addons.upgradeCoreDNS)},
-			{Name: "kube-proxy", Doc: "upgrade kube-proxy", Run: u.learnThen(u.addons.upgradeKubeProxy)},
-			{Name: "flannel", Doc: "upgrade flannel, if it is the pod network", Run: u.learnThen(u.addons.upgradeFlannel)},
+			u.writes("coredns", "upgrade CoreDNS", u.addons.coreDNS, u.objects.store),
+			u.writes("kube-proxy", "upgrade kube-proxy", u.addons.kubeProxy, u.objects.store),
+			u.writes("flannel", "upgrade flannel, if it is the pod network", u.addons.flannel, u.objects.store),
 		}},
-		{Name: "runtime", Doc: "upgrade containerd, runc and the CNI plugins", Run: u.inTurn(u.containerd.upgrade)},
-		{Name: "kubelet", Doc: "upgrade the kubelet", Run: u.inTurn(u.kubelet.upgrade)},
-		{Name: "uncordon", Doc: "allow pods on this node again", Run: u.learnThen(u.drain.uncordon)},
-		{Name: "post-upgrade", Doc: "finish the upgrade of this node", Run: u.learnThen(u.finish)},
+		u.restarts("runtime", "upgrade containerd, runc and the CNI plugins", u.containerd.desired, u.containerd.upgrade),
+		u.restarts("kubelet", "upgrade the kubelet", u.kubelet.desired, u.kubelet.upgrade),
+		{Name: "uncordon", Doc: "allow pods on this node again", Prepare: u.begin, Run: u.drain.uncordon},
+		u.writes("post-upgrade", "finish the upgrade of this node", u.binaries.stub, u.finish),
 	})
+}
+
+// writes returns a step that writes files or objects.
+func (u *Upgrade) writes(name, doc string, compute phases.Desired, apply func(context.Context, desired.List) error) workflow.Step {
+	return workflow.Step{Name: name, Doc: doc, Prepare: u.begin, Apply: apply, Desired: func(ctx context.Context) (desired.List, error) {
+		if err := u.learn(ctx); err != nil {
+			return desired.List{}, err
+		}
+		return compute(ctx)
+	}}
+}
+
+// restarts returns a step that also restarts something.
+func (u *Upgrade) restarts(name, doc string, compute phases.Desired, apply func(context.Context, desired.List) error) workflow.Step {
+	s := u.writes(name, doc, compute, apply)
+	s.Prepare = u.beginInTurn
+	return s
 }
 
 // ofCommand leaves out the steps that upgrade apply has done for all nodes.
@@ -187,34 +205,29 @@ func (u *Upgrade) Close() {
 	u.facts.node.Close()
 }
 
-// learnThen returns a step that learns about the cluster first, unless an earlier step has.
-func (u *Upgrade) learnThen(run func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if err := u.learn(ctx); err != nil {
-			return err
-		}
-		if !u.facts.node.Plan.OnePhase {
-			if err := u.takeTurn(ctx); err != nil {
-				return err
-			}
-		}
-		return run(ctx)
+// begin prepares a step: it learns about the cluster, and takes the turn unless the phase runs alone.
+func (u *Upgrade) begin(ctx context.Context) error {
+	if err := u.learn(ctx); err != nil {
+		return err
 	}
+	if u.facts.node.Plan.OnePhase {
+		return nil
+	}
+	return u.takeTurn(ctx)
 }
 
-// inTurn is learnThen for a step that restarts something, also if it runs alone.
-func (u *Upgrade) inTurn(run func(context.Context) error) func(context.Context) error {
-	return u.learnThen(func(ctx context.Context) error {
-		if err := u.takeTurn(ctx); err != nil {
-			return err
-		}
-		if u.controlPlane.pods != nil {
-			if err := u.controlPlane.pods.Turn.Confirm(ctx); err != nil {
-				return err
-			}
-		}
-		return run(ctx)
-	})
+// beginInTurn prepares a step that restarts something, also if the phase runs alone.
+func (u *Upgrade) beginInTurn(ctx context.Context) error {
+	if err := u.learn(ctx); err != nil {
+		return err
+	}
+	if err := u.takeTurn(ctx); err != nil {
+		return err
+	}
+	if u.controlPlane.pods == nil {
+		return nil
+	}
+	return u.controlPlane.pods.Turn.Confirm(ctx)
 }
 
 // takeTurn takes the turn of this control plane until the end of the run. It does nothing where no
@@ -326,8 +339,8 @@ func (u *Upgrade) preflight(ctx context.Context) error {
 }
 
 // finish ends the upgrade of this node. What undo needs stays until the next upgrade.
-func (u *Upgrade) finish(ctx context.Context) error {
-	if err := u.binaries.upgradeStub(ctx); err != nil {
+func (u *Upgrade) finish(ctx context.Context, l desired.List) error {
+	if err := u.binaries.upgradeStub(ctx, l); err != nil {
 		return err
 	}
 	if u.record.unfinished() {

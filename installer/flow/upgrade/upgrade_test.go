@@ -14,6 +14,7 @@ import (
 	"airlift/images/store"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/payload"
@@ -142,7 +143,7 @@ func TestUpgradeDuringARotation(t *testing.T) {
 	u := New(&payload.Bundle{Manifest: &bundle.Manifest{}}, Options{}, true, h, &workflow.Console{Out: io.Discard})
 	u.facts.node.Config = &config.Config{Cluster: config.Cluster{CertificatesDir: "/etc/site/pki"}}
 	u.controlPlane.pods = pods.WithWatch(u.facts.node.Watch, u.facts.node.Config.Timeouts)
-	for name, err := range map[string]error{"undo": undo, "the phase control-plane": u.controlPlane.upgrade(t.Context())} {
+	for name, err := range map[string]error{"undo": undo, "the phase control-plane": u.controlPlane.upgrade(t.Context(), desired.List{})} {
 		if err == nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "are being rotated: /etc/site/pki/rotation exists") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -307,7 +308,11 @@ func TestUpgradeOfTheStub(t *testing.T) {
 			if stale, err := u.binaries.staleStub(); err != nil || stale != (had && run == 0) {
 				t.Errorf("run %d: stale: %t, %v", run, stale, err)
 			}
-			if err := u.binaries.upgradeStub(t.Context()); err != nil || is() != after || u.facts.node.Changes > 1 {
+			l, err := u.binaries.stub(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := u.binaries.upgradeStub(t.Context(), l); err != nil || is() != after || u.facts.node.Changes > 1 {
 				t.Errorf("run %d: %d bytes, want %d; %d changes: %v", run, len(is()), len(after), u.facts.node.Changes, err)
 			}
 		}

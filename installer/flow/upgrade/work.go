@@ -20,7 +20,7 @@ func (w *work) remains() (bool, error) {
 	if !w.options.Node && w.facts.stored.Cluster.KubernetesVersion != w.bundle.KubernetesVersion() {
 		return true, nil
 	}
-	pending, err := w.binaries.pending()
+	pending, err := w.binaries.pending(all)
 	if err != nil || len(pending) > 0 {
 		return true, err
 	}

@@ -1,0 +1,79 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+)
+
+// A Difference is an object that Apply would create or change.
+type Difference struct {
+	Name          string // "ConfigMap kube-system/kubeadm-config"
+	Before, After string // YAML without what the API server sets; Before is empty if the object does not exist
+}
+
+// Compare returns what Apply would change. It only reads.
+func (c *Client) Compare(ctx context.Context, objects ...runtime.Object) (list []Difference, err error) {
+	for _, object := range objects {
+		want, err := toUnstructured(object)
+		if err != nil {
+			return nil, err
+		}
+		d, err := c.compareOne(ctx, want)
+		if err != nil {
+			return nil, fmt.Errorf("comparing %s: %w", describe(want), err)
+		}
+		if d != nil {
+			list = append(list, *d)
+		}
+	}
+	return list, nil
+}
+
+func (c *Client) compareOne(ctx context.Context, want *unstructured.Unstructured) (*Difference, error) {
+	d := &Difference{Name: describe(want)}
+	have, err := c.resource(want).Get(ctx, want.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		d.After, err = plain(want)
+		return d, err
+	}
+	if err != nil {
+		return nil, err
+	}
+	patch, err := patchFor(have, want)
+	if err != nil || patch == nil {
+		return nil, err
+	}
+	data, err := have.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	if data, err = jsonpatch.MergePatch(data, patch); err != nil {
+		return nil, err
+	}
+	after := &unstructured.Unstructured{}
+	if err := after.UnmarshalJSON(data); err != nil {
+		return nil, err
+	}
+	if d.Before, err = plain(have); err == nil {
+		d.After, err = plain(after)
+	}
+	return d, err
+}
+
+// plain returns an object as YAML, without what the API server sets.
+func plain(o *unstructured.Unstructured) (string, error) {
+	o = o.DeepCopy()
+	delete(o.Object, "status")
+	for _, field := range []string{"creationTimestamp", "generation", "managedFields", "resourceVersion", "uid"} {
+		unstructured.RemoveNestedField(o.Object, "metadata", field)
+	}
+	data, err := yaml.Marshal(o.Object)
+	return string(data), err
+}
