@@ -156,7 +156,7 @@ func TestUpgradePlan(t *testing.T) {
 		contains(t, text, "The cluster has Kubernetes "+version, control.Name, "control plane", " upgrade apply")
 		diff := run(t, control, newerFile, "upgrade", "diff")
 		t.Log("\n" + diff)
-		contains(t, diff, "--- /etc/kubernetes/manifests/kube-apiserver.yaml", "-    image: registry.k8s.io/kube-apiserver:"+version, "+    image: registry.k8s.io/kube-apiserver:"+to, "+kubernetesVersion: "+to)
+		contains(t, diff, "--- /etc/kubernetes/manifests/kube-apiserver.yaml", "-    image: registry.k8s.io/kube-apiserver:"+version, "+    image: registry.k8s.io/kube-apiserver:"+to, "kubernetesVersion: "+to)
 	})
 	t.Run("unsuitable files", func(t *testing.T) {
 		for name, c := range map[string]struct {

@@ -117,7 +117,10 @@ func (h *Host) MkdirAll(path string, mode fs.FileMode) error {
 }
 
 // Binary is a binary to install: its path and its sha256 in hexadecimal.
-type Binary struct{ Path, SHA256 string }
+type Binary struct {
+	Path, SHA256 string
+	Size         int64 // bytes; 0 if it does not matter
+}
 
 // HasBinary reports whether exactly this binary is installed already. It returns
 // false if there is none, or another one that Airlift installed. A binary that

@@ -91,7 +91,7 @@ func (k Kept) Restore(ctx context.Context, path string) (changed bool, err error
 		if err != nil {
 			return false, fmt.Errorf("restoring %s: %w", path, err)
 		}
-		return h.Upgrades().installFrom(ctx, Binary{path, sum}, kept)
+		return h.Upgrades().installFrom(ctx, Binary{Path: path, SHA256: sum}, kept)
 	}
 	info, err := os.Stat(h.Path(kept))
 	if err != nil {

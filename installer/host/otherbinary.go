@@ -29,7 +29,7 @@ func (h Detection) OtherBinaries(wanted ...Binary) ([]OtherBinary, error) {
 			return nil, fmt.Errorf("reading %s: %w", b.Path, err)
 		}
 		if sum != b.SHA256 {
-			others = append(others, OtherBinary{Binary{b.Path, e.SHA256}, sum == e.SHA256})
+			others = append(others, OtherBinary{Binary{Path: b.Path, SHA256: e.SHA256}, sum == e.SHA256})
 		}
 	}
 	return others, nil

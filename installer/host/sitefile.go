@@ -16,6 +16,7 @@ type SiteFile struct {
 	Path   string
 	Mode   fs.FileMode
 	SHA256 string // of the content, in hexadecimal
+	Size   int64  // bytes
 }
 
 // HasSiteFile reports whether the host has the file with this content and mode.

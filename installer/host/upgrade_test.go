@@ -17,7 +17,7 @@ func TestUpgradeKeepsAndRestores(t *testing.T) {
 		t.Fatal(err)
 	}
 	const kubelet, conf, added = "/usr/local/bin/kubelet", "/etc/kubernetes/a.yaml", "/var/lib/kubelet/new.yaml"
-	binary := func(content string) Binary { return Binary{kubelet, digest([]byte(content))} }
+	binary := func(content string) Binary { return Binary{Path: kubelet, SHA256: digest([]byte(content))} }
 	if _, err := h.InstallBinary(ctx, binary("old"), strings.NewReader("old")); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestResetEndsAnUpgrade(t *testing.T) {
 	if err := former.Keep(conf); err != nil {
 		t.Fatal(err)
 	}
-	staged := Binary{StagedPath("/usr/local/bin/kubelet"), digest([]byte("new"))}
+	staged := Binary{Path: StagedPath("/usr/local/bin/kubelet"), SHA256: digest([]byte("new"))}
 	if err := h.Upgrades().PrepareUpgrade("/usr/local/bin/kubelet"); err != nil {
 		t.Fatal(err)
 	}

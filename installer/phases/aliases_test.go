@@ -54,7 +54,7 @@ func TestSandboxNameOfAnotherImage(t *testing.T) {
 	} {
 		c := &config.Config{Images: map[string]string{"pause": "k8s/pause:3.9", "kube-proxy": "k8s/kube-proxy:v1.29.15"}} // imageRepository: k8s
 		n := NewNode(&Plan{Config: c, Bundle: &payload.Bundle{Manifest: manifest}, Role: Worker}, node.NewMachine(testhost.Open(t, t.TempDir()), &workflow.Console{Out: io.Discard}))
-		n.Runtime = &node.ExistingRuntime{Info: store.Info{SandboxImage: configured}}
+		n.Observed.Runtime = &node.ExistingRuntime{Info: store.Info{SandboxImage: configured}}
 		if got := NewContent(n).sandboxNames(); !slices.Equal(got, want) {
 			t.Errorf("%q: %q, want %q", configured, got, want)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/installer/config"
+	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/preflight"
@@ -39,8 +40,8 @@ func (n *Node) diskSpace(ctx context.Context) ([]preflight.Space, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := append(n.binarySpace(), images)
-	list = append(list, n.siteSpace()...)
+	missing := func(path string) bool { return !node.FileExists(n.Existing, path) }
+	list := append(Space(n.content(), missing), images)
 	if !n.Config.Facts.DefaultRoute && !node.FileExists(n.Existing, host.StubPath) {
 		list = append(list, preflight.Space{Path: path.Dir(host.StubPath), Bytes: uint64(n.Plan.Bundle.File.Installer().Size), Files: 1})
 	}
@@ -61,27 +62,19 @@ func (n *Node) diskSpace(ctx context.Context) ([]preflight.Space, error) {
 	), nil
 }
 
-// binarySpace returns the space for the binaries that are not installed yet.
-func (n *Node) binarySpace() []preflight.Space {
-	var list []preflight.Space
-	for _, e := range n.Plan.Bundle.Manifest.Entries {
-		if dest := node.BinaryPath(e.Name); dest != "" && n.wantsBinary(e.Name) && !node.FileExists(n.Existing, dest) {
-			list = append(list, preflight.Space{Path: path.Dir(dest), Bytes: uint64(e.Size), Files: 1})
+// Space returns the space for those binaries and files of the site in a list that counts accepts, by
+// their path.
+func Space(l desired.List, counts func(path string) bool) (list []preflight.Space) {
+	add := func(file string, size int64) {
+		if counts(file) {
+			list = append(list, preflight.Space{Path: path.Dir(file), Bytes: uint64(size), Files: 1})
 		}
 	}
-	return list
-}
-
-// siteSpace returns the space for the site's own files that are not there yet.
-func (n *Node) siteSpace() (list []preflight.Space) {
-	sizes := map[string]int64{}
-	for _, e := range n.Plan.Bundle.Manifest.Entries {
-		sizes[e.Name] = e.Size
+	for _, b := range l.Binaries {
+		add(b.Path, b.Size)
 	}
-	for _, f := range n.hostFiles() {
-		if !node.FileExists(n.Existing, f.Path) {
-			list = append(list, preflight.Space{Path: path.Dir(f.Path), Bytes: uint64(sizes[bundle.FileName(f.SHA256)]), Files: 1})
-		}
+	for _, f := range l.SiteFiles {
+		add(f.Path, f.Size)
 	}
 	return list
 }
@@ -93,13 +86,13 @@ func (n *Node) imageSpace(ctx context.Context) (preflight.Space, error) {
 	space := preflight.Space{Path: node.ContainerdDir, KeepFree: imageEviction}
 	wanted := n.Plan.Images()
 	switch {
-	case n.Runtime != nil:
-		space.Path = cmp.Or(n.Runtime.Info.ImageDir, node.ContainerdDir)
+	case n.Observed.Runtime != nil:
+		space.Path = cmp.Or(n.Observed.Runtime.Info.ImageDir, node.ContainerdDir)
 		var err error
 		if wanted, err = n.Watch.Containerd.Inventory().Missing(ctx, wanted); err != nil {
 			return space, err
 		}
-	case n.Rerun:
+	case n.Observed.IsNode:
 		return space, nil
 	}
 	return LayerSpace(space.Path, wanted), nil

@@ -66,7 +66,7 @@ func TestDiskSpaceByDirectory(t *testing.T) {
 		"an external etcd": {newHost(t, FirstControlPlane, func(n *Node) { n.Config.Etcd.External = &config.ExternalEtcd{} }),
 			map[string]uint64{"/var/lib/etcd": 0}},
 		"the host's own containerd, elsewhere": {newHost(t, FirstControlPlane, func(n *Node) {
-			n.Runtime = &node.ExistingRuntime{Info: store.Info{ImageDir: "/data/containerd/io.containerd.snapshotter.v1.overlayfs"}}
+			n.Observed.Runtime = &node.ExistingRuntime{Info: store.Info{ImageDir: "/data/containerd/io.containerd.snapshotter.v1.overlayfs"}}
 			n.Plan.Bundle = &payload.Bundle{Manifest: &bundle.Manifest{}}
 		}), map[string]uint64{"/data/containerd/io.containerd.snapshotter.v1.overlayfs": 0, "/var/lib/containerd": 0, "/usr/local/sbin": 0}},
 		"what is there already": {newHost(t, FirstControlPlane, func(n *Node) {
@@ -75,7 +75,7 @@ func TestDiskSpaceByDirectory(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			n.Rerun = true
+			n.Observed.IsNode = true
 		}), map[string]uint64{"/usr/local/bin": 0, "/usr/local/sbin": 10, "/var/lib/etcd": 0, "/var/lib/containerd": 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestDiskSpaceByDirectory(t *testing.T) {
 	}
 	// The image directory is checked even if no bytes are counted for it.
 	n := newHost(t, FirstControlPlane, func(n *Node) {
-		n.Runtime, n.Plan.Bundle = &node.ExistingRuntime{Info: store.Info{ImageDir: "/data/images"}}, &payload.Bundle{Manifest: &bundle.Manifest{}}
+		n.Observed.Runtime, n.Plan.Bundle = &node.ExistingRuntime{Info: store.Info{ImageDir: "/data/images"}}, &payload.Bundle{Manifest: &bundle.Manifest{}}
 	})
 	if _, ok := bytesBelow(t, n)["/data/images"]; !ok {
 		t.Errorf("%s is not looked at", path.Base("/data/images"))

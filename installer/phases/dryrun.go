@@ -29,6 +29,9 @@ type DryRun struct {
 
 // Show writes the list of a step into the directory.
 func (d DryRun) Show(ctx context.Context, step string, l desired.List) error {
+	if len(l.Binaries)+len(l.Images) > 0 && !d.OnlyChanges {
+		d.Console.Note("the bundle's %d binaries and %d images are not written", len(l.Binaries), len(l.Images))
+	}
 	if len(l.SiteFiles) > 0 {
 		if err := d.Site.WriteAll(ctx); err != nil {
 			return err

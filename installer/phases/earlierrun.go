@@ -20,7 +20,7 @@ import (
 // plane does not answer, an earlier init was incomplete, and this one continues
 // it. Unless the configuration is fromFile, it also refuses to remove settings that only a file can have.
 func (n *Node) CheckRunning(ctx context.Context, fromFile bool) error {
-	if !n.Rerun {
+	if !n.Observed.IsNode {
 		return nil
 	}
 	if Joined(n.Existing) {

@@ -54,7 +54,7 @@ func TestOtherEtcdIsRefused(t *testing.T) {
 		later := *n.Config
 		later.Etcd = config.Etcd{Local: config.LocalEtcd{DataDir: config.EtcdDataDir}}
 		tt.then(&later)
-		n.Config, n.Rerun = &later, true
+		n.Config, n.Observed.IsNode = &later, true
 		err := n.CheckRunning(t.Context(), false)
 		if (err == nil) != (tt.want == "") || err != nil && (fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)

@@ -39,8 +39,8 @@ func (c *Content) importImages(ctx context.Context) error {
 	if err := c.Node.Inspect(ctx); err != nil {
 		return err
 	}
-	if c.Node.runtimeErr != nil {
-		return c.Node.runtimeErr
+	if c.Node.Observed.RuntimeErr != nil {
+		return c.Node.Observed.RuntimeErr
 	}
 	if c.Node.Watch.Containerd == nil {
 		var err error
@@ -56,7 +56,7 @@ func (c *Content) importImages(ctx context.Context) error {
 // NameSandboxImage tags the bundle's pause image with the name that an existing
 // containerd uses for its pause image. That containerd cannot pull it here.
 func (c *Content) NameSandboxImage(ctx context.Context) error {
-	if c.Node.Runtime == nil {
+	if c.Node.Observed.Runtime == nil {
 		return nil
 	}
 	for _, name := range c.sandboxNames() {
@@ -77,5 +77,5 @@ func (c *Content) sandboxNames() []string {
 	for _, name := range c.Node.Config.Images {
 		taken[payload.Normalized(name)] = true
 	}
-	return slices.DeleteFunc(slices.Clone(c.Node.Runtime.SandboxImages()), func(name string) bool { return taken[payload.Normalized(name)] })
+	return slices.DeleteFunc(slices.Clone(c.Node.Observed.Runtime.SandboxImages()), func(name string) bool { return taken[payload.Normalized(name)] })
 }

@@ -24,16 +24,10 @@ type Node struct {
 	// replaces it and never modifies it.
 	Config *config.Config
 
-	Restored   *etcd.Snapshot        // what this run restores; nil unless it is a restore, which may continue an earlier one
-	inspected  bool                  // Inspect has completed
-	Rerun      bool                  // an earlier run wrote at least a kubeconfig file
-	Runtime    *node.ExistingRuntime // init and join: nil if Airlift uses the bundle's containerd
-	runtimeErr error                 // why the existing container runtime cannot be used
-	// KeepsRuntime is set if the container runtime of this host existed before Airlift. Its binaries,
-	// configuration and directories are not changed. init and join find it, and the ledger has it for
-	// everything that follows.
-	KeepsRuntime bool
-	Watch        *pods.Watch
+	Restored  *etcd.Snapshot   // what this run restores; nil unless it is a restore, which may continue an earlier one
+	Observed  node.Observation // what Inspect found
+	inspected bool             // Inspect has completed
+	Watch     *pods.Watch
 	// CheckEarlier returns an error if this run cannot continue an earlier one.
 	CheckEarlier func(context.Context) error
 }
@@ -68,17 +62,18 @@ func (n *Node) Inspect(ctx context.Context) error {
 	if n.inspected {
 		return nil
 	}
-	if err := n.findEarlierRun(); err != nil {
+	is, err := n.findEarlierRun()
+	if err != nil {
 		return err
 	}
+	n.Observed = node.Observe(ctx, n.Machine, n.Config, is)
 	if err := n.CheckEarlier(ctx); err != nil {
 		return err
 	}
-	if n.Runtime, n.runtimeErr = n.Containerd().FindRuntime(ctx, n.Config); n.Runtime != nil {
-		n.useRuntime(n.Runtime)
-	}
-	n.KeepsRuntime = n.Runtime != nil || n.runtimeErr != nil
 	n.inspected = true
+	if n.Observed.Runtime != nil {
+		n.useRuntime(n.Observed.Runtime)
+	}
 	return nil
 }
 
@@ -93,27 +88,26 @@ func (n *Node) useRuntime(r *node.ExistingRuntime) {
 // findEarlierRun finds out whether an earlier run made this host a node,
 // completely or in part. It refuses to turn a worker into a control plane or a
 // control plane into a worker.
-func (n *Node) findEarlierRun() error {
+func (n *Node) findEarlierRun() (bool, error) {
 	if n.Restored == nil {
 		if err := node.UnfinishedRestore(n.Existing); err != nil {
-			return err
+			return false, err
 		}
 	}
 	is := ""
 	switch {
 	case !n.Existing.Records().Used():
-		return nil
+		return false, nil
 	case node.FileExists(n.Existing, node.AdminConf):
 		is = controlPlaneKind
 	case node.FileExists(n.Existing, node.KubeletConf), node.FileExists(n.Existing, node.BootstrapConf):
 		is = WorkerKind
 	}
 	if is != "" && is != n.Plan.Role.Kind {
-		return fault.New(fault.Preflight, "this host is %s already and cannot become %s", is, n.Plan.Role.Kind).
+		return false, fault.New(fault.Preflight, "this host is %s already and cannot become %s", is, n.Plan.Role.Kind).
 			Hint("remove the node first: ./install reset --force; on a cluster's only control plane, this deletes the cluster")
 	}
-	n.Rerun = is != ""
-	return node.RotationInProgress(n.Existing, n.Config)
+	return is != "", node.RotationInProgress(n.Existing, n.Config)
 }
 
 // Ready waits for the check of the bundle file and inspects the host. No step
@@ -125,21 +119,24 @@ func (n *Node) Ready(ctx context.Context) error {
 	if err := n.Inspect(ctx); err != nil {
 		return err
 	}
-	return n.runtimeErr
+	return n.Observed.RuntimeErr
 }
 
 // Binaries returns the binaries that the bundle installs on this host.
 func (n *Node) Binaries() []host.Binary {
 	var list []host.Binary
 	for _, e := range n.Plan.Bundle.Manifest.Entries {
-		if path := node.BinaryPath(e.Name); path != "" && n.wantsBinary(e.Name) {
-			list = append(list, host.Binary{Path: path, SHA256: e.SHA256})
+		if path := node.BinaryPath(e.Name); path != "" && n.Plan.wantsBinary(e.Name, n.Observed.KeepsRuntime) {
+			list = append(list, host.Binary{Path: path, SHA256: e.SHA256, Size: e.Size})
 		}
 	}
 	return list
 }
 
-func (n *Node) wantsBinary(entry string) bool { return n.Plan.wantsBinary(entry, n.KeepsRuntime) }
+// content returns what this node gets from the bundle.
+func (n *Node) content() desired.List {
+	return desired.List{Binaries: n.Binaries(), SiteFiles: n.hostFiles(), Images: n.Plan.Images()}
+}
 
 // claim records in the ledger the directories that Kubernetes and containerd
 // will fill. It refuses a directory that is not empty, unless the user ignores
@@ -168,7 +165,7 @@ func (n *Node) Apply(_ context.Context, l desired.List) error {
 // claims returns all directories that Kubernetes and containerd fill on this
 // node.
 func (n *Node) claims() []host.Claim {
-	return host.Claims(n.Config, n.Plan.hasEtcd(n.Config), !n.KeepsRuntime)
+	return host.Claims(n.Config, n.Plan.hasEtcd(n.Config), !n.Observed.KeepsRuntime)
 }
 
 // EtcdClaim returns etcd's data directory. The step runtime claims it, and so does a phase that runs alone.

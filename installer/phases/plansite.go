@@ -21,14 +21,14 @@ func (p *Plan) Content() *bundle.Manifest {
 // SiteFiles returns the site's own files for this node, by the bundle's entries.
 func (p *Plan) SiteFiles() map[string][]host.SiteFile {
 	files := map[string][]host.SiteFile{}
-	sums := map[string]string{}
+	entries := map[string]bundle.Entry{}
 	for _, e := range p.Content().Entries {
-		sums[e.Name] = e.SHA256
+		entries[e.Name] = e
 	}
 	for _, f := range p.Content().Files {
 		if p.Role.gets(f.Nodes) {
 			mode, _ := strconv.ParseUint(f.Mode, 8, 32) // the bundle was validated
-			files[f.Entry] = append(files[f.Entry], host.SiteFile{Path: f.Path, Mode: fs.FileMode(mode), SHA256: sums[f.Entry]})
+			files[f.Entry] = append(files[f.Entry], host.SiteFile{Path: f.Path, Mode: fs.FileMode(mode), SHA256: entries[f.Entry].SHA256, Size: entries[f.Entry].Size})
 		}
 	}
 	return files

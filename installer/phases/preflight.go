@@ -34,13 +34,13 @@ func (n *Node) CheckHost(ctx context.Context, clusterKubelet []byte) (preflight.
 // yet.
 func (n *Node) Target(cluster, kubelet []byte) preflight.Target {
 	t := preflight.Target{
-		Config: n.Config, Role: n.Plan.Role.name, Rerun: n.Rerun, Root: n.Existing.Path("/"),
-		Binaries: n.Binaries(), Files: n.hostFiles(), Runtime: n.runtimeErr,
+		Config: n.Config, Role: n.Plan.Role.name, Rerun: n.Observed.IsNode, Root: n.Existing.Path("/"),
+		Binaries: n.Binaries(), Files: n.hostFiles(), Runtime: n.Observed.RuntimeErr,
 		MissingImages: n.Plan.MissingImages(n.Config), Images: node.ContainerdDir, Kubelet: kubelet, FailSwapOn: n.failSwapOn(cluster),
 		NetworkPolicy: n.Plan.Content().HasAddOn(images.NetworkPolicy), Ingress: n.Plan.Content().HasAddOn(images.Ingress),
 	}
-	if n.Runtime != nil {
-		t.RuntimeInUse, t.RuntimeVersion, t.Snapshotter, t.Pods = true, n.Runtime.Info.Version, n.Runtime.Info.Snapshotter, n.Runtime.Pods
+	if n.Observed.Runtime != nil {
+		t.RuntimeInUse, t.RuntimeVersion, t.Snapshotter, t.Pods = true, n.Observed.Runtime.Info.Version, n.Observed.Runtime.Info.Snapshotter, n.Observed.Runtime.Pods
 	}
 	return t
 }

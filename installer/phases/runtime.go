@@ -36,7 +36,7 @@ func (r RuntimeStep) Desired(ctx context.Context) (l desired.List, err error) {
 		return l, err
 	}
 	l.Claims = r.node.claims()
-	if r.node.KeepsRuntime {
+	if r.node.Observed.KeepsRuntime {
 		return l, nil
 	}
 	files, err := ContainerdFiles(r.node.Config)
@@ -100,7 +100,7 @@ func (r RuntimeStep) prepareDirectories(claims []host.Claim, joins bool) error {
 		return err
 	}
 	directories := []string{config.CNIConfDir, "/lib/modules"}
-	if !r.node.KeepsRuntime {
+	if !r.node.Observed.KeepsRuntime {
 		directories = append(directories, "/opt/containerd/bin", "/opt/containerd/lib")
 	}
 	// A kubelet without this directory only has no flex volumes. On a control plane that needs it,
@@ -179,7 +179,7 @@ func (r RuntimeStep) prepareRoutes(ctx context.Context) error {
 // startContainerd writes containerd's files and starts it. It restarts a running one if its configuration or
 // unit changed. containerd reads the configuration of registries at each pull.
 func (r RuntimeStep) startContainerd(ctx context.Context, files []pki.File) error {
-	if r.node.KeepsRuntime {
+	if r.node.Observed.KeepsRuntime {
 		return nil
 	}
 	own := slices.IndexFunc(files, func(f pki.File) bool { return f.Path == render.ContainerdConfigPath })

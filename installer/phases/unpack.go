@@ -7,6 +7,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
+	"airlift/installer/desired"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 )
@@ -23,21 +24,36 @@ type Content struct {
 // NewContent returns the Content of a run that has unpacked nothing yet.
 func NewContent(n *Node) *Content { return &Content{Machine: n.Machine, Node: n} }
 
+// Desired returns the binaries and images that this node gets from the bundle.
+func (c *Content) Desired(ctx context.Context) (desired.List, error) {
+	if err := c.Node.Inspect(ctx); err != nil {
+		return desired.List{}, err
+	}
+	l := c.Node.content()
+	l.SiteFiles = nil // the step files has them
+	return l, nil
+}
+
 // Unpack starts the bundle stream. Binaries and images arrive in the
 // background, in the order in which the host needs them. Steps wait for those
 // that they need. The caller has called Ready.
-func (c *Content) Unpack(ctx context.Context) error {
+func (c *Content) Unpack(ctx context.Context, l desired.List) error {
 	needed := []string{"bin/runc", "bin/containerd", "bin/containerd-shim-runc-v2"}
-	if c.Node.KeepsRuntime {
+	if c.Node.Observed.KeepsRuntime {
 		needed = nil
 	} else if err := c.Host.Records().SetOwnsRuntime(); err != nil {
 		return err
 	}
+	wanted := map[string]bool{}
+	for _, b := range l.Binaries {
+		wanted[b.Path] = true
+	}
+	wants := func(entry string) bool { return wanted[node.BinaryPath(entry)] }
 	if c.Node.Plan.OnePhase {
-		c.start(ctx, c.Node.wantsBinary, nil, payload.SiteRequest{})
+		c.start(ctx, wants, nil, payload.SiteRequest{})
 		return c.Stream.Finish(ctx)
 	}
-	c.start(ctx, c.Node.wantsBinary, c.Node.Plan.Images(), c.siteRequest())
+	c.start(ctx, wants, l.Images, c.siteRequest())
 	return c.Stream.Wait(ctx, needed...)
 }
 

@@ -72,7 +72,7 @@ func Phases() []workflow.Step {
 func (i *Init) Steps() []workflow.Step {
 	return []workflow.Step{
 		{Name: "preflight", Doc: "run the preflight checks", Run: i.preflight, Reads: true},
-		{Name: "unpack", Doc: "install the binaries from the bundle", Run: i.unpack, Needed: true},
+		{Name: "unpack", Doc: "install the binaries from the bundle", Prepare: i.node.Ready, Desired: i.content.Desired, Apply: i.content.Unpack, Needed: true},
 		{Name: "files", Doc: "write the site's own files", Desired: i.site.Desired, Apply: i.site.WriteEarly, Empty: len(i.node.Plan.SiteFiles()) == 0},
 		{Name: "runtime", Doc: "prepare the kernel and start containerd", Desired: i.runtimeStep.Desired, Apply: i.prepareRuntime, Needed: true},
 		i.files("certs", "create the certificates", i.controlPlane.Certs(), i.each(pki.Names(), i.controlPlane.Certs)...),
@@ -168,13 +168,6 @@ func (i *Init) preflight(ctx context.Context) error {
 	report, err := i.Preflight(ctx)
 	i.node.Warn(report)
 	return err
-}
-
-func (i *Init) unpack(ctx context.Context) error {
-	if err := i.node.Ready(ctx); err != nil {
-		return err
-	}
-	return i.content.Unpack(ctx)
 }
 
 func (i *Init) prepareRuntime(ctx context.Context, l desired.List) error {

@@ -59,7 +59,7 @@ func (n *nodeCredentials) uploadCerts(ctx context.Context) error {
 
 // bootstrapToken creates the token. A repeated init uses an existing one.
 func (n *nodeCredentials) bootstrapToken(ctx context.Context, l desired.List) error {
-	if n.node.Rerun && !n.options.UserToken {
+	if n.node.Observed.IsNode && !n.options.UserToken {
 		token, err := n.api.Client.Tokens().FindJoinToken(ctx, joinTokenLife)
 		if err != nil {
 			return err

@@ -72,7 +72,7 @@ func (j *nodeJoin) discovery(ctx context.Context) error {
 	if err := j.needCluster(ctx); err != nil {
 		return err
 	}
-	if !j.node.Rerun {
+	if !j.node.Observed.IsNode {
 		if err := j.checkNodeName(ctx); err != nil {
 			return err
 		}

@@ -49,7 +49,7 @@ func workerSteps(w *workerJoin) []workflow.Step {
 	return []workflow.Step{
 		{Name: "preflight", Doc: "run the preflight checks", Run: w.nodeJoin.preflight, Reads: true},
 		{Name: "discovery", Doc: "discover the cluster and verify its CA", Run: w.nodeJoin.discovery, Reads: true, Needed: true},
-		{Name: "unpack", Doc: "install the binaries from the bundle", Run: w.nodeJoin.unpack, Needed: true},
+		{Name: "unpack", Doc: "install the binaries from the bundle", Prepare: w.nodeJoin.ready, Desired: w.nodeJoin.content.Desired, Apply: w.nodeJoin.content.Unpack, Needed: true},
 		{Name: "files", Doc: "write the site's own files", Desired: w.nodeJoin.site.Desired, Apply: w.nodeJoin.site.WriteEarly, Empty: len(w.node.Plan.SiteFiles()) == 0},
 		{Name: "runtime", Doc: "prepare the kernel and start containerd", Desired: w.nodeJoin.known(w.nodeJoin.runtimeStep.Desired), Apply: w.nodeJoin.prepareRuntime, Needed: true},
 		{Name: "images", Doc: "import the images a worker needs", Run: w.nodeJoin.images},
@@ -72,7 +72,7 @@ func controlPlaneSteps(c *controlPlaneJoin) []workflow.Step {
 	return []workflow.Step{
 		{Name: "preflight", Doc: "run the preflight checks", Run: c.preflight, Reads: true},
 		{Name: "discovery", Doc: "discover the cluster and verify its CA", Run: c.nodeJoin.discovery, Reads: true, Needed: true},
-		{Name: "unpack", Doc: "install the binaries from the bundle", Run: c.nodeJoin.unpack, Needed: true},
+		{Name: "unpack", Doc: "install the binaries from the bundle", Prepare: c.nodeJoin.ready, Desired: c.content.Desired, Apply: c.content.Unpack, Needed: true},
 		{Name: "files", Doc: "write the site's own files", Desired: c.nodeJoin.site.Desired, Apply: c.nodeJoin.site.WriteEarly, Empty: len(c.node.Plan.SiteFiles()) == 0},
 		{Name: "runtime", Doc: "prepare the kernel and start containerd", Desired: c.nodeJoin.known(c.nodeJoin.runtimeStep.Desired), Apply: c.nodeJoin.prepareRuntime, Needed: true},
 		{Name: "control-plane-prepare", Doc: "prepare the control plane", Steps: []workflow.Step{

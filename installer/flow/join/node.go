@@ -51,14 +51,12 @@ func (j *nodeJoin) checkKubelet(ctx context.Context) error {
 	return err
 }
 
-func (j *nodeJoin) unpack(ctx context.Context) error {
+// ready checks what must be true before the first change.
+func (j *nodeJoin) ready(ctx context.Context) error {
 	if err := j.node.Ready(ctx); err != nil {
 		return err
 	}
-	if err := j.checkKubelet(ctx); err != nil {
-		return err
-	}
-	return j.content.Unpack(ctx)
+	return j.checkKubelet(ctx)
 }
 
 func (j *nodeJoin) prepareRuntime(ctx context.Context, l desired.List) error {

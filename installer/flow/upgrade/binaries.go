@@ -83,7 +83,8 @@ func (s *binaries) staleStub() (bool, error) {
 func (s *binaries) stub(context.Context) (l desired.List, err error) {
 	stale, err := s.staleStub()
 	if err == nil && stale {
-		l.Binaries = []host.Binary{{Path: host.StubPath, SHA256: s.bundle.File.Installer().SHA256}}
+		self := s.bundle.File.Installer()
+		l.Binaries = []host.Binary{{Path: host.StubPath, SHA256: self.SHA256, Size: self.Size}}
 	}
 	return l, err
 }

@@ -17,6 +17,7 @@ import (
 	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/config"
+	"airlift/installer/desired"
 	"airlift/installer/host"
 	kubeletrules "airlift/installer/kubelet"
 	"airlift/installer/node"
@@ -192,23 +193,18 @@ func (k *checks) space(ctx context.Context, e *upgradecheck.Etcd) ([]preflight.S
 	if err != nil {
 		return nil, err
 	}
-	sizes := map[string]int64{}
-	for _, entry := range k.bundle.Manifest.Entries {
-		sizes[node.BinaryPath(entry.Name)] = entry.Size
-	}
-	list := []preflight.Space{}
 	for _, b := range pending {
-		state.Bytes += 2 * uint64(sizes[b.Path]) // staged, and the previous one
+		state.Bytes += 2 * uint64(b.Size) // staged, and the previous one
 		state.Files += 2
-		list = append(list, preflight.Space{Path: path.Dir(b.Path), Bytes: uint64(sizes[b.Path]), Files: 1})
 	}
-	if stale, err := k.binaries.staleStub(); err != nil {
+	stub, err := k.binaries.stub(ctx)
+	if err != nil {
 		return nil, err
-	} else if stale {
-		size := uint64(k.bundle.File.Installer().Size)
-		state.Bytes += size // the previous one
-		list = append(list, preflight.Space{Path: path.Dir(host.StubPath), Bytes: size, Files: 1})
 	}
+	for _, b := range stub.Binaries {
+		state.Bytes += uint64(b.Size) // the previous one
+	}
+	list := phases.Space(desired.List{Binaries: append(pending, stub.Binaries...)}, all)
 	saves, err := k.backups.needed()
 	if err != nil {
 		return nil, err

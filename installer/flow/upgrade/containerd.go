@@ -23,11 +23,11 @@ func (c *containerd) connect(ctx context.Context) (err error) {
 	if c.node.Watch.Containerd == nil {
 		c.node.Watch.Containerd, err = store.Connect(ctx, strings.TrimPrefix(c.node.Config.NodeRegistration.CRISocket, "unix://"))
 	}
-	if err != nil || !c.node.KeepsRuntime {
+	if err != nil || !c.node.Observed.KeepsRuntime {
 		return err
 	}
 	info, err := c.node.Watch.Containerd.Inventory().Info(ctx)
-	c.node.Runtime = &node.ExistingRuntime{Info: info, Store: c.node.Watch.Containerd}
+	c.node.Observed.Runtime = &node.ExistingRuntime{Info: info, Store: c.node.Watch.Containerd}
 	return err
 }
 
@@ -40,7 +40,7 @@ func (c *containerd) upgrade(ctx context.Context, l desired.List) error {
 	if err := c.binaries.install(ctx, l.Binaries); err != nil {
 		return err
 	}
-	if c.node.KeepsRuntime {
+	if c.node.Observed.KeepsRuntime {
 		c.node.Console.Note("this host's existing containerd is not changed")
 		return nil
 	}
@@ -63,7 +63,7 @@ func (c *containerd) upgrade(ctx context.Context, l desired.List) error {
 
 // desired returns the new binaries, and containerd's configuration and unit, unless the host has its own.
 func (c *containerd) desired(context.Context) (l desired.List, err error) {
-	if l.Binaries, err = c.binaries.pending(ofRuntime); err != nil || c.node.KeepsRuntime {
+	if l.Binaries, err = c.binaries.pending(ofRuntime); err != nil || c.node.Observed.KeepsRuntime {
 		return l, err
 	}
 	l.Files, err = phases.ContainerdFiles(c.node.Config)

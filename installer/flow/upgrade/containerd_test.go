@@ -37,7 +37,7 @@ func TestUpgradeKeepsExistingRuntime(t *testing.T) {
 		}
 		p := &phases.Plan{Config: &config.Config{}, Role: phases.Worker, Bundle: &payload.Bundle{Manifest: &bundle.Manifest{Entries: entries}}}
 		u := newUpgrade(p, Options{Node: true}, node.NewMachine(h, nil))
-		u.facts.node.KeepsRuntime = !h.Records().OwnsRuntime()
+		u.facts.node.Observed = node.ObserveNode(u.facts.node.Machine)
 
 		pending, err := u.binaries.pending(all)
 		if err != nil {

@@ -89,14 +89,14 @@ func (c *unpacker) keepNames(ctx context.Context) error {
 	if !c.record.unfinished() {
 		return nil
 	}
-	if len(c.record.state.ImageNames) == 0 && !c.node.KeepsRuntime {
+	if len(c.record.state.ImageNames) == 0 && !c.node.Observed.KeepsRuntime {
 		// Nothing but an earlier upgrade has kept images, and that one can no longer be undone.
 		if err := c.node.Watch.Containerd.Names().DropKept(ctx); err != nil {
 			return err
 		}
 	}
 	record := func(context.Context, []store.NameChange) error { return nil }
-	if c.node.KeepsRuntime {
+	if c.node.Observed.KeepsRuntime {
 		record = c.node.Containerd().RecordNames(strings.TrimPrefix(c.node.Config.NodeRegistration.CRISocket, "unix://"))
 	}
 	c.node.Watch.Containerd.Names().BeforeNaming(func(ctx context.Context, changes []store.NameChange) error {

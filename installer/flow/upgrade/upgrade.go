@@ -291,7 +291,7 @@ func (u *Upgrade) learn(ctx context.Context) error {
 	if err := u.facts.useCluster(ctx, c, stored); err != nil {
 		return err
 	}
-	u.facts.node.KeepsRuntime = !u.facts.node.Existing.Records().OwnsRuntime()
+	u.facts.node.Observed = node.ObserveNode(u.facts.node.Machine)
 	if u.facts.node.IsControlPlane() {
 		if err := u.controlPlane.prepare(); err != nil {
 			return err
