@@ -10,6 +10,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/rotation"
 	"airlift/installer/flow/rotate"
 )
 
@@ -103,10 +104,10 @@ func runRotation(cmd *cobra.Command, options rotate.Options) error {
 
 // A rotationStatus is the state of the rotation of the CAs.
 type rotationStatus struct {
-	Rotating bool                   `json:"rotating"`
-	Stage    string                 `json:"stage,omitempty"`
-	NextCA   string                 `json:"nextCAHash,omitempty"`
-	Nodes    []cluster.RotationNode `json:"nodes,omitempty"`
+	Rotating bool            `json:"rotating"`
+	Stage    string          `json:"stage,omitempty"`
+	NextCA   string          `json:"nextCAHash,omitempty"`
+	Nodes    []rotation.Node `json:"nodes,omitempty"`
 }
 
 func newRotationStatusCmd() *cobra.Command {
@@ -142,11 +143,11 @@ func readRotation(ctx context.Context, kubeconfig string) (*rotationStatus, erro
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Failure, "run it on a control plane as root, or set --kubeconfig")
 	}
-	state, err := c.Rotations().Rotation(ctx)
+	state, err := rotation.Read(ctx, c.API)
 	if err != nil || state == nil {
 		return &rotationStatus{}, err
 	}
-	nodes, err := c.Rotations().RotationNodes(ctx, state.ID)
+	nodes, err := rotation.Nodes(ctx, c.API, state.ID)
 	return &rotationStatus{Rotating: true, Stage: state.Stage, NextCA: state.ID, Nodes: nodes}, err
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/lease"
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/pods"
@@ -42,7 +43,7 @@ func (f *certsFlags) takeTurn(ctx context.Context, pods *pods.StaticPods, certs 
 
 // noTurn reports whether no API server can give the turn: none answers, or etcd has no quorum.
 func noTurn(err error) bool {
-	return errors.Is(err, node.ErrNoAPI) || errors.Is(err, cluster.ErrTurnRefused)
+	return errors.Is(err, node.ErrNoAPI) || errors.Is(err, lease.ErrRefused)
 }
 
 // takeTurnLate takes the turn with renewed certificates, if no API server could give it before.

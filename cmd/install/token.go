@@ -115,11 +115,11 @@ func tokenCreate(in *tokenFlags) *cobra.Command {
 				fmt.Fprintln(cmd.OutOrStdout(), tokens[0].Token)
 				return nil
 			}
-			hashes, err := pki.CAHashes(c.CA())
+			hashes, err := pki.CAHashes(c.CA)
 			if err != nil {
 				return err
 			}
-			join := cluster.JoinCommand(strings.TrimPrefix(c.Server(), "https://"), tokens[0].Token, hashes...)
+			join := cluster.JoinCommand(strings.TrimPrefix(c.Server, "https://"), tokens[0].Token, hashes...)
 			if otherPodNetwork(cmd.Context(), c) {
 				join += cluster.OtherPodNetwork
 			}

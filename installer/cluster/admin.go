@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"airlift/fault"
+	"airlift/installer/cluster/wait"
 )
 
 // EnsureAdmin gives admin.conf's group its permissions by applying binding, the
@@ -35,8 +36,8 @@ func EnsureAdmin(ctx context.Context, admin, superAdmin *Client, binding runtime
 	if err != nil {
 		return changed, err
 	}
-	w := wait{what: "the API server to accept admin.conf", timeout: outage}
-	return changed, w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
+	w := wait.For{What: "the API server to accept admin.conf", Timeout: wait.Outage}
+	return changed, w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
 		_, err := admin.resource(u).Get(ctx, u.GetName(), metav1.GetOptions{})
 		return err == nil, fmt.Sprint(err), nil
 	})

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"airlift/installer/cluster/wait"
 )
 
 // Apply creates or updates the objects in order, so that each has at least the
@@ -33,9 +35,9 @@ func (c *Client) Apply(ctx context.Context, objects ...runtime.Object) (changed 
 		if err != nil {
 			return changed, err
 		}
-		name := describe(want)
+		name := Describe(want)
 		did := false
-		err = persist(ctx, func() (err error) {
+		err = wait.Retry(ctx, func() (err error) {
 			did, err = c.applyOne(ctx, want)
 			return err
 		})
@@ -87,9 +89,9 @@ func patchFor(have, want *unstructured.Unstructured) ([]byte, error) {
 func (c *Client) resource(o *unstructured.Unstructured) dynamic.ResourceInterface {
 	gvr, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
 	if ns := o.GetNamespace(); ns != "" {
-		return c.dyn.Resource(gvr).Namespace(ns)
+		return c.Dynamic.Resource(gvr).Namespace(ns)
 	}
-	return c.dyn.Resource(gvr)
+	return c.Dynamic.Resource(gvr)
 }
 
 // toUnstructured returns the fields that are set, with apiVersion and kind,
@@ -184,11 +186,11 @@ func containsFields(have, want any) bool {
 	}
 }
 
-func describe(o *unstructured.Unstructured) string {
-	return strings.TrimSpace(o.GetKind() + " " + qualified(o.GetNamespace(), o.GetName()))
+func Describe(o *unstructured.Unstructured) string {
+	return strings.TrimSpace(o.GetKind() + " " + Qualified(o.GetNamespace(), o.GetName()))
 }
 
-func qualified(namespace, name string) string {
+func Qualified(namespace, name string) string {
 	if namespace == "" {
 		return name
 	}

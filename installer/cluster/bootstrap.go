@@ -11,6 +11,9 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"airlift/installer/cluster/health"
+	"airlift/installer/cluster/wait"
 )
 
 // A Bootstrap is the TLS bootstrap of a node's kubelet: it requests a client certificate with a bootstrap
@@ -29,19 +32,19 @@ const requestAfter = 5 * time.Second
 const whereToLook = " (its log is on a control plane, below /var/log/pods)"
 
 // Wait waits for a kubeconfig with a certificate that the API server accepts.
-func (b Bootstrap) Wait(ctx context.Context, with Waiting) (*Client, error) {
+func (b Bootstrap) Wait(ctx context.Context, with wait.Limit) (*Client, error) {
 	var client *Client
-	w := wait{
-		what:    "the kubelet to get its certificate (" + b.Kubeconfig + ")",
-		short:   "the kubelet's certificate",
-		timeout: with.Timeout, report: with.Report, hint: kubeletHint + "; on a control plane: kubectl get csr",
-		epilogue: func(ctx context.Context) string {
-			_, state := kubeletHealth(ctx, kubeletHealthURL)
+	w := wait.For{
+		What:    "the kubelet to get its certificate (" + b.Kubeconfig + ")",
+		Short:   "the kubelet's certificate",
+		Timeout: with.Timeout, Report: with.Report, Hint: health.KubeletHint + "; on a control plane: kubectl get csr",
+		Epilogue: func(ctx context.Context) string {
+			_, state := health.Kubelet(ctx, health.KubeletURL)
 			return state
 		},
 	}
 	began := time.Now()
-	err := w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
+	err := w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
 		c, err := Load(b.Kubeconfig, b.Server)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && time.Since(began) > requestAfter:
@@ -52,7 +55,7 @@ func (b Bootstrap) Wait(ctx context.Context, with Waiting) (*Client, error) {
 			return false, err.Error(), nil
 		}
 		// Every authenticated identity may read the version.
-		err = c.api.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
+		err = c.API.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
 		if apierrors.IsUnauthorized(err) {
 			return false, "the API server rejects the certificate", nil
 		}
@@ -71,7 +74,7 @@ func (b Bootstrap) request(ctx context.Context) string {
 	if err != nil {
 		return err.Error()
 	}
-	list, err := c.api.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{})
+	list, err := c.API.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "the kubelet's request for a certificate cannot be read: " + err.Error()
 	}

@@ -39,7 +39,7 @@ func NewCertificateKey() string {
 // Nothing is written if the Secret already contains the same files, encrypted
 // with the same key, and has at least half of its lifetime left.
 func (c Tokens) UploadCerts(ctx context.Context, cfg *config.Config, key string) (changed bool, err error) {
-	aead, err := certsCipher(key)
+	aead, err := NewCipher(key)
 	if err != nil {
 		return false, err
 	}
@@ -71,10 +71,10 @@ func (c Tokens) UploadCerts(ctx context.Context, cfg *config.Config, key string)
 	}
 	data := map[string][]byte{}
 	for name, value := range plain {
-		data[name] = seal(aead, value)
+		data[name] = Seal(aead, value)
 	}
 	_, err = c.client.Apply(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: certsSecret, Namespace: systemNamespace, OwnerReferences: owner},
+		ObjectMeta: metav1.ObjectMeta{Name: certsSecret, Namespace: metav1.NamespaceSystem, OwnerReferences: owner},
 		Data:       data,
 	})
 	return err == nil, err
@@ -83,14 +83,14 @@ func (c Tokens) UploadCerts(ctx context.Context, cfg *config.Config, key string)
 // DownloadCerts fetches and decrypts what UploadCerts or kubeadm stored. It
 // returns file contents by path, without files that were missing at the upload.
 func (c Tokens) DownloadCerts(ctx context.Context, cfg *config.Config, key string) (map[string][]byte, error) {
-	aead, err := certsCipher(key)
+	aead, err := NewCipher(key)
 	if err != nil {
 		return nil, err
 	}
 	secret, err := c.systemSecret(ctx, certsSecret)
 	if apierrors.IsNotFound(err) {
 		return nil, fault.New(fault.Failure,
-			"downloading certificates: the cluster has no Secret %s/%s", systemNamespace, certsSecret).
+			"downloading certificates: the cluster has no Secret %s/%s", metav1.NamespaceSystem, certsSecret).
 			Hint("uploaded certificates expire after two hours; upload them again on a control plane: ./install init phase upload-certs --upload-certs")
 	}
 	if err != nil {
@@ -100,14 +100,14 @@ func (c Tokens) DownloadCerts(ctx context.Context, cfg *config.Config, key strin
 	for name, path := range sharedCerts(cfg) {
 		sealed, ok := secret.Data[name]
 		if !ok {
-			return nil, fmt.Errorf("downloading certificates: Secret %s/%s has no %q", systemNamespace, certsSecret, name)
+			return nil, fmt.Errorf("downloading certificates: Secret %s/%s has no %q", metav1.NamespaceSystem, certsSecret, name)
 		}
 		if len(sealed) == 0 {
 			continue
 		}
-		plain, err := unseal(aead, sealed)
+		plain, err := Unseal(aead, sealed)
 		if err != nil {
-			return nil, fault.New(fault.Failure, "decrypting %q of Secret %s/%s: %w", name, systemNamespace, certsSecret, err).
+			return nil, fault.New(fault.Failure, "decrypting %q of Secret %s/%s: %w", name, metav1.NamespaceSystem, certsSecret, err).
 				Hint("use the --certificate-key that the last upload printed")
 		}
 		files[path] = plain
@@ -156,7 +156,7 @@ func (c Tokens) certsUploaded(ctx context.Context, aead cipher.AEAD, plain map[s
 		if len(sealed) == 0 {
 			continue
 		}
-		if have, err := unseal(aead, sealed); err != nil || !bytes.Equal(have, want) {
+		if have, err := Unseal(aead, sealed); err != nil || !bytes.Equal(have, want) {
 			return false, nil
 		}
 	}
@@ -191,8 +191,8 @@ func (c Tokens) certsOwner(ctx context.Context) ([]metav1.OwnerReference, error)
 	return []metav1.OwnerReference{*metav1.NewControllerRef(secret, corev1.SchemeGroupVersion.WithKind("Secret"))}, nil
 }
 
-// certsCipher is AES-GCM with kubeadm's nonce and tag sizes, which are Go's.
-func certsCipher(key string) (cipher.AEAD, error) {
+// NewCipher is AES-GCM with kubeadm's nonce and tag sizes, which are Go's.
+func NewCipher(key string) (cipher.AEAD, error) {
 	raw, err := hex.DecodeString(key)
 	if err != nil || len(raw) != 32 {
 		return nil, fault.New(fault.Usage, "the certificate key is malformed: it must be 64 hexadecimal digits").Hint("copy the key from the output of init --upload-certs, or of certs rotate-ca distribute")
@@ -204,9 +204,9 @@ func certsCipher(key string) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// seal encrypts data and prepends the nonce. Empty data stays empty but not nil,
+// Seal encrypts data and prepends the nonce. Empty data stays empty but not nil,
 // so that the Secret contains the key.
-func seal(aead cipher.AEAD, data []byte) []byte {
+func Seal(aead cipher.AEAD, data []byte) []byte {
 	if len(data) == 0 {
 		return []byte{}
 	}
@@ -215,7 +215,7 @@ func seal(aead cipher.AEAD, data []byte) []byte {
 	return aead.Seal(nonce, nonce, data, nil)
 }
 
-func unseal(aead cipher.AEAD, sealed []byte) ([]byte, error) {
+func Unseal(aead cipher.AEAD, sealed []byte) ([]byte, error) {
 	if len(sealed) < aead.NonceSize() {
 		return nil, errors.New("too short")
 	}

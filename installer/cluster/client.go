@@ -15,20 +15,20 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// requestTimeout bounds one request, a watch included: a watch on a dead
+// RequestTimeout bounds one request, a watch included: a watch on a dead
 // connection is noticed after this time at the latest and opened again.
-const requestTimeout = 30 * time.Second
+const RequestTimeout = 30 * time.Second
 
 // userAgent identifies Airlift in the API server's audit log.
 const userAgent = "airlift-install"
 
 // Client connects to one API server with one identity.
 type Client struct {
-	http   *http.Client // of both of the next two; nil in tests
-	api    kubernetes.Interface
-	dyn    dynamic.Interface
-	server string
-	ca     []byte
+	API     kubernetes.Interface
+	Dynamic dynamic.Interface
+	Server  string       // the API server's URL
+	CA      []byte       // the PEM bundle that verifies the API server
+	http    *http.Client // of API and Dynamic; nil in tests
 	// dryRun is the value of the field dryRun of requests that change tokens; nil means
 	// that they are changed.
 	dryRun []string
@@ -68,19 +68,19 @@ func fromConfig(kubeconfig *clientcmdapi.Config, server string) (*Client, error)
 		return nil, err
 	}
 	if server != "" {
-		cfg.Host = serverURL(server)
+		cfg.Host = ServerURL(server)
 	}
 	return fromREST(cfg)
 }
 
 func fromREST(cfg *rest.Config) (*Client, error) {
 	cfg.UserAgent = userAgent
-	cfg.Timeout = requestTimeout
+	cfg.Timeout = RequestTimeout
 	// No client-side limit: an installer sends a few dozen requests, and the
 	// API server protects itself with its priority and fairness queues.
 	cfg.QPS = -1
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
-	cfg.Wrap(func(t http.RoundTripper) http.RoundTripper { return logged{t} })
+	cfg.Wrap(func(t http.RoundTripper) http.RoundTripper { return Logged{t} })
 
 	httpClient, err := rest.HTTPClientFor(cfg)
 	if err != nil {
@@ -100,7 +100,7 @@ func fromREST(cfg *rest.Config) (*Client, error) {
 			return nil, err
 		}
 	}
-	return &Client{http: httpClient, api: api, dyn: dyn, server: cfg.Host, ca: ca}, nil
+	return &Client{API: api, Dynamic: dyn, Server: cfg.Host, CA: ca, http: httpClient}, nil
 }
 
 // SetTimeout limits every request, a watch included; 0 keeps the default.
@@ -114,14 +114,8 @@ func (c *Client) SetTimeout(d time.Duration) {
 // their requests.
 func (c *Client) SetDryRun() { c.dryRun = []string{metav1.DryRunAll} }
 
-// Server is the API server's URL.
-func (c *Client) Server() string { return c.server }
-
-// CA is the PEM bundle that verifies the API server.
-func (c *Client) CA() []byte { return c.ca }
-
-// serverURL adds the scheme to "host:port".
-func serverURL(endpoint string) string {
+// ServerURL adds the scheme to "host:port".
+func ServerURL(endpoint string) string {
 	if strings.Contains(endpoint, "://") {
 		return endpoint
 	}

@@ -27,7 +27,7 @@ func (c *Client) Compare(ctx context.Context, objects ...runtime.Object) (list [
 		}
 		d, err := c.compareOne(ctx, want)
 		if err != nil {
-			return nil, fmt.Errorf("comparing %s: %w", describe(want), err)
+			return nil, fmt.Errorf("comparing %s: %w", Describe(want), err)
 		}
 		if d != nil {
 			list = append(list, *d)
@@ -37,7 +37,7 @@ func (c *Client) Compare(ctx context.Context, objects ...runtime.Object) (list [
 }
 
 func (c *Client) compareOne(ctx context.Context, want *unstructured.Unstructured) (*Difference, error) {
-	d := &Difference{Name: describe(want)}
+	d := &Difference{Name: Describe(want)}
 	have, err := c.resource(want).Get(ctx, want.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		d.After, err = plain(want)

@@ -23,7 +23,7 @@ func (c *Client) List(ctx context.Context, l Listing) ([]map[string]any, error) 
 		return nil, fmt.Errorf("listing %s: Secrets are not read", l.Resource)
 	}
 	gvr := schema.GroupVersionResource{Group: l.Group, Version: l.Version, Resource: l.Resource}
-	list, err := c.dyn.Resource(gvr).Namespace(l.Namespace).List(ctx, metav1.ListOptions{FieldSelector: l.Fields})
+	list, err := c.Dynamic.Resource(gvr).Namespace(l.Namespace).List(ctx, metav1.ListOptions{FieldSelector: l.Fields})
 	if err != nil {
 		return nil, fmt.Errorf("listing %s: %w", l.Resource, err)
 	}
@@ -51,7 +51,7 @@ func (c *Client) NodeClocks(ctx context.Context) (list []NodeClock, err error) {
 		return nil, err
 	}
 	for _, n := range nodes {
-		lease, err := c.api.CoordinationV1().Leases("kube-node-lease").Get(ctx, n.Name, metav1.GetOptions{})
+		lease, err := c.API.CoordinationV1().Leases("kube-node-lease").Get(ctx, n.Name, metav1.GetOptions{})
 		if err != nil || lease.Spec.RenewTime == nil {
 			continue // it has not reported yet
 		}

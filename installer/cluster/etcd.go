@@ -6,6 +6,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"airlift/installer/cluster/wait"
 )
 
 // mirrorTimeout limits the wait for static pods in the API: the kubelet creates
@@ -15,10 +17,10 @@ const mirrorTimeout = 30 * time.Second
 // EtcdEndpoints returns the client URLs of the stacked etcd members from the
 // annotation that kubeadm sets on their static pods. It needs an
 // administrator's permissions.
-func (c *Client) EtcdEndpoints(ctx context.Context, report Report) (urls []string, err error) {
-	w := wait{what: "etcd's endpoints in the API", timeout: mirrorTimeout, report: report}
-	err = w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		pods, err := c.api.CoreV1().Pods(systemNamespace).List(ctx, metav1.ListOptions{LabelSelector: "component=etcd,tier=control-plane"})
+func (c *Client) EtcdEndpoints(ctx context.Context, report wait.Report) (urls []string, err error) {
+	w := wait.For{What: "etcd's endpoints in the API", Timeout: mirrorTimeout, Report: report}
+	err = w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
+		pods, err := c.API.CoreV1().Pods(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: "component=etcd,tier=control-plane"})
 		if err != nil {
 			return false, err.Error(), nil
 		}
@@ -28,7 +30,7 @@ func (c *Client) EtcdEndpoints(ctx context.Context, report Report) (urls []strin
 				urls = append(urls, url)
 			}
 		}
-		return len(urls) > 0, fmt.Sprintf("none of %d etcd pods in %s has the annotation %s", len(pods.Items), systemNamespace, etcdURLsAnnotation), nil
+		return len(urls) > 0, fmt.Sprintf("none of %d etcd pods in %s has the annotation %s", len(pods.Items), metav1.NamespaceSystem, etcdURLsAnnotation), nil
 	})
 	return urls, err
 }

@@ -5,66 +5,21 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"airlift/scripts/testcluster"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
-	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
 
 	"airlift/installer/config"
 )
-
-// fakeClient returns a client that records its requests. Its typed and dynamic
-// interfaces share one store.
-func fakeClient(objects ...runtime.Object) (*Client, func() []string) {
-	api := fake.NewClientset(objects...)
-	dyn := dynamicfake.NewSimpleDynamicClient(scheme.Scheme)
-	store := clienttesting.ObjectReaction(api.Tracker())
-	dyn.PrependReactor("*", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		if create, ok := a.(clienttesting.CreateAction); ok {
-			a = clienttesting.NewCreateAction(a.GetResource(), a.GetNamespace(), typed(create.GetObject()))
-		}
-		handled, object, err := store(a)
-		if err != nil || object == nil {
-			return handled, nil, err
-		}
-		u, err := toUnstructured(object)
-		return handled, u, err
-	})
-	return &Client{api: api, dyn: dyn}, func() (writes []string) {
-		for _, a := range slices.Concat(api.Actions(), dyn.Actions()) {
-			if !slices.Contains([]string{"get", "list", "watch"}, a.GetVerb()) {
-				writes = append(writes, a.GetVerb()+" "+a.GetResource().Resource)
-			}
-		}
-		api.ClearActions()
-		dyn.ClearActions()
-		return writes
-	}
-}
-
-func typed(object runtime.Object) runtime.Object {
-	u, err := toUnstructured(object)
-	if err != nil {
-		panic(err)
-	}
-	out, err := scheme.Scheme.New(u.GroupVersionKind())
-	if err != nil {
-		panic(err)
-	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
-		panic(err)
-	}
-	return out
-}
 
 // This test needs no upstream binaries. real_test.go proves the same with a
 // real API server.
@@ -94,7 +49,7 @@ func TestSecondRunsWriteNothing(t *testing.T) {
 			return len(changed) > 0, err
 		},
 		"tokens": func() (bool, error) {
-			changed, err := client.Tokens().EnsureTokens(ctx, []config.BootstrapToken{joinToken("fakeaa.0123456789abcdef")})
+			changed, err := client.Tokens().EnsureTokens(ctx, []config.BootstrapToken{testcluster.JoinToken("fakeaa.0123456789abcdef")})
 			return len(changed) > 0, err
 		},
 		"certs":  func() (bool, error) { return client.Tokens().UploadCerts(ctx, cfg, key) },
@@ -102,17 +57,17 @@ func TestSecondRunsWriteNothing(t *testing.T) {
 		"socket": func() (bool, error) { return client.NodeObjects().AnnotateCRISocket(ctx, "n1", "unix:///x.sock") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			changed := must(do())(t)
+			changed := testcluster.Must(do())(t)
 			if w := writes(); !changed || len(w) == 0 {
 				t.Errorf("first run: changed=%t, %q", changed, w)
 			}
-			changed = must(do())(t)
+			changed = testcluster.Must(do())(t)
 			if w := writes(); changed || len(w) > 0 {
 				t.Errorf("second run: changed=%t, %q", changed, w)
 			}
 		})
 	}
-	files := must(client.Tokens().DownloadCerts(ctx, cfg, key))(t)
+	files := testcluster.Must(client.Tokens().DownloadCerts(ctx, cfg, key))(t)
 	if len(files) != 7 {
 		t.Errorf("downloaded %d files, and one was absent", len(files))
 	}
@@ -133,19 +88,19 @@ func TestSecondRunsWriteNothing(t *testing.T) {
 func TestExpiredTokenIsRenewedAndALivingOneIsNot(t *testing.T) {
 	client, _ := fakeClient()
 	ctx := context.Background()
-	token := joinToken("expiry.0123456789abcdef")
-	expired := must(tokenSecret(token, time.Now().Add(-2*time.Hour)))(t)
-	must(client.Apply(ctx, expired))(t)
-	if found := must(client.Tokens().FindJoinToken(ctx, 0))(t); found != "" {
+	token := testcluster.JoinToken("expiry.0123456789abcdef")
+	expired := testcluster.Must(tokenSecret(token, time.Now().Add(-2*time.Hour)))(t)
+	testcluster.Must(client.Apply(ctx, expired))(t)
+	if found := testcluster.Must(client.Tokens().FindJoinToken(ctx, 0))(t); found != "" {
 		t.Errorf("found the expired token %q", found)
 	}
-	if changed := must(client.Tokens().EnsureTokens(ctx, []config.BootstrapToken{token}))(t); len(changed) != 1 {
+	if changed := testcluster.Must(client.Tokens().EnsureTokens(ctx, []config.BootstrapToken{token}))(t); len(changed) != 1 {
 		t.Errorf("changed %q", changed)
 	}
-	if found := must(client.Tokens().FindJoinToken(ctx, 59*time.Minute))(t); found != token.Token {
+	if found := testcluster.Must(client.Tokens().FindJoinToken(ctx, 59*time.Minute))(t); found != token.Token {
 		t.Errorf("found %q", found)
 	}
-	if found := must(client.Tokens().FindJoinToken(ctx, 61*time.Minute))(t); found != "" {
+	if found := testcluster.Must(client.Tokens().FindJoinToken(ctx, 61*time.Minute))(t); found != "" {
 		t.Errorf("a token that ends too soon was found: %q", found)
 	}
 }
@@ -153,12 +108,12 @@ func TestExpiredTokenIsRenewedAndALivingOneIsNot(t *testing.T) {
 func TestAnOutageIsSatOut(t *testing.T) {
 	client, writes := fakeClient()
 	refusals := 0
-	client.dyn.(*dynamicfake.FakeDynamicClient).PrependReactor("create", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+	client.Dynamic.(*dynamicfake.FakeDynamicClient).PrependReactor("create", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		refusals++
 		return refusals < 3, nil, syscall.ECONNREFUSED
 	})
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "x"}}
-	if changed := must(client.Apply(context.Background(), object))(t); len(changed) != 1 || refusals != 3 {
+	if changed := testcluster.Must(client.Apply(context.Background(), object))(t); len(changed) != 1 || refusals != 3 {
 		t.Errorf("changed %q after %d attempts", changed, refusals)
 	}
 	writes()
@@ -168,23 +123,6 @@ func TestAnOutageIsSatOut(t *testing.T) {
 	object.Name = "b"
 	if _, err := client.Apply(ctx, object); !errors.Is(err, syscall.ECONNREFUSED) || refusals != -999 {
 		t.Errorf("cancelled: %v after %d attempts", err, refusals+1000)
-	}
-}
-
-func TestPodsThatOthersReplaceAreNotWaitedFor(t *testing.T) {
-	yes, now := true, metav1.Now()
-	pod := func(name string, phase corev1.PodPhase, owner string) *corev1.Pod {
-		return &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "s", OwnerReferences: []metav1.OwnerReference{{Kind: owner, Controller: &yes}}},
-			Status:     corev1.PodStatus{Phase: phase},
-		}
-	}
-	going := pod("going", corev1.PodRunning, "ReplicaSet")
-	going.DeletionTimestamp, going.Finalizers = &now, []string{"x/y"}
-	client, _ := fakeClient(pod("evicted", corev1.PodFailed, "ReplicaSet"), pod("static", corev1.PodFailed, "Node"), going)
-	missing := must(client.Waits().missingPods(context.Background(), Pods{Namespaces: []string{"s"}, Names: []string{"s/going"}}, client.Rollouts().newProber()))(t)
-	if want := []string{"s/static: Failed", "s/going: does not exist"}; !slices.Equal(missing, want) {
-		t.Errorf("missing = %q, want %q", missing, want)
 	}
 }
 

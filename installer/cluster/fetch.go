@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/client-go/kubernetes"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +13,7 @@ import (
 
 	"airlift/documents"
 	"airlift/fault"
+	"airlift/installer/cluster/wait"
 	"airlift/installer/config"
 )
 
@@ -30,8 +33,8 @@ type FetchedConfig struct {
 func (c *Client) FetchConfig(ctx context.Context) (*FetchedConfig, error) {
 	return configReader{
 		get: func(name string) (configMap *corev1.ConfigMap, err error) {
-			err = persist(ctx, func() error {
-				configMap, err = c.api.CoreV1().ConfigMaps(systemNamespace).Get(ctx, name, metav1.GetOptions{})
+			err = wait.Retry(ctx, func() error {
+				configMap, err = c.API.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
 				return err
 			})
 			return configMap, err
@@ -53,7 +56,7 @@ func (s configReader) config() (*FetchedConfig, error) {
 	}
 	cluster, warnings, err := config.DecodeClusterConfiguration([]byte(data))
 	if err != nil {
-		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", systemNamespace, kubeadmConfigMap, err)
+		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", metav1.NamespaceSystem, kubeadmConfigMap, err)
 	}
 	kubelet, err := s.value(kubeletConfigMap, kubeletConfigKey)
 	if err != nil {
@@ -78,7 +81,7 @@ func (s configReader) kubeProxy() (*kubeproxyv1.KubeProxyConfiguration, error) {
 		err = documents.Unmarshal([]byte(configMap.Data["config.conf"]), proxy)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", systemNamespace, kubeProxyConfigMap, err)
+		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", metav1.NamespaceSystem, kubeProxyConfigMap, err)
 	}
 	return proxy, nil
 }
@@ -88,13 +91,28 @@ func (s configReader) value(name, key string) (string, error) {
 	configMap, err := s.get(name)
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return "", fault.New(fault.Failure, "reading ConfigMap %s/%s: the cluster rejects the token: %w", systemNamespace, name, err).Hint(newTokenHint)
+		return "", fault.New(fault.Failure, "reading ConfigMap %s/%s: the cluster rejects the token: %w", metav1.NamespaceSystem, name, err).Hint(NewTokenHint)
 	case apierrors.IsNotFound(err):
-		return "", fault.New(fault.Failure, "the cluster has no ConfigMap %s/%s", systemNamespace, name).Hint(s.hint)
+		return "", fault.New(fault.Failure, "the cluster has no ConfigMap %s/%s", metav1.NamespaceSystem, name).Hint(s.hint)
 	case err != nil:
-		return "", fmt.Errorf("reading ConfigMap %s/%s: %w", systemNamespace, name, err)
+		return "", fmt.Errorf("reading ConfigMap %s/%s: %w", metav1.NamespaceSystem, name, err)
 	case configMap.Data[key] == "":
-		return "", fault.New(fault.Failure, "ConfigMap %s/%s has no %q", systemNamespace, name, key).Hint(s.hint)
+		return "", fault.New(fault.Failure, "ConfigMap %s/%s has no %q", metav1.NamespaceSystem, name, key).Hint(s.hint)
 	}
 	return configMap.Data[key], nil
+}
+
+// ConfigMap reads a ConfigMap; nil if it does not exist or must not be read.
+func ConfigMap(ctx context.Context, api kubernetes.Interface, namespace, name string) (found *corev1.ConfigMap, err error) {
+	err = wait.Retry(ctx, func() (err error) {
+		found, err = api.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, name, err)
+	}
+	return found, nil
 }

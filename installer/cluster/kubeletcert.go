@@ -12,12 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"airlift/fault"
+	"airlift/installer/cluster/wait"
 )
 
 // KubeletCertificate has the cluster sign a kubelet's request for a client certificate. A client
 // with the kubelet's present certificate suffices: the controller manager approves what a node
 // requests for itself.
-func (c *Client) KubeletCertificate(ctx context.Context, csrPEM []byte, with Waiting) (certPEM []byte, err error) {
+func (c *Client) KubeletCertificate(ctx context.Context, csrPEM []byte, with wait.Limit) (certPEM []byte, err error) {
 	block, _ := pem.Decode(csrPEM)
 	if block == nil {
 		return nil, fmt.Errorf("requesting the kubelet's certificate: the request is not PEM")
@@ -30,9 +31,9 @@ func (c *Client) KubeletCertificate(ctx context.Context, csrPEM []byte, with Wai
 	if parsed.PublicKeyAlgorithm == x509.RSA {
 		usages = append(usages, certificatesv1.UsageKeyEncipherment)
 	}
-	requests := c.api.CertificatesV1().CertificateSigningRequests()
+	requests := c.API.CertificatesV1().CertificateSigningRequests()
 	var made *certificatesv1.CertificateSigningRequest
-	err = persist(ctx, func() (err error) {
+	err = wait.Retry(ctx, func() (err error) {
 		made, err = requests.Create(ctx, &certificatesv1.CertificateSigningRequest{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "csr-"},
 			Spec: certificatesv1.CertificateSigningRequestSpec{
@@ -44,11 +45,11 @@ func (c *Client) KubeletCertificate(ctx context.Context, csrPEM []byte, with Wai
 	if err != nil {
 		return nil, fmt.Errorf("requesting the kubelet's certificate: %w", err)
 	}
-	w := wait{
-		what: "the controller manager to sign the request " + made.Name, timeout: with.Timeout, report: with.Report, interval: time.Second,
-		hint: "see the request on a control plane: kubectl describe csr " + made.Name,
+	w := wait.For{
+		What: "the controller manager to sign the request " + made.Name, Timeout: with.Timeout, Report: with.Report, Interval: time.Second,
+		Hint: "see the request on a control plane: kubectl describe csr " + made.Name,
 	}
-	err = w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
+	err = w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
 		r, err := requests.Get(ctx, made.Name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error(), nil

@@ -1,17 +1,12 @@
 package cluster
 
 import (
-	"fmt"
 	"time"
-
-	"airlift/installer/config"
 )
 
 // Names that kubeadm uses (cmd/kubeadm/app/constants, v1.29.15). Other tools
 // depend on them.
 const (
-	systemNamespace = "kube-system"
-
 	kubeadmConfigMap = "kubeadm-config"
 	kubeadmConfigKey = "ClusterConfiguration"
 	kubeletConfigMap = "kubelet-config"
@@ -25,12 +20,8 @@ const (
 	certsTokenTTL = 2 * time.Hour
 
 	criSocketAnnotation = "kubeadm.alpha.kubernetes.io/cri-socket"
-	controlPlaneLabel   = "node-role.kubernetes.io/control-plane"
+	ControlPlaneLabel   = "node-role.kubernetes.io/control-plane"
 	etcdURLsAnnotation  = "kubeadm.kubernetes.io/etcd.advertise-client-urls"
-	apiServerAnnotation = "kubeadm.kubernetes.io/kube-apiserver.advertise-address.endpoint"
+	APIServerAnnotation = "kubeadm.kubernetes.io/kube-apiserver.advertise-address.endpoint"
 	noExternalLBLabel   = "node.kubernetes.io/exclude-from-external-load-balancers"
 )
-
-// kubeletHealthURL is the kubelet's health check on loopback, at the default of
-// KubeletConfiguration.healthzPort.
-var kubeletHealthURL = fmt.Sprintf("http://127.0.0.1:%d/healthz", config.KubeletHealthzPort)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"airlift/fault"
+	"airlift/installer/cluster/wait"
 	"airlift/installer/config"
 )
 
@@ -23,11 +24,11 @@ func (c NodeObjects) MarkControlPlane(ctx context.Context, node string, taints [
 	if taints == nil {
 		taints = []corev1.Taint{config.ControlPlaneTaint}
 	}
-	changed, err = c.patchNode(ctx, node, func(n *corev1.Node) {
+	changed, err = c.PatchNode(ctx, node, func(n *corev1.Node) {
 		if n.Labels == nil {
 			n.Labels = map[string]string{}
 		}
-		n.Labels[controlPlaneLabel] = ""
+		n.Labels[ControlPlaneLabel] = ""
 		n.Labels[noExternalLBLabel] = ""
 		for _, taint := range taints {
 			i := slices.IndexFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&taint) })
@@ -48,7 +49,7 @@ func (c NodeObjects) MarkControlPlane(ctx context.Context, node string, taints [
 // AnnotateCRISocket sets the annotation from which kubeadm's reset and upgrade
 // read the container runtime's socket. The kubelet's permissions suffice.
 func (c NodeObjects) AnnotateCRISocket(ctx context.Context, node, socket string) (changed bool, err error) {
-	changed, err = c.patchNode(ctx, node, func(n *corev1.Node) {
+	changed, err = c.PatchNode(ctx, node, func(n *corev1.Node) {
 		if n.Annotations == nil {
 			n.Annotations = map[string]string{}
 		}
@@ -65,8 +66,8 @@ func (c NodeObjects) AnnotateCRISocket(ctx context.Context, node, socket string)
 // before a reset.
 func (c NodeObjects) CheckNodeNameFree(ctx context.Context, name string) error {
 	var node *corev1.Node
-	err := persist(ctx, func() (err error) {
-		node, err = c.client.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	err := wait.Retry(ctx, func() (err error) {
+		node, err = c.client.API.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		return err
 	})
 	if apierrors.IsNotFound(err) {
@@ -75,7 +76,7 @@ func (c NodeObjects) CheckNodeNameFree(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("looking up node %q in the cluster: %w", name, err)
 	}
-	if ready, _ := nodeReady(node); ready {
+	if ready, _ := NodeReady(node); ready {
 		return fault.New(fault.Failure,
 			"the cluster already has a Ready node named %q", name).
 			Hint(fmt.Sprintf("choose another name with --node-name, or, if that node is gone: kubectl delete node %s", name))
@@ -83,12 +84,12 @@ func (c NodeObjects) CheckNodeNameFree(ctx context.Context, name string) error {
 	return nil
 }
 
-// patchNode applies edit to the node and sends a patch only if something
+// PatchNode applies edit to the node and sends a patch only if something
 // changed. The patch contains the resourceVersion that edit saw: a merge patch
 // replaces the whole list of taints, which the node controller also changes.
-func (c NodeObjects) patchNode(ctx context.Context, name string, edit func(*corev1.Node)) (changed bool, err error) {
+func (c NodeObjects) PatchNode(ctx context.Context, name string, edit func(*corev1.Node)) (changed bool, err error) {
 	try := func() error {
-		have, err := c.client.api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		have, err := c.client.API.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -98,11 +99,11 @@ func (c NodeObjects) patchNode(ctx context.Context, name string, edit func(*core
 		if err != nil || patch == nil {
 			return err
 		}
-		_, err = c.client.api.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err = c.client.API.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 		changed = err == nil
 		return err
 	}
-	err = persist(ctx, func() error { return retry.RetryOnConflict(retry.DefaultBackoff, try) })
+	err = wait.Retry(ctx, func() error { return retry.RetryOnConflict(retry.DefaultBackoff, try) })
 	return changed, err
 }
 
@@ -142,4 +143,17 @@ func added(have, want map[string]string) map[string]string {
 		}
 	}
 	return diff
+}
+
+// SetUnschedulable cordons or uncordons a node. The kubelet's permissions suffice.
+func (c NodeObjects) SetUnschedulable(ctx context.Context, node string, yes bool) error {
+	patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, yes)
+	err := wait.Retry(ctx, func() error {
+		_, err := c.client.API.CoreV1().Nodes().Patch(ctx, node, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("changing whether pods can be scheduled on node %q: %w", node, err)
+	}
+	return nil
 }

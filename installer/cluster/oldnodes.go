@@ -7,12 +7,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"airlift/installer/cluster/wait"
 )
 
 // HasFlannel reports whether the cluster's pod network is the flannel that init installs.
 func (c NodeObjects) HasFlannel(ctx context.Context) (bool, error) {
-	err := persist(ctx, func() error {
-		_, err := c.client.api.AppsV1().DaemonSets("kube-flannel").Get(ctx, "kube-flannel-ds", metav1.GetOptions{})
+	err := wait.Retry(ctx, func() error {
+		_, err := c.client.API.AppsV1().DaemonSets("kube-flannel").Get(ctx, "kube-flannel-ds", metav1.GetOptions{})
 		return err
 	})
 	if apierrors.IsNotFound(err) {
@@ -28,8 +30,8 @@ func (c NodeObjects) HasFlannel(ctx context.Context) (bool, error) {
 // which no kubelet can stop any more. It returns their names, and those of the workers.
 func (c NodeObjects) RemoveOtherControlPlanes(ctx context.Context, keep string) (removed, workers []string, err error) {
 	var nodes *corev1.NodeList
-	err = persist(ctx, func() (err error) {
-		nodes, err = c.client.api.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	err = wait.Retry(ctx, func() (err error) {
+		nodes, err = c.client.API.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		return err
 	})
 	if err != nil {
@@ -39,7 +41,7 @@ func (c NodeObjects) RemoveOtherControlPlanes(ctx context.Context, keep string) 
 		if n.Name == keep {
 			continue
 		}
-		if _, ok := n.Labels[controlPlaneLabel]; !ok {
+		if _, ok := n.Labels[ControlPlaneLabel]; !ok {
 			workers = append(workers, n.Name)
 			continue
 		}
@@ -54,57 +56,31 @@ func (c NodeObjects) RemoveOtherControlPlanes(ctx context.Context, keep string) 
 // removeNode deletes a Node and its pods. That a part of them does not exist is not an error.
 func (c NodeObjects) removeNode(ctx context.Context, name string) error {
 	var pods *corev1.PodList
-	err := persist(ctx, func() (err error) {
-		pods, err = c.client.api.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
+	err := wait.Retry(ctx, func() (err error) {
+		pods, err = c.client.API.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	gone := func(remove func() error) error {
-		err := persist(ctx, remove)
+		err := wait.Retry(ctx, remove)
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
 		return err
 	}
-	if err := gone(func() error { return c.client.api.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}) }); err != nil {
+	if err := gone(func() error { return c.client.API.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}) }); err != nil {
 		return err
 	}
 	for _, p := range pods.Items {
 		now := int64(0)
 		err := gone(func() error {
-			return c.client.api.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+			return c.client.API.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now})
 		})
 		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// RestartDaemonPods deletes the pods of a node that belong to DaemonSets in these namespaces, so
-// that new ones start with the current templates and ConfigMaps. It returns their names.
-func (c NodeObjects) RestartDaemonPods(ctx context.Context, node string, namespaces ...string) (restarted []string, err error) {
-	for _, ns := range namespaces {
-		var pods *corev1.PodList
-		err := persist(ctx, func() (err error) {
-			pods, err = c.client.api.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
-			return err
-		})
-		if err != nil {
-			return restarted, fmt.Errorf("listing the pods of node %q: %w", node, err)
-		}
-		for _, p := range pods.Items {
-			if owner := metav1.GetControllerOf(&p); owner == nil || owner.Kind != "DaemonSet" {
-				continue
-			}
-			err := persist(ctx, func() error { return c.client.api.CoreV1().Pods(ns).Delete(ctx, p.Name, metav1.DeleteOptions{}) })
-			if err != nil && !apierrors.IsNotFound(err) {
-				return restarted, fmt.Errorf("restarting pod %s: %w", qualified(ns, p.Name), err)
-			}
-			restarted = append(restarted, qualified(ns, p.Name))
-		}
-	}
-	return restarted, nil
 }

@@ -15,14 +15,14 @@ func WithRequestLog(ctx context.Context, log func(format string, args ...any)) c
 	return context.WithValue(ctx, requestLogKey{}, log)
 }
 
-// logged is a transport that reports each request to the log in its context.
-type logged struct{ http.RoundTripper }
+// Logged is a transport that reports each request to the log in its context.
+type Logged struct{ http.RoundTripper }
 
 // WrappedRoundTripper lets client-go cancel a request at its time limit. Without
 // it, client-go prints a warning for each.
-func (l logged) WrappedRoundTripper() http.RoundTripper { return l.RoundTripper }
+func (l Logged) WrappedRoundTripper() http.RoundTripper { return l.RoundTripper }
 
-func (l logged) RoundTrip(r *http.Request) (*http.Response, error) {
+func (l Logged) RoundTrip(r *http.Request) (*http.Response, error) {
 	log, ok := r.Context().Value(requestLogKey{}).(func(string, ...any))
 	if !ok {
 		return l.RoundTripper.RoundTrip(r)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"airlift/fault"
+	"airlift/installer/cluster/wait"
 )
 
 // A Snapshot is what the API server has stored in etcd, for when no API server answers. Its keys have
@@ -21,7 +22,7 @@ type Snapshot struct {
 }
 
 func (s Snapshot) configMap(name string) string {
-	return s.Prefix + "/configmaps/" + systemNamespace + "/" + name
+	return s.Prefix + "/configmaps/" + metav1.NamespaceSystem + "/" + name
 }
 
 func (s Snapshot) flannel() string { return s.Prefix + "/daemonsets/kube-flannel/kube-flannel-ds" }
@@ -40,7 +41,7 @@ func (s Snapshot) Config() (*FetchedConfig, error) {
 }
 
 // UIDKey is the key that UID reads.
-func (s Snapshot) UIDKey() string { return s.Prefix + "/namespaces/" + systemNamespace }
+func (s Snapshot) UIDKey() string { return s.Prefix + "/namespaces/" + metav1.NamespaceSystem }
 
 // UID returns what ClusterUID returns, or "" if it cannot be read, as when it is encrypted.
 func (s Snapshot) UID() string {
@@ -56,12 +57,12 @@ func (s Snapshot) UID() string {
 // when CAs are rotated or a backup is restored.
 func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 	var namespace *corev1.Namespace
-	err := persist(ctx, func() (err error) {
-		namespace, err = c.api.CoreV1().Namespaces().Get(ctx, systemNamespace, metav1.GetOptions{})
+	err := wait.Retry(ctx, func() (err error) {
+		namespace, err = c.API.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 		return err
 	})
 	if err != nil {
-		return "", fmt.Errorf("reading the namespace %s: %w", systemNamespace, err)
+		return "", fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, err)
 	}
 	return string(namespace.UID), nil
 }

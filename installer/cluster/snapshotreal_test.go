@@ -8,18 +8,20 @@ import (
 	"strings"
 	"testing"
 
+	"airlift/scripts/testcluster"
+
 	"airlift/fault"
 	"airlift/scripts/rig"
 )
 
 // What a real API server has written to etcd gives the same configuration as the API.
 func TestRealSnapshot(t *testing.T) {
-	p := realCluster(t)
-	etcdctl := rig.Component(t, realVersion, "etcdctl")
-	c := p.init(t)
+	p := testcluster.Start(t)
+	etcdctl := rig.Component(t, testcluster.Version, "etcdctl")
+	c := initialized(t, p)
 	s := Snapshot{Prefix: "/registry", Values: map[string][]byte{}}
 	for _, key := range append(s.Keys(), s.UIDKey()) {
-		out, err := exec.Command(etcdctl, "--endpoints", p.etcd, "get", key, "--write-out", "json").Output()
+		out, err := exec.Command(etcdctl, "--endpoints", p.EtcdURL, "get", key, "--write-out", "json").Output()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,16 +33,16 @@ func TestRealSnapshot(t *testing.T) {
 			s.Values[key] = answer.Kvs[0].Value
 		}
 	}
-	want := must(c.FetchConfig(within(t)))(t)
-	got := must(s.Config())(t)
-	if !reflect.DeepEqual(got, want) || got.Cluster.KubernetesVersion != realVersion {
+	want := testcluster.Must(c.FetchConfig(testcluster.Within(t)))(t)
+	got := testcluster.Must(s.Config())(t)
+	if !reflect.DeepEqual(got, want) || got.Cluster.KubernetesVersion != testcluster.Version {
 		t.Errorf("from etcd %+v\nfrom the API %+v", got, want)
 	}
-	if flannel := must(c.NodeObjects().HasFlannel(within(t)))(t); s.HasFlannel() != flannel {
+	if flannel := testcluster.Must(c.NodeObjects().HasFlannel(testcluster.Within(t)))(t); s.HasFlannel() != flannel {
 		t.Errorf("flannel: from etcd %v, from the API %v", s.HasFlannel(), flannel)
 	}
 
-	if uid := must(c.ClusterUID(within(t)))(t); uid == "" || s.UID() != uid {
+	if uid := testcluster.Must(c.ClusterUID(testcluster.Within(t)))(t); uid == "" || s.UID() != uid {
 		t.Errorf("UID: from etcd %q, from the API %q", s.UID(), uid)
 	}
 

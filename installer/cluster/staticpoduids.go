@@ -8,6 +8,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"airlift/installer/cluster/health"
+	"airlift/installer/cluster/wait"
 )
 
 // configSource is the annotation that a kubelet gives its pods (ConfigSourceAnnotationKey of
@@ -17,10 +20,10 @@ const configSource = "kubernetes.io/config.source"
 // WaitForStaticPodUIDs asks a node's kubelet, through the API server, for the UIDs of its static
 // pods by the names of components, and waits until it knows all of them. The UID is a hash of the
 // pod as this kubelet reads its manifest.
-func (c Waits) WaitForStaticPodUIDs(ctx context.Context, node string, components []string, timeout time.Duration, report Report) (uids map[string]string, err error) {
-	w := wait{what: "the kubelet to read the manifests of the static pods", short: "the static pods", hint: kubeletHint, timeout: timeout, attempt: 10 * time.Second, report: report}
-	err = w.until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		data, err := c.client.api.CoreV1().RESTClient().Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("pods").DoRaw(ctx)
+func (c Waits) WaitForStaticPodUIDs(ctx context.Context, node string, components []string, timeout time.Duration, report wait.Report) (uids map[string]string, err error) {
+	w := wait.For{What: "the kubelet to read the manifests of the static pods", Short: "the static pods", Hint: health.KubeletHint, Timeout: timeout, Attempt: 10 * time.Second, Report: report}
+	err = w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
+		data, err := c.client.API.CoreV1().RESTClient().Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("pods").DoRaw(ctx)
 		if err != nil {
 			return false, err.Error(), nil
 		}

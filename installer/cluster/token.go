@@ -16,7 +16,13 @@ import (
 	bootstraputil "k8s.io/cluster-bootstrap/token/util"
 
 	"airlift/fault"
+	"airlift/installer/cluster/wait"
 	"airlift/installer/config"
+)
+
+const (
+	PrintJoinCommand = "./install token create --print-join-command"
+	NewTokenHint     = "create a new token on a control plane: " + PrintJoinCommand
 )
 
 // NewToken generates a random bootstrap token, "abcdef.0123456789abcdef".
@@ -80,8 +86,8 @@ func (c Tokens) EnsureTokens(ctx context.Context, tokens []config.BootstrapToken
 
 // systemSecret reads a Secret in kube-system.
 func (c Tokens) systemSecret(ctx context.Context, name string) (secret *corev1.Secret, err error) {
-	err = persist(ctx, func() error {
-		secret, err = c.client.api.CoreV1().Secrets(systemNamespace).Get(ctx, name, metav1.GetOptions{})
+	err = wait.Retry(ctx, func() error {
+		secret, err = c.client.API.CoreV1().Secrets(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
 		return err
 	})
 	return secret, err
@@ -103,7 +109,7 @@ func (c Tokens) CreateToken(ctx context.Context, token config.BootstrapToken) er
 	if err != nil {
 		return err
 	}
-	_, err = c.client.api.CoreV1().Secrets(systemNamespace).Create(ctx, secret, metav1.CreateOptions{DryRun: c.client.dryRun})
+	_, err = c.client.API.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, secret, metav1.CreateOptions{DryRun: c.client.dryRun})
 	if apierrors.IsAlreadyExists(err) {
 		return fault.New(fault.Failure, "a token with ID %q already exists", tokenID(token.Token)).
 			Hint("leave the token out to generate one, or delete the existing one: ./install token delete " + tokenID(token.Token))
@@ -127,8 +133,8 @@ func (c Tokens) ListTokens(ctx context.Context) ([]config.BootstrapToken, error)
 
 func (c Tokens) tokens(ctx context.Context) (tokens []config.BootstrapToken, broken, err error) {
 	var secrets *corev1.SecretList
-	err = persist(ctx, func() (err error) {
-		secrets, err = c.client.api.CoreV1().Secrets(systemNamespace).List(ctx, metav1.ListOptions{
+	err = wait.Retry(ctx, func() (err error) {
+		secrets, err = c.client.API.CoreV1().Secrets(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{
 			FieldSelector: fields.OneTermEqualSelector("type", string(bootstrapapi.SecretTypeBootstrapToken)).String(),
 		})
 		return err
@@ -164,7 +170,7 @@ func (c Tokens) DeleteToken(ctx context.Context, tokenOrID string) error {
 	if !bootstraputil.IsValidBootstrapTokenID(id) {
 		return fault.New(fault.Usage, "%q is not a token ID: it must be 6 lower-case letters or digits", id).Hint("list the tokens: ./install token list")
 	}
-	err := c.client.api.CoreV1().Secrets(systemNamespace).Delete(ctx, bootstraputil.BootstrapTokenSecretName(id), metav1.DeleteOptions{DryRun: c.client.dryRun})
+	err := c.client.API.CoreV1().Secrets(metav1.NamespaceSystem).Delete(ctx, bootstraputil.BootstrapTokenSecretName(id), metav1.DeleteOptions{DryRun: c.client.dryRun})
 	if apierrors.IsNotFound(err) {
 		return fault.New(fault.Failure, "no token has the ID %q", id).Hint("list the tokens: ./install token list")
 	}
@@ -233,7 +239,7 @@ func tokenSecret(token config.BootstrapToken, now time.Time) (*corev1.Secret, er
 		data[bootstrapapi.BootstrapTokenExtraGroupsKey] = []byte(strings.Join(token.Groups, ","))
 	}
 	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: bootstraputil.BootstrapTokenSecretName(id), Namespace: systemNamespace},
+		ObjectMeta: metav1.ObjectMeta{Name: bootstraputil.BootstrapTokenSecretName(id), Namespace: metav1.NamespaceSystem},
 		Type:       bootstrapapi.SecretTypeBootstrapToken,
 		Data:       data,
 	}, nil

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/discovery"
 	"airlift/installer/config"
 	"airlift/installer/host"
 )
@@ -50,7 +51,7 @@ func (d *Doctor) readClocks(ctx context.Context) clocks {
 		return c
 	}
 	c.client = client
-	there, err := client.ServerTime(ctx)
+	there, err := discovery.ServerTime(ctx, client.Server)
 	if err != nil {
 		c.apiErr = err
 		return c

@@ -140,7 +140,7 @@ func AdminClient(ctx context.Context, h *host.Host, kubeconfig string) (*cluster
 		return nil, fault.Wrap(err, fault.Failure, "run it on a control plane as root, or set --kubeconfig")
 	}
 	if !client.Answers(ctx) {
-		return nil, fault.New(fault.Failure, "the API server at %s does not answer", client.Server()).
+		return nil, fault.New(fault.Failure, "the API server at %s does not answer", client.Server).
 			Hint("see the kubelet's log: journalctl -u kubelet -e; the containers' logs are in /var/log/pods")
 	}
 	return client, nil

@@ -16,6 +16,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/lease"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/pki"
@@ -33,7 +34,7 @@ const ShortPatience = 30 * time.Second
 
 // A Turn is the turn of this host's control plane. It is nil in a run that goes on without it.
 type Turn struct {
-	lease   *cluster.Turn
+	lease   *lease.Turn
 	console *workflow.Console
 }
 
@@ -49,7 +50,7 @@ func TakeTurn(ctx context.Context, m *Machine, node, kubeconfig string, patience
 	if err != nil {
 		return nil, err
 	}
-	t := &Turn{console: m.Console, lease: &cluster.Turn{
+	t := &Turn{console: m.Console, lease: &lease.Turn{
 		Node: node, Servers: servers, Patience: patience,
 		Connect: func(server string) (*cluster.Client, error) { return LoadClient(m.Host, kubeconfig, server, 0) },
 	}}
@@ -79,7 +80,7 @@ func TakeTurn(ctx context.Context, m *Machine, node, kubeconfig string, patience
 // they go on.
 func TryTurn(ctx context.Context, m *Machine, kubeconfig string, patience time.Duration) (*Turn, error) {
 	t, err := TakeTurn(ctx, m, m.TurnName(), kubeconfig, patience)
-	if err == nil || ctx.Err() != nil || !errors.Is(err, ErrNoAPI) && !errors.Is(err, cluster.ErrTurnRefused) {
+	if err == nil || ctx.Err() != nil || !errors.Is(err, ErrNoAPI) && !errors.Is(err, lease.ErrRefused) {
 		return t, err
 	}
 	m.Console.Warn("not waiting for other control planes: %v", err)
@@ -161,7 +162,7 @@ func (t *Turn) End() {
 		return
 	}
 	if err := t.lease.End(context.Background()); err != nil {
-		t.console.Warn("other control planes wait for this one for up to %s: %v", cluster.TurnDuration, err)
+		t.console.Warn("other control planes wait for this one for up to %s: %v", lease.Duration, err)
 	}
 }
 

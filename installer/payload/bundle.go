@@ -15,7 +15,7 @@ import (
 	"airlift/childprocess"
 	"airlift/fault"
 	"airlift/images"
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/apply"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
@@ -192,8 +192,8 @@ func (b *Bundle) Document(ctx context.Context, entry string) ([]byte, error) {
 func (b *Bundle) ID() string { return b.File.ManifestSHA256() }
 
 // ManifestOf returns what the bundle lists of one of the site's manifests.
-func (b *Bundle) ManifestOf(listed bundle.SiteManifest) cluster.SiteManifest {
-	m := cluster.SiteManifest{Name: listed.Name, Chart: listed.Chart, Namespace: listed.Namespace}
+func (b *Bundle) ManifestOf(listed bundle.SiteManifest) apply.Manifest {
+	m := apply.Manifest{Name: listed.Name, Chart: listed.Chart, Namespace: listed.Namespace}
 	for _, e := range b.Manifest.Entries {
 		if e.Name == listed.Entry() {
 			m.SHA256 = e.SHA256

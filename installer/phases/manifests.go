@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"airlift/bundle"
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/apply"
 	"airlift/installer/desired"
 	"airlift/installer/node"
 	"airlift/installer/pods"
@@ -69,15 +69,15 @@ func (s *Manifests) Apply(ctx context.Context, l desired.List) error {
 	if err := s.content.finish(ctx); err != nil {
 		return err
 	}
-	site := s.api.Client.Site(NodeTimeout, s.Report)
+	site := apply.New(s.api.Client, NodeTimeout, s.Report)
 	site.Force = s.options.ForceConflicts
 	for i, listed := range s.node.Plan.SiteManifests() {
-		m, err := cluster.ParseSiteManifest(s.node.Plan.Bundle.ManifestOf(listed), l.Documents[i].Data)
+		m, err := apply.Parse(s.node.Plan.Bundle.ManifestOf(listed), l.Documents[i].Data)
 		if err != nil {
 			return err
 		}
-		var applied cluster.Applied
-		var recorded cluster.InventoryEntry
+		var applied apply.Applied
+		var recorded apply.Entry
 		err = s.node.Watch.Watched(ctx, pods.Dependency{}, func(ctx context.Context) (err error) {
 			applied, recorded, err = site.ApplyRecorded(ctx, m, s.node.Plan.Bundle.ID(), time.Now())
 			return err
@@ -95,7 +95,7 @@ func (s *Manifests) Apply(ctx context.Context, l desired.List) error {
 }
 
 // show prints what was done with a manifest.
-func (s *Manifests) show(m bundle.SiteManifest, applied cluster.Applied, recorded cluster.InventoryEntry) {
+func (s *Manifests) show(m bundle.SiteManifest, applied apply.Applied, recorded apply.Entry) {
 	what := "nothing to change"
 	if n := len(applied.Changed); n > 0 {
 		what = fmt.Sprintf("%d created or changed", n)
@@ -128,11 +128,11 @@ func (s *Manifests) Wait(ctx context.Context) error {
 		s.Console.Note("skipped, because the phase manifests is skipped")
 		return nil
 	}
-	inventory, err := s.api.Client.Inventory(ctx)
+	inventory, err := apply.ReadInventory(ctx, s.api.Client.API)
 	if err != nil {
 		return err
 	}
-	want := cluster.Workloads{InBundle: s.node.Plan.Bundle.HasImage, OnProblem: func(problem string) { s.Console.Warn("%s", problem) }}
+	want := apply.Workloads{InBundle: s.node.Plan.Bundle.HasImage, OnProblem: func(problem string) { s.Console.Warn("%s", problem) }}
 	for _, listed := range s.node.Plan.SiteManifests() {
 		m, err := s.parse(ctx, listed)
 		if err != nil {
@@ -141,8 +141,8 @@ func (s *Manifests) Wait(ctx context.Context) error {
 		want.Manifests = append(want.Manifests, m)
 		want.Skip = append(want.Skip, inventory[m.Name].Later...)
 	}
-	site := s.api.Client.Site(NodeTimeout, s.Report)
-	var later []cluster.Later
+	site := apply.New(s.api.Client, NodeTimeout, s.Report)
+	var later []apply.Later
 	err = s.node.Watch.Watched(ctx, pods.Dependency{}, func(ctx context.Context) (err error) {
 		later, err = site.WaitForWorkloads(ctx, want)
 		return err
@@ -154,12 +154,12 @@ func (s *Manifests) Wait(ctx context.Context) error {
 }
 
 // parse decodes a manifest of the bundle.
-func (s *Manifests) parse(ctx context.Context, listed bundle.SiteManifest) (*cluster.SiteManifest, error) {
+func (s *Manifests) parse(ctx context.Context, listed bundle.SiteManifest) (*apply.Manifest, error) {
 	data, err := s.Document(ctx, listed.Entry())
 	if err != nil {
 		return nil, err
 	}
-	return cluster.ParseSiteManifest(s.node.Plan.Bundle.ManifestOf(listed), data)
+	return apply.Parse(s.node.Plan.Bundle.ManifestOf(listed), data)
 }
 
 // Document returns the bytes of a manifest, from the stream if it has them.

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/images/store"
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/health"
 	"airlift/installer/config"
 	"airlift/installer/node"
 )
@@ -110,7 +110,7 @@ func (s *StaticPods) waitEnd(ctx context.Context, component string, containers [
 		err = s.stop(ctx, containers, grace)
 	}
 	if err == nil {
-		err = cluster.WaitForEnd(ctx, component, endTimeout, s.Report, func(context.Context) (bool, string, error) {
+		err = health.WaitForEnd(ctx, component, endTimeout, s.Report, func(context.Context) (bool, string, error) {
 			left := func(c store.Container) bool { return s.Exists(path.Join(config.KubeletDir, "pods", c.PodUID)) }
 			return !slices.ContainsFunc(containers, left), "the kubelet has not removed its pod", nil
 		})

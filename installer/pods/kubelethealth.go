@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/fault"
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/health"
 	"airlift/installer/config"
 	"airlift/installer/host"
 )
@@ -40,7 +40,7 @@ func (w *Watch) WaitKubelet(ctx context.Context, timeout time.Duration) error {
 	url := "http://" + net.JoinHostPort(address, strconv.Itoa(int(port))) + "/healthz"
 	timeout = cmp.Or(timeout, config.DefaultKubeletHealthCheckTimeout)
 	return w.Watched(ctx, Dependency{}, func(ctx context.Context) error {
-		return cluster.WaitForKubelet(ctx, url, timeout, w.Report)
+		return health.WaitForKubelet(ctx, url, timeout, w.Report)
 	})
 }
 

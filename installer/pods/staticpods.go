@@ -13,7 +13,7 @@ import (
 
 	"airlift/fault"
 	"airlift/images/store"
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/health"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
@@ -310,7 +310,7 @@ func (s *StaticPods) started(ctx context.Context, component string, before []sto
 // other one.
 func (s *StaticPods) waitContainer(ctx context.Context, component string, isNew func(store.Container) bool) error {
 	return s.watch.Watched(ctx, s.onlyOf(component), func(ctx context.Context) error {
-		return cluster.WaitForContainer(ctx, component, s.Timeout, s.Report, func(ctx context.Context) (bool, string, error) {
+		return health.WaitForContainer(ctx, component, s.Timeout, s.Report, func(ctx context.Context) (bool, string, error) {
 			list, err := s.containersOf(ctx, component)
 			if err != nil {
 				return false, err.Error(), nil
@@ -355,7 +355,7 @@ func (s *StaticPods) waitHealthy(ctx context.Context, component string) error {
 		return nil
 	}
 	return s.watch.Watched(ctx, s.onlyOf(component), func(ctx context.Context) error {
-		return cluster.WaitForComponent(ctx, component, pod.Health, s.Timeout, s.Report)
+		return health.WaitForComponent(ctx, component, pod.Health, s.Timeout, s.Report)
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"airlift/fault"
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/lease"
 	"airlift/installer/config"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
@@ -63,7 +63,7 @@ func TestNoRestartWithoutTheTurn(t *testing.T) {
 		},
 	} {
 		err := do()
-		if !errors.Is(err, cluster.ErrNoTurn) || !strings.Contains(err.Error(), "has lost its turn to host2") || !strings.Contains(fault.Hint(err), "when the command on host2 has finished") {
+		if !errors.Is(err, lease.ErrNoTurn) || !strings.Contains(err.Error(), "has lost its turn to host2") || !strings.Contains(fault.Hint(err), "when the command on host2 has finished") {
 			t.Errorf("%s: %v, hint %q", name, err, fault.Hint(err))
 		}
 	}

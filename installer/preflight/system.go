@@ -13,7 +13,7 @@ import (
 
 	"airlift/fault"
 	"airlift/images"
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
 )
 
@@ -138,7 +138,7 @@ func (s systemChecks) apiServerFlags(context.Context) (found []finding) {
 		found = append(found, problem("remove it from enable-admission-plugins and disable-admission-plugins"+in,
 			"kube-apiserver %s has no admission plugin %s, and does not start with it", s.subject.Config.KubernetesVersion, name)...)
 	}
-	for _, name := range cluster.UnknownAPIs(&s.subject.Config.Cluster) {
+	for _, name := range facts.UnknownAPIs(&s.subject.Config.Cluster) {
 		found = append(found, problem("remove it from runtime-config"+in,
 			"kube-apiserver %s does not know the API %s, and does not start with it", s.subject.Config.KubernetesVersion, name)...)
 	}

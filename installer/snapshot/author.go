@@ -7,7 +7,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/backup"
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/discovery"
 	"airlift/installer/node"
 	"airlift/installer/pki"
 )
@@ -20,7 +20,7 @@ func (f *File) CACertHash() string { return f.Manifest.CACertHash }
 // CA's key proves that its author had all secrets of the cluster. Without hashes it only compares the file
 // with itself.
 func (f *File) CheckCA(hashes []string) error {
-	pins, err := cluster.ParsePins(hashes)
+	pins, err := discovery.ParsePins(hashes)
 	if err != nil {
 		return fault.Wrap(fmt.Errorf("--ca-cert-hash: %w", err), fault.Usage, "sha256: and 64 hexadecimal digits, as './install etcd snapshot' and './install etcd status' print it")
 	}

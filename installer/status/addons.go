@@ -3,19 +3,19 @@ package status
 import (
 	"context"
 
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/workloads"
 )
 
 // An AddOn is one that init installs: coredns, kube-proxy, kube-flannel. Optional add-ons are
 // manifests.
-type AddOn = cluster.AddOnState
+type AddOn = workloads.AddOn
 
 func (r *Reader) readAddOns(ctx context.Context) (found result, err error) {
 	client, err := r.admin()
 	if err != nil {
 		return found, err
 	}
-	list, err := client.AddOns(ctx)
+	list, err := workloads.AddOns(ctx, client.API)
 	if err != nil {
 		return found, err
 	}

@@ -20,7 +20,7 @@ import (
 
 	"airlift/childprocess"
 	"airlift/images/store"
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/health"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/render"
@@ -112,7 +112,7 @@ func (r *Reader) service(ctx context.Context, name string) Component {
 func (r *Reader) kubelet(ctx context.Context) Component {
 	c := r.service(ctx, "kubelet")
 	if url := kubeletHealth(r.Host); c.Healthy && url != "" {
-		if err := cluster.Health(ctx, url); err != nil {
+		if err := health.Check(ctx, url); err != nil {
 			c.Healthy, c.Reason = false, oneLine(err)
 		}
 	}
@@ -273,7 +273,7 @@ func (r *Reader) health(ctx context.Context) func(name string) error {
 		}
 		done := make(chan error, 1)
 		checks[p.Name] = done
-		go func() { done <- cluster.Health(ctx, p.Health) }()
+		go func() { done <- health.Check(ctx, p.Health) }()
 	}
 	return func(name string) error { return <-checks[name] }
 }

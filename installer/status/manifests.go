@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/apply"
 )
 
 // States of a manifest.
@@ -19,12 +19,12 @@ const (
 // A Manifest is the state of one of the site's manifests in the cluster, or of an optional
 // add-on.
 type Manifest struct {
-	Name    string                `json:"name"`
-	Chart   string                `json:"chart,omitempty"`
-	State   string                `json:"state"`
-	Applied string                `json:"applied,omitempty"` // when init last changed something
-	Objects []cluster.ObjectState `json:"objects,omitempty"`
-	Later   []string              `json:"later,omitempty"` // objects that are not applied before a worker joins
+	Name    string        `json:"name"`
+	Chart   string        `json:"chart,omitempty"`
+	State   string        `json:"state"`
+	Applied string        `json:"applied,omitempty"` // when init last changed something
+	Objects []apply.State `json:"objects,omitempty"`
+	Later   []string      `json:"later,omitempty"` // objects that are not applied before a worker joins
 }
 
 // objectTimeout is for the workloads of manifests that are being read.
@@ -35,12 +35,12 @@ func (r *Reader) readManifests(ctx context.Context) (found result, err error) {
 	if err != nil {
 		return found, err
 	}
-	inventory, err := client.Inventory(ctx)
+	inventory, err := apply.ReadInventory(ctx, client.API)
 	if err != nil {
 		return found, err
 	}
 	list := manifests(r.Contents.Manifests, inventory)
-	site := client.Site(objectTimeout, nil)
+	site := apply.New(client, objectTimeout, nil)
 	hasImage := r.Contents.HasImage
 	if hasImage == nil {
 		hasImage = func(string) bool { return true }
@@ -65,7 +65,7 @@ func (r *Reader) readManifests(ctx context.Context) (found result, err error) {
 }
 
 // manifests compares those of the file with those in the cluster.
-func manifests(listed []cluster.SiteManifest, inventory map[string]cluster.InventoryEntry) (list []Manifest) {
+func manifests(listed []apply.Manifest, inventory map[string]apply.Entry) (list []Manifest) {
 	known := map[string]bool{}
 	for _, m := range listed {
 		known[m.Name] = true
@@ -93,7 +93,7 @@ func manifests(listed []cluster.SiteManifest, inventory map[string]cluster.Inven
 	return list
 }
 
-func manifestOf(name string, e cluster.InventoryEntry) Manifest {
+func manifestOf(name string, e apply.Entry) Manifest {
 	state := stateApplied
 	if e.Applied == "" || len(e.Later) > 0 {
 		state = stateIncomplete

@@ -14,6 +14,7 @@ import (
 	"airlift/bundle"
 	"airlift/fault"
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/apply"
 	"airlift/installer/host"
 )
 
@@ -64,7 +65,7 @@ const (
 type Contents struct {
 	Kubernetes string // its version; "" if there is no file
 	Airlift    string
-	Manifests  []cluster.SiteManifest
+	Manifests  []apply.Manifest
 	// Images returns those that a node of a role needs.
 	Images func(role string) []bundle.Image
 	// HasImage reports whether the file has an image, by a name as in a pod.

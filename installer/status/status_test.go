@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"airlift/images/store"
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/apply"
 	"airlift/installer/host"
 	"airlift/installer/staticpod"
 )
@@ -78,7 +78,7 @@ func TestTextOfProblems(t *testing.T) {
 	s.Healthy, s.Node.Ready, s.Node.Reason = false, false, "unknown: the API server at https://10.77.0.11:6443 does not answer"
 	s.Etcd, s.LastBackup, s.LastRun.ExitCode = nil, nil, code(130)
 	s.Unknown["etcd"] = "connecting to etcd: no member answers"
-	s.Manifests = []Manifest{{Name: "app", State: stateDifferent, Objects: []cluster.ObjectState{{Object: "Service web/a", Ready: true}, {Object: "Deployment.apps web/b"}}}}
+	s.Manifests = []Manifest{{Name: "app", State: stateDifferent, Objects: []apply.State{{Object: "Service web/a", Ready: true}, {Object: "Deployment.apps web/b"}}}}
 	s.Problems = []Problem{{Part: "components", Message: "kube-apiserver is not healthy: it exited with code 1; the last line of its log: unknown flag: --no-such-flag", Fix: "see its log below /var/log/pods"}}
 	for width, want := range map[int][]string{
 		80: {
@@ -312,7 +312,7 @@ func TestLastBackup(t *testing.T) {
 }
 
 func TestManifests(t *testing.T) {
-	list := manifests([]cluster.SiteManifest{{Name: "a", SHA256: "1"}, {Name: "b", SHA256: "1"}, {Name: "c", SHA256: "1"}, {Name: "d", SHA256: "1"}}, map[string]cluster.InventoryEntry{
+	list := manifests([]apply.Manifest{{Name: "a", SHA256: "1"}, {Name: "b", SHA256: "1"}, {Name: "c", SHA256: "1"}, {Name: "d", SHA256: "1"}}, map[string]apply.Entry{
 		"a": {SHA256: "1", Applied: "now"}, "b": {SHA256: "2", Applied: "now"}, "c": {SHA256: "1"}, "e": {SHA256: "1", Applied: "now", Chart: "x 1"},
 	})
 	var states []string

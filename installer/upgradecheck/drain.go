@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/facts"
 )
 
 // drains reports whether an upgrade drains a node. A control plane is not drained if no other node
@@ -13,7 +13,7 @@ func (t *Target) drains(node string) bool {
 	if n, ok := t.nodeOf(node); ok && !n.ControlPlane {
 		return t.Drain
 	}
-	return t.Drain && t.Cluster != nil && slices.ContainsFunc(t.Cluster.Nodes, func(n cluster.NodeFacts) bool { return n.Open && n.Name != node })
+	return t.Drain && t.Cluster != nil && slices.ContainsFunc(t.Cluster.Nodes, func(n facts.Node) bool { return n.Open && n.Name != node })
 }
 
 // drain reports what a drain of the nodes meets. For plan these are all nodes, and problems of

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"airlift/documents"
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
 )
 
@@ -35,12 +35,12 @@ func (t *Target) flexVolumes() []string {
 			return nil
 		}
 	}
-	return objects(cluster.VolumeType("flexVolume"))(t)
+	return objects(facts.VolumeType("flexVolume"))(t)
 }
 
 // seLinuxMounts returns whose volumes can be mounted with a label, and this host if it uses SELinux.
 func (t *Target) seLinuxMounts() []string {
-	names := objects(cluster.SELinuxMount, cluster.VolumeType("iscsi"), cluster.VolumeType("fc"))(t)
+	names := objects(facts.SELinuxMount, facts.VolumeType("iscsi"), facts.VolumeType("fc"))(t)
 	if _, err := fs.Stat(t.Files, "sys/fs/selinux/enforce"); err == nil {
 		names = append(names, "this host uses SELinux")
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
 	"airlift/scripts/rig"
 )
@@ -78,9 +78,9 @@ func TestRemovedItemsOfRealAPIServer(t *testing.T) {
 	for _, name := range removed {
 		refuses("enable-admission-plugins", name, `plugin \"`+name+`\" is unknown`)
 	}
-	for _, a := range cluster.DroppedAPIs {
+	for _, a := range facts.DroppedAPIs {
 		c.APIServer.ExtraArgs = []config.Arg{{Name: "runtime-config", Value: a.API + "=true"}}
-		for _, unknown := range cluster.UnknownAPIs(&c) {
+		for _, unknown := range facts.UnknownAPIs(&c) {
 			refuses("runtime-config", unknown, "group version "+unknown+" that has not been registered")
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
 	"airlift/installer/kubelet"
 )
@@ -177,10 +177,10 @@ func (t *Target) removedAPIs() (found []finding) {
 
 // lostObjects reports the objects that the new version cannot read, one finding for each resource.
 func (t *Target) lostObjects() (found []finding) {
-	lost := slices.DeleteFunc(slices.Clone(t.Uses), func(u cluster.APIUse) bool { return u.Lost == "" })
+	lost := slices.DeleteFunc(slices.Clone(t.Uses), func(u facts.APIUse) bool { return u.Lost == "" })
 	for len(lost) > 0 {
 		first, names := lost[0], []string{}
-		lost = slices.DeleteFunc(lost, func(u cluster.APIUse) bool {
+		lost = slices.DeleteFunc(lost, func(u facts.APIUse) bool {
 			same := u.API == first.API && u.Lost == first.Lost
 			if same {
 				names = append(names, u.Object)

@@ -10,7 +10,7 @@ import (
 	"io/fs"
 	"time"
 
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
 	"airlift/installer/etcd"
 	"airlift/installer/kubelet"
@@ -58,9 +58,9 @@ type Target struct {
 	MissingImages []string
 	ImageNames    error
 	// Cluster is nil if this host's kubeconfig may not read it.
-	Cluster *cluster.UpgradeFacts
+	Cluster *facts.Cluster
 	// Uses are the uses of APIs that To no longer serves, and the objects that it cannot read.
-	Uses []cluster.APIUse
+	Uses []facts.APIUse
 	// Etcd is nil with an external etcd and on a worker.
 	Etcd *Etcd
 	// Certificates are those of this host, CAs included.

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/version"
 
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/facts"
 )
 
 // maxKubeletSkew is how many minor versions a kubelet may be older than the API server: three
@@ -150,13 +150,13 @@ func (t *Target) minors() (from, to int, ok bool) {
 }
 
 // nodeOf returns a node of the cluster.
-func (t *Target) nodeOf(name string) (cluster.NodeFacts, bool) {
+func (t *Target) nodeOf(name string) (facts.Node, bool) {
 	if t.Cluster == nil {
-		return cluster.NodeFacts{}, false
+		return facts.Node{}, false
 	}
-	i := slices.IndexFunc(t.Cluster.Nodes, func(n cluster.NodeFacts) bool { return n.Name == name })
+	i := slices.IndexFunc(t.Cluster.Nodes, func(n facts.Node) bool { return n.Name == name })
 	if i < 0 {
-		return cluster.NodeFacts{}, false
+		return facts.Node{}, false
 	}
 	return t.Cluster.Nodes[i], true
 }

@@ -11,6 +11,7 @@ import (
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/rotation"
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/host"
@@ -270,14 +271,14 @@ func (i *Init) waitControlPlane(ctx context.Context, l desired.List) error {
 	if err := i.Applied(cluster.EnsureAdmin(ctx, i.api.Client, superAdmin, l.Objects[0])); err != nil {
 		return err
 	}
-	begun, err := i.api.Client.Rotations().HadControllerManager(ctx)
+	begun, err := rotation.HadControllerManager(ctx, i.api.Client.API)
 	if err != nil {
 		return err
 	}
 	if err := i.controlPlane.PlaceHeld(); err != nil || begun {
 		return err
 	}
-	return i.api.Client.Rotations().EnsureControllerAccounts(ctx)
+	return rotation.EnsureControllerAccounts(ctx, i.api.Client.API)
 }
 
 func (i *Init) uploadKubeletConfig(ctx context.Context, l desired.List) error {

@@ -85,7 +85,7 @@ func (n *nodeCredentials) bootstrapToken(ctx context.Context, l desired.List) er
 func (n *nodeCredentials) serverURL() string {
 	if n.node.Plan.OnePhase {
 		if admin, err := cluster.Load(n.Existing.Path(node.AdminConf), ""); err == nil {
-			return admin.Server()
+			return admin.Server
 		}
 	}
 	return n.node.Config.ServerURL()

@@ -98,7 +98,7 @@ func onePhase(t *testing.T, s *bindingServer) *Init {
 func TestPhaseAloneReachesTheAPI(t *testing.T) {
 	s := newBindingServer(t)
 	i := onePhase(t, s)
-	if err := i.access.admin(t.Context()); err != nil || i.api.Client.Server() != s.URL || !i.api.Client.Answers(t.Context()) {
+	if err := i.access.admin(t.Context()); err != nil || i.api.Client.Server != s.URL || !i.api.Client.Answers(t.Context()) {
 		t.Fatalf("connecting to %s: %v", s.URL, err)
 	}
 	if !strings.Contains(string(s.binding), "kubeadm:cluster-admins") {

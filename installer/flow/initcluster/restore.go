@@ -15,6 +15,9 @@ import (
 	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/lease"
+	"airlift/installer/cluster/rotation"
+	"airlift/installer/cluster/workloads"
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/etcd"
@@ -216,7 +219,7 @@ func (r *Restore) removeOldNodes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.api.Client.RemoveTurn(ctx); err != nil {
+	if err := lease.Remove(ctx, r.api.Client.API); err != nil {
 		return err
 	}
 	return r.endRotation(ctx)
@@ -225,19 +228,19 @@ func (r *Restore) removeOldNodes(ctx context.Context) error {
 // endRotation removes the state of a rotation of the CAs that was in progress: the pairs that it needs
 // are not in a backup.
 func (r *Restore) endRotation(ctx context.Context) error {
-	state, err := r.api.Client.Rotations().Rotation(ctx)
+	state, err := rotation.Read(ctx, r.api.Client.API)
 	if err != nil || state == nil {
 		return err
 	}
 	r.Console.Note("ended the rotation of the CAs, which was at the stage %q; to begin another one: ./install certs rotate-ca distribute", state.Stage)
 	r.Changed(true)
-	return r.api.Client.Rotations().RemoveRotation(ctx)
+	return rotation.Remove(ctx, r.api.Client.API)
 }
 
 // restartDaemons restarts kube-proxy and flannel on this node. Their DaemonSets are in the
 // backup, so they started before init has replaced the address of the API server.
 func (r *Restore) restartDaemons(ctx context.Context) error {
-	restarted, err := r.api.Client.NodeObjects().RestartDaemonPods(ctx, r.node.Config.NodeRegistration.Name, "kube-system", "kube-flannel")
+	restarted, err := workloads.RestartDaemonPods(ctx, r.api.Client.API, r.node.Config.NodeRegistration.Name, "kube-system", "kube-flannel")
 	for _, name := range restarted {
 		r.Console.Debug(1, "restarted %s", name)
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/workloads"
 	"airlift/installer/node"
 	"airlift/installer/phases"
 	"airlift/installer/pods"
@@ -37,7 +37,7 @@ func (s *systemPods) wait(ctx context.Context) error {
 	if s.node.Config.CNI == "flannel" {
 		namespaces = append(namespaces, "kube-flannel")
 	}
-	want := cluster.Pods{Namespaces: namespaces, Names: s.staticPodNames()}
+	want := workloads.Pods{Namespaces: namespaces, Names: s.staticPodNames()}
 	if s.onlyThisNode {
 		want.Node = s.node.Config.NodeRegistration.Name
 	}
@@ -60,7 +60,7 @@ func (s *systemPods) wait(ctx context.Context) error {
 	}
 	needs := pods.Dependency{Components: systemContainers, APIAnswers: s.apiAnswers}
 	return s.node.Watch.Watched(ctx, needs, func(ctx context.Context) error {
-		return s.api.Client.Waits().WaitForPods(ctx, want, phases.NodeTimeout, s.Report)
+		return workloads.WaitForPods(ctx, s.api.Client.API, want, phases.NodeTimeout, s.Report)
 	})
 }
 

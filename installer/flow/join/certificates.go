@@ -15,6 +15,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/discovery"
 	"airlift/installer/desired"
 	"airlift/installer/node"
 	"airlift/installer/phases"
@@ -33,7 +34,7 @@ type sharedCerts struct {
 // checkReady checks that the cluster can have another control plane, and that
 // this host has, or can download, the certificates that all control planes
 // share.
-func (c *sharedCerts) checkReady(found *cluster.Found) error {
+func (c *sharedCerts) checkReady(found *discovery.Cluster) error {
 	if c.node.Config.ControlPlaneEndpoint == "" {
 		return fault.New(fault.Preflight,
 			"the cluster has no controlPlaneEndpoint, a stable address for more than one control plane").

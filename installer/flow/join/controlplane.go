@@ -7,6 +7,9 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/discovery"
+	"airlift/installer/cluster/health"
+	"airlift/installer/cluster/rotation"
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/node"
@@ -61,7 +64,7 @@ func (c *controlPlaneJoin) preflight(ctx context.Context) error {
 
 // findCluster returns the cluster of which this host is a control plane
 // already, or else the cluster that the user named.
-func (c *controlPlaneJoin) findCluster(ctx context.Context) (*cluster.Found, *cluster.FetchedConfig, error) {
+func (c *controlPlaneJoin) findCluster(ctx context.Context) (*discovery.Cluster, *cluster.FetchedConfig, error) {
 	found, fetched, err := c.knownCluster(ctx)
 	if found == nil && err == nil {
 		found, fetched, err = c.nodeJoin.discoverCluster(ctx)
@@ -79,7 +82,7 @@ func (c *controlPlaneJoin) findCluster(ctx context.Context) (*cluster.Found, *cl
 // checkNoRotation refuses a cluster whose CAs are being rotated: the new control plane would have the
 // CAs and keys of one stage, and miss the others.
 func checkNoRotation(ctx context.Context, client *cluster.Client) error {
-	rotation, err := client.Rotations().Rotation(ctx)
+	rotation, err := rotation.Read(ctx, client.API)
 	if err != nil || rotation == nil {
 		return err
 	}
@@ -120,7 +123,7 @@ func (c *controlPlaneJoin) needTurn(ctx context.Context) (err error) {
 	return c.checkVersion(fetched.Cluster.KubernetesVersion)
 }
 
-func (c *controlPlaneJoin) useCluster(found *cluster.Found, fetched config.Cluster) error {
+func (c *controlPlaneJoin) useCluster(found *discovery.Cluster, fetched config.Cluster) error {
 	if err := c.checkVersion(fetched.KubernetesVersion); err != nil {
 		return err
 	}
@@ -195,7 +198,7 @@ func (c *controlPlaneJoin) replacePods(ctx context.Context) error {
 // knownCluster uses the admin.conf that an earlier run wrote. A join that
 // continues then needs no valid token. It returns nil if there is no admin.conf
 // or if it does not work.
-func (c *controlPlaneJoin) knownCluster(ctx context.Context) (*cluster.Found, *cluster.FetchedConfig, error) {
+func (c *controlPlaneJoin) knownCluster(ctx context.Context) (*discovery.Cluster, *cluster.FetchedConfig, error) {
 	if !node.FileExists(c.Existing, node.AdminConf) {
 		return nil, nil, nil
 	}
@@ -204,9 +207,9 @@ func (c *controlPlaneJoin) knownCluster(ctx context.Context) (*cluster.Found, *c
 	if err != nil {
 		return nil, nil, nil
 	}
-	ca := client.CA()
+	ca := client.CA
 	if len(d.CACertHashes) > 0 {
-		pins, err := cluster.ParsePins(d.CACertHashes)
+		pins, err := discovery.ParsePins(d.CACertHashes)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -221,7 +224,7 @@ func (c *controlPlaneJoin) knownCluster(ctx context.Context) (*cluster.Found, *c
 	if err != nil {
 		return nil, nil, ctx.Err()
 	}
-	found := &cluster.Found{Server: client.Server(), CA: ca}
+	found := &discovery.Cluster{Server: client.Server, CA: ca}
 	if d.TLSBootstrapToken != "" {
 		found.Kubeconfig = pki.BootstrapKubeconfig(found.Server, found.CA, d.TLSBootstrapToken)
 	} else if found.Kubeconfig, err = os.ReadFile(c.Existing.Path(node.AdminConf)); err != nil {
@@ -268,7 +271,7 @@ func (c *controlPlaneJoin) waitControlPlane(ctx context.Context) error {
 		}
 		needs := pods.Dependency{Components: []string{component.name}, APIAnswers: local.Answers}
 		err = c.node.Watch.Watched(ctx, needs, func(ctx context.Context) error {
-			return cluster.WaitForComponent(ctx, component.name, url, timeout, c.Report)
+			return health.WaitForComponent(ctx, component.name, url, timeout, c.Report)
 		})
 		if err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/discovery"
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/host"
@@ -18,7 +19,7 @@ import (
 // needs it finds it: preflight or discovery in a complete run, any other step if
 // a phase runs alone.
 type joinedCluster struct {
-	found     *cluster.Found
+	found     *discovery.Cluster
 	version   string                              // Kubernetes version of the control plane
 	kubelet   []byte                              // the cluster's KubeletConfiguration
 	kubeProxy *kubeproxyv1.KubeProxyConfiguration // nil if the cluster has no kube-proxy
@@ -44,10 +45,10 @@ type nodeJoin struct {
 // steps.
 type joinRole interface {
 	// findCluster finds the cluster and fetches its configuration.
-	findCluster(context.Context) (*cluster.Found, *cluster.FetchedConfig, error)
+	findCluster(context.Context) (*discovery.Cluster, *cluster.FetchedConfig, error)
 	// useCluster merges the cluster's configuration into the node's. It fails
 	// if the node does not fit the cluster.
-	useCluster(*cluster.Found, config.Cluster) error
+	useCluster(*discovery.Cluster, config.Cluster) error
 	// clientKubeconfig returns the kubeconfig of the API client, "" if it does
 	// not exist yet.
 	clientKubeconfig() string
@@ -125,8 +126,8 @@ func (j *nodeJoin) needCluster(ctx context.Context) error {
 }
 
 // discoverCluster finds the cluster with the user's token or discovery file.
-func (j *nodeJoin) discoverCluster(ctx context.Context) (*cluster.Found, *cluster.FetchedConfig, error) {
-	found, err := cluster.Discover(ctx, j.node.Config.Discovery, j.Report)
+func (j *nodeJoin) discoverCluster(ctx context.Context) (*discovery.Cluster, *cluster.FetchedConfig, error) {
+	found, err := discovery.Find(ctx, j.node.Config.Discovery, j.Report)
 	if err != nil {
 		return nil, nil, err
 	}

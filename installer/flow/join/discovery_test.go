@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"airlift/fault"
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/discovery"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
@@ -55,23 +55,23 @@ func joining(t *testing.T, version string) (*controlPlaneJoin, []byte) {
 
 func TestReadyForAControlPlane(t *testing.T) {
 	n, ca := joining(t, "v1.29.15")
-	found := &cluster.Found{CA: ca}
+	found := &discovery.Cluster{CA: ca}
 	if err := n.certs.checkReady(found); err != nil {
 		t.Errorf("with all in place: %v", err)
 	}
 
 	_, other := joining(t, "v1.29.15")
-	if err := n.certs.checkReady(&cluster.Found{CA: append(other, ca...)}); err != nil {
+	if err := n.certs.checkReady(&discovery.Cluster{CA: append(other, ca...)}); err != nil {
 		t.Errorf("a cluster that has an old CA and a new one: %v", err)
 	}
-	err := n.certs.checkReady(&cluster.Found{CA: other})
+	err := n.certs.checkReady(&discovery.Cluster{CA: other})
 	if fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "/etc/kubernetes/pki/ca.crt is not the CA") {
 		t.Errorf("another cluster's certificates: %v", err)
 	}
 
 	hashes, _ := pki.CAHashes(ca)
 	n.node.Config.Discovery.CACertHashes = []string{"sha256:" + strings.Repeat("0", 64)}
-	if hint := fault.Hint(n.certs.checkReady(&cluster.Found{CA: other})); !strings.Contains(hint, "--discovery-token-ca-cert-hash "+hashes[0]) {
+	if hint := fault.Hint(n.certs.checkReady(&discovery.Cluster{CA: other})); !strings.Contains(hint, "--discovery-token-ca-cert-hash "+hashes[0]) {
 		t.Errorf("the hint does not say how to trust this CA too: %s", hint)
 	}
 
@@ -118,7 +118,7 @@ func TestBootstrapServer(t *testing.T) {
 	} {
 		n, ca := joining(t, version)
 		const vip = "https://10.1.2.100:6443"
-		n.nodeJoin.cluster = &joinedCluster{found: &cluster.Found{Server: vip, CA: ca, Kubeconfig: pki.BootstrapKubeconfig(vip, ca, "abcdef.0123456789abcdef")}}
+		n.nodeJoin.cluster = &joinedCluster{found: &discovery.Cluster{Server: vip, CA: ca, Kubeconfig: pki.BootstrapKubeconfig(vip, ca, "abcdef.0123456789abcdef")}}
 		files, err := n.nodeJoin.bootstrapFiles()
 		if err != nil {
 			t.Fatal(err)

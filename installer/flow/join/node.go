@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/wait"
 	"airlift/installer/desired"
 	"airlift/installer/node"
 	"airlift/installer/phases"
@@ -128,7 +129,7 @@ func (j *nodeJoin) waitBootstrap(ctx context.Context) error {
 		needs = j.node.LocalAPI()
 	}
 	err := j.node.Watch.Watched(ctx, needs, func(ctx context.Context) (err error) {
-		own, err = bootstrap.Wait(ctx, cluster.Waiting{Timeout: cmp.Or(j.node.Config.Timeouts.TLSBootstrap, phases.NodeTimeout), Report: j.Report})
+		own, err = bootstrap.Wait(ctx, wait.Limit{Timeout: cmp.Or(j.node.Config.Timeouts.TLSBootstrap, phases.NodeTimeout), Report: j.Report})
 		return err
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/discovery"
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/node"
@@ -24,11 +25,11 @@ func newWorkerJoin(p *phases.Plan, m *node.Machine) *workerJoin {
 	return w
 }
 
-func (w *workerJoin) findCluster(ctx context.Context) (*cluster.Found, *cluster.FetchedConfig, error) {
+func (w *workerJoin) findCluster(ctx context.Context) (*discovery.Cluster, *cluster.FetchedConfig, error) {
 	return w.nodeJoin.discoverCluster(ctx)
 }
 
-func (w *workerJoin) useCluster(_ *cluster.Found, c config.Cluster) error {
+func (w *workerJoin) useCluster(_ *discovery.Cluster, c config.Cluster) error {
 	merged := *w.node.Config
 	if err := merged.UseCluster(c); err != nil {
 		return err

@@ -10,7 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"airlift/fault"
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/rotation"
+	"airlift/installer/cluster/wait"
+	"airlift/installer/cluster/workloads"
 	"airlift/installer/node"
 	"airlift/installer/pki"
 )
@@ -89,22 +91,22 @@ func (c *clusterState) enter(ctx context.Context) error {
 	if want == Issue {
 		next := strings.TrimSpace(string(c.run.state.Next))
 		published := func(bundle string) bool { return strings.Contains(bundle, next) }
-		if err := c.run.client.Rotations().WaitForPublishedCA(ctx, published, waiting(c.Machine)); err != nil {
+		if err := rotation.WaitForPublishedCA(ctx, c.run.client.API, published, waiting(c.Machine)); err != nil {
 			return err
 		}
 	}
 	c.run.state.Stage = want
-	return c.Applied(c.run.client.Rotations().StoreRotation(ctx, c.run.state))
+	return c.Applied(rotation.Store(ctx, c.run.client, c.run.state))
 }
 
 // waiting limits a wait for the cluster.
-func waiting(m *node.Machine) cluster.Waiting {
-	return cluster.Waiting{Timeout: timeout, Report: m.Report}
+func waiting(m *node.Machine) wait.Limit {
+	return wait.Limit{Timeout: timeout, Report: m.Report}
 }
 
 // noneBehind refuses to continue while nodes have not reached a stage, and names them.
 func (c *clusterState) noneBehind(ctx context.Context, stage string) error {
-	nodes, err := c.run.client.Rotations().RotationNodes(ctx, c.run.state.ID)
+	nodes, err := rotation.Nodes(ctx, c.run.client.API, c.run.state.ID)
 	if err != nil {
 		return err
 	}
@@ -116,7 +118,7 @@ func (c *clusterState) noneBehind(ctx context.Context, stage string) error {
 }
 
 // behind returns the names of the nodes that have not reached a stage.
-func behind(nodes []cluster.RotationNode, stage string) (names []string) {
+func behind(nodes []rotation.Node, stage string) (names []string) {
 	for _, n := range nodes {
 		is := n.Stage == stage || stage != Cancel && rank(n.Stage) >= rank(stage)
 		if stage == Cancel && n.Stage == "" {
@@ -135,7 +137,7 @@ func (c *clusterState) publishCAs(ctx context.Context) error {
 	if c.run.options.Stage != c.run.state.Stage {
 		return nil
 	}
-	server, err := c.run.client.Rotations().ClusterInfoServer(ctx)
+	server, err := rotation.ClusterInfoServer(ctx, c.run.client.API)
 	if err != nil || server == "" {
 		return err
 	}
@@ -153,7 +155,7 @@ func (c *clusterState) restartWorkloads(ctx context.Context) error {
 	if err := c.restart(ctx, addonNamespaces...); err != nil {
 		return err
 	}
-	if err := c.run.client.Rollouts().WaitForRollouts(ctx, waiting(c.Machine), addonNamespaces...); err != nil {
+	if err := workloads.WaitForRollouts(ctx, c.run.client.API, waiting(c.Machine), addonNamespaces...); err != nil {
 		return err
 	}
 	if c.run.options.RestartWorkloads {
@@ -161,12 +163,12 @@ func (c *clusterState) restartWorkloads(ctx context.Context) error {
 		if err := c.restart(ctx, metav1.NamespaceAll); err != nil {
 			return err
 		}
-		if err := c.run.client.Rollouts().WaitForRollouts(ctx, waiting(c.Machine), metav1.NamespaceAll); err != nil && ctx.Err() == nil {
+		if err := workloads.WaitForRollouts(ctx, c.run.client.API, waiting(c.Machine), metav1.NamespaceAll); err != nil && ctx.Err() == nil {
 			c.Console.Warn("%v", err) // a workload of the site that was not Ready before is not a reason to stop
 		}
 		return ctx.Err()
 	}
-	others, err := c.run.client.Rollouts().APIWorkloads(ctx, addonNamespaces...)
+	others, err := workloads.UsingAPI(ctx, c.run.client.API, addonNamespaces...)
 	if err != nil {
 		return err
 	}
@@ -182,7 +184,7 @@ func (c *clusterState) restartWorkloads(ctx context.Context) error {
 
 // restart restarts the workloads of these namespaces that were not restarted in this stage.
 func (c *clusterState) restart(ctx context.Context, namespaces ...string) error {
-	restarted, err := c.run.client.Rollouts().RestartWorkloads(ctx, c.run.options.Stage+" "+c.run.state.ID, namespaces...)
+	restarted, err := workloads.Restart(ctx, c.run.client.API, c.run.options.Stage+" "+c.run.state.ID, namespaces...)
 	c.Changes += len(restarted)
 	for _, name := range restarted {
 		c.Console.Debug(1, "restarting %s", name)
@@ -196,5 +198,5 @@ func (c *clusterState) forgetUnused(ctx context.Context) error {
 	if c.run.options.Stage == Cancel {
 		unused = [][]byte{c.run.state.Next, c.run.state.NextFrontProxy}
 	}
-	return c.Applied(c.run.client.Rotations().EditExtensionCAs(ctx, func(bundle []byte) ([]byte, error) { return pki.WithoutCerts(bundle, unused...) }))
+	return c.Applied(rotation.EditExtensionCAs(ctx, c.run.client, func(bundle []byte) ([]byte, error) { return pki.WithoutCerts(bundle, unused...) }))
 }

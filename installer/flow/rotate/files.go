@@ -12,6 +12,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/rotation"
 	"airlift/installer/config"
 	"airlift/installer/node"
 	"airlift/installer/pki"
@@ -31,7 +32,7 @@ func (f *hostFiles) nextCAs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	received, err := f.run.client.Rotations().NextCAs(ctx, key)
+	received, err := rotation.NextCAs(ctx, f.run.client.API, key)
 	if err != nil {
 		return err
 	}
@@ -50,12 +51,12 @@ func (f *hostFiles) nextCAs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	changed, err := f.run.client.Rotations().StoreNextCAs(ctx, key, files)
+	changed, err := rotation.StoreNextCAs(ctx, f.run.client, key, files)
 	f.Changed(changed)
 	if err != nil || f.run.state != nil {
 		return err
 	}
-	state := &cluster.CARotation{Stage: Distribute}
+	state := &rotation.Rotation{Stage: Distribute}
 	if state.Former, state.Next, err = pki.RotationCAs(f.run.config, f.Files(), "ca"); err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func (f *hostFiles) nextCAs(ctx context.Context) error {
 		return err
 	}
 	f.run.state = state
-	return f.Applied(f.run.client.Rotations().StoreRotation(ctx, state))
+	return f.Applied(rotation.Store(ctx, f.run.client, state))
 }
 
 // storedKey returns the key that an earlier run on this host has used, "" if there is none.

@@ -11,6 +11,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/rotation"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
@@ -60,10 +61,10 @@ type Rotation struct {
 type run struct {
 	options Options
 	client  *cluster.Client
-	config  *config.Config      // the cluster's
-	node    string              // the name of this node
-	state   *cluster.CARotation // nil until it is known
-	done    bool                // this node has reached the stage already
+	config  *config.Config     // the cluster's
+	node    string             // the name of this node
+	state   *rotation.Rotation // nil until it is known
+	done    bool               // this node has reached the stage already
 }
 
 // New connects to the cluster, and returns the Rotation of this node.
@@ -183,7 +184,7 @@ func (r *Rotation) preflight(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if r.run.state, err = r.run.client.Rotations().Rotation(ctx); err != nil {
+	if r.run.state, err = rotation.Read(ctx, r.run.client.API); err != nil {
 		return err
 	}
 	if r.run.state == nil {
@@ -192,7 +193,7 @@ func (r *Rotation) preflight(ctx context.Context) (err error) {
 	if err := r.cluster.checkSame(); err != nil {
 		return err
 	}
-	self, err := r.run.client.Rotations().RotationNode(ctx, r.run.node, r.run.state.ID)
+	self, err := rotation.ReadNode(ctx, r.run.client.API, r.run.node, r.run.state.ID)
 	if err != nil {
 		return err
 	}
@@ -271,7 +272,7 @@ func (r *Rotation) certs(ctx context.Context) error {
 // the last node, it removes what the rotation needed.
 func (r *Rotation) record(ctx context.Context) error {
 	if !r.run.done {
-		changed, err := r.run.client.Rotations().SetRotationStage(ctx, r.run.node, r.run.state.ID, r.run.options.Stage)
+		changed, err := rotation.SetStage(ctx, r.run.client, r.run.node, r.run.state.ID, r.run.options.Stage)
 		r.Changed(changed)
 		if err != nil {
 			return err
@@ -288,7 +289,7 @@ func (r *Rotation) record(ctx context.Context) error {
 
 // cleanup removes what the rotation needed, when all nodes have reached the last stage.
 func (r *Rotation) cleanup(ctx context.Context) error {
-	nodes, err := r.run.client.Rotations().RotationNodes(ctx, r.run.state.ID)
+	nodes, err := rotation.Nodes(ctx, r.run.client.API, r.run.state.ID)
 	if err != nil {
 		return err
 	}
@@ -298,7 +299,7 @@ func (r *Rotation) cleanup(ctx context.Context) error {
 	}
 	only := strings.TrimSpace(string(r.run.trusted()))
 	published := func(bundle string) bool { return strings.TrimSpace(bundle) == only }
-	if err := r.run.client.Rotations().WaitForPublishedCA(ctx, published, waiting(r.Machine)); err != nil {
+	if err := rotation.WaitForPublishedCA(ctx, r.run.client.API, published, waiting(r.Machine)); err != nil {
 		return err
 	}
 	if err := r.cluster.forgetUnused(ctx); err != nil {
@@ -313,12 +314,12 @@ func (r *Rotation) cleanup(ctx context.Context) error {
 		return err
 	}
 	r.run.state = nil
-	return r.run.client.Rotations().RemoveRotation(ctx)
+	return rotation.Remove(ctx, r.run.client.API)
 }
 
 // forgetPrepared removes the new CAs, which no node trusts: first from the cluster, then from this host.
 func (r *Rotation) forgetPrepared(ctx context.Context) error {
-	if err := r.run.client.Rotations().RemoveRotation(ctx); err != nil {
+	if err := rotation.Remove(ctx, r.run.client.API); err != nil {
 		return err
 	}
 	r.Changed(true)
@@ -332,7 +333,7 @@ func (r *Rotation) summary(ctx context.Context) {
 		return
 	}
 	text := fmt.Sprintf("%s has reached the stage %q.\n", r.run.node, r.run.options.Stage)
-	nodes, err := r.run.client.Rotations().RotationNodes(ctx, r.run.state.ID)
+	nodes, err := rotation.Nodes(ctx, r.run.client.API, r.run.state.ID)
 	if err != nil { // a worker may not list the nodes
 		r.Console.Summary(text + "\nTo see what to run next, on a control plane: ./install certs rotate-ca status\n")
 		return
@@ -356,14 +357,14 @@ those of './install kubeconfig user'. Create them again.
 
 // NextStep describes what to run, and where, in a stage of the rotation. Control planes get the new
 // CAs with the key.
-func NextStep(stage, key string, nodes []cluster.RotationNode) string {
+func NextStep(stage, key string, nodes []rotation.Node) string {
 	left := behind(nodes, stage)
 	if stage == Cancel && len(left) == 0 || stage == Finish && len(left) == 0 {
 		return "\nTo remove the files and objects of the rotation, run on a control plane:\n\n    ./install certs rotate-ca " + stage + "\n"
 	}
 	if len(left) > 0 {
 		text := "\nRun on these nodes, control planes first:\n\n    " + strings.Join(left, "\n    ") + "\n\n    ./install certs rotate-ca " + stage + "\n"
-		if stage == Distribute && slices.ContainsFunc(nodes, func(n cluster.RotationNode) bool { return n.ControlPlane && slices.Contains(left, n.Name) }) {
+		if stage == Distribute && slices.ContainsFunc(nodes, func(n rotation.Node) bool { return n.ControlPlane && slices.Contains(left, n.Name) }) {
 			text += "\nOn control planes, add the key that the first one printed:\n\n    ./install certs rotate-ca " + stage + " --certificate-key " + key + "\n"
 		}
 		return text

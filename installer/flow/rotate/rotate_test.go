@@ -20,6 +20,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/rotation"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
@@ -75,7 +76,7 @@ func TestStagesOfARotation(t *testing.T) {
 		{"issue", true, "cancel", "distribute", "is being cancelled"},
 	} {
 		r := rotating(t, c.stage, c.controlPlane)
-		r.run.state = &cluster.CARotation{Stage: c.now}
+		r.run.state = &rotation.Rotation{Stage: c.now}
 		err := r.cluster.mayEnter(c.self)
 		switch {
 		case c.says == "" && err != nil:
@@ -100,13 +101,13 @@ func TestStagesOfARotation(t *testing.T) {
 }
 
 func TestNextStep(t *testing.T) {
-	nodes := func(stages ...string) (list []cluster.RotationNode) {
+	nodes := func(stages ...string) (list []rotation.Node) {
 		for i, s := range stages {
-			list = append(list, cluster.RotationNode{Name: string(rune('a' + i)), Stage: s})
+			list = append(list, rotation.Node{Name: string(rune('a' + i)), Stage: s})
 		}
 		return list
 	}
-	planes := []cluster.RotationNode{{Name: "a", ControlPlane: true, Stage: "distribute"}, {Name: "b", ControlPlane: true}, {Name: "c"}}
+	planes := []rotation.Node{{Name: "a", ControlPlane: true, Stage: "distribute"}, {Name: "b", ControlPlane: true}, {Name: "c"}}
 	if got := NextStep("distribute", "KEY", planes); !strings.Contains(got, "rotate-ca distribute --certificate-key KEY\n") {
 		t.Errorf("other control planes: %q", got)
 	}
@@ -116,7 +117,7 @@ func TestNextStep(t *testing.T) {
 	}
 	for _, c := range []struct {
 		stage string
-		nodes []cluster.RotationNode
+		nodes []rotation.Node
 		want  []string
 	}{
 		{"distribute", nodes("distribute", "", "issue"), []string{"Run on these nodes", "\n    b\n", "rotate-ca distribute"}},
@@ -177,7 +178,7 @@ func TestKeyOfARotation(t *testing.T) {
 	if again, err := first.files.key(); err != nil || again == key {
 		t.Errorf("two rotations have the key %q, %v", again, err)
 	}
-	other.run.state = &cluster.CARotation{Stage: Distribute}
+	other.run.state = &rotation.Rotation{Stage: Distribute}
 	if _, err := other.files.key(); err == nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), "--certificate-key") {
 		t.Errorf("without the key: %v (hint %q)", err, fault.Hint(err))
 	}

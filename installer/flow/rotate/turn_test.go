@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"airlift/fault"
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/lease"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
@@ -42,7 +42,7 @@ func TestNoStageWithoutTheTurn(t *testing.T) {
 	steps := r.steps()
 	i := slices.IndexFunc(steps, func(s workflow.Step) bool { return s.Name == "next-cas" })
 	err = steps[i].Run(t.Context())
-	if !errors.Is(err, cluster.ErrNoTurn) || !strings.Contains(err.Error(), "has lost its turn to host2") || !strings.Contains(fault.Hint(err), "when the command on host2 has finished") {
+	if !errors.Is(err, lease.ErrNoTurn) || !strings.Contains(err.Error(), "has lost its turn to host2") || !strings.Contains(fault.Hint(err), "when the command on host2 has finished") {
 		t.Errorf("%v, hint %q", err, fault.Hint(err))
 	}
 	if after := manifests(t, h); after != before {

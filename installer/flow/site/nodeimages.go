@@ -12,6 +12,7 @@ import (
 	"airlift/fault"
 	"airlift/images"
 	"airlift/images/store"
+	"airlift/installer/cluster/facts"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/payload"
@@ -79,7 +80,7 @@ func (n *NodeImages) AskCluster(ctx context.Context, kubeconfig string) error {
 	client, err := node.AdminClient(ctx, n.Host, kubeconfig)
 	var list []string
 	if err == nil {
-		list, err = client.NamedImages(ctx)
+		list, err = facts.NamedImages(ctx, client.API)
 	}
 	if err != nil && len(n.keep) > 0 {
 		n.Console.Warn("cannot find out which images the cluster's workloads need, so only --keep protects them: %v", err)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
 	"airlift/installer/corefile"
 	"airlift/installer/desired"
@@ -23,7 +24,7 @@ type addons struct {
 	node         *phases.Node
 	api          *phases.API
 	bundle       *payload.Bundle
-	facts        *facts
+	facts        *knowledge
 	controlPlane *controlPlane
 	objects      *objects
 
@@ -34,7 +35,7 @@ type addons struct {
 // ready reports whether the pods of an add-on can run on all nodes: all control planes are
 // upgraded, and all nodes have the image. Without a registry, a pod whose image is missing
 // would never start.
-func (a *addons) ready(ctx context.Context, name string, now *cluster.Workload) (bool, error) {
+func (a *addons) ready(ctx context.Context, name string, now *facts.Workload) (bool, error) {
 	switch {
 	case now == nil:
 		a.node.Console.Note("the cluster has no %s: nothing to upgrade", name)
@@ -42,11 +43,11 @@ func (a *addons) ready(ctx context.Context, name string, now *cluster.Workload) 
 	case a.controlPlane.pods == nil:
 		return false, nil
 	}
-	servers, err := a.api.Client.Upgrades().APIServerImages(ctx)
+	servers, err := facts.APIServerImages(ctx, a.api.Client.API)
 	if err != nil {
 		return false, err
 	}
-	nodes, err := a.api.Client.Upgrades().UpgradeNodes(ctx)
+	nodes, err := facts.UpgradeNodes(ctx, a.api.Client.API)
 	if err != nil {
 		return false, err
 	}
@@ -94,7 +95,7 @@ func (a *addons) coreDNS(ctx context.Context) (l desired.List, err error) {
 	if a.controlPlane.pods == nil || a.node.Config.DNS.Disabled {
 		return l, nil
 	}
-	now, err := a.api.Client.Upgrades().Deployment(ctx, "kube-system", "coredns")
+	now, err := facts.Deployment(ctx, a.api.Client.API, "kube-system", "coredns")
 	if err != nil {
 		return l, err
 	}
@@ -105,7 +106,7 @@ func (a *addons) coreDNS(ctx context.Context) (l desired.List, err error) {
 	if err != nil {
 		return l, err
 	}
-	text, err := a.api.Client.Upgrades().Corefile(ctx)
+	text, err := cluster.Corefile(ctx, a.api.Client.API)
 	if err != nil {
 		return l, err
 	}
@@ -191,7 +192,7 @@ func (a *addons) daemonSet(ctx context.Context, name, namespace, object string, 
 	if a.controlPlane.pods == nil || !configured {
 		return l, nil
 	}
-	now, err := a.api.Client.Upgrades().DaemonSet(ctx, namespace, object)
+	now, err := facts.DaemonSet(ctx, a.api.Client.API, namespace, object)
 	if err != nil {
 		return l, err
 	}

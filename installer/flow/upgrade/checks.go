@@ -16,6 +16,7 @@ import (
 
 	"airlift/fault"
 	"airlift/images/store"
+	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/host"
@@ -34,7 +35,7 @@ type checks struct {
 	api      *phases.API
 	options  Options
 	bundle   *payload.Bundle
-	facts    *facts
+	facts    *knowledge
 	record   *record
 	binaries *binaries
 	kubelet  *kubelet
@@ -49,7 +50,7 @@ func (k *checks) run(ctx context.Context, t *upgradecheck.Target) (preflight.Rep
 // versionTarget reads what is known without this node's new configuration: the versions, and the
 // state of the cluster. The client must be connected.
 func (k *checks) versionTarget(ctx context.Context, command upgradecheck.Command, c *config.Config, from config.Cluster) (*upgradecheck.Target, error) {
-	facts, err := k.api.Client.Upgrades().UpgradeFacts(ctx)
+	found, err := facts.Read(ctx, k.api.Client.API)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +61,7 @@ func (k *checks) versionTarget(ctx context.Context, command upgradecheck.Command
 		Command: command, From: from.KubernetesVersion, To: k.bundle.KubernetesVersion(), Drain: k.options.Drain,
 		Platform: k.bundle.Manifest.Platform, HostPlatform: "linux/" + runtime.GOARCH,
 		Root: k.node.Existing.Path("/"), Files: k.node.Files(), NodeName: c.NodeRegistration.Name, ControlPlane: k.node.IsControlPlane(),
-		Config: &old, Cluster: facts, Now: time.Now(),
+		Config: &old, Cluster: found, Now: time.Now(),
 	}, nil
 }
 
@@ -79,7 +80,7 @@ func (k *checks) target(ctx context.Context, command upgradecheck.Command) (*upg
 	}
 	t.MissingImages = k.node.Plan.MissingImages(k.node.Config)
 	if a, b, ok := minorsOf(t.From, t.To); ok && b > a && command != upgradecheck.Node {
-		if t.Uses, err = k.api.Client.Upgrades().APIUses(ctx, a, b); err != nil {
+		if t.Uses, err = facts.APIUses(ctx, k.api.Client, a, b); err != nil {
 			return nil, err
 		}
 	}

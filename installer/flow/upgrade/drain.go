@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"airlift/fault"
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/facts"
+	"airlift/installer/cluster/wait"
+	"airlift/installer/cluster/workloads"
 	"airlift/installer/host"
 	"airlift/installer/phases"
 )
@@ -38,11 +40,11 @@ func (d *drain) movePods(ctx context.Context) error {
 		return nil
 	}
 	node := d.node.Config.NodeRegistration.Name
-	if nodes, err := d.api.Client.Upgrades().UpgradeNodes(ctx); err == nil && !slices.ContainsFunc(nodes, func(n cluster.UpgradeNode) bool { return n.Open && n.Name != node }) {
+	if nodes, err := facts.UpgradeNodes(ctx, d.api.Client.API); err == nil && !slices.ContainsFunc(nodes, func(n facts.UpgradeNode) bool { return n.Open && n.Name != node }) {
 		d.node.Console.Note("not drained: no other node could run this node's pods, which keep running")
 		return nil
 	}
-	self, err := d.api.Client.Upgrades().UpgradeNode(ctx, node)
+	self, err := facts.ReadUpgradeNode(ctx, d.api.Client.API, node)
 	if err != nil {
 		return err
 	}
@@ -57,12 +59,12 @@ func (d *drain) movePods(ctx context.Context) error {
 		if err := d.record.write(); err != nil {
 			return err
 		}
-		if err := d.api.Client.Upgrades().SetUnschedulable(ctx, node, true); err != nil {
+		if err := d.api.Client.NodeObjects().SetUnschedulable(ctx, node, true); err != nil {
 			return err
 		}
 		d.node.Changed(true)
 	}
-	eviction := d.api.Client.NodeObjects().NewDrain(node, drainTimeout)
+	eviction := workloads.NewDrain(d.api.Client.API, node, drainTimeout)
 	eviction.Report = d.node.Report
 	eviction.Waiting = func(pod, reason string) { d.node.Console.Note("waiting for %s: %s", pod, reason) }
 	evict, bare, err := eviction.Pods(ctx)
@@ -84,7 +86,7 @@ func (d *drain) uncordon(ctx context.Context) error {
 	if d.record.state == nil || !d.record.state.Cordoned {
 		return nil
 	}
-	if err := d.api.Client.Upgrades().SetUnschedulable(ctx, d.node.Config.NodeRegistration.Name, false); err != nil {
+	if err := d.api.Client.NodeObjects().SetUnschedulable(ctx, d.node.Config.NodeRegistration.Name, false); err != nil {
 		return err
 	}
 	d.record.state.Cordoned = false
@@ -105,18 +107,18 @@ func waitServices(ctx context.Context, a *phases.API, drainIsNext bool) error {
 		}
 		return ctx.Err()
 	}
-	err := tell(a.Client.WaitForControllerManager(ctx, controllersTimeout, a.Report))
+	err := tell(workloads.WaitForControllerManager(ctx, a.Client.API, controllersTimeout, a.Report))
 	if err != nil || !drainIsNext {
 		return err
 	}
-	if err := tell(a.Client.Rollouts().WaitForProxies(ctx, cluster.Waiting{Timeout: controllersTimeout, Report: a.Report})); err != nil {
+	if err := tell(workloads.WaitForProxies(ctx, a.Client.API, wait.Limit{Timeout: controllersTimeout, Report: a.Report})); err != nil {
 		return err
 	}
 	long := time.AfterFunc(longWait, func() {
 		a.Console.Note("waiting for the kube-proxy of all nodes, which need up to two minutes after an API server was away")
 	})
 	defer long.Stop()
-	return tell(a.Client.Rollouts().WaitForProxyRules(ctx, cluster.Waiting{Timeout: proxyRulesTimeout, Report: a.Report}))
+	return tell(workloads.WaitForProxyRules(ctx, a.Client.API, wait.Limit{Timeout: proxyRulesTimeout, Report: a.Report}))
 }
 
 // longWait is the time after which a wait is worth a line.

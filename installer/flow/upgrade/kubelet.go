@@ -12,6 +12,7 @@ import (
 	"airlift/documents"
 	"airlift/fault"
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/host"
@@ -30,7 +31,7 @@ type kubelet struct {
 	api          *phases.API
 	options      Options
 	bundle       *payload.Bundle
-	facts        *facts
+	facts        *knowledge
 	record       *record
 	binaries     *binaries
 	controlPlane *controlPlane
@@ -50,7 +51,7 @@ func (k *kubelet) localServer(context.Context) (l desired.List, err error) {
 	if err != nil {
 		return l, err
 	}
-	if client.Server() != k.node.Config.ServerURL() || k.node.Config.ServerURL() == k.node.Config.LocalURL() {
+	if client.Server != k.node.Config.ServerURL() || k.node.Config.ServerURL() == k.node.Config.LocalURL() {
 		return l, nil
 	}
 	data, err = cluster.WithServer(data, k.node.Config.LocalURL())
@@ -223,14 +224,14 @@ func (k *kubelet) waitSettled(ctx context.Context) error {
 	if err := k.controlPlane.waitAPI(ctx); err != nil {
 		return err
 	}
-	nodes, err := k.api.Client.Upgrades().UpgradeNodes(ctx)
+	nodes, err := facts.UpgradeNodes(ctx, k.api.Client.API)
 	drains := err != nil || workersAreNext(nodes, k.node.Config.NodeRegistration.Name, k.bundle.KubernetesVersion())
 	return waitServices(ctx, k.api, drains)
 }
 
 // workersAreNext reports whether all control planes have a version, and a worker does not. A worker may
 // not check the kube-proxies before its drain. A control plane does.
-func workersAreNext(nodes []cluster.UpgradeNode, self, version string) bool {
+func workersAreNext(nodes []facts.UpgradeNode, self, version string) bool {
 	workers := false
 	for _, n := range nodes {
 		if n.Name == self || n.KubeletVersion == version {

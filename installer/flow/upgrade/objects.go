@@ -17,7 +17,7 @@ import (
 type objects struct {
 	node   *phases.Node
 	api    *phases.API
-	facts  *facts
+	facts  *knowledge
 	record *record
 	work   *work
 }
@@ -42,7 +42,7 @@ func (o *objects) keep(ctx context.Context) error {
 		return nil
 	}
 	for _, name := range undoneObjects {
-		data, err := o.api.Client.Upgrades().ReadObject(ctx, name)
+		data, err := o.api.Client.ReadObject(ctx, name)
 		if err != nil {
 			return err
 		}

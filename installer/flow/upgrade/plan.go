@@ -11,7 +11,7 @@ import (
 	"github.com/pmezard/go-difflib/difflib"
 
 	"airlift/fault"
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
@@ -49,13 +49,13 @@ type Plan struct {
 
 // A PlannedNode is a node with the version of its kubelet after the upgrade.
 type PlannedNode struct {
-	cluster.NodeFacts
+	facts.Node
 	To string `json:"to"`
 }
 
 // A PlannedComponent is a component with its version before and after the upgrade.
 type PlannedComponent struct {
-	cluster.ComponentFacts
+	facts.Component
 	From string `json:"from"`
 	To   string `json:"to,omitempty"` // empty if it stays
 }
@@ -112,7 +112,7 @@ func (u *Upgrade) planTarget(ctx context.Context, o PlanOptions) (*upgradecheck.
 		return nil, err
 	}
 	if !u.facts.api.Client.Answers(ctx) {
-		return nil, fault.New(fault.Preflight, "the API server at %s does not answer", u.facts.api.Client.Server()).
+		return nil, fault.New(fault.Preflight, "the API server at %s does not answer", u.facts.api.Client.Server).
 			Hint("see the kubelet's log: journalctl -u kubelet -e; the containers' logs are in /var/log/pods")
 	}
 	fetched, err := u.facts.api.Client.FetchConfig(ctx)
@@ -145,7 +145,7 @@ func (p *Plan) versions(u *Upgrade, t *upgradecheck.Target) {
 		p.Nodes = append(p.Nodes, PlannedNode{n, t.To})
 	}
 	for _, c := range t.Cluster.Components {
-		one := PlannedComponent{ComponentFacts: c, From: upgradecheck.Tag(c.Image)}
+		one := PlannedComponent{Component: c, From: upgradecheck.Tag(c.Image)}
 		if to := upgradecheck.Tag(u.facts.bundle.Images[c.Name]); to != one.From {
 			one.To = to
 		}

@@ -4,17 +4,17 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/facts"
 	"airlift/installer/preflight"
 )
 
 func TestPlanText(t *testing.T) {
 	p := &Plan{
 		From: "v1.37.1", To: "v1.37.2", Node: "cp",
-		Nodes: []PlannedNode{{cluster.NodeFacts{Name: "cp", ControlPlane: true, Ready: true, Kubelet: "v1.37.1"}, "v1.37.2"}, {cluster.NodeFacts{Name: "w", Kubelet: "v1.37.2"}, "v1.37.2"}},
+		Nodes: []PlannedNode{{facts.Node{Name: "cp", ControlPlane: true, Ready: true, Kubelet: "v1.37.1"}, "v1.37.2"}, {facts.Node{Name: "w", Kubelet: "v1.37.2"}, "v1.37.2"}},
 		Components: []PlannedComponent{
-			{cluster.ComponentFacts{Name: "etcd", Node: "cp"}, "3.7.0-0", ""},
-			{cluster.ComponentFacts{Name: "kube-apiserver", Node: "cp"}, "v1.37.1", "v1.37.2"},
+			{facts.Component{Name: "etcd", Node: "cp"}, "3.7.0-0", ""},
+			{facts.Component{Name: "kube-apiserver", Node: "cp"}, "v1.37.1", "v1.37.2"},
 		},
 		Changes:  []PlannedChange{{"/etc/x.yaml", "--- a\n+++ b\n"}, {"/usr/local/bin/kubelet", ""}},
 		Warnings: []preflight.Problem{{Name: "NodesReady", Message: "node w is not Ready"}},

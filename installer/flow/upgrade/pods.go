@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/fault"
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/lease"
 	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/node"
@@ -33,7 +33,7 @@ type controlPlane struct {
 	node    *phases.Node
 	api     *phases.API
 	options Options
-	facts   *facts
+	facts   *knowledge
 	record  *record
 	pods    *pods.StaticPods  // nil on a worker
 	plans   map[string][]byte // new manifests, by component
@@ -186,7 +186,7 @@ func (p *controlPlane) upgrade(ctx context.Context, l desired.List) error {
 		}
 		if err != nil {
 			err = fmt.Errorf("upgrading %s: %w", name, err)
-			if ctx.Err() != nil || errors.Is(err, cluster.ErrNoTurn) {
+			if ctx.Err() != nil || errors.Is(err, lease.ErrNoTurn) {
 				return err
 			}
 			return p.putBack(ctx, done, err)
@@ -326,7 +326,7 @@ func (p *controlPlane) releaseLeadership(ctx context.Context, component string) 
 	}
 	name, err := os.Hostname()
 	if err == nil {
-		_, err = p.api.Client.ReleaseLeadership(ctx, component, name, pods.WorkerEnd)
+		_, err = lease.ReleaseLeadership(ctx, p.api.Client.API, component, name, pods.WorkerEnd)
 	}
 	if err != nil {
 		p.node.Console.Debug(1, "releasing the Lease of %s: %v", component, err)

@@ -10,6 +10,8 @@ import (
 	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/facts"
+	"airlift/installer/cluster/workloads"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
@@ -146,7 +148,7 @@ func (u *Undo) preflight(ctx context.Context) error {
 		u.Console.Warn("the API server does not answer, so the versions of the other nodes are not checked")
 		return nil
 	}
-	nodes, err := client.Upgrades().UpgradeNodes(ctx)
+	nodes, err := facts.UpgradeNodes(ctx, client.API)
 	if err != nil {
 		return err
 	}
@@ -157,7 +159,7 @@ func (u *Undo) preflight(ctx context.Context) error {
 }
 
 // newerMinors returns the nodes other than self whose kubelet has a newer minor version.
-func newerMinors(nodes []cluster.UpgradeNode, self, version string) (newer []string) {
+func newerMinors(nodes []facts.UpgradeNode, self, version string) (newer []string) {
 	limit := (&config.Cluster{KubernetesVersion: version}).Minor()
 	for _, n := range nodes {
 		if n.Name != self && (&config.Cluster{KubernetesVersion: n.KubeletVersion}).Minor() > limit {
@@ -217,7 +219,7 @@ func (u *Undo) restoreObjects(ctx context.Context) error {
 		return err
 	}
 	for _, data := range u.state.Objects {
-		changed, err := client.Upgrades().ReplaceObject(ctx, data)
+		changed, err := client.ReplaceObject(ctx, data)
 		if err != nil {
 			return err
 		}
@@ -323,12 +325,12 @@ func (u *Undo) uncordon(ctx context.Context) error {
 		return err
 	}
 	if u.IsControlPlane() {
-		client.Rollouts().RemoveProbes(ctx) // of an upgrade that was killed
+		workloads.RemoveProbes(ctx, client.API) // of an upgrade that was killed
 	}
 	if !u.state.Cordoned {
 		return nil
 	}
-	return client.Upgrades().SetUnschedulable(ctx, pki.NodeName(u.Files()), false)
+	return client.NodeObjects().SetUnschedulable(ctx, pki.NodeName(u.Files()), false)
 }
 
 // restoreNames gives image names the images that they had before the upgrade.

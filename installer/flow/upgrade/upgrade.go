@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"airlift/fault"
-	"airlift/installer/cluster"
+	"airlift/installer/cluster/facts"
+	"airlift/installer/cluster/lease"
+	"airlift/installer/cluster/workloads"
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/host"
@@ -43,7 +45,7 @@ func (o Options) command() string {
 
 // An Upgrade upgrades this node, and with it the cluster, to the version of the bundle.
 type Upgrade struct {
-	facts        *facts
+	facts        *knowledge
 	record       *record
 	work         *work
 	binaries     *binaries
@@ -66,7 +68,7 @@ func New(b *payload.Bundle, o Options, onePhase bool, h *host.Host, c *workflow.
 func newUpgrade(p *phases.Plan, o Options, m *node.Machine) *Upgrade {
 	content := phases.NewContent(phases.NewNode(p, m))
 	n, api := content.Node, phases.NewAPI(content)
-	known := &facts{node: n, api: api, options: o, bundle: p.Bundle}
+	known := &knowledge{node: n, api: api, options: o, bundle: p.Bundle}
 	r := &record{machine: m, bundle: p.Bundle}
 	u := &Upgrade{facts: known, record: r}
 	u.controlPlane = &controlPlane{node: n, api: api, options: o, facts: known, record: r}
@@ -187,7 +189,7 @@ func (u *Upgrade) explain(err error) error {
 		how = "to continue, run the same command again; to go back instead: " + wayBack(u.facts.node.Existing, u.record.state)
 	}
 	switch hint := fault.Hint(err); {
-	case errors.Is(err, cluster.ErrNoTurn):
+	case errors.Is(err, lease.ErrNoTurn):
 		how = hint + strings.TrimPrefix(how, "to continue, run the same command again")
 	case hint != "":
 		how = hint + "; then, " + how
@@ -277,14 +279,14 @@ func (u *Upgrade) learn(ctx context.Context) error {
 	if err := u.facts.api.Client.Waits().WaitForAPI(ctx, cmp.Or(c.Timeouts.UpgradeManifests, config.DefaultUpgradeManifestsTimeout), u.facts.node.Report); err != nil {
 		return err
 	}
-	stored, err := u.facts.api.Client.Upgrades().FetchStored(ctx)
+	stored, err := u.facts.api.Client.FetchStored(ctx)
 	if err != nil {
 		return err
 	}
 	for _, w := range stored.Warnings {
 		u.facts.node.Console.Warn("%s", w)
 	}
-	if u.facts.self, err = u.facts.api.Client.Upgrades().UpgradeNode(ctx, c.NodeRegistration.Name); err != nil {
+	if u.facts.self, err = facts.ReadUpgradeNode(ctx, u.facts.api.Client.API, c.NodeRegistration.Name); err != nil {
 		return err
 	}
 	u.record.from = u.facts.self.KubeletVersion
@@ -344,7 +346,7 @@ func (u *Upgrade) finish(ctx context.Context, l desired.List) error {
 		return err
 	}
 	if u.record.unfinished() {
-		u.facts.api.Client.Rollouts().RemoveProbes(ctx) // of a run that was killed
+		workloads.RemoveProbes(ctx, u.facts.api.Client.API) // of a run that was killed
 	}
 	if err := u.record.finish(); err != nil {
 		return err
@@ -360,7 +362,7 @@ func (u *Upgrade) summary(ctx context.Context) {
 	if u.facts.node.Changes == 0 {
 		text = fmt.Sprintf("This node has Kubernetes %s already. Nothing was changed.\n", to)
 	}
-	nodes, err := u.facts.api.Client.Upgrades().UpgradeNodes(ctx)
+	nodes, err := facts.UpgradeNodes(ctx, u.facts.api.Client.API)
 	if err != nil { // a worker may not list the nodes
 		u.facts.node.Console.Summary(text)
 		return

@@ -13,6 +13,7 @@ import (
 	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/host"
@@ -218,7 +219,7 @@ func TestUndoKeepsRotatedCAs(t *testing.T) {
 }
 
 func TestNewerMinors(t *testing.T) {
-	nodes := []cluster.UpgradeNode{{Name: "self", KubeletVersion: "v1.30.4"}, {Name: "old", KubeletVersion: "v1.29.1"}, {Name: "patch", KubeletVersion: "v1.29.99"}, {Name: "new", KubeletVersion: "v1.30.0"}}
+	nodes := []facts.UpgradeNode{{Name: "self", KubeletVersion: "v1.30.4"}, {Name: "old", KubeletVersion: "v1.29.1"}, {Name: "patch", KubeletVersion: "v1.29.99"}, {Name: "new", KubeletVersion: "v1.30.0"}}
 	if got := newerMinors(nodes, "self", "v1.29.15"); len(got) != 1 || got[0] != "new" {
 		t.Errorf("%q", got)
 	}
@@ -226,19 +227,19 @@ func TestNewerMinors(t *testing.T) {
 
 // Only the last control plane waits at its end for the kube-proxies of the others.
 func TestWorkersAreNext(t *testing.T) {
-	node := func(name, version string, controlPlane bool) cluster.UpgradeNode {
-		return cluster.UpgradeNode{Name: name, KubeletVersion: version, ControlPlane: controlPlane}
+	node := func(name, version string, controlPlane bool) facts.UpgradeNode {
+		return facts.UpgradeNode{Name: name, KubeletVersion: version, ControlPlane: controlPlane}
 	}
 	const before, now = "v1.29.15", "v1.30.4"
 	self := node("self", before, true) // its kubelet has not reported the new version yet
 	for name, tc := range map[string]struct {
-		others []cluster.UpgradeNode
+		others []facts.UpgradeNode
 		want   bool
 	}{
 		"alone":                        {nil, false},
-		"a worker is next":             {[]cluster.UpgradeNode{node("cp", now, true), node("worker", before, false)}, true},
-		"a control plane is next":      {[]cluster.UpgradeNode{node("worker", before, false), node("cp", before, true)}, false},
-		"the workers have the version": {[]cluster.UpgradeNode{node("worker", now, false)}, false},
+		"a worker is next":             {[]facts.UpgradeNode{node("cp", now, true), node("worker", before, false)}, true},
+		"a control plane is next":      {[]facts.UpgradeNode{node("worker", before, false), node("cp", before, true)}, false},
+		"the workers have the version": {[]facts.UpgradeNode{node("worker", now, false)}, false},
 	} {
 		if got := workersAreNext(append(tc.others, self), "self", now); got != tc.want {
 			t.Errorf("%s: %v", name, got)

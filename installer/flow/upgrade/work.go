@@ -6,7 +6,7 @@ import "airlift/installer/payload"
 type work struct {
 	options      Options
 	bundle       *payload.Bundle
-	facts        *facts
+	facts        *knowledge
 	record       *record
 	binaries     *binaries
 	controlPlane *controlPlane

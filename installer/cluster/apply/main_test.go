@@ -1,0 +1,9 @@
+package apply
+
+import (
+	"testing"
+
+	"airlift/scripts/testcluster"
+)
+
+func TestMain(m *testing.M) { testcluster.Main(m) }

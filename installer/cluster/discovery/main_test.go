@@ -1,0 +1,9 @@
+package discovery
+
+import (
+	"testing"
+
+	"airlift/scripts/testcluster"
+)
+
+func TestMain(m *testing.M) { testcluster.Main(m) }

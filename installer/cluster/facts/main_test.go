@@ -1,0 +1,9 @@
+package facts
+
+import (
+	"testing"
+
+	"airlift/scripts/testcluster"
+)
+
+func TestMain(m *testing.M) { testcluster.Main(m) }

@@ -1,0 +1,2 @@
+// Package health checks components of this host, and waits for them.
+package health

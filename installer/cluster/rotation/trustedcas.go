@@ -1,0 +1,90 @@
+package rotation
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/client-go/kubernetes"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"airlift/installer/cluster"
+	"airlift/installer/cluster/wait"
+)
+
+// clusterInfoName is the ConfigMap in kube-public from which a joining node learns the CA.
+const clusterInfoName = "cluster-info"
+
+// ClusterInfoServer returns the API server's URL in cluster-info; "" if the cluster has none.
+func ClusterInfoServer(ctx context.Context, api kubernetes.Interface) (string, error) {
+	m, err := cluster.ConfigMap(ctx, api, metav1.NamespacePublic, clusterInfoName)
+	if err != nil || m == nil {
+		return "", err
+	}
+	kubeconfig, err := clientcmd.Load([]byte(m.Data["kubeconfig"]))
+	if err != nil {
+		return "", fmt.Errorf("reading ConfigMap %s/%s: %w", metav1.NamespacePublic, clusterInfoName, err)
+	}
+	for _, one := range kubeconfig.Clusters {
+		return one.Server, nil
+	}
+	return "", nil
+}
+
+// WaitForPublishedCA waits until the controller manager has published a bundle that is right to
+// all pods, in kube-system's ConfigMap kube-root-ca.crt.
+func WaitForPublishedCA(ctx context.Context, api kubernetes.Interface, right func(bundle string) bool, with wait.Limit) error {
+	const name = "kube-root-ca.crt"
+	w := wait.For{
+		What: "the controller manager to publish the CAs to all pods", Timeout: with.Timeout, Report: with.Report,
+		Hint: "see the log of the controller manager that is the leader: kubectl -n kube-system logs -l component=kube-controller-manager",
+	}
+	return w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
+		m, err := api.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		return right(m.Data["ca.crt"]), "ConfigMap " + name + " has other certificates", nil
+	})
+}
+
+// EditExtensionCAs changes the bundles with which extension API servers verify clients. API
+// servers add to them when they start, and never remove one.
+func EditExtensionCAs(ctx context.Context, c *cluster.Client, edit func(bundle []byte) ([]byte, error)) (changed []string, err error) {
+	const name = "extension-apiserver-authentication"
+	m, err := cluster.ConfigMap(ctx, c.API, metav1.NamespaceSystem, name)
+	if err != nil || m == nil {
+		return nil, err
+	}
+	data := map[string]string{}
+	for _, key := range []string{"client-ca-file", "requestheader-client-ca-file"} {
+		if m.Data[key] == "" {
+			continue
+		}
+		edited, err := edit([]byte(m.Data[key]))
+		if err != nil {
+			return nil, fmt.Errorf("reading %q of ConfigMap %s/%s: %w", key, metav1.NamespaceSystem, name, err)
+		}
+		data[key] = string(edited)
+	}
+	return c.Apply(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name}, Data: data})
+}
+
+// mergePatchNode sends a merge patch of a node that may be gone.
+func mergePatchNode(ctx context.Context, api kubernetes.Interface, name string, patch []byte) error {
+	err := wait.Retry(ctx, func() error {
+		_, err := api.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("changing node %q: %w", name, err)
+	}
+	return nil
+}

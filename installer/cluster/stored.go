@@ -1,0 +1,81 @@
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// componentHash is the annotation with which kubeadm marks a component's configuration as
+// unchanged defaults.
+const componentHash = "kubeadm.kubernetes.io/component-config.hash"
+
+// Stored is what an upgrade needs to know of the ConfigMaps that kubeadm and Airlift write.
+type Stored struct {
+	*FetchedConfig
+	// DefaultKubelet and DefaultProxy report whether the kubelet's and kube-proxy's
+	// configuration are unchanged defaults, which an upgrade replaces.
+	DefaultKubelet, DefaultProxy bool
+	// ProxyServer is the URL at which kube-proxy reaches the API server; "" without kube-proxy.
+	ProxyServer string
+}
+
+// FetchStored reads the stored configuration of the cluster. A kubelet's permissions suffice
+// for all but DefaultProxy and ProxyServer, which only add-ons need.
+func (c *Client) FetchStored(ctx context.Context) (*Stored, error) {
+	fetched, err := c.FetchConfig(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &Stored{FetchedConfig: fetched}
+	kubelet, err := ConfigMap(ctx, c.API, metav1.NamespaceSystem, kubeletConfigMap)
+	if err != nil {
+		return nil, err
+	}
+	s.DefaultKubelet = unchangedDefaults(kubelet)
+	proxy, err := ConfigMap(ctx, c.API, metav1.NamespaceSystem, kubeProxyConfigMap)
+	if err != nil {
+		return nil, err
+	}
+	if proxy != nil {
+		s.DefaultProxy = unchangedDefaults(proxy)
+		if kubeconfig, err := clientcmd.Load([]byte(proxy.Data["kubeconfig.conf"])); err == nil {
+			for _, one := range kubeconfig.Clusters {
+				s.ProxyServer = one.Server
+			}
+		}
+	}
+	return s, nil
+}
+
+// unchangedDefaults reports whether the data of a ConfigMap has the checksum in its annotation.
+func unchangedDefaults(m *corev1.ConfigMap) bool {
+	if m == nil || m.Annotations[componentHash] == "" {
+		return false
+	}
+	var keys []string
+	for key := range m.Data {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	sum := sha256.New()
+	for _, key := range keys {
+		sum.Write([]byte(m.Data[key]))
+	}
+	return m.Annotations[componentHash] == fmt.Sprintf("sha256:%x", sum.Sum(nil))
+}
+
+// Corefile returns CoreDNS's Corefile; "" if the cluster has none.
+func Corefile(ctx context.Context, api kubernetes.Interface) (string, error) {
+	m, err := ConfigMap(ctx, api, metav1.NamespaceSystem, "coredns")
+	if err != nil || m == nil {
+		return "", err
+	}
+	return m.Data["Corefile"], nil
+}

@@ -1,0 +1,52 @@
+package wait
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"airlift/installer/config"
+	"airlift/installer/timeline"
+)
+
+// Outage is how long the API server may be unavailable during a step: on a slow
+// host, a failed liveness probe may restart it, and its start takes a minute.
+const Outage = config.DefaultControlPlaneTimeout
+
+// Retry retries do while the API server is unavailable or too busy, but not
+// when it refuses the request. do must be safe to repeat.
+func Retry(ctx context.Context, do func() error) error {
+	end := time.Now().Add(Outage)
+	var span *timeline.Span
+	defer func() { span.End() }()
+	for {
+		err := do()
+		if err == nil || !IsOutage(err) || time.Now().After(end) {
+			return err
+		}
+		if span == nil {
+			span = timeline.Wait(ctx, "the API server to be back")
+		}
+		span.Saw(err.Error())
+		select {
+		case <-time.After(pollInterval):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func IsOutage(err error) bool {
+	return utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) ||
+		apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) ||
+		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || lacksNamespace(err)
+}
+
+// lacksNamespace reports a missing namespace: the API server creates kube-system
+// and kube-public a moment after it reports that it is ready.
+func lacksNamespace(err error) bool {
+	status, ok := err.(apierrors.APIStatus)
+	return ok && apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
+}

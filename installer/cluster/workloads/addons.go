@@ -1,0 +1,75 @@
+package workloads
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strings"
+
+	"k8s.io/client-go/kubernetes"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// An AddOn is the state of an add-on of the cluster.
+type AddOn struct {
+	Name    string `json:"name"`
+	Version string `json:"version"` // the tag of its image
+	Ready   int32  `json:"ready"`   // pods
+	Wanted  int32  `json:"wanted"`
+	Reason  string `json:"reason,omitempty"` // if fewer are ready than wanted
+}
+
+// AddOns returns the state of the add-ons that init installs. Those that the cluster does not
+// have are left out.
+func AddOns(ctx context.Context, api kubernetes.Interface) (list []AddOn, err error) {
+	add := func(name string, meta metav1.ObjectMeta, template corev1.PodTemplateSpec, ready, wanted int32) error {
+		state := AddOn{Name: name, Ready: ready, Wanted: wanted}
+		for _, k := range template.Spec.Containers {
+			_, state.Version, _ = strings.Cut(path.Base(k.Image), ":")
+			state.Version, _, _ = strings.Cut(state.Version, "@")
+		}
+		if ready < wanted {
+			reason, err := whyNotReady(ctx, api, meta.Namespace, metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: template.Labels}))
+			if err != nil {
+				return err
+			}
+			state.Reason = reason
+		}
+		list = append(list, state)
+		return nil
+	}
+	d, err := api.AppsV1().Deployments(metav1.NamespaceSystem).Get(ctx, "coredns", metav1.GetOptions{})
+	if err == nil {
+		err = add("coredns", d.ObjectMeta, d.Spec.Template, d.Status.ReadyReplicas, Replicas(*d))
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("reading the Deployment of coredns: %w", err)
+	}
+	for _, one := range [][2]string{{metav1.NamespaceSystem, "kube-proxy"}, {"kube-flannel", "kube-flannel-ds"}} {
+		set, err := api.AppsV1().DaemonSets(one[0]).Get(ctx, one[1], metav1.GetOptions{})
+		if err == nil {
+			err = add(strings.TrimSuffix(one[1], "-ds"), set.ObjectMeta, set.Spec.Template, set.Status.NumberReady, set.Status.DesiredNumberScheduled)
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("reading the DaemonSet %s: %w", one[1], err)
+		}
+	}
+	return list, nil
+}
+
+// whyNotReady returns why the first pod with these labels that is not ready is so.
+func whyNotReady(ctx context.Context, api kubernetes.Interface, namespace, selector string) (string, error) {
+	pods, err := api.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return "", err
+	}
+	for i := range pods.Items {
+		if ready, why := PodReady(&pods.Items[i]); !ready {
+			return "pod " + pods.Items[i].Name + ": " + why, nil
+		}
+	}
+	return "a pod does not exist", nil
+}

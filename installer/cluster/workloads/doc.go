@@ -1,0 +1,2 @@
+// Package workloads waits for pods, restarts and drains them, and checks what serves them.
+package workloads
