@@ -21,15 +21,16 @@ import (
 // only packages of lower layers, in files that are not tests. Give a new package the
 // lowest layer that is possible.
 var layers = [][]string{
-	{"airlift", "childprocess", "documents", "fault", "progress", "bundle/atomicfile", "bundle/events", "bundle/hostpath", "bundle/pemfile", "bundle/textfile", "bundle/zstdenc", "images/platform", "installer/staticpod", "installer/timeline"},
+	{"airlift", "childprocess", "documents", "fault", "progress", "bundle/atomicfile", "bundle/events", "bundle/hostpath", "bundle/pemfile", "bundle/textfile", "bundle/zstdenc", "images/platform", "installer/host/firewall", "installer/staticpod", "installer/timeline"},
 	{"bundle/authfile"},
 	{"interrupt", "bundle/head", "bundle/lock", "bundle/space", "images", "installer/config", "installer/corefile", "installer/etcd", "installer/patches"},
 	{"bundle/encoder", "installer/backup", "installer/cluster/wait"},
 	{"bundle", "bundle/addons", "bundle/fetch", "installer/cluster/health", "installer/kubelet", "installer/pki", "installer/redact"},
-	{"images/oci", "installer/cluster"},
-	{"bundle/blobs", "bundle/compare", "bundle/delta", "bundle/manifests", "bundle/parts", "bundle/repair", "bundle/sbom", "bundle/signature", "bundle/upstreamsig", "images/local", "images/registry", "images/store", "installer/cluster/discovery", "installer/cluster/lease", "installer/cluster/rotation", "installer/cluster/workloads", "installer/render"},
-	{"bundle/charts", "bundle/ociarchive", "bundle/push", "installer/cluster/apply", "installer/cluster/facts", "installer/host"},
-	{"bundle/builder", "cmd/manual", "installer/desired", "installer/preflight", "installer/status"},
+	{"images/oci", "installer/cluster", "installer/host/filesystem"},
+	{"bundle/blobs", "bundle/compare", "bundle/delta", "bundle/manifests", "bundle/parts", "bundle/repair", "bundle/sbom", "bundle/signature", "bundle/upstreamsig", "images/local", "images/registry", "images/store", "installer/cluster/discovery", "installer/cluster/lease", "installer/cluster/rotation", "installer/cluster/workloads", "installer/host/ledger", "installer/host/systemd", "installer/render"},
+	{"bundle/charts", "bundle/ociarchive", "bundle/push", "installer/cluster/apply", "installer/cluster/facts", "installer/host", "installer/host/detection"},
+	{"installer/host/kernel", "installer/host/podnetwork"},
+	{"bundle/builder", "cmd/manual", "installer/desired", "installer/host/uninstall", "installer/preflight", "installer/status"},
 	{"bundle/sitefile", "installer/doctor", "installer/upgradecheck", "installer/workflow"},
 	{"installer/node"},
 	{"installer/payload", "installer/pods"},

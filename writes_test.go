@@ -15,10 +15,18 @@ import (
 var fileWrites = []string{"Chmod", "Chown", "Chtimes", "CopyFS", "Create", "CreateTemp", "Lchown", "Link", "Mkdir", "MkdirAll",
 	"MkdirTemp", "OpenFile", "Remove", "RemoveAll", "Rename", "Symlink", "Truncate", "WriteFile"}
 
+// unrecordedWrites are the functions of package filesystem that change files of a host, and record
+// nothing in the ledger.
+var unrecordedWrites = []string{"Copy", "Move", "Replace", "ReplaceLink", "SaveAside", "Stage"}
+
 // mayWrite lists the exceptions: the functions that a package of the installer
-// may call although it is not installer/host.
+// may call although it is neither installer/host nor installer/host/filesystem.
 var mayWrite = map[string][]string{
-	"installer/preflight": {"OpenFile"}, // to check whether a sysctl can be written
+	"installer/preflight":      {"OpenFile"},  // to check whether a sysctl can be written
+	"installer/host/detection": {"OpenFile"},  // the same
+	"installer/host/kernel":    {"WriteFile"}, // sysctls
+	"installer/host/uninstall": {"Chmod", "MkdirAll", "Move", "Remove", "SaveAside"},
+	"installer/host/ledger":    {"Replace"}, // the ledger itself
 }
 
 // Package host checks the directories on a path before it writes, and records
@@ -26,21 +34,26 @@ var mayWrite = map[string][]string{
 func TestOnlyHostWritesFiles(t *testing.T) {
 	for _, p := range list(t) {
 		dir := strings.TrimPrefix(p.ImportPath, "airlift/")
-		if dir != "cmd/install" && !strings.HasPrefix(dir, "installer/") || dir == "installer/host" {
+		if dir != "cmd/install" && !strings.HasPrefix(dir, "installer/") || dir == "installer/host" || dir == "installer/host/filesystem" {
 			continue
 		}
 		for _, name := range p.GoFiles {
-			for _, call := range osCalls(t, path.Join(dir, name)) {
-				if slices.Contains(fileWrites, call) && !slices.Contains(mayWrite[dir], call) {
-					t.Errorf("%s calls os.%s: files are written with package installer/host", path.Join(dir, name), call)
+			for _, of := range []struct {
+				imported string
+				writes   []string
+			}{{"os", fileWrites}, {"airlift/installer/host/filesystem", unrecordedWrites}} {
+				for _, call := range calls(t, path.Join(dir, name), of.imported) {
+					if slices.Contains(of.writes, call) && !slices.Contains(mayWrite[dir], call) {
+						t.Errorf("%s calls %s.%s: files are written with package installer/host", path.Join(dir, name), path.Base(of.imported), call)
+					}
 				}
 			}
 		}
 	}
 }
 
-// osCalls returns the functions of package os that a file uses.
-func osCalls(t *testing.T, name string) (functions []string) {
+// calls returns the functions of an imported package that a file uses.
+func calls(t *testing.T, name, imported string) (functions []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
 	if err != nil {
@@ -48,8 +61,8 @@ func osCalls(t *testing.T, name string) (functions []string) {
 	}
 	local := ""
 	for _, i := range file.Imports {
-		if imported, _ := strconv.Unquote(i.Path.Value); imported == "os" {
-			local = "os"
+		if is, _ := strconv.Unquote(i.Path.Value); is == imported {
+			local = path.Base(imported)
 			if i.Name != nil {
 				local = i.Name.Name
 			}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/scripts/lab"
 	"airlift/scripts/site"
 )
@@ -50,7 +50,7 @@ func TestKilledAtLedgerWrites(t *testing.T) {
 			if done {
 				break
 			}
-			out, err := h.Output(t.Context(), "/root/crashat", strconv.Itoa(n), filepath.Base(host.LedgerPath), site.Installer, "init", "--skip-file-check")
+			out, err := h.Output(t.Context(), "/root/crashat", strconv.Itoa(n), filepath.Base(ledger.Path), site.Installer, "init", "--skip-file-check")
 			runs++
 			switch exitCode(err) {
 			case 0:

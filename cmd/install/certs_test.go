@@ -21,6 +21,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/uninstall"
 	"airlift/installer/pki"
 	"airlift/scripts/oracle"
 	"airlift/scripts/rig"
@@ -192,12 +193,12 @@ func TestRenew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if runs, err := h.RunRecords().Runs(); err != nil || len(runs) != 1 || runs[0].Command != "certs renew" || !runs[0].Ended() || *runs[0].ExitCode != 0 {
+	if runs, err := h.Records().Runs(); err != nil || len(runs) != 1 || runs[0].Command != "certs renew" || !runs[0].Ended() || *runs[0].ExitCode != 0 {
 		t.Errorf("the recorded runs: %+v (%v)", runs, err)
 	}
 
 	// Reset removes the renewed files and leaves no key behind.
-	if _, err := h.Removal().RemoveInstalled(context.Background()); err != nil {
+	if _, err := uninstall.RemoveInstalled(context.Background(), h); err != nil {
 		t.Fatal(err)
 	}
 	err = filepath.WalkDir(filepath.Join(root, "etc"), func(path string, d fs.DirEntry, err error) error {

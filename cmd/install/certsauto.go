@@ -51,7 +51,7 @@ To see when it runs and what it did:
 			}
 			defer unlock()
 			if off {
-				if err := h.Systemd().RemoveTimer(cmd.Context(), certsTimer); err != nil {
+				if err := h.RemoveTimer(cmd.Context(), certsTimer); err != nil {
 					return err
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "%s.timer removed: certificates are not renewed automatically\n", certsTimer.Name)
@@ -63,7 +63,7 @@ To see when it runs and what it did:
 			if !h.Records().Used() {
 				return fault.New(fault.Failure, "Airlift did not install this control plane, so reset could not remove the timer").Hint("run './install certs renew all --due --restart' from your own timer")
 			}
-			changed, err := h.Systemd().EnsureTimer(cmd.Context(), certsTimer)
+			changed, err := h.EnsureTimer(cmd.Context(), certsTimer)
 			if err != nil {
 				return err
 			}

@@ -10,6 +10,8 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/detection"
+	"airlift/installer/host/filesystem"
 	"airlift/installer/pki"
 )
 
@@ -63,13 +65,13 @@ front-proxy-client, and the cluster's CA signs the others.`,
 			}
 			for _, file := range made.Files {
 				at := filepath.Join(in.rootfs, file.Path)
-				if err := host.OutputDir(filepath.Dir(at), 0o700); err != nil {
+				if err := filesystem.OutputDir(filepath.Dir(at), 0o700); err != nil {
 					return fmt.Errorf("creating a directory for the requests: %w", err)
 				}
-				if err := host.WriteOutput(at, file.Data, file.Mode); err != nil {
+				if err := filesystem.WriteOutput(at, file.Data, file.Mode); err != nil {
 					return fmt.Errorf("writing %s: %w", file.Path, err)
 				}
-				if exposed, err := host.Exposed(at); err != nil {
+				if exposed, err := filesystem.Exposed(at); err != nil {
 					return err
 				} else if exposed && file.Mode == 0o600 {
 					warner(cmd)("other users of this host can read %s, because its file system has no modes", file.Path)
@@ -102,7 +104,7 @@ func (f *certsFlags) describeNode(ctx context.Context, whole bool, warn warnFunc
 		if err != nil {
 			return nil, err
 		}
-		cfg.Facts, err = h.Detection().Detect(ctx, host.Options{
+		cfg.Facts, err = detection.Detect(ctx, h.Root, detection.Options{
 			NodeIP:      cfg.LocalAPIEndpoint.AdvertiseAddress,
 			AddressFlag: "localAPIEndpoint.advertiseAddress in the file of --config",
 			Networking:  cfg.Networking, NewCluster: true, CNI: cfg.CNI,

@@ -15,7 +15,7 @@ import (
 	"airlift/fault"
 	"airlift/images"
 	"airlift/installer/config"
-	"airlift/installer/host"
+	"airlift/installer/host/detection"
 )
 
 const configLong = `Print, validate and convert configuration files in kubeadm's format. These commands
@@ -84,7 +84,7 @@ func manifest() (*bundle.Manifest, error) {
 // anyHost returns facts for checking a file that may be for another host. The
 // address is reserved for documentation (RFC 5737, RFC 3849), has the family of
 // the cluster's ranges and is in none of them.
-func anyHost(o host.Options) config.Facts {
+func anyHost(o detection.Options) config.Facts {
 	f := config.Facts{Hostname: "node"}
 	for _, ip := range []string{"192.0.2.1", "198.51.100.1", "203.0.113.1", "2001:db8::1"} {
 		addr := netip.MustParseAddr(ip)
@@ -97,21 +97,21 @@ func anyHost(o host.Options) config.Facts {
 }
 
 // fitsFamily reports whether an address has the family of the cluster's ranges.
-func fitsFamily(addr netip.Addr, o host.Options) bool {
+func fitsFamily(addr netip.Addr, o detection.Options) bool {
 	family := o.Networking.Family()
 	return family == "" || family == config.FamilyOf(addr)
 }
 
 // thisHost returns facts about this host. If this host has no address, or
 // several that qualify, it uses the address of anyHost.
-func thisHost(o host.Options) config.Facts {
+func thisHost(o detection.Options) config.Facts {
 	f := anyHost(o)
 	if name, err := os.Hostname(); err == nil {
 		f.Hostname = strings.ToLower(strings.TrimSpace(name))
 	}
-	if all, err := host.Addresses(); err == nil {
-		all = slices.DeleteFunc(all, func(a host.Address) bool { return !fitsFamily(a.IP, o) })
-		if a, err := host.ChooseAddress(all, ""); err == nil {
+	if all, err := detection.Addresses(); err == nil {
+		all = slices.DeleteFunc(all, func(a detection.Address) bool { return !fitsFamily(a.IP, o) })
+		if a, err := detection.ChooseAddress(all, ""); err == nil {
 			f.NodeIP = a.IP.String()
 		}
 	}
@@ -148,7 +148,7 @@ standard error.`,
 // readWhole reads a file with documents for any command, completes them for a
 // host and validates them. It sets API to the version in which the file can be
 // written.
-func readWhole(cmd *cobra.Command, path string, facts func(host.Options) config.Facts) (*config.File, error) {
+func readWhole(cmd *cobra.Command, path string, facts func(detection.Options) config.Facts) (*config.File, error) {
 	f, warnings, err := config.Read(path)
 	for _, w := range warnings {
 		fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
@@ -176,7 +176,7 @@ func readWhole(cmd *cobra.Command, path string, facts func(host.Options) config.
 	var problems []error
 	if c := f.Init; c != nil {
 		c.CNI, c.KubernetesVersion = cni, version
-		c.Facts = facts(host.Options{
+		c.Facts = facts(detection.Options{
 			NodeIP: c.LocalAPIEndpoint.ChosenAddress(), ForOtherHost: true, Networking: c.Networking,
 		})
 		c.CompleteInit()
@@ -187,7 +187,7 @@ func readWhole(cmd *cobra.Command, path string, facts func(host.Options) config.
 	}
 	if c := f.Join; c != nil {
 		c.KubernetesVersion = version
-		c.Facts = facts(host.Options{NodeIP: c.LocalAPIEndpoint.ChosenAddress(), ForOtherHost: true})
+		c.Facts = facts(detection.Options{NodeIP: c.LocalAPIEndpoint.ChosenAddress(), ForOtherHost: true})
 		c.CompleteJoin()
 		problems = append(problems, c.ValidateJoin())
 	}

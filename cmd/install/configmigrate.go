@@ -9,7 +9,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/config"
-	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
 	"airlift/installer/pki"
 )
 
@@ -37,7 +37,7 @@ kube-proxy are copied unchanged.`,
 				return err
 			}
 			// The file may contain tokens.
-			if err := host.WriteOutput(newPath, data, 0o600); err != nil {
+			if err := filesystem.WriteOutput(newPath, data, 0o600); err != nil {
 				return fmt.Errorf("writing the new configuration %q: %w", newPath, err)
 			}
 			return nil

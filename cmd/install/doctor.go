@@ -14,7 +14,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/doctor"
-	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
 	"airlift/progress"
 )
 
@@ -106,7 +106,7 @@ func checkArchive(cmd *cobra.Command, name string) error {
 	if err := doctor.CheckName(name); err != nil {
 		return err
 	}
-	if err := host.CheckOutput(name); err != nil {
+	if err := filesystem.CheckOutput(name); err != nil {
 		return fault.Wrap(fmt.Errorf("writing %s: %w", name, err), fault.Usage, cmp.Or(fault.Hint(err), "choose a file in an existing directory"))
 	}
 	return nil
@@ -129,7 +129,7 @@ func writeReport(cmd *cobra.Command, report *doctor.Report, name string) error {
 	if err := cmd.Context().Err(); err != nil {
 		return err
 	}
-	if err := host.WriteOutput(name, archive.Bytes(), 0o600); err != nil {
+	if err := filesystem.WriteOutput(name, archive.Bytes(), 0o600); err != nil {
 		fmt.Fprint(cmd.OutOrStdout(), report.Summary())
 		return fault.Wrap(fmt.Errorf("writing %s: %w", name, err), fault.Failure, "choose another file system: ./install doctor /run/host.tar.gz; or a pipe: ./install doctor - | ssh …")
 	}

@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"airlift/installer/host"
+	"airlift/installer/host/kernel"
 )
 
 // newHostRouteCmd returns the command that airlift-service-route.service runs
@@ -16,7 +16,7 @@ func newHostRouteCmd() *cobra.Command {
 		Hidden: true,
 		Args:   noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return host.AddRoute(cmd.Context(), cidr, dev)
+			return kernel.AddRoute(cmd.Context(), cidr, dev)
 		},
 	}
 	cmd.Flags().StringVar(&cidr, "cidr", "", "the range")

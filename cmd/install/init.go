@@ -10,7 +10,7 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/flow/initcluster"
-	"airlift/installer/host"
+	"airlift/installer/host/detection"
 	"airlift/installer/phases"
 	"airlift/installer/timeline"
 	"airlift/installer/workflow"
@@ -137,7 +137,7 @@ func (in *initFlags) open(cmd *cobra.Command) (*opened, error) {
 	run.command = cmd.CommandPath()
 	run.changesNothing = run.changesNothing || manifestsOnly
 	run.anyBundle = manifestsOnly
-	r, err := run.open(ctx, cfg, console, host.Options{
+	r, err := run.open(ctx, cfg, console, detection.Options{
 		ForOtherHost: in.runFlags.rootfs != "" || manifestsOnly,
 		NodeIP:       cfg.LocalAPIEndpoint.ChosenAddress(),
 		AddressFlag:  "--apiserver-advertise-address",

@@ -10,7 +10,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/flow/join"
-	"airlift/installer/host"
+	"airlift/installer/host/detection"
 	"airlift/installer/phases"
 	"airlift/installer/timeline"
 	"airlift/installer/workflow"
@@ -143,7 +143,7 @@ func (in *joinFlags) open(cmd *cobra.Command, args []string) (*opened, error) {
 			}
 		}
 	}
-	o := host.Options{NodeIP: in.nodeIP, AddressFlag: "--node-ip", Peer: d.APIServerEndpoint}
+	o := detection.Options{NodeIP: in.nodeIP, AddressFlag: "--node-ip", Peer: d.APIServerEndpoint}
 	if ip := cfg.LocalAPIEndpoint.ChosenAddress(); cfg.ControlPlane && in.nodeIP == "" && ip != "" {
 		o.NodeIP, o.AddressFlag = ip, "--apiserver-advertise-address"
 	}

@@ -7,6 +7,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/detection"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
 	"airlift/installer/timeline"
@@ -34,7 +35,7 @@ type opened struct {
 }
 
 // open opens the bundle and the host, and sets in cfg what they determine.
-func (r runFlags) open(ctx context.Context, cfg *config.Config, console *workflow.Console, o host.Options) (*opened, error) {
+func (r runFlags) open(ctx context.Context, cfg *config.Config, console *workflow.Console, o detection.Options) (*opened, error) {
 	ctx, span := timeline.Start(ctx, timeline.Steps, "start-up")
 	defer span.End()
 	registries, warnings, err := r.registries.Read()
@@ -95,7 +96,7 @@ func (r runFlags) openHost() (h *host.Host, unlock func(), err error) {
 
 // inspect refuses a host that was installed from another bundle, and returns
 // the host's facts.
-func (r runFlags) inspect(ctx context.Context, b *payload.Bundle, h *host.Host, o host.Options) (config.Facts, error) {
+func (r runFlags) inspect(ctx context.Context, b *payload.Bundle, h *host.Host, o detection.Options) (config.Facts, error) {
 	if !r.anyBundle {
 		if err := b.CheckHost(ctx, h); err != nil {
 			return config.Facts{}, err
@@ -107,7 +108,7 @@ func (r runFlags) inspect(ctx context.Context, b *payload.Bundle, h *host.Host, 
 			return config.Facts{}, err
 		}
 	}
-	return h.Detection().Detect(ctx, o)
+	return detection.Detect(ctx, h.Root, o)
 }
 
 // openHost opens this host for changes and locks it against other processes.

@@ -8,6 +8,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/redact"
 )
 
@@ -20,7 +21,7 @@ func commandName(cmd *cobra.Command) string {
 // began, how long it took and how it ended. The host must be locked. Flags and arguments are
 // not recorded, because they may be secrets.
 func recorded(cmd *cobra.Command, h *host.Host, kubernetes string, run func() error) error {
-	h.RunRecords().BeginRun(host.RunRecord{Command: commandName(cmd), Version: kubernetes, Began: time.Now().UTC().Truncate(time.Millisecond)})
+	h.Records().BeginRun(ledger.Run{Command: commandName(cmd), Version: kubernetes, Began: time.Now().UTC().Truncate(time.Millisecond)})
 	err := run()
 	code, message := fault.ExitCode(err), ""
 	if err != nil {
@@ -30,6 +31,6 @@ func recorded(cmd *cobra.Command, h *host.Host, kubernetes string, run func() er
 			code = fault.Interrupted
 		}
 	}
-	h.RunRecords().EndRun(time.Now(), int(code), message)
+	h.Records().EndRun(time.Now(), int(code), message)
 	return err
 }

@@ -14,7 +14,7 @@ import (
 	"airlift/bundle/blobs"
 	"airlift/bundle/signature"
 	"airlift/fault"
-	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
 )
 
 // A required key stops every command before it does anything else, unless the file is
@@ -161,7 +161,7 @@ func TestOutputsKeepTheBundle(t *testing.T) {
 	must(t, err)
 	cmd := newRootCmd()
 	cmd.SetErr(io.Discard)
-	for what, err := range map[string]error{"images export": exportImages(t.Context(), cmd, b, nil, path), "other outputs": host.WriteOutput(path, []byte("text"), 0o600)} {
+	for what, err := range map[string]error{"images export": exportImages(t.Context(), cmd, b, nil, path), "other outputs": filesystem.WriteOutput(path, []byte("text"), 0o600)} {
 		if err == nil || !strings.Contains(err.Error(), "is a bundle: it is not replaced") {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -11,7 +11,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/config"
-	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
 	"airlift/installer/timeline"
 )
 
@@ -59,7 +59,7 @@ func (t *timelineFlag) record(cmd *cobra.Command, cfg *config.Config, run func(*
 	if err == nil && t.file == "-" {
 		_, err = out.Write(trace.Bytes())
 	} else if err == nil {
-		err = host.WriteOutput(t.file, trace.Bytes(), 0o644)
+		err = filesystem.WriteOutput(t.file, trace.Bytes(), 0o644)
 	}
 	switch {
 	case err != nil && failed == nil:
@@ -78,7 +78,7 @@ func (t *timelineFlag) check() error {
 	if t.file == "" {
 		return nil
 	}
-	if err := host.CheckOutput(t.file); err != nil {
+	if err := filesystem.CheckOutput(t.file); err != nil {
 		hint := cmp.Or(fault.Hint(err), "choose a file in an existing directory")
 		return fault.New(fault.Usage, "--timeline %q cannot be written: %w", t.file, err).Hint("nothing was changed; " + hint + ", or - for standard output")
 	}

@@ -9,6 +9,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/pki"
 )
 
@@ -18,7 +19,7 @@ type List struct {
 	Binaries  []host.Binary    // from the bundle
 	SiteFiles []host.SiteFile  // the site's own files, from the bundle
 	Images    []bundle.Image   // in the container runtime
-	Claims    []host.Claim     // directories that others fill, and that reset removes
+	Claims    []ledger.Claim   // directories that others fill, and that reset removes
 	Objects   []runtime.Object // of the cluster, in the order in which they are applied
 	Documents []Document       // manifests of the bundle, applied as they are
 }

@@ -16,6 +16,7 @@ import (
 	"airlift/installer/cluster/discovery"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 )
 
 // clockTolerance is a difference between clocks that may come from the measurement: the API
@@ -77,7 +78,7 @@ func (c *clocks) findLater(h *host.Host) {
 			c.later, c.laterAt = what, at
 		}
 	}
-	for _, path := range []string{host.LedgerPath, host.StateDir + "/runs.json", config.KubeletConfigFile, config.KubernetesDir + "/kubelet.conf"} {
+	for _, path := range []string{ledger.Path, ledger.StateDir + "/runs.json", config.KubeletConfigFile, config.KubernetesDir + "/kubelet.conf"} {
 		if info, err := os.Stat(h.Path(path)); err == nil {
 			see(path+" was written", info.ModTime())
 		}

@@ -1,7 +1,7 @@
 package doctor
 
 import (
-	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/redact"
 	"airlift/installer/status"
 )
@@ -9,9 +9,9 @@ import (
 // configuration is what the node's components are configured with, and the ledger.
 func (d *Doctor) configuration() []source {
 	return append([]source{
-		d.file("airlift/ledger.json", host.LedgerPath, redact.As[host.Ledger]()),
-		d.file("airlift/runs.json", host.StateDir+"/runs.json", redact.As[[]host.RunRecord]()),
-		d.file("airlift/backup.json", host.StateDir+"/backup.json", redact.As[status.Backup]()),
+		d.file("airlift/ledger.json", ledger.Path, redact.As[ledger.Document]()),
+		d.file("airlift/runs.json", ledger.StateDir+"/runs.json", redact.As[[]ledger.Run]()),
+		d.file("airlift/backup.json", ledger.StateDir+"/backup.json", redact.As[status.Backup]()),
 	}, d.files("files",
 		"/etc/kubernetes/manifests/*.yaml",
 		"/etc/kubernetes/*.conf", // the keys in them are redacted

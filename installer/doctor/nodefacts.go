@@ -14,6 +14,7 @@ import (
 	"airlift/childprocess"
 	"airlift/images/store"
 	"airlift/installer/config"
+	"airlift/installer/host/firewall"
 	"airlift/installer/redact"
 	"airlift/installer/status"
 )
@@ -46,7 +47,7 @@ func (d *Doctor) readNodeFacts(ctx context.Context, s *status.Status) (n nodeFac
 			}
 			_ = runtime.Close()
 		}
-	} else if rules, err := d.Host.Detection().Firewall(); err == nil {
+	} else if rules, err := firewall.Read(); err == nil {
 		for _, chain := range []string{"KUBE-SERVICES", "KUBE-FORWARD", "KUBE-MARK-MASQ", "FLANNEL-POSTRTG", "FLANNEL-FWD"} {
 			if rules.HasChain(chain) {
 				n.leftovers = append(n.leftovers, chain)

@@ -10,6 +10,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/detection"
 	"airlift/installer/preflight"
 	"airlift/installer/staticpod"
 	"airlift/installer/status"
@@ -21,12 +22,12 @@ func (d *Doctor) preflight(ctx context.Context, s *status.Status) preflight.Repo
 		return preflight.Report{Warnings: []preflight.Problem{{Name: "Preflight", Message: "the checks cannot run: " + err.Error()}}, Errors: []preflight.Problem{}}
 	}
 	cfg := d.nodeConfig(s)
-	options := host.Options{Networking: cfg.Networking, CNI: cfg.CNI, AddressFlag: "--node-ip"}
+	options := detection.Options{Networking: cfg.Networking, CNI: cfg.CNI, AddressFlag: "--node-ip"}
 	if len(s.Node.Addresses) > 0 {
 		options.NodeIP = s.Node.Addresses[0]
 	}
 	var err error
-	if cfg.Facts, err = d.Host.Detection().Detect(ctx, options); err != nil {
+	if cfg.Facts, err = detection.Detect(ctx, d.Host.Root, options); err != nil {
 		return failed(err)
 	}
 	target := preflight.Target{Config: cfg, Role: preflight.Join, Rerun: s.Node.Role != status.NoNode, Root: d.Host.Path("/"), Images: "/var/lib/containerd", RuntimeInUse: target(d.Host, s)}

@@ -9,10 +9,12 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/config"
-	"airlift/installer/host"
+	"airlift/installer/host/ledger"
+	"airlift/installer/host/podnetwork"
+	"airlift/installer/host/uninstall"
 )
 
-var etcdClaim = host.Claim{Path: "/var/lib/etcd", Contents: host.EtcdData, Fix: "move it away"}
+var etcdClaim = ledger.Claim{Path: "/var/lib/etcd", Contents: ledger.EtcdData, Fix: "move it away"}
 
 func gone(t *testing.T, root string, paths ...string) {
 	t.Helper()
@@ -37,16 +39,16 @@ func reset(t *testing.T, root string) {
 	t.Helper()
 	inNetwork(t)
 	h := open(t, root)
-	if err := h.Removal().RemoveInterfaces(t.Context()); err != nil {
+	if err := podnetwork.RemoveInterfaces(t.Context(), h); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.Removal().RemoveNetfilter(t.Context()); err != nil {
+	if _, err := podnetwork.RemoveRules(t.Context(), h); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Removal().RemoveState(t.Context()); err != nil {
+	if err := uninstall.RemoveState(t.Context(), h); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.Removal().RemoveInstalled(t.Context()); err != nil {
+	if _, err := uninstall.RemoveInstalled(t.Context(), h); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -55,20 +57,20 @@ func TestClaims(t *testing.T) {
 	t.Run("a missing directory goes with all it holds", func(t *testing.T) {
 		root := t.TempDir()
 		for range 2 {
-			if err := open(t, root).Records().Claim(etcdClaim); err != nil {
+			if err := open(t, root).Claim(etcdClaim); err != nil {
 				t.Fatal(err)
 			}
 			write(t, root+"/var/lib/etcd/member/wal/0", "x", 0o600) // the second run finds its own data
 		}
 		reset(t, root)
-		gone(t, root, "/var/lib/etcd", host.StateDir)
+		gone(t, root, "/var/lib/etcd", ledger.StateDir)
 	})
 	t.Run("an empty one is emptied", func(t *testing.T) {
 		root := t.TempDir()
 		if err := os.MkdirAll(root+"/var/lib/etcd/lost+found", 0o700); err != nil { // a mounted disk
 			t.Fatal(err)
 		}
-		if err := open(t, root).Records().Claim(etcdClaim); err != nil {
+		if err := open(t, root).Claim(etcdClaim); err != nil {
 			t.Fatal(err)
 		}
 		write(t, root+"/var/lib/etcd/member/wal/0", "x", 0o600)
@@ -86,7 +88,8 @@ func TestClaims(t *testing.T) {
 		root := t.TempDir()
 		write(t, root+"/var/lib/etcd/member/wal/0", "theirs", 0o600)
 		h := open(t, root)
-		for _, try := range []func(host.Claim) error{h.Records().Claimable, h.Records().Claim} {
+		claimable := func(c ledger.Claim) error { _, err := h.Records().Claimable(c); return err }
+		for _, try := range []func(ledger.Claim) error{claimable, h.Claim} {
 			if err := try(etcdClaim); fault.ExitCode(err) != fault.Preflight || fault.Hint(err) != "move it away" || !strings.Contains(err.Error(), "/var/lib/etcd is not empty") {
 				t.Errorf("%v", err)
 			}
@@ -98,28 +101,28 @@ func TestClaims(t *testing.T) {
 		if err := h.Records().Spare(etcdClaim); err != nil {
 			t.Fatal(err)
 		}
-		if err := open(t, root).Records().Claim(etcdClaim); err != nil {
+		if err := open(t, root).Claim(etcdClaim); err != nil {
 			t.Errorf("a second run: %v", err)
 		}
 		for range 2 {
 			reset(t, root)
 			stays(t, root, "/var/lib/etcd/member/wal/0")
 		}
-		gone(t, root, host.StateDir)
+		gone(t, root, ledger.StateDir)
 	})
 	t.Run("what users put there before stays", func(t *testing.T) {
 		root := t.TempDir()
-		claim := host.Claim{Path: "/var/lib/kubelet", Allowed: []string{"config.json"}}
+		claim := ledger.Claim{Path: "/var/lib/kubelet", Allowed: []string{"config.json"}}
 		write(t, root+"/var/lib/kubelet/config.json", "credentials", 0o600)
-		if err := open(t, root).Records().Claim(claim); err != nil {
+		if err := open(t, root).Claim(claim); err != nil {
 			t.Fatal(err)
 		}
 		write(t, root+"/var/lib/kubelet/config.yaml", "x", 0o600)
-		plan, err := open(t, root).Removal().Plan()
+		plan, err := uninstall.PlanFor(open(t, root))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if left := open(t, root).Removal().Left(plan); len(left) != 1 || !strings.HasPrefix(left[0].String(), "/var/lib/kubelet/config.json: ") {
+		if left := uninstall.Left(open(t, root), plan); len(left) != 1 || !strings.HasPrefix(left[0].String(), "/var/lib/kubelet/config.json: ") {
 			t.Errorf("left: %v", left)
 		}
 		reset(t, root)
@@ -132,7 +135,7 @@ func TestClaims(t *testing.T) {
 		if _, err := h.WriteFile("/var/lib/kubelet/pki/kubelet.crt", []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.Records().Claim(host.Claim{Path: config.KubeletDir}); err != nil {
+		if err := h.Claim(ledger.Claim{Path: config.KubeletDir}); err != nil {
 			t.Fatal(err)
 		}
 		write(t, root+"/var/lib/kubelet/pods/1", "x", 0o600)
@@ -155,7 +158,7 @@ func TestResetKeepsTheUsersCertificates(t *testing.T) {
 		}
 		write(t, root+path, "renewed or edited", 0o600)
 	}
-	plan, err := h.Removal().Plan()
+	plan, err := uninstall.PlanFor(h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +176,7 @@ func TestResetKeepsTheUsersCertificates(t *testing.T) {
 	gone(t, root, "/etc/kubernetes/pki/apiserver.crt", "/etc/kubernetes/admin.conf", "/etc/kubernetes/admin.conf.airlift-saved",
 		"/etc/kubernetes/manifests/etcd.yaml", "/etc/kubernetes/manifests/etcd.yaml.airlift-saved", "/etc/crictl.yaml")
 	stays(t, root, "/etc/kubernetes/pki/ca.crt", "/etc/kubernetes/manifests/kube-vip.yaml", "/etc/crictl.yaml.airlift-saved")
-	if left := open(t, root).Removal().Left(plan); len(left) != 3 {
+	if left := uninstall.Left(open(t, root), plan); len(left) != 3 {
 		t.Errorf("left: %v", left)
 	}
 }
@@ -186,11 +189,11 @@ func TestNetworkState(t *testing.T) {
 	cfg := &config.Config{CNI: "flannel"}
 	write(t, root+"/var/lib/cni/networks/other/10.90.0.2", "c2\r\neth0", 0o600)
 	h := open(t, root)
-	if problems := h.Networks().NetworkClaimable(cfg); len(problems) > 0 {
+	if problems := podnetwork.Claimable(h, cfg); len(problems) > 0 {
 		t.Errorf("%v", problems)
 	}
 	for range 2 {
-		if err := h.Networks().ClaimNetwork(cfg); err != nil {
+		if err := podnetwork.Claim(h, cfg); err != nil {
 			t.Fatal(err)
 		}
 		h = open(t, root)
@@ -209,7 +212,7 @@ func TestNetworkState(t *testing.T) {
 
 	write(t, root+"/var/lib/cni/networks/cbr0/10.1.1.2", "c9\r\neth0", 0o600)
 	bridge(t, "cni0", nil)
-	problems := open(t, root).Networks().NetworkClaimable(cfg)
+	problems := podnetwork.Claimable(open(t, root), cfg)
 	if len(problems) != 2 || !strings.Contains(fault.Hint(problems[0]), "ip link delete cni0") || !strings.Contains(problems[1].Error(), "networks/cbr0") {
 		t.Errorf("%v", problems)
 	}
@@ -219,7 +222,7 @@ func TestNetworkState(t *testing.T) {
 func TestTraces(t *testing.T) {
 	root := t.TempDir()
 	write(t, root+"/var/lib/etcd/member/wal/0", "x", 0o600)
-	if open(t, root).Removal().IsNode() {
+	if uninstall.IsNode(open(t, root)) {
 		t.Error("a host with an etcd is taken for a node")
 	}
 	write(t, root+"/etc/kubernetes/manifests/etcd.yaml", "x", 0o600)
@@ -229,20 +232,20 @@ func TestTraces(t *testing.T) {
 	write(t, root+"/var/lib/kubelet/config.yaml", "x", 0o600)
 	before := tree(t, root)
 	h := open(t, root)
-	if !h.Removal().IsNode() {
+	if !uninstall.IsNode(h) {
 		t.Error("a node is not seen")
 	}
-	h.Removal().AdoptTraces(host.Traces{CertificatesDir: config.CertificatesDir})
-	if _, err := h.Removal().Plan(); err != nil {
+	uninstall.AdoptTraces(h, uninstall.Traces{CertificatesDir: config.CertificatesDir})
+	if _, err := uninstall.PlanFor(h); err != nil {
 		t.Fatal(err)
 	}
 	if after := tree(t, root); len(after) != len(before) {
 		t.Errorf("the plan changed the host: %v", after)
 	}
-	if err := h.Removal().Commit(); err != nil {
+	if err := h.Records().Commit(); err != nil {
 		t.Fatal(err)
 	}
 	reset(t, root)
-	gone(t, root, "/etc/kubernetes/manifests/etcd.yaml", "/etc/kubernetes/pki/ca.key", "/etc/kubernetes/kubelet.conf", "/var/lib/kubelet/config.yaml", host.StateDir)
+	gone(t, root, "/etc/kubernetes/manifests/etcd.yaml", "/etc/kubernetes/pki/ca.key", "/etc/kubernetes/kubelet.conf", "/var/lib/kubelet/config.yaml", ledger.StateDir)
 	stays(t, root, "/etc/kubernetes/audit.yaml", "/var/lib/etcd/member/wal/0", "/etc/kubernetes/pki")
 }

@@ -1,10 +1,15 @@
-package host
+package host_test
 
 import (
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
+	"airlift/installer/host/ledger"
+	"airlift/installer/host/uninstall"
 )
 
 // TestNothingIsLeftOfACrashedWrite: a run that is killed while it writes a
@@ -13,23 +18,23 @@ import (
 func TestNothingIsLeftOfACrashedWrite(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		root := t.TempDir()
-		h, err := Open(root)
+		h, err := host.Open(root)
 		if err != nil {
 			t.Fatal(err)
 		}
 		const path = "/opt/cni/bin/bridge"
-		b := Binary{Path: path, SHA256: digest([]byte("whole"))}
+		b := host.Binary{Path: path, SHA256: filesystem.Digest([]byte("whole"))}
 		// The same calls as in InstallBinary, up to the crash.
 		if err := h.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.Records().record(entry{Kind: kindBinary, Name: path, SHA256: b.SHA256}); err != nil {
+		if err := h.Records().Record(ledger.Entry{Kind: ledger.Binary, Name: path, SHA256: b.SHA256}); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(tempFile(h.Path(path)), []byte("wh"), 0o600); err != nil {
+		if err := os.WriteFile(filesystem.TempName(h.Path(path)), []byte("wh"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if h, err = Open(root); err != nil {
+		if h, err = host.Open(root); err != nil {
 			t.Fatal(err)
 		}
 		if again {
@@ -40,7 +45,7 @@ func TestNothingIsLeftOfACrashedWrite(t *testing.T) {
 				t.Errorf("next to the binary: %v", list)
 			}
 		}
-		if _, err := h.Removal().RemoveInstalled(t.Context()); err != nil {
+		if _, err := uninstall.RemoveInstalled(t.Context(), h); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(h.Path("/opt")); !os.IsNotExist(err) {

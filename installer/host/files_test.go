@@ -21,6 +21,8 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
+	"airlift/installer/host/uninstall"
 )
 
 func open(t *testing.T, root string) *host.Host {
@@ -140,15 +142,15 @@ func TestResetRestoresTheHostAsItWas(t *testing.T) {
 		}
 		h = open(t, root) // as in the next process
 	}
-	if err := h.Records().Claim(host.Claim{Path: "/run/flannel"}); err != nil {
+	if err := h.Claim(ledger.Claim{Path: "/run/flannel"}); err != nil {
 		t.Fatal(err)
 	}
 	write(t, root+"/run/flannel/subnet.env", "", 0o600)
-	if err := h.Removal().RemoveState(ctx); err != nil {
+	if err := uninstall.RemoveState(ctx, h); err != nil {
 		t.Fatal(err)
 	}
 
-	kept, err := h.Removal().RemoveInstalled(ctx)
+	kept, err := uninstall.RemoveInstalled(ctx, h)
 	if err != nil || len(kept) != 0 {
 		t.Fatalf("kept %v, %v", kept, err)
 	}
@@ -171,7 +173,7 @@ func TestResetRestoresTheHostAsItWas(t *testing.T) {
 	if h.Records().Used() || open(t, root).Records().Used() {
 		t.Error("the ledger still lists something")
 	}
-	if _, err := h.Removal().RemoveInstalled(ctx); err != nil {
+	if _, err := uninstall.RemoveInstalled(ctx, h); err != nil {
 		t.Errorf("a second reset: %v", err)
 	}
 }
@@ -189,7 +191,7 @@ func TestResetKeepsWhatOthersChanged(t *testing.T) {
 	write(t, root+"/etc/crictl.yaml", "edited", 0o644)
 	write(t, root+"/usr/local/bin/kubelet", "patched", 0o755)
 
-	kept, err := h.Removal().RemoveInstalled(ctx)
+	kept, err := uninstall.RemoveInstalled(ctx, h)
 	if err != nil || len(kept) != 2 {
 		t.Fatalf("kept %q, %v", kept, err)
 	}
@@ -215,7 +217,7 @@ func TestCrashBetweenLedgerAndFile(t *testing.T) {
 		}
 	}
 	write(t, root+"/etc/a.conf", "one", 0o644)
-	kept, err := open(t, root).Removal().RemoveInstalled(context.Background())
+	kept, err := uninstall.RemoveInstalled(context.Background(), open(t, root))
 	if err != nil || len(kept) != 0 {
 		t.Errorf("kept %q, %v", kept, err)
 	}
@@ -241,7 +243,7 @@ func TestLedgerIsWrittenFirst(t *testing.T) {
 	if files, _ := os.ReadDir(root + "/usr/local/bin"); len(files) != 0 {
 		t.Errorf("left behind: %v", files)
 	}
-	if _, err := h.Removal().RemoveInstalled(context.Background()); err != nil {
+	if _, err := uninstall.RemoveInstalled(context.Background(), h); err != nil {
 		t.Error(err)
 	}
 }
@@ -294,7 +296,7 @@ func TestInstallBinary(t *testing.T) {
 		if err != nil || !changed { // the mode has changed
 			t.Fatalf("%t %v", changed, err)
 		}
-		if kept, err := h.Removal().RemoveInstalled(ctx); err != nil || len(kept) != 0 {
+		if kept, err := uninstall.RemoveInstalled(ctx, h); err != nil || len(kept) != 0 {
 			t.Fatalf("%v %v", kept, err)
 		}
 		if read(t, root+path) != "same" {
@@ -339,10 +341,10 @@ func TestInstallStub(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Kernel().InstallStub(context.Background(), fmt.Sprintf("%x", sha256.Sum256([]byte("another program")))); err == nil {
+	if err := h.InstallStub(context.Background(), fmt.Sprintf("%x", sha256.Sum256([]byte("another program")))); err == nil {
 		t.Error("a program other than the bundle's was taken for it")
 	}
-	if err := h.Kernel().InstallStub(context.Background(), fmt.Sprintf("%x", sha256.Sum256(self))); err != nil {
+	if err := h.InstallStub(context.Background(), fmt.Sprintf("%x", sha256.Sum256(self))); err != nil {
 		t.Fatal(err)
 	}
 	if got := read(t, root+host.StubPath); got != string(self) {
@@ -354,7 +356,7 @@ func TestDamagedLedgerIsAnError(t *testing.T) {
 	for name, text := range map[string]string{"not JSON": "{", "from the future": `{"version": 99}`} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
-			write(t, root+host.LedgerPath, text, 0o600)
+			write(t, root+ledger.Path, text, 0o600)
 			if _, err := host.Open(root); err == nil || fault.Hint(err) == "" {
 				t.Errorf("err = %v", err)
 			}
@@ -376,7 +378,7 @@ func TestWriteSymlink(t *testing.T) {
 		}
 	}
 	write(t, root+"/var/lib/kubelet/pki/two.pem", "key", 0o600)
-	if _, err := h.Removal().RemoveInstalled(context.Background()); err != nil {
+	if _, err := uninstall.RemoveInstalled(context.Background(), h); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(root + path); !errors.Is(err, fs.ErrNotExist) {
@@ -423,7 +425,7 @@ func TestParallelWritesAllReachTheLedger(t *testing.T) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open(t, root).Removal().RemoveInstalled(context.Background()); err != nil {
+	if _, err := uninstall.RemoveInstalled(context.Background(), open(t, root)); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := filepath.Glob(root + "/etc*"); err != nil || len(left) != 0 {
@@ -549,7 +551,7 @@ func TestRerunSavesEditedFiles(t *testing.T) {
 				}
 				defer unlock()
 				h.Warn = func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
-				if err := h.Records().Claim(host.Claim{Path: config.KubeletDir}); err != nil {
+				if err := h.Claim(ledger.Claim{Path: config.KubeletDir}); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := h.WriteFile(c.path, []byte(text), 0o600); err != nil {
@@ -595,20 +597,20 @@ func TestRerunSavesEditedFiles(t *testing.T) {
 
 			write(t, root+c.path, "edited last", 0o600) // reset saves it under a third name, unless components change such files
 			h := open(t, root)
-			plan, err := h.Removal().Plan()
+			plan, err := uninstall.PlanFor(h)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := h.Removal().RemoveState(t.Context()); err != nil {
+			if err := uninstall.RemoveState(t.Context(), h); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := h.Removal().RemoveInstalled(t.Context()); err != nil {
+			if _, err := uninstall.RemoveInstalled(t.Context(), h); err != nil {
 				t.Fatal(err)
 			}
 			if h.Records().Used() {
 				t.Error("reset left a ledger")
 			}
-			left := fmt.Sprint(h.Removal().Left(plan))
+			left := fmt.Sprint(uninstall.Left(h, plan))
 			if c.reset {
 				if found := find(t, root, saved); len(found) != 0 || strings.Contains(left, saved) {
 					t.Errorf("copies %q, left %s", found, left)
@@ -641,7 +643,7 @@ func TestEditAfterAKilledRun(t *testing.T) {
 	if got := read(t, root+"/etc/a.conf.airlift-saved"); got != "edited" {
 		t.Errorf("the copy: %q", got)
 	}
-	kept, err := open(t, root).Removal().RemoveInstalled(t.Context())
+	kept, err := uninstall.RemoveInstalled(t.Context(), open(t, root))
 	if err != nil || len(kept) != 1 {
 		t.Errorf("kept %q, %v", kept, err)
 	}
@@ -673,7 +675,7 @@ func TestReplacedOriginalIsReported(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	kept := host.StateDir + "/originals/etc/crictl.yaml"
+	kept := ledger.StateDir + "/originals/etc/crictl.yaml"
 	if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "/etc/crictl.yaml existed") || !strings.HasSuffix(warnings[0], " from "+kept) || read(t, root+kept) != "theirs" {
 		t.Errorf("warnings: %q", warnings)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"airlift/installer/host"
+	"airlift/installer/host/firewall"
 	"airlift/scripts/rig"
 )
 
@@ -217,12 +217,12 @@ func TestFirewall(t *testing.T) {
 					t.Fatalf("nft: %v\n%s", err, out)
 				}
 			}
-			f, err := open(t, t.TempDir()).Detection().Firewall()
+			f, err := firewall.Read()
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer f.Close()
-			for _, p := range []host.Packet{
+			for _, p := range []firewall.Packet{
 				{In: "eth0", From: netip.MustParsePrefix("10.77.0.12/32"), To: netip.MustParsePrefix("10.77.0.11/32")},
 				{In: "lo", From: netip.MustParsePrefix("127.0.0.1/32"), To: netip.MustParsePrefix("127.0.0.1/32")},
 				{In: "eth0", From: netip.MustParsePrefix("fd77::12/128"), To: netip.MustParsePrefix("fd77::11/128")},
@@ -271,7 +271,7 @@ table ip filter {
 	if out, err := nft.CombinedOutput(); err != nil {
 		t.Fatalf("nft: %v\n%s", err, out)
 	}
-	f, err := open(t, t.TempDir()).Detection().Firewall()
+	f, err := firewall.Read()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,19 +279,19 @@ table ip filter {
 	anywhere, self := netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("10.77.0.11/32")
 	network, far := netip.MustParsePrefix("10.77.0.0/24"), netip.MustParsePrefix("10.88.0.0/24")
 	for _, c := range []struct {
-		packet host.Packet
+		packet firewall.Packet
 		drops  bool
 	}{
-		{host.Packet{In: "eth0", From: anywhere, To: self, Protocol: "tcp", Port: 6443}, false},
-		{host.Packet{In: "eth0", From: network, To: self, Protocol: "tcp", Port: 6443}, false},
-		{host.Packet{In: "eth0", From: far, To: self, Protocol: "tcp", Port: 6443}, true},
-		{host.Packet{In: "eth0", From: anywhere, To: self, Protocol: "tcp", Port: 10250}, false},
-		{host.Packet{In: "eth0", From: network, To: self, Protocol: "udp", Port: 8472}, false},
-		{host.Packet{In: "eth0", From: far, To: self, Protocol: "udp", Port: 8472}, true},
-		{host.Packet{In: "eth0", From: anywhere, To: self, Protocol: "tcp", Port: 2379}, true},
-		{host.Packet{In: "lo", From: self, To: self, Protocol: "tcp"}, false}, // some ports are accepted
-		{host.Packet{In: "cni0", Out: "flannel.1", From: anywhere, To: anywhere, Protocol: "tcp"}, false},
-		{host.Packet{In: "flannel.1", Out: "cni0", From: anywhere, To: anywhere, Protocol: "tcp"}, true},
+		{firewall.Packet{In: "eth0", From: anywhere, To: self, Protocol: "tcp", Port: 6443}, false},
+		{firewall.Packet{In: "eth0", From: network, To: self, Protocol: "tcp", Port: 6443}, false},
+		{firewall.Packet{In: "eth0", From: far, To: self, Protocol: "tcp", Port: 6443}, true},
+		{firewall.Packet{In: "eth0", From: anywhere, To: self, Protocol: "tcp", Port: 10250}, false},
+		{firewall.Packet{In: "eth0", From: network, To: self, Protocol: "udp", Port: 8472}, false},
+		{firewall.Packet{In: "eth0", From: far, To: self, Protocol: "udp", Port: 8472}, true},
+		{firewall.Packet{In: "eth0", From: anywhere, To: self, Protocol: "tcp", Port: 2379}, true},
+		{firewall.Packet{In: "lo", From: self, To: self, Protocol: "tcp"}, false}, // some ports are accepted
+		{firewall.Packet{In: "cni0", Out: "flannel.1", From: anywhere, To: anywhere, Protocol: "tcp"}, false},
+		{firewall.Packet{In: "flannel.1", Out: "cni0", From: anywhere, To: anywhere, Protocol: "tcp"}, true},
 	} {
 		drops, err := f.Drops(c.packet)
 		if err != nil {

@@ -1,64 +1,61 @@
-// Package host is the only code that changes this machine: files, systemd,
-// kernel parameters, routes, mounts, and iptables and nftables rules.
-//
-// It records everything that it installs or creates in a ledger first, so that
-// `install reset` can remove exactly that, also after a crash: the ledger never
-// lists less than what is on the host.
+// Package host changes this machine; only it and the packages below it do. It records everything
+// that it installs or creates in the ledger first, so that `install reset` can remove exactly that, also
+// after a crash.
 package host
 
 import (
 	"fmt"
 	"os"
-	"path/filepath"
-	"sync"
+
+	"airlift/installer/host/filesystem"
+	"airlift/installer/host/ledger"
+	"airlift/installer/host/systemd"
 )
 
 // Host is one machine, or a directory that represents its root file system.
 // Its methods may be called from several goroutines.
 type Host struct {
-	root string
-	// outputOnly is set if root is a directory for rendered files, without a
+	filesystem.Root
+	records *ledger.Records
+	// outputOnly is set if Root is a directory for rendered files, without a
 	// ledger.
 	outputOnly bool
 	locked     bool // by OpenLocked
 	// Warn, if not nil, receives a warning about each file of the user that a
 	// write replaces.
 	Warn func(format string, args ...any)
-
-	mu      sync.Mutex // guards the fields below and the order of ledger writes
-	ledger  ledger
-	unsaved bool       // ledger has changes that are not on disk
-	run     *RunRecord // the command that changes this host; nil if it is not recorded
 }
 
 // Open returns the host whose root file system is at root ("/" for this
 // machine), with its ledger, for reading only: another installer may be changing
 // it. Use OpenLocked to change the host.
 func Open(root string) (*Host, error) {
-	h := &Host{root: root}
-	if err := h.Records().readLedger(); err != nil {
+	records, err := ledger.Read(filesystem.Root(root))
+	if err != nil {
 		return nil, err
 	}
-	return h, nil
+	return &Host{Root: filesystem.Root(root), records: records}, nil
 }
 
 // OpenDamaged returns the host whose root file system is at root without its
 // ledger, for reading only: to look at a host whose ledger is damaged.
-func OpenDamaged(root string) *Host { return &Host{root: root} }
+func OpenDamaged(root string) *Host {
+	return &Host{Root: filesystem.Root(root), records: ledger.Unread(filesystem.Root(root))}
+}
 
 // OpenDirectory creates a directory that represents a host's root file system,
 // for rendered files: nothing is recorded for reset.
 func OpenDirectory(root string) (*Host, error) {
-	if err := OutputDir(root, 0o755); err != nil {
+	if err := filesystem.OutputDir(root, 0o755); err != nil {
 		return nil, err
 	}
-	return &Host{root: root, outputOnly: true}, nil
+	return &Host{Root: filesystem.Root(root), records: ledger.InMemory(filesystem.Root(root)), outputOnly: true}, nil
 }
 
 // NewDirectory creates a new directory in parent that represents a host's root
 // file system, as OpenDirectory does. Its name begins with prefix.
 func NewDirectory(parent, prefix string) (*Host, error) {
-	if err := OutputDir(parent, 0o700); err != nil {
+	if err := filesystem.OutputDir(parent, 0o700); err != nil {
 		return nil, err
 	}
 	root, err := os.MkdirTemp(parent, prefix)
@@ -72,10 +69,18 @@ func NewDirectory(parent, prefix string) (*Host, error) {
 // everything in it.
 func (h *Host) RemoveDirectory() error {
 	if !h.outputOnly {
-		return fmt.Errorf("removing %s: it is the root directory of a host", h.root)
+		return fmt.Errorf("removing %s: it is the root directory of a host", h.Root)
 	}
-	return os.RemoveAll(h.root)
+	return os.RemoveAll(string(h.Root))
 }
 
-// Path returns the path in this process for a path of the host.
-func (h *Host) Path(p string) string { return filepath.Join(h.root, p) }
+// Records are what the ledger has: what Airlift wrote, claimed and owns on the host.
+func (h *Host) Records() *ledger.Records { return h.records }
+
+// Systemd are the units of systemd on the host. A unit that is enabled is recorded.
+func (h *Host) Systemd() systemd.Manager {
+	return systemd.New(h.Root, func(unit string) error { return h.records.Record(ledger.Entry{Kind: ledger.Unit, Name: unit}) })
+}
+
+// makeState creates StateDir.
+func (h *Host) makeState() error { return h.MakeDir(ledger.StateDir, 0o700) }

@@ -8,6 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"airlift/installer/host/filesystem"
+	"airlift/installer/host/ledger"
 )
 
 // Kept has the previous versions of files that an upgrade replaces, at their paths below a
@@ -27,18 +30,18 @@ const absentSuffix = ".absent"
 // interruption, the file may be the new one.
 func (k Kept) Keep(path string) error {
 	kept := k.host.Path(filepath.Join(k.dir, path))
-	if exists(kept) || exists(kept+absentSuffix) {
+	if filesystem.Exists(kept) || filesystem.Exists(kept+absentSuffix) {
 		return nil
 	}
-	err := k.host.Records().makeState()
+	err := k.host.makeState()
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(kept), 0o700)
 	}
 	if err == nil {
-		err = copyFile(k.host.Path(path), kept)
+		err = filesystem.Copy(k.host.Path(path), kept)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		err = replaceFile(kept+absentSuffix, nil, 0o600)
+		err = filesystem.Replace(kept+absentSuffix, nil, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("keeping the previous %s: %w", path, err)
@@ -80,14 +83,14 @@ func (k Kept) Paths() (paths []string, err error) {
 // Restore restores the previous file at a path, or removes the new one if there was none.
 func (k Kept) Restore(ctx context.Context, path string) (changed bool, err error) {
 	h, kept := k.host, filepath.Join(k.dir, path)
-	if exists(h.Path(kept + absentSuffix)) {
-		if !exists(h.Path(path)) {
+	if filesystem.Exists(h.Path(kept + absentSuffix)) {
+		if !filesystem.Exists(h.Path(path)) {
 			return false, nil
 		}
 		return true, h.Remove(path)
 	}
-	if _, ok := h.Records().recorded(kindBinary, path); ok {
-		sum, err := digestFile(h.Path(kept))
+	if _, ok := h.Records().Find(ledger.Binary, path); ok {
+		sum, err := filesystem.DigestFile(h.Path(kept))
 		if err != nil {
 			return false, fmt.Errorf("restoring %s: %w", path, err)
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"airlift/fault"
-	"airlift/installer/host"
+	"airlift/installer/host/kernel"
 )
 
 func TestSetSysctls(t *testing.T) {
@@ -18,7 +18,7 @@ func TestSetSysctls(t *testing.T) {
 		root := t.TempDir()
 		write(t, root+"/proc/sys/net/ipv4/ip_forward", "0\n", 0o644)
 		write(t, root+"/proc/sys/net/bridge/bridge-nf-call-iptables", "1\n", 0o644)
-		warnings, err := open(t, root).Kernel().SetSysctls(ctx, host.NodeSysctls(false, true))
+		warnings, err := kernel.SetSysctls(ctx, open(t, root), kernel.NodeSysctls(false, true))
 		if err != nil || len(warnings) != 0 {
 			t.Fatalf("%v %v", warnings, err)
 		}
@@ -35,7 +35,7 @@ func TestSetSysctls(t *testing.T) {
 	t.Run("a missing optional one is a warning", func(t *testing.T) {
 		root := t.TempDir()
 		write(t, root+"/proc/sys/net/ipv4/ip_forward", "1\n", 0o644)
-		warnings, err := open(t, root).Kernel().SetSysctls(ctx, host.NodeSysctls(false, true))
+		warnings, err := kernel.SetSysctls(ctx, open(t, root), kernel.NodeSysctls(false, true))
 		if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], bridge) {
 			t.Fatalf("%v %v", warnings, err)
 		}
@@ -50,13 +50,13 @@ func TestSetSysctls(t *testing.T) {
 		if err := os.Remove(root + "/proc/sys/net/ipv4/ip_forward"); err != nil {
 			t.Fatal(err)
 		}
-		_, err := open(t, root).Kernel().SetSysctls(ctx, host.NodeSysctls(false, true))
+		_, err := kernel.SetSysctls(ctx, open(t, root), kernel.NodeSysctls(false, true))
 		if fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), forward) {
 			t.Errorf("err = %v", err)
 		}
 	})
 	t.Run("IPv6", func(t *testing.T) {
-		for _, s := range host.NodeSysctls(true, false) {
+		for _, s := range kernel.NodeSysctls(true, false) {
 			if strings.Contains(s.Name, "ipv4") || strings.HasSuffix(s.Name, "iptables") {
 				t.Errorf("an IPv6 node is given %s", s.Name)
 			}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"airlift/installer/host"
+	"airlift/installer/host/uninstall"
 	"airlift/scripts/crash"
 	"airlift/scripts/rig"
 )
@@ -116,7 +117,7 @@ func act(what, version, root string) error {
 	}
 	defer unlock()
 	if what == resetting {
-		kept, err := h.Removal().RemoveInstalled(context.Background())
+		kept, err := uninstall.RemoveInstalled(context.Background(), h)
 		if err == nil && len(kept) > 0 {
 			err = fmt.Errorf("reset kept, as not managed by Airlift: %q", kept)
 		}
@@ -230,7 +231,7 @@ func TestKilledWhileAnEditedFileIsSaved(t *testing.T) {
 	write(t, start+"/etc/new.conf", "edited", 0o644)
 	onlyCopies := func(root string) {
 		t.Helper()
-		if _, err := open(t, root).Removal().RemoveInstalled(t.Context()); err != nil {
+		if _, err := uninstall.RemoveInstalled(t.Context(), open(t, root)); err != nil {
 			t.Error(err)
 		}
 		after, copies := tree(t, root), 0

@@ -21,6 +21,11 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/detection"
+	"airlift/installer/host/kernel"
+	"airlift/installer/host/ledger"
+	"airlift/installer/host/podnetwork"
+	"airlift/installer/host/uninstall"
 	"airlift/scripts/lab"
 )
 
@@ -29,7 +34,7 @@ import (
 // boot, it adds a route as the installer would.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 6 && os.Args[1] == "host-route" {
-		if err := host.AddRoute(context.Background(), os.Args[3], os.Args[5]); err != nil {
+		if err := kernel.AddRoute(context.Background(), os.Args[3], os.Args[5]); err != nil {
 			println(err.Error())
 			os.Exit(1)
 		}
@@ -135,7 +140,7 @@ func TestOnLabHost(t *testing.T) {
 // CAP_SYS_RESOURCE, default route or resolver.
 func TestPartFacts(t *testing.T) {
 	ctx, h := part(t)
-	f, err := h.Detection().Detect(ctx, host.Options{AddressFlag: "--x", Networking: config.Networking{PodSubnet: config.ParseCIDRs("10.244.0.0/16"), ServiceSubnet: config.ParseCIDRs("10.96.0.0/12")}})
+	f, err := detection.Detect(ctx, h.Root, detection.Options{AddressFlag: "--x", Networking: config.Networking{PodSubnet: config.ParseCIDRs("10.244.0.0/16"), ServiceSubnet: config.ParseCIDRs("10.96.0.0/12")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +216,7 @@ func TestPartSystemd(t *testing.T) {
 	if s, err := h.Systemd().Unit(ctx, good); err != nil || s.Running() {
 		t.Errorf("after disabling: %+v %v", s, err)
 	}
-	_, err = h.Removal().RemoveInstalled(ctx)
+	_, err = uninstall.RemoveInstalled(ctx, h)
 	must(err)
 	if left, _ := filepath.Glob("/etc/systemd/system/*/airlift-*"); len(left) != 0 {
 		t.Errorf("left: %v", left)
@@ -227,25 +232,25 @@ func TestPartNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 2 {
-		if _, err := h.Kernel().LoadModules(ctx, host.NodeModules()...); err != nil {
+		if _, err := kernel.LoadModules(ctx, h, kernel.NodeModules()...); err != nil {
 			t.Fatal(err)
 		}
-		warnings, err := h.Kernel().SetSysctls(ctx, host.NodeSysctls(false, true))
+		warnings, err := kernel.SetSysctls(ctx, h, kernel.NodeSysctls(false, true))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Log(warnings)
-		if changed, err := h.Kernel().MakeRootShared(ctx); err != nil || changed != (i == 0) {
+		if changed, err := kernel.ShareRoot(ctx, h); err != nil || changed != (i == 0) {
 			t.Fatalf("making / shared, time %d: changed %t, %v", i+1, changed, err)
 		}
 		self, err := os.ReadFile("/proc/self/exe")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := h.Kernel().InstallStub(ctx, fmt.Sprintf("%x", sha256.Sum256(self))); err != nil {
+		if err := h.InstallStub(ctx, fmt.Sprintf("%x", sha256.Sum256(self))); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.Kernel().EnsureServiceRoute(ctx, config.ParseCIDRs("10.96.0.0/12").Prefixes(), "eth0"); err != nil {
+		if err := kernel.EnsureServiceRoute(ctx, h, config.ParseCIDRs("10.96.0.0/12").Prefixes(), "eth0"); err != nil {
 			t.Fatal(err)
 		}
 		h = open(t, "/")
@@ -255,33 +260,36 @@ func TestPartNode(t *testing.T) {
 func TestPartReset(t *testing.T) {
 	ctx, h := part(t)
 	for range 2 {
+		onHost := func(do func(context.Context, *host.Host) error) func(context.Context) error {
+			return func(ctx context.Context) error { return do(ctx, h) }
+		}
 		steps := []struct {
 			name string
 			run  func(context.Context) error
 		}{
-			{"StopKubelet", h.Removal().StopKubelet}, {"KillPods", h.Removal().KillPods}, {"StopRuntime", h.Removal().StopRuntime}, {"Unmount", func(ctx context.Context) error { return h.Removal().Unmount(ctx) }},
-			{"RemoveInterfaces", h.Removal().RemoveInterfaces}, {"RemoveRoutes", h.Removal().RemoveRoutes},
-			{"RemoveState", h.Removal().RemoveState},
-			{"RemoveInstalled", func(ctx context.Context) error { _, err := h.Removal().RemoveInstalled(ctx); return err }},
+			{"StopKubelet", onHost(uninstall.StopKubelet)}, {"KillPods", onHost(uninstall.KillPods)}, {"StopRuntime", onHost(uninstall.StopRuntime)}, {"Unmount", func(ctx context.Context) error { return uninstall.Unmount(ctx, h) }},
+			{"RemoveInterfaces", onHost(podnetwork.RemoveInterfaces)}, {"RemoveRoutes", onHost(kernel.RemoveRoutes)},
+			{"RemoveState", onHost(uninstall.RemoveState)},
+			{"RemoveInstalled", func(ctx context.Context) error { _, err := uninstall.RemoveInstalled(ctx, h); return err }},
 		}
 		for _, s := range steps {
 			if err := s.run(ctx); err != nil {
 				t.Errorf("%s: %v", s.name, err)
 			}
 		}
-		if _, err := h.Removal().RemoveNetfilter(ctx); err != nil {
+		if _, err := podnetwork.RemoveRules(ctx, h); err != nil {
 			t.Error(err)
 		}
 		h = open(t, "/")
 	}
-	if _, err := os.Stat(host.StateDir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%s: %v", host.StateDir, err)
+	if _, err := os.Stat(ledger.StateDir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s: %v", ledger.StateDir, err)
 	}
 }
 
 func TestPartPods(t *testing.T) {
 	ctx, h := part(t)
-	if err := h.Records().Claim(host.Claim{Path: config.KubeletDir}); err != nil {
+	if err := h.Claim(ledger.Claim{Path: config.KubeletDir}); err != nil {
 		t.Fatal(err)
 	}
 	start := func(path string, args ...string) *exec.Cmd {
@@ -317,7 +325,7 @@ func TestPartPods(t *testing.T) {
 	go func() { reaped <- fmt.Sprint("container: ", container.Wait()) }()
 	go func() { reaped <- fmt.Sprint("shim: ", shim.Wait()) }()
 	for range 2 {
-		if err := h.Removal().KillPods(ctx); err != nil {
+		if err := uninstall.KillPods(ctx, h); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"airlift/fault"
+	"airlift/installer/host/filesystem"
 )
 
 // lockPath is on /run, which a reboot empties.
@@ -17,7 +18,7 @@ const lockPath = "/run/airlift.lock"
 // and reads the ledger after it has the lock, so that it sees the last
 // installer's entries. The kernel releases the lock when this process ends.
 func OpenLocked(root string) (h *Host, unlock func(), err error) {
-	release, err := (&Host{root: root}).lock()
+	release, err := lock(filesystem.Root(root))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -28,7 +29,7 @@ func OpenLocked(root string) (h *Host, unlock func(), err error) {
 	}
 	h.locked = true
 	return h, func() {
-		_ = h.Records().save() // if it fails, the ledger lists too much, which is safe
+		_ = h.records.Save() // if it fails, the ledger lists too much, which is safe
 		release()
 	}, nil
 }
@@ -36,11 +37,11 @@ func OpenLocked(root string) (h *Host, unlock func(), err error) {
 // Locked reports whether this process has the lock of the host: no other installer runs on it.
 func (h *Host) Locked() bool { return h.locked }
 
-func (h *Host) lock() (release func(), err error) {
-	if err := os.MkdirAll(h.Path("/run"), 0o755); err != nil {
+func lock(root filesystem.Root) (release func(), err error) {
+	if err := os.MkdirAll(root.Path("/run"), 0o755); err != nil {
 		return nil, fmt.Errorf("locking this host: %w", err)
 	}
-	place, err := h.place(lockPath)
+	place, err := root.Place(lockPath)
 	if err != nil {
 		return nil, fmt.Errorf("locking this host: %w", err)
 	}

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"airlift/installer/host/kernel"
 
-	"airlift/installer/host"
+	"golang.org/x/sys/unix"
 )
 
 func TestKubeProxyModules(t *testing.T) {
@@ -24,7 +24,7 @@ func TestKubeProxyModules(t *testing.T) {
 		{"iptables", "lc", nil, "ip_vs"},
 		{"", "", nil, "ip_vs"},
 	} {
-		got := host.KubeProxyModules(c.mode, c.scheduler)
+		got := kernel.KubeProxyModules(c.mode, c.scheduler)
 		for _, name := range c.want {
 			if !slices.Contains(got, name) {
 				t.Errorf("%+v: no %s in %v", c, name, got)
@@ -43,17 +43,17 @@ func TestKubeProxyModules(t *testing.T) {
 // LoadModules loads modules now, and systemd-modules-load loads them at every
 // boot.
 func TestLoadModules(t *testing.T) {
-	var kernel unix.Utsname
-	if err := unix.Uname(&kernel); err != nil {
+	var release unix.Utsname
+	if err := unix.Uname(&release); err != nil {
 		t.Fatal(err)
 	}
-	modules := append(host.NodeModules(), host.KubeProxyModules("ipvs", "lc")...)
+	modules := append(kernel.NodeModules(), kernel.KubeProxyModules("ipvs", "lc")...)
 	root := t.TempDir()
-	write(t, root+"/lib/modules/"+unix.ByteSliceToString(kernel.Release[:])+"/modules.dep", "", 0o644)
+	write(t, root+"/lib/modules/"+unix.ByteSliceToString(release.Release[:])+"/modules.dep", "", 0o644)
 	for _, name := range modules { // mark all as loaded, so that the test loads none here
 		write(t, root+"/sys/module/"+name+"/refcnt", "0", 0o644)
 	}
-	warnings, err := open(t, root).Kernel().LoadModules(t.Context(), modules...)
+	warnings, err := kernel.LoadModules(t.Context(), open(t, root), modules...)
 	if err != nil || len(warnings) > 0 {
 		t.Fatalf("%v, %v", warnings, err)
 	}

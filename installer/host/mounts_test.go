@@ -12,7 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"airlift/installer/host"
+	"airlift/installer/host/ledger"
+	"airlift/installer/host/uninstall"
 	"airlift/scripts/rig"
 )
 
@@ -84,19 +85,19 @@ func TestUnmount(t *testing.T) {
 
 	h := open(t, root)
 	for range 2 {
-		if err := h.Removal().Unmount(context.Background()); err != nil {
+		if err := uninstall.Unmount(context.Background(), h); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if got := len(mounted(t, root)); got != 8 {
 		t.Errorf("without a ledger %d mounts are left of 8: %v", got, mounted(t, root))
 	}
-	ledger := `{"version": 1, "entries": [
+	claims := `{"version": 1, "entries": [
 		{"kind": "contents", "name": "/var/lib/kubelet"}, {"kind": "network", "name": "cbr0"}`
-	write(t, root+host.LedgerPath, ledger+"]}", 0o600)
+	write(t, root+ledger.Path, claims+"]}", 0o600)
 	h = open(t, root)
 	for range 2 {
-		if err := h.Removal().Unmount(context.Background()); err != nil {
+		if err := uninstall.Unmount(context.Background(), h); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -107,9 +108,9 @@ func TestUnmount(t *testing.T) {
 	if left, _ := filepath.Glob(root + "/run/netns/*"); len(left) != 2 || filepath.Base(left[0]) != "cni-other" || filepath.Base(left[1]) != "mine" {
 		t.Errorf("namespaces: %v", left)
 	}
-	write(t, root+host.LedgerPath, ledger+`, {"kind": "owned", "name": "/run/containerd"}]}`, 0o600)
+	write(t, root+ledger.Path, claims+`, {"kind": "owned", "name": "/run/containerd"}]}`, 0o600)
 	h = open(t, root)
-	if err := h.Removal().Unmount(context.Background()); err != nil {
+	if err := uninstall.Unmount(context.Background(), h); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(mounted(t, root), " "); strings.Contains(got, "containerd") {
@@ -131,8 +132,8 @@ func TestRemoveStateStopsAtMounts(t *testing.T) {
 	if err := os.Symlink("../../data", root+"/var/lib/kubelet"); err != nil {
 		t.Fatal(err)
 	}
-	write(t, root+host.LedgerPath, `{"version": 1, "entries": [{"kind": "contents", "name": "/var/lib/kubelet"}]}`, 0o600)
-	err := open(t, root).Removal().RemoveState(context.Background())
+	write(t, root+ledger.Path, `{"version": 1, "entries": [{"kind": "contents", "name": "/var/lib/kubelet"}]}`, 0o600)
+	err := uninstall.RemoveState(context.Background(), open(t, root))
 	if err == nil || !strings.Contains(err.Error(), "is mounted there") {
 		t.Errorf("err = %v", err)
 	}

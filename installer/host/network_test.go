@@ -18,7 +18,10 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/config"
-	"airlift/installer/host"
+	"airlift/installer/host/detection"
+	"airlift/installer/host/kernel"
+	"airlift/installer/host/ledger"
+	"airlift/installer/host/podnetwork"
 	"airlift/scripts/rig"
 )
 
@@ -168,11 +171,11 @@ func TestChoosingTheNodesAddress(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inNetwork(t)
 			c.setup(t)
-			candidates, err := host.Addresses()
+			candidates, err := detection.Addresses()
 			if err != nil {
 				t.Fatal(err)
 			}
-			a, err := host.ChooseAddress(candidates, "--apiserver-advertise-address", config.Networking{PodSubnet: config.ParseCIDRs("10.244.0.0/16")}.Ranges()...)
+			a, err := detection.ChooseAddress(candidates, "--apiserver-advertise-address", config.Networking{PodSubnet: config.ParseCIDRs("10.244.0.0/16")}.Ranges()...)
 			if c.want == "" {
 				if fault.ExitCode(err) != fault.Usage || !strings.Contains(fault.Hint(err), "--apiserver-advertise-address") {
 					t.Errorf("chose %v, err = %v", a, err)
@@ -240,7 +243,7 @@ func TestDetectAddressForRanges(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inNetwork(t)
 			c.setup(t)
-			f, err := open(t, "/").Detection().Detect(t.Context(), host.Options{AddressFlag: "--x", Networking: c.networking, NewCluster: true, CNI: c.cni})
+			f, err := detection.Detect(t.Context(), "/", detection.Options{AddressFlag: "--x", Networking: c.networking, NewCluster: true, CNI: c.cni})
 			if c.fails != "" {
 				if err == nil || !strings.Contains(err.Error(), c.fails) || !strings.Contains(fault.Hint(err), c.hint) || fault.ExitCode(err) != fault.Usage {
 					t.Errorf("%q: %v; hint: %s", f.NodeIP, err, fault.Hint(err))
@@ -255,12 +258,12 @@ func TestDetectAddressForRanges(t *testing.T) {
 	t.Run("the user's", func(t *testing.T) {
 		inNetwork(t)
 		nic(t, "eth0", "10.1.0.5/24", "fd77::21/64", "fd77::22/64")
-		f, err := open(t, "/").Detection().Detect(t.Context(), host.Options{AddressFlag: "--node-ip", NodeIP: "10.1.0.5,fd77::22"})
+		f, err := detection.Detect(t.Context(), "/", detection.Options{AddressFlag: "--node-ip", NodeIP: "10.1.0.5,fd77::22"})
 		if err != nil || f.NodeIP != "10.1.0.5" || f.OtherIP != "fd77::22" {
 			t.Errorf("%q and %q, %v", f.NodeIP, f.OtherIP, err)
 		}
 		for _, given := range []string{"fd77::21,fd77::22", "10.1.0.5,10.1.0.6"} {
-			if f, err := open(t, "/").Detection().Detect(t.Context(), host.Options{AddressFlag: "--node-ip", NodeIP: given}); fault.ExitCode(err) != fault.Usage {
+			if f, err := detection.Detect(t.Context(), "/", detection.Options{AddressFlag: "--node-ip", NodeIP: given}); fault.ExitCode(err) != fault.Usage {
 				t.Errorf("%s: %q and %q, %v", given, f.NodeIP, f.OtherIP, err)
 			}
 		}
@@ -274,14 +277,14 @@ func TestDetectAddressTowardsPeer(t *testing.T) {
 	h := open(t, "/")
 	ctx := context.Background()
 	for _, c := range []struct {
-		options host.Options
+		options detection.Options
 		want    string
 	}{
-		{host.Options{Peer: "10.2.0.9:6443"}, "eth1 10.2.0.5 1400"},
-		{host.Options{Peer: "10.1.0.9:6443"}, "eth0 10.1.0.5 1400"},
-		{host.Options{NodeIP: "10.1.0.5", Peer: "10.2.0.9:6443"}, "eth0 10.1.0.5 1400"},
+		{detection.Options{Peer: "10.2.0.9:6443"}, "eth1 10.2.0.5 1400"},
+		{detection.Options{Peer: "10.1.0.9:6443"}, "eth0 10.1.0.5 1400"},
+		{detection.Options{NodeIP: "10.1.0.5", Peer: "10.2.0.9:6443"}, "eth0 10.1.0.5 1400"},
 	} {
-		f, err := h.Detection().Detect(ctx, c.options)
+		f, err := detection.Detect(ctx, h.Root, c.options)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -292,14 +295,14 @@ func TestDetectAddressTowardsPeer(t *testing.T) {
 			t.Error("a default route was seen where there is none")
 		}
 	}
-	for _, o := range []host.Options{
+	for _, o := range []detection.Options{
 		{AddressFlag: "--x"},                           // two candidates
 		{AddressFlag: "--x", NodeIP: "10.1.0.6"},       // not this host's address
 		{AddressFlag: "--x", NodeIP: "10.1.0"},         // not an address
 		{AddressFlag: "--x", Peer: "192.168.0.1:6443"}, // no route, two candidates
 		{NodeIP: "", Networking: config.Networking{PodSubnet: config.ParseCIDRs("10.244.0.0/33")}, AddressFlag: "--x"},
 	} {
-		if f, err := h.Detection().Detect(ctx, o); fault.ExitCode(err) != fault.Usage {
+		if f, err := detection.Detect(ctx, h.Root, o); fault.ExitCode(err) != fault.Usage {
 			t.Errorf("%+v: %s %v", o, f.NodeIP, err)
 		}
 	}
@@ -327,7 +330,7 @@ func TestServiceRoute(t *testing.T) {
 	before := routes(t)
 	ctx := context.Background()
 	for range 2 {
-		if err := host.AddRoute(ctx, "10.96.0.0/12", "eth0"); err != nil {
+		if err := kernel.AddRoute(ctx, "10.96.0.0/12", "eth0"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -336,13 +339,13 @@ func TestServiceRoute(t *testing.T) {
 	}
 	root := t.TempDir()
 	defer func() {
-		write(t, root+host.LedgerPath, `{"version": 1, "entries": [
+		write(t, root+ledger.Path, `{"version": 1, "entries": [
 			{"kind": "route", "name": "10.96.0.0/12", "device": "eth0"},
 			{"kind": "route", "name": "fd02::/112", "device": "eth0"},
 			{"kind": "route", "name": "10.200.0.0/16", "device": "gone0"}]}`, 0o600)
 		for range 2 {
 			h := open(t, root)
-			if err := h.Removal().RemoveRoutes(ctx); err != nil {
+			if err := kernel.RemoveRoutes(ctx, h); err != nil {
 				t.Error(err)
 			}
 			if h.Records().Used() {
@@ -353,7 +356,7 @@ func TestServiceRoute(t *testing.T) {
 			t.Errorf("after removing: %s", diff)
 		}
 	}()
-	if err := host.AddRoute(ctx, "fd02::/112", "eth0"); err != nil {
+	if err := kernel.AddRoute(ctx, "fd02::/112", "eth0"); err != nil {
 		t.Errorf("IPv6: %v", err)
 	}
 	// The kernel must now find a route from the node's address.
@@ -364,10 +367,10 @@ func TestServiceRoute(t *testing.T) {
 
 	expired, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := host.AddRoute(expired, "10.96.0.0/12", "eth9"); err == nil || !strings.Contains(err.Error(), `"eth9"`) {
+	if err := kernel.AddRoute(expired, "10.96.0.0/12", "eth9"); err == nil || !strings.Contains(err.Error(), `"eth9"`) {
 		t.Errorf("a missing interface: %v", err)
 	}
-	if err := host.AddRoute(ctx, "10.96.0.0", "eth0"); fault.ExitCode(err) != fault.Usage {
+	if err := kernel.AddRoute(ctx, "10.96.0.0", "eth0"); fault.ExitCode(err) != fault.Usage {
 		t.Errorf("a bad range: %v", err)
 	}
 }
@@ -392,14 +395,14 @@ func TestRemoveInterfacesLeavesOthers(t *testing.T) {
 		}
 	}
 	// A name alone does not prove that Airlift created the interface.
-	if err := open(t, root).Removal().RemoveInterfaces(context.Background()); err != nil {
+	if err := podnetwork.RemoveInterfaces(context.Background(), open(t, root)); err != nil {
 		t.Fatal(err)
 	}
 	there("cni0", "pod1", "veth-pod1", "flannel.1")
-	write(t, root+host.LedgerPath, `{"version": 1, "entries": [
+	write(t, root+ledger.Path, `{"version": 1, "entries": [
 		{"kind": "interface", "name": "cni0"}, {"kind": "interface", "name": "flannel.1"}, {"kind": "interface", "name": "kube-ipvs0"}]}`, 0o600)
 	for range 2 {
-		if err := open(t, root).Removal().RemoveInterfaces(context.Background()); err != nil {
+		if err := podnetwork.RemoveInterfaces(context.Background(), open(t, root)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -580,12 +583,12 @@ table arp filter {
 	}
 	root := t.TempDir()
 	complete := saved(t, "iptables-nft")
-	if _, err := open(t, root).Removal().RemoveNetfilter(context.Background()); err != nil || saved(t, "iptables-nft") != complete {
+	if _, err := podnetwork.RemoveRules(context.Background(), open(t, root)); err != nil || saved(t, "iptables-nft") != complete {
 		t.Errorf("without a ledger rules were removed (%v)", err)
 	}
-	write(t, root+host.LedgerPath, node, 0o600)
+	write(t, root+ledger.Path, node, 0o600)
 	for range 2 {
-		warnings, err := open(t, root).Removal().RemoveNetfilter(context.Background())
+		warnings, err := podnetwork.RemoveRules(context.Background(), open(t, root))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -665,10 +668,10 @@ func TestRemoveNetfilterLeavesOthersPorts(t *testing.T) {
 				t.Fatalf("nft: %v\n%s", err, out)
 			}
 			root := t.TempDir()
-			write(t, root+host.LedgerPath, tt.ledger, 0o600)
+			write(t, root+ledger.Path, tt.ledger, 0o600)
 			write(t, root+"/var/lib/cni/networks/cbr0/10.244.0.2", "pod1\r\neth0", 0o600)
 			for range 2 {
-				if _, err := open(t, root).Removal().RemoveNetfilter(context.Background()); err != nil {
+				if _, err := podnetwork.RemoveRules(context.Background(), open(t, root)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -703,8 +706,8 @@ func TestRemoveNetfilterOfALargeCluster(t *testing.T) {
 	text = regexp.MustCompile(`(?m)^-A KUBE-SVC-\d+ -j KUBE-SVC-\d*0\n`).ReplaceAllString(text, "")
 	iptables(t, "iptables-nft", "*nat\n"+chains.String()+text+"-A PREROUTING -d 10.1.0.1/32 -j ACCEPT\nCOMMIT\n")
 	root := t.TempDir()
-	write(t, root+host.LedgerPath, node, 0o600)
-	if _, err := open(t, root).Removal().RemoveNetfilter(context.Background()); err != nil {
+	write(t, root+ledger.Path, node, 0o600)
+	if _, err := podnetwork.RemoveRules(context.Background(), open(t, root)); err != nil {
 		t.Fatal(err)
 	}
 	after := saved(t, "iptables-nft")

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+
+	"airlift/installer/host/filesystem"
+	"airlift/installer/host/ledger"
 )
 
 // An OtherBinary is a binary that Airlift installed from another bundle, or began
@@ -17,14 +20,14 @@ type OtherBinary struct {
 // OtherBinaries returns those of the wanted binaries of which Airlift installed
 // another version, or began to. An interrupted write belongs to the bundle that
 // began it.
-func (h Detection) OtherBinaries(wanted ...Binary) ([]OtherBinary, error) {
+func (h *Host) OtherBinaries(wanted ...Binary) ([]OtherBinary, error) {
 	var others []OtherBinary
 	for _, b := range wanted {
-		e, ours := h.host.Records().recorded(kindBinary, b.Path)
+		e, ours := h.Records().Find(ledger.Binary, b.Path)
 		if !ours || e.SHA256 == b.SHA256 {
 			continue
 		}
-		sum, err := digestFile(h.host.Path(b.Path))
+		sum, err := filesystem.DigestFile(h.Path(b.Path))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("reading %s: %w", b.Path, err)
 		}

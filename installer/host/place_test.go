@@ -12,6 +12,9 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
+	"airlift/installer/host/ledger"
+	"airlift/installer/host/uninstall"
 	"airlift/scripts/rig"
 )
 
@@ -110,7 +113,7 @@ func TestRootsOwnLinksAreFollowed(t *testing.T) {
 			if _, err := os.Lstat(root + "/data/a/b/name"); err != nil {
 				t.Error(err)
 			}
-			if _, err := h.Removal().RemoveInstalled(t.Context()); err != nil {
+			if _, err := uninstall.RemoveInstalled(t.Context(), h); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := os.Lstat(root + "/data/a/b/name"); !errors.Is(err, fs.ErrNotExist) {
@@ -166,10 +169,10 @@ func TestPlantedNames(t *testing.T) {
 func TestStateIsRootsAlone(t *testing.T) {
 	rig.Root(t) // to create files that belong to another user
 	for name, plant := range map[string]func(t *testing.T, root string){
-		"a state directory of another user's": func(t *testing.T, root string) { plantDir(t, root+host.StateDir) },
+		"a state directory of another user's": func(t *testing.T, root string) { plantDir(t, root+ledger.StateDir) },
 		"a link for a state directory": func(t *testing.T, root string) {
 			mustDo(t, os.MkdirAll(root+"/target", 0o755))
-			plantLink(t, "../../target", root+host.StateDir)
+			plantLink(t, "../../target", root+ledger.StateDir)
 		},
 		"a link for a lock": func(t *testing.T, root string) { plantLink(t, "../victim", root+"/run/airlift.lock") },
 	} {
@@ -234,7 +237,7 @@ func TestOutputs(t *testing.T) {
 			mustDo(t, os.Mkdir(drop, 0o755), os.Chmod(drop, 0o777|fs.ModeSticky))
 			c.plant(t, victim, drop)
 			path := filepath.Join(drop, c.path)
-			for what, err := range map[string]error{"check": host.CheckOutput(path), "write": host.WriteOutput(path, []byte("new"), 0o600)} {
+			for what, err := range map[string]error{"check": filesystem.CheckOutput(path), "write": filesystem.WriteOutput(path, []byte("new"), 0o600)} {
 				switch {
 				case c.want == "" && err != nil:
 					t.Errorf("%s: %v", what, err)

@@ -6,8 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
 
 	"airlift/bundle/atomicfile"
+	"airlift/installer/host/ledger"
 )
 
 // Remove removes a file that WriteFile wrote; it may be missing. Reset still
@@ -16,18 +20,32 @@ func (h *Host) Remove(path string) error {
 	if err := os.Remove(h.Path(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing %s: %w", path, err)
 	}
-	if e, ok := h.Records().recorded(kindFile, path); ok && e.Original != "" {
+	if e, ok := h.Records().Find(ledger.File, path); ok && e.Original != "" {
 		return nil
 	}
-	return h.Records().forget(kindFile, path)
+	return h.Records().Forget(ledger.File, path)
 }
 
-// RemoveTree removes a directory with everything in it, which a component of Kubernetes wrote.
-func (h *Host) RemoveTree(path string) error { return h.Removal().removeTree(path) }
+// RemoveTree removes a path with its contents, unless something is mounted below
+// it: the mount may contain other data.
+func (h *Host) RemoveTree(path string) error {
+	real := h.Path(path)
+	mounted, err := mountsWithin(real)
+	if err != nil {
+		return err
+	}
+	if mounted != "" {
+		return fmt.Errorf("removing %s: %s is mounted there", path, mounted)
+	}
+	if err := os.RemoveAll(real); err != nil {
+		return fmt.Errorf("removing %s: %w", path, err)
+	}
+	return nil
+}
 
 // Rename gives a file or directory that a run prepared its final name.
 func (h *Host) Rename(from, to string) error {
-	place, err := h.place(to)
+	place, err := h.Place(to)
 	if err == nil {
 		err = os.Rename(h.Path(from), place)
 	}
@@ -38,4 +56,23 @@ func (h *Host) Rename(from, to string) error {
 		return fmt.Errorf("creating %s: %w", to, err)
 	}
 	return nil
+}
+
+// mountsWithin returns a mount point at or below a path, or "". It resolves
+// links in the path, because the kernel lists resolved paths.
+func mountsWithin(path string) (string, error) {
+	if parent, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		path = filepath.Join(parent, filepath.Base(path))
+	}
+	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		within := m.Mountpoint == path || strings.HasPrefix(m.Mountpoint, path+"/")
+		return !within, within
+	})
+	if err != nil {
+		return "", fmt.Errorf("listing mounts: %w", err)
+	}
+	if len(mounts) == 0 {
+		return "", nil
+	}
+	return mounts[0].Mountpoint, nil
 }

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+
+	"airlift/installer/host/filesystem"
 )
 
 // RenewFile replaces a file, and keeps its mode and owner; a missing one gets
@@ -24,7 +26,7 @@ func (h *Host) RenewFile(path string, data []byte, mode fs.FileMode) error {
 		if _, err := h.WriteFile(path, data, mode); err != nil {
 			return err
 		}
-	} else if err := WriteOutput(at, data, mode); err != nil {
+	} else if err := filesystem.WriteOutput(at, data, mode); err != nil {
 		return fmt.Errorf("replacing %s: %w", path, err)
 	}
 	if info == nil {
@@ -44,7 +46,7 @@ func (h *Host) RenewLink(path, target string) error {
 		_, err := h.WriteSymlink(path, target)
 		return err
 	}
-	if err := replaceLink(h.Path(path), target); err != nil {
+	if err := filesystem.ReplaceLink(h.Path(path), target); err != nil {
 		return fmt.Errorf("replacing %s: %w", path, err)
 	}
 	return nil

@@ -3,6 +3,8 @@ package host
 import (
 	"fmt"
 	"os"
+
+	"airlift/installer/host/ledger"
 )
 
 // A Scratch is a file without a name: nothing of it is left when this process ends, also if it is
@@ -14,10 +16,10 @@ type Scratch struct {
 
 // CreateScratch creates a file on this host's own disk, in StateDir.
 func (h *Host) CreateScratch() (*Scratch, error) {
-	if err := h.Records().makeState(); err != nil {
+	if err := h.makeState(); err != nil {
 		return nil, err
 	}
-	f, err := os.CreateTemp(h.Path(StateDir), ".airlift-scratch-")
+	f, err := os.CreateTemp(h.Path(ledger.StateDir), ".airlift-scratch-")
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +37,7 @@ func (s *Scratch) Name() string { return fmt.Sprintf("/proc/self/fd/%d", s.Fd())
 // Close removes the file. On a host that Airlift did not install, it removes StateDir too.
 func (s *Scratch) Close() error {
 	if !s.host.Records().Used() {
-		os.Remove(s.host.Path(StateDir)) // fails if it is not empty
+		os.Remove(s.host.Path(ledger.StateDir)) // fails if it is not empty
 	}
 	return s.File.Close()
 }

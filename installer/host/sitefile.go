@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"airlift/fault"
+	"airlift/installer/host/filesystem"
+	"airlift/installer/host/ledger"
 )
 
 // A SiteFile is one of the site's own files in the bundle.
@@ -21,31 +23,31 @@ type SiteFile struct {
 
 // HasSiteFile reports whether the host has the file with this content and mode.
 func (h SiteFiles) HasSiteFile(f SiteFile) (bool, error) {
-	now, info, err := look(h.host.Path(f.Path))
+	now, info, err := filesystem.Look(h.host.Path(f.Path))
 	if err != nil {
 		return false, siteFault(f, err)
 	}
 	if now != f.SHA256 || info.Mode().Perm() != f.Mode.Perm() {
 		return false, nil
 	}
-	return true, h.host.Records().settled(kindFile, f.Path, f.SHA256)
+	return true, h.host.Records().Settled(ledger.File, f.Path, f.SHA256)
 }
 
 // InstallSiteFile writes r to the file's path, as WriteFile does, and compares it with the
 // sum before the file gets its name. warn receives a warning if it replaces a file of the
 // user. Unlike other files, an edited one is always saved: no component changes it.
 func (h SiteFiles) InstallSiteFile(ctx context.Context, f SiteFile, r io.Reader, warn func(format string, args ...any)) error {
-	now, _, err := look(h.host.Path(f.Path))
+	now, _, err := filesystem.Look(h.host.Path(f.Path))
 	if err != nil {
 		return siteFault(f, err)
 	}
-	e := entry{Kind: kindFile, Name: f.Path, SHA256: f.SHA256, Site: true}
+	e := ledger.Entry{Kind: ledger.File, Name: f.Path, SHA256: f.SHA256, Site: true}
 	return h.host.put(e, now, warn, func(place string) error {
-		staged, err := stageFile(ctx, place, r, f.Mode, f.SHA256)
+		staged, err := filesystem.Stage(ctx, place, r, f.Mode, f.SHA256)
 		if err != nil {
 			return err
 		}
-		return staged.settle()
+		return staged.Settle()
 	})
 }
 
@@ -67,7 +69,7 @@ func (h SiteFiles) SiteFileFits(f SiteFile) error {
 	}
 	info, err := os.Lstat(h.host.Path(f.Path))
 	if err == nil && !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0 {
-		return siteFault(f, errNotRegular)
+		return siteFault(f, filesystem.ErrNotRegular)
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"airlift/installer/host/ledger"
 )
 
 // A Timer is a systemd timer, with its service, that runs the installer at StubPath.
@@ -62,50 +64,50 @@ WantedBy=timers.target
 }
 
 // EnsureTimer copies the running installer to StubPath, and enables the timer. Reset removes them.
-func (h Systemd) EnsureTimer(ctx context.Context, t Timer) (changed bool, err error) {
+func (h *Host) EnsureTimer(ctx context.Context, t Timer) (changed bool, err error) {
 	sum, err := ownSum()
 	if err != nil {
 		return false, err
 	}
-	if err := h.host.Kernel().InstallStub(ctx, sum); err != nil {
+	if err := h.InstallStub(ctx, sum); err != nil {
 		return false, err
 	}
 	for path, text := range map[string]string{t.servicePath(): t.serviceText(), t.UnitPath(): t.timerText()} {
-		wrote, err := h.host.WriteFile(path, []byte(text), 0o644)
+		wrote, err := h.WriteFile(path, []byte(text), 0o644)
 		if err != nil {
 			return false, err
 		}
 		changed = changed || wrote
 	}
 	if changed {
-		if err := h.DaemonReload(ctx); err != nil {
+		if err := h.Systemd().DaemonReload(ctx); err != nil {
 			return false, err
 		}
 	}
-	if err := h.Enable(ctx, t.Unit(), changed); err != nil {
+	if err := h.Systemd().Enable(ctx, t.Unit(), changed); err != nil {
 		return false, err
 	}
 	if changed { // a timer that runs keeps its old times
-		return true, h.Restart(ctx, t.Unit())
+		return true, h.Systemd().Restart(ctx, t.Unit())
 	}
-	return false, h.Start(ctx, t.Unit())
+	return false, h.Systemd().Start(ctx, t.Unit())
 }
 
 // RemoveTimer removes the units of a timer, and leaves the installer at StubPath, which other
 // units may run.
-func (h Systemd) RemoveTimer(ctx context.Context, t Timer) error {
-	if err := h.DisableNow(ctx, t.Unit()); err != nil {
+func (h *Host) RemoveTimer(ctx context.Context, t Timer) error {
+	if err := h.Systemd().DisableNow(ctx, t.Unit()); err != nil {
 		return err
 	}
-	if err := h.host.Records().forget(kindUnit, t.Unit()); err != nil {
+	if err := h.Records().Forget(ledger.Unit, t.Unit()); err != nil {
 		return err
 	}
 	for _, path := range []string{t.UnitPath(), t.servicePath()} {
-		if err := h.host.Remove(path); err != nil {
+		if err := h.Remove(path); err != nil {
 			return err
 		}
 	}
-	return h.DaemonReload(ctx)
+	return h.Systemd().DaemonReload(ctx)
 }
 
 // ownSum is the sha256 of the running installer.

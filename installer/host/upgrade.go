@@ -9,15 +9,18 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"airlift/installer/host/filesystem"
+	"airlift/installer/host/ledger"
 )
 
 // UpgradeDir has what an upgrade needs to continue and to be undone. Reset removes it before the files
 // that undo would restore.
-const UpgradeDir = StateDir + "/upgrade"
+const UpgradeDir = ledger.StateDir + "/upgrade"
 
 // UpgradeBackups has the backups of the cluster that upgrades saved. Reset keeps it: a restore
 // follows a reset.
-const UpgradeBackups = StateDir + "-backups"
+const UpgradeBackups = ledger.StateDir + "-backups"
 
 // Paths below UpgradeDir.
 const (
@@ -30,7 +33,7 @@ func StagedPath(path string) string { return filepath.Join(stagedDir, path) }
 
 // PrepareUpgrade creates the directories for staged binaries with these paths.
 func (h Upgrades) PrepareUpgrade(paths ...string) error {
-	if err := h.host.Records().makeState(); err != nil {
+	if err := h.host.makeState(); err != nil {
 		return fmt.Errorf("preparing %s: %w", UpgradeDir, err)
 	}
 	for _, path := range append(slices.Clone(paths), "/") {
@@ -68,9 +71,9 @@ func (h Upgrades) RemoveStaged() error {
 	if err := os.RemoveAll(h.host.Path(stagedDir)); err != nil {
 		return fmt.Errorf("removing %s: %w", stagedDir, err)
 	}
-	for _, e := range h.host.Records().entries(kindBinary) {
+	for _, e := range h.host.Records().Entries(ledger.Binary) {
 		if strings.HasPrefix(e.Name, stagedDir+"/") {
-			if err := h.host.Records().forget(e.Kind, e.Name); err != nil {
+			if err := h.host.Records().Forget(e.Kind, e.Name); err != nil {
 				return err
 			}
 		}
@@ -82,7 +85,7 @@ func (h Upgrades) RemoveStaged() error {
 func (h Upgrades) WriteUpgrade(data []byte) error {
 	err := h.PrepareUpgrade()
 	if err == nil {
-		err = replaceFile(h.host.Path(UpgradeState), data, 0o600)
+		err = filesystem.Replace(h.host.Path(UpgradeState), data, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", UpgradeState, err)
@@ -92,14 +95,14 @@ func (h Upgrades) WriteUpgrade(data []byte) error {
 
 // PrepareBackups creates UpgradeBackups, and removes what an interrupted run has left there.
 func (h Upgrades) PrepareBackups() error {
-	if err := OutputDir(h.host.Path(UpgradeBackups), 0o700); err != nil {
+	if err := filesystem.OutputDir(h.host.Path(UpgradeBackups), 0o700); err != nil {
 		return err
 	}
-	return h.removeUnfinishedBackups()
+	return h.RemoveUnfinishedBackups()
 }
 
-// removeUnfinishedBackups removes the files of interrupted runs: they have keys, and are no backups.
-func (h Upgrades) removeUnfinishedBackups() error {
+// RemoveUnfinishedBackups removes the files of interrupted runs: they have keys, and are no backups.
+func (h Upgrades) RemoveUnfinishedBackups() error {
 	list, err := os.ReadDir(h.host.Path(UpgradeBackups))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing unfinished backups: %w", err)
@@ -146,11 +149,11 @@ func (h Upgrades) RemoveUpgrade() error {
 	return nil
 }
 
-// endUpgrade makes undo impossible, before reset removes what undo would change: entries that stay in the
+// EndUpgrade makes undo impossible, before reset removes what undo would change: entries that stay in the
 // ledger keep StateDir, and the next node on this host must not get files of this one.
-func (h Upgrades) endUpgrade() error {
+func (h Upgrades) EndUpgrade() error {
 	if err := os.Remove(h.host.Path(UpgradeState)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing %s: %w", UpgradeState, err)
 	}
-	return h.host.Removal().removeTree(UpgradeDir)
+	return h.host.RemoveTree(UpgradeDir)
 }

@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -7,17 +7,24 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
+	"airlift/installer/host/ledger"
+	"airlift/installer/host/uninstall"
 )
 
 // TestUpgradeKeepsAndRestores replaces a binary, a file and a missing file, twice, and goes back.
 func TestUpgradeKeepsAndRestores(t *testing.T) {
 	ctx := context.Background()
-	h, _, err := OpenLocked(t.TempDir())
+	h, _, err := host.OpenLocked(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	const kubelet, conf, added = "/usr/local/bin/kubelet", "/etc/kubernetes/a.yaml", "/var/lib/kubelet/new.yaml"
-	binary := func(content string) Binary { return Binary{Path: kubelet, SHA256: digest([]byte(content))} }
+	binary := func(content string) host.Binary {
+		return host.Binary{Path: kubelet, SHA256: filesystem.Digest([]byte(content))}
+	}
 	if _, err := h.InstallBinary(ctx, binary("old"), strings.NewReader("old")); err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +37,7 @@ func TestUpgradeKeepsAndRestores(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := binary(content)
-		b.Path = StagedPath(kubelet)
+		b.Path = host.StagedPath(kubelet)
 		if _, err := h.InstallBinary(ctx, b, strings.NewReader(content)); err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +66,7 @@ func TestUpgradeKeepsAndRestores(t *testing.T) {
 	if err := h.Upgrades().RemoveStaged(); err != nil {
 		t.Fatal(err)
 	}
-	if exists(h.Path(StagedPath(kubelet))) || h.Records().Wrote(StagedPath(kubelet)) {
+	if filesystem.Exists(h.Path(host.StagedPath(kubelet))) || h.Records().Wrote(host.StagedPath(kubelet)) {
 		t.Error("the staged binary is still there")
 	}
 	paths, err := former.Paths()
@@ -85,11 +92,11 @@ func TestUpgradeKeepsAndRestores(t *testing.T) {
 	if err := h.Upgrades().RemoveUpgrade(); err != nil {
 		t.Fatal(err)
 	}
-	if names, _ := os.ReadDir(h.Path(UpgradeDir)); len(names) != 0 {
+	if names, _ := os.ReadDir(h.Path(host.UpgradeDir)); len(names) != 0 {
 		t.Errorf("left: %v", names)
 	}
 	// Reset removes what the upgrade made.
-	if _, err := h.Removal().RemoveInstalled(ctx); err != nil {
+	if _, err := uninstall.RemoveInstalled(ctx, h); err != nil {
 		t.Fatal(err)
 	}
 	if names, err := filepath.Glob(h.Path("/*/*/*")); err != nil || len(names) != 0 {
@@ -100,7 +107,7 @@ func TestUpgradeKeepsAndRestores(t *testing.T) {
 // TestResetEndsAnUpgrade: an entry of a skipped phase stays in the ledger, and with it the state directory. The
 // next node on this host must not be "undone" to the files of this one.
 func TestResetEndsAnUpgrade(t *testing.T) {
-	h, unlock, err := OpenLocked(t.TempDir())
+	h, unlock, err := host.OpenLocked(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +120,7 @@ func TestResetEndsAnUpgrade(t *testing.T) {
 	if err := former.Keep(conf); err != nil {
 		t.Fatal(err)
 	}
-	staged := Binary{Path: StagedPath("/usr/local/bin/kubelet"), SHA256: digest([]byte("new"))}
+	staged := host.Binary{Path: host.StagedPath("/usr/local/bin/kubelet"), SHA256: filesystem.Digest([]byte("new"))}
 	if err := h.Upgrades().PrepareUpgrade("/usr/local/bin/kubelet"); err != nil {
 		t.Fatal(err)
 	}
@@ -123,16 +130,16 @@ func TestResetEndsAnUpgrade(t *testing.T) {
 	if err := h.Upgrades().WriteUpgrade([]byte("{}")); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Records().RecordImageNames(ImageName{Socket: "/run/c.sock", Name: "a"}); err != nil {
+	if err := h.Records().RecordImageNames(ledger.ImageName{Socket: "/run/c.sock", Name: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	if kept, err := h.Removal().RemoveInstalled(t.Context()); err != nil || len(kept) != 0 {
+	if kept, err := uninstall.RemoveInstalled(t.Context(), h); err != nil || len(kept) != 0 {
 		t.Fatal(kept, err)
 	}
-	if exists(h.Path(UpgradeDir)) || exists(h.Path(conf)) {
+	if filesystem.Exists(h.Path(host.UpgradeDir)) || filesystem.Exists(h.Path(conf)) {
 		t.Error("files of the upgrade are left")
 	}
-	if !exists(h.Path(LedgerPath)) || len(h.Records().entries(kindImage)) != 1 || len(h.Records().entries(kindBinary)) != 0 {
-		t.Errorf("the ledger has %+v", h.ledger.Entries)
+	if !filesystem.Exists(h.Path(ledger.Path)) || len(h.Records().Entries(ledger.Image)) != 1 || len(h.Records().Entries(ledger.Binary)) != 0 {
+		t.Errorf("the ledger has %+v", h.Records())
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"airlift/installer/etcd"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/pki"
 )
 
@@ -21,7 +22,7 @@ type BackupRecord struct {
 }
 
 // BackupRecordPath has the BackupRecord.
-const BackupRecordPath = host.StateDir + "/backup.json"
+const BackupRecordPath = ledger.StateDir + "/backup.json"
 
 // LastBackup returns the result of the last backup on this host, nil if there is none.
 func LastBackup(h *host.Host) (*BackupRecord, error) {

@@ -12,7 +12,7 @@ import (
 	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/config"
-	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 )
 
 // An ExistingRuntime is a containerd that was on this host before Airlift.
@@ -126,9 +126,9 @@ func (r *ExistingRuntime) SandboxImages() []string {
 // an existing containerd creates or changes them.
 func (m Containerd) RecordNames(socket string) func(context.Context, []store.NameChange) error {
 	return func(_ context.Context, changes []store.NameChange) error {
-		var names []host.ImageName
+		var names []ledger.ImageName
 		for _, c := range changes {
-			names = append(names, host.ImageName{Socket: socket, Name: c.Name, Before: (*host.ImageTarget)(c.Before), Set: c.Set})
+			names = append(names, ledger.ImageName{Socket: socket, Name: c.Name, Before: (*ledger.ImageTarget)(c.Before), Set: c.Set})
 		}
 		return m.machine.Host.Records().RecordImageNames(names...)
 	}

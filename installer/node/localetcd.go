@@ -11,6 +11,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/etcd"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/render"
 )
 
@@ -45,7 +46,7 @@ func FindEtcd(h *host.Host) (*LocalEtcd, error) {
 	if flags, _, err = ReadStaticPod(h, "kube-apiserver"); err != nil || flags == nil {
 		return nil, err
 	}
-	dataDir := h.Records().Claimed(host.EtcdData)
+	dataDir := h.Records().Claimed(ledger.EtcdData)
 	if dataDir == "" {
 		return nil, nil
 	}

@@ -9,6 +9,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/etcd"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/pki"
 )
 
@@ -28,7 +29,7 @@ type RestoreMark struct {
 }
 
 // RestoreMarkPath has the RestoreMark.
-const RestoreMarkPath = host.StateDir + "/restore.json"
+const RestoreMarkPath = ledger.StateDir + "/restore.json"
 
 // ReadRestoreMark returns the mark of an unfinished restore, nil if there is none.
 func ReadRestoreMark(h *host.Host) (*RestoreMark, error) {

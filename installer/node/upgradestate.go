@@ -8,6 +8,7 @@ import (
 	"airlift/images/store"
 	"airlift/installer/backup"
 	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
 )
 
 // upgradeStateVersion increases when older installers cannot read the state.
@@ -47,7 +48,7 @@ func (s *UpgradeState) FormerName() string { return "former-" + s.To }
 
 // upgradeStateHint is for a damaged state. The previous files of an upgrade of the same version are
 // used again.
-var upgradeStateHint = "it has what undo needs; to continue without undo: " + host.SetAside(host.UpgradeState) +
+var upgradeStateHint = "it has what undo needs; to continue without undo: " + filesystem.SetAside(host.UpgradeState) +
 	", and run the same command again; the previous files stay below " + host.UpgradeDir
 
 // ReadUpgradeState returns nil if the host has no state of an upgrade.

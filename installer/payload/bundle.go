@@ -125,7 +125,7 @@ func (b *Bundle) CheckHost(ctx context.Context, h *host.Host) error {
 			entries[dest] = e.Name
 		}
 	}
-	others, err := h.Detection().OtherBinaries(wanted...)
+	others, err := h.OtherBinaries(wanted...)
 	if err != nil || len(others) == 0 {
 		return err
 	}

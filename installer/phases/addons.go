@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"airlift/installer/desired"
-	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
 	"airlift/installer/node"
 	"airlift/installer/render"
 	"airlift/installer/workflow"
@@ -91,11 +91,11 @@ func (o InitOptions) renderTo(c *workflow.Console, name string, data []byte) err
 		_, err := fmt.Fprintf(c.Results, "---\n%s", data)
 		return err
 	}
-	if err := host.OutputDir(o.RenderDir, 0o755); err != nil {
+	if err := filesystem.OutputDir(o.RenderDir, 0o755); err != nil {
 		return fmt.Errorf("writing to --render-dir: %w", err)
 	}
 	file := filepath.Join(o.RenderDir, name+".yaml")
-	if err := host.WriteOutput(file, data, 0o644); err != nil {
+	if err := filesystem.WriteOutput(file, data, 0o644); err != nil {
 		return fmt.Errorf("writing to --render-dir: %w", err)
 	}
 	c.Note("wrote %s", file)

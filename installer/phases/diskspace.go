@@ -9,6 +9,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/preflight"
 )
@@ -58,7 +59,7 @@ func (n *Node) diskSpace(ctx context.Context) ([]preflight.Space, error) {
 	return append(list,
 		preflight.Space{Path: config.KubeletDir, Bytes: SmallBytes, Files: 100, KeepFree: nodeEviction},
 		preflight.Space{Path: config.KubernetesDir, Bytes: SmallBytes, Files: 50},
-		preflight.Space{Path: host.StateDir, Bytes: SmallBytes, Files: 50},
+		preflight.Space{Path: ledger.StateDir, Bytes: SmallBytes, Files: 50},
 	), nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"airlift/installer/desired"
 	"airlift/installer/etcd"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/pods"
 	"airlift/installer/preflight"
@@ -141,9 +142,9 @@ func (n *Node) content() desired.List {
 // claim records in the ledger the directories that Kubernetes and containerd
 // will fill. It refuses a directory that is not empty, unless the user ignores
 // its check. Then the directory is used, and reset does not remove it.
-func (n *Node) claim(claims ...host.Claim) error {
+func (n *Node) claim(claims ...ledger.Claim) error {
 	for _, c := range claims {
-		err := n.Host.Records().Claim(c)
+		err := n.Host.Claim(c)
 		if err != nil && preflight.Ignored(c.Check(), n.Config.NodeRegistration.IgnorePreflightErrors) {
 			err = n.Host.Records().Spare(c)
 		}
@@ -164,21 +165,21 @@ func (n *Node) Apply(_ context.Context, l desired.List) error {
 
 // claims returns all directories that Kubernetes and containerd fill on this
 // node.
-func (n *Node) claims() []host.Claim {
-	return host.Claims(n.Config, n.Plan.hasEtcd(n.Config), !n.Observed.KeepsRuntime)
+func (n *Node) claims() []ledger.Claim {
+	return ledger.Claims(n.Config, n.Plan.hasEtcd(n.Config), !n.Observed.KeepsRuntime)
 }
 
 // EtcdClaim returns etcd's data directory. The step runtime claims it, and so does a phase that runs alone.
-func (n *Node) EtcdClaim() []host.Claim {
-	return slices.DeleteFunc(n.claims(), func(c host.Claim) bool { return c.Contents != host.EtcdData })
+func (n *Node) EtcdClaim() []ledger.Claim {
+	return slices.DeleteFunc(n.claims(), func(c ledger.Claim) bool { return c.Contents != ledger.EtcdData })
 }
 
 // kubeletCertDir returns the kubelet's --cert-dir if it is not the default and does not exist yet. The
 // kubelet writes rotated certificates there, and reset must remove them.
-func (n *Node) kubeletCertDir() []host.Claim {
+func (n *Node) kubeletCertDir() []ledger.Claim {
 	dir := n.Config.NodeRegistration.KubeletCertDir()
 	if strings.HasPrefix(dir, config.KubeletDir+"/") || n.Exists(dir) {
 		return nil
 	}
-	return []host.Claim{{Path: dir, Contents: "the kubelet's certificates"}}
+	return []ledger.Claim{{Path: dir, Contents: "the kubelet's certificates"}}
 }

@@ -11,7 +11,9 @@ import (
 	"airlift/images/store"
 	"airlift/installer/config"
 	"airlift/installer/desired"
-	"airlift/installer/host"
+	"airlift/installer/host/kernel"
+	"airlift/installer/host/ledger"
+	"airlift/installer/host/podnetwork"
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/render"
@@ -92,11 +94,11 @@ func (r RuntimeStep) Apply(ctx context.Context, l desired.List, proxy *kubeproxy
 // prepareDirectories creates the directories that containerd, the kubelet and
 // kube-proxy would otherwise create. So the ledger has them, and reset can
 // remove them.
-func (r RuntimeStep) prepareDirectories(claims []host.Claim, joins bool) error {
+func (r RuntimeStep) prepareDirectories(claims []ledger.Claim, joins bool) error {
 	if err := r.node.claim(claims...); err != nil {
 		return err
 	}
-	if err := r.Host.Networks().ClaimNetwork(r.node.Config); err != nil {
+	if err := podnetwork.Claim(r.Host, r.node.Config); err != nil {
 		return err
 	}
 	directories := []string{config.CNIConfDir, "/lib/modules"}
@@ -128,28 +130,28 @@ func (r RuntimeStep) prepareDirectories(claims []host.Claim, joins bool) error {
 }
 
 func (r RuntimeStep) prepareKernel(ctx context.Context, proxy *kubeproxyv1.KubeProxyConfiguration) error {
-	warnings, err := r.Host.Kernel().LoadModules(ctx, kernelModules(proxy)...)
+	warnings, err := kernel.LoadModules(ctx, r.Host, kernelModules(proxy)...)
 	if err != nil {
 		return err
 	}
 	ipv4, ipv6 := families(r.node.Config)
-	more, err := r.Host.Kernel().SetSysctls(ctx, host.NodeSysctls(ipv6, ipv4))
+	more, err := kernel.SetSysctls(ctx, r.Host, kernel.NodeSysctls(ipv6, ipv4))
 	if err != nil {
 		return err
 	}
 	for _, w := range append(warnings, more...) {
 		r.Console.Warn("%s", w)
 	}
-	shared, err := r.Host.Kernel().MakeRootShared(ctx)
+	shared, err := kernel.ShareRoot(ctx, r.Host)
 	r.Changed(shared)
 	return err
 }
 
 // kernelModules returns the kernel modules that a node and its kube-proxy need.
 func kernelModules(proxy *kubeproxyv1.KubeProxyConfiguration) []string {
-	modules := host.NodeModules()
+	modules := kernel.NodeModules()
 	if proxy != nil {
-		modules = append(modules, host.KubeProxyModules(string(proxy.Mode), proxy.IPVS.Scheduler)...)
+		modules = append(modules, kernel.KubeProxyModules(string(proxy.Mode), proxy.IPVS.Scheduler)...)
 	}
 	return modules
 }
@@ -170,10 +172,10 @@ func (r RuntimeStep) prepareRoutes(ctx context.Context) error {
 	if r.node.Config.Facts.DefaultRoute {
 		return nil
 	}
-	if err := r.Host.Kernel().InstallStub(ctx, r.node.Plan.Bundle.File.Installer().SHA256); err != nil {
+	if err := r.Host.InstallStub(ctx, r.node.Plan.Bundle.File.Installer().SHA256); err != nil {
 		return err
 	}
-	return r.Host.Kernel().EnsureServiceRoute(ctx, r.node.Config.Networking.ServiceSubnet.Prefixes(), r.node.Config.Facts.Interface)
+	return kernel.EnsureServiceRoute(ctx, r.Host, r.node.Config.Networking.ServiceSubnet.Prefixes(), r.node.Config.Facts.Interface)
 }
 
 // startContainerd writes containerd's files and starts it. It restarts a running one if its configuration or

@@ -15,6 +15,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/host"
+	"airlift/installer/host/uninstall"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/workflow"
@@ -188,7 +189,7 @@ func TestSiteFilesTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	write("/etc/site/copy.conf", "edited before reset\n")
-	if _, err := h.Removal().RemoveInstalled(t.Context()); err != nil {
+	if _, err := uninstall.RemoveInstalled(t.Context(), h); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{

@@ -10,7 +10,7 @@ import (
 
 	"airlift/fault"
 	"airlift/images/store"
-	"airlift/installer/host"
+	"airlift/installer/host/systemd"
 )
 
 // A process that ends hopelessEnds times with the same error, over at least
@@ -190,7 +190,7 @@ func (c *crashes) ordinary(k store.Container, exit store.Exit) bool {
 
 // seeKubelet records the kubelet's end, and returns it if it is new. tail
 // returns the last lines of its log.
-func (c *crashes) seeKubelet(state host.UnitState, tail func() []string) (news []end) {
+func (c *crashes) seeKubelet(state systemd.UnitState, tail func() []string) (news []end) {
 	c.down[theKubelet] = state.Ended()
 	if !state.Ended() || state.Exit.Finished.Before(c.began) {
 		return nil

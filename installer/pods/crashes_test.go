@@ -15,7 +15,7 @@ import (
 	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/config"
-	"airlift/installer/host"
+	"airlift/installer/host/systemd"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
 	"airlift/scripts/testhost"
@@ -275,12 +275,12 @@ func TestKubeletThatWillNotRecover(t *testing.T) {
 	const line = `E1122 10:57:27.1 1 run.go:74] "command failed" err="failed to run Kubelet: no such file"`
 	began := time.Now()
 	tail := func() []string { return []string{"I1122 starting", line} }
-	ended := func(second int) host.UnitState {
+	ended := func(second int) systemd.UnitState {
 		at := began.Add(time.Duration(second) * time.Second)
-		return host.UnitState{Active: "activating", Sub: "auto-restart", Exit: &host.UnitExit{Code: 1, Started: at, Finished: at.Add(time.Second)}}
+		return systemd.UnitState{Active: "activating", Sub: "auto-restart", Exit: &systemd.UnitExit{Code: 1, Started: at, Finished: at.Add(time.Second)}}
 	}
 	c := newCrashes(began)
-	if news := c.seeKubelet(host.UnitState{Active: "active", Sub: "running"}, tail); len(news) > 0 {
+	if news := c.seeKubelet(systemd.UnitState{Active: "active", Sub: "running"}, tail); len(news) > 0 {
 		t.Errorf("a running kubelet: %v", news)
 	}
 	for n, second := range []int{-5, 0, 11, 22, 33} {

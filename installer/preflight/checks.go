@@ -11,6 +11,7 @@ import (
 	"airlift/images"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 )
 
 // subject is the target with what the checks need to inspect it. Checks only
@@ -120,7 +121,7 @@ func (s *subject) joinChecks(files ...string) (list []check) {
 // nodeChecks are the checks of every node.
 func (s *subject) nodeChecks() (list []check) {
 	// An existing runtime that cannot be used is reported by CRI.
-	for _, claim := range host.Claims(s.Config, s.runsEtcd(), !s.RuntimeInUse && s.Runtime == nil) {
+	for _, claim := range ledger.Claims(s.Config, s.runsEtcd(), !s.RuntimeInUse && s.Runtime == nil) {
 		list = append(list, s.fileChecks().dirAvailable(claim))
 	}
 	list = append(list,

@@ -6,7 +6,8 @@ import (
 	"os/exec"
 
 	"airlift/fault"
-	"airlift/installer/host"
+	"airlift/installer/host/ledger"
+	"airlift/installer/host/podnetwork"
 )
 
 const resetFix = "if this host was a node before, run `./install reset` (or `kubeadm reset`)"
@@ -23,9 +24,9 @@ func (s fileChecks) fileAvailable(path string) check {
 
 // dirAvailable requires a directory that a node's components fill to be missing,
 // empty, or Airlift's.
-func (s fileChecks) dirAvailable(c host.Claim) check {
+func (s fileChecks) dirAvailable(c ledger.Claim) check {
 	return check{c.Check(), func(context.Context) []finding {
-		if err := s.subject.host.Records().Claimable(c); err != nil {
+		if _, err := s.subject.host.Records().Claimable(c); err != nil {
 			return problem(fault.Hint(err)+"; with --ignore-preflight-errors="+c.Check()+" init and join use it as it is, and reset keeps it", "%v", err)
 		}
 		return nil
@@ -35,7 +36,7 @@ func (s fileChecks) dirAvailable(c host.Claim) check {
 // podNetwork requires that no other pod network uses the names of Airlift's.
 func (s fileChecks) podNetwork(context.Context) []finding {
 	var found []finding
-	for _, err := range s.subject.host.Networks().NetworkClaimable(s.subject.Config) {
+	for _, err := range podnetwork.Claimable(s.subject.host, s.subject.Config) {
 		found = append(found, problem(fault.Hint(err), "%v", err)...)
 	}
 	return found

@@ -11,12 +11,12 @@ import (
 
 	"airlift/childprocess"
 	"airlift/installer/config"
-	"airlift/installer/host"
+	"airlift/installer/host/firewall"
 )
 
 // rules are the packet filter rules of a host.
 type rules interface {
-	Drops(host.Packet) ([]host.Drop, error)
+	Drops(firewall.Packet) ([]firewall.Drop, error)
 	HasChain(name string) bool
 	Close()
 }
@@ -34,7 +34,7 @@ const (
 
 // A need is traffic without which a cluster does not work.
 type need struct {
-	host.Packet
+	firewall.Packet
 	from, of string // where it comes from, and what receives it
 	later    bool   // only other control planes need it
 }
@@ -60,7 +60,7 @@ func (s networkChecks) required() (list []need) {
 			loopback, tunnel = netip.MustParsePrefix("::1/128"), podTunnel6
 		}
 		to := func(protocol string, port int32, of string) need {
-			p := host.Packet{In: c.Facts.Interface, From: anywhere, To: self, Protocol: protocol, Port: uint16(port)}
+			p := firewall.Packet{In: c.Facts.Interface, From: anywhere, To: self, Protocol: protocol, Port: uint16(port)}
 			return need{Packet: p, from: anySource, of: of}
 		}
 		if s.subject.runsAPIServer() {
@@ -74,7 +74,7 @@ func (s networkChecks) required() (list []need) {
 				list = append(list, etcd)
 			}
 		}
-		list = append(list, need{Packet: host.Packet{In: "lo", From: loopback, To: loopback, Protocol: "tcp"}, from: localSource})
+		list = append(list, need{Packet: firewall.Packet{In: "lo", From: loopback, To: loopback, Protocol: "tcp"}, from: localSource})
 		if c.CNI != "flannel" {
 			continue // another pod network uses other ports
 		}
@@ -86,7 +86,7 @@ func (s networkChecks) required() (list []need) {
 		}
 		for _, way := range [][2]string{{podBridge, podTunnel}, {podTunnel, podBridge}} {
 			way = [2]string{strings.Replace(way[0], podTunnel, tunnel, 1), strings.Replace(way[1], podTunnel, tunnel, 1)}
-			list = append(list, need{Packet: host.Packet{In: way[0], Out: way[1], From: anywhere, To: anywhere, Protocol: "tcp"}, from: podSource})
+			list = append(list, need{Packet: firewall.Packet{In: way[0], Out: way[1], From: anywhere, To: anywhere, Protocol: "tcp"}, from: podSource})
 		}
 	}
 	return list
@@ -122,21 +122,21 @@ func (s networkChecks) firewall(ctx context.Context) []finding {
 }
 
 // isIptables reports whether iptables-nft created a chain.
-func isIptables(d host.Drop, chain string) bool {
+func isIptables(d firewall.Drop, chain string) bool {
 	return d.Family != "inet" && d.Table == "filter" && d.Chain == chain
 }
 
 // blocked has the needs that each chain drops.
-type blocked map[host.Drop][]need
+type blocked map[firewall.Drop][]need
 
-func (b blocked) findings(summary string, isWarning bool, open func(host.Drop, []need) []string) []finding {
+func (b blocked) findings(summary string, isWarning bool, open func(firewall.Drop, []need) []string) []finding {
 	var what, where, commands []string
 	temporary := false
-	chains := make([]host.Drop, 0, len(b))
+	chains := make([]firewall.Drop, 0, len(b))
 	for d := range b {
 		chains = append(chains, d)
 	}
-	slices.SortFunc(chains, func(x, y host.Drop) int {
+	slices.SortFunc(chains, func(x, y firewall.Drop) int {
 		return cmp.Or(cmp.Compare(x.Table, y.Table), cmp.Compare(y.Chain, x.Chain), cmp.Compare(x.Family, y.Family))
 	})
 	for _, d := range chains {
@@ -172,8 +172,8 @@ func appendNew(list []string, s string) []string {
 
 // opener returns the function that lists the commands that let traffic pass a
 // chain, with the tool that manages the chain.
-func (s networkChecks) opener(ctx context.Context, r rules) func(host.Drop, []need) []string {
-	return func(d host.Drop, list []need) []string {
+func (s networkChecks) opener(ctx context.Context, r rules) func(firewall.Drop, []need) []string {
+	return func(d firewall.Drop, list []need) []string {
 		if d.Table == "firewalld" {
 			return s.openFirewalld(ctx, list)
 		}
@@ -249,7 +249,7 @@ func openIptables(tool, chain string, list []need) (commands []string) {
 	return commands
 }
 
-func openNftables(d host.Drop, list []need) (commands []string) {
+func openNftables(d firewall.Drop, list []need) (commands []string) {
 	insert := fmt.Sprintf("nft insert rule %s %s %s ", d.Family, d.Table, d.Chain)
 	for _, n := range list {
 		switch {

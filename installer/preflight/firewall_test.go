@@ -5,39 +5,39 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/installer/host"
+	"airlift/installer/host/firewall"
 )
 
 // dropping are rules that drop some packets, in a chain for each hook.
 type dropping struct {
-	input, forward host.Drop
-	drops          func(host.Packet) bool
+	input, forward firewall.Drop
+	drops          func(firewall.Packet) bool
 	chains         []string
 }
 
-func (d dropping) Drops(p host.Packet) ([]host.Drop, error) {
+func (d dropping) Drops(p firewall.Packet) ([]firewall.Drop, error) {
 	switch {
 	case d.drops == nil || !d.drops(p):
 		return nil, nil
 	case p.Out != "":
-		return []host.Drop{d.forward}, nil
+		return []firewall.Drop{d.forward}, nil
 	}
-	return []host.Drop{d.input}, nil
+	return []firewall.Drop{d.input}, nil
 }
 func (d dropping) HasChain(name string) bool { return slices.Contains(d.chains, name) }
 func (dropping) Close()                      {}
 
 func TestFirewall(t *testing.T) {
-	everything := func(p host.Packet) bool { return true }
-	fromOutside := func(p host.Packet) bool { return p.In == "eth0" }
-	iptables := dropping{input: host.Drop{Family: "ip", Table: "filter", Chain: "INPUT", Policy: true}, forward: host.Drop{Family: "ip", Table: "filter", Chain: "FORWARD", Policy: true}}
-	nft := dropping{input: host.Drop{Family: "inet", Table: "filter", Chain: "input", Policy: true}, forward: host.Drop{Family: "inet", Table: "filter", Chain: "forward", Policy: true}}
-	firewalld := dropping{input: host.Drop{Family: "inet", Table: "firewalld", Chain: "filter_INPUT"}, forward: host.Drop{Family: "inet", Table: "firewalld", Chain: "filter_FORWARD"}}
+	everything := func(p firewall.Packet) bool { return true }
+	fromOutside := func(p firewall.Packet) bool { return p.In == "eth0" }
+	iptables := dropping{input: firewall.Drop{Family: "ip", Table: "filter", Chain: "INPUT", Policy: true}, forward: firewall.Drop{Family: "ip", Table: "filter", Chain: "FORWARD", Policy: true}}
+	nft := dropping{input: firewall.Drop{Family: "inet", Table: "filter", Chain: "input", Policy: true}, forward: firewall.Drop{Family: "inet", Table: "filter", Chain: "forward", Policy: true}}
+	firewalld := dropping{input: firewall.Drop{Family: "inet", Table: "firewalld", Chain: "filter_INPUT"}, forward: firewall.Drop{Family: "inet", Table: "firewalld", Chain: "filter_FORWARD"}}
 	for _, c := range []struct {
 		name      string
 		role      Role
 		rules     dropping
-		drops     func(host.Packet) bool
+		drops     func(firewall.Packet) bool
 		cni       string
 		tools     string
 		says, fix []string
@@ -54,12 +54,12 @@ func TestFirewall(t *testing.T) {
 			fix:  []string{"nft insert rule inet filter input tcp dport 6443 accept", "nft insert rule inet filter forward iifname cni0 accept", "nft insert rule inet filter forward oifname cni0 accept"}},
 		{name: "another pod network", role: Join, rules: nft, drops: everything, cni: "none",
 			says: []string{"TCP 10250"}, fix: []string{"dport 10250"}, never: "cni0"},
-		{name: "firewalld", role: Init, rules: firewalld, drops: func(p host.Packet) bool { return p.In != "lo" }, cni: "flannel",
+		{name: "firewalld", role: Init, rules: firewalld, drops: func(p firewall.Packet) bool { return p.In != "lo" }, cni: "flannel",
 			fix: []string{"firewall-cmd --permanent --add-port=6443/tcp --add-port=10250/tcp --add-port=8472/udp && ", "firewall-cmd --permanent --zone=trusted --add-interface=cni0 --add-interface=flannel.1 && ", "firewall-cmd --reload"}, never: "#"},
-		{name: "firewalld drops in two chains", role: Join, rules: firewalld, drops: func(p host.Packet) bool { return p.In != "lo" }, cni: "flannel",
+		{name: "firewalld drops in two chains", role: Join, rules: firewalld, drops: func(p firewall.Packet) bool { return p.In != "lo" }, cni: "flannel",
 			fix: []string{"firewall-cmd --permanent --add-port=10250/tcp --add-port=8472/udp && firewall-cmd --permanent --zone=trusted --add-interface=cni0 --add-interface=flannel.1 && firewall-cmd --reload"}},
-		{name: "ufw", role: Join, rules: dropping{input: iptables.input, forward: host.Drop{Family: "ip", Table: "filter", Chain: "FORWARD"}, chains: []string{"ufw-user-input"}},
-			drops: func(p host.Packet) bool { return p.In != "lo" }, cni: "flannel", tools: "iptables ufw",
+		{name: "ufw", role: Join, rules: dropping{input: iptables.input, forward: firewall.Drop{Family: "ip", Table: "filter", Chain: "FORWARD"}, chains: []string{"ufw-user-input"}},
+			drops: func(p firewall.Packet) bool { return p.In != "lo" }, cni: "flannel", tools: "iptables ufw",
 			fix: []string{"ufw allow 10250/tcp && ", "ufw allow 8472/udp", "ufw route allow in on cni0", "ufw route allow out on cni0"}, never: "iptables -I"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/config"
-	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 )
 
 // dirOwner requires every directory that files are written to, and those above
@@ -39,7 +39,7 @@ func (s fileChecks) dirOwner(context.Context) []finding {
 // configDirs are the directories of configuration files and of the ledger.
 func (s fileChecks) configDirs() []string {
 	return []string{
-		host.StateDir, config.KubernetesDir, config.ManifestsDir, s.subject.Config.CertificatesDir, config.KubeletDir, config.CNIConfDir,
+		ledger.StateDir, config.KubernetesDir, config.ManifestsDir, s.subject.Config.CertificatesDir, config.KubeletDir, config.CNIConfDir,
 		"/etc/systemd/system", "/etc/sysctl.d", "/etc/modules-load.d",
 	}
 }

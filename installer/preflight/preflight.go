@@ -14,6 +14,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/firewall"
 )
 
 // Role is what the host is to become.
@@ -115,7 +116,7 @@ func run(ctx context.Context, t Target, ignore []string, checks func(*subject) [
 		return Report{}, err
 	}
 	s := &subject{Target: t, host: h, now: time.Now, lookup: net.DefaultResolver.LookupHost,
-		rules: func() (rules, error) { return h.Detection().Firewall() }}
+		rules: func() (rules, error) { return firewall.Read() }}
 	report := NewReport()
 	for _, c := range checks(s) {
 		if err := ctx.Err(); err != nil {

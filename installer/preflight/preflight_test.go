@@ -22,6 +22,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/scripts/rig"
 )
 
@@ -623,8 +624,8 @@ func TestRerunAcceptsItsOwn(t *testing.T) {
 	if found := s.runOne(t, "FileAvailable--etc-kubernetes-manifests-etcd.yaml"); len(found) != 0 {
 		t.Errorf("our own file: %v", found)
 	}
-	for _, claim := range host.Claims(s.Config, true, true) {
-		if err := s.host.Records().Claim(claim); err != nil {
+	for _, claim := range ledger.Claims(s.Config, true, true) {
+		if err := s.host.Claim(claim); err != nil {
 			t.Fatal(err)
 		}
 		write(t, s.Root, claim.Path+"/data", "")

@@ -6,7 +6,7 @@ import (
 
 	"airlift/bundle/hostpath"
 	"airlift/fault"
-	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 )
 
 // siteFiles requires that the site's own files can be written, and do not replace what
@@ -46,7 +46,7 @@ func (s fileChecks) ownedDirs() []string {
 	if s.subject.Config.CertificatesDir != "" {
 		dirs = append(dirs, s.subject.Config.CertificatesDir)
 	}
-	for _, c := range host.Claims(s.subject.Config, true, true) {
+	for _, c := range ledger.Claims(s.subject.Config, true, true) {
 		dirs = append(dirs, c.Path)
 	}
 	return dirs

@@ -18,6 +18,9 @@ import (
 	"airlift/installer/backup"
 	"airlift/installer/etcd"
 	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
+	"airlift/installer/host/ledger"
+	"airlift/installer/host/uninstall"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
 )
@@ -73,7 +76,7 @@ func (b *Backup) checkPlace(path string) error {
 	if err != nil {
 		return err
 	}
-	dir, err := b.Host.Removal().RemovedByReset(path, e.DataDir, e.Certificates)
+	dir, err := uninstall.RemovedByReset(b.Host, path, e.DataDir, e.Certificates)
 	if err == nil && dir != "" {
 		err = fault.New(fault.Usage, "a backup at %s would be lost: reset removes what is in %s", path, dir).Hint("choose another directory, such as /root/backups, or better one on another drive")
 	}
@@ -102,11 +105,11 @@ func (b *Backup) SaveNamed(ctx context.Context, name func(backup.Manifest) strin
 	// Not next to the backup: the snapshot is not encrypted.
 	snapshot, err := b.Host.CreateScratch()
 	if err != nil {
-		return fmt.Errorf("writing to %s: %w", host.StateDir, err)
+		return fmt.Errorf("writing to %s: %w", ledger.StateDir, err)
 	}
 	defer snapshot.Close()
 	if m.Snapshot, err = takeSnapshot(ctx, c, snapshot); err != nil {
-		return space.Explain(host.StateDir, err)
+		return space.Explain(ledger.StateDir, err)
 	}
 	var stored storedCluster
 	if current {
@@ -147,12 +150,12 @@ func (b *Backup) write(ctx context.Context, file string, replace bool, m backup.
 	failed := func(err error) error {
 		return fmt.Errorf("writing %s: %w", file, space.Explain(filepath.Dir(file), err))
 	}
-	out, err := host.CreateOutput(file)
+	out, err := filesystem.CreateOutput(file)
 	if err != nil {
 		return 0, failed(err)
 	}
 	defer out.Discard()
-	if exposed, err := host.Exposed(out.Name()); err != nil {
+	if exposed, err := filesystem.Exposed(out.Name()); err != nil {
 		return 0, failed(err)
 	} else if exposed && len(b.Recipients) == 0 {
 		b.Console.Warn("other users of this host can read %s, which has all secrets of the cluster: its file system has no modes. Encrypt the backup (--recipient), or mount the file system with umask=077", file)

@@ -22,7 +22,7 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/etcd"
-	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/pki"
 )
@@ -42,8 +42,8 @@ func (b *Backup) describe(ctx context.Context, c *etcd.Client, e *node.LocalEtcd
 		m.Members = append(m.Members, backup.Member{Name: s.Name, PeerURL: s.PeerURL})
 		if slices.Contains(s.ClientURLs, e.ClientURL) {
 			m.EtcdVersion = s.Version
-			if err := space.Check(b.Host.Path(path.Dir(host.StateDir)), "the snapshot of etcd", s.DBSize); err != nil {
-				return m, false, fault.Wrap(err, fault.Failure, "free some space in "+path.Dir(host.StateDir))
+			if err := space.Check(b.Host.Path(path.Dir(ledger.StateDir)), "the snapshot of etcd", s.DBSize); err != nil {
+				return m, false, fault.Wrap(err, fault.Failure, "free some space in "+path.Dir(ledger.StateDir))
 			}
 		}
 	}

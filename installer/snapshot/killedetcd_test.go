@@ -15,6 +15,7 @@ import (
 	"filippo.io/age"
 
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/workflow"
 	"airlift/scripts/crash"
 	"airlift/scripts/rig"
@@ -76,8 +77,8 @@ func TestKilledSnapshot(t *testing.T) {
 	if !written {
 		t.Error("the snapshot was never written")
 	}
-	if _, err := os.Lstat(filepath.Join(root, "host", host.StateDir)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%s is left on the host: %v", host.StateDir, err)
+	if _, err := os.Lstat(filepath.Join(root, "host", ledger.StateDir)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is left on the host: %v", ledger.StateDir, err)
 	}
 	t.Logf("killed at %d calls", points-1)
 }

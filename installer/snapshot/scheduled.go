@@ -16,7 +16,8 @@ import (
 	"time"
 
 	"airlift/installer/backup"
-	"airlift/installer/host"
+	"airlift/installer/host/detection"
+	"airlift/installer/host/filesystem"
 	"airlift/installer/node"
 	"airlift/installer/pki"
 )
@@ -39,7 +40,7 @@ func checkDirectory(dir, mountPoint string) error {
 	if err != nil {
 		return unusable(dir, err)
 	}
-	now, err := host.MountPoint(dir)
+	now, err := detection.MountPoint(dir)
 	if err == nil && mountPoint != "" && now != mountPoint {
 		err = fmt.Errorf("no file system is mounted at %s: the directory is on that at %s", mountPoint, now)
 	}
@@ -123,12 +124,12 @@ func removeUnfinished(dir, prefix, node string) error {
 		return err
 	}
 	for _, f := range list {
-		name, unfinished := host.UnfinishedOutput(f.Name())
+		name, unfinished := filesystem.UnfinishedOutput(f.Name())
 		rest, ours := strings.CutPrefix(name, prefix)
 		if m := scheduledRest.FindStringSubmatch(rest); !unfinished || !ours || m == nil || m[2] != nodeInName(node) {
 			continue
 		}
-		if err := host.RemoveOutput(filepath.Join(dir, f.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := filesystem.RemoveOutput(filepath.Join(dir, f.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("removing the part of a backup: %w", err)
 		}
 	}
@@ -160,7 +161,7 @@ func (b *Backup) prune(dir, prefix, written string, keep int) error {
 			continue
 		}
 		path := filepath.Join(dir, s.name)
-		if err := host.RemoveOutput(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := filesystem.RemoveOutput(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("removing the old backup %s: %w", path, err)
 		}
 		fmt.Fprintf(b.Console.Out, "removed the old backup %s\n", path)

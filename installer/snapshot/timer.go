@@ -8,6 +8,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/host"
+	"airlift/installer/host/detection"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
 )
@@ -35,7 +36,7 @@ func (b *Backup) Schedule(ctx context.Context, s Schedule) error {
 	if err != nil {
 		return err
 	}
-	mountPoint, err := host.MountPoint(s.Directory)
+	mountPoint, err := detection.MountPoint(s.Directory)
 	if err != nil {
 		return unusable(s.Directory, err)
 	}
@@ -56,7 +57,7 @@ func (b *Backup) Schedule(ctx context.Context, s Schedule) error {
 	// Persistent: a time that passed while the host was off counts at boot. The delay is a random one, so
 	// that control planes do not all save at the same time.
 	timer.Schedule = fmt.Sprintf("OnCalendar=%s\nPersistent=true\nRandomizedDelaySec=%d\nAccuracySec=1s", times, int(min(s.Every/10, 10*time.Minute).Seconds()))
-	if _, err := b.Host.Systemd().EnsureTimer(ctx, timer); err != nil {
+	if _, err := b.Host.EnsureTimer(ctx, timer); err != nil {
 		return err
 	}
 	fmt.Fprintf(b.Console.Out, "%s writes a backup to %s every %s and keeps %d; see: systemctl list-timers %s\n", timer.Unit(), s.Directory, s.Every, s.Keep, timer.Unit())
@@ -105,7 +106,7 @@ func RemoveTimer(ctx context.Context, h *host.Host, c *workflow.Console) error {
 		fmt.Fprintln(c.Out, "This host has no backup timer.")
 		return nil
 	}
-	if err := h.Systemd().RemoveTimer(ctx, backupTimer); err != nil {
+	if err := h.RemoveTimer(ctx, backupTimer); err != nil {
 		return err
 	}
 	if err := h.Remove(recipientsPath); err != nil {

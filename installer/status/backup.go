@@ -4,12 +4,12 @@ import (
 	"context"
 	"time"
 
-	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 )
 
 // backupPath has the result of the last backup that 'install etcd snapshot', or its timer,
 // wrote on this host.
-const backupPath = host.StateDir + "/backup.json"
+const backupPath = ledger.StateDir + "/backup.json"
 
 // A Backup is the last backup of the cluster that was written on this host.
 type Backup struct {

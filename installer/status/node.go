@@ -14,6 +14,7 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/detection"
 	"airlift/installer/pki"
 	"airlift/installer/staticpod"
 )
@@ -86,7 +87,7 @@ func (r *Reader) readNode(context.Context) (found result, err error) {
 		seconds, _, _ := strings.Cut(string(data), ".")
 		n.UptimeSeconds, _ = strconv.ParseInt(seconds, 10, 64)
 	}
-	addresses, err := host.Addresses()
+	addresses, err := detection.Addresses()
 	for _, a := range addresses {
 		n.Addresses = append(n.Addresses, a.IP.String())
 	}

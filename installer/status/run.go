@@ -4,17 +4,17 @@ import (
 	"context"
 	"fmt"
 
-	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 )
 
 // A Run is the last command that changed this host.
-type Run = host.RunRecord
+type Run = ledger.Run
 
 func (r *Reader) readRun(context.Context) (found result, err error) {
 	if r.Ledger != nil {
 		return found, r.Ledger
 	}
-	list, err := r.Host.RunRecords().Runs()
+	list, err := r.Host.Records().Runs()
 	if err != nil || len(list) == 0 {
 		return found, err
 	}

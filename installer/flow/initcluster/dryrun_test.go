@@ -12,6 +12,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
@@ -52,7 +53,7 @@ func TestDryRunShowsWhatInitWrites(t *testing.T) {
 	for name := range before {
 		delete(is, name)
 	}
-	maps.DeleteFunc(is, func(name, _ string) bool { return strings.HasPrefix("/"+name, host.StateDir) }) // the ledger
+	maps.DeleteFunc(is, func(name, _ string) bool { return strings.HasPrefix("/"+name, ledger.StateDir) }) // the ledger
 	says := regularFiles(t, shown.Path("/"))
 	names, want := slices.Sorted(maps.Keys(says)), slices.Sorted(maps.Keys(is))
 	if len(want) < 20 || !slices.Equal(names, want) {

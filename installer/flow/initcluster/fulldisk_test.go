@@ -7,6 +7,7 @@ import (
 
 	"airlift/installer/backup"
 	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
 	"airlift/installer/snapshot"
 	"airlift/scripts/smallfs"
 )
@@ -24,7 +25,7 @@ func TestFullDisk(t *testing.T) {
 	if r.Host, err = host.OpenDirectory(disk); err != nil {
 		t.Fatal(err)
 	}
-	if err := host.OutputDir(r.Host.Path("/work"), 0o700); err != nil {
+	if err := filesystem.OutputDir(r.Host.Path("/work"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.writeSnapshot(t.Context(), "/work"); err == nil {

@@ -22,6 +22,8 @@ import (
 	"airlift/installer/desired"
 	"airlift/installer/etcd"
 	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
+	"airlift/installer/host/uninstall"
 	"airlift/installer/node"
 	"airlift/installer/phases"
 	"airlift/installer/pki"
@@ -72,7 +74,7 @@ func (r *Restore) Close() { r.init.Close() }
 
 // checkFresh refuses a host that has a node already, unless this restore was interrupted.
 func (r *Restore) checkFresh(context.Context) error {
-	lost, err := r.Existing.Removal().RemovedByReset(r.backup.Path, r.node.Config.Etcd.Local.DataDir, r.node.Config.CertificatesDir)
+	lost, err := uninstall.RemovedByReset(r.Existing, r.backup.Path, r.node.Config.Etcd.Local.DataDir, r.node.Config.CertificatesDir)
 	if err != nil {
 		return err
 	}
@@ -150,7 +152,7 @@ func (r *Restore) restoreEtcd(ctx context.Context) error {
 	if err := r.Host.RemoveTree(work); err != nil {
 		return err
 	}
-	if err := host.OutputDir(r.Host.Path(path.Dir(etcd.DatabasePath(work))), 0o700); err != nil {
+	if err := filesystem.OutputDir(r.Host.Path(path.Dir(etcd.DatabasePath(work))), 0o700); err != nil {
 		return err
 	}
 	if mark.ClusterUID, err = r.writeSnapshot(ctx, work); err != nil {
@@ -174,7 +176,7 @@ func (r *Restore) restoreEtcd(ctx context.Context) error {
 // writeSnapshot writes the snapshot in the backup, verifies it, and writes its database. uid is the UID
 // of the cluster in it.
 func (r *Restore) writeSnapshot(ctx context.Context, work string) (uid string, err error) {
-	saved, err := host.CreateOutput(r.Host.Path(path.Join(work, "snapshot.db")))
+	saved, err := filesystem.CreateOutput(r.Host.Path(path.Join(work, "snapshot.db")))
 	if err != nil {
 		return "", err
 	}
@@ -194,7 +196,7 @@ func (r *Restore) writeSnapshot(ctx context.Context, work string) (uid string, e
 	if stored.Values, err = etcd.Values(saved.Name(), stored.UIDKey()); err != nil {
 		return "", err
 	}
-	db, err := host.CreateOutput(r.Host.Path(etcd.DatabasePath(work)))
+	db, err := filesystem.CreateOutput(r.Host.Path(etcd.DatabasePath(work)))
 	if err != nil {
 		return "", err
 	}

@@ -15,6 +15,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/etcd"
 	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
 	"airlift/installer/node"
 	"airlift/installer/phases"
 	"airlift/installer/render"
@@ -145,7 +146,7 @@ func TestBackupIsReplacedAfterItsCheck(t *testing.T) {
 	writeBackup(t, file, backup.Manifest{Node: "two"}, []byte("data"))
 	r := restoring(t)
 	r.backup = f
-	if err := host.OutputDir(r.Host.Path("/work"), 0o700); err != nil {
+	if err := filesystem.OutputDir(r.Host.Path("/work"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.writeSnapshot(t.Context(), "/work"); err == nil || fault.ExitCode(err) != fault.Bundle || fault.Hint(err) == "" || !strings.Contains(err.Error(), "was changed") {

@@ -8,7 +8,7 @@ import (
 
 	"airlift/fault"
 	"airlift/images/store"
-	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 )
 
@@ -25,7 +25,7 @@ func (r *imageReset) restore(ctx context.Context) error {
 	if r.Host.Records().OwnsRuntime() {
 		return nil // reset removes all images
 	}
-	names := map[string][]host.ImageName{} // by socket
+	names := map[string][]ledger.ImageName{} // by socket
 	for _, name := range r.Host.Records().ImageNames() {
 		names[name.Socket] = append(names[name.Socket], name)
 	}
@@ -40,7 +40,7 @@ func (r *imageReset) restore(ctx context.Context) error {
 	return nil
 }
 
-func (r *imageReset) restoreNames(ctx context.Context, socket string, names []host.ImageName) error {
+func (r *imageReset) restoreNames(ctx context.Context, socket string, names []ledger.ImageName) error {
 	if !r.Exists(socket) && !r.Exists("/var/lib/containerd") {
 		r.Console.Note("containerd was removed, and its images with it")
 		return r.Host.Records().ForgetImageNames(names...)

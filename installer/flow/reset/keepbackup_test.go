@@ -10,6 +10,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
 )
@@ -21,7 +22,7 @@ func TestResetKeepsTheLastBackup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, lost := range map[string]bool{host.StateDir + "/cluster.tar": true, host.StateDir + "/my backup.tar": true, "/root/cluster.tar": false, host.StateDir + "/missing.tar": false} {
+	for path, lost := range map[string]bool{ledger.StateDir + "/cluster.tar": true, ledger.StateDir + "/my backup.tar": true, "/root/cluster.tar": false, ledger.StateDir + "/missing.tar": false} {
 		if !strings.HasSuffix(path, "missing.tar") {
 			if err := os.MkdirAll(h.Path(filepath.Dir(path)), 0o755); err != nil {
 				t.Fatal(err)
@@ -46,7 +47,7 @@ func TestResetAfterARefusedBackup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := node.WriteRecord(h, node.BackupRecordPath, node.BackupRecord{Path: host.StateDir, Error: "it would be lost"}); err != nil {
+	if err := node.WriteRecord(h, node.BackupRecordPath, node.BackupRecord{Path: ledger.StateDir, Error: "it would be lost"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := keepBackup(h); err != nil {

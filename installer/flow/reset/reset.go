@@ -14,6 +14,10 @@ import (
 	"airlift/images/store"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/kernel"
+	"airlift/installer/host/ledger"
+	"airlift/installer/host/podnetwork"
+	"airlift/installer/host/uninstall"
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/workflow"
@@ -23,7 +27,7 @@ import (
 type Reset struct {
 	*node.Machine
 	config config.Reset
-	plan   host.Plan // what reset removes and keeps; nil if nothing was installed
+	plan   uninstall.Plan // what reset removes and keeps; nil if nothing was installed
 	etcd   *etcdReset
 	images *imageReset
 	turn   *node.Turn // of this control plane, until its components have ended
@@ -47,16 +51,16 @@ func (r *Reset) steps() []workflow.Step {
 	return []workflow.Step{
 		{Name: "preflight", Aliases: []string{"pre-flight"}, Doc: "check that etcd keeps its quorum", Run: r.preflight},
 		{Name: "remove-etcd-member", Doc: "remove this host's member from the etcd cluster", Run: r.removeMember},
-		{Name: "stop-kubelet", Doc: "stop the kubelet", Run: r.Host.Removal().StopKubelet},
+		{Name: "stop-kubelet", Doc: "stop the kubelet", Run: r.onHost(uninstall.StopKubelet)},
 		{Name: "remove-pods", Doc: "stop and remove all pods", Run: r.removePods},
 		{Name: "cleanup-node", Aliases: []string{"cleanupnode"}, Doc: "remove everything Airlift installed", Steps: []workflow.Step{
 			{Name: "images", Doc: "restore the image names in an existing containerd", Run: r.images.restore},
-			{Name: "runtime", Doc: "stop containerd", Run: r.Host.Removal().StopRuntime},
+			{Name: "runtime", Doc: "stop containerd", Run: r.onHost(uninstall.StopRuntime)},
 			{Name: "mounts", Doc: "unmount volumes", Run: r.unmount},
-			{Name: "interfaces", Doc: "remove the pod network's interfaces", Run: r.Host.Removal().RemoveInterfaces},
+			{Name: "interfaces", Doc: "remove the pod network's interfaces", Run: r.onHost(podnetwork.RemoveInterfaces)},
 			{Name: "netfilter", Doc: "remove iptables and nftables rules", Run: r.removeNetfilter},
-			{Name: "routes", Doc: "remove routes", Run: r.Host.Removal().RemoveRoutes},
-			{Name: "state", Doc: "remove the data of etcd, the kubelet and containerd", Run: r.Host.Removal().RemoveState},
+			{Name: "routes", Doc: "remove routes", Run: r.onHost(kernel.RemoveRoutes)},
+			{Name: "state", Doc: "remove the data of etcd, the kubelet and containerd", Run: r.onHost(uninstall.RemoveState)},
 			{Name: "installed", Doc: "remove units, certificates, configuration and binaries", Run: r.removeInstalled},
 		}},
 	}
@@ -68,31 +72,31 @@ func (r *Reset) steps() []workflow.Step {
 func New(c config.Reset, kubeconfig string, h *host.Host, console *workflow.Console) (*Reset, error) {
 	r := newReset(c, kubeconfig, node.NewMachine(h, console))
 	recorded := h.Records().Used()
-	if !recorded && !h.Removal().IsNode() {
+	if !recorded && !uninstall.IsNode(h) {
 		return r, nil
 	}
 	if !recorded {
-		traces := host.Traces{CertificatesDir: cmp.Or(c.CertificatesDir, config.CertificatesDir)}
+		traces := uninstall.Traces{CertificatesDir: cmp.Or(c.CertificatesDir, config.CertificatesDir)}
 		_, volumes, err := node.ReadStaticPod(h, "etcd")
 		if err != nil {
 			return nil, err
 		}
 		traces.EtcdDataDir = volumes["etcd-data"]
-		h.Removal().AdoptTraces(traces)
+		uninstall.AdoptTraces(h, traces)
 	}
 	if err := keepBackup(h); err != nil {
 		return nil, err
 	}
 	if c.CleanupTmpDir {
-		h.Removal().Adopt(config.KubernetesDir + "/tmp")
+		uninstall.Adopt(h, config.KubernetesDir+"/tmp")
 	}
 	var err error
-	if r.plan, err = h.Removal().Plan(); err != nil {
+	if r.plan, err = uninstall.PlanFor(h); err != nil {
 		return nil, err
 	}
 	if !recorded && !c.WithoutLedger {
 		return nil, fault.New(fault.Preflight,
-			"this host is a node, but has no Airlift ledger: another tool created it, or the ledger is lost; reset would remove:\n%s", listed(r.plan.Of(host.Remove, host.Empty))).
+			"this host is a node, but has no Airlift ledger: another tool created it, or the ledger is lost; reset would remove:\n%s", listed(r.plan.Of(uninstall.Remove, uninstall.Empty))).
 			Hint("to remove exactly this: ./install reset --without-ledger, which prints the list again and asks for confirmation; or use the tool that created this node, such as kubeadm reset")
 	}
 	return r, nil
@@ -104,7 +108,7 @@ func keepBackup(h *host.Host) error {
 	if err != nil || last == nil || last.Error != "" || !node.FileExists(h, last.Path) {
 		return nil // a damaged record is removed
 	}
-	dir, err := h.Removal().RemovedByReset(h.Path(last.Path))
+	dir, err := uninstall.RemovedByReset(h, h.Path(last.Path))
 	if err == nil && dir != "" {
 		err = fault.New(fault.Preflight, "reset would remove the backup %s, because it is in %s", last.Path, dir).Hint("move it, and other backups there: mv " + fault.Word(last.Path) + " /root/")
 	}
@@ -115,7 +119,7 @@ func keepBackup(h *host.Host) error {
 func (r *Reset) Empty() bool { return r.plan == nil }
 
 // listed returns a plan's items, one per line.
-func listed(plan host.Plan) string {
+func listed(plan uninstall.Plan) string {
 	var b strings.Builder
 	for _, i := range plan {
 		b.WriteString("    " + i.String() + "\n")
@@ -128,10 +132,10 @@ func (r *Reset) Describe() string {
 	var b strings.Builder
 	for _, part := range []struct {
 		heading string
-		items   host.Plan
+		items   uninstall.Plan
 	}{
-		{"Removed:", r.plan.Of(host.Remove)}, {"Emptied:", r.plan.Of(host.Empty)},
-		{"Edited since the installation, kept under another name:", r.plan.Of(host.Save)}, {"Left:", r.plan.Of(host.Leave)},
+		{"Removed:", r.plan.Of(uninstall.Remove)}, {"Emptied:", r.plan.Of(uninstall.Empty)},
+		{"Edited since the installation, kept under another name:", r.plan.Of(uninstall.Save)}, {"Left:", r.plan.Of(uninstall.Leave)},
 	} {
 		if len(part.items) > 0 {
 			fmt.Fprintf(&b, "\n%s\n\n%s\n", part.heading, listed(part.items))
@@ -149,6 +153,11 @@ func (r *Reset) preflight(ctx context.Context) error {
 		return nil
 	}
 	return r.etcd.check(ctx)
+}
+
+// onHost is a step with this host.
+func (r *Reset) onHost(do func(context.Context, *host.Host) error) func(context.Context) error {
+	return func(ctx context.Context) error { return do(ctx, r.Host) }
 }
 
 // removeMember removes this host's member from etcd, in the turn of this control plane.
@@ -175,7 +184,7 @@ func (r *Reset) removePods(ctx context.Context) error {
 			r.Console.Warn("%s; killing the remaining processes", err)
 		}
 	}
-	return r.Host.Removal().KillPods(ctx)
+	return uninstall.KillPods(ctx, r.Host)
 }
 
 // socketPath returns the path of the container runtime's socket.
@@ -193,11 +202,11 @@ func (r *Reset) removePodsThroughCRI(ctx context.Context) error {
 }
 
 func (r *Reset) unmount(ctx context.Context) error {
-	return r.Host.Removal().Unmount(ctx, r.config.UnmountFlags...)
+	return uninstall.Unmount(ctx, r.Host, r.config.UnmountFlags...)
 }
 
 func (r *Reset) removeNetfilter(ctx context.Context) error {
-	warnings, err := r.Host.Removal().RemoveNetfilter(ctx)
+	warnings, err := podnetwork.RemoveRules(ctx, r.Host)
 	for _, w := range warnings {
 		r.Console.Warn("%s", w)
 	}
@@ -206,7 +215,7 @@ func (r *Reset) removeNetfilter(ctx context.Context) error {
 
 // removeInstalled removes the installed files. The summary lists what it keeps.
 func (r *Reset) removeInstalled(ctx context.Context) error {
-	_, err := r.Host.Removal().RemoveInstalled(ctx)
+	_, err := uninstall.RemoveInstalled(ctx, r.Host)
 	return err
 }
 
@@ -219,7 +228,7 @@ func (r *Reset) Run(ctx context.Context) error {
 	}
 	defer r.endTurn()
 	name := r.nodeName()
-	if err := r.Host.Removal().Commit(); err != nil {
+	if err := r.Host.Records().Commit(); err != nil {
 		return err
 	}
 	failed, err := runReset(ctx, r.Console, r.steps(), r.config.SkipPhases)
@@ -250,16 +259,16 @@ func (r *Reset) RunPhase(ctx context.Context, name string) error {
 // remaining lists what is still on the host after a step failed: the remaining
 // items of the ledger, and what reset keeps on purpose.
 func (r *Reset) remaining() (string, error) {
-	now, err := r.Host.Removal().Plan()
+	now, err := uninstall.PlanFor(r.Host)
 	if err != nil {
 		return "", err
 	}
 	var b strings.Builder
 	for _, part := range []struct {
 		heading string
-		items   host.Plan
+		items   uninstall.Plan
 	}{
-		{"Not removed yet:", now.Of(host.Remove, host.Empty)}, {"Left on purpose:", r.Host.Removal().Left(r.plan)},
+		{"Not removed yet:", now.Of(uninstall.Remove, uninstall.Empty)}, {"Left on purpose:", uninstall.Left(r.Host, r.plan)},
 	} {
 		if len(part.items) > 0 {
 			fmt.Fprintf(&b, "%s\n\n%s\n\n", part.heading, listed(part.items))
@@ -278,10 +287,10 @@ func (r *Reset) nodeName() string { return pki.NodeName(r.Files()) }
 // closingWords returns the summary. It lists what reset has kept.
 func (r *Reset) closingWords(name string) string {
 	var b strings.Builder
-	left := r.Host.Removal().Left(r.plan)
+	left := uninstall.Left(r.Host, r.plan)
 	switch {
 	case r.Host.Records().Used():
-		b.WriteString("Phases were skipped: the files and objects that they remove are still listed in " + host.LedgerPath + ". Run reset again to remove it.\n")
+		b.WriteString("Phases were skipped: the files and objects that they remove are still listed in " + ledger.Path + ". Run reset again to remove it.\n")
 	case len(left) == 0 && len(r.images.left) == 0:
 		b.WriteString("Everything that Airlift created on this host is removed. Nothing is left.\n")
 	case r.config.WithoutLedger:

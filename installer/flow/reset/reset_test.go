@@ -12,6 +12,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/phases"
 	"airlift/installer/pki"
@@ -156,7 +157,7 @@ func TestPlanReset(t *testing.T) {
 		!strings.Contains(err.Error(), "/etc/kubernetes/pki: it contains certificates") || strings.Contains(err.Error(), "/etcd") {
 		t.Errorf("kubeadm's node: %v %v, hint %s", kubeadms, err, fault.Hint(err))
 	}
-	if exists := node.FileExists(h, host.LedgerPath); exists {
+	if exists := node.FileExists(h, ledger.Path); exists {
 		t.Error("a ledger was written")
 	}
 	// Only etcd's own manifest names its data directory.

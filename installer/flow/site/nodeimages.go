@@ -14,6 +14,7 @@ import (
 	"airlift/images/store"
 	"airlift/installer/cluster/facts"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/workflow"
@@ -151,7 +152,7 @@ func (n *NodeImages) Prune(ctx context.Context, list []NodeImage) error {
 		if err := n.runtime.Inventory().Remove(ctx, i.image); err != nil {
 			return err
 		}
-		var gone []host.ImageName
+		var gone []ledger.ImageName
 		for _, name := range n.Host.Records().ImageNames() {
 			if name.Socket == n.runtime.Socket() && name.Before == nil && (name.Name == i.ID || slices.Contains(i.References, name.Name)) {
 				gone = append(gone, name)

@@ -101,7 +101,7 @@ func (s *binaries) upgradeStub(ctx context.Context, l desired.List) error {
 	if err := s.record.former().Keep(host.StubPath); err != nil {
 		return err
 	}
-	if err := s.node.Host.Kernel().InstallStub(ctx, l.Binaries[0].SHA256); err != nil {
+	if err := s.node.Host.InstallStub(ctx, l.Binaries[0].SHA256); err != nil {
 		return err
 	}
 	s.node.Console.Debug(1, "installed %s", host.StubPath)

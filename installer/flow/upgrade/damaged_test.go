@@ -14,6 +14,7 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/pki"
@@ -42,13 +43,13 @@ func TestDamagedStateFiles(t *testing.T) {
 		mayBeEmpty       bool // a file without fields is not an error
 	}{
 		{host.UpgradeState, `{"version": 1, "from": "v1.37.1", "to": "v1.37.2"}`, "mv " + host.UpgradeState + " " + host.UpgradeState + ".damaged", upgrade, false},
-		{host.LedgerPath, `{"version": 2, "entries": [{"kind": "dir", "name": "/x"}]}`, "./install reset --without-ledger", func(h *host.Host) error { _, err := host.Open(h.Path("/")); return err }, false},
+		{ledger.Path, `{"version": 2, "entries": [{"kind": "dir", "name": "/x"}]}`, "./install reset --without-ledger", func(h *host.Host) error { _, err := host.Open(h.Path("/")); return err }, false},
 		{node.RestoreMarkPath, `{"backup": "aa", "node": "a", "peerURL": "https://192.0.2.1:2380", "token": "b"}`, "./install reset", func(h *host.Host) error {
 			_, err := node.ReadRestoreMark(h)
 			return err
 		}, true},
 		{node.BackupRecordPath, `{"path": "/a.tar"}`, "./install etcd snapshot", func(h *host.Host) error { _, err := node.LastBackup(h); return err }, true},
-		{host.StateDir + "/runs.json", `[{"command": "init"}]`, "replaces it", func(h *host.Host) error { _, err := h.RunRecords().Runs(); return err }, true},
+		{ledger.StateDir + "/runs.json", `[{"command": "init"}]`, "replaces it", func(h *host.Host) error { _, err := h.Records().Runs(); return err }, true},
 	} {
 		h, unlock, err := host.OpenLocked(t.TempDir())
 		if err != nil {
@@ -172,7 +173,7 @@ func TestDamagedNodeFiles(t *testing.T) {
 func TestStateFilesOfANewerInstaller(t *testing.T) {
 	for path, texts := range map[string][]string{
 		host.UpgradeState: {`{"version": 99}`, `{"version": 99, "from": {"kubernetes": "v1.40.0"}, "objects": "none"}`, `{"from": 1, "version": 99}`},
-		host.LedgerPath:   {`{"version": 99}`, `{"version": 99, "entries": {"dir": ["/x"]}}`, `{"entries": [{"kind": 1}], "version": 99}`},
+		ledger.Path:       {`{"version": 99}`, `{"version": 99, "entries": {"dir": ["/x"]}}`, `{"entries": [{"kind": 1}], "version": 99}`},
 	} {
 		for _, text := range texts {
 			root := t.TempDir()

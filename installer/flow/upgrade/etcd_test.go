@@ -17,6 +17,9 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/etcd"
 	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
+	"airlift/installer/host/ledger"
+	"airlift/installer/host/uninstall"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/pods"
@@ -160,7 +163,7 @@ func TestWayBack(t *testing.T) {
 		if err := h.Upgrades().PrepareBackups(); err != nil {
 			t.Fatal(err)
 		}
-		if err := host.WriteOutput(h.Path(file), out.Bytes(), 0o600); err != nil {
+		if err := filesystem.WriteOutput(h.Path(file), out.Bytes(), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -220,11 +223,11 @@ func TestWayBack(t *testing.T) {
 	if _, err := h.WriteFile("/etc/kubernetes/made", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	plan, err := h.Removal().Plan()
-	if err != nil || !slices.ContainsFunc(plan.Of(host.Leave), func(i host.Item) bool { return i.Path == host.UpgradeBackups }) {
+	plan, err := uninstall.PlanFor(h)
+	if err != nil || !slices.ContainsFunc(plan.Of(uninstall.Leave), func(i uninstall.Item) bool { return i.Path == host.UpgradeBackups }) {
 		t.Errorf("%v, %v", plan, err)
 	}
-	if _, err := h.Removal().RemoveInstalled(t.Context()); err != nil || !node.FileExists(h, file) || node.FileExists(h, unfinished) || node.FileExists(h, host.StateDir) {
+	if _, err := uninstall.RemoveInstalled(t.Context(), h); err != nil || !node.FileExists(h, file) || node.FileExists(h, unfinished) || node.FileExists(h, ledger.StateDir) {
 		t.Errorf("after reset: %v", err)
 	}
 }

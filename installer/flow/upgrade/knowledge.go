@@ -10,6 +10,7 @@ import (
 	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/detection"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
@@ -105,7 +106,7 @@ func (f *knowledge) connect(c *config.Config) (err error) {
 
 // useCluster completes the configuration of this node with the cluster's.
 func (f *knowledge) useCluster(ctx context.Context, c *config.Config, stored *cluster.Stored) (err error) {
-	c.Facts, err = f.node.Existing.Detection().Detect(ctx, host.Options{
+	c.Facts, err = detection.Detect(ctx, f.node.Existing.Root, detection.Options{
 		NodeIP: strings.Join(f.self.InternalIPs, ","), AddressFlag: "--node-ip", Networking: stored.Cluster.Networking, CNI: c.CNI,
 	})
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
 	"airlift/installer/desired"
-	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
 	"airlift/installer/node"
 	"airlift/installer/patches"
 	"airlift/installer/payload"
@@ -106,7 +106,7 @@ func (k *kubelet) files() ([]pki.File, error) {
 		return nil, err
 	}
 	if settings, err = overlay(settings, instance); err != nil {
-		return nil, fault.New(fault.Preflight, "reading %s: the file is damaged: %w", render.KubeletInstanceConfigPath, err).Hint("to let the upgrade write it again: " + host.SetAside(render.KubeletInstanceConfigPath))
+		return nil, fault.New(fault.Preflight, "reading %s: the file is damaged: %w", render.KubeletInstanceConfigPath, err).Hint("to let the upgrade write it again: " + filesystem.SetAside(render.KubeletInstanceConfigPath))
 	}
 	settings, used, err := k.node.Plan.Patches.Apply(patches.KubeletConfiguration, settings)
 	if err != nil {

@@ -1,0 +1,212 @@
+package detection
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"airlift/fault"
+	"airlift/installer/config"
+)
+
+// Address is an address at which other hosts could reach this host.
+type Address struct {
+	Interface string
+	IP        netip.Addr
+	Network   netip.Prefix // that the interface is connected to
+	MTU       int
+	// Default reports whether the host's default route uses this address.
+	Default bool
+}
+
+func (a Address) String() string { return a.Interface + " " + a.IP.String() }
+
+// Addresses returns the addresses that could be the node's, IPv4 first: those of
+// real interfaces that are up. It leaves out loopback, link-local and
+// point-to-point addresses, and the bridges and tunnels of container runtimes
+// and pod networks.
+func Addresses() ([]Address, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("listing network interfaces: %w", err)
+	}
+	defaults, err := defaultRoutes()
+	if err != nil {
+		return nil, err
+	}
+	var found []Address
+	for _, link := range links {
+		if !usable(link, links) {
+			continue
+		}
+		list, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+		if err != nil {
+			return nil, fmt.Errorf("listing the addresses of %s: %w", link.Attrs().Name, err)
+		}
+		for _, a := range list {
+			ip, ok := netip.AddrFromSlice(a.IP)
+			ip = ip.Unmap()
+			// Secondary, temporary and currently invalid addresses are
+			// not suitable.
+			const unfit = unix.IFA_F_SECONDARY | unix.IFA_F_TENTATIVE | unix.IFA_F_DEPRECATED | unix.IFA_F_DADFAILED
+			if !ok || !ip.IsGlobalUnicast() || a.Flags&unfit != 0 {
+				continue
+			}
+			ones, _ := a.Mask.Size()
+			found = append(found, Address{
+				Interface: link.Attrs().Name, IP: ip, Network: netip.PrefixFrom(ip, ones).Masked(), MTU: link.Attrs().MTU,
+				Default: carriesDefault(defaults, link.Attrs().Index, ip),
+			})
+		}
+	}
+	slices.SortStableFunc(found, func(a, b Address) int {
+		switch {
+		case a.IP.Is4() == b.IP.Is4():
+			return 0
+		case a.IP.Is4():
+			return -1
+		}
+		return 1
+	})
+	return found, nil
+}
+
+// virtualPrefixes are the name prefixes of interfaces that container runtimes,
+// pod networks and hypervisors create.
+var virtualPrefixes = []string{
+	"cni", "flannel", "veth", "docker", "br-", "cali", "cilium", "lxc", "lxd", "kube-", "tunl", "virbr", "vnet", "podman", "weave", "nerdctl", "dummy",
+}
+
+func isVirtual(name string) bool {
+	return slices.ContainsFunc(virtualPrefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+}
+
+// usable reports whether other hosts can reach the node through a link. A bridge
+// is usable if it has a port that belongs to no container or virtual machine. A
+// veth is usable: eth0 has this type if the host itself is a container.
+func usable(link netlink.Link, all []netlink.Link) bool {
+	attrs := link.Attrs()
+	const loopbackOrTunnel = unix.IFF_LOOPBACK | unix.IFF_POINTOPOINT
+	if attrs.RawFlags&unix.IFF_UP == 0 || attrs.RawFlags&loopbackOrTunnel != 0 || isVirtual(attrs.Name) {
+		return false
+	}
+	switch link.Type() {
+	case "bridge":
+		return slices.ContainsFunc(all, func(port netlink.Link) bool {
+			return port.Attrs().MasterIndex == attrs.Index && !isVirtual(port.Attrs().Name) && port.Type() != "tuntap"
+		})
+	case "vxlan", "geneve", "dummy", "ipvs", "tuntap", "ifb":
+		return false
+	}
+	return true
+}
+
+// defaultRoutes returns the host's default routes, the preferred one first.
+func defaultRoutes() ([]netlink.Route, error) {
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return nil, fmt.Errorf("listing routes: %w", err)
+	}
+	routes = slices.DeleteFunc(routes, func(r netlink.Route) bool {
+		ones := 0
+		if r.Dst != nil {
+			ones, _ = r.Dst.Mask.Size()
+		}
+		return ones != 0 || r.Type != unix.RTN_UNICAST
+	})
+	slices.SortStableFunc(routes, func(a, b netlink.Route) int { return a.Priority - b.Priority })
+	return routes, nil
+}
+
+// carriesDefault reports whether ip is the source address of packets on the
+// default route of its family: the route's preferred source, or, if the route
+// has none, any address of its interface.
+func carriesDefault(defaults []netlink.Route, index int, ip netip.Addr) bool {
+	for _, r := range defaults {
+		if (r.Family == unix.AF_INET) != ip.Is4() {
+			continue
+		}
+		via := r.LinkIndex == index || slices.ContainsFunc(r.MultiPath, func(hop *netlink.NexthopInfo) bool { return hop.LinkIndex == index })
+		if !via {
+			return false // a more preferred default route leaves elsewhere
+		}
+		src, ok := netip.AddrFromSlice(r.Src)
+		return !ok || src.Unmap() == ip
+	}
+	return false
+}
+
+// ChooseAddress chooses the node's address: as in kubeadm the one of the default
+// route, and without a default route the only candidate. IPv4 is preferred.
+// Addresses in one of the cluster's ranges are not candidates. The error
+// (fault.Usage) names the flag to use: if several candidates remain, the one
+// that chooses an address; if an address in a range is the only one, or that of
+// the default route, the one that changes the range.
+func ChooseAddress(candidates []Address, flag string, ranges ...config.Range) (Address, error) {
+	if len(candidates) > 0 && candidates[0].IP.Is4() {
+		candidates = slices.DeleteFunc(slices.Clone(candidates), func(a Address) bool { return !a.IP.Is4() })
+	}
+	var choices, inRange []Address
+	for _, a := range candidates {
+		if slices.ContainsFunc(ranges, func(r config.Range) bool { return r.Contains(a.IP) }) {
+			inRange = append(inRange, a)
+		} else {
+			choices = append(choices, a)
+		}
+	}
+	isDefault := func(a Address) bool { return a.Default }
+	switch i := slices.IndexFunc(inRange, isDefault); {
+	case i >= 0:
+		return Address{}, collision(inRange[i], choices, flag, ranges)
+	case len(choices) == 0 && len(inRange) > 0:
+		return Address{}, collision(inRange[0], nil, flag, ranges)
+	case len(choices) == 0:
+		return Address{}, fault.New(fault.Usage, "choosing this node's address: no network interface that is up has a usable address").
+			Hint("give this host an address, or choose one with " + flag)
+	}
+	if i := slices.IndexFunc(choices, isDefault); i >= 0 {
+		return choices[i], nil
+	}
+	if len(choices) > 1 {
+		return Address{}, fault.New(fault.Usage, "choosing this node's address: there is no default route and there are %d addresses:%s", len(choices), list(choices)).
+			Hint(fmt.Sprintf("choose one, for example %s=%s", flag, choices[0].IP))
+	}
+	return choices[0], nil
+}
+
+// collision is the error for an address in one of the cluster's ranges. others
+// are this host's addresses that are in none.
+func collision(a Address, others []Address, flag string, ranges []config.Range) error {
+	r := ranges[slices.IndexFunc(ranges, func(r config.Range) bool { return r.Contains(a.IP) })]
+	taken := []netip.Prefix{a.Network, netip.PrefixFrom(a.IP, a.IP.BitLen())}
+	for _, other := range others {
+		taken = append(taken, other.Network)
+	}
+	for _, other := range ranges {
+		taken = append(taken, other.Prefix)
+	}
+	hint := r.Another(taken...)
+	if len(others) > 0 {
+		hint += fmt.Sprintf(", or another address of this host: %s=%s", flag, others[0].IP)
+	}
+	return fault.New(fault.Usage, "choosing this node's address: %s (interface %s) is in the cluster's range of %s addresses, %s",
+		a.IP, a.Interface, r.Of, r.Prefix).Hint(hint)
+}
+
+// addressTowards returns the source address of packets to a peer.
+func addressTowards(peer netip.Addr) (netip.Addr, error) {
+	routes, err := netlink.RouteGet(peer.AsSlice())
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("finding the route to %s: %w", peer, err)
+	}
+	for _, r := range routes {
+		if ip, ok := netip.AddrFromSlice(r.Src); ok {
+			return ip.Unmap(), nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("finding the route to %s: it has no source address", peer)
+}

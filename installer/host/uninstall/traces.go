@@ -1,0 +1,67 @@
+package uninstall
+
+import (
+	"path/filepath"
+
+	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
+	"airlift/installer/host/ledger"
+)
+
+// A host that kubeadm made a node, or whose ledger is lost, has no list of what
+// was created there. Its replacement is what `kubeadm reset` removes.
+
+// Traces are the configurable paths of a node without a ledger.
+type Traces struct {
+	CertificatesDir string
+	EtcdDataDir     string // from this host's etcd manifest, if it has one
+}
+
+// kubeconfigNames are the kubeconfigs that kubeadm and the kubelet write.
+var kubeconfigNames = []string{"admin", "super-admin", "kubelet", "bootstrap-kubelet", "controller-manager", "scheduler"}
+
+// IsNode reports whether this host has a node's kubeconfigs, static pods or
+// kubelet configuration.
+func IsNode(h *host.Host) bool {
+	paths := []string{config.KubeletConfigFile, config.KubeletFlagsFile}
+	for _, name := range kubeconfigNames {
+		paths = append(paths, filepath.Join(config.KubernetesDir, name+".conf"))
+	}
+	for _, pod := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
+		paths = append(paths, filepath.Join(config.ManifestsDir, pod+".yaml"))
+	}
+	for _, path := range paths {
+		if filesystem.Exists(h.Path(path)) {
+			return true
+		}
+	}
+	return false
+}
+
+// AdoptTraces adds the existing paths of a node to the ledger in memory. Nothing
+// is written before Commit or the first removal.
+func AdoptTraces(h *host.Host, t Traces) {
+	add := func(kind, name, contents string) {
+		if filesystem.Exists(h.Path(name)) {
+			h.Records().Adopt(ledger.Entry{Kind: kind, Name: name, Contents: contents})
+		}
+	}
+	add(ledger.Contents, config.ManifestsDir, "static pods")
+	add(ledger.Contents, t.CertificatesDir, "certificates")
+	h.Records().Adopt(ledger.Entry{Kind: ledger.Contents, Name: config.KubeletDir, Contents: "the kubelet's state"})
+	if t.EtcdDataDir != "" {
+		add(ledger.Contents, t.EtcdDataDir, ledger.EtcdData)
+	}
+	for _, name := range kubeconfigNames {
+		add(ledger.Owned, filepath.Join(config.KubernetesDir, name+".conf"), "")
+	}
+	h.Records().Adopt(ledger.Entry{Kind: ledger.Interface, Name: "kube-ipvs0"})
+}
+
+// Adopt adds a path that the user named to the ledger in memory.
+func Adopt(h *host.Host, path string) {
+	if filesystem.Exists(h.Path(path)) {
+		h.Records().Adopt(ledger.Entry{Kind: ledger.Owned, Name: path})
+	}
+}
