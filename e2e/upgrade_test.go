@@ -270,7 +270,7 @@ func TestUpgrade(t *testing.T) {
 			contains(t, newer(t, control, 2, "upgrade", "apply", "v1.99.0", "--yes"), "v1.99.0", to)
 			contains(t, newer(t, control, 2, "upgrade", "apply"), "--yes")
 			contains(t, newer(t, control, 3, "upgrade", "undo", "--yes"), "nothing to undo")
-			contains(t, newer(t, control, 0, "upgrade", "apply", "--dry-run"), "kube-apiserver is replaced", "Nothing was changed")
+			contains(t, newer(t, control, 0, "upgrade", "apply", "--dry-run"), "manifests/kube-apiserver.yaml changes", "Nothing was changed")
 			same(t, before, hostState(t, control)+hostState(t, worker))
 		}},
 		{"upgrade apply", func(t *testing.T) {
@@ -450,7 +450,7 @@ kill -%[3]s $pid; wait $pid; echo "exit $?"; ! grep -q airlift.dev/replaced %[2]
 			}
 		}},
 		{"killed at every step, the same command finishes", func(t *testing.T) {
-			contains(t, newer(t, h, 0, "upgrade", "apply", "--dry-run"), "kube-scheduler is replaced", "Nothing was changed")
+			contains(t, newer(t, h, 0, "upgrade", "apply", "--dry-run"), "manifests/kube-scheduler.yaml changes", "Nothing was changed")
 			steps := len(upgrade.ApplyPhases())
 			for step := 1; step <= steps; step++ {
 				for _, after := range []string{"0", "1.5"} {
