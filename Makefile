@@ -64,7 +64,7 @@ GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
 # make test also runs the quick tests of these packages, which start goroutines, with the race
 # detector.
-RACE = ./bundle ./bundle/fetch ./images/store \
+RACE = ./bundle ./images/fetch ./images/store \
 	./installer/cluster/... ./installer/etcd ./installer/flow/... ./installer/host ./installer/node ./installer/payload ./installer/phases \
 	./installer/pods ./installer/snapshot ./installer/timeline ./installer/workflow ./progress
 

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/bundle/head"
 	"airlift/scripts/rig"
 )
 
@@ -122,7 +121,7 @@ func TestForgedAdditionalManifests(t *testing.T) {
 		"layer that is neither here nor there": {func(m *Manifest) { m.Base.Layers = nil }, "layer 1: entry"},
 		"layer without a base":                 {func(m *Manifest) { m.Base = nil }, "layer 1: entry"},
 		"negative layer size":                  {func(m *Manifest) { m.Images[0].Layers[0].Size = -1 }, "layer 1: size -1 is not between 0 and"},
-		"huge layer size":                      {func(m *Manifest) { m.Images[0].Layers[0].Size = head.MaxEntry + 1 }, "layer 1: size 1099511627777 is not between 0 and"},
+		"huge layer size":                      {func(m *Manifest) { m.Images[0].Layers[0].Size = MaxEntry + 1 }, "layer 1: size 1099511627777 is not between 0 and"},
 		"layer of two sizes":                   {func(m *Manifest) { m.Images[1].Layers[0].Size++ }, "layer 1: size is 10241, another image's is 10240"},
 		"config only in the base": {func(m *Manifest) {
 			m.Base.Layers = append(m.Base.Layers, m.Images[0].Config.Digest)

@@ -57,7 +57,7 @@ func TestSummaryAgreesWithTheFile(t *testing.T) {
 	s := newSample()
 	path := filepath.Join(t.TempDir(), "install")
 	seen := map[string]int64{} // has no lock: calls must not overlap
-	sum, err := WriteFile(t.Context(), path, executables(), s.manifest, Fastest, s.open, func(e Entry, n int64) { seen[e.Name] += n })
+	sum, err := writeFile(t.Context(), path, executables(), s.manifest, Fastest, s.open, func(e Entry, n int64) { seen[e.Name] += n })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestLevels(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "install")
 			p := executables()
 			p.Installer = bytes.Repeat(p.Installer, 3000) // beyond the largest window of the head
-			if _, err := WriteFile(t.Context(), path, p, s.manifest, l, s.open, nil); err != nil {
+			if _, err := writeFile(t.Context(), path, p, s.manifest, l, s.open, nil); err != nil {
 				t.Fatal(err)
 			}
 			f := openFile(t, path)
@@ -145,7 +145,7 @@ func TestBestNeedsZstd(t *testing.T) {
 		t.Error(err)
 	}
 	s, dir := newSample(), t.TempDir()
-	if _, err := WriteFile(t.Context(), filepath.Join(dir, "install"), executables(), s.manifest, Best, s.open, nil); err == nil {
+	if _, err := writeFile(t.Context(), filepath.Join(dir, "install"), executables(), s.manifest, Best, s.open, nil); err == nil {
 		t.Error("written without zstd")
 	}
 	if files, _ := os.ReadDir(dir); len(files) != 0 {
@@ -161,7 +161,7 @@ func TestZstdFails(t *testing.T) {
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	s := newSample()
-	_, err := WriteFile(t.Context(), filepath.Join(t.TempDir(), "install"), executables(), s.manifest, Best, s.open, nil)
+	_, err := writeFile(t.Context(), filepath.Join(t.TempDir(), "install"), executables(), s.manifest, Best, s.open, nil)
 	if err == nil || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("error is %v", err)
 	}
@@ -221,7 +221,7 @@ func sh(t *testing.T, dir, format string, args ...any) string {
 func TestSameInputsGiveTheSameBytes(t *testing.T) {
 	write := func(t *testing.T, s *sample, level Level) []byte {
 		path := filepath.Join(t.TempDir(), "install")
-		if _, err := WriteFile(t.Context(), path, executables(), s.manifest, level, s.open, nil); err != nil {
+		if _, err := writeFile(t.Context(), path, executables(), s.manifest, level, s.open, nil); err != nil {
 			t.Fatal(err)
 		}
 		b, err := os.ReadFile(path)
@@ -466,7 +466,7 @@ func TestFailedWriteLeavesNothing(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			_, err := WriteFile(ctx, path, executables(), s.manifest, Default, func(e Entry) (io.ReadCloser, error) {
+			_, err := writeFile(ctx, path, executables(), s.manifest, Default, func(e Entry) (io.ReadCloser, error) {
 				if e.Name == "bin/kubelet" {
 					return c.open(s, cancel, e)
 				}
@@ -493,7 +493,7 @@ func TestWriteFileRefuses(t *testing.T) {
 	s := newSample()
 	dir := t.TempDir()
 	write := func(path string, launcher []byte) error {
-		_, err := WriteFile(t.Context(), path, Executables{launcher, executables().Installer}, s.manifest, Default, s.open, nil)
+		_, err := writeFile(t.Context(), path, Executables{launcher, executables().Installer}, s.manifest, Default, s.open, nil)
 		return err
 	}
 	if err := write(dir, stub()); fault.ExitCode(err) != fault.Usage {

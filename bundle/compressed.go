@@ -4,8 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 
-	"airlift/bundle/encoder"
-	"airlift/bundle/head"
+	"airlift/images/encoder"
 )
 
 // Compressed describes upstream's compressed blob of a layer. The image's manifest lists it
@@ -60,8 +59,8 @@ func (v validator) checkCompressed(what string, l Layer) error {
 	if c.Digest == l.DiffID {
 		return fmt.Errorf("%s: compressed has the digest of the layer", what)
 	}
-	if c.Size <= 0 || c.Size > head.MaxEntry {
-		return fmt.Errorf("%s: compressed: size %d is not between 1 and %d", what, c.Size, int64(head.MaxEntry))
+	if c.Size <= 0 || c.Size > MaxEntry {
+		return fmt.Errorf("%s: compressed: size %d is not between 1 and %d", what, c.Size, int64(MaxEntry))
 	}
 	if other, ok := v.compressed[c.Digest]; ok && other != compressedLayer(l) {
 		return fmt.Errorf("%s: compressed %s has two descriptions", what, c.Digest)

@@ -44,7 +44,7 @@ func (f *File) EntryAt(ctx context.Context, p Part, offset int64) (e Entry, at i
 func (f *File) unpackable(ctx context.Context, p Part, size int64) (n int64, err error) {
 	r := interrupt.Reader(ctx, f.payload.Section(p.Offset, size))
 	// With one goroutine, the decoder returns every complete block before an error.
-	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
+	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(MaxWindow), zstd.WithDecoderLowmem(true))
 	if err != nil {
 		return 0, f.readError(err)
 	}

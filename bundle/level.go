@@ -56,7 +56,7 @@ func (l Level) Check() error {
 // String describes how the level compresses.
 func (l Level) String() string {
 	if l == Best {
-		return fmt.Sprintf("best, with '%s'", strings.Join(append([]string{zstdCommand}, bestArguments(maxWindow)...), " "))
+		return fmt.Sprintf("best, with '%s'", strings.Join(append([]string{zstdCommand}, bestArguments(MaxWindow)...), " "))
 	}
 	return l.Name()
 }

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"airlift/bundle/head"
-	"airlift/bundle/space"
 	"airlift/interrupt"
+	"airlift/space"
 )
 
 // Progress is called with each n bytes of an entry that were processed, by one goroutine
@@ -117,7 +117,7 @@ func (w *payloadWriter) part(ctx context.Context, out io.Writer, name string, en
 		return err
 	}
 	err = z.Close()
-	if window == maxWindow {
+	if window == MaxWindow {
 		// Free half a gigabyte of tables now, because the next part needs as much.
 		debug.FreeOSMemory()
 	}

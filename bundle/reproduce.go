@@ -9,7 +9,7 @@ import (
 	"airlift/fault"
 )
 
-// Level returns the level with which WriteFile compresses the head of the file to the same bytes.
+// Level returns the level with which WriteDraft compresses the head of the file to the same bytes.
 // No such level is an error: another encoder wrote the file, or another version of this one.
 func (f *File) Level(ctx context.Context) (Level, error) {
 	m, err := f.Manifest()

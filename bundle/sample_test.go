@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -158,10 +159,20 @@ func (s *sample) write(t testing.TB) (path string) {
 func (s *sample) writeLevel(t testing.TB, level Level) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "install")
-	if _, err := WriteFile(t.Context(), path, executables(), s.manifest, level, s.open, nil); err != nil {
+	if _, err := writeFile(t.Context(), path, executables(), s.manifest, level, s.open, nil); err != nil {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// writeFile writes a draft and gives it its name.
+func writeFile(ctx context.Context, path string, executables Executables, m *Manifest, level Level, open func(Entry) (io.ReadCloser, error), p Progress) (Summary, error) {
+	d, err := WriteDraft(ctx, path, executables, m, level, open, p)
+	if err != nil {
+		return Summary{}, err
+	}
+	defer d.Discard()
+	return d.Summary, d.Replace()
 }
 
 func openFile(t testing.TB, path string) *File {

@@ -15,7 +15,7 @@ import (
 // The decompressed size follows from the manifest only if tar headers have the length
 // head.HeaderLen.
 func TestHeaderLen(t *testing.T) {
-	for _, size := range []int64{0, 1, 1<<33 - 1, 1 << 33, head.MaxEntry} {
+	for _, size := range []int64{0, 1, 1<<33 - 1, 1 << 33, MaxEntry} {
 		var b bytes.Buffer
 		name := BlobDir + sha(nil)
 		if err := tar.NewWriter(&b).WriteHeader(tarHeader(name, size)); err != nil {

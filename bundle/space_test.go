@@ -28,7 +28,7 @@ func TestFullFileSystemIsNamed(t *testing.T) {
 				}
 				s := large()
 				path := filepath.Join(dir, "install")
-				_, err := WriteFile(t.Context(), path, executables(), s.manifest, level, s.open, nil)
+				_, err := writeFile(t.Context(), path, executables(), s.manifest, level, s.open, nil)
 				if want == "" {
 					if err != nil {
 						t.Error(err)
@@ -88,7 +88,7 @@ func TestDraft(t *testing.T) {
 	if b, _ := os.ReadFile(path); int64(len(b)) != d.Size {
 		t.Errorf("after Discard, the file has %d bytes", len(b))
 	}
-	written, err := WriteFile(t.Context(), path, executables(), s.manifest, Fastest, s.open, nil)
+	written, err := writeFile(t.Context(), path, executables(), s.manifest, Fastest, s.open, nil)
 	if err != nil || written != d.Summary {
 		t.Errorf("%+v, %+v, %v", written, d.Summary, err)
 	}

@@ -12,9 +12,12 @@ import (
 )
 
 const (
-	// maxEntries is the maximum number of entries. With head.MaxEntry it keeps the
+	// maxEntries is the maximum number of entries. With MaxEntry it keeps the
 	// sum of all sizes within an int64.
 	maxEntries = 1 << 16
+
+	// MaxEntry is the maximum size of an entry, so also of a layer.
+	MaxEntry = head.MaxEntry
 
 	// MaxDocument is the maximum size of an index, a manifest or a config, as in the
 	// OCI distribution specification. Readers hold a whole document in memory.
@@ -113,8 +116,8 @@ func (v validator) checkEntries(entries []Entry) error {
 		if _, ok := v.entries[e.Name]; ok {
 			return fmt.Errorf("entry %q is listed twice", e.Name)
 		}
-		if e.Size < 0 || e.Size > head.MaxEntry {
-			return fmt.Errorf("entry %q: size %d is not between 0 and %d", e.Name, e.Size, int64(head.MaxEntry))
+		if e.Size < 0 || e.Size > MaxEntry {
+			return fmt.Errorf("entry %q: size %d is not between 0 and %d", e.Name, e.Size, int64(MaxEntry))
 		}
 		if !hex64.MatchString(e.SHA256) {
 			return fmt.Errorf("entry %q: sha256 %q is not 64 lower-case hex digits", e.Name, e.SHA256)

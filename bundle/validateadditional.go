@@ -3,8 +3,6 @@ package bundle
 import (
 	"fmt"
 	"slices"
-
-	"airlift/bundle/head"
 )
 
 // unused is the size of a layer in validator.inBase that no image has used yet.
@@ -79,8 +77,8 @@ func (v validator) useLayer(what string, l Layer) error {
 	switch {
 	case !ok:
 		return v.useBlob(what, l.DiffID, l.Size)
-	case l.Size < 0 || l.Size > head.MaxEntry:
-		return fmt.Errorf("%s: size %d is not between 0 and %d", what, l.Size, int64(head.MaxEntry))
+	case l.Size < 0 || l.Size > MaxEntry:
+		return fmt.Errorf("%s: size %d is not between 0 and %d", what, l.Size, int64(MaxEntry))
 	case size != unused && size != l.Size:
 		return fmt.Errorf("%s: size is %d, another image's is %d", what, l.Size, size)
 	}

@@ -13,9 +13,9 @@ import (
 
 	"airlift/bundle/atomicfile"
 	"airlift/bundle/head"
-	"airlift/bundle/space"
 	"airlift/fault"
 	"airlift/interrupt"
+	"airlift/space"
 )
 
 // A Summary describes a written bundle file. Sizes are in bytes.
@@ -33,25 +33,6 @@ type Executables struct {
 	Launcher, Installer []byte
 }
 
-// WriteFile writes the bundle with the executables and the entries of the manifest to path,
-// mode 0755. It calls open once for every entry, from several goroutines. The content must
-// have the size and sha256 of the manifest.
-//
-// The bytes depend only on executables, manifest, entries and level. They are written to a
-// temporary file next to path, which is synced and renamed when it is complete. On an
-// error, or when ctx is cancelled, path is unchanged and the temporary file is removed.
-func WriteFile(ctx context.Context, path string, executables Executables, m *Manifest, level Level, open func(Entry) (io.ReadCloser, error), p Progress) (Summary, error) {
-	d, err := WriteDraft(ctx, path, executables, m, level, open, p)
-	if err != nil {
-		return Summary{}, err
-	}
-	defer d.Discard()
-	if err := d.Replace(); err != nil {
-		return Summary{}, err
-	}
-	return d.Summary, nil
-}
-
 // A Draft is a bundle file that is complete and on the disk, but has a temporary name next to its
 // path.
 type Draft struct {
@@ -60,7 +41,12 @@ type Draft struct {
 	file *atomicfile.File
 }
 
-// WriteDraft is WriteFile without the rename. The caller must call Discard.
+// WriteDraft writes the bundle with the executables and the entries of the manifest, mode 0755, to a
+// temporary file next to path. It calls open once for every entry, from several goroutines. The content
+// must have the size and sha256 of the manifest. The caller must call Discard.
+//
+// The bytes depend only on executables, manifest, entries and level. On an error, or when ctx is
+// cancelled, the temporary file is removed.
 func WriteDraft(ctx context.Context, path string, executables Executables, m *Manifest, level Level, open func(Entry) (io.ReadCloser, error), p Progress) (*Draft, error) {
 	d := &Draft{path: path}
 	if err := d.write(ctx, executables, m, level, open, p); err != nil {

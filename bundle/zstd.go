@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	maxWindow = head.MaxWindow
+	// MaxWindow is the maximum window of a frame.
+	MaxWindow = head.MaxWindow
 
 	// minWindow is the minimum, because a smaller window saves nothing.
 	minWindow = 1 << 20
@@ -25,14 +26,14 @@ const (
 // windowFor returns the smallest window that covers size bytes. A decoder allocates that
 // much memory.
 func windowFor(size int64) int {
-	if size >= maxWindow {
-		return maxWindow
+	if size >= MaxWindow {
+		return MaxWindow
 	}
 	return max(minWindow, 1<<bits.Len64(uint64(size)))
 }
 
 // newDecoder is the counterpart of newEncoder. Reset sets its input. Read returns an error
-// for a frame whose window exceeds maxWindow.
+// for a frame whose window exceeds MaxWindow.
 func newDecoder() (*zstd.Decoder, error) {
 	// The decoder has three stages that pass blocks on. Four blocks keep all stages
 	// busy; with one core it is faster to decode within Read. Measured on a bundle of
@@ -43,7 +44,7 @@ func newDecoder() (*zstd.Decoder, error) {
 		blocks = 1
 	}
 	return zstd.NewReader(nil,
-		zstd.WithDecoderMaxWindow(maxWindow),
+		zstd.WithDecoderMaxWindow(MaxWindow),
 		zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderConcurrency(blocks),
 	)

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/scripts/lab"
 	"airlift/scripts/site"
 	"airlift/scripts/upstream/components"
@@ -71,11 +71,11 @@ func kernelHas(t *testing.T, option string) bool {
 // version.
 func addOnsOfRig(t *testing.T) (names []string) {
 	t.Helper()
-	list, err := images.AddOns(version)
+	list, err := release.AddOns(version)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rig := map[string]string{images.NetworkPolicy: components.NetworkPolicies, images.LocalPathStorage: components.LocalPathProvisioner, images.MetricsServer: components.MetricsServer, images.Ingress: components.Traefik}
+	rig := map[string]string{release.NetworkPolicy: components.NetworkPolicies, release.LocalPathStorage: components.LocalPathProvisioner, release.MetricsServer: components.MetricsServer, release.Ingress: components.Traefik}
 	for _, a := range list {
 		if rig[a.Name] == a.Version {
 			names = append(names, a.Name)
@@ -132,7 +132,7 @@ func TestAddOns(t *testing.T) {
 		{"init applies the add-ons and waits for them", func(t *testing.T) {
 			out := install(t, control, 0, append([]string{"init"}, ignore...)...)
 			for _, name := range names {
-				contains(t, out, name+": "+map[string]string{images.NetworkPolicy: "4", images.LocalPathStorage: "9", images.MetricsServer: "9", images.Ingress: "20"}[name]+" objects")
+				contains(t, out, name+": "+map[string]string{release.NetworkPolicy: "4", release.LocalPathStorage: "9", release.MetricsServer: "9", release.Ingress: "20"}[name]+" objects")
 			}
 			if join, err = site.JoinArgs(out); err != nil {
 				t.Fatal(err)
@@ -157,7 +157,7 @@ func TestAddOns(t *testing.T) {
 			contains(t, state, "Bound", "local-path")
 		}},
 		{"kubectl top answers", func(t *testing.T) {
-			if !slices.Contains(names, images.MetricsServer) {
+			if !slices.Contains(names, release.MetricsServer) {
 				return
 			}
 			eventually(t, 2*time.Minute, func() string {
@@ -189,12 +189,12 @@ func TestAddOns(t *testing.T) {
 		}},
 		{"reset keeps only the volumes", func(t *testing.T) {
 			for _, h := range []*lab.Host{worker, control} {
-				volumes := strings.TrimSpace(run(t, h, "sh", "-c", "ls "+images.VolumesDir+" 2>/dev/null || true"))
+				volumes := strings.TrimSpace(run(t, h, "sh", "-c", "ls "+release.VolumesDir+" 2>/dev/null || true"))
 				out := install(t, h, 0, "reset", "--force")
 				if volumes != "" {
-					contains(t, out, images.VolumesDir, "volumes of the add-on local-path-storage are kept")
-					contains(t, run(t, h, "sh", "-c", "cat "+images.VolumesDir+"/*/lines"), "first\nsecond")
-					run(t, h, "rm", "-r", images.VolumesDir)
+					contains(t, out, release.VolumesDir, "volumes of the add-on local-path-storage are kept")
+					contains(t, run(t, h, "sh", "-c", "cat "+release.VolumesDir+"/*/lines"), "first\nsecond")
+					run(t, h, "rm", "-r", release.VolumesDir)
 				}
 				same(t, before[h], untouched(t, h))
 			}

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/scripts/lab"
 	"airlift/scripts/site"
 	"airlift/scripts/upstream/components"
@@ -27,7 +27,7 @@ func TestNewerMinorVersion(t *testing.T) {
 	if _, err := fmt.Sscanf(version, "v1.%d.", &minor); err != nil {
 		t.Fatal(err)
 	}
-	if minor == images.OldestMinor {
+	if minor == release.OldestMinor {
 		t.Skip("there is no older minor version that Airlift could know instead")
 	}
 	s := up(t, lab.Options{Name: "e2e-newer", Hosts: 2})
@@ -78,15 +78,15 @@ func bundleByOlder(t *testing.T, known int) string {
 		return string(out), err
 	}
 
-	catalog := filepath.Join(root, "images", "minors.go")
+	catalog := filepath.Join(root, "images", "release", "minors.go")
 	text, err := os.ReadFile(catalog)
 	if err != nil {
 		t.Fatal(err)
 	}
 	older := regexp.MustCompile(`(?m)^const OldestMinor, NewestMinor = .*$`).ReplaceAllString(string(text),
-		fmt.Sprintf("const OldestMinor, NewestMinor = %d, %d", images.OldestMinor, known))
+		fmt.Sprintf("const OldestMinor, NewestMinor = %d, %d", release.OldestMinor, known))
 	if older == string(text) {
-		t.Fatal("images/minors.go has no line with NewestMinor")
+		t.Fatal("images/release/minors.go has no line with NewestMinor")
 	}
 	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {catalog: filepath.Join(dir, "minors.go")}})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/scripts/lab"
+	"airlift/scripts/testbundle"
 )
 
 // otherBundle is the path of a bundle with another build of a binary on a host.
@@ -50,13 +51,7 @@ func carryOther(t *testing.T, hosts ...*lab.Host) {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "other")
-	_, err = bundle.WriteFile(t.Context(), path, bundle.Executables{Launcher: launcher, Installer: installerOf(t, f)}, &m,
-		bundle.Fastest, func(bundle.Entry) (io.ReadCloser, error) {
-			return io.NopCloser(bytes.NewReader([]byte(runc))), nil
-		}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbundle.WriteFile(t, path, bundle.Executables{Launcher: launcher, Installer: installerOf(t, f)}, &m, bundle.Fastest, map[string][]byte{"bin/runc": []byte(runc)})
 	for _, h := range hosts {
 		if _, err := h.CopyIn(t.Context(), path, otherBundle, 0o755); err != nil {
 			t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"airlift/bundle"
 	"airlift/scripts/lab"
 	"airlift/scripts/site"
+	"airlift/scripts/testbundle"
 	"airlift/scripts/upstream/components"
 )
 
@@ -78,7 +79,7 @@ func carryPlan(t *testing.T, h *lab.Host, name string, change func(*bundle.Manif
 	m.NearestKnown, m.Images = "", slices.Clone(m.Images)
 	change(&m)
 	m.Entries = nil
-	blobs := map[string]string{} // by name
+	blobs := map[string][]byte{} // by name
 	for i := range m.Images {
 		image := &m.Images[i]
 		image.Layers = nil
@@ -87,20 +88,14 @@ func carryPlan(t *testing.T, h *lab.Host, name string, change func(*bundle.Manif
 			sum := fmt.Sprintf("%x", sha256.Sum256([]byte(text)))
 			name := "blobs/sha256/" + sum
 			d.Digest, d.Size = "sha256:"+sum, int64(len(text))
-			if blobs[name] == "" {
-				blobs[name] = text
+			if blobs[name] == nil {
+				blobs[name] = []byte(text)
 				m.Entries = append(m.Entries, bundle.Entry{Name: name, Size: d.Size, SHA256: sum})
 			}
 		}
 	}
 	path := filepath.Join(t.TempDir(), name)
-	_, err = bundle.WriteFile(t.Context(), path, bundle.Executables{Launcher: launcher, Installer: installerOf(t, f)}, &m,
-		bundle.Fastest, func(e bundle.Entry) (io.ReadCloser, error) {
-			return io.NopCloser(strings.NewReader(blobs[e.Name])), nil
-		}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbundle.WriteFile(t, path, bundle.Executables{Launcher: launcher, Installer: installerOf(t, f)}, &m, bundle.Fastest, blobs)
 	if _, err := h.CopyIn(t.Context(), path, "/root/"+name, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,7 @@ import (
 // A Display shows items and, on a terminal, a bar for the sum of all items so far. Several
 // goroutines may use it. A nil *Display shows nothing.
 type Display struct {
-	out   io.Writer
-	lines func(string) // instead of out
+	out io.Writer
 
 	mu      sync.Mutex
 	bar     *Bar // nil if there is no terminal
@@ -33,9 +32,6 @@ func New(w io.Writer) *Display {
 	}
 	return d
 }
-
-// Lines passes the lines of Printf to f, and shows nothing of the items.
-func Lines(f func(line string)) *Display { return &Display{lines: f} }
 
 // An Item is one transfer, such as a file or an image.
 type Item struct {
@@ -95,9 +91,6 @@ func (i *Item) Done(note string) {
 		size = Bytes(bytes)
 	}
 	d.end(i)
-	if d.lines != nil {
-		return
-	}
 	d.Printf("  %-50s %9s  %s\n", i.name, size, note)
 }
 
@@ -130,10 +123,6 @@ func (d *Display) Printf(format string, args ...any) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.lines != nil {
-		d.lines(strings.TrimSpace(fmt.Sprintf(format, args...)))
-		return
-	}
 	if d.bar != nil {
 		d.bar.Clear()
 	}

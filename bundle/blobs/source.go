@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/bundle/encoder"
 	"airlift/fault"
+	"airlift/images/encoder"
 	"airlift/interrupt"
 )
 

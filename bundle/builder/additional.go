@@ -6,7 +6,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 )
 
 // An additional bundle is built by the same steps as any other, from a catalog that is empty.
@@ -31,17 +31,17 @@ func (t Target) carries(kind string) bool { return !t.additional() || slices.Con
 // channel is images.Channel for the bundle's Kubernetes version.
 func (t Target) channel() (full, url string, err error) {
 	if t.additional() {
-		return images.Release(t.Version)
+		return release.AnyChannel(t.Version)
 	}
-	return images.Channel(t.Version, t.Versions)
+	return release.Channel(t.Version, t.Versions)
 }
 
 // catalogOf returns what the bundle has of this Kubernetes version.
-func (t Target) catalogOf(version string) (*images.Catalog, error) {
+func (t Target) catalogOf(version string) (*release.Catalog, error) {
 	if t.additional() {
-		return images.Nothing(version, t.Arch)
+		return release.Nothing(version, t.Arch)
 	}
-	return images.For(version, t.Arch, t.CNI, t.Versions)
+	return release.For(version, t.Arch, t.CNI, t.Versions)
 }
 
 // complete returns the target with Only in the manifest's order and the pod network of an
@@ -57,12 +57,12 @@ func (t Target) complete(s Selection) (Target, error) {
 		}
 		return t, nil
 	}
-	t.CNI = images.NoCNI
+	t.CNI = release.NoCNI
 	switch {
 	case len(s.Site.Files) > 0:
 		return t, fault.New(fault.Usage, "%s: an additional bundle cannot have the file %q", s.Site.Files[0].At, s.Site.Files[0].Path).
 			Hint("remove it: init and join write files and units, from a bundle without --only")
-	case t.Versions != images.Versions{}:
+	case t.Versions != release.Versions{}:
 		return t, fault.New(fault.Usage, "an additional bundle has no components").Hint("remove the versions of components, or --only")
 	case len(s.Require)+len(s.Without) > 0:
 		return t, fault.New(fault.Usage, "an additional bundle has no components").Hint("remove --require and --without, or --only")

@@ -17,8 +17,8 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder"
-	"airlift/bundle/lock"
-	"airlift/bundle/sbom"
+	"airlift/bundle/builder/lock"
+	"airlift/bundle/builder/sbom"
 	"airlift/fault"
 	"airlift/scripts/fakesites"
 	"airlift/scripts/smallfs"
@@ -175,7 +175,7 @@ func TestAdditionalVersions(t *testing.T) {
 	u.Forget()
 	for _, old := range []string{"v1.28", "v1.28.1", "v2.1.0", "newest"} {
 		o.Version = old
-		if _, err := builder.Run(context.Background(), o); fault.ExitCode(err) != fault.Usage || !strings.Contains(fault.Hint(err), "supported minor versions: v1.29, ") {
+		if _, err := runOne(context.Background(), o); fault.ExitCode(err) != fault.Usage || !strings.Contains(fault.Hint(err), "supported minor versions: v1.29, ") {
 			t.Errorf("%s: %v", old, err)
 		}
 	}
@@ -196,7 +196,7 @@ func TestAdditionalWithoutNetwork(t *testing.T) {
 	o := additional(t, u)
 	o.Images = append(o.Images, "quay.io/team/app:v1")
 	u.Close()
-	_, err := builder.Run(context.Background(), o)
+	_, err := runOne(context.Background(), o)
 	if hint := fault.Hint(err); err == nil || !strings.Contains(hint, "allow access to dl.k8s.io, docker.io, quay.io, registry.k8s.io and the hosts") {
 		t.Errorf("err = %v, hint = %s", err, hint)
 	}
@@ -333,7 +333,7 @@ func TestOnlyManifests(t *testing.T) {
 	full := baseOf(t, u)
 	o := additional(t, u)
 	o.Only, o.Images, o.Base = []string{bundle.OnlyManifests}, nil, full.Path
-	_, err := builder.Run(context.Background(), o)
+	_, err := runOne(context.Background(), o)
 	if err == nil || fault.ExitCode(err) != fault.Usage || strings.Contains(err.Error(), "nginx") {
 		t.Fatal(err)
 	}
@@ -344,7 +344,7 @@ func TestOnlyManifests(t *testing.T) {
 		}
 	}
 	o.Base = ""
-	_, err = builder.Run(context.Background(), o)
+	_, err = runOne(context.Background(), o)
 	for _, want := range []string{"nginx:1.27", "etcd", "(add images to --only, or name the bundle that has it with --base)"} {
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "--image ") {
 			t.Errorf("%q is not in %v", want, err)
@@ -371,7 +371,7 @@ func TestOnlyManifests(t *testing.T) {
 	}
 	fakesites.WriteFiles(t, filepath.Dir(o.Site.Manifests[0].Path), map[string]string{
 		"app.yaml": strings.Replace(deployment, "registry.k8s.io/etcd:3.5.16-0", "registry.k8s.io/pause:3.9@sha256:"+strings.Repeat("a", 64), 1)})
-	if _, err := builder.Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), "is not in the bundle") {
+	if _, err := runOne(context.Background(), o); err == nil || !strings.Contains(err.Error(), "is not in the bundle") {
 		t.Errorf("err = %v", err)
 	}
 	// Manifests without workloads need no base.
@@ -428,7 +428,7 @@ func TestAdditionalRefusals(t *testing.T) {
 	} {
 		o := additional(t, u)
 		c.change(&o)
-		_, err := builder.Run(context.Background(), o)
+		_, err := runOne(context.Background(), o)
 		if err == nil || !strings.Contains(err.Error(), c.want) || fault.ExitCode(err) != c.code || !strings.Contains(fault.Hint(err), c.hint) {
 			t.Errorf("%s: exit code %d, %v; hint %q", name, fault.ExitCode(err), err, fault.Hint(err))
 		}
@@ -477,7 +477,7 @@ func TestAdditionalLock(t *testing.T) {
 	o.Base = baseWithout(t, u).Path
 	_, other := manifestOf(t, o.Base)
 	o.Only = []string{bundle.OnlyImages}
-	_, err = builder.Run(context.Background(), o)
+	_, err = runOne(context.Background(), o)
 	for _, want := range []string{"\n  only\n    pinned: images, manifests\n    now:    images\n", "\n  base\n    pinned: " + baseSHA256 + "\n    now:    " + other} {
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(fault.Hint(err), "bundle update") {
 			t.Errorf("%q is not in %v", want, err)
@@ -507,7 +507,7 @@ func TestBaseSavesSpace(t *testing.T) {
 	if err := os.Mkdir(o.CacheDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := builder.Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), "the downloads and the bundle (estimated)") {
+	if _, err := runOne(context.Background(), o); err == nil || !strings.Contains(err.Error(), "the downloads and the bundle (estimated)") {
 		t.Errorf("err = %v", err)
 	}
 	o.Base = full.Path

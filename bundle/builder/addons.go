@@ -3,10 +3,10 @@ package builder
 import (
 	"slices"
 
-	"airlift/bundle/addons"
-	"airlift/bundle/manifests"
+	"airlift/bundle/builder/addons"
+	"airlift/bundle/builder/manifests"
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 )
 
 // An add-on is a manifest of the catalog. It takes the same way as the site's own manifests: its
@@ -16,13 +16,13 @@ import (
 func (s Selection) checkAddOns(t Target) error {
 	cni := t.CNI
 	if t.additional() {
-		cni = images.Flannel // which network the cluster has is not known
+		cni = release.Flannel // which network the cluster has is not known
 	}
-	if err := images.CheckAddOns(s.AddOns, cni); err != nil {
+	if err := release.CheckAddOns(s.AddOns, cni); err != nil {
 		return err
 	}
-	if t.additional() && slices.Contains(s.AddOns, images.NetworkPolicy) {
-		return fault.New(fault.Usage, "the add-on %s needs a bundle that installs nodes", images.NetworkPolicy).
+	if t.additional() && slices.Contains(s.AddOns, release.NetworkPolicy) {
+		return fault.New(fault.Usage, "the add-on %s needs a bundle that installs nodes", release.NetworkPolicy).
 			Hint("remove it, or --only: the preflight checks of init and join find out whether a host's kernel can enforce policies")
 	}
 	for _, m := range s.Site.Manifests {
@@ -39,13 +39,13 @@ func (s Selection) addOns(version string) (list []Manifest, err error) {
 	if len(s.AddOns) == 0 {
 		return nil, nil
 	}
-	known, err := images.AddOns(version)
+	known, err := release.AddOns(version)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range s.AddOns {
-		if !slices.ContainsFunc(known, func(a images.AddOn) bool { return a.Name == name }) {
-			return nil, fault.New(fault.Usage, "the add-on %s needs Kubernetes %s or later, and this bundle has %s", name, images.AddOnSince(name), version).
+		if !slices.ContainsFunc(known, func(a release.AddOn) bool { return a.Name == name }) {
+			return nil, fault.New(fault.Usage, "the add-on %s needs Kubernetes %s or later, and this bundle has %s", name, release.AddOnSince(name), version).
 				Hint("remove it, or build a bundle of a newer version of Kubernetes")
 		}
 	}
@@ -58,7 +58,7 @@ func (s Selection) addOns(version string) (list []Manifest, err error) {
 }
 
 // readAddOn returns the objects of an add-on.
-func readAddOn(a images.AddOn) ([]*manifests.Object, error) {
+func readAddOn(a release.AddOn) ([]*manifests.Object, error) {
 	text, err := addons.Objects(a)
 	if err != nil {
 		return nil, err

@@ -10,14 +10,14 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/builder"
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/scripts/fakesites"
 )
 
 // addOnUpstream serves a release and the images of its add-ons.
-func addOnUpstream(t *testing.T) (*fakesites.Upstream, []images.AddOn) {
+func addOnUpstream(t *testing.T) (*fakesites.Upstream, []release.AddOn) {
 	u := siteUpstream(t)
-	list, err := images.AddOns(version)
+	list, err := release.AddOns(version)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestAddOns(t *testing.T) {
 	u, list := addOnUpstream(t)
 	o := options(t, u)
 	o.Site = site(t)
-	o.AddOns = []string{images.MetricsServer, images.NetworkPolicy, images.LocalPathStorage, images.MetricsServer}
+	o.AddOns = []string{release.MetricsServer, release.NetworkPolicy, release.LocalPathStorage, release.MetricsServer}
 	r := run(t, o)
 	m := r.Manifest
 	var want []bundle.SiteManifest
@@ -73,7 +73,7 @@ func TestNoAddOns(t *testing.T) {
 		t.Errorf("%+v", r.Manifest.Manifests)
 	}
 	for _, i := range r.Manifest.Images {
-		if slices.ContainsFunc(list, func(a images.AddOn) bool { return a.Image == i.Reference }) {
+		if slices.ContainsFunc(list, func(a release.AddOn) bool { return a.Image == i.Reference }) {
 			t.Errorf("the bundle has %s", i.Reference)
 		}
 	}
@@ -83,7 +83,7 @@ func TestAddOnsInAnAdditionalBundle(t *testing.T) {
 	t.Parallel()
 	u, list := addOnUpstream(t)
 	o := options(t, u)
-	o.Only, o.AddOns = []string{bundle.OnlyImages, bundle.OnlyManifests}, []string{images.MetricsServer}
+	o.Only, o.AddOns = []string{bundle.OnlyImages, bundle.OnlyManifests}, []string{release.MetricsServer}
 	r := run(t, o)
 	if m := r.Manifest; len(m.Images) != 1 || m.Images[0].Reference != list[2].Image || len(m.Manifests) != 1 || m.Manifests[0].AddOn != list[2].Version {
 		t.Errorf("%+v", m)
@@ -98,22 +98,22 @@ func TestBadAddOns(t *testing.T) {
 		want   string
 	}{
 		"unknown": {func(o *builder.Options) { o.AddOns = []string{"dashboard"} }, `add-on "dashboard" does not exist`},
-		"another pod network": {func(o *builder.Options) { o.AddOns, o.CNI = []string{images.NetworkPolicy}, images.NoCNI },
+		"another pod network": {func(o *builder.Options) { o.AddOns, o.CNI = []string{release.NetworkPolicy}, release.NoCNI },
 			"only for the pod network flannel"},
-		"a release that is too old": {func(o *builder.Options) { o.AddOns = []string{images.Ingress} },
+		"a release that is too old": {func(o *builder.Options) { o.AddOns = []string{release.Ingress} },
 			"the add-on ingress needs Kubernetes v1.31 or later, and this bundle has " + version},
 		"policies later": {func(o *builder.Options) {
-			o.AddOns, o.Only = []string{images.NetworkPolicy}, []string{bundle.OnlyImages, bundle.OnlyManifests}
+			o.AddOns, o.Only = []string{release.NetworkPolicy}, []string{bundle.OnlyImages, bundle.OnlyManifests}
 		}, "needs a bundle that installs nodes"},
 		"the name of a manifest": {func(o *builder.Options) {
-			o.AddOns, o.Site = []string{images.MetricsServer}, site(t)
-			o.Site.Manifests[1].Name = images.MetricsServer
+			o.AddOns, o.Site = []string{release.MetricsServer}, site(t)
+			o.Site.Manifests[1].Name = release.MetricsServer
 		}, `bundle.yaml:5: the manifest "metrics-server" has the name of an add-on`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options(t, u)
 			c.change(&o)
-			_, err := builder.Run(t.Context(), o)
+			_, err := runOne(t.Context(), o)
 			if fault.ExitCode(err) != fault.Usage || fault.Hint(err) == "" || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v (%s)", err, fault.Hint(err))
 			}

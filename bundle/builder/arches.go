@@ -20,15 +20,15 @@ func PerArch(path string, arches []string) (list []string) {
 	return list
 }
 
-// RunAll builds a bundle for each of the options, which differ in Arch and in the names of files.
+// Run builds a bundle for each of the options, which differ in Arch and in the names of files.
 // Everything is resolved, checked and downloaded for all of them before the first bundle is
 // written, and all are written and verified before the first gets its name: a build that fails
 // changes no file. The results are in the order of the options. Together with an error, they are
 // those of the bundles that have their names.
-func RunAll(ctx context.Context, list []Options) (results []*Result, err error) {
+func Run(ctx context.Context, list []Options) (results []*Result, err error) {
 	var all []*build
 	for _, o := range list {
-		o.Events = o.Events.On("linux/" + o.Arch)
+		o.Report = o.Report.On("linux/" + o.Arch)
 		b, err := prepare(o)
 		if err != nil {
 			return nil, err
@@ -36,7 +36,7 @@ func RunAll(ctx context.Context, list []Options) (results []*Result, err error) 
 		if err := b.options.Destination.check(b.options.Arch); err != nil {
 			return nil, err
 		}
-		defer o.Progress.Close()
+		defer o.Report.Close()
 		defer b.out.discard()
 		all = append(all, b)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 )
 
 // A base is the bundle whose layers an additional bundle leaves out. The zero value has none.
@@ -69,7 +69,7 @@ func (b base) onEveryNode() (list []bundle.Image) {
 		return nil
 	}
 	for _, i := range b.manifest.Images {
-		if i.EveryNode || images.Worker(i.Name) {
+		if i.EveryNode || release.Worker(i.Name) {
 			list = append(list, i)
 		}
 	}
@@ -91,7 +91,7 @@ func (b base) otherVersion(own string) []string {
 		return nil
 	}
 	of := b.manifest.KubernetesVersion
-	if images.MinorOf(of) == images.MinorOf(own) {
+	if release.MinorOf(of) == release.MinorOf(own) {
 		return nil
 	}
 	return []string{fmt.Sprintf("the bundle is for Kubernetes %s, but the base installs %s; for that version, use --version %s", own, of, of)}

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/bundle/manifests"
+	"airlift/bundle/builder/manifests"
 	"airlift/fault"
 )
 

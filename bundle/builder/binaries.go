@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"airlift/bundle"
-	"airlift/bundle/events"
-	"airlift/bundle/fetch"
+	"airlift/bundle/builder/events"
+	"airlift/images/fetch"
 )
 
 // A binaryFetcher finds the checksums of binaries, and puts their contents into the cache.

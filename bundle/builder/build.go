@@ -7,12 +7,12 @@ import (
 	"maps"
 
 	"airlift/bundle"
-	"airlift/bundle/events"
-	"airlift/bundle/lock"
+	"airlift/bundle/builder/events"
+	"airlift/bundle/builder/lock"
 	"airlift/bundle/signature"
 	"airlift/fault"
-	"airlift/images"
 	"airlift/images/local"
+	"airlift/images/release"
 	"airlift/progress"
 )
 
@@ -33,16 +33,6 @@ type build struct {
 	out      output
 }
 
-// Run builds a bundle, verifies the written file, and returns its description. On an
-// error Output is unchanged; downloads stay in the cache for the next run.
-func Run(ctx context.Context, o Options) (*Result, error) {
-	results, err := RunAll(ctx, []Options{o})
-	if err != nil {
-		return nil, err
-	}
-	return results[0], nil
-}
-
 // Resolve returns what the versions, tags and sources of a build resolve to now, and
 // downloads only what that needs. It requests everything again and ignores Lock. The
 // warnings are as in Result.
@@ -52,7 +42,7 @@ func Resolve(ctx context.Context, o Options) (*lock.Lock, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	defer o.Progress.Close()
+	defer o.Report.Close()
 	if err := b.resolve(ctx); err != nil {
 		return nil, nil, explain(err, b.found.hosts())
 	}
@@ -70,12 +60,12 @@ func prepare(o Options) (*build, error) {
 	if o.Target, err = o.Target.complete(o.Selection); err != nil {
 		return nil, err
 	}
-	b := &build{options: o, report: &reporter{Report: o.Report}, found: inventory{Target: o.Target, Selection: o.Selection}}
+	b := &build{options: o, report: &reporter{Reporter: o.Report}, found: inventory{Target: o.Target, Selection: o.Selection}}
 	full, _, err := b.options.Target.channel()
 	if err != nil {
 		return nil, err
 	}
-	if err := images.Supported(b.options.Arch, b.options.CNI); err != nil {
+	if err := release.Supported(b.options.Arch, b.options.CNI); err != nil {
 		return nil, err
 	}
 	if err := b.options.Selection.checkAddOns(b.options.Target); err != nil {
@@ -113,7 +103,7 @@ func prepare(o Options) (*build, error) {
 
 // choice and binaries are the steps that several methods need.
 func (b *build) choice() choice {
-	return choice{require: b.options.Require, without: b.options.Without, lock: b.options.Lock, lockPath: b.options.LockPath, progress: b.options.Progress}
+	return choice{require: b.options.Require, without: b.options.Without, lock: b.options.Lock, lockPath: b.options.LockPath, report: b.report}
 }
 
 func (b *build) binaries() binaryFetcher {
@@ -122,20 +112,20 @@ func (b *build) binaries() binaryFetcher {
 
 // collect resolves everything, downloads it and computes the manifest.
 func (b *build) collect(ctx context.Context) (err error) {
-	b.options.Events.Phase(events.Resolve)
+	b.report.Phase(events.Resolve)
 	if err := b.resolve(ctx); err != nil {
 		return explain(err, b.found.hosts())
 	}
 	if err := b.verifySignatures(ctx); err != nil {
 		return err
 	}
-	b.options.Events.Phase(events.Download)
+	b.report.Phase(events.Download)
 	if err := b.download(ctx); err != nil {
 		return explain(err, b.found.hosts())
 	}
-	b.options.Progress.Printf("total: %s downloaded\n", progress.Bytes(b.report.fetched.Load()))
+	b.report.Printf("total: %s downloaded\n", progress.Bytes(b.report.fetched.Load()))
 	for _, path := range b.sites.cache.Damaged() {
-		b.options.Progress.Printf("%s was damaged and has been downloaded again\n", path)
+		b.report.Printf("%s was damaged and has been downloaded again\n", path)
 	}
 	if b.contents, err = b.found.manifest(b.options.Level); err != nil || b.options.Resolved == nil {
 		return err

@@ -16,8 +16,8 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder"
-	"airlift/bundle/fetch"
 	"airlift/fault"
+	"airlift/images/fetch"
 	"airlift/scripts/fakesites"
 )
 
@@ -50,9 +50,18 @@ func mirrors(t *testing.T, u *fakesites.Upstream) []fetch.Mirror {
 	return list
 }
 
+// runOne builds one bundle.
+func runOne(ctx context.Context, o builder.Options) (*builder.Result, error) {
+	results, err := builder.Run(ctx, []builder.Options{o})
+	if err != nil {
+		return nil, err
+	}
+	return results[0], nil
+}
+
 func run(t *testing.T, o builder.Options) *builder.Result {
 	t.Helper()
-	r, err := builder.Run(context.Background(), o)
+	r, err := runOne(context.Background(), o)
 	if err != nil {
 		t.Fatalf("%v\nhint: %s", err, fault.Hint(err))
 	}
@@ -222,7 +231,7 @@ func TestWrongChecksumWritesNothing(t *testing.T) {
 	o := options(t, u)
 	const file = "dl.k8s.io/release/v1.29.15/bin/linux/amd64/kubectl"
 	u.Put(file, []byte("something else"))
-	_, err := builder.Run(context.Background(), o)
+	_, err := runOne(context.Background(), o)
 	if err == nil {
 		t.Fatal("a wrong checksum went through")
 	}
@@ -245,7 +254,7 @@ func TestMissingThingsAreReportedTogether(t *testing.T) {
 	o.Images = []string{"example/none:v1"}
 	u.Remove("dl.k8s.io/release/v1.29.15/bin/linux/amd64/kubectl.sha256")
 	u.Remove("github.com/opencontainers/runc/releases/download/v1.5.2/runc.sha256sum")
-	_, err := builder.Run(context.Background(), o)
+	_, err := runOne(context.Background(), o)
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -265,7 +274,7 @@ func TestMissingFilesWithChecksumsAreReportedTogether(t *testing.T) {
 	o := options(t, u)
 	u.Remove("dl.k8s.io/release/v1.29.15/bin/linux/amd64/kubectl")
 	u.Remove("dl.k8s.io/release/v1.29.15/bin/linux/amd64/kubelet")
-	_, err := builder.Run(context.Background(), o)
+	_, err := runOne(context.Background(), o)
 	if err == nil || !strings.Contains(err.Error(), "kubectl v1.29.15") || !strings.Contains(err.Error(), "kubelet v1.29.15") {
 		t.Errorf("err = %v", err)
 	}
@@ -276,7 +285,7 @@ func TestTamperedCrictlIsNotMerelyLeftOut(t *testing.T) {
 	u := fakesites.New(t, version)
 	o := options(t, u)
 	u.Put("github.com/kubernetes-sigs/cri-tools/releases/download/v1.28.0/crictl-v1.28.0-linux-amd64.tar.gz", []byte("tampered"))
-	if _, err := builder.Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), "crictl v1.28.0") {
+	if _, err := runOne(context.Background(), o); err == nil || !strings.Contains(err.Error(), "crictl v1.28.0") {
 		t.Errorf("err = %v", err)
 	}
 }
@@ -326,7 +335,7 @@ func TestArm64(t *testing.T) {
 	const sums = "github.com/opencontainers/runc/releases/download/v1.5.2/runc.sha256sum"
 	both := u.Get(sums)
 	u.Put(sums, both[:bytes.IndexByte(both, '\n')+1])
-	_, err := builder.Run(context.Background(), o)
+	_, err := runOne(context.Background(), o)
 	for _, want := range []string{"registry.k8s.io/etcd:3.5.16-0 has no image for linux/arm64, only for linux/amd64", "no checksum for runc.arm64"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Fatalf("err = %v", err)
@@ -355,7 +364,7 @@ func TestExecutablesMustFit(t *testing.T) {
 	} {
 		o := options(t, u)
 		c.change(&o.Executables)
-		_, err := builder.Run(context.Background(), o)
+		_, err := runOne(context.Background(), o)
 		if err == nil || !strings.Contains(err.Error(), c.want) || fault.ExitCode(err) != fault.Usage {
 			t.Errorf("%s: err = %v", name, err)
 		}
@@ -383,7 +392,7 @@ func TestCancelLeavesNoOutputAndAUsableCache(t *testing.T) {
 		<-r.Context().Done()
 		return true
 	}
-	if _, err := builder.Run(ctx, o); fault.ExitCode(err) != fault.Interrupted {
+	if _, err := runOne(ctx, o); fault.ExitCode(err) != fault.Interrupted {
 		t.Fatalf("err = %v", err)
 	}
 	left, err := os.ReadDir(filepath.Dir(o.Output))
@@ -417,7 +426,7 @@ func TestConcurrentBuildsShareACache(t *testing.T) {
 		o := o
 		o.Output += string(rune('a' + n))
 		go func() {
-			r, err := builder.Run(context.Background(), o)
+			r, err := runOne(context.Background(), o)
 			results <- outcome{r, err}
 		}()
 	}
@@ -464,7 +473,7 @@ func TestNoNetworkSaysWhatIsNeeded(t *testing.T) {
 	o := options(t, u)
 	o.Version = "v1.29"
 	u.Close()
-	_, err := builder.Run(context.Background(), o)
+	_, err := runOne(context.Background(), o)
 	if err == nil || !strings.Contains(err.Error(), "stable-1.29.txt") || !strings.Contains(fault.Hint(err), "v1.29.15") {
 		t.Errorf("err = %v, hint = %s", err, fault.Hint(err))
 	}

@@ -5,9 +5,9 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/bundle/manifests"
+	"airlift/bundle/builder/manifests"
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 )
 
 // checkComplete checks that no pod of the manifests will need an image that is neither among those
@@ -19,7 +19,7 @@ func (o *objects) checkComplete(t Target, from base, wanted []*wantedImage) erro
 	var set []string
 	place := "the bundle"
 	for _, i := range from.onEveryNode() {
-		set = append(set, i.Reference, images.Repository(i.Reference)+"@"+i.Target.Digest) // an import records both
+		set = append(set, i.Reference, release.Repository(i.Reference)+"@"+i.Target.Digest) // an import records both
 	}
 	for _, i := range wanted {
 		set = append(set, i.Reference)

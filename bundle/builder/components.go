@@ -5,16 +5,15 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/bundle/fetch"
-	"airlift/bundle/lock"
+	"airlift/bundle/builder/lock"
 	"airlift/fault"
-	"airlift/images"
-	"airlift/progress"
+	"airlift/images/fetch"
+	"airlift/images/release"
 )
 
 // A binary is a published file with binaries for the bundle.
 type binary struct {
-	images.Binary
+	release.Binary
 	sum     string         // the sha256 of the file
 	pinned  bool           // sum is from --checksum or --checksums
 	locked  bool           // sum is from the lock
@@ -37,12 +36,12 @@ type choice struct {
 	require, without []string
 	lock             *lock.Lock
 	lockPath         string
-	progress         *progress.Display
+	report           *reporter
 }
 
 // check checks --require and --without.
 func (c choice) check() error {
-	known := images.Optional()
+	known := release.Optional()
 	for flag, names := range map[string][]string{"--require": c.require, "--without": c.without} {
 		for _, name := range names {
 			if !slices.Contains(known, name) {
@@ -59,7 +58,7 @@ func (c choice) check() error {
 }
 
 // of takes the binaries of the catalog that the user and the lock did not exclude.
-func (c choice) of(catalog *images.Catalog) (chosen components) {
+func (c choice) of(catalog *release.Catalog) (chosen components) {
 	for _, b := range catalog.Binaries {
 		if slices.Contains(c.without, b.Name) {
 			c.leaveOut(&chosen, b, "--without "+b.Name)
@@ -77,9 +76,9 @@ func (c choice) mayLeaveOut(bin *binary) bool {
 	return bin.Optional && !bin.pinned && c.lock == nil && !slices.Contains(c.require, bin.Name)
 }
 
-func (c choice) leaveOut(from *components, b images.Binary, why string) {
+func (c choice) leaveOut(from *components, b release.Binary, why string) {
 	from.leftOut = append(from.leftOut, LeftOut{b.Name, b.Version, b.URL, why})
-	c.progress.Printf("  %s %s: left out; it is optional (%s)\n", b.Name, b.Version, why)
+	c.report.Printf("  %s %s: left out; it is optional (%s)\n", b.Name, b.Version, why)
 }
 
 // dropMissing leaves out the missing components that are optional, and removes them from the shortage.

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"airlift/bundle/upstreamsig"
+	"airlift/bundle/builder/upstreamsig"
 	"airlift/fault"
 	"airlift/images/oci"
 )

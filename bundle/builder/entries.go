@@ -14,8 +14,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"airlift/bundle"
-	"airlift/bundle/fetch"
-	"airlift/images"
+	"airlift/images/fetch"
+	"airlift/images/release"
 )
 
 func total(entries []bundle.Entry) int64 {
@@ -27,7 +27,7 @@ func total(entries []bundle.Entry) int64 {
 }
 
 // fetchEntries downloads a published file and unpacks it.
-func fetchEntries(ctx context.Context, from *fetch.Client, d fetch.Download, c images.Contents) ([]bundle.Entry, error) {
+func fetchEntries(ctx context.Context, from *fetch.Client, d fetch.Download, c release.Contents) ([]bundle.Entry, error) {
 	if c.Entry != "" {
 		size, err := from.Get(ctx, d)
 		return []bundle.Entry{{Name: c.Entry, Size: size, SHA256: d.SHA256}}, err
@@ -47,7 +47,7 @@ func fetchEntries(ctx context.Context, from *fetch.Client, d fetch.Download, c i
 const maxMembers = 256
 
 // untar puts the wanted files of a .tar.gz into the cache.
-func untar(ctx context.Context, cache *fetch.Cache, f fetch.Verified, url string, c images.Contents) ([]bundle.Entry, error) {
+func untar(ctx context.Context, cache *fetch.Cache, f fetch.Verified, url string, c release.Contents) ([]bundle.Entry, error) {
 	z, err := gzip.NewReader(f)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func untar(ctx context.Context, cache *fetch.Cache, f fetch.Verified, url string
 
 // wants returns the name of the entry for a file of an archive, or "" if the file is
 // not wanted.
-func wants(c images.Contents, h *tar.Header, content *bufio.Reader) string {
+func wants(c release.Contents, h *tar.Header, content *bufio.Reader) string {
 	name := path.Clean(h.Name)
 	if h.Typeflag != tar.TypeReg {
 		return ""
@@ -100,9 +100,9 @@ func wants(c images.Contents, h *tar.Header, content *bufio.Reader) string {
 
 // inOrder sorts the entries as in the catalog and checks that each is there exactly
 // once.
-func inOrder(c images.Contents, entries []bundle.Entry) ([]bundle.Entry, error) {
+func inOrder(c release.Contents, entries []bundle.Entry) ([]bundle.Entry, error) {
 	place := func(e bundle.Entry) int {
-		return slices.IndexFunc(c.Members, func(m images.Member) bool { return m.Entry == e.Name })
+		return slices.IndexFunc(c.Members, func(m release.Member) bool { return m.Entry == e.Name })
 	}
 	slices.SortFunc(entries, func(x, y bundle.Entry) int {
 		if d := place(x) - place(y); d != 0 {

@@ -7,15 +7,15 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/bundle/fetch"
-	"airlift/images"
+	"airlift/images/fetch"
 	"airlift/images/local"
 	"airlift/images/registry"
+	"airlift/images/release"
 )
 
 // A wantedImage is an image that the bundle will have, before it is resolved.
 type wantedImage struct {
-	images.Image
+	release.Image
 	fixed  bool         // of the catalog
 	local  *local.Image // nil if it is in a registry
 	others string       // digests of local images of the same repository, if local is nil and the reference has a digest
@@ -57,7 +57,7 @@ func (i *image) compressed() []registry.Layer {
 // replaces reports whether the image of a local source has a name of the catalog, and no digest that the
 // user required.
 func (i *image) replaces() bool {
-	return i.local != nil && !i.pinned && images.Reserved(i.Reference)
+	return i.local != nil && !i.pinned && release.Reserved(i.Reference)
 }
 
 // site is where the image comes from.
@@ -83,7 +83,7 @@ func parseImages(typed []string) (references []string, sources []local.Spec, err
 			continue
 		}
 		// docker:// is skopeo's name for registries.
-		name, err := images.Normalize(strings.TrimPrefix(s, "docker://"))
+		name, err := release.Normalize(strings.TrimPrefix(s, "docker://"))
 		if err != nil {
 			return nil, nil, err
 		}

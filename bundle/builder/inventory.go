@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"airlift/fault"
-	"airlift/images"
 	"airlift/images/local"
+	"airlift/images/release"
 )
 
 // An inventory is what a bundle will have: what the options select, and what that resolved to so
@@ -18,7 +18,7 @@ type inventory struct {
 	Target
 	Selection
 	base       base
-	release    release
+	release    foundRelease
 	components components
 	named      []string // references of the images that the user, local sources and manifests name
 	images     []*image
@@ -30,11 +30,11 @@ type inventory struct {
 // wanted lists the catalog's images, followed by the user's images.
 func (inv *inventory) wanted(found map[string]*local.Image) (list []*wantedImage) {
 	known := map[string]bool{}
-	add := func(i images.Image, fixed bool) {
+	add := func(i release.Image, fixed bool) {
 		known[i.Reference] = true
 		w := &wantedImage{Image: i, fixed: fixed, local: localImage(found, i.Reference)}
 		if w.local == nil && strings.Contains(i.Reference, "@") {
-			w.others = digestsOf(found, images.Repository(i.Reference))
+			w.others = digestsOf(found, release.Repository(i.Reference))
 		}
 		list = append(list, w)
 	}
@@ -43,7 +43,7 @@ func (inv *inventory) wanted(found map[string]*local.Image) (list []*wantedImage
 	}
 	for _, ref := range inv.named {
 		if !known[ref] {
-			add(images.Image{Name: ref, Reference: ref}, false)
+			add(release.Image{Name: ref, Reference: ref}, false)
 		}
 	}
 	return list
@@ -67,7 +67,7 @@ func localImage(found map[string]*local.Image, reference string) *local.Image {
 func digestsOf(found map[string]*local.Image, repository string) string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(found)) {
-		if images.Repository(name) == repository {
+		if release.Repository(name) == repository {
 			list = append(list, name+" with the digest "+found[name].Target.Digest)
 		}
 	}
@@ -87,7 +87,7 @@ func (inv *inventory) hosts() []string {
 		return hosts
 	}
 	hosts := []string{"dl.k8s.io", "github.com", "registry.k8s.io"}
-	if inv.CNI == images.Flannel {
+	if inv.CNI == release.Flannel {
 		hosts = append(hosts, "ghcr.io")
 	}
 	return hosts

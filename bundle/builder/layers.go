@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"airlift/bundle/events"
+	"airlift/bundle/builder/events"
 	"airlift/images/registry"
 )
 
@@ -55,7 +55,7 @@ func (f layerFetcher) get(ctx context.Context, g *errgroup.Group, img *image) er
 	left.Store(int64(len(todo)))
 	for _, n := range todo {
 		g.Go(func() error {
-			item.started()
+			item.Started()
 			if err := f.registry.Pull(ctx, img.registry, n, item); err != nil {
 				item.Failed()
 				return err

@@ -139,7 +139,7 @@ func TestLocalImagesThatDoNotFit(t *testing.T) {
 		if c.pin != "" {
 			o.Pins = []builder.Pin{{Name: c.pin, SHA256: strings.Repeat("0", 64)}}
 		}
-		_, err := builder.Run(t.Context(), o)
+		_, err := runOne(t.Context(), o)
 		if err == nil || !strings.Contains(err.Error(), c.want) || fault.ExitCode(err) != c.code {
 			t.Errorf("%s: err = %v", name, err)
 		}

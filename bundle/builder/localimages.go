@@ -7,10 +7,10 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/bundle/events"
+	"airlift/bundle/builder/events"
 	"airlift/fault"
-	"airlift/images"
 	"airlift/images/local"
+	"airlift/images/release"
 )
 
 // A localReader puts the images of local sources into the cache.
@@ -29,16 +29,19 @@ func (r localReader) readAll(ctx context.Context, sources []local.Spec, named []
 		}
 	}
 	for _, spec := range sources {
-		item := r.report.Progress.Item(spec.String(), 0)
+		item := r.report.Work(spec.String(), 0)
 		list, err := r.Read(ctx, spec)
 		if err != nil {
 			item.Failed()
 			return nil, named, err
 		}
 		var names []string
+		var contents []events.DownloadFinished
 		for _, img := range list {
 			names = append(names, img.Reference)
-			if images.Reserved(img.Reference) && !slices.Contains(given, img.Reference) {
+			contents = append(contents, events.DownloadFinished{Kind: events.Image, Name: img.Reference, Source: img.Kind,
+				From: events.Local, Size: layersSize(img.Layers), Digest: img.Target.Digest})
+			if release.Reserved(img.Reference) && !slices.Contains(given, img.Reference) {
 				item.Failed()
 				return nil, named, replaces(spec, img.Reference)
 			}
@@ -53,11 +56,7 @@ func (r localReader) readAll(ctx context.Context, sources []local.Spec, named []
 			found[img.Reference] = img
 			named = append(named, img.Reference)
 		}
-		item.Done(fmt.Sprintf("%s: read, digests verified", strings.Join(names, ", ")))
-		for _, img := range list {
-			r.report.Events.DownloadFinished(events.DownloadFinished{Kind: events.Image, Name: img.Reference, Source: img.Kind,
-				From: events.Local, Size: layersSize(img.Layers), Digest: img.Target.Digest})
-		}
+		item.Done(fmt.Sprintf("%s: read, digests verified", strings.Join(names, ", ")), contents...)
 	}
 	return found, named, nil
 }

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/bundle/charts"
-	"airlift/bundle/lock"
+	"airlift/bundle/builder/charts"
+	"airlift/bundle/builder/lock"
 	"airlift/fault"
 )
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"airlift/bundle/builder"
-	"airlift/bundle/lock"
+	"airlift/bundle/builder/lock"
 	"airlift/fault"
 	"airlift/scripts/fakesites"
 )
@@ -101,7 +101,7 @@ func TestLockedBuilds(t *testing.T) {
 	u.Put("dl.k8s.io/release/stable-1.29.txt", []byte(version+"\n"))
 	u.Put("dl.k8s.io/release/"+version+"/bin/linux/amd64/kubelet", []byte("another kubelet"))
 	o.Lock, o.CacheDir = pinned[0], t.TempDir()
-	if _, err := builder.Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), "kubelet") || !strings.Contains(err.Error(), o.LockPath) {
+	if _, err := runOne(context.Background(), o); err == nil || !strings.Contains(err.Error(), "kubelet") || !strings.Contains(err.Error(), o.LockPath) {
 		t.Errorf("a changed kubelet: %v", err)
 	}
 }
@@ -119,7 +119,7 @@ func TestLockDrift(t *testing.T) {
 	o.Without = []string{"crictl"}
 	fakesites.WriteFiles(t, filepath.Dir(o.Site.Manifests[0].Path), map[string]string{"motd": "changed\n", "config/a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n"})
 	u.Forget()
-	_, err = builder.Run(context.Background(), o)
+	_, err = runOne(context.Background(), o)
 	if fault.ExitCode(err) != fault.Failure || !strings.Contains(fault.Hint(err), "bundle update") {
 		t.Fatalf("%v; hint %q", err, fault.Hint(err))
 	}
@@ -136,11 +136,11 @@ func TestLockDrift(t *testing.T) {
 	}
 
 	o.Version = "v1.30"
-	if _, err = builder.Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), "pinned: v1.29.15\n    now:    v1.30") {
+	if _, err = runOne(context.Background(), o); err == nil || !strings.Contains(err.Error(), "pinned: v1.29.15\n    now:    v1.30") {
 		t.Error(err)
 	}
 	o.Version, o.Refresh = "v1.29", true
-	if _, err = builder.Run(context.Background(), o); fault.ExitCode(err) != fault.Usage {
+	if _, err = runOne(context.Background(), o); fault.ExitCode(err) != fault.Usage {
 		t.Error(err)
 	}
 }
@@ -162,7 +162,7 @@ func TestLockedComponentsThatWereLeftOut(t *testing.T) {
 		t.Errorf("%+v", r.LeftOut)
 	}
 	o.Require = []string{"crictl"}
-	if _, err := builder.Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), "crictl") {
+	if _, err := runOne(context.Background(), o); err == nil || !strings.Contains(err.Error(), "crictl") {
 		t.Errorf("--require crictl: %v", err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"airlift/bundle/builder"
-	"airlift/bundle/lock"
+	"airlift/bundle/builder/lock"
 	"airlift/fault"
 	"airlift/scripts/fakesites"
 	"airlift/scripts/siteregistry"
@@ -133,7 +133,7 @@ func TestLockedChartsOfARegistry(t *testing.T) {
 	lost.Charts = append([]lock.Chart{}, pinned.Charts...)
 	lost.Charts[0].Digest = "sha256:" + strings.Repeat("0", 64)
 	o.Lock, o.Resolved = &lost, nil
-	_, err = builder.Run(context.Background(), o)
+	_, err = runOne(context.Background(), o)
 	if err == nil || !strings.Contains(err.Error(), source+":1.2.3_b1") || !strings.Contains(err.Error(), strings.Repeat("0", 64)) || fault.Hint(err) == "" {
 		t.Errorf("%v; hint %q", err, fault.Hint(err))
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/images"
+	"airlift/images/release"
 )
 
 // bootOrder is the order in which the first control-plane node needs the entries.
@@ -18,8 +18,8 @@ var bootOrder = []string{
 	"cni/bridge", "cni/host-local", "cni/portmap", "cni/loopback", // a worker is not Ready without these
 	"kubelet", "kubectl", "cni-plugins", "crictl",
 
-	images.Pause, images.Etcd, images.APIServer, images.ControllerManager, images.Scheduler, images.Proxy,
-	images.Flannel, images.CoreDNS,
+	release.Pause, release.Etcd, release.APIServer, release.ControllerManager, release.Scheduler, release.Proxy,
+	release.Flannel, release.CoreDNS,
 }
 
 // smallOrder is a boot order in which similar entries are neighbours, so binaries and
@@ -27,9 +27,9 @@ var bootOrder = []string{
 // reader of the images must then also decompress the binaries.
 var smallOrder = []string{
 	"runc", "containerd",
-	images.Pause, "cni/bridge", "cni/host-local", "cni/portmap", "cni/loopback",
-	images.Etcd, "kubelet", images.APIServer, images.ControllerManager, images.Scheduler, images.Proxy,
-	"kubectl", images.Flannel, images.CoreDNS,
+	release.Pause, "cni/bridge", "cni/host-local", "cni/portmap", "cni/loopback",
+	release.Etcd, "kubelet", release.APIServer, release.ControllerManager, release.Scheduler, release.Proxy,
+	"kubectl", release.Flannel, release.CoreDNS,
 	"cni-plugins", "crictl",
 }
 
@@ -77,7 +77,7 @@ func (inv *inventory) manifest(level bundle.Level) (*bundle.Manifest, error) {
 		}
 		i := *img.Image
 		i.SignedBy = img.signed.by
-		i.EveryNode = !images.Worker(i.Name) && slices.Contains(inv.named, i.Reference)
+		i.EveryNode = !release.Worker(i.Name) && slices.Contains(inv.named, i.Reference)
 		m.Images = append(m.Images, i)
 	}
 	for _, name := range order {

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"sync"
 
-	"airlift/bundle/fetch"
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/fetch"
+	"airlift/images/release"
 )
 
 // A shortage collects everything that sites and registries do not have, so that one
@@ -39,7 +39,7 @@ func (s *shortage) note(of any, err error) error {
 
 // err returns an error with everything that is missing of a release. locked and mirrored report
 // whether there are a lock and mirrors, which may be the reason.
-func (s *shortage) err(r release, locked, mirrored bool) error {
+func (s *shortage) err(r foundRelease, locked, mirrored bool) error {
 	if len(s.items) == 0 {
 		return nil
 	}
@@ -49,7 +49,7 @@ func (s *shortage) err(r release, locked, mirrored bool) error {
 		switch of := l.of.(type) {
 		case *binary:
 			name = label(of)
-		case images.Image:
+		case release.Image:
 			name = of.Reference
 		}
 		line := l.why.Error()

@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/bundle/builder"
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/scripts/fakesites"
 )
 
@@ -33,12 +32,12 @@ func TestNewerVersionsAreRecorded(t *testing.T) {
 	}
 
 	o = options(t, u)
-	given := images.Versions{Etcd: "3.7.0-0", CoreDNS: "v1.14.6", Pause: "3.10.2", Crictl: "v1.38.0"}
+	given := release.Versions{Etcd: "3.7.0-0", CoreDNS: "v1.14.6", Pause: "3.10.2", Crictl: "v1.38.0"}
 	u.Release("v1.38.0", given)
 	o.Version, o.Versions = "v1.38.0", given
 	r = run(t, o)
 	p, _ = provenanceOf(t, r)
-	if r.Manifest.NearestKnown != images.NewestRelease("stable") || len(p.Assumed) != 0 {
+	if r.Manifest.NearestKnown != release.NewestOf("stable") || len(p.Assumed) != 0 {
 		t.Errorf("nearest %s, assumed %q", r.Manifest.NearestKnown, p.Assumed)
 	}
 }
@@ -49,7 +48,7 @@ func TestAssumedVersionThatDoesNotExist(t *testing.T) {
 	u := fakesites.New(t, version)
 	o := options(t, u)
 	o.Version = "v1.36.4"
-	_, err := builder.Run(context.Background(), o)
+	_, err := runOne(context.Background(), o)
 	if err == nil || !strings.Contains(err.Error(), "registry.k8s.io/etcd:3.6.8-0") || !strings.Contains(fault.Hint(err), "assumed as in v1.36.3: etcd 3.6.8-0") || !strings.Contains(fault.Hint(err), "--etcd-version") {
 		t.Errorf("%v\nhint: %s", err, fault.Hint(err))
 	}
@@ -64,7 +63,7 @@ func TestContradictingVersions(t *testing.T) {
 		o := options(t, u)
 		o.Version, o.Versions.Etcd = v, "3.5.17-0"
 		u.Forget()
-		_, err := builder.Run(context.Background(), o)
+		_, err := runOne(context.Background(), o)
 		if fault.ExitCode(err) != fault.Usage || !strings.Contains(fault.Hint(err), "remove --etcd-version") {
 			t.Errorf("%s: %v", v, err)
 		}

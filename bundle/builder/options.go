@@ -4,23 +4,24 @@ import (
 	"time"
 
 	"airlift/bundle"
-	"airlift/bundle/events"
-	"airlift/bundle/fetch"
-	"airlift/bundle/lock"
-	"airlift/bundle/sbom"
+	"airlift/bundle/builder/events"
+	"airlift/bundle/builder/lock"
+	"airlift/bundle/builder/sbom"
 	"airlift/bundle/signature"
-	"airlift/images"
-	"airlift/progress"
+	"airlift/images/fetch"
+	"airlift/images/release"
 )
 
-// Options are the options of a build, grouped by the steps that need them.
+// Options are the options of a build, grouped by the steps that need them. The tags are the names of
+// the fields in a bundle.yaml, which package sitefile decodes; "-" is not such a field.
 type Options struct {
 	Target
 	Selection
 	Network
 	Trust
 	Destination
-	Report
+	// Report gets the progress and warnings.
+	Report events.Reporter
 	// Resolved, if set, gets what was resolved, when the bundles of all architectures are
 	// complete, right before the first replaces its output. After an error, none is replaced.
 	Resolved func(*lock.Lock) error
@@ -30,95 +31,88 @@ type Options struct {
 type Target struct {
 	// Version is a full version ("v1.29.15"), a minor version ("v1.29") or
 	// "stable". A minor version and "stable" mean the newest release.
-	Version string
+	Version string `yaml:"kubernetesVersion"`
 	// Versions are the versions of components of a release that is newer than the
 	// known ones.
-	Versions images.Versions
-	Arch     string // "amd64" or "arm64"
+	Versions release.Versions `yaml:"componentVersions"`
+	Arch     string           `yaml:"-"` // "amd64" or "arm64"
 	// Arches are the architectures of all bundles of one command: a pin may be for another of
 	// them. It may be empty for a single one.
-	Arches []string
-	CNI    string // "flannel" or "none"
+	Arches []string `yaml:"architectures"`
+	CNI    string   `yaml:"cni"` // "flannel" or "none"
 	// Only lists the kinds of content of an additional bundle, which has no Kubernetes:
 	// bundle.OnlyImages, bundle.OnlyManifests or both. It is empty for a bundle that
 	// installs nodes.
-	Only []string
+	Only []string `yaml:"only"`
 	// Base is the path of the bundle whose layers an additional bundle leaves out, if all
 	// nodes have them.
-	Base string
+	Base string `yaml:"base"`
 }
 
 // A Selection is what the user adds to the catalog and leaves out of it.
 type Selection struct {
 	// Images are the user's own images, as typed: in a registry, or in a source of
 	// package local. Every bundle also has the images of the catalog.
-	Images []string
+	Images []string `yaml:"images"`
 	// Namespace is containerd's namespace, for images of a local containerd.
-	Namespace string
+	Namespace string `yaml:"-"`
 	// AddOns are names of optional add-ons of the catalog.
-	AddOns []string
+	AddOns []string `yaml:"addons"`
 	// Site is the site's own software.
-	Site Site
+	Site Site `yaml:"-"`
 	// Require lists optional components without which the build fails.
+	Require []string `yaml:"require"`
 	// Without lists optional components that are left out.
-	Require, Without []string
+	Without []string `yaml:"without"`
 	// KeepCompressed also puts the compressed layers into the bundle that no encoder gives.
-	KeepCompressed bool
+	KeepCompressed bool `yaml:"keepCompressedLayers"`
 }
 
 // A Network is how sites and registries are reached, and where downloads are kept.
 type Network struct {
-	CacheDir string
-	Mirrors  []fetch.Mirror
+	CacheDir string         `yaml:"-"`
+	Mirrors  []fetch.Mirror `yaml:"-"`
 	// CAs are the values of --registry-ca: FILE, HOST=FILE, or a directory as docker's
 	// certs.d. They hold for all sites.
-	CAs []string
+	CAs []string `yaml:"registryCAs"`
 	// AuthFile has the credentials for registries. If it is empty, they are in the files
 	// of docker and podman.
-	AuthFile string
+	AuthFile string `yaml:"-"`
 	// Refresh requests facts again instead of using the cached ones.
-	Refresh bool
+	Refresh bool `yaml:"-"`
 	// RetryWait is the wait after the first failure of a request; 0 means half a second. The next
 	// waits are longer.
-	RetryWait time.Duration
+	RetryWait time.Duration `yaml:"-"`
 }
 
 // A Trust is what checksums, digests and signatures are compared with.
 type Trust struct {
 	// Pins are checksums that the user knows from another source.
-	Pins []Pin
+	Pins []Pin `yaml:"-"`
 	// VerifySignatures is VerifyOff, VerifyIfPresent or VerifyRequire; empty is VerifyOff.
-	VerifySignatures string
+	VerifySignatures string `yaml:"verifySignatures"`
 	// TrustedRoot is the path of sigstore's trusted root. If it is empty, the public one is
 	// downloaded.
-	TrustedRoot string
+	TrustedRoot string `yaml:"trustedRoot"`
 	// Lock pins what an earlier build resolved; nil pins nothing. LockPath is its path, for
 	// messages.
-	Lock     *lock.Lock
-	LockPath string
+	Lock     *lock.Lock `yaml:"-"`
+	LockPath string     `yaml:"-"`
 }
 
 // A Destination is what is written.
 type Destination struct {
 	// Output is the file to write.
-	Output string
+	Output string `yaml:"output"`
 	// Executables are the launcher and the installer for the architecture of the Target.
-	Executables bundle.Executables
+	Executables bundle.Executables `yaml:"-"`
 	// Level is the compression level; the zero value is the default.
-	Level bundle.Level
+	Level bundle.Level `yaml:"-"`
 	// SBOM lists the formats in which the list of the software is also written next to the
 	// bundle, which contains all formats.
-	SBOM []sbom.Format
+	SBOM []sbom.Format `yaml:"-"`
 	// Key signs the bundle; nil leaves it unsigned.
-	Key *signature.SecretKey
-}
-
-// A Report is where progress and warnings go.
-type Report struct {
-	// Progress shows the progress; nil shows nothing.
-	Progress *progress.Display
-	// Events gets the progress for other software; nil for none.
-	Events *events.Stream
+	Key *signature.SecretKey `yaml:"-"`
 }
 
 // A Result describes the bundle that was written.

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 
 	"airlift/bundle"
-	"airlift/bundle/events"
-	"airlift/bundle/fetch"
+	"airlift/bundle/builder/events"
 	"airlift/fault"
+	"airlift/images/fetch"
 	"airlift/progress"
 )
 
@@ -108,9 +108,9 @@ func (o *output) write(ctx context.Context, m *bundle.Manifest, provenance func(
 }
 
 func (o *output) writeDraft(ctx context.Context, m *bundle.Manifest) (err error) {
-	o.report.Events.Phase(events.Write)
-	o.report.Progress.Printf("compression: %s\n", o.Level)
-	item := o.report.Progress.Item("writing "+o.Output, m.UnpackedSize()+int64(len(o.Executables.Installer)))
+	o.report.Phase(events.Write)
+	o.report.Printf("compression: %s\n", o.Level)
+	item := o.report.Work("writing "+o.Output, m.UnpackedSize()+int64(len(o.Executables.Installer)))
 	o.draft, err = bundle.WriteDraft(ctx, o.Output, o.Executables, m, o.Level, o.open, func(_ bundle.Entry, n int64) { item.Add(n) })
 	if err != nil {
 		item.Failed()
@@ -130,8 +130,8 @@ func (o *output) open(e bundle.Entry) (io.ReadCloser, error) {
 
 // verify reads the written bundle again.
 func (o *output) verify(ctx context.Context, f *bundle.File, m *bundle.Manifest) error {
-	o.report.Events.Phase(events.Verify)
-	item := o.report.Progress.Item("verifying "+o.Output, m.UnpackedSize())
+	o.report.Phase(events.Verify)
+	item := o.report.Work("verifying "+o.Output, m.UnpackedSize())
 	if err := f.Verify(ctx, func(_ bundle.Entry, n int64) { item.Add(n) }); err != nil {
 		item.Failed()
 		return fmt.Errorf("reading the bundle again: %w", err)

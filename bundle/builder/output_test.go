@@ -14,17 +14,17 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder"
-	"airlift/bundle/events"
-	"airlift/bundle/lock"
-	"airlift/bundle/sbom"
+	"airlift/bundle/builder/events"
+	"airlift/bundle/builder/lock"
+	"airlift/bundle/builder/sbom"
 	"airlift/bundle/signature"
 	"airlift/fault"
 	"airlift/scripts/fakesites"
 )
 
 // atPhase returns a stream of events that calls do when a phase of a platform begins.
-func atPhase(platform, phase string, do func()) *events.Stream {
-	return events.New(hook{[]byte(`"platform":"` + platform + `","phase":"` + phase + `"`), do})
+func atPhase(platform, phase string, do func()) events.Reporter {
+	return events.JSON(hook{[]byte(`"platform":"` + platform + `","phase":"` + phase + `"`), do})
 }
 
 type hook struct {
@@ -120,8 +120,8 @@ func TestFailedBuildKeepsTheEarlierFiles(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			o := o
-			o.Events = atPhase("linux/amd64", c.phase, func() { c.do(cancel) })
-			_, err := builder.Run(ctx, o)
+			o.Report = atPhase("linux/amd64", c.phase, func() { c.do(cancel) })
+			_, err := runOne(ctx, o)
 			if fault.ExitCode(err) != c.code || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("exit code %d: %v", fault.ExitCode(err), err)
 			}
@@ -151,7 +151,7 @@ func TestBundleWithoutItsFiles(t *testing.T) {
 	run(t, o)
 	before := filesNextTo(t, o.Output)
 	o.CNI = "none"
-	o.Events = atPhase("linux/amd64", events.Sign, func() {
+	o.Report = atPhase("linux/amd64", events.Sign, func() {
 		list, err := filepath.Glob(filepath.Join(filepath.Dir(o.Output), ".install.provenance.json.*.partial"))
 		if err != nil || len(list) != 1 {
 			t.Fatalf("%q, %v", list, err)
@@ -160,7 +160,7 @@ func TestBundleWithoutItsFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	_, err := builder.Run(context.Background(), o)
+	_, err := runOne(context.Background(), o)
 	if err == nil || !strings.Contains(err.Error(), o.Output+" is complete, but has no provenance") || fault.Hint(err) == "" {
 		t.Errorf("%v", err)
 	}
@@ -196,15 +196,15 @@ func TestFailedArchitectureKeepsTheFilesOfAll(t *testing.T) {
 	t.Parallel()
 	u := fakesites.New(t, version)
 	list := bothOptions(t, u)
-	if results, err := builder.RunAll(t.Context(), list); err != nil || len(results) != 2 {
+	if results, err := builder.Run(t.Context(), list); err != nil || len(results) != 2 {
 		t.Fatalf("%v, %v", results, err)
 	}
 	before := filesNextTo(t, list[0].Output)
 	for n := range list {
 		list[n].CNI = "none"
-		list[n].Events = atPhase("linux/arm64", events.Verify, func() { damageDrafts(t, list[0].Output) })
+		list[n].Report = atPhase("linux/arm64", events.Verify, func() { damageDrafts(t, list[0].Output) })
 	}
-	results, err := builder.RunAll(t.Context(), list)
+	results, err := builder.Run(t.Context(), list)
 	if err == nil || len(results) > 0 {
 		t.Errorf("%v, %v", results, err)
 	}
@@ -218,12 +218,12 @@ func TestFailedArchitectureKeepsTheFilesOfAll(t *testing.T) {
 func TestResultsOfWrittenArchitectures(t *testing.T) {
 	t.Parallel()
 	list := bothOptions(t, fakesites.New(t, version))
-	list[1].Events = atPhase("linux/arm64", events.Verify, func() {
+	list[1].Report = atPhase("linux/arm64", events.Verify, func() {
 		if err := os.MkdirAll(filepath.Join(list[1].Output, "not empty"), 0o755); err != nil {
 			t.Error(err)
 		}
 	})
-	results, err := builder.RunAll(t.Context(), list)
+	results, err := builder.Run(t.Context(), list)
 	if err == nil || !strings.Contains(err.Error(), "writing "+list[1].Output+": ") || !strings.Contains(err.Error(), list[0].Output+" is already written") ||
 		len(results) != 1 || results[0].Path != list[0].Output {
 		t.Fatalf("%v, %v", results, err)
@@ -255,30 +255,30 @@ func TestFailedBuildWritesNoLock(t *testing.T) {
 			return answer
 		}
 	}
-	with := func(s *events.Stream) []builder.Options {
+	with := func(s events.Reporter) []builder.Options {
 		changed := slices.Clone(list)
 		for n := range changed {
-			changed[n].Events = s
+			changed[n].Report = s
 		}
 		return changed
 	}
 
 	// The channel moves between two architectures.
 	moved := with(atPhase("linux/arm64", events.Resolve, func() { u.Put("dl.k8s.io/release/stable-1.29.txt", []byte("v1.29.16\n")) }))
-	_, err := builder.RunAll(t.Context(), moved)
+	_, err := builder.Run(t.Context(), moved)
 	if err == nil || !strings.Contains(err.Error(), "v1.29 is v1.29.15 for linux/amd64, and v1.29.16 for linux/arm64") || len(locks) > 0 {
 		t.Errorf("%v, %d locks", err, len(locks))
 	}
 	u.Put("dl.k8s.io/release/stable-1.29.txt", []byte(version+"\n"))
 
 	damaged := with(atPhase("linux/arm64", events.Verify, func() { damageDrafts(t, list[0].Output) }))
-	if _, err = builder.RunAll(t.Context(), damaged); err == nil || len(locks) > 0 {
+	if _, err = builder.Run(t.Context(), damaged); err == nil || len(locks) > 0 {
 		t.Errorf("%v, %d locks", err, len(locks))
 	}
 
 	// A lock that cannot be written ends the build.
 	answer = refused
-	if _, err = builder.RunAll(t.Context(), list); !errors.Is(err, refused) || len(locks) != 1 {
+	if _, err = builder.Run(t.Context(), list); !errors.Is(err, refused) || len(locks) != 1 {
 		t.Errorf("%v, %d locks", err, len(locks))
 	}
 	if files := filesNextTo(t, list[0].Output); len(files) > 0 {
@@ -286,7 +286,7 @@ func TestFailedBuildWritesNoLock(t *testing.T) {
 	}
 
 	answer, locks = nil, nil
-	if _, err = builder.RunAll(t.Context(), list); err != nil || len(locks) != 2 || locks[0].Platform != "linux/amd64" || locks[1].Platform != "linux/arm64" {
+	if _, err = builder.Run(t.Context(), list); err != nil || len(locks) != 2 || locks[0].Platform != "linux/amd64" || locks[1].Platform != "linux/arm64" {
 		t.Errorf("%v, %+v", err, locks)
 	}
 }

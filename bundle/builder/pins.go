@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 )
 
 // A Pin is a sha256 that the user knows from another source. It replaces the published
@@ -80,7 +80,7 @@ func ReadPins(path string) ([]Pin, error) {
 
 // pin assigns the pins to binaries and images. others are the binaries of the bundles for other
 // architectures that the same command builds.
-func pin(pins []Pin, binaries []*binary, wanted []*wantedImage, others []images.Binary) error {
+func pin(pins []Pin, binaries []*binary, wanted []*wantedImage, others []release.Binary) error {
 	matched := map[string]int{} // matches, by list
 	for _, p := range pins {
 		hit := false
@@ -126,16 +126,16 @@ func pin(pins []Pin, binaries []*binary, wanted []*wantedImage, others []images.
 	return nil
 }
 
-func (p Pin) ofBinary(bin images.Binary) bool {
+func (p Pin) ofBinary(bin release.Binary) bool {
 	name := strings.TrimPrefix(p.Name, "./")
 	return name == bin.Name || name == bin.URL || strings.HasSuffix(bin.URL, "/"+strings.TrimPrefix(name, "/"))
 }
 
-func (p Pin) ofImage(i images.Image) bool {
+func (p Pin) ofImage(i release.Image) bool {
 	if p.Name == i.Name || p.Name == i.Reference {
 		return true
 	}
-	full, err := images.Normalize(p.Name)
+	full, err := release.Normalize(p.Name)
 	return err == nil && full == i.Reference && strings.Contains(p.Name, ":")
 }
 
@@ -166,7 +166,7 @@ func ownName(url, other string) string {
 
 // otherBinaries lists the binaries of the bundles for other architectures that the same command
 // builds, of this Kubernetes version.
-func (inv *inventory) otherBinaries() (list []images.Binary, err error) {
+func (inv *inventory) otherBinaries() (list []release.Binary, err error) {
 	for _, arch := range inv.Arches {
 		if arch == inv.Arch {
 			continue

@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 
 	"airlift/bundle/atomicfile"
-	"airlift/bundle/sbom"
+	"airlift/bundle/builder/sbom"
 	"airlift/bundle/signature"
-	"airlift/bundle/space"
 	"airlift/fault"
+	"airlift/space"
 )
 
 // A SideFile is a file that a build writes next to a bundle.
@@ -81,7 +81,7 @@ func (o *output) removeEarlier(f SideFile) error {
 	case err != nil:
 		return fmt.Errorf("removing the earlier %s: %w", f.What, err)
 	case f.Path == signature.Path(o.Output) && o.Key == nil:
-		o.report.Progress.Printf("%s was removed: it signed the earlier file. To sign the new one: bundle sign %s --key KEY\n", f.Path, o.Output)
+		o.report.Printf("%s was removed: it signed the earlier file. To sign the new one: bundle sign %s --key KEY\n", f.Path, o.Output)
 	}
 	return nil
 }

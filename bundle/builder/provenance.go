@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/bundle/fetch"
 	"airlift/fault"
+	"airlift/images/fetch"
 )
 
 // ProvenancePath returns the path of the provenance for the bundle at path.

@@ -5,28 +5,27 @@ import (
 	"fmt"
 	"strings"
 
-	"airlift/bundle/fetch"
 	"airlift/fault"
-	"airlift/images"
-	"airlift/progress"
+	"airlift/images/fetch"
+	"airlift/images/release"
 )
 
-// A release is the Kubernetes release that a bundle is for.
-type release struct {
-	*images.Catalog
+// A foundRelease is the Kubernetes release that a bundle is for.
+type foundRelease struct {
+	*release.Catalog
 	source fetch.Source // of the newest version, if it was requested
 }
 
 // A releaseFinder finds the release that a target names.
 type releaseFinder struct {
 	Target
-	trust    Trust
-	fetch    *fetch.Client
-	progress *progress.Display
+	trust  Trust
+	fetch  *fetch.Client
+	report *reporter
 }
 
 // find returns the release that Version names: "v1.29.15", or "v1.29" for its newest release.
-func (f releaseFinder) find(ctx context.Context) (r release, err error) {
+func (f releaseFinder) find(ctx context.Context) (r foundRelease, err error) {
 	version, channel, err := f.channel()
 	if err != nil {
 		return r, err
@@ -48,7 +47,7 @@ func (f releaseFinder) find(ctx context.Context) (r release, err error) {
 	if err != nil {
 		return r, fmt.Errorf("reading %s: %w", channel, err)
 	}
-	f.progress.Printf("newest release of %s: %s\n", f.Version, version)
+	f.report.Printf("newest release of %s: %s\n", f.Version, version)
 	return r, f.fetch.Remember("newest in "+channel, version)
 }
 
@@ -56,7 +55,7 @@ func (f releaseFinder) find(ctx context.Context) (r release, err error) {
 func (f releaseFinder) newest(ctx context.Context, channel string) (string, fetch.Source, error) {
 	text, source, err := f.fetch.Text(ctx, channel)
 	if err != nil {
-		hint := "give a full version, for example --version " + images.NewestRelease(f.Version)
+		hint := "give a full version, for example --version " + release.NewestOf(f.Version)
 		if last, ok := f.fetch.Recall("newest in " + channel); ok {
 			hint = fmt.Sprintf("give a full version; the last known release is --version %s", last)
 		}

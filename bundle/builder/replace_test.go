@@ -18,8 +18,8 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder"
+	"airlift/bundle/builder/events"
 	"airlift/fault"
-	"airlift/progress"
 	"airlift/scripts/fakesigstore"
 	"airlift/scripts/fakesites"
 )
@@ -69,7 +69,7 @@ func TestSourcesDoNotReplaceTheCatalog(t *testing.T) {
 		for _, only := range [][]string{nil, {bundle.OnlyImages}} {
 			o := options(t, u)
 			o.Images, o.Only = []string{source}, only
-			_, err := builder.Run(t.Context(), o)
+			_, err := runOne(t.Context(), o)
 			if err == nil || fault.ExitCode(err) != fault.Usage || !strings.Contains(err.Error(), "the image "+apiserver+" has a name of Kubernetes' own images") {
 				t.Errorf("%s, only %v: %v", source, only, err)
 				continue
@@ -94,7 +94,7 @@ func TestSourcesDoNotReplaceTheCatalog(t *testing.T) {
 	} {
 		o := options(t, u)
 		o.Images, o.Only = []string{"docker-daemon:" + name}, []string{bundle.OnlyImages}
-		if _, err := builder.Run(t.Context(), o); want != (err != nil && strings.Contains(err.Error(), "would replace it")) {
+		if _, err := runOne(t.Context(), o); want != (err != nil && strings.Contains(err.Error(), "would replace it")) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -107,7 +107,7 @@ func TestImageWithoutLayers(t *testing.T) {
 	u.Push("docker.io/team/empty:1", fakesites.ImageOf(t, "amd64"))
 	o := options(t, u)
 	var out bytes.Buffer
-	o.Images, o.Only, o.Progress = []string{"team/empty:1"}, []string{bundle.OnlyImages}, progress.New(&out)
+	o.Images, o.Only, o.Report = []string{"team/empty:1"}, []string{bundle.OnlyImages}, events.Text(&out)
 	r := run(t, o)
 	if i := r.Manifest.Images[0]; len(i.Layers) > 0 || !strings.Contains(out.String(), "the image has no layers") || strings.Contains(out.String(), "in the base") {
 		t.Errorf("%+v\n%s", i, out.String())
@@ -148,7 +148,7 @@ func TestRequiredSignatureOfReplacedImage(t *testing.T) {
 			_, name, _ := strings.Cut(c.image, "=")
 			o.Pins = []builder.Pin{{Name: name, SHA256: strings.TrimPrefix(c.pin, "sha256:")}}
 		}
-		_, err := builder.Run(t.Context(), o)
+		_, err := runOne(t.Context(), o)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -174,7 +174,7 @@ func TestOneNameWithTwoContents(t *testing.T) {
 	} {
 		o := options(t, u)
 		o.Images = list
-		_, err := builder.Run(t.Context(), o)
+		_, err := runOne(t.Context(), o)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), strings.TrimSpace(want))) {
 			t.Errorf("%v: %v", list, err)
 		}
@@ -210,7 +210,7 @@ func TestPodPinnedToArchive(t *testing.T) {
 	o := options(t, u)
 	o.Images = []string{"oci:" + dir}
 	o.Site.Manifests = []builder.Manifest{{Name: "app", Path: pod("registry.example/app:1@sha256:" + strings.Repeat("a", 64)), At: "bundle.yaml:1"}}
-	if _, err := builder.Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "registry.example/app@sha256:aaaa") || !strings.Contains(err.Error(), "the local sources have registry.example/app:1 with the digest "+digest) {
+	if _, err := runOne(t.Context(), o); err == nil || !strings.Contains(err.Error(), "registry.example/app@sha256:aaaa") || !strings.Contains(err.Error(), "the local sources have registry.example/app:1 with the digest "+digest) {
 		t.Errorf("err = %v", err)
 	}
 }

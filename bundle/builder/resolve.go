@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"airlift/bundle/lock"
+	"airlift/bundle/builder/lock"
 	"airlift/images/local"
 	"airlift/images/registry"
 )
@@ -16,7 +16,7 @@ import (
 // resolve reads the site's sources, and finds the checksums of all binaries and the digests of all images.
 func (b *build) resolve(ctx context.Context) (err error) {
 	found := &b.found
-	finder := releaseFinder{Target: b.options.Target, trust: b.options.Trust, fetch: b.sites.fetch, progress: b.options.Progress}
+	finder := releaseFinder{Target: b.options.Target, trust: b.options.Trust, fetch: b.sites.fetch, report: b.report}
 	if found.release, err = finder.find(ctx); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (b *build) resolve(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	b.options.Progress.Printf("%s\n", line)
+	b.report.Printf("%s\n", line)
 	others, err := found.otherBinaries()
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (b *build) verifySignatures(ctx context.Context) (err error) {
 		return nil
 	}
 	found := &b.found
-	v := verification{mode: b.options.VerifySignatures, root: b.root, rootDir: filepath.Join(b.options.CacheDir, "trusted-root"), refresh: b.options.Refresh, sites: b.sites, progress: b.options.Progress}
+	v := verification{mode: b.options.VerifySignatures, root: b.root, rootDir: filepath.Join(b.options.CacheDir, "trusted-root"), refresh: b.options.Refresh, sites: b.sites, report: b.report}
 	if found.signed, err = v.run(ctx, found.components.binaries, found.images); err != nil || b.options.Lock == nil {
 		return err
 	}

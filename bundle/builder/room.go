@@ -4,8 +4,8 @@ import (
 	"context"
 	"path/filepath"
 
-	"airlift/bundle/space"
 	"airlift/images/registry"
+	"airlift/space"
 )
 
 // checkRoom compares the free space of cache and output with what the build will

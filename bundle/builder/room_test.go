@@ -31,7 +31,7 @@ func TestFullFileSystems(t *testing.T) {
 			o := options(t, u)
 			dir := smallfs.Small(t, c.size)
 			c.change(&o, dir)
-			_, err := builder.Run(context.Background(), o)
+			_, err := runOne(context.Background(), o)
 			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "("+dir+", tmpfs)") || !strings.Contains(fault.Hint(err), "--cache-dir") {
 				t.Errorf("err = %v, hint = %q", err, fault.Hint(err))
 			}

@@ -9,8 +9,8 @@ import (
 	"slices"
 
 	"airlift/bundle"
-	"airlift/bundle/events"
-	"airlift/bundle/sbom"
+	"airlift/bundle/builder/events"
+	"airlift/bundle/builder/sbom"
 	"airlift/fault"
 	"airlift/interrupt"
 )
@@ -30,19 +30,19 @@ func checkSBOMs(output string, formats []sbom.Format) error {
 // addSBOMs lists the software in the bundle that the manifest describes, and adds the lists as
 // its last entries: a host that imports images has then read all that it needs.
 func (o *output) addSBOMs(ctx context.Context, m *bundle.Manifest) error {
-	o.report.Events.Phase(events.List)
+	o.report.Phase(events.List)
 	created, err := sbom.Created()
 	if err != nil {
 		return err
 	}
-	item := o.report.Progress.Item("listing the software", m.UnpackedSize())
+	item := o.report.Work("listing the software", m.UnpackedSize())
 	c, err := o.list(ctx, m, item.Add)
 	if err != nil {
 		item.Failed()
 		return fmt.Errorf("listing the software: %w", err)
 	}
 	for _, w := range c.Warnings {
-		o.report.warn(w)
+		o.report.Warning(w)
 	}
 	for _, name := range slices.Sorted(slices.Values(sbom.Formats())) {
 		format := sbom.Format(name)

@@ -10,8 +10,7 @@ import (
 	"testing"
 
 	"airlift/bundle"
-	"airlift/bundle/builder"
-	"airlift/bundle/sbom"
+	"airlift/bundle/builder/sbom"
 	"airlift/fault"
 	"airlift/scripts/fakesites"
 )
@@ -67,7 +66,7 @@ func TestSBOMNeverListsAnotherBundle(t *testing.T) {
 		t.Fatal(err)
 	}
 	u.Forget()
-	if _, err := builder.Run(context.Background(), o); fault.ExitCode(err) != fault.Usage || len(u.Requests()) > 0 {
+	if _, err := runOne(context.Background(), o); fault.ExitCode(err) != fault.Usage || len(u.Requests()) > 0 {
 		t.Errorf("%d requests, err = %v", len(u.Requests()), err)
 	}
 }

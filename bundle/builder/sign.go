@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"airlift/bundle"
-	"airlift/bundle/events"
+	"airlift/bundle/builder/events"
 	"airlift/bundle/signature"
 	"airlift/fault"
 )
@@ -16,8 +16,8 @@ func (o *output) sign(ctx context.Context, f *bundle.File) error {
 	if o.Key == nil {
 		return nil
 	}
-	o.report.Events.Phase(events.Sign)
-	item := o.report.Progress.Item("signing "+o.Output, f.Size())
+	o.report.Phase(events.Sign)
+	item := o.report.Work("signing "+o.Output, f.Size())
 	text, _, err := signature.Of(ctx, f, *o.Key, item.Add)
 	if err == nil {
 		err = o.prepare("signature", signature.Path(o.Output), text)

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 
-	"airlift/bundle/fetch"
-	"airlift/bundle/upstreamsig"
+	"airlift/bundle/builder/upstreamsig"
+	"airlift/images/fetch"
 )
 
 // verifyOne verifies a signature: the one that an earlier build found, or else those of

@@ -13,9 +13,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"airlift/bundle/upstreamsig"
+	"airlift/bundle/builder/upstreamsig"
 	"airlift/fault"
-	"airlift/progress"
 )
 
 // Values of Options.VerifySignatures.
@@ -98,13 +97,13 @@ func (t Trust) readRoot() (root trustedRoot, err error) {
 // A verification verifies upstream's signatures of what was resolved. A signature is for a checksum
 // or digest, so it is verified before the download.
 type verification struct {
-	mode     string // VerifyIfPresent or VerifyRequire
-	root     trustedRoot
-	rootDir  string // for the public trusted root, if root is empty
-	refresh  bool
-	sites    *sites
-	progress *progress.Display
-	result   *Signatures
+	mode    string // VerifyIfPresent or VerifyRequire
+	root    trustedRoot
+	rootDir string // for the public trusted root, if root is empty
+	refresh bool
+	sites   *sites
+	report  *reporter
+	result  *Signatures
 }
 
 // verifier returns the trusted root's, which it downloads if it is not a file.
@@ -177,7 +176,7 @@ func (v *verification) run(ctx context.Context, binaries []*binary, list []*imag
 	if len(subjects) == 0 {
 		return v.result, nil
 	}
-	item := v.progress.Item("upstream's signatures", 0)
+	item := v.report.Work("upstream's signatures", 0)
 	if err := v.verifyAll(ctx, subjects); err != nil {
 		item.Failed()
 		return nil, err

@@ -16,10 +16,10 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder"
-	"airlift/bundle/fetch"
-	"airlift/bundle/lock"
-	"airlift/bundle/upstreamsig"
+	"airlift/bundle/builder/lock"
+	"airlift/bundle/builder/upstreamsig"
 	"airlift/fault"
+	"airlift/images/fetch"
 	"airlift/scripts/fakesigstore"
 	"airlift/scripts/fakesites"
 )
@@ -117,7 +117,7 @@ func TestRequiredSignatures(t *testing.T) {
 	if err := os.WriteFile(other.TrustedRoot, fakesigstore.New(t).TrustedRoot(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := builder.Run(context.Background(), other); err == nil {
+	if _, err := runOne(context.Background(), other); err == nil {
 		t.Error("signatures in the cache are accepted without the trusted root that they need")
 	}
 }
@@ -191,7 +191,7 @@ func TestRefusedSignatures(t *testing.T) {
 			c.change(t, u, s)
 			for _, mode := range []string{builder.VerifyRequire, builder.VerifyIfPresent} {
 				o.VerifySignatures = mode
-				_, err := builder.Run(context.Background(), o)
+				_, err := runOne(context.Background(), o)
 				if err == nil || !strings.Contains(err.Error(), c.want) || fault.Hint(err) == "" {
 					t.Errorf("%s: %v", mode, err)
 				}
@@ -209,7 +209,7 @@ func TestMissingSignatures(t *testing.T) {
 	u, s, o := signedUpstream(t)
 	u.Remove(dl + "kubelet.cert")
 	s.CloseLog()
-	_, err := builder.Run(context.Background(), o)
+	_, err := runOne(context.Background(), o)
 	if err == nil || !strings.Contains(err.Error(), "kubelet v1.29.15: ") || !strings.Contains(err.Error(), "not found") ||
 		!strings.Contains(err.Error(), "kubectl v1.29.15: looking for the signature in the transparency log") || strings.Contains(err.Error(), "pause") {
 		t.Errorf("require: %v", err)
@@ -234,7 +234,7 @@ func TestOtherSignaturesOfImages(t *testing.T) {
 	u, s, o := signedUpstream(t)
 	digest := u.Digest(pause)
 	u.Push("registry.k8s.io/pause:"+fakesigstore.Tag(digest), s.Image("registry.k8s.io/pause", digest.String(), fakesigstore.BinarySigner))
-	_, err := builder.Run(context.Background(), o)
+	_, err := runOne(context.Background(), o)
 	if err == nil || !strings.Contains(err.Error(), pause+": "+upstreamsig.ErrIdentity.Error()) {
 		t.Errorf("%v", err)
 	}
@@ -271,7 +271,7 @@ func TestSignaturesOfImagesWithKey(t *testing.T) {
 			t.Parallel()
 			u, s, o := signedUpstream(t)
 			push(u, s)
-			_, err := builder.Run(context.Background(), o)
+			_, err := runOne(context.Background(), o)
 			if err == nil || !strings.Contains(err.Error(), pause+": "+upstreamsig.ErrIdentity.Error()+": the image is signed with a key") ||
 				strings.Contains(fault.Hint(err), "do not use") || !strings.Contains(fault.Hint(err), "if-present") {
 				t.Errorf("require: %v, hint %q", err, fault.Hint(err))
@@ -300,7 +300,7 @@ func TestNoTrustedRoot(t *testing.T) {
 		t.Errorf("%+v", r.Signatures)
 	}
 	o.VerifySignatures = builder.VerifyRequire
-	_, err = builder.Run(context.Background(), o)
+	_, err = runOne(context.Background(), o)
 	if err == nil || !strings.Contains(fault.Hint(err), "--trusted-root") {
 		t.Errorf("%v, hint %q", err, fault.Hint(err))
 	}
@@ -319,13 +319,13 @@ func TestSignaturesAndLock(t *testing.T) {
 	}
 	off := o
 	off.VerifySignatures, off.TrustedRoot = builder.VerifyOff, ""
-	if _, err := builder.Run(context.Background(), off); err == nil || !strings.Contains(err.Error(), "component kubelet signedBy") {
+	if _, err := runOne(context.Background(), off); err == nil || !strings.Contains(err.Error(), "component kubelet signedBy") {
 		t.Errorf("off: %v", err)
 	}
 	// What was verified once must not be missing later.
 	u.Remove(dl + "kubelet.sig")
 	o.VerifySignatures, o.CacheDir = builder.VerifyIfPresent, filepath.Join(t.TempDir(), "cache")
-	if _, err := builder.Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), "component kubelet signedBy") {
+	if _, err := runOne(context.Background(), o); err == nil || !strings.Contains(err.Error(), "component kubelet signedBy") {
 		t.Errorf("missing: %v", err)
 	}
 }
@@ -343,7 +343,7 @@ func TestSignatureOptions(t *testing.T) {
 	} {
 		o := options(t, u)
 		change(&o)
-		_, err := builder.Run(context.Background(), o)
+		_, err := runOne(context.Background(), o)
 		if fault.ExitCode(err) != fault.Usage || fault.Hint(err) == "" {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -355,7 +355,7 @@ func TestSignatureOptions(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	o.VerifySignatures = builder.VerifyIfPresent
-	if _, err := builder.Run(ctx, o); !errors.Is(err, context.Canceled) {
+	if _, err := runOne(ctx, o); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }

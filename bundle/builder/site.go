@@ -6,7 +6,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 )
 
 // A Site is the site's own software.
@@ -32,7 +32,7 @@ type Manifest struct {
 	Path  string
 	Chart *Chart
 	// AddOn, if not nil, is an add-on of the catalog. Then Path and Chart are empty.
-	AddOn *images.AddOn
+	AddOn *release.AddOn
 	// Namespace is the namespace of objects that name none.
 	Namespace string
 	// IfNotPresent replaces the imagePullPolicy Always.
@@ -72,7 +72,7 @@ const cniConfigDir = "/etc/cni/net.d"
 // checkFiles refuses files that would replace the bundle's pod network.
 func (s Site) checkFiles(cni string) error {
 	for _, f := range s.Files {
-		if path.Dir(f.Path) == cniConfigDir && cni != images.NoCNI {
+		if path.Dir(f.Path) == cniConfigDir && cni != release.NoCNI {
 			return fault.New(fault.Usage, "%s: %q would replace the configuration of the pod network %s", f.At, f.Path, cni).Hint("remove the file, or use --cni none")
 		}
 	}

@@ -242,7 +242,7 @@ func TestSiteRefusals(t *testing.T) {
 		o := options(t, u)
 		o.Site = site(t)
 		c.change(&o, t.TempDir())
-		_, err := builder.Run(context.Background(), o)
+		_, err := runOne(context.Background(), o)
 		for _, want := range c.want {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %q is not in: %v", name, want, err)
@@ -271,7 +271,7 @@ func TestSiteClusterObjectTwice(t *testing.T) {
 	o.Site.Manifests[0].Path, o.Site.Manifests[1].Path = filepath.Join(dir, "one.yaml"), filepath.Join(dir, "two.yaml")
 	run(t, o)
 	o.Site.Manifests[1].Path = filepath.Join(dir, "three.yaml")
-	if _, err := builder.Run(context.Background(), o); fault.ExitCode(err) != fault.Usage || !strings.Contains(err.Error(), "Pool other/a is also at ") || !strings.Contains(err.Error(), "with another spec.size") {
+	if _, err := runOne(context.Background(), o); fault.ExitCode(err) != fault.Usage || !strings.Contains(err.Error(), "Pool other/a is also at ") || !strings.Contains(err.Error(), "with another spec.size") {
 		t.Errorf("%v", err)
 	}
 }
@@ -312,7 +312,7 @@ func TestSiteFileOverBinary(t *testing.T) {
 		o := options(t, u)
 		o.Site = site(t)
 		o.Site.Files[0].Path = path
-		if _, err := builder.Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("bundle.yaml:7: %q would replace a binary of the bundle", path)) {
+		if _, err := runOne(context.Background(), o); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("bundle.yaml:7: %q would replace a binary of the bundle", path)) {
 			t.Error(err)
 		}
 	}
@@ -349,7 +349,7 @@ func TestSiteFileChanges(t *testing.T) {
 			once.Do(func() { fakesites.WriteFiles(t, "/", map[string]string{source: change}) })
 			return false
 		}
-		_, err := builder.Run(context.Background(), o)
+		_, err := runOne(context.Background(), o)
 		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q changed while the bundle was built", source)) || !strings.Contains(fault.Hint(err), "again") {
 			t.Errorf("%s: %v", name, err)
 		}

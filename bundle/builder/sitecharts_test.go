@@ -164,12 +164,12 @@ func TestSiteChartRefusals(t *testing.T) {
 	wrong := "sha256:" + strings.Repeat("ab", 32)
 	o.Site.Manifests = []builder.Manifest{{Name: "web", At: "bundle.yaml:3",
 		Chart: &builder.Chart{Source: "https://github.com/site/charts", Name: "web", Version: "1.2.3", Digest: wrong}}}
-	_, err := builder.Run(context.Background(), o)
+	_, err := runOne(context.Background(), o)
 	if err == nil || !strings.HasPrefix(err.Error(), `bundle.yaml:3: manifest "web": `) || !strings.Contains(err.Error(), wrong) || fault.Hint(err) == "" {
 		t.Error(err)
 	}
 	o.Site = builder.Site{ImagesFrom: []string{"oci://registry.example.com/charts/web"}}
-	if _, err := builder.Run(context.Background(), o); fault.ExitCode(err) != fault.Usage || !strings.Contains(fault.Hint(err), "helm pull") {
+	if _, err := runOne(context.Background(), o); fault.ExitCode(err) != fault.Usage || !strings.Contains(fault.Hint(err), "helm pull") {
 		t.Error(err)
 	}
 	for _, r := range u.Requests() {

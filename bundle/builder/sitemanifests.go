@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"airlift/bundle/charts"
-	"airlift/bundle/manifests"
+	"airlift/bundle/builder/charts"
+	"airlift/bundle/builder/manifests"
 	"airlift/fault"
 )
 

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"airlift/bundle/charts"
-	"airlift/bundle/manifests"
+	"airlift/bundle/builder/charts"
+	"airlift/bundle/builder/manifests"
 	"airlift/fault"
 )
 

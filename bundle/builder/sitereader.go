@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"airlift/bundle"
-	"airlift/bundle/manifests"
+	"airlift/bundle/builder/manifests"
 )
 
 // A siteReader reads the manifests of the add-ons, and the site's own manifests and files.

@@ -7,9 +7,9 @@ import (
 	"net/url"
 	"strings"
 
-	"airlift/bundle/charts"
-	"airlift/bundle/fetch"
+	"airlift/bundle/builder/charts"
 	"airlift/fault"
+	"airlift/images/fetch"
 	"airlift/images/registry"
 )
 
@@ -43,7 +43,7 @@ func connect(n Network, arch string, have base, keep bool, r *reporter) (*sites,
 	if n.RetryWait > 0 {
 		s.fetch.RetryWait = n.RetryWait
 	}
-	s.fetch.Note = func(s string) { r.Progress.Printf("  %s\n", s) }
+	s.fetch.Note = func(s string) { r.Printf("  %s\n", s) }
 	s.registry = registry.New(s.fetch, s.mirrors, arch)
 	s.registry.AuthFile = n.AuthFile
 	s.registry.Have, s.registry.HaveCompressed = have.layers, have.compressed

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/bundle/fetch"
+	"airlift/images/fetch"
 )
 
 // The values of vouchedBy: who supplied a checksum or digest.

@@ -166,7 +166,7 @@ func TestProvenanceNeverNamesAnotherBundle(t *testing.T) {
 	// A failed build changes neither file.
 	bad := o
 	bad.Images = []string{"example/none:v1"}
-	if _, err := builder.Run(context.Background(), bad); err == nil {
+	if _, err := runOne(context.Background(), bad); err == nil {
 		t.Fatal("no error")
 	}
 	if after, err := os.ReadFile(builder.ProvenancePath(o.Output)); err != nil || !bytes.Equal(before, after) {
@@ -188,7 +188,7 @@ func TestProvenanceNeverNamesAnotherBundle(t *testing.T) {
 		t.Fatal(err)
 	}
 	u.Forget()
-	if _, err := builder.Run(context.Background(), o); fault.ExitCode(err) != fault.Usage || len(u.Requests()) > 0 {
+	if _, err := runOne(context.Background(), o); fault.ExitCode(err) != fault.Usage || len(u.Requests()) > 0 {
 		t.Errorf("%d requests, err = %v", len(u.Requests()), err)
 	}
 }
@@ -250,7 +250,7 @@ func TestOnlyNotFoundLeavesOut(t *testing.T) {
 					return true
 				}
 				o := options(t, u)
-				r, err := builder.Run(context.Background(), o)
+				r, err := runOne(context.Background(), o)
 				if name != "404" && name != "410" {
 					if err == nil || !strings.Contains(err.Error(), "crictl") {
 						t.Errorf("err = %v", err)
@@ -272,7 +272,7 @@ func TestOnlyNotFoundLeavesOut(t *testing.T) {
 					t.Errorf("left out: %+v, %+v", r.LeftOut, p.LeftOut)
 				}
 				o.Require = []string{"crictl"}
-				if _, err := builder.Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), "crictl v1.28.0") {
+				if _, err := runOne(context.Background(), o); err == nil || !strings.Contains(err.Error(), "crictl v1.28.0") {
 					t.Errorf("--require: %v", err)
 				}
 			})
@@ -300,7 +300,7 @@ func TestWithoutAsksForNothing(t *testing.T) {
 	for _, o := range []builder.Selection{{Without: []string{"kubelet"}}, {Require: []string{"crictI"}}, {Without: []string{"crictl"}, Require: []string{"crictl"}}} {
 		full := options(t, u)
 		full.Without, full.Require = o.Without, o.Require
-		if _, err := builder.Run(context.Background(), full); fault.ExitCode(err) != fault.Usage || !strings.Contains(err.Error(), "--") {
+		if _, err := runOne(context.Background(), full); fault.ExitCode(err) != fault.Usage || !strings.Contains(err.Error(), "--") {
 			t.Errorf("%v, %v: %v", o.Without, o.Require, err)
 		}
 	}
@@ -391,7 +391,7 @@ func TestWrongPinsWriteNothing(t *testing.T) {
 	}
 	for name, want := range map[string]string{"kubelet": "pinned by --checksum", "crictl": "pinned by --checksum", "pause": "registry.k8s.io/pause:3.9"} {
 		o.Pins = []builder.Pin{pin(t, name, []byte("something else"))}
-		_, err := builder.Run(context.Background(), o)
+		_, err := runOne(context.Background(), o)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), o.Pins[0].SHA256) || fault.ExitCode(err) != fault.Failure {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -403,7 +403,7 @@ func TestWrongPinsWriteNothing(t *testing.T) {
 	u.Remove(crictl)
 	fresh := options(t, u)
 	fresh.Pins = []builder.Pin{pin(t, "crictl", []byte("x"))}
-	if _, err := builder.Run(context.Background(), fresh); err == nil || !strings.Contains(err.Error(), "crictl") {
+	if _, err := runOne(context.Background(), fresh); err == nil || !strings.Contains(err.Error(), "crictl") {
 		t.Errorf("a pinned file that is not there: %v", err)
 	}
 }
@@ -435,7 +435,7 @@ func TestPinsThatNameNothing(t *testing.T) {
 	} {
 		o := options(t, u)
 		o.Pins = c.pins
-		_, err := builder.Run(context.Background(), o)
+		_, err := runOne(context.Background(), o)
 		if fault.ExitCode(err) != fault.Usage || !strings.Contains(err.Error(), c.want) || !strings.Contains(fault.Hint(err), c.hint) {
 			t.Errorf("%s: %v, hint %q", name, err, fault.Hint(err))
 		}
@@ -459,7 +459,7 @@ func TestPinsOfSeveralArchitectures(t *testing.T) {
 		for n := range both {
 			both[n].Pins = pins
 		}
-		return builder.RunAll(t.Context(), both)
+		return builder.Run(t.Context(), both)
 	}
 	sums := filepath.Join(t.TempDir(), "SHA256SUMS")
 	if err := os.WriteFile(sums, fmt.Appendf(nil, "%x  kubelet\n", sha256.Sum256(u.Get(kubelet))), 0o644); err != nil {

@@ -17,7 +17,7 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/builder"
 	"airlift/bundle/compare"
-	"airlift/bundle/fetch"
+	"airlift/images/fetch"
 	"airlift/scripts/fakesites"
 )
 
@@ -69,11 +69,11 @@ func build(t *testing.T, u *fakesites.Upstream, file string) *bundle.File {
 		}
 		o.Mirrors = append(o.Mirrors, m)
 	}
-	r, err := builder.Run(context.Background(), o)
+	r, err := builder.Run(context.Background(), []builder.Options{o})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := bundle.Open(r.Path)
+	f, err := bundle.Open(r[0].Path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"airlift/bundle"
-	"airlift/bundle/space"
 	"airlift/fault"
+	"airlift/space"
 )
 
 // Apply writes the new bundle to path. The result has the bytes of the bundle of which the delta

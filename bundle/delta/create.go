@@ -14,9 +14,9 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/atomicfile"
-	"airlift/bundle/space"
 	"airlift/fault"
 	"airlift/interrupt"
+	"airlift/space"
 )
 
 // Larger contents are not compared with older ones, because both are in memory then.

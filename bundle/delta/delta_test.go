@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/delta"
 	"airlift/fault"
+	"airlift/scripts/testbundle"
 )
 
 // write writes a bundle with two binaries and one file of the site.
@@ -31,12 +31,7 @@ func write(t *testing.T, path, platform string, level bundle.Level, kubelet, run
 		m.Entries = append(m.Entries, bundle.Entry{Name: name, Size: int64(len(contents[name])), SHA256: fmt.Sprintf("%x", sha256.Sum256(contents[name]))})
 	}
 	e := bundle.Executables{Launcher: bytes.Repeat([]byte("launcher"), 500), Installer: append([]byte("the installer"), kubelet[:500]...)}
-	open := func(e bundle.Entry) (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(contents[e.Name])), nil
-	}
-	if _, err := bundle.WriteFile(t.Context(), path, e, m, level, open, nil); err != nil {
-		t.Fatal(err)
-	}
+	testbundle.WriteFile(t, path, e, m, level, contents)
 	f, err := bundle.Open(path)
 	if err != nil {
 		t.Fatal(err)

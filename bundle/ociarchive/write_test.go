@@ -19,9 +19,9 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/blobs"
 	"airlift/bundle/builder"
-	"airlift/bundle/fetch"
 	"airlift/bundle/ociarchive"
 	"airlift/fault"
+	"airlift/images/fetch"
 	"airlift/scripts/fakesites"
 	"airlift/scripts/rig"
 )
@@ -48,7 +48,7 @@ func archive(t *testing.T) (path string, images []bundle.Image) {
 		Destination: builder.Destination{Output: filepath.Join(dir, "more"), Level: bundle.Fastest,
 			Executables: bundle.Executables{Launcher: fakesites.Executable(t, elf.EM_X86_64), Installer: fakesites.Executable(t, elf.EM_X86_64)}},
 	}
-	if _, err := builder.Run(t.Context(), o); err != nil {
+	if _, err := builder.Run(t.Context(), []builder.Options{o}); err != nil {
 		t.Fatalf("%v\nhint: %s", err, fault.Hint(err))
 	}
 	f, err := bundle.Open(o.Output)
@@ -105,11 +105,11 @@ func TestIndexInIndex(t *testing.T) {
 			Destination: builder.Destination{Output: filepath.Join(dir, output), Level: bundle.Fastest,
 				Executables: bundle.Executables{Launcher: fakesites.Executable(t, elf.EM_X86_64), Installer: fakesites.Executable(t, elf.EM_X86_64)}},
 		}
-		r, err := builder.Run(t.Context(), o)
+		r, err := builder.Run(t.Context(), []builder.Options{o})
 		if err != nil {
 			t.Fatalf("%v\nhint: %s", err, fault.Hint(err))
 		}
-		return r.Manifest.Images[0]
+		return r[0].Manifest.Images[0]
 	}
 	first := read("first", "oci:"+filepath.Join(dir, "layout")+"=registry.example/app:1")
 	if first.Target.Digest != target.Digest.String() || len(first.Indexes) != 1 || first.Manifest.Digest != manifest.Digest.String() {

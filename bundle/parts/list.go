@@ -10,7 +10,7 @@ import (
 	"regexp"
 	"strings"
 
-	"airlift/bundle/textfile"
+	"airlift/documents/textfile"
 	"airlift/fault"
 )
 

@@ -13,8 +13,8 @@ import (
 	"path/filepath"
 
 	"airlift/bundle/atomicfile"
-	"airlift/bundle/space"
 	"airlift/fault"
+	"airlift/space"
 )
 
 // Split writes content in parts of at most size bytes for the file at base, and the list of

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 
 	"airlift/bundle/head"
-	"airlift/bundle/space"
 	"airlift/fault"
+	"airlift/space"
 )
 
 // A Result describes a repair.
@@ -32,8 +32,13 @@ func (r Result) Bytes() (n int64) {
 // the number of bytes that were compared.
 type Stage func(what string, size int64) (compared func(n int64))
 
-// Repair rewrites the damaged sections of the file, and only these. Each section comes from
-// the first of copies in which it is intact.
+// A Check accepts or refuses the file as it will be after the repair. own reports whether the
+// file's own trailer is intact, which determines all other bytes; if it is not, a copy does, and
+// nothing but a signature proves that it is genuine.
+type Check func(repaired *io.SectionReader, own bool) error
+
+// File rewrites the damaged sections of a file, and only these, if check accepts the result. Each section
+// comes from the first of copies in which it is intact.
 //
 // It writes in place, without a journal: a section is written only if it is damaged, and
 // only with bytes that were compared with the reference in memory. So a repair that is
@@ -41,17 +46,7 @@ type Stage func(what string, size int64) (compared func(n int64))
 // when it runs again. The trailer is written last, when everything else is on the disk.
 //
 // On an error, the result has what was rewritten before.
-func Repair(ctx context.Context, file *os.File, copies []Copy, stage Stage) (*Result, error) {
-	return RepairChecked(ctx, file, copies, stage, func(*io.SectionReader, bool) error { return nil })
-}
-
-// A Check accepts or refuses the file as it will be after the repair. own reports whether the
-// file's own trailer is intact, which determines all other bytes; if it is not, a copy does, and
-// nothing but a signature proves that it is genuine.
-type Check func(repaired *io.SectionReader, own bool) error
-
-// RepairChecked is Repair, and writes only if check accepts the result.
-func RepairChecked(ctx context.Context, file *os.File, copies []Copy, stage Stage, check Check) (*Result, error) {
+func File(ctx context.Context, file *os.File, copies []Copy, stage Stage, check Check) (*Result, error) {
 	i, err := file.Stat()
 	if err != nil {
 		return &Result{}, err

@@ -18,6 +18,7 @@ import (
 	"airlift/bundle/head"
 	"airlift/bundle/repair"
 	"airlift/fault"
+	"airlift/scripts/testbundle"
 )
 
 // An original is a bundle whose payload does not compress, and the places in it.
@@ -51,13 +52,8 @@ func newOriginal(t *testing.T, seed uint64) original {
 		Entries: []string{"bin/runc", "bin/kubelet"}}}
 	m.Files = []bundle.SiteFile{{Path: "/srv/data", Mode: "0644", Entry: add("", 1_200_000)}}
 	o := original{path: filepath.Join(t.TempDir(), "install")}
-	open := func(e bundle.Entry) (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(contents[e.Name])), nil
-	}
 	executables := bundle.Executables{Launcher: bytes.Repeat([]byte("launcher"), 50_000), Installer: []byte("the installer")}
-	if _, err := bundle.WriteFile(t.Context(), o.path, executables, m, bundle.Fastest, open, nil); err != nil {
-		t.Fatal(err)
-	}
+	testbundle.WriteFile(t, o.path, executables, m, bundle.Fastest, contents)
 	var err error
 	if o.content, err = os.ReadFile(o.path); err != nil {
 		t.Fatal(err)
@@ -99,7 +95,7 @@ func run(ctx context.Context, t *testing.T, damaged []byte, copies ...repair.Cop
 	compared, size := int64(0), int64(0)
 	var seen []byte // by the check of the result
 	var unread error
-	result, err = repair.RepairChecked(ctx, f, copies, func(_ string, n int64) func(int64) {
+	result, err = repair.File(ctx, f, copies, func(_ string, n int64) func(int64) {
 		size = n
 		return func(n int64) { compared += n }
 	}, func(repaired *io.SectionReader, _ bool) error {

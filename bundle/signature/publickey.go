@@ -8,7 +8,7 @@ import (
 
 	"aead.dev/minisign"
 
-	"airlift/bundle/textfile"
+	"airlift/documents/textfile"
 	"airlift/fault"
 )
 

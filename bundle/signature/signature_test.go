@@ -14,6 +14,7 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/signature"
 	"airlift/fault"
+	"airlift/scripts/testbundle"
 )
 
 // writeBundle writes a small bundle.
@@ -21,11 +22,8 @@ func writeBundle(t *testing.T, dir string) string {
 	t.Helper()
 	path := filepath.Join(dir, "install")
 	m := &bundle.Manifest{FormatVersion: bundle.FormatVersion, Platform: "linux/amd64", KubernetesVersion: "v1.29.15", CNI: "none"}
-	open := func(bundle.Entry) (io.ReadCloser, error) { return nil, errors.New("there are no entries") }
 	executables := bundle.Executables{Launcher: []byte("the launcher"), Installer: []byte("the installer")}
-	if _, err := bundle.WriteFile(t.Context(), path, executables, m, bundle.Fastest, open, nil); err != nil {
-		t.Fatal(err)
-	}
+	testbundle.WriteFile(t, path, executables, m, bundle.Fastest, nil)
 	return path
 }
 

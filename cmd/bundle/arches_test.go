@@ -18,7 +18,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder"
-	"airlift/bundle/events"
+	"airlift/bundle/builder/events"
 	"airlift/fault"
 	"airlift/scripts/fakesites"
 )

@@ -13,7 +13,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder"
-	"airlift/bundle/sbom"
+	"airlift/bundle/builder/sbom"
 	"airlift/bundle/signature"
 	"airlift/fault"
 	"airlift/progress"
@@ -99,7 +99,7 @@ second build of the same version through the same mirrors needs no network.`,
 			if err := b.checkLock(list); err != nil {
 				return err
 			}
-			launchers, installers := builder.PerArch(launcher, b.arches), builder.PerArch(installer, b.arches)
+			launchers, installers := builder.PerArch(launcher, b.o.Arches), builder.PerArch(installer, b.o.Arches)
 			for n, o := range list {
 				if err := b.checkOutput(o, input{"the launcher", launchers[n]}, input{"the installer", installers[n]},
 					input{"the secret key", signKey}, input{"the file of --password-file", password.file}); err != nil {
@@ -109,7 +109,7 @@ second build of the same version through the same mirrors needs no network.`,
 			if err := b.useLock(list, locked); err != nil {
 				return err
 			}
-			for n, arch := range b.arches {
+			for n, arch := range b.o.Arches {
 				if list[n].Executables, err = executables(launchers[n], installers[n], arch); err != nil {
 					return err
 				}
@@ -126,11 +126,11 @@ second build of the same version through the same mirrors needs no network.`,
 			}
 			var platforms []string
 			for n := range list {
-				list[n].Key, list[n].Progress, list[n].Events = key, b.progress, b.events
+				list[n].Key, list[n].Report = key, b.reporter
 				platforms = append(platforms, "linux/"+list[n].Arch)
 			}
-			b.events.Start(platforms)
-			results, err := builder.RunAll(cmd.Context(), list)
+			b.reporter.Start(platforms)
+			results, err := builder.Run(cmd.Context(), list)
 			if err != nil && cmd.Context().Err() != nil {
 				err = fault.Wrap(err, fault.Interrupted, "downloads are kept; run the same command again to continue")
 			}
@@ -168,22 +168,22 @@ func (b *buildFlags) report(cmd *cobra.Command, list []builder.Options, results 
 		unused = slices.DeleteFunc(slices.Clone(unused), func(host string) bool { return !slices.Contains(r.UnusedMirrors, host) })
 		for _, w := range r.Warnings {
 			if !warned[w] {
-				b.warn(cmd, w)
+				b.reporter.Warning(w)
 			}
 			warned[w] = true
 		}
 	}
 	for _, host := range unused {
-		b.note(cmd, fmt.Sprintf("--mirror %s was not used: the build requested nothing from that host", host))
+		b.reporter.Note(fmt.Sprintf("--mirror %s was not used: the build requested nothing from that host", host))
 	}
 	for n, r := range results {
-		if b.events != nil {
-			b.events.On("linux/" + list[n].Arch).Result(resultEvent(r, list[n].LockPath))
+		if b.reporter.IsJSON() {
+			b.reporter.On("linux/" + list[n].Arch).Result(resultEvent(r, list[n].LockPath))
 		} else if err := printResult(cmd.OutOrStdout(), r, b.lockLine, took); err != nil {
 			return cmp.Or(failed, err)
 		}
 	}
-	return cmp.Or(failed, b.events.Err())
+	return cmp.Or(failed, b.reporter.Err())
 }
 
 // printResult prints a table of the contents, and the summary of the bundle.

@@ -1,63 +1,59 @@
 package main
 
 import (
+	"reflect"
 	"slices"
 
 	"airlift/bundle/builder"
-	"airlift/bundle/fetch"
-	"airlift/bundle/sitefile"
+	"airlift/images/fetch"
 )
 
-// useFile takes the values of the bundle.yaml at path into the options. changed reports
-// whether a flag is set: such a flag replaces the value of the file, and lists are added. It returns
-// the file.
-func useFile(path string, changed func(flag string) bool, o *builder.Options, compression *string, arches *[]string) (*sitefile.File, error) {
-	f, err := sitefile.Read(path, changed)
-	if err != nil {
-		return nil, err
+// flagOf has the flags that replace a field of bundle.yaml. Other flags add to lists.
+var flagOf = map[string]string{
+	"kubernetesVersion":         "version",
+	"architectures":             "arch",
+	"cni":                       "cni",
+	"only":                      "only",
+	"base":                      "base",
+	"componentVersions.etcd":    "etcd-version",
+	"componentVersions.coredns": "coredns-version",
+	"componentVersions.pause":   "pause-version",
+	"componentVersions.crictl":  "crictl-version",
+	"verifySignatures":          "verify-signatures",
+	"trustedRoot":               "trusted-root",
+	"keepCompressedLayers":      keepCompressedFlag,
+	"compression":               "compression",
+	"output":                    "output",
+}
+
+// given reports whether a flag replaces a field. changed reports whether a flag is set.
+func given(changed func(flag string) bool) func(field string) bool {
+	return func(field string) bool { return changed(flagOf[field]) }
+}
+
+// useFile takes the values of a bundle.yaml into the options of the flags.
+func useFile(file builder.Options, flags *builder.Options) {
+	if len(file.Arches) > 0 {
+		flags.Arches = nil // the default, which is not added
 	}
-	for _, v := range []struct {
-		flag, value string
-		to          *string
-	}{
-		{"version", f.Version, &o.Version},
-		{"cni", f.CNI, &o.CNI},
-		{"compression", f.Compression, compression},
-		{"output", f.Output, &o.Output},
-		{"base", f.Base, &o.Base},
-		{"verify-signatures", f.VerifySignatures, &o.VerifySignatures},
-		{"trusted-root", f.TrustedRoot, &o.TrustedRoot},
-		{"etcd-version", f.Versions.Etcd, &o.Versions.Etcd},
-		{"coredns-version", f.Versions.CoreDNS, &o.Versions.CoreDNS},
-		{"pause-version", f.Versions.Pause, &o.Versions.Pause},
-		{"crictl-version", f.Versions.Crictl, &o.Versions.Crictl},
-	} {
-		if v.value != "" && !changed(v.flag) {
-			*v.to = v.value
+	file.Mirrors = slices.DeleteFunc(file.Mirrors, func(m fetch.Mirror) bool {
+		return slices.ContainsFunc(flags.Mirrors, func(f fetch.Mirror) bool { return f.Host == m.Host })
+	})
+	merge(reflect.ValueOf(file), reflect.ValueOf(flags).Elem())
+}
+
+// merge takes the values that are written in a file into a group of options; lists precede those of the
+// options.
+func merge(file, into reflect.Value) {
+	for n := range into.NumField() {
+		switch f, i := file.Field(n), into.Field(n); {
+		case f.IsZero():
+		case f.Kind() == reflect.Struct:
+			merge(f, i)
+		case f.Kind() == reflect.Slice:
+			i.Set(reflect.AppendSlice(f, i))
+		default:
+			i.Set(f)
 		}
 	}
-	if !changed("only") {
-		o.Only = f.Only
-	}
-	if !changed("arch") && len(f.Arches) > 0 {
-		*arches = f.Arches
-	}
-	if !changed(keepCompressedFlag) {
-		o.KeepCompressed = f.KeepCompressed
-	}
-	of := func(host string) func(fetch.Mirror) bool { return func(m fetch.Mirror) bool { return m.Host == host } }
-	for _, m := range f.Mirrors {
-		if !slices.ContainsFunc(o.Mirrors, of(m.Host)) {
-			o.Mirrors = append(o.Mirrors, m)
-		}
-	}
-	o.Images = append(f.Images, o.Images...)
-	o.AddOns = append(f.AddOns, o.AddOns...)
-	o.Pins = append(f.Pins, o.Pins...)
-	o.CAs = append(f.CAs, o.CAs...)
-	o.Require = append(f.Require, o.Require...)
-	o.Without = append(f.Without, o.Without...)
-	f.Site.ImagesFrom = o.Site.ImagesFrom
-	o.Site = f.Site
-	return f, nil
 }

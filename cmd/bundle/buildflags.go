@@ -14,40 +14,38 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder"
-	"airlift/bundle/events"
-	"airlift/bundle/fetch"
-	"airlift/bundle/lock"
+	"airlift/bundle/builder/events"
+	"airlift/bundle/builder/lock"
+	"airlift/bundle/builder/sitefile"
 	"airlift/fault"
-	"airlift/images"
-	"airlift/progress"
+	"airlift/images/fetch"
+	"airlift/images/release"
 )
 
 // buildFlags are the flags that choose the contents of a bundle: those that bundle build and
 // bundle update have in common.
 type buildFlags struct {
 	o                         builder.Options
-	arches                    []string
 	mirrors, checksums, lists []string
 	compression, file         string
 	lock                      string
 	lockLine                  string // what the build did with the lock, for the result
-	progress                  *progress.Display
-	events                    *events.Stream // nil without --progress json
+	reporter                  events.Reporter
 }
 
 // bind adds the flags to a command.
 func (b *buildFlags) bind(cmd *cobra.Command) {
-	optional := strings.Join(images.Optional(), ", ")
+	optional := strings.Join(release.Optional(), ", ")
 	f := cmd.Flags()
 	f.StringVarP(&b.file, "file", "f", "", "bundle.yaml that describes the bundle (see above)")
-	f.StringVar(&b.o.Version, "version", images.Newest(), "Kubernetes version: v1.29.15, v1.29 or stable")
+	f.StringVar(&b.o.Version, "version", release.Newest(), "Kubernetes version: v1.29.15, v1.29 or stable")
 	componentFlags(f, &b.o.Versions)
-	f.StringSliceVar(&b.arches, "arch", []string{runtime.GOARCH}, "CPU architectures of the hosts: amd64, arm64 or both (see above)")
-	f.StringVar(&b.o.CNI, "cni", images.Flannel, "pod network: flannel, or none to install your own")
+	f.StringSliceVar(&b.o.Arches, "arch", []string{runtime.GOARCH}, "CPU architectures of the hosts: amd64, arm64 or both (see above)")
+	f.StringVar(&b.o.CNI, "cni", release.Flannel, "pod network: flannel, or none to install your own")
 	f.StringSliceVar(&b.o.Only, "only", nil, "build an additional bundle, without Kubernetes: images, manifests or both (see above)")
 	f.StringVar(&b.o.Base, "base", "", "with --only: bundle `FILE` whose image layers are left out")
 	f.StringArrayVar(&b.o.Images, "image", nil, "add this image, or the images of a source such as oci-archive:FILE, to the bundle (see above; repeatable)")
-	f.StringSliceVar(&b.o.AddOns, "addon", nil, "add this add-on, which init applies: "+strings.Join(images.AddOnNames(), ", ")+" (repeatable)")
+	f.StringSliceVar(&b.o.AddOns, "addon", nil, "add this add-on, which init applies: "+strings.Join(release.AddOnNames(), ", ")+" (repeatable)")
 	f.StringArrayVar(&b.o.Site.ImagesFrom, "images-from", nil, "add the images of these manifests or of this chart: a file or a directory (repeatable)")
 	f.StringVar(&b.o.Namespace, "containerd-namespace", cmp.Or(os.Getenv("CONTAINERD_NAMESPACE"), "default"), "containerd's namespace, for --image containerd:NAME; Kubernetes uses k8s.io")
 	f.StringArrayVar(&b.mirrors, "mirror", nil, "HOST=URL: send requests for HOST to URL (repeatable)")
@@ -64,14 +62,14 @@ func (b *buildFlags) bind(cmd *cobra.Command) {
 	cobra.CheckErr(cmd.MarkFlagFilename("file", "yaml", "yml"))
 	cobra.CheckErr(cmd.MarkFlagFilename("lock", "lock"))
 	cobra.CheckErr(cmd.MarkFlagFilename("trusted-root", "json"))
-	complete(cmd, "addon", images.AddOnNames())
-	complete(cmd, "arch", images.Arches())
-	complete(cmd, "cni", images.CNIs())
+	complete(cmd, "addon", release.AddOnNames())
+	complete(cmd, "arch", release.Arches())
+	complete(cmd, "cni", release.CNIs())
 	complete(cmd, "only", bundle.ContentKinds())
 	complete(cmd, "verify-signatures", builder.SignatureModes())
-	complete(cmd, "version", images.Known())
-	complete(cmd, "require", images.Optional())
-	complete(cmd, "without", images.Optional())
+	complete(cmd, "version", release.Known())
+	complete(cmd, "require", release.Optional())
+	complete(cmd, "without", release.Optional())
 }
 
 // additionalOutput is the default of --output for an additional bundle.
@@ -96,16 +94,20 @@ func (b *buildFlags) options(cmd *cobra.Command) ([]builder.Options, error) {
 	if o.Pins, err = pins(b.checksums, b.lists); err != nil {
 		return nil, err
 	}
+	if o.Level, err = bundle.ParseLevel(cmp.Or(b.compression, "default")); err != nil {
+		return nil, err
+	}
 	changed := cmd.Flags().Changed
 	if changed("only") && len(o.Only) == 0 {
 		return nil, fault.New(fault.Usage, "--only is empty").Hint("write --only " + strings.Join(bundle.ContentKinds(), ",") + ", or remove the flag")
 	}
 	versionGiven, outputGiven := changed("version"), changed("output")
 	if b.file != "" {
-		f, err := useFile(b.file, changed, o, &b.compression, &b.arches)
+		f, err := sitefile.Read(b.file, given(changed))
 		if err != nil {
 			return nil, err
 		}
+		useFile(f, o)
 		versionGiven, outputGiven = versionGiven || f.Version != "", outputGiven || f.Output != ""
 	}
 	if len(o.Only) > 0 {
@@ -115,9 +117,6 @@ func (b *buildFlags) options(cmd *cobra.Command) ([]builder.Options, error) {
 		if !outputGiven {
 			o.Output = additionalOutput // and never replace the bundle that installs nodes
 		}
-	}
-	if o.Level, err = bundle.ParseLevel(cmp.Or(b.compression, "default")); err != nil {
-		return nil, err
 	}
 	if o.CacheDir == "" {
 		if o.CacheDir, err = defaultCache(); err != nil {
@@ -133,26 +132,27 @@ func (b *buildFlags) options(cmd *cobra.Command) ([]builder.Options, error) {
 		if len(o.Only) > 0 {
 			what = "the bundle is for clusters of the newest known minor version"
 		}
-		b.note(cmd, fmt.Sprintf("without --version, %s: %s", what, o.Version))
+		b.reporter.Note(fmt.Sprintf("without --version, %s: %s", what, o.Version))
 	}
 	return b.perArch()
 }
 
 // perArch returns the options for each architecture.
 func (b *buildFlags) perArch() (list []builder.Options, err error) {
-	if len(b.arches) == 0 {
-		return nil, fault.New(fault.Usage, "--arch is empty").Hint("write --arch " + strings.Join(images.Arches(), ",") + ", or remove the flag")
+	arches := b.o.Arches
+	if len(arches) == 0 {
+		return nil, fault.New(fault.Usage, "--arch is empty").Hint("write --arch " + strings.Join(release.Arches(), ",") + ", or remove the flag")
 	}
-	outputs, bases := builder.PerArch(b.o.Output, b.arches), builder.PerArch(b.o.Base, b.arches)
-	for n, arch := range b.arches {
-		if slices.Contains(b.arches[:n], arch) {
+	outputs, bases := builder.PerArch(b.o.Output, arches), builder.PerArch(b.o.Base, arches)
+	for n, arch := range arches {
+		if slices.Contains(arches[:n], arch) {
 			return nil, fault.New(fault.Usage, "--arch names %s twice", arch).Hint("name each architecture once")
 		}
-		if err := images.Supported(arch, images.NoCNI); err != nil {
+		if err := release.Supported(arch, release.NoCNI); err != nil {
 			return nil, err
 		}
 		o := b.o
-		o.Arch, o.Arches, o.Output, o.Base = arch, b.arches, outputs[n], bases[n]
+		o.Arch, o.Output, o.Base = arch, outputs[n], bases[n]
 		list = append(list, o)
 	}
 	return list, nil
@@ -197,7 +197,7 @@ func (b *buildFlags) useLock(list []builder.Options, must bool) error {
 }
 
 // componentFlags adds the flags that give versions of components.
-func componentFlags(f *pflag.FlagSet, v *images.Versions) {
+func componentFlags(f *pflag.FlagSet, v *release.Versions) {
 	for _, c := range []struct {
 		name    string
 		version *string

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/scripts/docs"
 	"airlift/scripts/fakesites"
 )
@@ -55,7 +55,7 @@ func TestDocumentedCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := fakesites.New(t, "v1.29.15", images.NewestRelease("stable"))
+	u := fakesites.New(t, "v1.29.15", release.NewestOf("stable"))
 	both := func(seed string) map[string]v1.Image {
 		return map[string]v1.Image{"amd64": fakesites.Image(t, "amd64", seed), "arm64": fakesites.Image(t, "arm64", seed)}
 	}
@@ -163,7 +163,7 @@ func (s shell) pauseDigest(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := regexp.MustCompile(`(?s)"name": "` + images.Pause + `".*?"digest": "sha256:([0-9a-f]{64})"`).FindSubmatch(text)
+	m := regexp.MustCompile(`(?s)"name": "` + release.Pause + `".*?"digest": "sha256:([0-9a-f]{64})"`).FindSubmatch(text)
 	if m == nil {
 		t.Fatalf("pause has no digest in\n%s", text)
 	}

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"airlift/bundle/builder"
-	"airlift/bundle/events"
+	"airlift/bundle/builder/events"
 	"airlift/fault"
-	"airlift/progress"
 )
 
 // The flag of bundle build that chooses how progress is shown, and its values.
@@ -22,32 +19,13 @@ const (
 func (b *buildFlags) chooseProgress(cmd *cobra.Command, format string) error {
 	switch format {
 	case progressText:
-		b.progress = progress.New(cmd.ErrOrStderr())
+		b.reporter = events.Text(cmd.ErrOrStderr())
 	case progressJSON:
-		b.events = events.New(cmd.OutOrStdout())
-		b.progress = progress.Lines(b.events.Note)
+		b.reporter = events.JSON(cmd.OutOrStdout())
 	default:
 		return fault.New(fault.Usage, "unknown progress format %q", format).Hint("use --progress text or --progress json")
 	}
 	return nil
-}
-
-// note prints a note, as an event or on the standard error.
-func (b *buildFlags) note(cmd *cobra.Command, text string) {
-	if b.events != nil {
-		b.events.Note(text)
-		return
-	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", text)
-}
-
-// warn prints a warning, as an event or on the standard error.
-func (b *buildFlags) warn(cmd *cobra.Command, text string) {
-	if b.events != nil {
-		b.events.Warning(text)
-		return
-	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", text)
 }
 
 func resultEvent(r *builder.Result, lockPath string) events.Result {
@@ -69,6 +47,6 @@ func errorEvent(cmd *cobra.Command, err error) {
 		return
 	}
 	if f := cmd.Flags().Lookup(progressFlag); f != nil && f.Value.String() == progressJSON {
-		events.New(cmd.OutOrStdout()).Error(events.Error{Message: err.Error(), Hint: fault.Hint(err), ExitCode: int(fault.ExitCode(err))})
+		events.JSON(cmd.OutOrStdout()).Error(events.Error{Message: err.Error(), Hint: fault.Hint(err), ExitCode: int(fault.ExitCode(err))})
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"airlift/bundle/events"
+	"airlift/bundle/builder/events"
 	"airlift/fault"
 	"airlift/scripts/fakesites"
 )

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"airlift/bundle"
-	"airlift/bundle/sitefile"
+	"airlift/bundle/builder/sitefile"
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/scripts/fakesites"
 )
 
@@ -225,7 +225,7 @@ func TestInit(t *testing.T) {
 // Add-ons of the file and of the flag are in one table, which is not that of the site's manifests.
 func TestBuildAddOns(t *testing.T) {
 	u := siteSites(t)
-	list, err := images.AddOns("v1.29.15")
+	list, err := release.AddOns("v1.29.15")
 	if err != nil {
 		t.Fatal(err)
 	}

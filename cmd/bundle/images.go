@@ -7,27 +7,27 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 )
 
 func newImagesCmd() *cobra.Command {
 	var version, arch, cni string
-	var given images.Versions
+	var given release.Versions
 	cmd := &cobra.Command{
 		Use:     "images",
 		Short:   "List the components and images of a Kubernetes version",
 		Example: "  bundle images --version v1.29.15",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			full, channel, err := images.Channel(version, given)
+			full, channel, err := release.Channel(version, given)
 			if err != nil {
 				return err
 			}
 			if full == "" {
 				return fault.New(fault.Usage, "%q is not a full version", version).
-					Hint("give a full version, for example " + images.NewestRelease(version) + "; " + channel + " is the newest one")
+					Hint("give a full version, for example " + release.NewestOf(version) + "; " + channel + " is the newest one")
 			}
-			c, err := images.For(full, arch, cni, given)
+			c, err := release.For(full, arch, cni, given)
 			if err != nil {
 				return err
 			}
@@ -46,7 +46,7 @@ func newImagesCmd() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&version, "version", "", "full Kubernetes version (required)")
 	f.StringVar(&arch, "arch", runtime.GOARCH, "CPU architecture of the hosts: amd64 or arm64")
-	f.StringVar(&cni, "cni", images.Flannel, "pod network: flannel or none")
+	f.StringVar(&cni, "cni", release.Flannel, "pod network: flannel or none")
 	componentFlags(f, &given)
 	return cmd
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/bundle/sitefile"
+	"airlift/bundle/builder/sitefile"
 	"airlift/fault"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/progress"
 )
 
@@ -119,7 +119,7 @@ func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest, parts []part) 
 		fmt.Fprintf(&b, "Kubernetes %s for %s, pod network: %s\n", m.KubernetesVersion, m.Platform, m.CNI)
 	}
 	if m.NearestKnown != "" {
-		fmt.Fprintf(&b, "%s\n", images.Newer(m.KubernetesVersion, m.NearestKnown))
+		fmt.Fprintf(&b, "%s\n", release.Newer(m.KubernetesVersion, m.NearestKnown))
 	}
 
 	b.WriteString("\n" + treeText(contents(f, m)))
@@ -147,7 +147,7 @@ func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest, parts []part) 
 // additionalText describes a bundle without Kubernetes and its base.
 func additionalText(b *strings.Builder, m *bundle.Manifest) {
 	fmt.Fprintf(b, "additional bundle without Kubernetes: %s for clusters of Kubernetes %s (built for %s) on %s\n",
-		strings.Join(m.Only, " and "), images.MinorOf(m.KubernetesVersion), m.KubernetesVersion, m.Platform)
+		strings.Join(m.Only, " and "), release.MinorOf(m.KubernetesVersion), m.KubernetesVersion, m.Platform)
 	if m.Base != nil {
 		fmt.Fprintf(b, "base: the bundle whose manifest has sha256 %s; only there: %s\n",
 			m.Base.ManifestSHA256, layersIn(m.OnlyInBase()))

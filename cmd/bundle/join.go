@@ -16,9 +16,9 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/parts"
 	"airlift/bundle/signature"
-	"airlift/bundle/space"
 	"airlift/fault"
 	"airlift/progress"
+	"airlift/space"
 )
 
 func newJoinCmd() *cobra.Command {

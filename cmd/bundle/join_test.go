@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"debug/elf"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -21,6 +19,7 @@ import (
 	"airlift/fault"
 	"airlift/scripts/fakesites"
 	"airlift/scripts/rig"
+	"airlift/scripts/testbundle"
 )
 
 // signedParts writes a small signed bundle in parts, and returns the file's bytes and the public
@@ -33,11 +32,8 @@ func signedPartsOf(t *testing.T, dir string, installer []byte, size int64) (whol
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "install")
 	m := &bundle.Manifest{FormatVersion: bundle.FormatVersion, Platform: "linux/amd64", KubernetesVersion: "v1.29.15", CNI: "none"}
-	open := func(bundle.Entry) (io.ReadCloser, error) { return nil, errors.New("there are no entries") }
 	stub := fakesites.Executable(t, elf.EM_X86_64)
-	if _, err := bundle.WriteFile(t.Context(), path, bundle.Executables{Launcher: stub, Installer: installer}, m, bundle.Fastest, open, nil); err != nil {
-		t.Fatal(err)
-	}
+	testbundle.WriteFile(t, path, bundle.Executables{Launcher: stub, Installer: installer}, m, bundle.Fastest, nil)
 	key := filepath.Join(filepath.Dir(path), "airlift")
 	if _, err := signature.WriteKeyPair(key+".key", key+".pub", ""); err != nil {
 		t.Fatal(err)

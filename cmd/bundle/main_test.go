@@ -17,7 +17,7 @@ import (
 	"testing"
 
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/scripts/fakesites"
 )
 
@@ -127,7 +127,7 @@ func TestBuildInspectVerify(t *testing.T) {
 // Without --version, the newest minor version of the catalog is built. No other version is
 // built instead if its release is not there.
 func TestBuildWithoutVersion(t *testing.T) {
-	newest := images.NewestRelease("stable")
+	newest := release.NewestOf("stable")
 	minor := newest[:strings.LastIndex(newest, ".")]
 	u := fakesites.New(t, newest, "v1.29.15")
 	s := newShell(t)
@@ -173,7 +173,7 @@ func TestBuildWithoutVersion(t *testing.T) {
 // was assumed.
 func TestNewerVersions(t *testing.T) {
 	u := fakesites.New(t, "v1.29.15", "v1.29.99")
-	given := images.Versions{Etcd: "3.8.1-0", CoreDNS: "v1.15.0", Pause: "3.11"}
+	given := release.Versions{Etcd: "3.8.1-0", CoreDNS: "v1.15.0", Pause: "3.11"}
 	u.Release("v1.38.2", given)
 	s := newShell(t)
 	for version, c := range map[string]struct {
@@ -189,7 +189,7 @@ func TestNewerVersions(t *testing.T) {
 		"v1.38": {
 			flags: []string{"--etcd-version", given.Etcd, "--coredns-version", given.CoreDNS, "--pause-version", given.Pause},
 			warning: "warning: Kubernetes v1.38.2 is newer than v1.37, the newest known minor version: the rules of v1.37 apply to its configuration, feature gates and kubelet\n" +
-				"warning: assumed as in " + images.NewestRelease("stable") + ": crictl v1.36.0\n",
+				"warning: assumed as in " + release.NewestOf("stable") + ": crictl v1.36.0\n",
 			has: []string{"etcd:3.8.1-0", "coredns:v1.15.0", "pause:3.11", "kube-apiserver:v1.38.2"},
 		},
 	} {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"airlift/bundle/textfile"
+	"airlift/documents/textfile"
 	"airlift/fault"
 )
 

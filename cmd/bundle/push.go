@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/bundle"
-	"airlift/bundle/fetch"
-	"airlift/bundle/push"
+	"airlift/bundle/builder/push"
 	"airlift/fault"
+	"airlift/images/fetch"
 	"airlift/images/registry"
 	"airlift/progress"
 )

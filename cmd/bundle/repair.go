@@ -76,7 +76,7 @@ func repairFile(ctx context.Context, out io.Writer, display *progress.Display, p
 		item = display.Item(what, size)
 		return item.Add
 	}
-	result, err := repair.RepairChecked(ctx, file, copies, stage, func(repaired *io.SectionReader, own bool) error {
+	result, err := repair.File(ctx, file, copies, stage, func(repaired *io.SectionReader, own bool) error {
 		if !own {
 			if err := key.mayReplace(path); err != nil {
 				return fault.Wrap(fmt.Errorf("its trailer is damaged, so a copy decides what it becomes: %w", err), fault.Usage,

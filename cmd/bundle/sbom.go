@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/bundle"
-	"airlift/bundle/sbom"
+	"airlift/bundle/builder/sbom"
 	"airlift/fault"
 	"airlift/progress"
 )

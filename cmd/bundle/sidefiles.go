@@ -11,7 +11,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder"
-	"airlift/bundle/sbom"
+	"airlift/bundle/builder/sbom"
 	"airlift/bundle/signature"
 )
 

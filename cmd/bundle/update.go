@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/bundle/builder"
-	"airlift/bundle/lock"
+	"airlift/bundle/builder/events"
+	"airlift/bundle/builder/lock"
 	"airlift/fault"
-	"airlift/progress"
 )
 
 func newUpdateCmd() *cobra.Command {
@@ -33,6 +33,7 @@ The lock is replaced in one step; on an error it is unchanged.`,
 			if b.file == "" && b.lock == "" {
 				b.file = defaultFile
 			}
+			b.reporter = events.Text(cmd.ErrOrStderr())
 			list, err := b.options(cmd)
 			if err != nil {
 				return err
@@ -43,13 +44,12 @@ The lock is replaced in one step; on an error it is unchanged.`,
 			path := list[0].LockPath
 			before, err := lock.Read(path)
 			if err != nil && !lock.Missing(err) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "note: the earlier lock cannot be compared: %v\n", err)
+				b.reporter.Note(fmt.Sprintf("the earlier lock cannot be compared: %v", err))
 			}
 			var after lock.Platforms
 			var warnings []string
-			display := progress.New(cmd.ErrOrStderr())
 			for _, o := range list {
-				o.Progress = display
+				o.Report = b.reporter
 				l, more, err := builder.Resolve(cmd.Context(), o)
 				if err != nil && cmd.Context().Err() != nil {
 					return fault.Wrap(err, fault.Interrupted, "run the same command again; the lock is unchanged")
@@ -68,7 +68,7 @@ The lock is replaced in one step; on an error it is unchanged.`,
 			}
 			slices.Sort(warnings)
 			for _, w := range slices.Compact(warnings) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
+				b.reporter.Warning(w)
 			}
 			return printChanges(cmd.OutOrStdout(), path, before, after)
 		},

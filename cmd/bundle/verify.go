@@ -15,7 +15,7 @@ import (
 	"airlift/bundle/repair"
 	"airlift/bundle/signature"
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/progress"
 )
 
@@ -212,7 +212,7 @@ func (s *signatureFlags) checkVersion(f *bundle.File) error {
 	if err != nil {
 		return err
 	}
-	return images.AtLeast(f.Path(), m.KubernetesVersion, s.version)
+	return release.AtLeast(f.Path(), m.KubernetesVersion, s.version)
 }
 
 // print prints who signed the file, if that was checked.

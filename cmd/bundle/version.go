@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/bundle"
-	"airlift/images"
+	"airlift/images/release"
 )
 
 // version is set by the linker for releases.
@@ -33,7 +33,7 @@ func newVersionCmd() *cobra.Command {
 		Short: "Print the version and the supported Kubernetes versions",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			known := images.Known()
+			known := release.Known()
 			v := versionInfo{commandVersion(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, bundle.FormatVersion, known[0], known[len(known)-1]}
 			if *output == "json" {
 				return printJSON(cmd.OutOrStdout(), v)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/images"
+	"airlift/images/release"
 )
 
 func newVersionsCmd() *cobra.Command {
@@ -46,25 +46,25 @@ type knownVersions struct {
 	// Components are the same for every Kubernetes version.
 	Components map[string]string `json:"components"`
 	// AddOns are the optional add-ons for the newest release.
-	AddOns   []images.AddOn `json:"addOns"`
-	Releases []images.Range `json:"releases"`
+	AddOns   []release.AddOn `json:"addOns"`
+	Releases []release.Range `json:"releases"`
 }
 
 func versionsJSON(w io.Writer) error {
-	known := images.Ranges()
+	known := release.Ranges()
 	v := knownVersions{Oldest: known[0].First, Newest: known[len(known)-1].Last, Components: map[string]string{}, Releases: known}
-	for _, c := range images.Common() {
+	for _, c := range release.Common() {
 		v.Components[c.Name] = c.Version
 	}
 	var err error
-	if v.AddOns, err = images.AddOns(v.Newest); err != nil {
+	if v.AddOns, err = release.AddOns(v.Newest); err != nil {
 		return err
 	}
 	return printJSON(w, v)
 }
 
 func versionsText(out io.Writer) error {
-	known := images.Ranges()
+	known := release.Ranges()
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "KUBERNETES\tETCD\tCOREDNS\tPAUSE\tCRICTL\tKUBEADM CONFIG\n")
 	for _, r := range known {
@@ -82,14 +82,14 @@ func versionsText(out io.Writer) error {
 		return err
 	}
 	var common []string
-	for _, c := range images.Common() {
+	for _, c := range release.Common() {
 		common = append(common, c.Name+" "+c.Version)
 	}
 	if _, err := fmt.Fprintf(out, "\nAll of these: %s\nOldest: %s. Newest: %s. \"bundle build\" without --version takes the newest release of %s.\n",
-		strings.Join(common, ", "), known[0].First, known[len(known)-1].Last, images.Newest()); err != nil {
+		strings.Join(common, ", "), known[0].First, known[len(known)-1].Last, release.Newest()); err != nil {
 		return err
 	}
-	addOns, err := images.AddOns(known[len(known)-1].Last)
+	addOns, err := release.AddOns(known[len(known)-1].Last)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/Masterminds/semver/v3"
 
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/scripts/rig"
 )
 
@@ -30,7 +30,7 @@ func versionsOf(t *testing.T) (known knownVersions) {
 
 func TestVersions(t *testing.T) {
 	known := versionsOf(t)
-	if known.Oldest != "v1.29.0" || known.Newest != images.NewestRelease("stable") {
+	if known.Oldest != "v1.29.0" || known.Newest != release.NewestOf("stable") {
 		t.Errorf("from %s to %s", known.Oldest, known.Newest)
 	}
 	var minors []string
@@ -39,8 +39,8 @@ func TestVersions(t *testing.T) {
 			minors = append(minors, r.Minor)
 		}
 		// What is listed is what a bundle has, at both ends of a range.
-		for _, release := range []string{r.First, r.Last} {
-			c, err := images.For(release, "amd64", images.Flannel, images.Versions{})
+		for _, full := range []string{r.First, r.Last} {
+			c, err := release.For(full, "amd64", release.Flannel, release.Versions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -51,19 +51,19 @@ func TestVersions(t *testing.T) {
 			for _, b := range c.Binaries {
 				has[b.Name] = b.Version
 			}
-			want := map[string]string{images.Etcd: r.Etcd, images.CoreDNS: r.CoreDNS, images.Pause: r.Pause, "crictl": r.Crictl}
+			want := map[string]string{release.Etcd: r.Etcd, release.CoreDNS: r.CoreDNS, release.Pause: r.Pause, "crictl": r.Crictl}
 			for name, version := range known.Components {
 				want[name] = version
 			}
 			for name, version := range want {
 				if has[name] != version {
-					t.Errorf("%s: %s is %q in the bundle and %q in the list", release, name, has[name], version)
+					t.Errorf("%s: %s is %q in the bundle and %q in the list", full, name, has[name], version)
 				}
 			}
 		}
 	}
-	if !slices.Equal(minors, images.Known()) {
-		t.Errorf("minor versions %v, want %v", minors, images.Known())
+	if !slices.Equal(minors, release.Known()) {
+		t.Errorf("minor versions %v, want %v", minors, release.Known())
 	}
 
 	out, _, code := newShell(t).run("versions")
@@ -87,7 +87,7 @@ func TestVersionsAgreeWithKubeadm(t *testing.T) {
 	known := versionsOf(t)
 	for _, version := range []string{"v1.29.15", "v1.37.1"} {
 		kubeadm := rig.Component(t, version, "kubeadm")
-		at := slices.IndexFunc(known.Releases, func(r images.Range) bool {
+		at := slices.IndexFunc(known.Releases, func(r release.Range) bool {
 			return semver.MustParse(r.First).Compare(semver.MustParse(version)) <= 0 && semver.MustParse(version).Compare(semver.MustParse(r.Last)) <= 0
 		})
 		if at < 0 {

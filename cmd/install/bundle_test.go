@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 	"testing"
 
 	"airlift/bundle"
+	"airlift/scripts/testbundle"
 )
 
 // bundleFile writes a bundle file that runs this test's main.
@@ -29,10 +29,8 @@ func bundleWith(t *testing.T, m bundle.Manifest) string {
 	if m.Platform == "" {
 		m.Platform = "linux/" + runtime.GOARCH
 	}
-	open := func(bundle.Entry) (io.ReadCloser, error) { return nil, errors.New("there are no entries") }
 	executables := bundle.Executables{Launcher: self, Installer: []byte("not used")}
-	_, err = bundle.WriteFile(t.Context(), path, executables, &m, bundle.Fastest, open, nil)
-	must(t, err)
+	testbundle.WriteFile(t, path, executables, &m, bundle.Fastest, nil)
 	return path
 }
 

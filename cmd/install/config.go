@@ -13,7 +13,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/installer/config"
 	"airlift/installer/host/detection"
 )
@@ -44,7 +44,7 @@ func newConfigCmd() *cobra.Command {
 
 // newestKnown returns the newest Kubernetes minor version in the image catalog,
 // with patch version 0.
-func newestKnown() string { return images.Newest() + ".0" }
+func newestKnown() string { return release.Newest() + ".0" }
 
 // bundledVersion returns the Kubernetes version that the config commands use.
 // With a bundle it is the bundle's, and asked must match it. Without a bundle
@@ -57,8 +57,8 @@ func bundledVersion(cmd *cobra.Command, m *bundle.Manifest, asked string) (strin
 	taken := newestKnown()
 	if v, err := utilversion.ParseSemantic(strings.TrimPrefix(asked, "v")); err == nil {
 		taken = "v" + v.String()
-		if c := (config.Cluster{KubernetesVersion: taken}); v.Major() != 1 || !slices.Contains(images.Known(), fmt.Sprintf("v1.%d", c.Minor())) {
-			return "", fault.New(fault.Usage, "Kubernetes %s is not known to this installer", asked).Hint("known versions: " + strings.Join(images.Known(), ", "))
+		if c := (config.Cluster{KubernetesVersion: taken}); v.Major() != 1 || !slices.Contains(release.Known(), fmt.Sprintf("v1.%d", c.Minor())) {
+			return "", fault.New(fault.Usage, "Kubernetes %s is not known to this installer", asked).Hint("known versions: " + strings.Join(release.Known(), ", "))
 		}
 	} else if err := config.CheckVersion(asked, taken); err != nil {
 		return "", err
@@ -168,7 +168,7 @@ func readWhole(cmd *cobra.Command, path string, facts func(detection.Options) co
 	if err != nil {
 		return nil, err
 	}
-	cni := images.Flannel
+	cni := release.Flannel
 	if m != nil {
 		cni = m.CNI
 	}

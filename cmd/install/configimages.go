@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"airlift/bundle"
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/installer/config"
 	"airlift/installer/payload"
 )
@@ -154,7 +154,7 @@ func imagesOf(cmd *cobra.Command, m *bundle.Manifest, c *config.Config) ([]strin
 			add(i.Name, i.Reference)
 		}
 	} else {
-		catalog, err := images.For(kubernetes, runtime.GOARCH, images.Flannel, images.Versions{})
+		catalog, err := release.For(kubernetes, runtime.GOARCH, release.Flannel, release.Versions{})
 		if err != nil {
 			return nil, err
 		}
@@ -171,8 +171,8 @@ func imagesOf(cmd *cobra.Command, m *bundle.Manifest, c *config.Config) ([]strin
 	}
 	var list []string
 	for _, component := range order {
-		unused := component == images.Etcd && c.Etcd.External != nil ||
-			component == images.CoreDNS && c.DNS.Disabled || component == images.Proxy && c.Proxy.Disabled
+		unused := component == release.Etcd && c.Etcd.External != nil ||
+			component == release.CoreDNS && c.DNS.Disabled || component == release.Proxy && c.Proxy.Disabled
 		if !unused {
 			list = append(list, names[component])
 		}

@@ -15,8 +15,8 @@ import (
 	"airlift/bundle/atomicfile"
 	"airlift/bundle/blobs"
 	"airlift/bundle/ociarchive"
-	"airlift/bundle/space"
 	"airlift/fault"
+	"airlift/space"
 )
 
 func newImagesExportCmd() *cobra.Command {

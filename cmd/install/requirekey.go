@@ -13,7 +13,7 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/signature"
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/interrupt"
 	"airlift/progress"
 )
@@ -97,5 +97,5 @@ func (r *requiredKey) checkVersion(f *bundle.File) error {
 	if err != nil {
 		return err
 	}
-	return images.AtLeast(f.Path(), m.KubernetesVersion, r.version)
+	return release.AtLeast(f.Path(), m.KubernetesVersion, r.version)
 }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/pki"
@@ -145,7 +145,7 @@ func tokenCreate(in *tokenFlags) *cobra.Command {
 // file. A user who may only create tokens cannot find out.
 func otherPodNetwork(ctx context.Context, c *cluster.Client) bool {
 	m, err := manifest()
-	if err != nil || m == nil || m.CNI != images.Flannel {
+	if err != nil || m == nil || m.CNI != release.Flannel {
 		return false
 	}
 	has, err := c.NodeObjects().HasFlannel(ctx)

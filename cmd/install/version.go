@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 )
 
 // versions is the output of the version command in JSON and YAML.
@@ -77,7 +77,7 @@ func printVersion(cmd *cobra.Command, output string) error {
 		fmt.Fprintf(out, "only %s, for Kubernetes %s\n", strings.Join(m.Only, " and "), m.KubernetesVersion)
 	}
 	if output == "" && m.NearestKnown != "" {
-		fmt.Fprintln(out, images.Newer(m.KubernetesVersion, m.NearestKnown))
+		fmt.Fprintln(out, release.Newer(m.KubernetesVersion, m.NearestKnown))
 	}
 	v := versions{
 		ClientVersion: clientVersion(m.KubernetesVersion, m.Platform), Installer: version, Kubernetes: m.KubernetesVersion, Only: m.Only,

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"airlift/bundle"
 	"airlift/fault"
 	"airlift/scripts/rig"
+	"airlift/scripts/testbundle"
 )
 
 // said is the output of the probe; see testdata/probe.
@@ -62,10 +62,7 @@ func carrier(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "install")
 	m := &bundle.Manifest{FormatVersion: bundle.FormatVersion, Platform: "linux/" + runtime.GOARCH, KubernetesVersion: "v1.29.15", CNI: "none"}
-	open := func(bundle.Entry) (io.ReadCloser, error) { return nil, errors.New("there are no entries") }
-	if _, err := bundle.WriteFile(t.Context(), path, programs, m, bundle.Fastest, open, nil); err != nil {
-		t.Fatal(err)
-	}
+	testbundle.WriteFile(t, path, programs, m, bundle.Fastest, nil)
 	return path
 }
 

@@ -12,8 +12,8 @@ import (
 	"path"
 	"strings"
 
-	"airlift/bundle/fetch"
 	"airlift/fault"
+	"airlift/images/fetch"
 	"airlift/images/oci"
 )
 

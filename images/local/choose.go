@@ -9,7 +9,7 @@ import (
 	"github.com/distribution/reference"
 
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 )
 
 // An entry is one image of a source with all of its names.
@@ -22,7 +22,7 @@ func (e entry) is(name string) bool {
 	if slices.Contains(e.tags, name) || slices.Contains(e.full, name) {
 		return true
 	}
-	full, err := images.Normalize(name)
+	full, err := release.Normalize(name)
 	return err == nil && slices.Contains(e.full, full)
 }
 
@@ -115,6 +115,6 @@ func fullName(s string) (string, bool) {
 	if !ok || host != "localhost" && !strings.ContainsAny(host, ".:") {
 		return "", false
 	}
-	full, err := images.Normalize(s)
+	full, err := release.Normalize(s)
 	return full, err == nil
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"airlift/bundle"
-	"airlift/images"
 	"airlift/images/oci"
+	"airlift/images/release"
 )
 
 // dockerFile lists the images of an archive of docker save.
@@ -43,7 +43,7 @@ func findInDocker(f files, spec Spec) ([]candidate, error) {
 	for _, d := range all {
 		var e entry
 		for _, tag := range d.RepoTags {
-			full, err := images.Normalize(tag)
+			full, err := release.Normalize(tag)
 			if err != nil {
 				return nil, fmt.Errorf("reading %s: %w", f.path(dockerFile), err)
 			}

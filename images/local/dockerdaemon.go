@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"airlift/bundle/pemfile"
+	"airlift/documents/pemfile"
 	"airlift/fault"
 )
 

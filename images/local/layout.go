@@ -16,8 +16,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"airlift/bundle"
-	"airlift/bundle/fetch"
 	"airlift/fault"
+	"airlift/images/fetch"
 	"airlift/images/oci"
 	"airlift/images/platform"
 	"airlift/interrupt"

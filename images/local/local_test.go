@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/klauspost/compress/zstd"
 
-	"airlift/bundle/fetch"
 	"airlift/fault"
+	"airlift/images/fetch"
 	"airlift/images/local"
 	"airlift/scripts/fakesites"
 )

@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/bundle/fetch"
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/fetch"
 	"airlift/images/oci"
+	"airlift/images/release"
 )
 
 // A Reader puts images of local sources into a cache.
@@ -36,7 +36,7 @@ type Image struct {
 // the image: of its target, or of a document between the target and the config.
 func (i *Image) As(name string) (*Image, bool) {
 	repository, digest, ok := strings.Cut(name, "@")
-	if !ok || repository != images.Repository(i.Reference) {
+	if !ok || repository != release.Repository(i.Reference) {
 		return nil, false
 	}
 	documents := i.Documents()

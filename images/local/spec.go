@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 )
 
 // Kinds of sources, with skopeo's names. Skopeo has no name for containerd.
@@ -55,7 +55,7 @@ func Parse(s string) (spec Spec, local bool, err error) {
 	}
 	// A reference contains no =, so the last one precedes it.
 	if n := strings.LastIndex(rest, "="); n >= 0 {
-		if spec.Reference, err = images.Normalize(rest[n+1:]); err != nil {
+		if spec.Reference, err = release.Normalize(rest[n+1:]); err != nil {
 			return bad(fmt.Errorf("reading the name after =: %w", err))
 		}
 		rest, spec.Named = rest[:n], true
@@ -90,7 +90,7 @@ func (s *Spec) nameOfRuntime() error {
 		}
 		return nil
 	}
-	full, err := images.Normalize(s.Select)
+	full, err := release.Normalize(s.Select)
 	if err != nil {
 		return err
 	}

@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 
 	"airlift/bundle"
-	"airlift/bundle/encoder"
-	"airlift/bundle/fetch"
+	"airlift/images/encoder"
+	"airlift/images/fetch"
 )
 
 // A compressed blob is described once: the cache remembers what was found. The description

@@ -11,9 +11,9 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
-	"airlift/bundle/fetch"
-	"airlift/bundle/head"
+	"airlift/bundle"
 	"airlift/fault"
+	"airlift/images/fetch"
 )
 
 // StoreLayer decompresses a layer of size compressed bytes to the cache, compares it with
@@ -100,7 +100,7 @@ func Decompress(r io.Reader) (io.ReadCloser, error) {
 	case bytes.HasPrefix(magic, gzipMagic):
 		return gzip.NewReader(b)
 	case bytes.HasPrefix(magic, zstdMagic):
-		z, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(head.MaxWindow))
+		z, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(bundle.MaxWindow))
 		if err != nil {
 			return nil, err
 		}

@@ -12,9 +12,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"airlift/bundle"
-	"airlift/bundle/fetch"
-	"airlift/bundle/head"
 	"airlift/fault"
+	"airlift/images/fetch"
 	"airlift/images/platform"
 )
 
@@ -73,8 +72,8 @@ func ReadManifest(digest string, body []byte) (m v1.Manifest, err error) {
 		return m, fmt.Errorf("reading manifest %s: the size of config %s is %d, not between 1 and %d", digest, m.Config.Digest, m.Config.Size, bundle.MaxDocument)
 	}
 	for _, l := range m.Layers {
-		if l.Size <= 0 || l.Size > head.MaxEntry {
-			return m, fmt.Errorf("reading manifest %s: the size of layer %s is %d, not between 1 and %d", digest, l.Digest, l.Size, int64(head.MaxEntry))
+		if l.Size <= 0 || l.Size > bundle.MaxEntry {
+			return m, fmt.Errorf("reading manifest %s: the size of layer %s is %d, not between 1 and %d", digest, l.Digest, l.Size, int64(bundle.MaxEntry))
 		}
 	}
 	return m, nil

@@ -11,8 +11,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"airlift/bundle"
-	"airlift/bundle/fetch"
 	"airlift/fault"
+	"airlift/images/fetch"
 	"airlift/images/oci"
 )
 

@@ -15,8 +15,8 @@ import (
 	"github.com/docker/cli/cli/config/types"
 	"github.com/google/go-containerregistry/pkg/authn"
 
-	"airlift/bundle/authfile"
 	"airlift/fault"
+	"airlift/images/authfile"
 )
 
 // An account is what credentials are for: a repository of a registry, or of its mirror.

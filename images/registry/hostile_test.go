@@ -19,7 +19,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"airlift/bundle/fetch"
+	"airlift/images/fetch"
 	"airlift/images/registry"
 	"airlift/scripts/fakesites"
 )

@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"airlift/bundle"
-	"airlift/bundle/fetch"
+	"airlift/images/fetch"
 	"airlift/images/oci"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
-	"airlift/bundle/fetch"
+	"airlift/images/fetch"
 )
 
 // logIn returns a transport that has a permission in a repository. It renews the permission

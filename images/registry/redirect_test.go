@@ -18,7 +18,7 @@ import (
 	ggcr "github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"airlift/bundle/fetch"
+	"airlift/images/fetch"
 	"airlift/images/registry"
 	"airlift/scripts/fakesites"
 )

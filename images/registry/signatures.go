@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"airlift/bundle/fetch"
+	"airlift/images/fetch"
 )
 
 // A Signature is a document that a registry has about an image, as cosign stores it.

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"airlift/bundle/fetch"
+	"airlift/images/fetch"
 	"airlift/images/registry"
 	"airlift/scripts/fakesites"
 )

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"airlift/bundle/fetch"
 	"airlift/fault"
+	"airlift/images/fetch"
 	"airlift/images/registry"
 	"airlift/scripts/fakesites"
 	"airlift/scripts/siteregistry"

@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"airlift/bundle"
 	"airlift/fault"
 	"airlift/images/store"
+	"airlift/scripts/testbundle"
 )
 
 // write writes a bundle file with the images. The test's own executable is the launcher.
@@ -29,12 +29,7 @@ func (p *imageSet) write(t *testing.T) string {
 	binary := must(os.ReadFile(os.Args[0]))
 	executables := bundle.Executables{Launcher: binary, Installer: []byte("not a binary")}
 	path := filepath.Join(t.TempDir(), "install")
-	_, err := bundle.WriteFile(t.Context(), path, executables, m, bundle.Fastest, func(e bundle.Entry) (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(p.blobs[e.Name])), nil
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbundle.WriteFile(t, path, executables, m, bundle.Fastest, p.blobs)
 	return path
 }
 

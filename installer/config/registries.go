@@ -12,7 +12,7 @@ import (
 
 	"github.com/distribution/reference"
 
-	"airlift/bundle/pemfile"
+	"airlift/documents/pemfile"
 	"airlift/fault"
 )
 

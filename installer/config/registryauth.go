@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/bundle/authfile"
 	"airlift/documents"
 	"airlift/fault"
+	"airlift/images/authfile"
 )
 
 // dockerConfig is the part of docker's config.json that has credentials.

@@ -13,7 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"airlift/bundle/pemfile"
+	"airlift/documents/pemfile"
 	"airlift/installer/timeline"
 )
 

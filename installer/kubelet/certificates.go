@@ -12,7 +12,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 	cliflag "k8s.io/component-base/cli/flag"
 
-	"airlift/bundle/pemfile"
+	"airlift/documents/pemfile"
 	"airlift/installer/config"
 )
 

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/installer/config"
 )
 
@@ -175,7 +175,7 @@ func normalized(value string) string {
 func minorOf(text string) int {
 	v, err := version.ParseGeneric(text)
 	if err != nil {
-		return images.NewestMinor
+		return release.NewestMinor
 	}
-	return max(images.OldestMinor, min(int(v.Minor()), images.NewestMinor))
+	return max(release.OldestMinor, min(int(v.Minor()), release.NewestMinor))
 }

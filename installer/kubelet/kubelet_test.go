@@ -13,7 +13,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/installer/config"
 	"airlift/scripts/rig"
 )
@@ -98,7 +98,7 @@ func TestVersions(t *testing.T) {
 	// For an unknown version, the rules of the nearest version apply.
 	none(t, in("v1.99.0", "podLogsDir: /var/log/x"))
 	none(t, in("v1.20.0", ""))
-	for minor := images.OldestMinor; minor <= images.NewestMinor; minor++ {
+	for minor := release.OldestMinor; minor <= release.NewestMinor; minor++ {
 		version := "v1." + strconv.Itoa(minor) + ".0"
 		none(t, in(version, "maxPods: 110\nfailSwapOn: false\ncgroupDriver: systemd\nclusterDNS: [10.96.0.10]\nauthentication: {x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}\n"+
 			"logging: {flushFrequency: 0, options: {json: {infoBufferSize: \"0\"}}, verbosity: 0}\nmemorySwap: {}\nshutdownGracePeriod: 0s", config.Arg{Name: "node-ip", Value: "10.0.0.1,fd00::1"}))

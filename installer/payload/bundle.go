@@ -14,7 +14,7 @@ import (
 	"airlift/bundle"
 	"airlift/childprocess"
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/installer/cluster/apply"
 	"airlift/installer/config"
 	"airlift/installer/host"
@@ -204,9 +204,9 @@ func (b *Bundle) ManifestOf(listed bundle.SiteManifest) apply.Manifest {
 
 // HasImage reports whether the bundle has an image, by a name as in a pod.
 func (b *Bundle) HasImage(name string) bool {
-	full, err := images.Normalize(name)
+	full, err := release.Normalize(name)
 	return slices.ContainsFunc(b.Manifest.Images, func(i bundle.Image) bool {
-		other, failed := images.Normalize(i.Reference)
+		other, failed := release.Normalize(i.Reference)
 		return i.Reference == name || err == nil && failed == nil && other == full
 	})
 }
@@ -226,7 +226,7 @@ func (b *Bundle) AcceptsBase(base *Bundle) error {
 
 // Normalized returns the full form of an image's name, or name if it is none.
 func Normalized(name string) string {
-	full, err := images.Normalize(name)
+	full, err := release.Normalize(name)
 	if err != nil {
 		return name
 	}

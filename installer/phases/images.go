@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/images/store"
 	"airlift/installer/config"
 	"airlift/installer/payload"
@@ -72,7 +72,7 @@ func (c *Content) NameSandboxImage(ctx context.Context) error {
 func (c *Content) sandboxNames() []string {
 	taken := map[string]bool{}
 	for _, i := range c.Node.Plan.Images() {
-		taken[i.Reference], taken[images.Repository(i.Reference)+"@"+i.Target.Digest] = true, true
+		taken[i.Reference], taken[release.Repository(i.Reference)+"@"+i.Target.Digest] = true, true
 	}
 	for _, name := range c.Node.Config.Images {
 		taken[payload.Normalized(name)] = true

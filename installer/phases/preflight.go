@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/installer/node"
 	"airlift/installer/patches"
 	"airlift/installer/preflight"
@@ -37,7 +37,7 @@ func (n *Node) Target(cluster, kubelet []byte) preflight.Target {
 		Config: n.Config, Role: n.Plan.Role.name, Rerun: n.Observed.IsNode, Root: n.Existing.Path("/"),
 		Binaries: n.Binaries(), Files: n.hostFiles(), Runtime: n.Observed.RuntimeErr,
 		MissingImages: n.Plan.MissingImages(n.Config), Images: node.ContainerdDir, Kubelet: kubelet, FailSwapOn: n.failSwapOn(cluster),
-		NetworkPolicy: n.Plan.Content().HasAddOn(images.NetworkPolicy), Ingress: n.Plan.Content().HasAddOn(images.Ingress),
+		NetworkPolicy: n.Plan.Content().HasAddOn(release.NetworkPolicy), Ingress: n.Plan.Content().HasAddOn(release.Ingress),
 	}
 	if n.Observed.Runtime != nil {
 		t.RuntimeInUse, t.RuntimeVersion, t.Snapshotter, t.Pods = true, n.Observed.Runtime.Info.Version, n.Observed.Runtime.Info.Snapshotter, n.Observed.Runtime.Pods

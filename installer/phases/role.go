@@ -3,7 +3,7 @@ package phases
 import (
 	"slices"
 
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/installer/config"
 	"airlift/installer/node"
 	"airlift/installer/preflight"
@@ -58,5 +58,5 @@ func JoiningRole(c *config.Config) Role {
 // Needs reports whether a node of this role needs a component's image. Workers
 // do not need the images of the control plane.
 func (r Role) Needs(component string) bool {
-	return images.Worker(component) || slices.Contains(r.Components, component)
+	return release.Worker(component) || slices.Contains(r.Components, component)
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"airlift/bundle/pemfile"
+	"airlift/documents/pemfile"
 	"airlift/fault"
 	"airlift/installer/config"
 )

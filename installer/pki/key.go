@@ -16,7 +16,7 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/bundle/pemfile"
+	"airlift/documents/pemfile"
 	"airlift/installer/config"
 )
 

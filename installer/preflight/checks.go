@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
@@ -146,7 +146,7 @@ func (s *subject) nodeChecks() (list []check) {
 		s.networkChecks().port(config.KubeletPort, "kubelet"),
 	)
 	if s.Ingress {
-		for _, number := range images.IngressPorts {
+		for _, number := range release.IngressPorts {
 			list = append(list, s.networkChecks().port(number, "traefik"))
 		}
 	}

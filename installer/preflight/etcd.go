@@ -15,7 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/version"
 
-	"airlift/bundle/pemfile"
+	"airlift/documents/pemfile"
 	"airlift/installer/config"
 )
 

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
 )
@@ -44,7 +44,7 @@ func (s systemChecks) kubernetesVersion(context.Context) []finding {
 	}
 	if s.subject.Config.NearestKnown != "" {
 		return warning("test this cluster before you rely on it; a newer release of Airlift may support this version",
-			"%s", images.Newer(s.subject.Config.KubernetesVersion, s.subject.Config.NearestKnown))
+			"%s", release.Newer(s.subject.Config.KubernetesVersion, s.subject.Config.NearestKnown))
 	}
 	return nil
 }

@@ -13,7 +13,6 @@ import (
 
 	"filippo.io/age"
 
-	"airlift/bundle/space"
 	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/etcd"
@@ -23,6 +22,7 @@ import (
 	"airlift/installer/host/uninstall"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
+	"airlift/space"
 )
 
 // A Backup saves this cluster's etcd, its shared keys and its configuration to one file.

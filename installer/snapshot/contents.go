@@ -15,7 +15,6 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"airlift/bundle/space"
 	"airlift/documents"
 	"airlift/fault"
 	"airlift/installer/backup"
@@ -25,6 +24,7 @@ import (
 	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/pki"
+	"airlift/space"
 )
 
 // describe returns the part of the manifest about etcd. It also checks the free space for the snapshot.

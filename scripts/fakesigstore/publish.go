@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/scripts/fakesites"
 )
 
@@ -49,7 +49,7 @@ var (
 // transparency log and the path of the trusted root, for flags.
 func (s *Sigstore) SignRelease(u *fakesites.Upstream, version, arch string) (mirror, trustedRoot string) {
 	s.t.Helper()
-	c, err := images.For(version, arch, images.Flannel, images.Versions{})
+	c, err := release.For(version, arch, release.Flannel, release.Versions{})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"airlift/images"
+	"airlift/images/release"
 )
 
 // An Upstream serves the components and images of one catalog.
@@ -68,19 +68,19 @@ func New(t testing.TB, versions ...string) *Upstream {
 	t.Cleanup(u.push.Close)
 
 	for _, version := range versions {
-		u.Release(version, images.Versions{})
+		u.Release(version, release.Versions{})
 	}
 	return u
 }
 
 // Release adds the catalog of a version to what is served, as the newest release of its minor
 // version. given are the versions of components that the version needs.
-func (u *Upstream) Release(version string, given images.Versions) {
+func (u *Upstream) Release(version string, given release.Versions) {
 	u.t.Helper()
 	minor := version[:strings.LastIndex(version, ".")]
 	u.Put("dl.k8s.io/release/stable-"+minor[1:]+".txt", []byte(version+"\n"))
-	for _, arch := range images.Arches() {
-		c, err := images.For(version, arch, images.Flannel, given)
+	for _, arch := range release.Arches() {
+		c, err := release.For(version, arch, release.Flannel, given)
 		if err != nil {
 			u.t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func (u *Upstream) Release(version string, given images.Versions) {
 }
 
 // add serves the binaries and images of a catalog.
-func (u *Upstream) add(c *images.Catalog) {
+func (u *Upstream) add(c *release.Catalog) {
 	u.t.Helper()
 	for _, b := range c.Binaries {
 		if u.Get(strings.TrimPrefix(b.URL, "https://")) == nil { // not of an earlier version
@@ -203,7 +203,7 @@ func (u *Upstream) serve(w http.ResponseWriter, r *http.Request, reg http.Handle
 var madeFiles sync.Map
 
 // publishedFile returns the content of a published file of the catalog.
-func publishedFile(t testing.TB, b images.Binary) (content []byte) {
+func publishedFile(t testing.TB, b release.Binary) (content []byte) {
 	t.Helper()
 	if made, ok := madeFiles.Load(b.URL); ok {
 		return made.([]byte)
@@ -225,7 +225,7 @@ func publishedFile(t testing.TB, b images.Binary) (content []byte) {
 }
 
 // putBinary serves a published file of the catalog and its checksum file.
-func (u *Upstream) putBinary(b images.Binary) {
+func (u *Upstream) putBinary(b release.Binary) {
 	content := publishedFile(u.t, b)
 	file := strings.TrimPrefix(b.URL, "https://")
 	sums := strings.TrimPrefix(b.ChecksumURL, "https://")
@@ -370,7 +370,7 @@ func (u *Upstream) Push(reference string, img v1.Image) {
 func (u *Upstream) PushIndex(reference string, byArch map[string]v1.Image) {
 	u.t.Helper()
 	var idx v1.ImageIndex = empty.Index
-	for _, arch := range images.Arches() {
+	for _, arch := range release.Arches() {
 		if img, ok := byArch[arch]; ok {
 			idx = mutate.AppendManifests(idx, mutate.IndexAddendum{Add: img,
 				Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})

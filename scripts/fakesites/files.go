@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/bundle/fetch"
+	"airlift/images/fetch"
 )
 
 // Executable returns the smallest ELF header that bundle accepts as a static executable.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/bundle/manifests"
-	"airlift/images"
+	"airlift/bundle/builder/manifests"
+	"airlift/images/release"
 )
 
 var (
@@ -25,7 +25,7 @@ var (
 func judged(text []byte) (found []string) {
 	text = installed(text)
 	add := func(written string) {
-		ref, err := images.Normalize(strings.Trim(written, `.,;:"'`))
+		ref, err := release.Normalize(strings.Trim(written, `.,;:"'`))
 		if err == nil && !slices.Contains(incomplete, ref) {
 			found = append(found, ref)
 		}

@@ -1,4 +1,4 @@
-// Command imagesfound measures whether bundle/manifests and bundle/charts find the images of
+// Command imagesfound measures whether bundle/builder/manifests and bundle/builder/charts find the images of
 // public charts and manifests, and writes docs/images-found.md. The judge is independent of both: the
 // text that "helm template" or "kubectl kustomize" prints, searched line by line for the key
 // image and for the hosts of public registries.
@@ -24,10 +24,10 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"airlift/bundle/charts"
-	"airlift/bundle/fetch"
-	"airlift/bundle/manifests"
+	"airlift/bundle/builder/charts"
+	"airlift/bundle/builder/manifests"
 	"airlift/fault"
+	"airlift/images/fetch"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/bundle/manifests"
+	"airlift/bundle/builder/manifests"
 )
 
 // A row is the result for one subject.

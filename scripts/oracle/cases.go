@@ -11,7 +11,7 @@ import (
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/installer/config"
 )
 
@@ -447,7 +447,7 @@ func newConfig(version string, change func(*config.Config)) *config.Config {
 		},
 		Images: map[string]string{},
 	}
-	catalog, err := images.For(version, "amd64", "flannel", images.Versions{})
+	catalog, err := release.For(version, "amd64", "flannel", release.Versions{})
 	if err != nil {
 		panic(err)
 	}

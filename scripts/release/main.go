@@ -20,7 +20,7 @@ import (
 	"strings"
 	"time"
 
-	"airlift/bundle/sbom"
+	"airlift/bundle/builder/sbom"
 )
 
 type platform struct{ os, arch string }

@@ -22,13 +22,7 @@ func Write(t *testing.T, name string, installer []byte, m *bundle.Manifest, cont
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), name)
-	_, err = bundle.WriteFile(t.Context(), path, bundle.Executables{Launcher: self, Installer: installer}, m, bundle.Fastest,
-		func(e bundle.Entry) (io.ReadCloser, error) {
-			return io.NopCloser(bytes.NewReader(content[e.Name])), nil
-		}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	WriteFile(t, path, bundle.Executables{Launcher: self, Installer: installer}, m, bundle.Fastest, content)
 	f, err := bundle.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -39,6 +33,21 @@ func Write(t *testing.T, name string, installer []byte, m *bundle.Manifest, cont
 		t.Fatal(err)
 	}
 	return b
+}
+
+// WriteFile writes a bundle to path. content has the bytes of the entries by their names.
+func WriteFile(t testing.TB, path string, executables bundle.Executables, m *bundle.Manifest, level bundle.Level, content map[string][]byte) {
+	t.Helper()
+	d, err := bundle.WriteDraft(t.Context(), path, executables, m, level, func(e bundle.Entry) (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(content[e.Name])), nil
+	}, nil)
+	if err == nil {
+		defer d.Discard()
+		err = d.Replace()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Sum returns the sha256 of data in hexadecimal.

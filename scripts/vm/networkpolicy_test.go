@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/scripts/site"
 	"airlift/scripts/vm"
 )
@@ -40,7 +40,7 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "install")
 	build := exec.CommandContext(t.Context(), "go", "run", "./scripts/buildbundle", "--version", version, "--compression", "fastest", "--output", path,
-		"--addon", images.NetworkPolicy)
+		"--addon", release.NetworkPolicy)
 	build.Dir, build.Stdout, build.Stderr = "../..", os.Stderr, os.Stderr
 	if err := build.Run(); err != nil {
 		t.Fatal(err)

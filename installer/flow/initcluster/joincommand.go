@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/desired"
@@ -154,7 +154,7 @@ func (n *nodeCredentials) show(ctx context.Context) error {
 // otherPodNetwork reports whether the cluster has another pod network than the
 // bundle's. A phase that runs alone need not get init's --cni: it asks the cluster.
 func (n *nodeCredentials) otherPodNetwork(ctx context.Context) (bool, error) {
-	if n.node.Plan.Content().CNI != images.Flannel {
+	if n.node.Plan.Content().CNI != release.Flannel {
 		return false, nil
 	}
 	if !n.node.Plan.OnePhase {

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/bundle/space"
 	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/cluster"
@@ -29,6 +28,7 @@ import (
 	"airlift/installer/pki"
 	"airlift/installer/snapshot"
 	"airlift/installer/workflow"
+	"airlift/space"
 )
 
 // A Restore is an init whose keys and etcd data come from a backup.

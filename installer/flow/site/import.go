@@ -9,7 +9,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/images/store"
 	"airlift/installer/host"
 	"airlift/installer/node"
@@ -114,7 +114,7 @@ func (i *Import) preflight(ctx context.Context) error {
 func (i *Import) warnOfReplaced(ctx context.Context) error {
 	replaced, err := i.runtime.Inventory().Replaced(ctx, i.missing)
 	for _, img := range i.missing {
-		if slices.Contains(replaced, img.Reference) || images.Reserved(img.Reference) {
+		if slices.Contains(replaced, img.Reference) || release.Reserved(img.Reference) {
 			i.Console.Warn("this file has its own image %s: pods of the cluster that use this name will run it", img.Reference)
 		}
 	}

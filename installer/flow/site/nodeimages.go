@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 
 	"airlift/fault"
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/images/store"
 	"airlift/installer/cluster/facts"
 	"airlift/installer/host"
@@ -100,7 +100,7 @@ func (n *NodeImages) AskCluster(ctx context.Context, kubeconfig string) error {
 func (n *NodeImages) needs(list []string) {
 	n.needed = map[string]bool{}
 	for _, name := range list {
-		full, err := images.Normalize(name)
+		full, err := release.Normalize(name)
 		if err != nil {
 			continue
 		}
@@ -184,7 +184,7 @@ func (n *NodeImages) Unpinnable(ctx context.Context, names []string) ([]NodeImag
 func named(list []NodeImage, names []string) (chosen []NodeImage, err error) {
 	var errs []error
 	for _, name := range names {
-		full, err := images.Normalize(name)
+		full, err := release.Normalize(name)
 		if err != nil && !strings.HasPrefix(name, "sha256:") {
 			errs = append(errs, err)
 			continue

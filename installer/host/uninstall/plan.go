@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"airlift/images"
+	"airlift/images/release"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/filesystem"
@@ -245,8 +245,8 @@ func leftovers(h *host.Host) (Plan, error) {
 			plan = append(plan, Item{Act: Leave, What: dir, Path: dir, Reason: "logs are kept"})
 		}
 	}
-	if filesystem.Exists(h.Path(images.VolumesDir)) {
-		plan = append(plan, Item{Act: Leave, What: images.VolumesDir, Path: images.VolumesDir, Reason: "volumes of the add-on " + images.LocalPathStorage + " are kept; if their data is no longer needed: rm -r " + images.VolumesDir})
+	if filesystem.Exists(h.Path(release.VolumesDir)) {
+		plan = append(plan, Item{Act: Leave, What: release.VolumesDir, Path: release.VolumesDir, Reason: "volumes of the add-on " + release.LocalPathStorage + " are kept; if their data is no longer needed: rm -r " + release.VolumesDir})
 	}
 	return plan, nil
 }

@@ -9,8 +9,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"airlift/bundle/fetch"
-	"airlift/bundle/upstreamsig"
+	"airlift/bundle/builder/upstreamsig"
+	"airlift/images/fetch"
 	pulls "airlift/images/registry"
 	"airlift/scripts/fakesigstore"
 	"airlift/scripts/upstream/image"
