@@ -164,13 +164,13 @@ e2e: bundle
 # Each kind of host of TestHosts; the results are in docs/hosts.md. This takes an hour or more.
 # It can be stopped and continued. HOSTS selects some: HOSTS=firewalld,ufw
 hosts: bundle
-	go run ./scripts/hosts --only "$(HOSTS)" $(if $(AGAIN),--again)
+	go run ./scripts/live hosts --only "$(HOSTS)" $(if $(AGAIN),--again)
 
 # Each Kubernetes version through the tests on hosts; the results are in docs/versions.md. This
 # takes hours. It can be stopped and continued. VERSIONS selects some: VERSIONS=v1.36.3,v1.37
 versions: build
 	go build -o bin/upstream ./scripts/upstream
-	go run ./scripts/versions --only "$(VERSIONS)" $(if $(AGAIN),--again)
+	go run ./scripts/live versions --only "$(VERSIONS)" $(if $(AGAIN),--again)
 
 # Two emulated machines with Debian's kernel, cgroup v2 and systemd's cgroup driver: a cluster,
 # reboots, power cuts and reset. It needs 8 GB of memory and most of an hour. RUN selects tests.
@@ -186,7 +186,7 @@ conformance: build
 	go build -o bin/upstream ./scripts/upstream
 	bin/upstream build --version $(KUBERNETES) --conformance
 	AIRLIFT_RIG=1 go test -tags conformance,$(TAG) ./scripts/upstream/image
-	go run ./scripts/conformance --version $(KUBERNETES) --by $(BY) --focus '$(FOCUS)' $(if $(AGAIN),--again)
+	go run ./scripts/live conformance --version $(KUBERNETES) --by $(BY) --focus '$(FOCUS)' $(if $(AGAIN),--again)
 
 # A bundle of the version to which the tests upgrade: a patch of the newest minor version, or the
 # minor version after the oldest.

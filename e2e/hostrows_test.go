@@ -56,7 +56,7 @@ var plainRows = []hostRow{
 	{name: "plain", about: "nothing special: no default route, no firewall, empty resolv.conf"},
 }
 
-// listHosts prints the rows for scripts/hosts.
+// listHosts prints the rows for scripts/live.
 var listHosts = flag.Bool("list-hosts", false, "print the rows of TestHosts as JSON, and run nothing")
 
 func printHostRows() error {

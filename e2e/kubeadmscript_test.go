@@ -23,7 +23,6 @@ kubeadm init phase bootstraptoken --token abcdef.0123456789abcdef --token-ttl 0
 kubeadm init phase control-plane apiserver --apiserver-extra-args v=3 --dry-run
 grep -r -e --v=3 /tmp/airlift-*/etc/kubernetes/manifests/kube-apiserver.yaml
 test "$(kubeadm token list -o jsonpath='{.token}')" = abcdef.0123456789abcdef
-test "$(kubeadm token list -o go-template='{{.token}}')" = abcdef.0123456789abcdef
 test "$(kubeadm token create --dry-run 123456.0123456789abcdef)" = 123456.0123456789abcdef
 kubeadm token delete --dry-run abcdef
 test "$(kubeadm token list -o json | grep -c '"token"')" = 1

@@ -362,25 +362,6 @@ func TestRenewElsewhereOnADeadCluster(t *testing.T) {
 	}
 }
 
-// A relative path of a kubeconfig begins at the current directory, as in kubeadm.
-func TestRelativeKubeconfig(t *testing.T) {
-	dir := t.TempDir()
-	t.Chdir(dir)
-	for _, c := range []struct{ rootfs, kubeconfig, want string }{
-		{"/", "admin.conf", filepath.Join(dir, "admin.conf")},
-		{"/", "/etc/kubernetes/admin.conf", "/etc/kubernetes/admin.conf"},
-		{"/mnt/root", "/etc/kubernetes/admin.conf", "/mnt/root/etc/kubernetes/admin.conf"},
-	} {
-		f := &certsFlags{rootfs: c.rootfs, kubeconfig: c.kubeconfig}
-		if got, err := f.kubeconfigFile(); err != nil || got != c.want {
-			t.Errorf("%+v: %q, %v", c, got, err)
-		}
-	}
-	if got, err := absolute("--kubeconfig", ""); err != nil || got != "" {
-		t.Errorf("none: %q, %v", got, err)
-	}
-}
-
 func TestGenerateCSR(t *testing.T) {
 	root, d := t.TempDir(), t.TempDir()
 	file := filepath.Join(d, "kubeadm.yaml")

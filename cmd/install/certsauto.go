@@ -1,26 +1,11 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-
 	"github.com/spf13/cobra"
 
-	"airlift/fault"
-	"airlift/installer/config"
+	"airlift/installer/flow/certs"
 	"airlift/installer/host"
 )
-
-// certsTimer renews certificates that are due. It runs every night; the delay spreads control
-// planes over six hours.
-var certsTimer = host.Timer{
-	Name:     "airlift-certs-renew",
-	About:    "Renew the certificates of this control plane that are due",
-	Schedule: "OnCalendar=*-*-* 00:00:00\nRandomizedDelaySec=6h\nFixedRandomDelay=true\nPersistent=true",
-	Command:  "certs renew all --due --restart",
-}
 
 func newCertsAutoCmd() *cobra.Command {
 	off := false
@@ -38,8 +23,8 @@ which an upgrade replaces.
 
 To see when it runs and what it did:
 
-    systemctl list-timers ` + certsTimer.Name + `.timer
-    journalctl -u ` + certsTimer.Name + `.service
+    systemctl list-timers ` + certs.Timer.Name + `.timer
+    journalctl -u ` + certs.Timer.Name + `.service
 
 './install reset' removes the timer too.`,
 		Example: "  ./install certs auto\n  ./install certs auto --off",
@@ -51,28 +36,9 @@ To see when it runs and what it did:
 			}
 			defer unlock()
 			if off {
-				if err := h.RemoveTimer(cmd.Context(), certsTimer); err != nil {
-					return err
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s.timer removed: certificates are not renewed automatically\n", certsTimer.Name)
-				return nil
+				return certs.RemoveTimer(cmd.Context(), h, cmd.OutOrStdout())
 			}
-			if _, err := os.Stat(config.ManifestsDir + "/kube-apiserver.yaml"); errors.Is(err, fs.ErrNotExist) {
-				return fault.New(fault.Failure, "this host is not a control plane: %s/kube-apiserver.yaml does not exist", config.ManifestsDir).Hint("run it on each control plane; kubelets renew their own certificates")
-			}
-			if !h.Records().Used() {
-				return fault.New(fault.Failure, "Airlift did not install this control plane, so reset could not remove the timer").Hint("run './install certs renew all --due --restart' from your own timer")
-			}
-			changed, err := h.EnsureTimer(cmd.Context(), certsTimer)
-			if err != nil {
-				return err
-			}
-			done := "is already active"
-			if changed {
-				done = "started"
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s.timer %s: it renews certificates when less than a third of their validity period is left\n", certsTimer.Name, done)
-			return nil
+			return certs.StartTimer(cmd.Context(), h, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().BoolVar(&off, "off", false, "remove the timer")

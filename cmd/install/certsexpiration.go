@@ -9,11 +9,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"airlift/cmd/output"
+	"airlift/installer/flow/certs"
 	"airlift/installer/pki"
 )
 
 func newCertsExpirationCmd() *cobra.Command {
-	in, output := &certsFlags{}, &outputFlags{}
+	source, formats := &certs.Source{}, &output.Flags{}
 	cmd := &cobra.Command{
 		Use:   "check-expiration",
 		Short: "Show when certificates and kubeconfigs expire",
@@ -22,27 +24,28 @@ externally managed certificate is signed by a CA whose key is not on this host.`
 		Example: "  ./install certs check-expiration\n  ./install certs check-expiration -o json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			show, err := output.printer()
+			show, err := formats.Printer()
 			if err != nil {
 				return err
 			}
-			cfg, err := in.load(cmd.Context(), warner(cmd))
+			source.Warn = warner(cmd)
+			cfg, err := source.Load(cmd.Context())
 			if err != nil {
 				return err
 			}
-			certs, cas, err := pki.Expirations(cfg, in.root())
+			signed, cas, err := pki.Expirations(cfg, source.FS())
 			if err != nil {
 				return err
 			}
 			now := time.Now()
 			if show != nil {
-				return show(cmd.OutOrStdout(), expirationInfo(certs, cas, now))
+				return show(cmd.OutOrStdout(), expirationInfo(signed, cas, now))
 			}
-			return printExpirations(cmd, certs, cas, now)
+			return printExpirations(cmd, signed, cas, now)
 		},
 	}
-	in.bind(cmd.Flags())
-	output.bind(cmd.Flags())
+	certsFlags(cmd.Flags(), source)
+	formats.Bind(cmd.Flags())
 	return cmd
 }
 
@@ -62,7 +65,7 @@ type expiration struct {
 	Missing           bool        `json:"missing"`
 }
 
-func expirationInfo(certs, cas []pki.Expiration, now time.Time) expirations {
+func expirationInfo(signed, cas []pki.Expiration, now time.Time) expirations {
 	list := func(held []pki.Expiration) (rows []expiration) {
 		for _, h := range held {
 			row := expiration{Name: h.Name, Missing: h.Missing}
@@ -75,24 +78,21 @@ func expirationInfo(certs, cas []pki.Expiration, now time.Time) expirations {
 		return rows
 	}
 	return expirations{
-		TypeMeta:     outputType("CertificateExpirationInfo"),
-		Certificates: list(certs), CertificateAuthorities: list(cas),
+		TypeMeta:     output.Type("CertificateExpirationInfo"),
+		Certificates: list(signed), CertificateAuthorities: list(cas),
 	}
 }
 
-// expirationLayout is the same as in kubeadm.
-const expirationLayout = "Jan 02, 2006 15:04 MST"
-
-func printExpirations(cmd *cobra.Command, certs, cas []pki.Expiration, now time.Time) error {
+func printExpirations(cmd *cobra.Command, signed, cas []pki.Expiration, now time.Time) error {
 	yesNo := map[bool]string{true: "yes", false: "no"}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 10, 4, 3, ' ', 0)
 	fmt.Fprintln(w, "CERTIFICATE\tEXPIRES\tRESIDUAL TIME\tCERTIFICATE AUTHORITY\tEXTERNALLY MANAGED")
-	for _, h := range certs {
+	for _, h := range signed {
 		if h.Missing {
 			fmt.Fprintf(w, "!MISSING! %s\t\t\t\t\n", h.Name)
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", h.Name, h.NotAfter.Format(expirationLayout),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", h.Name, h.NotAfter.Format(certs.DateLayout),
 			residual(h.NotAfter, now), h.CA, yesNo[h.External])
 	}
 	fmt.Fprintln(w, "\nCERTIFICATE AUTHORITY\tEXPIRES\tRESIDUAL TIME\tEXTERNALLY MANAGED")
@@ -101,7 +101,7 @@ func printExpirations(cmd *cobra.Command, certs, cas []pki.Expiration, now time.
 			fmt.Fprintf(w, "!MISSING! %s\t\t\t\n", h.Name)
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", h.Name, h.NotAfter.Format(expirationLayout), residual(h.NotAfter, now), yesNo[h.External])
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", h.Name, h.NotAfter.Format(certs.DateLayout), residual(h.NotAfter, now), yesNo[h.External])
 	}
 	return w.Flush()
 }

@@ -1,16 +1,10 @@
 package main
 
 import (
-	"context"
-	"fmt"
-	"io"
-	"text/tabwriter"
-
 	"github.com/spf13/cobra"
 
-	"airlift/fault"
-	"airlift/installer/cluster"
-	"airlift/installer/cluster/rotation"
+	"airlift/cmd/output"
+	"airlift/installer/config"
 	"airlift/installer/flow/rotate"
 )
 
@@ -88,10 +82,10 @@ func runRotation(cmd *cobra.Command, options rotate.Options) error {
 		return err
 	}
 	defer unlock()
-	if options.CertificatesDir, err = absolute("--cert-dir", options.CertificatesDir); err != nil {
+	if options.CertificatesDir, err = config.Absolute("--cert-dir", options.CertificatesDir); err != nil {
 		return err
 	}
-	if options.Kubeconfig, err = absolute("--kubeconfig", options.Kubeconfig); err != nil {
+	if options.Kubeconfig, err = config.Absolute("--kubeconfig", options.Kubeconfig); err != nil {
 		return err
 	}
 	r, err := rotate.New(cmd.Context(), options, h, console(cmd))
@@ -102,16 +96,8 @@ func runRotation(cmd *cobra.Command, options rotate.Options) error {
 	return recorded(cmd, h, "", func() error { return r.Run(cmd.Context()) })
 }
 
-// A rotationStatus is the state of the rotation of the CAs.
-type rotationStatus struct {
-	Rotating bool            `json:"rotating"`
-	Stage    string          `json:"stage,omitempty"`
-	NextCA   string          `json:"nextCAHash,omitempty"`
-	Nodes    []rotation.Node `json:"nodes,omitempty"`
-}
-
 func newRotationStatusCmd() *cobra.Command {
-	kubeconfig, output := "", &outputFlags{}
+	kubeconfig, formats := "", &output.Flags{}
 	cmd := &cobra.Command{
 		Use:     "status",
 		Short:   "Show the stage of each node, and what to run next",
@@ -119,58 +105,21 @@ func newRotationStatusCmd() *cobra.Command {
 		Example: "  ./install certs rotate-ca status\n  ./install certs rotate-ca status -o json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			show, err := output.printer()
+			show, err := formats.Printer()
 			if err != nil {
 				return err
 			}
-			s, err := readRotation(cmd.Context(), kubeconfig)
+			s, err := rotate.ReadStatus(cmd.Context(), kubeconfig)
 			if err != nil {
 				return err
 			}
 			if show != nil {
 				return show(cmd.OutOrStdout(), s)
 			}
-			return s.write(cmd.OutOrStdout())
+			return s.Write(cmd.OutOrStdout())
 		},
 	}
-	output.bind(cmd.Flags())
+	formats.Bind(cmd.Flags())
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", adminConf, "the kubeconfig `FILE` of the cluster")
 	return cmd
-}
-
-func readRotation(ctx context.Context, kubeconfig string) (*rotationStatus, error) {
-	c, err := cluster.Load(kubeconfig, "")
-	if err != nil {
-		return nil, fault.Wrap(err, fault.Failure, "run it on a control plane as root, or set --kubeconfig")
-	}
-	state, err := rotation.Read(ctx, c.API)
-	if err != nil || state == nil {
-		return &rotationStatus{}, err
-	}
-	nodes, err := rotation.Nodes(ctx, c.API, state.ID)
-	return &rotationStatus{Rotating: true, Stage: state.Stage, NextCA: state.ID, Nodes: nodes}, err
-}
-
-func (s *rotationStatus) write(out io.Writer) error {
-	if !s.Rotating {
-		fmt.Fprintln(out, "no rotation of the CAs is in progress")
-		return nil
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "NODE\tROLE\tREADY\tSTAGE")
-	for _, n := range s.Nodes {
-		role, stage := "worker", "-"
-		if n.ControlPlane {
-			role = "control plane"
-		}
-		if n.Stage != "" {
-			stage = n.Stage
-		}
-		fmt.Fprintf(w, "%s\t%s\t%t\t%s\n", n.Name, role, n.Ready, stage)
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "\nThe cluster is at the stage %q. The new CA: %s\n%s", s.Stage, s.NextCA, rotate.NextStep(s.Stage, "KEY", s.Nodes))
-	return nil
 }

@@ -3,19 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/netip"
-	"os"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
-	utilversion "k8s.io/apimachinery/pkg/util/version"
 
 	"airlift/bundle"
+	"airlift/cmd/output"
 	"airlift/fault"
-	"airlift/images/release"
-	"airlift/installer/config"
-	"airlift/installer/host/detection"
+	"airlift/installer/configfile"
+	"airlift/installer/host/filesystem"
 )
 
 const configLong = `Print, validate and convert configuration files in kubeadm's format. These commands
@@ -42,31 +37,6 @@ func newConfigCmd() *cobra.Command {
 	return cmd
 }
 
-// newestKnown returns the newest Kubernetes minor version in the image catalog,
-// with patch version 0.
-func newestKnown() string { return release.Newest() + ".0" }
-
-// bundledVersion returns the Kubernetes version that the config commands use.
-// With a bundle it is the bundle's, and asked must match it. Without a bundle
-// it is asked, or else the newest known version, and a note on standard error
-// names it. m is the bundle's manifest, or nil.
-func bundledVersion(cmd *cobra.Command, m *bundle.Manifest, asked string) (string, error) {
-	if m != nil {
-		return m.KubernetesVersion, config.CheckVersion(asked, m.KubernetesVersion)
-	}
-	taken := newestKnown()
-	if v, err := utilversion.ParseSemantic(strings.TrimPrefix(asked, "v")); err == nil {
-		taken = "v" + v.String()
-		if c := (config.Cluster{KubernetesVersion: taken}); v.Major() != 1 || !slices.Contains(release.Known(), fmt.Sprintf("v1.%d", c.Minor())) {
-			return "", fault.New(fault.Usage, "Kubernetes %s is not known to this installer", asked).Hint("known versions: " + strings.Join(release.Known(), ", "))
-		}
-	} else if err := config.CheckVersion(asked, taken); err != nil {
-		return "", err
-	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "note: this file contains no Kubernetes; assuming %s\n", taken)
-	return taken, nil
-}
-
 // manifest returns the bundle's manifest, or nil if this installer has no
 // payload.
 func manifest() (*bundle.Manifest, error) {
@@ -79,43 +49,6 @@ func manifest() (*bundle.Manifest, error) {
 	}
 	defer f.Close()
 	return f.Manifest()
-}
-
-// anyHost returns facts for checking a file that may be for another host. The
-// address is reserved for documentation (RFC 5737, RFC 3849), has the family of
-// the cluster's ranges and is in none of them.
-func anyHost(o detection.Options) config.Facts {
-	f := config.Facts{Hostname: "node"}
-	for _, ip := range []string{"192.0.2.1", "198.51.100.1", "203.0.113.1", "2001:db8::1"} {
-		addr := netip.MustParseAddr(ip)
-		if _, taken := o.Networking.RangeOf(addr); !taken && fitsFamily(addr, o) {
-			f.NodeIP = ip
-			break
-		}
-	}
-	return f
-}
-
-// fitsFamily reports whether an address has the family of the cluster's ranges.
-func fitsFamily(addr netip.Addr, o detection.Options) bool {
-	family := o.Networking.Family()
-	return family == "" || family == config.FamilyOf(addr)
-}
-
-// thisHost returns facts about this host. If this host has no address, or
-// several that qualify, it uses the address of anyHost.
-func thisHost(o detection.Options) config.Facts {
-	f := anyHost(o)
-	if name, err := os.Hostname(); err == nil {
-		f.Hostname = strings.ToLower(strings.TrimSpace(name))
-	}
-	if all, err := detection.Addresses(); err == nil {
-		all = slices.DeleteFunc(all, func(a detection.Address) bool { return !fitsFamily(a.IP, o) })
-		if a, err := detection.ChooseAddress(all, ""); err == nil {
-			f.NodeIP = a.IP.String()
-		}
-	}
-	return f
 }
 
 func newConfigValidateCmd() *cobra.Command {
@@ -132,7 +65,7 @@ standard error.`,
 			if path == "" {
 				return fault.New(fault.Usage, "--config is missing").Hint("./install config validate --config kubeadm.yaml")
 			}
-			if _, err := readWhole(cmd, path, anyHost); err != nil {
+			if err := configReader(cmd).Validate(path); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "ok")
@@ -145,58 +78,43 @@ standard error.`,
 	return cmd
 }
 
-// readWhole reads a file with documents for any command, completes them for a
-// host and validates them. It sets API to the version in which the file can be
-// written.
-func readWhole(cmd *cobra.Command, path string, facts func(detection.Options) config.Facts) (*config.File, error) {
-	f, warnings, err := config.Read(path)
-	for _, w := range warnings {
-		fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
+// configReader reads configuration files for this bundle.
+func configReader(cmd *cobra.Command) *configfile.Reader {
+	return &configfile.Reader{Bundle: manifest, Messages: cmd.ErrOrStderr()}
+}
+
+func newConfigMigrateCmd() *cobra.Command {
+	oldPath, newPath, experimental := "", "", false
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Convert a configuration file to a current version of kubeadm's format",
+		Long: `Convert a configuration file to a current version of kubeadm's format. All defaults
+are filled in, including this host's name and address: the result is what init, join
+or reset would use on this host. Comments are lost. Documents of the kubelet and of
+kube-proxy are copied unchanged.`,
+		Example: "  ./install config migrate --old-config old.yaml --new-config new.yaml",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if oldPath == "" {
+				return fault.New(fault.Usage, "--old-config is missing").Hint("./install config migrate --old-config old.yaml --new-config new.yaml")
+			}
+			data, err := configReader(cmd).Migrate(oldPath, experimental)
+			if err != nil {
+				return err
+			}
+			if newPath == "" {
+				_, err = output.Verbatim(cmd.OutOrStdout()).Write(data)
+				return err
+			}
+			// The file may contain tokens.
+			if err := filesystem.WriteOutput(newPath, data, 0o600); err != nil {
+				return fmt.Errorf("writing the new configuration %q: %w", newPath, err)
+			}
+			return nil
+		},
 	}
-	if err != nil {
-		return nil, err
-	}
-	asked := ""
-	if f.Init != nil {
-		asked = f.Init.KubernetesVersion
-	}
-	m, err := manifest()
-	if err != nil {
-		return nil, err
-	}
-	version, err := bundledVersion(cmd, m, asked)
-	if err != nil {
-		return nil, err
-	}
-	cni := release.Flannel
-	if m != nil {
-		cni = m.CNI
-	}
-	f.API = config.NewerAPI(f.API, config.APIVersion(version))
-	var problems []error
-	if c := f.Init; c != nil {
-		c.CNI, c.KubernetesVersion = cni, version
-		c.Facts = facts(detection.Options{
-			NodeIP: c.LocalAPIEndpoint.ChosenAddress(), ForOtherHost: true, Networking: c.Networking,
-		})
-		c.CompleteInit()
-		for _, w := range c.Warnings() {
-			fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
-		}
-		problems = append(problems, c.ValidateInit())
-	}
-	if c := f.Join; c != nil {
-		c.KubernetesVersion = version
-		c.Facts = facts(detection.Options{NodeIP: c.LocalAPIEndpoint.ChosenAddress(), ForOtherHost: true})
-		c.CompleteJoin()
-		problems = append(problems, c.ValidateJoin())
-	}
-	if r := f.Reset; r != nil {
-		r.Complete()
-		problems = append(problems, r.ValidateReset())
-	}
-	if f.Upgrade != nil {
-		problems = append(problems, f.Upgrade.Validate())
-	}
-	return f, errors.Join(problems...)
+	cmd.Flags().StringVar(&oldPath, "old-config", "", "the `FILE` to convert; - is standard input (required)")
+	cmd.Flags().StringVar(&newPath, "new-config", "", "the `FILE` to write (default: standard output)")
+	cmd.Flags().BoolVar(&experimental, "allow-experimental-api", false, "write v1beta4 also for Kubernetes up to v1.30, where it is experimental")
+	return cmd
 }

@@ -2,14 +2,12 @@ package main
 
 import (
 	"fmt"
-	"runtime"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"airlift/bundle"
-	"airlift/images/release"
+	"airlift/cmd/output"
 	"airlift/installer/config"
 	"airlift/installer/payload"
 )
@@ -45,17 +43,16 @@ func (in *imagesFlags) bind(f *pflag.FlagSet) {
 	f.StringVar(&in.cfg.KubernetesVersion, "kubernetes-version", "", "the Kubernetes version; with a bundle, only the bundle's is accepted")
 }
 
-// list reads the configuration file and returns the names of the images. m is the bundle's
-// manifest, or nil.
-func (in *imagesFlags) list(cmd *cobra.Command, m *bundle.Manifest) ([]string, error) {
+// list reads the configuration file and returns the names of the images.
+func (in *imagesFlags) list(cmd *cobra.Command) ([]string, error) {
 	if err := readConfig(cmd, in.path, &in.cfg, config.ReadInit); err != nil {
 		return nil, err
 	}
-	return imagesOf(cmd, m, &in.cfg)
+	return configReader(cmd).Images(&in.cfg)
 }
 
 func newConfigImagesListCmd() *cobra.Command {
-	in, output := &imagesFlags{}, &outputFlags{}
+	in, formats := &imagesFlags{}, &output.Flags{}
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the images that this bundle contains and a cluster uses",
@@ -65,7 +62,7 @@ not pull them from the registries in the names.`,
 		Example: "  ./install config images list\n  ./install config images list --config kubeadm.yaml -o json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			show, err := output.printer()
+			show, err := formats.Printer()
 			if err != nil {
 				return err
 			}
@@ -76,18 +73,18 @@ not pull them from the registries in the names.`,
 			if err != nil {
 				return err
 			}
-			list, err := in.list(cmd, m)
+			list, err := in.list(cmd)
 			if err != nil {
 				return err
 			}
 			if show != nil {
-				return show(cmd.OutOrStdout(), imageList{TypeMeta: outputType("Images"), Images: list})
+				return show(cmd.OutOrStdout(), imageList{TypeMeta: output.Type("Images"), Images: list})
 			}
 			return printLines(cmd, list)
 		},
 	}
 	in.bind(cmd.Flags())
-	output.bind(cmd.Flags())
+	formats.Bind(cmd.Flags())
 	return cmd
 }
 
@@ -117,7 +114,7 @@ contain.`,
 			if err != nil {
 				return err
 			}
-			list, err := in.list(cmd, m)
+			list, err := in.list(cmd)
 			if err != nil {
 				return err
 			}
@@ -130,54 +127,6 @@ contain.`,
 	in.bind(cmd.Flags())
 	cmd.Flags().StringVar(&in.cfg.NodeRegistration.CRISocket, "cri-socket", "", "has no effect: nothing is pulled")
 	return cmd
-}
-
-// imagesOf returns the bundle's images in their order. Without a bundle it
-// returns the images of the catalog.
-func imagesOf(cmd *cobra.Command, m *bundle.Manifest, c *config.Config) ([]string, error) {
-	kubernetes, err := bundledVersion(cmd, m, c.KubernetesVersion)
-	if err != nil {
-		return nil, err
-	}
-	c.KubernetesVersion = kubernetes
-	if err := c.CheckFeatureGates(); err != nil {
-		return nil, err
-	}
-	brought := map[string]string{}
-	var order []string
-	add := func(name, reference string) {
-		brought[name] = reference
-		order = append(order, name)
-	}
-	if m != nil {
-		for _, i := range m.Images {
-			add(i.Name, i.Reference)
-		}
-	} else {
-		catalog, err := release.For(kubernetes, runtime.GOARCH, release.Flannel, release.Versions{})
-		if err != nil {
-			return nil, err
-		}
-		for _, a := range catalog.Assumptions() {
-			fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+a)
-		}
-		for _, i := range catalog.Images {
-			add(i.Name, i.Reference)
-		}
-	}
-	names, err := c.ImageNames(brought)
-	if err != nil {
-		return nil, err
-	}
-	var list []string
-	for _, component := range order {
-		unused := component == release.Etcd && c.Etcd.External != nil ||
-			component == release.CoreDNS && c.DNS.Disabled || component == release.Proxy && c.Proxy.Disabled
-		if !unused {
-			list = append(list, names[component])
-		}
-	}
-	return list, nil
 }
 
 func printLines(cmd *cobra.Command, lines []string) error {

@@ -32,7 +32,7 @@ func TestImagesPull(t *testing.T) {
 func TestImagesOutputsAreKubeadms(t *testing.T) {
 	for _, version := range []string{"v1.29.15", "v1.37.1"} {
 		for _, format := range []string{
-			"text", "jsonpath={range .images[*]}{@}{\"\\n\"}{end}", "go-template={{range .images}}{{.}}\n{{end}}", "jsonpath={.kind}\n{.apiVersion}\n", "go-template={{.kind}}",
+			"text", "jsonpath={range .images[*]}{@}{\"\\n\"}{end}", "jsonpath={.kind}\n{.apiVersion}\n",
 		} {
 			args := []string{"config", "images", "list", "--kubernetes-version", version, "--feature-gates", "RootlessControlPlane=false", "-o", format}
 			want := strings.Fields(strings.ReplaceAll(kubeadmOutput(t, version, args...), "/v1alpha2", "/v1alpha3"))

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/installer/doctor"
 	"airlift/installer/host/filesystem"
@@ -79,7 +80,7 @@ be written.`,
 			}
 			for i, e := range report.Entries {
 				if !strings.Contains(e.Name, "/") { // a text of Airlift
-					report.Entries[i].Content = []byte(ownCommand.in(string(e.Content)))
+					report.Entries[i].Content = []byte(output.Named(cmd.OutOrStdout(), string(e.Content)))
 				}
 			}
 			return writeReport(cmd, report, name)
@@ -117,7 +118,7 @@ func checkArchive(cmd *cobra.Command, name string) error {
 func writeReport(cmd *cobra.Command, report *doctor.Report, name string) error {
 	if name == "-" {
 		fmt.Fprint(cmd.ErrOrStderr(), report.Summary())
-		return report.WriteArchive(verbatim(cmd), ".tar.gz")
+		return report.WriteArchive(output.Verbatim(cmd.OutOrStdout()), ".tar.gz")
 	}
 	if name == "" {
 		name = report.FileName()

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/output"
 	"airlift/installer/flow/members"
 	"airlift/installer/host"
 )
@@ -19,7 +20,7 @@ func newEtcdCmd() *cobra.Command {
 }
 
 func newEtcdStatusCmd() *cobra.Command {
-	output := &outputFlags{}
+	formats := &output.Flags{}
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show etcd's members and the last backup",
@@ -30,7 +31,7 @@ a member is not healthy.`,
 		Example: "  ./install etcd status\n  ./install etcd status -o json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			show, err := output.printer()
+			show, err := formats.Printer()
 			if err != nil {
 				return err
 			}
@@ -49,7 +50,7 @@ a member is not healthy.`,
 			return nil
 		},
 	}
-	output.bind(cmd.Flags())
+	formats.Bind(cmd.Flags())
 	return cmd
 }
 

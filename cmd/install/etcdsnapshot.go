@@ -9,6 +9,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/backup"
+	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/snapshot"
 )
@@ -107,7 +108,7 @@ func (in *etcdSnapshotFlags) run(cmd *cobra.Command, args []string) error {
 	defer unlock()
 	b := snapshot.New(h, console(cmd))
 	b.Recipients, b.WithoutQuorum = recipients, in.withoutQuorum
-	if b.Kubeconfig, err = absolute("--kubeconfig", in.kubeconfig); err != nil {
+	if b.Kubeconfig, err = config.Absolute("--kubeconfig", in.kubeconfig); err != nil {
 		return err
 	}
 	if in.passphrase {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"airlift/bundle"
+	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/installer/flow/site"
 	"airlift/installer/host"
@@ -35,13 +36,13 @@ type nodeImageList struct {
 
 // nodeImagesFlags are the flags that the images commands share.
 type nodeImagesFlags struct {
-	output outputFlags
-	keep   []string
+	formats output.Flags
+	keep    []string
 }
 
 func (in *nodeImagesFlags) bind(f *pflag.FlagSet) {
 	f.SortFlags = false
-	in.output.bind(f)
+	in.formats.Bind(f)
 }
 
 // bindKeep adds the flag of those that choose what this file does not contain.
@@ -50,12 +51,12 @@ func (in *nodeImagesFlags) bindKeep(f *pflag.FlagSet, what string) {
 }
 
 // nodeImagesRun is what a command does with the images of this node. show is nil for text.
-type nodeImagesRun func(ctx context.Context, images *site.NodeImages, show printFunc) error
+type nodeImagesRun func(ctx context.Context, images *site.NodeImages, show output.Printer) error
 
 // with opens this file, those to keep and the containerd of this node. A command that changes
 // nothing does not lock the host.
 func (in *nodeImagesFlags) with(cmd *cobra.Command, changes bool, run nodeImagesRun) error {
-	show, err := in.output.printer()
+	show, err := in.formats.Printer()
 	if err != nil {
 		return err
 	}
@@ -117,7 +118,7 @@ the site.`,
 		Example: "  ./install images list\n  ./install images list -o json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return in.with(cmd, false, func(ctx context.Context, images *site.NodeImages, show printFunc) error {
+			return in.with(cmd, false, func(ctx context.Context, images *site.NodeImages, show output.Printer) error {
 				list, err := images.List(ctx)
 				if err != nil {
 					return err
@@ -155,7 +156,7 @@ both, nothing is removed. An operator may need images that only its code names: 
 		Example: "  ./install images prune --dry-run\n  ./more images prune\n  ./more images prune --kubeconfig admin.conf --force\n  ./more images prune --keep ./install",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return in.with(cmd, !dryRun, func(ctx context.Context, images *site.NodeImages, show printFunc) error {
+			return in.with(cmd, !dryRun, func(ctx context.Context, images *site.NodeImages, show output.Printer) error {
 				if err := images.AskCluster(ctx, kubeconfig); err != nil {
 					return err
 				}
@@ -213,7 +214,7 @@ of their file again.`,
 			case !all && len(in.keep) > 0:
 				return fault.New(fault.Usage, "--keep has no effect without --all").Hint("remove --keep")
 			}
-			return in.with(cmd, true, func(ctx context.Context, images *site.NodeImages, show printFunc) error {
+			return in.with(cmd, true, func(ctx context.Context, images *site.NodeImages, show output.Printer) error {
 				list, err := images.Unpinnable(ctx, args)
 				if err != nil {
 					return err

@@ -15,6 +15,7 @@ import (
 	"airlift/bundle/atomicfile"
 	"airlift/bundle/blobs"
 	"airlift/bundle/ociarchive"
+	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/space"
 )
@@ -99,7 +100,7 @@ func exportImages(ctx context.Context, cmd *cobra.Command, b *blobs.Bundle, imag
 		return err
 	}
 	if path == "-" {
-		out := verbatim(cmd)
+		out := output.Verbatim(cmd.OutOrStdout())
 		if f, ok := out.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
 			return fault.New(fault.Usage, "the archive cannot be written to a terminal").Hint("write to a file, or to a pipe: ./install images export - | ctr -n k8s.io images import -")
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/bundle"
+	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/flow/site"
@@ -18,7 +19,7 @@ type importFlags struct {
 	base          string
 	pin           bool
 	skipFileCheck bool
-	output        outputFlags
+	formats       output.Flags
 	timeline      timelineFlag
 }
 
@@ -49,7 +50,7 @@ import reads the missing layers from the base.` + timelineHelp,
 		Example: "  ./more import\n  ./more import --base ./install\n  ./more import --pin=false",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			show, err := in.output.printer()
+			show, err := in.formats.Printer()
 			if err != nil {
 				return err
 			}
@@ -65,13 +66,13 @@ import reads the missing layers from the base.` + timelineHelp,
 	f.StringVar(&in.base, "base", "", "the bundle `FILE` that was the base of this file, for layers that this node does not have")
 	f.BoolVar(&in.pin, "pin", true, "protect the images from the kubelet's garbage collection; false does not unpin an image that is pinned already")
 	f.BoolVar(&in.skipFileCheck, "skip-file-check", false, "do not verify the files first; use it only after 'bundle verify' or sha256sum")
-	in.output.bind(f)
+	in.formats.Bind(f)
 	in.timeline.bind(f)
 	return cmd
 }
 
 // run imports the images. It sets the Kubernetes version in cfg, for the timeline.
-func (in *importFlags) run(cmd *cobra.Command, cfg *config.Config, show printFunc) error {
+func (in *importFlags) run(cmd *cobra.Command, cfg *config.Config, show output.Printer) error {
 	ctx, c := cmd.Context(), console(cmd)
 	if show != nil {
 		c.Out = cmd.ErrOrStderr()

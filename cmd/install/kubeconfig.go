@@ -1,18 +1,15 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/tools/clientcmd"
 
+	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/installer/flow/certs"
 	"airlift/installer/pki"
 )
 
@@ -28,7 +25,7 @@ func newKubeconfigCmd() *cobra.Command {
 }
 
 func newKubeconfigUserCmd() *cobra.Command {
-	in := &certsFlags{rootfs: "/"}
+	source := &certs.Source{}
 	u := pki.User{}
 	cmd := &cobra.Command{
 		Use:   "user",
@@ -54,15 +51,16 @@ expires: prefer short validity periods.`,
 			if u.Token != "" && len(u.Groups) > 0 {
 				return fault.New(fault.Usage, "--org has no effect with --token").Hint("a token has its own groups")
 			}
-			cfg, err := in.describeCluster(cmd.Context(), warner(cmd))
+			source.Warn = warner(cmd)
+			cfg, err := source.Cluster(cmd.Context(), kubernetesVersion)
 			if err != nil {
 				return err
 			}
-			data, err := pki.UserKubeconfig(cfg, in.root(), time.Now(), u)
+			data, err := pki.UserKubeconfig(cfg, source.FS(), time.Now(), u)
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(verbatim(cmd), string(data))
+			_, err = fmt.Fprintln(output.Verbatim(cmd.OutOrStdout()), string(data))
 			return err
 		},
 	}
@@ -71,30 +69,7 @@ expires: prefer short validity periods.`,
 	f.StringSliceVar(&u.Groups, "org", nil, "the user's groups, separated by commas")
 	f.DurationVar(&u.Validity, "validity-period", config.CertificateValidity, "how long the certificate is valid")
 	f.StringVar(&u.Token, "token", "", "a token to use instead of a certificate")
-	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration `FILE` (default: the cluster of "+adminConf+")")
-	f.StringVar(&in.rootfs, "rootfs", "/", "the `DIRECTORY` to use as the host's root directory")
+	f.StringVar(&source.ConfigFile, "config", "", "kubeadm's configuration `FILE` (default: the cluster of "+adminConf+")")
+	f.StringVar(&source.Rootfs, "rootfs", "/", "the `DIRECTORY` to use as the host's root directory")
 	return cmd
-}
-
-// describeCluster returns the cluster for a user's kubeconfig. On a control
-// plane it reads the address from admin.conf. kubeadm uses its defaults there,
-// which are wrong behind a load balancer.
-func (f *certsFlags) describeCluster(ctx context.Context, warn warnFunc) (*config.Config, error) {
-	admin := filepath.Join(f.rootfs, adminConf)
-	if _, err := os.Stat(admin); f.configFile != "" || err != nil {
-		return f.describeNode(ctx, false, warn)
-	}
-	k, err := clientcmd.LoadFromFile(admin)
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", adminConf, err)
-	}
-	now := k.Contexts[k.CurrentContext]
-	if now == nil || k.Clusters[now.Cluster] == nil {
-		return nil, fault.New(fault.Failure, "the current context %q of %s has no cluster", k.CurrentContext, adminConf).Hint("choose the cluster with --config")
-	}
-	cfg := &config.Config{}
-	cfg.ClusterName = now.Cluster
-	cfg.ControlPlaneEndpoint = strings.TrimPrefix(k.Clusters[now.Cluster].Server, "https://")
-	cfg.Cluster.CertificatesDir = f.localCluster().CertificatesDir
-	return cfg, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/interrupt"
 )
@@ -15,16 +16,17 @@ import (
 func main() {
 	ctx, cancel := interrupt.Context(context.Background())
 	cmd := newRootCmd()
-	ownCommand = nameOf(os.Args[0], own.path)
-	cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: written}
-	cmd.SetOut(textOutput{interrupt.Output{File: os.Stdout, Lost: cancel}})
-	cmd.SetErr(textOutput{interrupt.Output{File: os.Stderr, Lost: cancel}})
+	name := output.NameOf(os.Args[0], own.path)
+	stderr := output.Text{Name: name, Out: interrupt.Output{File: os.Stderr, Lost: cancel}}
+	cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: output.Written}
+	cmd.SetOut(output.Text{Name: name, Out: interrupt.Output{File: os.Stdout, Lost: cancel}})
+	cmd.SetErr(stderr)
 	err := cmd.ExecuteContext(ctx)
 	if err != nil && ctx.Err() != nil {
 		err = fault.New(fault.Interrupted, "%w", context.Cause(ctx)).Hint("no file is half-written; run the same command again to continue")
 	}
 	if err != nil {
-		fault.Print(textOutput{interrupt.Output{File: os.Stderr, Lost: cancel}}, err)
+		fault.Print(stderr, err)
 	}
 	os.Exit(int(fault.ExitCode(err)))
 }

@@ -94,7 +94,7 @@ func (in *resetFlags) open(cmd *cobra.Command, ask bool) (run *reset.Reset, h *h
 	if err := readConfig(cmd, in.configFile, &in.reset, config.ReadReset); err != nil {
 		return nil, nil, nil, err
 	}
-	if in.kubeconfig, err = absolute("--kubeconfig", in.kubeconfig); err != nil {
+	if in.kubeconfig, err = config.Absolute("--kubeconfig", in.kubeconfig); err != nil {
 		return nil, nil, nil, err
 	}
 	in.reset.Complete()

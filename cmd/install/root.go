@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/workflow"
@@ -96,7 +97,7 @@ func logRequests(cmd *cobra.Command, verbosity int) {
 
 // console returns a Console that prints on the command's output.
 func console(cmd *cobra.Command) *workflow.Console {
-	c := &workflow.Console{Out: cmd.OutOrStdout(), Results: verbatim(cmd)}
+	c := &workflow.Console{Out: cmd.OutOrStdout(), Results: output.Verbatim(cmd.OutOrStdout())}
 	c.Verbosity, _ = cmd.Flags().GetInt("v")
 	if f, ok := c.Out.(interface{ Fd() uintptr }); ok {
 		c.TTY = term.IsTerminal(int(f.Fd()))

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/installer/flow/site"
 	"airlift/installer/host"
@@ -15,7 +16,7 @@ import (
 )
 
 func newStatusCmd() *cobra.Command {
-	output, kubeconfig := &outputFlags{}, ""
+	formats, kubeconfig := &output.Flags{}, ""
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of this node",
@@ -32,7 +33,7 @@ is not a node.`,
 		Example: "  ./install status\n  ./install status -o json\n  ./install status -o jsonpath='{.problems[*].message}'",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			show, err := output.printer()
+			show, err := formats.Printer()
 			if err != nil {
 				return err
 			}
@@ -53,7 +54,7 @@ is not a node.`,
 			return err
 		},
 	}
-	output.bind(cmd.Flags())
+	formats.Bind(cmd.Flags())
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: "+adminConf+" on a control plane, the kubelet's on a worker)")
 	return cmd
 }

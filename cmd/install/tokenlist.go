@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"airlift/cmd/output"
 	"airlift/installer/config"
 )
 
@@ -24,14 +25,14 @@ type tokenDocument struct {
 }
 
 func tokenList(in *tokenFlags) *cobra.Command {
-	output := &outputFlags{}
+	formats := &output.Flags{}
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List the tokens",
 		Example: "  ./install token list\n  ./install token list -o jsonpath='{.token}{\"\\n\"}'",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			show, err := output.printer()
+			show, err := formats.Printer()
 			if err != nil {
 				return err
 			}
@@ -49,12 +50,12 @@ func tokenList(in *tokenFlags) *cobra.Command {
 			return cmp.Or(err, broken)
 		},
 	}
-	output.bind(cmd.Flags())
+	formats.Bind(cmd.Flags())
 	return cmd
 }
 
 func documentOf(t config.BootstrapToken) tokenDocument {
-	doc := tokenDocument{TypeMeta: outputType("BootstrapToken"), Token: t.Token, Description: t.Description, Usages: t.Usages, Groups: t.Groups}
+	doc := tokenDocument{TypeMeta: output.Type("BootstrapToken"), Token: t.Token, Description: t.Description, Usages: t.Usages, Groups: t.Groups}
 	if !t.Expires.IsZero() {
 		doc.Expires = &metav1.Time{Time: t.Expires}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/flow/upgrade"
@@ -64,7 +65,7 @@ func (in *planFlags) read(cmd *cobra.Command, args []string) (*upgrade.Plan, err
 }
 
 func newUpgradePlanCmd() *cobra.Command {
-	in, output, diff := &planFlags{}, &outputFlags{}, false
+	in, formats, diff := &planFlags{}, &output.Flags{}, false
 	cmd := &cobra.Command{
 		Use:   "plan [VERSION]",
 		Short: "Show what an upgrade would change, and what prevents it",
@@ -78,7 +79,7 @@ Exit codes: 0 the upgrade can begin, perhaps with warnings; 3 a check failed.`,
 		Example: "  ./install upgrade plan\n  ./install upgrade plan -o json\n  ./install upgrade plan --diff",
 		Args:    oneVersion,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			show, err := output.printer()
+			show, err := formats.Printer()
 			if err != nil {
 				return err
 			}
@@ -103,11 +104,11 @@ Exit codes: 0 the upgrade can begin, perhaps with warnings; 3 a check failed.`,
 	f.StringSliceVar(&o.IgnorePreflightErrors, "ignore-preflight-errors", nil, "checks whose errors become warnings, or all")
 	f.BoolVar(&o.PrintConfig, "print-config", false, "also print the ClusterConfiguration that the upgrade stores")
 	f.BoolVar(&diff, "diff", false, "also print the differences, as 'upgrade diff' does")
-	output.bind(f)
+	formats.Bind(f)
 	return cmd
 }
 
-func (in *planFlags) print(out io.Writer, plan *upgrade.Plan, show printFunc, diff bool) {
+func (in *planFlags) print(out io.Writer, plan *upgrade.Plan, show output.Printer, diff bool) {
 	if show != nil {
 		_ = show(out, plan) // a lost output cancels the command
 		return
@@ -136,7 +137,7 @@ the configuration stored in the cluster. It changes nothing.`,
 			if len(plan.Changes) == 0 && err != nil {
 				return err
 			}
-			plan.WriteDiffs(verbatim(cmd))
+			plan.WriteDiffs(output.Verbatim(cmd.OutOrStdout()))
 			return nil
 		},
 	}

@@ -16,7 +16,6 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/pki"
-	"airlift/installer/render"
 )
 
 // With an external etcd, control planes also share its client certificate,
@@ -76,9 +75,9 @@ func TestRealCertificatesOfAnExternalEtcd(t *testing.T) {
 	moved := *cfg.Etcd.External
 	moved.CAFile, moved.CertFile, moved.KeyFile = filepath.Join(there, "etcd-ca.pem"), filepath.Join(there, "client.pem"), filepath.Join(there, "client-key.pem")
 	other.Etcd.External = &moved
-	testcluster.Must(admin.Apply(ctx, testcluster.Must(render.UploadConfig(&other))(t)...))(t)
+	testcluster.Must(admin.Apply(ctx, testcluster.Must(testcluster.UploadConfig(&other))(t)...))(t)
 	t.Cleanup(func() {
-		_, _ = admin.Apply(context.Background(), testcluster.Must(render.UploadConfig(p.Config))(t)...)
+		_, _ = admin.Apply(context.Background(), testcluster.Must(testcluster.UploadConfig(p.Config))(t)...)
 	})
 	join := testcluster.JoinToken("joinex.0123456789abcdef")
 	testcluster.Must(admin.Tokens().EnsureTokens(ctx, []config.BootstrapToken{join}))(t)

@@ -322,8 +322,8 @@ func TestRealCertificatesInBothDirections(t *testing.T) {
 	testcluster.Must(admin.Tokens().UploadCerts(ctx, p.Config, ours))(t)
 	other := *p.Config
 	other.CertificatesDir = filepath.Join(t.TempDir(), "pki")
-	testcluster.Must(admin.Apply(ctx, testcluster.Must(render.UploadConfig(&other))(t)...))(t)
-	t.Cleanup(func() { admin.Apply(context.Background(), testcluster.Must(render.UploadConfig(p.Config))(t)...) })
+	testcluster.Must(admin.Apply(ctx, testcluster.Must(testcluster.UploadConfig(&other))(t)...))(t)
+	t.Cleanup(func() { admin.Apply(context.Background(), testcluster.Must(testcluster.UploadConfig(p.Config))(t)...) })
 	join := testcluster.JoinToken("joinin.0123456789abcdef")
 	testcluster.Must(admin.Tokens().EnsureTokens(ctx, []config.BootstrapToken{join}))(t)
 	hash := testcluster.Must(pki.CAHashes(admin.CA))(t)[0]

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -368,4 +369,17 @@ func (o *origin) at(path, flag string) string {
 		return path
 	}
 	return flag
+}
+
+// Absolute returns the absolute path of a file that a flag names, for code that looks for it below
+// the host's root directory. An empty one stays empty.
+func Absolute(flag, file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	path, err := filepath.Abs(file)
+	if err != nil {
+		return "", fmt.Errorf("finding %s %q: %w", flag, file, err)
+	}
+	return path, nil
 }

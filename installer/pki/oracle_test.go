@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -112,12 +113,15 @@ func compareCase(t *testing.T, c oracle.Case) {
 // makeAll returns what init creates with this package on an empty host.
 func makeAll(t *testing.T, cfg *config.Config, now time.Time) []pki.File {
 	t.Helper()
-	host := os.DirFS(t.TempDir())
+	host := fstest.MapFS{}
 	var files []pki.File
 	for _, build := range builders {
-		result, err := build(cfg, pki.Overlay(host, files...), now)
+		result, err := build(cfg, host, now)
 		if err != nil {
 			t.Fatal(err)
+		}
+		for _, f := range result.Files {
+			host[strings.TrimPrefix(f.Path, "/")] = &fstest.MapFile{Data: f.Data, Mode: f.Mode}
 		}
 		files = append(files, result.Files...)
 	}

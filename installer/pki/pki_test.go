@@ -399,25 +399,6 @@ func (locked) Open(name string) (fs.File, error) {
 	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
 }
 
-func TestOverlay(t *testing.T) {
-	n := newNode(t)
-	n.write("/etc/a", []byte("old"))
-	n.write("/etc/b", []byte("host"))
-	o := pki.Overlay(n.fs(), pki.File{Path: "/etc/a", Data: []byte("new"), Mode: 0o600},
-		pki.File{Path: "/etc/absolute", Link: "/etc/a"}, pki.File{Path: "/etc/relative", Link: "b"})
-	for name, want := range map[string]string{"etc/a": "new", "etc/b": "host", "etc/absolute": "new", "etc/relative": "host"} {
-		if got, err := fs.ReadFile(o, name); err != nil || string(got) != want {
-			t.Errorf("%s: %q (%v), want %q", name, got, err, want)
-		}
-	}
-	if info, err := fs.Stat(o, "etc/a"); err != nil || info.Mode() != 0o600 || info.Size() != 3 {
-		t.Errorf("stat: %+v (%v)", info, err)
-	}
-	if _, err := fs.ReadFile(o, "etc/none"); !os.IsNotExist(err) {
-		t.Errorf("a missing file: %v", err)
-	}
-}
-
 // TestClientGoLoads: client-go, which most Kubernetes clients use, must load
 // Airlift's kubeconfigs.
 func TestClientGoLoads(t *testing.T) {

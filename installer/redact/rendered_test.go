@@ -49,7 +49,8 @@ func TestNothingOfACleanNodeIsRedacted(t *testing.T) {
 		add(render.CoreDNS(cfg))
 		add(render.Flannel(cfg))
 		add(render.KubeProxy(cfg))
-		add(render.UploadConfig(cfg))
+		add(render.UploadClusterConfig(cfg))
+		add(render.UploadKubeletConfig(cfg))
 		for i, o := range objects {
 			if flannel, ok := o.(*appsv1.DaemonSet); ok {
 				flannel.Spec.Template.Spec.Containers[0].Lifecycle = nil // a shell script, which is redacted

@@ -161,7 +161,7 @@ func objects(t *testing.T, cfg *config.Config, caPEM []byte) []runtime.Object {
 	if cfg.UploadCerts {
 		all = append(all, render.UploadCertsRBAC()...)
 	}
-	builders := []func(*config.Config) ([]runtime.Object, error){render.UploadConfig}
+	builders := []func(*config.Config) ([]runtime.Object, error){render.UploadClusterConfig, render.UploadKubeletConfig}
 	if !cfg.DNS.Disabled {
 		builders = append(builders, render.CoreDNS)
 	}

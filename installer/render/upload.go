@@ -13,17 +13,6 @@ import (
 	"airlift/installer/pki"
 )
 
-// UploadConfig returns the objects of UploadClusterConfig and UploadKubeletConfig,
-// which store the cluster's configuration for joining nodes and kubeadm.
-func UploadConfig(cfg *config.Config) ([]runtime.Object, error) {
-	cluster, err := UploadClusterConfig(cfg)
-	if err != nil {
-		return nil, err
-	}
-	kubelet, err := UploadKubeletConfig(cfg)
-	return append(cluster, kubelet...), err
-}
-
 // UploadClusterConfig is the ConfigMap kubeadm-config, readable by nodes.
 func UploadClusterConfig(cfg *config.Config) ([]runtime.Object, error) {
 	cluster, err := ClusterConfiguration(cfg)

@@ -244,7 +244,7 @@ func TestEachCheck(t *testing.T) {
 			if others := len(report.Errors) + len(report.Warnings); others != 1 {
 				t.Errorf("%d findings: %+v", others, report)
 			}
-			if !slices.Contains(Names(), c.check) {
+			if !slices.Contains(checkNames(), c.check) {
 				t.Errorf("Names has no %s", c.check)
 			}
 			if c.warning != (err == nil) || err != nil && fault.ExitCode(err) != fault.Preflight {

@@ -130,17 +130,6 @@ func checks() []check {
 // EtcdHealth is the name of the check of etcd's members.
 const EtcdHealth = "EtcdHealth"
 
-// diskSpace is the name of preflight's check, which Run calls.
-const diskSpace = "DiskSpace"
-
-// Names lists the names of all checks, in their order.
-func Names() (names []string) {
-	for _, c := range checks() {
-		names = append(names, c.name)
-	}
-	return append(names, diskSpace)
-}
-
 // Run runs all checks. Errors of the checks in ignore become warnings; "all" means every check,
 // and case does not matter. If errors remain, it returns one error (fault.Preflight) that lists
 // them with their fixes.

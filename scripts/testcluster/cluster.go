@@ -50,7 +50,7 @@ func (p *ControlPlane) InitPhases() map[string]func() ([]runtime.Object, error) 
 	}
 	ca, err := os.ReadFile(filepath.Join(p.Config.CertificatesDir, "ca.crt"))
 	return map[string]func() ([]runtime.Object, error){
-		"upload-config": func() ([]runtime.Object, error) { return render.UploadConfig(p.Config) },
+		"upload-config": func() ([]runtime.Object, error) { return UploadConfig(p.Config) },
 		"bootstrap-token": func() ([]runtime.Object, error) {
 			return append(render.BootstrapRBAC(p.Config), render.ClusterInfo(p.Config, ca)...), err
 		},
@@ -152,4 +152,14 @@ func (p *ControlPlane) Objects(t *testing.T) map[string]string {
 		}
 	}
 	return objects
+}
+
+// UploadConfig returns the objects that store the cluster's configuration.
+func UploadConfig(cfg *config.Config) ([]runtime.Object, error) {
+	cluster, err := render.UploadClusterConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	kubelet, err := render.UploadKubeletConfig(cfg)
+	return append(cluster, kubelet...), err
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -132,23 +133,20 @@ func start() (*ControlPlane, error) {
 
 // makeFiles writes certificates and kubeconfigs below p.Dir.
 func (p *ControlPlane) makeFiles() error {
-	certs, err := pki.Ensure(p.Config, os.DirFS(p.Dir), time.Now())
-	if err != nil {
-		return err
-	}
-	host := pki.Overlay(os.DirFS(p.Dir), certs.Files...)
-	kubeconfigs, err := pki.Kubeconfigs(p.Config, host, time.Now())
-	if err != nil {
-		return err
-	}
-	for _, file := range append(certs.Files, kubeconfigs.Files...) {
-		path := filepath.Join(p.Dir, file.Path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	for _, build := range []func(*config.Config, fs.FS, time.Time, ...string) (pki.Result, error){pki.Ensure, pki.Kubeconfigs} {
+		made, err := build(p.Config, os.DirFS(p.Dir), time.Now())
+		if err != nil {
 			return err
 		}
-		data := bytes.ReplaceAll(file.Data, []byte(DocumentationAddress), []byte("127.0.0.1"))
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			return err
+		for _, file := range made.Files {
+			path := filepath.Join(p.Dir, file.Path)
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				return err
+			}
+			data := bytes.ReplaceAll(file.Data, []byte(DocumentationAddress), []byte("127.0.0.1"))
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -342,7 +342,7 @@ func (r *Rotation) summary(ctx context.Context) {
 	if err != nil || key == "" {
 		key = "KEY"
 	}
-	r.Console.Summary(text + NextStep(r.run.options.Stage, key, nodes))
+	r.Console.Summary(text + nextStep(r.run.options.Stage, key, nodes))
 }
 
 // ends is what is printed after the last stage of the last node.
@@ -355,9 +355,9 @@ those of './install kubeconfig user'. Create them again.
 	Cancel: "The rotation is cancelled: all nodes trust only the old CAs.\n",
 }
 
-// NextStep describes what to run, and where, in a stage of the rotation. Control planes get the new
+// nextStep describes what to run, and where, in a stage of the rotation. Control planes get the new
 // CAs with the key.
-func NextStep(stage, key string, nodes []rotation.Node) string {
+func nextStep(stage, key string, nodes []rotation.Node) string {
 	left := behind(nodes, stage)
 	if stage == Cancel && len(left) == 0 || stage == Finish && len(left) == 0 {
 		return "\nTo remove the files and objects of the rotation, run on a control plane:\n\n    ./install certs rotate-ca " + stage + "\n"

@@ -108,11 +108,11 @@ func TestNextStep(t *testing.T) {
 		return list
 	}
 	planes := []rotation.Node{{Name: "a", ControlPlane: true, Stage: "distribute"}, {Name: "b", ControlPlane: true}, {Name: "c"}}
-	if got := NextStep("distribute", "KEY", planes); !strings.Contains(got, "rotate-ca distribute --certificate-key KEY\n") {
+	if got := nextStep("distribute", "KEY", planes); !strings.Contains(got, "rotate-ca distribute --certificate-key KEY\n") {
 		t.Errorf("other control planes: %q", got)
 	}
 	planes[1].Stage = "distribute"
-	if got := NextStep("distribute", "KEY", planes); strings.Contains(got, "KEY") {
+	if got := nextStep("distribute", "KEY", planes); strings.Contains(got, "KEY") {
 		t.Errorf("a worker: %q", got)
 	}
 	for _, c := range []struct {
@@ -128,7 +128,7 @@ func TestNextStep(t *testing.T) {
 		{"cancel", nodes("cancel", "distribute", ""), []string{"\n    b\n", "rotate-ca cancel"}},
 		{"cancel", nodes("cancel", ""), []string{"run on a control plane", "rotate-ca cancel"}},
 	} {
-		got := NextStep(c.stage, "KEY", c.nodes)
+		got := nextStep(c.stage, "KEY", c.nodes)
 		for _, want := range c.want {
 			if !strings.Contains(got, want) {
 				t.Errorf("%s: %q does not contain %q", c.stage, got, want)

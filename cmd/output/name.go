@@ -1,0 +1,145 @@
+// Package output prints the results of a command: texts, which name the command as the user started it,
+// and documents in the formats of kubeadm's --output.
+package output
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"airlift/installer/host"
+	"airlift/interrupt"
+)
+
+// Written is how all texts of Airlift write the command: in hints, help and results, in all
+// packages. What leaves this process has the name of the user's file instead: see Text.
+const Written = "./install"
+
+// A Name is how the user writes this command.
+type Name struct {
+	Here  string // on this host, as it was started
+	There string // on another host, to which the file was copied
+}
+
+// NameOf returns the name of a command that was started as arg0, from the bundle file at path,
+// if there is one.
+func NameOf(arg0, path string) Name {
+	typed := arg0
+	switch found, err := exec.LookPath(arg0); {
+	case arg0 == host.StubPath: // a timer's copy, which has no bundle: the file is elsewhere
+		return Name{Written, Written}
+	case strings.Contains(arg0, "/"):
+	case err != nil || path != "" && !sameFile(found, path): // coreutils has an install in PATH
+		typed = path
+	}
+	here, there := shellWord(typed), shellWord("./"+filepath.Base(typed))
+	if here == "" || there == "" {
+		return Name{Written, Written}
+	}
+	return Name{here, there}
+}
+
+func sameFile(a, b string) bool {
+	first, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	second, err := os.Stat(b)
+	return err == nil && os.SameFile(first, second)
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./@%:+,=-]+$`)
+
+// shellWord quotes a path for a shell, so that it also fits into a string of JSON. It returns ""
+// if that is not possible.
+func shellWord(path string) string {
+	switch {
+	case plainWord.MatchString(path):
+		return path
+	case strings.ContainsAny(path, "'\"\\") || !utf8.ValidString(path) || strings.ContainsFunc(path, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return ""
+	}
+	return "'" + path + "'"
+}
+
+// afterName matches what follows the name of the command if it is a part of a longer name.
+var afterName = regexp.MustCompile(`^(?:[A-Za-z0-9_-]|[./][A-Za-z0-9_])`)
+
+// joinAddress matches the arguments of a join command, which is for another host.
+var joinAddress = regexp.MustCompile(`^ join [^\s:]*:`)
+
+// onAnother matches what precedes a command for another host.
+var onAnother = regexp.MustCompile(`(?:\bthere(?: as root)?:?|\b[Oo]n (?:the|these) other(?:s| nodes| control planes):|\bon (?:each of them|all control planes first|another control plane|its host|the control plane):|\b[Oo]n these nodes(?:, control planes first)?:(?:\s+[a-z0-9.-]+)*|On control planes, add the key that the first one printed:)\s+$`)
+
+// onAnotherAfter matches what follows the name in a command for another host.
+var onAnotherAfter = regexp.MustCompile(`^(?: [a-z-]+)+ (?:there|on (?:the others|the other nodes|the other control planes|these nodes|its host))\b`)
+
+// in replaces the command's name in a text.
+func (n Name) in(text string) string {
+	if n.Here == Written && n.There == Written {
+		return text
+	}
+	var out strings.Builder
+	for {
+		at := strings.Index(text, Written)
+		if at < 0 {
+			return out.String() + text
+		}
+		before, after := text[:at], text[at+len(Written):]
+		name := n.Here
+		switch {
+		case afterName.MatchString(after) || before != "" && strings.ContainsAny(before[len(before)-1:], "./_-") || strings.HasSuffix(before, "~"):
+			name = Written
+		case joinAddress.MatchString(after), onAnother.MatchString(before), onAnotherAfter.MatchString(after):
+			name = n.There
+		}
+		if outside, quoted := strings.CutSuffix(before, "'"); quoted && name[0] == '\'' { // quotes in quotes end them
+			if arguments, rest, found := strings.Cut(after, "'"); found {
+				before, after = outside, arguments+rest
+			}
+		}
+		out.WriteString(before + name)
+		text = after
+	}
+}
+
+// A Text is an output for texts of Airlift.
+type Text struct {
+	Name Name
+	Out  interrupt.Output
+}
+
+// Fd is the file descriptor: of a terminal, perhaps.
+func (t Text) Fd() uintptr { return t.Out.Fd() }
+
+func (t Text) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(t.Out, t.Name.in(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// WriteString must also use Write.
+func (t Text) WriteString(s string) (int, error) { return t.Write([]byte(s)) }
+
+// Verbatim returns the output below out for what is not a text of Airlift: archives, manifests,
+// configuration.
+func Verbatim(out io.Writer) io.Writer {
+	if t, ok := out.(Text); ok {
+		return t.Out
+	}
+	return out
+}
+
+// Named replaces the command's name in text, as out does.
+func Named(out io.Writer, text string) string {
+	if t, ok := out.(Text); ok {
+		return t.Name.in(text)
+	}
+	return text
+}

@@ -1,0 +1,52 @@
+package certs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"airlift/fault"
+	"airlift/installer/config"
+	"airlift/installer/host"
+)
+
+// Timer renews certificates that are due. It runs every night; the delay spreads control
+// planes over six hours.
+var Timer = host.Timer{
+	Name:     "airlift-certs-renew",
+	About:    "Renew the certificates of this control plane that are due",
+	Schedule: "OnCalendar=*-*-* 00:00:00\nRandomizedDelaySec=6h\nFixedRandomDelay=true\nPersistent=true",
+	Command:  "certs renew all --due --restart",
+}
+
+// StartTimer starts the timer on this control plane.
+func StartTimer(ctx context.Context, h *host.Host, out io.Writer) error {
+	if _, err := os.Stat(config.ManifestsDir + "/kube-apiserver.yaml"); errors.Is(err, fs.ErrNotExist) {
+		return fault.New(fault.Failure, "this host is not a control plane: %s/kube-apiserver.yaml does not exist", config.ManifestsDir).Hint("run it on each control plane; kubelets renew their own certificates")
+	}
+	if !h.Records().Used() {
+		return fault.New(fault.Failure, "Airlift did not install this control plane, so reset could not remove the timer").Hint("run './install certs renew all --due --restart' from your own timer")
+	}
+	changed, err := h.EnsureTimer(ctx, Timer)
+	if err != nil {
+		return err
+	}
+	done := "is already active"
+	if changed {
+		done = "started"
+	}
+	fmt.Fprintf(out, "%s.timer %s: it renews certificates when less than a third of their validity period is left\n", Timer.Name, done)
+	return nil
+}
+
+// RemoveTimer removes the timer.
+func RemoveTimer(ctx context.Context, h *host.Host, out io.Writer) error {
+	if err := h.RemoveTimer(ctx, Timer); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s.timer removed: certificates are not renewed automatically\n", Timer.Name)
+	return nil
+}
