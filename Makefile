@@ -18,7 +18,7 @@
 # The tests use the components of OLDEST, and compare rendered objects with kubeadm of both.
 OLDEST     := v1.29.15
 NEWEST     := v1.37.1
-# What make test runs of NEWEST; other components of it fail a test there (scripts/rig).
+# What make test runs of NEWEST; other components of it fail a test there (scripts/fixtures/rig).
 NEWEST_COMPONENTS := kubeadm,kubelet,containerd,registry,etcd,etcdctl,etcdutl,kube-apiserver,kube-controller-manager
 # The version of the demo, of the benchmarks and of make e2e.
 KUBERNETES ?= $(NEWEST)
@@ -89,12 +89,12 @@ executables:
 
 # The real components of Kubernetes, built from Go modules (a test rig).
 upstream:
-	go build -o bin/upstream ./scripts/upstream
+	go build -o bin/upstream ./scripts/oracle/upstream
 	bin/upstream build --version $(KUBERNETES) --arch $(ARCH)
 
 # The components that the tests use.
 oracles:
-	go build -o bin/upstream ./scripts/upstream
+	go build -o bin/upstream ./scripts/oracle/upstream
 	bin/upstream build --version $(OLDEST)
 	bin/upstream build --version $(NEWEST) --only $(NEWEST_COMPONENTS)
 
@@ -144,7 +144,7 @@ E2E = go test -tags e2e,$(TAG) -count 1 -p 1 -parallel 3 -timeout 40m -run '$(RU
 # Not empty if RUN and SKIP select the test: some need more components, or a second bundle.
 runs = $(if $(findstring $(1),$(SKIP)),,$(or $(filter .,$(RUN)),$(findstring $(1),$(RUN))))
 
-# With AIRLIFT_RIG, the tests that need root, components or tools run or fail: see scripts/rig.
+# With AIRLIFT_RIG, the tests that need root, components or tools run or fail: see scripts/fixtures/rig.
 test e2e: export AIRLIFT_RIG = 1
 
 # -vet=off: make vet has done more. -p 4: some tests only wait.
@@ -169,7 +169,7 @@ hosts: bundle
 # Each Kubernetes version through the tests on hosts; the results are in docs/versions.md. This
 # takes hours. It can be stopped and continued. VERSIONS selects some: VERSIONS=v1.36.3,v1.37
 versions: build
-	go build -o bin/upstream ./scripts/upstream
+	go build -o bin/upstream ./scripts/oracle/upstream
 	go run ./scripts/live versions --only "$(VERSIONS)" $(if $(AGAIN),--again)
 
 # Two emulated machines with Debian's kernel, cgroup v2 and systemd's cgroup driver: a cluster,
@@ -177,15 +177,15 @@ versions: build
 QEMU = qemu-system-$(if $(filter arm64,$(ARCH)),arm,x86)
 vm: bundle
 	@dpkg-query --show --showformat '$${db:Status-Status}\n' $(QEMU) 2>&1 | grep -qx installed || apt-get install -q --yes --no-install-recommends $(QEMU)
-	go test -tags vm,$(TAG) -count 1 -timeout 3h -v -run '$(RUN)' ./scripts/vm -bundle $(CURDIR)/$(BUNDLE) -arch $(ARCH)
+	go test -tags vm,$(TAG) -count 1 -timeout 3h -v -run '$(RUN)' ./scripts/lab/vm -bundle $(CURDIR)/$(BUNDLE) -arch $(ARCH)
 
 # Kubernetes' own conformance tests on two hosts; the results are in docs/conformance.md. This takes
 # hours. It can be stopped and continued. BY=kubeadm does the same on a cluster by real kubeadm,
 # and FOCUS='sig-network.*DNS' selects some tests.
 conformance: build
-	go build -o bin/upstream ./scripts/upstream
+	go build -o bin/upstream ./scripts/oracle/upstream
 	bin/upstream build --version $(KUBERNETES) --conformance
-	AIRLIFT_RIG=1 go test -tags conformance,$(TAG) ./scripts/upstream/image
+	AIRLIFT_RIG=1 go test -tags conformance,$(TAG) ./scripts/oracle/upstream/image
 	go run ./scripts/live conformance --version $(KUBERNETES) --by $(BY) --focus '$(FOCUS)' $(if $(AGAIN),--again)
 
 # A bundle of the version to which the tests upgrade: a patch of the newest minor version, or the

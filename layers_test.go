@@ -134,12 +134,12 @@ func TestNoDirectoryIsNamedBuild(t *testing.T) {
 	}
 }
 
-// Only scripts/rig skips tests, so `make test` runs all of them. Tests with the tag e2e run on
+// Only scripts/fixtures/rig skips tests, so `make test` runs all of them. Tests with the tag e2e run on
 // two machines and skip the parts of the other one.
 func TestOnlyRigSkipsTests(t *testing.T) {
 	skip := regexp.MustCompile(`\bt\.Skip(f|Now)?\(`)
 	for _, p := range list(t) {
-		if p.ImportPath == "airlift/scripts/rig" {
+		if p.ImportPath == "airlift/scripts/fixtures/rig" {
 			continue
 		}
 		for _, name := range slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles) {
@@ -148,7 +148,7 @@ func TestOnlyRigSkipsTests(t *testing.T) {
 				t.Fatal(err)
 			}
 			if skip.Match(code) && !bytes.HasPrefix(code, []byte("//go:build e2e\n")) {
-				t.Errorf("%s/%s skips a test: use scripts/rig", p.Dir, name)
+				t.Errorf("%s/%s skips a test: use scripts/fixtures/rig", p.Dir, name)
 			}
 		}
 	}

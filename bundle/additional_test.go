@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // additionalSample has a manifest and the images of newSample, without the layer that they

@@ -16,7 +16,7 @@ import (
 
 	"airlift/bundle/head"
 	"airlift/fault"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 func TestWrittenFileReadsBack(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 
 	"airlift/bundle/head"
 	"airlift/fault"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata/v1.bundle")

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"airlift/fault"
-	"airlift/scripts/rig"
-	"airlift/scripts/smallfs"
+	"airlift/scripts/fixtures/rig"
+	"airlift/scripts/fixtures/smallfs"
 )
 
 // The error names a full file system if it is full before the parts are compressed, and if it

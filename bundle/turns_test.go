@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"airlift/bundle/head"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // Binaries and blobs may alternate; then they are in one part.

@@ -19,8 +19,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"airlift/bundle"
+	"airlift/scripts/fixtures/siteregistry"
 	"airlift/scripts/lab"
-	"airlift/scripts/siteregistry"
 )
 
 // additional is a bundle with an image and a manifest for the nodes of another bundle.

@@ -17,8 +17,8 @@ import (
 
 	"airlift/images/release"
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/lab/site"
+	"airlift/scripts/oracle/upstream/components"
 )
 
 // volumeClient is a claim without a class, and a Job that adds a line to a file in the volume.
@@ -88,7 +88,7 @@ func addOnsOfRig(t *testing.T) (names []string) {
 
 // TestAddOns installs a bundle with every optional add-on on two hosts. On a kernel that cannot
 // enforce policies, init refuses network-policy; then the others are installed all the same, and
-// TestNetworkPolicy in scripts/vm shows the enforcement.
+// TestNetworkPolicy in scripts/lab/vm shows the enforcement.
 func TestAddOns(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-addons", Hosts: 2})
 	control, worker := s.Hosts[0], s.Hosts[1]
@@ -173,7 +173,7 @@ func TestAddOns(t *testing.T) {
 		{"routes and Ingresses answer on the ports of both nodes", func(t *testing.T) { answersAtNodes(t, s, image) }},
 		{"policies are enforced", func(t *testing.T) {
 			if !enforces {
-				t.Log("NOT RUN on this kernel: it has no NFT_QUEUE. scripts/vm runs it on another kernel")
+				t.Log("NOT RUN on this kernel: it has no NFT_QUEUE. scripts/lab/vm runs it on another kernel")
 				return
 			}
 			pods, err := s.Deploy(t.Context(), version)

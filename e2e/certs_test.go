@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/lab/site"
+	"airlift/scripts/oracle/upstream/components"
 )
 
 // TestCertificates adds a user, and renews the certificates of a cluster after all of them have

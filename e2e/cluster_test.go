@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 // TestCluster installs a cluster on two fresh hosts, does everything that an operator does with

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 // TestControlPlanes creates a cluster of three control planes, stops and restarts one of

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/scripts/docs"
+	"airlift/scripts/fixtures/docs"
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 // TestDocs runs the commands in the documentation that are for hosts, in the order

@@ -13,7 +13,7 @@ import (
 	"filippo.io/age"
 
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 // encryption writes a configuration of init with which the API server encrypts Secrets in etcd.

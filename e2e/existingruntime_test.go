@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"airlift/scripts/kubeadm"
 	"airlift/scripts/lab"
+	"airlift/scripts/lab/kubeadm"
 )
 
 // containerdLayouts are the places in which hosts have a containerd of their own. Its binaries are

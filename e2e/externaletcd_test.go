@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"airlift/scripts/lab"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/oracle/upstream/components"
 )
 
 // TestExternalEtcd creates a cluster with an external etcd on a separate host with its own

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 // TestAddressInRange: on a host whose only IPv4 address is in the default Service range, init

@@ -10,7 +10,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 // TestDamagedFile copies damaged files to a host: each is detected, and nothing remains.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 const gib = 1 << 30

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 // A hostRow is a kind of host that users have. TestHosts takes it through init, join, a workload

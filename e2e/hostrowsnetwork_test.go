@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 // withPolkit adds packages that debootstrap does not find by itself, because they only provide

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"airlift/scripts/fixtures/siteregistry"
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
-	"airlift/scripts/siteregistry"
+	"airlift/scripts/lab/site"
 )
 
 // killAtSnapshot runs the import and kills it when containerd has a snapshot more.

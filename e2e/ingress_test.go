@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 // routedWorkload is a workload behind an HTTPRoute and an Ingress, each for a host name of its own.

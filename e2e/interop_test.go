@@ -19,9 +19,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/installer/config"
-	"airlift/scripts/kubeadm"
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/kubeadm"
+	"airlift/scripts/lab/site"
 )
 
 // TestInterop uses Airlift and real kubeadm on the same clusters, in both directions, and

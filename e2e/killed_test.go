@@ -13,7 +13,7 @@ import (
 
 	"airlift/installer/host/ledger"
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 // everyWrite takes about ten minutes, too long for every change.
@@ -30,7 +30,7 @@ func TestKilledAtLedgerWrites(t *testing.T) {
 	bare := untouched(t, h)
 
 	crashat := filepath.Join(t.TempDir(), "crashat")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", crashat, "airlift/scripts/crash/crashat")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", crashat, "airlift/scripts/fixtures/crash/crashat")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 var (

@@ -16,8 +16,8 @@ import (
 
 	"airlift/images/release"
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/lab/site"
+	"airlift/scripts/oracle/upstream/components"
 )
 
 // TestNewerMinorVersion builds the bundle's Kubernetes version with an Airlift that does not know

@@ -15,8 +15,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"airlift/bundle"
+	"airlift/scripts/fixtures/testbundle"
 	"airlift/scripts/lab"
-	"airlift/scripts/testbundle"
 )
 
 // otherBundle is the path of a bundle with another build of a binary on a host.

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 // TestPhases creates a cluster phase by phase, each in a separate process. Then init finds

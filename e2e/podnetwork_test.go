@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 // TestPodNetwork installs the example of docs/site.md on two hosts: a bundle with a pod network of the

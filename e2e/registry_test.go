@@ -36,8 +36,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/lab/site"
+	"airlift/scripts/oracle/upstream/components"
 )
 
 // The pod runs an image that only the site's registry has, with a runtime from the user's file.

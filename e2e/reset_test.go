@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/lab/site"
+	"airlift/scripts/oracle/upstream/components"
 )
 
 // TestResetLeavesOthersData uses three hosts: a control plane that also runs its external

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 // rotationKey returns the key that the stage distribute prints for other control planes.

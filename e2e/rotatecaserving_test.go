@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 // TestRotateCAServing replaces the CAs of a cluster that signs the serving certificates of its

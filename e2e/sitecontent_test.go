@@ -26,9 +26,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"airlift/bundle"
+	"airlift/scripts/fixtures/siteregistry"
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
-	"airlift/scripts/siteregistry"
+	"airlift/scripts/lab/site"
 )
 
 // exporter is a script of more than 1 MiB, so it follows the images in the bundle.

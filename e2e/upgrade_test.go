@@ -17,9 +17,9 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/flow/upgrade"
-	"airlift/scripts/kubeadm"
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/kubeadm"
+	"airlift/scripts/lab/site"
 )
 
 var newerPath = flag.String("newer", "../out/newer", "the bundle file with a newer version, as 'make newer' writes it, for the tests of upgrades")

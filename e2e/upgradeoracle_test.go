@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"airlift/scripts/kubeadm"
 	"airlift/scripts/lab"
+	"airlift/scripts/lab/kubeadm"
 	"airlift/scripts/oracle"
 )
 

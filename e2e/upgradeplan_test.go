@@ -17,10 +17,10 @@ import (
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
 	"airlift/bundle"
+	"airlift/scripts/fixtures/testbundle"
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
-	"airlift/scripts/testbundle"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/lab/site"
+	"airlift/scripts/oracle/upstream/components"
 )
 
 // A planned is what upgrade plan -o json prints.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"airlift/fault"
-	"airlift/scripts/smallfs"
+	"airlift/scripts/fixtures/smallfs"
 	"airlift/space"
 )
 

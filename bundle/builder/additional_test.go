@@ -20,8 +20,8 @@ import (
 	"airlift/bundle/builder/lock"
 	"airlift/bundle/builder/sbom"
 	"airlift/fault"
-	"airlift/scripts/fakesites"
-	"airlift/scripts/smallfs"
+	"airlift/scripts/fixtures/fakesites"
+	"airlift/scripts/fixtures/smallfs"
 )
 
 const toolReference = "docker.io/team/tool:v1"

@@ -11,7 +11,7 @@ import (
 	"airlift/bundle/builder"
 	"airlift/fault"
 	"airlift/images/release"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // addOnUpstream serves a release and the images of its add-ons.

@@ -18,7 +18,7 @@ import (
 	"airlift/bundle/builder"
 	"airlift/fault"
 	"airlift/images/fetch"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 const version = "v1.29.15"

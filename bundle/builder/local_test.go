@@ -17,7 +17,7 @@ import (
 
 	"airlift/bundle/builder"
 	"airlift/fault"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // localSources writes an image layout with an index, and an archive with two images.

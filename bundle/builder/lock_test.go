@@ -13,7 +13,7 @@ import (
 	"airlift/bundle/builder"
 	"airlift/bundle/builder/lock"
 	"airlift/fault"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // lockedSite returns the options of a build with all that a lock pins, from sites with an

@@ -20,8 +20,8 @@ import (
 	"airlift/bundle/builder"
 	"airlift/bundle/builder/lock"
 	"airlift/fault"
-	"airlift/scripts/fakesites"
-	"airlift/scripts/siteregistry"
+	"airlift/scripts/fixtures/fakesites"
+	"airlift/scripts/fixtures/siteregistry"
 )
 
 // The lock pins charts of a real registry, with a private CA and token authentication: one by

@@ -8,7 +8,7 @@ import (
 
 	"airlift/fault"
 	"airlift/images/release"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // The manifest and the provenance record what was assumed about a version that is newer than

@@ -19,7 +19,7 @@ import (
 	"airlift/bundle/builder/sbom"
 	"airlift/bundle/signature"
 	"airlift/fault"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // atPhase returns a stream of events that calls do when a phase of a platform begins.

@@ -20,8 +20,8 @@ import (
 	"airlift/bundle/builder"
 	"airlift/bundle/builder/events"
 	"airlift/fault"
-	"airlift/scripts/fakesigstore"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesigstore"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // vendorLayout writes a layout with images by name, and an archive of it.

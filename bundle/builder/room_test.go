@@ -9,8 +9,8 @@ import (
 
 	"airlift/bundle/builder"
 	"airlift/fault"
-	"airlift/scripts/fakesites"
-	"airlift/scripts/smallfs"
+	"airlift/scripts/fixtures/fakesites"
+	"airlift/scripts/fixtures/smallfs"
 )
 
 // A file system that is too small is found and named before large downloads.

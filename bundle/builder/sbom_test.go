@@ -12,7 +12,7 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/builder/sbom"
 	"airlift/fault"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // A list of the software next to a bundle always belongs to it.

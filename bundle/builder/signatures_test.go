@@ -20,8 +20,8 @@ import (
 	"airlift/bundle/builder/upstreamsig"
 	"airlift/fault"
 	"airlift/images/fetch"
-	"airlift/scripts/fakesigstore"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesigstore"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 const dl = "dl.k8s.io/release/" + version + "/bin/linux/amd64/"

@@ -17,7 +17,7 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/builder"
 	"airlift/fault"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 const deployment = `apiVersion: apps/v1

@@ -18,7 +18,7 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/builder"
 	"airlift/fault"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // chart is a chart with one Deployment, and one object that only a cluster with the API

@@ -15,7 +15,7 @@ import (
 
 	"airlift/bundle/builder"
 	"airlift/fault"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 const (

@@ -14,7 +14,7 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/delta"
 	"airlift/fault"
-	"airlift/scripts/testbundle"
+	"airlift/scripts/fixtures/testbundle"
 )
 
 // write writes a bundle with two binaries and one file of the site.

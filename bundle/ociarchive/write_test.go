@@ -22,8 +22,8 @@ import (
 	"airlift/bundle/ociarchive"
 	"airlift/fault"
 	"airlift/images/fetch"
-	"airlift/scripts/fakesites"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/fakesites"
+	"airlift/scripts/fixtures/rig"
 )
 
 // archive writes the images of a bundle: an index of two platforms, and a manifest.

@@ -18,7 +18,7 @@ import (
 	"airlift/bundle/head"
 	"airlift/bundle/repair"
 	"airlift/fault"
-	"airlift/scripts/testbundle"
+	"airlift/scripts/fixtures/testbundle"
 )
 
 // An original is a bundle whose payload does not compress, and the places in it.

@@ -9,7 +9,7 @@ import (
 
 	"airlift/bundle/signature"
 	"airlift/fault"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // minisign runs the stock minisign command.

@@ -14,7 +14,7 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/signature"
 	"airlift/fault"
-	"airlift/scripts/testbundle"
+	"airlift/scripts/fixtures/testbundle"
 )
 
 // writeBundle writes a small bundle.

@@ -9,7 +9,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 	"github.com/klauspost/compress/zstd"
 )
 

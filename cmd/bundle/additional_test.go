@@ -11,8 +11,8 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
-	"airlift/scripts/fakesites"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/fakesites"
+	"airlift/scripts/fixtures/rig"
 )
 
 // moreShell has a full bundle, install, and site/more.yaml for an additional one.

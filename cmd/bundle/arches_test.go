@@ -20,7 +20,7 @@ import (
 	"airlift/bundle/builder"
 	"airlift/bundle/builder/events"
 	"airlift/fault"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // archesShell is a siteShell whose bundle.yaml names both architectures, with sites that serve

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"airlift/fault"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 func TestDeltaAndPatch(t *testing.T) {

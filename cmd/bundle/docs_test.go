@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"airlift/images/release"
-	"airlift/scripts/docs"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/docs"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // TestDocumentedFlags looks up every command and flag that the documentation names.

@@ -19,7 +19,7 @@ import (
 
 	"airlift/bundle/builder/events"
 	"airlift/fault"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // eventTypes are the types of the events of docs/lock.md.

@@ -11,7 +11,7 @@ import (
 	"airlift/bundle/builder/sitefile"
 	"airlift/fault"
 	"airlift/images/release"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // writeAll writes files below the shell's directory, by name.

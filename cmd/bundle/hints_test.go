@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/scripts/docs"
+	"airlift/scripts/fixtures/docs"
 )
 
 // TestHintsCanBeTyped looks up each command of bundle that a text in the source names, and each flag in

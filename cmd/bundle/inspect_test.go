@@ -12,7 +12,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // golden is a small complete bundle: two images, three components.

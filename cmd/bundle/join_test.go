@@ -17,9 +17,9 @@ import (
 	"airlift/bundle/parts"
 	"airlift/bundle/signature"
 	"airlift/fault"
-	"airlift/scripts/fakesites"
-	"airlift/scripts/rig"
-	"airlift/scripts/testbundle"
+	"airlift/scripts/fixtures/fakesites"
+	"airlift/scripts/fixtures/rig"
+	"airlift/scripts/fixtures/testbundle"
 )
 
 // signedParts writes a small signed bundle in parts, and returns the file's bytes and the public

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"airlift/fault"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // A result of another kind never replaces a bundle, and a signature never that of another key.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"airlift/fault"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 func TestLock(t *testing.T) {

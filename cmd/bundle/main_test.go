@@ -18,7 +18,7 @@ import (
 
 	"airlift/fault"
 	"airlift/images/release"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // With the variable set, the test binary is the real main, which the tests run as users do.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // The password of the secret key stays in the process: no command that a build starts gets it.

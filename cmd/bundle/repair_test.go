@@ -11,7 +11,7 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/head"
 	"airlift/fault"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // built builds a bundle install, with copies of it called copy and good.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"airlift/fault"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 func TestSBOM(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"airlift/fault"
-	"airlift/scripts/fakesites"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/fakesites"
+	"airlift/scripts/fixtures/rig"
 )
 
 func TestBuildSignVerify(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"airlift/bundle/builder"
-	"airlift/scripts/fakesigstore"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesigstore"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // A build prints what was verified and what was not, and inspect shows who signed.

@@ -28,7 +28,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // internet makes the sites of u available over https under their real names, for a process

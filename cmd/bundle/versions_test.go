@@ -13,7 +13,7 @@ import (
 
 	"airlift/fault"
 	"airlift/images/release"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 func versionsOf(t *testing.T) (known knownVersions) {

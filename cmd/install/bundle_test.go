@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"airlift/bundle"
-	"airlift/scripts/testbundle"
+	"airlift/scripts/fixtures/testbundle"
 )
 
 // bundleFile writes a bundle file that runs this test's main.

@@ -23,8 +23,8 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/host/uninstall"
 	"airlift/installer/pki"
+	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/oracle"
-	"airlift/scripts/rig"
 )
 
 // certsFile is the kubeadm configuration of the node in the tests below.

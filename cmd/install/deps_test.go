@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // TestInstallCannotPull: install runs on isolated hosts and must not link a

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"airlift/scripts/docs"
+	"airlift/scripts/fixtures/docs"
 )
 
 // TestDocumentedFlags checks that every command and flag in the documentation

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/scripts/docs"
+	"airlift/scripts/fixtures/docs"
 )
 
 // TestHintsCanBeTyped looks up each command of install that a text in the source names, and each flag

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // asking is a running install whose reset waits for an answer to its question.

@@ -12,7 +12,7 @@ import (
 	"airlift/installer/flow/reset"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/workflow"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // TestInitHasKubeadmsPhases runs real kubeadm to get its phases. init must have

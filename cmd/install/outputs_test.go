@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // TestPlantedOutputs: root writes files into a directory in which another user

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // TestRootfs: with --rootfs, the paths of the command line are paths below that directory, as

@@ -17,7 +17,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/installer/pki"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // tokenServer is an API server that has only these bootstrap tokens. It returns a kubeconfig

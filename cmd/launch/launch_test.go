@@ -16,8 +16,8 @@ import (
 
 	"airlift/bundle"
 	"airlift/fault"
-	"airlift/scripts/rig"
-	"airlift/scripts/testbundle"
+	"airlift/scripts/fixtures/rig"
+	"airlift/scripts/fixtures/testbundle"
 )
 
 // said is the output of the probe; see testdata/probe.

@@ -12,7 +12,7 @@ import (
 	"unicode/utf16"
 
 	"airlift/documents/pemfile"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // openssl runs a command of OpenSSL in dir.

@@ -20,7 +20,7 @@ import (
 	"github.com/klauspost/pgzip"
 
 	"airlift/images/encoder"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // layer returns content like that of a layer: text with repetitions, and parts that cannot

@@ -21,7 +21,7 @@ import (
 	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/local"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 type rig struct {

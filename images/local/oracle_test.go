@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"airlift/fault"
-	"airlift/scripts/fakesites"
-	machine "airlift/scripts/rig"
+	"airlift/scripts/fixtures/fakesites"
+	machine "airlift/scripts/fixtures/rig"
 )
 
 func command(t *testing.T, name string, args ...string) string {

@@ -13,7 +13,7 @@ import (
 
 	"airlift/fault"
 	"airlift/images/platform"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 const (

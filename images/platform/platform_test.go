@@ -12,7 +12,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"airlift/images/platform"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 const (

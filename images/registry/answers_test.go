@@ -9,7 +9,7 @@ import (
 
 	"airlift/fault"
 	"airlift/images/registry"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 const page = "\n<!DOCTYPE html>\n<html><head><title>Log in</title></head></html>\n"

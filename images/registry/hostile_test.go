@@ -21,7 +21,7 @@ import (
 
 	"airlift/images/fetch"
 	"airlift/images/registry"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // inFlight is more than the bytes that socket buffers hold.

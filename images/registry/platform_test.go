@@ -12,7 +12,7 @@ import (
 	"airlift/fault"
 	"airlift/images/platform"
 	"airlift/images/registry"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // What is pulled is what containerd chooses in the same index.

@@ -20,7 +20,7 @@ import (
 
 	"airlift/images/fetch"
 	"airlift/images/registry"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // A hostileSite is a registry and its token service, at registry.example.com and

@@ -23,7 +23,7 @@ import (
 	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/registry"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 const ref = "registry.k8s.io/team/app:v1"

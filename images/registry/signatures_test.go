@@ -20,7 +20,7 @@ import (
 
 	"airlift/images/fetch"
 	"airlift/images/registry"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 const bundleType = "application/vnd.dev.sigstore.bundle"

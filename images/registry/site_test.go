@@ -15,8 +15,8 @@ import (
 	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/registry"
-	"airlift/scripts/fakesites"
-	"airlift/scripts/siteregistry"
+	"airlift/scripts/fixtures/fakesites"
+	"airlift/scripts/fixtures/siteregistry"
 )
 
 // A site is a client of a real registry.

@@ -10,9 +10,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"airlift/scripts/fakesites"
-	machine "airlift/scripts/rig"
-	"airlift/scripts/siteregistry"
+	"airlift/scripts/fixtures/fakesites"
+	machine "airlift/scripts/fixtures/rig"
+	"airlift/scripts/fixtures/siteregistry"
 )
 
 func pushPlain(t *testing.T, reference string) {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"airlift/images/store"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // A daemon is a real containerd with its own directory and socket, so the machine's

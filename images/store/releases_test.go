@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/scripts/rig"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/fixtures/rig"
+	"airlift/scripts/oracle/upstream/components"
 )
 
 // A release is a containerd for the tests.

@@ -16,7 +16,7 @@ import (
 	"airlift/bundle"
 	"airlift/fault"
 	"airlift/images/store"
-	"airlift/scripts/testbundle"
+	"airlift/scripts/fixtures/testbundle"
 )
 
 // write writes a bundle file with the images. The test's own executable is the launcher.

@@ -15,7 +15,7 @@ import (
 	"filippo.io/age"
 
 	"airlift/installer/etcd"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // archive writes a backup with a snapshot of random bytes, and returns both.

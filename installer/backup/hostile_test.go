@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // A part is an entry of a hostile archive.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/scripts/testcluster"
+	"airlift/scripts/fixtures/testcluster"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"airlift/scripts/testcluster"
+	"airlift/scripts/fixtures/testcluster"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"

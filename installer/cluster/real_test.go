@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"airlift/installer/cluster/wait"
-	"airlift/scripts/testcluster"
+	"airlift/scripts/fixtures/testcluster"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"

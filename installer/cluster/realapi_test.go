@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"airlift/installer/render"
-	"airlift/scripts/testcluster"
+	"airlift/scripts/fixtures/testcluster"
 )
 
 func TestMain(m *testing.M) { testcluster.Main(m) }

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/scripts/testcluster"
+	"airlift/scripts/fixtures/testcluster"
 
 	"airlift/fault"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // What a real API server has written to etcd gives the same configuration as the API.

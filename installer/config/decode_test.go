@@ -12,7 +12,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/render"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 func TestClusterConfigurationIsReadInEveryVersion(t *testing.T) {

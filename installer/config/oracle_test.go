@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/installer/config"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // judge returns the kubeadm that reads a version of its API, and the Kubernetes

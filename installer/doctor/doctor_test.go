@@ -14,7 +14,7 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/preflight"
 	"airlift/installer/status"
-	"airlift/scripts/secrets"
+	"airlift/scripts/fixtures/secrets"
 )
 
 func write(t *testing.T, root, name, text string) {

@@ -19,7 +19,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/pki"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // The tests run real members on loopback, with the same certificates as on a

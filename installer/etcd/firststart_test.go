@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"airlift/scripts/crash"
+	"airlift/scripts/fixtures/crash"
 )
 
 // The real etcd, killed at its first start after it created the write-ahead log, never becomes

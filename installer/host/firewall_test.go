@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"airlift/installer/host/firewall"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // neighbour adds an interface eth0 whose other end is in another network namespace, and

@@ -17,8 +17,8 @@ import (
 
 	"airlift/installer/host"
 	"airlift/installer/host/uninstall"
-	"airlift/scripts/crash"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/crash"
+	"airlift/scripts/fixtures/rig"
 )
 
 // A change is one kind of change to a host, in two versions.

@@ -14,7 +14,7 @@ import (
 
 	"airlift/installer/host/ledger"
 	"airlift/installer/host/uninstall"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // inMounts runs the rest of the test in a new mount namespace.

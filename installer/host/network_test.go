@@ -22,7 +22,7 @@ import (
 	"airlift/installer/host/kernel"
 	"airlift/installer/host/ledger"
 	"airlift/installer/host/podnetwork"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // inNetwork runs the rest of the test in a new network namespace, so that the

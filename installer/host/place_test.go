@@ -15,7 +15,7 @@ import (
 	"airlift/installer/host/filesystem"
 	"airlift/installer/host/ledger"
 	"airlift/installer/host/uninstall"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 const otherUser = 1000 // a user who is not root

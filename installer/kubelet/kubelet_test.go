@@ -15,7 +15,7 @@ import (
 
 	"airlift/images/release"
 	"airlift/installer/config"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // TestUserNamespacesOfRealKubelet compares the rule with a real kubelet, which exits. It runs in a mount

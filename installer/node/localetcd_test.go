@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"airlift/installer/render"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // A second run of join renders etcd's static pod with the members that the first has written.

@@ -13,7 +13,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/workflow"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // With imageRepository, the image of a component gets a second name. An image of the site with this name

@@ -12,7 +12,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/workflow"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // bytesBelow returns the needed bytes by directory.

@@ -15,7 +15,7 @@ import (
 	"airlift/installer/payload"
 	"airlift/installer/render"
 	"airlift/installer/workflow"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // controlPlane returns the node of a control plane that init created, with its static pods.

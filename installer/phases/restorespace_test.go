@@ -10,7 +10,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/workflow"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // TestSpaceForRestore: a snapshot that does not fit is refused before anything is written.

@@ -15,7 +15,7 @@ import (
 	"airlift/installer/payload"
 	"airlift/installer/render"
 	"airlift/installer/workflow"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 func TestKernelModulesForKubeProxy(t *testing.T) {

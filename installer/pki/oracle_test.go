@@ -21,8 +21,8 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/pki"
+	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/oracle"
-	"airlift/scripts/rig"
 )
 
 // TestEqualsKubeadm compares every certificate, key and kubeconfig with those that

@@ -13,8 +13,8 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/pki"
+	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/oracle"
-	"airlift/scripts/rig"
 )
 
 // TestOneByOne creates each item by its name, in kubeadm's order. The result must

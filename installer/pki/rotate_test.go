@@ -14,7 +14,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/pki"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // stages are the functions of a rotation in order, as a control plane calls them.

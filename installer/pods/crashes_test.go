@@ -18,7 +18,7 @@ import (
 	"airlift/installer/host/systemd"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // What components of v1.29.15 write before they exit.

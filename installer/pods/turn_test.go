@@ -15,7 +15,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // turnPods returns the static pods of a host with an API server, and the console's output.

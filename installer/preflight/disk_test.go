@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // smallDisk mounts a file system of 10 MiB on a directory of the host.

@@ -10,7 +10,7 @@ import (
 	"github.com/containerd/continuity/fs"
 	"golang.org/x/sys/unix"
 
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // diskOf mounts a new ext4 file system, made with these features, at a directory of the host.

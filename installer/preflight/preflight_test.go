@@ -23,7 +23,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 const cgroupsV1 = `25 20 0:22 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid - cgroup cgroup rw,cpu,cpuacct

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // bind mounts a directory of the host on itself with flags of mount(2).

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/scripts/secrets"
+	"airlift/scripts/fixtures/secrets"
 )
 
 // formOf returns the form in which the source of a probe is redacted.

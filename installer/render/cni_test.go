@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"airlift/installer/render"
+	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/oracle"
-	"airlift/scripts/rig"
 )
 
 // TestRealPluginsConnectAPod runs the real CNI plugins with Airlift's

@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"airlift/installer/render"
+	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/oracle"
-	"airlift/scripts/rig"
 )
 
 // TestCoreDNSWithoutNameserver shows with the real CoreDNS why the Corefile has

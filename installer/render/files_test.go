@@ -20,9 +20,9 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/render"
+	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/oracle"
-	"airlift/scripts/rig"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/oracle/upstream/components"
 )
 
 // TestKubeadmReadsOurs passes kubeadm the configuration that Airlift stores in

@@ -18,10 +18,10 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/render"
+	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/oracle"
-	"airlift/scripts/rig"
-	"airlift/scripts/upstream/components"
-	"airlift/scripts/upstream/image"
+	"airlift/scripts/oracle/upstream/components"
+	"airlift/scripts/oracle/upstream/image"
 )
 
 // TestFlannelHook runs the hook in flannel's image. The hook must write the

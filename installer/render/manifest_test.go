@@ -12,8 +12,8 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/render"
+	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/oracle"
-	"airlift/scripts/rig"
 )
 
 // TestKubectlReadsManifests reads the add-ons from a file with the real

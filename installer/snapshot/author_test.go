@@ -15,7 +15,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/node"
 	"airlift/installer/pki"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // newCA returns a new CA's certificate and key in PEM.

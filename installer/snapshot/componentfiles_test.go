@@ -10,7 +10,7 @@ import (
 	"airlift/installer/backup"
 	"airlift/installer/config"
 	"airlift/installer/workflow"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // TestFilesOfComponents: a backup has the files that the flags of the control plane name.

@@ -15,7 +15,7 @@ import (
 	"airlift/installer/payload"
 	"airlift/installer/render"
 	"airlift/installer/workflow"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // backedUp returns the configuration in a backup of a control plane.

@@ -12,7 +12,7 @@ import (
 	"airlift/installer/etcd"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
-	"airlift/scripts/smallfs"
+	"airlift/scripts/fixtures/smallfs"
 )
 
 // remaining returns the files below a directory.

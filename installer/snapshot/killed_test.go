@@ -22,9 +22,9 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
-	"airlift/scripts/crash"
-	"airlift/scripts/rig"
-	"airlift/scripts/smallfs"
+	"airlift/scripts/fixtures/crash"
+	"airlift/scripts/fixtures/rig"
+	"airlift/scripts/fixtures/smallfs"
 )
 
 // saveVariable makes the test binary write an encrypted backup below the directory that it names.

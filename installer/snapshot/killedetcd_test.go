@@ -17,9 +17,9 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	"airlift/installer/workflow"
-	"airlift/scripts/crash"
-	"airlift/scripts/rig"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/crash"
+	"airlift/scripts/fixtures/rig"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // snapshotVariable makes the test binary save an encrypted backup of the etcd of the host in a directory.

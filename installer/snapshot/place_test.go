@@ -10,7 +10,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/workflow"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // TestPlaceOfBackup: reset and the components on this host remove what is in their directories.

@@ -8,7 +8,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // TestUnfinishedRestoreRefusesBackups: backups of a part of a backup would replace good ones.

@@ -8,7 +8,7 @@ import (
 
 	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // TestRemovedFlagsOfRealComponents gives each flag of the table to real components: the older one

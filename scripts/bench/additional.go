@@ -14,7 +14,7 @@ import (
 	"airlift/bundle"
 	"airlift/scripts/bench/measure"
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 // moreFile is the path of the additional bundle on a host.

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"airlift/scripts/bench/measure"
-	"airlift/scripts/kubeadm"
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/kubeadm"
+	"airlift/scripts/lab/site"
 )
 
 // benchParts are the values of --only.

@@ -9,7 +9,7 @@ import (
 
 	"airlift/scripts/bench/measure"
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 // slowDriveRate is the rate of a slow USB 2 drive, in bytes per second.

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 // rigTimeout limits the wait for the rig, which may have to build images first.

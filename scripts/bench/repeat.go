@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 // repeatLab is the lab of "bench repeat".

@@ -15,7 +15,7 @@ import (
 
 	"airlift/scripts/bench/measure"
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 // scaleParts are the values of --only.

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"airlift/scripts/kubeadm"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/lab/kubeadm"
+	"airlift/scripts/oracle/upstream/components"
 )
 
 // plugins are the CNI plugins that a node runs.

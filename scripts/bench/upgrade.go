@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"airlift/scripts/bench/measure"
-	"airlift/scripts/kubeadm"
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/kubeadm"
+	"airlift/scripts/lab/site"
 )
 
 // newerFile is the path of the newer bundle on a host.

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"airlift/scripts/bench/measure"
-	"airlift/scripts/kubeadm"
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/kubeadm"
+	"airlift/scripts/lab/site"
 )
 
 // configFile is the path of kubeadm's configuration on a host, the same for both ways.

@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 // readyTimeout limits the wait for the rig, which may have to build images first.

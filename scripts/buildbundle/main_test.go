@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 func script(t *testing.T, text string) string {

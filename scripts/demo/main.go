@@ -14,7 +14,7 @@ import (
 
 	"airlift/fault"
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
+	"airlift/scripts/lab/site"
 )
 
 // name is the demo's lab. It is fixed, so that the next demo finds the remains of a killed

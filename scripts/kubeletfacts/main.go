@@ -18,8 +18,8 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/scripts/upstream/compile"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/oracle/upstream/compile"
+	"airlift/scripts/oracle/upstream/components"
 )
 
 //go:embed dump.go

@@ -10,10 +10,10 @@ import (
 	"strings"
 
 	"airlift/fault"
+	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/live/results"
 	"airlift/scripts/oracle"
-	"airlift/scripts/rig"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/oracle/upstream/components"
 )
 
 // versions takes Kubernetes versions through everything that the tests do with one: it builds the

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"airlift/fault"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/oracle/upstream/components"
 )
 
 // A version that failed continues at the step that failed, and the page has all results.

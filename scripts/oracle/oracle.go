@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // Output is the output of one `kubeadm init --dry-run`.

@@ -34,7 +34,7 @@ import (
 	"airlift/bundle/builder/manifests"
 	"airlift/fault"
 	"airlift/images/fetch"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 func client(t *testing.T, mirrors ...fetch.Mirror) *charts.Client {

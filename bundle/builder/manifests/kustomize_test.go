@@ -11,7 +11,7 @@ import (
 
 	"airlift/bundle/builder/manifests"
 	"airlift/fault"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 func TestReadKustomization(t *testing.T) {

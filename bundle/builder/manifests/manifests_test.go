@@ -8,7 +8,7 @@ import (
 
 	"airlift/bundle/builder/manifests"
 	"airlift/fault"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 func decode(t *testing.T, text string) []*manifests.Object {

@@ -23,9 +23,9 @@ import (
 	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/registry"
-	"airlift/scripts/fakesites"
-	"airlift/scripts/rig"
-	"airlift/scripts/siteregistry"
+	"airlift/scripts/fixtures/fakesites"
+	"airlift/scripts/fixtures/rig"
+	"airlift/scripts/fixtures/siteregistry"
 )
 
 const (

@@ -17,9 +17,9 @@ import (
 	"testing"
 
 	"airlift/bundle"
-	"airlift/scripts/fakesites"
-	"airlift/scripts/rig"
-	"airlift/scripts/testbundle"
+	"airlift/scripts/fixtures/fakesites"
+	"airlift/scripts/fixtures/rig"
+	"airlift/scripts/fixtures/testbundle"
 )
 
 // golden is a bundle whose layers are no tars.

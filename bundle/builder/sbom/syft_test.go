@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/rig"
 )
 
 // Syft's decoders, which grype uses, read both lists: the same packages with the same versions

@@ -15,7 +15,7 @@ import (
 
 	"airlift/bundle/builder/sitefile"
 	"airlift/images/release"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 // uncommented removes comments from the example as its text describes.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"airlift/fault"
-	"airlift/scripts/fakesites"
+	"airlift/scripts/fixtures/fakesites"
 )
 
 func TestOnly(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"airlift/bundle/builder/upstreamsig"
-	"airlift/scripts/fakesigstore"
+	"airlift/scripts/fixtures/fakesigstore"
 )
 
 // cosign's newer form: a statement that names the image, signed and in a bundle.

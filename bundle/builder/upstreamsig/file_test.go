@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"airlift/bundle/builder/upstreamsig"
-	"airlift/scripts/fakesigstore"
+	"airlift/scripts/fixtures/fakesigstore"
 )
 
 var kubelet = []byte("\x7fELF, a kubelet")

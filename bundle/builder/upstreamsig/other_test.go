@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"airlift/bundle/builder/upstreamsig"
-	"airlift/scripts/fakesigstore"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/fakesigstore"
+	"airlift/scripts/fixtures/rig"
 )
 
 // A valid signature of another image of Kubernetes proves nothing about this one. The names are

@@ -11,7 +11,7 @@ import (
 	"github.com/sigstore/sigstore-go/pkg/testing/data"
 
 	"airlift/bundle/builder/upstreamsig"
-	"airlift/scripts/fakesigstore"
+	"airlift/scripts/fixtures/fakesigstore"
 )
 
 // capi is the image of testdata/kpromo.json.

@@ -12,7 +12,7 @@ import (
 
 	"airlift/bundle/builder/upstreamsig"
 	"airlift/images/fetch"
-	"airlift/scripts/fakesigstore"
+	"airlift/scripts/fixtures/fakesigstore"
 )
 
 // rootClient requests the trusted root from a repository.

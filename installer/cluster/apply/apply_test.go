@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/scripts/testcluster/testclient"
+	"airlift/scripts/fixtures/testcluster/testclient"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"

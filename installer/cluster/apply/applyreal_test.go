@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"airlift/scripts/testcluster/testclient"
+	"airlift/scripts/fixtures/testcluster/testclient"
 
 	"airlift/installer/cluster"
-	"airlift/scripts/testcluster"
+	"airlift/scripts/fixtures/testcluster"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"

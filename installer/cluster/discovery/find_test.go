@@ -24,10 +24,10 @@ import (
 	"testing"
 	"time"
 
-	"airlift/scripts/testcluster/testclient"
+	"airlift/scripts/fixtures/testcluster/testclient"
 
 	"airlift/installer/cluster"
-	"airlift/scripts/testcluster"
+	"airlift/scripts/fixtures/testcluster"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/scripts/testcluster"
+	"airlift/scripts/fixtures/testcluster"
 
 	"k8s.io/client-go/tools/clientcmd"
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/scripts/testcluster/testclient"
+	"airlift/scripts/fixtures/testcluster/testclient"
 
 	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1beta3 "k8s.io/api/flowcontrol/v1beta3"

@@ -3,7 +3,7 @@ package facts
 import (
 	"testing"
 
-	"airlift/scripts/testcluster"
+	"airlift/scripts/fixtures/testcluster"
 )
 
 func TestMain(m *testing.M) { testcluster.Main(m) }

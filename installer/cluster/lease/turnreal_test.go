@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/scripts/testcluster/testclient"
+	"airlift/scripts/fixtures/testcluster/testclient"
 
 	"airlift/installer/cluster"
-	"airlift/scripts/testcluster"
+	"airlift/scripts/fixtures/testcluster"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"

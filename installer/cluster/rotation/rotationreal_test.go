@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"airlift/scripts/testcluster/testclient"
+	"airlift/scripts/fixtures/testcluster/testclient"
 
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/wait"
 	"airlift/installer/cluster/workloads"
-	"airlift/scripts/testcluster"
+	"airlift/scripts/fixtures/testcluster"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"

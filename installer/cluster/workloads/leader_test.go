@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"airlift/scripts/testcluster/testclient"
+	"airlift/scripts/fixtures/testcluster/testclient"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"

@@ -4,9 +4,9 @@ import (
 	"context"
 	"testing"
 
-	"airlift/scripts/testcluster/testclient"
+	"airlift/scripts/fixtures/testcluster/testclient"
 
-	"airlift/scripts/testcluster"
+	"airlift/scripts/fixtures/testcluster"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"

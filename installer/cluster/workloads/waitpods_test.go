@@ -5,12 +5,12 @@ import (
 	"slices"
 	"testing"
 
-	"airlift/scripts/testcluster/testclient"
+	"airlift/scripts/fixtures/testcluster/testclient"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"airlift/scripts/testcluster"
+	"airlift/scripts/fixtures/testcluster"
 )
 
 func TestRestartDaemonPods(t *testing.T) {

@@ -6,13 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"airlift/scripts/testcluster/testclient"
+	"airlift/scripts/fixtures/testcluster/testclient"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"airlift/scripts/testcluster"
+	"airlift/scripts/fixtures/testcluster"
 )
 
 func TestRealPodsAreWaitedFor(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"airlift/installer/payload"
 	"airlift/installer/phases"
 	"airlift/installer/workflow"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // A dry run of the phases that only write files shows the files that these phases then write, and no others.

@@ -9,7 +9,7 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/host/filesystem"
 	"airlift/installer/snapshot"
-	"airlift/scripts/smallfs"
+	"airlift/scripts/fixtures/smallfs"
 )
 
 // TestFullDisk: a restore that does not fit leaves nothing.

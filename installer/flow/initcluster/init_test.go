@@ -8,7 +8,7 @@ import (
 	"airlift/installer/payload"
 	"airlift/installer/phases"
 	"airlift/installer/workflow"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // initOn returns the Init of a host directory that has the static pods of a control plane.

@@ -10,7 +10,7 @@ import (
 	"airlift/bundle"
 	"airlift/installer/config"
 	"airlift/installer/pki"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // newCA returns the certificate of a new CA.

@@ -21,7 +21,7 @@ import (
 	"airlift/installer/pki"
 	"airlift/installer/snapshot"
 	"airlift/installer/workflow"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // restoring returns a restore onto an empty host directory.

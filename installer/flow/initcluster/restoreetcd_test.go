@@ -21,8 +21,8 @@ import (
 	"airlift/installer/phases"
 	"airlift/installer/snapshot"
 	"airlift/installer/workflow"
-	"airlift/scripts/rig"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/rig"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // startEtcd starts a real etcd on loopback, without TLS, and returns a client.

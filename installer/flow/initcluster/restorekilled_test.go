@@ -28,8 +28,8 @@ import (
 	"airlift/installer/phases"
 	"airlift/installer/snapshot"
 	"airlift/installer/workflow"
-	"airlift/scripts/crash"
-	"airlift/scripts/rig"
+	"airlift/scripts/fixtures/crash"
+	"airlift/scripts/fixtures/rig"
 )
 
 // restoreVariable makes the test binary restore the backup in the directory that it names.

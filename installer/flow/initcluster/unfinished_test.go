@@ -20,7 +20,7 @@ import (
 	"airlift/installer/phases"
 	"airlift/installer/render"
 	"airlift/installer/snapshot"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // interrupted runs the first step of a restore. The backup has the CA that is in the host's directory.

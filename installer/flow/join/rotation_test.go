@@ -12,7 +12,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/node"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // A control plane does not join a cluster whose CAs are being rotated.

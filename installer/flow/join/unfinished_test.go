@@ -11,7 +11,7 @@ import (
 	"airlift/installer/payload"
 	"airlift/installer/phases"
 	"airlift/installer/workflow"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // TestUnfinishedRestoreRefusesJoin: join would continue with a part of the backup of another cluster.

@@ -9,8 +9,8 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/workflow"
-	"airlift/scripts/testbundle"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testbundle"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // TestResetOfImportedImages: reset removes the images that import added to an existing containerd.

@@ -18,7 +18,7 @@ import (
 	"airlift/installer/pki"
 	"airlift/installer/render"
 	"airlift/installer/workflow"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 func TestEtcdOfThisHost(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/pods"
 	"airlift/installer/workflow"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // A stage of a rotation whose turn was lost writes no manifest, and leaves the turn to its holder.

@@ -8,7 +8,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // TestUnfinishedRestoreRefusesARotation: the CAs on this host may be a part of those in the backup.

@@ -15,8 +15,8 @@ import (
 	"airlift/installer/payload"
 	"airlift/installer/phases"
 	"airlift/installer/workflow"
-	"airlift/scripts/testbundle"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testbundle"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // anAPIServer returns the kubeconfig of a server that answers only requests for its version.

@@ -22,8 +22,8 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/workflow"
-	"airlift/scripts/testbundle"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testbundle"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // runImport imports a bundle.

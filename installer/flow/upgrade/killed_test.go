@@ -19,8 +19,8 @@ import (
 	"airlift/installer/payload"
 	"airlift/installer/pki"
 	"airlift/installer/workflow"
-	"airlift/scripts/crash"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/crash"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // upgradedFiles are a changed file, one that the upgrade adds, and a static pod.

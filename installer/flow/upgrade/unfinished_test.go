@@ -13,7 +13,7 @@ import (
 	"airlift/installer/payload"
 	"airlift/installer/pods"
 	"airlift/installer/workflow"
-	"airlift/scripts/testhost"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // TestUnfinishedRestoreRefusesAnUpgrade: the control plane may have a part of the backup.

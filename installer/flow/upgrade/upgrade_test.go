@@ -22,7 +22,7 @@ import (
 	"airlift/installer/pods"
 	"airlift/installer/render"
 	"airlift/installer/workflow"
-	"airlift/scripts/testbundle"
+	"airlift/scripts/fixtures/testbundle"
 )
 
 func TestKeptFlags(t *testing.T) {

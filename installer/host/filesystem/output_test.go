@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"airlift/installer/host/filesystem"
-	"airlift/scripts/smallfs"
+	"airlift/scripts/fixtures/smallfs"
 )
 
 // left fails unless a directory has exactly one file, with this content.

@@ -10,8 +10,8 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	"airlift/installer/host/uninstall"
-	"airlift/scripts/rig"
-	"airlift/scripts/smallfs"
+	"airlift/scripts/fixtures/rig"
+	"airlift/scripts/fixtures/smallfs"
 )
 
 // TestRemovedByReset names the same places in each way that a user can.

@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 	"time"
 
-	"airlift/scripts/kubeadm"
 	"airlift/scripts/lab"
-	"airlift/scripts/site"
-	"airlift/scripts/upstream/components"
-	"airlift/scripts/upstream/image"
+	"airlift/scripts/lab/kubeadm"
+	"airlift/scripts/lab/site"
+	"airlift/scripts/oracle/upstream/components"
+	"airlift/scripts/oracle/upstream/image"
 )
 
 // A cluster has two nodes, the first two hosts. The tests run on the third host, which is not a

@@ -16,7 +16,7 @@ import (
 
 	"airlift/fault"
 	"airlift/scripts/lab"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/oracle/upstream/components"
 )
 
 // perBatch is the number of tests in one call of ginkgo. Results are stored after each call, and at

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"airlift/scripts/live/results"
-	"airlift/scripts/upstream/components"
+	"airlift/scripts/oracle/upstream/components"
 )
 
 const head = `# Does Kubernetes' own conformance test pass?
