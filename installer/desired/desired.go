@@ -30,9 +30,6 @@ type Document struct {
 	Data []byte // YAML
 }
 
-// Files returns a List of files.
-func Files(files ...pki.File) List { return List{Files: files} }
-
 // Add returns the list with the items of another one behind its own.
 func (l List) Add(o List) List {
 	return List{
