@@ -156,7 +156,7 @@ func (s *StaticPods) Replace(ctx context.Context, component string, manifest, fo
 			return changed, err
 		}
 	}
-	err = s.started(ctx, component, before)
+	err = s.started(ctx, component, append(before, late...))
 	if err == nil || ctx.Err() != nil || former == nil || bytes.Equal(former, manifest) {
 		return changed, err
 	}

@@ -40,7 +40,7 @@ func NewUndo(h *host.Host, c *workflow.Console) (*Undo, error) {
 		return nil, err
 	}
 	if u.state == nil {
-		return nil, fault.New(fault.Preflight, "there is nothing to undo: this host has no saved files of an upgrade")
+		return nil, fault.New(fault.Preflight, "there is nothing to undo: this host has no saved files of an upgrade").Hint("see the version of this node: ./install status")
 	}
 	// The previous controller manager would not start: it signs with ca.crt, which has two certificates.
 	if err := node.UnfinishedWork(h, status.PKIConfig(h)); err != nil {
