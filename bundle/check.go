@@ -42,7 +42,7 @@ func (f *File) Check(ctx context.Context, checked *atomic.Int64) error {
 				}
 				piece, err := f.payload.ReadPiece(n, buf)
 				if err != nil {
-					// The other workers finish their pieces, which may be earlier in the file.
+					// Let the other workers finish: their pieces may be earlier in the file.
 					next.Store(f.payload.Pieces())
 					found[worker] = err
 					return nil

@@ -103,9 +103,8 @@ type described struct {
 
 func compressedLayer(l Layer) described { return described{*l.Compressed, l.DiffID} }
 
-// Reproduced counts the compressed layers of all images: those that can be made with an
-// encoder, those that are kept, and all. A layer that upstream does not compress counts as
-// none.
+// Reproduced counts the compressed layers of all images: layers that an encoder can recreate,
+// layers that are kept compressed, and all. Layers that upstream does not compress are not counted.
 func (m *Manifest) Reproduced() (reproduced, kept, all int) {
 	seen := map[string]bool{}
 	entries := m.KeptBlobs()

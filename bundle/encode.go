@@ -11,8 +11,8 @@ import (
 	"airlift/fault"
 )
 
-// The first two entries of the payload. The trailer has their sizes and digests; the
-// manifest has those of the others.
+// The first two entries of the payload. The trailer has their sizes and digests; the manifest has
+// the sizes and digests of all other entries.
 const (
 	ManifestName  = "manifest.json"
 	InstallerName = "install"

@@ -10,9 +10,9 @@ import (
 	"airlift/interrupt"
 )
 
-// EntryAt returns the entry in a part of the payload that is unpacked up to a piece which
-// cannot be read: the one at offset in the file. at is the number of the entry's bytes
-// before the unreadable ones. The rest of the part cannot be unpacked.
+// EntryAt returns the entry that contains the unreadable piece at offset in the file. It unpacks
+// the part of the payload only up to this piece; the rest of the part cannot be unpacked. at is the
+// number of the entry's bytes before the piece.
 func (f *File) EntryAt(ctx context.Context, p Part, offset int64) (e Entry, at int64, err error) {
 	entries := []Entry{manifestEntry(f.trailer), installerEntry(f.trailer)}
 	if p.Name != HeadPart {

@@ -14,8 +14,9 @@ func (f *File) Launcher() *io.SectionReader {
 
 // Reader reads the whole file, from its first byte. It is valid until the file is closed.
 //
-// The trailer is the one that Open read, not what the disk has now: its digests are those with
-// which everything else is compared. So a signature of these bytes is one of what is used.
+// The trailer is the one that Open read, even if the file on disk has changed. All other content is
+// compared with the digests in it. So a valid signature of these bytes covers all content that is
+// used.
 func (f *File) Reader() *io.SectionReader {
 	return io.NewSectionReader(&withTrailer{f.file, f.trailer.Encode(), f.Size() - head.TrailerSize}, 0, f.Size())
 }

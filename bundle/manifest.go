@@ -37,8 +37,8 @@ type Manifest struct {
 	Components []Component `json:"components"`
 	// Images are in boot order.
 	Images []Image `json:"images"`
-	// Manifests are those of add-ons and then the site's own, in the order in which init
-	// applies them.
+	// Manifests are the add-ons' manifests, then the site's own, in the order in which init applies
+	// them.
 	Manifests []SiteManifest `json:"manifests,omitempty"`
 	// Files are the site's own files for the hosts, sorted by path.
 	Files []SiteFile `json:"files,omitempty"`
@@ -122,8 +122,8 @@ type Component struct {
 	// Checksum is "sha256:<hex>" of the downloaded file (for an archive, of the
 	// archive). The provenance file names the source of the checksum.
 	Checksum string `json:"checksum"`
-	// SignedBy is the account whose signature of the downloaded file was verified when the
-	// bundle was built: "NAME (ISSUER)". It is empty if none was verified.
+	// SignedBy is the account that signed the downloaded file, "NAME (ISSUER)", if the build
+	// verified its signature. Otherwise it is empty.
 	SignedBy string `json:"signedBy,omitempty"`
 	// Entries are the names of the component's entries.
 	Entries []string `json:"entries"`

@@ -73,7 +73,7 @@ func (a *readAhead) run(entries []Entry, skip []bool, everything bool) {
 	a.send(chunk{err: err})
 }
 
-// parts reads all parts of the payload, or those with wanted entries.
+// parts reads all parts of the payload, or only the parts with wanted entries.
 func (a *readAhead) parts(entries []Entry, skip []bool, everything bool) error {
 	if a.unpacker.verify {
 		if err := a.head(); err != nil {

@@ -16,8 +16,8 @@ import (
 	"airlift/interrupt"
 )
 
-// An unpacker reads the entries of the payload's parts and checks that they are those of
-// the manifest.
+// An unpacker reads the entries of the payload's parts and checks that the manifest lists exactly
+// these.
 type unpacker struct {
 	ctx  context.Context
 	file *File

@@ -25,8 +25,8 @@ func kindOf(n *yaml.Node) string {
 	return ""
 }
 
-// check adds errors for what the conversion to JSON loses: all but the last of repeated keys,
-// and bytes that are not UTF-8.
+// check adds errors for data that the conversion to JSON loses: repeated keys except the last, and
+// bytes that are not UTF-8.
 func (r *reader) check(n *yaml.Node, path string) {
 	switch n.Kind {
 	case yaml.MappingNode:

@@ -47,8 +47,8 @@ func Value(n *Node, path ...string) *Node {
 	return n
 }
 
-// All returns the values at a path of fields in all items of the lists on it. At the end, a mapping
-// or a list stands for its values.
+// All returns the values at a path of fields, in all items of the lists on the path. If the path
+// ends at a mapping or a list, All returns its values.
 func All(n *Node, path ...string) (values []*Node) {
 	n = resolved(n)
 	switch {

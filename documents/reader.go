@@ -89,8 +89,8 @@ func (r *reader) readJSON() {
 }
 
 // comment matches a comment as some programs write it in JSON, and commented a document that begins
-// with one. inValue matches a value of YAML that has text and a comment, of which JSON's author wanted
-// one: //x alone is a value.
+// with one. inValue matches a YAML value of text and a comment, where the author of the JSON wanted
+// only the text: //x alone is a value.
 var (
 	comment   = regexp.MustCompile(`^(//|/\*)`)
 	commented = regexp.MustCompile(`^\s*(//|/\*)[^{]*\{`)
@@ -172,7 +172,8 @@ func (r *reader) readYAML() {
 	r.readSeparated(whole[begin:])
 }
 
-// readSeparated reads the documents of a part of the stream, the first of which may be inline.
+// readSeparated reads the documents of a part of the stream. The first document may begin on the
+// line of its separator.
 func (r *reader) readSeparated(part []byte) {
 	r.stream = part
 	if inline.Match(part) {
@@ -209,8 +210,9 @@ func (r *reader) readSeparated(part []byte) {
 // otherBreaks are line breaks of YAML at which kubectl ends no line.
 const otherBreaks = "\r\u0085\u2028\u2029"
 
-// separatorError returns an error if YAML has lines in the separator with which a text begins: kubectl
-// treats them as a comment of the separator.
+// separatorError returns an error if the first line, a separator, contains line breaks other than a
+// line feed: YAML begins a new line there, and kubectl treats the text as a comment of the
+// separator.
 func (r *reader) separatorError(text []byte) *Error {
 	line, _, _ := bytes.Cut(text, []byte("\n"))
 	if !bytes.HasPrefix(line, []byte("---")) || !bytes.ContainsAny(bytes.TrimRight(line, "\r"), otherBreaks) {
@@ -293,7 +295,7 @@ func (r *reader) addYAML(text []byte) *Error {
 	return nil
 }
 
-// notFinite returns an error with the number that JSON does not have.
+// notFinite returns an error for a number that JSON cannot express, such as .inf.
 func (r *reader) notFinite(err error, text []byte) *Error {
 	if !errors.As(err, new(*json.UnsupportedValueError)) {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"airlift/interrupt"
 )
 
-// A Bundle is a bundle whose blobs are wanted. Base is the base of an additional bundle, nil if
-// layers that are only in the base are not wanted.
+// A Bundle is a bundle whose blobs the caller needs. Base is the base of an additional bundle; nil
+// if the caller needs no layers that only the base has.
 type Bundle struct {
 	File, Base *bundle.File
 	manifest   *bundle.Manifest
@@ -62,8 +62,8 @@ type Source struct {
 
 const whyBase = "is only in the base"
 
-// Source returns the source of the blob d, which is layer l of an image. It returns nil if there
-// is none; Refusal then reports it.
+// Source returns the source of the blob d, which is layer l of an image. It returns nil if no
+// source has the blob; Refusal then reports it.
 func (b *Bundle) Source(image string, l bundle.Layer, d bundle.Descriptor) *Source {
 	s := &Source{Descriptor: d, entry: bundle.BlobName(l.DiffID)}
 	_, s.inBase = b.inBase[l.DiffID]

@@ -216,7 +216,7 @@ func TestBase(t *testing.T) {
 
 	toolLayers, toolIDs := layersOf(t, fakesites.Image(t, "amd64", "tool"))
 	_, etcdIDs := layersOf(t, fakesites.Image(t, "amd64", "etcd"))
-	// The lowest layer is that of all images. Workers do not have the upper one of etcd.
+	// All images have the lowest layer. Workers do not have etcd's upper layer.
 	_, nginxIDs := layersOf(t, fakesites.Image(t, "amd64", "user image"))
 	inBase := []string{toolIDs[0], nginxIDs[1]}
 	slices.Sort(inBase)
@@ -272,7 +272,7 @@ func TestBase(t *testing.T) {
 		t.Errorf("two builds differ: %s, %s", r.SHA256, second.SHA256)
 	}
 
-	// Another minor version than that of the base may be a mistake.
+	// A minor version that differs from the base's may be a mistake.
 	again.Version = "v1.30.1"
 	if w := run(t, again).Warnings; !slices.ContainsFunc(w, otherMinor) {
 		t.Errorf("warnings %q", w)

@@ -12,7 +12,6 @@ import (
 // An add-on is a manifest of the catalog. It takes the same way as the site's own manifests: its
 // image is found in its objects, and the check of completeness includes it.
 
-// checkAddOns checks the add-ons that the user chose.
 func (s Selection) checkAddOns(t Target) error {
 	cni := t.CNI
 	if t.additional() {

@@ -8,8 +8,8 @@ import (
 	"airlift/fault"
 )
 
-// PerArch returns the names of the files of a build for these architectures: path for one of them,
-// path-amd64 and path-arm64 for several.
+// PerArch returns the names of the files of a build for these architectures: path for one
+// architecture, path-amd64 and path-arm64 for several.
 func PerArch(path string, arches []string) (list []string) {
 	if len(arches) < 2 || path == "" {
 		return slices.Repeat([]string{path}, max(len(arches), 1))
@@ -23,8 +23,8 @@ func PerArch(path string, arches []string) (list []string) {
 // Run builds a bundle for each of the options, which differ in Arch and in the names of files.
 // Everything is resolved, checked and downloaded for all of them before the first bundle is
 // written, and all are written and verified before the first gets its name: a build that fails
-// changes no file. The results are in the order of the options. Together with an error, they are
-// those of the bundles that have their names.
+// changes no file. The results are in the order of the options. With an error, Run returns only the
+// results of bundles that already have their final names.
 func Run(ctx context.Context, list []Options) (results []*Result, err error) {
 	var all []*build
 	for _, o := range list {

@@ -62,8 +62,8 @@ func (b base) has(diffID string) bool {
 	return ok
 }
 
-// onEveryNode lists the base's images that all nodes have. Workers do not import those of a
-// control plane, so neither these images nor their layers can be expected on a node.
+// onEveryNode lists the base's images that all nodes have. Workers do not import control plane
+// images, so a node may have neither these images nor their layers.
 func (b base) onEveryNode() (list []bundle.Image) {
 	if b.manifest == nil {
 		return nil
@@ -84,8 +84,8 @@ func (b base) addImages() string {
 	return fmt.Sprintf("add images to --only: no image of this name is on every node that %q installs", b.path)
 }
 
-// otherVersion warns if manifests for this Kubernetes version are for another minor version than
-// that of the base.
+// otherVersion warns if own, the Kubernetes version of the manifests, has another minor version
+// than the base.
 func (b base) otherVersion(own string) []string {
 	if b.manifest == nil {
 		return nil

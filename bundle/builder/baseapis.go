@@ -12,8 +12,8 @@ import (
 	"airlift/fault"
 )
 
-// objects returns the objects in the base's manifests. An additional bundle may need their
-// CustomResourceDefinitions, as those of earlier manifests.
+// objects returns the objects in the base's manifests. An additional bundle may use their
+// CustomResourceDefinitions, as if earlier manifests had them.
 func (b base) objects(ctx context.Context) (all []*manifests.Object, err error) {
 	if b.manifest == nil || !slices.ContainsFunc(b.manifest.Entries, isManifest) {
 		return nil, nil

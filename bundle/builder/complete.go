@@ -10,8 +10,8 @@ import (
 	"airlift/images/release"
 )
 
-// checkComplete checks that no pod of the manifests will need an image that is neither among those
-// of the bundle nor, for an additional bundle, on every node that the base installs.
+// checkComplete checks that the bundle has every image that a pod of the manifests needs. For an
+// additional bundle, images that the base installs on every node count too.
 func (o *objects) checkComplete(t Target, from base, wanted []*wantedImage) error {
 	if len(o.of) == 0 {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"airlift/images/oci"
 )
 
-// download puts everything that was resolved into the cache.
+// download downloads all resolved contents into the cache.
 func (b *build) download(ctx context.Context) error {
 	found := &b.found
 	size, err := found.toDownload(ctx, b.sites.registry)

@@ -36,7 +36,7 @@ func (w *wantedImage) explain(err error) error {
 	return fmt.Errorf("%w; %s", err, why)
 }
 
-// An image is a resolved image. Exactly one of registry and local is not nil.
+// An image is a resolved image. Either registry or local is set.
 type image struct {
 	*bundle.Image
 	registry *registry.Image
@@ -68,7 +68,7 @@ func (i *image) site() string {
 	return i.registry.Site
 }
 
-// parseImages separates the user's images: references of those in registries, and local sources.
+// parseImages separates the user's images into references to registries, and local sources.
 func parseImages(typed []string) (references []string, sources []local.Spec, err error) {
 	for _, s := range typed {
 		spec, ok, err := local.Parse(s)

@@ -49,8 +49,8 @@ func (inv *inventory) wanted(found map[string]*local.Image) (list []*wantedImage
 	return list
 }
 
-// localImage returns the image of a local source with this reference. A reference with a digest, such
-// as that of a pod, may mean an image that its source has under a tag.
+// localImage returns the image of a local source with this reference. A reference with a digest,
+// for example in a pod, may match an image that its source has under a tag.
 func localImage(found map[string]*local.Image, reference string) *local.Image {
 	if img := found[reference]; img != nil {
 		return img
@@ -74,7 +74,7 @@ func digestsOf(found map[string]*local.Image, repository string) string {
 	return strings.Join(list, ", ")
 }
 
-// hosts lists the sites of the catalog, or those of an additional bundle.
+// hosts lists the sites of the catalog, or the sites that an additional bundle needs.
 func (inv *inventory) hosts() []string {
 	if inv.additional() {
 		hosts := []string{"dl.k8s.io"} // for the newest version

@@ -12,7 +12,7 @@ import (
 	"airlift/fault"
 )
 
-// lock describes what was resolved.
+// lock describes the resolved contents.
 func (inv *inventory) lock() (*lock.Lock, error) {
 	var list []lock.Image
 	for _, i := range inv.images {
@@ -63,7 +63,7 @@ func (inv *inventory) lockSources(l *lock.Lock) error {
 			continue
 		}
 		paths := m.Chart.Values
-		// A directory has no digest; the manifest has that of its objects.
+		// A directory has no digest; the manifest has the digest of the objects in it.
 		if i, err := os.Stat(m.Chart.Source); err == nil && i.Mode().IsRegular() {
 			paths = append([]string{m.Chart.Source}, paths...)
 		}
@@ -78,7 +78,7 @@ func (inv *inventory) lockSources(l *lock.Lock) error {
 	return nil
 }
 
-// pinCharts makes the charts of the lock the only ones that their versions mean.
+// pinCharts restricts each chart's version to the chart in the lock.
 func (t Trust) pinCharts(c *charts.Client) {
 	if t.Lock == nil {
 		return

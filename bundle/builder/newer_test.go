@@ -42,7 +42,7 @@ func TestNewerVersionsAreRecorded(t *testing.T) {
 	}
 }
 
-// If an assumed version does not exist, the hint tells how to give another.
+// If an assumed version does not exist, the hint shows how to give another version.
 func TestAssumedVersionThatDoesNotExist(t *testing.T) {
 	t.Parallel()
 	u := fakesites.New(t, version)

@@ -27,13 +27,12 @@ type Options struct {
 	Resolved func(*lock.Lock) error
 }
 
-// A Target is what clusters and hosts a bundle is for.
+// A Target describes the clusters and hosts that a bundle is for.
 type Target struct {
 	// Version is a full version ("v1.29.15"), a minor version ("v1.29") or
 	// "stable". A minor version and "stable" mean the newest release.
 	Version string `yaml:"kubernetesVersion"`
-	// Versions are the versions of components of a release that is newer than the
-	// known ones.
+	// Versions are component versions, for a release that the catalog does not know yet.
 	Versions release.Versions `yaml:"componentVersions"`
 	Arch     string           `yaml:"-"` // "amd64" or "arm64"
 	// Arches are the architectures of all bundles of one command: a pin may be for another of
@@ -85,7 +84,7 @@ type Network struct {
 	RetryWait time.Duration `yaml:"-"`
 }
 
-// A Trust is what checksums, digests and signatures are compared with.
+// A Trust has the values to compare checksums, digests and signatures with.
 type Trust struct {
 	// Pins are checksums that the user knows from another source.
 	Pins []Pin `yaml:"-"`
@@ -129,7 +128,7 @@ type Result struct {
 	// SBOMs are the paths of the lists of the software.
 	SBOMs   []string
 	LeftOut []LeftOut
-	Pinned  []string // names of what was compared with the user's checksums
+	Pinned  []string // names of contents that match the user's checksums
 	// Signatures reports which signatures of upstream were verified, and what was only compared
 	// with a checksum. It is nil if none were to be verified.
 	Signatures *Signatures

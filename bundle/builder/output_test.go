@@ -213,8 +213,8 @@ func TestFailedArchitectureKeepsTheFilesOfAll(t *testing.T) {
 	}
 }
 
-// If a file cannot get its name, the error names those that have theirs, and their results are
-// returned.
+// If a file cannot get its name, the error names the files that already have their names, and their
+// results are returned.
 func TestResultsOfWrittenArchitectures(t *testing.T) {
 	t.Parallel()
 	list := bothOptions(t, fakesites.New(t, version))

@@ -153,7 +153,8 @@ func (p Pin) ambiguous(url, other string) error {
 		Hint(fmt.Sprintf("give a checksum for each of them, with the names %s and %s, or build one architecture at a time", ownName(url, other), ownName(other, url)))
 }
 
-// ownName is the shortest end of a URL's path that is not an end of the other URL: "amd64/kubelet".
+// ownName is the shortest suffix of a URL's path that the other URL does not end with:
+// "amd64/kubelet".
 func ownName(url, other string) string {
 	parts := strings.Split(url, "/")
 	for n := len(parts) - 1; n > 0; n-- {
@@ -207,7 +208,7 @@ func (p Pin) unknown(known []string) error {
 	return fault.New(fault.Usage, "--checksum names %q, which is not in this bundle", p.Name).Hint(hint)
 }
 
-// pinned lists the names of what was compared with the user's checksums.
+// pinned lists the names of the contents that match the user's checksums.
 func (inv *inventory) pinned() (names []string) {
 	for _, bin := range inv.components.binaries {
 		if bin.pinned {

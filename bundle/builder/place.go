@@ -52,8 +52,8 @@ func (o *output) prepare(what, path string, content []byte) error {
 }
 
 // place gives the bundle and the files next to it their names. The files of an earlier bundle are
-// removed before it is replaced: a build that is killed in between leaves a bundle without such
-// files, never with those of another.
+// removed before it is replaced: a build that is killed in between leaves a bundle without these
+// files, never with the files of another bundle.
 func (o *output) place() error {
 	for _, f := range SideFiles(o.Output) {
 		if err := o.removeEarlier(f); err != nil {

@@ -29,8 +29,8 @@ type Provenance struct {
 	// the base's manifest.
 	Only []string `json:"only,omitempty"`
 	Base string   `json:"base,omitempty"`
-	// NearestKnown is as in the manifest. Assumed lists the components whose versions
-	// were then assumed to be those of NearestKnown: "etcd 3.6.8-0".
+	// NearestKnown is the manifest's field. Assumed lists the components with an assumed version,
+	// which is NearestKnown's version: "etcd 3.6.8-0".
 	NearestKnown string   `json:"nearestKnown,omitempty"`
 	Assumed      []string `json:"assumed,omitempty"`
 	// Release is the source of the newest version, if it was requested.

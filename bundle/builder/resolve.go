@@ -95,8 +95,7 @@ func (b *build) request(ctx context.Context, wanted []*wantedImage) error {
 	return b.settle(&missing)
 }
 
-// resolveImage finds the digest of an image: it is that of a local source, or its registry confirms
-// it.
+// resolveImage finds the digest of an image: from a local source, or else from its registry.
 func resolveImage(ctx context.Context, r *registry.Client, w *wantedImage) (*image, error) {
 	if w.local != nil {
 		return takeLocal(w)

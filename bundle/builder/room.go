@@ -39,9 +39,9 @@ func (inv *inventory) toDownload(ctx context.Context, r *registry.Client) (n int
 	return n, err
 }
 
-// estimate is about the size of the bundle while it is written. Layers take about
-// half of their size in a registry, and are on the disk twice until the bundle is
-// complete. Binaries and the site's own files take a fifth of their size.
+// estimate is the approximate disk space, in bytes, for writing the bundle. Layers take about half
+// of their size in a registry, and are on the disk twice until the bundle is complete. Binaries and
+// the site's own files take a fifth of their size.
 func (inv *inventory) estimate() (n int64) {
 	_ = inv.eachLayer(func(l registry.Layer) error {
 		n += l.Size

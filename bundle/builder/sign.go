@@ -30,8 +30,8 @@ func (o *output) sign(ctx context.Context, f *bundle.File) error {
 	return nil
 }
 
-// checkSignature finds a signature that cannot be written before the downloads start, and a signed file
-// that this build would replace by one without a signature, or with that of another key.
+// checkSignature finds a signature that cannot be written before the downloads start, and a signed
+// file that this build would replace by an unsigned file, or by a file signed with another key.
 func (d Destination) checkSignature() error {
 	path := signature.Path(d.Output)
 	if i, err := os.Lstat(path); err == nil && !i.Mode().IsRegular() {

@@ -11,8 +11,8 @@ import (
 	"airlift/images/fetch"
 )
 
-// verifyOne verifies a signature: the one that an earlier build found, or else those of
-// upstream. It is stored for later builds, which verify it again.
+// verifyOne verifies the signature that an earlier build found, or else upstream's signatures. It
+// is stored for later builds, which verify it again.
 func (v *verification) verifyOne(ctx context.Context, by *upstreamsig.Verifier, s subject) error {
 	key := "signature of " + s.where + " for " + s.digest
 	if text, ok := v.sites.cache.Recall(key); ok && !v.refresh {
@@ -29,8 +29,8 @@ func (v *verification) verifyOne(ctx context.Context, by *upstreamsig.Verifier, 
 		return err
 	}
 	m, err := by.Any(found, s.digest, s.who)
-	// Anyone may add a signature or a statement to an image, where a registry permits it. So
-	// that of another account is as good as none.
+	// Anyone may add a signature or a statement to an image, where a registry permits it. So a
+	// signature by another account proves nothing.
 	if errors.Is(err, upstreamsig.ErrNone) || s.image && errors.Is(err, upstreamsig.ErrIdentity) {
 		return err
 	}

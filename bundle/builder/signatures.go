@@ -36,12 +36,12 @@ const patience = 30 * time.Second
 
 // Signatures is the result of the verification of upstream's signatures.
 type Signatures struct {
-	// Verified are the names of what has a verified signature.
+	// Verified names the contents with a verified signature.
 	Verified []string
-	// OnlyChecksum are the names of what upstream does not sign in a form that can be
-	// verified here. It was compared with a checksum or digest.
+	// OnlyChecksum names the contents that upstream does not sign, or not in a form that Airlift
+	// can verify. They were compared with a checksum or digest.
 	OnlyChecksum []string
-	// Missing are what upstream signs, and whose signature could not be found, with the
+	// Missing lists the contents that upstream signs but whose signature was not found, with the
 	// reason. It is empty with VerifyRequire.
 	Missing []string
 
@@ -49,14 +49,14 @@ type Signatures struct {
 	root string // sha256 of the file Options.TrustedRoot, lower-case hex
 }
 
-// signed is who signed a file or image, and upstream's URL of the signature. Both are empty
-// before it was verified.
+// signed has the signer of a file or image, and upstream's URL of the signature. Both are empty
+// before verification.
 type signed struct{ by, where string }
 
 func (t Trust) verifies() bool { return cmp.Or(t.VerifySignatures, VerifyOff) != VerifyOff }
 
-// expected is what the lock has about a signature, if this build verifies it. It is compared
-// with the result later.
+// expected is the lock's record of a signature, if this build verifies it. The result is compared
+// with it later.
 func (t Trust) expected(pinned string) string {
 	if !t.verifies() {
 		return ""
@@ -94,8 +94,8 @@ func (t Trust) readRoot() (root trustedRoot, err error) {
 	return trustedRoot{v, hexSum(text)}, nil
 }
 
-// A verification verifies upstream's signatures of what was resolved. A signature is for a checksum
-// or digest, so it is verified before the download.
+// A verification verifies upstream's signatures of the resolved files and images. A signature is
+// for a checksum or digest, so it is verified before the download.
 type verification struct {
 	mode    string // VerifyIfPresent or VerifyRequire
 	root    trustedRoot

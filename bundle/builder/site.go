@@ -17,8 +17,7 @@ type Site struct {
 	Files []File
 	// Units are units of Files.
 	Units []bundle.SiteUnit
-	// ImagesFrom are manifests and charts that are not in the bundle, but whose images are:
-	// their paths.
+	// ImagesFrom are paths of manifests and charts. The bundle has only their images.
 	ImagesFrom []string
 	// Written has the paths of sources as the user wrote them, by the path that is opened.
 	Written map[string]string

@@ -147,7 +147,7 @@ func TestSite(t *testing.T) {
 	if last := m.Entries[len(m.Entries)-3]; last.Size != int64(len(large)) {
 		t.Errorf("the last entry is %+v", last)
 	}
-	// The images of the workloads are there, also those that only control planes have else.
+	// The workloads' images are there, including images that otherwise only control planes have.
 	var every []string
 	for _, i := range m.Images {
 		if i.EveryNode || i.Name == i.Reference {

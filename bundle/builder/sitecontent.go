@@ -34,7 +34,6 @@ type siteContent struct {
 	sources map[string]string
 }
 
-// addManifest adds the entry of a manifest.
 func (s *siteContent) addManifest(m bundle.SiteManifest, content []byte) error {
 	if len(content) > bundle.MaxManifest {
 		return fault.New(fault.Usage, "manifest %q has %d bytes, more than the %d allowed", m.Name, len(content), bundle.MaxManifest).Hint("divide it into several manifests")

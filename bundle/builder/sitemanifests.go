@@ -12,23 +12,25 @@ import (
 
 // objects are the Kubernetes objects that the user named.
 type objects struct {
-	// applied are those of the manifests in the bundle, others those whose images alone it has.
+	// applied are the objects of the manifests in the bundle. others are objects of which the
+	// bundle has only the images.
 	applied, others []*manifests.Object
 	byName          map[string]*manifests.Object // applied, by group, kind, namespace and name
 	scopes          manifests.Scopes             // of all kinds that are known here
 	// of names the manifests and the paths for messages.
 	of []string
-	// complete is what checkComplete found. warnings are about images that containers of the
+	// complete is the result of checkComplete. warnings are about images that containers of the
 	// site may need.
 	complete string
 	warnings []string
-	// charts are those that were rendered, downloads the archives of these and of their dependencies.
+	// charts are the rendered charts, downloads the archives of these charts and their
+	// dependencies.
 	charts    []ProvenanceChart
 	downloads []charts.Download
 }
 
-// apply adds the objects of a manifest. Several manifests may have one object, such as a
-// Namespace, but then it must be the same in all of them.
+// apply adds the objects of a manifest. Several manifests may contain the same object, such as a
+// Namespace, if its definitions are equal.
 func (o *objects) apply(m Manifest, list []*manifests.Object) error {
 	if o.byName == nil {
 		o.byName = map[string]*manifests.Object{}

@@ -15,19 +15,18 @@ import (
 type objectReader struct {
 	charts  *charts.Client
 	version string // of Kubernetes
-	// apis are the API versions of the CustomResourceDefinitions that were read, and of those
-	// in the base.
+	// apis are the API versions of the CustomResourceDefinitions in the base and in what was read
+	// so far.
 	apis []string
 }
 
-// A reading is what an objectReader read. chart is nil for manifests.
+// A reading is the result of an objectReader for one source. chart is nil for manifests.
 type reading struct {
 	objects []*manifests.Object
 	chart   *ProvenanceChart
 	notes   []string
 }
 
-// read returns the objects of a manifest.
 func (r *objectReader) read(ctx context.Context, m Manifest) (got reading, err error) {
 	switch {
 	case m.AddOn != nil:

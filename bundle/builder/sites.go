@@ -23,8 +23,8 @@ type sites struct {
 	charts   *charts.Client
 }
 
-// connect opens the cache and creates the clients. Images are those of arch, layers of have are not
-// downloaded, and keep also stores the compressed layers that no encoder gives.
+// connect opens the cache and creates the clients. The images are for arch. Layers in have are not
+// downloaded. keep also stores compressed layers that no encoder can recreate.
 func connect(n Network, arch string, have base, keep bool, r *reporter) (*sites, error) {
 	s := &sites{given: n.Mirrors}
 	var err error

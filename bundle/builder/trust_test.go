@@ -449,7 +449,7 @@ func TestPinsThatNameNothing(t *testing.T) {
 }
 
 // With several architectures, the name of a component means several files. A pin must name one of
-// them; that of an image is for all.
+// them. A pin of an image is for all architectures.
 func TestPinsOfSeveralArchitectures(t *testing.T) {
 	t.Parallel()
 	u := fakesites.New(t, version)

@@ -11,7 +11,7 @@ import (
 	"airlift/bundle"
 )
 
-// A Report is what two bundles have in different forms. All lists are sorted by name.
+// A Report lists the differences between two bundles. All lists are sorted by name.
 type Report struct {
 	Different  bool     `json:"different"`
 	Old        Side     `json:"old"`

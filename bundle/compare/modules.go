@@ -24,7 +24,7 @@ type Binary struct {
 	Modules []Change `json:"modules"`
 }
 
-// modules compares the Go modules of the binaries that differ: those of the hosts, and those in
+// modules compares the Go modules of binaries that differ: binaries for the hosts, and binaries in
 // layers that only one bundle has.
 func modules(ctx context.Context, before, after *bundle.File, x, y *bundle.Manifest) ([]Binary, error) {
 	old, err := readModules(ctx, before, x, y)
@@ -101,7 +101,7 @@ func imageName(i bundle.Image) string {
 	return name
 }
 
-// readLayer finds the Go binaries in the tar of a layer. A layer that is not a tar has none.
+// readLayer finds the Go binaries in the tar of a layer. A layer that is not a tar has no binaries.
 func readLayer(content bundle.Content, found func(path string, info map[string]string)) error {
 	source := &source{r: content}
 	t := tar.NewReader(source)
@@ -120,7 +120,7 @@ func readLayer(content bundle.Content, found func(path string, info map[string]s
 	}
 }
 
-// A source remembers an error of the bundle, as opposed to one of the tar in it.
+// A source records read errors of the bundle, to distinguish them from errors in the tar.
 type source struct {
 	r   io.Reader
 	err error
@@ -154,8 +154,8 @@ func readBinary(content io.Reader, size int64, found func(info map[string]string
 	return nil
 }
 
-// versions returns the version of each module, and that of Go. A replaced module has the
-// version of the replacement.
+// versions returns the version of each module, and of Go. A replaced module has the version of the
+// replacement.
 func versions(info *debug.BuildInfo) map[string]string {
 	all := map[string]string{"go": strings.TrimPrefix(info.GoVersion, "go")}
 	for _, m := range append(slices.Clone(info.Deps), &info.Main) {

@@ -16,8 +16,8 @@ import (
 	"airlift/space"
 )
 
-// Apply writes the new bundle to path. The result has the bytes of the bundle of which the delta
-// was made, or path is unchanged.
+// Apply writes the new bundle to path. The result has the bytes of the delta's new bundle. On an
+// error, path is unchanged.
 func (d *File) Apply(ctx context.Context, old *bundle.File, path string, stage Stage) (bundle.Summary, error) {
 	draft, err := d.Draft(ctx, old, path, stage)
 	if err != nil {

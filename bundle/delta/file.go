@@ -52,7 +52,7 @@ func (s Side) String() string {
 	return fmt.Sprintf("Kubernetes %s, %d bytes, digests %.12s", s.KubernetesVersion, s.Size, s.DigestsSHA256)
 }
 
-// A Content is one that the older bundle does not have.
+// A Content is an entry that the older bundle does not have.
 type Content struct {
 	Name      string `json:"name"` // of the entry, or launcherName
 	Size      int64  `json:"size"` // bytes
@@ -224,7 +224,7 @@ func sum(ctx context.Context, f *bundle.File) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// is reports whether the bundle is that of the side.
+// is reports whether the bundle is the bundle of this side.
 func (s Side) is(f *bundle.File) bool {
 	return f.Size() == s.Size && f.DigestsSHA256() == s.DigestsSHA256
 }

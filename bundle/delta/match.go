@@ -6,8 +6,8 @@ import (
 	"math/bits"
 )
 
-// A step copies bytes from the reference and then inserts new ones. The copied bytes are
-// similar to the wanted ones, not equal: what to add to each of them is stored too.
+// A step copies bytes from the reference and then inserts new ones. The copied bytes are only
+// similar to the wanted bytes, so a step also stores a number to add to each.
 type step struct {
 	from     int // offset in the reference
 	copied   int // bytes
@@ -48,7 +48,7 @@ func (x *index) slot(b []byte) uint64 {
 	return (lo*0x9E3779B97F4A7C15 ^ bits.RotateLeft64(hi, 31)*0xC2B2AE3D27D4EB4F) * 0x9E3779B97F4A7C15 >> x.shift
 }
 
-// find returns where the reference has the bytes with which b begins, and how many of them.
+// find returns the position in the reference of a prefix of b, and the length of that prefix.
 func (x *index) find(b []byte) (at, length int) {
 	if len(b) < seed {
 		return 0, 0
@@ -64,7 +64,7 @@ func (x *index) find(b []byte) (at, length int) {
 	return at, length
 }
 
-// common is the number of bytes with which both begin.
+// common is the length of the common prefix.
 func common(a, b []byte) int {
 	n := min(len(a), len(b))
 	i := 0
@@ -128,7 +128,7 @@ func equal(a, b []byte) (n int) {
 	return n
 }
 
-// forward is the length of the beginning of wanted of which most bytes are equal.
+// forward is the length of the prefix of wanted that mostly matches reference.
 func forward(reference, wanted []byte) (best int) {
 	score, most := 0, 0
 	for i := range min(len(reference), len(wanted)) {
@@ -144,7 +144,7 @@ func forward(reference, wanted []byte) (best int) {
 	return best
 }
 
-// backward is the length of the end of wanted of which most bytes are equal.
+// backward is the length of the suffix of wanted that mostly matches reference.
 func backward(reference, wanted []byte) (best int) {
 	score, most := 0, 0
 	for i := 1; i <= min(len(reference), len(wanted)); i++ {

@@ -55,7 +55,7 @@ func random(size int) []byte {
 	return b
 }
 
-// The digests are those that sha256sum prints for the pieces.
+// The digests equal the output of sha256sum for the pieces.
 func TestDigests(t *testing.T) {
 	for _, size := range []int{1, PieceSize - 1, PieceSize, PieceSize + 1, 3 * PieceSize, 3*PieceSize + 17} {
 		payload := random(size)

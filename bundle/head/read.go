@@ -37,7 +37,7 @@ func Read(file *os.File, path string) (Trailer, error) {
 	return ReadAt(file, i.Size(), path)
 }
 
-// ReadAt is Read for a file of size bytes that is not one file on the disk.
+// ReadAt is Read for content of size bytes that is not a single file on the disk.
 func ReadAt(file io.ReaderAt, size int64, path string) (Trailer, error) {
 	r := reader{file: file, path: path, size: size}
 	return r.read()
@@ -133,7 +133,7 @@ const (
 	HintRebuild = "copy the file again from the machine that built it, or build it again with bundle build"
 )
 
-// Damaged returns the error for a file that differs from what was written.
+// Damaged returns the error for a file with damaged content.
 func Damaged(path, format string, args ...any) error {
 	return fault.New(fault.Bundle, "%s is damaged: %w", path, fmt.Errorf(format, args...)).Hint(hintCopy)
 }

@@ -66,8 +66,8 @@ func Owner(file string) string {
 // isIn reports whether a path is a directory or file, or below it.
 func isIn(file, dir string) bool { return file == dir || strings.HasPrefix(file, dir+"/") }
 
-// hasName reports whether a path has a name that Airlift gives to its own files: in one of its
-// directories, the link that enables a unit, a file before it is complete, or the copy of an edited file.
+// hasName reports whether a path has a name of Airlift's own files: a file in one of its
+// directories, a link that enables a unit, an unfinished file, or the copy of an edited file.
 func hasName(file string) bool {
 	base := path.Base(file)
 	if strings.HasPrefix(base, ".airlift-") || strings.Contains(base, ".airlift-saved") {
@@ -84,7 +84,7 @@ func hasName(file string) bool {
 	return linked && path.Dir(path.Dir(file)) == unitDir && slices.Contains([]string{".wants", ".requires"}, path.Ext(path.Dir(file)))
 }
 
-// used returns paths of which every host has the parent directories.
+// used returns paths whose parent directories exist on every host.
 func used() []string {
 	paths := slices.Concat(files, []string{"/opt/cni/bin/x"})
 	for _, d := range dirs {

@@ -19,7 +19,7 @@ const (
 	refName        = "org.opencontainers.image.ref.name" // of the specification
 )
 
-// A descriptor is one of index.json.
+// A descriptor is an entry of index.json.
 type descriptor struct {
 	bundle.Descriptor
 	Annotations map[string]string `json:"annotations"`

@@ -90,7 +90,7 @@ func TestSetReadsAsOneFile(t *testing.T) {
 	}
 }
 
-// A list that an editor or sha256sum --binary wrote is that of bundle split.
+// A list that an editor or sha256sum --binary wrote is read like a list of bundle split.
 func TestOtherLists(t *testing.T) {
 	for name, other := range map[string]func(string) string{
 		"binary":     func(s string) string { return strings.ReplaceAll(s, "  ", " *") },

@@ -35,9 +35,9 @@ type Part struct {
 // Missing reports whether the part does not exist.
 func (p Part) Missing() bool { return p.file == nil }
 
-// Open opens the parts of the file at base that exist. The list has their number;
-// without a list, the last one that exists is treated as the last. Other files that cat would join
-// too, such as NAME.000, are an error.
+// Open opens the parts of the file at base that exist. The list names all parts. Without a list,
+// the last existing part is treated as the last part. Other files that cat would join too, such as
+// NAME.000, are an error.
 func Open(base string) (*Set, error) {
 	sums, err := readList(base)
 	if err != nil {

@@ -55,8 +55,8 @@ func noTrailer(target Copy) error {
 	return fault.New(fault.Bundle, "no copy has an intact trailer: %w", err).Hint("use another copy with --from, with an intact end")
 }
 
-// findDigests sets the reference's digests to those that match its trailer. fromTarget
-// reports whether they are the target's.
+// findDigests sets the reference's digests to the digests that match its trailer. fromTarget
+// reports whether they come from the target.
 func (r *reference) findDigests(target Copy, copies []Copy) (fromTarget, ok bool) {
 	all := append([]Copy{target}, copies...)
 	var frames [][]byte
@@ -74,10 +74,10 @@ func (r *reference) findDigests(target Copy, copies []Copy) (fromTarget, ok bool
 	return false, r.mendDigests(frames, all)
 }
 
-// mendDigests puts the digests together from damaged frames and from the pieces. Where two
-// frames agree, they are right. Elsewhere a digest that a piece has is right; if there is
-// none, it is computed from the first piece that can be read. The trailer's sha256 decides
-// whether the result is right as a whole.
+// mendDigests puts the digests together from damaged frames and from the pieces. Where two frames
+// agree, they are right. Elsewhere a digest that matches a piece is right; without a match, it is
+// computed from the first readable piece. At the end, the trailer's sha256 verifies the whole
+// result.
 func (r *reference) mendDigests(frames [][]byte, copies []Copy) bool {
 	if len(frames) == 0 {
 		return false

@@ -45,7 +45,7 @@ type Check func(repaired *io.SectionReader, own bool) error
 // interrupted leaves each section as it was, repaired, or still damaged, and finds the rest
 // when it runs again. The trailer is written last, when everything else is on the disk.
 //
-// On an error, the result has what was rewritten before.
+// On an error, the result lists the sections that were rewritten before it.
 func File(ctx context.Context, file *os.File, copies []Copy, stage Stage, check Check) (*Result, error) {
 	i, err := file.Stat()
 	if err != nil {

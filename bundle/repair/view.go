@@ -14,7 +14,7 @@ type view struct {
 	target       Copy
 	damage       damage
 	launcherFrom string
-	launcher     []byte // of a copy, if that of the target is damaged
+	launcher     []byte // of a copy, if the target's is damaged
 	piece        int64  // the number of the piece in buf, plus 1
 	buf          []byte
 	content      []byte

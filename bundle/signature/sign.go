@@ -60,8 +60,8 @@ func trustedComment(path, kubernetes string, size int64) string {
 }
 
 // Describes reports whether a signature is of a bundle with this Kubernetes version and this size,
-// according to its trusted comment, which is not checked. known is false if the text is no
-// signature, or one of minisign itself: its comments do not describe the bundle.
+// according to its trusted comment, which is not checked. known is false if the text is not a
+// signature, or if minisign itself wrote it: minisign's comments do not describe the bundle.
 func Describes(text []byte, kubernetes string, size int64) (describes, known bool) {
 	var s minisign.Signature
 	if err := s.UnmarshalText(text); err != nil {

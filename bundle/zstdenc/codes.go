@@ -58,8 +58,8 @@ func codesOf(list []codeRange, base uint32, n int) []uint8 {
 	return t
 }
 
-// literalsLengthCode returns the code of a run of n literals. From 64 on, each code has
-// twice as many values as the previous one. A run of a whole block has no valid code and
+// literalsLengthCode returns the code of a run of n literals. For 64 and more literals, each code
+// covers twice as many values as the previous code. A run of a whole block has no valid code and
 // needs none, because such a block has no sequences.
 func literalsLengthCode(n uint32) uint8 {
 	if n < 64 {

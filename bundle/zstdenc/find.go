@@ -39,9 +39,9 @@ type match struct {
 // A table is a hash table of where bytes occurred in the input. A hash of the bytes selects
 // a row. A row has the latest entries, the newest first.
 //
-// The low positionBits of an entry are those of a position. The higher bits are a tag, which
-// are other bits of the hash. A tag excludes most entries of other bytes without reading the
-// input. The finder compares what the remaining entries point to.
+// The low positionBits of an entry are the low bits of a position. The higher bits are a tag: other
+// bits of the hash. A tag excludes most entries of other bytes without reading the input. The
+// finder compares what the remaining entries point to.
 type table struct {
 	entries      []uint32
 	rowShift     uint // shift of a hash to the index of its row

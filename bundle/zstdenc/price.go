@@ -5,8 +5,8 @@ import "math"
 // A price is a number of bits, times 256.
 type price = int32
 
-// prices estimate the cost of each symbol from its recent frequency. The tables of a
-// block are not known before its sequences are chosen, so those of earlier blocks are used.
+// prices estimate the cost of each symbol from its recent frequency. The tables of a block are not
+// known before its sequences are chosen, so the tables of earlier blocks are used.
 type prices struct {
 	// How often each literal and each code occurred, recent blocks counting more.
 	literals        [256]uint32

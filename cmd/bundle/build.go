@@ -156,8 +156,9 @@ second build of the same version through the same mirrors needs no network.`,
 	return cmd
 }
 
-// report prints what was built, or writes it to the stream of events. failed is the error that ended
-// the build; the results are then those of the files that were complete before. It returns failed.
+// report prints what was built, or writes it to the stream of events. failed is the error that
+// ended the build; the results then list only the files that were already complete. It returns
+// failed.
 func (b *buildFlags) report(cmd *cobra.Command, list []builder.Options, results []*builder.Result, failed error, took time.Duration) error {
 	var unused []string // by no architecture
 	if failed == nil {

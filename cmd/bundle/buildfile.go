@@ -42,8 +42,8 @@ func useFile(file builder.Options, flags *builder.Options) {
 	merge(reflect.ValueOf(file), reflect.ValueOf(flags).Elem())
 }
 
-// merge takes the values that are written in a file into a group of options; lists precede those of the
-// options.
+// merge takes the values that are written in a file into a group of options; its lists precede the
+// options' lists.
 func merge(file, into reflect.Value) {
 	for n := range into.NumField() {
 		switch f, i := file.Field(n), into.Field(n); {

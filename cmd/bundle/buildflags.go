@@ -22,8 +22,8 @@ import (
 	"airlift/images/release"
 )
 
-// buildFlags are the flags that choose the contents of a bundle: those that bundle build and
-// bundle update have in common.
+// buildFlags are the flags that choose the contents of a bundle. bundle build and bundle update
+// share them.
 type buildFlags struct {
 	o                         builder.Options
 	mirrors, checksums, lists []string
@@ -33,7 +33,6 @@ type buildFlags struct {
 	reporter                  events.Reporter
 }
 
-// bind adds the flags to a command.
 func (b *buildFlags) bind(cmd *cobra.Command) {
 	optional := strings.Join(release.Optional(), ", ")
 	f := cmd.Flags()
@@ -75,7 +74,7 @@ func (b *buildFlags) bind(cmd *cobra.Command) {
 // additionalOutput is the default of --output for an additional bundle.
 const additionalOutput = "more"
 
-// complete makes the shell complete a flag with values.
+// complete registers the values for shell completion of a flag.
 func complete(cmd *cobra.Command, flag string, values []string) {
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 }

@@ -173,7 +173,6 @@ func patch(ctx context.Context, cmd *cobra.Command, oldPath, deltaPath, path str
 	return key.placeSignature(out, path)
 }
 
-// openTwo opens an older and a newer bundle.
 func openTwo(oldPath, newPath string) (old, now *bundle.File, err error) {
 	if old, err = bundle.Open(oldPath); err != nil {
 		return nil, nil, err

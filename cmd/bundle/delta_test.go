@@ -63,8 +63,8 @@ func TestDeltaAndPatch(t *testing.T) {
 	}
 }
 
-// A patch in place removes the files next to the bundle that are of the older one, and keeps those
-// that were copied there for the new one.
+// A patch in place removes the older bundle's files next to the bundle, and keeps files that were
+// copied there for the new bundle.
 func TestPatchInPlace(t *testing.T) {
 	u := fakesites.New(t, "v1.29.15", "v1.29.99")
 	s := newShell(t)

@@ -222,7 +222,7 @@ func TestInit(t *testing.T) {
 	}
 }
 
-// Add-ons of the file and of the flag are in one table, which is not that of the site's manifests.
+// Add-ons of the file and of the flag are in one table. The site's manifests have another table.
 func TestBuildAddOns(t *testing.T) {
 	u := siteSites(t)
 	list, err := release.AddOns("v1.29.15")

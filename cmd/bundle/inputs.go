@@ -13,8 +13,7 @@ import (
 // An input is a file that a command reads.
 type input struct{ what, path string }
 
-// keepInputs refuses a path for a result that is one of the inputs. flag is the one that chooses
-// the path.
+// keepInputs refuses to write a result over one of the inputs. flag is the flag that sets the path.
 func keepInputs(result, path, flag string, inputs ...input) error {
 	for _, i := range inputs {
 		if path == "" || i.path == "" || !sameFile(path, i.path) && filepath.Clean(path) != filepath.Clean(i.path) {

@@ -52,7 +52,7 @@ reads the whole file.`,
 	return cmd
 }
 
-// inspection is what inspect --output json prints.
+// inspection is the document that inspect --output json prints.
 type inspection struct {
 	File         string           `json:"file"`
 	Size         int64            `json:"size"` // of the file, in bytes

@@ -114,7 +114,7 @@ func TestAddedPart(t *testing.T) {
 	}
 }
 
-// One changed line of the list is found, also that of the whole file.
+// Each changed line of the list is found, including the line of the whole file.
 func TestChangedList(t *testing.T) {
 	dir := t.TempDir()
 	_, public := signedParts(t, dir, 1000)

@@ -7,7 +7,8 @@ import (
 	"airlift/scripts/fixtures/fakesites"
 )
 
-// A result of another kind never replaces a bundle, and a signature never that of another key.
+// A result of another kind never replaces a bundle, and a signature never replaces the signature of
+// another key.
 func TestLastCopiesAreKept(t *testing.T) {
 	u := fakesites.New(t, "v1.29.15", "v1.29.99")
 	s := newShell(t)

@@ -121,7 +121,7 @@ func TestSplitAndVerifyParts(t *testing.T) {
 	s.want(fault.Bundle, "does not exist", "verify", "install.099")
 	s.want(fault.Usage, "verify accepts one file", "verify", "install", "install.001")
 
-	// The signature is that of the whole file.
+	// The signature is for the whole file.
 	s.want(0, "", "keygen", "--no-password")
 	s.want(0, "", "sign", "install", "--key", "airlift.key")
 	s.want(0, "signed by key", "verify", "install.sha256", "--key", "airlift.pub")
@@ -172,7 +172,7 @@ func incompressible(size int) []byte {
 }
 
 // A forged copy with the same payload and another launcher: the trailer decides which launcher is
-// right, and that of the signed file is damaged.
+// right, and the signed file's trailer is damaged.
 func TestForgedCopyDoesNotReplaceASignedFile(t *testing.T) {
 	u := fakesites.New(t, "v1.29.15")
 	s := newShell(t)

@@ -55,8 +55,8 @@ func usageErrors(cmd *cobra.Command) {
 	}
 }
 
-// refuseEmpty refuses flags that were given with an empty value, such as that of an unset variable: the
-// command would go on without what they ask for.
+// refuseEmpty refuses flags that were given with an empty value, for example from an unset
+// variable. Otherwise the command would silently ignore the flag.
 func refuseEmpty(cmd *cobra.Command, names ...string) error {
 	for _, name := range names {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && (f.Value.String() == "" || f.Value.String() == "[]") {

@@ -44,8 +44,8 @@ func sideFiles(path string, m *bundle.Manifest, size int64, sum string) []sideFi
 	return list
 }
 
-// removeOfReplaced removes the files next to the new bundle at path that are of the bundle which it
-// replaced, and prints their names. Those of the new bundle, which were copied there before, stay.
+// removeOfReplaced removes the side files of the replaced bundle, next to the new bundle at path,
+// and prints their names. Side files of the new bundle, which were copied there before, stay.
 func removeOfReplaced(out io.Writer, path string, s bundle.Summary) error {
 	f, err := bundle.Open(path)
 	if err != nil {

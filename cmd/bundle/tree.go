@@ -50,8 +50,8 @@ func treeText(root branch) string {
 	return b.String()
 }
 
-// lines returns the branch and everything below it. first is the prefix of its own line,
-// others is that of the lines below.
+// lines returns the branch and everything below it. first is the prefix of its own line, others the
+// prefix of the lines below.
 func (b *branch) lines(first, others string) []line {
 	list := []line{{first + b.name, b}}
 	down := "│  "

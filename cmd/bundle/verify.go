@@ -94,7 +94,7 @@ func (s *signatureFlags) verify(ctx context.Context, display *progress.Display, 
 	f, openErr := bundle.OpenAt(file, i.Size(), path)
 	content := io.NewSectionReader(file, 0, i.Size())
 	if openErr == nil {
-		content = f.Reader() // with the trailer of which everything else depends
+		content = f.Reader() // with the trailer, on which the checks of all other parts depend
 	}
 	if err := s.check(ctx, display, content, path, signature.Path(path)); err != nil {
 		return nil, nil, err
@@ -157,8 +157,8 @@ func (s *signatureFlags) parse() (err error) {
 	return err
 }
 
-// check checks the signature of content, which has the name path. The file with the signature is
-// that of --signature, or signaturePath. Without --key it does nothing.
+// check checks the signature of content, which has the name path. The signature file is
+// --signature, or signaturePath by default. Without --key it does nothing.
 func (s *signatureFlags) check(ctx context.Context, display *progress.Display, content *io.SectionReader, path, signaturePath string) (err error) {
 	if s.value == "" {
 		return nil

@@ -15,7 +15,7 @@ import (
 // version is set by the linker for releases.
 var version = ""
 
-// versionInfo is what version --output json prints.
+// versionInfo is the document that version --output json prints.
 type versionInfo struct {
 	Version  string `json:"version"`
 	Go       string `json:"go"`

@@ -39,7 +39,7 @@ newest release.`,
 	return cmd
 }
 
-// knownVersions is what versions --output json prints.
+// knownVersions is the document that versions --output json prints.
 type knownVersions struct {
 	Oldest string `json:"oldest"`
 	Newest string `json:"newest"`

@@ -14,7 +14,6 @@ import (
 	"airlift/installer/workflow"
 )
 
-// applyFlags are the flags of apply.
 type applyFlags struct {
 	options       site.ApplyOptions
 	skipFileCheck bool

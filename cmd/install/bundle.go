@@ -66,7 +66,7 @@ func openBundle() (*bundle.File, error) {
 }
 
 // openOwnFile opens the bundle again on each call: it duplicates the file descriptor. The content
-// must be that of the first call, which may have been compared with a signature.
+// must not have changed since the first call, because a signature may have been checked then.
 func openOwnFile() (*bundle.File, error) { return own.open() }
 
 func (o *ownBundle) open() (*bundle.File, error) {

@@ -39,7 +39,7 @@ func certsFlags(flags *pflag.FlagSet, s *certs.Source) {
 	flags.StringVar(&s.Rootfs, "rootfs", "/", "the `DIRECTORY` to use as the host's root directory")
 }
 
-// kubernetesVersion returns that of the bundle, or "" without a bundle.
+// kubernetesVersion returns the bundle's Kubernetes version, or "" without a bundle.
 func kubernetesVersion() (string, error) {
 	b, err := openBundle()
 	if err != nil {

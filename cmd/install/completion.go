@@ -13,8 +13,8 @@ import (
 	"airlift/installer/workflow"
 )
 
-// complete registers shell completion for flag values, on cmd and its
-// subcommands. The values are those of init or of join.
+// complete registers shell completion for flag values, on cmd and its subcommands. The values are
+// the values for init or for join.
 func complete(cmd *cobra.Command, phases []string, checks preflight.Target) {
 	for flag, values := range map[string][]string{
 		"skip-phases":             phases,

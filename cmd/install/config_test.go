@@ -113,7 +113,7 @@ func TestPrintedDefaultsAreKubeadms(t *testing.T) {
 			})
 		}
 	}
-	// The documents of kubelet and kube-proxy follow those of every command.
+	// The documents of kubelet and kube-proxy follow the documents of every command.
 	for _, what := range []string{"init-defaults", "join-defaults", "reset-defaults", "upgrade-defaults"} {
 		docs := yamlDocs(t, configOutput(t, "print", what, "--component-configs", "KubeProxyConfiguration"))
 		if docs["KubeProxyConfiguration"] == nil || docs["KubeletConfiguration"] != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // TestFlagsWithConfigFile: a flag that cannot be given together with --config has a field in the
-// file, and the error names it. Flags without a field, such as those of this file's signature,
+// file, and the error names it. Flags without a field, such as the flags for this file's signature,
 // are allowed.
 func TestFlagsWithConfigFile(t *testing.T) {
 	checked := 0

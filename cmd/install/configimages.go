@@ -30,7 +30,6 @@ type imageList struct {
 	Images []string `json:"images"`
 }
 
-// imagesFlags are the flags that choose the images.
 type imagesFlags struct {
 	path string
 	cfg  config.Config

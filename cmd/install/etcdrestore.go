@@ -12,7 +12,7 @@ import (
 	"airlift/installer/snapshot"
 )
 
-// etcdRestoreFlags are the flags of etcd restore: a part of init's, and those of the backup.
+// etcdRestoreFlags are the flags of etcd restore: some flags of init, and the flags for the backup.
 type etcdRestoreFlags struct {
 	initFlags
 	identities   []string

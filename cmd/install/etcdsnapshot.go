@@ -14,7 +14,6 @@ import (
 	"airlift/installer/snapshot"
 )
 
-// etcdSnapshotFlags are the flags of etcd snapshot.
 type etcdSnapshotFlags struct {
 	recipients, recipientsFiles []string
 	passphrase, force           bool

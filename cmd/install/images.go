@@ -45,7 +45,7 @@ func (in *nodeImagesFlags) bind(f *pflag.FlagSet) {
 	in.formats.Bind(f)
 }
 
-// bindKeep adds the flag of those that choose what this file does not contain.
+// bindKeep adds --keep, for commands that choose images that this file does not contain.
 func (in *nodeImagesFlags) bindKeep(f *pflag.FlagSet, what string) {
 	f.StringArrayVar(&in.keep, "keep", nil, "also "+what+" the images of this bundle `FILE` (repeatable)")
 }

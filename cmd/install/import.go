@@ -14,7 +14,6 @@ import (
 	"airlift/installer/timeline"
 )
 
-// importFlags are the flags of import.
 type importFlags struct {
 	base          string
 	pin           bool

@@ -179,7 +179,6 @@ func newJoinPhaseCmd() *cobra.Command {
 	return cmd
 }
 
-// joinPhase runs one phase of join.
 type joinPhase struct{ joinFlags }
 
 func (p *joinPhase) bind(f *pflag.FlagSet, _ string) {

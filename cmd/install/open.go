@@ -25,7 +25,7 @@ type runFlags struct {
 	registries     config.RegistryFlags
 }
 
-// opened is what init and join need to run.
+// opened has the data that init and join need.
 type opened struct {
 	plan    *phases.Plan
 	bundle  *payload.Bundle

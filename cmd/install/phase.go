@@ -90,7 +90,6 @@ func phaseCmd(s workflow.Step, parent string, args cobra.PositionalArgs, fresh f
 	return group
 }
 
-// initPhase runs one phase of init.
 type initPhase struct{ initFlags }
 
 func (p *initPhase) run(cmd *cobra.Command, name string, _ []string) error {

@@ -12,7 +12,7 @@ import (
 	"airlift/installer/redact"
 )
 
-// commandName returns the name of a subcommand without that of the file: "init phase certs".
+// commandName returns a subcommand without the file name: "init phase certs".
 func commandName(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().CommandPath()+" ")
 }

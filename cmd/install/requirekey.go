@@ -18,10 +18,10 @@ import (
 	"airlift/progress"
 )
 
-// A requiredKey checks the signature and the version of the bundle file before a command runs. A
-// forged file has a forged installer, which need not check anything: only a check from outside,
-// by minisign or 'bundle verify --key', proves who signed a file. This flag finds a wrong,
-// replaced or unsigned file in the hands of a careful user.
+// A requiredKey checks the signature and the version of the bundle file before a command runs. This
+// flag finds a wrong, replaced or unsigned file. It does not protect from a forged file, whose
+// installer may skip the check. Only another program, minisign or 'bundle verify --key', proves who
+// signed a file.
 type requiredKey struct{ key, signature, version string }
 
 func (r *requiredKey) bind(f *pflag.FlagSet) {

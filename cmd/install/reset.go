@@ -122,7 +122,6 @@ func (in *resetFlags) open(cmd *cobra.Command, ask bool) (run *reset.Reset, h *h
 	return run, h, unlock, nil
 }
 
-// resetPhase runs one phase of reset.
 type resetPhase struct{ resetFlags }
 
 func (p *resetPhase) bind(f *pflag.FlagSet, _ string) { p.resetFlags.bind(f) }

@@ -66,8 +66,8 @@ func newRootCmd() *cobra.Command {
 	return cmd
 }
 
-// refuseEmpty refuses flags that were given with an empty value, such as that of an unset variable: the
-// command would go on without what they ask for.
+// refuseEmpty refuses flags that were given with an empty value, for example from an unset
+// variable. Otherwise the command would silently ignore the flag.
 func refuseEmpty(cmd *cobra.Command, names ...string) error {
 	for _, name := range names {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && (f.Value.String() == "" || f.Value.String() == "[]") {
@@ -77,7 +77,6 @@ func refuseEmpty(cmd *cobra.Command, names ...string) error {
 	return nil
 }
 
-// noArgs refuses arguments with a usage error.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fault.New(fault.Usage, "unknown command or argument %q", strings.Join(args, " ")).Hint("see '" + cmd.CommandPath() + " --help'")

@@ -24,7 +24,6 @@ open it in chrome://tracing of any Chromium, which needs no network, or in
 https://ui.perfetto.dev. Its directory must belong to root, so that no other user can
 place links in it.`
 
-// timelineFlag is the flag --timeline.
 type timelineFlag struct{ file string }
 
 func (t *timelineFlag) bind(f *pflag.FlagSet) {

@@ -34,7 +34,6 @@ kubeconfigs that exists: the files in $KUBECONFIG (default: ~/.kube/config), ` +
 	return cmd
 }
 
-// tokenFlags are the flags of all token commands.
 type tokenFlags struct {
 	kubeconfig string
 	dryRun     bool
@@ -51,8 +50,8 @@ func (in *tokenFlags) client() (*cluster.Client, error) {
 	return c, nil
 }
 
-// userKubeconfig returns the kubeconfig that kubeadm token uses: of the files in $KUBECONFIG,
-// or ~/.kube/config without it, and then admin.conf, the first that exists.
+// userKubeconfig returns the kubeconfig that kubeadm token uses: the first existing file of
+// $KUBECONFIG (without it: ~/.kube/config), then admin.conf.
 func userKubeconfig() string {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.Precedence = append(rules.Precedence, adminConf)
@@ -141,8 +140,8 @@ func tokenCreate(in *tokenFlags) *cobra.Command {
 	return cmd
 }
 
-// otherPodNetwork reports whether the cluster has another pod network than this
-// file. A user who may only create tokens cannot find out.
+// otherPodNetwork reports whether the cluster has another pod network than this file. A user who
+// may only create tokens may not read the cluster's network.
 func otherPodNetwork(ctx context.Context, c *cluster.Client) bool {
 	m, err := manifest()
 	if err != nil || m == nil || m.CNI != release.Flannel {

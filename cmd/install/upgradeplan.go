@@ -30,8 +30,8 @@ func (in *planFlags) bind(f *pflag.FlagSet) {
 	f.IntVarP(&o.Context, "context-lines", "c", 3, "how many lines to show around each change in a diff")
 }
 
-// read reads the plan. It accepts a version as argument, which must be that of this file. err is
-// also set if a check failed; then the plan has the errors.
+// read reads the plan. It accepts a version as argument, which must be the version of this file.
+// err is also set if a check failed; then the plan has the errors.
 func (in *planFlags) read(cmd *cobra.Command, args []string) (*upgrade.Plan, error) {
 	if in.options.Context < 0 {
 		return nil, fault.New(fault.Usage, "--context-lines %d is negative", in.options.Context).Hint("use 0 or more")

@@ -51,7 +51,6 @@ func (p place) become(env []string, write func(*os.File) error) error {
 	return os.NewSyscallError("execve", err)
 }
 
-// inMemory creates an unnamed file in memory.
 func inMemory() (*os.File, error) {
 	fd, err := unix.MemfdCreate("install", unix.MFD_CLOEXEC|unix.MFD_EXEC)
 	if errors.Is(err, unix.EINVAL) { // Linux before 6.3 has no such flag and needs none

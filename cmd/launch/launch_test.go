@@ -175,7 +175,7 @@ func TestFileGoneAndSignal(t *testing.T) {
 	}
 }
 
-// The errors about a damaged copy are those of every reader.
+// A damaged copy causes the same errors as in every reader.
 func TestDamagedCopies(t *testing.T) {
 	path := carrier(t)
 	whole, err := os.ReadFile(path)

@@ -51,7 +51,7 @@ func Pages() (pages []Page) {
 	return pages
 }
 
-// comment matches what the tests of the documentation read.
+// comment matches comments for the tests of the documentation.
 var comment = regexp.MustCompile(`(?m)^<!--[^\n]*-->\n`)
 
 // Find returns a page by its name, or by the name of its file: "docs/backup.md".

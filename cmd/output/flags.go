@@ -19,8 +19,8 @@ import (
 	"airlift/fault"
 )
 
-// api is the version of the documents that kubeadm prints with --output, since v1.31.
-// Earlier ones print v1alpha2, with the same fields.
+// api is the version of the documents that kubeadm prints with --output, since v1.31. Earlier
+// versions of kubeadm print v1alpha2, with the same fields.
 const api = "output.kubeadm.k8s.io/v1alpha3"
 
 // Type returns the type of a document that kubeadm prints, too.
@@ -31,8 +31,9 @@ func Type(kind string) metav1.TypeMeta {
 // templateFormats are followed by = and a template, or the file that has it.
 var templateFormats = []string{"jsonpath", "jsonpath-as-json", "jsonpath-file"}
 
-// goTemplateFormats are those of kubeadm that this command does not have. text/template calls methods by
-// name, so the linker would have to keep every method of every type (TestMethodsAreNotCalledByName).
+// goTemplateFormats are kubeadm's output formats that this command does not have. text/template
+// calls methods by name, so the linker would have to keep every method of every type
+// (TestMethodsAreNotCalledByName).
 var goTemplateFormats = []string{"go-template", "go-template-file", "template", "templatefile"}
 
 // Flags are kubeadm's flags for the format of what a command prints.
@@ -69,7 +70,7 @@ func (o *Flags) Printer() (Printer, error) {
 	return o.templatePrinter(format, template)
 }
 
-// templatePrinter returns what fills in a template.
+// templatePrinter returns a printer that fills in a template.
 func (o *Flags) templatePrinter(format, template string) (Printer, error) {
 	if slices.Contains(goTemplateFormats, format) {
 		return nil, fault.New(fault.Usage, "--output %s: Go templates are not supported", format).Hint("use " + asJSONPath(template))

@@ -73,7 +73,7 @@ var afterName = regexp.MustCompile(`^(?:[A-Za-z0-9_-]|[./][A-Za-z0-9_])`)
 // joinAddress matches the arguments of a join command, which is for another host.
 var joinAddress = regexp.MustCompile(`^ join [^\s:]*:`)
 
-// onAnother matches what precedes a command for another host.
+// onAnother matches the words before a command for another host.
 var onAnother = regexp.MustCompile(`(?:\bthere(?: as root)?:?|\b[Oo]n (?:the|these) other(?:s| nodes| control planes):|\bon (?:each of them|all control planes first|another control plane|its host|the control plane):|\b[Oo]n these nodes(?:, control planes first)?:(?:\s+[a-z0-9.-]+)*|On control planes, add the key that the first one printed:)\s+$`)
 
 // onAnotherAfter matches what follows the name in a command for another host.
@@ -127,7 +127,7 @@ func (t Text) Write(p []byte) (int, error) {
 // WriteString must also use Write.
 func (t Text) WriteString(s string) (int, error) { return t.Write([]byte(s)) }
 
-// Verbatim returns the output below out for what is not a text of Airlift: archives, manifests,
+// Verbatim returns the output below out for content that Airlift did not word: archives, manifests,
 // configuration.
 func Verbatim(out io.Writer) io.Writer {
 	if t, ok := out.(Text); ok {

@@ -135,7 +135,7 @@ func show(k Kind) string {
 	return "openssl pkey -noout -in FILE"
 }
 
-// binary explains a file that is not a text.
+// binary returns the error for a file that is not a text file.
 func binary(content []byte, want Kind) *Error {
 	certificates, err := x509.ParseCertificates(content)
 	isCertificate := err == nil && len(certificates) > 0

@@ -209,7 +209,7 @@ func TestFindZlib(t *testing.T) {
 	}
 }
 
-// Stock gzip has an encoder of its own, that of nobody's library.
+// Stock gzip has its own encoder, which no library has.
 func TestFindStockGzip(t *testing.T) {
 	gzip := rig.Tool(t, "gzip")
 	path := filepath.Join(t.TempDir(), "layer.tar")

@@ -35,8 +35,8 @@ const (
 	pigzGzip      = "pigz"            // pigz on several processors
 )
 
-// pgzipBlocks are the sizes of blocks in use: that of the library, that of its first versions,
-// and that of pigz.
+// pgzipBlocks are the sizes of blocks in use: the library's current size, the size in its first
+// versions, and the size in pigz.
 var pgzipBlocks = []int{1 << 20, 250_000, 128 << 10}
 
 // gzipLevels are in the order in which they are tried. The first is the default of Go.

@@ -203,7 +203,7 @@ func (c *Client) resume(ctx context.Context, f *os.File, d Download) error {
 	if err != nil {
 		return err
 	}
-	// The checksum is that of the published file, without a proxy's compression.
+	// The checksum is of the published file, so no proxy may compress the response.
 	req.Header.Set("Accept-Encoding", "identity")
 	if have > 0 {
 		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", have))

@@ -46,8 +46,8 @@ func (e *MismatchError) Error() string {
 	return s
 }
 
-// A SizeError means that an answer, or its unpacked content, does not have the
-// announced or allowed size.
+// A SizeError means that an answer or its unpacked content is not of the announced size, or is too
+// large.
 type SizeError struct {
 	What string // "https://…", "unpacked layer …"
 	Why  string

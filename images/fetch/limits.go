@@ -13,8 +13,8 @@ import (
 // Limits for answers of sites and registries, which may be hostile. An answer with a
 // descriptor must have exactly the descriptor's size.
 const (
-	// maxAnswer is the limit for manifests, tokens and error documents, whose size is
-	// not known before. It is also the largest manifest that registries must accept.
+	// maxAnswer is the maximum size in bytes of manifests, tokens and error documents, whose size
+	// is not known in advance. It is also the largest manifest that registries must accept.
 	maxAnswer = 4 << 20
 	// maxText is the limit for checksum and version files, which are a few lines.
 	maxText = 1 << 20

@@ -63,8 +63,8 @@ func Shown(u *url.URL) string {
 	return shown.String()
 }
 
-// Mirrors is a transport that rewrites requests to mirrored hosts, also those that
-// follow a redirect.
+// Mirrors is a transport that rewrites requests to mirrored hosts, including requests that follow a
+// redirect.
 //
 // It also limits the size of every answer and the time without data, and refuses redirects
 // from https to http.

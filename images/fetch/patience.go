@@ -44,9 +44,9 @@ func retryAfter(header string, now time.Time) time.Duration {
 	return max(0, at.Sub(now))
 }
 
-// Patient returns a transport that retries requests as c does. It is for small requests that
-// other packages send, such as those of a login. After the last attempt, it returns an error
-// instead of the answer.
+// Patient returns a transport that retries requests as c does. It is for small requests of other
+// packages, such as login requests. After the last attempt, it returns an error instead of the
+// answer.
 func (c *Client) Patient(base http.RoundTripper) http.RoundTripper { return patient{c, base} }
 
 type patient struct {

@@ -76,8 +76,8 @@ func isRedirect(code int) bool {
 	return slices.Contains([]int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect}, code)
 }
 
-// SameOrigin reports whether two URLs have the same scheme, host and port. Credentials for one
-// must only be sent to the other if they have.
+// SameOrigin reports whether two URLs have the same scheme, host and port. Only then may
+// credentials for one be sent to the other.
 func SameOrigin(a, b *url.URL) bool {
 	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
 }

@@ -61,7 +61,7 @@ func (r *rig) one(arch, source string) *local.Image {
 	return list[0]
 }
 
-// sameLayers compares the cached layers with those of the original.
+// sameLayers compares the cached layers with the original's layers.
 func (r *rig) sameLayers(got *local.Image, want v1.Image) {
 	r.t.Helper()
 	layers, err := want.Layers()

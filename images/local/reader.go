@@ -32,8 +32,8 @@ type Image struct {
 	Kind string
 }
 
-// As returns the image under a name with a digest of its repository, if the digest is that of
-// the image: of its target, or of a document between the target and the config.
+// As returns the image under a name with a digest, if the name has the image's repository and the
+// digest belongs to the image: to its target, or to a document between the target and the config.
 func (i *Image) As(name string) (*Image, bool) {
 	repository, digest, ok := strings.Cut(name, "@")
 	if !ok || repository != release.Repository(i.Reference) {

@@ -27,8 +27,8 @@ type Spec struct {
 	Kind string
 	// Path is the directory or the file. It is empty for Docker and containerd.
 	Path string
-	// Select chooses an image: a tag, a reference, or @N for the one at position N,
-	// from 0. If it is empty, all images of the source are meant.
+	// Select chooses an image: a tag, a reference, or @N for the one at position N, from 0. If it
+	// is empty, it chooses all images of the source.
 	Select string
 	// Reference is the name that pods use. If it is empty, the source must have it.
 	Reference string

@@ -121,8 +121,8 @@ func readConfig(reference string, d bundle.Descriptor, body []byte, count int, a
 // helmConfig is the media type of the config of a Helm chart in a registry.
 const helmConfig = "application/vnd.cncf.helm.config.v1+json"
 
-// checkArtifact refuses what is stored like an image but is none, such as a chart. Some tools give
-// configs of images another media type, so the content counts too.
+// checkArtifact refuses artifacts that are stored like an image but are not images, such as charts.
+// Some tools give configs of images another media type, so the content counts too.
 func checkArtifact(reference, mediaType string, config []byte) error {
 	var image struct {
 		OS, Architecture string

@@ -1,5 +1,5 @@
-// Package platform finds the manifest of a platform in an index of an image. It finds the one
-// that containerd uses on a node, because a bundle has no other, and keeps upstream's index.
+// Package platform finds the manifest of a platform in an index of an image. It finds the manifest
+// that containerd uses on a node. A bundle has only this manifest, and upstream's index unchanged.
 package platform
 
 import (
@@ -55,18 +55,18 @@ var ErrSchema1 = errors.New("it is an image of schema 1, which containerd does n
 // ErrSize is the error for an image that containerd finds and the CRI cannot use, also after a pull.
 var ErrSize = errors.New("the CRI of containerd cannot use such an image: it computes the size of the first one that has a platform")
 
-// Media types of Docker. Those of OCI are in ocispec.
+// Docker's media types. OCI's media types are in ocispec.
 const (
 	dockerIndex    = "application/vnd.docker.distribution.manifest.list.v2+json"
 	dockerManifest = "application/vnd.docker.distribution.manifest.v2+json"
 )
 
-// IsIndex reports whether mediaType is that of an index.
+// IsIndex reports whether mediaType is the media type of an index.
 func IsIndex(mediaType string) bool {
 	return mediaType == ocispec.MediaTypeImageIndex || mediaType == dockerIndex
 }
 
-// IsManifest reports whether mediaType is that of an image's manifest.
+// IsManifest reports whether mediaType is the media type of an image's manifest.
 func IsManifest(mediaType string) bool {
 	return mediaType == ocispec.MediaTypeImageManifest || mediaType == dockerManifest
 }
@@ -200,8 +200,8 @@ type matcher struct {
 	arch string
 }
 
-// nodeMatcher returns platforms.Default of a node. Nodes of the architecture amd64 have no variant.
-// Those of arm64 have v8, which is the same as none.
+// nodeMatcher returns platforms.Default of a node. amd64 nodes have no variant. arm64 nodes have
+// the variant v8, which equals no variant.
 func nodeMatcher(arch string) matcher {
 	return matcher{platforms.Only(ocispec.Platform{OS: "linux", Architecture: arch}), arch}
 }
@@ -222,8 +222,8 @@ func (m matcher) runs(p ocispec.Platform) bool {
 	return m.matches(p) && platforms.Normalize(p).Architecture == m.arch
 }
 
-// best returns the manifest or index that containerd reads. It reads no other, even if that one
-// turns out to be for another platform.
+// best returns the manifest or index that containerd reads. containerd reads only this one, even if
+// it turns out to be for another platform.
 func (m matcher) best(list []ocispec.Descriptor) (best ocispec.Descriptor, ok bool) {
 	list = slices.DeleteFunc(slices.Clone(list), func(d ocispec.Descriptor) bool {
 		return d.Platform != nil && !m.matches(*d.Platform)

@@ -65,7 +65,8 @@ func TestFindEqualsContainerd(t *testing.T) {
 	}
 }
 
-// The matcher is that of a node's containerd: the one of this machine, if its architecture is supported.
+// The matcher equals containerd's matcher on a node. The test compares it with this machine's, if
+// its architecture is supported.
 func TestNodesMatcher(t *testing.T) {
 	own := platforms.DefaultSpec()
 	if own.Architecture != "amd64" && own.Architecture != "arm64" {
@@ -95,7 +96,7 @@ func TestMissingPlatforms(t *testing.T) {
 		"only for linux/arm64, linux/s390x": d.AddIndex(index, at(ocispec.Platform{OS: "linux", Architecture: "s390x"}),
 			at(ocispec.Platform{OS: "linux", Architecture: "arm64"}), at(ocispec.Platform{OS: "linux", Architecture: "s390x"})),
 		`only for "linux/\x1b[31m"`: d.AddIndex(index, at(ocispec.Platform{OS: "linux", Architecture: "\x1b[31m"})),
-		// Without a platform in the index, that of the config counts.
+		// Without a platform in the index, the config's platform counts.
 		"only for linux/amd64 with the features a,b": d.AddIndex(index, at(ocispec.Platform{OS: "linux", Architecture: "amd64", OSFeatures: []string{"a", "b"}})),
 		"only for linux/riscv64":                     d.AddIndex(index, d.AddManifest(manifest, "app", ocispec.Platform{OS: "linux", Architecture: "riscv64"})),
 		// containerd reads the first index only.

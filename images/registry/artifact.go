@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// The methods in this file are for what is in a registry and is not an image, such as a chart. If
+// The methods in this file are for artifacts in a registry that are not images, such as charts. If
 // it does not exist, the error is a *fetch.MissingError.
 
 // Tags lists the tags of a repository.
@@ -50,8 +50,8 @@ func (c *Client) Blob(ctx context.Context, repo name.Repository, digest string, 
 	return b, nil
 }
 
-// Authorization returns the credentials for a path on a host that is no registry, such as a chart
-// repository. They are where those of registries are.
+// Authorization returns the credentials for a path on a host that is not a registry, such as a
+// chart repository. They are in the same files as the credentials of registries.
 func (c *Client) Authorization(ctx context.Context, host, path string) (*authn.AuthConfig, error) {
 	auth, err := credentials(c.accountAt(host, path), c.AuthFile)
 	if err != nil {

@@ -19,10 +19,10 @@ import (
 	"airlift/images/authfile"
 )
 
-// An account is what credentials are for: a repository of a registry, or of its mirror.
+// An account identifies credentials: the repository of a registry, or of its mirror.
 type account struct{ host, path string }
 
-// hubHosts are the names of Docker Hub: those in files of docker, podman and others.
+// hubHosts are the names of Docker Hub in the files of docker, podman and other tools.
 var hubHosts = []string{"docker.io", "index.docker.io", "registry-1.docker.io"}
 
 // hubKey is docker's own key for Docker Hub.

@@ -208,7 +208,7 @@ func (c *Client) byDigest(ctx context.Context, repo name.Repository, digest stri
 	return body, d, err
 }
 
-// describe is oci.Describe with hints for what no registry answers.
+// describe is oci.Describe with a hint for content that no registry returns.
 func describe(ref name.Reference, body []byte) (bundle.Descriptor, error) {
 	d, err := oci.Describe(body)
 	switch {

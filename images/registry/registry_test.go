@@ -297,7 +297,7 @@ func TestTokenAndRedirectedBlobs(t *testing.T) {
 	}
 }
 
-// A mirror gets its own credentials, never those of the registry.
+// A mirror gets its own credentials, never the registry's credentials.
 func TestMirrorsDoNotGetTheRegistrysPassword(t *testing.T) {
 	r := newRig(t)
 	r.Push(ref, fakesites.Image(t, "amd64", "x"))

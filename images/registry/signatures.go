@@ -16,8 +16,8 @@ import (
 
 // A Signature is a document that a registry has about an image, as cosign stores it.
 type Signature struct {
-	// Document is what was signed, if Annotations has the signature, or a document with
-	// the signature.
+	// Document is the signed text if Annotations has the signature. Otherwise it contains the
+	// signature.
 	Document    []byte
 	Annotations map[string]string
 }
@@ -25,8 +25,8 @@ type Signature struct {
 const (
 	// maxSignatures limits the number of signatures of an image.
 	maxSignatures = 16
-	// maxSignature limits the size of a signature. Those of Kubernetes have less than 1 KiB,
-	// bundles about 10 KiB.
+	// maxSignature limits the size of a signature. Kubernetes' signatures have less than 1 KiB,
+	// sigstore bundles about 10 KiB.
 	maxSignature = 1 << 20
 )
 

@@ -42,7 +42,7 @@ type Binary struct {
 	Name string
 	// Version is in the form that its project uses: "v1.29.15", "v2.4.2".
 	Version string
-	// URL is the URL of the published file, ChecksumURL that of its sha256.
+	// URL is the URL of the published file, ChecksumURL the URL of its sha256.
 	URL, ChecksumURL string
 	// Contents maps its files to payload entries.
 	Contents Contents

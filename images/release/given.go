@@ -36,8 +36,8 @@ func (r release) nearest() (n release, newer bool) {
 }
 
 // versions returns the versions of r's components: the catalog's, or, if r is newer than the
-// catalog, the given ones. What is not given is then assumed to be as in the nearest release;
-// assumed lists it.
+// catalog, the given ones. Versions that are not given are assumed to be as in the nearest release;
+// assumed lists them.
 func (r release) versions(given Versions) (own Versions, assumed []string, err error) {
 	if err := r.supported(); err != nil {
 		return own, nil, err

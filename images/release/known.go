@@ -18,9 +18,8 @@ type Range struct {
 	// release whose sources were read.
 	Last string `json:"last"` // "v1.29.15"
 	Versions
-	// ConfigAPIs are the versions of kubeadm's configuration that kubeadm of these
-	// releases reads, and Experimental those that it reads only with
-	// --allow-experimental-api.
+	// ConfigAPIs are the versions of kubeadm's configuration that kubeadm of these releases reads,
+	// and Experimental the versions that it reads only with --allow-experimental-api.
 	ConfigAPIs   []string `json:"kubeadmConfig"`
 	Experimental []string `json:"kubeadmConfigExperimental"`
 }

@@ -25,9 +25,9 @@ type row struct {
 	etcd, coredns, pause string
 }
 
-// at returns the versions of a patch version. For a patch version that is newer than the
-// table it returns those of the newest row: these versions seldom change within a minor
-// version, and a missing image is reported by name.
+// at returns the versions of a patch version. For a patch version that is newer than the table it
+// returns the newest row's versions: they seldom change within a minor version, and a missing image
+// is reported by name.
 func (m minor) at(patch int) Versions {
 	r := m.rows[0]
 	for _, next := range m.rows[1:] {

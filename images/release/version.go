@@ -50,8 +50,8 @@ func Channel(version string, given Versions) (full, url string, err error) {
 	return AnyChannel(version)
 }
 
-// AnyChannel is Channel for a bundle without components: any minor version may be newer than
-// those of the catalog.
+// AnyChannel is Channel for a bundle without components: any minor version may be newer than the
+// catalog's.
 func AnyChannel(version string) (full, url string, err error) {
 	if version == "stable" {
 		return "", "https://dl.k8s.io/release/stable.txt", nil

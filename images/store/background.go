@@ -18,8 +18,8 @@ const (
 	taskWeight = 64 << 10
 )
 
-// background runs an importer's tasks in parallel with the stream: those that wait for
-// containerd or the disk.
+// background runs an importer's tasks in parallel with the stream: tasks that wait for containerd
+// or the disk.
 type background struct {
 	ctx    context.Context
 	cancel context.CancelFunc

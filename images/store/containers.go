@@ -41,8 +41,8 @@ const (
 	podUIDLabel       = "io.kubernetes.pod.uid"
 )
 
-// Containers lists the containers of the kubelet's pods. Of those that exited, the kubelet
-// keeps the newest of each.
+// Containers lists the containers of the kubelet's pods. Of the exited containers, the kubelet
+// keeps the newest attempt of each.
 func (s Pods) Containers(ctx context.Context) ([]Container, error) {
 	if !s.store.hasCRI {
 		return nil, nil

@@ -30,7 +30,7 @@ type imageSet struct {
 	blobs   map[string][]byte // by entry name
 }
 
-// add appends an image and those of its blobs that are new: index, manifest, config, layers.
+// add appends an image and its new blobs: index, manifest, config, layers.
 func (p *imageSet) add(t testing.TB, ref string, img v1.Image, idx v1.ImageIndex) bundle.Image {
 	t.Helper()
 	if p.blobs == nil {

@@ -226,8 +226,8 @@ func (im *Importer) Wants(entry string) bool {
 	return ok && stage == lacking
 }
 
-// Blob imports the content of a bundle entry. It does not read an entry that is not
-// wanted. Blobs are stored in the background, so the error may be about an earlier one.
+// Blob imports the content of a bundle entry. It does not read an entry that is not wanted. Blobs
+// are stored in the background, so the error may be about an earlier entry.
 func (im *Importer) Blob(ctx context.Context, e bundle.Entry, r io.Reader) error {
 	if err := im.failed(); err != nil {
 		return err

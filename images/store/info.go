@@ -92,9 +92,9 @@ func (s Inventory) Info(ctx context.Context) (Info, error) {
 	return info, err
 }
 
-// criConfig is the part of the CRI plugin's configuration that Airlift uses. The plugin
-// reports it as JSON in its verbose status; the field names are those of containerd's
-// internal/cri/config (pkg/cri/config before 2.0).
+// criConfig is the part of the CRI plugin's configuration that Airlift uses. The plugin reports it
+// as JSON in its verbose status; the field names come from containerd's internal/cri/config
+// (pkg/cri/config before 2.0).
 type criConfig struct {
 	SandboxImage        string     `json:"sandboxImage"` // up to 1.7
 	RestrictOOMScoreAdj bool       `json:"restrictOOMScoreAdj"`

@@ -19,11 +19,11 @@ type Image struct {
 	ID     string   // the digest of its config
 	Digest string   // of its index, or of its manifest if there is no index
 	Names  []string // full names with a tag or a digest, sorted
-	// Size is that of its layers in the registry, in bytes, as crictl prints it.
+	// Size is the size of the image's layers in the registry, in bytes, as crictl prints it.
 	Size   int64
 	Pinned bool
-	// Kind is that of an image whose names were all created by an import: Kubernetes or
-	// Site. It is empty for any other.
+	// Kind is Kubernetes or Site if an import created all names of the image. Otherwise it is
+	// empty.
 	Kind string
 	// Containers is the number of containers and pods that use it, running or not, also as an
 	// image volume.
@@ -105,8 +105,8 @@ func (i *Image) describe(records map[string]record) {
 	}
 }
 
-// sandboxName reports whether one of an image's names is that of the sandbox image. If
-// containerd does not report its sandbox image, every image called pause may be it.
+// sandboxName reports whether an image has the name of the sandbox image. If containerd does not
+// report its sandbox image, every image called pause may be it.
 func sandboxName(configured string, names []string) bool {
 	if named, err := parse(configured); err == nil && configured != "" {
 		return slices.Contains(names, named.String())
@@ -141,9 +141,9 @@ func (u user) uses(img Image) bool {
 	return u.id == img.ID || u.id == "" && named(u.name) || slices.ContainsFunc(u.volumes, named)
 }
 
-// users lists what uses images. A pod's container is listed by the CRI with the ID of its
-// image, because the image's name may be that of another image by now. Sandboxes and
-// containers that the CRI does not know have a name.
+// users lists what uses images. A pod's container is listed by the CRI with the ID of its image,
+// because another image may have the name by now. Sandboxes and containers that the CRI does not
+// know have a name.
 func (s Inventory) users(ctx context.Context) (users []user, err error) {
 	list, err := s.store.criRuntime.ListContainers(ctx, &criapi.ListContainersRequest{})
 	if err != nil {

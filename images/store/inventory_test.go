@@ -128,8 +128,7 @@ func TestImagesInUseAndPinned(t *testing.T) {
 	})
 }
 
-// A container uses the image that it was made from, also if the image's name is that of a newer
-// image by now.
+// A container uses the image that it was made from, even if a newer image has the name by now.
 func TestReplacedImageInUse(t *testing.T) {
 	p := busyImages(t)
 	onEach(t, func(t *testing.T, rel release) {

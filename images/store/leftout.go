@@ -15,10 +15,10 @@ type LeftOut struct {
 	Size   int64
 }
 
-// LeftOut returns those layers of the images whose content is needed for an import. layers are
-// the diffIDs of those that the bundle leaves out. After an import containerd has no layers
-// but snapshots, and a snapshot is a layer on top of certain others. So a layer that
-// containerd has on top of other layers is needed again.
+// LeftOut returns the layers of the images whose content an import needs. layers are the diffIDs of
+// the layers that the bundle leaves out. After an import containerd has no layers but snapshots,
+// and a snapshot is a layer on top of certain others. So a layer that containerd has on top of
+// other layers is needed again.
 func (s Inventory) LeftOut(ctx context.Context, images []bundle.Image, layers []string) (needed []LeftOut, err error) {
 	for _, img := range images {
 		chain := chainIDs(img)

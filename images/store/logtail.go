@@ -20,13 +20,13 @@ func LogTail(file string, lines int) []string {
 	return logTail(file, lines, redact.JoinParts, redact.JoinParts)
 }
 
-// RedactedLogTail is LogTail for what leaves this host.
+// RedactedLogTail is LogTail, redacted for output that leaves this host.
 func RedactedLogTail(file string, lines int) []string {
 	return logTail(file, lines, redact.Log, redact.End)
 }
 
-// logTail passes a whole log through the form whole, and one whose beginning is missing through end. It
-// does so before it cuts: a secret may begin in an earlier line.
+// logTail redacts a complete log with the form whole, and a log without its beginning with the form
+// end. It does so before it cuts: a secret may begin in an earlier line.
 func logTail(file string, lines int, whole, end redact.Form) []string {
 	f, err := os.Open(file)
 	if err != nil {

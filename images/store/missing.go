@@ -29,8 +29,8 @@ func (s Inventory) Missing(ctx context.Context, images []bundle.Image) ([]bundle
 	return missing, nil
 }
 
-// Replaced returns the references of images whose name is that of another image of Kubernetes, which an
-// import recorded.
+// Replaced returns the references of images whose name an import recorded for another Kubernetes
+// image.
 func (s Inventory) Replaced(ctx context.Context, images []bundle.Image) (references []string, err error) {
 	for _, img := range images {
 		named, err := parse(img.Reference)

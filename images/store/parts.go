@@ -12,7 +12,7 @@ type Pods struct{ store *Store }
 // PodRecords returns the methods of this store for that subject.
 func (s *Store) PodRecords() Pods { return Pods{s} }
 
-// Inventory is what containerd has of images.
+// Inventory lists the images in containerd.
 type Inventory struct{ store *Store }
 
 // Inventory returns the methods of this store for that subject.

@@ -30,9 +30,8 @@ type Patience struct {
 	Call time.Duration
 }
 
-// usualPatience is enough for machines ten times slower than those of the benchmarks,
-// where every answer comes within milliseconds and the commit of the largest layer within
-// two seconds.
+// usualPatience is enough for machines ten times slower than the benchmark machines, where every
+// answer comes within milliseconds and the commit of the largest layer within two seconds.
 var usualPatience = Patience{Silence: 30 * time.Second, Call: 15 * time.Minute}
 
 // A noAnswer is the error of a call without an answer.

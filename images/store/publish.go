@@ -51,9 +51,8 @@ func (s publication) publish(ctx context.Context, img bundle.Image) error {
 	return s.awaitCRI(ctx, names)
 }
 
-// setRecords records an image under all its names. A cancelled context does not interrupt
-// it between two names: with only some of the names, the image would keep its snapshots
-// and no removal of the other names would free them.
+// setRecords records an image under all its names. A cancelled context does not interrupt it
+// between two names. An image with only some of its names would keep its snapshots forever.
 func (s publication) setRecords(ctx context.Context, names []string, target ocispec.Descriptor, kind string) error {
 	if err := s.store.Names().announce(ctx, names, target.Digest); err != nil {
 		return err
@@ -98,8 +97,8 @@ func (s publication) gcLabels(img bundle.Image) []gcLabel {
 	return labels
 }
 
-// missingLabels returns the labels that are missing on the image's blobs, including those
-// of missing blobs.
+// missingLabels returns the labels that are missing on the image's blobs, including the labels of
+// missing blobs.
 func (s publication) missingLabels(ctx context.Context, img bundle.Image) ([]gcLabel, error) {
 	var missing []gcLabel
 	for _, l := range s.gcLabels(img) {

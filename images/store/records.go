@@ -46,7 +46,7 @@ func kindOf(img bundle.Image) string {
 	return Kubernetes
 }
 
-// labels returns those of recordLabels that an import sets.
+// labels returns the labels, a subset of recordLabels, that an import sets.
 func (s *Store) labels() map[string]string {
 	set := maps.Clone(recordLabels)
 	if s.unpinned {

@@ -48,8 +48,8 @@ func newRelease(t testing.TB, bin []string) release {
 	return rel
 }
 
-// onEach runs a test with every supported containerd: that of the bundles, and Debian's,
-// which may already run on a host.
+// onEach runs a test with every supported containerd: the bundles' containerd, and Debian's, which
+// may already run on a host.
 func onEach(t *testing.T, test func(t *testing.T, rel release)) {
 	t.Run("bundled", func(t *testing.T) { test(t, ours(t)) })
 	t.Run("debian", func(t *testing.T) { test(t, newRelease(t, debian(t))) })

@@ -346,7 +346,7 @@ func TestKilledImporter(t *testing.T) {
 			}
 		}
 
-		whole := d.snapshots() // also those of other images
+		whole := d.snapshots() // including snapshots of other images
 		kill()
 		d.restart()
 		s = d.connect()

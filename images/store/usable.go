@@ -80,7 +80,7 @@ func (s Inventory) stateOf(ctx context.Context, name string, img bundle.Image) (
 }
 
 // stateByCRI asks the CRI for an image without a record of its name: a name with a digest may
-// be that of another record.
+// belong to another record.
 func (s Inventory) stateByCRI(ctx context.Context, name string) (ImageState, error) {
 	if !s.store.hasCRI {
 		return Absent, nil

@@ -41,7 +41,8 @@ func (f fakeContainers) List(context.Context, *containersapi.ListContainersReque
 	return &containersapi.ListContainersResponse{Containers: f.list}, nil
 }
 
-// A container uses its own image and those of its image volumes; a sandbox uses an image by name.
+// A container uses its own image and the images of its image volumes; a sandbox uses an image by
+// name.
 func TestUsers(t *testing.T) {
 	volume := func(image string) *criapi.Mount {
 		return &criapi.Mount{ContainerPath: "/volume", Image: &criapi.ImageSpec{Image: image}}

@@ -28,7 +28,7 @@ const (
 type Manifest struct {
 	Format  int       `json:"format"`
 	Created time.Time `json:"created"`
-	// KubernetesVersion is that of the control plane.
+	// KubernetesVersion is the control plane's version.
 	KubernetesVersion string `json:"kubernetesVersion"`
 	ClusterName       string `json:"clusterName"`
 	// CNI is the pod network: "flannel" or "none".

@@ -47,7 +47,8 @@ func TestFilesThatAreNoAgeKeys(t *testing.T) {
 	}
 }
 
-// TestRecipientsFromAPipe: the lines of a file that can be read only once are those that were checked.
+// TestRecipientsFromAPipe: a file that can be read only once is used with the lines that were
+// checked.
 func TestRecipientsFromAPipe(t *testing.T) {
 	secret, err := age.GenerateX25519Identity()
 	if err != nil {

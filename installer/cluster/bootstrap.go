@@ -68,7 +68,7 @@ func (b Bootstrap) Wait(ctx context.Context, with wait.Limit) (*Client, error) {
 	return client, err
 }
 
-// request reads the kubelet's requests, and tells how far the last one is.
+// request reads the kubelet's certificate requests, and returns the state of the last one.
 func (b Bootstrap) request(ctx context.Context) string {
 	c, err := Load(b.Token, b.Server)
 	if err != nil {
@@ -81,7 +81,7 @@ func (b Bootstrap) request(ctx context.Context) string {
 	return b.state(list.Items)
 }
 
-// state tells how far the last of the requests is that the kubelet made.
+// state returns the state of the kubelet's last certificate request.
 func (b Bootstrap) state(requests []certificatesv1.CertificateSigningRequest) string {
 	var last *certificatesv1.CertificateSigningRequest
 	for i := range requests {

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The wait for a kubelet's certificate tells how far the last request of this node is.
+// The wait for a kubelet's certificate reports the state of this node's last request.
 func TestBootstrapState(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

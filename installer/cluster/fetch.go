@@ -43,7 +43,7 @@ func (c *Client) FetchConfig(ctx context.Context) (*FetchedConfig, error) {
 	}.config()
 }
 
-// A configReader reads ConfigMaps in kube-system. hint is what to do if one is missing.
+// A configReader reads ConfigMaps in kube-system. hint is the hint for a missing ConfigMap.
 type configReader struct {
 	get  func(name string) (*corev1.ConfigMap, error)
 	hint string

@@ -26,8 +26,8 @@ func (c NodeObjects) HasFlannel(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// RemoveOtherControlPlanes deletes the Nodes of all control planes but one, with their pods,
-// which no kubelet can stop any more. It returns their names, and those of the workers.
+// RemoveOtherControlPlanes deletes the Nodes of all control planes but one, with their pods, which
+// no kubelet can stop any more. It returns their names, and the names of the workers.
 func (c NodeObjects) RemoveOtherControlPlanes(ctx context.Context, keep string) (removed, workers []string, err error) {
 	var nodes *corev1.NodeList
 	err = wait.Retry(ctx, func() (err error) {

@@ -14,8 +14,8 @@ import (
 	"airlift/installer/cluster/wait"
 )
 
-// A Snapshot is what the API server has stored in etcd, for when no API server answers. Its keys have
-// Prefix, the API server's --etcd-prefix.
+// A Snapshot has values of the API server from etcd, for use when no API server answers. Its keys
+// begin with Prefix, the API server's --etcd-prefix.
 type Snapshot struct {
 	Prefix string // "/registry"
 	Values map[string][]byte

@@ -14,7 +14,7 @@ import (
 )
 
 // configSource is the annotation that a kubelet gives its pods (ConfigSourceAnnotationKey of
-// k8s.io/kubernetes/pkg/kubelet/types). That of a static pod is "file".
+// k8s.io/kubernetes/pkg/kubelet/types). For a static pod it is "file".
 const configSource = "kubernetes.io/config.source"
 
 // WaitForStaticPodUIDs asks a node's kubelet, through the API server, for the UIDs of its static

@@ -16,7 +16,7 @@ import (
 // unchanged defaults.
 const componentHash = "kubeadm.kubernetes.io/component-config.hash"
 
-// Stored is what an upgrade needs to know of the ConfigMaps that kubeadm and Airlift write.
+// Stored has the contents that an upgrade needs from the ConfigMaps of kubeadm and Airlift.
 type Stored struct {
 	*FetchedConfig
 	// DefaultKubelet and DefaultProxy report whether the kubelet's and kube-proxy's

@@ -120,9 +120,9 @@ func (c Tokens) CreateToken(ctx context.Context, token config.BootstrapToken) er
 	return nil
 }
 
-// ListTokens returns the cluster's tokens, including expired ones, sorted by
-// expiration; those that never expire are last. Malformed token Secrets are
-// left out and named in the error, which is returned together with the tokens.
+// ListTokens returns the cluster's tokens, including expired ones, sorted by expiration; tokens
+// that never expire come last. Malformed token Secrets are left out and named in the error, which
+// is returned together with the tokens.
 func (c Tokens) ListTokens(ctx context.Context) ([]config.BootstrapToken, error) {
 	tokens, broken, err := c.tokens(ctx)
 	if err != nil {

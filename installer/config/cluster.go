@@ -32,8 +32,8 @@ func (c *Config) UseCluster(cluster Cluster) error {
 	if cluster.CertificatesDir == "" {
 		cluster.CertificatesDir = CertificatesDir
 	}
-	// Up to v1.30, the cluster's configuration has this timeout, and that of join
-	// has no field for it.
+	// Up to v1.30, the cluster's configuration has this timeout, and join's configuration has no
+	// field for it.
 	if t := cluster.APIServer.TimeoutForControlPlane; t != 0 && c.Timeouts.ControlPlaneComponentHealthCheck == DefaultControlPlaneTimeout {
 		c.Timeouts.ControlPlaneComponentHealthCheck = t
 	}

@@ -46,8 +46,7 @@ type Config struct {
 	// NearestKnown is the nearest release that was known when the bundle was built, if
 	// KubernetesVersion is newer: its rules apply. Otherwise it is empty.
 	NearestKnown string
-	// Registries are those that containerd on this host reaches in a way of
-	// their own.
+	// Registries are the registries for which containerd on this host needs its own configuration.
 	Registries []Registry
 	// Facts are the detected properties of this host.
 	Facts Facts
@@ -198,7 +197,7 @@ func (n NodeRegistration) KubeletCertDir() string {
 	return dir
 }
 
-// Timeouts are those of v1beta4. Zero means the default.
+// Timeouts are the timeouts of v1beta4. Zero means the default.
 type Timeouts struct {
 	ControlPlaneComponentHealthCheck time.Duration
 	KubeletHealthCheck               time.Duration

@@ -22,9 +22,8 @@ const (
 	// DefaultPodSubnet is the network in flannel's own manifest; kubeadm has
 	// no default because it installs no pod network.
 	DefaultPodSubnet = "10.244.0.0/16"
-	// The defaults of a cluster with IPv6 addresses are those of kind: unique
-	// local addresses, and sizes that the API server and the controller
-	// manager accept. kubeadm has only IPv4 defaults.
+	// Clusters with IPv6 addresses have kind's defaults: unique local addresses, and sizes that the
+	// API server and the controller manager accept. kubeadm has only IPv4 defaults.
 	DefaultServiceSubnetIPv6 = "fd00:10:96::/112"
 	DefaultPodSubnetIPv6     = "fd00:10:244::/56"
 

@@ -66,8 +66,8 @@ func SplitEndpoint(endpoint string, def int) (host string, port int, err error) 
 
 func isHostName(s string) bool { return len(validation.IsDNS1123Subdomain(s)) == 0 }
 
-// wrongName explains why a host is neither an IP address nor a name. The names are those that
-// kubeadm accepts.
+// wrongName explains why a host is neither an IP address nor a name. It accepts the same names as
+// kubeadm.
 func wrongName(host string) string {
 	const neither = "is neither an IP address nor a DNS name"
 	switch plain := strings.ToLower(strings.TrimSuffix(host, ".")); {

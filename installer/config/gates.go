@@ -66,8 +66,8 @@ func (c *Config) CheckFeatureGates() error {
 	return v.err()
 }
 
-// gates refuses feature gates that kubeadm of this version does not have, and
-// those that Airlift does not implement.
+// gates refuses feature gates that kubeadm of this version does not have, and feature gates that
+// Airlift does not implement.
 func (v *validator) gates(c *Cluster) {
 	minor := c.Minor()
 	var known []string

@@ -27,7 +27,7 @@ func TestWrongEndpoints(t *testing.T) {
 	}
 }
 
-// The kubelet has 130 fields: a message names those that may be meant, not all.
+// The kubelet has 130 fields: a message names only fields that may be meant.
 func TestUnknownFieldOfManyIsShort(t *testing.T) {
 	for field, want := range map[string]string{
 		"maxPodsPerNode": "similar fields are maxPods, podsPerCore, ",

@@ -8,9 +8,9 @@ import (
 	"airlift/fault"
 )
 
-// allowedWithConfig are the flags that may be given together with --config: those
-// that kubeadm v1.29 and v1.37 allow (ValidateMixedArguments in validation.go),
-// and Airlift's own, for which a file has no field.
+// allowedWithConfig are the flags that may be given together with --config: the flags that kubeadm
+// v1.29 and v1.37 allow (ValidateMixedArguments in validation.go), and Airlift's own flags, for
+// which a file has no field.
 var allowedWithConfig = []string{
 	"config", "ignore-preflight-errors", "dry-run", "kubeconfig", "node-name", "kubeconfig-dir", "upload-certs",
 	"print-manifest", "allow-missing-template-keys", "output", "experimental-output", "show-managed-fields", "print-join-command",

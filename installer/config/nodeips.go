@@ -5,10 +5,9 @@ import (
 	"strings"
 )
 
-// NodeIPs returns the addresses that the kubelet reports for this node: those of
-// the user's flag node-ip or else NodeIP. In a dual-stack cluster, OtherIP is
-// added. The family of the first Service range comes first, because pods on the
-// host's network get the addresses in this order.
+// NodeIPs returns the addresses that the kubelet reports for this node: the addresses of the user's
+// flag node-ip, or else NodeIP. In a dual-stack cluster, OtherIP is added. The family of the first
+// Service range comes first, because pods on the host's network get the addresses in this order.
 func (c *Config) NodeIPs() (ips []netip.Addr) {
 	if users, ok := LastArg(c.NodeRegistration.KubeletExtraArgs, "node-ip"); ok {
 		return parseIPs(strings.Split(users, ",")...)

@@ -23,7 +23,7 @@ func (c *Cluster) EnablesPlugin(name string) bool {
 }
 
 // RemovedPlugins returns the admission plugins in the configuration that kube-apiserver of this
-// version does not have: it does not start with them.
+// version does not have. kube-apiserver does not start with such plugins.
 func (c *Cluster) RemovedPlugins() (names []string) {
 	for _, name := range slices.Concat(c.apiServerList("enable-admission-plugins"), c.apiServerList("disable-admission-plugins")) {
 		if since := removedPlugins[name]; since > 0 && c.Minor() >= since && !slices.Contains(names, name) {

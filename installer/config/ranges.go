@@ -35,8 +35,8 @@ func (n Networking) RangeOf(addr netip.Addr) (Range, bool) {
 	return ranges[i], true
 }
 
-// examples are ranges for hints, by what they are for. The API server and the
-// controller manager accept their sizes.
+// examples are ranges for hints, by their purpose. The API server and the controller manager accept
+// their sizes.
 var examples = map[string][]string{
 	"Service": {"10.96.0.0/12", "172.20.0.0/16", "192.168.192.0/18", DefaultServiceSubnetIPv6, "fd00:20:96::/112"},
 	"pod":     {"10.244.0.0/16", "172.24.0.0/16", "192.168.0.0/17", DefaultPodSubnetIPv6, "fd00:20:244::/56"},
@@ -70,9 +70,9 @@ func FamilyOf(addr netip.Addr) Family {
 	return IPv4
 }
 
-// Family returns the cluster's address family, that of the first Service range
-// or, if none is given, of the first pod range. It is "" without any range. The
-// API server's address must have it.
+// Family returns the cluster's address family, the family of the first Service range or, without
+// one, of the first pod range. It is "" without any range. The API server's address must have this
+// family.
 func (n Networking) Family() Family {
 	for _, list := range []CIDRs{n.ServiceSubnet, n.PodSubnet} {
 		if p := list.Prefixes(); len(p) > 0 {
@@ -96,8 +96,8 @@ func (n Networking) WithDefaults(family Family, cni string) Networking {
 	return n
 }
 
-// completeRanges sets the default ranges: of the family of those that are given,
-// or else of the API server's address.
+// completeRanges sets the default ranges: in the family of the given ranges, or else in the family
+// of the API server's address.
 func (c *Config) completeRanges() {
 	family := c.Networking.Family()
 	if addr, err := netip.ParseAddr(c.LocalAPIEndpoint.AdvertiseAddress); family == "" && err == nil {

@@ -37,7 +37,7 @@ type RegistryMirror struct {
 	RegistryAccess
 }
 
-// RegistryAccess is what containerd needs to know of a host that it connects to.
+// RegistryAccess has the configuration with which containerd connects to a host.
 type RegistryAccess struct {
 	CA            []byte // PEM certificates, trusted in addition to the system's
 	Authorization string // a secret: the value of the HTTP header
@@ -172,8 +172,7 @@ func plainURLs(list []Registry) (urls []string) {
 	return urls
 }
 
-// registryHost returns the name by which containerd looks for the configuration of a
-// registry.
+// registryHost returns the name under which containerd looks up the configuration of a registry.
 func registryHost(host string) (string, error) {
 	if host == DefaultRegistry {
 		return host, nil
@@ -191,8 +190,8 @@ func registryHost(host string) (string, error) {
 	return domain, nil
 }
 
-// readCAs returns the CA certificates by the name of a host. Those of all hosts are
-// those of DefaultRegistry.
+// readCAs returns the CA certificates by host name. Certificates for all hosts have the key
+// DefaultRegistry.
 func (f RegistryFlags) readCAs(hostName func(string) (string, error)) (map[string][]byte, error) {
 	const hint = "use --registry-ca FILE, or --registry-ca HOST=FILE for one registry or mirror"
 	cas := map[string][]byte{}

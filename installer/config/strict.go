@@ -174,8 +174,8 @@ func isScalar(value any) bool {
 	return true
 }
 
-// fieldsOf returns a struct's fields by the names they have in JSON, those of
-// embedded structs included.
+// fieldsOf returns a struct's fields by the names they have in JSON, including the fields of
+// embedded structs.
 func fieldsOf(t reflect.Type) map[string]reflect.StructField {
 	fields := map[string]reflect.StructField{}
 	for f := range fieldsIn(t) {

@@ -14,10 +14,9 @@ import (
 // resolves on the internet (util/version.go).
 var labels = regexp.MustCompile(`^(?:release/)?(?:stable|latest)(?:-(1)(?:\.(\d+))?)?$`)
 
-// CheckVersion compares the requested Kubernetes version with the bundle's, which
-// is the only one that can be installed. No version, and a label that matches the
-// bundle's version, such as stable-1.29, are allowed. Every other version is an
-// error (fault.Usage).
+// CheckVersion compares the requested Kubernetes version with the bundle's, which is the only one
+// that can be installed. An empty version, or a label that matches the bundle's version, such as
+// stable-1.29, is allowed. Every other version is an error (fault.Usage).
 func CheckVersion(requested, bundle string) error {
 	own, err := version.ParseSemantic(bundle)
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"airlift/installer/render"
 )
 
-// Defaults returns the default configuration of a command, and the Config for those of the components.
+// Defaults returns the default configuration of a command, and the Config for the defaults of the
+// components.
 type Defaults func(version string) ([]byte, *config.Config, error)
 
 // Defaults returns the default configuration of a command, and of components: KubeletConfiguration,
@@ -54,14 +55,14 @@ const initNote = `# Where this differs from kubeadm's defaults:
 #   encryptionAlgorithm (since v1beta4).
 `
 
-// InitDefaults are those of init.
+// InitDefaults are the defaults of init.
 func InitDefaults(version string) ([]byte, *config.Config, error) {
 	c := example(version)
 	data, err := c.WriteInit(config.APIVersion(version))
 	return append(fmt.Appendf(nil, initNote, pki.DefaultAlgorithm), data...), c, err
 }
 
-// JoinDefaults are those of join.
+// JoinDefaults are the defaults of join.
 func JoinDefaults(version string) ([]byte, *config.Config, error) {
 	c := example(version)
 	d := &c.Discovery
@@ -71,7 +72,7 @@ func JoinDefaults(version string) ([]byte, *config.Config, error) {
 	return data, c, err
 }
 
-// ResetDefaults are those of reset.
+// ResetDefaults are the defaults of reset.
 func ResetDefaults(version string) ([]byte, *config.Config, error) {
 	r := &config.Reset{}
 	r.Complete()
@@ -79,7 +80,7 @@ func ResetDefaults(version string) ([]byte, *config.Config, error) {
 	return data, example(version), err
 }
 
-// UpgradeDefaults are those of upgrade apply and upgrade node.
+// UpgradeDefaults are the defaults of upgrade apply and upgrade node.
 func UpgradeDefaults(version string) ([]byte, *config.Config, error) {
 	data, err := new(config.Upgrade).Write(config.APIVersion(version))
 	return data, example(version), err

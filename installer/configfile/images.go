@@ -8,8 +8,8 @@ import (
 	"airlift/installer/config"
 )
 
-// Images returns the names of the bundle's images that a cluster uses, in their order. Without a bundle it
-// returns those of the catalog.
+// Images returns the names of the bundle's images that a cluster uses, in their order. Without a
+// bundle it returns the catalog's names.
 func (r *Reader) Images(c *config.Config) ([]string, error) {
 	m, err := r.Bundle()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	parser "github.com/coredns/corefile-migration/migration/corefile"
 )
 
-// A Migration is what an upgrade of CoreDNS does with a Corefile.
+// A Migration is the result of Migrate.
 type Migration struct {
 	// Corefile is the migrated one. It is the given one if nothing must change.
 	Corefile string
@@ -29,8 +29,9 @@ func (m Migration) Changed(from string) bool { return m.Corefile != from }
 func IsDefault(corefile string) bool { return migration.Default("", corefile) }
 
 // Migrate migrates a Corefile between two versions of CoreDNS, such as "v1.11.1". As in kubeadm, it
-// changes only what was removed and what has another default. An error means that the versions
-// or the Corefile are not understood: then the Corefile and CoreDNS must stay as they are.
+// changes only what CoreDNS removed or gave another default. An error means that it does not know
+// the versions or cannot parse the Corefile. Then the caller must not change the Corefile and
+// CoreDNS.
 func Migrate(from, to, corefile string) (Migration, error) {
 	m := Migration{Corefile: corefile}
 	from, to = strings.TrimPrefix(from, "v"), strings.TrimPrefix(to, "v")
@@ -63,8 +64,9 @@ func Migrate(from, to, corefile string) (Migration, error) {
 	return m, nil
 }
 
-// Mask replaces each argument of a plugin or of its option, whose name is empty for a plugin, that keep
-// does not accept. Options that are no names are arguments, too. Comments are taken out.
+// Mask replaces each argument that keep does not accept, of a plugin or of its option. For a
+// plugin's own arguments the option name is empty. Options that are not names are treated as
+// arguments. Comments are removed.
 func Mask(corefile, mask string, keep func(plugin, option, argument string) bool) (string, error) {
 	parsed, err := parser.New(corefile)
 	if err != nil {

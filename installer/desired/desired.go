@@ -1,7 +1,8 @@
-// Package desired is what a command makes true on a host and in its cluster. Each step of a command computes
-// its List from the plan and from what is known of the host and the cluster, without side effects. Everything
-// else reads these lists: the step applies its own, a dry run writes them into a directory, upgrade plan and
-// upgrade diff compare them with what is there, and preflight checks the space for them.
+// Package desired describes the desired state of a host and its cluster. Each step of a command
+// computes its List from the plan and the facts about the host and the cluster, without side
+// effects. Everything else reads these lists: the step applies its own, a dry run writes them into
+// a directory, upgrade plan and upgrade diff compare them with the current state, and preflight
+// checks the space for them.
 package desired
 
 import (
@@ -13,7 +14,7 @@ import (
 	"airlift/installer/pki"
 )
 
-// A List is what one step makes true.
+// A List is the desired state that one step creates.
 type List struct {
 	Files     []pki.File       // with their content
 	Binaries  []host.Binary    // from the bundle
@@ -21,7 +22,7 @@ type List struct {
 	Images    []bundle.Image   // in the container runtime
 	Claims    []ledger.Claim   // directories that others fill, and that reset removes
 	Objects   []runtime.Object // of the cluster, in the order in which they are applied
-	Documents []Document       // manifests of the bundle, applied as they are
+	Documents []Document       // manifests of the bundle, applied unchanged
 }
 
 // A Document is a manifest of the bundle.

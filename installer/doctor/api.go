@@ -35,8 +35,8 @@ var listed = []cluster.Listing{
 	{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"},
 }
 
-// apiObjects reads objects from the API server. While it does not answer, there are none:
-// that it does not is in the status.
+// apiObjects reads objects from the API server. If the API server does not answer, there are no
+// objects; the status reports that it does not answer.
 func (d *Doctor) apiObjects(s *status.Status, e examined) (list []source) {
 	client := e.clock.client
 	if client == nil {

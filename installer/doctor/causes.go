@@ -2,7 +2,7 @@ package doctor
 
 import "regexp"
 
-// A knownCause is a message in a log, with what it means.
+// A knownCause is a log message with its meaning and its fix.
 type knownCause struct {
 	message  *regexp.Regexp
 	why, fix string

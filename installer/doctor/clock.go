@@ -70,8 +70,8 @@ func (d *Doctor) readClocks(ctx context.Context) clocks {
 	return c
 }
 
-// findLater looks for what cannot be from the future: Airlift's files, and the beginning of
-// the CA's validity.
+// findLater looks for times that must be in the past: the times of Airlift's files, and the start
+// of the CA's validity.
 func (c *clocks) findLater(h *host.Host) {
 	see := func(what string, at time.Time) {
 		if at.After(c.here.Add(clockTolerance)) && at.After(c.laterAt) {

@@ -35,7 +35,7 @@ func commands(name string, list ...string) source {
 	}}
 }
 
-// redacted is the form of what is redacted already.
+// redacted is the form for text that is already redacted.
 func redacted(text []byte) []byte { return text }
 
 // output returns what a command prints, redacted, or why it could not run.
@@ -57,7 +57,7 @@ func output(ctx context.Context, line string) []byte {
 	return text
 }
 
-// A tail keeps the end of what is written to it.
+// A tail keeps the last bytes that are written to it.
 type tail struct{ kept []byte }
 
 func (t *tail) Write(p []byte) (int, error) {

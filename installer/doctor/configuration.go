@@ -6,7 +6,8 @@ import (
 	"airlift/installer/status"
 )
 
-// configuration is what the node's components are configured with, and the ledger.
+// configuration returns the configuration files of the node's components, and Airlift's own
+// records.
 func (d *Doctor) configuration() []source {
 	return append([]source{
 		d.file("airlift/ledger.json", ledger.Path, redact.As[ledger.Document]()),

@@ -23,7 +23,8 @@ const logsDir = "/var/log/pods"
 // runtimeTimeout limits the connection to a containerd that hangs.
 const runtimeTimeout = 5 * time.Second
 
-// componentNamespaces are those whose logs are gathered: other logs are the site's own.
+// componentNamespaces are the namespaces whose logs are gathered. Logs of other namespaces belong
+// to the site's applications.
 var componentNamespaces = []string{"kube-system", "kube-flannel"}
 
 // containers describes the containers and images of this node.
@@ -102,7 +103,7 @@ func (d *Doctor) listImages(ctx context.Context) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// containerLogs are the logs of the components' containers, with those of earlier attempts.
+// containerLogs are the logs of the components' containers, including logs of earlier attempts.
 func (d *Doctor) containerLogs() (list []source) {
 	for _, namespace := range componentNamespaces {
 		files, _ := filepath.Glob(d.Host.Path(filepath.Join(logsDir, namespace+"_*", "*", "*.log"))) // the pattern is valid
@@ -122,7 +123,7 @@ func (d *Doctor) containerLogs() (list []source) {
 	return list
 }
 
-// after returns the lines of a container's log since a time. Each line begins with its own.
+// after returns the lines of a container's log since a time. Each line begins with its time.
 func after(log []byte, since time.Time) []byte {
 	for len(log) > 0 {
 		line, rest, _ := bytes.Cut(log, []byte("\n"))

@@ -26,7 +26,7 @@ func (d disk) noInodes() bool { return d.inodes > 0 && d.inodesFree*100 < d.inod
 // nodeDirs are the directories that a node writes to.
 var nodeDirs = []string{"/etc/kubernetes", "/var/lib", "/var/log", "/run", "/tmp", "/opt/cni"}
 
-// readDisks reads the free space of the file systems that nodeDirs are on, and of those that
+// readDisks reads the free space of the file systems that nodeDirs are on, and of file systems that
 // are mounted below them, without the volumes of pods.
 func (d *Doctor) readDisks() (list []disk) {
 	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {

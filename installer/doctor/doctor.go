@@ -1,9 +1,9 @@
-// Package doctor gathers what an engineer who cannot log in needs to find out what is wrong
-// with this host, and lists what is suspicious. It changes nothing on the host. Each kind of
-// fact has its own file.
+// Package doctor gathers facts for an engineer who examines this host but cannot log in to it. It
+// also lists suspicious findings. It changes nothing on the host. Each kind of fact has its own
+// file.
 //
-// Nothing leaves this package that was not redacted: each source has the form of its text, and
-// package redact does it.
+// Everything that leaves this package is redacted by package redact: each source names the form of
+// its text.
 package doctor
 
 import (
@@ -39,7 +39,7 @@ type Doctor struct {
 	Host    *host.Host
 	Reader  *status.Reader
 	Options Options
-	// Progress is called with what is being gathered; may be nil.
+	// Progress is called with the name of the current source; it may be nil.
 	Progress func(what string)
 
 	began time.Time
@@ -149,8 +149,8 @@ func (d *Doctor) readAll(ctx context.Context, sources []source) []Entry {
 	return entries
 }
 
-// readOne reads and redacts a source within its time limit. One that does not react to the end of
-// its context, such as a read from a file system that hangs, is left behind.
+// readOne reads and redacts a source within its time limit. It does not wait for a source that
+// ignores the end of its context, such as a read from a hanging file system.
 func readOne(ctx context.Context, s source) []byte {
 	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
 	defer cancel()
@@ -204,7 +204,7 @@ func indented(v any) ([]byte, error) {
 	return append(data, '\n'), err
 }
 
-// Summary is what is printed, and the first file of the archive.
+// Summary is the printed text, and the first file of the archive.
 func (r *Report) Summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %s\n", r.Host, r.Began.UTC().Format("2006-01-02 15:04:05 UTC"))
@@ -223,7 +223,7 @@ func (r *Report) Summary() string {
 	return b.String()
 }
 
-// examined is what suspicions are derived from.
+// examined has the facts from which suspicions are derived.
 type examined struct {
 	status *status.Status
 	checks preflight.Report

@@ -76,8 +76,8 @@ func (d *Doctor) memoryAvailable() uint64 {
 
 var oomKill = regexp.MustCompile(`(?i)(?:out of memory|oom-kill).*`)
 
-// lastOOMKill returns the kernel's last message about a process of a unit that it ended. Those of
-// pods with a memory limit are ordinary.
+// lastOOMKill returns the kernel's last message about killing a process of a unit for memory. Such
+// messages about pods with a memory limit are normal.
 func (d *Doctor) lastOOMKill(ctx context.Context) string {
 	out, err := childprocess.Command(ctx, "journalctl", "--no-pager", "--quiet", "--dmesg", "--output=short-iso", "--lines=2000", d.since()).Output()
 	if err != nil {
@@ -112,7 +112,7 @@ func (d *Doctor) readLogs(ctx context.Context, s *status.Status) map[string][]st
 // chatter matches lines of a unit's log that are not errors.
 var chatter = regexp.MustCompile(`^(?:I[0-9]{4} |Flag --)|level=(?:info|debug|warning)|See https://kubernetes.io/docs`)
 
-// unitLog returns the last lines of a unit's log that look like errors, or else the last ones.
+// unitLog returns the last lines of a unit's log that look like errors, or else the last lines.
 func (d *Doctor) unitLog(ctx context.Context, name string) (lines []string) {
 	const examined = 200
 	// A secret may begin before the lines that are wanted.
@@ -138,7 +138,7 @@ func (d *Doctor) unitLog(ctx context.Context, name string) (lines []string) {
 func (d *Doctor) newestLog(component string) (newest string) {
 	var at int64
 	for _, namespace := range componentNamespaces {
-		files, _ := filepath.Glob(d.Host.Path(filepath.Join(logsDir, namespace+"_*", component, "*.log"))) // the names are those of components
+		files, _ := filepath.Glob(d.Host.Path(filepath.Join(logsDir, namespace+"_*", component, "*.log"))) // the names are names of components
 		for _, file := range files {
 			if info, err := os.Stat(file); err == nil && info.Size() > 0 && info.ModTime().UnixNano() > at {
 				newest, at = file, info.ModTime().UnixNano()

@@ -53,7 +53,7 @@ func (s *suspicions) add(r rank, name, why, fix, format string, args ...any) {
 	s.list = append(s.list, Suspicion{Name: name, Saw: fmt.Sprintf(format, args...), Why: why, Fix: fix, rank: r})
 }
 
-// suspect derives suspicions from what was examined, causes first.
+// suspect derives suspicions from the examined facts, causes first.
 func suspect(e examined) []Suspicion {
 	s := &suspicions{list: []Suspicion{}}
 	s.clock(e)

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// nodeUnits are those that a node needs.
+// nodeUnits are the units that a node needs.
 var nodeUnits = []string{"kubelet", "containerd", "airlift-service-route", "airlift-backup"}
 
-// since is the beginning of what is gathered from logs, as journalctl reads it.
+// since is the time from which logs are gathered, in journalctl's format.
 func (d *Doctor) since() string {
 	return fmt.Sprintf("--since=@%d", d.began.Add(-d.Options.Since).Unix())
 }

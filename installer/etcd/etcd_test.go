@@ -278,7 +278,7 @@ func TestMembership(t *testing.T) {
 		t.Errorf("restarting one of two: %v", err)
 	}
 
-	// A member that removes itself must tell the other members.
+	// A member that removes itself must send the request to other members.
 	four := s.grow(c, "four")
 	own := s.connect(four)
 	if changed, err := own.Remove(t.Context(), s.member(own, four)); err != nil || !changed {

@@ -21,8 +21,8 @@ import (
 // handshakes of a check take a second.
 const probeTimeout = 10 * time.Second
 
-// ErrNoSpace is why a member is unhealthy whose only fault is the alarm NOSPACE. etcd raises it for
-// the whole cluster.
+// ErrNoSpace is the error of a member that is unhealthy only because of the alarm NOSPACE. etcd
+// raises it for the whole cluster.
 var ErrNoSpace = errors.New("it has the alarm NOSPACE: its database has reached its maximum size, and etcd accepts no writes")
 
 // A State is the health of a member.
@@ -70,7 +70,7 @@ func (c *Client) probe(ctx context.Context, urls []string) error {
 	return failed
 }
 
-// reported returns the error for what a member that has a leader reports: alarms, for example
+// reported returns the error for the alarms that a member with a leader reports, for example
 // "memberID:42 alarm:NOSPACE".
 func reported(list []string) error {
 	if !slices.ContainsFunc(list, func(one string) bool { return !strings.Contains(one, "alarm:NOSPACE") }) {
@@ -192,7 +192,7 @@ func (c *Client) checkMembers(ctx context.Context, mayBe func(State) bool) error
 	return nil
 }
 
-// RestoreHint is the hint of an error about a member that is not healthy.
+// RestoreHint is the hint for an unhealthy member.
 func (m Member) RestoreHint() string {
 	return "start that control plane; if it is lost permanently, remove its member: " + m.RemoveCommand()
 }
@@ -251,7 +251,7 @@ func Spares(states []State, id uint64) bool {
 // votes reports whether a member counts for the quorum: also with the alarm NOSPACE.
 func (s State) votes() bool { return !s.Learner && (s.Err == nil || errors.Is(s.Err, ErrNoSpace)) }
 
-// votes are the voting members, seen from one of them.
+// votes are the voting members, as one of them sees them.
 type votes struct {
 	self            State
 	others, healthy int

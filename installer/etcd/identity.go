@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// An Identity has the ID of a cluster of etcd and that of one of its members.
+// An Identity has the ID of an etcd cluster and the ID of one of its members.
 type Identity struct{ Cluster, Member uint64 }
 
 func (i Identity) String() string {

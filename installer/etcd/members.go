@@ -124,9 +124,9 @@ func (c *Client) Promote(ctx context.Context, peerURL string) (changed bool, err
 	return changed, err
 }
 
-// Remove removes a member from the cluster; it may be gone already. The request
-// goes to the other members if there are any, because a member that removes
-// itself may stop before it answers.
+// Remove removes a member from the cluster; the member may already be removed. The request goes to
+// the other members if there are any, because a member that removes itself may stop before it
+// answers.
 func (c *Client) Remove(ctx context.Context, m Member) (changed bool, err error) {
 	members, err := c.Members(ctx)
 	if err != nil {

@@ -46,9 +46,9 @@ func WriteDatabase(w io.Writer, snapshot string) error {
 	return err
 }
 
-// Restore makes a data directory that has only the database of a snapshot into that of the
-// only member of a new cluster. token becomes part of the new IDs: with a new one, members
-// of the old cluster cannot join.
+// Restore turns a data directory with only the database of a snapshot into the data directory of a
+// new cluster with one member. The new IDs depend on token: with a new token, members of the old
+// cluster cannot join.
 func Restore(dataDir, name, peerURL, token string) error {
 	if err := restore(dataDir, name, peerURL, token); err != nil {
 		return fmt.Errorf("restoring etcd's data in %s: %w", dataDir, err)

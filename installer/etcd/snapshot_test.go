@@ -81,7 +81,7 @@ func TestSnapshot(t *testing.T) {
 			if got.Hash != want.Hash || got.Revision != want.Revision || got.Keys != keys || got.Size != want.TotalSize+32 {
 				t.Errorf("%+v, want %d keys; etcdutl: %s", got, keys, out)
 			}
-			// etcdutl v3.5 counts all keys in the history, also those that were deleted.
+			// etcdutl v3.5 counts all keys in the history, including deleted keys.
 			if version != "v1.29.15" && int64(got.Keys) != want.TotalKey {
 				t.Errorf("%d keys, etcdutl counts %d", got.Keys, want.TotalKey)
 			}

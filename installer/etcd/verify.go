@@ -26,7 +26,7 @@ const (
 	sector = 512
 )
 
-// ErrDamaged is the cause of errors about a snapshot whose content is not what etcd wrote.
+// ErrDamaged is the cause of errors about a damaged snapshot.
 var ErrDamaged = errors.New("the snapshot is damaged")
 
 // VerifySnapshot reads the snapshot at path: it compares the checksum that etcd appends,

@@ -181,8 +181,7 @@ func TestResetKeepsTheUsersCertificates(t *testing.T) {
 	}
 }
 
-// TestNetworkState: CNI state is shared, and reset removes only that of Airlift's
-// network.
+// TestNetworkState: CNI state is shared, and reset removes only the state of Airlift's network.
 func TestNetworkState(t *testing.T) {
 	inNetwork(t)
 	root := t.TempDir()

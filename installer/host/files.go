@@ -32,9 +32,9 @@ func (h *Host) WriteFile(path string, data []byte, mode fs.FileMode) (changed bo
 	return true, h.put(e, now, h.warn, func(place string) error { return filesystem.Replace(place, data, mode) })
 }
 
-// put records e, the file or link that is written, calls write, and records that the
-// write is done. now is the sum of the current content, "" if there is none. warn
-// receives a warning about each file of the user that the write replaces.
+// put records the file or link e, calls write, and then records that the write is done. now is the
+// sum of the current content, "" if there is none. warn receives a warning about each file of the
+// user that the write replaces.
 func (h *Host) put(e ledger.Entry, now string, warn warnFunc, write func(place string) error) error {
 	path := e.Name
 	if err := h.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -100,9 +100,9 @@ type Binary struct {
 	Size         int64 // bytes; 0 if it does not matter
 }
 
-// HasBinary reports whether exactly this binary is installed already. It returns
-// false if there is none, or another one that Airlift installed. A binary that
-// Airlift did not install is an error: replacing it could break its users.
+// HasBinary reports whether exactly this binary is installed already. It returns false without a
+// binary, and for another binary that Airlift installed. A binary that Airlift did not install is
+// an error: replacing it could break its users.
 func (h *Host) HasBinary(b Binary) (bool, error) {
 	sum, err := filesystem.DigestFile(h.Path(b.Path))
 	if errors.Is(err, fs.ErrNotExist) && !filesystem.Exists(h.Path(b.Path)) {

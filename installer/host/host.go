@@ -74,7 +74,7 @@ func (h *Host) RemoveDirectory() error {
 	return os.RemoveAll(string(h.Root))
 }
 
-// Records are what the ledger has: what Airlift wrote, claimed and owns on the host.
+// Records returns the ledger's entries: what Airlift wrote, claimed and owns on the host.
 func (h *Host) Records() *ledger.Records { return h.records }
 
 // Systemd are the units of systemd on the host. A unit that is enabled is recorded.

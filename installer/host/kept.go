@@ -58,7 +58,7 @@ func (k Kept) Read(path string) ([]byte, error) {
 	return data, err
 }
 
-// Paths lists the files of which the previous one is kept, or recorded as absent.
+// Paths lists the files whose previous version is kept, or recorded as absent.
 func (k Kept) Paths() (paths []string, err error) {
 	root := k.host.Path(k.dir)
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

@@ -17,9 +17,8 @@ type OtherBinary struct {
 	Complete bool
 }
 
-// OtherBinaries returns those of the wanted binaries of which Airlift installed
-// another version, or began to. An interrupted write belongs to the bundle that
-// began it.
+// OtherBinaries returns the wanted binaries of which Airlift installed another version, or began to
+// install it. An interrupted write counts for the bundle that began it.
 func (h *Host) OtherBinaries(wanted ...Binary) ([]OtherBinary, error) {
 	var others []OtherBinary
 	for _, b := range wanted {

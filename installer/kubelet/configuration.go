@@ -98,7 +98,7 @@ func (c *check) decode() {
 	}
 }
 
-// value is what an option was set to; nil if it was not.
+// value is the value of an option; nil if it is not set.
 func (c *check) value(option string) any {
 	v, _, _ := unstructured.NestedFieldNoCopy(c.merged, strings.Split(option, ".")...)
 	return v

@@ -14,7 +14,7 @@ import (
 //go:embed facts.txt
 var factsFile string
 
-// A fact is what is true of a feature gate, a flag or a field since a minor version.
+// A fact is a property that a feature gate, a flag or a field has since a minor version.
 type fact struct {
 	since int
 	is    string // "beta on" of a gate, "int32 deprecated" of a flag, "bool" of a field; "removed"

@@ -24,10 +24,9 @@ import (
 
 // types are the types of flags and fields, by their names in facts.txt.
 var types = map[string]struct {
-	// joint is between the values of a flag that is repeated. Without one, the last
-	// value applies.
+	// joint joins the values of a repeated flag. If it is empty, the last value applies.
 	joint string
-	// want describes the values. Without it, the error of parse does.
+	// want describes the accepted values. If it is empty, the error of parse describes them.
 	want  string
 	parse func(string) (any, error)
 }{

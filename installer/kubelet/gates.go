@@ -59,7 +59,7 @@ func (c *check) gates(gates map[string]bool, in string) {
 }
 
 // GateProblems checks feature gates of another component of a Kubernetes version: all components
-// register those of Kubernetes' common code. Gates that no kubelet has had are not checked.
+// have the gates of Kubernetes' common code. Gates that no kubelet ever had are not checked.
 func GateProblems(kubernetes string, gates map[string]bool) []Problem {
 	gates = maps.Clone(gates)
 	maps.DeleteFunc(gates, func(name string, _ bool) bool { return len(facts()["gate"][name]) == 0 })

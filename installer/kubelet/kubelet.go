@@ -49,7 +49,7 @@ type Problem struct {
 	Warning bool   // the kubelet starts anyway
 }
 
-// Input is what a kubelet will be started with.
+// Input is the configuration with which a kubelet will be started.
 type Input struct {
 	// Kubernetes is the kubelet's version, "v1.29.15". Unknown minor versions
 	// get the rules of the nearest known one.

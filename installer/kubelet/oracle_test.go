@@ -277,8 +277,7 @@ func tail(s string) string {
 	return s
 }
 
-// The gates and flags that were read from the sources must be those that the
-// real kubelet prints.
+// The gates and flags that were read from the sources must equal the output of the real kubelet.
 func TestHelp(t *testing.T) {
 	w := newRealKubelet(t)
 	out, err := exec.Command(w.kubelet, "--help").CombinedOutput()

@@ -12,7 +12,8 @@ import (
 	kubeletapis "k8s.io/kubelet/pkg/apis"
 )
 
-// reserved are the labels of which a kubelet may set only some on its own node.
+// reserved matches labels in Kubernetes' namespaces. A kubelet may set only some of them on its own
+// node.
 var reserved = regexp.MustCompile(`^([^/]+\.)?(kubernetes|k8s)\.io/`)
 
 func beOwnLabels(v value) {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// A rule is what the kubelet demands of its options.
+// A rule is a requirement of the kubelet for its options.
 type rule struct {
 	// options are fields of the KubeletConfiguration, which flags may also set, and
 	// flags that set no field.

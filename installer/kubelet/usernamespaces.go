@@ -21,8 +21,8 @@ const (
 // getsubids are the paths at which the kubelet finds that command, with the PATH of systemd.
 var getsubids = []string{"usr/local/sbin/getsubids", "usr/local/bin/getsubids", "usr/sbin/getsubids", "usr/bin/getsubids"}
 
-// beMappable is for the number of IDs of a pod's user namespace. The kubelet's range of IDs must be
-// made of such blocks, one for each pod; otherwise it does not start.
+// beMappable is for the number of IDs of a pod's user namespace. The kubelet's range of IDs must
+// consist of blocks of this size, one for each pod; otherwise it does not start.
 func beMappable(v value) {
 	perPod, maxPods := int64(idsUnit), int64(cmp.Or(v.check.config.MaxPods, defaultMaxPods))
 	if u := v.check.config.UserNamespaces; u != nil {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// A value is what an option was set to, for one rule.
+// A value is an option's value, as one rule checks it.
 type value struct {
 	check        *check
 	name, option string
@@ -32,7 +32,7 @@ func (v value) badIf(wrong bool, fix, format string, args ...any) {
 	}
 }
 
-// ignoredIf warns of a value with which the kubelet starts.
+// ignoredIf warns about a value that does not prevent the kubelet's start.
 func (v value) ignoredIf(wrong bool, fix, format string, args ...any) {
 	v.badIf(wrong, fix, format, args...)
 	if wrong {

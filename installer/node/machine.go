@@ -43,7 +43,7 @@ func (m *Machine) Changed(yes bool) {
 	}
 }
 
-// Write writes files to the host and counts those that changed.
+// Write writes files to the host and counts the changed files.
 func (m *Machine) Write(files ...pki.File) error {
 	for _, f := range files {
 		var changed bool
@@ -73,8 +73,7 @@ func (m *Machine) Applied(changed []string, err error) error {
 	return err
 }
 
-// Files returns the host's files. In a dry run, the files that it wrote hide
-// those of the host.
+// Files returns the host's files. In a dry run, the files that it wrote hide the host's files.
 func (m *Machine) Files() fs.FS {
 	files := layered{os.DirFS(m.Host.Path("/"))}
 	if m.Existing != m.Host {

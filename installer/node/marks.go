@@ -50,7 +50,7 @@ func UnfinishedRestore(h *host.Host) error {
 // ResetFirst is a part of hints.
 const ResetFirst = "remove what is on this host first: ./install reset"
 
-// Compare refuses an etcd whose data this restore did not write.
+// Compare returns an error if this restore did not write etcd's data.
 func (m *RestoreMark) Compare(is etcd.Identity) error {
 	want, err := etcd.RestoredIdentity(m.Node, m.Peer, m.Token)
 	if err != nil || is == want {

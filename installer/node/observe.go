@@ -6,7 +6,7 @@ import (
 	"airlift/installer/config"
 )
 
-// An Observation is what a run finds on its host before it changes anything. A run makes one, and does not
+// An Observation has the state of a host before a run changes it. A run creates one, and does not
 // change it.
 type Observation struct {
 	// IsNode reports that an earlier run wrote at least a kubeconfig file: this one continues or repeats it.

@@ -6,7 +6,7 @@ type Containerd struct{ machine *Machine }
 // Containerd returns the methods of this machine for that subject.
 func (m *Machine) Containerd() Containerd { return Containerd{m} }
 
-// Quorum is that of the cluster's etcd, as this host sees it.
+// Quorum is the quorum of the cluster's etcd, as this host sees it.
 type Quorum struct{ machine *Machine }
 
 // Quorum returns the methods of this machine for that subject.

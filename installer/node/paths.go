@@ -22,10 +22,9 @@ var (
 	APIServerManifest = path.Join(config.ManifestsDir, "kube-apiserver.yaml")
 )
 
-// BinaryPath returns the path at which a binary of the bundle is installed, or
-// "" for other entries. The directories are those in the installation
-// instructions of containerd and Kubernetes for hosts without a package
-// manager.
+// BinaryPath returns the path at which a binary of the bundle is installed, or "" for other
+// entries. The directories come from the installation instructions of containerd and Kubernetes for
+// hosts without a package manager.
 func BinaryPath(entry string) string {
 	switch {
 	case entry == bundle.BinDir+"runc":

@@ -51,8 +51,8 @@ func (m Containerd) NodeRuntime(ctx context.Context) (*store.Store, error) {
 	return s, nil
 }
 
-// NeedsLedger refuses a node that Airlift did not install. A ledger with nothing but images
-// would make init and reset treat such a node as Airlift's.
+// NeedsLedger refuses a node that Airlift did not install. A ledger with only images would make
+// init and reset treat such a node as Airlift's.
 func (m Containerd) NeedsLedger() error {
 	if m.machine.Host.Records().Used() {
 		return nil

@@ -87,7 +87,7 @@ func TryTurn(ctx context.Context, m *Machine, kubeconfig string, patience time.D
 	return nil, nil
 }
 
-// TurnName is the name of this node, or without a kubelet.conf that of the host.
+// TurnName is the name of this node, or without a kubelet.conf the name of the host.
 func (m *Machine) TurnName() string {
 	name, _ := os.Hostname()
 	return cmp.Or(pki.NodeName(m.Files()), name, "unknown")

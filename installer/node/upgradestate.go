@@ -39,8 +39,9 @@ type UpgradeState struct {
 	Finished bool `json:"finished,omitempty"`
 }
 
-// AttemptName names the copies of the manifests that ran before the current attempt: those that a
-// component gets back if its new manifest fails. After a finished upgrade, they are of its version.
+// AttemptName names the copies of the manifests that ran before the current attempt: if a
+// component's new manifest fails, its copy is restored. After a finished upgrade, the copies have
+// that upgrade's version.
 const AttemptName = "attempt"
 
 // FormerName names the previous files that undo restores: those from before the first attempt.
@@ -87,7 +88,7 @@ func (s *UpgradeState) KeepNames(changes []store.NameChange, h *host.Host) error
 	return s.Write(h)
 }
 
-// moved returns the names whose image an import replaces, without those of old.
+// moved returns the names whose image an import replaces, without the names in old.
 func moved(old, changes []store.NameChange) (list []store.NameChange) {
 	for _, c := range changes {
 		known := slices.ContainsFunc(old, func(o store.NameChange) bool { return o.Name == c.Name })

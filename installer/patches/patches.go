@@ -1,6 +1,6 @@
-// Package patches applies the user's patches to what Airlift renders. The
-// directory layout is that of kubeadm's --patches: files named
-// target[suffix][+type].yaml (or .json), such as kube-apiserver1+merge.yaml.
+// Package patches applies the user's patches to the objects that Airlift renders. The directory
+// layout is the layout of kubeadm's --patches: files named target[suffix][+type].yaml (or .json),
+// such as kube-apiserver1+merge.yaml.
 package patches
 
 import (
@@ -171,8 +171,8 @@ func (p patch) apply(data []byte, like any) ([]byte, error) {
 	return strategicpatch.StrategicMergePatch(data, p.data, like)
 }
 
-// check finds errors that need no target document, such as a field that the
-// target's type does not have.
+// check finds errors that are visible without a target document, such as a field that the target's
+// type does not have.
 func (p patch) check() error {
 	if p.kind == "json" {
 		if _, err := jsonpatch.DecodePatch(p.data); err != nil {

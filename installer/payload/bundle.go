@@ -191,7 +191,7 @@ func (b *Bundle) Document(ctx context.Context, entry string) ([]byte, error) {
 // ID identifies the bundle's contents: the sha256 of its manifest.json.
 func (b *Bundle) ID() string { return b.File.ManifestSHA256() }
 
-// ManifestOf returns what the bundle lists of one of the site's manifests.
+// ManifestOf returns one of the site's manifests with the facts that the bundle lists.
 func (b *Bundle) ManifestOf(listed bundle.SiteManifest) apply.Manifest {
 	m := apply.Manifest{Name: listed.Name, Chart: listed.Chart, Namespace: listed.Namespace}
 	for _, e := range b.Manifest.Entries {
@@ -211,7 +211,7 @@ func (b *Bundle) HasImage(name string) bool {
 	})
 }
 
-// AcceptsBase refuses a base that is not that of the bundle.
+// AcceptsBase refuses a base that is not the bundle's base.
 func (b *Bundle) AcceptsBase(base *Bundle) error {
 	want := b.Manifest.Base
 	switch {
@@ -224,7 +224,7 @@ func (b *Bundle) AcceptsBase(base *Bundle) error {
 	return nil
 }
 
-// Normalized returns the full form of an image's name, or name if it is none.
+// Normalized returns the full form of an image's name, or name itself if it is not an image's name.
 func Normalized(name string) string {
 	full, err := release.Normalize(name)
 	if err != nil {

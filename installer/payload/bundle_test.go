@@ -174,7 +174,7 @@ func tree(t *testing.T, root string) string {
 	return list.String()
 }
 
-// The configuration of a node has what the bundle says about an unknown version.
+// The configuration of a node has the bundle's values for an unknown version.
 func TestConfigureTellsOfNewerVersions(t *testing.T) {
 	for _, nearest := range []string{"", "v1.37.1"} {
 		b := &Bundle{Manifest: &bundle.Manifest{KubernetesVersion: "v1.38.0", NearestKnown: nearest, CNI: "flannel"}}

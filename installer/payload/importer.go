@@ -103,8 +103,8 @@ func (im *lazyImporter) open(ctx context.Context) error {
 	return im.readBase(ctx)
 }
 
-// readBase reads those layers from the base that the importer needs. Upper layers may precede
-// lower ones, which the bundle has: the importer keeps them until then.
+// readBase reads the layers that the importer needs from the base. Upper layers may come before
+// lower layers, which the bundle has. The importer keeps the upper layers until then.
 //
 // The bundle lists only the sha256 of the base's manifest, so a file with this manifest may have
 // other contents, with digests of its own. The importer compares each layer of a plain reader with

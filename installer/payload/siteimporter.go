@@ -12,7 +12,7 @@ import (
 	"airlift/installer/timeline"
 )
 
-// A SiteRequest is what a run needs of the site's own content.
+// A SiteRequest lists the site's own content that a run needs.
 type SiteRequest struct {
 	Files     map[string][]host.SiteFile // by entry
 	Manifests []string                   // entries

@@ -40,8 +40,8 @@ type ControlPlane struct {
 // Desired computes what a step makes true.
 type Desired = func(context.Context) (desired.List, error)
 
-// Certs returns the named certificates, or all of them, without those that are on the host and valid.
-// With an external etcd there are no etcd certificates.
+// Certs returns the named certificates, or all, except valid certificates that are already on the
+// host. With an external etcd there are no etcd certificates.
 func (p *ControlPlane) Certs(names ...string) Desired {
 	return func(context.Context) (desired.List, error) {
 		made, err := pki.Ensure(p.Node.Config, p.Files(), time.Now(), names...)

@@ -72,7 +72,7 @@ func (d DryRun) object(name string, data []byte) error {
 	return d.Write(pki.File{Path: "/cluster/" + strings.ReplaceAll(name, "/", "-") + ".yaml", Data: data, Mode: 0o600})
 }
 
-// Run runs the preview of steps, without those that skip names.
+// Run runs the preview of steps, without the steps that skip names.
 func (d DryRun) Run(ctx context.Context, steps []workflow.Step, skip []string) error {
 	steps = workflow.Preview(steps, d.Show)
 	return workflow.Run(ctx, d.Console, steps, onlyKnown(steps, skip))

@@ -3,8 +3,8 @@ package phases
 // InitOptions are the user's options for init that are not part of the
 // configuration.
 type InitOptions struct {
-	// FromFile reports whether a file has the configuration: its settings replace those of a cluster
-	// that exists.
+	// FromFile reports whether the configuration comes from a file. It then replaces the
+	// configuration of an existing cluster.
 	FromFile bool
 	// UserToken reports whether the user gave the token. Otherwise init
 	// generated it.

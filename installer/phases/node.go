@@ -155,7 +155,7 @@ func (n *Node) claim(claims ...ledger.Claim) error {
 	return nil
 }
 
-// Apply does what a step's list says of this host: it claims the directories and writes the files.
+// Apply applies a step's list to this host: it claims the directories and writes the files.
 func (n *Node) Apply(_ context.Context, l desired.List) error {
 	if err := n.claim(l.Claims...); err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package phases has what init, join and upgrade share: the plan of what a host will become, the state of
-// the host, and the steps that several of them have.
+// Package phases has what init, join and upgrade share: the plan for a host, the state of the host,
+// and their common steps.
 package phases
 
 import (

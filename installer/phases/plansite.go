@@ -57,8 +57,8 @@ func (p *Plan) SiteUnits() (names []string) {
 // SiteManifests returns the site's own manifests.
 func (p *Plan) SiteManifests() []bundle.SiteManifest { return p.Content().Manifests }
 
-// early returns those of the entries that precede all images in the bundle. They arrive
-// before containerd runs; later entries wait for it.
+// early returns the entries that precede all images in the bundle. They arrive before containerd
+// runs; later entries wait for it.
 func (p *Plan) early(entries map[string][]host.SiteFile) (names []string) {
 	for _, e := range p.Content().Entries {
 		if strings.HasPrefix(e.Name, bundle.BlobDir) {

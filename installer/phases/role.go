@@ -9,8 +9,8 @@ import (
 	"airlift/installer/preflight"
 )
 
-// A Role is what a host becomes, with everything in the plan that depends on
-// that. The steps that depend on it are in the step lists.
+// A Role is the role of a host in the cluster, with everything in the plan that depends on the
+// role. The steps that depend on it are in the step lists.
 type Role struct {
 	name preflight.Role
 	Kind string // "a control plane"
@@ -19,8 +19,8 @@ type Role struct {
 	running    []string // components that the cluster of a joining node runs already
 	kubectl    bool     // kubectl is installed
 	manifests  bool     // the site's manifests are applied
-	// registersTaints reports whether the kubelet registers the node with its
-	// taints. The step mark-control-plane sets those of a control plane.
+	// registersTaints reports whether the kubelet registers the node with its taints. The step
+	// mark-control-plane sets a control plane's taints.
 	registersTaints bool
 }
 
@@ -30,7 +30,7 @@ const (
 	controlPlaneKind = "a control plane"
 )
 
-// The roles of nodes. The first control plane creates the cluster, and the next ones join it.
+// The roles of nodes. The first control plane creates the cluster, further control planes join it.
 var (
 	Worker = Role{
 		name: preflight.Join, Kind: WorkerKind, registersTaints: true,

@@ -141,8 +141,8 @@ func (s SiteFiles) filesOf(unit string) ([]string, error) {
 	return files, nil
 }
 
-// runtimeStale reports whether containerd runs since a time before one of the site's files
-// that its configuration imports.
+// runtimeStale reports whether containerd was started before one of the site's files that its
+// configuration imports was written.
 func (r RuntimeStep) runtimeStale(ctx context.Context) (bool, error) {
 	var imported []string
 	for _, p := range r.node.Plan.sitePaths() {

@@ -206,8 +206,8 @@ func TestSiteFilesTwice(t *testing.T) {
 	}
 }
 
-// An edited file is saved even if its name is that of a certificate, which components renew,
-// and the other certificates in its directory are not listed.
+// An edited file is saved even if it has the name of a certificate, which components renew, and the
+// other certificates in its directory are not listed.
 func TestSiteCertificateIsTheSites(t *testing.T) {
 	b, root := siteBundle(t, siteContent(), nil), t.TempDir()
 	siteRun(t, b, Worker, root)

@@ -34,9 +34,9 @@ func (c *Content) Desired(ctx context.Context) (desired.List, error) {
 	return l, nil
 }
 
-// Unpack starts the bundle stream. Binaries and images arrive in the
-// background, in the order in which the host needs them. Steps wait for those
-// that they need. The caller has called Ready.
+// Unpack starts the bundle stream. Binaries and images arrive in the background, in the order in
+// which the host needs them. Steps wait for the entries that they need. The caller has called
+// Ready.
 func (c *Content) Unpack(ctx context.Context, l desired.List) error {
 	needed := []string{"bin/runc", "bin/containerd", "bin/containerd-shim-runc-v2"}
 	if c.Node.Observed.KeepsRuntime {

@@ -46,8 +46,8 @@ func Expirations(cfg *config.Config, host fs.FS) (certificates, authorities []Ex
 	return certificates, authorities, nil
 }
 
-// Due reports whether less than a third of a validity period is left. The certificate itself does
-// not have that period: it begins with its CA.
+// Due reports whether less than a third of a validity period is left. The period cannot be read
+// from the certificate, whose validity begins with its CA.
 func (h Expiration) Due(now time.Time, period time.Duration) bool {
 	return h.NotAfter.Sub(now) < period/3
 }

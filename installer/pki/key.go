@@ -25,10 +25,10 @@ import (
 // makes every TLS handshake cheaper, and is as strong as RSA-3072.
 const DefaultAlgorithm = "ECDSA-P256"
 
-// algorithm is the algorithm of a new key for a certificate of ca. If the
-// configuration does not set one, as with kubeadm's v1beta3, it is that of the
-// CA's key, so that a control plane that joins a cluster with RSA keys gets RSA
-// keys. ca is the zero authority for a key without a CA.
+// algorithm is the algorithm of a new key for a certificate of ca. If the configuration does not
+// set one, as with kubeadm's v1beta3, the new key gets the algorithm of the CA's key. So a control
+// plane that joins a cluster with RSA keys gets RSA keys. ca is the zero authority for a key
+// without a CA.
 func algorithm(cfg *config.Config, ca authority) string {
 	if cfg.EncryptionAlgorithm != "" {
 		return cfg.EncryptionAlgorithm

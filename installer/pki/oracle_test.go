@@ -25,8 +25,8 @@ import (
 	"airlift/scripts/oracle"
 )
 
-// TestEqualsKubeadm compares every certificate, key and kubeconfig with those that
-// real kubeadms create from the same configuration.
+// TestEqualsKubeadm compares every certificate, key and kubeconfig with the files that real
+// kubeadms create from the same configuration.
 func TestEqualsKubeadm(t *testing.T) {
 	// For this package, the other cases are the same as one of these.
 	relevant := []string{"plain", "control-plane endpoint", "control-plane endpoint without a port", "extra names",

@@ -17,8 +17,8 @@ import (
 	"airlift/scripts/oracle"
 )
 
-// TestOneByOne creates each item by its name, in kubeadm's order. The result must
-// be the same as that of a complete init.
+// TestOneByOne creates each item by its name, in kubeadm's order. The result must be the same as
+// the result of a complete init.
 func TestOneByOne(t *testing.T) {
 	cfg := testConfig()
 	whole, n := newNode(t), newNode(t)
@@ -383,7 +383,7 @@ func TestPeriods(t *testing.T) {
 	}
 }
 
-// chain is an intermediate CA: its certificate, followed by that of the root CA.
+// chain is an intermediate CA: its certificate, followed by the root CA's certificate.
 type chain struct{ certs, key []byte }
 
 // intermediate creates an intermediate CA below a node's CA, with openssl.

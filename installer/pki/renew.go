@@ -23,9 +23,8 @@ import (
 // the same subject, names, addresses and usages. A kubeconfig keeps its other
 // contents, but gets the current CA.
 //
-// The key has cfg's algorithm, or, unlike in kubeadm, that of the old key:
-// v1beta3 has no field for the algorithm, so a cluster with ECDSA keys would get
-// RSA keys one by one.
+// The key has cfg's algorithm, or, unlike in kubeadm, the old key's algorithm: v1beta3 has no field
+// for the algorithm, so a cluster with ECDSA keys would get RSA keys one by one.
 //
 // A missing file, a CA without its key, and an expired CA are errors.
 func Renew(cfg *config.Config, host fs.FS, now time.Time, name string) (Result, error) {
@@ -95,8 +94,7 @@ func Renew(cfg *config.Config, host fs.FS, now time.Time, name string) (Result, 
 	}}, nil
 }
 
-// renewed is the profile of a renewed certificate: as in kubeadm, that of the old
-// certificate.
+// renewed is the profile of a renewed certificate: as in kubeadm, the old certificate's profile.
 func renewed(cfg *config.Config, name string, old *x509.Certificate) Certificate {
 	c := Certificate{
 		Name:          name,

@@ -11,10 +11,11 @@ import (
 	"airlift/installer/config"
 )
 
-// RenewKubelet renews the kubelet's client certificate if it has expired, and returns no files if
-// it has not: a kubelet renews its own while it runs, and only one that was offline until then
-// cannot. The new certificate is in another dated file, to which the link then points, as when
-// the kubelet renews it. In a kubelet.conf that contains the certificate, it is replaced there.
+// RenewKubelet renews the kubelet's client certificate if it has expired, and returns no files
+// otherwise: a running kubelet renews its certificate itself, but a kubelet that was offline until
+// the certificate expired cannot. The new certificate is in another dated file, to which the link
+// then points, as when the kubelet renews it. In a kubelet.conf that contains the certificate, it
+// is replaced there.
 //
 // A missing kubelet.conf, and a CA whose key is not on this host, are errors.
 func RenewKubelet(cfg *config.Config, host fs.FS, now time.Time) (Result, error) {
@@ -89,7 +90,7 @@ func renewKubelet(cfg *config.Config, host fs.FS, now time.Time, due func(*x509.
 	}}, nil
 }
 
-// datedCertFile is the file of a certificate that current links to. The name is that of
+// datedCertFile is the file of a certificate that current links to. The name has the format of
 // client-go's certificate store (util/certificate/certificate_store.go).
 func datedCertFile(current string, now time.Time) string {
 	return path.Join(path.Dir(current), "kubelet-client-"+now.Format("2006-01-02-15-04-05")+".pem")

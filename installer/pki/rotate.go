@@ -29,8 +29,8 @@ func DistributeCAs(cfg *config.Config, host fs.FS, now time.Time) (Result, error
 }
 
 // SwitchCAs returns the files with which this control plane trusts both CAs, and signs with the
-// next. Reissuable then names what the new CA must sign. A host that does not trust the new CA
-// yet is an error.
+// next. Reissuable then names the certificates that the new CA must sign. A host that does not
+// trust the new CA yet is an error.
 func SwitchCAs(cfg *config.Config, host fs.FS, now time.Time) (Result, error) {
 	return rotateTo(cfg, host, now, func(r rotated) (authority, []*x509.Certificate, error) {
 		if !slices.ContainsFunc(r.present, r.next.cert.Equal) {

@@ -298,7 +298,7 @@ func TestRotationAfterTheOldCAHasExpired(t *testing.T) {
 	n.trusts(nextDir + "ca.crt")
 }
 
-// newWith returns a node with the files of another one, without those of its rotation.
+// newWith returns a node with the files of another one, without the files of its rotation.
 func newWith(t *testing.T, other node) node {
 	n := other.twin()
 	n.remove(dir + pki.RotationDir)

@@ -214,7 +214,7 @@ func RotationFiles(cfg *config.Config) (files []string) {
 	return files
 }
 
-// within is a CA whose pair is in a directory of the certificates directory.
+// within is a CA whose certificate and key are in a subdirectory of the certificates directory.
 func within(dir string, c Certificate) Certificate {
 	c.Base = path.Join(dir, c.Base)
 	return c

@@ -104,8 +104,8 @@ func WithoutCerts(bundle []byte, remove ...[]byte) ([]byte, error) {
 	return kept, nil
 }
 
-// SigningCA returns the CA that signs, if a CA's file has that of a rotation after it: another one with
-// the same name. Any other file is returned as it is.
+// SigningCA returns only the signing CA, if a CA's file also has a rotation's second CA with the
+// same name. It returns any other file unchanged.
 func SigningCA(caPEM []byte) (signer []byte, rotated bool) {
 	certs, err := parseCerts(caPEM)
 	if err != nil || len(certs) < 2 {

@@ -21,9 +21,8 @@ import (
 // CA's certificates become valid at the same time as the CA.
 const backdate = 5 * time.Minute
 
-// checkClock refuses to sign with a clock that cannot be right, such as that of a
-// host without a battery: when the clock is set, all certificates would have
-// expired.
+// checkClock refuses to sign with a clock that cannot be right, such as the clock of a host without
+// a battery. When somebody sets the clock, all certificates would have expired.
 func checkClock(now time.Time) error {
 	if now.Before(config.OldestRelease) {
 		return fault.New(fault.Preflight, "this host's clock shows %s: certificates created now would have expired long ago", now.UTC().Format(time.RFC3339)).
@@ -35,8 +34,7 @@ func checkClock(now time.Time) error {
 // authority is a CA; without a key (an external CA) it can only verify.
 type authority struct {
 	cert *x509.Certificate
-	// issuers are the other certificates in the CA's file: the issuers of an
-	// intermediate CA.
+	// issuers are the other certificates in the file of an intermediate CA.
 	issuers []*x509.Certificate
 	key     crypto.Signer
 	path    string // of the certificate, for messages
@@ -44,14 +42,14 @@ type authority struct {
 
 func (a authority) external() bool { return a.cert != nil && a.key == nil }
 
-// knows reports whether cert is the CA's certificate or that of an issuer.
+// knows reports whether cert is the certificate of the CA or of an issuer.
 func (a authority) knows(cert *x509.Certificate) bool {
 	return cert.Equal(a.cert) || slices.ContainsFunc(a.issuers, cert.Equal)
 }
 
-// trusted is what a kubeconfig trusts: the CA and, while the CA is being rotated, the one that it
-// replaces or that replaces it, which has the same name. Issuers of an intermediate CA are not
-// part of it, as in kubeadm.
+// trusted returns the CAs that a kubeconfig trusts: the CA and, during a rotation, the other CA of
+// the rotation, which has the same name. Issuers of an intermediate CA are not part of it, as in
+// kubeadm.
 func (a authority) trusted() []byte {
 	certs := []*x509.Certificate{a.cert}
 	for _, c := range a.issuers {

@@ -24,9 +24,8 @@ const (
 	shortRun     = 10 * time.Second
 )
 
-// settleTime is how long the kubelet may take to replace a static pod whose
-// manifest changed. Until then, the end of a container in an earlier run of
-// Airlift may be that of the replaced pod.
+// settleTime is how long the kubelet may take to replace a static pod whose manifest changed. Until
+// then, the ended container of an earlier run of Airlift may belong to the replaced pod.
 const settleTime = 20 * time.Second
 
 // journalDelay is how long the journal may take to show the last lines of a
@@ -80,8 +79,7 @@ func (e end) short() bool { return e.started.Unix() <= 0 || e.finished.Sub(e.sta
 
 var digits = regexp.MustCompile(`[0-9]+`)
 
-// reason is how the process ended and the last line of its log, without numbers
-// such as times. Ends with the same reason have the same error.
+// reason identifies a failure: exit status and last log line, without numbers such as times.
 func (e end) reason() string {
 	if len(e.lines) == 0 {
 		return e.how
@@ -170,10 +168,10 @@ func howItExited(exit store.Exit) string {
 	return how
 }
 
-// ordinary reports whether an end is not an error: the process was done, or the
-// kubelet stopped it for the first time, for example because its manifest
-// changed. The kubelet also stops a container whose liveness probe fails, and
-// does so again. After a reboot, containerd does not know how containers ended.
+// ordinary reports whether an end is not an error: the process was done, or the kubelet stopped it
+// for the first time, for example because its manifest changed. The kubelet also stops a container
+// whose liveness probe fails, but more than once. After a reboot, containerd does not know how
+// containers ended.
 func (c *crashes) ordinary(k store.Container, exit store.Exit) bool {
 	const killed, terminated = 128 + 9, 128 + 15
 	switch {
@@ -282,7 +280,7 @@ func (c *crashes) processes() (names []string) {
 	return names
 }
 
-// explain adds to the error of a wait how processes ended, those that do not run
+// explain adds to the error of a wait how each process ended. Processes that do not run now come
 // first.
 func (c *crashes) explain(err error) error {
 	var last []end

@@ -318,7 +318,7 @@ func TestKubeletThatWillNotRecover(t *testing.T) {
 	}
 }
 
-// A wait that gives up shows how containers ended, those that do not run first.
+// A wait that gives up shows how containers ended, processes that do not run now first.
 func TestWaitThatGivesUpExplainsWhy(t *testing.T) {
 	r := newRuntime(t)
 	c := newCrashes(r.began)

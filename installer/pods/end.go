@@ -69,7 +69,7 @@ func (s *StaticPods) endPod(ctx context.Context, component string, manifest []by
 				return
 			case <-tick.C:
 				if s.anyRuns(ctx, component, containers) {
-					_ = annotate() // the new manifest would fail too, and say it
+					_ = annotate() // the new manifest would fail too, and report it
 				}
 			}
 		}

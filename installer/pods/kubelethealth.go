@@ -18,9 +18,9 @@ import (
 	"airlift/installer/host"
 )
 
-// WaitKubelet waits until the kubelet is healthy, for the time of the option or else kubeadm's, unless its configuration
-// disables the health endpoint. A kubelet that cannot start is then reported as
-// such, and not as an API server that does not answer.
+// WaitKubelet waits until the kubelet is healthy, for the time of the option or else kubeadm's,
+// unless its configuration disables the health endpoint. So the error names the kubelet that cannot
+// start, and not an API server that does not answer.
 func (w *Watch) WaitKubelet(ctx context.Context, timeout time.Duration) error {
 	settings, err := KubeletConfiguration(w.Host)
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"airlift/installer/cluster"
 )
 
-// WaitSettled waits, after the start of another kubelet, until the containers of the static pods
-// are those that it wants, and healthy. The kubelet of another minor version gives the pods of the
-// same manifests other UIDs, so it stops all of them and creates them again, seconds after it has
-// reported that the node is Ready.
+// WaitSettled waits, after the start of another kubelet, until the static pods have the containers
+// that this kubelet wants, and are healthy. The kubelet of another minor version gives the pods of
+// the same manifests other UIDs, so it stops all of them and creates them again, seconds after it
+// has reported that the node is Ready.
 func (s *StaticPods) WaitSettled(ctx context.Context, client *cluster.Client, node string) error {
 	if c, err := KubeletConfiguration(s.Host); err != nil || c.EnableServer != nil && !*c.EnableServer {
 		return err // such a kubelet cannot be asked

@@ -65,7 +65,8 @@ type StaticPods struct {
 	Turn      *node.Turn // of this host's control plane; nil if this run goes on without it
 	// IgnoresEtcd is set if the user ignores that etcd may lose its quorum.
 	IgnoresEtcd bool
-	// Ended, if set, is called when the pod of a component has ended whose new manifest follows.
+	// Ended, if set, is called when the old pod of a component has ended and its new manifest
+	// follows.
 	Ended func(ctx context.Context, component string)
 	// Starts, if set, is called before another manifest of a component is written. An error keeps the
 	// previous one.
@@ -225,8 +226,8 @@ func (s *StaticPods) restart(ctx context.Context, component string) error {
 	if err := s.stop(ctx, before, s.graceOf(component)); err != nil {
 		return err
 	}
-	// The kubelet may start a container that failed only after minutes, that of a new pod
-	// sandbox at once.
+	// The kubelet may restart a failed container only after minutes, but it starts the container of
+	// a new pod sandbox at once.
 	if len(before) > 0 && !slices.ContainsFunc(before, running) {
 		if err := s.watch.Containerd.PodRecords().RemovePod(ctx, before[0].Namespace, before[0].Pod); err != nil {
 			return err
@@ -268,8 +269,9 @@ func (s *StaticPods) Stale(ctx context.Context) (names []string, err error) {
 	return names, nil
 }
 
-// startedBefore reports whether one of the containers runs since a time before a file was written. A
-// file from the future does not count: after the clock was set back, no restart would be later.
+// startedBefore reports whether one of the containers was started before a file was written. It
+// ignores a file with a time in the future: after the clock was set back, no restart would be later
+// than the file.
 func startedBefore(list []store.Container, written, now time.Time) bool {
 	return !written.After(now) && slices.ContainsFunc(list, func(c store.Container) bool { return running(c) && !c.Created.After(written) })
 }
@@ -306,8 +308,8 @@ func (s *StaticPods) started(ctx context.Context, component string, before []sto
 	return s.waitHealthy(ctx, component)
 }
 
-// waitContainer waits until the component has a running container that isNew accepts, and no
-// other one.
+// waitContainer waits until the component has a running container that isNew accepts, and no other
+// container.
 func (s *StaticPods) waitContainer(ctx context.Context, component string, isNew func(store.Container) bool) error {
 	return s.watch.Watched(ctx, s.onlyOf(component), func(ctx context.Context) error {
 		return health.WaitForContainer(ctx, component, s.Timeout, s.Report, func(ctx context.Context) (bool, string, error) {

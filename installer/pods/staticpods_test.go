@@ -7,8 +7,8 @@ import (
 	"airlift/images/store"
 )
 
-// TestStartedBefore: only a container that runs since a time before the file was written still uses
-// what it read then.
+// TestStartedBefore: only a container that was started before the file was written still uses the
+// old content.
 func TestStartedBefore(t *testing.T) {
 	now := time.Now()
 	at := func(d time.Duration, exited bool) store.Container {

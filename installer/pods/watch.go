@@ -22,7 +22,7 @@ const (
 	maxLookInterval = 10 * time.Second
 )
 
-// A Dependency is what a wait depends on, in addition to the kubelet.
+// A Dependency lists the components that a wait needs, in addition to the kubelet.
 type Dependency struct {
 	Components []string // names of containers on this node
 	// APIAnswers, if set, reports whether the API server answers. While it does

@@ -106,9 +106,8 @@ func (d *disk) list() string {
 
 func megabytes(n uint64) uint64 { return (n + 1e6 - 1) / 1e6 }
 
-// existing returns a directory, or the nearest existing one above it: what is
-// created below is on its file system. It also follows links whose targets do
-// not exist yet.
+// existing returns the path or its nearest existing parent directory. New files below the path will
+// be on its file system. It also follows links whose targets do not exist yet.
 func (s fileChecks) existing(path string) string {
 	for range 40 { // the kernel's limit for links
 		full := s.subject.host.Path(path)

@@ -33,7 +33,7 @@ func (s fileChecks) dirAvailable(c ledger.Claim) check {
 	}}
 }
 
-// podNetwork requires that no other pod network uses the names of Airlift's.
+// podNetwork requires that no other pod network uses the names of Airlift's pod network.
 func (s fileChecks) podNetwork(context.Context) []finding {
 	var found []finding
 	for _, err := range podnetwork.Claimable(s.subject.host, s.subject.Config) {

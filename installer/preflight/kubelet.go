@@ -37,8 +37,8 @@ func (s kubeletChecks) kubeletRules() []check {
 	return list
 }
 
-// kubeletFlags returns the kubelet's flags: those of kubeadm-flags.env, and after
-// them the administrator's.
+// kubeletFlags returns the kubelet's flags: the flags in kubeadm-flags.env, then the
+// administrator's flags.
 func (s kubeletChecks) kubeletFlags() ([]config.Arg, error) {
 	own, err := os.ReadFile(s.subject.host.Path(DefaultKubelet))
 	if err != nil && !os.IsNotExist(err) {

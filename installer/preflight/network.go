@@ -212,9 +212,9 @@ func (s networkChecks) controlPlaneEndpoint(ctx context.Context) []finding {
 	return nil
 }
 
-// nodeAddress requires the addresses of a joining node to be in none of the
-// cluster's ranges, and that of its API server to have the cluster's family. For
-// init, such a configuration is not valid.
+// nodeAddress requires that a joining node's addresses are outside of the cluster's ranges, and
+// that its API server's address has the cluster's family. For init, such a configuration is not
+// valid.
 func (s networkChecks) nodeAddress(context.Context) []finding {
 	c := s.subject.Config
 	if s.subject.Rerun {

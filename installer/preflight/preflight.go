@@ -17,7 +17,7 @@ import (
 	"airlift/installer/host/firewall"
 )
 
-// Role is what the host is to become.
+// Role is the role that the host will have.
 type Role string
 
 const (
@@ -76,7 +76,7 @@ func (t Target) runsAPIServer() bool { return t.Role != Join }
 // runsEtcd reports whether the host will run a member of the cluster's etcd.
 func (t Target) runsEtcd() bool { return t.runsAPIServer() && t.Config.Etcd.External == nil }
 
-// Space is what will be written below a directory, which need not exist yet.
+// Space is the planned amount of data below a directory, which need not exist yet.
 type Space struct {
 	Path         string
 	Bytes, Files uint64
@@ -156,7 +156,7 @@ func Ignored(name string, ignore []string) bool {
 }
 
 // Err returns one error (fault.Preflight) that lists all errors with their fixes, or nil. what
-// is what was done: "checking this host".
+// names the failed action: "checking this host".
 func (r Report) Err(what string) error {
 	if len(r.Errors) == 0 {
 		return nil

@@ -35,8 +35,8 @@ const cgroupsV1 = `25 20 0:22 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid - cgroup cg
 31 20 0:28 / /sys/fs/cgroup/systemd ro,nosuid - cgroup cgroup rw,name=systemd
 `
 
-// healthy returns a root directory and a target without problems, except for those
-// of the machine that runs the test.
+// healthy returns a root directory and a target without problems, except for problems of the
+// machine that runs the test.
 func healthy(t *testing.T) *subject {
 	t.Helper()
 	root := t.TempDir()
@@ -635,8 +635,8 @@ func TestRerunAcceptsItsOwn(t *testing.T) {
 	}
 }
 
-// TestTakesOverNothing: each directory that Kubernetes and containerd fill has its
-// own check. The check says what to do, and what ignoring it means.
+// TestTakesOverNothing: each directory that Kubernetes and containerd fill has its own check. The
+// check reports what to do, and the effect of ignoring it.
 func TestTakesOverNothing(t *testing.T) {
 	s := healthy(t)
 	s.Config.CNI = "flannel"

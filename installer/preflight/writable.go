@@ -12,8 +12,8 @@ import (
 	"airlift/installer/render"
 )
 
-// dirWritable requires every directory that files are written to to be on a file
-// system that is writable, and those of binaries on one that allows execution.
+// dirWritable requires every directory that files are written to to be on a file system that is
+// writable, and the directories of binaries to be on a file system that allows execution.
 func (s fileChecks) dirWritable(context.Context) []finding {
 	dirs := s.configDirs()
 	for _, space := range s.subject.Disk {
@@ -73,9 +73,8 @@ func hasFlag(path string, flag int64) bool {
 	return unix.Statfs(path, &st) == nil && int64(st.Flags)&flag != 0
 }
 
-// topmost returns the topmost directory above dir on the same device for which also
-// holds, or dir itself. A bind mount of a directory has the device of the file system
-// around it.
+// topmost returns the topmost parent directory of dir on the same device for which also returns
+// true, or dir itself. A bind mount of a directory has the device of the file system around it.
 func topmost(dir string, also func(up string) bool) string {
 	var here unix.Stat_t
 	if unix.Stat(dir, &here) != nil {

@@ -105,7 +105,7 @@ func pair(rule func(name, value string) string) func(any) any {
 	}
 }
 
-// httpGet redacts what a probe asks for: of its path, the words of usual endpoints are kept.
+// httpGet redacts the request of a probe. It keeps words of common endpoints in the path.
 func httpGet(v any) any {
 	m, ok := v.(map[string]any)
 	if !ok {

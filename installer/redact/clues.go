@@ -11,9 +11,9 @@ import (
 	"unicode/utf8"
 )
 
-// A clue is what shows a secret; the secret begins with the last group of the pattern, or with
-// the match. A text without any of needs, in lower case, does not match. If accept is there, it
-// decides about a match, from the groups and the text from the secret on.
+// A clue finds a secret in a text. The secret begins at the last group of the pattern, or else at
+// the match. A text whose lower-case form contains none of needs cannot match. accept, if not nil,
+// confirms a match: it gets the groups and the text from the secret on.
 type clue struct {
 	needs   []string
 	pattern *regexp.Regexp
@@ -92,10 +92,10 @@ func folded(list []string) (out []string) {
 	return out
 }
 
-// shortOptions are what text has that has one of the options -p, -w and -a.
+// shortOptions are strings of which a text with an option -p, -w or -a contains at least one.
 var shortOptions = strings.Split(` -p| -w| -a|"-p|"-w|"-a|'-p|'-w|'-a|[-p|(-p|,-p|,-a|,-w|[-a|[-w`, "|")
 
-// opened is what a text has in which a list or a map begins.
+// opened are strings of which a text contains at least one if a list or a map begins in it.
 var opened = strings.Split("=[|:[|={|:{|: [|: {|= [|= {|map[|map{|:<|=<|:(|=(|: (|\"[|\"{|'[|'{|[]|>[|> [|>{|> {|:&|=&", "|")
 
 // structure matches the beginning of such a list or map as Go, Python, JSON and CRI print it. A
@@ -154,7 +154,7 @@ func suspicionIn(text string, depth int) int {
 	return first
 }
 
-// keyBlock returns where a PEM block begins that is not public, or -1.
+// keyBlock returns the start of a PEM block with non-public content, or -1.
 func keyBlock(text string) int {
 	const begin = "-----BEGIN "
 	for from := 0; ; {
@@ -228,7 +228,7 @@ func encodedSecret(text string, depth int) int {
 // encodedByte matches a text that begins with a byte in the codes of URLs, JSON and Go.
 var encodedByte = regexp.MustCompile(`^(?:%|\\u00|\\x)([0-9A-Fa-f]{2})`)
 
-// assignedSecret returns where the value of a name begins that looks like that of a secret, or -1.
+// assignedSecret returns the start of a value whose name looks like the name of a secret, or -1.
 func assignedSecret(text string) int {
 	for i := 0; i < len(text); i++ {
 		if text[i] != ':' && text[i] != '=' && text[i] != '>' {
@@ -258,7 +258,7 @@ func assignedSecret(text string) int {
 	return -1
 }
 
-// isSecretValue reports whether a name with a separator and a value is one of a secret.
+// isSecretValue reports whether a name with a separator and a value is a secret.
 func isSecretValue(name string, separator byte, value string) bool {
 	value = head(value)
 	return !harmlessFlags[name] && secretAssignment(name, separator, value) && !harmlessValue(name, value)
@@ -316,8 +316,8 @@ var (
 	hostPath = regexp.MustCompile(`^/(?:etc|var|run|usr|opt|home|root|tmp|proc|sys|dev|mnt|srv)/[\w./@-]*$`)
 )
 
-// secretAssignment reports whether a name that has a value is that of a secret: by its words;
-// or as a variable of the environment, unless it is known to be harmless.
+// secretAssignment reports whether a name with a value is the name of a secret: by its words; or as
+// a variable of the environment, unless it is known to be harmless.
 func secretAssignment(name string, separator byte, value string) bool {
 	base := name[strings.LastIndexByte(name, '.')+1:]
 	switch {

@@ -46,8 +46,8 @@ func spans(text string) (list []span) {
 	return list
 }
 
-// commandSecret returns where the first word of a command line in a text begins that is not known to be
-// harmless, or the value of such a variable; or -1.
+// commandSecret looks in a text for the first word of a command line, or the value of a variable,
+// that is not known to be harmless. It returns where this begins, or -1.
 func commandSecret(text string) int {
 	words := spans(text)
 	for i := 0; i < len(words); i++ {
@@ -78,7 +78,7 @@ func isCommand(word string) bool {
 	return clients[name] || strings.HasPrefix(word, "/") && strings.Contains(word, "bin/") && !harmlessPrograms[name]
 }
 
-// variableSecret returns where the value of a variable begins that is not known to be harmless, or -1.
+// variableSecret returns the start of a variable's value that is not known to be harmless, or -1.
 func variableSecret(text string, words []span) int {
 	for _, w := range words {
 		name, _, ok := strings.Cut(w.text, "=")
@@ -95,8 +95,8 @@ func variableSecret(text string, words []span) int {
 	return -1
 }
 
-// argumentSecret returns where an argument begins that is not known to be harmless, or -1. Before the
-// first option of a command, except of a unit's, the words may be those of a sentence.
+// argumentSecret returns the start of an argument that is not known to be harmless, or -1. Before
+// the first option of a command, except of a unit's, the words may belong to a sentence.
 func argumentSecret(words []span, isUnit bool) int {
 	if !isUnit {
 		first := slices.IndexFunc(words, func(w span) bool { return option.MatchString(w.text) })

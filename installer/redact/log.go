@@ -30,20 +30,20 @@ func Line(text string) string {
 // lines that follow, up to the next one that begins as a record of a log does.
 func Log(text []byte) []byte { return lines(text, isRecord, 0) }
 
-// CutLines is how many lines a secret may have whose beginning is missing.
+// CutLines is the maximum number of lines of a secret whose beginning is missing.
 const CutLines = 200
 
 // End redacts the end of a log whose beginning is missing: its first lines may belong to a secret.
-// They are taken out up to the first line that begins a record, but no more than CutLines of each
+// End removes them up to the first line that begins a record, but no more than CutLines of each
 // stream or process.
 func End(text []byte) []byte { return lines(text, isRecord, CutLines) }
 
-// Records redacts a text of which each line is a record of its own, such as a table. Lines that
+// Records redacts a text in which each line is a separate record, such as a table. Lines that
 // follow an open quote, a name without a value or the beginning of a key are redacted, too.
 func Records(text []byte) []byte { return lines(text, nil, 0) }
 
-// logPrefix is what the CRI's log format or journalctl puts before each line: the stream is in
-// it, or the process with its number and without it.
+// logPrefix matches the prefix of a line in the CRI's log format or from journalctl. Its groups are
+// the stream, the process with its number, and the process without it.
 var logPrefix = regexp.MustCompile(`^(?:\S+ (stdout|stderr) [FP](?::\S*)?|[0-9-]+T[0-9:.,+-]+Z? \S+ (([^\s\[:]+)(?:\[[0-9]+\])?):)(?: |$)`)
 
 // record matches the beginning of a record in the logs of Kubernetes' components, etcd,
@@ -60,9 +60,9 @@ func isRecord(process, line string) bool {
 var colors = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
 
 // lines redacts line by line, each stream and each process by itself. begins reports whether a line
-// begins a record, which ends what follows a secret; nil means that each line does, unless something
-// is open before it. Up to cut lines may belong to a secret that began before the text, except those
-// of a process that systemd starts in the text.
+// begins a record, which ends what follows a secret; nil means that each line begins a record,
+// unless an earlier record is unfinished. Up to cut lines may belong to a secret that began before
+// the text, except lines of a process that systemd starts in the text.
 func lines(text []byte, begins func(process, line string) bool, cut int) []byte {
 	readers := map[string]*reader{}
 	of := func(source string) *reader {
@@ -171,8 +171,9 @@ func (r *reader) isBelow(line string) bool {
 	return r.announced > 0 && indentation(line) >= r.announced && isMapping.MatchString(line)
 }
 
-// mappedSecret returns where the value of a name below that of a secret begins, or -1 if it is
-// none for any name or the name, such as secretName, says that it is not.
+// mappedSecret returns the start of a value in a mapping below the name of a secret. It returns -1
+// if the value is never a secret, or if its own name, such as secretName, shows that it is not a
+// secret.
 func mappedSecret(line string) int {
 	m := isMapping.FindStringSubmatchIndex(line)
 	if m == nil {
@@ -254,7 +255,7 @@ func recordInJSON(line string) (string, bool) {
 	return out.String() + line[done:], err == nil && strings.TrimSpace(line[d.InputOffset():]) == ""
 }
 
-// recordField redacts a field of a record. What needs no redaction is returned as it is written.
+// recordField redacts a field of a record. A field without secrets is returned unchanged.
 func recordField(name string, text json.RawMessage) (string, error) {
 	v, err := decodeJSON(text)
 	if err != nil {
@@ -325,7 +326,7 @@ var (
 	beginBlock  = []byte("-----BEGIN ")
 )
 
-// cutKey takes out the end of a key whose beginning was cut off.
+// cutKey removes the end of a key whose beginning was cut off.
 func cutKey(text []byte) []byte {
 	at := keyEnd.FindIndex(text)
 	if at == nil || bytes.Contains(text[:at[0]], beginBlock) {

@@ -8,8 +8,8 @@ import (
 	"unicode"
 )
 
-// flagsText has the flags of the components of a cluster whose values are not secrets: those
-// that Kubernetes, etcd and containerd define, without the few that are a password or a token.
+// flagsText has the flags of the components of a cluster whose values are not secrets: the flags
+// that Kubernetes, etcd and containerd define, without the few flags for a password or a token.
 //
 //go:embed flags.txt
 var flagsText string
@@ -47,7 +47,7 @@ var kernelNames = set(`BOOT_IMAGE root ro rw rootfstype rootflags rootwait rootd
 	net.ifnames biosdevname ipv6.disable apparmor security selinux enforcing lsm audit fips crashkernel hugepages hugepagesz default_hugepagesz transparent_hugepage
 	isolcpus nohz_full rcu_nocbs intel_iommu amd_iommu iommu numa_balancing loglevel printk.time vga nosmt maxcpus mem`)
 
-// packetNames are those in the kernel's messages about packets and processes, which look like
+// packetNames are names in the kernel's messages about packets and processes that look like
 // variables.
 var packetNames = set("CIDR MAC SRC DST LEN TOS PREC TTL PROTO SPT DPT SEQ ACK WINDOW RES SYN URGP MARK PHYSIN PHYSOUT UID GID PID TYPE CODE MTU FLOWLBL HOPLIMIT AVC SHA256 SHA512 FLAGS CPU SKID AKID SN")
 
@@ -98,8 +98,8 @@ var recordLists = set("errors remote-peer-urls remote-peer-urls-from-cluster add
 // recordNames are names below a field of a log's records whose values are not secrets.
 var recordNames = set("name namespace kind uid apiVersion apiGroup group version resource subresource verb code reason status phase node container image ip port")
 
-// anyBelow are names in texts whose value has names and values of any kind; plainBelow are those that may also
-// have a harmless text.
+// anyBelow are names in texts whose value has names and values of any kind; the values of names in
+// plainBelow may also be a harmless text.
 var (
 	anyBelow   = set("env envs environ environment header headers stringdata data args command parameters annotations")
 	plainBelow = set("data args command parameters annotations")
@@ -118,7 +118,7 @@ var corefileWords = set(`insecure verified disabled error denial all success for
 var endpointWords = set(`health healthz healthy healthcheck check checks live livez alive liveness ready readyz readiness startup startupz started status ping pong metrics version api apis up ok probe probes actuator info
 	index html json php default system state server stats root path test hello apiz v1 v2 v3 configz token`)
 
-// harmlessAnnotations are those that Kubernetes' own components set.
+// harmlessAnnotations are the annotations that Kubernetes' own components set.
 var harmlessAnnotations = set(`prometheus.io/port prometheus.io/scrape kubernetes.io/config.hash kubernetes.io/config.mirror kubernetes.io/config.seen kubernetes.io/config.source node.alpha.kubernetes.io/ttl
 	volumes.kubernetes.io/controller-managed-attach-detach deployment.kubernetes.io/revision deployment.kubernetes.io/desired-replicas deployment.kubernetes.io/max-replicas
 	deprecated.daemonset.template.generation control-plane.alpha.kubernetes.io/leader endpoints.kubernetes.io/last-change-trigger-time kubectl.kubernetes.io/restartedAt
@@ -151,7 +151,7 @@ var secretWords = set(`pass passw passwd password passwords passphrase passwort 
 // keyWords make a key secret.
 var keyWords = set("api access subscription secret private priv signing encryption encrypt license licence session certificate master shared ssh gpg pgp rsa aes hmac service account client server data root crypto cookie auth token base fastopen storage deploy webhook app unseal recovery preshared kek")
 
-// harmlessEnds are last words of names whose values describe a secret, and are none.
+// harmlessEnds are last words of names whose values only describe a secret.
 var harmlessEnds = set(`file files path dir directory name names ttl type types mode modes expiration seconds count size length version method methods namespace usage cleaner controller plugin plugins provider
 	policy format url urls issuer audience audiences enabled enable disabled lookup webhook expires expiry age ref refs kind algorithm id group groups port timeout server lease request requests review reviews projection requestors`)
 
@@ -191,7 +191,7 @@ func isSecretWord(word string) bool {
 // secretEnds end words such as dbpassword and accesskey.
 var secretEnds = strings.Fields("密码 密碼 口令 パスワード 비밀번호 password passwd pass pwd pw pswd passwort secret token creds apikey accesskey secretkey masterkey encryptionkey signingkey appkey subscriptionkey")
 
-// wordsOf returns the words of a name in lower case: those of apiKey, API_KEY and api-key.
+// wordsOf returns the words of a name in lower case: api and key for apiKey, API_KEY and api-key.
 func wordsOf(name string) (words []string) {
 	var word strings.Builder
 	runes := []rune(name)

@@ -1,7 +1,7 @@
-// Package redact takes secrets out of what is shown or sent to others. What has a structure is
-// decoded, redacted and written again: values stay only where a list or a type of Kubernetes
-// shows that they are harmless. Lines of logs are redacted from what looks like a secret to
-// their end. Marker is in the place of everything that was taken out.
+// Package redact removes secrets from data that is shown or sent to others. It decodes structured
+// data, redacts it and encodes it again: it keeps only values that a list or a Kubernetes type
+// marks as harmless. In a log, it redacts a line from the beginning of a possible secret to the
+// end. Marker replaces everything that was removed.
 package redact
 
 import (
@@ -58,7 +58,7 @@ func File(name string) Form {
 	return func(text []byte) []byte { return opaque(text, "a file of an unknown form", nil) }
 }
 
-// commands are the forms of what commands print, by the beginning of the command line.
+// commands are the forms of commands' output, by the beginning of the command line.
 var commands = []struct {
 	begin string
 	form  Form
@@ -73,7 +73,7 @@ var commands = []struct {
 	{"cat /proc/cmdline", kernelArguments},
 }
 
-// Command returns the form of what a command prints.
+// Command returns the form of a command's output.
 func Command(line string) Form {
 	for _, c := range commands {
 		if strings.HasPrefix(line, c.begin) {
@@ -122,8 +122,8 @@ var (
 	sysctlValue  = regexp.MustCompile(`^[ \t]*(-?[0-9]{1,20}([ \t]+-?[0-9]{1,20})*|[a-z_]{1,16}([ \t]+[a-z_]{1,16})*|\|?/[\w./ %-]+|Linux|[a-z0-9]+(-[a-z0-9]+)*\.[\w.+~-]+|\(none\)|)[ \t]*$`)
 )
 
-// words returns the form of a file whose lines are kept if they match. Comments are taken out:
-// they may be lines that somebody switched off.
+// words returns the form of a file whose lines are kept if they match. Comments are removed: they
+// may be disabled configuration lines.
 func words(line *regexp.Regexp) Form {
 	return func(text []byte) []byte {
 		return oneMarker(eachLine(text, func(s string) string {
@@ -146,8 +146,8 @@ func modules(text []byte) []byte {
 	return words(moduleLine)(text)
 }
 
-// parameters redacts the kernel's parameters: numbers and words are kept, unless the name is
-// that of a key.
+// parameters redacts the kernel's parameters: numbers and words are kept, unless the name is the
+// name of a key.
 func parameters(text []byte) []byte {
 	return oneMarker(eachLine(text, func(s string) string {
 		name, value, _ := strings.Cut(s, "=")

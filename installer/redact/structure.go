@@ -64,7 +64,7 @@ func rewrite(text []byte, redact func(any) any) []byte {
 	return out
 }
 
-// decode returns the documents of a text, with numbers as they are written.
+// decode returns the documents of a text, with the text of numbers unchanged.
 func decode(text []byte) (docs []any, isJSON bool, err error) {
 	if v, err := decodeJSON(text); err == nil {
 		return []any{v}, true, nil
@@ -235,8 +235,8 @@ func isNumber(t reflect.Type) bool {
 	return t.Kind() >= reflect.Int && t.Kind() <= reflect.Float64 || isText(t) && t.Kind() != reflect.String
 }
 
-// named redacts a value without a type by a list of harmless names. A name counts in all
-// depths, but not below a name that is not in the list and has no fields in it.
+// named redacts a value without a type by a list of harmless names. Names in the list apply at
+// every depth, but not below a name that is neither in the list nor has fields in it.
 func named(v any, names map[string]bool) any {
 	m, ok := v.(map[string]any)
 	if !ok {
@@ -266,8 +266,8 @@ func namedValue(v any, names map[string]bool) any {
 	return v
 }
 
-// branches redacts the value of a name that is not in the list: only what is deeper and in the
-// list is kept.
+// branches redacts the value of a name that is not in the list: it keeps only deeper values whose
+// names are in the list.
 func branches(v any, names map[string]bool) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -278,7 +278,7 @@ func branches(v any, names map[string]bool) any {
 	return unknown(v)
 }
 
-// unknown redacts a value of which nothing is known: names of fields and booleans are kept.
+// unknown redacts a value of an unknown type: it keeps field names and booleans.
 func unknown(v any) any {
 	switch v := v.(type) {
 	case nil, bool:
@@ -391,7 +391,7 @@ func keepInCorefile(plugin, option, argument string) bool {
 	return corefileNames[plugin] && (option == "" || corefileNames[option]) && (corefileWords[argument] || corefileArgument.MatchString(argument))
 }
 
-// annotations redacts annotations: those of Kubernetes' own components are kept.
+// annotations redacts annotations, except annotations of Kubernetes' own components.
 func annotations(v any) any {
 	m, ok := v.(map[string]any)
 	if !ok {

@@ -269,8 +269,8 @@ func controlPlaneMounts(cfg *config.Config, host fs.FS) mounts {
 	return m
 }
 
-// etcdCertDirs are the directories to mount for the certificates of an external
-// etcd, without nested ones and without those that are mounted anyway.
+// etcdCertDirs are the directories to mount for the certificates of an external etcd, without
+// nested directories and without directories that are mounted anyway.
 func etcdCertDirs(cfg *config.Config) []string {
 	external := cfg.Etcd.External
 	mounted := append([]string{"/etc/ssl/certs", cfg.CertificatesDir}, caDirs(cfg)...)

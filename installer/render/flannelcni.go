@@ -6,12 +6,11 @@ import (
 	"strings"
 )
 
-// flannelCNIScript writes the CNI configuration on nodes that the installer did
-// not add, for example with kubeadm join: the same as CNIConflist, from flanneld's
-// subnet file. It runs in flannel's image (busybox) after flanneld has started. It
-// changes nothing if the configuration is already that of this node, or if another
-// file comes first by name, which the runtime would use anyway. podSubnets give
-// the order of the address families.
+// flannelCNIScript writes the CNI configuration on nodes that the installer did not add, for
+// example with kubeadm join: the same as CNIConflist, from flanneld's subnet file. It runs in
+// flannel's image (busybox) after flanneld has started. It changes nothing if this node's
+// configuration is already there, or if another file comes first by name: the runtime would use
+// that file anyway. podSubnets give the order of the address families.
 func flannelCNIScript(podSubnets []netip.Prefix) (string, error) {
 	headers := vxlanOverIPv4
 	var subnets, same []string

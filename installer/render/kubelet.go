@@ -101,9 +101,8 @@ func cgroupDriver(cfg *config.Config) string {
 	return cfg.Facts.CgroupDriver
 }
 
-// KubeletFlags returns the environment file with the kubelet's flags for this
-// node. A worker registers with its taints; the phase mark-control-plane sets
-// those of a control plane.
+// KubeletFlags returns the environment file with the kubelet's flags for this node. A worker
+// registers with its taints; the phase mark-control-plane sets a control plane's taints.
 func KubeletFlags(cfg *config.Config, worker bool) ([]byte, error) {
 	pause, err := image(cfg, "pause")
 	if err != nil {
@@ -129,8 +128,7 @@ func KubeletFlags(cfg *config.Config, worker bool) ([]byte, error) {
 		args = append(args, config.Arg{Name: "hostname-override", Value: node.Name})
 	}
 	if ips := cfg.NodeIPs(); len(ips) > 1 || len(ips) == 1 && (!cfg.Facts.DefaultRoute || cfg.Facts.NodeIPGiven || ips[0].Is6()) {
-		// By default the kubelet uses one address, that of the default route,
-		// and prefers IPv4.
+		// By default the kubelet uses only the default route's address, and prefers IPv4.
 		args = append(args, config.Arg{Name: "node-ip", Value: joined(ips)})
 	}
 	flags := strings.Join(command(cfg, "", args, node.KubeletExtraArgs), " ")

@@ -22,8 +22,8 @@ import (
 	"airlift/scripts/oracle"
 )
 
-// TestEqualsKubeadm compares all results of the package with those of real
-// kubeadm, of the oldest and of the newest version, for every case.
+// TestEqualsKubeadm compares all results of the package with the results of real kubeadm, in the
+// oldest and the newest version, for every case.
 func TestEqualsKubeadm(t *testing.T) {
 	cases := allCases()
 	var mu sync.Mutex
@@ -153,8 +153,8 @@ func patchSet(t *testing.T, c oracle.Case) *patches.Set {
 	return set
 }
 
-// objects returns all objects that init applies, except those that a dry run
-// does not show: the bootstrap token and the administrators' binding.
+// objects returns all objects that init applies, except objects that a dry run does not show: the
+// bootstrap token and the administrators' binding.
 func objects(t *testing.T, cfg *config.Config, caPEM []byte) []runtime.Object {
 	t.Helper()
 	all := append(render.BootstrapRBAC(cfg), render.ClusterInfo(cfg, caPEM)...)

@@ -1,7 +1,7 @@
-// Package render turns a Config into bytes and API objects: static pods, the
-// configuration of kubelet and containerd, units, add-ons. It is pure. Its output
-// for a Kubernetes version has the same meaning as that of kubeadm of that version,
-// except for the differences that scripts/oracle/differences.go lists with their reasons.
+// Package render turns a Config into bytes and API objects: static pods, the configuration of
+// kubelet and containerd, units, add-ons. It has no side effects. Its output for a Kubernetes
+// version has the same meaning as the output of that version's kubeadm, except for the differences
+// that scripts/oracle/differences.go lists with their reasons.
 package render
 
 import (
@@ -51,10 +51,9 @@ func dropNull(value any) {
 	}
 }
 
-// explicit returns the fields of a component configuration that are set: non-zero
-// values, and pointers, also to zero. The Go types are those of the newest
-// Kubernetes: a plain encoding would have zero values of fields that an older
-// kubelet does not know.
+// explicit returns the fields of a component configuration that are set: non-zero values, and
+// pointers, also to zero. The Go types come from the newest Kubernetes: a plain encoding would have
+// zero values of fields that an older kubelet does not know.
 func explicit(obj any) (map[string]any, error) {
 	doc, err := explicitFields(reflect.Indirect(reflect.ValueOf(obj)))
 	if err != nil {

@@ -104,10 +104,10 @@ func (e endpoint) startup(path string, timeout time.Duration) *corev1.Probe {
 	return e.probe(path, 0, 10*int32(math.Ceil(timeout.Seconds()/10)), 1)
 }
 
-// command is a component's command line. The user's value for a flag replaces
-// Airlift's, or is merged with it according to the merge method of the last
-// occurrence. A repeated flag keeps its order, which may matter: the first
-// service-account-issuer signs. Only kubeadm v1.31 sorts its values, and so does this.
+// command is a component's command line. The user's value for a flag replaces Airlift's, or is
+// merged with it according to the merge method of the last occurrence. A repeated flag keeps its
+// order, which may matter: the first service-account-issuer signs. Only kubeadm v1.31 sorts the
+// values of a repeated flag; for v1.31 Airlift does too.
 func command(cfg *config.Config, name string, base []config.Arg, extra []config.Arg) []string {
 	byName := func(a, b config.Arg) int { return strings.Compare(a.Name, b.Name) }
 	slices.SortFunc(base, byName)

@@ -15,10 +15,10 @@ import (
 // CACertHash returns the hash of the CA in the backup, as etcd snapshot has printed it.
 func (f *File) CACertHash() string { return f.Manifest.CACertHash }
 
-// CheckCA refuses a backup of a cluster whose CA has none of these hashes. Everyone who has the public key
-// can encrypt a file, and everyone who can reach the cluster has its CA's certificate: only a file with the
-// CA's key proves that its author had all secrets of the cluster. Without hashes it only compares the file
-// with itself.
+// CheckCA refuses a backup of a cluster whose CA has none of these hashes. Anyone with the public
+// key can encrypt a file, and anyone who reaches the cluster can read its CA certificate. Only a
+// file with the CA's key proves that its author had all secrets of the cluster. Without hashes, it
+// only checks that the file is consistent.
 func (f *File) CheckCA(hashes []string) error {
 	pins, err := discovery.ParsePins(hashes)
 	if err != nil {

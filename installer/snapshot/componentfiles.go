@@ -13,9 +13,9 @@ import (
 	"airlift/installer/config"
 )
 
-// ComponentFiles returns the paths of the host's files that the configuration gives to the
-// control plane's components: what a flag names in a mounted volume, and each volume, which may
-// be one file. The names of files inside of such files are not known.
+// ComponentFiles returns the paths of the host's files that the configuration gives to the control
+// plane's components: files that a flag names in a mounted volume, and each volume, which may be
+// one file. It does not find files that are only named inside of such files.
 func ComponentFiles(c *config.Cluster) []string {
 	var files []string
 	certificates := cmp.Or(c.CertificatesDir, config.CertificatesDir)
@@ -35,8 +35,7 @@ func ComponentFiles(c *config.Cluster) []string {
 	return slices.Compact(files)
 }
 
-// componentFiles returns those of the control plane's files that exist on this host and are not
-// among the shared ones.
+// componentFiles returns the control plane's files that exist on this host and are not in shared.
 func (b *Backup) componentFiles(c *config.Cluster, shared []backup.File) (files []backup.File, err error) {
 	for _, file := range ComponentFiles(c) {
 		info, err := os.Stat(b.Host.Path(file))

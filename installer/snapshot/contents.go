@@ -50,7 +50,7 @@ func (b *Backup) describe(ctx context.Context, c *etcd.Client, e *node.LocalEtcd
 	return m, err == nil, nil
 }
 
-// A storedCluster is what the cluster has stored about itself.
+// A storedCluster is the cluster's own stored configuration.
 type storedCluster struct {
 	*cluster.FetchedConfig
 	flannel bool
@@ -114,7 +114,7 @@ func (b *Backup) collect(m *backup.Manifest, stored storedCluster) ([]backup.Fil
 // takes about a second, longer on a slow disk.
 const electionTimeout = 30 * time.Second
 
-// currentMembers returns the state of all members, when that of this host has a leader.
+// currentMembers returns the state of all members, when this host's member has a leader.
 func currentMembers(ctx context.Context, c *etcd.Client, clientURL string) (members []etcd.Status, id uint64, err error) {
 	for end := time.Now().Add(electionTimeout); ; {
 		if members, id, err = c.Status(ctx); err == nil {

@@ -30,8 +30,8 @@ const scheduledPrefix = "airlift-backup-"
 // TimeFormat is the format of the time in the name of a backup.
 const TimeFormat = "20060102T150405Z"
 
-// checkDirectory refuses a directory whose file system is no longer mounted at mountPoint, if that is
-// not empty.
+// checkDirectory refuses a directory if mountPoint is set and the directory's file system is not
+// mounted there.
 func checkDirectory(dir, mountPoint string) error {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
@@ -50,9 +50,9 @@ func checkDirectory(dir, mountPoint string) error {
 	return nil
 }
 
-// SaveInDirectory writes a backup with the time in its name, and then removes the oldest ones
-// of this cluster in the directory. It fails if the directory's file system is not mounted at mountPoint,
-// unless that is empty: the drive may be missing.
+// SaveInDirectory writes a backup with the time in its name, and then removes the oldest ones of
+// this cluster in the directory. If mountPoint is set, it fails if the directory's file system is
+// not mounted there: the drive may be missing.
 func (b *Backup) SaveInDirectory(ctx context.Context, dir, mountPoint string, keep int) error {
 	if err := node.UnfinishedRestore(b.Host); err != nil { // it would push good backups out of the directory
 		return err
@@ -136,8 +136,8 @@ func removeUnfinished(dir, prefix, node string) error {
 	return nil
 }
 
-// prune removes the oldest backups in a directory that are of the same etcd cluster as the one that was
-// just written, which stays. Clocks may have been wrong, so their order is that of etcd's revisions.
+// prune removes the oldest backups in a directory that are of the same etcd cluster as the new
+// backup, which stays. Clocks may have been wrong, so backups are ordered by etcd's revision.
 func (b *Backup) prune(dir, prefix, written string, keep int) error {
 	list, err := os.ReadDir(dir)
 	if err != nil {
@@ -193,7 +193,7 @@ func readScheduled(dir string, entry fs.DirEntry, prefix string) (s scheduled, o
 		return s, false
 	}
 	s = scheduled{name: entry.Name(), time: m[1], cluster: m[3]}
-	s.revision, _ = strconv.ParseInt(m[4], 10, 64) // 0 in a name without it
+	s.revision, _ = strconv.ParseInt(m[4], 10, 64) // 0 if the name has no revision
 	f, err := os.Open(filepath.Join(dir, s.name))
 	if err != nil {
 		return s, false

@@ -134,9 +134,9 @@ func TestPruneKeepsOthers(t *testing.T) {
 	}
 }
 
-// TestPruneOnASharedDrive: several nodes write to one directory, in any order and with any clocks. A
-// backup with the last revision is always left, and never more than each node's own in addition to those
-// that are to be kept.
+// TestPruneOnASharedDrive: several nodes write to one directory, in any order and with any clocks.
+// A backup with the last revision is always left, and never more than each node's own in addition
+// to the backups to keep.
 func TestPruneOnASharedDrive(t *testing.T) {
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -184,7 +184,7 @@ func TestUnfinishedBackupsOfKilledRuns(t *testing.T) {
 	if got := d.names(); !slices.Equal(got, keep) {
 		t.Errorf("left %q\nwant %q", got, keep)
 	}
-	// A long name is shortened, but not to that of another node.
+	// A long name is shortened, but not to the name of another node.
 	long := strings.Repeat("a", 63) + "." + strings.Repeat("b", 63) + "." + strings.Repeat("c", 63) + "." + strings.Repeat("d", 60)
 	d.put(".airlift-"+name(long), nil)
 	d.put(".airlift-"+name(long+"d"), nil)

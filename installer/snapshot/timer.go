@@ -13,13 +13,12 @@ import (
 	"airlift/installer/workflow"
 )
 
-// backupTimer writes backups.
 var backupTimer = host.Timer{Name: "airlift-backup", About: "Backup of the Kubernetes cluster", Retry: 900}
 
 // recipientsPath has the lines of the recipients file, for the timer.
 const recipientsPath = "/etc/airlift-backup-recipients"
 
-// A Schedule is what the timer does.
+// A Schedule configures the backup timer.
 type Schedule struct {
 	Directory  string
 	Every      time.Duration
@@ -64,8 +63,8 @@ func (b *Backup) Schedule(ctx context.Context, s Schedule) error {
 	return nil
 }
 
-// calendar returns the times of an interval as systemd's OnCalendar has them, in UTC. Only those count
-// while the host is off, so the interval has to divide an hour or a day, or be a week.
+// calendar returns an interval in the format of systemd's OnCalendar, in UTC. systemd catches up a
+// missed run only for calendar times, so the interval must divide an hour or a day, or be a week.
 func calendar(every time.Duration) (string, error) {
 	const day = 24 * time.Hour
 	switch {

@@ -24,7 +24,7 @@ type Pod struct {
 	// the node's name to the pod's.
 	Namespace, Pod, Container string
 	Image                     string // of its first container
-	// Flags are those of its containers, without the dashes.
+	// Flags are the flags of the pod's containers, without the dashes.
 	Flags map[string]string
 	// Volumes are the host's paths by the names of the volumes.
 	Volumes map[string]string

@@ -101,7 +101,7 @@ func (n *nodeFiles) pkiConfig() *config.Config {
 	return cfg
 }
 
-// kubeletCertificates returns those that the kubelet manages, as far as they exist.
+// kubeletCertificates returns the existing certificates that the kubelet manages.
 func (r *Reader) kubeletCertificates(now time.Time) (list []Certificate) {
 	for name, file := range map[string]string{"kubelet-client": "kubelet-client-current.pem", "kubelet-serving": "kubelet-server-current.pem"} {
 		file = path.Join(config.KubeletPKIDir, file)

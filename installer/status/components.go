@@ -83,7 +83,6 @@ func (r *Reader) readComponents(ctx context.Context) (found result, err error) {
 	return found, err
 }
 
-// service reads the state of a unit.
 func (r *Reader) service(ctx context.Context, name string) Component {
 	c := Component{Name: name, Kind: unit, Version: r.binaryVersion(ctx, name)}
 	state, err := r.Host.Systemd().Unit(ctx, name+".service")
@@ -254,8 +253,8 @@ func (r *Reader) containers(ctx context.Context) (list []Component, err error) {
 	return append(list, others...), err
 }
 
-// runs reports whether a container is the first one of a static pod. Names of the user's own static
-// pods need not be those of their files.
+// runs reports whether a container is the first one of a static pod. The user's own static pods may
+// have other names than their files.
 func runs(p *staticpod.Pod, k store.Container) bool {
 	if p.Err != nil { // it cannot be read, and may be one of kubeadm's
 		return slices.Contains(systemNamespaces, k.Namespace) && k.Name == p.Name && strings.HasPrefix(k.Pod, p.Name+"-")
@@ -278,8 +277,8 @@ func (r *Reader) health(ctx context.Context) func(name string) error {
 	return func(name string) error { return <-checks[name] }
 }
 
-// describe sets what the runtime knows of a container. done reports that the container has
-// ended as it should, such as one that prepares a pod.
+// describe sets the runtime's facts about a container. done reports that the container has ended as
+// intended, such as a container that prepares a pod.
 func (r *Reader) describe(ctx context.Context, runtime *store.Store, k store.Container, c *Component) (done bool) {
 	exit, err := runtime.PodRecords().Exit(ctx, k.ID)
 	if err != nil {
@@ -305,7 +304,6 @@ func (r *Reader) describe(ctx context.Context, runtime *store.Store, k store.Con
 	return exit.Code == 0
 }
 
-// tag returns the tag of an image's name.
 func tag(image string) string {
 	image, _, _ = strings.Cut(path.Base(image), "@")
 	_, version, _ := strings.Cut(image, ":")

@@ -9,14 +9,13 @@ import (
 
 // Images are the images in the containerd of this node.
 type Images struct {
-	// Imported is the number of those that Airlift imported, and Bytes their size, as crictl
+	// Imported is the number of images that Airlift imported, and Bytes their size, as crictl
 	// prints it.
 	Imported int   `json:"imported"`
 	Bytes    int64 `json:"bytes"`
 	Other    int   `json:"other"` // all others
-	// Missing are those of this file that a node of this role needs, and that the kubelet
-	// cannot use. On a node that Airlift did not install, images that are not there at all
-	// are not needed.
+	// Missing are the images of this file that a node of this role needs and that the kubelet
+	// cannot use. On a node that Airlift did not install, absent images do not count as missing.
 	Missing []string `json:"missing"`
 }
 

@@ -64,7 +64,7 @@ func (r *Reader) readManifests(ctx context.Context) (found result, err error) {
 	return found, nil
 }
 
-// manifests compares those of the file with those in the cluster.
+// manifests compares the manifests of the file with the manifests in the cluster.
 func manifests(listed []apply.Manifest, inventory map[string]apply.Entry) (list []Manifest) {
 	known := map[string]bool{}
 	for _, m := range listed {

@@ -151,7 +151,7 @@ func (r *Reader) admin() (*cluster.Client, error) {
 	return r.api()
 }
 
-// readAPI reads what the cluster knows of this node.
+// readAPI reads this node's state from the cluster.
 func (r *Reader) readAPI(ctx context.Context) (found result, err error) {
 	client, err := r.api()
 	if err != nil {

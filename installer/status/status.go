@@ -18,7 +18,7 @@ import (
 	"airlift/installer/host"
 )
 
-// partTimeout limits each part, also one whose source hangs. The parts are read in
+// partTimeout limits the time for each part, even if its source hangs. The parts are read in
 // parallel.
 const partTimeout = 4 * time.Second
 
@@ -66,7 +66,7 @@ type Contents struct {
 	Kubernetes string // its version; "" if there is no file
 	Airlift    string
 	Manifests  []apply.Manifest
-	// Images returns those that a node of a role needs.
+	// Images returns the images that a node of a role needs.
 	Images func(role string) []bundle.Image
 	// HasImage reports whether the file has an image, by a name as in a pod.
 	HasImage func(name string) bool
@@ -81,7 +81,7 @@ type Reader struct {
 	Ledger error
 	// Contents of the file. Its functions may be nil.
 	Contents Contents
-	// Kubeconfig is that of an administrator; "" for the one on a control plane.
+	// Kubeconfig is an administrator's kubeconfig; "" means the one on a control plane.
 	Kubeconfig string
 
 	node nodeFiles
@@ -113,7 +113,7 @@ type part struct {
 	read func(context.Context) (result, error)
 }
 
-// parts are in the order in which their problems are shown.
+// parts returns the parts, in the order in which their problems are shown.
 func (r *Reader) parts() []part {
 	return []part{
 		{"node", r.readNode},
@@ -154,7 +154,7 @@ func (r *Reader) Read(ctx context.Context) (*Status, error) {
 			answers[i] <- answer{found, err}
 		}()
 	}
-	// A part whose source hangs, such as a file system, is left behind.
+	// Do not wait for a part whose source hangs, such as a file system.
 	end := time.After(partTimeout + 200*time.Millisecond)
 	for i, p := range parts {
 		var a answer

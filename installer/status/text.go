@@ -52,7 +52,6 @@ type printer struct {
 	width int
 }
 
-// labelWidth is the width of the column of labels.
 const labelWidth = 14
 
 func (p *printer) row(label, text string) {

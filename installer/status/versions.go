@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Versions are those of this file, on this host, and of the nodes in the cluster.
+// Versions are the versions in this file, on this host, and of the nodes in the cluster.
 type Versions struct {
 	File    FileVersion   `json:"file"`
 	Host    HostVersions  `json:"host"`
@@ -13,13 +13,13 @@ type Versions struct {
 	Cluster []NodeVersion `json:"cluster,omitempty"`   // of the kubelets; on a worker only its own
 }
 
-// A FileVersion is what the file of the command has.
+// A FileVersion has the versions in the command's own file.
 type FileVersion struct {
 	Kubernetes string `json:"kubernetes,omitempty"`
 	Airlift    string `json:"airlift"`
 }
 
-// HostVersions are what the installed binaries print.
+// HostVersions are the versions that the installed binaries print.
 type HostVersions struct {
 	Kubelet    string `json:"kubelet,omitempty"`
 	Containerd string `json:"containerd,omitempty"`

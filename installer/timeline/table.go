@@ -71,7 +71,6 @@ func others(n int) string {
 	return fmt.Sprintf("%d other steps", n)
 }
 
-// table is a table in the making.
 type table struct {
 	spans  []*Span
 	total  time.Duration

@@ -28,7 +28,6 @@ const (
 
 var lanes = []Lane{Steps, Bundle, Images}
 
-// kind is the kind of a span.
 type kind string
 
 const (
@@ -112,9 +111,9 @@ func Start(ctx context.Context, lane Lane, name string) (context.Context, *Span)
 	return In(ctx, s), s
 }
 
-// Wait begins a wait, in the lane of the span of ctx. what is what it waits for
-// and which is a part of that: "bundle", "bin/runc". Waits with the same what
-// are added up. It ends with End:
+// Wait begins a wait, in the lane of the span of ctx. what names the awaited thing, and which a
+// part of it: "bundle", "bin/runc". The times of waits with the same what are added up. It ends
+// with End:
 //
 //	defer timeline.Wait(ctx, "systemd", "reload").End()
 func Wait(ctx context.Context, what string, which ...string) *Span {
@@ -240,7 +239,6 @@ func (s *Span) label() string {
 	return s.name + ": " + s.awaited
 }
 
-// length is how long the span took.
 func (s *Span) length() time.Duration { return s.end - s.begin }
 
 // top reports whether the span is not part of another one in its lane.

@@ -7,8 +7,9 @@ import (
 // endsSoon is when a certificate that an upgrade does not renew is reported.
 const endsSoon = 30 * 24 * time.Hour
 
-// certificates checks this host's certificates. The upgrade of a control plane renews those that
-// a CA on this host signs. An expired one is an error: components do not trust each other.
+// certificates checks this host's certificates. The upgrade of a control plane renews the
+// certificates that a CA on this host signs. An expired one is an error: components do not trust
+// each other.
 func (t *Target) certificates() (found []finding) {
 	for _, c := range t.Certificates {
 		left := c.NotAfter.Sub(t.Now)

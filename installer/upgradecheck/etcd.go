@@ -7,8 +7,8 @@ import (
 	"airlift/installer/etcd"
 )
 
-// etcdHealth checks that the members of etcd are healthy voters without an alarm. Another member may be
-// unhealthy if etcd keeps its quorum while the one of this host restarts.
+// etcdHealth checks that the members of etcd are healthy voters without an alarm. Another member
+// may be unhealthy if etcd keeps its quorum while this host's member restarts.
 func (t *Target) etcdHealth() (found []finding) {
 	if t.Etcd == nil {
 		return nil

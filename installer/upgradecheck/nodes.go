@@ -86,7 +86,7 @@ func (t *Target) staticPods() (found []finding) {
 	return found
 }
 
-// images compares the bundle's images with those that the cluster's configuration needs.
+// images compares the bundle's images with the images that the cluster's configuration needs.
 func (t *Target) images() (found []finding) {
 	if t.ImageNames != nil {
 		found = append(found, problem("remove imageTag from ConfigMap kube-system/kubeadm-config, or build a file with that image", "%v", t.ImageNames))

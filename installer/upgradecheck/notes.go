@@ -12,16 +12,17 @@ import (
 )
 
 // A note is what the release notes of Kubernetes ask the administrator to do, if the cluster uses
-// what has changed. docs/upgrade-notes.md lists all of them, also those that no check can find.
+// what has changed. docs/upgrade-notes.md lists all notes, including notes that no check can find.
 type note struct {
 	since int // the first minor version with the change; 0 if uses knows it
-	// lasts is set if later upgrades report it too: the cluster works, and must not stay as it is.
+	// lasts is set if later upgrades report it too: the cluster still works, but the administrator
+	// must change it.
 	lasts bool
 	// refuses is set if a component of the new version would not start.
 	refuses bool
 	// uses returns what the change concerns, none if nothing.
 	uses func(*Target) []string
-	// message has one %s for what uses returns.
+	// message has one %s, for the result of uses.
 	message, fix string
 }
 

@@ -29,9 +29,9 @@ func TestRemovedFlagsOfRealComponents(t *testing.T) {
 	}
 }
 
-// TestRefusedItemsOfRealComponents gives the controllers of a configuration, and the other refused parts of
-// values, to real components: the older one starts with each, and the newer one only with those that are not
-// reported.
+// TestRefusedItemsOfRealComponents gives the controllers of a configuration, and the other refused
+// parts of values, to real components: the older one starts with each, and the newer one only with
+// items that are not reported.
 func TestRefusedItemsOfRealComponents(t *testing.T) {
 	controllers := "*,bootstrapsigner,tokencleaner"
 	for _, version := range []string{"v1.29.15", "v1.37.1"} {

@@ -18,7 +18,7 @@ import (
 	"airlift/installer/preflight"
 )
 
-// A Command is what will run after the checks.
+// A Command is the command that will run after the checks.
 type Command string
 
 const (
@@ -27,7 +27,7 @@ const (
 	Node  Command = "node"  // the upgrade of another node, after apply
 )
 
-// A Target is what the checks look at. The checks only read it.
+// A Target has the data that the checks inspect. The checks only read it.
 type Target struct {
 	Command Command
 	// From is the cluster's Kubernetes version, and To is the bundle's.
@@ -41,7 +41,7 @@ type Target struct {
 	// Continues is set if an earlier run of this upgrade was interrupted. What it may have left is
 	// a warning.
 	Continues bool
-	// Kept are the paths of the previous files that such a run has kept.
+	// Kept are the paths of the previous files that the interrupted run has kept.
 	Kept []string
 	// Root is the host's root file system, for the free space; Files are its files.
 	Root  string
@@ -63,9 +63,9 @@ type Target struct {
 	Uses []facts.APIUse
 	// Etcd is nil with an external etcd and on a worker.
 	Etcd *Etcd
-	// Certificates are those of this host, CAs included.
+	// Certificates are this host's certificates, including CAs.
 	Certificates []pki.Expiration
-	// KubeletProblems are what the new kubelet would refuse.
+	// KubeletProblems are the options that the new kubelet would refuse.
 	KubeletProblems []kubelet.Problem
 	// Disk is how much will be written to which directories.
 	Disk []preflight.Space

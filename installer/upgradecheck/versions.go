@@ -149,7 +149,6 @@ func (t *Target) minors() (from, to int, ok bool) {
 	return int(a.Minor()), int(b.Minor()), true
 }
 
-// nodeOf returns a node of the cluster.
 func (t *Target) nodeOf(name string) (facts.Node, bool) {
 	if t.Cluster == nil {
 		return facts.Node{}, false

@@ -75,9 +75,9 @@ func (c *Console) Close() {
 // barInterval is the time between two updates of a progress bar.
 const barInterval = 100 * time.Millisecond
 
-// Bytes shows how many of the total bytes are done, while a step waits for
-// what. It draws a bar on a terminal and prints nothing elsewhere. Both numbers
-// may still grow. The caller calls stop when the wait is over.
+// Bytes shows the number of processed and total bytes while a step waits. what names the awaited
+// thing. It draws a bar on a terminal and prints nothing elsewhere. Both numbers may still grow.
+// The caller calls stop when the wait is over.
 func (c *Console) Bytes(what string, moved, total *atomic.Int64) (stop func()) {
 	if !c.TTY || moved.Load() >= total.Load() {
 		return func() {}

@@ -1,6 +1,6 @@
-// Package workflow runs the steps of a command in order, and prints its progress. Each step is
-// kubeadm's phase of the same name, or one of the few that an isolated host or the site's own
-// content need in addition.
+// Package workflow runs the steps of a command in order, and prints its progress. Most steps are
+// kubeadm's phases of the same name. A few extra steps are for isolated hosts or for the site's own
+// content.
 package workflow
 
 import (
@@ -15,9 +15,9 @@ import (
 	"airlift/installer/timeline"
 )
 
-// A Step is one phase. It has work, Steps or both. If it has both, its own work is that of all Steps
-// at once, and it reports all problems together. The work checks the current state before it changes
-// anything. So a step can run again, and it then continues an interrupted one.
+// A Step is one phase. It has work, Steps or both. If it has both, its own work is the work of all
+// Steps at once, and it reports all problems together. The work checks the current state before it
+// changes anything. So a step can run again, and it then continues an interrupted one.
 //
 // The work of a step that writes files or objects is in two parts: Desired computes what the step makes
 // true, and Apply does it. A dry run and upgrade plan call only Desired. The work of any other step is Run.
@@ -134,8 +134,9 @@ func (s Step) work(ctx context.Context) error {
 	return s.Apply(ctx, list)
 }
 
-// Preview returns the steps of a dry run: those that change nothing, and those that write files or
-// objects. show gets what they would write, with the full name of the step.
+// Preview returns the steps of a dry run: the steps that change nothing, and the steps that write
+// files or objects. show gets the desired list of each writing step, with the full name of the
+// step.
 func Preview(steps []Step, show func(ctx context.Context, step string, l desired.List) error) []Step {
 	return preview("", steps, show)
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// deltas measures the delta to a bundle of another version, and what it takes to apply it.
+// deltas measures the delta to a bundle of another version, and the cost of applying it.
 func deltas(ctx context.Context, t *table, o options, dir string) error {
 	say("delta from %s to %s", o.bundle, o.newer)
 	own := &airlift{}

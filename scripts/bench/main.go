@@ -96,7 +96,6 @@ func command(ctx context.Context, args []string) error {
 	return act(ctx, o, func(part string) bool { return slices.Contains(chosen, part) })
 }
 
-// say prints progress.
 func say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%s "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, args...)...)
 }

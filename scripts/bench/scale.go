@@ -21,7 +21,7 @@ import (
 // scaleParts are the values of --only.
 var scaleParts = []string{"images", "joins"}
 
-// shapes are the images in addition to those of every bundle.
+// shapes are the images in addition to the images of every bundle.
 var shapes = []shape{
 	{images: 0, layers: 1},
 	{images: 10, layers: 5, files: 10, size: 1e6},

@@ -154,7 +154,7 @@ func inheritCpuset(parent, dir string) error {
 }
 
 // findCgroups returns the cgroups in all hierarchies whose name the filter accepts, including
-// those of processes that have ended.
+// cgroups of processes that have ended.
 func findCgroups(accept func(name string) bool) ([]string, error) {
 	trees, err := hierarchies()
 	if err != nil {

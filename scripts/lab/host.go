@@ -95,9 +95,9 @@ func (h *Host) install(ctx context.Context, tarball string) error {
 	return nil
 }
 
-// leader returns the process on this machine that is process 1 of the host, or 0 if the host
-// is not running. In the host's cgroup it is the process with number 1 one PID namespace
-// further in; those of pods are deeper.
+// leader returns the process on this machine that is process 1 of the host, or 0 if the host is not
+// running. In the host's cgroup, it is the process with number 1 in the next inner PID namespace;
+// processes of pods are in deeper namespaces.
 func (h *Host) leader() int {
 	depth := len(namespacePIDs("self"))
 	for _, pid := range h.processes() {

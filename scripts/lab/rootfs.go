@@ -55,9 +55,9 @@ func CacheDir() (string, error) {
 }
 
 // Rootfs returns a tarball (.tar.zst) of a Debian release with systemd and the extra packages. An
-// empty suite or arch is that of this machine. The first call creates it with debootstrap,
-// which takes one or two minutes, and ten for another architecture. Two processes that need the
-// same tarball create it once.
+// empty suite or arch means this machine's. The first call creates it with debootstrap, which takes
+// one or two minutes, and ten for another architecture. Two processes that need the same tarball
+// create it once.
 func Rootfs(ctx context.Context, suite, arch string, extra []string, log func(string, ...any)) (string, error) {
 	suite, arch = cmp.Or(suite, defaultSuite), cmp.Or(arch, runtime.GOARCH)
 	if err := ensureTools(ctx, log); err != nil {

@@ -32,8 +32,8 @@ const inotifyInstances = 8192
 
 func sysctlFile() string { return filepath.Join(stateDir, "sysctl.json") }
 
-// borrowSysctls saves this machine's parameters, unless an earlier lab did, and raises those
-// that the hosts need.
+// borrowSysctls saves this machine's parameters, unless an earlier lab did, and raises the
+// parameters that the hosts need.
 func borrowSysctls() error {
 	if _, err := os.Stat(sysctlFile()); err == nil {
 		return nil

@@ -33,7 +33,7 @@ type hostKind struct {
 	NotHere     string // why it cannot be run here
 }
 
-// listHosts asks the test for its rows.
+// listHosts gets the list of rows from the test.
 func listHosts(ctx context.Context) (kinds []hostKind, err error) {
 	out, err := exec.CommandContext(ctx, "go", "test", "-tags", "e2e,grpcnotrace", "-count", "1", "-v", "./e2e", "-args", "-list-hosts").Output()
 	if err == nil {

@@ -38,7 +38,7 @@ type step struct {
 	argv   []string
 }
 
-// bind adds the flags of all tables. what is what a row is: "versions".
+// bind adds the flags of all tables. what names the rows: "versions".
 func (t *table) bind(f *flag.FlagSet, what string) {
 	f.StringVar(&t.only, "only", "", "only these `"+what+"`, separated by commas")
 	f.BoolVar(&t.again, "again", false, "also run what passed")
@@ -96,7 +96,7 @@ func (t *table) run(ctx context.Context) error {
 	return nil
 }
 
-// known returns an error if a flag has other names than those of all rows or steps.
+// known returns an error if a flag names an unknown row or step.
 func known(flag, what string, names []string) error {
 	for _, name := range list(flag) {
 		if !slices.Contains(names, name) {

@@ -60,8 +60,8 @@ func onHosts(test string) func(components.Release, string) []string {
 	return func(_ components.Release, bundle string) []string { return e2e("^"+test+"$", bundle) }
 }
 
-// addVersions adds a row for each release. The logs of a version and its bundle are in a directory below
-// that of the logs.
+// addVersions adds a row for each release. The logs of a version and its bundle are in a
+// subdirectory of the log directory.
 func (t *table) addVersions(steps []versionStep, remove bool) error {
 	var only []string
 	for _, v := range list(t.only) {

@@ -1,5 +1,5 @@
-// Package oracle runs real kubeadm for tests, which compare its output with that of
-// packages pki and render. Only tests use it.
+// Package oracle runs real kubeadm for tests, which compare its output with the output of packages
+// pki and render. Only tests use it.
 package oracle
 
 import (

@@ -20,7 +20,7 @@ var files embed.FS
 //go:embed crds/gateway-api.yaml
 var gatewayAPI []byte
 
-// imageField is what the files have for the add-on's image.
+// imageField is the placeholder for the add-on's image in the files.
 const imageField = "ADD-ON-IMAGE"
 
 // Objects returns the objects of an add-on as YAML.

@@ -15,7 +15,7 @@ import (
 	"airlift/fault"
 )
 
-// capabilities returns what templates see of the cluster.
+// capabilities returns the cluster's properties that templates can read.
 func (want Chart) capabilities() (*common.Capabilities, error) {
 	version, err := common.ParseKubeVersion(want.KubernetesVersion)
 	if err != nil {

@@ -4,7 +4,7 @@ import (
 	"airlift/bundle/builder/manifests"
 )
 
-// A Chart is a chart to render, and with what.
+// A Chart is a chart to render, with its values and API versions.
 type Chart struct {
 	// Name is a directory, an archive (.tgz), oci://registry.example.com/charts/app, or the
 	// name of a chart in Repository.
@@ -32,13 +32,13 @@ type Chart struct {
 
 	// KubernetesVersion is the version of the cluster: "v1.37.1".
 	KubernetesVersion string
-	// APIVersions are those that the cluster serves besides Kubernetes' own: those of
-	// CustomResourceDefinitions of other charts, as "monitoring.coreos.com/v1" or
+	// APIVersions are the API versions that CustomResourceDefinitions of other charts add to
+	// Kubernetes' own, such as "monitoring.coreos.com/v1" or
 	// "monitoring.coreos.com/v1/ServiceMonitor".
 	APIVersions []string
 }
 
-// A Rendering is what a chart made.
+// A Rendering is the result of rendering a chart.
 type Rendering struct {
 	// Name, Version and AppVersion are the chart's.
 	Name, Version, AppVersion string
@@ -46,8 +46,8 @@ type Rendering struct {
 	Digest string
 	// URL is where the archive was downloaded, or empty.
 	URL string
-	// Objects are in the order in which a host applies them. File is the template, and Line
-	// is 0, because a line of the result is none of the template.
+	// Objects are in the order in which a host applies them. File is the template. Line is 0,
+	// because lines of the result do not match lines of the template.
 	Objects []*manifests.Object
 	// Notes report what is different from an installation with Helm.
 	Notes []string

@@ -582,7 +582,7 @@ func TestRegistryWithoutTLS(t *testing.T) {
 	}
 }
 
-// A registry with a password gets that of the file of --registry-auth.
+// A registry with a password gets the password from the file of --registry-auth.
 func TestRegistryPassword(t *testing.T) {
 	noCredentials(t)
 	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// maxIndex is the maximum size of a repository's index in bytes. Large ones have 20 MB.
+	// maxIndex is the maximum size of a repository's index in bytes. Large indexes have 20 MB.
 	maxIndex = 128 << 20
 	// maxArchive is the maximum size of a chart's archive in bytes. Helm unpacks at most 100 MiB.
 	maxArchive = 64 << 20
@@ -42,7 +42,7 @@ type Client struct {
 	indexes map[string]*index     // by URL
 	charts  map[string]archive    // by repository, name and version
 	pins    map[Download]Download // by what is wanted
-	// downloads are those of charts.
+	// downloads lists the downloaded charts.
 	downloads []Download
 	// Started, if set, is called before a chart is downloaded. Version, URL and Digest are
 	// not known yet. Finished gets all of them, and the size in bytes.
@@ -109,7 +109,6 @@ func (c *Client) download(ctx context.Context, repository, chart, version string
 	return a, nil
 }
 
-// fromRepository downloads a chart from a repository.
 func (c *Client) fromRepository(ctx context.Context, repository, chart, version string) (a archive, err error) {
 	base, err := url.Parse(strings.TrimSuffix(repository, "/") + "/")
 	if err != nil || base.Scheme != "https" && base.Scheme != "http" || base.Host == "" {
@@ -251,7 +250,6 @@ func (a *authorized) RoundTrip(req *http.Request) (*http.Response, error) {
 	return a.base.RoundTrip(req)
 }
 
-// registry returns the client for registries.
 func (c *Client) registry() *registry.Client {
 	if c.images == nil {
 		c.images = registry.New(fetch.New(nil, c.mirrors), c.mirrors, "") // it stores nothing
@@ -263,7 +261,6 @@ func (c *Client) registry() *registry.Client {
 // Media types of a chart's archive in a registry.
 var chartLayers = []string{"application/vnd.cncf.helm.chart.content.v1.tar+gzip", "application/tar+gzip"}
 
-// fromRegistry pulls a chart from a registry.
 func (c *Client) fromRegistry(ctx context.Context, from, version string) (a archive, err error) {
 	repo, err := name.NewRepository(strings.TrimPrefix(from, ociScheme), name.StrictValidation)
 	if err != nil {
@@ -301,7 +298,8 @@ func (c *Client) fromRegistry(ctx context.Context, from, version string) (a arch
 }
 
 // notThere adds a hint to err if a registry answered that it does not have the content. Other
-// errors, such as an unknown CA, have hints of the registry's client or get those of the builder.
+// errors, such as an unknown CA, have a hint of the registry's client, or get a hint of the
+// builder.
 func notThere(err error, hint string) error {
 	if fetch.NotThere(err) {
 		return fault.Wrap(err, fault.Failure, hint)

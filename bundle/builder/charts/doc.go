@@ -2,7 +2,7 @@
 // The hosts get the objects, not the chart: no Helm, no templates and no values are needed
 // there.
 //
-// A rendering is the one of "helm template" with these differences:
+// The result is the output of "helm template", with these differences:
 //
 //   - The API versions are those that a cluster of the target version serves, as in
 //     "helm install": also in the form apps/v1/Deployment.

@@ -64,7 +64,6 @@ func (c *Client) load(want Chart) (source, error) {
 	return s, broken(err, want.Name)
 }
 
-// loadArchive loads a chart from its archive.
 func loadArchive(content []byte) (*helm.Chart, error) {
 	left := archivefiles.MaxDecompressedChartSize
 	if err := checkArchive(content, &left, 0); err != nil {
@@ -103,7 +102,6 @@ func installable(c *helm.Chart) error {
 	return nil
 }
 
-// described returns the chart's name and version.
 func described(c *helm.Chart) string { return fmt.Sprintf("%s %s", c.Name(), c.Metadata.Version) }
 
 // digestOf returns the sha256 of an archive: "sha256:<hex>".

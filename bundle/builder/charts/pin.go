@@ -18,7 +18,7 @@ type Download struct {
 	Source string // URL of the repository without credentials, or oci://REGISTRY/REPOSITORY
 	Name   string // in a repository
 	Wanted string // version, or range of versions
-	// Version, URL and Digest are those of the archive.
+	// Version, URL and Digest of the chart's archive.
 	Version, URL, Digest string
 }
 

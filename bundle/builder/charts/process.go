@@ -22,8 +22,9 @@ import (
 
 // A template is a program: it can run for ever, and it can use all memory. Go cannot end a template
 // that runs. So each chart is loaded and rendered in a process of its own, which has a limit of
-// memory and is killed when the context ends. It is the same executable, with this name. The process
-// downloads nothing: it reports the archive that it needs, and is started again with it.
+// memory and is killed when the context ends. It runs the same executable under this name. The
+// process downloads nothing: it reports the archive that it needs. The parent downloads the archive
+// and starts the process again.
 const processName = "airlift: rendering a chart"
 
 // Limits of the process. Large charts need a tenth of each.
@@ -52,7 +53,8 @@ type (
 	}
 )
 
-// needed is the error about an archive that the process has not. For is what needs it.
+// needed is the error about an archive that the process does not have. For names what needs the
+// archive.
 type needed struct{ Repository, Chart, Version, For string }
 
 func (n *needed) Error() string { return "chart " + n.Chart + " is needed" }
@@ -120,7 +122,6 @@ func (c *Client) Render(ctx context.Context, want Chart) (*Rendering, error) {
 	}
 }
 
-// ask runs the process.
 func ask(parent context.Context, q question) (a answer, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -178,7 +179,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// beginning keeps the first bytes of what is written, and drops the rest.
+// beginning keeps the first bytes that are written to it, and drops the rest.
 type beginning struct {
 	bytes.Buffer
 	left int

@@ -21,8 +21,8 @@ import (
 // renderAlike renders a chart several times and returns an error if the results differ.
 func (c *Client) renderAlike(want Chart) (*Rendering, error) {
 	var first *Rendering
-	// Twice shows a random string or a time. The third time finds what has few values, such
-	// as one random digit.
+	// Twice shows a random string or a time. The third rendering finds random values with few
+	// possibilities, such as one digit.
 	for pass := range 3 {
 		r, err := c.render(want, pass)
 		if err != nil {
@@ -168,9 +168,9 @@ func (r *Rendering) add(file, content string) error {
 	return err
 }
 
-// decode returns the objects of a rendered template. Their lines are not those of the
-// template. Helm removes the last newline and adds it again when it writes the objects; a
-// text at the end of a template ends with it.
+// decode returns the objects of a rendered template. Their line numbers are not the template's line
+// numbers. Helm removes the last newline, and adds it again when it writes the objects. So a text
+// at the end of a template ends with a newline.
 func decode(file, content string) ([]*manifests.Object, error) {
 	objects, err := manifests.Decode(file, []byte(content+"\n"))
 	for _, o := range objects {

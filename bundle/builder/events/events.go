@@ -111,7 +111,7 @@ type Result struct {
 	Files             int      `json:"files"`
 	Units             int      `json:"units"`
 	LeftOut           []string `json:"leftOut"` // optional components: "crictl v1.28.0"
-	// Other files that were written, or used. They are missing if there are none.
+	// Other files that were written or used. A field is omitted if there is no such file.
 	Provenance string   `json:"provenance"`
 	Signature  string   `json:"signature,omitempty"`
 	SBOMs      []string `json:"sboms,omitempty"`

@@ -133,7 +133,7 @@ func (r Reporter) Work(name string, total int64) *Work { return &Work{r, r.text.
 // Add counts bytes.
 func (w *Work) Add(n int64) { w.item.Add(n) }
 
-// Done ends the work. contents are what is there now.
+// Done ends the work. contents describes the result.
 func (w *Work) Done(note string, contents ...DownloadFinished) {
 	w.item.Done(note)
 	for _, c := range contents {

@@ -25,8 +25,8 @@ func (r Reporter) Transfer(about DownloadStarted, sum *atomic.Int64) *Transfer {
 // Started reports the start once.
 func (t *Transfer) Started() { t.begin.Do(func() { t.work.report.DownloadStarted(t.about) }) }
 
-// SetTotal sets the size, when the site reports it. That of an image is the sum of all its
-// layers, and is known before.
+// SetTotal sets the size, when the site reports it. The size of an image is the sum of its layers
+// and is known before the download.
 func (t *Transfer) SetTotal(n int64) {
 	if t.known {
 		return
@@ -38,7 +38,7 @@ func (t *Transfer) SetTotal(n int64) {
 	})
 }
 
-// Add counts bytes of the content, also those that an interrupted build downloaded.
+// Add counts bytes of the content, including bytes that an interrupted build downloaded.
 func (t *Transfer) Add(n int64) {
 	t.got.Add(n)
 	t.work.Add(n)

@@ -106,7 +106,7 @@ func (s several) locks() (all Platforms, err error) {
 	return all, errors.Join(errs...)
 }
 
-// check finds what would pin nothing: a checksum that is none, or two for one name.
+// check finds entries that pin nothing: a malformed checksum, or two checksums for one name.
 func (l *Lock) check() error {
 	seen := map[string]bool{}
 	var errs []error

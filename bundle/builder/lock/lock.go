@@ -13,7 +13,8 @@ const (
 	SeveralFormatVersion = 2
 )
 
-// A Lock is what a bundle for one platform resolved to. All lists are sorted, and there are no times.
+// A Lock lists the exact contents that a build for one platform resolved. All lists are sorted, and
+// there are no times.
 type Lock struct {
 	FormatVersion int `json:"formatVersion,omitempty"` // not of one of several
 	// Platform, KubernetesVersion, CNI and Only are as in the manifest of a bundle.
@@ -74,8 +75,8 @@ type Chart struct {
 // A Manifest is a manifest of the bundle.
 type Manifest struct {
 	Name string `json:"name"`
-	// SHA256 is that of the objects as in the bundle, lower-case hex. It depends on all
-	// sources of the manifest, and not on their comments and their order of fields.
+	// SHA256 is the sha256 of the objects as stored in the bundle, in lower-case hex. It depends on
+	// all sources of the manifest, but not on their comments or field order.
 	SHA256 string `json:"sha256"`
 }
 

@@ -18,8 +18,8 @@ type Problem struct {
 	Field string
 	// Why is the reason, Hint what to do.
 	Why, Hint string
-	// Maybe is set if the field is not in a workload: its meaning depends on a controller in
-	// the cluster. Print such a problem as a warning.
+	// Maybe is set if the field is not in a workload. A controller in the cluster decides what it
+	// means. Print such a problem as a warning.
 	Maybe bool
 	// Missing is set if the image is not in the set.
 	Missing bool

@@ -14,9 +14,9 @@ func Difference(a, b *Object) string {
 	return p.String()
 }
 
-// Conflict returns the path of the first field in which two definitions of one object differ, or "".
-// The namespace is not compared: one of them may get it from its manifest, and the API ignores that of
-// a cluster-scoped object.
+// Conflict returns the path of the first field in which two definitions of one object differ, or
+// "". Namespaces are not compared: a definition may get its namespace from its manifest, and the
+// API ignores the namespace of a cluster-scoped object.
 func Conflict(a, b *Object) string {
 	return Difference(withoutNamespace(a), withoutNamespace(b))
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // Encode returns the objects as documents of YAML, in their order, with sorted keys. The same
-// objects give the same bytes. A reader of YAML 1.1, such as the API server, and one of 1.2
-// read the same values.
+// objects give the same bytes. YAML 1.1 readers, such as the API server, and YAML 1.2 readers read
+// the same values.
 func Encode(objects []*Object) ([]byte, error) {
 	var b bytes.Buffer
 	for _, o := range objects {

@@ -82,7 +82,7 @@ var referring = []string{
 	"path", "resources", "targetFilePath", "transformers", "validators", "valuesFile", "additionalValuesFiles",
 }
 
-// data are those fields whose files kustomize copies as they are.
+// data are the fields whose files kustomize copies unchanged.
 var data = []string{"env", "envs", "files", "valuesFile", "additionalValuesFiles"}
 
 // localOnly looks for references to other machines in a kustomization and everything that
@@ -230,7 +230,7 @@ func (l *localOnly) reference(name string, p path, s string) error {
 	return l.configurationsIn(local, content)
 }
 
-// readsAll returns an error for a second document of which kustomize reads only the first: of
+// readsAll returns an error for a file with several documents where kustomize reads only the first:
 // replacements, configurations and JSON patches.
 func readsAll(name string, p path, content []byte) error {
 	list, err := readAsKustomize(name, content)

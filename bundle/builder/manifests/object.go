@@ -79,8 +79,8 @@ func (o *Object) group() string {
 	return group
 }
 
-// identity is what the API identifies an object by. The version is not part of it: an object
-// exists in all versions of its group.
+// identity identifies an object in the API. The version is not part of it: an object exists in all
+// versions of its group.
 type identity struct{ group, kind, namespace, name string }
 
 func (o *Object) identity() identity {

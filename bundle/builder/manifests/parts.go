@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// A parted is what may contain an image in parts: names with their values.
+// A parted is a group of names and values that may contain an image in parts.
 type parted struct {
 	context confidence      // of the field or the section that has the parts
 	values  map[string]part // by name, as simple returns it
@@ -41,7 +41,6 @@ func (v parted) get(prefix string, names ...string) (part, string) {
 	return part{}, ""
 }
 
-// fieldsOf returns the fields of an object.
 func fieldsOf(p path, fields map[string]any) parted {
 	v := parted{confidenceOf(p.key()), map[string]part{}}
 	for name, value := range fields {
@@ -198,7 +197,8 @@ func (v parted) registry(prefix, key, repository string) part {
 	return part{}
 }
 
-// otherRegistry returns a registry whose name is also used for other things: a host may be that of the application.
+// otherRegistry returns a registry from a name that has other uses too: a host may be the
+// application's host.
 func (v parted) otherRegistry(prefix, key string) part {
 	if found, _ := v.get(prefix, "hub", "imageprefix"); found.value != "" {
 		return found
@@ -210,7 +210,7 @@ func (v parted) otherRegistry(prefix, key string) part {
 	return part{}
 }
 
-// digest returns the digest of an image. A SHA may also be that of a file or of a commit.
+// digest returns the digest of an image. A SHA may also belong to a file or a commit.
 func (v parted) digest(prefix string, sha bool) part {
 	names := []string{"digest", "imagedigest"}
 	if sha {
@@ -234,8 +234,9 @@ func hasHost(repository string) bool {
 	return isRegistry(host)
 }
 
-// short returns the name of an image in NVIDIA's form: a repository of images, the image's name, and
-// its version. The field of a controller that knows the version itself is reported without one.
+// short returns the name of an image in NVIDIA's form: a repository of images, the image's name,
+// and its version. If a controller knows the version itself, the image is reported without a
+// version.
 func (v parted) short(prefix, key, repository string) part {
 	names := []string{"image"}
 	if isRegistry(repository) {

@@ -25,11 +25,11 @@ func textOf(content []byte) string {
 	return strings.ToValidUTF8(string(content), " ")
 }
 
-// encoded matches a text that may be another one in base64, such as user data of a machine.
+// encoded matches a text that may be base64 of another text, such as user data of a machine.
 var encoded = regexp.MustCompile(`^\s*[A-Za-z0-9+/\s]{16,}={0,2}\s*$`)
 
 // text looks at a text, document by document: structured data, or else everything that may be a
-// file's format or a script. c is the confidence of what has no name in the text.
+// file's format or a script. c is the confidence for values without a name.
 func (f *finder) text(p path, s string, c confidence) {
 	s = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(s)
 	if encoded.MatchString(s) {
@@ -89,13 +89,14 @@ func jsonValues(text string) (values []any) {
 var (
 	// comment matches a line that is a comment in the usual formats.
 	comment = regexp.MustCompile(`(?m)^[ \t]*(#|;|//).*$`)
-	// block matches the begin of a comment of several lines. A path such as /etc/* is none.
+	// block matches the begin of a comment of several lines. A path such as /etc/* does not begin a
+	// comment.
 	block = regexp.MustCompile(`(?m)^[ \t]*/\*|[ \t;]/\*\*?[ \t\n]|<!--`)
 	// section matches the header of a section in INI and TOML.
 	section = regexp.MustCompile(`(?m)^[ \t]*\[\[?([\w. -]+)\]\]?[ \t]*$`)
 )
 
-// withoutComments returns a text without comments. A comment without an end is none.
+// withoutComments returns a text without comments. A comment without an end is kept as text.
 func withoutComments(s string) string {
 	s = comment.ReplaceAllString(s, "")
 	var b strings.Builder
@@ -124,7 +125,7 @@ func withoutComments(s string) string {
 	}
 }
 
-// sections looks at the sections of a text. Their names are names of what is in them.
+// sections looks at the sections of a text. A section's name counts as a name of the values in it.
 func (f *finder) sections(p path, s string, c confidence) {
 	from, here := 0, c
 	for _, header := range section.FindAllStringSubmatchIndex(s, -1) {
@@ -199,7 +200,7 @@ func (f *finder) words(p path, s string, c confidence) {
 		default:
 			judged = max(judged, min(c, hinted))
 		}
-		// The rest of a URL or of a path is none.
+		// The rest of a URL or of a path is not an image.
 		if (w.from == 0 || !strings.ContainsRune("/.@$}", rune(s[w.from-1]))) && !continues.MatchString(s[w.to:]) {
 			f.add(p, value, judged)
 		}

@@ -34,8 +34,8 @@ func repositoryOf(target, ref string) (repository, tag string, err error) {
 	return strings.TrimSuffix(target, "/") + "/" + host + "/" + reference.Path(named), tag, nil
 }
 
-// missing asks the registry which layers it does not have. p.to gets the repositories that do
-// not have a layer, by its digest.
+// missing asks the registry which layers it does not have. p.to maps a layer's digest to the
+// repositories without this layer.
 func (p *pusher) missing(ctx context.Context) (list []*blobs.Source, err error) {
 	asked := map[string]bool{}
 	for _, i := range p.images {

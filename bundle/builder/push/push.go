@@ -33,8 +33,8 @@ type Pushed struct {
 	Reference string `json:"reference"`
 	// Pushed is its name in the registry, by tag if the reference has one.
 	Pushed string `json:"pushed"`
-	// Digest is the digest under this name: that of upstream's index, or else that of the
-	// manifest for the bundle's platform.
+	// Digest is the digest under this name: the digest of upstream's index, or without an index the
+	// digest of the manifest for the bundle's platform.
 	Digest string `json:"digest"`
 	// Upstream is the digest that the reference has upstream.
 	Upstream string `json:"upstream"`
@@ -45,7 +45,7 @@ type Pushed struct {
 // A Result describes what was pushed.
 type Result struct {
 	Images []Pushed `json:"images"`
-	// Sent and Present count layers: those that were sent, and those that the registry had.
+	// Sent counts the layers that were sent, Present the layers that the registry already had.
 	Sent    int `json:"layersSent"`
 	Present int `json:"layersPresent"`
 	// Bytes is the size of the layers that were sent.

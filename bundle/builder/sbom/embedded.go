@@ -63,7 +63,7 @@ func (c *Contents) Compare(ctx context.Context, f *bundle.File) error {
 	return nil
 }
 
-// compare returns why a list is not that of the contents, or "".
+// compare returns why a list does not match the contents, or "".
 func (c *Contents) compare(format Format, found []byte) string {
 	created, err := CreatedIn(format, found)
 	if err != nil {

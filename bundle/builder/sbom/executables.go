@@ -12,7 +12,8 @@ type Executable struct {
 	Name     string // "bundle"
 	Platform string // "windows/arm64"
 	Content  []byte
-	// Embedded lists the programs in Content, which Go's build information of it does not have.
+	// Embedded lists the binaries inside Content, which Content's own Go build information does not
+	// list.
 	Embedded []Executable
 }
 

@@ -82,8 +82,8 @@ func CreatedIn(f Format, list []byte) (time.Time, error) {
 	return time.Parse(time.RFC3339, doc.Metadata.Timestamp)
 }
 
-// Created is the time of creation in a list: that of SOURCE_DATE_EPOCH, in seconds since
-// 1970, or 1970, so that the same file gives the same list.
+// Created is the creation time in a list: SOURCE_DATE_EPOCH, in seconds since 1970, or 1970 by
+// default. So the same file gives the same list.
 //
 // https://reproducible-builds.org/specs/source-date-epoch/
 func Created() (time.Time, error) {

@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// A layer is what is left of a layer's tar: the names of its files, and what was found in
-// some of them.
+// A layer summarizes a layer's tar: the names of its files, and the packages found in some of them.
 type layer struct{ files []layerFile }
 
 type layerFile struct {
@@ -31,7 +30,7 @@ const (
 	opaque   // the contents of path are removed from the layers below
 )
 
-// found is what one file of a layer contains.
+// found has the findings in one file of a layer.
 type found struct {
 	path    string
 	binary  *goBinary

@@ -54,7 +54,7 @@ func moduleNames(c *Contents, program *Item) (names []string) {
 	return names
 }
 
-// The modules of a binary are those that go version -m prints.
+// The modules of a binary equal the output of go version -m.
 func TestModulesAreThoseOfGo(t *testing.T) {
 	want := goVersion(t, launch(t))
 	c := read(t, bundleOf(t, launch(t), tarOf(t, tarFile{name: "bin/app", content: string(launch(t))}, tarFile{name: "bin/same", link: "bin/app"})))
@@ -73,8 +73,8 @@ func TestModulesAreThoseOfGo(t *testing.T) {
 	}
 }
 
-// The packages of a layer are those that dpkg-query prints: here with this machine's
-// packages, which have all kinds of versions and sources.
+// The packages of a layer equal the output of dpkg-query: here with this machine's packages, which
+// have all kinds of versions and sources.
 func TestPackagesAreThoseOfDpkg(t *testing.T) {
 	rig.Tool(t, "dpkg-query")
 	status, err := os.ReadFile("/var/lib/dpkg/status")
@@ -213,8 +213,8 @@ func TestSPDXIsValid(t *testing.T) {
 	}
 }
 
-// A release lists each program once with the modules that go version -m prints, and those of the
-// program inside it.
+// A release lists each program once, with the modules that go version -m prints and the modules of
+// the program inside it.
 func TestExecutables(t *testing.T) {
 	c := programs(t)
 	if root := c.Root; root.Name != "airlift" || root.Version != "v0.1.0" || len(root.Contains) != 1 {

@@ -14,7 +14,7 @@ type pkg struct {
 	source, sourceVersion string // sourceVersion is empty if it is version
 }
 
-// maxDatabase bounds a package database, in bytes. That of a Debian desktop with 3000
+// maxDatabase bounds a package database, in bytes. The database of a Debian desktop with 3000
 // packages has 4 MB.
 const maxDatabase = 64 << 20
 
@@ -58,8 +58,8 @@ func parseDatabase(kind Kind, content []byte) (*database, error) {
 	return d, err
 }
 
-// installed reports whether dpkg's field Status is that of a package with files on the
-// system. Distroless images have no such field.
+// installed reports whether dpkg's field Status means that the package's files are on the system.
+// Distroless images have no such field.
 func installed(status string) bool {
 	words := strings.Fields(status)
 	if len(words) != 3 {

@@ -41,7 +41,7 @@ type reader struct {
 }
 
 // Read lists the contents of a bundle file. It reads the payload once, one entry at a time.
-// processed is called with numbers of bytes, whose sum is at most that of the entries; it may
+// processed is called with numbers of bytes, whose sum is at most the size of all entries; it may
 // be nil.
 func Read(ctx context.Context, f *bundle.File, processed func(n int64)) (*Contents, error) {
 	m, err := f.Manifest()
@@ -313,7 +313,6 @@ func (r *reader) rootfs(image *Item, root *rootfs) error {
 	return nil
 }
 
-// manifests adds the site's manifests and charts.
 func (r *reader) manifests() error {
 	for _, s := range r.Manifest.Manifests {
 		e, _ := r.Manifest.Entry(s.Entry())
@@ -338,7 +337,6 @@ func (r *reader) manifests() error {
 	return nil
 }
 
-// files adds the site's files.
 func (r *reader) files() error {
 	for _, s := range r.Manifest.Files {
 		e, _ := r.Manifest.Entry(s.Entry)

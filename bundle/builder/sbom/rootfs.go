@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// A rootfs is what was found in the layers of an image, by path, without the files that
-// upper layers remove or replace.
+// A rootfs has the findings in an image's layers, by path. It leaves out files that upper layers
+// remove or replace.
 type rootfs struct {
 	files map[string]located
 	dirs  map[string]int // the directories of files, with the number of files in each
 }
 
-// located is what was found, and the diff ID of its layer.
+// located is a finding with the diff ID of its layer.
 type located struct {
 	*found
 	layer string

@@ -16,7 +16,6 @@ import (
 var purposes = map[Kind]string{Bundle: "INSTALL", Release: "INSTALL", Component: "APPLICATION", Binary: "APPLICATION", Module: "LIBRARY", Image: "CONTAINER",
 	Layer: "ARCHIVE", Deb: "LIBRARY", Apk: "LIBRARY", Chart: "APPLICATION", Manifest: "FILE", File: "FILE"}
 
-// spdx returns the list as SPDX 2.3.
 func (c *Contents) spdx(created time.Time) ([]byte, error) {
 	name := c.Root.Name + "-" + c.Root.Version
 	doc := &v2_3.Document{

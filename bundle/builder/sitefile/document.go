@@ -8,8 +8,8 @@ const (
 	Kind       = "Bundle"
 )
 
-// A document is bundle.yaml as it is written. Every field but the first two may be missing. Most fields
-// are options of the builder; those that need more than their text are here.
+// A document is bundle.yaml as it is written. Every field but the first two may be missing. Most
+// fields are options of the builder; fields that need more than their text are listed here.
 type document struct {
 	APIVersion string `yaml:"apiVersion"` // APIVersion
 	Kind       string `yaml:"kind"`       // Kind

@@ -61,7 +61,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// The fields of an additional bundle, with those that the example does not exclude.
+// The fields of an additional bundle, with the fields that the example does not exclude.
 func TestExampleOfAnAdditionalBundle(t *testing.T) {
 	dir := t.TempDir()
 	fakesites.WriteFiles(t, dir, map[string]string{"install.base": "base\n"})

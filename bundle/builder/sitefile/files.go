@@ -89,8 +89,8 @@ func (r *reader) mode(t text) string {
 var usualModes = []string{"0400", "0440", "0444", "0500", "0540", "0544", "0550", "0555", "0600", "0640", "0644", "0660", "0664", "0666",
 	"0700", "0710", "0711", "0740", "0744", "0750", "0751", "0754", "0755", "0770", "0771", "0775", "0777"}
 
-// decimalMode returns the mode whose decimal number was written, 0644 for 420, or "". A value that
-// is a usual mode in octal digits is not such a number.
+// decimalMode returns the mode whose decimal number was written, 0644 for 420, or "". If the digits
+// are also a usual octal mode, it returns "".
 func decimalMode(value string) string {
 	n, err := strconv.ParseUint(value, 10, 16)
 	mode := fmt.Sprintf("%04o", n)

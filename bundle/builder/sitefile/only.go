@@ -12,7 +12,8 @@ import (
 // additional reports whether the file describes a bundle without Kubernetes.
 func (r *reader) additional(o builder.Options) bool { return len(o.Only) > 0 || r.given("only") }
 
-// checkOnly checks the fields of an additional bundle, and refuses those that only other bundles have.
+// checkOnly checks the fields of an additional bundle, and refuses fields that an additional bundle
+// cannot have.
 func (r *reader) checkOnly(doc document, o builder.Options) {
 	if o.Only != nil && len(o.Only) == 0 {
 		r.problem(r.lineOfField("only"), "list "+strings.Join(bundle.ContentKinds(), ", ")+" or both, or remove the line", "only is an empty list")

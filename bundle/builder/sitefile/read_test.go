@@ -138,8 +138,8 @@ output: out/site
 	}
 }
 
-// Nothing but the first two fields is needed, and empty lists are those of a file with
-// comments in place of the items.
+// Nothing but the first two fields is needed, and a list whose items are all comments is an empty
+// list.
 func TestReadAlmostNothing(t *testing.T) {
 	for _, text := range []string{head, head + "images:\nfiles:\ncni:\n", "\ufeff" + head, strings.ReplaceAll(head, "\n", "\r\n"), "---\n" + head + "...\n"} {
 		if f, err := read(t, directory(t), text); err != nil || f.Version != "" || f.Output != "" || len(f.Images) != 0 {
@@ -326,7 +326,7 @@ func TestOverridden(t *testing.T) {
 	}
 }
 
-// The places of Airlift, kubeadm, the kubelet, containerd and etcd are those of the installer.
+// The paths of Airlift, kubeadm, the kubelet, containerd and etcd equal the installer's paths.
 func TestOwnedPaths(t *testing.T) {
 	paths := []string{
 		config.KubernetesDir + "/admin.conf", config.ManifestsDir + "/etcd.yaml", config.CertificatesDir + "/ca.key",

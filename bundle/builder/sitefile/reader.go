@@ -50,7 +50,6 @@ func (r *reader) resolve(path string) string {
 	return opened
 }
 
-// load returns the file's content.
 func (r *reader) load() ([]byte, error) {
 	const hint = `give the file with --file; "bundle init" writes an example`
 	f, err := os.Open(r.path)

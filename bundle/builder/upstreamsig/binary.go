@@ -19,9 +19,9 @@ var ErrOther = errors.New("the signature is for another release or component")
 var releaseFile = regexp.MustCompile(`^https://dl\.k8s\.io/release/(v[^/]+)/bin/linux/([^/]+)/([^/]+)$`)
 
 // CheckBinary compares a file of size bytes with the URL that it was downloaded from: its component
-// and its architecture, which Go records in it, and its version. A signature of a binary only names
-// its sha256, so that of an older release is valid for its binary under every URL. It returns nil
-// for URLs of other sites.
+// and its architecture, which Go records in it, and its version. A signature only names the sha256
+// of a binary, so an older binary with its signature is valid under every URL. It returns nil for
+// URLs of other sites.
 func CheckBinary(file io.ReaderAt, size int64, url string) error {
 	m := releaseFile.FindStringSubmatch(url)
 	if m == nil {

@@ -67,8 +67,8 @@ type statement struct {
 // statementType is the type of all signatures of images by cosign.
 const statementType = "cosign container image signature"
 
-// signType is the type of a signature in cosign's newer form. An attestation, such as a list
-// of the software, has another type and does not sign the image itself.
+// signType is the type of a signature in cosign's newer form. An attestation, such as an SBOM, has
+// another type and does not sign the image itself.
 const signType = "https://sigstore.dev/cosign/sign/v1"
 
 // checkEnvelope returns an error for a bundle with another statement than a signature.
@@ -90,7 +90,7 @@ func checkEnvelope(b *bundle.Bundle) error {
 	return nil
 }
 
-// checkPayload compares the digest and the repository in a payload with those of the image.
+// checkPayload compares the digest and the repository in a payload with the image's.
 func checkPayload(payload []byte, digest string, who Identity) error {
 	var s statement
 	if err := json.Unmarshal(payload, &s); err != nil {

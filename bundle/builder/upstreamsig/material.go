@@ -18,8 +18,8 @@ import (
 // Material is all that is needed to verify one signature: what upstream publishes in several
 // files, with the entry of the transparency log.
 type Material struct {
-	// Payload is what was signed, if that is a statement about an image in cosign's older
-	// form. It is empty if the file itself was signed.
+	// Payload is the signed statement about an image, in cosign's older form. It is empty if the
+	// file itself was signed.
 	Payload []byte `json:"payload,omitempty"`
 	// Bundle is the signature, the certificate and the entry of the transparency log in
 	// sigstore's bundle format.
@@ -71,8 +71,8 @@ func (d *Detached) parseCertificate(text []byte) (err error) {
 	return nil
 }
 
-// Check compares the signature with the file. It does not prove who signed. A transparency
-// log finds no entry for a signature that does not match, without a reason.
+// Check compares the signature with the file. It does not prove who signed. If the signature does
+// not match, a transparency log finds no entry and gives no reason.
 func (d *Detached) Check() error { return matches(d.certificate, d.signature, d.signed) }
 
 // material adds an entry of the transparency log.

@@ -14,8 +14,8 @@ import (
 	"airlift/scripts/fixtures/rig"
 )
 
-// A valid signature of another image of Kubernetes proves nothing about this one. The names are
-// those that signatures of Kubernetes had since 2022.
+// A valid signature of another image of Kubernetes proves nothing about this one. The names are the
+// names in Kubernetes' signatures since 2022.
 func TestSignatureOfAnotherImage(t *testing.T) {
 	s := fakesigstore.New(t)
 	v := verifier(t, s.TrustedRoot())
@@ -108,7 +108,7 @@ func TestBinaryOfAnotherRelease(t *testing.T) {
 	}
 }
 
-// The real binaries, built with upstream's flags, are those of their own release only.
+// The real binaries, built with upstream's flags, match only their own release.
 func TestRealBinaries(t *testing.T) {
 	for _, name := range []string{"kubelet", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"} {
 		for _, version := range []string{"v1.29.15"} { // the version of which make test builds all components

@@ -94,7 +94,7 @@ func verifier(t *testing.T, root []byte) *upstreamsig.Verifier {
 	return v
 }
 
-// The signature and the trusted root are real ones, and the account is that of the table.
+// The signature and the trusted root are real ones, and the account is in the table.
 func TestSignatureOfKubernetes(t *testing.T) {
 	who, ok := upstreamsig.OfImage(capi)
 	if !ok {

@@ -22,7 +22,7 @@ func (i Identity) String() string { return fmt.Sprintf("%s (%s)", i.Name, i.Issu
 
 const google = "https://accounts.google.com"
 
-// A signer is what signs the files or images of a host.
+// A signer is the account that signs the files or images of a host.
 type signer struct {
 	// prefix is the beginning of the URL, or of an image's reference.
 	prefix string
@@ -45,8 +45,8 @@ var imageSigners = []signer{
 	{"registry.k8s.io/", Identity{Name: "krel-trust@k8s-releng-prod.iam.gserviceaccount.com", Issuer: google}},
 }
 
-// OfFile returns who signs the file at url. It returns false if upstream publishes no
-// signature, or none that this package can verify.
+// OfFile returns who signs the file at url. It returns false if upstream publishes no signature
+// that this package can verify.
 func OfFile(url string) (Identity, bool) { return find(fileSigners, url) }
 
 // OfImage returns who signs the image. A signature in cosign's older form must also name the
@@ -63,9 +63,10 @@ func OfImage(reference string) (who Identity, ok bool) {
 	return who, ok
 }
 
-// registries are the names of the registry of Kubernetes in signatures: today's, and those of the
-// registries behind it, which signatures named until v1.27. Until v1.28, images of the root also
-// had the path kubernetes/: github.com/kubernetes-sigs/promo-tools, pull request 928 and issue 935.
+// registries are the names of the registry of Kubernetes in signatures: today's name, and the names
+// of the registries behind it, which signatures used until v1.27. Until v1.28, images of the root
+// also had the path kubernetes/: github.com/kubernetes-sigs/promo-tools, pull request 928 and issue
+// 935.
 var registries = regexp.MustCompile(`^(registry\.k8s\.io|k8s\.gcr\.io|([a-z]+\.)?gcr\.io/k8s-artifacts-prod|[a-z0-9-]+-docker\.pkg\.dev/k8s-artifacts-prod/images)/(kubernetes/)?`)
 
 // normalize returns a repository in the form of today's registry.

@@ -38,8 +38,8 @@ func NewVerifier(trustedRoot []byte) (*Verifier, error) {
 	return &Verifier{r, lib}, nil
 }
 
-// Any returns the first of the signatures that proves that who signed the file or image with
-// this digest, "sha256:HEX". Images may have signatures of several accounts.
+// Any returns the first signature that proves that who signed the file or image with this digest,
+// "sha256:HEX". Images may have signatures of several accounts.
 func (v *Verifier) Any(list []Material, digest string, who Identity) (Material, error) {
 	reason := ErrNone
 	for _, m := range list {
@@ -47,7 +47,7 @@ func (v *Verifier) Any(list []Material, digest string, who Identity) (Material, 
 		if err == nil {
 			return m, nil
 		}
-		// A signature of another account is only the reason if there is no other reason.
+		// Report a signature of another account only if there is no other reason.
 		if errors.Is(reason, ErrNone) || errors.Is(reason, ErrIdentity) && !errors.Is(err, ErrNone) {
 			reason = err
 		}

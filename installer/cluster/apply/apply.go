@@ -54,7 +54,7 @@ type Applied struct {
 	Later   []Later  // objects that could not be applied yet
 }
 
-// Later is an object that needs a node that the cluster does not have yet.
+// Later is an object that needs a node that has not joined yet.
 type Later struct{ Object, Why string }
 
 // Apply applies the objects of a manifest in order. It waits for each
@@ -245,7 +245,7 @@ func (s *Applier) applyOnce(ctx context.Context, resource dynamic.ResourceInterf
 	return fmt.Errorf("fields that other field managers have changed cannot be left out: %s", strings.Join(kept, ", "))
 }
 
-// sameObject reports whether two versions of an object differ only in what the API server
+// sameObject reports whether two versions of an object differ only in fields that the API server
 // and controllers write.
 func sameObject(a, b *unstructured.Unstructured) bool {
 	plain := func(o *unstructured.Unstructured) map[string]any {

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// leaveOut removes from want the fields that a conflict names: others have given them another
-// value. It returns a description of each, none if it cannot find them.
+// leaveOut removes from want the fields in a conflict: another manager has set them to another
+// value. It returns a description of each removed field; none if it finds no such field.
 func leaveOut(want, have *unstructured.Unstructured, conflict error) (fields []string) {
 	status := apierrors.APIStatus(nil)
 	if !errors.As(conflict, &status) || status.Status().Details == nil {

@@ -23,7 +23,7 @@ const InventoryName = "airlift-manifests"
 
 // An Entry lists what init applied of one manifest.
 type Entry struct {
-	// SHA256 is that of the manifest's bytes in the bundle.
+	// SHA256 is the sha256 of the manifest's bytes in the bundle.
 	SHA256    string `json:"sha256"`
 	Chart     string `json:"chart,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
@@ -34,7 +34,7 @@ type Entry struct {
 	Applied string `json:"applied,omitempty"`
 	// Objects are the objects of the manifest: "Deployment.apps web/front".
 	Objects []string `json:"objects"`
-	// Later are those that could not be applied before a worker joins.
+	// Later are the objects that cannot be applied before a worker joins.
 	Later []string `json:"later,omitempty"`
 	// Former are objects of an earlier version of the manifest. They are not deleted.
 	Former []string `json:"former,omitempty"`

@@ -232,8 +232,8 @@ func needsWorker(ctx context.Context, api kubernetes.Interface, pods []corev1.Po
 	return ""
 }
 
-// tolerates reports whether a pod tolerates a node's taints. Those that Kubernetes sets on a
-// node that is not ready do not count: they go away.
+// tolerates reports whether a pod tolerates a node's taints. Taints that Kubernetes sets on a node
+// that is not ready are ignored: Kubernetes removes them later.
 func tolerates(pod corev1.Pod, node corev1.Node) bool {
 	for _, taint := range node.Spec.Taints {
 		if taint.Effect == corev1.TaintEffectPreferNoSchedule || strings.HasPrefix(taint.Key, "node.kubernetes.io/") {

@@ -23,13 +23,13 @@ type Workloads struct {
 	Skip []string
 	// InBundle reports whether the bundle has an image.
 	InBundle func(image string) bool
-	// OnProblem, if set, is called once for each reason why an object is not ready that
-	// does not look as if it went away by itself.
+	// OnProblem, if set, is called once for each reason why an object is not ready, if the reason
+	// looks permanent.
 	OnProblem func(problem string)
 }
 
-// WaitForWorkloads waits until the workloads of the manifests run, and their Jobs are
-// complete. It does not wait for those that need a worker, and returns them.
+// WaitForWorkloads waits until the workloads of the manifests run, and their Jobs are complete. It
+// does not wait for workloads that need a worker, and returns them.
 func (s *Applier) WaitForWorkloads(ctx context.Context, want Workloads) (later []Later, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -76,7 +76,7 @@ func (s *Applier) WaitForWorkloads(ctx context.Context, want Workloads) (later [
 	return later, err
 }
 
-// isProblem reports whether a reason does not look as if it went away by itself.
+// isProblem reports whether a reason looks permanent.
 func isProblem(why string) bool {
 	return slices.ContainsFunc(append(slices.Clone(imageReasons), "exited with code"), func(s string) bool { return strings.Contains(why, s) })
 }

@@ -59,8 +59,8 @@ func (e *mayHeal) Unwrap() error { return e.error }
 // anyServer trusts every server.
 func anyServer() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
 
-// signedBy trusts servers whose certificate the CA signed; without a CA, those
-// that the host's own CA certificates verify.
+// signedBy trusts servers whose certificate the CA signed; without a CA, it trusts servers whose
+// certificate the host's own CAs signed.
 func signedBy(ca []byte) *tls.Config {
 	cfg := &tls.Config{}
 	if len(ca) > 0 {

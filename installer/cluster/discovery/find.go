@@ -50,8 +50,8 @@ const (
 	hostGrace = 10 * time.Second
 )
 
-// backdate is how far in the past the controller manager sets the start of a
-// kubelet's certificate. A host whose clock is slower than that cannot use it
+// backdate is how far in the past the controller manager sets the start of a kubelet's certificate.
+// A host whose clock is further behind cannot use the certificate
 // (k8s.io/kubernetes/pkg/controller/certificates/signer).
 const backdate = 5 * time.Minute
 

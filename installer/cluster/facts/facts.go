@@ -19,15 +19,15 @@ import (
 	"airlift/installer/cluster/workloads"
 )
 
-// Cluster are what the checks before an upgrade read from the cluster. Lists that this
+// Cluster has the facts that the checks before an upgrade read from the cluster. Lists that this
 // client may not read are empty, and Unreadable names them.
 type Cluster struct {
-	// ServerVersion is that of the API server that answered.
+	// ServerVersion is the version of the API server that answered.
 	ServerVersion string `json:"serverVersion"`
 	Nodes         []Node `json:"nodes"`
 	// Components are the containers of the control plane and of the cluster's add-ons.
 	Components []Component `json:"components"`
-	// Pods are those that a drain of their node would evict or leave.
+	// Pods are the pods that a drain of their node would evict or leave.
 	Pods       []Pod    `json:"-"`
 	Budgets    []Budget `json:"-"`
 	Features   Features `json:"-"`
@@ -70,7 +70,7 @@ type Pod struct {
 // A Budget is a PodDisruptionBudget that allows no eviction now.
 type Budget struct {
 	Name    string   `json:"name"` // namespace/name
-	Pods    []string `json:"pods"` // those that a drain must evict, as namespace/name
+	Pods    []string `json:"pods"` // the pods that a drain must evict, as namespace/name
 	Nodes   []string `json:"nodes"`
 	Healthy int32    `json:"healthy"`
 	Desired int32    `json:"desired"`

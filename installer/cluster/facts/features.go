@@ -101,7 +101,7 @@ func (f Features) addVolume(source any, object string) {
 	}
 }
 
-// provisioners are those in Kubernetes itself that are removed, with the types of their volumes.
+// provisioners are the removed provisioners of Kubernetes itself, with the types of their volumes.
 var provisioners = map[string]Feature{
 	"kubernetes.io/rbd":             VolumeType("rbd"),
 	"kubernetes.io/portworx-volume": VolumeType("portworxVolume"),

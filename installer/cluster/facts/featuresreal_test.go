@@ -49,7 +49,7 @@ func TestRealFeatures(t *testing.T) {
 	}}
 	classes := c.Dynamic.Resource(schema.GroupVersionResource{Group: "resource.k8s.io", Version: "v1alpha2", Resource: "resourceclasses"})
 	testcluster.Must(classes.Create(ctx, class, metav1.CreateOptions{}))(t)
-	defer func() { // the cluster is that of other tests
+	defer func() { // other tests use the same cluster
 		for what, err := range map[string]error{
 			"volume":  c.API.CoreV1().PersistentVolumes().Delete(ctx, "used", metav1.DeleteOptions{}),
 			"driver":  c.API.StorageV1().CSIDrivers().Delete(ctx, "used", metav1.DeleteOptions{}),

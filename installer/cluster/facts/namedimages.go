@@ -19,10 +19,11 @@ import (
 	"airlift/installer/cluster/wait"
 )
 
-// NamedImages returns what the cluster's workloads name as images: those of their containers and
-// image volumes, also if no pod runs, and the values of environment variables and arguments, where
-// operators have the images that they start. Many of these values are no images. Earlier revisions
-// of a Deployment, which are ReplicaSets without pods, are not among the workloads.
+// NamedImages returns the image names in the cluster's workloads. These are the images of
+// containers and image volumes, even if no pod runs. The values of environment variables and
+// arguments are included: operators read the names of images there. Many of these values are not
+// images. Earlier revisions of a Deployment, which are ReplicaSets without pods, are not among the
+// workloads.
 func NamedImages(ctx context.Context, api kubernetes.Interface) ([]string, error) {
 	core, apps, batch, all := api.CoreV1(), api.AppsV1(), api.BatchV1(), metav1.ListOptions{}
 	names := map[string]bool{}

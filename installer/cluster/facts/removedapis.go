@@ -33,8 +33,8 @@ type RemovedAPI struct {
 	Replacement string
 }
 
-// UnknownAPIs returns the items of kube-apiserver's runtime-config whose API version this version of
-// Kubernetes no longer has: it does not start with them.
+// UnknownAPIs returns the items of kube-apiserver's runtime-config whose API version this version
+// of Kubernetes no longer has. kube-apiserver does not start with such items.
 func UnknownAPIs(c *config.Cluster) (names []string) {
 	for _, name := range c.ServedAPIs() {
 		if slices.ContainsFunc(DroppedAPIs, func(a DroppedAPI) bool {
@@ -73,9 +73,9 @@ type DroppedAPI struct {
 	Replacement string // "GROUP/VERSION"; empty if there is none
 }
 
-// DroppedAPIs are those of v1.30 to v1.37, whose objects have no other version in the release
-// before. The sources are pkg/apis and api/discovery of these versions: versions of alpha APIs, which
-// a cluster serves only if runtime-config enables them.
+// DroppedAPIs are the APIs that v1.30 to v1.37 removed, if the release before has no other version
+// of their objects. The sources are pkg/apis and api/discovery of these versions: versions of alpha
+// APIs, which a cluster serves only if runtime-config enables them.
 var DroppedAPIs = []DroppedAPI{
 	{Removed: 31, API: "resource.k8s.io/v1alpha2", Replacement: "resource.k8s.io/v1alpha3"},
 	{Removed: 32, API: "coordination.k8s.io/v1alpha1", Replacement: "coordination.k8s.io/v1alpha2"},

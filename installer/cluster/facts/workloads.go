@@ -17,7 +17,7 @@ import (
 	"airlift/installer/cluster/wait"
 )
 
-// A Workload is what an upgrade needs to know of a Deployment or a DaemonSet.
+// A Workload has the facts about a Deployment or a DaemonSet that an upgrade needs.
 type Workload struct {
 	Images   []string // of its containers
 	Replicas *int32   // of a Deployment
@@ -73,7 +73,7 @@ type UpgradeNode struct {
 	// Open is set if pods without tolerations can be scheduled on it.
 	Open   bool
 	Taints []corev1.Taint
-	Images []string // the largest ones
+	Images []string // only the largest images
 }
 
 // UpgradeNodes lists all nodes. A kubelet's permissions may not suffice.
@@ -124,7 +124,7 @@ func upgradeNode(n *corev1.Node) UpgradeNode {
 	return node
 }
 
-// HasImage reports whether a node lists an image. It lists only its largest ones.
+// HasImage reports whether a node lists an image. A node lists only its largest images.
 func (n UpgradeNode) HasImage(reference string) bool {
 	return slices.ContainsFunc(n.Images, func(name string) bool { return name == reference || strings.HasPrefix(name, reference+"@") })
 }

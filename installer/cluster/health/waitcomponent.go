@@ -12,7 +12,7 @@ import (
 )
 
 // WaitForContainer waits until look reports that the kubelet has started the container of a
-// component. state is what look sees.
+// component. state describes the container for the progress output.
 func WaitForContainer(ctx context.Context, name string, timeout time.Duration, report wait.Report, look func(context.Context) (done bool, state string, err error)) error {
 	w := wait.For{What: "the kubelet to start the new container of " + name, Short: name + "'s container", Hint: KubeletHint, Timeout: timeout, Report: report}
 	return w.Until(ctx, nil, look)

@@ -1,2 +1,3 @@
-// Package lease has Leases: the turn in which control planes restart one after the other, and that of a component that has ended.
+// Package lease has Leases: the Lease by which control planes restart one after the other, and the
+// Lease of a component that has ended.
 package lease

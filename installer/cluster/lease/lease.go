@@ -35,8 +35,8 @@ func newLease(name, node string, duration time.Duration) *lease {
 	return &lease{name: name, node: node, holder: node + "_" + rand.Text(), duration: duration}
 }
 
-// holderNode returns the node in a holder's identity. Earlier versions wrote only that. The name may
-// have _ if it is that of a host without a kubelet.conf.
+// holderNode returns the node in a holder's identity. Earlier versions of Airlift wrote only the
+// node name. The name of a host without a kubelet.conf may contain _.
 func holderNode(holder string) string {
 	if i := strings.LastIndexByte(holder, '_'); i >= 0 {
 		return holder[:i]

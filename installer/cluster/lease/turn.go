@@ -37,8 +37,8 @@ const (
 	turnUnconfirmed = Duration - time.Minute
 	// turnTimeout limits the wait for another control plane, whose upgrade takes long on a slow host.
 	turnTimeout = time.Hour
-	// turnPatience limits the time in which no API server answers. That of a cluster of two control
-	// planes is away for up to two minutes when the other one restarts etcd.
+	// turnPatience limits the time in which no API server answers. In a cluster of two control
+	// planes, the API is down for up to two minutes when the other one restarts etcd.
 	turnPatience = 5 * time.Minute
 	// turnCallTimeout limits the requests to one API server. turnConfirmTimeout does before a restart,
 	// when this host's own API server may accept connections and answer none.
@@ -50,7 +50,7 @@ const (
 	turnPoll = 2 * time.Second
 )
 
-// ErrRefused is why Take gives up, if it has seen no other control plane that has its turn.
+// ErrRefused is the error with which Take gives up, if it saw no other control plane with the turn.
 var ErrRefused = errors.New("no API server has accepted the Lease")
 
 // ErrNoTurn is why Confirm refuses a restart.
@@ -64,8 +64,8 @@ type Turn struct {
 	// Connect returns a client of an API server, "" for the one in the kubeconfig. It is called for
 	// each request, because the process may replace the credentials.
 	Connect func(server string) (*cluster.Client, error)
-	// Servers are URLs to try after that of the kubeconfig: this host's own API server, and others
-	// as long as the cluster has not listed them.
+	// Servers are URLs to try after the kubeconfig's URL: this host's own API server, and others as
+	// long as the cluster has not listed them.
 	Servers []string
 	// Patience limits the time in which no API server answers, as long as no other control plane has its
 	// turn; 0 means turnPatience.
@@ -176,7 +176,7 @@ func (t *Turn) renew(ctx context.Context, timeout time.Duration) (other string, 
 	return other, err
 }
 
-// each calls do with the client of one API server after the other, until it succeeds.
+// each calls do with a client for each API server, one after the other, until do succeeds.
 func (t *Turn) each(ctx context.Context, timeout time.Duration, do func(context.Context, *cluster.Client) error) error {
 	servers := append([]string{""}, t.Servers...)
 	for _, s := range t.others {
@@ -224,8 +224,8 @@ func (t *Turn) learn(ctx context.Context, c *cluster.Client) {
 	}
 }
 
-// otherAPIServers lists the API servers of the control planes other than node, also of those that are
-// lost: their Nodes stay until they are deleted.
+// otherAPIServers lists the API servers of the control planes other than node, including lost
+// control planes, whose Nodes stay until they are deleted.
 func otherAPIServers(ctx context.Context, api kubernetes.Interface, node string) (list []apiServer, err error) {
 	nodes, err := api.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: cluster.ControlPlaneLabel})
 	if err != nil {

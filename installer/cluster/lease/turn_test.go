@@ -426,7 +426,7 @@ func (s *simulation) disturb() {
 	}
 }
 
-// connect stands still as long as the process does.
+// connect blocks as long as the process is frozen.
 func (p *process) connect(server string) (*cluster.Client, error) {
 	time.Sleep(time.Until(p.frozen))
 	if p.killed || time.Now().Before(p.cutOff) {

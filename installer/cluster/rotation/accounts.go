@@ -18,8 +18,8 @@ import (
 // The API server creates them when it starts.
 const controllerRole = "system:controller:"
 
-// notStarted are controllers that a controller manager does not start: they need a cloud
-// provider inside it, and it has none since v1.29, or --controllers has to name them.
+// notStarted are controllers that a controller manager does not start. Some need a built-in cloud
+// provider, which it does not have since v1.29. Others start only if --controllers names them.
 var notStarted = []string{"route-controller", "service-controller", "selinux-warning-controller"}
 
 // EnsureControllerAccounts creates the service accounts that the controller

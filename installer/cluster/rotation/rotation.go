@@ -81,8 +81,8 @@ func Store(ctx context.Context, c *cluster.Client, r *Rotation) (changed []strin
 	)
 }
 
-// StoreNextCAs stores the new CAs for the other control planes, encrypted with key. It keeps
-// those that are stored already.
+// StoreNextCAs stores the new CAs for the other control planes, encrypted with key. It keeps CAs
+// that are stored already.
 func StoreNextCAs(ctx context.Context, c *cluster.Client, key string, files map[string][]byte) (changed bool, err error) {
 	if stored, err := NextCAs(ctx, c.API, key); err != nil || stored != nil {
 		return false, err

@@ -52,8 +52,8 @@ func WaitForPublishedCA(ctx context.Context, api kubernetes.Interface, right fun
 	})
 }
 
-// EditExtensionCAs changes the bundles with which extension API servers verify clients. API
-// servers add to them when they start, and never remove one.
+// EditExtensionCAs changes the bundles with which extension API servers verify clients. API servers
+// add CAs to these bundles when they start, and never remove a CA.
 func EditExtensionCAs(ctx context.Context, c *cluster.Client, edit func(bundle []byte) ([]byte, error)) (changed []string, err error) {
 	const name = "extension-apiserver-authentication"
 	m, err := cluster.ConfigMap(ctx, c.API, metav1.NamespaceSystem, name)

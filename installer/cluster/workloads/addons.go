@@ -22,8 +22,8 @@ type AddOn struct {
 	Reason  string `json:"reason,omitempty"` // if fewer are ready than wanted
 }
 
-// AddOns returns the state of the add-ons that init installs. Those that the cluster does not
-// have are left out.
+// AddOns returns the state of the add-ons that init installs. It leaves out add-ons that the
+// cluster does not have.
 func AddOns(ctx context.Context, api kubernetes.Interface) (list []AddOn, err error) {
 	add := func(name string, meta metav1.ObjectMeta, template corev1.PodTemplateSpec, ready, wanted int32) error {
 		state := AddOn{Name: name, Ready: ready, Wanted: wanted}
@@ -60,7 +60,7 @@ func AddOns(ctx context.Context, api kubernetes.Interface) (list []AddOn, err er
 	return list, nil
 }
 
-// whyNotReady returns why the first pod with these labels that is not ready is so.
+// whyNotReady takes the first pod with these labels that is not ready, and returns the reason.
 func whyNotReady(ctx context.Context, api kubernetes.Interface, namespace, selector string) (string, error) {
 	pods, err := api.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {

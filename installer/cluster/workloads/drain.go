@@ -20,8 +20,8 @@ import (
 	"airlift/installer/cluster/wait"
 )
 
-// A Drain evicts the pods of a node, as kubectl drain does. It asks for no DaemonSets: a kubelet's
-// permissions suffice, so that a worker can drain itself.
+// A Drain evicts the pods of a node, as kubectl drain does. It does not read DaemonSets. So a
+// kubelet's permissions suffice, and a worker can drain itself.
 type Drain struct {
 	api     kubernetes.Interface
 	node    string
@@ -36,7 +36,7 @@ func NewDrain(api kubernetes.Interface, node string, timeout time.Duration) *Dra
 	return &Drain{api: api, node: node, Timeout: timeout, Report: func(string) {}, Waiting: func(string, string) {}}
 }
 
-// Pods lists the pods to evict, as namespace/name, and those that no controller would create
+// Pods lists the pods to evict, as namespace/name, and the pods that no controller would create
 // again elsewhere. Pods of DaemonSets, static pods and pods that have ended stay.
 func (d *Drain) Pods(ctx context.Context) (evict, bare []string, err error) {
 	pods, err := d.list(ctx)

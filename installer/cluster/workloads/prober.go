@@ -35,8 +35,8 @@ func newProber(api kubernetes.Interface) *prober {
 	return &prober{api: api, probed: map[types.NamespacedName]time.Time{}, interval: probeInterval}
 }
 
-// check triggers a probe of a pod that is not ready, and removes the annotation
-// of a pod that is. Errors are ignored: the kubelet probes by itself later.
+// check triggers a probe of a pod that is not ready, and removes the annotation of a ready pod.
+// Errors are ignored: the kubelet probes by itself later.
 func (p *prober) check(ctx context.Context, pod *corev1.Pod, ready bool) {
 	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 	last, probed := p.probed[name]

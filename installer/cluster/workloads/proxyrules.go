@@ -92,8 +92,8 @@ func readyProxies(ctx context.Context, api kubernetes.Interface) (map[string]net
 	return nodes, nil
 }
 
-// createProxyProbe creates the Service and its EndpointSlices. The addresses of the endpoints are those
-// of the nodes; nothing connects to them.
+// createProxyProbe creates the Service and its EndpointSlices. The endpoints have the addresses of
+// the nodes; nothing connects to them.
 func createProxyProbe(ctx context.Context, api kubernetes.Interface, nodes map[string]netip.Addr) (*proxyProbe, error) {
 	class, without := "airlift.dev/none", false
 	service, err := createProbe(ctx, api, corev1.ServiceSpec{
@@ -146,7 +146,7 @@ type proxyProbe struct {
 	last    map[string]string     // why, by name
 }
 
-// ask asks the kube-proxies that were not up to date before.
+// ask sends a health check to each kube-proxy that was not up to date before.
 func (p *proxyProbe) ask(ctx context.Context) {
 	var (
 		lock  sync.Mutex

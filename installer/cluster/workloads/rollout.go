@@ -21,9 +21,9 @@ import (
 // restartedFor is the annotation of a pod template that restarts its pods once for each value.
 const restartedFor = "airlift.dev/restarted-for"
 
-// Restart replaces the pods of all Deployments, DaemonSets and StatefulSets in these
-// namespaces, as kubectl rollout restart does, once for each value of reason. It returns those
-// that it restarted, as "Kind namespace/name".
+// Restart replaces the pods of all Deployments, DaemonSets and StatefulSets in these namespaces, as
+// kubectl rollout restart does, once for each value of reason. It returns the restarted workloads,
+// as "Kind namespace/name".
 func Restart(ctx context.Context, api kubernetes.Interface, reason string, namespaces ...string) (restarted []string, err error) {
 	patch := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{%q:%q}}}}}`, restartedFor, reason)
 	workloads, err := workloads(ctx, api, namespaces)

@@ -22,10 +22,11 @@ import (
 
 // Options choose the certificates to renew.
 type Options struct {
-	// Names of the certificates, or "all": those that exist and that a CA on this host can sign.
+	// Names of the certificates, or "all": all certificates that exist and that a CA on this host
+	// can sign.
 	Names   []string
 	Restart bool // the components that use the renewed certificates, one after the other
-	Due     bool // of "all", only those that have less than a third of their validity period left
+	Due     bool // of "all", only certificates with less than a third of their validity period left
 }
 
 // all reports whether the certificates are chosen by their state.
@@ -75,7 +76,7 @@ type renewal struct {
 	host    *host.Host
 	out     io.Writer
 	cfg     *config.Config
-	certs   []pki.Expiration // with Due, those that are due
+	certs   []pki.Expiration // with Due, the due certificates
 	pods    *pods.StaticPods // nil without Restart
 	stale   []string         // components whose restart was interrupted
 }

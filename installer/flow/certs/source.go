@@ -31,7 +31,7 @@ type Source struct {
 	// ConfigFile is kubeadm's configuration file. If it is empty, the configuration is read from the cluster.
 	ConfigFile string
 	Kubeconfig string
-	// CertificatesDir, if not empty, replaces that of the configuration.
+	// CertificatesDir, if not empty, replaces the directory in the configuration.
 	CertificatesDir string
 	Rootfs          string // the host's root directory
 	Warn            func(format string, args ...any)
@@ -95,8 +95,8 @@ func (s *Source) fetch(ctx context.Context) (config.Cluster, error) {
 	return fetched.Cluster, nil
 }
 
-// localCluster returns what this host's static pods show of the cluster. An etcd whose certificates are
-// on this host counts as this host's: its manifest may be moved away.
+// localCluster reads the cluster's facts from this host's static pods. If etcd certificates are on
+// this host, it assumes that etcd runs here, because its manifest may be moved away.
 func (s *Source) localCluster() config.Cluster {
 	c := status.PKIConfig(host.OpenDamaged(s.Rootfs)).Cluster
 	if _, err := os.Stat(filepath.Join(s.Rootfs, c.CertificatesDir, "etcd/server.crt")); err == nil {

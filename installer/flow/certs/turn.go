@@ -12,10 +12,11 @@ import (
 	"airlift/installer/pki"
 )
 
-// takeTurn waits until no other control plane restarts its components, and fails if the others would not
-// keep the cluster alive meanwhile. If no API server answers or can write, an expired certificate may be the
-// reason: then certificates are renewed first, and the turn is taken with them (takeTurnLate). Otherwise another
-// control plane may just restart its API server. Without components to restart it does nothing.
+// takeTurn waits until no other control plane restarts its components, and fails if the others
+// would not keep the cluster alive meanwhile. If no API server answers or can write, an expired
+// certificate may be the reason. Then takeTurnLate takes the turn after the renewal, with the new
+// certificates. If no certificate has expired, another control plane may be restarting its API
+// server. Without components to restart it does nothing.
 func (r *renewal) takeTurn(ctx context.Context) error {
 	if !r.options.Restart || len(r.pods.Names()) == 0 {
 		return nil
@@ -46,7 +47,8 @@ func noTurn(err error) bool {
 	return errors.Is(err, node.ErrNoAPI) || errors.Is(err, lease.ErrRefused)
 }
 
-// takeTurnLate takes the turn with renewed certificates, if no API server could give it before.
+// takeTurnLate takes the turn with the renewed certificates, if no API server could give it before
+// the renewal.
 func (r *renewal) takeTurnLate(ctx context.Context) error {
 	file, err := r.source.kubeconfigFile()
 	if err == nil {

@@ -21,9 +21,9 @@ type access struct {
 	adminReady bool   // the user of admin.conf is an administrator
 }
 
-// admin prepares the steps after wait-control-plane. That step makes the user of admin.conf
-// an administrator; if it is skipped or did not run before a phase that runs alone, that is
-// done here, as in kubeadm.
+// admin prepares the steps after wait-control-plane. The step wait-control-plane makes the user of
+// admin.conf an administrator. If it was skipped, or did not run before a phase that runs alone,
+// admin does this, as in kubeadm.
 func (a *access) admin(ctx context.Context) error {
 	if err := a.client(ctx); err != nil {
 		return err
@@ -55,8 +55,8 @@ func (a *access) otherKubeconfig() bool {
 	return a.kubeconfig != "" && a.kubeconfig != node.AdminConf
 }
 
-// localURL returns the URL of the API server of this host. If a phase runs alone,
-// its static pod has it: the flags or the file of init need not be given again.
+// localURL returns the URL of the API server of this host. If a phase runs alone, it reads the URL
+// from the static pod, so the user need not repeat init's flags or file.
 func (a *access) localURL() string {
 	if a.node.Plan.OnePhase {
 		return cmp.Or(node.OwnAPIServer(a.Host), a.node.Config.LocalURL())

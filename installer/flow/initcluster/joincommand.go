@@ -21,8 +21,8 @@ import (
 	"airlift/installer/render"
 )
 
-// joinTokenLife is the minimum remaining lifetime of an existing token. A
-// repeated init shows such a token in the join command instead of a new one.
+// joinTokenLife is the minimum remaining lifetime of an existing token. A repeated init prints such
+// a token in the join command and creates no new token.
 const joinTokenLife = 10 * time.Minute
 
 // nodeCredentials are what other nodes need to join: the token, and for control
@@ -80,8 +80,8 @@ func (n *nodeCredentials) bootstrapToken(ctx context.Context, l desired.List) er
 	return n.api.Apply(ctx, l)
 }
 
-// serverURL returns the URL of the API for other nodes. If a phase runs alone,
-// admin.conf has it: the flags or the file of init need not be given again.
+// serverURL returns the URL of the API for other nodes. If a phase runs alone, it reads the URL
+// from admin.conf, so the user need not repeat init's flags or file.
 func (n *nodeCredentials) serverURL() string {
 	if n.node.Plan.OnePhase {
 		if admin, err := cluster.Load(n.Existing.Path(node.AdminConf), ""); err == nil {
@@ -151,8 +151,8 @@ func (n *nodeCredentials) show(ctx context.Context) error {
 	return nil
 }
 
-// otherPodNetwork reports whether the cluster has another pod network than the
-// bundle's. A phase that runs alone need not get init's --cni: it asks the cluster.
+// otherPodNetwork reports whether the cluster has another pod network than the bundle's. If a phase
+// runs alone, it asks the cluster, so the user need not repeat init's --cni.
 func (n *nodeCredentials) otherPodNetwork(ctx context.Context) (bool, error) {
 	if n.node.Plan.Content().CNI != release.Flannel {
 		return false, nil

@@ -100,9 +100,9 @@ func (c *controlPlaneJoin) mayRestart(ctx context.Context, component string) err
 	return c.Quorum().CheckQuorum(ctx)
 }
 
-// needTurn waits, once, until no other control plane is changed: an upgrade, a rotation of the CAs and
-// a restart of etcd do not expect a new control plane. It then looks at what they may have changed.
-// Later it fails if the turn is lost.
+// needTurn waits, once, until no other control plane is changed: an upgrade, a rotation of the CAs
+// and a restart of etcd do not expect a new control plane. Then it reads again what they may have
+// changed. Later calls fail if the turn is lost.
 func (c *controlPlaneJoin) needTurn(ctx context.Context) (err error) {
 	if c.nodeJoin.turn != nil {
 		return c.nodeJoin.turn.Confirm(ctx)

@@ -41,8 +41,7 @@ type nodeJoin struct {
 	turn          *node.Turn     // of the new control plane; nil on a worker
 }
 
-// A joinRole is what workers and control planes do differently, apart from their
-// steps.
+// A joinRole has the work in which workers and control planes differ, apart from their steps.
 type joinRole interface {
 	// findCluster finds the cluster and fetches its configuration.
 	findCluster(context.Context) (*discovery.Cluster, *cluster.FetchedConfig, error)

@@ -52,8 +52,8 @@ func (e *etcdJoin) connect(ctx context.Context) (*etcd.Client, error) {
 	return node.ConnectEtcd(ctx, e.Machine, endpoints, e.node.Config.CertificatesDir, cmp.Or(e.node.Config.Timeouts.EtcdAPICall, etcd.DefaultTimeout))
 }
 
-// desired returns the static pod of etcd as if the cluster had no other member: join adds those that it
-// finds. It returns nothing if etcd is external.
+// desired returns the static pod of etcd as if the cluster had no other member: join adds the
+// members that it finds. It returns nothing if etcd is external.
 func (e *etcdJoin) desired(context.Context) (desired.List, error) {
 	if e.node.Config.Etcd.External != nil {
 		e.Console.Debug(1, "the cluster's etcd is external")

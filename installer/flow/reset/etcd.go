@@ -30,8 +30,8 @@ type etcdReset struct {
 	last       bool          // this host has the cluster's last member
 }
 
-// reachEtcd connects to this host's etcd. If that does not answer, it connects
-// to the other members, which it finds through the API server.
+// reachEtcd connects to this host's etcd. If this etcd does not answer, it connects to the other
+// members, which it finds through the API server.
 func (r *etcdReset) reachEtcd(ctx context.Context, e *node.LocalEtcd) (*etcd.Client, error) {
 	c, err := node.ConnectEtcd(ctx, r.Machine, []string{e.ClientURL}, e.Certificates, resetEtcdTimeout)
 	if err != nil && ctx.Err() == nil {

@@ -49,7 +49,7 @@ func rotationID(next []byte) (string, error) {
 
 func rank(stage string) int { return slices.Index(order, stage) }
 
-// reached reports whether this node, which is in a stage, has reached the one of this run. A
+// reached reports whether this node, which is in the given stage, has reached this run's stage. A
 // control plane that has not begun has nothing to cancel.
 func (c *clusterState) reached(stage string) (bool, error) {
 	if c.run.options.Stage != Cancel {
@@ -59,7 +59,7 @@ func (c *clusterState) reached(stage string) (bool, error) {
 	return stage == Cancel || c.IsControlPlane() && next == nil, err
 }
 
-// mayEnter refuses a stage that cannot follow the one of this node or of the cluster.
+// mayEnter refuses a stage that cannot follow the current stage of this node or of the cluster.
 func (c *clusterState) mayEnter(self string) error {
 	want, now := c.run.options.Stage, c.run.state.Stage
 	switch {
@@ -159,7 +159,8 @@ func (c *clusterState) restartWorkloads(ctx context.Context) error {
 		return err
 	}
 	if c.run.options.RestartWorkloads {
-		// Only now: a node whose kube-proxy restarts still sends requests to pods that have ended.
+		// Not earlier: while a node's kube-proxy restarts, the node still sends requests to pods
+		// that have ended.
 		if err := c.restart(ctx, metav1.NamespaceAll); err != nil {
 			return err
 		}

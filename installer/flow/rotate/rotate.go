@@ -57,7 +57,7 @@ type Rotation struct {
 	components *components   // what has to read them again
 }
 
-// A run is what the parts of a Rotation share.
+// A run has the data that the parts of a Rotation share.
 type run struct {
 	options Options
 	client  *cluster.Client
@@ -236,9 +236,9 @@ func (r *Rotation) begin(ctx context.Context) error {
 	return r.checkOthers(ctx)
 }
 
-// checkOthers refuses to restart this control plane if not all members of etcd are healthy voters, or no
-// other API server is ready. A learner is a control plane that joins: its certificates are signed by
-// the old CAs.
+// checkOthers refuses to restart this control plane if not all members of etcd are healthy voters,
+// or no other API server is ready. A learner is a joining control plane, whose certificates are
+// signed by the old CAs.
 func (r *Rotation) checkOthers(ctx context.Context) error {
 	if err := r.components.pods.Turn.CheckOthers(ctx); err != nil {
 		return err
@@ -372,7 +372,7 @@ func nextStep(stage, key string, nodes []rotation.Node) string {
 	return "\nAll nodes have reached it. Run on every node, control planes first:\n\n    ./install certs rotate-ca " + order[rank(stage)+1] + "\n"
 }
 
-// trusted is what a node trusts after this stage.
+// trusted returns the CA bundle that a node trusts after this stage.
 func (r *run) trusted() []byte {
 	former, next := r.state.Former, r.state.Next
 	switch r.options.Stage {
@@ -386,8 +386,8 @@ func (r *run) trusted() []byte {
 	return former
 }
 
-// signer is the directory below the certificates directory with the pair of the CA with which
-// the controller manager signs: it does not sign with a file of two certificates.
+// signer is the directory below the certificates directory with the CA certificate and key for the
+// controller manager, which cannot sign with a file of two certificates.
 func (r *run) signer() string {
 	switch r.options.Stage {
 	case Distribute:

@@ -112,8 +112,8 @@ func (a *Apply) preflight(ctx context.Context) error {
 	return a.checkImages(ctx)
 }
 
-// checkImages refuses manifests whose images were not imported on this node. Those of other
-// nodes are not known here: a Node lists only its 50 largest images.
+// checkImages refuses manifests whose images were not imported on this node. It cannot check the
+// images of other nodes: a Node lists only its 50 largest images.
 func (a *Apply) checkImages(ctx context.Context) error {
 	b := a.node.Plan.Bundle
 	wanted := b.SiteImages()

@@ -78,8 +78,9 @@ const (
 	other  = "site.example/other:1"
 )
 
-// importBundles returns a full bundle, and two that were built on it: of one image whose lower
-// layer is that of an image in the full bundle, and of one that has this layer on top of another.
+// importBundles returns a full bundle, and two that were built on it: one with an image whose lower
+// layer is in an image of the full bundle, and one with an image that has this layer on top of
+// another layer.
 func importBundles(t *testing.T) (full, onTop, moved *payload.Bundle) {
 	t.Helper()
 	// Incompressible, and larger than two pieces of the payload.
@@ -246,7 +247,7 @@ func TestPruneAndUnpin(t *testing.T) {
 	if names() != 3 {
 		t.Errorf("the ledger has %d names after prune", names())
 	}
-	// The layer of the pruned image is still that of the other one.
+	// The other image still has the layer of the pruned image.
 	if out, imported, err := runImport(t, root, onTop, ImportOptions{}); err != nil || len(imported) > 0 {
 		t.Errorf("imported %q, %v\n%s", imported, err, out)
 	}
@@ -395,7 +396,7 @@ func forged(t *testing.T, b *payload.Bundle, content map[string][]byte) *payload
 }
 
 // TestImportOfAForgedBase: a file with the manifest of the base and another layer is a valid file,
-// but the layer is not that of the image.
+// but the layer is not the image's layer.
 func TestImportOfAForgedBase(t *testing.T) {
 	root := testhost.Node(t)
 	content := make([]byte, 5<<20) // too large for the importer's memory, so it is unpacked while it is read

@@ -23,7 +23,7 @@ import (
 
 // A NodeImage is an image in the containerd of this node.
 type NodeImage struct {
-	// References are its names, those with a tag first.
+	// References are the image's names, names with a tag first.
 	References []string `json:"references"`
 	ID         string   `json:"id"`     // digest of its config
 	Digest     string   `json:"digest"` // of its index, or of its manifest if there is no index
@@ -114,9 +114,9 @@ func (n *NodeImages) needs(list []string) {
 	}
 }
 
-// Prunable lists the site's own images that Airlift imported, that no container uses, that no
-// workload needs, and that neither this bundle nor one of those to keep contains. It reports the
-// other images that no container uses, if their reason is not that a bundle contains them.
+// Prunable lists the site's own images that Airlift imported and that nothing needs: no container,
+// no workload, not this bundle and no bundle to keep. It reports the other images that no container
+// uses, except images in one of these bundles.
 func (n *NodeImages) Prunable(ctx context.Context) ([]NodeImage, error) {
 	list, err := n.List(ctx)
 	return slices.DeleteFunc(list, func(i NodeImage) bool {

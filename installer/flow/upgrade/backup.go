@@ -60,9 +60,10 @@ func (s *backups) save(ctx context.Context) error {
 	return s.record.write()
 }
 
-// needed reports whether this run must save a backup. The first run of an upgrade saves one. Later it
-// lacks what the cluster got since, so a run that starts an etcd of another minor version saves another:
-// that cannot be undone. Once it has started, the data is not from before the upgrade.
+// needed reports whether this run must save a backup. The first run of an upgrade saves one. Later
+// changes of the cluster are missing in that backup. So a run that will start an etcd of another
+// minor version saves a new backup, because this start cannot be undone. After this start no backup
+// is needed: the data is no longer from before the upgrade.
 func (s *backups) needed() (bool, error) {
 	if s.saved || s.record.state == nil || s.record.state.Backup == "" || s.record.state.To != s.bundle.KubernetesVersion() {
 		return !s.saved, nil
@@ -111,8 +112,9 @@ func wayBack(h *host.Host, s *node.UpgradeState) string {
 	return fmt.Sprintf("with the file of %s, run on each control plane: ./FILE reset --force; then %s; then join the others again", s.From, restore)
 }
 
-// usableBackup returns the newest backup from before an upgrade of the cluster, "" if there is none.
-// earlier is set if older files of the upgrade exist. err is that of the last run's backup.
+// usableBackup returns the newest backup from before an upgrade of the cluster, "" if there is
+// none. earlier is set if older files of the upgrade exist. err is the error of reading the last
+// run's backup.
 func usableBackup(h *host.Host, s *node.UpgradeState) (file string, earlier bool, err error) {
 	if s.Backup == "" {
 		return "", false, nil

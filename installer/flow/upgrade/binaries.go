@@ -23,7 +23,7 @@ type binaries struct {
 	record  *record
 }
 
-// pending returns those of the bundle's binaries that chosen accepts, by their path, and that are not
+// pending returns the bundle's binaries that chosen accepts, by their path, and that are not
 // installed yet. A binary that Airlift did not install is an error.
 func (s *binaries) pending(chosen func(path string) bool) (list []host.Binary, err error) {
 	for _, b := range s.node.Binaries() {

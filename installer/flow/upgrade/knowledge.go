@@ -18,7 +18,7 @@ import (
 	"airlift/installer/pods"
 )
 
-// knowledge is what a run knows of this node and of its cluster.
+// knowledge has the facts about this node and its cluster.
 type knowledge struct {
 	node    *phases.Node
 	api     *phases.API
@@ -29,7 +29,7 @@ type knowledge struct {
 	self   facts.UpgradeNode // this node, when the run began
 }
 
-// checkNode refuses a host that is not a node of Airlift's, or not the right one.
+// checkNode refuses a host that is not Airlift's node, or not the right node.
 func (f *knowledge) checkNode() error {
 	switch {
 	case !node.FileExists(f.node.Existing, node.KubeletConf):
@@ -42,7 +42,7 @@ func (f *knowledge) checkNode() error {
 	return nil
 }
 
-// localConfig returns what is in the files of this host about the node.
+// localConfig returns the node's configuration from the files of this host.
 func (f *knowledge) localConfig() (*config.Config, error) {
 	c := &config.Config{Timeouts: f.options.Timeouts, Patches: f.options.Patches, SkipPhases: f.options.SkipPhases, DryRun: f.options.DryRun}
 	if err := f.bundle.Configure(c); err != nil {
@@ -88,10 +88,10 @@ func apiServerFlags(h *host.Host) (map[string]string, error) {
 	return flags, err
 }
 
-// flannelState is what the ledger calls the state of Airlift's pod network.
+// flannelState is the ledger's name for the state of Airlift's pod network.
 const flannelState = "flannel's subnet file"
 
-// connect loads the API client: on a control plane that of its own API server.
+// connect loads the API client. On a control plane it is a client of this host's own API server.
 func (f *knowledge) connect(c *config.Config) (err error) {
 	switch {
 	case f.options.Kubeconfig != "" && f.options.Kubeconfig != node.AdminConf:

@@ -37,8 +37,8 @@ type kubelet struct {
 	controlPlane *controlPlane
 }
 
-// localServer returns the kubeconfig with which the kubelet of a control plane uses the API server of its
-// own host, in the versions in which it does.
+// localServer returns the kubeconfig with which the kubelet of a control plane uses the API server
+// of its own host, for Kubernetes versions in which it does so.
 func (k *kubelet) localServer(context.Context) (l desired.List, err error) {
 	if k.controlPlane.pods == nil || !k.node.Config.ControlPlaneKubeletLocalMode() {
 		return l, nil
@@ -160,8 +160,8 @@ func overlay(settings, instance []byte) ([]byte, error) {
 // pauseFlag is the flag that kubelets from v1.35 on do not know.
 var pauseFlag = regexp.MustCompile(` ?--pod-infra-container-image=[^ "]*`)
 
-// keptFlags returns the kubelet's flags without those that this version does not know, or nil
-// if none must go.
+// keptFlags returns the kubelet's flags without flags that this version does not know, or nil if it
+// knows all.
 func keptFlags(flags []byte, minor int) []byte {
 	if minor < render.PauseFlagGoneFrom || !pauseFlag.Match(flags) {
 		return nil

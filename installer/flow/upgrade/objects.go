@@ -74,7 +74,8 @@ func (o *objects) clusterConfiguration(context.Context) (desired.List, error) {
 	return desired.List{Objects: objects}, err
 }
 
-// kubeletConfiguration returns the KubeletConfiguration, if that of the cluster has only defaults. A user's stays.
+// kubeletConfiguration returns the KubeletConfiguration if the cluster's has only defaults. A
+// configuration that a user changed is kept.
 func (o *objects) kubeletConfiguration(context.Context) (desired.List, error) {
 	objects, err := render.UploadKubeletConfig(o.node.Config)
 	if err == nil && !o.facts.stored.DefaultKubelet {

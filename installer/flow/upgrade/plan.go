@@ -32,8 +32,8 @@ type PlanOptions struct {
 	Context    int // lines around a change in a diff
 }
 
-// A Plan is what an upgrade of this node and its cluster would change, and what keeps it
-// from succeeding.
+// A Plan lists the changes of an upgrade of this node and its cluster, and the problems that
+// prevent it.
 type Plan struct {
 	From       string              `json:"from"`
 	To         string              `json:"to"`
@@ -98,8 +98,8 @@ func ReadPlan(ctx context.Context, b *payload.Bundle, o PlanOptions, h *host.Hos
 }
 
 // planTarget reads what the checks look at. With a file of an unsuitable version, or with
-// unsuitable images, the new configuration of this node cannot be computed: then the checks
-// report only that, and what is known of the cluster.
+// unsuitable images, the new configuration of this node cannot be computed: then the checks report
+// only this problem and problems of the cluster.
 func (u *Upgrade) planTarget(ctx context.Context, o PlanOptions) (*upgradecheck.Target, error) {
 	if err := u.facts.checkNode(); err != nil {
 		return nil, err

@@ -166,8 +166,8 @@ func (p *controlPlane) replaces(component string) (bool, error) {
 	return err == nil && !bytes.Equal(now, p.plans[component]), err
 }
 
-// upgrade replaces the static pods whose manifests changed: etcd first, each healthy
-// before the next. If one fails, all that this run replaced are restored, except etcd.
+// upgrade replaces the static pods whose manifests changed: etcd first, each healthy before the
+// next. If one fails, all static pods that this run replaced are restored, except etcd.
 func (p *controlPlane) upgrade(ctx context.Context, l desired.List) error {
 	if p.pods == nil {
 		p.node.Console.Note("nothing to do: this node is not a control plane")
@@ -311,8 +311,8 @@ func sameEtcd(a, b []byte) (bool, error) {
 	return sameEtcdMinor(was, is), err
 }
 
-// sameEtcdMinor reports whether two images of etcd have the same minor version: then each can read the
-// data of the other.
+// sameEtcdMinor reports whether two images of etcd have the same minor version, so that each can
+// read the other's data.
 func sameEtcdMinor(a, b string) bool {
 	v, w := imageVersion(a), imageVersion(b)
 	return a == b || v != nil && w != nil && v.Major() == w.Major() && v.Minor() == w.Minor()
@@ -362,7 +362,7 @@ func (p *controlPlane) putBack(ctx context.Context, components []string, why err
 	return fault.Wrap(fmt.Errorf("%w\nthe previous manifests of %s are restored too", why, strings.Join(back, ", ")), fault.ExitCode(why), fault.Hint(why))
 }
 
-// renew renews certificates. It leaves out those that another CA signs.
+// renew renews certificates, except certificates that an external CA signs.
 func (p *controlPlane) renew(names ...string) error {
 	if !p.options.CertificateRenewal {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"airlift/installer/pki"
 )
 
-// A record is what this host records of an upgrade, for a run that continues it and for undo.
+// A record is this host's record of an upgrade. Undo and a run that continues the upgrade read it.
 type record struct {
 	machine *node.Machine
 	bundle  *payload.Bundle
@@ -33,8 +33,9 @@ func (r *record) unfinished() bool { return r.state != nil && !r.state.Finished 
 // former returns the files from before the upgrade of this node.
 func (r *record) former() host.Kept { return r.machine.Host.Upgrades().Kept(r.state.FormerName()) }
 
-// begin records the upgrade of this node, or another attempt, before its first change. Each effect
-// may be the last one of this run: until the state is written, the previous upgrade can be undone.
+// begin records the upgrade of this node, or another attempt, before its first change. The run may
+// be interrupted after each change: until the new state is written, the previous upgrade can still
+// be undone.
 func (r *record) begin() error {
 	if r.unfinished() {
 		return r.checkVersion()

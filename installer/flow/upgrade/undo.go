@@ -71,8 +71,8 @@ func (u *Undo) checkEtcd() error {
 		Hint(wayBack(u.Host, u.state))
 }
 
-// newerEtcd returns the image of etcd from before an upgrade, and that of another minor version which
-// was started since, or was about to be; "" if there is none.
+// newerEtcd returns etcd's image from before an upgrade, and the image of another minor version if
+// this version may have been started since. started is "" without such an image.
 func newerEtcd(h *host.Host, s *node.UpgradeState) (from, started string, err error) {
 	former, err := h.Upgrades().Kept(s.FormerName()).Read(node.EtcdManifest)
 	if err != nil || former == nil {
@@ -169,8 +169,8 @@ func newerMinors(nodes []facts.UpgradeNode, self, version string) (newer []strin
 	return newer
 }
 
-// begin records that undo has begun: the state is no longer that of a finished upgrade. An upgrade
-// that continues afterwards saves another backup.
+// begin records that undo has begun, so the upgrade no longer counts as finished. An upgrade that
+// continues afterwards saves another backup.
 func (u *Undo) begin() error {
 	if !u.state.Finished && u.state.Backup == "" {
 		return nil
@@ -286,8 +286,8 @@ func (u *Undo) restoreNode(ctx context.Context) error {
 	return nil
 }
 
-// restore restores the previous file at a path. Of kubelet.conf it restores only the API server's URL, which is
-// what the upgrade changed: the CAs may have been rotated since, and the certificate renewed.
+// restore restores the previous file at a path. In kubelet.conf it restores only the API server's
+// URL. The upgrade changed nothing else, and the CAs or the certificate may be new since then.
 func (u *Undo) restore(ctx context.Context, path string) (changed bool, err error) {
 	if path != node.KubeletConf || !u.Exists(path) {
 		return u.former.Restore(ctx, path)

@@ -2,7 +2,7 @@ package upgrade
 
 import "airlift/installer/payload"
 
-// work is what this run has to do.
+// work is the work of this run.
 type work struct {
 	options      Options
 	bundle       *payload.Bundle

@@ -25,10 +25,9 @@ type Address struct {
 
 func (a Address) String() string { return a.Interface + " " + a.IP.String() }
 
-// Addresses returns the addresses that could be the node's, IPv4 first: those of
-// real interfaces that are up. It leaves out loopback, link-local and
-// point-to-point addresses, and the bridges and tunnels of container runtimes
-// and pod networks.
+// Addresses returns the addresses that could be the node's, IPv4 first: the addresses of real
+// interfaces that are up. It leaves out loopback, link-local and point-to-point addresses, and the
+// bridges and tunnels of container runtimes and pod networks.
 func Addresses() ([]Address, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -140,12 +139,11 @@ func carriesDefault(defaults []netlink.Route, index int, ip netip.Addr) bool {
 	return false
 }
 
-// ChooseAddress chooses the node's address: as in kubeadm the one of the default
-// route, and without a default route the only candidate. IPv4 is preferred.
-// Addresses in one of the cluster's ranges are not candidates. The error
-// (fault.Usage) names the flag to use: if several candidates remain, the one
-// that chooses an address; if an address in a range is the only one, or that of
-// the default route, the one that changes the range.
+// ChooseAddress chooses the node's address: as in kubeadm the address of the default route or,
+// without a default route, the only candidate. IPv4 is preferred. Addresses in one of the cluster's
+// ranges are not candidates. The error (fault.Usage) names the flag to use. If several candidates
+// remain, it is the flag for the address. If the only address, or the default route's address, is
+// in a range, it is the flag for the range.
 func ChooseAddress(candidates []Address, flag string, ranges ...config.Range) (Address, error) {
 	if len(candidates) > 0 && candidates[0].IP.Is4() {
 		candidates = slices.DeleteFunc(slices.Clone(candidates), func(a Address) bool { return !a.IP.Is4() })
@@ -178,8 +176,8 @@ func ChooseAddress(candidates []Address, flag string, ranges ...config.Range) (A
 	return choices[0], nil
 }
 
-// collision is the error for an address in one of the cluster's ranges. others
-// are this host's addresses that are in none.
+// collision is the error for an address in one of the cluster's ranges. others are this host's
+// addresses outside of all ranges.
 func collision(a Address, others []Address, flag string, ranges []config.Range) error {
 	r := ranges[slices.IndexFunc(ranges, func(r config.Range) bool { return r.Contains(a.IP) })]
 	taken := []netip.Prefix{a.Network, netip.PrefixFrom(a.IP, a.IP.BitLen())}

@@ -40,8 +40,8 @@ type Options struct {
 	Peer string
 	// AddressFlag is the flag that sets the address, for hints.
 	AddressFlag string
-	// Networking has the cluster's ranges, as far as they are given. None
-	// can contain the node's address, and the address has their family.
+	// Networking has the given ranges of the cluster. The node's address must be outside of them
+	// and of their family.
 	Networking config.Networking
 	// NewCluster is set for init: ranges that are not given become the
 	// defaults of the address' family.
@@ -98,9 +98,9 @@ func Detect(ctx context.Context, root filesystem.Root, o Options) (config.Facts,
 	return f, err
 }
 
-// otherAddress returns the node's address of the other family than a's: the
-// user's choice, or one of the same interface, or that of the default route, or
-// the only one. It returns "" if there is none.
+// otherAddress returns the node's address of the other family than a's: the user's choice, or an
+// address of the same interface, or the default route's, or the only one. It returns "" without
+// such an address.
 func otherAddress(a Address, given string, o Options) (string, error) {
 	if given != "" {
 		other, err := addressNamed(given, o.AddressFlag)
@@ -250,7 +250,7 @@ func cgroupVersion(root filesystem.Root) (int, error) {
 	if st.Type == unix.CGROUP2_SUPER_MAGIC {
 		return 2, nil
 	}
-	return 1, nil // also the hybrid layout, whose controllers are those of v1
+	return 1, nil // also the hybrid layout, which has v1's controllers
 }
 
 // cgroupDriver is "systemd" if systemd can manage all cgroups. It is "cgroupfs"
@@ -267,9 +267,9 @@ func cgroupDriver(root filesystem.Root, version int) string {
 	return "systemd"
 }
 
-// restrictOOMScoreAdj reports whether this host may not lower the OOM score of
-// containers below that of systemd's services. The kernel requires
-// CAP_SYS_RESOURCE in the initial user namespace for that.
+// restrictOOMScoreAdj reports whether this host may not lower the OOM score of containers below the
+// score of systemd's services. The kernel requires CAP_SYS_RESOURCE in the initial user namespace
+// for that.
 func restrictOOMScoreAdj(root filesystem.Root) (bool, error) {
 	status, err := os.ReadFile(root.Path("/proc/1/status"))
 	if err != nil {

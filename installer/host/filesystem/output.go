@@ -76,8 +76,8 @@ func Exposed(path string) (bool, error) {
 	return err == nil && info.Mode().Perm()&0o077 != 0, err
 }
 
-// UnfinishedOutput returns the name of the file that a killed run would have written, if name is that of
-// its temporary file.
+// UnfinishedOutput returns the final name of the file that a killed run was writing, if name is a
+// temporary file's name.
 func UnfinishedOutput(name string) (final string, ok bool) {
 	return strings.CutPrefix(name, tempPrefix)
 }

@@ -97,8 +97,8 @@ func (f *Staged) discard() {
 	}
 }
 
-// ownsName reports whether the temporary name is still that of this file: another host may write to the
-// same directory.
+// ownsName reports whether the temporary name still refers to this file: another host may write to
+// the same directory.
 func (f *Staged) ownsName() bool {
 	is, err := os.Lstat(f.Name())
 	return err == nil && os.SameFile(is, f.info)

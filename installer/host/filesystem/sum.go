@@ -86,5 +86,5 @@ func Exists(path string) bool {
 	return err == nil
 }
 
-// IsLink reports whether a sum is that of a symbolic link.
+// IsLink reports whether a sum is the sum of a symbolic link.
 func IsLink(sum string) bool { return strings.HasPrefix(sum, linkPrefix) }

@@ -60,9 +60,8 @@ var families = map[nftables.TableFamily]string{
 	nftables.TableFamilyINet: "inet", nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6",
 }
 
-// Drops returns the base chains that certainly drop a packet. A chain is not in
-// the list if that depends on something that is not in the packet, such as a
-// rate limit.
+// Drops returns the base chains that certainly drop a packet. The list has no chain whose decision
+// depends on something outside of the packet, such as a rate limit.
 func (f *Rules) Drops(p Packet) ([]Drop, error) {
 	hook, family := nftables.ChainHookInput, nftables.TableFamilyIPv4
 	if p.Out != "" {

@@ -17,7 +17,7 @@ import (
 // A Packet is the first packet of a connection, as the rules see it.
 type Packet struct {
 	In, Out string // interfaces; Out is empty for a packet to this host
-	// From and To are the ranges in which its addresses are. 0.0.0.0/0 is any address.
+	// From and To are the ranges of the packet's addresses. 0.0.0.0/0 is any address.
 	From, To netip.Prefix
 	Protocol string // tcp or udp
 	Port     uint16 // 0 for any
@@ -29,7 +29,7 @@ type match int
 const (
 	no match = iota
 	yes
-	maybe // it depends on something that is not known
+	maybe // it depends on unknown facts
 )
 
 func when(b bool) match {
@@ -59,7 +59,7 @@ func (p Packet) protocol() byte {
 	return unix.IPPROTO_TCP
 }
 
-// A value has bits of which some are not known.
+// A value has bits. Some of them may be unknown.
 type value struct{ bits, known []byte }
 
 func known(bits ...byte) value { return value{bits, bytes.Repeat([]byte{0xff}, len(bits))} }
@@ -146,7 +146,7 @@ func (p Packet) transportHeader() value {
 	return join(ports, unknown(8), known(dataOffset, syn), unknown(6))
 }
 
-// registers are those of nftables.
+// registers are the registers of nftables.
 type registers struct{ bits, known [64]byte }
 
 // at is the offset of a register: there are 4 of 16 bytes and, at the same place,
@@ -179,7 +179,7 @@ func (r *registers) get(register uint32, n int) value {
 	return value{r.bits[from : from+n], r.known[from : from+n]}
 }
 
-// registerSize is that of the largest register.
+// registerSize is the size in bytes of the largest register.
 const registerSize = 16
 
 // judge applies a rule to a packet. The verdict is nil if the rule has none.
@@ -218,7 +218,8 @@ func (f *Rules) judge(table *nftables.Table, rule *nftables.Rule, p Packet) (ver
 	return nil, matches, nil
 }
 
-// targetVerdict is what a target of iptables does; nil if the next rule follows.
+// targetVerdict is the verdict of an iptables target; nil if the packet continues with the next
+// rule.
 func targetVerdict(name string) *expr.Verdict {
 	switch name {
 	case "REJECT", "TARPIT", "DELUDE":
@@ -464,7 +465,7 @@ func find(elements []nftables.SetElement, v value) (match, *nftables.SetElement)
 	return maybe, nil
 }
 
-// before is the number before a number that is not 0.
+// before returns number-1. number must not be 0.
 func before(number []byte) []byte {
 	b := slices.Clone(number)
 	for i := len(b) - 1; i >= 0; i-- {

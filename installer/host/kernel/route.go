@@ -110,7 +110,7 @@ func AddRoute(ctx context.Context, cidr, dev string) error {
 		return fmt.Errorf("adding a route to %s: %w", cidr, err)
 	}
 	route := deviceRoute(dst, link)
-	// systemd-networkd removes routes that it does not know, except those of the kernel.
+	// systemd-networkd removes routes that it does not know, except the kernel's routes.
 	route.Protocol = unix.RTPROT_KERNEL
 	if err := netlink.RouteAdd(route); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("adding a route to %s on %s: %w", cidr, dev, err)
@@ -118,9 +118,9 @@ func AddRoute(ctx context.Context, cidr, dev string) error {
 	return nil
 }
 
-// deviceRoute is the route for a range to an interface. Adding and removing use
-// the same attributes: the kernel does not find a route by its range alone. Removing
-// has no protocol, which finds a route of any.
+// deviceRoute is the route for a range to an interface. Adding and removing use the same
+// attributes: the kernel does not find a route by its range alone. Removing sets no protocol, and
+// so matches a route of any protocol.
 func deviceRoute(dst *net.IPNet, link netlink.Link) *netlink.Route {
 	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: dst, Scope: netlink.SCOPE_LINK}
 	if dst.IP.To4() == nil {

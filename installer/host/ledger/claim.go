@@ -12,9 +12,8 @@ import (
 	"airlift/installer/config"
 )
 
-// Kinds of ledger entries for what the processes that init starts create. Each
-// entry is recorded before they start, and only if the path did not exist
-// before: only then it belongs to Airlift.
+// Kinds of ledger entries for paths that the processes started by init create. Each entry is
+// recorded before the processes start.
 const (
 	Owned    = "owned"    // a file or directory that was missing: reset removes it with its contents
 	Contents = "contents" // a directory that was empty: reset empties it
@@ -71,7 +70,7 @@ func Claims(cfg *config.Config, ownEtcd, ownRuntime bool) []Claim {
 	return list
 }
 
-// Claimable returns the entries with which Airlift claims a directory; none if they are
+// Claimable returns the entries that record Airlift's claim to a directory; none if they are
 // recorded already. It is an error if the directory is not empty. It changes nothing.
 func (r *Records) Claimable(c Claim) ([]Entry, error) {
 	path := filepath.Clean(c.Path)

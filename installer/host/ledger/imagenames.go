@@ -2,7 +2,7 @@ package ledger
 
 import "slices"
 
-// An ImageTarget is what an image name in containerd points to.
+// An ImageTarget is the target of an image name in containerd.
 type ImageTarget struct {
 	MediaType string            `json:"mediaType"`
 	Digest    string            `json:"digest"`

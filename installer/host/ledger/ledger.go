@@ -64,9 +64,8 @@ type Entry struct {
 	Name string `json:"name"` // a path, a unit's name or a CIDR
 	// SHA256 of the content that Airlift writes; for a link, see filesystem.Sum.
 	SHA256 string `json:"sha256,omitempty"`
-	// Pending is set from the entry's creation until the write is done.
-	// Earlier are the sums of previous writes: until then, the file may have
-	// one of them.
+	// Pending is set from the entry's creation until the write is done. Earlier are the sums of
+	// previous writes: until the write is done, the file may still have one of these sums.
 	Pending bool     `json:"pending,omitempty"`
 	Earlier []string `json:"earlier,omitempty"`
 	// Site is set for one of the site's own files: components do not change it.
@@ -74,12 +73,12 @@ type Entry struct {
 	// Original is where the replaced file was saved.
 	Original string `json:"original,omitempty"`
 	Device   string `json:"device,omitempty"`
-	// Image is what an image name pointed to before, and what Airlift set.
+	// Image has the previous target of an image name, and the targets that Airlift set.
 	Image *imageName `json:"image,omitempty"`
 	// Contents describes for people what components write there, or is the
 	// path of the edited file that was saved here.
 	Contents string `json:"holds,omitempty"`
-	// Mode is that of a directory before components filled it.
+	// Mode is the directory's original mode.
 	Mode fs.FileMode `json:"mode,omitempty"`
 }
 
@@ -117,8 +116,8 @@ func (e Entry) equal(o Entry) bool {
 var ledgerHint = "it lists what Airlift installed on this host; these work without it: ./install status, ./install doctor; to remove the node without it: " +
 	filesystem.SetAside(Path) + ", and ./install reset --without-ledger"
 
-// Records are what the ledger has: what Airlift wrote, claimed and owns on a host. Its
-// methods may be called from several goroutines.
+// Records are the ledger's entries: what Airlift wrote, claimed and owns on a host. Its methods may
+// be called from several goroutines.
 type Records struct {
 	root     filesystem.Root
 	inMemory bool // nothing is written
@@ -322,8 +321,8 @@ func (r *Records) Commit() error {
 	return r.writeLedger(r.document.Entries)
 }
 
-// Remove calls remove, which removes the ledger from the disk, unless the ledger still has
-// entries of which something is to be removed.
+// Remove calls remove, which removes the ledger from the disk, unless the ledger still has entries
+// with something to remove.
 func (r *Records) Remove(remove func() error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,9 +18,9 @@ import (
 	"airlift/installer/host/ledger"
 )
 
-// kubernetesChains are the name prefixes of the chains that kubelet, kube-proxy
-// and flannel create in iptables' tables; kubernetesTables are their own nftables
-// tables, and that of the add-on network-policy. On a host that Airlift made a node, they belong to that node.
+// kubernetesChains are the name prefixes of the chains that kubelet, kube-proxy and flannel create
+// in iptables' tables; kubernetesTables are their own nftables tables, and the table of the add-on
+// network-policy. On a node that Airlift installed, they belong to that node.
 var (
 	kubernetesChains = []string{"KUBE-", "FLANNEL-"}
 	kubernetesTables = []string{"kube-proxy", "flannel-ipv4", "flannel-ipv6", "kube-network-policies"}

@@ -62,7 +62,7 @@ func (m Manager) Newest(files []string) (newest time.Time, err error) {
 	return newest, nil
 }
 
-// StartedBefore reports whether a unit runs since a time before one of the files was written.
+// StartedBefore reports whether a unit was started before one of the files was written.
 func (m Manager) StartedBefore(ctx context.Context, unit string, files ...string) (bool, error) {
 	newest, err := m.Newest(files)
 	if err != nil || newest.IsZero() {

@@ -208,7 +208,7 @@ func isNoSuchUnit(err error) bool {
 		strings.Contains(text, "No such file")
 }
 
-// runningJobs names the units whose jobs other jobs may wait for.
+// runningJobs names the units with running jobs, for which other jobs may wait.
 func (m Manager) runningJobs(ctx context.Context) string {
 	var units []string
 	err := m.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {

@@ -82,9 +82,8 @@ func unmountBelow(ctx context.Context, dir string, flags int) error {
 	return errors.Join(failures...)
 }
 
-// podNamespaces returns the network namespaces of this node's pods that the
-// runtime or libcni recorded. The name "cni-…" alone proves nothing: other
-// software uses it too.
+// podNamespaces returns the network namespaces of this node's pods that the runtime or libcni
+// recorded. The name "cni-…" is not enough: other software uses it too.
 func podNamespaces(h *host.Host) ([]string, error) {
 	if !h.Records().RanNode() {
 		return nil, nil

@@ -44,7 +44,7 @@ func (i Item) String() string {
 	return i.What + ": " + i.Reason
 }
 
-// A Plan is what reset does, computed before it changes anything.
+// A Plan lists the changes of reset, computed before the first change.
 type Plan []Item
 
 // PlanFor lists what reset removes from this host, and what it leaves in the same
@@ -146,8 +146,7 @@ func planned(h *host.Host, e ledger.Entry) (Item, error) {
 	return item, nil
 }
 
-// leftovers lists what is in the same directories as Airlift's files and not in
-// the ledger.
+// leftovers lists files in the same directories as Airlift's files that are not in the ledger.
 func leftovers(h *host.Host) (Plan, error) {
 	listed := map[string]bool{} // what reset removes, and the directories that Airlift created
 	roots := []string{config.KubernetesDir}

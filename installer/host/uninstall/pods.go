@@ -68,9 +68,9 @@ func podProcesses(h *host.Host) ([]int, error) {
 	return slices.Compact(pids), nil
 }
 
-// podCgroups finds the top cgroups of pods, as the kubelet names them with either
-// driver: at the top of cgroup v2's tree, and of each tree of v1. Deeper ones
-// belong to a host in a container on this machine.
+// podCgroups finds the top cgroups of pods, as the kubelet names them with either driver: at the
+// top of cgroup v2's tree, and of each tree of v1. Deeper cgroups belong to a host in a container
+// on this machine.
 func podCgroups(h *host.Host) ([]string, error) {
 	var found []string
 	for _, pattern := range []string{"/sys/fs/cgroup/kubepods", "/sys/fs/cgroup/kubepods.slice", "/sys/fs/cgroup/*/kubepods", "/sys/fs/cgroup/*/kubepods.slice"} {
@@ -140,8 +140,8 @@ func removePodCgroups(h *host.Host) {
 	}
 }
 
-// shims finds the shims of Kubernetes containers by their command line. Those in
-// another PID namespace belong to a host in a container on this machine.
+// shims finds the shims of Kubernetes containers by their command line. Shims in another PID
+// namespace belong to a host in a container on this machine.
 func shims(h *host.Host) ([]int, error) {
 	own, err := os.Readlink(h.Path("/proc/self/ns/pid"))
 	if err != nil {

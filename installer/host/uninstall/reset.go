@@ -63,7 +63,7 @@ func RemoveState(ctx context.Context, h *host.Host) error {
 }
 
 // emptyDir removes the contents of a directory, except spared ones, and restores its mode:
-// containerd and etcd change that of their data directory.
+// containerd and etcd change the mode of their data directory.
 func emptyDir(h *host.Host, e ledger.Entry) error {
 	names, err := toEmpty(h, e.Name)
 	if err != nil {
@@ -104,10 +104,9 @@ func toEmpty(h *host.Host, dir string) ([]string, error) {
 	return list, nil
 }
 
-// RemoveInstalled removes the units, files, binaries and empty directories in
-// the ledger, newest first, and then the ledger itself. kept describes what it
-// left, or saved because it was edited. Entries that fail, and those of skipped
-// phases, stay in the ledger for the next reset.
+// RemoveInstalled removes the units, files, binaries and empty directories in the ledger, newest
+// first, and then the ledger itself. kept describes what it left, or saved because it was edited.
+// Failed entries, and entries of skipped phases, stay in the ledger for the next reset.
 func RemoveInstalled(ctx context.Context, h *host.Host) (kept []string, err error) {
 	if err := h.Upgrades().EndUpgrade(); err != nil {
 		return nil, err

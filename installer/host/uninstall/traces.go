@@ -9,8 +9,8 @@ import (
 	"airlift/installer/host/ledger"
 )
 
-// A host that kubeadm made a node, or whose ledger is lost, has no list of what
-// was created there. Its replacement is what `kubeadm reset` removes.
+// A host that kubeadm made a node, or whose ledger is lost, has no list of created files. Instead,
+// use the list of what `kubeadm reset` removes.
 
 // Traces are the configurable paths of a node without a ledger.
 type Traces struct {

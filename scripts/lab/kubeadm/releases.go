@@ -23,9 +23,9 @@ type Release struct {
 // every host has.
 var bare = map[string]string{"kubelet": binDir, "kubectl": binDir, "kubeadm": binDir, "runc": sbinDir}
 
-// Releases returns the files to copy: the release archives of containerd and of the CNI
-// plugins, and gzip -6 of the uncompressed binaries. They are kept in the cache. crictl is
-// not one of them; see CopyReleases.
+// Releases returns the files to copy: the release archives of containerd and of the CNI plugins,
+// and gzip -6 of the uncompressed binaries. They are kept in the cache. The files do not include
+// crictl; see CopyReleases.
 func (k *Kit) Releases(ctx context.Context) ([]Release, error) {
 	cache, err := components.CacheDir()
 	if err != nil {

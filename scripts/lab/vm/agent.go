@@ -123,7 +123,7 @@ func (a *agent) close() {
 	a.drop()
 }
 
-// environment is that of a root shell.
+// environment is the environment of a root shell.
 var environment = []string{
 	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 	"HOME=/root", "USER=root", "LOGNAME=root", "SHELL=/bin/bash", "LANG=C.UTF-8",

@@ -49,7 +49,7 @@ type Machine struct {
 	off        chan struct{} // closed when QEMU has ended
 }
 
-// hardware is what QEMU emulates for an architecture.
+// hardware is the hardware that QEMU emulates for an architecture.
 type hardware struct {
 	qemu, debian string // QEMU's binary, and its Debian package
 	flags        []string
@@ -98,8 +98,9 @@ func (m *Machine) arguments() []string {
 		"-kernel", m.file("vmlinuz"), "-initrd", m.file("initrd.img"),
 		"-append", strings.TrimSpace("root=LABEL=root rw console="+m.hardware.console+" net.ifnames=1 "+cheap+" "+m.Append),
 		"-chardev", "file,id=console,append=on,path="+m.ConsoleLog(), "-serial", "chardev:console",
-		// The page cache of this machine survives the end of QEMU, that of the emulated machine
-		// does not. So it may ignore flushes, and a power cut still loses what was not flushed.
+		// The page cache of this machine survives the end of QEMU, the emulated machine's page
+		// cache does not. So it may ignore flushes, and a power cut still loses what was not
+		// flushed.
 		"-drive", "file="+m.file("disk.img")+",format=raw,if=none,id=disk,cache=unsafe,discard=unmap",
 		"-device", "virtio-blk-pci,drive=disk",
 		"-drive", "file="+m.usb+",format=raw,if=none,id=usb,readonly=on",

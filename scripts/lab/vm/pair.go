@@ -18,7 +18,7 @@ import (
 	"airlift/scripts/lab/site"
 )
 
-// packages are on every machine in addition to its kernel and to those of the lab's hosts.
+// packages are on every machine in addition to its kernel and the packages of the lab's hosts.
 var packages = []string{"initramfs-tools", "qemu-guest-agent", "udev"}
 
 // diskSize is the size of a machine's disk in bytes. Its file is sparse.
@@ -139,7 +139,7 @@ func (m *Machine) makeDisk(ctx context.Context, tarball string) error {
 	return run(ctx, "mkfs.ext4", "-q", "-m", "0", "-L", "root", "-d", root, m.file("disk.img"), diskSize)
 }
 
-// configure writes what an installer of Debian would write.
+// configure writes the configuration that Debian's installer would write.
 func (m *Machine) configure(root string) error {
 	id := make([]byte, 16)
 	if _, err := rand.Read(id); err != nil {

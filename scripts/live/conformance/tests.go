@@ -49,8 +49,8 @@ func parseTests(text []byte) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// run runs tests in parallel, and returns the results of those that ran. A failed test is not an
-// error.
+// run runs tests in parallel, and returns the results of the tests that ran. A failed test is not
+// an error.
 func (c *cluster) run(ctx context.Context, tests []string, processes int, dir string) (map[string]result, error) {
 	id := time.Now().UTC().Format("20060102T150405")
 	log, err := os.Create(filepath.Join(dir, "e2e-"+id+".log"))

@@ -1,6 +1,6 @@
-// Package results runs the commands of a run that takes hours, and records what became of each.
-// The run can be stopped and continued, also on another machine: the records are part of the
-// repository, in docs/results, and so is the page that each of them is the source of.
+// Package results runs the commands of a run that takes hours, and records each result. The run can
+// be stopped and continued, also on another machine: the records are part of the repository, in
+// docs/results, and so is the page that each of them is the source of.
 package results
 
 import (

@@ -318,8 +318,8 @@ func releases(versions, arches []string) (list [][]components.Release, err error
 	return list, nil
 }
 
-// recipes lists the components of a release, with those of upstream's tests if conformance is set,
-// and with AddOnRecipes if addOns is set.
+// recipes lists the components of a release, with the components of upstream's tests if conformance
+// is set, and with AddOnRecipes if addOns is set.
 func recipes(r components.Release, conformance, addOns bool) []components.Recipe {
 	list := r.Recipes()
 	if addOns {

@@ -190,8 +190,8 @@ func TestFailureLeavesNothing(t *testing.T) {
 	}
 }
 
-// The local replacements of Kubernetes become the published staging modules; those of other
-// modules are removed, because these modules require real versions.
+// The local replacements of Kubernetes become the published staging modules; the replacements of
+// other modules are removed, because these modules require real versions.
 func TestLocalReplacements(t *testing.T) {
 	proxy(t)
 	b := &Builder{Cache: t.TempDir(), Log: new(bytes.Buffer)}

@@ -8,7 +8,7 @@ import (
 	"airlift/scripts/oracle/upstream/debian"
 )
 
-// A toolchain is what compiles C for an architecture.
+// A toolchain is the C compiler and strip for an architecture.
 type toolchain struct {
 	cc, strip string
 	env       []string // for go build

@@ -54,7 +54,7 @@ type LocalModule struct {
 type Target struct {
 	Packages map[string]string // binary name => import path
 	Tags     string
-	LDFlags  string // {commit} and {time} are replaced by those of the module version
+	LDFlags  string // {commit} and {time} are replaced by the module version's commit and time
 	PIE      bool
 	CGO      bool
 	Test     bool `json:",omitempty"` // the test binary of the only package

@@ -82,8 +82,8 @@ var patches = []Release{
 }
 
 // substitutes has, for a release, the modules that the module proxy does not serve, or whose
-// checksum it does not serve, and the nearest version of the same minor version that it serves:
-// modules of the staging directory, and etcd's tools.
+// checksum it does not serve, and their nearest available version with the same minor version. They
+// are modules of the staging directory, and etcd's tools.
 var substitutes = map[string]map[string]string{
 	"v1.30.14": {"k8s.io/sample-apiserver": "v0.30.10"},
 	"v1.31.14": {

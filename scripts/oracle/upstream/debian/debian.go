@@ -1,4 +1,4 @@
-// Package debian downloads Debian packages with apt from this machine's sources, also those of
+// Package debian downloads Debian packages with apt from this machine's sources, also packages of
 // another CPU architecture, without installing them.
 package debian
 
@@ -71,8 +71,8 @@ func DownloadSource(ctx context.Context, dir, pkg, file, sha256 string) (string,
 }
 
 // aptFlags returns apt's flags for an architecture, and downloads its package lists if they are
-// missing. Those of another architecture are in the rig's cache: this machine's apt does not
-// change.
+// missing. The package lists of another architecture are in the rig's cache, so this machine's apt
+// does not change.
 func aptFlags(ctx context.Context, arch, example string) ([]string, error) {
 	var flags []string
 	state := "/var/lib/apt"

@@ -23,8 +23,8 @@ import (
 type Builder struct {
 	Cache string
 	Log   io.Writer
-	// TestImages are references of images of upstream's own tests, which are created next to
-	// those of the release. ListTestImages has them.
+	// TestImages are references of images of upstream's own tests, which are created in addition to
+	// the release's images. ListTestImages has them.
 	TestImages []string
 	// AddOns creates the images of AddOnRecipes, too.
 	AddOns bool

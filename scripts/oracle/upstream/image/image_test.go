@@ -23,8 +23,8 @@ import (
 	"airlift/scripts/oracle/upstream/components"
 )
 
-// The images of every release have names, own layers and a list of platforms; those of the
-// control plane share their base.
+// The images of every release have names, own layers and a list of platforms; the control plane
+// images share their base.
 func TestSpecs(t *testing.T) {
 	b := &Builder{Cache: t.TempDir()}
 	for _, version := range []string{"v1.29", "v1.30", "v1.31", "v1.32", "v1.33", "v1.34", "v1.35", "v1.36", "v1.37"} {

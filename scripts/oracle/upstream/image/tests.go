@@ -14,7 +14,7 @@ import (
 )
 
 // testImages has the images of upstream's own tests that the rig can make. The tests name about
-// forty; those of CSI drivers, volume servers and node benchmarks are not here, because no
+// forty; images of CSI drivers, volume servers and node benchmarks are not here, because no
 // conformance test that can run in parallel with others uses them.
 var testImages = map[string]func(b *Builder, r components.Release) spec{
 	"registry.k8s.io/e2e-test-images/agnhost":           (*Builder).agnhostWithTools,
@@ -30,8 +30,8 @@ var testImages = map[string]func(b *Builder, r components.Release) spec{
 	"registry.k8s.io/e2e-test-images/sample-apiserver":  (*Builder).sampleAPIServer,
 }
 
-// ListTestImages runs e2e.test to list the images of upstream's own tests: those that the rig
-// makes, and those that it does not. The components must be built.
+// ListTestImages runs e2e.test to list the images of upstream's own tests: the images that the rig
+// builds, and all others. The components must be built.
 func (b *Builder) ListTestImages(ctx context.Context, r components.Release) (made, missing []string, err error) {
 	recipe, err := r.Recipe("e2e.test")
 	if err != nil {
@@ -45,7 +45,7 @@ func (b *Builder) ListTestImages(ctx context.Context, r components.Release) (mad
 	return made, missing, nil
 }
 
-// makes splits references of images into those that the rig makes and the others.
+// makes splits image references into images that the rig builds and all others.
 func (b *Builder) makes(r components.Release, references []string) (made, missing []string) {
 	var release []string
 	for _, s := range b.specs(r) {

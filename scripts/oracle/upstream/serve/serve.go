@@ -24,10 +24,10 @@ type Server struct {
 	failed  chan error
 }
 
-// Start listens and serves. The address is that of the first site; the others use the
-// following ports, or free ports if its port is 0. The targets of redirects have the host
-// name localhost, so that a redirect leads to another host, as on the real sites. The access
-// log, which may be nil, gets one line per request: method, host, path, status and bytes.
+// Start listens and serves. The first site gets the address; the other sites use the following
+// ports, or free ports if the port is 0. The targets of redirects have the host name localhost, so
+// that a redirect leads to another host, as on the real sites. The access log, which may be nil,
+// gets one line per request: method, host, path, status and bytes.
 func Start(listen string, c Content, accessLog io.Writer) (*Server, error) {
 	sites := c.sites()
 	addresses, err := spread(listen, len(sites))

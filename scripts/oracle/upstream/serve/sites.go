@@ -31,8 +31,8 @@ type site struct {
 // locations are the base URLs of the hosts.
 type locations map[string]string
 
-// The targets of the sites' redirects. The real ones have the names of regions and change;
-// these are examples.
+// The targets of the sites' redirects. The real targets contain region names and change; these are
+// examples.
 const (
 	artifactRegistry = "us-west1-docker.pkg.dev"                         // registry.k8s.io: manifests, tags
 	imageBucket      = "prod-registry-k8s-io-us-east-1.s3.amazonaws.com" // registry.k8s.io: blobs
