@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
+
+	"airlift/installer/cluster/wait"
 )
 
 // A Difference is an object that Apply would create or change.
@@ -18,27 +20,26 @@ type Difference struct {
 	Before, After string // YAML without what the API server sets; Before is empty if the object does not exist
 }
 
-// Compare returns what Apply would change. It only reads.
-func (c *Client) Compare(ctx context.Context, objects ...runtime.Object) (list []Difference, err error) {
-	for _, object := range objects {
-		want, err := toUnstructured(object)
-		if err != nil {
-			return nil, err
-		}
-		d, err := c.compareOne(ctx, want)
-		if err != nil {
-			return nil, fmt.Errorf("comparing %s: %w", Describe(want), err)
-		}
-		if d != nil {
-			list = append(list, *d)
-		}
+// Compare returns what Apply would change in an object; nil if nothing. It only reads.
+func (c *Client) Compare(ctx context.Context, object runtime.Object) (*Difference, error) {
+	want, err := toUnstructured(object)
+	if err != nil {
+		return nil, err
 	}
-	return list, nil
+	d, err := c.compare(ctx, want)
+	if err != nil {
+		return nil, fmt.Errorf("comparing %s: %w", Describe(want), err)
+	}
+	return d, nil
 }
 
-func (c *Client) compareOne(ctx context.Context, want *unstructured.Unstructured) (*Difference, error) {
+func (c *Client) compare(ctx context.Context, want *unstructured.Unstructured) (*Difference, error) {
 	d := &Difference{Name: Describe(want)}
-	have, err := c.resource(want).Get(ctx, want.GetName(), metav1.GetOptions{})
+	var have *unstructured.Unstructured
+	err := wait.Retry(ctx, func() (err error) {
+		have, err = c.resource(want).Get(ctx, want.GetName(), metav1.GetOptions{})
+		return err
+	})
 	if apierrors.IsNotFound(err) {
 		d.After, err = plain(want)
 		return d, err

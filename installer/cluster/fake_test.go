@@ -117,9 +117,17 @@ func TestAnOutageIsSatOut(t *testing.T) {
 		t.Errorf("changed %q after %d attempts", changed, refusals)
 	}
 	writes()
+	lost := false
+	client.Dynamic.(*dynamicfake.FakeDynamicClient).PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		lost = !lost
+		return lost, nil, syscall.ECONNREFUSED
+	})
+	if d, err := client.Compare(context.Background(), object); err != nil || d != nil {
+		t.Errorf("compared with itself: %v, %v", d, err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	refusals = -1000
+	lost, refusals = true, -1000
 	object.Name = "b"
 	if _, err := client.Apply(ctx, object); !errors.Is(err, syscall.ECONNREFUSED) || refusals != -999 {
 		t.Errorf("cancelled: %v after %d attempts", err, refusals+1000)

@@ -6,8 +6,7 @@ import (
 	"airlift/installer/config"
 )
 
-// An Observation has the state of a host before a run changes it. A run creates one, and does not
-// change it.
+// An Observation is what a run finds on its host before it changes anything.
 type Observation struct {
 	// IsNode reports that an earlier run wrote at least a kubeconfig file: this one continues or repeats it.
 	IsNode bool

@@ -67,11 +67,11 @@ func (n *Node) Inspect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.Observed = node.Observe(ctx, n.Machine, n.Config, is)
+	n.Observed = node.Observation{IsNode: is}
 	if err := n.CheckEarlier(ctx); err != nil {
 		return err
 	}
-	n.inspected = true
+	n.Observed, n.inspected = node.Observe(ctx, n.Machine, n.Config, is), true
 	if n.Observed.Runtime != nil {
 		n.useRuntime(n.Observed.Runtime)
 	}

@@ -79,6 +79,9 @@ func (r RuntimeStep) registries() (files []pki.File) {
 // this node, nil if there is none. joins reports whether the kubelet gets its
 // kubeconfig by TLS bootstrap.
 func (r RuntimeStep) Apply(ctx context.Context, l desired.List, proxy *kubeproxyv1.KubeProxyConfiguration, joins bool) error {
+	if err := r.node.Observed.RuntimeErr; err != nil { // a phase that runs alone has not called Ready
+		return err
+	}
 	err := workflow.RunParts(ctx, r.Console, []workflow.Step{
 		{Name: "directories", Run: func(context.Context) error { return r.prepareDirectories(l.Claims, joins) }},
 		{Name: "kernel", Run: func(ctx context.Context) error { return r.prepareKernel(ctx, proxy) }},

@@ -2,6 +2,8 @@ package phases
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"net/url"
 	"os"
 	"slices"
@@ -11,6 +13,7 @@ import (
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
 	"airlift/installer/config"
+	"airlift/installer/desired"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/render"
@@ -66,6 +69,30 @@ func TestKubeletCertDirIsRecorded(t *testing.T) {
 				t.Errorf("recorded: %v, want %v", got, c.want)
 			}
 		})
+	}
+}
+
+// The phase that runs alone does not report success on a host whose container runtime cannot be used.
+func TestPhaseRuntimeRefusesAnUnusableRuntime(t *testing.T) {
+	n := NewNode(&Plan{Config: &config.Config{}}, node.NewMachine(testhost.Open(t, t.TempDir()), &workflow.Console{Out: new(bytes.Buffer)}))
+	n.Observed = node.Observation{KeepsRuntime: true, RuntimeErr: errors.New("no")}
+	if err := NewRuntimeStep(NewContent(n)).Apply(t.Context(), desired.List{}, nil, false); !errors.Is(err, n.Observed.RuntimeErr) || n.Changes > 0 {
+		t.Errorf("%v, %d changes", err, n.Changes)
+	}
+}
+
+// A run that is refused does not wait for a container runtime.
+func TestRefusedRunDoesNotLookForARuntime(t *testing.T) {
+	cfg := &config.Config{NodeRegistration: config.NodeRegistration{CRISocket: "unix:///run/other.sock"}}
+	n := NewNode(&Plan{Config: cfg}, node.NewMachine(testhost.Open(t, t.TempDir()), &workflow.Console{Out: new(bytes.Buffer)}))
+	refused := errors.New("another configuration")
+	n.CheckEarlier = func(context.Context) error { return refused }
+	if err := n.Inspect(t.Context()); !errors.Is(err, refused) || n.Observed.RuntimeErr != nil {
+		t.Errorf("%v; %v", err, n.Observed.RuntimeErr)
+	}
+	n.CheckEarlier = func(context.Context) error { return nil }
+	if err := n.Inspect(t.Context()); err != nil || n.Observed.RuntimeErr == nil {
+		t.Errorf("%v; %v", err, n.Observed.RuntimeErr)
 	}
 }
 

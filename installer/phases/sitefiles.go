@@ -39,9 +39,9 @@ func (c *Content) siteRequest() payload.SiteRequest {
 	return r
 }
 
-// Desired returns the site's files for this node.
+// Desired returns the site's files for this node, also if the phase runs alone and a file of kubeadm's skips it.
 func (s SiteFiles) Desired(context.Context) (desired.List, error) {
-	return desired.List{SiteFiles: s.node.hostFiles()}, nil
+	return desired.List{SiteFiles: s.node.Plan.hostFiles()}, nil
 }
 
 // WriteEarly waits for the files that precede the images in the bundle: configuration, which
@@ -154,11 +154,16 @@ func (r RuntimeStep) runtimeStale(ctx context.Context) (bool, error) {
 }
 
 // hostFiles returns the site's files that a run writes on this node.
-func (n *Node) hostFiles() (list []host.SiteFile) {
+func (n *Node) hostFiles() []host.SiteFile {
 	if n.Plan.Skips("files") {
 		return nil
 	}
-	files := n.Plan.SiteFiles()
+	return n.Plan.hostFiles()
+}
+
+// hostFiles returns the site's files for this node, in the order of the bundle's entries.
+func (p *Plan) hostFiles() (list []host.SiteFile) {
+	files := p.SiteFiles()
 	for _, entry := range payload.SortedEntries(files) {
 		list = append(list, files[entry]...)
 	}

@@ -243,6 +243,11 @@ func TestPhaseFilesWritesAllFiles(t *testing.T) {
 	if n.Changes != 4 {
 		t.Errorf("%d changes, want 4", n.Changes)
 	}
+	// A dry run of the phase shows them too. kubeadm's file may skip it in a complete run.
+	n.Plan.Config.SkipPhases = []string{"files"}
+	if l, err := s.Desired(t.Context()); err != nil || len(l.SiteFiles) != 4 || len(n.hostFiles()) > 0 {
+		t.Errorf("shown: %v, %v", l.SiteFiles, err)
+	}
 }
 
 func TestManifestsArrive(t *testing.T) {

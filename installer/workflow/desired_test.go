@@ -53,6 +53,10 @@ func TestStepsApplyWhatTheyDesire(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("dry run", "check", "desired a", "show a/a", "desired b", "show group/b/b")
+	steps[2].Needed = true
+	if err := Run(t.Context(), c, Preview(steps, nil), []string{"a"}); err == nil || !strings.Contains(err.Error(), "cannot be skipped") {
+		t.Errorf("a dry run without a step that a run needs: %v", err)
+	}
 	l, err := Desired(t.Context(), steps)
 	if err != nil || len(l.Files) != 2 || l.Files[0].Path != "/a" || l.Files[1].Path != "/b" {
 		t.Errorf("%v, %v", l, err)

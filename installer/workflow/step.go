@@ -144,7 +144,7 @@ func Preview(steps []Step, show func(ctx context.Context, step string, l desired
 func preview(parent string, steps []Step, show func(context.Context, string, desired.List) error) (list []Step) {
 	for _, s := range steps {
 		name, compute := parent+s.Name, s.Desired
-		s.Steps, s.Needed = preview(name+"/", s.Steps, show), false
+		s.Steps = preview(name+"/", s.Steps, show)
 		switch {
 		case compute != nil:
 			s.Desired, s.Prepare, s.Apply = nil, nil, nil

@@ -66,7 +66,7 @@ func TestDryRunShowsWhatInitWrites(t *testing.T) {
 	}
 }
 
-// regularFiles returns the files below a directory.
+// regularFiles returns the files below a directory, the certificate of the kubelet without the time in its name.
 func regularFiles(t *testing.T, root string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -75,6 +75,9 @@ func regularFiles(t *testing.T, root string) map[string]string {
 			return err
 		}
 		data, err := os.ReadFile(path.Join(root, name))
+		if dir, base := path.Split(name); strings.HasPrefix(base, "kubelet-client-") {
+			name = dir + "kubelet-client.pem"
+		}
 		files[name] = string(data)
 		return err
 	})

@@ -23,6 +23,9 @@ type etcdJoin struct {
 	api   *phases.API
 	local *phases.ControlPlane
 	plane *controlPlaneJoin
+
+	client  *etcd.Client        // of the cluster's etcd
+	members []render.EtcdMember // with this host; nil in a dry run
 }
 
 // check waits for the turn of this control plane, and refuses to add a member to an
@@ -52,24 +55,47 @@ func (e *etcdJoin) connect(ctx context.Context) (*etcd.Client, error) {
 	return node.ConnectEtcd(ctx, e.Machine, endpoints, e.node.Config.CertificatesDir, cmp.Or(e.node.Config.Timeouts.EtcdAPICall, etcd.DefaultTimeout))
 }
 
-// desired returns the static pod of etcd as if the cluster had no other member: join adds the
-// members that it finds. It returns nothing if etcd is external.
+// announced adds this host to the cluster's etcd, before its static pod is computed. If an earlier run was
+// interrupted, it finds the member that this run continues.
+func (e *etcdJoin) announced(ctx context.Context) (err error) {
+	if err := e.plane.nodeJoin.find(ctx); err != nil {
+		return err
+	}
+	if !e.joins() {
+		return nil
+	}
+	if err := e.plane.needTurn(ctx); err != nil {
+		return err
+	}
+	if e.client, err = e.connect(ctx); err != nil {
+		return err
+	}
+	e.members, err = e.announce(ctx, e.client)
+	return err
+}
+
+// desired returns the static pod of etcd, nothing if etcd is external. Only etcd knows its members, and a dry
+// run does not connect to it: it shows the pod as if the cluster had no other member.
 func (e *etcdJoin) desired(context.Context) (desired.List, error) {
 	if e.node.Config.Etcd.External != nil {
 		e.Console.Debug(1, "the cluster's etcd is external")
+	}
+	if !e.joins() {
 		return desired.List{}, nil
 	}
-	if e.isSkipped() {
-		return desired.List{}, nil
-	}
-	if e.Host != e.Existing {
+	members := e.members
+	if members == nil {
 		e.Console.Note("--initial-cluster will also contain the existing members")
+		members = []render.EtcdMember{{Name: e.node.Config.NodeRegistration.Name, PeerURL: render.EtcdPeerURL(e.node.Config)}}
 	}
-	return e.local.Etcd(render.EtcdMember{Name: e.node.Config.NodeRegistration.Name, PeerURL: render.EtcdPeerURL(e.node.Config)})
+	return e.local.Etcd(members...)
 }
 
-// joinLate is join for the phase of older versions of kubeadm.
+// joinLate does all of that in the phase of older versions of kubeadm.
 func (e *etcdJoin) joinLate(ctx context.Context) error {
+	if err := e.announced(ctx); err != nil {
+		return err
+	}
 	l, err := e.desired(ctx)
 	if err != nil {
 		return err
@@ -77,41 +103,29 @@ func (e *etcdJoin) joinLate(ctx context.Context) error {
 	return e.join(ctx, l)
 }
 
-// join makes this host's etcd a member of the cluster. It adds the member
-// as a learner, which does not count for the quorum, starts it, and promotes it
-// when it has caught up. If an earlier run was interrupted, join continues
-// it.
+// join starts this host's etcd as a learner, which does not count for the quorum, and promotes it when it
+// has caught up.
 func (e *etcdJoin) join(ctx context.Context, l desired.List) error {
 	if len(l.Files) == 0 {
 		return nil
 	}
-	if err := e.plane.needTurn(ctx); err != nil {
-		return err
-	}
-	c, err := e.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	members, err := e.announce(ctx, c)
-	if err != nil {
-		return err
-	}
-	if l, err = e.local.Etcd(members...); err != nil {
-		return err
-	}
-	if err := e.local.ApplyEtcd(ctx, l, len(members) == 0); err != nil {
+	defer e.client.Close()
+	if err := e.local.ApplyEtcd(ctx, l, false); err != nil {
 		return err
 	}
 	if err := e.plane.replacePods(ctx); err != nil {
 		return err
 	}
-	err = e.node.Watch.Watched(ctx, pods.Dependency{Components: pods.APIComponents[:1]}, func(ctx context.Context) error {
-		promoted, err := c.Promote(ctx, render.EtcdPeerURL(e.node.Config))
+	return e.node.Watch.Watched(ctx, pods.Dependency{Components: pods.APIComponents[:1]}, func(ctx context.Context) error {
+		promoted, err := e.client.Promote(ctx, render.EtcdPeerURL(e.node.Config))
 		e.Changed(promoted)
 		return fault.Wrap(err, fault.Failure, "see etcd's log, below /var/log/pods; then run join again to continue")
 	})
-	return err
+}
+
+// joins reports whether this host's etcd joins that of the cluster.
+func (e *etcdJoin) joins() bool {
+	return e.node.Config.Etcd.External == nil && !e.isSkipped()
 }
 
 // isSkipped reports whether the user skips this phase, by the name in any

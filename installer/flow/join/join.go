@@ -85,10 +85,10 @@ func controlPlaneSteps(c *controlPlaneJoin) []workflow.Step {
 		{Name: "images", Doc: "import the control plane's images", Run: c.nodeJoin.images},
 		{Name: "units", Doc: "start the site's own systemd units", Run: c.nodeJoin.site.StartUnits, Empty: len(c.node.Plan.SiteUnits()) == 0},
 		{Name: "kubelet-start", Doc: "start the kubelet", Prepare: c.nodeJoin.checkBeforeKubelet, Desired: c.nodeJoin.known(c.nodeJoin.kubeletFiles), Apply: c.startKubelet},
-		{Name: "etcd-join", Doc: "join etcd", Desired: c.nodeJoin.known(c.etcd.desired), Apply: c.etcd.join},
+		{Name: "etcd-join", Doc: "join etcd", Prepare: c.etcd.announced, Desired: c.nodeJoin.known(c.etcd.desired), Apply: c.etcd.join},
 		{Name: "kubelet-wait-bootstrap", Doc: "wait for the kubelet's certificate and its Node object", Prepare: c.nodeJoin.find, Run: c.waitBootstrap},
 		{Name: "control-plane-join", Doc: "make the node a control plane", Steps: []workflow.Step{
-			{Name: "etcd", Doc: "join etcd, if the phase etcd-join did not", Prepare: c.nodeJoin.find, Run: c.etcd.joinLate},
+			{Name: "etcd", Doc: "join etcd, if the phase etcd-join did not", Run: c.etcd.joinLate},
 			{Name: "update-status", Doc: "does nothing: Kubernetes v1.22 removed the ClusterStatus", Run: c.updateStatus},
 			{Name: "mark-control-plane", Doc: "label and taint this node", Prepare: c.nodeJoin.find, Run: c.api.MarkControlPlane},
 		}},

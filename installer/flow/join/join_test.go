@@ -1,6 +1,7 @@
 package join
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
+	"airlift/installer/render"
 	"airlift/installer/workflow"
 )
 
@@ -49,6 +51,35 @@ func TestEtcdIsSkippedUnderEitherName(t *testing.T) {
 		if got := j.etcd.isSkipped(); got != tt.skips {
 			t.Errorf("%s, --skip-phases %s: etcd is skipped: %t", tt.version, tt.skip, got)
 		}
+	}
+}
+
+// A run names the members of the cluster's etcd once they are known. A dry run does not know them, and says so.
+func TestStaticPodOfAnEtcdThatJoins(t *testing.T) {
+	n, _ := joining(t, "v1.37.1")
+	var out bytes.Buffer
+	n.Console.Out, n.node.Config.Images = &out, map[string]string{"etcd": "registry.k8s.io/etcd:3.6.6-0"}
+	own := render.EtcdMember{Name: "two", PeerURL: "https://10.1.2.4:2380"}
+	for _, c := range []struct {
+		members  []render.EtcdMember
+		pod, say string
+	}{
+		{nil, "--initial-cluster=two=https://10.1.2.4:2380\n", "--initial-cluster will also contain"},
+		{[]render.EtcdMember{{Name: "one", PeerURL: "https://10.1.2.3:2380"}, own}, "--initial-cluster=one=https://10.1.2.3:2380,two=https://10.1.2.4:2380\n", ""},
+	} {
+		out.Reset()
+		n.etcd.members = c.members
+		l, err := n.etcd.desired(t.Context())
+		if err != nil || len(l.Files) != 1 || !strings.Contains(string(l.Files[0].Data), c.pod) {
+			t.Errorf("%v: %s, %v", c.members, l.Files, err)
+		}
+		if said := out.String(); (said == "") != (c.say == "") || !strings.Contains(said, c.say) {
+			t.Errorf("%v: it prints %q", c.members, said)
+		}
+	}
+	n.node.Config.SkipPhases = []string{"etcd-join"}
+	if l, err := n.etcd.desired(t.Context()); err != nil || len(l.Files) > 0 {
+		t.Errorf("skipped: %v, %v", l, err)
 	}
 }
 

@@ -9,8 +9,11 @@ import (
 	"text/tabwriter"
 
 	"github.com/pmezard/go-difflib/difflib"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"airlift/fault"
+	"airlift/installer/cluster"
 	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
 	"airlift/installer/host"
@@ -182,7 +185,7 @@ func (u *Upgrade) changes(ctx context.Context, lines int) (list []PlannedChange,
 			return nil, err
 		}
 	}
-	objects, err := u.facts.api.Client.Compare(ctx, steps.Objects...)
+	objects, err := u.compared(ctx, steps.Objects)
 	if err != nil {
 		return nil, err
 	}
@@ -193,6 +196,22 @@ func (u *Upgrade) changes(ctx context.Context, lines int) (list []PlannedChange,
 	}
 	for _, b := range steps.Binaries {
 		list = append(list, PlannedChange{Name: b.Path})
+	}
+	return list, nil
+}
+
+// compared returns what objects would change. It leaves out those that the user of --kubeconfig may not read.
+func (u *Upgrade) compared(ctx context.Context, objects []runtime.Object) (list []*cluster.Difference, err error) {
+	for _, o := range objects {
+		d, err := u.facts.api.Client.Compare(ctx, o)
+		switch {
+		case apierrors.IsForbidden(err):
+			u.facts.node.Console.Warn("%v", err)
+		case err != nil:
+			return nil, err
+		case d != nil:
+			list = append(list, d)
+		}
 	}
 	return list, nil
 }
