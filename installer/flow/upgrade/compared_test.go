@@ -18,9 +18,21 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/payload"
 	"airlift/installer/pki"
+	"airlift/installer/upgradecheck"
 	"airlift/installer/workflow"
 	"airlift/scripts/fixtures/testhost"
 )
+
+// The plan of a file without the image of an add-on has what can be computed, and the error of the check.
+func TestPlanWithoutAnImage(t *testing.T) {
+	u := New(new(payload.Bundle), Options{}, false, nil, &workflow.Console{})
+	all := u.computable(new(upgradecheck.Target))
+	some := u.computable(&upgradecheck.Target{MissingImages: []string{"flannel"}})
+	_, addon := workflow.Find(all, "addon/flannel")
+	if _, stays := workflow.Find(some, "addon/flannel"); !addon || stays || len(some) != len(all)-1 {
+		t.Errorf("%q, %q", workflow.Names(all), workflow.Names(some))
+	}
+}
 
 // A plan for a user who may read the configuration of the cluster, but not its permissions, has the rest.
 func TestPlanWithoutObjectsOfOthers(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -86,7 +87,7 @@ func ReadPlan(ctx context.Context, b *payload.Bundle, o PlanOptions, h *host.Hos
 	p := &Plan{From: t.From, To: t.To, Node: t.NodeName, Nodes: []PlannedNode{}, Components: []PlannedComponent{}, Changes: []PlannedChange{}}
 	p.versions(u, t)
 	if u.facts.stored != nil { // the new configuration is known
-		if p.Changes, err = u.changes(ctx, o.Context); err != nil {
+		if p.Changes, err = u.changes(ctx, u.computable(t), o.Context); err != nil {
 			return nil, err
 		}
 		text, err := render.ClusterConfiguration(u.facts.node.Config)
@@ -159,8 +160,13 @@ func (p *Plan) versions(u *Upgrade, t *upgradecheck.Target) {
 	}
 }
 
-// changes lists what the steps would change: the files of this host, and the objects of the cluster.
-func (u *Upgrade) changes(ctx context.Context, lines int) (list []PlannedChange, err error) {
+// computable returns the steps without those of the add-ons if this file lacks an image. A check reports that.
+func (u *Upgrade) computable(t *upgradecheck.Target) []workflow.Step {
+	return slices.DeleteFunc(u.Steps(), func(s workflow.Step) bool { return s.Name == "addon" && len(t.MissingImages) > 0 })
+}
+
+// changes lists what steps would change: the files of this host, and the objects of the cluster.
+func (u *Upgrade) changes(ctx context.Context, steps []workflow.Step, lines int) (list []PlannedChange, err error) {
 	add := func(name, before, after string) error {
 		if before == after {
 			return nil
@@ -172,11 +178,11 @@ func (u *Upgrade) changes(ctx context.Context, lines int) (list []PlannedChange,
 		list = append(list, PlannedChange{Name: name, Diff: text})
 		return err
 	}
-	steps, err := workflow.Desired(ctx, u.Steps())
+	wants, err := workflow.Desired(ctx, steps)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range steps.Files {
+	for _, f := range wants.Files {
 		now, err := u.facts.node.Present(f.Path)
 		if err == nil {
 			err = add(f.Path, string(now), string(f.Data))
@@ -185,7 +191,7 @@ func (u *Upgrade) changes(ctx context.Context, lines int) (list []PlannedChange,
 			return nil, err
 		}
 	}
-	objects, err := u.compared(ctx, steps.Objects)
+	objects, err := u.compared(ctx, wants.Objects)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +200,7 @@ func (u *Upgrade) changes(ctx context.Context, lines int) (list []PlannedChange,
 			return nil, err
 		}
 	}
-	for _, b := range steps.Binaries {
+	for _, b := range wants.Binaries {
 		list = append(list, PlannedChange{Name: b.Path})
 	}
 	return list, nil
