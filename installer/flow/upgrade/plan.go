@@ -1,6 +1,7 @@
 package upgrade
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -67,7 +68,7 @@ type PlannedComponent struct {
 // A PlannedChange is a file of this host or an object of the cluster that the upgrade changes.
 type PlannedChange struct {
 	Name string `json:"name"` // a path, or "ConfigMap kube-system/kubeadm-config"
-	Diff string `json:"diff"` // unified; empty for a binary
+	Diff string `json:"diff"` // unified; empty for a binary and a kubeconfig
 }
 
 // ReadPlan finds out what an upgrade to the version of a bundle would change. It changes
@@ -184,7 +185,13 @@ func (u *Upgrade) changes(ctx context.Context, steps []workflow.Step, lines int)
 	}
 	for _, f := range wants.Files {
 		now, err := u.facts.node.Present(f.Path)
-		if err == nil {
+		switch {
+		case err != nil:
+		case f.Path == node.KubeletConf: // it may contain a key
+			if !bytes.Equal(now, f.Data) {
+				list = append(list, PlannedChange{Name: f.Path})
+			}
+		default:
 			err = add(f.Path, string(now), string(f.Data))
 		}
 		if err != nil {
