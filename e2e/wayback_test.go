@@ -28,11 +28,16 @@ until now=$(pgrep -x etcd) && test "$now" != "$former"; do sleep 0.5; done
 until kubectl --kubeconfig /etc/kubernetes/admin.conf get --raw /readyz; do sleep 0.5; done
 `
 
-// slowEtcd is a configuration of upgrade with which an etcd becomes healthy too late.
-const slowEtcd = `cat >/root/slow.yaml <<END
+// slowEtcd makes an upgrade give up on an etcd, however fast that starts: its readiness probe asks for a path
+// that etcd does not have, and the timeout is short.
+const slowEtcd = `mkdir -p /root/slow && cat >/root/slow/etcd+json.json <<END
+[{"op": "add", "path": "/spec/containers/0/readinessProbe", "value": {"httpGet": {"host": "127.0.0.1", "port": 2381, "path": "/never", "scheme": "HTTP"}}}]
+END
+cat >/root/slow.yaml <<END
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: UpgradeConfiguration
-timeouts: {upgradeManifests: 1s}
+apply: {patches: {directory: /root/slow}}
+timeouts: {upgradeManifests: 5s}
 END`
 
 // TestUpgradeWayBack upgrades etcd to another minor version, which cannot be undone, and returns with

@@ -33,7 +33,7 @@ func warner(cmd *cobra.Command) warnFunc {
 
 // certsFlags adds the flags that name the cluster and its certificates.
 func certsFlags(flags *pflag.FlagSet, s *certs.Source) {
-	flags.StringVar(&s.CertificatesDir, "cert-dir", "", "the `DIRECTORY` of the certificates (default: that of the configuration, or "+config.CertificatesDir+")")
+	flags.StringVar(&s.CertificatesDir, "cert-dir", "", "the `DIRECTORY` of the certificates (default: the directory in the configuration, or "+config.CertificatesDir+")")
 	flags.StringVar(&s.ConfigFile, "config", "", "kubeadm's configuration `FILE` (default: the configuration stored in the cluster)")
 	flags.StringVar(&s.Kubeconfig, "kubeconfig", adminConf, "the kubeconfig `FILE` for reading the configuration from the cluster")
 	flags.StringVar(&s.Rootfs, "rootfs", "/", "the `DIRECTORY` to use as the host's root directory")

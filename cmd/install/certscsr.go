@@ -60,7 +60,7 @@ front-proxy-client, and the cluster's CA signs the others.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&source.CertificatesDir, "cert-dir", "", "the `DIRECTORY` for keys and requests (default: that of the configuration, or "+config.CertificatesDir+")")
+	f.StringVar(&source.CertificatesDir, "cert-dir", "", "the `DIRECTORY` for keys and requests (default: the directory in the configuration, or "+config.CertificatesDir+")")
 	f.StringVar(&source.ConfigFile, "config", "", "kubeadm's configuration `FILE`")
 	f.StringVar(&kubeconfigDir, "kubeconfig-dir", kubeconfigDir, "the `DIRECTORY` for kubeconfigs and their requests")
 	f.StringVar(&source.Rootfs, "rootfs", "/", "the `DIRECTORY` to use as the host's root directory")

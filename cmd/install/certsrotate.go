@@ -68,7 +68,7 @@ func newRotationStageCmd(stage, short, long string) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&options.Kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: "+adminConf+" on a control plane, else that of the kubelet)")
-	f.StringVar(&options.CertificatesDir, "cert-dir", "", "the `DIRECTORY` of the certificates (default: that of the cluster's configuration)")
+	f.StringVar(&options.CertificatesDir, "cert-dir", "", "the `DIRECTORY` of the certificates (default: the directory in the cluster's configuration)")
 	if stage == rotate.Distribute {
 		f.StringVar(&options.CertificateKey, "certificate-key", "", "on a control plane that is not the first: the `KEY` that the first one printed, 64 hexadecimal digits")
 	}

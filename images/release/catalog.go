@@ -202,7 +202,7 @@ func NewestOf(version string) string {
 }
 
 // Worker reports whether a worker node needs the image of this name. A worker needs all
-// images but those of the control plane. The user's images, which are not in the catalog,
+// images but the images of the control plane. The user's images, which are not in the catalog,
 // go to every node.
 func Worker(name string) bool {
 	switch name {

@@ -73,7 +73,7 @@ func (r release) versions(given Versions) (own Versions, assumed []string, err e
 	if len(missing) > 0 {
 		return own, nil, fault.New(fault.Usage,
 			"kubernetes %s is newer than the known versions and needs %s", r, strings.Join(missing, ", ")).
-			Hint(fmt.Sprintf(`give the versions that "kubeadm config images list" of %s prints; those of %s would be %s. Known minor versions: %s`,
+			Hint(fmt.Sprintf(`give the versions that "kubeadm config images list" of %s prints; the versions of %s are %s. Known minor versions: %s`,
 				r, near, strings.Join(example, " "), strings.Join(Known(), ", ")))
 	}
 	return own, assumed, nil

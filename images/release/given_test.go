@@ -90,7 +90,7 @@ func TestGivenVersionsThatCannotBe(t *testing.T) {
 		given     release.Versions
 		err, hint string
 	}{
-		"nothing":          {"v1.38.0", release.Versions{}, "needs --etcd-version, --coredns-version, --pause-version", "those of v1.37.2 would be --etcd-version 3.7.0-0 --coredns-version v1.14.6 --pause-version 3.10.2"},
+		"nothing":          {"v1.38.0", release.Versions{}, "needs --etcd-version, --coredns-version, --pause-version", "the versions of v1.37.2 are --etcd-version 3.7.0-0 --coredns-version v1.14.6 --pause-version 3.10.2"},
 		"only one":         {"v1.38.0", release.Versions{Etcd: "3.7.0-0"}, "needs --coredns-version, --pause-version", "--coredns-version v1.14.6 --pause-version 3.10.2."},
 		"etcd without -0":  {"v1.38.0", with(func(v *release.Versions) { v.Etcd = "3.7.0" }), `--etcd-version "3.7.0"`, "--etcd-version 3.7.0-0"},
 		"etcd with v":      {"v1.38.0", with(func(v *release.Versions) { v.Etcd = "v3.7.0-0" }), `--etcd-version "v3.7.0-0"`, "--etcd-version 3.7.0-0"},

@@ -22,7 +22,7 @@ import (
 const backdate = 5 * time.Minute
 
 // checkClock refuses to sign with a clock that cannot be right, such as the clock of a host without
-// a battery. When somebody sets the clock, all certificates would have expired.
+// a battery. After the clock is set, all certificates would have expired.
 func checkClock(now time.Time) error {
 	if now.Before(config.OldestRelease) {
 		return fault.New(fault.Preflight, "this host's clock shows %s: certificates created now would have expired long ago", now.UTC().Format(time.RFC3339)).

@@ -113,7 +113,7 @@ func removeComponents(r components.Release, dir string) error {
 var versionsPage = strings.ReplaceAll(`# Which Kubernetes versions were run?
 
 'make versions' writes this page. It builds the real components of each version, compares
-the files and objects of the packages pki and render with those of its kubeadm,
+the files and objects of the packages pki and render with the output of its kubeadm,
 builds a bundle, and runs the tests on isolated Debian hosts with it: 'TestCluster',
 'TestControlPlanes' and 'TestInterop' of 'e2e'. Each cell has the result and the time of the
 last run.

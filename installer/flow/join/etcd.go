@@ -123,7 +123,7 @@ func (e *etcdJoin) join(ctx context.Context, l desired.List) error {
 	})
 }
 
-// joins reports whether this host's etcd joins that of the cluster.
+// joins reports whether this host's etcd becomes a member of the cluster's etcd.
 func (e *etcdJoin) joins() bool {
 	return e.node.Config.Etcd.External == nil && !e.isSkipped()
 }

@@ -54,7 +54,7 @@ func TestEtcdIsSkippedUnderEitherName(t *testing.T) {
 	}
 }
 
-// A run names the members of the cluster's etcd once they are known. A dry run does not know them, and says so.
+// A run names the members of the cluster's etcd once they are known. A dry run does not know them, and prints that.
 func TestStaticPodOfAnEtcdThatJoins(t *testing.T) {
 	n, _ := joining(t, "v1.37.1")
 	var out bytes.Buffer

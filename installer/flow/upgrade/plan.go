@@ -161,7 +161,7 @@ func (p *Plan) versions(u *Upgrade, t *upgradecheck.Target) {
 	}
 }
 
-// computable returns the steps without those of the add-ons if this file lacks an image. A check reports that.
+// computable returns the steps, without the add-ons if this file has not all images. A check reports a missing image.
 func (u *Upgrade) computable(t *upgradecheck.Target) []workflow.Step {
 	return slices.DeleteFunc(u.Steps(), func(s workflow.Step) bool { return s.Name == "addon" && len(t.MissingImages) > 0 })
 }
@@ -213,7 +213,7 @@ func (u *Upgrade) changes(ctx context.Context, steps []workflow.Step, lines int)
 	return list, nil
 }
 
-// compared returns what objects would change. It leaves out those that the user of --kubeconfig may not read.
+// compared returns the objects that would change, without the objects that the user of --kubeconfig may not read.
 func (u *Upgrade) compared(ctx context.Context, objects []runtime.Object) (list []*cluster.Difference, err error) {
 	for _, o := range objects {
 		d, err := u.facts.api.Client.Compare(ctx, o)
