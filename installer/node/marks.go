@@ -47,6 +47,15 @@ func UnfinishedRestore(h *host.Host) error {
 		Hint(fmt.Sprintf("finish it, with the same flags: ./install etcd restore %s; or remove what is on this host: ./install reset", fault.Word(cmp.Or(m.File, "FILE"))))
 }
 
+// UnfinishedReset returns an error if a reset on this host was interrupted after it had removed the kubelet's
+// configuration: the kubeconfigs that are left have no certificate.
+func UnfinishedReset(h *host.Host) error {
+	if !h.Records().ResetBegan() || FileExists(h, config.KubeletConfigFile) || !FileExists(h, KubeletConf) {
+		return nil
+	}
+	return fault.New(fault.Preflight, "a reset of this host is not finished").Hint("finish it: ./install reset")
+}
+
 // ResetFirst is a part of hints.
 const ResetFirst = "remove what is on this host first: ./install reset"
 

@@ -95,6 +95,9 @@ func (n *Node) findEarlierRun() (bool, error) {
 			return false, err
 		}
 	}
+	if err := node.UnfinishedReset(n.Existing); err != nil {
+		return false, err
+	}
 	is := ""
 	switch {
 	case !n.Existing.Records().Used():

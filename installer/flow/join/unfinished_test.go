@@ -1,12 +1,14 @@
 package join
 
 import (
+	"errors"
 	"io"
 	"strings"
 	"testing"
 
 	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
@@ -31,6 +33,36 @@ func TestUnfinishedRestoreRefusesJoin(t *testing.T) {
 				!strings.Contains(fault.Hint(err), "./install etcd restore /mnt/usb/cluster.tar") || !strings.Contains(fault.Hint(err), "./install reset") {
 				t.Errorf("%s, control plane %t: %v (hint %q)", name, controlPlane, err, fault.Hint(err))
 			}
+		}
+	}
+}
+
+// TestUnfinishedResetRefusesJoin: the kubelet.conf that an interrupted reset left has no certificate. Every
+// other combination is a new host, a node, or a node of which reset has removed nothing.
+func TestUnfinishedResetRefusesJoin(t *testing.T) {
+	for state := range 8 {
+		begun, kubeconfig, configuration := state&1 != 0, state&2 != 0, state&4 != 0
+		h, err := host.OpenDirectory(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if begun {
+			err = h.Records().BeginReset()
+		}
+		for name, is := range map[string]bool{node.KubeletConf: kubeconfig, config.KubeletConfigFile: configuration} {
+			if is {
+				_, more := h.WriteFile(name, []byte("{}"), 0o600)
+				err = errors.Join(err, more)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := testhost.Config(nil)
+		join := newJoin(&phases.Plan{Role: phases.JoiningRole(cfg), Bundle: new(payload.Bundle), Config: cfg}, node.NewMachine(h, &workflow.Console{Out: io.Discard}))
+		err = join.node.Inspect(t.Context())
+		if refused := err != nil && strings.Contains(fault.Hint(err), "finish it: ./install reset"); refused != (begun && kubeconfig && !configuration) {
+			t.Errorf("reset has begun %t, kubelet.conf %t, configuration %t: %v", begun, kubeconfig, configuration, err)
 		}
 	}
 }

@@ -92,8 +92,9 @@ func (r *etcdReset) check(ctx context.Context) error {
 }
 
 // ownMember finds this host's etcd member and calls do with it, unless it is
-// the last voting member. found is false if the host has no etcd or if the cluster
-// does not know the member. alone reports whether it is the last voting member.
+// the last voting member. found is false if the host has no etcd, if the cluster
+// does not know the member, or if an earlier reset has stopped etcd. alone reports whether it is the
+// last voting member.
 func (r *etcdReset) ownMember(ctx context.Context, do func(*etcd.Client, etcd.Member) error) (found, alone bool, err error) {
 	e, err := node.FindEtcd(r.Host)
 	if err != nil || e == nil {
@@ -103,6 +104,10 @@ func (r *etcdReset) ownMember(ctx context.Context, do func(*etcd.Client, etcd.Me
 		return false, false, nil // an earlier run stopped before it joined etcd
 	}
 	c, err := r.reachEtcd(ctx, e)
+	if err != nil && ctx.Err() == nil && r.Host.Records().ResetBegan() {
+		r.Console.Note("etcd does not answer: an earlier reset has stopped it")
+		return false, false, nil
+	}
 	if err != nil {
 		return false, false, err
 	}

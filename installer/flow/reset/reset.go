@@ -167,7 +167,10 @@ func (r *Reset) removeMember(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return r.etcd.remove(ctx)
+	if err := r.etcd.remove(ctx); err != nil {
+		return err
+	}
+	return r.Host.Records().BeginReset()
 }
 
 // endTurn gives up the turn of this control plane.

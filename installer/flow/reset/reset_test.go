@@ -2,6 +2,7 @@ package reset
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,6 +107,15 @@ func TestResetAsksEtcdFirst(t *testing.T) {
 	}
 	if err := r.etcd.remove(t.Context()); err == nil {
 		t.Error("the member that nobody could be told about is gone")
+	}
+	again, _ := testhost.ControlPlane(t, func(c *config.Config) { c.Facts.NodeIP = "127.0.0.1" })
+	interrupted := node.NewMachine(again, &workflow.Console{Out: new(bytes.Buffer)})
+	if err := errors.Join(interrupted.Write(made.Files...), again.Records().BeginReset()); err != nil {
+		t.Fatal(err)
+	}
+	second := newReset(config.Reset{}, "", interrupted)
+	if err := errors.Join(second.preflight(t.Context()), second.etcd.remove(t.Context())); err != nil {
+		t.Errorf("after a reset that has stopped etcd: %v", err)
 	}
 	r = newReset(config.Reset{Force: true}, "", m)
 	if err := r.preflight(t.Context()); err != nil {

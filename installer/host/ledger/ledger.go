@@ -36,6 +36,7 @@ const (
 	Image   = "image"   // an image name in an existing containerd
 	Sysctl  = "sysctl"  // a kernel parameter that Airlift changed; reset keeps the value
 	Module  = "module"  // a kernel module that Airlift loaded; reset keeps it
+	Reset   = "reset"   // reset has begun to remove the node
 )
 
 // Kinds of ledger entries for the pod network. Other users of CNI may share its
@@ -47,7 +48,7 @@ const (
 )
 
 // notes are the kinds of entries for which there is nothing to remove.
-var notes = []string{Runtime, Saved, Spared, Sysctl, Module}
+var notes = []string{Runtime, Saved, Spared, Sysctl, Module, Reset}
 
 // ledgerVersion increases when older installers cannot read the file.
 const ledgerVersion = 2
@@ -299,6 +300,18 @@ func (r *Records) SetOwnsRuntime() error {
 // OwnsRuntime reports whether Airlift installed the container runtime.
 func (r *Records) OwnsRuntime() bool {
 	_, ok := r.Find(Runtime, "containerd")
+	return ok
+}
+
+// Node is the name of the entry of the kind Reset.
+const Node = "node"
+
+// BeginReset records that reset begins to remove the node: this host's member has left etcd.
+func (r *Records) BeginReset() error { return r.Record(Entry{Kind: Reset, Name: Node}) }
+
+// ResetBegan reports whether reset began to remove the node, and has not finished.
+func (r *Records) ResetBegan() bool {
+	_, ok := r.Find(Reset, Node)
 	return ok
 }
 
