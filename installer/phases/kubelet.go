@@ -5,6 +5,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/desired"
+	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/patches"
 	"airlift/installer/pki"
@@ -59,6 +60,10 @@ func (k Kubelet) Start(ctx context.Context, l desired.List) error {
 		return err
 	}
 	if err := k.content.waitBinaries(ctx, "bin/kubelet"); err != nil {
+		return err
+	}
+	// etcd starts with the kubelet: the next reset must ask it again.
+	if err := k.Host.Records().Forget(ledger.Reset, ledger.Node); err != nil {
 		return err
 	}
 	if k.Changes == before {

@@ -8,7 +8,6 @@ import (
 	"airlift/bundle"
 	"airlift/fault"
 	"airlift/installer/desired"
-	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 )
@@ -39,10 +38,6 @@ func (c *Content) Desired(ctx context.Context) (desired.List, error) {
 // which the host needs them. Steps wait for the entries that they need. The caller has called
 // Ready.
 func (c *Content) Unpack(ctx context.Context, l desired.List) error {
-	// The next reset of this node must look at etcd again.
-	if err := c.Host.Records().Forget(ledger.Reset, ledger.Node); err != nil {
-		return err
-	}
 	needed := []string{"bin/runc", "bin/containerd", "bin/containerd-shim-runc-v2"}
 	if c.Node.Observed.KeepsRuntime {
 		needed = nil
