@@ -276,3 +276,26 @@ systemctl restart containerd`)
 	run(t, h, "systemctl", "restart", "containerd")
 	kept()
 }
+
+// TestResetContinues: a reset that ended after any of its steps is repeated without --force, and nothing else
+// works on what it left.
+func TestResetContinues(t *testing.T) {
+	s := up(t, lab.Options{Name: "e2e-reset-continues", Hosts: 1})
+	h := s.Hosts[0]
+	bare := untouched(t, h)
+	steps := []string{"remove-etcd-member", "stop-kubelet", "remove-pods", "cleanup-node/images", "cleanup-node/runtime", "cleanup-node/mounts",
+		"cleanup-node/interfaces", "cleanup-node/netfilter", "cleanup-node/routes", "cleanup-node/state"}
+	for _, last := range []int{3, len(steps)} {
+		install(t, h, 0, "init")
+		for _, name := range steps[:last] {
+			install(t, h, 0, append([]string{"reset", "phase"}, strings.Split(name, "/")...)...)
+		}
+		if last == len(steps) {
+			contains(t, failure(t, h, 3, "/root/install", "init"), "a reset of this host is not finished", " reset")
+			contains(t, failure(t, h, 3, "/root/install", "join", h.Addr.String()+":6443", "--token", "abcdef.0123456789abcdef", "--discovery-token-unsafe-skip-ca-verification"),
+				"a reset of this host is not finished", " reset")
+		}
+		contains(t, run(t, h, "sh", "-c", "echo y | /root/install reset"), "an earlier reset has stopped it", "Everything that Airlift created on this host is removed")
+		same(t, bare, untouched(t, h))
+	}
+}
