@@ -6,8 +6,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -254,6 +256,24 @@ func TestDryRun(t *testing.T) {
 	run(t, h, "env", "KUBEADM_INIT_DRYRUN_DIR=/root/dry", "/root/install", "init", "phase", "certs", "ca", "--dry-run")
 	contains(t, run(t, h, "find", "/root/dry", "-name", "ca.key"), "/etc/kubernetes/pki/ca.key")
 	same(t, bare, untouched(t, h))
+
+	shown := map[string]string{}
+	for name, sum := range checksums(t, h, "/tmp/airlift-init-dry-run-*/etc /tmp/airlift-init-dry-run-*/var") {
+		if name = "/" + strings.SplitN(name, "/", 4)[3]; !strings.HasPrefix(name, "/var/lib/kubelet/pki/") { // has a time in its name
+			shown[name] = sum
+		}
+	}
+	before := checksums(t, h, configured)
+	install(t, h, 0, "init")
+	after := checksums(t, h, configured)
+	if is := slices.Sorted(maps.Keys(shown)); !slices.Equal(is, written(before, after, nil)) {
+		t.Errorf("the dry run shows\n%s\ninit wrote\n%s", strings.Join(is, "\n"), strings.Join(written(before, after, nil), "\n"))
+	}
+	for name, sum := range shown {
+		if !strings.HasPrefix(name, "/etc/kubernetes/pki/") && !strings.HasSuffix(name, ".conf") && after[name] != sum { // keys are random
+			t.Errorf("%s: init wrote another content than the dry run", name)
+		}
+	}
 }
 
 // TestSkipPhases skips the phases that a user of a bundle without a pod network skips, and

@@ -9,6 +9,7 @@ import (
 	"io"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -274,8 +275,20 @@ func TestUpgrade(t *testing.T) {
 			same(t, before, hostState(t, control)+hostState(t, worker))
 		}},
 		{"upgrade apply", func(t *testing.T) {
+			var shown []string
+			for _, c := range plan(t, control, 0, newerFile).Changes {
+				if strings.HasPrefix(c.Name, "/") {
+					shown = append(shown, c.Name)
+				}
+			}
+			slices.Sort(shown)
+			before := checksums(t, control, configured+" /usr/local /opt/cni")
 			contains(t, newer(t, control, 0, "upgrade", "apply", "--yes"), "is postponed until these nodes have its image: host2", " upgrade apply")
 			u.have(t, to, version)
+			renewed := regexp.MustCompile(`^/etc/kubernetes/(pki/|(admin|super-admin|controller-manager|scheduler)\.conf)`)
+			if is := written(before, checksums(t, control, configured+" /usr/local /opt/cni"), renewed); !slices.Equal(is, shown) {
+				t.Errorf("the plan shows\n%s\nthe upgrade wrote\n%s", strings.Join(shown, "\n"), strings.Join(is, "\n"))
+			}
 		}},
 		{"upgrade node", func(t *testing.T) {
 			newer(t, worker, 0, "upgrade", "node")
