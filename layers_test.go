@@ -30,7 +30,7 @@ var layers = [][]string{
 	{"bundle/blobs", "bundle/compare", "bundle/delta", "bundle/builder/manifests", "bundle/parts", "bundle/repair", "bundle/builder/sbom", "bundle/signature", "bundle/builder/upstreamsig", "images/local", "images/registry", "images/store", "installer/cluster/discovery", "installer/cluster/lease", "installer/cluster/rotation", "installer/cluster/workloads", "installer/host/ledger", "installer/host/systemd", "installer/render"},
 	{"bundle/builder/charts", "bundle/ociarchive", "bundle/builder/push", "installer/cluster/apply", "installer/cluster/facts", "installer/host", "installer/host/detection"},
 	{"installer/host/kernel", "installer/host/podnetwork"},
-	{"bundle/builder", "cmd/manual", "cmd/output", "installer/configfile", "installer/desired", "installer/host/uninstall", "installer/preflight", "installer/status"},
+	{"bundle/builder", "cmd/manual", "cmd/output", "installer/configfile", "installer/desired", "installer/endpoint", "installer/host/uninstall", "installer/preflight", "installer/status"},
 	{"bundle/builder/sitefile", "installer/doctor", "installer/upgradecheck", "installer/workflow"},
 	{"installer/node"},
 	{"installer/payload", "installer/pods"},

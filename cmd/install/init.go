@@ -18,6 +18,7 @@ import (
 
 const initExample = `  ./install init
   ./install init --apiserver-advertise-address 10.1.2.3
+  ./install init --control-plane-vip 10.1.2.100 --control-plane-balancer --upload-certs
   ./install init --control-plane-endpoint k8s.site.example:6443 --upload-certs
   ./install init --config kubeadm.yaml
   ./install init --dry-run
@@ -81,7 +82,9 @@ func (in *initFlags) bind(f *pflag.FlagSet) {
 	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration `FILE`; - is standard input")
 	f.StringVar(&cfg.LocalAPIEndpoint.AdvertiseAddress, "apiserver-advertise-address", "", "the address at which this API server is reachable (default: this host's, if there is only one candidate)")
 	f.Int32Var(&cfg.LocalAPIEndpoint.BindPort, "apiserver-bind-port", config.DefaultBindPort, "the port of the API server")
-	f.StringVar(&cfg.ControlPlaneEndpoint, "control-plane-endpoint", "", "a stable address or DNS name for the whole control plane, with or without a port")
+	f.StringVar(&cfg.ControlPlaneEndpoint, "control-plane-endpoint", "", "a stable address or DNS name for the whole control plane, with or without a port (default: the first --control-plane-vip, or the balancer)")
+	f.StringSliceVar(&cfg.Endpoint.VIPs, "control-plane-vip", nil, "a free `ADDRESS` in the subnet of the control planes, at which a healthy one answers; with a comma, one of each family")
+	f.BoolVar(&cfg.Endpoint.Balancer, "control-plane-balancer", false, "run a balancer on each node, through which its own processes reach all API servers")
 	f.StringSliceVar(&cfg.APIServer.CertSANs, "apiserver-cert-extra-sans", nil, "additional IP addresses and DNS names in the API server's certificate")
 	f.StringVar(&cfg.Cluster.CertificatesDir, "cert-dir", config.CertificatesDir, "the `DIRECTORY` of the certificates")
 	f.StringVar(&cfg.ImageRepository, "image-repository", config.DefaultImageRepository, "the registry in the names of the control plane's images")

@@ -62,11 +62,29 @@ func (s configReader) config() (*FetchedConfig, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cluster.Endpoint, err = s.endpoint(); err != nil {
+		return nil, err
+	}
 	fetched := &FetchedConfig{Cluster: cluster, Kubelet: []byte(kubelet), Warnings: warnings}
 	if fetched.KubeProxy, err = s.kubeProxy(); err != nil {
 		fetched.Warnings = append(fetched.Warnings, fmt.Sprintf("kernel modules for kube-proxy's mode may be missing: %v", err))
 	}
 	return fetched, nil
+}
+
+// endpoint reads how nodes reach the API servers. A cluster that has no ConfigMap for that uses no service of Airlift.
+func (s configReader) endpoint() (e config.Endpoint, err error) {
+	configMap, err := s.get(config.EndpointConfigMap)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return e, nil
+	}
+	if err == nil {
+		e, err = config.DecodeEndpoint([]byte(configMap.Data[config.EndpointKey]))
+	}
+	if err != nil {
+		return e, fmt.Errorf("reading ConfigMap %s/%s: %w", metav1.NamespaceSystem, config.EndpointConfigMap, err)
+	}
+	return e, nil
 }
 
 // kubeProxy reads kube-proxy's configuration, if the cluster has

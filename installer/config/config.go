@@ -62,6 +62,7 @@ type Cluster struct {
 	KubernetesVersion    string // "v1.29.15"
 	ClusterName          string
 	ControlPlaneEndpoint string // "host" or "host:port"; empty for a single control plane
+	Endpoint             Endpoint
 	CertificatesDir      string
 	ImageRepository      string
 	Networking           Networking

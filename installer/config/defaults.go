@@ -1,10 +1,8 @@
 package config
 
 import (
-	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -197,18 +195,6 @@ func (e APIEndpoint) ChosenAddress() string {
 		return ""
 	}
 	return e.AdvertiseAddress
-}
-
-// completeEndpoint adds the port to the control-plane endpoint, as kubeadm does
-// before it stores it.
-func (c *Config) completeEndpoint() {
-	if c.ControlPlaneEndpoint == "" {
-		return
-	}
-	host, port, err := SplitEndpoint(c.ControlPlaneEndpoint, int(c.LocalAPIEndpoint.BindPort))
-	if err == nil {
-		c.ControlPlaneEndpoint = net.JoinHostPort(host, strconv.Itoa(port))
-	}
 }
 
 // completeTimeouts keeps the two fields of one timeout equal: the one in

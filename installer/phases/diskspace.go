@@ -43,7 +43,7 @@ func (n *Node) diskSpace(ctx context.Context) ([]preflight.Space, error) {
 	}
 	missing := func(path string) bool { return !node.FileExists(n.Existing, path) }
 	list := append(Space(n.content(), missing), images)
-	if !n.Config.Facts.DefaultRoute && !node.FileExists(n.Existing, host.StubPath) {
+	if (!n.Config.Facts.DefaultRoute || n.Config.Endpoint.Used()) && !node.FileExists(n.Existing, host.StubPath) {
 		list = append(list, preflight.Space{Path: path.Dir(host.StubPath), Bytes: uint64(n.Plan.Bundle.File.Installer().Size), Files: 1})
 	}
 	if n.Plan.hasEtcd(n.Config) {

@@ -138,6 +138,9 @@ func identities(cfg *config.Config) map[string]identity {
 	if cfg.ControlPlaneKubeletLocalMode() {
 		kubelets = []string{local, shared}
 	}
+	if cfg.Endpoint.Balancer {
+		kubelets = append([]string{cfg.NodeURL()}, kubelets...)
+	}
 	of := func(file string, servers []string, name string, groups ...string) identity {
 		return identity{file, servers, Certificate{CommonName: name, Organizations: groups, Usages: clientAuth}}
 	}

@@ -24,7 +24,7 @@ func Flannel(cfg *config.Config) ([]runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	api, err := url.Parse(cfg.ServerURL())
+	api, err := url.Parse(cfg.NodeURL())
 	if err != nil {
 		return nil, err
 	}

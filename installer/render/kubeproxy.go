@@ -111,7 +111,7 @@ func kubeProxyConfigMap(cfg *config.Config) (*corev1.ConfigMap, error) {
 	}
 	server := cfg.ProxyServer
 	if server == "" {
-		server = cfg.ServerURL()
+		server = cfg.NodeURL()
 	}
 	m := configMap(metav1.NamespaceSystem, "kube-proxy", "config.conf", configuration)
 	m.Labels = map[string]string{"app": "kube-proxy"}

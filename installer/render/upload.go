@@ -38,6 +38,17 @@ func UploadKubeletConfig(cfg *config.Config) ([]runtime.Object, error) {
 		group(nodesGroup), group(tokensGroup))...), nil
 }
 
+// UploadEndpoint is the ConfigMap with the endpoint, which kubeadm-config has no field for, readable by nodes.
+func UploadEndpoint(cfg *config.Config) ([]runtime.Object, error) {
+	data, err := cfg.Endpoint.Encode()
+	if err != nil {
+		return nil, err
+	}
+	objects := []runtime.Object{configMap(metav1.NamespaceSystem, config.EndpointConfigMap, config.EndpointKey, data)}
+	return append(objects, readable(metav1.NamespaceSystem, config.EndpointConfigMap, "configmaps", config.EndpointConfigMap,
+		group(tokensGroup), group(nodesGroup))...), nil
+}
+
 // ClusterInfo returns the public ConfigMap from which a joining node learns the
 // API server's URL and the CA. The controller manager adds signatures with the
 // bootstrap tokens.

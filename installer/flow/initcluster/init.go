@@ -33,6 +33,7 @@ type Init struct {
 	site         phases.SiteFiles
 	manifests    *phases.Manifests
 	runtimeStep  phases.RuntimeStep
+	endpoint     phases.Endpoint
 	kubelet      phases.Kubelet
 	controlPlane *phases.ControlPlane
 	addons       *phases.Addons
@@ -59,6 +60,7 @@ func newInit(p *phases.Plan, o phases.InitOptions, m *node.Machine) *Init {
 		access:      &access{Machine: m, node: content.Node, api: api, kubeconfig: o.Kubeconfig},
 		system:      &systemPods{Machine: m, node: content.Node, api: api},
 	}
+	i.endpoint = phases.NewEndpoint(i.node, func() []string { return []string{strings.TrimPrefix(i.node.Config.LocalURL(), "https://")} })
 	i.node.CheckEarlier = func(ctx context.Context) error { return i.node.CheckRunning(ctx, o.FromFile) }
 	i.controlPlane.Hold, i.controlPlane.MayRestart = i.holdsStaticPod, i.mayRestart
 	return i
@@ -86,11 +88,13 @@ func (i *Init) Steps() []workflow.Step {
 		}},
 		{Name: "images", Doc: "import the control plane's images", Run: i.images},
 		{Name: "units", Doc: "start the site's own systemd units", Run: i.site.StartUnits, Empty: len(i.node.Plan.SiteUnits()) == 0},
+		{Name: "endpoint", Doc: "start the balancer and the virtual address", Desired: i.endpoint.Desired, Apply: i.endpoint.Apply, Empty: !i.node.Config.Endpoint.Used()},
 		{Name: "kubelet-start", Doc: "start the kubelet", Desired: i.kubeletFiles, Apply: i.startKubelet},
 		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Prepare: i.access.client, Desired: i.clusterAdmins, Apply: i.waitControlPlane},
 		{Name: "upload-config", Aliases: []string{"uploadconfig"}, Doc: "store the configuration in the cluster", Steps: []workflow.Step{
 			{Name: "kubeadm", Doc: "store the ClusterConfiguration", Prepare: i.access.admin, Desired: i.api.Objects(render.UploadClusterConfig), Apply: i.api.Apply},
 			{Name: "kubelet", Doc: "store the KubeletConfiguration", Prepare: i.access.admin, Desired: i.api.Objects(render.UploadKubeletConfig), Apply: i.uploadKubeletConfig},
+			{Name: "endpoint", Doc: "store how nodes reach the API servers", Prepare: i.access.admin, Desired: i.api.Objects(render.UploadEndpoint), Apply: i.api.Apply, Empty: !i.node.Config.Endpoint.Used()},
 		}},
 		{Name: "upload-certs", Doc: "store the encrypted certificates in the cluster", Prepare: i.access.admin, Run: i.credentials.uploadCerts},
 		{Name: "mark-control-plane", Doc: "label and taint this node", Prepare: i.access.admin, Run: i.api.MarkControlPlane},

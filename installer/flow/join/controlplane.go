@@ -148,10 +148,10 @@ func (c *controlPlaneJoin) clientKubeconfig() string {
 }
 
 // bootstrapServer is this host's own API server in those versions of Kubernetes
-// in which a control plane's kubelet uses it. Then etcd must join before the
+// in which a control plane's kubelet uses it and not the balancer. Then etcd must join before the
 // kubelet can get a certificate.
 func (c *controlPlaneJoin) bootstrapServer() string {
-	if c.node.Config.ControlPlaneKubeletLocalMode() {
+	if c.node.Config.ControlPlaneKubeletLocalMode() && !c.node.Config.Endpoint.Balancer {
 		return c.node.Config.LocalURL()
 	}
 	return ""

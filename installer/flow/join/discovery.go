@@ -3,6 +3,7 @@ package join
 import (
 	"context"
 	"slices"
+	"strings"
 
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
@@ -33,6 +34,7 @@ type nodeJoin struct {
 	api         *phases.API
 	site        phases.SiteFiles
 	runtimeStep phases.RuntimeStep
+	endpoint    phases.Endpoint
 	kubelet     phases.Kubelet
 	role        joinRole
 
@@ -60,10 +62,12 @@ type joinRole interface {
 
 func newNodeJoin(p *phases.Plan, m *node.Machine) *nodeJoin {
 	content := phases.NewContent(phases.NewNode(p, m))
-	return &nodeJoin{
+	j := &nodeJoin{
 		Machine: m, node: content.Node, content: content, api: phases.NewAPI(content),
 		site: phases.NewSiteFiles(content), runtimeStep: phases.NewRuntimeStep(content), kubelet: phases.NewKubelet(content),
 	}
+	j.endpoint = phases.NewEndpoint(j.node, func() []string { return []string{strings.TrimPrefix(j.cluster.found.Server, "https://")} })
+	return j
 }
 
 // discovery finds the cluster and fetches its configuration, before anything on

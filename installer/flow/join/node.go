@@ -107,7 +107,7 @@ func (j *nodeJoin) bootstrapFiles() (files []pki.File, err error) {
 	}
 	if !j.Exists(node.KubeletConf) {
 		kubeconfig := j.cluster.found.Kubeconfig
-		if server := j.role.bootstrapServer(); server != "" {
+		if server := cmp.Or(j.balancer(), j.role.bootstrapServer()); server != "" {
 			if kubeconfig, err = cluster.WithServer(kubeconfig, server); err != nil {
 				return nil, err
 			}
@@ -121,7 +121,7 @@ func (j *nodeJoin) bootstrapFiles() (files []pki.File, err error) {
 func (j *nodeJoin) waitBootstrap(ctx context.Context) error {
 	bootstrap := cluster.Bootstrap{
 		Node: j.node.Config.NodeRegistration.Name, Kubeconfig: j.Host.Path(node.KubeletConf), Token: j.Host.Path(node.BootstrapConf),
-		Server: cmp.Or(j.role.bootstrapServer(), j.cluster.found.Server),
+		Server: cmp.Or(j.balancer(), j.role.bootstrapServer(), j.cluster.found.Server),
 	}
 	var own *cluster.Client
 	var needs pods.Dependency
@@ -164,4 +164,12 @@ func (j *nodeJoin) waitJoined(summary string) func(context.Context) error {
 		}
 		return nil
 	}
+}
+
+// balancer is the URL of the balancer of this node, "" if the cluster's nodes have none.
+func (j *nodeJoin) balancer() string {
+	if !j.node.Config.Endpoint.Balancer {
+		return ""
+	}
+	return j.node.Config.NodeURL()
 }

@@ -40,7 +40,7 @@ type kubelet struct {
 // localServer returns the kubeconfig with which the kubelet of a control plane uses the API server
 // of its own host, for Kubernetes versions in which it does so.
 func (k *kubelet) localServer(context.Context) (l desired.List, err error) {
-	if k.controlPlane.pods == nil || !k.node.Config.ControlPlaneKubeletLocalMode() {
+	if k.controlPlane.pods == nil || k.node.Config.Endpoint.Balancer || !k.node.Config.ControlPlaneKubeletLocalMode() {
 		return l, nil
 	}
 	data, err := os.ReadFile(k.node.Existing.Path(node.KubeletConf))

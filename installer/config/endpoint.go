@@ -1,0 +1,133 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"sigs.k8s.io/yaml"
+
+	"airlift/documents"
+)
+
+// BalancerPort is where the balancer of every node listens, on its loopback address. It is not the port of the API
+// server, which listens on all addresses of a control plane. k0s uses the same port.
+const BalancerPort = 7443
+
+// Endpoint is how nodes and users reach the API of several control planes without a load balancer. kubeadm has no fields
+// for it: the cluster keeps it in an own ConfigMap.
+type Endpoint struct {
+	// VIPs are virtual addresses, of each family at most one. A healthy control plane has them.
+	VIPs []string
+	// Balancer makes each node run a balancer, through which the node's own processes reach the API servers.
+	Balancer bool
+}
+
+// Where the cluster keeps the endpoint, in kube-system.
+const EndpointConfigMap, EndpointKey = "airlift-endpoint", "endpoint.yaml"
+
+const endpointAPIVersion, endpointKind = "airlift/v1", "Endpoint"
+
+// wireEndpoint is an Endpoint in its ConfigMap.
+type wireEndpoint struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"`
+	VIPs       []string `json:"vips,omitempty"`
+	Balancer   bool     `json:"balancer,omitempty"`
+}
+
+// Encode returns the endpoint as YAML.
+func (e Endpoint) Encode() ([]byte, error) {
+	return yaml.Marshal(wireEndpoint{endpointAPIVersion, endpointKind, e.VIPs, e.Balancer})
+}
+
+// DecodeEndpoint reads what Encode returns.
+func DecodeEndpoint(data []byte) (Endpoint, error) {
+	var w wireEndpoint
+	if err := documents.Unmarshal(data, &w); err != nil {
+		return Endpoint{}, err
+	}
+	if w.APIVersion != endpointAPIVersion || w.Kind != endpointKind {
+		return Endpoint{}, fmt.Errorf("it is %s, kind %s, and not %s, kind %s: another version of Airlift wrote it", w.APIVersion, w.Kind, endpointAPIVersion, endpointKind)
+	}
+	return Endpoint{VIPs: w.VIPs, Balancer: w.Balancer}, nil
+}
+
+// Used reports whether hosts run the endpoint's service.
+func (e Endpoint) Used() bool { return e.Balancer || len(e.VIPs) > 0 }
+
+// BalancerAddress is the address at which each node's balancer listens, "host:port".
+func (c *Config) BalancerAddress() string {
+	host := "127.0.0.1"
+	if c.Networking.Family() == IPv6 {
+		host = "::1"
+	}
+	return net.JoinHostPort(host, strconv.Itoa(BalancerPort))
+}
+
+// NodeURL is the URL that the processes of a node use for the API: its balancer, or else ServerURL.
+func (c *Config) NodeURL() string {
+	if c.Endpoint.Balancer {
+		return "https://" + c.BalancerAddress()
+	}
+	return c.ServerURL()
+}
+
+// completeEndpoint adds the port to the control-plane endpoint, as kubeadm does
+// before it stores it. Without one, the endpoint is the virtual address, or the balancer. The addresses
+// become names in the API server's certificate, where also kubeadm finds them.
+func (c *Config) completeEndpoint() {
+	if c.ControlPlaneEndpoint == "" {
+		switch {
+		case len(c.Endpoint.VIPs) > 0:
+			c.ControlPlaneEndpoint = net.JoinHostPort(c.Endpoint.VIPs[0], strconv.Itoa(int(c.LocalAPIEndpoint.BindPort)))
+		case c.Endpoint.Balancer:
+			c.ControlPlaneEndpoint = c.BalancerAddress()
+		}
+	}
+	if host, port, err := SplitEndpoint(c.ControlPlaneEndpoint, int(c.LocalAPIEndpoint.BindPort)); c.ControlPlaneEndpoint != "" && err == nil {
+		c.ControlPlaneEndpoint = net.JoinHostPort(host, strconv.Itoa(port))
+	}
+	names := slices.Clone(c.Endpoint.VIPs)
+	if c.Endpoint.Balancer {
+		host, _, _ := net.SplitHostPort(c.BalancerAddress())
+		names = append(names, host)
+	}
+	for _, name := range names {
+		if !slices.Contains(c.APIServer.CertSANs, name) {
+			c.APIServer.CertSANs = append(slices.Clip(c.APIServer.CertSANs), name)
+		}
+	}
+}
+
+// endpoint checks how the API is reached.
+func (v *validator) endpoint(c *Config) {
+	const flag = "--control-plane-vip"
+	families := map[bool]string{}
+	for _, text := range c.Endpoint.VIPs {
+		vip, err := netip.ParseAddr(text)
+		switch {
+		case err != nil:
+			v.addf("%s %q is not an IP address", flag, text)
+			continue
+		case vip.Zone() != "" || !vip.IsGlobalUnicast() || vip.Is4In6():
+			v.addf("%s %s cannot be the address of a host: choose a free address in the subnet of the control planes", flag, text)
+		case families[vip.Is4()] != "":
+			v.addf("%s has two %s addresses, %s and %s: give one of each family at most", flag, FamilyOf(vip), families[vip.Is4()], text)
+		case slices.Contains(c.NodeIPs(), vip) || text == c.LocalAPIEndpoint.AdvertiseAddress:
+			v.addf("%s %s is an address of this host: choose a free address in its subnet", flag, text)
+		}
+		if r, ok := c.Networking.RangeOf(vip); ok {
+			v.addf("%s %s is in the cluster's range of %s addresses, %s: choose a free address in the subnet of the control planes", flag, text, r.Of, r.Prefix)
+		}
+		families[vip.Is4()] = text
+	}
+	if len(c.Endpoint.VIPs) > 0 && c.Etcd.External != nil {
+		v.addf("%s needs an etcd on the control planes, whose leader has the address: use --control-plane-balancer with an external etcd", flag)
+	}
+	if c.Endpoint.Balancer && c.LocalAPIEndpoint.BindPort == BalancerPort {
+		v.addf("--control-plane-balancer uses port %d, which is the API server's: choose another port with --apiserver-bind-port", BalancerPort)
+	}
+}

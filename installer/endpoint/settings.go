@@ -1,0 +1,127 @@
+// Package endpoint describes the service of a host through which its processes reach the API of several control planes,
+// and which gives a healthy control plane the virtual address: its settings, its systemd unit, and its state.
+package endpoint
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"airlift/documents"
+	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/pki"
+)
+
+// The places of the service on a host.
+const (
+	Unit         = "airlift-endpoint.service"
+	SettingsPath = config.KubernetesDir + "/endpoint.yaml"
+	UnitPath     = "/etc/systemd/system/" + Unit
+	// Socket is where the service answers requests for its state.
+	Socket = runtimeDir + "/endpoint.sock"
+	// StateFile has the addresses of the API servers that the service knew last, "host:port" on each line.
+	StateFile = "/var/lib/" + stateDir + "/control-planes"
+
+	runtimeDir = "/run/airlift-endpoint"
+	stateDir   = "airlift/endpoint"
+)
+
+// Settings are what the service of one host does. Addresses of servers are "host:port".
+type Settings struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Balancer is where this node's balancer listens; empty means that there is none.
+	Balancer string `json:"balancer,omitempty"`
+	// ControlPlanes are API servers that were known when the file was written.
+	ControlPlanes []string `json:"controlPlanes,omitempty"`
+	// VIPs are the virtual addresses; only on a control plane.
+	VIPs []netip.Addr `json:"vips,omitempty"`
+	// APIServer is this host's own API server; only on a control plane.
+	APIServer string `json:"apiServer,omitempty"`
+	// CertificatesDir has ca.crt of the cluster, and etcd's certificates.
+	CertificatesDir string `json:"certificatesDir"`
+}
+
+const apiVersion, kind = "airlift/v1", "NodeEndpoint"
+
+// For returns the settings for a node, nil if it needs no service. controlPlanes are API servers that are known
+// already.
+func For(c *config.Config, controlPlane bool, controlPlanes ...string) (*Settings, error) {
+	s := &Settings{APIVersion: apiVersion, Kind: kind, ControlPlanes: controlPlanes, CertificatesDir: c.CertificatesDir}
+	if c.Endpoint.Balancer {
+		s.Balancer = c.BalancerAddress()
+	}
+	if controlPlane {
+		s.APIServer = strings.TrimPrefix(c.LocalURL(), "https://")
+		for _, text := range c.Endpoint.VIPs {
+			vip, err := netip.ParseAddr(text)
+			if err != nil {
+				return nil, fmt.Errorf("reading the virtual addresses of the control plane: %w", err)
+			}
+			s.VIPs = append(s.VIPs, vip)
+		}
+	}
+	if s.Balancer == "" && len(s.VIPs) == 0 {
+		return nil, nil
+	}
+	return s, nil
+}
+
+// Files are the settings and the unit.
+func (s *Settings) Files() ([]pki.File, error) {
+	data, err := yaml.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	return []pki.File{
+		{Path: SettingsPath, Data: data, Mode: 0o644},
+		{Path: UnitPath, Data: []byte(s.unit()), Mode: 0o644},
+	}, nil
+}
+
+// Decode reads the settings that Files returned.
+func Decode(data []byte) (*Settings, error) {
+	s := new(Settings)
+	if err := documents.Unmarshal(data, s); err != nil {
+		return nil, err
+	}
+	if s.APIVersion != apiVersion || s.Kind != kind {
+		return nil, fmt.Errorf("it has %s, kind %s, and not %s, kind %s", s.APIVersion, s.Kind, apiVersion, kind)
+	}
+	return s, nil
+}
+
+// unit is the unit of the service. It starts before the kubelet, which needs it. It has no privilege but to change the
+// addresses of the host and to announce them. systemd restarts a process that stands still: until then it might keep an
+// address that another host has.
+func (s *Settings) unit() string {
+	capabilities := ""
+	if len(s.VIPs) > 0 {
+		capabilities = "CAP_NET_ADMIN CAP_NET_RAW"
+	}
+	return fmt.Sprintf(`[Unit]
+Description=Endpoint of the Kubernetes API on this host
+Wants=network-online.target
+After=network-online.target
+Before=kubelet.service
+StartLimitIntervalSec=0
+
+[Service]
+Type=notify
+ExecStart=%s endpoint serve
+WatchdogSec=10
+Restart=always
+RestartSec=1
+CapabilityBoundingSet=%s
+NoNewPrivileges=yes
+RuntimeDirectory=%s
+StateDirectory=%s
+OOMScoreAdjust=-999
+
+[Install]
+WantedBy=multi-user.target
+`, host.StubPath, capabilities, strings.TrimPrefix(runtimeDir, "/run/"), stateDir)
+}

@@ -1,0 +1,55 @@
+package phases
+
+import (
+	"context"
+
+	"airlift/installer/desired"
+	"airlift/installer/endpoint"
+	"airlift/installer/node"
+)
+
+// Endpoint is the step endpoint: the service through which this node reaches the API servers, and which gives the
+// virtual address to a healthy control plane. Most clusters have none.
+type Endpoint struct {
+	*node.Machine
+	node *Node
+	// ControlPlanes are API servers that this run knows, "host:port".
+	ControlPlanes func() []string
+}
+
+// NewEndpoint returns the Endpoint of a run.
+func NewEndpoint(n *Node, controlPlanes func() []string) Endpoint {
+	return Endpoint{n.Machine, n, controlPlanes}
+}
+
+// Desired returns the service's settings and unit, nothing if this node needs no service.
+func (e Endpoint) Desired(context.Context) (l desired.List, err error) {
+	s, err := endpoint.For(e.node.Config, e.node.Plan.Role.Kind == controlPlaneKind, e.ControlPlanes()...)
+	if err != nil || s == nil {
+		return l, err
+	}
+	l.Files, err = s.Files()
+	return l, err
+}
+
+// Apply starts the service, which has an own copy of the installer. It restarts a running one if its files changed.
+func (e Endpoint) Apply(ctx context.Context, l desired.List) error {
+	if len(l.Files) == 0 {
+		return nil
+	}
+	if err := e.Host.InstallStub(ctx, e.node.Plan.Bundle.File.Installer().SHA256); err != nil {
+		return err
+	}
+	before := e.Changes
+	if err := e.Write(l.Files...); err != nil {
+		return err
+	}
+	changed := e.Changes != before
+	if err := e.Host.Systemd().Enable(ctx, endpoint.Unit, changed); err != nil {
+		return err
+	}
+	if changed {
+		return e.Host.Systemd().Restart(ctx, endpoint.Unit)
+	}
+	return e.Host.Systemd().Start(ctx, endpoint.Unit)
+}
