@@ -71,7 +71,7 @@ RACE = ./bundle ./images/fetch ./images/store \
 # Debian packages that the tests need.
 PACKAGES = exfat-fuse exfatprogs gcc iptables iproute2 libarchive-tools libc6-dev libcap2-bin minisign nftables openssl pigz skopeo zstd
 
-.PHONY: packages all build executables upstream oracles bundle best newer demo unit test vet e2e hosts vm versions conformance bench scale release reproducible clean
+.PHONY: packages all build executables upstream oracles bundle best newer demo unit test model vet e2e hosts vm versions conformance bench scale release reproducible clean
 
 all: build
 
@@ -152,6 +152,13 @@ test: export AIRLIFT_RIG_COMPONENTS = $(NEWEST):$(NEWEST_COMPONENTS)
 test: packages oracles vet
 	AIRLIFT_RIG= CGO_ENABLED=1 go test -tags $(TAG) -vet=off -p 4 -race $(RACE)
 	go test -tags $(TAG) -vet=off -p 4 ./...
+
+# More sequences of the model test: make model SEQUENCES=100000. SEED repeats a run.
+SEQUENCES = 1000
+SEED = $(shell date +%s)
+model:
+	@echo seed $(SEED)
+	go test -tags $(TAG) -vet=off -v -timeout 0 ./scripts/model -run TestOneControlPlane -rapid.checks=$(SEQUENCES) -rapid.seed=$(SEED)
 
 e2e: bundle
 	@rm -f out/hosts-not-run

@@ -21,7 +21,7 @@ import (
 // only packages of lower layers, in files that are not tests. Give a new package the
 // lowest layer that is possible.
 var layers = [][]string{
-	{"airlift", "childprocess", "documents", "fault", "progress", "bundle/atomicfile", "bundle/hostpath", "documents/pemfile", "documents/textfile", "bundle/zstdenc", "images/platform", "installer/host/firewall", "installer/staticpod", "installer/timeline"},
+	{"airlift", "childprocess", "dialer", "documents", "fault", "progress", "bundle/atomicfile", "bundle/hostpath", "documents/pemfile", "documents/textfile", "bundle/zstdenc", "images/platform", "installer/host/firewall", "installer/staticpod", "installer/timeline"},
 	{"bundle/builder/events", "images/authfile"},
 	{"interrupt", "bundle/head", "bundle/builder/lock", "space", "images/release", "installer/config", "installer/corefile", "installer/etcd", "installer/patches"},
 	{"images/encoder", "installer/backup", "installer/cluster/wait"},

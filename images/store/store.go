@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"time"
 
@@ -29,6 +28,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"airlift/fault"
+	"airlift/dialer"
 )
 
 const (
@@ -118,16 +118,16 @@ func ConnectWith(ctx context.Context, socket string, patience Patience) (*Store,
 func dial(ctx context.Context, socket string, patience Patience) (*Store, error) {
 	// If the socket does not exist, gRPC would wait for its backoff, at first one
 	// second, before it tries again.
-	probe, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	probe, err := dialer.Dial(ctx, "unix", socket)
 	if err != nil {
 		return nil, err
 	}
 	probe.Close()
 	s := &Store{socket: socket, patience: patience}
-	conn, err := grpc.NewClient("unix://"+socket,
+	conn, err := grpc.NewClient("unix://"+socket, append(dialer.Options(ctx),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
-		grpc.WithUnaryInterceptor(s.unary), grpc.WithStreamInterceptor(s.stream))
+		grpc.WithUnaryInterceptor(s.unary), grpc.WithStreamInterceptor(s.stream))...)
 	if err != nil {
 		return nil, err
 	}

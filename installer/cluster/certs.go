@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -38,14 +37,14 @@ func NewCertificateKey() string {
 //
 // Nothing is written if the Secret already contains the same files, encrypted
 // with the same key, and has at least half of its lifetime left.
-func (c Tokens) UploadCerts(ctx context.Context, cfg *config.Config, key string) (changed bool, err error) {
+func (c Tokens) UploadCerts(ctx context.Context, files fs.FS, cfg *config.Config, key string) (changed bool, err error) {
 	aead, err := NewCipher(key)
 	if err != nil {
 		return false, err
 	}
 	plain := map[string][]byte{}
 	for name, path := range sharedCerts(cfg) {
-		data, err := os.ReadFile(path)
+		data, err := fs.ReadFile(files, strings.TrimPrefix(path, "/"))
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && (name == "ca.key" || name == "front-proxy-ca.key"):
 			// As in kubeadm: without this key, a joining control plane

@@ -65,7 +65,7 @@ func TestRealCertificatesOfAnExternalEtcd(t *testing.T) {
 		}
 	}
 	ours := NewCertificateKey()
-	testcluster.Must(admin.Tokens().UploadCerts(ctx, &cfg, ours))(t)
+	testcluster.Must(admin.Tokens().UploadCerts(ctx, os.DirFS("/"), &cfg, ours))(t)
 	if got := keys(); !slices.Equal(got, want) {
 		t.Errorf("our Secret has %v, kubeadm's %v", got, want)
 	}

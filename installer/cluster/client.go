@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"airlift/dialer"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -63,6 +65,10 @@ func New(kubeconfig []byte, server string) (*Client, error) {
 }
 
 func fromConfig(kubeconfig *clientcmdapi.Config, server string) (*Client, error) {
+	// For certificates in files, client-go starts a goroutine that reads them again.
+	if err := clientcmdapi.FlattenConfig(kubeconfig); err != nil {
+		return nil, err
+	}
 	cfg, err := clientcmd.NewDefaultClientConfig(*kubeconfig, nil).ClientConfig()
 	if err != nil {
 		return nil, err
@@ -79,6 +85,7 @@ func fromREST(cfg *rest.Config) (*Client, error) {
 	// No client-side limit: an installer sends a few dozen requests, and the
 	// API server protects itself with its priority and fairness queues.
 	cfg.QPS = -1
+	cfg.Dial = dialer.Dial
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	cfg.Wrap(func(t http.RoundTripper) http.RoundTripper { return Logged{t} })
 

@@ -52,7 +52,7 @@ func TestSecondRunsWriteNothing(t *testing.T) {
 			changed, err := client.Tokens().EnsureTokens(ctx, []config.BootstrapToken{testcluster.JoinToken("fakeaa.0123456789abcdef")})
 			return len(changed) > 0, err
 		},
-		"certs":  func() (bool, error) { return client.Tokens().UploadCerts(ctx, cfg, key) },
+		"certs":  func() (bool, error) { return client.Tokens().UploadCerts(ctx, os.DirFS("/"), cfg, key) },
 		"mark":   func() (bool, error) { return client.NodeObjects().MarkControlPlane(ctx, "n1", nil) },
 		"socket": func() (bool, error) { return client.NodeObjects().AnnotateCRISocket(ctx, "n1", "unix:///x.sock") },
 	} {
@@ -80,7 +80,7 @@ func TestSecondRunsWriteNothing(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "ca.key")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Tokens().UploadCerts(ctx, cfg, key); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "ca.key")) {
+	if _, err := client.Tokens().UploadCerts(ctx, os.DirFS("/"), cfg, key); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "ca.key")) {
 		t.Errorf("with an external CA: %v", err)
 	}
 }

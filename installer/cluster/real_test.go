@@ -299,7 +299,7 @@ func TestRealCertificatesInBothDirections(t *testing.T) {
 	ctx := testcluster.Within(t)
 	admin := initialized(t, p)
 	key := NewCertificateKey()
-	p.Twice(t, func() bool { return testcluster.Must(admin.Tokens().UploadCerts(ctx, p.Config, key))(t) })
+	p.Twice(t, func() bool { return testcluster.Must(admin.Tokens().UploadCerts(ctx, os.DirFS("/"), p.Config, key))(t) })
 	checkDownload(t, p, admin, key)
 	if _, err := admin.Tokens().DownloadCerts(ctx, p.Config, NewCertificateKey()); err == nil || !strings.Contains(err.Error(), "decrypting") {
 		t.Errorf("with a wrong key: %v", err)
@@ -319,7 +319,7 @@ func TestRealCertificatesInBothDirections(t *testing.T) {
 
 	// kubeadm must read what Airlift uploads, here in a complete join.
 	ours := NewCertificateKey()
-	testcluster.Must(admin.Tokens().UploadCerts(ctx, p.Config, ours))(t)
+	testcluster.Must(admin.Tokens().UploadCerts(ctx, os.DirFS("/"), p.Config, ours))(t)
 	other := *p.Config
 	other.CertificatesDir = filepath.Join(t.TempDir(), "pki")
 	testcluster.Must(admin.Apply(ctx, testcluster.Must(testcluster.UploadConfig(&other))(t)...))(t)

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"airlift/documents/pemfile"
+	"airlift/dialer"
 	"airlift/installer/timeline"
 )
 
@@ -71,7 +72,7 @@ func Connect(ctx context.Context, endpoints []string, cfg *tls.Config, report Re
 	}
 	api, err := clientv3.New(clientv3.Config{
 		Endpoints: endpoints, TLS: cfg,
-		DialTimeout: callTimeout, DialKeepAliveTime: keepAlive, DialKeepAliveTimeout: keepAliveTimeout,
+		DialOptions: dialer.Options(ctx), DialTimeout: callTimeout, DialKeepAliveTime: keepAlive, DialKeepAliveTimeout: keepAliveTimeout,
 		// It would log elections, for which Client waits anyway.
 		Logger: zap.NewNop(),
 	})

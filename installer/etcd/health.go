@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"airlift/fault"
+	"airlift/dialer"
 )
 
 // probeTimeout limits the health check of one member. On a slow host, the TLS
@@ -86,18 +86,17 @@ func (c *Client) reach(ctx context.Context, endpoint string) error {
 	if err != nil {
 		return err
 	}
-	if c.tls == nil || u.Scheme == "http" {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", u.Host)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	}
-	conn, err := (&tls.Dialer{Config: c.tls}).DialContext(ctx, "tcp", u.Host)
+	conn, err := dialer.Dial(ctx, "tcp", u.Host)
 	if err != nil {
 		return err
 	}
-	return conn.Close()
+	defer conn.Close()
+	if c.tls == nil || u.Scheme == "http" {
+		return nil
+	}
+	server := c.tls.Clone()
+	server.ServerName = u.Hostname()
+	return tls.Client(conn, server).HandshakeContext(ctx)
 }
 
 // chooseEndpoints limits the client to voting members that answer. If there are

@@ -52,7 +52,7 @@ func (h *Host) put(e ledger.Entry, now string, warn warnFunc, write func(place s
 	if err := h.Records().Record(e); err != nil {
 		return err
 	}
-	if err := write(place); err != nil {
+	if err := h.Change(path, func() error { return write(place) }); err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
 	return h.Records().Settled(ledger.File, path, e.SHA256)
@@ -84,7 +84,7 @@ func (h *Host) MkdirAll(path string, mode fs.FileMode) error {
 	if err := h.Records().Record(ledger.Entry{Kind: ledger.Dir, Name: path}); err != nil {
 		return err
 	}
-	err = os.Mkdir(place, mode)
+	err = h.Change(path, func() error { return os.Mkdir(place, mode) })
 	if err == nil {
 		err = os.Chmod(place, mode) // regardless of the umask
 	}
@@ -179,7 +179,7 @@ func (h *Host) StageBinary(ctx context.Context, b Binary, r io.Reader) (*StagedB
 // Settle waits until the binary is on the disk, which may take a while, and
 // renames it. It may be called from any goroutine.
 func (s *StagedBinary) Settle() error {
-	if err := s.file.Settle(); err != nil {
+	if err := s.host.Change(s.binary.Path, s.file.Settle); err != nil {
 		return fmt.Errorf("installing %s: %w", s.binary.Path, err)
 	}
 	return s.host.Records().Settled(ledger.Binary, s.binary.Path, s.binary.SHA256)

@@ -4,6 +4,7 @@
 package host
 
 import (
+	"context"
 	"fmt"
 	"os"
 
@@ -24,7 +25,16 @@ type Host struct {
 	// Warn, if not nil, receives a warning about each file of the user that a
 	// write replaces.
 	Warn func(format string, args ...any)
+	// ConnectSystemd, if not nil, connects to the systemd of a host that is a directory.
+	ConnectSystemd func(context.Context) (systemd.Conn, error)
+	guard          ledger.Guard
 }
+
+// GuardChanges makes guard call do for each change of the host, or prevent the change with an error.
+func (h *Host) GuardChanges(guard ledger.Guard) { h.guard, h.records.Guard = guard, guard }
+
+// Change calls do, which changes the file at a path, unless the guard prevents it.
+func (h *Host) Change(path string, do func() error) error { return h.guard.Change(path, do) }
 
 // Open returns the host whose root file system is at root ("/" for this
 // machine), with its ledger, for reading only: another installer may be changing
@@ -79,7 +89,7 @@ func (h *Host) Records() *ledger.Records { return h.records }
 
 // Systemd are the units of systemd on the host. A unit that is enabled is recorded.
 func (h *Host) Systemd() systemd.Manager {
-	return systemd.New(h.Root, func(unit string) error { return h.records.Record(ledger.Entry{Kind: ledger.Unit, Name: unit}) })
+	return systemd.New(h.Root, h.ConnectSystemd, func(unit string) error { return h.records.Record(ledger.Entry{Kind: ledger.Unit, Name: unit}) })
 }
 
 // makeState creates StateDir.

@@ -38,7 +38,7 @@ func (k Kept) Keep(path string) error {
 		err = os.MkdirAll(filepath.Dir(kept), 0o700)
 	}
 	if err == nil {
-		err = filesystem.Copy(k.host.Path(path), kept)
+		err = k.host.Change(path, func() error { return filesystem.Copy(k.host.Path(path), kept) })
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = filesystem.Replace(kept+absentSuffix, nil, 0o600)

@@ -17,7 +17,7 @@ import (
 // Remove removes a file that WriteFile wrote; it may be missing. Reset still
 // restores the original that WriteFile replaced.
 func (h *Host) Remove(path string) error {
-	if err := os.Remove(h.Path(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := h.Change(path, func() error { return os.Remove(h.Path(path)) }); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing %s: %w", path, err)
 	}
 	if e, ok := h.Records().Find(ledger.File, path); ok && e.Original != "" {
@@ -37,7 +37,7 @@ func (h *Host) RemoveTree(path string) error {
 	if mounted != "" {
 		return fmt.Errorf("removing %s: %s is mounted there", path, mounted)
 	}
-	if err := os.RemoveAll(real); err != nil {
+	if err := h.Change(path, func() error { return os.RemoveAll(real) }); err != nil {
 		return fmt.Errorf("removing %s: %w", path, err)
 	}
 	return nil
@@ -47,7 +47,7 @@ func (h *Host) RemoveTree(path string) error {
 func (h *Host) Rename(from, to string) error {
 	place, err := h.Place(to)
 	if err == nil {
-		err = os.Rename(h.Path(from), place)
+		err = h.Change(to, func() error { return os.Rename(h.Path(from), place) })
 	}
 	if err == nil {
 		err = atomicfile.SyncDir(filepath.Dir(place))

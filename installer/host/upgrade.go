@@ -85,7 +85,7 @@ func (h Upgrades) RemoveStaged() error {
 func (h Upgrades) WriteUpgrade(data []byte) error {
 	err := h.PrepareUpgrade()
 	if err == nil {
-		err = filesystem.Replace(h.host.Path(UpgradeState), data, 0o600)
+		err = h.host.Change(UpgradeState, func() error { return filesystem.Replace(h.host.Path(UpgradeState), data, 0o600) })
 	}
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", UpgradeState, err)

@@ -134,6 +134,9 @@ func AdminClient(ctx context.Context, h *host.Host, kubeconfig string) (*cluster
 		}
 		return nil, fault.New(fault.Failure, "this host is %s: it has no kubeconfig of an administrator", is).Hint("run it on a control plane, or set --kubeconfig")
 	}
+	if kubeconfig == AdminConf {
+		kubeconfig = h.Path(AdminConf)
+	}
 	client, err := cluster.Load(kubeconfig, "")
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Failure, "run it on a control plane as root, or set --kubeconfig")

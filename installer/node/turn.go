@@ -36,6 +36,7 @@ const ShortPatience = 30 * time.Second
 type Turn struct {
 	lease   *lease.Turn
 	console *workflow.Console
+	giveUp  func() error
 }
 
 // TakeTurn waits until no other control plane restarts its components, and keeps the turn until End is
@@ -54,6 +55,7 @@ func TakeTurn(ctx context.Context, m *Machine, node, kubeconfig string, patience
 		Node: node, Servers: servers, Patience: patience,
 		Connect: func(server string) (*cluster.Client, error) { return LoadClient(m.Host, kubeconfig, server, 0) },
 	}}
+	t.giveUp = func() error { return t.lease.End(context.WithoutCancel(ctx)) }
 	if own := OwnAPIServer(m.Existing); own != "" {
 		t.lease.Servers = append(t.lease.Servers, own)
 	}
@@ -161,7 +163,7 @@ func (t *Turn) End() {
 	if t == nil {
 		return
 	}
-	if err := t.lease.End(context.Background()); err != nil {
+	if err := t.giveUp(); err != nil {
 		t.console.Warn("other control planes wait for this one for up to %s: %v", lease.Duration, err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/wait"
+	"airlift/dialer"
 	"airlift/installer/timeline"
 )
 
@@ -160,7 +161,7 @@ func get(ctx context.Context, url string, trust *tls.Config) (*http.Response, []
 	}
 	req.Header.Set("Accept", "application/json")
 	// The kubelet also uses the environment's proxy.
-	transport := &http.Transport{TLSClientConfig: trust, Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
+	transport := &http.Transport{TLSClientConfig: trust, Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, DialContext: dialer.Dial}
 	resp, err := cluster.Logged{RoundTripper: transport}.RoundTrip(req)
 	if err != nil {
 		return nil, nil, err

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"airlift/dialer"
 )
 
 // Check makes one request to the health check of a component of this host. It does not
@@ -60,5 +62,5 @@ const AnswerTimeout = time.Second
 
 // anyCertificate does not check certificates: some components sign their own.
 func anyCertificate() *http.Transport {
-	return &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	return &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DialContext: dialer.Dial}
 }

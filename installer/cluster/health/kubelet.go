@@ -10,6 +10,7 @@ import (
 
 	"airlift/installer/cluster/wait"
 	"airlift/installer/config"
+	"airlift/dialer"
 )
 
 const KubeletHint = "check the kubelet's log: journalctl -u kubelet -e"
@@ -30,7 +31,7 @@ func Kubelet(ctx context.Context, url string) (ok bool, state string) {
 	if err != nil {
 		return false, err.Error()
 	}
-	transport := &http.Transport{DisableKeepAlives: true}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: dialer.Dial}
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
 		return false, "the kubelet does not answer: " + err.Error()

@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"airlift/installer/cluster/wait"
+	"airlift/dialer"
 )
 
 const (
@@ -183,7 +184,7 @@ func (p *proxyProbe) check(ctx context.Context, node netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req) // without a proxy
+	resp, err := (&http.Transport{DisableKeepAlives: true, DialContext: dialer.Dial}).RoundTrip(req) // without a proxy
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func (n *nodeCredentials) uploadCerts(ctx context.Context) error {
 	if n.certificateKey == "" {
 		n.certificateKey = cluster.NewCertificateKey()
 	}
-	changed, err := n.api.Client.Tokens().UploadCerts(ctx, n.node.Config, n.certificateKey)
+	changed, err := n.api.Client.Tokens().UploadCerts(ctx, n.Files(), n.node.Config, n.certificateKey)
 	n.Changed(changed)
 	if err != nil {
 		return err

@@ -51,7 +51,7 @@ func (r *Records) RecordImageNames(names ...ImageName) error {
 		}
 		entries[i] = e
 	}
-	return r.writeLedger(entries)
+	return r.writeLedger(Path, entries)
 }
 
 // is reports whether an entry describes an image name.
@@ -79,5 +79,5 @@ func (r *Records) ForgetImageNames(names ...ImageName) error {
 	if len(entries) == len(r.document.Entries) {
 		return nil
 	}
-	return r.writeLedger(entries)
+	return r.writeLedger(Path, entries)
 }

@@ -53,6 +53,18 @@ var notes = []string{Runtime, Saved, Spared, Sysctl, Module, Reset}
 // ledgerVersion increases when older installers cannot read the file.
 const ledgerVersion = 2
 
+// A Guard calls do, which changes the file at a path or writes its entry in the ledger, or prevents the
+// change with an error. nil prevents nothing.
+type Guard func(path string, do func() error) error
+
+// Change calls do unless the guard prevents it.
+func (g Guard) Change(path string, do func() error) error {
+	if g == nil {
+		return do()
+	}
+	return g(path, do)
+}
+
 // A Document is the document at Path.
 type Document struct {
 	Version int     `json:"version"`
@@ -120,6 +132,7 @@ var ledgerHint = "it lists what Airlift installed on this host; these work witho
 // Records are the ledger's entries: what Airlift wrote, claimed and owns on a host. Its methods may
 // be called from several goroutines.
 type Records struct {
+	Guard    Guard // of the writes of the ledger
 	root     filesystem.Root
 	inMemory bool // nothing is written
 
@@ -205,14 +218,14 @@ func (r *Records) Record(e Entry) error {
 	i := r.index(e.Kind, e.Name)
 	if i < 0 {
 		e.Pending = e.SHA256 != ""
-		return r.writeLedger(append(slices.Clone(r.document.Entries), e))
+		return r.writeLedger(e.Name, append(slices.Clone(r.document.Entries), e))
 	}
 	if e = e.after(r.document.Entries[i]); e.equal(r.document.Entries[i]) {
 		return nil
 	}
 	entries := slices.Clone(r.document.Entries)
 	entries[i] = e
-	return r.writeLedger(entries)
+	return r.writeLedger(e.Name, entries)
 }
 
 // Settled records that a file or binary has its new content, so that earlier
@@ -244,7 +257,7 @@ func (r *Records) Save() error {
 	if !r.unsaved {
 		return nil
 	}
-	return r.writeLedger(r.document.Entries)
+	return r.writeLedger(Path, r.document.Entries)
 }
 
 // Forget removes an entry from the ledger, after the thing itself is removed.
@@ -255,11 +268,12 @@ func (r *Records) Forget(kind, name string) error {
 	if len(entries) == len(r.document.Entries) {
 		return nil
 	}
-	return r.writeLedger(entries)
+	return r.writeLedger(name, entries)
 }
 
-// writeLedger replaces the ledger on disk and in memory. The caller holds r.mu.
-func (r *Records) writeLedger(entries []Entry) error {
+// writeLedger replaces the ledger on disk and in memory, because of the entry with a name. The caller
+// holds r.mu.
+func (r *Records) writeLedger(name string, entries []Entry) error {
 	next := Document{Version: ledgerVersion, Entries: entries}
 	if r.inMemory {
 		r.document = next
@@ -272,7 +286,7 @@ func (r *Records) writeLedger(entries []Entry) error {
 	if err := r.root.MakeDir(StateDir, 0o700); err != nil {
 		return fmt.Errorf("writing the ledger: %w", err)
 	}
-	if err := filesystem.Replace(r.root.Path(Path), append(data, '\n'), 0o600); err != nil {
+	if err := r.Guard.Change(name, func() error { return filesystem.Replace(r.root.Path(Path), append(data, '\n'), 0o600) }); err != nil {
 		return fmt.Errorf("writing the ledger: %w", err)
 	}
 	first := len(r.document.Entries) == 0
@@ -331,7 +345,7 @@ func (r *Records) Commit() error {
 	if _, err := os.Lstat(r.root.Path(Path)); err == nil || r.inMemory {
 		return nil
 	}
-	return r.writeLedger(r.document.Entries)
+	return r.writeLedger(Path, r.document.Entries)
 }
 
 // Remove calls remove, which removes the ledger from the disk, unless the ledger still has entries

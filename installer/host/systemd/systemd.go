@@ -74,14 +74,35 @@ func (s UnitState) String() string {
 
 // A Manager is the systemd of a host.
 type Manager struct {
-	root filesystem.Root
+	root    filesystem.Root
+	connect func(context.Context) (Conn, error)
 	// record is called before a unit is enabled that was not.
 	record func(unit string) error
 }
 
-// New returns the systemd of the host at root. record is called before a unit is
-// enabled that was not.
-func New(root filesystem.Root, record func(unit string) error) Manager { return Manager{root, record} }
+// A Conn is a connection to systemd. Its methods have the signatures of go-systemd's.
+type Conn interface {
+	Close()
+	ReloadContext(ctx context.Context) error
+	GetUnitPropertyContext(ctx context.Context, unit, name string) (*dbus.Property, error)
+	GetAllPropertiesContext(ctx context.Context, unit string) (map[string]any, error)
+	ListJobsContext(ctx context.Context) ([]dbus.JobStatus, error)
+	StartUnitContext(ctx context.Context, unit, mode string, done chan<- string) (job int, err error)
+	RestartUnitContext(ctx context.Context, unit, mode string, done chan<- string) (job int, err error)
+	StopUnitContext(ctx context.Context, unit, mode string, done chan<- string) (job int, err error)
+	EnableUnitFilesContext(ctx context.Context, units []string, runtime, force bool) (carriesInstall bool, changes []dbus.EnableUnitFileChange, err error)
+	DisableUnitFilesContext(ctx context.Context, units []string, runtime bool) ([]dbus.DisableUnitFileChange, error)
+	ResetFailedUnitContext(ctx context.Context, unit string) error
+}
+
+// New returns the systemd of the host at root. connect replaces the connection to this machine's systemd, if it
+// is not nil. record is called before a unit is enabled that was not.
+func New(root filesystem.Root, connect func(context.Context) (Conn, error), record func(unit string) error) Manager {
+	if connect == nil {
+		connect = func(ctx context.Context) (Conn, error) { return dbus.NewSystemdConnectionContext(ctx) }
+	}
+	return Manager{root, connect, record}
+}
 
 // Booted reports whether this host was booted with systemd (sd_booted(3)).
 func Booted(root filesystem.Root) bool {
@@ -92,13 +113,13 @@ func Booted(root filesystem.Root) bool {
 // withSystemd connects to systemd's private socket, because a base system may
 // have no D-Bus daemon. Each call gets its own connection, because systemd closes
 // all connections when it re-executes itself.
-func (m Manager) withSystemd(ctx context.Context, f func(context.Context, *dbus.Conn) error) error {
+func (m Manager) withSystemd(ctx context.Context, f func(context.Context, Conn) error) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, jobTimeout)
 		defer cancel()
 	}
-	conn, err := dbus.NewSystemdConnectionContext(ctx)
+	conn, err := m.connect(ctx)
 	if err != nil {
 		return fault.New(fault.Preflight, "connecting to systemd: %w", err).
 			Hint("boot this host with systemd, and run the installer as root")
@@ -110,7 +131,7 @@ func (m Manager) withSystemd(ctx context.Context, f func(context.Context, *dbus.
 // DaemonReload makes systemd read unit files again.
 func (m Manager) DaemonReload(ctx context.Context) error {
 	defer timeline.Wait(ctx, "systemd", "reload").End()
-	return m.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
+	return m.withSystemd(ctx, func(ctx context.Context, c Conn) error {
 		if err := c.ReloadContext(ctx); err != nil {
 			return fmt.Errorf("reloading systemd's units: %w", err)
 		}
@@ -123,7 +144,7 @@ func (m Manager) DaemonReload(ctx context.Context) error {
 // systemd must read it again.
 func (m Manager) Enable(ctx context.Context, unit string, written bool) error {
 	defer timeline.Wait(ctx, "systemd", "enabling "+unit).End()
-	return m.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
+	return m.withSystemd(ctx, func(ctx context.Context, c Conn) error {
 		p, err := c.GetUnitPropertyContext(ctx, unit, "UnitFileState")
 		enabled := err == nil && p.Value.Value() == "enabled"
 		if enabled && !written {
@@ -154,12 +175,12 @@ func (m Manager) EnableNow(ctx context.Context, unit string) error {
 
 // Start starts a unit and waits until it is active.
 func (m Manager) Start(ctx context.Context, unit string) error {
-	return m.job(ctx, "starting", unit, (*dbus.Conn).StartUnitContext)
+	return m.job(ctx, "starting", unit, Conn.StartUnitContext)
 }
 
 // StartSoon asks systemd to start a unit, and does not wait for it.
 func (m Manager) StartSoon(ctx context.Context, unit string) error {
-	return m.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
+	return m.withSystemd(ctx, func(ctx context.Context, c Conn) error {
 		if _, err := c.StartUnitContext(ctx, unit, "replace", nil); err != nil {
 			return fmt.Errorf("starting %s: %w", unit, err)
 		}
@@ -169,7 +190,7 @@ func (m Manager) StartSoon(ctx context.Context, unit string) error {
 
 // Restart stops a unit if it runs, starts it and waits until it is active.
 func (m Manager) Restart(ctx context.Context, unit string) error {
-	return m.job(ctx, "restarting", unit, (*dbus.Conn).RestartUnitContext)
+	return m.job(ctx, "restarting", unit, Conn.RestartUnitContext)
 }
 
 // Stop stops a unit and waits until it is inactive. A unit that does not exist
@@ -182,7 +203,7 @@ func (m Manager) Stop(ctx context.Context, unit string) error {
 	if state.Load == "not-found" && state.Active == "inactive" {
 		return nil
 	}
-	return m.job(ctx, "stopping", unit, (*dbus.Conn).StopUnitContext)
+	return m.job(ctx, "stopping", unit, Conn.StopUnitContext)
 }
 
 // DisableNow stops a unit and disables it.
@@ -190,7 +211,7 @@ func (m Manager) DisableNow(ctx context.Context, unit string) error {
 	if err := m.Stop(ctx, unit); err != nil {
 		return err
 	}
-	return m.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
+	return m.withSystemd(ctx, func(ctx context.Context, c Conn) error {
 		// A unit without a file counts as disabled.
 		if _, err := c.DisableUnitFilesContext(ctx, []string{unit}, false); err != nil && !isNoSuchUnit(err) {
 			return fmt.Errorf("disabling %s: %w", unit, err)
@@ -211,7 +232,7 @@ func isNoSuchUnit(err error) bool {
 // runningJobs names the units with running jobs, for which other jobs may wait.
 func (m Manager) runningJobs(ctx context.Context) string {
 	var units []string
-	err := m.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
+	err := m.withSystemd(ctx, func(ctx context.Context, c Conn) error {
 		jobs, err := c.ListJobsContext(ctx)
 		for _, j := range jobs {
 			if j.Status == "running" {
@@ -226,13 +247,13 @@ func (m Manager) runningJobs(ctx context.Context) string {
 	return strings.Join(units, ", ")
 }
 
-type jobFunc func(c *dbus.Conn, ctx context.Context, unit, mode string, ch chan<- string) (int, error)
+type jobFunc func(c Conn, ctx context.Context, unit, mode string, ch chan<- string) (int, error)
 
 // job runs one systemd job and waits for its result.
 func (m Manager) job(ctx context.Context, doing, unit string, start jobFunc) error {
 	defer timeline.Wait(ctx, "systemd", doing+" "+unit).End()
 	var failure error
-	err := m.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
+	err := m.withSystemd(ctx, func(ctx context.Context, c Conn) error {
 		began := time.Now()
 		done := make(chan string, 1)
 		if _, err := start(c, ctx, unit, "replace", done); err != nil {
@@ -274,7 +295,7 @@ func (m Manager) job(ctx context.Context, doing, unit string, start jobFunc) err
 // "not-found".
 func (m Manager) Unit(ctx context.Context, unit string) (UnitState, error) {
 	var s UnitState
-	err := m.withSystemd(ctx, func(ctx context.Context, c *dbus.Conn) error {
+	err := m.withSystemd(ctx, func(ctx context.Context, c Conn) error {
 		p, err := c.GetAllPropertiesContext(ctx, unit)
 		if err != nil {
 			return fmt.Errorf("getting the state of %s from systemd: %w", unit, err)

@@ -37,7 +37,7 @@ func putBack(h *host.Host, e ledger.Entry) (note string, err error) {
 		note = e.Name + " was edited; it is saved as " + filepath.Join(filepath.Dir(e.Name), filepath.Base(saved))
 	}
 	if e.Original == "" {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := h.Change(e.Name, func() error { return os.Remove(path) }); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return note, fmt.Errorf("removing %s: %w", e.Name, err)
 		}
 		return note, nil
@@ -45,7 +45,7 @@ func putBack(h *host.Host, e ledger.Entry) (note string, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return note, fmt.Errorf("restoring the original %s: %w", e.Name, err)
 	}
-	if err := filesystem.Move(kept, path); err != nil {
+	if err := h.Change(e.Name, func() error { return filesystem.Move(kept, path) }); err != nil {
 		return note, fmt.Errorf("restoring the original %s: %w", e.Name, err)
 	}
 	return note, nil

@@ -1,0 +1,167 @@
+package model
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"airlift/installer/host/ledger"
+
+	"airlift/fault"
+	"airlift/installer/config"
+	"airlift/installer/flow/initcluster"
+	"airlift/installer/flow/reset"
+	"airlift/installer/flow/upgrade"
+	"airlift/installer/host"
+	"airlift/installer/payload"
+	"airlift/installer/phases"
+	"airlift/installer/snapshot"
+	"airlift/installer/workflow"
+)
+
+const token = "abcdef.0123456789abcdef"
+
+// changing runs a command that changes the host, as its cobra command does.
+func (r *run) changing(command, version string, do func(h *host.Host, c *workflow.Console) error) (output string, err error) {
+	defer r.cancel()
+	h, unlock, err := r.open()
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	var out bytes.Buffer
+	h.Records().BeginRun(ledger.Run{Command: command, Version: version, Began: time.Now().UTC().Truncate(time.Millisecond)})
+	err = do(h, &workflow.Console{Out: &out, Results: io.Discard})
+	message := ""
+	if err != nil {
+		message = err.Error()
+	}
+	h.Records().EndRun(time.Now(), int(fault.ExitCode(err)), message)
+	return out.String(), err
+}
+
+// init makes the host the first control plane.
+func (r *run) init(b *payload.Bundle) (string, error) {
+	return r.changing("init", b.Manifest.KubernetesVersion, func(h *host.Host, c *workflow.Console) error {
+		cfg := &config.Config{}
+		cfg.ControlPlaneEndpoint, cfg.EncryptionAlgorithm = Endpoint+":6443", "ECDSA-P256"
+		cfg.LocalAPIEndpoint = config.APIEndpoint{AdvertiseAddress: r.host.IP, BindPort: config.DefaultBindPort}
+		cfg.UploadCerts, cfg.CertificateKey = true, certificateKey
+		cfg.SkipPhases = []string{"preflight"}
+		cfg.BootstrapTokens = []config.BootstrapToken{{Token: token, TTL: 24 * time.Hour}}
+		plan, err := r.plan(b, h, c, cfg)
+		if err != nil {
+			return err
+		}
+		run := initcluster.New(plan, phases.InitOptions{UserToken: true}, h, c)
+		defer run.Close()
+		return run.Run(r.ctx)
+	})
+}
+
+const certificateKey = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+// reset removes what Airlift installed.
+func (r *run) reset(force bool) (string, error) {
+	return r.changing("reset", "", func(h *host.Host, c *workflow.Console) error {
+		cfg := config.Reset{Force: force}
+		cfg.Complete()
+		run, err := reset.New(cfg, config.KubernetesDir+"/admin.conf", h, c)
+		if err != nil {
+			return err
+		}
+		return run.Run(r.ctx)
+	})
+}
+
+// upgrade upgrades the node to the version of the file.
+func (r *run) upgrade(b *payload.Bundle, others bool) (string, error) {
+	name := "upgrade apply"
+	if others {
+		name = "upgrade node"
+	}
+	return r.changing(name, b.Manifest.KubernetesVersion, func(h *host.Host, c *workflow.Console) error {
+		o := upgrade.Options{Node: others}
+		o.CertificateRenewal, o.EtcdUpgrade, o.Drain = true, true, true
+		o.IgnorePreflightErrors = []string{"all"}
+		run := upgrade.New(b, o, false, h, c)
+		defer run.Close()
+		return run.Run(r.ctx)
+	})
+}
+
+// undo undoes the last upgrade of the node.
+func (r *run) undo() (string, error) {
+	return r.changing("upgrade undo", "", func(h *host.Host, c *workflow.Console) error {
+		run, err := upgrade.NewUndo(h, c)
+		if err != nil {
+			return err
+		}
+		defer run.Close()
+		return run.Run(r.ctx)
+	})
+}
+
+// drive is the directory of the backups, which all hosts have.
+func (r *run) drive() string { return filepath.Join(filepath.Dir(r.host.Root), "drive") }
+
+// snapshot saves a backup.
+func (r *run) snapshot() (string, error) {
+	return r.changing("etcd snapshot", "", func(h *host.Host, c *workflow.Console) error {
+		if err := os.MkdirAll(r.drive(), 0o700); err != nil {
+			return err
+		}
+		return snapshot.New(h, c).Save(r.ctx, filepath.Join(r.drive(), "cluster.tar"), true)
+	})
+}
+
+func (r *run) snapshotTo(file string) (string, error) {
+	return r.changing("etcd snapshot", "", func(h *host.Host, c *workflow.Console) error {
+		return snapshot.New(h, c).Save(r.ctx, file, true)
+	})
+}
+
+// restore restores the cluster from a backup.
+func (r *run) restore(b *payload.Bundle, path string) (string, error) {
+	return r.changing("etcd restore", b.Manifest.KubernetesVersion, func(h *host.Host, c *workflow.Console) error {
+		file, err := snapshot.Open(r.ctx, path, nil)
+		if err != nil {
+			return err
+		}
+		if err := file.CheckVersion(b); err != nil {
+			return err
+		}
+		cfg, _, err := file.Config()
+		if err != nil {
+			return err
+		}
+		cfg.LocalAPIEndpoint = config.APIEndpoint{AdvertiseAddress: r.host.IP, BindPort: config.DefaultBindPort}
+		cfg.BootstrapTokens = []config.BootstrapToken{{Token: token, TTL: 24 * time.Hour}}
+		cfg.SkipPhases = []string{"preflight"}
+		plan, err := r.plan(b, h, c, cfg)
+		if err != nil {
+			return err
+		}
+		run := initcluster.NewRestore(plan, phases.InitOptions{UserToken: true}, file, h, c)
+		defer run.Close()
+		return run.Run(r.ctx)
+	})
+}
+
+// plan completes the configuration of init, and plans it.
+func (r *run) plan(b *payload.Bundle, h *host.Host, c *workflow.Console, cfg *config.Config) (*phases.Plan, error) {
+	if err := b.Configure(cfg); err != nil {
+		return nil, err
+	}
+	if err := b.CheckHost(r.ctx, h); err != nil {
+		return nil, err
+	}
+	cfg.Facts = r.host.facts()
+	cfg.CompleteInit()
+	if err := cfg.ValidateInit(); err != nil {
+		return nil, err
+	}
+	return phases.PlanInit(b, cfg, false, c.Warn)
+}

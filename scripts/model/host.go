@@ -1,0 +1,235 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	hostsystemd "airlift/installer/host/systemd"
+
+	"airlift/dialer"
+	"airlift/installer/config"
+	"airlift/installer/host"
+)
+
+// A Host is a machine: a directory, and what runs on it.
+type Host struct {
+	world *World
+	Name  string
+	IP    string
+	Root  string // the directory
+
+	units map[string]*unit
+	store *imageStore
+
+	pods        map[string]*pod // by component, what the CRI has
+	nextID      int
+	endKubelet  func()
+	kubeletMade string            // version of the kubelet that runs
+	endRuntime  func()            // stops containerd
+	runs        []*run            // of this host, the last one is the current
+	slow        bool              // a new etcd starts slowly
+	slowed      bool              // by the last command
+	upgradesTo  string            // the version of the last upgrade
+	former      map[string]string // the files from before it
+	failures    map[string]bool
+	reported    string // what the kubelet has reported, at a revision of the cluster
+	revision    int64
+	waiting     map[string]waiting // pods that the kubelet starts later, by component
+	eager       bool               // the kubelet does not wait
+}
+
+// cgroups is a file system of cgroups that the model mounts.
+const cgroups = "/var/lib/cgroups"
+
+// userText is the content of the files of the user.
+const userText = "the user's\n"
+
+// prepare creates what a host has before Airlift: kernel parameters, systemd.
+func (h *Host) prepare() error {
+	for file, text := range map[string]string{
+		"proc/sys/net/ipv4/ip_forward":                 "0\n",
+		"proc/sys/net/bridge/bridge-nf-call-iptables":  "1\n",
+		"proc/sys/net/bridge/bridge-nf-call-ip6tables": "1\n",
+		"etc/hostname":                            h.Name + "\n",
+		"etc/resolv.conf":                         "nameserver 10.0.0.53\n",
+		"run/systemd/system/ignore":               "",
+		"proc/1/status":                           "CapInh:\t0000000000000000\nCapPrm:\t000001ffffffffff\nCapEff:\t000001ffffffffff\nCapBnd:\t000001ffffffffff\n",
+		"proc/self/status":                        "CapEff:\t000001ffffffffff\nCapBnd:\t000001ffffffffff\n",
+		"proc/swaps":                              "Filename\tType\tSize\tUsed\tPriority\n",
+		"proc/sys/net/netfilter/nf_conntrack_max": "131072\n",
+		"etc/machine-id":                          "0\n",
+		"etc/crictl.yaml":                         userText, // a file that Airlift replaces
+		"opt/user/data":                           userText,
+	} {
+		if err := h.put(file, text, 0o644); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(h.Root, "proc/self/ns"), 0o755); err != nil {
+		return err
+	}
+	if err := os.Symlink("pid:[1]", filepath.Join(h.Root, "proc/self/ns/pid")); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(h.Root, "sys/fs"), 0o755); err != nil {
+		return err
+	}
+	if err := os.Symlink(cgroups, filepath.Join(h.Root, "sys/fs/cgroup")); err != nil {
+		return err
+	}
+	for _, dir := range []string{"etc/systemd/system", "usr/local/bin", "usr/local/sbin", "var/lib", "var/log", "opt", "tmp", "lib"} {
+		if err := os.MkdirAll(filepath.Join(h.Root, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// put writes a file that a component of the host writes, not Airlift.
+func (h *Host) put(file, text string, mode os.FileMode) error {
+	at := filepath.Join(h.Root, file)
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(at, []byte(text), mode)
+}
+
+func (h *Host) read(file string) string {
+	data, _ := os.ReadFile(filepath.Join(h.Root, file))
+	return string(data)
+}
+
+func (h *Host) exists(file string) bool {
+	_, err := os.Lstat(filepath.Join(h.Root, file))
+	return err == nil
+}
+
+// A run is one command on a host, until it ends or crashes.
+type run struct {
+	host      *Host
+	root      string // a link to the host's directory, which a crash removes
+	ctx       context.Context
+	cancel    context.CancelFunc
+	crashAt   int  // the change before which it crashes; 0 for none
+	full      bool // instead of the crash, the disk is full
+	changes   int
+	disturbed bool   // it has crashed, or met a full disk
+	last      string // the change before which it crashed
+	dead      bool
+}
+
+var errCrashed = errors.New("the machine of the model lost its power")
+
+// effect is called before each change. It returns an error if the command has crashed.
+func (r *run) effect(what string) error {
+	w := r.host.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r.dead {
+		return errCrashed
+	}
+	if strings.HasPrefix(what, "/opt/cni/bin") || strings.HasPrefix(what, "/usr/local/bin") || strings.HasPrefix(what, "/usr/local/sbin") || strings.Contains(what, "/staged/") {
+		return nil // in parallel with the steps: not in a fixed order
+	}
+	r.changes++
+	if r.full && r.crashAt > 0 && r.changes >= r.crashAt {
+		r.disturbed = true
+		if strings.HasPrefix(what, "/") {
+			return syscall.ENOSPC
+		}
+		return nil
+	}
+	if r.changes == r.crashAt && !r.full {
+		r.disturbed = true
+		r.last = what
+		w.note("%s: crash before %s (change %d)", r.host.Name, what, r.changes)
+		r.die()
+		return errCrashed
+	}
+	return nil
+}
+
+// change makes a change of the host. Its files get the time of the model.
+func (r *run) change(path string, do func() error) error {
+	if err := r.effect(path); err != nil {
+		return err
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	if at := filepath.Join(r.host.Root, path); filepath.IsAbs(path) {
+		if info, err := os.Lstat(at); err == nil && info.Mode().IsRegular() {
+			_ = os.Chtimes(at, time.Now(), time.Now())
+		}
+	}
+	return nil
+}
+
+// die ends the command. The caller holds w.mu.
+func (r *run) die() {
+	r.dead = true
+	_ = os.Remove(r.root)
+	r.cancel()
+	for c := range r.host.world.conns {
+		if c.run == r {
+			_ = c.Conn.Close()
+		}
+	}
+}
+
+// begin begins a command on the host.
+func (h *Host) begin(crashAt int) (*run, error) {
+	h.world.mu.Lock()
+	defer h.world.mu.Unlock()
+	h.nextID++
+	r := &run{host: h, root: h.Root + ".run", crashAt: crashAt}
+	if err := os.RemoveAll(r.root); err != nil {
+		return nil, err
+	}
+	if err := os.Symlink(h.Root, r.root); err != nil {
+		return nil, err
+	}
+	// kubelet.conf and a link have the absolute path of the kubelet's certificate.
+	_ = os.Remove("/var/lib/kubelet")
+	if err := os.Symlink(filepath.Join(r.root, "var/lib/kubelet"), "/var/lib/kubelet"); err != nil {
+		return nil, err
+	}
+	r.ctx, r.cancel = context.WithCancel(dialer.With(h.world.ctx, func(ctx context.Context, network, address string) (net.Conn, error) {
+		return h.world.dial(ctx, r, h, network, strings.TrimPrefix(address, r.root))
+	}))
+	return r, nil
+}
+
+// open opens the host for the command, with the lock.
+func (r *run) open() (*host.Host, func(), error) {
+	h, unlock, err := host.OpenLocked(r.root)
+	if err != nil {
+		return nil, nil, err
+	}
+	h.ConnectSystemd = func(context.Context) (hostsystemd.Conn, error) {
+		if r.dead {
+			return nil, errCrashed
+		}
+		return systemd{r.host, r}, nil
+	}
+	h.GuardChanges(r.change)
+	return h, unlock, nil
+}
+
+// facts are what the detection finds on a host.
+func (h *Host) facts() config.Facts {
+	return config.Facts{
+		Hostname: h.Name, CgroupVersion: 2, CgroupDriver: "systemd", ConntrackWritable: true, ResolvConf: "/etc/resolv.conf", Nameservers: []string{"10.0.0.53"},
+		NodeIP: h.IP, Interface: "eth0", MTU: 1500, DefaultRoute: true, NumCPU: 2, MemoryBytes: 4 << 30,
+	}
+}
+
+// hostPath returns the path in this process for a path in a manifest.
+func (h *Host) hostPath(p string) string { return filepath.Join(h.Root, path.Clean(p)) }

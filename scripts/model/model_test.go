@@ -1,0 +1,195 @@
+package model
+
+import (
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"airlift/installer/payload"
+)
+
+// TestMain runs the tests in namespaces of their own: nothing that a command does with the network or
+// mounts reaches this machine.
+func TestMain(m *testing.M) {
+	for name, value := range map[string]string{"rapid.checks": "15", "rapid.seed": "1"} { // make model sets others
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
+	}
+	flag.Parse()
+	const inside = "AIRLIFT_MODEL_INSIDE"
+	if os.Getenv(inside) != "" {
+		// /var/lib is a directory of its own here, and / is shared, but not with this machine.
+		for _, mount := range []struct {
+			source, target, kind string
+			flags                uintptr
+		}{{"", "/", "", syscall.MS_REC | syscall.MS_PRIVATE}, {"model", "/var/lib", "tmpfs", 0}, {"", "/", "", syscall.MS_REC | syscall.MS_SHARED}} {
+			if err := syscall.Mount(mount.source, mount.target, mount.kind, mount.flags, ""); err != nil {
+				panic(err)
+			}
+		}
+		if err := network(); err != nil {
+			panic(err)
+		}
+		os.Exit(m.Run())
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), inside+"=1", "PATH=/nonexistent")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | unix.CLONE_NEWCGROUP, Pdeathsig: syscall.SIGKILL}
+	if uid := os.Geteuid(); uid != 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: uid, Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
+	}
+	if err := cmd.Run(); err != nil {
+		os.Exit(1)
+	}
+}
+
+// network creates the interface with the addresses of all hosts, and a file system of cgroups without any.
+func network() error {
+	link := &netlink.Veth{PeerName: "eth1", LinkAttrs: netlink.LinkAttrs{Name: "eth0"}}
+	if err := netlink.LinkAdd(link); err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return err
+	}
+	for i := range 5 {
+		a, err := netlink.ParseAddr(fmt.Sprintf("10.0.0.%d/24", i+1))
+		if err != nil {
+			return err
+		}
+		if err := netlink.AddrAdd(link, a); err != nil {
+			return err
+		}
+	}
+	_, all, _ := net.ParseCIDR("0.0.0.0/0")
+	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: all, Gw: net.ParseIP("10.0.0.254")}); err != nil {
+		return err
+	}
+	if err := os.Mkdir(cgroups, 0o755); err != nil {
+		return err
+	}
+	return syscall.Mount("cgroup2", cgroups, "cgroup2", 0, "")
+}
+
+// bundles are the files of the model.
+func bundles(t *testing.T) (list []*payload.Bundle) {
+	for _, v := range Versions {
+		list = append(list, newBundle(t, v.Kubernetes, v.Etcd))
+	}
+	return list
+}
+
+// play runs a sequence at a new site.
+func play(t *testing.T, hosts int, files []*payload.Bundle, list Sequence) (site *Site, err error) {
+	dir, err := os.MkdirTemp("/dev/shm", "model-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	synctest.Test(t, func(t *testing.T) {
+		if site, err = NewSite(dir, hosts, files); err != nil {
+			return
+		}
+		defer site.Close()
+		err = site.Run(list)
+	})
+	return site, err
+}
+
+// commands of a site with one control plane; those that are drawn more often come twice.
+var commands = []string{
+	"init", "init", "reset", "reset --force", "upgrade apply", "upgrade apply", "upgrade apply", "upgrade undo", "the way back",
+	"etcd snapshot", "etcd restore", "etcd snapshot, below /var/lib/airlift", "etcd snapshot, in etcd's directory", "edit a manifest",
+}
+
+// sequences draws sequences.
+func sequences(hosts int) *rapid.Generator[Sequence] {
+	command := rapid.Custom(func(rt *rapid.T) Command {
+		c := Command{
+			Name: rapid.SampledFrom(commands).Draw(rt, "command"), Host: rapid.IntRange(1, hosts).Draw(rt, "host"),
+			File: rapid.IntRange(0, len(Versions)-1).Draw(rt, "file"), Slow: rapid.IntRange(0, 5).Draw(rt, "slow") == 1,
+			Days: rapid.SampledFrom([]int{0, 0, 0, 0, 1, 200}).Draw(rt, "days"),
+		}
+		if rapid.IntRange(0, 2).Draw(rt, "disturbed") == 1 {
+			c.Crash, c.Full = rapid.IntRange(1, 220).Draw(rt, "change"), rapid.IntRange(0, 3).Draw(rt, "full") == 1
+		}
+		return c
+	})
+	return rapid.Custom(func(rt *rapid.T) Sequence {
+		first := rapid.Custom(func(rt *rapid.T) Command { // most sequences begin with a cluster
+			return Command{Name: "init", Host: 1, File: rapid.IntRange(0, 1).Draw(rt, "file")}
+		}).Draw(rt, "first")
+		return append(Sequence{first}, rapid.SliceOfN(command, 1, 6).Draw(rt, "then")...)
+	})
+}
+
+func TestOneControlPlane(t *testing.T) {
+	files := bundles(t)
+	began, runs, crashes, played := time.Now(), 0, 0, 0
+	rapid.Check(t, func(rt *rapid.T) {
+		list := sequences(1).Draw(rt, "sequence")
+		if os.Getenv("MODEL_VERBOSE") != "" {
+			fmt.Fprintf(os.Stderr, "%s %d\n%s\n", time.Since(began), played, list)
+		}
+		site, err := play(t, 1, files, list)
+		played, runs, crashes = played+1, runs+site.Runs, crashes+site.Crashes
+		if err != nil {
+			rt.Fatalf("%s\n\n%v", list, err)
+		}
+	})
+	took := time.Since(began)
+	t.Logf("%d sequences, %d commands, %d crashes in %s: %.1f sequences per second", played, runs, crashes, took.Round(time.Second), float64(played)/took.Seconds())
+}
+
+// found are sequences in which something was lost once, by the defect that the model must find without its
+// fix.
+var found = []struct {
+	name     string
+	sequence Sequence
+}{
+	{"the backup of an upgrade can be restored", Sequence{
+		{Name: "init", Host: 1}, {Name: "upgrade apply", Host: 1, File: 1}, {Name: "the way back", Host: 1},
+	}},
+	{"an etcd of a new minor version that starts slowly", Sequence{
+		{Name: "init", Host: 1}, {Name: "upgrade apply", Host: 1, File: 1, Slow: true}, {Name: "the way back", Host: 1},
+	}},
+	{"init does not continue an interrupted restore", Sequence{
+		{Name: "init", Host: 1}, {Name: "etcd snapshot", Host: 1}, {Name: "reset", Host: 1}, {Name: "etcd restore, interrupted", Host: 1, Crash: 84},
+		{Name: "init", Host: 1}, {Name: "etcd restore", Host: 1},
+	}},
+	{"a second upgrade after an edit keeps what undo restores", Sequence{
+		{Name: "init", Host: 1, File: 1}, {Name: "upgrade apply", Host: 1, File: 2}, {Name: "edit a manifest", Host: 1}, {Name: "upgrade apply", Host: 1, File: 2},
+		{Name: "upgrade undo", Host: 1},
+	}},
+	{"a backup that reset would remove", Sequence{
+		{Name: "init", Host: 1}, {Name: "etcd snapshot, below /var/lib/airlift", Host: 1}, {Name: "etcd snapshot, in etcd's directory", Host: 1}, {Name: "reset --force", Host: 1},
+	}},
+}
+
+func TestFound(t *testing.T) {
+	files := bundles(t)
+	for _, f := range found {
+		t.Run(f.name, func(t *testing.T) {
+			site, err := play(t, 1, files, f.sequence)
+			if err != nil {
+				t.Fatalf("%s\n\n%v", f.sequence, err)
+			}
+			t.Log(site.report.String(), strings.Join(site.log, "\n"))
+		})
+	}
+}

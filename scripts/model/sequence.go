@@ -1,0 +1,448 @@
+package model
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"airlift/fault"
+	"airlift/installer/payload"
+)
+
+// A Command is a command on a host, and what happens meanwhile.
+type Command struct {
+	Name string // "init", "reset", …
+	Host int    // from 1
+	File int    // the number of the bundle file
+	// Crash is the change before which the host loses its power; 0 for none.
+	Crash int
+	// Days is how far the clocks jump before the command.
+	Days int
+	// Slow is set if a new etcd needs ten minutes until it is healthy.
+	Slow bool
+	// Full is set if the disk of the host is full from the change Crash on.
+	Full bool
+}
+
+func (c Command) String() string {
+	text := fmt.Sprintf("host%d: ./%s %s", c.Host, Versions[c.File].Kubernetes, c.Name)
+	if c.Days != 0 {
+		text += fmt.Sprintf(", %d days later", c.Days)
+	}
+	if c.Slow {
+		text += ", etcd starts slowly"
+	}
+	if c.Full && c.Crash > 0 {
+		text += fmt.Sprintf(", the disk is full from change %d on", c.Crash)
+	} else if c.Crash > 0 {
+		text += fmt.Sprintf(", crash at change %d", c.Crash)
+	}
+	return text
+}
+
+// A Sequence is what happens at the site, one command after the other.
+type Sequence []Command
+
+func (s Sequence) String() string {
+	var lines []string
+	for _, c := range s {
+		lines = append(lines, c.String())
+	}
+	return strings.Join(lines, "\n")
+}
+
+// A Site runs sequences.
+type Site struct {
+	*World
+	bundles        []*payload.Bundle
+	report         strings.Builder // what the commands printed
+	before         map[string]map[string]string
+	backups        []string
+	clusters       int    // that were created
+	current, saved string // the number of the cluster that runs, and of that in the backup
+	made           bool   // a cluster was created, and its data must stay
+	keys           map[string]string
+	Runs           int // commands that ran
+	Crashes        int
+}
+
+// NewSite creates a site below dir.
+func NewSite(dir string, hosts int, bundles []*payload.Bundle) (*Site, error) {
+	w, err := NewWorld(dir, hosts)
+	if err != nil {
+		return nil, err
+	}
+	s := &Site{World: w, bundles: bundles, before: map[string]map[string]string{}, keys: map[string]string{}}
+	for _, h := range w.hosts {
+		s.before[h.Name] = h.files()
+	}
+	return s, nil
+}
+
+// Run runs a sequence, and returns what must not happen.
+func (s *Site) Run(list Sequence) error {
+	for _, c := range list {
+		if err := s.run(c); err != nil {
+			return fmt.Errorf("%s: %w\n\n%s\n%s", c, err, s.report.String(), strings.Join(s.log, "\n"))
+		}
+	}
+	return nil
+}
+
+// run runs a command. If it crashed, or the disk was full, it runs again.
+func (s *Site) run(c Command) error {
+	if c.Days > 0 {
+		s.jump(time.Duration(c.Days) * 24 * time.Hour)
+	}
+	h := s.hosts[c.Host-1]
+	if !s.mayRun(h, c) {
+		return nil
+	}
+	s.remember(h, c)
+	h.slow, h.slowed = c.Slow, false
+	disturbed, err := s.once(h, c)
+	h.slow = false
+	if e := s.keeps(h); e != nil {
+		return e
+	}
+	if disturbed && strings.HasSuffix(c.Name, ", interrupted") {
+		s.Crashes++
+		return s.keeps(h)
+	}
+	if disturbed {
+		s.Crashes++
+		time.Sleep(time.Minute) // the host boots, and its components start
+		c.Crash = 0
+		_, err = s.once(h, c)
+	} else if h.slowed && err != nil {
+		time.Sleep(slowStart)
+		if _, err = s.once(h, c); err != nil && strings.HasPrefix(c.Name, "upgrade") {
+			return fmt.Errorf("a second run fails, although etcd is healthy by now: %w", err)
+		}
+	}
+	if errors.Is(err, errWayBack) {
+		return err
+	}
+	if err != nil {
+		if e := checkError(err); e != nil {
+			return e
+		}
+	}
+	return s.check(h, c, err)
+}
+
+// mayRun reports whether the model runs a command: one that the user would not run now is left out.
+func (s *Site) mayRun(h *Host, c Command) bool {
+	if c.Name == "edit a manifest" {
+		return h.exists("etc/kubernetes/manifests/kube-scheduler.yaml")
+	}
+	return true
+}
+
+// remember keeps what an undo must restore, before the first run of an upgrade to another version.
+func (s *Site) remember(h *Host, c Command) {
+	to := Versions[c.File].Kubernetes
+	if !strings.HasPrefix(c.Name, "upgrade ") || c.Name == "upgrade undo" || h.upgradesTo == to || h.version() == to {
+		return
+	}
+	h.upgradesTo, h.former = to, map[string]string{}
+	for name, sum := range h.files() {
+		if strings.HasPrefix(name, "/usr/local/bin/") || strings.HasPrefix(name, "/etc/kubernetes/manifests/") || strings.HasPrefix(name, "/opt/cni/bin/") {
+			h.former[name] = sum
+		}
+	}
+}
+
+// version returns the version of the installed kubelet.
+func (h *Host) version() string { return versionText.FindString(h.read("usr/local/bin/kubelet")) }
+
+// once runs a command once. disturbed reports whether it crashed, or the disk was full.
+func (s *Site) once(h *Host, c Command) (disturbed bool, err error) {
+	s.Runs++
+	r, err := h.begin(c.Crash)
+	if err != nil {
+		return false, err
+	}
+	r.full = c.Full
+	s.mu.Lock()
+	s.note("--- %s", c)
+	s.mu.Unlock()
+	began := time.Now()
+	out, err := s.command(r, c)
+	if strings.HasPrefix(c.Name, "reset") && r.changes > 0 { // it may be continued, and its data is not needed
+		delete(s.keys, h.Name)
+		s.made = s.made && len(s.keys) > 0
+		h.upgradesTo, h.former = "", nil
+	}
+	fmt.Fprintf(&s.report, "\n=== %s: %v (after %s, %d changes)\nhint: %s\n%s", c, err, time.Since(began), r.changes, fault.Hint(err), out)
+	return r.disturbed, err
+}
+
+func (s *Site) command(r *run, c Command) (string, error) {
+	b := s.bundles[c.File]
+	switch c.Name {
+	case "init":
+		return r.init(b)
+	case "reset":
+		return r.reset(false)
+	case "reset --force":
+		return r.reset(true)
+	case "upgrade apply":
+		return r.upgrade(b, false)
+	case "upgrade node":
+		return r.upgrade(b, true)
+	case "upgrade undo":
+		return r.undo()
+	case "etcd snapshot":
+		return r.snapshot()
+	case "etcd snapshot, below /var/lib/airlift":
+		return r.snapshotTo(filepath.Join(r.root, "var/lib/airlift/cluster.tar"))
+	case "etcd snapshot, in etcd's directory":
+		return r.snapshotTo(filepath.Join(r.root, "var/lib/etcd/cluster.tar"))
+	case "etcd restore", "etcd restore, interrupted":
+		return r.restore(b, filepath.Join(r.drive(), "cluster.tar"))
+	case "edit a manifest":
+		const file = "etc/kubernetes/manifests/kube-scheduler.yaml"
+		return "", r.host.put(file, r.host.read(file)+"# edited\n", 0o600)
+	case "the way back":
+		return s.wayBack(r)
+	}
+	return "", errors.New("the model has no such command")
+}
+
+// checkError fails if an error has no hint that is a command.
+func checkError(err error) error {
+	hint := fault.Hint(err)
+	for _, command := range []string{"./install", "./FILE", "mv ", "rm ", "systemctl ", "kubectl ", "journalctl ", "run ", "join command", "choose another", "remove it and everything signed with it"} {
+		if strings.Contains(hint, command) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the error has no hint that is a command: %w; its hint is %q", err, hint)
+}
+
+// check fails if something is not as it must be after a command.
+func (s *Site) check(h *Host, c Command, err error) error {
+	switch {
+	case err != nil:
+	case c.Name == "init":
+		if err := s.running(h, false); err != nil {
+			return err
+		}
+	case c.Name == "etcd restore", c.Name == "the way back" && h.version() != "":
+		if err := s.running(h, c.Name == "etcd restore"); err != nil {
+			return err
+		}
+	case c.Name == "upgrade apply", c.Name == "upgrade node":
+		if h.exists("etc/kubernetes/manifests") {
+			if err := s.running(h, false); err != nil {
+				return err
+			}
+		}
+		if is, want := h.version(), Versions[c.File].Kubernetes; is != want {
+			return fmt.Errorf("after the upgrade, the kubelet is %s, not %s", is, want)
+		}
+	case c.Name == "upgrade undo":
+		if err := s.undone(h); err != nil {
+			return err
+		}
+	case strings.HasPrefix(c.Name, "etcd snapshot"):
+		file := filepath.Join(filepath.Dir(h.Root), "drive", "cluster.tar")
+		if _, inside, ok := strings.Cut(c.Name, ", "); ok {
+			file = filepath.Join(h.Root, strings.Fields(map[string]string{"below /var/lib/airlift": "var/lib/airlift/cluster.tar", "in etcd's directory": "var/lib/etcd/cluster.tar"}[inside])[0])
+		}
+		s.backups = append(s.backups, file)
+		if c.Name == "etcd snapshot" {
+			s.saved = s.current
+		}
+	case strings.HasPrefix(c.Name, "reset"):
+		return s.removed(h)
+	}
+	return s.keeps(h)
+}
+
+// undone fails if undo has not restored what the upgrade replaced.
+func (s *Site) undone(h *Host) error {
+	is := h.files()
+	for name, sum := range h.former {
+		if is[name] != sum {
+			return fmt.Errorf("undo has not restored %s", name)
+		}
+	}
+	h.upgradesTo, h.former = "", nil
+	return s.running(h, false)
+}
+
+var restoreCommand = regexp.MustCompile(`etcd restore '?([^\s;,']+)`)
+
+// wayBack undoes an upgrade. If that is not possible, it does what the hint says: it restores the backup.
+func (s *Site) wayBack(r *run) (string, error) {
+	out, err := r.undo()
+	if err == nil {
+		if e := s.undone(r.host); e != nil {
+			return out, e
+		}
+		return out, nil
+	}
+	m := restoreCommand.FindStringSubmatch(fault.Hint(err))
+	if m == nil || !strings.Contains(err.Error(), "cannot be undone") {
+		return out, err
+	}
+	out += "\n" + fault.Hint(err)
+	file := strings.TrimPrefix(m[1], r.host.Root+".run")
+	if _, failed := os.Stat(filepath.Join(r.host.Root, file)); failed != nil {
+		return out, fmt.Errorf("the way back does not exist: %w", failed)
+	}
+	made := s.made
+	step := func(name string, number int, do func(*run) (string, error)) error {
+		next, err := r.host.begin(0)
+		if err == nil {
+			var more string
+			more, err = do(next)
+			out += "\n--- " + name + "\n" + more
+		}
+		if err != nil {
+			return fault.Wrap(fmt.Errorf("the way back fails: %s: %w", name, err), fault.Failure, "model: "+fault.Hint(err))
+		}
+		return nil
+	}
+	if err := step("reset", 0, func(r *run) (string, error) { return r.reset(true) }); err != nil {
+		return out, errors.Join(errWayBack, err)
+	}
+	delete(s.keys, r.host.Name)
+	for i := range s.bundles {
+		err = step("etcd restore", i, func(r *run) (string, error) { return r.restore(s.bundles[i], filepath.Join(r.root, file)) })
+		if err == nil {
+			break
+		}
+	}
+	if err != nil {
+		return out, errors.Join(errWayBack, err)
+	}
+	s.made, r.host.upgradesTo, r.host.former = made, "", nil
+	return out, nil
+}
+
+// errWayBack is the error of a way back that does not work: it has no hint, so a sequence ends with it.
+var errWayBack = errors.New("the last good copy of the data cannot be restored")
+
+// running fails if a control plane does not work. restored is set after a restore: then the data is that of
+// the backup.
+func (s *Site) running(h *Host, restored bool) error {
+	for range 60 { // components start again after a crash
+		s.mu.Lock()
+		up := s.api() != nil
+		s.mu.Unlock()
+		if up {
+			break
+		}
+		time.Sleep(10 * time.Second)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.api()
+	if c == nil {
+		return errors.New("no API server is ready")
+	}
+	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
+		if p := h.pods[name]; p == nil || p.container == nil || p.container.process == nil {
+			return fmt.Errorf("%s does not run", name)
+		}
+	}
+	if c.data[userObject] == "" {
+		if s.made || restored {
+			return errors.New("the data of the cluster is lost")
+		}
+		s.clusters++
+		s.current = fmt.Sprint(s.clusters)
+		c.store(userObject, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "user", "namespace": "default"}, "data": map[string]any{"cluster": s.current}})
+	}
+	if is := text(c.object(userObject), "data", "cluster"); restored && s.saved != "" && is != s.saved {
+		return fmt.Errorf("the restored data is not that of the backup: it is of cluster %s, not of %s", is, s.saved)
+	}
+	s.current = text(c.object(userObject), "data", "cluster")
+	s.made = true
+	s.keys[h.Name] = h.read("etc/kubernetes/pki/ca.key")
+	return s.keepsLocked(h)
+}
+
+// userObject is an object of the user, which must stay.
+const userObject = "configmaps/default/user"
+
+// keeps fails if something of the user is lost.
+func (s *Site) keeps(h *Host) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.keepsLocked(h)
+}
+
+func (s *Site) keepsLocked(h *Host) error {
+	if h.read("opt/user/data") != userText {
+		return errors.New("a file of the user is lost: /opt/user/data")
+	}
+	if h.read("etc/crictl.yaml") != userText && h.read("var/lib/airlift/originals/etc/crictl.yaml") != userText {
+		return errors.New("a file of the user is lost: /etc/crictl.yaml")
+	}
+	if key := s.keys[h.Name]; key != "" && h.read("etc/kubernetes/pki/ca.key") != key {
+		return errors.New("the key of the CA is lost")
+	}
+	for _, file := range s.backups {
+		if _, err := os.Stat(file); err != nil {
+			return fmt.Errorf("a backup is lost: %w", err)
+		}
+	}
+	if c := s.api(); c != nil && s.made && c.data[userObject] == "" {
+		return errors.New("the data of the cluster is lost")
+	}
+	return nil
+}
+
+// removed fails if reset left something.
+func (s *Site) removed(h *Host) error {
+	is, was := h.files(), s.before[h.Name]
+	var left []string
+	for name, sum := range is {
+		if was[name] != sum {
+			left = append(left, name)
+		}
+	}
+	for name := range was {
+		if is[name] == "" {
+			left = append(left, "lost: "+name)
+		}
+	}
+	if len(left) > 0 {
+		slices.Sort(left)
+		return fmt.Errorf("reset left or changed: %s", strings.Join(left, ", "))
+	}
+	return s.keeps(h)
+}
+
+// files returns the sums of all files of a host, without those that stay after reset.
+func (h *Host) files() map[string]string {
+	list := map[string]string{}
+	_ = filepath.WalkDir(h.Root, func(path string, d fs.DirEntry, err error) error {
+		name := strings.TrimPrefix(path, h.Root)
+		switch {
+		case err != nil || name == "":
+		case strings.HasPrefix(name, "/proc/") || strings.HasPrefix(name, "/var/lib/airlift-backups") || name == "/run/airlift.lock":
+		case d.IsDir():
+			list[name] = "directory"
+		case d.Type()&fs.ModeSymlink != 0:
+			target, _ := os.Readlink(path)
+			list[name] = "link to " + target
+		default:
+			data, _ := os.ReadFile(path)
+			list[name] = fmt.Sprintf("%x", sha256.Sum256(data))
+		}
+		return nil
+	})
+	return list
+}
