@@ -153,12 +153,15 @@ test: packages oracles vet
 	AIRLIFT_RIG= CGO_ENABLED=1 go test -tags $(TAG) -vet=off -p 4 -race $(RACE)
 	go test -tags $(TAG) -vet=off -p 4 ./...
 
-# More sequences of the model test: make model SEQUENCES=100000. SEED repeats a run.
+# More sequences of the model test, and the defects that it must find: make model SEQUENCES=100000. SEED repeats a
+# run.
 SEQUENCES = 1000
 SEED = $(shell date +%s)
+model: export AIRLIFT_RIG = 1
 model:
+	go run ./scripts/model/defects
 	@echo seed $(SEED)
-	go test -tags $(TAG) -vet=off -v -timeout 0 ./scripts/model -run TestOneControlPlane -rapid.checks=$(SEQUENCES) -rapid.seed=$(SEED)
+	go test -tags $(TAG) -vet=off -v -timeout 0 ./scripts/model -run TestSequences -rapid.checks=$(SEQUENCES) -rapid.seed=$(SEED)
 
 e2e: bundle
 	@rm -f out/hosts-not-run

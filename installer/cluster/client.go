@@ -7,14 +7,14 @@ import (
 	"strings"
 	"time"
 
-	"airlift/dialer"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"airlift/dialer"
 )
 
 // RequestTimeout bounds one request, a watch included: a watch on a dead

@@ -13,8 +13,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"airlift/documents/pemfile"
 	"airlift/dialer"
+	"airlift/documents/pemfile"
 	"airlift/installer/timeline"
 )
 

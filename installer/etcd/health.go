@@ -13,8 +13,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"airlift/fault"
 	"airlift/dialer"
+	"airlift/fault"
 )
 
 // probeTimeout limits the health check of one member. On a slow host, the TLS

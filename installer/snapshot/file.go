@@ -97,5 +97,5 @@ func (f *File) CheckVersion(b *payload.Bundle) error {
 		return nil
 	}
 	return fault.New(fault.Preflight, "the backup %s is of Kubernetes %s, and this file has %s: a backup can be restored only with the same minor version", f.Path, want.KubernetesVersion, is.KubernetesVersion).
-		Hint(fmt.Sprintf("use a file with Kubernetes v1.%d, and upgrade afterwards", want.Minor()))
+		Hint(fmt.Sprintf("use a file with Kubernetes v1.%d, and upgrade afterwards: ./FILE etcd restore %s", want.Minor(), fault.Word(f.Path)))
 }

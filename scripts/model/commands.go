@@ -7,14 +7,13 @@ import (
 	"path/filepath"
 	"time"
 
-	"airlift/installer/host/ledger"
-
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/flow/initcluster"
 	"airlift/installer/flow/reset"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
 	"airlift/installer/snapshot"

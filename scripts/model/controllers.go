@@ -16,11 +16,10 @@ import (
 	"strings"
 	"time"
 
-	utiljson "k8s.io/apimachinery/pkg/util/json"
-
 	"google.golang.org/grpc/peer"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"airlift/installer/config"
 )

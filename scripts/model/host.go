@@ -11,11 +11,10 @@ import (
 	"syscall"
 	"time"
 
-	hostsystemd "airlift/installer/host/systemd"
-
 	"airlift/dialer"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	hostsystemd "airlift/installer/host/systemd"
 )
 
 // A Host is a machine: a directory, and what runs on it.

@@ -217,10 +217,18 @@ func (s *Site) command(r *run, c Command) (string, error) {
 	return "", errors.New("the model has no such command")
 }
 
-// checkError fails if an error has no hint that is a command.
+// commandHints are what a hint has that names a command. "run it" and "the join command" refer to the command
+// that failed, with another flag or on another host.
+var commandHints = []string{"./install", "./FILE", "mv ", "rm ", "systemctl ", "kubectl ", "journalctl ", "run it ", "the join command"}
+
+// checkError fails if an error has no hint that is a command. After a usage error, it is the same command with
+// another argument.
 func checkError(err error) error {
 	hint := fault.Hint(err)
-	for _, command := range []string{"./install", "./FILE", "mv ", "rm ", "systemctl ", "kubectl ", "journalctl ", "run ", "join command", "choose another", "remove it and everything signed with it"} {
+	if hint != "" && fault.ExitCode(err) == fault.Usage {
+		return nil
+	}
+	for _, command := range commandHints {
 		if strings.Contains(hint, command) {
 			return nil
 		}
@@ -404,17 +412,27 @@ func (s *Site) keepsLocked(h *Host) error {
 	return nil
 }
 
+// savedSuffix is in the names of the copies of files that were edited.
+const savedSuffix = ".airlift-saved"
+
 // removed fails if reset left something.
 func (s *Site) removed(h *Host) error {
 	is, was := h.files(), s.before[h.Name]
 	var left []string
+	for name := range is {
+		if strings.Contains(name, savedSuffix) { // an edited file, which stays with its directories
+			for ; name != "/"; name = filepath.Dir(name) {
+				delete(is, name)
+			}
+		}
+	}
 	for name, sum := range is {
 		if was[name] != sum {
 			left = append(left, name)
 		}
 	}
 	for name := range was {
-		if is[name] == "" {
+		if !h.exists(name) {
 			left = append(left, "lost: "+name)
 		}
 	}

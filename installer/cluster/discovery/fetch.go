@@ -17,9 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 
+	"airlift/dialer"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/wait"
-	"airlift/dialer"
 	"airlift/installer/timeline"
 )
 
