@@ -376,7 +376,7 @@ func current(cert *x509.Certificate, now time.Time) error {
 
 func unusable(file string, reason error) error {
 	return fault.New(fault.Failure, "%s exists but cannot be used: %w", file, reason).
-		Hint(pemfile.HintOf(reason, file, "replace "+file) + "; or remove it and everything signed with it, so that Airlift creates them again; check the clock if the dates look right")
+		Hint(pemfile.HintOf(reason, file, "replace "+file) + "; or move it away, and everything signed with it, so that Airlift creates them again: mv " + file + " " + file + ".old; check the clock if the dates look right")
 }
 
 func halfPair(have, missing string) error {
@@ -425,7 +425,7 @@ func (p problems) err() error {
 	hint := fault.Hint(p[0])
 	for _, err := range p[1:] {
 		if fault.Hint(err) != hint {
-			hint = "provide the missing files, and replace or remove those that cannot be used"
+			hint = "provide the missing files, and replace those that cannot be used, or move them away; their dates: ./install certs check-expiration"
 		}
 	}
 	return fault.Wrap(several(p), fault.Failure, hint)

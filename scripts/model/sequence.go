@@ -219,7 +219,7 @@ func (s *Site) command(r *run, c Command) (string, error) {
 
 // commandHints are what a hint has that names a command. "run it" and "the join command" refer to the command
 // that failed, with another flag or on another host.
-var commandHints = []string{"./install", "./FILE", "mv ", "rm ", "systemctl ", "kubectl ", "journalctl ", "run it ", "the join command"}
+var commandHints = []string{"./install", "./FILE", "mv ", "rm ", "systemctl ", "kubectl ", "journalctl ", "cat ", "run it ", "the join command"}
 
 // checkError fails if an error has no hint that is a command. After a usage error, it is the same command with
 // another argument.
