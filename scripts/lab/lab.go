@@ -19,6 +19,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -52,6 +53,8 @@ type Options struct {
 	// Interfaces is the number of network interfaces per host, each in a separate
 	// network; 1 if zero.
 	Interfaces int
+	// Virtual are addresses that move between hosts: packets to them do not leave.
+	Virtual []netip.Addr
 	// NoexecTmp mounts /tmp with noexec.
 	NoexecTmp bool
 	// Disks are additional disks of every host.
@@ -273,9 +276,9 @@ func (l *Lab) makeSwitch(ctx context.Context) error {
 
 func (l *Lab) switchNamespace() string { return qualified(l.Name, switchPart) }
 
-// hostAddrs returns every address of every host.
+// hostAddrs returns every address of every host, with those that move between hosts.
 func (l *Lab) hostAddrs() []netip.Addr {
-	var all []netip.Addr
+	all := slices.Clone(l.options.Virtual)
 	for _, h := range l.Hosts {
 		for _, p := range h.Addrs {
 			all = append(all, p.Addr())
