@@ -44,11 +44,16 @@ func clusterBinding(name, role string, subjects ...rbacv1.Subject) *rbacv1.Clust
 // readable returns a Role and its RoleBinding that let subjects read one named
 // object of a namespace.
 func readable(namespace, role, resource, object string, subjects ...rbacv1.Subject) []runtime.Object {
+	return allowed(namespace, role, rbacv1.PolicyRule{
+		Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{resource}, ResourceNames: []string{object},
+	}, subjects...)
+}
+
+// allowed returns a Role with one rule and its RoleBinding.
+func allowed(namespace, role string, rule rbacv1.PolicyRule, subjects ...rbacv1.Subject) []runtime.Object {
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: role}
 	return []runtime.Object{
-		&rbacv1.Role{TypeMeta: rbacType("Role"), ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
-			Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{resource}, ResourceNames: []string{object},
-		}}},
+		&rbacv1.Role{TypeMeta: rbacType("Role"), ObjectMeta: meta, Rules: []rbacv1.PolicyRule{rule}},
 		&rbacv1.RoleBinding{TypeMeta: rbacType("RoleBinding"), ObjectMeta: meta,
 			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
 			Subjects: subjects},
@@ -85,4 +90,13 @@ func BootstrapRBAC(cfg *config.Config) []runtime.Object {
 // UploadCertsRBAC lets a joining control plane read the encrypted certificates.
 func UploadCertsRBAC() []runtime.Object {
 	return readable(metav1.NamespaceSystem, "kubeadm:kubeadm-certs", "secrets", "kubeadm-certs", group(tokensGroup))
+}
+
+// APIServersRBAC lets nodes follow the addresses of the API servers, for their balancer, and joining nodes
+// read them.
+func APIServersRBAC() []runtime.Object {
+	return allowed(metav1.NamespaceDefault, "airlift:api-servers", rbacv1.PolicyRule{
+		Verbs: []string{"get", "list", "watch"}, APIGroups: []string{"discovery.k8s.io"},
+		Resources: []string{"endpointslices"}, ResourceNames: []string{"kubernetes"},
+	}, group(nodesGroup), group(tokensGroup))
 }
