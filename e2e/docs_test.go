@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net/netip"
 	"path"
 	"regexp"
 	"strings"
@@ -24,7 +25,7 @@ func TestDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := up(t, lab.Options{Name: "e2e-docs", Hosts: 2})
+	s := up(t, lab.Options{Name: "e2e-docs", Hosts: 2, Virtual: []netip.Addr{netip.MustParseAddr(virtual)}})
 	r := &reader{site: s, values: map[string]string{"HOST": s.Hosts[0].Addr.String()}}
 	left := 0
 	for _, p := range pages {

@@ -60,11 +60,15 @@ func (e Endpoint) Used() bool { return e.Balancer || len(e.VIPs) > 0 }
 
 // BalancerAddress is the address at which each node's balancer listens, "host:port".
 func (c *Config) BalancerAddress() string {
-	host := "127.0.0.1"
+	return net.JoinHostPort(c.BalancerHost(), strconv.Itoa(BalancerPort))
+}
+
+// BalancerHost is the loopback address of BalancerAddress.
+func (c *Config) BalancerHost() string {
 	if c.Networking.Family() == IPv6 {
-		host = "::1"
+		return "::1"
 	}
-	return net.JoinHostPort(host, strconv.Itoa(BalancerPort))
+	return "127.0.0.1"
 }
 
 // NodeURL is the URL that the processes of a node use for the API: its balancer, or else ServerURL.
@@ -92,8 +96,7 @@ func (c *Config) completeEndpoint() {
 	}
 	names := slices.Clone(c.Endpoint.VIPs)
 	if c.Endpoint.Balancer {
-		host, _, _ := net.SplitHostPort(c.BalancerAddress())
-		names = append(names, host)
+		names = append(names, c.BalancerHost())
 	}
 	for _, name := range names {
 		if !slices.Contains(c.APIServer.CertSANs, name) {

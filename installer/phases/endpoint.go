@@ -5,7 +5,9 @@ import (
 
 	"airlift/installer/desired"
 	"airlift/installer/endpoint"
+	"airlift/installer/endpoint/service"
 	"airlift/installer/node"
+	"airlift/installer/workflow"
 )
 
 // Endpoint is the step endpoint: the service through which this node reaches the API servers, and which gives the
@@ -52,4 +54,21 @@ func (e Endpoint) Apply(ctx context.Context, l desired.List) error {
 		return e.Host.Systemd().Restart(ctx, endpoint.Unit)
 	}
 	return e.Host.Systemd().Start(ctx, endpoint.Unit)
+}
+
+// GiveAddressAway gives the virtual address to another control plane, before the API server of this host ends. Then no
+// client waits for it. Without another control plane that is ready, the address stays until then.
+func GiveAddressAway(ctx context.Context, c *workflow.Console) {
+	if err := service.Handover(ctx); err != nil && ctx.Err() == nil {
+		c.Warn("the virtual address moves only when this API server has ended: %v", err)
+	}
+}
+
+// RestartEndpoint makes the endpoint's service of this host, if it has one, run a new copy of the installer.
+func RestartEndpoint(ctx context.Context, m *node.Machine) error {
+	if !m.Exists(endpoint.UnitPath) {
+		return nil
+	}
+	GiveAddressAway(ctx, m.Console)
+	return m.Host.Systemd().Restart(ctx, endpoint.Unit)
 }

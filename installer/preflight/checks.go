@@ -87,6 +87,7 @@ func (s *subject) controlPlaneChecks() []check {
 		{"HTTPProxy", s.networkChecks().proxyTo(c.LocalAPIEndpoint.AdvertiseAddress)},
 		{"HTTPProxyCIDR", s.networkChecks().proxyToRanges(c.Networking.ServiceSubnet, c.Networking.PodSubnet)},
 		{"ControlPlaneEndpoint", s.networkChecks().controlPlaneEndpoint},
+		{"ControlPlaneVIP", s.networkChecks().virtualAddresses},
 		{"APIServerFlags", s.systemChecks().apiServerFlags},
 	}
 }
@@ -134,6 +135,9 @@ func (s *subject) nodeChecks() (list []check) {
 		s.fileChecks().needs("losetup", "attaches block volumes"),
 		check{"FileExisting-iptables", s.fileChecks().iptables},
 	)
+	if s.Config.Endpoint.Balancer {
+		list = append(list, s.networkChecks().port(config.BalancerPort, "install", config.Arg{Name: "bind-address", Value: s.Config.BalancerHost()}))
+	}
 	for _, name := range extraBinaries {
 		list = append(list, s.kubeletChecks().extraBinary(name))
 	}

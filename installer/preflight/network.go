@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"airlift/installer/config"
+	"airlift/installer/endpoint/vip"
 )
 
 // port requires a TCP port to be free, or, on a node of Airlift, to belong to the
@@ -232,6 +233,36 @@ func (s networkChecks) nodeAddress(context.Context) []finding {
 			"the address of this host's API server, %s, is not %s as the cluster's first Service range, %s: the API server would not start", addr, family, c.Networking.ServiceSubnet)
 	}
 	return nil
+}
+
+// virtualAddresses requires that the virtual addresses are in a subnet of this host. A new cluster's must be free.
+func (s networkChecks) virtualAddresses(ctx context.Context) (found []finding) {
+	var addresses []netip.Addr
+	for _, text := range s.subject.Config.Endpoint.VIPs {
+		if a, err := netip.ParseAddr(text); err == nil { // another one is refused before
+			addresses = append(addresses, a)
+		}
+	}
+	if len(addresses) == 0 {
+		return nil
+	}
+	name, err := vip.Find(addresses, "")
+	if err != nil {
+		return problem("choose free addresses in the subnet of the control planes", "%v", err)
+	}
+	if s.subject.Role != Init || s.subject.Rerun {
+		return nil
+	}
+	for _, a := range addresses {
+		mac, err := vip.Probe(ctx, a, name)
+		switch {
+		case err != nil:
+			found = append(found, warning("check that no other host has it", "it is not known whether the virtual address %s is free: %v", a, err)...)
+		case mac != nil:
+			found = append(found, problem("choose an address that no host has", "the virtual address %s is taken: the host with the hardware address %s has it", a, mac)...)
+		}
+	}
+	return found
 }
 
 func (s networkChecks) firewalld(ctx context.Context) []finding {

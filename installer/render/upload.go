@@ -38,15 +38,17 @@ func UploadKubeletConfig(cfg *config.Config) ([]runtime.Object, error) {
 		group(nodesGroup), group(tokensGroup))...), nil
 }
 
-// UploadEndpoint is the ConfigMap with the endpoint, which kubeadm-config has no field for, readable by nodes.
+// UploadEndpoint is the ConfigMap with the endpoint, which kubeadm-config has no field for. Nodes may read it, and the
+// addresses of the API servers.
 func UploadEndpoint(cfg *config.Config) ([]runtime.Object, error) {
 	data, err := cfg.Endpoint.Encode()
 	if err != nil {
 		return nil, err
 	}
 	objects := []runtime.Object{configMap(metav1.NamespaceSystem, config.EndpointConfigMap, config.EndpointKey, data)}
-	return append(objects, readable(metav1.NamespaceSystem, config.EndpointConfigMap, "configmaps", config.EndpointConfigMap,
-		group(tokensGroup), group(nodesGroup))...), nil
+	objects = append(objects, readable(metav1.NamespaceSystem, config.EndpointConfigMap, "configmaps", config.EndpointConfigMap,
+		group(tokensGroup), group(nodesGroup))...)
+	return append(objects, APIServersRBAC()...), nil
 }
 
 // ClusterInfo returns the public ConfigMap from which a joining node learns the

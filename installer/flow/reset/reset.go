@@ -19,6 +19,7 @@ import (
 	"airlift/installer/host/podnetwork"
 	"airlift/installer/host/uninstall"
 	"airlift/installer/node"
+	"airlift/installer/phases"
 	"airlift/installer/pki"
 	"airlift/installer/workflow"
 )
@@ -167,6 +168,7 @@ func (r *Reset) removeMember(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	phases.GiveAddressAway(ctx, r.Console)
 	if err := r.etcd.remove(ctx); err != nil {
 		return err
 	}

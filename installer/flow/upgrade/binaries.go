@@ -106,5 +106,5 @@ func (s *binaries) upgradeStub(ctx context.Context, l desired.List) error {
 	}
 	s.node.Console.Debug(1, "installed %s", host.StubPath)
 	s.node.Changed(true)
-	return nil
+	return phases.RestartEndpoint(ctx, s.node.Machine)
 }

@@ -176,6 +176,9 @@ func (p *controlPlane) upgrade(ctx context.Context, l desired.List) error {
 	if err := node.UnfinishedWork(p.node.Existing, p.node.Config); err != nil { // the phase may run alone
 		return err
 	}
+	if len(l.Files) > 0 {
+		phases.GiveAddressAway(ctx, p.node.Console)
+	}
 	var done []string
 	for _, f := range l.Files {
 		name := strings.TrimSuffix(path.Base(f.Path), ".yaml")

@@ -13,6 +13,7 @@ import (
 	"airlift/installer/cluster/facts"
 	"airlift/installer/cluster/workloads"
 	"airlift/installer/config"
+	"airlift/installer/endpoint"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/payload"
@@ -250,6 +251,7 @@ func (u *Undo) restoreNode(ctx context.Context) error {
 		files []string
 	}{
 		{"containerd.service", []string{"/usr/local/bin/containerd", render.ContainerdConfigPath, render.ContainerdUnitPath}},
+		{endpoint.Unit, []string{host.StubPath}},
 		{"kubelet.service", []string{"/usr/local/bin/kubelet", config.KubeletConfigFile, config.KubeletFlagsFile, node.KubeletConf, render.KubeletUnitPath, render.KubeletDropInPath}},
 	} {
 		var files []string
