@@ -147,7 +147,7 @@ END`, joinPlane[1], joinPlane[3], joinPlane[5], joinPlane[len(joinPlane)-1]))
 			if id == nil {
 				t.Fatal("status shows no ID of the third member")
 			}
-			contains(t, install(t, first, 0, "etcd", "member", "remove", id[1]), "removed member "+third.Name, "kubectl delete node "+third.Name)
+			contains(t, install(t, first, 0, "etcd", "member", "remove", id[1]), "removed member "+third.Name, "/root/install node remove "+third.Name)
 			contains(t, install(t, first, 2, "etcd", "member", "remove", id[1]), "no member")
 			voters(t, first, 2)
 			if err := third.Boot(t.Context()); err != nil {
@@ -161,7 +161,7 @@ END`, joinPlane[1], joinPlane[3], joinPlane[5], joinPlane[len(joinPlane)-1]))
 		}},
 		{"reset of the third takes its member along", func(t *testing.T) {
 			contains(t, install(t, third, 2, "reset"), "--force")
-			contains(t, answered(t, third, 0, "reset"), "removed member "+third.Name, "kubectl delete node "+third.Name, "left: /etc/kubernetes/pki/ca.key: ")
+			contains(t, answered(t, third, 0, "reset"), "removed member "+third.Name, "/root/install node remove "+third.Name, "left: /etc/kubernetes/pki/ca.key: ")
 			run(t, third, "rm", "-r", "/etc/kubernetes") // the files from the manual copy above
 			same(t, bare[third], untouched(t, third))
 			voters(t, first, 2)

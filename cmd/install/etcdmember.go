@@ -30,6 +30,8 @@ control plane.
 
 It waits while a control plane joins or restarts its components.
 
+To remove the whole node, with its member: './install node remove NAME'.
+
 If the host still runs, run './install reset' there instead, which also removes its
 member. So a healthy member is only removed with --force. A member is not removed if the
 other members would have no quorum.`,

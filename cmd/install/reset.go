@@ -50,7 +50,8 @@ On a control plane, reset waits while another one restarts its components. With 
 etcd, it first removes this member from the etcd cluster. It refuses if the other control
 planes would lose their quorum, except with --force.
 
-The Node object remains in the cluster. To remove it: kubectl delete node NAME`,
+The node remains in the cluster. Remove it on a control plane, before or after the reset:
+./install node remove NAME. Before, its pods move to other nodes.`,
 		Example: "  ./install reset\n  ./install reset --force\n  ./install reset --dry-run",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

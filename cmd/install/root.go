@@ -62,7 +62,7 @@ func newRootCmd() *cobra.Command {
 	init, join := newInitCmd(), newJoinCmd()
 	apply, bring, images, upgrade := newApplyCmd(), newImportCmd(), newImagesCmd(), newUpgradeCmd()
 	completeAll(init, join, apply, bring, images, upgrade)
-	cmd.AddCommand(init, join, upgrade, newPreflightCmd(), bring, apply, images, newStatusCmd(), newDoctorCmd(), newDocsCmd(), newResetCmd(), newTokenCmd(), newCertsCmd(), newEtcdCmd(), newEndpointCmd(), newKubeconfigCmd(), newConfigCmd(), newVersionCmd(), newHostRouteCmd())
+	cmd.AddCommand(init, join, upgrade, newPreflightCmd(), bring, apply, images, newStatusCmd(), newDoctorCmd(), newDocsCmd(), newResetCmd(), newTokenCmd(), newCertsCmd(), newEtcdCmd(), newNodeCmd(), newEndpointCmd(), newKubeconfigCmd(), newConfigCmd(), newVersionCmd(), newHostRouteCmd())
 	return cmd
 }
 

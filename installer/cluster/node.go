@@ -79,7 +79,7 @@ func (c NodeObjects) CheckNodeNameFree(ctx context.Context, name string) error {
 	if ready, _ := NodeReady(node); ready {
 		return fault.New(fault.Failure,
 			"the cluster already has a Ready node named %q", name).
-			Hint(fmt.Sprintf("choose another name with --node-name, or, if that node is gone: kubectl delete node %s", name))
+			Hint(fmt.Sprintf("choose another name with --node-name, or, if that node is gone, on a control plane: ./install node remove %s", name))
 	}
 	return nil
 }
@@ -156,4 +156,18 @@ func (c NodeObjects) SetUnschedulable(ctx context.Context, node string, yes bool
 		return fmt.Errorf("changing whether pods can be scheduled on node %q: %w", node, err)
 	}
 	return nil
+}
+
+// DeleteNode deletes the Node with a UID. It is no error if the Node is gone.
+func (c NodeObjects) DeleteNode(ctx context.Context, name string, uid types.UID) error {
+	err := wait.Retry(ctx, func() error {
+		return c.client.API.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	})
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsConflict(err):
+		return fault.New(fault.Failure, "a host has registered again under the name %q", name).Hint("stop its kubelet (systemctl stop kubelet), then run the same command again")
+	}
+	return fmt.Errorf("deleting node %q: %w", name, err)
 }

@@ -6,6 +6,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// The roles of a node.
+const (
+	ControlPlaneRole = "control-plane"
+	WorkerRole       = "worker"
 )
 
 // A NodeState is the state of a node for people.
@@ -17,6 +25,10 @@ type NodeState struct {
 	Reason  string `json:"reason,omitempty"` // if it is not Ready
 	// Addresses are its internal addresses.
 	Addresses []string `json:"addresses,omitempty"`
+	// UID is another one when a host registers again under the same name.
+	UID types.UID `json:"-"`
+	// KubeletPort is the port at which its kubelet serves the API server.
+	KubeletPort int32 `json:"-"`
 }
 
 // Node returns the state of a node.
@@ -32,9 +44,23 @@ func (c *Client) Node(ctx context.Context, name string) (NodeState, error) {
 
 func roleOf(node *corev1.Node) string {
 	if _, ok := node.Labels[ControlPlaneLabel]; ok {
-		return "control-plane"
+		return ControlPlaneRole
 	}
-	return "worker"
+	return WorkerRole
+}
+
+// NodesOfAPIServers returns the addresses of the API servers, "host:port", by the name of their node. They come
+// from the annotation that kubeadm sets on their static pods. Unlike APIServers, it also lists those that ended.
+func NodesOfAPIServers(ctx context.Context, api kubernetes.Interface) (map[string]string, error) {
+	pods, err := api.CoreV1().Pods(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: "component=kube-apiserver,tier=control-plane"})
+	if err != nil {
+		return nil, fmt.Errorf("listing the API servers: %w", err)
+	}
+	addresses := map[string]string{}
+	for _, p := range pods.Items {
+		addresses[p.Spec.NodeName] = p.Annotations[APIServerAnnotation]
+	}
+	return addresses, nil
 }
 
 // Nodes returns the states of all nodes.
@@ -51,7 +77,10 @@ func (c *Client) Nodes(ctx context.Context) (list []NodeState, err error) {
 
 // stateOf returns the state of a node for people.
 func stateOf(node *corev1.Node) NodeState {
-	state := NodeState{Name: node.Name, Role: roleOf(node), Version: node.Status.NodeInfo.KubeletVersion}
+	state := NodeState{
+		Name: node.Name, Role: roleOf(node), Version: node.Status.NodeInfo.KubeletVersion,
+		UID: node.UID, KubeletPort: node.Status.DaemonEndpoints.KubeletEndpoint.Port,
+	}
 	state.Ready, state.Reason = NodeReady(node)
 	for _, a := range node.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {

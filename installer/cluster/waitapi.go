@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/version"
@@ -29,6 +32,28 @@ func (c Waits) WaitForAPI(ctx context.Context, timeout time.Duration, report wai
 	return w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
 		ready, state := c.client.Ready(ctx)
 		return ready, state, nil
+	})
+}
+
+// WaitForNoAPIServer waits until no API server is registered at one of the addresses. API servers renew their
+// entries, and remove the entries of others that are not renewed.
+func (c Waits) WaitForNoAPIServer(ctx context.Context, addresses []netip.Addr, timeout time.Duration, report wait.Report) error {
+	w := wait.For{
+		What: "the API servers to remove an address from the Service default/kubernetes", Timeout: timeout, Report: report,
+		Hint: "see: kubectl get endpointslices kubernetes",
+	}
+	return w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
+		servers, _, err := c.client.listAPIServers(ctx)
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		var left []string
+		for _, s := range servers {
+			if slices.Contains(addresses, s.Addr().Unmap()) {
+				left = append(left, s.String())
+			}
+		}
+		return len(left) == 0, "it has " + strings.Join(left, ", "), nil
 	})
 }
 

@@ -208,7 +208,8 @@ func (c *Client) CheckRemove(ctx context.Context, m Member) error {
 	if err != nil {
 		return err
 	}
-	return checkQuorum(c.Health(ctx, members), m)
+	_, err = Without(c.Health(ctx, members), m)
+	return err
 }
 
 // CheckRestart fails if the cluster would lose its quorum while the member with a peer URL restarts,
@@ -285,9 +286,21 @@ func listed(states []State) string {
 	return strings.Join(lines, "\n  - ")
 }
 
-// checkQuorum fails if the members other than gone would have no quorum.
-func checkQuorum(states []State, gone Member) error {
+// Rest is the cluster without one of its members. All are numbers of voting members.
+type Rest struct {
+	Members, Healthy int
+	Quorum           int // how many must be healthy
+}
+
+// Without returns the cluster without the member gone. It fails if etcd would have no quorum then, or has
+// none to agree on the removal. The error lists the unhealthy members. The last member may always be removed.
+func Without(states []State, gone Member) (Rest, error) {
 	v := countVotes(states, gone)
+	return Rest{Members: v.others, Healthy: v.healthy, Quorum: v.others/2 + 1}, checkQuorum(v, gone)
+}
+
+// checkQuorum fails if the members other than gone would have no quorum.
+func checkQuorum(v votes, gone Member) error {
 	if v.others == 0 || gone.Learner {
 		return nil
 	}

@@ -27,14 +27,7 @@ func TestRestartKeepsQuorum(t *testing.T) {
 	for n := 1; n <= 7; n++ {
 		for down := range 1 << n {
 			for _, learner := range []bool{false, true} {
-				var states []State
-				for i := range n {
-					s := State{Member: Member{ID: uint64(i + 1), Name: fmt.Sprint("host", i+1)}}
-					if down&(1<<i) != 0 {
-						s.Err = errors.New("down")
-					}
-					states = append(states, s)
-				}
+				states := membersDown(n, down)
 				if learner {
 					states = append(states, State{Member{ID: 99, Learner: true}, errors.New("it has not started yet")})
 				}
@@ -58,6 +51,59 @@ func TestRestartKeepsQuorum(t *testing.T) {
 	if Spares([]State{{Member: Member{ID: 1}}, {Member: Member{ID: 2}}}, 3) {
 		t.Error("a member that is not in the list is spared")
 	}
+}
+
+// TestRemovalKeepsQuorum compares Without with etcd's own majority, for every set of up to seven members
+// of which some are down, with and without a learner.
+func TestRemovalKeepsQuorum(t *testing.T) {
+	won := func(states []State, without uint64) bool {
+		config, votes := quorum.MajorityConfig{}, map[uint64]bool{}
+		for _, s := range states {
+			if !s.Learner && s.ID != without {
+				config[s.ID] = struct{}{}
+				votes[s.ID] = s.Err == nil
+			}
+		}
+		return config.VoteResult(votes) == quorum.VoteWon
+	}
+	for n := 1; n <= 7; n++ {
+		for down := range 1 << n {
+			for _, learner := range []bool{false, true} {
+				states := membersDown(n, down)
+				if learner {
+					states = append(states, State{Member{ID: 99, Learner: true}, errors.New("it has not started yet")})
+				}
+				for _, s := range states {
+					allowed := n == 1 || s.Learner || won(states, 0) && won(states, s.ID)
+					rest, err := Without(states, s.Member)
+					if (err == nil) != allowed {
+						t.Errorf("%d members, down %b, without %d: %v", n, down, s.ID, err)
+					}
+					voters := 0
+					for _, o := range states {
+						if !o.Learner && o.ID != s.ID {
+							voters++
+						}
+					}
+					if wins := rest.Healthy >= rest.Quorum; rest.Members != voters || voters > 0 && wins != won(states, s.ID) {
+						t.Errorf("%d members, down %b, without %d: %+v", n, down, s.ID, rest)
+					}
+				}
+			}
+		}
+	}
+}
+
+// membersDown returns n members, of which those in the bit set down are unhealthy.
+func membersDown(n, down int) (states []State) {
+	for i := range n {
+		s := State{Member: Member{ID: uint64(i + 1), Name: fmt.Sprint("host", i+1)}}
+		if down&(1<<i) != 0 {
+			s.Err = errors.New("down")
+		}
+		states = append(states, s)
+	}
+	return states
 }
 
 // TestFindByAnyPeerURL: etcd sorts the peer URLs of a member.

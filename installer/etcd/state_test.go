@@ -31,11 +31,11 @@ func TestReported(t *testing.T) {
 // TestQuorumWithoutSpace: members with the alarm NOSPACE vote.
 func TestQuorumWithoutSpace(t *testing.T) {
 	states := []State{{Member{ID: 1}, ErrNoSpace}, {Member{ID: 2}, ErrNoSpace}, {Member{ID: 3}, ErrNoSpace}}
-	if err := checkQuorum(states, states[0].Member); err != nil {
+	if _, err := Without(states, states[0].Member); err != nil {
 		t.Error(err)
 	}
 	states[1].Err = errors.New("connection refused")
-	if err := checkQuorum(states, states[0].Member); err == nil {
+	if _, err := Without(states, states[0].Member); err == nil {
 		t.Error("one of two members is down, and the third may be removed")
 	}
 }

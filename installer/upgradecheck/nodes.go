@@ -18,7 +18,7 @@ func (t *Target) controlPlanesReady() (found []finding) {
 	}
 	for _, n := range t.Cluster.Nodes {
 		if n.ControlPlane && !n.Ready {
-			found = append(found, problem(fmt.Sprintf("start its kubelet and its static pods, see: kubectl describe node %[1]s; if it is lost permanently: kubectl delete node %[1]s; to upgrade the others first: --ignore-preflight-errors ControlPlaneNodesReady", n.Name),
+			found = append(found, problem(fmt.Sprintf("start its kubelet and its static pods, see: kubectl describe node %[1]s; if it is lost permanently: ./install node remove %[1]s; to upgrade the others first: --ignore-preflight-errors ControlPlaneNodesReady", n.Name),
 				"control plane %s is not Ready: %s", n.Name, n.Reason))
 		}
 	}

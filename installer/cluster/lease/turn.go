@@ -231,13 +231,9 @@ func otherAPIServers(ctx context.Context, api kubernetes.Interface, node string)
 	if err != nil {
 		return nil, fmt.Errorf("listing the control planes: %w", err)
 	}
-	pods, err := api.CoreV1().Pods(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: "component=kube-apiserver,tier=control-plane"})
+	addresses, err := cluster.NodesOfAPIServers(ctx, api)
 	if err != nil {
-		return nil, fmt.Errorf("listing the API servers: %w", err)
-	}
-	addresses := map[string]string{}
-	for _, p := range pods.Items {
-		addresses[p.Spec.NodeName] = p.Annotations[cluster.APIServerAnnotation]
+		return nil, err
 	}
 	for _, n := range nodes.Items {
 		if n.Name == node {
@@ -312,7 +308,7 @@ func (t *Turn) CheckOthers(ctx context.Context) error {
 	}
 	w := wait.For{
 		What: "the API server of another control plane to be ready", Timeout: turnDropTimeout,
-		Hint: fmt.Sprintf("start the other control planes; if one is lost permanently, remove it: kubectl delete node %s", others[0].node),
+		Hint: fmt.Sprintf("start the other control planes; if one is lost permanently, remove it: ./install node remove %s", others[0].node),
 	}
 	return w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
 		var states []string

@@ -98,7 +98,7 @@ func (d *Drain) Run(ctx context.Context) error {
 	w := wait.For{
 		What: fmt.Sprintf("the pods of node %q to move to other nodes", d.node), Short: "the drain",
 		Timeout: d.Timeout, Interval: time.Second, Report: d.Report,
-		Hint: "make the pods movable (kubectl get pods,poddisruptionbudgets -A), then run this command again; or leave them running: --drain=false",
+		Hint: "make the pods movable (kubectl get pods,poddisruptionbudgets -A), then run this command again; or continue without moving them: --drain=false",
 	}
 	return w.Until(ctx, wake, func(ctx context.Context) (bool, string, error) {
 		pods, err := d.list(ctx)
@@ -150,7 +150,7 @@ func (d *Drain) evict(ctx context.Context, p *corev1.Pod) (reason string, err er
 	case apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return "its namespace is being deleted", nil
 	}
-	return "", fault.New(fault.Failure, "evicting pod %s/%s: %w", p.Namespace, p.Name, err).Hint("evict it, or leave the pods running: --drain=false")
+	return "", fault.New(fault.Failure, "evicting pod %s/%s: %w", p.Namespace, p.Name, err).Hint("evict it, or continue without moving the pods: --drain=false")
 }
 
 // budgetOf returns which PodDisruptionBudget delays an eviction.

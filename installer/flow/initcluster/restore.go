@@ -216,7 +216,7 @@ func (r *Restore) removeOldNodes(ctx context.Context) error {
 		r.Changed(true)
 	}
 	for _, name := range workers {
-		r.Console.Note("kept worker %s; if that host is lost: kubectl delete node %s", name, name)
+		r.Console.Note("kept worker %s; if that host is lost: ./install node remove %s", name, name)
 	}
 	if err != nil {
 		return err

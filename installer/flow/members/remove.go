@@ -49,7 +49,7 @@ func Remove(ctx context.Context, h *host.Host, console *workflow.Console, nameOr
 	}
 	fmt.Fprintf(console.Out, "removed member %s from the etcd cluster\n", m)
 	if m.Name != "" {
-		fmt.Fprintf(console.Out, "Delete its node: kubectl delete node %s. If the host comes back, run ./install reset --force there.\n", m.Name)
+		fmt.Fprintf(console.Out, "Remove its node: ./install node remove %s. If the host comes back, run ./install reset --force there.\n", m.Name)
 	}
 	return nil
 }

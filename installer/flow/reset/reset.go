@@ -310,7 +310,7 @@ func (r *Reset) closingWords(name string) string {
 		fmt.Fprintf(&b, "    left: %s\n", image)
 	}
 	if name != "" && !r.etcd.last {
-		fmt.Fprintf(&b, "\nThe cluster still has the Node object. Remove it there: kubectl delete node %s\n", name)
+		fmt.Fprintf(&b, "\nThe cluster may still have the node. Remove it, on a control plane: ./install node remove %s\n", name)
 	}
 	return b.String()
 }

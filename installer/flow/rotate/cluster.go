@@ -112,7 +112,7 @@ func (c *clusterState) noneBehind(ctx context.Context, stage string) error {
 	}
 	if left := behind(nodes, stage); len(left) > 0 {
 		return fault.New(fault.Preflight, "these nodes have not reached the stage %q: %s", stage, strings.Join(left, ", ")).
-			Hint("run on each of them: ./install certs rotate-ca " + stage + "; remove a node that is gone: kubectl delete node NAME")
+			Hint("run on each of them: ./install certs rotate-ca " + stage + "; remove a node that is gone, on a control plane: ./install node remove NAME")
 	}
 	return nil
 }

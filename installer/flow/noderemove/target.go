@@ -1,0 +1,269 @@
+package noderemove
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"airlift/fault"
+	"airlift/installer/cluster"
+	"airlift/installer/cluster/workloads"
+	"airlift/installer/etcd"
+	"airlift/installer/workflow"
+)
+
+// answerTimeout limits the wait for a host that may be off.
+const answerTimeout = 5 * time.Second
+
+// A target is the node to remove, and what is left without it.
+type target struct {
+	name    string
+	node    *cluster.NodeState  // nil if its Node was deleted before
+	others  []cluster.NodeState // the nodes that remain
+	member  *etcd.Member        // nil if it has none
+	rest    etcd.Rest           // etcd without the member
+	server  string              // "host:port" of its API server, "" if not known
+	silence string              // why its kubelet does not answer, "" if it does
+	evict   []string            // pods that a drain moves
+	bare    []string            // those of them that no controller creates again
+}
+
+// find reads the state of the cluster.
+func (r *Removal) find(ctx context.Context) (t target, err error) {
+	var members []etcd.Member
+	if r.etcd != nil {
+		if members, err = r.etcd.Members(ctx); err != nil {
+			return t, err
+		}
+	}
+	nodes, apiErr := r.nodes(ctx)
+	if t, err = choose(r.options.Node, nodes, members); err != nil && apiErr == nil {
+		return t, err
+	}
+	// First, because without a quorum of etcd, the API server does not answer either.
+	if t.member != nil {
+		if t.member.HasPeer(r.ownPeer) {
+			return t, fault.New(fault.Usage, "%s is the etcd member of this host", t.member).Hint("to remove this host from the cluster: ./install reset")
+		}
+		if t.rest, err = withoutMember(r.etcd.Health(ctx, members), *t.member); err != nil {
+			return t, err
+		}
+	}
+	if apiErr != nil {
+		return t, apiErr
+	}
+	if err := t.leavesControlPlane(); err != nil || t.node == nil {
+		return t, err
+	}
+	servers, err := cluster.NodesOfAPIServers(ctx, r.api.API)
+	if err != nil {
+		return t, err
+	}
+	t.server = servers[t.name]
+	t.silence = silence(ctx, *t.node)
+	t.evict, t.bare, err = workloads.NewDrain(r.api.API, t.name, drainTimeout).Pods(ctx)
+	return t, err
+}
+
+// nodes lists the nodes, if the API server of this host is ready: after the removal, it must serve the
+// cluster.
+func (r *Removal) nodes(ctx context.Context) ([]cluster.NodeState, error) {
+	if ready, state := r.api.Ready(ctx); !ready {
+		return nil, fault.New(fault.Failure, "the API server of this host is not ready: %s", state).Hint("run the command on another control plane; or see './install status'")
+	}
+	return r.api.Nodes(ctx)
+}
+
+// choose finds the node with a name among the nodes and the members of etcd.
+func choose(name string, nodes []cluster.NodeState, members []etcd.Member) (target, error) {
+	t := target{name: name}
+	for _, n := range nodes {
+		if n.Name == name {
+			t.node = &n
+		} else {
+			t.others = append(t.others, n)
+		}
+	}
+	t.member = memberOf(t, members)
+	if t.node != nil || t.member != nil {
+		return t, nil
+	}
+	return t, fault.New(fault.Usage, "the cluster has no node %q", name).Hint("its nodes are: " + strings.Join(names(t.others), ", "))
+}
+
+// memberOf returns the member of etcd on the node: kubeadm gives it the node's name. A member that has
+// not started has no name yet, only the host's address.
+func memberOf(t target, members []etcd.Member) *etcd.Member {
+	i := slices.IndexFunc(members, func(m etcd.Member) bool { return t.name != "" && m.Name == t.name })
+	if i < 0 && t.node != nil {
+		i = slices.IndexFunc(members, func(m etcd.Member) bool {
+			u, err := url.Parse(m.PeerURL)
+			return err == nil && m.Name == "" && slices.Contains(t.node.Addresses, u.Hostname())
+		})
+	}
+	if i < 0 {
+		return nil
+	}
+	return &members[i]
+}
+
+// withoutMember returns etcd without a member. It refuses to leave etcd without a quorum.
+func withoutMember(states []etcd.State, m etcd.Member) (etcd.Rest, error) {
+	rest, err := etcd.Without(states, m)
+	if err == nil && rest.Members == 0 {
+		err = fault.New(fault.Failure, "%s is the last voting member of etcd", m).Hint("to delete the cluster, run on that host: ./install reset")
+	}
+	if err != nil {
+		err = fault.Wrap(err, fault.Failure, "start the other members; if they are lost permanently and there is a backup: ./install reset --force on this host, then ./install etcd restore FILE")
+	}
+	return rest, err
+}
+
+// controlPlane reports whether the node is a control plane.
+func (t *target) controlPlane() bool {
+	return t.member != nil || t.server != "" || t.node != nil && t.node.Role == cluster.ControlPlaneRole
+}
+
+// leavesControlPlane refuses to remove the last control plane.
+func (t *target) leavesControlPlane() error {
+	isControlPlane := func(n cluster.NodeState) bool { return n.Role == cluster.ControlPlaneRole }
+	if !t.controlPlane() || slices.ContainsFunc(t.others, isControlPlane) {
+		return nil
+	}
+	return fault.New(fault.Failure, "%s is the last control plane", t.name).
+		Hint("to delete the cluster, run on that host: ./install reset; if this host is a control plane, register its node again: systemctl restart kubelet, then ./install init phase mark-control-plane")
+}
+
+// silence returns why the kubelet of a node does not answer, and "" if it does. A kubelet that hangs
+// accepts connections, but does not encrypt them. Its certificate may be of any CA.
+func silence(ctx context.Context, n cluster.NodeState) string {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	reason := "the cluster does not know its address"
+	for _, address := range n.Addresses {
+		dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}
+		conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(int(n.KubeletPort))))
+		if err == nil {
+			_ = conn.Close()
+			return ""
+		}
+		reason = err.Error()
+	}
+	return reason
+}
+
+// addresses returns the addresses at which the API server of the node may have been announced.
+func (t *target) addresses() (list []netip.Addr) {
+	all := t.node.Addresses
+	if host, _, err := net.SplitHostPort(t.server); err == nil {
+		all = append(slices.Clone(all), host)
+	}
+	for _, text := range all {
+		if a, err := netip.ParseAddr(text); err == nil {
+			list = append(list, a.Unmap())
+		}
+	}
+	return list
+}
+
+// describe returns the text of Describe. drain reports whether pods may be moved.
+func (t *target) describe(drain bool) string {
+	var b strings.Builder
+	line := func(key, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-8s %s\n", key+":", fmt.Sprintf(format, args...))
+	}
+	role := "worker"
+	if t.controlPlane() {
+		role = "control plane"
+	}
+	if t.node == nil {
+		line("node", "%s, %s; its Node is already deleted", t.name, role)
+	} else {
+		line("node", "%s, %s, %s, %s", t.name, role, t.node.Version, strings.Join(t.node.Addresses, ", "))
+		line("host", "%s", t.hostState())
+		line("pods", "%s", t.podsState(drain))
+	}
+	if t.member != nil && t.member.Learner {
+		line("etcd", "removes the learner %s, which has no vote", t.member)
+	} else if t.member != nil {
+		line("etcd", "removes member %s; %s left, %d healthy, %d needed: it then survives the failure of %d",
+			t.member, workflow.Count(t.rest.Members, "voting member"), t.rest.Healthy, t.rest.Quorum, t.rest.Healthy-t.rest.Quorum)
+	}
+	line("left", "%s", t.left())
+	if t.silence != "" {
+		b.WriteString("\nMake sure that the host is off. Otherwise its containers run on, while other nodes start\nthe same pods.\n")
+	}
+	return b.String()
+}
+
+func (t *target) hostState() string {
+	switch {
+	case t.silence != "":
+		return "its kubelet does not answer: " + t.silence
+	case !t.node.Ready:
+		return "its kubelet answers, but the node is not Ready: " + t.node.Reason
+	}
+	return "its kubelet answers, and the node is Ready"
+}
+
+func (t *target) podsState(drain bool) string {
+	moved := workflow.Count(len(t.evict), "pod") + " moved to other nodes"
+	if !drain || t.silence != "" {
+		moved = workflow.Count(len(t.evict), "pod") + " deleted with the Node, and created again on other nodes"
+	}
+	if len(t.bare) == 0 {
+		return moved
+	}
+	return moved + ", except pods without a controller, which are lost: " + strings.Join(t.bare, ", ")
+}
+
+// left returns the nodes that remain.
+func (t *target) left() string {
+	var planes, workers []cluster.NodeState
+	for _, n := range t.others {
+		if n.Role == cluster.ControlPlaneRole {
+			planes = append(planes, n)
+		} else {
+			workers = append(workers, n)
+		}
+	}
+	text := workflow.Count(len(planes), "control plane") + " (" + strings.Join(names(planes), ", ") + ")"
+	if len(workers) > 0 {
+		text += " and " + workflow.Count(len(workers), "worker") + " (" + strings.Join(names(workers), ", ") + ")"
+	}
+	return text
+}
+
+// names returns the names of nodes, and for those that are not Ready, that they are not.
+func names(nodes []cluster.NodeState) (list []string) {
+	for _, n := range nodes {
+		name := n.Name
+		if !n.Ready {
+			name += " not Ready"
+		}
+		list = append(list, name)
+	}
+	return list
+}
+
+// closingWords returns the summary: what happens if the host starts again.
+func (t *target) closingWords() string {
+	text := t.name + ` was removed from the cluster. Its host keeps valid certificates. Before its kubelet starts again,
+run there:
+
+    ./install reset --force
+
+Otherwise, the kubelet registers the node again if it reaches an API server, and pods are scheduled on it.
+`
+	if t.controlPlane() {
+		text += "The host also has the keys of the cluster's CAs.\n"
+	}
+	return text
+}
