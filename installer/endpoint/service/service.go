@@ -222,27 +222,30 @@ func keepAlive(ctx context.Context) error {
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 		return err
 	}
-	if err := releaseCode(); err != nil {
-		return fmt.Errorf("releasing memory: %w", err)
-	}
-	interval, err := daemon.SdWatchdogEnabled(false)
-	if err != nil || interval == 0 {
-		<-ctx.Done()
-		return err
-	}
-	tick := time.NewTicker(interval / 3)
-	defer tick.Stop()
+	alive, release := time.NewTicker(aliveInterval), time.NewTicker(releaseInterval)
+	defer alive.Stop()
+	defer release.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-alive.C:
 			if _, err := daemon.SdNotify(false, daemon.SdNotifyWatchdog); err != nil {
 				return err
+			}
+		case <-release.C:
+			if err := releaseCode(); err != nil {
+				return fmt.Errorf("releasing memory: %w", err)
 			}
 		}
 	}
 }
+
+const (
+	aliveInterval = 3 * time.Second // a third of WatchdogSec in the unit
+	// releaseInterval is how often the service gives back the pages of rare work, as a renewed connection.
+	releaseInterval = time.Minute
+)
 
 // Query returns the state of this host's service, nil if none runs.
 func Query(ctx context.Context) (*State, error) {
