@@ -10,6 +10,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/flow/initcluster"
+	"airlift/installer/flow/join"
 	"airlift/installer/flow/reset"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
@@ -55,6 +56,41 @@ func (r *run) init(b *payload.Bundle) (string, error) {
 			return err
 		}
 		run := initcluster.New(plan, phases.InitOptions{UserToken: true}, h, c)
+		defer run.Close()
+		return run.Run(r.ctx)
+	})
+}
+
+// join makes the host a node of the cluster of another host.
+func (r *run) join(b *payload.Bundle, from *Host, controlPlane bool) (string, error) {
+	return r.changing("join", b.Manifest.KubernetesVersion, func(h *host.Host, c *workflow.Console) error {
+		hash, err := from.caHash()
+		if err != nil {
+			return err
+		}
+		cfg := &config.Config{ControlPlane: controlPlane}
+		cfg.Discovery = config.Discovery{Token: token, TLSBootstrapToken: token, APIServerEndpoint: Endpoint + ":6443", CACertHashes: []string{hash}}
+		cfg.SkipPhases = []string{"preflight"}
+		if controlPlane {
+			cfg.CertificateKey = certificateKey
+			cfg.LocalAPIEndpoint = config.APIEndpoint{AdvertiseAddress: r.host.IP, BindPort: config.DefaultBindPort}
+		}
+		if err := b.Configure(cfg); err != nil {
+			return err
+		}
+		if err := b.CheckHost(r.ctx, h); err != nil {
+			return err
+		}
+		cfg.Facts = r.host.facts()
+		cfg.CompleteJoin()
+		if err := cfg.ValidateJoin(); err != nil {
+			return err
+		}
+		plan, err := phases.PlanJoin(b, cfg, false, c.Warn)
+		if err != nil {
+			return err
+		}
+		run := join.New(plan, h, c)
 		defer run.Close()
 		return run.Run(r.ctx)
 	})

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"airlift/installer/config"
 )
@@ -189,6 +191,7 @@ func (w *World) controllers() {
 		return
 	}
 	defer func() { w.managed = c.revision }()
+	c.signClusterInfo()
 	var nodes []string
 	for i, h := range w.hosts {
 		if c.data["nodes/"+h.Name] == "" {
@@ -339,8 +342,18 @@ func (w *World) report(h *Host) {
 	}
 }
 
-// registers reports whether the kubelet of a host has a kubeconfig for the cluster, and gets one with its
-// bootstrap token.
+// registers reports whether the kubelet of a host has a kubeconfig for the cluster.
 func (h *Host) registers(c *etcdCluster) bool {
-	return h.exists(config.KubernetesDir + "/kubelet.conf")
+	kubeconfig, err := clientcmd.Load([]byte(h.read(kubeletConf)))
+	if err != nil {
+		return false
+	}
+	for _, k := range kubeconfig.Clusters {
+		for _, o := range h.world.hosts {
+			if a := o.apiServer(); a != nil && a.data() == c {
+				return bytes.Contains(k.CertificateAuthorityData, []byte(strings.TrimSpace(o.read(config.CertificatesDir+"/ca.crt"))))
+			}
+		}
+	}
+	return false
 }

@@ -80,6 +80,22 @@ func (c *etcdCluster) leader() uint64 {
 	return 0
 }
 
+// oldest returns the minor version of the oldest member, "" if one does not run: then the version of the data
+// stays.
+func (c *etcdCluster) oldest() string {
+	oldest := ""
+	for _, m := range c.members {
+		if m.server == nil {
+			return ""
+		}
+		minor := m.server.version[:strings.LastIndexByte(m.server.version, '.')]
+		if oldest == "" || minor < oldest {
+			oldest = minor
+		}
+	}
+	return oldest
+}
+
 // An etcdServer is the process of a member.
 type etcdServer struct {
 	etcdserverpb.UnimplementedClusterServer
@@ -117,10 +133,8 @@ func (h *Host) startEtcd(p *pod, version string) (process, error) {
 	if h.slow && s.cluster.minor != "" && s.cluster.minor != minor {
 		s.since, h.slowed = time.Now().Add(slowStart), true
 	}
-	if len(s.cluster.members) == 1 {
-		s.cluster.minor = minor
-	}
 	s.member.name, s.member.client, s.member.server = f["name"], f["advertise-client-urls"], s
+	s.cluster.minor = max(s.cluster.minor, s.cluster.oldest())
 	for _, listen := range strings.Split(f["listen-client-urls"], ",") {
 		u, err := url.Parse(listen)
 		if err != nil {

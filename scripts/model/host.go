@@ -42,6 +42,7 @@ type Host struct {
 	revision    int64
 	waiting     map[string]waiting // pods that the kubelet starts later, by component
 	eager       bool               // the kubelet does not wait
+	lost        time.Time          // until when the API server does not start
 }
 
 // cgroups is a file system of cgroups that the model mounts.

@@ -106,6 +106,9 @@ func (h *Host) syncPods() {
 	}
 	var ended []process
 	h.world.mu.Lock()
+	if err := h.bootstrap(); err != nil && !h.failed(err.Error()) {
+		h.world.note("%s: the kubelet has no certificate: %v", h.Name, err)
+	}
 	defer func() {
 		h.world.mu.Unlock()
 		for _, p := range ended {
@@ -204,6 +207,9 @@ func (h *Host) parse(file string) *pod {
 // startContainer starts the container of a pod. A component that cannot start ends at once.
 func (h *Host) startContainer(p *pod) {
 	image := p.object.Spec.Containers[0].Image
+	if p.component == "kube-apiserver" && time.Now().Before(h.lost) {
+		return
+	}
 	if !h.store.has(image) {
 		p.since = time.Now().Add(10 * time.Second)
 		h.world.note("%s: %s has no image %s", h.Name, p.component, image)

@@ -224,11 +224,18 @@ func (h *Host) address(network, address string) string {
 	case "127.0.0.1", "localhost", "::1":
 		return h.Name + "|" + port
 	case Endpoint:
+		to := address
 		for _, other := range h.world.hosts {
-			if to := net.JoinHostPort(other.IP, port); h.world.listeners[to] != nil {
-				return to
+			at := net.JoinHostPort(other.IP, port)
+			if h.world.listeners[at] == nil {
+				continue
 			}
+			if s := other.apiServer(); s != nil && s.ready.Before(time.Now()) && s.data() != nil {
+				return at
+			}
+			to = at
 		}
+		return to
 	}
 	return address
 }

@@ -95,14 +95,14 @@ func bundles(t *testing.T) (list []*payload.Bundle) {
 }
 
 // play runs a sequence at a new site.
-func play(t *testing.T, hosts int, files []*payload.Bundle, list Sequence) (site *Site, err error) {
+func play(t *testing.T, files []*payload.Bundle, list Sequence) (site *Site, err error) {
 	dir, err := os.MkdirTemp("/dev/shm", "model-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
 	synctest.Test(t, func(t *testing.T) {
-		if site, err = NewSite(dir, hosts, files); err != nil {
+		if site, err = NewSite(dir, list.hosts(), files); err != nil {
 			return
 		}
 		defer site.Close()
@@ -111,17 +111,49 @@ func play(t *testing.T, hosts int, files []*payload.Bundle, list Sequence) (site
 	return site, err
 }
 
-// commands of a site with one control plane; those that are drawn more often come twice.
+// commands that are drawn more often come twice.
 var commands = []string{
-	"init", "init", "reset", "reset --force", "upgrade apply", "upgrade apply", "upgrade apply", "upgrade undo", "the way back",
-	"etcd snapshot", "etcd restore", "etcd snapshot, below /var/lib/airlift", "etcd snapshot, in etcd's directory", "edit a manifest",
+	"init", "reset", "reset --force", "upgrade apply", "upgrade apply", "upgrade undo", "the way back", "edit a manifest",
+	"etcd snapshot", "etcd restore", "etcd snapshot, below /var/lib/airlift", "etcd snapshot, in etcd's directory",
+}
+
+// memberCommands are drawn at sites with several hosts.
+var memberCommands = append([]string{
+	"join", "join --control-plane", "join --control-plane", "upgrade node", "upgrade node", "reset", "kubectl delete node", "the API server is lost",
+}, commands...)
+
+// sites are the sites that are drawn: what runs on each host at the beginning.
+var sites = [][]string{
+	{"init"},
+	{"init"},
+	{"init", ""},
+	{"init", "join"},
+	{"init", "join --control-plane", "join --control-plane"},
+	{"init", "join --control-plane", "join --control-plane", "join", "join"},
 }
 
 // sequences draws sequences.
-func sequences(hosts int) *rapid.Generator[Sequence] {
-	command := rapid.Custom(func(rt *rapid.T) Command {
+func sequences() *rapid.Generator[Sequence] {
+	return rapid.Custom(func(rt *rapid.T) (list Sequence) {
+		site, file := rapid.SampledFrom(sites).Draw(rt, "site"), rapid.IntRange(0, 1).Draw(rt, "file")
+		names := commands
+		if len(site) > 1 {
+			names = memberCommands
+		}
+		for i, name := range site {
+			if name != "" {
+				list = append(list, Command{Name: name, Host: i + 1, File: file})
+			}
+		}
+		return append(list, rapid.SliceOfN(drawn(names, len(site)), 1, 6).Draw(rt, "then")...)
+	})
+}
+
+// drawn draws a command.
+func drawn(names []string, hosts int) *rapid.Generator[Command] {
+	return rapid.Custom(func(rt *rapid.T) Command {
 		c := Command{
-			Name: rapid.SampledFrom(commands).Draw(rt, "command"), Host: rapid.IntRange(1, hosts).Draw(rt, "host"),
+			Name: rapid.SampledFrom(names).Draw(rt, "command"), Host: rapid.IntRange(1, hosts).Draw(rt, "host"),
 			File: rapid.IntRange(0, len(Versions)-1).Draw(rt, "file"), Slow: rapid.IntRange(0, 5).Draw(rt, "slow") == 1,
 			Days: rapid.SampledFrom([]int{0, 0, 0, 0, 1, 200}).Draw(rt, "days"),
 		}
@@ -130,23 +162,17 @@ func sequences(hosts int) *rapid.Generator[Sequence] {
 		}
 		return c
 	})
-	return rapid.Custom(func(rt *rapid.T) Sequence {
-		first := rapid.Custom(func(rt *rapid.T) Command { // most sequences begin with a cluster
-			return Command{Name: "init", Host: 1, File: rapid.IntRange(0, 1).Draw(rt, "file")}
-		}).Draw(rt, "first")
-		return append(Sequence{first}, rapid.SliceOfN(command, 1, 6).Draw(rt, "then")...)
-	})
 }
 
 func TestSequences(t *testing.T) {
 	files := bundles(t)
 	began, runs, crashes, played := time.Now(), 0, 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
-		list := sequences(1).Draw(rt, "sequence")
+		list := sequences().Draw(rt, "sequence")
 		if os.Getenv("MODEL_VERBOSE") != "" {
 			fmt.Fprintf(os.Stderr, "%s %d\n%s\n", time.Since(began), played, list)
 		}
-		site, err := play(t, 1, files, list)
+		site, err := play(t, files, list)
 		played, runs, crashes = played+1, runs+site.Runs, crashes+site.Crashes
 		if err != nil {
 			rt.Fatalf("%s\n\nviolation: %v", list, err)
@@ -181,11 +207,25 @@ var found = []struct {
 	}},
 }
 
+// TestHosts runs sequences on several hosts.
+func TestHosts(t *testing.T) {
+	files := bundles(t)
+	for _, list := range []Sequence{
+		{{Name: "init", Host: 1}, {Name: "join", Host: 2}, {Name: "join --control-plane", Host: 3}, {Name: "upgrade apply", Host: 1, File: 1}, {Name: "upgrade node", Host: 3, File: 1}, {Name: "upgrade node", Host: 2, File: 1}, {Name: "reset", Host: 2}, {Name: "reset", Host: 3}},
+	} {
+		site, err := play(t, files, list)
+		if err != nil {
+			t.Fatalf("%s\n\nviolation: %v", list, err)
+		}
+		t.Log(site.report.String(), strings.Join(site.log, "\n"))
+	}
+}
+
 func TestFound(t *testing.T) {
 	files := bundles(t)
 	for _, f := range found {
 		t.Run(f.name, func(t *testing.T) {
-			site, err := play(t, 1, files, f.sequence)
+			site, err := play(t, files, f.sequence)
 			if err != nil {
 				t.Fatalf("%s\n\nviolation: %v", f.sequence, err)
 			}

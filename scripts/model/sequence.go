@@ -58,6 +58,14 @@ func (s Sequence) String() string {
 	return strings.Join(lines, "\n")
 }
 
+// hosts returns how many hosts a sequence needs.
+func (s Sequence) hosts() (n int) {
+	for _, c := range s {
+		n = max(n, c.Host)
+	}
+	return n
+}
+
 // A Site runs sequences.
 type Site struct {
 	*World
@@ -65,9 +73,10 @@ type Site struct {
 	report         strings.Builder // what the commands printed
 	before         map[string]map[string]string
 	backups        []string
-	clusters       int    // that were created
-	current, saved string // the number of the cluster that runs, and of that in the backup
-	made           bool   // a cluster was created, and its data must stay
+	clusters       int     // that were created
+	current, saved string  // the number of the cluster that runs, and of that in the backup
+	worked         []*Host // other control planes that worked before the command
+	made           bool    // a cluster was created, and its data must stay
 	keys           map[string]string
 	Runs           int // commands that ran
 	Crashes        int
@@ -106,6 +115,7 @@ func (s *Site) run(c Command) error {
 		return nil
 	}
 	s.remember(h, c)
+	s.worked = s.working(h)
 	h.slow, h.slowed = c.Slow, false
 	disturbed, err := s.once(h, c)
 	h.slow = false
@@ -140,10 +150,36 @@ func (s *Site) run(c Command) error {
 
 // mayRun reports whether the model runs a command: one that the user would not run now is left out.
 func (s *Site) mayRun(h *Host, c Command) bool {
-	if c.Name == "edit a manifest" {
-		return h.exists("etc/kubernetes/manifests/kube-scheduler.yaml")
+	switch c.Name {
+	case "edit a manifest", "the API server is lost":
+		return h.controlPlane()
+	case "init", "etcd restore", "etcd restore, interrupted":
+		return s.other(h) == nil
+	case "join", "join --control-plane":
+		return s.other(h) != nil
+	case "kubectl delete node":
+		return !h.exists(kubeletConf)
 	}
 	return true
+}
+
+// controlPlane reports whether a host is a control plane, or becomes one.
+func (h *Host) controlPlane() bool { return h.exists("etc/kubernetes/manifests/kube-scheduler.yaml") }
+
+// other returns another control plane, nil if there is none.
+func (s *Site) other(h *Host) *Host {
+	for _, o := range s.hosts {
+		if o != h && o.controlPlane() {
+			return o
+		}
+	}
+	return nil
+}
+
+// works reports whether the control plane of a host works. The caller holds s.mu.
+func (h *Host) works() bool {
+	a := h.apiServer()
+	return a != nil && !time.Now().Before(a.ready) && a.data() != nil
 }
 
 // remember keeps what an undo must restore, before the first run of an upgrade to another version.
@@ -194,6 +230,24 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.reset(false)
 	case "reset --force":
 		return r.reset(true)
+	case "join", "join --control-plane":
+		s.mu.Lock()
+		if c := s.api(); c != nil {
+			c.renewToken()
+		}
+		s.mu.Unlock()
+		return r.join(b, s.other(r.host), c.Name != "join")
+	case "the API server is lost":
+		r.host.lost = time.Now().Add(lostFor)
+		r.host.kill(func(p *pod) bool { return p.component == "kube-apiserver" }, false)
+		return "", nil
+	case "kubectl delete node":
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if c := s.api(); c != nil {
+			delete(c.data, "nodes/"+r.host.Name)
+		}
+		return "", nil
 	case "upgrade apply":
 		return r.upgrade(b, false)
 	case "upgrade node":
@@ -219,7 +273,7 @@ func (s *Site) command(r *run, c Command) (string, error) {
 
 // commandHints are what a hint has that names a command. "run it" and "the join command" refer to the command
 // that failed, with another flag or on another host.
-var commandHints = []string{"./install", "./FILE", "mv ", "rm ", "systemctl ", "kubectl ", "journalctl ", "cat ", "run it ", "the join command"}
+var commandHints = []string{"./install", "./FILE", "mv ", "rm ", "systemctl ", "kubectl ", "journalctl ", "cat ", "run it ", "the join command", "bundle build"}
 
 // checkError fails if an error has no hint that is a command. After a usage error, it is the same command with
 // another argument.
@@ -240,8 +294,12 @@ func checkError(err error) error {
 func (s *Site) check(h *Host, c Command, err error) error {
 	switch {
 	case err != nil:
-	case c.Name == "init":
+	case c.Name == "init", c.Name == "join --control-plane":
 		if err := s.running(h, false); err != nil {
+			return err
+		}
+	case c.Name == "join":
+		if err := s.joined(h); err != nil {
 			return err
 		}
 	case c.Name == "etcd restore", c.Name == "the way back" && h.version() != "":
@@ -249,7 +307,7 @@ func (s *Site) check(h *Host, c Command, err error) error {
 			return err
 		}
 	case c.Name == "upgrade apply", c.Name == "upgrade node":
-		if h.exists("etc/kubernetes/manifests") {
+		if h.controlPlane() {
 			if err := s.running(h, false); err != nil {
 				return err
 			}
@@ -271,9 +329,66 @@ func (s *Site) check(h *Host, c Command, err error) error {
 			s.saved = s.current
 		}
 	case strings.HasPrefix(c.Name, "reset"):
-		return s.removed(h)
+		if err := s.removed(h); err != nil {
+			return err
+		}
+	}
+	if err == nil {
+		if err := s.stillWorking(c); err != nil {
+			return err
+		}
 	}
 	return s.keeps(h)
+}
+
+// lostFor is how long an API server does not start that is lost.
+const lostFor = 10 * time.Minute
+
+// working returns the other control planes that work.
+func (s *Site) working(h *Host) (list []*Host) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.hosts {
+		if o != h && o.works() {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// stillWorking fails if a command on one host has broken another one.
+func (s *Site) stillWorking(c Command) error {
+	for _, o := range s.worked {
+		if c.Name == "the way back" && !o.controlPlane() { // it was reset
+			continue
+		}
+		if !s.wait(func() bool { return o.works() }) {
+			return fmt.Errorf("the control plane of %s does not work any more", o.Name)
+		}
+	}
+	return nil
+}
+
+// wait waits ten minutes until something is true; is has the lock.
+func (s *Site) wait(is func() bool) bool {
+	for range 60 {
+		s.mu.Lock()
+		ok := is()
+		s.mu.Unlock()
+		if ok {
+			return true
+		}
+		time.Sleep(10 * time.Second)
+	}
+	return false
+}
+
+// joined fails if a host is no node of the cluster.
+func (s *Site) joined(h *Host) error {
+	if !s.wait(func() bool { c := s.api(); return c != nil && c.data["nodes/"+h.Name] != "" }) {
+		return fmt.Errorf("the cluster has no node %s", h.Name)
+	}
+	return nil
 }
 
 // undone fails if undo has not restored what the upgrade replaced.
@@ -309,8 +424,8 @@ func (s *Site) wayBack(r *run) (string, error) {
 		return out, fmt.Errorf("the way back does not exist: %w", failed)
 	}
 	made := s.made
-	step := func(name string, number int, do func(*run) (string, error)) error {
-		next, err := r.host.begin(0)
+	step := func(h *Host, name string, do func(*run) (string, error)) error {
+		next, err := h.begin(0)
 		if err == nil {
 			var more string
 			more, err = do(next)
@@ -321,12 +436,18 @@ func (s *Site) wayBack(r *run) (string, error) {
 		}
 		return nil
 	}
-	if err := step("reset", 0, func(r *run) (string, error) { return r.reset(true) }); err != nil {
-		return out, errors.Join(errWayBack, err)
+	for _, h := range s.hosts {
+		if !h.controlPlane() && h != r.host {
+			continue
+		}
+		if err := step(h, "reset of "+h.Name, func(r *run) (string, error) { return r.reset(true) }); err != nil {
+			return out, errors.Join(errWayBack, err)
+		}
+		delete(s.keys, h.Name)
+		h.upgradesTo, h.former = "", nil
 	}
-	delete(s.keys, r.host.Name)
 	for i := range s.bundles {
-		err = step("etcd restore", i, func(r *run) (string, error) { return r.restore(s.bundles[i], filepath.Join(r.root, file)) })
+		err = step(r.host, "etcd restore", func(r *run) (string, error) { return r.restore(s.bundles[i], filepath.Join(r.root, file)) })
 		if err == nil {
 			break
 		}
@@ -334,7 +455,7 @@ func (s *Site) wayBack(r *run) (string, error) {
 	if err != nil {
 		return out, errors.Join(errWayBack, err)
 	}
-	s.made, r.host.upgradesTo, r.host.former = made, "", nil
+	s.made = made
 	return out, nil
 }
 
@@ -344,21 +465,16 @@ var errWayBack = errors.New("the last good copy of the data cannot be restored")
 // running fails if a control plane does not work. restored is set after a restore: then the data is that of
 // the backup.
 func (s *Site) running(h *Host, restored bool) error {
-	for range 60 { // components start again after a crash
-		s.mu.Lock()
-		up := s.api() != nil
-		s.mu.Unlock()
-		if up {
-			break
-		}
-		time.Sleep(10 * time.Second)
+	if !h.controlPlane() {
+		return s.joined(h)
 	}
+	s.wait(h.works) // components start again after a crash
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.api()
-	if c == nil {
-		return errors.New("no API server is ready")
+	if !h.works() {
+		return errors.New("the API server is not ready")
 	}
+	c := h.apiServer().data()
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
 		if p := h.pods[name]; p == nil || p.container == nil || p.container.process == nil {
 			return fmt.Errorf("%s does not run", name)
