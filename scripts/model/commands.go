@@ -25,13 +25,16 @@ const token = "abcdef.0123456789abcdef"
 
 // changing runs a command that changes the host, as its cobra command does.
 func (r *run) changing(command, version string, do func(h *host.Host, c *workflow.Console) error) (output string, err error) {
-	defer r.cancel()
+	defer r.end()
 	h, unlock, err := r.open()
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
 	var out bytes.Buffer
+	if r.dry {
+		return "", do(h, &workflow.Console{Out: &out, Results: io.Discard})
+	}
 	h.Records().BeginRun(ledger.Run{Command: command, Version: version, Began: time.Now().UTC().Truncate(time.Millisecond)})
 	err = do(h, &workflow.Console{Out: &out, Results: io.Discard})
 	message := ""
@@ -40,6 +43,17 @@ func (r *run) changing(command, version string, do func(h *host.Host, c *workflo
 	}
 	h.Records().EndRun(time.Now(), int(fault.ExitCode(err)), message)
 	return out.String(), err
+}
+
+// end ends a command.
+func (r *run) end() {
+	r.cancel()
+	w := r.host.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r.host.current == r {
+		r.host.current = nil
+	}
 }
 
 // init makes the host the first control plane.
@@ -54,6 +68,9 @@ func (r *run) init(b *payload.Bundle) (string, error) {
 		plan, err := r.plan(b, h, c, cfg)
 		if err != nil {
 			return err
+		}
+		if r.dry {
+			return initcluster.DryRun(r.ctx, plan, phases.InitOptions{UserToken: true}, h, c)
 		}
 		run := initcluster.New(plan, phases.InitOptions{UserToken: true}, h, c)
 		defer run.Close()
@@ -90,6 +107,9 @@ func (r *run) join(b *payload.Bundle, from *Host, controlPlane bool) (string, er
 		if err != nil {
 			return err
 		}
+		if r.dry {
+			return join.DryRun(r.ctx, plan, h, c)
+		}
 		run := join.New(plan, h, c)
 		defer run.Close()
 		return run.Run(r.ctx)
@@ -100,6 +120,7 @@ const certificateKey = "0123456789abcdef0123456789abcdef0123456789abcdef01234567
 
 // reset removes what Airlift installed.
 func (r *run) reset(force bool) (string, error) {
+	r.resets = true
 	return r.changing("reset", "", func(h *host.Host, c *workflow.Console) error {
 		cfg := config.Reset{Force: force}
 		cfg.Complete()
@@ -123,6 +144,9 @@ func (r *run) upgrade(b *payload.Bundle, others bool) (string, error) {
 		o.IgnorePreflightErrors = []string{"all"}
 		run := upgrade.New(b, o, false, h, c)
 		defer run.Close()
+		if r.dry {
+			return run.DryRun(r.ctx)
+		}
 		return run.Run(r.ctx)
 	})
 }

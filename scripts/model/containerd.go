@@ -211,6 +211,7 @@ func (h *Host) kill(is func(*pod) bool, removed bool) {
 			ended = append(ended, p.container.process)
 			p.container.stop(137)
 			h.world.note("%s: stopped %s", h.Name, p.component)
+			h.world.stops(h, p.component)
 		}
 		p.gone = p.gone || removed
 		p.since = time.Now().Add(time.Second)

@@ -2,11 +2,13 @@ package model
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"airlift/dialer"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	hostsystemd "airlift/installer/host/systemd"
 )
 
@@ -32,7 +35,8 @@ type Host struct {
 	endKubelet  func()
 	kubeletMade string            // version of the kubelet that runs
 	endRuntime  func()            // stops containerd
-	runs        []*run            // of this host, the last one is the current
+	current     *run              // the command that runs; nil if there is none
+	restarting  map[string]bool   // components that the current command has stopped
 	slow        bool              // a new etcd starts slowly
 	slowed      bool              // by the last command
 	upgradesTo  string            // the version of the last upgrade
@@ -123,6 +127,8 @@ type run struct {
 	disturbed bool   // it has crashed, or met a full disk
 	last      string // the change before which it crashed
 	dead      bool
+	resets    bool // it removes the node
+	dry       bool // it only shows what it would do
 }
 
 var errCrashed = errors.New("the machine of the model lost its power")
@@ -161,15 +167,32 @@ func (r *run) change(path string, do func() error) error {
 	if err := r.effect(path); err != nil {
 		return err
 	}
+	at, existed, claims := filepath.Join(r.host.Root, path), r.host.exists(path), r.host.read(ledger.Path)
 	if err := do(); err != nil {
 		return err
 	}
-	if at := filepath.Join(r.host.Root, path); filepath.IsAbs(path) {
-		if info, err := os.Lstat(at); err == nil && info.Mode().IsRegular() {
-			_ = os.Chtimes(at, time.Now(), time.Now())
-		}
+	info, err := os.Lstat(at)
+	if err == nil && info.Mode().IsRegular() {
+		_ = os.Chtimes(at, time.Now(), time.Now())
+	}
+	if existed && errors.Is(err, os.ErrNotExist) && !claimed(claims, path) {
+		r.host.world.violate("%s is removed, and the ledger does not claim it", path)
 	}
 	return nil
+}
+
+// claimed reports whether a ledger has a path, or a directory that the path is in.
+func claimed(text, path string) bool {
+	var document ledger.Document
+	if json.Unmarshal([]byte(text), &document) != nil {
+		return false
+	}
+	if path == ledger.StateDir || strings.HasPrefix(path, ledger.StateDir+"/") {
+		return true
+	}
+	return slices.ContainsFunc(document.Entries, func(e ledger.Entry) bool {
+		return path == e.Name || strings.HasPrefix(path, e.Name+"/")
+	})
 }
 
 // die ends the command. The caller holds w.mu.
@@ -201,6 +224,7 @@ func (h *Host) begin(crashAt int) (*run, error) {
 	if err := os.Symlink(filepath.Join(r.root, "var/lib/kubelet"), "/var/lib/kubelet"); err != nil {
 		return nil, err
 	}
+	h.current, h.restarting = r, map[string]bool{}
 	r.ctx, r.cancel = context.WithCancel(dialer.With(h.world.ctx, func(ctx context.Context, network, address string) (net.Conn, error) {
 		return h.world.dial(ctx, r, h, network, strings.TrimPrefix(address, r.root))
 	}))

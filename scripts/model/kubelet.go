@@ -129,6 +129,7 @@ func (h *Host) syncPods() {
 			ended = append(ended, p.container.process)
 			p.container.stop(137)
 			h.world.note("%s: ended %s", h.Name, component)
+			h.world.stops(h, component)
 			if want != nil {
 				h.waiting[component] = waiting{want.uid, time.Now().Add(backOff)}
 			}

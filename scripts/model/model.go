@@ -27,6 +27,7 @@ type World struct {
 	conns     map[*conn]bool
 	log       []string      // what happened, for a failure
 	managed   int64         // the revision at which the controllers had nothing to do
+	violation error         // what must not happen, and has happened
 	jumping   chan struct{} // closed at the end of a jump of the clocks; nil if there is none
 }
 
@@ -111,6 +112,58 @@ func (w *World) jump(d time.Duration) {
 // note adds a line to the log of the world. The caller holds w.mu.
 func (w *World) note(format string, args ...any) {
 	w.log = append(w.log, time.Now().UTC().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+}
+
+// violate records what must not happen.
+func (w *World) violate(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.violateLocked(format, args...)
+}
+
+func (w *World) violateLocked(format string, args ...any) {
+	w.note("VIOLATION: "+format, args...)
+	if w.violation == nil {
+		w.violation = fmt.Errorf(format, args...)
+	}
+}
+
+// stops records that a component of a host stops, and that two control planes must not restart at once. The
+// caller holds w.mu.
+func (w *World) stops(h *Host, component string) {
+	if component != "etcd" && component != "kube-apiserver" || h.current == nil || h.current.dead || h.current.resets {
+		return
+	}
+	h.restarting[component] = true
+	for _, o := range w.hosts {
+		if o == h || o.current == nil || o.current.dead {
+			continue
+		}
+		if c := o.waitsFor(); c != "" {
+			w.violateLocked("%s of %s stops while %s of %s restarts", component, h.Name, c, o.Name)
+		}
+	}
+}
+
+// waitsFor returns a component that the current command has stopped, and that does not work yet.
+func (h *Host) waitsFor() string {
+	for component := range h.restarting {
+		p := h.pods[component]
+		var up bool
+		if p != nil && p.container != nil {
+			switch process := p.container.process.(type) {
+			case *etcdServer:
+				up = process.member.up()
+			case *apiServer:
+				up = !time.Now().Before(process.ready)
+			}
+		}
+		if !up {
+			return component
+		}
+		delete(h.restarting, component)
+	}
+	return ""
 }
 
 // A listener accepts the connections to one address.

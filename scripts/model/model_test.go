@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -149,6 +150,9 @@ func sequences() *rapid.Generator[Sequence] {
 	})
 }
 
+// repeatable are commands of which a second run changes nothing.
+var repeatable = regexp.MustCompile(`^(init|join.*|upgrade apply|upgrade node|reset.*)$`)
+
 // drawn draws a command.
 func drawn(names []string, hosts int) *rapid.Generator[Command] {
 	return rapid.Custom(func(rt *rapid.T) Command {
@@ -158,7 +162,17 @@ func drawn(names []string, hosts int) *rapid.Generator[Command] {
 			Days: rapid.SampledFrom([]int{0, 0, 0, 0, 1, 200}).Draw(rt, "days"),
 		}
 		if rapid.IntRange(0, 2).Draw(rt, "disturbed") == 1 {
-			c.Crash, c.Full = rapid.IntRange(1, 220).Draw(rt, "change"), rapid.IntRange(0, 3).Draw(rt, "full") == 1
+			last := rapid.SampledFrom([]int{15, 60, 220}).Draw(rt, "last")
+			c.Crash, c.Full = rapid.IntRange(1, last).Draw(rt, "change"), rapid.IntRange(0, 3).Draw(rt, "full") == 1
+		}
+		if !repeatable.MatchString(c.Name) {
+			return c
+		}
+		c.Shown = !strings.HasPrefix(c.Name, "reset") && rapid.IntRange(0, 3).Draw(rt, "shown") == 1
+		c.Again = rapid.IntRange(0, 3).Draw(rt, "again") == 1
+		if strings.HasPrefix(c.Name, "upgrade") && rapid.IntRange(0, 2).Draw(rt, "parallel") == 1 {
+			c.Delay = rapid.IntRange(0, 60).Draw(rt, "delay")
+			c.Meanwhile = &Command{Name: "upgrade node", Host: rapid.IntRange(1, hosts).Draw(rt, "other"), File: c.File}
 		}
 		return c
 	})
@@ -211,7 +225,15 @@ var found = []struct {
 func TestHosts(t *testing.T) {
 	files := bundles(t)
 	for _, list := range []Sequence{
-		{{Name: "init", Host: 1}, {Name: "join", Host: 2}, {Name: "join --control-plane", Host: 3}, {Name: "upgrade apply", Host: 1, File: 1}, {Name: "upgrade node", Host: 3, File: 1}, {Name: "upgrade node", Host: 2, File: 1}, {Name: "reset", Host: 2}, {Name: "reset", Host: 3}},
+		{
+			{Name: "init", Host: 1, Shown: true, Again: true}, {Name: "join", Host: 2, Shown: true, Again: true}, {Name: "join --control-plane", Host: 3, Shown: true, Again: true},
+			{Name: "upgrade apply", Host: 1, File: 1, Shown: true, Again: true}, {Name: "upgrade node", Host: 3, File: 1, Shown: true, Again: true}, {Name: "upgrade node", Host: 2, File: 1, Shown: true, Again: true},
+			{Name: "reset", Host: 2, Again: true}, {Name: "reset", Host: 3, Again: true},
+		},
+		{
+			{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: "join --control-plane", Host: 3}, {Name: "upgrade apply", Host: 1, File: 1},
+			{Name: "upgrade node", Host: 2, File: 1, Delay: 3, Meanwhile: &Command{Name: "upgrade node", Host: 3, File: 1}},
+		},
 	} {
 		site, err := play(t, files, list)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"airlift/fault"
+	"airlift/installer/host/ledger"
 	"airlift/installer/payload"
 )
 
@@ -29,6 +31,14 @@ type Command struct {
 	Slow bool
 	// Full is set if the disk of the host is full from the change Crash on.
 	Full bool
+	// Shown is set if a dry run precedes the command.
+	Shown bool
+	// Again is set if the command runs once more when it has succeeded.
+	Again bool
+	// Meanwhile is a command that begins on another host some seconds later.
+	Meanwhile *Command
+	// Delay is these seconds.
+	Delay int
 }
 
 func (c Command) String() string {
@@ -43,6 +53,15 @@ func (c Command) String() string {
 		text += fmt.Sprintf(", the disk is full from change %d on", c.Crash)
 	} else if c.Crash > 0 {
 		text += fmt.Sprintf(", crash at change %d", c.Crash)
+	}
+	if c.Shown {
+		text += ", after a dry run"
+	}
+	if c.Again {
+		text += ", and again"
+	}
+	if c.Meanwhile != nil {
+		text += fmt.Sprintf("; %ds later %s", c.Delay, c.Meanwhile)
 	}
 	return text
 }
@@ -117,8 +136,20 @@ func (s *Site) run(c Command) error {
 	s.remember(h, c)
 	s.worked = s.working(h)
 	h.slow, h.slowed = c.Slow, false
+	var shown, before map[string]string
+	if c.Shown {
+		var err error
+		if shown, err = s.dryRun(h, c); err != nil {
+			return err
+		}
+		before = h.files()
+	}
+	meanwhile := s.meanwhile(c)
 	disturbed, err := s.once(h, c)
 	h.slow = false
+	if e := meanwhile(); e != nil {
+		return e
+	}
 	if e := s.keeps(h); e != nil {
 		return e
 	}
@@ -140,12 +171,81 @@ func (s *Site) run(c Command) error {
 	if errors.Is(err, errWayBack) {
 		return err
 	}
+	if shown != nil && err == nil && !disturbed && !h.slowed {
+		if err := asShown(c.Name, shown, before, h.files()); err != nil {
+			return err
+		}
+	}
 	if err != nil {
 		if e := checkError(err); e != nil {
 			return e
 		}
 	}
-	return s.check(h, c, err)
+	if e := s.check(h, c, err); e != nil || err != nil || !c.Again {
+		return e
+	}
+	return s.again(h, c)
+}
+
+// again runs a command that has succeeded once more: it must not change anything.
+func (s *Site) again(h *Host, c Command) error {
+	before := h.state()
+	c.Crash, c.Meanwhile = 0, nil
+	if _, err := s.once(h, c); err != nil {
+		if e := checkError(err); e != nil {
+			return e
+		}
+	}
+	after := h.state()
+	for name := range maps.Clone(before) {
+		if after[name] != before[name] {
+			return fmt.Errorf("the second run changed %s", name)
+		}
+		delete(after, name)
+	}
+	for name := range after {
+		return fmt.Errorf("the second run created %s", name)
+	}
+	return s.check(h, c, nil)
+}
+
+// state returns the files and containers of a host, without the records of the runs.
+func (h *Host) state() map[string]string {
+	list := h.files()
+	maps.DeleteFunc(list, func(name, _ string) bool { return strings.HasPrefix(name, ledger.StateDir) })
+	h.world.mu.Lock()
+	defer h.world.mu.Unlock()
+	for component, p := range h.pods {
+		if p.container != nil {
+			list["container "+component] = p.container.id
+		}
+	}
+	return list
+}
+
+// meanwhile begins a command on another host, and returns a function that waits for its end.
+func (s *Site) meanwhile(c Command) (wait func() error) {
+	if c.Meanwhile == nil {
+		return func() error { return nil }
+	}
+	other := *c.Meanwhile
+	h := s.hosts[other.Host-1]
+	if other.Host == c.Host || !s.mayRun(h, other) {
+		return func() error { return nil }
+	}
+	s.remember(h, other)
+	done := make(chan error)
+	go func() {
+		time.Sleep(time.Duration(c.Delay) * time.Second)
+		_, err := s.once(h, other)
+		done <- err
+	}()
+	return func() error {
+		if err := <-done; err != nil {
+			return checkError(err)
+		}
+		return nil
+	}
 }
 
 // mayRun reports whether the model runs a command: one that the user would not run now is left out.
@@ -201,17 +301,19 @@ func (h *Host) version() string { return versionText.FindString(h.read("usr/loca
 
 // once runs a command once. disturbed reports whether it crashed, or the disk was full.
 func (s *Site) once(h *Host, c Command) (disturbed bool, err error) {
-	s.Runs++
 	r, err := h.begin(c.Crash)
 	if err != nil {
 		return false, err
 	}
 	r.full = c.Full
 	s.mu.Lock()
+	s.Runs++
 	s.note("--- %s", c)
 	s.mu.Unlock()
 	began := time.Now()
 	out, err := s.command(r, c)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if strings.HasPrefix(c.Name, "reset") && r.changes > 0 { // it may be continued, and its data is not needed
 		delete(s.keys, h.Name)
 		s.made = s.made && len(s.keys) > 0
@@ -508,6 +610,9 @@ func (s *Site) keeps(h *Host) error {
 }
 
 func (s *Site) keepsLocked(h *Host) error {
+	if s.violation != nil {
+		return s.violation
+	}
 	if h.read("opt/user/data") != userText {
 		return errors.New("a file of the user is lost: /opt/user/data")
 	}
@@ -560,10 +665,12 @@ func (s *Site) removed(h *Host) error {
 }
 
 // files returns the sums of all files of a host, without those that stay after reset.
-func (h *Host) files() map[string]string {
+func (h *Host) files() map[string]string { return filesBelow(h.Root) }
+
+func filesBelow(root string) map[string]string {
 	list := map[string]string{}
-	_ = filepath.WalkDir(h.Root, func(path string, d fs.DirEntry, err error) error {
-		name := strings.TrimPrefix(path, h.Root)
+	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		name := strings.TrimPrefix(path, root)
 		switch {
 		case err != nil || name == "":
 		case strings.HasPrefix(name, "/proc/") || strings.HasPrefix(name, "/var/lib/airlift-backups") || name == "/run/airlift.lock":

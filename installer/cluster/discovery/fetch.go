@@ -270,7 +270,7 @@ func (s infoSource) explainTime(ctx context.Context, cert *x509.Certificate) err
 	if now.Before(cert.NotBefore) {
 		return refuse(ClockSkew, setClockHint, "the certificate of %s is not valid yet: %s", s.server, span)
 	}
-	return refuse(CertificateInvalid, "renew the control plane's certificates", "the certificate of %s has expired: %s", s.server, span)
+	return refuse(CertificateInvalid, "renew the certificates, on the control plane: ./install certs renew all --restart", "the certificate of %s has expired: %s", s.server, span)
 }
 
 const setClockHint = "set the time on this host: timedatectl set-time 'YYYY-MM-DD HH:MM:SS'"
