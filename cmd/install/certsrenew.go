@@ -59,6 +59,9 @@ minutes: etcd is healthy only when most of its members are.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			source.Warn, options.Names = warner(cmd), args
+			if err := options.Validate(source); err != nil {
+				return err
+			}
 			return certs.Renew(cmd.Context(), source, options, console(cmd), func(h *host.Host, run func() error) error {
 				return recorded(cmd, h, "", run)
 			})

@@ -52,7 +52,7 @@ func lock(root filesystem.Root) (release func(), err error) {
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		f.Close()
-		return nil, fault.New(fault.Failure, "another installer is running on this host").Hint("wait until it has finished")
+		return nil, fault.New(fault.Failure, "another installer is running on this host").Hint("wait until it has finished, and run the same command again")
 	}
 	if err != nil {
 		f.Close()

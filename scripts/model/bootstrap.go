@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"math/big"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -97,7 +98,7 @@ func (h *Host) bootstrap() error {
 	}
 	link := h.hostPath(kubeletCert)
 	_ = os.Remove(link)
-	if err := os.Symlink(dated, link); err != nil {
+	if err := os.Symlink(filepath.Base(dated), link); err != nil {
 		return err
 	}
 	for name := range kubeconfig.AuthInfos {

@@ -2,6 +2,7 @@ package model
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/installer/flow/certs"
 	"airlift/installer/flow/initcluster"
 	"airlift/installer/flow/join"
 	"airlift/installer/flow/reset"
@@ -149,6 +151,21 @@ func (r *run) upgrade(b *payload.Bundle, others bool) (string, error) {
 		}
 		return run.Run(r.ctx)
 	})
+}
+
+// renewAll renews all certificates, as the timer does.
+const renewAll = "certs renew all --restart"
+
+func (r *run) renew() (string, error) {
+	defer r.end()
+	var out bytes.Buffer
+	warn := func(format string, args ...any) { fmt.Fprintf(&out, "warning: "+format+"\n", args...) }
+	source := &certs.Source{Rootfs: r.root, Kubeconfig: config.KubernetesDir + "/admin.conf", Warn: warn}
+	err := certs.Renew(r.ctx, source, certs.Options{Names: []string{"all"}, Restart: true}, &workflow.Console{Out: &out, Results: io.Discard}, func(h *host.Host, run func() error) error {
+		r.use(h)
+		return run()
+	})
+	return out.String(), err
 }
 
 // undo undoes the last upgrade of the node.

@@ -175,6 +175,10 @@ func (r *run) change(path string, do func() error) error {
 	if err == nil && info.Mode().IsRegular() {
 		_ = os.Chtimes(at, time.Now(), time.Now())
 	}
+	if target, err := os.Readlink(at); err == nil && filepath.Dir(target) == filepath.Dir(path) {
+		// The absolute path would lead to the files of the host whose command began last.
+		return errors.Join(os.Remove(at), os.Symlink(filepath.Base(target), at))
+	}
 	if existed && errors.Is(err, os.ErrNotExist) && !claimed(claims, path) {
 		r.host.world.violate("%s is removed, and the ledger does not claim it", path)
 	}
@@ -224,7 +228,9 @@ func (h *Host) begin(crashAt int) (*run, error) {
 	if err := os.Symlink(filepath.Join(r.root, "var/lib/kubelet"), "/var/lib/kubelet"); err != nil {
 		return nil, err
 	}
-	h.current, h.restarting = r, map[string]bool{}
+	if h.current == nil || h.current.dead {
+		h.current, h.restarting = r, map[string]bool{}
+	}
 	r.ctx, r.cancel = context.WithCancel(dialer.With(h.world.ctx, func(ctx context.Context, network, address string) (net.Conn, error) {
 		return h.world.dial(ctx, r, h, network, strings.TrimPrefix(address, r.root))
 	}))
@@ -237,6 +243,12 @@ func (r *run) open() (*host.Host, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	r.use(h)
+	return h, unlock, nil
+}
+
+// use lets the command change the host.
+func (r *run) use(h *host.Host) {
 	h.ConnectSystemd = func(context.Context) (hostsystemd.Conn, error) {
 		if r.dead {
 			return nil, errCrashed
@@ -244,7 +256,6 @@ func (r *run) open() (*host.Host, func(), error) {
 		return systemd{r.host, r}, nil
 	}
 	h.GuardChanges(r.change)
-	return h, unlock, nil
 }
 
 // facts are what the detection finds on a host.

@@ -114,7 +114,7 @@ func play(t *testing.T, files []*payload.Bundle, list Sequence) (site *Site, err
 
 // commands that are drawn more often come twice.
 var commands = []string{
-	"init", "reset", "reset --force", "upgrade apply", "upgrade apply", "upgrade undo", "the way back", "edit a manifest",
+	"init", "reset", "reset --force", "upgrade apply", "upgrade apply", "upgrade undo", "the way back", "edit a manifest", renewAll,
 	"etcd snapshot", "etcd restore", "etcd snapshot, below /var/lib/airlift", "etcd snapshot, in etcd's directory",
 }
 
@@ -161,7 +161,7 @@ func drawn(names []string, hosts int) *rapid.Generator[Command] {
 			File: rapid.IntRange(0, len(Versions)-1).Draw(rt, "file"), Slow: rapid.IntRange(0, 5).Draw(rt, "slow") == 1,
 			Days: rapid.SampledFrom([]int{0, 0, 0, 0, 1, 200}).Draw(rt, "days"),
 		}
-		if rapid.IntRange(0, 2).Draw(rt, "disturbed") == 1 {
+		if rapid.Bool().Draw(rt, "disturbed") {
 			last := rapid.SampledFrom([]int{15, 60, 220}).Draw(rt, "last")
 			c.Crash, c.Full = rapid.IntRange(1, last).Draw(rt, "change"), rapid.IntRange(0, 3).Draw(rt, "full") == 1
 		}
@@ -170,11 +170,20 @@ func drawn(names []string, hosts int) *rapid.Generator[Command] {
 		}
 		c.Shown = !strings.HasPrefix(c.Name, "reset") && rapid.IntRange(0, 3).Draw(rt, "shown") == 1
 		c.Again = rapid.IntRange(0, 3).Draw(rt, "again") == 1
-		if strings.HasPrefix(c.Name, "upgrade") && rapid.IntRange(0, 2).Draw(rt, "parallel") == 1 {
-			c.Delay = rapid.IntRange(0, 60).Draw(rt, "delay")
-			c.Meanwhile = &Command{Name: "upgrade node", Host: rapid.IntRange(1, hosts).Draw(rt, "other"), File: c.File}
+		if rapid.IntRange(0, 2).Draw(rt, "parallel") == 1 {
+			c.Meanwhile = rapid.SliceOfN(meanwhile(hosts, c.File), 1, 3).Draw(rt, "meanwhile")
 		}
 		return c
+	})
+}
+
+// meanwhile draws a command that runs while another one does.
+func meanwhile(hosts, file int) *rapid.Generator[Command] {
+	return rapid.Custom(func(rt *rapid.T) Command {
+		return Command{
+			Name: rapid.SampledFrom([]string{"upgrade node", renewAll}).Draw(rt, "command"), Host: rapid.IntRange(1, hosts).Draw(rt, "host"),
+			File: file, Delay: rapid.IntRange(0, 40).Draw(rt, "delay"),
+		}
 	})
 }
 
@@ -202,6 +211,10 @@ var found = []struct {
 	name     string
 	sequence Sequence
 }{
+	{"14: a renewal does not drop the turn of an upgrade on its host", Sequence{
+		{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: "join --control-plane", Host: 3}, {Name: "upgrade apply", Host: 1, File: 1},
+		{Name: "upgrade node", Host: 2, File: 1, Meanwhile: []Command{{Name: renewAll, Host: 2, Delay: 4}, {Name: "upgrade node", Host: 3, File: 1, Delay: 5}}},
+	}},
 	{"17: the backup of an upgrade can be restored", Sequence{
 		{Name: "init", Host: 1}, {Name: "upgrade apply", Host: 1, File: 1}, {Name: "the way back", Host: 1},
 	}},
@@ -232,7 +245,8 @@ func TestHosts(t *testing.T) {
 		},
 		{
 			{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: "join --control-plane", Host: 3}, {Name: "upgrade apply", Host: 1, File: 1},
-			{Name: "upgrade node", Host: 2, File: 1, Delay: 3, Meanwhile: &Command{Name: "upgrade node", Host: 3, File: 1}},
+			{Name: "upgrade node", Host: 2, File: 1, Meanwhile: []Command{{Name: "upgrade node", Host: 3, File: 1, Delay: 3}}},
+			{Name: renewAll, Host: 1, Meanwhile: []Command{{Name: renewAll, Host: 2, Delay: 1}, {Name: renewAll, Host: 3, Delay: 1}}},
 		},
 	} {
 		site, err := play(t, files, list)

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"airlift/fault"
@@ -35,9 +36,9 @@ type Command struct {
 	Shown bool
 	// Again is set if the command runs once more when it has succeeded.
 	Again bool
-	// Meanwhile is a command that begins on another host some seconds later.
-	Meanwhile *Command
-	// Delay is these seconds.
+	// Meanwhile are commands that begin while it runs, also on other hosts.
+	Meanwhile []Command
+	// Delay is how many seconds later such a command begins.
 	Delay int
 }
 
@@ -60,8 +61,8 @@ func (c Command) String() string {
 	if c.Again {
 		text += ", and again"
 	}
-	if c.Meanwhile != nil {
-		text += fmt.Sprintf("; %ds later %s", c.Delay, c.Meanwhile)
+	for _, other := range c.Meanwhile {
+		text += fmt.Sprintf("; %ds later %s", other.Delay, other)
 	}
 	return text
 }
@@ -80,7 +81,7 @@ func (s Sequence) String() string {
 // hosts returns how many hosts a sequence needs.
 func (s Sequence) hosts() (n int) {
 	for _, c := range s {
-		n = max(n, c.Host)
+		n = max(n, c.Host, Sequence(c.Meanwhile).hosts())
 	}
 	return n
 }
@@ -223,26 +224,31 @@ func (h *Host) state() map[string]string {
 	return list
 }
 
-// meanwhile begins a command on another host, and returns a function that waits for its end.
+// meanwhile begins the commands that run while another one does, and returns a function that waits for their end.
 func (s *Site) meanwhile(c Command) (wait func() error) {
-	if c.Meanwhile == nil {
-		return func() error { return nil }
+	done := make([]error, len(c.Meanwhile))
+	var running sync.WaitGroup
+	for i, other := range c.Meanwhile {
+		h := s.hosts[other.Host-1]
+		if !s.mayRun(h, other) {
+			continue
+		}
+		if other.Host != c.Host {
+			s.remember(h, other)
+		}
+		running.Go(func() {
+			time.Sleep(time.Duration(other.Delay) * time.Second)
+			_, done[i] = s.once(h, other)
+		})
 	}
-	other := *c.Meanwhile
-	h := s.hosts[other.Host-1]
-	if other.Host == c.Host || !s.mayRun(h, other) {
-		return func() error { return nil }
-	}
-	s.remember(h, other)
-	done := make(chan error)
-	go func() {
-		time.Sleep(time.Duration(c.Delay) * time.Second)
-		_, err := s.once(h, other)
-		done <- err
-	}()
 	return func() error {
-		if err := <-done; err != nil {
-			return checkError(err)
+		running.Wait()
+		for _, err := range done {
+			if err != nil {
+				if e := checkError(err); e != nil {
+					return e
+				}
+			}
 		}
 		return nil
 	}
@@ -251,7 +257,7 @@ func (s *Site) meanwhile(c Command) (wait func() error) {
 // mayRun reports whether the model runs a command: one that the user would not run now is left out.
 func (s *Site) mayRun(h *Host, c Command) bool {
 	switch c.Name {
-	case "edit a manifest", "the API server is lost":
+	case "edit a manifest", "the API server is lost", renewAll:
 		return h.controlPlane()
 	case "init", "etcd restore", "etcd restore, interrupted":
 		return s.other(h) == nil
@@ -350,6 +356,8 @@ func (s *Site) command(r *run, c Command) (string, error) {
 			delete(c.data, "nodes/"+r.host.Name)
 		}
 		return "", nil
+	case renewAll:
+		return r.renew()
 	case "upgrade apply":
 		return r.upgrade(b, false)
 	case "upgrade node":
@@ -374,8 +382,8 @@ func (s *Site) command(r *run, c Command) (string, error) {
 }
 
 // commandHints are what a hint has that names a command. "run it" and "the join command" refer to the command
-// that failed, with another flag or on another host.
-var commandHints = []string{"./install", "./FILE", "mv ", "rm ", "systemctl ", "kubectl ", "journalctl ", "cat ", "run it ", "the join command", "bundle build"}
+// that failed, with another flag, or on another host.
+var commandHints = []string{"./install", "./FILE", "mv ", "rm ", "systemctl ", "kubectl ", "journalctl ", "cat ", "run it ", "run the same command", "the join command", "bundle build", " --"}
 
 // checkError fails if an error has no hint that is a command. After a usage error, it is the same command with
 // another argument.
@@ -396,7 +404,7 @@ func checkError(err error) error {
 func (s *Site) check(h *Host, c Command, err error) error {
 	switch {
 	case err != nil:
-	case c.Name == "init", c.Name == "join --control-plane":
+	case c.Name == "init", c.Name == "join --control-plane", c.Name == renewAll:
 		if err := s.running(h, false); err != nil {
 			return err
 		}

@@ -32,15 +32,20 @@ type Options struct {
 // all reports whether the certificates are chosen by their state.
 func (o *Options) all() bool { return o.Names[0] == "all" }
 
-// Renew renews certificates. It has the lock of the host before it reads them, and before it waits
-// for the turn of this control plane. record runs what changes the host.
-func Renew(ctx context.Context, s *Source, o Options, console *workflow.Console, record func(*host.Host, func() error) error) error {
+// Validate returns a usage error if the options do not fit together, or not to the host.
+func (o *Options) Validate(s *Source) error {
 	if o.Restart && s.Rootfs != "/" {
 		return fault.New(fault.Usage, "--restart restarts components of this host, and --rootfs %s is not this host", s.Rootfs).Hint("remove one of them; renew in the directory, and restart on the host itself")
 	}
 	if o.Due && !o.all() {
 		return fault.New(fault.Usage, "--due selects the certificates itself, and %s was given", strings.Join(o.Names, ", ")).Hint("use 'certs renew all --due', or remove --due")
 	}
+	return nil
+}
+
+// Renew renews certificates. It has the lock of the host before it reads them, and before it waits
+// for the turn of this control plane. record runs what changes the host.
+func Renew(ctx context.Context, s *Source, o Options, console *workflow.Console, record func(*host.Host, func() error) error) error {
 	h, err := host.Open(s.Rootfs)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/cluster/lease"
+	"airlift/installer/config"
 	"airlift/installer/node"
 	"airlift/installer/pki"
 )
@@ -21,7 +22,7 @@ func (r *renewal) takeTurn(ctx context.Context) error {
 	if !r.options.Restart || len(r.pods.Names()) == 0 {
 		return nil
 	}
-	file, err := r.source.kubeconfigFile()
+	file, err := config.Absolute("--kubeconfig", r.source.Kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -50,7 +51,7 @@ func noTurn(err error) bool {
 // takeTurnLate takes the turn with the renewed certificates, if no API server could give it before
 // the renewal.
 func (r *renewal) takeTurnLate(ctx context.Context) error {
-	file, err := r.source.kubeconfigFile()
+	file, err := config.Absolute("--kubeconfig", r.source.Kubeconfig)
 	if err == nil {
 		err = r.pods.TakeTurn(ctx, file)
 	}
