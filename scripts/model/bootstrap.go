@@ -4,16 +4,16 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
-	"fmt"
+	"maps"
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +22,7 @@ import (
 	"k8s.io/cluster-bootstrap/token/jws"
 
 	"airlift/installer/config"
+	"airlift/installer/pki"
 )
 
 const (
@@ -59,21 +60,9 @@ func (c *etcdCluster) renewToken() {
 		"metadata": map[string]any{"name": "bootstrap-token-" + id, "namespace": "kube-system"}, "data": data})
 }
 
-// caHash returns the hash of the CA of a control plane, for join.
-func (h *Host) caHash() (string, error) {
-	cert, err := parseCert(h.read(config.CertificatesDir + "/ca.crt"))
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("sha256:%x", sha256.Sum256(cert.RawSubjectPublicKeyInfo)), nil
-}
-
-func parseCert(text string) (*x509.Certificate, error) {
-	block, _ := pem.Decode([]byte(text))
-	if block == nil {
-		return nil, errors.New("there is no certificate")
-	}
-	return x509.ParseCertificate(block.Bytes)
+// caHashes returns the hashes of the CAs of a control plane, for join.
+func (h *Host) caHashes() ([]string, error) {
+	return pki.CAHashes([]byte(h.read(config.CertificatesDir + "/ca.crt")))
 }
 
 // bootstrap gets the certificate of the kubelet with its bootstrap token. The caller holds w.mu.
@@ -113,37 +102,87 @@ func (h *Host) bootstrap() error {
 
 // sign returns a certificate and key of a kubelet, which a controller manager signs.
 func (w *World) sign(node string) (string, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return "", err
+	}
+	cert, err := w.signPublic(pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}}, key.Public())
+	if err != nil {
+		return "", err
+	}
+	private, err := x509.MarshalECPrivateKey(key)
+	return cert + string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private})), err
+}
+
+// signPublic returns a client certificate that the leading controller manager signs.
+func (w *World) signPublic(subject pkix.Name, key any) (string, error) {
+	leader := w.leader()
+	if leader == nil {
+		return "", errors.New("no controller manager signs")
+	}
+	f := leader.flags
+	ca, err := tls.LoadX509KeyPair(leader.host.hostPath(f["cluster-signing-cert-file"]), leader.host.hostPath(f["cluster-signing-key-file"]))
+	if err != nil {
+		return "", err
+	}
+	issuer, err := x509.ParseCertificate(ca.Certificate[0])
+	if err != nil {
+		return "", err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: issuer.NotBefore, NotAfter: time.Now().AddDate(1, 0, 0), Subject: subject,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, issuer, key, ca.PrivateKey)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), err
+}
+
+// leader returns the controller manager that is the leader, nil if none runs.
+func (w *World) leader() *client {
 	for _, h := range w.hosts {
-		p := h.pods["kube-controller-manager"]
-		if p == nil || p.container == nil || p.container.process == nil {
+		if p := h.pods["kube-controller-manager"]; p != nil && p.container != nil {
+			if c, ok := p.container.process.(*client); ok {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// signRequests approves and signs the certificate signing requests.
+func (c *etcdCluster) signRequests(w *World) {
+	for _, key := range slices.Sorted(maps.Keys(c.data)) {
+		if !strings.HasPrefix(key, "certificatesigningrequests/") {
 			continue
 		}
-		ca, err := tls.LoadX509KeyPair(h.hostPath(p.flags["cluster-signing-cert-file"]), h.hostPath(p.flags["cluster-signing-key-file"]))
-		if err != nil {
-			return "", err
-		}
-		issuer, err := x509.ParseCertificate(ca.Certificate[0])
-		if err != nil {
-			return "", err
-		}
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			return "", err
-		}
-		template := &x509.Certificate{
-			SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: issuer.NotBefore, NotAfter: time.Now().AddDate(1, 0, 0),
-			Subject:  pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}},
-			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-		}
-		der, err := x509.CreateCertificate(rand.Reader, template, issuer, key.Public(), ca.PrivateKey)
-		if err != nil {
-			return "", err
-		}
-		private, err := x509.MarshalECPrivateKey(key)
-		if err != nil {
-			return "", err
-		}
-		return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) + string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private})), nil
+		c.update(key, func(o map[string]any) {
+			block, _ := pem.Decode([]byte(fromBase64(text(o, "spec", "request"))))
+			if block == nil || text(o, "status", "certificate") != "" {
+				return
+			}
+			request, err := x509.ParseCertificateRequest(block.Bytes)
+			if err != nil {
+				return
+			}
+			if cert, err := w.signPublic(request.Subject, request.PublicKey); err == nil {
+				set(o, toBase64(cert), "status", "certificate")
+				set(o, []any{map[string]any{"type": "Approved", "status": "True"}}, "status", "conditions")
+			}
+		})
 	}
-	return "", errors.New("no controller manager signs")
+}
+
+// publishCA publishes the CAs to all pods.
+func (c *etcdCluster) publishCA(bundle string) {
+	for _, key := range slices.Sorted(maps.Keys(c.data)) {
+		namespace, ok := strings.CutPrefix(key, "namespaces/")
+		if !ok {
+			continue
+		}
+		at := "configmaps/" + namespace + "/kube-root-ca.crt"
+		if c.data[at] == "" {
+			c.store(at, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "kube-root-ca.crt", "namespace": namespace}, "data": map[string]any{}})
+		}
+		c.update(at, func(o map[string]any) { set(o, bundle, "data", "ca.crt") })
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"airlift/installer/flow/initcluster"
 	"airlift/installer/flow/join"
 	"airlift/installer/flow/reset"
+	"airlift/installer/flow/rotate"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
@@ -83,12 +84,12 @@ func (r *run) init(b *payload.Bundle) (string, error) {
 // join makes the host a node of the cluster of another host.
 func (r *run) join(b *payload.Bundle, from *Host, controlPlane bool) (string, error) {
 	return r.changing("join", b.Manifest.KubernetesVersion, func(h *host.Host, c *workflow.Console) error {
-		hash, err := from.caHash()
+		hashes, err := from.caHashes()
 		if err != nil {
 			return err
 		}
 		cfg := &config.Config{ControlPlane: controlPlane}
-		cfg.Discovery = config.Discovery{Token: token, TLSBootstrapToken: token, APIServerEndpoint: Endpoint + ":6443", CACertHashes: []string{hash}}
+		cfg.Discovery = config.Discovery{Token: token, TLSBootstrapToken: token, APIServerEndpoint: Endpoint + ":6443", CACertHashes: hashes}
 		cfg.SkipPhases = []string{"preflight"}
 		if controlPlane {
 			cfg.CertificateKey = certificateKey
@@ -166,6 +167,18 @@ func (r *run) renew() (string, error) {
 		return run()
 	})
 	return out.String(), err
+}
+
+// rotate runs a stage of the rotation of the CAs.
+func (r *run) rotate(stage, key string) (string, error) {
+	return r.changing("certs rotate-ca "+stage, "", func(h *host.Host, c *workflow.Console) error {
+		run, err := rotate.New(r.ctx, rotate.Options{Stage: stage, CertificateKey: key}, h, c)
+		if err != nil {
+			return err
+		}
+		defer run.Close()
+		return run.Run(r.ctx)
+	})
 }
 
 // undo undoes the last upgrade of the node.

@@ -82,6 +82,7 @@ func (h *Host) serveHealthOn(l net.Listener, healthy func() error) (stop func())
 type client struct {
 	host   *Host
 	flags  map[string]string
+	rootCA string // what it publishes to all pods
 	server func()
 }
 
@@ -92,7 +93,7 @@ func (h *Host) startClient(p *pod) (process, error) {
 			return nil, fmt.Errorf("%s does not exist", file)
 		}
 	}
-	c := &client{host: h, flags: p.flags}
+	c := &client{host: h, flags: p.flags, rootCA: h.read(p.flags["root-ca-file"])}
 	port := "10259"
 	if p.component == "kube-controller-manager" {
 		port = "10257"
@@ -183,15 +184,14 @@ func (w *World) controllers() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := w.api()
-	managed := slices.ContainsFunc(w.hosts, func(h *Host) bool {
-		p := h.pods["kube-controller-manager"]
-		return p != nil && p.container != nil && p.container.process != nil
-	})
-	if c == nil || !managed || w.managed == c.revision {
+	leader := w.leader()
+	if c == nil || leader == nil || w.managed == c.revision {
 		return
 	}
 	defer func() { w.managed = c.revision }()
 	c.signClusterInfo()
+	c.signRequests(w)
+	c.publishCA(leader.rootCA)
 	var nodes []string
 	for i, h := range w.hosts {
 		if c.data["nodes/"+h.Name] == "" {
@@ -351,7 +351,11 @@ func (h *Host) registers(c *etcdCluster) bool {
 	for _, k := range kubeconfig.Clusters {
 		for _, o := range h.world.hosts {
 			if a := o.apiServer(); a != nil && a.data() == c {
-				return bytes.Contains(k.CertificateAuthorityData, []byte(strings.TrimSpace(o.read(config.CertificatesDir+"/ca.crt"))))
+				for ca := range strings.SplitAfterSeq(o.read(config.CertificatesDir+"/ca.crt"), "-----END CERTIFICATE-----\n") {
+					if ca != "" && bytes.Contains(k.CertificateAuthorityData, []byte(ca)) {
+						return true
+					}
+				}
 			}
 		}
 	}

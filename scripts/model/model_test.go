@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -234,6 +235,14 @@ var found = []struct {
 	}},
 }
 
+// stage is a stage of the rotation of the CAs on three hosts.
+func stage(name string) (list Sequence) {
+	for _, host := range []int{1, 2, 3, 1} { // the last one cleans up
+		list = append(list, Command{Name: "rotate-ca " + name, Host: host})
+	}
+	return list
+}
+
 // TestHosts runs sequences on several hosts.
 func TestHosts(t *testing.T) {
 	files := bundles(t)
@@ -248,6 +257,7 @@ func TestHosts(t *testing.T) {
 			{Name: "upgrade node", Host: 2, File: 1, Meanwhile: []Command{{Name: "upgrade node", Host: 3, File: 1, Delay: 3}}},
 			{Name: renewAll, Host: 1, Meanwhile: []Command{{Name: renewAll, Host: 2, Delay: 1}, {Name: renewAll, Host: 3, Delay: 1}}},
 		},
+		slices.Concat(Sequence{{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: "join", Host: 3}}, stage("distribute"), stage("issue"), stage("finish")),
 	} {
 		site, err := play(t, files, list)
 		if err != nil {

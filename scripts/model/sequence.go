@@ -15,8 +15,10 @@ import (
 	"time"
 
 	"airlift/fault"
+	"airlift/installer/config"
 	"airlift/installer/host/ledger"
 	"airlift/installer/payload"
+	"airlift/installer/pki"
 )
 
 // A Command is a command on a host, and what happens meanwhile.
@@ -320,6 +322,9 @@ func (s *Site) once(h *Host, c Command) (disturbed bool, err error) {
 	out, err := s.command(r, c)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if key := h.read(config.CertificatesDir + "/ca.key"); strings.HasPrefix(c.Name, "rotate-ca") && key != "" {
+		s.keys[h.Name] = key
+	}
 	if strings.HasPrefix(c.Name, "reset") && r.changes > 0 { // it may be continued, and its data is not needed
 		delete(s.keys, h.Name)
 		s.made = s.made && len(s.keys) > 0
@@ -358,6 +363,12 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return "", nil
 	case renewAll:
 		return r.renew()
+	case "rotate-ca distribute", "rotate-ca issue", "rotate-ca finish", "rotate-ca cancel":
+		key := ""
+		if c.Name == "rotate-ca distribute" && r.host.controlPlane() {
+			key = s.rotationKey()
+		}
+		return r.rotate(strings.TrimPrefix(c.Name, "rotate-ca "), key)
 	case "upgrade apply":
 		return r.upgrade(b, false)
 	case "upgrade node":
@@ -385,6 +396,16 @@ func (s *Site) command(r *run, c Command) (string, error) {
 // that failed, with another flag, or on another host.
 var commandHints = []string{"./install", "./FILE", "mv ", "rm ", "systemctl ", "kubectl ", "journalctl ", "cat ", "run it ", "run the same command", "the join command", "bundle build", " --"}
 
+// rotationKey returns the key that encrypts the new CAs, as the first control plane printed it.
+func (s *Site) rotationKey() string {
+	for _, h := range s.hosts {
+		if key := h.read(pki.RotationKeyPath(&config.Config{Cluster: config.Cluster{CertificatesDir: config.CertificatesDir}})); key != "" {
+			return strings.TrimSpace(key)
+		}
+	}
+	return ""
+}
+
 // checkError fails if an error has no hint that is a command. After a usage error, it is the same command with
 // another argument.
 func checkError(err error) error {
@@ -404,7 +425,7 @@ func checkError(err error) error {
 func (s *Site) check(h *Host, c Command, err error) error {
 	switch {
 	case err != nil:
-	case c.Name == "init", c.Name == "join --control-plane", c.Name == renewAll:
+	case c.Name == "init", c.Name == "join --control-plane", c.Name == renewAll, strings.HasPrefix(c.Name, "rotate-ca"):
 		if err := s.running(h, false); err != nil {
 			return err
 		}
