@@ -28,7 +28,6 @@ const token = "abcdef.0123456789abcdef"
 
 // changing runs a command that changes the host, as its cobra command does.
 func (r *run) changing(command, version string, do func(h *host.Host, c *workflow.Console) error) (output string, err error) {
-	defer r.end()
 	h, unlock, err := r.open()
 	if err != nil {
 		return "", err
@@ -57,6 +56,13 @@ func (r *run) end() {
 	if r.host.current == r {
 		r.host.current = nil
 	}
+}
+
+// busy reports whether a command runs on the host.
+func (h *Host) busy() bool {
+	h.world.mu.Lock()
+	defer h.world.mu.Unlock()
+	return h.current != nil
 }
 
 // init makes the host the first control plane.
@@ -158,7 +164,6 @@ func (r *run) upgrade(b *payload.Bundle, others bool) (string, error) {
 const renewAll = "certs renew all --restart"
 
 func (r *run) renew() (string, error) {
-	defer r.end()
 	var out bytes.Buffer
 	warn := func(format string, args ...any) { fmt.Fprintf(&out, "warning: "+format+"\n", args...) }
 	source := &certs.Source{Rootfs: r.root, Kubeconfig: config.KubernetesDir + "/admin.conf", Warn: warn}

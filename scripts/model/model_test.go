@@ -122,6 +122,7 @@ var commands = []string{
 // memberCommands are drawn at sites with several hosts.
 var memberCommands = append([]string{
 	"join", "join --control-plane", "join --control-plane", "upgrade node", "upgrade node", "reset", "kubectl delete node", "the API server is lost",
+	"rotate-ca distribute", "rotate-ca issue", "rotate-ca cancel",
 }, commands...)
 
 // sites are the sites that are drawn: what runs on each host at the beginning.
@@ -134,7 +135,7 @@ var sites = [][]string{
 	{"init", "join --control-plane", "join --control-plane", "join", "join"},
 }
 
-// sequences draws sequences.
+// sequences draws sequences: a site, then often an upgrade or a rotation on all hosts, and drawn commands.
 func sequences() *rapid.Generator[Sequence] {
 	return rapid.Custom(func(rt *rapid.T) (list Sequence) {
 		site, file := rapid.SampledFrom(sites).Draw(rt, "site"), rapid.IntRange(0, 1).Draw(rt, "file")
@@ -147,8 +148,34 @@ func sequences() *rapid.Generator[Sequence] {
 				list = append(list, Command{Name: name, Host: i + 1, File: file})
 			}
 		}
+		for _, c := range rapid.SampledFrom([]Sequence{nil, nil, upgradeAll(len(site), file+1), slices.Concat(stage(len(site), "distribute"), stage(len(site), "issue"), stage(len(site), "finish"))}).Draw(rt, "plan") {
+			if rapid.IntRange(0, 3).Draw(rt, "undisturbed") == 1 {
+				c = disturbed(c, len(site)).Draw(rt, "disturbed")
+			}
+			list = append(list, c)
+			if rapid.IntRange(0, 7).Draw(rt, "other") == 1 {
+				list = append(list, drawn(names, len(site)).Draw(rt, "other command"))
+			}
+		}
 		return append(list, rapid.SliceOfN(drawn(names, len(site)), 1, 6).Draw(rt, "then")...)
 	})
+}
+
+// upgradeAll upgrades all hosts.
+func upgradeAll(hosts, file int) Sequence {
+	list := Sequence{{Name: "upgrade apply", Host: 1, File: file}}
+	for i := 1; i < hosts; i++ {
+		list = append(list, Command{Name: "upgrade node", Host: i + 1, File: file})
+	}
+	return list
+}
+
+// stage is a stage of the rotation of the CAs on all hosts. The last command cleans up.
+func stage(hosts int, name string) (list Sequence) {
+	for i := range hosts + 1 {
+		list = append(list, Command{Name: "rotate-ca " + name, Host: i%hosts + 1})
+	}
+	return list
 }
 
 // repeatable are commands of which a second run changes nothing.
@@ -157,11 +184,17 @@ var repeatable = regexp.MustCompile(`^(init|join.*|upgrade apply|upgrade node|re
 // drawn draws a command.
 func drawn(names []string, hosts int) *rapid.Generator[Command] {
 	return rapid.Custom(func(rt *rapid.T) Command {
-		c := Command{
-			Name: rapid.SampledFrom(names).Draw(rt, "command"), Host: rapid.IntRange(1, hosts).Draw(rt, "host"),
-			File: rapid.IntRange(0, len(Versions)-1).Draw(rt, "file"), Slow: rapid.IntRange(0, 5).Draw(rt, "slow") == 1,
-			Days: rapid.SampledFrom([]int{0, 0, 0, 0, 1, 200}).Draw(rt, "days"),
-		}
+		return disturbed(Command{
+			Name: rapid.SampledFrom(names).Draw(rt, "command"), Host: rapid.IntRange(1, hosts).Draw(rt, "host"), File: rapid.IntRange(0, len(Versions)-1).Draw(rt, "file"),
+		}, hosts).Draw(rt, "disturbed")
+	})
+}
+
+// disturbed draws what happens during a command.
+func disturbed(c Command, hosts int) *rapid.Generator[Command] {
+	return rapid.Custom(func(rt *rapid.T) Command {
+		c := c
+		c.Slow, c.Days = rapid.IntRange(0, 5).Draw(rt, "slow") == 1, rapid.SampledFrom([]int{0, 0, 0, 0, 1, 200}).Draw(rt, "days")
 		if rapid.Bool().Draw(rt, "disturbed") {
 			last := rapid.SampledFrom([]int{15, 60, 220}).Draw(rt, "last")
 			c.Crash, c.Full = rapid.IntRange(1, last).Draw(rt, "change"), rapid.IntRange(0, 3).Draw(rt, "full") == 1
@@ -235,14 +268,6 @@ var found = []struct {
 	}},
 }
 
-// stage is a stage of the rotation of the CAs on three hosts.
-func stage(name string) (list Sequence) {
-	for _, host := range []int{1, 2, 3, 1} { // the last one cleans up
-		list = append(list, Command{Name: "rotate-ca " + name, Host: host})
-	}
-	return list
-}
-
 // TestHosts runs sequences on several hosts.
 func TestHosts(t *testing.T) {
 	files := bundles(t)
@@ -257,7 +282,7 @@ func TestHosts(t *testing.T) {
 			{Name: "upgrade node", Host: 2, File: 1, Meanwhile: []Command{{Name: "upgrade node", Host: 3, File: 1, Delay: 3}}},
 			{Name: renewAll, Host: 1, Meanwhile: []Command{{Name: renewAll, Host: 2, Delay: 1}, {Name: renewAll, Host: 3, Delay: 1}}},
 		},
-		slices.Concat(Sequence{{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: "join", Host: 3}}, stage("distribute"), stage("issue"), stage("finish")),
+		slices.Concat(Sequence{{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: "join", Host: 3}}, stage(3, "distribute"), stage(3, "issue"), stage(3, "finish")),
 	} {
 		site, err := play(t, files, list)
 		if err != nil {

@@ -174,7 +174,7 @@ func (s *Site) run(c Command) error {
 	if errors.Is(err, errWayBack) {
 		return err
 	}
-	if shown != nil && err == nil && !disturbed && !h.slowed {
+	if shown != nil && len(c.Meanwhile) == 0 && err == nil && !disturbed && !h.slowed {
 		if err := asShown(c.Name, shown, before, h.files()); err != nil {
 			return err
 		}
@@ -235,11 +235,11 @@ func (s *Site) meanwhile(c Command) (wait func() error) {
 		if !s.mayRun(h, other) {
 			continue
 		}
-		if other.Host != c.Host {
-			s.remember(h, other)
-		}
 		running.Go(func() {
 			time.Sleep(time.Duration(other.Delay) * time.Second)
+			if !h.busy() {
+				s.remember(h, other)
+			}
 			_, done[i] = s.once(h, other)
 		})
 	}
@@ -320,6 +320,7 @@ func (s *Site) once(h *Host, c Command) (disturbed bool, err error) {
 	s.mu.Unlock()
 	began := time.Now()
 	out, err := s.command(r, c)
+	r.end()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if key := h.read(config.CertificatesDir + "/ca.key"); strings.HasPrefix(c.Name, "rotate-ca") && key != "" {
@@ -351,6 +352,7 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		s.mu.Unlock()
 		return r.join(b, s.other(r.host), c.Name != "join")
 	case "the API server is lost":
+		r.resets = true // it does not wait for the API server
 		r.host.lost = time.Now().Add(lostFor)
 		r.host.kill(func(p *pod) bool { return p.component == "kube-apiserver" }, false)
 		return "", nil
@@ -560,6 +562,7 @@ func (s *Site) wayBack(r *run) (string, error) {
 		if err == nil {
 			var more string
 			more, err = do(next)
+			next.end()
 			out += "\n--- " + name + "\n" + more
 		}
 		if err != nil {

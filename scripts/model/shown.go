@@ -38,7 +38,8 @@ func (s *Site) dryRun(h *Host, c Command) (map[string]string, error) {
 		return nil, err
 	}
 	r.dry = true
-	if _, err := s.command(r, c); err != nil {
+	_, err = s.command(r, c)
+	if r.end(); err != nil {
 		return nil, nil
 	}
 	for name, sum := range h.files() {
