@@ -7,11 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,7 +26,8 @@ import (
 	"airlift/installer/config"
 )
 
-var quiet = log.New(os.Stderr, "model: ", 0)
+// quiet is the log of the servers: failed connections are a part of the model.
+var quiet = log.New(io.Discard, "", 0)
 
 func uid(cluster uint64, revision int64) types.UID {
 	return types.UID(fmt.Sprintf("%08x-0000-0000-0000-%012x", uint32(cluster), revision))
@@ -272,7 +273,7 @@ func (w *World) report(h *Host) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := w.api()
-	if c == nil || !h.registers(c) {
+	if c == nil {
 		return
 	}
 	networks, _ := filepath.Glob(h.hostPath("/etc/cni/net.d/*.conflist"))
@@ -282,7 +283,7 @@ func (w *World) report(h *Host) {
 			state += fmt.Sprint(p.uid, p.container.id, p.container.process != nil)
 		}
 	}
-	if h.reported == state && h.revision == c.revision {
+	if h.reported == state && h.revision == c.revision || !h.registers(c) {
 		return
 	}
 	defer func() { h.reported, h.revision = state, c.revision }()

@@ -1,5 +1,6 @@
 // Package model runs the flows of the installer against hosts, an etcd and a cluster in memory. A test draws
-// sequences of commands, with crashes between their changes, and checks after each what must always hold.
+// sequences of commands, with crashes between their changes, and checks after each what must always hold:
+// docs/architecture.md lists that, and what the model does not have.
 package model
 
 import (

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -25,12 +26,13 @@ import (
 // TestMain runs the tests in namespaces of their own: nothing that a command does with the network or
 // mounts reaches this machine.
 func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.checks": "15", "rapid.seed": "1", "rapid.nofailfile": "true"} { // make model sets others
+	for name, value := range map[string]string{"rapid.checks": "10", "rapid.seed": "1", "rapid.nofailfile": "true"} { // make model sets others
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
 		}
 	}
 	flag.Parse()
+	debug.SetGCPercent(400)
 	if os.Geteuid() != 0 {
 		os.Exit(m.Run())
 	}
