@@ -34,7 +34,6 @@ type apiServer struct {
 	etcd    []string // URLs
 	ready   time.Time
 	server  *http.Server
-	closes  []func() error
 }
 
 type connKey struct{}

@@ -82,7 +82,7 @@ func (s systemd) job(name, verb string, done chan<- string, do func() error) (in
 		return 0, err
 	}
 	if verb != "stop" && s.host.unitFile(name) == "" {
-		return 0, fmt.Errorf("Unit %s not found.", name)
+		return 0, fmt.Errorf("unit %s not found", name)
 	}
 	result := "done"
 	if err := do(); err != nil {
@@ -120,7 +120,7 @@ func (s systemd) enable(names []string, yes bool) error {
 			return err
 		}
 		if yes && s.host.unitFile(name) == "" {
-			return fmt.Errorf("Unit file %s does not exist.", name)
+			return fmt.Errorf("unit file %s does not exist", name)
 		}
 		s.host.world.mu.Lock()
 		s.host.unit(name).enabled = yes
