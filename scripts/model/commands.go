@@ -153,6 +153,15 @@ func (r *run) upgrade(b *payload.Bundle, others bool) (string, error) {
 		o.IgnorePreflightErrors = []string{"all"}
 		run := upgrade.New(b, o, false, h, c)
 		defer run.Close()
+		if r.dry && !others {
+			plan, err := upgrade.ReadPlan(r.ctx, b, upgrade.PlanOptions{UpgradePlan: config.UpgradePlan{EtcdUpgrade: true, IgnorePreflightErrors: []string{"all"}}, Drain: true}, h, c)
+			if err != nil {
+				return err
+			}
+			for _, change := range plan.Changes {
+				r.planned = append(r.planned, change.Name)
+			}
+		}
 		if r.dry {
 			return run.DryRun(r.ctx)
 		}

@@ -127,8 +127,9 @@ type run struct {
 	disturbed bool   // it has crashed, or met a full disk
 	last      string // the change before which it crashed
 	dead      bool
-	resets    bool // it removes the node
-	dry       bool // it only shows what it would do
+	resets    bool     // it removes the node
+	dry       bool     // it only shows what it would do
+	planned   []string // the files and binaries that the plan of an upgrade has
 }
 
 var errCrashed = errors.New("the machine of the model lost its power")

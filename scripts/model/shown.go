@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -51,8 +52,31 @@ func (s *Site) dryRun(h *Host, c Command) (map[string]string, error) {
 	if err != nil || len(parents) != 1 {
 		return nil, fmt.Errorf("the dry run writes %q (%v)", parents, err)
 	}
-	return filesBelow(parents[0]), nil
+	shown := filesBelow(parents[0])
+	if c.Name != "upgrade apply" {
+		return shown, nil
+	}
+	for name, sum := range shown {
+		if sum != "directory" && !strings.HasPrefix(name, "/cluster/") && !slices.Contains(r.planned, name) {
+			return nil, fmt.Errorf("the dry run shows %s, and the plan does not", name)
+		}
+	}
+	for _, name := range r.planned {
+		switch {
+		case installed.MatchString(name):
+			shown[name] = inPlan
+		case strings.HasPrefix(name, "/") && shown[name] == "":
+			return nil, fmt.Errorf("the plan shows %s, and the dry run does not", name)
+		}
+	}
+	return shown, nil
 }
+
+// inPlan is the sum of a binary: only the plan shows that it changes.
+const inPlan = "a binary"
+
+// installed are the binaries.
+var installed = regexp.MustCompile(`^/(usr/local|opt/cni)/`)
 
 // asShown fails if a command wrote other files than its dry run showed. An upgrade also renews certificates, and
 // the dry run of a join does not know the members of etcd.
@@ -60,6 +84,8 @@ func asShown(command string, shown, before, after map[string]string) error {
 	renews, joins := strings.HasPrefix(command, "upgrade"), strings.HasPrefix(command, "join")
 	for name, sum := range after {
 		switch {
+		case before[name] != sum && sum != "directory" && command == "upgrade apply" && installed.MatchString(name) && shown[name] == "":
+			return fmt.Errorf("the plan does not show %s, and the upgrade wrote it", name)
 		case before[name] == sum || sum == "directory" || !configured.MatchString(name) || notShown.MatchString(name) || renews && random.MatchString(name):
 		case shown[name] == "":
 			return fmt.Errorf("the dry run does not show %s, and the command wrote it", name)
@@ -67,7 +93,10 @@ func asShown(command string, shown, before, after map[string]string) error {
 			return fmt.Errorf("the dry run shows another content of %s", name)
 		}
 	}
-	for name := range shown {
+	for name, sum := range shown {
+		if sum == inPlan && after[name] == before[name] {
+			return fmt.Errorf("the plan shows %s, and the upgrade did not write it", name)
+		}
 		if after[name] == "" && !strings.HasPrefix(name, "/cluster") && !strings.HasPrefix(name, "/var/lib/kubelet/pki") && !notShown.MatchString(name) {
 			return fmt.Errorf("the dry run shows %s, and the command did not write it", name)
 		}
