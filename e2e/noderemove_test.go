@@ -122,7 +122,7 @@ func TestNodeRemove(t *testing.T) {
 			if err := third.PowerCut(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			contains(t, install(t, first, 1, "node", "remove", third.Name, "--yes"), "1 of its 2 voting members are healthy, 2 are needed", "hint: ")
+			contains(t, install(t, first, 1, "node", "remove", third.Name, "--yes"), "of its 2 voting members are healthy, 2 are needed", "hint: ") // 1 or 0: without the other one, it soon has no leader
 			if err := third.Boot(t.Context()); err != nil {
 				t.Fatal(err)
 			}
