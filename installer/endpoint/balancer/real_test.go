@@ -5,14 +5,17 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"log"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -20,7 +23,31 @@ import (
 	"airlift/scripts/fixtures/testcluster"
 )
 
-func TestMain(m *testing.M) { testcluster.Main(m) }
+// TestMain runs the tests in a network namespace of their own: thousands of connections use up ports that tests of other
+// packages choose for their servers.
+func TestMain(m *testing.M) {
+	const inside = "BALANCER_TEST_NETWORK"
+	if os.Getuid() != 0 {
+		testcluster.Main(m)
+	}
+	if os.Getenv(inside) == "" {
+		cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+		cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = append(os.Environ(), inside+"=1"), os.Stdin, os.Stdout, os.Stderr
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+		if err := cmd.Run(); cmd.ProcessState == nil {
+			log.Fatal(err)
+		}
+		os.Exit(cmd.ProcessState.ExitCode())
+	}
+	loopback, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.LinkSetUp(loopback)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	testcluster.Main(m)
+}
 
 // clusterCA is the TLS option for the CA of a real cluster.
 func clusterCA(p *testcluster.ControlPlane) func() (*tls.Config, error) {
