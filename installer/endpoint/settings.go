@@ -95,7 +95,7 @@ func Decode(data []byte) (*Settings, error) {
 }
 
 // unit is the unit of the service. It starts before the kubelet, which needs it. It has no privilege but to change the
-// addresses of the host and to announce them. One processor is enough, and then it uses less of it. systemd restarts a process that stands still: until then it might keep an
+// addresses of the host and to announce them. One processor is enough, and then it uses less of it. systemd restarts a process that hangs: until then it might keep an
 // address that another host has.
 func (s *Settings) unit() string {
 	capabilities := ""

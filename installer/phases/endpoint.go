@@ -2,7 +2,10 @@ package phases
 
 import (
 	"context"
+	"net"
+	"slices"
 
+	"airlift/fault"
 	"airlift/installer/desired"
 	"airlift/installer/endpoint"
 	"airlift/installer/endpoint/service"
@@ -25,8 +28,16 @@ func NewEndpoint(n *Node, controlPlanes func() []string) Endpoint {
 }
 
 // Desired returns the service's settings and unit, nothing if this node needs no service.
-func (e Endpoint) Desired(context.Context) (l desired.List, err error) {
-	s, err := endpoint.For(e.node.Config, e.node.Plan.Role.Kind == controlPlaneKind, e.ControlPlanes()...)
+func (e Endpoint) Desired(ctx context.Context) (l desired.List, err error) {
+	if !e.node.Config.Endpoint.Used() {
+		e.Console.Note("this cluster has neither a virtual address nor a balancer: nothing to do")
+		return l, nil
+	}
+	servers, err := resolve(ctx, e.ControlPlanes())
+	if err != nil {
+		return l, err
+	}
+	s, err := endpoint.For(e.node.Config, e.node.Plan.Role.Kind == controlPlaneKind, servers...)
 	if err != nil || s == nil {
 		return l, err
 	}
@@ -71,4 +82,23 @@ func RestartEndpoint(ctx context.Context, m *node.Machine) error {
 	}
 	GiveAddressAway(ctx, m.Console)
 	return m.Host.Systemd().Restart(ctx, endpoint.Unit)
+}
+
+// resolve replaces names by their addresses, sorted: the service must start without a name server.
+func resolve(ctx context.Context, servers []string) (addresses []string, err error) {
+	for _, server := range servers {
+		name, port, err := net.SplitHostPort(server)
+		if err != nil {
+			return nil, err
+		}
+		found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+		if err != nil {
+			return nil, fault.New(fault.Preflight, "finding the addresses of the API server %s for the balancer: %w", server, err).Hint("add the name to /etc/hosts, or join with an address")
+		}
+		for _, a := range found {
+			addresses = append(addresses, net.JoinHostPort(a.Unmap().String(), port))
+		}
+	}
+	slices.Sort(addresses)
+	return slices.Compact(addresses), nil
 }

@@ -105,7 +105,7 @@ func (s *service) prepareBalancer() error {
 	return err
 }
 
-// addresses returns those of the texts that are addresses with a port.
+// addresses parses addresses with a port. It leaves out a line of the state file that is damaged.
 func addresses(texts []string) (list []netip.AddrPort) {
 	for _, text := range texts {
 		if a, err := netip.ParseAddrPort(text); err == nil {
