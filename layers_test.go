@@ -35,7 +35,7 @@ var layers = [][]string{
 	{"installer/node"},
 	{"installer/payload", "installer/pods"},
 	{"installer/phases", "installer/snapshot"},
-	{"installer/flow/certs", "installer/flow/initcluster", "installer/flow/join", "installer/flow/members", "installer/flow/noderemove", "installer/flow/reset", "installer/flow/rotate", "installer/flow/site", "installer/flow/upgrade"},
+	{"installer/flow/certs", "installer/flow/endpointchange", "installer/flow/initcluster", "installer/flow/join", "installer/flow/members", "installer/flow/noderemove", "installer/flow/reset", "installer/flow/rotate", "installer/flow/site", "installer/flow/upgrade"},
 	{"cmd/bundle", "cmd/install", "cmd/launch"},
 }
 

@@ -19,11 +19,11 @@ import (
 func newEndpointCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "endpoint",
-		Short: "Show and move the virtual address of the control plane, and show the balancer",
+		Short: "Change how the API is reached, show it, and move the virtual address",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newEndpointStatusCmd(), newEndpointHandoverCmd(), newEndpointServeCmd())
+	cmd.AddCommand(newEndpointApplyCmd(), newEndpointNodeCmd(), newEndpointUndoCmd(), newEndpointStatusCmd(), newEndpointHandoverCmd(), newEndpointServeCmd())
 	return cmd
 }
 

@@ -29,6 +29,10 @@ type NodeState struct {
 	UID types.UID `json:"-"`
 	// KubeletPort is the port at which its kubelet serves the API server.
 	KubeletPort int32 `json:"-"`
+	// EndpointChange is the number of the change of the endpoint that it follows, 0 for none. OnlyServes is set on a control
+	// plane that serves the new endpoint and does not use it yet.
+	EndpointChange int  `json:"-"`
+	OnlyServes     bool `json:"-"`
 }
 
 // Node returns the state of a node.
@@ -82,6 +86,7 @@ func stateOf(node *corev1.Node) NodeState {
 		UID: node.UID, KubeletPort: node.Status.DaemonEndpoints.KubeletEndpoint.Port,
 	}
 	state.Ready, state.Reason = NodeReady(node)
+	state.EndpointChange, state.OnlyServes = endpointChange(node)
 	for _, a := range node.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {
 			state.Addresses = append(state.Addresses, a.Address)

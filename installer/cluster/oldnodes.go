@@ -11,10 +11,13 @@ import (
 	"airlift/installer/cluster/wait"
 )
 
+// The DaemonSet of Airlift's flannel.
+const flannelNamespace, flannelDaemonSet = "kube-flannel", "kube-flannel-ds"
+
 // HasFlannel reports whether the cluster's pod network is the flannel that init installs.
 func (c NodeObjects) HasFlannel(ctx context.Context) (bool, error) {
 	err := wait.Retry(ctx, func() error {
-		_, err := c.client.API.AppsV1().DaemonSets("kube-flannel").Get(ctx, "kube-flannel-ds", metav1.GetOptions{})
+		_, err := c.client.API.AppsV1().DaemonSets(flannelNamespace).Get(ctx, flannelDaemonSet, metav1.GetOptions{})
 		return err
 	})
 	if apierrors.IsNotFound(err) {

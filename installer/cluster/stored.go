@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,16 +60,16 @@ func unchangedDefaults(m *corev1.ConfigMap) bool {
 	if m == nil || m.Annotations[componentHash] == "" {
 		return false
 	}
-	var keys []string
-	for key := range m.Data {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
+	return m.Annotations[componentHash] == dataHash(m)
+}
+
+// dataHash is the checksum of a ConfigMap's values in the order of their keys, as kubeadm computes it.
+func dataHash(m *corev1.ConfigMap) string {
 	sum := sha256.New()
-	for _, key := range keys {
+	for _, key := range slices.Sorted(maps.Keys(m.Data)) {
 		sum.Write([]byte(m.Data[key]))
 	}
-	return m.Annotations[componentHash] == fmt.Sprintf("sha256:%x", sum.Sum(nil))
+	return fmt.Sprintf("sha256:%x", sum.Sum(nil))
 }
 
 // Corefile returns CoreDNS's Corefile; "" if the cluster has none.

@@ -23,6 +23,29 @@ type Endpoint struct {
 	VIPs []string
 	// Balancer makes each node run a balancer, through which the node's own processes reach the API servers.
 	Balancer bool
+	// Change is the last change of a running cluster, nil if init made the endpoint.
+	Change *EndpointChange
+}
+
+// An EndpointChange is what the nodes of a cluster need to follow a change of its endpoint, and to undo it.
+type EndpointChange struct {
+	// Number counts the changes. A node that follows one records its number.
+	Number int `json:"number"`
+	// Undone is set if the change undid one. Its nodes may still run what Before has.
+	Undone bool `json:"undone,omitempty"`
+	// Server is the URL at which nodes without a balancer reach the API.
+	Server string `json:"server"`
+	// Before is how it was.
+	Before FormerEndpoint `json:"before"`
+}
+
+// A FormerEndpoint is what a change of the endpoint replaced.
+type FormerEndpoint struct {
+	VIPs                 []string `json:"vips,omitempty"`
+	Balancer             bool     `json:"balancer,omitempty"`
+	ControlPlaneEndpoint string   `json:"controlPlaneEndpoint,omitempty"`
+	CertSANs             []string `json:"certSANs,omitempty"`
+	Server               string   `json:"server"`
 }
 
 // Where the cluster keeps the endpoint, in kube-system.
@@ -32,15 +55,16 @@ const endpointAPIVersion, endpointKind = "airlift/v1", "Endpoint"
 
 // wireEndpoint is an Endpoint in its ConfigMap.
 type wireEndpoint struct {
-	APIVersion string   `json:"apiVersion"`
-	Kind       string   `json:"kind"`
-	VIPs       []string `json:"vips,omitempty"`
-	Balancer   bool     `json:"balancer,omitempty"`
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"`
+	VIPs       []string        `json:"vips,omitempty"`
+	Balancer   bool            `json:"balancer,omitempty"`
+	Change     *EndpointChange `json:"change,omitempty"`
 }
 
 // Encode returns the endpoint as YAML.
 func (e Endpoint) Encode() ([]byte, error) {
-	return yaml.Marshal(wireEndpoint{endpointAPIVersion, endpointKind, e.VIPs, e.Balancer})
+	return yaml.Marshal(wireEndpoint{endpointAPIVersion, endpointKind, e.VIPs, e.Balancer, e.Change})
 }
 
 // DecodeEndpoint reads what Encode returns.
@@ -52,7 +76,7 @@ func DecodeEndpoint(data []byte) (Endpoint, error) {
 	if w.APIVersion != endpointAPIVersion || w.Kind != endpointKind {
 		return Endpoint{}, fmt.Errorf("it is %s, kind %s, and not %s, kind %s: another version of Airlift wrote it", w.APIVersion, w.Kind, endpointAPIVersion, endpointKind)
 	}
-	return Endpoint{VIPs: w.VIPs, Balancer: w.Balancer}, nil
+	return Endpoint{VIPs: w.VIPs, Balancer: w.Balancer, Change: w.Change}, nil
 }
 
 // Used reports whether hosts run the endpoint's service.
@@ -79,6 +103,26 @@ func (c *Config) NodeURL() string {
 	return c.ServerURL()
 }
 
+// EndpointNames are the names and addresses that the endpoint adds to the API server's certificate.
+func (c *Config) EndpointNames() []string {
+	names := slices.Clone(c.Endpoint.VIPs)
+	if c.Endpoint.Balancer {
+		names = append(names, c.BalancerHost())
+	}
+	return names
+}
+
+// CompleteEndpoint sets the defaults of an endpoint that a running cluster gets, and checks it.
+func (c *Config) CompleteEndpoint() error {
+	c.completeEndpoint()
+	v := &validator{origin: c.origin}
+	if _, _, err := SplitEndpoint(c.ControlPlaneEndpoint, int(c.LocalAPIEndpoint.BindPort)); c.ControlPlaneEndpoint != "" && err != nil {
+		v.addf("--control-plane-endpoint %s", err)
+	}
+	v.endpoint(c)
+	return v.err()
+}
+
 // completeEndpoint adds the port to the control-plane endpoint, as kubeadm does
 // before it stores it. Without one, the endpoint is the virtual address, or the balancer. The addresses
 // become names in the API server's certificate, where also kubeadm finds them.
@@ -94,11 +138,7 @@ func (c *Config) completeEndpoint() {
 	if host, port, err := SplitEndpoint(c.ControlPlaneEndpoint, int(c.LocalAPIEndpoint.BindPort)); c.ControlPlaneEndpoint != "" && err == nil {
 		c.ControlPlaneEndpoint = net.JoinHostPort(host, strconv.Itoa(port))
 	}
-	names := slices.Clone(c.Endpoint.VIPs)
-	if c.Endpoint.Balancer {
-		names = append(names, c.BalancerHost())
-	}
-	for _, name := range names {
+	for _, name := range c.EndpointNames() {
 		if !slices.Contains(c.APIServer.CertSANs, name) {
 			c.APIServer.CertSANs = append(slices.Clip(c.APIServer.CertSANs), name)
 		}

@@ -2,7 +2,10 @@ package host
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"io"
 	"os"
 )
 
@@ -21,4 +24,27 @@ func (h *Host) InstallStub(ctx context.Context, sha256 string) error {
 	defer self.Close()
 	_, err = h.InstallBinary(ctx, Binary{Path: StubPath, SHA256: sha256}, self)
 	return err
+}
+
+// InstallSelf is InstallStub without a known checksum.
+func (h *Host) InstallSelf(ctx context.Context) error {
+	sum, err := ownSum()
+	if err != nil {
+		return err
+	}
+	return h.InstallStub(ctx, sum)
+}
+
+// ownSum is the sha256 of the running installer.
+func ownSum() (string, error) {
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return "", fmt.Errorf("reading the installer's own binary: %w", err)
+	}
+	defer self.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, self); err != nil {
+		return "", fmt.Errorf("reading the installer's own binary: %w", err)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
 }

@@ -2,11 +2,7 @@ package host
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"io"
-	"os"
 
 	"airlift/installer/host/ledger"
 )
@@ -65,11 +61,7 @@ WantedBy=timers.target
 
 // EnsureTimer copies the running installer to StubPath, and enables the timer. Reset removes them.
 func (h *Host) EnsureTimer(ctx context.Context, t Timer) (changed bool, err error) {
-	sum, err := ownSum()
-	if err != nil {
-		return false, err
-	}
-	if err := h.InstallStub(ctx, sum); err != nil {
+	if err := h.InstallSelf(ctx); err != nil {
 		return false, err
 	}
 	for path, text := range map[string]string{t.servicePath(): t.serviceText(), t.UnitPath(): t.timerText()} {
@@ -108,18 +100,4 @@ func (h *Host) RemoveTimer(ctx context.Context, t Timer) error {
 		}
 	}
 	return h.Systemd().DaemonReload(ctx)
-}
-
-// ownSum is the sha256 of the running installer.
-func ownSum() (string, error) {
-	self, err := os.Open("/proc/self/exe")
-	if err != nil {
-		return "", fmt.Errorf("reading the installer's own binary: %w", err)
-	}
-	defer self.Close()
-	sum := sha256.New()
-	if _, err := io.Copy(sum, self); err != nil {
-		return "", fmt.Errorf("reading the installer's own binary: %w", err)
-	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
 }

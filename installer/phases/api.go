@@ -54,6 +54,13 @@ func (a *API) Registered(ctx context.Context) error {
 		return err
 	}
 	node := a.Node.Config.NodeRegistration
+	if change := a.Node.Config.Endpoint.Change; change != nil { // a node that joins follows it from the beginning
+		changed, err := a.Client.NodeObjects().SetEndpointChange(ctx, node.Name, change.Number, false)
+		a.Changed(changed)
+		if err != nil {
+			return err
+		}
+	}
 	if a.Node.Config.NodeLocalCRISocket() {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"airlift/fault"
@@ -50,12 +51,15 @@ func (n *Node) CheckRunning(ctx context.Context, fromFile bool) error {
 		return fault.New(fault.Preflight, "the control plane on this host has configuration that a run without --config would remove:\n  - %s", strings.Join(lost, "\n  - ")).
 			Hint("use the --config file that created it, or to remove these fields, a file without them. To print the cluster's configuration: kubectl -n kube-system get configmap kubeadm-config -o yaml")
 	}
+	learned := *n.Config
+	learned.Endpoint.Change = running.Cluster.Endpoint.Change
+	n.Config = &learned
 	return nil
 }
 
 func otherConfiguration(diff []string) error {
 	return fault.New(fault.Preflight, "this host already runs a control plane with another configuration:\n  - %s", strings.Join(diff, "\n  - ")).
-		Hint("use the same flags and the same --config as for its creation; or, to delete this cluster and create a new one: ./install reset")
+		Hint("use the same flags and the same --config as for its creation; for another endpoint of the running cluster, see: ./install endpoint apply --help; or, to delete this cluster and create a new one: ./install reset")
 }
 
 // checkEtcdData refuses to replace an etcd that has data by another one, which
@@ -102,6 +106,8 @@ func differences(is, want config.Cluster) (list []string) {
 	for _, setting := range []struct{ name, is, want string }{
 		{"Kubernetes version", is.KubernetesVersion, want.KubernetesVersion},
 		{"--control-plane-endpoint", is.ControlPlaneEndpoint, want.ControlPlaneEndpoint},
+		{"--control-plane-vip", strings.Join(is.Endpoint.VIPs, ","), strings.Join(want.Endpoint.VIPs, ",")},
+		{"--control-plane-balancer", strconv.FormatBool(is.Endpoint.Balancer), strconv.FormatBool(want.Endpoint.Balancer)},
 		{"--pod-network-cidr", is.Networking.PodSubnet.String(), want.Networking.PodSubnet.String()},
 		{"--service-cidr", is.Networking.ServiceSubnet.String(), want.Networking.ServiceSubnet.String()},
 		{"--service-dns-domain", is.Networking.DNSDomain, want.Networking.DNSDomain},

@@ -6,9 +6,11 @@ import (
 	"slices"
 
 	"airlift/fault"
+	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/endpoint"
 	"airlift/installer/endpoint/service"
+	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
 )
@@ -37,7 +39,13 @@ func (e Endpoint) Desired(ctx context.Context) (l desired.List, err error) {
 	if err != nil {
 		return l, err
 	}
-	s, err := endpoint.For(e.node.Config, e.node.Plan.Role.Kind == controlPlaneKind, servers...)
+	return EndpointFiles(e.node.Config, e.node.Plan.Role.Kind == controlPlaneKind, servers)
+}
+
+// EndpointFiles returns the service's settings and unit, nothing if a node with the configuration c needs no service.
+// servers are API servers that are known, "address:port".
+func EndpointFiles(c *config.Config, controlPlane bool, servers []string) (l desired.List, err error) {
+	s, err := endpoint.For(c, controlPlane, servers...)
 	if err != nil || s == nil {
 		return l, err
 	}
@@ -53,18 +61,44 @@ func (e Endpoint) Apply(ctx context.Context, l desired.List) error {
 	if err := e.Host.InstallStub(ctx, e.node.Plan.Bundle.File.Installer().SHA256); err != nil {
 		return err
 	}
-	before := e.Changes
-	if err := e.Write(l.Files...); err != nil {
+	return StartEndpoint(ctx, e.Machine, l)
+}
+
+// StartEndpoint writes the service's files, and starts the service with them. The host has a copy of the installer.
+func StartEndpoint(ctx context.Context, m *node.Machine, l desired.List) error {
+	before := m.Changes
+	if err := m.Write(l.Files...); err != nil {
 		return err
 	}
-	changed := e.Changes != before
-	if err := e.Host.Systemd().Enable(ctx, endpoint.Unit, changed); err != nil {
+	changed := m.Changes != before
+	if err := m.Host.Systemd().Enable(ctx, endpoint.Unit, changed); err != nil {
 		return err
 	}
 	if changed {
-		return e.Host.Systemd().Restart(ctx, endpoint.Unit)
+		return m.Host.Systemd().Restart(ctx, endpoint.Unit)
 	}
-	return e.Host.Systemd().Start(ctx, endpoint.Unit)
+	return m.Host.Systemd().Start(ctx, endpoint.Unit)
+}
+
+// StopEndpoint stops the service, and removes its files. The copy of the installer stays: other units may run it.
+func StopEndpoint(ctx context.Context, m *node.Machine) error {
+	if !m.Exists(endpoint.UnitPath) && !m.Exists(endpoint.SettingsPath) {
+		return nil
+	}
+	GiveAddressAway(ctx, m.Console)
+	if err := m.Host.Systemd().DisableNow(ctx, endpoint.Unit); err != nil {
+		return err
+	}
+	if err := m.Host.Records().Forget(ledger.Unit, endpoint.Unit); err != nil {
+		return err
+	}
+	for _, file := range []string{endpoint.UnitPath, endpoint.SettingsPath, endpoint.StateFile} {
+		if err := m.Host.Remove(file); err != nil {
+			return err
+		}
+	}
+	m.Changed(true)
+	return m.Host.Systemd().DaemonReload(ctx)
 }
 
 // GiveAddressAway gives the virtual address to another control plane, before the API server of this host ends. Then no

@@ -28,6 +28,44 @@ import (
 //
 // A missing file, a CA without its key, and an expired CA are errors.
 func Renew(cfg *config.Config, host fs.FS, now time.Time, name string) (Result, error) {
+	return renew(cfg, host, now, name, func(*Certificate) bool { return true })
+}
+
+// RenameAPIServer renews the certificate of the API server with the names and addresses that cfg gives it in addition to
+// what it has, and without those to remove, which cfg does not give it. The result is empty if it has exactly these.
+func RenameAPIServer(cfg *config.Config, host fs.FS, now time.Time, remove ...string) (Result, error) {
+	table, err := Certificates(cfg)
+	if err != nil {
+		return Result{}, err
+	}
+	wanted := table[slices.IndexFunc(table, func(c Certificate) bool { return c.Name == "apiserver" })]
+	return renew(cfg, host, now, "apiserver", func(c *Certificate) bool {
+		before := *c
+		c.DNSNames = slices.DeleteFunc(slices.Clone(c.DNSNames), func(name string) bool { return slices.Contains(remove, name) })
+		c.IPs = slices.DeleteFunc(slices.Clone(c.IPs), func(ip netip.Addr) bool { return slices.Contains(remove, ip.String()) })
+		for _, name := range wanted.DNSNames {
+			if !slices.Contains(c.DNSNames, name) {
+				c.DNSNames = append(c.DNSNames, name)
+			}
+		}
+		for _, ip := range wanted.IPs {
+			if !slices.Contains(c.IPs, ip) {
+				c.IPs = append(c.IPs, ip)
+			}
+		}
+		slices.Sort(c.DNSNames)
+		slices.SortFunc(c.IPs, netip.Addr.Compare)
+		return !sameElements(before.DNSNames, c.DNSNames, strings.Compare) || !sameElements(before.IPs, c.IPs, netip.Addr.Compare)
+	})
+}
+
+// sameElements reports whether a list, sorted, equals a sorted one.
+func sameElements[T comparable](list, sorted []T, compare func(a, b T) int) bool {
+	return slices.Equal(slices.SortedFunc(slices.Values(list), compare), sorted)
+}
+
+// renew is Renew with a change of the old certificate's profile. If change returns false, the certificate stays.
+func renew(cfg *config.Config, host fs.FS, now time.Time, name string, change func(*Certificate) bool) (Result, error) {
 	if err := known([]string{name}, RenewableNames()); err != nil {
 		return Result{}, err
 	}
@@ -52,6 +90,10 @@ func Renew(cfg *config.Config, host fs.FS, now time.Time, name string) (Result, 
 	if err != nil {
 		return Result{}, err
 	}
+	c := renewed(cfg, name, old)
+	if !change(&c) {
+		return Result{}, nil
+	}
 	ca, err := loadAuthority(cfg, host, row(h.CA), now)
 	switch {
 	case err != nil:
@@ -63,7 +105,6 @@ func Renew(cfg *config.Config, host fs.FS, now time.Time, name string) (Result, 
 			Hint("have that CA sign a new one ('./install certs generate-csr' creates the requests), or provide the CA's key")
 	}
 
-	c := renewed(cfg, name, old)
 	kind := cfg.EncryptionAlgorithm
 	if kind == "" {
 		kind = algorithmOf(old.PublicKey)

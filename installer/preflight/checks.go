@@ -119,6 +119,23 @@ func (s *subject) joinChecks(files ...string) (list []check) {
 	return append(list, check{"NodeAddress", s.networkChecks().nodeAddress})
 }
 
+// balancerChecks are the checks of a node that runs a balancer.
+func (s *subject) balancerChecks() []check {
+	if !s.Config.Endpoint.Balancer {
+		return nil
+	}
+	return []check{s.networkChecks().port(config.BalancerPort, "install", config.Arg{Name: "bind-address", Value: s.Config.BalancerHost()})}
+}
+
+// endpointChecks are the checks of the endpoint alone.
+func (s *subject) endpointChecks() []check {
+	list := []check{{"ControlPlaneEndpoint", s.networkChecks().controlPlaneEndpoint}}
+	if s.runsAPIServer() {
+		list = append(list, check{"ControlPlaneVIP", s.networkChecks().virtualAddresses})
+	}
+	return append(list, s.balancerChecks()...)
+}
+
 // nodeChecks are the checks of every node.
 func (s *subject) nodeChecks() (list []check) {
 	// An existing runtime that cannot be used is reported by CRI.
@@ -135,9 +152,7 @@ func (s *subject) nodeChecks() (list []check) {
 		s.fileChecks().needs("losetup", "attaches block volumes"),
 		check{"FileExisting-iptables", s.fileChecks().iptables},
 	)
-	if s.Config.Endpoint.Balancer {
-		list = append(list, s.networkChecks().port(config.BalancerPort, "install", config.Arg{Name: "bind-address", Value: s.Config.BalancerHost()}))
-	}
+	list = append(list, s.balancerChecks()...)
 	for _, name := range extraBinaries {
 		list = append(list, s.kubeletChecks().extraBinary(name))
 	}

@@ -110,6 +110,11 @@ func Run(ctx context.Context, t Target, ignore []string) (Report, error) {
 	return run(ctx, t, ignore, (*subject).checks)
 }
 
+// Endpoint is Run for a host of a running cluster that gets another endpoint: only the checks of that.
+func Endpoint(ctx context.Context, t Target, ignore []string) (Report, error) {
+	return run(ctx, t, ignore, func(s *subject) []check { return s.endpointChecks() })
+}
+
 func run(ctx context.Context, t Target, ignore []string, checks func(*subject) []check) (Report, error) {
 	h, err := host.Open(t.Root)
 	if err != nil {

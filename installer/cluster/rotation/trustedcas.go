@@ -10,30 +10,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/wait"
 )
-
-// clusterInfoName is the ConfigMap in kube-public from which a joining node learns the CA.
-const clusterInfoName = "cluster-info"
-
-// ClusterInfoServer returns the API server's URL in cluster-info; "" if the cluster has none.
-func ClusterInfoServer(ctx context.Context, api kubernetes.Interface) (string, error) {
-	m, err := cluster.ConfigMap(ctx, api, metav1.NamespacePublic, clusterInfoName)
-	if err != nil || m == nil {
-		return "", err
-	}
-	kubeconfig, err := clientcmd.Load([]byte(m.Data["kubeconfig"]))
-	if err != nil {
-		return "", fmt.Errorf("reading ConfigMap %s/%s: %w", metav1.NamespacePublic, clusterInfoName, err)
-	}
-	for _, one := range kubeconfig.Clusters {
-		return one.Server, nil
-	}
-	return "", nil
-}
 
 // WaitForPublishedCA waits until the controller manager has published a bundle that is right to
 // all pods, in kube-system's ConfigMap kube-root-ca.crt.

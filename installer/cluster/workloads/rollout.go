@@ -25,21 +25,48 @@ const restartedFor = "airlift.dev/restarted-for"
 // kubectl rollout restart does, once for each value of reason. It returns the restarted workloads,
 // as "Kind namespace/name".
 func Restart(ctx context.Context, api kubernetes.Interface, reason string, namespaces ...string) (restarted []string, err error) {
-	patch := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{%q:%q}}}}}`, restartedFor, reason)
 	workloads, err := workloads(ctx, api, namespaces)
 	if err != nil {
 		return nil, err
 	}
 	for _, w := range workloads {
-		if w.annotations[restartedFor] == reason {
-			continue
+		again, err := w.restart(ctx, reason)
+		if err != nil {
+			return restarted, err
 		}
-		if err := wait.Retry(ctx, func() error { return w.patch(ctx, patch) }); err != nil {
-			return restarted, fmt.Errorf("restarting %s: %w", w.name, err)
+		if again {
+			restarted = append(restarted, w.name)
 		}
-		restarted = append(restarted, w.name)
 	}
 	return restarted, nil
+}
+
+// RestartDaemonSet is Restart of one DaemonSet, which may be missing.
+func RestartDaemonSet(ctx context.Context, api kubernetes.Interface, reason, namespace, name string) (restarted bool, err error) {
+	var d *appsv1.DaemonSet
+	err = wait.Retry(ctx, func() (err error) {
+		d, err = api.AppsV1().DaemonSets(namespace).Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("reading DaemonSet %s/%s: %w", namespace, name, err)
+	}
+	return daemonSet(api, d).restart(ctx, reason)
+}
+
+// restart restarts the workload, unless that was done for this reason.
+func (w workload) restart(ctx context.Context, reason string) (restarted bool, err error) {
+	if w.annotations[restartedFor] == reason {
+		return false, nil
+	}
+	patch := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{%q:%q}}}}}`, restartedFor, reason)
+	if err := wait.Retry(ctx, func() error { return w.patch(ctx, patch) }); err != nil {
+		return false, fmt.Errorf("restarting %s: %w", w.name, err)
+	}
+	return true, nil
 }
 
 // WaitForRollouts waits until the Deployments, DaemonSets and StatefulSets in these namespaces

@@ -38,7 +38,7 @@ func (c *sharedCerts) checkReady(found *discovery.Cluster) error {
 	if c.node.Config.ControlPlaneEndpoint == "" {
 		return fault.New(fault.Preflight,
 			"the cluster has no controlPlaneEndpoint, a stable address for more than one control plane").
-			Hint("create the cluster with --control-plane-endpoint; or add an endpoint: on its control plane, create an API server certificate for that name, and set controlPlaneEndpoint in ConfigMap kube-system/kubeadm-config")
+			Hint("add one, on its control plane, with a free address in its subnet: ./install endpoint apply --control-plane-vip ADDRESS --control-plane-balancer; then join through that address, or see './install docs high-availability' for other endpoints")
 	}
 	if c.node.Config.CertificateKey != "" {
 		return nil

@@ -137,7 +137,7 @@ func (c *clusterState) publishCAs(ctx context.Context) error {
 	if c.run.options.Stage != c.run.state.Stage {
 		return nil
 	}
-	server, err := rotation.ClusterInfoServer(ctx, c.run.client.API)
+	server, err := c.run.client.ClusterInfoServer(ctx)
 	if err != nil || server == "" {
 		return err
 	}

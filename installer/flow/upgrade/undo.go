@@ -219,6 +219,10 @@ func (u *Undo) restoreObjects(ctx context.Context) error {
 	if err := client.Waits().WaitForAPI(ctx, config.DefaultUpgradeManifestsTimeout, u.Report); err != nil {
 		return err
 	}
+	kept, err := readEndpoint(ctx, client)
+	if err != nil {
+		return err
+	}
 	for _, data := range u.state.Objects {
 		changed, err := client.ReplaceObject(ctx, data)
 		if err != nil {
@@ -226,7 +230,7 @@ func (u *Undo) restoreObjects(ctx context.Context) error {
 		}
 		u.Changed(changed)
 	}
-	return nil
+	return kept.keep(ctx)
 }
 
 // restoreNode restores the previous binaries and files, and restarts containerd and the kubelet if they

@@ -1,0 +1,173 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/retry"
+
+	"airlift/installer/cluster/wait"
+)
+
+// endpointAnnotation is on a node that follows a change of the cluster's endpoint: the number of the change, and
+// endpointServing after it on a control plane that serves the new endpoint and does not use it yet.
+const endpointAnnotation, endpointServing = "airlift.dev/endpoint-change", " serving"
+
+// SetEndpointChange records that a node follows a change of the endpoint, or only serves it. The kubelet's permissions
+// suffice.
+func (c NodeObjects) SetEndpointChange(ctx context.Context, node string, number int, onlyServes bool) (changed bool, err error) {
+	value := strconv.Itoa(number)
+	if onlyServes {
+		value += endpointServing
+	}
+	changed, err = c.PatchNode(ctx, node, func(n *corev1.Node) {
+		if n.Annotations == nil {
+			n.Annotations = map[string]string{}
+		}
+		n.Annotations[endpointAnnotation] = value
+	})
+	if err != nil {
+		return changed, fmt.Errorf("annotating node %q with the change of the endpoint: %w", node, err)
+	}
+	return changed, nil
+}
+
+// endpointChange returns the number of the change that a node follows, 0 for none, and whether it only serves it.
+func endpointChange(node *corev1.Node) (number int, onlyServes bool) {
+	text, onlyServes := strings.CutSuffix(node.Annotations[endpointAnnotation], endpointServing)
+	number, _ = strconv.Atoi(text) // a damaged one is none
+	return number, onlyServes
+}
+
+// clusterInfo is the ConfigMap in kube-public from which a joining node learns the API server's URL and the CA.
+const clusterInfo = "cluster-info"
+
+// ClusterInfoServer returns the API server's URL in cluster-info; "" if the cluster has none.
+func (c *Client) ClusterInfoServer(ctx context.Context) (string, error) {
+	m, err := ConfigMap(ctx, c.API, metav1.NamespacePublic, clusterInfo)
+	if err != nil || m == nil {
+		return "", err
+	}
+	kubeconfig, err := clientcmd.Load([]byte(m.Data["kubeconfig"]))
+	if err != nil {
+		return "", fmt.Errorf("reading ConfigMap %s/%s: %w", metav1.NamespacePublic, clusterInfo, err)
+	}
+	for _, one := range kubeconfig.Clusters {
+		return one.Server, nil
+	}
+	return "", nil
+}
+
+// PublishServer sets the API server's URL in cluster-info, if the cluster has one. The controller manager signs it again.
+func (c *Client) PublishServer(ctx context.Context, server string) (changed bool, err error) {
+	return c.editConfigMap(ctx, metav1.NamespacePublic, clusterInfo, func(m *corev1.ConfigMap) error {
+		data, err := WithServer([]byte(m.Data["kubeconfig"]), server)
+		if err == nil {
+			m.Data["kubeconfig"] = string(data)
+		}
+		return err
+	})
+}
+
+// PointProxies lets kube-proxy reach the API at another URL than these. It returns the present one if it is none of them:
+// the user chose it, and it stays. "" means that the cluster has no kube-proxy.
+func (c *Client) PointProxies(ctx context.Context, from []string, to string) (server string, changed bool, err error) {
+	changed, err = c.editConfigMap(ctx, metav1.NamespaceSystem, kubeProxyConfigMap, func(m *corev1.ConfigMap) error {
+		kubeconfig, err := clientcmd.Load([]byte(m.Data["kubeconfig.conf"]))
+		if err != nil {
+			return err
+		}
+		for _, one := range kubeconfig.Clusters {
+			server = one.Server
+		}
+		if server == to || !slices.Contains(from, server) {
+			return nil
+		}
+		defaults := unchangedDefaults(m)
+		m.Data["kubeconfig.conf"] = strings.ReplaceAll(m.Data["kubeconfig.conf"], server, to)
+		if defaults {
+			m.Annotations[componentHash] = dataHash(m)
+		}
+		server = to
+		return nil
+	})
+	return server, changed, err
+}
+
+// editConfigMap changes a ConfigMap, if it exists.
+func (c *Client) editConfigMap(ctx context.Context, namespace, name string, edit func(*corev1.ConfigMap) error) (changed bool, err error) {
+	try := func() error {
+		have, err := c.API.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		want := have.DeepCopy()
+		if err := edit(want); err != nil {
+			return err
+		}
+		if sameData(have.Data, want.Data) {
+			return nil
+		}
+		_, err = c.API.CoreV1().ConfigMaps(namespace).Update(ctx, want, metav1.UpdateOptions{})
+		changed = err == nil
+		return err
+	}
+	err = wait.Retry(ctx, func() error { return retry.RetryOnConflict(retry.DefaultBackoff, try) })
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return changed, fmt.Errorf("changing ConfigMap %s/%s: %w", namespace, name, err)
+	}
+	return changed, nil
+}
+
+func sameData(a, b map[string]string) bool {
+	return len(added(a, b)) == 0 && len(added(b, a)) == 0
+}
+
+// PointFlannel lets the pods of Airlift's flannel reach the API at another host and port, if the cluster has it.
+func (c *Client) PointFlannel(ctx context.Context, host, port string) (changed bool, err error) {
+	sets := c.API.AppsV1().DaemonSets(flannelNamespace)
+	try := func() error {
+		d, err := sets.Get(ctx, flannelDaemonSet, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if !setEnv(d, map[string]string{"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}) {
+			return nil
+		}
+		_, err = sets.Update(ctx, d, metav1.UpdateOptions{})
+		changed = err == nil
+		return err
+	}
+	err = wait.Retry(ctx, func() error { return retry.RetryOnConflict(retry.DefaultBackoff, try) })
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return changed, fmt.Errorf("changing DaemonSet %s/%s: %w", flannelNamespace, flannelDaemonSet, err)
+	}
+	return changed, nil
+}
+
+// setEnv sets variables that containers of a DaemonSet have.
+func setEnv(d *appsv1.DaemonSet, values map[string]string) (changed bool) {
+	for i := range d.Spec.Template.Spec.Containers {
+		env := d.Spec.Template.Spec.Containers[i].Env
+		for j := range env {
+			if value, ok := values[env[j].Name]; ok && env[j].Value != value {
+				env[j].Value, changed = value, true
+			}
+		}
+	}
+	return changed
+}

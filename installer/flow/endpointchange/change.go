@@ -1,0 +1,382 @@
+// Package endpointchange changes how a running cluster reaches its API servers: it adds a virtual address, a balancer on
+// each node, or another control-plane endpoint, and undoes that. Each node follows with one command, and records it.
+package endpointchange
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"airlift/fault"
+	"airlift/installer/cluster"
+	"airlift/installer/cluster/rotation"
+	"airlift/installer/cluster/wait"
+	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/node"
+	"airlift/installer/pki"
+	"airlift/installer/workflow"
+)
+
+// timeout limits the waits for the API server, for the new endpoint and for the pods of the add-ons.
+const timeout = 5 * time.Minute
+
+// A Verb is what a run does.
+type Verb int
+
+const (
+	Apply  Verb = iota // change the endpoint, on a control plane
+	Follow             // let this node follow the last change
+	Undo               // undo the last change, on a control plane
+)
+
+// Options are the user's options.
+type Options struct {
+	Verb Verb
+	// Of Apply. What the cluster has already stays.
+	VIPs                  []string
+	Balancer              bool
+	ControlPlaneEndpoint  string
+	IgnorePreflightErrors []string
+}
+
+// A Change takes this node through a change of the endpoint.
+type Change struct {
+	*node.Machine
+	options Options
+	client  *cluster.Client // on a control plane, of its own API server
+	config  *config.Config  // this node's, with the new endpoint
+	stored  config.Cluster  // as the cluster has it now
+	turn    *node.Turn
+	nodes   []cluster.NodeState // nil on a worker, which may not list them
+	// late is set if this control plane serves the new endpoint, but cannot use it before the others serve it too.
+	late bool
+}
+
+// New connects to the cluster, and finds out what the change is. It refuses a change that is not possible on this host.
+func New(ctx context.Context, o Options, h *host.Host, console *workflow.Console) (*Change, error) {
+	c := &Change{Machine: node.NewMachine(h, console), options: o}
+	err := c.checkHost()
+	if err == nil {
+		err = c.connect(ctx)
+	}
+	if err == nil {
+		err = c.find(ctx)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Close gives up the turn of this control plane.
+func (c *Change) Close() { c.turn.End() }
+
+// checkHost refuses a host that is not a node of Airlift's, or that another command has not finished.
+func (c *Change) checkHost() error {
+	switch {
+	case pki.NodeName(c.Files()) == "":
+		return fault.New(fault.Preflight, "this host is not a node of a cluster: %s does not have a node's name", node.KubeletConf).Hint("run it on a node of the cluster")
+	case !c.Existing.Records().Used():
+		return fault.New(fault.Preflight, "Airlift did not install this node: it has no ledger, in which changes are recorded").Hint("change its kubelet.conf by hand, as the tool describes that installed it")
+	case c.options.Verb != Follow && !c.IsControlPlane():
+		return fault.New(fault.Preflight, "this host is a worker").Hint("run it on a control plane; then here: ./install endpoint node")
+	}
+	if err := node.UnfinishedRestore(c.Existing); err != nil {
+		return err
+	}
+	if err := node.UnfinishedReset(c.Existing); err != nil {
+		return err
+	}
+	upgrade, err := node.ReadUpgradeState(c.Existing)
+	if err == nil && upgrade != nil && !upgrade.Finished {
+		err = fault.New(fault.Preflight, "an upgrade of this node to %s was not finished", upgrade.To).Hint("finish the upgrade first, or undo it: ./install upgrade undo")
+	}
+	return err
+}
+
+func (c *Change) connect(ctx context.Context) (err error) {
+	kubeconfig, server := node.KubeletConf, ""
+	if c.IsControlPlane() {
+		kubeconfig, server = node.AdminConf, node.OwnAPIServer(c.Host)
+	}
+	if c.client, err = node.LoadClient(c.Host, kubeconfig, server, 0); err != nil {
+		return err
+	}
+	return c.client.Waits().WaitForAPI(ctx, timeout, c.Report)
+}
+
+// find reads how the cluster is reached now, and computes how it will be.
+func (c *Change) find(ctx context.Context) error {
+	if state, err := rotation.Read(ctx, c.client.API); err != nil {
+		return err
+	} else if state != nil {
+		return fault.New(fault.Preflight, "the cluster's CAs are being rotated (stage %q)", state.Stage).Hint("finish or cancel the rotation first, see: ./install certs rotate-ca status")
+	}
+	if c.IsControlPlane() { // before the configuration is read, which another control plane may be changing
+		var err error
+		if c.turn, err = node.TakeTurn(ctx, c.Machine, c.TurnName(), node.AdminConf, 0, c.client.Server); err != nil {
+			return err
+		}
+		if c.nodes, err = c.client.Nodes(ctx); err != nil {
+			return err
+		}
+	}
+	fetched, err := c.client.FetchConfig(ctx)
+	if err != nil {
+		return err
+	}
+	c.stored = fetched.Cluster
+	c.config = &config.Config{Cluster: fetched.Cluster, NodeRegistration: config.NodeRegistration{Name: pki.NodeName(c.Files())}}
+	if err := c.useAPIServer(); err != nil {
+		return err
+	}
+	c.config.CompleteUpgrade(c.IsControlPlane())
+	switch c.options.Verb {
+	case Apply:
+		return c.plan(ctx)
+	case Undo:
+		return c.planUndo()
+	}
+	if c.stored.Endpoint.Change == nil {
+		return fault.New(fault.Preflight, "the endpoint of this cluster was not changed: this node has nothing to follow").Hint("change it on a control plane: ./install endpoint apply --help")
+	}
+	return nil
+}
+
+// useAPIServer sets where the API server of this control plane listens.
+func (c *Change) useAPIServer() error {
+	if !c.IsControlPlane() {
+		return nil
+	}
+	flags, _, err := node.ReadStaticPod(c.Existing, "kube-apiserver")
+	if err != nil {
+		return err
+	}
+	e := config.APIEndpoint{AdvertiseAddress: flags["advertise-address"], BindPort: config.DefaultBindPort}
+	if e.AdvertiseAddress == "" {
+		return fault.New(fault.Preflight, "reading %s: it has no --advertise-address", node.APIServerManifest).Hint("write it again: ./install init phase control-plane apiserver")
+	}
+	if port := flags["secure-port"]; port != "" {
+		if _, err := fmt.Sscan(port, &e.BindPort); err != nil {
+			return fmt.Errorf("reading %s: --secure-port=%q: %w", node.APIServerManifest, port, err)
+		}
+	}
+	c.config.LocalAPIEndpoint = e
+	return nil
+}
+
+// plan computes the endpoint that the options add to the cluster's.
+func (c *Change) plan(ctx context.Context) error {
+	now := c.stored.Endpoint
+	want := config.Endpoint{VIPs: c.options.VIPs, Balancer: c.options.Balancer || now.Balancer, Change: now.Change}
+	switch {
+	case len(want.VIPs) == 0:
+		want.VIPs = now.VIPs
+	case !slices.Equal(now.VIPs, want.VIPs) && len(now.VIPs) > 0:
+		return fault.New(fault.Usage, "the cluster has the virtual address %s already", strings.Join(now.VIPs, ", ")).
+			Hint("keep it; or, if './install endpoint apply' added it, remove it first: ./install endpoint undo")
+	}
+	if !want.Used() && c.options.ControlPlaneEndpoint == "" {
+		return fault.New(fault.Usage, "no endpoint was given").Hint("for a free address in the subnet of the control planes: ./install endpoint apply --control-plane-vip ADDRESS --control-plane-balancer")
+	}
+	for _, n := range c.nodes {
+		for _, vip := range want.VIPs {
+			if slices.Contains(n.Addresses, vip) {
+				return fault.New(fault.Usage, "%s is the address of node %s", vip, n.Name).Hint("choose a free address in the subnet of the control planes")
+			}
+		}
+	}
+	if c.options.ControlPlaneEndpoint != "" {
+		c.config.ControlPlaneEndpoint = c.options.ControlPlaneEndpoint
+	}
+	c.config.Endpoint = want
+	if err := c.config.CompleteEndpoint(); err != nil {
+		return err
+	}
+	if c.equal(now, want) {
+		return nil
+	}
+	before, err := c.present(ctx)
+	if err != nil {
+		return err
+	}
+	c.config.Endpoint.Change = &config.EndpointChange{Number: c.number() + 1, Server: c.config.ServerURL(), Before: before}
+	return nil
+}
+
+// equal reports whether the cluster has the new endpoint already: then a repeated run finishes the last change.
+func (c *Change) equal(now, want config.Endpoint) bool {
+	return slices.Equal(now.VIPs, want.VIPs) && now.Balancer == want.Balancer &&
+		c.stored.ControlPlaneEndpoint == c.config.ControlPlaneEndpoint && !c.undoes()
+}
+
+// undoes reports whether the last change of the cluster undid one.
+func (c *Change) undoes() bool {
+	last := c.config.Endpoint.Change
+	return last != nil && last.Undone
+}
+
+// number is the number of the last change.
+func (c *Change) number() int {
+	if c.stored.Endpoint.Change == nil {
+		return 0
+	}
+	return c.stored.Endpoint.Change.Number
+}
+
+// present is how the cluster is reached now.
+func (c *Change) present(ctx context.Context) (config.FormerEndpoint, error) {
+	server, err := c.client.ClusterInfoServer(ctx)
+	if server == "" {
+		now := *c.config
+		now.Cluster = c.stored
+		server = now.ServerURL()
+	}
+	e := c.stored.Endpoint
+	return config.FormerEndpoint{
+		VIPs: e.VIPs, Balancer: e.Balancer, ControlPlaneEndpoint: c.stored.ControlPlaneEndpoint, CertSANs: c.stored.APIServer.CertSANs, Server: server,
+	}, err
+}
+
+// planUndo computes the endpoint before the last change.
+func (c *Change) planUndo() error {
+	last := c.stored.Endpoint.Change
+	switch {
+	case last == nil:
+		return fault.New(fault.Preflight, "the endpoint of this cluster was not changed").Hint("to see how the API is reached: ./install endpoint status")
+	case last.Undone: // a repeated run finishes it
+		return nil
+	}
+	planes := 0
+	for _, n := range c.nodes {
+		if n.Role == cluster.ControlPlaneRole {
+			planes++
+		}
+	}
+	if planes > 1 && last.Before.ControlPlaneEndpoint == "" {
+		return fault.New(fault.Preflight, "without an endpoint, the cluster can have only one control plane, and it has %d", planes).
+			Hint("remove the others first: ./install node remove NAME")
+	}
+	now := c.stored
+	c.config.ControlPlaneEndpoint, c.config.APIServer.CertSANs = last.Before.ControlPlaneEndpoint, last.Before.CertSANs
+	c.config.Endpoint = config.Endpoint{
+		VIPs: last.Before.VIPs, Balancer: last.Before.Balancer,
+		Change: &config.EndpointChange{Number: last.Number + 1, Undone: true, Server: last.Before.Server, Before: config.FormerEndpoint{
+			VIPs: now.Endpoint.VIPs, Balancer: now.Endpoint.Balancer, ControlPlaneEndpoint: now.ControlPlaneEndpoint, CertSANs: now.APIServer.CertSANs, Server: last.Server,
+		}},
+	}
+	return nil
+}
+
+// steps returns the steps of this node. A change first adds what is new, then uses it, and at the end removes what
+// nobody uses any more: so the API can be reached at each moment, and an interrupted run can be repeated.
+func (c *Change) steps() []workflow.Step {
+	steps := []workflow.Step{{Name: "preflight", Doc: "check the new endpoint on this host", Run: c.preflight}}
+	if !c.IsControlPlane() {
+		return append(steps,
+			workflow.Step{Name: "endpoint", Doc: "start the balancer", Run: c.serve, Empty: c.undoes()},
+			workflow.Step{Name: "kubeconfig", Doc: "let the kubelet use the new endpoint", Run: c.useEndpoint},
+			workflow.Step{Name: "cleanup", Doc: "stop the balancer", Run: c.cleanup, Empty: !c.undoes()},
+			workflow.Step{Name: "record", Doc: "record that this node follows the change", Run: c.record})
+	}
+	addons := workflow.Step{Name: "addon", Doc: "let kube-proxy and flannel use the new endpoint", Run: c.useInAddons}
+	upload := workflow.Step{Name: "upload-config", Doc: "store the endpoint in the cluster", Run: c.upload}
+	if c.undoes() {
+		return append(steps, addons, upload,
+			workflow.Step{Name: "kubeconfig", Doc: "let the kubelet and administrators use the former endpoint", Run: c.useEndpoint},
+			workflow.Step{Name: "cluster-info", Doc: "publish the endpoint to joining nodes", Run: c.publish},
+			workflow.Step{Name: "record", Doc: "record that this node follows the change", Run: c.record},
+			workflow.Step{Name: "cleanup", Doc: "remove the address, the balancer and their names, if no other node needs them", Run: c.cleanup})
+	}
+	return append(steps, upload,
+		workflow.Step{Name: "certs", Doc: "add the names of the endpoint to the API server's certificate", Run: c.addNames},
+		workflow.Step{Name: "endpoint", Doc: "start the balancer and the virtual address", Run: c.serve, Empty: !c.config.Endpoint.Used()},
+		workflow.Step{Name: "kubeconfig", Doc: "let the kubelet and administrators use the new endpoint", Run: c.useEndpoint},
+		workflow.Step{Name: "record", Doc: "record that this node follows the change", Run: c.record},
+		workflow.Step{Name: "cluster-info", Doc: "publish the endpoint to joining nodes", Run: c.publish},
+		addons)
+}
+
+// Run changes this node, and on a control plane the cluster. It is safe to run it again: it finishes what an interrupted
+// run left.
+func (c *Change) Run(ctx context.Context) error { return workflow.Run(ctx, c.Console, c.steps(), nil) }
+
+// DryRun prints what Run would do.
+func (c *Change) DryRun() {
+	var b strings.Builder
+	b.WriteString(c.Describe() + "\nNothing was changed. The command would run these steps:\n\n")
+	for _, s := range c.steps() {
+		if !s.Empty {
+			fmt.Fprintf(&b, "  - %s: %s\n", s.Name, s.Doc)
+		}
+	}
+	c.Console.Summary(b.String())
+	c.Console.Close()
+}
+
+// Describe returns the text that shows the change.
+func (c *Change) Describe() string {
+	change := c.config.Endpoint.Change
+	var b strings.Builder
+	line := func(key, before, after string) {
+		if before != after {
+			fmt.Fprintf(&b, "  %-20s %s -> %s\n", key+":", orNone(before), orNone(after))
+		}
+	}
+	if change == nil {
+		return "  the cluster has this endpoint since its init\n"
+	}
+	line("API", change.Before.Server, change.Server)
+	line("controlPlaneEndpoint", change.Before.ControlPlaneEndpoint, c.config.ControlPlaneEndpoint)
+	line("virtual address", strings.Join(change.Before.VIPs, ", "), strings.Join(c.config.Endpoint.VIPs, ", "))
+	line("balancer", balancerText(change.Before.Balancer), balancerText(c.config.Endpoint.Balancer))
+	return b.String()
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "none"
+	}
+	return text
+}
+
+func balancerText(has bool) string {
+	if has {
+		return "on each node"
+	}
+	return ""
+}
+
+// follows reports whether a node has recorded the change.
+func (c *Change) follows(n cluster.NodeState) bool {
+	return n.EndpointChange == c.config.Endpoint.Change.Number && !n.OnlyServes
+}
+
+// serves reports whether a control plane has recorded that it serves the new endpoint.
+func (c *Change) serves(n cluster.NodeState) bool {
+	return n.EndpointChange == c.config.Endpoint.Change.Number
+}
+
+// behind returns the names of the nodes, control planes first, that do not pass the test. It reads the nodes again.
+func (c *Change) behind(ctx context.Context, passes func(cluster.NodeState) bool) (planes, workers []string, err error) {
+	if c.nodes, err = c.client.Nodes(ctx); err != nil {
+		return nil, nil, err
+	}
+	for _, n := range c.nodes {
+		switch {
+		case passes(n):
+		case n.Role == cluster.ControlPlaneRole:
+			planes = append(planes, n.Name)
+		default:
+			workers = append(workers, n.Name)
+		}
+	}
+	return planes, workers, nil
+}
+
+// limit limits a wait for the cluster.
+func (c *Change) limit() wait.Limit { return wait.Limit{Timeout: timeout, Report: c.Report} }

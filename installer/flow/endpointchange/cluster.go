@@ -1,0 +1,166 @@
+package endpointchange
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"airlift/installer/cluster"
+	"airlift/installer/cluster/workloads"
+	"airlift/installer/config"
+	"airlift/installer/render"
+)
+
+// upload stores the endpoint in the cluster, from which joining nodes and the other nodes read it.
+func (c *Change) upload(ctx context.Context) error {
+	if c.config.Endpoint.Change == nil || c.config.Endpoint.Change.Number == c.number() {
+		return nil
+	}
+	configuration, err := render.UploadClusterConfig(c.config)
+	if err != nil {
+		return err
+	}
+	stored, err := render.UploadEndpoint(c.config)
+	if err != nil {
+		return err
+	}
+	// The ConfigMap with the number last: only then a repeated run does not store them again.
+	return c.Applied(c.client.Apply(ctx, append(configuration, stored...)...))
+}
+
+// record records that this node follows the change, or only serves the endpoint.
+func (c *Change) record(ctx context.Context) error {
+	if c.config.Endpoint.Change == nil {
+		return nil
+	}
+	changed, err := c.client.NodeObjects().SetEndpointChange(ctx, c.config.NodeRegistration.Name, c.config.Endpoint.Change.Number, c.late)
+	c.Changed(changed)
+	if err == nil {
+		c.summarize(ctx)
+	}
+	return err
+}
+
+// publish publishes the endpoint to joining nodes, when all control planes serve it.
+func (c *Change) publish(ctx context.Context) error {
+	planes, _, err := c.behind(ctx, c.serves)
+	if err != nil {
+		return err
+	}
+	if len(planes) > 0 && !c.undoes() {
+		c.Console.Note("not yet: these control planes do not serve it: %s", strings.Join(planes, ", "))
+		return nil
+	}
+	changed, err := c.client.PublishServer(ctx, c.config.Endpoint.Change.Server)
+	c.Changed(changed)
+	return err
+}
+
+// useInAddons lets kube-proxy and flannel use the endpoint, when it answers on each node: a virtual address as soon as all
+// control planes serve it, the balancer when all nodes have one.
+func (c *Change) useInAddons(ctx context.Context) error {
+	if !c.undoes() {
+		planes, workers, err := c.behind(ctx, c.serves)
+		if err != nil {
+			return err
+		}
+		if !c.config.Endpoint.Balancer {
+			workers = nil
+		}
+		if left := append(planes, workers...); len(left) > 0 {
+			c.Console.Note("not yet: the endpoint is not on these nodes: %s", strings.Join(left, ", "))
+			return nil
+		}
+	}
+	server := c.addonServer()
+	now, changed, err := c.client.PointProxies(ctx, c.formerServers(), server)
+	c.Changed(changed)
+	if err != nil {
+		return err
+	}
+	if now != "" && now != server {
+		c.Console.Warn("kube-proxy uses %s, which the user chose: it is not changed", now)
+	}
+	if now == server {
+		reason := "endpoint change " + strconv.Itoa(c.config.Endpoint.Change.Number)
+		restarted, err := workloads.RestartDaemonSet(ctx, c.client.API, reason, "kube-system", "kube-proxy")
+		c.Changed(restarted)
+		if err != nil {
+			return err
+		}
+	}
+	to, err := url.Parse(server)
+	if err != nil {
+		return err
+	}
+	changed, err = c.client.PointFlannel(ctx, to.Hostname(), to.Port())
+	c.Changed(changed)
+	if err != nil {
+		return err
+	}
+	return workloads.WaitForRollouts(ctx, c.client.API, c.limit(), "kube-system", "kube-flannel")
+}
+
+// addonServer is the URL at which the add-ons of each node reach the API.
+func (c *Change) addonServer() string {
+	if c.config.Endpoint.Balancer {
+		return c.config.NodeURL()
+	}
+	return c.config.Endpoint.Change.Server
+}
+
+// formerServers are the URLs that the add-ons may use before the change.
+func (c *Change) formerServers() (list []string) {
+	before := c.config.Endpoint.Change.Before
+	former := *c.config
+	former.Endpoint = config.Endpoint{Balancer: true}
+	list = []string{before.Server, former.NodeURL()}
+	for _, n := range c.nodes {
+		if n.Role != cluster.ControlPlaneRole {
+			continue
+		}
+		for _, address := range n.Addresses {
+			list = append(list, (&config.Config{LocalAPIEndpoint: config.APIEndpoint{AdvertiseAddress: address, BindPort: c.config.LocalAPIEndpoint.BindPort}}).LocalURL())
+		}
+	}
+	return list
+}
+
+// summarize sets the text that says what to run next, and where.
+func (c *Change) summarize(ctx context.Context) {
+	change := c.config.Endpoint.Change
+	text := c.config.NodeRegistration.Name + " follows the change of the endpoint.\n"
+	if c.late {
+		text = c.config.NodeRegistration.Name + " serves the new endpoint.\n"
+	}
+	if !c.IsControlPlane() {
+		c.Console.Summary(text)
+		return
+	}
+	planes, workers, err := c.behind(ctx, c.follows)
+	if err != nil {
+		c.Console.Summary(text)
+		return
+	}
+	if c.late { // this one again at the end
+		planes = append(slices.DeleteFunc(planes, func(name string) bool { return name == c.config.NodeRegistration.Name }), c.config.NodeRegistration.Name)
+	}
+	again := len(workers) > 0 && (c.undoes() || c.config.Endpoint.Balancer)
+	left := append(planes, workers...)
+	switch {
+	case len(left) > 0:
+		text += "\nRun on these nodes, in this order:\n\n    " + strings.Join(left, "\n    ") + "\n\n    ./install endpoint node\n"
+		if again {
+			text += "\nand then the same here once more, for kube-proxy and flannel, or to remove what nobody uses.\n"
+		}
+	case c.undoes():
+		text = "The change of the endpoint is undone: the API is reached at " + change.Server + ".\n"
+	default:
+		text = "All nodes reach the API at " + change.Server + ".\n\nTo add control planes, run here, and then on each new host the command that it prints:\n\n" +
+			"    key=$(./install certs certificate-key)\n    ./install init phase upload-certs --upload-certs --certificate-key $key\n" +
+			"    ./install token create --print-join-command --certificate-key $key\n"
+	}
+	c.Console.Summary(text)
+}
