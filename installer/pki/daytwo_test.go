@@ -314,6 +314,53 @@ func TestRenewKeepsTheKind(t *testing.T) {
 	}
 }
 
+// TestRenameAPIServer: names are added and removed, names that a user added to the certificate alone stay, and without a
+// difference nothing is written. kubeadm's checks accept the result.
+func TestRenameAPIServer(t *testing.T) {
+	n := newNode(t)
+	cfg := testConfig()
+	cfg.APIServer.CertSANs = []string{"only-here.example"}
+	n.init(cfg, start)
+	cfg.APIServer.CertSANs = nil
+	rename := func(want bool, remove ...string) *x509.Certificate {
+		t.Helper()
+		result, err := pki.RenameAPIServer(cfg, n.fs(), start, remove...)
+		if err != nil || (len(result.Files) == 2) != want {
+			t.Fatalf("%d files, %v", len(result.Files), err)
+		}
+		for _, f := range result.Files {
+			n.write(f.Path, f.Data)
+		}
+		cert := certificate(t, n.read(dir+"apiserver.crt"))
+		if err := cert.VerifyHostname("only-here.example"); err != nil {
+			t.Error(err)
+		}
+		return cert
+	}
+	before := rename(false)
+	cfg.APIServer.CertSANs = []string{"10.9.9.9", "127.0.0.1", "k8s.site.example"}
+	after := rename(true)
+	for _, name := range cfg.APIServer.CertSANs {
+		if err := after.VerifyHostname(name); err != nil {
+			t.Error(err)
+		}
+	}
+	rename(false)
+	if _, err := pki.Ensure(cfg, n.fs(), start, "apiserver"); err != nil {
+		t.Error(err)
+	}
+	kept := rename(false, "10.9.9.9") // the configuration still has it
+	if err := kept.VerifyHostname("10.9.9.9"); err != nil {
+		t.Error(err)
+	}
+	removed := cfg.APIServer.CertSANs
+	cfg.APIServer.CertSANs = nil
+	last := rename(true, removed...)
+	if len(last.DNSNames) != len(before.DNSNames) || len(last.IPAddresses) != len(before.IPAddresses) {
+		t.Errorf("%v %v", last.DNSNames, last.IPAddresses)
+	}
+}
+
 // In clusters from before kubeadm v1.29, renewal replaces system:masters by the
 // administrators' group.
 func TestRenewTakesSystemMastersAway(t *testing.T) {
