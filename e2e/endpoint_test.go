@@ -5,7 +5,6 @@ package e2e
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -161,22 +160,9 @@ func diagnoseEndpoint(t *testing.T, s *site.Site) {
 }
 
 // holder waits until exactly one control plane has the virtual address, and returns it.
-func holder(t *testing.T, planes []*lab.Host) (found *lab.Host) {
+func holder(t *testing.T, planes []*lab.Host) *lab.Host {
 	t.Helper()
-	eventually(t, time.Minute, func() string {
-		var names []string
-		for _, h := range planes {
-			if strings.Contains(run(t, h, "ip", "-o", "addr", "show"), " "+virtual+"/32 ") {
-				found, names = h, append(names, h.Name)
-			}
-		}
-		if len(names) != 1 {
-			return fmt.Sprintf("%q have it", names)
-		}
-		return ""
-	})
-	t.Logf("%s has it", found.Name)
-	return found
+	return holderOf(t, planes, virtual)
 }
 
 // outages does something, and meanwhile requests /readyz every 100 ms, each over a new connection, as the processes of a
