@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,14 +16,14 @@ import (
 	"airlift/scripts/lab/site"
 )
 
-// TestControlPlanes creates a cluster of three control planes, stops and restarts one of
-// them, and removes them again. The steps depend on each other.
+// TestControlPlanes creates a cluster of three control planes with a virtual address and a name for it, stops and
+// restarts one of them, and removes them again. The steps depend on each other.
 func TestControlPlanes(t *testing.T) {
-	s := up(t, lab.Options{Name: "e2e-planes", Hosts: 3})
+	s := up(t, lab.Options{Name: "e2e-planes", Hosts: 3, Virtual: []netip.Addr{netip.MustParseAddr(virtual)}})
 	first, second, third := s.Hosts[0], s.Hosts[1], s.Hosts[2]
 	bare := map[*lab.Host]string{}
 	for _, h := range s.Hosts {
-		endpointAt(t, h, first)
+		run(t, h, "sh", "-c", "echo "+virtual+" "+endpoint+" >>/etc/hosts")
 		bare[h] = untouched(t, h)
 	}
 	var joinPlane []string // with the certificate key that init has printed
@@ -31,7 +32,7 @@ func TestControlPlanes(t *testing.T) {
 		test func(t *testing.T)
 	}{
 		{"init prints how to add a control plane", func(t *testing.T) {
-			out := install(t, first, 0, "init", "--control-plane-endpoint", endpoint+":6443", "--upload-certs")
+			out := install(t, first, 0, "init", "--control-plane-endpoint", endpoint+":6443", "--control-plane-vip", virtual, "--upload-certs")
 			m := regexp.MustCompile(`(?m)^\s*\./install (join ` + endpoint + `:6443 .* --control-plane --certificate-key [0-9a-f]{64})$`).FindStringSubmatch(out)
 			if m == nil {
 				t.Fatal("no join command for a control plane")
@@ -98,12 +99,15 @@ END`, joinPlane[1], joinPlane[3], joinPlane[5], joinPlane[len(joinPlane)-1]))
 			}
 		}},
 		{"the first is cut off and the others serve", func(t *testing.T) {
+			for range 5 { // the address shall be where the power is cut
+				if h := holder(t, s.Hosts); h != first {
+					install(t, h, 0, "endpoint", "handover")
+				}
+			}
 			if err := first.PowerCut(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			for _, h := range []*lab.Host{second, third} {
-				endpointAt(t, h, second)
-			}
+			holder(t, s.Hosts[1:])
 			eventually(t, time.Minute, func() string {
 				if _, err := kubectlTry(t.Context(), second, "create", "configmap", "written", "--from-literal", "by=second"); err != nil {
 					return err.Error()
