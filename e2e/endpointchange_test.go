@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"airlift/scripts/lab"
+	"airlift/scripts/lab/site"
 )
 
 // TestEndpointChange: a cluster that began with one control plane and no endpoint gets an address and a balancer, and then
@@ -65,9 +67,16 @@ func TestEndpointChange(t *testing.T) {
 			var ctx context.Context
 			ctx, stop = context.WithCancel(t.Context())
 			own = watch(ctx, first.Addr.String()+":6443")
-			out := install(t, first, 0, "endpoint", "apply", "--control-plane-vip", virtual, "--control-plane-balancer")
+			vips := []string{"endpoint", "apply", "--control-plane-vip", virtual, "--control-plane-balancer"}
+			for step := 1; step <= 8; step++ {
+				killed(t, first, step, vips...)
+			}
+			out := install(t, first, 0, vips...)
 			contains(t, out, worker.Name, "./install endpoint node")
 			vip = watch(ctx, virtual+":6443")
+			for step := 1; step <= 4; step++ {
+				killed(t, worker, step, "endpoint", "node")
+			}
 			contains(t, install(t, worker, 0, "endpoint", "node"), "follows the change")
 			contains(t, install(t, first, 0, "endpoint", "node"), "All nodes reach the API at https://"+virtual+":6443")
 			for _, h := range []*lab.Host{first, worker} {
@@ -131,6 +140,9 @@ func TestEndpointChange(t *testing.T) {
 				install(t, first, 0, "node", "remove", h.Name, "--yes")
 				install(t, h, 0, "reset", "--force")
 			}
+			for step := 1; step <= 7; step++ {
+				killed(t, first, step, "endpoint", "undo")
+			}
 			contains(t, install(t, first, 0, "endpoint", "undo"), worker.Name, "./install endpoint node")
 			contains(t, install(t, worker, 0, "endpoint", "node"), "follows the change")
 			contains(t, install(t, first, 0, "endpoint", "node"), "is undone")
@@ -152,6 +164,14 @@ func TestEndpointChange(t *testing.T) {
 			same(t, files, hostState(t, first))
 		}},
 	})
+}
+
+// killed kills the installer when it has begun a step, counted from 1. It may have finished before.
+func killed(t *testing.T, h *lab.Host, step int, args ...string) {
+	t.Helper()
+	run(t, h, "sh", "-c", fmt.Sprintf(`%s %s >/root/killed.log 2>&1 &
+		while kill -0 $! 2>/dev/null && ! grep -q '^\[ *%d/' /root/killed.log; do sleep 0.01; done; kill -9 $!; wait; tail -n 3 /root/killed.log`,
+		site.Installer, strings.Join(args, " "), step))
 }
 
 // clusterFiles is every place in which a cluster of kubeadm stores its endpoint, and the names of the API server's
