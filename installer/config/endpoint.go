@@ -37,6 +37,14 @@ type EndpointChange struct {
 	Server string `json:"server"`
 	// Before is how it was.
 	Before FormerEndpoint `json:"before"`
+	// Pending is what the ConfigMap kubeadm-config is to have, nil as soon as it has it.
+	Pending *PendingEndpoint `json:"pending,omitempty"`
+}
+
+// A PendingEndpoint is the part of an endpoint that kubeadm's ClusterConfiguration has.
+type PendingEndpoint struct {
+	ControlPlaneEndpoint string   `json:"controlPlaneEndpoint,omitempty"`
+	CertSANs             []string `json:"certSANs,omitempty"`
 }
 
 // A FormerEndpoint is what a change of the endpoint replaced.

@@ -129,8 +129,8 @@ func (c *Change) find(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.stored = fetched.Cluster
-	c.config = &config.Config{Cluster: fetched.Cluster, NodeRegistration: config.NodeRegistration{Name: pki.NodeName(c.Files())}}
+	c.stored = withPending(fetched.Cluster)
+	c.config = &config.Config{Cluster: c.stored, NodeRegistration: config.NodeRegistration{Name: pki.NodeName(c.Files())}}
 	if err := c.useAPIServer(); err != nil {
 		return err
 	}
@@ -145,6 +145,14 @@ func (c *Change) find(ctx context.Context) error {
 		return fault.New(fault.Preflight, "the endpoint of this cluster was not changed: this node has nothing to follow").Hint("change it on a control plane: ./install endpoint apply --help")
 	}
 	return nil
+}
+
+// withPending returns the configuration of a cluster with what an interrupted run was about to store.
+func withPending(c config.Cluster) config.Cluster {
+	if change := c.Endpoint.Change; change != nil && change.Pending != nil {
+		c.ControlPlaneEndpoint, c.APIServer.CertSANs = change.Pending.ControlPlaneEndpoint, change.Pending.CertSANs
+	}
+	return c
 }
 
 // useAPIServer sets where the API server of this control plane listens.

@@ -1,6 +1,7 @@
 package endpointchange
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -119,10 +120,25 @@ func TestUndoGoesBack(t *testing.T) {
 		if err != nil || !same(again.config.Cluster, changed.config.Cluster) {
 			r.Fatalf("again: %+v, %v", again.config.Endpoint.Change, err)
 		}
+		interrupted := func(what string, before config.Cluster, c *Change, o Options) {
+			partly, pending := before, c.pending()
+			partly.Endpoint = c.config.Endpoint
+			partly.Endpoint.Change = &pending
+			if partly, err = decoded(partly); err != nil {
+				r.Fatal(err)
+			}
+			got, err := planned(t, withPending(partly), nodes, o)
+			if err != nil || got.config.ControlPlaneEndpoint != c.config.ControlPlaneEndpoint || !slices.Equal(got.config.APIServer.CertSANs, c.config.APIServer.CertSANs) ||
+				got.config.Endpoint.Change.Number != pending.Number || !reflect.DeepEqual(got.config.Endpoint.Change.Before, pending.Before) {
+				r.Fatalf("%s, interrupted: %+v, %v", what, got.config.Endpoint.Change, err)
+			}
+		}
+		interrupted("apply", before, changed, o)
 		undone, err := planned(t, changed.config.Cluster, nodes, Options{Verb: Undo})
 		if err != nil {
 			r.Fatal(err)
 		}
+		interrupted("undo", changed.config.Cluster, undone, Options{Verb: Undo})
 		is := undone.config.Cluster
 		if is.ControlPlaneEndpoint != before.ControlPlaneEndpoint || !slices.Equal(is.APIServer.CertSANs, before.APIServer.CertSANs) ||
 			is.Endpoint.Used() || is.Endpoint.Change.Server != serverOf(before) || is.Endpoint.Change.Number != 2 {
@@ -137,6 +153,15 @@ func TestUndoGoesBack(t *testing.T) {
 			r.Fatalf("apply after undo: %+v, %v", redone.config.Endpoint.Change, err)
 		}
 	})
+}
+
+// decoded is a configuration with the endpoint as its ConfigMap stores it.
+func decoded(c config.Cluster) (config.Cluster, error) {
+	data, err := c.Endpoint.Encode()
+	if err == nil {
+		c.Endpoint, err = config.DecodeEndpoint(data)
+	}
+	return c, err
 }
 
 func same(a, b config.Cluster) bool {

@@ -15,19 +15,41 @@ import (
 
 // upload stores the endpoint in the cluster, from which joining nodes and the other nodes read it.
 func (c *Change) upload(ctx context.Context) error {
-	if c.config.Endpoint.Change == nil || c.config.Endpoint.Change.Number == c.number() {
+	change := c.config.Endpoint.Change
+	if change == nil || change.Number == c.number() && change.Pending == nil {
 		return nil
+	}
+	// What was before must be known before anything changes, and a repeated run must not take a part of the change for it.
+	agreed := *change
+	agreed.Pending = nil
+	if err := c.storeChange(ctx, c.pending()); err != nil {
+		return err
 	}
 	configuration, err := render.UploadClusterConfig(c.config)
 	if err != nil {
 		return err
 	}
-	stored, err := render.UploadEndpoint(c.config)
+	if err := c.Applied(c.client.Apply(ctx, configuration...)); err != nil {
+		return err
+	}
+	return c.storeChange(ctx, agreed)
+}
+
+// pending is the change with what kubeadm-config is to have.
+func (c *Change) pending() config.EndpointChange {
+	change := *c.config.Endpoint.Change
+	change.Pending = &config.PendingEndpoint{ControlPlaneEndpoint: c.config.ControlPlaneEndpoint, CertSANs: c.config.APIServer.CertSANs}
+	return change
+}
+
+// storeChange stores the endpoint with a change.
+func (c *Change) storeChange(ctx context.Context, change config.EndpointChange) error {
+	c.config.Endpoint.Change = &change
+	objects, err := render.UploadEndpoint(c.config)
 	if err != nil {
 		return err
 	}
-	// The ConfigMap with the number last: only then a repeated run does not store them again.
-	return c.Applied(c.client.Apply(ctx, append(configuration, stored...)...))
+	return c.Applied(c.client.Apply(ctx, objects...))
 }
 
 // record records that this node follows the change, or only serves the endpoint.
