@@ -95,9 +95,15 @@ func WaitForRollouts(ctx context.Context, api kubernetes.Interface, with wait.Li
 // whose kube-proxy restarts still sends requests to pods that have ended. A client that may not read
 // DaemonSets does not wait.
 func WaitForProxies(ctx context.Context, api kubernetes.Interface, with wait.Limit) error {
-	w := wait.For{What: "the new pods of kube-proxy to be Ready", Short: "kube-proxy's pods", Timeout: with.Timeout, Report: with.Report, Interval: time.Second}
+	return WaitForDaemonSet(ctx, api, with, metav1.NamespaceSystem, "kube-proxy")
+}
+
+// WaitForDaemonSet waits until all pods of a DaemonSet have its current template and are Ready. It does not wait for one
+// that does not exist, or that the client may not read.
+func WaitForDaemonSet(ctx context.Context, api kubernetes.Interface, with wait.Limit, namespace, name string) error {
+	w := wait.For{What: "the new pods of " + name + " to be Ready", Short: name + "'s pods", Timeout: with.Timeout, Report: with.Report, Interval: time.Second}
 	return w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		d, err := api.AppsV1().DaemonSets(metav1.NamespaceSystem).Get(ctx, "kube-proxy", metav1.GetOptions{})
+		d, err := api.AppsV1().DaemonSets(namespace).Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
 			return true, "", nil

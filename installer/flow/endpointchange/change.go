@@ -51,7 +51,8 @@ type Change struct {
 	stored  config.Cluster  // as the cluster has it now
 	turn    *node.Turn
 	nodes   []cluster.NodeState // nil on a worker, which may not list them
-	// late is set if this control plane serves the new endpoint, but cannot use it before the others serve it too.
+	// late is set if another run has to finish the change on this control plane: it serves the new endpoint, but cannot use
+	// it before the others serve it too; or it still serves one that was undone, because others may use it.
 	late bool
 }
 
@@ -116,11 +117,8 @@ func (c *Change) find(ctx context.Context) error {
 	} else if state != nil {
 		return fault.New(fault.Preflight, "the cluster's CAs are being rotated (stage %q)", state.Stage).Hint("finish or cancel the rotation first, see: ./install certs rotate-ca status")
 	}
-	if c.IsControlPlane() { // before the configuration is read, which another control plane may be changing
+	if c.IsControlPlane() {
 		var err error
-		if c.turn, err = node.TakeTurn(ctx, c.Machine, c.TurnName(), node.AdminConf, 0, c.client.Server); err != nil {
-			return err
-		}
 		if c.nodes, err = c.client.Nodes(ctx); err != nil {
 			return err
 		}
@@ -284,12 +282,12 @@ func (c *Change) planUndo() error {
 // nobody uses any more: so the API can be reached at each moment, and an interrupted run can be repeated.
 func (c *Change) steps() []workflow.Step {
 	steps := []workflow.Step{{Name: "preflight", Doc: "check the new endpoint on this host", Run: c.preflight}}
+	record := workflow.Step{Name: "record", Doc: "record that this node follows the change", Run: c.record}
 	if !c.IsControlPlane() {
 		return append(steps,
-			workflow.Step{Name: "endpoint", Doc: "start the balancer", Run: c.serve, Empty: c.undoes()},
+			workflow.Step{Name: "endpoint", Doc: "start the balancer", Run: c.serve, Empty: c.undoes() || !c.config.Endpoint.Balancer},
 			workflow.Step{Name: "kubeconfig", Doc: "let the kubelet use the new endpoint", Run: c.useEndpoint},
-			workflow.Step{Name: "cleanup", Doc: "stop the balancer", Run: c.cleanup, Empty: !c.undoes()},
-			workflow.Step{Name: "record", Doc: "record that this node follows the change", Run: c.record})
+			workflow.Step{Name: "cleanup", Doc: "stop the balancer", Run: c.cleanup, Empty: !c.undoes()}, record)
 	}
 	addons := workflow.Step{Name: "addon", Doc: "let kube-proxy and flannel use the new endpoint", Run: c.useInAddons}
 	upload := workflow.Step{Name: "upload-config", Doc: "store the endpoint in the cluster", Run: c.upload}
@@ -297,14 +295,14 @@ func (c *Change) steps() []workflow.Step {
 		return append(steps, addons, upload,
 			workflow.Step{Name: "kubeconfig", Doc: "let the kubelet and administrators use the former endpoint", Run: c.useEndpoint},
 			workflow.Step{Name: "cluster-info", Doc: "publish the endpoint to joining nodes", Run: c.publish},
-			workflow.Step{Name: "record", Doc: "record that this node follows the change", Run: c.record},
-			workflow.Step{Name: "cleanup", Doc: "remove the address, the balancer and their names, if no other node needs them", Run: c.cleanup})
+			workflow.Step{Name: "record", Doc: "record that this node uses the former endpoint", Run: c.recordUse},
+			workflow.Step{Name: "cleanup", Doc: "remove the address, the balancer and their names, if no other node needs them", Run: c.cleanup}, record)
 	}
 	return append(steps, upload,
 		workflow.Step{Name: "certs", Doc: "add the names of the endpoint to the API server's certificate", Run: c.addNames},
 		workflow.Step{Name: "endpoint", Doc: "start the balancer and the virtual address", Run: c.serve, Empty: !c.config.Endpoint.Used()},
 		workflow.Step{Name: "kubeconfig", Doc: "let the kubelet and administrators use the new endpoint", Run: c.useEndpoint},
-		workflow.Step{Name: "record", Doc: "record that this node follows the change", Run: c.record},
+		record,
 		workflow.Step{Name: "cluster-info", Doc: "publish the endpoint to joining nodes", Run: c.publish},
 		addons)
 }
@@ -359,12 +357,12 @@ func balancerText(has bool) string {
 	return ""
 }
 
-// follows reports whether a node has recorded the change.
+// follows reports whether a node has recorded that it has nothing left to do.
 func (c *Change) follows(n cluster.NodeState) bool {
 	return n.EndpointChange == c.config.Endpoint.Change.Number && !n.OnlyServes
 }
 
-// serves reports whether a control plane has recorded that it serves the new endpoint.
+// serves reports whether a node has recorded that it serves the new endpoint, or uses the former one again.
 func (c *Change) serves(n cluster.NodeState) bool {
 	return n.EndpointChange == c.config.Endpoint.Change.Number
 }

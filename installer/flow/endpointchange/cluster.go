@@ -65,6 +65,19 @@ func (c *Change) record(ctx context.Context) error {
 	return err
 }
 
+// recordUse records that this control plane uses the former endpoint again, and still serves what others may use.
+func (c *Change) recordUse(ctx context.Context) error {
+	c.late = true
+	for _, n := range c.nodes {
+		if n.Name == c.config.NodeRegistration.Name && c.follows(n) {
+			return nil
+		}
+	}
+	changed, err := c.client.NodeObjects().SetEndpointChange(ctx, c.config.NodeRegistration.Name, c.config.Endpoint.Change.Number, c.late)
+	c.Changed(changed)
+	return err
+}
+
 // publish publishes the endpoint to joining nodes, when all control planes serve it.
 func (c *Change) publish(ctx context.Context) error {
 	planes, _, err := c.behind(ctx, c.serves)
@@ -97,6 +110,9 @@ func (c *Change) useInAddons(ctx context.Context) error {
 		}
 	}
 	server := c.addonServer()
+	if server == c.formerAddonServer() {
+		return nil
+	}
 	now, changed, err := c.client.PointProxies(ctx, c.formerServers(), server)
 	c.Changed(changed)
 	if err != nil {
@@ -122,7 +138,23 @@ func (c *Change) useInAddons(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return workloads.WaitForRollouts(ctx, c.client.API, c.limit(), "kube-system", "kube-flannel")
+	for namespace, name := range map[string]string{"kube-system": "kube-proxy", "kube-flannel": "kube-flannel-ds"} {
+		if err := workloads.WaitForDaemonSet(ctx, c.client.API, c.limit(), namespace, name); err != nil && ctx.Err() == nil {
+			c.Console.Warn("%v: until then it uses the former address", err) // of a node that is off, for example
+		}
+	}
+	return ctx.Err()
+}
+
+// formerAddonServer is addonServer before the change.
+func (c *Change) formerAddonServer() string {
+	before := c.config.Endpoint.Change.Before
+	if before.Balancer {
+		former := *c.config
+		former.Endpoint = config.Endpoint{Balancer: true}
+		return former.NodeURL()
+	}
+	return before.Server
 }
 
 // addonServer is the URL at which the add-ons of each node reach the API.
@@ -152,37 +184,38 @@ func (c *Change) formerServers() (list []string) {
 
 // summarize sets the text that says what to run next, and where.
 func (c *Change) summarize(ctx context.Context) {
-	change := c.config.Endpoint.Change
-	text := c.config.NodeRegistration.Name + " follows the change of the endpoint.\n"
+	self, server := c.config.NodeRegistration.Name, c.config.Endpoint.Change.Server
+	text := self + " follows the change of the endpoint.\n"
 	if c.late {
-		text = c.config.NodeRegistration.Name + " serves the new endpoint.\n"
+		text = self + " serves both endpoints for now.\n"
 	}
+	defer func() { c.Console.Summary(text) }()
 	if !c.IsControlPlane() {
-		c.Console.Summary(text)
 		return
 	}
 	planes, workers, err := c.behind(ctx, c.follows)
 	if err != nil {
-		c.Console.Summary(text)
 		return
 	}
-	if c.late { // this one again at the end
-		planes = append(slices.DeleteFunc(planes, func(name string) bool { return name == c.config.NodeRegistration.Name }), c.config.NodeRegistration.Name)
+	planes = slices.DeleteFunc(planes, func(name string) bool { return name == self })
+	if c.late { // again, at the end
+		planes = append(planes, self)
 	}
-	again := len(workers) > 0 && (c.undoes() || c.config.Endpoint.Balancer)
 	left := append(planes, workers...)
+	if c.undoes() { // control planes serve what workers may use
+		left = append(workers, planes...)
+	}
 	switch {
 	case len(left) > 0:
 		text += "\nRun on these nodes, in this order:\n\n    " + strings.Join(left, "\n    ") + "\n\n    ./install endpoint node\n"
-		if again {
-			text += "\nand then the same here once more, for kube-proxy and flannel, or to remove what nobody uses.\n"
+		if c.config.Endpoint.Balancer && !c.undoes() && !slices.Contains(left, self) {
+			text += "\nand then the same here once more, for kube-proxy and flannel.\n"
 		}
 	case c.undoes():
-		text = "The change of the endpoint is undone: the API is reached at " + change.Server + ".\n"
+		text = "The change of the endpoint is undone: the API is reached at " + server + ".\n"
 	default:
-		text = "All nodes reach the API at " + change.Server + ".\n\nTo add control planes, run here, and then on each new host the command that it prints:\n\n" +
+		text = "All nodes reach the API at " + server + ".\n\nTo add control planes, run here, and then on each new host the command that it prints:\n\n" +
 			"    key=$(./install certs certificate-key)\n    ./install init phase upload-certs --upload-certs --certificate-key $key\n" +
 			"    ./install token create --print-join-command --certificate-key $key\n"
 	}
-	c.Console.Summary(text)
 }

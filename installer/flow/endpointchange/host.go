@@ -21,8 +21,16 @@ import (
 	"airlift/installer/preflight"
 )
 
-// preflight checks the new endpoint on this host.
-func (c *Change) preflight(ctx context.Context) error {
+// preflight waits until no other control plane changes the cluster, and checks the new endpoint on this host.
+func (c *Change) preflight(ctx context.Context) (err error) {
+	if c.IsControlPlane() {
+		if c.turn, err = node.TakeTurn(ctx, c.Machine, c.TurnName(), node.AdminConf, 0, c.client.Server); err != nil {
+			return err
+		}
+		if err := c.find(ctx); err != nil { // as it is now
+			return err
+		}
+	}
 	c.Console.Note("%s", strings.TrimSpace(c.Describe()))
 	if c.config.Endpoint.Change == nil || c.undoes() {
 		return nil
@@ -30,7 +38,7 @@ func (c *Change) preflight(ctx context.Context) error {
 	t := preflight.Target{Config: c.config, Root: string(c.Existing.Root), Rerun: c.Exists(endpoint.SettingsPath), Role: preflight.Join}
 	if c.IsControlPlane() {
 		t.Role = preflight.JoinControlPlane
-		if c.config.Endpoint.Change.Number > c.number() { // nobody has the address yet
+		if c.newAddress() {
 			t.Role = preflight.Init
 		}
 	}
@@ -39,6 +47,13 @@ func (c *Change) preflight(ctx context.Context) error {
 		c.Console.Warn("[%s]: %s", w.Name, w.Message)
 	}
 	return err
+}
+
+// newAddress reports whether no control plane can have the virtual address yet.
+func (c *Change) newAddress() bool {
+	last := c.stored.Endpoint.Change
+	undone := last != nil && last.Undone && slices.Equal(last.Before.VIPs, c.config.Endpoint.VIPs)
+	return len(c.stored.Endpoint.VIPs) == 0 && !undone
 }
 
 // addNames adds the names of the endpoint to the certificate of the API server, which reads it again by itself.
@@ -241,11 +256,12 @@ func (c *Change) cleanup(ctx context.Context) error {
 		return nil
 	}
 	if c.IsControlPlane() {
-		planes, workers, err := c.behind(ctx, c.follows)
+		planes, workers, err := c.behind(ctx, c.serves)
 		if err != nil {
 			return err
 		}
-		if left := append(planes, workers...); len(left) > 0 {
+		left := append(planes, workers...)
+		if c.late = len(left) > 0; c.late {
 			c.Console.Note("not yet: these nodes may use it: %s", strings.Join(left, ", "))
 			return nil
 		}
