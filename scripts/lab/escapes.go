@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"text/template"
@@ -82,9 +81,7 @@ func (l *Lab) watch(ctx context.Context) error {
 	if err := watchTemplate.Execute(&rules, data); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "ip", "netns", "exec", l.switchNamespace(), "nft", "-f", "-")
-	cmd.Stdin = strings.NewReader(rules.String())
-	return runCommand(ctx, cmd)
+	return l.nft(ctx, rules.String())
 }
 
 // Escapes returns the packets that tried to leave the hosts' network.
@@ -202,7 +199,7 @@ func (h *Host) noRoute(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	total := parseNoRoute(string(past))
-	ns := "/run/netns/" + h.qualified()
+	ns := h.network()
 	if _, err := os.Stat(ns); err != nil {
 		return total, nil // powered off
 	}

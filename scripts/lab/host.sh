@@ -34,7 +34,7 @@ fresh_cgroups() {
 }
 
 # Every boot gets a new network namespace, without the interfaces, routes and nftables
-# rules of the boot before. The counters of the old one are saved, because the lab counts
+# rules of the boot before, and a host that is off has none. The counters of the old one are saved, because the lab counts
 # escapes since a host was created.
 plug() {
     unplug
@@ -87,5 +87,7 @@ while :; do
     status=0
     boot || status=$?
     echo "host.sh: systemd-nspawn ended with status $status"
-    [ "$status" -eq 133 ] || exit "$status"
+    [ "$status" -eq 133 ] || break
 done
+unplug
+exit "$status"

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -253,6 +254,67 @@ func TestRebootKeepsTheDiskOnly(t *testing.T) {
 			t.Errorf("%s: forgot what had no route: %d, then %d", r.name, noRoute, got)
 		}
 	}
+}
+
+// TestLinks: what the switch does not forward, a host without its cable, and one whose connections do not end when its
+// power is cut.
+func TestLinks(t *testing.T) {
+	l := up(t, lab.Options{Name: uniqueName("links"), Hosts: 3})
+	first, second, third := l.Hosts[0], l.Hosts[1], l.Hosts[2]
+	reaches := func(from, to *lab.Host, want bool) {
+		t.Helper()
+		if _, err := from.Output(t.Context(), "ping", "-c1", "-W1", to.Addr.String()); (err == nil) != want {
+			t.Errorf("%s reaches %s: %t (%v)", from.Name, to.Name, !want, err)
+		}
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(l.Block(t.Context(), []*lab.Host{first}, []*lab.Host{second}))
+	must(l.Block(t.Context(), []*lab.Host{third}, []*lab.Host{second}))
+	reaches(first, second, false)
+	reaches(second, third, false)
+	reaches(first, third, true)
+	must(l.Unblock(t.Context()))
+	reaches(first, second, true)
+
+	must(first.Unplug(t.Context()))
+	reaches(second, first, false)
+	if link := output(t, first, "ip", "link", "show", "eth0"); !strings.Contains(link, "NO-CARRIER") {
+		t.Error(link)
+	}
+	must(first.Plug(t.Context()))
+	reaches(second, first, true)
+
+	output(t, first, "systemd-run", "socat", "TCP-LISTEN:7", "EXEC:cat")
+	var conn net.Conn
+	for { // until it listens
+		var err error
+		if conn, err = second.Dial(t.Context(), "tcp", first.Addr.String()+":7"); err == nil {
+			break
+		}
+		if t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	defer conn.Close()
+	if addresses, err := first.Addresses(); err != nil || !slices.Contains(addresses, first.Addrs[0]) {
+		t.Errorf("%v (%v)", addresses, err)
+	}
+	must(first.PowerCut(t.Context()))
+	must(conn.SetReadDeadline(time.Now().Add(time.Second)))
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the power cut ended a connection: %v", err)
+	}
+	if addresses, err := first.Addresses(); err == nil {
+		t.Errorf("without power, the host has %v", addresses)
+	}
+	must(first.Boot(t.Context()))
+	reaches(second, first, true)
 }
 
 func TestHostCanRunContainers(t *testing.T) {

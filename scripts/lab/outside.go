@@ -26,45 +26,54 @@ func (h *Host) Root() (string, error) {
 
 // Dial connects to a numeric address from the host's network, without a process on the host.
 func (h *Host) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	return inNetwork(h, func() (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, network, address) })
+	return DialFrom(ctx, h.network(), network, address)
+}
+
+// DialFrom connects to a numeric address from a network namespace, which is a path on this machine: of
+// a pod, for example, it is below the Root of its host.
+func DialFrom(ctx context.Context, namespace, network, address string) (net.Conn, error) {
+	return inNetwork(namespace, func() (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, network, address) })
 }
 
 // Listen listens at a numeric address in the host's network. This process serves it, not one on
 // the host.
 func (h *Host) Listen(ctx context.Context, network, address string) (net.Listener, error) {
-	return inNetwork(h, func() (net.Listener, error) { return (&net.ListenConfig{}).Listen(ctx, network, address) })
+	return inNetwork(h.network(), func() (net.Listener, error) { return (&net.ListenConfig{}).Listen(ctx, network, address) })
 }
 
-// inNetwork opens a socket in the host's network.
-func inNetwork[T any](h *Host, open func() (T, error)) (T, error) {
+// network is the host's network namespace, which exists while the host is on.
+func (h *Host) network() string { return filepath.Join("/run/netns", h.qualified()) }
+
+// inNetwork runs a function in a network namespace, for example to open a socket.
+func inNetwork[T any](namespace string, open func() (T, error)) (T, error) {
 	type result struct {
-		socket T
-		err    error
+		value T
+		err   error
 	}
 	done := make(chan result, 1)
 	go func() {
 		// The thread is never unlocked, so it ends with this goroutine and no other goroutine
-		// runs in the host's network.
+		// runs in the namespace.
 		runtime.LockOSThread()
 		var r result
-		if r.err = h.enterNetwork(); r.err == nil {
-			r.socket, r.err = open()
+		if r.err = enterNetwork(namespace); r.err == nil {
+			r.value, r.err = open()
 		}
 		done <- r
 	}()
 	r := <-done
-	return r.socket, r.err
+	return r.value, r.err
 }
 
-// enterNetwork moves this thread into the host's network.
-func (h *Host) enterNetwork() error {
-	namespace, err := os.Open(filepath.Join("/run/netns", h.qualified()))
+// enterNetwork moves this thread into a network namespace.
+func enterNetwork(path string) error {
+	namespace, err := os.Open(path)
 	if err == nil {
 		err = unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET)
 		_ = namespace.Close()
 	}
 	if err != nil {
-		return fmt.Errorf("entering the network of %s: %w", h.Name, err)
+		return fmt.Errorf("entering the network %s: %w", path, err)
 	}
 	return nil
 }

@@ -155,6 +155,10 @@ func (h *Host) PowerCut(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
 	if pid := h.leader(); pid != 0 {
+		// Otherwise the kernel would close the connections of the killed processes, and answer for the host.
+		if err := h.setPorts(ctx, "nomaster"); err != nil {
+			return fmt.Errorf("cutting power of %s: %w", h.Name, err)
+		}
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 			return fmt.Errorf("cutting power of %s: %w", h.Name, err)
 		}
