@@ -4,6 +4,7 @@
 #   make unit    the tests that run on any Linux machine: no root, no network, no components
 #   make test    all tests, except those of make e2e
 #   make e2e     end-to-end tests of the operator's path and its failures
+#   make faults  measure what clients notice of faults of a control plane
 #   make hosts   run a cluster on each kind of host that users have
 #   make versions  run Kubernetes versions through those tests, one after the other
 #   make vm      a cluster on two emulated machines with an own kernel
@@ -71,7 +72,7 @@ RACE = ./bundle ./images/fetch ./images/store \
 # Debian packages that the tests need.
 PACKAGES = exfat-fuse exfatprogs gcc iptables iproute2 libarchive-tools libc6-dev libcap2-bin minisign nftables openssl pigz skopeo zstd
 
-.PHONY: packages all build executables upstream oracles bundle best newer demo unit test model vet e2e hosts vm versions conformance bench scale release reproducible clean
+.PHONY: packages all build executables upstream oracles bundle best newer demo unit test model vet e2e faults hosts vm versions conformance bench scale release reproducible clean
 
 all: build
 
@@ -139,7 +140,10 @@ unit:
 	@awk '/^ *--- SKIP: / { split($$3, name, "/"); if (!seen[name[1]]++) list = list " " name[1] } \
 		/^ok/ { print; if (list) print "    NOT RUN, make test does:" list; list = ""; split("", seen) }' out/unit.log
 
-E2E = go test -tags e2e,$(TAG) -count 1 -p 1 -parallel 3 -timeout 40m -run '$(RUN)' -skip '$(SKIP)'
+# The tests of make faults. They take hours.
+FAULTS = ^TestEndpoint(Faults|Upgrade|PowerCut)
+
+E2E = go test -tags e2e,$(TAG) -count 1 -p 1 -parallel 3 -timeout 40m -run '$(RUN)' -skip '$(FAULTS)$(if $(SKIP),|$(SKIP))'
 
 # Not empty if RUN and SKIP select the test: some need more components, or a second bundle.
 runs = $(if $(findstring $(1),$(SKIP)),,$(or $(filter .,$(RUN)),$(findstring $(1),$(RUN))))
@@ -170,6 +174,13 @@ e2e: bundle
 	$(E2E) ./e2e
 	@if test -e out/hosts-not-run; then cat out/hosts-not-run; fi
 	$(E2E) ./scripts/lab ./scripts/bench/measure ./installer/host
+
+# The tables of docs/high-availability.md: what clients of the API notice of faults, of an upgrade and of a power
+# cut. Each fault happens RUNS times. RUN selects tests.
+faults: export AIRLIFT_RIG = 1
+faults: export ENDPOINT_RUNS = $(or $(RUNS),3)
+faults: bundle newer
+	go test -tags e2e,$(TAG) -count 1 -parallel 1 -timeout 0 -v -run '$(if $(filter .,$(RUN)),$(FAULTS),$(RUN))' ./e2e
 
 # Each kind of host of TestHosts; the results are in docs/hosts.md. This takes an hour or more.
 # It can be stopped and continued. HOSTS selects some: HOSTS=firewalld,ufw

@@ -5,11 +5,14 @@ package e2e
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -187,42 +190,91 @@ func outages(t *testing.T, from *lab.Host, do func()) {
 	}
 }
 
+const (
+	probeInterval = 100 * time.Millisecond
+	// probeTimeout is the time after which a request has failed.
+	probeTimeout = 2 * time.Second
+)
+
+// A probe counts requests. Its figures can be read when it is done.
 type probe struct {
 	sent, failed int
-	longest      time.Duration
+	longest      time.Duration // between two good answers
+	errors       []string      // the first ones
+	good         time.Time     // the last good answer
+	mu           sync.Mutex
 	done         chan struct{}
 }
 
+// startProbe requests /readyz of an address from a host, each time over a new connection.
 func startProbe(ctx context.Context, from *lab.Host, address string) *probe {
-	p := &probe{done: make(chan struct{})}
-	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			return from.Dial(ctx, network, address)
-		},
-	}}
+	return startRequests(ctx, newClient(from.Dial), "https://"+address+"/readyz")
+}
+
+// startRequests sends a request in each interval, also while former ones have no answer, until ctx ends.
+func startRequests(ctx context.Context, client *http.Client, url string) *probe {
+	p := &probe{good: time.Now(), done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
-		last := time.Now()
-		for ctx.Err() == nil {
-			began := time.Now()
-			p.sent++
-			resp, err := client.Get("https://" + address + "/readyz")
-			if err == nil {
-				resp.Body.Close()
-			}
-			if err == nil && resp.StatusCode == http.StatusOK {
-				p.longest = max(p.longest, time.Since(last))
-				last = time.Now()
-			} else {
-				p.failed++
-			}
+		var requests sync.WaitGroup
+		for tick := time.Tick(probeInterval); ctx.Err() == nil; {
+			requests.Go(func() { p.add(request(client, url)) })
 			select {
-			case <-time.After(100*time.Millisecond - time.Since(began)):
+			case <-tick:
 			case <-ctx.Done():
 			}
 		}
-		p.longest = max(p.longest, time.Since(last))
+		p.mu.Lock()
+		p.longest = max(p.longest, time.Since(p.good))
+		p.mu.Unlock()
+		requests.Wait()
 	}()
 	return p
+}
+
+// add records the result of a request.
+func (p *probe) add(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sent++
+	if err != nil {
+		p.failed++
+		if len(p.errors) < 10 {
+			p.errors = append(p.errors, time.Now().Format("15:04:05.000 ")+err.Error())
+		}
+		return
+	}
+	p.longest = max(p.longest, time.Since(p.good))
+	p.good = time.Now()
+}
+
+// request expects the status 200.
+func request(client *http.Client, url string) error {
+	resp, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(resp.Status)
+	}
+	return nil
+}
+
+// A dialer connects to a numeric address from somewhere.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// newClient returns a client that makes a new connection for each request, and trusts every server.
+func newClient(dial dialer) *http.Client {
+	return &http.Client{Timeout: probeTimeout, Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, TLSHandshakeTimeout: probeTimeout,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+			defer cancel()
+			return dial(ctx, network, address)
+		},
+	}}
 }
