@@ -173,7 +173,7 @@ func (l *endpointLab) suffer(t *testing.T, f hostFault, o *outcome) {
 	for _, w := range l.ways {
 		probes = append(probes, startRequests(ctx, newClient(w.dial), w.url("/readyz")))
 	}
-	kept, both := l.watchAddress(ctx, h, &apart)
+	owners := l.watchAddress(ctx, h, &apart)
 	lease := l.oldestLease(ctx, h)
 	f.begin(t, l, h)
 	time.Sleep(time.Until(began.Add(l.lasts)))
@@ -182,51 +182,57 @@ func (l *endpointLab) suffer(t *testing.T, f hostFault, o *outcome) {
 	l.healthy(t)
 	stop()
 
+	own, age, notReady := <-owners, <-lease, l.notReadySince(t, began, h)
+	line := h.Name
 	for i, p := range probes {
 		<-p.done
 		o.sent[i] += p.sent
 		o.failed[i] += p.failed
 		o.gaps[i] = append(o.gaps[i], p.longest)
+		line += fmt.Sprintf("; %s %d of %d, %.2f s", l.ways[i].name, p.failed, p.sent, p.longest.Seconds())
 	}
-	if k := <-kept; k > 0 && !f.off {
-		o.kept = append(o.kept, k)
+	t.Logf("%s; kept for %s, two hosts for %s; oldest lease %s", line, own.kept, own.both, age)
+	if own.kept > 0 && !f.off {
+		o.kept = append(o.kept, own.kept)
 	}
-	two := <-both
-	o.both, o.lease = max(o.both, two), max(o.lease, <-lease)
-	o.notReady += l.notReadySince(t, began, h)
-	if l.balanced && (probes[0].longest > 30*time.Second || two > 10*time.Second) {
-		t.Errorf("no answer through the balancer for %s, two hosts had the address for %s", probes[0].longest, two)
+	o.both, o.lease, o.notReady = max(o.both, own.both), max(o.lease, age), o.notReady+notReady
+	if l.balanced && (probes[0].longest > 30*time.Second || own.both > 10*time.Second) {
+		t.Errorf("no answer through the balancer for %s, two hosts had the address for %s", probes[0].longest, own.both)
 	}
 	if f.after != nil {
 		f.after(t, l, h)
 	}
 }
 
-// watchAddress looks every 50 ms who has the address. The channels get how long the host kept it, 0 if it still has it,
-// and the longest time for which two hosts had it, not counting the host while it is apart.
-func (l *endpointLab) watchAddress(ctx context.Context, h *lab.Host, apart *atomic.Bool) (kept, both <-chan time.Duration) {
-	k, b := make(chan time.Duration, 1), make(chan time.Duration, 1)
+// owners are who had the address during a fault of a host.
+type owners struct {
+	kept time.Duration // how long the host kept it, 0 if it still has it
+	both time.Duration // the longest time for which two hosts had it
+}
+
+// watchAddress looks every 50 ms who has the address, until ctx ends. While the host is apart, it does not count as one
+// of two.
+func (l *endpointLab) watchAddress(ctx context.Context, h *lab.Host, apart *atomic.Bool) <-chan owners {
+	result := make(chan owners, 1)
 	go func() {
-		began, alone := time.Now(), time.Now()
-		var lost, longest time.Duration
-		for ctx.Err() == nil {
+		var o owners
+		began, single := time.Now(), time.Now()
+		for ; ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 			list := holders(l.planes)
-			if lost == 0 && !slices.Contains(list, h) {
-				lost = time.Since(began)
+			if o.kept == 0 && !slices.Contains(list, h) {
+				o.kept = time.Since(began)
 			}
 			if apart.Load() {
 				list = slices.DeleteFunc(list, func(other *lab.Host) bool { return other == h })
 			}
 			if len(list) < 2 {
-				alone = time.Now()
+				single = time.Now()
 			}
-			longest = max(longest, time.Since(alone))
-			time.Sleep(50 * time.Millisecond)
+			o.both = max(o.both, time.Since(single))
 		}
-		k <- lost
-		b <- longest
+		result <- o
 	}()
-	return k, b
+	return result
 }
 
 // oldestLease returns how old a node's lease became until ctx ends, except that of a host. The controller manager

@@ -263,7 +263,11 @@ func TestLinks(t *testing.T) {
 	first, second, third := l.Hosts[0], l.Hosts[1], l.Hosts[2]
 	reaches := func(from, to *lab.Host, want bool) {
 		t.Helper()
-		if _, err := from.Output(t.Context(), "ping", "-c1", "-W1", to.Addr.String()); (err == nil) != want {
+		seconds := "1"
+		if want {
+			seconds = "5" // a connected cable works after a second
+		}
+		if _, err := from.Output(t.Context(), "ping", "-c1", "-w"+seconds, to.Addr.String()); (err == nil) != want {
 			t.Errorf("%s reaches %s: %t (%v)", from.Name, to.Name, !want, err)
 		}
 	}
