@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -85,7 +86,7 @@ func TestEndpointPowerCut(t *testing.T) {
 		}
 		table += "| " + c.name + " | " + quantiles(times) + " |\n"
 		t.Logf("\n%s", table)
-		for _, h := range l.nodes() {
+		for _, h := range slices.Backward(l.nodes()) {
 			install(t, h, 0, "reset", "--force")
 		}
 	}
