@@ -75,13 +75,10 @@ func writeVIP(w io.Writer, s *vip.Status) {
 	for _, a := range s.Addresses {
 		addresses = append(addresses, a.String())
 	}
-	where := "not on this host"
-	if s.Held {
-		where = "on " + s.Interface
-	}
-	fmt.Fprintf(w, "virtual address  %s: %s", strings.Join(addresses, ", "), where)
-	if !s.Since.IsZero() {
-		fmt.Fprintf(w, ", since %s", s.Since.Format(time.DateTime))
+	now := time.Now()
+	fmt.Fprintf(w, "virtual address  %s: %s", strings.Join(addresses, ", "), s.Where(now))
+	if holders := s.Lasting(now); len(holders) > 0 {
+		fmt.Fprintf(w, ", since %s", holders[len(holders)-1].Since.Format(time.DateTime))
 	}
 	fmt.Fprintf(w, "\n                 %s\n", s.Reason)
 	if s.APIServer != "" {

@@ -390,6 +390,24 @@ func (l *lab) settle() (holder *labHost) {
 	}
 }
 
+// agree waits until all agents know by its name which host has the addresses.
+func (l *lab) agree(holder *labHost) {
+	l.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for _, h := range l.hosts {
+		for {
+			list := h.status().Lasting(time.Now())
+			if len(list) == 1 && list[0].Name == holder.name && list[0].Address != "" {
+				break
+			}
+			if time.Now().After(deadline) {
+				l.Fatalf("%s sees the addresses on %v, and %s has them", h.name, list, holder.name)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+}
+
 // logHosts logs what the agents do and did.
 func (l *lab) logHosts() {
 	for _, h := range l.hosts {

@@ -194,6 +194,7 @@ func TestHolder(t *testing.T) {
 		}
 	}
 	stays("addresses removed")
+	l.agree(h)
 
 	// Only etcd may decide to elect another leader: a follower that stalls is no reason.
 	o := l.others(h)[0]
@@ -257,6 +258,12 @@ func TestHolder(t *testing.T) {
 		}
 		if c := h.status().Conflict; c.MAC != ifi.HardwareAddr.String() || c.Address != vips[0] {
 			t.Errorf("conflict %+v", c)
+		}
+		for deadline := time.Now().Add(2 * overlap); len(l.others(h)[0].status().Lasting(time.Now())) < 2; time.Sleep(100 * time.Millisecond) {
+			if err := s.announce(); err != nil || time.Now().After(deadline) {
+				t.Errorf("a third host does not see two holders: %v", err)
+				return
+			}
 		}
 	})
 

@@ -61,6 +61,8 @@ type loop struct {
 	announced time.Time
 	released  time.Time
 	conflict  *Conflict
+
+	announcers []announcer
 }
 
 // moves are the attempts to move the leadership.
@@ -218,7 +220,7 @@ func (l *loop) act(ctx context.Context, now time.Time) {
 
 func (l *loop) publish(reason string) {
 	s := Status{Addresses: l.options.Addresses, Interface: l.nic.name, Held: l.held, Since: l.released, Reason: reason,
-		Leader: l.leaderName(), Conflict: l.conflict}
+		MAC: l.mac(), Leader: l.leaderName(), Holders: l.holders(time.Now()), Conflict: l.conflict}
 	if l.held {
 		s.Since = l.taken
 	}
@@ -352,6 +354,7 @@ func (l *loop) listen(ctx context.Context, s segment, a netip.Addr) {
 
 func (l *loop) heard(a netip.Addr, mac net.HardwareAddr, now time.Time) {
 	l.moves.backoff, l.moves.claim = minClaim, now.Add(vacancy+jitter())
+	l.setAnnouncer(mac, now)
 	if !l.setForeign(now) {
 		return
 	}

@@ -56,7 +56,7 @@ func New(o Options) (*Agent, error) {
 	if len(o.Addresses) == 0 || families[0] > 1 || families[1] > 1 {
 		return nil, fault.New(fault.Usage, "the virtual addresses are %v", o.Addresses).Hint("use one IPv4 address, one IPv6 address, or one of each")
 	}
-	return &Agent{options: o, handovers: make(chan chan<- error), status: Status{Addresses: o.Addresses, Interface: o.Interface, Reason: "starting"}}, nil
+	return &Agent{options: o, handovers: make(chan chan<- error), status: Status{Addresses: o.Addresses, Interface: o.Interface, Holders: []Holder{}, Reason: "starting"}}, nil
 }
 
 // Status is what an agent does.
@@ -64,7 +64,12 @@ type Status struct {
 	Addresses []netip.Addr `json:"addresses"`
 	// Interface is the interface of the addresses; "" until it is known.
 	Interface string `json:"interface"`
-	Held      bool   `json:"held"`
+	// MAC is the hardware address of the interface.
+	MAC  string `json:"mac,omitempty"`
+	Held bool   `json:"held"`
+	// Holders are the hosts that have the addresses, this one included, the latest last. Two hosts are
+	// normal for some seconds after the addresses moved: see Lasting.
+	Holders []Holder `json:"holders"`
 	// Since is when the agent took the address, or lost it; zero if it never had it.
 	Since time.Time `json:"since,omitzero"`
 	// Reason is why the address is held or not.
