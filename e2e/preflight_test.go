@@ -50,9 +50,9 @@ func preflightCases() []preflightCase {
 	}
 	var cases []preflightCase
 	add := func(c preflightCase) { cases = append(cases, c) }
-	for _, port := range []string{"6443", "10259", "10257", "10250", "2379", "2380"} {
+	for _, port := range []string{"6443", "10259", "10257", "10250", "2379", "2380", "7443"} {
 		setup, undo := listen(port)
-		add(preflightCase{name: "Port-" + port, setup: setup, undo: undo})
+		add(preflightCase{name: "Port-" + port, setup: setup, undo: undo, args: "--control-plane-balancer"})
 	}
 	for _, pod := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"} {
 		file := "/etc/kubernetes/manifests/" + pod + ".yaml"
@@ -96,6 +96,8 @@ func preflightCases() []preflightCase {
 		{name: "HTTPProxy", warning: true, around: "env HTTPS_PROXY=http://192.0.2.1:3128 /root/install"},
 		{name: "HTTPProxyCIDR", warning: true, around: "env HTTPS_PROXY=http://192.0.2.1:3128 /root/install"},
 		{name: "ControlPlaneEndpoint", args: "--control-plane-endpoint no-such-name:6443"},
+		{name: "ControlPlaneVIP", args: "--control-plane-vip 192.0.2.1"},
+		{name: "Firewall", args: "--control-plane-vip 10.77.0.100", setup: "iptables -A INPUT -d 10.77.0.100 -j DROP", undo: "iptables -F INPUT"},
 		{name: "CRI", args: "--cri-socket unix:///run/nothing.sock"},
 		{name: "SystemVerification", setup: "mount -o remount,bind,ro /sys/fs/cgroup/memory", undo: "mount -o remount,bind,rw /sys/fs/cgroup/memory"},
 		{name: "Hostname", warning: true, args: "--node-name no-such-name"},

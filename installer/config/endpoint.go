@@ -90,6 +90,16 @@ func DecodeEndpoint(data []byte) (Endpoint, error) {
 // Used reports whether hosts run the endpoint's service.
 func (e Endpoint) Used() bool { return e.Balancer || len(e.VIPs) > 0 }
 
+// Addresses are the virtual addresses, without those that cannot be parsed, which validation refuses.
+func (e Endpoint) Addresses() (list []netip.Addr) {
+	for _, text := range e.VIPs {
+		if a, err := netip.ParseAddr(text); err == nil {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
 // BalancerAddress is the address at which each node's balancer listens, "host:port".
 func (c *Config) BalancerAddress() string {
 	return net.JoinHostPort(c.BalancerHost(), strconv.Itoa(BalancerPort))

@@ -65,6 +65,13 @@ func (s networkChecks) required() (list []need) {
 		}
 		if s.subject.runsAPIServer() {
 			list = append(list, to("tcp", c.LocalAPIEndpoint.BindPort, "API server"))
+			for _, a := range c.Endpoint.Addresses() {
+				if a.Is4() == ip.Is4() {
+					virtual := to("tcp", c.LocalAPIEndpoint.BindPort, "virtual address "+a.String())
+					virtual.To = netip.PrefixFrom(a, a.BitLen())
+					list = append(list, virtual)
+				}
+			}
 		}
 		list = append(list, to("tcp", config.KubeletPort, "kubelet"))
 		if s.subject.runsEtcd() {
@@ -203,17 +210,18 @@ func (s networkChecks) openFirewalld(ctx context.Context, list []need) []string 
 	if out, err := childprocess.Command(ctx, "firewall-cmd", "--get-zone-of-interface="+s.subject.Config.Facts.Interface).Output(); err == nil {
 		zone = " --zone=" + strings.TrimSpace(string(out))
 	}
-	ports, pods := "", false
+	var ports []string
+	pods := false
 	for _, n := range list {
 		if n.from == anySource {
-			ports += fmt.Sprintf(" --add-port=%d/%s", n.Port, n.Protocol)
+			ports = appendNew(ports, fmt.Sprintf(" --add-port=%d/%s", n.Port, n.Protocol))
 		} else {
 			pods = true
 		}
 	}
 	var commands []string
-	if ports != "" {
-		commands = append(commands, "firewall-cmd --permanent"+zone+ports)
+	if len(ports) > 0 {
+		commands = append(commands, "firewall-cmd --permanent"+zone+strings.Join(ports, ""))
 	}
 	if pods {
 		commands = append(commands, "firewall-cmd --permanent --zone=trusted --add-interface="+podBridge+" --add-interface="+podTunnel)

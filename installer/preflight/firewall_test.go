@@ -1,10 +1,12 @@
 package preflight
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
+	"airlift/installer/config"
 	"airlift/installer/host/firewall"
 )
 
@@ -32,6 +34,7 @@ func TestFirewall(t *testing.T) {
 	fromOutside := func(p firewall.Packet) bool { return p.In == "eth0" }
 	iptables := dropping{input: firewall.Drop{Family: "ip", Table: "filter", Chain: "INPUT", Policy: true}, forward: firewall.Drop{Family: "ip", Table: "filter", Chain: "FORWARD", Policy: true}}
 	nft := dropping{input: firewall.Drop{Family: "inet", Table: "filter", Chain: "input", Policy: true}, forward: firewall.Drop{Family: "inet", Table: "filter", Chain: "forward", Policy: true}}
+	virtual := netip.MustParseAddr("10.1.0.100")
 	firewalld := dropping{input: firewall.Drop{Family: "inet", Table: "firewalld", Chain: "filter_INPUT"}, forward: firewall.Drop{Family: "inet", Table: "firewalld", Chain: "filter_FORWARD"}}
 	for _, c := range []struct {
 		name      string
@@ -49,6 +52,8 @@ func TestFirewall(t *testing.T) {
 			never: "FORWARD"}, // flannel accepts there
 		{name: "iptables without its command", role: Join, rules: iptables, drops: fromOutside, cni: "flannel",
 			says: []string{"TCP 10250"}, fix: []string{"nft insert rule ip filter INPUT tcp dport 10250 accept"}, never: "6443"},
+		{name: "only the virtual address", role: Init, rules: iptables, drops: func(p firewall.Packet) bool { return p.To.Addr() == virtual || p.Port == config.EtcdClientPort }, cni: "flannel", tools: "iptables",
+			says: []string{"needs: TCP 6443 (virtual address 10.1.0.100) from other hosts (nftables"}, fix: []string{"iptables -I INPUT -p tcp --dport 6443 -j ACCEPT"}, never: "API server"},
 		{name: "nftables", role: Init, rules: nft, drops: everything, cni: "flannel",
 			says: []string{"between pods of different nodes", "nftables chain inet filter input, inet filter forward"},
 			fix:  []string{"nft insert rule inet filter input tcp dport 6443 accept", "nft insert rule inet filter forward iifname cni0 accept", "nft insert rule inet filter forward oifname cni0 accept"}},
@@ -65,6 +70,7 @@ func TestFirewall(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := healthy(t)
 			s.Role, s.Config.CNI, s.Config.LocalAPIEndpoint.BindPort, s.Config.Facts.Interface = c.role, c.cni, 6443, "eth0"
+			s.Config.Endpoint.VIPs = []string{virtual.String(), "fd01::100"}
 			if !strings.Contains(c.tools, "iptables") {
 				remove(t, s, "/sbin/iptables")
 			}

@@ -133,6 +133,7 @@ func (s kubeletChecks) pids() int64 {
 // joining node gets it after the other checks.
 func Discovered(ctx context.Context, t Target, ignore []string) (Report, error) {
 	return run(ctx, t, ignore, func(s *subject) []check {
-		return append(s.kubeletChecks().kubeletRules(), check{"Swap", s.systemChecks().swap}, check{"NodeAddress", s.networkChecks().nodeAddress}, check{"APIServerFlags", s.systemChecks().apiServerFlags})
+		list := append(s.kubeletChecks().kubeletRules(), check{"Swap", s.systemChecks().swap}, check{"NodeAddress", s.networkChecks().nodeAddress}, check{"APIServerFlags", s.systemChecks().apiServerFlags})
+		return append(list, s.balancerChecks()...)
 	})
 }

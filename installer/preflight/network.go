@@ -237,12 +237,7 @@ func (s networkChecks) nodeAddress(context.Context) []finding {
 
 // virtualAddresses requires that the virtual addresses are in a subnet of this host. A new cluster's must be free.
 func (s networkChecks) virtualAddresses(ctx context.Context) (found []finding) {
-	var addresses []netip.Addr
-	for _, text := range s.subject.Config.Endpoint.VIPs {
-		if a, err := netip.ParseAddr(text); err == nil { // another one is refused before
-			addresses = append(addresses, a)
-		}
-	}
+	addresses := s.subject.Config.Endpoint.Addresses()
 	if len(addresses) == 0 {
 		return nil
 	}

@@ -410,6 +410,8 @@ func TestEachCheck(t *testing.T) {
 			breaks: func(t *testing.T, s *subject) { t.Setenv("HTTPS_PROXY", "http://proxy:3128") }, says: "10.96.0.0/12"},
 		{check: "ControlPlaneEndpoint", breaks: func(_ *testing.T, s *subject) { s.Config.ControlPlaneEndpoint = "k8s.site.example:6443" },
 			says: `"k8s.site.example" cannot be resolved on this host`},
+		{check: "ControlPlaneVIP", breaks: func(_ *testing.T, s *subject) { s.Config.Endpoint.VIPs = []string{"fdc3:2a17:9e4b:1::100"} },
+			says: "no interface of this host has a subnet with the virtual address fdc3:2a17:9e4b:1::100"},
 		{check: "CRI", breaks: func(_ *testing.T, s *subject) {
 			s.Runtime = fault.New(fault.Preflight, "the CRI plugin is disabled").Hint("enable it")
 		}, says: "plugin is disabled"},
@@ -610,6 +612,35 @@ func TestPorts(t *testing.T) {
 	l.Close()
 	if found := s.runOne(t, name); len(found) != 0 {
 		t.Errorf("a free port: %v", found)
+	}
+}
+
+// TestPortOfTheBalancer: a worker learns from the cluster that it will have a balancer.
+func TestPortOfTheBalancer(t *testing.T) {
+	s := healthy(t)
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(config.BalancerPort)))
+	switch {
+	case err == nil:
+		defer l.Close()
+	case !errors.Is(err, unix.EADDRINUSE):
+		t.Fatal(err)
+	}
+	used := func() bool {
+		t.Helper()
+		report, _ := Discovered(t.Context(), s.Target, nil) // the error lists the report's problems
+		return slices.ContainsFunc(report.Errors, func(p Problem) bool { return p.Name == "Port-7443" && strings.Contains(p.Message, "7443 is in use") })
+	}
+	if s.Role = Join; used() {
+		t.Error("a node without a balancer needs no port for it")
+	}
+	if s.Config.Endpoint.Balancer = true; !used() {
+		t.Error("the port is in use")
+	}
+	for _, role := range []Role{Init, Join, JoinControlPlane} {
+		s.Role = role
+		if found := s.runOne(t, "Port-7443"); len(found) != 1 {
+			t.Errorf("%s: %+v", role, found)
+		}
 	}
 }
 
