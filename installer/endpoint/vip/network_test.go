@@ -2,6 +2,7 @@ package vip
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"airlift/fault"
+	"airlift/installer/etcd"
 )
 
 // newNetwork returns a lab with a switch and no hosts.
@@ -90,6 +92,47 @@ func TestProbe(t *testing.T) {
 		}
 		if _, err := Probe(ended, netip.MustParseAddr("10.99.0.3"), "eth0"); err == nil {
 			t.Error("a probe that was cancelled found a free address")
+		}
+	})
+}
+
+// TestAnnouncerIsAMember: a host is known by the name of the etcd member to which this host sends packets.
+func TestAnnouncerIsAMember(t *testing.T) {
+	n := newNetwork(t)
+	here, there := n.connect("h1", "10.99.0.1/24"), n.connect("h2", "10.99.0.2/24")
+	var other net.HardwareAddr
+	inNamespace(t, there, func() {
+		ifi, err := net.InterfaceByName("eth0")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		other = ifi.HardwareAddr
+	})
+	inNamespace(t, here, func() {
+		link, err := netlink.LinkByName("eth0")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		l := &loop{Agent: &Agent{options: Options{Log: slog.New(slog.DiscardHandler)}}, nic: nic{name: "eth0", link: link}}
+		l.role = etcd.Role{Self: 1, Members: []etcd.Member{{ID: 1, Name: "cp1", PeerURL: "https://10.99.0.1:2380"}, {ID: 2, Name: "cp2", PeerURL: "https://10.99.0.2:2380"}}}
+		l.setAnnouncer(other, time.Now())
+		if got := l.holders(time.Now()); len(got) != 1 || got[0].Name != "" || got[0].MAC != other.String() {
+			t.Errorf("before any packet to it: %v", got)
+		}
+		conn, err := net.Dial("udp", "10.99.0.2:2380")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		for deadline := time.Now().Add(10 * time.Second); len(l.holders(time.Now())) != 1 || l.holders(time.Now())[0].String() != "cp2 (10.99.0.2)"; time.Sleep(50 * time.Millisecond) {
+			_, _ = conn.Write([]byte{0}) // no process has the port
+			if l.setAnnouncer(other, time.Now()); time.Now().After(deadline) {
+				t.Errorf("%v", l.holders(time.Now()))
+				return
+			}
 		}
 	})
 }
