@@ -21,8 +21,9 @@ func newStatusCmd() *cobra.Command {
 		Use:   "status",
 		Short: "Show the state of this node",
 		Long: `Show the state of this node on one screen: the node, its components, versions,
-certificates, etcd, images, add-ons, the site's manifests, the last backup and the last
-command that changed this host. Then it lists what is wrong, and what to type.
+certificates, etcd, the virtual address and the balancer, images, add-ons, the site's
+manifests, the last backup and the last command that changed this host. Then it lists
+what is wrong, and what to type.
 
 It changes nothing, and also works on a worker, on a host that is not a node, and while
 the API server or containerd is down: then it shows what the host knows. What cannot be

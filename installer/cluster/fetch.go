@@ -31,6 +31,15 @@ type FetchedConfig struct {
 
 // FetchConfig reads what init uploaded. A bootstrap token's permissions suffice.
 func (c *Client) FetchConfig(ctx context.Context) (*FetchedConfig, error) {
+	return c.configReader(ctx).config()
+}
+
+// Endpoint reads how the cluster's nodes reach the API servers. A kubelet's permissions suffice.
+func (c *Client) Endpoint(ctx context.Context) (config.Endpoint, error) {
+	return c.configReader(ctx).endpoint()
+}
+
+func (c *Client) configReader(ctx context.Context) configReader {
 	return configReader{
 		get: func(name string) (configMap *corev1.ConfigMap, err error) {
 			err = wait.Retry(ctx, func() error {
@@ -40,7 +49,7 @@ func (c *Client) FetchConfig(ctx context.Context) (*FetchedConfig, error) {
 			return configMap, err
 		},
 		hint: "to restore what is missing, run on the control plane: ./install init",
-	}.config()
+	}
 }
 
 // A configReader reads ConfigMaps in kube-system. hint is the hint for a missing ConfigMap.

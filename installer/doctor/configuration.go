@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"airlift/installer/endpoint"
 	"airlift/installer/host/ledger"
 	"airlift/installer/redact"
 	"airlift/installer/status"
@@ -13,6 +14,8 @@ func (d *Doctor) configuration() []source {
 		d.file("airlift/ledger.json", ledger.Path, redact.As[ledger.Document]()),
 		d.file("airlift/runs.json", ledger.StateDir+"/runs.json", redact.As[[]ledger.Run]()),
 		d.file("airlift/backup.json", ledger.StateDir+"/backup.json", redact.As[status.Backup]()),
+		d.file("airlift/endpoint.yaml", endpoint.SettingsPath, redact.As[endpoint.Settings]()),
+		d.file("airlift/control-planes.txt", endpoint.StateFile, redact.Records),
 	}, d.files("files",
 		"/etc/kubernetes/manifests/*.yaml",
 		"/etc/kubernetes/*.conf", // the keys in them are redacted

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"airlift/installer/endpoint/vip"
 	"airlift/installer/host"
 	"airlift/installer/preflight"
 	"airlift/installer/redact"
@@ -231,6 +232,7 @@ type examined struct {
 	clock  clocks
 	logs   map[string][]string // the last lines of the logs of components that are not healthy
 	node   nodeFacts
+	taken  []vip.Conflict // hosts that have a virtual address of this host
 }
 
 // examine reads what suspicions need, in parallel, each within its own time limit.
@@ -244,6 +246,7 @@ func (d *Doctor) examine(ctx context.Context, s *status.Status) (e examined) {
 	wg.Go(func() { e.clock = d.readClocks(ctx) })
 	wg.Go(func() { e.logs = d.readLogs(ctx, s) })
 	wg.Go(func() { e.node = d.readNodeFacts(ctx, s) })
+	wg.Go(func() { e.taken = d.otherHolders(ctx, s) })
 	wg.Wait()
 	return e
 }

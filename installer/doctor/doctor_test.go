@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,8 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"airlift/installer/endpoint/balancer"
+	"airlift/installer/endpoint/vip"
 	"airlift/installer/host"
 	"airlift/installer/preflight"
+	"airlift/installer/redact"
 	"airlift/installer/status"
 	"airlift/scripts/fixtures/secrets"
 )
@@ -274,6 +278,72 @@ func unhealthy(name, kind, state, reason string) status.Component {
 	return status.Component{Name: name, Kind: kind, State: state, Reason: reason}
 }
 
+// endpointProblem are facts with a problem of the endpoint that has a name, and one that follows from it.
+func endpointProblem(follows status.Problem, name string) examined {
+	return examined{status: &status.Status{Problems: []status.Problem{follows, {Part: "endpoint", Name: name, Message: "x", Fix: "y"}}}}
+}
+
+func withChecks(e examined, failed preflight.Problem) examined {
+	e.checks.Errors = append(e.checks.Errors, failed)
+	return e
+}
+
+// TestEndpointProblems: each problem that the status has a name for is a suspicion of that name, once.
+func TestEndpointProblems(t *testing.T) {
+	for _, name := range []string{status.EndpointMissing, status.EndpointSettings, status.EndpointDisabled, status.EndpointInterface, status.EndpointConflict, status.EndpointNowhere,
+		status.EndpointNoAPI, status.EndpointAPIServer, status.EndpointCertificate} {
+		e := examined{status: &status.Status{Warnings: []status.Problem{{Part: "endpoint", Name: name, Message: "x", Fix: "y"}}}}
+		if name == status.EndpointConflict {
+			e.taken = []vip.Conflict{{}}
+		}
+		list := suspect(e)
+		if len(list) != 1 || list[0].Name != name || list[0].Saw != "x" || list[0].Why == "" || list[0].Fix != "y" {
+			t.Errorf("%s: %+v", name, list)
+		}
+	}
+	e := withChecks(endpointProblem(status.Problem{}, status.EndpointInterface), preflight.Problem{Name: "ControlPlaneVIP", Message: "no interface"})
+	if list := suspect(e); len(list) != 1 {
+		t.Errorf("the same twice: %+v", list)
+	}
+}
+
+// TestEndpointInTheArchive: the files and the state of the endpoint are not redacted; the checks of the preflight
+// are for a host with it.
+func TestEndpointInTheArchive(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, "etc/kubernetes/endpoint.yaml", "apiVersion: airlift/v1\nkind: NodeEndpoint\nbalancer: 127.0.0.1:7443\nvips: [192.0.2.100]\ncontrolPlanes: ['10.77.0.11:6443']\ncertificatesDir: /etc/kubernetes/pki\nother: hunter2hunter2\n")
+	write(t, root, "var/lib/airlift/endpoint/control-planes", "10.77.0.11:6443\n10.77.0.12:6443\n")
+	h, err := host.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Doctor{Host: h}
+	texts := map[string]string{}
+	for _, s := range d.configuration() {
+		texts[s.name] = string(readOne(t.Context(), s))
+	}
+	if got, want := texts["airlift/endpoint.yaml"], "apiVersion: airlift/v1\nbalancer: 127.0.0.1:7443\ncertificatesDir: /etc/kubernetes/pki\ncontrolPlanes:\n- 10.77.0.11:6443\nkind: NodeEndpoint\nother: '[redacted]'\nvips:\n- 192.0.2.100\n"; got != want {
+		t.Errorf("%s", got)
+	}
+	if got := texts["airlift/control-planes.txt"]; got != "10.77.0.11:6443\n10.77.0.12:6443\n" {
+		t.Errorf("%s", got)
+	}
+	s := &status.Status{Endpoint: &status.Endpoint{VIP: &vip.Status{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.100")}, Interface: "eth0", MAC: "02:00:00:00:00:01",
+		Holders: []vip.Holder{{Name: "cp2", Address: "10.77.0.12", MAC: "02:00:00:00:00:02"}}, Reason: "etcd's leader is cp2"},
+		Balancer: &balancer.Status{Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:7443")}, Source: balancer.FromCluster, Backends: []balancer.BackendStatus{{State: balancer.Down, Error: "checking /readyz: 500"}}}}}
+	data, err := indented(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(redact.As[status.Status]()(data)); strings.Contains(got, redact.Marker) || !strings.Contains(got, `"02:00:00:00:00:02"`) {
+		t.Errorf("%s", got)
+	}
+	write(t, root, "etc/kubernetes/endpoint.yaml", "apiVersion: airlift/v1\nkind: NodeEndpoint\nvips: [192.0.2.100]\ncertificatesDir: /etc/kubernetes/pki\n")
+	if got := d.nodeConfig(&status.Status{}).Endpoint; got.Balancer || strings.Join(got.VIPs, " ") != "192.0.2.100" {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestFirstSuspicion: the cause comes before what follows from it.
 func TestFirstSuspicion(t *testing.T) {
 	api := status.Problem{Part: "api", Message: "the API server at https://10.0.0.1:6443 does not answer: refused"}
@@ -307,7 +377,14 @@ func TestFirstSuspicion(t *testing.T) {
 		"drivers":  {e: examined{status: &status.Status{}, node: nodeFacts{kubeletDriver: "systemd", runtimeDriver: "cgroupfs", runtimeMajor: 1}}, want: "cgroup-driver"},
 		"leftover": {e: examined{status: &status.Status{Problems: []status.Problem{{Part: "node", Message: "not a node"}}}, node: nodeFacts{leftovers: []string{"KUBE-SERVICES"}}}, want: "leftover-rules"},
 		"DNS":      {e: examined{status: &status.Status{Problems: []status.Problem{{Part: "addOns", Message: "coredns has 0 of 2 pods ready"}}}}, want: "add-on"},
-		"a run":    {e: examined{status: &status.Status{Warnings: []status.Problem{{Part: "lastRun", Message: "init failed"}}}}, want: "last-run"},
+		"endpoint's service": {e: examined{status: &status.Status{Problems: []status.Problem{api}, Components: []status.Component{unhealthy("airlift-endpoint", "unit", "auto-restart", "its unit is activating (auto-restart)")}},
+			logs: map[string][]string{"airlift-endpoint": {"error: listening on 127.0.0.1:7443: another process uses this port"}}}, want: "component-airlift-endpoint", saw: "another process uses this port"},
+		"another holder": {e: examined{status: &status.Status{Problems: []status.Problem{api}}, taken: []vip.Conflict{{Address: netip.MustParseAddr("10.0.0.100"), MAC: "02:00:00:00:00:09"}}},
+			want: status.EndpointConflict, saw: "another host, with the hardware address 02:00:00:00:00:09, has the virtual address 10.0.0.100"},
+		"no API server of the balancer": {e: endpointProblem(api, status.EndpointNoAPI), want: status.EndpointNoAPI},
+		"endpoint's settings":           {e: endpointProblem(api, ""), want: "endpoint"},
+		"subnet":                        {e: withChecks(endpointProblem(api, status.EndpointInterface), preflight.Problem{Name: "ControlPlaneVIP", Message: "no interface"}), want: "preflight-ControlPlaneVIP"},
+		"a run":                         {e: examined{status: &status.Status{Warnings: []status.Problem{{Part: "lastRun", Message: "init failed"}}}}, want: "last-run"},
 	} {
 		list := suspect(c.e)
 		switch {

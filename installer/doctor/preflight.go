@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"airlift/installer/config"
+	"airlift/installer/endpoint"
 	"airlift/installer/host"
 	"airlift/installer/host/detection"
 	"airlift/installer/preflight"
@@ -61,6 +62,9 @@ func (d *Doctor) nodeConfig(s *status.Status) *config.Config {
 	}
 	if _, err := os.Stat(d.Host.Path(config.CNIConfDir + "/10-flannel.conflist")); err == nil {
 		cfg.CNI = "flannel"
+	}
+	if settings, err := endpoint.Read(d.Host); err == nil && settings != nil { // the status reports an error
+		cfg.Endpoint = settings.Endpoint()
 	}
 	pods, _ := staticpod.All(d.Host.Path(config.ManifestsDir))
 	for _, p := range pods {

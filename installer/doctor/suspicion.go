@@ -33,6 +33,7 @@ const (
 	aCertificate      // expired
 	aFirewall
 	aConfiguration // that the kubelet refuses
+	anEndpoint     // the virtual address and the balancer
 	aRuntime
 	aKubelet
 	anImage
@@ -65,6 +66,7 @@ func suspect(e examined) []Suspicion {
 	s.images(e)
 	s.etcd(e)
 	s.addOns(e)
+	s.endpoint(e)
 	s.node(e)
 	s.run(e)
 	slices.SortStableFunc(s.list, func(a, b Suspicion) int { return cmp.Compare(a.rank, b.rank) })
@@ -154,6 +156,8 @@ func (s *suspicions) components(e examined) {
 			at, why, fix = aRuntime, "without containerd no container starts, and the kubelet is not healthy", "systemctl status containerd; journalctl -u containerd -e; systemctl restart containerd"
 		case c.Name == "kubelet":
 			at, why, fix = aKubelet, "without the kubelet no pod starts, and the node becomes NotReady", "journalctl -u kubelet -e; systemctl restart kubelet"
+		case c.Name == "airlift-endpoint":
+			at, why, fix = anEndpoint, "this node has no balancer, and cannot have the virtual address", "journalctl -u airlift-endpoint -e; systemctl restart airlift-endpoint"
 		case c.Name == "etcd":
 			at, why = aStore, "the API server needs etcd"
 		case c.Name == "kube-apiserver":

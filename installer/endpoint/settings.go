@@ -3,8 +3,11 @@
 package endpoint
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
+	"os"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -70,6 +73,15 @@ func For(c *config.Config, controlPlane bool, controlPlanes ...string) (*Setting
 	return s, nil
 }
 
+// Endpoint returns the endpoint of which the settings are this host's part.
+func (s *Settings) Endpoint() (e config.Endpoint) {
+	e.Balancer = s.Balancer != ""
+	for _, a := range s.VIPs {
+		e.VIPs = append(e.VIPs, a.String())
+	}
+	return e
+}
+
 // Files are the settings and the unit.
 func (s *Settings) Files() ([]pki.File, error) {
 	data, err := yaml.Marshal(s)
@@ -80,6 +92,22 @@ func (s *Settings) Files() ([]pki.File, error) {
 		{Path: SettingsPath, Data: data, Mode: 0o644},
 		{Path: UnitPath, Data: []byte(s.unit()), Mode: 0o644},
 	}, nil
+}
+
+// Read returns the settings of a host, nil if it has none.
+func Read(h *host.Host) (*Settings, error) {
+	data, err := os.ReadFile(h.Path(SettingsPath))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var s *Settings
+	if err == nil {
+		s, err = Decode(data)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", SettingsPath, err)
+	}
+	return s, nil
 }
 
 // Decode reads the settings that Files returned.

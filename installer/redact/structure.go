@@ -3,6 +3,7 @@ package redact
 import (
 	"bufio"
 	"bytes"
+	"encoding"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -228,7 +229,8 @@ func structField(t reflect.Type, name string) (reflect.StructField, bool) {
 
 // isText reports whether a value of a type is a string in JSON.
 func isText(t reflect.Type) bool {
-	return t.Kind() == reflect.String || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
+	p := reflect.PointerTo(t)
+	return t.Kind() == reflect.String || p.Implements(reflect.TypeFor[json.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
 func isNumber(t reflect.Type) bool {

@@ -22,6 +22,7 @@ import (
 	"airlift/images/store"
 	"airlift/installer/cluster/health"
 	"airlift/installer/config"
+	"airlift/installer/endpoint"
 	"airlift/installer/host"
 	"airlift/installer/render"
 	"airlift/installer/staticpod"
@@ -64,6 +65,9 @@ func (r *Reader) readComponents(ctx context.Context) (found result, err error) {
 	}
 	wg.Go(func() { add(r.kubelet(ctx)) })
 	wg.Go(func() { add(r.containerd(ctx)) })
+	if exists(r.Host, endpoint.SettingsPath) {
+		wg.Go(func() { add(r.endpointService(ctx)) })
+	}
 	var fromContainers []Component
 	wg.Go(func() { fromContainers, err = r.containers(ctx) })
 	wg.Wait()

@@ -35,6 +35,7 @@ type Status struct {
 	Versions     Versions      `json:"versions"`
 	Certificates []Certificate `json:"certificates"`
 	Etcd         *Etcd         `json:"etcd,omitempty"`
+	Endpoint     *Endpoint     `json:"endpoint,omitempty"`
 	Images       *Images       `json:"images,omitempty"`
 	AddOns       []AddOn       `json:"addOns"`
 	Manifests    []Manifest    `json:"manifests"`
@@ -49,7 +50,9 @@ type Status struct {
 
 // A Problem is something that is wrong.
 type Problem struct {
-	Part    string `json:"part"`
+	Part string `json:"part"`
+	// Name identifies a problem of the part endpoint; the other parts have none.
+	Name    string `json:"name,omitempty"`
 	Message string `json:"message"`
 	Fix     string `json:"fix,omitempty"` // what to type
 }
@@ -84,8 +87,9 @@ type Reader struct {
 	// Kubeconfig is an administrator's kubeconfig; "" means the one on a control plane.
 	Kubeconfig string
 
-	node nodeFiles
-	api  func() (*cluster.Client, error) // one connection for all parts
+	node  nodeFiles
+	api   func() (*cluster.Client, error)          // one connection for all parts
+	query func(context.Context) (*Endpoint, error) // of the endpoint's service; nil is that of this host
 }
 
 // A notHere is the reason why a host of this kind does not have a part. It is not a problem.
@@ -99,12 +103,17 @@ type result struct {
 	problems, warnings []Problem
 }
 
-func (r *result) problem(fix, format string, args ...any) {
-	r.problems = append(r.problems, Problem{Message: fmt.Sprintf(format, args...), Fix: fix})
+func (r *result) problem(fix, format string, args ...any) *Problem {
+	return add(&r.problems, fix, format, args...)
 }
 
-func (r *result) warn(fix, format string, args ...any) {
-	r.warnings = append(r.warnings, Problem{Message: fmt.Sprintf(format, args...), Fix: fix})
+func (r *result) warn(fix, format string, args ...any) *Problem {
+	return add(&r.warnings, fix, format, args...)
+}
+
+func add(list *[]Problem, fix, format string, args ...any) *Problem {
+	*list = append(*list, Problem{Message: fmt.Sprintf(format, args...), Fix: fix})
+	return &(*list)[len(*list)-1]
 }
 
 // A part is read in parallel with the others.
@@ -120,6 +129,7 @@ func (r *Reader) parts() []part {
 		{"components", r.readComponents},
 		{"api", r.readAPI},
 		{"etcd", r.readEtcd},
+		{"endpoint", r.readEndpoint},
 		{"certificates", r.readCertificates},
 		{"images", r.readImages},
 		{"addOns", r.readAddOns},

@@ -38,6 +38,7 @@ func healthy() *Status {
 			{Name: "apiserver", Seconds: 364 * 86400}, {Name: "admin.conf", Seconds: 364 * 86400}, {Name: "ca", Seconds: 3649 * 86400},
 		},
 		Etcd:       &Etcd{Members: []EtcdMember{{Name: "host1", Healthy: true, Leader: true, Bytes: 5 << 20}}},
+		Endpoint:   endpointState(),
 		Images:     &Images{Imported: 8, Bytes: 312 << 20},
 		AddOns:     []AddOn{{Name: "coredns", Version: "v1.14.6", Ready: 2, Wanted: 2}, {Name: "kube-proxy", Version: "v1.37.1", Ready: 2, Wanted: 2}},
 		LastRun:    &Run{Command: "init", Began: now.Add(-72 * time.Hour), Seconds: 43.2, ExitCode: code(0)},
@@ -60,6 +61,9 @@ versions      this file v1.37.1, this host v1.37.1, API server v1.37.1
 certificates  apiserver expires in 364d, admin.conf expires in 364d, 1 more
               later
 etcd          1 of 1 members healthy, database 5.2 MB
+endpoint      10.77.0.100 on cp2 (10.77.0.12) for 3h; balancer 127.0.0.1:7443 to
+              10.77.0.11:6443 ready, 10.77.0.12:6443 ready, 10.77.0.13:6443
+              ready
 images        8 imported by Airlift, 327.2 MB, none of this file missing
 add-ons       coredns v1.14.6 2/2, kube-proxy v1.37.1 2/2
 last backup   3h ago, /var/backups/etcd/1.tar, 5.2 MB

@@ -31,6 +31,9 @@ func (s *Status) Write(out io.Writer, width int) {
 	if s.Node.Role != NoNode {
 		p.row("certificates", s.certificates())
 		p.row("etcd", s.etcd())
+		if s.Endpoint != nil {
+			p.row("endpoint", s.endpoint())
+		}
 		p.row("images", s.images())
 		p.row("add-ons", s.addOns())
 	}

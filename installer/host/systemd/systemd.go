@@ -36,6 +36,8 @@ type UnitState struct {
 	MainPID    uint32
 	Restarts   uint32
 	Invocation string // ID of the last run, as in the journal
+	// Enabled reports whether the unit starts at boot.
+	Enabled bool
 	// Stale reports whether a file of the unit changed since systemd read it.
 	Stale bool
 	// Since is when the unit became active; zero if it never was.
@@ -303,6 +305,7 @@ func (m Manager) Unit(ctx context.Context, unit string) (UnitState, error) {
 		s = UnitState{
 			Load: property[string](p, "LoadState"), Active: property[string](p, "ActiveState"), Sub: property[string](p, "SubState"),
 			File: property[string](p, "FragmentPath"), Type: property[string](p, "Type"), Result: property[string](p, "Result"),
+			Enabled: property[string](p, "UnitFileState") == "enabled",
 			Stale:   property[bool](p, "NeedDaemonReload"),
 			MainPID: property[uint32](p, "MainPID"), Restarts: property[uint32](p, "NRestarts"),
 			Invocation: hex.EncodeToString(property[[]byte](p, "InvocationID")),
