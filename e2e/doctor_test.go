@@ -20,8 +20,8 @@ type seen struct {
 	code       int // exit code of status
 	took       time.Duration
 	Healthy    bool
-	Problems   []struct{ Part, Message string }
-	Warnings   []struct{ Part, Message string }
+	Problems   []struct{ Part, Name, Message string }
+	Warnings   []struct{ Part, Name, Message string }
 	Unknown    map[string]string
 	suspicions []struct{ Name, Saw, Why, Fix string }
 }
@@ -34,6 +34,17 @@ func (s seen) has(name string) bool {
 // look runs status and doctor.
 func look(t *testing.T, h *lab.Host) (s seen) {
 	t.Helper()
+	s = statusOf(t, h)
+	out := run(t, h, "sh", "-c", "cd /root && rm -rf doctor && mkdir doctor && ./install doctor doctor/x.tar.gz >doctor/printed 2>&1 && tar -xzf doctor/x.tar.gz -C doctor --strip-components=1 && cat doctor/suspicions.json")
+	if err := json.Unmarshal([]byte(out), &s.suspicions); err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	return s
+}
+
+// statusOf runs status.
+func statusOf(t *testing.T, h *lab.Host) (s seen) {
+	t.Helper()
 	began := time.Now()
 	out, err := h.Output(t.Context(), "sh", "-c", "/root/install status -o json 2>/dev/null; echo \"exit $?\"")
 	if err != nil {
@@ -45,10 +56,6 @@ func look(t *testing.T, h *lab.Host) (s seen) {
 		t.Fatalf("%v:\n%s", err, out)
 	}
 	if err := json.Unmarshal([]byte(document), &s); err != nil {
-		t.Fatalf("%v:\n%s", err, out)
-	}
-	out = run(t, h, "sh", "-c", "cd /root && rm -rf doctor && mkdir doctor && ./install doctor doctor/x.tar.gz >doctor/printed 2>&1 && tar -xzf doctor/x.tar.gz -C doctor --strip-components=1 && cat doctor/suspicions.json")
-	if err := json.Unmarshal([]byte(out), &s.suspicions); err != nil {
 		t.Fatalf("%v:\n%s", err, out)
 	}
 	return s

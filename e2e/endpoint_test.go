@@ -67,6 +67,7 @@ func TestEndpoint(t *testing.T) {
 				t.Logf("%s: %s", h.Name, run(t, h, "sh", "-c", "grep -E 'VmRSS|RssAnon|RssFile' /proc/$(systemctl show -P MainPID airlift-endpoint)/status; systemctl show -P CPUUsageNSec airlift-endpoint"))
 			}
 		}},
+		{"status and doctor", func(t *testing.T) { showsEndpoint(t, s, planes, worker) }},
 		{"an API server is killed", func(t *testing.T) {
 			h := holder(t, planes)
 			outages(t, worker, func() { run(t, h, "pkill", "-KILL", "kube-apiserver"); time.Sleep(10 * time.Second) })
