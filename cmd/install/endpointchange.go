@@ -41,7 +41,8 @@ func newEndpointNodeCmd() *cobra.Command {
 		Short: "Let this node follow the last 'endpoint apply' or 'endpoint undo'",
 		Long: `Let this node, a control plane or a worker, follow the last 'endpoint apply' or 'endpoint
 undo'. It starts or stops the balancer, and lets the kubelet use the endpoint. The kubelet
-restarts; pods keep running. Control planes come first, as the commands say.
+restarts; pods keep running. Control planes come first, as the commands say. Where 'init'
+made the endpoint, it repairs what is missing on this node.
 
 It is safe to run it again: it finishes what an interrupted run left.`,
 		Example: "  ./install endpoint node",

@@ -42,10 +42,7 @@ const (
 // What to type.
 const (
 	followChange = "./install endpoint node"
-	runAgain     = "run the command again with which this host became a node, ./install init … or ./install join …: its step endpoint writes the settings and starts the service"
 	byHand       = "./install docs high-availability"
-	newNames     = "kubectl -n kube-system get configmap kubeadm-config -o jsonpath='{.data.ClusterConfiguration}' > /root/kubeadm.yaml; " +
-		"mv /etc/kubernetes/pki/apiserver.crt /etc/kubernetes/pki/apiserver.key /root/; ./install init phase certs apiserver --config /root/kubeadm.yaml"
 )
 
 const (
@@ -196,12 +193,12 @@ func (f *endpointFacts) judgeSettings(found *result) {
 	if describe(have) == describe(want) {
 		return
 	}
-	add, fix := found.problem, runAgain
+	add, fix := found.problem, followChange
 	switch {
 	case !f.managed:
 		add, fix = found.warn, byHand // the processes of a node of kubeadm may use the virtual address without a service
 	case f.changed():
-		add, fix = found.warn, followChange // until then, the former endpoint works
+		add = found.warn // until then, the former endpoint works
 	}
 	if f.settings == nil {
 		add(fix, "the cluster has %s, but this host does not run %s: it has no %s", describe(want), endpoint.Unit, endpoint.SettingsPath).Name = EndpointMissing
@@ -241,12 +238,8 @@ func (f *endpointFacts) judgeCertificate(found *result) {
 			missing = append(missing, name)
 		}
 	}
-	fix := newNames
-	if f.changed() {
-		fix = followChange
-	}
 	if len(missing) > 0 {
-		found.problem(fix, "the API server's certificate, %s, is not valid for %s", f.certificateFile, strings.Join(missing, " and ")).Name = EndpointCertificate
+		found.problem(followChange, "the API server's certificate, %s, is not valid for %s", f.certificateFile, strings.Join(missing, " and ")).Name = EndpointCertificate
 	}
 }
 

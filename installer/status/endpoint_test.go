@@ -99,8 +99,8 @@ func TestEndpointProblems(t *testing.T) {
 		{name: "a worker that needs no service", change: func(f *endpointFacts) { f.role, f.settings, f.cluster.Balancer = Worker, nil, false }},
 		{name: "a cluster without an endpoint", change: func(f *endpointFacts) { f.settings, f.cluster = nil, &config.Endpoint{} }},
 		{name: "no settings", change: func(f *endpointFacts) { f.settings = nil }, want: EndpointMissing,
-			message: "the cluster has the virtual address 10.77.0.100 and a balancer on each node, but this host does not run airlift-endpoint.service: it has no /etc/kubernetes/endpoint.yaml", fix: "./install"},
-		{name: "no settings on a worker", change: func(f *endpointFacts) { f.role, f.settings = Worker, nil }, want: EndpointMissing, message: "the cluster has a balancer on each node, but", fix: "./install join"},
+			message: "the cluster has the virtual address 10.77.0.100 and a balancer on each node, but this host does not run airlift-endpoint.service: it has no /etc/kubernetes/endpoint.yaml", fix: "./install endpoint node"},
+		{name: "no settings on a worker", change: func(f *endpointFacts) { f.role, f.settings = Worker, nil }, want: EndpointMissing, message: "the cluster has a balancer on each node, but", fix: "./install endpoint node"},
 		{name: "no settings on kubeadm's node", change: func(f *endpointFacts) { f.managed, f.settings = false, nil }, want: EndpointMissing, warning: true, message: "does not run", fix: "./install docs high-availability"},
 		{name: "a change that this host has not followed", change: func(f *endpointFacts) { f.cluster.Change, f.settings = &config.EndpointChange{Number: 1}, nil }, want: EndpointMissing, warning: true,
 			message: "does not run", fix: "./install endpoint node"},
@@ -109,11 +109,11 @@ func TestEndpointProblems(t *testing.T) {
 		{name: "certificate after a change", change: func(f *endpointFacts) { f.cluster.Change, f.certificate = &config.EndpointChange{Number: 1}, other }, want: EndpointCertificate,
 			message: "is not valid for", fix: "./install endpoint node"},
 		{name: "other settings", change: func(f *endpointFacts) { f.cluster.VIPs = []string{"10.77.0.200"} }, want: EndpointSettings,
-			message: "this host has the virtual address 10.77.0.100 and a balancer on each node (/etc/kubernetes/endpoint.yaml), but the cluster has the virtual address 10.77.0.200 and a balancer on each node (ConfigMap kube-system/airlift-endpoint)", fix: "./install init"},
-		{name: "settings of a cluster without an endpoint", change: func(f *endpointFacts) { f.cluster = &config.Endpoint{} }, want: EndpointSettings, message: "the cluster has no virtual address and no balancer", fix: "./install"},
+			message: "this host has the virtual address 10.77.0.100 and a balancer on each node (/etc/kubernetes/endpoint.yaml), but the cluster has the virtual address 10.77.0.200 and a balancer on each node (ConfigMap kube-system/airlift-endpoint)", fix: "./install endpoint node"},
+		{name: "settings of a cluster without an endpoint", change: func(f *endpointFacts) { f.cluster = &config.Endpoint{} }, want: EndpointSettings, message: "the cluster has no virtual address and no balancer", fix: "./install endpoint node"},
 		{name: "disabled", change: func(f *endpointFacts) { f.unit.Enabled = false }, want: EndpointDisabled, warning: true, message: "airlift-endpoint.service does not start at the next boot", fix: "systemctl enable airlift-endpoint.service"},
 		{name: "certificate", change: func(f *endpointFacts) { f.certificate = other }, want: EndpointCertificate,
-			message: "the API server's certificate, /etc/kubernetes/pki/apiserver.crt, is not valid for 10.77.0.100 and 127.0.0.1", fix: "./install init phase certs apiserver"},
+			message: "the API server's certificate, /etc/kubernetes/pki/apiserver.crt, is not valid for 10.77.0.100 and 127.0.0.1", fix: "./install endpoint node"},
 		{name: "no answer", change: func(f *endpointFacts) { f.state = nil }}, // the component has it
 		{name: "no interface", change: func(f *endpointFacts) {
 			f.state.VIP.Interface, f.state.VIP.Holders, f.state.VIP.Reason = "", nil, "no interface of this host has a subnet with the virtual address 10.77.0.100"

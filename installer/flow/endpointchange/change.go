@@ -14,6 +14,7 @@ import (
 	"airlift/installer/cluster/rotation"
 	"airlift/installer/cluster/wait"
 	"airlift/installer/config"
+	"airlift/installer/endpoint"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/pki"
@@ -139,9 +140,31 @@ func (c *Change) find(ctx context.Context) error {
 	case Undo:
 		return c.planUndo()
 	}
-	if c.stored.Endpoint.Change == nil {
+	return c.planFollow(ctx)
+}
+
+// planFollow lets this node follow the last change of the cluster. If there was none, it repairs what this node has of the
+// endpoint that init made, or removes what is left of another one: the cluster may have been restored from a backup.
+func (c *Change) planFollow(ctx context.Context) error {
+	e := c.stored.Endpoint
+	left := !e.Used() && c.Exists(endpoint.SettingsPath)
+	switch {
+	case e.Change != nil:
+		return nil
+	case !e.Used() && !left:
 		return fault.New(fault.Preflight, "the endpoint of this cluster was not changed: this node has nothing to follow").Hint("change it on a control plane: ./install endpoint apply --help")
 	}
+	server := c.config.ServerURL()
+	if c.config.ControlPlaneEndpoint == "" && !c.IsControlPlane() {
+		servers, err := c.client.APIServers(ctx)
+		if err != nil {
+			return err
+		}
+		server = "https://" + servers[0].String()
+	}
+	c.config.Endpoint.Change = &config.EndpointChange{Undone: left, Server: server, Before: config.FormerEndpoint{
+		VIPs: e.VIPs, Balancer: e.Balancer, ControlPlaneEndpoint: c.stored.ControlPlaneEndpoint, CertSANs: c.stored.APIServer.CertSANs, Server: server,
+	}}
 	return nil
 }
 

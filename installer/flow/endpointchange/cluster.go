@@ -57,6 +57,10 @@ func (c *Change) record(ctx context.Context) error {
 	if c.config.Endpoint.Change == nil {
 		return nil
 	}
+	if c.config.Endpoint.Change.Number == 0 { // init made it, and nodes record only changes
+		c.Console.Summary("This node has the cluster's endpoint, " + c.config.Endpoint.Change.Server + ".\n")
+		return nil
+	}
 	changed, err := c.client.NodeObjects().SetEndpointChange(ctx, c.config.NodeRegistration.Name, c.config.Endpoint.Change.Number, c.late)
 	c.Changed(changed)
 	if err == nil {
@@ -67,7 +71,9 @@ func (c *Change) record(ctx context.Context) error {
 
 // recordUse records that this control plane uses the former endpoint again, and still serves what others may use.
 func (c *Change) recordUse(ctx context.Context) error {
-	c.late = true
+	if c.late = c.config.Endpoint.Change.Number > 0; !c.late {
+		return nil
+	}
 	for _, n := range c.nodes {
 		if n.Name == c.config.NodeRegistration.Name && c.follows(n) {
 			return nil
