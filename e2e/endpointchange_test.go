@@ -51,7 +51,7 @@ func TestEndpointChange(t *testing.T) {
 		}},
 		{"what is refused changes nothing", func(t *testing.T) {
 			files := hostState(t, first)
-			contains(t, install(t, second, 3, append(join(t), "--control-plane")...), "./install endpoint apply --control-plane-vip")
+			contains(t, install(t, second, 3, append(join(t), "--control-plane")...), "endpoint apply --control-plane-vip")
 			contains(t, install(t, first, 2, "endpoint", "apply"), "no endpoint was given", "hint: ")
 			contains(t, install(t, first, 2, "endpoint", "apply", "--control-plane-vip", worker.Addr.String()), worker.Name, "hint: ")
 			contains(t, install(t, first, 2, "endpoint", "apply", "--control-plane-vip", "10.96.0.9"), "10.96.0.9", "Service")
