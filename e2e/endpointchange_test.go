@@ -72,7 +72,7 @@ func TestEndpointChange(t *testing.T) {
 				killed(t, first, step, vips...)
 			}
 			out := install(t, first, 0, vips...)
-			contains(t, out, worker.Name, "./install endpoint node")
+			contains(t, out, worker.Name, "endpoint node")
 			vip = watch(ctx, virtual+":6443")
 			for step := 1; step <= 4; step++ {
 				killed(t, worker, step, "endpoint", "node")
@@ -143,7 +143,7 @@ func TestEndpointChange(t *testing.T) {
 			for step := 1; step <= 7; step++ {
 				killed(t, first, step, "endpoint", "undo")
 			}
-			contains(t, install(t, first, 0, "endpoint", "undo"), worker.Name, "./install endpoint node")
+			contains(t, install(t, first, 0, "endpoint", "undo"), worker.Name, "endpoint node")
 			contains(t, install(t, worker, 0, "endpoint", "node"), "follows the change")
 			contains(t, install(t, first, 0, "endpoint", "node"), "is undone")
 			systemIsUp(t, s, 2)

@@ -31,7 +31,9 @@ func (c *Change) preflight(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	c.Console.Note("%s", strings.TrimSpace(c.Describe()))
+	for line := range strings.Lines(c.Describe()) {
+		c.Console.Note("%s", strings.TrimSpace(line))
+	}
 	if c.config.Endpoint.Change == nil || c.undoes() {
 		return nil
 	}
