@@ -17,18 +17,12 @@ import (
 // k8s.io/kubernetes/pkg/kubelet/types). For a static pod it is "file".
 const configSource = "kubernetes.io/config.source"
 
-// WaitForStaticPodUIDs asks a node's kubelet, through the API server, for the UIDs of its static
-// pods by the names of components, and waits until it knows all of them. The UID is a hash of the
-// pod as this kubelet reads its manifest.
+// WaitForStaticPodUIDs is StaticPodUIDs, when the kubelet knows all of the components.
 func (c Waits) WaitForStaticPodUIDs(ctx context.Context, node string, components []string, timeout time.Duration, report wait.Report) (uids map[string]string, err error) {
 	w := wait.For{What: "the kubelet to read the manifests of the static pods", Short: "the static pods", Hint: health.KubeletHint, Timeout: timeout, Attempt: 10 * time.Second, Report: report}
 	err = w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		data, err := c.client.API.CoreV1().RESTClient().Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("pods").DoRaw(ctx)
-		if err != nil {
+		if uids, err = c.client.StaticPodUIDs(ctx, node); err != nil {
 			return false, err.Error(), nil
-		}
-		if uids, err = staticPodUIDs(data, node); err != nil {
-			return false, "", err
 		}
 		for _, name := range components {
 			if uids[name] == "" {
@@ -38,6 +32,16 @@ func (c Waits) WaitForStaticPodUIDs(ctx context.Context, node string, components
 		return true, "", nil
 	})
 	return uids, err
+}
+
+// StaticPodUIDs asks a node's kubelet, through the API server, for the UIDs of its static pods by the names of
+// components. The UID is a hash of the pod as this kubelet reads its manifest.
+func (c *Client) StaticPodUIDs(ctx context.Context, node string) (map[string]string, error) {
+	data, err := c.API.CoreV1().RESTClient().Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("pods").DoRaw(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return staticPodUIDs(data, node)
 }
 
 func staticPodUIDs(podList []byte, node string) (map[string]string, error) {

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -59,6 +60,14 @@ func TestSnapshot(t *testing.T) {
 			got, err := VerifySnapshot(path)
 			if err != nil {
 				t.Fatal(err)
+			}
+			members, _, err := c.Status(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			minor := members[0].Version[:strings.LastIndexByte(members[0].Version, '.')]
+			if is, err := DataVersion(path); err != nil || is != minor+".0" {
+				t.Errorf("the data is of version %q, %v, want %s.0", is, err, minor)
 			}
 			values, err := Values(path, "/registry/configmaps/003", "/registry/configmaps/007", "/registry/configmaps/020", "/registry/configmaps/099")
 			// 003 is deleted, 007 was written twice, 099 never.

@@ -13,6 +13,7 @@ import (
 
 	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/server/v3/storage/schema"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -144,6 +145,22 @@ func readChange(k, v []byte) (c change, err error) {
 	}
 	c.key, c.value = string(kv.GetKey()), kv.GetValue()
 	return c, nil
+}
+
+// DataVersion returns the version of etcd in a verified snapshot ("3.7.0"): an etcd with an older minor version does not
+// start with its data. It returns "" if the snapshot has none.
+func DataVersion(snapshot string) (version string, err error) {
+	db, err := bbolt.Open(snapshot, 0, &bbolt.Options{ReadOnly: true})
+	if err != nil {
+		return "", fmt.Errorf("reading the snapshot of etcd: %w", err)
+	}
+	defer db.Close()
+	return version, db.View(func(tx *bbolt.Tx) error {
+		if b := tx.Bucket(schema.Cluster.Name()); b != nil {
+			version = string(b.Get(schema.ClusterClusterVersionKeyName))
+		}
+		return nil
+	})
 }
 
 // Values returns the values of keys in a verified snapshot. A key that does not exist is not in the

@@ -10,12 +10,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"airlift/images/store"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/etcd"
 	"airlift/installer/node"
 	"airlift/installer/pki"
+	"airlift/installer/pods"
 	"airlift/installer/render"
 )
 
@@ -35,6 +37,9 @@ type ControlPlane struct {
 	// Replaced are the static pods to replace: their manifests existed and changed, or etcd
 	// cannot continue with its data.
 	Replaced []string
+	// changed are the static pods whose manifests this run changed, with their containers from before. WaitReplaced
+	// waits for them.
+	changed map[string][]store.Container
 }
 
 // Desired computes what a step makes true.
@@ -74,17 +79,27 @@ func (p *ControlPlane) Kubeconfig(dir string, names ...string) Desired {
 }
 
 // Etcd returns the static pod of etcd and its data directory. When etcd joins an existing cluster,
-// members are all its members, including this one.
+// members are all its members, including this one. A newer etcd of this host keeps its manifest.
 func (p *ControlPlane) Etcd(members ...render.EtcdMember) (desired.List, error) {
 	pod, err := render.Etcd(p.Node.Config, members...)
 	if err != nil {
 		return desired.List{}, err
 	}
 	file, err := p.staticPodFile(pod)
-	return desired.List{Files: []pki.File{file}, Claims: p.Node.EtcdClaim()}, err
+	if err != nil {
+		return desired.List{}, err
+	}
+	// A manifest that cannot be read is written again.
+	if older, err := p.OlderEtcd(file.Data); err == nil && older != "" {
+		p.Console.Note("etcd is not replaced: %s", older)
+		if file.Data, err = p.ReadManifest(node.EtcdPod); err != nil {
+			return desired.List{}, err
+		}
+	}
+	return desired.List{Files: []pki.File{file}, Claims: p.Node.EtcdClaim()}, nil
 }
 
-// ApplyEtcd writes the static pod of etcd. first reports that etcd begins a new cluster.
+// ApplyEtcd writes the static pod of etcd. first reports that etcd begins a new cluster. The caller waits for it.
 func (p *ControlPlane) ApplyEtcd(ctx context.Context, l desired.List, first bool) error {
 	if err := p.Node.claim(l.Claims...); err != nil {
 		return err
@@ -96,7 +111,7 @@ func (p *ControlPlane) ApplyEtcd(ctx context.Context, l desired.List, first bool
 		p.Console.Note("etcd was interrupted at its first start: it starts again with an empty data directory")
 		p.Replaced = append(p.Replaced, node.EtcdPod)
 	}
-	return p.ApplyStaticPods(ctx, l)
+	return p.changeStaticPods(ctx, l)
 }
 
 // removeInterruptedEtcd removes what the interrupted first start of etcd left. etcd must not
@@ -141,8 +156,15 @@ func (p *ControlPlane) staticPodFile(pod *corev1.Pod) (pki.File, error) {
 	return pki.File{Path: node.ManifestPath(pod.Name), Data: data, Mode: 0o600}, err
 }
 
-// ApplyStaticPods writes static pods.
+// ApplyStaticPods writes static pods. A phase that runs alone waits for them.
 func (p *ControlPlane) ApplyStaticPods(ctx context.Context, l desired.List) error {
+	if err := p.changeStaticPods(ctx, l); err != nil {
+		return err
+	}
+	return p.WaitAlone(ctx)
+}
+
+func (p *ControlPlane) changeStaticPods(ctx context.Context, l desired.List) error {
 	for _, file := range l.Files {
 		if err := p.changeStaticPod(ctx, file); err != nil {
 			return err
@@ -167,14 +189,98 @@ func (p *ControlPlane) changeStaticPod(ctx context.Context, file pki.File) error
 		p.held = append(p.held, file)
 		return nil
 	}
-	before := p.Changes
-	if err := p.Write(file); err != nil {
+	return p.place(ctx, file)
+}
+
+// place writes a static pod. WaitReplaced waits for it if it replaces another one.
+func (p *ControlPlane) place(ctx context.Context, file pki.File) error {
+	name := strings.TrimSuffix(path.Base(file.Path), ".yaml")
+	now, err := p.ReadManifest(name)
+	if err != nil {
 		return err
 	}
-	if now != nil && p.Changes > before && !slices.Contains(p.Replaced, name) {
+	if now == nil || bytes.Equal(now, file.Data) {
+		return p.Write(file)
+	}
+	if !slices.Contains(p.Replaced, name) {
 		p.Replaced = append(p.Replaced, name)
 	}
+	if err := p.expect(ctx, name); err != nil {
+		return err
+	}
+	return p.Write(file)
+}
+
+// expect records the containers of a static pod before its manifest changes.
+func (p *ControlPlane) expect(ctx context.Context, name string) error {
+	if p.Node.Plan.OnePhase && !p.apiAnswers(ctx) {
+		return nil // the kubelet may need other phases before it can replace a pod
+	}
+	before, err := p.pods().Containers(ctx, name)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil { // without a runtime, nothing runs
+		p.Console.Debug(1, "listing the containers of %s: %v", name, err)
+	}
+	if p.changed == nil {
+		p.changed = map[string][]store.Container{}
+	}
+	if _, known := p.changed[name]; !known {
+		p.changed[name] = before
+	}
 	return nil
+}
+
+// ownAPI returns a client of this host's API server.
+func (p *ControlPlane) ownAPI() (*cluster.Client, error) {
+	return node.LoadClient(p.Existing, node.AdminConf, node.OwnAPIServer(p.Existing), p.Node.Config.Timeouts.KubernetesAPICall)
+}
+
+// apiAnswers reports whether this host's API server answers.
+func (p *ControlPlane) apiAnswers(ctx context.Context) bool {
+	client, err := p.ownAPI()
+	return err == nil && client.Answers(ctx)
+}
+
+// podUIDs asks this host's kubelet for the UIDs of its static pods by components.
+func (p *ControlPlane) podUIDs(ctx context.Context) (map[string]string, error) {
+	client, err := p.ownAPI()
+	if err != nil {
+		return nil, err
+	}
+	return client.StaticPodUIDs(ctx, p.Node.Config.NodeRegistration.Name)
+}
+
+// pods returns the static pods of this host.
+func (p *ControlPlane) pods() *pods.StaticPods {
+	s := pods.WithWatch(p.Node.Watch, p.Node.Config.Timeouts)
+	s.Timeout = p.Node.Config.APIServer.TimeoutForControlPlane
+	return s
+}
+
+// WaitReplaced waits until the static pods whose manifests this run changed run with them, and are healthy. Until then
+// the previous pods may answer.
+func (p *ControlPlane) WaitReplaced(ctx context.Context) error {
+	for _, name := range pods.StaticPodOrder {
+		before, changed := p.changed[name]
+		if !changed {
+			continue
+		}
+		if err := p.pods().WaitReplaced(ctx, name, before, p.podUIDs); err != nil {
+			return err
+		}
+		delete(p.changed, name)
+	}
+	return nil
+}
+
+// WaitAlone is WaitReplaced for a phase that runs alone. In a whole run, a later phase waits.
+func (p *ControlPlane) WaitAlone(ctx context.Context) error {
+	if !p.Node.Plan.OnePhase {
+		return nil
+	}
+	return p.WaitReplaced(ctx)
 }
 
 // ReplacePods replaces static pods whose manifests changed, if the API server of
@@ -213,8 +319,12 @@ func IsAPIClient(pod pki.File) bool {
 }
 
 // PlaceHeld writes the manifests that were held back.
-func (p *ControlPlane) PlaceHeld() error {
-	err := p.Write(p.held...)
+func (p *ControlPlane) PlaceHeld(ctx context.Context) error {
+	for _, file := range p.held {
+		if err := p.place(ctx, file); err != nil {
+			return err
+		}
+	}
 	p.held = nil
-	return err
+	return nil
 }

@@ -86,7 +86,7 @@ func (s *StaticPods) endPod(ctx context.Context, component string, manifest []by
 
 // anyRuns reports whether one of these containers of a component still runs.
 func (s *StaticPods) anyRuns(ctx context.Context, component string, containers []store.Container) bool {
-	list, err := s.containersOf(ctx, component)
+	list, err := s.Containers(ctx, component)
 	return err == nil && slices.ContainsFunc(list, func(c store.Container) bool {
 		return running(c) && slices.ContainsFunc(containers, func(former store.Container) bool { return former.ID == c.ID })
 	})
@@ -94,7 +94,7 @@ func (s *StaticPods) anyRuns(ctx context.Context, component string, containers [
 
 // stopAPIServer stops this host's API server. The kubelet starts it again.
 func (s *StaticPods) stopAPIServer(ctx context.Context, grace time.Duration) {
-	list, err := s.containersOf(ctx, "kube-apiserver")
+	list, err := s.Containers(ctx, "kube-apiserver")
 	if err == nil {
 		err = s.stop(ctx, list, grace)
 	}

@@ -125,7 +125,7 @@ func (s *StaticPods) Replace(ctx context.Context, component string, manifest, fo
 			return false, err
 		}
 	}
-	before, err := s.containersOf(ctx, component)
+	before, err := s.Containers(ctx, component)
 	if err != nil {
 		return false, err
 	}
@@ -135,7 +135,7 @@ func (s *StaticPods) Replace(ctx context.Context, component string, manifest, fo
 	if s.Annotates && now != nil && !bytes.Equal(now, manifest) {
 		s.endPod(ctx, component, now, before, grace)
 	}
-	late, _ := s.containersOf(ctx, component) // the kubelet ends them later
+	late, _ := s.Containers(ctx, component) // the kubelet ends them later
 	if s.Starts != nil && !bytes.Equal(now, manifest) {
 		if err := s.Starts(component); err != nil {
 			if now != nil { // without the annotation
@@ -168,7 +168,7 @@ func (s *StaticPods) Replace(ctx context.Context, component string, manifest, fo
 // putBack writes the previous manifest of a component and waits for it. It returns an error in
 // any case: why the new manifest failed, and whether the previous one works.
 func (s *StaticPods) putBack(ctx context.Context, component string, former []byte, why error) error {
-	before, err := s.containersOf(ctx, component)
+	before, err := s.Containers(ctx, component)
 	s.begun = time.Now()
 	if err == nil {
 		err = s.Write(pki.File{Path: node.ManifestPath(component), Data: former, Mode: 0o600})
@@ -201,7 +201,7 @@ func (s *StaticPods) Restart(ctx context.Context, components ...string) error {
 // RestartOlder restarts a component, unless its container was created after a time. It waits until
 // the component is healthy in any case.
 func (s *StaticPods) RestartOlder(ctx context.Context, component string, than time.Time) (restarted bool, err error) {
-	list, err := s.containersOf(ctx, component)
+	list, err := s.Containers(ctx, component)
 	if err != nil {
 		return false, err
 	}
@@ -218,7 +218,7 @@ func (s *StaticPods) restart(ctx context.Context, component string) error {
 	if err := s.mayRestart(ctx, component); err != nil {
 		return err
 	}
-	before, err := s.containersOf(ctx, component)
+	before, err := s.Containers(ctx, component)
 	if err != nil {
 		return err
 	}
@@ -258,7 +258,7 @@ func (s *StaticPods) Stale(ctx context.Context) (names []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		list, err := s.containersOf(ctx, name)
+		list, err := s.Containers(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -292,17 +292,50 @@ func (s *StaticPods) stop(ctx context.Context, containers []store.Container, gra
 // started waits until a container of the component's current manifest runs, and is healthy.
 // before are the containers before the manifest was written.
 func (s *StaticPods) started(ctx context.Context, component string, before []store.Container) error {
-	info, err := os.Stat(s.Host.Path(node.ManifestPath(component)))
+	isNew, err := s.newContainer(component, before)
 	if err != nil {
 		return err
 	}
-	// The kubelet gives the pod of another manifest another UID. An interrupted run may have
-	// written the manifest: then the container is newer than the file.
-	isNew := func(c store.Container) bool {
+	if err := s.waitContainer(ctx, component, isNew); err != nil {
+		return err
+	}
+	return s.waitHealthy(ctx, component)
+}
+
+// newContainer reports whether a container belongs to the current manifest of a component. before are the containers
+// before it was written. The kubelet gives the pod of another manifest another UID. An interrupted run may have
+// written the manifest: then the container is newer than the file.
+func (s *StaticPods) newContainer(component string, before []store.Container) (func(store.Container) bool, error) {
+	info, err := os.Stat(s.Host.Path(node.ManifestPath(component)))
+	if err != nil {
+		return nil, err
+	}
+	return func(c store.Container) bool {
 		return !c.Created.Before(info.ModTime()) ||
 			!slices.ContainsFunc(before, func(b store.Container) bool { return b.PodUID == c.PodUID })
+	}, nil
+}
+
+// WaitReplaced waits until the component runs with the manifest that replaced another one, and is healthy. before are
+// its containers from before the manifest was written. uids asks the kubelet for the UIDs of its pods by components: it
+// keeps the container if the manifest is again the one with which it has started the container.
+func (s *StaticPods) WaitReplaced(ctx context.Context, component string, before []store.Container, uids func(context.Context) (map[string]string, error)) error {
+	s.begun = time.Now()
+	isNew, err := s.newContainer(component, before)
+	if err != nil {
+		return err
 	}
-	if err := s.waitContainer(ctx, component, isNew); err != nil {
+	wanted := func(c store.Container) bool {
+		if isNew(c) {
+			return true
+		}
+		if time.Since(s.begun) < settleTime {
+			return false // the kubelet may not have read the manifest
+		}
+		list, err := uids(ctx)
+		return err == nil && list[component] == c.PodUID
+	}
+	if err := s.waitContainer(ctx, component, wanted); err != nil {
 		return err
 	}
 	return s.waitHealthy(ctx, component)
@@ -313,7 +346,7 @@ func (s *StaticPods) started(ctx context.Context, component string, before []sto
 func (s *StaticPods) waitContainer(ctx context.Context, component string, isNew func(store.Container) bool) error {
 	return s.watch.Watched(ctx, s.onlyOf(component), func(ctx context.Context) error {
 		return health.WaitForContainer(ctx, component, s.Timeout, s.Report, func(ctx context.Context) (bool, string, error) {
-			list, err := s.containersOf(ctx, component)
+			list, err := s.Containers(ctx, component)
 			if err != nil {
 				return false, err.Error(), nil
 			}
@@ -335,8 +368,8 @@ func (s *StaticPods) onlyOf(component string) Dependency {
 	return Dependency{Components: []string{component}, Only: true, since: s.begun}
 }
 
-// containersOf lists the containers of a component, running or not.
-func (s *StaticPods) containersOf(ctx context.Context, component string) ([]store.Container, error) {
+// Containers lists the containers of a component, running or not.
+func (s *StaticPods) Containers(ctx context.Context, component string) ([]store.Container, error) {
 	if err := s.watch.connect(ctx); err != nil {
 		return nil, err
 	}

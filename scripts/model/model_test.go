@@ -117,7 +117,7 @@ func play(t *testing.T, files []*payload.Bundle, list Sequence) (site *Site, err
 
 // commands that are drawn more often come twice.
 var commands = []string{
-	"init", "reset", "reset --force", "upgrade apply", "upgrade apply", "upgrade undo", "the way back", "edit a manifest", renewAll,
+	"init", "reset", "reset --force", "upgrade apply", "upgrade apply", "upgrade undo", "the way back", "edit a manifest", editAPIServer, renewAll,
 	"etcd snapshot", "etcd restore", "etcd snapshot, below /var/lib/airlift", "etcd snapshot, in etcd's directory",
 }
 
@@ -267,6 +267,12 @@ var found = []struct {
 	}},
 	{"22: a backup that reset would remove", Sequence{
 		{Name: "init", Host: 1}, {Name: "etcd snapshot, below /var/lib/airlift", Host: 1}, {Name: "etcd snapshot, in etcd's directory", Host: 1}, {Name: "reset --force", Host: 1},
+	}},
+	{"23: init does not start an older etcd with newer data", Sequence{
+		{Name: "init", Host: 1, File: 1}, {Name: "upgrade apply", Host: 1}, {Name: "init", Host: 1, Shown: true, Again: true}, {Name: "etcd snapshot", Host: 1},
+	}},
+	{"24: init waits for a static pod that it has changed", Sequence{
+		{Name: "init", Host: 1}, {Name: editAPIServer, Host: 1}, {Name: "init", Host: 1}, {Name: editAPIServer, Host: 1}, {Name: "init", Host: 1, Crash: 1},
 	}},
 }
 

@@ -183,11 +183,30 @@ func (s *Site) run(c Command) error {
 		if e := checkError(err); e != nil {
 			return e
 		}
+	} else if writesPods.MatchString(c.Name) && len(c.Meanwhile) == 0 {
+		if err := h.runsManifests(); err != nil {
+			return err
+		}
 	}
 	if e := s.check(h, c, err); e != nil || err != nil || !c.Again {
 		return e
 	}
 	return s.again(h, c)
+}
+
+// writesPods are the commands that write manifests of static pods.
+var writesPods = regexp.MustCompile(`^(init|join --control-plane|upgrade .*|etcd restore)$`)
+
+// runsManifests fails if a static pod does not run with its manifest.
+func (h *Host) runsManifests() error {
+	h.world.mu.Lock()
+	defer h.world.mu.Unlock()
+	for component, want := range h.manifests() {
+		if p := h.pods[component]; p == nil || p.gone || p.uid != want.uid || p.container == nil || p.container.process == nil {
+			return fmt.Errorf("the command has succeeded, and %s does not run with its manifest", component)
+		}
+	}
+	return nil
 }
 
 // again runs a command that has succeeded once more: it must not change anything.
@@ -259,7 +278,7 @@ func (s *Site) meanwhile(c Command) (wait func() error) {
 // mayRun reports whether the model runs a command: one that the user would not run now is left out.
 func (s *Site) mayRun(h *Host, c Command) bool {
 	switch c.Name {
-	case "edit a manifest", "the API server is lost", renewAll:
+	case "edit a manifest", editAPIServer, "the API server is lost", renewAll:
 		return h.controlPlane()
 	case "init", "etcd restore", "etcd restore, interrupted":
 		return s.other(h) == nil
@@ -385,8 +404,11 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.snapshotTo(filepath.Join(r.root, "var/lib/etcd/cluster.tar"))
 	case "etcd restore", "etcd restore, interrupted":
 		return r.restore(b, filepath.Join(r.drive(), "cluster.tar"))
-	case "edit a manifest":
-		const file = "etc/kubernetes/manifests/kube-scheduler.yaml"
+	case "edit a manifest", editAPIServer:
+		file := "etc/kubernetes/manifests/kube-scheduler.yaml"
+		if c.Name == editAPIServer {
+			file = "etc/kubernetes/manifests/kube-apiserver.yaml"
+		}
 		return "", r.host.put(file, r.host.read(file)+"# edited\n", 0o600)
 	case "the way back":
 		return s.wayBack(r)
@@ -473,6 +495,9 @@ func (s *Site) check(h *Host, c Command, err error) error {
 	}
 	return s.keeps(h)
 }
+
+// editAPIServer edits the manifest of the API server: the kubelet replaces it soon after.
+const editAPIServer = "edit the API server's manifest"
 
 // lostFor is how long an API server does not start that is lost.
 const lostFor = 10 * time.Minute

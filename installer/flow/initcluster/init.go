@@ -205,7 +205,10 @@ func (i *Init) applyEtcd(ctx context.Context, l desired.List) error {
 	if len(l.Files) == 0 {
 		return nil
 	}
-	return i.controlPlane.ApplyEtcd(ctx, l, true)
+	if err := i.controlPlane.ApplyEtcd(ctx, l, true); err != nil {
+		return err
+	}
+	return i.controlPlane.WaitAlone(ctx)
 }
 
 // mayRestart waits until no other control plane restarts its components, and fails if a component must
@@ -266,6 +269,9 @@ func (i *Init) waitControlPlane(ctx context.Context, l desired.List) error {
 	if err := i.controlPlane.ReplacePods(ctx, i.api.Client); err != nil {
 		return err
 	}
+	if err := i.controlPlane.WaitReplaced(ctx); err != nil {
+		return err
+	}
 	err = i.node.Watch.Watched(ctx, i.node.LocalAPI(), func(ctx context.Context) error {
 		return i.api.Client.Waits().WaitForAPI(ctx, i.node.Config.APIServer.TimeoutForControlPlane, i.Report)
 	})
@@ -279,10 +285,15 @@ func (i *Init) waitControlPlane(ctx context.Context, l desired.List) error {
 	if err != nil {
 		return err
 	}
-	if err := i.controlPlane.PlaceHeld(); err != nil || begun {
+	if err := i.controlPlane.PlaceHeld(ctx); err != nil {
 		return err
 	}
-	return rotation.EnsureControllerAccounts(ctx, i.api.Client.API)
+	if !begun {
+		if err := rotation.EnsureControllerAccounts(ctx, i.api.Client.API); err != nil {
+			return err
+		}
+	}
+	return i.controlPlane.WaitReplaced(ctx)
 }
 
 func (i *Init) uploadKubeletConfig(ctx context.Context, l desired.List) error {

@@ -191,6 +191,13 @@ func (r *Restore) writeSnapshot(ctx context.Context, work string) (uid string, e
 	if want := r.backup.Manifest.Snapshot; is != want {
 		return "", fault.New(fault.Bundle, "the snapshot in the backup is %+v, want %+v", is, want).Hint("use another backup")
 	}
+	version, err := etcd.DataVersion(saved.Name())
+	if err != nil {
+		return "", err
+	}
+	if err := node.CheckEtcd(r.node.Config.Images[node.EtcdPod], version, r.node.Config.KubernetesVersion); err != nil {
+		return "", fault.Wrap(err, fault.Preflight, fault.Hint(err)+"; then here: ./install reset --force, and restore with the new file")
+	}
 	prefix, _ := config.LastArg(r.node.Config.APIServer.ExtraArgs, "etcd-prefix")
 	stored := cluster.Snapshot{Prefix: cmp.Or(prefix, "/registry")}
 	if stored.Values, err = etcd.Values(saved.Name(), stored.UIDKey()); err != nil {

@@ -19,6 +19,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
 
+	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/config"
 	"airlift/installer/etcd"
@@ -80,7 +81,7 @@ func restoreIn(root string) error {
 	return nil
 }
 
-// snapshotOf writes a snapshot of etcd with one key.
+// snapshotOf writes a snapshot of etcd v3.7 with one key.
 func snapshotOf(t *testing.T, path, key string) etcd.Snapshot {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, nil)
@@ -93,10 +94,13 @@ func snapshotOf(t *testing.T, path, key string) etcd.Snapshot {
 	}
 	revision := binary.BigEndian.AppendUint64(append(binary.BigEndian.AppendUint64(nil, 7), '_'), 0)
 	err = db.Update(func(tx *bbolt.Tx) error {
-		for _, name := range []string{"key", "meta", "members", "members_removed"} {
+		for _, name := range []string{"key", "meta", "cluster", "members", "members_removed"} {
 			b, err := tx.CreateBucket([]byte(name))
 			if err == nil && name == "key" {
 				err = b.Put(revision, value)
+			}
+			if err == nil && name == "cluster" {
+				err = b.Put([]byte("clusterVersion"), []byte("3.7.0"))
 			}
 			if err != nil {
 				return err
@@ -120,6 +124,44 @@ func snapshotOf(t *testing.T, path, key string) etcd.Snapshot {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// TestRestoreWithOlderEtcd: an older etcd would not start with the data of the backup, so a restore does not write it.
+func TestRestoreWithOlderEtcd(t *testing.T) {
+	root := t.TempDir()
+	saved := filepath.Join(root, "snapshot.db")
+	s := snapshotOf(t, saved, "/registry/a")
+	var archive bytes.Buffer
+	if err := backup.Write(&archive, backup.Manifest{Snapshot: s}, saved, []backup.File{{Name: backup.ConfigName}, {Name: backup.PKIDir + "ca.crt"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Join(root, "host", "var", "lib"), 0o755), os.WriteFile(filepath.Join(root, "cluster.tar"), archive.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		tag     string
+		refused bool
+	}{{"3.6.8-0", true}, {"3.7.1-0", false}} {
+		r, err := openRestore(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.checkFresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.node.Config.Images = map[string]string{"etcd": "registry.k8s.io/etcd:" + c.tag}
+		for _, step := range []string{"restore-certs", "restore-etcd"} {
+			if err = workflow.RunPhase(t.Context(), r.Console, r.Steps(), step); err != nil {
+				break
+			}
+		}
+		if c.refused != (err != nil) || c.refused == node.FileExists(r.Host, config.EtcdDataDir+"/member") {
+			t.Errorf("%s: %v", c.tag, err)
+		}
+		if hint := fault.Hint(err); c.refused && (!strings.Contains(hint, "bundle build --version v1.37.1 --etcd-version 3.7.0-0") || !strings.Contains(hint, "./install reset --force")) {
+			t.Errorf("%s: hint %q", c.tag, hint)
+		}
+	}
 }
 
 // TestKilledRestore kills a restore before each call that names or removes a file or directory. Until the

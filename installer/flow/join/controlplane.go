@@ -179,7 +179,7 @@ func (c *controlPlaneJoin) waitBootstrap(ctx context.Context) error {
 	if err := c.nodeJoin.waitBootstrap(ctx); err != nil {
 		return err
 	}
-	return c.local.PlaceHeld()
+	return c.local.PlaceHeld(ctx)
 }
 
 // replacePods replaces changed static pods if the kubelet uses this host's own
@@ -249,6 +249,9 @@ func (c *controlPlaneJoin) checkVersion(running string) error {
 func (c *controlPlaneJoin) waitControlPlane(ctx context.Context) error {
 	local, err := node.LoadClient(c.Host, node.AdminConf, c.node.Config.LocalURL(), c.node.Config.Timeouts.KubernetesAPICall)
 	if err != nil {
+		return err
+	}
+	if err := c.local.WaitReplaced(ctx); err != nil {
 		return err
 	}
 	timeout := c.node.Config.APIServer.TimeoutForControlPlane

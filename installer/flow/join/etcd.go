@@ -116,11 +116,15 @@ func (e *etcdJoin) join(ctx context.Context, l desired.List) error {
 	if err := e.plane.replacePods(ctx); err != nil {
 		return err
 	}
-	return e.node.Watch.Watched(ctx, pods.Dependency{Components: pods.APIComponents[:1]}, func(ctx context.Context) error {
+	err := e.node.Watch.Watched(ctx, pods.Dependency{Components: pods.APIComponents[:1]}, func(ctx context.Context) error {
 		promoted, err := e.client.Promote(ctx, render.EtcdPeerURL(e.node.Config))
 		e.Changed(promoted)
 		return fault.Wrap(err, fault.Failure, "see etcd's log, below /var/log/pods; then run join again to continue")
 	})
+	if err != nil {
+		return err
+	}
+	return e.local.WaitAlone(ctx) // a learner is not ready
 }
 
 // joins reports whether this host's etcd becomes a member of the cluster's etcd.
@@ -170,9 +174,30 @@ func (e *etcdJoin) announce(ctx context.Context, c *etcd.Client) ([]render.EtcdM
 			return nil, err
 		}
 	}
+	if err := e.checkVersion(ctx, c); err != nil {
+		return nil, err
+	}
 	members, added, err := c.AddLearner(ctx, peer)
 	e.Changed(added)
 	return e.podMembers(members), err
+}
+
+// checkVersion refuses to add an etcd that is older than all members: the oldest one determines the version of the data.
+func (e *etcdJoin) checkVersion(ctx context.Context, c *etcd.Client) error {
+	members, _, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	var refused error
+	for _, m := range members {
+		if m.Version == "" { // it does not answer
+			continue
+		}
+		if refused = node.CheckEtcd(e.node.Config.Images[node.EtcdPod], m.Version, e.node.Config.KubernetesVersion); refused == nil {
+			return nil
+		}
+	}
+	return refused
 }
 
 // podMembers returns the members of the cluster as the static pod names them.

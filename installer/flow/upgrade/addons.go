@@ -17,6 +17,7 @@ import (
 	"airlift/installer/payload"
 	"airlift/installer/phases"
 	"airlift/installer/render"
+	"airlift/installer/upgradecheck"
 )
 
 // addons are CoreDNS, kube-proxy and the pod network.
@@ -171,8 +172,7 @@ func tagOf(images []string) string {
 	if len(images) == 0 {
 		return ""
 	}
-	_, tag, _ := cutLast(images[len(images)-1], ":")
-	return tag
+	return upgradecheck.Tag(images[len(images)-1])
 }
 
 // kubeProxy returns kube-proxy. It keeps a user's configuration.

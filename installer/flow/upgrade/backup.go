@@ -72,7 +72,7 @@ func (s *backups) needed() (bool, error) {
 	if err != nil || now == nil || s.controlPlane.plans[node.EtcdPod] == nil {
 		return false, err
 	}
-	same, err := sameEtcd(now, s.controlPlane.plans[node.EtcdPod])
+	same, err := node.SameEtcd(now, s.controlPlane.plans[node.EtcdPod])
 	if err != nil || same {
 		return false, err
 	}

@@ -11,10 +11,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	utilversion "k8s.io/apimachinery/pkg/util/version"
-	"sigs.k8s.io/yaml"
-
 	"airlift/fault"
 	"airlift/installer/cluster/lease"
 	"airlift/installer/desired"
@@ -83,7 +79,7 @@ func (p *controlPlane) manifests() (map[string][]byte, error) {
 			return nil, err
 		}
 	}
-	older, err := p.olderEtcd(plans[node.EtcdPod])
+	older, err := p.node.OlderEtcd(plans[node.EtcdPod])
 	if err != nil {
 		return nil, err
 	}
@@ -92,62 +88,6 @@ func (p *controlPlane) manifests() (map[string][]byte, error) {
 		delete(plans, node.EtcdPod)
 	}
 	return plans, nil
-}
-
-// olderEtcd returns why etcd is not replaced, if the new manifest has an older one.
-func (p *controlPlane) olderEtcd(manifest []byte) (string, error) {
-	now, err := p.node.ReadManifest(node.EtcdPod)
-	if err != nil || now == nil || manifest == nil {
-		return "", err
-	}
-	is, err := imageOf(now)
-	if err != nil {
-		return "", err
-	}
-	want, err := imageOf(manifest)
-	if err != nil {
-		return "", err
-	}
-	a, b := imageVersion(is), imageVersion(want)
-	if a != nil && b != nil && b.LessThan(a) {
-		return fmt.Sprintf("this host has %s, and this file has the older %s", is, want), nil
-	}
-	return "", nil
-}
-
-// imageOf returns the image of a static pod's manifest.
-func imageOf(manifest []byte) (string, error) {
-	var pod corev1.Pod
-	if err := yaml.Unmarshal(manifest, &pod); err != nil {
-		return "", err
-	}
-	if len(pod.Spec.Containers) == 0 {
-		return "", errors.New("the manifest has no container")
-	}
-	return pod.Spec.Containers[0].Image, nil
-}
-
-// imageVersion returns the version in an image's tag, or nil: 3.5.16 for "…/etcd:3.5.16-0". The
-// number after the dash counts builds.
-func imageVersion(image string) *utilversion.Version {
-	image, _, _ = strings.Cut(image, "@") // a digest
-	_, tag, ok := cutLast(image, ":")
-	if !ok {
-		return nil
-	}
-	v, err := utilversion.ParseGeneric(strings.Replace(tag, "-", ".", 1))
-	if err != nil {
-		return nil
-	}
-	return v
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
 }
 
 // desired returns the manifests of this node's static pods, in the order in which they are replaced.
@@ -264,7 +204,7 @@ func (p *controlPlane) replace(ctx context.Context, name string) (replaced bool,
 	if err := p.renew(componentCerts[name]...); err != nil {
 		return false, err
 	}
-	image, err := imageOf(p.plans[name])
+	image, err := node.PodImage(p.plans[name])
 	if err != nil {
 		return false, err
 	}
@@ -277,7 +217,7 @@ func (p *controlPlane) replace(ctx context.Context, name string) (replaced bool,
 func (p *controlPlane) replacePod(ctx context.Context, name string, previous []byte) (replaced bool, err error) {
 	stays := false
 	if name == node.EtcdPod && previous != nil {
-		same, err := sameEtcd(previous, p.plans[name])
+		same, err := node.SameEtcd(previous, p.plans[name])
 		if err != nil {
 			return false, err
 		}
@@ -297,28 +237,11 @@ func (p *controlPlane) recordEtcd(component string) error {
 	if component != node.EtcdPod {
 		return nil
 	}
-	image, err := imageOf(p.plans[component])
+	image, err := node.PodImage(p.plans[component])
 	if err != nil {
 		return err
 	}
 	return p.record.startEtcd(image)
-}
-
-// sameEtcd reports whether two manifests of etcd have the same minor version.
-func sameEtcd(a, b []byte) (bool, error) {
-	was, err := imageOf(a)
-	if err != nil {
-		return false, err
-	}
-	is, err := imageOf(b)
-	return sameEtcdMinor(was, is), err
-}
-
-// sameEtcdMinor reports whether two images of etcd have the same minor version, so that each can
-// read the other's data.
-func sameEtcdMinor(a, b string) bool {
-	v, w := imageVersion(a), imageVersion(b)
-	return a == b || v != nil && w != nil && v.Major() == w.Major() && v.Minor() == w.Minor()
 }
 
 // releaseLeadership gives back the Lease of this host's controller manager, which keeps it when it ends.

@@ -79,7 +79,7 @@ func newerEtcd(h *host.Host, s *node.UpgradeState) (from, started string, err er
 	if err != nil || former == nil {
 		return "", "", err
 	}
-	if from, err = imageOf(former); err != nil {
+	if from, err = node.PodImage(former); err != nil {
 		return "", "", fmt.Errorf("reading the previous manifest of etcd: %w", err)
 	}
 	images := []string{s.EtcdStarted}
@@ -88,14 +88,14 @@ func newerEtcd(h *host.Host, s *node.UpgradeState) (from, started string, err er
 		return "", "", err
 	}
 	if now != nil {
-		is, err := imageOf(now)
+		is, err := node.PodImage(now)
 		if err != nil {
 			return "", "", fmt.Errorf("reading %s: %w", node.EtcdManifest, err)
 		}
 		images = append(images, is)
 	}
 	for _, image := range images {
-		if image != "" && !sameEtcdMinor(from, image) {
+		if image != "" && !node.SameEtcdImage(from, image) {
 			return from, image, nil
 		}
 	}

@@ -52,21 +52,6 @@ func TestOverlay(t *testing.T) {
 	}
 }
 
-func TestImageVersion(t *testing.T) {
-	older := []string{"registry.k8s.io/etcd:3.5.9-0", "registry.k8s.io/etcd:3.5.16-0", "localhost:5000/etcd:3.5.16-1", "registry.k8s.io/etcd:3.6.0-0"}
-	for i := 1; i < len(older); i++ {
-		a, b := imageVersion(older[i-1]), imageVersion(older[i])
-		if a == nil || b == nil || !a.LessThan(b) {
-			t.Errorf("%s (%v) is not older than %s (%v)", older[i-1], a, older[i], b)
-		}
-	}
-	for _, image := range []string{"etcd", "etcd:latest"} {
-		if v := imageVersion(image); v != nil {
-			t.Errorf("%s: %v", image, v)
-		}
-	}
-}
-
 // TestUndoOfEtcd refuses to go back to an older minor version of etcd.
 func TestUndoOfEtcd(t *testing.T) {
 	for _, c := range []struct {
