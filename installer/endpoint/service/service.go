@@ -55,7 +55,7 @@ func Run(ctx context.Context, log *slog.Logger) error {
 	}
 	s := &service{log: log}
 	if s.settings, err = endpoint.Decode(data); err != nil {
-		return fmt.Errorf("reading %s: %w", endpoint.SettingsPath, err)
+		return damaged(err)
 	}
 	if err := s.prepare(); err != nil {
 		return err
@@ -76,6 +76,11 @@ func Run(ctx context.Context, log *slog.Logger) error {
 	return group.Wait()
 }
 
+// damaged is the error of settings that cannot be used.
+func damaged(err error) error {
+	return fault.New(fault.Failure, "reading %s: %w", endpoint.SettingsPath, err).Hint("run the same init or join command again: it writes the file")
+}
+
 // prepare creates the parts. After it, the balancer's address accepts connections.
 func (s *service) prepare() (err error) {
 	if s.settings.Balancer != "" {
@@ -92,7 +97,7 @@ func (s *service) prepare() (err error) {
 func (s *service) prepareBalancer() error {
 	listen, err := netip.ParseAddrPort(s.settings.Balancer)
 	if err != nil {
-		return fmt.Errorf("reading %s: %w", endpoint.SettingsPath, err)
+		return damaged(err)
 	}
 	cached, err := os.ReadFile(endpoint.StateFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -147,7 +152,7 @@ func (s *service) tls() (*tls.Config, error) {
 func (s *service) newAgent() (*vip.Agent, error) {
 	own, err := netip.ParseAddrPort(s.settings.APIServer)
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", endpoint.SettingsPath, err)
+		return nil, damaged(err)
 	}
 	check := balancer.NewCheck(s.tls)
 	pki := path.Join(s.settings.CertificatesDir, "etcd")
