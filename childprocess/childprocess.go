@@ -27,7 +27,7 @@ func Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return c
 }
 
-// Inherit adds variables of this process to those of the command.
+// Inherit adds variables of this process to the environment of the command.
 func Inherit(c *exec.Cmd, names ...string) {
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")

@@ -126,7 +126,7 @@ func (r *reader) run(t *testing.T, h *lab.Host, script string) (string, error) {
 
 var step = regexp.MustCompile(`^\[ *[0-9]+/[0-9]+\] `)
 
-// quoted fails unless the steps that a page quotes are those that were printed.
+// quoted fails unless the steps that a page quotes were printed.
 func (r *reader) quoted(t *testing.T, p docs.Page, b docs.Block) {
 	t.Helper()
 	for line := range strings.Lines(b.Text) {

@@ -37,7 +37,7 @@ type hostRow struct {
 
 	// init and join are additional flags.
 	init, join []string
-	// environment is that of init, join and reset, in addition to the plain one.
+	// environment is added to the environment of init, join and reset.
 	environment []string
 	// state is what reset must restore, in addition to what untouched lists: the output of
 	// this script.

@@ -102,7 +102,7 @@ var routeRows = []hostRow{
 	},
 }
 
-// nameRows differ in how names are resolved: those of others, and the host's own.
+// nameRows differ in how names are resolved: the names of others, and the host's own.
 var nameRows = []hostRow{
 	{
 		name: "resolved-stub", about: "systemd-resolved: /etc/resolv.conf is its stub; it has a server that does not answer",

@@ -92,7 +92,7 @@ func Open(ctx context.Context, path string) (*File, error) {
 func (d *File) Close() error { return d.file.Close() }
 
 func (d *File) damaged(format string, args ...any) error {
-	return fault.New(fault.Bundle, "reading %s: "+format, append([]any{d.path}, args...)...).Hint("copy the delta again, and compare its sha256 with that of the original")
+	return fault.New(fault.Bundle, "reading %s: "+format, append([]any{d.path}, args...)...).Hint("copy the delta again, and compare its sha256 with the original's")
 }
 
 func (d *File) read(ctx context.Context) error {

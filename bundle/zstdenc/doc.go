@@ -3,7 +3,7 @@
 //
 // It is for data that is compressed once and copied often, such as binaries and container
 // images: large, with similar parts that are far apart. It searches a window of up to
-// 128 MiB for matches and then chooses those that take the fewest bits ("optimal
+// 128 MiB for matches and then chooses the matches that take the fewest bits ("optimal
 // parsing", as in levels 16 to 22 of the zstd command). The encoder in
 // github.com/klauspost/compress/zstd is several times faster and its output is larger.
 // There is one level; the only option is the window.

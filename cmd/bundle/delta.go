@@ -30,13 +30,13 @@ func newDeltaCmd() *cobra.Command {
 and the delta, "bundle patch" creates NEW with the same bytes: the checksum and the
 signature of NEW are valid for the result.
 
-Changed binaries and layers are stored as differences to those of OLD. Everything else of
+Changed binaries and layers are stored as differences to the files of OLD. Everything else of
 NEW comes from OLD, and is compressed again. So NEW must be compressed by this version of
 bundle: "fastest" and "default" always work, "best" only with the same version of the zstd
 command.
 
 At the end, delta checks its result: it applies the delta to OLD and compares the sha256
-with that of NEW. That takes about as long as the compression of NEW.`,
+with NEW's. That takes about as long as the compression of NEW.`,
 		Example: `  bundle delta install-v1.37.1 install-v1.37.2
   bundle delta old/install new/install --output /media/usb/install.delta`,
 		Args: cobra.ExactArgs(2),
@@ -96,8 +96,8 @@ the bundle and for what it unpacks from OLD. With the default compression it tak
 OLD does not change, unless --output names it. An interrupted patch leaves no files.
 
 If the result replaces a bundle, patch removes the signature, the provenance and the SBOM
-next to it that are of the replaced bundle, and prints their names. It keeps those of the
-new bundle.`,
+next to it that belong to the replaced bundle, and prints their names. It keeps the files that
+belong to the new bundle.`,
 		Example: `  bundle patch install-v1.37.1 install-v1.37.2.delta
   bundle patch install /media/usb/install.delta --output install.new
   bundle patch install new.delta --output install --key airlift.pub --signature new.minisig`,

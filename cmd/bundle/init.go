@@ -20,7 +20,7 @@ func newInitCmd() *cobra.Command {
 		Use:   "init [FILE]",
 		Short: "Write an example of a bundle.yaml",
 		Long: `Write an example of the file that "bundle build --file" reads, with every field and
-its explanation. The fields are comments; remove the # from those that you need. The
+its explanation. The fields are comments; remove the # from the fields that you need. The
 default FILE is bundle.yaml. An existing file is not changed.`,
 		Example: `  bundle init
   bundle build --file bundle.yaml`,

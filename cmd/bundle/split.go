@@ -21,7 +21,7 @@ func newSplitCmd() *cobra.Command {
 		Use:   "split FILE --size SIZE",
 		Short: "Split a bundle into parts for small drives",
 		Long: `Split a bundle into parts of at most SIZE bytes: FILE.001, FILE.002 and so on, and the
-list FILE.sha256 with their checksums and that of FILE. At the site, "bundle join" or cat
+list FILE.sha256 with the checksums of all parts and of FILE. At the site, "bundle join" or cat
 joins the parts. FILE does not change. It is compared with its digests first.
 
 SIZE is a number of bytes, or has a unit: K, M, G are powers of 1024, KB, MB, GB powers of

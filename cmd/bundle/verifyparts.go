@@ -66,7 +66,7 @@ func verifyParts(cmd *cobra.Command, args []string, key *signatureFlags) error {
 	}
 	whole := len(wanted) == len(set.Parts)
 	if key.value != "" && !whole {
-		return fault.New(fault.Usage, "the signature is that of the whole file, so --key needs all parts").Hint("bundle verify " + fault.Word(parts.ListPath(base)) + " --key " + fault.Word(key.value))
+		return fault.New(fault.Usage, "the signature is of the whole file, so --key needs all parts").Hint("bundle verify " + fault.Word(parts.ListPath(base)) + " --key " + fault.Word(key.value))
 	}
 	display := progress.New(cmd.ErrOrStderr())
 	defer display.Close()

@@ -21,7 +21,7 @@ an interrupted command again to finish it. Until the first node starts the stage
 'cancel' on all nodes to keep the old CAs.
 
 Each stage restarts the kubelet and, one by one, the components of a control plane. Pods keep
-running, but those of the add-ons are restarted, because they read the CA when they start.
+running, but the pods of the add-ons are restarted, because they read the CA when they start.
 
 The CAs' keys must be on the control planes. The key of service account tokens is not
 replaced. Make a backup first: ./install etcd snapshot.
@@ -67,7 +67,7 @@ func newRotationStageCmd(stage, short, long string) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runRotation(cmd, options) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&options.Kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: "+adminConf+" on a control plane, else that of the kubelet)")
+	f.StringVar(&options.Kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: "+adminConf+" on a control plane, else the kubelet's)")
 	f.StringVar(&options.CertificatesDir, "cert-dir", "", "the `DIRECTORY` of the certificates (default: the directory in the cluster's configuration)")
 	if stage == rotate.Distribute {
 		f.StringVar(&options.CertificateKey, "certificate-key", "", "on a control plane that is not the first: the `KEY` that the first one printed, 64 hexadecimal digits")

@@ -26,7 +26,7 @@ func newEtcdRestoreCmd() *cobra.Command {
 		Use:   "restore FILE",
 		Short: "Restore a cluster from a backup, with this host as its first control plane",
 		Long: `Restore a cluster from a backup, with this host as its first control plane. The host must
-not be part of a cluster; its name and addresses may differ from those of the lost hosts.
+not be part of a cluster; its name and addresses may differ from the lost hosts'.
 The command runs init with the CAs, the keys and etcd's data of the backup. It accepts the
 same configuration, creates new certificates for the new addresses, and updates the
 addresses in the cluster's objects. Nodes of lost control planes are removed.

@@ -148,9 +148,9 @@ It never removes an image of Kubernetes, the pause image, or an image that was p
 imported or tagged by something other than Airlift.
 
 The command asks the API server which images workloads name: pods, and the templates of
-Deployments and of all other controllers, also those without pods. On a control plane it
-reads admin.conf. A worker has no such kubeconfig: use --kubeconfig with that of an
-administrator, or --keep with every other file whose images the cluster uses. Without
+Deployments and of all other controllers, also of controllers without pods. On a control plane it
+reads admin.conf. A worker has no such kubeconfig: use --kubeconfig with an
+administrator's kubeconfig, or --keep with every other file whose images the cluster uses. Without
 both, nothing is removed. An operator may need images that only its code names: use
 --keep for their files as well.`,
 		Example: "  ./install images prune --dry-run\n  ./more images prune\n  ./more images prune --kubeconfig admin.conf --force\n  ./more images prune --keep ./install",

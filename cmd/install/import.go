@@ -37,7 +37,7 @@ that a running cluster needs later. Run it on every node whose pods use them. It
 checks everything as init does, and does not restart anything. It is safe to run it
 again: it finishes what an earlier run left, and changes nothing else.
 
-The images are those that init and join also import, except the images of Kubernetes.
+It imports the same images as init and join, except the images of Kubernetes.
 They are pinned: the kubelet's garbage collection never removes them, because no node
 could pull them again. With --pin=false, the kubelet removes images that no container
 uses when the disk is almost full. Images that are pinned already stay pinned, because

@@ -95,7 +95,7 @@ func (in *joinFlags) bind(f *pflag.FlagSet) {
 	f.StringVar(&cfg.CertificateKey, "certificate-key", "", "the key that decrypts the uploaded certificates; init --upload-certs printed it")
 	f.StringVar(&cfg.LocalAPIEndpoint.AdvertiseAddress, "apiserver-advertise-address", "", "with --control-plane: the address at which this host's API server is reachable (default: --node-ip)")
 	f.Int32Var(&cfg.LocalAPIEndpoint.BindPort, "apiserver-bind-port", config.DefaultBindPort, "with --control-plane: the port of this host's API server")
-	f.StringVar(&in.nodeIP, "node-ip", "", "this node's address, also for the kubelet (default: that of the default route, or without one the source address of its connections to the API server); in a dual-stack cluster one of each family, separated by a comma")
+	f.StringVar(&in.nodeIP, "node-ip", "", "this node's address, also for the kubelet (default: the address of the default route, or without one the source address of its connections to the API server); in a dual-stack cluster one of each family, separated by a comma")
 	f.StringVar(&cfg.CNI, "cni", "", "the pod network: flannel or none (default: the bundle's)")
 	f.StringVar(&cfg.Patches, "patches", "", "a `DIRECTORY` with patches for the static pods and the kubelet's configuration: TARGET[SUFFIX][+TYPE].yaml")
 	nodeFlags(f, cfg, &in.runFlags)

@@ -61,7 +61,7 @@ CoreDNS, kube-proxy and flannel are postponed while a node does not have their n
 images: run the command again after the last node.
 
 It is safe to run it again: it finishes what an earlier run left, and changes nothing
-else. The version is that of this file; if VERSION is given, it must be the same.` + timelineHelp,
+else. The file determines the version; if VERSION is given, it must be the same.` + timelineHelp,
 		Example: "  ./install upgrade apply\n  ./install upgrade apply v1.37.2 --yes\n  ./install upgrade apply --drain=false --certificate-renewal=false",
 		Args:    oneVersion,
 		RunE:    func(cmd *cobra.Command, args []string) error { return in.run(cmd, "", args) },
@@ -117,7 +117,7 @@ func (in *upgradeFlags) bind(f *pflag.FlagSet, steps []workflow.Step) {
 	f.BoolVar(&o.Drain, "drain", true, "move this node's pods to other nodes before containerd and the kubelet are replaced")
 	f.StringVar(&o.Patches, "patches", "", "a `DIRECTORY` with patches for the static pods, the kubelet's configuration and CoreDNS: TARGET[SUFFIX][+TYPE].yaml")
 	f.StringSliceVar(&o.IgnorePreflightErrors, "ignore-preflight-errors", nil, "checks whose errors become warnings, or all")
-	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: "+adminConf+" on a control plane, else that of the kubelet)")
+	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: "+adminConf+" on a control plane, else the kubelet's)")
 	f.BoolVar(&in.skipFileCheck, "skip-file-check", false, "do not verify this file first; use it only after 'bundle verify' or sha256sum")
 	if steps != nil {
 		f.BoolVar(&o.DryRun, "dry-run", false, "only run the checks, and write the files that would change to a new directory (below $KUBEADM_UPGRADE_DRYRUN_DIR, if set)")

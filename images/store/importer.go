@@ -83,7 +83,7 @@ func (d *deferral) open() (n int) {
 	return n
 }
 
-// NewImporter starts the import of images, usually those that Missing returned. It uses
+// NewImporter starts the import of images, usually of the images that Missing returned. It uses
 // parts that containerd already has, from any source. The importer must be closed, also
 // after an error.
 func (s *Store) NewImporter(ctx context.Context, images []bundle.Image, options ImportOptions) (*Importer, error) {

@@ -60,7 +60,7 @@ func (r *recorder) lastError() (err error) {
 	return err
 }
 
-// registered makes addresses those of the EndpointSlice. The API server of these tests cannot register itself,
+// registered writes addresses to the EndpointSlice. The API server of these tests cannot register itself,
 // because it advertises a loopback address.
 func registered(t *testing.T, admin *Client, addresses ...string) {
 	t.Helper()

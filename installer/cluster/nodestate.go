@@ -54,7 +54,7 @@ func roleOf(node *corev1.Node) string {
 }
 
 // NodesOfAPIServers returns the addresses of the API servers, "host:port", by the name of their node. They come
-// from the annotation that kubeadm sets on their static pods. Unlike APIServers, it also lists those that ended.
+// from the annotation that kubeadm sets on their static pods. Unlike APIServers, it also lists API servers that ended.
 func NodesOfAPIServers(ctx context.Context, api kubernetes.Interface) (map[string]string, error) {
 	pods, err := api.CoreV1().Pods(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: "component=kube-apiserver,tier=control-plane"})
 	if err != nil {

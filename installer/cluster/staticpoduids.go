@@ -26,7 +26,7 @@ func (c Waits) WaitForStaticPodUIDs(ctx context.Context, node string, components
 		}
 		for _, name := range components {
 			if uids[name] == "" {
-				return false, "it has not read that of " + name, nil
+				return false, "it has not read the manifest of " + name, nil
 			}
 		}
 		return true, "", nil

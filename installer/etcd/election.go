@@ -37,7 +37,7 @@ type fileState struct {
 }
 
 // NewElection returns the view of the member with a client URL ("https://127.0.0.1:2379"). The PEM
-// files are those of TLS. It does not connect.
+// files are the same as for TLS. It does not connect.
 func NewElection(endpoint, caFile, certFile, keyFile string) *Election {
 	return &Election{endpoint: endpoint, files: [3]string{caFile, certFile, keyFile}}
 }
@@ -56,7 +56,7 @@ func (e *Election) Close() error {
 
 // A Role is what the local member is in its cluster.
 type Role struct {
-	// Self is the local member's ID, Leader that of the leader; 0 if there is none.
+	// Self is the local member's ID. Leader is the leader's ID; 0 if there is none.
 	Self, Leader uint64
 	// Members are the voting members, including the local one. A learner, and a member that never
 	// saw a list, has none.

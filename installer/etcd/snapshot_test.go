@@ -160,7 +160,7 @@ func TestRestore(t *testing.T) {
 				t.Fatal(err)
 			}
 			if FirstStartInterrupted(m.dir) {
-				t.Error("the restored data look like those of an interrupted first start")
+				t.Error("the restored data look like an interrupted first start")
 			}
 			identity, err := RestoredIdentity("two", m.peer, "token")
 			if err != nil {

@@ -188,7 +188,7 @@ func TestUserNamespacesOfAnotherUser(t *testing.T) {
 		input.Root = fstest.MapFS{"etc/passwd": {Data: []byte("kubelet:x:990:990::/:/bin/false\n")}, "usr/bin/getsubids": {}, "etc/subuid": {Data: []byte(subuid)}, "etc/subgid": {Data: []byte(subgid)}}
 		return input
 	}
-	one(t, host(own+"user:100000:65536\n", own), Configuration, true, "(65536:7208960) overlaps that of another user (100000:65536)")
+	one(t, host(own+"user:100000:65536\n", own), Configuration, true, "(65536:7208960) overlaps the range of another user (100000:65536)")
 	one(t, host(own, "user:0:65537\n"+own), Configuration, true, "(0:65537)")
 	none(t, host(own+"before:0:65536\nafter:7274496:65536\n", own))
 	without := host("user:100000:65536\n", "user:100000:65536\n")

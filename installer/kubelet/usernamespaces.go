@@ -45,7 +45,7 @@ func beMappable(v value) {
 		from, r = "the range of the user kubelet in /etc/subuid and /etc/subgid", uids[0]
 		shared := slices.DeleteFunc(append(others, more...), func(other idRange) bool { return !other.overlaps(r) })
 		v.ignoredIf(len(shared) > 0, "give the user kubelet a range that no other user has",
-			": %s (%s) overlaps that of another user (%s): pods with a user namespace could have the IDs of that user's containers", from, ranges(uids), ranges(shared))
+			": %s (%s) overlaps the range of another user (%s): pods with a user namespace could have the IDs of that user's containers", from, ranges(uids), ranges(shared))
 	}
 	whole := r.start >= perPod && r.start%perPod == 0 && r.length%perPod == 0
 	v.badIf(!whole, fix, ": %s, %d IDs from %d on, is not made of blocks of %d, the IDs of a pod: the kubelet does not start", from, r.length, r.start, perPod)

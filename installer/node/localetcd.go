@@ -101,7 +101,7 @@ func OwnEtcd(h *host.Host) (*LocalEtcd, error) {
 }
 
 // EtcdHint is for an etcd of this host that does not answer.
-const EtcdHint = "see the kubelet's log: journalctl -u kubelet -e; and that of etcd below /var/log/pods"
+const EtcdHint = "see the kubelet's log: journalctl -u kubelet -e; and etcd's log below /var/log/pods"
 
 // WrittenMembers returns the members that the existing static pod names, or nil
 // if there is none, or none that can be read.

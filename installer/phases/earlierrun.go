@@ -100,8 +100,8 @@ func Joined(h *host.Host) bool {
 	return err == nil && e != nil
 }
 
-// differences lists the fields that differ between two cluster
-// configurations, among those that cannot change later.
+// differences lists the fields that cannot change later and differ between two cluster
+// configurations.
 func differences(is, want config.Cluster) (list []string) {
 	for _, setting := range []struct{ name, is, want string }{
 		{"Kubernetes version", is.KubernetesVersion, want.KubernetesVersion},

@@ -425,7 +425,7 @@ func (p problems) err() error {
 	hint := fault.Hint(p[0])
 	for _, err := range p[1:] {
 		if fault.Hint(err) != hint {
-			hint = "provide the missing files, and replace those that cannot be used, or move them away; their dates: ./install certs check-expiration"
+			hint = "provide the missing files, and replace the files that cannot be used, or move them away; their dates: ./install certs check-expiration"
 		}
 	}
 	return fault.Wrap(several(p), fault.Failure, hint)

@@ -82,7 +82,7 @@ func (s *scaling) imports(ctx context.Context) error {
 		return fmt.Errorf("starting the upstream rig: %w", err)
 	}
 	defer stop()
-	fmt.Println("\nImages in addition to those of every bundle. Import, on disk: 'install init phase images' and sync.")
+	fmt.Println("\nImages in addition to the images of every bundle. Import, on disk: 'install init phase images' and sync.")
 	fmt.Fprintln(s.table, "images\tfiles\tMB\timport, on disk s\tCPU s\tmemory MB\tagain s\t")
 	for _, sh := range shapes {
 		say("%d images of %d layers, %d files each", sh.images, sh.layers, sh.files)

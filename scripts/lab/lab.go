@@ -276,7 +276,7 @@ func (l *Lab) makeSwitch(ctx context.Context) error {
 
 func (l *Lab) switchNamespace() string { return qualified(l.Name, switchPart) }
 
-// hostAddrs returns every address of every host, with those that move between hosts.
+// hostAddrs returns every address of every host, also the addresses that move between hosts.
 func (l *Lab) hostAddrs() []netip.Addr {
 	all := slices.Clone(l.options.Virtual)
 	for _, h := range l.Hosts {

@@ -13,7 +13,7 @@ import (
 	"airlift/scripts/fixtures/testbundle"
 )
 
-// Versions are those of the bundles of the model: each is an upgrade of the one before. The second one has
+// Versions are the versions of the model's bundles: each is an upgrade of the one before. The second one has
 // another minor version of etcd.
 var Versions = []struct{ Kubernetes, Etcd string }{
 	{"v1.36.3", "3.6.8-0"}, {"v1.37.1", "3.7.1-0"}, {"v1.37.2", "3.7.2-0"},

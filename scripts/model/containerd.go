@@ -54,6 +54,17 @@ func (s *imageStore) has(name string) bool {
 	return s.images[name] != nil
 }
 
+// remove removes one of the records of a store.
+func remove[T any](s *imageStore, records map[string]T, name string) (*emptypb.Empty, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, exists := records[name]; !exists {
+		return nil, status.Errorf(codes.NotFound, "no such record %s: not found", name)
+	}
+	delete(records, name)
+	return &emptypb.Empty{}, nil
+}
+
 // startContainerd starts containerd. The caller holds w.mu.
 func (h *Host) startContainerd() error {
 	if !h.exists("usr/local/bin/containerd") {
@@ -274,13 +285,7 @@ func (l leaseRecords) Create(_ context.Context, r *leasesapi.CreateRequest) (*le
 }
 
 func (l leaseRecords) Delete(_ context.Context, r *leasesapi.DeleteRequest) (*emptypb.Empty, error) {
-	l.store.mu.Lock()
-	defer l.store.mu.Unlock()
-	if l.store.leases[r.ID] == nil {
-		return nil, status.Error(codes.NotFound, "no such lease")
-	}
-	delete(l.store.leases, r.ID)
-	return &emptypb.Empty{}, nil
+	return remove(l.store, l.store.leases, r.ID)
 }
 
 func (l leaseRecords) List(context.Context, *leasesapi.ListRequest) (*leasesapi.ListResponse, error) {
@@ -369,13 +374,7 @@ func (i imageRecords) Update(_ context.Context, r *imagesapi.UpdateImageRequest)
 }
 
 func (i imageRecords) Delete(_ context.Context, r *imagesapi.DeleteImageRequest) (*emptypb.Empty, error) {
-	i.store.mu.Lock()
-	defer i.store.mu.Unlock()
-	if i.store.images[r.Name] == nil {
-		return nil, status.Error(codes.NotFound, "no such image: not found")
-	}
-	delete(i.store.images, r.Name)
-	return &emptypb.Empty{}, nil
+	return remove(i.store, i.store.images, r.Name)
 }
 
 type contents struct {

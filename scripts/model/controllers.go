@@ -58,7 +58,7 @@ func (runAddr) String() string  { return "model" }
 
 func (c *conn) RemoteAddr() net.Addr { return runAddr{c} }
 
-// encodeStored returns an object as the API server stores it: as JSON, and those that the installer reads
+// encodeStored returns an object as the API server stores it: as JSON, and the objects that the installer reads
 // in a snapshot as Kubernetes stores them.
 func encodeStored(key, text string) ([]byte, error) { return []byte(text), nil }
 

@@ -621,7 +621,7 @@ func (s *Site) wayBack(r *run) (string, error) {
 // errWayBack is the error of a way back that does not work: it has no hint, so a sequence ends with it.
 var errWayBack = errors.New("the last good copy of the data cannot be restored")
 
-// running fails if a control plane does not work. restored is set after a restore: then the data is that of
+// running fails if a control plane does not work. restored is set after a restore: then the data is from
 // the backup.
 func (s *Site) running(h *Host, restored bool) error {
 	if !h.controlPlane() {
@@ -648,7 +648,7 @@ func (s *Site) running(h *Host, restored bool) error {
 		c.store(userObject, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "user", "namespace": "default"}, "data": map[string]any{"cluster": s.current}})
 	}
 	if is := text(c.object(userObject), "data", "cluster"); restored && s.saved != "" && is != s.saved {
-		return fmt.Errorf("the restored data is not that of the backup: it is of cluster %s, not of %s", is, s.saved)
+		return fmt.Errorf("the restored data is not from the backup: it is of cluster %s, not of %s", is, s.saved)
 	}
 	s.current = text(c.object(userObject), "data", "cluster")
 	s.made = true
@@ -721,7 +721,7 @@ func (s *Site) removed(h *Host) error {
 	return s.keeps(h)
 }
 
-// files returns the sums of all files of a host, without those that stay after reset.
+// files returns the sums of all files of a host, without the files that stay after reset.
 func (h *Host) files() map[string]string { return filesBelow(h.Root) }
 
 func filesBelow(root string) map[string]string {

@@ -64,7 +64,7 @@ var Differences = []Difference{
 		Why:    "since kubeadm v1.31 it becomes valid five minutes before now, and the clock of a host without a time server may be slower than that",
 		Minors: Minors{Since: 31},
 	}, {
-		What: "without encryptionAlgorithm, renewed keys have the old key's algorithm, and those of a joining control plane the CA's",
+		What: "without encryptionAlgorithm, renewed keys have the old key's algorithm, and the keys of a joining control plane have the CA's",
 		Why:  "v1beta3 has no field for the algorithm, and kubeadm replaces ECDSA keys by RSA keys one by one",
 	}, {
 		What: "certs renew NAME is an error for a missing file and for an external CA",
@@ -195,7 +195,7 @@ var Differences = []Difference{
 		},
 	}, {
 		What: "the kubelet gets --node-ip from join's flag, without a default route, with an IPv6 address, and with an address of each family in a dual-stack cluster",
-		Why:  "otherwise it uses one address, that of the default route, and prefers IPv4; without a default route it does not register",
+		Why:  "otherwise it uses one address, from the default route, and prefers IPv4; without a default route it does not register",
 		Apply: func(w *Want, cfg *config.Config) {
 			ips := cfg.NodeIPs()
 			if cfg.Facts.DefaultRoute && !cfg.Facts.NodeIPGiven && len(ips) == 1 && ips[0].Is4() {

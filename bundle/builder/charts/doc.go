@@ -4,7 +4,7 @@
 //
 // The result is the output of "helm template", with these differences:
 //
-//   - The API versions are those that a cluster of the target version serves, as in
+//   - The API versions are the versions that a cluster of the target version serves, as in
 //     "helm install": also in the form apps/v1/Deployment.
 //   - CustomResourceDefinitions in the directory crds are included, and come first.
 //   - Hooks that run at an installation become ordinary objects: pre-install hooks precede the

@@ -49,7 +49,7 @@ func TestExample(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "ca.pem"), ca, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	// The versions of components are those of a newer release, and no component is for an
+	// The versions of components are from a newer release, and no component is for an
 	// additional bundle.
 	additional := regexp.MustCompile(`(?m)^(only|base): .*\n`)
 	f, err = read(t, dir, additional.ReplaceAllString(strings.Replace(whole, "kubernetesVersion: v1.37", "kubernetesVersion: v1.37.99", 1), ""))

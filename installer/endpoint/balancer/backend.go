@@ -126,7 +126,7 @@ func (be *backend) pause(jitter float64) time.Duration {
 	return time.Duration(float64(checkInterval) * (1 - jitter/10))
 }
 
-// load counts the connections, with those that are about to be.
+// load counts the connections, also connections that are being opened.
 func (be *backend) load() int { return len(be.open) + be.dialing }
 
 // takeConnections returns the connections, which no longer belong to the backend.

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// targets returns the address of a server and that of a balancer before it, by name.
+// targets returns by name the address of a server, and the address of a balancer before it.
 func targets(b *testing.B, serving func(*net.TCPConn)) map[string]netip.AddrPort {
 	s := serve(b, "127.0.0.1:0", serving)
 	through := start(b, Options{Seeds: []netip.AddrPort{s.address}}, healthy)

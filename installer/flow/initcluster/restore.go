@@ -48,7 +48,7 @@ func NewRestore(p *phases.Plan, o phases.InitOptions, f *snapshot.File, h *host.
 	return r
 }
 
-// Steps returns the steps of init, with those of the restore between them.
+// Steps returns the steps of init, with the steps of the restore between them.
 func (r *Restore) Steps() []workflow.Step {
 	steps := r.init.Steps()
 	insert := func(after string, s workflow.Step) {

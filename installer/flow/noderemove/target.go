@@ -32,7 +32,7 @@ type target struct {
 	server  string              // "host:port" of its API server, "" if not known
 	silence string              // why its kubelet does not answer, "" if it does
 	evict   []string            // pods that a drain moves
-	bare    []string            // those of them that no controller creates again
+	bare    []string            // the pods that no controller creates again
 }
 
 // find reads the state of the cluster.
@@ -241,7 +241,7 @@ func (t *target) left() string {
 	return text
 }
 
-// names returns the names of nodes, and for those that are not Ready, that they are not.
+// names returns the names of nodes. It marks a node that is not Ready.
 func names(nodes []cluster.NodeState) (list []string) {
 	for _, n := range nodes {
 		name := n.Name

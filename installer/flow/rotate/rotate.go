@@ -350,7 +350,7 @@ var ends = map[string]string{
 	Finish: `The CAs are rotated: all nodes trust only the new CAs.
 
 Kubeconfigs with certificates of the old CA no longer work: copies of admin.conf, and
-those of './install kubeconfig user'. Create them again.
+kubeconfigs from './install kubeconfig user'. Create them again.
 `,
 	Cancel: "The rotation is cancelled: all nodes trust only the old CAs.\n",
 }

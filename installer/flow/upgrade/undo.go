@@ -200,7 +200,7 @@ func (u *Undo) restoreControlPlane(ctx context.Context) error {
 	return nil
 }
 
-// client connects to the API server of this node, or to that of the cluster on a worker.
+// client connects to the API server of this node; on a worker, to the API server of the cluster.
 func (u *Undo) client() (*cluster.Client, error) {
 	if !u.IsControlPlane() {
 		return node.LoadClient(u.Host, node.KubeletConf, "", 0)

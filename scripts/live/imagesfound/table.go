@@ -87,7 +87,7 @@ func document(rows []row) string {
 
 %d of %d public charts and manifests were rendered for Kubernetes %s. Images missed: %d.
 
-"Images" are those of the workloads. "Maybe" are others that a controller in the cluster may
+"Images" are the images of the workloads. "Maybe" are others that a controller in the cluster may
 use: arguments, environment variables, custom resources, ConfigMaps. "Missed" are those that
 a search of the text finds and Airlift does not. The text is the output of "helm template" or
 "kubectl kustomize", or the file itself. The search takes each line with a key that ends with

@@ -264,7 +264,7 @@ func (r Release) coreDNS() Recipe {
 	}
 }
 
-// pause is one C file; the flags are those of build/pause/Makefile.
+// pause is one C file; the flags are from build/pause/Makefile.
 func (r Release) pause() Recipe {
 	return Recipe{
 		Name: "pause", Version: r.Kubernetes, Source: "build/pause/linux/pause.c",
