@@ -3,15 +3,13 @@ package vip
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/vishvananda/netlink"
 
 	"airlift/installer/etcd"
 )
@@ -49,8 +47,9 @@ const (
 
 // A loop is one run of an agent. Only its goroutine uses the fields; others send it functions.
 type loop struct {
-	*Agent
 	facts
+	agent   *Agent
+	options *Options
 	events  chan func()
 	leading atomic.Bool // the API server's health is urgent
 	wg      sync.WaitGroup
@@ -74,15 +73,6 @@ type moves struct {
 	waiting []chan<- error // handovers
 }
 
-// nic is the interface of the address.
-type nic struct {
-	name     string // "" until it is known
-	link     netlink.Link
-	segments []segment // one for each address; nil while they are closed
-	next     time.Time // no attempt to open them before
-	looked   time.Time
-}
-
 // Run holds the address whenever this host should have it, until ctx ends. Then it gives the address
 // to another control plane, if there is one, and removes it here.
 func (a *Agent) Run(ctx context.Context) error {
@@ -90,12 +80,12 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	l := &loop{Agent: a, events: make(chan func()), moves: moves{backoff: minClaim}, nic: nic{name: a.options.Interface}}
+	l := &loop{agent: a, options: &a.options, events: make(chan func()), moves: moves{backoff: minClaim}, nic: nic{options: &a.options, name: a.options.Interface}}
 	now := time.Now()
 	l.elected, l.moves.claim = now, now.Add(jitter())
 	defer func() {
 		cancel()
-		l.closeSegments()
+		l.nic.close()
 		l.wg.Wait()
 	}()
 	l.wg.Go(func() { l.pollRole(inner) })
@@ -227,17 +217,15 @@ func (l *loop) publish(reason string) {
 	if !l.api.ready && l.api.err != nil {
 		s.APIServer = l.api.err.Error()
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.status = s
+	l.agent.mu.Lock()
+	defer l.agent.mu.Unlock()
+	l.agent.status = s
 }
 
 // hold takes the address, or renews its lifetime.
 func (l *loop) hold(now time.Time, reason string) error {
-	for _, a := range l.options.Addresses {
-		if err := hold(l.nic.link, a); err != nil {
-			return err
-		}
+	if err := l.nic.hold(); err != nil {
+		return err
 	}
 	l.refreshed = now
 	if !l.held {
@@ -263,75 +251,16 @@ func (l *loop) announce(now time.Time) {
 		return
 	}
 	l.announced = now
-	for _, s := range l.nic.segments {
-		if err := s.announce(); err != nil {
-			l.options.Log.Warn("announcing the virtual address failed", "error", err)
-		}
-	}
+	l.nic.announce()
 }
 
-// look finds the interface, and opens the segments on it.
+// look looks at the interface, and listens on new segments.
 func (l *loop) look(ctx context.Context, now time.Time) {
-	n := &l.nic
-	if now.Sub(n.looked) < lookInterval {
-		return
+	opened := l.nic.look(now)
+	l.carrier = l.nic.fault
+	for i, s := range opened {
+		l.wg.Go(func() { l.listen(ctx, s, l.options.Addresses[i]) })
 	}
-	n.looked = now
-	if l.carrier = l.findLink(now); l.carrier != nil {
-		l.closeSegments()
-		return
-	}
-	if n.segments != nil || now.Before(n.next) {
-		return
-	}
-	n.next = now.Add(retry)
-	attrs := n.link.Attrs()
-	ifi := &net.Interface{Index: attrs.Index, MTU: attrs.MTU, Name: attrs.Name, HardwareAddr: attrs.HardwareAddr}
-	for _, a := range l.options.Addresses {
-		s, err := openSegment(ifi, a)
-		if err != nil {
-			l.closeSegments()
-			l.options.Log.Warn("hosts with the virtual address cannot be heard", "error", err)
-			return
-		}
-		n.segments = append(n.segments, s)
-		l.wg.Go(func() { l.listen(ctx, s, a) })
-	}
-}
-
-// findLink looks the interface up. It returns why the address cannot be on it.
-func (l *loop) findLink(now time.Time) error {
-	n := &l.nic
-	if n.name == "" || n.link == nil {
-		if now.Before(n.next) {
-			return l.carrier
-		}
-		n.next = now.Add(retry)
-		name, err := Find(l.options.Addresses, n.name)
-		if err != nil {
-			return err
-		}
-		n.name, n.next = name, time.Time{}
-	}
-	link, err := netlink.LinkByName(n.name)
-	if err != nil {
-		return fmt.Errorf("looking for the interface %s: %w", n.name, err)
-	}
-	if n.link != nil && (n.link.Attrs().Index != link.Attrs().Index || n.link.Attrs().HardwareAddr.String() != link.Attrs().HardwareAddr.String()) {
-		l.closeSegments()
-	}
-	n.link = link
-	if !hasCarrier(link) {
-		return fmt.Errorf("the interface %s is down or has no carrier", n.name)
-	}
-	return nil
-}
-
-func (l *loop) closeSegments() {
-	for _, s := range l.nic.segments {
-		_ = s.Close()
-	}
-	l.nic.segments = nil
 }
 
 // listen reports who announces an address, until the segment is closed or fails.
@@ -344,10 +273,8 @@ func (l *loop) listen(ctx context.Context, s segment, a netip.Addr) {
 		l.send(ctx, func() { l.heard(a, mac, time.Now()) })
 	}
 	l.send(ctx, func() {
-		for _, other := range l.nic.segments {
-			if other == s { // it was not closed, but failed: the interface was down
-				l.closeSegments()
-			}
+		if slices.Contains(l.nic.segments, s) { // it was not closed, but failed: the interface was down
+			l.nic.close()
 		}
 	})
 }
