@@ -109,7 +109,9 @@ func TestRestoreOfEtcd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &phases.Plan{Role: phases.FirstControlPlane, Bundle: new(payload.Bundle), Config: testhost.Config(func(c *config.Config) { c.Etcd.Local.DataDir = "/var/lib/etcd" })}
+	p := &phases.Plan{Role: phases.FirstControlPlane, Bundle: new(payload.Bundle), Config: testhost.Config(func(c *config.Config) {
+		c.Etcd.Local.DataDir, c.Images["etcd"] = "/var/lib/etcd", "registry.k8s.io/etcd:3.7.0-0"
+	})}
 	r := NewRestore(p, phases.InitOptions{}, f, h, &workflow.Console{Out: new(bytes.Buffer)})
 	for range 2 { // the second run finds everything in place
 		for _, step := range []string{"restore-certs", "restore-etcd"} {
