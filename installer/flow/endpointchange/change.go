@@ -290,11 +290,18 @@ func (c *Change) planUndo() error {
 		return fault.New(fault.Preflight, "without an endpoint, the cluster can have only one control plane, and it has %d", planes).
 			Hint("remove the others first: ./install node remove NAME")
 	}
-	now := c.stored
-	c.config.ControlPlaneEndpoint, c.config.APIServer.CertSANs = last.Before.ControlPlaneEndpoint, last.Before.CertSANs
+	now, server := c.stored, last.Before.Server
+	if last.Before.ControlPlaneEndpoint == "" { // the control plane of that time may have been removed
+		server = c.config.LocalURL()
+	}
+	added := c.config.EndpointNames()
+	c.config.APIServer.CertSANs = slices.DeleteFunc(slices.Clone(now.APIServer.CertSANs), func(name string) bool {
+		return slices.Contains(added, name) && !slices.Contains(last.Before.CertSANs, name)
+	})
+	c.config.ControlPlaneEndpoint = last.Before.ControlPlaneEndpoint
 	c.config.Endpoint = config.Endpoint{
 		VIPs: last.Before.VIPs, Balancer: last.Before.Balancer,
-		Change: &config.EndpointChange{Number: last.Number + 1, Undone: true, Server: last.Before.Server, Before: config.FormerEndpoint{
+		Change: &config.EndpointChange{Number: last.Number + 1, Undone: true, Server: server, Before: config.FormerEndpoint{
 			VIPs: now.Endpoint.VIPs, Balancer: now.Endpoint.Balancer, ControlPlaneEndpoint: now.ControlPlaneEndpoint, CertSANs: now.APIServer.CertSANs, Server: last.Server,
 		}},
 	}

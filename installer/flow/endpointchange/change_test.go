@@ -169,6 +169,21 @@ func same(a, b config.Cluster) bool {
 		slices.Equal(a.Endpoint.VIPs, b.Endpoint.VIPs) && a.Endpoint.Balancer == b.Endpoint.Balancer && a.Endpoint.Change == b.Endpoint.Change
 }
 
+// TestUndoElsewhere: undo runs on the control plane that is left, and not at the address of a removed one, and it keeps
+// names that the user added since the change.
+func TestUndoElsewhere(t *testing.T) {
+	stored := config.Cluster{ControlPlaneEndpoint: "10.0.0.100:6443", APIServer: config.APIServer{CertSANs: []string{"10.0.0.100", "new.example"}}}
+	stored.Endpoint = config.Endpoint{VIPs: []string{"10.0.0.100"}, Change: &config.EndpointChange{Number: 1, Server: "https://10.0.0.100:6443",
+		Before: config.FormerEndpoint{Server: "https://10.0.0.9:6443"}}}
+	got, err := planned(t, stored, []cluster.NodeState{plane("host1", "10.0.0.1")}, Options{Verb: Undo})
+	if err != nil || got.config.Endpoint.Change.Server != ownServer {
+		t.Errorf("%+v, %v", got.config.Endpoint.Change, err)
+	}
+	if names := got.config.APIServer.CertSANs; !slices.Equal(names, []string{"new.example"}) {
+		t.Errorf("%q", names)
+	}
+}
+
 // TestUndoNeedsAnEndpoint: several control planes cannot lose theirs.
 func TestUndoNeedsAnEndpoint(t *testing.T) {
 	nodes := []cluster.NodeState{plane("host1", "10.0.0.1"), plane("host2", "10.0.0.2")}
