@@ -5,6 +5,7 @@ package endpointchange
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -201,7 +202,7 @@ func (c *Change) useAPIServer() error {
 // plan computes the endpoint that the options add to the cluster's.
 func (c *Change) plan(ctx context.Context) error {
 	now := c.stored.Endpoint
-	want := config.Endpoint{VIPs: c.options.VIPs, Balancer: c.options.Balancer || now.Balancer, Change: now.Change}
+	want := config.Endpoint{VIPs: canonical(c.options.VIPs), Balancer: c.options.Balancer || now.Balancer, Change: now.Change}
 	switch {
 	case len(want.VIPs) == 0:
 		want.VIPs = now.VIPs
@@ -229,12 +230,42 @@ func (c *Change) plan(ctx context.Context) error {
 	if c.equal(now, want) {
 		return nil
 	}
+	if err := c.checkFollowed(); err != nil {
+		return err
+	}
 	before, err := c.present(ctx)
 	if err != nil {
 		return err
 	}
 	c.config.Endpoint.Change = &config.EndpointChange{Number: c.number() + 1, Server: c.config.ServerURL(), Before: before}
 	return nil
+}
+
+// checkFollowed fails if nodes do not follow the last change: they may use what the next one takes away, and only the last
+// one says what they had before.
+func (c *Change) checkFollowed() error {
+	var left []string
+	for _, n := range c.nodes {
+		if c.stored.Endpoint.Change != nil && !c.follows(n) {
+			left = append(left, n.Name)
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	return fault.New(fault.Preflight, "the last change of the endpoint is not finished on: %s", strings.Join(left, ", ")).
+		Hint("run there, and then here again: ./install endpoint node; a node that is lost: ./install node remove NAME; or go back first: ./install endpoint undo")
+}
+
+// canonical returns addresses as Kubernetes and certificates write them; what is none stays, and validation refuses it.
+func canonical(addresses []string) (list []string) {
+	for _, text := range addresses {
+		if a, err := netip.ParseAddr(text); err == nil {
+			text = a.String()
+		}
+		list = append(list, text)
+	}
+	return list
 }
 
 // equal reports whether the cluster has the new endpoint already: then a repeated run finishes the last change.
@@ -266,6 +297,9 @@ func (c *Change) present(ctx context.Context) (config.FormerEndpoint, error) {
 		server = now.ServerURL()
 	}
 	e := c.stored.Endpoint
+	if e.Change != nil { // cluster-info may not have it yet
+		server = e.Change.Server
+	}
 	return config.FormerEndpoint{
 		VIPs: e.VIPs, Balancer: e.Balancer, ControlPlaneEndpoint: c.stored.ControlPlaneEndpoint, CertSANs: c.stored.APIServer.CertSANs, Server: server,
 	}, err

@@ -50,7 +50,8 @@ func plane(name, address string) cluster.NodeState {
 
 // TestPlan: what the options add to what the cluster has.
 func TestPlan(t *testing.T) {
-	nodes := []cluster.NodeState{plane("host1", "10.0.0.1"), {Name: "host2", Role: cluster.WorkerRole, Addresses: []string{"10.0.0.2"}}}
+	nodes := []cluster.NodeState{plane("host1", "10.0.0.1"), {Name: "host2", Role: cluster.WorkerRole, Addresses: []string{"10.0.0.2", "fd00::2"}}}
+	withVIP6 := config.Cluster{ControlPlaneEndpoint: "[fd00::100]:6443", Endpoint: config.Endpoint{VIPs: []string{"fd00::100"}}}
 	withVIP := config.Cluster{ControlPlaneEndpoint: "10.0.0.100:6443", Endpoint: config.Endpoint{VIPs: []string{"10.0.0.100"}}}
 	withName := config.Cluster{ControlPlaneEndpoint: "k8s.site.example:6443"}
 	for name, c := range map[string]struct {
@@ -60,19 +61,21 @@ func TestPlan(t *testing.T) {
 		server, fail string
 		same         bool // nothing changes
 	}{
-		"an address":                  {config.Cluster{}, Options{VIPs: []string{"10.0.0.100"}}, "10.0.0.100:6443", "https://10.0.0.100:6443", "", false},
-		"a balancer":                  {config.Cluster{}, Options{Balancer: true}, "127.0.0.1:7443", "https://127.0.0.1:7443", "", false},
-		"a name":                      {config.Cluster{}, Options{ControlPlaneEndpoint: "k8s.site.example"}, "k8s.site.example:6443", "https://k8s.site.example:6443", "", false},
-		"a balancer to the address":   {withVIP, Options{Balancer: true}, "10.0.0.100:6443", "https://10.0.0.100:6443", "", false},
-		"an address beside a name":    {withName, Options{VIPs: []string{"10.0.0.100"}}, "k8s.site.example:6443", "https://k8s.site.example:6443", "", false},
-		"an address instead":          {withName, Options{VIPs: []string{"10.0.0.100"}, ControlPlaneEndpoint: "10.0.0.100"}, "10.0.0.100:6443", "https://10.0.0.100:6443", "", false},
-		"the same":                    {withVIP, Options{VIPs: []string{"10.0.0.100"}}, "10.0.0.100:6443", "", "", true},
-		"nothing":                     {config.Cluster{}, Options{}, "", "", "no endpoint was given", false},
-		"another address":             {withVIP, Options{VIPs: []string{"10.0.0.101"}}, "", "", "has the virtual address 10.0.0.100 already", false},
-		"the address of a node":       {config.Cluster{}, Options{VIPs: []string{"10.0.0.2"}}, "", "", "10.0.0.2 is the address of node host2", false},
-		"the address of this host":    {config.Cluster{}, Options{VIPs: []string{"10.0.0.1"}}, "", "", "10.0.0.1", false},
-		"a name that is none":         {config.Cluster{}, Options{ControlPlaneEndpoint: "a_b"}, "", "", "a_b", false},
-		"two addresses of one family": {config.Cluster{}, Options{VIPs: []string{"10.0.0.100", "10.0.0.101"}}, "", "", "two IPv4 addresses", false},
+		"an address":                {config.Cluster{}, Options{VIPs: []string{"10.0.0.100"}}, "10.0.0.100:6443", "https://10.0.0.100:6443", "", false},
+		"a balancer":                {config.Cluster{}, Options{Balancer: true}, "127.0.0.1:7443", "https://127.0.0.1:7443", "", false},
+		"a name":                    {config.Cluster{}, Options{ControlPlaneEndpoint: "k8s.site.example"}, "k8s.site.example:6443", "https://k8s.site.example:6443", "", false},
+		"a balancer to the address": {withVIP, Options{Balancer: true}, "10.0.0.100:6443", "https://10.0.0.100:6443", "", false},
+		"an address beside a name":  {withName, Options{VIPs: []string{"10.0.0.100"}}, "k8s.site.example:6443", "https://k8s.site.example:6443", "", false},
+		"an address instead":        {withName, Options{VIPs: []string{"10.0.0.100"}, ControlPlaneEndpoint: "10.0.0.100"}, "10.0.0.100:6443", "https://10.0.0.100:6443", "", false},
+		"the same":                  {withVIP, Options{VIPs: []string{"10.0.0.100"}}, "10.0.0.100:6443", "", "", true},
+		"nothing":                   {config.Cluster{}, Options{}, "", "", "no endpoint was given", false},
+		"another address":           {withVIP, Options{VIPs: []string{"10.0.0.101"}}, "", "", "has the virtual address 10.0.0.100 already", false},
+		"the address of a node":     {config.Cluster{}, Options{VIPs: []string{"10.0.0.2"}}, "", "", "10.0.0.2 is the address of node host2", false},
+		"the address of this host":  {config.Cluster{}, Options{VIPs: []string{"10.0.0.1"}}, "", "", "10.0.0.1", false},
+		"a name that is none":       {config.Cluster{}, Options{ControlPlaneEndpoint: "a_b"}, "", "", "a_b", false},
+		"the address of a node, written otherwise": {config.Cluster{}, Options{VIPs: []string{"FD00:0::2"}}, "", "", "fd00::2 is the address of node host2", false},
+		"the same, written otherwise":              {withVIP6, Options{VIPs: []string{"fd00:0:0::100"}}, "[fd00::100]:6443", "", "", true},
+		"two addresses of one family":              {config.Cluster{}, Options{VIPs: []string{"10.0.0.100", "10.0.0.101"}}, "", "", "two IPv4 addresses", false},
 		"an address without etcd": {config.Cluster{Etcd: config.Etcd{External: &config.ExternalEtcd{Endpoints: []string{"https://10.0.0.9:2379"}}}},
 			Options{VIPs: []string{"10.0.0.100"}}, "", "", "--control-plane-balancer", false},
 	} {
@@ -148,7 +151,12 @@ func TestUndoGoesBack(t *testing.T) {
 		if err != nil || !same(twice.config.Cluster, is) {
 			r.Fatalf("undo again: %+v, %v", twice.config.Endpoint.Change, err)
 		}
-		redone, err := planned(t, is, nodes, o)
+		if _, err := planned(t, is, nodes, o); err == nil {
+			r.Fatal("apply before the nodes follow the undo")
+		}
+		followed := []cluster.NodeState{nodes[0]}
+		followed[0].EndpointChange = 2
+		redone, err := planned(t, is, followed, o)
 		if err != nil || redone.config.Endpoint.Change.Number != 3 || redone.config.Endpoint.Change.Undone || redone.config.ControlPlaneEndpoint != changed.config.ControlPlaneEndpoint {
 			r.Fatalf("apply after undo: %+v, %v", redone.config.Endpoint.Change, err)
 		}
@@ -181,6 +189,27 @@ func TestUndoElsewhere(t *testing.T) {
 	}
 	if names := got.config.APIServer.CertSANs; !slices.Equal(names, []string{"new.example"}) {
 		t.Errorf("%q", names)
+	}
+}
+
+// TestChangeAfterChange: the next change waits until all nodes follow the last one, because they may use what it takes away.
+func TestChangeAfterChange(t *testing.T) {
+	worker := cluster.NodeState{Name: "host2", Role: cluster.WorkerRole, Addresses: []string{"10.0.0.2"}}
+	first := plane("host1", "10.0.0.1")
+	undone := config.Cluster{Endpoint: config.Endpoint{Change: &config.EndpointChange{Number: 2, Undone: true, Server: ownServer,
+		Before: config.FormerEndpoint{VIPs: []string{"10.0.0.100"}, Server: "https://10.0.0.100:6443"}}}}
+	first.EndpointChange, worker.EndpointChange = 2, 1
+	_, err := planned(t, undone, []cluster.NodeState{first, worker}, Options{Balancer: true})
+	if err == nil || !strings.Contains(err.Error(), "host2") || strings.Contains(err.Error(), "host1") || !strings.Contains(fault.Hint(err), "./install endpoint node") {
+		t.Errorf("a worker uses the address that the undo took back: %v", err)
+	}
+	worker.EndpointChange = 2
+	if got, err := planned(t, undone, []cluster.NodeState{first, worker}, Options{Balancer: true}); err != nil || got.config.Endpoint.Change.Number != 3 {
+		t.Errorf("%+v, %v", got.config.Endpoint.Change, err)
+	}
+	first.OnlyServes = true
+	if _, err := planned(t, undone, []cluster.NodeState{first, worker}, Options{Balancer: true}); err == nil {
+		t.Error("a control plane still serves the former endpoint")
 	}
 }
 
