@@ -18,8 +18,8 @@ plane, and then './install endpoint node' on each node that it names.
 On this control plane it adds the names to the API server's certificate, which is read
 without a restart, starts the address and the balancer, and stores the endpoint in
 kubeadm-config. When all control planes serve the endpoint, it lets the kubelet,
-admin.conf, cluster-info, kube-proxy and flannel use it. The former address of the API
-works as before.
+admin.conf and cluster-info use it, and when all nodes follow, kube-proxy and flannel.
+The former address of the API works as before.
 
 It is safe to run it again: it finishes what an interrupted run left.`,
 		Example: "  ./install endpoint apply --control-plane-vip 10.1.2.100 --control-plane-balancer\n" +

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/rotation"
@@ -157,16 +159,45 @@ func (c *Change) planFollow(ctx context.Context) error {
 	}
 	server := c.config.ServerURL()
 	if c.config.ControlPlaneEndpoint == "" && !c.IsControlPlane() {
-		servers, err := c.client.APIServers(ctx)
-		if err != nil {
+		var err error
+		if server, err = c.onlyAPIServer(ctx); err != nil {
 			return err
 		}
-		server = "https://" + servers[0].String()
 	}
 	c.config.Endpoint.Change = &config.EndpointChange{Undone: left, Server: server, Before: config.FormerEndpoint{
 		VIPs: e.VIPs, Balancer: e.Balancer, ControlPlaneEndpoint: c.stored.ControlPlaneEndpoint, CertSANs: c.stored.APIServer.CertSANs, Server: server,
 	}}
 	return nil
+}
+
+// onlyAPIServer returns the URL of the API server of a cluster without an endpoint, for a worker. The Role that lets nodes read
+// it may not be in the backup that was restored: the settings of the service have the addresses of that time.
+func (c *Change) onlyAPIServer(ctx context.Context) (string, error) {
+	var known []string
+	servers, err := c.client.APIServers(ctx)
+	for _, s := range servers {
+		known = append(known, s.String())
+	}
+	if apierrors.IsForbidden(err) {
+		var settings *endpoint.Settings
+		if settings, err = endpoint.Read(c.Existing); settings != nil {
+			known = settings.ControlPlanes
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	for _, address := range known {
+		client, err := node.LoadClient(c.Host, node.KubeletConf, "https://"+address, 0)
+		if err != nil {
+			return "", err
+		}
+		if ready, _ := client.Ready(ctx); ready {
+			return client.Server, nil
+		}
+	}
+	return "", fault.New(fault.Failure, "no API server answers at %s", orNone(strings.Join(known, ", "))).
+		Hint("set the server in " + node.KubeletConf + " to the address of the control plane, then: systemctl restart kubelet; ./install endpoint node")
 }
 
 // withPending returns the configuration of a cluster with what an interrupted run was about to store.

@@ -99,19 +99,15 @@ func (c *Change) publish(ctx context.Context) error {
 	return err
 }
 
-// useInAddons lets kube-proxy and flannel use the endpoint, when it answers on each node: a virtual address as soon as all
-// control planes serve it, the balancer when all nodes have one.
+// useInAddons lets kube-proxy and flannel use the endpoint, when all nodes follow: then it answers on each of them.
 func (c *Change) useInAddons(ctx context.Context) error {
 	if !c.undoes() {
-		planes, workers, err := c.behind(ctx, c.serves)
+		planes, workers, err := c.behind(ctx, c.follows)
 		if err != nil {
 			return err
 		}
-		if !c.config.Endpoint.Balancer {
-			workers = nil
-		}
 		if left := append(planes, workers...); len(left) > 0 {
-			c.Console.Note("not yet: the endpoint is not on these nodes: %s", strings.Join(left, ", "))
+			c.Console.Note("not yet: these nodes do not use the endpoint: %s", strings.Join(left, ", "))
 			return nil
 		}
 	}
@@ -214,7 +210,7 @@ func (c *Change) summarize(ctx context.Context) {
 	switch {
 	case len(left) > 0:
 		text += "\nRun on these nodes, in this order:\n\n    " + strings.Join(left, "\n    ") + "\n\n    ./install endpoint node\n"
-		if c.config.Endpoint.Balancer && !c.undoes() && !slices.Contains(left, self) {
+		if !c.undoes() && !slices.Contains(left, self) {
 			text += "\nand then the same here once more, for kube-proxy and flannel.\n"
 		}
 	case c.undoes():

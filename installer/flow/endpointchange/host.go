@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/wait"
 	"airlift/installer/config"
@@ -27,15 +28,25 @@ func (c *Change) preflight(ctx context.Context) (err error) {
 		if c.turn, err = node.TakeTurn(ctx, c.Machine, c.TurnName(), node.AdminConf, 0, c.client.Server); err != nil {
 			return err
 		}
+		undoes, used := c.undoes(), c.config.Endpoint.Used()
 		if err := c.find(ctx); err != nil { // as it is now
 			return err
+		}
+		if c.undoes() != undoes || c.config.Endpoint.Used() != used { // the steps are for the former one
+			return fault.New(fault.Failure, "another control plane has changed the endpoint meanwhile").Hint("run the same command again")
 		}
 	}
 	for line := range strings.Lines(c.Describe()) {
 		c.Console.Note("%s", strings.TrimSpace(line))
 	}
-	if c.config.Endpoint.Change == nil || c.undoes() {
+	if c.config.Endpoint.Change == nil {
 		return nil
+	}
+	if c.undoes() {
+		return c.checkFormer(ctx)
+	}
+	if err := c.checkCertificate(); err != nil {
+		return err
 	}
 	t := preflight.Target{Config: c.config, Root: string(c.Existing.Root), Rerun: c.Exists(endpoint.SettingsPath), Role: preflight.Join}
 	if c.IsControlPlane() {
@@ -49,6 +60,27 @@ func (c *Change) preflight(ctx context.Context) (err error) {
 		c.Console.Warn("[%s]: %s", w.Name, w.Message)
 	}
 	return err
+}
+
+// checkFormer waits until the API answers where it is after an undo, before anything is sent there.
+func (c *Change) checkFormer(ctx context.Context) error {
+	_, err := c.reachable(ctx)
+	if err != nil && ctx.Err() == nil {
+		err = fault.Wrap(err, fault.Preflight, "nothing was changed: the former endpoint must answer on this host, try: curl -k "+c.config.Endpoint.Change.Server+"/readyz")
+	}
+	return err
+}
+
+// checkCertificate fails if the API server of this host cannot get the names of the endpoint: its CA may be external.
+func (c *Change) checkCertificate() error {
+	if !c.IsControlPlane() {
+		return nil
+	}
+	_, err := pki.RenameAPIServer(c.config, c.Files(), time.Now())
+	if err != nil {
+		return fmt.Errorf("the API server's certificate needs the names %s: %w", strings.Join(c.names(), ", "), err)
+	}
+	return nil
 }
 
 // newAddress reports whether no control plane can have the virtual address yet.
@@ -163,7 +195,7 @@ func (c *Change) useEndpoint(ctx context.Context) error {
 		return err
 	}
 	if c.late = !ready; c.late {
-		c.Console.Note("not yet: %s does not answer before the other control planes serve it", c.config.Endpoint.Change.Server)
+		c.Console.Note("not yet: the other control planes do not serve %s", c.config.Endpoint.Change.Server)
 		return nil
 	}
 	if c.IsControlPlane() {
@@ -196,7 +228,9 @@ func (c *Change) reachable(ctx context.Context) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		patient = len(planes) == 0
+		if patient = len(planes) == 0; !patient && !c.leadsToServing() {
+			return false, nil
+		}
 	}
 	for _, server := range slices.Compact([]string{c.config.Endpoint.Change.Server, c.kubeletServer()}) {
 		client, err := node.LoadClient(c.Host, node.KubeletConf, server, 0)
@@ -214,6 +248,13 @@ func (c *Change) reachable(ctx context.Context) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// leadsToServing reports whether the endpoint leads only to control planes that serve it, and so have its names in their
+// certificates: a virtual address does. The balancer and a load balancer also lead to the others.
+func (c *Change) leadsToServing() bool {
+	host, _, err := config.SplitEndpoint(c.config.ControlPlaneEndpoint, config.DefaultBindPort)
+	return err == nil && !c.config.Endpoint.Balancer && slices.Contains(c.config.Endpoint.VIPs, host)
 }
 
 // kubeletServer is the URL at which the kubelet of this node reaches the API.
@@ -281,8 +322,9 @@ func (c *Change) cleanup(ctx context.Context) error {
 		return err
 	}
 	made, err := pki.RenameAPIServer(c.config, c.Files(), time.Now(), c.formerNames()...)
-	if err != nil {
-		return err
+	if err != nil { // its CA may be external
+		c.Console.Warn("the API server's certificate keeps the names of the endpoint, which does no harm: %v", err)
+		return nil
 	}
 	return c.changeCertificate(ctx, made, c.names())
 }
