@@ -121,6 +121,17 @@ func (c *Config) NodeURL() string {
 	return c.ServerURL()
 }
 
+// KubeletURL is the URL at which the kubelet of a node reaches the API after the last change of the endpoint.
+func (c *Config) KubeletURL(controlPlane bool) string {
+	switch {
+	case c.Endpoint.Balancer:
+		return c.NodeURL()
+	case controlPlane && c.ControlPlaneKubeletLocalMode():
+		return c.LocalURL()
+	}
+	return c.Endpoint.Change.Server
+}
+
 // EndpointNames are the names and addresses that the endpoint adds to the API server's certificate.
 func (c *Config) EndpointNames() []string {
 	names := slices.Clone(c.Endpoint.VIPs)

@@ -53,18 +53,35 @@ func (a *API) Registered(ctx context.Context) error {
 	if err := a.waitRegistered(ctx); err != nil {
 		return err
 	}
-	node := a.Node.Config.NodeRegistration
-	if change := a.Node.Config.Endpoint.Change; change != nil { // a node that joins follows it from the beginning
-		changed, err := a.Client.NodeObjects().SetEndpointChange(ctx, node.Name, change.Number, false)
-		a.Changed(changed)
-		if err != nil {
-			return err
-		}
+	if err := a.recordEndpoint(ctx); err != nil {
+		return err
 	}
+	node := a.Node.Config.NodeRegistration
 	if a.Node.Config.NodeLocalCRISocket() {
 		return nil
 	}
 	changed, err := a.Client.NodeObjects().AnnotateCRISocket(ctx, node.Name, node.CRISocket)
+	a.Changed(changed)
+	return err
+}
+
+// recordEndpoint records that this node follows the last change of the endpoint. A node that joins does from the beginning,
+// unless the change was not complete; one that a repeated run found may still use the former endpoint.
+func (a *API) recordEndpoint(ctx context.Context) error {
+	c := a.Node.Config
+	change := c.Endpoint.Change
+	if change == nil || change.Pending != nil {
+		return nil
+	}
+	own, err := node.LoadClient(a.Host, node.KubeletConf, "", 0)
+	if err != nil {
+		return err
+	}
+	if want := c.KubeletURL(a.Node.Plan.Role.Kind == controlPlaneKind); own.Server != want {
+		a.Console.Note("the kubelet uses %s, and not %s: for the change, run here: ./install endpoint node", own.Server, want)
+		return nil
+	}
+	changed, err := a.Client.NodeObjects().SetEndpointChange(ctx, c.NodeRegistration.Name, change.Number, false)
 	a.Changed(changed)
 	return err
 }

@@ -258,15 +258,7 @@ func (c *Change) leadsToServing() bool {
 }
 
 // kubeletServer is the URL at which the kubelet of this node reaches the API.
-func (c *Change) kubeletServer() string {
-	switch {
-	case c.config.Endpoint.Balancer:
-		return c.config.NodeURL()
-	case c.IsControlPlane() && c.config.ControlPlaneKubeletLocalMode():
-		return c.config.LocalURL()
-	}
-	return c.config.Endpoint.Change.Server
-}
+func (c *Change) kubeletServer() string { return c.config.KubeletURL(c.IsControlPlane()) }
 
 // point sets the server in a kubeconfig of this host, if it exists.
 func (c *Change) point(file, server string) (changed bool, err error) {
