@@ -81,25 +81,39 @@ func (c *Client) PublishServer(ctx context.Context, server string) (changed bool
 // the user chose it, and it stays. "" means that the cluster has no kube-proxy.
 func (c *Client) PointProxies(ctx context.Context, from []string, to string) (server string, changed bool, err error) {
 	changed, err = c.editConfigMap(ctx, metav1.NamespaceSystem, kubeProxyConfigMap, func(m *corev1.ConfigMap) error {
-		kubeconfig, err := clientcmd.Load([]byte(m.Data["kubeconfig.conf"]))
-		if err != nil {
+		if server, err = proxyServer(m); err != nil || !slices.Contains(from, server) {
 			return err
 		}
-		for _, one := range kubeconfig.Clusters {
-			server = one.Server
-		}
-		if server == to || !slices.Contains(from, server) {
-			return nil
-		}
-		defaults := unchangedDefaults(m)
-		m.Data["kubeconfig.conf"] = strings.ReplaceAll(m.Data["kubeconfig.conf"], server, to)
-		if defaults {
-			m.Annotations[componentHash] = dataHash(m)
-		}
 		server = to
-		return nil
+		return PointProxy(m, to)
 	})
 	return server, changed, err
+}
+
+// PointProxy sets the API server's URL in the ConfigMap of kube-proxy. Unchanged defaults stay recognizable as such.
+func PointProxy(m *corev1.ConfigMap, to string) error {
+	server, err := proxyServer(m)
+	if err != nil || server == to || server == "" {
+		return err
+	}
+	defaults := unchangedDefaults(m)
+	m.Data["kubeconfig.conf"] = strings.ReplaceAll(m.Data["kubeconfig.conf"], server, to)
+	if defaults {
+		m.Annotations[componentHash] = dataHash(m)
+	}
+	return nil
+}
+
+// proxyServer returns the API server's URL in the ConfigMap of kube-proxy.
+func proxyServer(m *corev1.ConfigMap) (server string, err error) {
+	kubeconfig, err := clientcmd.Load([]byte(m.Data["kubeconfig.conf"]))
+	if err != nil {
+		return "", err
+	}
+	for _, one := range kubeconfig.Clusters {
+		server = one.Server
+	}
+	return server, nil
 }
 
 // editConfigMap changes a ConfigMap, if it exists.

@@ -18,6 +18,18 @@ func WithServer(kubeconfig []byte, server string) ([]byte, error) {
 	return clientcmd.Write(*cfg)
 }
 
+// ServerOf returns the URL of the API server of a kubeconfig's current context; "" if it has none.
+func ServerOf(kubeconfig []byte) (string, error) {
+	cfg, err := clientcmd.Load(kubeconfig)
+	if err != nil {
+		return "", fmt.Errorf("reading kubeconfig: %w", err)
+	}
+	if now := cfg.Contexts[cfg.CurrentContext]; now != nil && cfg.Clusters[now.Cluster] != nil {
+		return cfg.Clusters[now.Cluster].Server, nil
+	}
+	return "", nil
+}
+
 // WithServersOf returns a kubeconfig that reaches its clusters at the URLs that another one has for them.
 func WithServersOf(kubeconfig, other []byte) ([]byte, error) {
 	cfg, err := clientcmd.Load(kubeconfig)

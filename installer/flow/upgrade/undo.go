@@ -224,13 +224,16 @@ func (u *Undo) restoreObjects(ctx context.Context) error {
 		return err
 	}
 	for _, data := range u.state.Objects {
+		if data, err = kept.in(data); err != nil {
+			return err
+		}
 		changed, err := client.ReplaceObject(ctx, data)
 		if err != nil {
 			return err
 		}
 		u.Changed(changed)
 	}
-	return kept.keep(ctx)
+	return nil
 }
 
 // restoreNode restores the previous binaries and files, and restarts containerd and the kubelet if they
@@ -293,7 +296,7 @@ func (u *Undo) restoreNode(ctx context.Context) error {
 }
 
 // restore restores the previous file at a path. In kubelet.conf it restores only the API server's
-// URL. The upgrade changed nothing else, and the CAs or the certificate may be new since then.
+// URL. The upgrade changed nothing else, from that to the own API server's, and the CAs or the certificate may be new since then.
 func (u *Undo) restore(ctx context.Context, path string) (changed bool, err error) {
 	if path != node.KubeletConf || !u.Exists(path) {
 		return u.former.Restore(ctx, path)
@@ -305,6 +308,13 @@ func (u *Undo) restore(ctx context.Context, path string) (changed bool, err erro
 	now, err := u.Optional(path)
 	if err != nil {
 		return false, err
+	}
+	server, err := cluster.ServerOf(now)
+	if err != nil {
+		return false, fmt.Errorf("reading %s: %w", path, err)
+	}
+	if own := node.OwnAPIServer(u.Existing); own != "" && server != own {
+		return false, nil // it is not what the upgrade set: the endpoint was changed since
 	}
 	data, err := cluster.WithServersOf(now, former)
 	if err != nil {

@@ -2,20 +2,27 @@ package upgrade
 
 import (
 	"context"
-	"net/url"
+	"encoding/json"
 	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/render"
 )
 
-// keptEndpoint is the endpoint of the cluster before undo restores older objects. A change of the endpoint after the
+// keptEndpoint is the endpoint of the cluster when undo restores older objects. A change of the endpoint after the
 // upgrade stays: nodes and certificates follow it already.
 type keptEndpoint struct {
-	client *cluster.Client
 	stored *cluster.Stored
+	// flannel has the variables with the API server's address in the pods of flannel, by their names.
+	flannel map[string]any
 }
+
+// flannelServer are the variables with which flannel's pods reach the API.
+var flannelServer = []string{"KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"}
 
 // readEndpoint returns nil if the endpoint was never changed.
 func readEndpoint(ctx context.Context, client *cluster.Client) (*keptEndpoint, error) {
@@ -23,39 +30,98 @@ func readEndpoint(ctx context.Context, client *cluster.Client) (*keptEndpoint, e
 	if err != nil || stored.Cluster.Endpoint.Change == nil {
 		return nil, err
 	}
-	return &keptEndpoint{client, stored}, nil
+	k := &keptEndpoint{stored, map[string]any{}}
+	data, err := client.ReadObject(ctx, cluster.ObjectName{APIVersion: "apps/v1", Kind: "DaemonSet", Namespace: "kube-flannel", Name: "kube-flannel-ds"})
+	if err != nil || data == nil {
+		return k, err
+	}
+	flannel := &unstructured.Unstructured{}
+	if err := flannel.UnmarshalJSON(data); err != nil {
+		return nil, err
+	}
+	eachVariable(flannel, func(v map[string]any) {
+		if name, _ := v["name"].(string); slices.Contains(flannelServer, name) {
+			k.flannel[name] = v["value"]
+		}
+	})
+	return k, nil
 }
 
-// keep sets the endpoint in the restored objects.
-func (k *keptEndpoint) keep(ctx context.Context) error {
+// in returns an object from before the upgrade with the endpoint. One write restores it: if undo is interrupted, what it reads
+// in its next run is still the endpoint.
+func (k *keptEndpoint) in(data json.RawMessage) (json.RawMessage, error) {
 	if k == nil {
+		return data, nil
+	}
+	o := &unstructured.Unstructured{}
+	if err := o.UnmarshalJSON(data); err != nil {
+		return nil, err
+	}
+	var err error
+	switch o.GetKind() + " " + o.GetName() {
+	case "ConfigMap kubeadm-config":
+		err = k.inClusterConfiguration(o)
+	case "ConfigMap kube-proxy":
+		err = k.inProxy(o)
+	case "DaemonSet kube-flannel-ds":
+		eachVariable(o, func(v map[string]any) {
+			name, _ := v["name"].(string)
+			if value, ok := k.flannel[name]; ok {
+				v["value"] = value
+			}
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return o.MarshalJSON()
+}
+
+func (k *keptEndpoint) inClusterConfiguration(o *unstructured.Unstructured) error {
+	text, _, _ := unstructured.NestedString(o.Object, "data", "ClusterConfiguration")
+	former, _, err := config.DecodeClusterConfiguration([]byte(text))
+	if err != nil {
+		return err
+	}
+	now := k.stored.Cluster
+	if former.ControlPlaneEndpoint == now.ControlPlaneEndpoint && slices.Equal(former.APIServer.CertSANs, now.APIServer.CertSANs) {
 		return nil
 	}
-	restored, err := k.client.FetchStored(ctx)
+	former.ControlPlaneEndpoint, former.APIServer.CertSANs = now.ControlPlaneEndpoint, now.APIServer.CertSANs
+	encoded, err := render.ClusterConfiguration(&config.Config{Cluster: former})
 	if err != nil {
 		return err
 	}
-	now, was := restored.Cluster, k.stored.Cluster
-	if now.ControlPlaneEndpoint != was.ControlPlaneEndpoint || !slices.Equal(now.APIServer.CertSANs, was.APIServer.CertSANs) {
-		now.ControlPlaneEndpoint, now.APIServer.CertSANs = was.ControlPlaneEndpoint, was.APIServer.CertSANs
-		objects, err := render.UploadClusterConfig(&config.Config{Cluster: now})
-		if err != nil {
-			return err
-		}
-		if _, err := k.client.Apply(ctx, objects[0]); err != nil {
-			return err
-		}
-	}
-	if _, _, err := k.client.PointProxies(ctx, []string{restored.ProxyServer}, k.stored.ProxyServer); err != nil {
+	return unstructured.SetNestedField(o.Object, string(encoded), "data", "ClusterConfiguration")
+}
+
+func (k *keptEndpoint) inProxy(o *unstructured.Unstructured) error {
+	data, _, err := unstructured.NestedStringMap(o.Object, "data")
+	if err != nil || k.stored.ProxyServer == "" {
 		return err
 	}
-	server, err := url.Parse(was.Endpoint.Change.Server)
-	if was.Endpoint.Balancer {
-		server, err = url.Parse((&config.Config{Cluster: was}).NodeURL())
-	}
-	if err != nil {
+	m := &corev1.ConfigMap{Data: data}
+	m.Annotations = o.GetAnnotations()
+	if err := cluster.PointProxy(m, k.stored.ProxyServer); err != nil {
 		return err
 	}
-	_, err = k.client.PointFlannel(ctx, server.Hostname(), server.Port())
-	return err
+	if m.Annotations != nil {
+		o.SetAnnotations(m.Annotations)
+	}
+	return unstructured.SetNestedStringMap(o.Object, m.Data, "data")
+}
+
+// eachVariable passes edit the environment variables of a DaemonSet's containers.
+func eachVariable(o *unstructured.Unstructured, edit func(map[string]any)) {
+	containers, _, _ := unstructured.NestedFieldNoCopy(o.Object, "spec", "template", "spec", "containers")
+	list, _ := containers.([]any)
+	for _, c := range list {
+		container, _ := c.(map[string]any)
+		env, _ := container["env"].([]any)
+		for _, v := range env {
+			if variable, ok := v.(map[string]any); ok {
+				edit(variable)
+			}
+		}
+	}
 }

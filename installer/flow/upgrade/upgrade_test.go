@@ -23,6 +23,7 @@ import (
 	"airlift/installer/render"
 	"airlift/installer/workflow"
 	"airlift/scripts/fixtures/testbundle"
+	"airlift/scripts/fixtures/testhost"
 )
 
 func TestKeptFlags(t *testing.T) {
@@ -199,6 +200,29 @@ func TestUndoKeepsRotatedCAs(t *testing.T) {
 		got, err := os.ReadFile(h.Path(node.KubeletConf))
 		if err != nil || !strings.Contains(string(got), "server: https://endpoint:6443\n") || !strings.Contains(string(got), base64.StdEncoding.EncodeToString([]byte("new CA"))) {
 			t.Errorf("run %d: %s, %v", run, got, err)
+		}
+	}
+}
+
+// TestUndoKeepsAChangedKubelet: between an upgrade and its undo, the endpoint was changed. The former one may be gone.
+func TestUndoKeepsAChangedKubelet(t *testing.T) {
+	h, _ := testhost.ControlPlane(t, nil)
+	write := func(server string) {
+		data := "current-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: {server: " + server + "}}]\nusers: [{name: u, user: {token: t}}]\n"
+		if _, err := h.WriteFile(node.KubeletConf, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("https://former.example:6443")
+	former := h.Upgrades().Kept("former-v1.33.1")
+	if err := former.Keep(node.KubeletConf); err != nil {
+		t.Fatal(err)
+	}
+	u := &Undo{Machine: node.NewMachine(h, &workflow.Console{Out: io.Discard}), state: &node.UpgradeState{}, former: former}
+	for server, restores := range map[string]bool{"https://127.0.0.1:7443": false, node.OwnAPIServer(h): true} {
+		write(server)
+		if changed, err := u.restore(t.Context(), node.KubeletConf); err != nil || changed != restores {
+			t.Errorf("%s: %t, %v", server, changed, err)
 		}
 	}
 }

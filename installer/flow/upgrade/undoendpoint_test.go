@@ -1,0 +1,93 @@
+package upgrade
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"airlift/installer/config"
+	"airlift/installer/render"
+	"airlift/scripts/fixtures/testcluster/testclient"
+	"airlift/scripts/fixtures/testhost"
+)
+
+// objectsOf are the objects of a cluster that have its endpoint.
+func objectsOf(t *testing.T, endpoint, proxy, flannelHost string, change *config.EndpointChange) []runtime.Object {
+	t.Helper()
+	cfg := testhost.Config(func(c *config.Config) {
+		c.ControlPlaneEndpoint = endpoint
+		c.Endpoint.Change = change
+	})
+	var objects []runtime.Object
+	for _, build := range []func(*config.Config) ([]runtime.Object, error){render.UploadClusterConfig, render.UploadKubeletConfig, render.UploadEndpoint} {
+		made, err := build(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range made {
+			if m, ok := o.(*corev1.ConfigMap); ok && (change != nil || m.Name != config.EndpointConfigMap) {
+				objects = append(objects, m)
+			}
+		}
+	}
+	env := []corev1.EnvVar{{Name: "POD_NAME", Value: "p"}, {Name: "KUBERNETES_SERVICE_HOST", Value: flannelHost}, {Name: "KUBERNETES_SERVICE_PORT", Value: "6443"}}
+	return append(objects,
+		&corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"},
+			Data: map[string]string{"config.conf": "mode: iptables\n", "kubeconfig.conf": "clusters: [{cluster: {server: " + proxy + "}}]\n"}},
+		&appsv1.DaemonSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"}, ObjectMeta: metav1.ObjectMeta{Namespace: "kube-flannel", Name: "kube-flannel-ds"},
+			Spec: appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "kube-flannel", Env: env}}}}}})
+}
+
+// TestUndoKeepsAChangedEndpoint: each object is restored with the endpoint that the cluster has now, also where the change has not
+// come to the add-ons yet. After an interruption, the rest follows.
+func TestUndoKeepsAChangedEndpoint(t *testing.T) {
+	const vip, own = "https://10.1.2.100:6443", "https://10.1.2.3:6443"
+	change := &config.EndpointChange{Number: 1, Server: vip}
+	former, _ := testclient.Fake(objectsOf(t, "", own, "10.1.2.3", nil)...)
+	var saved []json.RawMessage
+	for _, name := range undoneObjects {
+		data, err := former.ReadObject(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data != nil {
+			saved = append(saved, data)
+		}
+	}
+	for name, c := range map[string]struct{ proxy, flannel string }{
+		"complete":               {vip, "10.1.2.100"},
+		"before the add-ons use": {own, "10.1.2.3"},
+	} {
+		client, writes := testclient.Fake(objectsOf(t, "10.1.2.100:6443", c.proxy, c.flannel, change)...)
+		for _, objects := range [][]json.RawMessage{saved[:1], saved, saved} { // the first run was interrupted
+			kept, err := readEndpoint(t.Context(), client)
+			if err != nil {
+				t.Fatal(err)
+			}
+			writes()
+			for _, data := range objects {
+				if data, err = kept.in(data); err == nil {
+					_, err = client.ReplaceObject(t.Context(), data)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if w := writes(); len(w) > 0 {
+			t.Errorf("%s: the last run wrote %q", name, w)
+		}
+		kept, err := readEndpoint(t.Context(), client)
+		if err != nil || kept.stored.Cluster.ControlPlaneEndpoint != "10.1.2.100:6443" || kept.stored.ProxyServer != c.proxy || kept.flannel["KUBERNETES_SERVICE_HOST"] != c.flannel {
+			t.Errorf("%s: %+v, %v", name, kept, err)
+		}
+	}
+	if data, err := (*keptEndpoint)(nil).in(saved[0]); err != nil || strings.Contains(string(data), "10.1.2.100") {
+		t.Errorf("%s, %v", data, err)
+	}
+}
