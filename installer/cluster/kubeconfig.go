@@ -6,14 +6,18 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// WithServer returns a kubeconfig that reaches its clusters at another URL.
+// WithServer returns a kubeconfig that reaches the cluster of its current context at another URL, or all its clusters if it has
+// no such context, as in cluster-info. A user may have added other clusters.
 func WithServer(kubeconfig []byte, server string) ([]byte, error) {
 	cfg, err := clientcmd.Load(kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading kubeconfig: %w", err)
 	}
-	for _, c := range cfg.Clusters {
-		c.Server = server
+	now := cfg.Contexts[cfg.CurrentContext]
+	for name, c := range cfg.Clusters {
+		if now == nil || now.Cluster == name {
+			c.Server = server
+		}
 	}
 	return clientcmd.Write(*cfg)
 }
