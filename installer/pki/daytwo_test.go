@@ -353,9 +353,14 @@ func TestRenameAPIServer(t *testing.T) {
 	if err := kept.VerifyHostname("10.9.9.9"); err != nil {
 		t.Error(err)
 	}
-	removed := cfg.APIServer.CertSANs
+	cfg.APIServer.CertSANs = append(cfg.APIServer.CertSANs, "fd00::9")
+	rename(true)
+	removed := append(cfg.APIServer.CertSANs[:3:3], "FD00:0::9")
 	cfg.APIServer.CertSANs = nil
 	last := rename(true, removed...)
+	n.write(dir+"apiserver.key", n.read(dir+"front-proxy-client.key"))
+	rename(true) // killed between the key and the certificate
+	rename(false)
 	if len(last.DNSNames) != len(before.DNSNames) || len(last.IPAddresses) != len(before.IPAddresses) {
 		t.Errorf("%v %v", last.DNSNames, last.IPAddresses)
 	}

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"fmt"
@@ -32,17 +33,24 @@ func Renew(cfg *config.Config, host fs.FS, now time.Time, name string) (Result, 
 }
 
 // RenameAPIServer renews the certificate of the API server with the names and addresses that cfg gives it in addition to
-// what it has, and without those to remove, which cfg does not give it. The result is empty if it has exactly these.
+// what it has, and without those to remove, which cfg does not give it, in any spelling. The result is empty if it has exactly
+// these, and its key: a run that was killed may have written only the key.
 func RenameAPIServer(cfg *config.Config, host fs.FS, now time.Time, remove ...string) (Result, error) {
 	table, err := Certificates(cfg)
 	if err != nil {
 		return Result{}, err
 	}
+	var removed []netip.Addr
+	for _, name := range remove {
+		if ip, err := netip.ParseAddr(name); err == nil {
+			removed = append(removed, ip.Unmap())
+		}
+	}
 	wanted := table[slices.IndexFunc(table, func(c Certificate) bool { return c.Name == "apiserver" })]
 	return renew(cfg, host, now, "apiserver", func(c *Certificate) bool {
 		before := *c
 		c.DNSNames = slices.DeleteFunc(slices.Clone(c.DNSNames), func(name string) bool { return slices.Contains(remove, name) })
-		c.IPs = slices.DeleteFunc(slices.Clone(c.IPs), func(ip netip.Addr) bool { return slices.Contains(remove, ip.String()) })
+		c.IPs = slices.DeleteFunc(slices.Clone(c.IPs), func(ip netip.Addr) bool { return slices.Contains(removed, ip) })
 		for _, name := range wanted.DNSNames {
 			if !slices.Contains(c.DNSNames, name) {
 				c.DNSNames = append(c.DNSNames, name)
@@ -55,8 +63,22 @@ func RenameAPIServer(cfg *config.Config, host fs.FS, now time.Time, remove ...st
 		}
 		slices.Sort(c.DNSNames)
 		slices.SortFunc(c.IPs, netip.Addr.Compare)
-		return !sameElements(before.DNSNames, c.DNSNames, strings.Compare) || !sameElements(before.IPs, c.IPs, netip.Addr.Compare)
+		return !hasItsKey(cfg, host, wanted) || !sameElements(before.DNSNames, c.DNSNames, strings.Compare) || !sameElements(before.IPs, c.IPs, netip.Addr.Compare)
 	})
+}
+
+// hasItsKey reports whether the file with the key of a certificate has that key.
+func hasItsKey(cfg *config.Config, host fs.FS, c Certificate) bool {
+	cert, err := read(host, c.certPath(cfg))
+	if err != nil {
+		return false
+	}
+	key, err := read(host, c.keyPath(cfg))
+	if err != nil {
+		return false
+	}
+	_, err = tls.X509KeyPair(cert, key)
+	return err == nil
 }
 
 // sameElements reports whether a list, sorted, equals a sorted one.
