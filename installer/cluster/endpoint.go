@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -148,6 +149,34 @@ func sameData(a, b map[string]string) bool {
 	return len(added(a, b)) == 0 && len(added(b, a)) == 0
 }
 
+// The variables with which flannel's pods reach the API, as those of a Service's.
+const flannelHost, flannelPort = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
+
+// flannelServer returns the URL at which flannel's pods reach the API; "" if there is no flannel, or if it must not be read.
+func (c *Client) flannelServer(ctx context.Context) (string, error) {
+	var d *appsv1.DaemonSet
+	err := wait.Retry(ctx, func() (err error) {
+		d, err = c.API.AppsV1().DaemonSets(flannelNamespace).Get(ctx, flannelDaemonSet, metav1.GetOptions{})
+		return err
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading DaemonSet %s/%s: %w", flannelNamespace, flannelDaemonSet, err)
+	}
+	for _, container := range d.Spec.Template.Spec.Containers {
+		env := map[string]string{}
+		for _, v := range container.Env {
+			env[v.Name] = v.Value
+		}
+		if env[flannelHost] != "" {
+			return "https://" + net.JoinHostPort(env[flannelHost], env[flannelPort]), nil
+		}
+	}
+	return "", nil
+}
+
 // PointFlannel lets the pods of Airlift's flannel reach the API at another host and port, if the cluster has it.
 func (c *Client) PointFlannel(ctx context.Context, host, port string) (changed bool, err error) {
 	sets := c.API.AppsV1().DaemonSets(flannelNamespace)
@@ -156,7 +185,7 @@ func (c *Client) PointFlannel(ctx context.Context, host, port string) (changed b
 		if err != nil {
 			return err
 		}
-		if !setEnv(d, map[string]string{"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}) {
+		if !setEnv(d, map[string]string{flannelHost: host, flannelPort: port}) {
 			return nil
 		}
 		_, err = sets.Update(ctx, d, metav1.UpdateOptions{})

@@ -25,10 +25,13 @@ type Stored struct {
 	DefaultKubelet, DefaultProxy bool
 	// ProxyServer is the URL at which kube-proxy reaches the API server; "" without kube-proxy.
 	ProxyServer string
+	// FlannelServer is the URL at which flannel's pods reach the API server; "" without flannel, or if the endpoint of the
+	// cluster was never changed.
+	FlannelServer string
 }
 
 // FetchStored reads the stored configuration of the cluster. A kubelet's permissions suffice
-// for all but DefaultProxy and ProxyServer, which only add-ons need.
+// for all but DefaultProxy, ProxyServer and FlannelServer, which only add-ons need.
 func (c *Client) FetchStored(ctx context.Context) (*Stored, error) {
 	fetched, err := c.FetchConfig(ctx)
 	if err != nil {
@@ -52,7 +55,10 @@ func (c *Client) FetchStored(ctx context.Context) (*Stored, error) {
 			}
 		}
 	}
-	return s, nil
+	if fetched.Cluster.Endpoint.Change != nil {
+		s.FlannelServer, err = c.flannelServer(ctx)
+	}
+	return s, err
 }
 
 // unchangedDefaults reports whether the data of a ConfigMap has the checksum in its annotation.

@@ -41,6 +41,8 @@ type Config struct {
 	// ProxyServer is the API server's URL for kube-proxy; empty means
 	// ServerURL.
 	ProxyServer string
+	// FlannelServer is the API server's URL for flannel; empty means NodeURL.
+	FlannelServer string
 	// CNI is the pod network to install: "flannel" or "none".
 	CNI string
 	// NearestKnown is the nearest release that was known when the bundle was built, if

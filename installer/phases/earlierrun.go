@@ -40,7 +40,7 @@ func (n *Node) CheckRunning(ctx context.Context, fromFile bool) error {
 	if !client.Answers(ctx) {
 		return nil // FetchConfig would wait until it answers
 	}
-	running, err := client.FetchConfig(ctx)
+	running, err := client.FetchStored(ctx)
 	if err != nil {
 		return nil
 	}
@@ -52,14 +52,16 @@ func (n *Node) CheckRunning(ctx context.Context, fromFile bool) error {
 			Hint("use the --config file that created it, or to remove these fields, a file without them. To print the cluster's configuration: kubectl -n kube-system get configmap kubeadm-config -o yaml")
 	}
 	learned := *n.Config
-	learned.Endpoint.Change = running.Cluster.Endpoint.Change
+	if learned.Endpoint.Change = running.Cluster.Endpoint.Change; learned.Endpoint.Change != nil { // not all nodes may follow it yet
+		learned.ProxyServer, learned.FlannelServer = cmp.Or(learned.ProxyServer, running.ProxyServer), running.FlannelServer
+	}
 	n.Config = &learned
 	return nil
 }
 
 func otherConfiguration(diff []string) error {
 	return fault.New(fault.Preflight, "this host already runs a control plane with another configuration:\n  - %s", strings.Join(diff, "\n  - ")).
-		Hint("use the same flags and the same --config as for its creation; for another endpoint of the running cluster, see: ./install endpoint apply --help; or, to delete this cluster and create a new one: ./install reset")
+		Hint("use the same flags and the same --config as for its creation, with the endpoint that it has now; for another endpoint of the running cluster, see: ./install endpoint apply --help; or, to delete this cluster and create a new one: ./install reset")
 }
 
 // checkEtcdData refuses to replace an etcd that has data by another one, which

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/netip"
 	"net/url"
@@ -24,7 +25,7 @@ func Flannel(cfg *config.Config) ([]runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	api, err := url.Parse(cfg.NodeURL())
+	api, err := url.Parse(cmp.Or(cfg.FlannelServer, cfg.NodeURL()))
 	if err != nil {
 		return nil, err
 	}

@@ -123,7 +123,7 @@ func (f *knowledge) useCluster(ctx context.Context, c *config.Config, stored *cl
 	if !stored.DefaultProxy {
 		c.KubeProxy = stored.KubeProxy
 	}
-	c.ProxyServer = stored.ProxyServer
+	c.ProxyServer, c.FlannelServer = stored.ProxyServer, stored.FlannelServer
 	c.CompleteUpgrade(f.node.IsControlPlane())
 
 	plan := *f.node.Plan

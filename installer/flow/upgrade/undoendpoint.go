@@ -3,6 +3,7 @@ package upgrade
 import (
 	"context"
 	"encoding/json"
+	"net/url"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,14 +16,7 @@ import (
 
 // keptEndpoint is the endpoint of the cluster when undo restores older objects. A change of the endpoint after the
 // upgrade stays: nodes and certificates follow it already.
-type keptEndpoint struct {
-	stored *cluster.Stored
-	// flannel has the variables with the API server's address in the pods of flannel, by their names.
-	flannel map[string]any
-}
-
-// flannelServer are the variables with which flannel's pods reach the API.
-var flannelServer = []string{"KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"}
+type keptEndpoint struct{ *cluster.Stored }
 
 // readEndpoint returns nil if the endpoint was never changed.
 func readEndpoint(ctx context.Context, client *cluster.Client) (*keptEndpoint, error) {
@@ -30,21 +24,7 @@ func readEndpoint(ctx context.Context, client *cluster.Client) (*keptEndpoint, e
 	if err != nil || stored.Cluster.Endpoint.Change == nil {
 		return nil, err
 	}
-	k := &keptEndpoint{stored, map[string]any{}}
-	data, err := client.ReadObject(ctx, cluster.ObjectName{APIVersion: "apps/v1", Kind: "DaemonSet", Namespace: "kube-flannel", Name: "kube-flannel-ds"})
-	if err != nil || data == nil {
-		return k, err
-	}
-	flannel := &unstructured.Unstructured{}
-	if err := flannel.UnmarshalJSON(data); err != nil {
-		return nil, err
-	}
-	eachVariable(flannel, func(v map[string]any) {
-		if name, _ := v["name"].(string); slices.Contains(flannelServer, name) {
-			k.flannel[name] = v["value"]
-		}
-	})
-	return k, nil
+	return &keptEndpoint{stored}, nil
 }
 
 // in returns an object from before the upgrade with the endpoint. One write restores it: if undo is interrupted, what it reads
@@ -64,12 +44,7 @@ func (k *keptEndpoint) in(data json.RawMessage) (json.RawMessage, error) {
 	case "ConfigMap kube-proxy":
 		err = k.inProxy(o)
 	case "DaemonSet kube-flannel-ds":
-		eachVariable(o, func(v map[string]any) {
-			name, _ := v["name"].(string)
-			if value, ok := k.flannel[name]; ok {
-				v["value"] = value
-			}
-		})
+		err = k.inFlannel(o)
 	}
 	if err != nil {
 		return nil, err
@@ -83,7 +58,7 @@ func (k *keptEndpoint) inClusterConfiguration(o *unstructured.Unstructured) erro
 	if err != nil {
 		return err
 	}
-	now := k.stored.Cluster
+	now := k.Cluster
 	if former.ControlPlaneEndpoint == now.ControlPlaneEndpoint && slices.Equal(former.APIServer.CertSANs, now.APIServer.CertSANs) {
 		return nil
 	}
@@ -97,12 +72,12 @@ func (k *keptEndpoint) inClusterConfiguration(o *unstructured.Unstructured) erro
 
 func (k *keptEndpoint) inProxy(o *unstructured.Unstructured) error {
 	data, _, err := unstructured.NestedStringMap(o.Object, "data")
-	if err != nil || k.stored.ProxyServer == "" {
+	if err != nil || k.ProxyServer == "" {
 		return err
 	}
 	m := &corev1.ConfigMap{Data: data}
 	m.Annotations = o.GetAnnotations()
-	if err := cluster.PointProxy(m, k.stored.ProxyServer); err != nil {
+	if err := cluster.PointProxy(m, k.ProxyServer); err != nil {
 		return err
 	}
 	if m.Annotations != nil {
@@ -111,17 +86,26 @@ func (k *keptEndpoint) inProxy(o *unstructured.Unstructured) error {
 	return unstructured.SetNestedStringMap(o.Object, m.Data, "data")
 }
 
-// eachVariable passes edit the environment variables of a DaemonSet's containers.
-func eachVariable(o *unstructured.Unstructured, edit func(map[string]any)) {
-	containers, _, _ := unstructured.NestedFieldNoCopy(o.Object, "spec", "template", "spec", "containers")
-	list, _ := containers.([]any)
-	for _, c := range list {
+func (k *keptEndpoint) inFlannel(o *unstructured.Unstructured) error {
+	server, err := url.Parse(k.FlannelServer)
+	if err != nil || server.Host == "" {
+		return err
+	}
+	values := map[string]string{"KUBERNETES_SERVICE_HOST": server.Hostname(), "KUBERNETES_SERVICE_PORT": server.Port()}
+	containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+	if err != nil {
+		return err
+	}
+	for _, c := range containers {
 		container, _ := c.(map[string]any)
 		env, _ := container["env"].([]any)
 		for _, v := range env {
-			if variable, ok := v.(map[string]any); ok {
-				edit(variable)
+			variable, _ := v.(map[string]any)
+			name, _ := variable["name"].(string)
+			if value, ok := values[name]; ok {
+				variable["value"] = value
 			}
 		}
 	}
+	return unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers")
 }
