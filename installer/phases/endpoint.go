@@ -64,13 +64,18 @@ func (e Endpoint) Apply(ctx context.Context, l desired.List) error {
 	return StartEndpoint(ctx, e.Machine, l)
 }
 
-// StartEndpoint writes the service's files, and starts the service with them. The host has a copy of the installer.
+// StartEndpoint writes the service's files, and starts the service with them, also if a run was killed between both. The host
+// has a copy of the installer.
 func StartEndpoint(ctx context.Context, m *node.Machine, l desired.List) error {
 	before := m.Changes
 	if err := m.Write(l.Files...); err != nil {
 		return err
 	}
-	changed := m.Changes != before
+	stale, err := m.Host.Systemd().StartedBefore(ctx, endpoint.Unit, endpoint.SettingsPath, endpoint.UnitPath)
+	if err != nil {
+		return err
+	}
+	changed := stale || m.Changes != before
 	if err := m.Host.Systemd().Enable(ctx, endpoint.Unit, changed); err != nil {
 		return err
 	}
@@ -92,7 +97,7 @@ func StopEndpoint(ctx context.Context, m *node.Machine) error {
 	if err := m.Host.Records().Forget(ledger.Unit, endpoint.Unit); err != nil {
 		return err
 	}
-	for _, file := range []string{endpoint.UnitPath, endpoint.SettingsPath, endpoint.StateFile} {
+	for _, file := range []string{endpoint.StateFile, endpoint.SettingsPath, endpoint.UnitPath} { // the last one is what a repeated run looks for
 		if err := m.Host.Remove(file); err != nil {
 			return err
 		}
