@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -103,15 +104,62 @@ func (c *Change) checkHost() error {
 	return err
 }
 
+// connect connects to the API server of this host, or on a worker to the kubelet's. If that does not answer, its balancer may be
+// what this run repairs: then it uses an API server that the service knew.
 func (c *Change) connect(ctx context.Context) (err error) {
-	kubeconfig, server := node.KubeletConf, ""
 	if c.IsControlPlane() {
-		kubeconfig, server = node.AdminConf, node.OwnAPIServer(c.Host)
+		if c.client, err = node.LoadClient(c.Host, node.AdminConf, node.OwnAPIServer(c.Host), 0); err != nil {
+			return err
+		}
+		return c.client.Waits().WaitForAPI(ctx, timeout, c.Report)
 	}
-	if c.client, err = node.LoadClient(c.Host, kubeconfig, server, 0); err != nil {
+	known, err := c.knownAPIServers()
+	if err != nil {
 		return err
 	}
-	return c.client.Waits().WaitForAPI(ctx, timeout, c.Report)
+	if c.client, err = c.ready(ctx, append([]string{""}, known...)); err != nil || c.client != nil {
+		return err
+	}
+	if c.client, err = node.LoadClient(c.Host, node.KubeletConf, "", 0); err != nil {
+		return err
+	}
+	err = c.client.Waits().WaitForAPI(ctx, timeout, c.Report)
+	if err != nil && ctx.Err() == nil {
+		err = fault.Wrap(err, fault.Failure, otherServerHint)
+	}
+	return err
+}
+
+const otherServerHint = "set the server in " + node.KubeletConf + " to the address of a control plane, https://ADDRESS:6443; then: systemctl restart kubelet; ./install endpoint node"
+
+// knownAPIServers returns the addresses of API servers, "host:port", that the service of this host knows or knew last.
+func (c *Change) knownAPIServers() (list []string, err error) {
+	settings, err := endpoint.Read(c.Existing)
+	if err != nil {
+		return nil, err
+	}
+	if settings != nil {
+		list = settings.ControlPlanes
+	}
+	last, err := os.ReadFile(c.Existing.Path(endpoint.StateFile))
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	return append(slices.Clip(list), strings.Fields(string(last))...), nil
+}
+
+// ready returns a client with the kubelet's identity of the first API server that is ready; nil if none is. "" is the kubelet's.
+func (c *Change) ready(ctx context.Context, servers []string) (*cluster.Client, error) {
+	for _, server := range servers {
+		client, err := node.LoadClient(c.Host, node.KubeletConf, server, 0)
+		if err != nil {
+			return nil, err
+		}
+		if ready, _ := client.Ready(ctx); ready {
+			return client, nil
+		}
+	}
+	return nil, ctx.Err()
 }
 
 // find reads how the cluster is reached now, and computes how it will be.
@@ -179,25 +227,19 @@ func (c *Change) onlyAPIServer(ctx context.Context) (string, error) {
 		known = append(known, s.String())
 	}
 	if apierrors.IsForbidden(err) {
-		var settings *endpoint.Settings
-		if settings, err = endpoint.Read(c.Existing); settings != nil {
-			known = settings.ControlPlanes
-		}
+		known, err = c.knownAPIServers()
 	}
 	if err != nil {
 		return "", err
 	}
-	for _, address := range known {
-		client, err := node.LoadClient(c.Host, node.KubeletConf, "https://"+address, 0)
-		if err != nil {
-			return "", err
-		}
-		if ready, _ := client.Ready(ctx); ready {
-			return client.Server, nil
-		}
+	client, err := c.ready(ctx, known)
+	if err != nil {
+		return "", err
 	}
-	return "", fault.New(fault.Failure, "no API server answers at %s", orNone(strings.Join(known, ", "))).
-		Hint("set the server in " + node.KubeletConf + " to the address of the control plane, then: systemctl restart kubelet; ./install endpoint node")
+	if client == nil {
+		return "", fault.New(fault.Failure, "no API server answers at %s", orNone(strings.Join(known, ", "))).Hint(otherServerHint)
+	}
+	return client.Server, nil
 }
 
 // withPending returns the configuration of a cluster with what an interrupted run was about to store.

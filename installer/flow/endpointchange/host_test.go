@@ -147,7 +147,27 @@ func TestOnlyAPIServer(t *testing.T) {
 	if _, err := h.WriteFile(files[0].Path, files[0].Data, files[0].Mode); err != nil {
 		t.Fatal(err)
 	}
+	if err := c.connect(t.Context()); err != nil || c.client.Server != server.URL {
+		t.Errorf("%s, %v", c.client.Server, err)
+	}
 	if err := c.planFollow(t.Context()); err != nil || c.config.Endpoint.Change.Server != server.URL {
 		t.Errorf("%+v, %v", c.config.Endpoint.Change, err)
+	}
+}
+
+// TestConnectWithoutBalancer: a worker whose balancer is what 'endpoint node' repairs reaches the API without it.
+func TestConnectWithoutBalancer(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer server.Close()
+	closed := httptest.NewServer(nil)
+	closed.Close()
+	c, h := worker(t, "https://"+closed.Listener.Addr().String(), config.Endpoint{Balancer: true})
+	if _, err := h.WriteFile(endpoint.StateFile, []byte(server.Listener.Addr().String()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := c.connect(ctx); err != nil || c.client.Server != server.URL {
+		t.Errorf("%s, %v", c.client.Server, err)
 	}
 }
