@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -165,27 +166,40 @@ func (c *Client) flannelServer(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading DaemonSet %s/%s: %w", flannelNamespace, flannelDaemonSet, err)
 	}
+	return flannelServerOf(d), nil
+}
+
+// flannelServerOf returns the URL of the API server in flannel's DaemonSet, "" if it has none.
+func flannelServerOf(d *appsv1.DaemonSet) string {
 	for _, container := range d.Spec.Template.Spec.Containers {
 		env := map[string]string{}
 		for _, v := range container.Env {
 			env[v.Name] = v.Value
 		}
 		if env[flannelHost] != "" {
-			return "https://" + net.JoinHostPort(env[flannelHost], env[flannelPort]), nil
+			return "https://" + net.JoinHostPort(env[flannelHost], env[flannelPort])
 		}
 	}
-	return "", nil
+	return ""
 }
 
-// PointFlannel lets the pods of Airlift's flannel reach the API at another host and port, if the cluster has it.
-func (c *Client) PointFlannel(ctx context.Context, host, port string) (changed bool, err error) {
+// PointFlannel is PointProxies for the pods of Airlift's flannel.
+func (c *Client) PointFlannel(ctx context.Context, from []string, to string) (server string, changed bool, err error) {
+	u, err := url.Parse(to)
+	if err != nil {
+		return "", false, err
+	}
 	sets := c.API.AppsV1().DaemonSets(flannelNamespace)
 	try := func() error {
 		d, err := sets.Get(ctx, flannelDaemonSet, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if !setEnv(d, map[string]string{flannelHost: host, flannelPort: port}) {
+		if server = flannelServerOf(d); !slices.Contains(from, server) {
+			return nil
+		}
+		server = to
+		if !setEnv(d, map[string]string{flannelHost: u.Hostname(), flannelPort: u.Port()}) {
 			return nil
 		}
 		_, err = sets.Update(ctx, d, metav1.UpdateOptions{})
@@ -194,12 +208,12 @@ func (c *Client) PointFlannel(ctx context.Context, host, port string) (changed b
 	}
 	err = wait.Retry(ctx, func() error { return retry.RetryOnConflict(retry.DefaultBackoff, try) })
 	if apierrors.IsNotFound(err) {
-		return false, nil
+		return "", false, nil
 	}
 	if err != nil {
-		return changed, fmt.Errorf("changing DaemonSet %s/%s: %w", flannelNamespace, flannelDaemonSet, err)
+		return server, changed, fmt.Errorf("changing DaemonSet %s/%s: %w", flannelNamespace, flannelDaemonSet, err)
 	}
-	return changed, nil
+	return server, changed, nil
 }
 
 // setEnv sets variables that containers of a DaemonSet have.

@@ -60,7 +60,7 @@ func TestPointAddOns(t *testing.T) {
 			t.Errorf("kube-proxy: changed %t, %v", changed, err)
 		}
 		if host != "" {
-			if changed, err := client.PointFlannel(t.Context(), host, "6443"); err != nil || changed != want {
+			if _, changed, err := client.PointFlannel(t.Context(), from, "https://"+host+":6443"); err != nil || changed != want {
 				t.Errorf("flannel: changed %t, %v", changed, err)
 			}
 		}
@@ -86,6 +86,9 @@ func TestPointAddOns(t *testing.T) {
 	if server := point([]string{"https://10.9.9.9:6443"}, "https://10.0.0.200:6443", "", false); server != newServer {
 		t.Errorf("a server of the user's: %s", server)
 	}
+	if server, changed, err := client.PointFlannel(t.Context(), []string{"https://10.9.9.9:6443"}, "https://10.0.0.200:6443"); server != newServer || changed || err != nil {
+		t.Errorf("flannel, a server of the user's: %s, %t, %v", server, changed, err)
+	}
 	point([]string{newServer}, oldServer, "10.0.0.1", true)
 	last, lastFlannel := read()
 	if last.Data["kubeconfig.conf"] != before.Data["kubeconfig.conf"] || last.Annotations["kubeadm.kubernetes.io/component-config.hash"] != before.Annotations["kubeadm.kubernetes.io/component-config.hash"] {
@@ -102,7 +105,7 @@ func TestPointWithoutAddOns(t *testing.T) {
 	if server, changed, err := client.PointProxies(t.Context(), []string{oldServer}, newServer); server != "" || changed || err != nil {
 		t.Error(server, changed, err)
 	}
-	if changed, err := client.PointFlannel(t.Context(), "10.0.0.100", "6443"); changed || err != nil {
+	if _, changed, err := client.PointFlannel(t.Context(), []string{oldServer}, newServer); changed || err != nil {
 		t.Error(changed, err)
 	}
 	if changed, err := client.PublishServer(t.Context(), newServer); changed || err != nil {

@@ -2,7 +2,6 @@ package endpointchange
 
 import (
 	"context"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -131,14 +130,13 @@ func (c *Change) useInAddons(ctx context.Context) error {
 			return err
 		}
 	}
-	to, err := url.Parse(server)
-	if err != nil {
-		return err
-	}
-	changed, err = c.client.PointFlannel(ctx, to.Hostname(), to.Port())
+	now, changed, err = c.client.PointFlannel(ctx, c.formerServers(), server)
 	c.Changed(changed)
 	if err != nil {
 		return err
+	}
+	if now != "" && now != server {
+		c.Console.Warn("flannel uses %s, which the user chose: it is not changed", now)
 	}
 	for namespace, name := range map[string]string{"kube-system": "kube-proxy", "kube-flannel": "kube-flannel-ds"} {
 		if err := workloads.WaitForDaemonSet(ctx, c.client.API, c.limit(), namespace, name); err != nil && ctx.Err() == nil {
@@ -200,12 +198,12 @@ func (c *Change) summarize(ctx context.Context) {
 		return
 	}
 	planes = slices.DeleteFunc(planes, func(name string) bool { return name == self })
-	if c.late { // again, at the end
-		planes = append(planes, self)
-	}
 	left := append(planes, workers...)
 	if c.undoes() { // control planes serve what workers may use
 		left = append(workers, planes...)
+	}
+	if c.late { // again, at the end
+		left = append(left, self)
 	}
 	switch {
 	case len(left) > 0:
