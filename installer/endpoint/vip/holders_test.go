@@ -43,14 +43,14 @@ func TestHolders(t *testing.T) {
 		{"two hosts", false, []announcer{heard("cp3", "3", time.Minute, time.Second), heard("cp2", "2", time.Hour, 0)}, "on cp2 (10.0.0.2) and cp3 (10.0.0.3)"},
 		{"this host and another one", true, []announcer{heard("cp2", "2", time.Hour, 0)}, "on cp2 (10.0.0.2) and this host (eth0)"},
 	} {
-		l := &loop{Agent: &Agent{}, announcers: c.announcers, nic: nic{name: "eth0", link: link}}
+		l := &loop{agent: &Agent{}, options: &Options{}, announcers: c.announcers, nic: nic{name: "eth0", link: link}}
 		l.role = etcd.Role{Self: 1, Members: []etcd.Member{{ID: 1, Name: "cp1", PeerURL: "https://10.0.0.1:2380"}}}
 		l.held, l.taken = c.held, ago(time.Minute)
 		l.publish("")
-		if got := l.Status().Where(now); got != c.where {
+		if got := l.agent.Status().Where(now); got != c.where {
 			t.Errorf("%s: %q, want %q", c.name, got, c.where)
 		}
-		if h := l.Status().Holders; c.held && len(h) == 1 && (h[0].Name != "cp1" || h[0].Address != "10.0.0.1" || h[0].MAC != "02:00:00:00:00:01" || !h[0].Since.Equal(l.taken)) {
+		if h := l.agent.Status().Holders; c.held && len(h) == 1 && (h[0].Name != "cp1" || h[0].Address != "10.0.0.1" || h[0].MAC != "02:00:00:00:00:01" || !h[0].Since.Equal(l.taken)) {
 			t.Errorf("%s: %+v", c.name, h)
 		}
 	}
