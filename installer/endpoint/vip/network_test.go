@@ -115,7 +115,7 @@ func TestAnnouncerIsAMember(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		l := &loop{Agent: &Agent{options: Options{Log: slog.New(slog.DiscardHandler)}}, nic: nic{name: "eth0", link: link}}
+		l := &loop{agent: &Agent{}, options: &Options{Log: slog.New(slog.DiscardHandler)}, nic: nic{name: "eth0", link: link}}
 		l.role = etcd.Role{Self: 1, Members: []etcd.Member{{ID: 1, Name: "cp1", PeerURL: "https://10.99.0.1:2380"}, {ID: 2, Name: "cp2", PeerURL: "https://10.99.0.2:2380"}}}
 		l.setAnnouncer(other, time.Now())
 		if got := l.holders(time.Now()); len(got) != 1 || got[0].Name != "" || got[0].MAC != other.String() {
