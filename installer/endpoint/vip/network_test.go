@@ -239,12 +239,22 @@ func TestHolder(t *testing.T) {
 	stays("addresses removed")
 	l.agree(h)
 
-	// Only etcd may decide to elect another leader: a follower that stalls is no reason.
-	o := l.others(h)[0]
-	o.etcd.signal(syscall.SIGSTOP)
-	time.Sleep(2 * time.Second)
-	o.etcd.signal(syscall.SIGCONT)
-	stays("a follower's etcd stalls for 2 s")
+	// A follower that stalls is no reason to move. On a busy machine etcd itself may elect another leader meanwhile, but not
+	// each time.
+	for attempt := 1; ; attempt++ {
+		o := l.others(h)[0]
+		o.etcd.signal(syscall.SIGSTOP)
+		time.Sleep(2 * time.Second)
+		o.etcd.signal(syscall.SIGCONT)
+		if now := l.settle(); now == h || attempt == 3 {
+			stays("a follower's etcd stalls for 2 s")
+			break
+		} else {
+			t.Logf("the address moved from %s to %s while a follower's etcd stalled", h.name, now.name)
+			h = now
+			l.client.reset()
+		}
+	}
 
 	// A process that was killed left the address; the next one begins with no address.
 	h.agent.kill()
