@@ -37,6 +37,8 @@ type EndpointChange struct {
 	Server string `json:"server"`
 	// Before is how it was.
 	Before FormerEndpoint `json:"before"`
+	// Published is set when all control planes serve the endpoint, and joining nodes may use it.
+	Published bool `json:"published,omitempty"`
 	// Pending is what the ConfigMap kubeadm-config is to have, nil as soon as it has it.
 	Pending *PendingEndpoint `json:"pending,omitempty"`
 }

@@ -54,8 +54,10 @@ type Change struct {
 	client  *cluster.Client // on a control plane, of its own API server
 	config  *config.Config  // this node's, with the new endpoint
 	stored  config.Cluster  // as the cluster has it now
-	turn    *node.Turn
-	nodes   []cluster.NodeState // nil on a worker, which may not list them
+	// warnings are about fields of the stored configuration that are not kept.
+	warnings []string
+	turn     *node.Turn
+	nodes    []cluster.NodeState // nil on a worker, which may not list them
 	// late is set if another run has to finish the change on this control plane: it serves the new endpoint, but cannot use
 	// it before the others serve it too; or it still serves one that was undone, because others may use it.
 	late bool
@@ -179,7 +181,7 @@ func (c *Change) find(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.stored = withPending(fetched.Cluster)
+	c.stored, c.warnings = withPending(fetched.Cluster), fetched.Warnings
 	c.config = &config.Config{Cluster: c.stored, NodeRegistration: config.NodeRegistration{Name: pki.NodeName(c.Files())}}
 	if err := c.useAPIServer(); err != nil {
 		return err

@@ -93,9 +93,14 @@ func (c *Change) publish(ctx context.Context) error {
 		c.Console.Note("not yet: these control planes do not serve it: %s", strings.Join(planes, ", "))
 		return nil
 	}
-	changed, err := c.client.PublishServer(ctx, c.config.Endpoint.Change.Server)
+	published := *c.config.Endpoint.Change
+	changed, err := c.client.PublishServer(ctx, published.Server)
 	c.Changed(changed)
-	return err
+	if err != nil || published.Published || published.Number == 0 {
+		return err
+	}
+	published.Published = true
+	return c.storeChange(ctx, published)
 }
 
 // useInAddons lets kube-proxy and flannel use the endpoint, when all nodes follow: then it answers on each of them.

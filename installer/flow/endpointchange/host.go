@@ -36,6 +36,9 @@ func (c *Change) preflight(ctx context.Context) (err error) {
 			return fault.New(fault.Failure, "another control plane has changed the endpoint meanwhile").Hint("run the same command again")
 		}
 	}
+	for _, w := range c.warnings {
+		c.Console.Warn("%s", w)
+	}
 	for line := range strings.Lines(c.Describe()) {
 		c.Console.Note("%s", strings.TrimSpace(line))
 	}

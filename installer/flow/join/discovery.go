@@ -7,6 +7,7 @@ import (
 
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
+	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/discovery"
 	"airlift/installer/config"
@@ -115,6 +116,10 @@ func (j *nodeJoin) needCluster(ctx context.Context) error {
 	}
 	for _, w := range slices.Concat(found.Warnings, fetched.Warnings) {
 		j.Console.Warn("%s", w)
+	}
+	if change := fetched.Cluster.Endpoint.Change; change != nil && !change.Published && !j.Exists(node.KubeletConf) {
+		return fault.New(fault.Preflight, "the cluster's endpoint is being changed to %s, and not all control planes serve it yet", change.Server).
+			Hint("finish the change, on each control plane: ./install endpoint node; then join again")
 	}
 	if err := j.role.useCluster(found, fetched.Cluster); err != nil {
 		return err
