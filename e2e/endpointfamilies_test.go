@@ -34,7 +34,7 @@ ip6tables -P INPUT DROP`
 // TestEndpointFamilies: an address of each family, on two interfaces, behind packet filters that drop what is not needed;
 // and then IPv6 alone.
 func TestEndpointFamilies(t *testing.T) {
-	s := up(t, lab.Options{Name: "e2e-vip6", Hosts: 2, Interfaces: 2, Virtual: []netip.Addr{netip.MustParseAddr(virtual), netip.MustParseAddr(virtual6)}})
+	s := up(t, lab.Options{Name: "e2e-vip6", Hosts: 2, Interfaces: 2, Virtual: []netip.Addr{netip.MustParseAddr(virtual)}}) // every address of fd77::/64 is inside
 	first, second := s.Hosts[0], s.Hosts[1]
 	own := map[*lab.Host]string{first: "fd77::11", second: "fd77::12"}
 	bare := map[*lab.Host]string{}
@@ -126,7 +126,9 @@ func TestEndpointKubeadm(t *testing.T) {
 		{"two control planes of Airlift, and a host prepared by hand", func(t *testing.T) {
 			prepared := make(chan error, 1)
 			go func() { prepared <- prepareByHand(t.Context(), kit, hand, t.Logf) }()
-			out := install(t, own, 0, "init", "--control-plane-vip", virtual, "--upload-certs")
+			// The configuration lets kubeadm's kubelet run on this machine.
+			run(t, own, "sh", "-c", "cat >/root/kubeadm.yaml <<'END'\n"+kubeadm.Config(own, kubeadm.ConfigOptions{Version: version, Endpoint: virtual + ":6443"})+"END")
+			out := install(t, own, 0, "init", "--config", "/root/kubeadm.yaml", "--control-plane-vip", virtual, "--upload-certs")
 			join, err := site.JoinArgs(out)
 			if err != nil {
 				t.Fatal(err)
