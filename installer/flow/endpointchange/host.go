@@ -212,6 +212,11 @@ func (c *Change) useEndpoint(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if !c.IsControlPlane() { // the balancer that it used may be stopped now
+		if c.client, err = node.LoadClient(c.Host, node.KubeletConf, "", 0); err != nil {
+			return err
+		}
+	}
 	stale, err := c.Host.Systemd().StartedBefore(ctx, "kubelet.service", node.KubeletConf)
 	if err != nil || !changed && !stale {
 		return err
