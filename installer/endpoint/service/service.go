@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"os"
 	"path"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -227,7 +228,7 @@ func keepAlive(ctx context.Context) error {
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 		return err
 	}
-	alive, release := time.NewTicker(aliveInterval), time.NewTicker(releaseInterval)
+	alive, release := time.NewTicker(aliveInterval), time.NewTimer(firstRelease)
 	defer alive.Stop()
 	defer release.Stop()
 	for {
@@ -239,17 +240,20 @@ func keepAlive(ctx context.Context) error {
 				return err
 			}
 		case <-release.C:
+			debug.FreeOSMemory()
 			if err := releaseCode(); err != nil {
 				return fmt.Errorf("releasing memory: %w", err)
 			}
+			release.Reset(releaseInterval)
 		}
 	}
 }
 
 const (
 	aliveInterval = 3 * time.Second // a third of WatchdogSec in the unit
-	// releaseInterval is how often the service gives back the pages of rare work, as a renewed connection.
-	releaseInterval = time.Minute
+	// firstRelease is when the start is over. releaseInterval is how often the service gives back the pages of rare work, as
+	// a renewed connection.
+	firstRelease, releaseInterval = 5*time.Second, time.Minute
 )
 
 // Query returns the state of this host's service, nil if none runs.
