@@ -43,15 +43,22 @@ func TestEndpointFamilies(t *testing.T) {
 		bare[h] = untouched(t, h)
 		run(t, h, "sh", "-c", dropAll)
 	}
+	dual := true
+	nodeIPs := func(h *lab.Host) string { // of a host with two interfaces, the user chooses
+		if dual {
+			return h.Addr.String() + "," + own[h]
+		}
+		return own[h]
+	}
 	cluster := func(t *testing.T, addresses []string, balancer string, args ...string) {
 		t.Helper()
-		args = append([]string{"init", "--control-plane-vip", strings.Join(addresses, ","), "--control-plane-balancer", "--upload-certs"}, args...)
+		args = append([]string{"init", "--node-ip", nodeIPs(first), "--apiserver-advertise-address", strings.Split(nodeIPs(first), ",")[0], "--control-plane-vip", strings.Join(addresses, ","), "--control-plane-balancer", "--upload-certs"}, args...)
 		out := install(t, first, 0, args...)
 		join, err := site.JoinArgs(out)
 		if err != nil {
 			t.Fatal(err)
 		}
-		install(t, second, 0, append(join, "--control-plane", "--certificate-key", certificateKey(t, out))...)
+		install(t, second, 0, append(join, "--node-ip", nodeIPs(second), "--apiserver-advertise-address", strings.Split(nodeIPs(second), ",")[0], "--control-plane", "--certificate-key", certificateKey(t, out))...)
 		systemIsUp(t, s, 2)
 		for _, h := range s.Hosts {
 			contains(t, install(t, h, 0, "endpoint", "status"), balancer)
@@ -84,6 +91,7 @@ func TestEndpointFamilies(t *testing.T) {
 		}},
 		{"reset", clean},
 		{"IPv6 only", func(t *testing.T) {
+			dual = false
 			for _, h := range s.Hosts {
 				run(t, h, "sh", "-c", "ip -4 address flush dev eth0 scope global; ip -4 address flush dev eth1 scope global")
 				bare[h] = untouched(t, h)

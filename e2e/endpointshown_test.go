@@ -60,7 +60,6 @@ func showsEndpoint(t *testing.T, s *site.Site, planes []*lab.Host, worker *lab.H
 		{"other settings than the cluster's", others[0], change(virtual, "10.77.0.101"), change("10.77.0.101", virtual), others[0], "endpoint-settings", "10.77.0.101", "./install", 1},
 		{"names that the certificate has not", others[0], change(virtual, "10.77.0.101"), change("10.77.0.101", virtual), others[0], "endpoint-certificate", "is not valid for 10.77.0.101", "./install endpoint node", 1},
 		{"a wrong subnet", others[0], change(virtual, "192.0.2.1"), change("192.0.2.1", virtual), others[0], "preflight-ControlPlaneVIP", "192.0.2.1", "subnet", 1},
-		{"an API server has ended", others[1], "mv " + manifest + " /root/", "mv /root/kube-apiserver.yaml " + manifest, worker, "endpoint-api-server", lost, others[1].Addr.String() + ": ./install status", 0},
 		{"a closed port", others[1], "iptables -I" + drop, "iptables -D" + drop, worker, "endpoint-api-server", lost, "TCP 6443", 0},
 		{"all ports are closed", worker, "iptables -I OUTPUT -p tcp --dport 6443 -j DROP", "iptables -D OUTPUT -p tcp --dport 6443 -j DROP", worker, "endpoint-no-api", "reaches none of 3 API servers", "./install status", 1},
 	} {

@@ -68,14 +68,18 @@ func (c *Client) ClusterInfoServer(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// PublishServer sets the API server's URL in cluster-info, if the cluster has one. The controller manager signs it again.
+// PublishServer sets the API server's URL in cluster-info, if the cluster has one, and leaves all else. The controller
+// manager signs it again.
 func (c *Client) PublishServer(ctx context.Context, server string) (changed bool, err error) {
 	return c.editConfigMap(ctx, metav1.NamespacePublic, clusterInfo, func(m *corev1.ConfigMap) error {
-		data, err := WithServer([]byte(m.Data["kubeconfig"]), server)
-		if err == nil {
-			m.Data["kubeconfig"] = string(data)
+		kubeconfig, err := clientcmd.Load([]byte(m.Data["kubeconfig"]))
+		if err != nil {
+			return err
 		}
-		return err
+		for _, one := range kubeconfig.Clusters {
+			m.Data["kubeconfig"] = strings.ReplaceAll(m.Data["kubeconfig"], "server: "+one.Server, "server: "+server)
+		}
+		return nil
 	})
 }
 

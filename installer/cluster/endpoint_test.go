@@ -99,6 +99,34 @@ func TestPointAddOns(t *testing.T) {
 	}
 }
 
+// TestPublishServer: cluster-info stays as it is, but for the server.
+func TestPublishServer(t *testing.T) {
+	objects := render.ClusterInfo(&config.Config{LocalAPIEndpoint: config.APIEndpoint{AdvertiseAddress: "10.0.0.1", BindPort: 6443}}, []byte("CA"))
+	client, _ := testclient.Fake(objects[0])
+	read := func() string {
+		m, err := client.API.CoreV1().ConfigMaps("kube-public").Get(t.Context(), "cluster-info", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Data["kubeconfig"]
+	}
+	before := read()
+	for _, c := range []struct {
+		server  string
+		changed bool
+	}{{newServer, true}, {newServer, false}, {oldServer, true}} {
+		if changed, err := client.PublishServer(t.Context(), c.server); err != nil || changed != c.changed {
+			t.Errorf("%s: %t, %v", c.server, changed, err)
+		}
+		if got, err := client.ClusterInfoServer(t.Context()); err != nil || got != c.server {
+			t.Errorf("%s, %v", got, err)
+		}
+	}
+	if read() != before {
+		t.Errorf("%s\nwas\n%s", read(), before)
+	}
+}
+
 // TestPointWithoutAddOns: a cluster may have neither.
 func TestPointWithoutAddOns(t *testing.T) {
 	client, _ := testclient.Fake()
