@@ -44,7 +44,6 @@ func showsEndpoint(t *testing.T, s *site.Site, planes []*lab.Host, worker *lab.H
 	change := func(from, to string) string {
 		return "sed -i 's/" + from + "/" + to + "/' /etc/kubernetes/endpoint.yaml"
 	}
-	const manifest = "/etc/kubernetes/manifests/kube-apiserver.yaml"
 	lost := others[1].Addr.String() + ":6443"
 	drop := fmt.Sprintf(" INPUT -s %s -p tcp --dport 6443 -j DROP", worker.Addr)
 	for _, c := range []struct {

@@ -253,7 +253,7 @@ const (
 	aliveInterval = 3 * time.Second // a third of WatchdogSec in the unit
 	// firstRelease is when the start is over. releaseInterval is how often the service gives back the pages of rare work, as
 	// a renewed connection.
-	firstRelease, releaseInterval = 5*time.Second, time.Minute
+	firstRelease, releaseInterval = 5 * time.Second, time.Minute
 )
 
 // Query returns the state of this host's service, nil if none runs.
