@@ -72,18 +72,13 @@ func (n *Node) Inspect(ctx context.Context) error {
 		return err
 	}
 	n.Observed, n.inspected = node.Observe(ctx, n.Machine, n.Config, is), true
-	if n.Observed.Runtime != nil {
-		n.useRuntime(n.Observed.Runtime)
+	if r := n.Observed.Runtime; r != nil { // it and its cgroup driver are used
+		learned := *n.Config
+		learned.Facts.CgroupDriver = r.CgroupDriver()
+		n.Config, n.Watch.Containerd = &learned, r.Store
+		n.Console.Note("using this host's existing containerd %s, %s cgroup driver", r.Info.Version, learned.Facts.CgroupDriver)
 	}
 	return nil
-}
-
-// useRuntime uses an existing container runtime and its cgroup driver.
-func (n *Node) useRuntime(r *node.ExistingRuntime) {
-	learned := *n.Config
-	learned.Facts.CgroupDriver = r.CgroupDriver()
-	n.Config, n.Watch.Containerd = &learned, r.Store
-	n.Console.Note("using this host's existing containerd %s, %s cgroup driver", r.Info.Version, learned.Facts.CgroupDriver)
 }
 
 // findEarlierRun finds out whether an earlier run made this host a node,

@@ -52,7 +52,7 @@ func (s *StaticPods) endPod(ctx context.Context, component string, manifest []by
 	if withoutAPI {
 		// Otherwise etcd waits for the watches of its API server: up to seven seconds (ReqTimeout of
 		// go.etcd.io/etcd/server/v3/config).
-		s.stopAPIServer(ctx, s.graceOf("kube-apiserver"))
+		s.stopAPIServer(ctx, graceOf(s.Existing, "kube-apiserver"))
 	}
 	if err := annotate(); err != nil {
 		s.Console.Debug(1, "annotating %s: %v", node.ManifestPath(component), err)

@@ -34,11 +34,11 @@ const stopGrace = 30 * time.Second
 const apiServerGrace = 2 * time.Second
 
 // graceOf returns how long this host's component may take to end.
-func (s *StaticPods) graceOf(component string) time.Duration {
+func graceOf(h *host.Host, component string) time.Duration {
 	if component != "kube-apiserver" {
 		return stopGrace
 	}
-	flags, _, err := node.ReadStaticPod(s.Existing, component)
+	flags, _, err := node.ReadStaticPod(h, component)
 	if err != nil {
 		return stopGrace
 	}
@@ -131,7 +131,7 @@ func (s *StaticPods) Replace(ctx context.Context, component string, manifest, fo
 	}
 	s.begun = time.Now()
 	file := pki.File{Path: node.ManifestPath(component), Data: manifest, Mode: 0o600}
-	count, grace := s.Changes, s.graceOf(component)
+	count, grace := s.Changes, graceOf(s.Existing, component)
 	if s.Annotates && now != nil && !bytes.Equal(now, manifest) {
 		s.endPod(ctx, component, now, before, grace)
 	}
@@ -223,7 +223,7 @@ func (s *StaticPods) restart(ctx context.Context, component string) error {
 		return err
 	}
 	s.begun = time.Now()
-	if err := s.stop(ctx, before, s.graceOf(component)); err != nil {
+	if err := s.stop(ctx, before, graceOf(s.Existing, component)); err != nil {
 		return err
 	}
 	// The kubelet may restart a failed container only after minutes, but it starts the container of
@@ -292,7 +292,7 @@ func (s *StaticPods) stop(ctx context.Context, containers []store.Container, gra
 // started waits until a container of the component's current manifest runs, and is healthy.
 // before are the containers before the manifest was written.
 func (s *StaticPods) started(ctx context.Context, component string, before []store.Container) error {
-	isNew, err := s.newContainer(component, before)
+	isNew, err := newContainer(s.Host, component, before)
 	if err != nil {
 		return err
 	}
@@ -305,8 +305,8 @@ func (s *StaticPods) started(ctx context.Context, component string, before []sto
 // newContainer reports whether a container belongs to the current manifest of a component. before are the containers
 // before it was written. The kubelet gives the pod of another manifest another UID. An interrupted run may have
 // written the manifest: then the container is newer than the file.
-func (s *StaticPods) newContainer(component string, before []store.Container) (func(store.Container) bool, error) {
-	info, err := os.Stat(s.Host.Path(node.ManifestPath(component)))
+func newContainer(h *host.Host, component string, before []store.Container) (func(store.Container) bool, error) {
+	info, err := os.Stat(h.Path(node.ManifestPath(component)))
 	if err != nil {
 		return nil, err
 	}
@@ -321,7 +321,7 @@ func (s *StaticPods) newContainer(component string, before []store.Container) (f
 // keeps the container if the manifest is again the one with which it has started the container.
 func (s *StaticPods) WaitReplaced(ctx context.Context, component string, before []store.Container, uids func(context.Context) (map[string]string, error)) error {
 	s.begun = time.Now()
-	isNew, err := s.newContainer(component, before)
+	isNew, err := newContainer(s.Host, component, before)
 	if err != nil {
 		return err
 	}
@@ -344,7 +344,7 @@ func (s *StaticPods) WaitReplaced(ctx context.Context, component string, before 
 // waitContainer waits until the component has a running container that isNew accepts, and no other
 // container.
 func (s *StaticPods) waitContainer(ctx context.Context, component string, isNew func(store.Container) bool) error {
-	return s.watch.Watched(ctx, s.onlyOf(component), func(ctx context.Context) error {
+	return s.watch.Watched(ctx, onlyOf(component, s.begun), func(ctx context.Context) error {
 		return health.WaitForContainer(ctx, component, s.Timeout, s.Report, func(ctx context.Context) (bool, string, error) {
 			list, err := s.Containers(ctx, component)
 			if err != nil {
@@ -364,8 +364,8 @@ func (s *StaticPods) waitContainer(ctx context.Context, component string, isNew 
 
 // onlyOf is the dependency of a wait for a component that is replaced. Components that use it may
 // end meanwhile, and start again by themselves.
-func (s *StaticPods) onlyOf(component string) Dependency {
-	return Dependency{Components: []string{component}, Only: true, since: s.begun}
+func onlyOf(component string, since time.Time) Dependency {
+	return Dependency{Components: []string{component}, Only: true, since: since}
 }
 
 // Containers lists the containers of a component, running or not.
@@ -389,7 +389,7 @@ func (s *StaticPods) waitHealthy(ctx context.Context, component string) error {
 	if pod.Health == "" {
 		return nil
 	}
-	return s.watch.Watched(ctx, s.onlyOf(component), func(ctx context.Context) error {
+	return s.watch.Watched(ctx, onlyOf(component, s.begun), func(ctx context.Context) error {
 		return health.WaitForComponent(ctx, component, pod.Health, s.Timeout, s.Report)
 	})
 }

@@ -5,7 +5,6 @@ package endpointchange
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -16,12 +15,12 @@ import (
 	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/rotation"
-	"airlift/installer/cluster/wait"
 	"airlift/installer/config"
 	"airlift/installer/endpoint"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/pki"
+	"airlift/installer/preflight"
 	"airlift/installer/workflow"
 )
 
@@ -50,22 +49,14 @@ type Options struct {
 // A Change takes this node through a change of the endpoint.
 type Change struct {
 	*node.Machine
-	options Options
-	client  *cluster.Client // on a control plane, of its own API server
-	config  *config.Config  // this node's, with the new endpoint
-	stored  config.Cluster  // as the cluster has it now
-	// warnings are about fields of the stored configuration that are not kept.
-	warnings []string
-	turn     *node.Turn
-	nodes    []cluster.NodeState // nil on a worker, which may not list them
-	// late is set if another run has to finish the change on this control plane: it serves the new endpoint, but cannot use
-	// it before the others serve it too; or it still serves one that was undone, because others may use it.
-	late bool
+	run     *run
+	host    *hostPart    // what changes on this host
+	cluster *clusterPart // what changes in the cluster
 }
 
 // New connects to the cluster, and finds out what the change is. It refuses a change that is not possible on this host.
 func New(ctx context.Context, o Options, h *host.Host, console *workflow.Console) (*Change, error) {
-	c := &Change{Machine: node.NewMachine(h, console), options: o}
+	c := newChange(node.NewMachine(h, console), &run{options: o})
 	err := c.checkHost()
 	if err == nil {
 		err = c.connect(ctx)
@@ -80,8 +71,15 @@ func New(ctx context.Context, o Options, h *host.Host, console *workflow.Console
 	return c, nil
 }
 
+func newChange(m *node.Machine, r *run) *Change {
+	if m.Host != nil {
+		r.controlPlane = m.IsControlPlane()
+	}
+	return &Change{Machine: m, run: r, host: &hostPart{Machine: m, run: r}, cluster: &clusterPart{Machine: m, run: r}}
+}
+
 // Close gives up the turn of this control plane.
-func (c *Change) Close() { c.turn.End() }
+func (c *Change) Close() { c.run.turn.End() }
 
 // checkHost refuses a host that is not a node of Airlift's, or that another command has not finished.
 func (c *Change) checkHost() error {
@@ -90,7 +88,7 @@ func (c *Change) checkHost() error {
 		return fault.New(fault.Preflight, "this host is not a node of a cluster: %s does not have a node's name", node.KubeletConf).Hint("run it on a node of the cluster")
 	case !c.Existing.Records().Used():
 		return fault.New(fault.Preflight, "Airlift did not install this node: it has no ledger, in which changes are recorded").Hint("change its kubelet.conf by hand, as the tool describes that installed it")
-	case c.options.Verb != Follow && !c.IsControlPlane():
+	case c.run.options.Verb != Follow && !c.IsControlPlane():
 		return fault.New(fault.Preflight, "this host is a worker").Hint("run it on a control plane; then here: ./install endpoint node")
 	}
 	if err := node.UnfinishedRestore(c.Existing); err != nil {
@@ -110,22 +108,22 @@ func (c *Change) checkHost() error {
 // what this run repairs: then it uses an API server that the service knew.
 func (c *Change) connect(ctx context.Context) (err error) {
 	if c.IsControlPlane() {
-		if c.client, err = node.LoadClient(c.Host, node.AdminConf, node.OwnAPIServer(c.Host), 0); err != nil {
+		if c.run.client, err = node.LoadClient(c.Host, node.AdminConf, node.OwnAPIServer(c.Host), 0); err != nil {
 			return err
 		}
-		return c.client.Waits().WaitForAPI(ctx, timeout, c.Report)
+		return c.run.client.Waits().WaitForAPI(ctx, timeout, c.Report)
 	}
 	known, err := c.knownAPIServers()
 	if err != nil {
 		return err
 	}
-	if c.client, err = c.ready(ctx, append([]string{""}, known...)); err != nil || c.client != nil {
+	if c.run.client, err = c.ready(ctx, append([]string{""}, known...)); err != nil || c.run.client != nil {
 		return err
 	}
-	if c.client, err = node.LoadClient(c.Host, node.KubeletConf, "", 0); err != nil {
+	if c.run.client, err = node.LoadClient(c.Host, node.KubeletConf, "", 0); err != nil {
 		return err
 	}
-	err = c.client.Waits().WaitForAPI(ctx, timeout, c.Report)
+	err = c.run.client.Waits().WaitForAPI(ctx, timeout, c.Report)
 	if err != nil && ctx.Err() == nil {
 		err = fault.Wrap(err, fault.Failure, otherServerHint)
 	}
@@ -166,32 +164,32 @@ func (c *Change) ready(ctx context.Context, servers []string) (*cluster.Client, 
 
 // find reads how the cluster is reached now, and computes how it will be.
 func (c *Change) find(ctx context.Context) error {
-	if state, err := rotation.Read(ctx, c.client.API); err != nil {
+	if state, err := rotation.Read(ctx, c.run.client.API); err != nil {
 		return err
 	} else if state != nil {
 		return fault.New(fault.Preflight, "the cluster's CAs are being rotated (stage %q)", state.Stage).Hint("finish or cancel the rotation first, see: ./install certs rotate-ca status")
 	}
 	if c.IsControlPlane() {
 		var err error
-		if c.nodes, err = c.client.Nodes(ctx); err != nil {
+		if c.run.nodes, err = c.run.client.Nodes(ctx); err != nil {
 			return err
 		}
 	}
-	fetched, err := c.client.FetchConfig(ctx)
+	fetched, err := c.run.client.FetchConfig(ctx)
 	if err != nil {
 		return err
 	}
-	c.stored, c.warnings = withPending(fetched.Cluster), fetched.Warnings
-	c.config = &config.Config{Cluster: c.stored, NodeRegistration: config.NodeRegistration{Name: pki.NodeName(c.Files())}}
+	c.run.stored, c.run.warnings = withPending(fetched.Cluster), fetched.Warnings
+	c.run.config = &config.Config{Cluster: c.run.stored, NodeRegistration: config.NodeRegistration{Name: pki.NodeName(c.Files())}}
 	if err := c.useAPIServer(); err != nil {
 		return err
 	}
-	c.config.CompleteUpgrade(c.IsControlPlane())
-	switch c.options.Verb {
+	c.run.config.CompleteUpgrade(c.IsControlPlane())
+	switch c.run.options.Verb {
 	case Apply:
-		return c.plan(ctx)
+		return c.run.plan(ctx)
 	case Undo:
-		return c.planUndo()
+		return c.run.planUndo()
 	}
 	return c.planFollow(ctx)
 }
@@ -199,7 +197,7 @@ func (c *Change) find(ctx context.Context) error {
 // planFollow lets this node follow the last change of the cluster. If there was none, it repairs what this node has of the
 // endpoint that init made, or removes what is left of another one: the cluster may have been restored from a backup.
 func (c *Change) planFollow(ctx context.Context) error {
-	e := c.stored.Endpoint
+	e := c.run.stored.Endpoint
 	left := !e.Used() && c.Exists(endpoint.SettingsPath)
 	switch {
 	case e.Change != nil:
@@ -207,15 +205,15 @@ func (c *Change) planFollow(ctx context.Context) error {
 	case !e.Used() && !left:
 		return fault.New(fault.Preflight, "the endpoint of this cluster was not changed: this node has nothing to follow").Hint("change it on a control plane: ./install endpoint apply --help")
 	}
-	server := c.config.ServerURL()
-	if c.config.ControlPlaneEndpoint == "" && !c.IsControlPlane() {
+	server := c.run.config.ServerURL()
+	if c.run.config.ControlPlaneEndpoint == "" && !c.IsControlPlane() {
 		var err error
 		if server, err = c.onlyAPIServer(ctx); err != nil {
 			return err
 		}
 	}
-	c.config.Endpoint.Change = &config.EndpointChange{Undone: left, Server: server, Before: config.FormerEndpoint{
-		VIPs: e.VIPs, Balancer: e.Balancer, ControlPlaneEndpoint: c.stored.ControlPlaneEndpoint, CertSANs: c.stored.APIServer.CertSANs, Server: server,
+	c.run.config.Endpoint.Change = &config.EndpointChange{Undone: left, Server: server, Before: config.FormerEndpoint{
+		VIPs: e.VIPs, Balancer: e.Balancer, ControlPlaneEndpoint: c.run.stored.ControlPlaneEndpoint, CertSANs: c.run.stored.APIServer.CertSANs, Server: server,
 	}}
 	return nil
 }
@@ -224,7 +222,7 @@ func (c *Change) planFollow(ctx context.Context) error {
 // it may not be in the backup that was restored: the settings of the service have the addresses of that time.
 func (c *Change) onlyAPIServer(ctx context.Context) (string, error) {
 	var known []string
-	servers, err := c.client.APIServers(ctx)
+	servers, err := c.run.client.APIServers(ctx)
 	for _, s := range servers {
 		known = append(known, s.String())
 	}
@@ -242,14 +240,6 @@ func (c *Change) onlyAPIServer(ctx context.Context) (string, error) {
 		return "", fault.New(fault.Failure, "no API server answers at %s", orNone(strings.Join(known, ", "))).Hint(otherServerHint)
 	}
 	return client.Server, nil
-}
-
-// withPending returns the configuration of a cluster with what an interrupted run was about to store.
-func withPending(c config.Cluster) config.Cluster {
-	if change := c.Endpoint.Change; change != nil && change.Pending != nil {
-		c.ControlPlaneEndpoint, c.APIServer.CertSANs = change.Pending.ControlPlaneEndpoint, change.Pending.CertSANs
-	}
-	return c
 }
 
 // useAPIServer sets where the API server of this control plane listens.
@@ -270,150 +260,7 @@ func (c *Change) useAPIServer() error {
 			return fmt.Errorf("reading %s: --secure-port=%q: %w", node.APIServerManifest, port, err)
 		}
 	}
-	c.config.LocalAPIEndpoint = e
-	return nil
-}
-
-// plan computes the endpoint that the options add to the cluster's.
-func (c *Change) plan(ctx context.Context) error {
-	now := c.stored.Endpoint
-	want := config.Endpoint{VIPs: canonical(c.options.VIPs), Balancer: c.options.Balancer || now.Balancer, Change: now.Change}
-	switch {
-	case len(want.VIPs) == 0:
-		want.VIPs = now.VIPs
-	case !slices.Equal(now.VIPs, want.VIPs) && len(now.VIPs) > 0:
-		return fault.New(fault.Usage, "the cluster has the virtual address %s already", strings.Join(now.VIPs, ", ")).
-			Hint("keep it; or, if './install endpoint apply' added it, remove it first: ./install endpoint undo")
-	}
-	if !want.Used() && c.options.ControlPlaneEndpoint == "" {
-		return fault.New(fault.Usage, "no endpoint was given").Hint("for a free address in the subnet of the control planes: ./install endpoint apply --control-plane-vip ADDRESS --control-plane-balancer")
-	}
-	for _, n := range c.nodes {
-		for _, vip := range want.VIPs {
-			if slices.Contains(n.Addresses, vip) {
-				return fault.New(fault.Usage, "%s is the address of node %s", vip, n.Name).Hint("choose a free address in the subnet of the control planes")
-			}
-		}
-	}
-	if c.options.ControlPlaneEndpoint != "" {
-		c.config.ControlPlaneEndpoint = c.options.ControlPlaneEndpoint
-	}
-	c.config.Endpoint = want
-	if err := c.config.CompleteEndpoint(); err != nil {
-		return err
-	}
-	if c.equal(now, want) {
-		return nil
-	}
-	if err := c.checkFollowed(); err != nil {
-		return err
-	}
-	before, err := c.present(ctx)
-	if err != nil {
-		return err
-	}
-	c.config.Endpoint.Change = &config.EndpointChange{Number: c.number() + 1, Server: c.config.ServerURL(), Before: before}
-	return nil
-}
-
-// checkFollowed fails if nodes do not follow the last change: they may use what the next one takes away, and only the last
-// one says what they had before.
-func (c *Change) checkFollowed() error {
-	var left []string
-	for _, n := range c.nodes {
-		if c.stored.Endpoint.Change != nil && !c.follows(n) {
-			left = append(left, n.Name)
-		}
-	}
-	if len(left) == 0 {
-		return nil
-	}
-	return fault.New(fault.Preflight, "the last change of the endpoint is not finished on: %s", strings.Join(left, ", ")).
-		Hint("run there, and then here again: ./install endpoint node; a node that is lost: ./install node remove NAME; or go back first: ./install endpoint undo")
-}
-
-// canonical returns addresses as Kubernetes and certificates write them; what is none stays, and validation refuses it.
-func canonical(addresses []string) (list []string) {
-	for _, text := range addresses {
-		if a, err := netip.ParseAddr(text); err == nil {
-			text = a.String()
-		}
-		list = append(list, text)
-	}
-	return list
-}
-
-// equal reports whether the cluster has the new endpoint already: then a repeated run finishes the last change.
-func (c *Change) equal(now, want config.Endpoint) bool {
-	return slices.Equal(now.VIPs, want.VIPs) && now.Balancer == want.Balancer &&
-		c.stored.ControlPlaneEndpoint == c.config.ControlPlaneEndpoint && !c.undoes()
-}
-
-// undoes reports whether the last change of the cluster undid one.
-func (c *Change) undoes() bool {
-	last := c.config.Endpoint.Change
-	return last != nil && last.Undone
-}
-
-// number is the number of the last change.
-func (c *Change) number() int {
-	if c.stored.Endpoint.Change == nil {
-		return 0
-	}
-	return c.stored.Endpoint.Change.Number
-}
-
-// present is how the cluster is reached now.
-func (c *Change) present(ctx context.Context) (config.FormerEndpoint, error) {
-	server, err := c.client.ClusterInfoServer(ctx)
-	if server == "" {
-		now := *c.config
-		now.Cluster = c.stored
-		server = now.ServerURL()
-	}
-	e := c.stored.Endpoint
-	if e.Change != nil { // cluster-info may not have it yet
-		server = e.Change.Server
-	}
-	return config.FormerEndpoint{
-		VIPs: e.VIPs, Balancer: e.Balancer, ControlPlaneEndpoint: c.stored.ControlPlaneEndpoint, CertSANs: c.stored.APIServer.CertSANs, Server: server,
-	}, err
-}
-
-// planUndo computes the endpoint before the last change.
-func (c *Change) planUndo() error {
-	last := c.stored.Endpoint.Change
-	switch {
-	case last == nil:
-		return fault.New(fault.Preflight, "the endpoint of this cluster was not changed").Hint("to see how the API is reached: ./install endpoint status")
-	case last.Undone: // a repeated run finishes it
-		return nil
-	}
-	planes := 0
-	for _, n := range c.nodes {
-		if n.Role == cluster.ControlPlaneRole {
-			planes++
-		}
-	}
-	if planes > 1 && last.Before.ControlPlaneEndpoint == "" {
-		return fault.New(fault.Preflight, "without an endpoint, the cluster can have only one control plane, and it has %d", planes).
-			Hint("remove the others first: ./install node remove NAME")
-	}
-	now, server := c.stored, last.Before.Server
-	if last.Before.ControlPlaneEndpoint == "" { // the control plane of that time may have been removed
-		server = c.config.LocalURL()
-	}
-	added := c.config.EndpointNames()
-	c.config.APIServer.CertSANs = slices.DeleteFunc(slices.Clone(now.APIServer.CertSANs), func(name string) bool {
-		return slices.Contains(added, name) && !slices.Contains(last.Before.CertSANs, name)
-	})
-	c.config.ControlPlaneEndpoint = last.Before.ControlPlaneEndpoint
-	c.config.Endpoint = config.Endpoint{
-		VIPs: last.Before.VIPs, Balancer: last.Before.Balancer,
-		Change: &config.EndpointChange{Number: last.Number + 1, Undone: true, Server: server, Before: config.FormerEndpoint{
-			VIPs: now.Endpoint.VIPs, Balancer: now.Endpoint.Balancer, ControlPlaneEndpoint: now.ControlPlaneEndpoint, CertSANs: now.APIServer.CertSANs, Server: last.Server,
-		}},
-	}
+	c.run.config.LocalAPIEndpoint = e
 	return nil
 }
 
@@ -421,28 +268,28 @@ func (c *Change) planUndo() error {
 // nobody uses any more: so the API can be reached at each moment, and an interrupted run can be repeated.
 func (c *Change) steps() []workflow.Step {
 	steps := []workflow.Step{{Name: "preflight", Doc: "check the new endpoint on this host", Run: c.preflight}}
-	record := workflow.Step{Name: "record", Doc: "record that this node follows the change", Run: c.record}
+	record := workflow.Step{Name: "record", Doc: "record that this node follows the change", Run: c.cluster.record}
 	if !c.IsControlPlane() {
 		return append(steps,
-			workflow.Step{Name: "endpoint", Doc: "start the balancer", Run: c.serve, Empty: c.undoes() || !c.config.Endpoint.Balancer},
-			workflow.Step{Name: "kubeconfig", Doc: "let the kubelet use the new endpoint", Run: c.useEndpoint},
-			workflow.Step{Name: "cleanup", Doc: "stop the balancer", Run: c.cleanup, Empty: !c.undoes()}, record)
+			workflow.Step{Name: "endpoint", Doc: "start the balancer", Run: c.host.serve, Empty: c.run.undoes() || !c.run.config.Endpoint.Balancer},
+			workflow.Step{Name: "kubeconfig", Doc: "let the kubelet use the new endpoint", Run: c.host.useEndpoint},
+			workflow.Step{Name: "cleanup", Doc: "stop the balancer", Run: c.host.cleanup, Empty: !c.run.undoes()}, record)
 	}
-	addons := workflow.Step{Name: "addon", Doc: "let kube-proxy and flannel use the new endpoint", Run: c.useInAddons}
-	upload := workflow.Step{Name: "upload-config", Doc: "store the endpoint in the cluster", Run: c.upload}
-	if c.undoes() {
+	addons := workflow.Step{Name: "addon", Doc: "let kube-proxy and flannel use the new endpoint", Run: c.cluster.useInAddons}
+	upload := workflow.Step{Name: "upload-config", Doc: "store the endpoint in the cluster", Run: c.cluster.upload}
+	if c.run.undoes() {
 		return append(steps, addons, upload,
-			workflow.Step{Name: "kubeconfig", Doc: "let the kubelet and administrators use the former endpoint", Run: c.useEndpoint},
-			workflow.Step{Name: "cluster-info", Doc: "publish the endpoint to joining nodes", Run: c.publish},
-			workflow.Step{Name: "record", Doc: "record that this node uses the former endpoint", Run: c.recordUse},
-			workflow.Step{Name: "cleanup", Doc: "remove the address, the balancer and their names, if no other node needs them", Run: c.cleanup}, record)
+			workflow.Step{Name: "kubeconfig", Doc: "let the kubelet and administrators use the former endpoint", Run: c.host.useEndpoint},
+			workflow.Step{Name: "cluster-info", Doc: "publish the endpoint to joining nodes", Run: c.cluster.publish},
+			workflow.Step{Name: "record", Doc: "record that this node uses the former endpoint", Run: c.cluster.recordUse},
+			workflow.Step{Name: "cleanup", Doc: "remove the address, the balancer and their names, if no other node needs them", Run: c.host.cleanup}, record)
 	}
 	return append(steps, upload,
-		workflow.Step{Name: "certs", Doc: "add the names of the endpoint to the API server's certificate", Run: c.addNames},
-		workflow.Step{Name: "endpoint", Doc: "start the balancer and the virtual address", Run: c.serve, Empty: !c.config.Endpoint.Used()},
-		workflow.Step{Name: "kubeconfig", Doc: "let the kubelet and administrators use the new endpoint", Run: c.useEndpoint},
+		workflow.Step{Name: "certs", Doc: "add the names of the endpoint to the API server's certificate", Run: c.host.addNames},
+		workflow.Step{Name: "endpoint", Doc: "start the balancer and the virtual address", Run: c.host.serve, Empty: !c.run.config.Endpoint.Used()},
+		workflow.Step{Name: "kubeconfig", Doc: "let the kubelet and administrators use the new endpoint", Run: c.host.useEndpoint},
 		record,
-		workflow.Step{Name: "cluster-info", Doc: "publish the endpoint to joining nodes", Run: c.publish},
+		workflow.Step{Name: "cluster-info", Doc: "publish the endpoint to joining nodes", Run: c.cluster.publish},
 		addons)
 }
 
@@ -465,7 +312,7 @@ func (c *Change) DryRun() {
 
 // Describe returns the text that shows the change.
 func (c *Change) Describe() string {
-	change := c.config.Endpoint.Change
+	change := c.run.config.Endpoint.Change
 	var b strings.Builder
 	line := func(key, before, after string) {
 		if before != after {
@@ -476,10 +323,74 @@ func (c *Change) Describe() string {
 		return "  the cluster has this endpoint since its init\n"
 	}
 	line("API", change.Before.Server, change.Server)
-	line("controlPlaneEndpoint", change.Before.ControlPlaneEndpoint, c.config.ControlPlaneEndpoint)
-	line("virtual address", strings.Join(change.Before.VIPs, ", "), strings.Join(c.config.Endpoint.VIPs, ", "))
-	line("balancer", balancerText(change.Before.Balancer), balancerText(c.config.Endpoint.Balancer))
+	line("controlPlaneEndpoint", change.Before.ControlPlaneEndpoint, c.run.config.ControlPlaneEndpoint)
+	line("virtual address", strings.Join(change.Before.VIPs, ", "), strings.Join(c.run.config.Endpoint.VIPs, ", "))
+	line("balancer", balancerText(change.Before.Balancer), balancerText(c.run.config.Endpoint.Balancer))
 	return b.String()
+}
+
+// preflight waits until no other control plane changes the cluster, and checks the new endpoint on this host.
+func (c *Change) preflight(ctx context.Context) (err error) {
+	if c.IsControlPlane() {
+		if c.run.turn, err = node.TakeTurn(ctx, c.Machine, c.TurnName(), node.AdminConf, 0, c.run.client.Server); err != nil {
+			return err
+		}
+		undoes, used := c.run.undoes(), c.run.config.Endpoint.Used()
+		if err := c.find(ctx); err != nil { // as it is now
+			return err
+		}
+		if c.run.undoes() != undoes || c.run.config.Endpoint.Used() != used { // the steps are for the former one
+			return fault.New(fault.Failure, "another control plane has changed the endpoint meanwhile").Hint("run the same command again")
+		}
+	}
+	for _, w := range c.run.warnings {
+		c.Console.Warn("%s", w)
+	}
+	for line := range strings.Lines(c.Describe()) {
+		c.Console.Note("%s", strings.TrimSpace(line))
+	}
+	if c.run.config.Endpoint.Change == nil {
+		return nil
+	}
+	if c.run.undoes() {
+		return c.checkFormer(ctx)
+	}
+	if err := c.checkCertificate(); err != nil {
+		return err
+	}
+	t := preflight.Target{Config: c.run.config, Root: string(c.Existing.Root), Rerun: c.Exists(endpoint.SettingsPath), Role: preflight.Join}
+	if c.IsControlPlane() {
+		t.Role = preflight.JoinControlPlane
+		if c.run.newAddress() {
+			t.Role = preflight.Init
+		}
+	}
+	report, err := preflight.Endpoint(ctx, t, c.run.options.IgnorePreflightErrors)
+	for _, w := range report.Warnings {
+		c.Console.Warn("[%s]: %s", w.Name, w.Message)
+	}
+	return err
+}
+
+// checkFormer waits until the API answers where it is after an undo, before anything is sent there.
+func (c *Change) checkFormer(ctx context.Context) error {
+	_, err := c.host.reachable(ctx)
+	if err != nil && ctx.Err() == nil {
+		err = fault.Wrap(err, fault.Preflight, "nothing was changed: the former endpoint must answer on this host, try: curl -k "+c.run.config.Endpoint.Change.Server+"/readyz")
+	}
+	return err
+}
+
+// checkCertificate fails if the API server of this host cannot get the names of the endpoint: its CA may be external.
+func (c *Change) checkCertificate() error {
+	if !c.IsControlPlane() {
+		return nil
+	}
+	_, err := pki.RenameAPIServer(c.run.config, c.Files(), time.Now())
+	if err != nil {
+		return fmt.Errorf("the API server's certificate needs the names %s: %w", strings.Join(c.run.names(), ", "), err)
+	}
+	return nil
 }
 
 func orNone(text string) string {
@@ -495,33 +406,3 @@ func balancerText(has bool) string {
 	}
 	return ""
 }
-
-// follows reports whether a node has recorded that it has nothing left to do.
-func (c *Change) follows(n cluster.NodeState) bool {
-	return n.EndpointChange == c.config.Endpoint.Change.Number && !n.OnlyServes
-}
-
-// serves reports whether a node has recorded that it serves the new endpoint, or uses the former one again.
-func (c *Change) serves(n cluster.NodeState) bool {
-	return n.EndpointChange == c.config.Endpoint.Change.Number
-}
-
-// behind returns the names of the nodes, control planes first, that do not pass the test. It reads the nodes again.
-func (c *Change) behind(ctx context.Context, passes func(cluster.NodeState) bool) (planes, workers []string, err error) {
-	if c.nodes, err = c.client.Nodes(ctx); err != nil {
-		return nil, nil, err
-	}
-	for _, n := range c.nodes {
-		switch {
-		case passes(n):
-		case n.Role == cluster.ControlPlaneRole:
-			planes = append(planes, n.Name)
-		default:
-			workers = append(workers, n.Name)
-		}
-	}
-	return planes, workers, nil
-}
-
-// limit limits a wait for the cluster.
-func (c *Change) limit() wait.Limit { return wait.Limit{Timeout: timeout, Report: c.Report} }

@@ -19,13 +19,13 @@ import (
 const ownServer = "https://10.0.0.1:6443"
 
 // planned returns the change that options make of a cluster, seen from its control plane 10.0.0.1.
-func planned(t testing.TB, stored config.Cluster, nodes []cluster.NodeState, o Options) (*Change, error) {
+func planned(t testing.TB, stored config.Cluster, nodes []cluster.NodeState, o Options) (*run, error) {
 	t.Helper()
 	client, _ := testclient.Fake(&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"},
 		Data:       map[string]string{"kubeconfig": "clusters: [{cluster: {server: " + serverOf(stored) + "}}]"},
 	})
-	c := &Change{options: o, client: client, nodes: nodes, stored: stored}
+	c := &run{options: o, controlPlane: true, client: client, nodes: nodes, stored: stored}
 	c.config = &config.Config{Cluster: stored, LocalAPIEndpoint: config.APIEndpoint{AdvertiseAddress: "10.0.0.1", BindPort: 6443}}
 	if o.Verb == Undo {
 		return c, c.planUndo()
@@ -123,7 +123,7 @@ func TestUndoGoesBack(t *testing.T) {
 		if err != nil || !same(again.config.Cluster, changed.config.Cluster) {
 			r.Fatalf("again: %+v, %v", again.config.Endpoint.Change, err)
 		}
-		interrupted := func(what string, before config.Cluster, c *Change, o Options) {
+		interrupted := func(what string, before config.Cluster, c *run, o Options) {
 			partly, pending := before, c.pending()
 			partly.Endpoint = c.config.Endpoint
 			partly.Endpoint.Change = &pending

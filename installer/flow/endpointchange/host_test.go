@@ -37,7 +37,7 @@ func onControlPlane(t *testing.T, e config.Endpoint, others ...runtime.Object) (
 	client, writes := testclient.Fake(append(others, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: "one", Labels: map[string]string{cluster.ControlPlaneLabel: ""}, Annotations: map[string]string{"airlift.dev/endpoint-change": "1"},
 	}})...)
-	return &Change{Machine: node.NewMachine(h, console()), client: client, config: cfg}, writes
+	return newChange(node.NewMachine(h, console()), &run{client: client, config: cfg}), writes
 }
 
 // worker returns the change on a worker whose kubelet uses an API server.
@@ -52,9 +52,8 @@ func worker(t *testing.T, server string, e config.Endpoint) (*Change, *host.Host
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Change{Machine: node.NewMachine(h, console()), client: client, config: &config.Config{Cluster: config.Cluster{Endpoint: e}}}
-	c.stored = c.config.Cluster
-	return c, h
+	stored := config.Cluster{Endpoint: e}
+	return newChange(node.NewMachine(h, console()), &run{client: client, config: &config.Config{Cluster: stored}, stored: stored}), h
 }
 
 // TestBalancerWaitsForCertificates: a balancer leads to all API servers, so no process uses it before all have its name.
@@ -63,8 +62,8 @@ func TestBalancerWaitsForCertificates(t *testing.T) {
 	for name, e := range map[string]config.Endpoint{"a balancer": {Balancer: true}, "a load balancer": {}} {
 		e.Change = &config.EndpointChange{Number: 1, Server: "https://lb.example:6443"}
 		c, _ := onControlPlane(t, e, other)
-		c.config.ControlPlaneEndpoint = "lb.example:6443"
-		if ready, err := c.reachable(t.Context()); ready || err != nil {
+		c.run.config.ControlPlaneEndpoint = "lb.example:6443"
+		if ready, err := c.host.reachable(t.Context()); ready || err != nil {
 			t.Errorf("%s: %t, %v", name, ready, err)
 		}
 	}
@@ -75,7 +74,7 @@ func TestAddOnsWaitForWorkers(t *testing.T) {
 	c, writes := onControlPlane(t, config.Endpoint{Change: &config.EndpointChange{Number: 1, Server: "https://lb.example:6443", Before: config.FormerEndpoint{Server: ownServer}}},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "two"}},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}, Data: map[string]string{"kubeconfig.conf": "clusters: [{cluster: {server: " + ownServer + "}}]"}})
-	if err := c.useInAddons(t.Context()); err != nil {
+	if err := c.cluster.useInAddons(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if w := writes(); len(w) > 0 {
@@ -86,7 +85,7 @@ func TestAddOnsWaitForWorkers(t *testing.T) {
 // TestExternalCA: without the key of the CA, the change ends before anything changes, unless the certificate has the names.
 func TestExternalCA(t *testing.T) {
 	c, _ := onControlPlane(t, config.Endpoint{})
-	made, err := pki.Ensure(c.config, c.Files(), time.Now())
+	made, err := pki.Ensure(c.run.config, c.Files(), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,8 +100,8 @@ func TestExternalCA(t *testing.T) {
 	if err := c.checkCertificate(); err != nil {
 		t.Errorf("it has all names: %v", err)
 	}
-	c.config.APIServer.CertSANs = []string{"10.1.2.100"}
-	c.config.Endpoint.VIPs = []string{"10.1.2.100"}
+	c.run.config.APIServer.CertSANs = []string{"10.1.2.100"}
+	c.run.config.Endpoint.VIPs = []string{"10.1.2.100"}
 	err = c.checkCertificate()
 	if err == nil || !strings.Contains(err.Error(), "10.1.2.100") || !strings.Contains(fault.Hint(err), "./install certs generate-csr") {
 		t.Errorf("%v, hint %q", err, fault.Hint(err))
@@ -147,11 +146,11 @@ func TestOnlyAPIServer(t *testing.T) {
 	if _, err := h.WriteFile(files[0].Path, files[0].Data, files[0].Mode); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.connect(t.Context()); err != nil || c.client.Server != server.URL {
-		t.Errorf("%s, %v", c.client.Server, err)
+	if err := c.connect(t.Context()); err != nil || c.run.client.Server != server.URL {
+		t.Errorf("%s, %v", c.run.client.Server, err)
 	}
-	if err := c.planFollow(t.Context()); err != nil || c.config.Endpoint.Change.Server != server.URL {
-		t.Errorf("%+v, %v", c.config.Endpoint.Change, err)
+	if err := c.planFollow(t.Context()); err != nil || c.run.config.Endpoint.Change.Server != server.URL {
+		t.Errorf("%+v, %v", c.run.config.Endpoint.Change, err)
 	}
 }
 
@@ -167,7 +166,7 @@ func TestConnectWithoutBalancer(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := c.connect(ctx); err != nil || c.client.Server != server.URL {
-		t.Errorf("%s, %v", c.client.Server, err)
+	if err := c.connect(ctx); err != nil || c.run.client.Server != server.URL {
+		t.Errorf("%s, %v", c.run.client.Server, err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // keptEndpoint is the endpoint of the cluster when undo restores older objects. A change of the endpoint after the
 // upgrade stays: nodes and certificates follow it already.
-type keptEndpoint struct{ *cluster.Stored }
+type keptEndpoint struct{ stored *cluster.Stored }
 
 // readEndpoint returns nil if the endpoint was never changed.
 func readEndpoint(ctx context.Context, client *cluster.Client) (*keptEndpoint, error) {
@@ -58,7 +58,7 @@ func (k *keptEndpoint) inClusterConfiguration(o *unstructured.Unstructured) erro
 	if err != nil {
 		return err
 	}
-	now := k.Cluster
+	now := k.stored.Cluster
 	if former.ControlPlaneEndpoint == now.ControlPlaneEndpoint && slices.Equal(former.APIServer.CertSANs, now.APIServer.CertSANs) {
 		return nil
 	}
@@ -72,12 +72,12 @@ func (k *keptEndpoint) inClusterConfiguration(o *unstructured.Unstructured) erro
 
 func (k *keptEndpoint) inProxy(o *unstructured.Unstructured) error {
 	data, _, err := unstructured.NestedStringMap(o.Object, "data")
-	if err != nil || k.ProxyServer == "" {
+	if err != nil || k.stored.ProxyServer == "" {
 		return err
 	}
 	m := &corev1.ConfigMap{Data: data}
 	m.Annotations = o.GetAnnotations()
-	if err := cluster.PointProxy(m, k.ProxyServer); err != nil {
+	if err := cluster.PointProxy(m, k.stored.ProxyServer); err != nil {
 		return err
 	}
 	if m.Annotations != nil {
@@ -87,7 +87,7 @@ func (k *keptEndpoint) inProxy(o *unstructured.Unstructured) error {
 }
 
 func (k *keptEndpoint) inFlannel(o *unstructured.Unstructured) error {
-	server, err := url.Parse(k.FlannelServer)
+	server, err := url.Parse(k.stored.FlannelServer)
 	if err != nil || server.Host == "" {
 		return err
 	}

@@ -83,7 +83,7 @@ func TestUndoKeepsAChangedEndpoint(t *testing.T) {
 			t.Errorf("%s: the last run wrote %q", name, w)
 		}
 		kept, err := readEndpoint(t.Context(), client)
-		if err != nil || kept.Cluster.ControlPlaneEndpoint != "10.1.2.100:6443" || kept.ProxyServer != c.proxy || kept.FlannelServer != "https://"+c.flannel+":6443" {
+		if err != nil || kept.stored.Cluster.ControlPlaneEndpoint != "10.1.2.100:6443" || kept.stored.ProxyServer != c.proxy || kept.stored.FlannelServer != "https://"+c.flannel+":6443" {
 			t.Errorf("%s: %+v, %v", name, kept, err)
 		}
 	}
