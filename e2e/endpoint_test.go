@@ -60,6 +60,7 @@ func TestEndpoint(t *testing.T) {
 			files := hostState(t, first)
 			contains(t, install(t, first, 0, "init", "--control-plane-vip", virtual, "--control-plane-balancer"), "Nothing was changed")
 			same(t, files, hostState(t, first))
+			contains(t, install(t, first, 0, "endpoint", "apply", "--control-plane-vip", virtual), "has the cluster's endpoint")
 			holder(t, planes)
 		}},
 		{"the processes are small", func(t *testing.T) {

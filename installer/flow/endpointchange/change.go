@@ -212,9 +212,7 @@ func (c *Change) planFollow(ctx context.Context) error {
 			return err
 		}
 	}
-	c.run.config.Endpoint.Change = &config.EndpointChange{Undone: left, Server: server, Before: config.FormerEndpoint{
-		VIPs: e.VIPs, Balancer: e.Balancer, ControlPlaneEndpoint: c.run.stored.ControlPlaneEndpoint, CertSANs: c.run.stored.APIServer.CertSANs, Server: server,
-	}}
+	c.run.keep(server, left)
 	return nil
 }
 
@@ -319,8 +317,8 @@ func (c *Change) Describe() string {
 			fmt.Fprintf(&b, "  %-20s %s -> %s\n", key+":", orNone(before), orNone(after))
 		}
 	}
-	if change == nil {
-		return "  the cluster has this endpoint since its init\n"
+	if change.Number == 0 {
+		return "  the cluster has this endpoint since its init, or none\n"
 	}
 	line("API", change.Before.Server, change.Server)
 	line("controlPlaneEndpoint", change.Before.ControlPlaneEndpoint, c.run.config.ControlPlaneEndpoint)
@@ -348,9 +346,6 @@ func (c *Change) preflight(ctx context.Context) (err error) {
 	}
 	for line := range strings.Lines(c.Describe()) {
 		c.Console.Note("%s", strings.TrimSpace(line))
-	}
-	if c.run.config.Endpoint.Change == nil {
-		return nil
 	}
 	if c.run.undoes() {
 		return c.checkFormer(ctx)

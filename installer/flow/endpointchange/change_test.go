@@ -86,11 +86,11 @@ func TestPlan(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || got.config.ControlPlaneEndpoint != c.endpoint || (got.config.Endpoint.Change == nil) != c.same {
+		if err != nil || got.config.ControlPlaneEndpoint != c.endpoint || (got.config.Endpoint.Change.Number == 0) != c.same {
 			t.Errorf("%s: %q, %+v, %v", name, got.config.ControlPlaneEndpoint, got.config.Endpoint.Change, err)
 			continue
 		}
-		if change := got.config.Endpoint.Change; change != nil && (change.Server != c.server || change.Number != 1 || change.Undone || change.Before.Server != serverOf(c.stored)) {
+		if change := got.config.Endpoint.Change; !c.same && (change.Server != c.server || change.Number != 1 || change.Undone || change.Before.Server != serverOf(c.stored)) {
 			t.Errorf("%s: %+v", name, change)
 		}
 		for _, want := range got.config.EndpointNames() {

@@ -25,7 +25,7 @@ func (p *clusterPart) limit() wait.Limit { return wait.Limit{Timeout: timeout, R
 // upload stores the endpoint in the cluster, from which joining nodes and the other nodes read it.
 func (p *clusterPart) upload(ctx context.Context) error {
 	change := p.run.config.Endpoint.Change
-	if change == nil || change.Number == p.run.number() && change.Pending == nil {
+	if change.Number == p.run.number() && change.Pending == nil {
 		return nil
 	}
 	// What was before must be known before anything changes, and a repeated run must not take a part of the change for it.
@@ -56,9 +56,6 @@ func (p *clusterPart) storeChange(ctx context.Context, change config.EndpointCha
 
 // record records that this node follows the change, or only serves the endpoint.
 func (p *clusterPart) record(ctx context.Context) error {
-	if p.run.config.Endpoint.Change == nil {
-		return nil
-	}
 	if p.run.config.Endpoint.Change.Number == 0 { // init made it, and nodes record only changes
 		p.Console.Summary("This node has the cluster's endpoint, " + p.run.config.Endpoint.Change.Server + ".\n")
 		return nil

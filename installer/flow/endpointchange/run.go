@@ -64,6 +64,9 @@ func (r *run) plan(ctx context.Context) error {
 		return err
 	}
 	if r.equal(now, want) {
+		if now.Change == nil {
+			r.keep(r.config.ServerURL(), false)
+		}
 		return nil
 	}
 	if err := r.checkFollowed(); err != nil {
@@ -75,6 +78,15 @@ func (r *run) plan(ctx context.Context) error {
 	}
 	r.config.Endpoint.Change = &config.EndpointChange{Number: r.number() + 1, Server: r.config.ServerURL(), Before: before}
 	return nil
+}
+
+// keep makes the present endpoint, which was never changed, what this node is to have. left is set if the cluster has none,
+// and this node has.
+func (r *run) keep(server string, left bool) {
+	e := r.stored.Endpoint
+	r.config.Endpoint.Change = &config.EndpointChange{Undone: left, Server: server, Before: config.FormerEndpoint{
+		VIPs: e.VIPs, Balancer: e.Balancer, ControlPlaneEndpoint: r.stored.ControlPlaneEndpoint, CertSANs: r.stored.APIServer.CertSANs, Server: server,
+	}}
 }
 
 // checkFollowed fails if nodes do not follow the last change: they may use what the next one takes away, and only the last
