@@ -52,7 +52,7 @@ func TestEndpointFamilies(t *testing.T) {
 	}
 	cluster := func(t *testing.T, addresses []string, balancer string, args ...string) {
 		t.Helper()
-		args = append([]string{"init", "--node-ip", nodeIPs(first), "--apiserver-advertise-address", strings.Split(nodeIPs(first), ",")[0], "--control-plane-vip", strings.Join(addresses, ","), "--control-plane-balancer", "--upload-certs"}, args...)
+		args = append([]string{"init", "--apiserver-advertise-address", strings.Split(nodeIPs(first), ",")[0], "--control-plane-vip", strings.Join(addresses, ","), "--control-plane-balancer", "--upload-certs"}, args...)
 		out := install(t, first, 0, args...)
 		join, err := site.JoinArgs(out)
 		if err != nil {
