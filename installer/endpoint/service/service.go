@@ -155,11 +155,15 @@ func (s *service) newAgent() (*vip.Agent, error) {
 	if err != nil {
 		return nil, damaged(err)
 	}
+	loopback := "127.0.0.1"
+	if own.Addr().Is6() { // where etcd listens then
+		loopback = "::1"
+	}
 	check := balancer.NewCheck(s.tls)
 	pki := path.Join(s.settings.CertificatesDir, "etcd")
 	return vip.New(vip.Options{
 		Addresses: s.settings.VIPs, Log: s.log,
-		Election: etcd.NewElection("https://"+net.JoinHostPort("127.0.0.1", fmt.Sprint(config.EtcdClientPort)),
+		Election: etcd.NewElection("https://"+net.JoinHostPort(loopback, fmt.Sprint(config.EtcdClientPort)),
 			pki+"/ca.crt", pki+"/healthcheck-client.crt", pki+"/healthcheck-client.key"),
 		Ready: func(ctx context.Context, host string) error {
 			target := own
