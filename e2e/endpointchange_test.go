@@ -110,7 +110,7 @@ func TestEndpointChange(t *testing.T) {
 			lossless(t, "the virtual address", vip)
 			systemIsUp(t, s, 4)
 			holder(t, s.Hosts[:3])
-			contains(t, install(t, first, 3, "endpoint", "undo"), "3", "node remove")
+			contains(t, install(t, first, 3, "endpoint", "undo"), "and it has 3", "node remove")
 			contains(t, install(t, first, 0, "endpoint", "node"), "All nodes reach the API")
 		}},
 		{"the first one is off", func(t *testing.T) {

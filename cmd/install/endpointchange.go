@@ -30,7 +30,7 @@ It is safe to run it again: it finishes what an interrupted run left.`,
 	f := cmd.Flags()
 	f.StringSliceVar(&options.VIPs, "control-plane-vip", nil, "a free `ADDRESS` in the subnet of the control planes, at which a healthy one answers; with a comma, one of each family")
 	f.BoolVar(&options.Balancer, "control-plane-balancer", false, "run a balancer on each node, through which its own processes reach all API servers")
-	f.StringVar(&options.ControlPlaneEndpoint, "control-plane-endpoint", "", "a stable `ADDRESS` or DNS name for the whole control plane, with or without a port (default: that of the cluster, else the first --control-plane-vip, else the balancer)")
+	f.StringVar(&options.ControlPlaneEndpoint, "control-plane-endpoint", "", "a stable `ADDRESS` or DNS name for the whole control plane, with or without a port (default: the cluster's, else the first --control-plane-vip, else the balancer)")
 	return cmd
 }
 
@@ -57,9 +57,10 @@ func newEndpointUndoCmd() *cobra.Command {
 		Use:   "undo",
 		Short: "Undo the last 'endpoint apply'",
 		Long: `Undo the last 'endpoint apply', on a control plane. Then run './install endpoint node' on
-each node that it names, and it once more here: the last run removes the address, the
-balancer and their names in the certificate. A cluster with several control planes keeps
-an endpoint.`,
+each node that it names, and at the end here: this removes the address, the balancer and
+their names in the certificate. A cluster with several control planes keeps an endpoint.
+
+It is safe to run it again: it finishes what an interrupted run left.`,
 		Example: "  ./install endpoint undo\n  ./install endpoint undo --dry-run",
 	}
 	bindEndpointChange(cmd, &options)

@@ -154,7 +154,7 @@ func sameData(a, b map[string]string) bool {
 	return len(added(a, b)) == 0 && len(added(b, a)) == 0
 }
 
-// The variables with which flannel's pods reach the API, as those of a Service's.
+// The environment variables with which flannel's pods reach the API. Kubernetes sets them for the Service kubernetes.
 const flannelHost, flannelPort = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 
 // flannelServer returns the URL at which flannel's pods reach the API; "" if there is no flannel, or if it must not be read.

@@ -92,7 +92,7 @@ func DecodeEndpoint(data []byte) (Endpoint, error) {
 // Used reports whether hosts run the endpoint's service.
 func (e Endpoint) Used() bool { return e.Balancer || len(e.VIPs) > 0 }
 
-// Addresses are the virtual addresses, without those that cannot be parsed, which validation refuses.
+// Addresses are the virtual addresses. It omits text that is no address, which validation refuses.
 func (e Endpoint) Addresses() (list []netip.Addr) {
 	for _, text := range e.VIPs {
 		if a, err := netip.ParseAddr(text); err == nil {

@@ -41,6 +41,14 @@ func (c *Config) LocalURL() string {
 		strconv.Itoa(int(c.LocalAPIEndpoint.BindPort)))
 }
 
+// Loopback is the loopback address of the family that the API server uses: etcd listens at it, and at no other one.
+func (e APIEndpoint) Loopback() string {
+	if addr, err := netip.ParseAddr(e.AdvertiseAddress); err == nil && addr.Unmap().Is6() {
+		return "::1"
+	}
+	return "127.0.0.1"
+}
+
 // SplitEndpoint splits "host", "host:port", "[v6]" or "[v6]:port"; without a
 // port, port is def. The error quotes the endpoint.
 func SplitEndpoint(endpoint string, def int) (host string, port int, err error) {

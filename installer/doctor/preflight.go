@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"net"
 	"net/netip"
 	"os"
 	"strconv"
@@ -78,7 +79,7 @@ func (d *Doctor) nodeConfig(s *status.Status) *config.Config {
 				cfg.LocalAPIEndpoint.BindPort = int32(port)
 			}
 			_ = cfg.Networking.ServiceSubnet.Set(p.Flags["service-cluster-ip-range"]) // the API server would refuse a malformed one
-			if p.Flags["etcd-cafile"] != "" && !strings.Contains(p.Flags["etcd-servers"], "127.0.0.1") {
+			if p.Flags["etcd-cafile"] != "" && !strings.Contains(p.Flags["etcd-servers"], net.JoinHostPort(cfg.LocalAPIEndpoint.Loopback(), strconv.Itoa(config.EtcdClientPort))) {
 				cfg.Etcd.External = &config.ExternalEtcd{
 					Endpoints: strings.Split(p.Flags["etcd-servers"], ","), CAFile: p.Flags["etcd-cafile"], CertFile: p.Flags["etcd-certfile"], KeyFile: p.Flags["etcd-keyfile"],
 				}

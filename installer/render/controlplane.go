@@ -91,7 +91,7 @@ func apiServer(cfg *config.Config, host fs.FS) (*corev1.Pod, error) {
 			m.add(fmt.Sprintf("etcd-certs-%d", i), dir, true, corev1.HostPathDirectoryOrCreate)
 		}
 	} else {
-		servers := "https://" + net.JoinHostPort(localhost(cfg), strconv.Itoa(config.EtcdClientPort))
+		servers := "https://" + net.JoinHostPort(cfg.LocalAPIEndpoint.Loopback(), strconv.Itoa(config.EtcdClientPort))
 		if urls, ok := last(cfg.Etcd.Local.ExtraArgs, "advertise-client-urls"); ok {
 			servers = merge(servers, urls)
 		}
@@ -286,14 +286,6 @@ func etcdCertDirs(cfg *config.Config) []string {
 	}
 	slices.Sort(dirs)
 	return dirs
-}
-
-// localhost is the loopback address of the family that the API server uses.
-func localhost(cfg *config.Config) string {
-	if isIPv6(cfg.LocalAPIEndpoint.AdvertiseAddress) {
-		return "::1"
-	}
-	return "127.0.0.1"
 }
 
 func isIPv6(address string) bool {

@@ -32,8 +32,8 @@ func Etcd(cfg *config.Config, members ...EtcdMember) (*corev1.Pod, error) {
 		{Name: "data-dir", Value: cfg.Etcd.Local.DataDir},
 		{Name: "initial-advertise-peer-urls", Value: peer},
 		{Name: "key-file", Value: certs + "/server.key"},
-		{Name: "listen-client-urls", Value: "https://" + net.JoinHostPort(localhost(cfg), strconv.Itoa(config.EtcdClientPort)) + "," + client},
-		{Name: "listen-metrics-urls", Value: "http://" + net.JoinHostPort(localhost(cfg), strconv.Itoa(config.EtcdMetricsPort))},
+		{Name: "listen-client-urls", Value: "https://" + net.JoinHostPort(cfg.LocalAPIEndpoint.Loopback(), strconv.Itoa(config.EtcdClientPort)) + "," + client},
+		{Name: "listen-metrics-urls", Value: "http://" + net.JoinHostPort(cfg.LocalAPIEndpoint.Loopback(), strconv.Itoa(config.EtcdMetricsPort))},
 		{Name: "listen-peer-urls", Value: peer},
 		{Name: "name", Value: cfg.NodeRegistration.Name},
 		{Name: "peer-cert-file", Value: certs + "/peer.crt"},
@@ -108,7 +108,7 @@ func etcdURL(cfg *config.Config, port int) string {
 // etcdProbe is the first URL in the user's listen-metrics-urls, with defaults for
 // its missing parts.
 func etcdProbe(cfg *config.Config) endpoint {
-	at := endpointAt(cfg, localhost(cfg), config.EtcdMetricsPort, corev1.URISchemeHTTP)
+	at := endpointAt(cfg, cfg.LocalAPIEndpoint.Loopback(), config.EtcdMetricsPort, corev1.URISchemeHTTP)
 	urls, _ := last(cfg.Etcd.Local.ExtraArgs, "listen-metrics-urls")
 	first, _, _ := strings.Cut(urls.Value, ",")
 	u, err := url.Parse(first)

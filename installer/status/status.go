@@ -89,7 +89,7 @@ type Reader struct {
 
 	node  nodeFiles
 	api   func() (*cluster.Client, error)          // one connection for all parts
-	query func(context.Context) (*Endpoint, error) // of the endpoint's service; nil is that of this host
+	query func(context.Context) (*Endpoint, error) // asks the endpoint's service; nil means the service of this host
 }
 
 // A notHere is the reason why a host of this kind does not have a part. It is not a problem.

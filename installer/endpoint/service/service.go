@@ -18,6 +18,7 @@ import (
 	"path"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -155,15 +156,11 @@ func (s *service) newAgent() (*vip.Agent, error) {
 	if err != nil {
 		return nil, damaged(err)
 	}
-	loopback := "127.0.0.1"
-	if own.Addr().Is6() { // where etcd listens then
-		loopback = "::1"
-	}
 	check := balancer.NewCheck(s.tls)
 	pki := path.Join(s.settings.CertificatesDir, "etcd")
 	return vip.New(vip.Options{
 		Addresses: s.settings.VIPs, Log: s.log,
-		Election: etcd.NewElection("https://"+net.JoinHostPort(loopback, fmt.Sprint(config.EtcdClientPort)),
+		Election: etcd.NewElection(etcdURL(own.Addr()),
 			pki+"/ca.crt", pki+"/healthcheck-client.crt", pki+"/healthcheck-client.key"),
 		Ready: func(ctx context.Context, host string) error {
 			target := own
@@ -177,6 +174,11 @@ func (s *service) newAgent() (*vip.Agent, error) {
 			return check(ctx, target)
 		},
 	})
+}
+
+// etcdURL is where etcd listens for this host, whose API server has an address.
+func etcdURL(own netip.Addr) string {
+	return "https://" + net.JoinHostPort(config.APIEndpoint{AdvertiseAddress: own.String()}.Loopback(), strconv.Itoa(config.EtcdClientPort))
 }
 
 // listenSocket listens for requests of this host, in a directory that systemd creates for root alone.

@@ -17,7 +17,7 @@ import (
 
 // A Holder is a host that has the addresses, as far as this host sees it.
 type Holder struct {
-	// Name and Address are those of the etcd member on that host; "" if no member that this host knows
+	// Name and Address are the etcd member's on that host; "" if no member that this host knows
 	// has the hardware address.
 	Name    string `json:"name,omitempty"`
 	Address string `json:"address,omitempty"`
@@ -94,7 +94,7 @@ func (l *loop) setAnnouncer(mac net.HardwareAddr, now time.Time) {
 	}
 }
 
-// hasMAC reports whether the kernel knows a hardware address as that of a member's host.
+// hasMAC reports whether a hardware address belongs to a member's host, as far as the kernel knows.
 func hasMAC(neighbours []netlink.Neigh, m etcd.Member, mac net.HardwareAddr) bool {
 	host, err := netip.ParseAddr(m.Host())
 	return err == nil && slices.ContainsFunc(neighbours, func(n netlink.Neigh) bool {
@@ -103,7 +103,7 @@ func hasMAC(neighbours []netlink.Neigh, m etcd.Member, mac net.HardwareAddr) boo
 	})
 }
 
-// holders returns the hosts that have the addresses: this one, and those that announced them lately. The
+// holders returns the hosts that have the addresses: this one, and other hosts that announced them lately. The
 // one that has them for the longest time is the first.
 func (l *loop) holders(now time.Time) []Holder {
 	l.announcers = slices.DeleteFunc(l.announcers, func(a announcer) bool { return now.Sub(a.last) > vacancy })
