@@ -134,6 +134,19 @@ func (s Step) work(ctx context.Context) error {
 	return s.Apply(ctx, list)
 }
 
+// WouldRun prints what a command that was asked not to change anything would do: its description, and the steps that have work.
+func (c *Console) WouldRun(description string, steps []Step) {
+	var b strings.Builder
+	b.WriteString(description + "\nNothing was changed. The command would run these steps:\n\n")
+	for _, s := range steps {
+		if !s.Empty {
+			fmt.Fprintf(&b, "  - %s: %s\n", s.Name, s.Doc)
+		}
+	}
+	c.Summary(b.String())
+	c.Close()
+}
+
 // Preview returns the steps of a dry run: the steps that change nothing, and the steps that write
 // files or objects. show gets the desired list of each writing step, with the full name of the
 // step.

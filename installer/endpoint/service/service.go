@@ -80,7 +80,7 @@ func Run(ctx context.Context, log *slog.Logger) error {
 
 // damaged is the error of settings that cannot be used.
 func damaged(err error) error {
-	return fault.New(fault.Failure, "reading %s: %w", endpoint.SettingsPath, err).Hint("run the same init or join command again: it writes the file")
+	return fault.New(fault.Failure, "reading %s: %w", endpoint.SettingsPath, err).Hint("write the file again: ./install endpoint node")
 }
 
 // prepare creates the parts. After it, the balancer's address accepts connections.

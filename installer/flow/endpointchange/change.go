@@ -136,7 +136,7 @@ const otherServerHint = "set the server in " + node.KubeletConf + " to the addre
 func (c *Change) knownAPIServers() (list []string, err error) {
 	settings, err := endpoint.Read(c.Existing)
 	if err != nil {
-		return nil, err
+		c.Console.Warn("%v: this run writes the file again", err)
 	}
 	if settings != nil {
 		list = settings.ControlPlanes
@@ -296,17 +296,7 @@ func (c *Change) steps() []workflow.Step {
 func (c *Change) Run(ctx context.Context) error { return workflow.Run(ctx, c.Console, c.steps(), nil) }
 
 // DryRun prints what Run would do.
-func (c *Change) DryRun() {
-	var b strings.Builder
-	b.WriteString(c.Describe() + "\nNothing was changed. The command would run these steps:\n\n")
-	for _, s := range c.steps() {
-		if !s.Empty {
-			fmt.Fprintf(&b, "  - %s: %s\n", s.Name, s.Doc)
-		}
-	}
-	c.Console.Summary(b.String())
-	c.Console.Close()
-}
+func (c *Change) DryRun() { c.Console.WouldRun(c.Describe(), c.steps()) }
 
 // Describe returns the text that shows the change.
 func (c *Change) Describe() string {

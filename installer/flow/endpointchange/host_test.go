@@ -164,6 +164,10 @@ func TestConnectWithoutBalancer(t *testing.T) {
 	if _, err := h.WriteFile(endpoint.StateFile, []byte(server.Listener.Addr().String()+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	// Damaged settings are a reason to run it.
+	if _, err := h.WriteFile(endpoint.SettingsPath, []byte("balancer: [\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := c.connect(ctx); err != nil || c.run.client.Server != server.URL {

@@ -4,8 +4,6 @@ package noderemove
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"time"
 
 	"airlift/fault"
@@ -116,17 +114,7 @@ func (r *Removal) Run(ctx context.Context) error {
 }
 
 // DryRun prints what Run would do.
-func (r *Removal) DryRun() {
-	var b strings.Builder
-	b.WriteString(r.Describe() + "\nNothing was changed. The command would run these steps:\n\n")
-	for _, s := range r.steps() {
-		if !s.Empty {
-			fmt.Fprintf(&b, "  - %s: %s\n", s.Name, s.Doc)
-		}
-	}
-	r.Console.Summary(b.String())
-	r.Console.Close()
-}
+func (r *Removal) DryRun() { r.Console.WouldRun(r.Describe(), r.steps()) }
 
 // drain cordons the node, and moves its pods if its kubelet can end them.
 func (r *Removal) drain(ctx context.Context) error {
