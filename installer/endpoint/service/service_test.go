@@ -251,7 +251,7 @@ func TestSettingsThatCannotBeUsed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			write(t, endpoint.SettingsPath, text)
 			err := Run(t.Context(), quiet)
-			if err == nil || !strings.Contains(err.Error(), "reading "+endpoint.SettingsPath) || !strings.Contains(fault.Hint(err), "init or join") {
+			if err == nil || !strings.Contains(err.Error(), "reading "+endpoint.SettingsPath) || !strings.Contains(fault.Hint(err), "./install endpoint node") {
 				t.Errorf("%v, hint %q", err, fault.Hint(err))
 			}
 		})
