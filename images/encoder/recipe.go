@@ -1,7 +1,6 @@
 package encoder
 
 import (
-	"compress/flate"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,6 +13,8 @@ import (
 	kflate "github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/zstd"
 	"github.com/klauspost/pgzip"
+
+	flate "airlift/images/encoder/goflate"
 )
 
 // A Recipe describes how to compress a layer.
@@ -27,7 +28,7 @@ type Recipe struct {
 // Families of encoders. The numbers that follow are the level and, for pgzip, the size of a
 // block in bytes.
 const (
-	goGzip        = "go-gzip"         // compress/gzip of Go: docker, buildkit, containerd, ko
+	goGzip        = "go-gzip"         // compress/gzip of Go 1.26: docker, buildkit, containerd, ko
 	klauspostGzip = "klauspost-gzip"  // github.com/klauspost/compress/gzip
 	pGzip         = "klauspost-pgzip" // github.com/klauspost/pgzip: podman, buildah, skopeo
 	klauspostZstd = "klauspost-zstd"  // github.com/klauspost/compress/zstd
