@@ -14,8 +14,8 @@ import (
 	"airlift/interrupt"
 )
 
-// Check reads the whole file and compares the launcher and the compressed payload with
-// their digests, piece by piece, on all cores. It decompresses nothing, so it is much
+// Check reads the file and compares the launcher and the compressed payload with
+// their digests, piece by piece, on all cores. Of a thin file, it compares what is there. It decompresses nothing, so it is much
 // faster than Verify, and it finds every byte that a copy has changed. Verify also
 // finds mistakes of the builder.
 //
@@ -36,14 +36,14 @@ func (f *File) Check(ctx context.Context, checked *atomic.Int64) error {
 	for worker := range found {
 		g.Go(func() error {
 			buf := make([]byte, min(head.PieceSize, f.PayloadSize()))
-			for n := next.Add(1) - 1; n < f.payload.Pieces(); n = next.Add(1) - 1 {
+			for n := next.Add(1) - 1; n < f.present(); n = next.Add(1) - 1 {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
 				piece, err := f.payload.ReadPiece(n, buf)
 				if err != nil {
 					// Let the other workers finish: their pieces may be earlier in the file.
-					next.Store(f.payload.Pieces())
+					next.Store(f.present())
 					found[worker] = err
 					return nil
 				}
@@ -78,7 +78,7 @@ func (f *File) checkError(found []error) error {
 }
 
 // CheckSize is the number of bytes that Check compares.
-func (f *File) CheckSize() int64 { return f.Launcher().Size() + f.PayloadSize() }
+func (f *File) CheckSize() int64 { return f.Launcher().Size() + f.presentSize() }
 
 func (f *File) checkLauncher(ctx context.Context) error {
 	launcher := f.Launcher()

@@ -42,7 +42,7 @@ func (f *File) EntryAt(ctx context.Context, p Part, offset int64) (e Entry, at i
 // unpackable returns how many bytes of a part's tar the first size bytes of the part unpack
 // to.
 func (f *File) unpackable(ctx context.Context, p Part, size int64) (n int64, err error) {
-	r := interrupt.Reader(ctx, f.payload.Section(p.Offset, size))
+	r := interrupt.Reader(ctx, f.payload.Within(ctx).Section(p.Offset, size))
 	// With one goroutine, the decoder returns every complete block before an error.
 	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(MaxWindow), zstd.WithDecoderLowmem(true))
 	if err != nil {

@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,9 +10,9 @@ import (
 )
 
 // frame reads the header of a part's zstd frame.
-func (f *File) frame(p Part) (h zstd.Header, err error) {
+func (f *File) frame(ctx context.Context, p Part) (h zstd.Header, err error) {
 	b := make([]byte, min(zstd.HeaderMaxSize, p.Size))
-	if _, err := io.ReadFull(f.payload.Section(p.Offset, p.Size), b); err != nil {
+	if _, err := io.ReadFull(f.payload.Within(ctx).Section(p.Offset, p.Size), b); err != nil {
 		return h, fmt.Errorf("its payload's part %q: %w", p.Name, err)
 	}
 	if err := h.Decode(b); err != nil {

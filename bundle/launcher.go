@@ -12,7 +12,7 @@ func (f *File) Launcher() *io.SectionReader {
 	return io.NewSectionReader(f.file, 0, f.PayloadOffset()-head.HeaderSize)
 }
 
-// Reader reads the whole file, from its first byte. It is valid until the file is closed.
+// Reader reads the file, thin or whole, from its first byte. It is valid until the file is closed.
 //
 // The trailer is the one that Open read, even if the file on disk has changed. All other content is
 // compared with the digests in it. So a valid signature of these bytes covers all content that is

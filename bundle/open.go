@@ -3,7 +3,9 @@ package bundle
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -20,7 +22,9 @@ var ErrNoPayload = head.ErrNoPayload
 // the same time.
 type File struct {
 	path    string
-	file    io.ReaderAt
+	file    io.ReaderAt // what is on the disk
+	size    int64       // of file, in bytes
+	content io.ReaderAt // reads file by the offsets of the whole bundle
 	close   func() error
 	trailer head.Trailer
 	payload *head.Payload
@@ -32,13 +36,25 @@ type File struct {
 
 // Open opens a bundle. It only reads the frames around the payload, so it is fast. It
 // still distinguishes a truncated or padded copy from a complete file. Errors about the
-// contents of the file carry fault.Bundle.
+// contents of the file carry fault.Bundle. It also opens a thin file: see Thin.
 func Open(path string) (*File, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Bundle, "")
 	}
 	return OpenFile(file, path)
+}
+
+// OpenWhole is Open for what needs the whole bundle: a thin file is an error.
+func OpenWhole(path string) (*File, error) {
+	f, err := Open(path)
+	if err == nil && f.Thin() {
+		err = errors.Join(f.NeedsWhole(), f.Close())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
 }
 
 // KeepBundle returns an error if the file at path is a bundle: a result of another kind must not
@@ -52,7 +68,7 @@ func KeepBundle(path string) error {
 		return nil
 	}
 	defer file.Close()
-	if _, err := head.Read(file, path); err != nil {
+	if _, _, err := head.Read(file, path); err != nil {
 		return nil
 	}
 	return fault.New(fault.Usage, "%q is a bundle: it is not replaced by another kind of file", path).Hint("choose another path")
@@ -80,15 +96,15 @@ func OpenFile(file *os.File, path string) (*File, error) {
 
 // OpenAt is Open for size bytes that need not be one file on the disk.
 func OpenAt(file io.ReaderAt, size int64, path string) (*File, error) {
-	t, err := head.ReadAt(file, size, path)
+	t, content, err := head.ReadAt(file, size, path)
 	if err != nil {
 		return nil, err
 	}
-	p, err := head.OpenPayload(file, path, t)
+	p, err := head.OpenPayload(content, path, t)
 	if err != nil {
 		return nil, err
 	}
-	return &File{path: path, file: file, close: func() error { return nil }, trailer: t, payload: p}, nil
+	return &File{path: path, file: file, size: size, content: content, close: func() error { return nil }, trailer: t, payload: p}, nil
 }
 
 // Close closes the file. Open Streams then fail.
@@ -97,8 +113,12 @@ func (f *File) Close() error { return f.close() }
 // Path is the path that the file was opened with.
 func (f *File) Path() string { return f.path }
 
-// Size is the size of the whole file in bytes.
-func (f *File) Size() int64 { return int64(f.trailer.FileSize()) }
+// Size is the size of the file in bytes.
+func (f *File) Size() int64 { return f.size }
+
+// ID identifies the bundle: the sha256 of its trailer, which determines every byte of the whole file, in
+// lower-case hex. A thin file has the ID of its bundle.
+func (f *File) ID() string { return hexOf(sha256.Sum256(f.trailer.Encode())) }
 
 // PayloadOffset is the offset of the payload in the file, in bytes.
 func (f *File) PayloadOffset() int64 { return int64(f.trailer.PayloadOffset) }

@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"context"
 	"iter"
 	"slices"
 	"strings"
@@ -66,7 +67,7 @@ func (f *File) checkParts(m *Manifest) error {
 // Window is the window of the part's zstd frame in bytes: about the memory that a decoder
 // needs.
 func (f *File) Window(p Part) (int64, error) {
-	h, err := f.frame(p)
+	h, err := f.frame(context.Background(), p)
 	if err != nil {
 		return 0, f.damaged("%w", err)
 	}

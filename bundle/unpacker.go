@@ -44,11 +44,11 @@ func newUnpacker(ctx context.Context, f *File, verify bool) (*unpacker, error) {
 
 // begin moves to the beginning of a part.
 func (u *unpacker) begin(p Part) error {
-	frame, err := u.file.frame(p)
+	frame, err := u.file.frame(u.ctx, p)
 	if err != nil {
 		return u.failed(err)
 	}
-	content := u.file.payload.Section(p.Offset, p.Size)
+	content := u.file.payload.Within(u.ctx).Section(p.Offset, p.Size)
 	if err := u.zstd.Reset(newFrameReader(interrupt.Reader(u.ctx, content), frame)); err != nil {
 		return u.failed(err)
 	}

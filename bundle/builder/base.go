@@ -24,7 +24,7 @@ func readBase(t Target, output string) (b base, err error) {
 	if t.Base == "" {
 		return base{}, nil
 	}
-	f, err := bundle.Open(t.Base)
+	f, err := bundle.OpenWhole(t.Base)
 	if err != nil {
 		return base{}, fmt.Errorf("reading the base: %w", err)
 	}

@@ -18,7 +18,7 @@ func (b base) objects(ctx context.Context) (all []*manifests.Object, err error) 
 	if b.manifest == nil || !slices.ContainsFunc(b.manifest.Entries, isManifest) {
 		return nil, nil
 	}
-	f, err := bundle.Open(b.path)
+	f, err := bundle.OpenWhole(b.path)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package head
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -77,13 +78,14 @@ func digestsHeader(size int) []byte {
 // A Payload reads a bundle's compressed payload. It compares all bytes with their digest
 // before it returns them.
 type Payload struct {
+	ctx          context.Context // of reads from a source
 	file         io.ReaderAt
 	offset, size int64 // in the file
 	digests      []byte
 }
 
-// OpenPayload reads the digests of the payload of file, whose trailer is t. Its errors
-// carry fault.Bundle and name path.
+// OpenPayload reads the digests of the payload of file, whose trailer is t. file is read by the
+// offsets of the whole bundle. Errors carry fault.Bundle and name path.
 func OpenPayload(file io.ReaderAt, path string, t Trailer) (*Payload, error) {
 	frame := make([]byte, DigestsSize(t.PayloadSize))
 	at := t.DigestsOffset()
@@ -96,7 +98,7 @@ func OpenPayload(file io.ReaderAt, path string, t Trailer) (*Payload, error) {
 	return NewPayload(file, t, frame), nil
 }
 
-// DigestsOffset is the offset of the frame with the digests in the file, in bytes.
+// DigestsOffset is the offset of the frame with the digests in the bundle, in bytes.
 func (t Trailer) DigestsOffset() int64 { return int64(t.PayloadOffset + t.PayloadSize) }
 
 // HasDigests reports whether frame has the digests of the payload.
@@ -108,7 +110,14 @@ func (t Trailer) HasDigests(frame []byte) bool {
 // NewPayload returns the payload of file, whose trailer is t, with digests from elsewhere:
 // frame has the size of the frame with the digests.
 func NewPayload(file io.ReaderAt, t Trailer, frame []byte) *Payload {
-	return &Payload{file: file, offset: int64(t.PayloadOffset), size: int64(t.PayloadSize), digests: frame[digestsHeaderSize:]}
+	return &Payload{ctx: context.Background(), file: file, offset: int64(t.PayloadOffset), size: int64(t.PayloadSize), digests: frame[digestsHeaderSize:]}
+}
+
+// Within returns the same payload. When ctx is cancelled, reads from the source of a thin file fail.
+func (p *Payload) Within(ctx context.Context) *Payload {
+	within := *p
+	within.ctx = ctx
+	return &within
 }
 
 // Section reads size bytes at an offset in the file. The range must be within the
@@ -160,15 +169,17 @@ func (s *section) fetch() error {
 func (p *Payload) Pieces() int64 { return (p.size + PieceSize - 1) / PieceSize }
 
 // ReadPiece reads piece n (the first is 0) and compares it with its digest. buf must
-// have room for PieceSize bytes or for the whole payload.
+// have room for PieceSize bytes or for the whole payload. A Verifier reads a piece that does
+// not match again.
 func (p *Payload) ReadPiece(n int64, buf []byte) ([]byte, error) {
 	begin, end := n*PieceSize, min((n+1)*PieceSize, p.size)
-	piece := buf[:end-begin]
-	if _, err := p.file.ReadAt(piece, p.offset+begin); err != nil {
+	piece, digest := buf[:end-begin], p.digests[n*sha256.Size:][:sha256.Size]
+	err := readVerified(p.ctx, p.file, piece, p.offset+begin, func(b []byte) bool {
+		sum := sha256.Sum256(b)
+		return bytes.Equal(sum[:], digest)
+	})
+	if err != nil {
 		return nil, err
-	}
-	if sum := sha256.Sum256(piece); !bytes.Equal(sum[:], p.digests[n*sha256.Size:][:sha256.Size]) {
-		return nil, &DamagedPiece{First: p.offset + begin, Last: p.offset + end - 1}
 	}
 	return piece, nil
 }

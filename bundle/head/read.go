@@ -26,21 +26,29 @@ var ErrNoPayload = errors.New("without a payload")
 // Read reads only the header and the trailer of file, so it is fast. It still
 // distinguishes a truncated or padded copy from a complete one. Its errors carry
 // fault.Bundle and name path.
-func Read(file *os.File, path string) (Trailer, error) {
+//
+// content reads the file by the offsets of its bundle: it is file, or a *Thin for a thin file.
+func Read(file *os.File, path string) (t Trailer, content io.ReaderAt, err error) {
 	i, err := file.Stat()
 	if err != nil {
-		return Trailer{}, fault.Wrap(err, fault.Bundle, "")
+		return Trailer{}, nil, fault.Wrap(err, fault.Bundle, "")
 	}
 	if !i.Mode().IsRegular() {
-		return Trailer{}, fault.New(fault.Bundle, "%s is not a regular file", path)
+		return Trailer{}, nil, fault.New(fault.Bundle, "%s is not a regular file", path)
 	}
 	return ReadAt(file, i.Size(), path)
 }
 
 // ReadAt is Read for content of size bytes that is not a single file on the disk.
-func ReadAt(file io.ReaderAt, size int64, path string) (Trailer, error) {
+func ReadAt(file io.ReaderAt, size int64, path string) (t Trailer, content io.ReaderAt, err error) {
 	r := reader{file: file, path: path, size: size}
-	return r.read()
+	if t, err = r.read(); err != nil {
+		return Trailer{}, nil, err
+	}
+	if t.IsThin(size) {
+		return t, newThin(file, path, t), nil
+	}
+	return t, file, nil
 }
 
 type reader struct {
@@ -65,7 +73,7 @@ func (r *reader) read() (Trailer, error) {
 	if err != nil {
 		return Trailer{}, r.diagnose()
 	}
-	if t.FileSize() != uint64(r.size) {
+	if t.FileSize() != uint64(r.size) && !t.IsThin(r.size) {
 		return Trailer{}, r.damaged("it has %d bytes, but its trailer expects %d", r.size, t.FileSize())
 	}
 	if !t.partsFit() {
@@ -133,13 +141,20 @@ const (
 	HintRebuild = "copy the file again from the machine that built it, or build it again with bundle build"
 )
 
-// Damaged returns the error for a file with damaged content.
+// Damaged returns the error for a file with damaged content. A SourceError is no damage of the file.
 func Damaged(path, format string, args ...any) error {
-	return fault.New(fault.Bundle, "%s is damaged: %w", path, fmt.Errorf(format, args...)).Hint(hintCopy)
+	why := fmt.Errorf(format, args...)
+	if err := ofSource(path, why); err != nil {
+		return err
+	}
+	return fault.New(fault.Bundle, "%s is damaged: %w", path, why).Hint(hintCopy)
 }
 
 // ReadError returns the error for a file that cannot be read.
 func ReadError(path string, err error) error {
+	if err := ofSource(path, err); err != nil {
+		return err
+	}
 	return fault.New(fault.Bundle, "reading %s: %w", path, err)
 }
 

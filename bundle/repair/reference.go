@@ -51,7 +51,7 @@ func findReference(target Copy, copies []Copy) (r reference, err error) {
 
 // noTrailer returns the error for a target without an intact trailer, if no copy has one.
 func noTrailer(target Copy) error {
-	_, err := head.ReadAt(target, target.Size, target.Name)
+	_, _, err := head.ReadAt(target, target.Size, target.Name)
 	return fault.New(fault.Bundle, "no copy has an intact trailer: %w", err).Hint("use another copy with --from, with an intact end")
 }
 

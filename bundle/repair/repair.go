@@ -52,6 +52,11 @@ func File(ctx context.Context, file *os.File, copies []Copy, stage Stage, check 
 		return &Result{}, err
 	}
 	target := Copy{file.Name(), i.Size(), file}
+	for _, c := range append([]Copy{target}, copies...) {
+		if t, ok := c.trailerBefore(c.Size); ok && t.IsThin(c.Size) {
+			return &Result{}, head.NeedsWhole(c.Name)
+		}
+	}
 	ref, err := findReference(target, copies)
 	if err != nil {
 		return &Result{}, err

@@ -43,8 +43,11 @@ func Scan(ctx context.Context, c Copy, compared func(n int64)) (*Report, error) 
 			return scan(ctx, c, reference{trailer: t, frame: frame}, compared)
 		}
 	}
-	if _, err := head.ReadAt(c, c.Size, c.Name); err != nil {
+	if _, _, err := head.ReadAt(c, c.Size, c.Name); err != nil {
 		return nil, err
+	}
+	if ok && t.IsThin(c.Size) {
+		return nil, head.NeedsWhole(c.Name)
 	}
 	return nil, head.Damaged(c.Name, "the digests of its payload cannot be read")
 }

@@ -131,7 +131,7 @@ func patch(ctx context.Context, cmd *cobra.Command, oldPath, deltaPath, path str
 		return err
 	}
 	defer d.Close()
-	old, err := bundle.Open(oldPath)
+	old, err := bundle.OpenWhole(oldPath)
 	if err != nil {
 		return err
 	}
@@ -174,10 +174,10 @@ func patch(ctx context.Context, cmd *cobra.Command, oldPath, deltaPath, path str
 }
 
 func openTwo(oldPath, newPath string) (old, now *bundle.File, err error) {
-	if old, err = bundle.Open(oldPath); err != nil {
+	if old, err = bundle.OpenWhole(oldPath); err != nil {
 		return nil, nil, err
 	}
-	if now, err = bundle.Open(newPath); err != nil {
+	if now, err = bundle.OpenWhole(newPath); err != nil {
 		old.Close()
 		return nil, nil, err
 	}

@@ -32,12 +32,12 @@ is 0 with and without differences; read "different" of --output json.`,
   bundle diff install.old install --output json | jq .different`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			before, err := bundle.Open(args[0])
+			before, err := bundle.OpenWhole(args[0])
 			if err != nil {
 				return err
 			}
 			defer before.Close()
-			after, err := bundle.Open(args[1])
+			after, err := bundle.OpenWhole(args[1])
 			if err != nil {
 				return err
 			}

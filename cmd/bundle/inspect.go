@@ -24,7 +24,8 @@ its digest, their signers if the build verified signatures, and the site's own m
 files and systemd units. At the end it prints the command that lists the files with tar.
 
 inspect reads only the manifest and compares it with its sha256. "bundle verify"
-reads the whole file.`,
+reads the whole file. Of a thin file ("install thin"), inspect shows the contents of its
+bundle, and which parts are not in the file.`,
 		Example: `  bundle inspect install
   bundle inspect install --output json | jq -r '.manifest.images[].reference'`,
 		Args: cobra.ExactArgs(1),
@@ -55,7 +56,10 @@ reads the whole file.`,
 // inspection is the document that inspect --output json prints.
 type inspection struct {
 	File         string           `json:"file"`
-	Size         int64            `json:"size"` // of the file, in bytes
+	Size         int64            `json:"size"`                // of the file, in bytes
+	ID           string           `json:"id"`                  // sha256 of the trailer
+	Thin         bool             `json:"thin,omitempty"`      // the file has only the part head
+	WholeSize    int64            `json:"wholeSize,omitempty"` // of a thin file's bundle, in bytes
 	Payload      payload          `json:"payload"`
 	Installer    bundle.Entry     `json:"installer"`
 	UnpackedSize int64            `json:"unpackedSize"` // of the installer and all entries, in bytes
@@ -76,18 +80,20 @@ type part struct {
 	Size         int64  `json:"size"`         // compressed, in bytes
 	UnpackedSize int64  `json:"unpackedSize"` // of its files, in bytes
 	Files        int    `json:"files"`
-	Window       int64  `json:"window"` // of the zstd frame, in bytes
+	Window       int64  `json:"window,omitempty"` // of the zstd frame, in bytes; 0 if a thin file does not have the part
 }
 
 // partsOf describes the payload's parts.
 func partsOf(f *bundle.File, m *bundle.Manifest) ([]part, error) {
 	var parts []part
 	for _, p := range f.Parts() {
-		window, err := f.Window(p)
-		if err != nil {
-			return nil, err
+		d := part{Name: p.Name, Offset: p.Offset, Size: p.Size}
+		if !f.Thin() || p.Name == bundle.HeadPart {
+			var err error
+			if d.Window, err = f.Window(p); err != nil {
+				return nil, err
+			}
 		}
-		d := part{Name: p.Name, Offset: p.Offset, Size: p.Size, Window: window}
 		for _, e := range p.Entries(m) {
 			d.Files++
 			d.UnpackedSize += e.Size
@@ -101,9 +107,16 @@ func partsOf(f *bundle.File, m *bundle.Manifest) ([]part, error) {
 }
 
 func inspectJSON(w io.Writer, f *bundle.File, m *bundle.Manifest, parts []part) error {
+	whole := int64(0)
+	if f.Thin() {
+		whole = f.WholeSize()
+	}
 	return printJSON(w, inspection{
 		File:         f.Path(),
 		Size:         f.Size(),
+		ID:           f.ID(),
+		Thin:         f.Thin(),
+		WholeSize:    whole,
 		Payload:      payload{f.PayloadOffset(), f.PayloadSize(), f.DigestsSHA256(), parts},
 		Installer:    f.Installer(),
 		UnpackedSize: m.UnpackedSize() + f.Installer().Size,
@@ -133,15 +146,25 @@ func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest, parts []part) 
 		if p.Files == 1 {
 			files = "1 file"
 		}
-		fmt.Fprintf(&b, "  %-8s  %9s, %9s unpacked, %s, window %s\n",
-			p.Name, progress.Bytes(p.Size), progress.Bytes(p.UnpackedSize), files, progress.Bytes(p.Window))
+		state := "window " + progress.Bytes(p.Window)
+		if p.Window == 0 {
+			state = "not in this file"
+		}
+		fmt.Fprintf(&b, "  %-8s  %9s, %9s unpacked, %s, %s\n",
+			p.Name, progress.Bytes(p.Size), progress.Bytes(p.UnpackedSize), files, state)
 	}
-	fmt.Fprintf(&b, "file of %s, format version %d, payload at offset %d\n",
-		progress.Bytes(f.Size()), m.FormatVersion, f.PayloadOffset())
-	fmt.Fprintf(&b, "\nTo list the files with tar:\n  tail -c +%d %s | tar --zstd -t\n",
-		f.PayloadOffset()+1, fault.Word(f.Path())) // tail counts bytes from 1
+	b.WriteString(fileText(f, m))
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// fileText describes the file itself.
+func fileText(f *bundle.File, m *bundle.Manifest) string {
+	if f.Thin() {
+		return fmt.Sprintf("thin file of %s of a bundle of %s, format version %d\n", progress.Bytes(f.Size()), progress.Bytes(f.WholeSize()), m.FormatVersion)
+	}
+	return fmt.Sprintf("file of %s, format version %d, payload at offset %d\n", progress.Bytes(f.Size()), m.FormatVersion, f.PayloadOffset()) +
+		fmt.Sprintf("\nTo list the files with tar:\n  tail -c +%d %s | tar --zstd -t\n", f.PayloadOffset()+1, fault.Word(f.Path())) // tail counts bytes from 1
 }
 
 // additionalText describes a bundle without Kubernetes and its base.

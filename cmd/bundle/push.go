@@ -54,14 +54,14 @@ Credentials, CAs and plain http work as in "bundle build": --registry-auth,
 			if err != nil {
 				return err
 			}
-			f, err := bundle.Open(args[0])
+			f, err := bundle.OpenWhole(args[0])
 			if err != nil {
 				return err
 			}
 			defer f.Close()
 			o := push.Options{File: f, Target: args[1], Registry: client.Client, Progress: client.display}
 			if base != "" {
-				if o.Base, err = bundle.Open(base); err != nil {
+				if o.Base, err = bundle.OpenWhole(base); err != nil {
 					return err
 				}
 				defer o.Base.Close()

@@ -191,7 +191,7 @@ func openCopy(path string, own os.FileInfo) (c repair.Copy, done func(), err err
 
 // checkRepaired compares the whole file with its digests.
 func checkRepaired(ctx context.Context, path string) error {
-	f, err := bundle.Open(path)
+	f, err := bundle.OpenWhole(path)
 	if err != nil {
 		return err
 	}

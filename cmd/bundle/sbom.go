@@ -50,7 +50,7 @@ time is 1970, or the value of SOURCE_DATE_EPOCH at the time of the build.`,
 			if err != nil {
 				return err
 			}
-			f, err := bundle.Open(args[0])
+			f, err := bundle.OpenWhole(args[0])
 			if err != nil {
 				return err
 			}

@@ -47,7 +47,7 @@ func sideFiles(path string, m *bundle.Manifest, size int64, sum string) []sideFi
 // removeOfReplaced removes the side files of the replaced bundle, next to the new bundle at path,
 // and prints their names. Side files of the new bundle, which were copied there before, stay.
 func removeOfReplaced(out io.Writer, path string, s bundle.Summary) error {
-	f, err := bundle.Open(path)
+	f, err := bundle.OpenWhole(path)
 	if err != nil {
 		return err
 	}

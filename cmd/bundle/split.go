@@ -43,7 +43,7 @@ Existing files are not overwritten. An interrupted split removes what it has wri
 			if err != nil {
 				return err
 			}
-			f, err := bundle.Open(args[0])
+			f, err := bundle.OpenWhole(args[0])
 			if err != nil {
 				return err
 			}

@@ -32,6 +32,9 @@ With --key, the file's signature is checked first. It must be made with that key
 --key, verify detects damage, but not a forged file. A file that was signed long ago stays
 signed: with --require-version, one with an older Kubernetes version is an error.
 
+Of a thin file ("install thin"), verify checks every byte that is there. A signature of a
+thin file is made from the thin file itself: "bundle sign".
+
 The parts of a file ("bundle split") are compared with the list next to them. Name the
 parts, or the list FILE.sha256 for all of them. Each is read once. For a damaged part,
 verify lists the damaged bytes, if the last part is in the same directory. To use parts
@@ -72,6 +75,11 @@ becomes unreadable. "bundle repair" repairs them with another copy.`,
 			}
 			display.Close()
 			key.print(cmd.OutOrStdout())
+			if f.Thin() {
+				fmt.Fprintf(cmd.OutOrStdout(), "%s is a complete thin file: its launcher, installer, manifest and digests match their sha256. The rest of the bundle, %s of %s, is not in it.\n",
+					f.Path(), progress.Bytes(f.WholeSize()-f.Size()), progress.Bytes(f.WholeSize()))
+				return nil
+			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s is complete: its launcher, installer, manifest, %d entries (%s) and payload (%s) match their sha256, and all %d images are complete. Verified in %.1f s.\n",
 				f.Path(), len(m.Entries), progress.Bytes(m.UnpackedSize()), progress.Bytes(f.PayloadSize()), len(m.Images), time.Since(start).Seconds())
 			return nil
@@ -106,7 +114,11 @@ func (s *signatureFlags) verify(ctx context.Context, display *progress.Display, 
 	if err != nil {
 		return nil, nil, err
 	}
-	item := display.Item("verifying "+path, m.UnpackedSize())
+	size := m.UnpackedSize()
+	if f.Thin() {
+		size = f.Size()
+	}
+	item := display.Item("verifying "+path, size)
 	if err := f.Verify(ctx, func(_ bundle.Entry, n int64) { item.Add(n) }); err != nil {
 		item.Failed()
 		return nil, nil, err

@@ -30,7 +30,7 @@ func isPart(path string) (base string, ok bool) {
 	}
 	if f, err := os.Open(path); err == nil && number > 0 {
 		defer f.Close()
-		if _, err := head.Read(f, path); err == nil {
+		if _, _, err := head.Read(f, path); err == nil {
 			_, err := os.Stat(parts.ListPath(base))
 			return base, err == nil
 		}

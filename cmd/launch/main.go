@@ -30,11 +30,11 @@ func launch(started time.Time) error {
 	if err != nil {
 		return fmt.Errorf("opening this executable: %w", err)
 	}
-	trailer, err := head.Read(file, path)
+	trailer, content, err := head.Read(file, path)
 	if err != nil {
 		return err
 	}
-	payload, err := head.OpenPayload(file, path, trailer)
+	payload, err := head.OpenPayload(content, path, trailer)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func main() {
 	said.Name = strings.TrimSpace(string(name))
 	said.Exe, _ = os.Readlink("/proc/self/exe")
 	if file != nil {
-		t, err := head.Read(file, path)
+		t, _, err := head.Read(file, path)
 		if err != nil {
 			panic(err)
 		}
