@@ -1,8 +1,8 @@
 package blobs
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"io"
 	"os"
@@ -31,8 +31,11 @@ type impossible struct {
 	images      []string
 }
 
-// Open reads the manifest of a bundle. base may be nil.
+// Open reads the manifest of a bundle, which must not be a thin file. base may be nil.
 func Open(file, base *bundle.File) (*Bundle, error) {
+	if err := file.NeedsWhole(); err != nil {
+		return nil, err
+	}
 	m, err := file.Manifest()
 	if err != nil {
 		return nil, err
@@ -151,46 +154,30 @@ func makeAll(ctx context.Context, content io.Reader, sources []*Source, use func
 			f.Close()
 		}
 	}()
-	var writers []io.Writer
-	var closers []io.Closer
-	var sums []*counter
+	var out []io.Writer
+	var err error
 	for _, s := range sources {
-		f, err := spool()
-		if err != nil {
-			return err
+		var f *os.File
+		if f, err = spool(); err != nil {
+			break
 		}
 		spools = append(spools, f)
-		sum := &counter{hash: sha256.New(), w: f, most: s.Size}
-		sums = append(sums, sum)
-		if !s.compress {
-			writers = append(writers, sum)
-			continue
+		var w *Writer
+		if w, err = s.NewWriter(f); err != nil {
+			break
 		}
-		z, err := s.recipe.NewWriter(sum)
-		if err != nil {
-			return err
-		}
-		writers, closers = append(writers, z), append(closers, z)
+		out = append(out, w)
 	}
-	_, err := io.Copy(io.MultiWriter(writers...), interrupt.Reader(ctx, content))
-	for _, c := range closers {
-		if cerr := c.Close(); err == nil {
-			err = cerr
-		}
+	if err == nil {
+		_, err = io.Copy(io.MultiWriter(out...), interrupt.Reader(ctx, content))
 	}
-	if err != nil {
-		return fmt.Errorf("compressing the layer %s: %w", sources[0].Digest, err)
+	for _, w := range out {
+		err = cmp.Or(err, w.(*Writer).Close())
 	}
-	for n, s := range sources {
-		if got := fmt.Sprintf("sha256:%x", sums[n].hash.Sum(nil)); got != s.Digest {
-			return fault.New(fault.Failure, "compressing the layer %s: %s produces different bytes in this release: %s", s.Digest, s.recipe.Encoder, got).
-				Hint("use the release of Airlift that built the file, or build it again with this one")
-		}
-		if err := use(s, io.NewSectionReader(spools[n], 0, s.Size)); err != nil {
-			return err
-		}
+	for n := 0; n < len(sources) && err == nil; n++ {
+		err = use(sources[n], io.NewSectionReader(spools[n], 0, sources[n].Size))
 	}
-	return nil
+	return err
 }
 
 // spool creates a file for a compressed layer, which disappears when it is closed.
