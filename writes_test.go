@@ -17,7 +17,7 @@ var fileWrites = []string{"Chmod", "Chown", "Chtimes", "CopyFS", "Create", "Crea
 
 // unrecordedWrites are the functions of package filesystem that change files of a host, and record
 // nothing in the ledger.
-var unrecordedWrites = []string{"Copy", "Move", "Replace", "ReplaceLink", "SaveAside", "Stage"}
+var unrecordedWrites = []string{"Copy", "Move", "OpenPartial", "RemovePartial", "ReopenPartial", "RepairPartial", "Replace", "ReplaceLink", "SaveAside", "Stage"}
 
 // mayWrite lists the exceptions: the functions that a package of the installer
 // may call although it is neither installer/host nor installer/host/filesystem.
@@ -27,6 +27,8 @@ var mayWrite = map[string][]string{
 	"installer/host/kernel":    {"WriteFile"}, // sysctls
 	"installer/host/uninstall": {"Chmod", "MkdirAll", "Move", "Remove", "SaveAside"},
 	"installer/host/ledger":    {"Replace"}, // the ledger itself
+	// Files in a directory that the ledger claims: a service writes them, which does not have the ledger.
+	"installer/registry/store": {"OpenFile", "OpenPartial", "RemovePartial", "ReopenPartial", "RepairPartial"},
 }
 
 // Package host checks the directories on a path before it writes, and records

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -30,7 +31,9 @@ type Client struct {
 	Dynamic dynamic.Interface
 	Server  string       // the API server's URL
 	CA      []byte       // the PEM bundle that verifies the API server
-	http    *http.Client // of API and Dynamic; nil in tests
+	http    *http.Client // of API, Dynamic and metadata; nil in tests
+	// metadata reads only the metadata of objects.
+	metadata metadata.Interface
 	// dryRun is the value of the field dryRun of requests that change tokens; nil means
 	// that they are changed.
 	dryRun []string
@@ -101,13 +104,17 @@ func fromREST(cfg *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	meta, err := metadata.NewForConfigAndClient(cfg, httpClient)
+	if err != nil {
+		return nil, err
+	}
 	ca := cfg.CAData
 	if len(ca) == 0 && cfg.CAFile != "" {
 		if ca, err = os.ReadFile(cfg.CAFile); err != nil {
 			return nil, err
 		}
 	}
-	return &Client{API: api, Dynamic: dyn, Server: cfg.Host, CA: ca, http: httpClient}, nil
+	return &Client{API: api, Dynamic: dyn, Server: cfg.Host, CA: ca, http: httpClient, metadata: meta}, nil
 }
 
 // SetTimeout limits every request, a watch included; 0 keeps the default.

@@ -74,6 +74,9 @@ func (s configReader) config() (*FetchedConfig, error) {
 	if cluster.Endpoint, err = s.endpoint(); err != nil {
 		return nil, err
 	}
+	if cluster.Registry, err = s.registry(); err != nil {
+		return nil, err
+	}
 	fetched := &FetchedConfig{Cluster: cluster, Kubelet: []byte(kubelet), Warnings: warnings}
 	if fetched.KubeProxy, err = s.kubeProxy(); err != nil {
 		fetched.Warnings = append(fetched.Warnings, fmt.Sprintf("kernel modules for kube-proxy's mode may be missing: %v", err))
@@ -94,6 +97,21 @@ func (s configReader) endpoint() (e config.Endpoint, err error) {
 		return e, fmt.Errorf("reading ConfigMap %s/%s: %w", metav1.NamespaceSystem, config.EndpointConfigMap, err)
 	}
 	return e, nil
+}
+
+// registry reads what the control planes keep and serve. A cluster that has no ConfigMap for that has no embedded registry.
+func (s configReader) registry() (r config.EmbeddedRegistry, err error) {
+	configMap, err := s.get(config.RegistryConfigMap)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return r, nil
+	}
+	if err == nil {
+		r, err = decodeRegistry(configMap)
+	}
+	if err != nil {
+		return r, registryError("reading", err)
+	}
+	return r, nil
 }
 
 // kubeProxy reads kube-proxy's configuration, if the cluster has

@@ -33,6 +33,8 @@ type NodeState struct {
 	// plane that serves the new endpoint and does not use it yet.
 	EndpointChange int  `json:"-"`
 	OnlyServes     bool `json:"-"`
+	// RegistryGeneration is the generation of the embedded registry that it follows, -1 for none.
+	RegistryGeneration int `json:"-"`
 }
 
 // Node returns the state of a node.
@@ -87,6 +89,7 @@ func stateOf(node *corev1.Node) NodeState {
 	}
 	state.Ready, state.Reason = NodeReady(node)
 	state.EndpointChange, state.OnlyServes = endpointChange(node)
+	state.RegistryGeneration = registryGeneration(node)
 	for _, a := range node.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {
 			state.Addresses = append(state.Addresses, a.Address)

@@ -65,6 +65,7 @@ type Cluster struct {
 	ClusterName          string
 	ControlPlaneEndpoint string // "host" or "host:port"; empty for a single control plane
 	Endpoint             Endpoint
+	Registry             EmbeddedRegistry
 	CertificatesDir      string
 	ImageRepository      string
 	Networking           Networking

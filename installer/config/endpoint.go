@@ -176,6 +176,13 @@ func (c *Config) completeEndpoint() {
 	}
 }
 
+// registry checks the port of the embedded registry.
+func (v *validator) registry(c *Config) {
+	if c.Registry.Used && c.LocalAPIEndpoint.BindPort == RegistryPort {
+		v.addf("--embedded-registry uses port %d, which is the API server's: choose another port with --apiserver-bind-port", RegistryPort)
+	}
+}
+
 // endpoint checks how the API is reached.
 func (v *validator) endpoint(c *Config) {
 	const flag = "--control-plane-vip"

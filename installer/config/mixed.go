@@ -15,7 +15,7 @@ var allowedWithConfig = []string{
 	"config", "ignore-preflight-errors", "dry-run", "kubeconfig", "node-name", "kubeconfig-dir", "upload-certs",
 	"print-manifest", "allow-missing-template-keys", "output", "experimental-output", "show-managed-fields", "print-join-command",
 	"rootfs", "v", "log-file", "yes",
-	"cni", "node-ip", "kube-proxy-server", "control-plane-vip", "control-plane-balancer", "render-dir", "timeline", "help",
+	"cni", "node-ip", "kube-proxy-server", "control-plane-vip", "control-plane-balancer", "embedded-registry", "render-dir", "timeline", "help",
 	"registry-mirror", "registry-ca", "registry-auth", "drain", "context-lines", "diff",
 	"require-key", "require-version", "signature", "without-ledger", "force-conflicts",
 }

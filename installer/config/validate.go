@@ -270,6 +270,7 @@ func (v *validator) absolute(at, path string) {
 // extensions checks the fields that kubeadm does not have.
 func (v *validator) extensions(c *Config) {
 	v.endpoint(c)
+	v.registry(c)
 	if c.ProxyServer == "" {
 		return
 	}

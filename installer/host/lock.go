@@ -14,6 +14,9 @@ import (
 // lockPath is on /run, which a reboot empties.
 const lockPath = "/run/airlift.lock"
 
+// ErrLocked is why a host cannot be changed now.
+var ErrLocked = errors.New("another installer is running on this host")
+
 // OpenLocked is Open for changes. It locks out other installers until unlock,
 // and reads the ledger after it has the lock, so that it sees the last
 // installer's entries. The kernel releases the lock when this process ends.
@@ -52,7 +55,7 @@ func lock(root filesystem.Root) (release func(), err error) {
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		f.Close()
-		return nil, fault.New(fault.Failure, "another installer is running on this host").Hint("wait until it has finished, and run the same command again")
+		return nil, fault.Wrap(ErrLocked, fault.Failure, "wait until it has finished, and run the same command again")
 	}
 	if err != nil {
 		f.Close()

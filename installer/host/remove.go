@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
 
 	"airlift/bundle/atomicfile"
 	"airlift/installer/host/ledger"
@@ -75,4 +76,19 @@ func mountsWithin(path string) (string, error) {
 		return "", nil
 	}
 	return mounts[0].Mountpoint, nil
+}
+
+// RemoveEmpty removes a directory that Airlift created, if it is empty.
+func (h *Host) RemoveEmpty(path string) error {
+	if _, ok := h.Records().Find(ledger.Dir, path); !ok {
+		return nil
+	}
+	err := h.Change(path, func() error { return os.Remove(h.Path(path)) })
+	if errors.Is(err, unix.ENOTEMPTY) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing %s: %w", path, err)
+	}
+	return h.Records().Forget(ledger.Dir, path)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"airlift/installer/host/ledger"
+	"airlift/installer/pki"
 )
 
 // A Timer is a systemd timer, with its service, that runs the installer at StubPath.
@@ -17,6 +18,8 @@ type Timer struct {
 	// Retry is the pause in seconds after which the service starts again if it failed; 0 means
 	// that it does not.
 	Retry int
+	// Quiet leaves out what systemd logs about each start and end: only the lines of the service are in the journal.
+	Quiet bool
 }
 
 func (t Timer) service() string { return t.Name + ".service" }
@@ -31,9 +34,12 @@ func (t Timer) servicePath() string { return "/etc/systemd/system/" + t.service(
 
 // serviceText has a time limit that is longer than the wait for the turn of a control plane, an hour.
 func (t Timer) serviceText() string {
-	retry := ""
+	options := ""
 	if t.Retry > 0 {
-		retry = fmt.Sprintf("Restart=on-failure\nRestartSec=%d\n", t.Retry)
+		options = fmt.Sprintf("Restart=on-failure\nRestartSec=%d\n", t.Retry)
+	}
+	if t.Quiet {
+		options += "LogLevelMax=notice\nSyslogLevel=notice\n"
 	}
 	return fmt.Sprintf(`[Unit]
 Description=%s
@@ -44,7 +50,7 @@ Type=oneshot
 ExecStart=%s %s
 Nice=10
 TimeoutStartSec=2h
-%s`, t.About, StubPath, t.Command, retry)
+%s`, t.About, StubPath, t.Command, options)
 }
 
 func (t Timer) timerText() string {
@@ -59,13 +65,21 @@ WantedBy=timers.target
 `, t.About, t.Schedule)
 }
 
+// Files are the units.
+func (t Timer) Files() []pki.File {
+	return []pki.File{
+		{Path: t.servicePath(), Data: []byte(t.serviceText()), Mode: 0o644},
+		{Path: t.UnitPath(), Data: []byte(t.timerText()), Mode: 0o644},
+	}
+}
+
 // EnsureTimer copies the running installer to StubPath, and enables the timer. Reset removes them.
 func (h *Host) EnsureTimer(ctx context.Context, t Timer) (changed bool, err error) {
 	if err := h.InstallSelf(ctx); err != nil {
 		return false, err
 	}
-	for path, text := range map[string]string{t.servicePath(): t.serviceText(), t.UnitPath(): t.timerText()} {
-		wrote, err := h.WriteFile(path, []byte(text), 0o644)
+	for _, f := range t.Files() {
+		wrote, err := h.WriteFile(f.Path, f.Data, f.Mode)
 		if err != nil {
 			return false, err
 		}

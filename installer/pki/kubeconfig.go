@@ -298,6 +298,24 @@ func NodeName(host fs.FS) string {
 	return name
 }
 
+// NodeUser is the name of the user that a node's kubelet is.
+func NodeUser(node string) string { return nodeUserPrefix + node }
+
+// KubeletClientFile returns the file with the kubelet's certificate and key to which kubelet.conf refers; "" if it contains
+// them itself, or if it cannot be read.
+func KubeletClientFile(host fs.FS) string {
+	file := config.KubernetesDir + "/kubelet.conf"
+	data, err := read(host, file)
+	if err != nil || data == nil {
+		return ""
+	}
+	_, u, err := parseKubeconfig(file, data)
+	if err != nil || u.CertFile != u.KeyFile {
+		return ""
+	}
+	return u.CertFile
+}
+
 // BootstrapKubeconfig is bootstrap-kubelet.conf, with which a joining kubelet
 // requests its certificate. server is a URL.
 func BootstrapKubeconfig(server string, caPEM []byte, token string) []byte {

@@ -127,6 +127,14 @@ func (s *subject) balancerChecks() []check {
 	return []check{s.networkChecks().port(config.BalancerPort, "install", config.Arg{Name: "bind-address", Value: s.Config.BalancerHost()})}
 }
 
+// registryChecks are the checks of a control plane that serves the embedded registry.
+func (s *subject) registryChecks() []check {
+	if !s.Config.Registry.Used || !s.runsAPIServer() {
+		return nil
+	}
+	return []check{s.networkChecks().port(config.RegistryPort, "install")}
+}
+
 // endpointChecks are the checks of the endpoint alone.
 func (s *subject) endpointChecks() []check {
 	list := []check{{"ControlPlaneEndpoint", s.networkChecks().controlPlaneEndpoint}}
@@ -152,7 +160,7 @@ func (s *subject) nodeChecks() (list []check) {
 		s.fileChecks().needs("losetup", "attaches block volumes"),
 		check{"FileExisting-iptables", s.fileChecks().iptables},
 	)
-	list = append(list, s.balancerChecks()...)
+	list = slices.Concat(list, s.balancerChecks(), s.registryChecks())
 	for _, name := range extraBinaries {
 		list = append(list, s.kubeletChecks().extraBinary(name))
 	}

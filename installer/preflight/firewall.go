@@ -73,6 +73,9 @@ func (s networkChecks) required() (list []need) {
 				}
 			}
 		}
+		if s.subject.runsAPIServer() && c.Registry.Used {
+			list = append(list, to("tcp", config.RegistryPort, "embedded registry"))
+		}
 		list = append(list, to("tcp", config.KubeletPort, "kubelet"))
 		if s.subject.runsEtcd() {
 			for _, port := range []int32{config.EtcdClientPort, config.EtcdPeerPort} {

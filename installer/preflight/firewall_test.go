@@ -54,6 +54,8 @@ func TestFirewall(t *testing.T) {
 			says: []string{"TCP 10250"}, fix: []string{"nft insert rule ip filter INPUT tcp dport 10250 accept"}, never: "6443"},
 		{name: "only the virtual address", role: Init, rules: iptables, drops: func(p firewall.Packet) bool { return p.To.Addr() == virtual || p.Port == config.EtcdClientPort }, cni: "flannel", tools: "iptables",
 			says: []string{"needs: TCP 6443 (virtual address 10.1.0.100) from other hosts (nftables"}, fix: []string{"iptables -I INPUT -p tcp --dport 6443 -j ACCEPT"}, never: "API server"},
+		{name: "only the embedded registry", role: JoinControlPlane, rules: iptables, drops: func(p firewall.Packet) bool { return p.Port == config.RegistryPort }, cni: "flannel", tools: "iptables",
+			says: []string{"needs: TCP 7444 (embedded registry) from other hosts (nftables"}, fix: []string{"iptables -I INPUT -p tcp --dport 7444 -j ACCEPT"}, never: "API server"},
 		{name: "nftables", role: Init, rules: nft, drops: everything, cni: "flannel",
 			says: []string{"between pods of different nodes", "nftables chain inet filter input, inet filter forward"},
 			fix:  []string{"nft insert rule inet filter input tcp dport 6443 accept", "nft insert rule inet filter forward iifname cni0 accept", "nft insert rule inet filter forward oifname cni0 accept"}},
@@ -70,6 +72,7 @@ func TestFirewall(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := healthy(t)
 			s.Role, s.Config.CNI, s.Config.LocalAPIEndpoint.BindPort, s.Config.Facts.Interface = c.role, c.cni, 6443, "eth0"
+			s.Config.Registry.Used = strings.Contains(c.name, "registry")
 			s.Config.Endpoint.VIPs = []string{virtual.String(), "fd01::100"}
 			if !strings.Contains(c.tools, "iptables") {
 				remove(t, s, "/sbin/iptables")

@@ -115,6 +115,14 @@ func Endpoint(ctx context.Context, t Target, ignore []string) (Report, error) {
 	return run(ctx, t, ignore, func(s *subject) []check { return s.endpointChecks() })
 }
 
+// Registry is Run for a control plane of a running cluster that begins to serve the embedded registry: only the checks of
+// that.
+func Registry(ctx context.Context, t Target, ignore []string) (Report, error) {
+	return run(ctx, t, ignore, func(s *subject) []check {
+		return append(s.registryChecks(), check{"DiskSpace", s.fileChecks().diskSpace}, check{"Firewall", s.networkChecks().firewall})
+	})
+}
+
 func run(ctx context.Context, t Target, ignore []string, checks func(*subject) []check) (Report, error) {
 	h, err := host.Open(t.Root)
 	if err != nil {

@@ -644,6 +644,19 @@ func TestPortOfTheBalancer(t *testing.T) {
 	}
 }
 
+// TestPortOfTheRegistry: only control planes of a cluster with the embedded registry listen on its port.
+func TestPortOfTheRegistry(t *testing.T) {
+	s := healthy(t)
+	for _, used := range []bool{false, true} {
+		for _, role := range []Role{Init, Join, JoinControlPlane} {
+			s.Config.Registry.Used, s.Role = used, role
+			if has := slices.Contains(Names(s.Target), "Port-7444"); has != (used && role != Join) {
+				t.Errorf("%s, used %t: the port is checked: %t", role, used, has)
+			}
+		}
+	}
+}
+
 func TestRerunAcceptsItsOwn(t *testing.T) {
 	s := healthy(t)
 	for _, path := range []string{"/etc/kubernetes/manifests/etcd.yaml", "/etc/kubernetes/kubelet.conf"} {

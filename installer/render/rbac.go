@@ -100,3 +100,19 @@ func APIServersRBAC() []runtime.Object {
 		Resources: []string{"endpointslices"}, ResourceNames: []string{"kubernetes"},
 	}, group(nodesGroup), group(tokensGroup))
 }
+
+// registryServers is the name of the ClusterRole of the control planes that serve the embedded registry.
+const registryServers = "airlift:registry"
+
+// registryRole lets a serving control plane know which nodes exist, and check the tokens of joining nodes.
+func registryRole() *rbacv1.ClusterRole {
+	return clusterRole(registryServers,
+		rbacv1.PolicyRule{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{""}, Resources: []string{"nodes"}},
+		rbacv1.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}})
+}
+
+// RegistryServer gives the kubelet's identity of a control plane the permissions of a server of the embedded registry. Each
+// has its own binding, which is deleted with the node.
+func RegistryServer(node string) *rbacv1.ClusterRoleBinding {
+	return clusterBinding(registryServers+":"+node, registryServers, rbacv1.Subject{Kind: rbacv1.UserKind, Name: pki.NodeUser(node)})
+}

@@ -51,6 +51,20 @@ func UploadEndpoint(cfg *config.Config) ([]runtime.Object, error) {
 	return append(objects, APIServersRBAC()...), nil
 }
 
+// UploadRegistry is the ConfigMap with what the control planes keep and serve, which kubeadm-config has no field for. Nodes may
+// read it, and the addresses of the API servers.
+func UploadRegistry(cfg *config.Config) ([]runtime.Object, error) {
+	data, err := cfg.Registry.Encode()
+	if err != nil {
+		return nil, err
+	}
+	objects := []runtime.Object{configMap(metav1.NamespaceSystem, config.RegistryConfigMap, config.RegistryKey, data), registryRole()}
+	objects = append(objects, allowed(metav1.NamespaceSystem, config.RegistryConfigMap, rbacv1.PolicyRule{
+		Verbs: []string{"get", "list", "watch"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{config.RegistryConfigMap},
+	}, group(tokensGroup), group(nodesGroup))...)
+	return append(objects, APIServersRBAC()...), nil
+}
+
 // ClusterInfo returns the public ConfigMap from which a joining node learns the
 // API server's URL and the CA. The controller manager adds signatures with the
 // bootstrap tokens.

@@ -24,6 +24,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/endpoint"
 	"airlift/installer/host"
+	"airlift/installer/registry"
 	"airlift/installer/render"
 	"airlift/installer/staticpod"
 )
@@ -67,6 +68,9 @@ func (r *Reader) readComponents(ctx context.Context) (found result, err error) {
 	wg.Go(func() { add(r.containerd(ctx)) })
 	if exists(r.Host, endpoint.SettingsPath) {
 		wg.Go(func() { add(r.endpointService(ctx)) })
+	}
+	if exists(r.Host, registry.SettingsPath) {
+		wg.Go(func() { add(r.service(ctx, strings.TrimSuffix(registry.Unit, ".service"))) })
 	}
 	var fromContainers []Component
 	wg.Go(func() { fromContainers, err = r.containers(ctx) })

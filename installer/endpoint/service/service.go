@@ -16,19 +16,16 @@ import (
 	"net/netip"
 	"os"
 	"path"
-	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
 
 	"airlift/bundle/atomicfile"
 	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/installer/daemon"
 	"airlift/installer/endpoint"
 	"airlift/installer/endpoint/balancer"
 	"airlift/installer/endpoint/vip"
@@ -62,7 +59,7 @@ func Run(ctx context.Context, log *slog.Logger) error {
 	if err := s.prepare(); err != nil {
 		return err
 	}
-	listener, err := listenSocket()
+	listener, err := daemon.Listen(endpoint.Socket)
 	if err != nil {
 		return err
 	}
@@ -74,7 +71,7 @@ func Run(ctx context.Context, log *slog.Logger) error {
 	if s.agent != nil {
 		group.Go(func() error { return s.agent.Run(ctx) })
 	}
-	group.Go(func() error { return keepAlive(ctx) })
+	group.Go(func() error { return daemon.KeepAlive(ctx) })
 	return group.Wait()
 }
 
@@ -181,15 +178,6 @@ func etcdURL(own netip.Addr) string {
 	return "https://" + net.JoinHostPort(config.APIEndpoint{AdvertiseAddress: own.String()}.Loopback(), strconv.Itoa(config.EtcdClientPort))
 }
 
-// listenSocket listens for requests of this host, in a directory that systemd creates for root alone.
-func listenSocket() (net.Listener, error) {
-	l, err := net.Listen("unix", endpoint.Socket)
-	if err != nil {
-		return nil, fmt.Errorf("listening for requests of this host: %w", err)
-	}
-	return l, nil
-}
-
 // answer answers requests at the socket: GET /status, POST /handover.
 func (s *service) answer(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
@@ -207,13 +195,7 @@ func (s *service) answer(ctx context.Context, l net.Listener) error {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}
 	})
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	stop := context.AfterFunc(ctx, func() { server.Close() })
-	defer stop()
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	return daemon.Serve(ctx, l, mux)
 }
 
 func (s *service) state() (state State) {
@@ -227,40 +209,6 @@ func (s *service) state() (state State) {
 	}
 	return state
 }
-
-// keepAlive tells systemd that the service is ready, and then that it does not stand still. Both do nothing without
-// systemd.
-func keepAlive(ctx context.Context) error {
-	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
-		return err
-	}
-	alive, release := time.NewTicker(aliveInterval), time.NewTimer(firstRelease)
-	defer alive.Stop()
-	defer release.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-alive.C:
-			if _, err := daemon.SdNotify(false, daemon.SdNotifyWatchdog); err != nil {
-				return err
-			}
-		case <-release.C:
-			debug.FreeOSMemory()
-			if err := releaseCode(); err != nil {
-				return fmt.Errorf("releasing memory: %w", err)
-			}
-			release.Reset(releaseInterval)
-		}
-	}
-}
-
-const (
-	aliveInterval = 3 * time.Second // a third of WatchdogSec in the unit
-	// firstRelease is when the start is over. releaseInterval is how often the service gives back the pages of rare work, as
-	// a renewed connection.
-	firstRelease, releaseInterval = 5 * time.Second, time.Minute
-)
 
 // Query returns the state of this host's service, nil if none runs.
 func Query(ctx context.Context) (*State, error) {
@@ -291,20 +239,7 @@ func Handover(ctx context.Context) error {
 
 // request sends a request to this host's service. The response is nil if no service runs.
 func request(ctx context.Context, method, target string) (*http.Response, error) {
-	client := http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", endpoint.Socket)
-		},
-	}}
-	req, err := http.NewRequestWithContext(ctx, method, "http://endpoint"+target, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := client.Do(req)
-	if errors.Is(err, fs.ErrNotExist) || slices.ContainsFunc(notRunning, func(e error) bool { return errors.Is(err, e) }) {
-		return nil, nil
-	}
+	resp, err := daemon.Request(ctx, endpoint.Socket, method, target)
 	if err != nil {
 		return nil, fmt.Errorf("asking the endpoint's service of this host: %w", err)
 	}

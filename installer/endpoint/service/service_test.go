@@ -228,12 +228,6 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-func TestReleaseCode(t *testing.T) {
-	if err := releaseCode(); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestSettingsThatCannotBeUsed: the error names the file, and its hint says which command writes it.
 func TestSettingsThatCannotBeUsed(t *testing.T) {
 	rig.Root(t)

@@ -1,4 +1,4 @@
-package service
+package daemon
 
 import (
 	"bufio"
@@ -8,9 +8,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// notRunning are the errors of a socket that nobody listens at.
-var notRunning = []error{unix.ECONNREFUSED, unix.ENOENT}
 
 // releaseCode gives back the pages of the executable, which the kernel maps again when they are used. Otherwise the
 // process keeps what the start of all commands touched, 31 of its 43 MB.

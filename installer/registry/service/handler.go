@@ -1,0 +1,130 @@
+package service
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"airlift/installer/registry"
+)
+
+// maxRequests limits how many are served at once, and so the memory: each needs some 80 KiB.
+const maxRequests = 384
+
+// bodyTimeout is how long the server reads a body, which no request needs.
+const bodyTimeout = 5 * time.Second
+
+// ServeHTTP serves all requests. Paths are compared as they are, without "..".
+func (s *service) ServeHTTP(plain http.ResponseWriter, r *http.Request) {
+	w := newProgressWriter(plain, &s.sent)
+	if r.ContentLength != 0 {
+		_ = w.control.SetReadDeadline(time.Now().Add(bodyTimeout))
+		w.Header().Set("Connection", "close")
+	}
+	select {
+	case s.requests <- struct{}{}:
+		defer func() { <-s.requests }()
+		s.route(w, r)
+	default:
+		unavailable(w, "this control plane serves too many requests")
+	}
+}
+
+func (s *service) route(w http.ResponseWriter, r *http.Request) {
+	images := r.URL.Path == "/v2" || strings.HasPrefix(r.URL.Path, "/v2/")
+	id, file := strings.CutPrefix(r.URL.Path, "/bundles/")
+	switch {
+	case r.ProtoMajor != 1: // the preface of HTTP/2
+		w.Header().Set("Connection", "close")
+		refuse(w, false, http.StatusHTTPVersionNotSupported, "", "only HTTP/1.1 is served")
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET, HEAD")
+		refuse(w, images, http.StatusMethodNotAllowed, "UNSUPPORTED", "the registry is read-only")
+	case r.ContentLength != 0:
+		refuse(w, images, http.StatusBadRequest, "UNSUPPORTED", "the request has a body")
+	case !s.catalog.opened.Load() || images && !s.catalog.published.Load():
+		unavailable(w, "the service is starting")
+	case r.URL.Path == "/readyz":
+		_, _ = io.WriteString(w, "ok\n")
+	case images:
+		s.serveImages(w, r)
+	case file || r.URL.Path == "/bundles":
+		s.serveBundles(w, r, id)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// unavailable answers a request that another control plane may serve.
+func unavailable(w http.ResponseWriter, why string) {
+	w.Header().Set("Retry-After", "1")
+	http.Error(w, why, http.StatusServiceUnavailable)
+}
+
+// refuse answers with an error, at /v2 in the form of OCI distribution.
+func refuse(w http.ResponseWriter, images bool, status int, code, message string) {
+	if !images {
+		http.Error(w, message, status)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	type problem struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	}
+	_ = json.NewEncoder(w).Encode(map[string][]problem{"errors": {{code, message}}})
+}
+
+// serveImages never answers 401: containerd would then send the secret of the pod.
+func (s *service) serveImages(w http.ResponseWriter, r *http.Request) {
+	switch who, err := s.access.who(r); {
+	case err != nil:
+		s.log.Debug("it is not known who sent a request", "from", r.RemoteAddr, "error", err)
+		unavailable(w, "the API does not answer")
+	case who != member:
+		s.refused.Add(1)
+		refuse(w, true, http.StatusForbidden, "DENIED", "only nodes of the cluster may read images, with the client certificate of their kubelet")
+	default:
+		s.images.ServeHTTP(w, r)
+	}
+}
+
+// serveBundles serves the list, or with an ID one file.
+func (s *service) serveBundles(w http.ResponseWriter, r *http.Request, id string) {
+	switch who, err := s.access.who(r); {
+	case err != nil:
+		s.log.Debug("it is not known who sent a request", "from", r.RemoteAddr, "error", err)
+		unavailable(w, "the API does not answer")
+	case who == nobody:
+		s.refused.Add(1)
+		w.Header().Set("WWW-Authenticate", `Bearer realm="airlift"`)
+		http.Error(w, "only nodes of the cluster, with the client certificate of their kubelet, and joining hosts, with a bootstrap token, may read bundles", http.StatusUnauthorized)
+	case r.URL.Path == "/bundles":
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(registry.List{Bundles: s.catalog.bundles()})
+	default:
+		s.serveFile(w, r, id)
+	}
+}
+
+// serveFile serves a bundle, or one range of it. Its bytes are not decoded, but each piece is compared with its digest:
+// if it does not match, the answer ends early, and a client continues with another control plane.
+func (s *service) serveFile(w http.ResponseWriter, r *http.Request, id string) {
+	kept, size := s.catalog.find(id)
+	if kept == nil {
+		http.Error(w, "this control plane does not keep the bundle", http.StatusNotFound)
+		return
+	}
+	if strings.Contains(r.Header.Get("Range"), ",") {
+		w.Header().Set("Content-Range", fmt.Sprintf("bytes */%d", size))
+		http.Error(w, "only one range can be read at once", http.StatusRequestedRangeNotSatisfiable)
+		return
+	}
+	w.Header().Set("ETag", `"`+id+`"`)
+	w.Header().Set("Content-Type", "application/octet-stream")
+	http.ServeContent(w, r, "", time.Time{}, io.NewSectionReader(kept, 0, size))
+}
