@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"airlift/cmd/output"
 	"airlift/fault"
+	"airlift/installer/daemon"
 	"airlift/installer/endpoint/balancer"
 	"airlift/installer/endpoint/service"
 	"airlift/installer/endpoint/vip"
@@ -146,14 +146,7 @@ func newEndpointServeCmd() *cobra.Command {
 		Hidden: true,
 		Args:   noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return service.Run(cmd.Context(), slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{
-				ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
-					if len(groups) == 0 && a.Key == slog.TimeKey { // the journal has it
-						return slog.Attr{}
-					}
-					return a
-				},
-			})))
+			return service.Run(cmd.Context(), daemon.Log(cmd.ErrOrStderr()))
 		},
 	}
 }

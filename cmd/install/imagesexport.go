@@ -47,7 +47,7 @@ layers that this file does not have.`,
 			defer f.Close()
 			var other *bundle.File
 			if base != "" {
-				if other, err = bundle.Open(base); err != nil {
+				if other, err = bundle.OpenWhole(base); err != nil {
 					return err
 				}
 				defer other.Close()

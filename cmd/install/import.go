@@ -17,6 +17,7 @@ import (
 type importFlags struct {
 	base          string
 	pin           bool
+	allNodes      bool
 	skipFileCheck bool
 	formats       output.Flags
 	timeline      timelineFlag
@@ -43,10 +44,14 @@ could pull them again. With --pin=false, the kubelet removes images that no cont
 uses when the disk is almost full. Images that are pinned already stay pinned, because
 init or another file may need that: "images unpin" unpins them.
 
+On a control plane of a cluster with the embedded registry, one run is enough: the control
+planes keep this file, and every node pulls from them. With --all-nodes, every node gets
+the images before a pod needs them. A node that is not Ready gets them when it is back.
+
 If this file was built with a base, it leaves out layers that the base has. They are
 on every node that imported the images of the base. On any other node, use --base FILE:
 import reads the missing layers from the base.` + timelineHelp,
-		Example: "  ./more import\n  ./more import --base ./install\n  ./more import --pin=false",
+		Example: "  ./more import\n  ./more import --base ./install\n  ./more import --pin=false\n  ./more import --all-nodes",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			show, err := in.formats.Printer()
@@ -64,6 +69,7 @@ import reads the missing layers from the base.` + timelineHelp,
 	f.SortFlags = false
 	f.StringVar(&in.base, "base", "", "the bundle `FILE` that was the base of this file, for layers that this node does not have")
 	f.BoolVar(&in.pin, "pin", true, "protect the images from the kubelet's garbage collection; false does not unpin an image that is pinned already")
+	f.BoolVar(&in.allNodes, "all-nodes", false, "with the embedded registry: also bring the images to the disk of every node, and wait for that")
 	f.BoolVar(&in.skipFileCheck, "skip-file-check", false, "do not verify the files first; use it only after 'bundle verify' or sha256sum")
 	in.formats.Bind(f)
 	in.timeline.bind(f)
@@ -86,9 +92,9 @@ func (in *importFlags) run(cmd *cobra.Command, cfg *config.Config, show output.P
 	}
 	defer done()
 	cfg.KubernetesVersion = b.KubernetesVersion()
-	o := site.ImportOptions{Unpinned: !in.pin}
+	o := site.ImportOptions{Unpinned: !in.pin, AllNodes: in.allNodes}
 	if in.base != "" {
-		f, err := bundle.Open(in.base)
+		f, err := bundle.OpenWhole(in.base)
 		if err != nil {
 			return err
 		}

@@ -85,6 +85,7 @@ func (in *initFlags) bind(f *pflag.FlagSet) {
 	f.StringVar(&cfg.ControlPlaneEndpoint, "control-plane-endpoint", "", "a stable address or DNS name for the whole control plane, with or without a port (default: the first --control-plane-vip, or the balancer)")
 	f.StringSliceVar(&cfg.Endpoint.VIPs, "control-plane-vip", nil, "a free `ADDRESS` in the subnet of the control planes, at which a healthy one answers; with a comma, one of each family")
 	f.BoolVar(&cfg.Endpoint.Balancer, "control-plane-balancer", false, "run a balancer on each node, through which its own processes reach all API servers")
+	f.BoolVar(&cfg.Registry.Used, "embedded-registry", false, "let the control planes keep this file and serve it: thin installers read it, and containerd of each node pulls its images")
 	f.StringSliceVar(&cfg.APIServer.CertSANs, "apiserver-cert-extra-sans", nil, "additional IP addresses and DNS names in the API server's certificate")
 	f.StringVar(&cfg.Cluster.CertificatesDir, "cert-dir", config.CertificatesDir, "the `DIRECTORY` of the certificates")
 	f.StringVar(&cfg.ImageRepository, "image-repository", config.DefaultImageRepository, "the registry in the names of the control plane's images")
@@ -154,7 +155,10 @@ func (in *initFlags) open(cmd *cobra.Command) (*opened, error) {
 	for _, w := range cfg.Warnings() {
 		console.Warn("%s", w)
 	}
-	if err = cfg.ValidateInit(); err == nil {
+	if err = cfg.ValidateInit(); err == nil && !in.runFlags.onePhase {
+		err = r.bundle.NeedsSource()
+	}
+	if err == nil {
 		r.plan, err = phases.PlanInit(r.bundle, cfg, in.runFlags.onePhase, console.Warn)
 	}
 	if err != nil {

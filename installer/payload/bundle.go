@@ -28,6 +28,7 @@ type Bundle struct {
 	Manifest *bundle.Manifest
 	Images   map[string]string // image references by component
 	check    *fileCheck        // nil if the file is not checked
+	source   io.Closer         // of what a thin file does not have; nil before Attach
 }
 
 // OpenBundle reads the manifest of a bundle file.
@@ -93,10 +94,13 @@ func (b *Bundle) Checked(ctx context.Context, console *workflow.Console) error {
 	return b.check.wait(ctx, console)
 }
 
-// Close stops the check of the file.
+// Close stops the check of the file, and closes the source of a thin file.
 func (b *Bundle) Close() {
 	if b.check != nil {
 		b.check.close()
+	}
+	if b.source != nil {
+		_ = b.source.Close()
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/preflight"
+	"airlift/installer/registry"
 )
 
 // etcdBytes is what etcd needs on an idle cluster: write-ahead log files of 64 MB
@@ -43,8 +44,13 @@ func (n *Node) diskSpace(ctx context.Context) ([]preflight.Space, error) {
 	}
 	missing := func(path string) bool { return !node.FileExists(n.Existing, path) }
 	list := append(Space(n.content(), missing), images)
-	if (!n.Config.Facts.DefaultRoute || n.Config.Endpoint.Used()) && !node.FileExists(n.Existing, host.StubPath) {
+	if (!n.Config.Facts.DefaultRoute || n.Config.Endpoint.Used() || n.Config.Registry.Used) && !node.FileExists(n.Existing, host.StubPath) {
 		list = append(list, preflight.Space{Path: path.Dir(host.StubPath), Bytes: uint64(n.Plan.Bundle.File.Installer().Size), Files: 1})
+	}
+	if n.Config.Registry.Used && n.Plan.Role.Kind == controlPlaneKind {
+		kept := n.Config.Registry
+		kept.Keep(registry.Describe(n.Plan.Bundle.File, n.Plan.Bundle.Manifest))
+		list = append(list, KeptSpace(n.Existing, kept))
 	}
 	if n.Plan.hasEtcd(n.Config) {
 		dir := cmp.Or(n.Config.Etcd.Local.DataDir, config.EtcdDataDir)
@@ -61,6 +67,18 @@ func (n *Node) diskSpace(ctx context.Context) ([]preflight.Space, error) {
 		preflight.Space{Path: config.KubernetesDir, Bytes: SmallBytes, Files: 50},
 		preflight.Space{Path: ledger.StateDir, Bytes: SmallBytes, Files: 50},
 	), nil
+}
+
+// KeptSpace returns the space for the files that a control plane keeps and does not have yet.
+func KeptSpace(h *host.Host, r config.EmbeddedRegistry) preflight.Space {
+	space := preflight.Space{Path: registry.Directory}
+	for _, b := range r.Bundles {
+		if !node.FileExists(h, path.Join(registry.Directory, b.ID)) {
+			space.Bytes += uint64(b.Size)
+			space.Files++
+		}
+	}
+	return space
 }
 
 // Space returns the space for those binaries and files of the site in a list that counts accepts, by

@@ -52,6 +52,10 @@ func (n *Node) CheckRunning(ctx context.Context, fromFile bool) error {
 			Hint("use the --config file that created it, or to remove these fields, a file without them. To print the cluster's configuration: kubectl -n kube-system get configmap kubeadm-config -o yaml")
 	}
 	learned := *n.Config
+	if registry := running.Cluster.Registry; registry.Generation > 0 { // with the other files that it keeps
+		registry.Used = registry.Used || learned.Registry.Used
+		learned.Registry = registry
+	}
 	if learned.Endpoint.Change = running.Cluster.Endpoint.Change; learned.Endpoint.Change != nil { // not all nodes may follow it yet
 		learned.ProxyServer, learned.FlannelServer = cmp.Or(learned.ProxyServer, running.ProxyServer), running.FlannelServer
 	}

@@ -12,6 +12,7 @@ import (
 	"airlift/installer/endpoint/service"
 	"airlift/installer/host/ledger"
 	"airlift/installer/node"
+	"airlift/installer/pki"
 	"airlift/installer/workflow"
 )
 
@@ -64,25 +65,34 @@ func (e Endpoint) Apply(ctx context.Context, l desired.List) error {
 	return StartEndpoint(ctx, e.Machine, l)
 }
 
-// StartEndpoint writes the service's files, and starts the service with them, also if a run was killed between both. The host
-// has a copy of the installer.
+// StartEndpoint writes the service's files, and starts the service with them. The host has a copy of the installer.
 func StartEndpoint(ctx context.Context, m *node.Machine, l desired.List) error {
+	return startService(ctx, m, endpoint.Unit, l.Files)
+}
+
+// startService writes the files of a service of the installer, and starts the service with them, also if a run was killed
+// between both.
+func startService(ctx context.Context, m *node.Machine, unit string, files []pki.File) error {
 	before := m.Changes
-	if err := m.Write(l.Files...); err != nil {
+	if err := m.Write(files...); err != nil {
 		return err
 	}
-	stale, err := m.Host.Systemd().StartedBefore(ctx, endpoint.Unit, endpoint.SettingsPath, endpoint.UnitPath)
+	var paths []string
+	for _, f := range files {
+		paths = append(paths, f.Path)
+	}
+	stale, err := m.Host.Systemd().StartedBefore(ctx, unit, paths...)
 	if err != nil {
 		return err
 	}
 	changed := stale || m.Changes != before
-	if err := m.Host.Systemd().Enable(ctx, endpoint.Unit, changed); err != nil {
+	if err := m.Host.Systemd().Enable(ctx, unit, changed); err != nil {
 		return err
 	}
 	if changed {
-		return m.Host.Systemd().Restart(ctx, endpoint.Unit)
+		return m.Host.Systemd().Restart(ctx, unit)
 	}
-	return m.Host.Systemd().Start(ctx, endpoint.Unit)
+	return m.Host.Systemd().Start(ctx, unit)
 }
 
 // StopEndpoint stops the service, and removes its files. The copy of the installer stays: other units may run it.
@@ -91,13 +101,18 @@ func StopEndpoint(ctx context.Context, m *node.Machine) error {
 		return nil
 	}
 	GiveAddressAway(ctx, m.Console)
-	if err := m.Host.Systemd().DisableNow(ctx, endpoint.Unit); err != nil {
+	return stopService(ctx, m, endpoint.Unit, endpoint.StateFile, endpoint.SettingsPath, endpoint.UnitPath)
+}
+
+// stopService stops a service of the installer, and removes its files. The last one is what a repeated run looks for.
+func stopService(ctx context.Context, m *node.Machine, unit string, files ...string) error {
+	if err := m.Host.Systemd().DisableNow(ctx, unit); err != nil {
 		return err
 	}
-	if err := m.Host.Records().Forget(ledger.Unit, endpoint.Unit); err != nil {
+	if err := m.Host.Records().Forget(ledger.Unit, unit); err != nil {
 		return err
 	}
-	for _, file := range []string{endpoint.StateFile, endpoint.SettingsPath, endpoint.UnitPath} { // the last one is what a repeated run looks for
+	for _, file := range files {
 		if err := m.Host.Remove(file); err != nil {
 			return err
 		}

@@ -36,6 +36,9 @@ func (c *Content) WaitImages(ctx context.Context, components ...string) error {
 // importImages starts the import of the images into the running container
 // runtime. It is for the phase images when it runs alone.
 func (c *Content) importImages(ctx context.Context) error {
+	if err := c.Node.Plan.Bundle.NeedsSource(); err != nil {
+		return err
+	}
 	if err := c.Node.Inspect(ctx); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package phases
 import (
 	"context"
 	"net/netip"
+	"os"
 	"slices"
 
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
@@ -16,6 +17,7 @@ import (
 	"airlift/installer/host/podnetwork"
 	"airlift/installer/node"
 	"airlift/installer/pki"
+	"airlift/installer/registry/hosts"
 	"airlift/installer/render"
 	"airlift/installer/timeline"
 	"airlift/installer/workflow"
@@ -70,7 +72,12 @@ func (r RuntimeStep) registries() (files []pki.File) {
 				break
 			}
 		}
-		files = append(files, render.RegistryFiles(registry, dir)...)
+		for _, f := range render.RegistryFiles(registry, dir) {
+			if present, err := os.ReadFile(r.Existing.Path(f.Path)); err == nil {
+				f.Data = hosts.Keep(f.Data, present)
+			}
+			files = append(files, f)
+		}
 	}
 	return files
 }

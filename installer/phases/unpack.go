@@ -38,6 +38,9 @@ func (c *Content) Desired(ctx context.Context) (desired.List, error) {
 // which the host needs them. Steps wait for the entries that they need. The caller has called
 // Ready.
 func (c *Content) Unpack(ctx context.Context, l desired.List) error {
+	if err := c.Node.Plan.Bundle.NeedsSource(); err != nil {
+		return err
+	}
 	needed := []string{"bin/runc", "bin/containerd", "bin/containerd-shim-runc-v2"}
 	if c.Node.Observed.KeepsRuntime {
 		needed = nil

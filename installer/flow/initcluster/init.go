@@ -34,6 +34,7 @@ type Init struct {
 	manifests    *phases.Manifests
 	runtimeStep  phases.RuntimeStep
 	endpoint     phases.Endpoint
+	registry     phases.Registry
 	kubelet      phases.Kubelet
 	controlPlane *phases.ControlPlane
 	addons       *phases.Addons
@@ -60,7 +61,8 @@ func newInit(p *phases.Plan, o phases.InitOptions, m *node.Machine) *Init {
 		access:      &access{Machine: m, node: content.Node, api: api, kubeconfig: o.Kubeconfig},
 		system:      &systemPods{Machine: m, node: content.Node, api: api},
 	}
-	i.endpoint = phases.NewEndpoint(i.node, func() []string { return []string{strings.TrimPrefix(i.node.Config.LocalURL(), "https://")} })
+	own := func() []string { return []string{strings.TrimPrefix(i.node.Config.LocalURL(), "https://")} }
+	i.endpoint, i.registry = phases.NewEndpoint(i.node, own), phases.NewRegistry(i.api, own)
 	i.node.CheckEarlier = func(ctx context.Context) error { return i.node.CheckRunning(ctx, o.FromFile) }
 	i.controlPlane.Hold, i.controlPlane.MayRestart = i.holdsStaticPod, i.mayRestart
 	return i
@@ -108,11 +110,19 @@ func (i *Init) Steps() []workflow.Step {
 			i.addons.Step("flannel", "install flannel, if it is the pod network", i.access.admin),
 		}},
 		{Name: "pod-network", Doc: "connect this node to the pod network", Prepare: i.access.admin, Run: i.api.PodNetwork},
+		i.registryStep(),
 		{Name: "manifests", Doc: "apply the site's own manifests", Desired: i.manifests.Desired, Apply: i.manifests.ApplyOrPrint(i.access.admin), Empty: len(i.node.Plan.SiteManifests()) == 0},
 		{Name: "wait-node", Doc: "wait for the node and its system pods", Prepare: i.access.admin, Run: i.system.wait},
 		{Name: "wait-manifests", Doc: "wait for the workloads of the site's manifests", Prepare: i.access.admin, Run: i.manifests.Wait, Empty: len(i.node.Plan.SiteManifests()) == 0},
 		{Name: "show-join-command", Doc: "print the next steps", Prepare: i.access.admin, Run: i.credentials.show},
 	}
+}
+
+// registryStep returns the step of the embedded registry, which most clusters do not have.
+func (i *Init) registryStep() workflow.Step {
+	s := i.registry.Step(true, i.access.admin, func(d phases.Desired) phases.Desired { return d })
+	s.Empty = !i.node.Config.Registry.Used
+	return s
 }
 
 // files returns a step that writes files.

@@ -45,6 +45,13 @@ func (c *controlPlaneJoin) holdsStaticPod(pod pki.File) bool {
 	return c.content.Stream != nil && !c.node.Plan.OnePhase && phases.IsAPIClient(pod) && !c.node.Plan.Skips("kubelet-start") && !c.node.Plan.Skips("kubelet-wait-bootstrap")
 }
 
+func (c *controlPlaneJoin) unpack(ctx context.Context, l desired.List) error {
+	if err := c.nodeJoin.registry.KeepThin(ctx); err != nil {
+		return err
+	}
+	return c.content.Unpack(ctx, l)
+}
+
 // preflight finds the cluster first, because the checks depend on the cluster's
 // configuration. If that fails, it still reports the problems of the host.
 func (c *controlPlaneJoin) preflight(ctx context.Context) error {

@@ -36,6 +36,7 @@ type nodeJoin struct {
 	site        phases.SiteFiles
 	runtimeStep phases.RuntimeStep
 	endpoint    phases.Endpoint
+	registry    phases.Registry
 	kubelet     phases.Kubelet
 	role        joinRole
 
@@ -67,7 +68,8 @@ func newNodeJoin(p *phases.Plan, m *node.Machine) *nodeJoin {
 		Machine: m, node: content.Node, content: content, api: phases.NewAPI(content),
 		site: phases.NewSiteFiles(content), runtimeStep: phases.NewRuntimeStep(content), kubelet: phases.NewKubelet(content),
 	}
-	j.endpoint = phases.NewEndpoint(j.node, func() []string { return []string{strings.TrimPrefix(j.cluster.found.Server, "https://")} })
+	known := func() []string { return []string{strings.TrimPrefix(j.cluster.found.Server, "https://")} }
+	j.endpoint, j.registry = phases.NewEndpoint(j.node, known), phases.NewRegistry(j.api, known)
 	return j
 }
 
@@ -81,6 +83,9 @@ func (j *nodeJoin) discovery(ctx context.Context) error {
 		if err := j.checkNodeName(ctx); err != nil {
 			return err
 		}
+	}
+	if err := j.attach(ctx); err != nil {
+		return err
 	}
 	j.Console.Note("cluster %s at %s, Kubernetes %s", j.node.Config.ClusterName, j.cluster.found.Server, j.cluster.version)
 	return nil

@@ -57,6 +57,7 @@ func workerSteps(w *workerJoin) []workflow.Step {
 		{Name: "endpoint", Doc: "start the balancer and the virtual address", Desired: w.nodeJoin.known(w.nodeJoin.endpoint.Desired), Apply: w.nodeJoin.endpoint.Apply},
 		{Name: "kubelet-start", Doc: "start the kubelet", Prepare: w.nodeJoin.checkBeforeKubelet, Desired: w.nodeJoin.known(w.nodeJoin.kubeletFiles), Apply: w.startKubelet},
 		{Name: "kubelet-wait-bootstrap", Doc: "wait for the kubelet's certificate and its Node object", Prepare: w.nodeJoin.find, Run: w.nodeJoin.waitBootstrap},
+		w.nodeJoin.registry.Step(false, w.nodeJoin.find, w.nodeJoin.known),
 		{Name: "pod-network", Doc: "connect to the pod network", Prepare: w.nodeJoin.find, Run: w.nodeJoin.api.PodNetwork},
 		{Name: "wait-node", Doc: "wait until the node is Ready",
 			Prepare: w.nodeJoin.find, Run: w.nodeJoin.waitJoined("This host is now a node of the cluster. To list the nodes, run on a control plane:\n\n    kubectl get nodes\n")},
@@ -73,7 +74,7 @@ func controlPlaneSteps(c *controlPlaneJoin) []workflow.Step {
 	return []workflow.Step{
 		{Name: "preflight", Doc: "run the preflight checks", Run: c.preflight, Reads: true},
 		{Name: "discovery", Doc: "discover the cluster and verify its CA", Run: c.nodeJoin.discovery, Reads: true, Needed: true},
-		{Name: "unpack", Doc: "install the binaries from the bundle", Prepare: c.nodeJoin.ready, Desired: c.content.Desired, Apply: c.content.Unpack, Needed: true},
+		{Name: "unpack", Doc: "install the binaries from the bundle", Prepare: c.nodeJoin.ready, Desired: c.content.Desired, Apply: c.unpack, Needed: true},
 		{Name: "files", Doc: "write the site's own files", Desired: c.nodeJoin.site.Desired, Apply: c.nodeJoin.site.WriteEarly, Empty: len(c.node.Plan.SiteFiles()) == 0},
 		{Name: "runtime", Doc: "prepare the kernel and start containerd", Desired: c.nodeJoin.known(c.nodeJoin.runtimeStep.Desired), Apply: c.nodeJoin.prepareRuntime, Needed: true},
 		{Name: "control-plane-prepare", Doc: "prepare the control plane", Steps: []workflow.Step{
@@ -95,6 +96,7 @@ func controlPlaneSteps(c *controlPlaneJoin) []workflow.Step {
 			{Name: "mark-control-plane", Doc: "label and taint this node", Prepare: c.nodeJoin.find, Run: c.api.MarkControlPlane},
 		}},
 		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Prepare: c.nodeJoin.find, Run: c.waitControlPlane},
+		c.nodeJoin.registry.Step(true, c.nodeJoin.find, c.nodeJoin.known),
 		{Name: "pod-network", Doc: "connect to the pod network", Prepare: c.nodeJoin.find, Run: c.api.PodNetwork},
 		{Name: "wait-node", Doc: "wait until the node is Ready",
 			Prepare: c.nodeJoin.find, Run: c.nodeJoin.waitJoined("This host is now a control plane of the cluster. Use it as root:\n\n    export KUBECONFIG=" + node.AdminConf + "\n    kubectl get nodes\n")},

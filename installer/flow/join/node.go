@@ -26,7 +26,8 @@ func (j *nodeJoin) findProblems(ctx context.Context) (preflight.Report, error) {
 	if j.cluster != nil {
 		kubelet = j.cluster.kubelet
 	}
-	return j.node.CheckHost(ctx, kubelet)
+	report, err := j.node.CheckHost(ctx, kubelet)
+	return j.addSource(ctx, report, err)
 }
 
 func (j *nodeJoin) preflight(ctx context.Context) error {
@@ -57,6 +58,9 @@ func (j *nodeJoin) ready(ctx context.Context) error {
 	if err := j.node.Ready(ctx); err != nil {
 		return err
 	}
+	if err := j.attach(ctx); err != nil {
+		return err
+	}
 	return j.checkKubelet(ctx)
 }
 
@@ -69,6 +73,9 @@ func (j *nodeJoin) prepareRuntime(ctx context.Context, l desired.List) error {
 // registered. Without the images, the kubelet would try to pull them, and wait
 // up to minutes before the next attempt.
 func (j *nodeJoin) images(ctx context.Context) error {
+	if err := j.attach(ctx); err != nil { // the phase may run alone
+		return err
+	}
 	return j.content.WaitImages(ctx, j.node.Plan.Role.Components...)
 }
 

@@ -13,6 +13,7 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/pki"
+	"airlift/installer/render"
 	"airlift/installer/workflow"
 )
 
@@ -175,6 +176,11 @@ func (r *Removal) removeMember(ctx context.Context) error {
 func (r *Removal) deleteNode(ctx context.Context) error {
 	if err := r.api.NodeObjects().DeleteNode(ctx, r.options.Node, r.target.node.UID); err != nil {
 		return err
+	}
+	if r.target.controlPlane() { // it may have served the embedded registry
+		if _, err := r.api.Delete(ctx, render.RegistryServer(r.options.Node)); err != nil {
+			return err
+		}
 	}
 	r.Console.Note("deleted node %s; the cluster deletes the pods that it still has within about a minute", r.options.Node)
 	return nil

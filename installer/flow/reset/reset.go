@@ -21,6 +21,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/phases"
 	"airlift/installer/pki"
+	"airlift/installer/render"
 	"airlift/installer/workflow"
 )
 
@@ -169,10 +170,28 @@ func (r *Reset) removeMember(ctx context.Context) (err error) {
 		}
 	}
 	phases.GiveAddressAway(ctx, r.Console)
+	r.leaveRegistry(ctx)
 	if err := r.etcd.remove(ctx); err != nil {
 		return err
 	}
 	return r.Host.Records().BeginReset()
+}
+
+// leaveRegistry takes the permissions of a server of the embedded registry from this control plane. Without an API server, they
+// stay for a node of this name until it is removed from the cluster.
+func (r *Reset) leaveRegistry(ctx context.Context) {
+	if !phases.ServesRegistry(r.Existing) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, node.ProbeTimeout)
+	defer cancel()
+	client, err := node.LoadClient(r.Existing, r.etcd.adminKubeconfig(), "", 0)
+	if err == nil {
+		_, err = client.Delete(ctx, render.RegistryServer(r.nodeName()))
+	}
+	if err != nil && ctx.Err() == nil {
+		r.Console.Warn("the permissions of this server of the embedded registry stay in the cluster: %v", err)
+	}
 }
 
 // endTurn gives up the turn of this control plane.

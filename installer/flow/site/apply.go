@@ -87,6 +87,9 @@ func (a *Apply) preflight(ctx context.Context) error {
 		a.Console.Summary("Nothing to do: this file has no manifests.\n")
 		return nil
 	}
+	if err := b.AttachNode(ctx, a.Existing, a.Console); err != nil {
+		return err
+	}
 	socket, err := a.Containerd().KubeletSocket()
 	if err != nil {
 		return err

@@ -26,6 +26,8 @@ type ImportOptions struct {
 	Base *payload.Bundle
 	// Unpinned leaves the images to the kubelet's garbage collection.
 	Unpinned bool
+	// AllNodes brings the images to every node.
+	AllNodes bool
 }
 
 // An Import imports the site's own images of a bundle into the containerd of this node.
@@ -35,11 +37,13 @@ type Import struct {
 	options ImportOptions
 	runtime *store.Store   // set by preflight
 	missing []bundle.Image // images that containerd does not have, found by preflight
+	keeper  *keeper
 }
 
 // NewImport returns an Import of the bundle's images. AcceptsBase must have accepted the base.
 func NewImport(b *payload.Bundle, o ImportOptions, h *host.Host, c *workflow.Console) *Import {
-	return &Import{Machine: node.NewMachine(h, c), bundle: b, options: o}
+	m := node.NewMachine(h, c)
+	return &Import{Machine: m, bundle: b, options: o, keeper: &keeper{Machine: m, bundle: b, allNodes: o.AllNodes}}
 }
 
 // steps returns the steps of import in order.
@@ -47,6 +51,8 @@ func (i *Import) steps() []workflow.Step {
 	return []workflow.Step{
 		{Name: "preflight", Doc: "check this file and this node", Run: i.preflight},
 		{Name: "images", Doc: "import the images", Run: i.importImages},
+		{Name: "registry", Doc: "keep this file, and serve it to the nodes", Run: i.keeper.keep, Empty: !i.keeper.serves()},
+		{Name: "nodes", Doc: "wait until every node has the images", Run: i.keeper.wait, Empty: !i.options.AllNodes},
 	}
 }
 
@@ -72,6 +78,9 @@ func (i *Import) Imported() []string {
 // preflight finds the images that are missing, and refuses what an import could not complete.
 // It changes nothing.
 func (i *Import) preflight(ctx context.Context) error {
+	if err := i.keeper.check(ctx, i.options.Unpinned); err != nil {
+		return err
+	}
 	var err error
 	if i.runtime, err = i.Containerd().NodeRuntime(ctx); err != nil {
 		return err
@@ -98,6 +107,11 @@ func (i *Import) preflight(ctx context.Context) error {
 	// The files are checked in the background, while the node is asked.
 	if err := i.bundle.Checked(ctx, i.Console); err != nil {
 		return err
+	}
+	if len(i.missing) > 0 {
+		if err := i.bundle.AttachNode(ctx, i.Existing, i.Console); err != nil {
+			return err
+		}
 	}
 	if i.options.Base != nil {
 		if err := i.options.Base.Checked(ctx, i.Console); err != nil {
@@ -216,6 +230,9 @@ func (i *Import) base() *payload.BaseLayers {
 
 // next returns what the user does next.
 func (i *Import) next() string {
+	if i.keeper.serves() {
+		return i.keeper.next()
+	}
 	if len(i.bundle.Manifest.Manifests) == 0 {
 		return "Run the same command on every node whose pods use these images.\n"
 	}

@@ -346,7 +346,7 @@ func forged(t *testing.T, b *payload.Bundle, content map[string][]byte) *payload
 	if err != nil {
 		t.Fatal(err)
 	}
-	trailer, err := head.ReadAt(bytes.NewReader(data), int64(len(data)), b.File.Path())
+	trailer, _, err := head.ReadAt(bytes.NewReader(data), int64(len(data)), b.File.Path())
 	if err != nil {
 		t.Fatal(err)
 	}

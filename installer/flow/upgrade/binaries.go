@@ -106,5 +106,8 @@ func (s *binaries) upgradeStub(ctx context.Context, l desired.List) error {
 	}
 	s.node.Console.Debug(1, "installed %s", host.StubPath)
 	s.node.Changed(true)
+	if err := phases.RestartRegistry(ctx, s.node.Machine); err != nil {
+		return err
+	}
 	return phases.RestartEndpoint(ctx, s.node.Machine)
 }

@@ -26,6 +26,7 @@ import (
 	"airlift/installer/phases"
 	"airlift/installer/pki"
 	"airlift/installer/preflight"
+	"airlift/installer/registry"
 	"airlift/installer/upgradecheck"
 )
 
@@ -40,6 +41,7 @@ type checks struct {
 	binaries *binaries
 	kubelet  *kubelet
 	backups  *backups
+	keeper   *keeper
 }
 
 // run runs the checks that precede an upgrade. It changes nothing.
@@ -217,6 +219,10 @@ func (k *checks) space(ctx context.Context, e *upgradecheck.Etcd) ([]preflight.S
 				list = append(list, preflight.Space{Path: host.UpgradeBackups, Bytes: uint64(m.DBSize) + phases.SmallBytes, Files: 1})
 			}
 		}
+	}
+	if k.keeper.serves() {
+		kept := config.EmbeddedRegistry{Bundles: []config.KeptBundle{registry.Describe(k.bundle.File, k.bundle.Manifest)}}
+		list = append(list, phases.KeptSpace(k.node.Existing, kept))
 	}
 	images, err := k.missingImageSpace(ctx)
 	return append(list, state, images), err

@@ -19,6 +19,7 @@ import (
 	"airlift/installer/payload"
 	"airlift/installer/pki"
 	"airlift/installer/pods"
+	"airlift/installer/registry"
 	"airlift/installer/render"
 	"airlift/installer/status"
 	"airlift/installer/workflow"
@@ -119,6 +120,7 @@ func (u *Undo) Steps() []workflow.Step {
 		{Name: "node", Doc: "restore the previous binaries and configuration", Run: u.restoreNode},
 		{Name: "images", Doc: "restore the image names that changed", Run: u.restoreNames},
 		{Name: "uncordon", Doc: "allow pods on this node again", Run: u.uncordon},
+		{Name: "registry", Doc: "let the embedded registry prefer the previous file, if the cluster has one", Run: u.preferFormer},
 		{Name: "finish", Doc: "remove the saved files of the upgrade", Run: func(context.Context) error { return u.Host.Upgrades().RemoveUpgrade() }},
 	}
 }
@@ -259,6 +261,7 @@ func (u *Undo) restoreNode(ctx context.Context) error {
 	}{
 		{"containerd.service", []string{"/usr/local/bin/containerd", render.ContainerdConfigPath, render.ContainerdUnitPath}},
 		{endpoint.Unit, []string{host.StubPath}},
+		{registry.Unit, []string{host.StubPath}},
 		{"kubelet.service", []string{"/usr/local/bin/kubelet", config.KubeletConfigFile, config.KubeletFlagsFile, node.KubeletConf, render.KubeletUnitPath, render.KubeletDropInPath}},
 	} {
 		var files []string

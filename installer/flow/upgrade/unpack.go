@@ -28,6 +28,9 @@ func (c *unpacker) unpack(ctx context.Context) error {
 	if err := c.node.Ready(ctx); err != nil {
 		return err
 	}
+	if err := c.bundle.AttachNode(ctx, c.node.Existing, c.node.Console); err != nil {
+		return err
+	}
 	remains, err := c.work.remains()
 	if err != nil {
 		return err

@@ -58,6 +58,7 @@ type Upgrade struct {
 	containerd   *containerd
 	drain        *drain
 	checks       *checks
+	keeper       *keeper
 }
 
 // New returns an Upgrade of a host to the version of a bundle.
@@ -81,7 +82,8 @@ func newUpgrade(p *phases.Plan, o Options, m *node.Machine) *Upgrade {
 	u.objects = &objects{node: n, api: api, facts: known, record: r, work: u.work}
 	u.addons = &addons{node: n, api: api, bundle: p.Bundle, facts: known, controlPlane: u.controlPlane, objects: u.objects}
 	u.backups = &backups{node: n, options: o, bundle: p.Bundle, record: r, controlPlane: u.controlPlane}
-	u.checks = &checks{node: n, api: api, options: o, bundle: p.Bundle, facts: known, record: r, binaries: u.binaries, kubelet: u.kubelet, backups: u.backups}
+	u.keeper = &keeper{node: n, api: api, bundle: p.Bundle}
+	u.checks = &checks{node: n, api: api, options: o, bundle: p.Bundle, facts: known, record: r, binaries: u.binaries, kubelet: u.kubelet, backups: u.backups, keeper: u.keeper}
 	return u
 }
 
@@ -100,6 +102,7 @@ func (u *Upgrade) Steps() []workflow.Step {
 	return u.ofCommand([]workflow.Step{
 		{Name: "preflight", Doc: "check this file, this node and the cluster", Run: u.preflight, Reads: true},
 		{Name: "unpack", Doc: "import the images, and place the new binaries next to the old ones", Prepare: u.begin, Run: u.unpacker.unpack, Needed: true},
+		{Name: "registry", Doc: "keep this file in the embedded registry, if the cluster has one", Prepare: u.begin, Run: u.keeper.keep},
 		{Name: "snapshot", Doc: "save a backup of the cluster", Prepare: u.begin, Run: u.backups.save},
 		u.restarts("control-plane", "replace the static pods, one by one", u.controlPlane.desired, u.controlPlane.upgrade),
 		{Name: "upload-config", Aliases: []string{"uploadconfig"}, Doc: "store the configuration in the cluster", Steps: []workflow.Step{
@@ -311,6 +314,9 @@ func (u *Upgrade) preflight(ctx context.Context) error {
 	if err := u.learn(ctx); err != nil {
 		return err
 	}
+	if err := u.facts.bundle.AttachNode(ctx, u.facts.node.Existing, u.facts.node.Console); err != nil {
+		return err
+	}
 	if err := node.UnfinishedWork(u.facts.node.Existing, u.facts.node.Config); err != nil {
 		return err
 	}
@@ -347,6 +353,9 @@ func (u *Upgrade) finish(ctx context.Context, l desired.List) error {
 	}
 	if u.record.unfinished() {
 		workloads.RemoveProbes(ctx, u.facts.api.Client.API) // of a run that was killed
+	}
+	if err := u.keeper.drop(ctx); err != nil {
+		return err
 	}
 	if err := u.record.finish(); err != nil {
 		return err

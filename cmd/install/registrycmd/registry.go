@@ -1,0 +1,187 @@
+// Package registrycmd has the commands of the embedded registry.
+package registrycmd
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"airlift/bundle"
+	"airlift/cmd/output"
+	"airlift/fault"
+	"airlift/installer/flow/registrychange"
+	"airlift/installer/host"
+	"airlift/installer/payload"
+	"airlift/installer/workflow"
+)
+
+// An Environment has what the commands share with the others.
+type Environment struct {
+	Bundle  func() (*bundle.File, error)
+	Host    func() (h *host.Host, unlock func(), err error)
+	Console func(*cobra.Command) *workflow.Console
+	// Recorded runs a command that changes the host, and records it.
+	Recorded func(cmd *cobra.Command, h *host.Host, version string, run func() error) error
+}
+
+// New returns the command registry.
+func New(e Environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "registry",
+		Short: "Start, show and remove the embedded registry",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newEnable(e), newStatus(), newDisable(e), newNode(), newServe())
+	return cmd
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fault.New(fault.Usage, "unknown command or argument %q", args[0]).Hint("see '" + cmd.CommandPath() + " --help'")
+	}
+	return nil
+}
+
+func newEnable(e Environment) *cobra.Command {
+	dryRun := false
+	var ignore []string
+	cmd := &cobra.Command{
+		Use:   "enable",
+		Short: "Start the embedded registry on this node of a running cluster",
+		Long: `Let a control plane of a running cluster keep this file and serve it, on port 7444: thin
+installers read it, and containerd of each node pulls its images. Run it on each control
+plane, and then on each worker, where it only configures containerd.
+
+The control planes come after the mirrors of --registry-mirror. A registry that has a
+configuration of its own in /etc/containerd/certs.d keeps it.
+
+It is safe to run it again: it finishes what an interrupted run left.`,
+		Example: "  ./install registry enable\n  ./install registry enable --dry-run",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b, done, err := e.open(cmd)
+			if err != nil {
+				return err
+			}
+			defer done()
+			h, unlock, err := e.Host()
+			if err != nil {
+				return err
+			}
+			defer unlock()
+			run, err := registrychange.NewEnable(cmd.Context(), b, ignore, h, e.Console(cmd))
+			if err != nil {
+				return err
+			}
+			if dryRun {
+				run.DryRun()
+				return nil
+			}
+			return e.Recorded(cmd, h, b.KubernetesVersion(), func() error { return run.Run(cmd.Context()) })
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringSliceVar(&ignore, "ignore-preflight-errors", nil, "checks whose errors become warnings: Port-7444, DiskSpace, Firewall; 'all' ignores all")
+	f.BoolVar(&dryRun, "dry-run", false, "only print what would be done")
+	return cmd
+}
+
+// open opens this file, and starts to verify it.
+func (e Environment) open(cmd *cobra.Command) (*payload.Bundle, func(), error) {
+	f, err := e.Bundle()
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := payload.OpenBundle(f)
+	if err != nil {
+		_ = f.Close()
+		return nil, nil, err
+	}
+	b.CheckFile(cmd.Context())
+	return b, func() { b.Close(); _ = f.Close() }, nil
+}
+
+func newDisable(e Environment) *cobra.Command {
+	dryRun := false
+	cmd := &cobra.Command{
+		Use:   "disable",
+		Short: "Remove the embedded registry from the cluster",
+		Long: `Remove the embedded registry from the cluster: the kept files and the service of each
+control plane, and the configuration of containerd on each node. Run it on one control
+plane. The other nodes follow within two minutes, and it waits for those that are Ready.
+Images on the nodes stay.
+
+It is safe to run it again: it finishes what an interrupted run left.`,
+		Example: "  ./install registry disable\n  ./install registry disable --dry-run",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, unlock, err := e.Host()
+			if err != nil {
+				return err
+			}
+			defer unlock()
+			run, err := registrychange.NewDisable(cmd.Context(), h, e.Console(cmd))
+			if err != nil {
+				return err
+			}
+			if dryRun {
+				run.DryRun()
+				return nil
+			}
+			return e.Recorded(cmd, h, "", func() error { return run.Run(cmd.Context()) })
+		},
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only print what would be done")
+	return cmd
+}
+
+func newStatus() *cobra.Command {
+	formats := &output.Flags{}
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the kept files, their servers, and which nodes use them",
+		Long: `Show which files the control planes keep, which of their servers are ready, which nodes
+use them, and which control planes containerd of this host asks for the images of each
+registry. A worker may not list the nodes.`,
+		Example: "  ./install registry status\n  ./install registry status -o json",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			show, err := formats.Printer()
+			if err != nil {
+				return err
+			}
+			h, err := host.Open("/")
+			if err != nil {
+				return err
+			}
+			state, err := registrychange.ReadStatus(cmd.Context(), h)
+			if err != nil {
+				return err
+			}
+			if show != nil {
+				return show(cmd.OutOrStdout(), state)
+			}
+			return state.Write(cmd.OutOrStdout())
+		},
+	}
+	formats.Bind(cmd.Flags())
+	return cmd
+}
+
+// newNode returns the command of airlift-registry-node.service.
+func newNode() *cobra.Command {
+	return &cobra.Command{
+		Use:    "node",
+		Short:  "Let this node follow the embedded registry of its cluster, once",
+		Hidden: true,
+		Args:   noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f := registrychange.Follower{Root: "/", Log: func(format string, args ...any) {
+				fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...)
+			}}
+			return f.Run(cmd.Context())
+		},
+	}
+}
