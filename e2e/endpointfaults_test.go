@@ -347,8 +347,7 @@ func TestEndpointFaultsOfKeepalived(t *testing.T) {
 	}
 	holder(t, l.planes)
 	const address = virtual + ":8443"
-	// Without a default route, init would ask which of the two addresses it is to use.
-	l.create(t, "--control-plane-endpoint", address, "--apiserver-advertise-address", l.planes[0].Addr.String())
+	l.create(t, "--control-plane-endpoint", address)
 	l.ways = []way{
 		{"through the address, from a worker", l.workers[0].Dial, address},
 		{"through the address, from outside", l.outside.Dial, address},
