@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -156,6 +157,54 @@ func TestEmbeddedRegistryLater(t *testing.T) {
 	for _, h := range s.Hosts {
 		const left = "ls -d /etc/containerd/certs.d/* /etc/systemd/system/airlift-registry* /etc/kubernetes/registry.yaml /var/lib/airlift/bundles 2>/dev/null; true"
 		eventually(t, 3*time.Minute, func() string { return run(t, h, "sh", "-c", left) })
+	}
+}
+
+// TestEmbeddedRegistryJoins lets eight workers join at once: with a thin file each, and then, after a reset, with the whole file
+// each. It logs how long each took, and what the hosts received.
+func TestEmbeddedRegistryJoins(t *testing.T) {
+	s := up(t, lab.Options{Name: "e2e-embeddedjoins", Hosts: 9})
+	plane, workers := s.Hosts[0], s.Hosts[1:]
+	thin := filepath.Join(t.TempDir(), "thin")
+	if out, err := exec.CommandContext(t.Context(), *bundlePath, "thin", thin).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	join, err := site.JoinArgs(install(t, plane, 0, "init", "--embedded-registry"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range workers {
+		if _, err := h.CopyIn(t.Context(), thin, "/root/thin", 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"/root/thin", site.Installer} {
+		var sum int64
+		for _, h := range workers {
+			sum -= received(t, h)
+		}
+		began := time.Now()
+		var all sync.WaitGroup
+		for _, h := range workers {
+			all.Go(func() {
+				if _, err := h.Output(t.Context(), append([]string{file}, join...)...); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		joined := time.Since(began)
+		systemIsUp(t, s, len(s.Hosts))
+		ready := time.Since(began)
+		for _, h := range workers {
+			sum += received(t, h)
+		}
+		t.Logf("eight joins with %s took %.1f s, all pods were Ready after %.1f s; the hosts received %d bytes", file, joined.Seconds(), ready.Seconds(), sum)
+		t.Logf("the service: %s", run(t, plane, "sh", "-c", "systemctl show airlift-registry -p MemoryPeak -p MemoryCurrent; grep -e VmRSS -e VmHWM /proc/$(systemctl show airlift-registry -p MainPID --value)/status"))
+		for _, h := range workers {
+			install(t, h, 0, "reset", "--force")
+			kubectl(t, s, "delete", "node", h.Name)
+		}
 	}
 }
 

@@ -307,6 +307,9 @@ func (l *endpointLab) faults(t *testing.T) {
 			for range endpointRuns(t) {
 				l.suffer(t, f, o)
 			}
+			for _, h := range l.planes { // a scheduler that has lost its lease many times would wait for minutes
+				restartKubelet(t, l, h)
+			}
 			systemIsUp(t, l.Site, len(l.nodes()))
 		})
 		if !ok {
