@@ -129,6 +129,20 @@ func (c *Client) Delete(ctx context.Context, objects ...runtime.Object) (changed
 	return changed, nil
 }
 
+// RegistryGeneration returns which generation of the embedded registry a node follows, -1 for none. The kubelet's permissions
+// suffice for its own node.
+func (c NodeObjects) RegistryGeneration(ctx context.Context, node string) (generation int, err error) {
+	var n *corev1.Node
+	err = wait.Retry(ctx, func() error {
+		n, err = c.client.API.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+		return err
+	})
+	if err != nil {
+		return -1, fmt.Errorf("reading node %q: %w", node, err)
+	}
+	return registryGeneration(n), nil
+}
+
 // SetRegistryGeneration records which generation of the embedded registry a node follows. The kubelet's permissions suffice.
 func (c NodeObjects) SetRegistryGeneration(ctx context.Context, node string, generation int) (changed bool, err error) {
 	return c.setRegistryGeneration(ctx, node, func(int) int { return generation })

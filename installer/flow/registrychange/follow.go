@@ -107,8 +107,14 @@ func (f *Follower) follow(ctx context.Context, m *node.Machine, client *cluster.
 			return err
 		}
 	}
-	if err := f.pull(ctx, m, now.Images); err != nil { // it has the configuration, which disable must not leave here
-		return errors.Join(err, client.NodeObjects().UsesRegistry(ctx, name))
+	followed, err := client.NodeObjects().RegistryGeneration(ctx, name)
+	if err != nil {
+		return err
+	}
+	if followed < now.Generation { // once: somebody may unpin or delete them later
+		if err := f.pull(ctx, m, now.Images); err != nil { // it has the configuration, which disable must not leave here
+			return errors.Join(err, client.NodeObjects().UsesRegistry(ctx, name))
+		}
 	}
 	if _, err := client.NodeObjects().SetRegistryGeneration(ctx, name, now.Generation); err != nil {
 		return err

@@ -244,6 +244,19 @@ func TestImagesThatCannotBePulled(t *testing.T) {
 	}
 }
 
+// TestImagesArePulledOnce: a node that follows does not bring back an image that somebody deleted or unpinned.
+func TestImagesArePulledOnce(t *testing.T) {
+	stored := withRegistries(3, "quay.io")
+	stored.Images = []string{"quay.io/a:1"}
+	c := newCell(t, stored, "10.0.0.1") // without a containerd
+	if _, err := c.client.NodeObjects().SetRegistryGeneration(t.Context(), "one", 3); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Run(t.Context()); err != nil || c.text("quay.io") == "" {
+		t.Errorf("%v, %q", err, c.text("quay.io"))
+	}
+}
+
 // TestExistingContainerd: the configuration of a containerd that was there before Airlift does not change.
 func TestExistingContainerd(t *testing.T) {
 	c := newCell(t, withRegistries(2, "quay.io"), "10.0.0.1")
