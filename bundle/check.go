@@ -55,11 +55,11 @@ func (f *File) Check(ctx context.Context, checked *atomic.Int64) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	return f.checkError(found)
+	return checkError(f, found)
 }
 
 // checkError returns the error about the first damage in the file.
-func (f *File) checkError(found []error) error {
+func checkError(f *File, found []error) error {
 	var first *head.DamagedPiece
 	for _, err := range found {
 		var d *head.DamagedPiece

@@ -24,7 +24,7 @@ func (f *File) EntryAt(ctx context.Context, p Part, offset int64) (e Entry, at i
 	}
 	// The piece may begin in the part before.
 	piece := f.PayloadOffset() + (offset-f.PayloadOffset())/head.PieceSize*head.PieceSize
-	unpacked, err := f.unpackable(ctx, p, max(0, piece-p.Offset))
+	unpacked, err := unpackable(ctx, f, p, max(0, piece-p.Offset))
 	if err != nil {
 		return Entry{}, 0, err
 	}
@@ -41,7 +41,7 @@ func (f *File) EntryAt(ctx context.Context, p Part, offset int64) (e Entry, at i
 
 // unpackable returns how many bytes of a part's tar the first size bytes of the part unpack
 // to.
-func (f *File) unpackable(ctx context.Context, p Part, size int64) (n int64, err error) {
+func unpackable(ctx context.Context, f *File, p Part, size int64) (n int64, err error) {
 	r := interrupt.Reader(ctx, f.payload.Within(ctx).Section(p.Offset, size))
 	// With one goroutine, the decoder returns every complete block before an error.
 	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(MaxWindow), zstd.WithDecoderLowmem(true))

@@ -9,8 +9,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// frame reads the header of a part's zstd frame.
-func (f *File) frame(ctx context.Context, p Part) (h zstd.Header, err error) {
+// frameHeader reads the header of a part's zstd frame.
+func frameHeader(ctx context.Context, f *File, p Part) (h zstd.Header, err error) {
 	b := make([]byte, min(zstd.HeaderMaxSize, p.Size))
 	if _, err := io.ReadFull(f.payload.Within(ctx).Section(p.Offset, p.Size), b); err != nil {
 		return h, fmt.Errorf("its payload's part %q: %w", p.Name, err)

@@ -163,7 +163,7 @@ func (f *File) readManifest() (*Manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", f.path, err)
 	}
-	return m, f.checkParts(m)
+	return m, checkParts(f, m)
 }
 
 // Installer is the payload's entry with the installer. It precedes the manifest's

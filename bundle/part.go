@@ -56,7 +56,7 @@ func (f *File) part(name string) Part {
 }
 
 // checkParts compares the trailer with m.
-func (f *File) checkParts(m *Manifest) error {
+func checkParts(f *File, m *Manifest) error {
 	binaries := f.part(BinariesPart)
 	if n := len(binaries.Entries(m)); (n > 0) != (binaries.Size > 0) {
 		return f.damaged("its payload's part %q has %d bytes, but its manifest lists %d entries for it", binaries.Name, binaries.Size, n)
@@ -67,7 +67,7 @@ func (f *File) checkParts(m *Manifest) error {
 // Window is the window of the part's zstd frame in bytes: about the memory that a decoder
 // needs.
 func (f *File) Window(p Part) (int64, error) {
-	h, err := f.frame(context.Background(), p)
+	h, err := frameHeader(context.Background(), f, p)
 	if err != nil {
 		return 0, f.damaged("%w", err)
 	}

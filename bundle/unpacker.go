@@ -44,7 +44,7 @@ func newUnpacker(ctx context.Context, f *File, verify bool) (*unpacker, error) {
 
 // begin moves to the beginning of a part.
 func (u *unpacker) begin(p Part) error {
-	frame, err := u.file.frame(u.ctx, p)
+	frame, err := frameHeader(u.ctx, u.file, p)
 	if err != nil {
 		return u.failed(err)
 	}

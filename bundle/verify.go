@@ -59,7 +59,7 @@ func (f *File) Verify(ctx context.Context, p Progress) error {
 			return err
 		}
 	}
-	return f.checkImages(s.manifest, documents)
+	return checkImages(f, s.manifest, documents)
 }
 
 // imageDocuments returns a buffer, by entry name, for every index, manifest and config
@@ -76,7 +76,7 @@ func imageDocuments(m *Manifest) map[string]*bytes.Buffer {
 
 // checkImages follows every image from its target to its layers, through upstream's
 // documents.
-func (f *File) checkImages(m *Manifest, documents map[string]*bytes.Buffer) error {
+func checkImages(f *File, m *Manifest, documents map[string]*bytes.Buffer) error {
 	for _, i := range m.Images {
 		err := checkImage(i, m.Arch(), func(d Descriptor) []byte { return documents[BlobName(d.Digest)].Bytes() })
 		if err != nil {

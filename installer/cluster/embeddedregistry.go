@@ -23,7 +23,7 @@ const registryAnnotation = "airlift.dev/registry"
 // Registry reads what the control planes keep and serve; nil if the cluster has no such ConfigMap. Unlike in FetchConfig, a
 // ConfigMap that must not be read is an error. A kubelet's permissions suffice.
 func (c *Client) Registry(ctx context.Context) (*config.EmbeddedRegistry, error) {
-	m, err := c.registryMap(ctx)
+	m, err := registryMap(ctx, c)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -52,7 +52,7 @@ func registryError(doing string, err error) error {
 	return fmt.Errorf("%s ConfigMap %s/%s: %w", doing, metav1.NamespaceSystem, config.RegistryConfigMap, err)
 }
 
-func (c *Client) registryMap(ctx context.Context) (m *corev1.ConfigMap, err error) {
+func registryMap(ctx context.Context, c *Client) (m *corev1.ConfigMap, err error) {
 	err = wait.Retry(ctx, func() error {
 		m, err = c.API.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, config.RegistryConfigMap, metav1.GetOptions{})
 		return err
@@ -64,7 +64,7 @@ func (c *Client) registryMap(ctx context.Context) (m *corev1.ConfigMap, err erro
 // more than once.
 func (c *Client) EditRegistry(ctx context.Context, edit func(*config.EmbeddedRegistry)) (changed bool, err error) {
 	try := func() error {
-		m, err := c.registryMap(ctx)
+		m, err := registryMap(ctx, c)
 		missing := apierrors.IsNotFound(err)
 		if missing {
 			m, err = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: config.RegistryConfigMap}}, nil

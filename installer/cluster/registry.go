@@ -29,7 +29,7 @@ func (i *Identity) FollowNodes(ctx context.Context, use func([]string), failed f
 	i.follow(ctx, followed{
 		what: "the names of the nodes",
 		list: func(ctx context.Context, c *Client) (version string, err error) {
-			listed, version, err := c.listNodeNames(ctx)
+			listed, version, err := listNodeNames(ctx, c)
 			if err == nil {
 				names = listed
 				pass()
@@ -55,7 +55,7 @@ func (i *Identity) FollowNodes(ctx context.Context, use func([]string), failed f
 }
 
 // listNodeNames reads the names of all Nodes, page by page. version is where a watch begins.
-func (c *Client) listNodeNames(ctx context.Context) (names map[string]bool, version string, err error) {
+func listNodeNames(ctx context.Context, c *Client) (names map[string]bool, version string, err error) {
 	names = map[string]bool{}
 	nodes := c.metadata.Resource(corev1.SchemeGroupVersion.WithResource("nodes"))
 	for options := (metav1.ListOptions{Limit: pageSize}); ; {

@@ -16,7 +16,7 @@ import (
 
 // A job makes one blob for all who want it. The mutex of the Store guards the fields below it.
 type job struct {
-	Blob
+	blob   Blob
 	at     int // index of the entry in the bundle's manifest
 	ctx    context.Context
 	cancel context.CancelFunc // nobody wants the blob any more
@@ -36,26 +36,26 @@ func (s *Store) join(b Blob) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(m.Entries, func(e bundle.Entry) bool { return e.Name == b.Entry() })
+	at := slices.IndexFunc(m.Entries, func(e bundle.Entry) bool { return e.Name == b.Source.Entry() })
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if j := s.jobs[b.Digest]; j != nil {
+	if j := s.jobs[b.Source.Digest]; j != nil {
 		j.wanted++
 		return j, nil
 	}
 	switch {
 	case s.ctx.Err() != nil:
 		return nil, errClosed
-	case s.impossible[b.Digest]:
+	case s.impossible[b.Source.Digest]:
 		return nil, ErrImpossible
 	case at < 0:
 		return nil, errMissing
-	case s.directory(b).has(b.Digest):
+	case s.directory(b).has(b.Source.Digest):
 		return nil, nil
 	}
-	j := &job{Blob: b, at: at, spool: newSpool(), begun: make(chan struct{}), wanted: 1}
+	j := &job{blob: b, at: at, spool: newSpool(), begun: make(chan struct{}), wanted: 1}
 	j.ctx, j.cancel = context.WithCancel(s.ctx)
-	s.jobs[b.Digest] = j
+	s.jobs[b.Source.Digest] = j
 	s.waiting = append(s.waiting, j)
 	s.admit()
 	return j, nil
@@ -89,8 +89,8 @@ func (j *job) wait(ctx context.Context) error {
 
 // forget lets a later caller begin a new job for the blob, and the pass end if it has no other.
 func (s *Store) forget(j *job) {
-	if s.jobs[j.Digest] == j {
-		delete(s.jobs, j.Digest)
+	if s.jobs[j.blob.Source.Digest] == j {
+		delete(s.jobs, j.blob.Source.Digest)
 	}
 	s.waiting = slices.DeleteFunc(s.waiting, func(w *job) bool { return w == j })
 	if p := s.pass; p != nil && p.jobs[j] {
@@ -120,22 +120,22 @@ func (s *Store) finish(j *job, err error) {
 		j.spool.close()
 	}
 	if errors.Is(err, blobs.ErrDiffers) {
-		s.impossible[j.Digest] = true
+		s.impossible[j.blob.Source.Digest] = true
 	}
 	if err != nil && !errors.Is(err, context.Canceled) {
-		s.Log.Warn("a blob was not made", "digest", j.Digest, "bundle", j.File.Path(), "error", err)
+		s.Log.Warn("a blob was not made", "digest", j.blob.Source.Digest, "bundle", j.blob.File.Path(), "error", err)
 	}
 	s.admit()
 }
 
 // reserve reserves room for the job: for the blob, and for the layer that is compressed.
 func (s *Store) reserve(j *job) error {
-	if j.Document {
+	if j.blob.Document {
 		return nil
 	}
-	need := j.Size
-	if j.Compresses() {
-		m, err := j.File.Manifest()
+	need := j.blob.Source.Size
+	if j.blob.Source.Compresses() {
+		m, err := j.blob.File.Manifest()
 		if err != nil {
 			return err
 		}
@@ -163,12 +163,12 @@ const bufferSize = 256 << 10
 
 func (s *Store) newMaker(j *job) *maker {
 	m := &maker{s: s, job: j}
-	if m.file, m.err = s.directory(j.Blob).create(); m.err != nil {
+	if m.file, m.err = s.directory(j.blob).create(); m.err != nil {
 		return m
 	}
 	j.spool.begin(m.file)
 	m.out = bufio.NewWriterSize(j.spool, bufferSize)
-	m.blob, m.err = j.NewWriter(m.out)
+	m.blob, m.err = j.blob.Source.NewWriter(m.out)
 	return m
 }
 
@@ -193,7 +193,7 @@ func (m *maker) end(err error) {
 		err = m.out.Flush()
 	}
 	if err == nil {
-		err = m.s.directory(m.job.Blob).place(m.file, m.job.Descriptor)
+		err = m.s.directory(m.job.blob).place(m.file, m.job.blob.Source.Descriptor)
 	}
 	if err != nil && m.file != nil {
 		os.Remove(m.file.Name())

@@ -62,7 +62,7 @@ func fetch(ctx context.Context, s *Store, b Blob) error {
 	}
 	defer c.Close()
 	content, err := io.ReadAll(c.From(ctx, 0))
-	if err == nil && "sha256:"+testbundle.Sum(content) != b.Digest {
+	if err == nil && "sha256:"+testbundle.Sum(content) != b.Source.Digest {
 		err = fmt.Errorf("%d other bytes", len(content))
 	}
 	return err
@@ -95,7 +95,7 @@ func TestLimit(t *testing.T) {
 		t.Helper()
 		kept := s.kept(t)
 		for _, n := range want {
-			if !kept[list[n].Digest] {
+			if !kept[list[n].Source.Digest] {
 				t.Errorf("blob %d is not kept", n)
 			}
 		}
@@ -204,7 +204,7 @@ func TestLeave(t *testing.T) {
 			c.Close()
 			if others {
 				content, err := io.ReadAll(second.From(t.Context(), 0))
-				if err != nil || "sha256:"+testbundle.Sum(content) != b.Digest {
+				if err != nil || "sha256:"+testbundle.Sum(content) != b.Source.Digest {
 					t.Errorf("%d bytes, %v", len(content), err)
 				}
 				second.Close()

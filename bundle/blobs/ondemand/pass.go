@@ -36,7 +36,7 @@ const idle = time.Second
 func (s *Store) admit() {
 	for n := 0; n < len(s.waiting); {
 		j := s.waiting[n]
-		if p := s.pass; p != nil && (p.over || p.ctx.Err() != nil || p.file != j.File || p.at >= j.at) {
+		if p := s.pass; p != nil && (p.over || p.ctx.Err() != nil || p.file != j.blob.File || p.at >= j.at) {
 			n++
 			continue
 		}
@@ -49,7 +49,7 @@ func (s *Store) admit() {
 		default:
 			s.waiting = append(s.waiting[:n], s.waiting[n+1:]...)
 			if s.pass == nil {
-				s.begin(j.File)
+				s.begin(j.blob.File)
 			}
 			s.pass.jobs[j] = true
 			close(j.begun)
@@ -166,7 +166,7 @@ func (s *Store) pour(p *pass, content io.Reader, jobs []*job) {
 	var stored []*maker
 	var layer *rawLayer
 	for _, j := range jobs {
-		if j.Compresses() {
+		if j.blob.Source.Compresses() {
 			if layer == nil {
 				layer = s.newRawLayer()
 				out = append(out, layer)
@@ -205,7 +205,7 @@ func (s *Store) compress(j *job, layer *rawLayer) {
 		s.finish(j, j.ctx.Err())
 		return
 	}
-	s.Log.Debug("a layer is compressed", "digest", j.Digest)
+	s.Log.Debug("a layer is compressed", "digest", j.blob.Source.Digest)
 	m := s.newMaker(j)
 	_, err := io.CopyBuffer(m, &untilError{layer.reader(j.ctx, 0, maxLayer), m}, make([]byte, bufferSize))
 	m.end(err)

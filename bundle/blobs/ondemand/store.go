@@ -37,8 +37,8 @@ type Options struct {
 
 // A Blob is a blob of a bundle. File has the entry of the source.
 type Blob struct {
-	*blobs.Source
-	File *bundle.File
+	Source *blobs.Source
+	File   *bundle.File
 	// Document is set for indexes, manifests and configs. They are kept until Retain.
 	Document bool
 }
@@ -96,8 +96,8 @@ func (s *Store) directory(b Blob) *directory {
 // ends. Content does not depend on ctx.
 func (s *Store) Get(ctx context.Context, b Blob) (*Content, error) {
 	for {
-		if f := s.directory(b).read(b.Descriptor); f != nil {
-			return &Content{Descriptor: b.Descriptor, file: f}, nil
+		if f := s.directory(b).read(b.Source.Descriptor); f != nil {
+			return &Content{Descriptor: b.Source.Descriptor, file: f}, nil
 		}
 		j, err := s.join(b)
 		if err != nil {
@@ -112,7 +112,7 @@ func (s *Store) Get(ctx context.Context, b Blob) (*Content, error) {
 				s.leave(j)
 				return nil, j.refused
 			}
-			return &Content{Descriptor: b.Descriptor, job: j, store: s}, nil
+			return &Content{Descriptor: b.Source.Descriptor, job: j, store: s}, nil
 		case <-ctx.Done():
 			s.leave(j)
 			return nil, context.Cause(ctx)
@@ -129,7 +129,7 @@ func (s *Store) Prepare(ctx context.Context, list []Blob) error {
 		}
 	}()
 	for _, b := range list {
-		if f := s.directory(b).read(b.Descriptor); f != nil {
+		if f := s.directory(b).read(b.Source.Descriptor); f != nil {
 			f.Close()
 			continue
 		}
@@ -167,7 +167,7 @@ func (s *Store) Retain(files []*bundle.File, documents map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, j := range slices.Clone(s.waiting) {
-		if !slices.Contains(files, j.File) {
+		if !slices.Contains(files, j.blob.File) {
 			s.finish(j, errClosed)
 		}
 	}

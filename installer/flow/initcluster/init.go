@@ -110,7 +110,7 @@ func (i *Init) Steps() []workflow.Step {
 			i.addons.Step("flannel", "install flannel, if it is the pod network", i.access.admin),
 		}},
 		{Name: "pod-network", Doc: "connect this node to the pod network", Prepare: i.access.admin, Run: i.api.PodNetwork},
-		i.registryStep(),
+		registryStep(i),
 		{Name: "manifests", Doc: "apply the site's own manifests", Desired: i.manifests.Desired, Apply: i.manifests.ApplyOrPrint(i.access.admin), Empty: len(i.node.Plan.SiteManifests()) == 0},
 		{Name: "wait-node", Doc: "wait for the node and its system pods", Prepare: i.access.admin, Run: i.system.wait},
 		{Name: "wait-manifests", Doc: "wait for the workloads of the site's manifests", Prepare: i.access.admin, Run: i.manifests.Wait, Empty: len(i.node.Plan.SiteManifests()) == 0},
@@ -119,7 +119,7 @@ func (i *Init) Steps() []workflow.Step {
 }
 
 // registryStep returns the step of the embedded registry, which most clusters do not have.
-func (i *Init) registryStep() workflow.Step {
+func registryStep(i *Init) workflow.Step {
 	s := i.registry.Step(true, i.access.admin, func(d phases.Desired) phases.Desired { return d })
 	s.Empty = !i.node.Config.Registry.Used
 	return s

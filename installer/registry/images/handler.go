@@ -146,14 +146,14 @@ func (r *Registry) serveManifest(w http.ResponseWriter, req *http.Request, repos
 	if !ok {
 		return fail(http.StatusNotFound, "MANIFEST_UNKNOWN", "no bundle has %s of this repository", ref)
 	}
-	describe(w, b.Descriptor)
-	w.Header().Set("Content-Type", b.MediaType)
+	describe(w, b.Source.Descriptor)
+	w.Header().Set("Content-Type", b.Source.MediaType)
 	if req.Method == http.MethodHead {
-		w.Header().Set("Content-Length", strconv.FormatInt(b.Size, 10))
+		w.Header().Set("Content-Length", strconv.FormatInt(b.Source.Size, 10))
 		w.WriteHeader(http.StatusOK)
 		return nil
 	}
-	return r.send(w, req, b, byteRange{size: b.Size})
+	return r.send(w, req, b, byteRange{size: b.Source.Size})
 }
 
 // describe sets the headers that identify the content.
@@ -172,14 +172,14 @@ func (r *Registry) serveBlob(w http.ResponseWriter, req *http.Request, repositor
 	if !ok {
 		return fail(http.StatusNotFound, "BLOB_UNKNOWN", "no bundle has the blob %s of this repository", digest)
 	}
-	describe(w, b.Descriptor)
+	describe(w, b.Source.Descriptor)
 	w.Header().Set("Accept-Ranges", "bytes")
 	w.Header().Set("Content-Type", "application/octet-stream")
-	part := byteRange{size: b.Size}
-	if condition := req.Header.Get("If-Range"); condition == "" || condition == etag(b.Descriptor) {
-		if part, ok = parseRange(req.Header.Get("Range"), b.Size); !ok {
-			w.Header().Set("Content-Range", fmt.Sprintf("bytes */%d", b.Size))
-			return fail(http.StatusRequestedRangeNotSatisfiable, "SIZE_INVALID", "the blob has %d bytes", b.Size)
+	part := byteRange{size: b.Source.Size}
+	if condition := req.Header.Get("If-Range"); condition == "" || condition == etag(b.Source.Descriptor) {
+		if part, ok = parseRange(req.Header.Get("Range"), b.Source.Size); !ok {
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes */%d", b.Source.Size))
+			return fail(http.StatusRequestedRangeNotSatisfiable, "SIZE_INVALID", "the blob has %d bytes", b.Source.Size)
 		}
 	}
 	if req.Method == http.MethodHead {
@@ -235,7 +235,7 @@ func (r *Registry) unavailable(req *http.Request, b ondemand.Blob, err error) *p
 	case req.Context().Err() != nil:
 		panic(http.ErrAbortHandler)
 	}
-	r.log.Warn("a request was refused", "digest", b.Digest, "error", err)
+	r.log.Warn("a request was refused", "digest", b.Source.Digest, "error", err)
 	p := fail(http.StatusServiceUnavailable, "UNAVAILABLE", "the content cannot be sent at this time")
 	p.retryAfter = 10 * time.Second
 	return p

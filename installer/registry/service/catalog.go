@@ -86,7 +86,7 @@ func (c *catalog) open(item store.Item) *entry {
 	var err error
 	if e.kept, err = c.store.Open(item.ID, func(err error) { c.isDamaged(e, err) }); err == nil {
 		var m *bundle.Manifest
-		if m, err = e.kept.Manifest(); err == nil {
+		if m, err = e.kept.File.Manifest(); err == nil {
 			e.about = registry.Describe(e.kept.File, m)
 		}
 	}

@@ -87,7 +87,7 @@ func (s *Store) Remove(id string) error {
 // A Kept is an open file of the store. All that is read of it, also through the File, is compared with the digests
 // first. Several goroutines may use it.
 type Kept struct {
-	*bundle.File
+	File    *bundle.File
 	ID      string
 	content *content
 	info    fs.FileInfo

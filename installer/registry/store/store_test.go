@@ -302,7 +302,7 @@ func TestReadKept(t *testing.T) {
 	if _, err := k.ReadAt(make([]byte, 10), -1); err == nil {
 		t.Error("a negative offset was read")
 	}
-	if err := k.Check(t.Context(), nil); err != nil {
+	if err := k.File.Check(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
 	if !s.Current(k) {
