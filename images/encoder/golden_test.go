@@ -47,7 +47,7 @@ func TestEncodersStay(t *testing.T) {
 	}
 }
 
-// The layers of registry.k8s.io/etcd:3.7.0-0, which are those of gcr.io/distroless. Their names are upstream's digests.
+// The layers of registry.k8s.io/etcd:3.7.0-0, which are also layers of gcr.io/distroless images. Their names are upstream's digests.
 func TestRealLayers(t *testing.T) {
 	paths, err := filepath.Glob("testdata/layers/*")
 	if err != nil || len(paths) != 3 {

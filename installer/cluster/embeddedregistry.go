@@ -37,7 +37,7 @@ func (c *Client) Registry(ctx context.Context) (*config.EmbeddedRegistry, error)
 	return &r, nil
 }
 
-// decodeRegistry reads the ConfigMap, which somebody may have edited. While it is damaged or missing, nodes and control planes
+// decodeRegistry reads the ConfigMap, which a user may have edited. While it is damaged or missing, nodes and control planes
 // keep what they have.
 func decodeRegistry(m *corev1.ConfigMap) (config.EmbeddedRegistry, error) {
 	r, err := config.DecodeRegistry([]byte(m.Data[config.RegistryKey]))
@@ -110,7 +110,7 @@ func editRegistryMap(m *corev1.ConfigMap, edit func(*config.EmbeddedRegistry)) (
 	return true, nil
 }
 
-// Delete deletes objects, by their kinds and names, and returns those that existed.
+// Delete deletes objects, by their kinds and names, and returns the objects that existed.
 func (c *Client) Delete(ctx context.Context, objects ...runtime.Object) (changed []string, err error) {
 	for _, object := range objects {
 		o, err := toUnstructured(object)

@@ -12,7 +12,7 @@ import (
 	"airlift/installer/config"
 )
 
-// TestDamagedRegistry: every command that reads or changes a damaged list fails, changes nothing, and says what to do.
+// TestDamagedRegistry: every command that reads or changes a damaged list fails, changes nothing, and has a hint.
 func TestDamagedRegistry(t *testing.T) {
 	for name, text := range map[string]string{
 		"cut":                "apiVersion: airlift/v1\nkind: Regis",

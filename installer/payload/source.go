@@ -97,7 +97,7 @@ func (b *Bundle) ReadFrom(source Source) {
 // listTimeout limits the wait for the list of API servers. Their services may answer while no API server does.
 const listTimeout = 10 * time.Second
 
-// registryAddresses returns the addresses at which control planes may serve their bundles: those that the cluster lists, in
+// registryAddresses returns the addresses at which control planes may serve their bundles: the control planes that the cluster lists, in
 // random order, because many hosts may read at once, then the one that client uses.
 func registryAddresses(ctx context.Context, client *cluster.Client) (servers []string) {
 	limited, cancel := context.WithTimeout(ctx, listTimeout)

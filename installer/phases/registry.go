@@ -110,7 +110,7 @@ func (r Registry) KeepThin(ctx context.Context) error {
 	return nil
 }
 
-// KeepFile copies a file to the others that this control plane serves, if it is not there.
+// KeepFile copies a file to the files that this control plane serves, unless it is there.
 func KeepFile(ctx context.Context, m *node.Machine, s *registry.Settings, f *bundle.File) error {
 	if err := s.Prepare(m.Host); err != nil {
 		return err
@@ -173,7 +173,7 @@ func (r Registry) client(ctx context.Context) (l desired.List, err error) {
 		c.Registry.Keep(registry.Describe(r.node.Plan.Bundle.File, r.node.Plan.Bundle.Manifest))
 	}
 	if r.node.Observed.KeepsRuntime {
-		r.Console.Warn("%s", ForeignRuntime)
+		r.Console.Warn("%s", ExistingRuntime)
 		return l, nil
 	}
 	servers, err := r.servers(ctx)
@@ -189,8 +189,8 @@ func (r Registry) client(ctx context.Context) (l desired.List, err error) {
 	return l, err
 }
 
-// ForeignRuntime is why a node's containerd does not use the embedded registry.
-const ForeignRuntime = "the containerd of this host existed before Airlift, which does not change its configuration: it does not use the embedded registry"
+// ExistingRuntime is why a node's containerd does not use the embedded registry.
+const ExistingRuntime = "the containerd of this host existed before Airlift, which does not change its configuration: it does not use the embedded registry"
 
 // LeftAlone is the warning about a file or directory that Airlift does not manage.
 func LeftAlone(name string) string {

@@ -172,7 +172,7 @@ func (s *Store) newMaker(j *job) *maker {
 	return m
 }
 
-// Write never fails, so that one job does not end the others of its entry.
+// Write never fails, so that one job does not end the other jobs of its entry.
 func (m *maker) Write(p []byte) (int, error) {
 	if m.err == nil {
 		m.err = m.job.ctx.Err()

@@ -141,7 +141,7 @@ func TestManyBlobsInLittleRoom(t *testing.T) {
 	}
 }
 
-// Who waits for room may give up, and the others go on.
+// A client that waits for room may give up, and the other clients go on.
 func TestNoPatience(t *testing.T) {
 	list := fixture(t, layer("a", 1000), layer("b", 1000))
 	synctest.Test(t, func(t *testing.T) {

@@ -109,7 +109,7 @@ func (r *spoolReader) Read(p []byte) (int, error) {
 	n, err := r.spool.file.ReadAt(p[:min(int64(len(p)), end-r.at)], r.at)
 	r.at += int64(n)
 	if err == io.EOF {
-		err = io.ErrUnexpectedEOF // somebody has cut the file
+		err = io.ErrUnexpectedEOF // the file has become shorter
 	}
 	return n, err
 }

@@ -54,7 +54,7 @@ type Store struct {
 
 	mu         sync.Mutex
 	jobs       map[string]*job // not finished, by digest
-	waiting    []*job          // of jobs, those for which no work began, the oldest first
+	waiting    []*job          // the jobs for which no work began, the oldest first
 	pass       *pass           // nil if no bundle is read
 	impossible map[string]bool // digests
 }

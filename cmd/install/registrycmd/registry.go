@@ -110,7 +110,7 @@ func newDisable(e Environment) *cobra.Command {
 		Short: "Remove the embedded registry from the cluster",
 		Long: `Remove the embedded registry from the cluster: the kept files and the service of each
 control plane, and the configuration of containerd on each node. Run it on one control
-plane. The other nodes follow within two minutes, and it waits for those that are Ready.
+plane. The other nodes follow within two minutes, and it waits for the nodes that are Ready.
 Images on the nodes stay.
 
 It is safe to run it again: it finishes what an interrupted run left.`,

@@ -54,7 +54,7 @@ func (j *nodeJoin) checkSource(ctx context.Context) error {
 }
 
 // addSource adds the result of checkSource to the report and the error of the preflight checks. Without a known cluster it is
-// a warning: the address may be that of a load balancer for the API servers alone, and the cluster lists the control planes.
+// a warning: the address may be the address of a load balancer for the API servers alone, and the cluster lists the control planes.
 func (j *nodeJoin) addSource(ctx context.Context, report preflight.Report, err error) (preflight.Report, error) {
 	why := j.checkSource(ctx)
 	if why == nil || ctx.Err() != nil {

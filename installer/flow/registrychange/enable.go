@@ -174,7 +174,7 @@ func (e *Enable) use(ctx context.Context) error {
 // configure writes containerd's configuration.
 func (e *Enable) configure(ctx context.Context) error {
 	if !e.Existing.Records().OwnsRuntime() {
-		e.Console.Warn("%s", phases.ForeignRuntime)
+		e.Console.Warn("%s", phases.ExistingRuntime)
 		return nil
 	}
 	servers, err := e.client.APIServers(ctx)

@@ -57,7 +57,7 @@ func (f *Follower) Run(ctx context.Context) error {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
 	switch {
-	case now == nil: // somebody may have deleted it: the kept files stay
+	case now == nil: // a user may have deleted it: the kept files stay
 		return fault.New(fault.Failure, "nothing was changed: the cluster has no ConfigMap kube-system/%s", config.RegistryConfigMap).
 			Hint("on each control plane: ./install registry enable, or ./install registry disable")
 	case now.Used:
@@ -100,7 +100,7 @@ func (f *Follower) machine(h *host.Host) *node.Machine {
 	return node.NewMachine(h, &workflow.Console{Out: io.Discard})
 }
 
-// follow brings what the node lacks, and then records that it follows.
+// follow installs what is missing on the node, and then records that the node follows.
 func (f *Follower) follow(ctx context.Context, m *node.Machine, client *cluster.Client, name string, now *config.EmbeddedRegistry, servers []netip.AddrPort) error {
 	if m.Existing.Records().OwnsRuntime() {
 		if err := f.configure(ctx, m, name, servers, now.Registries()); err != nil {
@@ -111,7 +111,7 @@ func (f *Follower) follow(ctx context.Context, m *node.Machine, client *cluster.
 	if err != nil {
 		return err
 	}
-	if followed < now.Generation { // once: somebody may unpin or delete them later
+	if followed < now.Generation { // once: a user may unpin or delete them later
 		if err := f.pull(ctx, m, now.Images); err != nil { // it has the configuration, which disable must not leave here
 			return errors.Join(err, client.NodeObjects().UsesRegistry(ctx, name))
 		}

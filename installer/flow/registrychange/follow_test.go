@@ -244,7 +244,7 @@ func TestImagesThatCannotBePulled(t *testing.T) {
 	}
 }
 
-// TestImagesArePulledOnce: a node that follows does not bring back an image that somebody deleted or unpinned.
+// TestImagesArePulledOnce: a node that follows does not pull an image again that a user deleted or unpinned.
 func TestImagesArePulledOnce(t *testing.T) {
 	stored := withRegistries(3, "quay.io")
 	stored.Images = []string{"quay.io/a:1"}
@@ -294,7 +294,7 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestDeletedList: if somebody deletes the ConfigMap, the kept files and the configuration stay.
+// TestDeletedList: if a user deletes the ConfigMap, the kept files and the configuration stay.
 func TestDeletedList(t *testing.T) {
 	c := newCell(t, withRegistries(1, "quay.io"), "10.0.0.1")
 	if err := c.Run(t.Context()); err != nil {

@@ -72,7 +72,7 @@ func (p *Partial) Settle() error {
 	if err := p.Sync(); err != nil {
 		return err
 	}
-	if !p.hasName() { // the name may be that of another process's file
+	if !p.hasName() { // another process may have given the name to its file
 		return fmt.Errorf("%s was removed while it was written", p.Name())
 	}
 	if err := os.Rename(p.Name(), p.path); err != nil {

@@ -36,7 +36,7 @@ type Change struct {
 func (c Change) Empty() bool { return len(c.Write)+len(c.Remove) == 0 }
 
 // Change compares the files of a host with what a node with these registries has. Without control planes it has none.
-// Files that Airlift did not write stay, also those of the site in a bundle.
+// Files that Airlift did not write stay, also the site's files in a bundle.
 func (n Node) Change(h *host.Host, registries []string) (c Change, err error) {
 	if len(n.ControlPlanes) == 0 {
 		registries = nil
@@ -200,7 +200,7 @@ func (f *file) isFree() bool {
 }
 
 // useDefault uses what init or join configured for all registries that have no configuration of their own: containerd reads
-// that no longer when this registry has a file. A default of somebody else stays in use.
+// that no longer when this registry has a file. A default that Airlift did not write stays in use.
 func (f *file) useDefault() error {
 	d := &file{host: f.host, path: path.Join(render.RegistryDirs(config.DefaultRegistry)[0], hostsFile)}
 	if err := d.load(); err != nil {

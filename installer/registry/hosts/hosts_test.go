@@ -306,7 +306,7 @@ func TestOtherFilesStay(t *testing.T) {
 	}
 }
 
-// A file that somebody edited after Airlift wrote it is theirs.
+// A file that a user edited after Airlift wrote it belongs to the user.
 func TestEditedFileStays(t *testing.T) {
 	s := open(t, t.TempDir(), "10.0.0.1")
 	s.apply(t, "quay.io")

@@ -52,7 +52,7 @@ type image struct {
 	layers []bundle.Descriptor
 }
 
-// readImages returns the images of a bundle, and adds to layers those that it can give. The base of an additional
+// readImages returns the images of a bundle, and adds the layers that it has to layers. The base of an additional
 // bundle is one of files, or its layers are left out.
 func readImages(ctx context.Context, store *ondemand.Store, f *bundle.File, files []*bundle.File, layers map[string]ondemand.Blob) (images []image, err error) {
 	m, err := f.Manifest()

@@ -1,4 +1,4 @@
-// Package images is the pull side of OCI distribution for the images of bundles. Names, tags and digests are those of
+// Package images is the pull side of OCI distribution for the images of bundles. Names, tags and digests are the ones of
 // the upstream registries.
 package images
 

@@ -50,7 +50,7 @@ func newCatalog(s *store.Store, images registryAPI, log *slog.Logger, wake func(
 	return &catalog{store: s, images: images, log: log, wake: wake, changed: make(chan struct{}, 1), broken: map[string]string{}}
 }
 
-// refresh opens files that were placed in the store, and leaves out those that are gone. A request may still read a file
+// refresh opens files that were placed in the store, and leaves out files that are gone. A request may still read a file
 // that was left out, so nobody closes it: the runtime does so when nothing refers to it any more.
 func (c *catalog) refresh() {
 	c.refreshing.Lock()

@@ -98,7 +98,7 @@ func (c *certificates) load() (*tls.Config, error) {
 	}, nil
 }
 
-// appendAuthorities adds the certificates of a PEM file to a chain, except for those that it has, and returns a pool of
+// appendAuthorities adds the certificates of a PEM file to a chain, except for certificates that it has, and returns a pool of
 // them.
 func appendAuthorities(pair *tls.Certificate, file []byte) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()

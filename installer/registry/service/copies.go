@@ -23,7 +23,7 @@ const (
 )
 
 // A copies keeps the store as the cluster lists it: it copies and repairs bundles from other control planes, and removes
-// those that are not listed.
+// bundles that are not listed.
 type copies struct {
 	store   *store.Store
 	catalog *catalog
@@ -151,7 +151,7 @@ func (c *copies) progress(now *Copy) {
 }
 
 // remove removes files that the cluster does not list: complete ones only if all listed ones are in place, because a list
-// that somebody edited may name files that no control plane has.
+// that a user edited may name files that no control plane has.
 func (c *copies) remove(listed []config.KeptBundle, inPlace bool) {
 	items, err := c.store.List()
 	if err != nil {

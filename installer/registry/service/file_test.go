@@ -304,7 +304,7 @@ func TestClientThatReadsSlowly(t *testing.T) {
 	})
 }
 
-// Beyond the limit of connections, the quietest one is closed for a new one; those that are busy stay.
+// Beyond the limit of connections, the quietest one is closed for a new one; busy connections stay.
 func TestThousandClients(t *testing.T) {
 	path, _, id := sample(t, 1)
 	r := start(t, nil, path)

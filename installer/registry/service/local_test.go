@@ -82,7 +82,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// Bundles are served at once, also if a start of the images takes long: until then, those get 503.
+// Bundles are served at once, also if a start of the images takes long: until then, requests for images get 503.
 func TestImagesStartSlowly(t *testing.T) {
 	path, _, id := sample(t, 1)
 	r := start(t, nil, path)
