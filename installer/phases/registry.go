@@ -19,6 +19,7 @@ import (
 	"airlift/installer/pki"
 	"airlift/installer/registry"
 	"airlift/installer/registry/hosts"
+	"airlift/installer/registry/service"
 	"airlift/installer/registry/store"
 	"airlift/installer/render"
 	"airlift/installer/workflow"
@@ -121,7 +122,13 @@ func KeepFile(ctx context.Context, m *node.Machine, s *registry.Settings, f *bun
 	kept, err := store.New(m.Host.Path(s.Directory)).Keep(ctx, f, moved.Store)
 	stop()
 	m.Changed(kept)
-	return err
+	if err != nil || !kept {
+		return err
+	}
+	if err := service.Refresh(ctx); err != nil { // the service notices the file itself, some seconds later
+		m.Console.Warn("%s", err)
+	}
+	return nil
 }
 
 // ServeRegistry starts the service of this control plane, which keeps a file, and adds the file to the cluster's list.

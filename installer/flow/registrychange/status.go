@@ -24,6 +24,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/registry"
 	"airlift/installer/registry/hosts"
+	"airlift/installer/registry/service"
 	"airlift/progress"
 )
 
@@ -44,7 +45,11 @@ type Status struct {
 // A KeptFile is a file that control planes keep.
 type KeptFile struct {
 	config.KeptBundle
-	Here bool `json:"here"` // this host has it
+	Here bool `json:"here"` // this host has it, intact
+	// Copied is how many bytes of it this host has, while it copies the file from another control plane.
+	Copied int64 `json:"copied,omitempty"`
+	// Problem is why this host cannot serve it: the file is damaged, or was not copied.
+	Problem string `json:"problem,omitempty"`
 }
 
 // A Server is the registry of a control plane.
@@ -82,8 +87,12 @@ func ReadStatus(ctx context.Context, h *host.Host) (*Status, error) {
 		return s, nil
 	}
 	s.Enabled, s.Images = true, append(s.Images, now.Images...)
+	local, err := service.Query(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, b := range now.Bundles {
-		s.Bundles = append(s.Bundles, KeptFile{b, node.FileExists(h, path.Join(registry.Directory, b.ID))})
+		s.Bundles = append(s.Bundles, keptFile(h, b, local))
 	}
 	s.Servers = probe(ctx, client.CA, addresses)
 	if s.Nodes, err = nodes(ctx, client, now.Generation); err != nil {
@@ -91,6 +100,19 @@ func ReadStatus(ctx context.Context, h *host.Host) (*Status, error) {
 	}
 	s.Registries, err = hosts.States(h, now.Registries())
 	return s, err
+}
+
+// keptFile returns the state of a file on this host. local is the state of its service, nil if none runs: then only the name of
+// the file is known.
+func keptFile(h *host.Host, b config.KeptBundle, local *service.State) KeptFile {
+	if local == nil {
+		return KeptFile{KeptBundle: b, Here: node.FileExists(h, path.Join(registry.Directory, b.ID))}
+	}
+	k := KeptFile{KeptBundle: b, Here: local.Serves(b.ID), Problem: local.Problems[b.ID]}
+	if c := local.Copy; c != nil && c.ID == b.ID {
+		k.Copied = c.Done
+	}
+	return k
 }
 
 func nodes(ctx context.Context, client *cluster.Client, generation int) ([]Node, error) {
@@ -154,6 +176,24 @@ func ready(ctx context.Context, client *http.Client, a netip.AddrPort) error {
 	return nil
 }
 
+// here is the state of the file on this host, for people.
+func (k KeptFile) here() string {
+	switch {
+	case k.Copied > 0:
+		return fmt.Sprintf("copying, %d %%", 100*k.Copied/max(1, k.Size))
+	case k.Problem != "":
+		return k.Problem
+	}
+	return yesNo(k.Here)
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
 // Write prints the status for people.
 func (s *Status) Write(out io.Writer) error {
 	if !s.Enabled {
@@ -162,9 +202,8 @@ func (s *Status) Write(out io.Writer) error {
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, "FILE\tSIZE\tKUBERNETES\tCONTENTS\tHERE")
-	yes := map[bool]string{true: "yes", false: "no"}
 	for _, b := range s.Bundles {
-		fmt.Fprintf(w, "%.12s\t%s\t%s\t%s\t%s\n", b.ID, progress.Bytes(b.Size), b.KubernetesVersion, cmp.Or(strings.Join(b.Only, ", "), "all"), yes[b.Here])
+		fmt.Fprintf(w, "%.12s\t%s\t%s\t%s\t%s\n", b.ID, progress.Bytes(b.Size), b.KubernetesVersion, cmp.Or(strings.Join(b.Only, ", "), "all"), b.here())
 	}
 	fmt.Fprintln(w, "\nSERVER\tSTATE")
 	for _, server := range s.Servers {
@@ -174,7 +213,7 @@ func (s *Status) Write(out io.Writer) error {
 		fmt.Fprintln(w, "\nNODE\tROLE\tREADY\tUSES IT")
 	}
 	for _, n := range s.Nodes {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", n.Name, n.Role, yes[n.Ready], n.Follows)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", n.Name, n.Role, yesNo(n.Ready), n.Follows)
 	}
 	fmt.Fprintln(w, "\nREGISTRY\tTHIS HOST ASKS")
 	for _, r := range s.Registries {

@@ -95,10 +95,12 @@ func Run(ctx context.Context, log *slog.Logger) error {
 	s := newService(settings, cluster.NewIdentity(config.KubernetesDir+"/kubelet.conf"), images.New(images.Options{
 		Cache: settings.CacheDirectory(), Limit: settings.CacheLimit, Log: log,
 	}), log)
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return daemon.Serve(ctx, socket, s.local()) })
-	group.Go(func() error { return s.run(ctx, daemon.KeepAlive) })
-	return group.Wait()
+	return s.run(ctx, func(ctx context.Context) error {
+		group, ctx := errgroup.WithContext(ctx)
+		group.Go(func() error { return daemon.Serve(ctx, socket, s.local()) })
+		group.Go(func() error { return daemon.KeepAlive(ctx) })
+		return group.Wait()
+	})
 }
 
 func newService(settings *registry.Settings, api api, images registryAPI, log *slog.Logger) *service {
