@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -79,12 +78,8 @@ func refuseEmpty(cmd *cobra.Command, names ...string) error {
 	return nil
 }
 
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fault.New(fault.Usage, "unknown command or argument %q", strings.Join(args, " ")).Hint("see '" + cmd.CommandPath() + " --help'")
-	}
-	return nil
-}
+// noArgs is for commands without arguments.
+var noArgs = output.NoArgs
 
 // logRequests makes the command print its requests to the API server with -v 2.
 func logRequests(cmd *cobra.Command, verbosity int) {

@@ -8,7 +8,6 @@ import (
 
 	"airlift/bundle"
 	"airlift/cmd/output"
-	"airlift/fault"
 	"airlift/installer/flow/registrychange"
 	"airlift/installer/host"
 	"airlift/installer/payload"
@@ -29,18 +28,11 @@ func New(e Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "registry",
 		Short: "Start, show and remove the embedded registry",
-		Args:  noArgs,
+		Args:  output.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newEnable(e), newStatus(), newDisable(e), newNode(), newServe())
 	return cmd
-}
-
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fault.New(fault.Usage, "unknown command or argument %q", args[0]).Hint("see '" + cmd.CommandPath() + " --help'")
-	}
-	return nil
 }
 
 func newEnable(e Environment) *cobra.Command {
@@ -58,7 +50,7 @@ configuration of its own in /etc/containerd/certs.d keeps it.
 
 It is safe to run it again: it finishes what an interrupted run left.`,
 		Example: "  ./install registry enable\n  ./install registry enable --dry-run",
-		Args:    noArgs,
+		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b, done, err := e.open(cmd)
 			if err != nil {
@@ -115,7 +107,7 @@ Images on the nodes stay.
 
 It is safe to run it again: it finishes what an interrupted run left.`,
 		Example: "  ./install registry disable\n  ./install registry disable --dry-run",
-		Args:    noArgs,
+		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, unlock, err := e.Host()
 			if err != nil {
@@ -146,7 +138,7 @@ func newStatus() *cobra.Command {
 use them, and which control planes containerd of this host asks for the images of each
 registry. A worker may not list the nodes.`,
 		Example: "  ./install registry status\n  ./install registry status -o json",
-		Args:    noArgs,
+		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			show, err := formats.Printer()
 			if err != nil {
@@ -176,7 +168,7 @@ func newNode() *cobra.Command {
 		Use:    "node",
 		Short:  "Let this node follow the embedded registry of its cluster, once",
 		Hidden: true,
-		Args:   noArgs,
+		Args:   output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f := registrychange.Follower{Root: "/", Log: func(format string, args ...any) {
 				fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...)

@@ -3,6 +3,7 @@ package registrycmd
 import (
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/output"
 	"airlift/installer/daemon"
 	"airlift/installer/registry/service"
 )
@@ -13,7 +14,7 @@ func newServe() *cobra.Command {
 		Use:    "serve",
 		Short:  "Serve the kept bundles and their images to the nodes of the cluster",
 		Hidden: true,
-		Args:   noArgs,
+		Args:   output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return service.Run(cmd.Context(), daemon.Log(cmd.ErrOrStderr()))
 		},
