@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -36,6 +37,18 @@ func Serve(ctx context.Context, l net.Listener, handler http.Handler) error {
 		return err
 	}
 	return nil
+}
+
+// Query returns the state of the process that listens at a socket, which it answers to GET /status as JSON; nil if no process
+// does.
+func Query[T any](ctx context.Context, socket string) (*T, error) {
+	resp, err := Request(ctx, socket, http.MethodGet, "/status")
+	if resp == nil || err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	state := new(T)
+	return state, json.NewDecoder(resp.Body).Decode(state)
 }
 
 // Request sends a request to the process that listens at a socket. The response is nil if no process does.

@@ -212,13 +212,8 @@ func (s *service) state() (state State) {
 
 // Query returns the state of this host's service, nil if none runs.
 func Query(ctx context.Context) (*State, error) {
-	resp, err := request(ctx, http.MethodGet, "/status")
-	if resp == nil || err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	state := new(State)
-	if err := json.NewDecoder(resp.Body).Decode(state); err != nil {
+	state, err := daemon.Query[State](ctx, endpoint.Socket)
+	if err != nil {
 		return nil, fmt.Errorf("asking the endpoint's service of this host: %w", err)
 	}
 	return state, nil
@@ -226,22 +221,16 @@ func Query(ctx context.Context) (*State, error) {
 
 // Handover gives the virtual address to another control plane, if this host has it and another one is ready.
 func Handover(ctx context.Context) error {
-	resp, err := request(ctx, http.MethodPost, "/handover")
-	if resp == nil || err != nil {
-		return err
+	resp, err := daemon.Request(ctx, endpoint.Socket, http.MethodPost, "/handover")
+	if err != nil {
+		return fmt.Errorf("asking the endpoint's service of this host: %w", err)
+	}
+	if resp == nil {
+		return nil
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusConflict {
 		return fmt.Errorf("giving the virtual address to another control plane: %s", resp.Status)
 	}
 	return nil
-}
-
-// request sends a request to this host's service. The response is nil if no service runs.
-func request(ctx context.Context, method, target string) (*http.Response, error) {
-	resp, err := daemon.Request(ctx, endpoint.Socket, method, target)
-	if err != nil {
-		return nil, fmt.Errorf("asking the endpoint's service of this host: %w", err)
-	}
-	return resp, nil
 }

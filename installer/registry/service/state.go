@@ -93,13 +93,8 @@ func (s *service) local() http.Handler {
 
 // Query returns the state of this host's service, nil if none runs.
 func Query(ctx context.Context) (*State, error) {
-	resp, err := request(ctx, http.MethodGet, "/status")
-	if resp == nil || err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	state := new(State)
-	if err := json.NewDecoder(resp.Body).Decode(state); err != nil {
+	state, err := daemon.Query[State](ctx, registry.Socket)
+	if err != nil {
 		return nil, fmt.Errorf("asking the registry's service of this host: %w", err)
 	}
 	return state, nil
@@ -107,9 +102,12 @@ func Query(ctx context.Context) (*State, error) {
 
 // Refresh lets this host's service serve what was placed in the store, if it runs. Without it, that takes some seconds.
 func Refresh(ctx context.Context) error {
-	resp, err := request(ctx, http.MethodPost, "/refresh")
-	if resp == nil || err != nil {
-		return err
+	resp, err := daemon.Request(ctx, registry.Socket, http.MethodPost, "/refresh")
+	if err != nil {
+		return fmt.Errorf("asking the registry's service of this host: %w", err)
+	}
+	if resp == nil {
+		return nil
 	}
 	return resp.Body.Close()
 }
@@ -118,13 +116,4 @@ func Refresh(ctx context.Context) error {
 func (s State) Serves(id string) bool {
 	_, damaged := s.Problems[id]
 	return !damaged && slices.ContainsFunc(s.Bundles, func(b config.KeptBundle) bool { return b.ID == id })
-}
-
-// request sends a request to this host's service. The response is nil if no service runs.
-func request(ctx context.Context, method, target string) (*http.Response, error) {
-	resp, err := daemon.Request(ctx, registry.Socket, method, target)
-	if err != nil {
-		return nil, fmt.Errorf("asking the registry's service of this host: %w", err)
-	}
-	return resp, nil
 }
