@@ -45,8 +45,10 @@ func newEnable(e Environment) *cobra.Command {
 installers read it, and containerd of each node pulls its images. Run it on each control
 plane, and then on each worker, where it only configures containerd.
 
-The control planes come after the mirrors of --registry-mirror. A registry that has a
-configuration of its own in /etc/containerd/certs.d keeps it.
+For the registries in the names of its images, containerd then asks only the control planes,
+and no longer the registry itself. After --registry-mirror, it asks the mirrors, the control
+planes, and then the registry. A registry that has a configuration of its own in
+/etc/containerd/certs.d keeps it.
 
 It is safe to run it again: it finishes what an interrupted run left.`,
 		Example: "  ./install registry enable\n  ./install registry enable --dry-run",
@@ -104,6 +106,9 @@ func newDisable(e Environment) *cobra.Command {
 control plane, and the configuration of containerd on each node. Run it on one control
 plane. The other nodes follow within two minutes, and it waits for the nodes that are Ready.
 Images on the nodes stay.
+
+A kept file may be the last copy of a bundle. To keep it, copy it from
+/var/lib/airlift/bundles first: the name is the ID that "registry status" prints.
 
 It is safe to run it again: it finishes what an interrupted run left.`,
 		Example: "  ./install registry disable\n  ./install registry disable --dry-run",
