@@ -108,7 +108,7 @@ plane. The other nodes follow within two minutes, and it waits for the nodes tha
 Images on the nodes stay.
 
 A kept file may be the last copy of a bundle. To keep it, copy it from
-/var/lib/airlift/bundles first: the name is the ID that "registry status" prints.
+/var/lib/airlift/bundles first: "registry status" prints how its name begins.
 
 It is safe to run it again: it finishes what an interrupted run left.`,
 		Example: "  ./install registry disable\n  ./install registry disable --dry-run",
