@@ -218,15 +218,21 @@ func (h *Host) begin(crashAt int) (*run, error) {
 	defer h.world.mu.Unlock()
 	h.nextID++
 	r := &run{host: h, root: h.Root + ".run", crashAt: crashAt}
-	if err := os.RemoveAll(r.root); err != nil {
-		return nil, err
-	}
-	if err := os.Symlink(h.Root, r.root); err != nil {
-		return nil, err
+	// Another command may run on this host, and must not find the links missing.
+	if target, _ := os.Readlink(r.root); target != h.Root {
+		if err := os.RemoveAll(r.root); err != nil {
+			return nil, err
+		}
+		if err := os.Symlink(h.Root, r.root); err != nil {
+			return nil, err
+		}
 	}
 	// kubelet.conf and a link have the absolute path of the kubelet's certificate.
-	_ = os.Remove("/var/lib/kubelet")
-	if err := os.Symlink(filepath.Join(r.root, "var/lib/kubelet"), "/var/lib/kubelet"); err != nil {
+	next := "/var/lib/kubelet." + h.Name
+	if err := os.Symlink(filepath.Join(r.root, "var/lib/kubelet"), next); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(next, "/var/lib/kubelet"); err != nil {
 		return nil, err
 	}
 	if h.current == nil || h.current.dead {
