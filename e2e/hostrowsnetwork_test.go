@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,12 @@ import (
 // what polkit depends on.
 func withPolkit(packages ...string) lab.Options {
 	return lab.Options{ExtraPackages: append(packages, "polkitd", "libpam-systemd")}
+}
+
+// withVirtual lets hosts use the virtual address.
+func withVirtual(o lab.Options) lab.Options {
+	o.Virtual = []netip.Addr{netip.MustParseAddr(virtual)}
+	return o
 }
 
 // firewallRows are hosts whose rules drop what a node needs. The commands that preflight names
@@ -32,6 +39,22 @@ var firewallRows = []hostRow{
 		options: lab.Options{ExtraPackages: []string{"ufw"}},
 		prepare: "ufw --force enable",
 		refused: []string{"[ERROR Firewall]", "TCP 10250", "UDP 8472", "ufw allow 10250/tcp"}, fixOf: "Firewall",
+		state: "ufw status numbered",
+	},
+	{
+		name: "firewalld-vip", about: "firewalld is active; the cluster has a virtual address and a balancer",
+		options: withVirtual(withPolkit("firewalld")),
+		prepare: "systemctl is-active firewalld; firewall-cmd --state",
+		refused: []string{"[ERROR Firewall]", "TCP 10250", "UDP 8472", "firewall-cmd --permanent"}, fixOf: "Firewall",
+		init:  []string{"--control-plane-vip", virtual, "--control-plane-balancer"},
+		state: "firewall-cmd --list-all; firewall-cmd --zone trusted --list-all",
+	},
+	{
+		name: "ufw-vip", about: "ufw is active; the cluster has a virtual address and a balancer",
+		options: withVirtual(lab.Options{ExtraPackages: []string{"ufw"}}),
+		prepare: "ufw --force enable",
+		refused: []string{"[ERROR Firewall]", "TCP 10250", "UDP 8472", "ufw allow 10250/tcp"}, fixOf: "Firewall",
+		init:  []string{"--control-plane-vip", virtual, "--control-plane-balancer"},
 		state: "ufw status numbered",
 	},
 	{
