@@ -529,7 +529,7 @@ func (s *Site) stillWorking(c Command) error {
 
 // wait waits ten minutes until something is true; is has the lock.
 func (s *Site) wait(is func() bool) bool {
-	for range 60 {
+	for range 120 { // longer than an API server is lost, and the back-off after it
 		s.mu.Lock()
 		ok := is()
 		s.mu.Unlock()
