@@ -25,10 +25,7 @@ import (
 func TestEmbeddedRegistry(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-embedded", Hosts: 5, Virtual: []netip.Addr{netip.MustParseAddr(virtual)}})
 	first, planes, workers := s.Hosts[0], s.Hosts[:3], s.Hosts[3:]
-	thin := filepath.Join(t.TempDir(), "thin")
-	if out, err := exec.CommandContext(t.Context(), *bundlePath, "thin", thin).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	thin := thinFile(t, *bundlePath)
 	whole, small := fileSize(t, *bundlePath), fileSize(t, thin)
 	t.Logf("the file has %d bytes, the thin one %d", whole, small)
 	if small > 20<<20 {
@@ -137,10 +134,7 @@ func TestEmbeddedRegistryLater(t *testing.T) {
 
 	// Only the control plane gets the whole file of the newer version.
 	to := carryNewer(t, plane)
-	thin := filepath.Join(t.TempDir(), "thin")
-	if out, err := exec.CommandContext(t.Context(), *newerPath, "thin", thin).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	thin := thinFile(t, *newerPath)
 	if _, err := worker.CopyIn(t.Context(), thin, newerFile, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -165,10 +159,7 @@ func TestEmbeddedRegistryLater(t *testing.T) {
 func TestEmbeddedRegistryJoins(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-embeddedjoins", Hosts: 9})
 	plane, workers := s.Hosts[0], s.Hosts[1:]
-	thin := filepath.Join(t.TempDir(), "thin")
-	if out, err := exec.CommandContext(t.Context(), *bundlePath, "thin", thin).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	thin := thinFile(t, *bundlePath)
 	join, err := site.JoinArgs(install(t, plane, 0, "init", "--embedded-registry"))
 	if err != nil {
 		t.Fatal(err)
@@ -265,6 +256,16 @@ func strangersAreRefused(t *testing.T, from, server *lab.Host) {
 			t.Errorf("%q: status %s, want %s", c.args, got, c.want)
 		}
 	}
+}
+
+// thinFile writes the thin file of a bundle.
+func thinFile(t *testing.T, bundle string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "thin")
+	if out, err := exec.CommandContext(t.Context(), bundle, "thin", path).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return path
 }
 
 // received is how many bytes have arrived at a host's first interface.

@@ -26,6 +26,26 @@ func (h *Host) setPorts(ctx context.Context, change ...string) error {
 	return failed
 }
 
+// Limit lets the host send and receive at most so many bytes per second, in each direction of each interface. 0 ends it.
+func (h *Host) Limit(ctx context.Context, bytesPerSecond int) error {
+	var failed error
+	for i, port := range h.ports() {
+		failed = errors.Join(failed,
+			limit(ctx, qualified(h.lab, switchPart), port, bytesPerSecond),
+			limit(ctx, h.qualified(), fmt.Sprintf("eth%d", i), bytesPerSecond))
+	}
+	return failed
+}
+
+// limit limits what an interface of a network namespace sends. The queue holds packets for 400 ms, as that of a router.
+func limit(ctx context.Context, namespace, device string, bytesPerSecond int) error {
+	if bytesPerSecond == 0 {
+		return run(ctx, "tc", "-n", namespace, "qdisc", "del", "dev", device, "root")
+	}
+	return run(ctx, "tc", "-n", namespace, "qdisc", "replace", "dev", device, "root",
+		"tbf", "rate", fmt.Sprintf("%dbps", bytesPerSecond), "burst", "64kb", "latency", "400ms")
+}
+
 // ports are the names of these ports. host.sh creates them.
 func (h *Host) ports() (names []string) {
 	for i := range h.nics {
