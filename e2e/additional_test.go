@@ -30,16 +30,18 @@ type additional struct {
 	size  int64
 }
 
-// buildAdditional builds a bundle without Kubernetes and without the layers of base. Its image
-// has one layer more than agnhost.
-func buildAdditional(t *testing.T, registry *siteregistry.Registry, agnhost v1.Image, base string) additional {
+// aLayer is the content of a layer that only an additional bundle has.
+const aLayer = "a file of the layer that only the additional bundle has\n"
+
+// buildAdditional builds a bundle without Kubernetes and without the layers of base. Its image has one layer more than
+// agnhost, with a file of this content.
+func buildAdditional(t *testing.T, registry *siteregistry.Registry, agnhost v1.Image, content, base string) additional {
 	t.Helper()
-	const text = "a file of the layer that only the additional bundle has\n"
 	var tarball bytes.Buffer
 	w := tar.NewWriter(&tarball)
-	err := w.WriteHeader(&tar.Header{Name: "later.txt", Mode: 0o644, Size: int64(len(text))})
+	err := w.WriteHeader(&tar.Header{Name: "later.txt", Mode: 0o644, Size: int64(len(content))})
 	if err == nil {
-		_, err = w.Write([]byte(text))
+		_, err = w.Write([]byte(content))
 	}
 	if err := errors.Join(err, w.Close()); err != nil {
 		t.Fatal(err)
@@ -101,7 +103,7 @@ manifests:
 		t.Fatal(err)
 	}
 	for _, e := range m.Entries {
-		if strings.HasPrefix(e.Name, bundle.BinDir) || e.Size > 1<<20 {
+		if strings.HasPrefix(e.Name, bundle.BinDir) || e.Size > int64(len(content))+1<<20 {
 			t.Errorf("the additional bundle has %s with %d bytes", e.Name, e.Size)
 		}
 	}

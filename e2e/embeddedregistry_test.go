@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -104,7 +105,7 @@ func TestEmbeddedRegistryLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	later := buildAdditional(t, siteregistry.Start(t, siteregistry.Options{Auth: "token"}), imageInBundle(t, image), *bundlePath)
+	later := buildAdditional(t, siteregistry.Start(t, siteregistry.Options{Auth: "token"}), imageInBundle(t, image), aLayer, *bundlePath)
 	if _, err := plane.CopyIn(t.Context(), later.path, "/root/more", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -191,13 +192,67 @@ func TestEmbeddedRegistryJoins(t *testing.T) {
 			sum += received(t, h)
 		}
 		t.Logf("eight joins with %s took %.1f s, all pods were Ready after %.1f s; the hosts received %d bytes", file, joined.Seconds(), ready.Seconds(), sum)
-		t.Logf("the service: %s", run(t, plane, "sh", "-c", "systemctl show airlift-registry -p MemoryPeak -p MemoryCurrent; grep -e VmRSS -e VmHWM /proc/$(systemctl show airlift-registry -p MainPID --value)/status"))
+		t.Logf("the service: %s", run(t, plane, "sh", "-c", serviceMemory))
 		for _, h := range workers {
 			install(t, h, 0, "reset", "--force")
 			kubectl(t, s, "delete", "node", h.Name)
 		}
 	}
 }
+
+// bigLayer is the size of the layer in TestEmbeddedRegistryBig, in bytes. Ten hosts of one machine need 20 times as much
+// space.
+const bigLayer = 300 << 20
+
+// TestEmbeddedRegistryBig starts 30 pods of a big image that only the control plane has, on ten nodes at once.
+func TestEmbeddedRegistryBig(t *testing.T) {
+	s := up(t, lab.Options{Name: "e2e-embeddedbig", Hosts: 10})
+	plane := s.Hosts[0]
+	image, err := site.WorkloadImage(version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := make([]byte, bigLayer)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(content)
+	later := buildAdditional(t, siteregistry.Start(t, siteregistry.Options{}), imageInBundle(t, image), string(content), *bundlePath)
+	if _, err := plane.CopyIn(t.Context(), later.path, "/root/more", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	join, err := site.JoinArgs(install(t, plane, 0, "init", "--embedded-registry"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range s.Hosts[1:] {
+		install(t, h, 0, join...)
+	}
+	systemIsUp(t, s, len(s.Hosts))
+	more(t, plane, 0, "import")
+	run(t, plane, "sh", "-c", "ctr -n k8s.io images ls -q | grep later | xargs ctr -n k8s.io images rm --sync")
+	began := time.Now()
+	if err := s.Apply(t.Context(), fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: big}
+spec:
+  replicas: 30
+  selector: {matchLabels: {app: big}}
+  template:
+    metadata: {labels: {app: big}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      tolerations: [{operator: Exists}]
+      topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: big}}}]
+      containers: [{name: big, image: %q, imagePullPolicy: Always, args: [pause]}]
+`, later.image)); err != nil {
+		t.Fatal(err)
+	}
+	kubectl(t, s, "rollout", "status", "deployment/big", "--timeout=15m")
+	t.Logf("30 pods of an image with a layer of %d MiB on ten nodes were Ready after %s", bigLayer>>20, time.Since(began).Round(time.Second))
+	t.Logf("the service: %s", run(t, plane, "sh", "-c", serviceMemory))
+}
+
+// serviceMemory prints the memory of the embedded registry's service.
+const serviceMemory = "systemctl show airlift-registry -p MemoryPeak -p MemoryCurrent; grep -e VmRSS -e VmHWM /proc/$(systemctl show airlift-registry -p MainPID --value)/status"
 
 // pullsEverywhere removes an image from each node, and then runs it there by tag and by digest with the pull policy Always.
 func pullsEverywhere(t *testing.T, s *site.Site, image string) {

@@ -40,7 +40,7 @@ func TestImportBase(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry := siteregistry.Start(t, siteregistry.Options{Auth: "token"})
-	later := buildAdditional(t, registry, imageInBundle(t, image), *bundlePath)
+	later := buildAdditional(t, registry, imageInBundle(t, image), aLayer, *bundlePath)
 	if _, err := h.CopyIn(t.Context(), later.path, "/root/more", 0o755); err != nil {
 		t.Fatal(err)
 	}

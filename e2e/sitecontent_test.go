@@ -172,7 +172,7 @@ systemdUnits:
 		t.Fatalf("building the bundle: %v\n%s", err, out)
 	}
 	contains(t, string(out), "every image that the workloads in kinds, web name is in the bundle")
-	later := buildAdditional(t, registry, agnhost, path)
+	later := buildAdditional(t, registry, agnhost, aLayer, path)
 	for _, h := range hosts {
 		for source, target := range map[string]string{path: "/root/install", later.path: "/root/more"} {
 			if _, err := h.CopyIn(t.Context(), source, target, 0o755); err != nil {
