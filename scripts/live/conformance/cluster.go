@@ -104,7 +104,7 @@ func byAirlift(ctx context.Context, release components.Release, control, worker 
 		return err
 	}
 	defer log.Close()
-	out, err := site.Install(ctx, control, log, "init")
+	out, err := site.Install(ctx, control, log, "init", "--embedded-registry") // some pods have imagePullPolicy Always
 	if err != nil {
 		return fmt.Errorf("%w, see %s", err, log.Name())
 	}

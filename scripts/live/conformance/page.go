@@ -14,8 +14,8 @@ const head = `# Does Kubernetes' own conformance test pass?
 ` + "`make conformance`" + ` writes this page. It builds ` + "`e2e.test`" + ` and ` + "`ginkgo`" + ` from the module of
 Kubernetes, installs a cluster of two isolated Debian hosts, and runs every test with
 ` + "`[Conformance]`" + ` and without ` + "`[Serial]`" + ` in its name from a third host. Pods run on both nodes: the
-run removes the taint of the control plane. The same tests also run on a cluster that real kubeadm
-installs.
+run removes the taint of the control plane. The cluster by Airlift has the embedded registry. The
+same tests also run on a cluster that real kubeadm installs.
 
 This is not a certification. That also needs the serial tests and the images of the Kubernetes
 project.
@@ -47,7 +47,7 @@ type cause struct {
 	notRun bool
 }
 
-const noRegistry = "the pods have imagePullPolicy Always, and the isolated hosts have no registry"
+const noRegistry = "the pods have imagePullPolicy Always, and without the embedded registry, isolated hosts have no registry"
 
 // causes are by the name of the test.
 var causes = map[string]cause{
@@ -55,7 +55,8 @@ var causes = map[string]cause{
 	"[sig-api-machinery] Aggregator Should be able to support the 1.17 Sample API Server using the current Aggregator [Conformance]": {
 		"the rig does not build the image sample-apiserver:1.17.7", true},
 	// v1.35
-	"[sig-node] ImageVolume should succeed with pod and pull policy of Always [LinuxOnly] [MinimumKubeletVersion:1.35] [Conformance]": {noRegistry, false},
+	"[sig-node] ImageVolume should succeed with pod and pull policy of Always [LinuxOnly] [MinimumKubeletVersion:1.35] [Conformance]": {
+		"it pulls its image from the embedded registry, and then expects Alpine Linux in it: the image of the rig has Debian; without the embedded registry, isolated hosts have nothing to pull from", false},
 	// v1.37
 	"[sig-auth] Projected PodCertificate [FeatureGate:PodCertificateRequest] [FeatureGate:ClusterTrustBundle] [FeatureGate:ClusterTrustBundleProjection] should allow server and client pods to establish an mTLS connection [MinimumKubeletVersion:1.37] [Conformance]": {
 		noRegistry, false},
