@@ -170,7 +170,7 @@ model:
 e2e: bundle
 	@rm -f out/hosts-not-run
 	$(if $(call runs,TestAddOns)$(call runs,TestPodNetwork),bin/upstream build --version $(KUBERNETES) --add-ons)
-	$(if $(call runs,TestUpgrade),$(MAKE) newer)
+	$(if $(call runs,TestUpgrade)$(call runs,TestEmbeddedRegistry),$(MAKE) newer)
 	$(E2E) ./e2e
 	@if test -e out/hosts-not-run; then cat out/hosts-not-run; fi
 	$(E2E) ./scripts/lab ./scripts/bench/measure ./installer/host
