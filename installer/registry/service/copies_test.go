@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -21,6 +22,12 @@ import (
 
 // cluster starts control planes with one CA, of which the first ones have files. All know the others, and no list yet.
 func startCluster(t *testing.T, n int, files map[int][]string) (rigs []*rig) {
+	t.Helper()
+	return startClusterAt(t, "127.0.0.1", n, files)
+}
+
+// startClusterAt is startCluster with control planes that have only this address.
+func startClusterAt(t *testing.T, address string, n int, files map[int][]string) (rigs []*rig) {
 	t.Helper()
 	var shared *authority
 	for i := range n {
@@ -43,8 +50,9 @@ func startCluster(t *testing.T, n int, files map[int][]string) (rigs []*rig) {
 					t.Fatal(err)
 				}
 			}
+			r.address, r.settings.Listen = address, net.JoinHostPort(address, "0")
 			r.ensure(t)
-			r.authority = &authority{dir: r.dir, cert: shared.cert, key: shared.key}
+			r.authority = &authority{dir: r.dir, address: address, cert: shared.cert, key: shared.key}
 			r.api.trust = r.trust(shared.kubelet(t, node))
 		}, files[i]...)
 		rigs = append(rigs, r)
@@ -246,6 +254,23 @@ func TestPeers(t *testing.T) {
 	r.usePeers([]netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:6443"), netip.MustParseAddrPort("192.0.2.1:6443"), netip.MustParseAddrPort("[2001:db8::1]:6443")})
 	if got := fmt.Sprint(r.state().Peers); got != "[192.0.2.1:7444 [2001:db8::1]:7444]" {
 		t.Errorf("%s", got)
+	}
+}
+
+// With only IPv6, a control plane copies a file from another one, and both serve it with a certificate for that address.
+func TestOnlyIPv6(t *testing.T) {
+	path, data, id := sample(t, 1)
+	rigs := startClusterAt(t, "::1", 2, map[int][]string{0: {path}})
+	list(rigs, describe(t, path))
+	eventually(t, func() bool { return rigs[1].has(id, data) && rigs[1].state().Serves(id) })
+	for _, r := range rigs {
+		if !strings.HasPrefix(r.url, "https://[::1]:") || !strings.HasPrefix(r.state().Peers[0], "[::1]:") {
+			t.Errorf("%s, peers %v", r.url, r.state().Peers)
+		}
+		resp, body, err := r.send(t, r.client(t, r.kubelet(t, node)), sending{path: "/bundles/" + id})
+		if err != nil || resp.StatusCode != 200 || !bytes.Equal(body, data) {
+			t.Errorf("%v with %d bytes, %v", resp, len(body), err)
+		}
 	}
 }
 

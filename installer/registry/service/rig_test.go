@@ -182,14 +182,15 @@ func (f *fakeImages) ids() (list []string) {
 
 // An authority is a CA of a cluster, in a directory with the certificates of a control plane.
 type authority struct {
-	dir  string
-	cert *x509.Certificate
-	key  crypto.Signer
+	dir     string
+	address string // of the control plane
+	cert    *x509.Certificate
+	key     crypto.Signer
 }
 
 func newAuthority(t testing.TB) *authority {
 	t.Helper()
-	a := &authority{dir: t.TempDir()}
+	a := &authority{dir: t.TempDir(), address: "127.0.0.1"}
 	a.ensure(t)
 	pair, err := tls.LoadX509KeyPair(filepath.Join(a.dir, "ca.crt"), filepath.Join(a.dir, "ca.key"))
 	if err != nil {
@@ -199,11 +200,11 @@ func newAuthority(t testing.TB) *authority {
 	return a
 }
 
-// ensure writes the missing files of a control plane at 127.0.0.1.
+// ensure writes the missing files of a control plane.
 func (a *authority) ensure(t testing.TB) {
 	t.Helper()
 	cfg := testhost.Config(func(c *config.Config) {
-		c.CertificatesDir, c.LocalAPIEndpoint.AdvertiseAddress = a.dir, "127.0.0.1"
+		c.CertificatesDir, c.LocalAPIEndpoint.AdvertiseAddress = a.dir, a.address
 	})
 	made, err := pki.Ensure(cfg, os.DirFS("/"), time.Now(), "ca", "apiserver")
 	if err != nil {
