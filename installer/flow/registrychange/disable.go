@@ -71,8 +71,12 @@ func (d *Disable) announce(ctx context.Context) error {
 
 // remove removes everything from this node, with the record of what it follows.
 func (d *Disable) remove(ctx context.Context) error {
-	if err := remove(ctx, d.Machine); err != nil {
+	edited, err := remove(ctx, d.Machine)
+	if err != nil {
 		return err
+	}
+	for _, file := range edited {
+		d.Console.Warn("%s", isEdited(file))
 	}
 	if err := d.client.NodeObjects().ForgetRegistry(ctx, pki.NodeName(d.Files())); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"path"
 	"strings"
 	"time"
 
@@ -228,8 +229,12 @@ func (f *Follower) pull(ctx context.Context, m *node.Machine, images []string) e
 // that is enabled again would wait for this node, which has no timer any more.
 func (f *Follower) leave(ctx context.Context, client *cluster.Client, name string) error {
 	return f.locked(func(m *node.Machine) error {
-		if err := remove(ctx, m); err != nil {
+		edited, err := remove(ctx, m)
+		if err != nil {
 			return err
+		}
+		for _, file := range edited {
+			f.Log("%s", isEdited(file))
 		}
 		if err := client.NodeObjects().ForgetRegistry(ctx, name); err != nil {
 			return err
@@ -239,15 +244,21 @@ func (f *Follower) leave(ctx context.Context, client *cluster.Client, name strin
 	})
 }
 
-// remove removes containerd's configuration, and on a control plane the service and the kept files.
-func remove(ctx context.Context, m *node.Machine) error {
+// remove removes containerd's configuration, and on a control plane the service and the kept files. It returns the files of
+// the configuration that stay, because someone changed them.
+func remove(ctx context.Context, m *node.Machine) (edited []string, err error) {
 	change, err := hosts.Node{}.Change(m.Host, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := change.Apply(m.Host); err != nil {
-		return err
+		return nil, err
 	}
 	m.Changed(!change.Empty())
-	return phases.StopRegistry(ctx, m)
+	return change.Edited, phases.StopRegistry(ctx, m)
+}
+
+// isEdited describes a file that stays.
+func isEdited(file string) string {
+	return fmt.Sprintf("%s stays, because it was changed after Airlift wrote it. It names control planes, which serve no images any more: remove their lines, or the file if it has nothing else: rm -r %s", file, path.Dir(file))
 }

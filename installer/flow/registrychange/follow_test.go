@@ -271,8 +271,12 @@ func TestExistingContainerd(t *testing.T) {
 // TestLeave: a node removes everything when the registry was disabled, and its timer goes last. If the registry is enabled again
 // before all nodes have left, this one does not count as a node that uses it.
 func TestLeave(t *testing.T) {
-	c := newCell(t, withRegistries(1, "quay.io"), "10.0.0.1")
+	c := newCell(t, withRegistries(1, "quay.io", "registry.k8s.io"), "10.0.0.1")
 	if err := c.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	edited := filepath.Join(c.root, render.RegistriesDir, "registry.k8s.io/hosts.toml")
+	if err := os.WriteFile(edited, []byte(c.text("registry.k8s.io")+"# mine\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.client.EditRegistry(t.Context(), (*config.EmbeddedRegistry).Disable); err != nil {
@@ -280,6 +284,9 @@ func TestLeave(t *testing.T) {
 	}
 	if err := c.Run(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	if log := strings.Join(c.log, "\n"); !strings.HasSuffix(c.text("registry.k8s.io"), "# mine\n") || !strings.Contains(log, render.RegistriesDir+"/registry.k8s.io/hosts.toml stays, because it was changed") {
+		t.Errorf("%s", log)
 	}
 	for _, path := range []string{render.RegistriesDir + "/quay.io", registry.Directory, hosts.Timer.UnitPath()} {
 		if _, err := os.Stat(filepath.Join(c.root, path)); !os.IsNotExist(err) {

@@ -30,6 +30,9 @@ type Change struct {
 	// Left are the files and directories that Airlift does not manage. containerd asks the control planes for none of the images
 	// of their registries.
 	Left []string
+	// Edited are the files that Airlift wrote and that someone changed: they stay, although no control plane serves images of
+	// their registries any more, and name control planes.
+	Edited []string
 }
 
 // Empty reports whether there is nothing to change.
@@ -80,6 +83,8 @@ func (c *Change) clean(h *host.Host, wanted map[string]bool) error {
 		}
 		own := ownPart(f.data)
 		switch {
+		case !e.Site && !f.isOurs() && controlPlaneURL.Match(f.data):
+			c.Edited = append(c.Edited, f.path)
 		case f.data == nil || !f.isOurs() || string(own) == string(f.data):
 		case own == nil:
 			c.Remove = append(c.Remove, f.path)

@@ -316,6 +316,14 @@ func TestEditedFileStays(t *testing.T) {
 	if c := s.apply(t, "quay.io"); !slices.Equal(c.Left, []string{name}) || !strings.HasSuffix(s.text(t, name), "# mine\n") {
 		t.Errorf("left %v", c.Left)
 	}
+	// Without the embedded registry, it names control planes that serve nothing: that is reported.
+	if c, err := (hosts.Node{}).Change(s.Host, nil); err != nil || !slices.Equal(c.Edited, []string{name}) || !c.Empty() {
+		t.Errorf("%+v, %v", c, err)
+	}
+	s.put(t, name, "# only mine\n")
+	if c, err := (hosts.Node{}).Change(s.Host, nil); err != nil || len(c.Edited) > 0 || !c.Empty() {
+		t.Errorf("%+v, %v", c, err)
+	}
 }
 
 // Control planes and registries come and go. Nothing is left at the end, not even a directory: containerd would use it, and not
