@@ -2,6 +2,7 @@ package site
 
 import (
 	"context"
+	"path"
 	"slices"
 	"strings"
 
@@ -28,6 +29,11 @@ type keeper struct {
 
 // serves reports whether this node serves an embedded registry.
 func (k *keeper) serves() bool { return k.Host != nil && phases.ServesRegistry(k.Existing) }
+
+// lacks reports whether this node serves an embedded registry, and does not keep the file yet.
+func (k *keeper) lacks() bool {
+	return k.serves() && !node.FileExists(k.Existing, path.Join(registry.Directory, k.bundle.File.ID()))
+}
 
 // check refuses what cannot be kept. It changes nothing.
 func (k *keeper) check(ctx context.Context, unpinned bool) error {
