@@ -63,7 +63,7 @@ func newRootCmd() *cobra.Command {
 	init, join := newInitCmd(), newJoinCmd()
 	apply, bring, images, upgrade := newApplyCmd(), newImportCmd(), newImagesCmd(), newUpgradeCmd()
 	completeAll(init, join, apply, bring, images, upgrade)
-	cmd.AddCommand(init, join, upgrade, newPreflightCmd(), bring, apply, images, newStatusCmd(), newDoctorCmd(), newDocsCmd(), newResetCmd(), newTokenCmd(), newCertsCmd(), newEtcdCmd(), newNodeCmd(), newEndpointCmd(), registrycmd.New(registrycmd.Environment{Bundle: openBundle, Host: openHost, Console: console, Recorded: recorded}), newKubeconfigCmd(), newConfigCmd(), thin.New(openOwnFile), newVersionCmd(), newHostRouteCmd())
+	cmd.AddCommand(init, join, upgrade, newPreflightCmd(), bring, apply, images, newStatusCmd(), newDoctorCmd(), newDocsCmd(), newResetCmd(), newTokenCmd(), newCertsCmd(), newEtcdCmd(), newNodeCmd(), newEndpointCmd(), registrycmd.New(registrycmd.Environment{Bundle: openBundle, Host: openHost, Console: console, Recorded: recorded, Confirm: confirm}), newKubeconfigCmd(), newConfigCmd(), thin.New(openOwnFile), newVersionCmd(), newHostRouteCmd())
 	return cmd
 }
 

@@ -105,6 +105,11 @@ func (r *EmbeddedRegistry) Bring(images []string) {
 	}
 }
 
+// Forget removes images that every node was to have. Nodes keep what they have.
+func (r *EmbeddedRegistry) Forget(images []string) {
+	r.Images = slices.DeleteFunc(slices.Clone(r.Images), func(image string) bool { return slices.Contains(images, image) })
+}
+
 // Drop removes a file from the list. Nodes follow the change if no other file has images of its registries.
 func (r *EmbeddedRegistry) Drop(id string) {
 	before := r.Registries()

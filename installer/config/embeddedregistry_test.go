@@ -64,6 +64,7 @@ func TestGenerations(t *testing.T) {
 		{"images", func() { r.Bring([]string{"quay.io/a:1"}) }, true},
 		{"the same images", func() { r.Bring([]string{"quay.io/a:1"}) }, false},
 		{"no images", func() { r.Bring(nil) }, false},
+		{"an image that every node need not have any more", func() { r.Forget([]string{"quay.io/a:1", "quay.io/b:1"}) }, false},
 		{"a file less, and its registry stays", func() { r.Drop("b") }, false},
 		{"a file less, and its registry", func() { r.Drop("c") }, true},
 		{"no registry", func() { r.Disable() }, true},

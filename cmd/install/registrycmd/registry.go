@@ -8,6 +8,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/cmd/output"
+	"airlift/fault"
 	"airlift/installer/flow/registrychange"
 	"airlift/installer/host"
 	"airlift/installer/payload"
@@ -21,6 +22,8 @@ type Environment struct {
 	Console func(*cobra.Command) *workflow.Console
 	// Recorded runs a command that changes the host, and records it.
 	Recorded func(cmd *cobra.Command, h *host.Host, version string, run func() error) error
+	// Confirm asks a question. Without an answer, its error has the hint.
+	Confirm func(cmd *cobra.Command, question, hint string) error
 }
 
 // New returns the command registry.
@@ -31,7 +34,7 @@ func New(e Environment) *cobra.Command {
 		Args:  output.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newEnable(e), newStatus(), newDisable(e), newNode(), newServe())
+	cmd.AddCommand(newEnable(e), newStatus(), newRemove(e), newDisable(e), newNode(), newServe())
 	return cmd
 }
 
@@ -131,6 +134,49 @@ It is safe to run it again: it finishes what an interrupted run left.`,
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only print what would be done")
+	return cmd
+}
+
+func newRemove(e Environment) *cobra.Command {
+	force := false
+	cmd := &cobra.Command{
+		Use:   "remove ID",
+		Short: "Remove one kept file",
+		Long: `Let the control planes no longer keep one file, and no longer serve its images. ID is the
+beginning of its ID, which "registry status" prints. Run it on one control plane. The
+control planes then remove their copies, an hour after they were written at the earliest.
+Images on the nodes stay. Images that every node was to have, and that only this file has,
+are not listed any more.
+
+The last file with the version of Kubernetes that a node has is not removed, and no file
+that was the base of another kept file. A kept file may be the last copy of a bundle: the
+command asks for confirmation.`,
+		Example: "  ./install registry remove 0123456789ab",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fault.New(fault.Usage, "remove needs the beginning of one ID").Hint("list the files: ./install registry status")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			h, unlock, err := e.Host()
+			if err != nil {
+				return err
+			}
+			defer unlock()
+			run, err := registrychange.NewRemove(cmd.Context(), args[0], h, e.Console(cmd))
+			if err != nil {
+				return err
+			}
+			if !force {
+				if err := e.Confirm(cmd, run.Question(), "answer with y, or run it with --force"); err != nil {
+					return err
+				}
+			}
+			return e.Recorded(cmd, h, "", func() error { return run.Run(cmd.Context()) })
+		},
+	}
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "do not ask for confirmation")
 	return cmd
 }
 

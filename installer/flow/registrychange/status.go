@@ -194,6 +194,23 @@ func yesNo(b bool) string {
 	return "no"
 }
 
+// duplicates describes files with the same version of Kubernetes. All stay, because they may have different images.
+func (s *Status) duplicates() (list []string) {
+	first := map[string]string{}
+	for _, b := range s.Bundles {
+		about := b.KubernetesVersion + " for " + b.Platform
+		switch {
+		case len(b.Only) > 0:
+		case first[about] == "":
+			first[about] = b.ID
+		default:
+			list = append(list, fmt.Sprintf("The files %.12s and %.12s both have Kubernetes %s. The first one decides. To remove the other one: ./install registry remove %.12s",
+				first[about], b.ID, about, b.ID))
+		}
+	}
+	return list
+}
+
 // Write prints the status for people.
 func (s *Status) Write(out io.Writer) error {
 	if !s.Enabled {
@@ -204,6 +221,9 @@ func (s *Status) Write(out io.Writer) error {
 	fmt.Fprintln(w, "FILE\tSIZE\tKUBERNETES\tCONTENTS\tHERE")
 	for _, b := range s.Bundles {
 		fmt.Fprintf(w, "%.12s\t%s\t%s\t%s\t%s\n", b.ID, progress.Bytes(b.Size), b.KubernetesVersion, cmp.Or(strings.Join(b.Only, ", "), "all"), b.here())
+	}
+	for _, text := range s.duplicates() {
+		fmt.Fprintln(w, "\n"+text)
 	}
 	fmt.Fprintln(w, "\nSERVER\tSTATE")
 	for _, server := range s.Servers {
