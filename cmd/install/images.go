@@ -13,6 +13,7 @@ import (
 	"airlift/installer/flow/site"
 	"airlift/installer/host"
 	"airlift/installer/payload"
+	"airlift/installer/registry/images"
 )
 
 func newImagesCmd() *cobra.Command {
@@ -32,6 +33,8 @@ any bundle file.`,
 // nodeImageList is the document that the images commands print with --output.
 type nodeImageList struct {
 	Images []site.NodeImage `json:"images"`
+	// NotHere are images that the control planes serve, and that this node does not have; only of images list.
+	NotHere []images.Served `json:"notHere,omitempty"`
 }
 
 // nodeImagesFlags are the flags that the images commands share.
@@ -114,19 +117,28 @@ func newImagesListCmd() *cobra.Command {
 		Long: `List the images in the containerd of this node: whether they are pinned, how many
 containers and pods use them, running or not, also as an image volume, whether this
 file contains them, and whether Airlift imported them, as images of Kubernetes or of
-the site.`,
+the site.
+
+On a node that uses the embedded registry, the list also says which of them the control
+planes serve, so that a pod could pull them again, and which images they serve that are not
+on this node.`,
 		Example: "  ./install images list\n  ./install images list -o json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return in.with(cmd, false, func(ctx context.Context, images *site.NodeImages, show output.Printer) error {
+				images.AskRegistry(ctx)
 				list, err := images.List(ctx)
 				if err != nil {
 					return err
 				}
+				notHere := images.NotHere(list)
 				if show != nil {
-					return show(cmd.OutOrStdout(), nodeImageList{list})
+					return show(cmd.OutOrStdout(), nodeImageList{list, notHere})
 				}
-				return site.WriteNodeImages(cmd.OutOrStdout(), list)
+				if err := site.WriteNodeImages(cmd.OutOrStdout(), list); err != nil {
+					return err
+				}
+				return site.WriteNotHere(cmd.OutOrStdout(), notHere)
 			})
 		},
 	}
@@ -135,7 +147,7 @@ the site.`,
 }
 
 func newImagesPruneCmd() *cobra.Command {
-	in, force, dryRun, kubeconfig := &nodeImagesFlags{}, false, false, ""
+	in, force, dryRun, unserved, kubeconfig := &nodeImagesFlags{}, false, false, false, ""
 	cmd := &cobra.Command{
 		Use:   "prune",
 		Short: "Remove images that nothing needs",
@@ -143,6 +155,9 @@ func newImagesPruneCmd() *cobra.Command {
 needs: no container on this node uses them or mounts them as an image volume, no workload
 of the cluster names them, and this file does not contain them. The command prints them
 and asks for confirmation.
+
+On a node that uses the embedded registry, a removed image comes back when a pod needs it,
+if a control plane serves it. Images that none serves stay, unless --unserved is given.
 
 It never removes an image of Kubernetes, the pause image, or an image that was pulled,
 imported or tagged by something other than Airlift.
@@ -160,6 +175,8 @@ both, nothing is removed. An operator may need images that only its code names: 
 				if err := images.AskCluster(ctx, kubeconfig); err != nil {
 					return err
 				}
+				images.Unserved = unserved
+				images.AskRegistry(ctx)
 				list, err := images.Prunable(ctx)
 				if err != nil {
 					return err
@@ -186,13 +203,14 @@ both, nothing is removed. An operator may need images that only its code names: 
 				if err != nil || show == nil {
 					return err
 				}
-				return show(results, nodeImageList{list})
+				return show(results, nodeImageList{Images: list})
 			})
 		},
 	}
 	in.bind(cmd.Flags())
 	in.bindKeep(cmd.Flags(), "keep")
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", adminConf, "the kubeconfig `FILE` of an administrator of the cluster")
+	cmd.Flags().BoolVar(&unserved, "unserved", false, "on a node that uses the embedded registry: also remove images that no control plane serves")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only print which images would be removed")
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "do not ask for confirmation")
 	return cmd
@@ -223,7 +241,7 @@ of their file again.`,
 					return err
 				}
 				if show != nil {
-					return show(cmd.OutOrStdout(), nodeImageList{list})
+					return show(cmd.OutOrStdout(), nodeImageList{Images: list})
 				}
 				if len(list) == 0 {
 					fmt.Fprintln(cmd.OutOrStdout(), "Nothing to do: none of the images is pinned.")

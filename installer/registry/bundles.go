@@ -9,6 +9,9 @@ import (
 	"airlift/installer/config"
 )
 
+// ImagesPath is where the service lists the images that it serves: as JSON, a list of images.Served.
+const ImagesPath = "/images"
+
 // List is the answer of the service to GET /bundles, as JSON.
 type List struct {
 	Bundles []config.KeptBundle `json:"bundles"`

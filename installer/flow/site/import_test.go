@@ -21,6 +21,8 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/payload"
+	"airlift/installer/registry/hosts"
+	"airlift/installer/registry/images"
 	"airlift/installer/workflow"
 	"airlift/scripts/fixtures/testbundle"
 	"airlift/scripts/fixtures/testhost"
@@ -50,6 +52,37 @@ func withImages(t *testing.T, root string, b *payload.Bundle, keep []*payload.Bu
 	}
 	defer n.Close()
 	do(n)
+}
+
+// wantUnserved prunes on a node that uses an embedded registry: what no control plane serves stays, unless that is wanted.
+func wantUnserved(t *testing.T, n *NodeImages, served, unserved string) {
+	t.Helper()
+	timer := n.Host.Path(hosts.Timer.UnitPath())
+	if err := errors.Join(os.MkdirAll(filepath.Dir(timer), 0o755), os.WriteFile(timer, nil, 0o644), n.Host.Records().SetOwnsRuntime()); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(timer)
+	if list, err := n.Prunable(t.Context()); err != nil || len(list) > 0 {
+		t.Errorf("while no control plane answers: %q, %v", namesOf(list), err)
+	}
+	all, err := n.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range all {
+		if i.image.Name() == served {
+			n.served = append(n.served, images.Served{Reference: served, ID: i.ID, Digest: i.Digest, Complete: true})
+		}
+	}
+	n.asked = true
+	if list, err := n.Prunable(t.Context()); err != nil || !slices.Equal(namesOf(list), []string{served}) || !*list[0].Served {
+		t.Errorf("with an image that is served: %q, %v", namesOf(list), err)
+	}
+	n.Unserved = true
+	if list, err := n.Prunable(t.Context()); err != nil || !slices.Equal(namesOf(list), []string{served, unserved}) {
+		t.Errorf("with --unserved: %q, %v", namesOf(list), err)
+	}
+	n.Unserved, n.asked, n.served = false, false, nil
 }
 
 func namesOf(list []NodeImage) (names []string) {
@@ -237,6 +270,7 @@ func TestPruneAndUnpin(t *testing.T) {
 		if err != nil || !slices.Equal(namesOf(list), []string{oldApp, other}) {
 			t.Fatalf("prunable: %q, %v", namesOf(list), err)
 		}
+		wantUnserved(t, n, oldApp, other)
 		if err := n.Prune(t.Context(), list); err != nil {
 			t.Fatal(err)
 		}

@@ -17,6 +17,8 @@ import (
 	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/payload"
+	"airlift/installer/phases"
+	"airlift/installer/registry/images"
 	"airlift/installer/workflow"
 	"airlift/progress"
 )
@@ -33,6 +35,9 @@ type NodeImage struct {
 	InBundle   bool     `json:"inBundle"`
 	// Imported is "kubernetes" or "site" for an image that Airlift imported.
 	Imported string `json:"imported,omitempty"`
+	// Served is whether the control planes can bring it back, under all of its names with a tag; missing if containerd of this
+	// node asks no embedded registry, or if no control plane answered.
+	Served *bool `json:"served,omitempty"`
 
 	image store.Image
 }
@@ -44,6 +49,11 @@ type NodeImages struct {
 	keep    []*payload.Bundle // bundles whose images are not pruned, in addition to bundle
 	runtime *store.Store
 	needed  map[string]bool // full names that the cluster's workloads may need
+
+	// Unserved lets Prunable choose images that no control plane serves, too.
+	Unserved bool
+	served   []images.Served // by the control planes
+	asked    bool            // served is known
 }
 
 // OpenNodeImages connects to the containerd of this node.
@@ -57,6 +67,44 @@ func OpenNodeImages(ctx context.Context, b *payload.Bundle, keep []*payload.Bund
 // Close closes the connection to containerd.
 func (n *NodeImages) Close() { _ = n.runtime.Close() }
 
+// AskRegistry finds out which images the control planes serve, if containerd of this node asks them. If none answers, it
+// warns: then no image counts as served.
+func (n *NodeImages) AskRegistry(ctx context.Context) {
+	if !phases.UsesRegistry(n.Machine) {
+		return
+	}
+	var err error
+	if n.served, err = phases.ServedImages(ctx, n.Machine); err != nil {
+		n.Console.Warn("cannot find out which images the control planes serve: %v", err)
+		return
+	}
+	n.asked = true
+}
+
+// NotHere returns the images that the control planes serve, and that this node does not have.
+func (n *NodeImages) NotHere(here []NodeImage) []images.Served {
+	return slices.DeleteFunc(slices.Clone(n.served), func(s images.Served) bool {
+		return !s.Complete || slices.ContainsFunc(here, func(i NodeImage) bool { return i.ID == s.ID && slices.Contains(i.References, s.Reference) })
+	})
+}
+
+// comesBack reports whether the control planes serve an image, with all of its layers, under each name with a tag: pods name it
+// so.
+func (n *NodeImages) comesBack(i NodeImage) (yes bool) {
+	for _, name := range i.References {
+		repository, digest, byDigest := strings.Cut(name, "@")
+		found := slices.ContainsFunc(n.served, func(s images.Served) bool {
+			at, _, _ := strings.Cut(s.Reference, "@")
+			return s.Complete && s.ID == i.ID && (at == name || byDigest && s.Digest == digest && strings.HasPrefix(at, repository+":"))
+		})
+		if !found && !byDigest {
+			return false
+		}
+		yes = yes || found
+	}
+	return yes
+}
+
 // List lists the images.
 func (n *NodeImages) List(ctx context.Context) ([]NodeImage, error) {
 	all, err := n.runtime.Inventory().Images(ctx)
@@ -68,6 +116,10 @@ func (n *NodeImages) List(ctx context.Context) ([]NodeImage, error) {
 		img := NodeImage{
 			References: slices.Clone(i.Names), ID: i.ID, Digest: i.Digest, Size: i.Size, Pinned: i.Pinned, Containers: i.Containers,
 			InBundle: n.bundle.HasID(i.ID), Imported: i.Kind, image: i,
+		}
+		if n.asked {
+			comesBack := n.comesBack(img)
+			img.Served = &comesBack
 		}
 		slices.SortStableFunc(img.References, func(a, b string) int { return strings.Count(a, "@") - strings.Count(b, "@") })
 		list = append(list, img)
@@ -115,8 +167,9 @@ func (n *NodeImages) needs(list []string) {
 }
 
 // Prunable lists the site's own images that Airlift imported and that nothing needs: no container,
-// no workload, not this bundle and no bundle to keep. It reports the other images that no container
-// uses, except images in one of these bundles.
+// no workload, not this bundle and no bundle to keep. On a node that uses the embedded registry, images that no control plane
+// serves stay, unless Unserved is set. It reports the other images that no container uses, except images in one of these
+// bundles.
 func (n *NodeImages) Prunable(ctx context.Context) ([]NodeImage, error) {
 	list, err := n.List(ctx)
 	return slices.DeleteFunc(list, func(i NodeImage) bool {
@@ -129,6 +182,10 @@ func (n *NodeImages) Prunable(ctx context.Context) ([]NodeImage, error) {
 		}
 		if i.Imported != store.Site {
 			n.Console.Note("kept %s: no container on this node uses it, but one of its names has no Airlift label; if nothing needs it: crictl rmi %s", i.image.Name(), i.image.Name())
+			return true
+		}
+		if phases.UsesRegistry(n.Machine) && !n.Unserved && (i.Served == nil || !*i.Served) {
+			n.Console.Note("kept %s: nothing needs it, but no control plane serves it, so it could not be pulled again; to remove such images too: --unserved", i.image.Name())
 			return true
 		}
 		return false
@@ -219,19 +276,41 @@ func (n *NodeImages) Unpin(ctx context.Context, list []NodeImage) error {
 // WriteNodeImages prints images as a table, with a row for each further name of an image.
 func WriteNodeImages(out io.Writer, list []NodeImage) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "IMAGE\tDIGEST\tSIZE\tPINNED\tCONTAINERS\tIN THIS FILE\tIMPORTED")
+	served := slices.ContainsFunc(list, func(i NodeImage) bool { return i.Served != nil })
+	title := "IMAGE\tDIGEST\tSIZE\tPINNED\tCONTAINERS\tIN THIS FILE\tIMPORTED"
+	if served {
+		title += "\tSERVED"
+	}
+	fmt.Fprintln(table, title)
 	yes := map[bool]string{true: "yes", false: "no"}
 	for _, i := range list {
 		imported := i.Imported
 		if imported == "" {
 			imported = "-"
 		}
-		fmt.Fprintf(table, "%s\t%.19s\t%s\t%s\t%d\t%s\t%s\n", i.image.Name(), i.Digest, progress.Bytes(i.Size), yes[i.Pinned], i.Containers, yes[i.InBundle], imported)
+		fmt.Fprintf(table, "%s\t%.19s\t%s\t%s\t%d\t%s\t%s", i.image.Name(), i.Digest, progress.Bytes(i.Size), yes[i.Pinned], i.Containers, yes[i.InBundle], imported)
+		if served {
+			fmt.Fprintf(table, "\t%s", yes[*i.Served])
+		}
+		fmt.Fprintln(table)
 		for _, name := range i.References {
 			if name != i.image.Name() && !strings.Contains(name, "@") {
 				fmt.Fprintf(table, "%s\t(the same image)\t\t\t\t\t\n", name)
 			}
 		}
+	}
+	return table.Flush()
+}
+
+// WriteNotHere prints the images that this node does not have, and could pull from the control planes.
+func WriteNotHere(out io.Writer, list []images.Served) error {
+	if len(list) == 0 {
+		return nil
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "\nSERVED, AND NOT ON THIS NODE\tDIGEST\tSIZE")
+	for _, s := range list {
+		fmt.Fprintf(table, "%s\t%.19s\t%s\n", s.Reference, s.Digest, progress.Bytes(s.Size))
 	}
 	return table.Flush()
 }

@@ -1,10 +1,12 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/distribution/reference"
 
@@ -18,6 +20,23 @@ import (
 type catalog struct {
 	repositories map[string]*repository // by name with the registry: "docker.io/library/busybox"
 	documents    map[string]bool        // digests
+	served       []Served
+}
+
+// A Served is an image of the bundles.
+type Served struct {
+	Reference string `json:"reference"` // "docker.io/library/busybox:1.36"
+	Digest    string `json:"digest"`    // of its index, or of its manifest if there is no index
+	ID        string `json:"id"`        // digest of its config
+	Size      int64  `json:"size"`      // of its compressed layers, in bytes
+	// Complete is set if all of its layers can be served.
+	Complete bool `json:"complete"`
+}
+
+// Registry is the registry in the name.
+func (s Served) Registry() string {
+	host, _, _ := strings.Cut(s.Reference, "/")
+	return host
 }
 
 // A repository has blobs by digest.
@@ -30,7 +49,7 @@ type repository struct {
 // newCatalog reads the documents of the bundles, in order of precedence. With an error, the catalog has what the
 // other bundles have.
 func newCatalog(ctx context.Context, store *ondemand.Store, files []*bundle.File) (*catalog, error) {
-	c := &catalog{map[string]*repository{}, map[string]bool{}}
+	c := &catalog{repositories: map[string]*repository{}, documents: map[string]bool{}}
 	layers := map[string]ondemand.Blob{} // by digest, from the first bundle that can give it
 	var images []image
 	var errs []error
@@ -41,6 +60,10 @@ func newCatalog(ctx context.Context, store *ondemand.Store, files []*bundle.File
 	for _, i := range images {
 		c.add(i, layers)
 	}
+	slices.SortFunc(c.served, func(a, b Served) int {
+		return cmp.Or(strings.Compare(a.Reference, b.Reference), strings.Compare(a.Digest, b.Digest))
+	})
+	c.served = slices.Compact(c.served)
 	return c, errors.Join(errs...)
 }
 
@@ -126,10 +149,18 @@ func (c *catalog) add(i image, layers map[string]ondemand.Blob) {
 			into[d.Digest] = document(i.file, d)
 		}
 	}
+	s := Served{Reference: i.name.String(), Digest: i.Target.Digest, ID: i.Config.Digest, Complete: true}
 	for _, d := range i.layers {
-		if b, ok := layers[d.Digest]; ok {
-			r.blobs[d.Digest] = b
+		s.Size += d.Size
+		b, ok := layers[d.Digest]
+		if !ok {
+			s.Complete = false
+			continue
 		}
+		r.blobs[d.Digest] = b
+	}
+	if t, ok := i.name.(reference.Tagged); !ok || hasDigest || r.tags[t.Tag()] == i.Target.Digest { // not by its tag only
+		c.served = append(c.served, s)
 	}
 }
 

@@ -70,5 +70,8 @@ func (r *Registry) Set(files []*bundle.File) error {
 	return err
 }
 
+// Served lists the images, by reference. An image whose tag another bundle decides is left out.
+func (r *Registry) Served() []Served { return append([]Served{}, r.catalog.Load().served...) }
+
 // Close ends all work. Requests that are not answered yet fail.
 func (r *Registry) Close() { r.store.Close() }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"airlift/bundle"
+	"airlift/installer/registry/images"
 	"airlift/scripts/fixtures/testbundle"
 )
 
@@ -163,5 +164,24 @@ func TestDamagedBundle(t *testing.T) {
 	}
 	if a := s.get(t, "/v2/registry.k8s.io/app/manifests/v1"); a.StatusCode != 200 {
 		t.Error(a.Status)
+	}
+}
+
+// The list has each image that its name brings, and whether all of its layers can be served.
+func TestServed(t *testing.T) {
+	first, second := testbundle.NewImages(), testbundle.NewImages()
+	l := testbundle.CompressedLayer{Tar: tar(t, "text", 1000), Encoder: "go-gzip-6"}
+	app := first.AddCompressed(t, "registry.example/app:v1", l)
+	first.AddCompressed(t, "busybox:1.36", testbundle.CompressedLayer{Tar: tar(t, "other", 1000), Encoder: "go-gzip-6"})
+	first.Manifest.Images[1].Layers[0].Compressed = nil // upstream's blob was not there when the bundle was built
+	second.AddCompressed(t, "registry.example/app:v1", testbundle.CompressedLayer{Tar: tar(t, "later", 1000), Encoder: "go-gzip-6"})
+	s := serve(t, write(t, "first", first), write(t, "second", second))
+	list := s.Served()
+	if len(list) != 2 || list[0].Reference != "docker.io/library/busybox:1.36" || list[0].Complete || list[0].Registry() != "docker.io" {
+		t.Fatalf("%+v", list)
+	}
+	want := images.Served{Reference: "registry.example/app:v1", Digest: app.Target.Digest, ID: app.Config.Digest, Size: int64(len(l.Blob(t))), Complete: true}
+	if list[1] != want {
+		t.Errorf("%+v, want %+v", list[1], want)
 	}
 }

@@ -101,6 +101,26 @@ func TestImagesNeverAsk(t *testing.T) {
 	}
 }
 
+// Only nodes may read the list of images.
+func TestListOfImages(t *testing.T) {
+	r := start(t, nil)
+	for name, c := range map[string]struct {
+		cert   *tls.Certificate
+		header map[string]string
+		status int
+	}{
+		"nobody":         {nil, nil, 403},
+		"a joining host": {nil, map[string]string{"Authorization": "Bearer " + token}, 403},
+		"no node":        {r.kubelet(t, "other"), nil, 403},
+		"a node":         {r.kubelet(t, node), nil, 200},
+	} {
+		resp, body, err := r.send(t, r.client(t, c.cert), sending{path: "/images", header: c.header})
+		if err != nil || resp.StatusCode != c.status || strings.Contains(string(body), `[{"reference":"registry.k8s.io/app:v1"`) != (c.status == 200) {
+			t.Errorf("%s: %v, %s, %v", name, resp, body, err)
+		}
+	}
+}
+
 // The TLS handshake refuses what the cluster's CA did not sign for clients.
 func TestRefusedHandshakes(t *testing.T) {
 	r := start(t, nil)

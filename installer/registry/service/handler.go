@@ -34,7 +34,7 @@ func (s *service) ServeHTTP(plain http.ResponseWriter, r *http.Request) {
 }
 
 func (s *service) route(w http.ResponseWriter, r *http.Request) {
-	images := r.URL.Path == "/v2" || strings.HasPrefix(r.URL.Path, "/v2/")
+	images := r.URL.Path == registry.ImagesPath || r.URL.Path == "/v2" || strings.HasPrefix(r.URL.Path, "/v2/")
 	id, file := strings.CutPrefix(r.URL.Path, "/bundles/")
 	switch {
 	case r.ProtoMajor != 1: // the preface of HTTP/2
@@ -79,7 +79,7 @@ func refuse(w http.ResponseWriter, images bool, status int, code, message string
 	_ = json.NewEncoder(w).Encode(map[string][]problem{"errors": {{code, message}}})
 }
 
-// serveImages never answers 401: containerd would then send the secret of the pod.
+// serveImages serves the list of images, and what is below /v2. It never answers 401: containerd would then send the secret of the pod.
 func (s *service) serveImages(w http.ResponseWriter, r *http.Request) {
 	switch who, err := s.access.who(r); {
 	case err != nil:
@@ -88,6 +88,9 @@ func (s *service) serveImages(w http.ResponseWriter, r *http.Request) {
 	case who != member:
 		s.refused.Add(1)
 		refuse(w, true, http.StatusForbidden, "DENIED", "only nodes of the cluster may read images, with the client certificate of their kubelet")
+	case r.URL.Path == registry.ImagesPath:
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(s.images.Served())
 	default:
 		s.images.ServeHTTP(w, r)
 	}

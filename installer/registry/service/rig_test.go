@@ -31,6 +31,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/pki"
 	"airlift/installer/registry"
+	"airlift/installer/registry/images"
 	"airlift/installer/registry/store"
 	"airlift/scripts/fixtures/testbundle"
 	"airlift/scripts/fixtures/testhost"
@@ -167,6 +168,10 @@ func (f *fakeImages) Set(files []*bundle.File) error {
 	f.files = files
 	f.times++
 	return f.err
+}
+
+func (f *fakeImages) Served() []images.Served {
+	return []images.Served{{Reference: "registry.k8s.io/app:v1", Complete: true}}
 }
 
 func (f *fakeImages) Close() {}

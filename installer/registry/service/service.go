@@ -57,6 +57,7 @@ type api interface {
 type registryAPI interface {
 	http.Handler
 	Set([]*bundle.File) error
+	Served() []images.Served
 	Close()
 }
 
