@@ -38,13 +38,21 @@ func KeepAlive(ctx context.Context) error {
 				return err
 			}
 		case <-release.C:
-			debug.FreeOSMemory()
-			if err := releaseCode(); err != nil {
-				return fmt.Errorf("releasing memory: %w", err)
+			if err := Release(); err != nil {
+				return err
 			}
 			release.Reset(releaseInterval)
 		}
 	}
+}
+
+// Release gives back memory that is not used now. KeepAlive calls it, too.
+func Release() error {
+	debug.FreeOSMemory()
+	if err := releaseCode(); err != nil {
+		return fmt.Errorf("releasing memory: %w", err)
+	}
+	return nil
 }
 
 // Log returns a log for the journal, which adds the time itself.

@@ -93,6 +93,9 @@ func Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	if err := daemon.Release(); err != nil { // what the start touched, before the bundles are read
+		return err
+	}
 	s := newService(settings, cluster.NewIdentity(config.KubernetesDir+"/kubelet.conf"), images.New(images.Options{
 		Cache: settings.CacheDirectory(), Limit: settings.CacheLimit, Log: log,
 	}), log)
