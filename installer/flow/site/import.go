@@ -108,7 +108,7 @@ func (i *Import) preflight(ctx context.Context) error {
 	if err := i.bundle.Checked(ctx, i.Console); err != nil {
 		return err
 	}
-	if len(i.missing) > 0 || i.keeper.lacks() {
+	if len(i.missing) > 0 || i.keeper.needsFile() {
 		if err := i.bundle.AttachNode(ctx, i.Existing, i.Console); err != nil {
 			return err
 		}

@@ -30,8 +30,8 @@ type keeper struct {
 // serves reports whether this node serves an embedded registry.
 func (k *keeper) serves() bool { return k.Host != nil && phases.ServesRegistry(k.Existing) }
 
-// lacks reports whether this node serves an embedded registry, and does not keep the file yet.
-func (k *keeper) lacks() bool {
+// needsFile reports whether this node serves an embedded registry, and does not keep the file yet.
+func (k *keeper) needsFile() bool {
 	return k.serves() && !node.FileExists(k.Existing, path.Join(registry.Directory, k.bundle.File.ID()))
 }
 

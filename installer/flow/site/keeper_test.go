@@ -69,8 +69,8 @@ func TestKeep(t *testing.T) {
 	var out strings.Builder
 	for run := range 2 { // a repeated run changes nothing
 		k := &keeper{Machine: node.NewMachine(h, &workflow.Console{Out: &out}), bundle: b, allNodes: true, client: client}
-		if k.lacks() != (run == 0) { // a thin file then needs another control plane, also if no image is missing
-			t.Errorf("run %d: it lacks the file: %t", run, k.lacks())
+		if k.needsFile() != (run == 0) { // a thin file then needs another control plane, also if no image is missing
+			t.Errorf("run %d: it needs the file: %t", run, k.needsFile())
 		}
 		for _, step := range []func(context.Context) error{k.keep, k.wait} {
 			if err := step(t.Context()); err != nil {
