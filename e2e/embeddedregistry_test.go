@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"airlift/bundle"
 	"airlift/scripts/fixtures/siteregistry"
 	"airlift/scripts/lab"
 	"airlift/scripts/lab/site"
@@ -126,6 +127,7 @@ func TestEmbeddedRegistryLater(t *testing.T) {
 	if list := images(); strings.Contains(list, later.image) {
 		t.Errorf("images of the worker:\n%s", list)
 	}
+	contains(t, install(t, worker, 0, "images", "list"), "SERVED, AND NOT ON THIS NODE", later.image)
 	more(t, plane, 0, "apply")
 	kubectl(t, s, "-n", "web", "rollout", "status", "daemonset/later", "--timeout=2m")
 	run(t, worker, "sh", "-c", "ctr -n k8s.io images ls -q | grep later | xargs ctr -n k8s.io images rm --sync")
@@ -148,11 +150,29 @@ func TestEmbeddedRegistryLater(t *testing.T) {
 	kubectl(t, s, "-n", "web", "delete", "pod", "--all", "--now")
 	kubectl(t, s, "-n", "web", "rollout", "status", "daemonset/later", "--timeout=2m")
 
+	additional := idOf(t, later.path)
+	contains(t, newer(t, plane, 3, "registry", "remove", idOf(t, *bundlePath), "--force"), "it was the base")
+	newer(t, plane, 0, "registry", "remove", additional, "--force")
+	if out := newer(t, plane, 0, "registry", "status"); strings.Contains(out, additional[:12]) {
+		t.Errorf("the additional file is still kept:\n%s", out)
+	}
+
 	newer(t, plane, 0, "registry", "disable")
 	for _, h := range s.Hosts {
 		const left = "ls -d /etc/containerd/certs.d/* /etc/systemd/system/airlift-registry* /etc/kubernetes/registry.yaml /var/lib/airlift/bundles 2>/dev/null; true"
 		eventually(t, 3*time.Minute, func() string { return run(t, h, "sh", "-c", left) })
 	}
+}
+
+// idOf returns the ID of a bundle.
+func idOf(t *testing.T, path string) string {
+	t.Helper()
+	f, err := bundle.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	return f.ID()
 }
 
 // TestEmbeddedRegistryJoins lets eight workers join at once: with a thin file each, and then, after a reset, with the whole file

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -191,9 +193,9 @@ both, nothing is removed. An operator may need images that only its code names: 
 					fmt.Fprintln(out, "Nothing to remove.")
 				case dryRun:
 					fmt.Fprintln(out, "Nothing was changed. These images would be removed:")
-					err = site.WriteNodeImages(out, list)
+					err = writePrunable(out, list)
 				default:
-					if err = site.WriteNodeImages(out, list); err == nil && !force {
+					if err = writePrunable(out, list); err == nil && !force {
 						err = confirm(cmd, "These images are removed from this node. Continue?", "answer with y, or run it with --force")
 					}
 					if err == nil {
@@ -214,6 +216,15 @@ both, nothing is removed. An operator may need images that only its code names: 
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only print which images would be removed")
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "do not ask for confirmation")
 	return cmd
+}
+
+// writePrunable prints the images, and whether they come back.
+func writePrunable(out io.Writer, list []site.NodeImage) error {
+	err := site.WriteNodeImages(out, list)
+	if err == nil && slices.ContainsFunc(list, func(i site.NodeImage) bool { return i.Served != nil && *i.Served }) {
+		_, err = fmt.Fprintln(out, "\nA pod that needs an image that is served pulls it again from a control plane.")
+	}
+	return err
 }
 
 func newImagesUnpinCmd() *cobra.Command {
