@@ -37,8 +37,8 @@ import (
 	"airlift/scripts/fixtures/testhost"
 )
 
-// patience is for what takes moments, also on a loaded machine.
-const patience = time.Minute
+// patience is for what takes moments, also on a loaded machine: an attempt that failed there is repeated after copyInterval.
+const patience = copyInterval + time.Minute
 
 // A fakeAPI answers as the API of a cluster.
 type fakeAPI struct {
