@@ -32,7 +32,7 @@ func init() {
 // decode checks a document: one, without unknown fields, duplicate keys or empty list items.
 func (r *reader) decode(data []byte) {
 	if err := documents.CheckEncoding(data); err != nil {
-		r.problem(err.Line, "write the file as UTF-8", "%s", err.Text)
+		r.problems.Add(err.Line, "write the file as UTF-8", "%s", err.Text)
 		return
 	}
 	d := yaml.NewDecoder(bytes.NewReader(data))
@@ -40,7 +40,7 @@ func (r *reader) decode(data []byte) {
 	err := d.Decode(new(document))
 	switch bad := (*yaml.TypeError)(nil); {
 	case errors.Is(err, io.EOF):
-		r.problem(1, "begin with the lines apiVersion: "+APIVersion+" and kind: "+Kind, "the file is empty")
+		r.problems.Add(1, "begin with the lines apiVersion: "+APIVersion+" and kind: "+Kind, "the file is empty")
 	case errors.As(err, &bad):
 		for _, text := range bad.Errors {
 			r.decoderError(text)
@@ -56,7 +56,7 @@ func (r *reader) decode(data []byte) {
 			} else if line == 0 && len(list) > 1 { // JSON needs no separator
 				line = list[1].Line
 			}
-			r.problem(line, "write each bundle in its own file", "the file has a second document")
+			r.problems.Add(line, "write each bundle in its own file", "the file has a second document")
 		}
 	}
 	if err == nil || errors.As(err, new(*yaml.TypeError)) {
@@ -73,7 +73,7 @@ func (r *reader) decode(data []byte) {
 func (r *reader) checkBooleans() {
 	for _, name := range fieldsOf(reflect.TypeFor[document]()) {
 		for _, n := range documents.All(r.top(), name) {
-			known := slices.ContainsFunc(r.problems, func(p problem) bool { return p.line == n.Line && strings.HasPrefix(p.text, "this ") })
+			known := r.problems.Any(func(line int, text string) bool { return line == n.Line && strings.HasPrefix(text, "this ") })
 			switch is, want := n.ShortTag() == "!!bool", name == "keepCompressedLayers"; {
 			case known:
 			case is && !want:
@@ -105,7 +105,7 @@ func (r *reader) leaveOutIn(mapping *yaml.Node, path, name string) {
 func (r *reader) refuseEmptyItems(n *yaml.Node) {
 	for _, child := range n.Content {
 		if n.Kind == yaml.SequenceNode && child.ShortTag() == "!!null" {
-			r.problem(child.Line, "remove the dash, or write a value after it", "an item of a list is empty")
+			r.problems.Add(child.Line, "remove the dash, or write a value after it", "an item of a list is empty")
 		}
 		r.refuseEmptyItems(child)
 	}
@@ -183,7 +183,7 @@ func (r *reader) decoderError(err string) {
 	} else if strings.HasPrefix(err, "this is ") {
 		hint = hintExample
 	}
-	r.problem(line, hint, "%s", err)
+	r.problems.Add(line, hint, "%s", err)
 }
 
 const hintExample = "see the example that \"bundle init\" writes"

@@ -29,10 +29,10 @@ func (r *reader) readFiles(doc document, site *builder.Site) {
 	var targets []target
 	for n, f := range doc.Files {
 		line := r.lineOf("files", n)
-		to := builder.File{SiteFile: bundle.SiteFile{Path: f.Path.Value, Mode: r.mode(f.Mode), Nodes: r.nodes(f.Nodes)}, At: r.at(line)}
+		to := builder.File{SiteFile: bundle.SiteFile{Path: f.Path.Value, Mode: r.mode(f.Mode), Nodes: r.nodes(f.Nodes)}, At: r.problems.At(line)}
 		to.Source = r.source(f.Source, line, fmt.Sprintf("file %q", f.Path.Value))
 		if f.Path.Value == "" {
-			r.problem(line, "add path: with the absolute path on the host", "file number %d has no path", n+1)
+			r.problems.Add(line, "add path: with the absolute path on the host", "file number %d has no path", n+1)
 		} else if r.checkTarget(f.Path) {
 			targets = append(targets, target{f.Path.Value, f.Path.Line})
 		}
@@ -44,7 +44,7 @@ func (r *reader) readFiles(doc document, site *builder.Site) {
 		if name.Value == "" {
 			name = text{path.Base(u.Source.Value), u.Source.Line}
 		}
-		to := builder.File{SiteFile: bundle.SiteFile{Path: bundle.UnitDir + name.Value, Mode: defaultMode, Nodes: r.nodes(u.Nodes)}, At: r.at(line)}
+		to := builder.File{SiteFile: bundle.SiteFile{Path: bundle.UnitDir + name.Value, Mode: defaultMode, Nodes: r.nodes(u.Nodes)}, At: r.problems.At(line)}
 		to.Source = r.source(u.Source, line, fmt.Sprintf("unit number %d", n+1))
 		if to.Source == "" && u.Name.Value == "" {
 			continue
@@ -70,17 +70,17 @@ func (r *reader) mode(t text) string {
 	decimal := decimalMode(t.Value)
 	switch {
 	case decimal != "" && m == nil:
-		r.problem(t.Line, "write "+decimal, "mode %q is the decimal number of %s, as in Kubernetes' JSON", t.Value, decimal)
+		r.problems.Add(t.Line, "write "+decimal, "mode %q is the decimal number of %s, as in Kubernetes' JSON", t.Value, decimal)
 		return defaultMode
 	case decimal != "":
-		r.problem(t.Line, "write "+decimal+", or 0"+t.Value+" for that mode",
+		r.problems.Add(t.Line, "write "+decimal+", or 0"+t.Value+" for that mode",
 			"mode %q is the decimal number of %s, as in Kubernetes' JSON; as octal digits it is the unusual mode 0%s", t.Value, decimal, t.Value)
 		return defaultMode
 	case m == nil:
-		r.problem(t.Line, "write the permissions as octal digits, for example 0644 or 0755", "mode %q is not a file mode", t.Value)
+		r.problems.Add(t.Line, "write the permissions as octal digits, for example 0644 or 0755", "mode %q is not a file mode", t.Value)
 		return defaultMode
 	case m[1] != "" && m[1] != "0":
-		r.problem(t.Line, "write 0"+m[2]+": Airlift writes no files with the setuid, setgid or sticky bit", "mode %q has special bits", t.Value)
+		r.problems.Add(t.Line, "write 0"+m[2]+": Airlift writes no files with the setuid, setgid or sticky bit", "mode %q has special bits", t.Value)
 	}
 	return "0" + m[2]
 }
@@ -107,7 +107,7 @@ func (r *reader) nodes(t text) string {
 	case t.Value == "" || t.Value == allNodes:
 		return ""
 	case !slices.Contains(all, t.Value):
-		r.problem(t.Line, "write one of "+strings.Join(all, ", "), "nodes %q is not a kind of node", t.Value)
+		r.problems.Add(t.Line, "write one of "+strings.Join(all, ", "), "nodes %q is not a kind of node", t.Value)
 	}
 	return t.Value
 }
@@ -115,7 +115,7 @@ func (r *reader) nodes(t text) string {
 // source returns the path of a file that can be read and is not empty, or "".
 func (r *reader) source(t text, line int, of string) string {
 	if t.Value == "" {
-		r.problem(line, "add source: with a file of this machine", "%s has no source", of)
+		r.problems.Add(line, "add source: with a file of this machine", "%s has no source", of)
 		return ""
 	}
 	path := r.resolve(t.Value)
@@ -126,13 +126,13 @@ func (r *reader) source(t text, line int, of string) string {
 	}
 	switch {
 	case i.IsDir():
-		r.problem(t.Line, "list the files of the directory, each with its own path", "source %q is a directory", path)
+		r.problems.Add(t.Line, "list the files of the directory, each with its own path", "source %q is a directory", path)
 		return ""
 	case !i.Mode().IsRegular():
-		r.problem(t.Line, "write the path of a regular file", "source %q is not a regular file", path)
+		r.problems.Add(t.Line, "write the path of a regular file", "source %q is not a regular file", path)
 		return ""
 	case i.Size() == 0:
-		r.problem(t.Line, "write content to it, or remove it from the list", "source %q is empty", path)
+		r.problems.Add(t.Line, "write content to it, or remove it from the list", "source %q is empty", path)
 		return ""
 	}
 	f, err := os.Open(path)
@@ -150,13 +150,13 @@ func (r *reader) checkTarget(t text) bool {
 	printable := strings.IndexFunc(p, func(c rune) bool { return c < 0x20 || c > 0x7e }) < 0
 	switch owner := ownerOf(p); {
 	case !printable || len(p) > 4096:
-		r.problem(t.Line, "use printable ASCII characters, at most 4096", "path %q is not supported", p)
+		r.problems.Add(t.Line, "use printable ASCII characters, at most 4096", "path %q is not supported", p)
 	case !path.IsAbs(p):
-		r.problem(t.Line, "write the absolute path on the host, for example /etc/motd", "path %q is not absolute", p)
+		r.problems.Add(t.Line, "write the absolute path on the host, for example /etc/motd", "path %q is not absolute", p)
 	case path.Clean(p) != p || p == "/":
-		r.problem(t.Line, "write the path of a file without ., .., double slashes and a slash at the end", "path %q is not a clean path of a file", p)
+		r.problems.Add(t.Line, "write the path of a file without ., .., double slashes and a slash at the end", "path %q is not a clean path of a file", p)
 	case owner != "":
-		r.problem(t.Line, "choose another path: "+owner, "path %q is not for the site's files", p)
+		r.problems.Add(t.Line, "choose another path: "+owner, "path %q is not for the site's files", p)
 	default:
 		return true
 	}
@@ -169,7 +169,7 @@ func (r *reader) checkTargets(targets []target) {
 	line := map[string]int{}
 	for _, t := range targets {
 		if first, twice := line[t.path]; twice {
-			r.problem(t.line, "remove one of them; files for control planes and for workers need different paths", "path %q is written twice, first at line %d", t.path, first)
+			r.problems.Add(t.line, "remove one of them; files for control planes and for workers need different paths", "path %q is written twice, first at line %d", t.path, first)
 			continue
 		}
 		line[t.path] = t.line
@@ -177,7 +177,7 @@ func (r *reader) checkTargets(targets []target) {
 	for _, t := range targets {
 		for dir := path.Dir(t.path); dir != "/"; dir = path.Dir(dir) {
 			if parent, ok := line[dir]; ok {
-				r.problem(t.line, "change one of the paths", "path %q is below %q, which is a file at line %d", t.path, dir, parent)
+				r.problems.Add(t.line, "change one of the paths", "path %q is below %q, which is a file at line %d", t.path, dir, parent)
 			}
 		}
 	}

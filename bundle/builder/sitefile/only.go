@@ -16,12 +16,12 @@ func (r *reader) additional(o builder.Options) bool { return len(o.Only) > 0 || 
 // cannot have.
 func (r *reader) checkOnly(doc document, o builder.Options) {
 	if o.Only != nil && len(o.Only) == 0 {
-		r.problem(r.lineOfField("only"), "list "+strings.Join(bundle.ContentKinds(), ", ")+" or both, or remove the line", "only is an empty list")
+		r.problems.Add(r.lineOfField("only"), "list "+strings.Join(bundle.ContentKinds(), ", ")+" or both, or remove the line", "only is an empty list")
 	}
 	only := r.texts("only")
 	for _, t := range only {
 		if _, err := builder.ParseOnly([]string{t.Value}); err != nil {
-			r.problem(t.Line, "write one of "+strings.Join(bundle.ContentKinds(), ", "), "only %q is not supported", t.Value)
+			r.problems.Add(t.Line, "write one of "+strings.Join(bundle.ContentKinds(), ", "), "only %q is not supported", t.Value)
 		}
 	}
 	r.refuseTwice("content", only)
@@ -33,7 +33,7 @@ func (r *reader) checkOnly(doc document, o builder.Options) {
 	}
 	if !r.additional(o) {
 		if base.Value != "" {
-			r.problem(base.Line, "add only: [images, manifests], or remove the line", "base is only for additional bundles")
+			r.problems.Add(base.Line, "add only: [images, manifests], or remove the line", "base is only for additional bundles")
 		}
 		return
 	}
@@ -51,7 +51,7 @@ func (r *reader) checkOnly(doc document, o builder.Options) {
 		{"images", len(o.Images) > 0 && !r.given("only") && !slices.Contains(o.Only, bundle.OnlyImages), "only does not list images"},
 	} {
 		if other.written {
-			r.problem(r.lineOfField(other.field), "remove it: "+other.hint, "%s is not for this additional bundle (only)", other.field)
+			r.problems.Add(r.lineOfField(other.field), "remove it: "+other.hint, "%s is not for this additional bundle (only)", other.field)
 		}
 	}
 }

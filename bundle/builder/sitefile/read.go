@@ -9,6 +9,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder"
+	"airlift/documents/problems"
 	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/local"
@@ -20,17 +21,17 @@ import (
 // "componentVersions.etcd", has a value that replaces the file's: it is left out and not checked. The
 // error lists all problems, each with its line.
 func Read(path string, given func(field string) bool) (o builder.Options, err error) {
-	r := &reader{path: path, given: given, written: map[string]string{}}
+	r := &reader{problems: problems.List{File: path}, given: given, written: map[string]string{}}
 	data, err := r.load()
 	if err != nil {
 		return o, err
 	}
 	r.decode(data)
-	if len(r.problems) == 0 {
+	if r.problems.Len() == 0 {
 		r.checkKind()
 	}
-	if len(r.problems) > 0 {
-		return o, r.err() // further problems may follow from these
+	if r.problems.Len() > 0 {
+		return o, r.problems.Err() // further problems may follow from these
 	}
 	r.leaveOut()
 	var doc document
@@ -52,7 +53,7 @@ func Read(path string, given func(field string) bool) (o builder.Options, err er
 	r.readManifests(doc, &o.Site)
 	r.readFiles(doc, &o.Site)
 	o.Site.Written = r.written
-	return o, r.err()
+	return o, r.problems.Err()
 }
 
 func (r *reader) checkKind() {
@@ -61,9 +62,9 @@ func (r *reader) checkKind() {
 		switch t := r.text(name); t.Value {
 		case want:
 		case "":
-			r.problem(1, fmt.Sprintf("add the line %s: %s", name, want), "the file has no %s", name)
+			r.problems.Add(1, fmt.Sprintf("add the line %s: %s", name, want), "the file has no %s", name)
 		default:
-			r.problem(t.Line, fmt.Sprintf("write %s: %s", name, want), "%s %q is not supported", name, t.Value)
+			r.problems.Add(t.Line, fmt.Sprintf("write %s: %s", name, want), "%s %q is not supported", name, t.Value)
 		}
 	}
 }
@@ -87,7 +88,7 @@ func (r *reader) checkVersion(o builder.Options) {
 		_, err = release.For(full, release.Arches()[0], release.NoCNI, o.Versions)
 	}
 	if err != nil {
-		r.problem(lines[0].Line, ofFile.Replace(fault.Hint(err)), "%s", ofFile.Replace(err.Error()))
+		r.problems.Add(lines[0].Line, ofFile.Replace(fault.Hint(err)), "%s", ofFile.Replace(err.Error()))
 	}
 }
 
@@ -95,7 +96,7 @@ func (r *reader) checkVersion(o builder.Options) {
 func (r *reader) checkChoices() {
 	choice := func(name string, t text, allowed []string) {
 		if t.Value != "" && !slices.Contains(allowed, t.Value) {
-			r.problem(t.Line, "write one of "+strings.Join(allowed, ", "), "%s %q is not supported", name, t.Value)
+			r.problems.Add(t.Line, "write one of "+strings.Join(allowed, ", "), "%s %q is not supported", name, t.Value)
 		}
 	}
 	for name, allowed := range map[string][]string{"cni": release.CNIs(), "compression": bundle.Levels(), "verifySignatures": builder.SignatureModes()} {
@@ -110,7 +111,7 @@ func (r *reader) checkChoices() {
 	for _, t := range r.texts("require") {
 		choice("require", t, release.Optional())
 		if slices.ContainsFunc(without, func(w text) bool { return w.Value == t.Value }) {
-			r.problem(t.Line, "remove it from require or from without", "require and without both name %q", t.Value)
+			r.problems.Add(t.Line, "remove it from require or from without", "require and without both name %q", t.Value)
 		}
 	}
 	for _, t := range without {
@@ -127,7 +128,7 @@ func (r *reader) checkAddOns() {
 	addOns := r.texts("addons")
 	for _, t := range addOns {
 		if err := release.CheckAddOns([]string{t.Value}, cni); err != nil {
-			r.problem(t.Line, fault.Hint(err), "%v", err)
+			r.problems.Add(t.Line, fault.Hint(err), "%v", err)
 		}
 	}
 	r.refuseTwice("add-on", addOns)
@@ -138,7 +139,7 @@ func (r *reader) refuseTwice(what string, list []text) {
 	first := map[string]int{} // lines by value
 	for _, t := range list {
 		if line, twice := first[t.Value]; twice {
-			r.problem(t.Line, "remove one of them", "the %s %q is written twice, first at line %d", what, t.Value, line)
+			r.problems.Add(t.Line, "remove one of them", "the %s %q is written twice, first at line %d", what, t.Value, line)
 		}
 		first[t.Value] = t.Line
 	}
@@ -148,7 +149,7 @@ func (r *reader) images() (all []string) {
 	for _, t := range r.texts("images") {
 		image, err := r.image(t.Value)
 		if err != nil {
-			r.problem(t.Line, fault.Hint(err), "%v", err)
+			r.problems.Add(t.Line, fault.Hint(err), "%v", err)
 			continue
 		}
 		all = append(all, image)
@@ -175,11 +176,11 @@ func (r *reader) mirrors() (all []fetch.Mirror) {
 	for _, t := range r.texts("mirrors") {
 		m, err := fetch.ParseMirror(t.Value)
 		if err != nil {
-			r.problem(t.Line, "write HOST=URL, for example registry.k8s.io=https://mirror.example.com", "%v", err)
+			r.problems.Add(t.Line, "write HOST=URL, for example registry.k8s.io=https://mirror.example.com", "%v", err)
 			continue
 		}
 		if slices.ContainsFunc(all, func(o fetch.Mirror) bool { return o.Host == m.Host }) {
-			r.problem(t.Line, "write one mirror for each host", "host %q has two mirrors", m.Host)
+			r.problems.Add(t.Line, "write one mirror for each host", "host %q has two mirrors", m.Host)
 		}
 		all = append(all, m)
 	}
@@ -197,7 +198,7 @@ func (r *reader) registryCAs() (all []string) {
 		}
 		ca := host + r.resolve(path)
 		if _, err := fetch.NewTrust([]string{ca}); err != nil {
-			r.problem(t.Line, fault.Hint(err), "%v", err)
+			r.problems.Add(t.Line, fault.Hint(err), "%v", err)
 			continue
 		}
 		all = append(all, ca)
@@ -209,7 +210,7 @@ func (r *reader) pins() (all []builder.Pin) {
 	for _, t := range r.texts("checksums") {
 		p, err := builder.ParsePin(t.Value)
 		if err != nil {
-			r.problem(t.Line, "write NAME=sha256:HEX with 64 hexadecimal digits, for example kubelet=sha256:0123…", "%v", err)
+			r.problems.Add(t.Line, "write NAME=sha256:HEX with 64 hexadecimal digits, for example kubelet=sha256:0123…", "%v", err)
 			continue
 		}
 		all = append(all, p)
@@ -217,7 +218,7 @@ func (r *reader) pins() (all []builder.Pin) {
 	for _, t := range r.texts("checksumFiles") {
 		list, err := builder.ReadPins(r.resolve(t.Value))
 		if err != nil {
-			r.problem(t.Line, "write the path of a file in the format of sha256sum; it is relative to the directory of "+r.path, "%v", err)
+			r.problems.Add(t.Line, "write the path of a file in the format of sha256sum; it is relative to the directory of "+r.problems.File, "%v", err)
 			continue
 		}
 		all = append(all, list...)

@@ -20,11 +20,11 @@ func (r *reader) checkUnitName(t text) bool {
 	base := strings.TrimSuffix(t.Value, "."+kind)
 	switch {
 	case !slices.Contains(unitTypes, kind):
-		r.problem(t.Line, "end the name with one of ."+strings.Join(unitTypes, ", .")+"; list other files in files", "unit %q is not of a supported type", t.Value)
+		r.problems.Add(t.Line, "end the name with one of ."+strings.Join(unitTypes, ", .")+"; list other files in files", "unit %q is not of a supported type", t.Value)
 	case !unitName.MatchString(base) || len(t.Value) > 255:
-		r.problem(t.Line, "use letters, digits and : _ . @ - only, at most 255, for example exporter.service", "%q is not a unit's name", t.Value)
+		r.problems.Add(t.Line, "use letters, digits and : _ . @ - only, at most 255, for example exporter.service", "%q is not a unit's name", t.Value)
 	case strings.HasSuffix(base, "@"):
-		r.problem(t.Line, "add name: with an instance, such as "+base+"1."+kind+"; list the template itself in files with path: /etc/systemd/system/"+t.Value, "unit %q is a template, which cannot be started", t.Value)
+		r.problems.Add(t.Line, "add name: with an instance, such as "+base+"1."+kind+"; list the template itself in files with path: /etc/systemd/system/"+t.Value, "unit %q is a template, which cannot be started", t.Value)
 	default:
 		return true
 	}
@@ -53,6 +53,6 @@ func (r *reader) checkInstallSection(source text, name string) {
 			return
 		}
 	}
-	r.problem(source.Line, "add a section [Install], for example with WantedBy=multi-user.target. If another unit starts it, list it in files with path: /etc/systemd/system/"+name,
+	r.problems.Add(source.Line, "add a section [Install], for example with WantedBy=multi-user.target. If another unit starts it, list it in files with path: /etc/systemd/system/"+name,
 		"unit %q cannot be enabled: %q has no [Install] section that names a unit", name, source.Value)
 }
