@@ -3,6 +3,8 @@ package fault
 import (
 	"fmt"
 	"io"
+	"strings"
+	"unicode"
 )
 
 // Print writes err for a user: an "error:" line and, if the error has a hint, a "hint:"
@@ -11,8 +13,22 @@ func Print(w io.Writer, err error) {
 	if err == nil {
 		return
 	}
-	fmt.Fprintf(w, "error: %v\n", err)
+	fmt.Fprintf(w, "error: %s\n", Printable(err.Error()))
 	if hint := Hint(err); hint != "" {
-		fmt.Fprintf(w, "hint: %s\n", hint)
+		fmt.Fprintf(w, "hint: %s\n", Printable(hint))
 	}
+}
+
+// Printable returns a text of other hosts and files for a terminal: what could move its cursor, hide text or change its
+// direction becomes "?". Lines and tabs stay.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n', r == '\t', r == '\u00a0', unicode.IsPrint(r) && r != unicode.ReplacementChar:
+			return r
+		case r == '\r':
+			return -1
+		}
+		return '?'
+	}, text)
 }

@@ -17,16 +17,13 @@ func main() {
 	ctx, cancel := interrupt.Context(context.Background())
 	cmd := newRootCmd()
 	name := output.NameOf(os.Args[0], own.path)
-	stderr := output.Text{Name: name, Out: interrupt.Output{File: os.Stderr, Lost: cancel}}
 	cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: output.Written}
 	cmd.SetOut(output.Text{Name: name, Out: interrupt.Output{File: os.Stdout, Lost: cancel}})
-	cmd.SetErr(stderr)
+	cmd.SetErr(output.Text{Name: name, Out: interrupt.Output{File: os.Stderr, Lost: cancel}})
 	err := cmd.ExecuteContext(ctx)
 	if err != nil && ctx.Err() != nil {
 		err = fault.New(fault.Interrupted, "%w", context.Cause(ctx)).Hint("no file is half-written; run the same command again to continue")
 	}
-	if err != nil {
-		fault.Print(stderr, err)
-	}
+	output.PrintError(cmd, err)
 	os.Exit(int(fault.ExitCode(err)))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host/filesystem"
@@ -56,7 +57,7 @@ func (t *timelineFlag) record(cmd *cobra.Command, cfg *config.Config, run func(*
 	var trace bytes.Buffer
 	err := rec.WriteTrace(&trace, about)
 	if err == nil && t.file == "-" {
-		_, err = out.Write(trace.Bytes())
+		_, err = output.Documents(out).Write(trace.Bytes())
 	} else if err == nil {
 		err = filesystem.WriteOutput(t.file, trace.Bytes(), 0o644)
 	}

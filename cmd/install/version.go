@@ -11,6 +11,7 @@ import (
 	apimachinery "k8s.io/apimachinery/pkg/version"
 	"sigs.k8s.io/yaml"
 
+	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/images/release"
 )
@@ -42,26 +43,28 @@ func clientVersion(kubernetes, platform string) apimachinery.Info {
 }
 
 func newVersionCmd() *cobra.Command {
-	output := ""
+	format := ""
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the versions of this installer and of its components",
 		Example: "  ./install version\n  ./install version -o short",
 		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return printVersion(cmd, output) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return printVersion(cmd, format) },
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "short (only the version of Kubernetes), json or yaml")
+	cmd.Flags().StringVarP(&format, "output", "o", "", "short (only the version of Kubernetes), json or yaml")
 	return cmd
 }
 
-func printVersion(cmd *cobra.Command, output string) error {
-	switch output {
+func printVersion(cmd *cobra.Command, format string) error {
+	switch format {
 	case "", "short", "json", "yaml":
 	default:
-		return fault.New(fault.Usage, "unknown output format %q: use short, json or yaml", output)
+		return fault.New(fault.Usage, "unknown output format %q: use short, json or yaml", format)
 	}
 	out := cmd.OutOrStdout()
-	if output == "" {
+	if format != "" {
+		out = output.Documents(out)
+	} else {
 		fmt.Fprintf(out, "install %s\n", version)
 	}
 	f, err := openBundle()
@@ -73,10 +76,10 @@ func printVersion(cmd *cobra.Command, output string) error {
 	if err != nil {
 		return err
 	}
-	if output == "" && m.Additional() {
+	if format == "" && m.Additional() {
 		fmt.Fprintf(out, "only %s, for Kubernetes %s\n", strings.Join(m.Only, " and "), m.KubernetesVersion)
 	}
-	if output == "" && m.NearestKnown != "" {
+	if format == "" && m.NearestKnown != "" {
 		fmt.Fprintln(out, release.Newer(m.KubernetesVersion, m.NearestKnown))
 	}
 	v := versions{
@@ -85,18 +88,18 @@ func printVersion(cmd *cobra.Command, output string) error {
 	}
 	for _, c := range m.Components {
 		v.Components[c.Name] = c.Version
-		if output == "" {
+		if format == "" {
 			fmt.Fprintf(out, "%s %s\n", c.Name, c.Version)
 		}
 	}
 	for _, i := range m.Images {
 		v.Images = append(v.Images, i.Reference)
-		if output == "" {
+		if format == "" {
 			fmt.Fprintln(out, i.Reference)
 		}
 	}
 	var data []byte
-	switch output {
+	switch format {
 	case "short":
 		_, err = fmt.Fprintln(out, m.KubernetesVersion)
 	case "json":

@@ -15,3 +15,14 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	}
 	return nil
 }
+
+// RefuseEmpty refuses flags that were given with an empty value, for example from an unset
+// variable. Otherwise the command would silently ignore the flag.
+func RefuseEmpty(cmd *cobra.Command, names ...string) error {
+	for _, name := range names {
+		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && (f.Value.String() == "" || f.Value.String() == "[]") {
+			return fault.New(fault.Usage, "--%s is empty", name).Hint("give --" + name + " a value, or remove the flag")
+		}
+	}
+	return nil
+}

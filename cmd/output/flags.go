@@ -56,6 +56,14 @@ type Printer func(out io.Writer, document any) error
 
 // Printer returns what prints documents in the format, or nil for text.
 func (o *Flags) Printer() (Printer, error) {
+	show, err := o.printer()
+	if show == nil || err != nil {
+		return nil, err
+	}
+	return func(out io.Writer, document any) error { return show(Documents(out), document) }, nil
+}
+
+func (o *Flags) printer() (Printer, error) {
 	format, template, _ := strings.Cut(o.format, "=")
 	switch strings.ToLower(o.format) {
 	case "text":

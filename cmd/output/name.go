@@ -130,16 +130,23 @@ func (t Text) WriteString(s string) (int, error) { return t.Write([]byte(s)) }
 // Verbatim returns the output below out for content that Airlift did not word: archives, manifests,
 // configuration.
 func Verbatim(out io.Writer) io.Writer {
-	if t, ok := out.(Text); ok {
-		return t.Out
+	switch o := Documents(out).(type) {
+	case Text:
+		return o.Out
+	case document:
+		return document{Verbatim(o.Writer), o.events}
+	default:
+		return o
 	}
-	return out
 }
 
 // Named replaces the command's name in text, as out does.
 func Named(out io.Writer, text string) string {
-	if t, ok := out.(Text); ok {
-		return t.Name.in(text)
+	switch o := Documents(out).(type) {
+	case Text:
+		return o.Name.in(text)
+	case document:
+		return Named(o.Writer, text)
 	}
 	return text
 }

@@ -13,6 +13,7 @@ import (
 // Console prints progress for the user, one line at a time. The lines also suit
 // a file or a pipe; progress bars appear only on a terminal.
 type Console struct {
+	// Out gets events instead of lines if it has a method Emit(progress.Event).
 	Out io.Writer
 	// Results receives the output that a script may read: manifests.
 	Results io.Writer
@@ -34,14 +35,25 @@ func (c *Console) end(d time.Duration) {
 	}
 }
 
+// print prints an event, or else the text.
+func (c *Console) print(e progress.Event, text string) {
+	if out, ok := c.Out.(interface{ Emit(progress.Event) }); ok {
+		out.Emit(e)
+		return
+	}
+	fmt.Fprint(c.Out, text)
+}
+
 // Note prints one indented line about the current step.
 func (c *Console) Note(format string, args ...any) {
-	fmt.Fprintf(c.Out, "        %s\n", fmt.Sprintf(format, args...))
+	text := fmt.Sprintf(format, args...)
+	c.print(progress.Event{Kind: progress.Note, Text: text}, "        "+text+"\n")
 }
 
 // Warn prints a warning.
 func (c *Console) Warn(format string, args ...any) {
-	c.Note("warning: "+format, args...)
+	text := fmt.Sprintf(format, args...)
+	c.print(progress.Event{Kind: progress.Warning, Text: text}, "        warning: "+text+"\n")
 }
 
 // Debug prints a line if the verbosity is at least level.
@@ -68,7 +80,7 @@ func (c *Console) Close() {
 		_ = c.Timeline.WriteTable(c.Out, c.Verbosity > 0)
 	}
 	if c.summary != "" {
-		fmt.Fprintf(c.Out, "\n%s", c.summary)
+		c.print(progress.Event{Kind: progress.Done, Text: c.summary}, "\n"+c.summary)
 	}
 }
 

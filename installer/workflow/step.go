@@ -13,6 +13,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/desired"
 	"airlift/installer/timeline"
+	"airlift/progress"
 )
 
 // A Step is one phase. It has work, Steps or both. If it has both, its own work is the work of all
@@ -81,7 +82,8 @@ func Begin(c *Console, i int, steps []Step) {
 		width = max(width, len(s.Name))
 	}
 	n, s := len(steps), steps[i]
-	fmt.Fprintf(c.Out, "[%*d/%d] %-*s %s\n", len(fmt.Sprint(n)), i+1, n, width, s.Name, s.Doc)
+	c.print(progress.Event{Kind: progress.Step, Step: s.Name, Number: i + 1, Of: n, Text: s.Doc},
+		fmt.Sprintf("[%*d/%d] %-*s %s\n", len(fmt.Sprint(n)), i+1, n, width, s.Name, s.Doc))
 }
 
 // run runs the step, or its sub-phases, and records it in the timeline.
