@@ -155,7 +155,7 @@ func (in *initFlags) open(cmd *cobra.Command) (*opened, error) {
 	for _, w := range cfg.Warnings() {
 		console.Warn("%s", w)
 	}
-	if err = cfg.ValidateInit(); err == nil && !in.runFlags.onePhase {
+	if err = cfg.ValidateInit(); err == nil && !in.runFlags.onePhase && !in.runFlags.changesNothing { // preflight checks need no images
 		err = r.bundle.NeedsSource()
 	}
 	if err == nil {

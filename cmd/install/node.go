@@ -83,6 +83,7 @@ plane no longer start; with an external etcd, the API server does.`,
 	f.SortFlags = false
 	f.BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	f.BoolVar(&options.Drain, "drain", true, "move its pods to other nodes first, if its host answers")
+	f.DurationVar(&options.DrainTimeout, "drain-timeout", noderemove.DrainTimeout, "how long a pod may stay while the node is drained")
 	f.BoolVar(&dryRun, "dry-run", false, "only print what would be done")
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/installer/flow/initcluster"
 	"airlift/installer/flow/join"
@@ -68,12 +69,12 @@ func (in *joinFlags) lookOver(cmd *cobra.Command, args []string) (checker, func(
 }
 
 func preflightCmd(use, short string, args cobra.PositionalArgs, in nodeFlagSet) *cobra.Command {
-	output := ""
+	format := ""
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: args,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if output != "text" && output != "json" {
-				return fault.New(fault.Usage, "unknown output format %q: use text or json", output)
+			if format != "text" && format != "json" {
+				return fault.New(fault.Usage, "unknown output format %q: use text or json", format)
 			}
 			out := cmd.OutOrStdout()
 			cmd.SetOut(cmd.ErrOrStderr()) // messages go to standard error
@@ -82,27 +83,27 @@ func preflightCmd(use, short string, args cobra.PositionalArgs, in nodeFlagSet) 
 				return err
 			}
 			defer done()
-			return printReport(cmd.Context(), out, run, output)
+			return printReport(cmd.Context(), out, run, format)
 		},
 	}
 	in.bind(cmd.Flags())
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
 	return cmd
 }
 
 // printReport prints the report on standard output. The returned error is
 // short, because the report has the details.
-func printReport(ctx context.Context, out io.Writer, run checker, output string) error {
+func printReport(ctx context.Context, out io.Writer, run checker, format string) error {
 	report, err := run.Preflight(ctx)
 	if err != nil && len(report.Errors) == 0 {
 		return err
 	}
-	if output == "json" {
+	if format == "json" {
 		data, err := json.MarshalIndent(report, "", "  ")
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%s\n", data)
+		fmt.Fprintf(output.Documents(out), "%s\n", data)
 	} else {
 		report.Write(out)
 	}
@@ -113,7 +114,7 @@ func printReport(ctx context.Context, out io.Writer, run checker, output string)
 		return fault.New(fault.Preflight, "preflight checks failed: %d problem(s) must be solved first", len(report.Errors)).
 			Hint("to ignore an error that you know to be harmless: --ignore-preflight-errors=" + report.Errors[0].Name)
 	}
-	if output == "text" {
+	if format == "text" {
 		fmt.Fprintln(out, "All preflight checks passed.")
 	}
 	return nil

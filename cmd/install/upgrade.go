@@ -115,6 +115,7 @@ func (in *upgradeFlags) bind(f *pflag.FlagSet, steps []workflow.Step) {
 	f.BoolVar(&o.CertificateRenewal, "certificate-renewal", true, "renew the certificates of the components that are replaced")
 	f.BoolVar(&o.EtcdUpgrade, "etcd-upgrade", true, "also upgrade etcd")
 	f.BoolVar(&o.Drain, "drain", true, "move this node's pods to other nodes before containerd and the kubelet are replaced")
+	f.DurationVar(&o.DrainTimeout, "drain-timeout", upgrade.DrainTimeout, "how long a pod may stay while the node is drained")
 	f.StringVar(&o.Patches, "patches", "", "a `DIRECTORY` with patches for the static pods, the kubelet's configuration and CoreDNS: TARGET[SUFFIX][+TYPE].yaml")
 	f.StringSliceVar(&o.IgnorePreflightErrors, "ignore-preflight-errors", nil, "checks whose errors become warnings, or all")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: "+adminConf+" on a control plane, else the kubelet's)")

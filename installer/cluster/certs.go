@@ -114,6 +114,36 @@ func (c Tokens) DownloadCerts(ctx context.Context, cfg *config.Config, key strin
 	return files, nil
 }
 
+// DeleteCerts deletes what UploadCerts stored with this key, and reports whether it was there. What was uploaded with
+// another key stays.
+func (c Tokens) DeleteCerts(ctx context.Context, key string) (deleted bool, err error) {
+	aead, err := NewCipher(key)
+	if err != nil {
+		return false, err
+	}
+	secret, err := c.systemSecret(ctx, certsSecret)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("deleting the uploaded certificates: %w", err)
+	}
+	if _, err := Unseal(aead, secret.Data["ca.crt"]); err != nil {
+		return false, nil
+	}
+	secrets := c.client.API.CoreV1().Secrets(metav1.NamespaceSystem)
+	err = secrets.Delete(ctx, certsSecret, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion}})
+	for _, owner := range secret.OwnerReferences {
+		if err == nil {
+			err = secrets.Delete(ctx, owner.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &owner.UID}})
+		}
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, fmt.Errorf("deleting the uploaded certificates: %w", err)
+	}
+	return true, nil
+}
+
 // sharedCerts are the files that all control planes share, by their
 // key in the Secret.
 func sharedCerts(cfg *config.Config) map[string]string {

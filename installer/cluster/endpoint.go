@@ -151,7 +151,7 @@ func (c *Client) editConfigMap(ctx context.Context, namespace, name string, edit
 }
 
 func sameData(a, b map[string]string) bool {
-	return len(added(a, b)) == 0 && len(added(b, a)) == 0
+	return len(changed(a, b)) == 0
 }
 
 // The environment variables with which flannel's pods reach the API. Kubernetes sets them for the Service kubernetes.

@@ -110,7 +110,7 @@ func (c NodeObjects) PatchNode(ctx context.Context, name string, edit func(*core
 // nodePatch is the JSON merge patch from have to want, which may differ in
 // labels, annotations and taints, or nil when they do not.
 func nodePatch(have, want *corev1.Node) ([]byte, error) {
-	labels, annotations := added(have.Labels, want.Labels), added(have.Annotations, want.Annotations)
+	labels, annotations := changed(have.Labels, want.Labels), changed(have.Annotations, want.Annotations)
 	patch := map[string]any{}
 	metadata := map[string]any{"resourceVersion": have.ResourceVersion}
 	if labels != nil {
@@ -131,15 +131,24 @@ func nodePatch(have, want *corev1.Node) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// added returns the entries of want that are not in have, or nil.
-func added(have, want map[string]string) map[string]string {
-	var diff map[string]string
+// changed returns the entries of want that are not in have, and nil for those that are only in have. It is nil if there are
+// none.
+func changed(have, want map[string]string) map[string]any {
+	var diff map[string]any
+	set := func(key string, value any) {
+		if diff == nil {
+			diff = map[string]any{}
+		}
+		diff[key] = value
+	}
 	for key, value := range want {
 		if old, ok := have[key]; !ok || old != value {
-			if diff == nil {
-				diff = map[string]string{}
-			}
-			diff[key] = value
+			set(key, value)
+		}
+	}
+	for key := range have {
+		if _, ok := want[key]; !ok {
+			set(key, nil)
 		}
 	}
 	return diff

@@ -33,6 +33,11 @@ type NodeState struct {
 	// plane that serves the new endpoint and does not use it yet.
 	EndpointChange int  `json:"-"`
 	OnlyServes     bool `json:"-"`
+	// Labels and Taints are those of its Node object, taints as key=value:Effect. Managed are the keys that SetMeta set.
+	Labels        map[string]string `json:"-"`
+	Taints        []string          `json:"-"`
+	Managed       Managed           `json:"-"`
+	Unschedulable bool              `json:"-"`
 	// RegistryGeneration is the generation of the embedded registry that it follows, -1 for none.
 	RegistryGeneration int `json:"-"`
 }
@@ -90,6 +95,11 @@ func stateOf(node *corev1.Node) NodeState {
 	state.Ready, state.Reason = NodeReady(node)
 	state.EndpointChange, state.OnlyServes = endpointChange(node)
 	state.RegistryGeneration = registryGeneration(node)
+	state.Labels, state.Unschedulable = node.Labels, node.Spec.Unschedulable
+	state.Managed, _ = managedOf(node) // SetMeta reports one that is damaged
+	for _, t := range node.Spec.Taints {
+		state.Taints = append(state.Taints, t.ToString())
+	}
 	for _, a := range node.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {
 			state.Addresses = append(state.Addresses, a.Address)

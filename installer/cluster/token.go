@@ -25,6 +25,9 @@ const (
 	NewTokenHint     = "create a new token on a control plane: " + PrintJoinCommand
 )
 
+// ErrNoToken is the beginning of the error about a token that does not exist.
+var ErrNoToken = errors.New("no token")
+
 // NewToken generates a random bootstrap token, "abcdef.0123456789abcdef".
 func NewToken() (string, error) {
 	token, err := bootstraputil.GenerateBootstrapToken()
@@ -172,7 +175,7 @@ func (c Tokens) DeleteToken(ctx context.Context, tokenOrID string) error {
 	}
 	err := c.client.API.CoreV1().Secrets(metav1.NamespaceSystem).Delete(ctx, bootstraputil.BootstrapTokenSecretName(id), metav1.DeleteOptions{DryRun: c.client.dryRun})
 	if apierrors.IsNotFound(err) {
-		return fault.New(fault.Failure, "no token has the ID %q", id).Hint("list the tokens: ./install token list")
+		return fault.New(fault.Failure, "%w has the ID %q", ErrNoToken, id).Hint("list the tokens: ./install token list")
 	}
 	if err != nil {
 		return fmt.Errorf("deleting token %s: %w", id, err)

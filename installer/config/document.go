@@ -77,18 +77,24 @@ func readSource(path string) (*source, error) {
 // parse reads the documents of a file. Their values are as kubeadm's library converts them, so
 // that yes, 0777 and anchors mean the same.
 func parse(name string, data []byte) *source {
-	s := &source{name: name, lines: map[string]int{}}
 	list, errs := documents.Read(data)
 	if inline := documents.Inline(data); len(inline) > 0 { // kubeadm refuses them
 		list, errs = nil, inline
 	}
+	s := newSource(name, list, len(errs) == 0)
 	for _, e := range errs {
 		s.addf(e.Line, "%s", e.Text)
 	}
+	return s
+}
+
+// newSource loads documents. intact reports that all of the file could be read.
+func newSource(name string, list []documents.Document, intact bool) *source {
+	s := &source{name: name, lines: map[string]int{}}
 	kinds := map[string]int{}
 	for _, one := range list {
 		d := &document{Document: one}
-		if !s.load(d) || len(errs) == 0 && !s.unmerged(d) {
+		if !s.load(d) || intact && !s.unmerged(d) {
 			continue
 		}
 		if first, twice := kinds[d.kind]; twice {

@@ -15,9 +15,9 @@ var allowedWithConfig = []string{
 	"config", "ignore-preflight-errors", "dry-run", "kubeconfig", "node-name", "kubeconfig-dir", "upload-certs",
 	"print-manifest", "allow-missing-template-keys", "output", "experimental-output", "show-managed-fields", "print-join-command",
 	"rootfs", "v", "log-file", "yes",
-	"cni", "node-ip", "kube-proxy-server", "control-plane-vip", "control-plane-balancer", "embedded-registry", "render-dir", "timeline", "help",
-	"registry-mirror", "registry-ca", "registry-auth", "drain", "context-lines", "diff",
-	"require-key", "require-version", "signature", "without-ledger", "force-conflicts",
+	"cni", "node-ip", "kube-proxy-server", "control-plane-vip", "control-plane-balancer", "embedded-registry", "render-dir", "timeline", "progress", "help",
+	"registry-mirror", "registry-ca", "registry-auth", "drain", "drain-timeout", "context-lines", "diff",
+	"progress", "require-key", "require-version", "signature", "without-ledger", "force-conflicts",
 }
 
 // CheckMixed refuses flags that may not be given together with --config. changed

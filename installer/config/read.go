@@ -12,6 +12,8 @@ import (
 	bootstraputil "k8s.io/cluster-bootstrap/token/util"
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
+
+	"airlift/documents"
 )
 
 // ReadInit reads kubeadm's configuration file for init: an InitConfiguration, a
@@ -117,6 +119,23 @@ func Read(path string) (*File, []string, error) {
 		s.decode("UpgradeConfiguration", &f.Upgrade.wire)
 	}
 	return f, s.warnings, s.err()
+}
+
+// Check returns what is wrong with documents of a file that has those of several commands: what Read finds before a value
+// needs the others. A JoinConfiguration may lack its discovery. Warnings are lines for the user.
+func Check(name string, list []documents.Document) (warnings []string, errs []documents.Error) {
+	s := newSource(name, list, true)
+	s.check(true)
+	s.init()
+	for kind := range kubeadmKinds {
+		if d := s.find(kind); d != nil && d.of != nil {
+			s.decode(kind, reflect.New(d.of).Interface())
+		}
+	}
+	for _, p := range s.problems {
+		errs = append(errs, documents.Error{Line: p.line, Text: p.text})
+	}
+	return s.warnings, errs
 }
 
 // has reports whether the file has a document of one of the kinds.

@@ -41,25 +41,32 @@ func OpenLocked(root string) (h *Host, unlock func(), err error) {
 func (h *Host) Locked() bool { return h.locked }
 
 func lock(root filesystem.Root) (release func(), err error) {
-	if err := os.MkdirAll(root.Path("/run"), 0o755); err != nil {
-		return nil, fmt.Errorf("locking this host: %w", err)
-	}
-	place, err := root.Place(lockPath)
+	f, locked, err := lockFile(root, lockPath)
 	if err != nil {
-		return nil, fmt.Errorf("locking this host: %w", err)
+		return nil, err
 	}
-	f, err := os.OpenFile(place, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("locking this host: %w", err)
-	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	if !locked {
 		f.Close()
 		return nil, fault.Wrap(ErrLocked, fault.Failure, "wait until it has finished, and run the same command again")
 	}
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("locking this host: %w", err)
-	}
 	return func() { f.Close() }, nil
+}
+
+// lockFile opens a file on /run, and locks it unless another process has the lock.
+func lockFile(root filesystem.Root, path string) (f *os.File, locked bool, err error) {
+	if err = os.MkdirAll(root.Path("/run"), 0o755); err == nil {
+		path, err = root.Place(path)
+	}
+	if err == nil {
+		f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("locking this host: %w", err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err != nil && !errors.Is(err, unix.EWOULDBLOCK) {
+		f.Close()
+		return nil, false, fmt.Errorf("locking this host: %w", err)
+	}
+	return f, err == nil, nil
 }

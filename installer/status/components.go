@@ -92,7 +92,7 @@ func (r *Reader) readComponents(ctx context.Context) (found result, err error) {
 }
 
 func (r *Reader) service(ctx context.Context, name string) Component {
-	c := Component{Name: name, Kind: unit, Version: r.binaryVersion(ctx, name)}
+	c := Component{Name: name, Kind: unit, Version: r.BinaryVersion(ctx, name)}
 	state, err := r.Host.Systemd().Unit(ctx, name+".service")
 	if err != nil {
 		c.State, c.Reason = "unknown", oneLine(err)
@@ -323,8 +323,8 @@ func tag(image string) string {
 
 var versionNumber = regexp.MustCompile(`\bv?[0-9]+\.[0-9]+\.[0-9]+[-+.~0-9A-Za-z]*`)
 
-// binaryVersion returns the version that an installed binary prints, or "".
-func (r *Reader) binaryVersion(ctx context.Context, name string) string {
+// BinaryVersion returns the version that an installed binary prints, or "".
+func (r *Reader) BinaryVersion(ctx context.Context, name string) string {
 	file := r.Host.Path("/usr/local/bin/" + name)
 	if name == "runc" {
 		file = r.Host.Path("/usr/local/sbin/runc")

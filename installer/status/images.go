@@ -47,7 +47,7 @@ func (r *Reader) readImages(ctx context.Context) (found result, err error) {
 		}
 	}
 	found.set = func(s *Status) { s.Images = i }
-	if r.Contents.Kubernetes != "" && r.Contents.Kubernetes != r.binaryVersion(ctx, "kubelet") {
+	if r.Contents.Kubernetes != "" && r.Contents.Kubernetes != r.BinaryVersion(ctx, "kubelet") {
 		return found, nil
 	}
 	for _, name := range i.Missing {

@@ -86,6 +86,8 @@ type Reader struct {
 	Contents Contents
 	// Kubeconfig is an administrator's kubeconfig; "" means the one on a control plane.
 	Kubeconfig string
+	// Only are the names of the parts to read, as in Unknown; nil means all.
+	Only []string
 
 	node  nodeFiles
 	api   func() (*cluster.Client, error)          // one connection for all parts
@@ -155,7 +157,7 @@ func (r *Reader) Read(ctx context.Context) (*Status, error) {
 		result
 		err error
 	}
-	parts := r.parts()
+	parts := slices.DeleteFunc(r.parts(), func(p part) bool { return r.Only != nil && !slices.Contains(r.Only, p.name) })
 	answers := make([]chan answer, len(parts))
 	for i, p := range parts {
 		answers[i] = make(chan answer, 1)

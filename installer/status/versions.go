@@ -36,7 +36,7 @@ func (r *Reader) readVersions(ctx context.Context) (found result, err error) {
 	v := Versions{File: FileVersion{r.Contents.Kubernetes, r.Contents.Airlift}}
 	var wg sync.WaitGroup
 	for name, to := range map[string]*string{"kubelet": &v.Host.Kubelet, "containerd": &v.Host.Containerd, "runc": &v.Host.Runc} {
-		wg.Go(func() { *to = r.binaryVersion(ctx, name) })
+		wg.Go(func() { *to = r.BinaryVersion(ctx, name) })
 	}
 	var clusterErr error
 	wg.Go(func() {

@@ -129,13 +129,32 @@ func Read(ctx context.Context, api kubernetes.Interface) (*Cluster, error) {
 		}
 	}
 	if budgets != nil {
-		for _, b := range budgets.Items {
-			if blocked, ok := budgetFacts(&b, evicted); ok {
-				f.Budgets = append(f.Budgets, blocked)
-			}
-		}
+		f.Budgets = blocking(budgets.Items, evicted)
 	}
 	return f, f.readFeatures(ctx, api)
+}
+
+// Budgets returns the budgets that allow no eviction now, and match pods that a drain of their node must evict.
+func Budgets(ctx context.Context, api kubernetes.Interface) ([]Budget, error) {
+	budgets, err := api.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil || len(budgets.Items) == 0 {
+		return nil, err
+	}
+	pods, err := api.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	evicted := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.Spec.NodeName == "" || !workloads.Evicts(&p) })
+	return blocking(budgets.Items, evicted), nil
+}
+
+func blocking(budgets []policyv1.PodDisruptionBudget, evicted []corev1.Pod) (list []Budget) {
+	for _, b := range budgets {
+		if blocked, ok := budgetFacts(&b, evicted); ok {
+			list = append(list, blocked)
+		}
+	}
+	return list
 }
 
 // read lists something. A list that this client may not read stays empty.

@@ -3,6 +3,7 @@
 package noderemove
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -18,8 +19,8 @@ import (
 )
 
 const (
-	// drainTimeout limits a drain without progress. Pods may need their whole grace period.
-	drainTimeout = 10 * time.Minute
+	// DrainTimeout limits a drain without progress, unless the user chooses another limit. Pods may need their whole grace period.
+	DrainTimeout = 10 * time.Minute
 	// endpointTimeout is more than twice the 25 s after which the API servers remove the address of one
 	// that ended: its lease lasts 15 s, and they look every 10 s (kube-apiserver's lease reconciler).
 	endpointTimeout = time.Minute
@@ -29,6 +30,8 @@ const (
 type Options struct {
 	Node  string // its name
 	Drain bool   // move its pods to other nodes first, if its host answers
+	// DrainTimeout limits a drain without progress; 0 is the constant of this name.
+	DrainTimeout time.Duration
 }
 
 // A Removal takes a node out of the cluster. It runs on a control plane that stays.
@@ -131,7 +134,7 @@ func (r *Removal) drain(ctx context.Context) error {
 		r.Console.Note("not drained: the host does not answer")
 		return nil
 	}
-	eviction := workloads.NewDrain(r.api.API, name, drainTimeout)
+	eviction := workloads.NewDrain(r.api.API, name, cmp.Or(r.options.DrainTimeout, DrainTimeout))
 	eviction.Report = r.Report
 	eviction.Waiting = func(pod, reason string) { r.Console.Note("waiting for %s: %s", pod, reason) }
 	evict, _, err := eviction.Pods(ctx)

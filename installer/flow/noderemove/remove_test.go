@@ -255,9 +255,9 @@ func TestRemoveWorker(t *testing.T) {
 		want    string
 		said    string
 	}{
-		{Options{"host4", true}, "", "patch nodes, create pods, delete nodes", "moving default/web"},
-		{Options{"host4", true}, "i/o timeout", "patch nodes, delete nodes", "not drained: the host does not answer"},
-		{Options{"host4", false}, "", "patch nodes, delete nodes", "not drained (--drain=false)"},
+		{Options{Node: "host4", Drain: true}, "", "patch nodes, create pods, delete nodes", "moving default/web"},
+		{Options{Node: "host4", Drain: true}, "i/o timeout", "patch nodes, delete nodes", "not drained: the host does not answer"},
+		{Options{Node: "host4", Drain: false}, "", "patch nodes, delete nodes", "not drained (--drain=false)"},
 	} {
 		r, out, writes := removal(t, c.options, c.silence, aNode("host4", nil), aPod("web"))
 		api := r.api.API.(*fake.Clientset)
@@ -279,7 +279,7 @@ func TestRemoveWorker(t *testing.T) {
 
 // TestDryRunWritesNothing: and it lists the steps that a run has.
 func TestDryRunWritesNothing(t *testing.T) {
-	r, out, writes := removal(t, Options{"host4", true}, "", aNode("host4", nil))
+	r, out, writes := removal(t, Options{Node: "host4", Drain: true}, "", aNode("host4", nil))
 	r.DryRun()
 	if got := writes(); len(got) > 0 {
 		t.Errorf("wrote %q", got)
@@ -291,7 +291,7 @@ func TestDryRunWritesNothing(t *testing.T) {
 
 // TestRepeatedRemoval: an interrupted run is repeated, also if someone else has deleted the Node.
 func TestRepeatedRemoval(t *testing.T) {
-	r, _, _ := removal(t, Options{"host4", true}, "x", aNode("host4", nil))
+	r, _, _ := removal(t, Options{Node: "host4", Drain: true}, "x", aNode("host4", nil))
 	for range 2 {
 		if err := r.deleteNode(t.Context()); err != nil {
 			t.Error(err)
@@ -301,7 +301,7 @@ func TestRepeatedRemoval(t *testing.T) {
 
 // TestReplacedNode: a Node that a host registers while the command runs stays.
 func TestReplacedNode(t *testing.T) {
-	r, _, _ := removal(t, Options{"host4", true}, "", aNode("host4", nil))
+	r, _, _ := removal(t, Options{Node: "host4", Drain: true}, "", aNode("host4", nil))
 	r.api.API.(*fake.Clientset).PrependReactor("delete", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if uid := a.(clienttesting.DeleteActionImpl).DeleteOptions.Preconditions.UID; uid == nil || *uid != "uid-1" {
 			t.Errorf("the deletion has the UID %v", uid)
@@ -315,7 +315,7 @@ func TestReplacedNode(t *testing.T) {
 
 // TestDrainFails: a drain that fails names the way to keep the node, and the way to remove it.
 func TestDrainFails(t *testing.T) {
-	r, _, writes := removal(t, Options{"host4", true}, "", aNode("host4", nil), aPod("web"))
+	r, _, writes := removal(t, Options{Node: "host4", Drain: true}, "", aNode("host4", nil), aPod("web"))
 	r.api.API.(*fake.Clientset).PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), "web", errors.New("no"))
 	})
@@ -339,7 +339,7 @@ func TestEndpoint(t *testing.T) {
 		return s
 	}
 	plane := aNode("host4", map[string]string{cluster.ControlPlaneLabel: ""})
-	r, out, _ := removal(t, Options{"host4", true}, "off", plane, slice("10.0.0.1", "10.0.0.5"))
+	r, out, _ := removal(t, Options{Node: "host4", Drain: true}, "off", plane, slice("10.0.0.1", "10.0.0.5"))
 	r.target.server = "10.0.0.5:6443"
 	if got, want := r.target.addresses(), []netip.Addr{netip.MustParseAddr("10.0.0.4"), netip.MustParseAddr("10.0.0.5")}; !slices.Equal(got, want) {
 		t.Errorf("addresses %v", got)

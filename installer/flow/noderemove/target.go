@@ -68,7 +68,7 @@ func (r *Removal) find(ctx context.Context) (t target, err error) {
 	}
 	t.server = servers[t.name]
 	t.silence = silence(ctx, *t.node)
-	t.evict, t.bare, err = workloads.NewDrain(r.api.API, t.name, drainTimeout).Pods(ctx)
+	t.evict, t.bare, err = workloads.NewDrain(r.api.API, t.name, DrainTimeout).Pods(ctx)
 	return t, err
 }
 

@@ -1,6 +1,7 @@
 package upgrade
 
 import (
+	"cmp"
 	"context"
 	"path"
 	"slices"
@@ -64,7 +65,7 @@ func (d *drain) movePods(ctx context.Context) error {
 		}
 		d.node.Changed(true)
 	}
-	eviction := workloads.NewDrain(d.api.Client.API, node, drainTimeout)
+	eviction := workloads.NewDrain(d.api.Client.API, node, cmp.Or(d.options.DrainTimeout, DrainTimeout))
 	eviction.Report = d.node.Report
 	eviction.Waiting = func(pod, reason string) { d.node.Console.Note("waiting for %s: %s", pod, reason) }
 	evict, bare, err := eviction.Pods(ctx)
@@ -132,5 +133,5 @@ const controllersTimeout = 90 * time.Second
 // of up to 60 s each.
 const proxyRulesTimeout = 130 * time.Second
 
-// drainTimeout limits a drain without progress. Pods may need their whole grace period.
-const drainTimeout = 10 * time.Minute
+// DrainTimeout limits a drain without progress, unless the user chooses another limit. Pods may need their whole grace period.
+const DrainTimeout = 10 * time.Minute
