@@ -1,0 +1,196 @@
+package spec
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// cluster returns what the document means, with the values of groups and the defaults, and checks what depends on several
+// values.
+func (r *reader) cluster(doc *document) *Cluster {
+	intact := r.Len() == 0 // a value that is wrong would cause further errors
+	c := &Cluster{Name: doc.Name, EmbeddedRegistry: len(doc.Hosts) > 1, Kubeadm: r.kubeadm.documentsText()}
+	if doc.Registry != nil {
+		c.EmbeddedRegistry = *doc.Registry
+	}
+	if doc.Name == "" && r.lines["name"] == 0 {
+		r.Add(r.lines[""], "write name: with the name of the cluster, for example plant-7", "the file has no name")
+	}
+	r.checkJumps("ssh", doc.SSH.Jump)
+	groups := r.groups(doc)
+	for i := range doc.Hosts {
+		c.Hosts = append(c.Hosts, r.host(doc, groups, i))
+	}
+	r.checkTwice(c.Hosts)
+	c.Groups = r.rollGroups(doc, c.Hosts)
+	c.Endpoint = r.endpoint(doc, c.Hosts)
+	c.Roll = r.roll(doc, c)
+	r.checkKubeadm(doc, c)
+	if intact {
+		r.checkControlPlanes(c)
+	}
+	return c
+}
+
+// groups returns the groups by their names.
+func (r *reader) groups(doc *document) map[string]*group {
+	groups := map[string]*group{}
+	for i := range doc.Groups {
+		g := &doc.Groups[i]
+		g.at = fmt.Sprintf("groups[%d]", i)
+		switch _, twice := groups[g.Name]; {
+		case r.lines[g.at+".name"] == 0:
+			r.Add(r.lines[g.at], "write name: with the name of the group", "%s has no name", g.at)
+		case twice && g.Name != "":
+			r.Add(r.lines[g.at+".name"], "choose another name", "two groups have the name %q", g.Name)
+		}
+		groups[g.Name] = g
+		r.checkJumps(g.at+".ssh", g.SSH.Jump)
+		r.checkTaints(g.at, g.Taints)
+	}
+	return groups
+}
+
+func (r *reader) host(doc *document, groups map[string]*group, i int) Host {
+	in, at := doc.Hosts[i], fmt.Sprintf("hosts[%d]", i)
+	if r.lines[at+".name"] == 0 {
+		r.Add(r.lines[at], "write name: with the name of the node", "%s has no name", at)
+	}
+	if r.lines[at+".role"] == 0 {
+		r.Add(r.lines[at], "write role: control-plane or role: worker", "%s has no role", at)
+	}
+	g, known := groups[cmp.Or(in.Group, in.Role)]
+	if !known {
+		g = &group{}
+	}
+	switch _, unnamed := groups[""]; {
+	case in.Group == "" || in.Group == in.Role:
+	case isRole(in.Group) && in.Role != "":
+		r.Add(r.lines[at+".group"], "remove the line, or write another group", "the group %q is for hosts with this role", in.Group)
+	case !known && !unnamed:
+		r.Add(r.lines[at+".group"], hintGroup, "there is no group %q", in.Group)
+	}
+	h := Host{Name: in.Name, Role: in.Role, Group: cmp.Or(in.Group, in.Role), NodeIP: addresses(in.NodeIP), Line: r.lines[at],
+		Labels: map[string]string{}, Taints: merged(g.Taints, in.Taints), Patches: cmp.Or(in.Patches, g.Patches)}
+	maps.Copy(h.Labels, g.Labels)
+	maps.Copy(h.Labels, in.Labels)
+	r.checkFamilies(at+".nodeIP", h.NodeIP)
+	r.checkTaints(at, in.Taints)
+	r.checkJumps(at+".ssh", in.SSH.Jump)
+	h.SSH = r.ssh(at, &in, g, doc)
+	return h
+}
+
+const hintGroup = "add it to groups, or write the name of another group"
+
+// isRole reports whether a group is that of the hosts with a role and without a group.
+func isRole(group string) bool { return group == ControlPlane || group == Worker }
+
+// merged adds the taints of a host to those of its group. An empty list of the host removes those of the group.
+func merged(group, host []string) []string {
+	if group == nil || host != nil && len(host) == 0 {
+		return host
+	}
+	list := slices.DeleteFunc(slices.Clone(group), func(taint string) bool {
+		return slices.ContainsFunc(host, func(own string) bool { return keyOfTaint(own) == keyOfTaint(taint) })
+	})
+	return append(list, host...)
+}
+
+// addresses parses addresses that a rule checked; one that is wrong is left out.
+func addresses(texts []string) (list []netip.Addr) {
+	for _, text := range texts {
+		if a, err := netip.ParseAddr(text); err == nil {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+func (r *reader) checkFamilies(at string, list []netip.Addr) {
+	if len(list) > 2 || len(list) == 2 && list[0].Is4() == list[1].Is4() {
+		r.Add(r.lines[at], "write one address, or one IPv4 and one IPv6 address", "%s has several addresses of a family", at)
+	}
+}
+
+func (r *reader) checkTaints(at string, taints []string) {
+	for i, t := range taints {
+		if t != "" && slices.ContainsFunc(taints[:i], func(o string) bool { return keyOfTaint(o) == keyOfTaint(t) }) {
+			r.Add(r.lines[fmt.Sprintf("%s.taints[%d]", at, i)], "remove one of them", "%s.taints has two taints %s", at, keyOfTaint(t))
+		}
+	}
+}
+
+// checkTwice finds what two hosts cannot share.
+func (r *reader) checkTwice(hosts []Host) {
+	type key struct{ what, value string }
+	seen := map[key]Host{}
+	for i, h := range hosts {
+		at := fmt.Sprintf("hosts[%d]", i)
+		refuse := func(what, value, field string) {
+			switch o, twice := seen[key{what, value}]; {
+			case !twice:
+				seen[key{what, value}] = h
+			case what == "name" || o.Name != h.Name: // one error is enough
+				r.Add(r.line("%s.%s", at, field), "each host needs its own", "the %s %s is that of the host in line %d, too", what, value, o.Line)
+			}
+		}
+		if h.Name != "" {
+			refuse("name", h.Name, "name")
+		}
+		if h.SSH.Address != "" {
+			refuse("SSH address", route(h.SSH), r.whereAddress(at))
+		}
+		for _, ip := range h.NodeIP {
+			refuse("nodeIP", ip.String(), "nodeIP")
+		}
+	}
+}
+
+// checkControlPlanes checks what depends on the number of control planes.
+func (r *reader) checkControlPlanes(c *Cluster) {
+	n := 0
+	runsPods := false
+	for _, h := range c.Hosts {
+		if h.Role == ControlPlane {
+			n++
+		}
+		runsPods = runsPods || h.Role == Worker || h.Taints != nil && len(h.Taints) == 0
+	}
+	at := r.line("hosts")
+	e := c.Endpoint
+	switch {
+	case len(c.Hosts) == 0:
+		r.Add(at, "write hosts: with the hosts of the cluster", "the file has no hosts")
+	case n == 0:
+		r.Add(at, "write role: control-plane at one or three hosts", "no host is a control plane")
+	case n > 1 && len(e.VIP) == 0 && !e.Balancer && e.Address == "":
+		r.Add(cmp.Or(r.lines["endpoint"], at), "write endpoint: with vip: and a free address in the subnet of the control planes, and balancer: true",
+			"%d control planes need an endpoint", n)
+	case n%2 == 0:
+		r.warn(at, "%d control planes survive the loss of no more hosts than %d do: an odd number is better", n, n-1)
+	}
+	if n > 0 && !runsPods {
+		r.warn(at, "no host runs pods of users: add a worker, or write taints: [] at control planes")
+	}
+}
+
+// checkKubeadm compares kubeadm's documents with the same fields here.
+func (r *reader) checkKubeadm(doc *document, c *Cluster) {
+	name, e := r.kubeadm.name, r.kubeadm.endpoint
+	if name.text != "" && name.text != doc.Name && doc.Name != "" {
+		r.AddIn(name.file, name.line, "remove the line, or write the same name", "clusterName %q differs from name %q of the cluster", name.text, doc.Name)
+	}
+	switch own := doc.Endpoint.Address; {
+	case e.text == "":
+	case len(c.Endpoint.VIP) > 0:
+		r.AddIn(e.file, e.line, "remove the line: the endpoint is endpoint.vip", "controlPlaneEndpoint cannot be together with endpoint.vip")
+	case own != "" && own != e.text:
+		r.AddIn(e.file, e.line, "remove the line, or write the same", "controlPlaneEndpoint %q differs from endpoint.address %q", e.text, own)
+	default:
+		c.Endpoint.Address = e.text
+	}
+}

@@ -1,0 +1,119 @@
+// Package spec reads cluster.yaml, the description of a cluster of several hosts.
+package spec
+
+import (
+	"net/netip"
+	"time"
+)
+
+// DefaultFile is the file that the commands read without --file.
+const DefaultFile = "cluster.yaml"
+
+// Roles of a host.
+const (
+	ControlPlane = "control-plane"
+	Worker       = "worker"
+)
+
+// A Cluster is a cluster.yaml: apiVersion airlift/v1, kind Cluster. It has no secrets. Read fills the values of groups
+// and the defaults in, so each Host is complete.
+type Cluster struct {
+	// Name of the cluster, kubeadm's clusterName.
+	Name string
+	// Hosts in the order of the file, with names that differ.
+	Hosts []Host
+	// Groups in the order of the file. Hosts without a group are in a group of their role, which Read adds:
+	// "control-plane" or "worker".
+	Groups   []Group
+	Endpoint Endpoint
+	// EmbeddedRegistry lets the control planes keep the file and serve it. The default is true if the cluster has more
+	// than one host.
+	EmbeddedRegistry bool
+	// Kubeadm has kubeadm's documents, YAML: InitConfiguration, ClusterConfiguration, JoinConfiguration,
+	// KubeletConfiguration, KubeProxyConfiguration, UpgradeConfiguration. It may be empty.
+	Kubeadm []byte
+	Roll    Roll
+	// Digest is the sha256 of the file, of kubeadm's documents and of the patches, hex.
+	Digest string
+	// Warnings are lines for the user, with the line of the file in front.
+	Warnings []string
+}
+
+// A Host is one machine.
+type Host struct {
+	Name  string // of the Node: lower case
+	Role  string // ControlPlane or Worker
+	Group string // the name of a group
+	// NodeIP are the addresses of the node in the cluster, one or one of each family. Empty: the host chooses.
+	NodeIP []netip.Addr
+	SSH    SSH
+	Labels map[string]string
+	// Taints in the form of kubectl: key=value:Effect or key:Effect. nil: kubeadm's default of the role; empty: none.
+	Taints  []string
+	Patches string // an absolute path of a directory on the driver's machine, or ""
+	Line    int    // in cluster.yaml
+}
+
+// SSH is how a host is reached.
+type SSH struct {
+	Address string // an IP address or a DNS name
+	Port    int    // default 22
+	User    string // default root
+	// KeyFile is an absolute path of a private key on the driver's machine. "": the agent and the default keys.
+	KeyFile string
+	// HostKey pins the host's key: SHA256:… or "TYPE BASE64" as in a .pub file. "": known_hosts.
+	HostKey string
+	// Jump are hosts to go through, the first one first. They have no Jump of their own.
+	Jump []SSH
+	// OpenSSH uses the command ssh and its ~/.ssh/config instead: for cards, FIDO keys and certificates.
+	OpenSSH bool
+	// Options are arguments of the command ssh, only with OpenSSH.
+	Options []string
+}
+
+// A Group has values that its hosts share, and rules for a roll. Hosts may have their own labels and taints in addition.
+type Group struct {
+	Name string
+	Roll GroupRoll
+}
+
+// GroupRoll are the rules of a group for an upgrade.
+type GroupRoll struct {
+	// MaxUnavailable is how many hosts of the group may be down at once: a number, or a percentage that is rounded
+	// down, and at least 1. Default 1. For control planes it is always 1.
+	MaxUnavailable string
+	// Soak is how long the cluster must be healthy after each batch before the next one.
+	Soak time.Duration
+	// Pause stops the roll after this group, until apply runs again with --continue.
+	Pause bool
+	// Check is a command with its arguments. It runs on the driver's machine after each batch, and must succeed.
+	Check []string
+	// Window is when hosts of the group may be changed. nil: always.
+	Window *Window
+}
+
+// A Window is a time of the week in a time zone.
+type Window struct {
+	Days       []time.Weekday // empty: each day
+	Start, End time.Duration  // since midnight; an End before Start is on the next day
+	Zone       *time.Location // default UTC
+}
+
+// Roll are the rules of a roll for all groups.
+type Roll struct {
+	// Order has the names of the groups, the canary first. Groups that are not named follow in the order of the file.
+	// Control planes always come before workers.
+	Order []string
+	// Drain moves the pods of a node away before it changes. Default true.
+	Drain        bool
+	DrainTimeout time.Duration // default 5m
+	// Undo takes the upgrade of a node back that fails. Default false: the roll stops.
+	Undo bool
+}
+
+// Endpoint is how the API is reached.
+type Endpoint struct {
+	VIP      []netip.Addr // control-plane-vip
+	Balancer bool         // control-plane-balancer
+	Address  string       // one's own: HOST or HOST:PORT; not together with VIP
+}
