@@ -41,7 +41,7 @@ func TestSecretsAreNotInherited(t *testing.T) {
 // Every command of the product is started by this package.
 func TestNobodyElseStartsCommands(t *testing.T) {
 	files := 0
-	for _, dir := range []string{"bundle", "cmd", "images", "installer", "interrupt", "fault", "progress"} {
+	for _, dir := range []string{"bundle", "cmd", "images", "installer", "interrupt", "fault", "multihost", "progress"} {
 		err := filepath.WalkDir(filepath.Join("..", dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "testdata") {
 				return err

@@ -1,0 +1,62 @@
+package remote
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"airlift/multihost/spec"
+)
+
+// A host is where a connection goes.
+type host struct {
+	name  string // for errors
+	group string // hosts of one group have the same passwords; "": only this host
+	spec.SSH
+}
+
+// address returns HOST:PORT, with brackets around an IPv6 address.
+func (h host) address() string {
+	return net.JoinHostPort(strings.ToLower(h.Address), strconv.Itoa(h.Port))
+}
+
+// of names the hosts that have the same passwords.
+func (h host) of() string {
+	if h.group == "" {
+		return h.name + " (" + h.address() + ")"
+	}
+	return "the hosts of group " + h.group
+}
+
+// account names a user with one password.
+func (h host) account() string { return h.User + "@" + cmp.Or(h.group, h.key()) }
+
+// login names the user and the address.
+func (h host) login() string { return h.User + "@" + h.address() }
+
+// way names the jump hosts, and how each is reached and known.
+func (h host) way() string {
+	var way strings.Builder
+	for _, j := range h.Jump {
+		fmt.Fprintf(&way, "%q ", []string{host{SSH: j}.login(), j.KeyFile, j.HostKey})
+	}
+	return way.String()
+}
+
+// key is the same for hosts that may share a connection. One by the command ssh is no way for a native one.
+func (h host) key() string {
+	return fmt.Sprintf("%s%q %t", h.way(), []string{h.login(), h.KeyFile, h.HostKey}, h.OpenSSH)
+}
+
+// inHome returns a path in the home directory of the driver's user.
+func inHome(elements ...string) string {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "/"
+	}
+	return filepath.Join(append([]string{home}, elements...)...)
+}
