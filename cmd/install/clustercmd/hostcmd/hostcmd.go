@@ -1,0 +1,204 @@
+// Package hostcmd has the hidden commands that the driver of a cluster runs on its hosts. Package multihost/agent documents
+// what they print.
+package hostcmd
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	kjson "sigs.k8s.io/json"
+
+	"airlift/cmd/output"
+	"airlift/fault"
+	"airlift/installer/cluster"
+	"airlift/installer/cluster/workloads"
+	"airlift/installer/host"
+	"airlift/multihost/agent"
+)
+
+// New returns the command host.
+func New() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:    "host",
+		Short:  "What './install cluster' runs on each host",
+		Hidden: true,
+		Args:   output.NoArgs,
+		RunE:   func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newFacts(), newHold(), newCredentials(), newNodes(), newWait())
+	return cmd
+}
+
+// printLine prints a value as one line of JSON, for machines.
+func printLine(cmd *cobra.Command, v any) error {
+	return json.NewEncoder(output.Verbatim(cmd.OutOrStdout())).Encode(v)
+}
+
+// readInput reads JSON from standard input. Its parts may be secret, so the error does not repeat them.
+func readInput(cmd *cobra.Command, into any) error {
+	data, err := io.ReadAll(cmd.InOrStdin())
+	if err != nil {
+		return fmt.Errorf("reading standard input: %w", err)
+	}
+	strict, err := kjson.UnmarshalStrict(data, into)
+	if err != nil || len(strict) > 0 {
+		return fault.New(fault.Usage, "standard input is not the JSON that %s reads", cmd.CommandPath())
+	}
+	return nil
+}
+
+// openHost opens this host for reading. damaged is why its ledger cannot be read.
+func openHost() (h *host.Host, damaged error) {
+	h, damaged = host.Open("/")
+	if damaged != nil {
+		h = host.OpenDamaged("/")
+	}
+	return h, damaged
+}
+
+func newFacts() *cobra.Command {
+	return &cobra.Command{
+		Use:   "facts",
+		Short: "Print what is on this host",
+		Args:  output.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, damaged := openHost()
+			encoder := json.NewEncoder(output.Verbatim(cmd.OutOrStdout()))
+			encoder.SetIndent("", "  ")
+			return encoder.Encode(agent.ReadFacts(cmd.Context(), h, damaged))
+		},
+	}
+}
+
+func newHold() *cobra.Command {
+	var who string
+	var beat time.Duration
+	cmd := &cobra.Command{
+		Use:   "hold",
+		Short: "Keep other drivers away from this host until standard input ends",
+		Args:  output.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if who == "" {
+				return fault.New(fault.Usage, "--who is missing")
+			}
+			holder, release, err := host.LockForDriver("/", who)
+			if err != nil {
+				return err
+			}
+			if release == nil {
+				_ = printLine(cmd, agent.Held{Holder: holder})
+				return agent.HeldError(holder, time.Now())
+			}
+			defer release()
+			if err := printLine(cmd, agent.Held{Held: true, Holder: holder}); err != nil {
+				return err
+			}
+			return agent.Hold(cmd.Context(), cmd.InOrStdin(), beat)
+		},
+	}
+	cmd.Flags().StringVar(&who, "who", "", "who holds it: user@machine, process and command")
+	cmd.Flags().DurationVar(&beat, "beat", 0, "end if standard input brought nothing for this `DURATION`; 0 means never")
+	return cmd
+}
+
+// admin opens this control plane.
+func admin() (*cluster.Client, *host.Host, error) {
+	h, _ := openHost()
+	client, err := agent.Connect(h)
+	return client, h, err
+}
+
+func newCredentials() *cobra.Command {
+	var controlPlane, remove bool
+	var ttl time.Duration
+	cmd := &cobra.Command{
+		Use:   "credentials",
+		Short: "Create or delete what hosts need to join",
+		Args:  output.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if remove && controlPlane {
+				return fault.New(fault.Usage, "--delete and --control-plane cannot be given together")
+			}
+			client, h, err := admin()
+			if err != nil {
+				return err
+			}
+			if !remove {
+				made, err := agent.CreateCredentials(cmd.Context(), client, h, ttl, controlPlane)
+				if err != nil {
+					return err
+				}
+				return printLine(cmd, made)
+			}
+			var made agent.Credentials
+			if err := readInput(cmd, &made); err != nil {
+				return err
+			}
+			deleted, err := agent.DeleteCredentials(cmd.Context(), client, made)
+			if err != nil {
+				return err
+			}
+			return printLine(cmd, map[string][]string{"deleted": deleted})
+		},
+	}
+	cmd.Flags().BoolVar(&controlPlane, "control-plane", false, "also upload the certificates for control planes")
+	cmd.Flags().DurationVar(&ttl, "ttl", 30*time.Minute, "how long the token is valid")
+	cmd.Flags().BoolVar(&remove, "delete", false, "delete the credentials on standard input")
+	return cmd
+}
+
+func newNodes() *cobra.Command {
+	dryRun := false
+	cmd := &cobra.Command{
+		Use:   "nodes",
+		Short: "Give nodes the labels and taints on standard input",
+		Args:  output.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var wanted []cluster.NodeMeta
+			if err := readInput(cmd, &wanted); err != nil {
+				return err
+			}
+			client, _, err := admin()
+			if err != nil {
+				return err
+			}
+			changed, err := agent.SetNodes(cmd.Context(), client, wanted, dryRun)
+			if err != nil {
+				return err
+			}
+			return printLine(cmd, changed)
+		},
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only print what would change")
+	return cmd
+}
+
+func newWait() *cobra.Command {
+	w := agent.Wait{Healthy: workloads.Healthy{Pods: true}}
+	cmd := &cobra.Command{
+		Use:   "wait",
+		Short: "Wait until the nodes on standard input are healthy",
+		Args:  output.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := readInput(cmd, &w.Healthy.Nodes); err != nil {
+				return err
+			}
+			client, _, err := admin()
+			if err != nil {
+				return err
+			}
+			w.Report = func(waitingFor []string) {
+				_ = printLine(cmd, map[string]any{"time": time.Now().UTC(), "waitingFor": waitingFor}) // a lost output cancels the command
+			}
+			return w.Until(cmd.Context(), client.API)
+		},
+	}
+	cmd.Flags().StringVar(&w.Healthy.Version, "version", "", "the version of their kubelets")
+	cmd.Flags().DurationVar(&w.Timeout, "timeout", 5*time.Minute, "how long they may be unhealthy, in total")
+	cmd.Flags().DurationVar(&w.For, "for", 0, "how long they must be healthy in a row")
+	cmd.Flags().BoolVar(&w.Healthy.Pods, "system-pods", true, "also wait for their pods in kube-system and kube-flannel")
+	return cmd
+}

@@ -1,0 +1,201 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"airlift/installer/cluster"
+	clusterfacts "airlift/installer/cluster/facts"
+	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/pki"
+	"airlift/installer/status"
+	"airlift/multihost/facts"
+)
+
+// factsTimeout limits the time of all that may hang. requestTimeout leaves time to report that the API server did.
+const (
+	factsTimeout   = 4500 * time.Millisecond
+	requestTimeout = 3 * time.Second
+)
+
+// ReadFacts returns what this host tells a driver. damaged is why its ledger cannot be read, if it cannot.
+func ReadFacts(ctx context.Context, h *host.Host, damaged error) *facts.Facts {
+	ctx, cancel := context.WithTimeout(ctx, factsTimeout)
+	defer cancel()
+	f := &facts.Facts{Time: time.Now().UTC(), Unknown: map[string]string{}}
+	readMachine(f, h)
+	readRuns(f, h, damaged)
+	seen, err := (&status.Reader{Host: h, Ledger: damaged, Only: []string{"node"}}).Read(ctx)
+	if err != nil {
+		unknown(f, "node", err)
+		return f
+	}
+	f.OS, f.Arch = seen.Node.OS, seen.Node.Architecture
+	if seen.Node.Role == status.NoNode {
+		f.Leftovers = leftovers(h)
+		return f
+	}
+	add := start(ctx, "node", func(found *facts.Facts) { readNode(ctx, found, h, seen.Node.Role, damaged) })
+	if seen.Node.Role == status.ControlPlane {
+		addMembers := start(ctx, "cluster.etcdMembers", func(found *facts.Facts) { readEtcd(ctx, found, h) })
+		start(ctx, "cluster", func(found *facts.Facts) { readCluster(ctx, found, h) })(f)
+		addMembers(f)
+	}
+	add(f)
+	return f
+}
+
+// start reads a part of the facts in parallel. The returned function adds it, or why it is not known if ctx ends first.
+func start(ctx context.Context, name string, read func(*facts.Facts)) (add func(*facts.Facts)) {
+	found := make(chan *facts.Facts, 1)
+	go func() {
+		part := &facts.Facts{Unknown: map[string]string{}}
+		read(part)
+		found <- part
+	}()
+	return func(f *facts.Facts) {
+		select {
+		case part := <-found:
+			maps.Copy(f.Unknown, part.Unknown)
+			addPart(f, part)
+		case <-ctx.Done():
+			unknown(f, name, fmt.Errorf("no answer within %s", factsTimeout))
+		}
+	}
+}
+
+// addPart adds what a part found. The members of etcd belong to a cluster, which is unknown while the API server is down.
+func addPart(f, part *facts.Facts) {
+	switch {
+	case part.Node != nil:
+		f.Node = part.Node
+	case part.Cluster != nil && part.Cluster.Nodes != nil:
+		f.Cluster = part.Cluster
+	case part.Cluster != nil && f.Cluster != nil:
+		f.Cluster.EtcdMembers = part.Cluster.EtcdMembers
+	}
+}
+
+// unknown records why something is not known, in one line.
+func unknown(f *facts.Facts, name string, err error) {
+	if err != nil {
+		f.Unknown[name] = strings.Join(strings.Fields(err.Error()), " ")
+	}
+}
+
+// readNode reads the files of a node, and the state of its kubelet.
+func readNode(ctx context.Context, f *facts.Facts, h *host.Host, role string, damaged error) {
+	cfg := status.PKIConfig(h)
+	n := &facts.Node{Name: pki.NodeName(os.DirFS(h.Path("/"))), Role: role, Airlift: h.Records().Used()}
+	n.Etcd = role == status.ControlPlane && cfg.Etcd.External == nil
+	f.Node = n
+	unknown(f, "node.airlift", damaged)
+	if n.Name == "" {
+		unknown(f, "node.name", fmt.Errorf("%s has no name of a node, or cannot be read", kubeletConf))
+	}
+	unknown(f, "node.caSHA256", readCA(n, h.Path(path.Join(cfg.CertificatesDir, "ca.crt"))))
+	kubeconfig, err := os.ReadFile(h.Path(kubeletConf))
+	if err == nil {
+		n.APIServer, err = cluster.ServerOf(kubeconfig)
+	}
+	unknown(f, "node.apiServer", err)
+	if n.Version = (&status.Reader{Host: h}).BinaryVersion(ctx, "kubelet"); n.Version == "" {
+		unknown(f, "node.version", errors.New("there is no kubelet, or 'kubelet --version' failed"))
+	}
+	unit, err := h.Systemd().Unit(ctx, "kubelet.service")
+	n.KubeletRunning = unit.Running()
+	unknown(f, "node.kubeletRunning", err)
+}
+
+func readCA(n *facts.Node, file string) error {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	hashes, err := pki.CAHashes(pem)
+	if err != nil {
+		return err
+	}
+	n.CASHA256 = hashes[0]
+	if len(hashes) > 1 {
+		n.CASHA256s = hashes
+	}
+	return nil
+}
+
+// readEtcd reads the members of the stacked etcd, also while the API server is down.
+func readEtcd(ctx context.Context, f *facts.Facts, h *host.Host) {
+	seen, err := (&status.Reader{Host: h, Only: []string{"etcd"}}).Read(ctx)
+	if err == nil && seen.Etcd == nil && status.PKIConfig(h).Etcd.External == nil {
+		err = errors.New(seen.Unknown["etcd"])
+	}
+	unknown(f, "cluster.etcdMembers", err)
+	if err != nil || seen.Etcd == nil {
+		return
+	}
+	f.Cluster = &facts.Cluster{}
+	for _, m := range seen.Etcd.Members {
+		f.Cluster.EtcdMembers = append(f.Cluster.EtcdMembers, facts.EtcdMember{Name: m.Name, Healthy: m.Healthy && !m.Learner, Learner: m.Learner})
+	}
+}
+
+// readCluster reads the state of the cluster, with the rights of an administrator.
+func readCluster(ctx context.Context, f *facts.Facts, h *host.Host) {
+	client, err := Connect(h)
+	if err != nil {
+		unknown(f, "cluster", err)
+		return
+	}
+	client.SetTimeout(requestTimeout)
+	if err := client.Reach(ctx); err != nil {
+		unknown(f, "cluster", err)
+		return
+	}
+	fetched, err := client.FetchConfig(ctx)
+	if err != nil {
+		unknown(f, "cluster", err)
+		return
+	}
+	nodes, err := client.Nodes(ctx)
+	if err != nil {
+		unknown(f, "cluster", err)
+		return
+	}
+	f.Cluster = clusterOf(fetched.Cluster)
+	f.Cluster.Nodes = []facts.ClusterNode{}
+	for _, n := range nodes {
+		f.Cluster.Nodes = append(f.Cluster.Nodes, facts.ClusterNode{
+			Name: n.Name, ControlPlane: n.Role == cluster.ControlPlaneRole, Ready: n.Ready, Version: n.Version, Unschedulable: n.Unschedulable,
+			Labels: n.Labels, Taints: append([]string{}, n.Taints...), Addresses: n.Addresses, ManagedLabels: n.Managed.Labels, ManagedTaints: n.Managed.Taints,
+		})
+	}
+	budgets, err := clusterfacts.Budgets(ctx, client.API)
+	unknown(f, "cluster.blockedBy", err)
+	for _, b := range budgets {
+		for _, node := range b.Nodes {
+			if f.Cluster.BlockedBy == nil {
+				f.Cluster.BlockedBy = map[string][]string{}
+			}
+			f.Cluster.BlockedBy[node] = append(f.Cluster.BlockedBy[node], b.Name)
+		}
+	}
+}
+
+// clusterOf returns what the stored configuration has.
+func clusterOf(stored config.Cluster) *facts.Cluster {
+	c := &facts.Cluster{
+		Name: stored.ClusterName, Version: stored.KubernetesVersion, ControlPlaneEndpoint: stored.ControlPlaneEndpoint,
+		VIP: stored.Endpoint.VIPs, Balancer: stored.Endpoint.Balancer, EmbeddedRegistry: stored.Registry.Used,
+	}
+	for _, b := range stored.Registry.Bundles {
+		c.Bundles = append(c.Bundles, b.ID)
+	}
+	return c
+}

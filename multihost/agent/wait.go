@@ -1,0 +1,76 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"airlift/fault"
+	"airlift/installer/cluster/workloads"
+)
+
+// waitInterval is the time between two looks at the nodes.
+const waitInterval = 2 * time.Second
+
+// A Wait waits for nodes.
+type Wait struct {
+	Healthy workloads.Healthy
+	// Timeout limits the time in which they are not healthy, For is how long they must be healthy in a row.
+	Timeout, For time.Duration
+	// Report gets what is missing, whenever that changes, and an empty list when nothing is.
+	Report func(waitingFor []string)
+}
+
+// Until waits until all nodes are healthy for long enough.
+func (w Wait) Until(ctx context.Context, api kubernetes.Interface) error {
+	var unhealthy time.Duration // in total
+	var since time.Time         // when the nodes became healthy; zero while they are not
+	var last []string
+	for first := true; ; first = false {
+		began := time.Now()
+		missing, err := w.look(ctx, api)
+		if err != nil {
+			missing = []string{"the API server: " + err.Error()}
+		}
+		if first || !slices.Equal(missing, last) {
+			w.Report(missing)
+		}
+		last = missing
+		switch {
+		case len(missing) > 0:
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		}
+		if !since.IsZero() && time.Since(since) >= w.For {
+			return nil
+		}
+		if since.IsZero() && unhealthy >= w.Timeout {
+			return fault.New(fault.Failure, "waiting for nodes: gave up after %s; last seen: %s", w.Timeout, strings.Join(last, "; ")).
+				Hint("see on the node: ./install status")
+		}
+		select {
+		case <-time.After(waitInterval):
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for nodes: %w", context.Cause(ctx))
+		}
+		if since.IsZero() {
+			unhealthy += time.Since(began)
+		}
+	}
+}
+
+// look limits one attempt, because the timeout of the API's client is longer than a wait may be.
+func (w Wait) look(ctx context.Context, api kubernetes.Interface) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	missing, err := w.Healthy.Unready(ctx, api)
+	if missing == nil {
+		missing = []string{}
+	}
+	return missing, err
+}

@@ -1,0 +1,116 @@
+// Package facts has what a host tells the driver about itself: the JSON of the hidden command "cluster host facts".
+package facts
+
+import (
+	"slices"
+	"time"
+)
+
+// Facts of one host. Fields are only added. What a host cannot find out is in Unknown, and never a zero value that could
+// be taken for an answer.
+type Facts struct {
+	Hostname  string    `json:"hostname"`
+	MachineID string    `json:"machineID"`
+	MACs      []string  `json:"macs"`
+	Addresses []string  `json:"addresses"`
+	Time      time.Time `json:"time"`
+	OS        string    `json:"os"`
+	Arch      string    `json:"arch"` // GOARCH
+
+	// Node is nil on a host that is no node.
+	Node *Node `json:"node,omitempty"`
+	// Cluster is what a control plane's API says; nil on a worker and while the API is down.
+	Cluster *Cluster `json:"cluster,omitempty"`
+	// Unfinished is the command whose run ended with an error or was killed; "" if there is none.
+	Unfinished string `json:"unfinished,omitempty"`
+	// Runs are the last commands that changed the host, the newest last.
+	Runs []Run `json:"runs,omitempty"`
+	// Leftovers are files of another installation that is no node of Airlift's.
+	Leftovers []string `json:"leftovers,omitempty"`
+
+	Unknown map[string]string `json:"unknown,omitempty"`
+}
+
+// A Run is a command that changed the host.
+type Run struct {
+	Command  string     `json:"command"`
+	Version  string     `json:"version,omitempty"`
+	Began    time.Time  `json:"began"`
+	Ended    *time.Time `json:"ended,omitempty"`
+	ExitCode *int       `json:"exitCode,omitempty"`
+	Error    string     `json:"error,omitempty"`
+}
+
+// A Node is what the files of a host say.
+type Node struct {
+	Name    string `json:"name"`
+	Role    string `json:"role"`    // control-plane or worker
+	Airlift bool   `json:"airlift"` // it has a ledger
+	// CASHA256 is the sha256 of the certificate of the cluster's CA (kubeadm's discovery hash, sha256:hex).
+	CASHA256 string `json:"caSHA256"`
+	// CASHA256s has all CAs while they are rotated, and is empty else.
+	CASHA256s []string `json:"caSHA256s,omitempty"`
+	// APIServer is the server in kubelet.conf.
+	APIServer string `json:"apiServer"`
+	Version   string `json:"version"` // of the installed kubelet, v1.37.1
+	// Etcd reports whether this control plane has a stacked member.
+	Etcd bool `json:"etcd,omitempty"`
+	// KubeletRunning is the state of its unit.
+	KubeletRunning bool `json:"kubeletRunning"`
+	// Cordoned reports whether an upgrade of this node that is not finished made it unschedulable.
+	Cordoned bool `json:"cordoned,omitempty"`
+	// NoRegistry reports whether this node is not configured for the embedded registry.
+	NoRegistry bool `json:"noRegistry,omitempty"`
+}
+
+// A Cluster is the state of the cluster as one of its API servers has it.
+type Cluster struct {
+	Name                 string        `json:"name"`
+	Version              string        `json:"version"` // of the stored ClusterConfiguration
+	ControlPlaneEndpoint string        `json:"controlPlaneEndpoint,omitempty"`
+	VIP                  []string      `json:"vip,omitempty"`
+	Balancer             bool          `json:"balancer,omitempty"`
+	EmbeddedRegistry     bool          `json:"embeddedRegistry,omitempty"`
+	Bundles              []string      `json:"bundles,omitempty"` // IDs of the files that the registry keeps
+	Nodes                []ClusterNode `json:"nodes"`
+	EtcdMembers          []EtcdMember  `json:"etcdMembers,omitempty"`
+	// BlockedBy are PodDisruptionBudgets that allow no disruption now, by the node of a pod that they protect.
+	BlockedBy map[string][]string `json:"blockedBy,omitempty"`
+	// AddonsWait reports whether CoreDNS, kube-proxy or flannel have an older version than the cluster.
+	AddonsWait bool `json:"addonsWait,omitempty"`
+}
+
+// A ClusterNode is a Node object.
+type ClusterNode struct {
+	Name          string            `json:"name"`
+	ControlPlane  bool              `json:"controlPlane"`
+	Ready         bool              `json:"ready"`
+	Version       string            `json:"version"`
+	Unschedulable bool              `json:"unschedulable,omitempty"`
+	Labels        map[string]string `json:"labels"`
+	Taints        []string          `json:"taints"`
+	// Addresses are its IP addresses in the cluster.
+	Addresses []string `json:"addresses,omitempty"`
+	// ManagedLabels and ManagedTaints are the keys that an earlier apply set: what is no longer in the file goes. Taints are
+	// key:Effect; one that begins with - is kubeadm's taint of control planes, which apply removed.
+	ManagedLabels []string `json:"managedLabels,omitempty"`
+	ManagedTaints []string `json:"managedTaints,omitempty"`
+	// EndpointBehind reports whether the node has not followed the last change of the endpoint.
+	EndpointBehind bool `json:"endpointBehind,omitempty"`
+}
+
+// An EtcdMember is a member of the stacked etcd.
+type EtcdMember struct {
+	Name    string `json:"name"`
+	Healthy bool   `json:"healthy"` // and votes: a learner is not
+	// Learner reports whether it does not vote yet: it does not count for the quorum.
+	Learner bool `json:"learner,omitempty"`
+}
+
+// MemberIsDown reports whether etcd has a member that does not serve.
+func (c *Cluster) MemberIsDown(name string) bool {
+	return slices.ContainsFunc(c.EtcdMembers, func(m EtcdMember) bool { return m.Name == name && !m.Healthy })
+}
+
+// Keeps reports whether the embedded registry keeps a file, by its ID.
+func (c *Cluster) Keeps(id string) bool { return slices.Contains(c.Bundles, id) }
