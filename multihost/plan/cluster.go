@@ -1,0 +1,191 @@
+package plan
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"airlift/documents"
+	"airlift/installer/config"
+	"airlift/multihost/spec"
+)
+
+// maxKubeletSkew is how many minor versions a kubelet may be older than the API server, and maxServerSkew how many an API
+// server may be older than another one (kubernetes.io/releases/version-skew-policy).
+const (
+	maxKubeletSkew = 3
+	maxServerSkew  = 1
+)
+
+// checkCluster compares what cannot change, or not in this way, with the file.
+func (s *site) checkCluster() {
+	if s.cluster == nil {
+		return
+	}
+	s.checkNames()
+	if s.cluster.Name != s.Spec.Name {
+		s.problem("", fmt.Sprintf("use the cluster.yaml of this cluster; or write name: %s", s.cluster.Name), "the name of a cluster cannot change",
+			"cluster.yaml is for the cluster %s, and these hosts are the cluster %s", s.Spec.Name, s.cluster.Name)
+	}
+	if s.cluster.EmbeddedRegistry && !s.Spec.EmbeddedRegistry {
+		s.problem("", "on a control plane: ./install registry disable; or write embeddedRegistry: true",
+			"apply does not remove the registry: a kept file may be the last copy",
+			"cluster.yaml has embeddedRegistry: false, and the cluster has the registry")
+	}
+}
+
+// checkNames refuses names that Kubernetes cannot have: they would be arguments of commands.
+func (s *site) checkNames() {
+	var names []string
+	for _, n := range s.cluster.Nodes {
+		names = append(names, n.Name)
+	}
+	for _, m := range s.cluster.EtcdMembers {
+		if m.Name != "" { // has started
+			names = append(names, m.Name)
+		}
+	}
+	for _, name := range names {
+		if len(validation.IsDNS1123Subdomain(name)) > 0 {
+			s.problem(s.leader, "on that host: ./install status", "what it tells is damaged", "its cluster has a node %q", name)
+		}
+	}
+}
+
+// checkEndpoint refuses an edit that removes the endpoint.
+func (s *site) checkEndpoint() {
+	if s.cluster == nil || s.wantsEndpoint() {
+		return
+	}
+	var has []string
+	if s.cluster.Balancer {
+		has = append(has, "balancer: true")
+	}
+	if len(s.cluster.VIP) > 0 {
+		has = append(has, "vip: "+strings.Join(s.cluster.VIP, ","))
+	}
+	if len(has) == 0 && s.cluster.ControlPlaneEndpoint != "" {
+		has = append(has, "address: "+s.cluster.ControlPlaneEndpoint)
+	}
+	if len(has) > 0 {
+		s.problem("", "write it to endpoint in cluster.yaml; or, on a control plane: ./install endpoint undo",
+			"apply changes an endpoint, and does not remove it",
+			"cluster.yaml has no endpoint, and the cluster has %s", strings.Join(has, ", "))
+	}
+}
+
+func (s *site) wantsEndpoint() bool {
+	e := s.Spec.Endpoint
+	return len(e.VIP) > 0 || e.Balancer || s.address() != ""
+}
+
+// address returns the endpoint that the user names, in the file or in kubeadm's ClusterConfiguration, or "".
+func (s *site) address() string {
+	if s.Spec.Endpoint.Address != "" {
+		return s.Spec.Endpoint.Address
+	}
+	list, _ := documents.Read(s.Spec.Kubeadm)
+	for _, d := range list {
+		if n := documents.Value(d.Node, "controlPlaneEndpoint"); n != nil {
+			return n.Value
+		}
+	}
+	return ""
+}
+
+// endpointDiffers reports whether the cluster has another endpoint than the file.
+func (s *site) endpointDiffers() bool {
+	if s.cluster == nil || !s.wantsEndpoint() {
+		return false
+	}
+	var vip []string
+	for _, a := range s.Spec.Endpoint.VIP {
+		vip = append(vip, a.String())
+	}
+	slices.Sort(vip)
+	return !slices.Equal(vip, slices.Sorted(slices.Values(s.cluster.VIP))) || s.cluster.Balancer != s.Spec.Endpoint.Balancer ||
+		s.address() != "" && hostPort(s.address()) != hostPort(s.cluster.ControlPlaneEndpoint)
+}
+
+// hostPort adds kubeadm's default port. An endpoint that cannot be read is returned as it is: spec refuses it.
+func hostPort(endpoint string) string {
+	host, port, err := config.SplitEndpoint(endpoint, 6443)
+	if err != nil {
+		return endpoint
+	}
+	return net.JoinHostPort(host, strconv.Itoa(port))
+}
+
+// checkVersions refuses downgrades, skipped minor versions and skew that Kubernetes does not support.
+func (s *site) checkVersions() {
+	if s.cluster == nil {
+		return
+	}
+	to, err := minor(s.Version)
+	if err != nil {
+		s.problem("", "build the file again", "", "the version %q of the file %v", s.Version, err)
+		return
+	}
+	from, err := minor(s.cluster.Version)
+	switch {
+	case err != nil:
+		s.problem("", "write a version like v1.29.15 to kubernetesVersion in ConfigMap kube-system/kubeadm-config", "",
+			"the version %q of the cluster %v", s.cluster.Version, err)
+	case older(s.Version, s.cluster.Version):
+		s.problem("",
+			fmt.Sprintf("use the file of %s or a later one; to undo an upgrade, on each node, workers first: ./install upgrade undo",
+				s.cluster.Version), "a downgrade is not possible",
+			"this file has %s, and the cluster is %s", s.Version, s.cluster.Version)
+		return
+	case to > from+1:
+		s.problem("", neededFiles(from, to), "an upgrade cannot skip a minor version", "this file has %s, and the cluster is %s",
+			s.Version, s.cluster.Version)
+		return
+	}
+	gone := s.leavers()
+	for _, n := range s.cluster.Nodes {
+		if s.Remove && slices.ContainsFunc(gone, func(l leaver) bool { return l.name == n.Name && !l.ready }) {
+			continue // it leaves first
+		}
+		s.checkSkew(n.Name, n.Version, n.ControlPlane, to)
+	}
+	for _, h := range s.hosts {
+		if h.Node != nil && !h.isNew() && h.Node.Version != s.nodes[h.Name].Version {
+			s.checkSkew(h.Name, h.Node.Version, h.Role == spec.ControlPlane, to)
+		}
+	}
+}
+
+func (s *site) checkSkew(name, v string, controlPlane bool, to int) {
+	m, err := minor(v)
+	switch {
+	case err != nil:
+		s.problem(name, "see: kubectl get node "+name+" -o wide", "", "the version %q of its kubelet %v", v, err)
+	case older(s.Version, v):
+		s.problem(name, fmt.Sprintf("use the file of %s or a later one; or, on that host: ./install upgrade undo", v),
+			"a kubelet must not be newer than the API server",
+			"it has %s, and this file has %s", v, s.Version)
+	case controlPlane && to-m > maxServerSkew:
+		s.problem(name, neededFiles(m, to), "control planes may differ by one minor version",
+			"this control plane has %s, and this file has %s", v, s.Version)
+	case to-m > maxKubeletSkew:
+		s.problem(name, fmt.Sprintf("upgrade it first, with a file of v1.%d or later, and at most %s: ./install cluster apply",
+			to-maxKubeletSkew, s.cluster.Version),
+			fmt.Sprintf("kubelets may be up to %d minor versions older than the API server", maxKubeletSkew),
+			"its kubelet is %s, and this file has %s", v, s.Version)
+	}
+}
+
+// neededFiles lists the files from one minor version to another, in order.
+func neededFiles(from, to int) string {
+	var list []string
+	for m := from + 1; m < to; m++ {
+		list = append(list, fmt.Sprintf("v1.%d", m))
+	}
+	return fmt.Sprintf("apply the files of these versions first, in this order: %s; to build one: bundle build --version 1.%d",
+		strings.Join(list, ", "), from+1)
+}

@@ -1,0 +1,385 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"airlift/multihost/facts"
+	"airlift/multihost/spec"
+)
+
+// Make returns the plan for the site, or all problems that forbid one. A site that is what the file says has a plan without
+// stages.
+func Make(in Input) (*Plan, []Problem) {
+	s := newSite(in)
+	s.check()
+	p := &Plan{Cluster: in.Spec.Name, Version: in.Version, Bundle: in.Bundle, Spec: in.Spec.Digest, Leader: s.leader}
+	if len(s.problems) == 0 {
+		s.fill(p)
+	}
+	if len(s.problems) > 0 {
+		return nil, s.sorted()
+	}
+	s.noteHosts()
+	p.Notes = s.notes
+	p.Seen = s.seen()
+	p.Observed = digest(p.Seen)
+	return p, nil
+}
+
+// fill adds the stages. Their order keeps two rules for any mixture of edits: no kubelet is newer than an API server, and
+// etcd has its quorum.
+//
+//   - Lost hosts leave first: they cost quorum, and a host must not join under the name of a member.
+//   - Control planes are upgraded before a host joins: the file has one version, and the new host gets it.
+//   - The endpoint and the registry are there before hosts use them.
+//   - Control planes leave after new ones have joined, and before a worker changes: they keep their old version.
+//   - Workers join before others are drained: pods have a place. Labels and taints precede the drains too.
+//   - Workers leave at the end.
+func (s *site) fill(p *Plan) {
+	stages := []Stage{
+		s.remove("remove lost hosts", func(l leaver) bool { return !l.ready }),
+		s.init(),
+		s.unpack(),
+		s.upgradeControlPlanes(),
+		s.endpointControlPlanes(),
+		s.registry("registry on control planes", s.controlPlanes(), 1),
+		s.join("join control planes", s.controlPlanes(), 1),
+		s.remove("remove control planes", func(l leaver) bool { return l.ready && l.controlPlane }),
+	}
+	stages = append(stages, s.endpointWorkers()...)
+	stages = append(stages,
+		s.registry("registry on workers", s.workers(), s.Parallel),
+		s.join("join workers", s.workers(), s.Parallel),
+		s.labels())
+	upgrades := s.upgradeWorkers()
+	stages = append(stages, upgrades...)
+	if s.held(upgrades) != "" {
+		p.Held = s.held(upgrades)
+		stages = stages[:len(stages)-len(upgrades)]
+	}
+	stages = append(stages, s.remove("remove workers", func(l leaver) bool { return l.ready && !l.controlPlane }), s.addons())
+	p.Stages = slices.DeleteFunc(stages, func(st Stage) bool { return len(st.Actions) == 0 })
+	s.checkLaggards(p.Stages)
+}
+
+// checkLaggards refuses workers of the file's version while a control plane that is left alone has an older one.
+func (s *site) checkLaggards(stages []Stage) {
+	changed := map[string]bool{}
+	worker := ""
+	for _, st := range stages {
+		for _, a := range st.Actions {
+			changed[a.Host] = changed[a.Host] || slices.Contains([]string{UpgradeApply, Upgrade, Remove, RemoveOff}, a.Verb)
+			if (a.Verb == Upgrade || a.Verb == Join) && s.role(a.Host) == spec.Worker {
+				worker = a.Host
+			}
+		}
+	}
+	if s.cluster == nil || worker == "" {
+		return
+	}
+	for _, n := range s.cluster.Nodes {
+		if n.ControlPlane && older(n.Version, s.Version) && !changed[n.Name] {
+			s.problem(n.Name,
+				"let it be upgraded: add it to cluster.yaml, without --skip; or remove it: take it out of cluster.yaml, and run ./install cluster apply --remove",
+				fmt.Sprintf("%s would get %s, and a kubelet must not be newer than an API server", worker, s.Version),
+				"is a control plane with %s that this run would leave alone", n.Version)
+		}
+	}
+}
+
+func (s *site) role(name string) string { return hostOf(s.Spec, name).Role }
+
+func (s *site) init() Stage {
+	st := Stage{Name: "init", Limit: 1}
+	for _, h := range s.controlPlanes() {
+		if h.Name == s.leader && s.cluster == nil || h.began(Init) {
+			st.Actions = append(st.Actions, Action{Host: h.Name, Verb: Init, To: s.Version, Why: whyNew(h, "there is no cluster yet"), Effect: None})
+		}
+	}
+	return st
+}
+
+func (s *site) join(name string, hosts []host, limit int) Stage {
+	st := Stage{Name: name, Limit: limit}
+	for _, h := range unfinishedFirst(hosts) {
+		if h.isNew() && !h.began(Init) && (h.Name != s.leader || s.cluster != nil) {
+			st.Actions = append(st.Actions, Action{Host: h.Name, Verb: Join, To: s.Version, Why: whyNew(h, "is not a node yet"), Effect: None})
+		}
+	}
+	return st
+}
+
+// unfinishedFirst sorts hosts whose last command did not end to the front: they may be down.
+func unfinishedFirst(hosts []host) []host {
+	return slices.SortedStableFunc(slices.Values(hosts), func(a, b host) int {
+		return cmp.Compare(number(a.Unfinished == ""), number(b.Unfinished == ""))
+	})
+}
+
+// whyNew returns the reason of an init or a join.
+func whyNew(h host, why string) string {
+	if h.Unfinished == "" {
+		return why
+	}
+	return fmt.Sprintf("did not finish %q", h.Unfinished)
+}
+
+func (s *site) unpack() Stage {
+	st := Stage{Name: "unpack", Limit: s.Parallel}
+	for _, h := range s.hosts {
+		if s.needsUpgrade(h) && h.Node.Version != s.Version && !h.upgrading() {
+			st.Actions = append(st.Actions, Action{Host: h.Name, Verb: Unpack, From: h.Node.Version, To: s.Version,
+				Why: "images and binaries first, next to the old ones", Effect: None})
+		}
+	}
+	return st
+}
+
+// upgradeControlPlanes begins with the one that runs upgrade apply. Next prefers one that did not finish: it may be down.
+func (s *site) upgradeControlPlanes() Stage {
+	st := Stage{Name: "upgrade control planes", Limit: 1, Roll: true}
+	list := slices.DeleteFunc(s.controlPlanes(), func(h host) bool { return !s.needsUpgrade(h) })
+	apply := s.leader // runs upgrade apply
+	if i := slices.IndexFunc(list, func(h host) bool { return h.began(UpgradeApply) }); i >= 0 {
+		apply = list[i].Name
+	}
+	slices.SortFunc(list, func(a, b host) int {
+		return cmp.Or(cmp.Compare(number(a.Name != apply), number(b.Name != apply)), cmp.Compare(s.place(a), s.place(b)))
+	})
+	for i, h := range list {
+		a := s.upgrade(h)
+		if s.cluster.Version != s.Version && i == 0 || h.began(UpgradeApply) {
+			a.Verb = UpgradeApply
+		}
+		st.Actions = append(st.Actions, a)
+		st.Pause = st.Pause || s.group(h.Group).Roll.Pause
+		st.Group = h.Group
+	}
+	if slices.ContainsFunc(list, func(h host) bool { return h.Group != st.Group }) {
+		st.Group = ""
+	}
+	return st
+}
+
+func (s *site) upgrade(h host) Action {
+	a := Action{Host: h.Name, Verb: Upgrade, From: h.Node.Version, To: s.Version, Why: "has another version",
+		Effect: Drain, Began: h.upgrading()}
+	switch {
+	case a.Began:
+		a.Why = "did not finish its upgrade"
+	case h.Node.Version == s.Version:
+		a.Why = fmt.Sprintf("its kubelet still runs %s", s.nodes[h.Name].Version)
+	}
+	if !s.Spec.Roll.Drain || s.cordoned(h) {
+		a.Effect = Restart
+	}
+	return a
+}
+
+// cordoned reports whether somebody else made the node unschedulable: it is neither drained nor uncordoned.
+func (s *site) cordoned(h host) bool { return s.nodes[h.Name].Unschedulable && !h.Node.Cordoned }
+
+// order returns the groups in the order of the roll.
+func (s *site) order() []spec.Group {
+	rank := func(g spec.Group) int {
+		if i := slices.Index(s.Spec.Roll.Order, g.Name); i >= 0 {
+			return i
+		}
+		return len(s.Spec.Roll.Order)
+	}
+	return slices.SortedStableFunc(slices.Values(s.Spec.Groups), func(a, b spec.Group) int { return cmp.Compare(rank(a), rank(b)) })
+}
+
+// place returns the position of a host in the roll, by its group and then in the file.
+func (s *site) place(h host) int {
+	i := slices.IndexFunc(s.order(), func(g spec.Group) bool { return g.Name == h.Group })
+	return i*len(s.Spec.Hosts) + h.index
+}
+
+func (s *site) group(name string) spec.Group { return groupOf(s.Spec, name) }
+
+func hostOf(c *spec.Cluster, name string) spec.Host {
+	if i := slices.IndexFunc(c.Hosts, func(h spec.Host) bool { return h.Name == name }); i >= 0 {
+		return c.Hosts[i]
+	}
+	return spec.Host{}
+}
+
+func groupOf(c *spec.Cluster, name string) spec.Group {
+	if i := slices.IndexFunc(c.Groups, func(g spec.Group) bool { return g.Name == name }); i >= 0 {
+		return c.Groups[i]
+	}
+	return spec.Group{Name: name}
+}
+
+// upgradeWorkers returns a stage for each group.
+func (s *site) upgradeWorkers() []Stage {
+	return s.roll("upgrade ", s.needsUpgrade, s.upgrade, true)
+}
+
+// roll returns a stage for each group of workers, in the order of the roll.
+func (s *site) roll(name string, needs func(host) bool, action func(host) Action, pause bool) (list []Stage) {
+	for _, g := range s.order() {
+		st := Stage{Name: name + g.Name, Group: g.Name, Limit: maxUnavailable(g.Roll, groupSize(s.Spec, g.Name)), Roll: true, Pause: pause && g.Roll.Pause}
+		for _, h := range s.workers() {
+			if h.Group == g.Name && needs(h) {
+				st.Actions = append(st.Actions, action(h))
+			}
+		}
+		if len(st.Actions) > 0 {
+			list = append(list, st)
+		}
+	}
+	return list
+}
+
+// held returns why the upgrade of workers waits: a group that pauses the roll has the version of the file. "" if it goes on.
+func (s *site) held(upgrades []Stage) string {
+	if s.Continue || len(upgrades) == 0 || slices.ContainsFunc(s.controlPlanes(), s.needsUpgrade) {
+		return ""
+	}
+	passed := []spec.Group{}
+	for _, h := range s.controlPlanes() {
+		passed = append(passed, s.group(h.Group))
+	}
+	for _, g := range s.order() {
+		if g.Name == upgrades[0].Group {
+			break
+		}
+		if slices.ContainsFunc(s.workers(), func(h host) bool { return h.Group == g.Name }) {
+			passed = append(passed, g)
+		}
+	}
+	var waiting []string
+	for _, st := range upgrades {
+		waiting = append(waiting, fmt.Sprintf("%s (%s)", st.Group, count(len(st.Actions), "host")))
+	}
+	for _, g := range slices.Backward(passed) {
+		if g.Roll.Pause {
+			return fmt.Sprintf("group %s has %s, and the roll pauses after it; waiting: %s; to go on: ./install cluster apply --continue",
+				g.Name, s.Version, strings.Join(waiting, ", "))
+		}
+	}
+	return ""
+}
+
+func (s *site) needsEndpoint(h host) bool {
+	return s.cluster != nil && !h.isNew() && (s.endpointDiffers() || s.nodes[h.Name].EndpointBehind || h.began("endpoint"))
+}
+
+func (s *site) endpoint(h host) Action {
+	a := Action{Host: h.Name, Verb: Endpoint, Why: "the endpoint of the API changes", Effect: Restart, Began: h.began("endpoint")}
+	if h.Role == spec.ControlPlane {
+		a.Verb = EndpointApply
+	}
+	if !s.endpointDiffers() {
+		a.Why = "has not followed the last change of the endpoint"
+	}
+	return a
+}
+
+func (s *site) endpointControlPlanes() Stage {
+	st := Stage{Name: "endpoint on control planes", Limit: 1, Roll: true}
+	for _, h := range unfinishedFirst(s.controlPlanes()) {
+		if s.needsEndpoint(h) {
+			st.Actions = append(st.Actions, s.endpoint(h))
+		}
+	}
+	return st
+}
+
+func (s *site) endpointWorkers() []Stage {
+	return s.roll("endpoint ", s.needsEndpoint, s.endpoint, false)
+}
+
+func (s *site) registry(name string, hosts []host, limit int) Stage {
+	st := Stage{Name: name, Limit: limit}
+	for _, h := range hosts {
+		if s.cluster != nil && s.Spec.EmbeddedRegistry && !h.isNew() && (h.Node.NoRegistry || !s.cluster.EmbeddedRegistry || h.began("registry")) {
+			st.Actions = append(st.Actions, Action{Host: h.Name, Verb: Registry, Why: "has no embedded registry yet", Effect: Reload})
+		}
+	}
+	return st
+}
+
+// remove returns a stage that removes those leavers, one by one.
+func (s *site) remove(name string, now func(leaver) bool) Stage {
+	st := Stage{Name: name, Limit: 1}
+	for _, l := range s.leavers() {
+		if !s.Remove || !now(l) {
+			continue
+		}
+		a := Action{Host: l.name, Verb: RemoveOff, Why: "is not in cluster.yaml; its host is not reset", Effect: None}
+		if l.ready {
+			a.Effect = Drain
+		}
+		switch {
+		case l.lost:
+			a.Why = "its host is no node any more, and joins again"
+		case l.answers:
+			a.Verb, a.Why, a.Effect = Remove, "is not in cluster.yaml", Drain
+		}
+		st.Actions = append(st.Actions, a)
+	}
+	return st
+}
+
+// addons upgrades the add-ons, which wait until all nodes have their images. The last control plane does it if it can.
+func (s *site) addons() Stage {
+	st := Stage{Name: "add-ons", Limit: 1}
+	if s.cluster == nil || !s.cluster.AddonsWait || slices.ContainsFunc(s.controlPlanes(), s.needsUpgrade) {
+		return st
+	}
+	if i := slices.IndexFunc(s.cluster.Nodes, func(n facts.ClusterNode) bool {
+		return n.Version != s.Version && (s.skipped(n.Name) || !s.inFile(n.Name))
+	}); i >= 0 {
+		s.note("the add-ons keep their version until %s has %s", s.cluster.Nodes[i].Name, s.Version)
+		return st
+	}
+	st.Actions = []Action{{Host: s.leader, Verb: UpgradeApply, To: s.Version, Why: "the add-ons waited until all nodes have their images", Effect: None}}
+	return st
+}
+
+// noteHosts adds what the plan leaves alone.
+func (s *site) noteHosts() {
+	for _, name := range s.Skip {
+		s.note("%s is skipped", name)
+	}
+	for _, h := range s.hosts {
+		n, found := s.nodes[h.Name]
+		switch {
+		case found && s.needsUpgrade(h) && s.cordoned(h):
+			s.note("%s is unschedulable, not by Airlift: it is not drained, and stays unschedulable", h.Name)
+		case found && !h.isNew() && s.isDown(h):
+			s.note("%s is down: %s", h.Name, s.reason(h))
+		}
+		if blocked := s.blockedBy(h.Name); found && len(blocked) > 0 && s.needsUpgrade(h) && !n.Unschedulable {
+			s.note("%s cannot be drained now: %s allows no disruption", h.Name, strings.Join(blocked, ", "))
+		}
+		if h.Unfinished != "" && !slices.ContainsFunc([]string{Init, Join, "upgrade", "endpoint", "registry"}, h.began) {
+			s.note("%s did not finish the command %q: run it there again", h.Name, h.Unfinished)
+		}
+	}
+	if s.cluster == nil {
+		return
+	}
+	if slices.ContainsFunc(s.cluster.EtcdMembers, func(m facts.EtcdMember) bool { return m.Name == "" }) {
+		s.note("etcd has a member that has not started yet: the join that added it did not finish, and starts it when it runs again; if its host is lost, on a control plane: ./install etcd status; ./install etcd member remove ID")
+	}
+	if len(s.Spec.Kubeadm) > 0 || slices.ContainsFunc(s.hosts, func(h host) bool { return h.Patches != "" && !h.isNew() }) {
+		s.note("changes in kubeadm's documents and in patches are not compared with the nodes; to take patches over, on each node: ./install upgrade node --patches DIRECTORY")
+	}
+	if s.cluster.Version == s.Version && len(s.cluster.Bundles) > 0 && !slices.Contains(s.cluster.Bundles, s.Bundle) {
+		s.note("the control planes keep another file with %s; to take the images of this one over, run: ./install cluster images import", s.Version)
+	}
+}
+
+func (s *site) blockedBy(name string) []string {
+	if s.cluster == nil {
+		return nil
+	}
+	return s.cluster.BlockedBy[name]
+}

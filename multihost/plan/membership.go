@@ -1,0 +1,222 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"airlift/multihost/facts"
+	"airlift/multihost/spec"
+)
+
+// A leaver is a Node or an etcd member that is not in the file, or whose host is no node any more.
+type leaver struct {
+	name         string
+	controlPlane bool
+	ready        bool
+	answers      bool // its host can be reset
+	lost         bool // its host is in the file, and has to join again
+}
+
+// leavers returns what the cluster has and the hosts of the file do not: those that are down first, then control planes
+// first, then by name.
+func (s *site) leavers() (list []leaver) {
+	if s.cluster == nil {
+		return nil
+	}
+	for _, n := range s.cluster.Nodes {
+		if l, gone := s.leaving(n.Name); gone {
+			l.controlPlane, l.ready = n.ControlPlane, n.Ready && !s.memberIsDown(n.Name)
+			list = append(list, l)
+		}
+	}
+	for _, m := range s.cluster.EtcdMembers {
+		if _, hasNode := s.nodes[m.Name]; hasNode || m.Name == "" {
+			continue
+		}
+		if l, gone := s.leaving(m.Name); gone {
+			l.controlPlane, l.ready = true, m.Healthy
+			list = append(list, l)
+		}
+	}
+	slices.SortFunc(list, func(a, b leaver) int {
+		return cmp.Or(cmp.Compare(number(a.ready), number(b.ready)), cmp.Compare(number(b.controlPlane), number(a.controlPlane)),
+			cmp.Compare(a.name, b.name))
+	})
+	return list
+}
+
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (s *site) leaving(name string) (leaver, bool) {
+	if i := slices.IndexFunc(s.hosts, func(h host) bool { return h.Name == name }); i >= 0 {
+		return leaver{name: name, lost: true}, s.hosts[i].Node == nil && s.hosts[i].Unfinished == ""
+	}
+	f := s.Answers[name].Facts
+	return leaver{name: name,
+		answers: f != nil && s.Answers[name].Err == nil && f.Node != nil && f.Node.Name == name && s.isMember(f.Node)}, !s.inFile(name)
+}
+
+// isMember reports whether a node is one of this cluster, and not of another one with the same name.
+func (s *site) isMember(n *facts.Node) bool {
+	leader := s.Answers[s.leader].Facts
+	return leader != nil && leader.Node != nil && sameCA(n, leader.Node)
+}
+
+// checkMembership compares hosts that are nodes with the Nodes of the cluster.
+func (s *site) checkMembership() {
+	if s.cluster == nil {
+		return
+	}
+	for _, h := range s.hosts {
+		n, found := s.nodes[h.Name]
+		switch {
+		case h.Node != nil && !found && !h.isNew():
+			s.problem(h.Name, "on that host: ./install reset; then run apply again", "its Node was deleted",
+				"has the files of a node, and the cluster has no Node %s", h.Name)
+		case found && n.ControlPlane != (h.Role == spec.ControlPlane) && h.Node == nil:
+			s.problem(h.Name, "correct role in cluster.yaml", "the role of a node cannot change", "the cluster has a Node %s of the other role", h.Name)
+		case found && h.Node == nil && n.Ready && h.Unfinished == "":
+			s.problem(h.Name, "correct ssh.address in cluster.yaml; if its disk was erased a moment ago, wait until the Node is not Ready",
+				"the address may be that of another machine", "is no node, and the cluster has a Ready Node %s", h.Name)
+		}
+	}
+	s.checkOneDown()
+}
+
+// checkOneDown refuses to restart a control plane while another one is down for a reason that the plan does not repair.
+func (s *site) checkOneDown() {
+	restarts := func(h host) bool { return !h.isNew() && (s.needsUpgrade(h) || s.needsEndpoint(h)) }
+	for _, h := range s.controlPlanes() {
+		if h.Node == nil || h.isNew() || restarts(h) && (h.upgrading() || h.began("endpoint")) || !s.isDown(h) {
+			continue
+		}
+		if i := slices.IndexFunc(s.controlPlanes(), func(o host) bool { return o.Name != h.Name && restarts(o) }); i >= 0 {
+			s.problem(h.Name,
+				"on that host: ./install status; if it is lost, take it out of cluster.yaml, and run ./install cluster apply --remove; or leave it alone: --skip "+h.Name,
+				s.reason(h), "is down, and another control plane, %s, would have to restart", s.controlPlanes()[i].Name)
+		}
+	}
+	s.checkRestartQuorum()
+}
+
+func (s *site) reason(h host) string {
+	if why := h.Unknown["cluster"]; why != "" {
+		return "its API server does not answer: " + why
+	}
+	if s.memberIsDown(h.Name) {
+		return "its etcd member is not healthy"
+	}
+	return "its Node is not Ready"
+}
+
+// checkRestartQuorum refuses an upgrade if a restart would cost etcd its quorum because other members are down, as
+// "upgrade" does. If all members are healthy, the restart of one of two is allowed: it interrupts the API for seconds.
+func (s *site) checkRestartQuorum() {
+	if s.cluster == nil || !slices.ContainsFunc(s.controlPlanes(), s.needsUpgrade) {
+		return
+	}
+	v := votesOf(s.cluster.EtcdMembers)
+	for _, l := range s.leavers() {
+		if s.Remove && !l.ready && l.controlPlane {
+			v.remove(l.name)
+		}
+	}
+	down := slices.DeleteFunc(v.down(), func(name string) bool {
+		return slices.ContainsFunc(s.controlPlanes(), func(h host) bool { return h.Name == name && s.needsUpgrade(h) })
+	})
+	if len(down) > 0 && v.healthy()-1 < v.quorum() {
+		s.problem(down[0], "restore it; or take it out of cluster.yaml, and run ./install cluster apply --remove with the file of "+s.cluster.Version,
+			fmt.Sprintf("%d of %d members are healthy, and %d are needed", v.healthy(), len(v), v.quorum()),
+			"its etcd member is not healthy: etcd would lose its quorum during the upgrade of another control plane")
+	}
+}
+
+// votes are the members of etcd that vote, and whether each is healthy.
+type votes map[string]bool
+
+func votesOf(members []facts.EtcdMember) votes {
+	v := votes{}
+	for _, m := range members {
+		if !m.Learner {
+			v[m.Name] = m.Healthy
+		}
+	}
+	return v
+}
+
+func (v votes) quorum() int        { return len(v)/2 + 1 }
+func (v votes) healthy() int       { return len(v) - len(v.down()) }
+func (v votes) remove(name string) { delete(v, name) }
+
+func (v votes) down() (list []string) {
+	for _, name := range sortedKeys(v) {
+		if !v[name] {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// checkRemoval goes through the removals in their order: etcd must have its quorum before and after each.
+func (s *site) checkRemoval() {
+	list := s.leavers()
+	if !s.Remove {
+		s.noteLeavers(list)
+		return
+	}
+	if s.cluster == nil {
+		return
+	}
+	if len(list) == 0 {
+		s.note("--remove: each Node of the cluster is in cluster.yaml: there is nothing to remove")
+	}
+	if !slices.ContainsFunc(s.controlPlanes(), func(h host) bool { return h.Node != nil && !h.isNew() }) && len(list) > 0 {
+		s.problem("", "keep a control plane in cluster.yaml until others have joined", "the last control plane cannot be removed",
+			"--remove would leave no control plane")
+		return
+	}
+	v := votesOf(s.cluster.EtcdMembers)
+	s.removeFrom(v, list, false)
+	for _, h := range s.controlPlanes() {
+		if h.isNew() && len(s.cluster.EtcdMembers) > 0 {
+			v[h.Name] = true
+		}
+	}
+	s.removeFrom(v, list, true)
+}
+
+func (s *site) removeFrom(v votes, list []leaver, ready bool) {
+	for _, l := range list {
+		if _, member := v[l.name]; !member || l.ready != ready {
+			continue
+		}
+		before := fmt.Sprintf("%d of %d members are healthy, and %d are needed; down: %s", v.healthy(), len(v), v.quorum(), strings.Join(v.down(), ", "))
+		enough := v.healthy() >= v.quorum()
+		v.remove(l.name)
+		if !enough || v.healthy() < v.quorum() {
+			s.problem(l.name, "restore the members that are down first: on each of them: ./install status", before,
+				"cannot be removed: etcd would have no quorum")
+		}
+	}
+}
+
+func (s *site) noteLeavers(list []leaver) {
+	for _, l := range list {
+		if !l.lost {
+			s.note("%s is in the cluster, and not in cluster.yaml; to remove it: ./install cluster apply --remove", l.name)
+			continue
+		}
+		if !l.ready {
+			s.problem(l.name, "to remove the former node and let this host join: ./install cluster apply --remove",
+				"its disk was erased, or it is another machine with the same name",
+				"is no node, and the cluster still has its former Node or etcd member")
+		}
+	}
+}

@@ -1,0 +1,591 @@
+package plan_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"airlift/multihost/facts"
+	"airlift/multihost/plan"
+	"airlift/multihost/spec"
+)
+
+const oldVersion, newVersion = "v1.36.3", "v1.37.1"
+
+// A machine is a host of the model. What a step of a command changes is in its fields.
+type machine struct {
+	name, role string
+	installed  bool   // it has the files of a node
+	kubelet    string // version
+	api        string // version of its API server
+	apiDown    bool
+	stopped    bool // its kubelet does not run
+	unfinished string
+	ran        string // version of the file of the unfinished command
+	registry   bool
+	own        bool // the unfinished upgrade made it unschedulable
+	lost       bool // switched off for good
+}
+
+// A world is a site: machines, and what the API of the cluster has.
+type world struct {
+	t        *rapid.T
+	machines map[string]*machine
+	nodes    map[string]*facts.ClusterNode
+	members  map[string]bool
+	clusters int // how many were created
+	cluster  facts.Cluster
+	spec     *spec.Cluster
+	others   []string       // nodes that somebody else made unschedulable
+	before   map[string]int // by group, how many were down when an edit made the group smaller
+}
+
+func (w *world) host(name string) spec.Host {
+	i := slices.IndexFunc(w.spec.Hosts, func(h spec.Host) bool { return h.Name == name })
+	return w.spec.Hosts[i]
+}
+
+// answers returns what the hosts tell.
+func (w *world) answers(now time.Time) map[string]plan.Answer {
+	c := w.cluster
+	c.Nodes, c.EtcdMembers = nil, nil
+	healthy := 0
+	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
+		node := *w.nodes[name]
+		node.Ready = !w.isDown(name)
+		c.Nodes = append(c.Nodes, node)
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.members)) {
+		c.EtcdMembers = append(c.EtcdMembers, facts.EtcdMember{Name: name, Healthy: !w.machines[name].apiDown})
+		if !w.machines[name].apiDown {
+			healthy++
+		}
+	}
+	answers := map[string]plan.Answer{}
+	for name, m := range w.machines {
+		if m.lost {
+			continue
+		}
+		f := &facts.Facts{Hostname: name, MachineID: "id-" + name, MACs: []string{"mac-" + name}, Time: now, Arch: "amd64", Unfinished: m.unfinished}
+		if m.unfinished != "" {
+			f.Runs = []facts.Run{{Command: m.unfinished, Version: m.ran}}
+		}
+		if m.installed {
+			f.Node = &facts.Node{Name: name, Role: m.role, Airlift: true, CASHA256: fmt.Sprint("ca", w.clusters), Version: m.kubelet, NoRegistry: !m.registry, Cordoned: m.own}
+			if m.role == spec.ControlPlane && m.api != "" && !m.apiDown && healthy > len(w.members)/2 {
+				f.Cluster = &c
+			} else if m.role == spec.ControlPlane {
+				f.Unknown = map[string]string{"cluster": "connection refused", "cluster.etcdMembers": "connection refused"}
+			}
+		}
+		answers[name] = plan.Answer{Facts: f, At: now}
+	}
+	return answers
+}
+
+// isDown reports whether a Node is not Ready.
+func (w *world) isDown(name string) bool {
+	m := w.machines[name]
+	return m.lost || m.apiDown || !m.installed || m.stopped
+}
+
+// steps are those of a command on one host. Each is done at once, and does nothing if it is done.
+func (w *world) steps(a plan.Action) []func() {
+	m := w.machines[a.Host]
+	begin := func() { m.unfinished, m.ran = a.Verb, newVersion }
+	if a.Verb == plan.Unpack {
+		begin = func() {
+			if m.unfinished == "" {
+				m.unfinished, m.ran = "upgrade node phase unpack", newVersion
+			}
+		}
+	}
+	end := func() { m.unfinished, m.own = "", false }
+	switch a.Verb {
+	case plan.Init, plan.Join:
+		return []func(){begin, func() { w.install(m, a.Verb) }, func() { w.startAPI(m) }, func() { w.register(m) }, end}
+	case plan.Unpack:
+		return []func(){begin, func() {
+			if m.unfinished == "upgrade node phase unpack" {
+				end()
+			}
+		}}
+	case plan.UpgradeApply, plan.Upgrade:
+		return w.upgradeSteps(a, m, begin, end)
+	case plan.EndpointApply, plan.Endpoint:
+		return []func(){begin, func() { w.changeEndpoint(a.Verb) }, func() { w.nodes[m.name].EndpointBehind = false }, end}
+	case plan.Registry:
+		return []func(){begin, func() { w.cluster.EmbeddedRegistry = w.cluster.EmbeddedRegistry || m.role == spec.ControlPlane }, func() { m.registry = true }, end}
+	case plan.NodeMeta:
+		return []func(){func() { w.label(a) }}
+	case plan.Remove, plan.RemoveOff:
+		return w.removeSteps(a, m)
+	}
+	w.t.Fatalf("unknown verb %q", a.Verb)
+	return nil
+}
+
+func (w *world) install(m *machine, verb string) {
+	if m.installed {
+		return
+	}
+	if verb == plan.Init {
+		w.clusters++
+	} else if len(w.nodes) == 0 {
+		w.t.Fatalf("%s joins no cluster", m.name)
+	}
+	if _, member := w.members[m.name]; member || w.nodes[m.name] != nil {
+		w.t.Fatalf("%s joins under the name of a former node", m.name)
+	}
+	m.installed, m.role, m.kubelet = true, w.host(m.name).Role, newVersion
+	m.registry = w.spec.EmbeddedRegistry
+}
+
+func (w *world) startAPI(m *machine) {
+	if m.role != spec.ControlPlane || m.api != "" {
+		return
+	}
+	m.api = newVersion
+	w.members[m.name] = true
+	if len(w.members) == 1 {
+		w.cluster = facts.Cluster{Name: w.spec.Name, Version: newVersion, ControlPlaneEndpoint: w.spec.Endpoint.Address, EmbeddedRegistry: w.spec.EmbeddedRegistry}
+	} else if w.cluster.Version != newVersion {
+		w.t.Fatalf("%s joins with %s a cluster of %s", m.name, newVersion, w.cluster.Version)
+	}
+}
+
+func (w *world) register(m *machine) {
+	if w.nodes[m.name] != nil {
+		return
+	}
+	n := &facts.ClusterNode{Name: m.name, ControlPlane: m.role == spec.ControlPlane, Version: m.kubelet, Labels: map[string]string{}}
+	if n.ControlPlane {
+		n.Taints = []string{"node-role.kubernetes.io/control-plane:NoSchedule"}
+	}
+	w.nodes[m.name] = n
+}
+
+func (w *world) upgradeSteps(a plan.Action, m *machine, begin, end func()) []func() {
+	n := w.nodes[m.name]
+	steps := []func(){begin}
+	if m.role == spec.ControlPlane {
+		steps = append(steps, func() { m.apiDown = true }, func() { m.api = newVersion }, func() { m.apiDown = false })
+		if a.Verb == plan.UpgradeApply {
+			steps = append(steps, func() { w.cluster.Version = newVersion })
+		}
+	}
+	if a.Effect == plan.Drain {
+		steps = append(steps, func() {
+			if slices.Contains(w.others, m.name) {
+				w.t.Fatalf("%s is drained, and somebody else made it unschedulable", m.name)
+			}
+			m.own, n.Unschedulable = true, true
+		})
+	}
+	return append(steps,
+		func() { m.kubelet, m.stopped = newVersion, m.stopped || n.Version != newVersion },
+		func() { n.Version, m.stopped = newVersion, false },
+		func() {
+			if m.own {
+				n.Unschedulable = false
+			}
+		}, func() {
+			if m.role == spec.ControlPlane && w.cluster.Version != newVersion {
+				w.t.Fatalf("%s is upgraded with %q, and the cluster has %s", m.name, a.Verb, w.cluster.Version)
+			}
+			end()
+		})
+}
+
+func (w *world) changeEndpoint(verb string) {
+	if w.cluster.ControlPlaneEndpoint == w.spec.Endpoint.Address {
+		return
+	}
+	if verb != plan.EndpointApply {
+		w.t.Fatal("a worker changes the endpoint")
+	}
+	w.cluster.ControlPlaneEndpoint = w.spec.Endpoint.Address
+	for _, n := range w.nodes {
+		n.EndpointBehind = true
+	}
+}
+
+// label does what the Changes of an action say.
+func (w *world) label(a plan.Action) {
+	n := w.nodes[a.Host]
+	for _, c := range a.Changes {
+		sign, text := c[0], c[1:]
+		taint, isTaint := strings.CutPrefix(text, "taint ")
+		key, value, _ := strings.Cut(text, "=")
+		switch {
+		case isTaint && sign == '+':
+			n.Taints = append(n.Taints, taint)
+			key, _, _ := strings.Cut(taint, "=")
+			n.ManagedTaints = append(n.ManagedTaints, strings.TrimSuffix(key, ":NoSchedule")+":NoSchedule")
+		case isTaint:
+			if n.ManagedTaints = append(n.ManagedTaints, "-"+taint); n.ControlPlane && w.host(a.Host).Taints == nil && strings.HasPrefix(taint, "node-role") {
+				w.t.Fatalf("%s loses kubeadm's taint", a.Host)
+			}
+			key, effect, _ := strings.Cut(taint, ":")
+			n.Taints = slices.DeleteFunc(n.Taints, func(t string) bool { return strings.HasPrefix(t, key) && strings.HasSuffix(t, ":"+effect) })
+		case sign == '+':
+			n.Labels[key] = value
+			n.ManagedLabels = append(n.ManagedLabels, key)
+		default:
+			delete(n.Labels, key)
+		}
+	}
+}
+
+func (w *world) removeSteps(a plan.Action, m *machine) []func() {
+	steps := []func(){
+		func() {
+			if n := w.nodes[m.name]; n != nil {
+				n.Unschedulable = true
+			}
+		},
+		func() { delete(w.members, m.name) },
+		func() { delete(w.nodes, m.name) },
+	}
+	if a.Verb == plan.Remove {
+		steps = append(steps, func() { m.unfinished = "reset" }, func() { m.installed, m.api, m.unfinished = false, "", "" })
+	}
+	return steps
+}
+
+// check asserts the rules that hold at any time.
+func (w *world) check() {
+	if w.clusters > 1 {
+		w.t.Fatal("two clusters were created")
+	}
+	controlPlanes, healthy := 0, 0
+	oldest := newVersion
+	for name := range w.members {
+		m := w.machines[name]
+		if !m.lost && m.apiDown {
+			controlPlanes++
+		}
+		if !m.lost && !m.apiDown {
+			healthy++
+		}
+		if !m.lost {
+			oldest = min(oldest, m.api)
+		}
+	}
+	if controlPlanes > 1 {
+		w.t.Fatal("two control planes are down")
+	}
+	if len(w.members) > 2 && healthy <= len(w.members)/2 {
+		w.t.Fatalf("etcd has no quorum: %d of %d", healthy, len(w.members))
+	}
+	w.checkNodes(oldest)
+}
+
+// checkNodes asserts the rules of single nodes and of groups. No kubelet may be newer than the oldest API server.
+func (w *world) checkNodes(oldest string) {
+	down := w.down()
+	for name := range w.nodes {
+		m := w.machines[name]
+		if m.lost || !m.installed {
+			continue
+		}
+		if m.role == spec.Worker && m.kubelet > oldest || m.role == spec.ControlPlane && m.kubelet > m.api {
+			w.t.Fatalf("the kubelet of %s is newer than an API server", name)
+		}
+	}
+	for _, g := range w.spec.Groups {
+		if limit := map[string]int{"1": 1, "2": 2, "50%": max(1, workersOf(w.spec, g.Name)/2)}[g.Roll.MaxUnavailable]; down[g.Name] > max(limit, w.before[g.Name]) {
+			w.t.Fatalf("%d hosts of group %s are down, and %d may be", down[g.Name], g.Name, limit)
+		}
+	}
+	for _, name := range w.others {
+		if n := w.nodes[name]; n != nil && !n.Unschedulable {
+			w.t.Fatalf("%s was made schedulable again", name)
+		}
+	}
+}
+
+// down counts the workers of each group of the file that do not serve because of an upgrade.
+func (w *world) down() map[string]int {
+	down := map[string]int{}
+	for _, h := range w.spec.Hosts {
+		if m := w.machines[h.Name]; h.Role == spec.Worker && w.nodes[h.Name] != nil && (m.stopped || m.own) {
+			down[h.Group]++
+		}
+	}
+	return down
+}
+
+func workersOf(c *spec.Cluster, group string) (n int) {
+	for _, h := range c.Hosts {
+		if h.Role == spec.Worker && h.Group == group {
+			n++
+		}
+	}
+	return n
+}
+
+// run does actions at once, at most limit, in any interleaving of their steps. It returns false if it was killed.
+func (w *world) run(actions []plan.Action, limit int, kills bool) bool {
+	var running [][]func()
+	for len(actions) > 0 || len(running) > 0 {
+		if len(actions) > 0 && len(running) < limit && (len(running) == 0 || rapid.Bool().Draw(w.t, "start")) {
+			running = append(running, w.steps(actions[0]))
+			actions = actions[1:]
+			continue
+		}
+		if kills && rapid.IntRange(0, 14).Draw(w.t, "kill") == 0 {
+			return false
+		}
+		i := rapid.IntRange(0, len(running)-1).Draw(w.t, "step")
+		running[i][0]()
+		w.check()
+		if running[i] = running[i][1:]; len(running[i]) == 0 {
+			running = slices.Delete(running, i, i+1)
+		}
+	}
+	return true
+}
+
+// roll does a stage with the batches that Next chooses.
+func (w *world) roll(st plan.Stage, now *time.Time, kills bool) bool {
+	s := plan.RollState{Spec: w.spec}
+	for range 1000 {
+		for _, a := range w.answers(*now) {
+			if a.Facts.Cluster != nil {
+				s.Cluster = a.Facts.Cluster
+			}
+		}
+		s.Now, s.HealthySince = *now, s.LastBatch
+		step := plan.Next(st, s)
+		switch {
+		case step.Done:
+			return true
+		case len(step.Batch) > 0:
+			if !w.run(step.Batch, len(step.Batch), kills) {
+				return false
+			}
+			for _, a := range step.Batch {
+				s.Done = append(s.Done, a.Host)
+			}
+			s.LastBatch = *now
+		case step.Until.After(*now):
+			*now = step.Until
+		default:
+			w.t.Fatalf("stage %s waits for ever: %s", st.Name, step.Wait)
+		}
+	}
+	w.t.Fatalf("stage %s does not end", st.Name)
+	return false
+}
+
+// apply does a plan, until it is killed or a group pauses.
+func (w *world) apply(p *plan.Plan, now *time.Time, kills bool) {
+	for _, st := range p.Stages {
+		ok := false
+		if st.Roll {
+			ok = w.roll(st, now, kills)
+		} else {
+			ok = w.run(st.Actions, st.Limit, kills)
+		}
+		if !ok || st.Pause {
+			break
+		}
+	}
+	w.heal()
+}
+
+// heal is what happens without a driver after a kill: kubelet starts the static pods again, at the latest if the API is down.
+func (w *world) heal() {
+	up, seen := 0, 0 // seen: by the driver, which reaches the hosts of the file
+	for name := range w.members {
+		if w.machines[name].apiDown {
+			continue
+		}
+		up++
+		if slices.ContainsFunc(w.spec.Hosts, func(h spec.Host) bool { return h.Name == name }) {
+			seen++
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.members)) {
+		m := w.machines[name]
+		if m.apiDown && !m.lost && (up <= len(w.members)/2 || seen == 0 || rapid.Bool().Draw(w.t, "comes back")) {
+			m.apiDown = false
+		}
+	}
+}
+
+// newWorld draws a site: bare or with a cluster, with any mixture of what an edit of cluster.yaml may ask for.
+func newWorld(t *rapid.T) (w *world, remove bool) {
+	w = &world{t: t, machines: map[string]*machine{}, nodes: map[string]*facts.ClusterNode{}, members: map[string]bool{}, spec: &spec.Cluster{Name: "site", Digest: "d"}}
+	w.spec.EmbeddedRegistry = rapid.Bool().Draw(t, "registry")
+	w.spec.Endpoint.Address = rapid.SampledFrom([]string{"", "a:6443"}).Draw(t, "endpoint")
+	w.spec.Roll.Drain = rapid.Bool().Draw(t, "drain")
+	for _, name := range []string{"control-plane", "g1", "g2"} {
+		g := spec.Group{Name: name}
+		g.Roll.MaxUnavailable = rapid.SampledFrom([]string{"1", "2", "50%"}).Draw(t, "maxUnavailable")
+		g.Roll.Pause = rapid.Bool().Draw(t, "pause")
+		g.Roll.Soak = time.Duration(rapid.IntRange(0, 2).Draw(t, "soak")) * time.Minute
+		if rapid.Bool().Draw(t, "window") {
+			g.Roll.Window = &spec.Window{Days: []time.Weekday{time.Saturday, time.Tuesday}, Start: 22 * time.Hour, End: 4 * time.Hour}
+		}
+		w.spec.Groups = append(w.spec.Groups, g)
+	}
+	w.spec.Roll.Order = rapid.SampledFrom([][]string{nil, {"g2"}, {"g2", "g1"}}).Draw(t, "order")
+	add := func(name, role, group string) {
+		h := spec.Host{Name: name, Role: role, Group: group}
+		if rapid.Bool().Draw(t, "labelled") {
+			h.Labels = map[string]string{"zone": "a"}
+			h.Taints = rapid.SampledFrom([][]string{nil, {}, {"dedicated=db:NoSchedule"}}).Draw(t, "taints")
+		}
+		w.spec.Hosts = append(w.spec.Hosts, h)
+		w.machines[name] = &machine{name: name}
+	}
+	for i := range rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "control planes") {
+		add(fmt.Sprint("cp", i), spec.ControlPlane, "control-plane")
+	}
+	for i := range rapid.IntRange(0, 6).Draw(t, "workers") {
+		add(fmt.Sprint("w", i), spec.Worker, rapid.SampledFrom([]string{"g1", "g2"}).Draw(t, "group"))
+	}
+	if rapid.IntRange(0, 3).Draw(t, "bare") == 0 {
+		return w, false
+	}
+	return w, w.populate()
+}
+
+// populate makes some hosts nodes of a cluster, and adds nodes that the file does not have.
+func (w *world) populate() (remove bool) {
+	t := w.t
+	version := rapid.SampledFrom([]string{oldVersion, newVersion}).Draw(t, "version")
+	w.clusters = 1
+	w.cluster = facts.Cluster{Name: "site", Version: version, EmbeddedRegistry: w.spec.EmbeddedRegistry && rapid.Bool().Draw(t, "has registry")}
+	if w.spec.Endpoint.Address != "" {
+		w.cluster.ControlPlaneEndpoint = rapid.SampledFrom([]string{"a:6443", "b:6443", ""}).Draw(t, "has endpoint")
+	}
+	existing := func(name, role string) *machine {
+		m := &machine{name: name, role: role, installed: true, kubelet: version, registry: w.cluster.EmbeddedRegistry}
+		if role == spec.ControlPlane {
+			m.api, w.members[name] = version, true
+		}
+		w.machines[name] = m
+		n := &facts.ClusterNode{Name: name, ControlPlane: role == spec.ControlPlane, Version: version, Labels: map[string]string{"zone": "b", "old": "x"}, ManagedLabels: []string{"old"}}
+		if rapid.IntRange(0, 4).Draw(t, "unschedulable") == 0 {
+			n.Unschedulable = true
+			w.others = append(w.others, name)
+		}
+		w.nodes[name] = n
+		return m
+	}
+	for i, h := range w.spec.Hosts {
+		if i == 0 || rapid.IntRange(0, 3).Draw(t, "is node") > 0 {
+			existing(h.Name, h.Role)
+		}
+	}
+	for i := range rapid.IntRange(0, 2).Draw(t, "leaving") {
+		existing(fmt.Sprint("gone", i), rapid.SampledFrom([]string{spec.ControlPlane, spec.Worker}).Draw(t, "role of leaving"))
+		remove = true
+	}
+	if len(w.members) > 3 && rapid.Bool().Draw(t, "lost control plane") {
+		m := existing("lost", spec.ControlPlane)
+		m.lost, m.apiDown, remove = true, true, true
+	}
+	return remove
+}
+
+// edit changes the file between two runs: a worker more or less, a label, the rules. It reports whether a host was taken out.
+func (w *world) edit(round int) (removed bool) {
+	t := w.t
+	switch rapid.SampledFrom([]string{"add", "take out", "label", "registry"}).Draw(t, "what") {
+	case "add":
+		name := fmt.Sprint("new", round)
+		w.machines[name] = &machine{name: name}
+		w.spec.Hosts = append(w.spec.Hosts, spec.Host{Name: name, Role: spec.Worker, Group: "g2"})
+	case "take out":
+		workers := slices.DeleteFunc(slices.Clone(w.spec.Hosts), func(h spec.Host) bool { return h.Role != spec.Worker })
+		if len(workers) == 0 {
+			return false
+		}
+		name := rapid.SampledFrom(workers).Draw(t, "which").Name
+		w.spec.Hosts = slices.DeleteFunc(w.spec.Hosts, func(h spec.Host) bool { return h.Name == name })
+		w.before = w.down()
+		return true
+	case "label":
+		w.spec.Hosts[0].Labels, w.spec.Hosts[0].Taints = map[string]string{"zone": "c"}, nil
+	case "registry":
+		w.spec.EmbeddedRegistry = true
+	}
+	return false
+}
+
+// input is what the driver reads now. The order of the hosts in the file says nothing.
+func (w *world) input(now time.Time, remove, goOn bool) plan.Input {
+	c := *w.spec
+	order := make([]int, len(w.spec.Hosts))
+	for i := range order {
+		order[i] = i
+	}
+	c.Hosts = nil
+	for _, i := range rapid.Permutation(order).Draw(w.t, "order of hosts") {
+		c.Hosts = append(c.Hosts, w.spec.Hosts[i])
+	}
+	return plan.Input{Spec: &c, Answers: w.answers(now), Version: newVersion, Bundle: "b", Arch: "amd64",
+		Options: plan.Options{Remove: remove, Continue: goOn, Parallel: rapid.IntRange(1, 4).Draw(w.t, "parallel")}}
+}
+
+// Pains 16, 17, 18, 19, 21, 22, 24, 29, 32, 34, 35: any edit, with kills at any step, ends at what the file says, and breaks no
+// rule on the way.
+func TestApplyConvergesAfterKills(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, remove := newWorld(t)
+		now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+		const killed, limit = 12, 60
+		for round := range limit {
+			p, problems := plan.Make(w.input(now, remove, rapid.Bool().Draw(t, "continue")))
+			if len(problems) > 0 {
+				t.Fatalf("round %d: %+v", round, problems)
+			}
+			if len(p.Stages) == 0 && p.Held == "" {
+				w.reached(remove)
+				return
+			}
+			w.apply(p, &now, round < killed)
+			if round < killed && rapid.IntRange(0, 5).Draw(t, "edit") == 0 {
+				remove = w.edit(round) || remove
+			}
+		}
+		p, _ := plan.Make(w.input(now, remove, true))
+		t.Fatalf("no end after %d rounds: %q, %q", limit, lines(p), p.Held)
+	})
+}
+
+// reached asserts that the site is what the file says.
+func (w *world) reached(remove bool) {
+	for _, h := range w.spec.Hosts {
+		m, n := w.machines[h.Name], w.nodes[h.Name]
+		switch {
+		case n == nil || m.kubelet != newVersion || n.Version != newVersion || m.role != h.Role || m.unfinished != "" || m.own:
+			w.t.Fatalf("%s is %+v, %+v", h.Name, m, n)
+		case h.Role == spec.ControlPlane && (m.api != newVersion || m.apiDown || !w.members[h.Name]):
+			w.t.Fatalf("control plane %s is %+v", h.Name, m)
+		case h.Labels["zone"] != "" && n.Labels["zone"] != h.Labels["zone"] || n.Labels["old"] != "":
+			w.t.Fatalf("%s has the labels %v", h.Name, n.Labels)
+		case h.Role == spec.ControlPlane && h.Taints == nil && slices.Contains(n.ManagedTaints, "-node-role.kubernetes.io/control-plane:NoSchedule") && len(n.Taints) != 1:
+			w.t.Fatalf("%s has the taints %v", h.Name, n.Taints)
+		case h.Taints != nil && !slices.Equal(n.Taints, h.Taints) || n.EndpointBehind || m.registry != w.spec.EmbeddedRegistry:
+			w.t.Fatalf("%s is %+v, %+v, wanted taints %v", h.Name, m, n, h.Taints)
+		}
+	}
+	for name := range w.nodes {
+		if remove && !slices.ContainsFunc(w.spec.Hosts, func(h spec.Host) bool { return h.Name == name }) {
+			w.t.Fatalf("%s was not removed", name)
+		}
+	}
+	if w.cluster.Version != newVersion || w.cluster.ControlPlaneEndpoint != w.spec.Endpoint.Address {
+		w.t.Fatalf("the cluster is %+v", w.cluster)
+	}
+}

@@ -1,0 +1,408 @@
+package plan_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"airlift/multihost/facts"
+	"airlift/multihost/plan"
+	"airlift/multihost/spec"
+)
+
+var noon = time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+
+// site returns three control planes, cp0 to cp2, and three workers, w0 to w2, whose cluster has a version; "": bare hosts.
+func site(version string) plan.Input {
+	in := plan.Input{Version: newVersion, Bundle: "b1", Arch: "amd64", Answers: map[string]plan.Answer{},
+		Spec: &spec.Cluster{Name: "site", Digest: "d", Endpoint: spec.Endpoint{Address: "api.site"}, EmbeddedRegistry: true, Roll: spec.Roll{Drain: true},
+			Groups: []spec.Group{{Name: spec.ControlPlane}, {Name: spec.Worker}}}}
+	c := &facts.Cluster{Name: "site", Version: version, ControlPlaneEndpoint: "api.site:6443", EmbeddedRegistry: true, Bundles: []string{"b1"}}
+	for i := range 6 {
+		name, role := fmt.Sprint("cp", i), spec.ControlPlane
+		if i > 2 {
+			name, role = fmt.Sprint("w", i-3), spec.Worker
+		}
+		in.Spec.Hosts = append(in.Spec.Hosts, spec.Host{Name: name, Role: role, Group: role})
+		f := &facts.Facts{Hostname: name, MachineID: "id" + name, MACs: []string{"mac" + name}, Time: noon, Arch: "amd64", Addresses: []string{fmt.Sprint("10.0.0.", i)}}
+		in.Answers[name] = plan.Answer{Facts: f, At: noon}
+		if version == "" {
+			continue
+		}
+		f.Node = &facts.Node{Name: name, Role: role, Airlift: true, CASHA256: "sha256:aa", Version: version}
+		c.Nodes = append(c.Nodes, facts.ClusterNode{Name: name, ControlPlane: i < 3, Ready: true, Version: version})
+		if i < 3 {
+			f.Cluster = c
+			c.EtcdMembers = append(c.EtcdMembers, facts.EtcdMember{Name: name, Healthy: true})
+		}
+	}
+	return in
+}
+
+func fact(in plan.Input, name string) *facts.Facts { return in.Answers[name].Facts }
+
+// view is what every API server of the site tells.
+func view(in plan.Input) *facts.Cluster { return fact(in, "cp1").Cluster }
+
+// apiDown makes the API of a control plane stop.
+func apiDown(in plan.Input, name string) {
+	fact(in, name).Cluster = nil
+	fact(in, name).Unknown = map[string]string{"cluster": "connection refused"}
+	for _, f := range in.Answers {
+		if f.Facts.Cluster == nil {
+			continue
+		}
+		for i := range f.Facts.Cluster.Nodes {
+			if f.Facts.Cluster.Nodes[i].Name == name {
+				f.Facts.Cluster.Nodes[i].Ready, f.Facts.Cluster.EtcdMembers[i].Healthy = false, false
+			}
+		}
+	}
+}
+
+// leave takes a host out of the file.
+func leave(in plan.Input, name string) {
+	in.Spec.Hosts = slices.DeleteFunc(in.Spec.Hosts, func(h spec.Host) bool { return h.Name == name })
+}
+
+// lines are the stages as text: "name: host verb (effect), …".
+func lines(p *plan.Plan) (list []string) {
+	for _, st := range p.Stages {
+		var actions []string
+		for _, a := range st.Actions {
+			actions = append(actions, fmt.Sprintf("%s %s (%s)", a.Host, a.Verb, a.Effect))
+		}
+		list = append(list, st.Name+": "+strings.Join(actions, ", "))
+	}
+	return list
+}
+
+func TestProblems(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		version string // of the cluster; "": bare
+		edit    func(*plan.Input)
+		host    string
+		what    string
+		hint    string
+	}{
+		{"pain 7: unknown is not absent", "", func(in *plan.Input) {
+			fact(*in, "w1").Unknown = map[string]string{"node": "unexpected end of JSON"}
+		}, "w1", `its state is unknown: reading "node" failed`, "--skip w1"},
+		{"pain 20: a host that is off", newVersion, func(in *plan.Input) { in.Answers["w1"] = plan.Answer{Err: errors.New("no route to host")} }, "w1", "cannot be used", "--skip w1"},
+		{"pain 21: no new CA for a worker of a cluster", "", func(in *plan.Input) {
+			fact(*in, "w0").Node = &facts.Node{Name: "w0", Role: spec.Worker, Airlift: true, CASHA256: "sha256:aa", Version: newVersion}
+		}, "w0", "is a node of a cluster whose control planes", "./install reset"},
+		{"pain 21: no new CA while the API is down", newVersion, func(in *plan.Input) { apiDown(*in, "cp0"); apiDown(*in, "cp1"); apiDown(*in, "cp2") }, "cp2", "its API server does not answer", "./install status"},
+		{"pain 21: no new CA past a skipped control plane", "", func(in *plan.Input) { in.Skip = []string{"cp2"} }, "cp2", "cannot be skipped", "cluster.yaml"},
+		{"pain 21: an init outside of the cluster", newVersion, func(in *plan.Input) { fact(*in, "cp2").Node, fact(*in, "cp2").Unfinished = nil, "init" }, "cp2", `did not finish the command "init"`, "./install reset"},
+		{"pain 27: machine-id", "", func(in *plan.Input) { fact(*in, "w1").MachineID = "idw0" }, "w1", "has the same machine-id idw0 as host w0", "systemd-machine-id-setup"},
+		{"pain 27: MAC address", "", func(in *plan.Input) { fact(*in, "w1").MACs = []string{"x", "MACW0"} }, "w1", "has the same MAC address MACW0 as host w0", "own MAC address"},
+		{"pain 27: hostname", "", func(in *plan.Input) { fact(*in, "w1").Hostname = "W0" }, "w1", "has the same hostname W0 as host w0", "hostnamectl set-hostname w1"},
+		{"pain 27: an address given twice", "", func(in *plan.Input) { in.Answers["w1"] = in.Answers["w0"] }, "w1", "has the same machine-id idw0, MAC address macw0, hostname w0 as host w0", "correct ssh.address"},
+		{"pain 28: another address", newVersion, func(in *plan.Input) { in.Spec.Hosts[3].NodeIP = []netip.Addr{netip.MustParseAddr("10.9.9.9")} }, "w0", "has no address 10.9.9.9", "nodeIP"},
+		{"a clock two hours ahead", "", func(in *plan.Input) { fact(*in, "w1").Time = noon.Add(2 * time.Hour) }, "w1", "its clock is 2h0m0s ahead of the clock of", "timedatectl"},
+		{"two clocks 40 s apart", "", func(in *plan.Input) {
+			fact(*in, "w1").Time, fact(*in, "w2").Time = noon.Add(20*time.Second), noon.Add(-20*time.Second)
+		}, "w1", "its clock is 40s ahead of the clock of w2", "timedatectl"},
+		{"architecture", "", func(in *plan.Input) { fact(*in, "w1").Arch = "arm64" }, "w1", "its processor is arm64, and this file is for amd64", "bundle build --arch arm64"},
+		{"a host of another cluster", newVersion, func(in *plan.Input) { fact(*in, "w1").Node.CASHA256 = "sha256:bb" }, "w1", "is a node of another cluster than cp0", "./install reset"},
+		{"the cluster.yaml of another cluster", newVersion, func(in *plan.Input) { in.Spec.Name = "plant" }, "", "cluster.yaml is for the cluster plant, and these hosts are the cluster site", "name: site"},
+		{"a node of another tool", newVersion, func(in *plan.Input) { fact(*in, "w1").Node.Airlift = false }, "w1", "is a node that Airlift did not install", "adopt"},
+		{"leftovers", "", func(in *plan.Input) { fact(*in, "w1").Leftovers = []string{"/etc/kubernetes/kubelet.conf"} }, "w1", "has files of another installation", "kubeadm reset"},
+		{"pain 25: another name", newVersion, func(in *plan.Input) { fact(*in, "w1").Node.Name = "worker1" }, "w1", "is the node worker1 already", "name: worker1"},
+		{"another role", newVersion, func(in *plan.Input) { in.Spec.Hosts[3].Role = spec.ControlPlane }, "w0", "is a worker, and cluster.yaml has control-plane", "role: worker"},
+		{"a deleted Node", newVersion, func(in *plan.Input) { view(*in).Nodes = view(*in).Nodes[:5] }, "w2", "the cluster has no Node w2", "./install reset"},
+		{"pain 29: an erased host", newVersion, func(in *plan.Input) { apiDown(*in, "cp2"); fact(*in, "cp2").Node = nil }, "cp2", "the cluster still has its former Node", "--remove"},
+		{"the address of another machine", newVersion, func(in *plan.Input) { fact(*in, "w2").Node = nil }, "w2", "is no node, and the cluster has a Ready Node w2", "ssh.address"},
+		{"a downgrade", "v1.38.0", func(*plan.Input) {}, "", "this file has v1.37.1, and the cluster is v1.38.0", "./install upgrade undo"},
+		{"skipped minor versions", "v1.34.2", func(*plan.Input) {}, "", "this file has v1.37.1, and the cluster is v1.34.2", "in this order: v1.35, v1.36"},
+		{"a kubelet that is too old", oldVersion, func(in *plan.Input) { view(*in).Nodes[4].Version, fact(*in, "w1").Node.Version = "v1.33.9", "v1.33.9" }, "w1", "its kubelet is v1.33.9", "v1.34 or later"},
+		{"a kubelet that is newer", newVersion, func(in *plan.Input) { view(*in).Nodes[4].Version = "v1.37.2" }, "w1", "it has v1.37.2", "upgrade undo"},
+		{"pain 23: no endpoint any more", newVersion, func(in *plan.Input) { in.Spec.Endpoint = spec.Endpoint{} }, "", "the cluster has address: api.site:6443", "endpoint undo"},
+		{"pain 23: no registry any more", newVersion, func(in *plan.Input) { in.Spec.EmbeddedRegistry = false }, "", "embeddedRegistry: false", "registry disable"},
+		{"another unfinished upgrade", newVersion, func(in *plan.Input) {
+			f := fact(*in, "w1")
+			f.Unfinished, f.Runs = "upgrade node", []facts.Run{{Command: "upgrade node", Version: "v1.37.0"}}
+		}, "w1", `did not finish the command "upgrade node" of v1.37.0`, "file of v1.37.0"},
+		{"an unfinished undo", newVersion, func(in *plan.Input) { fact(*in, "w1").Unfinished = "upgrade undo" }, "w1", `did not finish the command "upgrade undo"`, "./install upgrade undo"},
+		{"pain 16: no restart beside one that is down", oldVersion, func(in *plan.Input) { apiDown(*in, "cp2") }, "cp2", "is down, and another control plane, cp0, would have to restart", "--skip cp2"},
+		{"quorum during an upgrade", oldVersion, func(in *plan.Input) { apiDown(*in, "cp2"); in.Skip = []string{"cp2"} }, "cp2", "etcd would lose its quorum", "--remove"},
+		{"a control plane that stays old", oldVersion, func(in *plan.Input) { in.Skip = []string{"cp2"} }, "cp2", "is a control plane with v1.36.3 that this run would leave alone", "--skip"},
+		{"pain 29: removal without quorum", newVersion, func(in *plan.Input) { apiDown(*in, "cp2"); leave(*in, "cp1"); in.Remove = true }, "cp1", "etcd would have no quorum", "./install status"},
+		{"pain 38: the last control plane", newVersion, func(in *plan.Input) {
+			leave(*in, "cp0")
+			leave(*in, "cp1")
+			fact(*in, "cp2").Unfinished = "join"
+			in.Remove = true
+		}, "", "would leave no control plane", "keep a control plane"},
+		{"a typo in --skip", newVersion, func(in *plan.Input) { in.Skip = []string{"w9"} }, "", `--skip has "w9"`, "--skip"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := site(c.version)
+			c.edit(&in)
+			_, problems := plan.Make(in)
+			found := slices.ContainsFunc(problems, func(p plan.Problem) bool {
+				return p.Host == c.host && strings.Contains(p.What, c.what) && strings.Contains(p.Hint, c.hint)
+			})
+			if !found {
+				t.Errorf("problems:\n%+v", problems)
+			}
+		})
+	}
+}
+
+func TestAllProblemsTogetherInTheOrderOfTheFile(t *testing.T) {
+	in := site("")
+	fact(in, "w2").Arch, fact(in, "cp1").Arch = "arm64", "arm64"
+	in.Answers["w0"] = plan.Answer{Err: errors.New("timeout")}
+	in.Skip = []string{"x"}
+	var hosts []string
+	_, problems := plan.Make(in)
+	for _, p := range problems {
+		hosts = append(hosts, p.Host)
+		if p.Hint == "" || p.What == "" {
+			t.Errorf("%+v", p)
+		}
+	}
+	if want := []string{"", "cp1", "w0", "w2"}; !slices.Equal(hosts, want) {
+		t.Errorf("hosts %q, want %q", hosts, want)
+	}
+}
+
+func TestPlans(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		version string
+		edit    func(*plan.Input)
+		want    []string
+	}{
+		{"bare", "", func(*plan.Input) {}, []string{"init: cp0 init (none)", "join control planes: cp1 join (none), cp2 join (none)", "join workers: w0 join (none), w1 join (none), w2 join (none)"}},
+		{"pain 17: init goes on where it began", "", func(in *plan.Input) { fact(*in, "cp1").Unfinished = "init" },
+			[]string{"init: cp1 init (none)", "join control planes: cp0 join (none), cp2 join (none)", "join workers: w0 join (none), w1 join (none), w2 join (none)"}},
+		{"pain 16: nothing to do", newVersion, func(*plan.Input) {}, nil},
+		{"pain 18: an unfinished join is joined again", newVersion, func(in *plan.Input) { fact(*in, "w1").Unfinished = "join" }, []string{"join workers: w1 join (none)"}},
+		{"pain 19: an upgrade is finished after another command ran", newVersion, func(in *plan.Input) {
+			fact(*in, "w1").Node.Cordoned, view(*in).Nodes[4].Unschedulable = true, true
+		}, []string{"upgrade worker: w1 upgrade node (drain)"}},
+		{"pain 19: a control plane whose API did not come back", newVersion, func(in *plan.Input) {
+			apiDown(*in, "cp2")
+			fact(*in, "cp2").Unknown["cluster.etcdMembers"], fact(*in, "cp2").Unfinished = "timeout", "upgrade node"
+		}, []string{"upgrade control planes: cp2 upgrade node (drain)"}},
+		{"pain 17: a half joined host whose Node is registered", newVersion, func(in *plan.Input) {
+			f := fact(*in, "w1")
+			f.Unfinished, f.Node, view(*in).Nodes[4].Ready, in.Remove = "join", nil, false, true
+		}, []string{"join workers: w1 join (none)"}},
+		{"pain 17: a half joined host without a kubelet", newVersion, func(in *plan.Input) {
+			f := fact(*in, "w1")
+			f.Unfinished, f.Node.Name, f.Node.Version, f.Unknown = "join", "", "", map[string]string{"node.version": "there is no kubelet", "node.name": "no file"}
+			view(*in).Nodes = slices.Delete(view(*in).Nodes, 4, 5)
+		}, []string{"join workers: w1 join (none)"}},
+		{"pain 15: labels do not drain", newVersion, func(in *plan.Input) { in.Spec.Hosts[3].Labels = map[string]string{"zone": "a"} }, []string{"labels and taints: w0 labels (none)"}},
+		{"pain 15: NoExecute moves pods", newVersion, func(in *plan.Input) { in.Spec.Hosts[3].Taints = []string{"a=b:NoExecute"} }, []string{"labels and taints: w0 labels (drain)"}},
+		{"upgrade", oldVersion, func(*plan.Input) {}, []string{
+			"unpack: cp0 upgrade unpack (none), cp1 upgrade unpack (none), cp2 upgrade unpack (none), w0 upgrade unpack (none), w1 upgrade unpack (none), w2 upgrade unpack (none)",
+			"upgrade control planes: cp0 upgrade apply (drain), cp1 upgrade node (drain), cp2 upgrade node (drain)",
+			"upgrade worker: w0 upgrade node (drain), w1 upgrade node (drain), w2 upgrade node (drain)"}},
+		{"pain 32: cordoned by others", newVersion, func(in *plan.Input) {
+			for _, i := range []int{4, 5} {
+				view(*in).Nodes[i].Unschedulable, view(*in).Nodes[i].Version = true, oldVersion
+			}
+			fact(*in, "w2").Node.Cordoned, fact(*in, "w2").Unfinished = true, "upgrade node"
+		}, []string{"upgrade worker: w1 upgrade node (restart), w2 upgrade node (drain)"}},
+		{"pain 22: adds, removals, labels and an upgrade in one edit", oldVersion, func(in *plan.Input) {
+			leave(*in, "cp2")
+			leave(*in, "w2")
+			in.Spec.Hosts = append(in.Spec.Hosts, spec.Host{Name: "cp3", Role: spec.ControlPlane, Group: spec.ControlPlane}, spec.Host{Name: "w3", Role: spec.Worker, Group: spec.Worker, Labels: map[string]string{"a": "b"}})
+			for _, name := range []string{"cp3", "w3"} {
+				in.Answers[name] = plan.Answer{Facts: &facts.Facts{Hostname: name, MachineID: name, Time: noon, Arch: "amd64"}, At: noon}
+			}
+			delete(in.Answers, "w2")
+			in.Remove = true
+		}, []string{
+			"unpack: cp0 upgrade unpack (none), cp1 upgrade unpack (none), w0 upgrade unpack (none), w1 upgrade unpack (none)",
+			"upgrade control planes: cp0 upgrade apply (drain), cp1 upgrade node (drain)",
+			"join control planes: cp3 join (none)", "remove control planes: cp2 remove (drain)", "join workers: w3 join (none)", "labels and taints: w3 labels (none)",
+			"upgrade worker: w0 upgrade node (drain), w1 upgrade node (drain)", "remove workers: w2 remove (is gone) (drain)"}},
+		{"pain 29: an erased control plane joins again", newVersion, func(in *plan.Input) { apiDown(*in, "cp2"); fact(*in, "cp2").Node = nil; in.Remove = true },
+			[]string{"remove lost hosts: cp2 remove (is gone) (none)", "join control planes: cp2 join (none)"}},
+		{"pain 23: another endpoint", newVersion, func(in *plan.Input) { in.Spec.Endpoint.Address = "new.site" }, []string{
+			"endpoint on control planes: cp0 endpoint apply (restart), cp1 endpoint apply (restart), cp2 endpoint apply (restart)", "endpoint worker: w0 endpoint node (restart), w1 endpoint node (restart), w2 endpoint node (restart)"}},
+		{"an endpoint in kubeadm's documents", newVersion, func(in *plan.Input) {
+			in.Spec.Endpoint.Address, in.Spec.Kubeadm = "", []byte("kind: InitConfiguration\n---\nkind: ClusterConfiguration\ncontrolPlaneEndpoint: api.site\n")
+		}, nil},
+		{"pain 19: a worker did not follow the endpoint", newVersion, func(in *plan.Input) { view(*in).Nodes[4].EndpointBehind = true }, []string{"endpoint worker: w1 endpoint node (restart)"}},
+		{"pain 23: the registry", newVersion, func(in *plan.Input) {
+			view(*in).EmbeddedRegistry = false
+			fact(*in, "cp0").Node.NoRegistry = true
+		}, []string{"registry on control planes: cp0 registry enable (reload), cp1 registry enable (reload), cp2 registry enable (reload)", "registry on workers: w0 registry enable (reload), w1 registry enable (reload), w2 registry enable (reload)"}},
+		{"add-ons that waited", newVersion, func(in *plan.Input) { view(*in).AddonsWait = true }, []string{"add-ons: cp0 upgrade apply (none)"}},
+		{"pain 20: a worker that is off is skipped", newVersion, func(in *plan.Input) { delete(in.Answers, "w1"); in.Skip = []string{"w1"} }, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := site(c.version)
+			c.edit(&in)
+			p, problems := plan.Make(in)
+			if len(problems) > 0 {
+				t.Fatalf("%+v", problems)
+			}
+			if got := lines(p); !slices.Equal(got, c.want) {
+				t.Errorf("plan:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+			}
+		})
+	}
+}
+
+// Pain 24: any healthy control plane leads, wherever it is in the file.
+func TestPain24AnyHealthyControlPlaneLeads(t *testing.T) {
+	in := site(newVersion)
+	apiDown(in, "cp0")
+	in.Spec.Hosts[3].Labels = map[string]string{"zone": "a"}
+	for range 2 {
+		p, problems := plan.Make(in)
+		if len(problems) > 0 || p.Leader != "cp1" || len(p.Stages) != 1 {
+			t.Fatalf("%+v, %+v", p, problems)
+		}
+		slices.Reverse(in.Spec.Hosts)
+	}
+}
+
+// Pain 31: a PodDisruptionBudget is named before anything is drained.
+func TestPain31BudgetIsPredicted(t *testing.T) {
+	in := site(oldVersion)
+	view(in).BlockedBy = map[string][]string{"w1": {"shop/web"}}
+	p, problems := plan.Make(in)
+	if len(problems) > 0 || !slices.Contains(p.Notes, "w1 cannot be drained now: shop/web allows no disruption") {
+		t.Errorf("%+v, %+v", p, problems)
+	}
+}
+
+// Pain 38: without --remove a Node that the file does not have is a note, and with it only that Node goes.
+func TestPain38OnlyWhatIsNotInTheFileIsRemoved(t *testing.T) {
+	in := site(newVersion)
+	leave(in, "w2")
+	p, _ := plan.Make(in)
+	if len(p.Stages) > 0 || len(p.Notes) != 1 || !strings.Contains(p.Notes[0], "w2 is in the cluster, and not in cluster.yaml") {
+		t.Errorf("%+v", p)
+	}
+	in.Remove = true
+	p, _ = plan.Make(in)
+	if got := lines(p); len(got) != 1 || got[0] != "remove workers: w2 remove (drain)" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestCanaryPausesTheRoll(t *testing.T) {
+	in := site(oldVersion)
+	in.Spec.Groups = append(in.Spec.Groups, spec.Group{Name: "canary", Roll: spec.GroupRoll{Pause: true}})
+	in.Spec.Roll.Order = []string{"canary"}
+	in.Spec.Hosts[5].Group = "canary"
+	p, _ := plan.Make(in)
+	if n := len(p.Stages); n != 4 || p.Stages[2].Name != "upgrade canary" || !p.Stages[2].Pause || p.Held != "" {
+		t.Fatalf("%+v", lines(p))
+	}
+	view(in).Version = newVersion
+	for i := range view(in).Nodes {
+		n := &view(in).Nodes[i]
+		if n.ControlPlane || n.Name == "w2" {
+			n.Version, fact(in, n.Name).Node.Version = newVersion, newVersion
+		}
+	}
+	p, _ = plan.Make(in)
+	if !strings.Contains(p.Held, "group canary has v1.37.1") || len(p.Stages) != 1 || p.Stages[0].Name != "unpack" {
+		t.Errorf("%q, %+v", p.Held, lines(p))
+	}
+	in.Continue = true
+	if p, _ = plan.Make(in); p.Held != "" || len(p.Stages) != 2 {
+		t.Errorf("%q, %+v", p.Held, lines(p))
+	}
+}
+
+// A saved plan binds: it survives what changes by itself, and names what drifted.
+func TestSameNamesTheHostAndTheField(t *testing.T) {
+	make := func(edit func(*plan.Input)) *plan.Plan {
+		in := site(oldVersion)
+		edit(&in)
+		p, problems := plan.Make(in)
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		text, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := &plan.Plan{}
+		if err := json.Unmarshal(text, read); err != nil {
+			t.Fatal(err)
+		}
+		return read
+	}
+	saved := make(func(*plan.Input) {})
+	for _, c := range []struct {
+		edit func(*plan.Input)
+		want string // "": no drift
+	}{
+		{func(in *plan.Input) {
+			fact(*in, "w0").Time = noon.Add(time.Second)
+			fact(*in, "w0").Runs = []facts.Run{{Command: "images"}}
+			view(*in).Nodes[3].Ready = false
+			view(*in).BlockedBy = map[string][]string{"w1": {"a/b"}}
+			slices.Reverse(view(*in).Nodes)
+		}, ""},
+		{func(in *plan.Input) { fact(*in, "w1").MachineID = "new" }, "w1: machine-id: idw1 in the plan, new now"},
+		{func(in *plan.Input) { view(*in).Nodes[4].Unschedulable = true }, "w1: unschedulable: none in the plan, true now"},
+		{func(in *plan.Input) { fact(*in, "w1").Unfinished = "upgrade node" }, "w1: unfinished command: none in the plan, upgrade node now"},
+		{func(in *plan.Input) { in.Bundle = "b2" }, "ID of the file: b1 in the plan, b2 now"},
+		{func(in *plan.Input) { in.Spec.Digest = "e" }, "digest of cluster.yaml: d in the plan, e now"},
+		{func(in *plan.Input) { in.Spec.Roll.Drain = false }, "the actions differ"},
+	} {
+		err := plan.Same(saved, make(c.edit))
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("got %v, want %q", err, c.want)
+		}
+	}
+	edited := make(func(*plan.Input) {})
+	edited.Seen["w1"]["machine-id"] = "x"
+	if err := plan.Same(edited, saved); err == nil || !strings.Contains(err.Error(), "the plan was edited") {
+		t.Error(err)
+	}
+}
+
+func TestTextOfAPlan(t *testing.T) {
+	in := site(oldVersion)
+	in.Spec.Hosts[3].Labels = map[string]string{"a.example.com/" + strings.Repeat("k", 63): strings.Repeat("v", 63), "zone": "a"}
+	in.Spec.Hosts[4].Labels = map[string]string{"zone": "a"}
+	in.Spec.Hosts = append(in.Spec.Hosts, spec.Host{Name: strings.Repeat("n", 63), Role: spec.Worker, Group: spec.Worker})
+	in.Answers[strings.Repeat("n", 63)] = plan.Answer{Facts: &facts.Facts{Arch: "amd64"}}
+	view(in).BlockedBy = map[string][]string{"w1": {"shop/" + strings.Repeat("b", 120)}}
+	p, problems := plan.Make(in)
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	var text bytes.Buffer
+	if err := p.Write(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(text.String(), "\n") {
+		if utf8.RuneCountInString(line) > 100 || strings.HasSuffix(line, " ") {
+			t.Errorf("%d columns: %q", utf8.RuneCountInString(line), line)
+		}
+	}
+	for _, want := range []string{"Cluster site (v1.37.1): 15 actions on 7 hosts.\n", "v1.36.3 → v1.37.1: has another version\n", "+zone=a\n", "1. unpack (at most 10 at once)\n"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in:\n%s", want, text.String())
+		}
+	}
+	text.Reset()
+	p, _ = plan.Make(site(newVersion))
+	if err := p.Write(&text); err != nil || text.String() != "Cluster site (v1.37.1): nothing to do.\n" {
+		t.Errorf("%q, %v", text.String(), err)
+	}
+}

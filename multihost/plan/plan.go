@@ -1,0 +1,129 @@
+// Package plan computes what makes the hosts of a site what cluster.yaml says, and which hosts of a roll may change next.
+// It reads and writes nothing: all that it knows is in its arguments.
+package plan
+
+import (
+	"time"
+
+	"airlift/multihost/facts"
+	"airlift/multihost/spec"
+)
+
+// An Input is all that a plan depends on.
+type Input struct {
+	Spec *spec.Cluster
+	// Answers has the answer of each host of the file by its name. It may have answers of other hosts, by the names of
+	// their Nodes: only then is a host that the file does not have reset.
+	Answers map[string]Answer
+	// Version (v1.37.1), Bundle (its ID) and Arch (GOARCH) are those of the file.
+	Version, Bundle, Arch string
+	Options
+}
+
+// An Answer is what a host told the driver, or why it did not.
+type Answer struct {
+	Facts *facts.Facts
+	Err   error
+	// At is the time of the driver's clock when the host read its own.
+	At time.Time
+}
+
+// Options are flags of the commands.
+type Options struct {
+	// Remove removes Nodes that the file does not have, and hosts that have to join again.
+	Remove bool
+	// Skip has names of hosts in the file that are left alone.
+	Skip []string
+	// Continue goes on after the groups that pause the roll and have the version of the file.
+	Continue bool
+	// Parallel is how many hosts without a rule may change at once; 0: 10.
+	Parallel int
+}
+
+// A Plan is what apply does, in order. Stages run one after the other. An empty plan has no stages.
+type Plan struct {
+	// Cluster is the name in cluster.yaml.
+	Cluster string `json:"cluster"`
+	Version string `json:"version"` // of the file: v1.37.1
+	// Bundle is the ID of the file.
+	Bundle string `json:"bundle"`
+	// Spec is the digest of cluster.yaml.
+	Spec string `json:"spec"`
+	// Observed is the sha256 of Seen, hex.
+	Observed string `json:"observed"`
+	// Seen has the facts that the plan depends on, by host and field. It has nothing that changes by itself, such as
+	// times, the health of nodes or the last commands.
+	Seen map[string]map[string]string `json:"seen"`
+	// Leader is a healthy control plane of the cluster, or on a bare site the one that gets init. Tokens and the commands
+	// for the
+	// cluster are run there.
+	Leader string  `json:"leader"`
+	Stages []Stage `json:"stages"`
+	// Held is why the roll stops before the stages that the plan would have too: a group that pauses. "" if it does not.
+	Held string `json:"held,omitempty"`
+	// Notes are what the plan leaves alone and the user may want to know: hosts of the cluster that the file does not
+	// have.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// A Stage has actions that may run at once, at most Limit.
+type Stage struct {
+	Name string `json:"name"` // init, join workers, upgrade GROUP …
+	// Group is the group of all hosts of a stage with Roll; "" for control planes of several groups.
+	Group   string   `json:"group,omitempty"`
+	Limit   int      `json:"limit"`
+	Actions []Action `json:"actions"`
+	// Roll is set if the hosts of the stage serve already: Next chooses its batches by the rules of the group.
+	Roll bool `json:"roll,omitempty"`
+	// Pause stops the run after this stage, until apply runs with --continue.
+	Pause bool `json:"pause,omitempty"`
+}
+
+// Verbs of actions. Each is idempotent: apply runs it again after an interruption.
+const (
+	Init          = "init"           // the first control plane
+	Join          = "join"           // another control plane, or a worker
+	Unpack        = "upgrade unpack" // a newer file: images and binaries next to the old ones
+	UpgradeApply  = "upgrade apply"  // the first control plane; or for add-ons that waited for all nodes
+	Upgrade       = "upgrade node"   // any other node
+	EndpointApply = "endpoint apply" // a control plane
+	Endpoint      = "endpoint node"  // a worker
+	Registry      = "registry enable"
+	NodeMeta      = "labels"           // labels and taints of a Node; runs on the leader
+	Remove        = "remove"           // node remove on another control plane, then reset on the host
+	RemoveOff     = "remove (is gone)" // node remove of a host that does not answer or is no longer a node
+)
+
+// Effects of an action on the pods of its host.
+const (
+	None    = "none"
+	Reload  = "reload"  // a service reads its configuration again
+	Restart = "restart" // components restart, and pods keep running. An upgrade with this effect does not drain.
+	Drain   = "drain"   // pods move to other nodes
+)
+
+// An Action is one command on one host.
+type Action struct {
+	Host string `json:"host"` // a name in cluster.yaml, or of a Node that is not in it
+	Verb string `json:"verb"`
+	// From and To are versions of an upgrade.
+	From string `json:"from,omitempty"`
+	To   string `json:"to,omitempty"`
+	// Why is a sentence for the user: "is not a node yet".
+	Why string `json:"why"`
+	// Effect is what the action does to running pods: none, reload, restart or drain.
+	Effect string `json:"effect"`
+	// Changes are labels and taints, with + and - in front: "+zone=a", "-zone", "+taint dedicated=db:NoSchedule",
+	// "-taint dedicated:NoSchedule".
+	Changes []string `json:"changes,omitempty"`
+	// Began is set if an earlier run did not finish the action: its host counts as down, because it may be drained.
+	Began bool `json:"began,omitempty"`
+}
+
+// A Problem is a reason to change nothing.
+type Problem struct {
+	Host string `json:"host,omitempty"` // "": the whole site
+	What string `json:"what"`           // "has the machine-id of host2"
+	Why  string `json:"why,omitempty"`
+	Hint string `json:"hint"` // can be typed
+}

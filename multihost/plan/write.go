@@ -1,0 +1,116 @@
+package plan
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"airlift/fault"
+)
+
+// width of the text in columns, for a terminal beside another one.
+const width = 100
+
+// Write prints the plan for a terminal, with lines of at most 100 columns.
+func (p *Plan) Write(w io.Writer) error {
+	var b strings.Builder
+	hosts := map[string]bool{}
+	names, verbs, actions := 4, 4, 0
+	for _, st := range p.Stages {
+		for _, a := range st.Actions {
+			hosts[a.Host] = true
+			actions++
+			names, verbs = max(names, len(a.Host)), max(verbs, len(a.Verb))
+		}
+	}
+	if actions == 0 && p.Held == "" {
+		fmt.Fprintf(&b, "Cluster %s (%s): nothing to do.\n", p.Cluster, p.Version)
+	} else {
+		fmt.Fprintf(&b, "Cluster %s (%s): %s on %s.\n", p.Cluster, p.Version, count(actions, "action"), count(len(hosts), "host"))
+	}
+	for i, st := range p.Stages {
+		fmt.Fprintf(&b, "\n%d. %s%s\n", i+1, st.Name, st.rules())
+		for _, a := range st.Actions {
+			a.write(&b, min(names, 30), verbs)
+		}
+	}
+	if p.Held != "" {
+		b.WriteString("\n")
+		wrap(&b, "Held: ", p.Held)
+	}
+	if len(p.Notes) > 0 {
+		b.WriteString("\nNotes:\n")
+	}
+	for _, n := range p.Notes {
+		wrap(&b, "  - ", n)
+	}
+	_, err := io.WriteString(w, fault.Printable(b.String())) // it has names and versions that hosts told
+	return err
+}
+
+// rules returns how the hosts of a stage follow each other.
+func (st Stage) rules() string {
+	var list []string
+	if len(st.Actions) > 1 {
+		how := "one by one"
+		if st.Limit > 1 {
+			how = fmt.Sprintf("at most %d at once", st.Limit)
+		}
+		list = append(list, how)
+	}
+	if st.Pause {
+		list = append(list, "then stop until --continue")
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(list, ", ") + ")"
+}
+
+func (a Action) write(b *strings.Builder, names, verbs int) {
+	text := a.Why
+	if a.From != "" && a.From != a.To {
+		text = fmt.Sprintf("%s → %s: %s", a.From, a.To, a.Why)
+	}
+	if len(a.Changes) > 0 {
+		text = strings.Join(a.Changes, ", ")
+	}
+	wrap(b, fmt.Sprintf("   %-*s  %-*s  %-7s  ", names, a.Host, verbs, a.Verb, a.Effect), text)
+}
+
+// wrap writes text behind first, and further lines under its begin. A word longer than a line is cut: a label may have
+// 317 characters.
+func wrap(b *strings.Builder, first, text string) {
+	indent := min(len([]rune(first)), width/2)
+	if len([]rune(first)) > width/2 {
+		b.WriteString(strings.TrimRight(first, " ") + "\n")
+		first = strings.Repeat(" ", indent)
+	}
+	b.WriteString(first)
+	column := indent
+	for i, word := range strings.Fields(text) {
+		r := []rune(word)
+		if i > 0 && column+1+len(r) <= width {
+			b.WriteString(" ")
+			column++
+		} else if i > 0 {
+			b.WriteString("\n" + strings.Repeat(" ", indent))
+			column = indent
+		}
+		for len(r) > width-column {
+			b.WriteString(string(r[:width-column]) + "\n" + strings.Repeat(" ", indent))
+			r = r[width-column:]
+			column = indent
+		}
+		b.WriteString(string(r))
+		column += len(r)
+	}
+	b.WriteString("\n")
+}
+
+func count(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}
