@@ -1,0 +1,335 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"airlift/fault"
+	"airlift/multihost/live"
+	"airlift/multihost/plan"
+	"airlift/multihost/remote"
+	"airlift/multihost/spec"
+)
+
+// perform does one action. Each of its commands is idempotent.
+func (r *Run) perform(ctx context.Context, a plan.Action, h *Host) error {
+	switch a.Verb {
+	case plan.Init:
+		return r.init(ctx, h)
+	case plan.Join:
+		return r.join(ctx, h)
+	case plan.Unpack:
+		return r.unpack(ctx, h)
+	case plan.UpgradeApply:
+		return r.upgrade(ctx, h, "apply", "--yes")
+	case plan.Upgrade:
+		return r.upgrade(ctx, h, "node")
+	case plan.EndpointApply:
+		args := append([]string{h.installer, "endpoint", "apply"}, r.endpointFlags()...)
+		if own := r.Cluster.Endpoint.Address; own != "" {
+			args = append(args, "--control-plane-endpoint", own)
+		}
+		return h.install(ctx, nil, args...)
+	case plan.Endpoint:
+		return h.install(ctx, nil, h.installer, "endpoint", "node")
+	case plan.Registry:
+		return r.registry(ctx, h)
+	case plan.NodeMeta:
+		return r.nodes(ctx, a)
+	case plan.Remove, plan.RemoveOff:
+		return r.remove(ctx, a, h)
+	}
+	return fmt.Errorf("the plan has an action %q, which this file does not know", a.Verb)
+}
+
+// endpointFlags are the flags for how the API is reached.
+func (s *Site) endpointFlags() (flags []string) {
+	e := s.Cluster.Endpoint
+	var vips []string
+	for _, ip := range e.VIP {
+		vips = append(vips, ip.String())
+	}
+	if len(vips) > 0 {
+		flags = append(flags, "--control-plane-vip", strings.Join(vips, ","))
+	}
+	if e.Balancer {
+		flags = append(flags, "--control-plane-balancer")
+	}
+	return flags
+}
+
+func (r *Run) init(ctx context.Context, h *Host) error {
+	if err := h.bringWhole(ctx); err != nil {
+		return err
+	}
+	if err := h.bringPatches(ctx); err != nil {
+		return err
+	}
+	documents, err := h.initDocuments()
+	if err != nil {
+		return err
+	}
+	args := append([]string{whole, "init"}, h.initFlags()...)
+	if err := h.install(ctx, documents, append(args, "--skip-token-print", "--skip-certificate-key-print")...); err != nil {
+		return err
+	}
+	return h.dropWhole(ctx)
+}
+
+// initFlags are the flags of init and of its preflight checks.
+func (h *Host) initFlags() []string {
+	flags := []string{"--config", "-"}
+	if h.site.Cluster.EmbeddedRegistry {
+		flags = append(flags, "--embedded-registry")
+	}
+	return append(flags, h.site.endpointFlags()...)
+}
+
+func (r *Run) join(ctx context.Context, h *Host) error {
+	if err := r.serve(ctx); err != nil {
+		return err
+	}
+	from, err := r.source(ctx, h)
+	if err != nil {
+		return err
+	}
+	if err := h.bringPatches(ctx); err != nil {
+		return err
+	}
+	c, err := r.joinCredentials(ctx, r.Plan)
+	if err != nil {
+		return err
+	}
+	document, err := h.joinDocument(c)
+	if err != nil {
+		return err
+	}
+	if err := h.install(ctx, document, append([]string{from, "join", "--config", "-"}, h.nodeIP()...)...); err != nil {
+		return err
+	}
+	return h.dropWhole(ctx)
+}
+
+// source returns the path of the file on a host from which a command installs: the thin file if the control planes serve
+// the rest, else the whole one.
+func (r *Run) source(ctx context.Context, h *Host) (string, error) {
+	if r.serves() {
+		return h.installer, nil
+	}
+	return whole, h.bringWhole(ctx)
+}
+
+// serves reports whether the cluster has the embedded registry, or gets it from init. cluster.yaml may have it before the
+// cluster does.
+func (r *Run) serves() bool {
+	if !r.Cluster.EmbeddedRegistry || r.served.Load() {
+		return r.Cluster.EmbeddedRegistry
+	}
+	leader := r.host(r.Plan.Leader)
+	return leader == nil || leader.Facts == nil || leader.Facts.Cluster == nil || leader.Facts.Cluster.EmbeddedRegistry
+}
+
+// unpack imports the images of a newer file and places its binaries, while all runs on. With the embedded registry, the
+// leader keeps the file from then on, so that the other hosts read from it.
+func (r *Run) unpack(ctx context.Context, h *Host) error {
+	if !r.serves() || h.Name != r.Plan.Leader {
+		from, err := r.source(ctx, h)
+		if err != nil {
+			return err
+		}
+		return h.install(ctx, nil, from, "upgrade", "node", "phase", "unpack")
+	}
+	from, err := r.leaderSource(ctx, h)
+	if err != nil {
+		return err
+	}
+	for _, phase := range []string{"unpack", "registry"} {
+		if err := h.install(ctx, nil, from, "upgrade", "apply", "phase", phase); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaderSource is source for the leader with the embedded registry: it needs the whole file, unless the control planes keep
+// it already.
+func (r *Run) leaderSource(ctx context.Context, h *Host) (string, error) {
+	if h.Facts != nil && h.Facts.Cluster != nil && h.Facts.Cluster.Keeps(r.File.Bundle.ID()) {
+		return h.installer, nil
+	}
+	return whole, h.bringWhole(ctx)
+}
+
+func (r *Run) upgrade(ctx context.Context, h *Host, verb ...string) error {
+	from, err := r.source(ctx, h)
+	if err != nil {
+		return err
+	}
+	if err := h.bringPatches(ctx); err != nil {
+		return err
+	}
+	args := slices.Concat([]string{from, "upgrade"}, verb, r.drain(true))
+	document, err := h.upgradeDocument()
+	if err != nil {
+		return err
+	}
+	switch {
+	case document != nil:
+		args = append(args, "--config", "-")
+	case h.Patches != "":
+		args = append(args, "--patches", patchesDir)
+	}
+	if err := h.install(ctx, document, args...); err != nil {
+		return err
+	}
+	return h.dropWhole(ctx)
+}
+
+// drain are the flags for how pods leave a node. The pods of a node that is down cannot move.
+func (r *Run) drain(canMove bool) []string {
+	if !r.Cluster.Roll.Drain || !canMove {
+		return []string{"--drain=false"}
+	}
+	return []string{"--drain-timeout", r.Cluster.Roll.DrainTimeout.String()}
+}
+
+// undo takes the upgrade of a host back.
+func (r *Run) undo(ctx context.Context, h *Host) error {
+	return h.install(ctx, nil, h.installer, "upgrade", "undo", "--yes")
+}
+
+// registry enables the embedded registry on a node. The leader gets the whole file first, and keeps a copy.
+func (r *Run) registry(ctx context.Context, h *Host) error {
+	if h.Name != r.Plan.Leader {
+		return h.install(ctx, nil, h.installer, "registry", "enable")
+	}
+	from, err := r.leaderSource(ctx, h)
+	if err == nil {
+		err = h.install(ctx, nil, from, "registry", "enable")
+	}
+	if err != nil {
+		return err
+	}
+	r.served.Store(true)
+	return h.dropWhole(ctx)
+}
+
+// serve lets the leader keep the file, from which hosts join with a thin one. A cluster of this version may have been
+// installed by another file.
+func (r *Run) serve(ctx context.Context) error {
+	r.serving.Lock()
+	defer r.serving.Unlock()
+	leader, err := r.leader(r.Plan)
+	if err != nil || !r.Cluster.EmbeddedRegistry || r.served.Load() || leader.Facts.Cluster == nil || leader.Facts.Cluster.Keeps(r.File.Bundle.ID()) {
+		return err
+	}
+	row := r.Display.Row(leader.Name, plan.Registry)
+	row.Begin()
+	err = r.registry(ctx, leader.on(row))
+	row.End(err)
+	return err
+}
+
+// A nodeMeta is what a Node is to have, for "cluster host nodes".
+type nodeMeta struct {
+	Name   string            `json:"name"`
+	Labels map[string]string `json:"labels"`
+	Taints []string          `json:"taints"`
+}
+
+// nodes sets the labels and taints of a Node, on the leader.
+func (r *Run) nodes(ctx context.Context, a plan.Action) error {
+	at := slices.IndexFunc(r.Cluster.Hosts, func(h spec.Host) bool { return h.Name == a.Host })
+	if at < 0 {
+		return fmt.Errorf("the plan has labels for %s, which is not in cluster.yaml", a.Host)
+	}
+	wanted := r.Cluster.Hosts[at]
+	data, err := json.Marshal([]nodeMeta{{wanted.Name, wanted.Labels, wanted.Taints}})
+	if err != nil {
+		return err
+	}
+	leader, err := r.leader(r.Plan)
+	if err != nil {
+		return err
+	}
+	_, err = leader.output(ctx, bytes.NewReader(data), leader.installer, "cluster", "host", "nodes")
+	return err
+}
+
+// remove removes a Node from the cluster, and then resets its host if it can be reached.
+func (r *Run) remove(ctx context.Context, a plan.Action, h *Host) error {
+	leader, err := r.leader(r.Plan)
+	if err != nil {
+		return err
+	}
+	args := append([]string{leader.installer, "node", "remove", a.Host, "--yes"}, r.drain(a.Effect == plan.Drain)...)
+	out := leader
+	if h != nil { // the progress is on the row of the host that is removed
+		out = leader.on(h.row)
+	}
+	if err := out.install(ctx, nil, args...); err != nil {
+		return err
+	}
+	if h == nil || a.Verb == plan.RemoveOff || h.connection() == nil {
+		return nil
+	}
+	return r.reset(ctx, h)
+}
+
+// on returns the host with the row of another one.
+func (h *Host) on(row *live.Row) *Host {
+	return &Host{Host: h.Host, Facts: h.Facts, site: h.site, conn: h.connection(), row: row}
+}
+
+// bringWhole brings the whole file to the host, unless it is in place.
+func (h *Host) bringWhole(ctx context.Context) error {
+	file, err := h.site.File.whole(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = h.connection().Send(ctx, file, func(n int64) { h.row.Moving("file", n, file.Size) })
+	return err
+}
+
+// dropWhole removes the whole file, which no later command needs: the embedded registry has its own copy.
+func (h *Host) dropWhole(ctx context.Context) error {
+	_, err := h.output(ctx, nil, "rm", "-f", whole)
+	return err
+}
+
+// bringPatches replaces the patches on the host. They are those that package spec has checked: in subdirectories, too.
+func (h *Host) bringPatches(ctx context.Context) error {
+	if h.Patches == "" {
+		return nil
+	}
+	if _, err := h.output(ctx, nil, "/bin/sh", "-c", "umask 077 && rm -rf "+patchesDir+" && mkdir "+patchesDir); err != nil {
+		return err
+	}
+	dir := os.DirFS(h.Patches)
+	err := fs.WalkDir(dir, ".", func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(dir, name)
+		if err != nil {
+			return err
+		}
+		sum := sha256.Sum256(data)
+		_, err = h.connection().Send(ctx, remote.File{Content: bytes.NewReader(data), Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:]), Path: path.Join(patchesDir, name), Mode: 0o600}, nil)
+		return err
+	})
+	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
+		return fault.New(fault.Usage, "reading the patches of %s in %s: %w", h.Name, h.Patches, err).Hint("see patches in cluster.yaml")
+	}
+	return err
+}

@@ -1,0 +1,148 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"airlift/fault"
+	"airlift/multihost/remote"
+	"airlift/progress"
+)
+
+// output runs a command, and returns what it printed on standard output.
+func (h *Host) output(ctx context.Context, stdin io.Reader, args ...string) ([]byte, error) {
+	var out bytes.Buffer
+	err := h.connection().Run(ctx, remote.Command{Args: args, Stdin: stdin, Stdout: &out})
+	return out.Bytes(), described(err)
+}
+
+// install runs a command of an installer on the host, and shows its progress.
+func (h *Host) install(ctx context.Context, stdin io.Reader, args ...string) error {
+	_, err := h.summary(ctx, stdin, args...)
+	return err
+}
+
+// summary is install for a command whose last text has no secrets.
+func (h *Host) summary(ctx context.Context, stdin io.Reader, args ...string) (text string, err error) {
+	e := &events{show: h.row.Show}
+	err = h.connection().Run(ctx, remote.Command{Args: slices.Concat(args, []string{"--progress", "json"}), Stdin: stdin, Stdout: e})
+	if exit := (*remote.ExitError)(nil); errors.As(err, &exit) && e.failed != nil {
+		return "", fault.New(codeOf(exit), "%s", e.failed.Text).Hint(e.failed.Hint)
+	}
+	return e.done, described(err)
+}
+
+// codeOf returns the exit code of a command as one that commands of the installer have: a process that the kernel ended, or
+// that could not start, failed.
+func codeOf(exit *remote.ExitError) fault.Code {
+	if code := fault.Code(exit.Code); slices.Contains(severity, code) {
+		return code
+	}
+	return fault.Failure
+}
+
+// signalled is added to the number of the signal that ended a command, by the shell.
+const signalled = 128
+
+// described gives an error of a command its exit code and its hint, which are in its last lines.
+func described(err error) error {
+	exit := (*remote.ExitError)(nil)
+	if !errors.As(err, &exit) {
+		return err
+	}
+	text, hint := exit.Error(), ""
+	if exit.Code > signalled && exit.Code != int(fault.Interrupted) {
+		text = fmt.Sprintf("the command was ended by signal %d; %s", exit.Code-signalled, text)
+		hint = "see on the host whether memory was short: journalctl -k -e"
+	}
+	if _, after, found := strings.Cut("\n"+text, "\nerror: "); found {
+		text, hint, _ = strings.Cut(after, "\nhint: ")
+	}
+	return &commandError{exit, strings.TrimSpace(text), fault.New(codeOf(exit), "%s", text).Hint(strings.TrimSpace(hint))}
+}
+
+// A commandError is the error that a command printed.
+type commandError struct {
+	exit  *remote.ExitError
+	text  string
+	fault error
+}
+
+func (e *commandError) Error() string   { return e.text }
+func (e *commandError) Unwrap() []error { return []error{e.fault, e.exit} }
+
+// maxEvent is the longest line of events that is kept, in bytes.
+const maxEvent = 1 << 20
+
+// events reads the lines of --progress json.
+type events struct {
+	show   func(progress.Event)
+	other  func(line []byte) // for a line that is no event; nil ignores it
+	step   string            // that runs
+	rest   []byte
+	failed *progress.Event
+	done   string // the last text, which may have secrets: of init
+}
+
+func (e *events) Write(p []byte) (int, error) {
+	e.rest = append(e.rest, p...)
+	for {
+		line, rest, found := bytes.Cut(e.rest, []byte("\n"))
+		if !found {
+			break
+		}
+		e.line(line)
+		e.rest = rest
+	}
+	if len(e.rest) > maxEvent {
+		e.rest = nil
+	}
+	return len(p), nil
+}
+
+func (e *events) line(text []byte) {
+	var event progress.Event
+	if json.Unmarshal(text, &event) != nil || event.Kind == "" {
+		if e.other != nil {
+			e.other(text)
+		}
+		return
+	}
+	event.Time = time.Time{} // the clock of the host may be wrong
+	if event.Kind == progress.Step {
+		e.step = event.Step
+	}
+	if event.Kind == progress.Warning && e.step == "preflight" {
+		event.Kind = progress.Note // the findings of all hosts were shown before
+	}
+	switch event.Kind {
+	case progress.Error:
+		e.failed = &event
+	case progress.Done:
+		e.done = event.Text
+	default:
+		e.show(event)
+	}
+}
+
+// Installer runs a command of the installer on the host, and returns what it printed on standard output.
+func (h *Host) Installer(ctx context.Context, args ...string) ([]byte, error) {
+	return h.output(ctx, nil, append([]string{h.installer}, args...)...)
+}
+
+// Install runs a command of the installer that changes the host, and shows its progress.
+func (h *Host) Install(ctx context.Context, args ...string) error {
+	return h.install(ctx, nil, append([]string{h.installer}, args...)...)
+}
+
+// Command runs a command of the host as root, with its standard output to out.
+func (h *Host) Command(ctx context.Context, out io.Writer, args ...string) error {
+	return described(h.connection().Run(ctx, remote.Command{Args: args, Stdout: out}))
+}

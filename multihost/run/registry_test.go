@@ -1,0 +1,109 @@
+package run_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"airlift/scripts/fixtures/modelsite"
+)
+
+// sent counts copies of the whole file.
+func sent(w *modelsite.World) (n int) {
+	for _, line := range w.Seen {
+		if strings.HasPrefix(line, "send /var/lib/airlift/cluster/whole") {
+			n++
+		}
+	}
+	return n
+}
+
+// Without the embedded registry, each host gets the whole file, which is removed after use.
+func TestWithoutRegistry(t *testing.T) {
+	c := aCluster()
+	c.EmbeddedRegistry = false
+	w := modelsite.New(c)
+	applied(t, w, c, aFile(t, oldVersion), oldVersion)
+	state := applied(t, w, c, aFile(t, newVersion), newVersion)
+	if w.Registry || strings.Contains(state, "/whole") {
+		t.Error(state)
+	}
+}
+
+// The registry is turned on in cluster.yaml after the cluster was installed without it, whatever the order of the hosts. Only
+// the control plane that leads gets the whole file, and first.
+func TestRegistryIsTurnedOn(t *testing.T) {
+	c, file := aCluster(), aFile(t, oldVersion)
+	slices.Reverse(c.Hosts[:3]) // the leader is not the first
+	c.EmbeddedRegistry = false
+	w := modelsite.New(c)
+	applied(t, w, c, file, oldVersion)
+	before := sent(w)
+	c.EmbeddedRegistry = true
+	if state := applied(t, w, c, file, oldVersion); !w.Registry || strings.Contains(state, "/whole") || sent(w) != before+1 {
+		t.Errorf("%d copies of the whole file\n%s", sent(w)-before, state)
+	}
+}
+
+// The same together with a newer file: no control plane keeps it while it is unpacked.
+func TestRegistryIsTurnedOnByAnUpgrade(t *testing.T) {
+	c := aCluster()
+	c.EmbeddedRegistry = false
+	w := modelsite.New(c)
+	applied(t, w, c, aFile(t, oldVersion), oldVersion)
+	c.EmbeddedRegistry = true
+	if state := applied(t, w, c, aFile(t, newVersion), newVersion); !w.Registry || strings.Contains(state, "/whole") {
+		t.Error(state)
+	}
+}
+
+// A driver that is killed while the registry is turned on with a newer file is continued by another one.
+func TestKilledWhileTheRegistryIsTurnedOn(t *testing.T) {
+	file, newer := aFile(t, oldVersion), aFile(t, newVersion)
+	without, with := aCluster(), aCluster()
+	without.EmbeddedRegistry = false
+	start := func() *modelsite.World {
+		w := modelsite.New(without)
+		applied(t, w, without, file, oldVersion)
+		return w
+	}
+	want := applied(t, start(), with, newer, newVersion)
+	for how := 1; how <= 3; how++ {
+		for n := 1; ; n++ {
+			w := start()
+			if !killedAt(t, w, with, newer, newVersion, n, how) {
+				break
+			}
+			if state := applied(t, w, with, newer, newVersion); withoutTokens(state) != withoutTokens(want) {
+				t.Fatalf("killed at command %d (%d):\n%s\nwant\n%s", n, how, state, want)
+			}
+		}
+	}
+}
+
+// Hosts get the patches that were checked: in subdirectories, and behind links.
+func TestPatchesInSubdirectories(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"kubeletconfiguration.yaml", "etcd/etcd.yaml"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("maxPods: 50\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("kubeletconfiguration.yaml", filepath.Join(dir, "kubeletconfiguration1.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	c := aCluster()
+	c.Hosts[3].Patches = dir
+	w := modelsite.New(c)
+	applied(t, w, c, aFile(t, oldVersion), oldVersion)
+	for _, name := range []string{"kubeletconfiguration.yaml", "kubeletconfiguration1.yaml", "etcd/etcd.yaml"} {
+		if w.Hosts["w1"].Files["/var/lib/airlift/cluster/patches/"+name] == "" {
+			t.Errorf("%s was not sent", name)
+		}
+	}
+}
