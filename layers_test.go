@@ -21,22 +21,23 @@ import (
 // only packages of lower layers, in files that are not tests. Give a new package the
 // lowest layer that is possible.
 var layers = [][]string{
-	{"airlift", "childprocess", "dialer", "documents", "fault", "progress", "bundle/atomicfile", "bundle/hostpath", "documents/pemfile", "documents/textfile", "bundle/zstdenc", "images/encoder/goflate", "images/platform", "installer/daemon", "installer/host/firewall", "installer/staticpod", "installer/timeline"},
-	{"bundle/builder/events", "bundle/remote", "images/authfile"},
+	{"airlift", "childprocess", "dialer", "documents", "fault", "multihost/facts", "progress", "bundle/atomicfile", "bundle/hostpath", "documents/pemfile", "documents/textfile", "bundle/zstdenc", "images/encoder/goflate", "images/platform", "installer/daemon", "installer/host/firewall", "installer/staticpod", "installer/timeline"},
+	{"bundle/builder/events", "bundle/remote", "documents/problems", "images/authfile", "multihost/live"},
 	{"interrupt", "bundle/head", "bundle/builder/lock", "space", "images/release", "installer/config", "installer/corefile", "installer/etcd", "installer/patches"},
-	{"images/encoder", "installer/backup", "installer/cluster/wait"},
-	{"bundle", "bundle/builder/addons", "images/fetch", "installer/cluster/health", "installer/kubelet", "installer/pki", "installer/redact"},
-	{"images/oci", "installer/cluster", "installer/endpoint/balancer", "installer/endpoint/vip", "installer/host/filesystem"},
+	{"images/encoder", "installer/backup", "installer/cluster/wait", "multihost/spec"},
+	{"bundle", "bundle/builder/addons", "images/fetch", "installer/cluster/health", "installer/kubelet", "installer/pki", "installer/redact", "multihost/plan", "multihost/remote"},
+	{"images/oci", "installer/cluster", "installer/endpoint/balancer", "installer/endpoint/vip", "installer/host/filesystem", "multihost/run"},
 	{"bundle/blobs", "bundle/compare", "bundle/delta", "bundle/builder/manifests", "bundle/parts", "bundle/repair", "bundle/builder/sbom", "bundle/signature", "bundle/builder/upstreamsig", "images/local", "images/registry", "images/store", "installer/cluster/discovery", "installer/cluster/lease", "installer/cluster/rotation", "installer/cluster/workloads", "installer/host/ledger", "installer/host/systemd", "installer/registry/store", "installer/render"},
 	{"bundle/blobs/ondemand", "bundle/builder/charts", "bundle/ociarchive", "bundle/builder/push", "installer/cluster/apply", "installer/cluster/facts", "installer/host", "installer/host/detection"},
 	{"installer/endpoint", "installer/host/kernel", "installer/host/podnetwork", "installer/registry", "installer/registry/hosts", "installer/registry/images"},
 	{"bundle/builder", "cmd/manual", "cmd/output", "installer/configfile", "installer/desired", "installer/endpoint/service", "installer/host/uninstall", "installer/preflight", "installer/registry/service"},
-	{"bundle/builder/sitefile", "cmd/install/thin", "installer/status", "installer/upgradecheck", "installer/workflow"},
-	{"installer/doctor", "installer/node"},
+	{"bundle/builder/sitefile", "cmd/install/hostroute", "cmd/install/thin", "installer/status", "installer/upgradecheck", "installer/workflow"},
+	{"installer/doctor", "installer/node", "multihost/agent"},
 	{"installer/payload", "installer/pods"},
 	{"installer/phases", "installer/snapshot"},
 	{"installer/flow/certs", "installer/flow/endpointchange", "installer/flow/initcluster", "installer/flow/join", "installer/flow/members", "installer/flow/noderemove", "installer/flow/registrychange", "installer/flow/reset", "installer/flow/rotate", "installer/flow/site", "installer/flow/upgrade"},
-	{"cmd/install/registrycmd"},
+	{"cmd/install/clustercmd/hostcmd", "cmd/install/registrycmd"},
+	{"cmd/install/clustercmd"},
 	{"cmd/bundle", "cmd/install", "cmd/launch"},
 }
 

@@ -28,7 +28,7 @@ func TestHintsCanBeTyped(t *testing.T) {
 		t.Errorf("only %d calls found", checked)
 	}
 	for _, h := range hints {
-		if !strings.HasPrefix(h.Page, "../../installer/") && !strings.HasPrefix(h.Page, "../../cmd/install/") {
+		if !strings.HasPrefix(h.Page, "../../installer/") && !strings.HasPrefix(h.Page, "../../multihost/") && !strings.HasPrefix(h.Page, "../../cmd/install/") {
 			continue
 		}
 		for _, flag := range h.Flags() {

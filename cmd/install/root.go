@@ -6,6 +6,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"airlift/cmd/install/clustercmd"
+	"airlift/cmd/install/hostroute"
 	"airlift/cmd/install/registrycmd"
 	"airlift/cmd/install/thin"
 	"airlift/cmd/output"
@@ -47,9 +49,10 @@ func newRootCmd() *cobra.Command {
 	cmd.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "log verbosity: 0, 1 (each sub-step and file) or 2 (also each request to the API server, on standard error)")
 	cmd.PersistentFlags().StringVar(&rootfs, "rootfs", "", "change the root directory to this `DIRECTORY` first (chroot)")
 	required.bind(cmd.PersistentFlags())
+	output.BindProgress(cmd)
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		logRequests(cmd, verbosity)
-		if err := refuseEmpty(cmd, "require-key", "signature", "require-version", "ca-cert-hash", "discovery-token-ca-cert-hash"); err != nil {
+		if err := output.RefuseEmpty(cmd, "require-key", "signature", "require-version", "ca-cert-hash", "discovery-token-ca-cert-hash"); err != nil {
 			return err
 		}
 		if err := required.check(cmd); err != nil {
@@ -63,19 +66,8 @@ func newRootCmd() *cobra.Command {
 	init, join := newInitCmd(), newJoinCmd()
 	apply, bring, images, upgrade := newApplyCmd(), newImportCmd(), newImagesCmd(), newUpgradeCmd()
 	completeAll(init, join, apply, bring, images, upgrade)
-	cmd.AddCommand(init, join, upgrade, newPreflightCmd(), bring, apply, images, newStatusCmd(), newDoctorCmd(), newDocsCmd(), newResetCmd(), newTokenCmd(), newCertsCmd(), newEtcdCmd(), newNodeCmd(), newEndpointCmd(), registrycmd.New(registrycmd.Environment{Bundle: openBundle, Host: openHost, Console: console, Recorded: recorded, Confirm: confirm}), newKubeconfigCmd(), newConfigCmd(), thin.New(openOwnFile), newVersionCmd(), newHostRouteCmd())
+	cmd.AddCommand(init, join, upgrade, newPreflightCmd(), bring, apply, images, newStatusCmd(), newDoctorCmd(), newDocsCmd(), newResetCmd(), newTokenCmd(), newCertsCmd(), newEtcdCmd(), newNodeCmd(), newEndpointCmd(), clustercmd.New(openOwnFile), registrycmd.New(registrycmd.Environment{Bundle: openBundle, Host: openHost, Console: console, Recorded: recorded, Confirm: confirm}), newKubeconfigCmd(), newConfigCmd(), thin.New(openOwnFile), newVersionCmd(), hostroute.New())
 	return cmd
-}
-
-// refuseEmpty refuses flags that were given with an empty value, for example from an unset
-// variable. Otherwise the command would silently ignore the flag.
-func refuseEmpty(cmd *cobra.Command, names ...string) error {
-	for _, name := range names {
-		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && (f.Value.String() == "" || f.Value.String() == "[]") {
-			return fault.New(fault.Usage, "--%s is empty", name).Hint("give --" + name + " a value, or remove the flag")
-		}
-	}
-	return nil
 }
 
 // noArgs is for commands without arguments.

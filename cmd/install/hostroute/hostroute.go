@@ -1,20 +1,21 @@
-package main
+// Package hostroute has the command that airlift-service-route.service runs at boot.
+package hostroute
 
 import (
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/output"
 	"airlift/installer/host/kernel"
 )
 
-// newHostRouteCmd returns the command that airlift-service-route.service runs
-// at boot.
-func newHostRouteCmd() *cobra.Command {
+// New returns the command host-route.
+func New() *cobra.Command {
 	var cidr, dev string
 	cmd := &cobra.Command{
 		Use:    "host-route",
 		Short:  "Add a route for the Service addresses on a host without a default route",
 		Hidden: true,
-		Args:   noArgs,
+		Args:   output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return kernel.AddRoute(cmd.Context(), cidr, dev)
 		},

@@ -1,0 +1,410 @@
+package clustercmd
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"airlift/cmd/output"
+	"airlift/documents"
+	"airlift/fault"
+	"airlift/installer/host/filesystem"
+	"airlift/multihost/plan"
+	"airlift/multihost/run"
+	"airlift/multihost/spec"
+)
+
+// rules are flags that change what a plan has.
+type rules struct {
+	remove, goOn, undo bool
+	pauseAfter         string
+}
+
+func (r *rules) bind(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&r.remove, "remove", false, "also remove nodes that cluster.yaml does not have, and reset their hosts if they can be reached")
+	f.BoolVar(&r.goOn, "continue", false, "go on after a pause of an upgrade")
+	f.StringVar(&r.pauseAfter, "pause-after", "", "pause the upgrade after this `GROUP` of hosts, until apply runs with --continue")
+}
+
+// change changes the rules in cluster.yaml.
+func (r *rules) change(c *spec.Cluster) error {
+	c.Roll.Undo = c.Roll.Undo || r.undo
+	if r.pauseAfter == "" {
+		return nil
+	}
+	at := slices.IndexFunc(c.Groups, func(g spec.Group) bool { return g.Name == r.pauseAfter })
+	if at < 0 {
+		return fault.New(fault.Usage, "--pause-after %q: the cluster has no group with this name", r.pauseAfter).Hint("see groups in cluster.yaml")
+	}
+	c.Groups[at].Roll.Pause = true
+	return nil
+}
+
+// problems are reasons to change nothing.
+type problems []plan.Problem
+
+func (p problems) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, and nothing was changed:", counted(len(p), "problem"))
+	for _, one := range p {
+		fmt.Fprintf(&b, "\n  %s: %s", cmp.Or(one.Host, "cluster"), one.What)
+		if one.Why != "" {
+			fmt.Fprintf(&b, ": %s", one.Why)
+		}
+		if one.Hint != "" {
+			fmt.Fprintf(&b, "\n      hint: %s", strings.ReplaceAll(one.Hint, "\n", "\n      "))
+		}
+	}
+	return b.String()
+}
+
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// plan gathers facts and computes the plan.
+func (s *opened) plan(ctx context.Context, r rules) (*plan.Plan, error) {
+	if err := r.change(s.Site.Cluster); err != nil {
+		return nil, err
+	}
+	s.Site.Display.Start()
+	defer s.Site.Display.Clear()
+	if err := s.Site.Gather(ctx, false); err != nil {
+		return nil, err
+	}
+	if r.remove {
+		if err := s.Site.GatherLeavers(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s.compute(r)
+}
+
+// compute returns the plan for the facts that were read.
+func (s *opened) compute(r rules) (*plan.Plan, error) {
+	m, err := s.file.Bundle.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	_, arch, _ := strings.Cut(m.Platform, "/")
+	p, found := plan.Make(plan.Input{
+		Spec: s.Site.Cluster, Answers: s.Site.Answers(), Version: m.KubernetesVersion, Bundle: s.file.Bundle.ID(), Arch: arch,
+		Options: plan.Options{Remove: r.remove, Skip: s.skip, Continue: r.goOn, Parallel: s.Site.Parallel},
+	})
+	if len(found) > 0 {
+		return nil, fault.New(fault.Preflight, "%w", problems(found)).Hint("")
+	}
+	return p, nil
+}
+
+// still fails if a plan is not what the site needs any more.
+func (s *opened) still(p *plan.Plan, r rules) error {
+	now, err := s.compute(r)
+	if err == nil {
+		err = plan.Same(p, now)
+	}
+	if err != nil {
+		return fault.Wrap(fmt.Errorf("the site has changed while this command waited, and nothing was done: %w", err), fault.ExitCode(err), "run the same command again")
+	}
+	return nil
+}
+
+const planLong = `Show what apply would do, host by host, and change nothing. The facts come from the hosts: to
+read them, plan brings the installer of 20 MB to hosts that do not have it, and removes it
+from hosts that are no nodes.
+
+With --out, the plan is also saved. 'cluster apply --plan FILE' does exactly what it says,
+or fails if a host or cluster.yaml has changed since.
+
+Exit codes: 0 nothing to do, 5 there is something to do, and those of the other commands.`
+
+func newPlan(in *site) *cobra.Command {
+	var r rules
+	format, file := "text", ""
+	cmd := &cobra.Command{
+		Use:     "plan",
+		Short:   "Show what apply would do",
+		Long:    planLong,
+		Example: "  ./install cluster plan\n  ./install cluster plan --out site.plan\n  ./install cluster plan -o json",
+		Args:    output.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if format != "text" && format != "json" {
+				return fault.New(fault.Usage, "unknown output format %q: use text or json", format)
+			}
+			return in.with(cmd, cmd.ErrOrStderr(), func(ctx context.Context, s *opened) error {
+				defer s.Site.Discard(ctx)
+				p, err := s.plan(ctx, r)
+				if err != nil {
+					return err
+				}
+				return writePlan(cmd, p, format, file)
+			})
+		},
+	}
+	r.bind(cmd)
+	cmd.Flags().StringVar(&file, "out", "", "also write the plan to this `FILE`, for 'apply --plan'")
+	cmd.Flags().StringVarP(&format, "output", "o", format, "text or json")
+	return cmd
+}
+
+// writePlan prints a plan, and writes it to a file unless that is "". The error has the exit code for a plan that is not empty.
+func writePlan(cmd *cobra.Command, p *plan.Plan, format, file string) error {
+	data, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return err
+	}
+	data = append(data, '\n')
+	if file != "" {
+		if err := filesystem.WriteOutput(file, data, 0o600); err != nil {
+			return fmt.Errorf("writing the plan to %q: %w", file, err)
+		}
+	}
+	if format == "json" {
+		_, err = output.Verbatim(cmd.OutOrStdout()).Write(data)
+	} else {
+		err = p.Write(printable(cmd.OutOrStdout()))
+	}
+	if err == nil && len(p.Stages) > 0 {
+		err = fault.New(codeWork, "there is something to do").Hint("to do it: ./install cluster apply")
+	}
+	return err
+}
+
+func newPreflight(in *site) *cobra.Command {
+	format := "text"
+	cmd := &cobra.Command{
+		Use:   "preflight",
+		Short: "Check all hosts, and change nothing",
+		Long: `Check all hosts, and change nothing: whether they can be reached, fit to each other and to
+cluster.yaml, and, for hosts that become nodes, with all checks of init and join. All
+problems are in one table.
+
+Exit codes: 0 all checks passed, perhaps with warnings; 3 a check failed.`,
+		Example: "  ./install cluster preflight\n  ./install cluster preflight -o json",
+		Args:    output.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if format != "text" && format != "json" {
+				return fault.New(fault.Usage, "unknown output format %q: use text or json", format)
+			}
+			return in.with(cmd, cmd.ErrOrStderr(), func(ctx context.Context, s *opened) error {
+				return s.printPreflight(ctx, cmd.OutOrStdout(), format == "json")
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&format, "output", "o", format, "text or json")
+	return cmd
+}
+
+func (s *opened) printPreflight(ctx context.Context, out io.Writer, asJSON bool) error {
+	defer s.Site.Discard(ctx)
+	p, err := s.plan(ctx, rules{})
+	if err != nil {
+		return err
+	}
+	found, err := s.preflight(ctx, p)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		err = printJSON(out, map[string]any{"findings": append([]run.Finding{}, found...)})
+	} else {
+		err = writeFindings(out, found)
+	}
+	if err == nil {
+		err = failed(found)
+	}
+	if err == nil && !asJSON {
+		_, err = fmt.Fprintln(out, "All preflight checks passed.")
+	}
+	return err
+}
+
+func printJSON(out io.Writer, document any) error {
+	data, err := json.MarshalIndent(document, "", "  ")
+	if err == nil {
+		_, err = output.Verbatim(out).Write(append(data, '\n'))
+	}
+	return err
+}
+
+func (s *opened) preflight(ctx context.Context, p *plan.Plan) ([]run.Finding, error) {
+	s.Site.Display.Start()
+	defer s.Site.Display.Clear()
+	return s.Site.Preflight(ctx, p)
+}
+
+// grouped joins findings that several hosts have.
+func grouped(found []run.Finding) (list []run.Finding) {
+	hosts := map[run.Finding][]string{}
+	for _, f := range found {
+		if f.Minor {
+			continue
+		}
+		host := f.Host
+		f.Host = ""
+		if hosts[f] == nil {
+			list = append(list, f)
+		}
+		hosts[f] = append(hosts[f], host)
+	}
+	for i, f := range list {
+		names := hosts[f]
+		list[i].Host = strings.Join(names[:min(len(names), 3)], ", ")
+		if more := len(names) - 3; more > 0 {
+			list[i].Host += fmt.Sprintf(" and %d more", more)
+		}
+	}
+	return list
+}
+
+// writeFindings prints findings as a table.
+func writeFindings(out io.Writer, found []run.Finding) error {
+	list := grouped(found)
+	if len(list) == 0 {
+		return nil
+	}
+	w := tabwriter.NewWriter(printable(out), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "HOST\t\tCHECK\tPROBLEM")
+	for _, f := range list {
+		kind := "error"
+		if f.Warning {
+			kind = "warning"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", f.Host, kind, f.Name, strings.ReplaceAll(f.Message, "\n", " "))
+		if f.Fix != "" {
+			fmt.Fprintf(w, "\t\t\thint: %s\n", strings.ReplaceAll(f.Fix, "\n", " "))
+		}
+	}
+	return w.Flush()
+}
+
+// failed returns an error if a finding is one. The table has the details.
+func failed(found []run.Finding) error {
+	errs := slices.DeleteFunc(slices.Clone(found), func(f run.Finding) bool { return f.Warning })
+	if len(errs) == 0 {
+		return nil
+	}
+	return fault.New(fault.Preflight, "preflight checks failed: %s must be solved first, and nothing was changed", counted(len(errs), "problem")).
+		Hint("to ignore an error that you know to be harmless, add nodeRegistration.ignorePreflightErrors: [" + errs[0].Name + "] to kubeadm's document in cluster.yaml")
+}
+
+const applyLong = `Make the cluster what cluster.yaml and this file say. Apply installs the first control plane,
+joins the others and the workers, upgrades them to the version of this file, changes the
+endpoint, labels and taints, and with --remove removes what the file no longer has.
+
+First, it checks all hosts. If a host cannot be reached or a check fails, nothing changes
+on any host. Then it shows the plan and asks for confirmation. A host that fails stops what
+has not begun.
+
+An upgrade first brings all images everywhere. Then the control planes follow one by one,
+then the workers by the rules of their groups in cluster.yaml. It waits for the window of a
+group, so it may run for long. It stops if a node fails, and never begins the next one.
+
+It is safe to run it again, from another machine too: it finishes what an interrupted run
+left. Ctrl-C stops the commands on the hosts between two changes.`
+
+func newApply(in *site) *cobra.Command {
+	var r rules
+	yes, file := false, ""
+	cmd := &cobra.Command{
+		Use:   "apply",
+		Short: "Make the cluster what cluster.yaml says",
+		Long:  applyLong,
+		Example: "  ./install cluster apply\n  ./install cluster apply --yes --skip worker7\n  ./install cluster apply --plan site.plan\n" +
+			"  ./newer cluster apply --pause-after canary --undo\n  ./newer cluster apply --continue",
+		Args: output.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			saved, err := readPlan(file)
+			if err != nil {
+				return err
+			}
+			return in.with(cmd, cmd.OutOrStdout(), func(ctx context.Context, s *opened) error {
+				return s.apply(ctx, cmd, r, saved, yes)
+			})
+		},
+	}
+	r.bind(cmd)
+	cmd.Flags().BoolVar(&r.undo, "undo", false, "undo the upgrade of a node that fails")
+	cmd.Flags().StringVar(&file, "plan", "", "do what this `FILE` of 'cluster plan --out' says, and fail if a host has changed since")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
+	return cmd
+}
+
+// readPlan reads a saved plan; nil without a file.
+func readPlan(file string) (*plan.Plan, error) {
+	if file == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(file)
+	if err == nil {
+		data, err = documents.ReadOne(data)
+	}
+	p := &plan.Plan{}
+	if err == nil {
+		d := json.NewDecoder(bytes.NewReader(data))
+		d.DisallowUnknownFields()
+		err = d.Decode(p)
+	}
+	if err == nil {
+		return p, nil
+	}
+	return nil, fault.New(fault.Usage, "reading the plan %q: %w", file, err).Hint("write one: ./install cluster plan --out " + fault.Word(file))
+}
+
+func (s *opened) apply(ctx context.Context, cmd *cobra.Command, r rules, saved *plan.Plan, yes bool) error {
+	p, err := s.checked(ctx, cmd, r, saved)
+	if err == nil && len(p.Stages) > 0 && !yes {
+		err = confirm(cmd, "Do this? [y/N]", "", "answer with y, or run it with --yes")
+	}
+	if err != nil || len(p.Stages) == 0 {
+		s.Site.Discard(ctx)
+		return err
+	}
+	s.Site.Display.Start()
+	paused, err := s.Site.Execute(ctx, p, func() error { return s.still(p, r) })
+	s.Site.Display.Stop()
+	switch {
+	case err != nil:
+		return fault.Wrap(err, fault.ExitCode(err), cmp.Or(fault.Hint(err), "solve the problem, and run the same command again: it continues"))
+	case p.Held != "":
+		fmt.Fprintln(cmd.OutOrStdout(), p.Held)
+	case paused != "":
+		fmt.Fprintf(cmd.OutOrStdout(), "Paused after group %s, as the rules say. To go on: ./install cluster apply --continue\n", paused)
+	default:
+		fmt.Fprintln(cmd.OutOrStdout(), "The cluster is what the file says. To see it: ./install cluster status")
+	}
+	return nil
+}
+
+// checked returns the plan after all checks, and prints it.
+func (s *opened) checked(ctx context.Context, cmd *cobra.Command, r rules, saved *plan.Plan) (*plan.Plan, error) {
+	p, err := s.plan(ctx, r)
+	if err == nil && saved != nil {
+		err = plan.Same(saved, p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.preflight(ctx, p)
+	if err == nil {
+		err = errors.Join(writeFindings(cmd.OutOrStdout(), found), failed(found))
+	}
+	if err == nil {
+		err = p.Write(printable(cmd.OutOrStdout()))
+	}
+	return p, err
+}

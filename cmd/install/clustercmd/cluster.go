@@ -1,0 +1,213 @@
+// Package clustercmd has the commands for a cluster of several hosts, which are described in one file and reached by SSH.
+package clustercmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"airlift/bundle"
+	"airlift/cmd/install/clustercmd/hostcmd"
+	"airlift/cmd/output"
+	"airlift/fault"
+	"airlift/multihost/live"
+	"airlift/multihost/remote"
+	"airlift/multihost/run"
+	"airlift/multihost/spec"
+)
+
+// Exit codes that only these commands have.
+const (
+	// codeWork is the exit code of plan if there is something to do.
+	codeWork fault.Code = 5
+	// codeSkipped is the exit code if all is well apart from hosts that were skipped on request.
+	codeSkipped fault.Code = 6
+)
+
+const clusterLong = `Install, upgrade and look after a cluster of several hosts, from one description: cluster.yaml.
+
+Run it on any Linux machine that reaches the hosts by SSH, also on one of them. There, it
+needs no root. The hosts need only sshd, a shell, and a user who is root or may use sudo.
+The first control plane gets this file once, and serves it to the others.
+
+What was done is read from the hosts. So each apply continues an earlier one, also one that
+was killed, and from another machine. This machine keeps only ~/.ssh/known_hosts.
+
+    ./install cluster example > cluster.yaml
+    ./install cluster plan
+    ./install cluster apply
+
+Exit codes: as of the other commands; of plan, 5: there is something to do; of all, 6: it
+succeeded, and hosts were skipped with --skip.`
+
+// New returns the command cluster. open opens the file of this process.
+func New(open func() (*bundle.File, error)) *cobra.Command {
+	return newCommand(&site{open: open, dial: dial})
+}
+
+// dial returns connections by SSH, with the questions on the terminal.
+func dial(display *live.Display) dialer {
+	return remote.NewDialer(terminal(display))
+}
+
+func newCommand(in *site) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cluster",
+		Short: "Install, upgrade and look after a cluster of several hosts, by SSH",
+		Long:  clusterLong,
+		Args:  output.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	f := cmd.PersistentFlags()
+	f.StringVarP(&in.file, "file", "f", spec.DefaultFile, "the `FILE` that describes the cluster")
+	f.StringSliceVar(&in.skip, "skip", nil, "leave this `HOST` alone, for example because it is off (repeatable)")
+	f.IntVar(&in.parallel, "parallel", defaultParallel, "how many hosts are worked on at once")
+	cmd.AddCommand(newExample(), newPreflight(in), newPlan(in), newApply(in), newStatus(in), newDoctor(in), newImages(in), newCerts(in), newBackup(in), newKubeconfig(in), newReset(in), hostcmd.New())
+	return cmd
+}
+
+// defaultParallel suits sshd's MaxStartups of 10 on a jump host.
+const defaultParallel = 10
+
+func newExample() *cobra.Command {
+	return &cobra.Command{
+		Use:   "example",
+		Short: "Print a commented cluster.yaml",
+		Long: `Print a cluster.yaml with comments on each field. It describes three control planes and two
+workers: change the names and addresses, and remove what you do not need.`,
+		Example: "  ./install cluster example > cluster.yaml",
+		Args:    output.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := io.WriteString(output.Verbatim(cmd.OutOrStdout()), spec.Example())
+			return err
+		},
+	}
+}
+
+// A dialer connects to hosts.
+type dialer interface {
+	run.Dialer
+	Close() error
+}
+
+// A site has the flags that the commands share, and what they open.
+type site struct {
+	open     func() (*bundle.File, error)
+	dial     func(*live.Display) dialer
+	file     string
+	skip     []string
+	parallel int
+}
+
+// An opened is a site whose hosts can be reached.
+type opened struct {
+	Site   *run.Site
+	file   *run.File
+	dialer dialer
+	skip   []string
+}
+
+// with reads cluster.yaml, opens this file, and runs do. Progress goes to out.
+func (in *site) with(cmd *cobra.Command, out io.Writer, do func(ctx context.Context, s *opened) error) error {
+	s, err := in.read(cmd, out)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := do(cmd.Context(), s); err != nil {
+		return err
+	}
+	if len(in.skip) > 0 {
+		return fault.New(codeSkipped, "these hosts were skipped: %v", in.skip).Hint("when they answer, run the same command without --skip")
+	}
+	return nil
+}
+
+func (in *site) read(cmd *cobra.Command, out io.Writer) (*opened, error) {
+	c, err := spec.Read(in.file)
+	if err != nil {
+		return nil, err
+	}
+	skip, err := in.skipped(c)
+	if err != nil {
+		return nil, err
+	}
+	if in.parallel < 1 {
+		return nil, fault.New(fault.Usage, "--parallel %d: at least one host is worked on", in.parallel).Hint("for example: --parallel 10")
+	}
+	for _, w := range c.Warnings {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
+	}
+	b, err := in.open()
+	if err != nil {
+		return nil, err
+	}
+	file, err := run.NewFile(cmd.Context(), b)
+	if err != nil {
+		_ = b.Close()
+		return nil, err
+	}
+	verbosity, _ := cmd.Flags().GetInt("v")
+	display := live.New(out, verbosity > 0)
+	d := in.dial(display)
+	s := &run.Site{Cluster: c, File: file, Dialer: d, Display: display, Parallel: in.parallel, Skip: skip, Who: who(cmd)}
+	return &opened{s, file, d, in.skip}, nil
+}
+
+// skipped refuses names that are not in cluster.yaml.
+func (in *site) skipped(c *spec.Cluster) (map[string]bool, error) {
+	known, skip := map[string]bool{}, map[string]bool{}
+	for _, h := range c.Hosts {
+		known[h.Name] = true
+	}
+	for _, name := range in.skip {
+		if !known[name] {
+			return nil, fault.New(fault.Usage, "--skip %q: %s has no host with this name", name, in.file).Hint("see the names in " + in.file)
+		}
+		skip[name] = true
+	}
+	return skip, nil
+}
+
+func (s *opened) close() {
+	s.Site.Display.Stop()
+	s.Site.Close()
+	_ = s.dialer.Close()
+	s.file.Close()
+	_ = s.file.Bundle.Close()
+}
+
+// who names this driver in the locks of the hosts.
+func who(cmd *cobra.Command) string {
+	name, machine := "?", "?"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if h, err := os.Hostname(); err == nil {
+		machine = h
+	}
+	return fmt.Sprintf("%s@%s, pid %d, %s %s", name, machine, os.Getpid(), cmd.Parent().Name(), cmd.Name())
+}
+
+// isTerminal reports whether a person can answer questions.
+func isTerminal(cmd *cobra.Command) bool {
+	in, ok := cmd.InOrStdin().(*os.File)
+	return ok && term.IsTerminal(int(in.Fd()))
+}
+
+// printable returns an output for texts that hosts have written.
+func printable(out io.Writer) io.Writer { return &cleaned{out} }
+
+type cleaned struct{ out io.Writer }
+
+func (c *cleaned) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(c.out, fault.Printable(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}

@@ -1,0 +1,671 @@
+package clustercmd
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"airlift/bundle"
+	"airlift/cmd/output"
+	"airlift/fault"
+	"airlift/multihost/live"
+	"airlift/multihost/remote"
+	"airlift/multihost/spec"
+	"airlift/progress"
+	"airlift/scripts/fixtures/modelsite"
+	"airlift/scripts/fixtures/testbundle"
+)
+
+const description = `apiVersion: airlift/v1
+kind: Cluster
+name: site
+hosts:
+- {name: cp1, role: control-plane, address: 10.0.0.10}
+- {name: cp2, role: control-plane, address: 10.0.0.11}
+- {name: cp3, role: control-plane, address: 10.0.0.12}
+- {name: w1, role: worker, address: 10.0.0.13, labels: {zone: a}}
+- {name: w2, role: worker, address: 10.0.0.14}
+endpoint: {vip: 10.0.0.9}
+`
+
+// modelDialer connects to a model.
+type modelDialer struct{ *modelsite.World }
+
+func (modelDialer) Close() error { return nil }
+
+// A console runs commands on a model of a site.
+type console struct {
+	t    *testing.T
+	w    *modelsite.World
+	dir  string
+	file string // the bundle
+	all  strings.Builder
+	ctx  context.Context
+}
+
+func newConsole(t *testing.T) *console {
+	t.Helper()
+	c := &console{t: t, dir: t.TempDir(), ctx: t.Context()}
+	images := testbundle.NewImages(bundle.OnlyImages)
+	images.Manifest.Platform, images.Manifest.KubernetesVersion = "linux/amd64", "v1.37.1"
+	noise := make([]byte, 1<<20) // a thin file is smaller than one that compresses badly
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
+	images.Add(t, "example.com/app:1", "example.com/app:1", nil, testbundle.Layer(t, "f", string(noise)))
+	c.file = filepath.Join(c.dir, "install")
+	testbundle.WriteFile(t, c.file, bundle.Executables{Launcher: []byte("launcher"), Installer: []byte("installer")}, &images.Manifest, bundle.Fastest, images.Content)
+	if err := os.WriteFile(c.path("cluster.yaml"), []byte(description), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.clear()
+	return c
+}
+
+// clear begins with bare hosts.
+func (c *console) clear() {
+	c.t.Helper()
+	described, err := spec.Read(c.path("cluster.yaml"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.w = modelsite.New(described)
+	b, err := bundle.Open(c.file)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer b.Close()
+	c.w.File.ID, c.w.File.Version = b.ID(), "v1.37.1"
+}
+
+func (c *console) path(name string) string { return filepath.Join(c.dir, name) }
+
+// run runs a command with an answer, and returns what it printed, its error included.
+func (c *console) run(answer string, args ...string) (out string, code fault.Code) {
+	c.t.Helper()
+	return c.answered(strings.NewReader(answer), args...)
+}
+
+// answered is run with answers from a reader.
+func (c *console) answered(answers io.Reader, args ...string) (out string, code fault.Code) {
+	c.t.Helper()
+	cmd := newCommand(&site{
+		open: func() (*bundle.File, error) { return bundle.Open(c.file) },
+		dial: func(*live.Display) dialer { return modelDialer{c.w} },
+	})
+	var b bytes.Buffer
+	cmd.SetOut(&b)
+	cmd.SetErr(&b)
+	cmd.SetIn(answers)
+	cmd.SetArgs(append([]string{"--file", c.path("cluster.yaml")}, args...))
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	err := cmd.ExecuteContext(c.ctx)
+	fault.Print(&b, err)
+	c.all.WriteString(b.String())
+	return b.String(), fault.ExitCode(err)
+}
+
+// want runs a command, and fails unless it ends with a code and prints texts.
+func (c *console) want(code fault.Code, texts []string, answer string, args ...string) string {
+	c.t.Helper()
+	out, is := c.run(answer, args...)
+	if is != code {
+		c.t.Fatalf("%q: exit code %d, want %d\n%s", args, is, code, out)
+	}
+	for _, text := range texts {
+		if !strings.Contains(out, text) {
+			c.t.Errorf("%q: no %q in\n%s", args, text, out)
+		}
+	}
+	return out
+}
+
+// TestCommands is the life of a site. At the end, no secret was in any output or argument.
+func TestCommands(t *testing.T) {
+	c := newConsole(t)
+	c.want(0, []string{"kind: Cluster"}, "", "example")
+	c.want(codeWork, []string{"init", "is not a node yet", "hint: to do it: ./install cluster apply"}, "", "plan")
+	for name, m := range c.w.Hosts {
+		if len(m.Files) > 0 {
+			t.Errorf("plan left %v on %s", m.Files, name)
+		}
+	}
+	c.want(0, []string{"All preflight checks passed."}, "", "preflight")
+	c.want(1, []string{"not confirmed: nothing was changed"}, "n\n", "apply")
+	c.want(2, []string{"needs confirmation", "hint: answer with y, or run it with --yes"}, "", "apply")
+	c.want(0, []string{"Do this? [y/N]", "The cluster is what the file says."}, "y\n", "apply")
+	c.want(0, []string{"nothing to do"}, "", "plan")
+	c.want(0, []string{"nothing to do"}, "", "apply")
+	c.want(0, []string{"cp1", "Ready", "v1.37.1"}, "", "status")
+	c.want(0, []string{`"healthy": true`}, "", "status", "-o", "json")
+	c.want(0, []string{"registry.k8s.io/pause:3.10", "5 of 5", "3 of 5", "w1, w2"}, "", "images", "list")
+	c.want(0, []string{`"cp2"`}, "", "certs", "check-expiration", "-o", "json")
+	c.want(0, []string{"cp3: certs renew"}, "", "certs", "renew", "--yes")
+	c.want(0, nil, "", "images", "import")
+	c.secrets()
+	c.want(1, []string{"not confirmed"}, "other\n", "reset")
+	c.want(2, []string{"must be given together"}, "", "reset", "--force")
+	c.want(0, nil, "site\n", "reset")
+	for name, m := range c.w.Hosts {
+		if m.Version != "" || len(m.Files) > 0 {
+			t.Errorf("reset left %s: %+v", name, m)
+		}
+	}
+	// Pain 39.
+	for _, secret := range []string{modelsite.Token, modelsite.CertificateKey, modelsite.Kubeconfig} {
+		if strings.Contains(c.all.String(), secret) || slices.ContainsFunc(c.w.Seen, func(args string) bool { return strings.Contains(args, secret) }) {
+			t.Errorf("%q was printed, or was an argument", secret)
+		}
+	}
+}
+
+// secrets fetches what is a secret, to files.
+func (c *console) secrets() {
+	c.t.Helper()
+	c.want(0, []string{"is the kubeconfig of an administrator"}, "", "kubeconfig", c.path("admin.conf"))
+	c.want(0, []string{"It has all secrets of the cluster"}, "", "backup", c.path("site.tar"))
+	c.want(0, []string{"/mnt/site.tar"}, "", "backup", "--keep", "/mnt/site.tar")
+	for _, name := range []string{"admin.conf", "site.tar"} {
+		info, err := os.Stat(c.path(name))
+		data, _ := os.ReadFile(c.path(name))
+		if err != nil || info.Mode().Perm() != 0o600 || string(data) != modelsite.Kubeconfig {
+			c.t.Errorf("%s: %v, %q", name, err, data)
+		}
+	}
+}
+
+// A saved plan is done as it is, or not at all.
+func TestSavedPlan(t *testing.T) {
+	c := newConsole(t)
+	c.want(codeWork, nil, "", "plan", "--out", c.path("site.plan"))
+	c.w.Hosts["w1"].Unfinished = "join"
+	c.want(1, []string{"the plan is no longer valid", "w1"}, "", "apply", "--yes", "--plan", c.path("site.plan"))
+	c.w.Hosts["w1"].Unfinished = ""
+	c.want(0, nil, "", "apply", "--yes", "--plan", c.path("site.plan"))
+	c.want(2, []string{"reading the plan"}, "", "apply", "--plan", c.path("cluster.yaml"))
+}
+
+// Pain 20: a host that is off stops the run, or is left alone on request, with another exit code.
+func TestHostIsOff(t *testing.T) {
+	c := newConsole(t)
+	c.w.Hosts["w2"].Off = fault.Wrap(&remote.Error{Class: remote.Unreachable, Host: "w2", Address: "10.0.0.14:22", Err: errors.New("no route to host")}, fault.Failure, "switch it on")
+	c.want(3, []string{"w2: cannot be used", "no route to host", "--skip w2"}, "", "apply", "--yes")
+	c.want(codeSkipped, []string{"these hosts were skipped: [w2]"}, "", "apply", "--yes", "--skip", "w2")
+	c.want(2, []string{`--skip "w9"`}, "", "apply", "--skip", "w9")
+	c.want(1, []string{"no answer", "w2 does not answer: w2 (10.0.0.14:22): no route to host", "hint: switch it on"}, "", "status")
+	c.want(1, []string{"no route to host"}, "", "reset", "--force", "--yes")
+	if c.w.Hosts["w1"].Version == "" {
+		t.Error("reset began although a host did not answer")
+	}
+	out, code := c.run("", "doctor", c.path("site.tar.gz"))
+	if code != 1 {
+		t.Errorf("doctor: exit code %d\n%s", code, out)
+	}
+	if got := strings.Join(names(t, c.path("site.tar.gz")), " "); got != "cp1/summary.txt cp2/summary.txt cp3/summary.txt w1/summary.txt w2/no-archive.txt" {
+		t.Error(got)
+	}
+}
+
+// names are the names in an archive.
+func names(t *testing.T, path string) (list []string) {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	compressed, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := tar.NewReader(compressed); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return list
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, h.Name)
+	}
+}
+
+// All problems of the preflight checks are in one table, and no host changes.
+func TestPreflightTable(t *testing.T) {
+	c := newConsole(t)
+	c.w.Hosts["cp2"].Findings = `{"errors":[{"name":"Port-6443","message":"port 6443 is in use","fix":"stop what uses it"}],"warnings":[{"name":"Swap","message":"swap is on"}]}`
+	c.w.Hosts["w1"].Findings = `{"errors":[{"name":"NumCPU","message":"one CPU"}],"warnings":[{"name":"FileExisting","message":"minor","minor":true}]}`
+	out := c.want(3, []string{"hint: stop what uses it", "2 problems must be solved first", "nothing was changed"}, "", "apply", "--yes")
+	for _, line := range []string{`cp2 +error +Port-6443 +port 6443 is in use`, `cp2 +warning +Swap +swap is on`, `w1 +error +NumCPU +one CPU`} {
+		if !regexp.MustCompile(`(?m)^` + line + `$`).MatchString(out) {
+			t.Errorf("no line %q in\n%s", line, out)
+		}
+	}
+	if strings.Contains(out, "minor") {
+		t.Error("a minor warning is shown")
+	}
+	for name, m := range c.w.Hosts {
+		if m.Version != "" || len(m.Files) > 0 {
+			t.Errorf("%s was changed: %+v", name, m)
+		}
+	}
+}
+
+// Help is at most 40 lines before the flags, of each verb, and its examples are commands.
+func TestHelpIsShort(t *testing.T) {
+	var look func(cmd *cobra.Command)
+	look = func(cmd *cobra.Command) {
+		if lines := strings.Count(cmd.Long+cmd.Example, "\n"); lines > 40 {
+			t.Errorf("%s: %d lines", cmd.CommandPath(), lines)
+		}
+		for line := range strings.Lines(cmd.Long) {
+			if len([]rune(line)) > 97 {
+				t.Errorf("%s: a line of %d columns: %q", cmd.CommandPath(), len([]rune(line)), line)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			if !sub.Hidden {
+				look(sub)
+			}
+		}
+	}
+	look(New(nil))
+}
+
+// A late is an answer before which something happens.
+type late struct {
+	before func()
+	io.Reader
+}
+
+func (l *late) Read(p []byte) (int, error) {
+	if l.before != nil {
+		l.before()
+		l.before = nil
+	}
+	return l.Reader.Read(p)
+}
+
+// Another driver finishes while this one waits for the answer: what this one planned is not done.
+func TestSiteChangesDuringTheQuestion(t *testing.T) {
+	c := newConsole(t)
+	out, code := c.answered(&late{func() { c.want(0, nil, "", "apply", "--yes") }, strings.NewReader("y\n")}, "apply")
+	if code == 0 || !strings.Contains(out, "the site has changed while this command waited") || !strings.Contains(out, "hint: run the same command again") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	inits := 0
+	for _, args := range c.w.Seen {
+		if strings.Contains(args, "/whole init") {
+			inits++
+		}
+	}
+	if inits != 1 {
+		t.Errorf("init ran %d times", inits)
+	}
+	for name, m := range c.w.Hosts {
+		if m.Version == "" || m.Lock != "" {
+			t.Errorf("%s: %+v", name, m)
+		}
+	}
+}
+
+// A plan that another driver began to do meanwhile does not remove what that one brought.
+func TestNoRemovesNothingOfAnotherDriver(t *testing.T) {
+	c := newConsole(t)
+	const other = "bob@desk, pid 12, cluster apply"
+	c.answered(&late{func() { c.w.Hosts["w1"].Lock = other }, strings.NewReader("n\n")}, "apply")
+	if m := c.w.Hosts["w1"]; len(m.Files) == 0 || m.Lock != other {
+		t.Errorf("w1: %+v", m)
+	}
+	if m := c.w.Hosts["w2"]; len(m.Files) > 0 || m.Lock != "" {
+		t.Errorf("w2: %+v", m)
+	}
+}
+
+// The archive of one host is damaged: the others are not lost.
+func TestDoctorWithADamagedArchive(t *testing.T) {
+	c := newConsole(t)
+	for _, damaged := range []string{"no archive", "\x1f\x8b"} {
+		c.w.Hosts["w1"].Archive = damaged
+		c.want(1, []string{"The archive is ", "w1: reading the archive of the host"}, "", "doctor", c.path("site.tar.gz"))
+		if got := strings.Join(names(t, c.path("site.tar.gz")), " "); got != "cp1/summary.txt cp2/summary.txt cp3/summary.txt w1/no-archive.txt w2/summary.txt" {
+			t.Error(got)
+		}
+	}
+}
+
+// A path that is not absolute would be in the root directory of the control plane, and - nowhere.
+func TestKeepIsAbsolute(t *testing.T) {
+	c := newConsole(t)
+	for _, path := range []string{"site.tar", "-", "./x"} {
+		c.want(2, []string{"must be an absolute path"}, "", "backup", "--keep", path)
+	}
+}
+
+// A host that does not know whether it is a node is not treated as none (pain 7). Reset resets it, and prints what remains.
+func TestUnknownNode(t *testing.T) {
+	c := newConsole(t)
+	c.want(0, nil, "", "apply", "--yes")
+	c.w.Hosts["w1"].Unknown = map[string]string{"node": "the file is damaged"}
+	c.want(1, []string{"unknown", "w1: it is unknown whether this host is a node: the file is damaged"}, "", "status")
+	c.want(1, []string{"w1: it is unknown whether this host is a node"}, "", "images", "list")
+	c.want(0, nil, "", "certs", "renew", "--yes") // a worker has none
+	c.want(0, []string{"w1: left: /etc/neighbour: it existed before"}, "site\n", "reset")
+	if m := c.w.Hosts["w1"]; m.Version != "" {
+		t.Errorf("w1 is a node: %+v", m)
+	}
+}
+
+// A process that the kernel ends has an exit code that the help does not list.
+func TestExitCodesOfHosts(t *testing.T) {
+	c := newConsole(t)
+	c.w.Ends = map[string]int{"w1": 137}
+	out := c.want(1, []string{"w1: ", "ended by signal 9"}, "", "apply", "--yes")
+	if !strings.Contains(out, "hint: see on the host whether memory was short") {
+		t.Error(out)
+	}
+}
+
+// What hosts print cannot control the terminal.
+func TestHostsCannotControlTheTerminal(t *testing.T) {
+	c := newConsole(t)
+	const evil = "\x1b]0;owned\x07\x1b[2J"
+	c.w.Hosts["cp2"].Findings = `{"errors":[],"warnings":[{"name":"Swap","message":"swap \u001b[2J is on"}]}`
+	c.want(0, nil, "", "preflight")
+	c.w.Hosts["cp2"].Findings = ""
+	c.want(0, nil, "", "apply", "--yes")
+	c.w.Hosts["w1"].Unfinished, c.w.Hosts["w1"].Version = "join "+evil, "v1.37.1"+evil
+	for _, args := range [][]string{{"status"}, {"plan"}, {"apply", "--yes"}, {"certs", "check-expiration"}, {"images", "list"}} {
+		c.run("", args...)
+	}
+	if strings.ContainsAny(c.all.String(), "\x1b\x07") {
+		t.Errorf("%q", c.all.String())
+	}
+}
+
+// With --progress json, each line is an event or a part of the document, and the last event is done or error.
+func TestProgressJSON(t *testing.T) {
+	c := newConsole(t)
+	for _, v := range []struct {
+		code     fault.Code
+		document bool
+		args     []string
+	}{
+		{codeWork, false, []string{"plan"}}, {codeWork, true, []string{"plan", "-o", "json"}}, {0, false, []string{"preflight"}}, {0, true, []string{"preflight", "-o", "json"}},
+		{0, false, []string{"apply"}}, {0, false, []string{"status"}}, {0, true, []string{"status", "-o", "json"}},
+		{0, false, []string{"doctor", c.path("a.tar.gz")}}, {0, false, []string{"images", "list"}}, {0, true, []string{"images", "list", "-o", "json"}}, {0, false, []string{"images", "import"}},
+		{0, false, []string{"certs", "check-expiration"}}, {0, false, []string{"certs", "renew"}}, {0, false, []string{"backup", c.path("b.tar")}},
+		{0, true, []string{"kubeconfig", "-"}}, {0, false, []string{"kubeconfig", c.path("c")}}, {codeSkipped, false, []string{"apply", "--skip", "w2"}},
+		{2, false, []string{"apply", "--skip", "w9"}}, {2, false, []string{"status", "x"}}, {0, false, []string{"reset", "--force", "--yes"}},
+	} {
+		stdout, stderr, code := c.events(v.args...)
+		last := stdout
+		if v.document {
+			last = stderr
+		} else {
+			checkEvents(t, v.args, stdout)
+		}
+		if checkEvents(t, v.args, stderr); code != v.code {
+			t.Errorf("%q: exit code %d, want %d\n%s%s", v.args, code, v.code, stdout, stderr)
+		}
+		lines := strings.Split(strings.TrimSpace(last), "\n")
+		var e progress.Event
+		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &e); err != nil || e.Code != int(code) || code == 0 && e.Kind != progress.Done || code != 0 && e.Kind != progress.Error || e.Host != "" {
+			t.Errorf("%q: the last event is %q: %v", v.args, lines[len(lines)-1], err)
+		}
+	}
+}
+
+// events runs a command with --progress json, and answers y.
+func (c *console) events(args ...string) (stdout, stderr string, code fault.Code) {
+	var out, errs bytes.Buffer
+	root := &cobra.Command{Use: "install", SilenceErrors: true, SilenceUsage: true}
+	root.SetOut(&out)
+	root.SetErr(&errs)
+	root.SetIn(strings.NewReader("y\n"))
+	output.BindProgress(root)
+	root.AddCommand(newCommand(&site{
+		open: func() (*bundle.File, error) { return bundle.Open(c.file) },
+		dial: func(*live.Display) dialer { return modelDialer{c.w} },
+	}))
+	root.SetArgs(append([]string{"--progress", "json", "cluster", "--file", c.path("cluster.yaml")}, args...))
+	err := root.ExecuteContext(c.t.Context())
+	output.PrintError(root, err)
+	return out.String(), errs.String(), fault.ExitCode(err)
+}
+
+func checkEvents(t *testing.T, args []string, text string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		var e progress.Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Kind == "" {
+			t.Errorf("%q: no event: %q", args, line)
+		}
+	}
+}
+
+// With a balancer and no address, the kubeconfig works on nodes only.
+func TestKubeconfigOfABalancer(t *testing.T) {
+	c := newConsole(t)
+	c.want(0, nil, "", "apply", "--yes")
+	if out := c.want(0, nil, "", "kubeconfig", c.path("admin.conf")); strings.Contains(out, "warning") {
+		t.Error(out)
+	}
+	c.w.Endpoint = "127.0.0.1:7443"
+	c.want(0, []string{"warning: the server in the kubeconfig is 127.0.0.1:7443", "kubectl --server https://ADDRESS:6443"}, "", "kubeconfig", c.path("other.conf"))
+}
+
+// A kubeconfig with other clusters and an older backup are not replaced, also if they appear meanwhile. A copy that fails leaves
+// nothing.
+func TestFilesAreNotReplaced(t *testing.T) {
+	c := newConsole(t)
+	c.want(0, nil, "", "apply", "--yes")
+	if err := os.WriteFile(c.path("mine"), []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"kubeconfig", "backup"} {
+		before := c.w.Commands
+		c.want(2, []string{"mine exists, and is not replaced"}, "", verb, c.path("mine"))
+		if c.w.Commands != before {
+			t.Errorf("%s: hosts were asked first", verb)
+		}
+		c.w.Kill = func(int) int {
+			if strings.HasPrefix(c.w.Seen[len(c.w.Seen)-1], "cat ") {
+				_ = os.WriteFile(c.path("late"), []byte("mine"), 0o600)
+			}
+			return 0
+		}
+		c.want(2, []string{"late exists, and is not replaced"}, "", verb, c.path("late"))
+		c.w.Kill = nil
+		c.w.Damaged = true
+		if verb == "backup" {
+			c.want(1, []string{"is damaged"}, "", verb, c.path("damaged"))
+		}
+		c.w.Damaged = false
+		for _, name := range []string{"mine", "late"} {
+			if data, err := os.ReadFile(c.path(name)); string(data) != "mine" {
+				t.Errorf("%s: %s is %q, %v", verb, name, data, err)
+			}
+		}
+		if err := os.Remove(c.path("late")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := filepath.Glob(c.path(".*")); len(left) > 0 || err != nil {
+		t.Errorf("%q stay, %v", left, err)
+	}
+	if _, err := os.Stat(c.path("damaged")); err == nil {
+		t.Error("a damaged backup stays")
+	}
+}
+
+// A host that is taken out of cluster.yaml is removed and reset, at its address in the cluster. One that is off is only removed.
+func TestRemove(t *testing.T) {
+	for name, off := range map[string]error{"on": nil, "off": errors.New("no route to host")} {
+		t.Run(name, func(t *testing.T) {
+			c := newConsole(t)
+			c.want(0, nil, "", "apply", "--yes")
+			less := regexp.MustCompile("(?m)^.*name: w2.*\n").ReplaceAllString(description, "")
+			if err := os.WriteFile(c.path("cluster.yaml"), []byte(less), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c.want(0, []string{"to remove it: ./install cluster apply --remove"}, "", "plan")
+			c.w.Hosts["w2"].Off = off
+			c.want(0, []string{"remove workers"}, "", "apply", "--yes", "--remove")
+			if !slices.ContainsFunc(c.w.Seen, func(args string) bool { return strings.Contains(args, "node remove w2 --yes --drain-timeout") }) {
+				t.Error("the node is Ready, and was not drained")
+			}
+			if m := c.w.Hosts["w2"]; m.Version != "" || len(m.Files) == 0 != (off == nil) || m.Lock != "" {
+				t.Errorf("w2: %+v", m)
+			}
+			if at := c.w.Dialed["w2"]; at.Address != "10.0.0.14" || at.User != "root" || at.Port != 22 {
+				t.Errorf("w2 was reached at %+v", at)
+			}
+		})
+	}
+}
+
+// A machine that has the address of a removed node, and is no node of this cluster, stays as it is.
+func TestRemoveResetsNoOtherMachine(t *testing.T) {
+	c := newConsole(t)
+	c.want(0, nil, "", "apply", "--yes")
+	less := regexp.MustCompile("(?m)^.*name: w2.*\n").ReplaceAllString(description, "")
+	if err := os.WriteFile(c.path("cluster.yaml"), []byte(less), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.w.Hosts["w2"].Hostname = "other"
+	c.want(0, nil, "", "apply", "--yes", "--remove")
+	if slices.ContainsFunc(c.w.Seen, func(args string) bool { return strings.Contains(args, " reset ") }) {
+		t.Error("another machine was reset")
+	}
+}
+
+// thin replaces the console's file by a thin one.
+func (c *console) thin() {
+	c.t.Helper()
+	b, err := bundle.Open(c.file)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer b.Close()
+	c.file = c.path("thin")
+	if _, err := bundle.WriteThin(c.t.Context(), b, c.file); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// A thin file is enough if the control planes keep the whole one, and otherwise nothing changes.
+func TestThinFile(t *testing.T) {
+	c := newConsole(t)
+	whole := c.file
+	c.thin()
+	thin := c.file
+	c.want(2, []string{"thin"}, "", "apply", "--yes")
+	for name, m := range c.w.Hosts {
+		if m.Version != "" || len(m.Files) > 0 {
+			t.Errorf("%s: %+v", name, m)
+		}
+	}
+	c.file = whole
+	c.want(codeSkipped, nil, "", "apply", "--yes", "--skip", "w2")
+	c.file = thin
+	c.want(0, nil, "", "apply", "--yes")
+	c.want(2, []string{"thin"}, "", "images", "import")
+	if c.w.Hosts["w2"].Version == "" {
+		t.Error("w2 did not join")
+	}
+}
+
+// Ctrl-C during a command on a host ends the run, without a lock or a token. The same command finishes.
+func TestInterruption(t *testing.T) {
+	for _, at := range []string{"/whole init ", "/install join ", "/install cluster host nodes", "send "} {
+		c := newConsole(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		c.ctx = ctx
+		c.w.Kill = func(int) int {
+			if strings.Contains(c.w.Seen[len(c.w.Seen)-1], at) {
+				cancel()
+			}
+			return 0
+		}
+		c.want(fault.Interrupted, nil, "", "apply", "--yes")
+		c.w.Kill, c.ctx = nil, t.Context()
+		for name, m := range c.w.Hosts {
+			if m.Lock != "" {
+				t.Errorf("%s: %s is locked", at, name)
+			}
+		}
+		if c.w.Tokens != 0 {
+			t.Errorf("%s: %d tokens stay", at, c.w.Tokens)
+		}
+		c.want(0, nil, "", "apply", "--yes")
+	}
+}
+
+// A reset that was killed at any of its commands is finished by another one.
+func TestResetKilledAnywhere(t *testing.T) {
+	c := newConsole(t)
+	for how := 1; how <= 3; how++ {
+		for n := 1; ; n++ {
+			c.clear()
+			c.want(codeSkipped, nil, "", "apply", "--yes", "--skip", "w1") // a bare host, too
+			before, killed := c.w.Commands, false
+			ctx, cancel := context.WithCancel(t.Context())
+			c.ctx = ctx
+			c.w.Kill = func(now int) int {
+				switch {
+				case now-before == n:
+					killed = true
+					cancel()
+					return how
+				case killed:
+					return 1
+				}
+				return 0
+			}
+			c.run("", "reset", "--force", "--yes")
+			cancel()
+			c.w.Kill, c.ctx = nil, t.Context()
+			for _, m := range c.w.Hosts {
+				m.Lock = "" // its process ended with the connection
+			}
+			if !killed {
+				break
+			}
+			c.want(0, nil, "", "reset", "--force", "--yes")
+			for name, m := range c.w.Hosts {
+				if m.Version != "" || m.Unfinished != "" || len(m.Files) > 0 {
+					t.Fatalf("killed at command %d (%d): %s: %+v", n, how, name, m)
+				}
+			}
+		}
+	}
+}
+
+// A reset without a host that is off, and once more when it answers.
+func TestResetWithAHostOff(t *testing.T) {
+	c := newConsole(t)
+	c.want(0, nil, "", "apply", "--yes")
+	c.w.Hosts["cp1"].Off = errors.New("no route to host")
+	c.want(codeSkipped, []string{"from 4 hosts"}, "site\n", "reset", "--skip", "cp1,cp1")
+	c.w.Hosts["cp1"].Off = nil
+	if out := c.want(0, []string{"from 5 hosts"}, "site\n", "reset"); strings.Contains(out, "failed") {
+		t.Error(out)
+	}
+	for name, m := range c.w.Hosts {
+		if m.Version != "" || len(m.Files) > 0 {
+			t.Errorf("%s: %+v", name, m)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package clustercmd
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"airlift/fault"
+	"airlift/multihost/live"
+	"airlift/multihost/remote"
+	"airlift/progress"
+)
+
+// terminal returns the questions of SSH, for the terminal of this process. Without one, nobody can be asked.
+func terminal(display *live.Display) (o remote.Options) {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
+	if err != nil {
+		return o
+	}
+	o.Ask = func(ctx context.Context, question string) (yes bool, err error) {
+		display.Aside(func() {
+			var answer string
+			fmt.Fprint(tty, fault.Printable(question)+" [y/N] ")
+			answer, err = line(ctx, tty)
+			yes = isYes(answer)
+		})
+		return yes, err
+	}
+	o.Password = func(ctx context.Context, prompt string) (secret string, err error) {
+		display.Aside(func() { secret, err = hidden(ctx, tty, prompt) })
+		return secret, err
+	}
+	return o
+}
+
+func isYes(answer string) bool {
+	a := strings.ToLower(strings.TrimSpace(answer))
+	return a == "y" || a == "yes"
+}
+
+// hidden asks for a secret and does not show it. After an interruption, the terminal shows what is typed again.
+func hidden(ctx context.Context, tty *os.File, prompt string) (string, error) {
+	fd := int(tty.Fd())
+	before, err := term.GetState(fd)
+	if err != nil {
+		return "", err
+	}
+	fmt.Fprint(tty, fault.Printable(strings.TrimSuffix(strings.TrimSpace(prompt), ":"))+": ") // hosts word the questions of keyboard-interactive
+	defer fmt.Fprintln(tty)
+	type answer struct {
+		secret []byte
+		err    error
+	}
+	given := make(chan answer, 1)
+	go func() {
+		secret, err := term.ReadPassword(fd)
+		given <- answer{secret, err}
+	}()
+	select {
+	case a := <-given:
+		return string(a.secret), a.err
+	case <-ctx.Done():
+		return "", errors.Join(context.Cause(ctx), term.Restore(fd, before))
+	}
+}
+
+// line reads a line. It returns early if ctx ends.
+func line(ctx context.Context, r io.Reader) (string, error) {
+	type answer struct {
+		line string
+		err  error
+	}
+	given := make(chan answer, 1)
+	go func() {
+		text, err := bufio.NewReader(r).ReadString('\n')
+		given <- answer{text, err}
+	}()
+	select {
+	case a := <-given:
+		return strings.TrimRight(a.line, "\r\n"), a.err
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// confirm asks a question whose answer comes from a terminal or a pipe. A wanted text, such as the name of the cluster, must
+// be typed as it is; "" is for yes or no.
+func confirm(cmd *cobra.Command, question, wanted, hint string) error {
+	fmt.Fprint(cmd.OutOrStdout(), question+" ")
+	if _, events := cmd.OutOrStdout().(interface{ Emit(progress.Event) }); events {
+		fmt.Fprintln(cmd.OutOrStdout()) // without the end of the line, it would be an event after the answer
+	}
+	answer, err := line(cmd.Context(), cmd.InOrStdin())
+	if cmd.Context().Err() != nil {
+		return context.Cause(cmd.Context())
+	}
+	if !isTerminal(cmd) {
+		fmt.Fprintln(cmd.OutOrStdout()) // end the line: no user pressed return
+	}
+	switch {
+	case err != nil && answer == "":
+		return fault.New(fault.Usage, "%s needs confirmation, and standard input ended without an answer", cmd.Name()).Hint(hint)
+	case wanted == "" && isYes(answer), wanted != "" && strings.TrimSpace(answer) == wanted:
+		return nil
+	}
+	return fault.New(fault.Failure, "not confirmed: nothing was changed")
+}

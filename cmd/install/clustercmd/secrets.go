@@ -1,0 +1,234 @@
+package clustercmd
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"airlift/cmd/output"
+	"airlift/fault"
+	"airlift/installer/host/filesystem"
+	"airlift/multihost/run"
+)
+
+func newKubeconfig(in *site) *cobra.Command {
+	return &cobra.Command{
+		Use:   "kubeconfig FILE|-",
+		Short: "Copy the administrator's kubeconfig to this machine",
+		Long: `Copy the administrator's kubeconfig from a control plane to FILE, which must not exist and gets
+the mode 0600, or to standard output. It is a secret: whoever has it can do everything in the
+cluster, until it expires.
+For other users, see 'kubeconfig user' on a control plane.`,
+		Example: "  ./install cluster kubeconfig admin.conf\n  kubectl --kubeconfig admin.conf get nodes",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fault.New(fault.Usage, "kubeconfig requires the name of one file").Hint("for example: ./install cluster kubeconfig admin.conf")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return in.with(cmd, cmd.ErrOrStderr(), func(ctx context.Context, s *opened) error { return s.kubeconfig(ctx, cmd, args[0]) })
+		},
+	}
+}
+
+// kubeconfig copies the administrator's kubeconfig to a file, or to standard output if it is -.
+func (s *opened) kubeconfig(ctx context.Context, cmd *cobra.Command, file string) error {
+	if file != "-" {
+		if err := checkNew(file); err != nil {
+			return err
+		}
+	}
+	h, err := s.healthy(ctx)
+	if err != nil {
+		return err
+	}
+	if server := h.Facts.Cluster.ControlPlaneEndpoint; isLoopback(server) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: the server in the kubeconfig is %s, the balancer of each node; elsewhere, use: kubectl --server https://ADDRESS:6443, with the address of a control plane\n", server)
+	}
+	var data bytes.Buffer
+	if err := h.Command(ctx, &data, "cat", "/etc/kubernetes/admin.conf"); err != nil {
+		return err
+	}
+	if file == "-" {
+		_, err := output.Verbatim(cmd.OutOrStdout()).Write(data.Bytes())
+		return err
+	}
+	if err := writeNew(file, func(out io.Writer) error { _, err := out.Write(data.Bytes()); return err }); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s is the kubeconfig of an administrator. Keep it safe.\n", file)
+	return nil
+}
+
+func isLoopback(endpoint string) bool {
+	address, err := netip.ParseAddrPort(endpoint)
+	return err == nil && address.Addr().IsLoopback()
+}
+
+// healthy gathers facts, and returns a control plane whose API server answers.
+func (s *opened) healthy(ctx context.Context) (*run.Host, error) {
+	s.Site.Display.Start()
+	defer s.Site.Display.Clear()
+	defer s.Site.Discard(ctx)
+	if err := s.Site.Gather(ctx, true); err != nil {
+		return nil, err
+	}
+	return s.Site.Healthy()
+}
+
+func newBackup(in *site) *cobra.Command {
+	keep := ""
+	var recipients []string
+	cmd := &cobra.Command{
+		Use:   "backup [FILE]",
+		Short: "Save a backup of the cluster, on this machine or on a control plane",
+		Long: `Save a backup of the cluster, as 'etcd snapshot' does on a control plane that is healthy, and
+copy it to this machine. FILE must not exist and gets the mode 0600; the default is
+backup-CLUSTER-TIME.tar in the current directory. With --keep, the backup stays on the control
+plane, at that path.
+
+It has all secrets of the cluster: keep it safe, or encrypt it with --recipient.
+'./install etcd restore' restores the cluster from it.`,
+		Example: "  ./install cluster backup\n  ./install cluster backup site.tar.age --recipient age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p\n  ./install cluster backup --keep /mnt/backup/site.tar",
+		Args:    oneFile,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkKeep(keep, args); err != nil {
+				return err
+			}
+			return in.with(cmd, cmd.ErrOrStderr(), func(ctx context.Context, s *opened) error {
+				name, err := s.backup(ctx, args, keep, recipients)
+				if err == nil {
+					fmt.Fprintf(cmd.OutOrStdout(), "The backup is %s. It has all secrets of the cluster: keep it safe.\n", name)
+				}
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&keep, "keep", "", "keep the backup on the control plane, at this `PATH`")
+	cmd.Flags().StringArrayVar(&recipients, "recipient", nil, "encrypt the file with age to this public `KEY`, age1… (repeatable)")
+	return cmd
+}
+
+// backup saves a backup, and returns where it is.
+func (s *opened) backup(ctx context.Context, args []string, keep string, recipients []string) (name string, err error) {
+	if keep == "" {
+		name = s.fileName(args, "backup", ".tar")
+		if err := checkNew(name); err != nil {
+			return "", err
+		}
+	}
+	h, err := s.healthy(ctx)
+	switch {
+	case err != nil:
+		return "", err
+	case keep != "":
+		return h.Name + ":" + keep, s.snapshot(ctx, h, keep, recipients)
+	}
+	return name, s.fetchBackup(ctx, h, name, recipients)
+}
+
+// checkKeep checks the path on the control plane, if there is one.
+func checkKeep(keep string, args []string) error {
+	switch {
+	case keep != "" && len(args) > 0:
+		return fault.New(fault.Usage, "a FILE on this machine and --keep cannot be given together").Hint("give one of them")
+	case keep != "" && !strings.HasPrefix(keep, "/"):
+		return fault.New(fault.Usage, "--keep %q: it must be an absolute path on the control plane", keep).Hint("for example: ./install cluster backup --keep /mnt/backup/site.tar")
+	}
+	return nil
+}
+
+// snapshot saves a backup at a path on a control plane.
+func (s *opened) snapshot(ctx context.Context, h *run.Host, path string, recipients []string) error {
+	args := []string{"etcd", "snapshot", path}
+	for _, r := range recipients {
+		args = append(args, "--recipient", r)
+	}
+	s.Site.Display.Start()
+	defer s.Site.Display.Stop()
+	return s.Site.Each(ctx, "etcd snapshot", []*run.Host{h}, func(ctx context.Context, h *run.Host) error { return h.Install(ctx, args...) })
+}
+
+// fetchBackup saves a backup in a directory of root, and copies it here.
+func (s *opened) fetchBackup(ctx context.Context, h *run.Host, name string, recipients []string) (err error) {
+	var made bytes.Buffer
+	if err := h.Command(ctx, &made, "mktemp", "-d", "/var/tmp/airlift-backup.XXXXXX"); err != nil {
+		return err
+	}
+	dir := strings.TrimSpace(made.String())
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
+		defer cancel()
+		err = errors.Join(err, h.Command(ctx, io.Discard, "rm", "-rf", dir))
+	}()
+	path := dir + "/backup.tar"
+	if err := s.snapshot(ctx, h, path, recipients); err != nil {
+		return err
+	}
+	return copyHere(ctx, h, path, name)
+}
+
+// cleanUp is the time for the removal of a backup on a host, also after an interruption.
+const cleanUp = 20 * time.Second
+
+// copyHere copies a file of a host to this machine, and compares its sha256.
+func copyHere(ctx context.Context, h *run.Host, path, name string) error {
+	return writeNew(name, func(out io.Writer) error {
+		sum := sha256.New()
+		if err := h.Command(ctx, io.MultiWriter(out, sum), "cat", path); err != nil {
+			return err
+		}
+		var there bytes.Buffer
+		if err := h.Command(ctx, &there, "sha256sum", path); err != nil {
+			return err
+		}
+		if is := hex.EncodeToString(sum.Sum(nil)); !strings.HasPrefix(there.String(), is) {
+			return fault.New(fault.Failure, "the copy of %s from %s is damaged: its sha256 is %s", path, h.Name, is).Hint("run the same command again")
+		}
+		return nil
+	})
+}
+
+// checkNew refuses a file that exists: it may be an older backup, or a kubeconfig with other clusters.
+func checkNew(name string) error {
+	if _, err := os.Lstat(name); err == nil {
+		return exists(name)
+	}
+	if err := filesystem.CheckOutput(name); err != nil {
+		return fault.Wrap(fmt.Errorf("writing %s: %w", name, err), fault.Usage, "choose a file in an existing directory")
+	}
+	return nil
+}
+
+func exists(name string) error {
+	return fault.New(fault.Usage, "%s exists, and is not replaced", name).Hint("choose another name, or remove the file")
+}
+
+// writeNew writes a file that must not exist, with mode 0600. An error leaves none.
+func writeNew(name string, write func(io.Writer) error) error {
+	out, err := filesystem.CreateOutput(name)
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	defer out.Discard()
+	if err := write(out); err != nil {
+		return err
+	}
+	err = out.CommitNew()
+	if errors.Is(err, fs.ErrExist) {
+		return exists(name)
+	}
+	return err
+}
