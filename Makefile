@@ -1,6 +1,6 @@
 # Airlift: one file that installs Kubernetes on hosts without a network.
 #
-#   make demo    build a bundle and install a cluster on two isolated hosts
+#   make demo    build a bundle and make a cluster of three isolated hosts with one command
 #   make unit    the tests that run on any Linux machine: no root, no network, no components
 #   make test    all tests, except those of make e2e
 #   make e2e     end-to-end tests of the operator's path and its failures
@@ -170,7 +170,7 @@ model:
 e2e: bundle
 	@rm -f out/hosts-not-run
 	$(if $(call runs,TestAddOns)$(call runs,TestPodNetwork),bin/upstream build --version $(KUBERNETES) --add-ons)
-	$(if $(call runs,TestUpgrade)$(call runs,TestEmbeddedRegistry),$(MAKE) newer)
+	$(if $(call runs,TestUpgrade)$(call runs,TestMultiHostUpgrade)$(call runs,TestEmbeddedRegistry),$(MAKE) newer)
 	$(E2E) ./e2e
 	@if test -e out/hosts-not-run; then cat out/hosts-not-run; fi
 	$(E2E) ./scripts/lab ./scripts/bench/measure ./installer/host

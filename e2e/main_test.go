@@ -51,9 +51,21 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// up boots a site for the test and removes it at the end. Tests run in parallel, because
-// each mostly waits for Kubernetes.
+// up boots a site for the test, whose hosts have the bundle, and removes it at the end.
 func up(t *testing.T, o lab.Options) *site.Site {
+	t.Helper()
+	s := boot(t, o)
+	started := time.Now()
+	if _, err := s.CopyBundle(t.Context(), *bundlePath); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("bundle copied in %s", time.Since(started).Round(time.Millisecond))
+	return s
+}
+
+// boot boots a site for the test and removes it at the end. Tests run in parallel, because
+// each mostly waits for Kubernetes.
+func boot(t *testing.T, o lab.Options) *site.Site {
 	t.Helper()
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -72,10 +84,7 @@ func up(t *testing.T, o lab.Options) *site.Site {
 			t.Error(err)
 		}
 	})
-	if _, err := s.CopyBundle(t.Context(), *bundlePath); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%d hosts up, bundle copied, in %s", len(s.Hosts), time.Since(started).Round(time.Millisecond))
+	t.Logf("%d hosts up in %s", len(s.Hosts), time.Since(started).Round(time.Millisecond))
 	return s
 }
 

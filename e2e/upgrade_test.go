@@ -133,8 +133,9 @@ ask service http://10.96.77.77/hostname &
 // upgraded.
 type upgraded struct {
 	*site.Site
-	control, worker *lab.Host // the first of each
-	planes          int       // the number of control planes, which are the first hosts
+	control, worker *lab.Host   // the first of each
+	hosts           []*lab.Host // the nodes, the control planes first
+	planes          int         // the number of control planes
 	to              string
 }
 
@@ -143,7 +144,7 @@ func newUpgraded(t *testing.T, name string, planes, workers int) *upgraded {
 	for _, h := range s.Hosts {
 		run(t, h, "sh", "-c", "echo nameserver "+kubeadm.Nameserver(h)+" >/etc/resolv.conf")
 	}
-	return &upgraded{Site: s, control: s.Hosts[0], worker: s.Hosts[planes], planes: planes, to: carryNewer(t, s.Hosts...)}
+	return &upgraded{Site: s, control: s.Hosts[0], worker: s.Hosts[planes], hosts: s.Hosts, planes: planes, to: carryNewer(t, s.Hosts...)}
 }
 
 // create makes the cluster and the workload, and starts the requests.
@@ -171,6 +172,12 @@ func (u *upgraded) create(t *testing.T) {
 		endpointAt(t, h, h)
 	}
 	systemIsUp(t, u.Site, len(u.Hosts))
+	u.ask(t)
+}
+
+// ask makes the workload, and starts the requests.
+func (u *upgraded) ask(t *testing.T) {
+	t.Helper()
 	image, err := site.WorkloadImage(version)
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +190,7 @@ func (u *upgraded) create(t *testing.T) {
 
 	var script, all strings.Builder
 	script.WriteString(asker)
-	for _, h := range u.Hosts[:u.planes] {
+	for _, h := range u.hosts[:u.planes] {
 		url := " https://" + h.Addr.String() + ":6443/livez"
 		all.WriteString(url)
 		if u.planes > 1 {
@@ -201,7 +208,7 @@ func (u *upgraded) answered(t *testing.T) {
 	for _, h := range []*lab.Host{u.control, u.worker} {
 		run(t, h, "sh", "-c", "touch /run/asker-stop; while systemctl --quiet is-active asker; do sleep 0.2; done")
 		names := []string{"service", "api"}
-		for _, plane := range u.Hosts[:u.planes] {
+		for _, plane := range u.hosts[:u.planes] {
 			if u.planes > 1 {
 				names = append(names, "api-"+plane.Name)
 			}
@@ -234,7 +241,7 @@ func (u *upgraded) have(t *testing.T, want ...string) {
 // addOnsAreNew expects the add-ons of the newer version, and as many replicas as before.
 func (u *upgraded) addOnsAreNew(t *testing.T) {
 	t.Helper()
-	systemIsUp(t, u.Site, len(u.Hosts))
+	systemIsUp(t, u.Site, len(u.hosts))
 	if image := kubectl(t, u.Site, "-n", "kube-system", "get", "daemonset/kube-proxy", "-o", "jsonpath={.spec.template.spec.containers[0].image}"); !strings.HasSuffix(image, ":"+u.to) {
 		t.Errorf("kube-proxy: %s", image)
 	}

@@ -1,4 +1,4 @@
-// Demo installs a cluster with a real bundle on two isolated hosts, and checks that no packet
+// Demo makes a cluster of three isolated hosts from one file with one command, and checks that no packet
 // tried to leave their network. It removes everything it created, also after Ctrl-C.
 package main
 
@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -43,7 +44,6 @@ type demonstration struct {
 	keep    bool
 	version string
 	site    *site.Site
-	join    []string
 }
 
 func demo(ctx context.Context, path string, keep bool) (err error) {
@@ -68,10 +68,9 @@ func demo(ctx context.Context, path string, keep bool) (err error) {
 	}()
 	started := time.Now()
 	for i, p := range []part{
-		{"two hosts: Debian and systemd, no default route, no DNS, nothing installed", d.hosts},
-		{"copy the file to each host", d.copyBundle},
-		{"host1: ./install init", d.init},
-		{"host2: ./install join …", d.joinWorker},
+		{"three hosts: Debian with systemd and sshd, no default route, no DNS, nothing installed", d.hosts},
+		{"copy the file to host1, and describe the cluster", d.describe},
+		{"host1: ./install cluster apply", d.apply},
 		{"kubectl get nodes,pods -A -o wide", d.show},
 		{"a Deployment with a pod on each host, and requests to its Service by DNS name", d.workload},
 		{"packets that tried to leave the hosts' network", d.escapes},
@@ -83,40 +82,48 @@ func demo(ctx context.Context, path string, keep bool) (err error) {
 		}
 		fmt.Printf("\n   took %.1f s\n", time.Since(partStarted).Seconds())
 	}
-	fmt.Printf("\nKubernetes %s on two isolated hosts in %.0f s\n", d.version, time.Since(started).Seconds())
+	fmt.Printf("\nKubernetes %s on three isolated hosts in %.0f s\n", d.version, time.Since(started).Seconds())
 	return nil
 }
 
 func (d *demonstration) hosts(ctx context.Context) (err error) {
-	d.site, err = site.Up(ctx, lab.Options{Name: name, Hosts: 2, Kept: d.keep, Log: func(format string, args ...any) {
+	d.site, err = site.Up(ctx, lab.Options{Name: name, Hosts: 3, SSH: true, Kept: d.keep, Log: func(format string, args ...any) {
 		fmt.Printf("   "+format+"\n", args...)
 	}})
 	return err
 }
 
-func (d *demonstration) copyBundle(ctx context.Context) error {
-	size, err := d.site.CopyBundle(ctx, d.path)
-	if err == nil {
-		fmt.Printf("   %s: %.1f MB\n", d.path, float64(size)/1e6)
-	}
-	return err
-}
-
-func (d *demonstration) init(ctx context.Context) error {
-	out, err := site.Install(ctx, d.site.Hosts[0], os.Stdout, "init")
+// describe writes cluster.yaml next to the bundle. The host keys are known, so nobody has to be asked.
+func (d *demonstration) describe(ctx context.Context) error {
+	first := d.site.Hosts[0]
+	size, err := first.CopyIn(ctx, d.path, site.Installer, 0o755)
 	if err != nil {
 		return err
 	}
-	d.join, err = site.JoinArgs(out)
+	fmt.Printf("   %s: %.1f MB\n\n", d.path, float64(size)/1e6)
+	text, keys := "apiVersion: airlift/v1\nkind: Cluster\nname: demo\nhosts:\n", "ssh-keyscan"
+	for i, h := range d.site.Hosts {
+		role := "worker"
+		if i == 0 {
+			role = "control-plane"
+		}
+		text += fmt.Sprintf("- {name: %s, role: %s, address: %s}\n", h.Name, role, h.Addr)
+		keys += " " + h.Addr.String()
+	}
+	fmt.Print(text)
+	if err := first.Exec(ctx, strings.NewReader(text), io.Discard, os.Stderr, "sh", "-c", "cat >cluster.yaml"); err != nil {
+		return err
+	}
+	_, err = first.Output(ctx, "sh", "-c", keys+" >.ssh/known_hosts")
 	return err
 }
 
-func (d *demonstration) joinWorker(ctx context.Context) error {
-	_, err := site.Install(ctx, d.site.Hosts[1], os.Stdout, d.join...)
+func (d *demonstration) apply(ctx context.Context) error {
+	_, err := site.Install(ctx, d.site.Hosts[0], os.Stdout, "cluster", "apply", "--yes")
 	return err
 }
 
-// show waits for the new node's system pods before it lists nodes and pods.
+// show waits for the system pods before it lists nodes and pods.
 func (d *demonstration) show(ctx context.Context) error {
 	for _, what := range []string{"kube-system daemonset/kube-proxy", "kube-system deployment/coredns"} {
 		ns, name, _ := strings.Cut(what, " ")

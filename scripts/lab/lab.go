@@ -57,6 +57,8 @@ type Options struct {
 	Virtual []netip.Addr
 	// NoexecTmp mounts /tmp with noexec.
 	NoexecTmp bool
+	// SSH runs Debian's sshd on every host. Root of each host can log in at the others, as root and as SSHUser.
+	SSH bool
 	// Disks are additional disks of every host.
 	Disks []Disk
 	// Kept keeps the lab after the process that starts it. Otherwise, if that
@@ -126,6 +128,9 @@ func (o Options) completed() (Options, error) {
 		if err := d.check(); err != nil {
 			return o, err
 		}
+	}
+	if o.SSH {
+		o.ExtraPackages = append(slices.Clone(o.ExtraPackages), sshPackages...)
 	}
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
@@ -235,11 +240,20 @@ func (l *Lab) start(ctx context.Context, tarball string) error {
 	if err := l.makeSwitch(ctx); err != nil {
 		return err
 	}
+	login, err := l.makeSSHKey()
+	if err != nil {
+		return err
+	}
 	hosts, ctx := errgroup.WithContext(ctx)
 	for _, h := range l.Hosts {
 		hosts.Go(func() error {
 			if err := h.install(ctx, tarball); err != nil {
 				return fmt.Errorf("installing %s: %w", h.Name, err)
+			}
+			if l.options.SSH {
+				if err := h.installSSH(ctx, login); err != nil {
+					return fmt.Errorf("installing %s: %w", h.Name, err)
+				}
 			}
 			if err := h.Boot(ctx); err != nil {
 				return err

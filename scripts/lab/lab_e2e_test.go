@@ -164,6 +164,40 @@ func TestHostsSeeEachOtherAndNothingElse(t *testing.T) {
 	}
 }
 
+// TestSSH logs in from one host at the other, as root and as a user who has to give sudo a password.
+func TestSSH(t *testing.T) {
+	l := up(t, lab.Options{Name: uniqueName("ssh"), SSH: true})
+	one, two := l.Hosts[0], l.Hosts[1]
+	keys := map[string]bool{}
+	for _, h := range l.Hosts {
+		output(t, h, "systemctl", "is-active", "ssh")
+		for key := range strings.Lines(output(t, h, "sh", "-c", "cut -d ' ' -f 2 /etc/ssh/ssh_host_*_key.pub")) {
+			keys[strings.TrimSpace(key)] = true
+		}
+	}
+	if len(keys) != 6 {
+		t.Errorf("%d host keys, want three different ones of each host", len(keys))
+	}
+	if out, err := one.Output(t.Context(), "ssh", "-o", "BatchMode=yes", two.Addr.String(), "true"); err == nil {
+		t.Errorf("ssh accepts a host key that it does not know: %s", out)
+	}
+	output(t, one, "sh", "-c", "ssh-keyscan "+two.Addr.String()+" >/root/.ssh/known_hosts 2>/dev/null")
+	if got := output(t, one, "ssh", two.Addr.String(), "hostname; id -un"); got != "host2\nroot" {
+		t.Errorf("root is %q", got)
+	}
+	sudo := func(password string) (string, error) {
+		var out bytes.Buffer
+		err := one.Exec(t.Context(), strings.NewReader(password+"\n"), &out, &out, "ssh", lab.SSHUser+"@"+two.Addr.String(), "sudo -k -S -p '' id -un")
+		return strings.TrimSpace(out.String()), err
+	}
+	if got, err := sudo(lab.SSHPassword); err != nil || got != "root" {
+		t.Errorf("sudo: %q, %v", got, err)
+	}
+	if got, err := sudo("wrong"); err == nil {
+		t.Errorf("sudo accepts a wrong password: %q", got)
+	}
+}
+
 // A count of zero means something only if escapes are counted.
 func TestEscapesAreSeen(t *testing.T) {
 	l := up(t, lab.Options{Name: uniqueName("esc")})

@@ -64,6 +64,7 @@ func up(name *string) *cobra.Command {
 	cmd.Flags().StringVar(&o.Suite, "suite", "", "the Debian release of the hosts (default bookworm)")
 	cmd.Flags().IntVar(&o.Interfaces, "interfaces", 1, "network interfaces per host")
 	cmd.Flags().StringSliceVar(&o.ExtraPackages, "packages", nil, "additional Debian packages on the hosts")
+	cmd.Flags().BoolVar(&o.SSH, "ssh", false, "run sshd on the hosts, which can log in at each other")
 	cmd.Flags().BoolVar(&o.NoexecTmp, "noexec-tmp", false, "forbid executing files in /tmp")
 	return cmd
 }
