@@ -15,7 +15,7 @@ import (
 )
 
 // benchParts are the values of --only.
-var benchParts = []string{"size", "build", "delta", "nodes", "upgrade", "additional", "file-check"}
+var benchParts = []string{"size", "build", "delta", "nodes", "idle", "upgrade", "additional", "file-check"}
 
 // labName is the lab of the benchmark.
 const labName = "bench"
@@ -71,6 +71,11 @@ func bench(ctx context.Context, o options, wanted func(part string) bool) error 
 					return fmt.Errorf("%s: %w", w.name(), err)
 				}
 			}
+		}
+	}
+	if wanted("idle") {
+		if err := idle(ctx, t, o, hand, own, gauge); err != nil {
+			return err
 		}
 	}
 	if wanted("upgrade") && o.newer != "" {

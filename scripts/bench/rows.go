@@ -3,7 +3,7 @@ package main
 // A row is one measured quantity, of one way or of both.
 type row struct {
 	name    string
-	unit    string // "s", "MB" or "", a count
+	unit    string // "s", "MB", "%" or "", a count
 	counted string // its definition
 	ratio   bool   // whether to print the ratio of the two ways
 }
@@ -85,6 +85,14 @@ By hand: ctr import, kubeadm upgrade apply, drain, kubelet and kubectl, uncordon
 	upgradeBothReturnRow = define("s", true, "– both, returned",
 		`Until the last command returns.`)
 
+	idleControlRows = defineNode("idle control plane",
+		`Of all processes of the host, pods included, 20 s after all system pods are Ready, for a minute.
+A control plane and a worker, of both ways at the same time. Airlift with --embedded-registry.`)
+	idleWorkerRows   = defineNode("idle worker", `The same.`)
+	smallControlRows = defineNode("control plane, 10 pods on the worker",
+		`The same, 20 s after ten pods with a readiness probe every 10 s are ready on the worker.`)
+	smallWorkerRows = defineNode("worker with 10 pods", `The same, with these pods.`)
+
 	newerRow = define("MB", false, "newer bundle",
 		`The file given by --newer.`)
 	deltaRow = define("MB", false, "delta",
@@ -103,3 +111,14 @@ By hand: ctr import, kubeadm upgrade apply, drain, kubelet and kubectl, uncordon
 	checkedDriveRow = define("s", false, "slow drive: init, checked",
 		`The same, with the check.`)
 )
+
+// nodeRows are what a node uses.
+type nodeRows struct{ memory, resident, cpu *row }
+
+func defineNode(name, counted string) *nodeRows {
+	return &nodeRows{
+		define("MB", true, name+", memory", "95th percentile of samples each second. Shared pages are counted once (PSS). "+counted),
+		define("MB", true, "– resident", "The same, as a sum of resident sets (RSS), which counts shared pages several times."),
+		define("%", true, "– processor", "Percent of a core, including processes that ended."),
+	}
+}

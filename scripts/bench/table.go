@@ -141,7 +141,7 @@ func writeJSON(file string, v any) error {
 // show formats one measurement with its unit.
 func (r *row) show(value float64) string {
 	switch r.unit {
-	case "s", "MB":
+	case "s", "MB", "%":
 		return fmt.Sprintf("%.1f %s", value, r.unit)
 	}
 	return fmt.Sprintf("%.0f", value)

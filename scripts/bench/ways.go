@@ -103,6 +103,8 @@ func (b *byHand) join(ctx context.Context, h *lab.Host, args []string) error {
 type airlift struct {
 	bundle  string
 	version string // of Kubernetes
+
+	initFlags []string
 }
 
 func (*airlift) name() string { return "airlift" }
@@ -140,7 +142,7 @@ func (a *airlift) init(ctx context.Context, h *lab.Host) ([]string, error) {
 	if err := h.Exec(ctx, strings.NewReader(config), nil, nil, "tee", configFile); err != nil {
 		return nil, err
 	}
-	out, err := a.install(ctx, h, "init", "--config", configFile)
+	out, err := a.install(ctx, h, append([]string{"init", "--config", configFile}, a.initFlags...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,10 @@ func TestMeasuresWhatHappens(t *testing.T) {
 		t.Fatal(err)
 	}
 	const mb = 1 << 20
+	before, err := h.CPUTime()
+	if err != nil {
+		t.Fatal(err)
+	}
 	_, u, err := Run(t.Context(), h, "sh", "-ec", "head -c 41943040 /dev/zero | tail -c 41943040 >/dev/null; sleep 0.5")
 	if err != nil {
 		t.Fatal(err)
@@ -39,5 +43,13 @@ func TestMeasuresWhatHappens(t *testing.T) {
 	}
 	if u.Wall < 500*time.Millisecond || u.CPU <= 0 || u.CPU > 2*u.Wall {
 		t.Errorf("it took %v and %v of CPU time, and it slept half a second", u.Wall, u.CPU)
+	}
+	after, err := h.CPUTime()
+	if err != nil || after-before < u.CPU {
+		t.Errorf("the host took %v of CPU time, and its command %v: %v", after-before, u.CPU, err)
+	}
+	loads, err := Loads(t.Context(), time.Second, h)
+	if err != nil || loads[0].Memory < mb || loads[0].Resident < loads[0].Memory || loads[0].CPU < 0 {
+		t.Errorf("systemd and its services have %+v: %v", loads, err)
 	}
 }
