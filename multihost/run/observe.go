@@ -16,7 +16,7 @@ import (
 
 // basicsScript prints what a host must have before anything is copied to it. It changes nothing.
 const basicsScript = `echo "machine $(uname -m)"
-if [ -x ` + installed + ` ]; then echo has-installer; fi
+if [ -x ` + installed + ` ]; then echo has-installer; sha256sum <` + installed + ` 2>/dev/null | sed "s/^/sum /; s/ *-$//"; fi
 dir=` + stateDir + `; if [ ! -d $dir ]; then dir=/var/lib; fi
 df -Pk $dir | tail -n 1 | sed 's/^/df /'
 sed 's/^/mount /' /proc/self/mounts`
@@ -25,7 +25,8 @@ sed 's/^/mount /' /proc/self/mounts`
 type basics struct {
 	machine      string // x86_64
 	hasInstaller bool
-	free         int64 // bytes in the file system of stateDir
+	sum          string // the sha256 of the installed file; "" if it is not known
+	free         int64  // bytes in the file system of stateDir
 	mountPoint   string
 	noExec       bool
 }
@@ -43,7 +44,7 @@ func (h *Host) prepare(ctx context.Context, present bool) error {
 	if err := b.check(h.site.File); err != nil {
 		return err
 	}
-	h.bare = !b.hasInstaller
+	h.bare, h.same = !b.hasInstaller, b.sum == h.site.File.thin.SHA256
 	if present && b.hasInstaller {
 		h.installer = installed
 		return nil
@@ -60,6 +61,8 @@ func parseBasics(out string) (b basics, err error) {
 			b.machine = rest
 		case word == "has-installer":
 			b.hasInstaller = true
+		case word == "sum":
+			b.sum = rest
 		case word == "df" && len(fields) >= 6:
 			kib, err := strconv.ParseInt(fields[3], 10, 64)
 			if err != nil {
@@ -109,19 +112,20 @@ func (h *Host) bring(ctx context.Context) error {
 	kept := bundlesDir + "/" + h.site.File.Bundle.ID()
 	file := h.site.File.thin
 	h.installer = file.Path
-	// If the installed file is this one, a second name of it is enough, and Send sends nothing.
-	_, err := h.output(ctx, nil, "/bin/sh", "-c", "umask 077 && mkdir -p "+driverDir+" || exit; if test -e "+kept+"; then rm -f "+whole+
-		"; fi; test -e "+file.Path+" || ln "+installed+" "+file.Path+" 2>/dev/null || true")
+	_, err := h.output(ctx, nil, "/bin/sh", "-c", "umask 077 && mkdir -p "+driverDir+" || exit; if test -e "+kept+"; then rm -f "+whole+"; fi")
 	if err != nil {
 		return err
+	}
+	if h.same {
+		h.installer = installed
+		return nil
 	}
 	_, err = h.connection().Send(ctx, file, func(n int64) { h.row.Moving("installer", n, file.Size) })
 	return err
 }
 
 // observe reads the facts of the host, and keeps them.
-// adopt makes the staged file the installed one, and removes those of other drivers that were killed. rename does nothing if
-// both are names of one file.
+// adopt makes the staged file the installed one, and removes those of other drivers that were killed.
 func (h *Host) adopt(ctx context.Context) error {
 	if h.installer == installed {
 		return nil

@@ -63,6 +63,7 @@ type Host struct {
 	at   time.Time // of Facts, on this machine's clock
 	row  *live.Row
 	bare bool // it had nothing of the driver before
+	same bool // the installed file is the one of this run
 	// installer is the path of the thin file that this run uses: File.staged, or installed.
 	installer string
 	mu        sync.Mutex
