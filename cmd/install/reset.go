@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/flow/reset"
@@ -145,7 +144,7 @@ const resetQuestion = "This removes the Kubernetes node on this host and, on the
 // pipe: 'yes | install reset'.
 func confirm(cmd *cobra.Command, question, hint string) error {
 	fmt.Fprint(cmd.OutOrStdout(), question+" [y/N] ")
-	answer, err := readLine(cmd.Context(), cmd.InOrStdin())
+	answer, err := output.ReadLine(cmd.Context(), cmd.InOrStdin())
 	if ctx := cmd.Context(); ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -162,23 +161,4 @@ func confirm(cmd *cobra.Command, question, hint string) error {
 		return fault.New(fault.Failure, "not confirmed: nothing was changed")
 	}
 	return nil
-}
-
-// readLine reads a line. It returns early if the context ends.
-func readLine(ctx context.Context, r io.Reader) (string, error) {
-	type answer struct {
-		line string
-		err  error
-	}
-	given := make(chan answer, 1)
-	go func() {
-		line, err := bufio.NewReader(r).ReadString('\n')
-		given <- answer{line, err}
-	}()
-	select {
-	case a := <-given:
-		return a.line, a.err
-	case <-ctx.Done():
-		return "", ctx.Err()
-	}
 }

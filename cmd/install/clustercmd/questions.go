@@ -1,17 +1,16 @@
 package clustercmd
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/multihost/live"
 	"airlift/multihost/remote"
@@ -28,7 +27,7 @@ func terminal(display *live.Display) (o remote.Options) {
 		display.Aside(func() {
 			var answer string
 			fmt.Fprint(tty, fault.Printable(question)+" [y/N] ")
-			answer, err = line(ctx, tty)
+			answer, err = output.ReadLine(ctx, tty)
 			yes = isYes(answer)
 		})
 		return yes, err
@@ -71,25 +70,6 @@ func hidden(ctx context.Context, tty *os.File, prompt string) (string, error) {
 	}
 }
 
-// line reads a line. It returns early if ctx ends.
-func line(ctx context.Context, r io.Reader) (string, error) {
-	type answer struct {
-		line string
-		err  error
-	}
-	given := make(chan answer, 1)
-	go func() {
-		text, err := bufio.NewReader(r).ReadString('\n')
-		given <- answer{text, err}
-	}()
-	select {
-	case a := <-given:
-		return strings.TrimRight(a.line, "\r\n"), a.err
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
-	}
-}
-
 // confirm asks a question whose answer comes from a terminal or a pipe. A wanted text, such as the name of the cluster, must
 // be typed as it is; "" is for yes or no.
 func confirm(cmd *cobra.Command, question, wanted, hint string) error {
@@ -97,7 +77,7 @@ func confirm(cmd *cobra.Command, question, wanted, hint string) error {
 	if _, events := cmd.OutOrStdout().(interface{ Emit(progress.Event) }); events {
 		fmt.Fprintln(cmd.OutOrStdout()) // without the end of the line, it would be an event after the answer
 	}
-	answer, err := line(cmd.Context(), cmd.InOrStdin())
+	answer, err := output.ReadLine(cmd.Context(), cmd.InOrStdin())
 	if cmd.Context().Err() != nil {
 		return context.Cause(cmd.Context())
 	}
