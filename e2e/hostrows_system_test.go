@@ -144,7 +144,7 @@ var systemRows = []hostRow{
 	{name: "clock", about: "a clock two hours off", notHere: "a container has no wall clock of its own: time namespaces have only the monotonic ones, and libfaketime has no effect on static binaries; TestDiscoveryRefusesWrongServers shows how join names the difference. TestClocks on emulated machines passed on 2026-11-23"},
 	{name: "1-gb", about: "1 GB of memory", notHere: "hosts of the lab have the memory of the machine; TestEachCheck shows the refusal. TestKinds on an emulated machine with 1 GB passed on 2026-11-23: init, a workload, reset"},
 	{name: "zfs", about: "/var/lib/containerd on zfs", notHere: "neither the kernel nor Debian's main archive has it"},
-	{name: "nerdctl", about: "nerdctl with running containers", notHere: "Debian 12 has no package; its containers are containerd's, as those of row docker"},
+	{name: "nerdctl", about: "nerdctl with running containers", notHere: "Debian 12 has no package; its containers belong to containerd, as in the row docker"},
 }
 
 // startedBy moves the bundle away, and puts a script in its place that starts it.

@@ -121,7 +121,7 @@ containers and pods use them, running or not, also as an image volume, whether t
 file contains them, and whether Airlift imported them, as images of Kubernetes or of
 the site.
 
-On a node that uses the embedded registry, the list also says which of them the control
+On a node that uses the embedded registry, the list also shows which of them the control
 planes serve, so that a pod could pull them again, and which images they serve that are not
 on this node.`,
 		Example: "  ./install images list\n  ./install images list -o json",

@@ -25,7 +25,7 @@ const (
 	requestTimeout = 3 * time.Second
 )
 
-// ReadFacts returns what this host tells a driver. damaged is why its ledger cannot be read, if it cannot.
+// ReadFacts returns the facts of this host. damaged is why its ledger cannot be read, if it cannot.
 func ReadFacts(ctx context.Context, h *host.Host, damaged error) *facts.Facts {
 	ctx, cancel := context.WithTimeout(ctx, factsTimeout)
 	defer cancel()

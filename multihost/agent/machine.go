@@ -20,7 +20,7 @@ const (
 	kubeletConf = config.KubernetesDir + "/kubelet.conf"
 )
 
-// readMachine reads what tells this host from others.
+// readMachine reads what identifies this host.
 func readMachine(f *facts.Facts, h *host.Host) {
 	var err error
 	f.Hostname, err = os.Hostname()

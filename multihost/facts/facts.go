@@ -1,4 +1,4 @@
-// Package facts has what a host tells the driver about itself: the JSON of the hidden command "cluster host facts".
+// Package facts has what a host reports about itself: the JSON of the hidden command "cluster host facts".
 package facts
 
 import (
@@ -19,7 +19,7 @@ type Facts struct {
 
 	// Node is nil on a host that is no node.
 	Node *Node `json:"node,omitempty"`
-	// Cluster is what a control plane's API says; nil on a worker and while the API is down.
+	// Cluster is what a control plane's API reports; nil on a worker and while the API is down.
 	Cluster *Cluster `json:"cluster,omitempty"`
 	// Unfinished is the command whose run ended with an error or was killed; "" if there is none.
 	Unfinished string `json:"unfinished,omitempty"`

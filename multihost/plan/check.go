@@ -207,7 +207,7 @@ func (s *site) checkCA() {
 		for _, h := range s.hosts {
 			if h.Node != nil && h.Node.CASHA256 != "" && !sameCA(h.Node, reference.Node) {
 				s.problem(h.Name, "remove it from cluster.yaml; or, to delete its installation, on that host: ./install reset",
-					fmt.Sprintf("the hash of its CA is %s, and that of %s is %s", h.Node.CASHA256, reference.Name, reference.Node.CASHA256),
+					fmt.Sprintf("its CA has the hash %s, and the CA of %s has %s", h.Node.CASHA256, reference.Name, reference.Node.CASHA256),
 					"is a node of another cluster than %s", reference.Name)
 			}
 		}

@@ -51,7 +51,7 @@ func (s *site) checkNames() {
 	}
 	for _, name := range names {
 		if len(validation.IsDNS1123Subdomain(name)) > 0 {
-			s.problem(s.leader, "on that host: ./install status", "what it tells is damaged", "its cluster has a node %q", name)
+			s.problem(s.leader, "on that host: ./install status", "its answer is damaged", "its cluster has a node %q", name)
 		}
 	}
 }

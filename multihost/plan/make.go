@@ -10,7 +10,7 @@ import (
 	"airlift/multihost/spec"
 )
 
-// Make returns the plan for the site, or all problems that forbid one. A site that is what the file says has a plan without
+// Make returns the plan for the site, or all problems that forbid one. A site that matches the file has a plan without
 // stages.
 func Make(in Input) (*Plan, []Problem) {
 	s := newSite(in)

@@ -84,7 +84,7 @@ func (s *site) checkMembership() {
 			s.problem(h.Name, "correct role in cluster.yaml", "the role of a node cannot change", "the cluster has a Node %s of the other role", h.Name)
 		case found && h.Node == nil && n.Ready && h.Unfinished == "":
 			s.problem(h.Name, "correct ssh.address in cluster.yaml; if its disk was erased a moment ago, wait until the Node is not Ready",
-				"the address may be that of another machine", "is no node, and the cluster has a Ready Node %s", h.Name)
+				"the address may belong to another machine", "is no node, and the cluster has a Ready Node %s", h.Name)
 		}
 	}
 	s.checkOneDown()

@@ -563,7 +563,7 @@ func TestApplyConvergesAfterKills(t *testing.T) {
 	})
 }
 
-// reached asserts that the site is what the file says.
+// reached asserts that the site matches the file.
 func (w *world) reached(remove bool) {
 	for _, h := range w.spec.Hosts {
 		m, n := w.machines[h.Name], w.nodes[h.Name]

@@ -48,7 +48,7 @@ func site(version string) plan.Input {
 
 func fact(in plan.Input, name string) *facts.Facts { return in.Answers[name].Facts }
 
-// view is what every API server of the site tells.
+// view is what every API server of the site returns.
 func view(in plan.Input) *facts.Cluster { return fact(in, "cp1").Cluster }
 
 // apiDown makes the API of a control plane stop.
@@ -133,7 +133,7 @@ func TestProblems(t *testing.T) {
 			f.Unfinished, f.Runs = "upgrade node", []facts.Run{{Command: "upgrade node", Version: "v1.37.0"}}
 		}, "w1", `did not finish the command "upgrade node" of v1.37.0`, "file of v1.37.0"},
 		{"an unfinished undo", newVersion, func(in *plan.Input) { fact(*in, "w1").Unfinished = "upgrade undo" }, "w1", `did not finish the command "upgrade undo"`, "./install upgrade undo"},
-		{"pain 16: no restart beside one that is down", oldVersion, func(in *plan.Input) { apiDown(*in, "cp2") }, "cp2", "is down, and another control plane, cp0, would have to restart", "--skip cp2"},
+		{"pain 16: no restart next to one that is down", oldVersion, func(in *plan.Input) { apiDown(*in, "cp2") }, "cp2", "is down, and another control plane, cp0, would have to restart", "--skip cp2"},
 		{"quorum during an upgrade", oldVersion, func(in *plan.Input) { apiDown(*in, "cp2"); in.Skip = []string{"cp2"} }, "cp2", "etcd would lose its quorum", "--remove"},
 		{"a control plane that stays old", oldVersion, func(in *plan.Input) { in.Skip = []string{"cp2"} }, "cp2", "is a control plane with v1.36.3 that this run would leave alone", "--skip"},
 		{"pain 29: removal without quorum", newVersion, func(in *plan.Input) { apiDown(*in, "cp2"); leave(*in, "cp1"); in.Remove = true }, "cp1", "etcd would have no quorum", "./install status"},

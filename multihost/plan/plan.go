@@ -1,4 +1,4 @@
-// Package plan computes what makes the hosts of a site what cluster.yaml says, and which hosts of a roll may change next.
+// Package plan computes the actions that make the hosts match cluster.yaml, and which hosts of a roll may change next.
 // It reads and writes nothing: all that it knows is in its arguments.
 package plan
 
@@ -15,12 +15,12 @@ type Input struct {
 	// Answers has the answer of each host of the file by its name. It may have answers of other hosts, by the names of
 	// their Nodes: only then is a host that the file does not have reset.
 	Answers map[string]Answer
-	// Version (v1.37.1), Bundle (its ID) and Arch (GOARCH) are those of the file.
+	// Version (v1.37.1), Bundle (its ID) and Arch (GOARCH) describe the file.
 	Version, Bundle, Arch string
 	Options
 }
 
-// An Answer is what a host told the driver, or why it did not.
+// An Answer has the facts of a host, or why there are none.
 type Answer struct {
 	Facts *facts.Facts
 	Err   error

@@ -8,7 +8,7 @@ import (
 	"airlift/fault"
 )
 
-// width of the text in columns, for a terminal beside another one.
+// width of the text in columns, for a terminal next to another one.
 const width = 100
 
 // Write prints the plan for a terminal, with lines of at most 100 columns.
@@ -44,7 +44,7 @@ func (p *Plan) Write(w io.Writer) error {
 	for _, n := range p.Notes {
 		wrap(&b, "  - ", n)
 	}
-	_, err := io.WriteString(w, fault.Printable(b.String())) // it has names and versions that hosts told
+	_, err := io.WriteString(w, fault.Printable(b.String())) // it has names and versions from hosts
 	return err
 }
 

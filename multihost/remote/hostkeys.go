@@ -81,7 +81,7 @@ func pinned(form func(ssh.PublicKey) string, want string) ssh.HostKeyCallback {
 	}
 }
 
-// knownHosts reads the files anew, because another driver may have added a key.
+// knownHosts reads the files each time, because another driver may have added a key.
 func (d *Dialer) knownHosts() (ssh.HostKeyCallback, error) {
 	var files []string
 	for _, name := range d.options.KnownHosts {

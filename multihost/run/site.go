@@ -1,4 +1,4 @@
-// Package run makes the hosts of a cluster.yaml what a plan says, by commands on them. It keeps no state: what was done is
+// Package run executes a plan by commands on the hosts of a cluster.yaml. It keeps no state: what was done is
 // read from the hosts.
 package run
 

@@ -127,10 +127,11 @@ const planLong = `Show what apply would do, host by host, and change nothing. Th
 read them, plan brings the installer of 20 MB to hosts that do not have it, and removes it
 from hosts that are no nodes.
 
-With --out, the plan is also saved. 'cluster apply --plan FILE' does exactly what it says,
+With --out, the plan is also saved. 'cluster apply --plan FILE' does exactly this plan,
 or fails if a host or cluster.yaml has changed since.
 
-Exit codes: 0 nothing to do, 5 there is something to do, and those of the other commands.`
+Exit codes: 0 nothing to do, 5 there is something to do. './install --help' lists the
+others.`
 
 func newPlan(in *site) *cobra.Command {
 	var r rules
@@ -322,7 +323,7 @@ func newApply(in *site) *cobra.Command {
 	yes, file := false, ""
 	cmd := &cobra.Command{
 		Use:   "apply",
-		Short: "Make the cluster what cluster.yaml says",
+		Short: "Make the cluster match cluster.yaml",
 		Long:  applyLong,
 		Example: "  ./install cluster apply\n  ./install cluster apply --yes --skip worker7\n  ./install cluster apply --plan site.plan\n" +
 			"  ./newer cluster apply --pause-after canary --undo\n  ./newer cluster apply --continue",
@@ -339,7 +340,7 @@ func newApply(in *site) *cobra.Command {
 	}
 	r.bind(cmd)
 	cmd.Flags().BoolVar(&r.undo, "undo", false, "undo the upgrade of a node that fails")
-	cmd.Flags().StringVar(&file, "plan", "", "do what this `FILE` of 'cluster plan --out' says, and fail if a host has changed since")
+	cmd.Flags().StringVar(&file, "plan", "", "execute this `FILE` of 'cluster plan --out', and fail if a host has changed since")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	return cmd
 }
@@ -385,7 +386,7 @@ func (s *opened) apply(ctx context.Context, cmd *cobra.Command, r rules, saved *
 	case paused != "":
 		fmt.Fprintf(cmd.OutOrStdout(), "Paused after group %s, as the rules say. To go on: ./install cluster apply --continue\n", paused)
 	default:
-		fmt.Fprintln(cmd.OutOrStdout(), "The cluster is what the file says. To see it: ./install cluster status")
+		fmt.Fprintln(cmd.OutOrStdout(), "The cluster matches the file. To see it: ./install cluster status")
 	}
 	return nil
 }

@@ -144,7 +144,7 @@ func TestCommands(t *testing.T) {
 	c.want(0, []string{"All preflight checks passed."}, "", "preflight")
 	c.want(1, []string{"not confirmed: nothing was changed"}, "n\n", "apply")
 	c.want(2, []string{"needs confirmation", "hint: answer with y, or run it with --yes"}, "", "apply")
-	c.want(0, []string{"Do this? [y/N]", "The cluster is what the file says."}, "y\n", "apply")
+	c.want(0, []string{"Do this? [y/N]", "The cluster matches the file."}, "y\n", "apply")
 	c.want(0, []string{"nothing to do"}, "", "plan")
 	c.want(0, []string{"nothing to do"}, "", "apply")
 	c.want(0, []string{"cp1", "Ready", "v1.37.1"}, "", "status")

@@ -128,7 +128,7 @@ func imagesOf(s *store.Store, id string) (list []string, err error) {
 	return list, nil
 }
 
-// Question says what Run does.
+// Question describes what Run does.
 func (r *Remove) Question() string {
 	return fmt.Sprintf("The control planes stop serving the file %s (%s), and then remove their copies. To keep the file, copy it first:\n    cp %s/%s FILE\nContinue?",
 		r.file.ID, describe(r.file), registry.Directory, r.file.ID)
