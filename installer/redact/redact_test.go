@@ -116,3 +116,18 @@ func FuzzRedact(f *testing.F) {
 		}
 	})
 }
+
+// TestTextInParameters: a line that is no parameter is taken out, whatever its letters are.
+func TestTextInParameters(t *testing.T) {
+	form := File("/etc/sysctl.d/x.conf")
+	for _, text := range []string{"6ckm1br/SZM2syY2\n", "6ckm1br/SZM2syY2==\n", "hunter2.correct.horse\n", "net.hunter2\n", "-6ckm1br/SZM2syY2\n"} {
+		if got := string(form([]byte(text))); got != Marker+"\n" {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+	for _, text := range []string{"-net.ipv4.conf.*.rp_filter\n", "net/ipv4/ip_forward = 1\n", "vm.overcommit_memory=1\n"} {
+		if got := string(form([]byte(text))); got != text {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+}
