@@ -3,6 +3,7 @@ package airlift
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -38,5 +39,24 @@ func TestNamesInCIExist(t *testing.T) {
 				t.Errorf(".ci/run: %s: e2e has no test %s", list[1], name)
 			}
 		}
+	}
+}
+
+// A test that uses rapid gets its seed from AIRLIFT_SEED, which .ci/run sets.
+func TestGeneratedInputsHaveASeed(t *testing.T) {
+	const seed = "airlift/scripts/fixtures/seed"
+	found := 0
+	for _, p := range list(t) {
+		imports := slices.Concat(p.TestImports, p.XTestImports)
+		if !slices.Contains(imports, "pgregory.net/rapid") {
+			continue
+		}
+		found++
+		if !slices.Contains(imports, seed) {
+			t.Errorf("the tests of %s use rapid and do not import %s", p.ImportPath, seed)
+		}
+	}
+	if found < 10 {
+		t.Errorf("%d packages with tests that use rapid", found)
 	}
 }

@@ -157,9 +157,10 @@ func TestOnlyRigSkipsTests(t *testing.T) {
 }
 
 type goPackage struct {
-	ImportPath, Dir           string
-	GoFiles, Imports          []string
-	TestGoFiles, XTestGoFiles []string
+	ImportPath, Dir            string
+	GoFiles, Imports           []string
+	TestGoFiles, TestImports   []string
+	XTestGoFiles, XTestImports []string
 }
 
 // list returns the packages of the repository, with the files for -tags e2e.
@@ -174,7 +175,7 @@ func list(t *testing.T) []goPackage {
 
 // listed runs go list once for all tests.
 var listed = sync.OnceValues(func() (packages []goPackage, err error) {
-	cmd := exec.Command("go", "list", "-tags", "e2e", "-json=ImportPath,Dir,GoFiles,Imports,TestGoFiles,XTestGoFiles", "./...")
+	cmd := exec.Command("go", "list", "-tags", "e2e", "-json=ImportPath,Dir,GoFiles,Imports,TestGoFiles,TestImports,XTestGoFiles,XTestImports", "./...")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

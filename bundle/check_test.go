@@ -12,6 +12,7 @@ import (
 
 	"airlift/bundle/head"
 	"airlift/fault"
+	"airlift/scripts/fixtures/seed"
 )
 
 // checkCopy flips the bytes at these offsets in a copy of the file and checks the copy.
@@ -42,8 +43,9 @@ func TestCheckFindsEveryByte(t *testing.T) {
 	if err := checkCopy(t, whole); err != nil {
 		t.Fatalf("a whole file: %v", err)
 	}
+	random := rand.New(rand.NewPCG(seed.Value(t), 0))
 	at := 0
-	for ; at < len(whole); at += 1 + rand.IntN(200) {
+	for ; at < len(whole); at += 1 + random.IntN(200) {
 		if err := checkCopy(t, whole, at); fault.ExitCode(err) != fault.Bundle || fault.Hint(err) == "" {
 			t.Errorf("byte %d of %d flipped: %v", at, len(whole), err)
 		}
@@ -65,11 +67,12 @@ func TestCheckNamesTheFirst(t *testing.T) {
 	if pieces < 8 {
 		t.Fatalf("the sample has %d whole pieces", pieces)
 	}
+	random := rand.New(rand.NewPCG(seed.Value(t), 0))
 	for range 20 {
-		first := rand.IntN(pieces - 4)
+		first := random.IntN(pieces - 4)
 		var flips []int
-		for n := first; n < pieces; n += 1 + rand.IntN(3) {
-			flips = append(flips, payload+n*head.PieceSize+rand.IntN(head.PieceSize))
+		for n := first; n < pieces; n += 1 + random.IntN(3) {
+			flips = append(flips, payload+n*head.PieceSize+random.IntN(head.PieceSize))
 		}
 		begin := payload + first*head.PieceSize
 		wantFault(t, checkCopy(t, whole, flips...), fmt.Sprintf("bytes %d to %d of the file", begin, begin+head.PieceSize-1))

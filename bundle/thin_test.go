@@ -17,6 +17,7 @@ import (
 
 	"airlift/bundle/head"
 	"airlift/fault"
+	"airlift/scripts/fixtures/seed"
 )
 
 // thinOf writes the sample and its thin file, and returns both.
@@ -140,7 +141,7 @@ func TestThinFileComparesItsSource(t *testing.T) {
 	}
 	elsewhere = bytes.Repeat(elsewhere, 1+len(whole)/len(elsewhere))
 	flipped := bytes.Clone(whole)
-	flipped[first+rand.IntN(len(whole)-len(thin))] ^= 4
+	flipped[first+rand.New(rand.NewPCG(seed.Value(t), 0)).IntN(len(whole)-len(thin))] ^= 4
 	broken := errors.New("the cable was cut")
 	for name, c := range map[string]struct {
 		source io.ReaderAt

@@ -6,12 +6,12 @@ import (
 	"encoding/json"
 	"io"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"airlift/scripts/fixtures/seed"
 	"airlift/scripts/lab"
 	"airlift/scripts/lab/site"
 )
@@ -178,20 +178,12 @@ func noEscapes(t *testing.T, s *site.Site) {
 }
 
 // TestMultiHostKills kills the driver, and cuts the power of hosts, at random moments while apply runs. MULTIHOST_RUNS is how
-// often each happens, MULTIHOST_SEED repeats a run. After that, apply ends in the same state as without interruptions.
+// often each happens, AIRLIFT_SEED repeats a run. After that, apply ends in the same state as without interruptions.
 func TestMultiHostKills(t *testing.T) {
 	m := newMultihost(t, "e2e-multikills", 3, 2)
 	bare := m.bare(t)
 	m.describe(t, withBalancer, nil)
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("MULTIHOST_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("MULTIHOST_SEED=%d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := rand.New(rand.NewPCG(seed.Value(t), 0))
 	var undisturbed string
 	var took time.Duration
 	moment := func() time.Duration { return time.Duration(random.Int64N(int64(took))) }

@@ -22,6 +22,7 @@ import (
 	"pgregory.net/rapid"
 
 	"airlift/fault"
+	"airlift/scripts/fixtures/seed"
 )
 
 const (
@@ -357,11 +358,12 @@ func TestFaultyServers(t *testing.T) {
 // Each of two servers has a damaged disk, at different places.
 func TestDamageAtTwoServers(t *testing.T) {
 	content := random(10 << 20)
+	places := rand.New(rand.NewPCG(seed.Value(t), 0))
 	var keepers []*keeper
 	for n := range 2 {
 		damaged := bytes.Clone(content)
 		for at := n * piece; at < len(damaged); at += 2 * piece {
-			damaged[at+rand.IntN(min(piece, len(damaged)-at))] ^= 8
+			damaged[at+places.IntN(min(piece, len(damaged)-at))] ^= 8
 		}
 		keepers = append(keepers, start(t, damaged, nil))
 	}

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"airlift/installer/config"
+	_ "airlift/scripts/fixtures/seed"
 )
 
 // What a cluster stores is read as it was, whatever it is.

@@ -19,6 +19,7 @@ import (
 	"airlift/installer/redact"
 	"airlift/installer/status"
 	"airlift/scripts/fixtures/secrets"
+	"airlift/scripts/fixtures/seed"
 )
 
 func write(t *testing.T, root, name, text string) {
@@ -83,9 +84,7 @@ func fake(t *testing.T, bin, name, word, text string) {
 // TestNoSecretIsInTheArchive plants random secrets in all places of a host, and reads the archive.
 // AIRLIFT_SEED repeats a run.
 func TestNoSecretIsInTheArchive(t *testing.T) {
-	seed := secrets.Seed()
-	t.Logf("AIRLIFT_SEED=%d", seed)
-	g := secrets.New(seed)
+	g := secrets.New(seed.Value(t))
 	probes := g.Probes()
 	bin := t.TempDir()
 	t.Setenv("PATH", bin)

@@ -10,6 +10,7 @@ import (
 
 	"airlift/multihost/facts"
 	"airlift/multihost/plan"
+	_ "airlift/scripts/fixtures/seed"
 )
 
 // A member that learns does not vote. Its host may be lost in its join, and then etcd still has its quorum: one of one.

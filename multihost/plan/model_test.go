@@ -13,6 +13,7 @@ import (
 	"airlift/multihost/facts"
 	"airlift/multihost/plan"
 	"airlift/multihost/spec"
+	_ "airlift/scripts/fixtures/seed"
 )
 
 const oldVersion, newVersion = "v1.36.3", "v1.37.1"

@@ -12,6 +12,7 @@ import (
 	"airlift/multihost/facts"
 	"airlift/multihost/plan"
 	"airlift/multihost/spec"
+	_ "airlift/scripts/fixtures/seed"
 )
 
 // rollOf returns the stage that upgrades n workers of group g, and the state before its first batch.

@@ -19,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"airlift/scripts/fixtures/rig"
+	_ "airlift/scripts/fixtures/seed"
 	"airlift/scripts/fixtures/sshhost"
 )
 

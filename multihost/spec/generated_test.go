@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/multihost/spec"
+	_ "airlift/scripts/fixtures/seed"
 )
 
 type object = map[string]any

@@ -21,6 +21,7 @@ import (
 
 	"airlift/installer/payload"
 	"airlift/scripts/fixtures/rig"
+	_ "airlift/scripts/fixtures/seed"
 )
 
 // TestMain runs the tests in namespaces of their own: nothing that a command does with the network or

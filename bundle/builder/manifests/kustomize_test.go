@@ -5,13 +5,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"airlift/bundle/builder/manifests"
 	"airlift/fault"
 	"airlift/scripts/fixtures/fakesites"
+	"airlift/scripts/fixtures/seed"
 )
 
 func TestReadKustomization(t *testing.T) {
@@ -114,9 +114,7 @@ func TestKustomizationIgnoresNothing(t *testing.T) {
 
 // kustomize finds the objects that are found without it, or there is an error.
 func TestKustomizeFindsTheSameObjects(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := rand.New(rand.NewPCG(seed.Value(t), 0))
 	joints := []string{"---\n", "---\n", "---\r\n", "--- # comment\n", "---\n---\n", "", "\n", "...\n", ",\n", "# comment\n", "--- ", "---",
 		"\r---\r", "\u2028---\u2028", "\ufeff", "---\n\ufeff", "\ufeff---\n", "\n--- \t\n", " ---\n", "---\nnull\n", "---\n[]\n"}
 	accepted := 0

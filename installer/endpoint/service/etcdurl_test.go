@@ -9,6 +9,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/render"
+	_ "airlift/scripts/fixtures/seed"
 )
 
 // TestEtcdURL: the agent asks etcd where the static pod of this host listens, for every address of the API server.

@@ -13,6 +13,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	_ "airlift/scripts/fixtures/seed"
 	"airlift/scripts/fixtures/testcluster/testclient"
 )
 

@@ -29,6 +29,7 @@ import (
 	"airlift/installer/pki"
 	"airlift/installer/registry/hosts"
 	"airlift/installer/render"
+	_ "airlift/scripts/fixtures/seed"
 )
 
 // A site is a host with the kubelet's certificate and the cluster's CA.

@@ -24,6 +24,7 @@ import (
 	"pgregory.net/rapid"
 
 	"airlift/bundle"
+	_ "airlift/scripts/fixtures/seed"
 	"airlift/scripts/fixtures/testbundle"
 )
 

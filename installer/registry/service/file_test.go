@@ -21,6 +21,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/head"
+	_ "airlift/scripts/fixtures/seed"
 )
 
 // flip changes one byte of a file in place.

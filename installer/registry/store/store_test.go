@@ -23,6 +23,7 @@ import (
 	"airlift/bundle/head"
 	"airlift/fault"
 	"airlift/installer/host/filesystem"
+	_ "airlift/scripts/fixtures/seed"
 	"airlift/scripts/fixtures/smallfs"
 	"airlift/scripts/fixtures/testbundle"
 	"airlift/space"
