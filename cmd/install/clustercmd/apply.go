@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"slices"
 	"strings"
@@ -57,8 +58,12 @@ type problems []plan.Problem
 func (p problems) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, and nothing was changed:", counted(len(p), "problem"))
-	for _, one := range p {
-		fmt.Fprintf(&b, "\n  %s: %s", cmp.Or(one.Host, "cluster"), one.What)
+	for one, hosts := range shared(p, func(one plan.Problem) (string, plan.Problem) {
+		host := cmp.Or(one.Host, "cluster")
+		one.Host = ""
+		return host, one
+	}) {
+		fmt.Fprintf(&b, "\n  %s: %s", strings.Join(hosts, ", "), one.What)
 		if one.Why != "" {
 			fmt.Fprintf(&b, ": %s", one.Why)
 		}
@@ -67,6 +72,27 @@ func (p problems) Error() string {
 		}
 	}
 	return b.String()
+}
+
+// shared returns each thing that hosts have in common once, in the order of its first host, with those hosts. split
+// returns the host of an item, and what can be equal on another host.
+func shared[T any, K comparable](list []T, split func(T) (host string, thing K)) iter.Seq2[K, []string] {
+	var order []K
+	hosts := map[K][]string{}
+	for _, item := range list {
+		host, thing := split(item)
+		if hosts[thing] == nil {
+			order = append(order, thing)
+		}
+		hosts[thing] = append(hosts[thing], host)
+	}
+	return func(yield func(K, []string) bool) {
+		for _, thing := range order {
+			if !yield(thing, hosts[thing]) {
+				return
+			}
+		}
+	}
 }
 
 func counted(n int, noun string) string {

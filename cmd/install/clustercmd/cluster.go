@@ -71,6 +71,9 @@ func newCommand(in *site) *cobra.Command {
 	return cmd
 }
 
+// sharedFlags are the flags of all commands that read cluster.yaml.
+var sharedFlags = []string{"file", "skip", "parallel"}
+
 // defaultParallel suits sshd's MaxStartups of 10 on a jump host.
 const defaultParallel = 10
 
@@ -83,6 +86,11 @@ workers: change the names and addresses, and remove what you do not need.`,
 		Example: "  ./install cluster example > cluster.yaml",
 		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, name := range sharedFlags {
+				if cmd.Flags().Changed(name) {
+					return fault.New(fault.Usage, "--%s has no effect: this command reads no cluster.yaml and no host", name).Hint("./install cluster example > cluster.yaml")
+				}
+			}
 			_, err := io.WriteString(output.Verbatim(cmd.OutOrStdout()), spec.Example())
 			return err
 		},

@@ -21,6 +21,7 @@ import (
 	"airlift/bundle"
 	"airlift/cmd/output"
 	"airlift/fault"
+	"airlift/multihost/facts"
 	"airlift/multihost/live"
 	"airlift/multihost/remote"
 	"airlift/multihost/spec"
@@ -108,7 +109,10 @@ func (c *console) answered(answers io.Reader, args ...string) (out string, code 
 	cmd.SetOut(&b)
 	cmd.SetErr(&b)
 	cmd.SetIn(answers)
-	cmd.SetArgs(append([]string{"--file", c.path("cluster.yaml")}, args...))
+	if args[0] != "example" {
+		args = append([]string{"--file", c.path("cluster.yaml")}, args...)
+	}
+	cmd.SetArgs(args)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	err := cmd.ExecuteContext(c.ctx)
 	fault.Print(&b, err)
@@ -135,6 +139,7 @@ func (c *console) want(code fault.Code, texts []string, answer string, args ...s
 func TestCommands(t *testing.T) {
 	c := newConsole(t)
 	c.want(0, []string{"kind: Cluster"}, "", "example")
+	c.want(2, []string{"--skip has no effect", "hint: ./install cluster example > cluster.yaml"}, "", "example", "--skip", "w1")
 	c.want(codeWork, []string{"init", "is not a node yet", "hint: to do it: ./install cluster apply"}, "", "plan")
 	for name, m := range c.w.Hosts {
 		if len(m.Files) > 0 {
@@ -374,6 +379,26 @@ func TestExitCodesOfHosts(t *testing.T) {
 	out := c.want(1, []string{"w1: ", "ended by signal 9"}, "", "apply", "--yes")
 	if !strings.Contains(out, "hint: see on the host whether memory was short") {
 		t.Error(out)
+	}
+}
+
+// One cause that several hosts report is shown once, with their names.
+func TestEqualProblemsAreOne(t *testing.T) {
+	p := problems{{Host: "cp1", What: "no API", Hint: "wait"}, {Host: "w1", What: "is full", Hint: "wait"}, {Host: "cp2", What: "no API", Hint: "wait"}}
+	if got, want := p.Error(), "3 problems, and nothing was changed:\n  cp1, cp2: no API\n      hint: wait\n  w1: is full\n      hint: wait"; got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	down := hostProblem{"API server", "it does not answer", "./install doctor"}
+	state := siteStatus{Name: "site", Hosts: []hostStatus{
+		{Name: "cp1", Facts: &facts.Facts{}, Problems: []hostProblem{down}},
+		{Name: "cp2", Facts: &facts.Facts{}, Problems: []hostProblem{{Part: "disk", Message: "it is full"}, down}},
+	}}
+	var out strings.Builder
+	if err := state.write(&out); err != nil {
+		t.Fatal(err)
+	}
+	if want := "\ncp1, cp2: API server: it does not answer\n    hint: ./install doctor\n\ncp2: disk: it is full\n"; !strings.HasSuffix(out.String(), want) {
+		t.Errorf("%s\nwant its end to be\n%s", out.String(), want)
 	}
 }
 

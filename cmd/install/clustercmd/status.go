@@ -186,13 +186,29 @@ func (s *siteStatus) write(out io.Writer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	var all []problemOf
 	for _, h := range s.Hosts {
 		h.explain(out)
+		for _, p := range h.Problems {
+			all = append(all, problemOf{h.Name, p})
+		}
+	}
+	// One cause, such as an API server that is down, is a problem of many hosts.
+	for p, hosts := range shared(all, func(p problemOf) (string, hostProblem) { return p.host, p.hostProblem }) {
+		fmt.Fprintf(out, "\n%s: %s: %s\n", strings.Join(hosts, ", "), p.Part, p.Message)
+		if p.Fix != "" {
+			fmt.Fprintf(out, "    hint: %s\n", p.Fix)
+		}
 	}
 	return nil
 }
 
-// explain prints what is wrong with a host.
+type problemOf struct {
+	host string
+	hostProblem
+}
+
+// explain prints why the facts of a host are not known.
 func (h *hostStatus) explain(out io.Writer) {
 	if h.Error != "" {
 		fmt.Fprintf(out, "\n%s does not answer: %s\n", h.Name, h.Error)
@@ -202,15 +218,6 @@ func (h *hostStatus) explain(out io.Writer) {
 	}
 	if h.Facts != nil && h.Facts.Unknown["node"] != "" {
 		fmt.Fprintf(out, "\n%s: it is unknown whether this host is a node: %s\n    hint: on that host: ./install status\n", h.Name, h.Facts.Unknown["node"])
-	}
-	if len(h.Problems) > 0 {
-		fmt.Fprintf(out, "\n%s\n", h.Name)
-	}
-	for _, p := range h.Problems {
-		fmt.Fprintf(out, "  - %s: %s\n", p.Part, p.Message)
-		if p.Fix != "" {
-			fmt.Fprintf(out, "    hint: %s\n", p.Fix)
-		}
 	}
 }
 
