@@ -84,6 +84,8 @@ plane no longer start; with an external etcd, the API server does.`,
 	f.BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	f.BoolVar(&options.Drain, "drain", true, "move its pods to other nodes first, if its host answers")
 	f.DurationVar(&options.DrainTimeout, "drain-timeout", noderemove.DrainTimeout, "how long a pod may stay while the node is drained")
+	f.BoolVar(&options.KeepNode, "keep-node", false, "leave the Node, for a second run after its host was reset")
+	_ = f.MarkHidden("keep-node")
 	f.BoolVar(&dryRun, "dry-run", false, "only print what would be done")
 	return cmd
 }

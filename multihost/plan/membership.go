@@ -60,7 +60,16 @@ func (s *site) leaving(name string) (leaver, bool) {
 	}
 	f := s.Answers[name].Facts
 	return leaver{name: name,
-		answers: f != nil && s.Answers[name].Err == nil && f.Node != nil && f.Node.Name == name && s.isMember(f.Node)}, !s.inFile(name)
+		answers: f != nil && s.Answers[name].Err == nil && IsHostOf(f, name) && (f.Node == nil || s.isMember(f.Node))}, !s.inFile(name)
+}
+
+// IsHostOf reports whether a machine at the address of a Node is the Node's host. After an interrupted removal it may
+// be no node any more, and only the name of the machine shows it.
+func IsHostOf(f *facts.Facts, name string) bool {
+	if f.Node != nil {
+		return f.Node.Name == name
+	}
+	return f.Hostname == name && len(f.Leftovers) == 0
 }
 
 // isMember reports whether a node is one of this cluster, and not of another one with the same name.

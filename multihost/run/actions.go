@@ -266,7 +266,8 @@ func (r *Run) nodes(ctx context.Context, a plan.Action) error {
 	return err
 }
 
-// remove removes a Node from the cluster, and then resets its host if it can be reached.
+// remove removes a Node from the cluster, and resets its host if it can be reached. The Node goes last: without it, a
+// run that continues an interrupted one would not find the host.
 func (r *Run) remove(ctx context.Context, a plan.Action, h *Host) error {
 	leader, err := r.leader(r.Plan)
 	if err != nil {
@@ -277,13 +278,17 @@ func (r *Run) remove(ctx context.Context, a plan.Action, h *Host) error {
 	if h != nil { // the progress is on the row of the host that is removed
 		out = leader.on(h.row)
 	}
-	if err := out.install(ctx, nil, args...); err != nil {
-		return err
+	if h != nil && a.Verb == plan.Remove && h.connection() != nil {
+		if h.Facts.Node != nil {
+			if err := out.install(ctx, nil, append(slices.Clone(args), "--keep-node")...); err != nil {
+				return err
+			}
+		}
+		if err := r.reset(ctx, h); err != nil {
+			return err
+		}
 	}
-	if h == nil || a.Verb == plan.RemoveOff || h.connection() == nil {
-		return nil
-	}
-	return r.reset(ctx, h)
+	return out.install(ctx, nil, args...)
 }
 
 // on returns the host with the row of another one.

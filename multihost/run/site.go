@@ -110,7 +110,7 @@ func (s *Site) GatherLeavers(ctx context.Context) error {
 		return h.Err
 	})
 	for _, h := range leavers {
-		if h.Err == nil && h.Facts.Node != nil && h.Facts.Node.Name == h.Name {
+		if h.Err == nil && plan.IsHostOf(h.Facts, h.Name) {
 			s.hosts = append(s.hosts, h)
 		} else if c := h.connection(); c != nil {
 			_ = c.Close()

@@ -551,7 +551,7 @@ func TestRemove(t *testing.T) {
 			if !slices.ContainsFunc(c.w.Seen, func(args string) bool { return strings.Contains(args, "node remove w2 --yes --drain-timeout") }) {
 				t.Error("the node is Ready, and was not drained")
 			}
-			if m := c.w.Hosts["w2"]; m.Version != "" || len(m.Files) == 0 != (off == nil) || m.Lock != "" {
+			if m := c.w.Hosts["w2"]; m.Version == "" != (off == nil) || len(m.Files) == 0 != (off == nil) || m.Lock != "" {
 				t.Errorf("w2: %+v", m)
 			}
 			if at := c.w.Dialed["w2"]; at.Address != "10.0.0.14" || at.User != "root" || at.Port != 22 {
@@ -559,6 +559,55 @@ func TestRemove(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A removal that was killed at any of its commands is finished by another one: the Node is gone, and nothing is left on
+// its host.
+func TestRemoveKilledAnywhere(t *testing.T) {
+	less := regexp.MustCompile("(?m)^.*name: w2.*\n").ReplaceAllString(description, "")
+	for how := 1; how <= 3; how++ {
+		for n := 1; ; n++ {
+			c := newConsole(t)
+			c.want(0, nil, "", "apply", "--yes")
+			if err := os.WriteFile(c.path("cluster.yaml"), []byte(less), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			killed := c.kill(n, how, "apply", "--yes", "--remove")
+			if !killed {
+				break
+			}
+			c.want(0, nil, "", "apply", "--yes", "--remove")
+			c.want(0, []string{"nothing to do"}, "", "plan")
+			if m := c.w.Hosts["w2"]; m.Version != "" || m.Unfinished != "" || len(m.Files) > 0 {
+				t.Fatalf("killed at command %d (%d): w2: %+v", n, how, m)
+			}
+		}
+	}
+}
+
+// kill runs a command and kills it at its n-th command on a host. It returns false if it has fewer.
+func (c *console) kill(n, how int, args ...string) (killed bool) {
+	before := c.w.Commands
+	ctx, cancel := context.WithCancel(c.t.Context())
+	defer cancel()
+	c.ctx = ctx
+	c.w.Kill = func(now int) int {
+		switch {
+		case now-before == n:
+			killed = true
+			cancel()
+			return how
+		case killed:
+			return 1
+		}
+		return 0
+	}
+	c.run("", args...)
+	c.w.Kill, c.ctx = nil, c.t.Context()
+	for _, m := range c.w.Hosts {
+		m.Lock = "" // its process ended with the connection
+	}
+	return killed
 }
 
 // A machine that has the address of a removed node, and is no node of this cluster, stays as it is.
@@ -645,27 +694,7 @@ func TestResetKilledAnywhere(t *testing.T) {
 		for n := 1; ; n++ {
 			c.clear()
 			c.want(codeSkipped, nil, "", "apply", "--yes", "--skip", "w1") // a bare host, too
-			before, killed := c.w.Commands, false
-			ctx, cancel := context.WithCancel(t.Context())
-			c.ctx = ctx
-			c.w.Kill = func(now int) int {
-				switch {
-				case now-before == n:
-					killed = true
-					cancel()
-					return how
-				case killed:
-					return 1
-				}
-				return 0
-			}
-			c.run("", "reset", "--force", "--yes")
-			cancel()
-			c.w.Kill, c.ctx = nil, t.Context()
-			for _, m := range c.w.Hosts {
-				m.Lock = "" // its process ended with the connection
-			}
-			if !killed {
+			if !c.kill(n, how, "reset", "--force", "--yes") {
 				break
 			}
 			c.want(0, nil, "", "reset", "--force", "--yes")

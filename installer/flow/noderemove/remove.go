@@ -32,6 +32,8 @@ type Options struct {
 	Drain bool   // move its pods to other nodes first, if its host answers
 	// DrainTimeout limits a drain without progress; 0 is the constant of this name.
 	DrainTimeout time.Duration
+	// KeepNode leaves the Node: a command that then resets the host finds it again if it is interrupted.
+	KeepNode bool
 }
 
 // A Removal takes a node out of the cluster. It runs on a control plane that stays.
@@ -106,8 +108,8 @@ func (r *Removal) steps() []workflow.Step {
 	return []workflow.Step{
 		{Name: "drain", Doc: "allow no new pods, and move the pods to other nodes", Run: r.drain, Empty: t.node == nil},
 		{Name: "remove-etcd-member", Doc: "remove the member from etcd", Run: r.removeMember, Empty: t.member == nil},
-		{Name: "delete-node", Doc: "delete the Node", Run: r.deleteNode, Empty: t.node == nil},
-		{Name: "api-endpoint", Doc: "wait until the other API servers have removed its address", Run: r.waitEndpoint, Empty: !t.controlPlane() || t.node == nil},
+		{Name: "delete-node", Doc: "delete the Node", Run: r.deleteNode, Empty: t.node == nil || r.options.KeepNode},
+		{Name: "api-endpoint", Doc: "wait until the other API servers have removed its address", Run: r.waitEndpoint, Empty: !t.controlPlane() || t.node == nil || r.options.KeepNode},
 	}
 }
 
