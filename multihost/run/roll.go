@@ -180,7 +180,10 @@ func (r *Run) undone(ctx context.Context, actions []plan.Action, succeeded []str
 	if err != nil {
 		return fault.Wrap(errors.Join(why, err), fault.ExitCode(why), "see the node: ./install cluster status")
 	}
-	return fault.New(fault.ExitCode(why), "%w\nThe upgrade of %s was undone", why, names(hosts)).Hint(fault.Hint(why))
+	// What upgrade adds to a hint, how to continue it or to undo it, is no longer true.
+	hint, _, _ := strings.Cut(fault.Hint(why), "to continue, run the same command again")
+	return fault.New(fault.ExitCode(why), "%w\nThe upgrade of %s was undone", why, names(hosts)).
+		Hint(hint + "when the cause is gone: ./install cluster apply")
 }
 
 func names(hosts []*Host) string {

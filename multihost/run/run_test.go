@@ -423,6 +423,16 @@ func TestControlPlaneIsLostDuringARoll(t *testing.T) {
 	}
 }
 
+// The hint for an upgrade that was undone does not say how to undo it.
+func TestHintAfterUndo(t *testing.T) {
+	c := aCanary()
+	c.Roll.Undo = true
+	_, _, err := upgrade(t, c, func(w *modelsite.World) { w.Fails["w1"] = "upgrade node --drain" })
+	if want := "see the model; then, when the cause is gone: ./install cluster apply"; err == nil || fault.Hint(err) != want {
+		t.Errorf("%v, hint %q, want %q", err, fault.Hint(err), want)
+	}
+}
+
 // An undo that fails is in the error, too, and the next run changes nothing before somebody has finished it.
 func TestUndoFails(t *testing.T) {
 	c := aCanary()
