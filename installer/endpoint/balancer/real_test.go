@@ -103,7 +103,9 @@ func TestRealRequestsSurviveAnAPIServer(t *testing.T) {
 			for _, w := range writers {
 				w.stop()
 				t.Logf("%d requests, %d failed, longest gap %s: %v", w.requests, len(w.errs), w.gap.Round(time.Millisecond), w.errs)
-				if len(w.errs) > 1 || len(w.errs) == w.requests { // the one that waited for its answer
+				// The one that waited for its answer, and one on a new connection: the kernel closes the sockets of a
+				// killed process one by one, and the one that accepts connections may be the last.
+				if len(w.errs) > 2 || len(w.errs) == w.requests {
 					t.Error("too many requests failed")
 				}
 			}
