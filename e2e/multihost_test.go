@@ -429,13 +429,6 @@ func TestMultiHostUpgrade(t *testing.T) {
 		}},
 		{"every request was answered", u.answered},
 		{"a second run changes nothing", func(t *testing.T) {
-			before := m.traces(t)
-			newer(t, m.driver, 0, "cluster", "plan")
-			newer(t, m.driver, 0, "cluster", "apply", "--yes")
-			same(t, before, m.traces(t))
-			noProbes(t, m.Site)
-		}},
-		{"an older file is refused", func(t *testing.T) {
 			// A timer drops the file of the older version, which no node needs now.
 			eventually(t, 3*time.Minute, func() string {
 				for _, h := range m.nodes[:m.planes] {
@@ -445,6 +438,13 @@ func TestMultiHostUpgrade(t *testing.T) {
 				}
 				return ""
 			})
+			before := m.traces(t)
+			newer(t, m.driver, 0, "cluster", "plan")
+			newer(t, m.driver, 0, "cluster", "apply", "--yes")
+			same(t, before, m.traces(t))
+			noProbes(t, m.Site)
+		}},
+		{"an older file is refused", func(t *testing.T) {
 			before := m.traces(t)
 			contains(t, m.cluster(t, 3, "apply", "--yes"), version, to, "hint: ")
 			same(t, before, m.traces(t))
