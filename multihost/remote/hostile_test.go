@@ -348,7 +348,7 @@ func TestAHostWithoutACertificateOfTheAuthority(t *testing.T) {
 // A jump host that does not end a connection through it does not keep the driver.
 func TestAJumpHostThatKeepsAConnectionOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &native{&ssh.Client{Conn: openForEver{}}, make(chan struct{})}
+		n := &native{client: &ssh.Client{Conn: openForEver{}}, ended: make(chan struct{})}
 		if err := n.Close(); err != nil {
 			t.Error(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -14,16 +15,32 @@ import (
 const (
 	connectTimeout   = 10 * time.Second
 	handshakeTimeout = 30 * time.Second // sshd's name lookups take up to 20 s
-	// A connection that does not answer a question in keepAliveLimit is closed.
+	// A connection is closed if a question has no answer and nothing at all has come for keepAliveLimit: on a slow link,
+	// the question waits behind a copy. TCP sends again 13 s after a cut of 7 to 12 s (its pauses double from 0.2 s).
 	keepAliveInterval = 5 * time.Second
-	keepAliveLimit    = 10 * time.Second
+	keepAliveLimit    = 20 * time.Second
 	keepAlive         = "keepalive@openssh.com"
 )
 
 // native is a connection by this process.
 type native struct {
 	client *ssh.Client
+	socket *socket
 	ended  chan struct{}
+}
+
+// A socket knows when something came last.
+type socket struct {
+	net.Conn
+	heard atomic.Int64 // Unix time in nanoseconds
+}
+
+func (s *socket) Read(p []byte) (int, error) {
+	n, err := s.Conn.Read(p)
+	if n > 0 {
+		s.heard.Store(time.Now().UnixNano())
+	}
+	return n, err
 }
 
 // A login is what a handshake needs, and what the user has answered so far.
@@ -124,10 +141,11 @@ func (d *Dialer) handshake(ctx context.Context, l login, algorithms []string) (t
 		return nil, err
 	}
 	defer release()
-	socket, err := dialTCP(ctx, l)
+	tcp, err := dialTCP(ctx, l)
 	if err != nil {
 		return nil, err
 	}
+	socket := &socket{Conn: tcp}
 	limited, cancel := context.WithTimeoutCause(ctx, handshakeTimeout, errors.New("no answer in the handshake for 30 s"))
 	defer cancel()
 	stop := context.AfterFunc(limited, func() { _ = socket.Close() })
@@ -146,7 +164,7 @@ func (d *Dialer) handshake(ctx context.Context, l login, algorithms []string) (t
 		}
 		return nil, err
 	}
-	return watch(client), nil
+	return watch(client, socket), nil
 }
 
 // logIn shakes hands, and waits for an answer to a question: then sshd no longer counts it as a handshake.
@@ -240,8 +258,8 @@ func (a *answers) replace(signers []ssh.Signer, err error) error {
 }
 
 // watch keeps a connection alive, and closes it if the host no longer answers.
-func watch(client *ssh.Client) *native {
-	n := &native{client, make(chan struct{})}
+func watch(client *ssh.Client, socket *socket) *native {
+	n := &native{client, socket, make(chan struct{})}
 	go func() {
 		_ = client.Wait()
 		close(n.ended)
@@ -259,10 +277,24 @@ func watch(client *ssh.Client) *native {
 	return n
 }
 
+// ping asks a question, and returns when there is an answer, or when the connection has ended.
 func (n *native) ping() {
-	limit := time.AfterFunc(keepAliveLimit, func() { _ = n.client.Close() })
-	defer limit.Stop()
-	_, _, _ = n.client.SendRequest(keepAlive, true, nil) // also a refusal is an answer
+	answered := make(chan struct{})
+	go func() {
+		_, _, _ = n.client.SendRequest(keepAlive, true, nil) // also a refusal is an answer
+		close(answered)
+	}()
+	asked := time.Now().UnixNano()
+	for {
+		select {
+		case <-answered:
+			return
+		case <-time.After(time.Second):
+		}
+		if silent := time.Duration(time.Now().UnixNano() - max(asked, n.socket.heard.Load())); silent > keepAliveLimit {
+			_ = n.client.Close() // ends the question, too
+		}
+	}
 }
 
 func (n *native) done() <-chan struct{} { return n.ended }

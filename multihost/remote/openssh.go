@@ -77,7 +77,7 @@ func (o *openSSH) start(ctx context.Context, d *Dialer, via transport) error {
 
 // masterOptions are the arguments of the first ssh. They precede ~/.ssh/config.
 func (o *openSSH) masterOptions(d *Dialer, via transport) ([]string, error) {
-	options := []string{"-o", "ControlMaster=yes", "-o", "ControlPersist=10", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=2", "-o", "ConnectTimeout=10"}
+	options := []string{"-o", "ControlMaster=yes", "-o", "ControlPersist=10", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=4", "-o", "ConnectTimeout=10"}
 	if d.options.Ask == nil {
 		options = append(options, "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes")
 	} else {

@@ -271,9 +271,7 @@ func (h *Host) reconnect(ctx context.Context, lost remote.Conn) error {
 	if h.connection() != lost {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, reconnectLimit)
-	defer cancel()
-	for {
+	return patiently(ctx, func(ctx context.Context) error {
 		err := h.connect(ctx)
 		if err == nil {
 			_, err = h.readFacts(ctx)
@@ -282,6 +280,16 @@ func (h *Host) reconnect(ctx context.Context, lost remote.Conn) error {
 			h.unlock()
 			err = h.lock(ctx)
 		}
+		return err
+	})
+}
+
+// patiently connects again to a host that may not answer for a while.
+func patiently(ctx context.Context, connect func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, reconnectLimit)
+	defer cancel()
+	for {
+		err := connect(ctx)
 		if err == nil {
 			return nil
 		}

@@ -257,7 +257,7 @@ func TestOneHostCannotBeUsed(t *testing.T) {
 func TestLostConnection(t *testing.T) {
 	c, file, newer := aCluster(), aFile(t, oldVersion), aFile(t, newVersion)
 	for _, on := range []struct{ command, host string }{
-		{"/install join ", "w1"}, {"/whole init ", "cp1"}, {"/install cluster host credentials ", "cp1"},
+		{"send ", "w1"}, {"cluster host facts", "w2"}, {"/install join ", "w1"}, {"/whole init ", "cp1"}, {"/install cluster host credentials ", "cp1"},
 		{"/install upgrade node --", "cp2"}, {"/install cluster host wait", "cp1"}, {"/install cluster host nodes", "cp1"},
 	} {
 		w := modelsite.New(c)

@@ -4,6 +4,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -91,14 +92,28 @@ func (s *Site) Gather(ctx context.Context, present bool) error {
 }
 
 func (h *Host) gather(ctx context.Context, present bool) error {
-	if err := h.connect(ctx); err != nil {
-		return err
+	err := h.connect(ctx)
+	for n := 1; ; n++ {
+		if err == nil {
+			err = h.prepare(ctx, present)
+		}
+		if err == nil {
+			err = h.observe(ctx)
+		}
+		lost := (*remote.LostError)(nil)
+		switch {
+		case !errors.As(err, &lost) || ctx.Err() != nil:
+			return err
+		case n == gatherings:
+			return unknown("read facts", err)
+		}
+		h.row.Note("%v: connecting again", err)
+		err = patiently(ctx, h.connect)
 	}
-	if err := h.prepare(ctx, present); err != nil {
-		return err
-	}
-	return h.observe(ctx)
 }
+
+// gatherings is how often a host is asked for its facts if the connection is lost meanwhile. A copy continues.
+const gatherings = 3
 
 // GatherLeavers also connects to the nodes of the cluster that cluster.yaml does not have, so that they can be reset: at their
 // addresses in the cluster, and otherwise as to the first host with their role. Whoever answers there counts only if it is that
