@@ -305,8 +305,9 @@ func lastLine(text string) string {
 	return text[strings.LastIndex(text, "\n")+1:]
 }
 
-// disturbed starts apply on the driver, disturbs it after a time, and waits for its end.
-func (m *multihost) disturbed(t *testing.T, after time.Duration, what string, disturb func() error) {
+// disturbed starts apply on the driver, disturbs it after a time, and waits for its end. It returns whether apply still ran
+// then.
+func (m *multihost) disturbed(t *testing.T, after time.Duration, what string, disturb func() error) (ran bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
@@ -321,12 +322,14 @@ func (m *multihost) disturbed(t *testing.T, after time.Duration, what string, di
 	select {
 	case <-ended:
 	case <-time.After(after):
+		ran = true
 	}
 	if err := disturb(); err != nil {
 		t.Fatal(err)
 	}
 	<-ended
-	t.Logf("%s after %.1f s; apply ended after %.1f s: exit %d: %s", what, after.Seconds(), time.Since(began).Seconds(), exitCode(err), lastLine(out))
+	t.Logf("%s after %.1f s, while apply ran: %t; apply ended after %.1f s: exit %d: %s", what, after.Seconds(), ran, time.Since(began).Seconds(), exitCode(err), lastLine(out))
+	return ran
 }
 
 // powerCycle cuts the power of a host and boots it.
