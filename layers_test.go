@@ -33,10 +33,10 @@ var layers = [][]string{
 	{"bundle/builder", "cmd/manual", "cmd/output", "installer/configfile", "installer/desired", "installer/endpoint/service", "installer/host/uninstall", "installer/preflight", "installer/registry/service"},
 	{"bundle/builder/sitefile", "cmd/install/hostroute", "cmd/install/thin", "installer/status", "installer/upgradecheck", "installer/workflow"},
 	{"installer/doctor", "installer/node", "multihost/agent"},
-	{"installer/payload", "installer/pods"},
+	{"installer/adoption", "installer/payload", "installer/pods"},
 	{"installer/phases", "installer/snapshot"},
-	{"installer/flow/certs", "installer/flow/endpointchange", "installer/flow/initcluster", "installer/flow/join", "installer/flow/members", "installer/flow/noderemove", "installer/flow/registrychange", "installer/flow/reset", "installer/flow/rotate", "installer/flow/site", "installer/flow/upgrade"},
-	{"cmd/install/clustercmd/hostcmd", "cmd/install/registrycmd"},
+	{"installer/flow/adopt", "installer/flow/certs", "installer/flow/endpointchange", "installer/flow/initcluster", "installer/flow/join", "installer/flow/members", "installer/flow/noderemove", "installer/flow/registrychange", "installer/flow/reset", "installer/flow/rotate", "installer/flow/site", "installer/flow/upgrade"},
+	{"cmd/install/adoptcmd", "cmd/install/clustercmd/hostcmd", "cmd/install/registrycmd"},
 	{"cmd/install/clustercmd"},
 	{"cmd/bundle", "cmd/install", "cmd/launch"},
 }

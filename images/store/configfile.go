@@ -1,12 +1,15 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -16,16 +19,105 @@ import (
 // defaultConfigFile is containerd's default.
 const defaultConfigFile = "/etc/containerd/config.toml"
 
-// A configFile is the part of containerd's configuration file that its API does not
-// report.
+// A ConfigFile is the part of containerd's configuration files that its API does not report.
+type ConfigFile struct {
+	Version int    // of the file's format: 2 up to containerd 1.7, 3 since 2.0; 0 without a file
+	Root    string // containerd's data directory; "" for its default
+	// SandboxImage is the pause image of pods; "" for the default of the release.
+	SandboxImage string
+	// DisabledPlugins are the plugins that containerd does not load: "cri".
+	DisabledPlugins []string
+	// RegistryDirs is where the registries' directories are, as written: a list joined with colons. Mirrors are the
+	// registries that have mirrors in the file itself, sorted: containerd refuses to use both.
+	RegistryDirs string
+	Mirrors      []string
+}
+
 type configFile struct {
-	Imports []string `toml:"imports"`
-	Plugins map[string]struct {
+	Version         int      `toml:"version"`
+	Root            string   `toml:"root"`
+	DisabledPlugins []string `toml:"disabled_plugins"`
+	Imports         []string `toml:"imports"`
+	Plugins         map[string]struct {
 		// Of the CRI plugin, up to 1.7. Later releases still read it.
 		SandboxImage string `toml:"sandbox_image"`
 		// Of the CRI image plugin, since 2.0.
 		PinnedImages map[string]string `toml:"pinned_images"`
+		Registry     struct {
+			ConfigPath string         `toml:"config_path"`
+			Mirrors    map[string]any `toml:"mirrors"`
+		} `toml:"registry"`
 	} `toml:"plugins"`
+}
+
+// criPlugins are the names of the plugins with the CRI's configuration of images, the oldest first.
+var criPlugins = []string{"cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images"}
+
+// ReadConfigFile reads the configuration file at an absolute path, and the files that it imports, of a file system whose
+// root is /. containerd needs no file, so a missing one is empty.
+func ReadConfigFile(files fs.FS, path string) (c ConfigFile, err error) {
+	loaded, mirrors := map[string]bool{}, map[string]bool{}
+	for pending := []string{path}; len(pending) > 0; pending = pending[1:] {
+		path := pending[0]
+		if loaded[path] {
+			continue
+		}
+		loaded[path] = true
+		b, err := fs.ReadFile(files, strings.TrimPrefix(path, "/"))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return ConfigFile{}, err
+		}
+		var one configFile
+		if err := toml.Unmarshal(b, &one); err != nil {
+			return ConfigFile{}, fmt.Errorf("reading %s: %w", path, err)
+		}
+		c.Version, c.Root = max(c.Version, one.Version), cmp.Or(one.Root, c.Root)
+		c.DisabledPlugins = append(c.DisabledPlugins, one.DisabledPlugins...)
+		// An imported file overrides the importing one.
+		for _, plugin := range criPlugins {
+			is := one.Plugins[plugin]
+			c.SandboxImage = cmp.Or(is.PinnedImages["sandbox"], is.SandboxImage, c.SandboxImage)
+			c.RegistryDirs = cmp.Or(is.Registry.ConfigPath, c.RegistryDirs)
+			for host := range is.Registry.Mirrors {
+				mirrors[host] = true
+			}
+		}
+		for _, pattern := range one.Imports {
+			if !filepath.IsAbs(pattern) {
+				pattern = filepath.Join(filepath.Dir(path), pattern)
+			}
+			found, err := fs.Glob(files, strings.TrimPrefix(pattern, "/"))
+			if err != nil {
+				return ConfigFile{}, fmt.Errorf("reading the imports of %s: %w", path, err)
+			}
+			for _, name := range found {
+				pending = append(pending, "/"+name)
+			}
+		}
+	}
+	c.Mirrors = slices.Sorted(maps.Keys(mirrors))
+	return c, nil
+}
+
+// ConfigFileOf returns the path of the configuration file in the arguments of a containerd, the first of which is its
+// name, or containerd's default.
+func ConfigFileOf(args []string) string {
+	for i, arg := range args {
+		flag, value, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if !strings.HasPrefix(arg, "-") || flag != "config" && flag != "c" {
+			continue
+		}
+		if hasValue {
+			return value
+		}
+		if i+1 < len(args) {
+			return args[i+1]
+		}
+	}
+	return defaultConfigFile
 }
 
 // sandboxImageFromFile returns the configured pause image of the containerd that listens
@@ -35,45 +127,8 @@ func sandboxImageFromFile(socket string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	image := ""
-	loaded := map[string]bool{}
-	for pending := []string{path}; len(pending) > 0; pending = pending[1:] {
-		path := pending[0]
-		if loaded[path] {
-			continue
-		}
-		loaded[path] = true
-		b, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // containerd does not need a configuration file
-		}
-		if err != nil {
-			return "", err
-		}
-		var c configFile
-		if err := toml.Unmarshal(b, &c); err != nil {
-			return "", fmt.Errorf("reading %s: %w", path, err)
-		}
-		// An imported file overrides the importing one.
-		for _, plugin := range []string{"cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images"} {
-			for _, name := range []string{c.Plugins[plugin].SandboxImage, c.Plugins[plugin].PinnedImages["sandbox"]} {
-				if name != "" {
-					image = name
-				}
-			}
-		}
-		for _, pattern := range c.Imports {
-			if !filepath.IsAbs(pattern) {
-				pattern = filepath.Join(filepath.Dir(path), pattern)
-			}
-			files, err := filepath.Glob(pattern)
-			if err != nil {
-				return "", fmt.Errorf("reading the imports of %s: %w", path, err)
-			}
-			pending = append(pending, files...)
-		}
-	}
-	return image, nil
+	c, err := ReadConfigFile(os.DirFS("/"), path)
+	return c.SandboxImage, err
 }
 
 // configPath returns the configuration file of the containerd that listens on socket, from
@@ -105,18 +160,5 @@ func configPath(socket string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	args := strings.Split(string(b), "\x00")
-	for i, arg := range args {
-		flag, value, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-		if !strings.HasPrefix(arg, "-") || flag != "config" && flag != "c" {
-			continue
-		}
-		if hasValue {
-			return value, nil
-		}
-		if i+1 < len(args) {
-			return args[i+1], nil
-		}
-	}
-	return defaultConfigFile, nil
+	return ConfigFileOf(strings.Split(string(b), "\x00")), nil
 }

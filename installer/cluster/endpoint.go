@@ -102,7 +102,7 @@ func PointProxy(m *corev1.ConfigMap, to string) error {
 	if err != nil || server == to || server == "" {
 		return err
 	}
-	defaults := unchangedDefaults(m)
+	defaults := UnchangedDefaults(m)
 	m.Data["kubeconfig.conf"] = strings.ReplaceAll(m.Data["kubeconfig.conf"], server, to)
 	if defaults {
 		m.Annotations[componentHash] = dataHash(m)

@@ -42,13 +42,13 @@ func (c *Client) FetchStored(ctx context.Context) (*Stored, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.DefaultKubelet = unchangedDefaults(kubelet)
+	s.DefaultKubelet = UnchangedDefaults(kubelet)
 	proxy, err := ConfigMap(ctx, c.API, metav1.NamespaceSystem, kubeProxyConfigMap)
 	if err != nil {
 		return nil, err
 	}
 	if proxy != nil {
-		s.DefaultProxy = unchangedDefaults(proxy)
+		s.DefaultProxy = UnchangedDefaults(proxy)
 		if kubeconfig, err := clientcmd.Load([]byte(proxy.Data["kubeconfig.conf"])); err == nil {
 			for _, one := range kubeconfig.Clusters {
 				s.ProxyServer = one.Server
@@ -61,8 +61,9 @@ func (c *Client) FetchStored(ctx context.Context) (*Stored, error) {
 	return s, err
 }
 
-// unchangedDefaults reports whether the data of a ConfigMap has the checksum in its annotation.
-func unchangedDefaults(m *corev1.ConfigMap) bool {
+// UnchangedDefaults reports whether the data of a ConfigMap has the checksum in its annotation: kubeadm
+// wrote its defaults, and nobody changed them.
+func UnchangedDefaults(m *corev1.ConfigMap) bool {
 	if m == nil || m.Annotations[componentHash] == "" {
 		return false
 	}

@@ -9,15 +9,15 @@ import (
 // TestUnchangedDefaults accepts only data with the checksum in the annotation.
 func TestUnchangedDefaults(t *testing.T) {
 	m := &corev1.ConfigMap{Data: map[string]string{"b": "2", "a": "1"}}
-	if unchangedDefaults(nil) || unchangedDefaults(m) {
+	if UnchangedDefaults(nil) || UnchangedDefaults(m) {
 		t.Error("without an annotation")
 	}
 	m.Annotations = map[string]string{componentHash: "sha256:6b51d431df5d7f141cbececcf79edf3dd861c3b4069f0b11661a3eefacbba918"} // of "12"
-	if !unchangedDefaults(m) {
+	if !UnchangedDefaults(m) {
 		t.Error("with the right sum")
 	}
 	m.Data["a"] = "0"
-	if unchangedDefaults(m) {
+	if UnchangedDefaults(m) {
 		t.Error("with another value")
 	}
 }

@@ -234,7 +234,7 @@ func TestTraces(t *testing.T) {
 	if !uninstall.IsNode(h) {
 		t.Error("a node is not seen")
 	}
-	uninstall.AdoptTraces(h, uninstall.Traces{CertificatesDir: config.CertificatesDir})
+	uninstall.AssumeTraces(h, uninstall.Traces{CertificatesDir: config.CertificatesDir})
 	if _, err := uninstall.PlanFor(h); err != nil {
 		t.Fatal(err)
 	}

@@ -101,7 +101,7 @@ type Binary struct {
 }
 
 // HasBinary reports whether exactly this binary is installed already. It returns false without a
-// binary, and for another binary that Airlift installed. A binary that Airlift did not install is
+// binary, and for another binary that Airlift installed, or that adopt found. Any other binary is
 // an error: replacing it could break its users.
 func (h *Host) HasBinary(b Binary) (bool, error) {
 	sum, err := filesystem.DigestFile(h.Path(b.Path))
@@ -114,12 +114,16 @@ func (h *Host) HasBinary(b Binary) (bool, error) {
 	if sum == b.SHA256 {
 		return true, h.Records().Settled(ledger.Binary, b.Path, sum)
 	}
-	if e, ok := h.Records().Find(ledger.Binary, b.Path); ok && e.Wrote(sum) {
+	if e, ok := h.Records().Find(ledger.Binary, b.Path); ok && e.Wrote(sum) || h.Records().Adopted().Found(b.Path, sum) {
 		return false, nil
+	}
+	hint := "remove it, or move it away, if nothing else on this host needs it"
+	if h.Records().Adopted() != nil {
+		hint += "; if it belongs to this node, adopt it as it is now: ./install disown; ./install adopt"
 	}
 	return false, fault.New(fault.Preflight, "version conflict: %s exists, differs from the bundle's (sha256 %.12s…, want %.12s…) and was not installed by Airlift",
 		b.Path, sum, b.SHA256).
-		Hint("remove it, or move it away, if nothing else on this host needs it")
+		Hint(hint)
 }
 
 // InstallBinary writes r to the binary's path with mode 0755, unless HasBinary.
@@ -166,7 +170,11 @@ func (h *Host) StageBinary(ctx context.Context, b Binary, r io.Reader) (*StagedB
 	if err != nil {
 		return nil, fmt.Errorf("installing %s: %w", b.Path, err)
 	}
-	if err := h.Records().Record(ledger.Entry{Kind: ledger.Binary, Name: b.Path, SHA256: b.SHA256}); err != nil {
+	e := ledger.Entry{Kind: ledger.Binary, Name: b.Path, SHA256: b.SHA256}
+	if e.Original, err = keepAdopted(h, b.Path); err != nil {
+		return nil, err
+	}
+	if err := h.Records().Record(e); err != nil {
 		return nil, err
 	}
 	f, err := filesystem.Stage(ctx, place, r, 0o755, b.SHA256)

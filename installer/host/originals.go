@@ -1,7 +1,9 @@
 package host
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -49,10 +51,29 @@ func (h *Host) keepReplaced(path, now string, warn warnFunc) (original string, e
 	}
 	// While a write is pending that replaces an original, unknown content existed
 	// before that write.
-	if original, err = h.keepOriginal(path); err == nil && original != "" {
+	if original, err = h.keepOriginal(path); err == nil && original != "" && !h.Records().Adopted().Found(path, now) {
 		warn("%s existed before Airlift wrote it; it is replaced, and reset restores it from %s", path, original)
 	}
 	return original, err
+}
+
+// keepAdopted keeps the binary at path before another one replaces it, if adopt found it and Airlift did not write it.
+// It returns the path of the copy, or "".
+func keepAdopted(h *Host, path string) (original string, err error) {
+	if h.Records().Adopted() == nil {
+		return "", nil
+	}
+	sum, err := filesystem.DigestFile(h.Path(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading %s: %w", path, err)
+	}
+	if e, ok := h.Records().Find(ledger.Binary, path); ok && e.Wrote(sum) || !h.Records().Adopted().Found(path, sum) {
+		return "", nil
+	}
+	return h.keepOriginal(path)
 }
 
 // saveEdited copies an edited file, with the given sum, to a free name before it is

@@ -15,16 +15,21 @@ import (
 	"airlift/installer/host/ledger"
 )
 
-// Remove removes a file that WriteFile wrote; it may be missing. Reset still
-// restores the original that WriteFile replaced.
+// Remove removes a file that WriteFile or InstallBinary wrote; it may be missing. Reset still
+// restores the original that it replaced.
 func (h *Host) Remove(path string) error {
 	if err := h.Change(path, func() error { return os.Remove(h.Path(path)) }); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing %s: %w", path, err)
 	}
-	if e, ok := h.Records().Find(ledger.File, path); ok && e.Original != "" {
-		return nil
+	for _, kind := range []string{ledger.File, ledger.Binary} {
+		if e, ok := h.Records().Find(kind, path); !ok || e.Original != "" {
+			continue
+		}
+		if err := h.Records().Forget(kind, path); err != nil {
+			return err
+		}
 	}
-	return h.Records().Forget(ledger.File, path)
+	return nil
 }
 
 // RemoveTree removes a path with its contents, unless something is mounted below

@@ -106,6 +106,12 @@ const dockershim = "; it was removed with dockershim in v1.24; configure the con
 // canonical is the kubelet's own spelling of a flag's name.
 func canonical(name string) string { return strings.ReplaceAll(strings.TrimLeft(name, "-"), "_", "-") }
 
+// HasFlag reports whether the kubelet of a Kubernetes version, "v1.29.15", has a flag.
+func HasFlag(kubernetes, name string) bool {
+	_, ok := facts()["flag"].at(canonical(name), minorOf(kubernetes))
+	return ok
+}
+
 // ParseFlags parses the words of the kubelet's command line. A word that is not a flag has
 // no Name.
 func ParseFlags(words []string) (args []config.Arg) {

@@ -4,6 +4,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"airlift/images/release"
 )
 
 // beKnownGates checks the feature gates of the flag and the file together.
@@ -59,10 +63,13 @@ func (c *check) gates(gates map[string]bool, in string) {
 }
 
 // GateProblems checks feature gates of another component of a Kubernetes version: all components
-// have the gates of Kubernetes' common code. Gates that no kubelet ever had are not checked.
+// have the gates of Kubernetes' common code, and none has a gate that the kubelet never had. Unknown gates of a
+// version that is newer than the known ones are not checked.
 func GateProblems(kubernetes string, gates map[string]bool) []Problem {
-	gates = maps.Clone(gates)
-	maps.DeleteFunc(gates, func(name string, _ bool) bool { return len(facts()["gate"][name]) == 0 })
+	if v, err := version.ParseGeneric(kubernetes); err != nil || v.Minor() > release.NewestMinor {
+		gates = maps.Clone(gates)
+		maps.DeleteFunc(gates, func(name string, _ bool) bool { return len(facts()["gate"][name]) == 0 })
+	}
 	c := check{minor: minorOf(kubernetes)}
 	c.gates(gates, " in")
 	return c.problems

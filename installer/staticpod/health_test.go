@@ -60,7 +60,7 @@ func TestHealthCheck(t *testing.T) {
 }
 
 func healthOf(manifest []byte) (string, error) {
-	p, err := parse("one", manifest)
+	p, err := Parse("one", manifest)
 	if err != nil {
 		return "", err
 	}

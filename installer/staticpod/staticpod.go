@@ -40,10 +40,11 @@ func Read(file string) (*Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parse(strings.TrimSuffix(filepath.Base(file), ".yaml"), data)
+	return Parse(strings.TrimSuffix(filepath.Base(file), ".yaml"), data)
 }
 
-func parse(name string, manifest []byte) (*Pod, error) {
+// Parse reads the text of a static pod's manifest. name is the name of its file, without .yaml.
+func Parse(name string, manifest []byte) (*Pod, error) {
 	var pod corev1.Pod
 	if err := yaml.Unmarshal(manifest, &pod); err != nil {
 		return nil, err

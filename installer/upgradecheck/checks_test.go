@@ -140,6 +140,13 @@ func TestEachCheck(t *testing.T) {
 		"kubeadm's gate":       {func(t *Target) { t.Config.FeatureGates = map[string]bool{"EtcdLearnerMode": true} }, "FeatureGates", "EtcdLearnerMode", "kubeadm-config", false},
 		"gate gone":            {func(t *Target) { t.Config.APIServer.ExtraArgs = args("feature-gates", "CloudDualStackNodeIPs=true") }, "FeatureGates", "kube-apiserver: feature gate CloudDualStackNodeIPs does not exist in v1.37", "apiServer.extraArgs", false},
 		"flag gone":            {func(t *Target) { t.Config.APIServer.ExtraArgs = args("cloud-provider", "external") }, "RemovedFlags", "no flag --cloud-provider since v1.33", "apiServer.extraArgs", false},
+		"etcd's flag gone": {func(t *Target) {
+			t.Config.Etcd.Local.ExtraArgs = args("experimental-compact-hash-check-enabled", "true")
+		}, "RemovedFlags", "etcd has no flag --experimental-compact-hash-check-enabled since v1.37", "etcd.local.extraArgs", false},
+		"etcd's flag gone with etcd 3.6": {func(t *Target) {
+			versions("v1.33.13", "v1.34.9")(t)
+			t.Config.Etcd.Local.ExtraArgs = args("enable-v2", "true")
+		}, "RemovedFlags", "etcd has no flag --enable-v2 since v1.34", "etcd.local.extraArgs", false},
 		"controller gone": {func(t *Target) {
 			versions("v1.36.3", "v1.37.2")(t)
 			t.Config.ControllerManager.ExtraArgs = args("controllers", "*,bootstrapsigner,tokencleaner,-service-lb-controller")

@@ -3,11 +3,14 @@ package upgradecheck
 import (
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
+	"airlift/installer/kubelet"
 	"airlift/scripts/fixtures/rig"
 )
 
@@ -15,13 +18,17 @@ import (
 // knows it, and the newer one does not.
 func TestRemovedFlagsOfRealComponents(t *testing.T) {
 	for _, version := range []string{"v1.29.15", "v1.37.1"} {
-		for _, f := range removedIn {
+		for _, f := range slices.Concat(removedIn, removedFromEtcd) {
 			// The last flag exists in no version, so that nothing starts.
 			out, err := exec.Command(rig.Component(t, version, f.component), "--"+f.name+"=1", "--no-such-flag").CombinedOutput()
 			if err == nil {
 				t.Fatalf("%s started", f.component)
 			}
-			unknown := strings.Contains(string(out), "unknown flag: --"+f.name+"\n")
+			message := "unknown flag: --"
+			if f.component == "etcd" {
+				message = "flag provided but not defined: -"
+			}
+			unknown := strings.Contains(string(out), message+f.name+"\n")
 			if unknown != (version == "v1.37.1") {
 				t.Errorf("%s %s: --%s: %.300s", f.component, version, f.name, out)
 			}
@@ -82,6 +89,39 @@ func TestRemovedItemsOfRealAPIServer(t *testing.T) {
 		c.APIServer.ExtraArgs = []config.Arg{{Name: "runtime-config", Value: a.API + "=true"}}
 		for _, unknown := range facts.UnknownAPIs(&c) {
 			refuses("runtime-config", unknown, "group version "+unknown+" that has not been registered")
+		}
+	}
+}
+
+// TestGatesOfRealComponents: each feature gate that a component lists is known.
+func TestGatesOfRealComponents(t *testing.T) {
+	gate := regexp.MustCompile(`(?m)(?:^|[ =:])([A-Z][A-Za-z0-9]+)=true\|false`)
+	for _, version := range []string{"v1.29.15", "v1.37.1"} {
+		for _, component := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"} {
+			out, err := exec.Command(rig.Component(t, version, component), "--help").Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			listed := map[string]bool{}
+			for _, m := range gate.FindAllStringSubmatch(string(out), -1) {
+				listed[m[1]] = true
+			}
+			if len(listed) < 50 {
+				t.Errorf("%s %s lists %d feature gates", component, version, len(listed))
+			}
+			for _, p := range kubelet.GateProblems(version, listed) {
+				if strings.Contains(p.Message, "does not exist") {
+					t.Errorf("%s %s: %s", component, version, p.Message)
+				}
+			}
+		}
+		gone := map[string]bool{"TTLAfterFinished": true}
+		if len(kubelet.GateProblems(version, gone)) != 1 {
+			t.Errorf("%s: a gate that was removed before is not reported", version)
+		}
+		out, err := exec.Command(rig.Component(t, version, "kube-scheduler"), "--feature-gates=TTLAfterFinished=true").CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "unrecognized feature gate") {
+			t.Errorf("kube-scheduler %s: %v, %.200s", version, err, out)
 		}
 	}
 }

@@ -33,6 +33,28 @@ var removedIn = []removedFlag{
 	{"kube-controller-manager", "volume-host-cidr-denylist", 31},
 }
 
+// The entries of removedFromEtcd were found in the same way with etcd 3.5.16, 3.6.8 and 3.7.0: v1.34 is the first
+// version with etcd 3.6, and v1.37 with 3.7.
+var removedFromEtcd = slices.Concat(
+	etcdFlags(34, "enable-v2", "experimental-enable-v2v3", "proxy", "proxy-dial-timeout", "proxy-failure-wait", "proxy-read-timeout", "proxy-refresh-interval", "proxy-write-timeout"),
+	etcdFlags(37, "discovery", "discovery-proxy",
+		"experimental-bootstrap-defrag-threshold-megabytes", "experimental-compact-hash-check-enabled", "experimental-compact-hash-check-time",
+		"experimental-compaction-batch-limit", "experimental-compaction-sleep-interval", "experimental-corrupt-check-time",
+		"experimental-distributed-tracing-address", "experimental-distributed-tracing-instance-id", "experimental-distributed-tracing-sampling-rate",
+		"experimental-distributed-tracing-service-name", "experimental-downgrade-check-time", "experimental-enable-distributed-tracing",
+		"experimental-enable-lease-checkpoint", "experimental-enable-lease-checkpoint-persist", "experimental-initial-corrupt-check",
+		"experimental-memory-mlock", "experimental-peer-skip-client-san-verification", "experimental-snapshot-catchup-entries",
+		"experimental-stop-grpc-service-on-defrag", "experimental-txn-mode-write-with-shared-buffer", "experimental-warning-apply-duration",
+		"experimental-watch-progress-notify-interval"),
+)
+
+func etcdFlags(since int, names ...string) (list []removedFlag) {
+	for _, name := range names {
+		list = append(list, removedFlag{"etcd", name, since})
+	}
+	return list
+}
+
 // A refusedItem is a part of a flag's value with which a component does not start from a minor version on.
 type refusedItem struct {
 	removedFlag
@@ -71,7 +93,7 @@ func components(c *config.Config) map[string][]config.Arg {
 
 // fields are the fields of ClusterConfiguration of the components.
 var fields = map[string]string{
-	"kube-apiserver": "apiServer.extraArgs", "kube-controller-manager": "controllerManager.extraArgs", "kube-scheduler": "scheduler.extraArgs",
+	"etcd": "etcd.local.extraArgs", "kube-apiserver": "apiServer.extraArgs", "kube-controller-manager": "controllerManager.extraArgs", "kube-scheduler": "scheduler.extraArgs",
 }
 
 const editConfig = " in ClusterConfiguration: kubectl -n kube-system edit configmap kubeadm-config"
@@ -83,7 +105,10 @@ func (t *Target) removedFlags() (found []finding) {
 		return nil
 	}
 	all := components(t.Config)
-	for _, f := range removedIn {
+	if t.Config.Etcd.External == nil {
+		all["etcd"] = t.Config.Etcd.Local.ExtraArgs
+	}
+	for _, f := range slices.Concat(removedIn, removedFromEtcd) {
 		if to >= f.since && slices.ContainsFunc(all[f.component], func(a config.Arg) bool { return a.Name == f.name }) {
 			found = append(found, problem("remove "+f.name+" from "+fields[f.component]+editConfig,
 				"%s has no flag --%s since v1.%d, and the cluster's configuration sets it", f.component, f.name, f.since))

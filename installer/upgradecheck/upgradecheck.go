@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"airlift/installer/cluster/facts"
@@ -125,6 +126,24 @@ func checks() []check {
 		check{"NodesReady", (*Target).nodesReady, false},
 		check{"Drain", (*Target).drain, true},
 	)
+}
+
+// ofConfiguration are the checks that need only a cluster's configuration, and the files and certificates of this host.
+var ofConfiguration = []string{"KubernetesVersion", "Certificates", "FeatureGates", "RemovedFlags", "UpgradeNotes"}
+
+// Configuration runs only the checks of a cluster's configuration, and of the files and certificates of this host. It
+// changes nothing, and reads only Files.
+func Configuration(t *Target) preflight.Report {
+	report := preflight.NewReport()
+	for _, c := range checks() {
+		if !slices.Contains(ofConfiguration, c.name) {
+			continue
+		}
+		for _, f := range c.run(t) {
+			report.Add(preflight.Problem{Name: c.name, Message: f.message, Fix: f.fix}, f.warning, nil)
+		}
+	}
+	return report
 }
 
 // EtcdHealth is the name of the check of etcd's members.

@@ -37,6 +37,7 @@ const (
 	Sysctl  = "sysctl"  // a kernel parameter that Airlift changed; reset keeps the value
 	Module  = "module"  // a kernel module that Airlift loaded; reset keeps it
 	Reset   = "reset"   // reset has begun to remove the node
+	Restart = "restart" // a unit that must restart, because reset restores its files
 )
 
 // Kinds of ledger entries for the pod network. Other users of CNI may share its
@@ -50,8 +51,12 @@ const (
 // notes are the kinds of entries for which there is nothing to remove.
 var notes = []string{Runtime, Saved, Spared, Sysctl, Module, Reset}
 
-// ledgerVersion increases when older installers cannot read the file.
-const ledgerVersion = 2
+// Versions of the ledger. They increase when older installers cannot read the file. The ledger of an adopted
+// node has adoptedVersion: an older installer would treat it as a node that Airlift installed.
+const (
+	ledgerVersion  = 2
+	adoptedVersion = 3
+)
 
 // A Guard calls do, which changes the file at a path or writes its entry in the ledger, or prevents the
 // change with an error. nil prevents nothing.
@@ -69,7 +74,12 @@ func (g Guard) Change(path string, do func() error) error {
 type Document struct {
 	Version int     `json:"version"`
 	Entries []Entry `json:"entries"`
+	// Adopted is set on a node that another tool made.
+	Adopted *Adoption `json:"adopted,omitempty"`
 }
+
+// used reports whether the document has anything to record.
+func (d Document) used() bool { return len(d.Entries) > 0 || d.Adopted != nil }
 
 // An Entry is one thing on the host that Airlift installed, created or changed.
 type Entry struct {
@@ -157,8 +167,8 @@ func InMemory(root filesystem.Root) *Records { return &Records{root: root, inMem
 func (r *Records) read() error {
 	found, err := r.root.ReadState(Path, &r.document, ledgerHint)
 	switch {
-	case r.document.Version > ledgerVersion: // also if this installer cannot read the rest
-		return fault.New(fault.Failure, "reading %s: its version is %d, this installer supports up to %d", Path, r.document.Version, ledgerVersion).
+	case r.document.Version > adoptedVersion: // also if this installer cannot read the rest
+		return fault.New(fault.Failure, "reading %s: its version is %d, this installer supports up to %d", Path, r.document.Version, adoptedVersion).
 			Hint("use the installer that wrote it, or a newer one")
 	case err != nil:
 		return err
@@ -166,12 +176,21 @@ func (r *Records) read() error {
 		r.document = Document{Version: ledgerVersion}
 	case r.document.Version == 0:
 		return fault.New(fault.Failure, "reading %s: the file is damaged: it has no version", Path).Hint(ledgerHint)
+	case (r.document.Version == adoptedVersion) != (r.document.Adopted != nil):
+		return fault.New(fault.Failure, "reading %s: the file is damaged: its version is %d, which does not fit its content", Path, r.document.Version).Hint(ledgerHint)
 	}
 	return nil
 }
 
-// Used reports whether Airlift installed something on this host.
+// Used reports whether Airlift installed something on this host, or adopted its node.
 func (r *Records) Used() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.document.used()
+}
+
+// HasEntries reports whether the ledger has entries: Airlift installed, changed or claimed something.
+func (r *Records) HasEntries() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.document.Entries) > 0
@@ -271,10 +290,21 @@ func (r *Records) Forget(kind, name string) error {
 	return r.writeLedger(name, entries)
 }
 
-// writeLedger replaces the ledger on disk and in memory, because of the entry with a name. The caller
+// writeLedger replaces the entries on disk and in memory, because of the entry with a name. The caller
 // holds r.mu.
 func (r *Records) writeLedger(name string, entries []Entry) error {
-	next := Document{Version: ledgerVersion, Entries: entries}
+	return r.writeDocument(name, Document{Entries: entries, Adopted: r.document.Adopted})
+}
+
+// writeDocument replaces the ledger on disk and in memory. The caller holds r.mu.
+func (r *Records) writeDocument(name string, next Document) error {
+	next.Version = ledgerVersion
+	if next.Adopted != nil {
+		next.Version = adoptedVersion
+	}
+	if next.Entries == nil {
+		next.Entries = []Entry{}
+	}
 	if r.inMemory {
 		r.document = next
 		return nil
@@ -289,7 +319,7 @@ func (r *Records) writeLedger(name string, entries []Entry) error {
 	if err := r.Guard.Change(name, func() error { return filesystem.Replace(r.root.Path(Path), append(data, '\n'), 0o600) }); err != nil {
 		return fmt.Errorf("writing the ledger: %w", err)
 	}
-	first := len(r.document.Entries) == 0
+	first := !r.document.used()
 	r.document, r.unsaved = next, false
 	if first && r.run != nil {
 		r.writeRun()
@@ -329,8 +359,8 @@ func (r *Records) ResetBegan() bool {
 	return ok
 }
 
-// Adopt adds an entry in memory. It is written by Commit, or with the next change.
-func (r *Records) Adopt(e Entry) {
+// Assume adds an entry in memory. It is written by Commit, or with the next change.
+func (r *Records) Assume(e Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.find(e.Kind, e.Name); !ok {
@@ -338,7 +368,7 @@ func (r *Records) Adopt(e Entry) {
 	}
 }
 
-// Commit writes what Adopt added, so that an interrupted reset can continue.
+// Commit writes what Assume added, so that an interrupted reset can continue.
 func (r *Records) Commit() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -349,13 +379,18 @@ func (r *Records) Commit() error {
 }
 
 // Remove calls remove, which removes the ledger from the disk, unless the ledger still has entries
-// with something to remove.
-func (r *Records) Remove(remove func() error) error {
+// with something to remove. On an adopted node only the entries go. With all set, the ledger goes in any case.
+func (r *Records) Remove(all bool, remove func() error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, e := range r.document.Entries {
-		if !slices.Contains(notes, e.Kind) {
-			return nil
+	if !all {
+		for _, e := range r.document.Entries {
+			if !slices.Contains(notes, e.Kind) {
+				return nil
+			}
+		}
+		if r.document.Adopted != nil {
+			return r.writeLedger(Path, nil)
 		}
 	}
 	if err := remove(); err != nil {

@@ -39,7 +39,7 @@ func (r *Records) BeginRun(run Run) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.run = &run
-	if len(r.document.Entries) > 0 {
+	if r.document.used() {
 		r.writeRun()
 	}
 }

@@ -70,6 +70,9 @@ func PlanFor(h *host.Host) (Plan, error) {
 		}
 		plan = append(plan, item)
 	}
+	if h.Records().Adopted() != nil {
+		return append(plan, backups(h)...), nil // all else is of the node
+	}
 	if h.Records().RanNode() {
 		plan = append(plan, Item{Act: Remove, What: "iptables and nftables rules", Reason: "of Kubernetes, flannel and this node's pods"})
 	}
@@ -84,6 +87,9 @@ func planned(h *host.Host, e ledger.Entry) (Item, error) {
 	item := Item{Act: Remove, What: e.Name, Path: e.Name, Reason: e.Contents}
 	if e.Contents != "" {
 		item.Reason = "it contains " + e.Contents
+	}
+	if KeepsCredentials(h, e) {
+		return Item{Act: Leave, What: e.Name, Path: e.Name, Reason: "it stays renewed; only the API server in it is restored"}, nil
 	}
 	switch e.Kind {
 	case ledger.Unit:
@@ -132,11 +138,14 @@ func planned(h *host.Host, e ledger.Entry) (Item, error) {
 		}
 		item.Act, item.Reason = Leave, e.Contents+" was edited, and replaced by a later init or join; this is the edited file"
 	case ledger.Binary:
+		if e.Original != "" && !filesystem.Exists(h.Path(e.Original)) {
+			return Item{}, nil // an interrupted reset restored it already
+		}
 		sum, err := filesystem.DigestFile(path)
 		if err != nil && !errors.Is(err, filesystem.ErrNotRegular) {
 			return Item{}, fmt.Errorf("reading %s: %w", e.Name, err)
 		}
-		if err != nil || !e.Wrote(sum) {
+		if err != nil || !e.Wrote(sum) && (e.Original == "" || !h.Records().Adopted().Found(e.Name, sum)) {
 			item.Act, item.Reason = Leave, "it was replaced after Airlift installed it"
 		}
 	}
@@ -144,6 +153,15 @@ func planned(h *host.Host, e ledger.Entry) (Item, error) {
 		item.Reason = "the original file is restored"
 	}
 	return item, nil
+}
+
+// KeepsCredentials reports whether an entry is a certificate, a key or a kubeconfig of an adopted node. It may be renewed, so
+// its original is not restored.
+func KeepsCredentials(h *host.Host, e ledger.Entry) bool {
+	if e.Kind != ledger.File || e.Original == "" || h.Records().Adopted() == nil {
+		return false
+	}
+	return slices.Contains([]string{".crt", ".key", ".pub"}, filepath.Ext(e.Name)) && !e.Site || filepath.Dir(e.Name) == config.KubernetesDir && filepath.Ext(e.Name) == ".conf"
 }
 
 // leftovers lists files in the same directories as Airlift's files that are not in the ledger.
@@ -212,9 +230,7 @@ func leftovers(h *host.Host) (Plan, error) {
 			return nil, err
 		}
 	}
-	if filesystem.Exists(h.Path(host.UpgradeBackups)) {
-		plan = append(plan, Item{Act: Leave, What: host.UpgradeBackups, Path: host.UpgradeBackups, Reason: "backups of the cluster from before upgrades are kept, with all keys of the cluster; if they are no longer needed: rm -r " + host.UpgradeBackups})
-	}
+	plan = append(plan, backups(h)...)
 	if !h.Records().RanNode() {
 		return plan, nil
 	}
@@ -248,6 +264,14 @@ func leftovers(h *host.Host) (Plan, error) {
 		plan = append(plan, Item{Act: Leave, What: release.VolumesDir, Path: release.VolumesDir, Reason: "volumes of the add-on " + release.LocalPathStorage + " are kept; if their data is no longer needed: rm -r " + release.VolumesDir})
 	}
 	return plan, nil
+}
+
+// backups is the item of the backups that upgrades saved, if there are any.
+func backups(h *host.Host) Plan {
+	if !filesystem.Exists(h.Path(host.UpgradeBackups)) {
+		return nil
+	}
+	return Plan{{Act: Leave, What: host.UpgradeBackups, Path: host.UpgradeBackups, Reason: "backups of the cluster from before upgrades are kept, with all keys of the cluster; if they are no longer needed: rm -r " + host.UpgradeBackups}}
 }
 
 // containsListed reports whether one of the listed paths is below a directory.

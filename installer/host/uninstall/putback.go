@@ -42,13 +42,22 @@ func putBack(h *host.Host, e ledger.Entry) (note string, err error) {
 		}
 		return note, nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return note, fmt.Errorf("restoring the original %s: %w", e.Name, err)
+	return note, restoreOriginal(h, e)
+}
+
+// restoreOriginal gives the original of an entry its path again.
+func restoreOriginal(h *host.Host, e ledger.Entry) error {
+	path, err := h.Place(e.Name)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
 	}
-	if err := h.Change(e.Name, func() error { return filesystem.Move(kept, path) }); err != nil {
-		return note, fmt.Errorf("restoring the original %s: %w", e.Name, err)
+	if err == nil {
+		err = h.Change(e.Name, func() error { return filesystem.Move(h.Path(e.Original), path) })
 	}
-	return note, nil
+	if err != nil {
+		return fmt.Errorf("restoring the original %s: %w", e.Name, err)
+	}
+	return nil
 }
 
 // isOurs reports whether the file of an entry can be removed without a loss: it

@@ -106,7 +106,8 @@ func toEmpty(h *host.Host, dir string) ([]string, error) {
 
 // RemoveInstalled removes the units, files, binaries and empty directories in the ledger, newest
 // first, and then the ledger itself. kept describes what it left, or saved because it was edited.
-// Failed entries, and entries of skipped phases, stay in the ledger for the next reset.
+// Failed entries, and entries of skipped phases, stay in the ledger for the next reset. On an adopted
+// node, the ledger stays, with what adopt found.
 func RemoveInstalled(ctx context.Context, h *host.Host) (kept []string, err error) {
 	if err := h.Upgrades().EndUpgrade(); err != nil {
 		return nil, err
@@ -140,6 +141,9 @@ func RemoveInstalled(ctx context.Context, h *host.Host) (kept []string, err erro
 		}
 	}
 	for _, e := range files {
+		if KeepsCredentials(h, e) {
+			continue // whoever restores its server forgets it
+		}
 		remove := putBack
 		if e.Kind == ledger.Binary {
 			remove = removeBinary
@@ -165,10 +169,16 @@ func RemoveInstalled(ctx context.Context, h *host.Host) (kept []string, err erro
 	if len(failures) > 0 {
 		return kept, errors.Join(failures...)
 	}
-	return kept, h.Records().Remove(func() error { return h.RemoveTree(ledger.StateDir) })
+	if err := h.Records().Remove(false, func() error { return h.RemoveTree(ledger.StateDir) }); err != nil {
+		return kept, err
+	}
+	if h.Records().Adopted() == nil || h.Records().HasEntries() {
+		return kept, nil
+	}
+	return kept, emptyState(h)
 }
 
-// removeBinary removes a binary, unless it was replaced.
+// removeBinary removes a binary, unless it was replaced, and restores the binary that it replaced.
 func removeBinary(h *host.Host, e ledger.Entry) (note string, err error) {
 	item, err := planned(h, e)
 	switch {
@@ -176,8 +186,10 @@ func removeBinary(h *host.Host, e ledger.Entry) (note string, err error) {
 		return "", err
 	case item.Act == Leave:
 		return item.String(), nil
+	case e.Original != "" && filesystem.Exists(h.Path(e.Original)):
+		return "", restoreOriginal(h, e)
 	case item.Act == Remove:
-		if err := os.Remove(h.Path(e.Name)); err != nil {
+		if err := h.Change(e.Name, func() error { return os.Remove(h.Path(e.Name)) }); err != nil {
 			return "", fmt.Errorf("removing %s: %w", e.Name, err)
 		}
 	}

@@ -39,29 +39,36 @@ func IsNode(h *host.Host) bool {
 	return false
 }
 
-// AdoptTraces adds the existing paths of a node to the ledger in memory. Nothing
+// AssumeTraces adds the existing paths of a node to the ledger in memory, and ends its adoption. Nothing
 // is written before Commit or the first removal.
-func AdoptTraces(h *host.Host, t Traces) {
+func AssumeTraces(h *host.Host, t Traces) {
 	add := func(kind, name, contents string) {
 		if filesystem.Exists(h.Path(name)) {
-			h.Records().Adopt(ledger.Entry{Kind: kind, Name: name, Contents: contents})
+			h.Records().Assume(ledger.Entry{Kind: kind, Name: name, Contents: contents})
 		}
 	}
 	add(ledger.Contents, config.ManifestsDir, "static pods")
 	add(ledger.Contents, t.CertificatesDir, "certificates")
-	h.Records().Adopt(ledger.Entry{Kind: ledger.Contents, Name: config.KubeletDir, Contents: "the kubelet's state"})
+	h.Records().Assume(ledger.Entry{Kind: ledger.Contents, Name: config.KubeletDir, Contents: "the kubelet's state"})
 	if t.EtcdDataDir != "" {
 		add(ledger.Contents, t.EtcdDataDir, ledger.EtcdData)
 	}
 	for _, name := range kubeconfigNames {
 		add(ledger.Owned, filepath.Join(config.KubernetesDir, name+".conf"), "")
 	}
-	h.Records().Adopt(ledger.Entry{Kind: ledger.Interface, Name: "kube-ipvs0"})
+	h.Records().Assume(ledger.Entry{Kind: ledger.Interface, Name: "kube-ipvs0"})
+	var own []string // files of an adopted node, whose originals are not restored
+	for _, e := range h.Records().Entries(ledger.File) {
+		if _, owned := h.Records().Find(ledger.Owned, e.Name); owned || h.Records().InClaimed(e.Name) {
+			own = append(own, e.Name)
+		}
+	}
+	h.Records().EndAdoption(own)
 }
 
-// Adopt adds a path that the user named to the ledger in memory.
-func Adopt(h *host.Host, path string) {
+// Assume adds a path that the user named to the ledger in memory.
+func Assume(h *host.Host, path string) {
 	if filesystem.Exists(h.Path(path)) {
-		h.Records().Adopt(ledger.Entry{Kind: ledger.Owned, Name: path})
+		h.Records().Assume(ledger.Entry{Kind: ledger.Owned, Name: path})
 	}
 }

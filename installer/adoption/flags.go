@@ -1,0 +1,323 @@
+package adoption
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"airlift/installer/config"
+	"airlift/installer/host/systemd"
+	"airlift/installer/kubelet"
+	"airlift/installer/preflight"
+	"airlift/installer/redact"
+	"airlift/installer/render"
+)
+
+// KubeletFlags are the flags of a kubelet that somebody else started, as an upgrade keeps them.
+type KubeletFlags struct {
+	// Kept are the flags that KUBELET_KUBEADM_ARGS in kubeadm-flags.env must have, so that the kubelet has the same flags
+	// when Airlift's unit starts it.
+	Kept []config.Arg
+	// Gone are flags that the kubelet of the new version does not have. They are not in Kept.
+	Gone []config.Arg
+	// Unused are flags in kubeadm-flags.env with which the kubelet does not run. They are not in Kept.
+	Unused []config.Arg
+	// Changed is set if kubeadm-flags.env does not have exactly the flags in Kept.
+	Changed bool
+}
+
+// fromUnit are the flags that the kubelet's drop-in has, Airlift's and kubeadm's.
+var fromUnit = []string{"bootstrap-kubeconfig", "kubeconfig", "config"}
+
+// A kubeletUnit is the kubelet's unit with its drop-ins, and its process.
+type kubeletUnit struct {
+	host    *hostFiles
+	process Process
+	unit    systemd.UnitState
+}
+
+func (in Input) kubelet(files *hostFiles) *kubeletUnit {
+	return &kubeletUnit{files, in.Kubelet, in.Units["kubelet.service"]}
+}
+
+// KubeletFlags returns the flags that the running kubelet keeps in a version, "v1.37.1". Its flags may come from files that
+// Airlift's unit does not read: from the unit itself, a drop-in, /etc/sysconfig/kubelet. It needs Root, Kubelet and Units.
+func (in Input) KubeletFlags(version string) (KubeletFlags, error) {
+	k := in.kubelet(filesOf(in.Root))
+	f := k.kubeletFlags(version)
+	return f, k.host.err()
+}
+
+// ExtraFlags returns the flags that the kubelet gets from elsewhere than kubeadm-flags.env when Airlift's unit starts it. It
+// needs Root and Units.
+func (in Input) ExtraFlags() ([]config.Arg, error) {
+	k := in.kubelet(filesOf(in.Root))
+	flags := k.extraFlags()
+	return flags, k.host.err()
+}
+
+func (k *kubeletUnit) kubeletFlags(version string) (f KubeletFlags) {
+	written := preflight.KubeletFlags("KUBELET_KUBEADM_ARGS", k.host.read(config.KubeletFlagsFile))
+	// A flag may be given twice: each of the running ones comes from one place.
+	unit := slices.Concat(written, k.extraFlags())
+	var runs, more []config.Arg
+	for _, a := range kubelet.ParseFlags(k.process.Args) {
+		if slices.Contains(fromUnit, a.Name) {
+			continue
+		}
+		runs = append(runs, a)
+		if i := slices.Index(unit, a); i >= 0 {
+			unit = slices.Delete(unit, i, i+1)
+		} else {
+			more = append(more, a)
+		}
+	}
+	for _, a := range written {
+		if !slices.Contains(runs, a) {
+			f.Unused = append(f.Unused, a)
+		}
+	}
+	for _, a := range slices.Concat(written, more) {
+		switch {
+		case slices.Contains(f.Unused, a):
+		case a.Name != "" && !kubelet.HasFlag(version, a.Name):
+			f.Gone = append(f.Gone, a)
+		default:
+			f.Kept = append(f.Kept, a)
+		}
+	}
+	f.Changed = !slices.Equal(f.Kept, written)
+	return f
+}
+
+// Writable reports whether an argument of the kubelet can be a word of KUBELET_KUBEADM_ARGS: systemd splits it at white space.
+func Writable(a config.Arg) bool {
+	return a.Name != "" && !strings.ContainsAny(a.Name+a.Value, " \t\n\"'\\")
+}
+
+// A flagSource is a file that sets flags of the kubelet.
+type flagSource struct {
+	file  string
+	flags []config.Arg
+	// stays is set if the kubelet also gets these flags when Airlift's unit and drop-in start it.
+	stays bool
+}
+
+// flagSources returns all files that may set flags of the kubelet, whether or not its unit reads them.
+func (k *kubeletUnit) flagSources() (list []flagSource) {
+	add := func(file string, stays bool, flags []config.Arg) {
+		if len(flags) > 0 {
+			list = append(list, flagSource{file, flags, stays})
+		}
+	}
+	add(config.KubeletFlagsFile, false, preflight.KubeletFlags("KUBELET_KUBEADM_ARGS", k.host.read(config.KubeletFlagsFile)))
+	add(preflight.DefaultKubelet, true, preflight.KubeletFlags("KUBELET_EXTRA_ARGS", k.host.read(preflight.DefaultKubelet)))
+	known := []string{config.KubeletFlagsFile, preflight.DefaultKubelet}
+	unit := k.unit
+	for _, file := range append([]string{unit.File}, unit.DropIns...) {
+		if file == "" {
+			continue
+		}
+		text := string(k.host.read(file))
+		add(file, k.dropInStays(file), append(variables(string(assignments(text))), commandLine(text)...))
+		for _, f := range environmentFiles(text) {
+			if !slices.Contains(known, f) {
+				known = append(known, f)
+				add(f, k.dropInStays(file), variables(string(k.host.read(f))))
+			}
+		}
+	}
+	for _, file := range []string{"/etc/sysconfig/kubelet", "/etc/kubernetes/kubelet.env"} { // which a unit may read again
+		if !slices.Contains(known, file) {
+			add(file, false, variables(string(k.host.read(file))))
+		}
+	}
+	return list
+}
+
+// dropInStays reports whether a file of the kubelet's unit still counts next to Airlift's.
+func (k *kubeletUnit) dropInStays(file string) bool {
+	return file != k.unit.File && path.Base(file) != path.Base(render.KubeletDropInPath)
+}
+
+// extraFlags returns the flags in KUBELET_EXTRA_ARGS with Airlift's unit: from /etc/default/kubelet and the drop-ins that stay.
+// Files precede the lines Environment=, and a later one precedes an earlier one (systemd.exec(5)).
+func (k *kubeletUnit) extraFlags() []config.Arg {
+	const name = "KUBELET_EXTRA_ARGS"
+	lines, file := []byte(nil), []byte(nil) // the last ones that set it
+	for _, text := range k.fragments() {
+		if set := assignments(text); sets(set, name) {
+			lines = set
+		}
+		for _, f := range environmentFiles(text) {
+			if data := k.host.read(f); sets(data, name) {
+				file = data
+			}
+		}
+	}
+	if file != nil {
+		return preflight.KubeletFlags(name, file)
+	}
+	return preflight.KubeletFlags(name, lines)
+}
+
+// fragments returns the texts of the drop-ins of the kubelet when Airlift's unit starts it, in systemd's order: by the names
+// of the files.
+func (k *kubeletUnit) fragments() []string {
+	texts := map[string]string{path.Base(render.KubeletDropInPath): render.KubeletDropIn}
+	for _, file := range k.unit.DropIns {
+		if k.dropInStays(file) {
+			texts[path.Base(file)] = string(k.host.read(file))
+		}
+	}
+	var list []string
+	for _, name := range sorted(texts) {
+		list = append(list, texts[name])
+	}
+	return list
+}
+
+// sets reports whether an environment file sets a variable.
+func sets(file []byte, name string) bool {
+	return slices.ContainsFunc(variable.FindAllStringSubmatch(joined(string(file)), -1), func(m []string) bool { return m[1] == name })
+}
+
+// environmentFiles returns the paths in the lines EnvironmentFile= of a unit.
+func environmentFiles(text string) (files []string) {
+	for line := range strings.Lines(joined(text)) {
+		if file, ok := strings.CutPrefix(strings.TrimSpace(line), "EnvironmentFile="); ok {
+			files = append(files, strings.TrimPrefix(file, "-"))
+		}
+	}
+	return files
+}
+
+// joined joins lines that end with a backslash, as systemd does.
+func joined(text string) string { return strings.ReplaceAll(text, "\\\n", " ") }
+
+// assignments returns the variables in the lines Environment= of a unit, one on each line.
+func assignments(text string) []byte {
+	var out strings.Builder
+	for line := range strings.Lines(joined(text)) {
+		value, ok := strings.CutPrefix(strings.TrimSpace(line), "Environment=")
+		if !ok {
+			continue
+		}
+		if len(value) > 1 && (value[0] == '"' || value[0] == '\'') && value[len(value)-1] == value[0] {
+			value = value[1 : len(value)-1]
+		}
+		out.WriteString(value + "\n")
+	}
+	return []byte(out.String())
+}
+
+var variable = regexp.MustCompile(`(?m)^[ \t]*([A-Za-z_][A-Za-z0-9_]*)=`)
+
+// variables returns the flags in all variables of an environment file, except for the paths of the drop-in.
+func variables(text string) (flags []config.Arg) {
+	text = joined(text)
+	seen := map[string]bool{}
+	for _, m := range variable.FindAllStringSubmatch(text, -1) {
+		if seen[m[1]] {
+			continue
+		}
+		seen[m[1]] = true
+		for _, a := range preflight.KubeletFlags(m[1], []byte(text)) {
+			if a.Name != "" && !slices.Contains(fromUnit, a.Name) {
+				flags = append(flags, a)
+			}
+		}
+	}
+	return flags
+}
+
+// commandLine returns the flags that a unit writes in ExecStart itself.
+func commandLine(text string) (flags []config.Arg) {
+	for line := range strings.Lines(joined(text)) {
+		command, ok := strings.CutPrefix(strings.TrimSpace(line), "ExecStart=")
+		if !ok || command == "" {
+			continue
+		}
+		words := slices.DeleteFunc(strings.Fields(command), func(word string) bool { return strings.HasPrefix(word, "$") })
+		for _, a := range kubelet.ParseFlags(words[min(1, len(words)):]) {
+			if a.Name != "" && !slices.Contains(fromUnit, a.Name) {
+				flags = append(flags, a)
+			}
+		}
+	}
+	return flags
+}
+
+// shown is a flag as on a command line, without secrets.
+func shown(a config.Arg) string {
+	word := "--" + a.Name + "=" + a.Value
+	if a.Name == "" {
+		word = a.Value
+	}
+	return redact.Arguments([]string{word}, false)[0]
+}
+
+func texts(flags []config.Arg) string {
+	var list []string
+	for _, a := range flags {
+		list = append(list, shown(a))
+	}
+	return strings.Join(list, " ")
+}
+
+// sources returns the files that set a flag, by name.
+func (k *kubeletUnit) sources(name string) (files []string, stays bool) {
+	for _, s := range k.flagSources() {
+		if slices.ContainsFunc(s.flags, func(a config.Arg) bool { return a.Name == name }) {
+			files, stays = append(files, s.file), stays || s.stays
+		}
+	}
+	if len(files) == 0 {
+		files = []string{"the kubelet's command line"}
+	}
+	return files, stays
+}
+
+// carriedFlags reports flags that come from elsewhere than Airlift's unit reads them, and flags that the new kubelet
+// does not have. The second is looked for in every file, also in one that the unit does not read now.
+func carriedFlags(v *view) {
+	if v.Kubelet.PID == 0 {
+		return
+	}
+	f := v.kubelet.kubeletFlags(v.Target)
+	written := preflight.KubeletFlags("KUBELET_KUBEADM_ARGS", v.host.read(config.KubeletFlagsFile))
+	for _, a := range f.Kept {
+		if !Writable(a) {
+			v.refuse("KubeletFlags", "the kubelet runs with the argument "+shown(a), "the kubelet's command line", "it cannot be written to "+config.KubeletFlagsFile+", which Airlift's unit reads",
+				"set the field of the KubeletConfiguration instead, remove the argument from the kubelet's unit, and run: systemctl daemon-reload; systemctl restart kubelet")
+		}
+		if slices.Contains(written, a) {
+			continue
+		}
+		files, _ := v.kubelet.sources(a.Name)
+		v.find("KubeletFlags", "the kubelet runs with "+shown(a), strings.Join(files, ", "), "the first upgrade writes it to "+config.KubeletFlagsFile+", which its unit reads", "")
+	}
+	if unused := slices.DeleteFunc(f.Unused, func(a config.Arg) bool { return !kubelet.HasFlag(v.Target, a.Name) }); len(unused) > 0 {
+		v.find("KubeletFlagsUnused", "the kubelet does not run with "+texts(unused), config.KubeletFlagsFile, "the first upgrade removes it there: the kubelet keeps the flags that it has now", "")
+	}
+	gone := map[config.Arg]bool{}
+	for _, s := range v.kubelet.flagSources() {
+		for _, a := range s.flags {
+			if a.Name == "" || kubelet.HasFlag(v.Target, a.Name) {
+				continue
+			}
+			gone[a] = true
+			effect, hint := "the first upgrade leaves it out", ""
+			if s.stays {
+				effect, hint = "the upgrade refuses it until it is removed there", "remove it from "+s.file
+			}
+			v.find("KubeletFlagsGone", shown(a)+" is not a flag of the kubelet of "+v.Target, s.file, effect, hint)
+		}
+	}
+	for _, a := range f.Gone {
+		if !gone[a] {
+			v.find("KubeletFlagsGone", shown(a)+" is not a flag of the kubelet of "+v.Target, "the kubelet's command line", "the first upgrade leaves it out", "")
+		}
+	}
+}

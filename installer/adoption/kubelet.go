@@ -1,0 +1,381 @@
+package adoption
+
+import (
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"net/url"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+
+	"airlift/installer/config"
+	"airlift/installer/kubelet"
+	"airlift/installer/node"
+	"airlift/installer/pki"
+	"airlift/installer/preflight"
+	"airlift/installer/redact"
+	"airlift/installer/render"
+)
+
+// binary returns the path of the running kubelet, without links.
+func (k *kubeletUnit) binary() string { return strings.TrimSuffix(k.process.Exe, deleted) }
+
+// deleted is what the kernel adds to the path of a binary that was removed or replaced (proc_pid_exe(5)).
+const deleted = " (deleted)"
+
+// kubeletRuns refuses a node whose kubelet does not run: its flags are known only from its process.
+func kubeletRuns(v *view) {
+	if v.kubelet.process.PID == 0 {
+		v.refuse("KubeletRuns", "the kubelet does not run", "kubelet.service", "its flags and its binary are read from its process", "start it: systemctl start kubelet")
+	}
+}
+
+// identity compares the names of this node: in its certificate, in the cluster, and in the kubelet's flags.
+func identity(v *view) {
+	name := v.name
+	if name == "" {
+		v.refuse("NodeIdentity", node.KubeletConf+" has no certificate with a node's name", node.KubeletConf, "the name of this node is not known", "join this node again, or correct the file")
+		return
+	}
+	if v.Cluster != nil && v.Cluster.Node == nil {
+		v.refuse("NodeIdentity", fmt.Sprintf("the cluster has no node %q, which is the name in the kubelet's certificate", name), node.KubeletConf,
+			"an upgrade would not find this node", "see: kubectl get nodes; if the node has another name, join it again")
+	}
+	given, from := v.flag("hostname-override"), "--hostname-override of the kubelet"
+	if given == "" {
+		given, from = strings.TrimSpace(string(v.host.read("/proc/sys/kernel/hostname"))), "the host's name"
+	}
+	if given = strings.ToLower(given); given != "" && given != name && v.Kubelet.PID != 0 {
+		v.refuse("NodeIdentity", fmt.Sprintf("%s is %q, and the kubelet's certificate is for %q", from, given, name), node.KubeletConf,
+			"a kubelet that starts again would register another node", "start the kubelet with --hostname-override="+name)
+	}
+}
+
+// nodeName reports a node name that is not the host's, or that has dots.
+func nodeName(v *view) {
+	name := v.name
+	switch host := strings.TrimSpace(string(v.host.read("/proc/sys/kernel/hostname"))); {
+	case name == "":
+	case host != "" && strings.ToLower(host) != name:
+		v.find("NodeName", fmt.Sprintf("the node is %q, and the host is %q", name, host), "--hostname-override", "an upgrade uses the node's name, and keeps the flag", "")
+	case strings.Contains(name, "."):
+		v.find("NodeName", fmt.Sprintf("the node's name %q has dots", name), node.KubeletConf, "an upgrade uses this name, also for etcd's member", "")
+	}
+}
+
+// credentials refuses a kubelet.conf that contains its certificate: the kubelet renews it in another file.
+func credentials(v *view) {
+	name, user, _ := v.user()
+	if user == nil {
+		v.refuse("KubeletCredentials", "there is no "+node.KubeletConf, node.KubeletConf, "this host is not a node of a cluster", "run it on a node")
+		return
+	}
+	const current = config.KubeletPKIDir + "/kubelet-client-current.pem"
+	if len(user.ClientCertificateData) > 0 {
+		v.refuse("KubeletCredentials", node.KubeletConf+" contains the kubelet's certificate", node.KubeletConf,
+			"the kubelet renews its certificate in "+current+", and is locked out when the one in this file ends",
+			fmt.Sprintf("kubectl config set-credentials %[1]s --kubeconfig %[2]s --client-certificate %[3]s --client-key %[3]s; systemctl restart kubelet", name, node.KubeletConf, current))
+	} else if file := pki.KubeletClientFile(v.host.files); file != "" && path.Clean(file) != current {
+		v.find("KubeletCertificate", "the kubelet's certificate is "+file, node.KubeletConf, "it stays there, and check-expiration does not list it", "")
+	}
+}
+
+// kubeletPaths refuses paths of the kubelet that Airlift relies on.
+func kubeletPaths(v *view) {
+	for _, p := range []struct{ flag, field, want, why string }{
+		{"kubeconfig", "", node.KubeletConf, "Airlift reads and writes the kubelet's credentials there"},
+		{"root-dir", "", config.KubeletDir, "reset unmounts the volumes of pods only there"},
+		{"pod-manifest-path", "staticPodPath", config.ManifestsDir, "Airlift writes static pods there"},
+	} {
+		is, where := v.flag(p.flag), "--"+p.flag
+		if is == "" && p.field != "" {
+			is, where = v.field(p.field), p.field+" in "+v.configFile
+		}
+		if is != "" && v.host.files.place(is) != v.host.files.place(p.want) {
+			v.refuse("KubeletPaths", fmt.Sprintf("%s is %s", where, is), where, fmt.Sprintf("it must be %s: %s", p.want, p.why), "move it to "+p.want+", and restart the kubelet")
+		}
+	}
+	if v.configFile != config.KubeletConfigFile {
+		v.find("KubeletConfigFile", "the kubelet reads "+v.configFile, v.configFile,
+			"the first upgrade writes the kubelet's configuration to "+config.KubeletConfigFile+", and what differs from the cluster's to "+render.KubeletInstanceConfigPath, "")
+	}
+}
+
+// clientBinaries are the directories that tools and packages copy the kubelet and kubectl to.
+var clientBinaries = []string{"/usr/bin", "/usr/local/bin", "/opt/bin"}
+
+// binaries reports where the kubelet and kubectl come from.
+func binaries(v *view) {
+	if strings.HasSuffix(v.Kubelet.Exe, deleted) {
+		v.find("Binaries", "the kubelet that runs is not the file "+v.kubelet.binary()+": that was replaced or removed after its start", v.kubelet.binary(),
+			"the first upgrade replaces both", "restart the kubelet to see which one works: systemctl restart kubelet")
+	}
+	for _, name := range []string{"kubelet", "kubectl"} {
+		installed := node.BinaryPath("bin/" + name)
+		for _, dir := range clientBinaries {
+			file := path.Join(dir, name)
+			info, err := fs.Lstat(v.host.files.FS, inRoot(file))
+			if err != nil {
+				continue
+			}
+			switch p, owned := v.Packages[file]; {
+			case info.Mode()&fs.ModeSymlink != 0:
+				v.find("Binaries", file+" is a link to "+v.host.files.place(file), file, "an upgrade does not change the link", "")
+			case owned:
+				v.find("Binaries", fmt.Sprintf("%s belongs to %s", file, p), file, "an upgrade changes neither it nor the package: it installs "+installed+", which precedes it", p.hint(name))
+			case file == installed:
+				v.find("Binaries", file+" belongs to no package", file, "the first upgrade replaces it, and reset puts it back", "")
+			default:
+				v.find("Binaries", file+" belongs to no package", file, "an upgrade does not change it: it installs "+installed, "")
+			}
+		}
+	}
+}
+
+func (p Package) String() string {
+	if p.Held {
+		return fmt.Sprintf("the package %s %s (%s, held)", p.Name, p.Version, p.Manager)
+	}
+	return fmt.Sprintf("the package %s %s (%s)", p.Name, p.Version, p.Manager)
+}
+
+// hint warns of the packages' own scripts.
+func (p Package) hint(binary string) string {
+	if binary != "kubelet" {
+		return ""
+	}
+	return "do not remove the packages kubelet and kubeadm: the first one's removal stops and disables kubelet.service"
+}
+
+// units reports a unit and drop-ins of the kubelet that are not those of the packages.
+func units(v *view) {
+	unit, known := v.Units["kubelet.service"]
+	if !known {
+		v.refuse("KubeletUnit", "systemd has no kubelet.service", "kubelet.service", "an upgrade restarts the kubelet with systemd", "start the kubelet with a unit of this name")
+		return
+	}
+	if unit.File == render.KubeletUnitPath {
+		if lines := ownLines(string(v.host.read(unit.File)), render.KubeletUnit); len(lines) > 0 {
+			v.find("KubeletUnit", "the unit has lines of its own: "+strings.Join(lines, "; "), unit.File, "the first upgrade replaces the unit, and reset puts it back: until then, these lines do not apply",
+				"to keep them, write them to /etc/systemd/system/kubelet.service.d/20-site.conf")
+		}
+	}
+	for _, file := range unit.DropIns {
+		text, base := string(v.host.read(file)), path.Base(file)
+		switch {
+		case file == render.KubeletDropInPath:
+			if lines := ownLines(text, render.KubeletDropIn); len(lines) > 0 {
+				v.find("KubeletDropIn", "the drop-in has lines of its own: "+strings.Join(lines, "; "), file,
+					"the first upgrade replaces it, and reset puts it back. Flags in it move to "+config.KubeletFlagsFile, "")
+			}
+		case base == path.Base(render.KubeletDropInPath):
+			v.find("KubeletDropIn", "the drop-in belongs to a package", file, "Airlift's file of the same name in /etc hides it", "")
+		case base > base10 && v.kubelet.replaces(text) != "":
+			v.refuse("KubeletDropIn", "the drop-in sets "+v.kubelet.replaces(text), file, "systemd reads it after "+base10+", so the kubelet of an upgrade would not start as it should",
+				"write its flags to "+preflight.DefaultKubelet+", as KUBELET_EXTRA_ARGS=\"…\", and remove the file; then: systemctl daemon-reload; systemctl restart kubelet")
+		default:
+			v.find("KubeletDropIn", "a drop-in of its own: "+strings.Join(ownLines(text, ""), "; "), file, "it stays and applies", "")
+		}
+	}
+}
+
+// replaces returns what a drop-in takes from Airlift's: the command, or one of its variables; "" if nothing.
+func (k *kubeletUnit) replaces(text string) string {
+	if effective(text) != "" {
+		return "ExecStart"
+	}
+	for _, name := range []string{"KUBELET_KUBECONFIG_ARGS", "KUBELET_CONFIG_ARGS", "KUBELET_KUBEADM_ARGS"} {
+		if sets(assignments(text), name) || slices.ContainsFunc(environmentFiles(text), func(f string) bool { return sets(k.host.read(f), name) }) {
+			return name
+		}
+	}
+	return ""
+}
+
+var base10 = path.Base(render.KubeletDropInPath)
+
+// ownLines returns the directives of a unit that a text does not have. Those with an equal meaning in every unit of the
+// kubelet are not among them.
+func ownLines(unit, text string) (lines []string) {
+	ignored := []string{"Description", "Documentation", "ExecStart", "Environment", "EnvironmentFile", "Wants", "After", "WantedBy", "Restart", "RestartSec", "StartLimitInterval", "StartLimitIntervalSec"}
+	for line := range strings.Lines(joined(unit)) {
+		line = strings.TrimSpace(line)
+		key, _, isDirective := strings.Cut(line, "=")
+		if !isDirective || strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") || text != "" && slices.Contains(ignored, key) || slices.Contains(strings.Split(text, "\n"), line) {
+			continue
+		}
+		shown := strings.TrimSpace(string(redact.Unit([]byte(line))))
+		if !strings.HasPrefix(shown, key) { // a directive that redact does not know
+			shown = key + "=" + redact.Marker
+		}
+		lines = append(lines, strings.Join(strings.Fields(shown), " "))
+	}
+	return lines
+}
+
+// effective returns the command that a unit with drop-ins, in their order, starts.
+func effective(units ...string) (command string) {
+	for _, unit := range units {
+		for line := range strings.Lines(joined(unit)) {
+			if value, ok := strings.CutPrefix(strings.TrimSpace(line), "ExecStart="); ok {
+				command = strings.TrimSpace(value)
+			}
+		}
+	}
+	return command
+}
+
+// execStart refuses a kubelet whose unit would start another binary than the one that runs.
+func execStart(v *view) {
+	unit, known := v.Units["kubelet.service"]
+	if !known || v.Kubelet.PID == 0 {
+		return
+	}
+	var texts []string
+	for _, file := range append([]string{unit.File}, unit.DropIns...) {
+		texts = append(texts, string(v.host.read(file)))
+	}
+	words := strings.Fields(effective(texts...))
+	if len(words) == 0 {
+		v.refuse("KubeletExecStart", "the unit has no ExecStart", unit.File, "the kubelet that runs would not start again", "correct the unit; then: systemctl daemon-reload; systemctl restart kubelet")
+		return
+	}
+	if starts := strings.TrimLeft(words[0], "-@:+!"); v.host.files.place(starts) != v.host.files.place(v.kubelet.binary()) {
+		v.refuse("KubeletExecStart", fmt.Sprintf("the unit starts %s, and %s runs", starts, v.kubelet.binary()), unit.File, "it is not clear which kubelet this node has",
+			"remove the drop-in that is not needed: systemctl cat kubelet; then: systemctl daemon-reload; systemctl restart kubelet")
+	}
+}
+
+// kubeletRules applies the new kubelet's rules to its configuration and its flags.
+func kubeletRules(v *view) {
+	data := v.host.read(v.configFile)
+	if data == nil {
+		v.refuse("KubeletConfigFile", "the kubelet's configuration "+v.configFile+" does not exist", v.configFile, "an upgrade compares it with the cluster's", "start the kubelet with a file: --config="+config.KubeletConfigFile)
+		return
+	}
+	f := v.kubelet.kubeletFlags(v.Target)
+	problems := kubelet.Check(kubelet.Input{Kubernetes: v.Target, From: v.kubeletVersion(), Config: data, Flags: append(f.Kept, v.kubelet.extraFlags()...), Root: v.host.files})
+	for _, p := range problems {
+		if !p.Warning && p.Name != kubelet.Flags {
+			v.find(p.Name, p.Message, v.configFile, "the upgrade refuses it", p.Fix)
+		}
+	}
+}
+
+// ofNode are the fields of the kubelet's configuration that kubeadm and Airlift set for each node.
+var ofNode = []string{"apiVersion", "kind", "resolvConf", "failSwapOn", "failCgroupV1"}
+
+// InstanceConfig returns the fields in which a kubelet's configuration differs from the cluster's, for
+// /var/lib/kubelet/instance-config.yaml: then an upgrade keeps them. Missing are the names of fields, sorted, that only the
+// cluster's has.
+func InstanceConfig(own, cluster map[string]any) (fields map[string]any, missing []string) {
+	fields = map[string]any{}
+	for name, value := range own {
+		if !slices.Contains(ofNode, name) && !reflect.DeepEqual(value, cluster[name]) {
+			fields[name] = value
+		}
+	}
+	for name := range cluster {
+		if _, ok := own[name]; !ok && !slices.Contains(ofNode, name) {
+			missing = append(missing, name)
+		}
+	}
+	slices.Sort(missing)
+	return fields, missing
+}
+
+// kubeletConfiguration compares the kubelet's configuration with the cluster's.
+func kubeletConfiguration(v *view) {
+	if v.Cluster == nil || v.ownConfig == nil {
+		return
+	}
+	text := v.value(kubeletConfig, "kubelet")
+	if text == "" {
+		v.refuse("KubeletConfigMap", "the cluster has no ConfigMap "+kubeletConfig, "ConfigMap "+kubeletConfig, "an upgrade writes the kubelet's configuration from it",
+			"run on a control plane, with kubeadm of the cluster's version: kubeadm init phase upload-config kubelet")
+		return
+	}
+	shared := decode(v, "ConfigMap "+kubeletConfig, text)
+	if shared == nil {
+		return
+	}
+	instance := v.host.document(render.KubeletInstanceConfigPath)
+	fields, missing := InstanceConfig(v.ownConfig, shared)
+	for _, name := range sorted(fields) {
+		if name == "cgroupDriver" || name == "containerRuntimeEndpoint" || reflect.DeepEqual(instance[name], fields[name]) {
+			continue
+		}
+		effect := "the upgrade writes the cluster's value; to keep this one on this node, write it to " + render.KubeletInstanceConfigPath
+		if v.configFile != config.KubeletConfigFile {
+			effect = "the first upgrade keeps it, in " + render.KubeletInstanceConfigPath
+		}
+		v.find("KubeletConfig", fmt.Sprintf("%s is %s, and %s in the cluster's configuration", name, fieldText(name, fields[name]), fieldText(name, shared[name])), v.configFile, effect, "")
+	}
+	if len(missing) > 0 {
+		v.find("KubeletConfig", "it has no "+strings.Join(missing, ", ")+", which the cluster's configuration sets", v.configFile, "from the first upgrade on, the cluster's values apply", "")
+	}
+	cgroup(v)
+}
+
+// cgroup compares the cgroup drivers of the kubelet and of containerd.
+func cgroup(v *view) {
+	driver := v.field("cgroupDriver")
+	if given := v.flag("cgroup-driver"); given != "" {
+		driver = given
+	}
+	if driver == "" {
+		driver = "cgroupfs" // the kubelet's default
+	}
+	runtime := "cgroupfs"
+	if v.Runtime.Info.SystemdCgroup {
+		runtime = "systemd"
+	}
+	switch {
+	case v.Runtime.Info.CRI && driver != runtime:
+		v.find("CgroupDriver", fmt.Sprintf("the kubelet's cgroup driver is %s, and containerd's is %s", driver, runtime), v.configFile, "it stays, and the node may become unstable under load", "set the same driver in both, and restart both")
+	case driver != "systemd":
+		v.find("CgroupDriver", "the cgroup driver is "+driver, v.configFile, "it stays", "")
+	}
+	if v.host.exists("/sys/fs/cgroup/cpuset") && !v.host.exists("/sys/fs/cgroup/cgroup.controllers") && minor(v.Target) >= 35 {
+		v.find("CgroupV1", "the host uses cgroup v1", "/sys/fs/cgroup", "the upgrade sets failCgroupV1: false: the kubelet of v1.35 and newer does not start otherwise", "boot with cgroup v2")
+	}
+}
+
+// server reports an API server of the kubelet of a control plane that is not on this host.
+func server(v *view) {
+	_, _, to := v.user()
+	if !v.plane || to == nil || v.config == nil {
+		return
+	}
+	u, err := url.Parse(to.Server)
+	if err != nil {
+		v.host.cannotRead(node.KubeletConf, err)
+		return
+	}
+	own := u.Hostname() == v.config.LocalAPIEndpoint.AdvertiseAddress || u.Hostname() == "localhost"
+	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && ip.IsLoopback() {
+		own = true
+	}
+	switch {
+	case own:
+	case to.Server == v.config.ServerURL():
+		effect := "from v1.33 on, the upgrade makes it use the API server of its own host before its kubelet is replaced"
+		if minor(v.Target) < 33 {
+			effect = "it stays until an upgrade to v1.33. Until all control planes are upgraded, the new kubelet may reach an older API server"
+		}
+		v.find("KubeletServer", "the kubelet of this control plane uses the endpoint "+to.Server, node.KubeletConf, effect, "")
+	default:
+		v.find("KubeletServer", "the kubelet of this control plane uses "+to.Server+", which is neither the endpoint nor this host", node.KubeletConf, "it stays", "")
+	}
+}
+
+// seLinux reports a host that enforces labels.
+func seLinux(v *view) {
+	if strings.TrimSpace(string(v.host.read("/sys/fs/selinux/enforce"))) != "1" {
+		return
+	}
+	v.find("SELinux", "SELinux is enforcing", "/sys/fs/selinux/enforce", "an upgrade writes the kubelet to /usr/local/bin, where it gets the label of that directory",
+		"compare before the upgrade: matchpathcon /usr/bin/kubelet /usr/local/bin/kubelet; after it: restorecon -v /usr/local/bin/kubelet")
+}

@@ -1,0 +1,256 @@
+package adoption
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	kubeletv1 "k8s.io/kubelet/config/v1beta1"
+
+	"airlift/documents"
+	"airlift/installer/config"
+	"airlift/installer/kubelet"
+	"airlift/installer/node"
+	"airlift/installer/pki"
+	"airlift/installer/redact"
+	"airlift/installer/staticpod"
+)
+
+// A view is an Input with what follows from it for several checks, and the report so far.
+type view struct {
+	Input
+	host    *hostFiles
+	kubelet *kubeletUnit
+	report  Report
+	stop    bool // the maker is refused: its layout is not kubeadm's
+
+	// plane is set on a control plane.
+	plane bool
+	// name is the name of this node in its certificate; "" if there is none.
+	name string
+	// flags are those of the running kubelet.
+	flags []config.Arg
+	// configFile is the path of the kubelet's configuration, and ownConfig its content.
+	configFile string
+	ownConfig  map[string]any
+	// kubeconfig is kubelet.conf; nil if there is none.
+	kubeconfig *clientcmdapi.Config
+	// pods are the static pods of this host, by the names of their files.
+	pods map[string]*staticpod.Pod
+	// api is the version of the stored configuration: "v1beta3". stored is nil if it cannot be used.
+	api    string
+	stored *config.Cluster
+	// warnings are the fields of the stored configuration that nobody knows.
+	warnings []string
+	// config is the configuration of this node with the version of the cluster; nil without a stored configuration.
+	config *config.Config
+}
+
+func newView(in Input) *view {
+	files := filesOf(in.Root)
+	v := &view{Input: in, host: files, kubelet: in.kubelet(files), pods: map[string]*staticpod.Pod{}}
+	v.plane, v.name = files.exists(node.APIServerManifest), pki.NodeName(files.files)
+	v.flags = kubelet.ParseFlags(in.Kubelet.Args)
+	v.configFile = cmp.Or(v.flag("config"), config.KubeletConfigFile)
+	v.ownConfig = v.host.document(v.configFile)
+	v.readKubeconfig()
+	v.readPods()
+	v.readStored()
+	v.readConfig()
+	return v
+}
+
+// find reports something odd.
+func (v *view) find(name, what, where, effect, hint string) {
+	v.report.Findings = append(v.report.Findings, Finding{name, what, where, effect, hint})
+}
+
+// refuse reports why the node cannot be adopted.
+func (v *view) refuse(name, what, where, why, hint string) {
+	v.report.Refusals = append(v.report.Refusals, Finding{name, what, where, why, hint})
+}
+
+// flag returns the value of a flag of the running kubelet; the last one counts.
+func (v *view) flag(name string) string { return last(v.flags, name) }
+
+func last(flags []config.Arg, name string) string {
+	for _, f := range slices.Backward(flags) {
+		if f.Name == name {
+			return f.Value
+		}
+	}
+	return ""
+}
+
+// field returns a text field of the kubelet's own configuration.
+func (v *view) field(name string) string {
+	text, _ := v.ownConfig[name].(string)
+	return text
+}
+
+// readKubeconfig reads kubelet.conf.
+func (v *view) readKubeconfig() {
+	data := v.host.read(node.KubeletConf)
+	if data == nil {
+		return
+	}
+	c, err := clientcmd.Load(data)
+	if err == nil && (c.Contexts[c.CurrentContext] == nil || c.AuthInfos[c.Contexts[c.CurrentContext].AuthInfo] == nil || c.Clusters[c.Contexts[c.CurrentContext].Cluster] == nil) {
+		err = errors.New("its current context has no cluster and user")
+	}
+	if err != nil {
+		v.host.cannotRead(node.KubeletConf, err)
+		return
+	}
+	v.kubeconfig = c
+}
+
+// user returns the user of kubelet.conf, and its cluster; nil without the file.
+func (v *view) user() (name string, user *clientcmdapi.AuthInfo, cluster *clientcmdapi.Cluster) {
+	if v.kubeconfig == nil {
+		return "", nil, nil
+	}
+	now := v.kubeconfig.Contexts[v.kubeconfig.CurrentContext]
+	return now.AuthInfo, v.kubeconfig.AuthInfos[now.AuthInfo], v.kubeconfig.Clusters[now.Cluster]
+}
+
+// readPods reads the static pods, as the kubelet does: from all files, whatever their name ends with.
+func (v *view) readPods() {
+	for _, name := range v.host.list(config.ManifestsDir) {
+		file := path.Join(config.ManifestsDir, name)
+		data := v.host.read(file)
+		if data == nil {
+			continue
+		}
+		pod, err := staticpod.Parse(strings.TrimSuffix(name, ".yaml"), data)
+		if err == nil && pod.Container == "" {
+			err = errors.New("it is not a pod with a container")
+		}
+		if err != nil {
+			v.host.cannotRead(file, err)
+			continue
+		}
+		v.pods[name] = pod
+	}
+}
+
+// component returns the static pod of a component of the control plane; nil if there is none.
+func (v *view) component(name string) *staticpod.Pod { return v.pods[name+".yaml"] }
+
+// Names of objects in the cluster.
+const (
+	kubeadmConfig = "kube-system/kubeadm-config"
+	kubeletConfig = "kube-system/kubelet-config"
+	proxyConfig   = "kube-system/kube-proxy"
+	corednsConfig = "kube-system/coredns"
+)
+
+// value returns a key of a ConfigMap.
+func (v *view) value(configMap, key string) string {
+	if v.Cluster == nil || v.Cluster.ConfigMaps[configMap] == nil {
+		return ""
+	}
+	return v.Cluster.ConfigMaps[configMap].Data[key]
+}
+
+// readStored decodes the ClusterConfiguration that kubeadm stored.
+func (v *view) readStored() {
+	text := v.value(kubeadmConfig, "ClusterConfiguration")
+	if text == "" {
+		return
+	}
+	var head struct {
+		APIVersion string `json:"apiVersion"`
+	}
+	if err := documents.Unmarshal([]byte(text), &head); err != nil {
+		v.host.cannotRead("ConfigMap "+kubeadmConfig, err)
+		return
+	}
+	v.api = strings.TrimPrefix(head.APIVersion, "kubeadm.k8s.io/")
+	if slices.Contains(oldAPIs, v.api) {
+		return
+	}
+	stored, warnings, err := config.DecodeClusterConfiguration([]byte(text))
+	if err != nil {
+		v.host.cannotRead("ConfigMap "+kubeadmConfig, err)
+		return
+	}
+	v.stored, v.warnings = &stored, warnings
+}
+
+// readConfig completes the configuration of this node, as an upgrade does.
+func (v *view) readConfig() {
+	if v.stored == nil {
+		return
+	}
+	c := &config.Config{Cluster: *v.stored}
+	c.NodeRegistration.Name = v.name
+	if server := v.component("kube-apiserver"); server != nil {
+		c.LocalAPIEndpoint.AdvertiseAddress = server.Flags["advertise-address"]
+		c.LocalAPIEndpoint.BindPort = config.DefaultBindPort
+		if port := server.Flags["secure-port"]; port != "" {
+			if _, err := fmt.Sscan(port, &c.LocalAPIEndpoint.BindPort); err != nil {
+				v.host.cannotRead(node.APIServerManifest, fmt.Errorf("--secure-port=%q: %w", port, err))
+			}
+		}
+	}
+	c.CompleteUpgrade(v.plane)
+	v.config = c
+}
+
+// kubeletVersion is the version of this node's kubelet, as its Node has it.
+func (v *view) kubeletVersion() string {
+	if v.Cluster == nil || v.Cluster.Node == nil {
+		return ""
+	}
+	return v.Cluster.Node.Status.NodeInfo.KubeletVersion
+}
+
+// active reports whether a unit runs, or waits for its time.
+func (v *view) active(unit string) bool { return v.Units[unit].Running() }
+
+// minor returns the minor version of "v1.29.15"; 0 for another text.
+func minor(version string) int { return (&config.Cluster{KubernetesVersion: version}).Minor() }
+
+// decode decodes the YAML of an object; nil if it cannot be read.
+func decode(v *view, what, text string) map[string]any {
+	var fields map[string]any
+	if err := documents.Unmarshal([]byte(text), &fields); err != nil {
+		v.host.cannotRead(what, err)
+		return nil
+	}
+	return fields
+}
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// fieldText is the value of a field of a KubeletConfiguration on one line, without secrets.
+func fieldText(name string, value any) string {
+	if value == nil {
+		return "not set"
+	}
+	data, err := json.Marshal(map[string]any{"apiVersion": kubeletv1.SchemeGroupVersion.String(), "kind": "KubeletConfiguration", name: value})
+	if err != nil {
+		return "not readable"
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber() // redact keeps only these numbers
+	var document map[string]any
+	if err := decoder.Decode(&document); err != nil {
+		return "not readable"
+	}
+	shown, _ := redact.Object(document).(map[string]any)
+	data, err = json.Marshal(shown[name])
+	if err != nil {
+		return "not readable"
+	}
+	return string(data)
+}
