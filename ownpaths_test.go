@@ -51,7 +51,7 @@ var notOwned = map[string]string{
 }
 
 // onlyRead are packages that read files of many kinds, and write none.
-var onlyRead = []string{"installer/doctor", "installer/preflight", "installer/redact"}
+var onlyRead = []string{"installer/adoption", "installer/doctor", "installer/preflight", "installer/redact"}
 
 // onHost matches a path on a host, without the file systems of the kernel.
 var onHost = regexp.MustCompile(`^/(etc|usr|var|opt|root)/[^\s%]+$`)

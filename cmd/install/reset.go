@@ -45,6 +45,10 @@ A node that was not installed by Airlift, for example by kubeadm, has no ledger.
 Reset refuses it and lists what it would remove. With --without-ledger, it shows
 that list, asks for confirmation, and removes what is in the list.
 
+On a node that was adopted, reset takes back what Airlift changed, and leaves the node as it
+was adopted, with its ledger. It refuses if the node was upgraded: undo that first. With
+--remove-node, it removes the node, as kubeadm reset does, and what Airlift installed.
+
 On a control plane, reset waits while another one restarts its components. With stacked
 etcd, it first removes this member from the etcd cluster. It refuses if the other control
 planes would lose their quorum, except with --force.
@@ -79,6 +83,7 @@ func (in *resetFlags) bind(f *pflag.FlagSet) {
 	f.SortFlags = false
 	f.BoolVarP(&r.Force, "force", "f", false, "do not ask for confirmation, and continue if the other control planes would lose their etcd quorum; does not remove more")
 	f.BoolVar(&r.WithoutLedger, "without-ledger", false, "reset a node without a ledger: show what would be removed, and ask for confirmation, even with --force")
+	f.BoolVar(&r.RemoveNode, "remove-node", false, "remove a node that was adopted; without it, reset leaves such a node as it was adopted")
 	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration `FILE` with a ResetConfiguration; - is standard input")
 	f.StringVar(&r.CertificatesDir, "cert-dir", config.CertificatesDir, "with --without-ledger: the `DIRECTORY` of certificates to empty")
 	f.BoolVar(&r.CleanupTmpDir, "cleanup-tmp-dir", false, "also remove kubeadm's backups in /etc/kubernetes/tmp")
@@ -111,9 +116,9 @@ func (in *resetFlags) open(cmd *cobra.Command, ask bool) (run *reset.Reset, h *h
 	case err != nil || run.Empty() || in.reset.DryRun:
 	case !recorded:
 		fmt.Fprintf(cmd.OutOrStdout(), "Airlift has no ledger of this node. kubeadm creates these on a node:\n%s\n", run.Describe())
-		err = confirm(cmd, resetQuestion, "answer with: yes | ./install reset --without-ledger")
+		err = confirm(cmd, run.Question(), "answer with: yes | ./install reset --without-ledger")
 	case ask && !in.reset.Force:
-		err = confirm(cmd, resetQuestion, "answer with y, or run it with --force")
+		err = confirm(cmd, run.Question(), "answer with y, or run it with --force")
 	}
 	if err != nil {
 		unlock()
@@ -137,8 +142,6 @@ func (p *resetPhase) run(cmd *cobra.Command, name string, _ []string) error {
 	}
 	return recorded(cmd, h, "", func() error { return run.RunPhase(cmd.Context(), name) })
 }
-
-const resetQuestion = "This removes the Kubernetes node on this host and, on the last control plane, the cluster's data. Continue?"
 
 // confirm asks the user for confirmation. The answer comes from a terminal or a
 // pipe: 'yes | install reset'.

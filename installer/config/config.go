@@ -220,6 +220,7 @@ type Reset struct {
 	DryRun                bool
 	Force                 bool
 	WithoutLedger         bool // only a flag of Airlift, not in kubeadm
+	RemoveNode            bool // the same
 	IgnorePreflightErrors []string
 	SkipPhases            []string
 	UnmountFlags          []string

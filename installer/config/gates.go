@@ -58,6 +58,12 @@ var featureGates = map[string]struct{ from, to int }{
 	"NodeLocalCRISocket":               {32, 36},
 }
 
+// IsFeatureGate reports whether a feature gate is kubeadm's, of any version.
+func IsFeatureGate(name string) bool {
+	_, ok := featureGates[name]
+	return ok
+}
+
 // CheckFeatureGates returns an error (fault.Usage) if kubeadm of this version has no such
 // feature gate, or if Airlift does not implement it.
 func (c *Config) CheckFeatureGates() error {

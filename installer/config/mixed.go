@@ -17,7 +17,7 @@ var allowedWithConfig = []string{
 	"rootfs", "v", "log-file", "yes",
 	"cni", "node-ip", "kube-proxy-server", "control-plane-vip", "control-plane-balancer", "embedded-registry", "render-dir", "timeline", "progress", "help",
 	"registry-mirror", "registry-ca", "registry-auth", "drain", "drain-timeout", "context-lines", "diff",
-	"progress", "require-key", "require-version", "signature", "without-ledger", "force-conflicts",
+	"progress", "require-key", "require-version", "signature", "without-ledger", "remove-node", "force-conflicts",
 }
 
 // CheckMixed refuses flags that may not be given together with --config. changed

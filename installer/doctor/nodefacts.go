@@ -13,7 +13,6 @@ import (
 
 	"airlift/childprocess"
 	"airlift/images/store"
-	"airlift/installer/config"
 	"airlift/installer/host/firewall"
 	"airlift/installer/redact"
 	"airlift/installer/status"
@@ -35,7 +34,7 @@ func (d *Doctor) readNodeFacts(ctx context.Context, s *status.Status) (n nodeFac
 	written := struct {
 		CgroupDriver string `json:"cgroupDriver"`
 	}{}
-	if data, err := os.ReadFile(d.Host.Path(config.KubeletConfigFile)); err == nil && yaml.Unmarshal(data, &written) == nil {
+	if data, err := os.ReadFile(d.Host.Path(status.KubeletConfigFile(d.Host))); err == nil && yaml.Unmarshal(data, &written) == nil {
 		n.kubeletDriver = written.CgroupDriver
 	}
 	if s.Node.Role != status.NoNode {

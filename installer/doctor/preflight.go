@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,7 +34,7 @@ func (d *Doctor) preflight(ctx context.Context, s *status.Status) preflight.Repo
 		return failed(err)
 	}
 	target := preflight.Target{Config: cfg, Role: preflight.Join, Rerun: s.Node.Role != status.NoNode, Root: d.Host.Path("/"), Images: "/var/lib/containerd", RuntimeInUse: target(d.Host, s)}
-	if target.Kubelet, err = os.ReadFile(d.Host.Path(config.KubeletConfigFile)); err != nil {
+	if target.Kubelet, err = os.ReadFile(d.Host.Path(status.KubeletConfigFile(d.Host))); err != nil {
 		target.Kubelet = nil
 	}
 	target.FailSwapOn = preflight.FailSwapOn(target.Kubelet)
@@ -45,7 +46,16 @@ func (d *Doctor) preflight(ctx context.Context, s *status.Status) preflight.Repo
 	}
 	// The error lists the problems of the report again.
 	report, _ := preflight.Run(ctx, target, nil)
+	if d.Host.Records().Adopted() != nil {
+		report.Errors = slices.DeleteFunc(report.Errors, ofAnotherTool)
+	}
 	return report
+}
+
+// ofAnotherTool reports whether a problem is only that Airlift did not create the data and the network of a node. On an adopted node,
+// its maker did.
+func ofAnotherTool(p preflight.Problem) bool {
+	return p.Name == "PodNetwork" || strings.HasPrefix(p.Name, "DirAvailable-")
 }
 
 // target reports whether the node uses a containerd that existed before Airlift.

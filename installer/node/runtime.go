@@ -10,8 +10,6 @@ import (
 
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
-	"airlift/bundle"
-	"airlift/childprocess"
 	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/host"
@@ -54,11 +52,7 @@ func (m Containerd) NodeRuntime(ctx context.Context) (*store.Store, error) {
 // NeedsLedger refuses a node that Airlift did not install. A ledger with only images would make
 // init and reset treat such a node as Airlift's.
 func (m Containerd) NeedsLedger() error {
-	if m.machine.Host.Records().Used() {
-		return nil
-	}
-	return fault.New(fault.Preflight, "Airlift did not install this node: it has no ledger, in which changes are recorded for reset").
-		Hint("use containerd's own command there: ctr --namespace k8s.io images import")
+	return Managed(m.machine.Host, "; or use containerd's own command: ctr --namespace k8s.io images import")
 }
 
 // KubeletSocket returns the path of the socket that the kubelet's flags or its configuration
@@ -83,11 +77,7 @@ func optional(h *host.Host, path string) ([]byte, error) {
 func (m Containerd) KubeletVersion(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, VersionTimeout)
 	defer cancel()
-	out, err := childprocess.Command(ctx, m.machine.Host.Path(BinaryPath(bundle.BinDir+"kubelet")), "--version").Output()
-	if err != nil {
-		return ""
-	}
-	return string(VersionNumber.Find(out))
+	return (&status.Reader{Host: m.machine.Host}).BinaryVersion(ctx, "kubelet")
 }
 
 // SameMinor reports whether two Kubernetes versions have the same minor version.

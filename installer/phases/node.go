@@ -29,6 +29,8 @@ type Node struct {
 	Observed  node.Observation // what Inspect found
 	inspected bool             // Inspect has completed
 	Watch     *pods.Watch
+	// MayBeAdopted is set for an upgrade: init and join refuse an adopted node.
+	MayBeAdopted bool
 	// CheckEarlier returns an error if this run cannot continue an earlier one.
 	CheckEarlier func(context.Context) error
 }
@@ -93,6 +95,10 @@ func (n *Node) findEarlierRun() (bool, error) {
 	if err := node.UnfinishedReset(n.Existing); err != nil {
 		return false, err
 	}
+	if a := n.Existing.Records().Adopted(); a != nil && !n.MayBeAdopted {
+		return false, fault.New(fault.Preflight, "this host is a node that %s made and that was adopted: init and join do not change it", a.Maker).
+			Hint("to upgrade it: ./install upgrade plan; to remove the node: ./install reset --remove-node")
+	}
 	is := ""
 	switch {
 	case !n.Existing.Records().Used():
@@ -125,7 +131,7 @@ func (n *Node) Ready(ctx context.Context) error {
 func (n *Node) Binaries() []host.Binary {
 	var list []host.Binary
 	for _, e := range n.Plan.Bundle.Manifest.Entries {
-		if path := node.BinaryPath(e.Name); path != "" && n.Plan.wantsBinary(e.Name, n.Observed.KeepsRuntime) {
+		if path := node.BinaryPath(e.Name); path != "" && n.Plan.wantsBinary(e.Name, n.Observed) {
 			list = append(list, host.Binary{Path: path, SHA256: e.SHA256, Size: e.Size})
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/installer/config"
+	"airlift/installer/node"
 	"airlift/installer/patches"
 	"airlift/installer/payload"
 )
@@ -142,13 +143,13 @@ func (p *Plan) Aliases(c *config.Config) map[string]string {
 
 // wantsBinary reports whether an entry of the bundle is installed on this host.
 // kubectl is installed only on control planes. A container runtime is installed
-// only if the host has none.
-func (p *Plan) wantsBinary(entry string, existingRuntime bool) bool {
+// only if the host has none, and CNI plugins unless another tool made the node.
+func (p *Plan) wantsBinary(entry string, o node.Observation) bool {
 	switch name := strings.TrimPrefix(entry, bundle.BinDir); {
 	case name == "kubectl":
 		return p.Role.kubectl
 	case name == "runc", name == "ctr", strings.HasPrefix(name, "containerd"):
-		return !existingRuntime
+		return !o.KeepsRuntime
 	}
-	return true
+	return !o.KeepsPlugins || !strings.HasPrefix(entry, bundle.CNIDir)
 }

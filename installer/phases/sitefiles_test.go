@@ -82,7 +82,7 @@ func siteRun(t *testing.T, b *payload.Bundle, r Role, root string) (output strin
 	defer s.content.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	s.content.start(ctx, func(entry string) bool { return n.Plan.wantsBinary(entry, false) }, n.Plan.Images(), s.content.siteRequest())
+	s.content.start(ctx, func(entry string) bool { return n.Plan.wantsBinary(entry, node.Observation{}) }, n.Plan.Images(), s.content.siteRequest())
 	if err := s.WriteEarly(ctx, desired.List{}); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"airlift/installer/cluster/health"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/status"
 )
 
 // WaitKubelet waits until the kubelet is healthy, for the time of the option or else kubeadm's,
@@ -46,7 +47,8 @@ func (w *Watch) WaitKubelet(ctx context.Context, timeout time.Duration) error {
 
 // KubeletConfiguration reads the configuration of a host's kubelet.
 func KubeletConfiguration(h *host.Host) (*kubeletv1.KubeletConfiguration, error) {
-	data, err := os.ReadFile(h.Path(config.KubeletConfigFile))
+	path := status.KubeletConfigFile(h)
+	data, err := os.ReadFile(h.Path(path))
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +58,7 @@ func KubeletConfiguration(h *host.Host) (*kubeletv1.KubeletConfiguration, error)
 		err = errors.New("it has no KubeletConfiguration")
 	}
 	if err != nil {
-		return nil, fault.New(fault.Failure, "reading %s: the file is damaged: %w", config.KubeletConfigFile, err).
+		return nil, fault.New(fault.Failure, "reading %s: the file is damaged: %w", path, err).
 			Hint("write it again: the cluster's is in 'kubectl get configmap kubelet-config -n kube-system -o yaml', and another node has the same file")
 	}
 	return c, nil

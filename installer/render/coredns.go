@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"airlift/installer/config"
+	"airlift/installer/corefile"
 )
 
 // CoreDNS returns the cluster DNS add-on.
@@ -145,6 +146,24 @@ func coreDNSPod(cfg *config.Config, image string) corev1.PodSpec {
 			},
 		}}},
 	}
+}
+
+// IsDefaultCorefile reports whether a Corefile is unchanged: it is the default of some kubeadm, or Corefile's of one of the
+// Kubernetes versions, with or without a nameserver.
+func IsDefaultCorefile(cfg *config.Config, text string, versions ...string) bool {
+	if corefile.IsDefault(text) {
+		return true
+	}
+	for _, version := range versions {
+		for _, nameservers := range [][]string{nil, {"192.0.2.1"}} {
+			c := *cfg
+			c.Cluster.KubernetesVersion, c.Facts.Nameservers = version, nameservers
+			if Corefile(&c) == text {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Corefile is kubeadm's Corefile. Without a nameserver on the host it has no

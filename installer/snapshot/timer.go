@@ -28,8 +28,8 @@ type Schedule struct {
 
 // Schedule writes a backup now, and installs the timer that writes more.
 func (b *Backup) Schedule(ctx context.Context, s Schedule) error {
-	if !b.Host.Records().Used() {
-		return fault.New(fault.Failure, "Airlift did not install this host, so reset could not remove the timer").Hint("run './install etcd snapshot' from your own timer")
+	if err := node.Managed(b.Host, "; or run './install etcd snapshot' from your own timer"); err != nil {
+		return err
 	}
 	times, err := calendar(s.Every)
 	if err != nil {

@@ -133,7 +133,7 @@ func kubeletHealth(h *host.Host) string {
 		HealthzPort        *int32 `json:"healthzPort"`
 		HealthzBindAddress string `json:"healthzBindAddress"`
 	}{}
-	if data, err := os.ReadFile(h.Path(config.KubeletConfigFile)); err == nil {
+	if data, err := os.ReadFile(h.Path(KubeletConfigFile(h))); err == nil {
 		_ = yaml.Unmarshal(data, &written) // a kubelet with a file that is not YAML does not run
 	}
 	port := int32(config.KubeletHealthzPort)
@@ -329,6 +329,9 @@ func (r *Reader) BinaryVersion(ctx context.Context, name string) string {
 	if name == "runc" {
 		file = r.Host.Path("/usr/local/sbin/runc")
 	}
+	if adopted := AdoptedKubelet(r.Host); name == "kubelet" && adopted != nil {
+		file = r.Host.Path(adopted.Binary)
+	}
 	if _, err := os.Stat(file); err != nil {
 		found, err := exec.LookPath(name)
 		if err != nil {
@@ -353,11 +356,14 @@ func RuntimeSocket(h *host.Host) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if adopted := AdoptedKubelet(h); adopted != nil {
+		flags = []byte(strings.Join(adopted.Args, " "))
+	}
 	endpoint := ""
 	for _, match := range endpointFlag.FindAllSubmatch(flags, -1) {
 		endpoint = string(match[1]) // the last one counts
 	}
-	for _, path := range []string{config.KubeletConfigFile, render.KubeletInstanceConfigPath} {
+	for _, path := range []string{KubeletConfigFile(h), render.KubeletInstanceConfigPath} {
 		if endpoint != "" {
 			break
 		}

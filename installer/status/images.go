@@ -15,7 +15,8 @@ type Images struct {
 	Bytes    int64 `json:"bytes"`
 	Other    int   `json:"other"` // all others
 	// Missing are the images of this file that a node of this role needs and that the kubelet
-	// cannot use. On a node that Airlift did not install, absent images do not count as missing.
+	// cannot use. Absent images do not count as missing on a node that Airlift did not install,
+	// and on an adopted one before its first upgrade.
 	Missing []string `json:"missing"`
 }
 
@@ -68,7 +69,7 @@ func (r *Reader) missing(ctx context.Context, runtime *store.Store, images []bun
 		if err != nil {
 			return nil, err
 		}
-		if state == store.Incomplete || state == store.Absent && r.Host.Records().Used() {
+		if state == store.Incomplete || state == store.Absent && r.Host.Records().Used() && AdoptedKubelet(r.Host) == nil {
 			names = append(names, img.Reference)
 		}
 	}

@@ -32,6 +32,8 @@ type Node struct {
 	Kernel        string   `json:"kernel"`
 	Architecture  string   `json:"architecture"`
 	UptimeSeconds int64    `json:"uptimeSeconds"`
+	// Adopted is set if another tool made this node, and Airlift took it over.
+	Adopted *Adoption `json:"adopted,omitempty"`
 }
 
 // nodeFiles is what the files of a host show about the node.
@@ -90,6 +92,9 @@ func (r *Reader) readNode(context.Context) (found result, err error) {
 	addresses, err := detection.Addresses()
 	for _, a := range addresses {
 		n.Addresses = append(n.Addresses, a.IP.String())
+	}
+	if a := r.Host.Records().Adopted(); a != nil {
+		n.Adopted = &Adoption{Maker: a.Maker, Kubernetes: a.Kubernetes, Time: a.Time, Notes: append([]string{}, a.Notes...)}
 	}
 	found.set = func(s *Status) { s.Node = n }
 	if n.Role == NoNode {

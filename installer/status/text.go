@@ -106,6 +106,12 @@ func (s *Status) writeNode(p *printer) {
 		p.wrap("", "  ", fmt.Sprintf("node %s: %s, %s%s", n.Name, n.Role, comma(cmp.Or(n.Version, s.Versions.Host.Kubelet)), state))
 	}
 	p.row("addresses", cmp.Or(strings.Join(n.Addresses, ", "), "none"))
+	if a := n.Adopted; a != nil {
+		p.row("adopted", fmt.Sprintf("made by %s, %s, adopted %s", a.Maker, a.Kubernetes, a.Time.UTC().Format(time.DateTime+" UTC")))
+		for _, note := range a.Notes {
+			p.row("", "- "+note)
+		}
+	}
 	p.row("system", fmt.Sprintf("%skernel %s, %s, up %s", comma(n.OS), n.Kernel, n.Architecture, days(time.Duration(n.UptimeSeconds)*time.Second)))
 }
 

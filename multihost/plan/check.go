@@ -232,7 +232,7 @@ func (s *site) checkNodes() {
 		case n == nil:
 		case !n.Airlift:
 			s.problem(h.Name,
-				"remove it from cluster.yaml, and upgrade it with the tool that installed it: a verb adopt does not exist yet",
+				"on that host: ./install adopt; or remove it from cluster.yaml",
 				"it has no ledger", "is a node that Airlift did not install")
 		case n.Name != h.Name && n.Name != "":
 			s.problem(h.Name, fmt.Sprintf("write name: %s in cluster.yaml", n.Name), "the name of a node cannot change", "is the node %s already", n.Name)

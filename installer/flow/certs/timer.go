@@ -11,6 +11,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/node"
 )
 
 // Timer renews certificates that are due. It runs every night; the delay spreads control
@@ -27,8 +28,8 @@ func StartTimer(ctx context.Context, h *host.Host, out io.Writer) error {
 	if _, err := os.Stat(config.ManifestsDir + "/kube-apiserver.yaml"); errors.Is(err, fs.ErrNotExist) {
 		return fault.New(fault.Failure, "this host is not a control plane: %s/kube-apiserver.yaml does not exist", config.ManifestsDir).Hint("run it on each control plane; kubelets renew their own certificates")
 	}
-	if !h.Records().Used() {
-		return fault.New(fault.Failure, "Airlift did not install this control plane, so reset could not remove the timer").Hint("run './install certs renew all --due --restart' from your own timer")
+	if err := node.Managed(h, "; or run './install certs renew all --due --restart' from your own timer"); err != nil {
+		return err
 	}
 	changed, err := h.EnsureTimer(ctx, Timer)
 	if err != nil {

@@ -87,7 +87,7 @@ func (c *Change) checkHost() error {
 	case pki.NodeName(c.Files()) == "":
 		return fault.New(fault.Preflight, "this host is not a node of a cluster: %s does not have a node's name", node.KubeletConf).Hint("run it on a node of the cluster")
 	case !c.Existing.Records().Used():
-		return fault.New(fault.Preflight, "Airlift did not install this node: it has no ledger, in which changes are recorded").Hint("change its kubelet.conf by hand, as the tool describes that installed it")
+		return node.Managed(c.Existing, "; or change its kubelet.conf by hand, as the tool describes that installed it")
 	case c.run.options.Verb != Follow && !c.IsControlPlane():
 		return fault.New(fault.Preflight, "this host is a worker").Hint("run it on a control plane; then here: ./install endpoint node")
 	}

@@ -48,8 +48,8 @@ func (e *Enable) checkHost() error {
 	if e.config.NodeRegistration.Name = pki.NodeName(e.Files()); e.config.NodeRegistration.Name == "" {
 		return fault.New(fault.Preflight, "this host is not a node of a cluster: %s does not have a node's name", node.KubeletConf).Hint("run it on a node of the cluster; for a new cluster: ./install init --embedded-registry")
 	}
-	if !e.Existing.Records().Used() {
-		return fault.New(fault.Preflight, "Airlift did not install this node: it has no ledger, in which changes are recorded").Hint("run it on nodes that Airlift installed")
+	if err := node.Managed(e.Existing, ""); err != nil {
+		return err
 	}
 	if err := node.UnfinishedRestore(e.Existing); err != nil {
 		return err

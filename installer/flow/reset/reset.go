@@ -22,6 +22,7 @@ import (
 	"airlift/installer/phases"
 	"airlift/installer/pki"
 	"airlift/installer/render"
+	"airlift/installer/status"
 	"airlift/installer/workflow"
 )
 
@@ -50,6 +51,9 @@ func Phases() []workflow.Step { return newReset(config.Reset{}, "", new(node.Mac
 // on the host changes, and reset stops if one of them fails. Each later step
 // continues if it cannot remove something, and reports it at its end.
 func (r *Reset) steps() []workflow.Step {
+	if r.isAdopted() {
+		return adoptedReset{r}.steps()
+	}
 	return []workflow.Step{
 		{Name: "preflight", Aliases: []string{"pre-flight"}, Doc: "check that etcd keeps its quorum", Run: r.preflight},
 		{Name: "remove-etcd-member", Doc: "remove this host's member from the etcd cluster", Run: r.removeMember},
@@ -73,24 +77,26 @@ func (r *Reset) steps() []workflow.Step {
 // user gave --without-ledger.
 func New(c config.Reset, kubeconfig string, h *host.Host, console *workflow.Console) (*Reset, error) {
 	r := newReset(c, kubeconfig, node.NewMachine(h, console))
-	recorded := h.Records().Used()
+	recorded, adopted := h.Records().Used(), h.Records().Adopted() != nil
 	if !recorded && !uninstall.IsNode(h) {
 		return r, nil
 	}
-	if !recorded {
-		traces := uninstall.Traces{CertificatesDir: cmp.Or(c.CertificatesDir, config.CertificatesDir)}
-		_, volumes, err := node.ReadStaticPod(h, "etcd")
+	if !recorded || adopted && c.RemoveNode {
+		dir := cmp.Or(c.CertificatesDir, config.CertificatesDir)
+		if adopted {
+			dir = status.PKIConfig(h).CertificatesDir
+		}
+		found, err := traces(h, dir)
 		if err != nil {
 			return nil, err
 		}
-		traces.EtcdDataDir = volumes["etcd-data"]
-		uninstall.AdoptTraces(h, traces)
+		uninstall.AssumeTraces(h, found)
 	}
 	if err := keepBackup(h); err != nil {
 		return nil, err
 	}
 	if c.CleanupTmpDir {
-		uninstall.Adopt(h, config.KubernetesDir+"/tmp")
+		uninstall.Assume(h, config.KubernetesDir+"/tmp")
 	}
 	var err error
 	if r.plan, err = uninstall.PlanFor(h); err != nil {
@@ -99,7 +105,7 @@ func New(c config.Reset, kubeconfig string, h *host.Host, console *workflow.Cons
 	if !recorded && !c.WithoutLedger {
 		return nil, fault.New(fault.Preflight,
 			"this host is a node, but has no Airlift ledger: another tool created it, or the ledger is lost; reset would remove:\n%s", listed(r.plan.Of(uninstall.Remove, uninstall.Empty))).
-			Hint("to remove exactly this: ./install reset --without-ledger, which prints the list again and asks for confirmation; or use the tool that created this node, such as kubeadm reset")
+			Hint("to remove exactly this: ./install reset --without-ledger, which prints the list again and asks for confirmation; or use the tool that created this node, such as kubeadm reset; to keep the node, and manage it: ./install adopt")
 	}
 	return r, nil
 }
@@ -148,6 +154,14 @@ func (r *Reset) Describe() string {
 
 // nothingInstalled is printed on a host that has no ledger and is not a node.
 const nothingInstalled = "Airlift installed nothing on this host: nothing was changed.\n"
+
+// Question is asked before the first change.
+func (r *Reset) Question() string {
+	if r.isAdopted() {
+		return "This takes back what Airlift changed on this adopted node. The node and its pods stay. Continue?"
+	}
+	return "This removes the Kubernetes node on this host and, on the last control plane, the cluster's data. Continue?"
+}
 
 // preflight refuses a reset that would break the etcd of other control planes.
 func (r *Reset) preflight(ctx context.Context) error {
@@ -276,6 +290,9 @@ func (r *Reset) Run(ctx context.Context) error {
 
 // RunPhase runs one step alone.
 func (r *Reset) RunPhase(ctx context.Context, name string) error {
+	if err := r.refusePhase(); err != nil {
+		return err
+	}
 	defer r.endTurn()
 	return workflow.RunPhase(ctx, r.Console, r.steps(), name)
 }
@@ -310,6 +327,9 @@ func (r *Reset) nodeName() string { return pki.NodeName(r.Files()) }
 
 // closingWords returns the summary. It lists what reset has kept.
 func (r *Reset) closingWords(name string) string {
+	if r.isAdopted() {
+		return adoptedReset{r}.closingWords()
+	}
 	var b strings.Builder
 	left := uninstall.Left(r.Host, r.plan)
 	switch {
@@ -382,18 +402,33 @@ func (r *Reset) DryRun(ctx context.Context) error {
 		}
 	}
 	b.WriteString(r.Describe())
-	if err := r.preflight(ctx); err != nil {
+	check, without := r.preflight, "Without --force, reset"
+	if r.isAdopted() {
+		check, without = adoptedReset{r}.check, "Reset"
+	}
+	if err := check(ctx); err != nil {
 		if ctx.Err() != nil {
 			return err
 		}
-		fmt.Fprintf(&b, "\nWithout --force, reset would fail: %s\n", err)
+		fmt.Fprintf(&b, "\n%s would fail: %s\n", without, err)
 	}
 	r.Console.Summary(b.String())
 	return nil
 }
 
+// refusePhase refuses a phase alone on an adopted node: the phases remove a node.
+func (r *Reset) refusePhase() error {
+	if !r.isAdopted() {
+		return nil
+	}
+	return fault.New(fault.Preflight, "this node was adopted, and the phases of reset remove a node").Hint("take back what Airlift changed: ./install reset; or remove the node: add --remove-node")
+}
+
 // DryRunPhase prints what one phase would do and changes nothing.
 func (r *Reset) DryRunPhase(name string) error {
+	if err := r.refusePhase(); err != nil {
+		return err
+	}
 	s, ok := workflow.Find(r.steps(), strings.TrimSuffix(name, "/all"))
 	if !ok {
 		return fault.New(fault.Usage, "there is no phase %q", name).Hint("the phases are: " + strings.Join(workflow.Names(r.steps()), ", "))

@@ -112,7 +112,7 @@ func (r *Rotation) checkNode() error {
 	case r.run.node == "":
 		return fault.New(fault.Preflight, "this host is not a node of a cluster: %s does not have a node's name", node.KubeletConf).Hint("run it on a node of the cluster")
 	case r.IsControlPlane() && !r.Existing.Records().Used():
-		return fault.New(fault.Preflight, "Airlift did not install this control plane: it has no ledger, in which changes are recorded").Hint("rotate the CAs as Kubernetes' documentation describes")
+		return node.Managed(r.Existing, "; or rotate the CAs as Kubernetes' documentation describes")
 	}
 	upgrade, err := node.ReadUpgradeState(r.Existing)
 	if err == nil && upgrade != nil && !upgrade.Finished {

@@ -7,6 +7,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"airlift/installer/cluster"
@@ -103,6 +105,14 @@ func (a *addons) coreDNS(ctx context.Context) (l desired.List, err error) {
 	if ready, err := a.ready(ctx, "coredns", now); err != nil || !ready {
 		return l, err
 	}
+	_, err = a.api.Client.API.CoreV1().Services("kube-system").Get(ctx, "kube-dns", metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		a.node.Console.Note("CoreDNS is not changed: the cluster has no Service kube-system/kube-dns, so another tool manages its DNS")
+		return l, nil
+	}
+	if err != nil {
+		return l, err
+	}
 	objects, err := render.CoreDNS(a.node.Config)
 	if err != nil {
 		return l, err
@@ -115,7 +125,7 @@ func (a *addons) coreDNS(ctx context.Context) (l desired.List, err error) {
 	for i, o := range objects {
 		switch o := o.(type) {
 		case *corev1.ConfigMap:
-			if text == "" || a.defaultCorefile(text) {
+			if text == "" || render.IsDefaultCorefile(a.node.Config, text, a.facts.stored.Cluster.KubernetesVersion, a.facts.self.KubeletVersion, a.bundle.KubernetesVersion()) {
 				continue
 			}
 			is, want := tagOf(now.Images), tagOf([]string{a.node.Config.Images["coredns"]})
@@ -148,24 +158,6 @@ func (a *addons) coreDNS(ctx context.Context) (l desired.List, err error) {
 	objects, used, err := a.node.Plan.Patches.AddOn(objects)
 	a.node.ReportPatched("coredns", used)
 	return desired.List{Objects: objects}, err
-}
-
-// defaultCorefile reports whether a Corefile is unchanged: it is the default of some
-// kubeadm, or Airlift's of the version that the cluster had.
-func (a *addons) defaultCorefile(text string) bool {
-	if corefile.IsDefault(text) {
-		return true
-	}
-	for _, version := range []string{a.facts.stored.Cluster.KubernetesVersion, a.facts.self.KubeletVersion, a.bundle.KubernetesVersion()} {
-		for _, nameservers := range [][]string{nil, {"192.0.2.1"}} {
-			c := *a.node.Config
-			c.Cluster.KubernetesVersion, c.Facts.Nameservers = version, nameservers
-			if render.Corefile(&c) == text {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 func tagOf(images []string) string {

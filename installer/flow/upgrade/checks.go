@@ -181,7 +181,13 @@ func (k *checks) kubeletProblems() ([]kubeletrules.Problem, error) {
 	flags := slices.DeleteFunc(preflight.KubeletFlags("KUBELET_KUBEADM_ARGS", env), func(a config.Arg) bool {
 		return a.Name == "pod-infra-container-image" // set by kubeadm
 	})
-	flags = append(flags, preflight.KubeletFlags("KUBELET_EXTRA_ARGS", own)...)
+	extra := preflight.KubeletFlags("KUBELET_EXTRA_ARGS", own)
+	if k.kubelet.adopted != nil { // also from drop-ins that stay
+		if extra, err = k.kubelet.adopted.input.ExtraFlags(); err != nil {
+			return nil, err
+		}
+	}
+	flags = append(flags, extra...)
 	return kubeletrules.Check(kubeletrules.Input{
 		Kubernetes: k.bundle.KubernetesVersion(), From: k.facts.self.KubeletVersion, Config: files[0].Data, Flags: flags,
 		Root: os.DirFS(k.node.Existing.Path("/")), CPUs: k.node.Config.Facts.NumCPU, MemoryBytes: k.node.Config.Facts.MemoryBytes,
@@ -199,6 +205,9 @@ func (k *checks) space(ctx context.Context, e *upgradecheck.Etcd) ([]preflight.S
 	for _, b := range pending {
 		state.Bytes += 2 * uint64(b.Size) // staged, and the previous one
 		state.Files += 2
+		if k.node.Existing.Records().Adopted() != nil {
+			state.Bytes += uint64(b.Size) // the original, for reset
+		}
 	}
 	stub, err := k.binaries.stub(ctx)
 	if err != nil {

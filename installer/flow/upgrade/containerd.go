@@ -84,7 +84,11 @@ func restartStale(ctx context.Context, n *phases.Node, unit string, written bool
 	if !stale && !written && state.Running() {
 		return false, nil
 	}
-	if err := n.Host.Systemd().Enable(ctx, unit, true); err != nil {
+	reload := func() error { return n.Host.Systemd().Enable(ctx, unit, true) }
+	if n.Existing.Records().Adopted() != nil { // what starts at boot stays as it is
+		reload = func() error { return n.Host.Systemd().DaemonReload(ctx) }
+	}
+	if err := reload(); err != nil {
 		return false, err
 	}
 	n.Changed(true)

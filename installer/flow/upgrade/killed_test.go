@@ -15,11 +15,14 @@ import (
 	"airlift/bundle"
 	"airlift/fault"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
+	"airlift/installer/host/uninstall"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/pki"
 	"airlift/installer/workflow"
 	"airlift/scripts/fixtures/crash"
+	"airlift/scripts/fixtures/testbundle"
 	"airlift/scripts/fixtures/testhost"
 )
 
@@ -39,6 +42,11 @@ func upgradeFiles(h *host.Host, from, to, content string) error {
 			return err
 		}
 	}
+	if h.Records().Adopted() != nil {
+		if err := upgradeBinary(h, u, content); err != nil {
+			return err
+		}
+	}
 	if u.record.state != nil && u.record.state.Backup == "" {
 		u.record.state.Backup = "/backup-before-" + to
 		if err := u.record.state.Write(h); err != nil {
@@ -46,6 +54,20 @@ func upgradeFiles(h *host.Host, from, to, content string) error {
 		}
 	}
 	return u.record.finish()
+}
+
+// upgradeBinary replaces the kubelet, as the steps unpack and kubelet do.
+func upgradeBinary(h *host.Host, u *Upgrade, content string) error {
+	b := host.Binary{Path: "/usr/local/bin/kubelet", SHA256: testbundle.Sum([]byte(content))}
+	if err := h.Upgrades().PrepareUpgrade(b.Path); err != nil {
+		return err
+	}
+	staged := host.Binary{Path: host.StagedPath(b.Path), SHA256: b.SHA256}
+	if _, err := h.InstallBinary(context.Background(), staged, strings.NewReader(content)); err != nil {
+		return err
+	}
+	_, err := h.Upgrades().InstallStaged(context.Background(), b, u.record.former())
+	return err
 }
 
 // undoFiles is undo, without a cluster.
@@ -252,4 +274,76 @@ func TestUpgradeKilled(t *testing.T) {
 		has(t, root, "two two two", "v1 to v2, /backup-before-v2, true")
 		undone(t, root, bare)
 	})
+}
+
+// TestFirstUpgradeOfAnAdoptedNodeKilled kills the first upgrade of an adopted node, and its undo, before each effect. After that,
+// the same command finishes; undo and then reset return to each file as it was adopted, also to a kubelet that its tool copied.
+func TestFirstUpgradeOfAnAdoptedNodeKilled(t *testing.T) {
+	for name, kubelet := range map[string]string{"a copied kubelet": "old", "a kubelet of a package": ""} {
+		t.Run(name, func(t *testing.T) {
+			start := filepath.Join(t.TempDir(), "host")
+			sums := map[string]string{}
+			for path, text := range map[string]string{upgradedFiles[0]: "one", upgradedFiles[2]: "one", "/usr/local/bin/kubelet": kubelet, "/usr/local/bin/other": "stays"} {
+				if text == "" {
+					continue
+				}
+				if err := errors.Join(os.MkdirAll(filepath.Dir(start+path), 0o755), os.WriteFile(start+path, []byte(text), 0o755)); err != nil {
+					t.Fatal(err)
+				}
+				sums[path] = testbundle.Sum([]byte(text))
+			}
+			run := func(t *testing.T, root string, f func(*host.Host) error) {
+				t.Helper()
+				if err := onHost(root, f); err != nil {
+					t.Error(err)
+				}
+			}
+			run(t, start, func(h *host.Host) error {
+				return h.Records().Adopt(ledger.Adoption{Maker: "kubeadm", Kubernetes: "v1", Files: sums})
+			})
+			before := listing(t, testhost.Open(t, start))
+			upgrade := func(h *host.Host) error { return upgradeFiles(h, "v1", "v2", "two") }
+			back := func(t *testing.T, root string) {
+				t.Helper()
+				copied := filepath.Join(t.TempDir(), "undone")
+				copyHost(t, root, copied)
+				run(t, copied, func(h *host.Host) error {
+					if err := undoFiles(h); err != nil && !errors.Is(err, errNoUpgrade) {
+						return err
+					}
+					kept, err := uninstall.RemoveInstalled(t.Context(), h)
+					if len(kept) > 0 {
+						t.Errorf("reset left %q", kept)
+					}
+					return err
+				})
+				same(t, before, listing(t, testhost.Open(t, copied)))
+				left, err := os.ReadDir(filepath.Join(copied, ledger.StateDir))
+				if err != nil || len(left) != 1 {
+					t.Errorf("left of Airlift: %v, %v", left, err)
+				}
+			}
+			isNew := func(t *testing.T, root string) {
+				t.Helper()
+				h := testhost.Open(t, root)
+				if now, _ := os.ReadFile(h.Path("/usr/local/bin/kubelet")); string(now) != "two" || contents(h) != "two two two" {
+					t.Errorf("kubelet %s, files %s", now, contents(h))
+				}
+			}
+			everyKill(t, start, []string{"upgrade", "v1", "v2", "two"}, func(t *testing.T, root string) {
+				back(t, root)
+				run(t, root, upgrade)
+				isNew(t, root)
+				back(t, root)
+			})
+			run(t, start, upgrade)
+			isNew(t, start)
+			everyKill(t, start, []string{"undo", "", "", ""}, func(t *testing.T, root string) {
+				back(t, root)
+				run(t, root, upgrade)
+				isNew(t, root)
+				back(t, root)
+			})
+		})
+	}
 }

@@ -3,6 +3,7 @@ package upgrade
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"airlift/fault"
@@ -35,7 +36,7 @@ func (f *knowledge) checkNode() error {
 	case !node.FileExists(f.node.Existing, node.KubeletConf):
 		return fault.New(fault.Preflight, "this host is not a node of a cluster: %s does not exist", node.KubeletConf).Hint("run it on a node; to make this host one: ./install init, or ./install join")
 	case !f.node.Existing.Records().Used():
-		return fault.New(fault.Preflight, "Airlift did not install this node: it has no ledger, in which changes are recorded").Hint("upgrade it with the tool that installed it")
+		return node.Managed(f.node.Existing, "; or upgrade it with the tool that installed it")
 	case !f.options.Node && !f.node.IsControlPlane():
 		return fault.New(fault.Preflight, "this host is a worker, and upgrade apply must run on a control plane").Hint("run it on a control plane first; then, on this host: ./install upgrade node")
 	}
@@ -124,6 +125,10 @@ func (f *knowledge) useCluster(ctx context.Context, c *config.Config, stored *cl
 		c.KubeProxy = stored.KubeProxy
 	}
 	c.ProxyServer, c.FlannelServer = stored.ProxyServer, stored.FlannelServer
+	if adopted := f.node.Existing.Records().Adopted(); adopted != nil { // add-ons that its maker installs in another way
+		c.DNS.Disabled = c.DNS.Disabled || slices.Contains(adopted.Keeps, "coredns")
+		c.Proxy.Disabled = c.Proxy.Disabled || slices.Contains(adopted.Keeps, "kube-proxy")
+	}
 	c.CompleteUpgrade(f.node.IsControlPlane())
 
 	plan := *f.node.Plan

@@ -35,6 +35,7 @@ type kubelet struct {
 	record       *record
 	binaries     *binaries
 	controlPlane *controlPlane
+	adopted      *adopted // nil unless this is the first upgrade of an adopted node
 }
 
 // localServer returns the kubeconfig with which the kubelet of a control plane uses the API server
@@ -87,7 +88,12 @@ func (k *kubelet) configuration(context.Context) (desired.List, error) {
 // writeConfiguration writes this node's kubelet configuration. The running kubelet does not read it
 // before it restarts.
 func (k *kubelet) writeConfiguration(_ context.Context, l desired.List) error {
-	_, err := k.record.writeKept(l.Files...)
+	changed, err := k.record.writeKept(l.Files...)
+	if changed && k.adopted != nil {
+		for _, note := range k.adopted.notes {
+			k.node.Console.Note("%s", note)
+		}
+	}
 	return err
 }
 
@@ -105,7 +111,14 @@ func (k *kubelet) files() ([]pki.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if settings, err = overlay(settings, instance); err != nil {
+	own := instance
+	if own == nil {
+		own = render.KubeletInstanceConfig(k.node.Config)
+	}
+	if own, err = k.adoptedInstance(shared, own); err != nil {
+		return nil, err
+	}
+	if settings, err = overlay(settings, own); err != nil {
 		return nil, fault.New(fault.Preflight, "reading %s: the file is damaged: %w", render.KubeletInstanceConfigPath, err).Hint("to let the upgrade write it again: " + filesystem.SetAside(render.KubeletInstanceConfigPath))
 	}
 	settings, used, err := k.node.Plan.Patches.Apply(patches.KubeletConfiguration, settings)
@@ -114,8 +127,8 @@ func (k *kubelet) files() ([]pki.File, error) {
 	}
 	k.node.ReportPatched("the kubelet's configuration", used)
 	files := []pki.File{{Path: config.KubeletConfigFile, Data: settings, Mode: 0o644}}
-	if data := render.KubeletInstanceConfig(k.node.Config); data != nil && instance == nil {
-		files = append(files, pki.File{Path: render.KubeletInstanceConfigPath, Data: data, Mode: 0o644})
+	if own != nil && !bytes.Equal(own, instance) {
+		files = append(files, pki.File{Path: render.KubeletInstanceConfigPath, Data: own, Mode: 0o644})
 	}
 	flags, err := k.node.Present(config.KubeletFlagsFile)
 	if err != nil {
@@ -124,7 +137,14 @@ func (k *kubelet) files() ([]pki.File, error) {
 	if flags != nil && (!kubeletVariable.Match(flags) || bytes.IndexByte(flags, 0) >= 0) {
 		return nil, fault.New(fault.Preflight, "reading %s: the file is damaged: it does not set KUBELET_KUBEADM_ARGS", config.KubeletFlagsFile).Hint("to start the kubelet without flags: echo 'KUBELET_KUBEADM_ARGS=\"\"' >" + config.KubeletFlagsFile)
 	}
-	if kept := keptFlags(flags, k.node.Config.Minor()); kept != nil {
+	kept, err := k.adopted.flags(flags, k.bundle.KubernetesVersion())
+	if err != nil {
+		return nil, err
+	}
+	if kept == nil {
+		kept = keptFlags(flags, k.node.Config.Minor())
+	}
+	if kept != nil {
 		files = append(files, pki.File{Path: config.KubeletFlagsFile, Data: kept, Mode: 0o644})
 	}
 	return files, nil
@@ -187,6 +207,9 @@ func (k *kubelet) desired(context.Context) (desired.List, error) {
 // node is Ready with the new version.
 func (k *kubelet) upgrade(ctx context.Context, l desired.List) error {
 	if err := k.node.Ready(ctx); err != nil {
+		return err
+	}
+	if err := k.carriedOver(); err != nil {
 		return err
 	}
 	if err := k.binaries.install(ctx, l.Binaries); err != nil {

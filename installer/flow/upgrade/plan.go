@@ -40,14 +40,16 @@ type PlanOptions struct {
 // A Plan lists the changes of an upgrade of this node and its cluster, and the problems that
 // prevent it.
 type Plan struct {
-	From       string              `json:"from"`
-	To         string              `json:"to"`
-	Node       string              `json:"node"`
-	Nodes      []PlannedNode       `json:"nodes"`
-	Components []PlannedComponent  `json:"components"`
-	Changes    []PlannedChange     `json:"changes"`
-	Warnings   []preflight.Problem `json:"warnings"`
-	Errors     []preflight.Problem `json:"errors"`
+	From       string             `json:"from"`
+	To         string             `json:"to"`
+	Node       string             `json:"node"`
+	Nodes      []PlannedNode      `json:"nodes"`
+	Components []PlannedComponent `json:"components"`
+	Changes    []PlannedChange    `json:"changes"`
+	// Notes are what the first upgrade of an adopted node carries over, a line each.
+	Notes    []string            `json:"notes,omitempty"`
+	Warnings []preflight.Problem `json:"warnings"`
+	Errors   []preflight.Problem `json:"errors"`
 	// Configuration is the ClusterConfiguration that the upgrade stores.
 	Configuration string `json:"configuration,omitempty"`
 }
@@ -96,6 +98,9 @@ func ReadPlan(ctx context.Context, b *payload.Bundle, o PlanOptions, h *host.Hos
 			return nil, err
 		}
 		p.Configuration = string(text)
+		if u.kubelet.adopted != nil {
+			p.Notes = u.kubelet.adopted.notes
+		}
 	}
 	report, err := u.checks.run(ctx, t)
 	p.Warnings, p.Errors = report.Warnings, report.Errors
@@ -276,6 +281,9 @@ func (p *Plan) writeChanges(out io.Writer, diffs bool) {
 		if !diffs {
 			fmt.Fprintln(out, "\nTo see the differences: ./install upgrade diff")
 		}
+	}
+	if len(p.Notes) > 0 {
+		fmt.Fprintf(out, "\nThis node was adopted:\n\n    %s\n", strings.Join(p.Notes, "\n    "))
 	}
 	if diffs {
 		p.WriteDiffs(out)

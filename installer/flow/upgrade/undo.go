@@ -262,18 +262,9 @@ func (u *Undo) restoreNode(ctx context.Context) error {
 		{"containerd.service", []string{"/usr/local/bin/containerd", render.ContainerdConfigPath, render.ContainerdUnitPath}},
 		{endpoint.Unit, []string{host.StubPath}},
 		{registry.Unit, []string{host.StubPath}},
-		{"kubelet.service", []string{"/usr/local/bin/kubelet", config.KubeletConfigFile, config.KubeletFlagsFile, node.KubeletConf, render.KubeletUnitPath, render.KubeletDropInPath}},
+		{"kubelet.service", kubeletFiles},
 	} {
-		var files []string
-		for _, f := range unit.files {
-			if slices.Contains(u.paths, f) && u.Exists(f) { // one that was missing before the upgrade is removed
-				files = append(files, f)
-			}
-		}
-		if len(files) == 0 {
-			continue
-		}
-		stale, err := u.Host.Systemd().StartedBefore(ctx, unit.name, files...)
+		stale, err := u.stale(ctx, unit.name, unit.files)
 		if err != nil {
 			return err
 		}
@@ -296,6 +287,34 @@ func (u *Undo) restoreNode(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// kubeletFiles are the files with which the kubelet starts.
+var kubeletFiles = []string{"/usr/local/bin/kubelet", config.KubeletConfigFile, config.KubeletFlagsFile, node.KubeletConf, render.KubeletUnitPath, render.KubeletDropInPath}
+
+// stale reports whether a unit was started before one of its files was restored, or has one that systemd has not read.
+func (u *Undo) stale(ctx context.Context, unit string, files []string) (bool, error) {
+	var changed []string
+	for _, f := range files {
+		dir := path.Dir(f)
+		switch {
+		case !slices.Contains(u.paths, f):
+		case u.Exists(f):
+			changed = append(changed, f)
+		case u.Exists(dir): // the file was missing before the upgrade, and is removed: its directory has changed
+			changed = append(changed, dir)
+		}
+	}
+	if len(changed) == 0 {
+		return false, nil
+	}
+	stale, err := u.Host.Systemd().StartedBefore(ctx, unit, changed...)
+	if err != nil || stale {
+		return stale, err
+	}
+	// systemd tries to start a unit that fails, with the files that it has read.
+	state, err := u.Host.Systemd().Unit(ctx, unit)
+	return state.Stale, err
 }
 
 // restore restores the previous file at a path. In kubelet.conf it restores only the API server's

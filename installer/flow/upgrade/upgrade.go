@@ -71,6 +71,7 @@ func New(b *payload.Bundle, o Options, onePhase bool, h *host.Host, c *workflow.
 func newUpgrade(p *phases.Plan, o Options, m *node.Machine) *Upgrade {
 	content := phases.NewContent(phases.NewNode(p, m))
 	n, api := content.Node, phases.NewAPI(content)
+	n.MayBeAdopted = true
 	known := &knowledge{node: n, api: api, options: o, bundle: p.Bundle}
 	r := &record{machine: m, bundle: p.Bundle}
 	u := &Upgrade{facts: known, record: r}
@@ -299,6 +300,9 @@ func (u *Upgrade) learn(ctx context.Context) error {
 		return err
 	}
 	u.facts.node.Observed = node.ObserveNode(u.facts.node.Machine)
+	if err := u.kubelet.readAdopted(ctx); err != nil {
+		return err
+	}
 	if u.facts.node.IsControlPlane() {
 		if err := u.controlPlane.prepare(); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"airlift/bundle"
 	"airlift/fault"
@@ -146,6 +147,7 @@ func TestUndoRemovesAUnitsFile(t *testing.T) {
 	}
 	defer unlock()
 	const file = render.KubeletDropInPath
+	testhost.NewUnits(h, time.Now()).Active = "inactive"
 	former := h.Upgrades().Kept("former-v1.37.2")
 	if err := former.Keep(file); err != nil {
 		t.Fatal(err)

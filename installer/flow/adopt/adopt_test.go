@@ -1,0 +1,449 @@
+package adopt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"airlift/fault"
+	"airlift/installer/adoption"
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/endpoint"
+	"airlift/installer/flow/certs"
+	"airlift/installer/host"
+	"airlift/installer/host/ledger"
+	"airlift/installer/node"
+	"airlift/installer/registry"
+	"airlift/installer/workflow"
+	"airlift/scripts/fixtures/crash"
+	"airlift/scripts/fixtures/layouts"
+	"airlift/scripts/fixtures/testhost"
+)
+
+const version = "v1.36.3"
+
+// written writes a layout to a new directory, with an administrator's kubeconfig for a server that answers.
+func written(t *testing.T, l *layouts.Layout) (root string) {
+	t.Helper()
+	root = t.TempDir()
+	if err := l.Write(root); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range l.Links { // an absolute link would lead out of the directory
+		if !filepath.IsAbs(target) {
+			continue
+		}
+		inside, err := filepath.Rel(filepath.Dir(name), target)
+		if err == nil {
+			err = errors.Join(os.Remove(filepath.Join(root, name)), os.Symlink(inside, filepath.Join(root, name)))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// server answers as an API server that is ready.
+func server(t *testing.T) (kubeconfig string) {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"major": "1", "minor": "36", "gitVersion": "v1.36.3"}`)
+	}))
+	t.Cleanup(s.Close)
+	kubeconfig = filepath.Join(t.TempDir(), "conf")
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: {server: '" + s.URL + "'}}]\nusers: [{name: u, user: {token: t}}]\n"
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return kubeconfig
+}
+
+// adopts runs adopt on a host as each run of the command does.
+func adopts(root, kubeconfig string, l *layouts.Layout, dryRun bool, out io.Writer) (*Result, error) {
+	h, unlock, err := host.OpenLocked(root)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	a := New(Options{Target: version, Kubeconfig: kubeconfig}, h, &workflow.Console{Out: out})
+	a.read = func(context.Context, *cluster.Client) (adoption.Input, error) { return l.InputOf(os.DirFS(root)), nil }
+	if dryRun {
+		return a.DryRun(context.Background())
+	}
+	return a.Run(context.Background())
+}
+
+// tree has each file of a host with its mode, time and content.
+func tree(t *testing.T, root string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		name := strings.TrimPrefix(path, root)
+		if err != nil || strings.HasPrefix(name, "/run") || name == "" {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		found[name] = info.Mode().String()
+		if info.Mode().IsRegular() {
+			data, err := os.ReadFile(path)
+			found[name] += fmt.Sprint(" ", info.ModTime(), " ", string(data))
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// changed are the paths that differ, without the directories above the ledger.
+func changed(before, after map[string]string) (list []string) {
+	for name, is := range after {
+		if before[name] != is && name != ledger.StateDir && name != "/var/lib" && name != "/var" {
+			list = append(list, name)
+		}
+	}
+	for name := range before {
+		if _, ok := after[name]; !ok {
+			list = append(list, name+" is gone")
+		}
+	}
+	return list
+}
+
+// TestAdoptChangesOnlyTheLedger, for the nodes of each tool: a dry run changes nothing, adopt writes the ledger, and a second
+// run has nothing to do.
+func TestAdoptChangesOnlyTheLedger(t *testing.T) {
+	kubeconfig := server(t)
+	for name, build := range layouts.Adopted() {
+		t.Run(name, func(t *testing.T) {
+			l := build(layouts.Options{Version: version})
+			root := written(t, l)
+			before := tree(t, root)
+			var out strings.Builder
+			r, err := adopts(root, kubeconfig, l, true, &out)
+			if err != nil || r.Adopted || r.Maker != l.Maker {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			if list := changed(before, tree(t, root)); len(list) > 0 || !strings.Contains(out.String(), "Nothing was changed") {
+				t.Errorf("a dry run changed %q, and printed:\n%s", list, out.String())
+			}
+			out.Reset()
+			if r, err = adopts(root, kubeconfig, l, false, &out); err != nil || !r.Adopted || r.Time == nil {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			adopted := tree(t, root)
+			if list := changed(before, adopted); len(list) != 1 || list[0] != ledger.Path {
+				t.Errorf("adopt changed %q", list)
+			}
+			for _, f := range r.Findings {
+				if !strings.Contains(out.String(), f.What) || !strings.Contains(out.String(), f.Effect) {
+					t.Errorf("not printed: %+v", f)
+				}
+			}
+			is := testhost.Open(t, root).Records().Adopted()
+			if is == nil || is.Maker != l.Maker || is.Kubernetes != version || is.Time.IsZero() || is.Files[l.Config.CertificatesDir+"/ca.crt"] == "" || is.Files[node.APIServerManifest] == "" {
+				t.Errorf("the ledger has %+v", is)
+			}
+			out.Reset()
+			if r, err = adopts(root, kubeconfig, l, false, &out); err != nil || !r.Adopted || !strings.Contains(out.String(), "There is nothing to do") {
+				t.Errorf("a second time: %v\n%s", err, out.String())
+			}
+			if list := changed(adopted, tree(t, root)); len(list) > 0 {
+				t.Errorf("a second time changed %q", list)
+			}
+		})
+	}
+}
+
+// TestRefusedAdoptions: all reasons at once, and nothing is written.
+func TestRefusedAdoptions(t *testing.T) {
+	kubeconfig := server(t)
+	for name, build := range layouts.Refused() {
+		t.Run(name, func(t *testing.T) {
+			l := build()
+			root := written(t, l)
+			if _, err := os.Stat(filepath.Join(root, node.KubeletConf)); err != nil {
+				l.Files = map[string]string{node.KubeletConf: layouts.Kubeadm(layouts.Options{Version: version}).Files[node.KubeletConf]}
+				if err := l.Write(root); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := tree(t, root)
+			r, err := adopts(root, kubeconfig, l, false, io.Discard)
+			if list := changed(before, tree(t, root)); fault.ExitCode(err) != fault.Preflight || len(list) > 0 {
+				t.Fatalf("%v, changed %q", err, list)
+			}
+			if r == nil {
+				return // not even a name of a node
+			}
+			for _, f := range r.Refusals {
+				if !strings.Contains(err.Error(), f.What) || !strings.Contains(err.Error(), f.Hint) {
+					t.Errorf("not in the error: %+v", f)
+				}
+			}
+		})
+	}
+}
+
+// TestHostsThatAreNotAdopted: hosts that are no nodes, or Airlift's.
+func TestHostsThatAreNotAdopted(t *testing.T) {
+	l := layouts.Kubeadm(layouts.Options{Version: version})
+	for name, c := range map[string]struct {
+		change func(t *testing.T, h *host.Host)
+		want   string // an error; or what is printed
+		code   fault.Code
+	}{
+		"no node": {func(t *testing.T, h *host.Host) {
+			if err := os.Remove(h.Path(node.KubeletConf)); err != nil {
+				t.Fatal(err)
+			}
+		}, "is not a node of a cluster", fault.Preflight},
+		"Airlift's": {func(t *testing.T, h *host.Host) {
+			if err := h.Records().Record(ledger.Entry{Kind: ledger.Contents, Name: config.KubeletDir}); err != nil {
+				t.Fatal(err)
+			}
+		}, "Airlift installed this node. There is nothing to adopt", 0},
+		"a ledger without a node": {func(t *testing.T, h *host.Host) {
+			if err := h.MkdirAll("/opt/example", 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}, "its ledger has entries", fault.Preflight},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := written(t, l)
+			c.change(t, testhost.Open(t, root))
+			var out strings.Builder
+			_, err := adopts(root, server(t), l, false, &out)
+			if text := fmt.Sprint(err) + out.String(); fault.ExitCode(err) != c.code || !strings.Contains(text, c.want) {
+				t.Errorf("%v\n%s", err, out.String())
+			}
+		})
+	}
+	root := written(t, l)
+	gone := server(t)
+	data, err := os.ReadFile(gone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(gone, []byte(strings.Replace(string(data), "http://127.0.0.1", "http://127.0.0.1:1/x", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := adopts(root, gone, l, false, io.Discard); fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("no API: %v", err)
+	}
+}
+
+// If the variable is set, the test binary runs the named command in the named directory.
+const actVariable = "AIRLIFT_TEST_ADOPT"
+
+func init() {
+	what, root, ok := strings.Cut(os.Getenv(actVariable), "\n")
+	if !ok {
+		return
+	}
+	if err := act(what, root); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// act adopts a host, or disowns it, as one run of the command does. The facts are read before.
+func act(what, root string) error {
+	h, unlock, err := host.OpenLocked(root)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if what == "adopt" {
+		a := New(Options{}, h, &workflow.Console{Out: io.Discard})
+		a.result, a.entry = a.newResult(), ledger.Adoption{Maker: "kubeadm", Kubernetes: version, Files: map[string]string{"/x": "aa"}}
+		return a.record(context.Background())
+	}
+	testhost.NewUnits(h, time.Now())
+	return NewDisown(h, &workflow.Console{Out: io.Discard}).Run(context.Background())
+}
+
+// everyKill runs a command on copies of a host, kills each run before a different change of the disk, and calls then.
+func everyKill(t *testing.T, start, what string, then func(t *testing.T, root string)) (kills int) {
+	t.Helper()
+	for n := 1; !t.Failed(); n++ {
+		root := filepath.Join(t.TempDir(), "host")
+		if out, err := exec.Command("cp", "--archive", "--no-target-directory", start, root).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), actVariable+"="+what+"\n"+root)
+		cmd.Stderr = os.Stderr
+		killed, err := crash.Run(cmd, crash.Numbered(n, func(c crash.Call) bool {
+			_, err := os.Lstat(c.Path)
+			effect := c.Name == "rename" || c.Name == "mkdir" || c.Name == "write" || c.Name == "unlink" && err == nil
+			return effect && strings.HasPrefix(c.Path, root) && !strings.HasPrefix(c.Path, root+"/run")
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !killed {
+			return n - 1
+		}
+		then(t, root)
+	}
+	return 0
+}
+
+// TestAdoptKilled kills adopt before each change of the disk: the node is adopted or not, and the next run finishes it.
+func TestAdoptKilled(t *testing.T) {
+	start := written(t, layouts.Kubeadm(layouts.Options{Version: version}))
+	before := tree(t, start)
+	kills := everyKill(t, start, "adopt", func(t *testing.T, root string) {
+		if testhost.Open(t, root).Records().Adopted() != nil {
+			t.Error("adopted before the last write")
+		}
+		for _, name := range changed(before, tree(t, root)) {
+			if !strings.HasPrefix(name, ledger.StateDir) {
+				t.Errorf("changed: %s", name)
+			}
+		}
+		if err := act("adopt", root); err != nil {
+			t.Error(err)
+		}
+		if list := changed(before, tree(t, root)); len(list) != 1 || list[0] != ledger.Path || testhost.Open(t, root).Records().Adopted() == nil {
+			t.Errorf("after the next run: %q", list)
+		}
+	})
+	if kills < 3 {
+		t.Errorf("only %d kills", kills)
+	}
+	t.Logf("%d kills", kills)
+}
+
+// disownable returns the directory of an adopted node with what commands have installed there.
+func disownable(t *testing.T) string {
+	t.Helper()
+	root := written(t, layouts.Kubeadm(layouts.Options{Version: version}))
+	if err := act("adopt", root); err != nil {
+		t.Fatal(err)
+	}
+	h, unlock, err := host.OpenLocked(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	testhost.NewUnits(h, time.Now())
+	if _, err := h.EnsureTimer(t.Context(), certs.Timer); err != nil {
+		t.Fatal(err)
+	}
+	_, upgraded := h.WriteFile(config.KubeletFlagsFile, []byte("KUBELET_KUBEADM_ARGS=\"--v=4\"\n"), 0o600)
+	_, added := h.WriteFile("/etc/systemd/system/kubelet.service", []byte("new"), 0o644)
+	state := (&node.UpgradeState{From: "v1.36.3", To: "v1.37.1", Finished: true}).Write(h)
+	if err := errors.Join(upgraded, added, state); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+// TestDisown: Airlift's own files go, and what runs stays, also after a kill at any change of the disk.
+func TestDisown(t *testing.T) {
+	start := disownable(t)
+	want := tree(t, start)
+	for name := range want {
+		if strings.Contains(name, "airlift") || name == "/usr/local" || name == "/usr/local/lib" { // directories of the copy of the installer
+			delete(want, name)
+		}
+	}
+	text, err := NewDisown(testhost.Open(t, start), &workflow.Console{}).Describe()
+	if err != nil || !strings.Contains(text, "systemd unit airlift-certs-renew.timer") || !strings.Contains(text, "no command restores what was there before:\n\n    /etc/systemd/system/kubelet.service") && !strings.Contains(text, "/etc/systemd/system/kubelet.service") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	gone := func(t *testing.T, root string) {
+		t.Helper()
+		now := tree(t, root)
+		delete(now, ledger.StateDir)
+		for name, is := range want {
+			if now[name] != is {
+				t.Errorf("%s is %q, and was %q", name, now[name], is)
+			}
+		}
+		for name := range now {
+			if want[name] == "" {
+				t.Errorf("%s is left", name)
+			}
+		}
+		h := testhost.Open(t, root)
+		if !NewDisown(h, &workflow.Console{}).Nothing() {
+			t.Error("the ledger is left")
+		}
+	}
+	kills := everyKill(t, start, "disown", func(t *testing.T, root string) {
+		h := testhost.Open(t, root)
+		if NewDisown(h, &workflow.Console{}).Nothing() {
+			gone(t, root) // only the empty directory was left
+			return
+		}
+		if err := act("disown", root); err != nil {
+			t.Error(err)
+		}
+		gone(t, root)
+	})
+	if kills < 10 {
+		t.Errorf("only %d kills", kills)
+	}
+	t.Logf("%d kills", kills)
+	if err := act("disown", start); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, start)
+}
+
+func TestRefusedDisown(t *testing.T) {
+	put := func(path string) func(*testing.T, *host.Host) {
+		return func(t *testing.T, h *host.Host) {
+			if _, err := h.WriteFile(path, []byte("x"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		change     func(*testing.T, *host.Host)
+		want, hint string
+	}{
+		"an upgrade": {func(t *testing.T, h *host.Host) {
+			if err := (&node.UpgradeState{From: "v1.36.3", To: "v1.37.1"}).Write(h); err != nil {
+				t.Fatal(err)
+			}
+		}, "was not finished", "./install upgrade undo"},
+		"a rotation":   {put(config.CertificatesDir + "/rotation/x"), "are being rotated", "rotate-ca"},
+		"the endpoint": {put(endpoint.SettingsPath), "endpoint serves this node", "./install endpoint undo"},
+		"the registry": {put(registry.SettingsPath), "embedded registry", "./install registry disable"},
+		"not adopted":  {func(_ *testing.T, h *host.Host) { h.Records().EndAdoption(nil) }, "Airlift installed this node", "./install reset"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := testhost.Open(t, disownable(t))
+			c.change(t, h)
+			err := NewDisown(h, &workflow.Console{}).Check()
+			if fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), c.want) || !strings.Contains(fault.Hint(err), c.hint) {
+				t.Errorf("%v, hint %q", err, fault.Hint(err))
+			}
+		})
+	}
+	if d := NewDisown(testhost.Open(t, t.TempDir()), &workflow.Console{}); d.Check() != nil || !d.Nothing() {
+		t.Error("a bare host")
+	}
+}

@@ -1,0 +1,261 @@
+package reset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"airlift/fault"
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/endpoint"
+	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
+	"airlift/installer/host/ledger"
+	"airlift/installer/host/uninstall"
+	"airlift/installer/node"
+	"airlift/installer/pods"
+	"airlift/installer/render"
+	"airlift/installer/status"
+	"airlift/installer/workflow"
+)
+
+// The reset of an adopted node takes back what Airlift changed on it, and the node stays as it was adopted. With
+// --remove-node, it removes the node as any other reset.
+
+// isAdopted reports whether this reset leaves the node.
+func (r *Reset) isAdopted() bool { return r.Host != nil && r.Host.Records().Adopted() != nil }
+
+// An adoptedReset is the reset of an adopted node.
+type adoptedReset struct{ reset *Reset }
+
+// steps returns the steps in order. The pods, the certificates and etcd's member stay.
+func (a adoptedReset) steps() []workflow.Step {
+	r := a.reset
+	return []workflow.Step{
+		{Name: "preflight", Doc: "check that the node can be as it was adopted", Run: a.check},
+		{Name: "registry", Doc: "take this server of the embedded registry from the cluster", Run: func(ctx context.Context) error {
+			r.leaveRegistry(ctx)
+			return ctx.Err()
+		}},
+		{Name: "state", Doc: "remove the files that Airlift kept for the cluster", Run: r.onHost(uninstall.RemoveState)},
+		{Name: "kubeconfig", Doc: "restore the servers in kubeconfigs", Run: a.restoreServers},
+		{Name: "installed", Doc: "remove Airlift's units, binaries and files, and restore the originals", Run: a.restoreFiles},
+		{Name: "kubelet", Doc: "restart the kubelet, if its files changed", Run: a.restartKubelet},
+	}
+}
+
+// whyDisown is a part of hints.
+const whyDisown = "or keep the node as it is, without Airlift: ./install disown"
+
+// check refuses to take changes back that the node needs: another version, new CAs, the endpoint of the cluster.
+func (a adoptedReset) check(context.Context) error {
+	r := a.reset
+	cfg := status.PKIConfig(r.Host)
+	if err := node.UnfinishedWork(r.Host, cfg); err != nil {
+		return err
+	}
+	adopted := r.Host.Records().Adopted()
+	upgrade, err := node.ReadUpgradeState(r.Host)
+	if err != nil {
+		return err
+	}
+	if upgrade != nil {
+		return fault.New(fault.Preflight, "this node was upgraded from %s to %s after it was adopted", upgrade.From, upgrade.To).
+			Hint("undo that first: ./install upgrade undo; then run the same command again; " + whyDisown)
+	}
+	if r.Exists(endpoint.SettingsPath) {
+		return fault.New(fault.Preflight, "Airlift's endpoint serves this node: the cluster would not reach its API without it").
+			Hint("change the endpoint of the cluster first: ./install endpoint undo; " + whyDisown)
+	}
+	if ca := path.Join(cfg.CertificatesDir, "ca.crt"); adopted.Files[ca] != "" {
+		if now, err := filesystem.DigestFile(r.Host.Path(ca)); err != nil || now != adopted.Files[ca] {
+			return fault.New(fault.Preflight, "the cluster's CA is not the one with which this node was adopted: the CAs were rotated").Hint("this cannot be taken back; " + strings.TrimPrefix(whyDisown, "or "))
+		}
+	}
+	changed, err := a.replaced()
+	if err != nil {
+		return err
+	}
+	if len(changed) > 0 {
+		return fault.New(fault.Preflight, "this node does not have the version any more with which it was adopted, %s: these files differ: %s", adopted.Kubernetes, strings.Join(changed, ", ")).
+			Hint("this cannot be taken back; " + strings.TrimPrefix(whyDisown, "or "))
+	}
+	return nil
+}
+
+// replaced returns the files of components that Airlift replaced, and that are not the adopted ones: an upgrade or a
+// reconfiguration of which no undo is possible.
+func (a adoptedReset) replaced() (list []string, err error) {
+	r := a.reset
+	for _, kind := range []string{ledger.File, ledger.Binary} {
+		for _, e := range r.Host.Records().Entries(kind) {
+			if path.Dir(e.Name) != config.ManifestsDir && e.Name != kubeletBinary {
+				continue
+			}
+			differs, err := a.differs(e)
+			if err != nil {
+				return nil, err
+			}
+			if differs {
+				list = append(list, e.Name)
+			}
+		}
+	}
+	return list, nil
+}
+
+const kubeletBinary = "/usr/local/bin/kubelet"
+
+// differs reports whether the file of an entry is not what was there before Airlift wrote it.
+func (a adoptedReset) differs(e ledger.Entry) (bool, error) {
+	r := a.reset
+	sum := func(file string) (string, error) {
+		if file == "" {
+			return "", nil
+		}
+		s, err := filesystem.Sum(r.Host.Path(file))
+		if errors.Is(err, fs.ErrNotExist) {
+			return "", nil
+		}
+		return s, err
+	}
+	if e.Original != "" && !r.Exists(e.Original) {
+		return false, nil // an interrupted reset has restored it
+	}
+	now, err := sum(e.Name)
+	if err != nil {
+		return false, err
+	}
+	before, err := sum(e.Original)
+	return now != before, err
+}
+
+// restoreServers restores the servers in kubeconfigs that Airlift wrote. Their certificates stay: they may be renewed.
+func (a adoptedReset) restoreServers(context.Context) error {
+	r := a.reset
+	var failures []error
+	for _, e := range r.Host.Records().Entries(ledger.File) {
+		if e.Original == "" || !uninstall.KeepsCredentials(r.Host, e) {
+			continue
+		}
+		failures = append(failures, a.restoreServersOf(e))
+	}
+	return errors.Join(failures...)
+}
+
+func (a adoptedReset) restoreServersOf(e ledger.Entry) error {
+	r := a.reset
+	now, err := r.Optional(e.Name)
+	if err != nil {
+		return err
+	}
+	former, err := r.Optional(e.Original)
+	if err != nil {
+		return err
+	}
+	if path.Ext(e.Name) == ".conf" && now != nil && former != nil {
+		data, err := cluster.WithServersOf(now, former)
+		if err != nil {
+			return fmt.Errorf("restoring the server in %s: %w", e.Name, err)
+		}
+		if string(data) != string(now) {
+			if err := a.markKubelet(e.Name == node.KubeletConf); err != nil {
+				return err
+			}
+			if err := r.Host.RenewFile(e.Name, data, 0o600); err != nil {
+				return err
+			}
+		}
+	}
+	return r.Host.Records().Forget(e.Kind, e.Name)
+}
+
+// kubeletFiles are the files with which the kubelet starts.
+var kubeletFiles = []string{kubeletBinary, config.KubeletConfigFile, config.KubeletFlagsFile, node.KubeletConf, render.KubeletUnitPath, render.KubeletDropInPath}
+
+// markKubelet records that the kubelet must restart, before one of its files changes.
+func (a adoptedReset) markKubelet(yes bool) error {
+	if !yes {
+		return nil
+	}
+	return a.reset.Host.Records().Record(ledger.Entry{Kind: ledger.Restart, Name: "kubelet.service"})
+}
+
+// restoreFiles removes what Airlift installed, and restores what was there before.
+func (a adoptedReset) restoreFiles(ctx context.Context) error {
+	r := a.reset
+	for _, kind := range []string{ledger.File, ledger.Binary} {
+		for _, e := range r.Host.Records().Entries(kind) {
+			if !slices.Contains(kubeletFiles, e.Name) {
+				continue
+			}
+			differs, err := a.differs(e)
+			if err == nil {
+				err = a.markKubelet(differs)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if err := r.Host.Records().ForgetImageNames(r.Host.Records().ImageNames()...); err != nil { // pods may use the images
+		return err
+	}
+	return r.removeInstalled(ctx)
+}
+
+// restartKubelet restarts the kubelet if its files changed, also those that an interrupted reset has restored.
+func (a adoptedReset) restartKubelet(ctx context.Context) error {
+	r := a.reset
+	if _, ok := r.Host.Records().Find(ledger.Restart, "kubelet.service"); !ok {
+		return nil
+	}
+	static, err := pods.NewStaticPods(&config.Config{Timeouts: r.config.Timeouts}, r.Host, r.Console)
+	if err != nil {
+		return err
+	}
+	defer static.Close()
+	if r.IsControlPlane() {
+		if static.Turn, err = node.TryTurn(ctx, r.Machine, r.etcd.adminKubeconfig(), node.ShortPatience); err != nil {
+			return err
+		}
+	}
+	if err := r.Host.Systemd().DaemonReload(ctx); err != nil {
+		return err
+	}
+	if err := static.RestartKubelet(ctx); err != nil {
+		return err
+	}
+	if err := r.Host.Records().Forget(ledger.Restart, "kubelet.service"); err != nil {
+		return err
+	}
+	return r.removeInstalled(ctx) // nothing is left but the ledger
+}
+
+// traces returns the paths of the node on this host, for its removal without a list of what created them.
+func traces(h *host.Host, certificatesDir string) (uninstall.Traces, error) {
+	t := uninstall.Traces{CertificatesDir: certificatesDir}
+	_, volumes, err := node.ReadStaticPod(h, "etcd")
+	t.EtcdDataDir = volumes["etcd-data"]
+	return t, err
+}
+
+// closingWords is the summary of the reset of an adopted node.
+func (a adoptedReset) closingWords() string {
+	r := a.reset
+	var b strings.Builder
+	if r.Host.Records().HasEntries() {
+		fmt.Fprintf(&b, "Phases were skipped: the files that they restore are still listed in %s. Run reset again to finish it.\n", ledger.Path)
+	} else {
+		b.WriteString("This node is as it was adopted. Its ledger stays: Airlift may change the node again.\nTo end that: ./install disown. To remove the node: ./install reset --remove-node\n")
+	}
+	for _, i := range uninstall.Left(r.Host, r.plan) {
+		fmt.Fprintf(&b, "    left: %s\n", i)
+	}
+	return b.String()
+}

@@ -1,0 +1,16 @@
+package node
+
+import (
+	"airlift/fault"
+	"airlift/installer/host"
+)
+
+// Managed refuses a node that Airlift neither installed nor adopted: it has no ledger, in which changes are recorded
+// for reset. otherwise is what the hint names in addition, as "; or …"; it may be empty.
+func Managed(h *host.Host, otherwise string) error {
+	if h.Records().Used() {
+		return nil
+	}
+	return fault.New(fault.Preflight, "Airlift did not install this node: it has no ledger, in which changes are recorded for reset").
+		Hint("take the node over: ./install adopt" + otherwise)
+}
