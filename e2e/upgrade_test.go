@@ -140,11 +140,18 @@ type upgraded struct {
 }
 
 func newUpgraded(t *testing.T, name string, planes, workers int) *upgraded {
+	u := newSteady(t, name, planes, workers)
+	u.to = carryNewer(t, u.hosts...)
+	return u
+}
+
+// newSteady has the hosts of a cluster with such a workload.
+func newSteady(t *testing.T, name string, planes, workers int) *upgraded {
 	s := up(t, lab.Options{Name: name, Hosts: planes + workers})
 	for _, h := range s.Hosts {
 		run(t, h, "sh", "-c", "echo nameserver "+kubeadm.Nameserver(h)+" >/etc/resolv.conf")
 	}
-	return &upgraded{Site: s, control: s.Hosts[0], worker: s.Hosts[planes], hosts: s.Hosts, planes: planes, to: carryNewer(t, s.Hosts...)}
+	return &upgraded{Site: s, control: s.Hosts[0], worker: s.Hosts[planes], hosts: s.Hosts, planes: planes}
 }
 
 // create makes the cluster and the workload, and starts the requests.
@@ -187,7 +194,12 @@ func (u *upgraded) ask(t *testing.T) {
 	}
 	kubectl(t, u.Site, "rollout", "status", "deployment/steady", "--timeout=2m")
 	kubectl(t, u.Site, "-n", "kube-system", "scale", "deployment/coredns", "--replicas=3")
+	u.start(t)
+}
 
+// start starts the requests.
+func (u *upgraded) start(t *testing.T) {
+	t.Helper()
 	var script, all strings.Builder
 	script.WriteString(asker)
 	for _, h := range u.hosts[:u.planes] {
@@ -203,29 +215,47 @@ func (u *upgraded) ask(t *testing.T) {
 	}
 }
 
-// answered logs what was asked and answered. Of the Service's requests, every one must be.
-func (u *upgraded) answered(t *testing.T) {
+// An asked counts the requests of a host to the Service or to API servers.
+type asked struct {
+	from             *lab.Host
+	name             string
+	requests, failed int
+	gap              time.Duration // the longest time between two answers with a failed request in between
+}
+
+// stop ends the requests, and returns what was asked and answered.
+func (u *upgraded) stop(t *testing.T) (answers []asked) {
+	t.Helper()
+	names := []string{"service", "api"}
+	for _, plane := range u.hosts[:u.planes] {
+		if u.planes > 1 {
+			names = append(names, "api-"+plane.Name)
+		}
+	}
 	for _, h := range []*lab.Host{u.control, u.worker} {
 		run(t, h, "sh", "-c", "touch /run/asker-stop; while systemctl --quiet is-active asker; do sleep 0.2; done")
-		names := []string{"service", "api"}
-		for _, plane := range u.hosts[:u.planes] {
-			if u.planes > 1 {
-				names = append(names, "api-"+plane.Name)
-			}
-		}
 		for _, name := range names {
-			var requests, failed, gap int
-			if _, err := fmt.Sscan(run(t, h, "cat", "/run/asker-"+name), &requests, &failed, &gap); err != nil {
+			a, gap := asked{from: h, name: name}, 0
+			if _, err := fmt.Sscan(run(t, h, "cat", "/run/asker-"+name), &a.requests, &a.failed, &gap); err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%s: %s: %d requests, %d failed, longest gap %s", h.Name, name, requests, failed, time.Duration(gap)*time.Millisecond)
-			if name == "service" && (failed > 0 || requests < 100) {
-				t.Errorf("%d of %d requests to the Service failed:\n%s", failed, requests, run(t, h, "sh", "-c", "cat /run/asker-service-failed; true"))
-				t.Logf("\n%s", kubectl(t, u.Site, "get", "events", "-n", "default", "--sort-by", ".lastTimestamp", "-o", "wide"))
-			}
-			if name == "api" && u.planes > 1 && failed > 0 {
-				t.Logf("no API server answered:\n%s", run(t, h, "cat", "/run/asker-api-failed"))
-			}
+			a.gap = time.Duration(gap) * time.Millisecond
+			answers = append(answers, a)
+		}
+	}
+	return answers
+}
+
+// answered logs what was asked and answered. Of the Service's requests, every one must be.
+func (u *upgraded) answered(t *testing.T) {
+	for _, a := range u.stop(t) {
+		t.Logf("%s: %s: %d requests, %d failed, longest gap %s", a.from.Name, a.name, a.requests, a.failed, a.gap)
+		if a.name == "service" && (a.failed > 0 || a.requests < 100) {
+			t.Errorf("%d of %d requests to the Service failed:\n%s", a.failed, a.requests, run(t, a.from, "sh", "-c", "cat /run/asker-service-failed; true"))
+			t.Logf("\n%s", kubectl(t, u.Site, "get", "events", "-n", "default", "--sort-by", ".lastTimestamp", "-o", "wide"))
+		}
+		if a.name == "api" && u.planes > 1 && a.failed > 0 {
+			t.Logf("no API server answered:\n%s", run(t, a.from, "cat", "/run/asker-api-failed"))
 		}
 	}
 }

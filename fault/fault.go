@@ -17,6 +17,7 @@ const (
 	Usage       Code = 2   // the command line or the configuration file is wrong
 	Preflight   Code = 3   // the host does not meet the requirements
 	Bundle      Code = 4   // the bundle is missing, truncated or damaged
+	Work        Code = 5   // of a plan: there is something to do
 	Interrupted Code = 130 // by a signal or lost output, as shells count SIGINT (128+2)
 )
 

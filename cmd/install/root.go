@@ -9,6 +9,7 @@ import (
 	"airlift/cmd/install/adoptcmd"
 	"airlift/cmd/install/clustercmd"
 	"airlift/cmd/install/hostroute"
+	"airlift/cmd/install/reconfigurecmd"
 	"airlift/cmd/install/registrycmd"
 	"airlift/cmd/install/thin"
 	"airlift/cmd/output"
@@ -67,7 +68,7 @@ func newRootCmd() *cobra.Command {
 	init, join := newInitCmd(), newJoinCmd()
 	apply, bring, images, upgrade := newApplyCmd(), newImportCmd(), newImagesCmd(), newUpgradeCmd()
 	completeAll(init, join, apply, bring, images, upgrade)
-	cmd.AddCommand(init, join, upgrade, newPreflightCmd(), bring, apply, images, newStatusCmd(), newDoctorCmd(), newDocsCmd(), newResetCmd(), newTokenCmd(), newCertsCmd(), newEtcdCmd(), newNodeCmd(), newEndpointCmd(), clustercmd.New(openOwnFile), registrycmd.New(registrycmd.Environment{Bundle: openBundle, Host: openHost, Console: console, Recorded: recorded, Confirm: confirm}), newKubeconfigCmd(), newConfigCmd(), thin.New(openOwnFile), newVersionCmd(), hostroute.New())
+	cmd.AddCommand(init, join, upgrade, newPreflightCmd(), bring, apply, images, newStatusCmd(), newDoctorCmd(), newDocsCmd(), newResetCmd(), newTokenCmd(), newCertsCmd(), newEtcdCmd(), newNodeCmd(), newEndpointCmd(), clustercmd.New(openOwnFile), registrycmd.New(registrycmd.Environment{Bundle: openBundle, Host: openHost, Console: console, Recorded: recorded, Confirm: confirm}), reconfigurecmd.New(reconfigurecmd.Environment{Bundle: openBundle, Host: openHost, Console: console, Recorded: recorded, Confirm: confirm}), newKubeconfigCmd(), newConfigCmd(), thin.New(openOwnFile), newVersionCmd(), hostroute.New())
 	cmd.AddCommand(adoptcmd.New(adoptcmd.Environment{Bundle: openBundle, Host: openHost, Console: console, Recorded: recorded, Confirm: confirm})...)
 	return cmd
 }

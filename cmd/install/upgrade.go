@@ -12,6 +12,7 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/payload"
 	"airlift/installer/timeline"
+	"airlift/installer/undo"
 	"airlift/installer/workflow"
 )
 
@@ -235,7 +236,7 @@ On a control plane it waits while another one is being upgraded.`,
 				return err
 			}
 			defer unlock()
-			run, err := upgrade.NewUndo(h, console(cmd))
+			run, err := undo.New(h, console(cmd))
 			if err != nil {
 				return err
 			}

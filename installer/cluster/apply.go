@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -140,8 +142,12 @@ func prune(v any) {
 }
 
 // dropLeftovers adds a null, which deletes the key in a merge patch, for each
-// existing data key of a Secret that the patch does not set.
+// existing data key of a Secret that the patch does not set, and for kubeadm's
+// checksum of a ConfigMap whose data is no longer kubeadm's defaults.
 func dropLeftovers(patch, have *unstructured.Unstructured) {
+	if patch.GetKind() == "ConfigMap" {
+		dropHash(patch, have)
+	}
 	if patch.GetKind() != "Secret" {
 		return
 	}
@@ -150,6 +156,22 @@ func dropLeftovers(patch, have *unstructured.Unstructured) {
 		if _, ours, _ := unstructured.NestedFieldNoCopy(patch.Object, "data", key); !ours {
 			_ = unstructured.SetNestedField(patch.Object, nil, "data", key)
 		}
+	}
+}
+
+func dropHash(patch, have *unstructured.Unstructured) {
+	_, sets := patch.GetAnnotations()[componentHash]
+	data, _, err := unstructured.NestedStringMap(have.Object, "data")
+	if have.GetAnnotations()[componentHash] == "" || sets || err != nil {
+		return
+	}
+	own, _, err := unstructured.NestedStringMap(patch.Object, "data")
+	if err != nil || len(own) == 0 {
+		return
+	}
+	maps.Copy(data, own)
+	if dataHash(&corev1.ConfigMap{Data: data}) != have.GetAnnotations()[componentHash] {
+		_ = unstructured.SetNestedField(patch.Object, nil, "metadata", "annotations", componentHash)
 	}
 }
 

@@ -77,6 +77,9 @@ func (s configReader) config() (*FetchedConfig, error) {
 	if cluster.Registry, err = s.registry(); err != nil {
 		return nil, err
 	}
+	if cluster.Reconfiguration, err = s.reconfiguration(); err != nil {
+		return nil, err
+	}
 	fetched := &FetchedConfig{Cluster: cluster, Kubelet: []byte(kubelet), Warnings: warnings}
 	if fetched.KubeProxy, err = s.kubeProxy(); err != nil {
 		fetched.Warnings = append(fetched.Warnings, fmt.Sprintf("kernel modules for kube-proxy's mode may be missing: %v", err))
@@ -110,6 +113,21 @@ func (s configReader) registry() (r config.EmbeddedRegistry, err error) {
 	}
 	if err != nil {
 		return r, registryError("reading", err)
+	}
+	return r, nil
+}
+
+// reconfiguration reads the number of the last reconfiguration. A cluster that has no ConfigMap for that had none.
+func (s configReader) reconfiguration() (r config.Reconfiguration, err error) {
+	configMap, err := s.get(config.ReconfigurationConfigMap)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return r, nil
+	}
+	if err == nil {
+		r, err = config.DecodeReconfiguration([]byte(configMap.Data[config.ReconfigurationKey]))
+	}
+	if err != nil {
+		return r, fmt.Errorf("reading ConfigMap %s/%s: %w", metav1.NamespaceSystem, config.ReconfigurationConfigMap, err)
 	}
 	return r, nil
 }

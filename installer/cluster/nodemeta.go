@@ -135,6 +135,107 @@ func (c NodeObjects) SetMeta(ctx context.Context, m NodeMeta, dryRun bool) (chan
 	return changes, nil
 }
 
+// Marks are the labels and taints of a node, and which of them SetMeta set.
+type Marks struct {
+	Labels  map[string]string `json:"labels"`
+	Taints  []corev1.Taint    `json:"taints"`
+	Managed string            `json:"managed,omitempty"` // the annotation
+}
+
+// Marks returns the labels and taints of a node.
+func (c NodeObjects) Marks(ctx context.Context, name string) (*Marks, error) {
+	var n *corev1.Node
+	err := wait.Retry(ctx, func() (err error) {
+		n, err = c.client.API.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading node %q: %w", name, err)
+	}
+	return &Marks{Labels: n.Labels, Taints: n.Spec.Taints, Managed: n.Annotations[managedAnnotation]}, nil
+}
+
+// RestoreMarks gives a node what Marks returned, of the labels and taints that a SetMeta since then may have changed.
+func (c NodeObjects) RestoreMarks(ctx context.Context, name string, m *Marks) (changed bool, err error) {
+	var failed error
+	changed, err = c.PatchNode(ctx, name, func(n *corev1.Node) { failed = m.restore(n) })
+	if err = cmp.Or(failed, err); err != nil {
+		return changed, fmt.Errorf("restoring the labels and taints of node %q: %w", name, err)
+	}
+	return changed, nil
+}
+
+func (m *Marks) restore(n *corev1.Node) error {
+	since, err := managedOf(n)
+	if err != nil {
+		return err
+	}
+	was := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Annotations: map[string]string{managedAnnotation: m.Managed}}}
+	if m.Managed == "" {
+		was.Annotations = nil
+	}
+	before, err := managedOf(was)
+	if err != nil {
+		return err
+	}
+	for _, key := range slices.Concat(since.Labels, before.Labels) {
+		delete(n.Labels, key)
+		if value, ok := m.Labels[key]; ok {
+			if n.Labels == nil {
+				n.Labels = map[string]string{}
+			}
+			n.Labels[key] = value
+		}
+	}
+	ids := slices.Concat(since.Taints, before.Taints)
+	may := func(t corev1.Taint) bool {
+		return slices.Contains(ids, identity(t)) || slices.Contains(ids, "-"+identity(t))
+	}
+	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, may)
+	for _, t := range m.Taints {
+		if may(t) {
+			n.Spec.Taints = append(n.Spec.Taints, t)
+		}
+	}
+	delete(n.Annotations, managedAnnotation)
+	if m.Managed != "" {
+		if n.Annotations == nil {
+			n.Annotations = map[string]string{}
+		}
+		n.Annotations[managedAnnotation] = m.Managed
+	}
+	return nil
+}
+
+// Meta returns the labels and taints that an earlier SetMeta gave to the node.
+func (m *Marks) Meta(name string) (NodeMeta, error) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{managedAnnotation: m.Managed}}}
+	if m.Managed == "" {
+		n.Annotations = nil
+	}
+	managed, err := managedOf(n)
+	if err != nil {
+		return NodeMeta{}, err
+	}
+	meta := NodeMeta{Name: name, Labels: map[string]string{}}
+	for _, key := range managed.Labels {
+		if value, ok := m.Labels[key]; ok {
+			meta.Labels[key] = value
+		}
+	}
+	for _, id := range managed.Taints {
+		if meta.Taints == nil {
+			meta.Taints = []string{}
+		}
+		for _, t := range m.Taints {
+			if identity(t) == id {
+				meta.Taints = append(meta.Taints, t.ToString())
+			}
+		}
+	}
+	return meta, nil
+}
+
 // edit changes the labels, the taints and the annotation of a node, or nothing if it returns an error.
 func (m NodeMeta) edit(n *corev1.Node) error {
 	old, err := managedOf(n)

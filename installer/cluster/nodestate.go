@@ -38,6 +38,8 @@ type NodeState struct {
 	Taints        []string          `json:"-"`
 	Managed       Managed           `json:"-"`
 	Unschedulable bool              `json:"-"`
+	// Reconfiguration is the number of the reconfiguration that it follows, 0 for none.
+	Reconfiguration int `json:"-"`
 	// RegistryGeneration is the generation of the embedded registry that it follows, -1 for none.
 	RegistryGeneration int `json:"-"`
 }
@@ -95,6 +97,7 @@ func stateOf(node *corev1.Node) NodeState {
 	state.Ready, state.Reason = NodeReady(node)
 	state.EndpointChange, state.OnlyServes = endpointChange(node)
 	state.RegistryGeneration = registryGeneration(node)
+	state.Reconfiguration = reconfigurationOf(node)
 	state.Labels, state.Unschedulable = node.Labels, node.Spec.Unschedulable
 	state.Managed, _ = managedOf(node) // SetMeta reports one that is damaged
 	for _, t := range node.Spec.Taints {

@@ -1,11 +1,15 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+
+	"airlift/fault"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,4 +90,27 @@ func Corefile(ctx context.Context, api kubernetes.Interface) (string, error) {
 		return "", err
 	}
 	return m.Data["Corefile"], nil
+}
+
+// StoredDocuments returns the documents of kubeadm that the cluster stores, as one file: the ClusterConfiguration, and the
+// configuration of the kubelet and of kube-proxy unless they are unchanged defaults.
+func StoredDocuments(ctx context.Context, api kubernetes.Interface) ([]byte, error) {
+	var out bytes.Buffer
+	for _, one := range []struct{ name, key string }{{kubeadmConfigMap, kubeadmConfigKey}, {kubeletConfigMap, kubeletConfigKey}, {kubeProxyConfigMap, "config.conf"}} {
+		m, err := ConfigMap(ctx, api, metav1.NamespaceSystem, one.name)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case m == nil && one.name == kubeadmConfigMap:
+			return nil, fault.New(fault.Failure, "the cluster has no ConfigMap %s/%s", metav1.NamespaceSystem, one.name).Hint("use the kubeconfig of an administrator: --kubeconfig FILE")
+		case m == nil || UnchangedDefaults(m):
+			continue
+		}
+		if out.Len() > 0 {
+			out.WriteString("---\n")
+		}
+		out.WriteString(strings.TrimRight(m.Data[one.key], "\n") + "\n")
+	}
+	return out.Bytes(), nil
 }

@@ -66,6 +66,7 @@ type Cluster struct {
 	ControlPlaneEndpoint string // "host" or "host:port"; empty for a single control plane
 	Endpoint             Endpoint
 	Registry             EmbeddedRegistry
+	Reconfiguration      Reconfiguration
 	CertificatesDir      string
 	ImageRepository      string
 	Networking           Networking

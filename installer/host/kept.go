@@ -13,15 +13,15 @@ import (
 	"airlift/installer/host/ledger"
 )
 
-// Kept has the previous versions of files that an upgrade replaces, at their paths below a
-// directory in UpgradeDir.
+// Kept has the previous versions of files that an upgrade or a reconfiguration replaces, at their paths below a
+// directory in UpgradeDir or ReconfigureDir.
 type Kept struct {
 	host *Host
 	dir  string
 }
 
 // Kept returns the previous files with a name. There may be none.
-func (h Upgrades) Kept(name string) Kept { return Kept{h.host, filepath.Join(UpgradeDir, name)} }
+func (h Upgrades) Kept(name string) Kept { return Kept{h.host, filepath.Join(h.dir, name)} }
 
 // absentSuffix marks a path at which no file was before the upgrade.
 const absentSuffix = ".absent"

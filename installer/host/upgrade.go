@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"airlift/installer/host/filesystem"
@@ -18,15 +17,22 @@ import (
 // that undo would restore.
 const UpgradeDir = ledger.StateDir + "/upgrade"
 
+// ReconfigureDir is UpgradeDir for a reconfiguration: it can be undone alone, before an upgrade that precedes it.
+const ReconfigureDir = ledger.StateDir + "/reconfigure"
+
 // UpgradeBackups has the backups of the cluster that upgrades saved. Reset keeps it: a restore
 // follows a reset.
 const UpgradeBackups = ledger.StateDir + "-backups"
 
-// Paths below UpgradeDir.
+// Paths below UpgradeDir and ReconfigureDir.
 const (
-	UpgradeState = UpgradeDir + "/state.json"
-	stagedDir    = UpgradeDir + "/staged" // new binaries before their step, at their paths
+	UpgradeState     = UpgradeDir + "/state.json"
+	ReconfigureState = ReconfigureDir + "/state.json"
+	stagedDir        = UpgradeDir + "/staged" // new binaries before their step, at their paths
 )
+
+// state is the path of the state.
+func (h Upgrades) state() string { return filepath.Join(h.dir, filepath.Base(UpgradeState)) }
 
 // StagedPath is where a new binary waits until its step installs it.
 func StagedPath(path string) string { return filepath.Join(stagedDir, path) }
@@ -34,11 +40,15 @@ func StagedPath(path string) string { return filepath.Join(stagedDir, path) }
 // PrepareUpgrade creates the directories for staged binaries with these paths.
 func (h Upgrades) PrepareUpgrade(paths ...string) error {
 	if err := h.host.makeState(); err != nil {
-		return fmt.Errorf("preparing %s: %w", UpgradeDir, err)
+		return fmt.Errorf("preparing %s: %w", h.dir, err)
 	}
-	for _, path := range append(slices.Clone(paths), "/") {
-		if err := os.MkdirAll(filepath.Dir(h.host.Path(StagedPath(path))), 0o700); err != nil {
-			return fmt.Errorf("preparing %s: %w", UpgradeDir, err)
+	dirs := []string{h.dir}
+	for _, path := range paths {
+		dirs = append(dirs, filepath.Dir(StagedPath(path)))
+	}
+	for _, dir := range dirs {
+		if err := os.MkdirAll(h.host.Path(dir), 0o700); err != nil {
+			return fmt.Errorf("preparing %s: %w", h.dir, err)
 		}
 	}
 	return nil
@@ -66,8 +76,11 @@ func (h Upgrades) installFrom(ctx context.Context, b Binary, path string) (chang
 	return h.host.InstallBinary(ctx, b, f)
 }
 
-// RemoveStaged removes all staged binaries, also from the ledger.
+// RemoveStaged removes all staged binaries, also from the ledger. A reconfiguration has none.
 func (h Upgrades) RemoveStaged() error {
+	if h.dir != UpgradeDir {
+		return nil
+	}
 	if err := os.RemoveAll(h.host.Path(stagedDir)); err != nil {
 		return fmt.Errorf("removing %s: %w", stagedDir, err)
 	}
@@ -85,10 +98,10 @@ func (h Upgrades) RemoveStaged() error {
 func (h Upgrades) WriteUpgrade(data []byte) error {
 	err := h.PrepareUpgrade()
 	if err == nil {
-		err = h.host.Change(UpgradeState, func() error { return filesystem.Replace(h.host.Path(UpgradeState), data, 0o600) })
+		err = h.host.Change(h.state(), func() error { return filesystem.Replace(h.host.Path(h.state()), data, 0o600) })
 	}
 	if err != nil {
-		return fmt.Errorf("writing %s: %w", UpgradeState, err)
+		return fmt.Errorf("writing %s: %w", h.state(), err)
 	}
 	return nil
 }
@@ -119,7 +132,7 @@ func (h Upgrades) RemoveUnfinishedBackups() error {
 
 // RemoveKept removes all previous files except those with a name.
 func (h Upgrades) RemoveKept(except string) error {
-	list, err := os.ReadDir(h.host.Path(UpgradeDir))
+	list, err := os.ReadDir(h.host.Path(h.dir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing previous files: %w", err)
 	}
@@ -127,7 +140,7 @@ func (h Upgrades) RemoveKept(except string) error {
 		if e.Name() == except || !e.IsDir() || e.Name() == filepath.Base(stagedDir) {
 			continue
 		}
-		if err := h.host.RemoveTree(filepath.Join(UpgradeDir, e.Name())); err != nil {
+		if err := h.host.RemoveTree(filepath.Join(h.dir, e.Name())); err != nil {
 			return err
 		}
 	}
@@ -143,17 +156,21 @@ func (h Upgrades) RemoveUpgrade() error {
 		return err
 	}
 	// The state goes last: without it, no command would remove the previous files.
-	if err := os.Remove(h.host.Path(UpgradeState)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing %s: %w", UpgradeState, err)
-	}
-	return nil
+	return h.removeState()
 }
 
 // EndUpgrade makes undo impossible, before reset removes what undo would change: entries that stay in the
 // ledger keep StateDir, and the next node on this host must not get files of this one.
 func (h Upgrades) EndUpgrade() error {
-	if err := os.Remove(h.host.Path(UpgradeState)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing %s: %w", UpgradeState, err)
+	if err := h.removeState(); err != nil {
+		return err
 	}
-	return h.host.RemoveTree(UpgradeDir)
+	return h.host.RemoveTree(h.dir)
+}
+
+func (h Upgrades) removeState() error {
+	if err := os.Remove(h.host.Path(h.state())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing %s: %w", h.state(), err)
+	}
+	return nil
 }

@@ -2,11 +2,13 @@ package node
 
 import (
 	"encoding/json"
+	"path"
 	"slices"
 
 	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/backup"
+	"airlift/installer/cluster"
 	"airlift/installer/host"
 	"airlift/installer/host/filesystem"
 )
@@ -23,6 +25,19 @@ type UpgradeState struct {
 	To   string `json:"to"`
 	// Bundle identifies the file.
 	Bundle string `json:"bundle"`
+	// Change identifies the configuration that a reconfiguration stores, a sha256 in hex; "" in the state of an upgrade.
+	Change string `json:"change,omitempty"`
+	// Parts are the components, kubelet and add-ons that a reconfiguration changes: the run that continues it changes no others.
+	Parts []string `json:"parts,omitempty"`
+	// Readers are the components that a reconfiguration restarts because of files that they read.
+	Readers []string `json:"readers,omitempty"`
+	// Followers is who must follow a reconfiguration: ControlPlanes, AllNodes or "" for nobody.
+	Followers string `json:"followers,omitempty"`
+	// Certificates are the sha256 of the files of certificates and keys that a reconfiguration wrote, by path. One that was
+	// renewed since stays when the reconfiguration is undone.
+	Certificates map[string]string `json:"certificates,omitempty"`
+	// Marks are the labels and taints of the node from before a reconfiguration that changes them, nil for none.
+	Marks *cluster.Marks `json:"marks,omitempty"`
 	// EtcdStarted is etcd's image, recorded before the kubelet can start it.
 	EtcdStarted string `json:"etcdStarted,omitempty"`
 	// EtcdRenewed is set when an etcd that is not replaced has new certificates.
@@ -39,33 +54,78 @@ type UpgradeState struct {
 	Finished bool `json:"finished,omitempty"`
 }
 
+// Who must follow a reconfiguration.
+const ControlPlanes, AllNodes = "control-planes", "all"
+
 // AttemptName names the copies of the manifests that ran before the current attempt: if a
 // component's new manifest fails, its copy is restored. After a finished upgrade, the copies have
 // that upgrade's version.
 const AttemptName = "attempt"
 
 // FormerName names the previous files that undo restores: those from before the first attempt.
-func (s *UpgradeState) FormerName() string { return "former-" + s.To }
+func (s *UpgradeState) FormerName() string {
+	if s.Change != "" {
+		return "former-" + s.Change[:min(12, len(s.Change))]
+	}
+	return "former-" + s.To
+}
+
+// Files are the files of the upgrade or of the reconfiguration on a host.
+func (s *UpgradeState) Files(h *host.Host) host.Upgrades {
+	if s.Change != "" {
+		return h.Upgrades().Reconfigurations()
+	}
+	return h.Upgrades()
+}
+
+// Kept are the previous files that undo restores.
+func (s *UpgradeState) Kept(h *host.Host) host.Kept { return s.Files(h).Kept(s.FormerName()) }
 
 // upgradeStateHint is for a damaged state. The previous files of an upgrade of the same version are
 // used again.
-var upgradeStateHint = "it has what undo needs; to continue without undo: " + filesystem.SetAside(host.UpgradeState) +
-	", and run the same command again; the previous files stay below " + host.UpgradeDir
+func upgradeStateHint(file string) string {
+	return "it has what undo needs; to continue without undo: " + filesystem.SetAside(file) +
+		", and run the same command again; the previous files stay below " + path.Dir(file)
+}
 
 // ReadUpgradeState returns nil if the host has no state of an upgrade.
 func ReadUpgradeState(h *host.Host) (*UpgradeState, error) {
+	return readUpgradeState(h, host.UpgradeState)
+}
+
+// ReadReconfigureState returns nil if the host has no state of a reconfiguration.
+func ReadReconfigureState(h *host.Host) (*UpgradeState, error) {
+	s, err := readUpgradeState(h, host.ReconfigureState)
+	if err == nil && s != nil && s.Change == "" {
+		return nil, fault.New(fault.Failure, "reading %s: the file is damaged: it has no configuration", host.ReconfigureState).Hint(upgradeStateHint(host.ReconfigureState))
+	}
+	return s, err
+}
+
+func readUpgradeState(h *host.Host, file string) (*UpgradeState, error) {
 	s := &UpgradeState{}
-	found, err := h.ReadState(host.UpgradeState, s, upgradeStateHint)
+	found, err := h.ReadState(file, s, upgradeStateHint(file))
 	switch {
 	case s.Version > upgradeStateVersion: // also if this installer cannot read the rest
-		return nil, fault.New(fault.Failure, "reading %s: its version is %d, this installer supports up to %d", host.UpgradeState, s.Version, upgradeStateVersion).
-			Hint("use the file that upgraded this node, or a newer one")
+		return nil, fault.New(fault.Failure, "reading %s: its version is %d, this installer supports up to %d", file, s.Version, upgradeStateVersion).
+			Hint("use the file that wrote it, or a newer one")
 	case err != nil || !found:
 		return nil, err
 	case s.Version == 0 || s.From == "" || s.To == "":
-		return nil, fault.New(fault.Failure, "reading %s: the file is damaged: it has no version", host.UpgradeState).Hint(upgradeStateHint)
+		return nil, fault.New(fault.Failure, "reading %s: the file is damaged: it has no version", file).Hint(upgradeStateHint(file))
 	}
 	return s, nil
+}
+
+// UnfinishedReconfigure returns an error if a reconfiguration of this host was interrupted. Other commands would build on a
+// part of it.
+func UnfinishedReconfigure(h *host.Host) error {
+	s, err := ReadReconfigureState(h)
+	if err != nil || s == nil || s.Finished {
+		return err
+	}
+	return fault.New(fault.Preflight, "a reconfiguration of this node is not finished").
+		Hint("finish it with the same command, or undo it: ./install reconfigure undo")
 }
 
 // Write writes the state to the host.
@@ -75,7 +135,7 @@ func (s *UpgradeState) Write(h *host.Host) error {
 	if err != nil {
 		return err
 	}
-	return h.Upgrades().WriteUpgrade(append(data, '\n'))
+	return s.Files(h).WriteUpgrade(append(data, '\n'))
 }
 
 // KeepNames records the image names that get another image.

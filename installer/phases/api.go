@@ -56,6 +56,9 @@ func (a *API) Registered(ctx context.Context) error {
 	if err := a.recordEndpoint(ctx); err != nil {
 		return err
 	}
+	if err := a.recordReconfiguration(ctx); err != nil {
+		return err
+	}
 	node := a.Node.Config.NodeRegistration
 	if a.Node.Config.NodeLocalCRISocket() {
 		return nil
@@ -82,6 +85,17 @@ func (a *API) recordEndpoint(ctx context.Context) error {
 		return nil
 	}
 	changed, err := a.Client.NodeObjects().SetEndpointChange(ctx, c.NodeRegistration.Name, change.Number, false)
+	a.Changed(changed)
+	return err
+}
+
+// recordReconfiguration records that this node follows the last reconfiguration: it was created with the stored configuration.
+func (a *API) recordReconfiguration(ctx context.Context) error {
+	c := a.Node.Config
+	if c.Reconfiguration.Number == 0 {
+		return nil
+	}
+	changed, err := a.Client.NodeObjects().SetReconfiguration(ctx, c.NodeRegistration.Name, c.Reconfiguration.Number)
 	a.Changed(changed)
 	return err
 }

@@ -314,9 +314,9 @@ func TestRenewKeepsTheKind(t *testing.T) {
 	}
 }
 
-// TestRenameAPIServer: names are added and removed, names that a user added to the certificate alone stay, and without a
+// TestRename: names are added and removed, names that a user added to the certificate alone stay, and without a
 // difference nothing is written. kubeadm's checks accept the result.
-func TestRenameAPIServer(t *testing.T) {
+func TestRename(t *testing.T) {
 	n := newNode(t)
 	cfg := testConfig()
 	cfg.APIServer.CertSANs = []string{"only-here.example"}
@@ -324,7 +324,7 @@ func TestRenameAPIServer(t *testing.T) {
 	cfg.APIServer.CertSANs = nil
 	rename := func(want bool, remove ...string) *x509.Certificate {
 		t.Helper()
-		result, err := pki.RenameAPIServer(cfg, n.fs(), start, remove...)
+		result, err := pki.Rename(cfg, n.fs(), start, "apiserver", remove...)
 		if err != nil || (len(result.Files) == 2) != want {
 			t.Fatalf("%d files, %v", len(result.Files), err)
 		}

@@ -32,22 +32,22 @@ func Renew(cfg *config.Config, host fs.FS, now time.Time, name string) (Result, 
 	return renew(cfg, host, now, name, func(*Certificate) bool { return true })
 }
 
-// RenameAPIServer renews the certificate of the API server with the names and addresses that cfg gives it in addition to
-// what it has, and without those to remove, which cfg does not give it, in any spelling. The result is empty if it has exactly
-// these, and its key: a run that was killed may have written only the key.
-func RenameAPIServer(cfg *config.Config, host fs.FS, now time.Time, remove ...string) (Result, error) {
+// Rename renews a serving certificate, "apiserver", "etcd-server" or "etcd-peer", with the names and addresses that cfg gives
+// it in addition to what it has, and without those to remove, which cfg does not give it, in any spelling. The result is empty
+// if it has exactly these, and its key: a run that was killed may have written only the key.
+func Rename(cfg *config.Config, host fs.FS, now time.Time, name string, remove ...string) (Result, error) {
 	table, err := Certificates(cfg)
 	if err != nil {
 		return Result{}, err
 	}
 	var removed []netip.Addr
-	for _, name := range remove {
-		if ip, err := netip.ParseAddr(name); err == nil {
+	for _, one := range remove {
+		if ip, err := netip.ParseAddr(one); err == nil {
 			removed = append(removed, ip.Unmap())
 		}
 	}
-	wanted := table[slices.IndexFunc(table, func(c Certificate) bool { return c.Name == "apiserver" })]
-	return renew(cfg, host, now, "apiserver", func(c *Certificate) bool {
+	wanted := table[slices.IndexFunc(table, func(c Certificate) bool { return c.Name == name })]
+	return renew(cfg, host, now, name, func(c *Certificate) bool {
 		before := *c
 		c.DNSNames = slices.DeleteFunc(slices.Clone(c.DNSNames), func(name string) bool { return slices.Contains(remove, name) })
 		c.IPs = slices.DeleteFunc(slices.Clone(c.IPs), func(ip netip.Addr) bool { return slices.Contains(removed, ip) })

@@ -427,3 +427,18 @@ func (s *StaticPods) mayRestart(ctx context.Context, component string) error {
 	}
 	return s.Quorum().CheckQuorum(ctx)
 }
+
+// RestartReader restarts a component that was started before one of the files that it reads was written. After the clock was set
+// back, no restart would be later than the files.
+func RestartReader(ctx context.Context, s *StaticPods, component string, files []string) (restarted bool, err error) {
+	if len(files) == 0 {
+		return false, nil
+	}
+	written, err := s.Host.Systemd().Newest(files)
+	if err != nil || written.After(time.Now()) {
+		return false, err
+	}
+	restarted, err = s.RestartOlder(ctx, component, written)
+	s.Changed(restarted)
+	return restarted, err
+}

@@ -131,9 +131,17 @@ func KubeletFlags(cfg *config.Config, worker bool) ([]byte, error) {
 		// By default the kubelet uses only the default route's address, and prefers IPv4.
 		args = append(args, config.Arg{Name: "node-ip", Value: joined(ips)})
 	}
-	flags := strings.Join(command(cfg, "", args, node.KubeletExtraArgs), " ")
-	return []byte("KUBELET_KUBEADM_ARGS=" + strconv.Quote(flags) + "\n"), nil
+	return KubeletFlagsFile(cfg, args), nil
 }
+
+// KubeletFlagsFile returns the environment file with these flags and the user's.
+func KubeletFlagsFile(cfg *config.Config, args []config.Arg) []byte {
+	flags := strings.Join(command(cfg, "", args, cfg.NodeRegistration.KubeletExtraArgs), " ")
+	return []byte("KUBELET_KUBEADM_ARGS=" + strconv.Quote(flags) + "\n")
+}
+
+// OwnKubeletFlags are the flags that KubeletFlags sets. All others are the user's.
+var OwnKubeletFlags = []string{"container-runtime-endpoint", "pod-infra-container-image", "register-with-taints", "hostname-override", "node-ip"}
 
 func joined(ips []netip.Addr) string {
 	var list []string

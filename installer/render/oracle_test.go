@@ -1,6 +1,7 @@
 package render_test
 
 import (
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -56,55 +57,61 @@ func TestEqualsKubeadm(t *testing.T) {
 			host := os.DirFS(hostWith(t, c.HostDirs))
 			set := patchSet(t, c)
 
-			pods, err := render.ControlPlane(cfg, host)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if cfg.Etcd.External == nil {
-				if pods["etcd"], err = render.Etcd(cfg); err != nil {
-					t.Fatal(err)
-				}
-			}
-			for name, pod := range pods {
-				if pod, _, err = set.Pod(pod); err != nil {
-					t.Fatal(err)
-				}
-				got := &corev1.Pod{} // as the kubelet reads it
-				oracle.Decode(t, encode(t, pod), got)
-				compare(t, "static pod "+name, want.Pods[name], got)
-			}
-			if len(pods) != len(want.Pods) {
-				t.Errorf("%d static pods, kubeadm makes %d", len(pods), len(want.Pods))
-			}
-
-			cluster, err := render.KubeletConfig(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			node, err := render.NodeKubeletConfig(cfg, cluster)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if node, _, err = set.Apply(patches.KubeletConfiguration, node); err != nil {
-				t.Fatal(err)
-			}
-			var got kubeletv1.KubeletConfiguration
-			oracle.Decode(t, node, &got)
-			compare(t, "the node's KubeletConfiguration", want.Kubelet, got)
-			compare(t, "instance-config.yaml", want.InstanceConfig, string(render.KubeletInstanceConfig(cfg)))
-			flags, err := render.KubeletFlags(cfg, false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			compare(t, "kubeadm-flags.env", want.KubeletFlags, string(flags))
-
-			applied, _, err := set.AddOn(objects(t, cfg, want.Output.Read(t, "ca.crt")))
-			if err != nil {
-				t.Fatal(err)
-			}
-			compareObjects(t, want.Objects, applied)
+			compareRendered(t, cfg, host, set, want)
 		})
 	}
+}
+
+// compareRendered compares what a configuration gives with what kubeadm makes.
+func compareRendered(t *testing.T, cfg *config.Config, host fs.FS, set *patches.Set, want oracle.Want) {
+	t.Helper()
+	pods, err := render.ControlPlane(cfg, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Etcd.External == nil {
+		if pods["etcd"], err = render.Etcd(cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, pod := range pods {
+		if pod, _, err = set.Pod(pod); err != nil {
+			t.Fatal(err)
+		}
+		got := &corev1.Pod{} // as the kubelet reads it
+		oracle.Decode(t, encode(t, pod), got)
+		compare(t, "static pod "+name, want.Pods[name], got)
+	}
+	if len(pods) != len(want.Pods) {
+		t.Errorf("%d static pods, kubeadm makes %d", len(pods), len(want.Pods))
+	}
+
+	cluster, err := render.KubeletConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := render.NodeKubeletConfig(cfg, cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if node, _, err = set.Apply(patches.KubeletConfiguration, node); err != nil {
+		t.Fatal(err)
+	}
+	var got kubeletv1.KubeletConfiguration
+	oracle.Decode(t, node, &got)
+	compare(t, "the node's KubeletConfiguration", want.Kubelet, got)
+	compare(t, "instance-config.yaml", want.InstanceConfig, string(render.KubeletInstanceConfig(cfg)))
+	flags, err := render.KubeletFlags(cfg, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare(t, "kubeadm-flags.env", want.KubeletFlags, string(flags))
+
+	applied, _, err := set.AddOn(objects(t, cfg, want.Output.Read(t, "ca.crt")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compareObjects(t, want.Objects, applied)
 }
 
 // allCases returns the cases of every version.

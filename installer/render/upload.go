@@ -65,6 +65,27 @@ func UploadRegistry(cfg *config.Config) ([]runtime.Object, error) {
 	return append(objects, APIServersRBAC()...), nil
 }
 
+// UploadReconfiguration is the ConfigMap with the number of the last reconfiguration, which nodes may read.
+func UploadReconfiguration(cfg *config.Config) ([]runtime.Object, error) {
+	data, err := cfg.Reconfiguration.Encode()
+	if err != nil {
+		return nil, err
+	}
+	objects := []runtime.Object{configMap(metav1.NamespaceSystem, config.ReconfigurationConfigMap, config.ReconfigurationKey, data)}
+	return append(objects, readable(metav1.NamespaceSystem, config.ReconfigurationConfigMap, "configmaps", config.ReconfigurationConfigMap,
+		group(tokensGroup), group(nodesGroup))...), nil
+}
+
+// UploadFiles is the Secret with the files of the control planes, which reconfiguration.Seal encrypted.
+func UploadFiles(sealed []byte) []runtime.Object {
+	return []runtime.Object{&corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: config.FilesSecret},
+		Type:       corev1.SecretTypeOpaque,
+		Data:       map[string][]byte{config.FilesKey: sealed},
+	}}
+}
+
 // ClusterInfo returns the public ConfigMap from which a joining node learns the
 // API server's URL and the CA. The controller manager adds signatures with the
 // bootstrap tokens.

@@ -7,10 +7,12 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -28,8 +30,12 @@ type Pod struct {
 	Flags map[string]string
 	// Volumes are the host's paths by the names of the volumes.
 	Volumes map[string]string
+	// mounts are the host's paths by the paths in the first container.
+	mounts map[string]string
 	// Health is the URL of its readiness, startup or liveness probe; "" if none is over HTTP.
 	Health string
+	// Startup is how long its first container may take to start, 0 if that is not limited.
+	Startup time.Duration
 	// Err is why the manifest cannot be read.
 	Err error
 }
@@ -58,6 +64,9 @@ func Parse(name string, manifest []byte) (*Pod, error) {
 		}
 		if i == 0 {
 			p.Container, p.Image, p.Health = c.Name, c.Image, health(&c)
+			if probe := c.StartupProbe; probe != nil {
+				p.Startup = time.Duration(probe.FailureThreshold) * time.Duration(probe.PeriodSeconds) * time.Second
+			}
 		}
 	}
 	for _, v := range pod.Spec.Volumes {
@@ -65,7 +74,29 @@ func Parse(name string, manifest []byte) (*Pod, error) {
 			p.Volumes[v.Name] = v.HostPath.Path
 		}
 	}
+	p.mounts = map[string]string{}
+	for _, c := range pod.Spec.Containers[:min(1, len(pod.Spec.Containers))] {
+		for _, m := range c.VolumeMounts {
+			if host, ok := p.Volumes[m.Name]; ok {
+				p.mounts[path.Clean(m.MountPath)] = host
+			}
+		}
+	}
 	return p, nil
+}
+
+// HostPath returns the path on the host of a path in the first container, "" if it is in no volume of the host.
+func (p *Pod) HostPath(inside string) string {
+	best := ""
+	for mount := range p.mounts {
+		if (inside == mount || strings.HasPrefix(inside, mount+"/")) && len(mount) > len(best) {
+			best = mount
+		}
+	}
+	if best == "" || !path.IsAbs(inside) {
+		return ""
+	}
+	return path.Join(p.mounts[best], strings.TrimPrefix(path.Clean(inside), best))
 }
 
 // All reads the manifests in a directory, in order of their names. One that cannot be read

@@ -26,6 +26,8 @@ const (
 	Plan  Command = "plan"  // nothing: all findings of the cluster are reported
 	Apply Command = "apply" // the upgrade of the first control plane
 	Node  Command = "node"  // the upgrade of another node, after apply
+	// Reconfigure is a change of the configuration, which keeps the version.
+	Reconfigure Command = "reconfigure"
 )
 
 // A Target has the data that the checks inspect. The checks only read it.

@@ -17,6 +17,9 @@ const maxKubeletSkew = 3
 // version compares the bundle's version with the cluster's. During an upgrade, and on the nodes
 // after the first, the cluster's version is already the bundle's.
 func (t *Target) version() []finding {
+	if t.Command == Reconfigure {
+		return nil
+	}
 	to, err := version.ParseSemantic(t.To)
 	if err != nil {
 		return []finding{problem("build the file again", "%q is not a Kubernetes version: %v", t.To, err)}

@@ -34,6 +34,7 @@ type apiServer struct {
 	etcd    []string // URLs
 	ready   time.Time
 	server  *http.Server
+	policy  string // the audit policy with which it runs
 }
 
 type connKey struct{}
@@ -46,6 +47,9 @@ func (h *Host) startAPIServer(p *pod, version string) (process, error) {
 		return nil, err
 	}
 	s := &apiServer{host: h, version: version, etcd: strings.Split(f["etcd-servers"], ","), ready: time.Now().Add(2 * time.Second)}
+	if s.policy, err = h.readPolicy(p); err != nil {
+		return nil, err
+	}
 	if s.data() == nil {
 		return nil, errors.New("etcd does not answer")
 	}

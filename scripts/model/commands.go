@@ -21,6 +21,7 @@ import (
 	"airlift/installer/payload"
 	"airlift/installer/phases"
 	"airlift/installer/snapshot"
+	"airlift/installer/undo"
 	"airlift/installer/workflow"
 )
 
@@ -198,7 +199,7 @@ func (r *run) rotate(stage, key string) (string, error) {
 // undo undoes the last upgrade of the node.
 func (r *run) undo() (string, error) {
 	return r.changing("upgrade undo", "", func(h *host.Host, c *workflow.Console) error {
-		run, err := upgrade.NewUndo(h, c)
+		run, err := undo.New(h, c)
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -447,7 +448,17 @@ func (h *Host) serverTLS(cert, key, ca string, clients bool) (*tls.Config, error
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(pem)
-	c := &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.VerifyClientCertIfGiven, SessionTicketsDisabled: true}
+	var mu sync.Mutex
+	current := func(*tls.ClientHelloInfo) (*tls.Certificate, error) { // both servers read renewed certificates while they run
+		mu.Lock()
+		defer mu.Unlock()
+		if renewed, err := tls.LoadX509KeyPair(h.hostPath(cert), h.hostPath(key)); err == nil {
+			pair = renewed
+		}
+		latest := pair
+		return &latest, nil
+	}
+	c := &tls.Config{GetCertificate: current, ClientCAs: pool, ClientAuth: tls.VerifyClientCertIfGiven, SessionTicketsDisabled: true}
 	if clients {
 		c.ClientAuth, c.NextProtos = tls.RequireAndVerifyClientCert, []string{"h2"}
 	}

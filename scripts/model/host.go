@@ -15,6 +15,7 @@ import (
 
 	"airlift/dialer"
 	"airlift/installer/config"
+	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	hostsystemd "airlift/installer/host/systemd"
@@ -41,6 +42,7 @@ type Host struct {
 	slowed      bool              // by the last command
 	upgradesTo  string            // the version of the last upgrade
 	former      map[string]string // the files from before it
+	unchanged   map[string]string // the configuration from before the last reconfiguration
 	failures    map[string]bool
 	reported    string // what the kubelet has reported, at a revision of the cluster
 	revision    int64
@@ -117,19 +119,20 @@ func (h *Host) exists(file string) bool {
 
 // A run is one command on a host, until it ends or crashes.
 type run struct {
-	host      *Host
-	root      string // a link to the host's directory, which a crash removes
-	ctx       context.Context
-	cancel    context.CancelFunc
-	crashAt   int  // the change before which it crashes; 0 for none
-	full      bool // instead of the crash, the disk is full
-	changes   int
-	disturbed bool   // it has crashed, or met a full disk
-	last      string // the change before which it crashed
-	dead      bool
-	resets    bool     // it removes the node
-	dry       bool     // it only shows what it would do
-	planned   []string // the files and binaries that the plan of an upgrade has
+	host         *Host
+	root         string // a link to the host's directory, which a crash removes
+	ctx          context.Context
+	cancel       context.CancelFunc
+	crashAt      int  // the change before which it crashes; 0 for none
+	full         bool // instead of the crash, the disk is full
+	changes      int
+	disturbed    bool   // it has crashed, or met a full disk
+	last         string // the change before which it crashed
+	dead         bool
+	resets       bool     // it removes the node
+	dry          bool     // it only shows what it would do
+	planned      []string // the files and binaries that the plan of an upgrade has
+	reconfigures *upgrade.ReconfigurePlan
 }
 
 var errCrashed = errors.New("the machine of the model lost its power")

@@ -120,13 +120,15 @@ func play(t *testing.T, files []*payload.Bundle, list Sequence) (site *Site, err
 var commands = []string{
 	"init", "reset", "reset --force", "upgrade apply", "upgrade apply", "upgrade undo", "the way back", "edit a manifest", editAPIServer, renewAll,
 	"etcd snapshot", "etcd restore", "etcd snapshot, below /var/lib/airlift", "etcd snapshot, in etcd's directory",
+	reconfigureWide, reconfigureLittle, reconfigureUndo, reconfigureBroken,
 }
 
 // memberCommands are drawn at sites with several hosts.
-var memberCommands = append([]string{
+var memberCommands = slices.Concat([]string{
+	reconfigureNode, reconfigureNode,
 	"join", "join --control-plane", "join --control-plane", "upgrade node", "upgrade node", "reset", "kubectl delete node", "the API server is lost",
 	"rotate-ca distribute", "rotate-ca issue", "rotate-ca cancel",
-}, commands...)
+}, commands)
 
 // sites are the sites that are drawn: what runs on each host at the beginning.
 var sites = [][]string{
@@ -182,7 +184,7 @@ func stage(hosts int, name string) (list Sequence) {
 }
 
 // repeatable are commands of which a second run changes nothing.
-var repeatable = regexp.MustCompile(`^(init|join.*|upgrade apply|upgrade node|reset.*)$`)
+var repeatable = regexp.MustCompile(`^(init|join.*|upgrade apply|upgrade node|reset.*|reconfigure everything|reconfigure a little|reconfigure node)$`)
 
 // drawn draws a command.
 func drawn(names []string, hosts int) *rapid.Generator[Command] {
@@ -205,7 +207,7 @@ func disturbed(c Command, hosts int) *rapid.Generator[Command] {
 		if !repeatable.MatchString(c.Name) {
 			return c
 		}
-		c.Shown = !strings.HasPrefix(c.Name, "reset") && rapid.IntRange(0, 3).Draw(rt, "shown") == 1
+		c.Shown = !strings.HasPrefix(c.Name, "re") && rapid.IntRange(0, 3).Draw(rt, "shown") == 1
 		c.Again = rapid.IntRange(0, 3).Draw(rt, "again") == 1
 		if rapid.IntRange(0, 2).Draw(rt, "parallel") == 1 {
 			c.Meanwhile = rapid.SliceOfN(meanwhile(hosts, c.File), 1, 3).Draw(rt, "meanwhile")
@@ -298,6 +300,92 @@ func TestHosts(t *testing.T) {
 			t.Fatalf("%s\n\nviolation: %v", list, err)
 		}
 		t.Log(site.report.String(), strings.Join(site.log, "\n"))
+	}
+}
+
+// TestReconfigure: a configuration is changed on all hosts, and undone on all of them.
+func TestReconfigure(t *testing.T) {
+	files := bundles(t)
+	for _, list := range []Sequence{
+		{
+			{Name: "init", Host: 1}, {Name: reconfigureWide, Host: 1, Again: true}, {Name: reconfigureUndo, Host: 1}, {Name: reconfigureBroken, Host: 1},
+			{Name: reconfigureLittle, Host: 1, Again: true}, {Name: reconfigureWide, Host: 1}, {Name: "upgrade apply", Host: 1, File: 1},
+		},
+		{
+			{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: "join --control-plane", Host: 3}, {Name: "join", Host: 4},
+			{Name: reconfigureWide, Host: 1, Again: true}, {Name: reconfigureNode, Host: 2, Again: true}, {Name: reconfigureNode, Host: 3, Again: true}, {Name: reconfigureNode, Host: 4, Again: true},
+			{Name: reconfigureUndo, Host: 1}, {Name: reconfigureUndo, Host: 2}, {Name: reconfigureNode, Host: 3}, {Name: reconfigureNode, Host: 4},
+			{Name: reconfigureWide, Host: 2, Meanwhile: []Command{{Name: reconfigureNode, Host: 3, Delay: 2}, {Name: renewAll, Host: 2, Delay: 5}}},
+		},
+	} {
+		site, err := play(t, files, list)
+		if err != nil {
+			t.Fatalf("%s\n\nviolation: %v", list, err)
+		}
+		t.Log(site.report.String(), strings.Join(site.log, "\n"))
+	}
+}
+
+// TestRestore: without an edit, there is nothing to restore. An edit is not replaced before the user says so, and a component that
+// a change does not concern keeps its edit.
+func TestRestore(t *testing.T) {
+	files := bundles(t)
+	for _, c := range []struct {
+		list Sequence
+		want []string // patterns in what the commands printed, in this order
+	}{
+		{Sequence{
+			{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: "join", Host: 3},
+			{Name: restoreEdits, Host: 1}, {Name: restoreEdits, Host: 2}, {Name: restoreEditsNode, Host: 2}, {Name: restoreEditsNode, Host: 3},
+		}, []string{"reconfigure --restore: <nil> \\(after [^ ]*, 0 changes\\)", "reconfigure --restore: <nil> \\(after [^ ]*, 0 changes\\)", "node --restore: <nil> \\(after [^ ]*, 0 changes\\)", "node --restore: <nil> \\(after [^ ]*, 0 changes\\)"}},
+		{Sequence{
+			{Name: "init", Host: 1}, {Name: "edit a manifest", Host: 1}, {Name: reconfigureLittle, Host: 1}, {Name: restoreEdits, Host: 1, Again: true}, {Name: reconfigureLittle, Host: 1, Again: true},
+		}, []string{"these files were edited since Airlift wrote them, and the edits would be lost: /etc/kubernetes/manifests/kube-scheduler.yaml", "--restore, and again: <nil>", "reconfigure a little, and again: <nil>"}},
+		{Sequence{
+			{Name: "init", Host: 1}, {Name: editAPIServer, Host: 1}, {Name: reconfigureLittle, Host: 1, Again: true}, {Name: reconfigureUndo, Host: 1}, {Name: restoreEdits, Host: 1, Again: true},
+		}, []string{"reconfigure a little, and again: <nil>", "undo: <nil>", "--restore, and again: <nil>"}},
+	} {
+		site, err := play(t, files, c.list)
+		if err != nil {
+			t.Fatalf("%s\n\nviolation: %v", c.list, err)
+		}
+		rest := site.report.String()
+		for _, want := range c.want {
+			at := regexp.MustCompile(want).FindStringIndex(rest)
+			if at == nil {
+				t.Fatalf("%s\n\nit does not print %q:\n%s", c.list, want, site.report.String()+strings.Join(site.log, "\n"))
+			}
+			rest = rest[at[1]:]
+		}
+	}
+}
+
+// TestReconfigureKilled kills a change of the configuration, or its undo, before one of its changes, and then runs it again.
+// Then undo restores all of it. MODEL_KILLS=1 kills before each of them.
+func TestReconfigureKilled(t *testing.T) {
+	files := bundles(t)
+	step := 13
+	if os.Getenv("MODEL_KILLS") != "" {
+		step = 1
+	}
+	for _, command := range []string{reconfigureWide, reconfigureUndo, reconfigureBroken} {
+		for n := 1; n < 90; n += step {
+			list := Sequence{{Name: "init", Host: 1}, {Name: command, Host: 1, Crash: n}}
+			switch command {
+			case reconfigureUndo:
+				list = slices.Insert(list, 1, Command{Name: reconfigureWide, Host: 1})
+			case reconfigureWide:
+				list = append(list, Command{Name: reconfigureUndo, Host: 1})
+			}
+			site, err := play(t, files, list)
+			if err != nil {
+				t.Fatalf("%s\n\nviolation: %v", list, err)
+			}
+			if site.Crashes == 0 {
+				t.Logf("%s: killed before %d changes", command, n-1)
+				break
+			}
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/installer/flow/upgrade"
 	"airlift/installer/host/ledger"
 	"airlift/installer/payload"
 	"airlift/installer/pki"
@@ -137,9 +138,17 @@ func (s *Site) run(c Command) error {
 		return nil
 	}
 	s.remember(h, c)
+	change, unchanged := h.changeOf(), h.configuration()
 	s.worked = s.working(h)
 	h.slow, h.slowed = c.Slow, false
 	var shown, before map[string]string
+	var plan *upgrade.ReconfigurePlan
+	if strings.HasPrefix(c.Name, "reconfigure") && c.Name != reconfigureUndo && len(c.Meanwhile) == 0 {
+		var err error
+		if plan, err = s.plan(h, c); err != nil {
+			return err
+		}
+	}
 	if c.Shown {
 		var err error
 		if shown, err = s.dryRun(h, c); err != nil {
@@ -150,8 +159,19 @@ func (s *Site) run(c Command) error {
 	meanwhile := s.meanwhile(c)
 	disturbed, err := s.once(h, c)
 	h.slow = false
+	changed := func() {
+		if is := h.changeOf(); is != "" && is != change {
+			h.unchanged = unchanged
+		}
+	}
+	changed()
 	if e := meanwhile(); e != nil {
 		return e
+	}
+	if c.Name == reconfigureBroken && err != nil && !disturbed && h.changeOf() == "" {
+		if e := h.checkConfiguration(unchanged); e != nil {
+			return e
+		}
 	}
 	if e := s.keeps(h); e != nil {
 		return e
@@ -165,6 +185,7 @@ func (s *Site) run(c Command) error {
 		time.Sleep(time.Minute) // the host boots, and its components start
 		c.Crash = 0
 		_, err = s.once(h, c)
+		changed()
 	} else if h.slowed && err != nil {
 		time.Sleep(slowStart)
 		if _, err = s.once(h, c); err != nil && strings.HasPrefix(c.Name, "upgrade") {
@@ -173,6 +194,11 @@ func (s *Site) run(c Command) error {
 	}
 	if errors.Is(err, errWayBack) {
 		return err
+	}
+	if plan != nil && err == nil && !disturbed && !h.slowed {
+		if err := asPlanned(plan, unchanged, h.configuration()); err != nil {
+			return err
+		}
 	}
 	if shown != nil && len(c.Meanwhile) == 0 && err == nil && !disturbed && !h.slowed {
 		if err := asShown(c.Name, shown, before, h.files()); err != nil {
@@ -195,7 +221,7 @@ func (s *Site) run(c Command) error {
 }
 
 // writesPods are the commands that write manifests of static pods.
-var writesPods = regexp.MustCompile(`^(init|join --control-plane|upgrade .*|etcd restore)$`)
+var writesPods = regexp.MustCompile(`^(init|join --control-plane|upgrade .*|reconfigure .*|etcd restore)$`)
 
 // runsManifests fails if a static pod does not run with its manifest.
 func (h *Host) runsManifests() error {
@@ -278,7 +304,7 @@ func (s *Site) meanwhile(c Command) (wait func() error) {
 // mayRun reports whether the model runs a command: one that the user would not run now is left out.
 func (s *Site) mayRun(h *Host, c Command) bool {
 	switch c.Name {
-	case "edit a manifest", editAPIServer, "the API server is lost", renewAll:
+	case "edit a manifest", editAPIServer, "the API server is lost", renewAll, restoreEdits, reconfigureWide, reconfigureLittle, reconfigureBroken:
 		return h.controlPlane()
 	case "init", "etcd restore", "etcd restore, interrupted":
 		return s.other(h) == nil
@@ -396,6 +422,10 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.upgrade(b, true)
 	case "upgrade undo":
 		return r.undo()
+	case reconfigureWide, reconfigureLittle, reconfigureBroken, reconfigureNode, restoreEdits, restoreEditsNode:
+		return r.reconfigure(b, c.Name)
+	case reconfigureUndo:
+		return r.undoReconfigure()
 	case "etcd snapshot":
 		return r.snapshot()
 	case "etcd snapshot, below /var/lib/airlift":
@@ -472,6 +502,19 @@ func (s *Site) check(h *Host, c Command, err error) error {
 		}
 	case c.Name == "upgrade undo":
 		if err := s.undone(h); err != nil {
+			return err
+		}
+	case c.Name == reconfigureUndo:
+		if err := h.checkConfiguration(h.unchanged); err != nil {
+			return err
+		}
+		if err := s.running(h, false); err != nil {
+			return err
+		}
+	case c.Name == reconfigureBroken:
+		return errors.New("the API server runs with a broken audit policy")
+	case strings.HasPrefix(c.Name, "reconfigure"):
+		if err := s.running(h, false); err != nil {
 			return err
 		}
 	case strings.HasPrefix(c.Name, "etcd snapshot"):

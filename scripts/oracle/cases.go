@@ -30,7 +30,7 @@ const VersionsVariable = "AIRLIFT_ORACLES"
 var Versions = versions()
 
 func versions() []string {
-	if list := strings.Fields(os.Getenv(VersionsVariable)); list != nil {
+	if list := strings.Fields(os.Getenv(VersionsVariable)); len(list) > 0 {
 		return list
 	}
 	return []string{Version, Newest}

@@ -206,7 +206,7 @@ func writePlan(cmd *cobra.Command, p *plan.Plan, format, file string) error {
 		err = p.Write(printable(cmd.OutOrStdout()))
 	}
 	if err == nil && len(p.Stages) > 0 {
-		err = fault.New(codeWork, "there is something to do").Hint("to do it: ./install cluster apply")
+		err = fault.New(fault.Work, "there is something to do").Hint("to do it: ./install cluster apply")
 	}
 	return err
 }

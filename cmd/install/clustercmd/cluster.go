@@ -21,13 +21,8 @@ import (
 	"airlift/multihost/spec"
 )
 
-// Exit codes that only these commands have.
-const (
-	// codeWork is the exit code of plan if there is something to do.
-	codeWork fault.Code = 5
-	// codeSkipped is the exit code if all is well apart from hosts that were skipped on request.
-	codeSkipped fault.Code = 6
-)
+// codeSkipped is the exit code if all is well apart from hosts that were skipped on request. Only these commands have it.
+const codeSkipped fault.Code = 6
 
 const clusterLong = `Install, upgrade and look after a cluster of several hosts, from one description: cluster.yaml.
 

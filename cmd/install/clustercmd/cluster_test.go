@@ -140,7 +140,7 @@ func TestCommands(t *testing.T) {
 	c := newConsole(t)
 	c.want(0, []string{"kind: Cluster"}, "", "example")
 	c.want(2, []string{"--skip has no effect", "hint: ./install cluster example > cluster.yaml"}, "", "example", "--skip", "w1")
-	c.want(codeWork, []string{"init", "is not a node yet", "hint: to do it: ./install cluster apply"}, "", "plan")
+	c.want(fault.Work, []string{"init", "is not a node yet", "hint: to do it: ./install cluster apply"}, "", "plan")
 	for name, m := range c.w.Hosts {
 		if len(m.Files) > 0 {
 			t.Errorf("plan left %v on %s", m.Files, name)
@@ -193,7 +193,7 @@ func (c *console) secrets() {
 // A saved plan is done as it is, or not at all.
 func TestSavedPlan(t *testing.T) {
 	c := newConsole(t)
-	c.want(codeWork, nil, "", "plan", "--out", c.path("site.plan"))
+	c.want(fault.Work, nil, "", "plan", "--out", c.path("site.plan"))
 	c.w.Hosts["w1"].Unfinished = "join"
 	c.want(1, []string{"the plan is no longer valid", "w1"}, "", "apply", "--yes", "--plan", c.path("site.plan"))
 	c.w.Hosts["w1"].Unfinished = ""
@@ -427,7 +427,7 @@ func TestProgressJSON(t *testing.T) {
 		document bool
 		args     []string
 	}{
-		{codeWork, false, []string{"plan"}}, {codeWork, true, []string{"plan", "-o", "json"}}, {0, false, []string{"preflight"}}, {0, true, []string{"preflight", "-o", "json"}},
+		{fault.Work, false, []string{"plan"}}, {fault.Work, true, []string{"plan", "-o", "json"}}, {0, false, []string{"preflight"}}, {0, true, []string{"preflight", "-o", "json"}},
 		{0, false, []string{"apply"}}, {0, false, []string{"status"}}, {0, true, []string{"status", "-o", "json"}},
 		{0, false, []string{"doctor", c.path("a.tar.gz")}}, {0, false, []string{"images", "list"}}, {0, true, []string{"images", "list", "-o", "json"}}, {0, false, []string{"images", "import"}},
 		{0, false, []string{"certs", "check-expiration"}}, {0, false, []string{"certs", "renew"}}, {0, false, []string{"backup", c.path("b.tar")}},

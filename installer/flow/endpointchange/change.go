@@ -371,7 +371,7 @@ func (c *Change) checkCertificate() error {
 	if !c.IsControlPlane() {
 		return nil
 	}
-	_, err := pki.RenameAPIServer(c.run.config, c.Files(), time.Now())
+	_, err := pki.Rename(c.run.config, c.Files(), time.Now(), "apiserver")
 	if err != nil {
 		return fmt.Errorf("the API server's certificate needs the names %s: %w", strings.Join(c.run.names(), ", "), err)
 	}

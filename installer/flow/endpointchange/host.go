@@ -2,8 +2,6 @@ package endpointchange
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"os"
 	"slices"
@@ -11,7 +9,6 @@ import (
 	"time"
 
 	"airlift/installer/cluster"
-	"airlift/installer/cluster/wait"
 	"airlift/installer/node"
 	"airlift/installer/phases"
 	"airlift/installer/pki"
@@ -26,14 +23,14 @@ type hostPart struct {
 
 // addNames adds the names of the endpoint to the certificate of the API server, which reads it again by itself.
 func (p *hostPart) addNames(ctx context.Context) error {
-	made, err := pki.RenameAPIServer(p.run.config, p.Files(), time.Now())
+	made, err := pki.Rename(p.run.config, p.Files(), time.Now(), "apiserver")
 	if err != nil {
 		return err
 	}
-	return p.changeCertificate(ctx, made, p.run.names())
+	return p.changeCertificate(ctx, made)
 }
 
-func (p *hostPart) changeCertificate(ctx context.Context, made pki.Result, names []string) error {
+func (p *hostPart) changeCertificate(ctx context.Context, made pki.Result) error {
 	for _, file := range made.Files {
 		if err := p.Host.RenewFile(file.Path, file.Data, file.Mode); err != nil {
 			return err
@@ -41,38 +38,15 @@ func (p *hostPart) changeCertificate(ctx context.Context, made pki.Result, names
 		p.Console.Debug(1, "wrote %s", file.Path)
 		p.Changed(true)
 	}
-	err := p.waitServed(ctx, names)
+	err := phases.WaitServed(ctx, p.Machine, p.run.config)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
 	p.Console.Warn("the API server does not read its certificate again: it is restarted (%v)", err)
-	return p.restartAPIServer(ctx, names)
+	return p.restartAPIServer(ctx)
 }
 
-// reloadTimeout is more than the minute in which an API server reads its certificate again if it missed the change
-// (FileRefreshDuration of k8s.io/apiserver).
-const reloadTimeout = 90 * time.Second
-
-// waitServed waits until the API server of this host has a certificate for the names.
-func (p *hostPart) waitServed(ctx context.Context, names []string) error {
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(p.run.client.CA)
-	address := strings.TrimPrefix(p.run.config.LocalURL(), "https://")
-	w := wait.For{What: "the API server to use its new certificate", Timeout: reloadTimeout, Attempt: 10 * time.Second, Report: p.Report}
-	return w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		for _, name := range names {
-			dialer := tls.Dialer{Config: &tls.Config{RootCAs: pool, ServerName: name}}
-			conn, err := dialer.DialContext(ctx, "tcp", address)
-			if err != nil {
-				return false, err.Error(), nil
-			}
-			_ = conn.Close()
-		}
-		return true, "", nil
-	})
-}
-
-func (p *hostPart) restartAPIServer(ctx context.Context, names []string) error {
+func (p *hostPart) restartAPIServer(ctx context.Context) error {
 	static, err := pods.NewStaticPods(p.run.config, p.Host, p.Console)
 	if err != nil {
 		return err
@@ -85,7 +59,7 @@ func (p *hostPart) restartAPIServer(ctx context.Context, names []string) error {
 	if err := static.Restart(ctx, "kube-apiserver"); err != nil {
 		return err
 	}
-	return p.waitServed(ctx, names)
+	return phases.WaitServed(ctx, p.Machine, p.run.config)
 }
 
 // serve starts the service of this node, with what is new and what it had before.
@@ -233,10 +207,10 @@ func (p *hostPart) cleanup(ctx context.Context) error {
 	if err != nil || !p.IsControlPlane() {
 		return err
 	}
-	made, err := pki.RenameAPIServer(p.run.config, p.Files(), time.Now(), p.run.formerNames()...)
+	made, err := pki.Rename(p.run.config, p.Files(), time.Now(), "apiserver", p.run.formerNames()...)
 	if err != nil { // its CA may be external
 		p.Console.Warn("the API server's certificate keeps the names of the endpoint, which does no harm: %v", err)
 		return nil
 	}
-	return p.changeCertificate(ctx, made, p.run.names())
+	return p.changeCertificate(ctx, made)
 }

@@ -26,6 +26,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/phases"
 	"airlift/installer/pki"
+	"airlift/installer/reconfiguration"
 	"airlift/installer/snapshot"
 	"airlift/installer/workflow"
 	"airlift/space"
@@ -261,7 +262,7 @@ func (r *Restore) finish(context.Context) error { return r.Host.Remove(node.Rest
 
 // restoreFiles writes the files of the control plane's components. A file that exists stays.
 func (r *Restore) restoreFiles(context.Context) error {
-	for _, file := range snapshot.ComponentFiles(&r.node.Config.Cluster) {
+	for _, file := range reconfiguration.ComponentFiles(&r.node.Config.Cluster) {
 		data, ok := r.backup.Files[backup.FilesDir+strings.TrimPrefix(file, "/")]
 		if !ok {
 			continue

@@ -308,7 +308,7 @@ func TestRemovalOfAnAdoptedNode(t *testing.T) {
 	if h.Records().Adopted() == nil || h.Records().IsClaimed(config.KubeletDir) {
 		t.Error("the question ended the adoption")
 	}
-	if r, err = New(config.Reset{RemoveNode: true}, "", h, &workflow.Console{Out: io.Discard}); err != nil {
+	if _, err = New(config.Reset{RemoveNode: true}, "", h, &workflow.Console{Out: io.Discard}); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.Records().BeginReset(); err != nil { // and then killed

@@ -64,7 +64,7 @@ func (a *addons) ready(ctx context.Context, name string, now *facts.Workload) (b
 		if plane && server != a.node.Config.Images["kube-apiserver"] {
 			old = append(old, n.Name)
 		}
-		if n.KubeletVersion == a.bundle.KubernetesVersion() || n.HasImage(image) || slices.Contains(now.Images, image) {
+		if n.KubeletVersion == a.bundle.KubernetesVersion() && a.facts.change == nil || n.HasImage(image) || slices.Contains(now.Images, image) {
 			continue
 		}
 		without = append(without, n.Name)
@@ -93,9 +93,14 @@ func (a *addons) postpone(workers []string, format string, args ...any) {
 	}
 }
 
+// concerned reports whether this run may change an add-on: an upgrade each, a reconfiguration those whose configuration changes.
+func (a *addons) concerned(name string) bool {
+	return a.facts.change == nil || a.facts.change.concerns(name)
+}
+
 // coreDNS returns CoreDNS. It keeps the number of replicas and a user's Corefile.
 func (a *addons) coreDNS(ctx context.Context) (l desired.List, err error) {
-	if a.controlPlane.pods == nil || a.node.Config.DNS.Disabled {
+	if a.controlPlane.pods == nil || a.node.Config.DNS.Disabled || !a.concerned("coredns") {
 		return l, nil
 	}
 	now, err := facts.Deployment(ctx, a.api.Client.API, "kube-system", "coredns")
@@ -181,7 +186,7 @@ func (a *addons) flannel(ctx context.Context) (desired.List, error) {
 }
 
 func (a *addons) daemonSet(ctx context.Context, name, namespace, object string, configured bool, build func(*config.Config) ([]runtime.Object, error)) (l desired.List, err error) {
-	if a.controlPlane.pods == nil || !configured {
+	if a.controlPlane.pods == nil || !configured || !a.concerned(name) {
 		return l, nil
 	}
 	now, err := facts.DaemonSet(ctx, a.api.Client.API, namespace, object)

@@ -21,10 +21,10 @@ import (
 	"airlift/installer/host/uninstall"
 	"airlift/installer/node"
 	"airlift/installer/pki"
-	"airlift/installer/pods"
 	"airlift/installer/preflight"
 	"airlift/installer/render"
 	"airlift/installer/status"
+	"airlift/installer/undo"
 	"airlift/installer/workflow"
 	_ "airlift/scripts/fixtures/seed"
 	"airlift/scripts/fixtures/testbundle"
@@ -356,22 +356,17 @@ func TestFirstUpgradeOfAnAdoptedKubelet(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			undo := &Undo{Machine: node.NewMachine(h, &workflow.Console{Out: io.Discard}), state: state, former: h.Upgrades().Kept(state.FormerName())}
-			if undo.paths, err = undo.former.Paths(); err != nil {
-				t.Fatal(err)
-			}
-			if undo.pods, err = pods.NewStaticPods(&config.Config{}, h, undo.Console); err != nil {
+			back, err := undo.Of(node.NewMachine(h, &workflow.Console{Out: io.Discard}), state, nil)
+			if err != nil {
 				t.Fatal(err)
 			}
 			systemctl.Since = time.Now().Add(-time.Hour)
 			for range 2 {
-				for _, p := range undo.paths {
-					if _, err := undo.restore(t.Context(), p); err != nil {
-						t.Fatal(err)
-					}
+				if err := back.RestoreFiles(t.Context()); err != nil {
+					t.Fatal(err)
 				}
 			}
-			if stale, err := undo.stale(t.Context(), "kubelet.service", kubeletFiles); err != nil || !stale {
+			if stale, err := back.KubeletIsStale(t.Context()); err != nil || !stale {
 				t.Errorf("the kubelet of the new version goes on: %v", err)
 			}
 			if err := h.Upgrades().RemoveUpgrade(); err != nil {

@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"path"
-	"slices"
-	"strings"
 	"time"
 
 	"airlift/installer/backup"
@@ -16,6 +13,7 @@ import (
 	"airlift/installer/payload"
 	"airlift/installer/phases"
 	"airlift/installer/snapshot"
+	"airlift/installer/undo"
 )
 
 // backups are the backups of the cluster before an upgrade.
@@ -76,7 +74,7 @@ func (s *backups) needed() (bool, error) {
 	if err != nil || same {
 		return false, err
 	}
-	_, started, err := newerEtcd(s.node.Existing, s.record.state)
+	_, started, err := undo.NewerEtcd(s.node.Existing, s.record.state)
 	return started == "", err
 }
 
@@ -88,68 +86,4 @@ func backupPath(h *host.Host, to string, now time.Time) string {
 		file = fmt.Sprintf("%s-%d.tar", name, i)
 	}
 	return file
-}
-
-// wayBack returns the commands that return to the version before an upgrade that cannot be undone. They
-// need the file of that version, which is not the one that runs now.
-func wayBack(h *host.Host, s *node.UpgradeState) string {
-	restore := "on one of them: ./FILE etcd restore BACKUP, with a backup from before the upgrade"
-	file, earlier, err := usableBackup(h, s)
-	switch {
-	case file != "":
-		restore = "here: ./FILE etcd restore " + file
-		if err != nil {
-			restore += fmt.Sprintf(" (%s cannot be used: %v)", s.Backup, err)
-		}
-		if earlier {
-			restore += " (earlier backups are in the same directory)"
-		}
-	case err != nil:
-		restore += fmt.Sprintf(" (%s cannot be used: %v)", s.Backup, err)
-	case s.Backup != "": // of a control plane after the first one
-		restore += ": it is in " + host.UpgradeBackups + " of the control plane where 'upgrade apply' ran"
-	}
-	return fmt.Sprintf("with the file of %s, run on each control plane: ./FILE reset --force; then %s; then join the others again", s.From, restore)
-}
-
-// usableBackup returns the newest backup from before an upgrade of the cluster, "" if there is
-// none. earlier is set if older files of the upgrade exist. err is the error of reading the last
-// run's backup.
-func usableBackup(h *host.Host, s *node.UpgradeState) (file string, earlier bool, err error) {
-	if s.Backup == "" {
-		return "", false, nil
-	}
-	files := append([]string{s.Backup}, olderBackups(h, s)...)
-	for i, file := range files {
-		m, readErr := readBackupManifest(h.Path(file))
-		if i == 0 {
-			err = readErr
-		}
-		if readErr == nil && s.Precedes(m) {
-			return file, i+1 < len(files), err
-		}
-	}
-	return "", false, err
-}
-
-// olderBackups returns the other backups from before an upgrade to the same version, the newest first.
-func olderBackups(h *host.Host, s *node.UpgradeState) (files []string) {
-	list, _ := os.ReadDir(h.Path(host.UpgradeBackups)) // without it, there is none
-	for _, entry := range slices.Backward(list) {
-		file := path.Join(host.UpgradeBackups, entry.Name())
-		if strings.HasPrefix(entry.Name(), "before-"+s.To+"-") && strings.HasSuffix(file, ".tar") && file != s.Backup {
-			files = append(files, file)
-		}
-	}
-	return files
-}
-
-// readBackupManifest reads the manifest of a backup that is not encrypted.
-func readBackupManifest(file string) (*backup.Manifest, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return backup.ReadManifest(f)
 }

@@ -24,8 +24,11 @@ type binaries struct {
 }
 
 // pending returns the bundle's binaries that chosen accepts, by their path, and that are not
-// installed yet. A binary that Airlift did not install is an error.
+// installed yet. A binary that Airlift did not install is an error. A reconfiguration installs none.
 func (s *binaries) pending(chosen func(path string) bool) (list []host.Binary, err error) {
+	if s.options.reconfigures {
+		return nil, nil
+	}
 	for _, b := range s.node.Binaries() {
 		if !chosen(b.Path) {
 			continue
@@ -72,7 +75,7 @@ func ofRuntime(p string) bool {
 // staleStub reports whether the copy of the installer that timers and units on this host run differs
 // from the installer in this file. A host without such a unit has no copy.
 func (s *binaries) staleStub() (bool, error) {
-	if !s.node.Existing.Records().Wrote(host.StubPath) {
+	if s.options.reconfigures || !s.node.Existing.Records().Wrote(host.StubPath) {
 		return false, nil
 	}
 	has, err := s.node.Existing.HasBinary(host.Binary{Path: host.StubPath, SHA256: s.bundle.File.Installer().SHA256})

@@ -76,7 +76,7 @@ func (k *checks) target(ctx context.Context, command upgradecheck.Command) (*upg
 	t.Kubelet = k.facts.self.KubeletVersion
 	t.Config, t.Continues = k.node.Config, k.record.unfinished()
 	if k.record.state != nil {
-		if t.Kept, err = k.node.Existing.Upgrades().Kept(k.record.state.FormerName()).Paths(); err != nil {
+		if t.Kept, err = k.record.state.Kept(k.node.Existing).Paths(); err != nil {
 			return nil, err
 		}
 	}
@@ -221,7 +221,7 @@ func (k *checks) space(ctx context.Context, e *upgradecheck.Etcd) ([]preflight.S
 	if err != nil {
 		return nil, err
 	}
-	if e != nil && saves {
+	if e != nil && saves && !k.options.reconfigures {
 		for _, m := range e.Members {
 			if m.Name == k.node.Config.NodeRegistration.Name {
 				state.Bytes += uint64(m.DBSize) // the snapshot, until it is in the backup
@@ -229,7 +229,7 @@ func (k *checks) space(ctx context.Context, e *upgradecheck.Etcd) ([]preflight.S
 			}
 		}
 	}
-	if k.keeper.serves() {
+	if k.keeper.serves() && !k.options.reconfigures {
 		kept := config.EmbeddedRegistry{Bundles: []config.KeptBundle{registry.Describe(k.bundle.File, k.bundle.Manifest)}}
 		list = append(list, phases.KeptSpace(k.node.Existing, kept))
 	}

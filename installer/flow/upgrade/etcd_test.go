@@ -23,6 +23,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/pods"
+	"airlift/installer/undo"
 	"airlift/installer/workflow"
 )
 
@@ -82,7 +83,7 @@ func TestLateEtcd(t *testing.T) {
 				t.Errorf("%s to %s, run %d: hint %q", c.from, c.to, run, fault.Hint(err))
 			}
 		}
-		if _, err := NewUndo(h, &workflow.Console{Out: io.Discard}); (err != nil) != c.stays {
+		if _, err := undo.New(h, &workflow.Console{Out: io.Discard}); (err != nil) != c.stays {
 			t.Errorf("undo of %s to %s: %v", c.from, c.to, err)
 		}
 	}
@@ -134,7 +135,7 @@ func TestUndoAfterAPowerFailure(t *testing.T) {
 	if err := s.Write(h); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NewUndo(h, &workflow.Console{Out: io.Discard}); fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "registry.k8s.io/etcd:3.6.5-0") {
+	if _, err := undo.New(h, &workflow.Console{Out: io.Discard}); fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "registry.k8s.io/etcd:3.6.5-0") {
 		t.Errorf("%v", err)
 	}
 }
@@ -208,7 +209,7 @@ func TestWayBack(t *testing.T) {
 		}, "cannot be used: it is not an Airlift backup"},
 	} {
 		c.before()
-		if got := wayBack(h, s); !strings.Contains(got, c.want) || !strings.Contains(got, "with the file of v1.33.1") {
+		if got := undo.WayBack(h, s); !strings.Contains(got, c.want) || !strings.Contains(got, "with the file of v1.33.1") {
 			t.Errorf("%s: %s", c.name, got)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/pki"
+	"airlift/installer/undo"
 	"airlift/installer/workflow"
 	"airlift/scripts/fixtures/crash"
 	"airlift/scripts/fixtures/testbundle"
@@ -79,15 +80,20 @@ func undoFiles(h *host.Host) error {
 	if state == nil {
 		return errNoUpgrade
 	}
-	u := &Undo{Machine: node.NewMachine(h, &workflow.Console{Out: io.Discard}), state: state, former: h.Upgrades().Kept(state.FormerName())}
-	if u.paths, err = u.former.Paths(); err != nil {
+	u, err := undo.Of(node.NewMachine(h, &workflow.Console{Out: io.Discard}), state, nil)
+	if err != nil {
 		return err
 	}
-	if err := u.begin(); err != nil {
+	if err := u.Begin(); err != nil {
 		return err
 	}
-	for _, p := range u.paths {
-		if _, err := u.former.Restore(context.Background(), p); err != nil {
+	former := state.Kept(h)
+	paths, err := former.Paths()
+	if err != nil {
+		return err
+	}
+	for _, p := range paths {
+		if _, err := former.Restore(context.Background(), p); err != nil {
 			return err
 		}
 	}

@@ -25,6 +25,7 @@ type knowledge struct {
 	api     *phases.API
 	options Options
 	bundle  *payload.Bundle
+	change  *change // of a reconfiguration; nil in an upgrade
 
 	stored *cluster.Stored   // nil until all is known
 	self   facts.UpgradeNode // this node, when the run began
@@ -38,7 +39,7 @@ func (f *knowledge) checkNode() error {
 	case !f.node.Existing.Records().Used():
 		return node.Managed(f.node.Existing, "; or upgrade it with the tool that installed it")
 	case !f.options.Node && !f.node.IsControlPlane():
-		return fault.New(fault.Preflight, "this host is a worker, and upgrade apply must run on a control plane").Hint("run it on a control plane first; then, on this host: ./install upgrade node")
+		return fault.New(fault.Preflight, "this host is a worker, and %s must run on a control plane", f.options.command()).Hint("run it on a control plane first; then, on this host: ./install " + strings.Fields(f.options.command())[0] + " node")
 	}
 	return nil
 }
@@ -129,8 +130,22 @@ func (f *knowledge) useCluster(ctx context.Context, c *config.Config, stored *cl
 		c.DNS.Disabled = c.DNS.Disabled || slices.Contains(adopted.Keeps, "coredns")
 		c.Proxy.Disabled = c.Proxy.Disabled || slices.Contains(adopted.Keeps, "kube-proxy")
 	}
-	c.CompleteUpgrade(f.node.IsControlPlane())
+	if f.change != nil {
+		if err := f.change.merge(f, c, stored); err != nil {
+			return err
+		}
+	}
+	plan, err := f.complete(c)
+	if err != nil {
+		return err
+	}
+	f.node.Plan, f.node.Config = plan, plan.Config
+	return nil
+}
 
+// complete returns the plan of this node for a configuration, which it completes.
+func (f *knowledge) complete(c *config.Config) (*phases.Plan, error) {
+	c.CompleteUpgrade(f.node.IsControlPlane())
 	plan := *f.node.Plan
 	plan.Config, plan.Role = c, phases.Worker
 	if f.node.IsControlPlane() {
@@ -140,13 +155,11 @@ func (f *knowledge) useCluster(ctx context.Context, c *config.Config, stored *cl
 		}
 	}
 	if err := plan.LoadPatches(f.node.Console.Warn); err != nil {
-		return err
+		return nil, err
 	}
-	if plan.Config, err = plan.NameImages(c); err != nil {
-		return err
-	}
-	f.node.Plan, f.node.Config = &plan, plan.Config
-	return nil
+	named, err := plan.NameImages(c)
+	plan.Config = named
+	return &plan, err
 }
 
 // cgroupDriver returns the cgroup driver in the kubelet's configuration.

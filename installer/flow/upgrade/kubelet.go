@@ -72,9 +72,12 @@ func (k *kubelet) useLocalServer(ctx context.Context, l desired.List) error {
 }
 
 // shared returns the KubeletConfiguration that all nodes share.
-func (k *kubelet) shared() ([]byte, error) {
-	if k.facts.stored.DefaultKubelet && !k.options.Node {
-		return render.KubeletConfig(k.node.Config)
+func (k *kubelet) shared() ([]byte, error) { return k.sharedOf(k.node.Config) }
+
+// sharedOf is shared for a configuration of this node. Another KubeletConfiguration in it replaces the cluster's.
+func (k *kubelet) sharedOf(c *config.Config) ([]byte, error) {
+	if c.Kubelet != nil || k.facts.stored.DefaultKubelet && !k.options.Node {
+		return render.KubeletConfig(c)
 	}
 	return k.facts.stored.Kubelet, nil
 }
@@ -143,6 +146,9 @@ func (k *kubelet) files() ([]pki.File, error) {
 	}
 	if kept == nil {
 		kept = keptFlags(flags, k.node.Config.Minor())
+	}
+	if k.facts.change != nil {
+		kept = k.facts.change.kubeletFlags(flags)
 	}
 	if kept != nil {
 		files = append(files, pki.File{Path: config.KubeletFlagsFile, Data: kept, Mode: 0o644})
@@ -224,13 +230,23 @@ func (k *kubelet) upgrade(ctx context.Context, l desired.List) error {
 		return err
 	}
 	if restarted {
-		if err := k.node.WaitKubelet(ctx); err != nil {
-			return err
-		}
-		if err := k.waitSettled(ctx); err != nil {
-			return err
-		}
+		return k.waitRestarted(ctx)
 	}
+	return k.waitVersion(ctx)
+}
+
+// waitRestarted waits until the node is Ready after a restart of the kubelet.
+func (k *kubelet) waitRestarted(ctx context.Context) error {
+	if err := k.node.WaitKubelet(ctx); err != nil {
+		return err
+	}
+	if err := k.waitSettled(ctx); err != nil {
+		return err
+	}
+	return k.waitVersion(ctx)
+}
+
+func (k *kubelet) waitVersion(ctx context.Context) error {
 	return k.node.Watch.Watched(ctx, pods.Dependency{}, func(ctx context.Context) error {
 		return k.api.Client.Waits().WaitForNodeVersion(ctx, k.node.Config.NodeRegistration.Name, k.bundle.KubernetesVersion(), k.node.Config.CNI != "none", phases.NodeTimeout, k.node.Report)
 	})

@@ -8,9 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"airlift/installer/cluster"
+	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/phases"
 	"airlift/installer/render"
+	"airlift/installer/undo"
 )
 
 // objects are the configuration and the permissions in the cluster.
@@ -22,15 +24,27 @@ type objects struct {
 	work   *work
 }
 
-// undoneObjects are the objects that undo restores.
-var undoneObjects = []cluster.ObjectName{
-	{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: "kubeadm-config"},
-	{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: "kubelet-config"},
-	{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: "coredns"},
-	{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: "kube-proxy"},
-	{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "kube-system", Name: "coredns"},
-	{APIVersion: "apps/v1", Kind: "DaemonSet", Namespace: "kube-system", Name: "kube-proxy"},
-	{APIVersion: "apps/v1", Kind: "DaemonSet", Namespace: "kube-flannel", Name: "kube-flannel-ds"},
+// changedObjects are the objects that undo of a reconfiguration restores, by the part that changes them; "" changes in each.
+var changedObjects = map[string][]cluster.ObjectName{
+	"":          {undo.Objects[0], {APIVersion: "v1", Kind: "Secret", Namespace: "kube-system", Name: config.FilesSecret}},
+	kubeletPart: {undo.Objects[1]},
+	corednsPart: {undo.Objects[2], undo.Objects[4]},
+	proxyPart:   {undo.Objects[3], undo.Objects[5]},
+	flannelPart: {undo.Objects[6]},
+}
+
+// undone returns the objects that this run may change.
+func (o *objects) undone() []cluster.ObjectName {
+	if o.facts.change == nil {
+		return undo.Objects
+	}
+	list := changedObjects[""]
+	for _, part := range []string{kubeletPart, corednsPart, proxyPart, flannelPart} {
+		if o.facts.change.concerns(part) {
+			list = slices.Concat(list, changedObjects[part])
+		}
+	}
+	return list
 }
 
 // keep records the objects for undo, before the first of them changes.
@@ -41,7 +55,7 @@ func (o *objects) keep(ctx context.Context) error {
 	if len(o.record.state.Objects) > 0 {
 		return nil
 	}
-	for _, name := range undoneObjects {
+	for _, name := range o.undone() {
 		data, err := o.api.Client.ReadObject(ctx, name)
 		if err != nil {
 			return err
@@ -78,7 +92,7 @@ func (o *objects) clusterConfiguration(context.Context) (desired.List, error) {
 // configuration that a user changed is kept.
 func (o *objects) kubeletConfiguration(context.Context) (desired.List, error) {
 	objects, err := render.UploadKubeletConfig(o.node.Config)
-	if err == nil && !o.facts.stored.DefaultKubelet {
+	if err == nil && !o.facts.stored.DefaultKubelet && o.node.Config.Kubelet == nil {
 		o.node.Console.Debug(1, "ConfigMap kube-system/kubelet-config was changed by the user: it is kept")
 		objects = withoutConfigMaps(objects)
 	}

@@ -173,13 +173,17 @@ func (u *Upgrade) computable(t *upgradecheck.Target) []workflow.Step {
 
 // changes lists what steps would change: the files of this host, and the objects of the cluster.
 func (u *Upgrade) changes(ctx context.Context, steps []workflow.Step, lines int) (list []PlannedChange, err error) {
+	what := "upgrade"
+	if u.facts.options.reconfigures {
+		what = "change"
+	}
 	add := func(name, before, after string) error {
 		if before == after {
 			return nil
 		}
 		text, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
 			A: difflib.SplitLines(before), B: difflib.SplitLines(after),
-			FromFile: name + " now", ToFile: name + " after the upgrade", Context: lines,
+			FromFile: name + " now", ToFile: name + " after the " + what, Context: lines,
 		})
 		list = append(list, PlannedChange{Name: name, Diff: text})
 		return err
@@ -192,7 +196,7 @@ func (u *Upgrade) changes(ctx context.Context, steps []workflow.Step, lines int)
 		now, err := u.facts.node.Present(f.Path)
 		switch {
 		case err != nil:
-		case f.Path == node.KubeletConf: // it may contain a key
+		case u.isSecret(f.Path):
 			if !bytes.Equal(now, f.Data) {
 				list = append(list, PlannedChange{Name: f.Path})
 			}
@@ -208,6 +212,10 @@ func (u *Upgrade) changes(ctx context.Context, steps []workflow.Step, lines int)
 		return nil, err
 	}
 	for _, o := range objects {
+		if strings.HasPrefix(o.Name, "Secret ") {
+			list = append(list, PlannedChange{Name: o.Name})
+			continue
+		}
 		if err := add(o.Name, o.Before, o.After); err != nil {
 			return nil, err
 		}

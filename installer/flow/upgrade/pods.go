@@ -5,14 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"airlift/fault"
 	"airlift/installer/cluster/lease"
+	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/node"
@@ -40,8 +41,12 @@ func (p *controlPlane) prepare() (err error) {
 	p.pods = pods.WithWatch(p.node.Watch, p.node.Config.Timeouts)
 	p.pods.Annotates, p.pods.Ended, p.pods.Starts = true, p.releaseLeadership, p.recordEtcd
 	p.pods.IgnoresEtcd = preflight.Ignored(upgradecheck.EtcdHealth, p.options.IgnorePreflightErrors)
-	p.plans, err = p.manifests()
-	return err
+	if p.plans, err = p.manifests(); err != nil || p.facts.change == nil {
+		return err
+	}
+	// A component that a reconfiguration does not change may have been edited by hand: it stays.
+	maps.DeleteFunc(p.plans, func(name string, _ []byte) bool { return !p.facts.change.concerns(name) })
+	return nil
 }
 
 // componentCerts are the certificates that are renewed before a component is replaced, as in
@@ -55,29 +60,9 @@ var componentCerts = map[string][]string{
 
 // manifests renders the new manifests of this node's static pods, with the user's patches.
 func (p *controlPlane) manifests() (map[string][]byte, error) {
-	pods, err := render.ControlPlane(p.node.Config, p.node.Files())
+	plans, err := p.rendered(p.node.Config, p.node.ReportPatched)
 	if err != nil {
 		return nil, err
-	}
-	if p.node.Config.Etcd.External == nil && p.options.EtcdUpgrade {
-		var members []render.EtcdMember
-		if phases.Joined(p.node.Existing) {
-			members = node.WrittenMembers(p.node.Existing)
-		}
-		if pods[node.EtcdPod], err = render.Etcd(p.node.Config, members...); err != nil {
-			return nil, err
-		}
-	}
-	plans := map[string][]byte{}
-	for name, pod := range pods {
-		patched, used, err := p.node.Plan.Patches.Pod(pod)
-		if err != nil {
-			return nil, err
-		}
-		p.node.ReportPatched(name, used)
-		if plans[name], err = render.YAML(patched); err != nil {
-			return nil, err
-		}
 	}
 	older, err := p.node.OlderEtcd(plans[node.EtcdPod])
 	if err != nil {
@@ -86,6 +71,35 @@ func (p *controlPlane) manifests() (map[string][]byte, error) {
 	if older != "" {
 		p.node.Console.Note("etcd is not replaced: %s", older)
 		delete(plans, node.EtcdPod)
+	}
+	return plans, nil
+}
+
+// rendered returns the manifests of this node's static pods for a configuration.
+func (p *controlPlane) rendered(c *config.Config, patched func(target string, files []string)) (map[string][]byte, error) {
+	pods, err := render.ControlPlane(c, p.node.Files())
+	if err != nil {
+		return nil, err
+	}
+	if c.Etcd.External == nil && p.options.EtcdUpgrade {
+		var members []render.EtcdMember
+		if phases.Joined(p.node.Existing) {
+			members = node.WrittenMembers(p.node.Existing)
+		}
+		if pods[node.EtcdPod], err = render.Etcd(c, members...); err != nil {
+			return nil, err
+		}
+	}
+	plans := map[string][]byte{}
+	for name, pod := range pods {
+		with, used, err := p.node.Plan.Patches.Pod(pod)
+		if err != nil {
+			return nil, err
+		}
+		patched(name, used)
+		if plans[name], err = render.YAML(with); err != nil {
+			return nil, err
+		}
 	}
 	return plans, nil
 }
@@ -116,18 +130,21 @@ func (p *controlPlane) upgrade(ctx context.Context, l desired.List) error {
 	if err := node.UnfinishedWork(p.node.Existing, p.node.Config); err != nil { // the phase may run alone
 		return err
 	}
-	if len(l.Files) > 0 {
+	names := p.names(l)
+	if len(names) > 0 {
 		phases.GiveAddressAway(ctx, p.node.Console)
 	}
 	var done []string
-	for _, f := range l.Files {
-		name := strings.TrimSuffix(path.Base(f.Path), ".yaml")
+	for _, name := range names {
 		p.pods.APIServerFollows = p.apiServerIsNext(name)
-		replaced, err := p.replace(ctx, name)
+		replaced, err := p.replaceOrRestart(ctx, name)
 		if err == nil && replaced && !p.pods.APIServerFollows {
 			err = p.waitAPI(ctx)
 		}
 		if err != nil {
+			if p.facts.change != nil { // all of it is undone, also its files
+				return fmt.Errorf("changing %s: %w", name, err)
+			}
 			err = fmt.Errorf("upgrading %s: %w", name, err)
 			if ctx.Err() != nil || errors.Is(err, lease.ErrNoTurn) {
 				return err
@@ -142,6 +159,33 @@ func (p *controlPlane) upgrade(ctx context.Context, l desired.List) error {
 		return err
 	}
 	return p.renewAdmins(done)
+}
+
+// names returns the static pods that may be replaced or restarted, in their order.
+func (p *controlPlane) names(l desired.List) (names []string) {
+	for _, name := range pods.StaticPodOrder {
+		listed := slices.ContainsFunc(l.Files, func(f pki.File) bool { return f.Path == node.ManifestPath(name) })
+		if listed || p.facts.change != nil && slices.Contains(p.facts.change.carried.readers(), name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// replaceOrRestart replaces a static pod. One that keeps its manifest is restarted if it reads files that were written since it
+// started.
+func (p *controlPlane) replaceOrRestart(ctx context.Context, name string) (bool, error) {
+	replaced := false
+	if p.plans[name] != nil {
+		var err error
+		if replaced, err = p.replace(ctx, name); err != nil || replaced {
+			return replaced, err
+		}
+	}
+	if p.facts.change == nil {
+		return false, nil
+	}
+	return p.facts.change.carried.restartReader(ctx, p.pods, name)
 }
 
 // renewEtcd renews the certificates of an etcd that this upgrade does not replace, once. etcd reads
@@ -182,7 +226,7 @@ func (p *controlPlane) replace(ctx context.Context, name string) (replaced bool,
 			return false, nil
 		}
 		// An interrupted run may have written it.
-		previous, err := p.node.Host.Upgrades().Kept(node.AttemptName).Read(node.ManifestPath(name))
+		previous, err := p.record.attempt().Read(node.ManifestPath(name))
 		if err != nil || previous == nil || bytes.Equal(previous, p.plans[name]) {
 			return false, err
 		}
@@ -191,7 +235,7 @@ func (p *controlPlane) replace(ctx context.Context, name string) (replaced bool,
 	if err := p.record.begin(); err != nil {
 		return false, err
 	}
-	attempt := p.node.Host.Upgrades().Kept(node.AttemptName)
+	attempt := p.record.attempt()
 	for _, kept := range []host.Kept{p.record.former(), attempt} {
 		if err := kept.Keep(node.ManifestPath(name)); err != nil {
 			return false, err
@@ -224,6 +268,9 @@ func (p *controlPlane) replacePod(ctx context.Context, name string, previous []b
 		if stays = !same; stays {
 			previous = nil
 		}
+	}
+	if p.facts.change != nil {
+		previous = nil // all of it is undone, also its files
 	}
 	_, err = p.pods.Replace(ctx, name, p.plans[name], previous)
 	if now, _ := p.node.ReadManifest(name); err != nil && stays && bytes.Equal(now, p.plans[name]) {
@@ -272,7 +319,7 @@ func (p *controlPlane) waitAPI(ctx context.Context) error {
 func (p *controlPlane) putBack(ctx context.Context, components []string, why error) error {
 	var back []string
 	for _, name := range slices.Backward(components) {
-		previous, err := p.node.Host.Upgrades().Kept(node.AttemptName).Read(node.ManifestPath(name))
+		previous, err := p.record.attempt().Read(node.ManifestPath(name))
 		if err == nil && previous != nil {
 			p.node.Watch.Forget()
 			_, err = p.pods.Replace(ctx, name, previous, nil)

@@ -2,6 +2,7 @@ package upgrade
 
 import (
 	"bytes"
+	"slices"
 
 	"airlift/fault"
 	"airlift/installer/host"
@@ -10,17 +11,29 @@ import (
 	"airlift/installer/pki"
 )
 
-// A record is this host's record of an upgrade. Undo and a run that continues the upgrade read it.
+// A record is this host's record of an upgrade, or of a reconfiguration. Undo and a run that continues it read it.
 type record struct {
 	machine *node.Machine
 	bundle  *payload.Bundle
 	from    string             // the version of this node's kubelet when the run began
 	state   *node.UpgradeState // nil if there is nothing to upgrade
+
+	reconfigures   bool
+	change         string   // of a reconfiguration, see node.UpgradeState
+	parts, readers []string // of a reconfiguration, see node.UpgradeState
+	followers      string   // of a reconfiguration, see node.UpgradeState
+	begun          bool     // this run has begun
+	resumes        bool     // this run continues one that was interrupted
 }
 
 // read reads the record on this host.
 func (r *record) read() (err error) {
-	r.state, err = node.ReadUpgradeState(r.machine.Existing)
+	read := node.ReadUpgradeState
+	if r.reconfigures {
+		read = node.ReadReconfigureState
+	}
+	r.state, err = read(r.machine.Existing)
+	r.resumes = r.resumes || !r.begun && r.unfinished()
 	return err
 }
 
@@ -30,36 +43,63 @@ func (r *record) write() error { return r.state.Write(r.machine.Host) }
 // unfinished reports whether an upgrade has begun, and not all of its steps have run.
 func (r *record) unfinished() bool { return r.state != nil && !r.state.Finished }
 
+// files are the files of the upgrade or of the reconfiguration.
+func (r *record) files() host.Upgrades {
+	if r.reconfigures {
+		return r.machine.Host.Upgrades().Reconfigurations()
+	}
+	return r.machine.Host.Upgrades()
+}
+
 // former returns the files from before the upgrade of this node.
-func (r *record) former() host.Kept { return r.machine.Host.Upgrades().Kept(r.state.FormerName()) }
+func (r *record) former() host.Kept { return r.state.Kept(r.machine.Host) }
+
+// attempt returns the files from before this attempt.
+func (r *record) attempt() host.Kept { return r.files().Kept(node.AttemptName) }
 
 // begin records the upgrade of this node, or another attempt, before its first change. The run may
 // be interrupted after each change: until the new state is written, the previous upgrade can still
 // be undone.
 func (r *record) begin() error {
 	if r.unfinished() {
-		return r.checkVersion()
+		r.begun = true
+		return r.checkGoal()
 	}
-	if err := r.machine.Host.Upgrades().Kept(node.AttemptName).Remove(); err != nil {
+	if err := r.attempt().Remove(); err != nil {
 		return err
 	}
-	if r.state != nil && r.state.To == r.bundle.KubernetesVersion() {
+	r.begun = true
+	if r.state != nil && r.isGoal() {
 		// Undo still returns to the version before this one, and to its data.
 		r.state.Finished = false
+		r.state.Parts, r.state.Readers = union(r.state.Parts, r.parts), union(r.state.Readers, r.readers)
 		return r.write()
 	}
-	s := &node.UpgradeState{From: r.from, To: r.bundle.KubernetesVersion(), Bundle: r.bundle.ID()}
+	s := &node.UpgradeState{From: r.from, To: r.bundle.KubernetesVersion(), Bundle: r.bundle.ID(), Change: r.change, Parts: r.parts, Readers: r.readers, Followers: r.followers}
 	if err := s.Write(r.machine.Host); err != nil {
 		return err
 	}
 	r.state = s
-	return r.machine.Host.Upgrades().RemoveKept(s.FormerName())
+	return r.files().RemoveKept(s.FormerName())
 }
 
-// checkVersion refuses to continue the upgrade to another version.
-func (r *record) checkVersion() error {
-	if !r.unfinished() || r.state.To == r.bundle.KubernetesVersion() {
+func union(a, b []string) []string {
+	return append(slices.Clip(a), slices.DeleteFunc(slices.Clone(b), func(s string) bool { return slices.Contains(a, s) })...)
+}
+
+// isGoal reports whether the record is of an upgrade to this version, or of a reconfiguration with this configuration.
+func (r *record) isGoal() bool {
+	return r.state.To == r.bundle.KubernetesVersion() && r.state.Change == r.change
+}
+
+// checkGoal refuses to continue the upgrade to another version, or a reconfiguration with another configuration.
+func (r *record) checkGoal() error {
+	switch {
+	case !r.unfinished() || r.isGoal():
 		return nil
+	case r.reconfigures:
+		return fault.New(fault.Preflight, "a reconfiguration of this node with another configuration was not finished").
+			Hint("finish it with that configuration, or undo it: ./install reconfigure undo")
 	}
 	return fault.New(fault.Preflight, "an upgrade of this node to %s was not finished", r.state.To).Hint("finish it with that file, or undo it: ./install upgrade undo")
 }
@@ -67,7 +107,7 @@ func (r *record) checkVersion() error {
 // finish records that all steps have run, and removes what only they needed.
 func (r *record) finish() error {
 	if r.unfinished() {
-		if err := r.machine.Host.Upgrades().RemoveKept(r.state.FormerName()); err != nil {
+		if err := r.files().RemoveKept(r.state.FormerName()); err != nil {
 			return err
 		}
 		r.state.Finished = true
@@ -76,7 +116,22 @@ func (r *record) finish() error {
 		}
 		r.machine.Changed(true)
 	}
-	return r.machine.Host.Upgrades().RemoveStaged()
+	if r.reconfigures {
+		return nil
+	}
+	if err := r.endReconfiguration(); err != nil {
+		return err
+	}
+	return r.files().RemoveStaged()
+}
+
+// endReconfiguration removes what undo of a reconfiguration of another version would restore: its files are of that version.
+func (r *record) endReconfiguration() error {
+	s, err := node.ReadReconfigureState(r.machine.Existing)
+	if err != nil || s == nil || s.To == r.bundle.KubernetesVersion() {
+		return err
+	}
+	return r.machine.Host.Upgrades().Reconfigurations().RemoveUpgrade()
 }
 
 // startEtcd records the image of the new etcd before the kubelet can start it.

@@ -3,10 +3,8 @@ package upgrade
 import (
 	"context"
 
-	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
-	"airlift/installer/pki"
 )
 
 // A keeper keeps the file of the upgrade in the embedded registry of the cluster.
@@ -38,16 +36,4 @@ func (k *keeper) drop(ctx context.Context) error {
 		return nil
 	}
 	return phases.DropSuperseded(ctx, k.node.Machine, k.api.Client)
-}
-
-// preferFormer lets the file of the former version decide again. The newer one is dropped when no kubelet has its version.
-func (u *Undo) preferFormer(ctx context.Context) error {
-	if !u.IsControlPlane() || !phases.ServesRegistry(u.Existing) {
-		return nil
-	}
-	client, err := node.LoadClient(u.Host, node.AdminConf, "", 0)
-	if err != nil {
-		return err
-	}
-	return phases.PreferVersion(ctx, u.Machine, client, u.state.From, pki.NodeName(u.Files()))
 }

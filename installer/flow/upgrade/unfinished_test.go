@@ -12,6 +12,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/pods"
+	"airlift/installer/undo"
 	"airlift/installer/workflow"
 	"airlift/scripts/fixtures/testhost"
 )
@@ -29,11 +30,11 @@ func TestUnfinishedRestoreRefusesAnUpgrade(t *testing.T) {
 	if err := (&node.UpgradeState{From: "v1.37.1", To: "v1.37.2", Finished: true}).Write(h); err != nil {
 		t.Fatal(err)
 	}
-	_, undo := NewUndo(h, &workflow.Console{Out: io.Discard})
+	_, undoing := undo.New(h, &workflow.Console{Out: io.Discard})
 	u := New(&payload.Bundle{Manifest: &bundle.Manifest{}}, Options{}, true, h, &workflow.Console{Out: io.Discard})
 	u.facts.node.Config = testhost.Config(nil)
 	u.controlPlane.pods = pods.WithWatch(u.facts.node.Watch, u.facts.node.Config.Timeouts)
-	for name, err := range map[string]error{"undo": undo, "the phase control-plane": u.controlPlane.upgrade(t.Context(), desired.List{})} {
+	for name, err := range map[string]error{"undo": undoing, "the phase control-plane": u.controlPlane.upgrade(t.Context(), desired.List{})} {
 		if err == nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "a restore on this host is not finished") ||
 			!strings.Contains(fault.Hint(err), "./install etcd restore /mnt/usb/cluster.tar") || !strings.Contains(fault.Hint(err), "./install reset") {
 			t.Errorf("%s: %v (hint %q)", name, err, fault.Hint(err))

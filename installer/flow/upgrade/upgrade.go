@@ -21,6 +21,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
+	"airlift/installer/undo"
 	"airlift/installer/upgradecheck"
 	"airlift/installer/workflow"
 )
@@ -35,11 +36,18 @@ type Options struct {
 	DrainTimeout time.Duration
 	// Kubeconfig reaches the cluster; "" is admin.conf on a control plane, else kubelet.conf.
 	Kubeconfig string
+	// reconfigures is set for a reconfiguration, which keeps the version.
+	reconfigures bool
 }
 
 // command is the name of the command, for messages.
 func (o Options) command() string {
-	if o.Node {
+	switch {
+	case o.reconfigures && o.Node:
+		return "reconfigure node"
+	case o.reconfigures:
+		return "reconfigure"
+	case o.Node:
 		return "upgrade node"
 	}
 	return "upgrade apply"
@@ -73,7 +81,7 @@ func newUpgrade(p *phases.Plan, o Options, m *node.Machine) *Upgrade {
 	n, api := content.Node, phases.NewAPI(content)
 	n.MayBeAdopted = true
 	known := &knowledge{node: n, api: api, options: o, bundle: p.Bundle}
-	r := &record{machine: m, bundle: p.Bundle}
+	r := &record{machine: m, bundle: p.Bundle, reconfigures: o.reconfigures}
 	u := &Upgrade{facts: known, record: r}
 	u.controlPlane = &controlPlane{node: n, api: api, options: o, facts: known, record: r}
 	u.binaries = &binaries{node: n, options: o, bundle: p.Bundle, record: r}
@@ -191,8 +199,8 @@ func (u *Upgrade) explain(err error) error {
 		return err
 	}
 	how := "to continue, run the same command again; to undo it: ./install upgrade undo"
-	if _, started, err := newerEtcd(u.facts.node.Existing, u.record.state); err == nil && started != "" {
-		how = "to continue, run the same command again; to go back instead: " + wayBack(u.facts.node.Existing, u.record.state)
+	if _, started, err := undo.NewerEtcd(u.facts.node.Existing, u.record.state); err == nil && started != "" {
+		how = "to continue, run the same command again; to go back instead: " + undo.WayBack(u.facts.node.Existing, u.record.state)
 	}
 	switch hint := fault.Hint(err); {
 	case errors.Is(err, lease.ErrNoTurn):
@@ -299,17 +307,29 @@ func (u *Upgrade) learn(ctx context.Context) error {
 	if err := u.facts.useCluster(ctx, c, stored); err != nil {
 		return err
 	}
+	u.facts.stored = stored
+	if err := u.prepare(ctx); err != nil {
+		u.facts.stored = nil
+		return err
+	}
+	return nil
+}
+
+// prepare computes what this node is to run.
+func (u *Upgrade) prepare(ctx context.Context) error {
 	u.facts.node.Observed = node.ObserveNode(u.facts.node.Machine)
 	if err := u.kubelet.readAdopted(ctx); err != nil {
 		return err
 	}
-	if u.facts.node.IsControlPlane() {
-		if err := u.controlPlane.prepare(); err != nil {
+	if u.facts.change != nil {
+		if err := u.facts.change.compute(ctx); err != nil {
 			return err
 		}
 	}
-	u.facts.stored = stored
-	return nil
+	if !u.facts.node.IsControlPlane() {
+		return nil
+	}
+	return u.controlPlane.prepare()
 }
 
 // preflight refuses what could not succeed. It changes nothing.
@@ -326,13 +346,16 @@ func (u *Upgrade) preflight(ctx context.Context) error {
 	if err := node.UnfinishedWork(u.facts.node.Existing, u.facts.node.Config); err != nil {
 		return err
 	}
+	if err := node.UnfinishedReconfigure(u.facts.node.Existing); err != nil {
+		return err
+	}
 	if !u.facts.node.Plan.OnePhase {
 		if err := u.takeTurn(ctx); err != nil {
 			return err
 		}
 	}
 	from, to := u.facts.stored.Cluster.KubernetesVersion, u.facts.bundle.KubernetesVersion()
-	if err := u.record.checkVersion(); err != nil {
+	if err := u.record.checkGoal(); err != nil {
 		return err
 	}
 	command := upgradecheck.Apply

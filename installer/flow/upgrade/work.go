@@ -17,6 +17,9 @@ func (w *work) remains() (bool, error) {
 	if w.record.unfinished() {
 		return true, nil
 	}
+	if w.facts.change != nil {
+		return w.facts.change.remains()
+	}
 	if !w.options.Node && w.facts.stored.Cluster.KubernetesVersion != w.bundle.KubernetesVersion() {
 		return true, nil
 	}

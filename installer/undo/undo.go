@@ -1,4 +1,5 @@
-package upgrade
+// Package undo restores the files and objects that the last upgrade, or the last reconfiguration, of a node replaced.
+package undo
 
 import (
 	"context"
@@ -17,6 +18,7 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/payload"
+	"airlift/installer/phases"
 	"airlift/installer/pki"
 	"airlift/installer/pods"
 	"airlift/installer/registry"
@@ -25,7 +27,7 @@ import (
 	"airlift/installer/workflow"
 )
 
-// An Undo restores the files and objects that the last upgrade of this node replaced.
+// An Undo restores the files and objects that the last upgrade or reconfiguration of this node replaced.
 type Undo struct {
 	*node.Machine
 	state  *node.UpgradeState
@@ -34,21 +36,44 @@ type Undo struct {
 	pods   *pods.StaticPods
 }
 
-// NewUndo returns the Undo of this host. It refuses an upgrade that cannot be undone.
-func NewUndo(h *host.Host, c *workflow.Console) (*Undo, error) {
-	u := &Undo{Machine: node.NewMachine(h, c)}
-	var err error
-	if u.state, err = node.ReadUpgradeState(h); err != nil {
+// Objects are the objects that undo of an upgrade restores.
+var Objects = []cluster.ObjectName{
+	{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: "kubeadm-config"},
+	{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: "kubelet-config"},
+	{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: "coredns"},
+	{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: "kube-proxy"},
+	{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "kube-system", Name: "coredns"},
+	{APIVersion: "apps/v1", Kind: "DaemonSet", Namespace: "kube-system", Name: "kube-proxy"},
+	{APIVersion: "apps/v1", Kind: "DaemonSet", Namespace: "kube-flannel", Name: "kube-flannel-ds"},
+}
+
+// New returns the Undo of the last upgrade of this host. It refuses an upgrade that cannot be undone.
+func New(h *host.Host, c *workflow.Console) (*Undo, error) {
+	state, err := node.ReadUpgradeState(h)
+	if err != nil {
 		return nil, err
 	}
-	if u.state == nil {
+	if state == nil {
 		return nil, fault.New(fault.Preflight, "there is nothing to undo: this host has no saved files of an upgrade").Hint("see the version of this node: ./install status")
 	}
+	if later, err := node.ReadReconfigureState(h); err != nil {
+		return nil, err
+	} else if later != nil && later.To == state.To {
+		return nil, fault.New(fault.Preflight, "this node was reconfigured after the upgrade").Hint("undo that first: ./install reconfigure undo; then: ./install upgrade undo")
+	}
+	return Of(node.NewMachine(h, c), state, nil)
+}
+
+// Of returns the Undo of an upgrade or of a reconfiguration. turn is the turn of this control plane if the run that is undone
+// has it, else nil.
+func Of(m *node.Machine, state *node.UpgradeState, turn *node.Turn) (*Undo, error) {
+	u, h, c := &Undo{Machine: m, state: state}, m.Host, m.Console
+	var err error
 	// The previous controller manager would not start: it signs with ca.crt, which has two certificates.
 	if err := node.UnfinishedWork(h, status.PKIConfig(h)); err != nil {
 		return nil, err
 	}
-	u.former = h.Upgrades().Kept(u.state.FormerName())
+	u.former = u.state.Kept(h)
 	if u.paths, err = u.former.Paths(); err != nil {
 		return nil, err
 	}
@@ -58,49 +83,19 @@ func NewUndo(h *host.Host, c *workflow.Console) (*Undo, error) {
 	if u.pods, err = pods.NewStaticPods(&config.Config{}, h, c); err != nil {
 		return nil, err
 	}
-	u.pods.Annotates = true
+	u.pods.Annotates, u.pods.Turn = true, turn
 	return u, nil
 }
 
 // checkEtcd refuses to go back to an older minor version of etcd once the newer one has started: it
 // may have changed the version of the stored data, which the older one then refuses.
 func (u *Undo) checkEtcd() error {
-	from, started, err := newerEtcd(u.Host, u.state)
+	from, started, err := NewerEtcd(u.Host, u.state)
 	if err != nil || started == "" {
 		return err
 	}
 	return fault.New(fault.Preflight, "the upgrade cannot be undone: etcd was started as %s, which may have changed the version of its data, and %s cannot read that", started, from).
-		Hint(wayBack(u.Host, u.state))
-}
-
-// newerEtcd returns etcd's image from before an upgrade, and the image of another minor version if
-// this version may have been started since. started is "" without such an image.
-func newerEtcd(h *host.Host, s *node.UpgradeState) (from, started string, err error) {
-	former, err := h.Upgrades().Kept(s.FormerName()).Read(node.EtcdManifest)
-	if err != nil || former == nil {
-		return "", "", err
-	}
-	if from, err = node.PodImage(former); err != nil {
-		return "", "", fmt.Errorf("reading the previous manifest of etcd: %w", err)
-	}
-	images := []string{s.EtcdStarted}
-	now, err := (&node.Machine{Existing: h}).ReadManifest(node.EtcdPod)
-	if err != nil {
-		return "", "", err
-	}
-	if now != nil {
-		is, err := node.PodImage(now)
-		if err != nil {
-			return "", "", fmt.Errorf("reading %s: %w", node.EtcdManifest, err)
-		}
-		images = append(images, is)
-	}
-	for _, image := range images {
-		if image != "" && !node.SameEtcdImage(from, image) {
-			return from, image, nil
-		}
-	}
-	return from, "", nil
+		Hint(WayBack(u.Host, u.state))
 }
 
 // Close gives up the turn of the control planes, and closes the connection to the container runtime.
@@ -108,11 +103,17 @@ func (u *Undo) Close() { u.pods.Close() }
 
 // Describe returns what is undone, for people.
 func (u *Undo) Describe() string {
+	if u.state.Change != "" {
+		return "the last reconfiguration of this node"
+	}
 	return fmt.Sprintf("the upgrade of this node from %s to %s", u.state.From, u.state.To)
 }
 
 // Steps returns the steps of undo in order: the reverse of an upgrade.
 func (u *Undo) Steps() []workflow.Step {
+	if u.state.Change != "" {
+		return reconfiguration{u}.steps()
+	}
 	return []workflow.Step{
 		{Name: "preflight", Doc: "check the versions of the other nodes", Run: u.preflight},
 		{Name: "control-plane", Doc: "restore the previous static pods, one by one", Run: u.restoreControlPlane},
@@ -128,6 +129,9 @@ func (u *Undo) Steps() []workflow.Step {
 // Run runs all steps.
 func (u *Undo) Run(ctx context.Context) error {
 	u.Console.Summary(fmt.Sprintf("This node has Kubernetes %s again.\n", u.state.From))
+	if u.state.Change != "" {
+		reconfiguration{u}.summarize()
+	}
 	return workflow.Run(ctx, u.Console, u.Steps(), nil)
 }
 
@@ -137,8 +141,7 @@ func (u *Undo) preflight(ctx context.Context) error {
 	if !u.IsControlPlane() {
 		return nil
 	}
-	var err error
-	if u.pods.Turn, err = node.TryTurn(ctx, u.Machine, node.AdminConf, 0); err != nil {
+	if err := u.takeTurn(ctx); err != nil {
 		return err
 	}
 	client, err := u.client()
@@ -161,6 +164,14 @@ func (u *Undo) preflight(ctx context.Context) error {
 	return nil
 }
 
+// takeTurn takes the turn of this control plane, unless the run that is undone has passed it on.
+func (u *Undo) takeTurn(ctx context.Context) (err error) {
+	if u.pods.Turn == nil {
+		u.pods.Turn, err = node.TryTurn(ctx, u.Machine, node.AdminConf, 0)
+	}
+	return err
+}
+
 // newerMinors returns the nodes other than self whose kubelet has a newer minor version.
 func newerMinors(nodes []facts.UpgradeNode, self, version string) (newer []string) {
 	limit := (&config.Cluster{KubernetesVersion: version}).Minor()
@@ -172,9 +183,9 @@ func newerMinors(nodes []facts.UpgradeNode, self, version string) (newer []strin
 	return newer
 }
 
-// begin records that undo has begun, so the upgrade no longer counts as finished. An upgrade that
+// Begin records that undo has begun, so the upgrade no longer counts as finished. An upgrade that
 // continues afterwards saves another backup.
-func (u *Undo) begin() error {
+func (u *Undo) Begin() error {
 	if !u.state.Finished && u.state.Backup == "" {
 		return nil
 	}
@@ -183,11 +194,14 @@ func (u *Undo) begin() error {
 }
 
 func (u *Undo) restoreControlPlane(ctx context.Context) error {
-	if err := u.begin(); err != nil {
+	if err := u.Begin(); err != nil {
 		return err
 	}
 	for _, name := range slices.Backward(pods.StaticPodOrder) {
 		if !slices.Contains(u.paths, node.ManifestPath(name)) {
+			if err := u.restartReader(ctx, name); err != nil {
+				return err
+			}
 			continue
 		}
 		former, err := u.former.Read(node.ManifestPath(name))
@@ -197,6 +211,9 @@ func (u *Undo) restoreControlPlane(ctx context.Context) error {
 		u.Console.Note("%s", name)
 		if _, err := u.pods.Replace(ctx, name, former, nil); err != nil {
 			return fmt.Errorf("restoring the previous manifest of %s: %w", name, err)
+		}
+		if err := u.restartReader(ctx, name); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -238,9 +255,8 @@ func (u *Undo) restoreObjects(ctx context.Context) error {
 	return nil
 }
 
-// restoreNode restores the previous binaries and files, and restarts containerd and the kubelet if they
-// changed.
-func (u *Undo) restoreNode(ctx context.Context) error {
+// RestoreFiles restores the previous binaries and files, except static pods, and restarts nothing.
+func (u *Undo) RestoreFiles(ctx context.Context) error {
 	for _, p := range u.paths {
 		if path.Dir(p) == config.ManifestsDir {
 			continue
@@ -253,6 +269,20 @@ func (u *Undo) restoreNode(ctx context.Context) error {
 			u.Console.Debug(1, "restored %s", p)
 		}
 		u.Changed(changed)
+	}
+	return nil
+}
+
+// KubeletIsStale reports whether the kubelet has not read all that RestoreFiles restored.
+func (u *Undo) KubeletIsStale(ctx context.Context) (bool, error) {
+	return u.stale(ctx, "kubelet.service", kubeletFiles)
+}
+
+// restoreNode restores the previous binaries and files, and restarts containerd and the kubelet if they
+// changed.
+func (u *Undo) restoreNode(ctx context.Context) error {
+	if err := u.RestoreFiles(ctx); err != nil {
+		return err
 	}
 	// Also after an interruption between a file and its restart.
 	for _, unit := range []struct {
@@ -320,6 +350,9 @@ func (u *Undo) stale(ctx context.Context, unit string, files []string) (bool, er
 // restore restores the previous file at a path. In kubelet.conf it restores only the API server's
 // URL. The upgrade changed nothing else, from that to the own API server's, and the CAs or the certificate may be new since then.
 func (u *Undo) restore(ctx context.Context, path string) (changed bool, err error) {
+	if written, ok := u.state.Certificates[path]; ok {
+		return u.restoreCertificate(path, written)
+	}
 	if path != node.KubeletConf || !u.Exists(path) {
 		return u.former.Restore(ctx, path)
 	}
@@ -393,4 +426,16 @@ func (u *Undo) restoreNames(ctx context.Context) error {
 		u.Console.Note("left in place: %s", note)
 	}
 	return err
+}
+
+// preferFormer lets the file of the former version decide again. The newer one is dropped when no kubelet has its version.
+func (u *Undo) preferFormer(ctx context.Context) error {
+	if !u.IsControlPlane() || !phases.ServesRegistry(u.Existing) {
+		return nil
+	}
+	client, err := node.LoadClient(u.Host, node.AdminConf, "", 0)
+	if err != nil {
+		return err
+	}
+	return phases.PreferVersion(ctx, u.Machine, client, u.state.From, pki.NodeName(u.Files()))
 }

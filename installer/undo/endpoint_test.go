@@ -1,4 +1,4 @@
-package upgrade
+package undo
 
 import (
 	"encoding/json"
@@ -50,7 +50,7 @@ func TestUndoKeepsAChangedEndpoint(t *testing.T) {
 	change := &config.EndpointChange{Number: 1, Server: vip}
 	former, _ := testclient.Fake(objectsOf(t, "", own, "10.1.2.3", nil)...)
 	var saved []json.RawMessage
-	for _, name := range undoneObjects {
+	for _, name := range Objects {
 		data, err := former.ReadObject(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)

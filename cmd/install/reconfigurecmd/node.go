@@ -1,0 +1,108 @@
+package reconfigurecmd
+
+import (
+	"github.com/spf13/cobra"
+
+	"airlift/cmd/output"
+	"airlift/fault"
+	"airlift/installer/cluster"
+	"airlift/installer/flow/upgrade"
+	"airlift/installer/host"
+	"airlift/installer/node"
+	"airlift/installer/undo"
+)
+
+func newNode(e Environment) *cobra.Command {
+	in := &flags{env: e, options: upgrade.ReconfigureOptions{Node: true}}
+	cmd := &cobra.Command{
+		Use:   "node",
+		Short: "Let this node follow the configuration that the cluster stores",
+		Long: `Let this node, a control plane or a worker, follow the configuration that the cluster
+stores, after 'reconfigure' on a control plane, or after an edit of ConfigMap
+kube-system/kubeadm-config. Run it on one node after the other, control planes first. A
+control plane gets the files of 'reconfigure --file', too.
+
+With --config, it reads an InitConfiguration: its nodeRegistration has the arguments of this
+node's kubelet and its taints.
+
+If a component does not become healthy, all changes of this node are undone. It is safe to
+run it again: it finishes what an interrupted run left, and changes nothing else.
+
+Exit codes: of --plan, 0 nothing to do, 5 there is something to do, 3 a check failed.`,
+		Example: "  ./install reconfigure node\n  ./install reconfigure node --plan\n  ./install reconfigure node --restore",
+		Args:    output.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return in.run(cmd) },
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&in.configFile, "config", "", "a `FILE` with an InitConfiguration for this node; - is standard input")
+	in.bind(f)
+	return cmd
+}
+
+func newUndo(e Environment) *cobra.Command {
+	yes := false
+	cmd := &cobra.Command{
+		Use:   "undo",
+		Short: "Undo the last change of the configuration on this node",
+		Long: `Restore the manifests, files, certificates and configuration that the last 'reconfigure' or
+'reconfigure node' replaced on this node. After 'reconfigure', the stored configuration and
+the add-ons are restored, too: then run './install reconfigure node' on the other nodes.
+
+What it restores is kept in ` + host.ReconfigureDir + ` until the next change, or until an
+upgrade to another version.`,
+		Example: "  ./install reconfigure undo\n  ./install reconfigure undo --yes",
+		Args:    output.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, unlock, err := e.Host()
+			if err != nil {
+				return err
+			}
+			defer unlock()
+			run, err := undo.NewReconfigure(h, e.Console(cmd))
+			if err != nil {
+				return err
+			}
+			defer run.Close()
+			if !yes {
+				if err := e.Confirm(cmd, "This undoes "+run.Describe()+". Continue?", "answer with y, or run it with --yes"); err != nil {
+					return err
+				}
+			}
+			return e.Recorded(cmd, h, "", func() error { return run.Run(cmd.Context()) })
+		},
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
+	return cmd
+}
+
+func newPrint(Environment) *cobra.Command {
+	kubeconfig := ""
+	cmd := &cobra.Command{
+		Use:   "print",
+		Short: "Print the documents that the cluster stores, for 'reconfigure --config'",
+		Long: `Print the ClusterConfiguration that the cluster stores, and the KubeletConfiguration and the
+KubeProxyConfiguration, unless they have only defaults. The result is a file for 'reconfigure
+--config': without an edit, it changes nothing.`,
+		Example: "  ./install reconfigure print > kubeadm.yaml",
+		Args:    output.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, err := host.Open("/")
+			if err != nil {
+				return err
+			}
+			client, err := node.AdminClient(cmd.Context(), h, kubeconfig)
+			if err != nil {
+				return err
+			}
+			text, err := cluster.StoredDocuments(cmd.Context(), client.API)
+			if err != nil {
+				return fault.Wrap(err, fault.Failure, fault.Hint(err))
+			}
+			_, err = output.Verbatim(cmd.OutOrStdout()).Write(text)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", node.AdminConf, "the kubeconfig `FILE` of an administrator")
+	return cmd
+}

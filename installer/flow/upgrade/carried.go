@@ -1,0 +1,183 @@
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"airlift/fault"
+	"airlift/installer/config"
+	"airlift/installer/desired"
+	"airlift/installer/host/filesystem"
+	"airlift/installer/pki"
+	"airlift/installer/pods"
+	"airlift/installer/preflight"
+	"airlift/installer/reconfiguration"
+	"airlift/installer/render"
+)
+
+// carried are the files that the flags of a control plane's components name, and that reconfigurations bring to all control
+// planes. The cluster keeps them in a Secret.
+type carried struct {
+	change *change
+	before []reconfiguration.File // as the cluster keeps them
+	files  []reconfiguration.File // as it will keep them
+}
+
+// read reads the files that the cluster keeps.
+func (c *carried) read(ctx context.Context) error {
+	c.before = nil
+	secret, err := c.change.run.facts.api.Client.API.CoreV1().Secrets(metav1.NamespaceSystem).Get(ctx, config.FilesSecret, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return fmt.Errorf("reading Secret %s/%s: %w", metav1.NamespaceSystem, config.FilesSecret, err)
+	default:
+		key, err := c.key()
+		if err == nil {
+			c.before, err = reconfiguration.Open(key, secret.Data[config.FilesKey])
+		}
+		if err != nil {
+			return fault.Wrap(fmt.Errorf("reading Secret %s/%s: %w", metav1.NamespaceSystem, config.FilesSecret, err), fault.Preflight,
+				"it has the files that control planes share; to write it again, delete it, and give all files: ./install reconfigure --config FILE --file PATH=FILE …")
+		}
+	}
+	own := &c.change.config().Cluster
+	c.files = reconfiguration.Replace(c.before, c.change.options.Files, func(path string) bool { return len(reconfiguration.UsersOf(own, path)) > 0 })
+	return nil
+}
+
+// key returns sa.key, which all control planes have.
+func (c *carried) key() ([]byte, error) {
+	return fs.ReadFile(c.change.run.facts.node.Files(), strings.TrimPrefix(path.Join(c.change.config().CertificatesDir, "sa.key"), "/"))
+}
+
+// changed reports whether the cluster keeps other files afterwards.
+func (c *carried) changed() bool { return !reconfiguration.EqualFiles(c.before, c.files) }
+
+// written returns the files that this run writes to the host. A file that does not change, and was edited by hand, stays.
+func (c *carried) written() (list []pki.File) {
+	all := c.change.options.Node || c.change.options.Restore || c.change.run.record.unfinished()
+	for _, f := range c.files {
+		same := slices.ContainsFunc(c.before, func(b reconfiguration.File) bool {
+			return reconfiguration.EqualFiles([]reconfiguration.File{b}, []reconfiguration.File{f})
+		})
+		if all || !same {
+			list = append(list, pki.File{Path: f.Path, Data: f.Data, Mode: 0o600})
+		}
+	}
+	return list
+}
+
+func (c *carried) desired(context.Context) (desired.List, error) {
+	return desired.List{Files: c.written()}, nil
+}
+
+// write writes the files. A component that reads them restarts later.
+func (c *carried) write(_ context.Context, l desired.List) error {
+	_, err := c.change.run.record.writeKept(l.Files...)
+	return err
+}
+
+// secret returns the Secret with the files, if they change.
+func (c *carried) secret() (desired.List, error) {
+	if !c.changed() {
+		return desired.List{}, nil
+	}
+	key, err := c.key()
+	if err != nil {
+		return desired.List{}, fmt.Errorf("reading sa.key: %w", err)
+	}
+	data, err := reconfiguration.Seal(key, c.files)
+	return desired.List{Objects: render.UploadFiles(data)}, err
+}
+
+// check returns what is wrong with the files that the user gives, and which files are missing.
+func (c *carried) check() (list []preflight.Problem) {
+	own := c.change.config()
+	for _, f := range c.change.options.Files {
+		switch {
+		case len(reconfiguration.UsersOf(&own.Cluster, f.Path)) == 0:
+			list = append(list, preflight.Problem{Name: "Files", Message: fmt.Sprintf("--file %s: no component of the control plane mounts it", f.Path),
+				Fix: "mount its directory: extraVolumes of apiServer, controllerManager or scheduler in ClusterConfiguration; or remove --file"})
+		case c.isManaged(f.Path):
+			list = append(list, preflight.Problem{Name: "Files", Message: fmt.Sprintf("--file %s: Airlift and the components manage this file", f.Path),
+				Fix: "choose another path"})
+		}
+	}
+	for _, u := range reconfiguration.Uses(&own.Cluster) {
+		brings := slices.ContainsFunc(c.files, func(f reconfiguration.File) bool { return f.Path == u.Path })
+		if u.Flag == "" || brings || !readFlags[u.Flag] || c.exists(u.Path) {
+			continue
+		}
+		list = append(list, preflight.Problem{Name: "Files", Message: fmt.Sprintf("--%s of %s names %s, which does not exist on this host", u.Flag, u.Component, u.Path),
+			Fix: "bring it to all control planes: --file " + u.Path + "=FILE"})
+	}
+	return list
+}
+
+func (c *carried) exists(file string) bool {
+	return filesystem.Exists(c.change.run.facts.node.Existing.Path(file))
+}
+
+// readFlags are the flags of control plane components that name a file which must exist when the component starts
+// (kube-apiserver, kube-controller-manager and kube-scheduler of v1.37).
+var readFlags = map[string]bool{
+	"admission-control-config-file": true, "audit-policy-file": true, "audit-webhook-config-file": true, "authentication-config": true,
+	"authentication-token-webhook-config-file": true, "authorization-config": true, "authorization-policy-file": true,
+	"authorization-webhook-config-file": true, "egress-selector-config-file": true, "encryption-provider-config": true, "oidc-ca-file": true,
+	"token-auth-file": true, "tracing-config-file": true, "config": true, "cloud-config": true,
+}
+
+// isManaged reports whether a file is one of the control plane's own: certificates, kubeconfigs, manifests.
+func (c *carried) isManaged(file string) bool {
+	dir := path.Dir(file)
+	if dir == config.ManifestsDir || dir == config.KubernetesDir && path.Ext(file) == ".conf" || strings.HasPrefix(file, config.KubeletDir+"/") {
+		return true
+	}
+	name, ok := strings.CutPrefix(file, c.change.config().CertificatesDir+"/")
+	if !ok {
+		return false
+	}
+	base := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, ".crt"), ".key"), ".pub")
+	table, err := pki.Certificates(c.change.config())
+	return err == nil && base != name && (base == "sa" || slices.ContainsFunc(table, func(t pki.Certificate) bool { return t.Base == base }))
+}
+
+// readers are the components that read files which this run writes.
+func (c *carried) readers() (names []string) {
+	for _, f := range c.written() {
+		for _, name := range reconfiguration.UsersOf(&c.change.config().Cluster, f.Path) {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// restartReader restarts a component if it was started before a file that it reads was written.
+func (c *carried) restartReader(ctx context.Context, s *pods.StaticPods, name string) (bool, error) {
+	var files []string
+	for _, f := range c.written() {
+		if slices.Contains(reconfiguration.UsersOf(&c.change.config().Cluster, f.Path), name) && c.exists(f.Path) {
+			files = append(files, f.Path)
+		}
+	}
+	return pods.RestartReader(ctx, s, name, files)
+}
+
+// content returns a file of the host as it will be.
+func (c *carried) content(file string) ([]byte, error) {
+	if i := slices.IndexFunc(c.files, func(f reconfiguration.File) bool { return f.Path == file }); i >= 0 {
+		return c.files[i].Data, nil
+	}
+	return os.ReadFile(c.change.run.facts.node.Existing.Path(file))
+}

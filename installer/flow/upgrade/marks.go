@@ -1,0 +1,84 @@
+package upgrade
+
+import (
+	"context"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"airlift/fault"
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+)
+
+// marks are the labels and taints of this node.
+type marks struct{ change *change }
+
+// set gives this node the labels and taints of the user's InitConfiguration: its taints, and the labels in the kubelet's
+// argument node-labels, which the kubelet itself sets only when it registers.
+func (m marks) set(ctx context.Context) error {
+	before, meta, changes, err := m.wanted(ctx)
+	if err != nil || len(changes) == 0 {
+		return err
+	}
+	if err := m.keep(before); err != nil {
+		return err
+	}
+	changes, err = m.change.run.facts.api.Client.NodeObjects().SetMeta(ctx, meta, false)
+	for _, one := range changes {
+		m.change.run.facts.node.Console.Note("%s", one)
+	}
+	m.change.run.facts.node.Changed(len(changes) > 0)
+	return m.explain(err)
+}
+
+// wanted returns the labels and taints that this node has and is to have, and what changes.
+func (m marks) wanted(ctx context.Context) (before *cluster.Marks, meta cluster.NodeMeta, changes []string, err error) {
+	given := m.change.options.Given
+	taints := given.Has("InitConfiguration.nodeRegistration.taints")
+	text, labels := config.LastArg(m.change.options.Given.Values().NodeRegistration.KubeletExtraArgs, "node-labels")
+	if !taints && !labels {
+		return nil, meta, nil, nil
+	}
+	objects, name := m.change.run.facts.api.Client.NodeObjects(), m.change.config().NodeRegistration.Name
+	if before, err = objects.Marks(ctx, name); err == nil {
+		meta, err = before.Meta(name)
+	}
+	if err != nil {
+		return nil, meta, nil, err
+	}
+	if taints {
+		meta.Taints = []string{}
+		for _, t := range given.Values().NodeRegistration.Taints {
+			meta.Taints = append(meta.Taints, t.ToString())
+		}
+	}
+	if labels {
+		meta.Labels = map[string]string{}
+		for one := range strings.SplitSeq(text, ",") {
+			if key, value, ok := strings.Cut(one, "="); ok {
+				meta.Labels[key] = value
+			}
+		}
+	}
+	changes, err = objects.SetMeta(ctx, meta, true)
+	return before, meta, changes, m.explain(err)
+}
+
+// keep records the labels and taints for undo, before they change.
+func (m marks) keep(before *cluster.Marks) error {
+	r := m.change.run.record
+	if err := r.begin(); err != nil || r.state.Marks != nil {
+		return err
+	}
+	r.state.Marks = before
+	return r.write()
+}
+
+// explain adds a hint to the error of a kubelet, which may not change the taints of its node.
+func (m marks) explain(err error) error {
+	if err != nil && apierrors.IsForbidden(err) && !m.change.isControlPlane() {
+		return fault.Wrap(err, fault.Failure, "the kubelet of a worker may not do that: give an administrator's kubeconfig with --kubeconfig; or, on a control plane: kubectl taint, kubectl label")
+	}
+	return err
+}

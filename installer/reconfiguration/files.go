@@ -1,0 +1,94 @@
+package reconfiguration
+
+import (
+	"cmp"
+	"path"
+	"slices"
+	"strings"
+
+	"airlift/installer/config"
+)
+
+// A Use is a file of the host that a component of the control plane reads.
+type Use struct {
+	Component string // "kube-apiserver"
+	Flag      string // that names it; "" for a volume
+	Path      string // on the host
+}
+
+// Uses returns the files of the host that the configuration gives to the control plane's components: files that a flag names
+// in a mounted volume, and each volume, which may be one file or a directory. It does not find files that are only named inside
+// of such files.
+func Uses(c *config.Cluster) (list []Use) {
+	certificates := cmp.Or(c.CertificatesDir, config.CertificatesDir)
+	for _, one := range []struct {
+		name      string
+		component config.Component
+	}{{"kube-apiserver", c.APIServer.Component}, {"kube-controller-manager", c.ControllerManager}, {"kube-scheduler", c.Scheduler}} {
+		volumes := append(slices.Clone(one.component.ExtraVolumes), config.HostPathMount{HostPath: certificates, MountPath: certificates})
+		if one.name == "kube-scheduler" { // it does not mount the certificates
+			volumes = volumes[:len(volumes)-1]
+		}
+		for _, v := range volumes {
+			list = append(list, Use{Component: one.name, Path: path.Clean(v.HostPath)})
+			for _, arg := range one.component.ExtraArgs {
+				inner, ok := below(path.Clean(arg.Value), path.Clean(v.MountPath))
+				if ok && path.IsAbs(arg.Value) && arg.Name != "audit-log-path" {
+					list = append(list, Use{one.name, arg.Name, path.Join(v.HostPath, inner)})
+				}
+			}
+		}
+	}
+	return list
+}
+
+// below returns the rest of a path below a directory, "" for the directory itself.
+func below(file, dir string) (rest string, ok bool) {
+	if file == dir {
+		return "", true
+	}
+	return strings.CutPrefix(file, dir+"/")
+}
+
+// ComponentFiles returns the paths of Uses, sorted.
+func ComponentFiles(c *config.Cluster) (files []string) {
+	for _, u := range Uses(c) {
+		files = append(files, u.Path)
+	}
+	slices.Sort(files)
+	return slices.Compact(files)
+}
+
+// UsersOf returns the components that read a file of the host: those with a flag that names it, or else those that mount it.
+func UsersOf(c *config.Cluster, file string) (components []string) {
+	var mount []string
+	add := func(list []string, name string) []string {
+		if slices.Contains(list, name) {
+			return list
+		}
+		return append(list, name)
+	}
+	for _, u := range Uses(c) {
+		_, inside := below(file, u.Path)
+		switch {
+		case u.Flag != "" && u.Path == file:
+			components = add(components, u.Component)
+		case u.Flag == "" && inside:
+			mount = add(mount, u.Component)
+		}
+	}
+	if components == nil {
+		return mount
+	}
+	return components
+}
+
+// FileOf returns the file of the host that a flag of a component names, "" if it names none.
+func FileOf(c *config.Cluster, component, flag string) string {
+	for _, u := range Uses(c) {
+		if u.Component == component && u.Flag == flag {
+			return u.Path
+		}
+	}
+	return ""
+}

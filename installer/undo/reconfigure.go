@@ -1,0 +1,200 @@
+package undo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"airlift/fault"
+	"airlift/installer/cluster"
+	"airlift/installer/config"
+	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
+	"airlift/installer/node"
+	"airlift/installer/pki"
+	"airlift/installer/pods"
+	"airlift/installer/render"
+	"airlift/installer/workflow"
+)
+
+// NewReconfigure returns the Undo of the last reconfiguration of this host.
+func NewReconfigure(h *host.Host, c *workflow.Console) (*Undo, error) {
+	state, err := node.ReadReconfigureState(h)
+	if err != nil {
+		return nil, err
+	}
+	if state == nil {
+		return nil, fault.New(fault.Preflight, "there is nothing to undo: this host has no saved files of a reconfiguration").Hint("see what this node has: ./install reconfigure print")
+	}
+	upgrade, err := node.ReadUpgradeState(h)
+	if err == nil && upgrade != nil && !upgrade.Finished {
+		err = fault.New(fault.Preflight, "an upgrade of this node to %s was not finished", upgrade.To).Hint("finish the upgrade first, or undo it: ./install upgrade undo")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return Of(node.NewMachine(h, c), state, nil)
+}
+
+// A reconfiguration is the part of an Undo that only undo of a reconfiguration has.
+type reconfiguration struct{ undo *Undo }
+
+// steps returns the steps that undo a reconfiguration.
+func (r reconfiguration) steps() []workflow.Step {
+	return []workflow.Step{
+		{Name: "preflight", Doc: "wait for the turn of this control plane", Run: func(ctx context.Context) error {
+			if !r.undo.IsControlPlane() {
+				return nil
+			}
+			return r.undo.takeTurn(ctx)
+		}},
+		{Name: "files", Doc: "restore the previous files and certificates", Run: r.restoreFiles},
+		{Name: "control-plane", Doc: "restore the previous static pods, one by one", Run: r.undo.restoreControlPlane},
+		{Name: "objects", Doc: "restore the previous configuration and add-ons", Run: r.restoreStored},
+		{Name: "node", Doc: "restore the previous configuration of this node", Run: r.undo.restoreNode},
+		{Name: "images", Doc: "restore the image names that changed", Run: r.undo.restoreNames},
+		{Name: "marks", Doc: "restore the labels and taints of this node", Run: r.restoreMarks},
+		{Name: "finish", Doc: "remove the saved files of the change", Run: func(context.Context) error { return r.undo.state.Files(r.undo.Host).RemoveUpgrade() }},
+	}
+}
+
+// restoreFiles restores the files that existed before, so that the previous static pods find them. New ones are removed when no
+// static pod reads them any more.
+func (r reconfiguration) restoreFiles(ctx context.Context) error {
+	if err := r.undo.Begin(); err != nil {
+		return err
+	}
+	for _, p := range r.undo.paths {
+		former, err := r.undo.former.Read(p)
+		if err != nil {
+			return err
+		}
+		if former == nil || path.Dir(p) == config.ManifestsDir {
+			continue
+		}
+		changed, err := r.undo.restore(ctx, p)
+		if err != nil {
+			return err
+		}
+		r.undo.Changed(changed)
+	}
+	return nil
+}
+
+// restoreCertificate restores a file of a certificate, unless it was renewed since the reconfiguration wrote it.
+func (u *Undo) restoreCertificate(file, written string) (changed bool, err error) {
+	former, err := u.former.Read(file)
+	if err != nil || former == nil {
+		return false, err
+	}
+	now, err := u.Optional(file)
+	if err != nil || bytes.Equal(now, former) {
+		return false, err
+	}
+	if filesystem.Digest(now) != written && now != nil {
+		u.Console.Note("left in place: %s, which was renewed since", file)
+		return false, nil
+	}
+	return true, u.Host.RenewFile(file, former, 0o600)
+}
+
+// restartReader restarts a component that reads files which were restored since it started.
+func (u *Undo) restartReader(ctx context.Context, name string) error {
+	if !slices.Contains(u.state.Readers, name) || !u.Exists(node.ManifestPath(name)) {
+		return nil
+	}
+	var files []string
+	for _, p := range u.paths {
+		_, certificate := u.state.Certificates[p]
+		if path.Dir(p) != config.ManifestsDir && !certificate && !strings.HasPrefix(p, config.KubeletDir+"/") && u.Exists(p) {
+			files = append(files, p)
+		}
+	}
+	_, err := pods.RestartReader(ctx, u.pods, name, files)
+	return err
+}
+
+// restoreStored restores what the cluster stored, and tells the other nodes that they must follow again.
+func (r reconfiguration) restoreStored(ctx context.Context) error {
+	if len(r.undo.state.Objects) == 0 {
+		return nil
+	}
+	client, err := r.undo.client()
+	if err != nil {
+		return err
+	}
+	if err := client.Waits().WaitForAPI(ctx, config.DefaultUpgradeManifestsTimeout, r.undo.Report); err != nil {
+		return err
+	}
+	now, err := client.FetchConfig(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.undo.restoreObjects(ctx); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(r.undo.state.Objects, func(o json.RawMessage) bool { return bytes.Contains(o, []byte(`"`+config.FilesSecret+`"`)) }) {
+		err := client.API.CoreV1().Secrets(metav1.NamespaceSystem).Delete(ctx, config.FilesSecret, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting Secret %s/%s: %w", metav1.NamespaceSystem, config.FilesSecret, err)
+		}
+	}
+	if r.undo.state.Followers == "" || now.Cluster.Reconfiguration.Number == 0 {
+		return nil
+	}
+	former, err := client.FetchConfig(ctx)
+	if err != nil {
+		return err
+	}
+	return r.number(ctx, client, now.Cluster.Reconfiguration.Next(&now.Cluster, &former.Cluster, r.undo.state.Followers == node.AllNodes))
+}
+
+// number stores the number of a change, which this node follows.
+func (r reconfiguration) number(ctx context.Context, client *cluster.Client, next config.Reconfiguration) error {
+	objects, err := render.UploadReconfiguration(&config.Config{Cluster: config.Cluster{Reconfiguration: next}})
+	if err != nil {
+		return err
+	}
+	if err := r.undo.Applied(client.Apply(ctx, objects...)); err != nil {
+		return err
+	}
+	changed, err := client.NodeObjects().SetReconfiguration(ctx, pki.NodeName(r.undo.Files()), next.Number)
+	r.undo.Changed(changed)
+	return err
+}
+
+// restoreMarks restores the labels and taints of this node.
+func (r reconfiguration) restoreMarks(ctx context.Context) error {
+	if r.undo.state.Marks == nil {
+		return nil
+	}
+	client, err := r.undo.client()
+	if err != nil {
+		return err
+	}
+	changed, err := client.NodeObjects().RestoreMarks(ctx, pki.NodeName(r.undo.Files()), r.undo.state.Marks)
+	r.undo.Changed(changed)
+	return err
+}
+
+// summarize sets the text that says what to run next.
+func (r reconfiguration) summarize() {
+	text := "This node has its former configuration again.\n"
+	switch {
+	case len(r.undo.state.Objects) == 0:
+		text += "\nThe cluster stores what it did: to follow that again, run here: ./install reconfigure node\n"
+	case r.undo.state.Followers == node.ControlPlanes:
+		text += "\nThen run on each other control plane: ./install reconfigure node\n"
+	case r.undo.state.Followers == node.AllNodes:
+		text += "\nThen run on each other node, control planes first: ./install reconfigure node\n"
+	}
+	r.undo.Console.Summary(text)
+}

@@ -1,0 +1,218 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"airlift/installer/config"
+	"airlift/installer/flow/upgrade"
+	"airlift/installer/host"
+	"airlift/installer/payload"
+	"airlift/installer/pods"
+	"airlift/installer/reconfiguration"
+	"airlift/installer/undo"
+	"airlift/installer/workflow"
+)
+
+// Commands that change the configuration of a running cluster.
+const (
+	reconfigureWide   = "reconfigure everything"
+	reconfigureLittle = "reconfigure a little"
+	reconfigureBroken = "reconfigure with a broken file"
+	reconfigureNode   = "reconfigure node"
+	reconfigureUndo   = "reconfigure undo"
+	// restoreEdits drops what was edited by hand.
+	restoreEdits     = "reconfigure --restore"
+	restoreEditsNode = "reconfigure node --restore"
+)
+
+const policyFile = "/etc/kubernetes/audit/policy.yaml"
+
+// brokenPolicy is an audit policy with which the API server does not start.
+const brokenPolicy = "broken\n"
+
+// documents are the user's documents, by command.
+var documents = map[string]string{
+	reconfigureWide: `
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+apiServer:
+  certSANs: [new.example, 192.0.2.7]
+  extraArgs: [{name: audit-policy-file, value: /audit/policy.yaml}, {name: v, value: "4"}]
+  extraVolumes: [{name: audit, hostPath: /etc/kubernetes/audit, mountPath: /audit, readOnly: true}]
+scheduler: {extraArgs: [{name: v, value: "3"}]}
+etcd: {local: {serverCertSANs: [etcd.example]}}
+---
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+maxPods: 100
+---
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: nftables
+`,
+	reconfigureLittle: `
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+scheduler: {extraArgs: [{name: v, value: "5"}]}
+`,
+}
+
+func init() { documents[reconfigureBroken] = documents[reconfigureWide] }
+
+// reconfigure gives the node, and with it the cluster, another configuration.
+func (r *run) reconfigure(b *payload.Bundle, command string) (string, error) {
+	return r.changing(strings.TrimSuffix(command, " --restore"), b.Manifest.KubernetesVersion, func(h *host.Host, c *workflow.Console) error {
+		o := upgrade.ReconfigureOptions{Node: strings.HasPrefix(command, reconfigureNode), IgnorePreflightErrors: []string{"NodesReady", "ControlPlaneNodesReady", "EtcdHealth"}}
+		o.Restore = strings.HasSuffix(command, "--restore")
+		if text := documents[command]; text != "" {
+			file := filepath.Join(filepath.Dir(r.host.Root), "kubeadm.yaml")
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				return err
+			}
+			given, _, err := config.ReadReconfigure(file)
+			if err != nil {
+				return err
+			}
+			o.Given = given
+			switch command {
+			case reconfigureWide:
+				o.Files = []reconfiguration.File{{Path: policyFile, Data: []byte("policy\n")}}
+			case reconfigureBroken:
+				o.Files = []reconfiguration.File{{Path: policyFile, Data: []byte(brokenPolicy)}}
+			}
+		}
+		if r.dry {
+			p, err := upgrade.ReadReconfigurePlan(r.ctx, b, o, 3, h, c)
+			r.reconfigures = p
+			return err
+		}
+		run := upgrade.NewReconfigure(b, o, h, c)
+		defer run.Close()
+		return run.Run(r.ctx)
+	})
+}
+
+// plan returns what a command would change, nil if it fails.
+func (s *Site) plan(h *Host, c Command) (*upgrade.ReconfigurePlan, error) {
+	before := h.files()
+	r, err := h.begin(0)
+	if err != nil {
+		return nil, err
+	}
+	r.dry = true
+	_, err = s.command(r, c)
+	if r.end(); err != nil {
+		return nil, nil
+	}
+	for name, sum := range h.files() {
+		if before[name] != sum {
+			return nil, fmt.Errorf("the plan writes %s", name)
+		}
+	}
+	return r.reconfigures, nil
+}
+
+// asPlanned fails if a command has changed other files than its plan has, or has restarted something else.
+func asPlanned(p *upgrade.ReconfigurePlan, before, after map[string]string) error {
+	planned := map[string]bool{}
+	for _, change := range p.Changes {
+		planned[change.Name] = true
+	}
+	for _, certificate := range p.Certificates {
+		planned[certificate.File], planned[strings.TrimSuffix(certificate.File, ".crt")+".key"] = true, true
+	}
+	for name, sum := range after {
+		if before[name] != sum && sum != "directory" && !planned[name] {
+			return fmt.Errorf("it changed %s, which is not in its plan", name)
+		}
+		if before[name] == sum && planned[name] {
+			return fmt.Errorf("its plan has %s, which it did not change", name)
+		}
+	}
+	for _, component := range pods.StaticPodOrder {
+		file := config.ManifestsDir + "/" + component + ".yaml"
+		if before[file] != after[file] && !slices.Contains(p.Nodes[0].Restarts, component) {
+			return fmt.Errorf("it restarted %s, which is not in its plan: %v", component, p.Nodes[0].Restarts)
+		}
+	}
+	return nil
+}
+
+// undoReconfigure undoes the last reconfiguration of the node.
+func (r *run) undoReconfigure() (string, error) {
+	return r.changing("reconfigure undo", "", func(h *host.Host, c *workflow.Console) error {
+		run, err := undo.NewReconfigure(h, c)
+		if err != nil {
+			return err
+		}
+		defer run.Close()
+		return run.Run(r.ctx)
+	})
+}
+
+// hostPath returns the path on the host of a path in the container of a pod.
+func (p *pod) hostPath(inside string) string {
+	for _, m := range p.object.Spec.Containers[0].VolumeMounts {
+		rest, ok := strings.CutPrefix(inside, m.MountPath)
+		for _, v := range p.object.Spec.Volumes {
+			if ok && v.Name == m.Name && v.HostPath != nil {
+				return v.HostPath.Path + rest
+			}
+		}
+	}
+	return ""
+}
+
+// readPolicy returns the audit policy that an API server reads at its start.
+func (h *Host) readPolicy(p *pod) (string, error) {
+	flag := p.flags["audit-policy-file"]
+	if flag == "" {
+		return "", nil
+	}
+	file := p.hostPath(flag)
+	if file == "" || !h.exists(file) {
+		return "", fmt.Errorf("the audit policy %s does not exist", flag)
+	}
+	if text := h.read(file); text != brokenPolicy {
+		return text, nil
+	}
+	return "", fmt.Errorf("the audit policy is broken")
+}
+
+// configuration returns the files of a host that a reconfiguration may change.
+func (h *Host) configuration() map[string]string {
+	list := h.files()
+	maps.DeleteFunc(list, func(name, _ string) bool {
+		return !strings.HasPrefix(name, "/etc/kubernetes/") && !strings.HasPrefix(name, "/var/lib/kubelet/config") && !strings.HasPrefix(name, "/var/lib/kubelet/kubeadm-flags") || strings.Contains(name, savedSuffix)
+	})
+	return list
+}
+
+// changeOf returns what the record of a reconfiguration identifies, "" without one.
+func (h *Host) changeOf() string {
+	var state struct{ Change string }
+	_ = json.Unmarshal([]byte(h.read("var/lib/airlift/reconfigure/state.json")), &state)
+	return state.Change
+}
+
+// checkConfiguration fails if a host has another configuration.
+func (h *Host) checkConfiguration(want map[string]string) error {
+	is := h.configuration()
+	for name, sum := range want {
+		if is[name] != sum {
+			return fmt.Errorf("undo has not restored %s", name)
+		}
+	}
+	for name, sum := range is {
+		if _, ok := want[name]; !ok && sum != "directory" {
+			return fmt.Errorf("undo has left %s", name)
+		}
+	}
+	return nil
+}
