@@ -178,7 +178,8 @@ func (m *Marks) restore(n *corev1.Node) error {
 	if err != nil {
 		return err
 	}
-	for _, key := range slices.Concat(since.Labels, before.Labels) {
+	// SetMeta changes kubeadm's label and taint without recording it.
+	for _, key := range slices.Concat(since.Labels, before.Labels, []string{noExternalLBLabel}) {
 		delete(n.Labels, key)
 		if value, ok := m.Labels[key]; ok {
 			if n.Labels == nil {
@@ -187,7 +188,7 @@ func (m *Marks) restore(n *corev1.Node) error {
 			n.Labels[key] = value
 		}
 	}
-	ids := slices.Concat(since.Taints, before.Taints)
+	ids := slices.Concat(since.Taints, before.Taints, []string{identity(config.ControlPlaneTaint)})
 	may := func(t corev1.Taint) bool {
 		return slices.Contains(ids, identity(t)) || slices.Contains(ids, "-"+identity(t))
 	}

@@ -207,3 +207,41 @@ func TestManagedKeysThatNoListSet(t *testing.T) {
 		}
 	}
 }
+
+// TestMarksComeBack: after a change of the managed labels and taints, a node gets back what it had, and keeps what others
+// gave it since.
+func TestMarksComeBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := drawNode(t)
+		for range rapid.IntRange(0, 2).Draw(t, "lists before") {
+			m := drawMeta(t)
+			if err := m.edit(n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := n.DeepCopy()
+		marks := &Marks{Labels: before.Labels, Taints: before.Spec.Taints, Managed: before.Annotations[managedAnnotation]}
+		m := drawMeta(t)
+		if err := m.edit(n); err != nil {
+			t.Fatal(err)
+		}
+		n.Labels["later"] = "others"
+		if err := marks.restore(n); err != nil {
+			t.Fatal(err)
+		}
+		if n.Labels["later"] != "others" {
+			t.Error("the label of another is gone")
+		}
+		delete(n.Labels, "later")
+		ids := func(list []corev1.Taint) (ids []string) {
+			for _, taint := range list {
+				ids = append(ids, taint.ToString())
+			}
+			slices.Sort(ids)
+			return ids
+		}
+		if !maps.Equal(n.Labels, before.Labels) || !slices.Equal(ids(n.Spec.Taints), ids(before.Spec.Taints)) || n.Annotations[managedAnnotation] != before.Annotations[managedAnnotation] {
+			t.Errorf("%v %v %v\nbefore: %v %v %v", n.Labels, ids(n.Spec.Taints), n.Annotations, before.Labels, ids(before.Spec.Taints), before.Annotations)
+		}
+	})
+}

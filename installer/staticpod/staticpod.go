@@ -87,7 +87,7 @@ func Parse(name string, manifest []byte) (*Pod, error) {
 
 // HostPath returns the path on the host of a path in the first container, "" if it is in no volume of the host.
 func (p *Pod) HostPath(inside string) string {
-	best := ""
+	best, inside := "", path.Clean(inside)
 	for mount := range p.mounts {
 		if (inside == mount || strings.HasPrefix(inside, mount+"/")) && len(mount) > len(best) {
 			best = mount
@@ -96,7 +96,7 @@ func (p *Pod) HostPath(inside string) string {
 	if best == "" || !path.IsAbs(inside) {
 		return ""
 	}
-	return path.Join(p.mounts[best], strings.TrimPrefix(path.Clean(inside), best))
+	return path.Join(p.mounts[best], strings.TrimPrefix(inside, best))
 }
 
 // All reads the manifests in a directory, in order of their names. One that cannot be read

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 func TestAll(t *testing.T) {
@@ -44,5 +45,37 @@ spec:
 	}
 	if broken.Name != "scheduler" || broken.Err == nil {
 		t.Errorf("a manifest that is not YAML: %+v", broken)
+	}
+}
+
+func TestHostPath(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kube-apiserver.yaml")
+	if err := os.WriteFile(file, []byte(`
+spec:
+  containers:
+  - image: registry.k8s.io/kube-apiserver:v1.37.1
+    startupProbe: {failureThreshold: 24, periodSeconds: 10, httpGet: {path: /livez, port: 6443}}
+    volumeMounts: [{name: site, mountPath: /site}, {name: keys, mountPath: /site/keys/}, {name: memory, mountPath: /memory}]
+  volumes:
+  - {name: site, hostPath: {path: /etc/site}}
+  - {name: keys, hostPath: {path: /srv/keys}}
+  - {name: memory, emptyDir: {}}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Startup != 4*time.Minute {
+		t.Errorf("it may start for %s", p.Startup)
+	}
+	for inside, want := range map[string]string{
+		"/site/policy.yaml": "/etc/site/policy.yaml", "/site": "/etc/site", "/site/keys/one": "/srv/keys/one", "/site/keysone": "/etc/site/keysone",
+		"/memory/one": "", "/other": "", "/site/../other": "", "": "", "site/one": "",
+	} {
+		if got := p.HostPath(inside); got != want {
+			t.Errorf("%q: %q, want %q", inside, got, want)
+		}
 	}
 }

@@ -370,7 +370,7 @@ func (s *site) noteHosts() {
 		s.note("etcd has a member that has not started yet: the join that added it did not finish, and starts it when it runs again; if its host is lost, on a control plane: ./install etcd status; ./install etcd member remove ID")
 	}
 	if len(s.Spec.Kubeadm) > 0 || slices.ContainsFunc(s.hosts, func(h host) bool { return h.Patches != "" && !h.isNew() }) {
-		s.note("changes in kubeadm's documents and in patches are not compared with the nodes; to take patches over, on each node: ./install upgrade node --patches DIRECTORY")
+		s.note("changes in kubeadm's documents and in patches are not compared with the nodes; to take documents over, on a control plane: ./install reconfigure --config FILE; patches, on each node: ./install upgrade node --patches DIRECTORY")
 	}
 	if s.cluster.Version == s.Version && len(s.cluster.Bundles) > 0 && !slices.Contains(s.cluster.Bundles, s.Bundle) {
 		s.note("the control planes keep another file with %s; to take the images of this one over, run: ./install cluster images import", s.Version)
