@@ -8,31 +8,18 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/bundle"
+	"airlift/cmd/install/nodecmd"
 	"airlift/cmd/output"
 	"airlift/installer/adoption"
 	"airlift/installer/config"
 	"airlift/installer/flow/adopt"
-	"airlift/installer/host"
-	"airlift/installer/payload"
 	"airlift/installer/workflow"
 )
 
-// An Environment has what the commands share with the others.
-type Environment struct {
-	Bundle  func() (*bundle.File, error)
-	Host    func() (h *host.Host, unlock func(), err error)
-	Console func(*cobra.Command) *workflow.Console
-	// Recorded runs a command that changes the host, and records it.
-	Recorded func(cmd *cobra.Command, h *host.Host, version string, run func() error) error
-	// Confirm asks a question. Without an answer, its error has the hint.
-	Confirm func(cmd *cobra.Command, question, hint string) error
-}
-
 // New returns the commands.
-func New(e Environment) []*cobra.Command { return []*cobra.Command{newAdopt(e), newDisown(e)} }
+func New(e nodecmd.Environment) []*cobra.Command { return []*cobra.Command{newAdopt(e), newDisown(e)} }
 
-func newAdopt(e Environment) *cobra.Command {
+func newAdopt(e nodecmd.Environment) *cobra.Command {
 	formats, dryRun, kubeconfig := &output.Flags{}, false, ""
 	cmd := &cobra.Command{
 		Use:   "adopt",
@@ -65,7 +52,7 @@ node cannot be adopted; 4 this file is damaged.`,
 			if options.Kubeconfig, err = config.Absolute("--kubeconfig", kubeconfig); err != nil {
 				return err
 			}
-			if options.Target, err = e.version(cmd); err != nil {
+			if options.Target, err = version(e, cmd); err != nil {
 				return err
 			}
 			h, unlock, err := e.Host()
@@ -105,24 +92,19 @@ node cannot be adopted; 4 this file is damaged.`,
 }
 
 // version returns the version of Kubernetes in this file.
-func (e Environment) version(cmd *cobra.Command) (string, error) {
-	f, err := e.Bundle()
+func version(e nodecmd.Environment, cmd *cobra.Command) (string, error) {
+	b, done, err := e.Payload()
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
-	b, err := payload.OpenBundle(f)
-	if err != nil {
-		return "", err
-	}
-	defer b.Close()
+	defer done()
 	if err := b.NeedsKubernetes(cmd.CommandPath()); err != nil {
 		return "", err
 	}
 	return b.KubernetesVersion(), nil
 }
 
-func newDisown(e Environment) *cobra.Command {
+func newDisown(e nodecmd.Environment) *cobra.Command {
 	yes, dryRun := false, false
 	cmd := &cobra.Command{
 		Use:   "disown",

@@ -3,6 +3,7 @@ package reconfigurecmd
 import (
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/install/nodecmd"
 	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/installer/cluster"
@@ -12,7 +13,7 @@ import (
 	"airlift/installer/undo"
 )
 
-func newNode(e Environment) *cobra.Command {
+func newNode(e nodecmd.Environment) *cobra.Command {
 	in := &flags{env: e, options: upgrade.ReconfigureOptions{Node: true}}
 	cmd := &cobra.Command{
 		Use:   "node",
@@ -40,7 +41,7 @@ Exit codes: of --plan, 0 nothing to do, 5 there is something to do, 3 a check fa
 	return cmd
 }
 
-func newUndo(e Environment) *cobra.Command {
+func newUndo(e nodecmd.Environment) *cobra.Command {
 	yes := false
 	cmd := &cobra.Command{
 		Use:   "undo",
@@ -76,7 +77,7 @@ upgrade to another version.`,
 	return cmd
 }
 
-func newPrint(Environment) *cobra.Command {
+func newPrint(nodecmd.Environment) *cobra.Command {
 	kubeconfig := ""
 	cmd := &cobra.Command{
 		Use:   "print",

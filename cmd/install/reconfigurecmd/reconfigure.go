@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"airlift/bundle"
+	"airlift/cmd/install/nodecmd"
 	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/installer/config"
@@ -21,17 +21,6 @@ import (
 	"airlift/installer/reconfiguration"
 	"airlift/installer/workflow"
 )
-
-// An Environment has what the commands share with the others.
-type Environment struct {
-	Bundle  func() (*bundle.File, error)
-	Host    func() (h *host.Host, unlock func(), err error)
-	Console func(*cobra.Command) *workflow.Console
-	// Recorded runs a command that changes the host, and records it.
-	Recorded func(cmd *cobra.Command, h *host.Host, version string, run func() error) error
-	// Confirm asks a question. Without an answer, its error has the hint.
-	Confirm func(cmd *cobra.Command, question, hint string) error
-}
 
 const long = `Give a running cluster another configuration, with kubeadm's documents as for init:
 ClusterConfiguration, KubeletConfiguration and KubeProxyConfiguration, and of the
@@ -53,7 +42,7 @@ Exit codes: of --plan, 0 nothing to do, 5 there is something to do, 3 it is refu
 check failed. './install --help' lists the others.`
 
 // New returns the command reconfigure.
-func New(e Environment) *cobra.Command {
+func New(e nodecmd.Environment) *cobra.Command {
 	in := &flags{env: e}
 	cmd := &cobra.Command{
 		Use:   "reconfigure",
@@ -87,7 +76,7 @@ func New(e Environment) *cobra.Command {
 
 // flags are the flags of reconfigure and reconfigure node.
 type flags struct {
-	env           Environment
+	env           nodecmd.Environment
 	options       upgrade.ReconfigureOptions
 	configFile    string
 	files         []string
@@ -208,22 +197,18 @@ func (in *flags) run(cmd *cobra.Command) error {
 
 // openBundle opens this file, and starts to verify it.
 func (in *flags) openBundle(cmd *cobra.Command) (*payload.Bundle, func(), error) {
-	f, err := in.env.Bundle()
+	b, done, err := in.env.Payload()
 	if err != nil {
 		return nil, nil, err
 	}
-	b, err := payload.OpenBundle(f)
-	if err == nil {
-		err = b.NeedsKubernetes(cmd.CommandPath())
-	}
-	if err != nil {
-		_ = f.Close()
+	if err := b.NeedsKubernetes(cmd.CommandPath()); err != nil {
+		done()
 		return nil, nil, err
 	}
 	if !in.skipFileCheck && !in.plan {
 		b.CheckFile(cmd.Context())
 	}
-	return b, func() { b.Close(); _ = f.Close() }, nil
+	return b, done, nil
 }
 
 // showPlan prints what the command would change. The error has the exit code of a plan.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/install/nodecmd"
 	"airlift/fault"
 	"airlift/installer/reconfiguration"
 	"airlift/installer/workflow"
@@ -42,7 +43,7 @@ func TestFlags(t *testing.T) {
 		{"node --config " + broken, "ClusterConfiguration"},
 		{"node --file /etc/policy.yaml=" + small, "unknown flag: --file"},
 	} {
-		cmd := New(Environment{Console: func(*cobra.Command) *workflow.Console { return &workflow.Console{Out: t.Output()} }})
+		cmd := New(nodecmd.Environment{Console: func(*cobra.Command) *workflow.Console { return &workflow.Console{Out: t.Output()} }})
 		cmd.SilenceUsage, cmd.SilenceErrors = true, true
 		cmd.SetArgs(strings.Fields(c.args))
 		err := cmd.ExecuteContext(t.Context())

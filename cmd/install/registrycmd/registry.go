@@ -6,28 +6,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/bundle"
+	"airlift/cmd/install/nodecmd"
 	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/installer/flow/registrychange"
 	"airlift/installer/host"
-	"airlift/installer/payload"
-	"airlift/installer/workflow"
 )
 
-// An Environment has what the commands share with the others.
-type Environment struct {
-	Bundle  func() (*bundle.File, error)
-	Host    func() (h *host.Host, unlock func(), err error)
-	Console func(*cobra.Command) *workflow.Console
-	// Recorded runs a command that changes the host, and records it.
-	Recorded func(cmd *cobra.Command, h *host.Host, version string, run func() error) error
-	// Confirm asks a question. Without an answer, its error has the hint.
-	Confirm func(cmd *cobra.Command, question, hint string) error
-}
-
 // New returns the command registry.
-func New(e Environment) *cobra.Command {
+func New(e nodecmd.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "registry",
 		Short: "Start, show and remove the embedded registry",
@@ -38,7 +25,7 @@ func New(e Environment) *cobra.Command {
 	return cmd
 }
 
-func newEnable(e Environment) *cobra.Command {
+func newEnable(e nodecmd.Environment) *cobra.Command {
 	dryRun := false
 	var ignore []string
 	cmd := &cobra.Command{
@@ -57,11 +44,12 @@ It is safe to run it again: it finishes what an interrupted run left.`,
 		Example: "  ./install registry enable\n  ./install registry enable --dry-run",
 		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b, done, err := e.open(cmd)
+			b, done, err := e.Payload()
 			if err != nil {
 				return err
 			}
 			defer done()
+			b.CheckFile(cmd.Context())
 			h, unlock, err := e.Host()
 			if err != nil {
 				return err
@@ -85,22 +73,7 @@ It is safe to run it again: it finishes what an interrupted run left.`,
 	return cmd
 }
 
-// open opens this file, and starts to verify it.
-func (e Environment) open(cmd *cobra.Command) (*payload.Bundle, func(), error) {
-	f, err := e.Bundle()
-	if err != nil {
-		return nil, nil, err
-	}
-	b, err := payload.OpenBundle(f)
-	if err != nil {
-		_ = f.Close()
-		return nil, nil, err
-	}
-	b.CheckFile(cmd.Context())
-	return b, func() { b.Close(); _ = f.Close() }, nil
-}
-
-func newDisable(e Environment) *cobra.Command {
+func newDisable(e nodecmd.Environment) *cobra.Command {
 	dryRun := false
 	cmd := &cobra.Command{
 		Use:   "disable",
@@ -137,7 +110,7 @@ It is safe to run it again: it finishes what an interrupted run left.`,
 	return cmd
 }
 
-func newRemove(e Environment) *cobra.Command {
+func newRemove(e nodecmd.Environment) *cobra.Command {
 	force := false
 	cmd := &cobra.Command{
 		Use:   "remove ID",
