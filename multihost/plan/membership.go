@@ -69,7 +69,7 @@ func IsHostOf(f *facts.Facts, name string) bool {
 	if f.Node != nil {
 		return f.Node.Name == name
 	}
-	return f.Hostname == name && len(f.Leftovers) == 0
+	return f.Hostname == name && len(f.Leftovers) == 0 && (f.Unfinished == "" || f.Unfinished == "reset")
 }
 
 // isMember reports whether a node is one of this cluster, and not of another one with the same name.

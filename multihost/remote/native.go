@@ -289,6 +289,8 @@ func (n *native) ping() {
 		select {
 		case <-answered:
 			return
+		case <-n.ended:
+			return
 		case <-time.After(time.Second):
 		}
 		if silent := time.Duration(time.Now().UnixNano() - max(asked, n.socket.heard.Load())); silent > keepAliveLimit {
