@@ -209,7 +209,7 @@ func TestAdopt(t *testing.T) {
 			})
 			ready(t, version, version, version)
 		}},
-		{"real kubeadm says the same as before", func(t *testing.T) {
+		{"real kubeadm reports the same as before", func(t *testing.T) {
 			now := i.ask(t, control)
 			for line, before := range answers {
 				same(t, answer(before, control), answer(now[line], control))

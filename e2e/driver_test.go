@@ -36,11 +36,11 @@ func BenchmarkDriver(b *testing.B) {
 	}
 }
 
-// A driverSite is hosts, and a machine beside them.
+// A driverSite is hosts, and a machine next to them.
 type driverSite struct {
 	network *sshhost.Network
 	hosts   []*sshhost.Host
-	home    string // of the user on the machine beside them
+	home    string // of the user on the machine next to them
 	gauge   string
 	thin    string // the file with the installer
 	size    int64  // of thin

@@ -66,7 +66,7 @@ func (m *multihost) entry(h *lab.Host, more string) string {
 	return fmt.Sprintf("- {name: %s, role: %s, address: %s%s}\n", h.Name, role, h.Addr, more)
 }
 
-// describe writes cluster.yaml with all nodes. more are further fields of hosts, and cluster are those of the cluster.
+// describe writes cluster.yaml with all nodes. more are further fields of hosts, and cluster has further fields of the cluster.
 func (m *multihost) describe(t *testing.T, cluster string, more map[*lab.Host]string) {
 	t.Helper()
 	var hosts strings.Builder

@@ -22,7 +22,7 @@ type problem struct {
 	text, hint string
 }
 
-// Add adds a problem in a line of the file. hint says what to write; it may be empty.
+// Add adds a problem in a line of the file. hint is what to write; it may be empty.
 func (l *List) Add(line int, hint, format string, args ...any) {
 	l.AddIn("", line, hint, format, args...)
 }

@@ -84,7 +84,7 @@ type Cluster struct {
 	// Node is this host's; nil if there is no Node of its name. Nodes are the names of all.
 	Node  *corev1.Node
 	Nodes []string
-	// ConfigMaps, Services and Deployments are those that recognition needs. DaemonSets are all of them.
+	// ConfigMaps, Services and Deployments are what recognition needs. DaemonSets are all of them.
 	ConfigMaps  map[string]*corev1.ConfigMap
 	Services    map[string]*corev1.Service
 	Deployments map[string]*appsv1.Deployment

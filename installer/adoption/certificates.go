@@ -48,7 +48,7 @@ func certificateFiles(v *view) {
 	}
 	if len(long) > 0 {
 		v.find("CertificateLifetime", "certificates end later than renewed ones would: "+strings.Join(long, ", "), dir,
-			fmt.Sprintf("the upgrade renews those of each component that it replaces, and they then end after %d days", int(usual.Hours()/24)),
+			fmt.Sprintf("the upgrade renews the certificates of each component that it replaces, and they then end after %d days", int(usual.Hours()/24)),
 			"to keep long lifetimes, set certificateValidityPeriod in ClusterConfiguration (v1.31 and newer); to renew certificates in time, after adopt: ./install certs auto")
 	}
 }
@@ -82,7 +82,7 @@ func certificateNames(v *view) {
 	}
 	if len(missing) > 0 {
 		v.find("CertificateNames", "the API server's certificate does not have "+strings.Join(missing, ", ")+" of the stored certSANs", file,
-			"a renewal, also that of an upgrade, keeps the names that the certificate has", "compare certSANs in ConfigMap kubeadm-config with the certificate")
+			"a renewal, also by an upgrade, keeps the names that the certificate has", "compare certSANs in ConfigMap kubeadm-config with the certificate")
 	}
 }
 

@@ -175,7 +175,7 @@ func merged(a, b map[string]string) map[string]string {
 }
 
 // componentGates reports feature gates of kubeadm that components get, and gates of kube-proxy that do not exist. An upgrade
-// checks those of the other components.
+// checks the flags of the other components.
 func componentGates(v *view) {
 	if v.stored == nil {
 		return

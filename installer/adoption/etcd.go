@@ -12,12 +12,12 @@ import (
 	"airlift/installer/node"
 )
 
-// Versions of etcd with limits. Both limits are those of kubeadm and of etcd's project.
+// Versions of etcd with limits. Both limits come from kubeadm and from etcd's project.
 var (
 	// safeFor36 is the first version whose data etcd 3.6 always reads (etcd issue 20809).
 	safeFor36 = version.MustParseGeneric("3.5.26")
 	// lowestExternal is the lowest version of an external etcd (MinExternalEtcdVersion in the kubeadm of v1.36.3 and v1.37.1;
-	// that of v1.29.15 accepts 3.4.13).
+	// kubeadm v1.29.15 accepts 3.4.13).
 	lowestExternal = version.MustParseGeneric("3.5.24")
 )
 
@@ -58,7 +58,7 @@ func stackedEtcd(v *view) {
 	pod := v.component(node.EtcdPod)
 	switch {
 	case pod == nil && v.active("etcd.service"):
-		v.refuse("StackedEtcd", "etcd runs as etcd.service, and the stored configuration says that kubeadm manages it", "ConfigMap "+kubeadmConfig,
+		v.refuse("StackedEtcd", "etcd runs as etcd.service, and by the stored configuration, kubeadm manages it", "ConfigMap "+kubeadmConfig,
 			"an upgrade would start a second etcd", "set etcd.external in ClusterConfiguration: kubectl -n kube-system edit configmap kubeadm-config")
 		return
 	case pod == nil:

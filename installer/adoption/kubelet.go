@@ -149,7 +149,7 @@ func (p Package) hint(binary string) string {
 	return "do not remove the packages kubelet and kubeadm: the first one's removal stops and disables kubelet.service"
 }
 
-// units reports a unit and drop-ins of the kubelet that are not those of the packages.
+// units reports a unit and drop-ins of the kubelet that differ from the packages' files.
 func units(v *view) {
 	unit, known := v.Units["kubelet.service"]
 	if !known {

@@ -24,7 +24,7 @@ import (
 	"airlift/installer/staticpod"
 )
 
-// Read reads an Input of a host and its cluster. What cannot be read is in Unread; the error is that of the context.
+// Read reads an Input of a host and its cluster. What cannot be read is in Unread; the error is the context's error.
 // api is a client with the rights of an administrator on a control plane, and of the kubelet on a worker; nil if there is
 // none. target is the version of the file's Kubernetes.
 func Read(ctx context.Context, h *host.Host, api kubernetes.Interface, target string) (Input, error) {

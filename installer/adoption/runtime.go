@@ -48,7 +48,7 @@ func writtenSocket(v *view) string {
 	return socketOf(cmp.Or(written, config.ContainerdSocket))
 }
 
-// isShim reports whether a socket is that of sealos' image-cri-shim, which changes the names of images.
+// isShim reports whether a socket belongs to sealos' image-cri-shim, which changes the names of images.
 func isShim(endpoint string) bool {
 	return strings.Contains(path.Base(endpoint), "image-cri-shim")
 }
@@ -138,7 +138,7 @@ func containerdSource(v *view) {
 	}
 }
 
-// isCRI reports whether the name of a plugin is that of the CRI, or of a part of it.
+// isCRI reports whether a plugin is the CRI plugin, or a part of it.
 func isCRI(plugin string) bool {
 	return plugin == "cri" || plugin == "io.containerd.grpc.v1.cri" || strings.HasPrefix(plugin, "io.containerd.cri.v1.")
 }

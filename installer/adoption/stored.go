@@ -171,7 +171,7 @@ func owners(v *view) {
 	}
 }
 
-// kept are the files that commands may replace, as patterns. Their checksums tell them from files that changed later.
+// kept are the files that commands may replace, as patterns. Their checksums distinguish them from files that changed later.
 var kept = []string{
 	"/usr/local/bin/kubelet", "/usr/local/bin/kubectl", "/usr/local/bin/crictl", "/usr/local/bin/etcdctl", "/usr/local/bin/etcdutl", config.CNIBinDir + "/*",
 	render.KubeletUnitPath, path.Dir(render.KubeletDropInPath) + "/*.conf",

@@ -36,7 +36,7 @@ type view struct {
 	plane bool
 	// name is the name of this node in its certificate; "" if there is none.
 	name string
-	// flags are those of the running kubelet.
+	// flags are the running kubelet's flags.
 	flags []config.Arg
 	// configFile is the path of the kubelet's configuration, and ownConfig its content.
 	configFile string

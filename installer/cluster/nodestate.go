@@ -33,7 +33,7 @@ type NodeState struct {
 	// plane that serves the new endpoint and does not use it yet.
 	EndpointChange int  `json:"-"`
 	OnlyServes     bool `json:"-"`
-	// Labels and Taints are those of its Node object, taints as key=value:Effect. Managed are the keys that SetMeta set.
+	// Labels and Taints are in its Node object, taints as key=value:Effect. Managed are the keys that SetMeta set.
 	Labels        map[string]string `json:"-"`
 	Taints        []string          `json:"-"`
 	Managed       Managed           `json:"-"`

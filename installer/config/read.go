@@ -121,8 +121,8 @@ func Read(path string) (*File, []string, error) {
 	return f, s.warnings, s.err()
 }
 
-// Check returns what is wrong with documents of a file that has those of several commands: what Read finds before a value
-// needs the others. A JoinConfiguration may lack its discovery. Warnings are lines for the user.
+// Check returns what is wrong with documents of a file that has documents for several commands: what Read finds before a value
+// needs the others. A JoinConfiguration may have no discovery. Warnings are lines for the user.
 func Check(name string, list []documents.Document) (warnings []string, errs []documents.Error) {
 	s := newSource(name, list, true)
 	s.check(true)

@@ -125,7 +125,7 @@ func DecodeReconfiguration(data []byte) (Reconfiguration, error) {
 	return w.Reconfiguration, nil
 }
 
-// NamesOf returns the names and addresses that a configuration gives to certificates, in addition to those of each node.
+// NamesOf returns the names and addresses that a configuration gives to certificates, in addition to each node's own.
 func NamesOf(c *Cluster) Names {
 	api := slices.Clone(c.APIServer.CertSANs)
 	if host, _, err := SplitEndpoint(c.ControlPlaneEndpoint, 0); c.ControlPlaneEndpoint != "" && err == nil {

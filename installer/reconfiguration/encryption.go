@@ -153,7 +153,7 @@ func (e *Encryption) of(resource string) []Provider {
 	return []Provider{identity}
 }
 
-// AllOthers is the name of a resource that stands for those of a wildcard: "all-others.apps".
+// AllOthers is the name of a resource that represents all resources of a wildcard: "all-others.apps".
 const AllOthers = "all-others"
 
 // resources are the names of resources for which of differs, each wildcard as a resource that no list names.
@@ -206,7 +206,7 @@ func CheckStep(former, next *Encryption) (list []Unsafe) {
 	return list
 }
 
-// String says what would be unreadable.
+// String describes what would be unreadable.
 func (u Unsafe) String() string {
 	switch {
 	case !u.Removed:

@@ -59,7 +59,7 @@ func ComponentFiles(c *config.Cluster) (files []string) {
 	return slices.Compact(files)
 }
 
-// UsersOf returns the components that read a file of the host: those with a flag that names it, or else those that mount it.
+// UsersOf returns the components that read a file of the host: components with a flag that names it, or else components that mount it.
 func UsersOf(c *config.Cluster, file string) (components []string) {
 	var mount []string
 	add := func(list []string, name string) []string {

@@ -128,7 +128,7 @@ func deriveKeys(saKey []byte) (k keys, err error) {
 	return keys{hex.EncodeToString(id), aead, nonce}, err
 }
 
-// Replace returns files with those in more, which replace files at the same paths. It leaves out files that no component of the
+// Replace returns files and more, which replace files at the same paths. It leaves out files that no component of the
 // control plane reads any more.
 func Replace(files, more []File, used func(path string) bool) (list []File) {
 	for _, f := range files {

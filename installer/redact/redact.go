@@ -118,7 +118,7 @@ var (
 	resolverLine = regexp.MustCompile(`^(nameserver|search|domain|options|sortlist)([ \t]+[A-Za-z0-9.:_/%-]+)+[ \t]*$`)
 	switchLine   = regexp.MustCompile(`^[a-z]+:([ \t]+(files|dns|systemd|compat|db|myhostname|mymachines|resolve|nis|sss|ldap|winbind|mdns4?(_minimal)?|\[[!A-Z]+=[a-z]+\]))*[ \t]*$`)
 	moduleLine   = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*[ \t]*$`)
-	sysctlName   = regexp.MustCompile(`^-?(abi|crypto|debug|dev|fs|fscache|kernel|net|sunrpc|user|vm)([./][a-zA-Z0-9_*-]+)+[ \t]*$`) // the folders of /proc/sys
+	sysctlName   = regexp.MustCompile(`^-?(abi|crypto|debug|dev|fs|fscache|kernel|net|sunrpc|user|vm)([./][a-zA-Z0-9_*-]+)+[ \t]*$`) // the directories in /proc/sys
 	sysctlValue  = regexp.MustCompile(`^[ \t]*(-?[0-9]{1,20}([ \t]+-?[0-9]{1,20})*|[a-z_]{1,16}([ \t]+[a-z_]{1,16})*|\|?/[\w./ %-]+|Linux|[a-z0-9]+(-[a-z0-9]+)*\.[\w.+~-]+|\(none\)|)[ \t]*$`)
 )
 

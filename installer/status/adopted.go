@@ -10,7 +10,7 @@ import (
 	"airlift/installer/render"
 )
 
-// An Adoption says which tool made an adopted node.
+// An Adoption names the tool that made an adopted node.
 type Adoption struct {
 	Maker      string    `json:"maker"`
 	Kubernetes string    `json:"kubernetes"` // the version when it was adopted

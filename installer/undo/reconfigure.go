@@ -122,7 +122,7 @@ func (u *Undo) restartReader(ctx context.Context, name string) error {
 	return err
 }
 
-// restoreStored restores what the cluster stored, and tells the other nodes that they must follow again.
+// restoreStored restores what the cluster stored, and requires the other nodes to follow again.
 func (r reconfiguration) restoreStored(ctx context.Context) error {
 	if len(r.undo.state.Objects) == 0 {
 		return nil
@@ -185,7 +185,7 @@ func (r reconfiguration) restoreMarks(ctx context.Context) error {
 	return err
 }
 
-// summarize sets the text that says what to run next.
+// summarize sets the text with the next commands.
 func (r reconfiguration) summarize() {
 	text := "This node has its former configuration again.\n"
 	switch {

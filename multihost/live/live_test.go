@@ -101,7 +101,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// A table with more hosts than lines shows those that run and fail, and counts the others.
+// A table with more hosts than lines shows the hosts that run and fail, and counts the others.
 func TestTableIsNotHigherThanTheTerminal(t *testing.T) {
 	width, height := 80, 6
 	d, out, _ := aTable(&width, &height)
@@ -217,11 +217,11 @@ func TestTableIsWrittenOnlyWhenItChanges(t *testing.T) {
 	}
 	*now = now.Add(time.Second)
 	if d.draw(); out.Len() == 0 {
-		t.Error("the clock stands still")
+		t.Error("the clock does not advance")
 	}
 }
 
-// On a narrow terminal, the text that matters is on the screen: without colors, nothing else tells a host that failed.
+// On a narrow terminal, the text that matters is on the screen: without colors, nothing else shows a host that failed.
 func TestNarrowTable(t *testing.T) {
 	width, height := 40, 20
 	d, out, _ := aTable(&width, &height)

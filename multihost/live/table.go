@@ -114,7 +114,7 @@ func lines(rows []*Row, now time.Time, width, height int) (list []line) {
 	return list
 }
 
-// important returns n rows: first those that run, then those that failed, wait or are done, each in their order.
+// important returns n rows: first the running rows, then failed, waiting and finished rows, each in their order.
 func important(rows []*Row, n int) (list []*Row) {
 	for _, state := range []int{running, failed, waiting, done} {
 		for _, r := range rows {

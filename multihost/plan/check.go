@@ -49,7 +49,7 @@ func (s *site) checkSkip() {
 // mayBeUnknown are facts that no decision needs.
 var mayBeUnknown = []string{"os", "addresses", "node.apiServer", "node.kubeletRunning", "cluster.blockedBy"}
 
-// matters reports whether a decision needs a field. What the API server of a control plane tells is needed of the leader
+// matters reports whether a decision needs a field. What the API server of a control plane reports is needed of the leader
 // only: another one may be down. After an interrupted init or join, parts of the node are missing, and it is continued.
 func (s *site) matters(field string, h host) bool {
 	switch {

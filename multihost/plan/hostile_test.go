@@ -56,7 +56,7 @@ func TestPain29MemberWithoutANameIsNoHost(t *testing.T) {
 	}
 }
 
-// Whatever hosts tell, each action is for a host that exists, the text of the plan cannot control a terminal, and a plan is
+// Whatever hosts report, each action is for a host that exists, the text of the plan cannot control a terminal, and a plan is
 // the same plan again.
 func TestPlansFromFactsThatLie(t *testing.T) {
 	texts := rapid.SampledFrom([]string{"", "cp0", "cp1", "CP1", "w0", "-x", "sha256:aa", "v1.37.1", "v1.37.1+k3s1", "v1.37.0-rc.1", "v1.36.3", "1.36", "init", "join",

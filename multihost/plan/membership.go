@@ -19,7 +19,7 @@ type leaver struct {
 	lost         bool // its host is in the file, and has to join again
 }
 
-// leavers returns what the cluster has and the hosts of the file do not: those that are down first, then control planes
+// leavers returns what the cluster has and the hosts of the file do not: lost ones first, then control planes
 // first, then by name.
 func (s *site) leavers() (list []leaver) {
 	if s.cluster == nil {

@@ -51,7 +51,7 @@ func (w *world) host(name string) spec.Host {
 	return w.spec.Hosts[i]
 }
 
-// answers returns what the hosts tell.
+// answers returns what the hosts report.
 func (w *world) answers(now time.Time) map[string]plan.Answer {
 	c := w.cluster
 	c.Nodes, c.EtcdMembers = nil, nil
@@ -95,7 +95,7 @@ func (w *world) isDown(name string) bool {
 	return m.lost || m.apiDown || !m.installed || m.stopped
 }
 
-// steps are those of a command on one host. Each is done at once, and does nothing if it is done.
+// steps are the steps of a command on one host. Each is done at once, and does nothing if it is done.
 func (w *world) steps(a plan.Action) []func() {
 	m := w.machines[a.Host]
 	begin := func() { m.unfinished, m.ran = a.Verb, newVersion }
@@ -523,7 +523,7 @@ func (w *world) edit(round int) (removed bool) {
 	return false
 }
 
-// input is what the driver reads now. The order of the hosts in the file says nothing.
+// input is what the driver reads now. The order of the hosts in the file does not matter.
 func (w *world) input(now time.Time, remove, goOn bool) plan.Input {
 	c := *w.spec
 	order := make([]int, len(w.spec.Hosts))
@@ -538,7 +538,7 @@ func (w *world) input(now time.Time, remove, goOn bool) plan.Input {
 		Options: plan.Options{Remove: remove, Continue: goOn, Parallel: rapid.IntRange(1, 4).Draw(w.t, "parallel")}}
 }
 
-// Pains 16, 17, 18, 19, 21, 22, 24, 29, 32, 34, 35: any edit, with kills at any step, ends at what the file says, and breaks no
+// Pains 16, 17, 18, 19, 21, 22, 24, 29, 32, 34, 35: any edit, with kills at any step, ends at what the file describes, and breaks no
 // rule on the way.
 func TestApplyConvergesAfterKills(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -218,7 +218,7 @@ func maxUnavailable(g spec.GroupRoll, hosts int) int {
 	return max(n, 1)
 }
 
-// windowAt reports whether a window is open at a time, and otherwise when it opens. Hours are those of a clock in its zone,
+// windowAt reports whether a window is open at a time, and otherwise when it opens. Hours are local times in its zone,
 // also on a day when the clock changes: it does not show some of them, or shows them twice.
 func windowAt(w *spec.Window, now time.Time) (opens time.Time, open bool) {
 	if w == nil || isOpen(w, now) {

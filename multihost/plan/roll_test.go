@@ -236,7 +236,7 @@ func TestWindowsMatchAClockOnTheWall(t *testing.T) {
 }
 
 // Also when the clock on the wall changes: in Havana and Santiago at midnight, and on Lord Howe by half an hour. What Next
-// says about the next opening is true, too.
+// returns about the next opening is true, too.
 func TestWindowsWhileAClockChanges(t *testing.T) {
 	const hour = time.Hour
 	for _, name := range []string{"Europe/Berlin", "America/Havana", "America/Santiago", "Africa/Cairo", "Australia/Lord_Howe"} {

@@ -17,7 +17,7 @@ import (
 // A site is an Input with what follows from it.
 type site struct {
 	Input
-	hosts []host // of the file, without those that are skipped or did not answer
+	hosts []host // of the file, without hosts that are skipped or did not answer
 	// leader is the control plane whose view of the cluster is used, and the one that gets init if cluster is nil.
 	leader  string
 	cluster *facts.Cluster // nil: no API server answers, or there is no cluster yet
@@ -145,7 +145,7 @@ func (s *site) problem(host, hint, why, what string, args ...any) {
 
 func (s *site) note(text string, args ...any) { s.notes = append(s.notes, fmt.Sprintf(text, args...)) }
 
-// sorted returns the problems by host in the order of the file, those of the whole site first, without repetitions.
+// sorted returns the problems by host in the order of the file, problems of the whole site first, without repetitions.
 func (s *site) sorted() []Problem {
 	at := map[string]int{"": -1}
 	for i, h := range s.Spec.Hosts {

@@ -18,7 +18,7 @@ type Options struct {
 	// Password asks for a password or a passphrase and does not show it. nil: nobody can be asked. It is called once for
 	// each secret.
 	Password func(ctx context.Context, prompt string) (string, error)
-	// KnownHosts are files with host keys; those that do not exist are empty. New keys go to the first one. nil:
+	// KnownHosts are files with host keys; a file that does not exist is empty. New keys go to the first one. nil:
 	// ~/.ssh/known_hosts and /etc/ssh/ssh_known_hosts.
 	KnownHosts []string
 }

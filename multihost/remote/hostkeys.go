@@ -137,7 +137,7 @@ func preferred(known ssh.HostKeyCallback, address string) (list []string) {
 	return append(list, allAlgorithms...)
 }
 
-// isAuthority reports whether the line of a known key is for certificates. Package knownhosts does not tell.
+// isAuthority reports whether the line of a known key is for certificates. Package knownhosts does not report it.
 func isAuthority(k knownhosts.KnownKey) bool {
 	data, err := os.ReadFile(k.Filename)
 	lines := bytes.Split(data, []byte("\n"))

@@ -113,7 +113,7 @@ func (o *openSSH) pin() ([]string, error) {
 		"-o", "HostKeyAlgorithms=" + strings.Join(algorithmsOf(key.Type()), ",")}, appendLine(file, knownhosts.Line([]string{"airlift"}, key))
 }
 
-// arguments are those of each ssh: the socket, more options, and the host.
+// arguments are for each ssh: the socket, more options, and the host.
 func (o *openSSH) arguments(options []string) []string {
 	args := append([]string{"-o", "ControlPath=" + strings.ReplaceAll(filepath.Join(o.dir, "s"), "%", "%%")}, options...)
 	return append(args, "-p", strconv.Itoa(o.Port), "-l", o.User, "--", o.Address)

@@ -10,14 +10,14 @@ import (
 // A Conn is a connection to one host. Its methods may be called at once; each opens a session in the same connection.
 type Conn interface {
 	// Run runs a command as root and waits for its end. Args are given to the host's shell quoted, so each arrives as it
-	// is. The environment is that of a login of root with LC_ALL=C, and the directory is /.
+	// is. The environment is root's login environment with LC_ALL=C, and the directory is /.
 	//
 	// The error is an *ExitError for an exit code other than 0, a *LostError if the connection ended first, and the cause
 	// of ctx if it ended. Then the processes of the command have got SIGINT, and SIGTERM 10 s later.
 	Run(ctx context.Context, c Command) error
-	// Send copies a file to a path on the host, by a temporary file beside it, and compares its sha256 there. It sends
+	// Send copies a file to a path on the host, by a temporary file next to it, and compares its sha256 there. It sends
 	// only what the host does not have: nothing if the file is in place, and the rest of a copy that was cut. sent is the
-	// number of bytes that went over the connection, and progress, if not nil, gets those that are in place.
+	// number of bytes that went over the connection, and progress, if not nil, gets the bytes that are in place.
 	Send(ctx context.Context, f File, progress func(inPlace int64)) (sent int64, err error)
 	// Close ends all commands.
 	Close() error

@@ -19,7 +19,7 @@ const (
 	markEnd      = 'E' // the command has ended, on both outputs; with the exit code and a newline on the standard output
 )
 
-// newMarker returns what separates the output of a command from that of profiles and of sudo.
+// newMarker returns what separates the output of a command from the output of profiles and of sudo.
 func newMarker() string {
 	random := make([]byte, 16)
 	_, _ = rand.Read(random) // never fails

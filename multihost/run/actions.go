@@ -312,7 +312,7 @@ func (h *Host) dropWhole(ctx context.Context) error {
 	return err
 }
 
-// bringPatches replaces the patches on the host. They are those that package spec has checked: in subdirectories, too.
+// bringPatches replaces the patches on the host. Package spec has checked them, in subdirectories, too.
 func (h *Host) bringPatches(ctx context.Context) error {
 	if h.Patches == "" {
 		return nil

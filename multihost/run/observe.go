@@ -125,7 +125,7 @@ func (h *Host) bring(ctx context.Context) error {
 }
 
 // observe reads the facts of the host, and keeps them.
-// adopt makes the staged file the installed one, and removes those of other drivers that were killed.
+// adopt makes the staged file the installed one, and removes staged files of other drivers that were killed.
 func (h *Host) adopt(ctx context.Context) error {
 	if h.installer == installed {
 		return nil

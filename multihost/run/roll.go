@@ -164,7 +164,7 @@ func (r *Run) batch(ctx context.Context, stage plan.Stage, actions []plan.Action
 	return err
 }
 
-// undone takes the upgrades back that failed: all but those of hosts in succeeded.
+// undone takes the upgrades back that failed: except on hosts in succeeded.
 func (r *Run) undone(ctx context.Context, actions []plan.Action, succeeded []string, why error) error {
 	var hosts []*Host
 	for _, a := range actions {

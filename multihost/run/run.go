@@ -15,7 +15,7 @@ import (
 	"airlift/multihost/remote"
 )
 
-// A Run does what a plan says.
+// A Run executes a plan.
 type Run struct {
 	*Site
 	Plan *plan.Plan
@@ -25,7 +25,7 @@ type Run struct {
 	served  atomic.Bool // the leader keeps the file since this run
 }
 
-// Execute does what the plan says, stage by stage. It locks the hosts that it changes, reads the facts of all hosts once more,
+// Execute executes the plan, stage by stage. It locks the hosts that it changes, reads the facts of all hosts once more,
 // and calls check with them: another driver may have changed the site since the plan was made. paused is the group after which
 // the plan pauses; "" if all is done.
 func (s *Site) Execute(ctx context.Context, p *plan.Plan, check func() error) (paused string, err error) {
@@ -74,7 +74,7 @@ func (r *Run) begin(ctx context.Context, check func() error) error {
 	return quietly(ctx, hosts, func(ctx context.Context, h *Host) error { return h.adopt(ctx) })
 }
 
-// together returns how many of the first stages can run at once: those in which hosts only join. A worker needs no more than one
+// together returns how many of the first stages can run at once: stages in which hosts only join. A worker needs no more than one
 // control plane.
 func together(stages []plan.Stage) int {
 	changes := func(a plan.Action) bool { return a.Verb != plan.Join }
@@ -171,7 +171,7 @@ func (s *Site) leader(p *plan.Plan) (*Host, error) {
 }
 
 // all does actions, at most limit at once. After a failure, also of another stage, or the end of ctx it begins no other one,
-// and waits for those that run. done are the hosts whose action succeeded.
+// and waits for the running actions. done are the hosts whose action succeeded.
 func (r *Run) all(ctx context.Context, actions []plan.Action, limit int) (done []string, failed failures) {
 	rows := make([]*live.Row, len(actions))
 	for i, a := range actions {

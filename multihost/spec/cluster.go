@@ -86,10 +86,10 @@ func (r *reader) host(doc *document, groups map[string]*group, i int) Host {
 
 const hintGroup = "add it to groups, or write the name of another group"
 
-// isRole reports whether a group is that of the hosts with a role and without a group.
+// isRole reports whether a group is the default group of a role.
 func isRole(group string) bool { return group == ControlPlane || group == Worker }
 
-// merged adds the taints of a host to those of its group. An empty list of the host removes those of the group.
+// merged adds the taints of a host to the taints of its group. An empty list of the host removes its group's taints.
 func merged(group, host []string) []string {
 	if group == nil || host != nil && len(host) == 0 {
 		return host
@@ -135,7 +135,7 @@ func (r *reader) checkTwice(hosts []Host) {
 			case !twice:
 				seen[key{what, value}] = h
 			case what == "name" || o.Name != h.Name: // one error is enough
-				r.Add(r.line("%s.%s", at, field), "each host needs its own", "the %s %s is that of the host in line %d, too", what, value, o.Line)
+				r.Add(r.line("%s.%s", at, field), "each host needs its own", "the host in line %[3]d has the %[1]s %[2]s, too", what, value, o.Line)
 			}
 		}
 		if h.Name != "" {

@@ -104,7 +104,7 @@ nodeRegistration:
   - {name: v, value: "4"}
 `
 
-// directory returns the path of a cluster.yaml with this text, beside the files that whole names.
+// directory returns the path of a cluster.yaml with this text, next to the files that whole names.
 func directory(t testing.TB, text string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -126,7 +126,7 @@ func directory(t testing.TB, text string) string {
 	return filepath.Join(dir, "cluster.yaml")
 }
 
-// Each mistake alone is one error, at its line. The names of pains are those of reports to other tools.
+// Each mistake alone is one error, at its line. The names of pains come from reports to other tools.
 func TestOneMistakeIsOneError(t *testing.T) {
 	if _, err := spec.Read(directory(t, whole)); err != nil {
 		t.Fatal(err)
@@ -160,9 +160,9 @@ func TestOneMistakeIsOneError(t *testing.T) {
 		{"pain 25: capital letters", "|name: cp-1", "name: CP-1", `hosts[0].name "CP-1" has capital letters, which Kubernetes refuses`, "write cp-1"},
 		{"not a name", "|name: cp-1", "name: cp_1", `hosts[0].name "cp_1" is not valid`, ""},
 		{"a long name", "|name: cp-1", "name: " + strings.Repeat("a", 64), "is not valid", ""},
-		{"two hosts with one name", "|name: cp-2", "name: cp-1", "the name cp-1 is that of the host in line 16, too", "each host needs its own"},
-		{"two hosts with one address", "ssh:\n    |address: 10.0.0.12", "address: 10.0.0.11", "the SSH address 10.0.0.11:2022 through 192.0.2.2:22 through gate.example.org:2222 is that of the host in line 16, too", "each host needs its own"},
-		{"two hosts with one nodeIP", "|nodeIP: [10.0.0.13, \"fd00::13\"]", `nodeIP: ["fd00::13", 10.0.0.11]`, "the nodeIP 10.0.0.11 is that of the host in line 16, too", ""},
+		{"two hosts with one name", "|name: cp-2", "name: cp-1", "the host in line 16 has the name cp-1, too", "each host needs its own"},
+		{"two hosts with one address", "ssh:\n    |address: 10.0.0.12", "address: 10.0.0.11", "the host in line 16 has the SSH address 10.0.0.11:2022 through 192.0.2.2:22 through gate.example.org:2222, too", "each host needs its own"},
+		{"two hosts with one nodeIP", "|nodeIP: [10.0.0.13, \"fd00::13\"]", `nodeIP: ["fd00::13", 10.0.0.11]`, "the host in line 16 has the nodeIP 10.0.0.11, too", ""},
 		{"address twice", "role: control-plane\n  |ssh:", "address: 10.0.0.12\n  ssh:", "hosts[1] has both address and ssh.address", "remove one"},
 		{"nodeIP of one family", "|nodeIP: [10.0.0.13, \"fd00::13\"]", "nodeIP: [10.0.0.13, 10.0.0.14]", "hosts[2].nodeIP has several addresses of a family", ""},
 		{"nodeIP with a comma", "|nodeIP: [10.0.0.13, \"fd00::13\"]", `nodeIP: "10.0.0.13,fd00::13"`, "is not one IP address", "write a list"},

@@ -33,7 +33,7 @@ var (
 	})
 )
 
-// login draws user, port and key, and writes those that differ from what already applies.
+// login draws user, port and key, and writes the values that differ from what already applies.
 func login(t *rapid.T, dir string, to *spec.SSH, written object) {
 	if rapid.Bool().Draw(t, "user") {
 		to.User = rapid.StringMatching(`[a-z][a-z0-9]{0,5}`).Draw(t, "name of user")

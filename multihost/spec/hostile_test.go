@@ -31,7 +31,7 @@ hosts:
 		{"a line in a zone", `ssh: {jump: [{address: "fe80::1%e\n* ssh-rsa"}]}`, "", 6, "hosts[1].ssh.jump[0].address", "10.0.0.11"},
 		{"a shell in a zone", `ssh: {jump: [{address: "fe80::1%$(id)"}]}`, "", 6, "hosts[1].ssh.jump[0].address", "10.0.0.11"},
 		{"a hexadecimal address", `ssh: {jump: [{address: "0xA000001"}]}`, "", 6, "is neither an IP address nor a name", "10.0.0.11"},
-		{"another form of an address", "", `- {name: w-2, role: worker, address: "::ffff:10.0.0.2"}`, 7, "the SSH address 10.0.0.2:22 is that of the host in line 6, too", ""},
+		{"another form of an address", "", `- {name: w-2, role: worker, address: "::ffff:10.0.0.2"}`, 7, "the host in line 6 has the SSH address 10.0.0.2:22, too", ""},
 		{"an option that is a host", "", "ssh: {openSSH: true, options: [ForwardAgent=no]}", 7, `ssh.options has "ForwardAgent=no", which ssh would read as the host`, "-o"},
 		{"a host after an option", "", `ssh: {openSSH: true, options: ["-4", other.example.org]}`, 7, `which ssh would read as the host`, "-o"},
 		{"unchecked keys in quotes", "", `ssh: {openSSH: true, options: [-o, "StrictHostKeyChecking=\"no\""]}`, 7, "would accept any host key", ""},

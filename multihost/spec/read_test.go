@@ -35,7 +35,7 @@ func TestWhole(t *testing.T) {
 	}
 	key := filepath.Join(dir, "key")
 	jump := []spec.SSH{{Address: "gate.example.org", Port: 2222, User: "gate", KeyFile: key, HostKey: "SHA256:jdDmF7CksBRxZ6NK0ssUWrd9CF9Ac7MGmXnj0JmiIRg"}, {Address: "192.0.2.2", Port: 22, User: "root"}}
-	// A host's values come first, then those of its group, then those of all hosts.
+	// A host's values come first, then its group's, then the values for all hosts.
 	if got, want := c.Hosts[3].SSH, (spec.SSH{Address: "w-1", Port: 2022, User: "operator", KeyFile: key, Jump: jump}); !reflect.DeepEqual(got, want) {
 		t.Errorf("w-1: %+v, want %+v", got, want)
 	}

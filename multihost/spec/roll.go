@@ -11,10 +11,10 @@ import (
 
 const (
 	defaultLimit        = "1"
-	defaultDrainTimeout = 5 * time.Minute // that of upgrade node and node remove
+	defaultDrainTimeout = 5 * time.Minute // the default of upgrade node and node remove
 )
 
-// rollGroups returns the groups, and those of roles that hosts without a group need.
+// rollGroups returns the groups, and the default groups of roles that hosts without a group need.
 func (r *reader) rollGroups(doc *document, hosts []Host) (list []Group) {
 	for i := range doc.Groups {
 		in := &doc.Groups[i]

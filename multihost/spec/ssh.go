@@ -15,7 +15,7 @@ const (
 	defaultPort = 22
 )
 
-// ssh returns how a host is reached: its own values, or those of its group, or those of all hosts.
+// ssh returns how a host is reached: its own values, or its group's, or the values for all hosts.
 func (r *reader) ssh(at string, in *host, g *group, doc *document) SSH {
 	if in.Address != "" && r.lines[at+".ssh.address"] != 0 {
 		r.Add(r.lines[at+".address"], "remove one of them", "%s has both address and ssh.address", at)

@@ -40,7 +40,7 @@ spec:
 // idle measures what a control plane and a worker use while nothing happens, and with a small workload on the worker. The
 // clusters of both ways run at the same time, so that what else this machine does affects both.
 func idle(ctx context.Context, t *table, o options, hand *byHand, own *airlift, gauge string) error {
-	// A cluster of several hosts has the embedded registry, unless its description says otherwise.
+	// A cluster of several hosts has the embedded registry, unless cluster.yaml disables it.
 	embedded := &airlift{bundle: own.bundle, version: own.version, initFlags: []string{"--embedded-registry"}}
 	ways := []way{hand, embedded}
 	for i := range o.runs {
@@ -105,7 +105,7 @@ func deploySmall(ctx context.Context, l *lab.Lab, version string) error {
 	return err
 }
 
-// watch adds what the nodes of each way use: hosts has len(rows) of the first way, then those of the second.
+// watch adds what the nodes of each way use: hosts has len(rows) hosts of the first way, then the hosts of the second.
 func watch(ctx context.Context, t *table, rows []*nodeRows, hosts []*lab.Host, ways []way) error {
 	select {
 	case <-ctx.Done():

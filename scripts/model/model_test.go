@@ -326,7 +326,7 @@ func TestReconfigure(t *testing.T) {
 	}
 }
 
-// TestRestore: without an edit, there is nothing to restore. An edit is not replaced before the user says so, and a component that
+// TestRestore: without an edit, there is nothing to restore. An edit is not replaced before the user asks for it, and a component that
 // a change does not concern keeps its edit.
 func TestRestore(t *testing.T) {
 	files := bundles(t)

@@ -9,7 +9,7 @@ import (
 )
 
 // A Change is a change of the configuration of a running cluster, by documents of kubeadm that replace the plain ones, and what
-// it restarts. Its bodies are as those of a Case.
+// it restarts. Its bodies have the form of a Case's.
 type Change struct {
 	Name       string
 	Cluster    string

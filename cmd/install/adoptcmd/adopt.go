@@ -28,7 +28,7 @@ func newAdopt(e nodecmd.Environment) *cobra.Command {
 Run it on each node, control planes first, as root. The API must answer.
 
 It recognises what made the node and how, and lists what differs from a node of Airlift's,
-with what an upgrade will do about it. Then it writes Airlift's ledger, which says what
+with what an upgrade does about it. Then it writes Airlift's ledger, which lists what
 Airlift may change from now on. It changes no other file, and restarts nothing. What cannot
 be taken over is refused before that, with all reasons at once.
 

@@ -24,7 +24,7 @@ type Healthy struct {
 	Pods    bool     // the pods of kube-system and kube-flannel on them are ready
 }
 
-// Unready returns what nodes lack, by the order of the nodes: "w1: not Ready: …". It makes one attempt.
+// Unready returns why nodes are not healthy, in the order of the nodes: "w1: not Ready: …". It makes one attempt.
 func (want Healthy) Unready(ctx context.Context, api kubernetes.Interface) (list []string, err error) {
 	nodes, err := api.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {

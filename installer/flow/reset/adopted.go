@@ -209,7 +209,7 @@ func (a adoptedReset) restoreFiles(ctx context.Context) error {
 	return r.removeInstalled(ctx)
 }
 
-// restartKubelet restarts the kubelet if its files changed, also those that an interrupted reset has restored.
+// restartKubelet restarts the kubelet if its files changed, also if an interrupted reset restored them.
 func (a adoptedReset) restartKubelet(ctx context.Context) error {
 	r := a.reset
 	if _, ok := r.Host.Records().Find(ledger.Restart, "kubelet.service"); !ok {

@@ -280,7 +280,7 @@ func TestRefusedResetOfAnAdoptedNode(t *testing.T) {
 }
 
 // TestRemovalOfAnAdoptedNode: with its flag, reset removes the node: what kubeadm reset removes, and what Airlift installed. The
-// ledger says so from the first change on, so that an interrupted removal continues without the flag.
+// ledger records it from the first change on, so that an interrupted removal continues without the flag.
 func TestRemovalOfAnAdoptedNode(t *testing.T) {
 	root := adoptedPlane(t)
 	h, _, unlock := open(t, root)

@@ -93,7 +93,7 @@ func (a *addons) postpone(workers []string, format string, args ...any) {
 	}
 }
 
-// concerned reports whether this run may change an add-on: an upgrade each, a reconfiguration those whose configuration changes.
+// concerned reports whether this run may change an add-on: an upgrade may change each add-on, a reconfiguration only an add-on whose configuration changes.
 func (a *addons) concerned(name string) bool {
 	return a.facts.change == nil || a.facts.change.concerns(name)
 }

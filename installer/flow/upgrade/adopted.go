@@ -94,7 +94,7 @@ func (a *adopted) flags(file []byte, version string) ([]byte, error) {
 		next = append(next, '\n')
 	}
 	next = append(next, kubeletArgs+"="+strconv.Quote(strings.Join(words, " "))+"\n"...)
-	a.note("the kubelet keeps the other flags that it runs with: those of its unit move to " + config.KubeletFlagsFile)
+	a.note("the kubelet keeps the other flags that it runs with: flags in its unit move to " + config.KubeletFlagsFile)
 	return next, nil
 }
 

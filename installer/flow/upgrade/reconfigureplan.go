@@ -54,7 +54,7 @@ func (p *ReconfigurePlan) Empty() bool {
 }
 
 // ReadReconfigurePlan finds out what a reconfiguration would change, and changes nothing. lines is the number of lines around a
-// change in a diff. The error is one of fault.Preflight if something prevents it; then the plan says what.
+// change in a diff. The error is one of fault.Preflight if something prevents it; then the plan has the reason.
 func ReadReconfigurePlan(ctx context.Context, b *payload.Bundle, o ReconfigureOptions, lines int, h *host.Host, console *workflow.Console) (*ReconfigurePlan, error) {
 	r := NewReconfigure(b, o, h, console)
 	defer r.Close()

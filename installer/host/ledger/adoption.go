@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// An Adoption says that another tool made this node, and what Airlift found when it took it over.
+// An Adoption records that another tool made this node, and what Airlift found when it adopted the node.
 type Adoption struct {
 	Maker      string         `json:"maker"`      // the tool that made the node, as kubeadm or KubeKey
 	Kubernetes string         `json:"kubernetes"` // the kubelet's version at that time, v1.29.15

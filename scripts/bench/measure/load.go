@@ -15,7 +15,7 @@ import (
 	"airlift/scripts/lab"
 )
 
-// A Load is what all processes of a host use, those of pods included.
+// A Load is what all processes of a host use, pods included.
 type Load struct {
 	// Memory is the 95th percentile of their memory in bytes: what is theirs alone, and their part of pages that several
 	// processes share (PSS).
