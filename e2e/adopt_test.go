@@ -5,6 +5,7 @@ package e2e
 import (
 	"encoding/json"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -98,158 +99,379 @@ func newLines(before, after string) (lines []string) {
 	return lines
 }
 
-// TestAdopt adopts a cluster that real kubeadm made, upgrades it, goes back, and gives its nodes back as they were. The control
-// plane has the layout of the packages, one worker KubeKey's, one kubespray's.
-func TestAdopt(t *testing.T) {
-	s := up(t, lab.Options{Name: "e2e-adopt", Hosts: 3})
-	control := s.Hosts[0]
+// An adopting is a cluster that real kubeadm makes and Airlift adopts. Each of its nodes has the layout of a tool.
+type adopting struct {
+	*upgraded
+	interop       *interop
+	layouts       map[*lab.Host]string
+	makers        map[*lab.Host]string
+	bare, adopted map[*lab.Host]string // listings of the nodes before and after adopt
+	answers       map[string]string    // of kubeadm, before
+	apply         []string             // flags of upgrade apply and plan
+	externalEtcd  bool                 // etcd is a unit on the first control plane, as KubeKey and kubespray install it
+}
+
+// newAdopting has hosts with these layouts, the control planes first. The rest of the hosts of the lab are not nodes.
+func newAdopting(t *testing.T, o lab.Options, planes int, layouts ...string) *adopting {
+	s := up(t, o)
 	kit, err := kubeadm.Gather(t.Context(), version, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := &upgraded{Site: s, control: control, worker: s.Hosts[1], hosts: s.Hosts, planes: 1, to: carryNewer(t, s.Hosts...)}
-	i := &interop{kit: kit, site: s, hand: control}
-	layouts := map[*lab.Host]string{control: packageLayout, s.Hosts[1]: kubeKeyLayout, s.Hosts[2]: kubesprayLayout}
-	makers := map[*lab.Host]string{control: "kubeadm", s.Hosts[1]: "KubeKey", s.Hosts[2]: "kubespray"}
-	bare, adopted := map[*lab.Host]string{}, map[*lab.Host]string{}
-	var answers map[string]string
-	ready := func(t *testing.T, versions ...string) {
-		t.Helper()
-		systemIsUp(t, s, len(s.Hosts))
-		u.have(t, versions...)
+	nodes := s.Hosts[:len(layouts)]
+	s.Nodes = len(nodes)
+	a := &adopting{
+		upgraded: &upgraded{Site: s, control: nodes[0], worker: nodes[planes], hosts: nodes, planes: planes, to: carryNewer(t, s.Hosts...)},
+		interop:  &interop{kit: kit, site: s, hand: nodes[0]},
+		layouts:  map[*lab.Host]string{}, makers: map[*lab.Host]string{}, bare: map[*lab.Host]string{}, adopted: map[*lab.Host]string{},
 	}
-	inOrder(t, s, []stage{
-		{"kubeadm makes a cluster", func(t *testing.T) {
-			done := make(chan error)
-			for _, h := range s.Hosts {
-				go func() { done <- prepareByHand(t.Context(), kit, h, t.Logf) }()
+	for i, h := range nodes {
+		a.layouts[h] = layouts[i]
+		a.makers[h] = map[string]string{packageLayout: "kubeadm", kubeKeyLayout: "KubeKey", kubesprayLayout: "kubespray"}[layouts[i]]
+	}
+	if strings.HasPrefix(a.to, "v1.37.") { // undo cannot go back behind etcd 3.7
+		a.apply = []string{"--etcd-upgrade=false"}
+	}
+	return a
+}
+
+// ready expects that all nodes have a version and all pods are well.
+func (a *adopting) ready(t *testing.T, version string) {
+	t.Helper()
+	eventually(t, time.Minute, func() string {
+		for _, got := range strings.Fields(kubectl(t, a.Site, "get", "nodes", "-o", "jsonpath={.items[*].status.nodeInfo.kubeletVersion}")) {
+			if got != version {
+				return "a kubelet of " + got
 			}
-			for range s.Hosts {
-				if err := <-done; err != nil {
-					t.Fatal(err)
-				}
-			}
-			i.kubeadmInit(t)
-			for _, h := range s.Hosts[1:] {
-				i.hand = h
-				i.kubeadmJoin(t)
-				nodeIsReady(t, control, h)
-			}
-			i.hand = control
-			for _, h := range s.Hosts {
-				run(t, h, "bash", "-c", strings.NewReplacer("{address}", h.Addr.String(), "{name}", h.Name).Replace(layouts[h]))
-			}
-			time.Sleep(15 * time.Second) // the nodes report themselves again
-			ready(t, version, version, version)
-			answers = i.ask(t, control)
-		}},
+		}
+		return ""
+	})
+	systemIsUp(t, a.Site, len(a.hosts))
+}
+
+// make lets kubeadm make the cluster, and gives the nodes their layouts.
+func (a *adopting) make(t *testing.T) {
+	i := a.interop
+	done := make(chan error)
+	for _, h := range a.hosts {
+		go func() { done <- prepareByHand(t.Context(), i.kit, h, t.Logf) }()
+	}
+	for range a.hosts {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a.externalEtcd {
+		i.etcd = etcdUnit(t, a.control)
+	}
+	if a.planes > 1 {
+		i.endpoint = endpoint + ":6443"
+		for _, h := range a.hosts {
+			endpointAt(t, h, a.control)
+		}
+	}
+	i.kubeadmInit(t)
+	for n, h := range a.hosts[1:] {
+		i.hand = h
+		if n+1 < a.planes {
+			i.kubeadmJoin(t, "--control-plane", "--certificate-key", i.key, "--apiserver-advertise-address", h.Addr.String())
+			endpointAt(t, h, h)
+		} else {
+			i.kubeadmJoin(t)
+		}
+		nodeIsReady(t, a.control, h)
+	}
+	i.hand = a.control
+	for _, h := range a.hosts {
+		run(t, h, "bash", "-c", strings.NewReplacer("{address}", h.Addr.String(), "{name}", h.Name).Replace(a.layouts[h]))
+	}
+	time.Sleep(15 * time.Second) // the nodes report themselves again
+	a.ready(t, version)
+	a.answers = i.ask(t, a.control)
+}
+
+// etcdUnit runs etcd as a unit on a host, with the files that KubeKey and kubespray write, and returns kubeadm's field for it.
+func etcdUnit(t *testing.T, h *lab.Host) string {
+	t.Helper()
+	runEtcd(t, h, h)
+	run(t, h, "bash", "-c", strings.NewReplacer("{address}", h.Addr.String(), "{name}", h.Name).Replace(`set -e
+systemctl stop site-etcd
+mkdir -p /etc/ssl/etcd/ssl
+cd /etc/site-etcd
+cp ca.crt /etc/ssl/etcd/ssl/ca.pem
+cp server.crt /etc/ssl/etcd/ssl/member-{name}.pem
+cp server.key /etc/ssl/etcd/ssl/member-{name}-key.pem
+cp client.crt /etc/ssl/etcd/ssl/node-{name}.pem
+cp client.key /etc/ssl/etcd/ssl/node-{name}-key.pem
+rm -r /etc/site-etcd /var/lib/site-etcd
+cat >/etc/etcd.env <<'END'
+ETCD_NAME=etcd-{name}
+ETCD_DATA_DIR=/var/lib/etcd
+ETCD_LISTEN_CLIENT_URLS=https://{address}:2379,https://127.0.0.1:2379
+ETCD_ADVERTISE_CLIENT_URLS=https://{address}:2379
+ETCD_CLIENT_CERT_AUTH=true
+ETCD_TRUSTED_CA_FILE=/etc/ssl/etcd/ssl/ca.pem
+ETCD_CERT_FILE=/etc/ssl/etcd/ssl/member-{name}.pem
+ETCD_KEY_FILE=/etc/ssl/etcd/ssl/member-{name}-key.pem
+END
+cat >/etc/systemd/system/etcd.service <<'END'
+[Unit]
+Description=etcd
+After=network.target
+[Service]
+Type=notify
+EnvironmentFile=/etc/etcd.env
+ExecStart=/usr/local/bin/etcd
+Restart=always
+RestartSec=10s
+LimitNOFILE=40000
+[Install]
+WantedBy=multi-user.target
+END
+systemctl daemon-reload
+systemctl enable --now etcd`))
+	dir := "/etc/ssl/etcd/ssl/"
+	return "etcd: {external: {endpoints: ['https://" + h.Addr.String() + ":2379'], caFile: " + dir + "ca.pem, certFile: " + dir + "node-" + h.Name + ".pem, keyFile: " + dir + "node-" + h.Name + "-key.pem}}\n"
+}
+
+// first are the stages from kubeadm's cluster through an upgrade and back.
+func (a *adopting) first() []stage {
+	return []stage{
+		{"kubeadm makes a cluster", a.make},
 		{"no command changes a node that is not adopted", func(t *testing.T) {
 			for _, command := range [][]string{{"upgrade", "apply", "--yes"}, {"certs", "auto"}} {
-				contains(t, newer(t, control, 3, command...), "Airlift did not install this node", "adopt")
+				contains(t, newer(t, a.control, 3, command...), "Airlift did not install this node", "adopt")
 			}
 		}},
 		{"a dry run changes nothing", func(t *testing.T) {
-			for _, h := range s.Hosts {
-				bare[h] = nodeListing(t, h)
+			for _, h := range a.hosts {
+				a.bare[h] = nodeListing(t, h)
 				var r adopt.Result
-				if err := json.Unmarshal([]byte(newer(t, h, 0, "adopt", "--dry-run", "-o", "json")), &r); err != nil || r.Maker != makers[h] || r.Adopted || r.Kubernetes != version {
+				if err := json.Unmarshal([]byte(newer(t, h, 0, "adopt", "--dry-run", "-o", "json")), &r); err != nil || r.Maker != a.makers[h] || r.Adopted || r.Kubernetes != version {
 					t.Errorf("%s: %+v, %v", h.Name, r, err)
 				}
-				same(t, bare[h], nodeListing(t, h))
+				same(t, a.bare[h], nodeListing(t, h))
 			}
 		}},
 		{"adopt writes the ledger, and nothing else", func(t *testing.T) {
-			for _, h := range s.Hosts {
+			for _, h := range a.hosts {
 				transcribe(t, h, "./install adopt", newer(t, h, 0, "adopt"))
-				adopted[h] = nodeListing(t, h)
-				if lines := newLines(bare[h], adopted[h]); len(lines) != 1 || !strings.HasPrefix(lines[0], "/var/lib/airlift/ledger.json f 600 0:0 ") {
+				a.adopted[h] = nodeListing(t, h)
+				if lines := newLines(a.bare[h], a.adopted[h]); len(lines) != 1 || !strings.HasPrefix(lines[0], "/var/lib/airlift/ledger.json f 600 0:0 ") {
 					t.Errorf("%s: new: %q", h.Name, lines)
 				}
-				if gone := newLines(adopted[h], bare[h]); len(gone) > 0 {
+				if gone := newLines(a.adopted[h], a.bare[h]); len(gone) > 0 {
 					t.Errorf("%s: gone: %q", h.Name, gone)
 				}
 				contains(t, newer(t, h, 0, "adopt"), "There is nothing to do")
-				same(t, adopted[h], nodeListing(t, h))
-				contains(t, newer(t, h, 0, "status"), "made by "+makers[h]+", "+version)
+				same(t, a.adopted[h], nodeListing(t, h))
+				contains(t, newer(t, h, 0, "status"), "made by "+a.makers[h]+", "+version)
 			}
-			contains(t, newer(t, control, 3, "init", "--skip-phases", "preflight"), "was adopted")
+			contains(t, newer(t, a.control, 3, "init", "--skip-phases", "preflight"), "was adopted")
 		}},
 		{"upgrade to the next minor version", func(t *testing.T) {
-			u.ask(t)
-			transcribe(t, control, "./install upgrade plan", newer(t, control, 0, "upgrade", "plan", "--etcd-upgrade=false"))
-			for _, h := range s.Hosts[1:] {
+			a.ask(t)
+			transcribe(t, a.control, "./install upgrade plan", newer(t, a.control, 0, append([]string{"upgrade", "plan"}, a.apply...)...))
+			for _, h := range a.hosts[1:] {
 				newer(t, h, 0, "upgrade", "node", "phase", "unpack")
 			}
-			newer(t, control, 0, "upgrade", "apply", "--yes", "--etcd-upgrade=false")
-			for _, h := range s.Hosts[1:] {
-				newer(t, h, 0, "upgrade", "node")
+			newer(t, a.control, 0, append([]string{"upgrade", "apply", "--yes"}, a.apply...)...)
+			for n, h := range a.hosts[1:] {
+				if n+1 < a.planes {
+					newer(t, h, 0, append([]string{"upgrade", "node"}, a.apply...)...)
+				} else {
+					newer(t, h, 0, "upgrade", "node")
+				}
 			}
-			ready(t, u.to, u.to, u.to)
-			u.answered(t)
-			for _, h := range s.Hosts[1:] { // what only their own files had
+			a.ready(t, a.to)
+			a.answered(t)
+			for _, h := range a.hosts {
+				if a.layouts[h] == packageLayout {
+					continue
+				}
+				// What only their own files had.
 				contains(t, run(t, h, "sh", "-c", "tr '\\0' ' ' </proc/$(pgrep -x kubelet)/cmdline"), "--node-ip="+h.Addr.String(), "--hostname-override="+h.Name)
+				if a.layouts[h] == kubesprayLayout {
+					contains(t, kubectl(t, a.Site, "get", "--raw", "/api/v1/nodes/"+h.Name+"/proxy/configz"), `"maxPods":77`)
+				}
 			}
-			contains(t, kubectl(t, s, "get", "--raw", "/api/v1/nodes/"+s.Hosts[2].Name+"/proxy/configz"), `"maxPods":77`)
-			contains(t, newer(t, control, 3, "reset", "--force"), "was upgraded from "+version, "upgrade undo")
+			contains(t, newer(t, a.control, 3, "reset", "--force"), "was upgraded from "+version, "upgrade undo")
 		}},
 		{"timers and a backup", func(t *testing.T) {
-			newer(t, control, 0, "certs", "auto")
-			newer(t, control, 0, "etcd", "snapshot", "/root/backup.tar")
-			newer(t, control, 0, "doctor", "/root/doctor.tar.gz")
+			newer(t, a.control, 0, "certs", "auto")
+			if a.externalEtcd {
+				newer(t, a.control, 3, "etcd", "snapshot", "/root/backup.tar")
+			} else {
+				newer(t, a.control, 0, "etcd", "snapshot", "/root/backup.tar")
+			}
+			newer(t, a.control, 0, "doctor", "/root/doctor.tar.gz")
 		}},
 		{"undo", func(t *testing.T) {
-			for _, h := range slices.Backward(s.Hosts) {
+			for _, h := range slices.Backward(a.hosts) {
 				newer(t, h, 0, "upgrade", "undo", "--yes")
 			}
-			eventually(t, time.Minute, func() string {
-				if got := kubectl(t, s, "get", "nodes", "-o", "jsonpath={.items[*].status.nodeInfo.kubeletVersion}"); got != strings.Join([]string{version, version, version}, " ") {
-					return got
-				}
-				return ""
-			})
-			ready(t, version, version, version)
+			a.ready(t, version)
 		}},
 		{"real kubeadm reports the same as before", func(t *testing.T) {
-			now := i.ask(t, control)
-			for line, before := range answers {
-				same(t, answer(before, control), answer(now[line], control))
+			now := a.interop.ask(t, a.control)
+			for line, before := range a.answers {
+				same(t, answer(before, a.control), answer(now[line], a.control))
 			}
 		}},
+	}
+}
+
+// last are the stages that give the nodes back.
+func (a *adopting) last() []stage {
+	return []stage{
 		{"reset gives the nodes back as they were adopted", func(t *testing.T) {
-			pods := kubectl(t, s, "get", "pods", "-A", "-o", "jsonpath={range .items[*]}{.metadata.uid} {.status.containerStatuses[*].restartCount}{\"\\n\"}{end}")
-			for _, h := range s.Hosts {
+			pods := kubectl(t, a.Site, "get", "pods", "-A", "-o", "jsonpath={range .items[*]}{.metadata.uid} {.status.containerStatuses[*].restartCount}{\"\\n\"}{end}")
+			for _, h := range a.hosts {
 				transcribe(t, h, "./install reset", newer(t, h, 0, "reset", "--force"))
-				same(t, withoutCredentials(adopted[h]), withoutCredentials(nodeListing(t, h)))
+				same(t, withoutCredentials(a.adopted[h]), withoutCredentials(nodeListing(t, h)))
 			}
-			ready(t, version, version, version)
+			a.ready(t, version)
 			// A pod that undo has replaced may still end.
-			if lines := newLines(pods, kubectl(t, s, "get", "pods", "-A", "-o", "jsonpath={range .items[*]}{.metadata.uid} {.status.containerStatuses[*].restartCount}{\"\\n\"}{end}")); len(lines) > 0 {
+			if lines := newLines(pods, kubectl(t, a.Site, "get", "pods", "-A", "-o", "jsonpath={range .items[*]}{.metadata.uid} {.status.containerStatuses[*].restartCount}{\"\\n\"}{end}")); len(lines) > 0 {
 				t.Errorf("new or restarted pods: %q", lines)
 			}
 		}},
 		{"disown", func(t *testing.T) {
-			for _, h := range s.Hosts {
+			for _, h := range a.hosts {
 				contains(t, newer(t, h, 2, "disown"), "Removed:", "/var/lib/airlift", "This ends the adoption of this node.") // no answer on standard input
 				newer(t, h, 0, "disown", "--yes")
-				same(t, withoutCredentials(bare[h]), withoutCredentials(nodeListing(t, h)))
+				same(t, withoutCredentials(a.bare[h]), withoutCredentials(nodeListing(t, h)))
 				contains(t, newer(t, h, 0, "disown"), "nothing to do")
 			}
 		}},
 		{"reset removes an adopted node", func(t *testing.T) {
-			h := s.Hosts[2]
+			h := a.hosts[len(a.hosts)-1]
 			newer(t, h, 0, "adopt")
 			contains(t, newer(t, h, 2, "reset", "--remove-node"), "This removes the Kubernetes node")
 			newer(t, h, 0, "reset", "--remove-node", "--force")
 			if left := run(t, h, "sh", "-c", "find /var/lib/kubelet /etc/kubernetes -name '*.conf' -o -name config.yaml; ls -d /var/lib/airlift; systemctl is-active kubelet; true"); strings.TrimSpace(left) != "inactive" {
 				t.Errorf("left: %s", left)
 			}
-			forget(t, control, h)
+			forget(t, a.control, h)
 		}},
-		{"no packet tried to leave", func(t *testing.T) {
-			counts, err := s.Escapes(t.Context())
-			if err != nil || counts.Escaped != 0 {
-				t.Errorf("%d packets tried to leave: %v, %v", counts.Escaped, counts.Offenders, err)
+		{"no packet tried to leave", func(t *testing.T) { noEscapes(t, a.Site) }},
+	}
+}
+
+// TestAdopt adopts a cluster that real kubeadm made, upgrades it, goes back, and gives its nodes back as they were. The control
+// plane has the layout of the packages, one worker KubeKey's, one kubespray's.
+func TestAdopt(t *testing.T) {
+	a := newAdopting(t, lab.Options{Name: "e2e-adopt", Hosts: 3}, 1, packageLayout, kubeKeyLayout, kubesprayLayout)
+	inOrder(t, a.Site, slices.Concat(a.first(), a.last()))
+}
+
+// TestAdoptEtcdUnit does the same with a control plane of KubeKey, whose etcd is a unit.
+func TestAdoptEtcdUnit(t *testing.T) {
+	a := newAdopting(t, lab.Options{Name: "e2e-adoptetcd", Hosts: 2}, 1, kubeKeyLayout, kubesprayLayout)
+	a.externalEtcd = true
+	inOrder(t, a.Site, slices.Concat(a.first(), a.last()))
+}
+
+// TestAdoptControlPlanes adopts three control planes and a worker. After the upgrade and its undo, the other commands run on
+// these nodes, and "cluster" from a host that is none of them.
+func TestAdoptControlPlanes(t *testing.T) {
+	o := lab.Options{Name: "e2e-adopt3", Hosts: 5, SSH: true, Virtual: []netip.Addr{netip.MustParseAddr(virtual)}}
+	a := newAdopting(t, o, 3, packageLayout, kubeKeyLayout, kubesprayLayout, packageLayout)
+	inOrder(t, a.Site, slices.Concat(a.first(), a.commands()))
+}
+
+// commands are the stages with the commands of our own nodes.
+func (a *adopting) commands() []stage {
+	m := &multihost{Site: a.Site, driver: a.Hosts[len(a.hosts)], nodes: a.hosts, planes: a.planes}
+	return []stage{
+		{"an endpoint and back", func(t *testing.T) {
+			install(t, a.control, 0, "endpoint", "apply", "--control-plane-vip", virtual, "--control-plane-balancer")
+			for _, h := range a.hosts[1:] {
+				install(t, h, 0, "endpoint", "node")
+			}
+			contains(t, install(t, a.control, 0, "endpoint", "node"), "All nodes reach the API at https://"+virtual+":6443")
+			holder(t, a.hosts[:a.planes])
+			contains(t, install(t, a.worker, 3, "reset", "--force"), "endpoint")
+			contains(t, install(t, a.worker, 3, "disown", "--yes"), "endpoint")
+			install(t, a.control, 0, "endpoint", "undo")
+			for _, h := range a.hosts[1:] {
+				install(t, h, 0, "endpoint", "node")
+			}
+			contains(t, install(t, a.control, 0, "endpoint", "node"), "is undone")
+			a.ready(t, version)
+		}},
+		{"another configuration and back", func(t *testing.T) {
+			run(t, a.control, "sh", "-c", "/root/install reconfigure print >/root/printed.yaml; sed 's/^scheduler: {}/scheduler: {extraArgs: [{name: v, value: \"2\"}]}/' /root/printed.yaml >/root/changed.yaml; ! cmp /root/printed.yaml /root/changed.yaml")
+			install(t, a.control, 0, "reconfigure", "--config", "/root/changed.yaml", "--yes")
+			for _, h := range a.hosts[1:] {
+				install(t, h, 0, "reconfigure", "node")
+			}
+			for _, h := range a.hosts[:a.planes] {
+				contains(t, run(t, h, "cat", "/etc/kubernetes/manifests/kube-scheduler.yaml"), "--v=2")
+			}
+			install(t, a.control, 0, "reconfigure", "undo", "--yes")
+			for _, h := range a.hosts[1:] {
+				install(t, h, 0, "reconfigure", "node")
+			}
+			a.ready(t, version)
+		}},
+		{"an import", func(t *testing.T) {
+			for _, h := range a.hosts {
+				install(t, h, 0, "import")
 			}
 		}},
-	})
+		{"new CAs", func(t *testing.T) {
+			key := rotationKey(t, install(t, a.control, 0, "certs", "rotate-ca", "distribute"))
+			for n, h := range a.hosts[1:] {
+				if n+1 < a.planes {
+					install(t, h, 0, "certs", "rotate-ca", "distribute", "--certificate-key", key)
+				} else {
+					install(t, h, 0, "certs", "rotate-ca", "distribute")
+				}
+			}
+			for _, step := range []string{"issue", "finish"} {
+				for _, h := range a.hosts {
+					install(t, h, 0, "certs", "rotate-ca", step)
+				}
+			}
+			a.ready(t, version)
+			contains(t, install(t, a.control, 3, "reset", "--force"), "CA")
+		}},
+		{"cluster: the registry, and an upgrade", func(t *testing.T) {
+			if _, err := m.driver.CopyIn(t.Context(), *bundlePath, "/root/install", 0o755); err != nil {
+				t.Fatal(err)
+			}
+			m.learnHostKeys(t, m.driver)
+			var hosts strings.Builder
+			for _, h := range m.nodes {
+				hosts.WriteString(m.entry(h, ""))
+			}
+			write(t, m.driver, "/root/cluster.yaml", "apiVersion: airlift/v1\nkind: Cluster\nname: kubernetes\nendpoint: {address: "+endpoint+"}\nhosts:\n"+hosts.String())
+			m.cluster(t, 5, "plan")
+			m.cluster(t, 0, "apply", "--yes")
+			a.ready(t, version)
+			m.cluster(t, 0, "apply", "--yes")
+			m.cluster(t, 0, "status")
+			for _, h := range a.hosts[:a.planes] {
+				contains(t, install(t, h, 0, "registry", "status"), a.control.Addr.String())
+			}
+			a.start(t)
+			contains(t, newer(t, m.driver, 5, "cluster", "plan"), version, a.to)
+			newer(t, m.driver, 0, "cluster", "apply", "--yes")
+			a.ready(t, a.to)
+			a.answered(t)
+		}},
+		{"a backup is restored after all control planes were removed", func(t *testing.T) {
+			kubectl(t, a.Site, "create", "configmap", "before", "--from-literal", "a=b")
+			newer(t, a.control, 0, "etcd", "snapshot", "/root/cluster.tar", "--force")
+			for _, h := range slices.Backward(a.hosts[:a.planes]) {
+				newer(t, h, 0, "reset", "--remove-node", "--force")
+			}
+			newer(t, a.control, 0, "etcd", "restore", "/root/cluster.tar")
+			contains(t, kubectlAt(t, a.control, "get", "configmap", "before", "-o", "jsonpath={.data}"), `"a":"b"`)
+			endpointAt(t, a.worker, a.control)
+			nodeIsReady(t, a.control, a.worker)
+		}},
+		{"no packet tried to leave", func(t *testing.T) { noEscapes(t, a.Site) }},
+	}
 }
