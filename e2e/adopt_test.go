@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/netip"
 	"slices"
@@ -16,14 +17,26 @@ import (
 	"airlift/scripts/lab/kubeadm"
 )
 
-// packageLayout moves the kubelet and kubectl of a host to where the packages of pkgs.k8s.io have them.
+// packageLayout installs the kubelet and kubectl of a host as two packages that are on hold, with the files of those of
+// pkgs.k8s.io.
 const packageLayout = `set -e
-mv /usr/local/bin/kubelet /usr/local/bin/kubectl /usr/bin/
-mkdir -p /usr/lib/systemd/system/kubelet.service.d
-sed 's|/usr/local/bin/kubelet|/usr/bin/kubelet|' /etc/systemd/system/kubelet.service >/usr/lib/systemd/system/kubelet.service
-sed 's|/usr/local/bin/kubelet|/usr/bin/kubelet|' /etc/systemd/system/kubelet.service.d/10-kubeadm.conf >/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf
+for name in kubelet kubectl; do
+	mkdir -p /tmp/$name/DEBIAN /tmp/$name/usr/bin
+	mv /usr/local/bin/$name /tmp/$name/usr/bin/
+	printf 'Package: %s\nVersion: {version}-1.1\nArchitecture: amd64\nMaintainer: site <site@site.example>\nDescription: %s\n' $name $name >/tmp/$name/DEBIAN/control
+done
+units=/tmp/kubelet/usr/lib/systemd/system
+mkdir -p $units/kubelet.service.d
+sed 's|/usr/local/bin/kubelet|/usr/bin/kubelet|' /etc/systemd/system/kubelet.service >$units/kubelet.service
+sed 's|/usr/local/bin/kubelet|/usr/bin/kubelet|' /etc/systemd/system/kubelet.service.d/10-kubeadm.conf >$units/kubelet.service.d/10-kubeadm.conf
 systemctl disable kubelet
 rm -r /etc/systemd/system/kubelet.service /etc/systemd/system/kubelet.service.d
+for name in kubelet kubectl; do
+	dpkg-deb -Znone --build /tmp/$name /tmp/$name.deb
+	dpkg -i /tmp/$name.deb
+	echo $name hold | dpkg --set-selections
+	rm -r /tmp/$name /tmp/$name.deb
+done
 systemctl daemon-reload
 systemctl enable kubelet
 systemctl restart kubelet`
@@ -183,7 +196,7 @@ func (a *adopting) make(t *testing.T) {
 	}
 	i.hand = a.control
 	for _, h := range a.hosts {
-		run(t, h, "bash", "-c", strings.NewReplacer("{address}", h.Addr.String(), "{name}", h.Name).Replace(a.layouts[h]))
+		run(t, h, "bash", "-c", strings.NewReplacer("{address}", h.Addr.String(), "{name}", h.Name, "{version}", strings.TrimPrefix(version, "v")).Replace(a.layouts[h]))
 	}
 	time.Sleep(15 * time.Second) // the nodes report themselves again
 	a.ready(t, version)
@@ -250,6 +263,9 @@ func (a *adopting) first() []stage {
 				if err := json.Unmarshal([]byte(newer(t, h, 0, "adopt", "--dry-run", "-o", "json")), &r); err != nil || r.Maker != a.makers[h] || r.Adopted || r.Kubernetes != version {
 					t.Errorf("%s: %+v, %v", h.Name, r, err)
 				}
+				if a.layouts[h] == packageLayout {
+					contains(t, fmt.Sprint(r.Findings), "the package kubelet "+strings.TrimPrefix(version, "v")+"-1.1 (dpkg, held)")
+				}
 				same(t, a.bare[h], nodeListing(t, h))
 			}
 		}},
@@ -287,6 +303,9 @@ func (a *adopting) first() []stage {
 			a.answered(t)
 			for _, h := range a.hosts {
 				if a.layouts[h] == packageLayout {
+					if changed := run(t, h, "sh", "-c", "dpkg --verify kubelet kubectl; dpkg --get-selections | grep kube | grep -v 'hold$'; true"); changed != "" {
+						t.Errorf("%s: the packages changed: %s", h.Name, changed)
+					}
 					continue
 				}
 				// What only their own files had.
@@ -311,6 +330,8 @@ func (a *adopting) first() []stage {
 				newer(t, h, 0, "upgrade", "undo", "--yes")
 			}
 			a.ready(t, version)
+			contains(t, kubectl(t, a.Site, "-n", "kube-system", "get", "daemonset/kube-proxy", "-o", "jsonpath={.spec.template.spec.containers[0].image}"), ":"+version)
+			contains(t, kubectl(t, a.Site, "-n", "kube-system", "get", "configmap/kubeadm-config", "-o", "jsonpath={.data.ClusterConfiguration}"), "kubernetesVersion: "+version)
 		}},
 		{"real kubeadm reports the same as before", func(t *testing.T) {
 			now := a.interop.ask(t, a.control)

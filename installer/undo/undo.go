@@ -135,7 +135,7 @@ func (u *Undo) Run(ctx context.Context) error {
 	return workflow.Run(ctx, u.Console, u.Steps(), nil)
 }
 
-// preflight refuses to make the API server older than the kubelet of another node, and waits for the
+// preflight refuses to make the API server older than the kubelet of a worker, and waits for the
 // turn of this control plane. Without an API server, it does neither.
 func (u *Undo) preflight(ctx context.Context) error {
 	if !u.IsControlPlane() {
@@ -158,8 +158,8 @@ func (u *Undo) preflight(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if newer := newerMinors(nodes, pki.NodeName(u.Files()), u.state.From); len(newer) > 0 {
-		return fault.New(fault.Preflight, "the kubelets of these nodes would be newer than the API server, %s: %s", u.state.From, strings.Join(newer, ", ")).Hint("first run on these nodes: ./install upgrade undo")
+	if newer := newerWorkers(nodes, u.state.From); len(newer) > 0 {
+		return fault.New(fault.Preflight, "the kubelets of these workers would be newer than the API server, %s: %s", u.state.From, strings.Join(newer, ", ")).Hint("first run on these nodes: ./install upgrade undo")
 	}
 	return nil
 }
@@ -172,11 +172,12 @@ func (u *Undo) takeTurn(ctx context.Context) (err error) {
 	return err
 }
 
-// newerMinors returns the nodes other than self whose kubelet has a newer minor version.
-func newerMinors(nodes []facts.UpgradeNode, self, version string) (newer []string) {
+// newerWorkers returns the workers whose kubelet has a newer minor version. The control planes are upgraded one by one, each with
+// its kubelet, so while they go back one by one, the others may be newer as they were in the upgrade.
+func newerWorkers(nodes []facts.UpgradeNode, version string) (newer []string) {
 	limit := (&config.Cluster{KubernetesVersion: version}).Minor()
 	for _, n := range nodes {
-		if n.Name != self && (&config.Cluster{KubernetesVersion: n.KubeletVersion}).Minor() > limit {
+		if !n.ControlPlane && (&config.Cluster{KubernetesVersion: n.KubeletVersion}).Minor() > limit {
 			newer = append(newer, n.Name)
 		}
 	}

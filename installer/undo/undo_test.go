@@ -162,9 +162,12 @@ func TestUndoKeepsAChangedKubelet(t *testing.T) {
 	}
 }
 
-func TestNewerMinors(t *testing.T) {
-	nodes := []facts.UpgradeNode{{Name: "self", KubeletVersion: "v1.30.4"}, {Name: "old", KubeletVersion: "v1.29.1"}, {Name: "patch", KubeletVersion: "v1.29.99"}, {Name: "new", KubeletVersion: "v1.30.0"}}
-	if got := newerMinors(nodes, "self", "v1.29.15"); len(got) != 1 || got[0] != "new" {
+func TestNewerWorkers(t *testing.T) {
+	nodes := []facts.UpgradeNode{
+		{Name: "self", KubeletVersion: "v1.30.4", ControlPlane: true}, {Name: "other", KubeletVersion: "v1.30.4", ControlPlane: true},
+		{Name: "old", KubeletVersion: "v1.29.1"}, {Name: "patch", KubeletVersion: "v1.29.99"}, {Name: "new", KubeletVersion: "v1.30.0"},
+	}
+	if got := newerWorkers(nodes, "v1.29.15"); len(got) != 1 || got[0] != "new" {
 		t.Errorf("%q", got)
 	}
 }

@@ -52,6 +52,8 @@ type Plan struct {
 	Errors   []preflight.Problem `json:"errors"`
 	// Configuration is the ClusterConfiguration that the upgrade stores.
 	Configuration string `json:"configuration,omitempty"`
+
+	flags string // with which upgrade apply does what the plan shows, each after a space
 }
 
 // A PlannedNode is a node with the version of its kubelet after the upgrade.
@@ -87,7 +89,7 @@ func ReadPlan(ctx context.Context, b *payload.Bundle, o PlanOptions, h *host.Hos
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{From: t.From, To: t.To, Node: t.NodeName, Nodes: []PlannedNode{}, Components: []PlannedComponent{}, Changes: []PlannedChange{}}
+	p := &Plan{From: t.From, To: t.To, Node: t.NodeName, Nodes: []PlannedNode{}, Components: []PlannedComponent{}, Changes: []PlannedChange{}, flags: o.flags()}
 	p.versions(u, t)
 	if u.facts.stored != nil { // the new configuration is known
 		if p.Changes, err = u.changes(ctx, u.computable(t), o.Context); err != nil {
@@ -105,6 +107,23 @@ func ReadPlan(ctx context.Context, b *payload.Bundle, o PlanOptions, h *host.Hos
 	report, err := u.checks.run(ctx, t)
 	p.Warnings, p.Errors = report.Warnings, report.Errors
 	return p, err
+}
+
+// flags returns the flags of upgrade apply and upgrade node that say the same, each after a space.
+func (o PlanOptions) flags() (text string) {
+	if !o.EtcdUpgrade {
+		text += " --etcd-upgrade=false"
+	}
+	if !o.Drain {
+		text += " --drain=false"
+	}
+	if o.Patches != "" {
+		text += " --patches " + o.Patches
+	}
+	if len(o.IgnorePreflightErrors) > 0 {
+		text += " --ignore-preflight-errors=" + strings.Join(o.IgnorePreflightErrors, ",")
+	}
+	return text
 }
 
 // planTarget reads what the checks look at. With a file of an unsuitable version, or with
@@ -267,7 +286,7 @@ func (p *Plan) Write(out io.Writer, diffs bool) {
 		preflight.Report{Warnings: p.Warnings, Errors: p.Errors}.Write(out)
 	}
 	if len(p.Errors) == 0 {
-		fmt.Fprint(out, "\nTo upgrade, run on this control plane:\n\n    ./install upgrade apply\n\nThen copy this file to every other node and run there: ./install upgrade node\n")
+		fmt.Fprintf(out, "\nTo upgrade, run on this control plane:\n\n    ./install upgrade apply%s\n\nThen copy this file to every other node and run there: ./install upgrade node%[1]s\n", p.flags)
 	}
 }
 

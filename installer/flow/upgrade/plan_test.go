@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"airlift/installer/cluster/facts"
+	"airlift/installer/config"
 	"airlift/installer/preflight"
 )
 
@@ -35,5 +36,20 @@ func TestPlanText(t *testing.T) {
 	p.Errors = []preflight.Problem{{Name: "EtcdHealth", Message: "no"}}
 	if strings.Contains(text(false), "upgrade apply") {
 		t.Errorf("with errors:\n%s", text(false))
+	}
+}
+
+func TestPlanRepeatsItsFlags(t *testing.T) {
+	for want, o := range map[string]PlanOptions{
+		"upgrade apply\n":                      {UpgradePlan: config.UpgradePlan{EtcdUpgrade: true}, Drain: true},
+		"upgrade apply --etcd-upgrade=false\n": {Drain: true},
+		"upgrade node --drain=false --patches /etc/site --ignore-preflight-errors=NodesReady,Drain\n": {
+			UpgradePlan: config.UpgradePlan{EtcdUpgrade: true, IgnorePreflightErrors: []string{"NodesReady", "Drain"}}, Patches: "/etc/site"},
+	} {
+		var out strings.Builder
+		(&Plan{flags: o.flags()}).Write(&out, false)
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in\n%s", want, out.String())
+		}
 	}
 }
