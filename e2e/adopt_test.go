@@ -81,10 +81,14 @@ systemctl restart kubelet`
 func nodeListing(t *testing.T, h *lab.Host) string {
 	t.Helper()
 	return run(t, h, "sh", "-c", `
-		find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/tmp -o -path /var/log -o -path /root -o -path /var/lib/systemd \
+		list() {
+			find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/tmp -o -path /var/log -o -path /root -o -path /var/lib/systemd \
 			-o -path /var/lib/etcd -o -path /var/lib/containerd -o -path /var/lib/kubelet/pods -o -path '/var/lib/kubelet/*_state' -o -path /var/lib/kubelet/checkpoints \
-			-o -path /var/lib/kubelet/device-plugins -o -path /var/lib/kubelet/plugins_registry -o -path /var/lib/cni -o -path /opt/containerd -o -path /var/lib/airlift-backups \) -prune -o \
-			\( -type f -o -type l \) -printf '%p %y %m %U:%G %l ' \( -type f -exec sha256sum {} \; -o -printf '\n' \) | sort
+			-o -path /var/lib/kubelet/device-plugins -o -path /var/lib/kubelet/plugins_registry -o -path /var/lib/cni -o -path /opt/containerd -o -path /var/lib/airlift-backups \) -prune -o "$@"
+		}
+		list \( -type f -o -type l \) -printf '%p %y %m %U:%G %l\n' | sort >/tmp/names
+		list -type f -exec sha256sum {} + | sed 's/^\([0-9a-f]*\)  \(.*\)$/\2 \1/' | sort >/tmp/sums
+		join -a 1 /tmp/names /tmp/sums
 		systemctl list-unit-files --no-legend --state enabled`)
 }
 

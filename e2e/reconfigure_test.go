@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"airlift/installer/config"
 	"airlift/scripts/lab"
 	"airlift/scripts/lab/site"
 	"airlift/scripts/oracle"
@@ -243,7 +244,14 @@ func (r *reconfigured) encryption(t *testing.T) {
 // all is the test for a number of control planes.
 func (r *reconfigured) all(t *testing.T) {
 	inOrder(t, r.Site, []stage{
-		{"a cluster", func(t *testing.T) { r.create(t); r.stop(t) }},
+		{"a cluster", func(t *testing.T) {
+			// The controller manager and the scheduler end while the only API server restarts. After many changes in ten
+			// minutes, the kubelet would start them minutes later.
+			write(t, r.control, "/root/init.yaml", "apiVersion: kubeadm.k8s.io/"+config.APIVersion(version)+"\nkind: ClusterConfiguration\n---\napiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncrashLoopBackOff: {maxContainerRestartPeriod: 2s}\n")
+			r.init = []string{"--config", "/root/init.yaml"}
+			r.create(t)
+			r.stop(t)
+		}},
 		{"a change that is not one", func(t *testing.T) {
 			run(t, r.control, "sh", "-c", site.Installer+" reconfigure print >/root/printed.yaml")
 			install(t, r.control, 0, "reconfigure", "--config", "/root/printed.yaml", "--plan")

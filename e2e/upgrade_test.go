@@ -137,6 +137,7 @@ type upgraded struct {
 	hosts           []*lab.Host // the nodes, the control planes first
 	planes          int         // the number of control planes
 	to              string
+	init            []string // further arguments of init
 }
 
 func newUpgraded(t *testing.T, name string, planes, workers int) *upgraded {
@@ -156,7 +157,7 @@ func newSteady(t *testing.T, name string, planes, workers int) *upgraded {
 
 // create makes the cluster and the workload, and starts the requests.
 func (u *upgraded) create(t *testing.T) {
-	args := []string{"init"}
+	args := slices.Concat([]string{"init"}, u.init)
 	if u.planes > 1 {
 		args = append(args, "--control-plane-endpoint", endpoint+":6443", "--upload-certs")
 		for i, h := range u.Hosts { // as a load balancer would spread them
