@@ -160,12 +160,21 @@ func (r *Reset) Question() string {
 	if r.isAdopted() {
 		return "This takes back what Airlift changed on this adopted node. The node and its pods stay. Continue?"
 	}
+	if !r.removesNode() {
+		return "This removes what Airlift installed on this host. Another tool's node on it stays. Continue?"
+	}
 	return "This removes the Kubernetes node on this host and, on the last control plane, the cluster's data. Continue?"
+}
+
+// removesNode reports whether the node on this host is what this reset removes, or an interrupted one began to remove. A ledger
+// without a kubelet is of a host that another tool may have made a node: its member stays in etcd.
+func (r *Reset) removesNode() bool {
+	return r.Host.Records().RanNode() || r.Host.Records().ResetBegan()
 }
 
 // preflight refuses a reset that would break the etcd of other control planes.
 func (r *Reset) preflight(ctx context.Context) error {
-	if r.config.Force || slices.Contains(r.config.SkipPhases, "remove-etcd-member") {
+	if !r.removesNode() || r.config.Force || slices.Contains(r.config.SkipPhases, "remove-etcd-member") {
 		return nil
 	}
 	return r.etcd.check(ctx)
@@ -178,6 +187,9 @@ func (r *Reset) onHost(do func(context.Context, *host.Host) error) func(context.
 
 // removeMember removes this host's member from etcd, in the turn of this control plane.
 func (r *Reset) removeMember(ctx context.Context) (err error) {
+	if !r.removesNode() {
+		return nil
+	}
 	if r.IsControlPlane() {
 		if r.turn, err = node.TryTurn(ctx, r.Machine, r.etcd.adminKubeconfig(), node.ShortPatience); err != nil {
 			return err
@@ -265,7 +277,10 @@ func (r *Reset) Run(ctx context.Context) error {
 		return nil
 	}
 	defer r.endTurn()
-	name := r.nodeName()
+	name := ""
+	if r.removesNode() {
+		name = r.nodeName()
+	}
 	if err := r.Host.Records().Commit(); err != nil {
 		return err
 	}
@@ -397,7 +412,7 @@ func (r *Reset) DryRun(ctx context.Context) error {
 	var b strings.Builder
 	b.WriteString("Nothing was changed. Reset would run these phases:\n\n")
 	for _, step := range r.steps() {
-		if !slices.Contains(r.config.SkipPhases, step.Name) {
+		if !slices.Contains(r.config.SkipPhases, step.Name) && (step.Name != "remove-etcd-member" || r.removesNode()) {
 			fmt.Fprintf(&b, "  - %s: %s\n", step.Name, step.Doc)
 		}
 	}

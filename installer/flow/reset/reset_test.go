@@ -97,7 +97,7 @@ func TestResetAsksEtcdFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Write(made.Files...); err != nil {
+	if err := errors.Join(m.Write(made.Files...), h.Claim(ledger.Claim{Path: config.KubeletDir})); err != nil {
 		t.Fatal(err)
 	}
 	r := newReset(config.Reset{}, "", m)
@@ -126,6 +126,47 @@ func TestResetAsksEtcdFirst(t *testing.T) {
 	}
 	if out := r.Console.Out.(*bytes.Buffer).String(); !strings.Contains(out, "warning: this host's member stays") {
 		t.Errorf("said: %q", out)
+	}
+}
+
+// TestResetKeepsAnotherToolsNode: with a ledger that has no kubelet, the node on the host is another tool's. Its etcd is not
+// asked, and nothing says that the node goes.
+func TestResetKeepsAnotherToolsNode(t *testing.T) {
+	root := t.TempDir()
+	put(t, root, "/etc/example", "theirs")
+	h, _, unlock := open(t, root)
+	if _, err := h.WriteFile("/etc/airlift-example", []byte("ours"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+	theirs, _ := testhost.ControlPlane(t, func(c *config.Config) { c.Facts.NodeIP = "127.0.0.1" })
+	for path, text := range contents(t, theirs.Path(config.ManifestsDir)) {
+		if text != "directory" {
+			put(t, root, config.ManifestsDir+path, text)
+		}
+	}
+	put(t, root, "/etc/kubernetes/pki/etcd/ca.crt", "the CA") // no etcd answers here
+	put(t, root, node.KubeletConf, formerConf)
+	before := contents(t, root)
+	h, units, unlock := open(t, root)
+	defer unlock()
+	var printed strings.Builder
+	r, err := New(config.Reset{}, "", h, &workflow.Console{Out: &printed})
+	if err != nil || strings.Contains(r.Question(), "removes the Kubernetes node") || !strings.Contains(r.Question(), "Another tool's node on it stays") {
+		t.Fatalf("%v, %s", err, r.Question())
+	}
+	if err := r.DryRun(t.Context()); err != nil || strings.Contains(printed.String(), "would fail") || strings.Contains(printed.String(), "remove-etcd-member") {
+		t.Errorf("dry run: %v\n%s", err, printed.String())
+	}
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"/etc/airlift-example", ledger.Path, ledger.StateDir} {
+		delete(before, name)
+	}
+	sameContents(t, before, contents(t, root))
+	if len(units.Done) > 0 || strings.Contains(printed.String(), "node remove") {
+		t.Errorf("systemd: %q, printed:\n%s", units.Done, printed.String())
 	}
 }
 
