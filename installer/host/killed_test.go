@@ -286,6 +286,40 @@ func TestKilledWhileAnEditedFileIsSaved(t *testing.T) {
 	}
 }
 
+// TestEditAfterAKilledWrite kills the first write of an adopted file before each of its calls. Then the file is edited and written
+// again. Neither the original nor the edited file is lost.
+func TestEditAfterAKilledWrite(t *testing.T) {
+	rig.Root(t) // to create files that belong to another user
+	const path, what = "/etc/some.conf", "an adopted file"
+	start := t.TempDir()
+	for _, dir := range []string{"/etc", "/run", "/var/lib"} {
+		if err := os.MkdirAll(start+dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	adopted(path)(t, start)
+	kills, kept := 0, 0
+	everyKill(t, everyCall, start, what, "one", func(root string) {
+		kills++
+		e, _ := open(t, root).Records().Find(ledger.File, path)
+		write(t, root+path, "edited", 0o640)
+		mustAct(t, what, "two", root)
+		mustAct(t, what, "three", root)
+		mustAct(t, resetting, "", root)
+		copies, _ := filepath.Glob(root + path + ".airlift-saved*")
+		switch {
+		case e.Original == "" && len(copies) == 0 && shows(root+path, "edited"): // the edited file was the original
+		case e.Original != "" && len(copies) == 1 && shows(root+path, "theirs") && shows(copies[0], "edited"):
+			kept++
+		default:
+			t.Errorf("after kill %d: %v", kills, tree(t, root))
+		}
+	})
+	if kills < 5 || kept < 2 {
+		t.Errorf("only %d kills, %d of them with an original", kills, kept)
+	}
+}
+
 // everyKill runs a change on copies of a host, and kills each run before a
 // different call.
 func everyKill(t *testing.T, calls []string, from, what, version string, then func(root string)) {

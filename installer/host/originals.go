@@ -14,7 +14,7 @@ import (
 
 // keepOriginal saves a copy of an existing file that Airlift did not write, and
 // returns the copy's path. It copies again on every call: the copy of an
-// interrupted run may be older than the file.
+// interrupted run may be incomplete, or older than the file.
 func (h *Host) keepOriginal(path string) (string, error) {
 	if h.outputOnly {
 		return "", nil
@@ -44,17 +44,26 @@ func (h *Host) keepReplaced(path, now string, warn warnFunc) (original string, e
 	switch {
 	case known && (e.Wrote(now) || !e.Pending && filesystem.IsLink(now) && filesystem.IsLink(e.SHA256)):
 		return "", nil // a changed link has no content to lose
-	case known && (!e.Pending || e.Original == "" && !made):
+	case known && (!e.Pending || e.Original == "" && !made || h.hasOtherOriginal(e, now)):
 		return "", h.saveEdited(path, now, warn)
 	case made || h.savedCopy(path, now) != "":
 		return "", nil
 	}
-	// While a write is pending that replaces an original, unknown content existed
-	// before that write.
+	// While a write is pending that replaces an original, the original may still be there.
 	if original, err = h.keepOriginal(path); err == nil && original != "" && !h.Records().Adopted().Found(path, now) {
 		warn("%s existed before Airlift wrote it; it is replaced, and reset restores it from %s", path, original)
 	}
 	return original, err
+}
+
+// hasOtherOriginal reports whether the original of an entry is kept, and is not the content with the given sum. A copy is
+// complete before the ledger has its path. So the content is an edit, of Airlift's file or of the original.
+func (h *Host) hasOtherOriginal(e ledger.Entry, now string) bool {
+	if e.Original == "" {
+		return false
+	}
+	original, err := filesystem.Sum(h.Path(e.Original))
+	return !errors.Is(err, fs.ErrNotExist) && original != now
 }
 
 // keepAdopted keeps the binary at path before another one replaces it, if adopt found it and Airlift did not write it.
