@@ -5,7 +5,6 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/desired"
-	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/patches"
 	"airlift/installer/pki"
@@ -63,7 +62,7 @@ func (k Kubelet) Start(ctx context.Context, l desired.List) error {
 		return err
 	}
 	// etcd starts with the kubelet: the next reset must ask it again.
-	if err := k.Host.Records().Forget(ledger.Reset, ledger.Node); err != nil {
+	if err := k.Host.Records().EndReset(); err != nil {
 		return err
 	}
 	if k.Changes == before {

@@ -22,6 +22,7 @@ import (
 	"airlift/installer/flow/certs"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
+	"airlift/installer/host/uninstall"
 	"airlift/installer/node"
 	"airlift/installer/registry"
 	"airlift/installer/workflow"
@@ -220,6 +221,12 @@ func TestHostsThatAreNotAdopted(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "Airlift installed this node. There is nothing to adopt", 0},
+		"a reset that began": {func(t *testing.T, h *host.Host) {
+			uninstall.AssumeTraces(h, uninstall.Traces{CertificatesDir: config.CertificatesDir})
+			if err := h.Records().Commit(); err != nil {
+				t.Fatal(err)
+			}
+		}, "a reset of this host is not finished", fault.Preflight},
 		"a ledger without a node": {func(t *testing.T, h *host.Host) {
 			if err := h.MkdirAll("/opt/example", 0o755); err != nil {
 				t.Fatal(err)

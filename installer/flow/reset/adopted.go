@@ -36,7 +36,7 @@ type adoptedReset struct{ reset *Reset }
 // steps returns the steps in order. The pods, the certificates and etcd's member stay.
 func (a adoptedReset) steps() []workflow.Step {
 	r := a.reset
-	return []workflow.Step{
+	return r.committed([]workflow.Step{
 		{Name: "preflight", Doc: "check that the node can be as it was adopted", Run: a.check},
 		{Name: "registry", Doc: "take this server of the embedded registry from the cluster", Run: func(ctx context.Context) error {
 			r.leaveRegistry(ctx)
@@ -46,7 +46,7 @@ func (a adoptedReset) steps() []workflow.Step {
 		{Name: "kubeconfig", Doc: "restore the servers in kubeconfigs", Run: a.restoreServers},
 		{Name: "installed", Doc: "remove Airlift's units, binaries and files, and restore the originals", Run: a.restoreFiles},
 		{Name: "kubelet", Doc: "restart the kubelet, if its files changed", Run: a.restartKubelet},
-	}
+	})
 }
 
 // whyDisown is a part of hints.

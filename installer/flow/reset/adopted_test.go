@@ -122,14 +122,23 @@ func sameContents(t *testing.T, want, got map[string]string) {
 // changes are what commands do on an adopted node, and that reset takes back.
 func changes(t *testing.T, h *host.Host) {
 	t.Helper()
+	if _, err := h.EnsureTimer(t.Context(), certs.Timer); err != nil {
+		t.Fatal(err)
+	}
+	fileChanges(t, h)
+	if err := h.Records().RecordImageNames(ledger.ImageName{Socket: "/run/c.sock", Name: "pause:1", Set: []string{"ours"}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fileChanges are the changes without a timer, which would have a copy of the test binary, and without images.
+func fileChanges(t *testing.T, h *host.Host) {
+	t.Helper()
 	write := func(path, text string) {
 		t.Helper()
 		if _, err := h.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if _, err := h.EnsureTimer(t.Context(), certs.Timer); err != nil {
-		t.Fatal(err)
 	}
 	if _, err := h.InstallBinary(t.Context(), host.Binary{Path: "/usr/local/bin/crictl", SHA256: filesystem.Digest([]byte("new"))}, strings.NewReader("new")); err != nil {
 		t.Fatal(err)
@@ -142,9 +151,6 @@ func changes(t *testing.T, h *host.Host) {
 		t.Fatal(err)
 	}
 	put(t, h.Path("/"), "/var/lib/airlift/bundles/x/install", "a bundle")
-	if err := h.Records().RecordImageNames(ledger.ImageName{Socket: "/run/c.sock", Name: "pause:1", Set: []string{"ours"}}); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestResetOfAnAdoptedNode: the node is as it was adopted. Its certificates, pods and data stay, and the kubelet restarts once.

@@ -54,7 +54,7 @@ func (r *Reset) steps() []workflow.Step {
 	if r.isAdopted() {
 		return adoptedReset{r}.steps()
 	}
-	return []workflow.Step{
+	return r.committed([]workflow.Step{
 		{Name: "preflight", Aliases: []string{"pre-flight"}, Doc: "check that etcd keeps its quorum", Run: r.preflight},
 		{Name: "remove-etcd-member", Doc: "remove this host's member from the etcd cluster", Run: r.removeMember},
 		{Name: "stop-kubelet", Doc: "stop the kubelet", Run: r.onHost(uninstall.StopKubelet)},
@@ -69,7 +69,25 @@ func (r *Reset) steps() []workflow.Step {
 			{Name: "state", Doc: "remove the data of etcd, the kubelet and containerd", Run: r.onHost(uninstall.RemoveState)},
 			{Name: "installed", Doc: "remove units, certificates, configuration and binaries", Run: r.removeInstalled},
 		}},
+	})
+}
+
+// committed lets each step that cannot be refused any more first write what New assumed. An interrupted reset then continues, also
+// if the user skipped the steps before it.
+func (r *Reset) committed(steps []workflow.Step) []workflow.Step {
+	for i, s := range steps {
+		r.committed(s.Steps)
+		if s.Run == nil || slices.Contains(beforeChanges, s.Name) {
+			continue
+		}
+		steps[i].Run = func(ctx context.Context) error {
+			if err := r.Host.Records().Commit(); err != nil {
+				return err
+			}
+			return s.Run(ctx)
+		}
 	}
+	return steps
 }
 
 // New returns a Reset, which has found out what it would remove. If nothing was
@@ -169,7 +187,8 @@ func (r *Reset) Question() string {
 // removesNode reports whether the node on this host is what this reset removes, or an interrupted one began to remove. A ledger
 // without a kubelet is of a host that another tool may have made a node: its member stays in etcd.
 func (r *Reset) removesNode() bool {
-	return r.Host.Records().RanNode() || r.Host.Records().ResetBegan()
+	records := r.Host.Records()
+	return records.RanNode() || records.ResetBegan() || records.AssumedTraces()
 }
 
 // preflight refuses a reset that would break the etcd of other control planes.
@@ -194,6 +213,9 @@ func (r *Reset) removeMember(ctx context.Context) (err error) {
 		if r.turn, err = node.TryTurn(ctx, r.Machine, r.etcd.adminKubeconfig(), node.ShortPatience); err != nil {
 			return err
 		}
+	}
+	if err := r.Host.Records().Commit(); err != nil {
+		return err
 	}
 	phases.GiveAddressAway(ctx, r.Console)
 	r.leaveRegistry(ctx)
@@ -280,9 +302,6 @@ func (r *Reset) Run(ctx context.Context) error {
 	name := ""
 	if r.removesNode() {
 		name = r.nodeName()
-	}
-	if err := r.Host.Records().Commit(); err != nil {
-		return err
 	}
 	failed, err := runReset(ctx, r.Console, r.steps(), r.config.SkipPhases)
 	if err != nil {

@@ -107,6 +107,9 @@ func (r *Rotation) checkNode() error {
 	if err := node.UnfinishedRestore(r.Existing); err != nil {
 		return err
 	}
+	if err := node.UnfinishedReset(r.Existing); err != nil {
+		return err
+	}
 	r.run.node = pki.NodeName(r.Files())
 	switch {
 	case r.run.node == "":

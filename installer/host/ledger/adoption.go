@@ -45,10 +45,10 @@ func (r *Records) Adopt(a Adoption) error {
 }
 
 // EndAdoption makes the node one that Airlift installed, in memory: reset is about to remove it. The entries of these files
-// go, too. The next change of the ledger writes that.
+// go, too. Commit writes that, or the next change of the ledger.
 func (r *Records) EndAdoption(files []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.document.Adopted = nil
+	r.document.Adopted, r.assumed = nil, true
 	r.document.Entries = slices.DeleteFunc(slices.Clone(r.document.Entries), func(e Entry) bool { return e.Kind == File && slices.Contains(files, e.Name) })
 }

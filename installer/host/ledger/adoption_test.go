@@ -90,6 +90,19 @@ func TestAdoption(t *testing.T) {
 		t.Errorf("left %v (%v):\n%s", left, err, now)
 	}
 
+	refused, unlock, err := host.OpenLocked(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := refused.WriteFile("/etc/airlift-example", []byte("x"), 0o644); err != nil { // leaves an unsaved change
+		t.Fatal(err)
+	}
+	refused.Records().EndAdoption(nil)
+	unlock()
+	if r := open().Records(); r.Adopted() == nil {
+		t.Error("a reset that was refused ended the adoption")
+	}
+
 	h = open()
 	h.Records().EndAdoption(nil)
 	if r := open().Records(); r.Adopted() == nil {

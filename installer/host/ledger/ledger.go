@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -149,6 +148,7 @@ type Records struct {
 	mu       sync.Mutex // guards the fields below and the order of writes
 	document Document
 	unsaved  bool // ledger has changes that are not on disk
+	assumed  bool // ledger has changes for a reset that may be refused; Commit writes them
 	run      *Run // the command that changes this host; nil if it is not recorded
 }
 
@@ -269,11 +269,11 @@ func (r *Records) Settled(kind, name, sum string) error {
 	return nil
 }
 
-// Save writes the changes that settled left unsaved.
+// Save writes the changes that settled left unsaved. It writes nothing that a refused reset assumed.
 func (r *Records) Save() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.unsaved {
+	if !r.unsaved || r.assumed {
 		return nil
 	}
 	return r.writeLedger(Path, r.document.Entries)
@@ -320,7 +320,7 @@ func (r *Records) writeDocument(name string, next Document) error {
 		return fmt.Errorf("writing the ledger: %w", err)
 	}
 	first := !r.document.used()
-	r.document, r.unsaved = next, false
+	r.document, r.unsaved, r.assumed = next, false, false
 	if first && r.run != nil {
 		r.writeRun()
 	}
@@ -347,8 +347,11 @@ func (r *Records) OwnsRuntime() bool {
 	return ok
 }
 
-// Node is the name of the entry of the kind Reset.
-const Node = "node"
+// Names of entries of the kind Reset.
+const (
+	Node   = "node"   // this host's member has left etcd
+	Traces = "traces" // another tool made the node, and reset assumed what the other entries list
+)
 
 // BeginReset records that reset begins to remove the node: this host's member has left etcd.
 func (r *Records) BeginReset() error { return r.Record(Entry{Kind: Reset, Name: Node}) }
@@ -359,20 +362,34 @@ func (r *Records) ResetBegan() bool {
 	return ok
 }
 
+// AssumedTraces reports whether reset began to remove a node that Airlift did not install, and has not finished.
+func (r *Records) AssumedTraces() bool {
+	_, ok := r.Find(Reset, Traces)
+	return ok
+}
+
+// EndReset forgets that a reset has begun: this host becomes a node.
+func (r *Records) EndReset() error {
+	if err := r.Forget(Reset, Node); err != nil {
+		return err
+	}
+	return r.Forget(Reset, Traces)
+}
+
 // Assume adds an entry in memory. It is written by Commit, or with the next change.
 func (r *Records) Assume(e Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.find(e.Kind, e.Name); !ok {
-		r.document.Entries = append(r.document.Entries, e)
+		r.document.Entries, r.assumed = append(r.document.Entries, e), true
 	}
 }
 
-// Commit writes what Assume added, so that an interrupted reset can continue.
+// Commit writes what Assume added and that EndAdoption ended the adoption, so that an interrupted reset can continue.
 func (r *Records) Commit() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, err := os.Lstat(r.root.Path(Path)); err == nil || r.inMemory {
+	if !r.assumed {
 		return nil
 	}
 	return r.writeLedger(Path, r.document.Entries)
@@ -396,6 +413,6 @@ func (r *Records) Remove(all bool, remove func() error) error {
 	if err := remove(); err != nil {
 		return err
 	}
-	r.document, r.unsaved = Document{Version: ledgerVersion}, false
+	r.document, r.unsaved, r.assumed = Document{Version: ledgerVersion}, false, false
 	return nil
 }

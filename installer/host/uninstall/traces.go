@@ -42,6 +42,7 @@ func IsNode(h *host.Host) bool {
 // AssumeTraces adds the existing paths of a node to the ledger in memory, and ends its adoption. Nothing
 // is written before Commit or the first removal.
 func AssumeTraces(h *host.Host, t Traces) {
+	h.Records().Assume(ledger.Entry{Kind: ledger.Reset, Name: ledger.Traces})
 	add := func(kind, name, contents string) {
 		if filesystem.Exists(h.Path(name)) {
 			h.Records().Assume(ledger.Entry{Kind: kind, Name: name, Contents: contents})
