@@ -46,8 +46,8 @@ Reset refuses it and lists what it would remove. With --without-ledger, it shows
 that list, asks for confirmation, and removes what is in the list.
 
 On a node that was adopted, reset takes back what Airlift changed, and leaves the node as it
-was adopted, with its ledger. It refuses if the node was upgraded: undo that first. With
---remove-node, it removes the node, as kubeadm reset does, and what Airlift installed.
+was adopted, with its ledger. It refuses if the node was upgraded or reconfigured: undo that
+first. With --remove-node, it removes the node, as kubeadm reset does, and what Airlift installed.
 
 On a control plane, reset waits while another one restarts its components. With stacked
 etcd, it first removes this member from the etcd cluster. It refuses if the other control

@@ -39,6 +39,9 @@ func (d *Disown) Check() error {
 	if err := node.UnfinishedWork(h, status.PKIConfig(h)); err != nil {
 		return err
 	}
+	if err := node.UnfinishedReconfigure(h); err != nil {
+		return err
+	}
 	upgrade, err := node.ReadUpgradeState(h)
 	switch {
 	case err != nil:

@@ -101,7 +101,10 @@ func (c *Change) checkHost() error {
 	if err == nil && upgrade != nil && !upgrade.Finished {
 		err = fault.New(fault.Preflight, "an upgrade of this node to %s was not finished", upgrade.To).Hint("finish the upgrade first, or undo it: ./install upgrade undo")
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return node.UnfinishedReconfigure(c.Existing)
 }
 
 // connect connects to the API server of this host, or on a worker to the kubelet's. If that does not answer, its balancer may be

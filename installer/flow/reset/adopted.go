@@ -52,7 +52,7 @@ func (a adoptedReset) steps() []workflow.Step {
 // whyDisown is a part of hints.
 const whyDisown = "or keep the node as it is, without Airlift: ./install disown"
 
-// check refuses to take changes back that the node needs: another version, new CAs, the endpoint of the cluster.
+// check refuses to take changes back that the node needs: another version or configuration, new CAs, the endpoint of the cluster.
 func (a adoptedReset) check(context.Context) error {
 	r := a.reset
 	cfg := status.PKIConfig(r.Host)
@@ -60,6 +60,14 @@ func (a adoptedReset) check(context.Context) error {
 		return err
 	}
 	adopted := r.Host.Records().Adopted()
+	reconfigured, err := node.ReadReconfigureState(r.Host)
+	if err != nil {
+		return err
+	}
+	if reconfigured != nil {
+		return fault.New(fault.Preflight, "this node was reconfigured after it was adopted").
+			Hint("undo that first: ./install reconfigure undo; then run the same command again; " + whyDisown)
+	}
 	upgrade, err := node.ReadUpgradeState(r.Host)
 	if err != nil {
 		return err

@@ -244,6 +244,17 @@ func TestRefusedResetOfAnAdoptedNode(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "was upgraded from v1.29.15 to v1.30.4", "./install upgrade undo"},
+		"a reconfiguration": {func(t *testing.T, h *host.Host) {
+			if err := (&node.UpgradeState{From: "v1.29.15", To: "v1.29.15", Change: "ab", Finished: true}).Write(h); err != nil {
+				t.Fatal(err)
+			}
+		}, "was reconfigured after it was adopted", "./install reconfigure undo"},
+		"an upgrade and a reconfiguration": {func(t *testing.T, h *host.Host) {
+			upgrade := (&node.UpgradeState{From: "v1.29.15", To: "v1.30.4", Finished: true}).Write(h)
+			if err := errors.Join(upgrade, (&node.UpgradeState{From: "v1.30.4", To: "v1.30.4", Change: "ab"}).Write(h)); err != nil {
+				t.Fatal(err)
+			}
+		}, "was reconfigured after it was adopted", "./install reconfigure undo"},
 		"an upgrade without a state": {func(t *testing.T, h *host.Host) {
 			write(t, h, node.APIServerManifest, "spec: {containers: [{command: [kube-apiserver, --client-ca-file=/etc/kubernetes/pki/ca.crt, --new]}]}\n")
 		}, "v1.29.15: these files differ: /etc/kubernetes/manifests/kube-apiserver.yaml", "./install disown"},

@@ -121,7 +121,10 @@ func (r *Rotation) checkNode() error {
 	if err == nil && upgrade != nil && !upgrade.Finished {
 		err = fault.New(fault.Preflight, "an upgrade of this node to %s was not finished", upgrade.To).Hint("finish the upgrade first, or undo it: ./install upgrade undo")
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return node.UnfinishedReconfigure(r.Existing)
 }
 
 // kubeconfig is the file with which this node reaches the cluster.

@@ -1,13 +1,16 @@
 package rotate
 
 import (
+	"errors"
 	"io"
 	"strings"
 	"testing"
 
 	"airlift/fault"
+	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
+	"airlift/scripts/fixtures/layouts"
 	"airlift/scripts/fixtures/testhost"
 )
 
@@ -20,6 +23,23 @@ func TestUnfinishedRestoreRefusesARotation(t *testing.T) {
 	_, err := New(t.Context(), Options{Stage: "distribute"}, h, &workflow.Console{Out: io.Discard})
 	if err == nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "a restore on this host is not finished") ||
 		!strings.Contains(fault.Hint(err), "./install etcd restore /mnt/usb/cluster.tar") || !strings.Contains(fault.Hint(err), "./install reset") {
+		t.Errorf("%v (hint %q)", err, fault.Hint(err))
+	}
+}
+
+// TestUnfinishedReconfigurationRefusesARotation: it may have written a certificate of the former CA, and goes on with it.
+func TestUnfinishedReconfigurationRefusesARotation(t *testing.T) {
+	root := t.TempDir()
+	if err := layouts.Kubeadm(layouts.Options{Version: "v1.36.3"}).WriteInside(root); err != nil {
+		t.Fatal(err)
+	}
+	h := testhost.Open(t, root)
+	state := &node.UpgradeState{From: "v1.36.3", To: "v1.36.3", Change: "ab"}
+	if err := errors.Join(h.Records().Adopt(ledger.Adoption{Maker: "kubeadm"}), state.Write(h)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := New(t.Context(), Options{Stage: "distribute"}, h, &workflow.Console{Out: io.Discard})
+	if fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "a reconfiguration of this node is not finished") {
 		t.Errorf("%v (hint %q)", err, fault.Hint(err))
 	}
 }
