@@ -20,11 +20,14 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/endpoint"
 	"airlift/installer/flow/certs"
+	"airlift/installer/flow/reset"
 	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
 	"airlift/installer/host/ledger"
 	"airlift/installer/host/uninstall"
 	"airlift/installer/node"
 	"airlift/installer/registry"
+	"airlift/installer/undo"
 	"airlift/installer/workflow"
 	"airlift/scripts/fixtures/crash"
 	"airlift/scripts/fixtures/layouts"
@@ -364,8 +367,16 @@ func TestDisown(t *testing.T) {
 		}
 	}
 	text, err := NewDisown(testhost.Open(t, start), &workflow.Console{}).Describe()
-	if err != nil || !strings.Contains(text, "systemd unit airlift-certs-renew.timer") || !strings.Contains(text, "no command restores what was there before:\n\n    /etc/systemd/system/kubelet.service") && !strings.Contains(text, "/etc/systemd/system/kubelet.service") {
-		t.Errorf("%v\n%s", err, text)
+	goes, stays, ok := strings.Cut(text, "Left as it is; no command restores what was there before:\n\n")
+	if err != nil || !ok {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	for name, left := range map[string]bool{
+		"systemd unit airlift-certs-renew.timer": false, host.StubPath: false, ledger.StateDir: false, "/etc/systemd/system/kubelet.service": true, config.KubeletFlagsFile: true,
+	} {
+		if strings.Contains(goes, "    "+name+"\n") == left || strings.Contains(stays, "    "+name+"\n") != left {
+			t.Errorf("%s is left: %t\n%s", name, !left, text)
+		}
 	}
 	gone := func(t *testing.T, root string) {
 		t.Helper()
@@ -405,6 +416,103 @@ func TestDisown(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone(t, start)
+}
+
+// A killedDisown is a node of which disown is killed, and the command that runs then.
+type killedDisown struct {
+	state *node.UpgradeState // nil for none
+	run   func(h *host.Host) error
+}
+
+// keep writes the state, with the former files.
+func (k killedDisown) keep(h *host.Host, paths ...string) error {
+	if k.state == nil {
+		return nil
+	}
+	err := k.state.Write(h)
+	for _, p := range paths {
+		err = errors.Join(err, k.state.Kept(h).Keep(p))
+	}
+	return err
+}
+
+// TestDisownKilledBeforeOtherCommands kills disown before each change of the disk, and then runs reset or an undo. Each of them
+// restores all that it should, or refuses, and changes nothing.
+func TestDisownKilledBeforeOtherCommands(t *testing.T) {
+	const added, theirs, ours = "/etc/systemd/system/kubelet.service", "KUBELET_KUBEADM_ARGS=\"--v=2\"\n", "KUBELET_KUBEADM_ARGS=\"--v=4\"\n"
+	quiet := &workflow.Console{Out: io.Discard}
+	resets := func(h *host.Host) error {
+		r, err := reset.New(config.Reset{SkipPhases: []string{"kubelet"}}, "", h, quiet)
+		if err == nil {
+			err = r.Run(t.Context())
+		}
+		return err
+	}
+	restores := func(u *undo.Undo, err error) error {
+		if err == nil {
+			err = u.RestoreFiles(t.Context())
+		}
+		return err
+	}
+	for name, c := range map[string]killedDisown{
+		"reset":                  {nil, resets},
+		"upgrade undo":           {&node.UpgradeState{From: version, To: "v1.37.1", Finished: true}, func(h *host.Host) error { return restores(undo.New(h, quiet)) }},
+		"reconfigure undo":       {&node.UpgradeState{From: version, To: version, Change: "ab", Finished: true}, func(h *host.Host) error { return restores(undo.NewReconfigure(h, quiet)) }},
+		"reset after an upgrade": {&node.UpgradeState{From: version, To: "v1.37.1", Finished: true}, resets},
+	} {
+		t.Run(name, func(t *testing.T) {
+			layout := layouts.Kubeadm(layouts.Options{Version: version, Worker: true})
+			layout.Files[config.KubeletFlagsFile] = theirs
+			start := written(t, layout)
+			h, unlock, err := host.OpenLocked(start)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unlock()
+			adoption := h.Records().Adopt(ledger.Adoption{Maker: "kubeadm", Kubernetes: version, Files: map[string]string{config.KubeletFlagsFile: filesystem.Digest([]byte(theirs))}})
+			if err := errors.Join(adoption, c.keep(h, config.KubeletFlagsFile, added)); err != nil {
+				t.Fatal(err)
+			}
+			_, replaced := h.WriteFile(config.KubeletFlagsFile, []byte(ours), 0o600)
+			_, created := h.WriteFile(added, []byte("new"), 0o644)
+			if err := errors.Join(replaced, created); err != nil {
+				t.Fatal(err)
+			}
+			restored := 0
+			kills := everyKill(t, start, "disown", func(t *testing.T, root string) {
+				h, unlock, err := host.OpenLocked(root)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer unlock()
+				testhost.NewUnits(h, time.Now())
+				before := tree(t, root)
+				if !h.Records().Used() {
+					return // it has ended
+				}
+				err = c.run(h)
+				flags, readErr := os.ReadFile(h.Path(config.KubeletFlagsFile))
+				if readErr != nil {
+					t.Fatal(readErr)
+				}
+				switch is := string(flags); {
+				case err == nil && is == theirs && !node.FileExists(h, added):
+					restored++
+				case err == nil:
+					t.Errorf("it succeeded, with %s %q, and %s: %t", config.KubeletFlagsFile, is, added, node.FileExists(h, added))
+				case fault.ExitCode(err) != fault.Preflight || len(changed(before, tree(t, root))) > 0:
+					t.Errorf("%v, changed: %q", err, changed(before, tree(t, root)))
+				}
+				if err := New(Options{}, h, quiet).checkHost(); h.Records().DisownBegan() && !strings.Contains(fault.Hint(err), "./install disown") {
+					t.Errorf("adopt: %v, hint %q", err, fault.Hint(err))
+				}
+			})
+			if kills < 5 || restored == kills || restored == 0 {
+				t.Errorf("%d kills, %d of them with all restored", kills, restored)
+			}
+			t.Logf("%d kills, %d of them with all restored", kills, restored)
+		})
+	}
 }
 
 func TestRefusedDisown(t *testing.T) {

@@ -36,7 +36,10 @@ func (d *Disown) Check() error {
 	if h.Records().Adopted() == nil {
 		return fault.New(fault.Preflight, "Airlift installed this node, and did not adopt it: without its ledger, no command could remove it").Hint("to remove the node: ./install reset")
 	}
-	if err := node.UnfinishedWork(h, status.PKIConfig(h)); err != nil {
+	if err := node.UnfinishedRestore(h); err != nil {
+		return err
+	}
+	if err := node.RotationInProgress(h, status.PKIConfig(h)); err != nil {
 		return err
 	}
 	if err := node.UnfinishedReconfigure(h); err != nil {

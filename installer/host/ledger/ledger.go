@@ -351,6 +351,7 @@ func (r *Records) OwnsRuntime() bool {
 const (
 	Node   = "node"   // this host's member has left etcd
 	Traces = "traces" // another tool made the node, and reset assumed what the other entries list
+	Disown = "disown" // the adoption of the node ends, and the node stays
 )
 
 // BeginReset records that reset begins to remove the node: this host's member has left etcd.

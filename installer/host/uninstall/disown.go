@@ -98,8 +98,18 @@ func RemoveServices(ctx context.Context, h *host.Host) error {
 	return h.Systemd().DaemonReload(ctx)
 }
 
-// RemoveLedger removes StateDir. The ledger goes last: until then, the command can be repeated.
+// RemoveLedger removes StateDir. Undo and reset become impossible before the files go that they would restore. The ledger goes
+// last: until then, the command can be repeated.
 func RemoveLedger(h *host.Host) error {
+	if err := h.Upgrades().EndUpgrade(); err != nil {
+		return err
+	}
+	if err := h.Upgrades().Reconfigurations().EndUpgrade(); err != nil {
+		return err
+	}
+	if err := h.Records().BeginDisown(); err != nil {
+		return err
+	}
 	if err := emptyState(h); err != nil {
 		return err
 	}
