@@ -1,6 +1,7 @@
 package status
 
 import (
+	"os"
 	"time"
 
 	"airlift/installer/config"
@@ -19,10 +20,13 @@ type Adoption struct {
 }
 
 // AdoptedKubelet returns how the tool that made an adopted node starts its kubelet. It is nil on other nodes, and while
-// the kubelet has Airlift's unit: since the first upgrade.
+// the kubelet has Airlift's unit: since the first upgrade, also if that was before disown and adopt.
 func AdoptedKubelet(h *host.Host) *ledger.AdoptedKubelet {
 	a := h.Records().Adopted()
 	if a == nil {
+		return nil
+	}
+	if hasText(h, render.KubeletUnitPath, render.KubeletUnit) && hasText(h, render.KubeletDropInPath, render.KubeletDropIn) {
 		return nil
 	}
 	e, ok := h.Records().Find(ledger.File, render.KubeletDropInPath)
@@ -34,6 +38,12 @@ func AdoptedKubelet(h *host.Host) *ledger.AdoptedKubelet {
 		return &a.Kubelet // undo has restored it
 	}
 	return nil
+}
+
+// hasText reports whether a file has exactly this text.
+func hasText(h *host.Host, path, text string) bool {
+	data, err := os.ReadFile(h.Path(path))
+	return err == nil && string(data) == text
 }
 
 // KubeletConfigFile returns the path of the kubelet's configuration on this host.

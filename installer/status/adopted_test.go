@@ -1,6 +1,7 @@
 package status
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +67,25 @@ func TestAdoptedKubelet(t *testing.T) {
 			t.Fatal(err)
 		}
 		is(own)
+	}
+
+	// Disown left the files of an upgrade, and the ledger of the next adoption does not list them.
+	for _, path := range []string{render.KubeletUnitPath, render.KubeletDropInPath} {
+		if err := h.Records().Forget(ledger.File, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct{ path, text, want string }{
+		{render.KubeletDropInPath, render.KubeletDropIn, own}, // with the unit of another tool
+		{render.KubeletUnitPath, render.KubeletUnit, config.KubeletConfigFile},
+		{render.KubeletUnitPath, render.KubeletUnit + "# edited\n", own},
+		{render.KubeletUnitPath, render.KubeletUnit, config.KubeletConfigFile},
+		{render.KubeletDropInPath, "[Service]\n", own},
+	} {
+		if err := os.WriteFile(h.Path(c.path), []byte(c.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		is(c.want)
 	}
 
 	r := &Reader{Host: h, Only: []string{"node"}}
