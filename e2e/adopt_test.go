@@ -410,18 +410,19 @@ func (a *adopting) commands() []stage {
 	m := &multihost{Site: a.Site, driver: a.Hosts[len(a.hosts)], nodes: a.hosts, planes: a.planes}
 	return []stage{
 		{"an endpoint and back", func(t *testing.T) {
-			install(t, a.control, 0, "endpoint", "apply", "--control-plane-vip", virtual, "--control-plane-balancer")
-			for _, h := range a.hosts[1:] {
-				install(t, h, 0, "endpoint", "node")
+			follow := func() { // each control plane once more, when all of them serve the endpoint
+				for _, h := range slices.Concat(a.hosts[1:], a.hosts[:a.planes]) {
+					install(t, h, 0, "endpoint", "node")
+				}
 			}
-			contains(t, install(t, a.control, 0, "endpoint", "node"), "All nodes reach the API at https://"+virtual+":6443")
+			install(t, a.control, 0, "endpoint", "apply", "--control-plane-vip", virtual, "--control-plane-balancer")
+			follow()
+			contains(t, install(t, a.control, 0, "endpoint", "node"), "All nodes reach the API at https://"+endpoint+":6443")
 			holder(t, a.hosts[:a.planes])
 			contains(t, install(t, a.worker, 3, "reset", "--force"), "endpoint")
 			contains(t, install(t, a.worker, 3, "disown", "--yes"), "endpoint")
 			install(t, a.control, 0, "endpoint", "undo")
-			for _, h := range a.hosts[1:] {
-				install(t, h, 0, "endpoint", "node")
-			}
+			follow()
 			contains(t, install(t, a.control, 0, "endpoint", "node"), "is undone")
 			a.ready(t, version)
 		}},
