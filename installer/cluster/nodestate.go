@@ -52,6 +52,7 @@ func (c *Client) Node(ctx context.Context, name string) (NodeState, error) {
 	}
 	state := NodeState{Name: name, Role: roleOf(node), Version: node.Status.NodeInfo.KubeletVersion}
 	state.Ready, state.Reason = NodeReady(node)
+	state.Reconfiguration = reconfigurationOf(node)
 	return state, nil
 }
 

@@ -91,6 +91,8 @@ type Reconfiguration struct {
 	Number int `json:"number"`
 	// Workers is the number of the last change that workers must follow.
 	Workers int `json:"workers,omitempty"`
+	// As is the number of the change whose configuration an undo restored, 0 after a change.
+	As int `json:"as,omitempty"`
 	// Removed are names and addresses that earlier configurations gave to certificates.
 	Removed Names `json:"removed,omitzero"`
 }
@@ -155,6 +157,12 @@ func (r Reconfiguration) Next(from, to *Cluster, workers bool) Reconfiguration {
 		next.Workers = next.Number
 	}
 	return next
+}
+
+// Has reports whether the cluster has the configuration that the change with a number stored: nothing changed it since, or that
+// was undone.
+func (r Reconfiguration) Has(number int) bool {
+	return number == r.Number || number == r.As && number > 0
 }
 
 // Follows reports whether a node that recorded a number has followed the last reconfiguration that concerns it.

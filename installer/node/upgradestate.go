@@ -9,6 +9,7 @@ import (
 	"airlift/images/store"
 	"airlift/installer/backup"
 	"airlift/installer/cluster"
+	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/filesystem"
 )
@@ -33,6 +34,12 @@ type UpgradeState struct {
 	Readers []string `json:"readers,omitempty"`
 	// Followers is who must follow a reconfiguration: ControlPlanes, AllNodes or "" for nobody.
 	Followers string `json:"followers,omitempty"`
+	// Number is the number of the cluster's configuration when a reconfiguration begins, and then the number that it, or its undo, is
+	// about to store. Began is the number of the change that stored the configuration from before. Followed is what this node
+	// followed then.
+	Number   int `json:"number,omitempty"`
+	Began    int `json:"began,omitempty"`
+	Followed int `json:"followed,omitempty"`
 	// Certificates are the sha256 of the files of certificates and keys that a reconfiguration wrote, by path. One that was
 	// renewed since stays when the reconfiguration is undone.
 	Certificates map[string]string `json:"certificates,omitempty"`
@@ -50,6 +57,9 @@ type UpgradeState struct {
 	Objects []json.RawMessage `json:"objects,omitempty"`
 	// ImageNames are the image names that had another image before.
 	ImageNames []store.NameChange `json:"imageNames,omitempty"`
+	// WasFinished is set when all steps of a reconfiguration have run once, before the node counts as one that follows it. A later
+	// run, or undo, does not clear it.
+	WasFinished bool `json:"wasFinished,omitempty"`
 	// Finished is set when all steps have run. Another run of the same version, or undo, clears it.
 	Finished bool `json:"finished,omitempty"`
 }
@@ -68,6 +78,12 @@ func (s *UpgradeState) FormerName() string {
 		return "former-" + s.Change[:min(12, len(s.Change))]
 	}
 	return "former-" + s.To
+}
+
+// Overtaken reports whether the cluster was reconfigured since this reconfiguration. last is the cluster's last one. A run may be
+// interrupted between the record of its number and the number in the cluster.
+func (s *UpgradeState) Overtaken(last config.Reconfiguration) bool {
+	return !last.Has(s.Number) && (s.Finished || last.Number != s.Number-1)
 }
 
 // Files are the files of the upgrade or of the reconfiguration on a host.

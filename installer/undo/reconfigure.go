@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -44,18 +45,13 @@ func NewReconfigure(h *host.Host, c *workflow.Console) (*Undo, error) {
 	return Of(node.NewMachine(h, c), state, nil)
 }
 
-// A reconfiguration is the part of an Undo that only undo of a reconfiguration has.
-type reconfiguration struct{ undo *Undo }
+// A reconfiguredNode is the part of an Undo that only undo of a reconfiguration has.
+type reconfiguredNode struct{ undo *Undo }
 
 // steps returns the steps that undo a reconfiguration.
-func (r reconfiguration) steps() []workflow.Step {
+func (r reconfiguredNode) steps() []workflow.Step {
 	return []workflow.Step{
-		{Name: "preflight", Doc: "wait for the turn of this control plane", Run: func(ctx context.Context) error {
-			if !r.undo.IsControlPlane() {
-				return nil
-			}
-			return r.undo.takeTurn(ctx)
-		}},
+		{Name: "preflight", Doc: "wait for the turn of this control plane, and check that the cluster was not changed since", Run: r.preflight},
 		{Name: "files", Doc: "restore the previous files and certificates", Run: r.restoreFiles},
 		{Name: "control-plane", Doc: "restore the previous static pods, one by one", Run: r.undo.restoreControlPlane},
 		{Name: "objects", Doc: "restore the previous configuration and add-ons", Run: r.restoreStored},
@@ -66,9 +62,118 @@ func (r reconfiguration) steps() []workflow.Step {
 	}
 }
 
+// preflight refuses to undo a finished change that later changes of the cluster have overtaken, on a control plane.
+func (r reconfiguredNode) preflight(ctx context.Context) error {
+	u := r.undo
+	if !u.IsControlPlane() {
+		return nil
+	}
+	if err := u.takeTurn(ctx); err != nil || !r.wasFinished() {
+		return err
+	}
+	now, former, err := r.encryptions()
+	if err != nil {
+		return fault.Wrap(err, fault.Preflight, "correct the file, and run again: ./install reconfigure undo")
+	}
+	client, err := u.client()
+	if err != nil {
+		return err
+	}
+	if ok, err := r.reaches(ctx, client, !reflect.DeepEqual(now, former)); err != nil || !ok {
+		return err
+	}
+	stored, err := client.FetchConfig(ctx)
+	if err != nil {
+		return err
+	}
+	if u.state.Overtaken(stored.Cluster.Reconfiguration) {
+		return fault.New(fault.Preflight, "the cluster was reconfigured since this change, and undo would bring back an older configuration").
+			Hint("undo first on the control plane that changed it last: ./install reconfigure undo; or follow the cluster: ./install reconfigure node")
+	}
+	return r.checkEncryption(ctx, &stored.Cluster.Etcd, now, former)
+}
+
+// reaches reports whether the API server answers. Undo goes on without it, unless it changes how the API server encrypts: the other
+// control planes must learn that.
+func (r reconfiguredNode) reaches(ctx context.Context, client *cluster.Client, must bool) (bool, error) {
+	probe, cancel := context.WithTimeout(ctx, node.ProbeTimeout)
+	defer cancel()
+	if client.Answers(probe) {
+		return true, nil
+	}
+	if must {
+		return false, fault.New(fault.Preflight, "the API server does not answer, and undo changes how it encrypts data: the other control planes must learn that").
+			Hint("see why: ./install doctor; then run again: ./install reconfigure undo")
+	}
+	r.undo.Console.Warn("the API server does not answer, so later changes of the cluster are not checked")
+	return false, nil
+}
+
+// wasFinished reports whether the change was finished once: the cluster, and other nodes, may build on it.
+func (r reconfiguredNode) wasFinished() bool {
+	return r.undo.state.Finished || r.undo.state.WasFinished
+}
+
+// leave records that this control plane does not follow the configuration of the cluster any more, before a finished change is
+// undone. An unfinished one has not recorded that it does.
+func (r reconfiguredNode) leave(ctx context.Context) error {
+	u := r.undo
+	if !u.IsControlPlane() || !r.wasFinished() {
+		return nil
+	}
+	now, former, err := r.encryptions()
+	if err != nil {
+		return err
+	}
+	client, err := u.client()
+	if err != nil {
+		return err
+	}
+	must := !reflect.DeepEqual(now, former)
+	if ok, err := r.reaches(ctx, client, must); err != nil || !ok {
+		return err
+	}
+	err = r.follow(ctx, client, 0)
+	if err != nil && ctx.Err() == nil && (!must || apierrors.IsNotFound(err)) { // a node that is not registered does not count
+		u.Console.Debug(1, "%v", err)
+		err = nil
+	}
+	return err
+}
+
+// follow records the number of the configuration that this node follows.
+func (r reconfiguredNode) follow(ctx context.Context, client *cluster.Client, number int) error {
+	changed, err := client.NodeObjects().SetReconfiguration(ctx, pki.NodeName(r.undo.Files()), number)
+	r.undo.Changed(changed)
+	return err
+}
+
+// followFormer records that this node follows what it did before the change. Without that, it counts as one that does not.
+func (r reconfiguredNode) followFormer(ctx context.Context) error {
+	u := r.undo
+	client, err := u.client()
+	if err != nil {
+		return err
+	}
+	if u.IsControlPlane() {
+		err = client.Waits().WaitForAPI(ctx, config.DefaultUpgradeManifestsTimeout, u.Report)
+	}
+	if err == nil {
+		err = r.follow(ctx, client, u.state.Followed)
+	}
+	if err != nil && ctx.Err() == nil {
+		u.Console.Warn("the cluster does not know which configuration this node follows: %v; afterwards, run here: ./install reconfigure node", err)
+		err = nil
+	}
+	return err
+}
+
 // restoreFiles restores the files that existed before, so that the previous static pods find them. New ones are removed when no
 // static pod reads them any more.
-func (r reconfiguration) restoreFiles(ctx context.Context) error {
+func (r reconfiguredNode) restoreFiles(ctx context.Context) error {
+	if err := r.leave(ctx); err != nil {
+		return err
+	}
 	if err := r.undo.Begin(); err != nil {
 		return err
 	}
@@ -123,42 +228,51 @@ func (u *Undo) restartReader(ctx context.Context, name string) error {
 }
 
 // restoreStored restores what the cluster stored, and requires the other nodes to follow again.
-func (r reconfiguration) restoreStored(ctx context.Context) error {
-	if len(r.undo.state.Objects) == 0 {
-		return nil
+func (r reconfiguredNode) restoreStored(ctx context.Context) error {
+	u := r.undo
+	if len(u.state.Objects) == 0 {
+		return r.followFormer(ctx)
 	}
-	client, err := r.undo.client()
+	client, err := u.client()
 	if err != nil {
 		return err
 	}
-	if err := client.Waits().WaitForAPI(ctx, config.DefaultUpgradeManifestsTimeout, r.undo.Report); err != nil {
+	if err := client.Waits().WaitForAPI(ctx, config.DefaultUpgradeManifestsTimeout, u.Report); err != nil {
 		return err
 	}
 	now, err := client.FetchConfig(ctx)
 	if err != nil {
 		return err
 	}
-	if err := r.undo.restoreObjects(ctx); err != nil {
+	if u.state.Overtaken(now.Cluster.Reconfiguration) {
+		u.Console.Warn("the cluster was reconfigured since: what it stores stays; afterwards, run here: ./install reconfigure node")
+		return r.followFormer(ctx)
+	}
+	if err := u.restoreObjects(ctx); err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(r.undo.state.Objects, func(o json.RawMessage) bool { return bytes.Contains(o, []byte(`"`+config.FilesSecret+`"`)) }) {
+	if !slices.ContainsFunc(u.state.Objects, func(o json.RawMessage) bool { return bytes.Contains(o, []byte(`"`+config.FilesSecret+`"`)) }) {
 		err := client.API.CoreV1().Secrets(metav1.NamespaceSystem).Delete(ctx, config.FilesSecret, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("deleting Secret %s/%s: %w", metav1.NamespaceSystem, config.FilesSecret, err)
 		}
 	}
-	if r.undo.state.Followers == "" || now.Cluster.Reconfiguration.Number == 0 {
-		return nil
+	if u.state.Followers == "" || now.Cluster.Reconfiguration.Number == 0 {
+		return r.followFormer(ctx)
 	}
 	former, err := client.FetchConfig(ctx)
 	if err != nil {
 		return err
 	}
-	return r.number(ctx, client, now.Cluster.Reconfiguration.Next(&now.Cluster, &former.Cluster, r.undo.state.Followers == node.AllNodes))
+	return r.number(ctx, client, now.Cluster.Reconfiguration.Next(&now.Cluster, &former.Cluster, u.state.Followers == node.AllNodes))
 }
 
-// number stores the number of a change, which this node follows.
-func (r reconfiguration) number(ctx context.Context, client *cluster.Client, next config.Reconfiguration) error {
+// number stores the number of a change, which this node follows. The record has it first: an interrupted undo continues.
+func (r reconfiguredNode) number(ctx context.Context, client *cluster.Client, next config.Reconfiguration) error {
+	next.As, r.undo.state.Number = r.undo.state.Began, next.Number
+	if err := r.undo.state.Write(r.undo.Host); err != nil {
+		return err
+	}
 	objects, err := render.UploadReconfiguration(&config.Config{Cluster: config.Cluster{Reconfiguration: next}})
 	if err != nil {
 		return err
@@ -166,13 +280,11 @@ func (r reconfiguration) number(ctx context.Context, client *cluster.Client, nex
 	if err := r.undo.Applied(client.Apply(ctx, objects...)); err != nil {
 		return err
 	}
-	changed, err := client.NodeObjects().SetReconfiguration(ctx, pki.NodeName(r.undo.Files()), next.Number)
-	r.undo.Changed(changed)
-	return err
+	return r.follow(ctx, client, next.Number)
 }
 
 // restoreMarks restores the labels and taints of this node.
-func (r reconfiguration) restoreMarks(ctx context.Context) error {
+func (r reconfiguredNode) restoreMarks(ctx context.Context) error {
 	if r.undo.state.Marks == nil {
 		return nil
 	}
@@ -186,7 +298,7 @@ func (r reconfiguration) restoreMarks(ctx context.Context) error {
 }
 
 // summarize sets the text with the next commands.
-func (r reconfiguration) summarize() {
+func (r reconfiguredNode) summarize() {
 	text := "This node has its former configuration again.\n"
 	switch {
 	case len(r.undo.state.Objects) == 0:

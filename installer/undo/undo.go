@@ -112,7 +112,7 @@ func (u *Undo) Describe() string {
 // Steps returns the steps of undo in order: the reverse of an upgrade.
 func (u *Undo) Steps() []workflow.Step {
 	if u.state.Change != "" {
-		return reconfiguration{u}.steps()
+		return reconfiguredNode{u}.steps()
 	}
 	return []workflow.Step{
 		{Name: "preflight", Doc: "check the versions of the other nodes", Run: u.preflight},
@@ -130,7 +130,7 @@ func (u *Undo) Steps() []workflow.Step {
 func (u *Undo) Run(ctx context.Context) error {
 	u.Console.Summary(fmt.Sprintf("This node has Kubernetes %s again.\n", u.state.From))
 	if u.state.Change != "" {
-		reconfiguration{u}.summarize()
+		reconfiguredNode{u}.summarize()
 	}
 	return workflow.Run(ctx, u.Console, u.Steps(), nil)
 }

@@ -43,6 +43,7 @@ type Host struct {
 	upgradesTo  string            // the version of the last upgrade
 	former      map[string]string // the files from before it
 	unchanged   map[string]string // the configuration from before the last reconfiguration
+	followed    int               // the number that its node followed before that
 	failures    map[string]bool
 	reported    string // what the kubelet has reported, at a revision of the cluster
 	revision    int64

@@ -314,7 +314,7 @@ func TestReconfigure(t *testing.T) {
 		{
 			{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: "join --control-plane", Host: 3}, {Name: "join", Host: 4},
 			{Name: reconfigureWide, Host: 1, Again: true}, {Name: reconfigureNode, Host: 2, Again: true}, {Name: reconfigureNode, Host: 3, Again: true}, {Name: reconfigureNode, Host: 4, Again: true},
-			{Name: reconfigureUndo, Host: 1}, {Name: reconfigureUndo, Host: 2}, {Name: reconfigureNode, Host: 3}, {Name: reconfigureNode, Host: 4},
+			{Name: reconfigureUndo, Host: 1}, {Name: reconfigureNode, Host: 2}, {Name: reconfigureNode, Host: 3}, {Name: reconfigureNode, Host: 4},
 			{Name: reconfigureWide, Host: 2, Meanwhile: []Command{{Name: reconfigureNode, Host: 3, Delay: 2}, {Name: renewAll, Host: 2, Delay: 5}}},
 		},
 	} {
@@ -326,10 +326,44 @@ func TestReconfigure(t *testing.T) {
 	}
 }
 
+// TestUndoOfOvertaken: undo never brings back an older configuration than the cluster has, and a node counts as one that follows a
+// change only while it has it.
+func TestUndoOfOvertaken(t *testing.T) {
+	planes := Sequence{{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}}
+	const overtaken = "reconfigure undo: preflight: the cluster was reconfigured since this change"
+	prints(t, slices.Concat(planes, Sequence{
+		{Name: reconfigureWide, Host: 1}, {Name: reconfigureNode, Host: 2}, {Name: reconfigureUndo, Host: 2}, {Name: reconfigureLittle, Host: 2}, {Name: reconfigureNode, Host: 2}, {Name: reconfigureLittle, Host: 2},
+	}), "undo: <nil>", "reconfigure a little: [^=]*this control plane has not followed", "reconfigure node: <nil>", "reconfigure a little: <nil>")
+	// The record of a follower, and the record of an earlier change. When the later change is undone, the earlier one can be.
+	prints(t, slices.Concat(planes, Sequence{
+		{Name: reconfigureWide, Host: 1}, {Name: reconfigureNode, Host: 2}, {Name: reconfigureLittle, Host: 1}, {Name: reconfigureUndo, Host: 2},
+		{Name: reconfigureNode, Host: 2}, {Name: reconfigureWide, Host: 2}, {Name: reconfigureUndo, Host: 1}, {Name: reconfigureUndo, Host: 2}, {Name: reconfigureNode, Host: 1},
+	}), overtaken, "reconfigure everything: <nil>", overtaken, "undo: <nil>", "reconfigure node: <nil>")
+	prints(t, slices.Concat(planes, Sequence{
+		{Name: reconfigureWide, Host: 1}, {Name: reconfigureNode, Host: 2}, {Name: reconfigureLittle, Host: 2}, {Name: reconfigureUndo, Host: 1}, {Name: reconfigureUndo, Host: 2}, {Name: reconfigureUndo, Host: 1},
+	}), overtaken, "undo: <nil>", "undo: <nil>")
+}
+
+// prints runs a sequence, and fails if its commands do not print the patterns in this order.
+func prints(t *testing.T, list Sequence, want ...string) {
+	t.Helper()
+	site, err := play(t, bundles(t), list)
+	if err != nil {
+		t.Fatalf("%s\n\nviolation: %v", list, err)
+	}
+	rest := site.report.String()
+	for _, one := range want {
+		at := regexp.MustCompile(one).FindStringIndex(rest)
+		if at == nil {
+			t.Fatalf("%s\n\nit does not print %q:\n%s", list, one, site.report.String()+strings.Join(site.log, "\n"))
+		}
+		rest = rest[at[1]:]
+	}
+}
+
 // TestRestore: without an edit, there is nothing to restore. An edit is not replaced before the user asks for it, and a component that
 // a change does not concern keeps its edit.
 func TestRestore(t *testing.T) {
-	files := bundles(t)
 	for _, c := range []struct {
 		list Sequence
 		want []string // patterns in what the commands printed, in this order
@@ -345,18 +379,7 @@ func TestRestore(t *testing.T) {
 			{Name: "init", Host: 1}, {Name: editAPIServer, Host: 1}, {Name: reconfigureLittle, Host: 1, Again: true}, {Name: reconfigureUndo, Host: 1}, {Name: restoreEdits, Host: 1, Again: true},
 		}, []string{"reconfigure a little, and again: <nil>", "undo: <nil>", "--restore, and again: <nil>"}},
 	} {
-		site, err := play(t, files, c.list)
-		if err != nil {
-			t.Fatalf("%s\n\nviolation: %v", c.list, err)
-		}
-		rest := site.report.String()
-		for _, want := range c.want {
-			at := regexp.MustCompile(want).FindStringIndex(rest)
-			if at == nil {
-				t.Fatalf("%s\n\nit does not print %q:\n%s", c.list, want, site.report.String()+strings.Join(site.log, "\n"))
-			}
-			rest = rest[at[1]:]
-		}
+		prints(t, c.list, c.want...)
 	}
 }
 

@@ -7,11 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"airlift/installer/config"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
+	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/pods"
 	"airlift/installer/reconfiguration"
@@ -195,10 +197,53 @@ func (h *Host) configuration() map[string]string {
 }
 
 // changeOf returns what the record of a reconfiguration identifies, "" without one.
-func (h *Host) changeOf() string {
-	var state struct{ Change string }
-	_ = json.Unmarshal([]byte(h.read("var/lib/airlift/reconfigure/state.json")), &state)
-	return state.Change
+func (h *Host) changeOf() string { return h.reconfigured().Change }
+
+// reconfigured returns the record of the last reconfiguration, an empty one without it.
+func (h *Host) reconfigured() (s node.UpgradeState) {
+	_ = json.Unmarshal([]byte(h.read("var/lib/airlift/reconfigure/state.json")), &s)
+	return s
+}
+
+// follows returns the number of the reconfiguration that the node of a host has recorded, -1 if there is no node.
+func (s *Site) follows(h *Host) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.api()
+	if c == nil || c.data["nodes/"+h.Name] == "" {
+		return -1
+	}
+	metadata, _ := c.object("nodes/" + h.Name)["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	text, _ := annotations["airlift.dev/reconfiguration"].(string)
+	number, _ := strconv.Atoi(text)
+	return number
+}
+
+// lastNumber returns the number of the last reconfiguration of the cluster.
+func (s *Site) lastNumber() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.api()
+	if c == nil || c.data["configmaps/kube-system/"+config.ReconfigurationConfigMap] == "" {
+		return 0
+	}
+	data, _ := c.object("configmaps/kube-system/" + config.ReconfigurationConfigMap)["data"].(map[string]any)
+	text, _ := data[config.ReconfigurationKey].(string)
+	last, _ := config.DecodeReconfiguration([]byte(text))
+	return last.Number
+}
+
+// followsAfterUndo fails if a node counts as one that follows what was undone on it. record is from before undo.
+func (s *Site) followsAfterUndo(h *Host, record node.UpgradeState) error {
+	is, want := s.follows(h), h.followed
+	if len(record.Objects) > 0 && record.Followers != "" {
+		want = s.lastNumber() // undo has stored it
+	}
+	if is >= 0 && is != want && is != h.followed {
+		return fmt.Errorf("after undo, %s follows the reconfiguration %d, not %d", h.Name, is, want)
+	}
+	return nil
 }
 
 // checkConfiguration fails if a host has another configuration.

@@ -138,7 +138,7 @@ func (s *Site) run(c Command) error {
 		return nil
 	}
 	s.remember(h, c)
-	change, unchanged := h.changeOf(), h.configuration()
+	change, unchanged, follows, record := h.changeOf(), h.configuration(), s.follows(h), h.reconfigured()
 	s.worked = s.working(h)
 	h.slow, h.slowed = c.Slow, false
 	var shown, before map[string]string
@@ -161,7 +161,7 @@ func (s *Site) run(c Command) error {
 	h.slow = false
 	changed := func() {
 		if is := h.changeOf(); is != "" && is != change {
-			h.unchanged = unchanged
+			h.unchanged, h.followed = unchanged, follows
 		}
 	}
 	changed()
@@ -212,6 +212,11 @@ func (s *Site) run(c Command) error {
 	} else if writesPods.MatchString(c.Name) && len(c.Meanwhile) == 0 {
 		if err := h.runsManifests(); err != nil {
 			return err
+		}
+	}
+	if err == nil && c.Name == reconfigureUndo {
+		if e := s.followsAfterUndo(h, record); e != nil {
+			return e
 		}
 	}
 	if e := s.check(h, c, err); e != nil || err != nil || !c.Again {

@@ -81,7 +81,10 @@ func (c *carried) desired(context.Context) (desired.List, error) {
 }
 
 // write writes the files. A component that reads them restarts later.
-func (c *carried) write(_ context.Context, l desired.List) error {
+func (c *carried) write(ctx context.Context, l desired.List) error {
+	if err := (encryption{c.change}).leave(ctx); err != nil {
+		return err
+	}
 	_, err := c.change.run.record.writeKept(l.Files...)
 	return err
 }

@@ -107,6 +107,14 @@ func (c *change) compute(ctx context.Context) (err error) {
 	if r.change, err = c.id(); err != nil {
 		return err
 	}
+	self, err := c.run.facts.api.Client.Node(ctx, own.NodeRegistration.Name)
+	if err != nil {
+		return err
+	}
+	r.last, r.followed = c.run.facts.stored.Cluster.Reconfiguration, self.Reconfiguration
+	if c.options.Node { // it replaces all that the record is about
+		r.endOvertaken()
+	}
 	if r.unfinished() && r.isGoal() { // the cluster may store the new configuration already
 		c.parts = r.state.Parts
 	}

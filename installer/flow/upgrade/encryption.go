@@ -1,21 +1,19 @@
 package upgrade
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"reflect"
 	"strings"
 
 	"airlift/installer/cluster"
-	"airlift/installer/etcd"
+	"airlift/installer/config"
 	"airlift/installer/node"
 	"airlift/installer/preflight"
 	"airlift/installer/reconfiguration"
 	"airlift/installer/staticpod"
+	"airlift/installer/undo"
 	"airlift/installer/upgradecheck"
 )
 
@@ -76,7 +74,7 @@ func (e encryption) check(ctx context.Context, _ *upgradecheck.Target) (list []p
 	for _, one := range reconfiguration.CheckStep(step.former, step.next) {
 		message := one.String()
 		if one.MayBeUnused {
-			left, err := e.findWritten(ctx, one)
+			left, err := undo.FindWritten(ctx, e.change.run.facts.node.Machine, &e.change.config().Etcd, one)
 			if err != nil {
 				return nil, err
 			}
@@ -100,59 +98,33 @@ func (e encryption) check(ctx context.Context, _ *upgradecheck.Target) (list []p
 
 // behind lists the other control planes that have not followed the last reconfiguration.
 func (e encryption) behind(ctx context.Context) (names []string, err error) {
-	last := e.change.run.facts.stored.Cluster.Reconfiguration
 	nodes, err := e.change.run.facts.api.Client.Nodes(ctx)
+	return behind(e.change.run.facts.stored.Cluster.Reconfiguration, nodes, e.change.config().NodeRegistration.Name), err
+}
+
+func behind(last config.Reconfiguration, nodes []cluster.NodeState, own string) (names []string) {
 	for _, n := range nodes {
-		if n.Name != e.change.config().NodeRegistration.Name && n.Role == cluster.ControlPlaneRole && !last.Follows(n.Reconfiguration, true) {
+		if n.Name != own && n.Role == cluster.ControlPlaneRole && !last.Follows(n.Reconfiguration, true) {
 			names = append(names, n.Name)
 		}
 	}
-	return names, err
+	return names
 }
 
-// findWritten returns a key of etcd whose value was written with a provider, "" for none.
-func (e encryption) findWritten(ctx context.Context, u reconfiguration.Unsafe) (key string, err error) {
-	client, err := e.connect(ctx)
-	if err != nil {
-		return "", fmt.Errorf("finding data that was written with %s: %w", u.Provider, err)
+// leave records that this control plane does not follow the cluster's configuration while it changes how it encrypts: until the
+// run ends, other control planes must not change that.
+func (e encryption) leave(ctx context.Context) error {
+	if !e.change.isControlPlane() {
+		return nil
 	}
-	defer client.Close()
-	prefix := "/registry"
-	if pod, err := staticpod.Read(e.change.run.facts.node.Existing.Path(node.APIServerManifest)); err == nil {
-		prefix = "/" + strings.Trim(cmp.Or(pod.Flags["etcd-prefix"], prefix), "/")
+	if step, err := e.read(); err == nil && reflect.DeepEqual(step.former, step.next) {
+		return nil
 	}
-	if written := u.Provider.Prefix(); written != "" {
-		return client.Find(ctx, prefix+"/", func(value []byte) bool { return bytes.HasPrefix(value, []byte(written)) })
+	r := e.change.run.record
+	if err := r.begin(); err != nil {
+		return err
 	}
-	// Other resources are not encrypted either.
-	resource, group, _ := strings.Cut(u.Resource, ".")
-	for _, below := range []string{prefix + "/" + resource + "/", prefix + "/" + group + "/" + resource + "/"} {
-		if key, err = client.Find(ctx, below, func(value []byte) bool { return !bytes.HasPrefix(value, []byte("k8s:enc:")) }); err != nil || key != "" {
-			return key, err
-		}
-	}
-	if strings.HasPrefix(u.Resource, reconfiguration.AllOthers) {
-		return "other resources, which cannot be listed", nil
-	}
-	return "", nil
-}
-
-// connect connects to the etcd of the cluster.
-func (e encryption) connect(ctx context.Context) (*etcd.Client, error) {
-	m := e.change.run.facts.node.Machine
-	if x := e.change.config().Etcd.External; x != nil {
-		tls, err := etcd.TLS(m.Host.Path(x.CAFile), m.Host.Path(x.CertFile), m.Host.Path(x.KeyFile))
-		if err != nil {
-			return nil, err
-		}
-		return etcd.Connect(ctx, x.Endpoints, tls, m.Report)
-	}
-	own, err := node.FindEtcd(m.Existing)
-	if err == nil && own == nil {
-		err = errors.New("this host has no etcd")
-	}
-	if err != nil {
-		return nil, err
-	}
-	return node.ConnectEtcd(ctx, m, []string{own.ClientURL}, own.Certificates, node.ProbeTimeout)
+	changed, err := e.change.run.facts.api.Client.NodeObjects().SetReconfiguration(ctx, e.change.config().NodeRegistration.Name, 0)
+	r.machine.Changed(changed)
+	return err
 }

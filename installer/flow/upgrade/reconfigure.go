@@ -91,7 +91,7 @@ func (r *Reconfigure) Steps() []workflow.Step {
 		{Name: "certs", Doc: "add names to certificates, or remove them", Prepare: u.beginInTurn, Run: serving{c}.rename},
 		u.restarts("control-plane", "replace the static pods, one by one", u.controlPlane.desired, u.controlPlane.upgrade),
 		{Name: "upload-config", Doc: "store the configuration in the cluster", Steps: []workflow.Step{
-			u.writes("reconfiguration", "store the number of this change, and the files", c.numbered, u.objects.store),
+			u.writes("reconfiguration", "store the number of this change, and the files", c.numbered, c.storeNumber),
 			u.writes("kubeadm", "store the ClusterConfiguration", c.clusterConfiguration, u.objects.store),
 			u.writes("kubelet", "store the KubeletConfiguration", part(kubeletPart, u.objects.kubeletConfiguration), u.objects.store),
 		}},
@@ -112,7 +112,8 @@ func (r *Reconfigure) Steps() []workflow.Step {
 	return steps
 }
 
-// Run runs all steps. If one fails after the first change, everything that this run changed is undone.
+// Run runs all steps. If one fails after the first change, everything that this run changed is undone. A run that repeats a
+// change which was finished before undoes nothing: the node, and others, have that change already.
 func (r *Reconfigure) Run(ctx context.Context) error {
 	u := r.run
 	err := workflow.Run(ctx, u.facts.node.Console, r.Steps(), nil)
@@ -121,7 +122,7 @@ func (r *Reconfigure) Run(ctx context.Context) error {
 		return nil
 	case !u.record.unfinished():
 		return err
-	case ctx.Err() != nil, errors.Is(err, lease.ErrNoTurn), !u.record.begun:
+	case ctx.Err() != nil, errors.Is(err, lease.ErrNoTurn), !u.record.begun, u.record.state.WasFinished:
 		how := "to continue, run the same command again; to undo it: ./install reconfigure undo"
 		if hint := fault.Hint(err); hint != "" {
 			how = hint + "; then, " + how
@@ -230,12 +231,21 @@ func (r *Reconfigure) check(ctx context.Context) (preflight.Report, error) {
 		return err
 	}
 	c.checkProxy(&report)
+	if c.isBehind(c.run.record.followed) {
+		report.Add(preflight.Problem{Name: "Reconfiguration", Message: "this control plane has not followed the last reconfiguration of the cluster", Fix: "./install reconfigure node"}, false, ignore)
+	}
 	for _, more := range []func(context.Context, *upgradecheck.Target) ([]preflight.Problem, error){c.checkFiles, encryption{c}.check, c.checkEdits, c.checkImages} {
 		if err := add(more(ctx, t)); err != nil {
 			return report, err
 		}
 	}
 	return report, report.Err("checking the change")
+}
+
+// isBehind reports whether this control plane would change the cluster without having its configuration: afterwards, it would
+// count as one that has. The number is the one that it follows.
+func (c *change) isBehind(number int) bool {
+	return !c.options.Node && !c.run.record.resumes && c.isControlPlane() && !c.run.facts.stored.Cluster.Reconfiguration.Follows(number, true)
 }
 
 func (c *change) checkFiles(context.Context, *upgradecheck.Target) ([]preflight.Problem, error) {
@@ -432,8 +442,23 @@ func (c *change) numbered(context.Context) (l desired.List, err error) {
 		return l, err
 	}
 	objects, err := render.UploadReconfiguration(c.config())
-	l.Objects = append(l.Objects, objects...)
+	l.Objects = append(objects, l.Objects...) // an interrupted run stores another number as long as the Secret is not stored
 	return l, err
+}
+
+// storeNumber stores what numbered returns. The record has the number first: undo refuses to undo another change.
+func (c *change) storeNumber(ctx context.Context, l desired.List) error {
+	u := c.run
+	if c.planes {
+		if err := u.objects.keep(ctx); err != nil {
+			return err
+		}
+		u.record.state.Number = c.config().Reconfiguration.Number
+		if err := u.record.write(); err != nil {
+			return err
+		}
+	}
+	return u.objects.store(ctx, l)
 }
 
 func (c *change) clusterConfiguration(ctx context.Context) (l desired.List, err error) {
@@ -478,6 +503,12 @@ func (c *change) restartKubelet(ctx context.Context, _ desired.List) error {
 // finish ends the change of this node. What undo needs stays until the next change or upgrade.
 func (r *Reconfigure) finish(ctx context.Context, _ desired.List) error {
 	u, c := r.run, r.change
+	if u.record.unfinished() && !u.record.state.WasFinished {
+		u.record.state.WasFinished = true
+		if err := u.record.write(); err != nil {
+			return err
+		}
+	}
 	if number := c.config().Reconfiguration.Number; number > 0 {
 		changed, err := u.facts.api.Client.NodeObjects().SetReconfiguration(ctx, c.config().NodeRegistration.Name, number)
 		u.facts.node.Changed(changed)

@@ -2,9 +2,11 @@ package upgrade
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	"airlift/fault"
+	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/payload"
@@ -19,11 +21,13 @@ type record struct {
 	state   *node.UpgradeState // nil if there is nothing to upgrade
 
 	reconfigures   bool
-	change         string   // of a reconfiguration, see node.UpgradeState
-	parts, readers []string // of a reconfiguration, see node.UpgradeState
-	followers      string   // of a reconfiguration, see node.UpgradeState
-	begun          bool     // this run has begun
-	resumes        bool     // this run continues one that was interrupted
+	change         string                 // of a reconfiguration, see node.UpgradeState
+	parts, readers []string               // of a reconfiguration, see node.UpgradeState
+	followers      string                 // of a reconfiguration, see node.UpgradeState
+	last           config.Reconfiguration // of the cluster
+	followed       int                    // the number that this node follows when a reconfiguration begins
+	begun          bool                   // this run has begun
+	resumes        bool                   // this run continues one that was interrupted
 }
 
 // read reads the record on this host.
@@ -69,18 +73,31 @@ func (r *record) begin() error {
 		return err
 	}
 	r.begun = true
-	if r.state != nil && r.isGoal() {
+	if r.state != nil && r.isGoal() && (!r.reconfigures || !r.state.Overtaken(r.last)) {
 		// Undo still returns to the version before this one, and to its data.
 		r.state.Finished = false
 		r.state.Parts, r.state.Readers = union(r.state.Parts, r.parts), union(r.state.Readers, r.readers)
 		return r.write()
 	}
 	s := &node.UpgradeState{From: r.from, To: r.bundle.KubernetesVersion(), Bundle: r.bundle.ID(), Change: r.change, Parts: r.parts, Readers: r.readers, Followers: r.followers}
+	s.Number, s.Began, s.Followed = r.last.Number, cmp.Or(r.last.As, r.last.Number), r.followed
+	if r.state != nil && r.state.FormerName() == s.FormerName() { // undo of it is refused: the cluster was reconfigured since
+		if err := r.former().Remove(); err != nil {
+			return err
+		}
+	}
 	if err := s.Write(r.machine.Host); err != nil {
 		return err
 	}
 	r.state = s
 	return r.files().RemoveKept(s.FormerName())
+}
+
+// endOvertaken ends a reconfiguration that was finished once, if the cluster was reconfigured since: undo of it is refused.
+func (r *record) endOvertaken() {
+	if r.unfinished() && r.state.WasFinished && r.state.Overtaken(r.last) {
+		r.state.Finished, r.resumes = true, false
+	}
 }
 
 func union(a, b []string) []string {
@@ -95,7 +112,15 @@ func (r *record) isGoal() bool {
 // checkGoal refuses to continue the upgrade to another version, or a reconfiguration with another configuration.
 func (r *record) checkGoal() error {
 	switch {
-	case !r.unfinished() || r.isGoal():
+	case !r.unfinished():
+		return nil
+	case r.reconfigures && r.state.Overtaken(r.last) && r.state.WasFinished:
+		return fault.New(fault.Preflight, "the last run of this node's reconfiguration was not finished, and the cluster was reconfigured since").
+			Hint("follow the cluster: ./install reconfigure node")
+	case r.reconfigures && r.state.Overtaken(r.last):
+		return fault.New(fault.Preflight, "a reconfiguration of this node was not finished, and the cluster was reconfigured since").
+			Hint("undo it on this node: ./install reconfigure undo; then follow the cluster: ./install reconfigure node")
+	case r.isGoal():
 		return nil
 	case r.reconfigures:
 		return fault.New(fault.Preflight, "a reconfiguration of this node with another configuration was not finished").

@@ -1,0 +1,132 @@
+package undo
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"airlift/fault"
+	"airlift/installer/config"
+	"airlift/installer/etcd"
+	"airlift/installer/node"
+	"airlift/installer/reconfiguration"
+	"airlift/installer/staticpod"
+)
+
+// FindWritten returns a key of etcd whose value was written with a provider, "" for none.
+func FindWritten(ctx context.Context, m *node.Machine, of *config.Etcd, u reconfiguration.Unsafe) (key string, err error) {
+	client, err := connectEtcd(ctx, m, of)
+	if err != nil {
+		return "", fmt.Errorf("finding data that was written with %s: %w", u.Provider, err)
+	}
+	defer client.Close()
+	prefix := "/registry"
+	if pod, err := staticpod.Read(m.Existing.Path(node.APIServerManifest)); err == nil {
+		prefix = "/" + strings.Trim(cmp.Or(pod.Flags["etcd-prefix"], prefix), "/")
+	}
+	return findWritten(prefix, u, func(below string, matches func(value []byte) bool) (string, error) {
+		return client.Find(ctx, below, matches)
+	})
+}
+
+// findWritten is FindWritten below a prefix of etcd. find returns the first key below another one whose value matches.
+func findWritten(prefix string, u reconfiguration.Unsafe, find func(below string, matches func(value []byte) bool) (string, error)) (key string, err error) {
+	if written := u.Provider.Prefix(); written != "" {
+		return find(prefix+"/", func(value []byte) bool { return bytes.HasPrefix(value, []byte(written)) })
+	}
+	// Other resources are not encrypted either.
+	resource, group, _ := strings.Cut(u.Resource, ".")
+	for _, below := range []string{prefix + "/" + resource + "/", prefix + "/" + group + "/" + resource + "/"} {
+		if key, err = find(below, func(value []byte) bool { return !bytes.HasPrefix(value, []byte("k8s:enc:")) }); err != nil || key != "" {
+			return key, err
+		}
+	}
+	if strings.HasPrefix(u.Resource, reconfiguration.AllOthers) {
+		return "other resources, which cannot be listed", nil
+	}
+	return "", nil
+}
+
+// connectEtcd connects to the etcd of the cluster.
+func connectEtcd(ctx context.Context, m *node.Machine, of *config.Etcd) (*etcd.Client, error) {
+	if x := of.External; x != nil {
+		tls, err := etcd.TLS(m.Host.Path(x.CAFile), m.Host.Path(x.CertFile), m.Host.Path(x.KeyFile))
+		if err != nil {
+			return nil, err
+		}
+		return etcd.Connect(ctx, x.Endpoints, tls, m.Report)
+	}
+	own, err := node.FindEtcd(m.Existing)
+	if err == nil && own == nil {
+		err = errors.New("this host has no etcd")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return node.ConnectEtcd(ctx, m, []string{own.ClientURL}, own.Certificates, node.ProbeTimeout)
+}
+
+// encryptions returns how the API server of this host encrypts, and how it will after undo.
+func (r reconfiguredNode) encryptions() (now, former *reconfiguration.Encryption, err error) {
+	u := r.undo
+	read := func(file string) ([]byte, error) { return os.ReadFile(u.Existing.Path(file)) }
+	if now, err = encryptionOf(read); err != nil {
+		return nil, nil, err
+	}
+	former, err = encryptionOf(func(file string) ([]byte, error) {
+		if slices.Contains(u.paths, file) {
+			return u.former.Read(file)
+		}
+		return read(file)
+	})
+	return now, former, err
+}
+
+// encryptionOf returns how an API server encrypts. read reads the files of its host.
+func encryptionOf(read func(file string) ([]byte, error)) (*reconfiguration.Encryption, error) {
+	manifest, err := read(node.APIServerManifest)
+	if err != nil {
+		return nil, err
+	}
+	pod, err := staticpod.Parse(node.APIServerManifest, manifest)
+	if err != nil {
+		return nil, err
+	}
+	file := pod.HostPath(pod.Flags["encryption-provider-config"])
+	if file == "" {
+		return nil, nil
+	}
+	data, err := read(file)
+	if err != nil {
+		return nil, err
+	}
+	e, err := reconfiguration.ParseEncryption(data)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", file, err)
+	}
+	return e, nil
+}
+
+// checkEncryption refuses to restore an encryption with which API servers could not read data.
+func (r reconfiguredNode) checkEncryption(ctx context.Context, of *config.Etcd, now, former *reconfiguration.Encryption) error {
+	for _, one := range reconfiguration.CheckStep(now, former) {
+		message := one.String()
+		if one.MayBeUnused {
+			left, err := FindWritten(ctx, r.undo.Machine, of, one)
+			if err != nil {
+				return err
+			}
+			if left == "" {
+				continue
+			}
+			message += ": " + left
+		}
+		return fault.New(fault.Preflight, "undo would make data unreadable: %s", message).Hint(reconfiguration.Order)
+	}
+	return nil
+}
