@@ -40,9 +40,8 @@ func findWritten(prefix string, u reconfiguration.Unsafe, find func(below string
 		return find(prefix+"/", func(value []byte) bool { return bytes.HasPrefix(value, []byte(written)) })
 	}
 	// Other resources are not encrypted either.
-	resource, group, _ := strings.Cut(u.Resource, ".")
-	for _, below := range []string{prefix + "/" + resource + "/", prefix + "/" + group + "/" + resource + "/"} {
-		if key, err = find(below, func(value []byte) bool { return !bytes.HasPrefix(value, []byte("k8s:enc:")) }); err != nil || key != "" {
+	for _, below := range placesOf(u.Resource) {
+		if key, err = find(prefix+"/"+below+"/", func(value []byte) bool { return !bytes.HasPrefix(value, []byte("k8s:enc:")) }); err != nil || key != "" {
 			return key, err
 		}
 	}
@@ -50,6 +49,26 @@ func findWritten(prefix string, u reconfiguration.Unsafe, find func(below string
 		return "other resources, which cannot be listed", nil
 	}
 	return "", nil
+}
+
+// otherPlaces are the places in etcd of the resources that are not below their names (SpecialDefaultResourcePrefixes of
+// k8s.io/kubernetes/pkg/kubeapiserver, the same from v1.29 to v1.37).
+var otherPlaces = map[string]string{
+	"replicationcontrollers": "controllers", "endpoints": "services/endpoints", "nodes": "minions", "services": "services/specs",
+	"ingresses.extensions": "ingress", "ingresses.networking.k8s.io": "ingress",
+}
+
+// placesOf returns where etcd may have the objects of a resource, "secrets" or "pandas.example", below the prefix of the cluster.
+// Custom resources are below their group.
+func placesOf(resource string) []string {
+	if other := otherPlaces[resource]; other != "" {
+		return []string{other}
+	}
+	name, group, grouped := strings.Cut(resource, ".")
+	if !grouped {
+		return []string{name}
+	}
+	return []string{name, group + "/" + name}
 }
 
 // connectEtcd connects to the etcd of the cluster.
