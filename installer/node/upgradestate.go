@@ -32,6 +32,9 @@ type UpgradeState struct {
 	Parts []string `json:"parts,omitempty"`
 	// Readers are the components that a reconfiguration restarts because of files that they read.
 	Readers []string `json:"readers,omitempty"`
+	// Pending are components, and kubelet and containerd, with files that a reconfiguration or its undo wrote or is about to write,
+	// and that have not been restarted since. No clock is compared: it may be set back meanwhile.
+	Pending []string `json:"pending,omitempty"`
 	// Followers is who must follow a reconfiguration: ControlPlanes, AllNodes or "" for nobody.
 	Followers string `json:"followers,omitempty"`
 	// Number is the number of the cluster's configuration when a reconfiguration begins, and then the number that it, or its undo, is
@@ -152,6 +155,30 @@ func (s *UpgradeState) Write(h *host.Host) error {
 		return err
 	}
 	return s.Files(h).WriteUpgrade(append(data, '\n'))
+}
+
+// Pend records that components are about to get other files, until SetRestarted.
+func (s *UpgradeState) Pend(h *host.Host, names ...string) error {
+	names = slices.DeleteFunc(slices.Clone(names), s.IsPending)
+	if len(names) == 0 {
+		return nil
+	}
+	s.Pending = append(s.Pending, names...)
+	return s.Write(h)
+}
+
+// IsPending reports whether a component has not been restarted since it got other files. A nil state has none.
+func (s *UpgradeState) IsPending(name string) bool {
+	return s != nil && slices.Contains(s.Pending, name)
+}
+
+// SetRestarted records that a component runs with its files.
+func (s *UpgradeState) SetRestarted(h *host.Host, name string) error {
+	if !s.IsPending(name) {
+		return nil
+	}
+	s.Pending = slices.DeleteFunc(s.Pending, func(n string) bool { return n == name })
+	return s.Write(h)
 }
 
 // KeepNames records the image names that get another image.

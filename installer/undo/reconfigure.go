@@ -21,7 +21,6 @@ import (
 	"airlift/installer/host/filesystem"
 	"airlift/installer/node"
 	"airlift/installer/pki"
-	"airlift/installer/pods"
 	"airlift/installer/render"
 	"airlift/installer/workflow"
 )
@@ -211,21 +210,43 @@ func (u *Undo) restoreCertificate(file, written string) (changed bool, err error
 	return true, u.Host.RenewFile(file, former, 0o600)
 }
 
-// restartReader restarts a component that reads files which were restored since it started.
-func (u *Undo) restartReader(ctx context.Context, name string) error {
-	if !slices.Contains(u.state.Readers, name) || !u.Exists(node.ManifestPath(name)) {
+// restartReader restarts a component that reads files which were restored. restarted is set if it has a new container since.
+func (u *Undo) restartReader(ctx context.Context, name string, restarted bool) error {
+	if !u.state.IsPending(name) || !u.Exists(node.ManifestPath(name)) {
 		return nil
 	}
-	var files []string
-	for _, p := range u.paths {
-		_, certificate := u.state.Certificates[p]
-		if path.Dir(p) != config.ManifestsDir && !certificate && !strings.HasPrefix(p, config.KubeletDir+"/") && u.Exists(p) {
-			files = append(files, p)
+	if !restarted {
+		if err := u.pods.Restart(ctx, name); err != nil {
+			return err
 		}
+		u.Changed(true)
 	}
-	_, err := pods.RestartReader(ctx, u.pods, name, files)
-	return err
+	return u.state.SetRestarted(u.Host, name)
 }
+
+// pend records what must restart to read a file of a reconfiguration, before undo restores it.
+func (u *Undo) pend(file string) error {
+	former, err := u.former.Read(file)
+	if err != nil || u.state.Change == "" || path.Dir(file) == config.ManifestsDir {
+		return err
+	}
+	now, err := u.Optional(file)
+	if err != nil || bytes.Equal(now, former) {
+		return err
+	}
+	switch {
+	case strings.HasPrefix(file, config.KubeletDir+"/"):
+		return u.state.Pend(u.Host, kubeletPart)
+	case file == render.ContainerdConfigPath:
+		return u.state.Pend(u.Host, runtimePart)
+	case former == nil: // no former static pod reads it
+		return nil
+	}
+	return u.state.Pend(u.Host, u.state.Readers...)
+}
+
+// Names in node.UpgradeState.Pending that are no static pods.
+const kubeletPart, runtimePart = "kubelet", "containerd"
 
 // restoreStored restores what the cluster stored, and requires the other nodes to follow again.
 func (r reconfiguredNode) restoreStored(ctx context.Context) error {

@@ -200,7 +200,7 @@ func (u *Undo) restoreControlPlane(ctx context.Context) error {
 	}
 	for _, name := range slices.Backward(pods.StaticPodOrder) {
 		if !slices.Contains(u.paths, node.ManifestPath(name)) {
-			if err := u.restartReader(ctx, name); err != nil {
+			if err := u.restartReader(ctx, name, false); err != nil {
 				return err
 			}
 			continue
@@ -210,10 +210,11 @@ func (u *Undo) restoreControlPlane(ctx context.Context) error {
 			return err
 		}
 		u.Console.Note("%s", name)
-		if _, err := u.pods.Replace(ctx, name, former, nil); err != nil {
+		replaced, err := u.pods.Replace(ctx, name, former, nil)
+		if err != nil {
 			return fmt.Errorf("restoring the previous manifest of %s: %w", name, err)
 		}
-		if err := u.restartReader(ctx, name); err != nil {
+		if err := u.restartReader(ctx, name, replaced); err != nil {
 			return err
 		}
 	}
@@ -299,7 +300,8 @@ func (u *Undo) restoreNode(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !stale {
+		part := strings.TrimSuffix(unit.name, ".service")
+		if !stale && !u.state.IsPending(part) {
 			continue
 		}
 		if err := u.pods.Turn.Confirm(ctx); err != nil {
@@ -315,6 +317,9 @@ func (u *Undo) restoreNode(ctx context.Context) error {
 			if err := u.waitSettled(ctx); err != nil {
 				return err
 			}
+		}
+		if err := u.state.SetRestarted(u.Host, part); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -353,6 +358,9 @@ func (u *Undo) stale(ctx context.Context, unit string, files []string) (bool, er
 func (u *Undo) restore(ctx context.Context, path string) (changed bool, err error) {
 	if written, ok := u.state.Certificates[path]; ok {
 		return u.restoreCertificate(path, written)
+	}
+	if err := u.pend(path); err != nil {
+		return false, err
 	}
 	if path != node.KubeletConf || !u.Exists(path) {
 		return u.former.Restore(ctx, path)

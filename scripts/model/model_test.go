@@ -344,6 +344,26 @@ func TestUndoOfOvertaken(t *testing.T) {
 	}), overtaken, "undo: <nil>", "undo: <nil>")
 }
 
+// TestWrongClock: the API server runs with the files that were written, also if their times are older than its container.
+func TestWrongClock(t *testing.T) {
+	prints(t, Sequence{{Name: "init", Host: 1}, {Name: reconfigureWide, Host: 1}, {Name: reconfigureFile, Host: 1}, {Name: reconfigureUndo, Host: 1}},
+		"by a wrong clock: <nil>", "undo: <nil>")
+	for n := 1; n < 40; n += 6 {
+		prints(t, Sequence{{Name: "init", Host: 1}, {Name: reconfigureWide, Host: 1}, {Name: reconfigureFile, Host: 1, Crash: n}, {Name: reconfigureUndo, Host: 1, Crash: n}})
+	}
+}
+
+// TestRepeat: a repeated run of a finished change writes a given file that is missing. If it fails, nothing is undone.
+func TestRepeat(t *testing.T) {
+	prints(t, Sequence{
+		{Name: "init", Host: 1}, {Name: reconfigureWide, Host: 1}, {Name: removePolicy, Host: 1}, {Name: reconfigureWide, Host: 1, Again: true},
+	}, "reconfigure everything: <nil>", "reconfigure everything, and again: <nil>")
+	prints(t, Sequence{
+		{Name: "init", Host: 1}, {Name: reconfigureWide, Host: 1}, {Name: removePolicy, Host: 1},
+		{Name: reconfigureWide, Host: 1, Meanwhile: []Command{{Name: "the API server is lost", Host: 1, Delay: 1}}}, {Name: reconfigureWide, Host: 1, Days: 1},
+	}, "reconfigure everything: <nil>", "reconfigure everything; 1s later .*: changing kube-apiserver: [^=]*hint: [^=]*to continue, run the same command again; to undo it: ./install reconfigure undo", "reconfigure everything, 1 days later: <nil>")
+}
+
 // prints runs a sequence, and fails if its commands do not print the patterns in this order.
 func prints(t *testing.T, list Sequence, want ...string) {
 	t.Helper()

@@ -10,6 +10,9 @@ import (
 	"strconv"
 	"strings"
 
+	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"airlift/installer/config"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
@@ -28,6 +31,11 @@ const (
 	reconfigureBroken = "reconfigure with a broken file"
 	reconfigureNode   = "reconfigure node"
 	reconfigureUndo   = "reconfigure undo"
+	// reconfigureFile brings another audit policy. The clock was set back since the components started, and stays so.
+	reconfigureFile = "reconfigure with another file, by a wrong clock"
+	removePolicy    = "remove the audit policy"
+	// reconfigureImages gives the images other names. An upgrade that can be undone has kept images.
+	reconfigureImages = "reconfigure the names of images"
 	// restoreEdits drops what was edited by hand.
 	restoreEdits     = "reconfigure --restore"
 	restoreEditsNode = "reconfigure node --restore"
@@ -57,6 +65,11 @@ maxPods: 100
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: nftables
+`,
+	reconfigureImages: `
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+imageRepository: mirror.example
 `,
 	reconfigureLittle: `
 apiVersion: kubeadm.k8s.io/v1beta4
@@ -88,6 +101,9 @@ func (r *run) reconfigure(b *payload.Bundle, command string) (string, error) {
 			case reconfigureBroken:
 				o.Files = []reconfiguration.File{{Path: policyFile, Data: []byte(brokenPolicy)}}
 			}
+		}
+		if command == reconfigureFile {
+			o.Files = []reconfiguration.File{{Path: policyFile, Data: []byte("another policy\n")}}
 		}
 		if r.dry {
 			p, err := upgrade.ReadReconfigurePlan(r.ctx, b, o, 3, h, c)
@@ -187,6 +203,34 @@ func (h *Host) readPolicy(p *pod) (string, error) {
 	return "", fmt.Errorf("the audit policy is broken")
 }
 
+// runsPolicy fails if the API server does not run with the audit policy of its host.
+func (h *Host) runsPolicy() error {
+	h.world.mu.Lock()
+	defer h.world.mu.Unlock()
+	s := h.apiServer()
+	if s == nil {
+		return nil
+	}
+	want, err := h.readPolicy(h.pods["kube-apiserver"])
+	if err == nil && s.policy != want {
+		err = fmt.Errorf("the API server runs with the audit policy %q, and its host has %q", s.policy, want)
+	}
+	return err
+}
+
+// keptImages is the lease that keeps the former images of an upgrade (images/store).
+const keptImages = "airlift-kept"
+
+// keepsImages makes a lease of kept images, and returns whether the host has it.
+func (i *imageStore) keepsImages(create bool) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if create {
+		i.leases[keptImages] = &leasesapi.Lease{ID: keptImages, CreatedAt: timestamppb.Now()}
+	}
+	return i.leases[keptImages] != nil
+}
+
 // configuration returns the files of a host that a reconfiguration may change.
 func (h *Host) configuration() map[string]string {
 	list := h.files()
@@ -220,25 +264,37 @@ func (s *Site) follows(h *Host) int {
 	return number
 }
 
-// lastNumber returns the number of the last reconfiguration of the cluster.
-func (s *Site) lastNumber() int {
+// value returns a value of a ConfigMap in kube-system, "" if there is none.
+func (s *Site) value(name, key string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.api()
-	if c == nil || c.data["configmaps/kube-system/"+config.ReconfigurationConfigMap] == "" {
-		return 0
+	if c == nil || c.data["configmaps/kube-system/"+name] == "" {
+		return ""
 	}
-	data, _ := c.object("configmaps/kube-system/" + config.ReconfigurationConfigMap)["data"].(map[string]any)
-	text, _ := data[config.ReconfigurationKey].(string)
-	last, _ := config.DecodeReconfiguration([]byte(text))
-	return last.Number
+	data, _ := c.object("configmaps/kube-system/" + name)["data"].(map[string]any)
+	text, _ := data[key].(string)
+	return text
 }
 
-// followsAfterUndo fails if a node counts as one that follows what was undone on it. record is from before undo.
-func (s *Site) followsAfterUndo(h *Host, record node.UpgradeState) error {
+// addedName is a name that reconfigureWide adds to certificates.
+const addedName = "new.example"
+
+// storesName reports whether the cluster's configuration has addedName.
+func (s *Site) storesName() bool {
+	return strings.Contains(s.value("kubeadm-config", "ClusterConfiguration"), addedName)
+}
+
+// followsAfterUndo fails if a node counts as one that follows what was undone on it. record is from before undo, and had is set if
+// the cluster stored addedName then.
+func (s *Site) followsAfterUndo(h *Host, record node.UpgradeState, had bool) error {
 	is, want := s.follows(h), h.followed
+	last, _ := config.DecodeReconfiguration([]byte(s.value(config.ReconfigurationConfigMap, config.ReconfigurationKey)))
 	if len(record.Objects) > 0 && record.Followers != "" {
-		want = s.lastNumber() // undo has stored it
+		want = last.Number // undo has stored it
+	}
+	if had && is >= 0 && !s.storesName() && !slices.Contains(last.Removed.APIServer, addedName) {
+		return fmt.Errorf("after undo, the other nodes do not learn that %s is no name any more: %+v", addedName, last)
 	}
 	if is >= 0 && is != want && is != h.followed {
 		return fmt.Errorf("after undo, %s follows the reconfiguration %d, not %d", h.Name, is, want)

@@ -138,7 +138,7 @@ func (s *Site) run(c Command) error {
 		return nil
 	}
 	s.remember(h, c)
-	change, unchanged, follows, record := h.changeOf(), h.configuration(), s.follows(h), h.reconfigured()
+	change, unchanged, follows, record, had := h.changeOf(), h.configuration(), s.follows(h), h.reconfigured(), s.storesName()
 	s.worked = s.working(h)
 	h.slow, h.slowed = c.Slow, false
 	var shown, before map[string]string
@@ -215,7 +215,7 @@ func (s *Site) run(c Command) error {
 		}
 	}
 	if err == nil && c.Name == reconfigureUndo {
-		if e := s.followsAfterUndo(h, record); e != nil {
+		if e := s.followsAfterUndo(h, record, had); e != nil {
 			return e
 		}
 	}
@@ -429,6 +429,14 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.undo()
 	case reconfigureWide, reconfigureLittle, reconfigureBroken, reconfigureNode, restoreEdits, restoreEditsNode:
 		return r.reconfigure(b, c.Name)
+	case reconfigureImages:
+		r.host.store.keepsImages(true)
+		return r.reconfigure(b, c.Name)
+	case reconfigureFile:
+		r.host.wrongClock = true
+		return r.reconfigure(b, c.Name)
+	case removePolicy:
+		return "", os.Remove(filepath.Join(r.host.Root, policyFile))
 	case reconfigureUndo:
 		return r.undoReconfigure()
 	case "etcd snapshot":
@@ -516,10 +524,22 @@ func (s *Site) check(h *Host, c Command, err error) error {
 		if err := s.running(h, false); err != nil {
 			return err
 		}
+		if err := h.runsPolicy(); err != nil {
+			return err
+		}
 	case c.Name == reconfigureBroken:
 		return errors.New("the API server runs with a broken audit policy")
 	case strings.HasPrefix(c.Name, "reconfigure"):
 		if err := s.running(h, false); err != nil {
+			return err
+		}
+		if c.Name == reconfigureImages && !h.store.keepsImages(false) {
+			return errors.New("containerd may remove the images of the upgrade before this change, which can still be undone")
+		}
+		if c.Name == reconfigureWide && h.read(policyFile) != "policy\n" {
+			return fmt.Errorf("the audit policy that was given is not written: %q", h.read(policyFile))
+		}
+		if err := h.runsPolicy(); err != nil {
 			return err
 		}
 	case strings.HasPrefix(c.Name, "etcd snapshot"):

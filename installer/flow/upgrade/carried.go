@@ -62,14 +62,16 @@ func (c *carried) key() ([]byte, error) {
 // changed reports whether the cluster keeps other files afterwards.
 func (c *carried) changed() bool { return !reconfiguration.EqualFiles(c.before, c.files) }
 
-// written returns the files that this run writes to the host. A file that does not change, and was edited by hand, stays.
+// written returns the files that this run writes to the host. A file that does not change, that the user does not give, and that was
+// edited by hand, stays.
 func (c *carried) written() (list []pki.File) {
 	all := c.change.options.Node || c.change.options.Restore || c.change.run.record.unfinished()
 	for _, f := range c.files {
 		same := slices.ContainsFunc(c.before, func(b reconfiguration.File) bool {
 			return reconfiguration.EqualFiles([]reconfiguration.File{b}, []reconfiguration.File{f})
 		})
-		if all || !same {
+		given := slices.ContainsFunc(c.change.options.Files, func(g reconfiguration.File) bool { return g.Path == f.Path })
+		if all || !same || given || !c.exists(f.Path) {
 			list = append(list, pki.File{Path: f.Path, Data: f.Data, Mode: 0o600})
 		}
 	}
@@ -166,11 +168,27 @@ func (c *carried) readers() (names []string) {
 	return names
 }
 
-// restartReader restarts a component if it was started before a file that it reads was written.
+// restartReader restarts a component if a file that it reads was written. Files that somebody else wrote are compared with the time
+// at which the component was started.
 func (c *carried) restartReader(ctx context.Context, s *pods.StaticPods, name string) (bool, error) {
+	r := c.change.run.record
+	if r.state.IsPending(name) {
+		if err := s.Restart(ctx, name); err != nil {
+			return false, err
+		}
+		s.Changed(true)
+		return true, r.restarted(name)
+	}
+	var own []string
+	if r.state != nil {
+		var err error
+		if own, err = r.former().Paths(); err != nil {
+			return false, err
+		}
+	}
 	var files []string
 	for _, f := range c.written() {
-		if slices.Contains(reconfiguration.UsersOf(&c.change.config().Cluster, f.Path), name) && c.exists(f.Path) {
+		if slices.Contains(reconfiguration.UsersOf(&c.change.config().Cluster, f.Path), name) && c.exists(f.Path) && !slices.Contains(own, f.Path) {
 			files = append(files, f.Path)
 		}
 	}

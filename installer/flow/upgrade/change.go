@@ -49,6 +49,9 @@ type change struct {
 // Names of parts that are no static pods.
 const kubeletPart, corednsPart, proxyPart, flannelPart = "kubelet", "coredns", "kube-proxy", "flannel"
 
+// runtimePart is not among the parts of a change: it is written if the name of the pause image differs.
+const runtimePart = "containerd"
+
 // merge puts the documents of the user into the configuration of this node, which has the stored configuration. It keeps a
 // completed copy of that.
 func (c *change) merge(f *knowledge, own *config.Config, stored *cluster.Stored) error {

@@ -48,8 +48,11 @@ func (c *containerd) upgrade(ctx context.Context, l desired.List) error {
 	if err != nil {
 		return err
 	}
-	restarted, err := restartStale(ctx, c.node, "containerd.service", changed, "/usr/local/bin/containerd", render.ContainerdConfigPath, render.ContainerdUnitPath)
+	restarted, err := restartStale(ctx, c.node, "containerd.service", changed || c.record.state.IsPending(runtimePart), "/usr/local/bin/containerd", render.ContainerdConfigPath, render.ContainerdUnitPath)
 	if err != nil || !restarted {
+		return err
+	}
+	if err := c.record.restarted(runtimePart); err != nil {
 		return err
 	}
 	if c.node.Watch.Containerd != nil {

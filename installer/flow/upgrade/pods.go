@@ -165,20 +165,25 @@ func (p *controlPlane) upgrade(ctx context.Context, l desired.List) error {
 func (p *controlPlane) names(l desired.List) (names []string) {
 	for _, name := range pods.StaticPodOrder {
 		listed := slices.ContainsFunc(l.Files, func(f pki.File) bool { return f.Path == node.ManifestPath(name) })
-		if listed || p.facts.change != nil && slices.Contains(p.facts.change.carried.readers(), name) {
+		if listed || p.record.state.IsPending(name) || p.facts.change != nil && slices.Contains(p.facts.change.carried.readers(), name) {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// replaceOrRestart replaces a static pod. One that keeps its manifest is restarted if it reads files that were written since it
-// started.
+// replaceOrRestart replaces a static pod. One that keeps its manifest is restarted if it reads files that were written.
 func (p *controlPlane) replaceOrRestart(ctx context.Context, name string) (bool, error) {
 	replaced := false
 	if p.plans[name] != nil {
-		var err error
-		if replaced, err = p.replace(ctx, name); err != nil || replaced {
+		changes, err := p.replaces(name)
+		if err != nil {
+			return false, err
+		}
+		if replaced, err = p.replace(ctx, name); err == nil && changes {
+			err = p.record.restarted(name) // its container is newer than the files
+		}
+		if err != nil || replaced && !p.record.state.IsPending(name) {
 			return replaced, err
 		}
 	}

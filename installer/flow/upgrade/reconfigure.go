@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -67,7 +68,7 @@ func NewReconfigure(b *payload.Bundle, o ReconfigureOptions, h *host.Host, c *wo
 	r := &Reconfigure{run: newUpgrade(&phases.Plan{Config: &config.Config{}, Bundle: b}, run, node.NewMachine(h, c))}
 	r.change = &change{run: r.run, options: o}
 	r.change.carried = &carried{change: r.change}
-	r.run.facts.change = r.change
+	r.run.facts.change, r.run.record.readersOf = r.change, r.change.readersOf
 	return r
 }
 
@@ -487,17 +488,33 @@ func (c *change) storeProxy(ctx context.Context, l desired.List) error {
 	return workloads.WaitForProxies(ctx, u.facts.api.Client.API, wait.Limit{Timeout: controllersTimeout, Report: u.facts.node.Report})
 }
 
+// readersOf returns what must restart to read a file.
+func (c *change) readersOf(file string) []string {
+	switch {
+	case path.Dir(file) == config.ManifestsDir:
+		return nil
+	case strings.HasPrefix(file, config.KubeletDir+"/"):
+		return []string{kubeletPart}
+	case file == render.ContainerdConfigPath:
+		return []string{runtimePart}
+	}
+	return reconfiguration.UsersOf(&c.config().Cluster, file)
+}
+
 // restartKubelet restarts the kubelet if its configuration was written since it started, and waits until the node is Ready.
 func (c *change) restartKubelet(ctx context.Context, _ desired.List) error {
 	if !c.concerns(kubeletPart) || !c.run.record.unfinished() {
 		return nil
 	}
 	u := c.run
-	restarted, err := restartStale(ctx, u.facts.node, "kubelet.service", false, config.KubeletConfigFile, config.KubeletFlagsFile)
-	if err != nil || !restarted {
+	restarted, err := restartStale(ctx, u.facts.node, "kubelet.service", u.record.state.IsPending(kubeletPart), config.KubeletConfigFile, config.KubeletFlagsFile)
+	if err == nil && restarted {
+		err = u.kubelet.waitRestarted(ctx)
+	}
+	if err != nil {
 		return err
 	}
-	return u.kubelet.waitRestarted(ctx)
+	return u.record.restarted(kubeletPart)
 }
 
 // finish ends the change of this node. What undo needs stays until the next change or upgrade.

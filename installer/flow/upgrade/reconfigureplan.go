@@ -144,7 +144,7 @@ func (c *change) restarts() (names []string, err error) {
 				files = append(files, f.Path)
 			}
 		}
-		if differs(files...) {
+		if differs(files...) || c.run.record.state.IsPending(name) {
 			names = append(names, name)
 		}
 	}
@@ -155,7 +155,7 @@ func (c *change) restarts() (names []string, err error) {
 	if len(runtime.Files) > 0 {
 		names = append(names, "containerd")
 	}
-	if differs(config.KubeletConfigFile, config.KubeletFlagsFile) {
+	if differs(config.KubeletConfigFile, config.KubeletFlagsFile) || c.run.record.state.IsPending(kubeletPart) {
 		names = append(names, kubeletPart)
 	}
 	return names, nil

@@ -21,13 +21,14 @@ type record struct {
 	state   *node.UpgradeState // nil if there is nothing to upgrade
 
 	reconfigures   bool
-	change         string                 // of a reconfiguration, see node.UpgradeState
-	parts, readers []string               // of a reconfiguration, see node.UpgradeState
-	followers      string                 // of a reconfiguration, see node.UpgradeState
-	last           config.Reconfiguration // of the cluster
-	followed       int                    // the number that this node follows when a reconfiguration begins
-	begun          bool                   // this run has begun
-	resumes        bool                   // this run continues one that was interrupted
+	change         string                     // of a reconfiguration, see node.UpgradeState
+	parts, readers []string                   // of a reconfiguration, see node.UpgradeState
+	followers      string                     // of a reconfiguration, see node.UpgradeState
+	last           config.Reconfiguration     // of the cluster
+	followed       int                        // the number that this node follows when a reconfiguration begins
+	readersOf      func(path string) []string // of a reconfiguration: what must restart to read a file
+	begun          bool                       // this run has begun
+	resumes        bool                       // this run continues one that was interrupted
 }
 
 // read reads the record on this host.
@@ -80,6 +81,9 @@ func (r *record) begin() error {
 		return r.write()
 	}
 	s := &node.UpgradeState{From: r.from, To: r.bundle.KubernetesVersion(), Bundle: r.bundle.ID(), Change: r.change, Parts: r.parts, Readers: r.readers, Followers: r.followers}
+	if r.state != nil {
+		s.Pending = r.state.Pending
+	}
 	s.Number, s.Began, s.Followed = r.last.Number, cmp.Or(r.last.As, r.last.Number), r.followed
 	if r.state != nil && r.state.FormerName() == s.FormerName() { // undo of it is refused: the cluster was reconfigured since
 		if err := r.former().Remove(); err != nil {
@@ -159,6 +163,9 @@ func (r *record) endReconfiguration() error {
 	return r.machine.Host.Upgrades().Reconfigurations().RemoveUpgrade()
 }
 
+// restarted records that a component has read what this record wrote.
+func (r *record) restarted(name string) error { return r.state.SetRestarted(r.machine.Host, name) }
+
 // startEtcd records the image of the new etcd before the kubelet can start it.
 func (r *record) startEtcd(image string) error {
 	next := *r.state
@@ -185,6 +192,11 @@ func (r *record) writeKept(files ...pki.File) (changed bool, err error) {
 		}
 		if err := r.former().Keep(f.Path); err != nil {
 			return changed, err
+		}
+		if r.readersOf != nil {
+			if err := r.state.Pend(r.machine.Host, r.readersOf(f.Path)...); err != nil {
+				return changed, err
+			}
 		}
 		before := r.machine.Changes
 		if err := r.machine.Write(f); err != nil {
