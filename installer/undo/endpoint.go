@@ -16,7 +16,10 @@ import (
 
 // keptEndpoint is the endpoint of the cluster when undo restores older objects. A change of the endpoint after the
 // upgrade stays: nodes and certificates follow it already.
-type keptEndpoint struct{ stored *cluster.Stored }
+type keptEndpoint struct {
+	stored       *cluster.Stored
+	reconfigured bool // the objects are from before a reconfiguration, which may have changed other names in certificates
+}
 
 // readEndpoint returns nil if the endpoint was never changed.
 func readEndpoint(ctx context.Context, client *cluster.Client) (*keptEndpoint, error) {
@@ -24,7 +27,15 @@ func readEndpoint(ctx context.Context, client *cluster.Client) (*keptEndpoint, e
 	if err != nil || stored.Cluster.Endpoint.Change == nil {
 		return nil, err
 	}
-	return &keptEndpoint{stored}, nil
+	return &keptEndpoint{stored: stored}, nil
+}
+
+func (u *Undo) readEndpoint(ctx context.Context, client *cluster.Client) (*keptEndpoint, error) {
+	kept, err := readEndpoint(ctx, client)
+	if kept != nil {
+		kept.reconfigured = u.state.Change != ""
+	}
+	return kept, err
 }
 
 // in returns an object from before the upgrade with the endpoint. One write restores it: if undo is interrupted, what it reads
@@ -59,15 +70,37 @@ func (k *keptEndpoint) inClusterConfiguration(o *unstructured.Unstructured) erro
 		return err
 	}
 	now := k.stored.Cluster
-	if former.ControlPlaneEndpoint == now.ControlPlaneEndpoint && slices.Equal(former.APIServer.CertSANs, now.APIServer.CertSANs) {
+	names := now.APIServer.CertSANs
+	if k.reconfigured {
+		names = k.names(former.APIServer.CertSANs)
+	}
+	if former.ControlPlaneEndpoint == now.ControlPlaneEndpoint && slices.Equal(former.APIServer.CertSANs, names) {
 		return nil
 	}
-	former.ControlPlaneEndpoint, former.APIServer.CertSANs = now.ControlPlaneEndpoint, now.APIServer.CertSANs
+	former.ControlPlaneEndpoint, former.APIServer.CertSANs = now.ControlPlaneEndpoint, names
 	encoded, err := render.ClusterConfiguration(&config.Config{Cluster: former})
 	if err != nil {
 		return err
 	}
 	return unstructured.SetNestedField(o.Object, string(encoded), "data", "ClusterConfiguration")
+}
+
+// names returns the names in the API server's certificate from before a reconfiguration, as the change of the endpoint would have
+// changed them.
+func (k *keptEndpoint) names(former []string) []string {
+	now := config.Config{Cluster: k.stored.Cluster}
+	before := now
+	before.Endpoint = config.Endpoint{VIPs: now.Endpoint.Change.Before.VIPs, Balancer: now.Endpoint.Change.Before.Balancer}
+	has := func(name string) bool { return slices.Contains(now.APIServer.CertSANs, name) }
+	list := slices.DeleteFunc(slices.Clone(former), func(name string) bool {
+		return slices.Contains(before.EndpointNames(), name) && !has(name)
+	})
+	for _, name := range now.EndpointNames() {
+		if has(name) && !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	return list
 }
 
 func (k *keptEndpoint) inProxy(o *unstructured.Unstructured) error {

@@ -2,6 +2,7 @@ package undo
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/render"
 	"airlift/scripts/fixtures/testcluster/testclient"
@@ -89,5 +91,54 @@ func TestUndoKeepsAChangedEndpoint(t *testing.T) {
 	}
 	if data, err := (*keptEndpoint)(nil).in(saved[0]); err != nil || strings.Contains(string(data), "10.1.2.100") {
 		t.Errorf("%s, %v", data, err)
+	}
+}
+
+// TestUndoOfNames: undo of a reconfiguration restores the names in certificates that it changed. Those of the endpoint stay as a later
+// change of the endpoint left them.
+func TestUndoOfNames(t *testing.T) {
+	const vip = "10.1.2.100"
+	for name, c := range map[string]struct {
+		former, now  []string
+		vips, before []string // addresses of the endpoint
+		want         []string
+	}{
+		"the endpoint came later":          {[]string{"old.example"}, []string{"new.example", vip}, []string{vip}, nil, []string{"old.example", vip}},
+		"the endpoint came before":         {[]string{vip}, []string{vip, "new.example"}, []string{vip}, nil, []string{vip}},
+		"the endpoint was undone since":    {[]string{vip, "old.example"}, []string{"new.example"}, nil, []string{vip}, []string{"old.example"}},
+		"a user's name that is an address": {[]string{vip}, []string{vip}, nil, []string{vip}, []string{vip}},
+	} {
+		stored := testhost.Config(nil).Cluster
+		stored.ControlPlaneEndpoint, stored.APIServer.CertSANs = "now.example:6443", c.now
+		stored.Endpoint = config.Endpoint{VIPs: c.vips, Change: &config.EndpointChange{Number: 2, Before: config.FormerEndpoint{VIPs: c.before}}}
+		former := testhost.Config(nil)
+		former.ControlPlaneEndpoint, former.APIServer.CertSANs = "former.example:6443", c.former
+		objects, err := render.UploadClusterConfig(former)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var data json.RawMessage
+		for _, o := range objects {
+			if m, ok := o.(*corev1.ConfigMap); ok {
+				if data, err = json.Marshal(m); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for reconfigured, want := range map[bool][]string{true: c.want, false: c.now} {
+			kept := &keptEndpoint{&cluster.Stored{FetchedConfig: &cluster.FetchedConfig{Cluster: stored}}, reconfigured}
+			restored, err := kept.in(data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var m corev1.ConfigMap
+			if err := json.Unmarshal(restored, &m); err != nil {
+				t.Fatal(err)
+			}
+			got, _, err := config.DecodeClusterConfiguration([]byte(m.Data["ClusterConfiguration"]))
+			if err != nil || got.ControlPlaneEndpoint != "now.example:6443" || !slices.Equal(got.APIServer.CertSANs, want) {
+				t.Errorf("%s, reconfigured %t: %s with %q, %v, not %q", name, reconfigured, got.ControlPlaneEndpoint, got.APIServer.CertSANs, err, want)
+			}
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -269,6 +270,18 @@ func (r reconfiguredNode) restoreStored(ctx context.Context) error {
 		u.Console.Warn("the cluster was reconfigured since: what it stores stays; afterwards, run here: ./install reconfigure node")
 		return r.followFormer(ctx)
 	}
+	next := now.Cluster.Reconfiguration
+	follows := u.state.Followers != "" && next.Number > 0
+	if follows { // before the objects: an interrupted undo must not lose which names certificates had
+		former, err := u.formerCluster(ctx, client)
+		if err != nil {
+			return err
+		}
+		next = next.Next(&now.Cluster, former, u.state.Followers == node.AllNodes)
+		if err := r.number(ctx, client, &next); err != nil {
+			return err
+		}
+	}
 	if err := u.restoreObjects(ctx); err != nil {
 		return err
 	}
@@ -278,30 +291,50 @@ func (r reconfiguredNode) restoreStored(ctx context.Context) error {
 			return fmt.Errorf("deleting Secret %s/%s: %w", metav1.NamespaceSystem, config.FilesSecret, err)
 		}
 	}
-	if u.state.Followers == "" || now.Cluster.Reconfiguration.Number == 0 {
+	if !follows {
 		return r.followFormer(ctx)
 	}
-	former, err := client.FetchConfig(ctx)
-	if err != nil {
-		return err
-	}
-	return r.number(ctx, client, now.Cluster.Reconfiguration.Next(&now.Cluster, &former.Cluster, u.state.Followers == node.AllNodes))
-}
-
-// number stores the number of a change, which this node follows. The record has it first: an interrupted undo continues.
-func (r reconfiguredNode) number(ctx context.Context, client *cluster.Client, next config.Reconfiguration) error {
-	next.As, r.undo.state.Number = r.undo.state.Began, next.Number
-	if err := r.undo.state.Write(r.undo.Host); err != nil {
-		return err
-	}
-	objects, err := render.UploadReconfiguration(&config.Config{Cluster: config.Cluster{Reconfiguration: next}})
-	if err != nil {
-		return err
-	}
-	if err := r.undo.Applied(client.Apply(ctx, objects...)); err != nil {
+	next.As = u.state.Began
+	if err := r.storeNumber(ctx, client, &next); err != nil {
 		return err
 	}
 	return r.follow(ctx, client, next.Number)
+}
+
+// formerCluster returns the configuration that restoreObjects restores.
+func (u *Undo) formerCluster(ctx context.Context, client *cluster.Client) (*config.Cluster, error) {
+	kept, err := u.readEndpoint(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	for _, data := range u.state.Objects {
+		if data, err = kept.in(data); err != nil {
+			return nil, err
+		}
+		var m corev1.ConfigMap
+		if err := json.Unmarshal(data, &m); err == nil && m.Kind == "ConfigMap" && m.Name == Objects[0].Name {
+			c, _, err := config.DecodeClusterConfiguration([]byte(m.Data["ClusterConfiguration"]))
+			return &c, err
+		}
+	}
+	return nil, fmt.Errorf("the record of the change has no ConfigMap %s", Objects[0].Name)
+}
+
+// number stores the number of undo, which is a change for the other nodes. The record has it first: an interrupted undo continues.
+func (r reconfiguredNode) number(ctx context.Context, client *cluster.Client, next *config.Reconfiguration) error {
+	r.undo.state.Number = next.Number
+	if err := r.undo.state.Write(r.undo.Host); err != nil {
+		return err
+	}
+	return r.storeNumber(ctx, client, next)
+}
+
+func (r reconfiguredNode) storeNumber(ctx context.Context, client *cluster.Client, next *config.Reconfiguration) error {
+	objects, err := render.UploadReconfiguration(&config.Config{Cluster: config.Cluster{Reconfiguration: *next}})
+	if err != nil {
+		return err
+	}
+	return r.undo.Applied(client.Apply(ctx, objects...))
 }
 
 // restoreMarks restores the labels and taints of this node.

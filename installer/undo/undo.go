@@ -240,7 +240,7 @@ func (u *Undo) restoreObjects(ctx context.Context) error {
 	if err := client.Waits().WaitForAPI(ctx, config.DefaultUpgradeManifestsTimeout, u.Report); err != nil {
 		return err
 	}
-	kept, err := readEndpoint(ctx, client)
+	kept, err := u.readEndpoint(ctx, client)
 	if err != nil {
 		return err
 	}

@@ -344,6 +344,13 @@ func TestUndoOfOvertaken(t *testing.T) {
 	}), overtaken, "undo: <nil>", "undo: <nil>")
 }
 
+// TestUndoKilled: an undo that is interrupted while it restores what the cluster stores does not lose which names certificates had.
+func TestUndoKilled(t *testing.T) {
+	for n := 18; n < 32; n++ {
+		prints(t, Sequence{{Name: "init", Host: 1}, {Name: reconfigureWide, Host: 1}, {Name: reconfigureUndo, Host: 1, Crash: n}})
+	}
+}
+
 // TestWrongClock: the API server runs with the files that were written, also if their times are older than its container.
 func TestWrongClock(t *testing.T) {
 	prints(t, Sequence{{Name: "init", Host: 1}, {Name: reconfigureWide, Host: 1}, {Name: reconfigureFile, Host: 1}, {Name: reconfigureUndo, Host: 1}},
