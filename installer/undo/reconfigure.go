@@ -348,6 +348,9 @@ func (r reconfiguredNode) restoreMarks(ctx context.Context) error {
 	}
 	changed, err := client.NodeObjects().RestoreMarks(ctx, pki.NodeName(r.undo.Files()), r.undo.state.Marks)
 	r.undo.Changed(changed)
+	if apierrors.IsForbidden(err) && !r.undo.IsControlPlane() {
+		return fault.Wrap(err, fault.Failure, "the kubelet of a worker may not do that: give an administrator's kubeconfig: ./install reconfigure undo --kubeconfig FILE")
+	}
 	return err
 }
 

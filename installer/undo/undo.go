@@ -30,6 +30,9 @@ import (
 // An Undo restores the files and objects that the last upgrade or reconfiguration of this node replaced.
 type Undo struct {
 	*node.Machine
+	// Kubeconfig reaches the cluster; "" is admin.conf on a control plane, else kubelet.conf.
+	Kubeconfig string
+
 	state  *node.UpgradeState
 	former host.Kept
 	paths  []string // of the files to restore
@@ -223,6 +226,9 @@ func (u *Undo) restoreControlPlane(ctx context.Context) error {
 
 // client connects to the API server of this node; on a worker, to the API server of the cluster.
 func (u *Undo) client() (*cluster.Client, error) {
+	if u.Kubeconfig != "" {
+		return cluster.Load(u.Kubeconfig, "")
+	}
 	if !u.IsControlPlane() {
 		return node.LoadClient(u.Host, node.KubeletConf, "", 0)
 	}

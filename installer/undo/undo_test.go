@@ -2,6 +2,7 @@ package undo
 
 import (
 	"encoding/base64"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -169,5 +170,27 @@ func TestNewerWorkers(t *testing.T) {
 	}
 	if got := newerWorkers(nodes, "v1.29.15"); len(got) != 1 || got[0] != "new" {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestKubeconfigOfUndo: on a worker, undo reaches the cluster with the user's kubeconfig.
+func TestKubeconfigOfUndo(t *testing.T) {
+	h, unlock, err := host.OpenLocked(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	admin := filepath.Join(t.TempDir(), "admin.conf")
+	for file, server := range map[string]string{h.Path(node.KubeletConf): "https://192.0.2.1:6443", admin: "https://192.0.2.2:6443"} {
+		data := "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: {server: '" + server + "'}}]\nusers: [{name: u, user: {token: t}}]\n"
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(data), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for kubeconfig, server := range map[string]string{"": "https://192.0.2.1:6443", admin: "https://192.0.2.2:6443"} {
+		u := &Undo{Machine: node.NewMachine(h, &workflow.Console{Out: io.Discard}), Kubeconfig: kubeconfig}
+		if client, err := u.client(); err != nil || client.Server != server {
+			t.Errorf("%q: %v, %v", kubeconfig, client, err)
+		}
 	}
 }

@@ -42,7 +42,7 @@ Exit codes: of --plan, 0 nothing to do, 5 there is something to do, 3 a check fa
 }
 
 func newUndo(e nodecmd.Environment) *cobra.Command {
-	yes := false
+	yes, kubeconfig := false, ""
 	cmd := &cobra.Command{
 		Use:   "undo",
 		Short: "Undo the last change of the configuration on this node",
@@ -51,7 +51,9 @@ func newUndo(e nodecmd.Environment) *cobra.Command {
 the add-ons are restored, too: then run './install reconfigure node' on the other nodes.
 
 What it restores is kept in ` + host.ReconfigureDir + ` until the next change, or until an
-upgrade to another version.`,
+upgrade to another version. It is refused if the cluster was changed again since.
+
+On a worker whose taints were changed, it needs the kubeconfig of an administrator.`,
 		Example: "  ./install reconfigure undo\n  ./install reconfigure undo --yes",
 		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -65,6 +67,7 @@ upgrade to another version.`,
 				return err
 			}
 			defer run.Close()
+			run.Kubeconfig = kubeconfig
 			if !yes {
 				if err := e.Confirm(cmd, "This undoes "+run.Describe()+". Continue?", "answer with y, or run it with --yes"); err != nil {
 					return err
@@ -73,6 +76,7 @@ upgrade to another version.`,
 			return e.Recorded(cmd, h, "", func() error { return run.Run(cmd.Context()) })
 		},
 	}
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: /etc/kubernetes/admin.conf on a control plane, else the kubelet's)")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	return cmd
 }

@@ -2,6 +2,7 @@ package upgrade
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -9,6 +10,8 @@ import (
 	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/installer/preflight"
+	"airlift/installer/upgradecheck"
 )
 
 // marks are the labels and taints of this node.
@@ -63,6 +66,24 @@ func (m marks) wanted(ctx context.Context) (before *cluster.Marks, meta cluster.
 	}
 	changes, err = objects.SetMeta(ctx, meta, true)
 	return before, meta, changes, m.explain(err)
+}
+
+// check refuses a change of taints that the kubelet of a worker may not make, before something else is changed.
+func (m marks) check(ctx context.Context, _ *upgradecheck.Target) ([]preflight.Problem, error) {
+	if m.change.isControlPlane() || m.change.options.Kubeconfig != "" {
+		return nil, nil
+	}
+	_, _, changes, err := m.wanted(ctx)
+	if err != nil || !slices.ContainsFunc(changes, changesTaint) {
+		return nil, err
+	}
+	return []preflight.Problem{{Name: "Taints", Message: "the kubelet of a worker may not change the taints of its node: " + strings.Join(changes, ", "),
+		Fix: "give an administrator's kubeconfig: --kubeconfig FILE; or remove the taints from the file, and change them on a control plane: kubectl taint"}}, nil
+}
+
+// changesTaint reports whether a change that SetMeta returns is one of a taint.
+func changesTaint(change string) bool {
+	return strings.HasPrefix(strings.TrimLeft(change, "+-"), "taint ")
 }
 
 // keep records the labels and taints for undo, before they change.

@@ -145,6 +145,7 @@ func (r *Reconfigure) undo(ctx context.Context, why error) error {
 	if err != nil {
 		turn.End()
 	} else {
+		back.Kubeconfig = u.facts.options.Kubeconfig
 		err = workflow.Run(ctx, u.facts.node.Console, back.Steps(), nil)
 		back.Close()
 	}
@@ -235,7 +236,7 @@ func (r *Reconfigure) check(ctx context.Context) (preflight.Report, error) {
 	if c.isBehind(c.run.record.followed) {
 		report.Add(preflight.Problem{Name: "Reconfiguration", Message: "this control plane has not followed the last reconfiguration of the cluster", Fix: "./install reconfigure node"}, false, ignore)
 	}
-	for _, more := range []func(context.Context, *upgradecheck.Target) ([]preflight.Problem, error){c.checkFiles, encryption{c}.check, c.checkEdits, c.checkImages} {
+	for _, more := range []func(context.Context, *upgradecheck.Target) ([]preflight.Problem, error){c.checkFiles, encryption{c}.check, marks{c}.check, c.checkEdits, c.checkImages} {
 		if err := add(more(ctx, t)); err != nil {
 			return report, err
 		}

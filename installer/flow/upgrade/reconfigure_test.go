@@ -2,9 +2,15 @@ package upgrade
 
 import (
 	"io"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"airlift/bundle"
 	"airlift/installer/cluster"
@@ -15,6 +21,7 @@ import (
 	"airlift/installer/pki"
 	"airlift/installer/reconfiguration"
 	"airlift/installer/workflow"
+	"airlift/scripts/fixtures/testcluster/testclient"
 )
 
 // reconfiguring returns a Reconfigure of a host, without a cluster.
@@ -150,6 +157,35 @@ func TestOvertaken(t *testing.T) {
 		}
 		if s := r.run.record.state; s.Number != 5 || !s.IsPending("kubelet") || s.WasFinished {
 			t.Errorf("%+v", s)
+		}
+	}
+}
+
+// TestTaintsOfAWorker: a change that the kubelet may not make is refused before the first change.
+func TestTaintsOfAWorker(t *testing.T) {
+	client, _ := testclient.Fake(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one"}})
+	for _, c := range []struct {
+		registration, kubeconfig string
+		refused                  bool
+	}{
+		{"taints: [{key: gpu, value: a, effect: NoSchedule}]", "", true},
+		{"taints: [{key: gpu, value: a, effect: NoSchedule}]", "/admin.conf", false},
+		{"taints: []", "", false},
+		{"kubeletExtraArgs: [{name: node-labels, value: rack=a}]", "", false},
+	} {
+		file := filepath.Join(t.TempDir(), "kubeadm.yaml")
+		if err := os.WriteFile(file, []byte("apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\nnodeRegistration:\n  "+c.registration+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		given, _, err := config.ReadReconfigureNode(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, _ := reconfiguring(t, ReconfigureOptions{Node: true, Given: given, Kubeconfig: c.kubeconfig})
+		r.run.facts.api.Client, r.change.config().NodeRegistration.Name = client, "one"
+		list, err := marks{r.change}.check(t.Context(), nil)
+		if err != nil || (len(list) > 0) != c.refused || c.refused && !strings.Contains(list[0].Fix, "--kubeconfig") {
+			t.Errorf("%s, kubeconfig %q: %v, %v", c.registration, c.kubeconfig, list, err)
 		}
 	}
 }
