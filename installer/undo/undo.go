@@ -16,6 +16,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/endpoint"
 	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
@@ -59,9 +60,12 @@ func New(h *host.Host, c *workflow.Console) (*Undo, error) {
 	if state == nil {
 		return nil, fault.New(fault.Preflight, "there is nothing to undo: this host has no saved files of an upgrade").Hint("see the version of this node: ./install status")
 	}
-	if later, err := node.ReadReconfigureState(h); err != nil {
-		return nil, err
-	} else if later != nil && later.To == state.To {
+	later, err := node.ReadReconfigureState(h)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.ExitCode(err), "undo the reconfiguration first, with the file that made it: ./install reconfigure undo; or, if that fails, too, undo the upgrade without it: "+filesystem.SetAside(host.ReconfigureState)+"; then: ./install upgrade undo")
+	}
+	// A finished upgrade has removed the record of an earlier reconfiguration with another file.
+	if later != nil && later.To == state.To && (state.Finished || later.Bundle == state.Bundle) {
 		return nil, fault.New(fault.Preflight, "this node was reconfigured after the upgrade").Hint("undo that first: ./install reconfigure undo; then: ./install upgrade undo")
 	}
 	return Of(node.NewMachine(h, c), state, nil)

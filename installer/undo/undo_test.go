@@ -173,6 +173,46 @@ func TestNewerWorkers(t *testing.T) {
 	}
 }
 
+// TestUndoAfterAReconfiguration: an upgrade can be undone unless a reconfiguration followed it. A record that cannot be read has a
+// command that helps.
+func TestUndoAfterAReconfiguration(t *testing.T) {
+	for name, c := range map[string]struct {
+		to, bundle string
+		finished   bool // the upgrade
+		refused    bool
+	}{
+		"it was changed after the upgrade":                         {"v1.37.2", "new", true, true},
+		"it was changed with another file after the upgrade":       {"v1.37.2", "other", true, true},
+		"the upgrade was repeated since":                           {"v1.37.2", "new", false, true},
+		"the upgrade is not finished, and was to the same version": {"v1.37.2", "former", false, false},
+		"the upgrade is not finished, and was to a newer version":  {"v1.37.1", "former", false, false},
+	} {
+		h, unlock, err := host.OpenLocked(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unlock()
+		for _, s := range []*node.UpgradeState{
+			{From: "v1.37.1", To: "v1.37.2", Bundle: "new", Finished: c.finished},
+			{From: c.to, To: c.to, Bundle: c.bundle, Change: "0123456789abcdef", Finished: true},
+		} {
+			if err := s.Write(h); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err = New(h, &workflow.Console{Out: io.Discard})
+		if refused := err != nil && strings.Contains(fault.Hint(err), "./install reconfigure undo"); refused != c.refused || err != nil && !refused {
+			t.Errorf("%s: %v, hint %q", name, err, fault.Hint(err))
+		}
+		if err := os.WriteFile(h.Path(host.ReconfigureState), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := New(h, &workflow.Console{Out: io.Discard}); err == nil || !strings.Contains(fault.Hint(err), "mv "+host.ReconfigureState) || !strings.Contains(fault.Hint(err), "then: ./install upgrade undo") {
+			t.Errorf("%s, and its record is damaged: %v, hint %q", name, err, fault.Hint(err))
+		}
+	}
+}
+
 // TestKubeconfigOfUndo: on a worker, undo reaches the cluster with the user's kubeconfig.
 func TestKubeconfigOfUndo(t *testing.T) {
 	h, unlock, err := host.OpenLocked(t.TempDir())

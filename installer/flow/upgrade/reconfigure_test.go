@@ -161,6 +161,30 @@ func TestOvertaken(t *testing.T) {
 	}
 }
 
+// TestEndReconfiguration: after an upgrade with another file, also of the same version, undo of a reconfiguration would restore
+// manifests of the former one.
+func TestEndReconfiguration(t *testing.T) {
+	for name, c := range map[string]struct {
+		to, bundle string
+		stays      bool
+	}{
+		"the same file": {"v1.37.1", "", true}, "another file": {"v1.37.1", "another", false}, "another version": {"v1.36.3", "", false},
+	} {
+		r, h := reconfiguring(t, ReconfigureOptions{})
+		s := &node.UpgradeState{From: c.to, To: c.to, Bundle: c.bundle + r.run.record.bundle.ID(), Change: "0123456789abcdef", Finished: true}
+		if err := s.Write(h); err != nil {
+			t.Fatal(err)
+		}
+		r.run.record.reconfigures = false
+		if err := r.run.record.finish(); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := node.ReadReconfigureState(h); err != nil || (left != nil) != c.stays {
+			t.Errorf("%s: %+v, %v", name, left, err)
+		}
+	}
+}
+
 // TestTaintsOfAWorker: a change that the kubelet may not make is refused before the first change.
 func TestTaintsOfAWorker(t *testing.T) {
 	client, _ := testclient.Fake(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one"}})

@@ -154,10 +154,11 @@ func (r *record) finish() error {
 	return r.files().RemoveStaged()
 }
 
-// endReconfiguration removes what undo of a reconfiguration of another version would restore: its files are of that version.
+// endReconfiguration removes what undo of a reconfiguration with another file would restore: its manifests have the images of that
+// file.
 func (r *record) endReconfiguration() error {
 	s, err := node.ReadReconfigureState(r.machine.Existing)
-	if err != nil || s == nil || s.To == r.bundle.KubernetesVersion() {
+	if err != nil || s == nil || s.To == r.bundle.KubernetesVersion() && s.Bundle == r.bundle.ID() {
 		return err
 	}
 	return r.machine.Host.Upgrades().Reconfigurations().RemoveUpgrade()
