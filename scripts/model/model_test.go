@@ -371,6 +371,11 @@ func TestRepeat(t *testing.T) {
 	}, "reconfigure everything: <nil>", "reconfigure everything; 1s later .*: changing kube-apiserver: [^=]*hint: [^=]*to continue, run the same command again; to undo it: ./install reconfigure undo", "reconfigure everything, 1 days later: <nil>")
 }
 
+// TestKeptImages: another name of an image does not remove what undo of the last upgrade needs.
+func TestKeptImages(t *testing.T) {
+	prints(t, Sequence{{Name: "init", Host: 1}, {Name: "upgrade apply", Host: 1, File: 1}, {Name: reconfigureImages, Host: 1, File: 1}}, "reconfigure the names of images: <nil>")
+}
+
 // prints runs a sequence, and fails if its commands do not print the patterns in this order.
 func prints(t *testing.T, list Sequence, want ...string) {
 	t.Helper()

@@ -92,8 +92,8 @@ func (c *unpacker) keepNames(ctx context.Context) error {
 	if !c.record.unfinished() {
 		return nil
 	}
-	if len(c.record.state.ImageNames) == 0 && !c.node.Observed.KeepsRuntime {
-		// Nothing but an earlier upgrade has kept images, and that one can no longer be undone.
+	if len(c.record.state.ImageNames) == 0 && !c.record.reconfigures && !c.node.Observed.KeepsRuntime {
+		// Nothing but an earlier upgrade has kept images, and that one can no longer be undone. After a reconfiguration, it still can.
 		if err := c.node.Watch.Containerd.Names().DropKept(ctx); err != nil {
 			return err
 		}
