@@ -4,6 +4,7 @@ package reconfigurecmd
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"strings"
@@ -240,7 +241,7 @@ func (in *flags) showPlan(cmd *cobra.Command, b *payload.Bundle, show output.Pri
 // ask shows what restarts, and asks whether to continue.
 func (in *flags) ask(cmd *cobra.Command, b *payload.Bundle, h *host.Host) error {
 	quiet := in.env.Console(cmd)
-	quiet.Out, quiet.TTY = discard{}, false
+	quiet.Out, quiet.TTY = io.Discard, false
 	p, err := upgrade.ReadReconfigurePlan(context.WithoutCancel(cmd.Context()), b, in.options, 0, h, quiet)
 	if err != nil || p.Empty() {
 		return err
@@ -251,7 +252,3 @@ func (in *flags) ask(cmd *cobra.Command, b *payload.Bundle, h *host.Host) error 
 	}
 	return in.env.Confirm(cmd, fmt.Sprintf("This changes the configuration of the cluster; %s. Continue?", restarts), "answer with y, or run it with --yes; to see the changes: --plan")
 }
-
-type discard struct{}
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
