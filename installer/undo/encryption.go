@@ -94,10 +94,10 @@ func connectEtcd(ctx context.Context, m *node.Machine, of *config.Etcd) (*etcd.C
 func (r reconfiguredNode) encryptions() (now, former *reconfiguration.Encryption, err error) {
 	u := r.undo
 	read := func(file string) ([]byte, error) { return os.ReadFile(u.Existing.Path(file)) }
-	if now, err = encryptionOf(read); err != nil {
+	if now, err = EncryptionOf(read); err != nil {
 		return nil, nil, err
 	}
-	former, err = encryptionOf(func(file string) ([]byte, error) {
+	former, err = EncryptionOf(func(file string) ([]byte, error) {
 		if slices.Contains(u.paths, file) {
 			return u.former.Read(file)
 		}
@@ -106,8 +106,8 @@ func (r reconfiguredNode) encryptions() (now, former *reconfiguration.Encryption
 	return now, former, err
 }
 
-// encryptionOf returns how an API server encrypts. read reads the files of its host.
-func encryptionOf(read func(file string) ([]byte, error)) (*reconfiguration.Encryption, error) {
+// EncryptionOf returns how an API server encrypts. read reads the files of its host.
+func EncryptionOf(read func(file string) ([]byte, error)) (*reconfiguration.Encryption, error) {
 	manifest, err := read(node.APIServerManifest)
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func encryptionOf(read func(file string) ([]byte, error)) (*reconfiguration.Encr
 	}
 	e, err := reconfiguration.ParseEncryption(data)
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", file, err)
+		return nil, fmt.Errorf("reading %s, with which the API server encrypts: %w", file, err)
 	}
 	return e, nil
 }

@@ -21,21 +21,13 @@ type keptEndpoint struct {
 	reconfigured bool // the objects are from before a reconfiguration, which may have changed other names in certificates
 }
 
-// readEndpoint returns nil if the endpoint was never changed.
-func readEndpoint(ctx context.Context, client *cluster.Client) (*keptEndpoint, error) {
+// readEndpoint returns nil if the endpoint was never changed. reconfigured is set if a reconfiguration is undone.
+func readEndpoint(ctx context.Context, client *cluster.Client, reconfigured bool) (*keptEndpoint, error) {
 	stored, err := client.FetchStored(ctx)
 	if err != nil || stored.Cluster.Endpoint.Change == nil {
 		return nil, err
 	}
-	return &keptEndpoint{stored: stored}, nil
-}
-
-func (u *Undo) readEndpoint(ctx context.Context, client *cluster.Client) (*keptEndpoint, error) {
-	kept, err := readEndpoint(ctx, client)
-	if kept != nil {
-		kept.reconfigured = u.state.Change != ""
-	}
-	return kept, err
+	return &keptEndpoint{stored, reconfigured}, nil
 }
 
 // in returns an object from before the upgrade with the endpoint. One write restores it: if undo is interrupted, what it reads

@@ -67,7 +67,7 @@ func TestUndoKeepsAChangedEndpoint(t *testing.T) {
 	} {
 		client, writes := testclient.Fake(objectsOf(t, "10.1.2.100:6443", c.proxy, c.flannel, change)...)
 		for _, objects := range [][]json.RawMessage{saved[:1], saved, saved} { // the first run was interrupted
-			kept, err := readEndpoint(t.Context(), client)
+			kept, err := readEndpoint(t.Context(), client, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,7 +84,7 @@ func TestUndoKeepsAChangedEndpoint(t *testing.T) {
 		if w := writes(); len(w) > 0 {
 			t.Errorf("%s: the last run wrote %q", name, w)
 		}
-		kept, err := readEndpoint(t.Context(), client)
+		kept, err := readEndpoint(t.Context(), client, false)
 		if err != nil || kept.stored.Cluster.ControlPlaneEndpoint != "10.1.2.100:6443" || kept.stored.ProxyServer != c.proxy || kept.stored.FlannelServer != "https://"+c.flannel+":6443" {
 			t.Errorf("%s: %+v, %v", name, kept, err)
 		}

@@ -226,7 +226,8 @@ func (u *Undo) restartReader(ctx context.Context, name string, restarted bool) e
 }
 
 // pend records what must restart to read a file of a reconfiguration, before undo restores it.
-func (u *Undo) pend(file string) error {
+func (r reconfiguredNode) pend(file string) error {
+	u := r.undo
 	former, err := u.former.Read(file)
 	if err != nil || u.state.Change == "" || path.Dir(file) == config.ManifestsDir {
 		return err
@@ -273,7 +274,7 @@ func (r reconfiguredNode) restoreStored(ctx context.Context) error {
 	next := now.Cluster.Reconfiguration
 	follows := u.state.Followers != "" && next.Number > 0
 	if follows { // before the objects: an interrupted undo must not lose which names certificates had
-		former, err := u.formerCluster(ctx, client)
+		former, err := r.formerCluster(ctx, client)
 		if err != nil {
 			return err
 		}
@@ -302,12 +303,12 @@ func (r reconfiguredNode) restoreStored(ctx context.Context) error {
 }
 
 // formerCluster returns the configuration that restoreObjects restores.
-func (u *Undo) formerCluster(ctx context.Context, client *cluster.Client) (*config.Cluster, error) {
-	kept, err := u.readEndpoint(ctx, client)
+func (r reconfiguredNode) formerCluster(ctx context.Context, client *cluster.Client) (*config.Cluster, error) {
+	kept, err := readEndpoint(ctx, client, true)
 	if err != nil {
 		return nil, err
 	}
-	for _, data := range u.state.Objects {
+	for _, data := range r.undo.state.Objects {
 		if data, err = kept.in(data); err != nil {
 			return nil, err
 		}

@@ -250,7 +250,7 @@ func (u *Undo) restoreObjects(ctx context.Context) error {
 	if err := client.Waits().WaitForAPI(ctx, config.DefaultUpgradeManifestsTimeout, u.Report); err != nil {
 		return err
 	}
-	kept, err := u.readEndpoint(ctx, client)
+	kept, err := readEndpoint(ctx, client, u.state.Change != "")
 	if err != nil {
 		return err
 	}
@@ -369,7 +369,7 @@ func (u *Undo) restore(ctx context.Context, path string) (changed bool, err erro
 	if written, ok := u.state.Certificates[path]; ok {
 		return u.restoreCertificate(path, written)
 	}
-	if err := u.pend(path); err != nil {
+	if err := (reconfiguredNode{u}).pend(path); err != nil {
 		return false, err
 	}
 	if path != node.KubeletConf || !u.Exists(path) {

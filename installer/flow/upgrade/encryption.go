@@ -9,10 +9,8 @@ import (
 
 	"airlift/installer/cluster"
 	"airlift/installer/config"
-	"airlift/installer/node"
 	"airlift/installer/preflight"
 	"airlift/installer/reconfiguration"
-	"airlift/installer/staticpod"
 	"airlift/installer/undo"
 	"airlift/installer/upgradecheck"
 )
@@ -40,22 +38,8 @@ func (e encryption) read() (s encryptionStep, err error) {
 			return s, fmt.Errorf("reading %s: %w", file, err)
 		}
 	}
-	pod, err := staticpod.Read(h.Path(node.APIServerManifest))
-	if err != nil {
-		return s, err
-	}
-	file := pod.HostPath(pod.Flags[encryptionFlag])
-	if file == "" {
-		return s, nil
-	}
-	data, err := os.ReadFile(h.Path(file))
-	if err != nil {
-		return s, err
-	}
-	if s.former, err = reconfiguration.ParseEncryption(data); err != nil {
-		return s, fmt.Errorf("reading %s, with which the API server runs: %w", file, err)
-	}
-	return s, nil
+	s.former, err = undo.EncryptionOf(func(file string) ([]byte, error) { return os.ReadFile(h.Path(file)) })
+	return s, err
 }
 
 // check refuses a step after which API servers could not read data.
