@@ -228,8 +228,11 @@ func (u *Undo) restartReader(ctx context.Context, name string, restarted bool) e
 // pend records what must restart to read a file of a reconfiguration, before undo restores it.
 func (r reconfiguredNode) pend(file string) error {
 	u := r.undo
+	if u.state.Change == "" || path.Dir(file) == config.ManifestsDir {
+		return nil
+	}
 	former, err := u.former.Read(file)
-	if err != nil || u.state.Change == "" || path.Dir(file) == config.ManifestsDir {
+	if err != nil {
 		return err
 	}
 	now, err := u.Optional(file)
