@@ -91,6 +91,8 @@ type Reconfiguration struct {
 	Number int `json:"number"`
 	// Workers is the number of the last change that workers must follow.
 	Workers int `json:"workers,omitempty"`
+	// Stored counts the changes of what the cluster stores that no node must follow. An undo takes its change back.
+	Stored int `json:"stored,omitempty"`
 	// As is the number of the change whose configuration an undo restored, 0 after a change.
 	As int `json:"as,omitempty"`
 	// Removed are names and addresses that earlier configurations gave to certificates.
@@ -148,7 +150,7 @@ func (r Reconfiguration) Next(from, to *Cluster, workers bool) Reconfiguration {
 		}
 		return list
 	}
-	next := Reconfiguration{Number: r.Number + 1, Workers: r.Workers, Removed: Names{
+	next := Reconfiguration{Number: r.Number + 1, Workers: r.Workers, Stored: r.Stored, Removed: Names{
 		APIServer:  left(r.Removed.APIServer, was.APIServer, is.APIServer),
 		EtcdServer: left(r.Removed.EtcdServer, was.EtcdServer, is.EtcdServer),
 		EtcdPeer:   left(r.Removed.EtcdPeer, was.EtcdPeer, is.EtcdPeer),

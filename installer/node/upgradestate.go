@@ -38,11 +38,12 @@ type UpgradeState struct {
 	// Followers is who must follow a reconfiguration: ControlPlanes, AllNodes or "" for nobody.
 	Followers string `json:"followers,omitempty"`
 	// Number is the number of the cluster's configuration when a reconfiguration begins, and then the number that it, or its undo, is
-	// about to store. Began is the number of the change that stored the configuration from before. Followed is what this node
-	// followed then.
-	Number   int `json:"number,omitempty"`
-	Began    int `json:"began,omitempty"`
-	Followed int `json:"followed,omitempty"`
+	// about to store. Stored is the same for the other counter of config.Reconfiguration. Began is what the cluster had before.
+	// Followed is the number that this node followed then.
+	Number   int                    `json:"number,omitempty"`
+	Stored   int                    `json:"stored,omitempty"`
+	Began    config.Reconfiguration `json:"began,omitzero"`
+	Followed int                    `json:"followed,omitempty"`
 	// Certificates are the sha256 of the files of certificates and keys that a reconfiguration wrote, by path. One that was
 	// renewed since stays when the reconfiguration is undone.
 	Certificates map[string]string `json:"certificates,omitempty"`
@@ -86,7 +87,10 @@ func (s *UpgradeState) FormerName() string {
 // Overtaken reports whether the cluster was reconfigured since this reconfiguration. last is the cluster's last one. A run may be
 // interrupted between the record of its number and the number in the cluster.
 func (s *UpgradeState) Overtaken(last config.Reconfiguration) bool {
-	return !last.Has(s.Number) && (s.Finished || last.Number != s.Number-1)
+	if !last.Has(s.Number) && (s.Finished || last.Number != s.Number-1) {
+		return true
+	}
+	return len(s.Objects) > 0 && last.Stored != s.Stored && (s.Finished || last.Stored != s.Stored-1)
 }
 
 // Files are the files of the upgrade or of the reconfiguration on a host.

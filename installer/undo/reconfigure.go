@@ -2,6 +2,7 @@ package undo
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -295,12 +296,18 @@ func (r reconfiguredNode) restoreStored(ctx context.Context) error {
 			return fmt.Errorf("deleting Secret %s/%s: %w", metav1.NamespaceSystem, config.FilesSecret, err)
 		}
 	}
+	began := u.state.Began
+	next.Stored = began.Stored
+	if follows {
+		next.As = cmp.Or(began.As, began.Number)
+	}
+	if !reflect.DeepEqual(next, now.Cluster.Reconfiguration) {
+		if err := r.storeNumber(ctx, client, &next); err != nil {
+			return err
+		}
+	}
 	if !follows {
 		return r.followFormer(ctx)
-	}
-	next.As = u.state.Began
-	if err := r.storeNumber(ctx, client, &next); err != nil {
-		return err
 	}
 	return r.follow(ctx, client, next.Number)
 }

@@ -342,6 +342,9 @@ func TestUndoOfOvertaken(t *testing.T) {
 	prints(t, slices.Concat(planes, Sequence{
 		{Name: reconfigureWide, Host: 1}, {Name: reconfigureNode, Host: 2}, {Name: reconfigureLittle, Host: 2}, {Name: reconfigureUndo, Host: 1}, {Name: reconfigureUndo, Host: 2}, {Name: reconfigureUndo, Host: 1},
 	}), overtaken, "undo: <nil>", "undo: <nil>")
+	prints(t, slices.Concat(planes, Sequence{
+		{Name: reconfigureWide, Host: 1}, {Name: reconfigureNode, Host: 2}, {Name: reconfigureProxy, Host: 2, Again: true}, {Name: reconfigureUndo, Host: 1}, {Name: reconfigureUndo, Host: 2}, {Name: reconfigureUndo, Host: 1},
+	}), "reconfigure kube-proxy, and again: <nil>", overtaken, "undo: <nil>", "undo: <nil>")
 }
 
 // TestUndoKilled: an undo that is interrupted while it restores what the cluster stores does not lose which names certificates had.

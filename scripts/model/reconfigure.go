@@ -32,8 +32,9 @@ const (
 	reconfigureNode   = "reconfigure node"
 	reconfigureUndo   = "reconfigure undo"
 	// reconfigureFile brings another audit policy. The clock was set back since the components started, and stays so.
-	reconfigureFile = "reconfigure with another file, by a wrong clock"
-	removePolicy    = "remove the audit policy"
+	reconfigureFile  = "reconfigure with another file, by a wrong clock"
+	removePolicy     = "remove the audit policy"
+	reconfigureProxy = "reconfigure kube-proxy" // no node must follow it
 	// reconfigureImages gives the images other names. An upgrade that can be undone has kept images.
 	reconfigureImages = "reconfigure the names of images"
 	// restoreEdits drops what was edited by hand.
@@ -65,6 +66,11 @@ maxPods: 100
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: nftables
+`,
+	reconfigureProxy: `
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: iptables
 `,
 	reconfigureImages: `
 apiVersion: kubeadm.k8s.io/v1beta4

@@ -427,7 +427,7 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.upgrade(b, true)
 	case "upgrade undo":
 		return r.undo()
-	case reconfigureWide, reconfigureLittle, reconfigureBroken, reconfigureNode, restoreEdits, restoreEditsNode:
+	case reconfigureWide, reconfigureLittle, reconfigureBroken, reconfigureNode, reconfigureProxy, restoreEdits, restoreEditsNode:
 		return r.reconfigure(b, c.Name)
 	case reconfigureImages:
 		r.host.store.keepsImages(true)

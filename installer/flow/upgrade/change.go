@@ -172,8 +172,11 @@ func (c *change) compare(ctx context.Context) error {
 	c.planes = len(changed) > 0 || kubelet || images || c.carried.changed() || !sameNames(config.NamesOf(&former.Cluster), config.NamesOf(&own.Cluster))
 	c.workers = kubelet || images
 	c.objects = c.documents || kubelet || len(addons) > 0 || c.planes
-	if c.planes {
+	switch {
+	case c.planes:
 		own.Reconfiguration = stored.Cluster.Reconfiguration.Next(&former.Cluster, &own.Cluster, c.workers)
+	case c.objects:
+		own.Reconfiguration.Stored++
 	}
 	return nil
 }

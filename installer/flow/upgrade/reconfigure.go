@@ -440,7 +440,7 @@ func (c *change) restartRuntime(ctx context.Context, l desired.List) error {
 
 // numbered returns the number of the change, and the Secret with the files.
 func (c *change) numbered(context.Context) (l desired.List, err error) {
-	if l, err = c.carried.secret(); err != nil || !c.planes {
+	if l, err = c.carried.secret(); err != nil || !c.objects {
 		return l, err
 	}
 	objects, err := render.UploadReconfiguration(c.config())
@@ -451,11 +451,11 @@ func (c *change) numbered(context.Context) (l desired.List, err error) {
 // storeNumber stores what numbered returns. The record has the number first: undo refuses to undo another change.
 func (c *change) storeNumber(ctx context.Context, l desired.List) error {
 	u := c.run
-	if c.planes {
+	if c.objects {
 		if err := u.objects.keep(ctx); err != nil {
 			return err
 		}
-		u.record.state.Number = c.config().Reconfiguration.Number
+		u.record.state.Number, u.record.state.Stored = c.config().Reconfiguration.Number, c.config().Reconfiguration.Stored
 		if err := u.record.write(); err != nil {
 			return err
 		}

@@ -2,7 +2,6 @@ package upgrade
 
 import (
 	"bytes"
-	"cmp"
 	"slices"
 
 	"airlift/fault"
@@ -84,7 +83,7 @@ func (r *record) begin() error {
 	if r.state != nil {
 		s.Pending = r.state.Pending
 	}
-	s.Number, s.Began, s.Followed = r.last.Number, cmp.Or(r.last.As, r.last.Number), r.followed
+	s.Number, s.Stored, s.Began, s.Followed = r.last.Number, r.last.Stored, r.last, r.followed
 	if r.state != nil && r.state.FormerName() == s.FormerName() { // undo of it is refused: the cluster was reconfigured since
 		if err := r.former().Remove(); err != nil {
 			return err
