@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
@@ -160,5 +161,33 @@ func TestUndoOfEncryption(t *testing.T) {
 	}
 	if now, former, err := (reconfiguredNode{undoing(t, h, state)}).encryptions(); err != nil || now == nil || former != nil {
 		t.Errorf("%v to %v, %v", now, former, err)
+	}
+}
+
+// TestUndoWithoutAnAPIServer: the cluster must learn that this control plane does not follow a change of the encryption any more, before
+// that is undone. Undo of another change goes on.
+func TestUndoWithoutAnAPIServer(t *testing.T) {
+	second, first := oracle.Keys("identity", "key1"), oracle.Keys("key1", "identity")
+	for _, c := range []struct {
+		name, now       string
+		finished, fails bool
+	}{
+		{"an unfinished change of the encryption", first, false, false}, {"a change of the encryption", first, true, true}, {"another change", second, true, false},
+	} {
+		h := encrypting(t, second)
+		state := &node.UpgradeState{From: "v1.37.1", To: "v1.37.1", Change: "0123456789abcdef", WasFinished: c.finished}
+		if err := state.Kept(h).Keep(encryptionFile); err != nil {
+			t.Fatal(err)
+		}
+		admin := "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: u, user: {token: t}}]\n"
+		for file, data := range map[string]string{encryptionFile: c.now, node.AdminConf: admin} {
+			if _, err := h.WriteFile(file, []byte(data), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := (reconfiguredNode{undoing(t, h, state)}).leave(t.Context())
+		if c.fails && (err == nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), "./install reconfigure undo")) || !c.fails && err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
 	}
 }
