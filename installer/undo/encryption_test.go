@@ -191,3 +191,20 @@ func TestUndoWithoutAnAPIServer(t *testing.T) {
 		}
 	}
 }
+
+// TestUndoOnAWorkerWithoutTheAPI: the node has its former configuration again, and the user learns what is left.
+func TestUndoOnAWorkerWithoutTheAPI(t *testing.T) {
+	h, err := host.OpenDirectory(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: u, user: {token: t}}]\n"
+	if _, err := h.WriteFile(node.KubeletConf, []byte(kubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var printed strings.Builder
+	u := &Undo{Machine: node.NewMachine(h, &workflow.Console{Out: &printed}), state: &node.UpgradeState{Change: "0123456789abcdef"}}
+	if err := (reconfiguredNode{u}).restoreStored(t.Context()); err != nil || !strings.Contains(printed.String(), "./install reconfigure node") {
+		t.Errorf("%v\n%s", err, printed.String())
+	}
+}

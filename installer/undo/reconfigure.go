@@ -156,8 +156,12 @@ func (r reconfiguredNode) followFormer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if u.IsControlPlane() {
+	if u.IsControlPlane() { // its API server may start
 		err = client.Waits().WaitForAPI(ctx, config.DefaultUpgradeManifestsTimeout, u.Report)
+	} else {
+		probe, cancel := context.WithTimeout(ctx, node.ProbeTimeout)
+		defer cancel()
+		err = client.Reach(probe)
 	}
 	if err == nil {
 		err = r.follow(ctx, client, u.state.Followed)
