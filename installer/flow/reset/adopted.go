@@ -53,7 +53,7 @@ func (a adoptedReset) steps() []workflow.Step {
 const whyDisown = "or keep the node as it is, without Airlift: ./install disown"
 
 // check refuses to take changes back that the node needs: another version or configuration, new CAs, the endpoint of the cluster.
-func (a adoptedReset) check(context.Context) error {
+func (a adoptedReset) check(ctx context.Context) error {
 	r := a.reset
 	cfg := status.PKIConfig(r.Host)
 	if err := node.UnfinishedWork(r.Host, cfg); err != nil {
@@ -80,6 +80,9 @@ func (a adoptedReset) check(context.Context) error {
 		return fault.New(fault.Preflight, "Airlift's endpoint serves this node: the cluster would not reach its API without it").
 			Hint("change the endpoint of the cluster first: ./install endpoint undo; " + whyDisown)
 	}
+	if err := a.checkEndpoint(ctx); err != nil {
+		return err
+	}
 	if ca := path.Join(cfg.CertificatesDir, "ca.crt"); adopted.Files[ca] != "" {
 		if now, err := filesystem.DigestFile(r.Host.Path(ca)); err != nil || now != adopted.Files[ca] {
 			return fault.New(fault.Preflight, "the cluster's CA is not the one with which this node was adopted: the CAs were rotated").Hint("this cannot be taken back; " + strings.TrimPrefix(whyDisown, "or "))
@@ -94,6 +97,72 @@ func (a adoptedReset) check(context.Context) error {
 			Hint("this cannot be taken back; " + strings.TrimPrefix(whyDisown, "or "))
 	}
 	return nil
+}
+
+// checkEndpoint refuses to restore the servers in kubeconfigs while the cluster has another endpoint than before. A kubeconfig
+// whose server was changed with it may have no original: another tool wrote it.
+func (a adoptedReset) checkEndpoint(ctx context.Context) error {
+	r := a.reset
+	if err := a.readEndpoint(ctx); err != nil {
+		return err
+	}
+	if r.endpoint == nil || r.endpoint.Change == nil {
+		return nil
+	}
+	change := r.endpoint.Change
+	if !change.Undone {
+		return fault.New(fault.Preflight, "the endpoint of the cluster was changed to %s: this node would not reach its API any more", change.Server).
+			Hint("change it back first: ./install endpoint undo; then on each node: ./install endpoint node; " + whyDisown)
+	}
+	for _, file := range []string{node.KubeletConf, node.AdminConf} {
+		data, err := r.Optional(file)
+		if err != nil || data == nil {
+			continue
+		}
+		if server, err := cluster.ServerOf(data); err == nil && server == change.Before.Server && server != change.Server {
+			return fault.New(fault.Preflight, "this node does not follow the change of the cluster's endpoint: %s has %s", file, server).
+				Hint("run first: ./install endpoint node; " + whyDisown)
+		}
+	}
+	return nil
+}
+
+// readEndpoint reads the endpoint of the cluster. Without an API server it stays nil.
+func (a adoptedReset) readEndpoint(ctx context.Context) error {
+	r, kubeconfig := a.reset, node.KubeletConf
+	if r.IsControlPlane() {
+		kubeconfig = r.etcd.adminKubeconfig()
+	}
+	r.endpoint = nil
+	client, err := node.LoadClient(r.Existing, kubeconfig, "", r.etcd.timeout)
+	if err == nil {
+		probe, cancel := context.WithTimeout(ctx, node.ProbeTimeout)
+		defer cancel()
+		if err = client.Accepts(probe); err == nil {
+			var is config.Endpoint
+			if is, err = client.Endpoint(probe); err == nil {
+				r.endpoint = &is
+			}
+		}
+	}
+	if err != nil {
+		r.Console.Debug(1, "the endpoint of the cluster is not known: %v", err)
+	}
+	return ctx.Err()
+}
+
+// leads reports whether the former server of a kubeconfig leads to the cluster. Without an API server to ask, it is only known
+// that this host's own, which an upgrade wrote there, was not a change of the endpoint.
+func (a adoptedReset) leads(now, former string) bool {
+	r := a.reset
+	own := node.OwnAPIServer(r.Existing)
+	switch {
+	case r.endpoint == nil:
+		return own != "" && now == own
+	case r.endpoint.Change == nil:
+		return true
+	}
+	return former == own || former == r.endpoint.Change.Server
 }
 
 // replaced returns the files of components that Airlift replaced, and that are not the adopted ones: an upgrade or a
@@ -167,11 +236,11 @@ func (a adoptedReset) restoreServersOf(e ledger.Entry) error {
 		return err
 	}
 	if path.Ext(e.Name) == ".conf" && now != nil && former != nil {
-		data, err := cluster.WithServersOf(now, former)
+		data, err := a.withFormerServer(e.Name, now, former)
 		if err != nil {
 			return fmt.Errorf("restoring the server in %s: %w", e.Name, err)
 		}
-		if string(data) != string(now) {
+		if data != nil {
 			if err := a.markKubelet(e.Name == node.KubeletConf); err != nil {
 				return err
 			}
@@ -181,6 +250,23 @@ func (a adoptedReset) restoreServersOf(e ledger.Entry) error {
 		}
 	}
 	return r.Host.Records().Forget(e.Kind, e.Name)
+}
+
+// withFormerServer returns the kubeconfig of a file with the server of its original; nil if it has that, or is to keep another one.
+func (a adoptedReset) withFormerServer(file string, now, original []byte) ([]byte, error) {
+	server, err := cluster.ServerOf(now)
+	if err != nil {
+		return nil, err
+	}
+	former, err := cluster.ServerOf(original)
+	if err != nil || server == former {
+		return nil, err
+	}
+	if !a.leads(server, former) {
+		a.reset.Console.Warn("%s keeps the server %s: it is not known whether %s, which it had when this node was adopted, still leads to the cluster", file, server, former)
+		return nil, nil
+	}
+	return cluster.WithServersOf(now, original)
 }
 
 // kubeletFiles are the files with which the kubelet starts.

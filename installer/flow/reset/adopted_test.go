@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	formerConf  = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: {server: 'https://10.1.2.3:6443'}}]\nusers: [{name: u, user: {token: former}}]\n"
-	changedConf = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:6443'}}]\nusers: [{name: u, user: {token: renewed}}]\n"
+	formerConf  = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: {server: 'https://10.1.2.100:6443'}}]\nusers: [{name: u, user: {token: former}}]\n"
+	changedConf = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: {server: 'https://10.1.2.3:6443'}}]\nusers: [{name: u, user: {token: renewed}}]\n"
 )
 
 func put(t *testing.T, root, path, text string) {
@@ -180,7 +180,7 @@ func TestResetOfAnAdoptedNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := contents(t, root)
-	if conf := after[node.KubeletConf]; !strings.Contains(conf, "https://10.1.2.3:6443") || !strings.Contains(conf, "token: renewed") {
+	if conf := after[node.KubeletConf]; !strings.Contains(conf, "https://10.1.2.100:6443") || !strings.Contains(conf, "token: renewed") {
 		t.Errorf("kubelet.conf: %s", conf)
 	}
 	after[node.KubeletConf] = before[node.KubeletConf]

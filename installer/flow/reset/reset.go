@@ -34,6 +34,8 @@ type Reset struct {
 	etcd   *etcdReset
 	images *imageReset
 	turn   *node.Turn // of this control plane, until its components have ended
+	// endpoint is how an adopted node's cluster reaches its API; nil as long as no API server has answered.
+	endpoint *config.Endpoint
 }
 
 func newReset(c config.Reset, kubeconfig string, m *node.Machine) *Reset {
