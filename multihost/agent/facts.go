@@ -174,6 +174,7 @@ func readCluster(ctx context.Context, f *facts.Facts, h *host.Host) {
 		f.Cluster.Nodes = append(f.Cluster.Nodes, facts.ClusterNode{
 			Name: n.Name, ControlPlane: n.Role == cluster.ControlPlaneRole, Ready: n.Ready, Version: n.Version, Unschedulable: n.Unschedulable,
 			Labels: n.Labels, Taints: append([]string{}, n.Taints...), Addresses: n.Addresses, ManagedLabels: n.Managed.Labels, ManagedTaints: n.Managed.Taints,
+			ConfigurationBehind: !fetched.Cluster.Reconfiguration.Follows(n.Reconfiguration, n.Role == cluster.ControlPlaneRole),
 		})
 	}
 	budgets, err := clusterfacts.Budgets(ctx, client.API)

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"airlift/installer/cluster"
+	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/pki"
+	"airlift/installer/render"
 	"airlift/multihost/facts"
 	"airlift/scripts/fixtures/testcluster"
 	"airlift/scripts/fixtures/testhost"
@@ -181,7 +183,11 @@ func TestRealFacts(t *testing.T) {
 	super := testcluster.Must(cluster.Load(p.Super, ""))(t)
 	p.Init(t, super.Apply)
 	testcluster.Must(super.Apply(t.Context(), testcluster.Must(testcluster.UploadConfig(p.Config))(t)...))(t)
+	changed := &config.Config{Cluster: config.Cluster{Reconfiguration: config.Reconfiguration{Number: 3, Workers: 2}}}
+	testcluster.Must(super.Apply(t.Context(), testcluster.Must(render.UploadReconfiguration(changed))(t)...))(t)
 	p.AddNode(t, "fact1", true)
+	p.AddNode(t, "fact2", true)
+	testcluster.Must(super.NodeObjects().SetReconfiguration(t.Context(), "fact2", 2))(t)
 	testcluster.Must(super.NodeObjects().SetMeta(t.Context(), cluster.NodeMeta{Name: "fact1", Labels: map[string]string{"zone": "a"}, Taints: []string{"gpu:NoSchedule"}}, false))(t)
 	h, _ := testhost.ControlPlane(t, nil)
 	write(t, string(h.Root), adminConf, string(testcluster.Must(os.ReadFile(p.Super))(t)))
@@ -195,8 +201,11 @@ func TestRealFacts(t *testing.T) {
 	}
 	n := f.Cluster.Nodes[i]
 	if !n.Ready || n.ControlPlane || n.Labels["zone"] != "a" || !slices.Contains(n.Taints, "gpu:NoSchedule") ||
-		!slices.Equal(n.ManagedLabels, []string{"zone"}) || !slices.Equal(n.ManagedTaints, []string{"gpu:NoSchedule"}) {
+		!slices.Equal(n.ManagedLabels, []string{"zone"}) || !slices.Equal(n.ManagedTaints, []string{"gpu:NoSchedule"}) || !n.ConfigurationBehind {
 		t.Errorf("%+v", n)
+	}
+	if slices.ContainsFunc(f.Cluster.Nodes, func(n facts.ClusterNode) bool { return n.Name == "fact2" && n.ConfigurationBehind }) {
+		t.Errorf("fact2 has followed the last change: %+v", f.Cluster.Nodes)
 	}
 }
 

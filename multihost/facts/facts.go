@@ -97,6 +97,8 @@ type ClusterNode struct {
 	ManagedTaints []string `json:"managedTaints,omitempty"`
 	// EndpointBehind reports whether the node has not followed the last change of the endpoint.
 	EndpointBehind bool `json:"endpointBehind,omitempty"`
+	// ConfigurationBehind reports whether the node has not followed the last reconfiguration of the cluster.
+	ConfigurationBehind bool `json:"configurationBehind,omitempty"`
 }
 
 // An EtcdMember is a member of the stacked etcd.

@@ -31,6 +31,7 @@ func (s *site) check() {
 		s.checkCluster,
 		s.checkEndpoint,
 		s.checkVersions,
+		s.checkChanges,
 		s.checkMembership,
 		s.checkRemoval,
 	} {
@@ -244,7 +245,7 @@ func (s *site) checkNodes() {
 }
 
 // byHand are commands that only their user can finish: apply neither knows what they should reach nor may undo them.
-var byHand = []string{"reset", "upgrade undo", "endpoint undo", "certs rotate-ca", "etcd restore"}
+var byHand = []string{"reset", "upgrade undo", "reconfigure undo", "endpoint undo", "certs rotate-ca", "etcd restore"}
 
 // checkUnfinished refuses what an interrupted command left, unless this plan runs the same command with the same file.
 func (s *site) checkUnfinished() {

@@ -80,15 +80,15 @@ func (s *site) checkEndpoint() {
 
 func (s *site) wantsEndpoint() bool {
 	e := s.Spec.Endpoint
-	return len(e.VIP) > 0 || e.Balancer || s.address() != ""
+	return len(e.VIP) > 0 || e.Balancer || s.address != ""
 }
 
-// address returns the endpoint that the user names, in the file or in kubeadm's ClusterConfiguration, or "".
-func (s *site) address() string {
-	if s.Spec.Endpoint.Address != "" {
-		return s.Spec.Endpoint.Address
+// addressOf returns the endpoint that the user names, in the file or in kubeadm's ClusterConfiguration, or "".
+func addressOf(c *spec.Cluster) string {
+	if c.Endpoint.Address != "" {
+		return c.Endpoint.Address
 	}
-	list, _ := documents.Read(s.Spec.Kubeadm)
+	list, _ := documents.Read(c.Kubeadm)
 	for _, d := range list {
 		if n := documents.Value(d.Node, "controlPlaneEndpoint"); n != nil {
 			return n.Value
@@ -108,7 +108,7 @@ func (s *site) endpointDiffers() bool {
 	}
 	slices.Sort(vip)
 	return !slices.Equal(vip, slices.Sorted(slices.Values(s.cluster.VIP))) || s.cluster.Balancer != s.Spec.Endpoint.Balancer ||
-		s.address() != "" && hostPort(s.address()) != hostPort(s.cluster.ControlPlaneEndpoint)
+		s.address != "" && hostPort(s.address) != hostPort(s.cluster.ControlPlaneEndpoint)
 }
 
 // hostPort adds kubeadm's default port. An endpoint that cannot be read is returned as it is: spec refuses it.

@@ -35,6 +35,8 @@ func Make(in Input) (*Plan, []Problem) {
 //   - Lost hosts leave first: they cost quorum, and a host must not join under the name of a member.
 //   - Control planes are upgraded before a host joins: the file has one version, and the new host gets it.
 //   - The endpoint and the registry are there before hosts use them.
+//   - The configuration changes before hosts join: they get the new one. It does not change together with the version or the
+//     endpoint.
 //   - Control planes leave after new ones have joined, and before a worker changes: they keep their old version.
 //   - Workers join before others are drained: pods have a place. Labels and taints precede the drains too.
 //   - Workers leave at the end.
@@ -46,9 +48,12 @@ func (s *site) fill(p *Plan) {
 		s.upgradeControlPlanes(),
 		s.endpointControlPlanes(),
 		s.registry("registry on control planes", s.controlPlanes(), 1),
+	}
+	stages = append(stages, s.configuration()...)
+	stages = append(stages,
 		s.join("join control planes", s.controlPlanes(), 1),
 		s.remove("remove control planes", func(l leaver) bool { return l.ready && l.controlPlane }),
-	}
+	)
 	stages = append(stages, s.endpointWorkers()...)
 	stages = append(stages,
 		s.registry("registry on workers", s.workers(), s.Parallel),
@@ -359,7 +364,7 @@ func (s *site) noteHosts() {
 		if blocked := s.blockedBy(h.Name); found && len(blocked) > 0 && s.needsUpgrade(h) && !n.Unschedulable {
 			s.note("%s cannot be drained now: %s allows no disruption", h.Name, strings.Join(blocked, ", "))
 		}
-		if h.Unfinished != "" && !slices.ContainsFunc([]string{Init, Join, "upgrade", "endpoint", "registry"}, h.began) {
+		if h.Unfinished != "" && !slices.ContainsFunc([]string{Init, Join, "upgrade", "endpoint", "registry"}, h.began) && !s.isConfigured(h) && !s.follows(h) && !s.isBehind(h) {
 			s.note("%s did not finish the command %q: run it there again", h.Name, h.Unfinished)
 		}
 	}
@@ -369,9 +374,7 @@ func (s *site) noteHosts() {
 	if slices.ContainsFunc(s.cluster.EtcdMembers, func(m facts.EtcdMember) bool { return m.Name == "" }) {
 		s.note("etcd has a member that has not started yet: the join that added it did not finish, and starts it when it runs again; if its host is lost, on a control plane: ./install etcd status; ./install etcd member remove ID")
 	}
-	if len(s.Spec.Kubeadm) > 0 || slices.ContainsFunc(s.hosts, func(h host) bool { return h.Patches != "" && !h.isNew() }) {
-		s.note("changes in kubeadm's documents and in patches are not compared with the nodes; to take documents over, on a control plane: ./install reconfigure --config FILE; patches, on each node: ./install upgrade node --patches DIRECTORY")
-	}
+	s.noteConfiguration()
 	if s.cluster.Version == s.Version && len(s.cluster.Bundles) > 0 && !slices.Contains(s.cluster.Bundles, s.Bundle) {
 		s.note("the control planes keep another file with %s; to take the images of this one over, run: ./install cluster images import", s.Version)
 	}

@@ -101,9 +101,9 @@ func (s *site) checkMembership() {
 
 // checkOneDown refuses to restart a control plane while another one is down for a reason that the plan does not repair.
 func (s *site) checkOneDown() {
-	restarts := func(h host) bool { return !h.isNew() && (s.needsUpgrade(h) || s.needsEndpoint(h)) }
+	restarts := func(h host) bool { return !h.isNew() && (s.needsUpgrade(h) || s.needsEndpoint(h) || s.reconfigures(h)) }
 	for _, h := range s.controlPlanes() {
-		if h.Node == nil || h.isNew() || restarts(h) && (h.upgrading() || h.began("endpoint")) || !s.isDown(h) {
+		if h.Node == nil || h.isNew() || restarts(h) && (h.upgrading() || h.began("endpoint") || h.began(Reconfigure)) || !s.isDown(h) {
 			continue
 		}
 		if i := slices.IndexFunc(s.controlPlanes(), func(o host) bool { return o.Name != h.Name && restarts(o) }); i >= 0 {
@@ -125,10 +125,11 @@ func (s *site) reason(h host) string {
 	return "its Node is not Ready"
 }
 
-// checkRestartQuorum refuses an upgrade if a restart would cost etcd its quorum because other members are down, as
+// checkRestartQuorum refuses an upgrade or a reconfiguration if a restart would cost etcd its quorum because other members are down, as
 // "upgrade" does. If all members are healthy, the restart of one of two is allowed: it interrupts the API for seconds.
 func (s *site) checkRestartQuorum() {
-	if s.cluster == nil || !slices.ContainsFunc(s.controlPlanes(), s.needsUpgrade) {
+	restarts := func(h host) bool { return s.needsUpgrade(h) || s.reconfigures(h) }
+	if s.cluster == nil || !slices.ContainsFunc(s.controlPlanes(), restarts) {
 		return
 	}
 	v := votesOf(s.cluster.EtcdMembers)
@@ -138,12 +139,12 @@ func (s *site) checkRestartQuorum() {
 		}
 	}
 	down := slices.DeleteFunc(v.down(), func(name string) bool {
-		return slices.ContainsFunc(s.controlPlanes(), func(h host) bool { return h.Name == name && s.needsUpgrade(h) })
+		return slices.ContainsFunc(s.controlPlanes(), func(h host) bool { return h.Name == name && restarts(h) })
 	})
 	if len(down) > 0 && v.healthy()-1 < v.quorum() {
 		s.problem(down[0], "restore it; or take it out of cluster.yaml, and run ./install cluster apply --remove with the file of "+s.cluster.Version,
 			fmt.Sprintf("%d of %d members are healthy, and %d are needed", v.healthy(), len(v), v.quorum()),
-			"its etcd member is not healthy: etcd would lose its quorum during the upgrade of another control plane")
+			"its etcd member is not healthy: etcd would lose its quorum during the restart of another control plane")
 	}
 }
 

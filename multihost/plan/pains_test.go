@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"airlift/fault"
 	"airlift/multihost/facts"
 	"airlift/multihost/plan"
 	"airlift/multihost/spec"
@@ -143,6 +144,21 @@ func TestProblems(t *testing.T) {
 			fact(*in, "cp2").Unfinished = "join"
 			in.Remove = true
 		}, "", "would leave no control plane", "keep a control plane"},
+		{"a value that a running cluster cannot change", newVersion, func(in *plan.Input) {
+			documented(in, facts.Change{Refused: []facts.Refusal{{Field: "standard input:9: ClusterConfiguration.networking.podSubnet", From: "10.1.0.0/16", To: "10.2.0.0/16", Reason: "each node has a part of it", Needed: "a new cluster"}}})
+		}, "", `ClusterConfiguration.networking.podSubnet is "10.2.0.0/16" in kubeadm's documents, and the cluster has "10.1.0.0/16"`, "needed: a new cluster"},
+		{"a configuration that a check refuses", newVersion, func(in *plan.Input) {
+			documented(in, facts.Change{Nodes: changedNodes("cp0"), Errors: []facts.Finding{{Name: "EditedFiles", Message: "these files were edited", Fix: "./install reconfigure --restore --plan"}}})
+		}, "cp0", "EditedFiles: these files were edited", "on that host: ./install reconfigure --restore --plan"},
+		{"a host that does not report what changes", newVersion, func(in *plan.Input) {
+			documented(in, facts.Change{})
+			in.Changes["cp0"] = plan.ChangeAnswer{Err: fault.New(fault.Preflight, "another configuration was not finished").Hint("./install reconfigure undo")}
+		}, "cp0", "it is unknown what the configuration changes", "./install reconfigure undo"},
+		{"an unfinished undo of a configuration", newVersion, func(in *plan.Input) { fact(*in, "w1").Unfinished = "reconfigure undo" }, "w1", `did not finish the command "reconfigure undo"`, "./install reconfigure undo"},
+		{"no restart for a configuration next to a control plane that is down", newVersion, func(in *plan.Input) {
+			apiDown(*in, "cp2")
+			documented(in, facts.Change{Nodes: changedNodes("cp0", "cp1", "cp2")})
+		}, "cp2", "is down, and another control plane, cp0, would have to restart", "--skip cp2"},
 		{"a typo in --skip", newVersion, func(in *plan.Input) { in.Skip = []string{"w9"} }, "", `--skip has "w9"`, "--skip"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -244,6 +260,36 @@ func TestPlans(t *testing.T) {
 			fact(*in, "cp0").Node.NoRegistry = true
 		}, []string{"registry on control planes: cp0 registry enable (reload), cp1 registry enable (reload), cp2 registry enable (reload)", "registry on workers: w0 registry enable (reload), w1 registry enable (reload), w2 registry enable (reload)"}},
 		{"add-ons that waited", newVersion, func(in *plan.Input) { view(*in).AddonsWait = true }, []string{"add-ons: cp0 upgrade apply (none)"}},
+		{"another configuration", newVersion, func(in *plan.Input) { documented(in, facts.Change{Nodes: changedNodes("cp0", "cp1", "cp2", "w1")}) }, []string{
+			"configuration: cp0 reconfigure (restart)", "configuration of control planes: cp1 reconfigure node (restart), cp2 reconfigure node (restart)", "configuration of worker: w1 reconfigure node (restart)"}},
+		{"another configuration, and hosts join with it", newVersion, func(in *plan.Input) {
+			documented(in, facts.Change{Nodes: changedNodes("cp0", "cp1")})
+			in.Spec.Hosts = append(in.Spec.Hosts, spec.Host{Name: "w3", Role: spec.Worker, Group: spec.Worker})
+			in.Answers["w3"] = plan.Answer{Facts: &facts.Facts{Hostname: "w3", MachineID: "w3", Time: noon, Arch: "amd64"}, At: noon}
+		}, []string{"configuration: cp0 reconfigure (restart)", "configuration of control planes: cp1 reconfigure node (restart)", "join workers: w3 join (none)"}},
+		{"names in certificates restart nothing", newVersion, func(in *plan.Input) {
+			c := facts.Change{Nodes: changedNodes("cp0", "cp1"), Certificates: []facts.CertificateChange{{File: "/etc/kubernetes/pki/apiserver.crt", Added: []string{"a"}}}}
+			for i := range c.Nodes {
+				c.Nodes[i].Restarts = nil
+			}
+			documented(in, c)
+		}, []string{"configuration: cp0 reconfigure (reload)", "configuration of control planes: cp1 reconfigure node (reload)"}},
+		{"documents that the cluster has", newVersion, func(in *plan.Input) {
+			documented(in, facts.Change{Nodes: []facts.ChangedNode{{Name: "cp0"}, {Name: "w2"}}})
+		}, nil},
+		{"a configuration that some did not follow", newVersion, func(in *plan.Input) {
+			view(*in).Nodes[2].ConfigurationBehind, view(*in).Nodes[5].ConfigurationBehind = true, true
+			in.Changes = map[string]plan.ChangeAnswer{"w2": {Change: &facts.Change{Nodes: []facts.ChangedNode{{Name: "w2"}}}}}
+		}, []string{"configuration of control planes: cp2 reconfigure node (restart)", "configuration of worker: w2 reconfigure node (none)"}},
+		{"an unfinished configuration goes on where it began", newVersion, func(in *plan.Input) {
+			fact(*in, "cp1").Unfinished = "reconfigure"
+			documented(in, facts.Change{})
+			in.Changes = map[string]plan.ChangeAnswer{"cp1": {Change: &facts.Change{Nodes: []facts.ChangedNode{{Name: "cp1"}, {Name: "cp0", Command: "./install reconfigure node"}}}}}
+		}, []string{"configuration: cp1 reconfigure (none)", "configuration of control planes: cp0 reconfigure node (none)"}},
+		{"other names of images: the add-ons are last", newVersion, func(in *plan.Input) {
+			documented(in, facts.Change{Nodes: changedNodes("cp0", "cp1", "w0", "w1"), Images: true})
+		}, []string{"configuration: cp0 reconfigure (restart)", "configuration of control planes: cp1 reconfigure node (restart)",
+			"configuration of worker: w0 reconfigure node (restart), w1 reconfigure node (restart)", "add-ons of the configuration: cp0 reconfigure (none)"}},
 		{"pain 20: a worker that is off is skipped", newVersion, func(in *plan.Input) { delete(in.Answers, "w1"); in.Skip = []string{"w1"} }, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -257,6 +303,93 @@ func TestPlans(t *testing.T) {
 				t.Errorf("plan:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 			}
 		})
+	}
+}
+
+// documented gives a site a document of kubeadm, and what the cluster reports about it.
+func documented(in *plan.Input, c facts.Change) {
+	in.Spec.Kubeadm = []byte("apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n")
+	in.Changes = map[string]plan.ChangeAnswer{"cp0": {Change: &c}}
+}
+
+// changedNodes have to follow a change, the first one to make it, and restart something.
+func changedNodes(names ...string) (list []facts.ChangedNode) {
+	for i, name := range names {
+		n := facts.ChangedNode{Name: name, Restarts: []string{"kubelet"}, Command: "./install reconfigure node"}
+		if i == 0 {
+			n.Command = "./install reconfigure"
+		}
+		list = append(list, n)
+	}
+	return list
+}
+
+// Whom the driver asks about kubeadm's documents.
+func TestQuestions(t *testing.T) {
+	for name, c := range map[string]struct {
+		version string
+		edit    func(*plan.Input)
+		want    map[string]string
+	}{
+		"no cluster":   {"", func(*plan.Input) {}, nil},
+		"no documents": {newVersion, func(in *plan.Input) { in.Spec.Kubeadm = nil }, nil},
+		"only documents of new nodes": {newVersion, func(in *plan.Input) {
+			in.Spec.Kubeadm = []byte("apiVersion: kubeadm.k8s.io/v1beta4\nkind: JoinConfiguration\n")
+		}, nil},
+		"the healthiest":                 {newVersion, func(in *plan.Input) { apiDown(*in, "cp0") }, map[string]string{"cp1": "reconfigure"}},
+		"after an upgrade":               {oldVersion, func(*plan.Input) {}, nil},
+		"after a change of the endpoint": {newVersion, func(in *plan.Input) { in.Spec.Endpoint.Address = "new.site" }, nil},
+		"after an upgrade of a worker": {newVersion, func(in *plan.Input) {
+			view(*in).Nodes[4].Version, fact(*in, "w1").Node.Version = oldVersion, oldVersion
+		}, nil},
+		"where it began": {newVersion, func(in *plan.Input) { fact(*in, "cp2").Unfinished = "reconfigure" }, map[string]string{"cp2": "reconfigure"}},
+		"one that has followed": {newVersion, func(in *plan.Input) {
+			view(*in).Nodes[0].ConfigurationBehind, view(*in).Nodes[3].ConfigurationBehind = true, true
+		}, map[string]string{"cp0": "reconfigure node", "cp1": "reconfigure", "w0": "reconfigure node"}},
+	} {
+		in := site(c.version)
+		documented(&in, facts.Change{})
+		c.edit(&in)
+		if got := plan.Questions(in); len(got)+len(c.want) > 0 && fmt.Sprint(got) != fmt.Sprint(c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// A plan shows what restarts on each host, and the differences of files.
+func TestConfigurationIsShown(t *testing.T) {
+	in := site(newVersion)
+	documented(&in, facts.Change{Nodes: changedNodes("cp0", "w1"), AddOns: []string{"DaemonSet kube-system/kube-proxy"},
+		Changes:  []facts.FileChange{{Name: "ConfigMap kube-system/kubeadm-config", Diff: "-a\n+b\n"}, {Name: "/etc/kubernetes/keys"}},
+		Warnings: []facts.Finding{{Name: "ProxyMode", Message: "rules stay", Fix: "reboot"}}})
+	in.Spec.Kubeadm = append(in.Spec.Kubeadm, "---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: JoinConfiguration\n"...)
+	leave(in, "w2")
+	view(in).Nodes[5].ConfigurationBehind = true
+	p, problems := plan.Make(in)
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	var out strings.Builder
+	if err := p.Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"   cp0   reconfigure       restart  kubeadm's documents differ: restarts kubelet, replaces the pods\n",
+		"   of DaemonSet kube-system/kube-proxy\n",
+		"   w1    reconfigure node  restart  follows the change of the configuration: restarts kubelet\n",
+		"\nChanges on cp0:\n\n-a\n+b\n/etc/kubernetes/keys changes: its contents are not shown\n",
+		"  - cp0: ProxyMode: rules stay; reboot\n", "w2 has to follow the configuration, and this run leaves it alone", "JoinConfiguration are for new nodes",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	// A saved plan is another one if the difference is.
+	other := in
+	other.Changes = map[string]plan.ChangeAnswer{"cp0": {Change: &facts.Change{Nodes: changedNodes("cp0", "w1"), Changes: []facts.FileChange{{Name: "x", Diff: "y"}}}}}
+	fresh, _ := plan.Make(other)
+	if err := plan.Same(p, fresh); err == nil || !strings.Contains(err.Error(), "cp0: change of the configuration") {
+		t.Error(err)
 	}
 }
 

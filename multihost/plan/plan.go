@@ -15,6 +15,8 @@ type Input struct {
 	// Answers has the answer of each host of the file by its name. It may have answers of other hosts, by the names of
 	// their Nodes: only then is a host that the file does not have reset.
 	Answers map[string]Answer
+	// Changes has what hosts report that a reconfiguration would change there: the answers to Questions, by host.
+	Changes map[string]ChangeAnswer
 	// Version (v1.37.1), Bundle (its ID) and Arch (GOARCH) describe the file.
 	Version, Bundle, Arch string
 	Options
@@ -81,17 +83,19 @@ type Stage struct {
 
 // Verbs of actions. Each is idempotent: apply runs it again after an interruption.
 const (
-	Init          = "init"           // the first control plane
-	Join          = "join"           // another control plane, or a worker
-	Unpack        = "upgrade unpack" // a newer file: images and binaries next to the old ones
-	UpgradeApply  = "upgrade apply"  // the first control plane; or for add-ons that waited for all nodes
-	Upgrade       = "upgrade node"   // any other node
-	EndpointApply = "endpoint apply" // a control plane
-	Endpoint      = "endpoint node"  // a worker
-	Registry      = "registry enable"
-	NodeMeta      = "labels"           // labels and taints of a Node; runs on the leader
-	Remove        = "remove"           // node remove on another control plane, then reset on the host
-	RemoveOff     = "remove (is gone)" // node remove of a host that does not answer or is no longer a node
+	Init            = "init"           // the first control plane
+	Join            = "join"           // another control plane, or a worker
+	Unpack          = "upgrade unpack" // a newer file: images and binaries next to the old ones
+	UpgradeApply    = "upgrade apply"  // the first control plane; or for add-ons that waited for all nodes
+	Upgrade         = "upgrade node"   // any other node
+	EndpointApply   = "endpoint apply" // a control plane
+	Endpoint        = "endpoint node"  // a worker
+	Registry        = "registry enable"
+	Reconfigure     = "reconfigure"      // the control plane that gets kubeadm's documents
+	ReconfigureNode = "reconfigure node" // any other node follows what the cluster stores
+	NodeMeta        = "labels"           // labels and taints of a Node; runs on the leader
+	Remove          = "remove"           // node remove on another control plane, then reset on the host
+	RemoveOff       = "remove (is gone)" // node remove of a host that does not answer or is no longer a node
 )
 
 // Effects of an action on the pods of its host.
@@ -114,8 +118,13 @@ type Action struct {
 	// Effect is what the action does to running pods: none, reload, restart or drain.
 	Effect string `json:"effect"`
 	// Changes are labels and taints, with + and - in front: "+zone=a", "-zone", "+taint dedicated=db:NoSchedule",
-	// "-taint dedicated:NoSchedule".
+	// "-taint dedicated:NoSchedule". Of a reconfiguration, they are sentences: "restarts kube-scheduler".
 	Changes []string `json:"changes,omitempty"`
+	// Files are the files of the host and the objects of the cluster that a reconfiguration changes. Of other nodes than the
+	// first one, they are known only after that one.
+	Files []facts.FileChange `json:"files,omitempty"`
+	// Images is set if a reconfiguration gives images other names: it may read the file.
+	Images bool `json:"images,omitempty"`
 	// Began is set if an earlier run did not finish the action: its host counts as down, because it may be drained.
 	Began bool `json:"began,omitempty"`
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"airlift/fault"
+	"airlift/multihost/facts"
 )
 
 // seen returns the facts that the plan depends on. The cluster has the name "".
@@ -40,6 +41,11 @@ func (s *site) seen() map[string]map[string]string {
 		}
 		put(h.Name, "labels and taints to change", strings.Join(nodeChanges(h.Host, s.nodes[h.Name]), " "))
 	}
+	for name, a := range s.Changes {
+		if c := a.Change; c != nil && len(c.Nodes) > 0 {
+			put(name, "change of the configuration", changeDigest(*c))
+		}
+	}
 	s.putCluster(put)
 	return seen
 }
@@ -61,6 +67,7 @@ func (s *site) putCluster(put func(host, field string, value any)) {
 		put(n.Name, "control plane", n.ControlPlane)
 		put(n.Name, "unschedulable", n.Unschedulable)
 		put(n.Name, "endpoint behind", n.EndpointBehind)
+		put(n.Name, "configuration behind", n.ConfigurationBehind)
 	}
 	for _, m := range c.EtcdMembers {
 		put(m.Name, "etcd member", true)
@@ -69,6 +76,21 @@ func (s *site) putCluster(put func(host, field string, value any)) {
 		put(l.name, "leaves, Ready", l.ready)
 		put(l.name, "leaves, answers", l.answers)
 	}
+}
+
+// changeDigest returns the sha256 of what a reconfiguration changes, hex; "" if it changes nothing. Findings are no part of it.
+func changeDigest(c facts.Change) string {
+	c.Warnings, c.Errors = nil, nil
+	works := slices.ContainsFunc(c.Nodes, func(n facts.ChangedNode) bool { return n.Command != "" })
+	if !works && len(c.Changes)+len(c.Certificates)+len(c.Marks)+len(c.AddOns) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // only strings
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
 }
 
 // digest returns the sha256 of the JSON, hex. JSON sorts the keys.

@@ -22,6 +22,11 @@ type site struct {
 	leader  string
 	cluster *facts.Cluster // nil: no API server answers, or there is no cluster yet
 	nodes   map[string]facts.ClusterNode
+	address string // of the endpoint that the user names, or ""
+	// configures is the control plane that gets kubeadm's documents, "" if they are not compared with the cluster.
+	configures string
+	later      string   // why they are not: what must end first; "" if nothing must
+	kinds      []string // of kubeadm's documents in the file
 
 	problems []Problem
 	notes    []string
@@ -35,7 +40,7 @@ type host struct {
 }
 
 func newSite(in Input) *site {
-	s := &site{Input: in, nodes: map[string]facts.ClusterNode{}}
+	s := &site{Input: in, nodes: map[string]facts.ClusterNode{}, address: addressOf(in.Spec)}
 	if s.Parallel == 0 {
 		s.Parallel = 10
 	}
@@ -45,6 +50,7 @@ func newSite(in Input) *site {
 		}
 	}
 	s.findLeader()
+	s.findConfigurer()
 	return s
 }
 

@@ -34,6 +34,7 @@ func (p *Plan) Write(w io.Writer) error {
 			a.write(&b, min(names, 30), verbs)
 		}
 	}
+	p.writeFiles(&b)
 	if p.Held != "" {
 		b.WriteString("\n")
 		wrap(&b, "Held: ", p.Held)
@@ -72,10 +73,31 @@ func (a Action) write(b *strings.Builder, names, verbs int) {
 	if a.From != "" && a.From != a.To {
 		text = fmt.Sprintf("%s → %s: %s", a.From, a.To, a.Why)
 	}
-	if len(a.Changes) > 0 {
-		text = strings.Join(a.Changes, ", ")
+	switch list := strings.Join(a.Changes, ", "); {
+	case list == "":
+	case a.Verb == Reconfigure || a.Verb == ReconfigureNode:
+		text += ": " + list
+	default:
+		text = list
 	}
 	wrap(b, fmt.Sprintf("   %-*s  %-*s  %-7s  ", names, a.Host, verbs, a.Verb, a.Effect), text)
+}
+
+// writeFiles writes what changes in files and objects. Diffs are not wrapped.
+func (p *Plan) writeFiles(b *strings.Builder) {
+	for _, st := range p.Stages {
+		for _, a := range st.Actions {
+			for i, f := range a.Files {
+				if i == 0 {
+					fmt.Fprintf(b, "\nChanges on %s:\n\n", a.Host)
+				}
+				if f.Diff == "" {
+					fmt.Fprintf(b, "%s changes: its contents are not shown\n", f.Name)
+				}
+				b.WriteString(f.Diff)
+			}
+		}
+	}
 }
 
 // wrap writes text behind first, and further lines under its begin. A word longer than a line is cut: a label may have

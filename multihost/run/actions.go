@@ -44,6 +44,8 @@ func (r *Run) perform(ctx context.Context, a plan.Action, h *Host) error {
 		return h.install(ctx, nil, h.installer, "endpoint", "node")
 	case plan.Registry:
 		return r.registry(ctx, h)
+	case plan.Reconfigure, plan.ReconfigureNode:
+		return r.reconfigure(ctx, a, h)
 	case plan.NodeMeta:
 		return r.nodes(ctx, a)
 	case plan.Remove, plan.RemoveOff:
@@ -312,12 +314,15 @@ func (h *Host) dropWhole(ctx context.Context) error {
 	return err
 }
 
-// bringPatches replaces the patches on the host. Package spec has checked them, in subdirectories, too.
-func (h *Host) bringPatches(ctx context.Context) error {
+// bringPatches replaces the patches on the host.
+func (h *Host) bringPatches(ctx context.Context) error { return h.bringPatchesTo(ctx, patchesDir) }
+
+// bringPatchesTo replaces a directory on the host by its patches. Package spec has checked them, in subdirectories, too.
+func (h *Host) bringPatchesTo(ctx context.Context, to string) error {
 	if h.Patches == "" {
 		return nil
 	}
-	if _, err := h.output(ctx, nil, "/bin/sh", "-c", "umask 077 && rm -rf "+patchesDir+" && mkdir "+patchesDir); err != nil {
+	if _, err := h.output(ctx, nil, "/bin/sh", "-c", "umask 077 && rm -rf "+to+" && mkdir "+to); err != nil {
 		return err
 	}
 	dir := os.DirFS(h.Patches)
@@ -330,7 +335,7 @@ func (h *Host) bringPatches(ctx context.Context) error {
 			return err
 		}
 		sum := sha256.Sum256(data)
-		_, err = h.connection().Send(ctx, remote.File{Content: bytes.NewReader(data), Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:]), Path: path.Join(patchesDir, name), Mode: 0o600}, nil)
+		_, err = h.connection().Send(ctx, remote.File{Content: bytes.NewReader(data), Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:]), Path: path.Join(to, name), Mode: 0o600}, nil)
 		return err
 	})
 	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {

@@ -102,6 +102,24 @@ func (h *Host) initDocuments() (*bytes.Reader, error) {
 	return stream(list...)
 }
 
+// clusterDocuments are the user's documents that a running cluster can change. The endpoint has its own command.
+func (s *Site) clusterDocuments() (io.Reader, error) {
+	k, err := readKubeadm(s.Cluster.Kubeadm)
+	if err != nil {
+		return nil, err
+	}
+	var list []map[string]any
+	for _, kind := range []string{"ClusterConfiguration", "KubeletConfiguration", "KubeProxyConfiguration"} {
+		if k[kind] != nil {
+			list = append(list, k[kind])
+		}
+	}
+	if k["ClusterConfiguration"] != nil {
+		delete(k["ClusterConfiguration"], "controlPlaneEndpoint")
+	}
+	return stream(list...)
+}
+
 // joinDocument is the document for join on a host. Without credentials, it is for preflight checks.
 func (h *Host) joinDocument(c *credentials) (*bytes.Reader, error) {
 	k, err := readKubeadm(h.site.Cluster.Kubeadm)

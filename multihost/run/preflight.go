@@ -67,7 +67,7 @@ func (s *Site) needsWhole(p *plan.Plan) bool {
 	kept := s.Cluster.EmbeddedRegistry && leader != nil && leader.Facts != nil && leader.Facts.Cluster != nil && leader.Facts.Cluster.Keeps(s.File.Bundle.ID())
 	for _, stage := range p.Stages {
 		for _, a := range stage.Actions {
-			if a.Verb == plan.Init || !kept && slices.Contains([]string{plan.Join, plan.Unpack, plan.Upgrade, plan.UpgradeApply, plan.Registry}, a.Verb) {
+			if a.Verb == plan.Init || !kept && slices.Contains([]string{plan.Join, plan.Unpack, plan.Upgrade, plan.UpgradeApply, plan.Registry}, a.Verb) || !kept && a.Images {
 				return true
 			}
 		}

@@ -83,7 +83,7 @@ func (d *driver) apply(ctx context.Context) error {
 	if err := s.Gather(ctx, false); err != nil {
 		return err
 	}
-	p, problems := plan.Make(plan.Input{Spec: d.c, Answers: s.Answers(), Version: d.version, Bundle: d.file.Bundle.ID(), Arch: "amd64", Options: d.options})
+	p, problems := plan.Make(d.input(ctx, s))
 	if len(problems) > 0 {
 		s.Discard(ctx)
 		return fmt.Errorf("%+v", problems)
@@ -95,13 +95,20 @@ func (d *driver) apply(ctx context.Context) error {
 		return errors.Join(err, fmt.Errorf("%+v", found))
 	}
 	d.paused, err = s.Execute(ctx, p, func() error {
-		now, problems := plan.Make(plan.Input{Spec: d.c, Answers: s.Answers(), Version: d.version, Bundle: d.file.Bundle.ID(), Arch: "amd64", Options: d.options})
+		now, problems := plan.Make(d.input(ctx, s))
 		if len(problems) > 0 {
 			return fmt.Errorf("%+v", problems)
 		}
 		return plan.Same(p, now)
 	})
 	return err
+}
+
+// input is what a plan depends on.
+func (d *driver) input(ctx context.Context, s *run.Site) plan.Input {
+	in := plan.Input{Spec: d.c, Answers: s.Answers(), Version: d.version, Bundle: d.file.Bundle.ID(), Arch: "amd64", Options: d.options}
+	in.Changes = s.Changes(ctx, plan.Questions(in))
+	return in
 }
 
 // applied applies until nothing is left to do, and returns the state.

@@ -117,20 +117,25 @@ func (s *opened) plan(ctx context.Context, r rules) (*plan.Plan, error) {
 			return nil, err
 		}
 	}
-	return s.compute(r)
+	return s.compute(ctx, r)
 }
 
-// compute returns the plan for the facts that were read.
-func (s *opened) compute(r rules) (*plan.Plan, error) {
+// compute returns the plan for the facts that were read. It asks hosts what kubeadm's documents change.
+func (s *opened) compute(ctx context.Context, r rules) (*plan.Plan, error) {
 	m, err := s.file.Bundle.Manifest()
 	if err != nil {
 		return nil, err
 	}
 	_, arch, _ := strings.Cut(m.Platform, "/")
-	p, found := plan.Make(plan.Input{
+	in := plan.Input{
 		Spec: s.Site.Cluster, Answers: s.Site.Answers(), Version: m.KubernetesVersion, Bundle: s.file.Bundle.ID(), Arch: arch,
 		Options: plan.Options{Remove: r.remove, Skip: s.skip, Continue: r.goOn, Parallel: s.Site.Parallel},
-	})
+	}
+	in.Changes = s.Site.Changes(ctx, plan.Questions(in))
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	p, found := plan.Make(in)
 	if len(found) > 0 {
 		return nil, fault.New(fault.Preflight, "%w", problems(found)).Hint("")
 	}
@@ -138,8 +143,8 @@ func (s *opened) compute(r rules) (*plan.Plan, error) {
 }
 
 // still fails if a plan is not what the site needs any more.
-func (s *opened) still(p *plan.Plan, r rules) error {
-	now, err := s.compute(r)
+func (s *opened) still(ctx context.Context, p *plan.Plan, r rules) error {
+	now, err := s.compute(ctx, r)
 	if err == nil {
 		err = plan.Same(p, now)
 	}
@@ -149,9 +154,10 @@ func (s *opened) still(p *plan.Plan, r rules) error {
 	return nil
 }
 
-const planLong = `Show what apply would do, host by host, and change nothing. The facts come from the hosts: to
-read them, plan brings the installer of 20 MB to hosts that do not have it, and removes it
-from hosts that are no nodes.
+const planLong = `Show what apply would do, host by host, and change nothing. If kubeadm's documents change
+the configuration, it also shows the differences of files and objects. The facts come from
+the hosts: to read them, plan brings the installer of 20 MB to hosts that do not have it, and
+removes it from hosts that are no nodes.
 
 With --out, the plan is also saved. 'cluster apply --plan FILE' does exactly this plan,
 or fails if a host or cluster.yaml has changed since.
@@ -331,7 +337,8 @@ func failed(found []run.Finding) error {
 
 const applyLong = `Make the cluster what cluster.yaml and this file say. Apply installs the first control plane,
 joins the others and the workers, upgrades them to the version of this file, changes the
-endpoint, labels and taints, and with --remove removes what the file no longer has.
+endpoint, kubeadm's configuration, labels and taints, and with --remove removes what the
+file no longer has.
 
 First, it checks all hosts. If a host cannot be reached or a check fails, nothing changes
 on any host. Then it shows the plan and asks for confirmation. A host that fails stops what
@@ -340,6 +347,7 @@ has not begun.
 An upgrade first brings all images everywhere. Then the control planes follow one by one,
 then the workers by the rules of their groups in cluster.yaml. It waits for the window of a
 group, so it may run for long. It stops if a node fails, and never begins the next one.
+Another configuration goes to one host after the other, control planes first.
 
 It is safe to run it again, from another machine too: it finishes what an interrupted run
 left. Ctrl-C stops the commands on the hosts between two changes.`
@@ -402,7 +410,7 @@ func (s *opened) apply(ctx context.Context, cmd *cobra.Command, r rules, saved *
 		return err
 	}
 	s.Site.Display.Start()
-	paused, err := s.Site.Execute(ctx, p, func() error { return s.still(p, r) })
+	paused, err := s.Site.Execute(ctx, p, func() error { return s.still(ctx, p, r) })
 	s.Site.Display.Stop()
 	switch {
 	case err != nil:

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,6 +22,9 @@ import (
 	"airlift/bundle"
 	"airlift/cmd/output"
 	"airlift/fault"
+	"airlift/installer/flow/upgrade"
+	checks "airlift/installer/preflight"
+	"airlift/installer/reconfiguration"
 	"airlift/multihost/facts"
 	"airlift/multihost/live"
 	"airlift/multihost/remote"
@@ -199,6 +203,60 @@ func TestSavedPlan(t *testing.T) {
 	c.w.Hosts["w1"].Unfinished = ""
 	c.want(0, nil, "", "apply", "--yes", "--plan", c.path("site.plan"))
 	c.want(2, []string{"reading the plan"}, "", "apply", "--plan", c.path("cluster.yaml"))
+}
+
+// The documents of kubeadm change after the cluster exists: the plan has the differences, and apply makes them.
+func TestConfiguration(t *testing.T) {
+	c := newConsole(t)
+	write := func(v string) {
+		text := description + "---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nscheduler: {extraArgs: [{name: v, value: '" + v + "'}]}\n"
+		if err := os.WriteFile(c.path("cluster.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("2")
+	c.want(0, nil, "", "apply", "--yes")
+	c.want(0, []string{"nothing to do"}, "", "plan")
+	write("4")
+	before := c.w.State()
+	c.want(fault.Work, []string{"5 actions on 5 hosts", "   cp1  ", "restarts kube-scheduler\n", "reconfigure node  restart  follows the change", "Changes on cp1:\n", `"value":"4"`}, "", "plan", "--out", c.path("site.plan"))
+	c.want(fault.Work, []string{`"restarts kube-scheduler"`, `"name": "/etc/kubernetes/manifests/kube-scheduler.yaml"`}, "", "plan", "-o", "json")
+	c.w.Refuses = `"value":"4"`
+	c.want(3, []string{"ClusterConfiguration.networking.podSubnet", "each node has a part of it", "hint: needed: a new cluster", "nothing was changed"}, "", "plan")
+	c.want(3, []string{"nothing was changed"}, "", "apply", "--yes")
+	if c.w.Refuses = ""; c.w.State() != before {
+		t.Errorf("%s\nwant\n%s", c.w.State(), before)
+	}
+	c.want(0, []string{"The cluster matches the file."}, "", "apply", "--yes", "--plan", c.path("site.plan"))
+	c.want(0, []string{"nothing to do"}, "", "plan")
+	c.want(0, []string{"nothing to do"}, "", "apply")
+}
+
+// TestChangeIsAPlan: what a driver reads of a change has the names that "reconfigure --plan -o json" prints.
+func TestChangeIsAPlan(t *testing.T) {
+	printed := upgrade.ReconfigurePlan{
+		Nodes:   []upgrade.ReconfiguredNode{{Name: "cp1", Role: "control-plane", Restarts: []string{"etcd"}, Command: "./install reconfigure"}},
+		Changes: []upgrade.PlannedChange{{Name: "a", Diff: "b"}}, Certificates: []upgrade.PlannedCertificate{{File: "c", Added: []string{"d"}, Removed: []string{"e"}}},
+		Marks: []string{"f"}, AddOns: []string{"g"}, Images: true, Refused: []reconfiguration.Refusal{{Field: "h", From: "i", To: "j", Reason: "k", Needed: "l"}},
+		Warnings: []checks.Problem{{Name: "m", Message: "n", Fix: "o"}}, Errors: []checks.Problem{{Name: "p", Message: "q", Fix: "r"}},
+	}
+	data, err := json.Marshal(printed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read facts.Change
+	if err := json.Unmarshal(data, &read); err != nil {
+		t.Fatal(err)
+	}
+	want := facts.Change{
+		Nodes:   []facts.ChangedNode{{Name: "cp1", Restarts: []string{"etcd"}, Command: "./install reconfigure"}},
+		Changes: []facts.FileChange{{Name: "a", Diff: "b"}}, Certificates: []facts.CertificateChange{{File: "c", Added: []string{"d"}, Removed: []string{"e"}}},
+		Marks: []string{"f"}, AddOns: []string{"g"}, Images: true, Refused: []facts.Refusal{{Field: "h", From: "i", To: "j", Reason: "k", Needed: "l"}},
+		Warnings: []facts.Finding{{Name: "m", Message: "n", Fix: "o"}}, Errors: []facts.Finding{{Name: "p", Message: "q", Fix: "r"}},
+	}
+	if !reflect.DeepEqual(read, want) {
+		t.Errorf("%+v\nwant\n%+v", read, want)
+	}
 }
 
 // Pain 20: a host that is off stops the run, or is left alone on request, with another exit code.

@@ -32,7 +32,9 @@ type ReconfigurePlan struct {
 	// Marks are the labels and taints of this node that change: "+zone=a", "-taint key:Effect".
 	Marks []string `json:"marks"`
 	// AddOns are the workloads whose pods are replaced on all nodes.
-	AddOns   []string                  `json:"addOns"`
+	AddOns []string `json:"addOns"`
+	// Images reports whether images of this node get other names.
+	Images   bool                      `json:"images"`
 	Refused  []reconfiguration.Refusal `json:"refused"`
 	Warnings []preflight.Problem       `json:"warnings"`
 	Errors   []preflight.Problem       `json:"errors"`
@@ -108,6 +110,7 @@ func (r *Reconfigure) fill(ctx context.Context, p *ReconfigurePlan, lines int) (
 		}
 	}
 	slices.Sort(p.AddOns)
+	p.Images = c.renamesImages()
 	own, err := c.restarts()
 	if err != nil {
 		return err
