@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"slices"
@@ -110,6 +111,53 @@ func TestMultiHost(t *testing.T) {
 				t.Errorf("left: %s", got)
 			}
 		}},
+		{"kubeadm's documents change", func(t *testing.T) {
+			m.describe(t, withBalancer, zoned)
+			before := m.traces(t)
+			m.document(t, "networking: {podSubnet: 10.99.0.0/16}\n", "")
+			contains(t, m.cluster(t, 3, "plan"), "networking.podSubnet", "each node has a part of this range", "hint: needed: ")
+			m.cluster(t, 3, "apply", "--yes")
+			same(t, before, m.traces(t))
+			m.describe(t, withBalancer, zoned)
+			m.document(t, "scheduler: {extraArgs: [{name: v, value: '3'}]}\n", "maxPods: 120\n")
+			out := m.cluster(t, 5, "plan")
+			contains(t, out, "+    - --v=3", "+maxPods: 120")
+			contains(t, m.json(t, 5, "plan", "-o", "json"), `"restarts kube-scheduler kubelet"`)
+			for _, h := range m.nodes {
+				contains(t, out, h.Name)
+			}
+			same(t, before, m.traces(t))
+			ids := processes(t, m.nodes[1])
+			m.cluster(t, 0, "apply", "--yes")
+			systemIsUp(t, m.Site, len(m.nodes))
+			m.follow(t, "--v=3", "120")
+			if restarted := differ(ids, processes(t, m.nodes[1])); slices.Contains(restarted, "kube-apiserver") || slices.Contains(restarted, "etcd") {
+				t.Errorf("%q restarted", restarted)
+			}
+			before = m.traces(t)
+			m.cluster(t, 0, "plan")
+			m.cluster(t, 0, "apply", "--yes")
+			same(t, before, m.traces(t))
+		}},
+		{"the driver is killed while the configuration changes", func(t *testing.T) {
+			for i := range 3 { // early, on the first control plane, and on the others
+				flag, pods := fmt.Sprintf("--v=%d", 4+i), strconv.Itoa(130+i)
+				m.describe(t, withBalancer, zoned)
+				m.document(t, "scheduler: {extraArgs: [{name: v, value: '"+strconv.Itoa(4+i)+"'}]}\n", "maxPods: "+pods+"\n")
+				m.killedAfter(t, time.Duration(4+6*i)*time.Second)
+				eventually(t, 2*time.Minute, func() string { // a command on a host ends after the connection did
+					if out, err := site.Install(t.Context(), m.driver, io.Discard, "cluster", "apply", "--yes"); err != nil {
+						return lastLine(out)
+					}
+					return ""
+				})
+				systemIsUp(t, m.Site, len(m.nodes))
+				m.follow(t, flag, pods)
+				m.cluster(t, 0, "plan")
+			}
+			m.describe(t, withBalancer, zoned)
+			m.cluster(t, 0, "plan") // a document that is removed stays in the cluster
+		}},
 		{"status without the API", func(t *testing.T) {
 			m.cluster(t, 0, "status")
 			for _, h := range m.nodes[:m.planes] {
@@ -148,6 +196,39 @@ func TestMultiHost(t *testing.T) {
 		{"no packet tried to leave", func(t *testing.T) { noEscapes(t, m.Site) }},
 		{"reset", func(t *testing.T) { m.reset(t, bare) }},
 		{"the same by commands", func(t *testing.T) { m.byCommands(t) }},
+	})
+}
+
+// document adds a ClusterConfiguration and a KubeletConfiguration with these fields to cluster.yaml; "": none.
+func (m *multihost) document(t *testing.T, cluster, kubelet string) {
+	t.Helper()
+	const path = "/root/cluster.yaml"
+	text := run(t, m.driver, "cat", path)
+	if cluster != "" {
+		text += "---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n" + cluster
+	}
+	if kubelet != "" {
+		text += "---\napiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + kubelet
+	}
+	write(t, m.driver, path, text)
+}
+
+// follow expects a flag of the scheduler on all control planes, in its file and in its pod, and a maximum of pods on all nodes.
+func (m *multihost) follow(t *testing.T, flag, pods string) {
+	t.Helper()
+	for i, h := range m.nodes {
+		if i < m.planes {
+			contains(t, run(t, h, "cat", "/etc/kubernetes/manifests/kube-scheduler.yaml"), "- "+flag+"\n")
+		}
+		contains(t, run(t, h, "cat", "/var/lib/kubelet/config.yaml"), "maxPods: "+pods+"\n")
+	}
+	eventually(t, time.Minute, func() string {
+		flags := kubectl(t, m.Site, "-n", "kube-system", "get", "pods", "-l", "component=kube-scheduler", "-o", "jsonpath={.items[*].spec.containers[0].command}")
+		capacity := kubectl(t, m.Site, "get", "nodes", "-o", "jsonpath={.items[*].status.capacity.pods}")
+		if strings.Count(flags, `"`+flag+`"`) != m.planes || strings.Count(capacity+" ", pods+" ") != len(m.nodes) {
+			return flags + "\n" + capacity
+		}
+		return ""
 	})
 }
 

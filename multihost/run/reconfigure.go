@@ -14,8 +14,9 @@ import (
 	"airlift/multihost/remote"
 )
 
-// plannedPatchesDir has the patches of a host while it finds out what a reconfiguration would change.
-const plannedPatchesDir = driverDir + "/planned-patches"
+// plannedPatchesDir has the patches of a host while it finds out what a reconfiguration would change. It is not on a disk: a run that
+// changes nothing leaves no trace there.
+const plannedPatchesDir = "/run/airlift-planned-patches"
 
 // Changes asks hosts what a reconfiguration would change there, and changes nothing. questions are those of plan.Questions.
 func (s *Site) Changes(ctx context.Context, questions map[string]string) map[string]plan.ChangeAnswer {

@@ -155,11 +155,11 @@ func TestReconfigureWithPatches(t *testing.T) {
 	n := len(w.Seen)
 	applied(t, w, with("4"), file, newVersion)
 	for _, line := range w.Seen[n:] {
-		if strings.Contains(line, "/install reconfigure") && !strings.Contains(line, " --patches /var/lib/airlift/cluster/") {
+		if strings.Contains(line, "/install reconfigure") && !strings.Contains(line, " --patches /") {
 			t.Error(line)
 		}
 	}
-	if !slices.ContainsFunc(w.Seen[n:], func(line string) bool { return line == "rm -rf /var/lib/airlift/cluster/planned-patches" }) {
+	if !slices.ContainsFunc(w.Seen[n:], func(line string) bool { return line == "rm -rf /run/airlift-planned-patches" }) {
 		t.Errorf("%q", w.Seen[n:])
 	}
 }
