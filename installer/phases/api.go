@@ -89,10 +89,11 @@ func (a *API) recordEndpoint(ctx context.Context) error {
 	return err
 }
 
-// recordReconfiguration records that this node follows the last reconfiguration: it was created with the stored configuration.
+// recordReconfiguration records that this node follows the last reconfiguration: it was created with the stored configuration. A
+// control plane that a repeated run found may still have other certificates and files: there, reconfigure node records it.
 func (a *API) recordReconfiguration(ctx context.Context) error {
 	c := a.Node.Config
-	if c.Reconfiguration.Number == 0 {
+	if c.Reconfiguration.Number == 0 || a.Node.Observed.IsNode && a.Node.Plan.Role.Kind == controlPlaneKind {
 		return nil
 	}
 	changed, err := a.Client.NodeObjects().SetReconfiguration(ctx, c.NodeRegistration.Name, c.Reconfiguration.Number)

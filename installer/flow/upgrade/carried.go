@@ -9,10 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"airlift/fault"
+	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/host/filesystem"
@@ -32,22 +29,9 @@ type carried struct {
 }
 
 // read reads the files that the cluster keeps.
-func (c *carried) read(ctx context.Context) error {
-	c.before = nil
-	secret, err := c.change.run.facts.api.Client.API.CoreV1().Secrets(metav1.NamespaceSystem).Get(ctx, config.FilesSecret, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-	case err != nil:
-		return fmt.Errorf("reading Secret %s/%s: %w", metav1.NamespaceSystem, config.FilesSecret, err)
-	default:
-		key, err := c.key()
-		if err == nil {
-			c.before, err = reconfiguration.Open(key, secret.Data[config.FilesKey])
-		}
-		if err != nil {
-			return fault.Wrap(fmt.Errorf("reading Secret %s/%s: %w", metav1.NamespaceSystem, config.FilesSecret, err), fault.Preflight,
-				"it has the files that control planes share; to write it again, delete it, and give all files: ./install reconfigure --config FILE --file PATH=FILE …")
-		}
+func (c *carried) read(ctx context.Context) (err error) {
+	if c.before, err = cluster.SharedFiles(ctx, c.change.run.facts.api.Client.API, c.key); err != nil {
+		return err
 	}
 	own := &c.change.config().Cluster
 	c.files = reconfiguration.Replace(c.before, c.change.options.Files, func(path string) bool { return len(reconfiguration.UsersOf(own, path)) > 0 })
