@@ -193,6 +193,33 @@ func TestMultiHost(t *testing.T) {
 			m.describe(t, withBalancer, zoned)
 			m.apply(t)
 		}},
+		{"a control plane that joins later has the files of flags", func(t *testing.T) {
+			const policy, text = "/etc/kubernetes/audit/policy.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: None\n"
+			const audited = "apiServer:\n  extraArgs: [{name: audit-policy-file, value: " + policy + "}, {name: audit-log-path, value: '-'}]\n" +
+				"  extraVolumes: [{name: audit, hostPath: /etc/kubernetes/audit, mountPath: /etc/kubernetes/audit, readOnly: true, pathType: DirectoryOrCreate}]\n"
+			all, first, gone := m.nodes, m.nodes[0], m.nodes[m.planes-1]
+			write(t, first, "/root/policy.yaml", text)
+			write(t, first, "/root/kubeadm.yaml", "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n"+audited)
+			m.describe(t, withBalancer, zoned)
+			m.document(t, audited, "")
+			contains(t, m.cluster(t, 3, "plan"), policy, "does not exist", "--file") // the file comes first
+			run(t, first, "/var/lib/airlift/cluster/install", "reconfigure", "--config", "/root/kubeadm.yaml", "--file", policy+"=/root/policy.yaml", "--yes")
+			contains(t, m.cluster(t, 5, "plan"), m.nodes[1].Name, gone.Name, "has not followed the last change")
+			m.cluster(t, 0, "apply", "--yes")
+			for _, h := range m.nodes[:m.planes] {
+				same(t, text, run(t, h, "cat", policy))
+			}
+			m.nodes, m.planes = slices.Delete(slices.Clone(all), m.planes-1, m.planes), m.planes-1
+			m.describe(t, withBalancer, zoned)
+			m.document(t, audited, "")
+			m.cluster(t, 0, "apply", "--remove", "--yes")
+			m.nodes, m.planes = all, m.planes+1
+			m.describe(t, withBalancer, zoned)
+			m.document(t, audited, "")
+			m.apply(t)
+			same(t, text, run(t, gone, "cat", policy))
+			m.cluster(t, 0, "plan")
+		}},
 		{"no packet tried to leave", func(t *testing.T) { noEscapes(t, m.Site) }},
 		{"reset", func(t *testing.T) { m.reset(t, bare) }},
 		{"the same by commands", func(t *testing.T) { m.byCommands(t) }},
