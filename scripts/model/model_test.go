@@ -317,6 +317,10 @@ func TestReconfigure(t *testing.T) {
 			{Name: reconfigureUndo, Host: 1}, {Name: reconfigureNode, Host: 2}, {Name: reconfigureNode, Host: 3}, {Name: reconfigureNode, Host: 4},
 			{Name: reconfigureWide, Host: 2, Meanwhile: []Command{{Name: reconfigureNode, Host: 3, Delay: 2}, {Name: renewAll, Host: 2, Delay: 5}}},
 		},
+		{ // a worker has images, too
+			{Name: "init", Host: 1}, {Name: "join", Host: 4},
+			{Name: reconfigureImages, Host: 1, Again: true}, {Name: reconfigureNode, Host: 4, Again: true}, {Name: reconfigureUndo, Host: 1}, {Name: reconfigureNode, Host: 4, Again: true},
+		},
 	} {
 		site, err := play(t, files, list)
 		if err != nil {

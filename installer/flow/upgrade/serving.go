@@ -131,7 +131,7 @@ func (s serving) rename(ctx context.Context) error {
 			api = api || name == "apiserver"
 		}
 	}
-	if !api && !r.unfinished() {
+	if !api && !r.unfinished() || !m.IsControlPlane() {
 		return nil
 	}
 	err := phases.WaitServed(ctx, m.Machine, s.change.config())
