@@ -44,7 +44,7 @@ func (h *Host) keepReplaced(path, now string, warn warnFunc) (original string, e
 	switch {
 	case known && (e.Wrote(now) || !e.Pending && filesystem.IsLink(now) && filesystem.IsLink(e.SHA256)):
 		return "", nil // a changed link has no content to lose
-	case known && (!e.Pending || e.Original == "" && !made || h.hasOtherOriginal(e, now)):
+	case known && (!e.Pending || e.Original == "" && !made || hasOtherOriginal(h, e, now)):
 		return "", h.saveEdited(path, now, warn)
 	case made || h.savedCopy(path, now) != "":
 		return "", nil
@@ -58,7 +58,7 @@ func (h *Host) keepReplaced(path, now string, warn warnFunc) (original string, e
 
 // hasOtherOriginal reports whether the original of an entry is kept, and is not the content with the given sum. A copy is
 // complete before the ledger has its path. So the content is an edit, of Airlift's file or of the original.
-func (h *Host) hasOtherOriginal(e ledger.Entry, now string) bool {
+func hasOtherOriginal(h *Host, e ledger.Entry, now string) bool {
 	if e.Original == "" {
 		return false
 	}

@@ -51,11 +51,11 @@ func UnfinishedRestore(h *host.Host) error {
 // configuration: the kubeconfigs that are left have no certificate. It also returns one if a reset began to remove a node that
 // another tool made, because the ledger lists that node as if Airlift had installed it, or if disown dropped what the ledger had.
 func UnfinishedReset(h *host.Host) error {
-	if h.Records().DisownBegan() {
+	if h.Records().Ends().DisownBegan() {
 		return fault.New(fault.Preflight, "the end of this node's adoption is not finished").Hint("finish it: ./install disown")
 	}
-	removed := h.Records().ResetBegan() && !FileExists(h, config.KubeletConfigFile)
-	if !removed && !h.Records().AssumedTraces() || !FileExists(h, KubeletConf) {
+	removed := h.Records().Ends().ResetBegan() && !FileExists(h, config.KubeletConfigFile)
+	if !removed && !h.Records().Ends().AssumedTraces() || !FileExists(h, KubeletConf) {
 		return nil
 	}
 	return fault.New(fault.Preflight, "a reset of this host is not finished").Hint("finish it: ./install reset")

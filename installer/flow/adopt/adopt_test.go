@@ -503,7 +503,7 @@ func TestDisownKilledBeforeOtherCommands(t *testing.T) {
 				case fault.ExitCode(err) != fault.Preflight || len(changed(before, tree(t, root))) > 0:
 					t.Errorf("%v, changed: %q", err, changed(before, tree(t, root)))
 				}
-				if err := New(Options{}, h, quiet).checkHost(); h.Records().DisownBegan() && !strings.Contains(fault.Hint(err), "./install disown") {
+				if err := New(Options{}, h, quiet).checkHost(); h.Records().Ends().DisownBegan() && !strings.Contains(fault.Hint(err), "./install disown") {
 					t.Errorf("adopt: %v, hint %q", err, fault.Hint(err))
 				}
 			})

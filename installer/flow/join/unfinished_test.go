@@ -47,7 +47,7 @@ func TestUnfinishedResetRefusesJoin(t *testing.T) {
 			t.Fatal(err)
 		}
 		if begun {
-			err = h.Records().BeginReset()
+			err = h.Records().Ends().BeginReset()
 		}
 		for name, is := range map[string]bool{node.KubeletConf: kubeconfig, config.KubeletConfigFile: configuration} {
 			if is {

@@ -36,7 +36,7 @@ type adoptedReset struct{ reset *Reset }
 // steps returns the steps in order. The pods, the certificates and etcd's member stay.
 func (a adoptedReset) steps() []workflow.Step {
 	r := a.reset
-	return r.committed([]workflow.Step{
+	return committed(r, []workflow.Step{
 		{Name: "preflight", Doc: "check that the node can be as it was adopted", Run: a.check},
 		{Name: "registry", Doc: "take this server of the embedded registry from the cluster", Run: func(ctx context.Context) error {
 			r.leaveRegistry(ctx)

@@ -104,7 +104,7 @@ func (r *etcdReset) ownMember(ctx context.Context, do func(*etcd.Client, etcd.Me
 		return false, false, nil // an earlier run stopped before it joined etcd
 	}
 	c, err := r.reachEtcd(ctx, e)
-	if err != nil && ctx.Err() == nil && r.Host.Records().ResetBegan() {
+	if err != nil && ctx.Err() == nil && r.Host.Records().Ends().ResetBegan() {
 		r.Console.Note("etcd does not answer: an earlier reset has stopped it")
 		return false, false, nil
 	}

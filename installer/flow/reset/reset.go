@@ -56,7 +56,7 @@ func (r *Reset) steps() []workflow.Step {
 	if r.isAdopted() {
 		return adoptedReset{r}.steps()
 	}
-	return r.committed([]workflow.Step{
+	return committed(r, []workflow.Step{
 		{Name: "preflight", Aliases: []string{"pre-flight"}, Doc: "check that etcd keeps its quorum", Run: r.preflight},
 		{Name: "remove-etcd-member", Doc: "remove this host's member from the etcd cluster", Run: r.removeMember},
 		{Name: "stop-kubelet", Doc: "stop the kubelet", Run: r.onHost(uninstall.StopKubelet)},
@@ -76,9 +76,9 @@ func (r *Reset) steps() []workflow.Step {
 
 // committed lets each step that cannot be refused any more first write what New assumed. An interrupted reset then continues, also
 // if the user skipped the steps before it.
-func (r *Reset) committed(steps []workflow.Step) []workflow.Step {
+func committed(r *Reset, steps []workflow.Step) []workflow.Step {
 	for i, s := range steps {
-		r.committed(s.Steps)
+		committed(r, s.Steps)
 		if s.Run == nil || slices.Contains(beforeChanges, s.Name) {
 			continue
 		}
@@ -189,8 +189,8 @@ func (r *Reset) Question() string {
 // removesNode reports whether the node on this host is what this reset removes, or an interrupted one began to remove. A ledger
 // without a kubelet is of a host that another tool may have made a node: its member stays in etcd.
 func (r *Reset) removesNode() bool {
-	records := r.Host.Records()
-	return records.RanNode() || records.ResetBegan() || records.AssumedTraces()
+	ends := r.Host.Records().Ends()
+	return r.Host.Records().RanNode() || ends.ResetBegan() || ends.AssumedTraces()
 }
 
 // preflight refuses a reset that would break the etcd of other control planes.
@@ -224,7 +224,7 @@ func (r *Reset) removeMember(ctx context.Context) (err error) {
 	if err := r.etcd.remove(ctx); err != nil {
 		return err
 	}
-	return r.Host.Records().BeginReset()
+	return r.Host.Records().Ends().BeginReset()
 }
 
 // leaveRegistry takes the permissions of a server of the embedded registry from this control plane. Without an API server, they

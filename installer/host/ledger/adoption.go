@@ -44,19 +44,6 @@ func (r *Records) Adopt(a Adoption) error {
 	return r.writeDocument(Path, Document{Entries: r.document.Entries, Adopted: &a})
 }
 
-// BeginDisown records that the adoption ends and the node stays. It is one write, which also drops what reset would restore.
-func (r *Records) BeginDisown() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.writeLedger(Path, []Entry{{Kind: Reset, Name: Disown}})
-}
-
-// DisownBegan reports whether the adoption is ending, and has not ended.
-func (r *Records) DisownBegan() bool {
-	_, ok := r.Find(Reset, Disown)
-	return ok
-}
-
 // EndAdoption makes the node one that Airlift installed, in memory: reset is about to remove it. The entries of these files
 // go, too. Commit writes that, or the next change of the ledger.
 func (r *Records) EndAdoption(files []string) {

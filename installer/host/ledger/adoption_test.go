@@ -108,10 +108,10 @@ func TestAdoption(t *testing.T) {
 	if r := open().Records(); r.Adopted() == nil {
 		t.Error("the end of the adoption was written before a change")
 	}
-	if err := h.Records().BeginReset(); err != nil {
+	if err := h.Records().Ends().BeginReset(); err != nil {
 		t.Fatal(err)
 	}
-	if r := open().Records(); r.Adopted() != nil || !r.ResetBegan() || versionOf(t, root) != 2 {
+	if r := open().Records(); r.Adopted() != nil || !r.Ends().ResetBegan() || versionOf(t, root) != 2 {
 		t.Errorf("version %d, adopted %+v", versionOf(t, root), r.Adopted())
 	}
 	if _, err := uninstall.RemoveInstalled(t.Context(), h); err != nil {

@@ -347,36 +347,6 @@ func (r *Records) OwnsRuntime() bool {
 	return ok
 }
 
-// Names of entries of the kind Reset.
-const (
-	Node   = "node"   // this host's member has left etcd
-	Traces = "traces" // another tool made the node, and reset assumed what the other entries list
-	Disown = "disown" // the adoption of the node ends, and the node stays
-)
-
-// BeginReset records that reset begins to remove the node: this host's member has left etcd.
-func (r *Records) BeginReset() error { return r.Record(Entry{Kind: Reset, Name: Node}) }
-
-// ResetBegan reports whether reset began to remove the node, and has not finished.
-func (r *Records) ResetBegan() bool {
-	_, ok := r.Find(Reset, Node)
-	return ok
-}
-
-// AssumedTraces reports whether reset began to remove a node that Airlift did not install, and has not finished.
-func (r *Records) AssumedTraces() bool {
-	_, ok := r.Find(Reset, Traces)
-	return ok
-}
-
-// EndReset forgets that a reset has begun: this host becomes a node.
-func (r *Records) EndReset() error {
-	if err := r.Forget(Reset, Node); err != nil {
-		return err
-	}
-	return r.Forget(Reset, Traces)
-}
-
 // Assume adds an entry in memory. It is written by Commit, or with the next change.
 func (r *Records) Assume(e Entry) {
 	r.mu.Lock()

@@ -107,7 +107,7 @@ func RemoveLedger(h *host.Host) error {
 	if err := h.Upgrades().Reconfigurations().EndUpgrade(); err != nil {
 		return err
 	}
-	if err := h.Records().BeginDisown(); err != nil {
+	if err := h.Records().Ends().BeginDisown(); err != nil {
 		return err
 	}
 	if err := emptyState(h); err != nil {
