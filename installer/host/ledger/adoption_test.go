@@ -122,6 +122,30 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
+// TestBeginDisown: no entry stays that reset would restore, and a removal of the node takes precedence.
+func TestBeginDisown(t *testing.T) {
+	root := t.TempDir()
+	h, err := host.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, written := h.WriteFile("/etc/airlift-example", []byte("x"), 0o644)
+	if err := errors.Join(h.Records().Adopt(adoption), written, h.Records().Ends().BeginDisown()); err != nil {
+		t.Fatal(err)
+	}
+	if h, err = host.Open(root); err != nil {
+		t.Fatal(err)
+	}
+	r := h.Records()
+	if _, found := r.Find(ledger.File, "/etc/airlift-example"); found || r.Adopted() == nil || !r.Ends().DisownBegan() || r.Ends().ResetBegan() {
+		t.Errorf("entry %t, adopted %+v", found, r.Adopted())
+	}
+	uninstall.AssumeTraces(h, uninstall.Traces{CertificatesDir: "/etc/kubernetes/pki"})
+	if r.Ends().DisownBegan() || !r.Ends().AssumedTraces() {
+		t.Error("disown would have to finish, and reset too")
+	}
+}
+
 // A version that does not fit the content is damage, and a newer version is another installer's.
 func TestVersionsOfTheLedger(t *testing.T) {
 	for text, want := range map[string]string{

@@ -35,8 +35,8 @@ func (e Ends) BeginDisown() error {
 	return r.writeLedger(Path, []Entry{{Kind: Reset, Name: Disown}})
 }
 
-// DisownBegan reports whether the adoption is ending, and has not ended.
-func (e Ends) DisownBegan() bool { return e.began(Disown) }
+// DisownBegan reports whether the adoption is ending, and has not ended: reset may have ended it, to remove the node.
+func (e Ends) DisownBegan() bool { return e.records.Adopted() != nil && e.began(Disown) }
 
 // Forget forgets that a reset has begun: this host becomes a node.
 func (e Ends) Forget() error {
