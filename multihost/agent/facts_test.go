@@ -160,10 +160,15 @@ func TestUnfinishedRun(t *testing.T) {
 		ended("init", "09", "0") + "," + ended("join", "10", "3"):                           "",
 		ended("init", "09", "1") + "," + ended("init", "10", "0"):                           "",
 		killed + "," + ended("import", "11", "130") + "," + ended("certs renew", "12", "0"): "import",
+		ended("reconfigure node", "10", "1") + "," + ended("import", "11", "130"):           "import", // and the reconfiguration, too
+		ended("reconfigure node", "10", "1") + "," + ended("reconfigure", "13", "0"):        "",
 	} {
 		root := t.TempDir()
 		write(t, root, "/var/lib/airlift/runs.json", "["+runs+"]")
 		f := factsOf(t, root)
+		if change := map[bool]string{true: "reconfigure node"}[strings.Contains(runs, `"reconfigure node"`) && !strings.HasSuffix(runs, ended("reconfigure", "13", "0"))]; f.Reconfiguring != change {
+			t.Errorf("after [%s]: reconfiguring %q", runs, f.Reconfiguring)
+		}
 		if f.Unfinished != want || len(f.Runs) != strings.Count(runs, "command") {
 			t.Errorf("after [%s]: %q, %+v", runs, f.Unfinished, f.Runs)
 		}

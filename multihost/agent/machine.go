@@ -66,6 +66,9 @@ func readRuns(f *facts.Facts, h *host.Host, damaged error) {
 			f.Unfinished, newest = r.Command, r.Began
 		}
 	}
+	if r, ran := last["reconfigure"]; ran && (!r.Ended() || *r.ExitCode != 0) {
+		f.Reconfiguring = r.Command
+	}
 }
 
 func runOf(r ledger.Run) facts.Run {

@@ -23,6 +23,9 @@ type Facts struct {
 	Cluster *Cluster `json:"cluster,omitempty"`
 	// Unfinished is the command whose run ended with an error or was killed; "" if there is none.
 	Unfinished string `json:"unfinished,omitempty"`
+	// Reconfiguring is the command reconfigure, or one below it, whose last run ended with an error or was killed, also if
+	// another command ran since; "" if there is none.
+	Reconfiguring string `json:"reconfiguring,omitempty"`
 	// Runs are the last commands that changed the host, the newest last.
 	Runs []Run `json:"runs,omitempty"`
 	// Leftovers are files of another installation that is no node of Airlift's.

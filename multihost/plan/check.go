@@ -250,11 +250,11 @@ var byHand = []string{"reset", "upgrade undo", "reconfigure undo", "endpoint und
 // checkUnfinished refuses what an interrupted command left, unless this plan runs the same command with the same file.
 func (s *site) checkUnfinished() {
 	for _, h := range s.hosts {
-		if h.Unfinished == "" {
+		if h.Unfinished == "" && h.Reconfiguring == "" {
 			continue
 		}
-		if i := slices.IndexFunc(byHand, h.began); i >= 0 {
-			s.problem(h.Name, "on that host: ./install "+byHand[i], "it ended with an error or was killed", "did not finish the command %q", h.Unfinished)
+		if i := slices.IndexFunc(byHand, func(command string) bool { return h.began(command) || h.Reconfiguring == command }); i >= 0 {
+			s.problem(h.Name, "on that host: ./install "+byHand[i], "it ended with an error or was killed", "did not finish the command %q", byHand[i])
 			continue
 		}
 		continues := slices.ContainsFunc([]string{Init, Join, "upgrade"}, h.began)

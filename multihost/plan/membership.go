@@ -103,7 +103,7 @@ func (s *site) checkMembership() {
 func (s *site) checkOneDown() {
 	restarts := func(h host) bool { return !h.isNew() && (s.needsUpgrade(h) || s.needsEndpoint(h) || s.reconfigures(h)) }
 	for _, h := range s.controlPlanes() {
-		if h.Node == nil || h.isNew() || restarts(h) && (h.upgrading() || h.began("endpoint") || h.began(Reconfigure)) || !s.isDown(h) {
+		if h.Node == nil || h.isNew() || restarts(h) && (h.upgrading() || h.began("endpoint") || h.reconfiguring() != "") || !s.isDown(h) {
 			continue
 		}
 		if i := slices.IndexFunc(s.controlPlanes(), func(o host) bool { return o.Name != h.Name && restarts(o) }); i >= 0 {

@@ -29,8 +29,11 @@ type machine struct {
 	unfinished string
 	ran        string // version of the file of the unfinished command
 	registry   bool
-	own        bool // the unfinished upgrade made it unschedulable
-	lost       bool // switched off for good
+	config     int    // the configuration that it follows
+	changing   string // the reconfiguration that it did not finish
+	goal       int    // of that
+	own        bool   // the unfinished upgrade made it unschedulable
+	lost       bool   // switched off for good
 }
 
 // A world is a site: machines, and what the API of the cluster has.
@@ -42,6 +45,8 @@ type world struct {
 	clusters int // how many were created
 	cluster  facts.Cluster
 	spec     *spec.Cluster
+	stored   int            // the configuration that the cluster stores
+	wants    int            // the configuration in kubeadm's documents
 	others   []string       // nodes that somebody else made unschedulable
 	before   map[string]int // by group, how many were down when an edit made the group smaller
 }
@@ -59,6 +64,7 @@ func (w *world) answers(now time.Time) map[string]plan.Answer {
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
 		node := *w.nodes[name]
 		node.Ready = !w.isDown(name)
+		node.ConfigurationBehind = w.machines[name].config != w.stored
 		c.Nodes = append(c.Nodes, node)
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.members)) {
@@ -72,7 +78,7 @@ func (w *world) answers(now time.Time) map[string]plan.Answer {
 		if m.lost {
 			continue
 		}
-		f := &facts.Facts{Hostname: name, MachineID: "id-" + name, MACs: []string{"mac-" + name}, Time: now, Arch: "amd64", Unfinished: m.unfinished}
+		f := &facts.Facts{Hostname: name, MachineID: "id-" + name, MACs: []string{"mac-" + name}, Time: now, Arch: "amd64", Unfinished: m.unfinished, Reconfiguring: m.changing}
 		if m.unfinished != "" {
 			f.Runs = []facts.Run{{Command: m.unfinished, Version: m.ran}}
 		}
@@ -122,6 +128,8 @@ func (w *world) steps(a plan.Action) []func() {
 		return []func(){begin, func() { w.changeEndpoint(a.Verb) }, func() { w.nodes[m.name].EndpointBehind = false }, end}
 	case plan.Registry:
 		return []func(){begin, func() { w.cluster.EmbeddedRegistry = w.cluster.EmbeddedRegistry || m.role == spec.ControlPlane }, func() { m.registry = true }, end}
+	case plan.Reconfigure, plan.ReconfigureNode:
+		return w.reconfigureSteps(a, m, begin, end)
 	case plan.NodeMeta:
 		return []func(){func() { w.label(a) }}
 	case plan.Remove, plan.RemoveOff:
@@ -131,10 +139,62 @@ func (w *world) steps(a plan.Action) []func() {
 	return nil
 }
 
+// reconfigureSteps are those of reconfigure and reconfigure node. A host finishes only what it began.
+func (w *world) reconfigureSteps(a plan.Action, m *machine, begin, end func()) []func() {
+	goal := func() int {
+		if a.Verb == plan.Reconfigure {
+			return w.wants
+		}
+		return w.stored
+	}
+	steps := []func(){func() {
+		if m.changing != "" && (m.goal != goal() || m.changing != a.Verb) {
+			w.t.Fatalf("%s did not finish %q with %d, and gets %q with %d", m.name, m.changing, m.goal, a.Verb, goal())
+		}
+		if a.Verb == plan.Reconfigure && m.config != w.stored && m.changing == "" {
+			w.t.Fatalf("%s has %d, and would miss what the cluster stores, %d", m.name, m.config, w.stored)
+		}
+		begin()
+		m.goal, m.changing = goal(), a.Verb
+	}}
+	if m.role == spec.ControlPlane && a.Effect == plan.Restart {
+		steps = append(steps, func() { m.apiDown = true }, func() { m.apiDown = false })
+	}
+	return append(steps, func() { w.stored = m.goal }, func() { m.config = m.goal }, func() { m.changing = "" }, end)
+}
+
+// changes are what hosts answer about the configuration.
+func (w *world) changes(questions map[string]string) map[string]plan.ChangeAnswer {
+	answers := map[string]plan.ChangeAnswer{}
+	for name, verb := range questions {
+		c := &facts.Change{}
+		for _, n := range append([]string{name}, slices.Sorted(maps.Keys(w.nodes))...) {
+			m := w.machines[n]
+			goal := w.stored
+			if verb == plan.Reconfigure {
+				goal = w.wants
+			}
+			one := facts.ChangedNode{Name: n}
+			if goal != w.stored || m.config != w.stored && (n != name || verb == plan.ReconfigureNode) {
+				one.Command, one.Restarts = "./install reconfigure", []string{"kube-apiserver"}
+			}
+			if n != name || len(c.Nodes) == 0 {
+				c.Nodes = append(c.Nodes, one)
+			}
+		}
+		answers[name] = plan.ChangeAnswer{Change: c}
+	}
+	return answers
+}
+
 func (w *world) install(m *machine, verb string) {
 	if m.installed {
 		return
 	}
+	if verb == plan.Init {
+		w.stored = w.wants
+	}
+	m.config = w.stored
 	if verb == plan.Init {
 		w.clusters++
 	} else if len(w.nodes) == 0 {
@@ -427,6 +487,10 @@ func newWorld(t *rapid.T) (w *world, remove bool) {
 	w.spec.EmbeddedRegistry = rapid.Bool().Draw(t, "registry")
 	w.spec.Endpoint.Address = rapid.SampledFrom([]string{"", "a:6443"}).Draw(t, "endpoint")
 	w.spec.Roll.Drain = rapid.Bool().Draw(t, "drain")
+	if rapid.Bool().Draw(t, "documents") {
+		w.spec.Kubeadm = []byte("apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n")
+		w.wants = rapid.IntRange(0, 1).Draw(t, "configuration")
+	}
 	for _, name := range []string{"control-plane", "g1", "g2"} {
 		g := spec.Group{Name: name}
 		g.Roll.MaxUnavailable = rapid.SampledFrom([]string{"1", "2", "50%"}).Draw(t, "maxUnavailable")
@@ -501,7 +565,7 @@ func (w *world) populate() (remove bool) {
 // edit changes the file between two runs: a worker more or less, a label, the rules. It reports whether a host was taken out.
 func (w *world) edit(round int) (removed bool) {
 	t := w.t
-	switch rapid.SampledFrom([]string{"add", "take out", "label", "registry"}).Draw(t, "what") {
+	switch rapid.SampledFrom([]string{"add", "take out", "label", "registry", "configuration"}).Draw(t, "what") {
 	case "add":
 		name := fmt.Sprint("new", round)
 		w.machines[name] = &machine{name: name}
@@ -519,6 +583,15 @@ func (w *world) edit(round int) (removed bool) {
 		w.spec.Hosts[0].Labels, w.spec.Hosts[0].Taints = map[string]string{"zone": "c"}, nil
 	case "registry":
 		w.spec.EmbeddedRegistry = true
+	case "configuration":
+		for _, m := range w.machines {
+			if m.changing == plan.Reconfigure { // it can only be finished or undone
+				return false
+			}
+		}
+		if w.spec.Kubeadm != nil {
+			w.wants++
+		}
 	}
 	return false
 }
@@ -534,8 +607,10 @@ func (w *world) input(now time.Time, remove, goOn bool) plan.Input {
 	for _, i := range rapid.Permutation(order).Draw(w.t, "order of hosts") {
 		c.Hosts = append(c.Hosts, w.spec.Hosts[i])
 	}
-	return plan.Input{Spec: &c, Answers: w.answers(now), Version: newVersion, Bundle: "b", Arch: "amd64",
+	in := plan.Input{Spec: &c, Answers: w.answers(now), Version: newVersion, Bundle: "b", Arch: "amd64",
 		Options: plan.Options{Remove: remove, Continue: goOn, Parallel: rapid.IntRange(1, 4).Draw(w.t, "parallel")}}
+	in.Changes = w.changes(plan.Questions(in))
+	return in
 }
 
 // Pains 16, 17, 18, 19, 21, 22, 24, 29, 32, 34, 35: any edit, with kills at any step, ends at what the file describes, and breaks no
@@ -571,6 +646,8 @@ func (w *world) reached(remove bool) {
 		switch {
 		case n == nil || m.kubelet != newVersion || n.Version != newVersion || m.role != h.Role || m.unfinished != "" || m.own:
 			w.t.Fatalf("%s is %+v, %+v", h.Name, m, n)
+		case m.config != w.stored || w.spec.Kubeadm != nil && m.config != w.wants:
+			w.t.Fatalf("%s has the configuration %d, the cluster %d, the file %d", h.Name, m.config, w.stored, w.wants)
 		case h.Role == spec.ControlPlane && (m.api != newVersion || m.apiDown || !w.members[h.Name]):
 			w.t.Fatalf("control plane %s is %+v", h.Name, m)
 		case h.Labels["zone"] != "" && n.Labels["zone"] != h.Labels["zone"] || n.Labels["old"] != "":

@@ -286,6 +286,16 @@ func TestPlans(t *testing.T) {
 			documented(in, facts.Change{})
 			in.Changes = map[string]plan.ChangeAnswer{"cp1": {Change: &facts.Change{Nodes: []facts.ChangedNode{{Name: "cp1"}, {Name: "cp0", Command: "./install reconfigure node"}}}}}
 		}, []string{"configuration: cp1 reconfigure (none)", "configuration of control planes: cp0 reconfigure node (none)"}},
+		{"a node finishes the last configuration before it gets the next one", newVersion, func(in *plan.Input) {
+			fact(*in, "w1").Reconfiguring, fact(*in, "w1").Unfinished = "reconfigure node", "import" // that ran since
+			view(*in).Nodes[4].ConfigurationBehind = true
+			documented(in, facts.Change{Nodes: changedNodes("cp0", "w1", "w2")})
+			in.Changes["w1"] = plan.ChangeAnswer{Change: &facts.Change{Nodes: []facts.ChangedNode{{Name: "w1"}}}}
+		}, []string{"unfinished configuration of worker: w1 reconfigure node (restart)", "configuration: cp0 reconfigure (restart)", "configuration of worker: w1 reconfigure node (restart), w2 reconfigure node (restart)"}},
+		{"what only a reconfiguration needs does not stop another plan", newVersion, func(in *plan.Input) {
+			documented(in, facts.Change{Nodes: []facts.ChangedNode{{Name: "cp0"}}, Errors: []facts.Finding{{Name: "EditedFiles", Message: "m", Fix: "f"}}})
+			in.Spec.Hosts[3].Labels = map[string]string{"zone": "a"}
+		}, []string{"labels and taints: w0 labels (none)"}},
 		{"other names of images: the add-ons are last", newVersion, func(in *plan.Input) {
 			documented(in, facts.Change{Nodes: changedNodes("cp0", "cp1", "w0", "w1"), Images: true})
 		}, []string{"configuration: cp0 reconfigure (restart)", "configuration of control planes: cp1 reconfigure node (restart)",

@@ -77,7 +77,7 @@ func (s *site) findConfigurer() {
 		return
 	}
 	list := slices.DeleteFunc(s.controlPlanes(), func(h host) bool {
-		return h.Node == nil || h.isNew() || h.Cluster == nil && h.Unfinished != Reconfigure
+		return h.Node == nil || h.isNew() || h.Cluster == nil && h.reconfiguring() != Reconfigure
 	})
 	if len(list) == 0 {
 		return
@@ -89,15 +89,26 @@ func (s *site) findConfigurer() {
 		return ailments(h)
 	}
 	s.configures = slices.MinFunc(list, func(a, b host) int {
-		return cmp.Or(cmp.Compare(number(a.Unfinished != Reconfigure), number(b.Unfinished != Reconfigure)),
+		return cmp.Or(cmp.Compare(number(a.reconfiguring() != Reconfigure), number(b.reconfiguring() != Reconfigure)),
 			cmp.Compare(number(s.nodes[a.Name].ConfigurationBehind), number(s.nodes[b.Name].ConfigurationBehind)),
 			cmp.Compare(ills(a), ills(b)), cmp.Compare(number(a.Name != s.leader), number(b.Name != s.leader)), cmp.Compare(a.Name, b.Name))
 	}).Name
 }
 
+// reconfiguring returns the verb, Reconfigure or ReconfigureNode, that the host did not finish, or "". Another command may have run
+// since.
+func (h host) reconfiguring() string {
+	for _, verb := range []string{Reconfigure, ReconfigureNode} {
+		if h.Reconfiguring == verb || h.Unfinished == verb {
+			return verb
+		}
+	}
+	return ""
+}
+
 // isBehind reports whether a node has to follow the configuration that the cluster stores.
 func (s *site) isBehind(h host) bool {
-	return h.Node != nil && !h.isNew() && (s.nodes[h.Name].ConfigurationBehind || h.began(ReconfigureNode))
+	return h.Node != nil && !h.isNew() && (s.nodes[h.Name].ConfigurationBehind || h.reconfiguring() == ReconfigureNode)
 }
 
 // change returns what a host reported. It may be nil.
@@ -115,7 +126,7 @@ func (s *site) changedNode(name string) facts.ChangedNode {
 
 // isConfigured reports whether a host is the one that gets the documents, and has something to do.
 func (s *site) isConfigured(h host) bool {
-	return h.Name == s.configures && s.configures != "" && (s.changedNode(h.Name).Command != "" || h.Unfinished == Reconfigure)
+	return h.Name == s.configures && s.configures != "" && (s.changedNode(h.Name).Command != "" || h.reconfiguring() == Reconfigure)
 }
 
 // follows reports whether a node has to run reconfigure node after the host that gets the documents.
@@ -123,7 +134,7 @@ func (s *site) follows(h host) bool {
 	if s.cluster == nil || h.Node == nil || h.isNew() || h.Name == s.configures || s.later != "" {
 		return false
 	}
-	return s.isBehind(h) || s.changedNode(h.Name).Command != "" || h.Unfinished == Reconfigure && s.configures != ""
+	return s.isBehind(h) || s.changedNode(h.Name).Command != "" || h.reconfiguring() == Reconfigure && s.configures != ""
 }
 
 // reconfigures reports whether components of a node restart because of the configuration.
@@ -137,26 +148,27 @@ func (s *site) configuration() []Stage {
 	if s.cluster == nil {
 		return nil
 	}
-	before := Stage{Name: "configuration of " + s.configures, Limit: 1, Roll: true}
+	before := Stage{Name: "unfinished configuration of control planes", Limit: 1, Roll: true}
 	first := Stage{Name: "configuration", Limit: 1, Roll: true}
 	planes := Stage{Name: "configuration of control planes", Limit: 1, Roll: true}
 	last := Stage{Name: "add-ons of the configuration", Limit: 1}
 	for _, h := range unfinishedFirst(s.controlPlanes()) {
+		if s.followsFirst(h) {
+			before.Actions = append(before.Actions, s.follow(h))
+		}
 		switch {
 		case s.isConfigured(h):
-			if s.nodes[h.Name].ConfigurationBehind { // it would miss the last change
-				a := s.follow(h)
-				a.Why = behindText
-				before.Actions = append(before.Actions, a)
-			}
 			first.Actions = append(first.Actions, s.configure(h))
-		case s.follows(h) || h.Name == s.configures && s.isBehind(h):
+		case s.followsLater(h) || h.Name == s.configures && s.isBehind(h):
 			planes.Actions = append(planes.Actions, s.follow(h))
 		}
 	}
-	workers := s.roll("configuration of ", s.follows, s.follow, false)
-	for i := range workers {
-		workers[i].Limit = 1
+	unfinished := s.roll("unfinished configuration of ", s.followsFirst, s.follow, false)
+	workers := s.roll("configuration of ", s.followsLater, s.follow, false)
+	for _, list := range [][]Stage{unfinished, workers} {
+		for i := range list {
+			list[i].Limit = 1
+		}
 	}
 	behind := len(planes.Actions)+len(workers) > 0
 	if c := s.change(s.configures); c != nil && behind && (c.Images || len(c.AddOns) > 0 && len(first.Actions) > 0 && len(s.changedNode(s.configures).Restarts) == 0) {
@@ -171,16 +183,28 @@ func (s *site) configuration() []Stage {
 			stages[i].Group = ""
 		}
 	}
-	return append(append(stages, workers...), last)
+	return slices.Concat(stages[:1], unfinished, stages[1:], workers, []Stage{last})
+}
+
+// followsFirst reports whether a node must follow the last change before the next one: it did not finish that, and can finish
+// nothing else; or it is the control plane of the next change, which would miss it.
+func (s *site) followsFirst(h host) bool {
+	next := slices.ContainsFunc(s.hosts, func(o host) bool { return s.isConfigured(o) })
+	return next && (h.reconfiguring() == ReconfigureNode && s.isBehind(h) || s.isConfigured(h) && s.nodes[h.Name].ConfigurationBehind && h.reconfiguring() != Reconfigure)
+}
+
+// followsLater reports whether a node must follow the next change, or the last one if there is no next one.
+func (s *site) followsLater(h host) bool {
+	return s.follows(h) && (!s.followsFirst(h) || s.changedNode(h.Name).Command != "")
 }
 
 const behindText = "has not followed the last change of the configuration"
 
 // configure is the action of the control plane that gets the documents.
 func (s *site) configure(h host) Action {
-	a := Action{Host: h.Name, Verb: Reconfigure, To: s.Version, Why: "kubeadm's documents differ", Began: h.began(Reconfigure)}
-	if h.Unfinished != "" && a.Began {
-		a.Why = fmt.Sprintf("did not finish %q", h.Unfinished)
+	a := Action{Host: h.Name, Verb: Reconfigure, To: s.Version, Why: "kubeadm's documents differ", Began: h.reconfiguring() != ""}
+	if a.Began {
+		a.Why = fmt.Sprintf("did not finish %q", h.reconfiguring())
 	}
 	s.describe(&a, s.change(h.Name))
 	return a
@@ -188,10 +212,10 @@ func (s *site) configure(h host) Action {
 
 // follow is the action of another node.
 func (s *site) follow(h host) Action {
-	a := Action{Host: h.Name, Verb: ReconfigureNode, To: s.Version, Why: "follows the change of the configuration", Began: h.began(Reconfigure)}
+	a := Action{Host: h.Name, Verb: ReconfigureNode, To: s.Version, Why: "follows the change of the configuration", Began: h.reconfiguring() != ""}
 	switch {
 	case a.Began:
-		a.Why = fmt.Sprintf("did not finish %q", h.Unfinished)
+		a.Why = fmt.Sprintf("did not finish %q", h.reconfiguring())
 	case s.nodes[h.Name].ConfigurationBehind:
 		a.Why = behindText
 	}
@@ -279,10 +303,18 @@ func (s *site) checkChanges() {
 			}
 			s.problem("", "needed: "+r.Needed, r.Reason, "%s is %s in kubeadm's documents, and the cluster has %s", field, orUnset(r.To), orUnset(r.From))
 		}
+		if !s.isAction(name) { // another plan must not wait for what only a reconfiguration needs
+			continue
+		}
 		for _, e := range a.Change.Errors {
 			s.problem(name, "on that host: "+e.Fix, "", "the configuration cannot change: %s: %s", e.Name, e.Message)
 		}
 	}
+}
+
+// isAction reports whether a host that was asked has to do what it was asked about.
+func (s *site) isAction(name string) bool {
+	return slices.ContainsFunc(s.hosts, func(h host) bool { return h.Name == name && (s.isConfigured(h) || s.follows(h)) })
 }
 
 func orUnset(value string) string {
@@ -307,7 +339,7 @@ func (s *site) noteConfiguration() {
 			}
 		}
 		for _, name := range sortedKeys(s.Changes) {
-			if c := s.change(name); c != nil {
+			if c := s.change(name); c != nil && s.isAction(name) {
 				for _, w := range c.Warnings {
 					s.note("%s: %s: %s; %s", name, w.Name, w.Message, w.Fix)
 				}

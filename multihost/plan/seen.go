@@ -32,6 +32,7 @@ func (s *site) seen() map[string]map[string]string {
 	for _, h := range s.hosts {
 		put(h.Name, "machine-id", h.MachineID)
 		put(h.Name, "unfinished command", h.Unfinished)
+		put(h.Name, "unfinished reconfiguration", h.Reconfiguring)
 		if n := h.Node; n != nil {
 			put(h.Name, "role", n.Role)
 			put(h.Name, "version", n.Version)
