@@ -38,3 +38,29 @@ func TestRecordEndpoint(t *testing.T) {
 		}
 	}
 }
+
+// TestRecordReconfiguration: a new node follows the last reconfiguration. A repeated run on a control plane does not prove that: its
+// files and certificates may be older. On a worker, it has replaced all that a reconfiguration does.
+func TestRecordReconfiguration(t *testing.T) {
+	for name, c := range map[string]struct {
+		number  int
+		isNode  bool
+		role    Role
+		records bool
+	}{
+		"a new control plane":       {3, false, NextControlPlane, true},
+		"a control plane again":     {3, true, NextControlPlane, false},
+		"a worker again":            {3, true, Worker, true},
+		"there was none":            {0, false, NextControlPlane, false},
+		"the first control plane":   {3, false, FirstControlPlane, true},
+		"the first one, init again": {3, true, FirstControlPlane, false},
+	} {
+		n := controlPlane(t, func(cfg *config.Config) { cfg.Reconfiguration.Number = c.number })
+		n.Plan.Role, n.Observed.IsNode = c.role, c.isNode
+		client, writes := testclient.Fake(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Config.NodeRegistration.Name}})
+		a := &API{Machine: n.Machine, Node: n, Client: client}
+		if err := a.recordReconfiguration(t.Context()); err != nil || (len(writes()) > 0) != c.records {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -106,6 +106,15 @@ func TestStoredDocumentsChangeNothing(t *testing.T) {
 		if same, err := render.ClusterConfiguration(again); err != nil || string(same) != string(text) {
 			t.Errorf("%s: %v\n%s\nand again:\n%s", change.Name, err, text, same)
 		}
+		// The documents that were given, again: a cluster.yaml that has them since init.
+		unchanged := oracle.Plain(version)
+		if unchanged.Cluster, refused = Merge(now, given(t, change.Case(version).Documents()), n); len(refused) > 0 {
+			t.Errorf("%s: %v", change.Name, refused)
+		}
+		unchanged.CompleteUpgrade(true)
+		if same, err := render.ClusterConfiguration(unchanged); err != nil || string(same) != string(text) {
+			t.Errorf("%s: %v\n%s\nand the same documents again:\n%s", change.Name, err, text, same)
+		}
 		kept, refused := Merge(now, given(t, "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 7\n"), n)
 		if len(refused) > 0 || kept.Kubelet == nil || kept.Kubelet.MaxPods != 7 {
 			t.Errorf("%s: %v", change.Name, refused)
@@ -113,6 +122,26 @@ func TestStoredDocumentsChangeNothing(t *testing.T) {
 		if kept.Kubelet = nil; !reflect.DeepEqual(kept, now) {
 			t.Errorf("%s: a KubeletConfiguration changes the ClusterConfiguration: %+v", change.Name, kept)
 		}
+	}
+}
+
+// TestNamesOfTheEndpointStay: init and "endpoint apply" store the names of the endpoint in certSANs, where no document of the user
+// has them.
+func TestNamesOfTheEndpointStay(t *testing.T) {
+	const documents = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nencryptionAlgorithm: RSA-2048\napiServer: {certSANs: [api.site.example]}\n"
+	c := oracle.Plain(version)
+	c.APIServer.CertSANs = []string{"api.site.example"}
+	c.Endpoint = config.Endpoint{VIPs: []string{"10.1.2.100"}, Balancer: true}
+	c.CompleteInit()
+	text, err := render.ClusterConfiguration(c)
+	if err != nil || !strings.Contains(string(text), "- 10.1.2.100") {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	again := oracle.Plain(version)
+	again.Cluster, _ = Merge(c.Cluster, given(t, documents), Node{})
+	again.CompleteUpgrade(true)
+	if same, err := render.ClusterConfiguration(again); err != nil || string(same) != string(text) {
+		t.Errorf("%v\n%s\nand again:\n%s", err, text, same)
 	}
 }
 
