@@ -334,7 +334,8 @@ func (s *site) noteConfiguration() {
 	} else {
 		for _, n := range s.cluster.Nodes {
 			used := slices.ContainsFunc(s.hosts, func(h host) bool { return h.Name == n.Name })
-			if !used && (n.ConfigurationBehind || s.changedNode(n.Name).Command != "") {
+			leaves := s.Remove && !s.inFile(n.Name)
+			if !used && !leaves && (n.ConfigurationBehind || s.changedNode(n.Name).Command != "") {
 				s.note("%s has to follow the configuration, and this run leaves it alone; on that host: ./install reconfigure node", n.Name)
 			}
 		}
