@@ -34,6 +34,8 @@ var notOwned = map[string]string{
 	"/etc/os-release":                                     "only read",
 	"/usr/lib/os-release":                                 "only read",
 	"/etc/resolv.conf":                                    "only read",
+	"/usr/share/zoneinfo":                                 "only read",
+	"/usr/share/zoneinfo/x":                               "only read",
 	"/etc/ssl/certs":                                      "mounted in containers, only read",
 	"/etc/pki":                                            "the same",
 	"/etc/pki/tls/certs":                                  "the same",

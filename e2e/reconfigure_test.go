@@ -257,6 +257,7 @@ func (r *reconfigured) all(t *testing.T) {
 			install(t, r.control, 0, "reconfigure", "--config", "/root/printed.yaml", "--plan")
 			contains(t, install(t, r.control, 0, "reconfigure", "--config", "/root/printed.yaml", "--yes"), "Nothing was changed")
 		}},
+		{"edits", r.edits},
 		{"refused", r.refused},
 		{"failures", r.failures},
 		{"changes", r.changes},

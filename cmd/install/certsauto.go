@@ -8,7 +8,7 @@ import (
 )
 
 func newCertsAutoCmd() *cobra.Command {
-	off := false
+	off, zone := false, ""
 	cmd := &cobra.Command{
 		Use:   "auto",
 		Short: "Renew certificates every night when less than a third of their validity period is left",
@@ -38,9 +38,10 @@ To see when it runs and what it did:
 			if off {
 				return certs.RemoveTimer(cmd.Context(), h, cmd.OutOrStdout())
 			}
-			return certs.StartTimer(cmd.Context(), h, cmd.OutOrStdout())
+			return certs.StartTimer(cmd.Context(), h, zone, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().BoolVar(&off, "off", false, "remove the timer")
+	cmd.Flags().StringVar(&zone, "time-zone", "", "the time zone of midnight, such as Europe/Berlin (default: the host's)")
 	return cmd
 }

@@ -18,7 +18,7 @@ type etcdSnapshotFlags struct {
 	recipients, recipientsFiles []string
 	passphrase, force           bool
 	withoutQuorum               bool
-	every                       string
+	every, zone                 string
 	keep                        int
 	scheduled                   bool // the timer's service runs it
 	mountPoint                  string
@@ -69,6 +69,7 @@ minutes. If the directory is on a drive that is not mounted, the backup fails.
 	f.BoolVar(&in.force, "force", false, "replace an existing file")
 	f.BoolVar(&in.withoutQuorum, "without-quorum", false, "also save the data of an etcd member that has no leader: its last changes may be missing")
 	f.StringVar(&in.every, "every", "", "write a backup at this `INTERVAL` (15m, 6h, 24h, 168h: it divides an hour or a day, or is a week), with a systemd timer; off removes the timer")
+	f.StringVar(&in.zone, "time-zone", "UTC", "with --every: the time zone of the times, such as Europe/Berlin")
 	f.IntVar(&in.keep, "keep", 8, "with --every: how many backups to keep in the directory")
 	f.StringVar(&in.kubeconfig, "kubeconfig", adminConf, "the kubeconfig `FILE` of the cluster")
 	f.BoolVar(&in.scheduled, "scheduled", false, "write to the directory, as the timer does")
@@ -89,6 +90,9 @@ func (in *etcdSnapshotFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	if in.keep < 1 {
 		return fault.New(fault.Usage, "--keep %d: at least one backup must be kept", in.keep).Hint("for example: --keep 8")
+	}
+	if in.zone != "UTC" && (in.every == "" || in.every == "off") {
+		return fault.New(fault.Usage, "--time-zone has an effect only with --every INTERVAL").Hint("for example: --every 6h --time-zone Europe/Berlin")
 	}
 	if in.passphrase && (in.every != "" || in.scheduled || len(in.recipients)+len(in.recipientsFiles) > 0) {
 		return fault.New(fault.Usage, "--passphrase cannot be combined with --every or with recipients").Hint("use --recipient")
@@ -131,7 +135,7 @@ func (in *etcdSnapshotFlags) save(cmd *cobra.Command, args []string, h *host.Hos
 	}
 	switch {
 	case interval > 0:
-		return b.Schedule(cmd.Context(), snapshot.Schedule{Directory: path, Every: interval, Keep: in.keep, Recipients: recipients})
+		return b.Schedule(cmd.Context(), snapshot.Schedule{Directory: path, Every: interval, TimeZone: in.zone, Keep: in.keep, Recipients: recipients})
 	case in.scheduled:
 		return b.SaveInDirectory(cmd.Context(), path, in.mountPoint, in.keep)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 
@@ -9,6 +10,7 @@ import (
 
 	"airlift/cmd/output"
 	"airlift/fault"
+	"airlift/installer/flow/drift"
 	"airlift/installer/flow/site"
 	"airlift/installer/host"
 	"airlift/installer/payload"
@@ -21,9 +23,9 @@ func newStatusCmd() *cobra.Command {
 		Use:   "status",
 		Short: "Show the state of this node",
 		Long: `Show the state of this node on one screen: the node, its components, versions,
-certificates, etcd, the virtual address and the balancer, images, add-ons, the site's
-manifests, the last backup and the last command that changed this host. Then it lists
-what is wrong, and what to type.
+certificates, etcd, the virtual address and the balancer, images, add-ons, what was edited
+by hand, the site's manifests, the last backup and the last command that changed this
+host. Then it lists what is wrong, and what to type.
 
 It changes nothing, and also works on a worker, on a host that is not a node, and while
 the API server or containerd is down: then it shows what the host knows. What cannot be
@@ -76,6 +78,9 @@ func openStatus(cmd *cobra.Command, kubeconfig string) (r *status.Reader, done f
 		var b *payload.Bundle
 		if b, err = payload.OpenBundle(f); err == nil {
 			r.Contents = site.Contents(b, version)
+			r.Contents.Drift = func(ctx context.Context, kubeconfig string) ([]status.Drift, error) {
+				return drift.Read(ctx, b, kubeconfig, h)
+			}
 			return r, func() { _ = f.Close() }
 		}
 		_ = f.Close()

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +19,25 @@ import (
 type Difference struct {
 	Name          string // "ConfigMap kube-system/kubeadm-config"
 	Before, After string // YAML without what the API server sets; Before is empty if the object does not exist
+	// EditedByHand reports whether something else than Airlift and kubeadm changed the object last.
+	EditedByHand bool
+}
+
+// installers are the names under which Airlift and kubeadm write objects, controllers those of what else writes to them.
+var (
+	installers  = []string{userAgent, "airlift", "kubeadm"}
+	controllers = []string{"kube-controller-manager", "kube-scheduler", "kubelet"}
+)
+
+// EditedByHand reports whether something else than Airlift and kubeadm wrote an object last, apart from controllers and its status.
+func EditedByHand(fields []metav1.ManagedFieldsEntry) bool {
+	var last metav1.ManagedFieldsEntry
+	for _, f := range fields {
+		if f.Subresource == "" && f.Time != nil && !slices.Contains(controllers, f.Manager) && (last.Time == nil || last.Time.Before(f.Time)) {
+			last = f
+		}
+	}
+	return last.Time != nil && !slices.Contains(installers, last.Manager)
 }
 
 // Compare returns what Apply would change in an object; nil if nothing. It only reads.
@@ -62,6 +82,7 @@ func (c *Client) compare(ctx context.Context, want *unstructured.Unstructured) (
 	if err := after.UnmarshalJSON(data); err != nil {
 		return nil, err
 	}
+	d.EditedByHand = EditedByHand(have.GetManagedFields())
 	if d.Before, err = plain(have); err == nil {
 		d.After, err = plain(after)
 	}

@@ -50,7 +50,7 @@ func (c *Client) Node(ctx context.Context, name string) (NodeState, error) {
 	if err != nil {
 		return NodeState{}, fmt.Errorf("reading node %q: %w", name, err)
 	}
-	state := NodeState{Name: name, Role: roleOf(node), Version: node.Status.NodeInfo.KubeletVersion}
+	state := NodeState{Name: name, Role: roleOf(node), Version: node.Status.NodeInfo.KubeletVersion, Reconfiguration: reconfigurationOf(node)}
 	state.Ready, state.Reason = NodeReady(node)
 	state.Reconfiguration = reconfigurationOf(node)
 	return state, nil

@@ -81,6 +81,9 @@ func (d *Doctor) Gather(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	for i := range s.Drift { // the files are in the archive, redacted
+		s.Drift[i].Diff = ""
+	}
 	report := &Report{Host: s.Node.Name, Began: d.began}
 	examined := d.examine(ctx, s)
 	if err := ctx.Err(); err != nil {

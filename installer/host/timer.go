@@ -3,7 +3,11 @@ package host
 import (
 	"context"
 	"fmt"
+	"os"
+	"path"
+	"strings"
 
+	"airlift/fault"
 	"airlift/installer/host/ledger"
 	"airlift/installer/pki"
 )
@@ -21,6 +25,22 @@ type Timer struct {
 	// Quiet leaves out what systemd logs about each start and end: only the lines of the service are in the journal.
 	Quiet bool
 }
+
+// CheckTimeZone returns an error of fault.Usage unless systemd on a host knows a time zone, such as "Europe/Berlin". "" is the
+// zone of the host. systemd ignores times of a timer with a zone that it does not know.
+func CheckTimeZone(h *Host, zone string) error {
+	if zone == "" || zone == "UTC" {
+		return nil
+	}
+	info, err := os.Stat(h.Path(path.Join(zoneDir, zone)))
+	if zone != path.Clean(zone) || strings.ContainsAny(zone, " \t\n%") || strings.HasPrefix(zone, ".") || path.IsAbs(zone) || err != nil || !info.Mode().IsRegular() {
+		return fault.New(fault.Usage, "--time-zone %q: this host has no such time zone in %s", zone, zoneDir).Hint("see: timedatectl list-timezones; or use UTC")
+	}
+	return nil
+}
+
+// zoneDir has a file for each time zone, see tzset(3).
+const zoneDir = "/usr/share/zoneinfo"
 
 func (t Timer) service() string { return t.Name + ".service" }
 
@@ -108,8 +128,8 @@ func (h *Host) RemoveTimer(ctx context.Context, t Timer) error {
 	if err := h.Records().Forget(ledger.Unit, t.Unit()); err != nil {
 		return err
 	}
-	for _, path := range []string{t.UnitPath(), t.servicePath()} {
-		if err := h.Remove(path); err != nil {
+	for _, file := range []string{t.UnitPath(), t.servicePath()} {
+		if err := h.Remove(file); err != nil {
 			return err
 		}
 	}

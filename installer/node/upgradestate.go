@@ -12,6 +12,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/filesystem"
+	"airlift/installer/host/ledger"
 )
 
 // upgradeStateVersion increases when older installers cannot read the state.
@@ -49,6 +50,9 @@ type UpgradeState struct {
 	Certificates map[string]string `json:"certificates,omitempty"`
 	// Marks are the labels and taints of the node from before a reconfiguration that changes them, nil for none.
 	Marks *cluster.Marks `json:"marks,omitempty"`
+	// TakenOver are files that were edited by hand and that a reconfiguration kept, with the sha256 of what Airlift wrote before. After
+	// an undo, they count as edited again.
+	TakenOver map[string]string `json:"takenOver,omitempty"`
 	// EtcdStarted is etcd's image, recorded before the kubelet can start it.
 	EtcdStarted string `json:"etcdStarted,omitempty"`
 	// EtcdRenewed is set when an etcd that is not replaced has new certificates.
@@ -209,4 +213,22 @@ func moved(old, changes []store.NameChange) (list []store.NameChange) {
 // Precedes reports whether a backup is from before an upgrade of the cluster.
 func (s *UpgradeState) Precedes(m *backup.Manifest) bool {
 	return SameMinor(m.KubernetesVersion, s.From) && (m.KubernetesVersion != s.To || s.From == s.To)
+}
+
+// TakeOver records what Airlift wrote to a file that was edited by hand and is kept.
+func (s *UpgradeState) TakeOver(h *host.Host, file string) error {
+	if s.TakenOver == nil {
+		s.TakenOver = map[string]string{}
+	}
+	e, _ := h.Records().Find(ledger.File, file)
+	s.TakenOver[file] = e.SHA256
+	return s.Write(h)
+}
+
+// RecordWritten records in the ledger that a file with a sum is what Airlift wrote.
+func RecordWritten(h *host.Host, file, sum string) error {
+	if err := h.Records().Record(ledger.Entry{Kind: ledger.File, Name: file, SHA256: sum}); err != nil {
+		return err
+	}
+	return h.Records().Settled(ledger.File, file, sum)
 }

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -22,6 +23,7 @@ const recipientsPath = "/etc/airlift-backup-recipients"
 type Schedule struct {
 	Directory  string
 	Every      time.Duration
+	TimeZone   string // "" means UTC
 	Keep       int
 	Recipients string // lines of a recipients file; empty for backups that are not encrypted
 }
@@ -31,7 +33,10 @@ func (b *Backup) Schedule(ctx context.Context, s Schedule) error {
 	if err := node.Managed(b.Host, "; or run './install etcd snapshot' from your own timer"); err != nil {
 		return err
 	}
-	times, err := calendar(s.Every)
+	if err := host.CheckTimeZone(b.Host, s.TimeZone); err != nil {
+		return err
+	}
+	times, err := calendar(s.Every, cmp.Or(s.TimeZone, "UTC"))
 	if err != nil {
 		return err
 	}
@@ -63,21 +68,21 @@ func (b *Backup) Schedule(ctx context.Context, s Schedule) error {
 	return nil
 }
 
-// calendar returns an interval in the format of systemd's OnCalendar, in UTC. systemd catches up a
+// calendar returns an interval in the format of systemd's OnCalendar, in a time zone. systemd catches up a
 // missed run only for calendar times, so the interval must divide an hour or a day, or be a week.
-func calendar(every time.Duration) (string, error) {
+func calendar(every time.Duration, zone string) (string, error) {
 	const day = 24 * time.Hour
 	switch {
 	case every == 7*day:
-		return "Mon *-*-* 00:00:00 UTC", nil
+		return "Mon *-*-* 00:00:00 " + zone, nil
 	case every == day:
-		return "*-*-* 00:00:00 UTC", nil
+		return "*-*-* 00:00:00 " + zone, nil
 	case every >= time.Hour && day%every == 0 && every%time.Hour == 0:
-		return fmt.Sprintf("*-*-* 00/%d:00:00 UTC", every/time.Hour), nil
+		return fmt.Sprintf("*-*-* 00/%d:00:00 %s", every/time.Hour, zone), nil
 	case every == time.Minute:
-		return "*-*-* *:*:00 UTC", nil
+		return "*-*-* *:*:00 " + zone, nil
 	case every > 0 && time.Hour%every == 0 && every%time.Minute == 0:
-		return fmt.Sprintf("*-*-* *:00/%d:00 UTC", every/time.Minute), nil
+		return fmt.Sprintf("*-*-* *:00/%d:00 %s", every/time.Minute, zone), nil
 	}
 	return "", fault.New(fault.Usage, "--every %s: the interval must divide an hour or a day, or be a week", every).Hint("for example: 15m, 1h, 6h, 24h or 168h")
 }

@@ -42,9 +42,12 @@ func TestCalendar(t *testing.T) {
 		168 * time.Hour:  "Mon *-*-* 00:00:00 UTC",
 		7 * time.Hour:    "", 90 * time.Minute: "", 48 * time.Hour: "", 90 * time.Second: "", 0: "",
 	} {
-		got, err := calendar(every)
+		got, err := calendar(every, "UTC")
 		if got != want || (err != nil) != (want == "") || err != nil && fault.ExitCode(err) != fault.Usage {
 			t.Errorf("%s: %q, %v; want %q", every, got, err, want)
 		}
+	}
+	if got, err := calendar(6*time.Hour, "Europe/Berlin"); got != "*-*-* 00/6:00:00 Europe/Berlin" || err != nil {
+		t.Errorf("%q, %v", got, err)
 	}
 }

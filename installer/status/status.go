@@ -39,6 +39,7 @@ type Status struct {
 	Images       *Images       `json:"images,omitempty"`
 	AddOns       []AddOn       `json:"addOns"`
 	Manifests    []Manifest    `json:"manifests"`
+	Drift        []Drift       `json:"drift"`
 	LastBackup   *Backup       `json:"lastBackup,omitempty"`
 	LastRun      *Run          `json:"lastRun,omitempty"`
 	// Unknown has, by the name of a part, why it could not be read.
@@ -75,6 +76,8 @@ type Contents struct {
 	HasImage func(name string) bool
 	// Apply is the command that applies its manifests.
 	Apply string
+	// Drift returns what differs from the stored configuration of the cluster that a kubeconfig reaches, "" for this host's.
+	Drift func(ctx context.Context, kubeconfig string) ([]Drift, error)
 }
 
 // A Reader reads the status of a host.
@@ -136,6 +139,7 @@ func (r *Reader) parts() []part {
 		{"images", r.readImages},
 		{"addOns", r.readAddOns},
 		{"manifests", r.readManifests},
+		{"drift", r.readDrift},
 		{"versions", r.readVersions},
 		{"lastBackup", r.readBackup},
 		{"lastRun", r.readRun},
@@ -146,7 +150,7 @@ func (r *Reader) parts() []part {
 func (r *Reader) Read(ctx context.Context) (*Status, error) {
 	r.node = readNodeFiles(r.Host)
 	s := &Status{
-		Problems: []Problem{}, Warnings: []Problem{}, Components: []Component{}, Certificates: []Certificate{}, AddOns: []AddOn{}, Manifests: []Manifest{},
+		Problems: []Problem{}, Warnings: []Problem{}, Components: []Component{}, Certificates: []Certificate{}, AddOns: []AddOn{}, Manifests: []Manifest{}, Drift: []Drift{},
 		Unknown: map[string]string{}, apply: r.Contents.Apply, now: time.Now(),
 	}
 	limited, cancel := context.WithTimeout(ctx, partTimeout)

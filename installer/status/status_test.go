@@ -66,6 +66,7 @@ endpoint      10.77.0.100 on cp2 (10.77.0.12) for 3h; balancer 127.0.0.1:7443 to
               ready
 images        8 imported by Airlift, 327.2 MB, none of this file missing
 add-ons       coredns v1.14.6 2/2, kube-proxy v1.37.1 2/2
+drift         none
 last backup   3h ago, /var/backups/etcd/1.tar, 5.2 MB
 last run      init, 3d ago, succeeded after 43s
 manifests     none

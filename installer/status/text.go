@@ -36,11 +36,13 @@ func (s *Status) Write(out io.Writer, width int) {
 		}
 		p.row("images", s.images())
 		p.row("add-ons", s.addOns())
+		p.row("drift", s.drift())
 	}
 	p.row("last backup", s.backup())
 	p.row("last run", s.run())
 	if s.Node.Role != NoNode {
 		s.writeManifests(p)
+		s.writeDrift(p)
 	}
 	p.list("Wrong", s.Problems)
 	p.list("Warnings", s.Warnings)
@@ -241,6 +243,27 @@ func (s *Status) addOns() string {
 		list = append(list, fmt.Sprintf("%s %s%d/%d", a.Name, a.Version+" ", a.Ready, a.Wanted))
 	}
 	return cmp.Or(strings.Join(list, ", "), s.unknown("addOns", "none"))
+}
+
+func (s *Status) drift() string {
+	if len(s.Drift) == 0 {
+		return s.unknown("drift", "none")
+	}
+	var names []string
+	for _, d := range s.Drift {
+		names = append(names, d.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// writeDrift prints what differs from the stored configuration.
+func (s *Status) writeDrift(p *printer) {
+	for i, d := range s.Drift {
+		if i == 0 {
+			fmt.Fprintln(p.out)
+		}
+		fmt.Fprint(p.out, d.Diff)
+	}
 }
 
 func (s *Status) backup() string {

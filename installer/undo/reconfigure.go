@@ -59,7 +59,7 @@ func (r reconfiguredNode) steps() []workflow.Step {
 		{Name: "node", Doc: "restore the previous configuration of this node", Run: r.undo.restoreNode},
 		{Name: "images", Doc: "restore the image names that changed", Run: r.undo.restoreNames},
 		{Name: "marks", Doc: "restore the labels and taints of this node", Run: r.restoreMarks},
-		{Name: "finish", Doc: "remove the saved files of the change", Run: func(context.Context) error { return r.undo.state.Files(r.undo.Host).RemoveUpgrade() }},
+		{Name: "finish", Doc: "remove the saved files of the change", Run: r.finish},
 	}
 }
 
@@ -171,6 +171,19 @@ func (r reconfiguredNode) followFormer(ctx context.Context) error {
 		err = nil
 	}
 	return err
+}
+
+// finish removes the saved files. Files that the reconfiguration took over count as edited by hand again.
+func (r reconfiguredNode) finish(context.Context) error {
+	for file, sum := range r.undo.state.TakenOver {
+		if slices.Contains(r.undo.paths, file) {
+			continue
+		}
+		if err := node.RecordWritten(r.undo.Host, file, sum); err != nil {
+			return err
+		}
+	}
+	return r.undo.state.Files(r.undo.Host).RemoveUpgrade()
 }
 
 // restoreFiles restores the files that existed before, so that the previous static pods find them. New ones are removed when no

@@ -51,6 +51,9 @@ type Host struct {
 	waiting     map[string]waiting // pods that the kubelet starts later, by component
 	eager       bool               // the kubelet does not wait
 	lost        time.Time          // until when the API server does not start
+	edited      bool               // by hand
+	newPolicy   bool               // an audit policy that was edited by hand, which the API server reads when it starts
+	adopted     bool               // edits were kept once
 }
 
 // cgroups is a file system of cgroups that the model mounts.

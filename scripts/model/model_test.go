@@ -228,20 +228,23 @@ func meanwhile(hosts, file int) *rapid.Generator[Command] {
 
 func TestSequences(t *testing.T) {
 	files := bundles(t)
-	began, runs, crashes, played := time.Now(), 0, 0, 0
+	began, runs, crashes, played, compared := time.Now(), 0, 0, 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		list := sequences().Draw(rt, "sequence")
 		if os.Getenv("MODEL_VERBOSE") != "" {
 			fmt.Fprintf(os.Stderr, "%s %d\n%s\n", time.Since(began), played, list)
 		}
 		site, err := play(t, files, list)
-		played, runs, crashes = played+1, runs+site.Runs, crashes+site.Crashes
+		played, runs, crashes, compared = played+1, runs+site.Runs, crashes+site.Crashes, compared+site.Compared
 		if err != nil {
 			rt.Fatalf("%s\n\nviolation: %v", list, err)
 		}
 	})
 	took := time.Since(began)
-	t.Logf("%d sequences, %d commands, %d crashes in %s: %.1f sequences per second", played, runs, crashes, took.Round(time.Second), float64(played)/took.Seconds())
+	if compared == 0 {
+		t.Error("no node was compared with the stored configuration")
+	}
+	t.Logf("%d sequences, %d commands, %d crashes, %d comparisons in %s: %.1f sequences per second", played, runs, crashes, compared, took.Round(time.Second), float64(played)/took.Seconds())
 }
 
 // found are sequences in which something was lost once, by the defect with the number. Its patch in
@@ -403,21 +406,72 @@ func prints(t *testing.T, list Sequence, want ...string) {
 // TestRestore: without an edit, there is nothing to restore. An edit is not replaced before the user asks for it, and a component that
 // a change does not concern keeps its edit.
 func TestRestore(t *testing.T) {
-	for _, c := range []struct {
-		list Sequence
-		want []string // patterns in what the commands printed, in this order
-	}{
+	playAll(t, []printed{
 		{Sequence{
 			{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: "join", Host: 3},
 			{Name: restoreEdits, Host: 1}, {Name: restoreEdits, Host: 2}, {Name: restoreEditsNode, Host: 2}, {Name: restoreEditsNode, Host: 3},
 		}, []string{"reconfigure --restore: <nil> \\(after [^ ]*, 0 changes\\)", "reconfigure --restore: <nil> \\(after [^ ]*, 0 changes\\)", "node --restore: <nil> \\(after [^ ]*, 0 changes\\)", "node --restore: <nil> \\(after [^ ]*, 0 changes\\)"}},
 		{Sequence{
-			{Name: "init", Host: 1}, {Name: "edit a manifest", Host: 1}, {Name: reconfigureLittle, Host: 1}, {Name: restoreEdits, Host: 1, Again: true}, {Name: reconfigureLittle, Host: 1, Again: true},
+			{Name: "init", Host: 1}, {Name: editFlag, Host: 1}, {Name: reconfigureLittle, Host: 1}, {Name: restoreEdits, Host: 1, Again: true}, {Name: reconfigureLittle, Host: 1, Again: true},
 		}, []string{"these files were edited since Airlift wrote them, and the edits would be lost: /etc/kubernetes/manifests/kube-scheduler.yaml", "--restore, and again: <nil>", "reconfigure a little, and again: <nil>"}},
 		{Sequence{
-			{Name: "init", Host: 1}, {Name: editAPIServer, Host: 1}, {Name: reconfigureLittle, Host: 1, Again: true}, {Name: reconfigureUndo, Host: 1}, {Name: restoreEdits, Host: 1, Again: true},
+			{Name: "init", Host: 1}, {Name: editFlags, Host: 1}, {Name: reconfigureLittle, Host: 1, Again: true}, {Name: reconfigureUndo, Host: 1}, {Name: restoreEdits, Host: 1, Again: true},
 		}, []string{"reconfigure a little, and again: <nil>", "undo: <nil>", "--restore, and again: <nil>"}},
-	} {
+		// A comment is no edit.
+		{Sequence{{Name: "init", Host: 1}, {Name: editComment, Host: 1}, {Name: showDrift, Host: 1}, {Name: reconfigureLittle, Host: 1, Again: true}}, []string{"drift:\\.", "reconfigure a little, and again: <nil>"}},
+	})
+}
+
+// TestDrift: status shows what was edited by hand, and nothing else. The edits are kept without a restart, or dropped.
+func TestDrift(t *testing.T) {
+	const all = "drift: config.yaml edited kubeadm-flags.env edited"
+	playAll(t, []printed{
+		{Sequence{
+			{Name: "init", Host: 1}, {Name: showDrift, Host: 1}, {Name: editFlag, Host: 1}, {Name: editFlags, Host: 1}, {Name: editKubelet, Host: 1}, {Name: showDrift, Host: 1},
+			{Name: adoptEdits, Host: 1, Again: true}, {Name: showDrift, Host: 1}, {Name: reconfigureUndo, Host: 1}, {Name: showDrift, Host: 1},
+			{Name: adoptEdits, Host: 1}, {Name: reconfigureLittle, Host: 1, Again: true}, {Name: restoreEdits, Host: 1, Again: true}, {Name: "upgrade apply", Host: 1, File: 1}, {Name: showDrift, Host: 1, File: 1},
+			{Name: showDrift, Host: 1},
+		}, []string{
+			"drift:\\.", "drift: kube-apiserver.yaml edited kube-scheduler.yaml edited config.yaml edited kubeadm-flags.env edited\\.",
+			"--adopt-edits, and again: <nil>", "drift:\\.", "undo: <nil>", "drift: kube-apiserver.yaml edited kube-scheduler.yaml edited config.yaml edited kubeadm-flags.env edited\\.",
+			"--adopt-edits: <nil>", "reconfigure a little, and again: <nil>", "--restore, and again: <nil> \\(after [^ ]*, 0 changes\\)", "upgrade apply: <nil>", "drift:\\.", "drift: unknown: ",
+		}},
+		{Sequence{
+			{Name: "init", Host: 1}, {Name: editImage, Host: 1}, {Name: editFlags, Host: 1}, {Name: adoptEdits, Host: 1}, {Name: showDrift, Host: 1}, {Name: restoreEdits, Host: 1}, {Name: showDrift, Host: 1},
+		}, []string{"1 edit cannot be kept, and nothing was changed:\n  - /etc/kubernetes/manifests/kube-scheduler.yaml: spec.containers\\[0\\].image: ", "drift: kube-apiserver.yaml edited kube-scheduler.yaml edited\\.", "--restore: <nil>", "drift:\\."}},
+		{Sequence{
+			{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: "join", Host: 3}, {Name: editFlags, Host: 1}, {Name: editFlags, Host: 2},
+			{Name: adoptEdits, Host: 1}, {Name: showDrift, Host: 2}, {Name: reconfigureNode, Host: 2, Again: true}, {Name: reconfigureNode, Host: 3},
+			{Name: editKubelet, Host: 3}, {Name: showDrift, Host: 3}, {Name: adoptEditsNode, Host: 3, Again: true}, {Name: showDrift, Host: 3},
+			{Name: reconfigureWide, Host: 1}, {Name: showDrift, Host: 2}, {Name: showDrift, Host: 3}, {Name: reconfigureNode, Host: 2}, {Name: reconfigureNode, Host: 3}, {Name: showDrift, Host: 3},
+			{Name: editFlag, Host: 2}, {Name: adoptEditsNode, Host: 2}, {Name: adoptEdits, Host: 2}, {Name: showDrift, Host: 2}, {Name: showDrift, Host: 1},
+		}, []string{
+			"--adopt-edits: <nil>", "drift:\\.", "reconfigure node, and again: <nil>", "node, and again: <nil> \\(after [^ ]*, 0 changes\\)", "node: <nil>", all + "\\.", "node --adopt-edits, and again: <nil>", "drift:\\.",
+			"reconfigure everything: <nil>", "drift: policy.yaml behind kube-apiserver.yaml behind kube-scheduler.yaml behind config.yaml behind\\.", "drift:\\.", "drift:\\.",
+			"node --adopt-edits: 1 edit cannot be kept", "reconfigure --adopt-edits: <nil>", "drift:\\.", "drift: kube-scheduler.yaml behind\\.",
+		}},
+		{Sequence{
+			{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: reconfigureWide, Host: 1}, {Name: reconfigureNode, Host: 2},
+			{Name: editPolicy, Host: 1}, {Name: showDrift, Host: 1}, {Name: adoptEdits, Host: 1, Again: true}, {Name: showDrift, Host: 1}, {Name: showDrift, Host: 2},
+			{Name: reconfigureNode, Host: 2}, {Name: showDrift, Host: 2},
+			{Name: editDropIn, Host: 2}, {Name: editFixed, Host: 2}, {Name: showDrift, Host: 2}, {Name: adoptEdits, Host: 2}, {Name: restoreEditsNode, Host: 2, Again: true}, {Name: showDrift, Host: 2},
+			{Name: editFixed, Host: 2}, {Name: adoptEdits, Host: 2},
+		}, []string{
+			"drift: policy.yaml edited\\.", "--adopt-edits, and again: <nil>", "drift:\\.", "drift: policy.yaml behind\\.", "node: <nil>", "drift:\\.",
+			"drift: config.yaml edited 10-kubeadm.conf edited\\.", "edit cannot be kept, and nothing was changed:\n  - [^\n]*10-kubeadm.conf: ", "--restore, and again: <nil>", "drift:\\.",
+			"1 edit cannot be kept, and nothing was changed:\n  - /var/lib/kubelet/config.yaml: rotateCertificates: it is \"false\" instead of \"true\": kubeadm sets it itself",
+		}},
+	})
+}
+
+// A printed is a sequence, with patterns in what its commands printed, in this order.
+type printed struct {
+	list Sequence
+	want []string
+}
+
+func playAll(t *testing.T, cases []printed) {
+	for _, c := range cases {
 		prints(t, c.list, c.want...)
 	}
 }
@@ -430,10 +484,12 @@ func TestReconfigureKilled(t *testing.T) {
 	if os.Getenv("MODEL_KILLS") != "" {
 		step = 1
 	}
-	for _, command := range []string{reconfigureWide, reconfigureUndo, reconfigureBroken} {
+	for _, command := range []string{reconfigureWide, reconfigureUndo, reconfigureBroken, adoptEdits} {
 		for n := 1; n < 90; n += step {
 			list := Sequence{{Name: "init", Host: 1}, {Name: command, Host: 1, Crash: n}}
 			switch command {
+			case adoptEdits:
+				list = slices.Insert(list, 1, Command{Name: editFlag, Host: 1}, Command{Name: editKubelet, Host: 1})
 			case reconfigureUndo:
 				list = slices.Insert(list, 1, Command{Name: reconfigureWide, Host: 1})
 			case reconfigureWide:

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,17 +10,20 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"airlift/installer/config"
+	"airlift/installer/flow/drift"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/pods"
 	"airlift/installer/reconfiguration"
+	"airlift/installer/status"
 	"airlift/installer/undo"
 	"airlift/installer/workflow"
 )
@@ -40,7 +44,125 @@ const (
 	// restoreEdits drops what was edited by hand.
 	restoreEdits     = "reconfigure --restore"
 	restoreEditsNode = "reconfigure node --restore"
+	// editFlag and editFlags add a flag to a manifest by hand, the second one to that of the API server.
+	editFlag  = "add a flag to a manifest"
+	editFlags = "add a flag to the API server's manifest"
+	// editComment adds a comment to a manifest. Unlike a kubelet, the model starts another pod.
+	editComment = "add a comment to a manifest"
+	// editKubelet sets a field of the kubelet's configuration by hand, and adds a flag to its flags.
+	editKubelet = "edit the kubelet's configuration"
+	// editImage gives a static pod another image by hand, which kubeadm's documents cannot express.
+	editImage = "change the image of a manifest"
+	// editPolicy edits a file that a reconfiguration brought, editDropIn the drop-in of the kubelet's unit, editFixed fields of the
+	// kubelet's configuration: one that kubeadm sets itself, and one of the host.
+	editPolicy = "edit the audit policy"
+	editDropIn = "edit the kubelet's drop-in"
+	editFixed  = "edit the kubelet's rotation"
+	// adoptEdits keeps what was edited by hand.
+	adoptEdits     = "reconfigure --adopt-edits"
+	adoptEditsNode = "reconfigure node --adopt-edits"
+	showDrift      = "status"
 )
+
+// edit edits files of a host by hand.
+func (h *Host) edit(command string) error {
+	h.edited = true
+	switch command {
+	case "edit a manifest", editFlag:
+		return h.addFlag("kube-scheduler", "--v=2")
+	case editAPIServer, editFlags:
+		return h.addFlag("kube-apiserver", "--profiling=false")
+	case editComment:
+		file := "etc/kubernetes/manifests/kube-scheduler.yaml"
+		return h.put(file, h.read(file)+"# edited\n", 0o600)
+	case editImage:
+		file := "etc/kubernetes/manifests/kube-scheduler.yaml"
+		return h.put(file, strings.Replace(h.read(file), "/kube-scheduler:", "/other/kube-scheduler:", 1), 0o600)
+	}
+	kubelet := "var/lib/kubelet/config.yaml"
+	switch command {
+	case editPolicy:
+		h.newPolicy = true
+		return h.put(strings.TrimPrefix(policyFile, "/"), "policy, edited\n", 0o600)
+	case editDropIn:
+		file := "etc/systemd/system/kubelet.service.d/10-kubeadm.conf"
+		return h.put(file, h.read(file)+"# edited\n", 0o644)
+	case editFixed:
+		return h.put(kubelet, strings.Replace(h.read(kubelet), "rotateCertificates: true", "rotateCertificates: false", 1)+"failSwapOn: false\n", 0o644)
+	}
+	flags := "var/lib/kubelet/kubeadm-flags.env"
+	if err := h.put(flags, strings.Replace(h.read(flags), `"`, `"--v=3 `, 1), 0o644); err != nil {
+		return err
+	}
+	return h.put(kubelet, h.read(kubelet)+"maxPods: 77\n", 0o644)
+}
+
+// addFlag adds a flag to a manifest, where nobody expects it.
+func (h *Host) addFlag(component, flag string) error {
+	file := "etc/kubernetes/manifests/" + component + ".yaml"
+	line := "    - " + component + "\n"
+	return h.put(file, strings.Replace(h.read(file), line, line+"    - "+flag+"\n", 1), 0o600)
+}
+
+// drift returns what differs from the stored configuration of a node, as status does. ok is false if that cannot be read.
+func (s *Site) drift(h *Host, c Command) (list []status.Drift, ok bool, err error) {
+	before := h.files()
+	r, err := h.begin(0)
+	if err != nil {
+		return nil, false, err
+	}
+	defer r.end()
+	opened, err := host.Open(r.root)
+	if err != nil {
+		return nil, false, err
+	}
+	r.use(opened)
+	ctx, cancel := context.WithTimeout(r.ctx, 4*time.Second)
+	defer cancel()
+	list, unknown := drift.Read(ctx, s.bundles[c.File], "", opened)
+	for name, sum := range h.files() {
+		if before[name] != sum {
+			return nil, false, fmt.Errorf("reading the drift writes %s", name)
+		}
+	}
+	return list, unknown == nil, nil
+}
+
+// showDrift returns what differs from the stored configuration, for people.
+func (r *run) showDrift(b *payload.Bundle) (string, error) {
+	h, err := host.Open(r.root)
+	if err != nil {
+		return "", err
+	}
+	r.use(h)
+	list, err := drift.Read(r.ctx, b, "", h)
+	text := "drift:"
+	for _, d := range list {
+		text += " " + filepath.Base(d.Name) + " " + d.Cause
+	}
+	if err != nil {
+		text += " unknown: " + err.Error()
+	}
+	return text + ".\n", nil
+}
+
+// checkDrift fails if a node on which nobody edited anything has a drift after a command.
+func (s *Site) checkDrift(h *Host, c Command) error {
+	if h.edited || !h.exists(kubeletConf) {
+		return nil
+	}
+	list, ok, err := s.drift(h, c)
+	if err != nil || !ok {
+		return err
+	}
+	s.Compared++
+	for _, d := range list {
+		if d.Cause == status.Edited {
+			return fmt.Errorf("nobody edited %s, and it has a drift:\n%s", d.Name, d.Diff)
+		}
+	}
+	return nil
+}
 
 const policyFile = "/etc/kubernetes/audit/policy.yaml"
 
@@ -88,7 +210,7 @@ func init() { documents[reconfigureBroken] = documents[reconfigureWide] }
 
 // reconfigure gives the node, and with it the cluster, another configuration.
 func (r *run) reconfigure(b *payload.Bundle, command string) (string, error) {
-	return r.changing(strings.TrimSuffix(command, " --restore"), b.Manifest.KubernetesVersion, func(h *host.Host, c *workflow.Console) error {
+	return r.changing(strings.TrimSuffix(strings.TrimSuffix(command, " --restore"), " --adopt-edits"), b.Manifest.KubernetesVersion, func(h *host.Host, c *workflow.Console) error {
 		o := upgrade.ReconfigureOptions{Node: strings.HasPrefix(command, reconfigureNode), IgnorePreflightErrors: []string{"NodesReady", "ControlPlaneNodesReady", "EtcdHealth"}}
 		o.Restore = strings.HasSuffix(command, "--restore")
 		if text := documents[command]; text != "" {
@@ -110,6 +232,13 @@ func (r *run) reconfigure(b *payload.Bundle, command string) (string, error) {
 		}
 		if command == reconfigureFile {
 			o.Files = []reconfiguration.File{{Path: policyFile, Data: []byte("another policy\n")}}
+		}
+		if strings.HasSuffix(command, "--adopt-edits") {
+			with, _, err := drift.Find(r.ctx, b, o, h, c)
+			if err != nil {
+				return err
+			}
+			o = with
 		}
 		if r.dry {
 			p, err := upgrade.ReadReconfigurePlan(r.ctx, b, o, 3, h, c)
@@ -214,7 +343,7 @@ func (h *Host) runsPolicy() error {
 	h.world.mu.Lock()
 	defer h.world.mu.Unlock()
 	s := h.apiServer()
-	if s == nil {
+	if s == nil || h.newPolicy {
 		return nil
 	}
 	want, err := h.readPolicy(h.pods["kube-apiserver"])

@@ -103,6 +103,7 @@ type Site struct {
 	keys           map[string]string
 	Runs           int // commands that ran
 	Crashes        int
+	Compared       int // how often a node was compared with the stored configuration
 }
 
 // NewSite creates a site below dir.
@@ -156,8 +157,16 @@ func (s *Site) run(c Command) error {
 		}
 		before = h.files()
 	}
+	adopts := strings.HasSuffix(c.Name, "--adopt-edits")
+	if adopts {
+		time.Sleep(time.Minute) // the kubelet restarts what was edited
+	}
+	running := h.containers()
 	meanwhile := s.meanwhile(c)
 	disturbed, err := s.once(h, c)
+	if adopts && !maps.Equal(running, h.containers()) {
+		return fmt.Errorf("it restarts containers: %v, before %v", h.containers(), running)
+	}
 	h.slow = false
 	changed := func() {
 		if is := h.changeOf(); is != "" && is != change {
@@ -219,8 +228,21 @@ func (s *Site) run(c Command) error {
 			return e
 		}
 	}
-	if e := s.check(h, c, err); e != nil || err != nil || !c.Again {
+	if e := s.check(h, c, err); e != nil || err != nil {
 		return e
+	}
+	if adopts || strings.HasSuffix(c.Name, "--restore") {
+		h.edited, h.adopted = false, h.adopted || adopts
+	} else if c.Name == reconfigureUndo && h.adopted {
+		h.edited = true // the edits are on the host, and the configuration does not have them any more
+	}
+	if len(c.Meanwhile) == 0 {
+		if err := s.checkDrift(h, c); err != nil {
+			return err
+		}
+	}
+	if !c.Again {
+		return nil
 	}
 	return s.again(h, c)
 }
@@ -266,6 +288,13 @@ func (s *Site) again(h *Host, c Command) error {
 func (h *Host) state() map[string]string {
 	list := h.files()
 	maps.DeleteFunc(list, func(name, _ string) bool { return strings.HasPrefix(name, ledger.StateDir) })
+	maps.Copy(list, h.containers())
+	return list
+}
+
+// containers returns the IDs of the containers of a host, by their names.
+func (h *Host) containers() map[string]string {
+	list := map[string]string{}
 	h.world.mu.Lock()
 	defer h.world.mu.Unlock()
 	for component, p := range h.pods {
@@ -309,7 +338,7 @@ func (s *Site) meanwhile(c Command) (wait func() error) {
 // mayRun reports whether the model runs a command: one that the user would not run now is left out.
 func (s *Site) mayRun(h *Host, c Command) bool {
 	switch c.Name {
-	case "edit a manifest", editAPIServer, "the API server is lost", renewAll, restoreEdits, reconfigureWide, reconfigureLittle, reconfigureBroken:
+	case "edit a manifest", editAPIServer, editComment, editFlag, editFlags, editImage, "the API server is lost", renewAll, restoreEdits, adoptEdits, reconfigureWide, reconfigureLittle, reconfigureBroken:
 		return h.controlPlane()
 	case "init", "etcd restore", "etcd restore, interrupted":
 		return s.other(h) == nil
@@ -427,7 +456,7 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.upgrade(b, true)
 	case "upgrade undo":
 		return r.undo()
-	case reconfigureWide, reconfigureLittle, reconfigureBroken, reconfigureNode, reconfigureProxy, restoreEdits, restoreEditsNode:
+	case reconfigureWide, reconfigureLittle, reconfigureBroken, reconfigureNode, reconfigureProxy, restoreEdits, restoreEditsNode, adoptEdits, adoptEditsNode:
 		return r.reconfigure(b, c.Name)
 	case reconfigureImages:
 		r.host.store.keepsImages(true)
@@ -436,6 +465,7 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		r.host.wrongClock = true
 		return r.reconfigure(b, c.Name)
 	case removePolicy:
+		r.host.edited = true
 		return "", os.Remove(filepath.Join(r.host.Root, policyFile))
 	case reconfigureUndo:
 		return r.undoReconfigure()
@@ -447,12 +477,10 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.snapshotTo(filepath.Join(r.root, "var/lib/etcd/cluster.tar"))
 	case "etcd restore", "etcd restore, interrupted":
 		return r.restore(b, filepath.Join(r.drive(), "cluster.tar"))
-	case "edit a manifest", editAPIServer:
-		file := "etc/kubernetes/manifests/kube-scheduler.yaml"
-		if c.Name == editAPIServer {
-			file = "etc/kubernetes/manifests/kube-apiserver.yaml"
-		}
-		return "", r.host.put(file, r.host.read(file)+"# edited\n", 0o600)
+	case "edit a manifest", editAPIServer, editComment, editFlag, editFlags, editKubelet, editImage, editPolicy, editDropIn, editFixed:
+		return "", r.host.edit(c.Name)
+	case showDrift:
+		return r.showDrift(b)
 	case "the way back":
 		return s.wayBack(r)
 	}

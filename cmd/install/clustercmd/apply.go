@@ -159,6 +159,8 @@ the configuration, it also shows the differences of files and objects. The facts
 the hosts: to read them, plan brings the installer of 20 MB to hosts that do not have it, and
 removes it from hosts that are no nodes.
 
+Notes have what was edited by hand on nodes and in the cluster, and how to keep or drop it.
+
 With --out, the plan is also saved. 'cluster apply --plan FILE' does exactly this plan,
 or fails if a host or cluster.yaml has changed since.
 
@@ -184,6 +186,7 @@ func newPlan(in *site) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				p.Notes = append(p.Notes, s.drift(ctx)...)
 				return writePlan(cmd, p, format, file)
 			})
 		},

@@ -158,6 +158,18 @@ func TestCommands(t *testing.T) {
 	c.want(0, []string{"nothing to do"}, "", "apply")
 	c.want(0, []string{"cp1", "Ready", "v1.37.1"}, "", "status")
 	c.want(0, []string{`"healthy": true`}, "", "status", "-o", "json")
+	for _, name := range []string{"cp1", "w1"} {
+		c.w.Hosts[name].Status = `{"warnings":[{"part":"drift","message":"/a was edited by hand","fix":"./install reconfigure --adopt-edits"},{"part":"images","message":"other"}],"drift":[{"name":"/a","cause":"edited","diff":"+b"}]}`
+	}
+	c.w.Hosts["w2"].Status = `{"unknown":{"drift":"the API server does not answer"}}`
+	c.want(0, []string{"nothing to do", "Notes:\n  - cp1, w1: /a was edited by hand; ./install reconfigure --adopt-edits\n  - w2: it is not known what was edited by hand: the API server does not answer\n"}, "", "plan")
+	if out := c.want(0, []string{"\ncp1, w1: drift: /a was edited by hand\n    hint: ./install reconfigure --adopt-edits\n", "2 warnings"}, "", "status"); strings.Contains(out, "other") {
+		t.Error(out)
+	}
+	c.want(0, []string{`"diff": "+b"`, `"cause": "edited"`}, "", "status", "-o", "json")
+	for _, h := range c.w.Hosts {
+		h.Status = ""
+	}
 	c.want(0, []string{"registry.k8s.io/pause:3.10", "5 of 5", "3 of 5", "w1, w2"}, "", "images", "list")
 	c.want(0, []string{`"cp2"`}, "", "certs", "check-expiration", "-o", "json")
 	c.want(0, []string{"cp3: certs renew"}, "", "certs", "renew", "--yes")

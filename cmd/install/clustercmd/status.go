@@ -14,6 +14,7 @@ import (
 
 	"airlift/cmd/output"
 	"airlift/fault"
+	"airlift/installer/status"
 	"airlift/multihost/facts"
 	"airlift/multihost/run"
 )
@@ -36,6 +37,8 @@ type hostStatus struct {
 	Facts    *facts.Facts  `json:"facts,omitempty"`
 	Problems []hostProblem `json:"problems"`
 	Warnings []hostProblem `json:"warnings"`
+	// Drift is what was edited by hand on the host and in the cluster.
+	Drift []status.Drift `json:"drift,omitempty"`
 
 	node *facts.ClusterNode
 }
@@ -53,7 +56,8 @@ func newStatus(in *site) *cobra.Command {
 		Use:   "status",
 		Short: "Show the state of all hosts on one screen",
 		Long: `Show the state of all hosts on one screen: the node, its version, the last command that
-changed the host, and what is wrong with it, with the command to type.
+changed the host, what is wrong with it and what was edited by hand, with the command to
+type.
 
 It changes nothing, and also works while the API server is down and for hosts that do not
 answer: then it shows what the other hosts know.
@@ -99,7 +103,8 @@ func (s *opened) status(ctx context.Context) (*siteStatus, error) {
 	state := &siteStatus{Name: s.Site.Cluster.Name, Healthy: true, Others: []facts.ClusterNode{}}
 	problems := s.problems(ctx)
 	for _, h := range s.Site.Hosts() {
-		one := hostStatus{Name: h.Name, Role: h.Role, Group: h.Group, Facts: h.Facts, Problems: problems[h.Name].Problems, Warnings: problems[h.Name].Warnings}
+		found := problems[h.Name]
+		one := hostStatus{Name: h.Name, Role: h.Role, Group: h.Group, Facts: h.Facts, Problems: found.Problems, Warnings: found.Warnings, Drift: found.Drift}
 		if h.Err != nil {
 			one.Error, one.Hint = h.Err.Error(), fault.Hint(h.Err)
 		}
@@ -109,7 +114,41 @@ func (s *opened) status(ctx context.Context) (*siteStatus, error) {
 	return state, nil
 }
 
-type nodeProblems struct{ Problems, Warnings []hostProblem }
+type nodeProblems struct {
+	Problems, Warnings []hostProblem
+	Drift              []status.Drift
+	Unknown            map[string]string
+}
+
+// driftPart is the part of 'install status' that compares a node with the stored configuration.
+const driftPart = "drift"
+
+// drift returns what was edited by hand on the hosts and in the cluster, or why that is not known, a line each.
+func (s *opened) drift(ctx context.Context) (notes []string) {
+	s.Site.Display.Start()
+	defer s.Site.Display.Clear()
+	found := s.problems(ctx)
+	var all []problemOf
+	for _, h := range s.Site.Hosts() {
+		p := found[h.Name]
+		for _, w := range p.Warnings {
+			if w.Part == driftPart {
+				all = append(all, problemOf{h.Name, w})
+			}
+		}
+		if why := p.Unknown[driftPart]; why != "" {
+			all = append(all, problemOf{h.Name, hostProblem{Part: driftPart, Message: "it is not known what was edited by hand: " + why}})
+		}
+	}
+	for p, hosts := range shared(all, func(p problemOf) (string, hostProblem) { return p.host, p.hostProblem }) {
+		note := strings.Join(hosts, ", ") + ": " + p.Message
+		if p.Fix != "" {
+			note += "; " + p.Fix
+		}
+		notes = append(notes, note)
+	}
+	return notes
+}
 
 // problems reads what is wrong with the hosts that are nodes.
 func (s *opened) problems(ctx context.Context) map[string]nodeProblems {
@@ -191,6 +230,11 @@ func (s *siteStatus) write(out io.Writer) error {
 		h.explain(out)
 		for _, p := range h.Problems {
 			all = append(all, problemOf{h.Name, p})
+		}
+		for _, p := range h.Warnings {
+			if p.Part == driftPart {
+				all = append(all, problemOf{h.Name, p})
+			}
 		}
 	}
 	// One cause, such as an API server that is down, is a problem of many hosts.

@@ -250,3 +250,19 @@ func budgetFacts(b *policyv1.PodDisruptionBudget, evicted []corev1.Pod) (Budget,
 	slices.Sort(f.Nodes)
 	return f, len(f.Pods) > 0
 }
+
+// WorkersAreNext reports whether all control planes have a version, and a worker does not. A worker may
+// not check the kube-proxies before its drain. A control plane does.
+func WorkersAreNext(nodes []UpgradeNode, self, version string) bool {
+	workers := false
+	for _, n := range nodes {
+		if n.Name == self || n.KubeletVersion == version {
+			continue
+		}
+		if n.ControlPlane {
+			return false
+		}
+		workers = true
+	}
+	return workers
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 
 	"airlift/fault"
 	"airlift/installer/config"
@@ -23,15 +24,22 @@ var Timer = host.Timer{
 	Command:  "certs renew all --due --restart",
 }
 
-// StartTimer starts the timer on this control plane.
-func StartTimer(ctx context.Context, h *host.Host, out io.Writer) error {
+// StartTimer starts the timer on this control plane. zone is the time zone of its midnight, "" for the host's.
+func StartTimer(ctx context.Context, h *host.Host, zone string, out io.Writer) error {
+	if err := host.CheckTimeZone(h, zone); err != nil {
+		return err
+	}
 	if _, err := os.Stat(config.ManifestsDir + "/kube-apiserver.yaml"); errors.Is(err, fs.ErrNotExist) {
 		return fault.New(fault.Failure, "this host is not a control plane: %s/kube-apiserver.yaml does not exist", config.ManifestsDir).Hint("run it on each control plane; kubelets renew their own certificates")
 	}
 	if err := node.Managed(h, "; or run './install certs renew all --due --restart' from your own timer"); err != nil {
 		return err
 	}
-	changed, err := h.EnsureTimer(ctx, Timer)
+	timer := Timer
+	if zone != "" {
+		timer.Schedule = strings.Replace(timer.Schedule, "\n", " "+zone+"\n", 1)
+	}
+	changed, err := h.EnsureTimer(ctx, timer)
 	if err != nil {
 		return err
 	}

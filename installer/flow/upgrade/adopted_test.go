@@ -32,7 +32,7 @@ import (
 )
 
 // runningKubelet is a node whose kubelet runs with flags, and the files of its flags.
-func runningKubelet(t testing.TB, h *host.Host, file, own string, running []string) *adopted {
+func runningKubelet(t testing.TB, h *host.Host, file, own string, running []string) *adoption.CarryOver {
 	t.Helper()
 	for path, text := range map[string]string{config.KubeletFlagsFile: file, preflight.DefaultKubelet: own} {
 		if err := os.MkdirAll(filepath.Dir(h.Path(path)), 0o755); err != nil {
@@ -42,7 +42,7 @@ func runningKubelet(t testing.TB, h *host.Host, file, own string, running []stri
 			t.Fatal(err)
 		}
 	}
-	return &adopted{kubelet: &ledger.AdoptedKubelet{}, input: adoption.Input{Root: os.DirFS(h.Path("/")), Kubelet: adoption.Process{PID: 1, Args: running}}}
+	return &adoption.CarryOver{Kubelet: &ledger.AdoptedKubelet{}, Input: adoption.Input{Root: os.DirFS(h.Path("/")), Kubelet: adoption.Process{PID: 1, Args: running}}}
 }
 
 // TestCarryFlags: the new kubelet has each flag that the running one has, and none that it does not know.
@@ -86,24 +86,24 @@ func TestCarryFlags(t *testing.T) {
 			}
 			h := adoptedHost(t, ledger.Adoption{})
 			a := runningKubelet(t, h, c.file, "KUBELET_EXTRA_ARGS="+c.own, running)
-			got, err := a.flags([]byte(c.file), c.version)
+			got, err := a.Flags([]byte(c.file), c.version)
 			if c.refused != "" {
 				if fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), c.refused) || fault.Hint(err) == "" {
 					t.Errorf("%v", err)
 				}
 				return
 			}
-			if err != nil || string(got) != c.want || !strings.Contains(strings.Join(a.notes, "\n"), c.notes) || (len(a.notes) > 0) != (c.notes != "") {
-				t.Errorf("%q, %q, %v", got, a.notes, err)
+			if err != nil || string(got) != c.want || !strings.Contains(strings.Join(a.Notes, "\n"), c.notes) || (len(a.Notes) > 0) != (c.notes != "") {
+				t.Errorf("%q, %q, %v", got, a.Notes, err)
 			}
 		})
 	}
 	h := adoptedHost(t, ledger.Adoption{})
 	a := runningKubelet(t, h, "", "", []string{"--v=2"})
-	if got, err := a.flags(nil, "v1.30.4"); err != nil || string(got) != "KUBELET_KUBEADM_ARGS=\"--v=2\"\n" {
+	if got, err := a.Flags(nil, "v1.30.4"); err != nil || string(got) != "KUBELET_KUBEADM_ARGS=\"--v=2\"\n" {
 		t.Errorf("without a file: %q, %v", got, err)
 	}
-	if got, err := (*adopted)(nil).flags([]byte("x"), "v1.30.4"); err != nil || got != nil {
+	if got, err := (*adoption.CarryOver)(nil).Flags([]byte("x"), "v1.30.4"); err != nil || got != nil {
 		t.Errorf("another node: %q, %v", got, err)
 	}
 }
@@ -118,7 +118,7 @@ func TestCarryAnyFlags(t *testing.T) {
 		file, other, own := draw("file"), draw("other"), draw("own")
 		running := slices.Concat(strings.Fields("--config=/c --kubeconfig=/k"), file, other, own)
 		before := []byte("KUBELET_KUBEADM_ARGS=\"" + strings.Join(file, " ") + "\"\n")
-		after, err := runningKubelet(t, h, string(before), "KUBELET_EXTRA_ARGS=\""+strings.Join(own, " ")+"\"\n", running).flags(before, "v1.35.6")
+		after, err := runningKubelet(t, h, string(before), "KUBELET_EXTRA_ARGS=\""+strings.Join(own, " ")+"\"\n", running).Flags(before, "v1.35.6")
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -144,17 +144,17 @@ func TestCarryAnyFlags(t *testing.T) {
 func TestCarryFields(t *testing.T) {
 	const running = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 50\nclusterDNS: [169.254.25.10]\nrotateCertificates: true\nevictionHard: {memory.available: 1Gi}\ncgroupDriver: cgroupfs\nfailSwapOn: false\n"
 	const shared = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nclusterDNS: [10.96.0.10]\nrotateCertificates: true\n"
-	a := &adopted{kubelet: &ledger.AdoptedKubelet{Config: "/etc/kubernetes/kubelet-config.yaml"}}
-	got, err := a.instance([]byte(running), []byte(shared), []byte("containerRuntimeEndpoint: unix:///run/x\nmaxPods: 7\n"))
+	a := &adoption.CarryOver{Kubelet: &ledger.AdoptedKubelet{Config: "/etc/kubernetes/kubelet-config.yaml"}}
+	got, err := a.Instance([]byte(running), []byte(shared), []byte("containerRuntimeEndpoint: unix:///run/x\nmaxPods: 7\n"))
 	const want = "clusterDNS:\n- 169.254.25.10\ncontainerRuntimeEndpoint: unix:///run/x\nevictionHard:\n  memory.available: 1Gi\nmaxPods: 50\n"
-	if err != nil || string(got) != want || len(a.notes) != 1 || !strings.HasSuffix(a.notes[0], "of /etc/kubernetes/kubelet-config.yaml, in /var/lib/kubelet/instance-config.yaml: clusterDNS, evictionHard, maxPods") {
-		t.Errorf("%s, %q, %v", got, a.notes, err)
+	if err != nil || string(got) != want || len(a.Notes) != 1 || !strings.HasSuffix(a.Notes[0], "of /etc/kubernetes/kubelet-config.yaml, in /var/lib/kubelet/instance-config.yaml: clusterDNS, evictionHard, maxPods") {
+		t.Errorf("%s, %q, %v", got, a.Notes, err)
 	}
-	a = &adopted{kubelet: &ledger.AdoptedKubelet{}}
-	if got, err := a.instance([]byte(shared), []byte(shared), nil); err != nil || got != nil || len(a.notes) > 0 {
+	a = &adoption.CarryOver{Kubelet: &ledger.AdoptedKubelet{}}
+	if got, err := a.Instance([]byte(shared), []byte(shared), nil); err != nil || got != nil || len(a.Notes) > 0 {
 		t.Errorf("equal: %s, %v", got, err)
 	}
-	if _, err := a.instance([]byte("{"), []byte(shared), nil); err == nil {
+	if _, err := a.Instance([]byte("{"), []byte(shared), nil); err == nil {
 		t.Error("a damaged file is accepted")
 	}
 }

@@ -140,8 +140,11 @@ func (c *carried) isManaged(file string) bool {
 	return err == nil && base != name && (base == "sa" || slices.ContainsFunc(table, func(t pki.Certificate) bool { return t.Base == base }))
 }
 
-// readers are the components that read files which this run writes.
+// readers are the components that read files which this run writes, and that restart if they started before.
 func (c *carried) readers() (names []string) {
+	if c.change.options.Edits != nil { // they have the edited files already
+		return nil
+	}
 	for _, f := range c.written() {
 		for _, name := range reconfiguration.UsersOf(&c.change.config().Cluster, f.Path) {
 			if !slices.Contains(names, name) {

@@ -163,13 +163,14 @@ func (c *change) compare(ctx context.Context) error {
 		return err
 	}
 	c.parts = slices.Concat(changed, addons)
-	if kubelet || images || c.options.Given.Has("InitConfiguration.nodeRegistration.kubeletExtraArgs") {
+	ofNode := c.options.Edits != nil && c.options.Edits.Instance != nil
+	if kubelet || images || ofNode || c.options.Given.Has("InitConfiguration.nodeRegistration.kubeletExtraArgs") {
 		c.parts = append(c.parts, kubeletPart)
 	}
 	if c.options.Restore {
 		c.parts = allParts()
 	}
-	c.planes = len(changed) > 0 || kubelet || images || c.carried.changed() || !sameNames(config.NamesOf(&former.Cluster), config.NamesOf(&own.Cluster))
+	c.planes = len(changed) > 0 || kubelet || images || c.carried.changed() || !reconfiguration.SameNames(config.NamesOf(&former.Cluster), config.NamesOf(&own.Cluster))
 	c.workers = kubelet || images
 	c.objects = c.documents || kubelet || len(addons) > 0 || c.planes
 	switch {
@@ -279,13 +280,6 @@ func differ(a, b *config.Config, of func(*config.Config) ([]byte, error)) (bool,
 	}
 	is, err := of(b)
 	return !bytes.Equal(was, is), err
-}
-
-func sameNames(a, b config.Names) bool {
-	same := func(a, b []string) bool {
-		return slices.Equal(slices.Compact(slices.Sorted(slices.Values(a))), slices.Compact(slices.Sorted(slices.Values(b))))
-	}
-	return same(a.APIServer, b.APIServer) && same(a.EtcdServer, b.EtcdServer) && same(a.EtcdPeer, b.EtcdPeer)
 }
 
 // id identifies the configuration that this node gets: a run with another one does not continue this one.

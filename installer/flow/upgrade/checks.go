@@ -183,7 +183,7 @@ func (k *checks) kubeletProblems() ([]kubeletrules.Problem, error) {
 	})
 	extra := preflight.KubeletFlags("KUBELET_EXTRA_ARGS", own)
 	if k.kubelet.adopted != nil { // also from drop-ins that stay
-		if extra, err = k.kubelet.adopted.input.ExtraFlags(); err != nil {
+		if extra, err = k.kubelet.adopted.Input.ExtraFlags(); err != nil {
 			return nil, err
 		}
 	}

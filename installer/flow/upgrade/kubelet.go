@@ -3,14 +3,10 @@ package upgrade
 import (
 	"bytes"
 	"context"
-	"errors"
 	"os"
-	"regexp"
 
-	"sigs.k8s.io/yaml"
-
-	"airlift/documents"
 	"airlift/fault"
+	"airlift/installer/adoption"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
@@ -22,6 +18,7 @@ import (
 	"airlift/installer/phases"
 	"airlift/installer/pki"
 	"airlift/installer/pods"
+	"airlift/installer/reconfiguration"
 	"airlift/installer/render"
 )
 
@@ -35,7 +32,7 @@ type kubelet struct {
 	record       *record
 	binaries     *binaries
 	controlPlane *controlPlane
-	adopted      *adopted // nil unless this is the first upgrade of an adopted node
+	adopted      *adoption.CarryOver // nil unless this is the first upgrade of an adopted node
 }
 
 // localServer returns the kubeconfig with which the kubelet of a control plane uses the API server
@@ -93,7 +90,7 @@ func (k *kubelet) configuration(context.Context) (desired.List, error) {
 func (k *kubelet) writeConfiguration(_ context.Context, l desired.List) error {
 	changed, err := k.record.writeKept(l.Files...)
 	if changed && k.adopted != nil {
-		for _, note := range k.adopted.notes {
+		for _, note := range k.adopted.Notes {
 			k.node.Console.Note("%s", note)
 		}
 	}
@@ -102,50 +99,37 @@ func (k *kubelet) writeConfiguration(_ context.Context, l desired.List) error {
 
 // files returns the files with this node's kubelet configuration, KubeletConfigFile first.
 func (k *kubelet) files() ([]pki.File, error) {
-	shared, err := k.shared()
+	s, err := k.settings(k.node.Config)
 	if err != nil {
 		return nil, err
 	}
-	settings, err := render.NodeKubeletConfig(k.node.Config, shared)
-	if err != nil {
-		return nil, err
+	k.node.ReportPatched("the kubelet's configuration", s.patches)
+	if k.facts.change != nil {
+		now, err := k.node.Present(config.KubeletConfigFile)
+		if err != nil {
+			return nil, err
+		}
+		if reconfiguration.SameDocument(now, s.data) { // comments and the order of fields stay
+			s.data = now
+		}
 	}
-	instance, err := k.node.Present(render.KubeletInstanceConfigPath)
-	if err != nil {
-		return nil, err
-	}
-	own := instance
-	if own == nil {
-		own = render.KubeletInstanceConfig(k.node.Config)
-	}
-	if own, err = k.adoptedInstance(shared, own); err != nil {
-		return nil, err
-	}
-	if settings, err = overlay(settings, own); err != nil {
-		return nil, fault.New(fault.Preflight, "reading %s: the file is damaged: %w", render.KubeletInstanceConfigPath, err).Hint("to let the upgrade write it again: " + filesystem.SetAside(render.KubeletInstanceConfigPath))
-	}
-	settings, used, err := k.node.Plan.Patches.Apply(patches.KubeletConfiguration, settings)
-	if err != nil {
-		return nil, err
-	}
-	k.node.ReportPatched("the kubelet's configuration", used)
-	files := []pki.File{{Path: config.KubeletConfigFile, Data: settings, Mode: 0o644}}
-	if own != nil && !bytes.Equal(own, instance) {
-		files = append(files, pki.File{Path: render.KubeletInstanceConfigPath, Data: own, Mode: 0o644})
+	files := []pki.File{{Path: config.KubeletConfigFile, Data: s.data, Mode: 0o644}}
+	if s.instance != nil && !bytes.Equal(s.instance, s.before) {
+		files = append(files, pki.File{Path: render.KubeletInstanceConfigPath, Data: s.instance, Mode: 0o644})
 	}
 	flags, err := k.node.Present(config.KubeletFlagsFile)
 	if err != nil {
 		return nil, err
 	}
-	if flags != nil && (!kubeletVariable.Match(flags) || bytes.IndexByte(flags, 0) >= 0) {
+	if flags != nil && (!render.IsKubeletFlagsFile(flags)) {
 		return nil, fault.New(fault.Preflight, "reading %s: the file is damaged: it does not set KUBELET_KUBEADM_ARGS", config.KubeletFlagsFile).Hint("to start the kubelet without flags: echo 'KUBELET_KUBEADM_ARGS=\"\"' >" + config.KubeletFlagsFile)
 	}
-	kept, err := k.adopted.flags(flags, k.bundle.KubernetesVersion())
+	kept, err := k.adopted.Flags(flags, k.bundle.KubernetesVersion())
 	if err != nil {
 		return nil, err
 	}
 	if kept == nil {
-		kept = keptFlags(flags, k.node.Config.Minor())
+		kept = render.KeptKubeletFlags(flags, k.node.Config.Minor())
 	}
 	if k.facts.change != nil {
 		kept = k.facts.change.kubeletFlags(flags)
@@ -156,43 +140,41 @@ func (k *kubelet) files() ([]pki.File, error) {
 	return files, nil
 }
 
-// kubeletVariable is the line of KubeletFlagsFile.
-var kubeletVariable = regexp.MustCompile(`(?m)^[ \t]*KUBELET_KUBEADM_ARGS=`)
-
-// overlay sets the fields of the instance configuration in a kubelet's configuration. nil means that
-// the node has none.
-func overlay(settings, instance []byte) ([]byte, error) {
-	if instance == nil {
-		return settings, nil
-	}
-	var doc, over map[string]any
-	if err := documents.Unmarshal(settings, &doc); err != nil {
-		return nil, err
-	}
-	if err := documents.Unmarshal(instance, &over); err != nil {
-		return nil, err
-	}
-	if len(over) == 0 {
-		return nil, errors.New("it is empty")
-	}
-	for key, value := range over {
-		if key != "apiVersion" && key != "kind" {
-			doc[key] = value
-		}
-	}
-	return yaml.Marshal(doc)
+// kubeletSettings are what a configuration gives to the kubelet of this node.
+type kubeletSettings struct {
+	data     []byte   // KubeletConfigFile
+	patches  []string // that were used
+	before   []byte   // KubeletInstanceConfigPath as it is, nil without one
+	instance []byte   // and as it is to be
 }
 
-// pauseFlag is the flag that kubelets from v1.35 on do not know.
-var pauseFlag = regexp.MustCompile(` ?--pod-infra-container-image=[^ "]*`)
-
-// keptFlags returns the kubelet's flags without flags that this version does not know, or nil if it
-// knows all.
-func keptFlags(flags []byte, minor int) []byte {
-	if minor < render.PauseFlagGoneFrom || !pauseFlag.Match(flags) {
-		return nil
+// settings returns the kubelet's configuration of this node for a configuration.
+func (k *kubelet) settings(c *config.Config) (s kubeletSettings, err error) {
+	shared, err := k.sharedOf(c)
+	if err != nil {
+		return s, err
 	}
-	return bytes.ReplaceAll(pauseFlag.ReplaceAll(flags, nil), []byte(`=" `), []byte(`="`))
+	if s.data, err = render.NodeKubeletConfig(c, shared); err != nil {
+		return s, err
+	}
+	if s.before, err = k.node.Present(render.KubeletInstanceConfigPath); err != nil {
+		return s, err
+	}
+	s.instance = s.before
+	if s.instance == nil {
+		s.instance = render.KubeletInstanceConfig(c)
+	}
+	if change := k.facts.change; change != nil && change.options.Edits != nil && change.options.Edits.Instance != nil {
+		s.instance = change.options.Edits.Instance
+	}
+	if s.instance, err = k.adoptedInstance(shared, s.instance); err != nil {
+		return s, err
+	}
+	if s.data, err = render.OverlayKubeletConfig(s.data, s.instance); err != nil {
+		return s, fault.New(fault.Preflight, "reading %s: the file is damaged: %w", render.KubeletInstanceConfigPath, err).Hint("to let the upgrade write it again: " + filesystem.SetAside(render.KubeletInstanceConfigPath))
+	}
+	s.data, s.patches, err = k.node.Plan.Patches.Apply(patches.KubeletConfiguration, s.data)
+	return s, err
 }
 
 // kubeletUnits returns the kubelet's unit and its drop-in.
@@ -264,22 +246,6 @@ func (k *kubelet) waitSettled(ctx context.Context) error {
 		return err
 	}
 	nodes, err := facts.UpgradeNodes(ctx, k.api.Client.API)
-	drains := err != nil || workersAreNext(nodes, k.node.Config.NodeRegistration.Name, k.bundle.KubernetesVersion())
+	drains := err != nil || facts.WorkersAreNext(nodes, k.node.Config.NodeRegistration.Name, k.bundle.KubernetesVersion())
 	return waitServices(ctx, k.api, drains)
-}
-
-// workersAreNext reports whether all control planes have a version, and a worker does not. A worker may
-// not check the kube-proxies before its drain. A control plane does.
-func workersAreNext(nodes []facts.UpgradeNode, self, version string) bool {
-	workers := false
-	for _, n := range nodes {
-		if n.Name == self || n.KubeletVersion == version {
-			continue
-		}
-		if n.ControlPlane {
-			return false
-		}
-		workers = true
-	}
-	return workers
 }

@@ -101,7 +101,7 @@ func ReadPlan(ctx context.Context, b *payload.Bundle, o PlanOptions, h *host.Hos
 		}
 		p.Configuration = string(text)
 		if u.kubelet.adopted != nil {
-			p.Notes = u.kubelet.adopted.notes
+			p.Notes = u.kubelet.adopted.Notes
 		}
 	}
 	report, err := u.checks.run(ctx, t)

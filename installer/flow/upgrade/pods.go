@@ -21,6 +21,7 @@ import (
 	"airlift/installer/pki"
 	"airlift/installer/pods"
 	"airlift/installer/preflight"
+	"airlift/installer/reconfiguration"
 	"airlift/installer/render"
 	"airlift/installer/upgradecheck"
 )
@@ -46,6 +47,20 @@ func (p *controlPlane) prepare() (err error) {
 	}
 	// A component that a reconfiguration does not change may have been edited by hand: it stays.
 	maps.DeleteFunc(p.plans, func(name string, _ []byte) bool { return !p.facts.change.concerns(name) })
+	return p.keepSame()
+}
+
+// keepSame keeps manifests that give the pods of the new ones: a comment, or flags in another order, are no reason for a restart.
+func (p *controlPlane) keepSame() error {
+	for name, manifest := range p.plans {
+		now, err := p.node.ReadManifest(name)
+		if err != nil {
+			return err
+		}
+		if reconfiguration.SamePod(now, manifest) {
+			p.plans[name] = now
+		}
+	}
 	return nil
 }
 

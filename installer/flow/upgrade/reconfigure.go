@@ -41,7 +41,9 @@ type ReconfigureOptions struct {
 	// Files are files for all control planes.
 	Files []reconfiguration.File
 	// Restore replaces what was edited by hand on this host and in the cluster by what the configuration gives.
-	Restore               bool
+	Restore bool
+	// Edits are edits that are kept; nil for none. Given and Files have the others.
+	Edits                 *Edits
 	Patches               string
 	IgnorePreflightErrors []string
 	// Kubeconfig reaches the cluster; "" is admin.conf on a control plane, else kubelet.conf.
@@ -96,7 +98,7 @@ func (r *Reconfigure) Steps() []workflow.Step {
 			u.writes("kubeadm", "store the ClusterConfiguration", c.clusterConfiguration, u.objects.store),
 			u.writes("kubelet", "store the KubeletConfiguration", part(kubeletPart, u.objects.kubeletConfiguration), u.objects.store),
 		}},
-		u.writes("kubelet-config", "write the kubelet's configuration", part(kubeletPart, u.kubelet.configuration), u.kubelet.writeConfiguration),
+		u.writes("kubelet-config", "write the kubelet's configuration", c.kubeletFiles, u.kubelet.writeConfiguration),
 		{Name: "addon", Doc: "change CoreDNS, kube-proxy and the pod network", Steps: []workflow.Step{
 			u.writes("coredns", "change CoreDNS", u.addons.coreDNS, u.objects.store),
 			u.writes("kube-proxy", "change kube-proxy", u.addons.kubeProxy, c.storeProxy),
@@ -267,7 +269,7 @@ func (c *change) checkEdits(context.Context, *upgradecheck.Target) ([]preflight.
 		return nil, err
 	}
 	return []preflight.Problem{{Name: "EditedFiles", Message: "these files were edited since Airlift wrote them, and the edits would be lost: " + strings.Join(edited, ", "),
-		Fix: "to see the edits: ./install " + c.run.facts.options.command() + " --restore --plan; to drop them, run this command with --restore; to keep them, write them to kubeadm's documents first; with patches: --patches DIRECTORY"}}, nil
+		Fix: "to see the edits: ./install " + c.run.facts.options.command() + " --restore --plan; to drop them, run this command with --restore; to keep them, first: ./install " + c.run.facts.options.command() + " --adopt-edits; with patches: --patches DIRECTORY"}}, nil
 }
 
 // edited lists the files that this run would replace, and that have other contents than Airlift wrote.
@@ -277,7 +279,7 @@ func (c *change) edited() (paths []string, err error) {
 		return nil, err
 	}
 	for _, f := range differ {
-		edited, err := c.run.facts.editedByHand(f.Path)
+		edited, err := c.isEdit(f.Path)
 		if err != nil {
 			return nil, err
 		}
@@ -356,7 +358,10 @@ func (c *change) kubeletFiles(ctx context.Context) (l desired.List, err error) {
 	if !c.concerns(kubeletPart) {
 		return l, nil
 	}
-	return c.run.kubelet.configuration(ctx)
+	if l, err = c.run.kubelet.configuration(ctx); err == nil && c.options.Restore && c.run.kubelet.adopted == nil {
+		l.Files = append(l.Files, kubeletUnits()...)
+	}
+	return l, err
 }
 
 // nameImages gives images the names of the configuration, if they change.
@@ -489,12 +494,12 @@ func (c *change) storeProxy(ctx context.Context, l desired.List) error {
 	return workloads.WaitForProxies(ctx, u.facts.api.Client.API, wait.Limit{Timeout: controllersTimeout, Report: u.facts.node.Report})
 }
 
-// readersOf returns what must restart to read a file.
+// readersOf returns what must restart to read a file. An edit that is kept restarts nothing.
 func (c *change) readersOf(file string) []string {
 	switch {
-	case path.Dir(file) == config.ManifestsDir:
+	case path.Dir(file) == config.ManifestsDir || c.options.Edits != nil:
 		return nil
-	case strings.HasPrefix(file, config.KubeletDir+"/"):
+	case strings.HasPrefix(file, config.KubeletDir+"/") || file == render.KubeletUnitPath || file == render.KubeletDropInPath:
 		return []string{kubeletPart}
 	case file == render.ContainerdConfigPath:
 		return []string{runtimePart}
@@ -504,11 +509,12 @@ func (c *change) readersOf(file string) []string {
 
 // restartKubelet restarts the kubelet if its configuration was written since it started, and waits until the node is Ready.
 func (c *change) restartKubelet(ctx context.Context, _ desired.List) error {
-	if !c.concerns(kubeletPart) || !c.run.record.unfinished() {
+	if !c.concerns(kubeletPart) || !c.run.record.unfinished() || c.options.Edits != nil { // an edit that is kept restarts nothing
 		return nil
 	}
 	u := c.run
-	restarted, err := restartStale(ctx, u.facts.node, "kubelet.service", u.record.state.IsPending(kubeletPart), config.KubeletConfigFile, config.KubeletFlagsFile)
+	restarted, err := restartStale(ctx, u.facts.node, "kubelet.service", u.record.state.IsPending(kubeletPart),
+		config.KubeletConfigFile, config.KubeletFlagsFile, render.KubeletUnitPath, render.KubeletDropInPath)
 	if err == nil && restarted {
 		err = u.kubelet.waitRestarted(ctx)
 	}
@@ -533,6 +539,9 @@ func (r *Reconfigure) finish(ctx context.Context, _ desired.List) error {
 		if err != nil {
 			return err
 		}
+	}
+	if err := c.takeOver(); err != nil {
+		return err
 	}
 	if err := u.record.finish(); err != nil {
 		return err

@@ -2,12 +2,9 @@ package upgrade
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"path"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"airlift/installer/cluster"
 	"airlift/installer/config"
@@ -18,6 +15,7 @@ import (
 	"airlift/installer/pods"
 	"airlift/installer/preflight"
 	"airlift/installer/reconfiguration"
+	"airlift/installer/render"
 	"airlift/installer/workflow"
 )
 
@@ -34,7 +32,9 @@ type ReconfigurePlan struct {
 	// AddOns are the workloads whose pods are replaced on all nodes.
 	AddOns []string `json:"addOns"`
 	// Images reports whether images of this node get other names.
-	Images   bool                      `json:"images"`
+	Images bool `json:"images"`
+	// Adopts are the edited files whose contents stay, with --adopt-edits.
+	Adopts   []AdoptedEdit             `json:"adopts,omitempty"`
 	Refused  []reconfiguration.Refusal `json:"refused"`
 	Warnings []preflight.Problem       `json:"warnings"`
 	Errors   []preflight.Problem       `json:"errors"`
@@ -52,7 +52,7 @@ type ReconfiguredNode struct {
 
 // Empty reports whether there is nothing to do.
 func (p *ReconfigurePlan) Empty() bool {
-	return len(p.Changes)+len(p.Certificates)+len(p.Marks)+len(p.AddOns) == 0 && !slices.ContainsFunc(p.Nodes, func(n ReconfiguredNode) bool { return n.Command != "" })
+	return len(p.Changes)+len(p.Certificates)+len(p.Marks)+len(p.AddOns)+len(p.Adopts) == 0 && !slices.ContainsFunc(p.Nodes, func(n ReconfiguredNode) bool { return n.Command != "" })
 }
 
 // ReadReconfigurePlan finds out what a reconfiguration would change, and changes nothing. lines is the number of lines around a
@@ -89,6 +89,9 @@ func ReadReconfigurePlan(ctx context.Context, b *payload.Bundle, o ReconfigureOp
 // fill adds what changes.
 func (r *Reconfigure) fill(ctx context.Context, p *ReconfigurePlan, lines int) (err error) {
 	u, c := r.run, r.change
+	if c.options.Edits != nil {
+		p.Adopts = c.options.Edits.List
+	}
 	changes, err := u.changes(ctx, r.Steps(), lines)
 	if err != nil {
 		return err
@@ -158,7 +161,7 @@ func (c *change) restarts() (names []string, err error) {
 	if len(runtime.Files) > 0 {
 		names = append(names, "containerd")
 	}
-	if differs(config.KubeletConfigFile, config.KubeletFlagsFile) || c.run.record.state.IsPending(kubeletPart) {
+	if differs(config.KubeletConfigFile, config.KubeletFlagsFile, render.KubeletUnitPath, render.KubeletDropInPath) || c.run.record.state.IsPending(kubeletPart) {
 		names = append(names, kubeletPart)
 	}
 	return names, nil
@@ -189,64 +192,6 @@ func (c *change) others(ctx context.Context, p *ReconfigurePlan) error {
 		p.Nodes = append(p.Nodes, one)
 	}
 	return nil
-}
-
-// Write prints the plan for people.
-func (p *ReconfigurePlan) Write(out io.Writer) {
-	if p.Empty() && len(p.Refused)+len(p.Errors)+len(p.Warnings) == 0 {
-		fmt.Fprintln(out, "There is nothing to do: the nodes and the cluster have this configuration.")
-		return
-	}
-	for _, one := range p.Refused {
-		fmt.Fprintf(out, "refused: %s\n    needed: %s\n", one, one.Needed)
-	}
-	if len(p.Refused) > 0 {
-		return
-	}
-	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "NODE\tROLE\tRESTARTS\tCOMMAND")
-	for _, n := range p.Nodes {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", n.Name, n.Role, orDash(strings.Join(n.Restarts, ", ")), orDash(n.Command))
-	}
-	_ = table.Flush() // a lost output cancels the command
-	if len(p.AddOns) > 0 {
-		fmt.Fprintf(out, "\nThe pods of these are replaced, one by one: %s\n", strings.Join(p.AddOns, ", "))
-	}
-	if len(p.Marks) > 0 {
-		fmt.Fprintf(out, "\nThe labels and taints of node %s change: %s\n", p.Node, strings.Join(p.Marks, ", "))
-	}
-	for _, c := range p.Certificates {
-		fmt.Fprintf(out, "\n%s is renewed, without a restart:%s%s\n", c.File, names(" added: ", c.Added), names(" removed: ", c.Removed))
-	}
-	for _, c := range p.Changes {
-		if c.Diff == "" {
-			fmt.Fprintf(out, "\n%s changes: its contents are not shown\n", c.Name)
-		}
-	}
-	for i, c := range p.Changes {
-		if i == 0 {
-			fmt.Fprintln(out)
-		}
-		fmt.Fprint(out, c.Diff)
-	}
-	if len(p.Warnings)+len(p.Errors) > 0 {
-		fmt.Fprintln(out)
-		preflight.Report{Warnings: p.Warnings, Errors: p.Errors}.Write(out)
-	}
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
-
-func names(title string, list []string) string {
-	if len(list) == 0 {
-		return ""
-	}
-	return title + strings.Join(list, ", ")
 }
 
 // isSecret reports whether a plan must not show the contents of a file.

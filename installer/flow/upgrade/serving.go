@@ -2,9 +2,6 @@ package upgrade
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -60,33 +57,17 @@ func (s serving) planned() (list []PlannedCertificate, err error) {
 		if err != nil {
 			return nil, err
 		}
-		was, err := namesOf(now)
+		was, err := pki.ServingNames(now)
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", file.Path, err)
 		}
-		is, err := namesOf(file.Data)
+		is, err := pki.ServingNames(file.Data)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, PlannedCertificate{File: file.Path, Added: without(is, was), Removed: without(was, is)})
 	}
 	return list, nil
-}
-
-func namesOf(certificate []byte) (names []string, err error) {
-	block, _ := pem.Decode(certificate)
-	if block == nil {
-		return nil, errors.New("it is no certificate")
-	}
-	c, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return nil, err
-	}
-	names = slices.Clone(c.DNSNames)
-	for _, ip := range c.IPAddresses {
-		names = append(names, ip.String())
-	}
-	return names, nil
 }
 
 // without returns the items of a list that another one does not have, [] for none.

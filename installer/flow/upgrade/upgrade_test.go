@@ -17,6 +17,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/pods"
+	"airlift/installer/render"
 	"airlift/installer/undo"
 	"airlift/installer/workflow"
 	"airlift/scripts/fixtures/testbundle"
@@ -33,18 +34,18 @@ func TestKeptFlags(t *testing.T) {
 		{35, `KUBELET_KUBEADM_ARGS="--pod-infra-container-image=registry.k8s.io/pause:3.9 --node-ip=10.1.2.3"`, `KUBELET_KUBEADM_ARGS="--node-ip=10.1.2.3"`},
 		{35, `KUBELET_KUBEADM_ARGS="--v=2 --pod-infra-container-image=registry.k8s.io/pause:3.9 --node-ip=10.1.2.3"`, `KUBELET_KUBEADM_ARGS="--v=2 --node-ip=10.1.2.3"`},
 	} {
-		if got := string(keptFlags([]byte(c.flags), c.minor)); got != c.want {
+		if got := string(render.KeptKubeletFlags([]byte(c.flags), c.minor)); got != c.want {
 			t.Errorf("%d, %s: %q, want %q", c.minor, c.flags, got, c.want)
 		}
 	}
 }
 
 func TestOverlay(t *testing.T) {
-	got, err := overlay([]byte("a: 1\nb: 2\n"), []byte("kind: KubeletConfiguration\nb: 3\n"))
+	got, err := render.OverlayKubeletConfig([]byte("a: 1\nb: 2\n"), []byte("kind: KubeletConfiguration\nb: 3\n"))
 	if err != nil || string(got) != "a: 1\nb: 3\n" {
 		t.Errorf("%q, %v", got, err)
 	}
-	if _, err := overlay([]byte("a: 1\n"), []byte("{")); err == nil {
+	if _, err := render.OverlayKubeletConfig([]byte("a: 1\n"), []byte("{")); err == nil {
 		t.Error("no error")
 	}
 }
@@ -97,7 +98,7 @@ func TestWorkersAreNext(t *testing.T) {
 		"a control plane is next":      {[]facts.UpgradeNode{node("worker", before, false), node("cp", before, true)}, false},
 		"the workers have the version": {[]facts.UpgradeNode{node("worker", now, false)}, false},
 	} {
-		if got := workersAreNext(append(tc.others, self), "self", now); got != tc.want {
+		if got := facts.WorkersAreNext(append(tc.others, self), "self", now); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
