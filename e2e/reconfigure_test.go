@@ -120,8 +120,17 @@ func (r *reconfigured) change(c oracle.Change) func(t *testing.T) {
 
 		r.start(t)
 		started := time.Now()
-		install(t, r.control, 0, append(slices.Clone(args), "--yes")...)
+		out := install(t, r.control, 0, append(slices.Clone(args), "--yes")...)
 		r.follow(t)
+		if strings.Contains(out, "Add-ons wait until all nodes have their images.") {
+			eventually(t, 2*time.Minute, func() string { // the kubelets report their images every few seconds
+				if out, _ := site.Install(t.Context(), r.control, t.Output(), append(slices.Clone(args), "--plan")...); strings.Contains(out, "is postponed") {
+					return out
+				}
+				return ""
+			})
+			install(t, r.control, 0, append(slices.Clone(args), "--yes")...)
+		}
 		took := time.Since(started)
 		systemIsUp(t, r.Site, len(r.hosts))
 		restarted := slices.Concat(differ(ids, processes(t, r.control)), differ(generations, r.addOns(t)))
