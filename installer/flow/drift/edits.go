@@ -1,6 +1,7 @@
 package drift
 
 import (
+	"cmp"
 	"bytes"
 	"context"
 	"fmt"
@@ -253,7 +254,9 @@ func (f *finder) verify(r *upgrade.Reconfigure) error {
 		}
 		f.given = given
 		if given.Config.Kubelet != nil {
-			own.Kubelet = given.Config.Kubelet
+			k := *given.Config.Kubelet
+			k.CgroupDriver = cmp.Or(own.Facts.CgroupDriver, k.CgroupDriver) // a running node keeps it
+			own.Kubelet = &k
 		}
 	}
 	gives, err := r.Gives(own, f.edits)

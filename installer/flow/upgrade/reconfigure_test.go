@@ -144,6 +144,7 @@ func TestOvertaken(t *testing.T) {
 				t.Errorf("the cluster has %d: %v", number, err)
 			}
 		}
+		r.run.record.last = config.Reconfiguration{Number: 5}
 		r.run.record.endOvertaken()
 		if r.run.record.unfinished() == once {
 			t.Errorf("finished once %t: reconfigure node continues it", once)
