@@ -240,6 +240,9 @@ func (i *interop) ask(t *testing.T, h *lab.Host) map[string]string {
 	t.Helper()
 	for _, p := range i.kit.Programs {
 		if base := path.Base(p.Remote); base == "kubeadm" || base == "crictl" {
+			if _, err := h.Output(t.Context(), "test", "-e", p.Remote); err == nil {
+				continue
+			}
 			if _, err := h.CopyIn(t.Context(), p.Local, p.Remote, 0o755); err != nil {
 				t.Fatal(err)
 			}

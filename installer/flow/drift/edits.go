@@ -209,6 +209,7 @@ func (f *finder) adoptKubelet(wanted, now []byte) error {
 		f.add(file, render.KubeletInstanceConfigPath+", for this node")
 	}
 	if ofCluster {
+		delete(common, "cgroupDriver") // each node keeps its own
 		data, err := yaml.Marshal(common)
 		if err != nil {
 			return err
