@@ -239,7 +239,7 @@ func (r *reconfigured) encryption(t *testing.T) {
 	install(t, r.control, 0, keys("key1")...)
 	r.follow(t)
 	kubectl(t, r.Site, "create", "secret", "generic", "sealed", "--from-literal=word=airlift-secret-word")
-	if found := run(t, r.control, "sh", "-c", "sync; grep -c airlift-secret-word /var/lib/etcd/member/wal/*.wal | grep -v ':0' || true"); found != "" {
+	if found := run(t, r.control, "sh", "-c", "sync; grep -l airlift-secret-word /var/lib/etcd/member/wal/*.wal /var/lib/etcd/member/snap/db || true"); found != "" {
 		t.Errorf("etcd has the Secret as it is: %s", found)
 	}
 	for _, h := range r.hosts[:r.planes] {

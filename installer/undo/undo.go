@@ -217,7 +217,11 @@ func (u *Undo) restoreControlPlane(ctx context.Context) error {
 			return err
 		}
 		u.Console.Note("%s", name)
+		u.pods.APIServerFollows = name == node.EtcdPod && u.state.Change != ""
 		replaced, err := u.pods.Replace(ctx, name, former, nil)
+		if err == nil && replaced && u.pods.APIServerFollows { // it would wait up to two minutes before it connects again
+			err = u.pods.Restart(ctx, "kube-apiserver")
+		}
 		if err != nil {
 			return fmt.Errorf("restoring the previous manifest of %s: %w", name, err)
 		}

@@ -99,8 +99,8 @@ scheduler:
   extraArgs: {config: /scheduler/scheduler.yaml}
   extraVolumes: [{name: own, hostPath: /etc/kubernetes/scheduler, mountPath: /scheduler, readOnly: true, pathType: Directory}]
 `, Files: map[string]string{schedulerFile: "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nclientConnection: {kubeconfig: /etc/kubernetes/scheduler.conf}\nleaderElection: {leaderElect: true}\npercentageOfNodesToScore: 50\n"}, Restarts: scheduler},
-		{Name: "etcd's quota", Cluster: `etcd: {local: {extraArgs: {quota-backend-bytes: "4294967296"}}}`, Restarts: etcd},
-		{Name: "etcd's compaction", Cluster: `etcd: {local: {extraArgs: {auto-compaction-mode: periodic, auto-compaction-retention: 2h}}}`, Restarts: etcd},
+		{Name: "etcd's quota", Cluster: `etcd: {local: {extraArgs: {quota-backend-bytes: "4294967296"}}}`, Restarts: slices.Concat(etcd, api)},
+		{Name: "etcd's compaction", Cluster: `etcd: {local: {extraArgs: {auto-compaction-mode: periodic, auto-compaction-retention: 2h}}}`, Restarts: slices.Concat(etcd, api)},
 		{Name: "arguments of all components", Cluster: `
 apiServer: {extraArgs: {v: "3"}}
 controllerManager: {extraArgs: {v: "3"}}
@@ -115,7 +115,7 @@ etcd: {local: {extraArgs: {log-level: warn}}}
 		{Name: "kube-proxy's metrics", Components: proxyDoc + "metricsBindAddress: 0.0.0.0:10249\n", Pods: proxy},
 		{Name: "the name of the images", Cluster: "imageRepository: registry.site.example/k8s", Restarts: slices.Concat(etcd, api, kcm, scheduler, kubelet), Pods: []string{"coredns", "kube-proxy"}},
 		{Name: "the name of CoreDNS' image", Cluster: "dns: {imageRepository: registry.site.example/dns}", Restarts: kubelet, Pods: []string{"coredns"}},
-		{Name: "the name of etcd's image", Cluster: "etcd: {local: {imageRepository: registry.site.example/etcd}}", Restarts: slices.Concat(etcd, kubelet)},
+		{Name: "the name of etcd's image", Cluster: "etcd: {local: {imageRepository: registry.site.example/etcd}}", Restarts: slices.Concat(etcd, api)},
 		{Name: "how long certificates are valid", Cluster: "certificateValidityPeriod: 4380h", Minors: Minors{Since: keysSince}},
 		{Name: "no taint on this control plane", Init: "nodeRegistration: {taints: []}"},
 		{Name: "a label and an argument of this kubelet", Init: `nodeRegistration: {kubeletExtraArgs: {node-labels: "site=one", v: "3"}}`, Restarts: kubelet},

@@ -1,8 +1,8 @@
 package drift
 
 import (
-	"cmp"
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"

@@ -152,8 +152,13 @@ func (p *controlPlane) upgrade(ctx context.Context, l desired.List) error {
 	var done []string
 	for _, name := range names {
 		p.pods.APIServerFollows = p.apiServerIsNext(name)
+		alone := !p.pods.APIServerFollows && name == node.EtcdPod && p.facts.change != nil && p.plans[name] != nil
+		p.pods.APIServerFollows = p.pods.APIServerFollows || alone
 		replaced, err := p.replaceOrRestart(ctx, name)
-		if err == nil && replaced && !p.pods.APIServerFollows {
+		if err == nil && replaced && alone {
+			err = p.pods.Restart(ctx, "kube-apiserver")
+		}
+		if err == nil && replaced && (alone || !p.pods.APIServerFollows) {
 			err = p.waitAPI(ctx)
 		}
 		if err != nil {
@@ -226,7 +231,7 @@ func (p *controlPlane) renewEtcd() error {
 
 // apiServerIsNext reports whether this node's API server is replaced right after a component. An API
 // server whose etcd was away connects again after up to two minutes (gRPC's backoff), and no step
-// before needs it.
+// before needs it. A reconfiguration that changes only etcd restarts the API server after it.
 func (p *controlPlane) apiServerIsNext(component string) bool {
 	if component != node.EtcdPod || p.plans["kube-apiserver"] == nil {
 		return false
