@@ -25,7 +25,7 @@ import (
 func Read(ctx context.Context, b *payload.Bundle, kubeconfig string, h *host.Host) ([]status.Drift, error) {
 	switch {
 	case !h.Records().Used():
-		return nil, errors.New("Airlift did not install this node")
+		return nil, errors.New("this node was not installed by Airlift")
 	case status.AdoptedKubelet(h) != nil:
 		return nil, errAdopted
 	}
