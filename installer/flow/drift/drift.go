@@ -16,6 +16,7 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/payload"
+	"airlift/installer/redact"
 	"airlift/installer/status"
 	"airlift/installer/workflow"
 )
@@ -46,7 +47,7 @@ func Read(ctx context.Context, b *payload.Bundle, kubeconfig string, h *host.Hos
 			return nil, err
 		}
 		if !f.Secret && f.Wanted != nil {
-			if one.Diff, err = diff(f.Path, string(f.Wanted), string(f.Now)); err != nil {
+			if one.Diff, err = diff(f.Path, string(redact.File(f.Path)(f.Wanted)), string(redact.File(f.Path)(f.Now))); err != nil {
 				return nil, err
 			}
 		}
@@ -58,7 +59,7 @@ func Read(ctx context.Context, b *payload.Bundle, kubeconfig string, h *host.Hos
 		if !o.EditedByHand {
 			continue
 		}
-		text, err := diff(o.Name, o.After, o.Before)
+		text, err := diff(o.Name, string(redact.Documents([]byte(o.After))), string(redact.Documents([]byte(o.Before))))
 		if err != nil {
 			return nil, err
 		}

@@ -52,7 +52,7 @@ func Find(ctx context.Context, b *payload.Bundle, o upgrade.ReconfigureOptions, 
 	if len(f.edits.List)+len(f.refused) == 0 {
 		return o, p.Unfinished, nil
 	}
-	if !p.Follows {
+	if !p.Follows && !p.Unfinished { // an interrupted run has stored a change that this node does not follow yet
 		return o, false, fault.New(fault.Preflight, "node %s has not followed the last change of the configuration, so its edits cannot be told from that", p.Config.NodeRegistration.Name).
 			Hint("drop its edits: ./install reconfigure node --restore; then make them with kubeadm's documents: ./install reconfigure print")
 	}
@@ -130,6 +130,10 @@ func (f *finder) adopt(file upgrade.ComparedFile) error {
 		f.refuse(name, "a file", "", "kubeadm's documents cannot leave it out", restore)
 	case (file.Carried || manifest) && f.options.Node:
 		f.refuse(name, "as configured", "edited", "it belongs to the configuration of all control planes", "./install reconfigure --adopt-edits on this node; or, to drop it: "+restore)
+	case name == reconfiguration.FileOf(&f.Config.Cluster, "kube-apiserver", "encryption-provider-config"):
+		// The API server reads it only when it starts. Until then, nobody knows with which keys it writes.
+		f.refuse(name, "as configured", "edited", "the API server may still write with the former keys",
+			"if it has not restarted since the edit: "+restore+" --ignore-preflight-errors=Encryption; then, for other keys: ./install reconfigure --file "+name+"=FILE")
 	case file.Carried:
 		f.options.Files = append(f.options.Files, reconfiguration.File{Path: name, Data: file.Now})
 		f.add(name, "Secret kube-system/"+config.FilesSecret)

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/installer/config"
+	"airlift/installer/flow/upgrade"
 	"airlift/installer/reconfiguration"
 	"airlift/installer/render"
 	_ "airlift/scripts/fixtures/seed"
@@ -136,4 +137,21 @@ func TestAdoptedEdits(t *testing.T) {
 		t.Errorf("%d edits were kept, %d refused", kept, refused)
 	}
 	t.Logf("%d edits were kept, %d refused", kept, refused)
+}
+
+// TestEditedKeys: an encryption configuration that was edited by hand is not kept, because the API server reads it only when it starts.
+// An audit policy is.
+func TestEditedKeys(t *testing.T) {
+	cfg := nodeOf("v1.37.1")
+	cfg.APIServer.ExtraArgs = []config.Arg{{Name: "encryption-provider-config", Value: "/site/keys.yaml"}, {Name: "audit-policy-file", Value: "/site/policy.yaml"}}
+	cfg.APIServer.ExtraVolumes = []config.HostPathMount{{Name: "site", HostPath: "/etc/site", MountPath: "/site", ReadOnly: true}}
+	for file, kept := range map[string]bool{"/etc/site/keys.yaml": false, "/etc/site/policy.yaml": true} {
+		f := &finder{Comparison: &upgrade.Comparison{Config: cfg}, options: &upgrade.ReconfigureOptions{}, edits: &upgrade.Edits{}, command: "./install reconfigure"}
+		if err := f.adopt(upgrade.ComparedFile{Path: file, Carried: true, Now: []byte("edited")}); err != nil {
+			t.Fatal(err)
+		}
+		if len(f.options.Files) > 0 != kept || len(f.refused) > 0 == kept {
+			t.Errorf("%s: kept %d, refused %v", file, len(f.options.Files), f.refused)
+		}
+	}
 }

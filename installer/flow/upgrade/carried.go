@@ -106,8 +106,11 @@ func (c *carried) check() (list []preflight.Problem) {
 		if u.Flag == "" || brings || !readFlags[u.Flag] || c.exists(u.Path) {
 			continue
 		}
-		list = append(list, preflight.Problem{Name: "Files", Message: fmt.Sprintf("--%s of %s names %s, which does not exist on this host", u.Flag, u.Component, u.Path),
-			Fix: "bring it to all control planes: --file " + u.Path + "=FILE"})
+		fix := "bring it to all control planes: --file " + u.Path + "=FILE"
+		if c.change.options.Node {
+			fix = "bring it to all control planes, on one that has it: ./install reconfigure --file " + u.Path + "=" + u.Path
+		}
+		list = append(list, preflight.Problem{Name: "Files", Message: fmt.Sprintf("--%s of %s names %s, which does not exist on this host", u.Flag, u.Component, u.Path), Fix: fix})
 	}
 	return list
 }

@@ -428,6 +428,9 @@ func sameImages(a, b *config.Config) bool {
 
 // runtime returns containerd's configuration if it does not have the configured name of the pause image.
 func (c *change) runtime(ctx context.Context) (l desired.List, err error) {
+	if !c.options.Node && !c.options.Restore && !c.run.record.unfinished() && sameImages(c.former, c.config()) {
+		return l, nil // the name may have been edited
+	}
 	now, err := c.run.facts.node.Present(render.ContainerdConfigPath)
 	if err != nil || now == nil || bytes.Contains(now, []byte(c.config().Images["pause"])) {
 		return l, err
