@@ -234,7 +234,8 @@ func (u *upgraded) stop(t *testing.T) (answers []asked) {
 		}
 	}
 	for _, h := range []*lab.Host{u.control, u.worker} {
-		run(t, h, "sh", "-c", "touch /run/asker-stop; while systemctl --quiet is-active asker; do sleep 0.2; done")
+		// Each of them has asked at least once.
+		run(t, h, "sh", "-c", "for i in $(seq 150); do test -e /run/asker-service && test -e /run/asker-api && break; sleep 0.2; done; sleep 1; touch /run/asker-stop; while systemctl --quiet is-active asker; do sleep 0.2; done")
 		for _, name := range names {
 			a, gap := asked{from: h, name: name}, 0
 			if _, err := fmt.Sscan(run(t, h, "cat", "/run/asker-"+name), &a.requests, &a.failed, &gap); err != nil {
