@@ -253,20 +253,9 @@ func (r *run) reconfigure(b *payload.Bundle, command string) (string, error) {
 
 // plan returns what a command would change, nil if it fails.
 func (s *Site) plan(h *Host, c Command) (*upgrade.ReconfigurePlan, error) {
-	before := h.files()
-	r, err := h.begin(0)
-	if err != nil {
+	r, err := s.dry(h, c)
+	if r == nil {
 		return nil, err
-	}
-	r.dry = true
-	_, err = s.command(r, c)
-	if r.end(); err != nil {
-		return nil, nil
-	}
-	for name, sum := range h.files() {
-		if before[name] != sum {
-			return nil, fmt.Errorf("the plan writes %s", name)
-		}
 	}
 	return r.reconfigures, nil
 }

@@ -20,6 +20,26 @@ var notShown = regexp.MustCompile(`^/etc/cni/net\.d/10-flannel\.conflist$|/airli
 // random are files with new keys.
 var random = regexp.MustCompile(`^/etc/kubernetes/(pki/|[^/]*\.conf$)`)
 
+// dry runs a command without its changes; nil if the command fails. A file that changes is an error.
+func (s *Site) dry(h *Host, c Command) (*run, error) {
+	before := h.files()
+	r, err := h.begin(0)
+	if err != nil {
+		return nil, err
+	}
+	r.dry = true
+	_, err = s.command(r, c)
+	if r.end(); err != nil {
+		return nil, nil
+	}
+	for name, sum := range h.files() {
+		if before[name] != sum {
+			return nil, fmt.Errorf("the dry run of %s writes %s", c.Name, name)
+		}
+	}
+	return r, nil
+}
+
 // dryRun returns the files that a command would write, with their sums; nil if the dry run fails: then the
 // command fails, too.
 func (s *Site) dryRun(h *Host, c Command) (map[string]string, error) {
@@ -33,20 +53,9 @@ func (s *Site) dryRun(h *Host, c Command) (map[string]string, error) {
 			return nil, err
 		}
 	}
-	before := h.files()
-	r, err := h.begin(0)
-	if err != nil {
+	r, err := s.dry(h, c)
+	if r == nil {
 		return nil, err
-	}
-	r.dry = true
-	_, err = s.command(r, c)
-	if r.end(); err != nil {
-		return nil, nil
-	}
-	for name, sum := range h.files() {
-		if before[name] != sum {
-			return nil, fmt.Errorf("the dry run writes %s", name)
-		}
 	}
 	parents, err := filepath.Glob(dir + "/*")
 	if err != nil || len(parents) != 1 {
