@@ -17,8 +17,8 @@ import (
 	"airlift/scripts/lab/kubeadm"
 )
 
-// packageLayout installs the kubelet and kubectl of a host as two packages that are on hold, with the files of those of
-// pkgs.k8s.io.
+// packageLayout installs the kubelet and kubectl of a host as two packages that are on hold, with the files of the packages
+// of pkgs.k8s.io.
 const packageLayout = `set -e
 for name in kubelet kubectl; do
 	mkdir -p /tmp/$name/DEBIAN /tmp/$name/usr/bin

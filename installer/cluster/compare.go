@@ -23,7 +23,7 @@ type Difference struct {
 	EditedByHand bool
 }
 
-// installers are the names under which Airlift and kubeadm write objects, controllers those of what else writes to them.
+// installers are the names under which Airlift and kubeadm write objects, controllers the names of other programs that write to them.
 var (
 	installers  = []string{userAgent, "airlift", "kubeadm"}
 	controllers = []string{"kube-controller-manager", "kube-scheduler", "kubelet"}

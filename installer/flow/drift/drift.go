@@ -68,7 +68,7 @@ func Read(ctx context.Context, b *payload.Bundle, kubeconfig string, h *host.Hos
 	return list, nil
 }
 
-var errAdopted = errors.New("this node was adopted and not upgraded since: its files are those of its former installer")
+var errAdopted = errors.New("this node was adopted and not upgraded since: its files come from its former installer")
 
 // diffLines are the lines around a change in a diff.
 const diffLines = 2

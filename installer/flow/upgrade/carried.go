@@ -158,7 +158,7 @@ func (c *carried) readers() (names []string) {
 	return names
 }
 
-// restartReader restarts a component if a file that it reads was written. Files that somebody else wrote are compared with the time
+// restartReader restarts a component if a file that it reads was written. Files that other programs wrote are compared with the time
 // at which the component was started.
 func (c *carried) restartReader(ctx context.Context, s *pods.StaticPods, name string) (bool, error) {
 	r := c.change.run.record

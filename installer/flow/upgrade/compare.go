@@ -32,8 +32,8 @@ type AdoptedEdit struct {
 
 // A Comparison is what a node and the cluster have, and what the stored configuration gives them.
 type Comparison struct {
-	Files   []ComparedFile        // those that reconfigure --restore writes
-	Objects []*cluster.Difference // those that it changes
+	Files   []ComparedFile        // the files that reconfigure --restore writes
+	Objects []*cluster.Difference // the objects that it changes
 	Client  *cluster.Client
 	Config  *config.Config // of this node, complete
 	Kubelet []byte         // the KubeletConfiguration of all nodes
