@@ -50,9 +50,8 @@ func (c *Client) Node(ctx context.Context, name string) (NodeState, error) {
 	if err != nil {
 		return NodeState{}, fmt.Errorf("reading node %q: %w", name, err)
 	}
-	state := NodeState{Name: name, Role: roleOf(node), Version: node.Status.NodeInfo.KubeletVersion, Reconfiguration: reconfigurationOf(node)}
+	state := NodeState{Name: name, Role: roleOf(node), Version: node.Status.NodeInfo.KubeletVersion, Reconfiguration: ReconfigurationOf(node)}
 	state.Ready, state.Reason = NodeReady(node)
-	state.Reconfiguration = reconfigurationOf(node)
 	return state, nil
 }
 
@@ -98,7 +97,7 @@ func stateOf(node *corev1.Node) NodeState {
 	state.Ready, state.Reason = NodeReady(node)
 	state.EndpointChange, state.OnlyServes = endpointChange(node)
 	state.RegistryGeneration = registryGeneration(node)
-	state.Reconfiguration = reconfigurationOf(node)
+	state.Reconfiguration = ReconfigurationOf(node)
 	state.Labels, state.Unschedulable = node.Labels, node.Spec.Unschedulable
 	state.Managed, _ = managedOf(node) // SetMeta reports one that is damaged
 	for _, t := range node.Spec.Taints {

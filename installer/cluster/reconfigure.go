@@ -25,8 +25,8 @@ func (c NodeObjects) SetReconfiguration(ctx context.Context, node string, number
 	return changed, nil
 }
 
-// reconfigurationOf returns the number of the reconfiguration that a node follows, 0 for none.
-func reconfigurationOf(node *corev1.Node) int {
+// ReconfigurationOf returns the number of the reconfiguration that a node follows, 0 for none.
+func ReconfigurationOf(node *corev1.Node) int {
 	number, _ := strconv.Atoi(node.Annotations[reconfigurationAnnotation]) // a damaged one is none
 	return number
 }

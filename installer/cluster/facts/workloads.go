@@ -74,6 +74,8 @@ type UpgradeNode struct {
 	Open   bool
 	Taints []corev1.Taint
 	Images []string // only the largest images
+	// Reconfiguration is the number of the reconfiguration that it follows, 0 for none.
+	Reconfiguration int
 }
 
 // UpgradeNodes lists all nodes. A kubelet's permissions may not suffice.
@@ -110,7 +112,7 @@ func upgradeNode(n *corev1.Node) UpgradeNode {
 	_, controlPlane := n.Labels[cluster.ControlPlaneLabel]
 	node := UpgradeNode{
 		Name: n.Name, KubeletVersion: n.Status.NodeInfo.KubeletVersion, Unschedulable: n.Spec.Unschedulable,
-		Ready: ready, ControlPlane: controlPlane, Taints: n.Spec.Taints,
+		Ready: ready, ControlPlane: controlPlane, Taints: n.Spec.Taints, Reconfiguration: cluster.ReconfigurationOf(n),
 	}
 	node.Open = ready && !n.Spec.Unschedulable && !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Effect != corev1.TaintEffectPreferNoSchedule })
 	for _, a := range n.Status.Addresses {

@@ -64,7 +64,12 @@ func (a *addons) ready(ctx context.Context, name string, now *facts.Workload) (b
 		if plane && server != a.node.Config.Images["kube-apiserver"] {
 			old = append(old, n.Name)
 		}
-		if n.KubeletVersion == a.bundle.KubernetesVersion() && a.facts.change == nil || n.HasImage(image) || slices.Contains(now.Images, image) {
+		// A node that has the version, or follows the reconfiguration, has its images: it lists only some of them.
+		has := n.KubeletVersion == a.bundle.KubernetesVersion()
+		if a.facts.change != nil {
+			has = a.node.Config.Reconfiguration.Follows(n.Reconfiguration, plane)
+		}
+		if has || n.HasImage(image) || slices.Contains(now.Images, image) {
 			continue
 		}
 		without = append(without, n.Name)
