@@ -182,7 +182,7 @@ var Refused = []Refusal{
 	{Name: "the pod range", Cluster: "networking: {podSubnet: 10.200.0.0/16}", Field: "networking.podSubnet"},
 	{Name: "the DNS domain", Cluster: "networking: {dnsDomain: site.example, podSubnet: 10.244.0.0/16}", Field: "networking.dnsDomain"},
 	{Name: "the name of the cluster", Cluster: "clusterName: another", Field: "clusterName"},
-	{Name: "the endpoint", Cluster: "controlPlaneEndpoint: k8s.site.example:6443", Field: "controlPlaneEndpoint"},
+	{Name: "the endpoint", Cluster: "controlPlaneEndpoint: another.site.example:6443", Field: "controlPlaneEndpoint"},
 	{Name: "the directory of certificates", Cluster: "certificatesDir: /etc/site/pki", Field: "certificatesDir"},
 	{Name: "another version", Cluster: "kubernetesVersion: v1.28.1", Field: "kubernetesVersion"},
 	{Name: "an external etcd", Cluster: "etcd: {external: {endpoints: [\"https://192.0.2.9:2379\"], caFile: /a/ca.crt, certFile: /a/c.crt, keyFile: /a/c.key}}", Field: "etcd.external"},
