@@ -39,6 +39,8 @@ type EndpointChange struct {
 	Before FormerEndpoint `json:"before"`
 	// Published is set when all control planes serve the endpoint, and joining nodes may use it.
 	Published bool `json:"published,omitempty"`
+	// InAddOns is set when kube-proxy and flannel use it, which is last.
+	InAddOns bool `json:"inAddOns,omitempty"`
 	// Pending is what the ConfigMap kubeadm-config is to have, nil as soon as it has it.
 	Pending *PendingEndpoint `json:"pending,omitempty"`
 }

@@ -80,7 +80,7 @@ func TestCredentialsAreDeletedOnlyByAToken(t *testing.T) {
 	}
 }
 
-func node(name, version string, ready corev1.ConditionStatus) *corev1.Node {
+func nodeObject(name, version string, ready corev1.ConditionStatus) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1"},
 		Status:     corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KubeletVersion: version}, Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}},
@@ -88,7 +88,7 @@ func node(name, version string, ready corev1.ConditionStatus) *corev1.Node {
 }
 
 func TestNodesAreCheckedBeforeTheFirstWrite(t *testing.T) {
-	client, writes := testclient.Fake(node("a", "", "True"), node("b", "", "True"))
+	client, writes := testclient.Fake(nodeObject("a", "", "True"), nodeObject("b", "", "True"))
 	for _, second := range []cluster.NodeMeta{{Name: "b", Labels: map[string]string{"x y": ""}}, {Name: "a"}} {
 		_, err := SetNodes(t.Context(), client, []cluster.NodeMeta{{Name: "a", Labels: map[string]string{"zone": "a"}}, second}, false)
 		if w := writes(); err == nil || len(w) > 0 {
@@ -111,7 +111,7 @@ func waitFor(t *testing.T, w Wait, api kubernetes.Interface, change func(report 
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy-x", Namespace: "kube-system", ResourceVersion: "1"}, Spec: corev1.PodSpec{NodeName: "w1"}}
-		client, _ := testclient.Fake(node("w1", "v1.36.3", "False"), pod)
+		client, _ := testclient.Fake(nodeObject("w1", "v1.36.3", "False"), pod)
 		update := func(n *corev1.Node) {
 			if _, err := client.API.CoreV1().Nodes().Update(context.Background(), n, metav1.UpdateOptions{}); err != nil {
 				t.Error(err)
@@ -121,9 +121,9 @@ func TestWait(t *testing.T) {
 		reports, took, err := waitFor(t, w, client.API, func(n int) {
 			switch n {
 			case 1:
-				update(node("w1", "v1.36.3", "True"))
+				update(nodeObject("w1", "v1.36.3", "True"))
 			case 2:
-				update(node("w1", "v1.37.1", "True"))
+				update(nodeObject("w1", "v1.37.1", "True"))
 			case 3:
 				pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 				if _, err := client.API.CoreV1().Pods("kube-system").Update(context.Background(), pod, metav1.UpdateOptions{}); err != nil {
@@ -145,10 +145,10 @@ func TestWait(t *testing.T) {
 // Nodes that become healthy only for a moment never end the wait, and the time in which they are not is limited.
 func TestWaitSeesNodesThatFlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, _ := testclient.Fake(node("w1", "v1.37.1", "True"))
+		client, _ := testclient.Fake(nodeObject("w1", "v1.37.1", "True"))
 		flap := func(n int) {
 			status := []corev1.ConditionStatus{"True", "False"}[n%2]
-			if _, err := client.API.CoreV1().Nodes().Update(context.Background(), node("w1", "v1.37.1", status), metav1.UpdateOptions{}); err != nil {
+			if _, err := client.API.CoreV1().Nodes().Update(context.Background(), nodeObject("w1", "v1.37.1", status), metav1.UpdateOptions{}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -163,7 +163,7 @@ func TestWaitSeesNodesThatFlap(t *testing.T) {
 // Pain 38: a node that the cluster does not have is not healthy.
 func TestWaitForANodeThatDoesNotExist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, _ := testclient.Fake(node("w1", "v1.37.1", "True"))
+		client, _ := testclient.Fake(nodeObject("w1", "v1.37.1", "True"))
 		w := Wait{Healthy: workloads.Healthy{Nodes: []string{"w2"}}, Timeout: time.Minute}
 		if _, _, err := waitFor(t, w, client.API, func(int) {}); err == nil || !strings.Contains(err.Error(), "w2: the node does not exist") {
 			t.Error(err)

@@ -10,12 +10,18 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/version"
+
 	"airlift/installer/cluster"
 	clusterfacts "airlift/installer/cluster/facts"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/node"
 	"airlift/installer/pki"
+	"airlift/installer/registry"
+	"airlift/installer/registry/hosts"
 	"airlift/installer/status"
+	"airlift/installer/upgradecheck"
 	"airlift/multihost/facts"
 )
 
@@ -112,6 +118,10 @@ func readNode(ctx context.Context, f *facts.Facts, h *host.Host, role string, da
 	unit, err := h.Systemd().Unit(ctx, "kubelet.service")
 	n.KubeletRunning = unit.Running()
 	unknown(f, "node.kubeletRunning", err)
+	upgrade, err := node.ReadUpgradeState(h)
+	n.Cordoned = upgrade != nil && upgrade.Cordoned
+	unknown(f, "node.cordoned", err)
+	n.NoRegistry = !node.FileExists(h, hosts.Timer.UnitPath()) || role == status.ControlPlane && !node.FileExists(h, registry.SettingsPath)
 }
 
 func readCA(n *facts.Node, file string) error {
@@ -158,6 +168,10 @@ func readCluster(ctx context.Context, f *facts.Facts, h *host.Host) {
 		unknown(f, "cluster", err)
 		return
 	}
+	readObjects(ctx, f, client)
+}
+
+func readObjects(ctx context.Context, f *facts.Facts, client *cluster.Client) {
 	fetched, err := client.FetchConfig(ctx)
 	if err != nil {
 		unknown(f, "cluster", err)
@@ -170,23 +184,46 @@ func readCluster(ctx context.Context, f *facts.Facts, h *host.Host) {
 	}
 	f.Cluster = clusterOf(fetched.Cluster)
 	f.Cluster.Nodes = []facts.ClusterNode{}
+	change := fetched.Cluster.Endpoint.Change
+	f.Cluster.EndpointWaits = change != nil && change.Number > 0 && !change.InAddOns
+	f.Cluster.AddonsWait, err = addonsWait(ctx, client, f.Cluster.Version)
+	unknown(f, "cluster.addonsWait", err)
 	for _, n := range nodes {
 		f.Cluster.Nodes = append(f.Cluster.Nodes, facts.ClusterNode{
 			Name: n.Name, ControlPlane: n.Role == cluster.ControlPlaneRole, Ready: n.Ready, Version: n.Version, Unschedulable: n.Unschedulable,
 			Labels: n.Labels, Taints: append([]string{}, n.Taints...), Addresses: n.Addresses, ManagedLabels: n.Managed.Labels, ManagedTaints: n.Managed.Taints,
+			EndpointBehind:      change != nil && (n.EndpointChange != change.Number || n.OnlyServes),
 			ConfigurationBehind: !fetched.Cluster.Reconfiguration.Follows(n.Reconfiguration, n.Role == cluster.ControlPlaneRole),
 		})
 	}
 	budgets, err := clusterfacts.Budgets(ctx, client.API)
 	unknown(f, "cluster.blockedBy", err)
 	for _, b := range budgets {
-		for _, node := range b.Nodes {
+		for _, name := range b.Nodes {
 			if f.Cluster.BlockedBy == nil {
 				f.Cluster.BlockedBy = map[string][]string{}
 			}
-			f.Cluster.BlockedBy[node] = append(f.Cluster.BlockedBy[node], b.Name)
+			f.Cluster.BlockedBy[name] = append(f.Cluster.BlockedBy[name], b.Name)
 		}
 	}
+}
+
+// addonsWait reports whether kube-proxy has an older version than the cluster.
+func addonsWait(ctx context.Context, client *cluster.Client, clusterVersion string) (bool, error) {
+	proxy, err := clusterfacts.DaemonSet(ctx, client.API, "kube-system", "kube-proxy")
+	if err != nil || proxy == nil {
+		return false, err
+	}
+	want, err := version.ParseSemantic(clusterVersion)
+	if err != nil {
+		return false, err
+	}
+	for _, image := range proxy.Images {
+		if has, err := version.ParseSemantic(upgradecheck.Tag(image)); err == nil && has.LessThan(want) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // clusterOf returns what the stored configuration has.

@@ -119,7 +119,7 @@ func lie(t *rapid.T, f *facts.Facts, texts *rapid.Generator[string]) {
 			},
 			func() { c.EtcdMembers = append(c.EtcdMembers, facts.EtcdMember{Name: text, Healthy: is}) },
 			func() { c.EtcdMembers = append(c.EtcdMembers, facts.EtcdMember{Name: text, Learner: true}) },
-			func() { c.BlockedBy = map[string][]string{text: {text}} }, func() { c.AddonsWait = is }, func() { c.VIP = []string{text} })
+			func() { c.BlockedBy = map[string][]string{text: {text}} }, func() { c.AddonsWait, c.EndpointWaits = is, !is }, func() { c.VIP = []string{text} })
 	}
 	rapid.SampledFrom(lies).Draw(t, "lie")()
 }
@@ -147,4 +147,12 @@ func TestPlansThatWereEdited(t *testing.T) {
 	}
 }
 
-func last(p *plan.Plan) *plan.Stage { return &p.Stages[len(p.Stages)-1] }
+// last returns the last stage that is a roll.
+func last(p *plan.Plan) *plan.Stage {
+	for i := range slices.Backward(p.Stages) {
+		if p.Stages[i].Roll {
+			return &p.Stages[i]
+		}
+	}
+	panic("the plan has no roll")
+}

@@ -41,12 +41,13 @@ func Make(in Input) (*Plan, []Problem) {
 //   - Workers join before others are drained: pods have a place. Labels and taints precede the drains too.
 //   - Workers leave at the end.
 func (s *site) fill(p *Plan) {
+	endpoint, endpointWorkers := s.endpointControlPlanes(), s.endpointWorkers()
 	stages := []Stage{
 		s.remove("remove lost hosts", func(l leaver) bool { return !l.ready }),
 		s.init(),
 		s.unpack(),
 		s.upgradeControlPlanes(),
-		s.endpointControlPlanes(),
+		endpoint,
 		s.registry("registry on control planes", s.controlPlanes(), 1),
 	}
 	stages = append(stages, s.configuration()...)
@@ -54,8 +55,9 @@ func (s *site) fill(p *Plan) {
 		s.join("join control planes", s.controlPlanes(), 1),
 		s.remove("remove control planes", func(l leaver) bool { return l.ready && l.controlPlane }),
 	)
-	stages = append(stages, s.endpointWorkers()...)
+	stages = append(stages, endpointWorkers...)
 	stages = append(stages,
+		s.endpointEnd(endpoint, endpointWorkers),
 		s.registry("registry on workers", s.workers(), s.Parallel),
 		s.join("join workers", s.workers(), s.Parallel),
 		s.labels())
@@ -65,7 +67,7 @@ func (s *site) fill(p *Plan) {
 		p.Held = s.held(upgrades)
 		stages = stages[:len(stages)-len(upgrades)]
 	}
-	stages = append(stages, s.remove("remove workers", func(l leaver) bool { return l.ready && !l.controlPlane }), s.addons())
+	stages = append(stages, s.remove("remove workers", func(l leaver) bool { return l.ready && !l.controlPlane }), s.addons(p.Held == "" && slices.ContainsFunc(s.workers(), func(h host) bool { return !h.isNew() && s.nodes[h.Name].Version != s.Version })))
 	p.Stages = slices.DeleteFunc(stages, func(st Stage) bool { return len(st.Actions) == 0 })
 	s.checkLaggards(p.Stages)
 }
@@ -276,12 +278,12 @@ func (s *site) needsEndpoint(h host) bool {
 }
 
 func (s *site) endpoint(h host) Action {
-	a := Action{Host: h.Name, Verb: Endpoint, Why: "the endpoint of the API changes", Effect: Restart, Began: h.began("endpoint")}
-	if h.Role == spec.ControlPlane {
-		a.Verb = EndpointApply
-	}
-	if !s.endpointDiffers() {
-		a.Why = "has not followed the last change of the endpoint"
+	a := Action{Host: h.Name, Verb: Endpoint, Why: "has not followed the last change of the endpoint", Effect: Restart, Began: h.began("endpoint")}
+	if s.endpointDiffers() {
+		a.Why = "the endpoint of the API changes"
+		if h.Role == spec.ControlPlane {
+			a.Verb = EndpointApply
+		}
 	}
 	return a
 }
@@ -298,6 +300,21 @@ func (s *site) endpointControlPlanes() Stage {
 
 func (s *site) endpointWorkers() []Stage {
 	return s.roll("endpoint ", s.needsEndpoint, s.endpoint, false)
+}
+
+// endpointEnd finishes a change of the endpoint. The first control plane only serves it until the others do, and kube-proxy and
+// flannel use it when all nodes do.
+func (s *site) endpointEnd(planes Stage, workers []Stage) Stage {
+	st := Stage{Name: "endpoint of the cluster", Limit: 1}
+	if s.cluster == nil || !s.cluster.EndpointWaits && (len(planes.Actions)+len(workers) == 0 || len(s.cluster.Nodes) < 2) {
+		return st
+	}
+	first := s.leader
+	if len(planes.Actions) > 0 {
+		first = planes.Actions[0].Host
+	}
+	st.Actions = []Action{{Host: first, Verb: Endpoint, Why: "the first control plane, kube-proxy and flannel use the endpoint after the other nodes", Effect: Restart}}
+	return st
 }
 
 func (s *site) registry(name string, hosts []host, limit int) Stage {
@@ -332,10 +349,11 @@ func (s *site) remove(name string, now func(leaver) bool) Stage {
 	return st
 }
 
-// addons upgrades the add-ons, which wait until all nodes have their images. The last control plane does it if it can.
-func (s *site) addons() Stage {
+// addons upgrades the add-ons, which wait until all nodes have their images. The last control plane does it if it can: it knows
+// that of a worker that lists the images, and a node lists only its largest. upgrades is set if workers get another version.
+func (s *site) addons(upgrades bool) Stage {
 	st := Stage{Name: "add-ons", Limit: 1}
-	if s.cluster == nil || !s.cluster.AddonsWait || slices.ContainsFunc(s.controlPlanes(), s.needsUpgrade) {
+	if s.cluster == nil || !upgrades && (!s.cluster.AddonsWait || slices.ContainsFunc(s.controlPlanes(), s.needsUpgrade)) {
 		return st
 	}
 	if i := slices.IndexFunc(s.cluster.Nodes, func(n facts.ClusterNode) bool {
@@ -344,7 +362,7 @@ func (s *site) addons() Stage {
 		s.note("the add-ons keep their version until %s has %s", s.cluster.Nodes[i].Name, s.Version)
 		return st
 	}
-	st.Actions = []Action{{Host: s.leader, Verb: UpgradeApply, To: s.Version, Why: "the add-ons waited until all nodes have their images", Effect: None}}
+	st.Actions = []Action{{Host: s.leader, Verb: UpgradeApply, To: s.Version, Why: "add-ons wait until all nodes have their images", Effect: None}}
 	return st
 }
 

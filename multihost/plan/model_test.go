@@ -45,10 +45,11 @@ type world struct {
 	clusters int // how many were created
 	cluster  facts.Cluster
 	spec     *spec.Cluster
-	stored   int            // the configuration that the cluster stores
-	wants    int            // the configuration in kubeadm's documents
-	others   []string       // nodes that somebody else made unschedulable
-	before   map[string]int // by group, how many were down when an edit made the group smaller
+	serves   map[string]bool // control planes that serve the endpoint
+	stored   int             // the configuration that the cluster stores
+	wants    int             // the configuration in kubeadm's documents
+	others   []string        // nodes that somebody else made unschedulable
+	before   map[string]int  // by group, how many were down when an edit made the group smaller
 }
 
 func (w *world) host(name string) spec.Host {
@@ -125,7 +126,7 @@ func (w *world) steps(a plan.Action) []func() {
 	case plan.UpgradeApply, plan.Upgrade:
 		return w.upgradeSteps(a, m, begin, end)
 	case plan.EndpointApply, plan.Endpoint:
-		return []func(){begin, func() { w.changeEndpoint(a.Verb) }, func() { w.nodes[m.name].EndpointBehind = false }, end}
+		return []func(){begin, func() { w.changeEndpoint(a.Verb) }, func() { w.followEndpoint(m) }, end}
 	case plan.Registry:
 		return []func(){begin, func() { w.cluster.EmbeddedRegistry = w.cluster.EmbeddedRegistry || m.role == spec.ControlPlane }, func() { m.registry = true }, end}
 	case plan.Reconfigure, plan.ReconfigureNode:
@@ -273,6 +274,24 @@ func (w *world) changeEndpoint(verb string) {
 	w.cluster.ControlPlaneEndpoint = w.spec.Endpoint.Address
 	for _, n := range w.nodes {
 		n.EndpointBehind = true
+	}
+	w.cluster.EndpointWaits, w.serves = true, map[string]bool{}
+}
+
+// followEndpoint lets a node use the endpoint. A control plane only serves it while another one does not, and the add-ons use it when
+// all nodes do.
+func (w *world) followEndpoint(m *machine) {
+	w.serves[m.name] = m.role == spec.ControlPlane
+	late := false
+	for name, n := range w.nodes {
+		late = late || n.ControlPlane && n.EndpointBehind && !w.serves[name]
+	}
+	if !late {
+		w.nodes[m.name].EndpointBehind = false
+	}
+	behind := func(n *facts.ClusterNode) bool { return n.EndpointBehind }
+	if m.role == spec.ControlPlane && !slices.ContainsFunc(slices.Collect(maps.Values(w.nodes)), behind) {
+		w.cluster.EndpointWaits = false
 	}
 }
 
@@ -663,7 +682,7 @@ func (w *world) reached(remove bool) {
 			w.t.Fatalf("%s was not removed", name)
 		}
 	}
-	if w.cluster.Version != newVersion || w.cluster.ControlPlaneEndpoint != w.spec.Endpoint.Address {
+	if w.cluster.Version != newVersion || w.cluster.ControlPlaneEndpoint != w.spec.Endpoint.Address || w.cluster.EndpointWaits {
 		w.t.Fatalf("the cluster is %+v", w.cluster)
 	}
 }

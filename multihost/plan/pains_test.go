@@ -226,13 +226,13 @@ func TestPlans(t *testing.T) {
 		{"upgrade", oldVersion, func(*plan.Input) {}, []string{
 			"unpack: cp0 upgrade unpack (none), cp1 upgrade unpack (none), cp2 upgrade unpack (none), w0 upgrade unpack (none), w1 upgrade unpack (none), w2 upgrade unpack (none)",
 			"upgrade control planes: cp0 upgrade apply (drain), cp1 upgrade node (drain), cp2 upgrade node (drain)",
-			"upgrade worker: w0 upgrade node (drain), w1 upgrade node (drain), w2 upgrade node (drain)"}},
+			"upgrade worker: w0 upgrade node (drain), w1 upgrade node (drain), w2 upgrade node (drain)", "add-ons: cp0 upgrade apply (none)"}},
 		{"pain 32: cordoned by others", newVersion, func(in *plan.Input) {
 			for _, i := range []int{4, 5} {
 				view(*in).Nodes[i].Unschedulable, view(*in).Nodes[i].Version = true, oldVersion
 			}
 			fact(*in, "w2").Node.Cordoned, fact(*in, "w2").Unfinished = true, "upgrade node"
-		}, []string{"upgrade worker: w1 upgrade node (restart), w2 upgrade node (drain)"}},
+		}, []string{"upgrade worker: w1 upgrade node (restart), w2 upgrade node (drain)", "add-ons: cp0 upgrade apply (none)"}},
 		{"pain 22: adds, removals, labels and an upgrade in one edit", oldVersion, func(in *plan.Input) {
 			leave(*in, "cp2")
 			leave(*in, "w2")
@@ -250,11 +250,13 @@ func TestPlans(t *testing.T) {
 		{"pain 29: an erased control plane joins again", newVersion, func(in *plan.Input) { apiDown(*in, "cp2"); fact(*in, "cp2").Node = nil; in.Remove = true },
 			[]string{"remove lost hosts: cp2 remove (is gone) (none)", "join control planes: cp2 join (none)"}},
 		{"pain 23: another endpoint", newVersion, func(in *plan.Input) { in.Spec.Endpoint.Address = "new.site" }, []string{
-			"endpoint on control planes: cp0 endpoint apply (restart), cp1 endpoint apply (restart), cp2 endpoint apply (restart)", "endpoint worker: w0 endpoint node (restart), w1 endpoint node (restart), w2 endpoint node (restart)"}},
+			"endpoint on control planes: cp0 endpoint apply (restart), cp1 endpoint apply (restart), cp2 endpoint apply (restart)", "endpoint worker: w0 endpoint node (restart), w1 endpoint node (restart), w2 endpoint node (restart)", "endpoint of the cluster: cp0 endpoint node (restart)"}},
 		{"an endpoint in kubeadm's documents", newVersion, func(in *plan.Input) {
 			in.Spec.Endpoint.Address, in.Spec.Kubeadm = "", []byte("kind: InitConfiguration\n---\nkind: ClusterConfiguration\ncontrolPlaneEndpoint: api.site\n")
 		}, nil},
-		{"pain 19: a worker did not follow the endpoint", newVersion, func(in *plan.Input) { view(*in).Nodes[4].EndpointBehind = true }, []string{"endpoint worker: w1 endpoint node (restart)"}},
+		{"pain 19: a worker did not follow the endpoint", newVersion, func(in *plan.Input) { view(*in).Nodes[4].EndpointBehind = true }, []string{"endpoint worker: w1 endpoint node (restart)", "endpoint of the cluster: cp0 endpoint node (restart)"}},
+		{"pain 19: a control plane that only serves the endpoint", newVersion, func(in *plan.Input) { view(*in).Nodes[1].EndpointBehind = true }, []string{"endpoint on control planes: cp1 endpoint node (restart)", "endpoint of the cluster: cp1 endpoint node (restart)"}},
+		{"pain 19: the add-ons do not use the endpoint", newVersion, func(in *plan.Input) { view(*in).EndpointWaits = true }, []string{"endpoint of the cluster: cp0 endpoint node (restart)"}},
 		{"pain 23: the registry", newVersion, func(in *plan.Input) {
 			view(*in).EmbeddedRegistry = false
 			fact(*in, "cp0").Node.NoRegistry = true
@@ -448,7 +450,7 @@ func TestCanaryPausesTheRoll(t *testing.T) {
 	in.Spec.Roll.Order = []string{"canary"}
 	in.Spec.Hosts[5].Group = "canary"
 	p, _ := plan.Make(in)
-	if n := len(p.Stages); n != 4 || p.Stages[2].Name != "upgrade canary" || !p.Stages[2].Pause || p.Held != "" {
+	if n := len(p.Stages); n != 5 || p.Stages[2].Name != "upgrade canary" || !p.Stages[2].Pause || p.Held != "" {
 		t.Fatalf("%+v", lines(p))
 	}
 	view(in).Version = newVersion
@@ -463,7 +465,7 @@ func TestCanaryPausesTheRoll(t *testing.T) {
 		t.Errorf("%q, %+v", p.Held, lines(p))
 	}
 	in.Continue = true
-	if p, _ = plan.Make(in); p.Held != "" || len(p.Stages) != 2 {
+	if p, _ = plan.Make(in); p.Held != "" || len(p.Stages) != 3 {
 		t.Errorf("%q, %+v", p.Held, lines(p))
 	}
 }
@@ -538,7 +540,7 @@ func TestTextOfAPlan(t *testing.T) {
 			t.Errorf("%d columns: %q", utf8.RuneCountInString(line), line)
 		}
 	}
-	for _, want := range []string{"Cluster site (v1.37.1): 15 actions on 7 hosts.\n", "v1.36.3 → v1.37.1: has another version\n", "+zone=a\n", "1. unpack (at most 10 at once)\n"} {
+	for _, want := range []string{"Cluster site (v1.37.1): 16 actions on 7 hosts.\n", "v1.36.3 → v1.37.1: has another version\n", "+zone=a\n", "1. unpack (at most 10 at once)\n"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in:\n%s", want, text.String())
 		}

@@ -31,7 +31,7 @@ func rollOf(t interface{ Fatal(...any) }, n int, rules spec.GroupRoll) (plan.Sta
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	return p.Stages[len(p.Stages)-1], plan.RollState{Spec: in.Spec, Cluster: view(in), Now: noon}
+	return *last(p), plan.RollState{Spec: in.Spec, Cluster: view(in), Now: noon}
 }
 
 func hosts(s plan.Step) (list []string) {

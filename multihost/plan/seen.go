@@ -63,6 +63,7 @@ func (s *site) putCluster(put func(host, field string, value any)) {
 	put("", "balancer", c.Balancer)
 	put("", "registry", c.EmbeddedRegistry)
 	put("", "add-ons wait", c.AddonsWait)
+	put("", "endpoint waits", c.EndpointWaits)
 	for _, n := range c.Nodes {
 		put(n.Name, "Node", n.Version)
 		put(n.Name, "control plane", n.ControlPlane)

@@ -103,7 +103,7 @@ func (p *clusterPart) publish(ctx context.Context) error {
 	return p.storeChange(ctx, published)
 }
 
-// useInAddons lets kube-proxy and flannel use the endpoint, when all nodes follow: then it answers on each of them.
+// useInAddons lets kube-proxy and flannel use the endpoint, when all nodes follow: then it answers on each of them. It records that.
 func (p *clusterPart) useInAddons(ctx context.Context) error {
 	if !p.run.undoes() {
 		planes, workers, err := p.run.behind(ctx, p.run.follows)
@@ -115,6 +115,18 @@ func (p *clusterPart) useInAddons(ctx context.Context) error {
 			return nil
 		}
 	}
+	if err := p.pointAddons(ctx); err != nil {
+		return err
+	}
+	used := *p.run.config.Endpoint.Change
+	if used.InAddOns || used.Number == 0 {
+		return nil
+	}
+	used.InAddOns = true
+	return p.storeChange(ctx, used)
+}
+
+func (p *clusterPart) pointAddons(ctx context.Context) error {
 	server := p.run.addonServer()
 	if server == p.run.formerAddonServer() {
 		return nil
