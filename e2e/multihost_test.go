@@ -222,6 +222,34 @@ func TestMultiHost(t *testing.T) {
 		}},
 		{"no packet tried to leave", func(t *testing.T) { noEscapes(t, m.Site) }},
 		{"reset", func(t *testing.T) { m.reset(t, bare) }},
+		{"another endpoint", func(t *testing.T) {
+			const name = "api.e2e.example"
+			for _, h := range m.nodes {
+				run(t, h, "sh", "-c", "echo "+m.nodes[0].Addr.String()+" "+name+" >>/etc/hosts")
+			}
+			m.describe(t, "endpoint: {address: '"+name+":6443'}\n", nil)
+			m.apply(t)
+			proxy := func() string {
+				return kubectl(t, m.Site, "-n", "kube-system", "get", "configmap/kube-proxy", "-o", `jsonpath={.data.kubeconfig\.conf}`)
+			}
+			contains(t, proxy(), "server: https://"+name+":6443")
+			m.describe(t, withBalancer, nil)
+			contains(t, m.cluster(t, 5, "plan"), "endpoint of the cluster")
+			m.cluster(t, 0, "apply", "--yes")
+			systemIsUp(t, m.Site, len(m.nodes))
+			// No control plane only serves it.
+			followed := kubectl(t, m.Site, "get", "nodes", "-o", `jsonpath={.items[*].metadata.annotations.airlift\.dev/endpoint-change}`)
+			same(t, strings.TrimSpace(strings.Repeat("1 ", len(m.nodes))), followed)
+			contains(t, proxy(), "server: https://127.0.0.1:")
+			for i, h := range m.nodes {
+				if i < m.planes {
+					contains(t, run(t, h, "cat", "/etc/kubernetes/admin.conf"), "server: https://"+virtual+":6443")
+				}
+				run(t, h, "sed", "-i", "/"+name+"/d", "/etc/hosts")
+			}
+			m.cluster(t, 0, "plan")
+			m.reset(t, bare)
+		}},
 		{"the same by commands", func(t *testing.T) { m.byCommands(t) }},
 	})
 }
