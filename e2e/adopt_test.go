@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"airlift/installer/config"
 	"airlift/installer/flow/adopt"
 	"airlift/scripts/lab"
 	"airlift/scripts/lab/kubeadm"
@@ -427,7 +428,11 @@ func (a *adopting) commands() []stage {
 			a.ready(t, version)
 		}},
 		{"another configuration and back", func(t *testing.T) {
-			run(t, a.control, "sh", "-c", "/root/install reconfigure print >/root/printed.yaml; sed 's/^scheduler: {}/scheduler: {extraArgs: [{name: v, value: \"2\"}]}/' /root/printed.yaml >/root/changed.yaml; ! cmp /root/printed.yaml /root/changed.yaml")
+			args := `[{name: v, value: "2"}]`
+			if config.APIVersion(version) == "v1beta3" {
+				args = `{v: "2"}`
+			}
+			run(t, a.control, "sh", "-c", "/root/install reconfigure print >/root/printed.yaml; sed 's/^scheduler: {}/scheduler: {extraArgs: "+args+"}/' /root/printed.yaml >/root/changed.yaml; ! cmp /root/printed.yaml /root/changed.yaml")
 			install(t, a.control, 0, "reconfigure", "--config", "/root/changed.yaml", "--yes")
 			for _, h := range a.hosts[1:] {
 				install(t, h, 0, "reconfigure", "node")
