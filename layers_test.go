@@ -38,7 +38,7 @@ var layers = [][]string{
 	{"installer/undo"},
 	{"installer/flow/adopt", "installer/flow/certs", "installer/flow/endpointchange", "installer/flow/initcluster", "installer/flow/join", "installer/flow/members", "installer/flow/noderemove", "installer/flow/registrychange", "installer/flow/reset", "installer/flow/rotate", "installer/flow/site", "installer/flow/upgrade"},
 	{"cmd/install/nodecmd", "installer/flow/drift"},
-	{"cmd/install/adoptcmd", "cmd/install/clustercmd/hostcmd", "cmd/install/reconfigurecmd", "cmd/install/registrycmd"},
+	{"cmd/install/adoptcmd", "cmd/install/certscmd", "cmd/install/clustercmd/hostcmd", "cmd/install/reconfigurecmd", "cmd/install/registrycmd"},
 	{"cmd/install/clustercmd"},
 	{"cmd/bundle", "cmd/install", "cmd/launch"},
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
+	"airlift/cmd/install/certscmd"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/uninstall"
@@ -141,7 +142,7 @@ func TestCheckExpirationIsKubeadms(t *testing.T) {
 	if diff := cmp.Diff(lines(kubeadm("text")), lines(ours("text"))); diff != "" {
 		t.Errorf("text (-kubeadm +ours):\n%s", diff)
 	}
-	var info expirations
+	var info certscmd.Expirations
 	if err := json.Unmarshal(ours("json"), &info); err != nil || info.Certificates[0].ResidualTime < 364*24*3600 {
 		t.Errorf("%v: %+v", err, info)
 	}

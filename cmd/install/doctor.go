@@ -140,7 +140,7 @@ func writeReport(cmd *cobra.Command, report *doctor.Report, name string) error {
 	fmt.Fprint(cmd.OutOrStdout(), report.Summary())
 	fmt.Fprintf(cmd.OutOrStdout(), "\nThe archive is %s: %d files, %s. Look at it before you send it: tar -tf %s\n", name, len(report.Entries), progress.Bytes(int64(archive.Len())), name)
 	if os.Geteuid() != 0 {
-		warner(cmd)("this user is not root, so the archive is incomplete")
+		output.Warner(cmd)("this user is not root, so the archive is incomplete")
 	}
 	return nil
 }

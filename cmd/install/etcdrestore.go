@@ -4,6 +4,7 @@ import (
 	"filippo.io/age"
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/config"
@@ -93,7 +94,7 @@ func (in *etcdRestoreFlags) run(cmd *cobra.Command, path string) error {
 		return err
 	}
 	if len(in.caCertHashes) == 0 {
-		warner(cmd)("nothing proves that this is a backup of your cluster: compare the hash of its CA with the one that './install etcd snapshot' printed, or use --ca-cert-hash: %s", file.CACertHash())
+		output.Warner(cmd)("nothing proves that this is a backup of your cluster: compare the hash of its CA with the one that './install etcd snapshot' printed, or use --ca-cert-hash: %s", file.CACertHash())
 	}
 	f, err := openBundle()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/install/nodecmd"
 	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/installer/config"
@@ -46,13 +47,13 @@ expires: prefer short validity periods.`,
 				return fault.New(fault.Usage, "--validity-period %s must be positive", u.Validity).Hint("use a duration such as 24h")
 			}
 			if u.Validity > config.CertificateValidity && u.Token == "" {
-				warner(cmd)("the certificate is valid for %s, more than the usual year, and cannot be revoked", u.Validity)
+				output.Warner(cmd)("the certificate is valid for %s, more than the usual year, and cannot be revoked", u.Validity)
 			}
 			if u.Token != "" && len(u.Groups) > 0 {
 				return fault.New(fault.Usage, "--org has no effect with --token").Hint("a token has its own groups")
 			}
-			source.Warn = warner(cmd)
-			cfg, err := source.Cluster(cmd.Context(), kubernetesVersion)
+			source.Warn = output.Warner(cmd)
+			cfg, err := source.Cluster(cmd.Context(), nodecmd.Environment{Bundle: openBundle}.KubernetesVersion)
 			if err != nil {
 				return err
 			}

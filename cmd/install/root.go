@@ -7,6 +7,7 @@ import (
 	"golang.org/x/term"
 
 	"airlift/cmd/install/adoptcmd"
+	"airlift/cmd/install/certscmd"
 	"airlift/cmd/install/clustercmd"
 	"airlift/cmd/install/hostroute"
 	"airlift/cmd/install/nodecmd"
@@ -70,7 +71,7 @@ func newRootCmd() *cobra.Command {
 	apply, bring, images, upgrade := newApplyCmd(), newImportCmd(), newImagesCmd(), newUpgradeCmd()
 	completeAll(init, join, apply, bring, images, upgrade)
 	shared := nodecmd.Environment{Bundle: openBundle, Host: openHost, Console: console, Recorded: recorded, Confirm: confirm}
-	cmd.AddCommand(init, join, upgrade, newPreflightCmd(), bring, apply, images, newStatusCmd(), newDoctorCmd(), newDocsCmd(), newResetCmd(), newTokenCmd(), newCertsCmd(), newEtcdCmd(), newNodeCmd(), newEndpointCmd(), clustercmd.New(openOwnFile), registrycmd.New(shared), reconfigurecmd.New(shared), newKubeconfigCmd(), newConfigCmd(), thin.New(openOwnFile), newVersionCmd(), hostroute.New())
+	cmd.AddCommand(init, join, upgrade, newPreflightCmd(), bring, apply, images, newStatusCmd(), newDoctorCmd(), newDocsCmd(), newResetCmd(), newTokenCmd(), certscmd.New(shared), newEtcdCmd(), newNodeCmd(), newEndpointCmd(), clustercmd.New(openOwnFile), registrycmd.New(shared), reconfigurecmd.New(shared), newKubeconfigCmd(), newConfigCmd(), thin.New(openOwnFile), newVersionCmd(), hostroute.New())
 	cmd.AddCommand(adoptcmd.New(shared)...)
 	return cmd
 }

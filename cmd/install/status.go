@@ -85,7 +85,7 @@ func openStatus(cmd *cobra.Command, kubeconfig string) (r *status.Reader, done f
 		}
 		_ = f.Close()
 	}
-	warner(cmd)("images and manifests are not compared with this file: %v", err)
+	output.Warner(cmd)("images and manifests are not compared with this file: %v", err)
 	return r, func() {}
 }
 

@@ -33,3 +33,17 @@ func (e Environment) Payload() (b *payload.Bundle, done func(), err error) {
 	}
 	return b, func() { b.Close(); _ = f.Close() }, nil
 }
+
+// KubernetesVersion returns the Kubernetes version of this file, or "" if it has no bundle.
+func (e Environment) KubernetesVersion() (string, error) {
+	b, err := e.Bundle()
+	if err != nil {
+		return "", nil
+	}
+	defer b.Close()
+	m, err := b.Manifest()
+	if err != nil {
+		return "", err
+	}
+	return m.KubernetesVersion, nil
+}

@@ -1,11 +1,13 @@
-package main
+package certscmd
 
 import (
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/install/nodecmd"
 	"airlift/cmd/output"
 	"airlift/installer/config"
 	"airlift/installer/flow/rotate"
+	"airlift/installer/node"
 )
 
 const rotateCALong = `Replace the CAs of the cluster, of the front proxy and of etcd with new ones, while the
@@ -30,44 +32,44 @@ A rotation alone does not answer the theft of a key. Until all nodes have reache
 finish, the old CAs are trusted: a thief who reaches an API server is an administrator. See
 "If a key was stolen" in ./install docs certificates.`
 
-func newRotateCACmd() *cobra.Command {
+func newRotateCA(e nodecmd.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate-ca",
 		Short: "Replace the cluster's CAs, in three stages on all nodes",
 		Long:  rotateCALong,
-		Args:  noArgs,
+		Args:  output.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
-		newRotationStageCmd(rotate.Distribute, "Let this node trust the old and the new CAs", `Let this node trust the old and the new CAs. On the first control plane it also creates
+		newRotationStage(e, rotate.Distribute, "Let this node trust the old and the new CAs", `Let this node trust the old and the new CAs. On the first control plane it also creates
 the new CAs, and prints a key. The other control planes get the CAs through the cluster,
 encrypted with that key: --certificate-key. A worker gets only certificates.`),
-		newRotationStageCmd(rotate.Issue, "Let the new CAs sign this node's certificates", `Let the new CAs sign this node's certificates, when all nodes trust them. The first control
+		newRotationStage(e, rotate.Issue, "Let the new CAs sign this node's certificates", `Let the new CAs sign this node's certificates, when all nodes trust them. The first control
 plane restarts the pods of the add-ons first, because they would not trust its API server.
 A worker requests its kubelet's certificate from the cluster.`),
-		newRotationStageCmd(rotate.Finish, "Let this node trust only the new CAs", `Let this node trust only the new CAs, when they have signed all certificates. On the last
+		newRotationStage(e, rotate.Finish, "Let this node trust only the new CAs", `Let this node trust only the new CAs, when they have signed all certificates. On the last
 node, it also removes the files and objects of the rotation. If that is a worker, run it on a
 control plane once more. Kubeconfigs with a certificate of the old CA no longer work.`),
-		newRotationStageCmd(rotate.Cancel, "Let this node trust only the old CAs again", `Let this node trust only the old CAs again. This is possible until the first node starts
+		newRotationStage(e, rotate.Cancel, "Let this node trust only the old CAs again", `Let this node trust only the old CAs again. This is possible until the first node starts
 the stage issue. If the first 'distribute' was interrupted before the cluster knew of the
 rotation, it removes the new CAs.`),
-		newRotationStatusCmd(),
+		newRotationStatus(),
 	)
 	return cmd
 }
 
-func newRotationStageCmd(stage, short, long string) *cobra.Command {
+func newRotationStage(e nodecmd.Environment, stage, short, long string) *cobra.Command {
 	options := rotate.Options{Stage: stage}
 	cmd := &cobra.Command{
 		Use:     stage,
 		Short:   short,
 		Long:    long + "\n\nIt is safe to run it again: it finishes what an interrupted run left.",
 		Example: "  ./install certs rotate-ca " + stage,
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runRotation(cmd, options) },
+		Args:    output.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runRotation(e, cmd, options) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&options.Kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: "+adminConf+" on a control plane, else the kubelet's)")
+	f.StringVar(&options.Kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: "+node.AdminConf+" on a control plane, else the kubelet's)")
 	f.StringVar(&options.CertificatesDir, "cert-dir", "", "the `DIRECTORY` of the certificates (default: the directory in the cluster's configuration)")
 	if stage == rotate.Distribute {
 		f.StringVar(&options.CertificateKey, "certificate-key", "", "on a control plane that is not the first: the `KEY` that the first one printed, 64 hexadecimal digits")
@@ -76,8 +78,8 @@ func newRotationStageCmd(stage, short, long string) *cobra.Command {
 	return cmd
 }
 
-func runRotation(cmd *cobra.Command, options rotate.Options) error {
-	h, unlock, err := openHost()
+func runRotation(e nodecmd.Environment, cmd *cobra.Command, options rotate.Options) error {
+	h, unlock, err := e.Host()
 	if err != nil {
 		return err
 	}
@@ -88,22 +90,22 @@ func runRotation(cmd *cobra.Command, options rotate.Options) error {
 	if options.Kubeconfig, err = config.Absolute("--kubeconfig", options.Kubeconfig); err != nil {
 		return err
 	}
-	r, err := rotate.New(cmd.Context(), options, h, console(cmd))
+	r, err := rotate.New(cmd.Context(), options, h, e.Console(cmd))
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	return recorded(cmd, h, "", func() error { return r.Run(cmd.Context()) })
+	return e.Recorded(cmd, h, "", func() error { return r.Run(cmd.Context()) })
 }
 
-func newRotationStatusCmd() *cobra.Command {
+func newRotationStatus() *cobra.Command {
 	kubeconfig, formats := "", &output.Flags{}
 	cmd := &cobra.Command{
 		Use:     "status",
 		Short:   "Show the stage of each node, and what to run next",
 		Long:    "Show which stage each node has reached, and what to run next. Run it on a control plane.",
 		Example: "  ./install certs rotate-ca status\n  ./install certs rotate-ca status -o json",
-		Args:    noArgs,
+		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			show, err := formats.Printer()
 			if err != nil {
@@ -120,6 +122,6 @@ func newRotationStatusCmd() *cobra.Command {
 		},
 	}
 	formats.Bind(cmd.Flags())
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", adminConf, "the kubeconfig `FILE` of the cluster")
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", node.AdminConf, "the kubeconfig `FILE` of the cluster")
 	return cmd
 }

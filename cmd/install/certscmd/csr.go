@@ -1,4 +1,4 @@
-package main
+package certscmd
 
 import (
 	"fmt"
@@ -6,18 +6,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/install/nodecmd"
+	"airlift/cmd/output"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/flow/certs"
 )
 
-func newCertificateKeyCmd() *cobra.Command {
+func newCertificateKey() *cobra.Command {
 	return &cobra.Command{
 		Use:     "certificate-key",
 		Short:   "Print a random key to encrypt uploaded certificates",
 		Long:    "Print a random key for 'init --upload-certs --certificate-key KEY', which encrypts\nthe certificates with it.",
 		Example: "  ./install certs certificate-key",
-		Args:    noArgs,
+		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			fmt.Fprintln(cmd.OutOrStdout(), cluster.NewCertificateKey())
 			return nil
@@ -25,7 +27,7 @@ func newCertificateKeyCmd() *cobra.Command {
 	}
 }
 
-func newCSRCmd() *cobra.Command {
+func newCSR(e nodecmd.Environment) *cobra.Command {
 	source := &certs.Source{}
 	kubeconfigDir := config.KubernetesDir
 	cmd := &cobra.Command{
@@ -45,10 +47,10 @@ The requests contain no key usages. Sign with these:
 etcd's CA signs etcd/* and apiserver-etcd-client, the front proxy's CA signs
 front-proxy-client, and the cluster's CA signs the others.`,
 		Example: "  ./install certs generate-csr --cert-dir /root/pki --kubeconfig-dir /root/pki\n  ./install certs generate-csr --config kubeadm.yaml",
-		Args:    noArgs,
+		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			source.Warn = warner(cmd)
-			cfg, err := source.Node(cmd.Context(), kubernetesVersion)
+			source.Warn = output.Warner(cmd)
+			cfg, err := source.Node(cmd.Context(), e.KubernetesVersion)
 			if err != nil {
 				return err
 			}

@@ -1,4 +1,4 @@
-package main
+package certscmd
 
 import (
 	"fmt"
@@ -7,13 +7,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/install/nodecmd"
+	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/installer/flow/certs"
 	"airlift/installer/host"
 	"airlift/installer/pki"
 )
 
-func newCertsRenewCmd() *cobra.Command {
+func newRenew(e nodecmd.Environment) *cobra.Command {
 	source, options := &certs.Source{}, certs.Options{}
 	var list strings.Builder
 	for _, name := range pki.RenewableNames() {
@@ -58,16 +60,16 @@ minutes: etcd is healthy only when most of its members are.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			source.Warn, options.Names = warner(cmd), args
+			source.Warn, options.Names = output.Warner(cmd), args
 			if err := options.Validate(source); err != nil {
 				return err
 			}
-			return certs.Renew(cmd.Context(), source, options, console(cmd), func(h *host.Host, run func() error) error {
-				return recorded(cmd, h, "", run)
+			return certs.Renew(cmd.Context(), source, options, e.Console(cmd), func(h *host.Host, run func() error) error {
+				return e.Recorded(cmd, h, "", run)
 			})
 		},
 	}
-	certsFlags(cmd.Flags(), source)
+	bind(cmd.Flags(), source)
 	cmd.Flags().BoolVar(&options.Restart, "restart", false, "restart the components that use the renewed certificates, one after the other, and wait until each is healthy")
 	cmd.Flags().BoolVar(&options.Due, "due", false, "with all: renew only certificates that have less than a third of their validity period left")
 	return cmd

@@ -1,13 +1,14 @@
-package main
+package certscmd
 
 import (
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/output"
 	"airlift/installer/flow/certs"
 	"airlift/installer/host"
 )
 
-func newCertsAutoCmd() *cobra.Command {
+func newAuto() *cobra.Command {
 	off, zone := false, ""
 	cmd := &cobra.Command{
 		Use:   "auto",
@@ -28,7 +29,7 @@ To see when it runs and what it did:
 
 './install reset' removes the timer too.`,
 		Example: "  ./install certs auto\n  ./install certs auto --off",
-		Args:    noArgs,
+		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, unlock, err := host.OpenLocked("/")
 			if err != nil {

@@ -1,4 +1,4 @@
-package main
+package certscmd
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 	"airlift/installer/pki"
 )
 
-func newCertsExpirationCmd() *cobra.Command {
+func newExpiration() *cobra.Command {
 	source, formats := &certs.Source{}, &output.Flags{}
 	cmd := &cobra.Command{
 		Use:   "check-expiration",
@@ -22,13 +22,13 @@ func newCertsExpirationCmd() *cobra.Command {
 		Long: `Show when this control plane's certificates, kubeconfigs and CAs expire. An
 externally managed certificate is signed by a CA whose key is not on this host.`,
 		Example: "  ./install certs check-expiration\n  ./install certs check-expiration -o json",
-		Args:    noArgs,
+		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			show, err := formats.Printer()
 			if err != nil {
 				return err
 			}
-			source.Warn = warner(cmd)
+			source.Warn = output.Warner(cmd)
 			cfg, err := source.Load(cmd.Context())
 			if err != nil {
 				return err
@@ -44,13 +44,13 @@ externally managed certificate is signed by a CA whose key is not on this host.`
 			return printExpirations(cmd, signed, cas, now)
 		},
 	}
-	certsFlags(cmd.Flags(), source)
+	bind(cmd.Flags(), source)
 	formats.Bind(cmd.Flags())
 	return cmd
 }
 
-// expirations is the document that kubeadm certs check-expiration prints.
-type expirations struct {
+// Expirations is the document that kubeadm certs check-expiration prints.
+type Expirations struct {
 	metav1.TypeMeta
 	Certificates           []expiration `json:"certificates"`
 	CertificateAuthorities []expiration `json:"certificateAuthorities"`
@@ -65,7 +65,7 @@ type expiration struct {
 	Missing           bool        `json:"missing"`
 }
 
-func expirationInfo(signed, cas []pki.Expiration, now time.Time) expirations {
+func expirationInfo(signed, cas []pki.Expiration, now time.Time) Expirations {
 	list := func(held []pki.Expiration) (rows []expiration) {
 		for _, h := range held {
 			row := expiration{Name: h.Name, Missing: h.Missing}
@@ -77,7 +77,7 @@ func expirationInfo(signed, cas []pki.Expiration, now time.Time) expirations {
 		}
 		return rows
 	}
-	return expirations{
+	return Expirations{
 		TypeMeta:     output.Type("CertificateExpirationInfo"),
 		Certificates: list(signed), CertificateAuthorities: list(cas),
 	}
