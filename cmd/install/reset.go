@@ -114,8 +114,12 @@ func (in *resetFlags) open(cmd *cobra.Command, ask bool) (run *reset.Reset, h *h
 	run, err = reset.New(in.reset, in.kubeconfig, h, console(cmd))
 	switch {
 	case err != nil || run.Empty() || in.reset.DryRun:
-	case !recorded:
-		fmt.Fprintf(cmd.OutOrStdout(), "Airlift has no ledger of this node. kubeadm creates these on a node:\n%s\n", run.Describe())
+	case !recorded || in.reset.WithoutLedger:
+		why := "Airlift has no ledger of this node. kubeadm creates these on a node:"
+		if recorded {
+			why = "These are in the ledger of this host, or kubeadm creates them on a node:"
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%s\n%s\n", why, run.Describe())
 		err = confirm(cmd, run.Question(), "answer with: yes | ./install reset --without-ledger")
 	case ask && !in.reset.Force:
 		err = confirm(cmd, run.Question(), "answer with y, or run it with --force")

@@ -101,7 +101,11 @@ func New(c config.Reset, kubeconfig string, h *host.Host, console *workflow.Cons
 	if !recorded && !uninstall.IsNode(h) {
 		return r, nil
 	}
-	if !recorded || adopted && c.RemoveNode {
+	if adopted && c.WithoutLedger {
+		return nil, fault.New(fault.Usage, "--without-ledger is for a node without a ledger, and this one was adopted").
+			Hint("to take back what Airlift changed: ./install reset; to remove the node, too: ./install reset --remove-node")
+	}
+	if !recorded || c.WithoutLedger || adopted && c.RemoveNode { // the ledger may not be of the node that another tool made
 		dir := cmp.Or(c.CertificatesDir, config.CertificatesDir)
 		if adopted {
 			dir = status.PKIConfig(h).CertificatesDir

@@ -19,6 +19,7 @@ import (
 	"airlift/installer/pki"
 	"airlift/installer/render"
 	"airlift/installer/workflow"
+	"airlift/scripts/fixtures/testcluster"
 	"airlift/scripts/fixtures/testhost"
 )
 
@@ -227,5 +228,30 @@ func TestPlanReset(t *testing.T) {
 	left, err := stacked.remaining()
 	if err != nil || !strings.Contains(left, "Not removed yet:") || !strings.Contains(left, "/data/etcd: it contains etcd's data") || strings.Contains(left, "/etc/kubernetes/pki") {
 		t.Errorf("left after a failed reset (%v):\n%s", err, left)
+	}
+}
+
+// TestWithoutLedgerOnAHostWithOne: an import wrote the ledger, and another tool made the node. The flag is never ignored.
+func TestWithoutLedgerOnAHostWithOne(t *testing.T) {
+	h := testcluster.Must(host.OpenDirectory(t.TempDir()))(t)
+	for _, f := range []string{"/etc/kubernetes/pki/ca.key", "/var/lib/kubelet/config.yaml", "/etc/imported"} {
+		if err := os.MkdirAll(filepath.Dir(h.Path(f)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(h.Path(f), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, flag := range []bool{false, true} {
+		h := testcluster.Must(host.OpenDirectory(string(h.Root)))(t)
+		h.Records().Assume(ledger.Entry{Kind: ledger.Owned, Name: "/etc/imported"})
+		r, err := New(config.Reset{WithoutLedger: flag}, "", h, &workflow.Console{Out: new(bytes.Buffer)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := r.Describe()
+		if !strings.Contains(text, "/etc/imported") || strings.Contains(text, "/etc/kubernetes/pki: it contains certificates") != flag {
+			t.Errorf("--without-ledger=%v removes:\n%s", flag, text)
+		}
 	}
 }
