@@ -113,8 +113,8 @@ func editableOf(c *config.Cluster, component string) editable {
 
 // AdoptPod writes what was edited in the manifest of a component to the configuration of the cluster: flags, volumes and
 // environment variables. was is what the configuration gives now, is the manifest on the host. refused is what kubeadm's documents
-// have no field for.
-func AdoptPod(c *config.Cluster, component, file string, was, is []byte) (refused []Refusal, err error) {
+// have no field for, and flags whose value has the name or the address of the node, which are of.
+func AdoptPod(c *config.Cluster, of []string, component, file string, was, is []byte) (refused []Refusal, err error) {
 	before, err := readPod(was)
 	if err != nil {
 		return nil, err
@@ -136,6 +136,11 @@ func AdoptPod(c *config.Cluster, component, file string, was, is []byte) (refuse
 	if ok && to.Command[0] == from.Command[0] {
 		former, _ := flagsOf(from.Command)
 		*own.args = adoptArgs(*own.args, former, flags)
+		for _, a := range flags {
+			if !slices.Contains(former, a) && slices.ContainsFunc(of, func(name string) bool { return mentions(a.Value, name) }) {
+				refuse("--"+a.Name, "", a.Value, "the value has the name or the address of this node, and all control planes would get it", neededPatch)
+			}
+		}
 	} else {
 		for i, arg := range to.Command {
 			if _, is := flagsOf([]string{"", arg}); i > 0 && !is {
@@ -160,6 +165,26 @@ func AdoptPod(c *config.Cluster, component, file string, was, is []byte) (refuse
 		refuse(d.field, d.from, d.to, reason, needed)
 	}
 	return refused, nil
+}
+
+// mentions reports whether a value of a flag has a name or an address as a whole: "https://10.0.0.1:2379" has 10.0.0.1, and
+// "10.0.0.11" has not.
+func mentions(value, name string) bool {
+	part := func(c byte) bool {
+		return c == '.' || c == '-' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == ':' && strings.Contains(name, ":")
+	}
+	for rest := value; name != ""; {
+		before, after, found := strings.Cut(rest, name)
+		if !found {
+			return false
+		}
+		before = value[:len(value)-len(rest)+len(before)]
+		if (before == "" || !part(before[len(before)-1])) && (after == "" || !part(after[0])) {
+			return true
+		}
+		rest = after
+	}
+	return false
 }
 
 // adoptArgs returns extra arguments with which a component that has the flags was gets the flags is.

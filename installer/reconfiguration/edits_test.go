@@ -82,6 +82,10 @@ func TestAdoptPod(t *testing.T) {
 		{"failureThreshold: 8", "failureThreshold: 9", stored.ExtraArgs, nil, 0, "spec.containers[0].livenessProbe.failureThreshold: --patches"},
 		{"hostNetwork: true", "hostNetwork: false", stored.ExtraArgs, nil, 0, "spec.hostNetwork: --patches"},
 		{"  containers:\n", "  containers:\n  - {name: other, image: other}\n", stored.ExtraArgs, nil, 0, "spec.containers: --patches"},
+		{"127.0.0.1", "10.0.0.1", stored.ExtraArgs, nil, 0, "--bind-address: --patches"},
+		{"    - --v=2\n", "    - --v=2\n    - --peer=a,https://10.0.0.1:2380\n", stored.ExtraArgs, nil, 0, "--peer: all control planes would get it"},
+		{"    - --v=2\n", "    - --v=2\n    - --name=cp1=x\n", stored.ExtraArgs, nil, 0, "--name: all control planes would get it"},
+		{"    - --v=2\n", "    - --v=2\n    - --peer=10.0.0.11,210.0.0.1,cp12,a-cp1\n", []config.Arg{{Name: "v", Value: "2"}, {Name: "peer", Value: "10.0.0.11,210.0.0.1,cp12,a-cp1"}}, nil, 0, ""},
 		{"kind: Pod\n", "kind: [\n", stored.ExtraArgs, nil, 0, "the manifest: --restore"},
 	} {
 		cluster := config.Cluster{Scheduler: stored}
@@ -89,7 +93,7 @@ func TestAdoptPod(t *testing.T) {
 		if c.volumes != nil {
 			edited = strings.Replace(edited, "  volumes:\n", "  volumes:\n  - {hostPath: {path: /srv/site}, name: site}\n", 1)
 		}
-		refused, err := AdoptPod(&cluster, "kube-scheduler", "/kube-scheduler.yaml", []byte(schedulerPod), []byte(edited))
+		refused, err := AdoptPod(&cluster, []string{"cp1", "10.0.0.1"}, "kube-scheduler", "/kube-scheduler.yaml", []byte(schedulerPod), []byte(edited))
 		if err != nil {
 			t.Fatal(err)
 		}

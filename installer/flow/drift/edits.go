@@ -139,7 +139,7 @@ func (f *finder) adopt(file upgrade.ComparedFile) error {
 		f.add(name, "Secret kube-system/"+config.FilesSecret)
 	case manifest:
 		component := strings.TrimSuffix(path.Base(name), ".yaml")
-		refused, err := reconfiguration.AdoptPod(&f.cluster, component, name, file.Wanted, file.Now)
+		refused, err := reconfiguration.AdoptPod(&f.cluster, []string{f.Config.NodeRegistration.Name, f.Config.LocalAPIEndpoint.AdvertiseAddress}, component, name, file.Wanted, file.Now)
 		if err != nil {
 			return err
 		}

@@ -101,7 +101,7 @@ func TestAdoptedEdits(t *testing.T) {
 			rt.Fatal(err)
 		}
 		after := *cfg
-		list, err := reconfiguration.AdoptPod(&after.Cluster, component, "/m.yaml", was, is)
+		list, err := reconfiguration.AdoptPod(&after.Cluster, nil, component, "/m.yaml", was, is)
 		if err != nil {
 			rt.Fatal(err)
 		}
