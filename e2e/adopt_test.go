@@ -14,8 +14,10 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/flow/adopt"
+	"airlift/scripts/fixtures/siteregistry"
 	"airlift/scripts/lab"
 	"airlift/scripts/lab/kubeadm"
+	"airlift/scripts/lab/site"
 )
 
 // packageLayout installs the kubelet and kubectl of a host as two packages that are on hold, with the files of the packages
@@ -450,6 +452,23 @@ func (a *adopting) commands() []stage {
 			for _, h := range a.hosts {
 				install(t, h, 0, "import")
 			}
+		}},
+		{"an additional file with manifests", func(t *testing.T) {
+			image, err := site.WorkloadImage(version)
+			if err != nil {
+				t.Fatal(err)
+			}
+			later := buildAdditional(t, siteregistry.Start(t, siteregistry.Options{Auth: "token"}), imageInBundle(t, image), aLayer, *bundlePath)
+			kubectl(t, a.Site, "create", "namespace", "web")
+			for _, h := range a.hosts {
+				if _, err := h.CopyIn(t.Context(), later.path, "/root/more", 0o755); err != nil {
+					t.Fatal(err)
+				}
+				more(t, h, 0, "import")
+			}
+			more(t, a.control, 0, "apply")
+			kubectl(t, a.Site, "-n", "web", "rollout", "status", "daemonset/later", "--timeout=2m")
+			kubectl(t, a.Site, "delete", "namespace", "web")
 		}},
 		{"new CAs", func(t *testing.T) {
 			key := rotationKey(t, install(t, a.control, 0, "certs", "rotate-ca", "distribute"))
