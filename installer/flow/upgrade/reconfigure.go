@@ -546,6 +546,11 @@ func (r *Reconfigure) finish(ctx context.Context, _ desired.List) error {
 	if err := c.takeOver(); err != nil {
 		return err
 	}
+	if u.facts.self.Ready && u.facts.node.Changes > 0 { // its API server may have been away for so long that the node is not Ready
+		if err := u.facts.api.Client.Waits().WaitForNodeReady(ctx, c.config().NodeRegistration.Name, phases.NodeTimeout, u.facts.node.Report); err != nil && ctx.Err() == nil {
+			u.facts.node.Console.Warn("%v", err)
+		}
+	}
 	if err := u.record.finish(); err != nil {
 		return err
 	}
