@@ -506,12 +506,10 @@ func TestReconfigureKilled(t *testing.T) {
 	if os.Getenv("MODEL_KILLS") != "" {
 		step = 1
 	}
-	for _, command := range []string{reconfigureWide, reconfigureUndo, reconfigureBroken, adoptEdits} {
+	for _, command := range []string{reconfigureWide, reconfigureUndo, reconfigureBroken} {
 		for n := 1; n < 90; n += step {
 			list := Sequence{{Name: "init", Host: 1}, {Name: command, Host: 1, Crash: n}}
 			switch command {
-			case adoptEdits:
-				list = slices.Insert(list, 1, Command{Name: editFlag, Host: 1}, Command{Name: editKubelet, Host: 1})
 			case reconfigureUndo:
 				list = slices.Insert(list, 1, Command{Name: reconfigureWide, Host: 1})
 			case reconfigureWide:
@@ -525,6 +523,55 @@ func TestReconfigureKilled(t *testing.T) {
 				t.Logf("%s: killed before %d changes", command, n-1)
 				break
 			}
+		}
+	}
+}
+
+// TestEditsKilled kills a run that keeps or drops what was edited by hand, before one of its changes. It can be repeated: the second
+// run succeeds, and leaves no drift (Site.run). MODEL_KILLS=1 kills before each of them.
+func TestEditsKilled(t *testing.T) {
+	files := bundles(t)
+	step := 3
+	if os.Getenv("MODEL_KILLS") != "" {
+		step = 1
+	}
+	edits := func(names ...string) Sequence {
+		list := Sequence{{Name: "init", Host: 1}, {Name: reconfigureWide, Host: 1}}
+		for _, name := range names {
+			list = append(list, Command{Name: name, Host: 1})
+		}
+		return list
+	}
+	worker := Sequence{{Name: "init", Host: 1}, {Name: "join", Host: 2}}
+	for _, c := range []struct {
+		command string
+		edits   Sequence
+	}{
+		{adoptEdits, edits(editPolicy, editFlags, editKubelet)},
+		{restoreEdits, edits(editPolicy, editFlags, editFixed)},
+		{adoptEditsNode, slices.Concat(worker, Sequence{{Name: editKubelet, Host: 2}})},
+		{restoreEditsNode, slices.Concat(worker, Sequence{{Name: editFixed, Host: 2}, {Name: editDropIn, Host: 2}})},
+	} {
+		for n, crashes := 1, 0; ; n += step {
+			last := Command{Name: c.command, Host: c.edits.hosts(), Again: true}
+			repeated := last.String() + ": <nil>"
+			last.Crash = n
+			list := append(slices.Clone(c.edits), last)
+			site, err := play(t, files, list)
+			if err != nil {
+				t.Fatalf("%s\n\nviolation: %v", list, err)
+			}
+			if out := site.report.String(); site.Crashes > 0 && !strings.Contains(out, repeated) {
+				t.Fatalf("%s\n\nit does not succeed:\n%s", list, out)
+			}
+			if site.Crashes == 0 {
+				t.Logf("%s: killed %d times before %d changes", c.command, crashes, n-1)
+				if crashes == 0 {
+					t.Fatalf("%s\n\nit changes nothing:\n%s", list, site.report.String())
+				}
+				break
+			}
+			crashes++
 		}
 	}
 }

@@ -195,6 +195,9 @@ func (s *Site) run(c Command) error {
 		c.Crash = 0
 		_, err = s.once(h, c)
 		changed()
+		if err != nil && settlesEdits(c.Name) {
+			return fmt.Errorf("it was interrupted, and cannot be repeated: %w", err)
+		}
 	} else if h.slowed && err != nil {
 		time.Sleep(slowStart)
 		if _, err = s.once(h, c); err != nil && strings.HasPrefix(c.Name, "upgrade") {
@@ -231,7 +234,7 @@ func (s *Site) run(c Command) error {
 	if e := s.check(h, c, err); e != nil || err != nil {
 		return e
 	}
-	if adopts || strings.HasSuffix(c.Name, "--restore") {
+	if settlesEdits(c.Name) {
 		h.edited, h.adopted = false, h.adopted || adopts
 	} else if c.Name == reconfigureUndo && h.adopted {
 		h.edited = true // the edits are on the host, and the configuration does not have them any more
