@@ -527,6 +527,29 @@ func TestReconfigureKilled(t *testing.T) {
 	}
 }
 
+// TestEditedPause: a pause image that was edited by hand neither stops a change that does not concern it, also one that was
+// interrupted, nor is it lost by that. A change of the names of images does not replace it before the user asks for it.
+func TestEditedPause(t *testing.T) {
+	files := bundles(t)
+	edited := Sequence{{Name: "init", Host: 1}, {Name: editPause, Host: 1}}
+	prints(t, slices.Concat(edited, Sequence{{Name: showDrift, Host: 1}, {Name: reconfigureImages, Host: 1}, {Name: adoptEdits, Host: 1}, {Name: reconfigureWide, Host: 1, Again: true}, {Name: reconfigureUndo, Host: 1}, {Name: showDrift, Host: 1}}),
+		"drift: config.toml edited\\.", "names of images: [^=]*the edits would be lost: /etc/containerd/config.toml", "edit cannot be kept, and nothing was changed:\n  - /etc/containerd/config.toml: ",
+		"everything, and again: <nil>", "undo: <nil>", "drift: config.toml edited\\.")
+	for n := 1; ; n += 4 {
+		list := slices.Concat(edited, Sequence{{Name: reconfigureLittle, Host: 1, Crash: n}, {Name: showDrift, Host: 1}})
+		site, err := play(t, files, list)
+		if err != nil {
+			t.Fatalf("%s\n\nviolation: %v", list, err)
+		}
+		if out := site.report.String(); !strings.Contains(out, reconfigureLittle+": <nil>") && site.Crashes > 0 || !strings.Contains(out, "drift: config.toml edited.") {
+			t.Fatalf("%s\n\nit does not succeed, or the pause image is lost:\n%s", list, out)
+		}
+		if site.Crashes == 0 {
+			break
+		}
+	}
+}
+
 // TestEditsKilled kills a run that keeps or drops what was edited by hand, before one of its changes. It can be repeated: the second
 // run succeeds, and leaves no drift (Site.run). MODEL_KILLS=1 kills before each of them.
 func TestEditsKilled(t *testing.T) {

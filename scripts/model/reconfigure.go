@@ -59,6 +59,8 @@ const (
 	editPolicy = "edit the audit policy"
 	editDropIn = "edit the kubelet's drop-in"
 	editFixed  = "edit the kubelet's rotation"
+	// editPause gives containerd another pause image by hand.
+	editPause = "edit the pause image"
 	// adoptEdits keeps what was edited by hand.
 	adoptEdits     = "reconfigure --adopt-edits"
 	adoptEditsNode = "reconfigure node --adopt-edits"
@@ -85,6 +87,8 @@ func (h *Host) edit(command string) error {
 	case editPolicy:
 		h.newPolicy = true
 		return h.put(strings.TrimPrefix(policyFile, "/"), "policy, edited\n", 0o600)
+	case editPause:
+		return h.put(runtimeConfig, strings.Replace(h.read(runtimeConfig), "sandbox = 'registry.k8s.io/", "sandbox = '"+editedRegistry+"/", 1), 0o644)
 	case editDropIn:
 		file := "etc/systemd/system/kubelet.service.d/10-kubeadm.conf"
 		return h.put(file, h.read(file)+"# edited\n", 0o644)
@@ -97,6 +101,9 @@ func (h *Host) edit(command string) error {
 	}
 	return h.put(kubelet, strings.Replace(h.read(kubelet), "maxPods: 100\n", "", 1)+"maxPods: 77\n", 0o644)
 }
+
+// runtimeConfig is containerd's configuration, to which editPause writes editedRegistry.
+const runtimeConfig, editedRegistry = "etc/containerd/config.toml", "site.example"
 
 // addFlag adds a flag to a manifest, where nobody expects it.
 func (h *Host) addFlag(component, flag string) error {

@@ -480,7 +480,7 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.snapshotTo(filepath.Join(r.root, "var/lib/etcd/cluster.tar"))
 	case "etcd restore", "etcd restore, interrupted":
 		return r.restore(b, filepath.Join(r.drive(), "cluster.tar"))
-	case "edit a manifest", editAPIServer, editComment, editFlag, editFlags, editKubelet, editImage, editPolicy, editDropIn, editFixed:
+	case "edit a manifest", editAPIServer, editComment, editFlag, editFlags, editKubelet, editImage, editPolicy, editDropIn, editFixed, editPause:
 		return "", r.host.edit(c.Name)
 	case showDrift:
 		return r.showDrift(b)
