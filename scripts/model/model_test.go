@@ -550,6 +550,42 @@ func TestEditedPause(t *testing.T) {
 	}
 }
 
+// TestVariablesAreNotShown: status shows which environment variables were edited by hand, and not their values: neither the new ones
+// nor those that the stored configuration has.
+func TestVariablesAreNotShown(t *testing.T) {
+	files := bundles(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		var secrets, names []string
+		variables := func(first int) (lines string) {
+			for i := range rapid.IntRange(1, 5).Draw(rt, "variables") {
+				secret := rapid.StringMatching(`[a-z0-9]{16,24}`).Draw(rt, "secret")
+				name := rapid.SampledFrom([]string{"PASSWORD", "TOKEN", "ETCD_CONF", "SITE", "x"}).Draw(rt, "name") + fmt.Sprint(first+i)
+				form := rapid.SampledFrom([]string{"%s", "-%s", "--v=%s", "user=%s", "http://user:%s@proxy.example:3128", "{\"key\": \"%s\"}", "a: %s", "-----BEGIN KEY-----\n%s\n", " %s", "$(%s)", "true %s"}).Draw(rt, "form")
+				secrets, names = append(secrets, secret), append(names, name)
+				lines += fmt.Sprintf("    - name: %s\n      value: %q\n", name, fmt.Sprintf(form, secret))
+			}
+			return lines
+		}
+		list := Sequence{{Name: "init", Host: 1}, {Name: editVariables, Host: 1, Text: variables(0)}, {Name: showDrift, Host: 1}}
+		if rapid.Bool().Draw(rt, "kept") {
+			list = append(list, Command{Name: adoptEdits, Host: 1}, Command{Name: editVariables, Host: 1, Text: variables(10)}, Command{Name: showDrift, Host: 1})
+		}
+		site, err := play(t, files, list)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		out := site.report.String()
+		for i, secret := range secrets {
+			if strings.Contains(out, secret) {
+				rt.Errorf("the value of %s is shown: %s", names[i], out[strings.LastIndex(out, "==="):])
+			}
+			if strings.Count(out, "- name: "+names[i]+"\\n") == 0 {
+				rt.Errorf("%s is not shown: %s", names[i], out[strings.LastIndex(out, "==="):])
+			}
+		}
+	})
+}
+
 // TestEditsKilled kills a run that keeps or drops what was edited by hand, before one of its changes. It can be repeated: the second
 // run succeeds, and leaves no drift (Site.run). MODEL_KILLS=1 kills before each of them.
 func TestEditsKilled(t *testing.T) {

@@ -61,6 +61,8 @@ const (
 	editFixed  = "edit the kubelet's rotation"
 	// editPause gives containerd another pause image by hand.
 	editPause = "edit the pause image"
+	// editVariables gives the scheduler environment variables by hand.
+	editVariables = "edit the scheduler's environment"
 	// adoptEdits keeps what was edited by hand.
 	adoptEdits     = "reconfigure --adopt-edits"
 	adoptEditsNode = "reconfigure node --adopt-edits"
@@ -112,6 +114,17 @@ func (h *Host) addFlag(component, flag string) error {
 	return h.put(file, strings.Replace(h.read(file), line, line+"    - "+flag+"\n", 1), 0o600)
 }
 
+// addVariables adds lines of a list of environment variables to the manifest of the scheduler.
+func (h *Host) addVariables(lines string) error {
+	h.edited = true
+	const file, begin, image = "etc/kubernetes/manifests/kube-scheduler.yaml", "    env:\n", "    image: "
+	text := h.read(file)
+	if !strings.Contains(text, begin) {
+		text = strings.Replace(text, image, begin+image, 1)
+	}
+	return h.put(file, strings.Replace(text, begin, begin+lines, 1), 0o600)
+}
+
 // drift returns what differs from the stored configuration of a node, as status does. ok is false if that cannot be read.
 func (s *Site) drift(h *Host, c Command) (list []status.Drift, ok bool, err error) {
 	before := h.files()
@@ -136,7 +149,7 @@ func (s *Site) drift(h *Host, c Command) (list []status.Drift, ok bool, err erro
 	return list, unknown == nil, nil
 }
 
-// showDrift returns what differs from the stored configuration, for people.
+// showDrift returns what differs from the stored configuration: the names for people, and what status prints in JSON.
 func (r *run) showDrift(b *payload.Bundle) (string, error) {
 	h, err := host.Open(r.root)
 	if err != nil {
@@ -151,7 +164,11 @@ func (r *run) showDrift(b *payload.Bundle) (string, error) {
 	if err != nil {
 		text += " unknown: " + err.Error()
 	}
-	return text + ".\n", nil
+	document, encodeErr := json.Marshal(list)
+	for _, d := range list {
+		text += ".\n" + d.Diff // as in the text of status
+	}
+	return text + ".\n" + string(document) + "\n", encodeErr
 }
 
 // settlesEdits reports whether a command keeps or drops what was edited by hand.

@@ -43,6 +43,8 @@ type Command struct {
 	Meanwhile []Command
 	// Delay is how many seconds later such a command begins.
 	Delay int
+	// Text is what editVariables writes. It is not printed.
+	Text string
 }
 
 func (c Command) String() string {
@@ -482,6 +484,8 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.restore(b, filepath.Join(r.drive(), "cluster.tar"))
 	case "edit a manifest", editAPIServer, editComment, editFlag, editFlags, editKubelet, editImage, editPolicy, editDropIn, editFixed, editPause:
 		return "", r.host.edit(c.Name)
+	case editVariables:
+		return "", r.host.addVariables(c.Text)
 	case showDrift:
 		return r.showDrift(b)
 	case "the way back":
