@@ -1,10 +1,13 @@
 package main
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"airlift/installer/config"
+	"airlift/installer/status"
 	"airlift/scripts/fixtures/docs"
 )
 
@@ -34,6 +37,38 @@ func TestHintsCanBeTyped(t *testing.T) {
 		for _, flag := range h.Flags() {
 			if !docs.HasFlag(root, flag) && !slices.Contains(docs.BundleFlags, flag) && !slices.Contains(docs.OtherFlags, flag) {
 				t.Errorf("%s: there is no flag --%s: %s", h.Page, flag, h.Text)
+			}
+		}
+	}
+}
+
+// TestAdviceCanBeTyped: the commands that status, cluster status and cluster plan print for what was edited by hand exist. They are
+// composed, so that the source does not have them.
+func TestAdviceCanBeTyped(t *testing.T) {
+	command := regexp.MustCompile(`\./install ([a-z -]+)`)
+	for _, role := range []string{status.ControlPlane, status.Worker} {
+		for _, d := range []status.Drift{
+			{Name: "/etc/kubernetes/manifests/kube-apiserver.yaml", Cause: status.Edited, Diff: "+b"},
+			{Name: config.KubeletFlagsFile, Cause: status.Edited},
+			{Name: config.KubeletConfigFile, Cause: status.Behind},
+			{Name: "DaemonSet kube-system/kube-proxy", Cause: status.Edited, Diff: "+b"},
+		} {
+			text := d.Advise(role)
+			found := command.FindAllStringSubmatch(text, -1)
+			if len(found) == 0 {
+				t.Errorf("no command: %s", text)
+			}
+			for _, m := range found {
+				cmd, rest, err := newRootCmd().Find(strings.Fields(m[1]))
+				if err == nil {
+					err = cmd.ParseFlags(rest)
+				}
+				if err == nil {
+					err = cmd.ValidateArgs(cmd.Flags().Args())
+				}
+				if err != nil || !cmd.Runnable() {
+					t.Errorf("%s: %q: %v", text, m[0], err)
+				}
 			}
 		}
 	}

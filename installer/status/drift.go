@@ -53,13 +53,13 @@ func (r *Reader) readDrift(ctx context.Context) (found result, err error) {
 		if d.Cause == Behind {
 			what = "does not follow the stored configuration, which was changed"
 		}
-		found.warn(d.advise(r.node.role), "%s %s", d.Name, what)
+		found.warn(d.Advise(r.node.role), "%s %s", d.Name, what)
 	}
 	return found, nil
 }
 
-// advise returns what to type.
-func (d Drift) advise(role string) string {
+// Advise returns what to type on a node of a role.
+func (d Drift) Advise(role string) string {
 	command := "./install reconfigure"
 	if role == Worker {
 		command += " node"

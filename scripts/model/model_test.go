@@ -506,12 +506,10 @@ func TestReconfigureKilled(t *testing.T) {
 	if os.Getenv("MODEL_KILLS") != "" {
 		step = 1
 	}
-	for _, command := range []string{reconfigureWide, reconfigureUndo, reconfigureBroken, adoptEdits} {
+	for _, command := range []string{reconfigureWide, reconfigureUndo, reconfigureBroken} {
 		for n := 1; n < 90; n += step {
 			list := Sequence{{Name: "init", Host: 1}, {Name: command, Host: 1, Crash: n}}
 			switch command {
-			case adoptEdits:
-				list = slices.Insert(list, 1, Command{Name: editFlag, Host: 1}, Command{Name: editKubelet, Host: 1})
 			case reconfigureUndo:
 				list = slices.Insert(list, 1, Command{Name: reconfigureWide, Host: 1})
 			case reconfigureWide:
@@ -525,6 +523,114 @@ func TestReconfigureKilled(t *testing.T) {
 				t.Logf("%s: killed before %d changes", command, n-1)
 				break
 			}
+		}
+	}
+}
+
+// TestEditedPause: a pause image that was edited by hand neither stops a change that does not concern it, also one that was
+// interrupted, nor is it lost by that. A change of the names of images does not replace it before the user asks for it.
+func TestEditedPause(t *testing.T) {
+	files := bundles(t)
+	edited := Sequence{{Name: "init", Host: 1}, {Name: editPause, Host: 1}}
+	prints(t, slices.Concat(edited, Sequence{{Name: showDrift, Host: 1}, {Name: reconfigureImages, Host: 1}, {Name: adoptEdits, Host: 1}, {Name: reconfigureWide, Host: 1, Again: true}, {Name: reconfigureUndo, Host: 1}, {Name: showDrift, Host: 1}}),
+		"drift: config.toml edited\\.", "names of images: [^=]*the edits would be lost: /etc/containerd/config.toml", "edit cannot be kept, and nothing was changed:\n  - /etc/containerd/config.toml: ",
+		"everything, and again: <nil>", "undo: <nil>", "drift: config.toml edited\\.")
+	for n := 1; ; n += 4 {
+		list := slices.Concat(edited, Sequence{{Name: reconfigureLittle, Host: 1, Crash: n}, {Name: showDrift, Host: 1}})
+		site, err := play(t, files, list)
+		if err != nil {
+			t.Fatalf("%s\n\nviolation: %v", list, err)
+		}
+		if out := site.report.String(); !strings.Contains(out, reconfigureLittle+": <nil>") && site.Crashes > 0 || !strings.Contains(out, "drift: config.toml edited.") {
+			t.Fatalf("%s\n\nit does not succeed, or the pause image is lost:\n%s", list, out)
+		}
+		if site.Crashes == 0 {
+			break
+		}
+	}
+}
+
+// TestVariablesAreNotShown: status shows which environment variables were edited by hand, and not their values: neither the new ones
+// nor those that the stored configuration has.
+func TestVariablesAreNotShown(t *testing.T) {
+	files := bundles(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		var secrets, names []string
+		variables := func(first int) (lines string) {
+			for i := range rapid.IntRange(1, 5).Draw(rt, "variables") {
+				secret := rapid.StringMatching(`[a-z0-9]{16,24}`).Draw(rt, "secret")
+				name := rapid.SampledFrom([]string{"PASSWORD", "TOKEN", "ETCD_CONF", "SITE", "x"}).Draw(rt, "name") + fmt.Sprint(first+i)
+				form := rapid.SampledFrom([]string{"%s", "-%s", "--v=%s", "user=%s", "http://user:%s@proxy.example:3128", "{\"key\": \"%s\"}", "a: %s", "-----BEGIN KEY-----\n%s\n", " %s", "$(%s)", "true %s"}).Draw(rt, "form")
+				secrets, names = append(secrets, secret), append(names, name)
+				lines += fmt.Sprintf("    - name: %s\n      value: %q\n", name, fmt.Sprintf(form, secret))
+			}
+			return lines
+		}
+		list := Sequence{{Name: "init", Host: 1}, {Name: editVariables, Host: 1, Text: variables(0)}, {Name: showDrift, Host: 1}}
+		if rapid.Bool().Draw(rt, "kept") {
+			list = append(list, Command{Name: adoptEdits, Host: 1}, Command{Name: editVariables, Host: 1, Text: variables(10)}, Command{Name: showDrift, Host: 1})
+		}
+		site, err := play(t, files, list)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		out := site.report.String()
+		for i, secret := range secrets {
+			if strings.Contains(out, secret) {
+				rt.Errorf("the value of %s is shown: %s", names[i], out[strings.LastIndex(out, "==="):])
+			}
+			if strings.Count(out, "- name: "+names[i]+"\\n") == 0 {
+				rt.Errorf("%s is not shown: %s", names[i], out[strings.LastIndex(out, "==="):])
+			}
+		}
+	})
+}
+
+// TestEditsKilled kills a run that keeps or drops what was edited by hand, before one of its changes. It can be repeated: the second
+// run succeeds, and leaves no drift (Site.run). MODEL_KILLS=1 kills before each of them.
+func TestEditsKilled(t *testing.T) {
+	files := bundles(t)
+	step := 3
+	if os.Getenv("MODEL_KILLS") != "" {
+		step = 1
+	}
+	edits := func(names ...string) Sequence {
+		list := Sequence{{Name: "init", Host: 1}, {Name: reconfigureWide, Host: 1}}
+		for _, name := range names {
+			list = append(list, Command{Name: name, Host: 1})
+		}
+		return list
+	}
+	worker := Sequence{{Name: "init", Host: 1}, {Name: "join", Host: 2}}
+	for _, c := range []struct {
+		command string
+		edits   Sequence
+	}{
+		{adoptEdits, edits(editPolicy, editFlags, editKubelet)},
+		{restoreEdits, edits(editPolicy, editFlags, editFixed)},
+		{adoptEditsNode, slices.Concat(worker, Sequence{{Name: editKubelet, Host: 2}})},
+		{restoreEditsNode, slices.Concat(worker, Sequence{{Name: editFixed, Host: 2}, {Name: editDropIn, Host: 2}})},
+	} {
+		for n, crashes := 1, 0; ; n += step {
+			last := Command{Name: c.command, Host: c.edits.hosts(), Again: true}
+			repeated := last.String() + ": <nil>"
+			last.Crash = n
+			list := append(slices.Clone(c.edits), last)
+			site, err := play(t, files, list)
+			if err != nil {
+				t.Fatalf("%s\n\nviolation: %v", list, err)
+			}
+			if out := site.report.String(); site.Crashes > 0 && !strings.Contains(out, repeated) {
+				t.Fatalf("%s\n\nit does not succeed:\n%s", list, out)
+			}
+			if site.Crashes == 0 {
+				t.Logf("%s: killed %d times before %d changes", c.command, crashes, n-1)
+				if crashes == 0 {
+					t.Fatalf("%s\n\nit changes nothing:\n%s", list, site.report.String())
+				}
+				break
+			}
+			crashes++
 		}
 	}
 }

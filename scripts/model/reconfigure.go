@@ -3,6 +3,7 @@ package model
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -58,6 +59,10 @@ const (
 	editPolicy = "edit the audit policy"
 	editDropIn = "edit the kubelet's drop-in"
 	editFixed  = "edit the kubelet's rotation"
+	// editPause gives containerd another pause image by hand.
+	editPause = "edit the pause image"
+	// editVariables gives the scheduler environment variables by hand.
+	editVariables = "edit the scheduler's environment"
 	// adoptEdits keeps what was edited by hand.
 	adoptEdits     = "reconfigure --adopt-edits"
 	adoptEditsNode = "reconfigure node --adopt-edits"
@@ -84,6 +89,8 @@ func (h *Host) edit(command string) error {
 	case editPolicy:
 		h.newPolicy = true
 		return h.put(strings.TrimPrefix(policyFile, "/"), "policy, edited\n", 0o600)
+	case editPause:
+		return h.put(runtimeConfig, strings.Replace(h.read(runtimeConfig), "sandbox = 'registry.k8s.io/", "sandbox = '"+editedRegistry+"/", 1), 0o644)
 	case editDropIn:
 		file := "etc/systemd/system/kubelet.service.d/10-kubeadm.conf"
 		return h.put(file, h.read(file)+"# edited\n", 0o644)
@@ -94,14 +101,28 @@ func (h *Host) edit(command string) error {
 	if err := h.put(flags, strings.Replace(h.read(flags), `"`, `"--v=3 `, 1), 0o644); err != nil {
 		return err
 	}
-	return h.put(kubelet, h.read(kubelet)+"maxPods: 77\n", 0o644)
+	return h.put(kubelet, strings.Replace(h.read(kubelet), "maxPods: 100\n", "", 1)+"maxPods: 77\n", 0o644)
 }
+
+// runtimeConfig is containerd's configuration, to which editPause writes editedRegistry.
+const runtimeConfig, editedRegistry = "etc/containerd/config.toml", "site.example"
 
 // addFlag adds a flag to a manifest, where nobody expects it.
 func (h *Host) addFlag(component, flag string) error {
 	file := "etc/kubernetes/manifests/" + component + ".yaml"
 	line := "    - " + component + "\n"
 	return h.put(file, strings.Replace(h.read(file), line, line+"    - "+flag+"\n", 1), 0o600)
+}
+
+// addVariables adds lines of a list of environment variables to the manifest of the scheduler.
+func (h *Host) addVariables(lines string) error {
+	h.edited = true
+	const file, begin, image = "etc/kubernetes/manifests/kube-scheduler.yaml", "    env:\n", "    image: "
+	text := h.read(file)
+	if !strings.Contains(text, begin) {
+		text = strings.Replace(text, image, begin+image, 1)
+	}
+	return h.put(file, strings.Replace(text, begin, begin+lines, 1), 0o600)
 }
 
 // drift returns what differs from the stored configuration of a node, as status does. ok is false if that cannot be read.
@@ -128,7 +149,7 @@ func (s *Site) drift(h *Host, c Command) (list []status.Drift, ok bool, err erro
 	return list, unknown == nil, nil
 }
 
-// showDrift returns what differs from the stored configuration, for people.
+// showDrift returns what differs from the stored configuration: the names for people, and what status prints in JSON.
 func (r *run) showDrift(b *payload.Bundle) (string, error) {
 	h, err := host.Open(r.root)
 	if err != nil {
@@ -143,21 +164,34 @@ func (r *run) showDrift(b *payload.Bundle) (string, error) {
 	if err != nil {
 		text += " unknown: " + err.Error()
 	}
-	return text + ".\n", nil
+	document, encodeErr := json.Marshal(list)
+	for _, d := range list {
+		text += ".\n" + d.Diff // as in the text of status
+	}
+	return text + ".\n" + string(document) + "\n", encodeErr
 }
 
-// checkDrift fails if a node on which nobody edited anything has a drift after a command.
+// settlesEdits reports whether a command keeps or drops what was edited by hand.
+func settlesEdits(command string) bool {
+	return strings.HasSuffix(command, "--adopt-edits") || strings.HasSuffix(command, "--restore")
+}
+
+// checkDrift fails if a node on which nobody edited anything has a drift after a command. After a command that keeps or drops edits,
+// the drift must be known, and the node follows the stored configuration.
 func (s *Site) checkDrift(h *Host, c Command) error {
 	if h.edited || !h.exists(kubeletConf) {
 		return nil
 	}
 	list, ok, err := s.drift(h, c)
+	if err == nil && !ok && settlesEdits(c.Name) {
+		err = errors.New("the drift is not known")
+	}
 	if err != nil || !ok {
 		return err
 	}
 	s.Compared++
 	for _, d := range list {
-		if d.Cause == status.Edited {
+		if d.Cause == status.Edited || settlesEdits(c.Name) {
 			return fmt.Errorf("nobody edited %s, and it has a drift:\n%s", d.Name, d.Diff)
 		}
 	}

@@ -43,6 +43,8 @@ type Command struct {
 	Meanwhile []Command
 	// Delay is how many seconds later such a command begins.
 	Delay int
+	// Text is what editVariables writes. It is not printed.
+	Text string
 }
 
 func (c Command) String() string {
@@ -195,6 +197,9 @@ func (s *Site) run(c Command) error {
 		c.Crash = 0
 		_, err = s.once(h, c)
 		changed()
+		if err != nil && settlesEdits(c.Name) {
+			return fmt.Errorf("it was interrupted, and cannot be repeated: %w", err)
+		}
 	} else if h.slowed && err != nil {
 		time.Sleep(slowStart)
 		if _, err = s.once(h, c); err != nil && strings.HasPrefix(c.Name, "upgrade") {
@@ -231,7 +236,7 @@ func (s *Site) run(c Command) error {
 	if e := s.check(h, c, err); e != nil || err != nil {
 		return e
 	}
-	if adopts || strings.HasSuffix(c.Name, "--restore") {
+	if settlesEdits(c.Name) {
 		h.edited, h.adopted = false, h.adopted || adopts
 	} else if c.Name == reconfigureUndo && h.adopted {
 		h.edited = true // the edits are on the host, and the configuration does not have them any more
@@ -477,8 +482,10 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.snapshotTo(filepath.Join(r.root, "var/lib/etcd/cluster.tar"))
 	case "etcd restore", "etcd restore, interrupted":
 		return r.restore(b, filepath.Join(r.drive(), "cluster.tar"))
-	case "edit a manifest", editAPIServer, editComment, editFlag, editFlags, editKubelet, editImage, editPolicy, editDropIn, editFixed:
+	case "edit a manifest", editAPIServer, editComment, editFlag, editFlags, editKubelet, editImage, editPolicy, editDropIn, editFixed, editPause:
 		return "", r.host.edit(c.Name)
+	case editVariables:
+		return "", r.host.addVariables(c.Text)
 	case showDrift:
 		return r.showDrift(b)
 	case "the way back":

@@ -428,8 +428,8 @@ func sameImages(a, b *config.Config) bool {
 
 // runtime returns containerd's configuration if it does not have the configured name of the pause image.
 func (c *change) runtime(ctx context.Context) (l desired.List, err error) {
-	if !c.options.Node && !c.options.Restore && !c.run.record.unfinished() && sameImages(c.former, c.config()) {
-		return l, nil // the name may have been edited
+	if edited, err := c.isEdit(render.ContainerdConfigPath); err != nil || !c.options.Node && !c.options.Restore && sameImages(c.former, c.config()) && (edited || !c.run.record.resumes) {
+		return l, err // the name may have been edited; a run that continues another one does not know which names that changed
 	}
 	now, err := c.run.facts.node.Present(render.ContainerdConfigPath)
 	if err != nil || now == nil || bytes.Contains(now, []byte(c.config().Images["pause"])) {
