@@ -60,6 +60,11 @@ func (p *Plan) NameImages(c *config.Config) (*config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, component := range p.Role.running { // its pods may come to this node; the cluster may have another version than the bundle
+		if name, err := c.ImageNames(map[string]string{component: p.Bundle.Images[component]}); err == nil && p.Bundle.Images[component] != "" {
+			maps.Copy(names, name)
+		}
+	}
 	if err := p.Bundle.CheckAliases(names); err != nil {
 		return nil, err
 	}

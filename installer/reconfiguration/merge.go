@@ -12,6 +12,9 @@ import (
 	"strconv"
 	"strings"
 
+	kubeletv1 "k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
+
 	"airlift/installer/config"
 )
 
@@ -45,6 +48,8 @@ type Node struct {
 	Endpoint  config.APIEndpoint // zero on a worker
 	// CgroupDriver is the driver of its kubelet and its container runtime.
 	CgroupDriver string
+	// StoredKubelet is the KubeletConfiguration that the cluster stores. Nodes with another driver than it has keep their own.
+	StoredKubelet []byte
 }
 
 // What is needed instead of a change that is refused.
@@ -248,7 +253,8 @@ func (m *merge) checkKubelet(n Node) {
 		return
 	}
 	const kind = "KubeletConfiguration."
-	if n.CgroupDriver != "" {
+	var stored kubeletv1.KubeletConfiguration
+	if err := yaml.Unmarshal(n.StoredKubelet, &stored); n.CgroupDriver != "" && (err != nil || k.CgroupDriver != stored.CgroupDriver) {
 		m.keep(kind+"cgroupDriver", n.CgroupDriver, k.CgroupDriver, "the cgroups of running containers belong to the other driver",
 			"drain each node, and let its host join again: ./install reset, then the join command")
 	}

@@ -198,3 +198,18 @@ func TestUses(t *testing.T) {
 		}
 	}
 }
+
+// TestStoredCgroupDriver: kubeadm stores a driver that nodes with another one do not have. What 'reconfigure print' prints is no change.
+func TestStoredCgroupDriver(t *testing.T) {
+	stored, node := before(t)
+	node.CgroupDriver, node.StoredKubelet = "cgroupfs", []byte("cgroupDriver: systemd\n")
+	for driver, refusals := range map[string]int{"systemd": 0, "cgroupfs": 0, "": 0, "other": 1} {
+		text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 100\n"
+		if driver != "" {
+			text += "cgroupDriver: " + driver + "\n"
+		}
+		if _, refused := Merge(stored, given(t, text), node); len(refused) != refusals {
+			t.Errorf("%q: refused %+v", driver, refused)
+		}
+	}
+}

@@ -336,22 +336,26 @@ func TestReconfigure(t *testing.T) {
 // TestAddOnsFollow: CoreDNS and kube-proxy wait for the nodes that have no images with the new names yet. A node lists only some of
 // its images, and these nodes none: that they follow the reconfiguration is enough.
 func TestAddOnsFollow(t *testing.T) {
-	site, err := play(t, bundles(t), Sequence{
-		{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: "join", Host: 4},
-		{Name: reconfigureImages, Host: 1}, {Name: reconfigureNode, Host: 2}, {Name: reconfigureImages, Host: 1}, {Name: reconfigureNode, Host: 4}, {Name: reconfigureImages, Host: 1, Again: true},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := site.report.String()
-	var waits []string
-	for _, m := range regexp.MustCompile(`(coredns|kube-proxy) is postponed until (these [a-z ]+: [a-z0-9, ]+)`).FindAllStringSubmatch(out, -1) {
-		waits = append(waits, m[1]+": "+m[2])
-	}
 	const planes, workers = "these control planes are upgraded: host2", "these nodes have its image: host4"
-	want := []string{"coredns: " + planes, "kube-proxy: " + planes, "coredns: " + workers, "kube-proxy: " + workers}
-	if !slices.Equal(waits, want) {
-		t.Errorf("waits %q, want %q:\n%s", waits, want, out)
+	for command, want := range map[string][]string{
+		reconfigureImages:   {"coredns: " + planes, "kube-proxy: " + planes, "coredns: " + workers, "kube-proxy: " + workers},
+		reconfigureDNSImage: {"coredns: these nodes have its image: host2, host4", "coredns: " + workers},
+	} {
+		site, err := play(t, bundles(t), Sequence{
+			{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: "join", Host: 4},
+			{Name: command, Host: 1}, {Name: reconfigureNode, Host: 2}, {Name: command, Host: 1}, {Name: reconfigureNode, Host: 4, Again: true}, {Name: command, Host: 1, Again: true},
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		out := site.report.String()
+		var waits []string
+		for _, m := range regexp.MustCompile(`(coredns|kube-proxy) is postponed until (these [a-z ]+: [a-z0-9, ]+)`).FindAllStringSubmatch(out, -1) {
+			waits = append(waits, m[1]+": "+m[2])
+		}
+		if !slices.Equal(waits, want) {
+			t.Errorf("%s: waits %q, want %q:\n%s", command, waits, want, out)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,7 +42,8 @@ const (
 	removePolicy     = "remove the audit policy"
 	reconfigureProxy = "reconfigure kube-proxy" // no node must follow it
 	// reconfigureImages gives the images other names. An upgrade that can be undone has kept images.
-	reconfigureImages = "reconfigure the names of images"
+	reconfigureImages   = "reconfigure the names of images"
+	reconfigureDNSImage = "reconfigure the name of CoreDNS' image"
 	// restoreEdits drops what was edited by hand.
 	restoreEdits     = "reconfigure --restore"
 	restoreEditsNode = "reconfigure node --restore"
@@ -232,6 +234,11 @@ mode: iptables
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
 imageRepository: mirror.example
+`,
+	reconfigureDNSImage: `
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+dns: {imageRepository: mirror.example/dns}
 `,
 	reconfigureLittle: `
 apiVersion: kubeadm.k8s.io/v1beta4
@@ -471,6 +478,24 @@ func (h *Host) checkConfiguration(want map[string]string) error {
 	for name, sum := range is {
 		if _, ok := want[name]; !ok && sum != "directory" {
 			return fmt.Errorf("undo has left %s", name)
+		}
+	}
+	return nil
+}
+
+// addOnImages fails if an add-on runs with an image that a node does not have: its pods would never start there.
+func (s *Site) addOnImages() error {
+	c := s.api()
+	if c == nil {
+		return nil
+	}
+	for _, object := range []string{"deployments/kube-system/coredns", "daemonsets/kube-system/kube-proxy"} {
+		for _, image := range regexp.MustCompile(`"image":"([^"]+)"`).FindAllStringSubmatch(c.data[object], -1) {
+			for _, h := range s.hosts {
+				if c.data["nodes/"+h.Name] != "" && h.store != nil && !h.store.has(image[1]) {
+					return fmt.Errorf("%s runs %s, which %s does not have: %q", object, image[1], h.Name, slices.Sorted(maps.Keys(h.store.images)))
+				}
+			}
 		}
 	}
 	return nil

@@ -461,7 +461,7 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.upgrade(b, true)
 	case "upgrade undo":
 		return r.undo()
-	case reconfigureWide, reconfigureLittle, reconfigureBroken, reconfigureNode, reconfigureProxy, restoreEdits, restoreEditsNode, adoptEdits, adoptEditsNode:
+	case reconfigureWide, reconfigureLittle, reconfigureBroken, reconfigureNode, reconfigureProxy, reconfigureDNSImage, restoreEdits, restoreEditsNode, adoptEdits, adoptEditsNode:
 		return r.reconfigure(b, c.Name)
 	case reconfigureImages:
 		r.host.store.keepsImages(true)
@@ -577,6 +577,7 @@ func (s *Site) check(h *Host, c Command, err error) error {
 		if err := h.runsPolicy(); err != nil {
 			return err
 		}
+		return s.addOnImages()
 	case strings.HasPrefix(c.Name, "etcd snapshot"):
 		file := filepath.Join(filepath.Dir(h.Root), "drive", "cluster.tar")
 		if _, inside, ok := strings.Cut(c.Name, ", "); ok {

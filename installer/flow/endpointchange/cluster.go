@@ -123,6 +123,10 @@ func (p *clusterPart) useInAddons(ctx context.Context) error {
 		return nil
 	}
 	used.InAddOns = true
+	if p.run.undoes() && (used.Number != p.run.number() || used.Pending != nil) {
+		p.run.config.Endpoint.Change = &used // upload stores it, together with what kubeadm-config is to have
+		return nil
+	}
 	return p.storeChange(ctx, used)
 }
 

@@ -174,3 +174,24 @@ func TestConnectWithoutBalancer(t *testing.T) {
 		t.Errorf("%s, %v", c.run.client.Server, err)
 	}
 }
+
+// TestUndoStoresNoNumberAlone: an undo that is interrupted after the step addon must still know what kubeadm-config is to have.
+func TestUndoStoresNoNumberAlone(t *testing.T) {
+	e := config.Endpoint{Change: &config.EndpointChange{Number: 2, Undone: true, Server: ownServer, Before: config.FormerEndpoint{
+		Server: ownServer, VIPs: []string{"10.0.0.100"}, ControlPlaneEndpoint: "10.0.0.100:6443",
+	}}}
+	c, writes := onControlPlane(t, e)
+	c.run.stored = c.run.config.Cluster
+	c.run.stored.Endpoint.Change = &config.EndpointChange{Number: 1, Server: "https://10.0.0.100:6443"}
+	if err := c.cluster.useInAddons(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if w := writes(); len(w) > 0 || !c.run.config.Endpoint.Change.InAddOns {
+		t.Errorf("wrote %q, change %+v", w, c.run.config.Endpoint.Change)
+	}
+	c.run.stored.Endpoint.Change = &config.EndpointChange{Number: 2, Undone: true} // a repeated run
+	c.run.config.Endpoint.Change.InAddOns = false
+	if err := c.cluster.useInAddons(t.Context()); err != nil || len(writes()) == 0 {
+		t.Errorf("a repeated run does not record that the add-ons use it: %v", err)
+	}
+}

@@ -75,7 +75,7 @@ func (c *change) merge(f *knowledge, own *config.Config, stored *cluster.Stored)
 		return nil
 	}
 	given := c.options.Given.Config
-	n := reconfiguration.Node{Name: own.NodeRegistration.Name, CRISocket: own.NodeRegistration.CRISocket, Endpoint: own.LocalAPIEndpoint, CgroupDriver: own.Facts.CgroupDriver}
+	n := reconfiguration.Node{Name: own.NodeRegistration.Name, CRISocket: own.NodeRegistration.CRISocket, Endpoint: own.LocalAPIEndpoint, CgroupDriver: own.Facts.CgroupDriver, StoredKubelet: stored.Kubelet}
 	proxy := own.KubeProxy
 	own.Cluster, c.refused = reconfiguration.Merge(stored.Cluster, c.options.Given, n)
 	if own.KubeProxy == nil {

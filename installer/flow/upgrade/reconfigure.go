@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strings"
 
+	"airlift/bundle"
 	"airlift/fault"
+	"airlift/images/store"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/lease"
 	"airlift/installer/cluster/wait"
@@ -367,7 +369,7 @@ func (c *change) kubeletFiles(ctx context.Context) (l desired.List, err error) {
 // nameImages gives images the names of the configuration, if they change.
 func (r *Reconfigure) nameImages(ctx context.Context) error {
 	u, c := r.run, r.change
-	if !c.renamesImages() {
+	if !c.renamesImages(ctx) {
 		u.facts.node.Console.Note("the names stay")
 		return nil
 	}
@@ -395,26 +397,20 @@ func (r *Reconfigure) nameImages(ctx context.Context) error {
 	return u.unpacker.stage(ctx, func(string) bool { return false })
 }
 
-// renamesImages reports whether a static pod, the kubelet's pause image or an add-on gets an image of another name.
-func (c *change) renamesImages() bool {
+// renamesImages reports whether images get other names by the change. A node that follows has to give each image of a component that
+// name which the configuration has, unless containerd has it already.
+func (c *change) renamesImages(ctx context.Context) bool {
 	if !c.options.Node {
 		return c.run.record.unfinished() || !sameImages(c.former, c.config())
 	}
-	for name, manifest := range c.run.controlPlane.plans {
-		now, err := c.run.facts.node.ReadManifest(name)
-		if err != nil || now == nil {
-			continue
-		}
-		was, err := node.PodImage(now)
-		if err != nil {
-			return true
-		}
-		if is, err := node.PodImage(manifest); err != nil || was != is {
-			return true
-		}
+	if c.run.containerd.connect(ctx) != nil {
+		return true // nameImages returns the error
 	}
-	l, err := c.runtime(context.Background())
-	return err != nil || len(l.Files) > 0 || !c.isControlPlane() && c.config().ImageRepository != config.DefaultImageRepository
+	list, err := c.run.facts.node.Watch.Containerd.Inventory().Images(ctx)
+	return err != nil || slices.ContainsFunc(c.run.facts.node.Plan.Images(), func(i bundle.Image) bool {
+		name, is := c.config().Images[i.Name]
+		return is && !slices.ContainsFunc(list, func(has store.Image) bool { return slices.Contains(has.Names, name) })
+	})
 }
 
 func sameImages(a, b *config.Config) bool {

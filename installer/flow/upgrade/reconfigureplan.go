@@ -113,7 +113,7 @@ func (r *Reconfigure) fill(ctx context.Context, p *ReconfigurePlan, lines int) (
 		}
 	}
 	slices.Sort(p.AddOns)
-	p.Images = c.renamesImages()
+	p.Images = c.renamesImages(ctx)
 	own, err := c.restarts()
 	if err != nil {
 		return err
