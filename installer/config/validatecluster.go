@@ -135,10 +135,10 @@ func (v *validator) nodeMask(at string, pods netip.Prefix, args []Arg) {
 	}
 }
 
-// LastArg is the value of a flag's last occurrence, which wins.
+// LastArg is the value of a flag's last occurrence, which wins. The components of Kubernetes read _ in the name of a flag as -.
 func LastArg(args []Arg, name string) (value string, ok bool) {
 	for _, a := range args {
-		if a.Name == name {
+		if strings.ReplaceAll(a.Name, "_", "-") == name {
 			value, ok = a.Value, true
 		}
 	}

@@ -20,16 +20,8 @@ type Use struct {
 // in a mounted volume, and each volume, which may be one file or a directory. It does not find files that are only named inside
 // of such files.
 func Uses(c *config.Cluster) (list []Use) {
-	certificates := cmp.Or(c.CertificatesDir, config.CertificatesDir)
-	for _, one := range []struct {
-		name      string
-		component config.Component
-	}{{"kube-apiserver", c.APIServer.Component}, {"kube-controller-manager", c.ControllerManager}, {"kube-scheduler", c.Scheduler}} {
-		volumes := append(slices.Clone(one.component.ExtraVolumes), config.HostPathMount{HostPath: certificates, MountPath: certificates})
-		if one.name == "kube-scheduler" { // it does not mount the certificates
-			volumes = volumes[:len(volumes)-1]
-		}
-		for _, v := range volumes {
+	for _, one := range mounted(c) {
+		for _, v := range one.volumes {
 			list = append(list, Use{Component: one.name, Path: path.Clean(v.HostPath)})
 			for _, arg := range one.component.ExtraArgs {
 				inner, ok := below(path.Clean(arg.Value), path.Clean(v.MountPath))
@@ -85,10 +77,37 @@ func UsersOf(c *config.Cluster, file string) (components []string) {
 
 // FileOf returns the file of the host that a flag of a component names, "" if it names none.
 func FileOf(c *config.Cluster, component, flag string) string {
-	for _, u := range Uses(c) {
-		if u.Component == component && u.Flag == flag {
-			return u.Path
+	for _, one := range mounted(c) {
+		value, ok := config.LastArg(one.component.ExtraArgs, flag)
+		if one.name != component || !ok || !path.IsAbs(value) {
+			continue
 		}
+		file, deepest := path.Clean(value), "" // below a directory of kubeadm's, which has the same path in the pod
+		for _, v := range one.volumes {
+			if inner, ok := below(path.Clean(value), path.Clean(v.MountPath)); ok && len(v.MountPath) > len(deepest) {
+				file, deepest = path.Join(v.HostPath, inner), v.MountPath
+			}
+		}
+		return file
 	}
 	return ""
+}
+
+// A mountedComponent is a component with the volumes in which its flags name files.
+type mountedComponent struct {
+	name      string
+	component config.Component
+	volumes   []config.HostPathMount
+}
+
+func mounted(c *config.Cluster) (list []mountedComponent) {
+	certificates := cmp.Or(c.CertificatesDir, config.CertificatesDir)
+	own := config.HostPathMount{HostPath: certificates, MountPath: certificates}
+	of := func(name string, component config.Component, more ...config.HostPathMount) {
+		list = append(list, mountedComponent{name, component, append(slices.Clone(component.ExtraVolumes), more...)})
+	}
+	of("kube-apiserver", c.APIServer.Component, own)
+	of("kube-controller-manager", c.ControllerManager, own)
+	of("kube-scheduler", c.Scheduler) // it does not mount the certificates
+	return list
 }
