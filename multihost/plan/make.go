@@ -302,18 +302,26 @@ func (s *site) endpointWorkers() []Stage {
 	return s.roll("endpoint ", s.needsEndpoint, s.endpoint, false)
 }
 
-// endpointEnd finishes a change of the endpoint. The first control plane only serves it until the others do, and kube-proxy and
-// flannel use it when all nodes do.
+// endpointEnd finishes a change of the endpoint. Each control plane but the last only serves it until the others do, and kube-proxy
+// and flannel use it when all nodes do. After an undone change, all control planes serve the former endpoint until no node uses it.
 func (s *site) endpointEnd(planes Stage, workers []Stage) Stage {
 	st := Stage{Name: "endpoint of the cluster", Limit: 1}
 	if s.cluster == nil || !s.cluster.EndpointWaits && (len(planes.Actions)+len(workers) == 0 || len(s.cluster.Nodes) < 2) {
 		return st
 	}
-	first := s.leader
-	if len(planes.Actions) > 0 {
-		first = planes.Actions[0].Host
+	var again []string
+	for _, a := range planes.Actions {
+		again = append(again, a.Host)
 	}
-	st.Actions = []Action{{Host: first, Verb: Endpoint, Why: "the first control plane, kube-proxy and flannel use the endpoint after the other nodes", Effect: Restart}}
+	switch {
+	case len(again) == 0:
+		again = []string{s.leader}
+	case len(again) > 1 && (!s.cluster.EndpointUndone || s.endpointDiffers()):
+		again = again[:len(again)-1]
+	}
+	for _, name := range again {
+		st.Actions = append(st.Actions, Action{Host: name, Verb: Endpoint, Why: "control planes, kube-proxy and flannel use the endpoint after the other nodes", Effect: Restart})
+	}
 	return st
 }
 

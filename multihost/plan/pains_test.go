@@ -250,7 +250,14 @@ func TestPlans(t *testing.T) {
 		{"pain 29: an erased control plane joins again", newVersion, func(in *plan.Input) { apiDown(*in, "cp2"); fact(*in, "cp2").Node = nil; in.Remove = true },
 			[]string{"remove lost hosts: cp2 remove (is gone) (none)", "join control planes: cp2 join (none)"}},
 		{"pain 23: another endpoint", newVersion, func(in *plan.Input) { in.Spec.Endpoint.Address = "new.site" }, []string{
-			"endpoint on control planes: cp0 endpoint apply (restart), cp1 endpoint apply (restart), cp2 endpoint apply (restart)", "endpoint worker: w0 endpoint node (restart), w1 endpoint node (restart), w2 endpoint node (restart)", "endpoint of the cluster: cp0 endpoint node (restart)"}},
+			"endpoint on control planes: cp0 endpoint apply (restart), cp1 endpoint apply (restart), cp2 endpoint apply (restart)", "endpoint worker: w0 endpoint node (restart), w1 endpoint node (restart), w2 endpoint node (restart)", "endpoint of the cluster: cp0 endpoint node (restart), cp1 endpoint node (restart)"}},
+		{"an undone endpoint: all control planes stop serving it", newVersion, func(in *plan.Input) {
+			view(*in).EndpointUndone = true
+			for _, i := range []int{0, 2, 4} {
+				view(*in).Nodes[i].EndpointBehind = true
+			}
+		}, []string{"endpoint on control planes: cp0 endpoint node (restart), cp2 endpoint node (restart)", "endpoint worker: w1 endpoint node (restart)",
+			"endpoint of the cluster: cp0 endpoint node (restart), cp2 endpoint node (restart)"}},
 		{"an endpoint in kubeadm's documents", newVersion, func(in *plan.Input) {
 			in.Spec.Endpoint.Address, in.Spec.Kubeadm = "", []byte("kind: InitConfiguration\n---\nkind: ClusterConfiguration\ncontrolPlaneEndpoint: api.site\n")
 		}, nil},

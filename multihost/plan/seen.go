@@ -64,6 +64,7 @@ func (s *site) putCluster(put func(host, field string, value any)) {
 	put("", "registry", c.EmbeddedRegistry)
 	put("", "add-ons wait", c.AddonsWait)
 	put("", "endpoint waits", c.EndpointWaits)
+	put("", "endpoint undone", c.EndpointUndone)
 	for _, n := range c.Nodes {
 		put(n.Name, "Node", n.Version)
 		put(n.Name, "control plane", n.ControlPlane)
