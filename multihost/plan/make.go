@@ -10,6 +10,13 @@ import (
 	"airlift/multihost/spec"
 )
 
+// Names of stages whose actions Same compares.
+const (
+	endpointOfControlPlanes = "endpoint on control planes"
+	endpointOfCluster       = "endpoint of the cluster"
+	addons                  = "add-ons"
+)
+
 // Make returns the plan for the site, or all problems that forbid one. A site that matches the file has a plan without
 // stages.
 func Make(in Input) (*Plan, []Problem) {
@@ -289,7 +296,7 @@ func (s *site) endpoint(h host) Action {
 }
 
 func (s *site) endpointControlPlanes() Stage {
-	st := Stage{Name: "endpoint on control planes", Limit: 1, Roll: true}
+	st := Stage{Name: endpointOfControlPlanes, Limit: 1, Roll: true}
 	for _, h := range unfinishedFirst(s.controlPlanes()) {
 		if s.needsEndpoint(h) {
 			st.Actions = append(st.Actions, s.endpoint(h))
@@ -305,7 +312,7 @@ func (s *site) endpointWorkers() []Stage {
 // endpointEnd finishes a change of the endpoint. Each control plane but the last only serves it until the others do, and kube-proxy
 // and flannel use it when all nodes do. After an undone change, all control planes serve the former endpoint until no node uses it.
 func (s *site) endpointEnd(planes Stage, workers []Stage) Stage {
-	st := Stage{Name: "endpoint of the cluster", Limit: 1}
+	st := Stage{Name: endpointOfCluster, Limit: 1}
 	if s.cluster == nil || !s.cluster.EndpointWaits && (len(planes.Actions)+len(workers) == 0 || len(s.cluster.Nodes) < 2) {
 		return st
 	}
@@ -360,7 +367,7 @@ func (s *site) remove(name string, now func(leaver) bool) Stage {
 // addons upgrades the add-ons, which wait until all nodes have their images. The last control plane does it if it can: it knows
 // that of a worker that lists the images, and a node lists only its largest. upgrades is set if workers get another version.
 func (s *site) addons(upgrades bool) Stage {
-	st := Stage{Name: "add-ons", Limit: 1}
+	st := Stage{Name: addons, Limit: 1}
 	if s.cluster == nil || !upgrades && (!s.cluster.AddonsWait || slices.ContainsFunc(s.controlPlanes(), s.needsUpgrade)) {
 		return st
 	}

@@ -527,6 +527,41 @@ func TestSameNamesTheHostAndTheField(t *testing.T) {
 	}
 }
 
+// A saved plan stays valid when another control plane leads because one member of etcd did not answer for a moment.
+func TestSameWithAnotherLeader(t *testing.T) {
+	for name, edit := range map[string]func(*plan.Input){
+		"upgrade":            func(in *plan.Input) { *in = site(oldVersion) },
+		"endpoint":           func(in *plan.Input) { in.Spec.Endpoint.Address = "new.site" },
+		"the endpoint waits": func(in *plan.Input) { view(*in).EndpointWaits = true },
+		"a worker is behind": func(in *plan.Input) { view(*in).Nodes[4].EndpointBehind = true },
+		"the add-ons wait":   func(in *plan.Input) { view(*in).AddonsWait = true },
+		"cp1 only serves":    func(in *plan.Input) { view(*in).Nodes[1].EndpointBehind = true },
+		"cp0, cp1 only serve": func(in *plan.Input) {
+			view(*in).Nodes[0].EndpointBehind, view(*in).Nodes[1].EndpointBehind = true, true
+		},
+		"an undone endpoint":   func(in *plan.Input) { view(*in).EndpointUndone, view(*in).Nodes[0].EndpointBehind = true, true },
+		"labels of the leader": func(in *plan.Input) { in.Spec.Hosts[0].Labels = map[string]string{"zone": "a"} },
+	} {
+		saved, fresh := site(newVersion), site(newVersion)
+		edit(&saved)
+		edit(&fresh)
+		fact(fresh, "cp0").Unknown = map[string]string{"cluster.etcdMembers": "no answer within 4.5s"}
+		a, problems := plan.Make(saved)
+		b, more := plan.Make(fresh)
+		if len(problems)+len(more) > 0 || a.Leader != "cp0" || b.Leader != "cp1" {
+			t.Fatalf("%s: %+v %+v", name, problems, more)
+		}
+		if err := plan.Same(a, b); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		last := a.Stages[len(a.Stages)-1].Actions
+		last[0].Host = "w1"
+		if plan.Same(a, b) == nil {
+			t.Errorf("%s: a plan is valid whose last stage was edited", name)
+		}
+	}
+}
+
 func TestTextOfAPlan(t *testing.T) {
 	in := site(oldVersion)
 	in.Spec.Hosts[3].Labels = map[string]string{"a.example.com/" + strings.Repeat("k", 63): strings.Repeat("v", 63), "zone": "a"}
