@@ -316,20 +316,53 @@ func (s *site) endpointEnd(planes Stage, workers []Stage) Stage {
 	if s.cluster == nil || !s.cluster.EndpointWaits && (len(planes.Actions)+len(workers) == 0 || len(s.cluster.Nodes) < 2) {
 		return st
 	}
+	undone := s.cluster.EndpointUndone && !s.endpointDiffers()
+	left, served := s.endpointLeft()
+	waited := s.Remove && slices.ContainsFunc(s.leavers(), func(l leaver) bool { return l.ready && l.controlPlane }) // it left after the others ran
 	var again []string
 	for _, a := range planes.Actions {
 		again = append(again, a.Host)
 	}
 	switch {
-	case len(again) == 0:
+	case !served || undone && left:
+		again = nil // they would not finish either
+	case len(again) == 0 && !left:
 		again = []string{s.leader}
-	case len(again) > 1 && (!s.cluster.EndpointUndone || s.endpointDiffers()):
+	case len(again) > 0 && !undone && !waited && (len(again) > 1 || left):
 		again = again[:len(again)-1]
 	}
 	for _, name := range again {
 		st.Actions = append(st.Actions, Action{Host: name, Verb: Endpoint, Why: "control planes, kube-proxy and flannel use the endpoint after the other nodes", Effect: Restart})
 	}
 	return st
+}
+
+// endpointLeft adds notes about nodes that do not follow the endpoint in this plan, before its end: without them, the change is
+// not finished. served reports whether all control planes serve the endpoint then.
+func (s *site) endpointLeft() (left, served bool) {
+	served = true
+	for _, n := range s.cluster.Nodes {
+		acts := slices.ContainsFunc(s.hosts, func(h host) bool { return h.Name == n.Name })
+		if acts || !n.EndpointBehind && !s.endpointDiffers() {
+			continue
+		}
+		leaves := s.leaves(n.Name)
+		switch {
+		case leaves && (n.ControlPlane || !n.Ready):
+			continue // before
+		case leaves:
+			s.note("the change of the endpoint is not finished until %s has left: then run the same command again", n.Name)
+		default:
+			s.note("the change of the endpoint is not finished until %s follows it; on that host: ./install endpoint node", n.Name)
+		}
+		left, served = true, served && !n.ControlPlane
+	}
+	return left, served
+}
+
+// leaves reports whether this plan removes a Node.
+func (s *site) leaves(name string) bool {
+	return s.Remove && slices.ContainsFunc(s.leavers(), func(l leaver) bool { return l.name == name })
 }
 
 func (s *site) registry(name string, hosts []host, limit int) Stage {

@@ -527,6 +527,60 @@ func TestSameNamesTheHostAndTheField(t *testing.T) {
 	}
 }
 
+// A node that is left alone keeps a change of the endpoint from its end: no apply repeats it, and a note names the node.
+func TestEndpointIsNotRepeatedNextToANodeThatIsLeftAlone(t *testing.T) {
+	const rest = "the change of the endpoint is not finished until "
+	behind := func(in *plan.Input, i int) { view(*in).EndpointWaits, view(*in).Nodes[i].EndpointBehind = true, true }
+	for _, c := range []struct {
+		name string
+		edit func(*plan.Input)
+		want []string // stages
+		note string
+	}{
+		{"a skipped worker", func(in *plan.Input) { behind(in, 4); in.Skip = []string{"w1"} }, nil, rest + "w1 follows it; on that host: ./install endpoint node"},
+		{"a worker that is off", func(in *plan.Input) { behind(in, 4); delete(in.Answers, "w1"); in.Skip = []string{"w1"} }, nil, rest + "w1 follows it; on that host: ./install endpoint node"},
+		{"a worker that is not in the file", func(in *plan.Input) { behind(in, 4); leave(*in, "w1") }, nil, rest + "w1 follows it; on that host: ./install endpoint node"},
+		{"a skipped control plane that is down", func(in *plan.Input) { behind(in, 2); apiDown(*in, "cp2"); in.Skip = []string{"cp2"} }, nil, rest + "cp2 follows it; on that host: ./install endpoint node"},
+		{"a worker that leaves later", func(in *plan.Input) { behind(in, 4); leave(*in, "w1"); in.Remove = true }, []string{"remove workers: w1 remove (drain)"}, rest + "w1 has left: then run the same command again"},
+		{"a worker that leaves first", func(in *plan.Input) {
+			behind(in, 4)
+			view(*in).Nodes[4].Ready, in.Remove = false, true
+			leave(*in, "w1")
+		}, []string{"remove lost hosts: w1 remove (drain)", "endpoint of the cluster: cp0 endpoint node (restart)"}, ""},
+		{"a control plane that leaves before", func(in *plan.Input) { behind(in, 2); leave(*in, "cp2"); in.Remove = true },
+			[]string{"remove control planes: cp2 remove (drain)", "endpoint of the cluster: cp0 endpoint node (restart)"}, ""},
+		{"a new endpoint, and a control plane that leaves without it", func(in *plan.Input) {
+			in.Spec.Endpoint.Address, in.Skip, in.Remove = "new.site", []string{"w0", "w1", "w2"}, true
+			leave(*in, "cp2")
+		}, []string{"endpoint on control planes: cp0 endpoint apply (restart), cp1 endpoint apply (restart)", "remove control planes: cp2 remove (drain)", "endpoint of the cluster: cp0 endpoint node (restart), cp1 endpoint node (restart)"},
+			rest + "w1 follows it; on that host: ./install endpoint node"},
+		{"a new endpoint: the control planes use it without the worker", func(in *plan.Input) {
+			in.Spec.Endpoint.Address, in.Skip = "new.site", []string{"w0", "w1", "w2"}
+		}, []string{"endpoint on control planes: cp0 endpoint apply (restart), cp1 endpoint apply (restart), cp2 endpoint apply (restart)", "endpoint of the cluster: cp0 endpoint node (restart), cp1 endpoint node (restart)"},
+			rest + "w1 follows it; on that host: ./install endpoint node"},
+		{"an undone endpoint: a worker may use what the control planes serve", func(in *plan.Input) {
+			behind(in, 1)
+			behind(in, 4)
+			view(*in).EndpointUndone, in.Skip = true, []string{"w1"}
+		}, []string{"endpoint on control planes: cp1 endpoint node (restart)"}, rest + "w1 follows it; on that host: ./install endpoint node"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := site(newVersion)
+			c.edit(&in)
+			p, problems := plan.Make(in)
+			if len(problems) > 0 {
+				t.Fatalf("%+v", problems)
+			}
+			if got := lines(p); !slices.Equal(got, c.want) {
+				t.Errorf("plan:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+			}
+			if c.note != "" && !slices.Contains(p.Notes, c.note) || c.note == "" && strings.Contains(strings.Join(p.Notes, "\n"), rest) {
+				t.Errorf("notes %q, want %q", p.Notes, c.note)
+			}
+		})
+	}
+}
+
 // A saved plan stays valid when another control plane leads because one member of etcd did not answer for a moment.
 func TestSameWithAnotherLeader(t *testing.T) {
 	for name, edit := range map[string]func(*plan.Input){
