@@ -74,7 +74,10 @@ func (s *site) fill(p *Plan) {
 		p.Held = s.held(upgrades)
 		stages = stages[:len(stages)-len(upgrades)]
 	}
-	stages = append(stages, s.remove("remove workers", func(l leaver) bool { return l.ready && !l.controlPlane }), s.addons(p.Held == "" && slices.ContainsFunc(s.workers(), func(h host) bool { return !h.isNew() && s.nodes[h.Name].Version != s.Version })))
+	stages = append(stages, s.remove("remove workers", func(l leaver) bool { return l.ready && !l.controlPlane }))
+	if p.Held == "" {
+		stages = append(stages, s.addons())
+	}
 	p.Stages = slices.DeleteFunc(stages, func(st Stage) bool { return len(st.Actions) == 0 })
 	s.checkLaggards(p.Stages)
 }
@@ -398,14 +401,15 @@ func (s *site) remove(name string, now func(leaver) bool) Stage {
 }
 
 // addons upgrades the add-ons, which wait until all nodes have their images. The last control plane does it if it can: it knows
-// that of a worker that lists the images, and a node lists only its largest. upgrades is set if workers get another version.
-func (s *site) addons(upgrades bool) Stage {
+// that of a worker that lists the images, and a node lists only its largest.
+func (s *site) addons() Stage {
 	st := Stage{Name: addons, Limit: 1}
+	upgrades := slices.ContainsFunc(s.workers(), func(h host) bool { return !h.isNew() && s.nodes[h.Name].Version != s.Version })
 	if s.cluster == nil || !upgrades && (!s.cluster.AddonsWait || slices.ContainsFunc(s.controlPlanes(), s.needsUpgrade)) {
 		return st
 	}
 	if i := slices.IndexFunc(s.cluster.Nodes, func(n facts.ClusterNode) bool {
-		return n.Version != s.Version && (s.skipped(n.Name) || !s.inFile(n.Name))
+		return n.Version != s.Version && (s.skipped(n.Name) || !s.inFile(n.Name) && !s.leaves(n.Name))
 	}); i >= 0 {
 		s.note("the add-ons keep their version until %s has %s", s.cluster.Nodes[i].Name, s.Version)
 		return st

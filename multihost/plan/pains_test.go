@@ -246,7 +246,7 @@ func TestPlans(t *testing.T) {
 			"unpack: cp0 upgrade unpack (none), cp1 upgrade unpack (none), w0 upgrade unpack (none), w1 upgrade unpack (none)",
 			"upgrade control planes: cp0 upgrade apply (drain), cp1 upgrade node (drain)",
 			"join control planes: cp3 join (none)", "remove control planes: cp2 remove (drain)", "join workers: w3 join (none)", "labels and taints: w3 labels (none)",
-			"upgrade worker: w0 upgrade node (drain), w1 upgrade node (drain)", "remove workers: w2 remove (is gone) (drain)"}},
+			"upgrade worker: w0 upgrade node (drain), w1 upgrade node (drain)", "remove workers: w2 remove (is gone) (drain)", "add-ons: cp0 upgrade apply (none)"}},
 		{"pain 29: an erased control plane joins again", newVersion, func(in *plan.Input) { apiDown(*in, "cp2"); fact(*in, "cp2").Node = nil; in.Remove = true },
 			[]string{"remove lost hosts: cp2 remove (is gone) (none)", "join control planes: cp2 join (none)"}},
 		{"pain 23: another endpoint", newVersion, func(in *plan.Input) { in.Spec.Endpoint.Address = "new.site" }, []string{
@@ -471,6 +471,10 @@ func TestCanaryPausesTheRoll(t *testing.T) {
 	if !strings.Contains(p.Held, "group canary has v1.37.1") || len(p.Stages) != 1 || p.Stages[0].Name != "unpack" {
 		t.Errorf("%q, %+v", p.Held, lines(p))
 	}
+	view(in).AddonsWait = true
+	if p, _ = plan.Make(in); p.Held == "" || len(p.Stages) != 1 {
+		t.Errorf("the add-ons wait for nodes that are held: %q, %+v", p.Held, lines(p))
+	}
 	in.Continue = true
 	if p, _ = plan.Make(in); p.Held != "" || len(p.Stages) != 3 {
 		t.Errorf("%q, %+v", p.Held, lines(p))
@@ -578,6 +582,27 @@ func TestEndpointIsNotRepeatedNextToANodeThatIsLeftAlone(t *testing.T) {
 				t.Errorf("notes %q, want %q", p.Notes, c.note)
 			}
 		})
+	}
+}
+
+// The add-ons wait for a node that keeps its version, and not for one that leaves.
+func TestAddonsWaitForNodesThatStay(t *testing.T) {
+	for _, remove := range []bool{true, false} {
+		for _, name := range []string{"cp2", "w2"} {
+			in := site(oldVersion)
+			if leave(in, name); name == "cp2" && !remove {
+				continue // refused
+			}
+			in.Remove = remove
+			p, problems := plan.Make(in)
+			if len(problems) > 0 {
+				t.Fatalf("%+v", problems)
+			}
+			waits := slices.Contains(p.Notes, "the add-ons keep their version until "+name+" has v1.37.1")
+			if last := p.Stages[len(p.Stages)-1].Name; waits == remove || (last == "add-ons") != remove {
+				t.Errorf("%s, remove %v: last stage %q, notes %q", name, remove, last, p.Notes)
+			}
+		}
 	}
 }
 
