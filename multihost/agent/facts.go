@@ -186,6 +186,7 @@ func readObjects(ctx context.Context, f *facts.Facts, client *cluster.Client) {
 	f.Cluster.Nodes = []facts.ClusterNode{}
 	change := fetched.Cluster.Endpoint.Change
 	f.Cluster.EndpointWaits = change != nil && change.Number > 0 && !change.InAddOns
+	f.Cluster.EndpointUndone = change != nil && change.Undone
 	f.Cluster.AddonsWait, err = addonsWait(ctx, client, f.Cluster.Version)
 	unknown(f, "cluster.addonsWait", err)
 	for _, n := range nodes {

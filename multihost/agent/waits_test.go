@@ -83,6 +83,7 @@ func TestWhatWaits(t *testing.T) {
 		{"only served", &config.EndpointChange{Number: changed}, "3 serving", "kube-proxy:v1.37.1", facts.Cluster{EndpointWaits: true}, true},
 		{"an earlier one followed", &config.EndpointChange{Number: changed}, "2", "kube-proxy:v1.37.1", facts.Cluster{EndpointWaits: true}, true},
 		{"never followed", &config.EndpointChange{Number: changed}, "", "kube-proxy:v1.37.1", facts.Cluster{EndpointWaits: true}, true},
+		{"undone", &config.EndpointChange{Number: changed, InAddOns: true, Undone: true}, "2", "kube-proxy:v1.37.1", facts.Cluster{EndpointUndone: true}, true},
 		{"an older kube-proxy", nil, "", "registry.k8s.io/kube-proxy:v1.36.9", facts.Cluster{AddonsWait: true}, false},
 		{"an own kube-proxy", nil, "", "site/kube-proxy:2026-11", facts.Cluster{}, false},
 		{"no kube-proxy", nil, "", "", facts.Cluster{}, false},
@@ -112,9 +113,9 @@ func TestWhatWaits(t *testing.T) {
 			if f.Cluster == nil || len(f.Cluster.Nodes) != 1 || len(f.Unknown) > 0 {
 				t.Fatalf("%+v", f)
 			}
-			got := fmt.Sprint(f.Cluster.AddonsWait, f.Cluster.EndpointWaits, f.Cluster.Nodes[0].EndpointBehind)
-			if want := fmt.Sprint(c.want.AddonsWait, c.want.EndpointWaits, c.behind); got != want {
-				t.Errorf("add-ons wait, the endpoint waits, the node is behind: %s, want %s", got, want)
+			got := fmt.Sprint(f.Cluster.AddonsWait, f.Cluster.EndpointWaits, f.Cluster.EndpointUndone, f.Cluster.Nodes[0].EndpointBehind)
+			if want := fmt.Sprint(c.want.AddonsWait, c.want.EndpointWaits, c.want.EndpointUndone, c.behind); got != want {
+				t.Errorf("add-ons wait, the endpoint waits, is undone, the node is behind: %s, want %s", got, want)
 			}
 		})
 	}

@@ -83,6 +83,8 @@ type Cluster struct {
 	AddonsWait bool `json:"addonsWait,omitempty"`
 	// EndpointWaits reports whether kube-proxy and flannel do not use the endpoint yet after its last change.
 	EndpointWaits bool `json:"endpointWaits,omitempty"`
+	// EndpointUndone reports whether the last change of the endpoint undid one.
+	EndpointUndone bool `json:"endpointUndone,omitempty"`
 }
 
 // A ClusterNode is a Node object.

@@ -10,6 +10,13 @@ import (
 	"airlift/multihost/spec"
 )
 
+// Names of stages whose actions Same compares.
+const (
+	endpointOfControlPlanes = "endpoint on control planes"
+	endpointOfCluster       = "endpoint of the cluster"
+	addons                  = "add-ons"
+)
+
 // Make returns the plan for the site, or all problems that forbid one. A site that matches the file has a plan without
 // stages.
 func Make(in Input) (*Plan, []Problem) {
@@ -67,7 +74,10 @@ func (s *site) fill(p *Plan) {
 		p.Held = s.held(upgrades)
 		stages = stages[:len(stages)-len(upgrades)]
 	}
-	stages = append(stages, s.remove("remove workers", func(l leaver) bool { return l.ready && !l.controlPlane }), s.addons(p.Held == "" && slices.ContainsFunc(s.workers(), func(h host) bool { return !h.isNew() && s.nodes[h.Name].Version != s.Version })))
+	stages = append(stages, s.remove("remove workers", func(l leaver) bool { return l.ready && !l.controlPlane }))
+	if p.Held == "" {
+		stages = append(stages, s.addons())
+	}
 	p.Stages = slices.DeleteFunc(stages, func(st Stage) bool { return len(st.Actions) == 0 })
 	s.checkLaggards(p.Stages)
 }
@@ -289,7 +299,7 @@ func (s *site) endpoint(h host) Action {
 }
 
 func (s *site) endpointControlPlanes() Stage {
-	st := Stage{Name: "endpoint on control planes", Limit: 1, Roll: true}
+	st := Stage{Name: endpointOfControlPlanes, Limit: 1, Roll: true}
 	for _, h := range unfinishedFirst(s.controlPlanes()) {
 		if s.needsEndpoint(h) {
 			st.Actions = append(st.Actions, s.endpoint(h))
@@ -302,19 +312,60 @@ func (s *site) endpointWorkers() []Stage {
 	return s.roll("endpoint ", s.needsEndpoint, s.endpoint, false)
 }
 
-// endpointEnd finishes a change of the endpoint. The first control plane only serves it until the others do, and kube-proxy and
-// flannel use it when all nodes do.
+// endpointEnd finishes a change of the endpoint. Each control plane but the last only serves it until the others do, and kube-proxy
+// and flannel use it when all nodes do. After an undone change, all control planes serve the former endpoint until no node uses it.
 func (s *site) endpointEnd(planes Stage, workers []Stage) Stage {
-	st := Stage{Name: "endpoint of the cluster", Limit: 1}
+	st := Stage{Name: endpointOfCluster, Limit: 1}
 	if s.cluster == nil || !s.cluster.EndpointWaits && (len(planes.Actions)+len(workers) == 0 || len(s.cluster.Nodes) < 2) {
 		return st
 	}
-	first := s.leader
-	if len(planes.Actions) > 0 {
-		first = planes.Actions[0].Host
+	undone := s.cluster.EndpointUndone && !s.endpointDiffers()
+	left, served := s.endpointLeft()
+	waited := s.Remove && slices.ContainsFunc(s.leavers(), func(l leaver) bool { return l.ready && l.controlPlane }) // it left after the others ran
+	var again []string
+	for _, a := range planes.Actions {
+		again = append(again, a.Host)
 	}
-	st.Actions = []Action{{Host: first, Verb: Endpoint, Why: "the first control plane, kube-proxy and flannel use the endpoint after the other nodes", Effect: Restart}}
+	switch {
+	case !served || undone && left:
+		again = nil // they would not finish either
+	case len(again) == 0 && !left:
+		again = []string{s.leader}
+	case len(again) > 0 && !undone && !waited && (len(again) > 1 || left):
+		again = again[:len(again)-1]
+	}
+	for _, name := range again {
+		st.Actions = append(st.Actions, Action{Host: name, Verb: Endpoint, Why: "control planes, kube-proxy and flannel use the endpoint after the other nodes", Effect: Restart})
+	}
 	return st
+}
+
+// endpointLeft adds notes about nodes that do not follow the endpoint in this plan, before its end: without them, the change is
+// not finished. served reports whether all control planes serve the endpoint then.
+func (s *site) endpointLeft() (left, served bool) {
+	served = true
+	for _, n := range s.cluster.Nodes {
+		acts := slices.ContainsFunc(s.hosts, func(h host) bool { return h.Name == n.Name })
+		if acts || !n.EndpointBehind && !s.endpointDiffers() {
+			continue
+		}
+		leaves := s.leaves(n.Name)
+		switch {
+		case leaves && (n.ControlPlane || !n.Ready):
+			continue // before
+		case leaves:
+			s.note("the change of the endpoint is not finished until %s has left: then run the same command again", n.Name)
+		default:
+			s.note("the change of the endpoint is not finished until %s follows it; on that host: ./install endpoint node", n.Name)
+		}
+		left, served = true, served && !n.ControlPlane
+	}
+	return left, served
+}
+
+// leaves reports whether this plan removes a Node.
+func (s *site) leaves(name string) bool {
+	return s.Remove && slices.ContainsFunc(s.leavers(), func(l leaver) bool { return l.name == name })
 }
 
 func (s *site) registry(name string, hosts []host, limit int) Stage {
@@ -350,14 +401,15 @@ func (s *site) remove(name string, now func(leaver) bool) Stage {
 }
 
 // addons upgrades the add-ons, which wait until all nodes have their images. The last control plane does it if it can: it knows
-// that of a worker that lists the images, and a node lists only its largest. upgrades is set if workers get another version.
-func (s *site) addons(upgrades bool) Stage {
-	st := Stage{Name: "add-ons", Limit: 1}
+// that of a worker that lists the images, and a node lists only its largest.
+func (s *site) addons() Stage {
+	st := Stage{Name: addons, Limit: 1}
+	upgrades := slices.ContainsFunc(s.workers(), func(h host) bool { return !h.isNew() && s.nodes[h.Name].Version != s.Version })
 	if s.cluster == nil || !upgrades && (!s.cluster.AddonsWait || slices.ContainsFunc(s.controlPlanes(), s.needsUpgrade)) {
 		return st
 	}
 	if i := slices.IndexFunc(s.cluster.Nodes, func(n facts.ClusterNode) bool {
-		return n.Version != s.Version && (s.skipped(n.Name) || !s.inFile(n.Name))
+		return n.Version != s.Version && (s.skipped(n.Name) || !s.inFile(n.Name) && !s.leaves(n.Name))
 	}); i >= 0 {
 		s.note("the add-ons keep their version until %s has %s", s.cluster.Nodes[i].Name, s.Version)
 		return st

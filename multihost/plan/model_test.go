@@ -658,6 +658,33 @@ func TestApplyConvergesAfterKills(t *testing.T) {
 	})
 }
 
+// One run that nothing interrupts changes the endpoint of all nodes and of the add-ons.
+func TestEndpointChangesInOneRun(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, remove := newWorld(t)
+		now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+		for _, name := range slices.Sorted(maps.Keys(w.machines)) {
+			m := w.machines[name]
+			inFile := slices.ContainsFunc(w.spec.Hosts, func(h spec.Host) bool { return h.Name == name })
+			if m.lost || m.apiDown || m.unfinished != "" || !inFile {
+				t.Skip("a node does not follow")
+			}
+		}
+		for i := range w.spec.Groups {
+			w.spec.Groups[i].Roll.Pause = false
+		}
+		p, problems := plan.Make(w.input(now, remove, true))
+		if len(problems) > 0 {
+			t.Fatalf("%+v", problems)
+		}
+		w.apply(p, &now, false)
+		fresh, problems := plan.Make(w.input(now, remove, true))
+		if len(problems) > 0 || slices.ContainsFunc(fresh.Stages, func(st plan.Stage) bool { return strings.HasPrefix(st.Name, "endpoint") }) {
+			t.Fatalf("after\n%s\nthere is\n%s\n%+v", strings.Join(lines(p), "\n"), strings.Join(lines(fresh), "\n"), problems)
+		}
+	})
+}
+
 // reached asserts that the site matches the file.
 func (w *world) reached(remove bool) {
 	for _, h := range w.spec.Hosts {

@@ -246,11 +246,18 @@ func TestPlans(t *testing.T) {
 			"unpack: cp0 upgrade unpack (none), cp1 upgrade unpack (none), w0 upgrade unpack (none), w1 upgrade unpack (none)",
 			"upgrade control planes: cp0 upgrade apply (drain), cp1 upgrade node (drain)",
 			"join control planes: cp3 join (none)", "remove control planes: cp2 remove (drain)", "join workers: w3 join (none)", "labels and taints: w3 labels (none)",
-			"upgrade worker: w0 upgrade node (drain), w1 upgrade node (drain)", "remove workers: w2 remove (is gone) (drain)"}},
+			"upgrade worker: w0 upgrade node (drain), w1 upgrade node (drain)", "remove workers: w2 remove (is gone) (drain)", "add-ons: cp0 upgrade apply (none)"}},
 		{"pain 29: an erased control plane joins again", newVersion, func(in *plan.Input) { apiDown(*in, "cp2"); fact(*in, "cp2").Node = nil; in.Remove = true },
 			[]string{"remove lost hosts: cp2 remove (is gone) (none)", "join control planes: cp2 join (none)"}},
 		{"pain 23: another endpoint", newVersion, func(in *plan.Input) { in.Spec.Endpoint.Address = "new.site" }, []string{
-			"endpoint on control planes: cp0 endpoint apply (restart), cp1 endpoint apply (restart), cp2 endpoint apply (restart)", "endpoint worker: w0 endpoint node (restart), w1 endpoint node (restart), w2 endpoint node (restart)", "endpoint of the cluster: cp0 endpoint node (restart)"}},
+			"endpoint on control planes: cp0 endpoint apply (restart), cp1 endpoint apply (restart), cp2 endpoint apply (restart)", "endpoint worker: w0 endpoint node (restart), w1 endpoint node (restart), w2 endpoint node (restart)", "endpoint of the cluster: cp0 endpoint node (restart), cp1 endpoint node (restart)"}},
+		{"an undone endpoint: all control planes stop serving it", newVersion, func(in *plan.Input) {
+			view(*in).EndpointUndone = true
+			for _, i := range []int{0, 2, 4} {
+				view(*in).Nodes[i].EndpointBehind = true
+			}
+		}, []string{"endpoint on control planes: cp0 endpoint node (restart), cp2 endpoint node (restart)", "endpoint worker: w1 endpoint node (restart)",
+			"endpoint of the cluster: cp0 endpoint node (restart), cp2 endpoint node (restart)"}},
 		{"an endpoint in kubeadm's documents", newVersion, func(in *plan.Input) {
 			in.Spec.Endpoint.Address, in.Spec.Kubeadm = "", []byte("kind: InitConfiguration\n---\nkind: ClusterConfiguration\ncontrolPlaneEndpoint: api.site\n")
 		}, nil},
@@ -464,6 +471,10 @@ func TestCanaryPausesTheRoll(t *testing.T) {
 	if !strings.Contains(p.Held, "group canary has v1.37.1") || len(p.Stages) != 1 || p.Stages[0].Name != "unpack" {
 		t.Errorf("%q, %+v", p.Held, lines(p))
 	}
+	view(in).AddonsWait = true
+	if p, _ = plan.Make(in); p.Held == "" || len(p.Stages) != 1 {
+		t.Errorf("the add-ons wait for nodes that are held: %q, %+v", p.Held, lines(p))
+	}
 	in.Continue = true
 	if p, _ = plan.Make(in); p.Held != "" || len(p.Stages) != 3 {
 		t.Errorf("%q, %+v", p.Held, lines(p))
@@ -517,6 +528,116 @@ func TestSameNamesTheHostAndTheField(t *testing.T) {
 	edited.Seen["w1"]["machine-id"] = "x"
 	if err := plan.Same(edited, saved); err == nil || !strings.Contains(err.Error(), "the plan was edited") {
 		t.Error(err)
+	}
+}
+
+// A node that is left alone keeps a change of the endpoint from its end: no apply repeats it, and a note names the node.
+func TestEndpointIsNotRepeatedNextToANodeThatIsLeftAlone(t *testing.T) {
+	const rest = "the change of the endpoint is not finished until "
+	behind := func(in *plan.Input, i int) { view(*in).EndpointWaits, view(*in).Nodes[i].EndpointBehind = true, true }
+	for _, c := range []struct {
+		name string
+		edit func(*plan.Input)
+		want []string // stages
+		note string
+	}{
+		{"a skipped worker", func(in *plan.Input) { behind(in, 4); in.Skip = []string{"w1"} }, nil, rest + "w1 follows it; on that host: ./install endpoint node"},
+		{"a worker that is off", func(in *plan.Input) { behind(in, 4); delete(in.Answers, "w1"); in.Skip = []string{"w1"} }, nil, rest + "w1 follows it; on that host: ./install endpoint node"},
+		{"a worker that is not in the file", func(in *plan.Input) { behind(in, 4); leave(*in, "w1") }, nil, rest + "w1 follows it; on that host: ./install endpoint node"},
+		{"a skipped control plane that is down", func(in *plan.Input) { behind(in, 2); apiDown(*in, "cp2"); in.Skip = []string{"cp2"} }, nil, rest + "cp2 follows it; on that host: ./install endpoint node"},
+		{"a worker that leaves later", func(in *plan.Input) { behind(in, 4); leave(*in, "w1"); in.Remove = true }, []string{"remove workers: w1 remove (drain)"}, rest + "w1 has left: then run the same command again"},
+		{"a worker that leaves first", func(in *plan.Input) {
+			behind(in, 4)
+			view(*in).Nodes[4].Ready, in.Remove = false, true
+			leave(*in, "w1")
+		}, []string{"remove lost hosts: w1 remove (drain)", "endpoint of the cluster: cp0 endpoint node (restart)"}, ""},
+		{"a control plane that leaves before", func(in *plan.Input) { behind(in, 2); leave(*in, "cp2"); in.Remove = true },
+			[]string{"remove control planes: cp2 remove (drain)", "endpoint of the cluster: cp0 endpoint node (restart)"}, ""},
+		{"a new endpoint, and a control plane that leaves without it", func(in *plan.Input) {
+			in.Spec.Endpoint.Address, in.Skip, in.Remove = "new.site", []string{"w0", "w1", "w2"}, true
+			leave(*in, "cp2")
+		}, []string{"endpoint on control planes: cp0 endpoint apply (restart), cp1 endpoint apply (restart)", "remove control planes: cp2 remove (drain)", "endpoint of the cluster: cp0 endpoint node (restart), cp1 endpoint node (restart)"},
+			rest + "w1 follows it; on that host: ./install endpoint node"},
+		{"a new endpoint: the control planes use it without the worker", func(in *plan.Input) {
+			in.Spec.Endpoint.Address, in.Skip = "new.site", []string{"w0", "w1", "w2"}
+		}, []string{"endpoint on control planes: cp0 endpoint apply (restart), cp1 endpoint apply (restart), cp2 endpoint apply (restart)", "endpoint of the cluster: cp0 endpoint node (restart), cp1 endpoint node (restart)"},
+			rest + "w1 follows it; on that host: ./install endpoint node"},
+		{"an undone endpoint: a worker may use what the control planes serve", func(in *plan.Input) {
+			behind(in, 1)
+			behind(in, 4)
+			view(*in).EndpointUndone, in.Skip = true, []string{"w1"}
+		}, []string{"endpoint on control planes: cp1 endpoint node (restart)"}, rest + "w1 follows it; on that host: ./install endpoint node"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := site(newVersion)
+			c.edit(&in)
+			p, problems := plan.Make(in)
+			if len(problems) > 0 {
+				t.Fatalf("%+v", problems)
+			}
+			if got := lines(p); !slices.Equal(got, c.want) {
+				t.Errorf("plan:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+			}
+			if c.note != "" && !slices.Contains(p.Notes, c.note) || c.note == "" && strings.Contains(strings.Join(p.Notes, "\n"), rest) {
+				t.Errorf("notes %q, want %q", p.Notes, c.note)
+			}
+		})
+	}
+}
+
+// The add-ons wait for a node that keeps its version, and not for one that leaves.
+func TestAddonsWaitForNodesThatStay(t *testing.T) {
+	for _, remove := range []bool{true, false} {
+		for _, name := range []string{"cp2", "w2"} {
+			in := site(oldVersion)
+			if leave(in, name); name == "cp2" && !remove {
+				continue // refused
+			}
+			in.Remove = remove
+			p, problems := plan.Make(in)
+			if len(problems) > 0 {
+				t.Fatalf("%+v", problems)
+			}
+			waits := slices.Contains(p.Notes, "the add-ons keep their version until "+name+" has v1.37.1")
+			if last := p.Stages[len(p.Stages)-1].Name; waits == remove || (last == "add-ons") != remove {
+				t.Errorf("%s, remove %v: last stage %q, notes %q", name, remove, last, p.Notes)
+			}
+		}
+	}
+}
+
+// A saved plan stays valid when another control plane leads because one member of etcd did not answer for a moment.
+func TestSameWithAnotherLeader(t *testing.T) {
+	for name, edit := range map[string]func(*plan.Input){
+		"upgrade":            func(in *plan.Input) { *in = site(oldVersion) },
+		"endpoint":           func(in *plan.Input) { in.Spec.Endpoint.Address = "new.site" },
+		"the endpoint waits": func(in *plan.Input) { view(*in).EndpointWaits = true },
+		"a worker is behind": func(in *plan.Input) { view(*in).Nodes[4].EndpointBehind = true },
+		"the add-ons wait":   func(in *plan.Input) { view(*in).AddonsWait = true },
+		"cp1 only serves":    func(in *plan.Input) { view(*in).Nodes[1].EndpointBehind = true },
+		"cp0, cp1 only serve": func(in *plan.Input) {
+			view(*in).Nodes[0].EndpointBehind, view(*in).Nodes[1].EndpointBehind = true, true
+		},
+		"an undone endpoint":   func(in *plan.Input) { view(*in).EndpointUndone, view(*in).Nodes[0].EndpointBehind = true, true },
+		"labels of the leader": func(in *plan.Input) { in.Spec.Hosts[0].Labels = map[string]string{"zone": "a"} },
+	} {
+		saved, fresh := site(newVersion), site(newVersion)
+		edit(&saved)
+		edit(&fresh)
+		fact(fresh, "cp0").Unknown = map[string]string{"cluster.etcdMembers": "no answer within 4.5s"}
+		a, problems := plan.Make(saved)
+		b, more := plan.Make(fresh)
+		if len(problems)+len(more) > 0 || a.Leader != "cp0" || b.Leader != "cp1" {
+			t.Fatalf("%s: %+v %+v", name, problems, more)
+		}
+		if err := plan.Same(a, b); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		last := a.Stages[len(a.Stages)-1].Actions
+		last[0].Host = "w1"
+		if plan.Same(a, b) == nil {
+			t.Errorf("%s: a plan is valid whose last stage was edited", name)
+		}
 	}
 }
 

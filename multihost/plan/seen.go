@@ -64,6 +64,7 @@ func (s *site) putCluster(put func(host, field string, value any)) {
 	put("", "registry", c.EmbeddedRegistry)
 	put("", "add-ons wait", c.AddonsWait)
 	put("", "endpoint waits", c.EndpointWaits)
+	put("", "endpoint undone", c.EndpointUndone)
 	for _, n := range c.Nodes {
 		put(n.Name, "Node", n.Version)
 		put(n.Name, "control plane", n.ControlPlane)
@@ -156,18 +157,27 @@ func orNone(s string) string {
 }
 
 // work lists the actions and the rules of their stages without their order, which depends on the health of hosts. So does
-// which control plane runs upgrade apply.
+// which control plane runs upgrade apply, and which one is the leader.
 func work(p *Plan) (list []string) {
 	for _, st := range p.Stages {
 		for _, a := range st.Actions {
-			verb := a.Verb
+			host, verb := a.Host, a.Verb
 			if verb == UpgradeApply && a.From != "" {
 				verb = Upgrade
 			}
+			if host == p.Leader && p.anyPlane(st) {
+				host = "the leader"
+			}
 			rules := fmt.Sprint(st.Name, st.Limit, st.Roll, st.Pause)
-			list = append(list, strings.Join(append([]string{rules, a.Host, verb, a.From, a.To, a.Effect}, a.Changes...), " "))
+			list = append(list, strings.Join(append([]string{rules, host, verb, a.From, a.To, a.Effect}, a.Changes...), " "))
 		}
 	}
 	slices.Sort(list)
 	return list
+}
+
+// anyPlane reports whether any control plane could do the work of a stage.
+func (p *Plan) anyPlane(st Stage) bool {
+	return st.Name == addons || st.Name == endpointOfCluster &&
+		!slices.ContainsFunc(p.Stages, func(st Stage) bool { return st.Name == endpointOfControlPlanes })
 }
