@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -187,7 +188,7 @@ func readObjects(ctx context.Context, f *facts.Facts, client *cluster.Client) {
 	change := fetched.Cluster.Endpoint.Change
 	f.Cluster.EndpointWaits = change != nil && change.Number > 0 && !change.InAddOns
 	f.Cluster.EndpointUndone = change != nil && change.Undone
-	f.Cluster.AddonsWait, err = addonsWait(ctx, client, f.Cluster.Version)
+	f.Cluster.AddonsWait, err = addonsWait(ctx, client, fetched.Cluster)
 	unknown(f, "cluster.addonsWait", err)
 	for _, n := range nodes {
 		f.Cluster.Nodes = append(f.Cluster.Nodes, facts.ClusterNode{
@@ -209,18 +210,18 @@ func readObjects(ctx context.Context, f *facts.Facts, client *cluster.Client) {
 	}
 }
 
-// addonsWait reports whether kube-proxy has an older version than the cluster.
-func addonsWait(ctx context.Context, client *cluster.Client, clusterVersion string) (bool, error) {
+// addonsWait reports whether kube-proxy has an older version than the cluster. A site may add a suffix to the tag of its own image.
+func addonsWait(ctx context.Context, client *cluster.Client, stored config.Cluster) (bool, error) {
+	want, err := version.ParseSemantic(stored.KubernetesVersion)
+	if err != nil || stored.Proxy.Disabled {
+		return false, nil // a plan refuses such a version, with a hint
+	}
 	proxy, err := clusterfacts.DaemonSet(ctx, client.API, "kube-system", "kube-proxy")
 	if err != nil || proxy == nil {
 		return false, err
 	}
-	want, err := version.ParseSemantic(clusterVersion)
-	if err != nil {
-		return false, err
-	}
 	for _, image := range proxy.Images {
-		if has, err := version.ParseSemantic(upgradecheck.Tag(image)); err == nil && has.LessThan(want) {
+		if has, err := version.ParseSemantic(upgradecheck.Tag(image)); err == nil && slices.Compare(has.Components(), want.Components()) < 0 {
 			return true, nil
 		}
 	}

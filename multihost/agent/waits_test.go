@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -86,11 +87,16 @@ func TestWhatWaits(t *testing.T) {
 		{"undone", &config.EndpointChange{Number: changed, InAddOns: true, Undone: true}, "2", "kube-proxy:v1.37.1", facts.Cluster{EndpointUndone: true}, true},
 		{"an older kube-proxy", nil, "", "registry.k8s.io/kube-proxy:v1.36.9", facts.Cluster{AddonsWait: true}, false},
 		{"an own kube-proxy", nil, "", "site/kube-proxy:2026-11", facts.Cluster{}, false},
+		{"an own tag of the version", nil, "", "site/kube-proxy:v1.37.1-site.2", facts.Cluster{}, false},
+		{"an own tag of an older version", nil, "", "site/kube-proxy:v1.37.0-site.2", facts.Cluster{AddonsWait: true}, false},
+		{"kube-proxy is disabled", nil, "", "site/kube-proxy:v1.36.9", facts.Cluster{}, false},
+		{"the version is none", nil, "", "site/kube-proxy:v1.36.9", facts.Cluster{Version: "stable-1.37"}, false},
 		{"no kube-proxy", nil, "", "", facts.Cluster{}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := testhost.Config(func(cfg *config.Config) {
-				cfg.KubernetesVersion, cfg.Endpoint = "v1.37.1", config.Endpoint{VIPs: []string{"10.0.0.100"}, Change: c.change}
+				cfg.KubernetesVersion, cfg.Endpoint = cmp.Or(c.want.Version, "v1.37.1"), config.Endpoint{VIPs: []string{"10.0.0.100"}, Change: c.change}
+				cfg.Proxy.Disabled = c.name == "kube-proxy is disabled"
 			})
 			n := nodeObject("w1", "v1.37.1", "True")
 			n.Annotations = map[string]string{"airlift.dev/endpoint-change": c.followed}

@@ -79,7 +79,19 @@ func (s *site) fill(p *Plan) {
 		stages = append(stages, s.addons())
 	}
 	p.Stages = slices.DeleteFunc(stages, func(st Stage) bool { return len(st.Actions) == 0 })
+	p.endPauses()
 	s.checkLaggards(p.Stages)
+}
+
+// endPauses lets the run go on after the last hosts that change: no host waits for --continue, and the add-ons only end the upgrade.
+func (p *Plan) endPauses() {
+	last := len(p.Stages) - 1
+	if last > 0 && p.Stages[last].Name == addons {
+		last--
+	}
+	if last >= 0 {
+		p.Stages[last].Pause = false
+	}
 }
 
 // checkLaggards refuses workers of the file's version while a control plane that is left alone has an older one.

@@ -481,6 +481,39 @@ func TestCanaryPausesTheRoll(t *testing.T) {
 	}
 }
 
+// After the last group there is nothing to continue: the add-ons follow at once.
+func TestNoPauseAfterTheLastGroup(t *testing.T) {
+	pauses := func(edit func(*plan.Input)) (list []string) {
+		in := site(oldVersion)
+		for i := range in.Spec.Groups {
+			in.Spec.Groups[i].Roll.Pause = true
+		}
+		edit(&in)
+		p, problems := plan.Make(in)
+		if len(problems) > 0 {
+			t.Fatalf("%+v", problems)
+		}
+		for _, st := range p.Stages {
+			if st.Pause {
+				list = append(list, st.Name)
+			}
+		}
+		return append(list, p.Stages[len(p.Stages)-1].Name)
+	}
+	for _, c := range []struct {
+		edit func(*plan.Input)
+		want []string // stages that pause, and the last stage
+	}{
+		{func(*plan.Input) {}, []string{"upgrade control planes", "add-ons"}},
+		{func(in *plan.Input) { in.Skip = []string{"w0", "w1", "w2"} }, []string{"upgrade control planes"}},
+		{func(in *plan.Input) { leave(*in, "w2"); in.Remove = true }, []string{"upgrade control planes", "upgrade worker", "add-ons"}},
+	} {
+		if got := pauses(c.edit); !slices.Equal(got, c.want) {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
 // A saved plan binds: it survives what changes by itself, and names what drifted.
 func TestSameNamesTheHostAndTheField(t *testing.T) {
 	make := func(edit func(*plan.Input)) *plan.Plan {
