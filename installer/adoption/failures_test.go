@@ -337,8 +337,13 @@ func TestFindings(t *testing.T) {
 			const file = "/etc/kubernetes/manifests/etcd.yaml"
 			l.Files[file] = strings.ReplaceAll(l.Files[file], "name: etcd-data\n", "name: etcd-other\n")
 		}, true, "StackedEtcd", "volume etcd-data", ""},
-		"external etcd": {keyKey, nil, false, "ExternalEtcd", "https://10.1.2.3:2379", "does not change it"},
-		"etcd's client": {keyKey, remove("/etc/ssl/etcd/ssl/node-one.pem"), true, "EtcdClient", "node-one.pem", "would not start"},
+		"etcd's data moved": {nil, func(l *layouts.Layout) {
+			const file = "/etc/kubernetes/manifests/etcd.yaml"
+			l.Files[file] = strings.ReplaceAll(l.Files[file], "/var/lib/etcd", "/data/etcd")
+		}, true, "StackedEtcd", "etcd's data is in /data/etcd, and in /var/lib/etcd by the stored configuration", "an empty etcd"},
+		"etcd's volume moved": {nil, edit("/etc/kubernetes/manifests/etcd.yaml", "path: /var/lib/etcd\n", "path: /data/etcd\n"), true, "StackedEtcd", "etcd's data is in /data/etcd", "an empty etcd"},
+		"external etcd":       {keyKey, nil, false, "ExternalEtcd", "https://10.1.2.3:2379", "does not change it"},
+		"etcd's client":       {keyKey, remove("/etc/ssl/etcd/ssl/node-one.pem"), true, "EtcdClient", "node-one.pem", "would not start"},
 		"old external etcd": {keyKey, func(l *layouts.Layout) {
 			l.Etcd = &adoption.Etcd{Members: []etcd.Status{{Member: etcd.Member{Name: "a"}, Version: "3.5.10"}}}
 		}, false, "EtcdVersion", "a has version 3.5.10", "3.5.24 and newer"},
