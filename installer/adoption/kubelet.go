@@ -135,10 +135,14 @@ func binaries(v *view) {
 }
 
 func (p Package) String() string {
+	state := p.Manager
 	if p.Held {
-		return fmt.Sprintf("the package %s %s (%s, held)", p.Name, p.Version, p.Manager)
+		state += ", held"
 	}
-	return fmt.Sprintf("the package %s %s (%s)", p.Name, p.Version, p.Manager)
+	if p.Diverted {
+		state += ", diverted"
+	}
+	return fmt.Sprintf("the package %s %s (%s)", p.Name, p.Version, state)
 }
 
 // hint warns of the packages' own scripts.
