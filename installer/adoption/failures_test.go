@@ -258,7 +258,11 @@ func TestFindings(t *testing.T) {
 			edit("/var/lib/kubelet/config.yaml", "staticPodPath: /etc/kubernetes/manifests", "staticPodPath: /srv/manifests")(l)
 		}, false, "KubeletConfig", `staticPodPath is "/srv/manifests"`, "the upgrade writes the cluster's value"},
 		"late drop-in": {nil, dropIn("90-site.conf", "[Service]\nExecStart=\nExecStart=/usr/bin/kubelet\n"), true, "KubeletDropIn", "sets ExecStart", "would not start as it should"},
-		"late drop-in with another configuration": {nil, dropIn("11-resource-sizing.conf", "[Service]\nEnvironment=\"KUBELET_CONFIG_ARGS=--config=/etc/k.yaml\"\n"), true, "KubeletDropIn", "sets KUBELET_CONFIG_ARGS", ""},
+		"late drop-in with another configuration":    {nil, dropIn("11-resource-sizing.conf", "[Service]\nEnvironment=\"KUBELET_CONFIG_ARGS=--config=/etc/k.yaml\"\n"), true, "KubeletDropIn", "sets KUBELET_CONFIG_ARGS", ""},
+		"late drop-in with two variables":            {nil, dropIn("90-site.conf", "[Service]\nEnvironment=\"HTTP_PROXY=http://p\" \"KUBELET_CONFIG_ARGS=--config=/k.yaml\"\n"), true, "KubeletDropIn", "sets KUBELET_CONFIG_ARGS", ""},
+		"late drop-in with variables without quotes": {nil, dropIn("90-site.conf", "[Service]\nEnvironment=NO_PROXY=10.0.0.0/8 KUBELET_CONFIG_ARGS=--config=/k.yaml\n"), true, "KubeletDropIn", "sets KUBELET_CONFIG_ARGS", ""},
+		"late drop-in with spaces":                   {nil, dropIn("90-site.conf", "[Service]\nEnvironment = \"KUBELET_CONFIG_ARGS=--config=/k.yaml\"\n"), true, "KubeletDropIn", "sets KUBELET_CONFIG_ARGS", ""},
+		"late drop-in with a command after spaces":   {nil, dropIn("90-site.conf", "[Service]\nExecStart =\nExecStart = /usr/bin/kubelet\n"), true, "KubeletDropIn", "sets ExecStart", ""},
 		"flags in a file of a late drop-in": {nil, all(dropIn("20-site.conf", "[Service]\nEnvironmentFile=-/etc/sysconfig/kubelet\n"), func(l *layouts.Layout) {
 			l.Files["/etc/sysconfig/kubelet"] = "KUBELET_EXTRA_ARGS=--pod-infra-container-image=p:1\n"
 			l.Restart("--pod-infra-container-image=p:1")

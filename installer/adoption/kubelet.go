@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"path"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -187,16 +188,20 @@ func units(v *view) {
 
 // replaces returns what a drop-in takes from Airlift's: the command, or one of its variables; "" if nothing.
 func (k *kubeletUnit) replaces(text string) string {
+	text = spaced.ReplaceAllString(joined(text), "$1=")
 	if effective(text) != "" {
 		return "ExecStart"
 	}
 	for _, name := range []string{"KUBELET_KUBECONFIG_ARGS", "KUBELET_CONFIG_ARGS", "KUBELET_KUBEADM_ARGS"} {
-		if sets(assignments(text), name) || slices.ContainsFunc(environmentFiles(text), func(f string) bool { return sets(k.host.read(f), name) }) {
+		if regexp.MustCompile(`(?m)^[ \t]*Environment=(.*[ \t"'])?`+name+"=").MatchString(text) || slices.ContainsFunc(environmentFiles(text), func(f string) bool { return sets(k.host.read(f), name) }) {
 			return name
 		}
 	}
 	return ""
 }
+
+// spaced is a directive of systemd with white space around the equals sign, which systemd ignores.
+var spaced = regexp.MustCompile(`(?m)^[ \t]*(ExecStart|Environment|EnvironmentFile)[ \t]*=[ \t]*`)
 
 var base10 = path.Base(render.KubeletDropInPath)
 
