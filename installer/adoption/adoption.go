@@ -62,6 +62,7 @@ type Package struct {
 	Name, Version string
 	Manager       string // "dpkg" or "rpm"
 	Held          bool   // its manager does not update it
+	Diverted      bool   // the administrator moved its file elsewhere: dpkg-divert --local
 }
 
 // A Runtime is the container runtime that the kubelet uses.

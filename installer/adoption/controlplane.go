@@ -25,13 +25,13 @@ func staticPods(v *view) {
 	for _, pod := range sorted(files) {
 		if len(files[pod]) > 1 {
 			v.refuse("StaticPods", fmt.Sprintf("%s define the same pod %s", strings.Join(files[pod], " and "), pod), config.ManifestsDir,
-				"the kubelet reads every file in the directory, also backups, and starts one of them", "move backups to another directory: mv "+path.Join(config.ManifestsDir, backup(files[pod]))+" /root/")
+				"the kubelet reads every file in the directory, also backups, and starts one of them", "move backups to another directory: mv "+path.Join(config.ManifestsDir, backup(v.pods[files[pod][0]].Pod, files[pod]))+" /root/")
 		}
 	}
 	components := append([]string{node.EtcdPod}, node.ControlPlaneComponents...)
 	for _, name := range sorted(v.pods) {
 		p := v.pods[name]
-		if slices.Contains(components, p.Pod) && p.Name != p.Pod {
+		if slices.Contains(components, p.Pod) && p.Name != p.Pod && len(files[p.Namespace+"/"+p.Pod]) == 1 {
 			v.refuse("StaticPods", name+" defines the pod "+p.Pod, config.ManifestsDir, "an upgrade writes "+p.Pod+".yaml, and there would be two", fmt.Sprintf("mv %s %s", path.Join(config.ManifestsDir, name), node.ManifestPath(p.Pod)))
 		}
 	}
@@ -48,14 +48,9 @@ func staticPods(v *view) {
 	}
 }
 
-// backup is the file of several that looks like a backup: the one without a component's name, else the last.
-func backup(files []string) string {
-	for _, f := range files {
-		if !strings.HasSuffix(f, ".yaml") {
-			return f
-		}
-	}
-	return files[len(files)-1]
+// backup is the first of several files that is not the pod's own.
+func backup(pod string, files []string) string {
+	return files[slices.IndexFunc(files, func(f string) bool { return f != pod+".yaml" })]
 }
 
 // otherPods reports static pods that are not the control plane's components.

@@ -258,7 +258,11 @@ func TestFindings(t *testing.T) {
 			edit("/var/lib/kubelet/config.yaml", "staticPodPath: /etc/kubernetes/manifests", "staticPodPath: /srv/manifests")(l)
 		}, false, "KubeletConfig", `staticPodPath is "/srv/manifests"`, "the upgrade writes the cluster's value"},
 		"late drop-in": {nil, dropIn("90-site.conf", "[Service]\nExecStart=\nExecStart=/usr/bin/kubelet\n"), true, "KubeletDropIn", "sets ExecStart", "would not start as it should"},
-		"late drop-in with another configuration": {nil, dropIn("11-resource-sizing.conf", "[Service]\nEnvironment=\"KUBELET_CONFIG_ARGS=--config=/etc/k.yaml\"\n"), true, "KubeletDropIn", "sets KUBELET_CONFIG_ARGS", ""},
+		"late drop-in with another configuration":    {nil, dropIn("11-resource-sizing.conf", "[Service]\nEnvironment=\"KUBELET_CONFIG_ARGS=--config=/etc/k.yaml\"\n"), true, "KubeletDropIn", "sets KUBELET_CONFIG_ARGS", ""},
+		"late drop-in with two variables":            {nil, dropIn("90-site.conf", "[Service]\nEnvironment=\"HTTP_PROXY=http://p\" \"KUBELET_CONFIG_ARGS=--config=/k.yaml\"\n"), true, "KubeletDropIn", "sets KUBELET_CONFIG_ARGS", ""},
+		"late drop-in with variables without quotes": {nil, dropIn("90-site.conf", "[Service]\nEnvironment=NO_PROXY=10.0.0.0/8 KUBELET_CONFIG_ARGS=--config=/k.yaml\n"), true, "KubeletDropIn", "sets KUBELET_CONFIG_ARGS", ""},
+		"late drop-in with spaces":                   {nil, dropIn("90-site.conf", "[Service]\nEnvironment = \"KUBELET_CONFIG_ARGS=--config=/k.yaml\"\n"), true, "KubeletDropIn", "sets KUBELET_CONFIG_ARGS", ""},
+		"late drop-in with a command after spaces":   {nil, dropIn("90-site.conf", "[Service]\nExecStart =\nExecStart = /usr/bin/kubelet\n"), true, "KubeletDropIn", "sets ExecStart", ""},
 		"flags in a file of a late drop-in": {nil, all(dropIn("20-site.conf", "[Service]\nEnvironmentFile=-/etc/sysconfig/kubelet\n"), func(l *layouts.Layout) {
 			l.Files["/etc/sysconfig/kubelet"] = "KUBELET_EXTRA_ARGS=--pod-infra-container-image=p:1\n"
 			l.Restart("--pod-infra-container-image=p:1")
@@ -337,8 +341,13 @@ func TestFindings(t *testing.T) {
 			const file = "/etc/kubernetes/manifests/etcd.yaml"
 			l.Files[file] = strings.ReplaceAll(l.Files[file], "name: etcd-data\n", "name: etcd-other\n")
 		}, true, "StackedEtcd", "volume etcd-data", ""},
-		"external etcd": {keyKey, nil, false, "ExternalEtcd", "https://10.1.2.3:2379", "does not change it"},
-		"etcd's client": {keyKey, remove("/etc/ssl/etcd/ssl/node-one.pem"), true, "EtcdClient", "node-one.pem", "would not start"},
+		"etcd's data moved": {nil, func(l *layouts.Layout) {
+			const file = "/etc/kubernetes/manifests/etcd.yaml"
+			l.Files[file] = strings.ReplaceAll(l.Files[file], "/var/lib/etcd", "/data/etcd")
+		}, true, "StackedEtcd", "etcd's data is in /data/etcd, and in /var/lib/etcd by the stored configuration", "an empty etcd"},
+		"etcd's volume moved": {nil, edit("/etc/kubernetes/manifests/etcd.yaml", "path: /var/lib/etcd\n", "path: /data/etcd\n"), true, "StackedEtcd", "etcd's data is in /data/etcd", "an empty etcd"},
+		"external etcd":       {keyKey, nil, false, "ExternalEtcd", "https://10.1.2.3:2379", "does not change it"},
+		"etcd's client":       {keyKey, remove("/etc/ssl/etcd/ssl/node-one.pem"), true, "EtcdClient", "node-one.pem", "would not start"},
 		"old external etcd": {keyKey, func(l *layouts.Layout) {
 			l.Etcd = &adoption.Etcd{Members: []etcd.Status{{Member: etcd.Member{Name: "a"}, Version: "3.5.10"}}}
 		}, false, "EtcdVersion", "a has version 3.5.10", "3.5.24 and newer"},

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"path"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -135,10 +136,14 @@ func binaries(v *view) {
 }
 
 func (p Package) String() string {
+	state := p.Manager
 	if p.Held {
-		return fmt.Sprintf("the package %s %s (%s, held)", p.Name, p.Version, p.Manager)
+		state += ", held"
 	}
-	return fmt.Sprintf("the package %s %s (%s)", p.Name, p.Version, p.Manager)
+	if p.Diverted {
+		state += ", diverted"
+	}
+	return fmt.Sprintf("the package %s %s (%s)", p.Name, p.Version, state)
 }
 
 // hint warns of the packages' own scripts.
@@ -183,16 +188,20 @@ func units(v *view) {
 
 // replaces returns what a drop-in takes from Airlift's: the command, or one of its variables; "" if nothing.
 func (k *kubeletUnit) replaces(text string) string {
+	text = spaced.ReplaceAllString(joined(text), "$1=")
 	if effective(text) != "" {
 		return "ExecStart"
 	}
 	for _, name := range []string{"KUBELET_KUBECONFIG_ARGS", "KUBELET_CONFIG_ARGS", "KUBELET_KUBEADM_ARGS"} {
-		if sets(assignments(text), name) || slices.ContainsFunc(environmentFiles(text), func(f string) bool { return sets(k.host.read(f), name) }) {
+		if regexp.MustCompile(`(?m)^[ \t]*Environment=(.*[ \t"'])?`+name+"=").MatchString(text) || slices.ContainsFunc(environmentFiles(text), func(f string) bool { return sets(k.host.read(f), name) }) {
 			return name
 		}
 	}
 	return ""
 }
+
+// spaced is a directive of systemd with white space around the equals sign, which systemd ignores.
+var spaced = regexp.MustCompile(`(?m)^[ \t]*(ExecStart|Environment|EnvironmentFile)[ \t]*=[ \t]*`)
 
 var base10 = path.Base(render.KubeletDropInPath)
 

@@ -209,6 +209,19 @@ func TestPackages(t *testing.T) {
 	}
 }
 
+// TestLocalDiversion asks the real dpkg for a file that the administrator diverted.
+func TestLocalDiversion(t *testing.T) {
+	rig.Tool(t, "dpkg-query")
+	h := hostOf(t, base())
+	if err := os.WriteFile(h.Path("/var/lib/dpkg/diversions"), []byte("/usr/bin/kubelet\n/usr/bin/kubelet.distrib\n:\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	in := adoption.ReadHost(t.Context(), h)
+	if p := in.Packages["/usr/bin/kubelet"]; len(in.Unread) > 0 || p.Name != "kubelet" || !strings.Contains(p.String(), "held, diverted)") || in.Packages["/usr/bin/kubectl"].Diverted {
+		t.Errorf("packages %+v, unread %+v", in.Packages, in.Unread)
+	}
+}
+
 // TestRPM asks an rpm that answers as the real one.
 func TestRPM(t *testing.T) {
 	l := base()

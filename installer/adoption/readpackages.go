@@ -67,8 +67,14 @@ func dpkgOwner(ctx context.Context, h *host.Host, file string) (*Package, error)
 	if err != nil {
 		return nil, err
 	}
-	// NAME: FILE, NAME:ARCH: FILE, or NAME, NAME: FILE. Lines of diversions begin with "diversion by".
+	// NAME: FILE, NAME:ARCH: FILE, or NAME, NAME: FILE. Lines of diversions begin with "diversion by" or
+	// "local diversion".
+	diverted := false
 	for line := range strings.Lines(out) {
+		if strings.HasPrefix(line, "local diversion ") {
+			diverted = true
+			continue
+		}
 		names, found, ok := strings.Cut(strings.TrimSpace(line), ": ")
 		if !ok || found != file || strings.HasPrefix(line, "diversion by ") {
 			continue
@@ -82,7 +88,7 @@ func dpkgOwner(ctx context.Context, h *host.Host, file string) (*Package, error)
 		if len(fields) != 3 {
 			return nil, fmt.Errorf("dpkg-query printed %q", out)
 		}
-		return &Package{Name: fields[0], Version: fields[1], Manager: "dpkg", Held: fields[2] == "hold"}, nil
+		return &Package{Name: fields[0], Version: fields[1], Manager: "dpkg", Held: fields[2] == "hold", Diverted: diverted}, nil
 	}
 	return nil, nil
 }

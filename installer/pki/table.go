@@ -96,6 +96,17 @@ func row(name string) Certificate {
 // Names are the names that Ensure knows, in kubeadm's order.
 func Names() []string { return names(items) }
 
+// FileNames are the paths in the certificates directory of all files that kubeadm writes there.
+func FileNames() (files []string) {
+	for _, i := range items {
+		files = append(files, i.base+".crt", i.base+".key")
+		if i.name == "sa" {
+			files[len(files)-2] = i.base + ".pub"
+		}
+	}
+	return files
+}
+
 // Doc describes a name of Names or KubeconfigNames in a few words; "" for any
 // other name.
 func Doc(name string) string {

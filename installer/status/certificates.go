@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/pem"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -90,15 +91,39 @@ func (n *nodeFiles) pkiConfig() *config.Config {
 	if api == nil || api.Err != nil {
 		return cfg
 	}
-	if ca := api.Flags["client-ca-file"]; ca != "" {
-		cfg.Cluster.CertificatesDir = path.Dir(ca)
-	}
+	cfg.Cluster.CertificatesDir = certificatesDir(api.Flags)
 	if n.pod("etcd") == nil {
 		cfg.Etcd.External = &config.ExternalEtcd{
 			Endpoints: strings.Split(api.Flags["etcd-servers"], ","), CAFile: api.Flags["etcd-cafile"], CertFile: api.Flags["etcd-certfile"], KeyFile: api.Flags["etcd-keyfile"],
 		}
 	}
 	return cfg
+}
+
+// ownFiles are the files that kubeadm gives to kube-apiserver from its directory of certificates, by their flags. Each flag may be
+// set to a file of the site.
+var ownFiles = map[string]string{
+	"client-ca-file": "ca.crt", "tls-cert-file": "apiserver.crt", "tls-private-key-file": "apiserver.key",
+	"service-account-key-file": "sa.pub", "service-account-signing-key-file": "sa.key",
+	"kubelet-client-certificate": "apiserver-kubelet-client.crt", "proxy-client-cert-file": "front-proxy-client.crt", "requestheader-client-ca-file": "front-proxy-ca.crt",
+}
+
+// certificatesDir returns the directory of most of the files with kubeadm's names. Of two with as many, kubeadm's own counts, else
+// the first by name.
+func certificatesDir(flags map[string]string) string {
+	files := map[string]int{}
+	for flag, name := range ownFiles {
+		if file := flags[flag]; path.IsAbs(file) && path.Base(file) == name {
+			files[path.Dir(file)]++
+		}
+	}
+	best := config.CertificatesDir
+	for _, dir := range slices.Sorted(maps.Keys(files)) {
+		if files[dir] > files[best] {
+			best = dir
+		}
+	}
+	return best
 }
 
 // kubeletCertificates returns the existing certificates that the kubelet manages.

@@ -354,3 +354,47 @@ func TestRemovalOfAnAdoptedNode(t *testing.T) {
 		t.Errorf("removed too much: %q", after)
 	}
 }
+
+// Files of the site next to a CA of clients, and next to kubeadm's certificates outside /etc/kubernetes, are not this node's.
+func TestRemoveAdoptedKeepsFilesOfSite(t *testing.T) {
+	for name, c := range map[string]struct {
+		flags         string
+		removed, kept []string
+	}{
+		"client CA elsewhere": {
+			"--client-ca-file=/etc/pki/tls/certs/ca.crt, --tls-cert-file=/etc/kubernetes/pki/apiserver.crt, --service-account-signing-key-file=/etc/kubernetes/pki/sa.key",
+			[]string{"/etc/kubernetes/pki/ca.crt", "/etc/kubernetes/pki/apiserver.crt"}, []string{"/etc/pki/tls/certs/ca.crt", "/etc/pki/tls/certs/postfix.pem"},
+		},
+		"certificates among files of the site": {
+			"--client-ca-file=/etc/pki/tls/certs/ca.crt, --tls-cert-file=/etc/pki/tls/certs/apiserver.crt, --service-account-signing-key-file=/etc/pki/tls/certs/sa.key",
+			[]string{"/etc/pki/tls/certs/ca.crt", "/etc/pki/tls/certs/etcd/server.key"}, []string{"/etc/pki/tls/certs/postfix.pem"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := adoptedPlane(t)
+			put(t, root, node.APIServerManifest, "spec: {containers: [{command: [kube-apiserver, --advertise-address=10.1.2.3, "+c.flags+"]}]}\n")
+			for _, file := range []string{"/etc/pki/tls/certs/ca.crt", "/etc/pki/tls/certs/postfix.pem", "/etc/pki/tls/certs/etcd/server.key"} {
+				put(t, root, file, "text")
+			}
+			h, _, unlock := open(t, root)
+			defer unlock()
+			r, err := New(config.Reset{RemoveNode: true, Force: true, SkipPhases: ofThisMachine}, "", h, &workflow.Console{Out: io.Discard})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range c.removed {
+				if node.FileExists(h, file) {
+					t.Errorf("%s was not removed", file)
+				}
+			}
+			for _, file := range c.kept {
+				if !node.FileExists(h, file) {
+					t.Errorf("%s was removed", file)
+				}
+			}
+		})
+	}
+}

@@ -1,12 +1,17 @@
 package uninstall
 
 import (
+	"io/fs"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/filesystem"
 	"airlift/installer/host/ledger"
+	"airlift/installer/pki"
 )
 
 // A host that kubeadm made a node, or whose ledger is lost, has no list of created files. Instead,
@@ -49,7 +54,13 @@ func AssumeTraces(h *host.Host, t Traces) {
 		}
 	}
 	add(ledger.Contents, config.ManifestsDir, "static pods")
-	add(ledger.Contents, t.CertificatesDir, "certificates")
+	if onlyCertificates(h, t.CertificatesDir) {
+		add(ledger.Contents, t.CertificatesDir, "certificates")
+	} else {
+		for _, name := range append(pki.FileNames(), pki.RotationDir) {
+			add(ledger.Owned, filepath.Join(t.CertificatesDir, name), "")
+		}
+	}
 	h.Records().Assume(ledger.Entry{Kind: ledger.Contents, Name: config.KubeletDir, Contents: "the kubelet's state"})
 	if t.EtcdDataDir != "" {
 		add(ledger.Contents, t.EtcdDataDir, ledger.EtcdData)
@@ -65,6 +76,27 @@ func AssumeTraces(h *host.Host, t Traces) {
 		}
 	}
 	h.Records().EndAdoption(own)
+}
+
+// onlyCertificates reports whether a directory of certificates can be emptied: it is in kubeadm's own directory, which kubeadm reset
+// empties too, or everything in it has kubeadm's names.
+func onlyCertificates(h *host.Host, dir string) bool {
+	if strings.HasPrefix(filepath.Clean(dir), config.KubernetesDir+"/") {
+		return true
+	}
+	only := true
+	err := fs.WalkDir(os.DirFS(h.Path(dir)), ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case name == pki.RotationDir:
+			return fs.SkipDir
+		case name != "." && name != "etcd" && !slices.Contains(pki.FileNames(), name):
+			only = false
+		}
+		return nil
+	})
+	return only && err == nil
 }
 
 // Assume adds a path that the user named to the ledger in memory.
