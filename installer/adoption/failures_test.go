@@ -267,10 +267,13 @@ func TestFindings(t *testing.T) {
 			l.Files["/etc/sysconfig/kubelet"] = "KUBELET_EXTRA_ARGS=--pod-infra-container-image=p:1\n"
 			l.Restart("--pod-infra-container-image=p:1")
 		}), false, "KubeletFlagsGone", "--pod-infra-container-image=p:1", "refuses it until it is removed there"},
-		"argument with a space":            {nil, func(l *layouts.Layout) { l.Restart("--node-labels=a=b c") }, true, "KubeletFlags", "--node-labels=", "cannot be written"},
-		"argument that is no flag":         {nil, func(l *layouts.Layout) { l.Restart("word") }, true, "KubeletFlags", "", "cannot be written"},
-		"drop-in of its own":               {nil, dropIn("20-site.conf", "[Service]\nCPUAffinity=0\n"), false, "KubeletDropIn", "CPUAffinity=", "stays and applies"},
-		"flags of another file":            {nil, all(func(l *layouts.Layout) { l.Files["/etc/sysconfig/kubelet"] = "KUBELET_EXTRA_ARGS=--max-pods=50\n" }, func(l *layouts.Layout) { l.Restart("--max-pods=50") }), false, "KubeletFlags", "--max-pods=50", "kubeadm-flags.env"},
+		"argument with a space":    {nil, func(l *layouts.Layout) { l.Restart("--node-labels=a=b c") }, true, "KubeletFlags", "--node-labels=", "cannot be written"},
+		"argument that is no flag": {nil, func(l *layouts.Layout) { l.Restart("word") }, true, "KubeletFlags", "", "cannot be written"},
+		"drop-in of its own":       {nil, dropIn("20-site.conf", "[Service]\nCPUAffinity=0\n"), false, "KubeletDropIn", "CPUAffinity=", "stays and applies"},
+		"flags of another file":    {nil, all(func(l *layouts.Layout) { l.Files["/etc/sysconfig/kubelet"] = "KUBELET_EXTRA_ARGS=--max-pods=50\n" }, func(l *layouts.Layout) { l.Restart("--max-pods=50") }), false, "KubeletFlags", "--max-pods=50", "kubeadm-flags.env"},
+		"flags of a file that is not read": {nil, func(l *layouts.Layout) {
+			l.Files["/etc/default/kubelet"] = "KUBELET_EXTRA_ARGS=--node-ip=192.168.9.9\n"
+		}, true, "KubeletExtraArgs", "--node-ip=192.168.9.9", "first upgrade would start the kubelet with it"},
 		"old network plugin":               {nil, fromUnit("--network-plugin=cni"), false, "KubeletFlagsGone", "--network-plugin=", "leaves it out"},
 		"gate of the kubelet":              {nil, kubelet("--feature-gates=CloudDualStackNodeIPs=true"), false, "KubeletFeatureGates", "CloudDualStackNodeIPs", "refuses it"},
 		"edited kubelet configuration":     {nil, edit("/var/lib/kubelet/config.yaml", "kind: KubeletConfiguration", "kind: KubeletConfiguration\nmaxPods: 220"), false, "KubeletConfig", "maxPods is 220, and not set", "the upgrade writes the cluster's value"},

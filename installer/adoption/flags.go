@@ -301,6 +301,13 @@ func carriedFlags(v *view) {
 	if unused := slices.DeleteFunc(f.Unused, func(a config.Arg) bool { return !kubelet.HasFlag(v.Target, a.Name) }); len(unused) > 0 {
 		v.find("KubeletFlagsUnused", "the kubelet does not run with "+texts(unused), config.KubeletFlagsFile, "the first upgrade removes it there: the kubelet keeps the flags that it has now", "")
 	}
+	runs := kubelet.ParseFlags(v.Kubelet.Args)
+	for _, a := range v.kubelet.extraFlags() {
+		if a.Name != "" && !slices.Contains(runs, a) && kubelet.HasFlag(v.Target, a.Name) {
+			v.refuse("KubeletExtraArgs", "the kubelet does not run with "+shown(a)+" of KUBELET_EXTRA_ARGS", "/etc/default/kubelet, or a drop-in of the kubelet",
+				"Airlift's unit reads it, so the first upgrade would start the kubelet with it", "remove it there; or, if the kubelet is to have it: systemctl daemon-reload; systemctl restart kubelet")
+		}
+	}
 	gone := map[config.Arg]bool{}
 	for _, s := range v.kubelet.flagSources() {
 		for _, a := range s.flags {
