@@ -56,26 +56,39 @@ func (s *site) checkNames() {
 	}
 }
 
-// checkEndpoint refuses an edit that removes the endpoint.
+// checkEndpoint refuses an edit that removes the endpoint, or a part of it: apply only adds to one.
 func (s *site) checkEndpoint() {
-	if s.cluster == nil || s.wantsEndpoint() {
+	if s.cluster == nil {
 		return
 	}
 	var has []string
-	if s.cluster.Balancer {
+	if s.cluster.Balancer && !s.Spec.Endpoint.Balancer {
 		has = append(has, "balancer: true")
 	}
-	if len(s.cluster.VIP) > 0 {
+	if len(s.cluster.VIP) > 0 && !s.hasVIP() {
 		has = append(has, "vip: "+strings.Join(s.cluster.VIP, ","))
 	}
-	if len(has) == 0 && s.cluster.ControlPlaneEndpoint != "" {
-		has = append(has, "address: "+s.cluster.ControlPlaneEndpoint)
+	what := "cluster.yaml has another endpoint"
+	if !s.wantsEndpoint() {
+		what = "cluster.yaml has no endpoint"
+		if len(has) == 0 && s.cluster.ControlPlaneEndpoint != "" {
+			has = append(has, "address: "+s.cluster.ControlPlaneEndpoint)
+		}
 	}
 	if len(has) > 0 {
 		s.problem("", "write it to endpoint in cluster.yaml; or, on a control plane: ./install endpoint undo",
 			"apply changes an endpoint, and does not remove it",
-			"cluster.yaml has no endpoint, and the cluster has %s", strings.Join(has, ", "))
+			"%s, and the cluster has %s", what, strings.Join(has, ", "))
 	}
+}
+
+// hasVIP reports whether the cluster has the virtual addresses of the file.
+func (s *site) hasVIP() bool {
+	var vip []string
+	for _, a := range s.Spec.Endpoint.VIP {
+		vip = append(vip, a.String())
+	}
+	return slices.Equal(slices.Sorted(slices.Values(vip)), slices.Sorted(slices.Values(s.cluster.VIP)))
 }
 
 func (s *site) wantsEndpoint() bool {
@@ -102,12 +115,7 @@ func (s *site) endpointDiffers() bool {
 	if s.cluster == nil || !s.wantsEndpoint() {
 		return false
 	}
-	var vip []string
-	for _, a := range s.Spec.Endpoint.VIP {
-		vip = append(vip, a.String())
-	}
-	slices.Sort(vip)
-	return !slices.Equal(vip, slices.Sorted(slices.Values(s.cluster.VIP))) || s.cluster.Balancer != s.Spec.Endpoint.Balancer ||
+	return !s.hasVIP() || s.cluster.Balancer != s.Spec.Endpoint.Balancer ||
 		s.address != "" && hostPort(s.address) != hostPort(s.cluster.ControlPlaneEndpoint)
 }
 

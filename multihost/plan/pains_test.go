@@ -127,6 +127,13 @@ func TestProblems(t *testing.T) {
 		{"skipped minor versions", "v1.34.2", func(*plan.Input) {}, "", "this file has v1.37.1, and the cluster is v1.34.2", "in this order: v1.35, v1.36"},
 		{"a kubelet that is too old", oldVersion, func(in *plan.Input) { view(*in).Nodes[4].Version, fact(*in, "w1").Node.Version = "v1.33.9", "v1.33.9" }, "w1", "its kubelet is v1.33.9", "v1.34 or later"},
 		{"a kubelet that is newer", newVersion, func(in *plan.Input) { view(*in).Nodes[4].Version = "v1.37.2" }, "w1", "it has v1.37.2", "upgrade undo"},
+		{"the endpoint loses its balancer", newVersion, func(in *plan.Input) {
+			in.Spec.Endpoint, view(*in).Balancer, view(*in).VIP = spec.Endpoint{VIP: []netip.Addr{netip.MustParseAddr("10.0.0.100")}}, true, []string{"10.0.0.100"}
+		}, "", "cluster.yaml has another endpoint, and the cluster has balancer: true", "endpoint undo"},
+		{"another virtual address", newVersion, func(in *plan.Input) {
+			in.Spec.Endpoint, view(*in).VIP = spec.Endpoint{VIP: []netip.Addr{netip.MustParseAddr("10.0.0.101")}}, []string{"10.0.0.100"}
+		}, "", "cluster.yaml has another endpoint, and the cluster has vip: 10.0.0.100", "endpoint undo"},
+		{"an address instead of a virtual one", newVersion, func(in *plan.Input) { view(*in).VIP = []string{"10.0.0.100"} }, "", "the cluster has vip: 10.0.0.100", "endpoint undo"},
 		{"pain 23: no endpoint any more", newVersion, func(in *plan.Input) { in.Spec.Endpoint = spec.Endpoint{} }, "", "the cluster has address: api.site:6443", "endpoint undo"},
 		{"pain 23: no registry any more", newVersion, func(in *plan.Input) { in.Spec.EmbeddedRegistry = false }, "", "embeddedRegistry: false", "registry disable"},
 		{"another unfinished upgrade", newVersion, func(in *plan.Input) {
