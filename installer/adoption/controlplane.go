@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
 	"airlift/images/release"
 	"airlift/installer/config"
 	"airlift/installer/kubelet"
@@ -123,6 +126,62 @@ func editedManifests(v *view) {
 			return
 		}
 		compare(v, name, is, want)
+		var pod corev1.Pod
+		if err := yaml.Unmarshal(v.host.read(node.ManifestPath(name)), &pod); err == nil {
+			compareSpec(v, name, pod.Spec, wanted[name].Spec)
+		}
+	}
+}
+
+// compareSpec reports what the pod of a component has beyond one value for each flag and its volumes.
+func compareSpec(v *view, name string, is, want corev1.PodSpec) {
+	report := func(what string) {
+		v.find("EditedManifests", name+" "+what+", which is not in the stored configuration", node.ManifestPath(name), "an upgrade removes it",
+			"to keep it, write it as a patch, and give that to upgrade: --patches DIRECTORY")
+	}
+	for _, c := range is.InitContainers {
+		report("has the init container " + c.Name)
+	}
+	for at, c := range is.Containers {
+		if at > 0 || c.Name != name {
+			report("has the container " + c.Name)
+			continue
+		}
+		values := map[string][]string{}
+		for _, arg := range append(c.Command[min(1, len(c.Command)):], c.Args...) {
+			flag, value, is := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+			if !is || !strings.HasPrefix(arg, "--") {
+				if strings.HasPrefix(arg, "-") { // else it is the value of the one before, and may be secret
+					report("runs with " + arg + " in another form than --NAME=VALUE")
+				}
+				continue
+			}
+			values[flag] = append(values[flag], value)
+		}
+		for _, flag := range sorted(values) { // compare sees only the last one
+			for _, value := range values[flag][:len(values[flag])-1] {
+				if !slices.Contains(want.Containers[0].Command, "--"+flag+"="+value) {
+					report("also runs with " + shown(config.Arg{Name: flag, Value: value}))
+				}
+			}
+		}
+		for _, e := range c.Env {
+			if !slices.ContainsFunc(want.Containers[0].Env, func(w corev1.EnvVar) bool { return w.Name == e.Name && w.Value == e.Value }) {
+				report("has a value of the variable " + e.Name)
+			}
+		}
+		if len(c.EnvFrom) > 0 {
+			report("has the field envFrom")
+		}
+		if c.Lifecycle != nil {
+			report("has the field lifecycle")
+		}
+	}
+	fields := map[string]bool{"hostAliases": len(is.HostAliases) > 0, "dnsConfig": is.DNSConfig != nil, "dnsPolicy": is.DNSPolicy != want.DNSPolicy}
+	for _, field := range sorted(fields) {
+		if fields[field] {
+			report("has the field " + field)
+		}
 	}
 }
 
