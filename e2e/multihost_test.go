@@ -227,6 +227,7 @@ func TestMultiHost(t *testing.T) {
 			for _, h := range m.nodes {
 				run(t, h, "sh", "-c", "echo "+m.nodes[0].Addr.String()+" "+name+" >>/etc/hosts")
 			}
+			named := m.bare(t)
 			m.describe(t, "endpoint: {address: '"+name+":6443'}\n", nil)
 			m.apply(t)
 			proxy := func() string {
@@ -245,7 +246,10 @@ func TestMultiHost(t *testing.T) {
 				contains(t, run(t, h, "cat", "/etc/kubernetes/admin.conf"), "server: https://"+name+":6443")
 			}
 			m.cluster(t, 0, "plan")
-			m.reset(t, bare)
+			m.reset(t, named)
+			for _, h := range m.nodes {
+				run(t, h, "sed", "-i", "/"+name+"/d", "/etc/hosts")
+			}
 		}},
 		{"the same by commands", func(t *testing.T) { m.byCommands(t) }},
 	})
