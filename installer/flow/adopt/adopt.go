@@ -12,6 +12,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/adoption"
 	"airlift/installer/cluster"
+	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/filesystem"
 	"airlift/installer/host/ledger"
@@ -164,7 +165,8 @@ func (a *Adopt) addCA() error {
 	ca := path.Join(status.PKIConfig(a.Existing).CertificatesDir, "ca.crt")
 	sum, err := filesystem.DigestFile(a.Existing.Path(ca))
 	if err != nil {
-		return fault.Wrap(fmt.Errorf("reading the cluster's CA: %w", err), fault.Preflight, "restore it from another node")
+		return fault.Wrap(fmt.Errorf("reading the cluster's CA: %w", err), fault.Preflight,
+			"if the CA is in another directory (clientCAFile in "+config.KubeletConfigFile+"), link it: mkdir -p "+path.Dir(ca)+" && ln -s FILE "+ca+"; if it is lost, copy it from another node")
 	}
 	if a.entry.Files == nil {
 		a.entry.Files = map[string]string{}
