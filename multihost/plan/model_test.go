@@ -660,6 +660,12 @@ func TestApplyConvergesAfterKills(t *testing.T) {
 
 // One run that nothing interrupts changes the endpoint of all nodes and of the add-ons.
 func TestEndpointChangesInOneRun(t *testing.T) {
+	sites := 0
+	defer func() {
+		if sites == 0 {
+			t.Error("in each site, a node does not follow")
+		}
+	}()
 	rapid.Check(t, func(t *rapid.T) {
 		w, remove := newWorld(t)
 		now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
@@ -667,9 +673,10 @@ func TestEndpointChangesInOneRun(t *testing.T) {
 			m := w.machines[name]
 			inFile := slices.ContainsFunc(w.spec.Hosts, func(h spec.Host) bool { return h.Name == name })
 			if m.lost || m.apiDown || m.unfinished != "" || !inFile {
-				t.Skip("a node does not follow")
+				return // it does not follow
 			}
 		}
+		sites++
 		for i := range w.spec.Groups {
 			w.spec.Groups[i].Roll.Pause = false
 		}
