@@ -142,8 +142,8 @@ func compareSpec(v *view, name string, is, want corev1.PodSpec) {
 	for _, c := range is.InitContainers {
 		report("has the init container " + c.Name)
 	}
-	for at, c := range is.Containers {
-		if at > 0 || c.Name != name {
+	for _, c := range is.Containers {
+		if c.Name != name {
 			report("has the container " + c.Name)
 			continue
 		}
@@ -152,7 +152,8 @@ func compareSpec(v *view, name string, is, want corev1.PodSpec) {
 			flag, value, is := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
 			if !is || !strings.HasPrefix(arg, "--") {
 				if strings.HasPrefix(arg, "-") { // else it is the value of the one before, and may be secret
-					report("runs with " + arg + " in another form than --NAME=VALUE")
+					form, _, _ := strings.Cut(arg, "=")
+					report("runs with " + form + " in another form than --NAME=VALUE")
 				}
 				continue
 			}

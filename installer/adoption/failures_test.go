@@ -277,7 +277,7 @@ func TestFindings(t *testing.T) {
 		"a second value of a flag":         {nil, edit(apiserver, "- --allow-privileged=true", "- --allow-privileged=true\n    - --service-account-issuer=https://old.example"), false, "EditedManifests", "also runs with --service-account-issuer=https://old.example", "removes it"},
 		"a flag without a value":           {nil, edit(apiserver, "- --allow-privileged=true", "- --allow-privileged=true\n    - --profiling"), false, "EditedManifests", "runs with --profiling in another form", "removes it"},
 		"a variable":                       {nil, edit(apiserver, "    name: kube-apiserver\n", "    name: kube-apiserver\n    env: [{name: GODEBUG, value: secret}]\n"), false, "EditedManifests", "has a value of the variable GODEBUG", "removes it"},
-		"a container beside it":            {nil, edit(apiserver, "  containers:\n", "  containers:\n  - {name: kms, image: kms:1}\n"), false, "EditedManifests", "has the container kms", "removes it"},
+		"another container":                {nil, edit(apiserver, "  containers:\n", "  containers:\n  - {name: kms, image: kms:1}\n"), false, "EditedManifests", "has the container kms", "removes it"},
 		"host aliases":                     {nil, edit(apiserver, "  hostNetwork: true\n", "  hostNetwork: true\n  hostAliases: [{ip: 10.0.0.9, hostnames: [a]}]\n"), false, "EditedManifests", "has the field hostAliases", "removes it"},
 		"old network plugin":               {nil, fromUnit("--network-plugin=cni"), false, "KubeletFlagsGone", "--network-plugin=", "leaves it out"},
 		"gate of the kubelet":              {nil, kubelet("--feature-gates=CloudDualStackNodeIPs=true"), false, "KubeletFeatureGates", "CloudDualStackNodeIPs", "refuses it"},

@@ -48,7 +48,7 @@ type world struct {
 	serves   map[string]bool // control planes that serve the endpoint
 	stored   int             // the configuration that the cluster stores
 	wants    int             // the configuration in kubeadm's documents
-	others   []string        // nodes that somebody else made unschedulable
+	others   []string        // nodes that a user made unschedulable
 	before   map[string]int  // by group, how many were down when an edit made the group smaller
 }
 

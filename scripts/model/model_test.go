@@ -555,7 +555,7 @@ func TestEditedPause(t *testing.T) {
 }
 
 // TestVariablesAreNotShown: status shows which environment variables were edited by hand, and not their values: neither the new ones
-// nor those that the stored configuration has.
+// nor the values that the stored configuration has.
 func TestVariablesAreNotShown(t *testing.T) {
 	files := bundles(t)
 	rapid.Check(t, func(rt *rapid.T) {
