@@ -26,6 +26,8 @@ type Input struct {
 	Kubelet, Containerd Process
 	// Units are the units of UnitNames that systemd knows.
 	Units map[string]systemd.UnitState
+	// ReadOnly are directories to which an upgrade writes that are on a file system which is mounted read-only.
+	ReadOnly []string
 	// Packages are the packages that own files, by the path of the file.
 	Packages map[string]Package
 	// Runtime is what the container runtime reports.
@@ -122,11 +124,11 @@ func (r Report) Adoptable() bool { return len(r.Refusals) == 0 }
 var checks = []func(*view){
 	// the kubelet
 	kubeletRuns, identity, credentials, kubeletPaths, binaries, units, execStart,
-	carriedFlags, kubeletRules, kubeletConfiguration, nodeName, server, seLinux,
+	carriedFlags, readOnly, kubeletRules, kubeletConfiguration, nodeName, server, seLinux,
 	// the container runtime
 	runtime, containerdSource, sandbox, registries, imageService, crictl, cniDirectory,
 	// the control plane
-	staticPods, otherPods, editedManifests, componentGates, imageNames,
+	staticPods, otherPods, editedManifests, componentVersions, componentGates, imageNames,
 	certificateFiles, certificateNames, servedCertificates, externalEtcd, stackedEtcd, etcdUnit,
 	// the cluster
 	versions, storedConfiguration, podNetwork, kubeProxy, dns, endpoint, otherNodes,

@@ -35,6 +35,11 @@ func certificateFiles(v *view) {
 			v.find("ExternalCA", "the key of the CA "+ca.Name+" is not on this host", ca.File, "an upgrade does not renew what it signed, and rotate-ca refuses to replace it", "keep its key where it is, and have it sign: ./install certs generate-csr")
 		}
 	}
+	for _, name := range []string{"sa.key", "sa.pub"} {
+		if file := path.Join(dir, name); !v.host.exists(file) {
+			v.refuse("CertificateFiles", file+", with which tokens of ServiceAccounts are signed or verified, does not exist", file, "an upgrade writes its path to the manifests, and the components would not start", "restore it, or copy it from another control plane")
+		}
+	}
 	usual := pki.ValidityPeriod(v.config)
 	var long []string
 	for _, c := range certs {

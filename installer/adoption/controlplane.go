@@ -1,6 +1,7 @@
 package adoption
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"airlift/fault"
 	"airlift/images/release"
 	"airlift/installer/config"
 	"airlift/installer/kubelet"
@@ -28,7 +30,7 @@ func staticPods(v *view) {
 	for _, pod := range sorted(files) {
 		if len(files[pod]) > 1 {
 			v.refuse("StaticPods", fmt.Sprintf("%s define the same pod %s", strings.Join(files[pod], " and "), pod), config.ManifestsDir,
-				"the kubelet reads every file in the directory, also backups, and starts one of them", "move backups to another directory: mv "+path.Join(config.ManifestsDir, backup(v.pods[files[pod][0]].Pod, files[pod]))+" /root/")
+				"the kubelet reads every file in the directory, also backups, and starts one of them", "move backups to another directory: mv "+strings.Join(backups(v.pods[files[pod][0]].Pod, files[pod]), " ")+" /root/")
 		}
 	}
 	components := append([]string{node.EtcdPod}, node.ControlPlaneComponents...)
@@ -51,9 +53,54 @@ func staticPods(v *view) {
 	}
 }
 
-// backup is the first of several files that is not the pod's own.
-func backup(pod string, files []string) string {
-	return files[slices.IndexFunc(files, func(f string) bool { return f != pod+".yaml" })]
+// backups are the paths of several files of a pod without its own; without the last one, if none has its name.
+func backups(pod string, files []string) (paths []string) {
+	own := pod + ".yaml"
+	if !slices.Contains(files, own) {
+		own = files[len(files)-1]
+	}
+	for _, f := range files {
+		if f != own {
+			paths = append(paths, fault.Word(path.Join(config.ManifestsDir, f)))
+		}
+	}
+	return paths
+}
+
+// componentVersions reports components that do not have the stored version and image, and refuses those that are newer than the
+// file. An upgrade that ended in the middle leaves both.
+func componentVersions(v *view) {
+	if !v.plane || v.config == nil {
+		return
+	}
+	c := v.config
+	repository := cmp.Or(c.ImageRepository, config.DefaultImageRepository)
+	for _, name := range append([]string{node.EtcdPod}, node.ControlPlaneComponents...) {
+		p := v.component(name)
+		if p == nil {
+			continue
+		}
+		in := repository
+		if name == node.EtcdPod {
+			in = cmp.Or(c.Etcd.Local.ImageRepository, repository)
+		}
+		image, _, _ := strings.Cut(p.Image, "@")
+		slash := strings.LastIndex(image, "/")
+		base, tag, _ := strings.Cut(image[slash+1:], ":")
+		if stored := in + "/" + name; image[:slash+1]+base != stored {
+			v.find("ImageNames", fmt.Sprintf("%s runs the image %s, and the stored configuration gives %s", name, p.Image, stored), node.ManifestPath(name), "an upgrade sets the stored name", "to keep the edit, store imageRepository first: kubectl -n kube-system edit configmap kubeadm-config")
+		}
+		is := tagVersion(tag)
+		if name == node.EtcdPod || is == nil || "v"+is.String() == c.KubernetesVersion {
+			continue
+		}
+		if minor("v"+is.String()) > minor(v.Target) && minor(v.Target) > 0 {
+			v.refuse("KubernetesVersion", fmt.Sprintf("%s has v%s, and this file has %s", name, is, v.Target), node.ManifestPath(name), "an older file does not know the newer version", fmt.Sprintf("use a file of v%s or newer", is))
+			continue
+		}
+		v.find("ComponentVersion", fmt.Sprintf("%s has v%s, and the stored configuration %s: an upgrade by another tool has not ended", name, is, c.KubernetesVersion), node.ManifestPath(name),
+			"the upgrade replaces it", "end that upgrade first, on each node: kubeadm upgrade apply, or kubeadm upgrade node")
+	}
 }
 
 // otherPods reports static pods that are not the control plane's components.

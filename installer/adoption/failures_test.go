@@ -284,7 +284,60 @@ func TestFindings(t *testing.T) {
 		"edited kubelet configuration":     {nil, edit("/var/lib/kubelet/config.yaml", "kind: KubeletConfiguration", "kind: KubeletConfiguration\nmaxPods: 220"), false, "KubeletConfig", "maxPods is 220, and not set", "the upgrade writes the cluster's value"},
 		"fields that only the cluster has": {nil, edit("/var/lib/kubelet/config.yaml", "rotateCertificates: true\n", ""), false, "KubeletConfig", "no rotateCertificates", "the cluster's values apply"},
 		"no kubelet-config":                {nil, func(l *layouts.Layout) { delete(l.Cluster.ConfigMaps, "kube-system/kubelet-config") }, true, "KubeletConfigMap", "no ConfigMap", ""},
-		"cgroup drivers differ":            {nil, func(l *layouts.Layout) { l.Runtime.Info.SystemdCgroup = false }, false, "CgroupDriver", "the kubelet's cgroup driver is systemd, and containerd's is cgroupfs", ""},
+		"cgroup drivers differ":            {of("v1.30.14", "v1.31.14", nil), func(l *layouts.Layout) { l.Runtime.Info.SystemdCgroup = false }, false, "CgroupDriver", "the kubelet's cgroup driver is systemd, and containerd's is cgroupfs", ""},
+		"cgroup drivers differ, and containerd does not answer": {nil, func(l *layouts.Layout) {
+			l.Runtime.Info.SystemdCgroup, l.Runtime.Info.Version = false, "1.7.27"
+		}, false, "CgroupDriver", "the kubelet's cgroup driver is systemd, and containerd's is cgroupfs", ""},
+		"the kubelet asks for cgroupfs": {nil, func(l *layouts.Layout) { l.Runtime.Info.SystemdCgroup = false }, false, "CgroupDriver", "the cgroup driver is cgroupfs", "it stays"},
+
+		"two variables in one line": {nil, all(dropIn("20-site.conf", "[Service]\nEnvironment=\"HTTP_PROXY=http://p\" \"KUBELET_EXTRA_ARGS=--max-pods=50 --container-runtime=remote\"\n"), running("--max-pods=50", "--container-runtime=remote")), false,
+			"KubeletFlagsGone", "--container-runtime=remote", "refuses it until it is removed there"},
+		"two variables without quotes": {nil, all(dropIn("20-site.conf", "[Service]\nEnvironment = A=b KUBELET_EXTRA_ARGS=--v=3\n"), running()), true, "KubeletExtraArgs", "--v=3", "would start the kubelet with it"},
+		"a variable that is taken back": {nil, all(dropIn("20-site.conf", "[Service]\nEnvironment=KUBELET_EXTRA_ARGS=--v=3\n"), dropIn("30-site.conf", "[Service]\nEnvironment=\n"), running("--v=3")), false,
+			"KubeletFlags", "--v=3", "writes it to /var/lib/kubelet/kubeadm-flags.env"},
+
+		"a gate in --config-dir":         {nil, configDir("featureGates: {CloudDualStackNodeIPs: true}\n"), false, "KubeletFeatureGates", "CloudDualStackNodeIPs", "refuses it"},
+		"static pods in --config-dir":    {nil, configDir("staticPodPath: /srv/manifests\n"), true, "KubeletPaths", "staticPodPath in /etc/kubernetes/kubelet.d/10-site.conf is /srv/manifests", ""},
+		"image service in --config-dir":  {nil, configDir("imageServiceEndpoint: unix:///run/other.sock\n"), true, "ImageService", "/run/other.sock", ""},
+		"files of --config-dir":          {nil, configDir("maxPods: 220\n"), false, "KubeletConfigDir", "/etc/kubernetes/kubelet.d/10-site.conf", "stay and apply"},
+		"a damaged file of --config-dir": {nil, configDir("maxPods: 220\nkind: Other\n"), true, "Unreadable", "--config-dir=/etc/kubernetes/kubelet.d", "kind: KubeletConfiguration"},
+		"resolver of its own":            {nil, edit("/var/lib/kubelet/config.yaml", "kind: KubeletConfiguration", "kind: KubeletConfiguration\nresolvConf: /etc/site.conf"), false, "KubeletConfig", `resolvConf is "/etc/site.conf"`, "the upgrade writes the cluster's value"},
+		"kubespray's resolver": {kubespray, edit("/etc/kubernetes/kubelet-config.yaml", "kind: KubeletConfiguration", "kind: KubeletConfiguration\nresolvConf: /etc/site.conf\nfailSwapOn: false"),
+			false, "KubeletConfig", "failSwapOn is false", "keeps it, in /var/lib/kubelet/instance-config.yaml"},
+
+		"a package owns the file": {nil, all(moveKubelet("/usr/local/bin"), owned("/usr/local/bin/kubelet", adoption.Package{Name: "site-kubelet", Version: "1", Manager: "dpkg"})), true, "Binaries", "the package site-kubelet 1 (dpkg)", "next update would replace it again"},
+		"a package on hold owns the file": {nil, all(moveKubelet("/usr/local/bin"), owned("/usr/local/bin/kubelet", adoption.Package{Name: "site-kubelet", Version: "1", Manager: "rpm", Held: true})), false,
+			"Binaries", "(rpm, held)", "the first upgrade replaces it"},
+		"a link where an upgrade writes": {nil, all(moveKubelet("/opt/k8s"), func(l *layouts.Layout) { l.Links["/usr/local/bin/kubelet"] = "/opt/k8s/kubelet" }), false, "Binaries", "/usr/local/bin/kubelet is a link to /opt/k8s/kubelet", "the first upgrade replaces it"},
+		"kubelet in another directory":   {nil, moveKubelet("/opt/k8s"), false, "Binaries", "/opt/k8s/kubelet belongs to no package", "does not change it"},
+		"read-only":                      {nil, func(l *layouts.Layout) { l.ReadOnly = []string{"/usr/local/bin"} }, true, "ReadOnly", "/usr/local/bin is on a file system", "writes the kubelet"},
+		"a unit in another directory": {nil, func(l *layouts.Layout) {
+			unit := l.Units["kubelet.service"]
+			l.Files["/usr/local/lib/systemd/system/kubelet.service"] = l.Files[unit.File] + "CPUQuota=50%\n"
+			unit.File = "/usr/local/lib/systemd/system/kubelet.service"
+			l.Units["kubelet.service"] = unit
+		}, false, "KubeletUnit", "CPUQuota=", "precedes this file"},
+		"a drop-in in /run": {nil, func(l *layouts.Layout) {
+			unit := l.Units["kubelet.service"]
+			const file = "/run/systemd/system/kubelet.service.d/10-kubeadm.conf"
+			l.Files[file] = l.Files[unit.DropIns[0]] + "CPUQuota=50%\n"
+			unit.DropIns = []string{file}
+			l.Units["kubelet.service"] = unit
+		}, false, "KubeletDropIn", "is not in /etc, and has lines of its own: CPUQuota=", "hides it"},
+		"a proxy on this host": {nil, edit("/etc/kubernetes/kubelet.conf", "server: https://10.1.2.3:6443", "server: https://localhost:6444"), false, "KubeletServer", "https://localhost:6444, which is neither", "it stays"},
+		"containerd's --root":  {nil, func(l *layouts.Layout) { l.Containerd.Args = []string{"--root", "/data/c"} }, false, "ContainerdData", "/data/c", "stays there"},
+		"containerd's data behind a link": {nil, func(l *layouts.Layout) {
+			l.Files["/data/c/io.containerd.metadata.v1.bolt/meta.db"] = ""
+			l.Links["/var/lib/containerd"] = "/data/c"
+		}, false, "ContainerdData", "/data/c", "stays there"},
+		"cri-dockerd":                   {nil, func(l *layouts.Layout) { l.Runtime = adoption.Runtime{Other: "docker"} }, true, "ContainerRuntime", "docker", "only into containerd"},
+		"no key of ServiceAccounts":     {nil, remove("/etc/kubernetes/pki/sa.key"), true, "CertificateFiles", "/etc/kubernetes/pki/sa.key", "would not start"},
+		"kube-proxy's empty ConfigMap":  {nil, func(l *layouts.Layout) { delete(l.Cluster.ConfigMaps["kube-system/kube-proxy"].Data, "config.conf") }, true, "KubeProxy", "has no config.conf", "reads kube-proxy's configuration"},
+		"a half-done upgrade":           {nil, edit(apiserver, "kube-apiserver:v1.36.3", "kube-apiserver:v1.37.1"), false, "ComponentVersion", "kube-apiserver has v1.37.1, and the stored configuration v1.36.3", "replaces it"},
+		"a half-done upgrade to more":   {of("v1.35.4", "v1.35.6", nil), edit(apiserver, "kube-apiserver:v1.35.4", "kube-apiserver:v1.36.3"), true, "KubernetesVersion", "kube-apiserver has v1.36.3, and this file has v1.35.6", "older file"},
+		"an edited image":               {nil, edit(apiserver, "registry.k8s.io/kube-apiserver:", "site.example:5000/k8s/kube-apiserver:"), false, "ImageNames", "site.example:5000/k8s/kube-apiserver:v1.36.3", "sets the stored name"},
+		"two backups": {nil, func(l *layouts.Layout) { l.Files[apiserver+".1"], l.Files[apiserver+".2"] = l.Files[apiserver], l.Files[apiserver] }, true,
+			"StaticPods", "kube-apiserver.yaml and kube-apiserver.yaml.1 and kube-apiserver.yaml.2", ""},
 		"cgroup v1":                        {nil, all(remove("/sys/fs/cgroup/cgroup.controllers"), func(l *layouts.Layout) { l.Files["/sys/fs/cgroup/cpuset/tasks"] = "" }), false, "CgroupV1", "cgroup v1", "failCgroupV1"},
 
 		"CRI-O":                   {nil, func(l *layouts.Layout) { l.Runtime = adoption.Runtime{Other: "cri-o"} }, true, "ContainerRuntime", "cri-o", "only into containerd"},
@@ -429,6 +482,31 @@ func TestFindings(t *testing.T) {
 // keyKey is a control plane of KubeKey 3.
 func keyKey() *layouts.Layout {
 	return layouts.KubeKey3(layouts.Options{Version: "v1.36.3", Target: "v1.37.1"})
+}
+
+// kubespray is a control plane of kubespray.
+func kubespray() *layouts.Layout {
+	return layouts.Kubespray(layouts.Options{Version: "v1.36.3", Target: "v1.37.1"})
+}
+
+// running gives the kubelet these flags.
+func running(flags ...string) change { return func(l *layouts.Layout) { l.Restart(flags...) } }
+
+// configDir gives the kubelet a directory with more of its configuration.
+func configDir(fields string) change {
+	return func(l *layouts.Layout) {
+		l.Files["/etc/kubernetes/kubelet.d/10-site.conf"] = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+		if strings.Contains(fields, "kind:") {
+			l.Files["/etc/kubernetes/kubelet.d/10-site.conf"] = "apiVersion: kubelet.config.k8s.io/v1beta1\n"
+		}
+		l.Files["/etc/kubernetes/kubelet.d/10-site.conf"] += fields
+		l.Files["/etc/kubernetes/kubelet.d/README"] = "not read"
+		kubelet("--config-dir=/etc/kubernetes/kubelet.d")(l)
+	}
+}
+
+func owned(file string, p adoption.Package) change {
+	return func(l *layouts.Layout) { l.Packages[file] = p }
 }
 
 func remove(file string) change {

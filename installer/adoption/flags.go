@@ -119,9 +119,14 @@ func (k *kubeletUnit) flagSources() (list []flagSource) {
 		if file == "" {
 			continue
 		}
-		text := string(k.host.read(file))
-		add(file, k.dropInStays(file), append(variables(string(assignments(text))), commandLine(text)...))
-		for _, f := range environmentFiles(text) {
+		list := directives(string(k.host.read(file)))
+		var flags []config.Arg
+		values := environment(list)
+		for _, name := range sorted(values) {
+			flags = append(flags, ofKubelet(kubelet.ParseFlags(preflight.Words(values[name])))...)
+		}
+		add(file, k.dropInStays(file), append(flags, commandLine(list)...))
+		for _, f := range environmentFiles(list) {
 			if !slices.Contains(known, f) {
 				known = append(known, f)
 				add(f, k.dropInStays(file), variables(string(k.host.read(f))))
@@ -145,21 +150,16 @@ func (k *kubeletUnit) dropInStays(file string) bool {
 // Files precede the lines Environment=, and a later one precedes an earlier one (systemd.exec(5)).
 func (k *kubeletUnit) extraFlags() []config.Arg {
 	const name = "KUBELET_EXTRA_ARGS"
-	lines, file := []byte(nil), []byte(nil) // the last ones that set it
+	var all []directive
 	for _, text := range k.fragments() {
-		if set := assignments(text); sets(set, name) {
-			lines = set
-		}
-		for _, f := range environmentFiles(text) {
-			if data := k.host.read(f); sets(data, name) {
-				file = data
-			}
+		all = append(all, directives(text)...)
+	}
+	for _, file := range slices.Backward(environmentFiles(all)) {
+		if data := k.host.read(file); sets(data, name) {
+			return preflight.KubeletFlags(name, data)
 		}
 	}
-	if file != nil {
-		return preflight.KubeletFlags(name, file)
-	}
-	return preflight.KubeletFlags(name, lines)
+	return kubelet.ParseFlags(preflight.Words(environment(all)[name]))
 }
 
 // fragments returns the texts of the drop-ins of the kubelet when Airlift's unit starts it, in systemd's order: by the names
@@ -183,34 +183,57 @@ func sets(file []byte, name string) bool {
 	return slices.ContainsFunc(variable.FindAllStringSubmatch(joined(string(file)), -1), func(m []string) bool { return m[1] == name })
 }
 
-// environmentFiles returns the paths in the lines EnvironmentFile= of a unit.
-func environmentFiles(text string) (files []string) {
+// A directive is a line NAME=VALUE of a unit.
+type directive struct{ name, value string }
+
+// directives returns the directives of a unit's text, as systemd reads them (systemd.syntax(7)): white space around the equals
+// sign does not count, and a backslash at the end of a line continues it.
+func directives(text string) (list []directive) {
 	for line := range strings.Lines(joined(text)) {
-		if file, ok := strings.CutPrefix(strings.TrimSpace(line), "EnvironmentFile="); ok {
-			files = append(files, strings.TrimPrefix(file, "-"))
+		line = strings.TrimSpace(line)
+		if name, value, ok := strings.Cut(line, "="); ok && !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, ";") {
+			list = append(list, directive{strings.TrimSpace(name), strings.TrimSpace(value)})
+		}
+	}
+	return list
+}
+
+// environmentFiles returns the paths in EnvironmentFile=. An empty one removes those before it.
+func environmentFiles(list []directive) (files []string) {
+	for _, d := range list {
+		if d.name != "EnvironmentFile" {
+			continue
+		}
+		if d.value == "" {
+			files = nil
+		} else {
+			files = append(files, strings.TrimPrefix(strings.Trim(d.value, `"'`), "-"))
 		}
 	}
 	return files
 }
 
-// joined joins lines that end with a backslash, as systemd does.
-func joined(text string) string { return strings.ReplaceAll(text, "\\\n", " ") }
-
-// assignments returns the variables in the lines Environment= of a unit, one on each line.
-func assignments(text string) []byte {
-	var out strings.Builder
-	for line := range strings.Lines(joined(text)) {
-		value, ok := strings.CutPrefix(strings.TrimSpace(line), "Environment=")
-		if !ok {
+// environment returns the variables in Environment=, of which each may have several. An empty one removes those before it.
+func environment(list []directive) map[string]string {
+	values := map[string]string{}
+	for _, d := range list {
+		if d.name != "Environment" {
 			continue
 		}
-		if len(value) > 1 && (value[0] == '"' || value[0] == '\'') && value[len(value)-1] == value[0] {
-			value = value[1 : len(value)-1]
+		if d.value == "" {
+			clear(values)
 		}
-		out.WriteString(value + "\n")
+		for _, word := range preflight.Words(d.value) {
+			if name, value, ok := strings.Cut(word, "="); ok {
+				values[name] = value
+			}
+		}
 	}
-	return []byte(out.String())
+	return values
 }
+
+// joined joins lines that end with a backslash, as systemd does.
+func joined(text string) string { return strings.ReplaceAll(text, "\\\n", " ") }
 
 var variable = regexp.MustCompile(`(?m)^[ \t]*([A-Za-z_][A-Za-z0-9_]*)=`)
 
@@ -219,34 +242,29 @@ func variables(text string) (flags []config.Arg) {
 	text = joined(text)
 	seen := map[string]bool{}
 	for _, m := range variable.FindAllStringSubmatch(text, -1) {
-		if seen[m[1]] {
-			continue
-		}
-		seen[m[1]] = true
-		for _, a := range preflight.KubeletFlags(m[1], []byte(text)) {
-			if a.Name != "" && !slices.Contains(fromUnit, a.Name) {
-				flags = append(flags, a)
-			}
+		if !seen[m[1]] {
+			seen[m[1]] = true
+			flags = append(flags, ofKubelet(preflight.KubeletFlags(m[1], []byte(text)))...)
 		}
 	}
 	return flags
 }
 
 // commandLine returns the flags that a unit writes in ExecStart itself.
-func commandLine(text string) (flags []config.Arg) {
-	for line := range strings.Lines(joined(text)) {
-		command, ok := strings.CutPrefix(strings.TrimSpace(line), "ExecStart=")
-		if !ok || command == "" {
+func commandLine(list []directive) (flags []config.Arg) {
+	for _, d := range list {
+		if d.name != "ExecStart" || d.value == "" {
 			continue
 		}
-		words := slices.DeleteFunc(strings.Fields(command), func(word string) bool { return strings.HasPrefix(word, "$") })
-		for _, a := range kubelet.ParseFlags(words[min(1, len(words)):]) {
-			if a.Name != "" && !slices.Contains(fromUnit, a.Name) {
-				flags = append(flags, a)
-			}
-		}
+		words := slices.DeleteFunc(preflight.Words(d.value), func(word string) bool { return strings.HasPrefix(word, "$") })
+		flags = append(flags, ofKubelet(kubelet.ParseFlags(words[min(1, len(words)):]))...)
 	}
 	return flags
+}
+
+// ofKubelet returns the flags among arguments, except for the paths of the drop-in.
+func ofKubelet(flags []config.Arg) []config.Arg {
+	return slices.DeleteFunc(flags, func(a config.Arg) bool { return a.Name == "" || slices.Contains(fromUnit, a.Name) })
 }
 
 // shown is a flag as on a command line, without secrets.

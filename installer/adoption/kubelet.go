@@ -3,13 +3,14 @@ package adoption
 import (
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"net/url"
 	"path"
 	"reflect"
-	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"airlift/installer/config"
 	"airlift/installer/kubelet"
@@ -92,7 +93,7 @@ func kubeletPaths(v *view) {
 	} {
 		is, where := v.flag(p.flag), "--"+p.flag
 		if is == "" && p.field != "" {
-			is, where = v.field(p.field), p.field+" in "+v.configFile
+			is, where = v.field(p.field), p.field+" in "+v.sourceOf(p.field)
 		}
 		if is != "" && v.host.files.place(is) != v.host.files.place(p.want) {
 			v.refuse("KubeletPaths", fmt.Sprintf("%s is %s", where, is), where, fmt.Sprintf("it must be %s: %s", p.want, p.why), "move it to "+p.want+", and restart the kubelet")
@@ -101,6 +102,9 @@ func kubeletPaths(v *view) {
 	if v.configFile != config.KubeletConfigFile {
 		v.find("KubeletConfigFile", "the kubelet reads "+v.configFile, v.configFile,
 			"the first upgrade writes the kubelet's configuration to "+config.KubeletConfigFile+", and what differs from the cluster's to "+render.KubeletInstanceConfigPath, "")
+	}
+	if len(v.configFiles) > 0 {
+		v.find("KubeletConfigDir", "the kubelet also reads "+strings.Join(v.configFiles, ", "), "--config-dir", "they stay and apply: they precede what an upgrade writes to "+config.KubeletConfigFile, "")
 	}
 }
 
@@ -114,24 +118,46 @@ func binaries(v *view) {
 			"the first upgrade replaces both", "restart the kubelet to see which one works: systemctl restart kubelet")
 	}
 	for _, name := range []string{"kubelet", "kubectl"} {
-		installed := node.BinaryPath("bin/" + name)
+		files := []string{}
 		for _, dir := range clientBinaries {
-			file := path.Join(dir, name)
-			info, err := fs.Lstat(v.host.files.FS, inRoot(file))
-			if err != nil {
-				continue
-			}
-			switch p, owned := v.Packages[file]; {
-			case info.Mode()&fs.ModeSymlink != 0:
-				v.find("Binaries", file+" is a link to "+v.host.files.place(file), file, "an upgrade does not change the link", "")
-			case owned:
-				v.find("Binaries", fmt.Sprintf("%s belongs to %s", file, p), file, "an upgrade changes neither it nor the package: it installs "+installed+", which precedes it", p.hint(name))
-			case file == installed:
-				v.find("Binaries", file+" belongs to no package", file, "the first upgrade replaces it, and reset puts it back", "")
-			default:
-				v.find("Binaries", file+" belongs to no package", file, "an upgrade does not change it: it installs "+installed, "")
-			}
+			files = append(files, path.Join(dir, name))
 		}
+		if runs := v.kubelet.binary(); name == "kubelet" && runs != "" && !slices.Contains(files, runs) {
+			files = append(files, runs)
+		}
+		for _, file := range files {
+			binary(v, name, file)
+		}
+	}
+}
+
+// binary reports one file, and refuses one that a package may write again after an upgrade replaced it.
+func binary(v *view, name, file string) {
+	info, err := fs.Lstat(v.host.files.FS, inRoot(file))
+	if err != nil {
+		return
+	}
+	installed, what := node.BinaryPath("bin/"+name), file+" belongs to no package"
+	p, owned := v.Packages[file]
+	switch {
+	case owned:
+		what = fmt.Sprintf("%s belongs to %s", file, p)
+	case info.Mode()&fs.ModeSymlink != 0:
+		what = file + " is a link to " + v.host.files.place(file)
+	}
+	switch {
+	case file == installed && owned && !p.Held && !p.Diverted:
+		hint := "tell dpkg that this file is not the package's any more: dpkg-divert --no-rename --divert " + file + ".distrib --add " + file
+		if p.Manager == "rpm" {
+			hint = "exclude the package from updates: exclude=" + p.Name + " in /etc/dnf/dnf.conf"
+		}
+		v.refuse("Binaries", what, file, "the first upgrade replaces this file, and the package's next update would replace it again", hint)
+	case file == installed:
+		v.find("Binaries", what, file, "the first upgrade replaces it, and reset puts it back", "")
+	case owned:
+		v.find("Binaries", what, file, "an upgrade changes neither it nor the package: it installs "+installed+", which precedes it", p.hint(name))
+	default:
+		v.find("Binaries", what, file, "an upgrade does not change it: it installs "+installed, "")
 	}
 }
 
@@ -161,11 +187,12 @@ func units(v *view) {
 		v.refuse("KubeletUnit", "systemd has no kubelet.service", "kubelet.service", "an upgrade restarts the kubelet with systemd", "start the kubelet with a unit of this name")
 		return
 	}
-	if unit.File == render.KubeletUnitPath {
-		if lines := ownLines(string(v.host.read(unit.File)), render.KubeletUnit); len(lines) > 0 {
-			v.find("KubeletUnit", "the unit has lines of its own: "+strings.Join(lines, "; "), unit.File, "the first upgrade replaces the unit, and reset puts it back: until then, these lines do not apply",
-				"to keep them, write them to /etc/systemd/system/kubelet.service.d/20-site.conf")
+	if lines := ownLines(string(v.host.read(unit.File)), render.KubeletUnit); len(lines) > 0 {
+		effect := "the first upgrade replaces the unit, and reset puts it back: until then, these lines do not apply"
+		if unit.File != render.KubeletUnitPath {
+			effect = "after the first upgrade, " + render.KubeletUnitPath + " precedes this file, and reset removes it: until then, these lines do not apply"
 		}
+		v.find("KubeletUnit", "the unit has lines of its own: "+strings.Join(lines, "; "), unit.File, effect, "to keep them, write them to /etc/systemd/system/kubelet.service.d/20-site.conf")
 	}
 	for _, file := range unit.DropIns {
 		text, base := string(v.host.read(file)), path.Base(file)
@@ -176,7 +203,11 @@ func units(v *view) {
 					"the first upgrade replaces it, and reset puts it back. Flags in it move to "+config.KubeletFlagsFile, "")
 			}
 		case base == path.Base(render.KubeletDropInPath):
-			v.find("KubeletDropIn", "the drop-in belongs to a package", file, "Airlift's file of the same name in /etc hides it", "")
+			what := "the drop-in is not in /etc"
+			if lines := ownLines(text, render.KubeletDropIn); len(lines) > 0 {
+				what += ", and has lines of its own: " + strings.Join(lines, "; ")
+			}
+			v.find("KubeletDropIn", what, file, "Airlift's file of the same name in /etc hides it", "")
 		case base > base10 && v.kubelet.replaces(text) != "":
 			v.refuse("KubeletDropIn", "the drop-in sets "+v.kubelet.replaces(text), file, "systemd reads it after "+base10+", so the kubelet of an upgrade would not start as it should",
 				"write its flags to "+preflight.DefaultKubelet+", as KUBELET_EXTRA_ARGS=\"…\", and remove the file; then: systemctl daemon-reload; systemctl restart kubelet")
@@ -188,20 +219,18 @@ func units(v *view) {
 
 // replaces returns what a drop-in takes from Airlift's: the command, or one of its variables; "" if nothing.
 func (k *kubeletUnit) replaces(text string) string {
-	text = spaced.ReplaceAllString(joined(text), "$1=")
-	if effective(text) != "" {
+	list := directives(text)
+	if effective(list) != "" {
 		return "ExecStart"
 	}
+	values := environment(list)
 	for _, name := range []string{"KUBELET_KUBECONFIG_ARGS", "KUBELET_CONFIG_ARGS", "KUBELET_KUBEADM_ARGS"} {
-		if regexp.MustCompile(`(?m)^[ \t]*Environment=(.*[ \t"'])?`+name+"=").MatchString(text) || slices.ContainsFunc(environmentFiles(text), func(f string) bool { return sets(k.host.read(f), name) }) {
+		if has(values, name) || slices.ContainsFunc(environmentFiles(list), func(f string) bool { return sets(k.host.read(f), name) }) {
 			return name
 		}
 	}
 	return ""
 }
-
-// spaced is a directive of systemd with white space around the equals sign, which systemd ignores.
-var spaced = regexp.MustCompile(`(?m)^[ \t]*(ExecStart|Environment|EnvironmentFile)[ \t]*=[ \t]*`)
 
 var base10 = path.Base(render.KubeletDropInPath)
 
@@ -209,10 +238,9 @@ var base10 = path.Base(render.KubeletDropInPath)
 // kubelet are not among them.
 func ownLines(unit, text string) (lines []string) {
 	ignored := []string{"Description", "Documentation", "ExecStart", "Environment", "EnvironmentFile", "Wants", "After", "WantedBy", "Restart", "RestartSec", "StartLimitInterval", "StartLimitIntervalSec"}
-	for line := range strings.Lines(joined(unit)) {
-		line = strings.TrimSpace(line)
-		key, _, isDirective := strings.Cut(line, "=")
-		if !isDirective || strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") || text != "" && slices.Contains(ignored, key) || slices.Contains(strings.Split(text, "\n"), line) {
+	for _, d := range directives(unit) {
+		key, line := d.name, d.name+"="+d.value
+		if text != "" && slices.Contains(ignored, key) || slices.Contains(strings.Split(text, "\n"), line) {
 			continue
 		}
 		shown := strings.TrimSpace(string(redact.Unit([]byte(line))))
@@ -225,12 +253,10 @@ func ownLines(unit, text string) (lines []string) {
 }
 
 // effective returns the command that a unit with drop-ins, in their order, starts.
-func effective(units ...string) (command string) {
-	for _, unit := range units {
-		for line := range strings.Lines(joined(unit)) {
-			if value, ok := strings.CutPrefix(strings.TrimSpace(line), "ExecStart="); ok {
-				command = strings.TrimSpace(value)
-			}
+func effective(list []directive) (command string) {
+	for _, d := range list {
+		if d.name == "ExecStart" {
+			command = d.value
 		}
 	}
 	return command
@@ -242,11 +268,11 @@ func execStart(v *view) {
 	if !known || v.Kubelet.PID == 0 {
 		return
 	}
-	var texts []string
+	var all []directive
 	for _, file := range append([]string{unit.File}, unit.DropIns...) {
-		texts = append(texts, string(v.host.read(file)))
+		all = append(all, directives(string(v.host.read(file)))...)
 	}
-	words := strings.Fields(effective(texts...))
+	words := preflight.Words(effective(all))
 	if len(words) == 0 {
 		v.refuse("KubeletExecStart", "the unit has no ExecStart", unit.File, "the kubelet that runs would not start again", "correct the unit; then: systemctl daemon-reload; systemctl restart kubelet")
 		return
@@ -254,6 +280,13 @@ func execStart(v *view) {
 	if starts := strings.TrimLeft(words[0], "-@:+!"); v.host.files.place(starts) != v.host.files.place(v.kubelet.binary()) {
 		v.refuse("KubeletExecStart", fmt.Sprintf("the unit starts %s, and %s runs", starts, v.kubelet.binary()), unit.File, "it is not clear which kubelet this node has",
 			"remove the drop-in that is not needed: systemctl cat kubelet; then: systemctl daemon-reload; systemctl restart kubelet")
+	}
+}
+
+// readOnly refuses a host on which an upgrade cannot write.
+func readOnly(v *view) {
+	for _, dir := range v.ReadOnly {
+		v.refuse("ReadOnly", dir+" is on a file system that is mounted read-only", dir, "an upgrade writes the kubelet, or its unit, there", "mount it writable, or mount a writable file system at "+dir)
 	}
 }
 
@@ -273,8 +306,8 @@ func kubeletRules(v *view) {
 	}
 }
 
-// ofNode are the fields of the kubelet's configuration that kubeadm and Airlift set for each node.
-var ofNode = []string{"apiVersion", "kind", "resolvConf", "failSwapOn", "failCgroupV1"}
+// ofNode are fields of the kubelet's configuration that kubeadm and Airlift set for each node in KubeletConfigFile.
+var ofNode = []string{"resolvConf", "failSwapOn", "failCgroupV1"}
 
 // InstanceConfig returns the fields in which a kubelet's configuration differs from the cluster's, for
 // /var/lib/kubelet/instance-config.yaml: then an upgrade keeps them. Missing are the names of fields, sorted, that only the
@@ -282,7 +315,7 @@ var ofNode = []string{"apiVersion", "kind", "resolvConf", "failSwapOn", "failCgr
 func InstanceConfig(own, cluster map[string]any) (fields map[string]any, missing []string) {
 	fields = map[string]any{}
 	for name, value := range own {
-		if !slices.Contains(ofNode, name) && !reflect.DeepEqual(value, cluster[name]) {
+		if name != "apiVersion" && name != "kind" && !reflect.DeepEqual(value, cluster[name]) {
 			fields[name] = value
 		}
 	}
@@ -293,6 +326,14 @@ func InstanceConfig(own, cluster map[string]any) (fields map[string]any, missing
 	}
 	slices.Sort(missing)
 	return fields, missing
+}
+
+// setByHost reports whether an upgrade finds the value of a field for this host, as kubeadm does.
+func setByHost(name string, value any) bool {
+	if name == "resolvConf" {
+		return slices.Contains([]any{"", "/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}, value)
+	}
+	return slices.Contains(ofNode, name)
 }
 
 // kubeletConfiguration compares the kubelet's configuration with the cluster's.
@@ -313,7 +354,7 @@ func kubeletConfiguration(v *view) {
 	instance := v.host.document(render.KubeletInstanceConfigPath)
 	fields, missing := InstanceConfig(v.ownConfig, shared)
 	for _, name := range sorted(fields) {
-		if name == "cgroupDriver" || name == "containerRuntimeEndpoint" || reflect.DeepEqual(instance[name], fields[name]) {
+		if name == "cgroupDriver" || name == "containerRuntimeEndpoint" || reflect.DeepEqual(instance[name], fields[name]) || v.configFile == config.KubeletConfigFile && setByHost(name, fields[name]) {
 			continue
 		}
 		effect := "the upgrade writes the cluster's value; to keep this one on this node, write it to " + render.KubeletInstanceConfigPath
@@ -328,6 +369,10 @@ func kubeletConfiguration(v *view) {
 	cgroup(v)
 }
 
+// asksRuntime is the first minor version whose kubelet asks the container runtime for the cgroup driver, and ignores its own field
+// if it gets an answer (the feature gate KubeletCgroupDriverFromCRI is beta since v1.31). containerd answers since 2.0.
+const asksRuntime = 31
+
 // cgroup compares the cgroup drivers of the kubelet and of containerd.
 func cgroup(v *view) {
 	driver := v.field("cgroupDriver")
@@ -340,6 +385,9 @@ func cgroup(v *view) {
 	runtime := "cgroupfs"
 	if v.Runtime.Info.SystemdCgroup {
 		runtime = "systemd"
+	}
+	if is, err := version.ParseGeneric(v.Runtime.Info.Version); err == nil && is.Major() >= 2 && v.Runtime.Info.CRI && minor(v.kubeletVersion()) >= asksRuntime {
+		driver = runtime
 	}
 	switch {
 	case v.Runtime.Info.CRI && driver != runtime:
@@ -363,10 +411,7 @@ func server(v *view) {
 		v.host.cannotRead(node.KubeletConf, err)
 		return
 	}
-	own := u.Hostname() == v.config.LocalAPIEndpoint.AdvertiseAddress || u.Hostname() == "localhost"
-	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && ip.IsLoopback() {
-		own = true
-	}
+	own := u.Port() == strconv.Itoa(int(v.config.LocalAPIEndpoint.BindPort)) && (u.Hostname() == v.config.LocalAPIEndpoint.AdvertiseAddress || isLoopback(to.Server))
 	switch {
 	case own:
 	case to.Server == v.config.ServerURL():

@@ -82,6 +82,12 @@ func kubeProxy(v *view) {
 		v.refuse("KubeProxy", "the cluster has no ConfigMap "+proxyConfig, "ConfigMap "+proxyConfig, "an upgrade reads kube-proxy's configuration and its server there", "restore it; or delete the DaemonSet kube-proxy, if the pod network replaces it")
 		return
 	}
+	for _, key := range []string{"config.conf", "kubeconfig.conf"} {
+		if strings.TrimSpace(m.Data[key]) == "" {
+			v.refuse("KubeProxy", "the ConfigMap "+proxyConfig+" has no "+key, "ConfigMap "+proxyConfig, "an upgrade reads kube-proxy's configuration and its server there", "restore it; or delete the DaemonSet kube-proxy, if the pod network replaces it")
+			return
+		}
+	}
 	if !cluster.UnchangedDefaults(m) {
 		v.find("KubeProxyConfiguration", "kube-proxy's configuration was edited, or is not kubeadm's default", "ConfigMap "+proxyConfig, "an upgrade keeps it", "")
 	}

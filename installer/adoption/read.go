@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +22,8 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/host/systemd"
 	"airlift/installer/node"
+	"airlift/installer/preflight"
+	"airlift/installer/render"
 	"airlift/installer/staticpod"
 )
 
@@ -54,6 +57,11 @@ func ReadHost(ctx context.Context, h *host.Host) Input {
 	}
 	in.Kubelet, in.Containerd = r.process("kubelet.service"), r.process("containerd.service")
 	r.packages(ctx)
+	for _, file := range []string{node.BinaryPath("bin/kubelet"), render.KubeletUnitPath} {
+		if dir := path.Dir(file); preflight.ReadOnly(h, dir) {
+			in.ReadOnly = append(in.ReadOnly, dir)
+		}
+	}
 	return in
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"airlift/images/store"
 	"airlift/installer/config"
+	"airlift/installer/kubelet"
 	"airlift/installer/node"
 	"airlift/installer/preflight"
 	"airlift/installer/render"
@@ -129,8 +130,12 @@ func containerdSource(v *view) {
 	if !ok {
 		return
 	}
-	if c.Root != "" && path.Clean(c.Root) != node.ContainerdDir {
-		v.find("ContainerdData", "containerd's data is in "+c.Root, containerdConfig(v), "it stays there", "")
+	data, where := cmp.Or(c.Root, node.ContainerdDir), containerdConfig(v)
+	if given := last(kubelet.ParseFlags(v.Containerd.Args), "root"); given != "" {
+		data, where = given, "--root of containerd"
+	}
+	if data = v.host.files.place(data); data != node.ContainerdDir {
+		v.find("ContainerdData", "containerd's data is in "+data, where, "it stays there", "")
 	}
 	if slices.ContainsFunc(c.DisabledPlugins, isCRI) && v.Runtime.Info.CRI {
 		v.find("ContainerdPlugins", "the configuration disables the CRI plugin, and the running containerd has it", containerdConfig(v), "it is not changed: at its next start, containerd has no CRI, and the node stops working",
@@ -188,7 +193,7 @@ func imageService(v *view) {
 	}
 	where := "--image-service-endpoint"
 	if v.flag("image-service-endpoint") == "" {
-		where = "imageServiceEndpoint in " + v.configFile
+		where = "imageServiceEndpoint in " + v.sourceOf("imageServiceEndpoint")
 	}
 	if !isShim(is) {
 		v.refuse("ImageService", "the kubelet asks "+is+" for images", where, "Airlift imports images into containerd, where the kubelet would not find them", "remove it, and restart the kubelet")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -38,9 +39,11 @@ type view struct {
 	name string
 	// flags are the running kubelet's flags.
 	flags []config.Arg
-	// configFile is the path of the kubelet's configuration, and ownConfig its content.
-	configFile string
-	ownConfig  map[string]any
+	// configFile is the path of the kubelet's configuration, and ownConfig its content. running is that with the files of
+	// --config-dir, which are configFiles.
+	configFile         string
+	ownConfig, running map[string]any
+	configFiles        []string
 	// kubeconfig is kubelet.conf; nil if there is none.
 	kubeconfig *clientcmdapi.Config
 	// pods are the static pods of this host, by the names of their files.
@@ -61,6 +64,7 @@ func newView(in Input) *view {
 	v.flags = kubelet.ParseFlags(in.Kubelet.Args)
 	v.configFile = cmp.Or(v.flag("config"), config.KubeletConfigFile)
 	v.ownConfig = v.host.document(v.configFile)
+	v.readConfigDir()
 	v.readKubeconfig()
 	v.readPods()
 	v.readStored()
@@ -90,10 +94,35 @@ func last(flags []config.Arg, name string) string {
 	return ""
 }
 
-// field returns a text field of the kubelet's own configuration.
+// readConfigDir lays the files of --config-dir on the kubelet's configuration.
+func (v *view) readConfigDir() {
+	v.running = v.ownConfig
+	dir := v.flag("config-dir")
+	if dir == "" {
+		return
+	}
+	merged, files, err := kubelet.Merge(v.host.read(v.configFile), v.host.files, dir)
+	if err == nil {
+		v.running, v.configFiles = nil, files
+		err = documents.Unmarshal(merged, &v.running)
+	}
+	if err != nil {
+		v.host.cannotRead("--config-dir="+dir, err)
+	}
+}
+
+// field returns a text field of the running kubelet's configuration.
 func (v *view) field(name string) string {
-	text, _ := v.ownConfig[name].(string)
+	text, _ := v.running[name].(string)
 	return text
+}
+
+// sourceOf returns where the running kubelet has a field of its configuration from.
+func (v *view) sourceOf(name string) string {
+	if reflect.DeepEqual(v.running[name], v.ownConfig[name]) {
+		return v.configFile
+	}
+	return strings.Join(v.configFiles, ", ")
 }
 
 // readKubeconfig reads kubelet.conf.

@@ -32,6 +32,8 @@ type Client struct {
 	Server  string       // the API server's URL
 	CA      []byte       // the PEM bundle that verifies the API server
 	http    *http.Client // of API, Dynamic and metadata; nil in tests
+	// certificate is the client's certificate, in PEM; nil if it has none.
+	certificate []byte
 	// metadata reads only the metadata of objects.
 	metadata metadata.Interface
 	// dryRun is the value of the field dryRun of requests that change tokens; nil means
@@ -114,7 +116,7 @@ func fromREST(cfg *rest.Config) (*Client, error) {
 			return nil, err
 		}
 	}
-	return &Client{API: api, Dynamic: dyn, Server: cfg.Host, CA: ca, http: httpClient, metadata: meta}, nil
+	return &Client{API: api, Dynamic: dyn, Server: cfg.Host, CA: ca, http: httpClient, metadata: meta, certificate: cfg.CertData}, nil
 }
 
 // SetTimeout limits every request, a watch included; 0 keeps the default.

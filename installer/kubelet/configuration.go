@@ -2,28 +2,100 @@ package kubelet
 
 import (
 	"cmp"
+	"encoding/json"
+	"fmt"
+	"io/fs"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 	utiljson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"airlift/installer/config"
 )
+
+// lastOf returns the value of a flag; the last one counts.
+func lastOf(flags []config.Arg, name string) string {
+	for _, f := range slices.Backward(flags) {
+		if f.Name == name {
+			return f.Value
+		}
+	}
+	return ""
+}
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
-// readConfig reads the configuration file.
+// Merge returns a KubeletConfiguration in JSON, on which the files *.conf below a directory are laid as the kubelet lays those of
+// --config-dir: as merge patches (RFC 7386), in the order of their paths. files are their paths. A relative directory is in the
+// kubelet's working directory, which is / under systemd.
+func Merge(document []byte, root fs.FS, dir string) (merged []byte, files []string, err error) {
+	if merged, err = yaml.YAMLToJSON(document); err != nil {
+		return nil, nil, err
+	}
+	if len(document) == 0 {
+		merged = []byte("{}")
+	}
+	err = fs.WalkDir(root, cmp.Or(strings.TrimPrefix(path.Clean("/"+dir), "/"), "."), func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || path.Ext(name) != ".conf" {
+			return err
+		}
+		data, err := fs.ReadFile(root, name)
+		if err == nil {
+			data, err = yaml.YAMLToJSON(data)
+		}
+		if err == nil {
+			err = isConfiguration(data)
+		}
+		if err == nil {
+			merged, err = jsonpatch.MergePatch(merged, data)
+		}
+		if err != nil {
+			return fmt.Errorf("/%s: %w", name, err)
+		}
+		files = append(files, "/"+name)
+		return nil
+	})
+	return merged, files, err
+}
+
+// isConfiguration refuses a document that the kubelet does not lay on its configuration.
+func isConfiguration(document []byte) error {
+	var is metav1.TypeMeta
+	err := json.Unmarshal(document, &is)
+	if want := kubeletv1.SchemeGroupVersion.WithKind("KubeletConfiguration"); err == nil && is.GroupVersionKind() != want {
+		err = fmt.Errorf("it must have apiVersion: %s and kind: %s", want.GroupVersion(), want.Kind)
+	}
+	return err
+}
+
+// readConfig reads the configuration file, and what --config-dir adds to it.
 func (c *check) readConfig() {
 	c.merged = make(map[string]any)
-	if len(c.Config) == 0 {
-		return
+	var err error
+	text := c.Config
+	if len(text) > 0 {
+		if text, err = yaml.YAMLToJSONStrict(c.Config); err != nil && strings.Contains(err.Error(), "already set") {
+			c.warn(Configuration, "write each field once", "the KubeletConfiguration contains a field twice: %v", err)
+			text, err = yaml.YAMLToJSON(c.Config)
+		}
 	}
-	text, err := yaml.YAMLToJSONStrict(c.Config)
-	if err != nil && strings.Contains(err.Error(), "already set") {
-		c.warn(Configuration, "write each field once", "the KubeletConfiguration contains a field twice: %v", err)
-		text, err = yaml.YAMLToJSON(c.Config)
+	if dir := lastOf(c.Flags, "config-dir"); dir != "" && c.Root != nil && err == nil {
+		merged, _, failed := Merge(text, c.Root, dir)
+		if failed != nil {
+			c.fail(Configuration, "correct the files *.conf there, or remove the flag", "--config-dir=%s: %v", dir, failed)
+		} else {
+			text = merged
+		}
+	}
+	if len(text) == 0 && err == nil {
+		return
 	}
 	var document any
 	if err == nil {

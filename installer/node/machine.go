@@ -7,9 +7,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"strings"
 	"time"
 
+	kubeletv1 "k8s.io/kubelet/config/v1beta1"
+
+	"airlift/documents"
 	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/host"
@@ -125,6 +129,24 @@ func LoadClient(h *host.Host, kubeconfig, server string, timeout time.Duration) 
 // IsControlPlane reports whether this host runs an API server.
 func (m *Machine) IsControlPlane() bool { return FileExists(m.Existing, APIServerManifest) }
 
+// CAFile returns the path of the cluster's CA on a node: ca.crt in the directory of certificates; without that, the file by which
+// the kubelet with this configuration knows its clients. kubeadm gives both the same file.
+func CAFile(h *host.Host, certificates, kubeletConfig string) string {
+	usual := path.Join(certificates, "ca.crt")
+	if FileExists(h, usual) || kubeletConfig == "" {
+		return usual
+	}
+	data, err := os.ReadFile(h.Path(kubeletConfig))
+	if err != nil {
+		return usual
+	}
+	var is kubeletv1.KubeletConfiguration
+	if err := documents.Unmarshal(data, &is); err != nil || !path.IsAbs(is.Authentication.X509.ClientCAFile) {
+		return usual
+	}
+	return is.Authentication.X509.ClientCAFile
+}
+
 // AdminClient connects to the cluster with the kubeconfig of an administrator.
 func AdminClient(ctx context.Context, h *host.Host, kubeconfig string) (*cluster.Client, error) {
 	if kubeconfig == AdminConf && !FileExists(h, AdminConf) {
@@ -141,9 +163,8 @@ func AdminClient(ctx context.Context, h *host.Host, kubeconfig string) (*cluster
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Failure, "run it on a control plane as root, or set --kubeconfig")
 	}
-	if !client.Answers(ctx) {
-		return nil, fault.New(fault.Failure, "the API server at %s does not answer", client.Server).
-			Hint("see the kubelet's log: journalctl -u kubelet -e; the containers' logs are in /var/log/pods")
+	if err := cluster.Answering(ctx, client, fault.Failure); err != nil {
+		return nil, err
 	}
 	return client, nil
 }

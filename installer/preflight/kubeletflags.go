@@ -16,7 +16,7 @@ func KubeletFlags(variable string, file []byte) []config.Arg {
 	for _, found := range regexp.MustCompile(`(?m)^[ \t]*`+variable+`=(.*)$`).FindAllSubmatch(file, -1) {
 		value = unquote(string(found[1]))
 	}
-	return kubelet.ParseFlags(words(value))
+	return kubelet.ParseFlags(Words(value))
 }
 
 // unquote is the value of one assignment in an EnvironmentFile of systemd.
@@ -44,9 +44,9 @@ var (
 	quotePattern = regexp.MustCompile(`"([^"]*)"?|'([^']*)'?`)
 )
 
-// words splits a variable's value as systemd does for an unquoted $NAME: at
+// Words splits a variable's value as systemd does for an unquoted $NAME, and for Environment=: at
 // white space, except in quotes, which it removes.
-func words(s string) []string {
+func Words(s string) []string {
 	list := wordPattern.FindAllString(s, -1)
 	for i, word := range list {
 		list[i] = quotePattern.ReplaceAllString(word, "$1$2")

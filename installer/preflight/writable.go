@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"airlift/installer/host"
 	"airlift/installer/render"
 )
 
@@ -65,6 +66,12 @@ func (s fileChecks) mountedWith(flag int64, dirs []string, message, fix string) 
 		found = append(found, problem(fmt.Sprintf(fix, m, within[m][0]), "the file system at %s is "+message, m, strings.Join(within[m], ", "))...)
 	}
 	return found
+}
+
+// ReadOnly reports whether a directory, or the closest one above that exists, is on a file system that is mounted read-only.
+func ReadOnly(h *host.Host, dir string) bool {
+	s := fileChecks{subject: &subject{host: h}}
+	return hasFlag(s.existing(dir), unix.ST_RDONLY)
 }
 
 // hasFlag reports whether the mount that has path has a flag of statfs(2).

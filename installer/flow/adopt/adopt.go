@@ -5,14 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"strings"
 	"time"
 
 	"airlift/fault"
 	"airlift/installer/adoption"
 	"airlift/installer/cluster"
-	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/filesystem"
 	"airlift/installer/host/ledger"
@@ -106,9 +104,8 @@ func (a *Adopt) preflight(ctx context.Context) error {
 	if err != nil {
 		return fault.Wrap(err, fault.Preflight, "run it as root on a node, or set --kubeconfig")
 	}
-	if !client.Answers(ctx) {
-		return fault.New(fault.Preflight, "the API server at %s does not answer, and the cluster's configuration is stored there", client.Server).
-			Hint("see the kubelet's log: journalctl -u kubelet -e; the containers' logs are in /var/log/pods")
+	if err := cluster.Answering(ctx, client, fault.Preflight); err != nil {
+		return err
 	}
 	in, err := a.read(ctx, client)
 	if err != nil {
@@ -162,11 +159,10 @@ func (a *Adopt) newResult() *Result {
 
 // addCA adds the CA to the files of the entry: after a rotation of the CAs, reset cannot take back what Airlift changed.
 func (a *Adopt) addCA() error {
-	ca := path.Join(status.PKIConfig(a.Existing).CertificatesDir, "ca.crt")
+	ca := node.CAFile(a.Existing, status.PKIConfig(a.Existing).CertificatesDir, a.entry.Kubelet.Config)
 	sum, err := filesystem.DigestFile(a.Existing.Path(ca))
 	if err != nil {
-		return fault.Wrap(fmt.Errorf("reading the cluster's CA: %w", err), fault.Preflight,
-			"if the CA is in another directory (clientCAFile in "+config.KubeletConfigFile+"), link it: mkdir -p "+path.Dir(ca)+" && ln -s FILE "+ca+"; if it is lost, copy it from another node")
+		return fault.Wrap(fmt.Errorf("reading the cluster's CA: %w", err), fault.Preflight, "copy it from another node")
 	}
 	if a.entry.Files == nil {
 		a.entry.Files = map[string]string{}

@@ -83,7 +83,7 @@ func (a adoptedReset) check(ctx context.Context) error {
 	if err := a.checkEndpoint(ctx); err != nil {
 		return err
 	}
-	if ca := path.Join(cfg.CertificatesDir, "ca.crt"); adopted.Files[ca] != "" {
+	if ca := node.CAFile(r.Host, cfg.CertificatesDir, adopted.Kubelet.Config); adopted.Files[ca] != "" {
 		if now, err := filesystem.DigestFile(r.Host.Path(ca)); err != nil || now != adopted.Files[ca] {
 			return fault.New(fault.Preflight, "the cluster's CA is not the one with which this node was adopted: the CAs were rotated").Hint("this cannot be taken back; " + strings.TrimPrefix(whyDisown, "or "))
 		}

@@ -29,7 +29,7 @@ func (k *kubelet) readAdopted(ctx context.Context) (err error) {
 // adoptedInstance returns the instance configuration for the first upgrade of an adopted node whose kubelet has another file than
 // KubeletConfigFile; for others, instance itself.
 func (k *kubelet) adoptedInstance(shared, instance []byte) ([]byte, error) {
-	if k.adopted == nil || k.adopted.Kubelet.Config == "" || k.adopted.Kubelet.Config == config.KubeletConfigFile {
+	if k.adopted == nil || k.facts.change != nil || k.adopted.Kubelet.Config == "" || k.adopted.Kubelet.Config == config.KubeletConfigFile {
 		return instance, nil
 	}
 	file := k.adopted.Kubelet.Config

@@ -124,15 +124,13 @@ func (k *kubelet) files() ([]pki.File, error) {
 	if flags != nil && (!render.IsKubeletFlagsFile(flags)) {
 		return nil, fault.New(fault.Preflight, "reading %s: the file is damaged: it does not set KUBELET_KUBEADM_ARGS", config.KubeletFlagsFile).Hint("to start the kubelet without flags: echo 'KUBELET_KUBEADM_ARGS=\"\"' >" + config.KubeletFlagsFile)
 	}
-	kept, err := k.adopted.Flags(flags, k.bundle.KubernetesVersion())
-	if err != nil {
-		return nil, err
-	}
-	if kept == nil {
-		kept = render.KeptKubeletFlags(flags, k.node.Config.Minor())
-	}
+	var kept []byte
 	if k.facts.change != nil {
 		kept = k.facts.change.kubeletFlags(flags)
+	} else if kept, err = k.adopted.Flags(flags, k.bundle.KubernetesVersion()); err != nil {
+		return nil, err
+	} else if kept == nil {
+		kept = render.KeptKubeletFlags(flags, k.node.Config.Minor())
 	}
 	if kept != nil {
 		files = append(files, pki.File{Path: config.KubeletFlagsFile, Data: kept, Mode: 0o644})

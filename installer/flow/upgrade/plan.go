@@ -140,9 +140,8 @@ func (u *Upgrade) planTarget(ctx context.Context, o PlanOptions) (*upgradecheck.
 	if err := u.facts.connect(c); err != nil {
 		return nil, err
 	}
-	if !u.facts.api.Client.Answers(ctx) {
-		return nil, fault.New(fault.Preflight, "the API server at %s does not answer", u.facts.api.Client.Server).
-			Hint("see the kubelet's log: journalctl -u kubelet -e; the containers' logs are in /var/log/pods")
+	if err := cluster.Answering(ctx, u.facts.api.Client, fault.Preflight); err != nil {
+		return nil, err
 	}
 	fetched, err := u.facts.api.Client.FetchConfig(ctx)
 	if err != nil {

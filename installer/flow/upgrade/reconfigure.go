@@ -20,7 +20,6 @@ import (
 	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/host/filesystem"
-	"airlift/installer/host/kernel"
 	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/payload"
@@ -29,6 +28,7 @@ import (
 	"airlift/installer/preflight"
 	"airlift/installer/reconfiguration"
 	"airlift/installer/render"
+	"airlift/installer/status"
 	"airlift/installer/undo"
 	"airlift/installer/upgradecheck"
 	"airlift/installer/workflow"
@@ -236,7 +236,12 @@ func (r *Reconfigure) check(ctx context.Context) (preflight.Report, error) {
 		}
 		return err
 	}
-	c.checkProxy(&report)
+	if !c.options.Node {
+		for _, p := range upgradecheck.ProxyMode(c.former, c.config()) {
+			report.Add(p, true, nil)
+		}
+	}
+	c.checkAdopted(&report)
 	if c.isBehind(c.run.record.followed) {
 		report.Add(preflight.Problem{Name: "Reconfiguration", Message: "this control plane has not followed the last reconfiguration of the cluster", Fix: "./install reconfigure node"}, false, ignore)
 	}
@@ -302,29 +307,15 @@ func (f *knowledge) editedByHand(path string) (bool, error) {
 	return recorded && !e.Wrote(filesystem.Digest(now)), nil
 }
 
-// checkProxy warns of what another mode of kube-proxy needs, and leaves on the nodes.
-func (c *change) checkProxy(report *preflight.Report) {
-	was, is := proxyMode(c.former), proxyMode(c.config())
-	if c.options.Node || was == is || c.config().Proxy.Disabled {
+// checkAdopted reports a kubelet that does not read the files that the change writes, until the first upgrade of an adopted node.
+func (c *change) checkAdopted(report *preflight.Report) {
+	file := status.KubeletConfigFile(c.run.facts.node.Existing)
+	if file == config.KubeletConfigFile || !c.concerns(kubeletPart) {
 		return
 	}
-	if was != "nftables" && is != "nftables" { // otherwise, kube-proxy removes the rules of the other mode itself
-		report.Add(preflight.Problem{Name: "ProxyMode", Message: fmt.Sprintf("kube-proxy goes from %s to %s, and does not remove the rules of the former mode", was, is),
-			Fix: "afterwards, reboot one node after the other"}, true, nil)
-	}
-	if is == "ipvs" {
-		modules := strings.Join(kernel.KubeProxyModules(is, c.config().KubeProxy.IPVS.Scheduler), " ")
-		report.Add(preflight.Problem{Name: "ProxyMode", Message: "kube-proxy's mode ipvs needs these kernel modules on each node: " + modules,
-			Fix: "first, on each node: modprobe -a " + modules + "; and write the names to a file in /etc/modules-load.d, one on each line"}, true, nil)
-	}
-}
-
-// proxyMode returns the mode of kube-proxy.
-func proxyMode(c *config.Config) string {
-	if c.KubeProxy == nil || c.KubeProxy.Mode == "" {
-		return "iptables"
-	}
-	return string(c.KubeProxy.Mode)
+	flags := c.options.Given.Has("InitConfiguration.nodeRegistration.kubeletExtraArgs")
+	report.Add(preflight.Problem{Name: "AdoptedKubelet", Message: fmt.Sprintf("the kubelet of this adopted node reads %s until its first upgrade: the change does not reach it", file),
+		Fix: "its first upgrade gives it the configuration of the cluster; before that, edit the file of its own tool, and run: systemctl restart kubelet"}, !flags, nil)
 }
 
 // checkImages refuses a file with other images than the cluster runs: with those, the change would also be an upgrade.
@@ -357,7 +348,7 @@ func (c *change) localFiles() (files []pki.File, err error) {
 }
 
 func (c *change) kubeletFiles(ctx context.Context) (l desired.List, err error) {
-	if !c.concerns(kubeletPart) {
+	if !c.concerns(kubeletPart) || status.KubeletConfigFile(c.run.facts.node.Existing) != config.KubeletConfigFile {
 		return l, nil
 	}
 	if l, err = c.run.kubelet.configuration(ctx); err == nil && c.options.Restore && c.run.kubelet.adopted == nil {
@@ -512,8 +503,9 @@ func (c *change) restartKubelet(ctx context.Context, _ desired.List) error {
 		return nil
 	}
 	u := c.run
-	restarted, err := restartStale(ctx, u.facts.node, "kubelet.service", u.record.state.IsPending(kubeletPart),
-		config.KubeletConfigFile, config.KubeletFlagsFile, render.KubeletUnitPath, render.KubeletDropInPath)
+	files := []string{config.KubeletConfigFile, config.KubeletFlagsFile, render.KubeletUnitPath, render.KubeletDropInPath} // an adopted node may not have all
+	files = slices.DeleteFunc(files, func(file string) bool { return !node.FileExists(u.facts.node.Existing, file) })
+	restarted, err := restartStale(ctx, u.facts.node, "kubelet.service", u.record.state.IsPending(kubeletPart), files...)
 	if err == nil && restarted {
 		err = u.kubelet.waitRestarted(ctx)
 	}
