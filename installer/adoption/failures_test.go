@@ -330,15 +330,17 @@ func TestFindings(t *testing.T) {
 			l.Files["/data/c/io.containerd.metadata.v1.bolt/meta.db"] = ""
 			l.Links["/var/lib/containerd"] = "/data/c"
 		}, false, "ContainerdData", "/data/c", "stays there"},
-		"cri-dockerd":                   {nil, func(l *layouts.Layout) { l.Runtime = adoption.Runtime{Other: "docker"} }, true, "ContainerRuntime", "docker", "only into containerd"},
-		"no key of ServiceAccounts":     {nil, remove("/etc/kubernetes/pki/sa.key"), true, "CertificateFiles", "/etc/kubernetes/pki/sa.key", "would not start"},
-		"kube-proxy's empty ConfigMap":  {nil, func(l *layouts.Layout) { delete(l.Cluster.ConfigMaps["kube-system/kube-proxy"].Data, "config.conf") }, true, "KubeProxy", "has no config.conf", "reads kube-proxy's configuration"},
-		"a half-done upgrade":           {nil, edit(apiserver, "kube-apiserver:v1.36.3", "kube-apiserver:v1.37.1"), false, "ComponentVersion", "kube-apiserver has v1.37.1, and the stored configuration v1.36.3", "replaces it"},
-		"a half-done upgrade to more":   {of("v1.35.4", "v1.35.6", nil), edit(apiserver, "kube-apiserver:v1.35.4", "kube-apiserver:v1.36.3"), true, "KubernetesVersion", "kube-apiserver has v1.36.3, and this file has v1.35.6", "older file"},
-		"an edited image":               {nil, edit(apiserver, "registry.k8s.io/kube-apiserver:", "site.example:5000/k8s/kube-apiserver:"), false, "ImageNames", "site.example:5000/k8s/kube-apiserver:v1.36.3", "sets the stored name"},
-		"two backups": {nil, func(l *layouts.Layout) { l.Files[apiserver+".1"], l.Files[apiserver+".2"] = l.Files[apiserver], l.Files[apiserver] }, true,
+		"cri-dockerd":                  {nil, func(l *layouts.Layout) { l.Runtime = adoption.Runtime{Other: "docker"} }, true, "ContainerRuntime", "docker", "only into containerd"},
+		"no key of ServiceAccounts":    {nil, remove("/etc/kubernetes/pki/sa.key"), true, "CertificateFiles", "/etc/kubernetes/pki/sa.key", "would not start"},
+		"kube-proxy's empty ConfigMap": {nil, func(l *layouts.Layout) { delete(l.Cluster.ConfigMaps["kube-system/kube-proxy"].Data, "config.conf") }, true, "KubeProxy", "has no config.conf", "reads kube-proxy's configuration"},
+		"a half-done upgrade":          {nil, edit(apiserver, "kube-apiserver:v1.36.3", "kube-apiserver:v1.37.1"), false, "ComponentVersion", "kube-apiserver has v1.37.1, and the stored configuration v1.36.3", "replaces it"},
+		"a half-done upgrade to more":  {of("v1.35.4", "v1.35.6", nil), edit(apiserver, "kube-apiserver:v1.35.4", "kube-apiserver:v1.36.3"), true, "KubernetesVersion", "kube-apiserver has v1.36.3, and this file has v1.35.6", "older file"},
+		"an edited image":              {nil, edit(apiserver, "registry.k8s.io/kube-apiserver:", "site.example:5000/k8s/kube-apiserver:"), false, "ImageNames", "site.example:5000/k8s/kube-apiserver:v1.36.3", "sets the stored name"},
+		"two backups": {nil, func(l *layouts.Layout) {
+			l.Files[apiserver+".1"], l.Files[apiserver+".2"] = l.Files[apiserver], l.Files[apiserver]
+		}, true,
 			"StaticPods", "kube-apiserver.yaml and kube-apiserver.yaml.1 and kube-apiserver.yaml.2", ""},
-		"cgroup v1":                        {nil, all(remove("/sys/fs/cgroup/cgroup.controllers"), func(l *layouts.Layout) { l.Files["/sys/fs/cgroup/cpuset/tasks"] = "" }), false, "CgroupV1", "cgroup v1", "failCgroupV1"},
+		"cgroup v1": {nil, all(remove("/sys/fs/cgroup/cgroup.controllers"), func(l *layouts.Layout) { l.Files["/sys/fs/cgroup/cpuset/tasks"] = "" }), false, "CgroupV1", "cgroup v1", "failCgroupV1"},
 
 		"CRI-O":                   {nil, func(l *layouts.Layout) { l.Runtime = adoption.Runtime{Other: "cri-o"} }, true, "ContainerRuntime", "cri-o", "only into containerd"},
 		"containerd is not ready": {nil, func(l *layouts.Layout) { l.Runtime.Info.Runtime.Ready = false }, true, "ContainerRuntime", "not ready", ""},
