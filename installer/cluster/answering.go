@@ -43,7 +43,7 @@ func Answering(ctx context.Context, c *Client, code fault.Code) error {
 			Hint("another cluster answers there, or its CA was replaced: write the CA of a control plane to certificate-authority-data")
 	case errors.As(err, &name):
 		return fault.New(code, "the certificate of the API server at %s is for other names: %w", c.Server, name).
-			Hint("use one of these names in the kubeconfig; or add this one: ./install init phase certs apiserver --help")
+			Hint("use one of these names in the kubeconfig; or add this one to apiServer.certSANs: ./install reconfigure --help")
 	}
 	return fault.New(code, "the API server at %s does not answer: %w", c.Server, err).Hint(health.KubeletHint + "; the logs of the containers are below /var/log/pods")
 }

@@ -287,3 +287,35 @@ func TestSuites(t *testing.T) {
 	none(t, in("v1.29.15", "tlsCipherSuites: ["+tls.CipherSuiteName(good)+"]"))
 	one(t, in("v1.29.15", "tlsCipherSuites: ["+tls.CipherSuiteName(bad)+"]"), TLS, false, "HTTP/2")
 }
+
+// TestConfigDir: the files of --config-dir are laid on the configuration as the kubelet does.
+func TestConfigDir(t *testing.T) {
+	for title, c := range map[string]struct {
+		files fstest.MapFS
+		want  string // in a problem; "" if there is none
+	}{
+		"the last one counts":    {fstest.MapFS{"etc/k.d/10.conf": {Data: []byte(head + "maxPods: -1\n")}, "etc/k.d/20.conf": {Data: []byte(head + "maxPods: 5\n")}}, ""},
+		"also a bad one":         {fstest.MapFS{"etc/k.d/10.conf": {Data: []byte(head + "maxPods: 5\n")}, "etc/k.d/20.conf": {Data: []byte(head + "maxPods: -1\n")}}, "maxPods is -1"},
+		"in directories":         {fstest.MapFS{"etc/k.d/a/10.conf": {Data: []byte(head + "maxPods: -1\n")}}, "maxPods is -1"},
+		"only .conf":             {fstest.MapFS{"etc/k.d/10.yaml": {Data: []byte("maxPods: -1\n")}}, ""},
+		"null removes a field":   {fstest.MapFS{"etc/k.d/10.conf": {Data: []byte(head + "podsPerCore: null\n")}}, ""},
+		"maps are merged":        {fstest.MapFS{"etc/k.d/10.conf": {Data: []byte(head + "featureGates: {NoSuch: true}\n")}}, "NoSuch"},
+		"no kind":                {fstest.MapFS{"etc/k.d/10.conf": {Data: []byte("maxPods: 5\n")}}, "kind: KubeletConfiguration"},
+		"no YAML":                {fstest.MapFS{"etc/k.d/10.conf": {Data: []byte("a: [")}}, "/etc/k.d/10.conf"},
+		"no directory":           {fstest.MapFS{}, "etc/k.d"},
+		"an unknown field warns": {fstest.MapFS{"etc/k.d/10.conf": {Data: []byte(head + "maxPodz: 5\n")}}, "maxPodz"},
+	} {
+		t.Run(title, func(t *testing.T) {
+			body := "podsPerCore: 3\n"
+			if title == "null removes a field" {
+				body = "podsPerCore: -3\n"
+			}
+			input := in("v1.37.1", body, config.Arg{Name: "config-dir", Value: "/etc/k.d"})
+			input.Root = c.files
+			list := Check(input)
+			if c.want == "" && len(list) > 0 || c.want != "" && !slices.ContainsFunc(list, func(p Problem) bool { return strings.Contains(p.Message, c.want) }) {
+				t.Errorf("%+v", list)
+			}
+		})
+	}
+}

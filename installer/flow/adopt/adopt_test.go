@@ -555,3 +555,41 @@ func TestRefusedDisown(t *testing.T) {
 		t.Error("a bare host")
 	}
 }
+
+// TestWorkerWithTheCAElsewhere: a worker has the CA where its kubelet reads it. After a change of that file, reset cannot take
+// back what Airlift changed.
+func TestWorkerWithTheCAElsewhere(t *testing.T) {
+	l := layouts.Kubeadm(layouts.Options{Version: version, Worker: true})
+	const usual, file = "/etc/kubernetes/pki/ca.crt", "/data/pki/ca.crt"
+	l.Files[file] = l.Files[usual]
+	delete(l.Files, usual)
+	l.Files[config.KubeletConfigFile] = strings.ReplaceAll(l.Files[config.KubeletConfigFile], usual, file)
+	root := written(t, l)
+	if _, err := adopts(root, server(t), l, false, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	h := testhost.Open(t, root)
+	if sum := filesystem.Digest([]byte(l.Files[file])); h.Records().Adopted().Files[file] != sum {
+		t.Errorf("files: %v", h.Records().Adopted().Files)
+	}
+	if err := os.WriteFile(h.Path(file), []byte("another"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r, err := reset.New(config.Reset{Force: true}, "", h, &workflow.Console{Out: io.Discard})
+	if err == nil {
+		err = r.Run(t.Context())
+	}
+	if err == nil || !strings.Contains(err.Error(), "the CAs were rotated") {
+		t.Errorf("reset: %v", err)
+	}
+	if err := os.Remove(h.Path(file)); err != nil {
+		t.Fatal(err)
+	}
+	other := written(t, l)
+	if err := os.Remove(filepath.Join(other, file)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := adopts(other, server(t), l, false, io.Discard); fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), file) {
+		t.Errorf("without a CA: %v", err)
+	}
+}

@@ -146,8 +146,8 @@ func TestCarryFields(t *testing.T) {
 	const shared = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nclusterDNS: [10.96.0.10]\nrotateCertificates: true\n"
 	a := &adoption.CarryOver{Kubelet: &ledger.AdoptedKubelet{Config: "/etc/kubernetes/kubelet-config.yaml"}}
 	got, err := a.Instance([]byte(running), []byte(shared), []byte("containerRuntimeEndpoint: unix:///run/x\nmaxPods: 7\n"))
-	const want = "clusterDNS:\n- 169.254.25.10\ncontainerRuntimeEndpoint: unix:///run/x\nevictionHard:\n  memory.available: 1Gi\nmaxPods: 50\n"
-	if err != nil || string(got) != want || len(a.Notes) != 1 || !strings.HasSuffix(a.Notes[0], "of /etc/kubernetes/kubelet-config.yaml, in /var/lib/kubelet/instance-config.yaml: clusterDNS, evictionHard, maxPods") {
+	const want = "clusterDNS:\n- 169.254.25.10\ncontainerRuntimeEndpoint: unix:///run/x\nevictionHard:\n  memory.available: 1Gi\nfailSwapOn: false\nmaxPods: 50\n"
+	if err != nil || string(got) != want || len(a.Notes) != 1 || !strings.HasSuffix(a.Notes[0], "of /etc/kubernetes/kubelet-config.yaml, in /var/lib/kubelet/instance-config.yaml: clusterDNS, evictionHard, failSwapOn, maxPods") {
 		t.Errorf("%s, %q, %v", got, a.Notes, err)
 	}
 	a = &adoption.CarryOver{Kubelet: &ledger.AdoptedKubelet{}}

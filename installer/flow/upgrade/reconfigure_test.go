@@ -16,9 +16,11 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/pki"
+	"airlift/installer/preflight"
 	"airlift/installer/reconfiguration"
 	"airlift/installer/workflow"
 	"airlift/scripts/fixtures/testcluster/testclient"
@@ -211,6 +213,28 @@ func TestTaintsOfAWorker(t *testing.T) {
 		list, err := marks{r.change}.check(t.Context(), nil)
 		if err != nil || (len(list) > 0) != c.refused || c.refused && !strings.Contains(list[0].Fix, "--kubeconfig") {
 			t.Errorf("%s, kubeconfig %q: %v, %v", c.registration, c.kubeconfig, list, err)
+		}
+	}
+}
+
+// TestAdoptedKubelet: the kubelet of an adopted node that reads another file keeps its configuration until its first upgrade.
+func TestAdoptedKubelet(t *testing.T) {
+	for file, reads := range map[string]bool{config.KubeletConfigFile: true, "/etc/kubernetes/kubelet-config.yaml": false} {
+		r, h := reconfiguring(t, ReconfigureOptions{Node: true})
+		if err := h.Records().Adopt(ledger.Adoption{Kubelet: ledger.AdoptedKubelet{Config: file}}); err != nil {
+			t.Fatal(err)
+		}
+		r.change.parts = []string{kubeletPart}
+		report := preflight.NewReport()
+		r.change.checkAdopted(&report)
+		if len(report.Errors) > 0 || len(report.Warnings) != map[bool]int{true: 0, false: 1}[reads] {
+			t.Errorf("%s: %+v", file, report)
+		}
+		if reads {
+			continue
+		}
+		if l, err := r.change.kubeletFiles(t.Context()); err != nil || len(l.Files) > 0 {
+			t.Errorf("%s: %+v, %v", file, l.Files, err)
 		}
 	}
 }
