@@ -270,6 +270,17 @@ func TestRPMHolds(t *testing.T) {
 		"[kubernetes]\nexclude=kubelet kubeadm kubectl\n": {"etc/yum.repos.d/kubernetes.repo", true},
 		"[main]\nexcludepkgs = kube*,cri-tools\n":         {"etc/dnf/dnf.conf", true},
 		"[main]\nexclude=kubeadm\n":                       {"etc/yum.conf", false},
+		"[main]\nexclude = kernel*,\n  kubelet\n":         {"etc/dnf/dnf.conf", true},
+		"[main]\nexclude=kernel*\nskip=\n  kubelet\n":     {"etc/dnf/dnf.conf", false},
+		"[main]\nexcludepkgs=kubelet\n":                   {"etc/dnf/libdnf5.conf.d/10.conf", true},
+		"kubelet-2:1.36.3-0.*\n":                          {"etc/dnf/plugins/versionlock.list", true},
+		"2:kubelet-1.36.3-0.x86_64\n":                     {"etc/yum/pluginconf.d/versionlock.list", true},
+		"kube*-1.36.*\n":                                  {"etc/dnf/plugins/versionlock.list", true},
+		"kubelet\n":                                       {"etc/dnf/plugins/versionlock.list", true},
+		"!kubelet-0:1.36.3-0.*\n":                         {"etc/dnf/plugins/versionlock.list", false},
+		"type: package\nsolvable_name: kubelet\n":         {"etc/zypp/locks", true},
+		"type: package\nsolvable_name: kube*\n":           {"etc/zypp/locks", true},
+		"type: package\nsolvable_name: kubeadm\n":         {"etc/zypp/locks", false},
 	} {
 		held, err := adoption.RPMHolds(fstest.MapFS{want.file: {Data: []byte(text)}}, "kubelet")
 		if err != nil || held != want.held {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -110,43 +111,62 @@ func rpmOwner(ctx context.Context, h *host.Host, file string) (*Package, error) 
 	return &Package{Name: name, Version: version, Manager: "rpm", Held: held}, err
 }
 
-// rpmHolds reports whether dnf or yum does not update a package: an exclude in their configuration, or versionlock.
+// holdFiles are the files, as patterns, in which dnf, yum and zypper have packages that they do not update.
+var holdFiles = []string{
+	"etc/dnf/dnf.conf", "etc/yum.conf", "etc/yum.repos.d/*.repo", "etc/dnf/libdnf5.conf.d/*.conf",
+	"etc/dnf/plugins/versionlock.list", "etc/yum/pluginconf.d/versionlock.list", "etc/dnf/versionlock.toml", "etc/zypp/locks",
+}
+
+// rpmHolds reports whether dnf, yum or zypper does not update a package: an exclude in their configuration, versionlock, a lock.
 func rpmHolds(root fs.FS, name string) (bool, error) {
-	files := []string{"etc/dnf/dnf.conf", "etc/yum.conf", "etc/dnf/plugins/versionlock.list", "etc/dnf/versionlock.toml", "etc/yum/pluginconf.d/versionlock.list"}
-	repositories, err := fs.Glob(root, "etc/yum.repos.d/*.repo")
-	if err != nil {
-		return false, err
-	}
-	for _, file := range append(files, repositories...) {
-		data, err := fs.ReadFile(rooted{root}, file)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+	for _, pattern := range holdFiles {
+		files, err := fs.Glob(root, pattern)
 		if err != nil {
 			return false, err
 		}
-		for line := range strings.Lines(string(data)) {
-			line = strings.TrimSpace(line)
-			key, value, _ := strings.Cut(line, "=")
-			switch key = strings.TrimSpace(key); {
-			case strings.HasPrefix(line, "#"), strings.HasPrefix(line, "!"):
-			case strings.Contains(file, "versionlock"):
-				// NAME-0:VERSION-RELEASE.* or 0:NAME-VERSION…, and name = "NAME" since dnf 5.
-				locked := strings.TrimPrefix(line, "0:")
-				if rest, ok := strings.CutPrefix(locked, name+"-"); ok && rest != "" && rest[0] >= '0' && rest[0] <= '9' || key == "name" && strings.Trim(strings.TrimSpace(value), `"'`) == name {
+		for _, file := range files {
+			data, err := fs.ReadFile(rooted{root}, file)
+			if err != nil {
+				return false, err
+			}
+			for line := range strings.Lines(continuation.ReplaceAllString(string(data), " ")) {
+				if line = strings.TrimSpace(line); line != "" && !strings.ContainsRune("#!", rune(line[0])) && holds(path.Base(file), line, name) {
 					return true, nil
-				}
-			case key == "exclude" || key == "excludepkgs":
-				for _, pattern := range strings.FieldsFunc(value, func(r rune) bool { return r == ' ' || r == ',' || r == '\t' }) {
-					if ok, _ := path.Match(pattern, name); ok {
-						return true, nil
-					}
 				}
 			}
 		}
 	}
 	return false, nil
 }
+
+// continuation is the beginning of a line that continues the one before, as in files of dnf.
+var continuation = regexp.MustCompile(`\n[ \t]+`)
+
+// holds reports whether a line of one of the holdFiles is for a package.
+func holds(file, line, name string) bool {
+	is := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }
+	key, value, _ := strings.Cut(line, "=")
+	switch key = strings.TrimSpace(key); {
+	case file == "locks": // zypper's: solvable_name: NAME
+		_, value, ok := strings.Cut(line, "solvable_name:")
+		return ok && is(strings.TrimSpace(value))
+	case file == "versionlock.toml": // since dnf 5: name = "NAME"
+		return key == "name" && is(strings.Trim(strings.TrimSpace(value), `"'`))
+	case file == "versionlock.list": // [EPOCH:]NAME-[EPOCH:]VERSION-RELEASE.ARCH, or a pattern of that
+		line = epoch.ReplaceAllString(line, "")
+		for i, r := range line {
+			if r == '-' && i+1 < len(line) && strings.ContainsRune("0123456789*", rune(line[i+1])) && is(line[:i]) {
+				return true
+			}
+		}
+		return is(line)
+	case key == "exclude" || key == "excludepkgs":
+		return slices.ContainsFunc(strings.FieldsFunc(value, func(r rune) bool { return r == ' ' || r == ',' || r == '\t' }), is)
+	}
+	return false
+}
+
+var epoch = regexp.MustCompile(`^[0-9]+:`)
 
 // run returns what a command prints, in English.
 func run(ctx context.Context, name string, args ...string) (string, error) {
