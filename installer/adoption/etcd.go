@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"airlift/installer/node"
+	"airlift/installer/upgradecheck"
 )
 
 // Versions of etcd with limits. Both limits come from kubeadm and from etcd's project.
@@ -67,9 +68,9 @@ func stackedEtcd(v *view) {
 	case pod.Flags["initial-advertise-peer-urls"] == "" || pod.Flags["advertise-client-urls"] == "" || pod.Volumes["etcd-data"] == "":
 		v.refuse("StackedEtcd", "etcd's manifest has no --initial-advertise-peer-urls, --advertise-client-urls or volume etcd-data", node.EtcdManifest, "its member and its data are not known", "restore the file of kubeadm")
 	}
-	if dir := pod.Volumes["etcd-data"]; dir != "" && v.host.files.place(dir) != v.host.files.place(v.config.Etcd.Local.DataDir) {
-		v.refuse("StackedEtcd", fmt.Sprintf("etcd's data is in %s, and in %s by the stored configuration", dir, v.config.Etcd.Local.DataDir), node.EtcdManifest,
-			"an upgrade would start an empty etcd in "+v.config.Etcd.Local.DataDir, "set etcd.local.dataDir to "+dir+" in ClusterConfiguration: kubectl -n kube-system edit configmap kubeadm-config")
+	if dir, stored := upgradecheck.MovedEtcd(pod, &v.config.Etcd.Local, v.host.files.place); dir != "" {
+		v.refuse("StackedEtcd", fmt.Sprintf("etcd's data is in %s, and in %s by the stored configuration", dir, stored), node.EtcdManifest,
+			"an upgrade would start an empty etcd in "+stored, "set etcd.local.dataDir to "+dir+" in ClusterConfiguration: kubectl -n kube-system edit configmap kubeadm-config")
 	}
 	is, next := imageVersion(pod.Image), tagVersion(newTag(v, node.EtcdPod))
 	if is != nil && next != nil && is.Major() == 3 && is.Minor() == 5 && is.LessThan(safeFor36) && next.Minor() > 5 {

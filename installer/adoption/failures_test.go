@@ -408,6 +408,7 @@ func TestFindings(t *testing.T) {
 			const file = "/etc/kubernetes/manifests/etcd.yaml"
 			l.Files[file] = strings.ReplaceAll(l.Files[file], "/var/lib/etcd", "/data/etcd")
 		}, true, "StackedEtcd", "etcd's data is in /data/etcd, and in /var/lib/etcd by the stored configuration", "an empty etcd"},
+		"etcd's flag moved":   {nil, edit("/etc/kubernetes/manifests/etcd.yaml", "--data-dir=/var/lib/etcd\n", "--data-dir=/var/lib/etcd/data\n"), true, "StackedEtcd", "etcd's data is in /var/lib/etcd/data", "an empty etcd"},
 		"etcd's volume moved": {nil, edit("/etc/kubernetes/manifests/etcd.yaml", "path: /var/lib/etcd\n", "path: /data/etcd\n"), true, "StackedEtcd", "etcd's data is in /data/etcd", "an empty etcd"},
 		"external etcd":       {keyKey, nil, false, "ExternalEtcd", "https://10.1.2.3:2379", "does not change it"},
 		"etcd's client":       {keyKey, remove("/etc/ssl/etcd/ssl/node-one.pem"), true, "EtcdClient", "node-one.pem", "would not start"},

@@ -119,6 +119,14 @@ func TestEachCheck(t *testing.T) {
 		"cordoned":           {func(t *Target) { t.Cluster.Nodes[0].Unschedulable = true }, "NodesReady", "already cordoned", "kubectl uncordon cp", true},
 		"another node":       {func(t *Target) { t.NodeName = "x" }, "NodesReady", `no node "x"`, "run it on a node", false},
 		"no manifest":        {func(t *Target) { delete(t.Files.(fstest.MapFS), "etc/kubernetes/manifests/etcd.yaml") }, "StaticPodManifest", "etcd.yaml", "restore it", false},
+		"etcd's volume moved": {func(t *Target) {
+			t.Config.Etcd.Local.DataDir = "/var/lib/etcd"
+			t.Files.(fstest.MapFS)["etc/kubernetes/manifests/etcd.yaml"] = &fstest.MapFile{Data: []byte("metadata: {name: etcd}\nspec: {containers: [{name: etcd, command: [etcd, --data-dir=/var/lib/etcd]}], volumes: [{name: etcd-data, hostPath: {path: /data/etcd}}]}\n")}
+		}, "StaticPodManifest", "etcd's data is in /data/etcd, and in /var/lib/etcd", "set etcd.local.dataDir", false},
+		"etcd's flag moved": {func(t *Target) {
+			t.Config.Etcd.Local.DataDir = "/var/lib/etcd"
+			t.Files.(fstest.MapFS)["etc/kubernetes/manifests/etcd.yaml"] = &fstest.MapFile{Data: []byte("metadata: {name: etcd}\nspec: {containers: [{name: etcd, command: [etcd, --data-dir=/var/lib/etcd/data]}], volumes: [{name: etcd-data, hostPath: {path: /var/lib/etcd}}]}\n")}
+		}, "StaticPodManifest", "etcd's data is in /var/lib/etcd/data, and in /var/lib/etcd", "set etcd.local.dataDir", false},
 		"no manifest, no copy": {func(t *Target) {
 			t.Continues = true
 			delete(t.Files.(fstest.MapFS), "etc/kubernetes/manifests/kube-scheduler.yaml")

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"airlift/installer/config"
 	"airlift/installer/preflight"
+	"airlift/installer/staticpod"
 )
 
 // controlPlanesReady is kubeadm's check: all control planes must be Ready.
@@ -78,12 +80,47 @@ func (t *Target) staticPods() (found []finding) {
 		if t.Continues && slices.Contains(t.Kept, file) { // the interrupted run may have removed it
 			continue
 		}
-		if _, err := fs.Stat(t.Files, strings.TrimPrefix(file, "/")); err != nil {
+		data, err := fs.ReadFile(t.Files, strings.TrimPrefix(file, "/"))
+		if err != nil {
 			found = append(found, problem("restore it with the file that installed this control plane: ./FILE init, or the join command",
 				"the static pod manifest %s cannot be read: %v", file, err))
+		} else if pod, err := staticpod.Parse(name, data); err == nil && name == "etcd" && !t.Continues {
+			found = append(found, t.etcdData(pod)...)
 		}
 	}
 	return found
+}
+
+// etcdData refuses an etcd with its data elsewhere than the configuration says: the new one would start without data.
+func (t *Target) etcdData(pod *staticpod.Pod) []finding {
+	is, stored := MovedEtcd(pod, &t.Config.Etcd.Local, func(dir string) string {
+		if to, err := filepath.EvalSymlinks(filepath.Join(t.Root, dir)); err == nil {
+			return to
+		}
+		return filepath.Join(t.Root, dir)
+	})
+	if is == "" {
+		return nil
+	}
+	return []finding{problem("set etcd.local.dataDir to "+is+" in ClusterConfiguration: kubectl -n kube-system edit configmap kubeadm-config",
+		"etcd's data is in %s, and in %s by the stored configuration: the upgrade would start an empty etcd", is, stored)}
+}
+
+// MovedEtcd returns the directory of etcd's data in its static pod, and the one in its configuration, if they differ: of the volume or
+// of the flag. place returns the directory to which the links of a path lead.
+func MovedEtcd(pod *staticpod.Pod, local *config.LocalEtcd, place func(string) string) (is, stored string) {
+	flag := local.DataDir
+	for _, arg := range local.ExtraArgs {
+		if arg.Name == "data-dir" {
+			flag = arg.Value
+		}
+	}
+	for _, one := range [][2]string{{pod.Volumes["etcd-data"], local.DataDir}, {pod.Flags["data-dir"], flag}} {
+		if one[0] != "" && place(one[0]) != place(one[1]) {
+			return one[0], one[1]
+		}
+	}
+	return "", ""
 }
 
 // images compares the bundle's images with the images that the cluster's configuration needs.
