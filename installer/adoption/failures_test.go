@@ -333,9 +333,14 @@ func TestFindings(t *testing.T) {
 		"cri-dockerd":                  {nil, func(l *layouts.Layout) { l.Runtime = adoption.Runtime{Other: "docker"} }, true, "ContainerRuntime", "docker", "only into containerd"},
 		"no key of ServiceAccounts":    {nil, remove("/etc/kubernetes/pki/sa.key"), true, "CertificateFiles", "/etc/kubernetes/pki/sa.key", "would not start"},
 		"kube-proxy's empty ConfigMap": {nil, func(l *layouts.Layout) { delete(l.Cluster.ConfigMaps["kube-system/kube-proxy"].Data, "config.conf") }, true, "KubeProxy", "has no config.conf", "reads kube-proxy's configuration"},
-		"a half-done upgrade":          {nil, edit(apiserver, "kube-apiserver:v1.36.3", "kube-apiserver:v1.37.1"), false, "ComponentVersion", "kube-apiserver has v1.37.1, and the stored configuration v1.36.3", "replaces it"},
-		"a half-done upgrade to more":  {of("v1.35.4", "v1.35.6", nil), edit(apiserver, "kube-apiserver:v1.35.4", "kube-apiserver:v1.36.3"), true, "KubernetesVersion", "kube-apiserver has v1.36.3, and this file has v1.35.6", "older file"},
-		"an edited image":              {nil, edit(apiserver, "registry.k8s.io/kube-apiserver:", "site.example:5000/k8s/kube-apiserver:"), false, "ImageNames", "site.example:5000/k8s/kube-apiserver:v1.36.3", "sets the stored name"},
+		"kubeone's etcd": {func() *layouts.Layout { return layouts.Kubeone(layouts.Options{Version: "v1.36.3", Target: "v1.37.1"}) }, nil, false,
+			"RemovedFlags", "etcd has no flag --experimental-initial-corrupt-check since v1.37", "refuses it"},
+		"sealos' image service in the configuration": {nil, edit("/var/lib/kubelet/config.yaml", "kind: KubeletConfiguration", "kind: KubeletConfiguration\nimageServiceEndpoint: unix:///var/run/image-cri-shim.sock"), false,
+			"ImageService", "image-cri-shim", "Keep image-cri-shim.service running"},
+		"sealos' excludeCIDRs":        {nil, store("kube-system/kube-proxy", "config.conf", "kind: KubeProxyConfiguration", "kind: KubeProxyConfiguration\nmode: ipvs\nipvs: {excludeCIDRs: [10.103.97.2/32]}"), false, "KubeProxyConfiguration", "was edited", "keeps it"},
+		"a half-done upgrade":         {nil, edit(apiserver, "kube-apiserver:v1.36.3", "kube-apiserver:v1.37.1"), false, "ComponentVersion", "kube-apiserver has v1.37.1, and the stored configuration v1.36.3", "replaces it"},
+		"a half-done upgrade to more": {of("v1.35.4", "v1.35.6", nil), edit(apiserver, "kube-apiserver:v1.35.4", "kube-apiserver:v1.36.3"), true, "KubernetesVersion", "kube-apiserver has v1.36.3, and this file has v1.35.6", "older file"},
+		"an edited image":             {nil, edit(apiserver, "registry.k8s.io/kube-apiserver:", "site.example:5000/k8s/kube-apiserver:"), false, "ImageNames", "site.example:5000/k8s/kube-apiserver:v1.36.3", "sets the stored name"},
 		"two backups": {nil, func(l *layouts.Layout) {
 			l.Files[apiserver+".1"], l.Files[apiserver+".2"] = l.Files[apiserver], l.Files[apiserver]
 		}, true,
