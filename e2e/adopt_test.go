@@ -468,7 +468,6 @@ func (a *adopting) commands() []stage {
 			}
 			more(t, a.control, 0, "apply")
 			kubectl(t, a.Site, "-n", "web", "rollout", "status", "daemonset/later", "--timeout=2m")
-			kubectl(t, a.Site, "delete", "namespace", "web")
 		}},
 		{"new CAs", func(t *testing.T) {
 			key := rotationKey(t, install(t, a.control, 0, "certs", "rotate-ca", "distribute"))
