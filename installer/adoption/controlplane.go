@@ -91,7 +91,7 @@ func componentVersions(v *view) {
 			v.find("ImageNames", fmt.Sprintf("%s runs the image %s, and the stored configuration gives %s", name, p.Image, stored), node.ManifestPath(name), "an upgrade sets the stored name", "to keep the edit, store imageRepository first: kubectl -n kube-system edit configmap kubeadm-config")
 		}
 		is := tagVersion(tag)
-		if name == node.EtcdPod || is == nil || "v"+is.String() == c.KubernetesVersion {
+		if name == node.EtcdPod || is == nil || tag == strings.ReplaceAll(c.KubernetesVersion, "+", "_") { // a tag cannot have a +
 			continue
 		}
 		if minor("v"+is.String()) > minor(v.Target) && minor(v.Target) > 0 {

@@ -340,6 +340,7 @@ func TestFindings(t *testing.T) {
 		"sealos' excludeCIDRs":        {nil, store("kube-system/kube-proxy", "config.conf", "kind: KubeProxyConfiguration", "kind: KubeProxyConfiguration\nmode: ipvs\nipvs: {excludeCIDRs: [10.103.97.2/32]}"), false, "KubeProxyConfiguration", "was edited", "keeps it"},
 		"a half-done upgrade":         {nil, edit(apiserver, "kube-apiserver:v1.36.3", "kube-apiserver:v1.37.1"), false, "ComponentVersion", "kube-apiserver has v1.37.1, and the stored configuration v1.36.3", "replaces it"},
 		"a half-done upgrade to more": {of("v1.35.4", "v1.35.6", nil), edit(apiserver, "kube-apiserver:v1.35.4", "kube-apiserver:v1.36.3"), true, "KubernetesVersion", "kube-apiserver has v1.36.3, and this file has v1.35.6", "older file"},
+		"a prerelease":                {of("v1.36.3", "v1.37.1", nil), all(store(stored, "ClusterConfiguration", "kubernetesVersion: v1.36.3", "kubernetesVersion: v1.36.3-rc.0+a1"), edit(apiserver, "kube-apiserver:v1.36.3", "kube-apiserver:v1.36.3-rc.0_a1")), false, "ComponentVersion", "kube-scheduler has v1.36.3", "replaces it"},
 		"an edited image":             {nil, edit(apiserver, "registry.k8s.io/kube-apiserver:", "site.example:5000/k8s/kube-apiserver:"), false, "ImageNames", "site.example:5000/k8s/kube-apiserver:v1.36.3", "sets the stored name"},
 		"two backups": {nil, func(l *layouts.Layout) {
 			l.Files[apiserver+".1"], l.Files[apiserver+".2"] = l.Files[apiserver], l.Files[apiserver]
