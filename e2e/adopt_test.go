@@ -21,7 +21,7 @@ import (
 )
 
 // packageLayout installs the kubelet and kubectl of a host as two packages that are on hold, with the files of the packages
-// of pkgs.k8s.io.
+// of pkgs.k8s.io. The kubelet also reads a directory of the site.
 const packageLayout = `set -e
 for name in kubelet kubectl; do
 	mkdir -p /tmp/$name/DEBIAN /tmp/$name/usr/bin
@@ -40,17 +40,23 @@ for name in kubelet kubectl; do
 	echo $name hold | dpkg --set-selections
 	rm -r /tmp/$name /tmp/$name.deb
 done
+mkdir /etc/kubernetes/kubelet.d
+printf 'apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodPidsLimit: 4321\n' >/etc/kubernetes/kubelet.d/10-site.conf
+sed -i 's|^KUBELET_EXTRA_ARGS=.*|& --config-dir=/etc/kubernetes/kubelet.d|' /etc/default/kubelet
+echo KUBELET_CONFIG_DROPIN_DIR_ALPHA=1 >>/etc/default/kubelet
 systemctl daemon-reload
 systemctl enable kubelet
 systemctl restart kubelet`
 
-// kubeKeyLayout lets the kubelet of a host get its extra flags from its drop-in, as KubeKey writes it, with KubeKey's marks.
+// kubeKeyLayout lets the kubelet of a host get its extra flags from its drop-in, as KubeKey writes it, with KubeKey's marks. A
+// drop-in of the site, which stays, has one flag more, in a line with two variables.
 const kubeKeyLayout = `set -e
 rm /etc/default/kubelet
 flags="--node-ip={address} --cgroup-driver=cgroupfs --hostname-override={name}"
 sed -i "/EnvironmentFile=-\/etc\/default/d; s|^ExecStart=$|Environment=\"KUBELET_EXTRA_ARGS=$flags\"\nExecStart=|" /etc/systemd/system/kubelet.service.d/10-kubeadm.conf
 printf '# kubekey hosts BEGIN\n{address} {name}\n# kubekey hosts END\n' >>/etc/hosts
 mkdir -p /usr/local/bin/kube-scripts
+printf '[Service]\nEnvironment="SITE_NOTE=two words" "KUBELET_EXTRA_ARGS=%s --v=3"\n' "$flags" >/etc/systemd/system/kubelet.service.d/20-site.conf
 systemctl daemon-reload
 systemctl restart kubelet`
 
@@ -271,7 +277,7 @@ func (a *adopting) first() []stage {
 					t.Errorf("%s: %+v, %v", h.Name, r, err)
 				}
 				if a.layouts[h] == packageLayout {
-					contains(t, fmt.Sprint(r.Findings), "the package kubelet "+strings.TrimPrefix(version, "v")+"-1.1 (dpkg, held)")
+					contains(t, fmt.Sprint(r.Findings), "the package kubelet "+strings.TrimPrefix(version, "v")+"-1.1 (dpkg, held)", "/etc/kubernetes/kubelet.d/10-site.conf")
 				}
 				same(t, a.bare[h], nodeListing(t, h))
 			}
@@ -313,10 +319,15 @@ func (a *adopting) first() []stage {
 					if changed := run(t, h, "sh", "-c", "dpkg --verify kubelet kubectl; dpkg --get-selections | grep kube | grep -v 'hold$'; true"); changed != "" {
 						t.Errorf("%s: the packages changed: %s", h.Name, changed)
 					}
+					contains(t, kubectl(t, a.Site, "get", "--raw", "/api/v1/nodes/"+h.Name+"/proxy/configz"), `"podPidsLimit":4321`)
 					continue
 				}
 				// What only their own files had.
-				contains(t, run(t, h, "sh", "-c", "tr '\\0' ' ' </proc/$(pgrep -x kubelet)/cmdline"), "--node-ip="+h.Addr.String(), "--hostname-override="+h.Name)
+				flags := run(t, h, "sh", "-c", "tr '\\0' ' ' </proc/$(pgrep -x kubelet)/cmdline")
+				contains(t, flags, "--node-ip="+h.Addr.String(), "--hostname-override="+h.Name)
+				if a.layouts[h] == kubeKeyLayout && strings.Count(flags, "--v=3") != 1 {
+					t.Errorf("%s: the kubelet does not have --v=3 once: %s", h.Name, flags)
+				}
 				if a.layouts[h] == kubesprayLayout {
 					contains(t, kubectl(t, a.Site, "get", "--raw", "/api/v1/nodes/"+h.Name+"/proxy/configz"), `"maxPods":77`)
 				}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -63,6 +64,15 @@ func Merge(document []byte, root fs.FS, dir string) (merged []byte, files []stri
 		return nil
 	})
 	return merged, files, err
+}
+
+// environment reports whether the file that the kubelet's unit reads for the administrator sets a variable.
+func (c *check) environment(name string) bool {
+	if c.Root == nil {
+		return false
+	}
+	data, err := fs.ReadFile(c.Root, "etc/default/kubelet")
+	return err == nil && regexp.MustCompile(`(?m)^[ \t]*`+name+`=`).Match(data)
 }
 
 // isConfiguration refuses a document that the kubelet does not lay on its configuration.

@@ -319,3 +319,14 @@ func TestConfigDir(t *testing.T) {
 		})
 	}
 }
+
+// TestConfigDirOfV1_29: the kubelet of v1.29 needs a variable for --config-dir.
+func TestConfigDirOfV1_29(t *testing.T) {
+	for text, refused := range map[string]bool{"": true, "KUBELET_CONFIG_DROPIN_DIR_ALPHA=1\n": false, "# KUBELET_CONFIG_DROPIN_DIR_ALPHA=1\n": true} {
+		input := in("v1.29.15", "", config.Arg{Name: "config-dir", Value: "/etc/k.d"})
+		input.Root = fstest.MapFS{"etc/default/kubelet": {Data: []byte("KUBELET_EXTRA_ARGS=--config-dir=/etc/k.d\n" + text)}, "etc/k.d/README": {}}
+		if list := Check(input); len(list) > 0 != refused {
+			t.Errorf("%q: %+v", text, list)
+		}
+	}
+}

@@ -170,7 +170,7 @@ var table = []struct {
 		{"--help --version", onlyPrints},
 		{"--cloud-provider", beExternal},
 		{"--config-dir", until(29, func(v value) {
-			v.badIf(v.is != nil, "set KUBELET_CONFIG_DROPIN_DIR_ALPHA in the kubelet's environment, or use the KubeletConfiguration",
+			v.badIf(v.is != nil && !v.check.environment("KUBELET_CONFIG_DROPIN_DIR_ALPHA"), "write KUBELET_CONFIG_DROPIN_DIR_ALPHA=1 to /etc/default/kubelet, or use the KubeletConfiguration",
 				" needs the variable KUBELET_CONFIG_DROPIN_DIR_ALPHA in v1.29")
 		})},
 		{"--exit-on-lock-contention", haveAlso("--lock-file")},
