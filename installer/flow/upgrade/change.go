@@ -37,6 +37,7 @@ type change struct {
 
 	former  *config.Config // this node's with the stored configuration
 	refused []reconfiguration.Refusal
+	warned  []reconfiguration.Refusal // what is not refused
 	carried *carried
 
 	parts     []string // the components, kubelet and add-ons of this node that the run changes
@@ -78,6 +79,7 @@ func (c *change) merge(f *knowledge, own *config.Config, stored *cluster.Stored)
 	n := reconfiguration.Node{Name: own.NodeRegistration.Name, CRISocket: own.NodeRegistration.CRISocket, Endpoint: own.LocalAPIEndpoint, CgroupDriver: own.Facts.CgroupDriver, StoredKubelet: stored.Kubelet}
 	proxy := own.KubeProxy
 	own.Cluster, c.refused = reconfiguration.Merge(stored.Cluster, c.options.Given, n)
+	c.warned = reconfiguration.WarnOf(&stored.Cluster, &own.Cluster)
 	if own.KubeProxy == nil {
 		own.KubeProxy = proxy
 	}

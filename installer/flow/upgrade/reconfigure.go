@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -20,7 +21,6 @@ import (
 	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/host/filesystem"
-	"airlift/installer/host/kernel"
 	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/payload"
@@ -236,14 +236,16 @@ func (r *Reconfigure) check(ctx context.Context) (preflight.Report, error) {
 		}
 		return err
 	}
-	c.checkProxy(&report)
 	if c.isBehind(c.run.record.followed) {
 		report.Add(preflight.Problem{Name: "Reconfiguration", Message: "this control plane has not followed the last reconfiguration of the cluster", Fix: "./install reconfigure node"}, false, ignore)
 	}
-	for _, more := range []func(context.Context, *upgradecheck.Target) ([]preflight.Problem, error){c.checkFiles, encryption{c}.check, marks{c}.check, c.checkEdits, c.checkImages} {
+	for _, more := range []func(context.Context, *upgradecheck.Target) ([]preflight.Problem, error){c.checkFiles, c.checkKeys, encryption{c}.check, marks{c}.check, c.checkEdits, c.checkImages} {
 		if err := add(more(ctx, t)); err != nil {
 			return report, err
 		}
+	}
+	for _, p := range c.warnings() {
+		report.Add(p, true, nil)
 	}
 	return report, report.Err("checking the change")
 }
@@ -259,6 +261,34 @@ func (c *change) checkFiles(context.Context, *upgradecheck.Target) ([]preflight.
 		return nil, nil
 	}
 	return c.carried.check(), nil
+}
+
+// warnings are what becomes of tokens, data and nodes, of a change that is not refused.
+func (c *change) warnings() (list []preflight.Problem) {
+	if c.options.Node {
+		return nil
+	}
+	for _, w := range c.warned {
+		list = append(list, preflight.Problem{Name: "Arguments", Message: w.String(), Fix: w.Needed})
+	}
+	return append(list, upgradecheck.ProxyMode(c.former, c.config())...)
+}
+
+// checkKeys refuses keys with which API servers would refuse tokens that were issued.
+func (c *change) checkKeys(context.Context, *upgradecheck.Target) (list []preflight.Problem, err error) {
+	if !c.isControlPlane() || c.options.Node {
+		return nil, nil
+	}
+	read := func(file string) ([]byte, error) { return os.ReadFile(c.run.facts.node.Existing.Path(file)) }
+	refused, warned, err := reconfiguration.CheckKeys(&c.former.Cluster, &c.config().Cluster, c.options.Files, read, c.carried.content)
+	if err != nil {
+		return []preflight.Problem{{Name: "Keys", Message: err.Error(), Fix: "bring the file to all control planes: --file PATH=FILE"}}, nil
+	}
+	c.warned = append(c.warned, warned...)
+	for _, r := range refused {
+		list = append(list, preflight.Problem{Name: "Keys", Message: r.String(), Fix: r.Needed})
+	}
+	return list, nil
 }
 
 // checkEdits refuses to replace what was edited by hand.
@@ -300,31 +330,6 @@ func (f *knowledge) editedByHand(path string) (bool, error) {
 	}
 	e, recorded := f.node.Existing.Records().Find(ledger.File, path)
 	return recorded && !e.Wrote(filesystem.Digest(now)), nil
-}
-
-// checkProxy warns of what another mode of kube-proxy needs, and leaves on the nodes.
-func (c *change) checkProxy(report *preflight.Report) {
-	was, is := proxyMode(c.former), proxyMode(c.config())
-	if c.options.Node || was == is || c.config().Proxy.Disabled {
-		return
-	}
-	if was != "nftables" && is != "nftables" { // otherwise, kube-proxy removes the rules of the other mode itself
-		report.Add(preflight.Problem{Name: "ProxyMode", Message: fmt.Sprintf("kube-proxy goes from %s to %s, and does not remove the rules of the former mode", was, is),
-			Fix: "afterwards, reboot one node after the other"}, true, nil)
-	}
-	if is == "ipvs" {
-		modules := strings.Join(kernel.KubeProxyModules(is, c.config().KubeProxy.IPVS.Scheduler), " ")
-		report.Add(preflight.Problem{Name: "ProxyMode", Message: "kube-proxy's mode ipvs needs these kernel modules on each node: " + modules,
-			Fix: "first, on each node: modprobe -a " + modules + "; and write the names to a file in /etc/modules-load.d, one on each line"}, true, nil)
-	}
-}
-
-// proxyMode returns the mode of kube-proxy.
-func proxyMode(c *config.Config) string {
-	if c.KubeProxy == nil || c.KubeProxy.Mode == "" {
-		return "iptables"
-	}
-	return string(c.KubeProxy.Mode)
 }
 
 // checkImages refuses a file with other images than the cluster runs: with those, the change would also be an upgrade.
