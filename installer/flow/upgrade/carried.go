@@ -160,6 +160,9 @@ func (c *carried) restartReader(ctx context.Context, s *pods.StaticPods, name st
 		s.Changed(true)
 		return true, r.restarted(name)
 	}
+	if c.change.options.Edits != nil { // an edit that is kept restarts nothing
+		return false, nil
+	}
 	var own []string
 	if r.state != nil {
 		var err error

@@ -123,7 +123,7 @@ func (c *change) compute(ctx context.Context) (err error) {
 	if r.unfinished() && r.isGoal() { // the cluster may store the new configuration already
 		c.parts = r.state.Parts
 	}
-	r.parts, r.readers, r.followers = c.parts, c.carried.readers(), ""
+	r.parts, r.readers, r.followers, r.anew = c.parts, c.carried.readers(), "", c.options.Edits != nil
 	switch {
 	case c.workers:
 		r.followers = node.AllNodes
@@ -302,7 +302,8 @@ func (c *change) id() (string, error) {
 		Node             config.NodeRegistration
 		Command          string
 		Restore          bool
-	}{text, shared, own.KubeProxy, c.carried.files, config.NodeRegistration{}, c.run.facts.options.command(), c.options.Restore}
+		Adopts           bool `json:",omitempty"` // undo takes back only what was kept
+	}{text, shared, own.KubeProxy, c.carried.files, config.NodeRegistration{}, c.run.facts.options.command(), c.options.Restore, c.options.Edits != nil}
 	if c.options.Given != nil {
 		of.Node = c.options.Given.Config.NodeRegistration
 	}
