@@ -78,19 +78,36 @@ func UsersOf(c *config.Cluster, file string) (components []string) {
 // FileOf returns the file of the host that a flag of a component names, "" if it names none.
 func FileOf(c *config.Cluster, component, flag string) string {
 	for _, one := range mounted(c) {
-		value, ok := config.LastArg(one.component.ExtraArgs, flag)
-		if one.name != component || !ok || !path.IsAbs(value) {
-			continue
+		if value, ok := config.LastArg(one.component.ExtraArgs, flag); one.name == component && ok {
+			return one.fileOf(value)
 		}
-		file, deepest := path.Clean(value), "" // below a directory of kubeadm's, which has the same path in the pod
-		for _, v := range one.volumes {
-			if inner, ok := below(path.Clean(value), path.Clean(v.MountPath)); ok && len(v.MountPath) > len(deepest) {
-				file, deepest = path.Join(v.HostPath, inner), v.MountPath
-			}
-		}
-		return file
 	}
 	return ""
+}
+
+// fileOf returns the file of the host that the value of a flag names, "" if it is no absolute path.
+func (m mountedComponent) fileOf(value string) string {
+	if !path.IsAbs(value) {
+		return ""
+	}
+	file, deepest := path.Clean(value), "" // below a directory of kubeadm's, which has the same path in the pod
+	for _, v := range m.volumes {
+		if inner, ok := below(path.Clean(value), path.Clean(v.MountPath)); ok && len(v.MountPath) > len(deepest) {
+			file, deepest = path.Join(v.HostPath, inner), v.MountPath
+		}
+	}
+	return file
+}
+
+// MustExist reports whether a flag of a control plane's component names a file that must exist when it starts (kube-apiserver,
+// kube-controller-manager and kube-scheduler of v1.37).
+func MustExist(flag string) bool { return slices.Contains(mustExist, flag) }
+
+var mustExist = []string{
+	"admission-control-config-file", "audit-policy-file", "audit-webhook-config-file", "authentication-config",
+	"authentication-token-webhook-config-file", "authorization-config", "authorization-policy-file",
+	"authorization-webhook-config-file", "egress-selector-config-file", "encryption-provider-config", "oidc-ca-file",
+	"token-auth-file", "tracing-config-file", "config", "cloud-config",
 }
 
 // A mountedComponent is a component with the volumes in which its flags name files.

@@ -185,44 +185,6 @@ func (m *merge) etcd(at func(string) string) config.Etcd {
 	return is
 }
 
-// fixedArguments are arguments of components whose value a running cluster cannot change, and the reason.
-var fixedArguments = []struct {
-	component string
-	names     []string
-	reason    string
-	needed    string
-}{
-	{"apiServer", []string{"service-cluster-ip-range"}, "each Service has an address of this range", newCluster},
-	{"apiServer", []string{"etcd-servers", "etcd-prefix"}, "the data of the cluster is there", newCluster},
-	{"apiServer", []string{"advertise-address", "secure-port"}, "the certificate of this API server and its clients have its address", newNode},
-	{"apiServer", []string{"client-ca-file", "tls-cert-file", "tls-private-key-file", "etcd-cafile", "etcd-certfile", "etcd-keyfile"}, "Airlift renews the certificates in certificatesDir", "leave it out"},
-	{"controllerManager", []string{"cluster-cidr", "service-cluster-ip-range", "allocate-node-cidrs", "node-cidr-mask-size", "node-cidr-mask-size-ipv4", "node-cidr-mask-size-ipv6"}, "each node has a part of the range of the pods, which it keeps as long as it exists", newCluster},
-	{"controllerManager", []string{"cluster-name"}, "objects of cloud providers have the name of the cluster", newCluster},
-	{"etcd.local", []string{"name", "data-dir", "initial-cluster", "initial-cluster-state", "initial-cluster-token", "initial-advertise-peer-urls", "listen-peer-urls", "advertise-client-urls"}, "the members of etcd know each other by it", newNode},
-}
-
-// checkArguments refuses arguments that change what the fields above have.
-func (m *merge) checkArguments() {
-	args := func(c *config.Cluster, component string) []config.Arg {
-		switch component {
-		case "apiServer":
-			return c.APIServer.ExtraArgs
-		case "controllerManager":
-			return c.ControllerManager.ExtraArgs
-		}
-		return c.Etcd.Local.ExtraArgs
-	}
-	for _, fixed := range fixedArguments {
-		for _, name := range fixed.names {
-			from, had := config.LastArg(args(&m.stored, fixed.component), name)
-			to, has := config.LastArg(args(&m.cluster, fixed.component), name)
-			if from != to || had != has {
-				m.refuse(clusterKind+"."+fixed.component+".extraArgs", name+"="+from, name+"="+to, fixed.reason, fixed.needed)
-			}
-		}
-	}
-}
-
 // checkNode refuses another identity of the node.
 func (m *merge) checkNode(n Node) {
 	g := m.given

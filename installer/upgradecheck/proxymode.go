@@ -9,10 +9,10 @@ import (
 	"airlift/installer/preflight"
 )
 
-// ProxyMode returns warnings of what another mode of kube-proxy needs, and leaves on the nodes.
-func ProxyMode(from, to *config.Config) (list []preflight.Problem) {
-	was, is := proxyMode(from), proxyMode(to)
-	if was == is || to.Proxy.Disabled {
+// ProxyMode warns of what another mode of kube-proxy needs, and leaves on the nodes.
+func ProxyMode(former, next *config.Config) (list []preflight.Problem) {
+	was, is := proxyMode(former), proxyMode(next)
+	if was == is || next.Proxy.Disabled {
 		return nil
 	}
 	if was != "nftables" && is != "nftables" { // otherwise, kube-proxy removes the rules of the other mode itself
@@ -20,7 +20,7 @@ func ProxyMode(from, to *config.Config) (list []preflight.Problem) {
 			Fix: "afterwards, reboot one node after the other"})
 	}
 	if is == "ipvs" {
-		modules := strings.Join(kernel.KubeProxyModules(is, to.KubeProxy.IPVS.Scheduler), " ")
+		modules := strings.Join(kernel.KubeProxyModules(is, next.KubeProxy.IPVS.Scheduler), " ")
 		list = append(list, preflight.Problem{Name: "ProxyMode", Message: "kube-proxy's mode ipvs needs these kernel modules on each node: " + modules,
 			Fix: "first, on each node: modprobe -a " + modules + "; and write the names to a file in /etc/modules-load.d, one on each line"})
 	}

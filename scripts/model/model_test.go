@@ -490,6 +490,18 @@ func TestDrift(t *testing.T) {
 	})
 }
 
+// TestKeptFlags: undo of a run that keeps only flags of the kubelet takes back that, and not the change before it.
+func TestKeptFlags(t *testing.T) {
+	const kept, undone = "--adopt-edits: <nil>", "drift: kubeadm-flags.env edited\\."
+	show, flags, adopt, undo := Command{Name: showDrift, Host: 1}, Command{Name: editKubeletFlags, Host: 1}, Command{Name: adoptEdits, Host: 1}, Command{Name: reconfigureUndo, Host: 1}
+	for _, before := range []Sequence{nil, {{Name: reconfigureLittle, Host: 1}}, {{Name: editFlag, Host: 1}, adopt}, {{Name: reconfigureKubelet, Host: 1}}, {flags, adopt}} {
+		playAll(t, []printed{
+			{slices.Concat(Sequence{{Name: "init", Host: 1}}, before, Sequence{flags, show, adopt, show, undo, show, {Name: adoptEdits, Host: 1, Again: true}, show}),
+				[]string{undone, kept, "drift:\\.", "undo: <nil>", undone, "--adopt-edits, and again: <nil>", "drift:\\."}},
+		})
+	}
+}
+
 // A printed is a sequence, with patterns in what its commands printed, in this order.
 type printed struct {
 	list Sequence
@@ -618,7 +630,7 @@ func TestEditsKilled(t *testing.T) {
 		for n, crashes := 1, 0; ; n += step {
 			last := Command{Name: c.command, Host: c.edits.hosts(), Again: true}
 			repeated := last.String() + ": <nil>"
-			last.Crash = n
+			last.Crash, last.Full = n, n/step%2 == 1 // with a full disk, the host does not boot
 			list := append(slices.Clone(c.edits), last)
 			site, err := play(t, files, list)
 			if err != nil {

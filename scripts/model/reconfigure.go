@@ -54,6 +54,9 @@ const (
 	editComment = "add a comment to a manifest"
 	// editKubelet sets a field of the kubelet's configuration by hand, and adds a flag to its flags.
 	editKubelet = "edit the kubelet's configuration"
+	// editKubeletFlags adds a flag to the kubelet's flags by hand, and reconfigureKubelet another one by kubeadm's documents.
+	editKubeletFlags   = "add a flag to the kubelet"
+	reconfigureKubelet = "reconfigure the flags of the kubelet"
 	// editImage gives a static pod another image by hand, which kubeadm's documents cannot express.
 	editImage = "change the image of a manifest"
 	// editPolicy edits a file that a reconfiguration brought, editDropIn the drop-in of the kubelet's unit, editFixed fields of the
@@ -100,7 +103,7 @@ func (h *Host) edit(command string) error {
 		return h.put(kubelet, strings.Replace(h.read(kubelet), "rotateCertificates: true", "rotateCertificates: false", 1)+"failSwapOn: false\n", 0o644)
 	}
 	flags := "var/lib/kubelet/kubeadm-flags.env"
-	if err := h.put(flags, strings.Replace(h.read(flags), `"`, `"--v=3 `, 1), 0o644); err != nil {
+	if err := h.put(flags, strings.Replace(h.read(flags), `"`, `"--v=3 `, 1), 0o644); err != nil || command == editKubeletFlags {
 		return err
 	}
 	return h.put(kubelet, strings.Replace(h.read(kubelet), "maxPods: 100\n", "", 1)+"maxPods: 77\n", 0o644)
@@ -239,6 +242,11 @@ imageRepository: mirror.example
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
 dns: {imageRepository: mirror.example/dns}
+`,
+	reconfigureKubelet: `
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+nodeRegistration: {kubeletExtraArgs: [{name: v, value: "4"}]}
 `,
 	reconfigureLittle: `
 apiVersion: kubeadm.k8s.io/v1beta4

@@ -171,7 +171,8 @@ func (s *Site) run(c Command) error {
 	}
 	h.slow = false
 	changed := func() {
-		if is := h.changeOf(); is != "" && is != change {
+		again := adopts && record.Finished && !maps.Equal(record.TakenOver, h.reconfigured().TakenOver) // other edits, with the same configuration
+		if is := h.changeOf(); is != "" && (is != change || again) {
 			h.unchanged, h.followed = unchanged, follows
 		}
 	}
@@ -195,7 +196,11 @@ func (s *Site) run(c Command) error {
 		s.Crashes++
 		time.Sleep(time.Minute) // the host boots, and its components start
 		c.Crash = 0
+		running = h.containers()
 		_, err = s.once(h, c)
+		if adopts && !maps.Equal(running, h.containers()) {
+			return fmt.Errorf("the second run restarts containers: %v, before %v", h.containers(), running)
+		}
 		changed()
 		if err != nil && settlesEdits(c.Name) {
 			return fmt.Errorf("it was interrupted, and cannot be repeated: %w", err)
@@ -461,7 +466,7 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.upgrade(b, true)
 	case "upgrade undo":
 		return r.undo()
-	case reconfigureWide, reconfigureLittle, reconfigureBroken, reconfigureNode, reconfigureProxy, reconfigureDNSImage, restoreEdits, restoreEditsNode, adoptEdits, adoptEditsNode:
+	case reconfigureWide, reconfigureLittle, reconfigureBroken, reconfigureNode, reconfigureKubelet, reconfigureProxy, reconfigureDNSImage, restoreEdits, restoreEditsNode, adoptEdits, adoptEditsNode:
 		return r.reconfigure(b, c.Name)
 	case reconfigureImages:
 		r.host.store.keepsImages(true)
@@ -482,7 +487,7 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.snapshotTo(filepath.Join(r.root, "var/lib/etcd/cluster.tar"))
 	case "etcd restore", "etcd restore, interrupted":
 		return r.restore(b, filepath.Join(r.drive(), "cluster.tar"))
-	case "edit a manifest", editAPIServer, editComment, editFlag, editFlags, editKubelet, editImage, editPolicy, editDropIn, editFixed, editPause:
+	case "edit a manifest", editAPIServer, editComment, editFlag, editFlags, editKubelet, editKubeletFlags, editImage, editPolicy, editDropIn, editFixed, editPause:
 		return "", r.host.edit(c.Name)
 	case editVariables:
 		return "", r.host.addVariables(c.Text)

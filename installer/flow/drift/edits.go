@@ -50,6 +50,9 @@ func Find(ctx context.Context, b *payload.Bundle, o upgrade.ReconfigureOptions, 
 		return o, false, err
 	}
 	if len(f.edits.List)+len(f.refused) == 0 {
+		if p.Unfinished { // the stored configuration gives the edits already: the run that goes on restarts nothing either
+			o.Edits = f.edits
+		}
 		return o, p.Unfinished, nil
 	}
 	if !p.Follows && !p.Unfinished { // an interrupted run has stored a change that this node does not follow yet

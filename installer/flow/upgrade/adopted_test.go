@@ -20,6 +20,7 @@ import (
 	"airlift/installer/host/ledger"
 	"airlift/installer/host/uninstall"
 	"airlift/installer/node"
+	"airlift/installer/phases"
 	"airlift/installer/pki"
 	"airlift/installer/preflight"
 	"airlift/installer/render"
@@ -324,7 +325,7 @@ func TestFirstUpgradeOfAnAdoptedKubelet(t *testing.T) {
 				_, err = u.record.writeKept(wants.Files...)
 			}
 			if err == nil {
-				_, err = restartStale(t.Context(), u.facts.node, "kubelet.service", true)
+				_, err = phases.RestartStale(t.Context(), u.facts.node, "kubelet.service", true)
 			}
 			if err == nil {
 				err = u.record.finish()

@@ -103,7 +103,7 @@ func (c *carried) check() (list []preflight.Problem) {
 	}
 	for _, u := range reconfiguration.Uses(&own.Cluster) {
 		brings := slices.ContainsFunc(c.files, func(f reconfiguration.File) bool { return f.Path == u.Path })
-		if u.Flag == "" || brings || !readFlags[u.Flag] || c.exists(u.Path) {
+		if u.Flag == "" || brings || !reconfiguration.MustExist(u.Flag) || c.exists(u.Path) {
 			continue
 		}
 		fix := "bring it to all control planes: --file " + u.Path + "=FILE"
@@ -117,15 +117,6 @@ func (c *carried) check() (list []preflight.Problem) {
 
 func (c *carried) exists(file string) bool {
 	return filesystem.Exists(c.change.run.facts.node.Existing.Path(file))
-}
-
-// readFlags are the flags of control plane components that name a file which must exist when the component starts
-// (kube-apiserver, kube-controller-manager and kube-scheduler of v1.37).
-var readFlags = map[string]bool{
-	"admission-control-config-file": true, "audit-policy-file": true, "audit-webhook-config-file": true, "authentication-config": true,
-	"authentication-token-webhook-config-file": true, "authorization-config": true, "authorization-policy-file": true,
-	"authorization-webhook-config-file": true, "egress-selector-config-file": true, "encryption-provider-config": true, "oidc-ca-file": true,
-	"token-auth-file": true, "tracing-config-file": true, "config": true, "cloud-config": true,
 }
 
 // isManaged reports whether a file is one of the control plane's own: certificates, kubeconfigs, manifests.
@@ -168,6 +159,9 @@ func (c *carried) restartReader(ctx context.Context, s *pods.StaticPods, name st
 		}
 		s.Changed(true)
 		return true, r.restarted(name)
+	}
+	if c.change.options.Edits != nil { // an edit that is kept restarts nothing
+		return false, nil
 	}
 	var own []string
 	if r.state != nil {

@@ -37,6 +37,7 @@ type change struct {
 
 	former  *config.Config // this node's with the stored configuration
 	refused []reconfiguration.Refusal
+	warned  []reconfiguration.Refusal // what is not refused
 	carried *carried
 
 	parts     []string // the components, kubelet and add-ons of this node that the run changes
@@ -78,6 +79,7 @@ func (c *change) merge(f *knowledge, own *config.Config, stored *cluster.Stored)
 	n := reconfiguration.Node{Name: own.NodeRegistration.Name, CRISocket: own.NodeRegistration.CRISocket, Endpoint: own.LocalAPIEndpoint, CgroupDriver: own.Facts.CgroupDriver, StoredKubelet: stored.Kubelet}
 	proxy := own.KubeProxy
 	own.Cluster, c.refused = reconfiguration.Merge(stored.Cluster, c.options.Given, n)
+	c.warned = reconfiguration.WarnOf(&stored.Cluster, &own.Cluster)
 	if own.KubeProxy == nil {
 		own.KubeProxy = proxy
 	}
@@ -121,7 +123,7 @@ func (c *change) compute(ctx context.Context) (err error) {
 	if r.unfinished() && r.isGoal() { // the cluster may store the new configuration already
 		c.parts = r.state.Parts
 	}
-	r.parts, r.readers, r.followers = c.parts, c.carried.readers(), ""
+	r.parts, r.readers, r.followers, r.anew = c.parts, c.carried.readers(), "", c.options.Edits != nil
 	switch {
 	case c.workers:
 		r.followers = node.AllNodes
@@ -300,7 +302,8 @@ func (c *change) id() (string, error) {
 		Node             config.NodeRegistration
 		Command          string
 		Restore          bool
-	}{text, shared, own.KubeProxy, c.carried.files, config.NodeRegistration{}, c.run.facts.options.command(), c.options.Restore}
+		Adopts           bool `json:",omitempty"` // undo takes back only what was kept
+	}{text, shared, own.KubeProxy, c.carried.files, config.NodeRegistration{}, c.run.facts.options.command(), c.options.Restore, c.options.Edits != nil}
 	if c.options.Given != nil {
 		of.Node = c.options.Given.Config.NodeRegistration
 	}

@@ -183,6 +183,11 @@ func (c *change) takeOver() error {
 		if !edited {
 			continue
 		}
+		if c.options.Edits != nil {
+			if err := r.begin(); err != nil {
+				return err
+			}
+		}
 		if r.unfinished() {
 			if err := r.state.TakeOver(n.Host, file); err != nil {
 				return err

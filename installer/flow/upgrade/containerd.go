@@ -48,7 +48,7 @@ func (c *containerd) upgrade(ctx context.Context, l desired.List) error {
 	if err != nil {
 		return err
 	}
-	restarted, err := restartStale(ctx, c.node, "containerd.service", changed || c.record.state.IsPending(runtimePart), "/usr/local/bin/containerd", render.ContainerdConfigPath, render.ContainerdUnitPath)
+	restarted, err := phases.RestartStale(ctx, c.node, "containerd.service", changed || c.record.state.IsPending(runtimePart), "/usr/local/bin/containerd", render.ContainerdConfigPath, render.ContainerdUnitPath)
 	if err != nil || !restarted {
 		return err
 	}
@@ -71,29 +71,4 @@ func (c *containerd) desired(context.Context) (l desired.List, err error) {
 	}
 	l.Files, err = phases.ContainerdFiles(c.node.Config)
 	return l, err
-}
-
-// restartStale restarts a unit that was started before one of its files was written. written reports
-// that this run has written one of them.
-func restartStale(ctx context.Context, n *phases.Node, unit string, written bool, files ...string) (restarted bool, err error) {
-	stale, err := n.Host.Systemd().StartedBefore(ctx, unit, files...)
-	if err != nil {
-		return false, err
-	}
-	state, err := n.Host.Systemd().Unit(ctx, unit)
-	if err != nil {
-		return false, err
-	}
-	if !stale && !written && state.Running() {
-		return false, nil
-	}
-	reload := func() error { return n.Host.Systemd().Enable(ctx, unit, true) }
-	if n.Existing.Records().Adopted() != nil { // what starts at boot stays as it is
-		reload = func() error { return n.Host.Systemd().DaemonReload(ctx) }
-	}
-	if err := reload(); err != nil {
-		return false, err
-	}
-	n.Changed(true)
-	return true, n.Host.Systemd().Restart(ctx, unit)
 }

@@ -205,7 +205,7 @@ func (k *kubelet) upgrade(ctx context.Context, l desired.List) error {
 	if err != nil {
 		return err
 	}
-	restarted, err := restartStale(ctx, k.node, "kubelet.service", changed, "/usr/local/bin/kubelet", config.KubeletConfigFile, config.KubeletFlagsFile, render.KubeletUnitPath, render.KubeletDropInPath)
+	restarted, err := phases.RestartStale(ctx, k.node, "kubelet.service", changed, "/usr/local/bin/kubelet", config.KubeletConfigFile, config.KubeletFlagsFile, render.KubeletUnitPath, render.KubeletDropInPath)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -236,19 +237,17 @@ func (r *Reconfigure) check(ctx context.Context) (preflight.Report, error) {
 		}
 		return err
 	}
-	if !c.options.Node {
-		for _, p := range upgradecheck.ProxyMode(c.former, c.config()) {
-			report.Add(p, true, nil)
-		}
-	}
 	c.checkAdopted(&report)
 	if c.isBehind(c.run.record.followed) {
 		report.Add(preflight.Problem{Name: "Reconfiguration", Message: "this control plane has not followed the last reconfiguration of the cluster", Fix: "./install reconfigure node"}, false, ignore)
 	}
-	for _, more := range []func(context.Context, *upgradecheck.Target) ([]preflight.Problem, error){c.checkFiles, encryption{c}.check, marks{c}.check, c.checkEdits, c.checkImages} {
+	for _, more := range []func(context.Context, *upgradecheck.Target) ([]preflight.Problem, error){c.checkFiles, c.checkKeys, encryption{c}.check, marks{c}.check, c.checkEdits, c.checkImages} {
 		if err := add(more(ctx, t)); err != nil {
 			return report, err
 		}
+	}
+	for _, p := range c.warnings() {
+		report.Add(p, true, nil)
 	}
 	return report, report.Err("checking the change")
 }
@@ -264,6 +263,34 @@ func (c *change) checkFiles(context.Context, *upgradecheck.Target) ([]preflight.
 		return nil, nil
 	}
 	return c.carried.check(), nil
+}
+
+// warnings are what becomes of tokens, data and nodes, of a change that is not refused.
+func (c *change) warnings() (list []preflight.Problem) {
+	if c.options.Node {
+		return nil
+	}
+	for _, w := range c.warned {
+		list = append(list, preflight.Problem{Name: "Arguments", Message: w.String(), Fix: w.Needed})
+	}
+	return append(list, upgradecheck.ProxyMode(c.former, c.config())...)
+}
+
+// checkKeys refuses keys with which API servers would refuse tokens that were issued.
+func (c *change) checkKeys(context.Context, *upgradecheck.Target) (list []preflight.Problem, err error) {
+	if !c.isControlPlane() || c.options.Node {
+		return nil, nil
+	}
+	read := func(file string) ([]byte, error) { return os.ReadFile(c.run.facts.node.Existing.Path(file)) }
+	refused, warned, err := reconfiguration.CheckKeys(&c.former.Cluster, &c.config().Cluster, c.options.Files, read, c.carried.content)
+	if err != nil {
+		return []preflight.Problem{{Name: "Keys", Message: err.Error(), Fix: "bring the file to all control planes: --file PATH=FILE"}}, nil
+	}
+	c.warned = append(c.warned, warned...)
+	for _, r := range refused {
+		list = append(list, preflight.Problem{Name: "Keys", Message: r.String(), Fix: r.Needed})
+	}
+	return list, nil
 }
 
 // checkEdits refuses to replace what was edited by hand.
@@ -503,9 +530,8 @@ func (c *change) restartKubelet(ctx context.Context, _ desired.List) error {
 		return nil
 	}
 	u := c.run
-	files := []string{config.KubeletConfigFile, config.KubeletFlagsFile, render.KubeletUnitPath, render.KubeletDropInPath} // an adopted node may not have all
-	files = slices.DeleteFunc(files, func(file string) bool { return !node.FileExists(u.facts.node.Existing, file) })
-	restarted, err := restartStale(ctx, u.facts.node, "kubelet.service", u.record.state.IsPending(kubeletPart), files...)
+	restarted, err := phases.RestartStale(ctx, u.facts.node, "kubelet.service", u.record.state.IsPending(kubeletPart),
+		config.KubeletConfigFile, config.KubeletFlagsFile, render.KubeletUnitPath, render.KubeletDropInPath)
 	if err == nil && restarted {
 		err = u.kubelet.waitRestarted(ctx)
 	}

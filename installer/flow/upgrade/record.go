@@ -26,6 +26,7 @@ type record struct {
 	last           config.Reconfiguration     // of the cluster
 	followed       int                        // the number that this node follows when a reconfiguration begins
 	readersOf      func(path string) []string // of a reconfiguration: what must restart to read a file
+	anew           bool                       // of a reconfiguration: what it keeps is another change than what the last one kept
 	begun          bool                       // this run has begun
 	resumes        bool                       // this run continues one that was interrupted
 }
@@ -73,7 +74,7 @@ func (r *record) begin() error {
 		return err
 	}
 	r.begun = true
-	if r.state != nil && r.isGoal() && (!r.reconfigures || !r.state.Overtaken(r.last)) {
+	if r.state != nil && !r.anew && r.isGoal() && (!r.reconfigures || !r.state.Overtaken(r.last)) {
 		// Undo still returns to the version before this one, and to its data.
 		r.state.Finished = false
 		r.state.Parts, r.state.Readers = union(r.state.Parts, r.parts), union(r.state.Readers, r.readers)

@@ -1,0 +1,34 @@
+package phases
+
+import (
+	"context"
+	"slices"
+
+	"airlift/installer/node"
+)
+
+// RestartStale restarts a unit that was started before one of its files was written, of those that exist: an adopted node may not have
+// all. written reports that this run has written one of them.
+func RestartStale(ctx context.Context, n *Node, unit string, written bool, files ...string) (restarted bool, err error) {
+	files = slices.DeleteFunc(files, func(file string) bool { return !node.FileExists(n.Existing, file) })
+	stale, err := n.Host.Systemd().StartedBefore(ctx, unit, files...)
+	if err != nil {
+		return false, err
+	}
+	state, err := n.Host.Systemd().Unit(ctx, unit)
+	if err != nil {
+		return false, err
+	}
+	if !stale && !written && state.Running() {
+		return false, nil
+	}
+	reload := func() error { return n.Host.Systemd().Enable(ctx, unit, true) }
+	if n.Existing.Records().Adopted() != nil { // what starts at boot stays as it is
+		reload = func() error { return n.Host.Systemd().DaemonReload(ctx) }
+	}
+	if err := reload(); err != nil {
+		return false, err
+	}
+	n.Changed(true)
+	return true, n.Host.Systemd().Restart(ctx, unit)
+}
