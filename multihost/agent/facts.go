@@ -195,6 +195,7 @@ func readObjects(ctx context.Context, f *facts.Facts, client *cluster.Client) {
 			Name: n.Name, ControlPlane: n.Role == cluster.ControlPlaneRole, Ready: n.Ready, Version: n.Version, Unschedulable: n.Unschedulable,
 			Labels: n.Labels, Taints: append([]string{}, n.Taints...), Addresses: n.Addresses, ManagedLabels: n.Managed.Labels, ManagedTaints: n.Managed.Taints,
 			EndpointBehind:      change != nil && (n.EndpointChange != change.Number || n.OnlyServes),
+			EndpointServes:      change != nil && n.EndpointChange == change.Number && n.OnlyServes,
 			ConfigurationBehind: !fetched.Cluster.Reconfiguration.Follows(n.Reconfiguration, n.Role == cluster.ControlPlaneRole),
 		})
 	}

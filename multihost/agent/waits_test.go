@@ -82,6 +82,7 @@ func TestWhatWaits(t *testing.T) {
 		{"followed", &config.EndpointChange{Number: changed, InAddOns: true}, "3", "kube-proxy:v1.37.1", facts.Cluster{}, false},
 		{"the add-ons do not use it", &config.EndpointChange{Number: changed}, "3", "kube-proxy:v1.37.1", facts.Cluster{EndpointWaits: true}, false},
 		{"only served", &config.EndpointChange{Number: changed}, "3 serving", "kube-proxy:v1.37.1", facts.Cluster{EndpointWaits: true}, true},
+		{"an earlier one only served", &config.EndpointChange{Number: changed}, "2 serving", "kube-proxy:v1.37.1", facts.Cluster{EndpointWaits: true}, true},
 		{"an earlier one followed", &config.EndpointChange{Number: changed}, "2", "kube-proxy:v1.37.1", facts.Cluster{EndpointWaits: true}, true},
 		{"never followed", &config.EndpointChange{Number: changed}, "", "kube-proxy:v1.37.1", facts.Cluster{EndpointWaits: true}, true},
 		{"undone", &config.EndpointChange{Number: changed, InAddOns: true, Undone: true}, "2", "kube-proxy:v1.37.1", facts.Cluster{EndpointUndone: true}, true},
@@ -119,9 +120,9 @@ func TestWhatWaits(t *testing.T) {
 			if f.Cluster == nil || len(f.Cluster.Nodes) != 1 || len(f.Unknown) > 0 {
 				t.Fatalf("%+v", f)
 			}
-			got := fmt.Sprint(f.Cluster.AddonsWait, f.Cluster.EndpointWaits, f.Cluster.EndpointUndone, f.Cluster.Nodes[0].EndpointBehind)
-			if want := fmt.Sprint(c.want.AddonsWait, c.want.EndpointWaits, c.want.EndpointUndone, c.behind); got != want {
-				t.Errorf("add-ons wait, the endpoint waits, is undone, the node is behind: %s, want %s", got, want)
+			got := fmt.Sprint(f.Cluster.AddonsWait, f.Cluster.EndpointWaits, f.Cluster.EndpointUndone, f.Cluster.Nodes[0].EndpointBehind, f.Cluster.Nodes[0].EndpointServes)
+			if want := fmt.Sprint(c.want.AddonsWait, c.want.EndpointWaits, c.want.EndpointUndone, c.behind, c.name == "only served"); got != want {
+				t.Errorf("add-ons wait, the endpoint waits, is undone, the node is behind, only serves: %s, want %s", got, want)
 			}
 		})
 	}

@@ -104,6 +104,9 @@ type ClusterNode struct {
 	ManagedTaints []string `json:"managedTaints,omitempty"`
 	// EndpointBehind reports whether the node has not followed the last change of the endpoint.
 	EndpointBehind bool `json:"endpointBehind,omitempty"`
+	// EndpointServes reports whether a control plane that is behind has done what it can alone: it serves the endpoint, and
+	// follows the change when the other nodes have done the same.
+	EndpointServes bool `json:"endpointServes,omitempty"`
 	// ConfigurationBehind reports whether the node has not followed the last reconfiguration of the cluster.
 	ConfigurationBehind bool `json:"configurationBehind,omitempty"`
 }

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -46,7 +47,7 @@ func Make(in Input) (*Plan, []Problem) {
 //     endpoint.
 //   - Control planes leave after new ones have joined, and before a worker changes: they keep their old version.
 //   - Workers join before others are drained: pods have a place. Labels and taints precede the drains too.
-//   - Workers leave at the end.
+//   - Workers leave at the end. A change of the endpoint ends after one that does not follow it.
 func (s *site) fill(p *Plan) {
 	endpoint, endpointWorkers := s.endpointControlPlanes(), s.endpointWorkers()
 	stages := []Stage{
@@ -63,8 +64,12 @@ func (s *site) fill(p *Plan) {
 		s.remove("remove control planes", func(l leaver) bool { return l.ready && l.controlPlane }),
 	)
 	stages = append(stages, endpointWorkers...)
+	end := s.endpointEnd(endpoint, endpointWorkers)
+	waits := slices.ContainsFunc(s.leavers(), s.endpointNeeds)
+	if !waits {
+		stages = append(stages, end)
+	}
 	stages = append(stages,
-		s.endpointEnd(endpoint, endpointWorkers),
 		s.registry("registry on workers", s.workers(), s.Parallel),
 		s.join("join workers", s.workers(), s.Parallel),
 		s.labels())
@@ -73,14 +78,30 @@ func (s *site) fill(p *Plan) {
 	if s.held(upgrades) != "" {
 		p.Held = s.held(upgrades)
 		stages = stages[:len(stages)-len(upgrades)]
+		holdUnpack(stages, upgrades)
 	}
 	stages = append(stages, s.remove("remove workers", func(l leaver) bool { return l.ready && !l.controlPlane }))
+	if waits {
+		stages = append(stages, end)
+	}
 	if p.Held == "" {
 		stages = append(stages, s.addons())
 	}
 	p.Stages = slices.DeleteFunc(stages, func(st Stage) bool { return len(st.Actions) == 0 })
 	p.endPauses()
 	s.checkLaggards(p.Stages)
+}
+
+// holdUnpack takes hosts that are not upgraded now out of the stage that unpacks: each apply would do it again.
+func holdUnpack(stages, held []Stage) {
+	waits := func(a Action) bool {
+		return a.Verb == Unpack && slices.ContainsFunc(held, func(st Stage) bool {
+			return slices.ContainsFunc(st.Actions, func(h Action) bool { return h.Host == a.Host })
+		})
+	}
+	for i := range stages {
+		stages[i].Actions = slices.DeleteFunc(stages[i].Actions, waits)
+	}
 }
 
 // endPauses lets the run go on after the last hosts that change: no host waits for --continue, and the add-ons only end the upgrade.
@@ -296,7 +317,15 @@ func (s *site) held(upgrades []Stage) string {
 }
 
 func (s *site) needsEndpoint(h host) bool {
-	return s.cluster != nil && !h.isNew() && (s.endpointDiffers() || s.nodes[h.Name].EndpointBehind || h.began("endpoint"))
+	return s.cluster != nil && !h.isNew() && (s.endpointDiffers() || h.began("endpoint") ||
+		s.nodes[h.Name].EndpointBehind && (!s.nodes[h.Name].EndpointServes || s.endpointEnds()))
+}
+
+// endpointEnds reports whether control planes that only serve the endpoint can do more in this plan: all others serve it then, and
+// after an undone change no node uses the other one.
+func (s *site) endpointEnds() bool {
+	undone := s.cluster.EndpointUndone && !s.endpointDiffers()
+	return !slices.ContainsFunc(s.endpointLeft(), func(n facts.ClusterNode) bool { return n.ControlPlane && !n.EndpointServes || undone })
 }
 
 func (s *site) endpoint(h host) Action {
@@ -310,13 +339,15 @@ func (s *site) endpoint(h host) Action {
 	return a
 }
 
+// endpointControlPlanes begins with those that did not finish it, as Next does: they count as down.
 func (s *site) endpointControlPlanes() Stage {
 	st := Stage{Name: endpointOfControlPlanes, Limit: 1, Roll: true}
-	for _, h := range unfinishedFirst(s.controlPlanes()) {
+	for _, h := range s.controlPlanes() {
 		if s.needsEndpoint(h) {
 			st.Actions = append(st.Actions, s.endpoint(h))
 		}
 	}
+	slices.SortStableFunc(st.Actions, func(a, b Action) int { return cmp.Compare(number(!a.Began), number(!b.Began)) })
 	return st
 }
 
@@ -327,23 +358,29 @@ func (s *site) endpointWorkers() []Stage {
 // endpointEnd finishes a change of the endpoint. Each control plane but the last only serves it until the others do, and kube-proxy
 // and flannel use it when all nodes do. After an undone change, all control planes serve the former endpoint until no node uses it.
 func (s *site) endpointEnd(planes Stage, workers []Stage) Stage {
-	st := Stage{Name: endpointOfCluster, Limit: 1}
-	if s.cluster == nil || !s.cluster.EndpointWaits && (len(planes.Actions)+len(workers) == 0 || len(s.cluster.Nodes) < 2) {
+	st := Stage{Name: endpointOfCluster, Limit: 1, Roll: true}
+	if s.cluster == nil {
+		return st
+	}
+	left := s.endpointLeft()
+	for _, n := range left {
+		s.note("the change of the endpoint is not finished until %s follows it; on that host: ./install endpoint node", n.Name)
+	}
+	if !s.cluster.EndpointWaits && (len(planes.Actions)+len(workers) == 0 || len(s.cluster.Nodes) < 2) {
 		return st
 	}
 	undone := s.cluster.EndpointUndone && !s.endpointDiffers()
-	left, served := s.endpointLeft()
 	waited := s.Remove && slices.ContainsFunc(s.leavers(), func(l leaver) bool { return l.ready && l.controlPlane }) // it left after the others ran
 	var again []string
 	for _, a := range planes.Actions {
 		again = append(again, a.Host)
 	}
 	switch {
-	case !served || undone && left:
+	case !s.endpointEnds():
 		again = nil // they would not finish either
-	case len(again) == 0 && !left:
+	case len(again) == 0 && len(left) == 0:
 		again = []string{s.leader}
-	case len(again) > 0 && !undone && !waited && (len(again) > 1 || left):
+	case len(again) > 0 && !undone && !waited && (len(again) > 1 || len(left) > 0) && s.inOrder(planes):
 		again = again[:len(again)-1]
 	}
 	for _, name := range again {
@@ -352,27 +389,27 @@ func (s *site) endpointEnd(planes Stage, workers []Stage) Stage {
 	return st
 }
 
-// endpointLeft adds notes about nodes that do not follow the endpoint in this plan, before its end: without them, the change is
-// not finished. served reports whether all control planes serve the endpoint then.
-func (s *site) endpointLeft() (left, served bool) {
-	served = true
+// inOrder reports whether the hosts of a stage change in its order: windows that differ open one after the other.
+func (s *site) inOrder(st Stage) bool {
+	window := func(a Action) *spec.Window { return s.group(hostOf(s.Spec, a.Host).Group).Roll.Window }
+	return !slices.ContainsFunc(st.Actions, func(a Action) bool { return !reflect.DeepEqual(window(a), window(st.Actions[0])) })
+}
+
+// endpointLeft returns the nodes that do not follow the endpoint in this plan, and do not leave: without them, the change is not
+// finished.
+func (s *site) endpointLeft() (left []facts.ClusterNode) {
 	for _, n := range s.cluster.Nodes {
 		acts := slices.ContainsFunc(s.hosts, func(h host) bool { return h.Name == n.Name })
-		if acts || !n.EndpointBehind && !s.endpointDiffers() {
-			continue
+		if !acts && !s.leaves(n.Name) && (n.EndpointBehind || s.endpointDiffers()) {
+			left = append(left, n)
 		}
-		leaves := s.leaves(n.Name)
-		switch {
-		case leaves && (n.ControlPlane || !n.Ready):
-			continue // before
-		case leaves:
-			s.note("the change of the endpoint is not finished until %s has left: then run the same command again", n.Name)
-		default:
-			s.note("the change of the endpoint is not finished until %s follows it; on that host: ./install endpoint node", n.Name)
-		}
-		left, served = true, served && !n.ControlPlane
 	}
-	return left, served
+	return left
+}
+
+// endpointNeeds reports whether the change of the endpoint cannot end before a worker that leaves at the end.
+func (s *site) endpointNeeds(l leaver) bool {
+	return s.leaves(l.name) && l.ready && !l.controlPlane && (s.endpointDiffers() || s.nodes[l.name].EndpointBehind)
 }
 
 // leaves reports whether this plan removes a Node.
@@ -416,7 +453,9 @@ func (s *site) remove(name string, now func(leaver) bool) Stage {
 // that of a worker that lists the images, and a node lists only its largest.
 func (s *site) addons() Stage {
 	st := Stage{Name: addons, Limit: 1}
-	upgrades := slices.ContainsFunc(s.workers(), func(h host) bool { return !h.isNew() && s.nodes[h.Name].Version != s.Version })
+	upgrades := s.cluster != nil && slices.ContainsFunc(s.cluster.Nodes, func(n facts.ClusterNode) bool { // after the control planes
+		return n.Version != s.Version && !slices.ContainsFunc(s.controlPlanes(), func(h host) bool { return h.Name == n.Name })
+	})
 	if s.cluster == nil || !upgrades && (!s.cluster.AddonsWait || slices.ContainsFunc(s.controlPlanes(), s.needsUpgrade)) {
 		return st
 	}

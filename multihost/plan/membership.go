@@ -112,7 +112,23 @@ func (s *site) checkOneDown() {
 				s.reason(h), "is down, and another control plane, %s, would have to restart", s.controlPlanes()[i].Name)
 		}
 	}
+	s.checkOthersDown(restarts)
 	s.checkRestartQuorum()
+}
+
+// checkOthersDown refuses what would wait for a control plane that is down and is left alone.
+func (s *site) checkOthersDown(restarts func(host) bool) {
+	i := slices.IndexFunc(s.controlPlanes(), restarts)
+	if s.cluster == nil || i < 0 {
+		return
+	}
+	for _, n := range s.cluster.Nodes {
+		acts := slices.ContainsFunc(s.hosts, func(h host) bool { return h.Name == n.Name })
+		if n.ControlPlane && !acts && !s.leaves(n.Name) && (!n.Ready || s.memberIsDown(n.Name)) {
+			s.problem(n.Name, "on that host: ./install status; if it is lost, take it out of cluster.yaml, and run ./install cluster apply --remove", "its Node or etcd member is not healthy",
+				"is down, and another control plane, %s, would have to restart", s.controlPlanes()[i].Name)
+		}
+	}
 }
 
 func (s *site) reason(h host) string {

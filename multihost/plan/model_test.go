@@ -45,11 +45,10 @@ type world struct {
 	clusters int // how many were created
 	cluster  facts.Cluster
 	spec     *spec.Cluster
-	serves   map[string]bool // control planes that serve the endpoint
-	stored   int             // the configuration that the cluster stores
-	wants    int             // the configuration in kubeadm's documents
-	others   []string        // nodes that a user made unschedulable
-	before   map[string]int  // by group, how many were down when an edit made the group smaller
+	stored   int            // the configuration that the cluster stores
+	wants    int            // the configuration in kubeadm's documents
+	others   []string       // nodes that a user made unschedulable
+	before   map[string]int // by group, how many were down when an edit made the group smaller
 }
 
 func (w *world) host(name string) spec.Host {
@@ -238,8 +237,9 @@ func (w *world) upgradeSteps(a plan.Action, m *machine, begin, end func()) []fun
 	if m.role == spec.ControlPlane {
 		steps = append(steps, func() { m.apiDown = true }, func() { m.api = newVersion }, func() { m.apiDown = false })
 		if a.Verb == plan.UpgradeApply {
-			steps = append(steps, func() { w.cluster.Version = newVersion })
+			steps = append(steps, func() { w.cluster.AddonsWait = w.cluster.AddonsWait || w.cluster.Version != newVersion }, func() { w.cluster.Version = newVersion })
 		}
+		steps = append(steps, func() { w.upgradeAddons(m) })
 	}
 	if a.Effect == plan.Drain {
 		steps = append(steps, func() {
@@ -264,6 +264,16 @@ func (w *world) upgradeSteps(a plan.Action, m *machine, begin, end func()) []fun
 		})
 }
 
+// upgradeAddons upgrades the add-ons if all other nodes have their images.
+func (w *world) upgradeAddons(m *machine) {
+	for name, n := range w.nodes {
+		if other := w.machines[name]; name != m.name && (n.Version != newVersion || other.role == spec.ControlPlane && other.api != newVersion) {
+			return
+		}
+	}
+	w.cluster.AddonsWait = w.cluster.AddonsWait && w.cluster.Version != newVersion
+}
+
 func (w *world) changeEndpoint(verb string) {
 	if w.cluster.ControlPlaneEndpoint == w.spec.Endpoint.Address {
 		return
@@ -271,26 +281,28 @@ func (w *world) changeEndpoint(verb string) {
 	if verb != plan.EndpointApply {
 		w.t.Fatal("a worker changes the endpoint")
 	}
-	w.cluster.ControlPlaneEndpoint = w.spec.Endpoint.Address
+	w.cluster.ControlPlaneEndpoint, w.cluster.EndpointWaits, w.cluster.EndpointUndone = w.spec.Endpoint.Address, true, false
 	for _, n := range w.nodes {
-		n.EndpointBehind = true
+		n.EndpointBehind, n.EndpointServes = true, false
 	}
-	w.cluster.EndpointWaits, w.serves = true, map[string]bool{}
 }
 
-// followEndpoint lets a node use the endpoint. A control plane only serves it while another one does not, and the add-ons use it when
-// all nodes do.
+// followEndpoint lets a node use the endpoint. A control plane only serves it while another one does not, and after an undone change
+// while any node may use the other one. The add-ons use it when all nodes do, and the former one at once.
 func (w *world) followEndpoint(m *machine) {
-	w.serves[m.name] = m.role == spec.ControlPlane
+	own, behind := w.nodes[m.name], false
+	own.EndpointServes = own.EndpointBehind && own.ControlPlane
 	late := false
-	for name, n := range w.nodes {
-		late = late || n.ControlPlane && n.EndpointBehind && !w.serves[name]
+	for _, n := range w.nodes {
+		late = late || n.EndpointBehind && !n.EndpointServes && n != own && (n.ControlPlane || w.cluster.EndpointUndone)
 	}
-	if !late {
-		w.nodes[m.name].EndpointBehind = false
+	if !late || !own.ControlPlane {
+		own.EndpointBehind, own.EndpointServes = false, false
 	}
-	behind := func(n *facts.ClusterNode) bool { return n.EndpointBehind }
-	if m.role == spec.ControlPlane && !slices.ContainsFunc(slices.Collect(maps.Values(w.nodes)), behind) {
+	for _, n := range w.nodes {
+		behind = behind || n.EndpointBehind
+	}
+	if own.ControlPlane && (w.cluster.EndpointUndone || !behind) {
 		w.cluster.EndpointWaits = false
 	}
 }
@@ -465,19 +477,34 @@ func (w *world) roll(st plan.Stage, now *time.Time, kills bool) bool {
 }
 
 // apply does a plan, until it is killed or a group pauses.
-func (w *world) apply(p *plan.Plan, now *time.Time, kills bool) {
-	for _, st := range p.Stages {
+func (w *world) apply(p *plan.Plan, now *time.Time, kills bool) (paused bool) {
+	for i, st := range p.Stages {
 		ok := false
 		if st.Roll {
 			ok = w.roll(st, now, kills)
 		} else {
+			w.checkWindows(st)
 			ok = w.run(st.Actions, st.Limit, kills)
 		}
 		if !ok || st.Pause {
+			paused = ok && i < len(p.Stages)-1
 			break
 		}
 	}
 	w.heal()
+	return paused
+}
+
+// checkWindows asserts that what restarts on a host waits for the window of its group.
+func (w *world) checkWindows(st plan.Stage) {
+	for _, a := range st.Actions {
+		for _, h := range w.spec.Hosts {
+			at := slices.IndexFunc(w.spec.Groups, func(g spec.Group) bool { return g.Name == h.Group })
+			if a.Effect == plan.Restart && h.Name == a.Host && w.spec.Groups[at].Roll.Window != nil {
+				w.t.Fatalf("stage %s restarts %s, and does not wait for its window", st.Name, a.Host)
+			}
+		}
+	}
 }
 
 // heal is what happens without a driver after a kill: kubelet starts the static pods again, at the latest if the API is down.
@@ -510,13 +537,14 @@ func newWorld(t *rapid.T) (w *world, remove bool) {
 		w.spec.Kubeadm = []byte("apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n")
 		w.wants = rapid.IntRange(0, 1).Draw(t, "configuration")
 	}
-	for _, name := range []string{"control-plane", "g1", "g2"} {
+	for _, name := range []string{"control-plane", "other-planes", "g1", "g2"} {
 		g := spec.Group{Name: name}
 		g.Roll.MaxUnavailable = rapid.SampledFrom([]string{"1", "2", "50%"}).Draw(t, "maxUnavailable")
 		g.Roll.Pause = rapid.Bool().Draw(t, "pause")
 		g.Roll.Soak = time.Duration(rapid.IntRange(0, 2).Draw(t, "soak")) * time.Minute
 		if rapid.Bool().Draw(t, "window") {
-			g.Roll.Window = &spec.Window{Days: []time.Weekday{time.Saturday, time.Tuesday}, Start: 22 * time.Hour, End: 4 * time.Hour}
+			day := rapid.SampledFrom([]time.Weekday{time.Saturday, time.Sunday}).Draw(t, "day")
+			g.Roll.Window = &spec.Window{Days: []time.Weekday{day, time.Tuesday}, Start: 22 * time.Hour, End: 4 * time.Hour}
 		}
 		w.spec.Groups = append(w.spec.Groups, g)
 	}
@@ -531,7 +559,7 @@ func newWorld(t *rapid.T) (w *world, remove bool) {
 		w.machines[name] = &machine{name: name}
 	}
 	for i := range rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "control planes") {
-		add(fmt.Sprint("cp", i), spec.ControlPlane, "control-plane")
+		add(fmt.Sprint("cp", i), spec.ControlPlane, rapid.SampledFrom([]string{"control-plane", "other-planes"}).Draw(t, "group of control planes"))
 	}
 	for i := range rapid.IntRange(0, 6).Draw(t, "workers") {
 		add(fmt.Sprint("w", i), spec.Worker, rapid.SampledFrom([]string{"g1", "g2"}).Draw(t, "group"))
@@ -577,6 +605,21 @@ func (w *world) populate() (remove bool) {
 	if len(w.members) > 3 && rapid.Bool().Draw(t, "lost control plane") {
 		m := existing("lost", spec.ControlPlane)
 		m.lost, m.apiDown, remove = true, true, true
+	}
+	if w.cluster.ControlPlaneEndpoint == w.spec.Endpoint.Address && w.cluster.ControlPlaneEndpoint != "" && rapid.Bool().Draw(t, "the endpoint changed") {
+		w.cluster.EndpointUndone = rapid.Bool().Draw(t, "undone")
+		w.cluster.EndpointWaits = !w.cluster.EndpointUndone
+		for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
+			w.nodes[name].EndpointBehind = true
+		}
+		for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
+			if rapid.Bool().Draw(t, "follows") && !w.machines[name].lost {
+				w.followEndpoint(w.machines[name])
+			}
+			if m := w.machines[name]; m.role == spec.ControlPlane && !m.lost && w.spec.EmbeddedRegistry {
+				m.unfinished, m.ran = rapid.SampledFrom([]string{"", "", "endpoint node", "registry enable"}).Draw(t, "unfinished"), newVersion
+			}
+		}
 	}
 	return remove
 }
@@ -716,7 +759,7 @@ func (w *world) reached(remove bool) {
 			w.t.Fatalf("%s was not removed", name)
 		}
 	}
-	if w.cluster.Version != newVersion || w.cluster.ControlPlaneEndpoint != w.spec.Endpoint.Address || w.cluster.EndpointWaits {
+	if w.cluster.Version != newVersion || w.cluster.ControlPlaneEndpoint != w.spec.Endpoint.Address || w.cluster.EndpointWaits || w.cluster.AddonsWait {
 		w.t.Fatalf("the cluster is %+v", w.cluster)
 	}
 }

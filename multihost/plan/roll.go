@@ -48,6 +48,7 @@ func Next(stage Stage, s RollState) Step {
 	if len(pending) == 0 {
 		return Step{Done: true}
 	}
+	pending = r.first(pending)
 	open, opens := r.open(pending)
 	if len(open) == 0 {
 		return Step{Wait: fmt.Sprintf("the window of %s opens at %s", r.list(pending), opens.Format("Mon 2006-01-02 15:04 MST")), Until: opens}
@@ -56,7 +57,11 @@ func Next(stage Stage, s RollState) Step {
 	if len(free) == 0 {
 		return Step{Wait: wait, Until: opens}
 	}
-	return r.batch(free)
+	step := r.batch(free)
+	if step.Wait != "" {
+		step.Until = opens // of one that is down, maybe
+	}
+	return step
 }
 
 // A roll is one stage at one time.
@@ -97,6 +102,16 @@ func (r roll) soak() (wait string, until time.Time) {
 		return fmt.Sprintf("the cluster must be healthy for %v after a batch", long), until
 	}
 	return "", time.Time{}
+}
+
+// first returns the actions that must precede the others: the cluster gets its version by upgrade apply, whichever window opens before.
+// An upgrade that was begun is finished first, because its host is down.
+func (r roll) first(pending []Action) []Action {
+	i := slices.IndexFunc(pending, func(a Action) bool { return a.Verb == UpgradeApply })
+	if i < 0 || slices.ContainsFunc(pending, func(a Action) bool { return a.Began }) {
+		return pending
+	}
+	return pending[i : i+1]
 }
 
 // open returns the actions whose window is open, and when the next other window opens; zero if there is none.

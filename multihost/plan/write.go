@@ -23,9 +23,12 @@ func (p *Plan) Write(w io.Writer) error {
 			names, verbs = max(names, len(a.Host)), max(verbs, len(a.Verb))
 		}
 	}
-	if actions == 0 && p.Held == "" {
+	switch {
+	case actions == 0 && p.Held == "":
 		fmt.Fprintf(&b, "Cluster %s (%s): nothing to do.\n", p.Cluster, p.Version)
-	} else {
+	case actions == 0:
+		fmt.Fprintf(&b, "Cluster %s (%s): nothing to do before you continue.\n", p.Cluster, p.Version)
+	default:
 		fmt.Fprintf(&b, "Cluster %s (%s): %s on %s.\n", p.Cluster, p.Version, count(actions, "action"), count(len(hosts), "host"))
 	}
 	for i, st := range p.Stages {

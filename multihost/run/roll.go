@@ -69,10 +69,10 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// down returns the names of hosts that did not answer, or are skipped.
+// down returns the names of hosts that did not answer. Whether a skipped host is down is what the cluster says.
 func (r *Run) down() (names []string) {
-	for _, h := range r.Cluster.Hosts {
-		if on := r.host(h.Name); on == nil || on.Err != nil {
+	for _, h := range r.hosts {
+		if h.Err != nil {
 			names = append(names, h.Name)
 		}
 	}

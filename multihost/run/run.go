@@ -1,10 +1,12 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,7 +29,7 @@ type Run struct {
 
 // Execute executes the plan, stage by stage. It locks the hosts that it changes, reads the facts of all hosts once more,
 // and calls check with them: another driver may have changed the site since the plan was made. paused is the group after which
-// the plan pauses; "" if all is done.
+// the plan pauses, or the groups: "a, b"; "" if all is done.
 func (s *Site) Execute(ctx context.Context, p *plan.Plan, check func() error) (paused string, err error) {
 	r := &Run{Site: s, Plan: p}
 	defer r.unlock()
@@ -43,11 +45,22 @@ func (s *Site) Execute(ctx context.Context, p *plan.Plan, check func() error) (p
 			return "", err
 		}
 		if last := rest[n-1]; last.Pause && n < len(rest) {
-			return last.Group, nil
+			return cmp.Or(last.Group, s.pausing(last)), nil
 		}
 		rest = rest[n:]
 	}
 	return "", nil
+}
+
+// pausing returns the groups of the hosts of a stage that pause the roll, "a, b".
+func (s *Site) pausing(stage plan.Stage) string {
+	var list []string
+	for _, g := range s.Cluster.Groups {
+		if g.Roll.Pause && slices.ContainsFunc(stage.Actions, func(a plan.Action) bool { h := s.host(a.Host); return h != nil && h.Group == g.Name }) {
+			list = append(list, g.Name)
+		}
+	}
+	return strings.Join(list, ", ")
 }
 
 // begin locks the hosts, and checks the plan.

@@ -356,6 +356,40 @@ func TestPauseAfterAGroup(t *testing.T) {
 	}
 }
 
+// A pause after control planes of several groups names those that pause. Without a name, apply would say that all is done.
+func TestPauseAfterGroupsOfControlPlanes(t *testing.T) {
+	c := aCluster()
+	c.Groups = append(c.Groups, spec.Group{Name: "other", Roll: spec.GroupRoll{Pause: true}})
+	c.Hosts[1].Group = "other"
+	w, d, err := upgrade(t, c, func(*modelsite.World) {})
+	if err != nil || d.paused != "other" || w.Hosts["cp3"].Version != newVersion || w.Hosts["w1"].Version != oldVersion {
+		t.Errorf("%v, paused after %q\n%s", err, d.paused, w.State())
+	}
+}
+
+// A host that is skipped serves: it does not count as down. Otherwise, its group waits for it without an end.
+func TestSkippedHostIsNotDown(t *testing.T) {
+	c := aCluster()
+	w := modelsite.New(c)
+	applied(t, w, c, aFile(t, oldVersion), oldVersion)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	looks := 0
+	w.Kill = func(int) int {
+		if strings.Contains(w.Seen[len(w.Seen)-1], "cluster host facts") {
+			looks++
+		}
+		if looks > 24 { // it needs fewer
+			cancel()
+		}
+		return 0
+	}
+	d := &driver{w: w, c: c, file: aFile(t, newVersion), version: newVersion, options: plan.Options{Skip: []string{"w1"}}}
+	if err := d.apply(ctx); err != nil || w.Hosts["w2"].Version != newVersion || w.Hosts["w1"].Version != oldVersion {
+		t.Errorf("%v after %d looks at hosts\n%s\n%s", err, looks, w.State(), d.out.String())
+	}
+}
+
 // A check of the user that fails stops the roll, and undoes the batch if asked.
 func TestCheckOfAGroup(t *testing.T) {
 	c := aCanary()

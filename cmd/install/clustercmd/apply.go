@@ -214,8 +214,12 @@ func writePlan(cmd *cobra.Command, p *plan.Plan, format, file string) error {
 	} else {
 		err = p.Write(printable(cmd.OutOrStdout()))
 	}
-	if err == nil && len(p.Stages) > 0 {
+	switch {
+	case err != nil:
+	case len(p.Stages) > 0:
 		err = fault.New(fault.Work, "there is something to do").Hint("to do it: ./install cluster apply")
+	case p.Held != "":
+		err = fault.New(fault.Work, "the roll is held").Hint("to go on: ./install cluster apply --continue")
 	}
 	return err
 }

@@ -59,23 +59,32 @@ type console struct {
 	file string // the bundle
 	all  strings.Builder
 	ctx  context.Context
+	// version is that of the bundle.
+	version string
 }
 
 func newConsole(t *testing.T) *console {
 	t.Helper()
 	c := &console{t: t, dir: t.TempDir(), ctx: t.Context()}
-	images := testbundle.NewImages(bundle.OnlyImages)
-	images.Manifest.Platform, images.Manifest.KubernetesVersion = "linux/amd64", "v1.37.1"
-	noise := make([]byte, 1<<20) // a thin file is smaller than one that compresses badly
-	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
-	images.Add(t, "example.com/app:1", "example.com/app:1", nil, testbundle.Layer(t, "f", string(noise)))
-	c.file = filepath.Join(c.dir, "install")
-	testbundle.WriteFile(t, c.file, bundle.Executables{Launcher: []byte("launcher"), Installer: []byte("installer")}, &images.Manifest, bundle.Fastest, images.Content)
+	c.bundle("v1.37.1")
 	if err := os.WriteFile(c.path("cluster.yaml"), []byte(description), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c.clear()
 	return c
+}
+
+// bundle writes the file of a version.
+func (c *console) bundle(version string) {
+	c.t.Helper()
+	t := c.t
+	images := testbundle.NewImages(bundle.OnlyImages)
+	images.Manifest.Platform, images.Manifest.KubernetesVersion = "linux/amd64", version
+	noise := make([]byte, 1<<20) // a thin file is smaller than one that compresses badly
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
+	images.Add(t, "example.com/app:1", "example.com/app:1", nil, testbundle.Layer(t, "f", string(noise)))
+	c.file, c.version = filepath.Join(c.dir, "install-"+version), version
+	testbundle.WriteFile(t, c.file, bundle.Executables{Launcher: []byte("launcher"), Installer: []byte("installer")}, &images.Manifest, bundle.Fastest, images.Content)
 }
 
 // clear begins with bare hosts.
@@ -86,12 +95,18 @@ func (c *console) clear() {
 		c.t.Fatal(err)
 	}
 	c.w = modelsite.New(described)
+	c.use()
+}
+
+// use lets the model have the bundle.
+func (c *console) use() {
+	c.t.Helper()
 	b, err := bundle.Open(c.file)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	defer b.Close()
-	c.w.File.ID, c.w.File.Version = b.ID(), "v1.37.1"
+	c.w.File.ID, c.w.File.Version = b.ID(), c.version
 }
 
 func (c *console) path(name string) string { return filepath.Join(c.dir, name) }
@@ -215,6 +230,40 @@ func TestSavedPlan(t *testing.T) {
 	c.w.Hosts["w1"].Unfinished = ""
 	c.want(0, nil, "", "apply", "--yes", "--plan", c.path("site.plan"))
 	c.want(2, []string{"reading the plan"}, "", "apply", "--plan", c.path("cluster.yaml"))
+}
+
+// A pause ends apply without an error and says how to go on. Until then, each plan and each apply says why nothing is done.
+func TestPause(t *testing.T) {
+	for _, planes := range []bool{false, true} {
+		c := newConsole(t)
+		c.want(0, nil, "", "apply", "--yes")
+		group, waiting := "canary", "worker (1 host)"
+		text := strings.Replace(description, "labels: {zone: a}", "group: canary", 1) + "groups: [{name: canary, roll: {pause: true}}]\nroll: {order: [canary]}\n"
+		if planes { // of two groups, one pauses
+			group, waiting = "other", "worker (2 hosts)"
+			text = strings.Replace(description, "10.0.0.12", "10.0.0.12, group: other", 1) + "groups: [{name: other, roll: {pause: true}}]\n"
+		}
+		if err := os.WriteFile(c.path("cluster.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c.want(0, nil, "", "apply", "--yes")
+		c.bundle("v1.38.1")
+		c.use()
+		out := c.want(0, []string{"Paused after group " + group + ", as the rules say. To go on: ./install cluster apply --continue\n"}, "", "apply", "--yes")
+		held := "group " + group + " has v1.38.1, and the roll pauses after it; waiting: " + waiting + "; to go on: ./install cluster apply --continue"
+		before := c.w.State()
+		for _, args := range [][]string{{"plan"}, {"apply", "--yes"}} {
+			again, code := c.run("", args...)
+			if is := strings.Join(strings.Fields(again), " "); !strings.Contains(is, held) || strings.Contains(is, "unpack") || code != map[string]fault.Code{"plan": fault.Work}[args[0]] {
+				t.Errorf("%q: exit code %d\n%s", args, code, again)
+			}
+		}
+		if strings.Contains(out, "matches the file") || c.w.State() != before || !strings.Contains(before, `w2: version "v1.37.1"`) {
+			t.Errorf("%s\n%s\nbefore:\n%s", out, c.w.State(), before)
+		}
+		c.want(0, []string{"The cluster matches the file."}, "", "apply", "--yes", "--continue")
+		c.want(0, []string{"nothing to do"}, "", "plan")
+	}
 }
 
 // The documents of kubeadm change after the cluster exists: the plan has the differences, and apply makes them.

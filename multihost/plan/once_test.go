@@ -1,0 +1,121 @@
+package plan_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"airlift/multihost/plan"
+	"airlift/multihost/spec"
+	_ "airlift/scripts/fixtures/seed"
+)
+
+// One apply that nothing interrupts does all that it can: the next plan has no stages. Only a pause, and what a note announces, need
+// another one. A note names each node that keeps something from its end.
+func TestOneApplyIsEnough(t *testing.T) {
+	seen := map[string]int{}
+	defer func() {
+		for _, what := range []string{"nothing skipped", "skipped", "paused", "again", "the endpoint is not finished"} {
+			if seen[what] == 0 {
+				t.Errorf("no site: %s: %v", what, seen)
+			}
+		}
+	}()
+	rapid.Check(t, func(t *rapid.T) {
+		w, remove := newWorld(t)
+		remove = remove && rapid.Bool().Draw(t, "remove")
+		now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+		var skip []string
+		for _, h := range w.spec.Hosts {
+			if rapid.IntRange(0, 5).Draw(t, "skip") == 0 {
+				skip = append(skip, h.Name)
+			}
+		}
+		next := func(goOn bool) *plan.Plan {
+			in := w.input(now, remove, goOn)
+			in.Skip = skip
+			in.Changes = w.changes(plan.Questions(in))
+			p, problems := plan.Make(in)
+			if len(problems) > 0 {
+				return nil
+			}
+			return p
+		}
+		goOn := rapid.Bool().Draw(t, "continue")
+		p := next(goOn)
+		if p == nil {
+			return // it changes nothing, and says why
+		}
+		for range 4 { // pauses after the control planes, and after one of two groups; and another configuration
+			paused := w.apply(p, &now, false)
+			fresh := next(goOn)
+			if fresh == nil {
+				t.Fatalf("after\n%s\nthe next plan is refused", text(p))
+			}
+			switch {
+			case paused || p.Held != "":
+				seen["paused"]++
+				if fresh.Held == "" {
+					break
+				}
+				w.apply(fresh, &now, false)
+				if again := next(goOn); again == nil || len(again.Stages) > 0 || again.Held == "" {
+					t.Fatalf("after\n%s\nwhich is held, there is\n%s", text(fresh), text(again))
+				}
+				goOn = true
+				if fresh = next(goOn); fresh == nil {
+					t.Fatal("to continue is refused")
+				}
+			case slices.ContainsFunc(p.Notes, func(n string) bool { return strings.HasSuffix(n, "then run the same command again") }):
+				seen["again"]++
+			default:
+				if len(fresh.Stages) > 0 || fresh.Held != "" {
+					t.Fatalf("after\n%s\nthere is\n%s", text(p), text(fresh))
+				}
+			}
+			if len(fresh.Stages) == 0 && fresh.Held == "" {
+				w.ended(fresh, remove, skip, seen)
+				return
+			}
+			p = fresh
+		}
+		t.Fatalf("no end: %s", text(p))
+	})
+}
+
+// ended asserts that the site matches the file, or that the plan has a note about what it lacks.
+func (w *world) ended(p *plan.Plan, remove bool, skip []string, seen map[string]int) {
+	if len(skip) == 0 && (remove || len(w.nodes) == len(w.spec.Hosts)) {
+		seen["nothing skipped"]++
+		w.reached(remove)
+		return
+	}
+	seen["skipped"]++
+	notes := strings.Join(p.Notes, "\n")
+	const rest = "the change of the endpoint is not finished until "
+	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
+		n := w.nodes[name]
+		left := slices.Contains(skip, name) || !slices.ContainsFunc(w.spec.Hosts, func(h spec.Host) bool { return h.Name == name })
+		switch {
+		case !n.EndpointBehind:
+		case left && !strings.Contains(notes, rest+name+" follows it"), !left && !(n.EndpointServes && strings.Contains(notes, rest)):
+			w.t.Fatalf("%s does not follow the endpoint, and there are only the notes\n%s", name, notes)
+		default:
+			seen["the endpoint is not finished"]++
+		}
+	}
+	if w.cluster.EndpointWaits && !strings.Contains(notes, rest) {
+		w.t.Fatalf("the endpoint waits for nothing:\n%s", notes)
+	}
+	if w.cluster.AddonsWait && !strings.Contains(notes, "the add-ons keep their version until ") {
+		w.t.Fatalf("the add-ons wait, and there are only the notes\n%s", notes)
+	}
+}
+
+func text(p *plan.Plan) string {
+	return strings.Join(lines(p), "\n") + "\nheld: " + p.Held + "\nnotes:\n" + strings.Join(p.Notes, "\n")
+}
