@@ -11,6 +11,7 @@ import (
 
 	"airlift/documents"
 	"airlift/installer/config"
+	"airlift/multihost/facts"
 	"airlift/multihost/spec"
 )
 
@@ -110,8 +111,16 @@ func addressOf(c *spec.Cluster) string {
 	return ""
 }
 
-// endpointDiffers reports whether the cluster has another endpoint than the file.
-func (s *site) endpointDiffers() bool {
+// endpointDiffers reports whether the plan changes the endpoint to that of the file. The last change ends first: nodes that do not
+// follow it may use what the next one takes away.
+func (s *site) endpointDiffers() bool { return s.otherEndpoint() && !s.endpointUnfinished() }
+
+func (s *site) endpointUnfinished() bool {
+	return slices.ContainsFunc(s.cluster.Nodes, func(n facts.ClusterNode) bool { return n.EndpointBehind })
+}
+
+// otherEndpoint reports whether the cluster has another endpoint than the file.
+func (s *site) otherEndpoint() bool {
 	if s.cluster == nil || !s.wantsEndpoint() {
 		return false
 	}

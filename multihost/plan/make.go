@@ -366,6 +366,9 @@ func (s *site) endpointEnd(planes Stage, workers []Stage) Stage {
 	for _, n := range left {
 		s.note("the change of the endpoint is not finished until %s follows it; on that host: ./install endpoint node", n.Name)
 	}
+	if s.otherEndpoint() && s.endpointUnfinished() {
+		s.note("the endpoint changes to that of cluster.yaml after its last change is finished: then run the same command again")
+	}
 	if !s.cluster.EndpointWaits && (len(planes.Actions)+len(workers) == 0 || len(s.cluster.Nodes) < 2) {
 		return st
 	}

@@ -603,6 +603,13 @@ func TestEndpointIsNotRepeatedNextToANodeThatIsLeftAlone(t *testing.T) {
 			in.Spec.Groups = append(in.Spec.Groups, spec.Group{Name: "night", Roll: spec.GroupRoll{Window: &spec.Window{Start: 22 * time.Hour, End: 4 * time.Hour}}})
 			in.Spec.Hosts[1].Group = "night"
 		}, []string{"endpoint on control planes: cp0 endpoint node (restart), cp1 endpoint node (restart)", "endpoint of the cluster: cp0 endpoint node (restart), cp1 endpoint node (restart)"}, ""},
+		{"another endpoint, and an undone change that is not finished", func(in *plan.Input) {
+			for i := range 6 {
+				behind(in, i)
+			}
+			view(*in).EndpointUndone, in.Spec.Endpoint.Address, in.Skip = true, "new.site", []string{"w0", "w1", "w2"}
+		}, []string{"endpoint on control planes: cp0 endpoint node (restart), cp1 endpoint node (restart), cp2 endpoint node (restart)"},
+			"the endpoint changes to that of cluster.yaml after its last change is finished: then run the same command again"},
 		{"a worker that leaves later", func(in *plan.Input) { behind(in, 4); leave(*in, "w1"); in.Remove = true }, []string{"remove workers: w1 remove (drain)", "endpoint of the cluster: cp0 endpoint node (restart)"}, ""},
 		{"a worker that leaves first", func(in *plan.Input) {
 			behind(in, 4)
