@@ -544,13 +544,19 @@ func TestReconfigureKilled(t *testing.T) {
 }
 
 // TestEditedPause: a pause image that was edited by hand neither stops a change that does not concern it, also one that was
-// interrupted, nor is it lost by that. A change of the names of images does not replace it before the user asks for it.
+// interrupted or that the node follows, nor is it lost by that, and containerd does not restart (Site.run). A change of the names of
+// images does not replace it before the user asks for it.
 func TestEditedPause(t *testing.T) {
 	files := bundles(t)
 	edited := Sequence{{Name: "init", Host: 1}, {Name: editPause, Host: 1}}
 	prints(t, slices.Concat(edited, Sequence{{Name: showDrift, Host: 1}, {Name: reconfigureImages, Host: 1}, {Name: adoptEdits, Host: 1}, {Name: reconfigureWide, Host: 1, Again: true}, {Name: reconfigureUndo, Host: 1}, {Name: showDrift, Host: 1}}),
 		"drift: config.toml edited\\.", "names of images: [^=]*the edits would be lost: /etc/containerd/config.toml", "edit cannot be kept, and nothing was changed:\n  - /etc/containerd/config.toml: ",
 		"everything, and again: <nil>", "undo: <nil>", "drift: config.toml edited\\.")
+	for _, join := range []string{"join", "join --control-plane"} {
+		prints(t, Sequence{{Name: "init", Host: 1}, {Name: join, Host: 2}, {Name: editPause, Host: 2}, {Name: reconfigureWide, Host: 1}, {Name: reconfigureNode, Host: 2, Again: true}, {Name: showDrift, Host: 2},
+			{Name: reconfigureImages, Host: 1}, {Name: reconfigureNode, Host: 2}, {Name: restoreEditsNode, Host: 2, Again: true}, {Name: showDrift, Host: 2}},
+			"everything: <nil>", "node, and again: <nil>", "drift: config.toml edited\\.", "names of images: <nil>", "node: [^=]*the edits would be lost: /etc/containerd/config.toml", "node --restore, and again: <nil>", "drift:\\.")
+	}
 	for n := 1; ; n += 4 {
 		list := slices.Concat(edited, Sequence{{Name: reconfigureLittle, Host: 1, Crash: n}, {Name: showDrift, Host: 1}})
 		site, err := play(t, files, list)
