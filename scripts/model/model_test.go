@@ -20,6 +20,7 @@ import (
 	"pgregory.net/rapid"
 
 	"airlift/installer/payload"
+	"airlift/installer/pods"
 	"airlift/scripts/fixtures/rig"
 	_ "airlift/scripts/fixtures/seed"
 )
@@ -666,6 +667,72 @@ func TestFound(t *testing.T) {
 				t.Fatalf("%s\n\nviolation: %v", f.sequence, err)
 			}
 			t.Log(site.report.String(), strings.Join(site.log, "\n"))
+		})
+	}
+}
+
+// imageNames returns the names of images of all hosts and of the cluster: of static pods, of containerd's pause image, of the stored
+// configuration and of add-ons.
+func (s *Site) imageNames() map[string]string {
+	names := map[string]string{}
+	add := func(where, text string) {
+		names[where] = strings.Join(imageName.FindAllString(text, -1), "\n")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.hosts {
+		for _, component := range pods.StaticPodOrder {
+			add(h.Name+" "+component, h.read("etc/kubernetes/manifests/"+component+".yaml"))
+		}
+		add(h.Name+" containerd", h.read(runtimeConfig))
+	}
+	for _, object := range []string{"configmaps/kube-system/kubeadm-config", "deployments/kube-system/coredns", "daemonsets/kube-system/kube-proxy"} {
+		add(object, s.api().data[object])
+	}
+	return names
+}
+
+var imageName = regexp.MustCompile(`imageRepository: [^"\\]*|[a-z.]+[a-z0-9./-]*/(etcd|kube-[a-z-]+|coredns|pause):v?[0-9.-]+`)
+
+// TestUndoOfImages: undo of other names of images restores the name of each image, on this node and in the cluster.
+func TestUndoOfImages(t *testing.T) {
+	files := bundles(t)
+	for _, command := range []string{reconfigureImages, reconfigureDNSImage} {
+		dir, err := os.MkdirTemp("/dev/shm", "model-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+		synctest.Test(t, func(t *testing.T) {
+			site, err := NewSite(dir, 2, files)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer site.Close()
+			run := func(list Sequence) map[string]string {
+				if err := site.Run(list); err != nil {
+					t.Fatal(err)
+				}
+				return site.imageNames()
+			}
+			before := run(Sequence{{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}})
+			for where, list := range before {
+				if list == "" {
+					t.Fatalf("%s has no name of an image", where)
+				}
+			}
+			changed := run(Sequence{{Name: command, Host: 1}, {Name: reconfigureNode, Host: 2}, {Name: command, Host: 1}})
+			for where, list := range changed {
+				if renames := command == reconfigureImages || strings.Contains(where, "coredns") || strings.Contains(where, "configmap"); (list != before[where]) != renames {
+					t.Errorf("%s: %s has %q, before %q", command, where, list, before[where])
+				}
+			}
+			after := run(Sequence{{Name: reconfigureUndo, Host: 1}, {Name: reconfigureNode, Host: 2}})
+			for where, list := range after {
+				if list != before[where] {
+					t.Errorf("%s: after undo, %s has %q, before %q", command, where, list, before[where])
+				}
+			}
 		})
 	}
 }
