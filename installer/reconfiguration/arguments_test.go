@@ -121,7 +121,7 @@ func TestTokens(t *testing.T) {
 		was.APIServer.ExtraArgs, is.APIServer.ExtraArgs = drawServer.Draw(t, "was"), drawServer.Draw(t, "is")
 		former, next := serverOf(was.APIServer.ExtraArgs), serverOf(is.APIServer.ExtraArgs)
 		if !former.accepts(former.issues()) || !slices.Contains(former.keys, "sa") {
-			t.Skip("no such cluster works: the controller manager signs with sa.key")
+			return // no such cluster works: the controller manager signs with sa.key
 		}
 		m := &merge{stored: was, cluster: is, file: file}
 		m.checkArguments()
