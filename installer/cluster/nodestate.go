@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"airlift/installer/config"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -109,4 +111,14 @@ func stateOf(node *corev1.Node) NodeState {
 		}
 	}
 	return state
+}
+
+// Behind lists the other control planes, by name, that have not followed the last reconfiguration of the cluster.
+func Behind(last config.Reconfiguration, nodes []NodeState, own string) (names []string) {
+	for _, n := range nodes {
+		if n.Name != own && n.Role == ControlPlaneRole && !last.Follows(n.Reconfiguration, true) {
+			names = append(names, n.Name)
+		}
+	}
+	return names
 }

@@ -112,6 +112,14 @@ func (s *StaticPods) Names() (names []string) {
 // StaticPodOrder is the order in which static pods are changed and restarted.
 var StaticPodOrder = slices.Concat([]string{node.EtcdPod}, node.ControlPlaneComponents)
 
+// WithAPIServer adds the API server to the static pods that restart, if etcd is one of them.
+func WithAPIServer(names []string) []string {
+	if i := slices.Index(names, node.EtcdPod); i >= 0 && !slices.Contains(names, "kube-apiserver") {
+		return slices.Insert(names, i+1, "kube-apiserver")
+	}
+	return names
+}
+
 // Replace writes the manifest of a component's static pod, and waits until the kubelet has
 // replaced the pod and the component is healthy. If that fails, it puts the manifest former
 // back and waits for that. It also waits for a manifest that an interrupted run has written.

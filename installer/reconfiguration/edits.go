@@ -91,6 +91,8 @@ const (
 	neededImage = "to drop the edit: ./install reconfigure --restore; for another registry, write imageRepository in kubeadm's documents: ./install reconfigure --config FILE; for another version, upgrade"
 )
 
+const ofOneNode = "the value has the name or the address of this node, and all control planes would get it"
+
 // An editable is what kubeadm's documents have of a component.
 type editable struct {
 	args    *[]config.Arg
@@ -113,7 +115,7 @@ func editableOf(c *config.Cluster, component string) editable {
 
 // AdoptPod writes what was edited in the manifest of a component to the configuration of the cluster: flags, volumes and
 // environment variables. was is what the configuration gives now, is the manifest on the host. refused is what kubeadm's documents
-// have no field for, and flags whose value has the name or the address of the node, which are of.
+// have no field for, and flags, variables and paths of the host that have the name or an address of the node, which are of.
 func AdoptPod(c *config.Cluster, of []string, component, file string, was, is []byte) (refused []Refusal, err error) {
 	before, err := readPod(was)
 	if err != nil {
@@ -137,8 +139,8 @@ func AdoptPod(c *config.Cluster, of []string, component, file string, was, is []
 		former, _ := flagsOf(from.Command)
 		*own.args = adoptArgs(*own.args, former, flags)
 		for _, a := range flags {
-			if !slices.Contains(former, a) && slices.ContainsFunc(of, func(name string) bool { return mentions(a.Value, name) }) {
-				refuse("--"+a.Name, "", a.Value, "the value has the name or the address of this node, and all control planes would get it", neededPatch)
+			if !slices.Contains(former, a) && Mentions(a.Value, of) {
+				refuse("--"+a.Name, "", a.Value, ofOneNode, neededPatch)
 			}
 		}
 	} else {
@@ -149,6 +151,16 @@ func AdoptPod(c *config.Cluster, of []string, component, file string, was, is []
 		}
 		if len(refused) == 0 {
 			refuse("spec.containers[0].command", from.Command[0], "another one", "the command is kubeadm's", neededPatch)
+		}
+	}
+	for _, e := range to.Env {
+		if !slices.ContainsFunc(from.Env, func(f corev1.EnvVar) bool { return equality.Semantic.DeepEqual(f, e) }) && Mentions(e.Value, of) {
+			refuse("the variable "+e.Name, "", "edited", ofOneNode, neededPatch) // its value may be a secret
+		}
+	}
+	for _, v := range after.Spec.Volumes {
+		if !slices.ContainsFunc(before.Spec.Volumes, func(b corev1.Volume) bool { return equality.Semantic.DeepEqual(b, v) }) && v.HostPath != nil && Mentions(v.HostPath.Path, of) {
+			refuse("the volume "+v.Name, "", v.HostPath.Path, ofOneNode, neededPatch)
 		}
 	}
 	*own.envs = slices.Clone(to.Env)
@@ -165,26 +177,6 @@ func AdoptPod(c *config.Cluster, of []string, component, file string, was, is []
 		refuse(d.field, d.from, d.to, reason, needed)
 	}
 	return refused, nil
-}
-
-// mentions reports whether a value of a flag has a name or an address as a whole: "https://10.0.0.1:2379" has 10.0.0.1, and
-// "10.0.0.11" has not.
-func mentions(value, name string) bool {
-	part := func(c byte) bool {
-		return c == '.' || c == '-' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == ':' && strings.Contains(name, ":")
-	}
-	for rest := value; name != ""; {
-		before, after, found := strings.Cut(rest, name)
-		if !found {
-			return false
-		}
-		before = value[:len(value)-len(rest)+len(before)]
-		if (before == "" || !part(before[len(before)-1])) && (after == "" || !part(after[0])) {
-			return true
-		}
-		rest = after
-	}
-	return false
 }
 
 // adoptArgs returns extra arguments with which a component that has the flags was gets the flags is.

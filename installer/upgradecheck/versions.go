@@ -2,6 +2,7 @@ package upgradecheck
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -100,6 +101,13 @@ func Tag(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	_, tag, _ := strings.Cut(image[strings.LastIndex(image, "/")+1:], ":")
 	return tag
+}
+
+// Renamed reports whether a workload runs an image under another name than the configured one. Another version is an upgrade.
+func Renamed(running []string, image string) bool {
+	return image != "" && !slices.Contains(running, image) && slices.ContainsFunc(running, func(r string) bool {
+		return Tag(r) == Tag(image) && path.Base(r) == path.Base(image)
+	})
 }
 
 // skew compares the versions of all nodes with the new version: a kubelet may be up to three

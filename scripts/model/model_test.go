@@ -20,6 +20,7 @@ import (
 	"pgregory.net/rapid"
 
 	"airlift/installer/payload"
+	"airlift/installer/pods"
 	"airlift/scripts/fixtures/rig"
 	_ "airlift/scripts/fixtures/seed"
 )
@@ -544,13 +545,19 @@ func TestReconfigureKilled(t *testing.T) {
 }
 
 // TestEditedPause: a pause image that was edited by hand neither stops a change that does not concern it, also one that was
-// interrupted, nor is it lost by that. A change of the names of images does not replace it before the user asks for it.
+// interrupted or that the node follows, nor is it lost by that, and containerd does not restart (Site.run). A change of the names of
+// images does not replace it before the user asks for it.
 func TestEditedPause(t *testing.T) {
 	files := bundles(t)
 	edited := Sequence{{Name: "init", Host: 1}, {Name: editPause, Host: 1}}
 	prints(t, slices.Concat(edited, Sequence{{Name: showDrift, Host: 1}, {Name: reconfigureImages, Host: 1}, {Name: adoptEdits, Host: 1}, {Name: reconfigureWide, Host: 1, Again: true}, {Name: reconfigureUndo, Host: 1}, {Name: showDrift, Host: 1}}),
 		"drift: config.toml edited\\.", "names of images: [^=]*the edits would be lost: /etc/containerd/config.toml", "edit cannot be kept, and nothing was changed:\n  - /etc/containerd/config.toml: ",
 		"everything, and again: <nil>", "undo: <nil>", "drift: config.toml edited\\.")
+	for _, join := range []string{"join", "join --control-plane"} {
+		prints(t, Sequence{{Name: "init", Host: 1}, {Name: join, Host: 2}, {Name: editPause, Host: 2}, {Name: reconfigureWide, Host: 1}, {Name: reconfigureNode, Host: 2, Again: true}, {Name: showDrift, Host: 2},
+			{Name: reconfigureImages, Host: 1}, {Name: reconfigureNode, Host: 2}, {Name: restoreEditsNode, Host: 2, Again: true}, {Name: showDrift, Host: 2}},
+			"everything: <nil>", "node, and again: <nil>", "drift: config.toml edited\\.", "names of images: <nil>", "node: [^=]*the edits would be lost: /etc/containerd/config.toml", "node --restore, and again: <nil>", "drift:\\.")
+	}
 	for n := 1; ; n += 4 {
 		list := slices.Concat(edited, Sequence{{Name: reconfigureLittle, Host: 1, Crash: n}, {Name: showDrift, Host: 1}})
 		site, err := play(t, files, list)
@@ -660,6 +667,72 @@ func TestFound(t *testing.T) {
 				t.Fatalf("%s\n\nviolation: %v", f.sequence, err)
 			}
 			t.Log(site.report.String(), strings.Join(site.log, "\n"))
+		})
+	}
+}
+
+// imageNames returns the names of images of all hosts and of the cluster: of static pods, of containerd's pause image, of the stored
+// configuration and of add-ons.
+func (s *Site) imageNames() map[string]string {
+	names := map[string]string{}
+	add := func(where, text string) {
+		names[where] = strings.Join(imageName.FindAllString(text, -1), "\n")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.hosts {
+		for _, component := range pods.StaticPodOrder {
+			add(h.Name+" "+component, h.read("etc/kubernetes/manifests/"+component+".yaml"))
+		}
+		add(h.Name+" containerd", h.read(runtimeConfig))
+	}
+	for _, object := range []string{"configmaps/kube-system/kubeadm-config", "deployments/kube-system/coredns", "daemonsets/kube-system/kube-proxy"} {
+		add(object, s.api().data[object])
+	}
+	return names
+}
+
+var imageName = regexp.MustCompile(`imageRepository: [^"\\]*|[a-z.]+[a-z0-9./-]*/(etcd|kube-[a-z-]+|coredns|pause):v?[0-9.-]+`)
+
+// TestUndoOfImages: undo of other names of images restores the name of each image, on this node and in the cluster.
+func TestUndoOfImages(t *testing.T) {
+	files := bundles(t)
+	for _, command := range []string{reconfigureImages, reconfigureDNSImage} {
+		dir, err := os.MkdirTemp("/dev/shm", "model-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+		synctest.Test(t, func(t *testing.T) {
+			site, err := NewSite(dir, 2, files)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer site.Close()
+			run := func(list Sequence) map[string]string {
+				if err := site.Run(list); err != nil {
+					t.Fatal(err)
+				}
+				return site.imageNames()
+			}
+			before := run(Sequence{{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}})
+			for where, list := range before {
+				if list == "" {
+					t.Fatalf("%s has no name of an image", where)
+				}
+			}
+			changed := run(Sequence{{Name: command, Host: 1}, {Name: reconfigureNode, Host: 2}, {Name: command, Host: 1}})
+			for where, list := range changed {
+				if renames := command == reconfigureImages || strings.Contains(where, "coredns") || strings.Contains(where, "configmap"); (list != before[where]) != renames {
+					t.Errorf("%s: %s has %q, before %q", command, where, list, before[where])
+				}
+			}
+			after := run(Sequence{{Name: reconfigureUndo, Host: 1}, {Name: reconfigureNode, Host: 2}})
+			for where, list := range after {
+				if list != before[where] {
+					t.Errorf("%s: after undo, %s has %q, before %q", command, where, list, before[where])
+				}
+			}
 		})
 	}
 }

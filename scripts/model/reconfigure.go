@@ -95,7 +95,10 @@ func (h *Host) edit(command string) error {
 		h.newPolicy = true
 		return h.put(strings.TrimPrefix(policyFile, "/"), "policy, edited\n", 0o600)
 	case editPause:
-		return h.put(runtimeConfig, strings.Replace(h.read(runtimeConfig), "sandbox = 'registry.k8s.io/", "sandbox = '"+editedRegistry+"/", 1), 0o644)
+		if err := h.put(runtimeConfig, strings.Replace(h.read(runtimeConfig), "sandbox = 'registry.k8s.io/", "sandbox = '"+editedRegistry+"/", 1), 0o644); err != nil {
+			return err
+		}
+		return os.Chtimes(filepath.Join(h.Root, runtimeConfig), time.Now(), time.Now()) // containerd started before
 	case editDropIn:
 		file := "etc/systemd/system/kubelet.service.d/10-kubeadm.conf"
 		return h.put(file, h.read(file)+"# edited\n", 0o644)
@@ -111,6 +114,23 @@ func (h *Host) edit(command string) error {
 
 // runtimeConfig is containerd's configuration, to which editPause writes editedRegistry.
 const runtimeConfig, editedRegistry = "etc/containerd/config.toml", "site.example"
+
+// restartsRuntime returns a function that reports whether a reconfiguration has restarted containerd since, without need: neither it nor
+// an interrupted run before has written containerd's configuration.
+func (h *Host) restartsRuntime(c Command) func() bool {
+	of := func() (string, byte) {
+		h.world.mu.Lock()
+		defer h.world.mu.Unlock()
+		return h.read(runtimeConfig), h.unit("containerd.service").invocation
+	}
+	settings, invocation := of()
+	record := h.reconfigured()
+	needs := !strings.HasPrefix(c.Name, "reconfigure") || len(c.Meanwhile) > 0 || record.IsPending("containerd")
+	return func() bool {
+		now, is := of()
+		return !needs && settings == now && is != invocation
+	}
+}
 
 // addFlag adds a flag to a manifest, where nobody expects it.
 func (h *Host) addFlag(component, flag string) error {

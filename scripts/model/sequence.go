@@ -165,7 +165,11 @@ func (s *Site) run(c Command) error {
 	}
 	running := h.containers()
 	meanwhile := s.meanwhile(c)
+	restarts := h.restartsRuntime(c)
 	disturbed, err := s.once(h, c)
+	if restarts() && !disturbed && err == nil {
+		return errors.New("it restarts containerd, whose configuration it did not write")
+	}
 	if adopts && !maps.Equal(running, h.containers()) {
 		return fmt.Errorf("it restarts containers: %v, before %v", h.containers(), running)
 	}
@@ -196,8 +200,11 @@ func (s *Site) run(c Command) error {
 		s.Crashes++
 		time.Sleep(time.Minute) // the host boots, and its components start
 		c.Crash = 0
-		running = h.containers()
+		running, restarts = h.containers(), h.restartsRuntime(c)
 		_, err = s.once(h, c)
+		if restarts() && err == nil {
+			return errors.New("the second run restarts containerd, whose configuration no run wrote")
+		}
 		if adopts && !maps.Equal(running, h.containers()) {
 			return fmt.Errorf("the second run restarts containers: %v, before %v", h.containers(), running)
 		}

@@ -142,7 +142,7 @@ func (f *finder) adopt(file upgrade.ComparedFile) error {
 		f.add(name, "Secret kube-system/"+config.FilesSecret)
 	case manifest:
 		component := strings.TrimSuffix(path.Base(name), ".yaml")
-		refused, err := reconfiguration.AdoptPod(&f.cluster, []string{f.Config.NodeRegistration.Name, f.Config.LocalAPIEndpoint.AdvertiseAddress}, component, name, file.Wanted, file.Now)
+		refused, err := reconfiguration.AdoptPod(&f.cluster, f.names(), component, name, file.Wanted, file.Now)
 		if err != nil {
 			return err
 		}
@@ -158,6 +158,16 @@ func (f *finder) adopt(file upgrade.ComparedFile) error {
 		f.refuse(name, "as configured", "edited", "kubeadm's documents have no field for it", restore)
 	}
 	return nil
+}
+
+// names are the names and the addresses of this node, of both families.
+func (f *finder) names() []string {
+	own := f.Config
+	list := []string{own.NodeRegistration.Name, own.LocalAPIEndpoint.AdvertiseAddress, own.Facts.NodeIP, own.Facts.OtherIP}
+	for _, ip := range own.NodeIPs() {
+		list = append(list, ip.String())
+	}
+	return list
 }
 
 // fieldOf are the fields of the ClusterConfiguration for the static pods.
@@ -190,7 +200,7 @@ func (f *finder) adoptKubelet(wanted, now []byte) error {
 	for _, key := range changedFields(want, is) {
 		value, has := is[key], is[key] != nil
 		_, inOwn := own[key]
-		switch local := f.options.Node || inOwn || slices.Contains(kubeletOfNode, key); {
+		switch local := f.options.Node || inOwn || slices.Contains(kubeletOfNode, key) || reconfiguration.Mentions(fmt.Sprint(value), f.names()); {
 		case key == "cgroupDriver" || key == "apiVersion" || key == "kind":
 			f.refuse(file+": "+key, fmt.Sprint(want[key]), fmt.Sprint(value), "a running node keeps it", f.command+" --restore")
 		case local && !has:

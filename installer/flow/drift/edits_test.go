@@ -155,3 +155,18 @@ func TestEditedKeys(t *testing.T) {
 		}
 	}
 }
+
+// TestKubeletOfOneNode: an edited field with an address of this node, also the second one, stays on this node.
+func TestKubeletOfOneNode(t *testing.T) {
+	cfg := nodeOf("v1.37.1")
+	cfg.Facts.OtherIP = "fd00::1"
+	for address, own := range map[string]bool{"10.1.2.3": true, "fd00::1": true, "FD00:0::1": true, "0.0.0.0": false, "10.1.2.30": false} {
+		f := &finder{Comparison: &upgrade.Comparison{Config: cfg, Kubelet: []byte("maxPods: 100\n")}, options: &upgrade.ReconfigureOptions{}, edits: &upgrade.Edits{}, command: "./install reconfigure"}
+		if err := f.adoptKubelet([]byte("maxPods: 100\n"), []byte("maxPods: 100\naddress: \""+address+"\"\n")); err != nil {
+			t.Fatal(err)
+		}
+		if (f.edits.Instance != nil) != own || (f.kubelet == nil) != own || len(f.refused) > 0 {
+			t.Errorf("%s: for this node %q, for all nodes %q, refused %v", address, f.edits.Instance, f.kubelet, f.refused)
+		}
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"maps"
-	"path"
 	"reflect"
 	"slices"
 
@@ -260,18 +259,11 @@ func (c *change) changedAddons(ctx context.Context) (names []string, err error) 
 		if err != nil {
 			return nil, err
 		}
-		if changed || now != nil && renamed(now.Images, own.Images[addon.name]) {
+		if changed || now != nil && upgradecheck.Renamed(now.Images, own.Images[addon.name]) {
 			names = append(names, addon.name)
 		}
 	}
 	return names, nil
-}
-
-// renamed reports whether a workload runs an image under another name than the configured one. Another version is an upgrade.
-func renamed(running []string, image string) bool {
-	return image != "" && !slices.Contains(running, image) && slices.ContainsFunc(running, func(r string) bool {
-		return upgradecheck.Tag(r) == upgradecheck.Tag(image) && path.Base(r) == path.Base(image)
-	})
 }
 
 // differ reports whether two configurations give different bytes.

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"airlift/installer/cluster"
-	"airlift/installer/config"
 	"airlift/installer/preflight"
 	"airlift/installer/reconfiguration"
 	"airlift/installer/undo"
@@ -83,16 +82,7 @@ func (e encryption) check(ctx context.Context, _ *upgradecheck.Target) (list []p
 // behind lists the other control planes that have not followed the last reconfiguration.
 func (e encryption) behind(ctx context.Context) (names []string, err error) {
 	nodes, err := e.change.run.facts.api.Client.Nodes(ctx)
-	return behind(e.change.run.facts.stored.Cluster.Reconfiguration, nodes, e.change.config().NodeRegistration.Name), err
-}
-
-func behind(last config.Reconfiguration, nodes []cluster.NodeState, own string) (names []string) {
-	for _, n := range nodes {
-		if n.Name != own && n.Role == cluster.ControlPlaneRole && !last.Follows(n.Reconfiguration, true) {
-			names = append(names, n.Name)
-		}
-	}
-	return names
+	return cluster.Behind(e.change.run.facts.stored.Cluster.Reconfiguration, nodes, e.change.config().NodeRegistration.Name), err
 }
 
 // leave records that this control plane does not follow the cluster's configuration while it changes how it encrypts: until the

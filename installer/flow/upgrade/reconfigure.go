@@ -440,21 +440,34 @@ func sameImages(a, b *config.Config) bool {
 	return true
 }
 
-// runtime returns containerd's configuration if it does not have the configured name of the pause image.
+// runtime returns containerd's configuration if it does not have the configured name of the pause image. An edit stays if Airlift wrote
+// the same before: then this change does not concern it.
 func (c *change) runtime(ctx context.Context) (l desired.List, err error) {
-	if edited, err := c.isEdit(render.ContainerdConfigPath); err != nil || !c.options.Node && !c.options.Restore && sameImages(c.former, c.config()) && (edited || !c.run.record.resumes) {
-		return l, err // the name may have been edited; a run that continues another one does not know which names that changed
-	}
-	now, err := c.run.facts.node.Present(render.ContainerdConfigPath)
+	const file = render.ContainerdConfigPath
+	now, err := c.run.facts.node.Present(file)
 	if err != nil || now == nil || bytes.Contains(now, []byte(c.config().Images["pause"])) {
 		return l, err
 	}
-	return c.run.containerd.desired(ctx)
+	all, err := c.run.containerd.desired(ctx)
+	if err != nil {
+		return l, err
+	}
+	edited, err := c.isEdit(file)
+	if err != nil || !c.options.Node && !c.options.Restore && sameImages(c.former, c.config()) && (edited || !c.run.record.resumes) {
+		return l, err // a run that continues another one does not know which names that changed
+	}
+	e, _ := c.run.facts.node.Existing.Records().Find(ledger.File, file)
+	for _, f := range all.Files {
+		if f.Path == file && (!edited || c.options.Restore || !e.Wrote(filesystem.Digest(f.Data))) {
+			l.Files = append(l.Files, f)
+		}
+	}
+	return l, nil
 }
 
-// restartRuntime writes containerd's configuration, and restarts containerd. The containers keep running.
+// restartRuntime writes containerd's configuration, and restarts containerd if it has not read that. The containers keep running.
 func (c *change) restartRuntime(ctx context.Context, l desired.List) error {
-	if len(l.Files) == 0 && !c.run.record.unfinished() {
+	if len(l.Files) == 0 && !c.run.record.state.IsPending(runtimePart) {
 		return nil
 	}
 	return c.run.containerd.upgrade(ctx, l)

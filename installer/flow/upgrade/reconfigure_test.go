@@ -117,7 +117,7 @@ func TestBehind(t *testing.T) {
 		{Name: "own", Role: cluster.ControlPlaneRole, Reconfiguration: 1}, {Name: "undone", Role: cluster.ControlPlaneRole},
 		{Name: "follows", Role: cluster.ControlPlaneRole, Reconfiguration: 2}, {Name: "worker", Role: cluster.WorkerRole},
 	}
-	if got := behind(last, nodes, "own"); !slices.Equal(got, []string{"undone"}) {
+	if got := cluster.Behind(last, nodes, "own"); !slices.Equal(got, []string{"undone"}) {
 		t.Errorf("%q", got)
 	}
 	r, h := reconfiguring(t, ReconfigureOptions{})

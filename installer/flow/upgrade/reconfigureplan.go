@@ -154,26 +154,18 @@ func (c *change) restarts() (names []string, err error) {
 			names = append(names, name)
 		}
 	}
-	names = withAPIServer(names)
+	names = pods.WithAPIServer(names)
 	runtime, err := c.runtime(context.Background())
 	if err != nil {
 		return nil, err
 	}
-	if len(runtime.Files) > 0 {
+	if len(runtime.Files) > 0 || c.run.record.state.IsPending(runtimePart) {
 		names = append(names, "containerd")
 	}
 	if differs(config.KubeletConfigFile, config.KubeletFlagsFile, render.KubeletUnitPath, render.KubeletDropInPath) || c.run.record.state.IsPending(kubeletPart) {
 		names = append(names, kubeletPart)
 	}
 	return names, nil
-}
-
-// withAPIServer adds the API server to the static pods that restart, if etcd is one of them.
-func withAPIServer(names []string) []string {
-	if i := slices.Index(names, node.EtcdPod); i >= 0 && !slices.Contains(names, "kube-apiserver") {
-		return slices.Insert(names, i+1, "kube-apiserver")
-	}
-	return names
 }
 
 // others adds the other nodes that must follow.
@@ -195,7 +187,7 @@ func (c *change) others(ctx context.Context, p *ReconfigurePlan) error {
 				one.Restarts = append(one.Restarts, part)
 			}
 		}
-		one.Restarts = withAPIServer(one.Restarts)
+		one.Restarts = pods.WithAPIServer(one.Restarts)
 		if plane && c.planes || c.workers || !stored.Follows(n.Reconfiguration, plane) {
 			one.Command = "./install reconfigure node"
 		}
