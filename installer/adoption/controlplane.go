@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/yaml"
 
 	"airlift/fault"
@@ -94,7 +95,11 @@ func componentVersions(v *view) {
 		if name == node.EtcdPod || is == nil || tag == strings.ReplaceAll(c.KubernetesVersion, "+", "_") { // a tag cannot have a +
 			continue
 		}
-		if minor("v"+is.String()) > minor(v.Target) && minor(v.Target) > 0 {
+		if stored, err := version.ParseGeneric(c.KubernetesVersion); err == nil && stored.EqualTo(is) { // another suffix
+			v.find("ImageNames", fmt.Sprintf("%s runs the image %s, and the stored version is %s", name, p.Image, c.KubernetesVersion), node.ManifestPath(name), "an upgrade sets the stored name", "")
+			continue
+		}
+		if target, err := version.ParseGeneric(v.Target); err == nil && target.LessThan(is) {
 			v.refuse("KubernetesVersion", fmt.Sprintf("%s has v%s, and this file has %s", name, is, v.Target), node.ManifestPath(name), "an older file does not know the newer version", fmt.Sprintf("use a file of v%s or newer", is))
 			continue
 		}

@@ -292,9 +292,16 @@ func TestFindings(t *testing.T) {
 
 		"two variables in one line": {nil, all(dropIn("20-site.conf", "[Service]\nEnvironment=\"HTTP_PROXY=http://p\" \"KUBELET_EXTRA_ARGS=--max-pods=50 --container-runtime=remote\"\n"), running("--max-pods=50", "--container-runtime=remote")), false,
 			"KubeletFlagsGone", "--container-runtime=remote", "refuses it until it is removed there"},
-		"two variables without quotes": {nil, all(dropIn("20-site.conf", "[Service]\nEnvironment = A=b KUBELET_EXTRA_ARGS=--v=3\n"), running()), true, "KubeletExtraArgs", "--v=3", "would start the kubelet with it"},
-		"a variable that is taken back": {nil, all(dropIn("20-site.conf", "[Service]\nEnvironment=KUBELET_EXTRA_ARGS=--v=3\n"), dropIn("30-site.conf", "[Service]\nEnvironment=\n"), running("--v=3")), false,
-			"KubeletFlags", "--v=3", "writes it to /var/lib/kubelet/kubeadm-flags.env"},
+		"two variables without quotes":  {nil, all(dropIn("20-site.conf", "[Service]\nEnvironment = A=b KUBELET_EXTRA_ARGS=--v=3\n"), running()), true, "KubeletExtraArgs", "--v=3", "would start the kubelet with it"},
+		"a variable that is taken back": {nil, all(dropIn("20-site.conf", "[Service]\nEnvironment=KUBELET_EXTRA_ARGS=--v=3\n"), dropIn("30-site.conf", "[Service]\nEnvironment=\n"), running()), true, "KubeletDropIn", "sets an empty Environment=", ""},
+
+		"late drop-in that takes files back":     {nil, dropIn("20-site.conf", "[Service]\nEnvironmentFile=\nEnvironmentFile=-/etc/kubernetes/kubelet.env\n"), true, "KubeletDropIn", "sets an empty EnvironmentFile=", "would not start as it should"},
+		"late drop-in that takes variables back": {nil, dropIn("20-site.conf", "[Service]\nEnvironment=\nEnvironment=HTTP_PROXY=http://p\n"), true, "KubeletDropIn", "sets an empty Environment=", ""},
+		"late drop-in that unsets a variable":    {nil, dropIn("20-site.conf", "[Service]\nUnsetEnvironment=A KUBELET_KUBEADM_ARGS\n"), true, "KubeletDropIn", "sets KUBELET_KUBEADM_ARGS", ""},
+		"several lines of flags": {of("v1.34.9", "v1.35.4", nil), func(l *layouts.Layout) {
+			l.Files["/etc/default/kubelet"] = "KUBELET_EXTRA_ARGS=\"--max-pods=50 \\\n --pod-infra-container-image=k8s.gcr.io/pause:3.5\"\n"
+			l.Restart("--max-pods=50", "--pod-infra-container-image=k8s.gcr.io/pause:3.5")
+		}, false, "KubeletFlagsGone", "--pod-infra-container-image=k8s.gcr.io/pause:3.5", "refuses it until it is removed there"},
 
 		"a gate in --config-dir":         {nil, configDir("featureGates: {CloudDualStackNodeIPs: true}\n"), false, "KubeletFeatureGates", "CloudDualStackNodeIPs", "refuses it"},
 		"static pods in --config-dir":    {nil, configDir("staticPodPath: /srv/manifests\n"), true, "KubeletPaths", "staticPodPath in /etc/kubernetes/kubelet.d/10-site.conf is /srv/manifests", ""},
@@ -340,7 +347,9 @@ func TestFindings(t *testing.T) {
 		"sealos' excludeCIDRs":        {nil, store("kube-system/kube-proxy", "config.conf", "kind: KubeProxyConfiguration", "kind: KubeProxyConfiguration\nmode: ipvs\nipvs: {excludeCIDRs: [10.103.97.2/32]}"), false, "KubeProxyConfiguration", "was edited", "keeps it"},
 		"a half-done upgrade":         {nil, edit(apiserver, "kube-apiserver:v1.36.3", "kube-apiserver:v1.37.1"), false, "ComponentVersion", "kube-apiserver has v1.37.1, and the stored configuration v1.36.3", "replaces it"},
 		"a half-done upgrade to more": {of("v1.35.4", "v1.35.6", nil), edit(apiserver, "kube-apiserver:v1.35.4", "kube-apiserver:v1.36.3"), true, "KubernetesVersion", "kube-apiserver has v1.36.3, and this file has v1.35.6", "older file"},
-		"a prerelease":                {of("v1.36.3", "v1.37.1", nil), all(store(stored, "ClusterConfiguration", "kubernetesVersion: v1.36.3", "kubernetesVersion: v1.36.3-rc.0+a1"), edit(apiserver, "kube-apiserver:v1.36.3", "kube-apiserver:v1.36.3-rc.0_a1")), false, "ComponentVersion", "kube-scheduler has v1.36.3", "replaces it"},
+		"a newer patch version":       {nil, edit(apiserver, "kube-apiserver:v1.36.3", "kube-apiserver:v1.37.9"), true, "KubernetesVersion", "kube-apiserver has v1.37.9, and this file has v1.37.1", "older file"},
+		"another suffix":              {nil, edit(apiserver, "kube-apiserver:v1.36.3", "kube-apiserver:v1.36.3-amd64"), false, "ImageNames", "kube-apiserver:v1.36.3-amd64, and the stored version is v1.36.3", "sets the stored name"},
+		"a prerelease":                {of("v1.36.3", "v1.37.1", nil), all(store(stored, "ClusterConfiguration", "kubernetesVersion: v1.36.3", "kubernetesVersion: v1.36.3-rc.0+a1"), edit(apiserver, "kube-apiserver:v1.36.3", "kube-apiserver:v1.36.3-rc.0_a1")), false, "ImageNames", "kube-scheduler runs the image registry.k8s.io/kube-scheduler:v1.36.3, and the stored version is v1.36.3-rc.0+a1", ""},
 		"an edited image":             {nil, edit(apiserver, "registry.k8s.io/kube-apiserver:", "site.example:5000/k8s/kube-apiserver:"), false, "ImageNames", "site.example:5000/k8s/kube-apiserver:v1.36.3", "sets the stored name"},
 		"two backups": {nil, func(l *layouts.Layout) {
 			l.Files[apiserver+".1"], l.Files[apiserver+".2"] = l.Files[apiserver], l.Files[apiserver]

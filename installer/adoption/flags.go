@@ -1,8 +1,8 @@
 package adoption
 
 import (
+	"io/fs"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -119,23 +119,23 @@ func (k *kubeletUnit) flagSources() (list []flagSource) {
 		if file == "" {
 			continue
 		}
-		list := directives(string(k.host.read(file)))
+		list := k.host.directives(string(k.host.read(file)))
 		var flags []config.Arg
 		values := environment(list)
 		for _, name := range sorted(values) {
 			flags = append(flags, ofKubelet(kubelet.ParseFlags(preflight.Words(values[name])))...)
 		}
 		add(file, k.dropInStays(file), append(flags, commandLine(list)...))
-		for _, f := range environmentFiles(list) {
+		for _, f := range k.host.environmentFiles(list) {
 			if !slices.Contains(known, f) {
 				known = append(known, f)
-				add(f, k.dropInStays(file), variables(string(k.host.read(f))))
+				add(f, k.dropInStays(file), variables(k.host.read(f)))
 			}
 		}
 	}
 	for _, file := range []string{"/etc/sysconfig/kubelet", "/etc/kubernetes/kubelet.env"} { // which a unit may read again
 		if !slices.Contains(known, file) {
-			add(file, false, variables(string(k.host.read(file))))
+			add(file, false, variables(k.host.read(file)))
 		}
 	}
 	return list
@@ -152,9 +152,9 @@ func (k *kubeletUnit) extraFlags() []config.Arg {
 	const name = "KUBELET_EXTRA_ARGS"
 	var all []directive
 	for _, text := range k.fragments() {
-		all = append(all, directives(text)...)
+		all = append(all, k.host.directives(text)...)
 	}
-	for _, file := range slices.Backward(environmentFiles(all)) {
+	for _, file := range slices.Backward(k.host.environmentFiles(all)) {
 		if data := k.host.read(file); sets(data, name) {
 			return preflight.KubeletFlags(name, data)
 		}
@@ -180,34 +180,42 @@ func (k *kubeletUnit) fragments() []string {
 
 // sets reports whether an environment file sets a variable.
 func sets(file []byte, name string) bool {
-	return slices.ContainsFunc(variable.FindAllStringSubmatch(joined(string(file)), -1), func(m []string) bool { return m[1] == name })
+	return slices.ContainsFunc(preflight.EnvironmentFile(file), func(v preflight.Variable) bool { return v.Name == name })
 }
 
 // A directive is a line NAME=VALUE of a unit.
 type directive struct{ name, value string }
 
 // directives returns the directives of a unit's text, as systemd reads them (systemd.syntax(7)): white space around the equals
-// sign does not count, and a backslash at the end of a line continues it.
-func directives(text string) (list []directive) {
+// sign does not count, a backslash at the end of a line continues it, and comments do not end what is continued. Specifiers of the
+// host and of the unit are expanded (systemd.unit(5)).
+func (h *hostFiles) directives(text string) (list []directive) {
+	specifiers := strings.NewReplacer("%%", "%", "%H", strings.TrimSpace(string(h.read("/proc/sys/kernel/hostname"))), "%n", "kubelet.service", "%N", "kubelet", "%p", "kubelet")
 	for line := range strings.Lines(joined(text)) {
-		line = strings.TrimSpace(line)
-		if name, value, ok := strings.Cut(line, "="); ok && !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, ";") {
-			list = append(list, directive{strings.TrimSpace(name), strings.TrimSpace(value)})
+		if name, value, ok := strings.Cut(line, "="); ok {
+			list = append(list, directive{strings.TrimSpace(name), specifiers.Replace(strings.TrimSpace(value))})
 		}
 	}
 	return list
 }
 
-// environmentFiles returns the paths in EnvironmentFile=. An empty one removes those before it.
-func environmentFiles(list []directive) (files []string) {
+// environmentFiles returns the paths in EnvironmentFile=, of which each may be a pattern. An empty one removes those before it.
+func (h *hostFiles) environmentFiles(list []directive) (files []string) {
 	for _, d := range list {
 		if d.name != "EnvironmentFile" {
 			continue
 		}
-		if d.value == "" {
+		pattern := strings.TrimPrefix(strings.Trim(d.value, `"'`), "-")
+		found, err := fs.Glob(h.files, inRoot(pattern))
+		switch {
+		case d.value == "":
 			files = nil
-		} else {
-			files = append(files, strings.TrimPrefix(strings.Trim(d.value, `"'`), "-"))
+		case err == nil && len(found) > 0:
+			for _, file := range found {
+				files = append(files, "/"+file)
+			}
+		default:
+			files = append(files, pattern)
 		}
 	}
 	return files
@@ -223,7 +231,7 @@ func environment(list []directive) map[string]string {
 		if d.value == "" {
 			clear(values)
 		}
-		for _, word := range preflight.Words(d.value) {
+		for _, word := range unitWords(d.value) {
 			if name, value, ok := strings.Cut(word, "="); ok {
 				values[name] = value
 			}
@@ -232,19 +240,68 @@ func environment(list []directive) map[string]string {
 	return values
 }
 
-// joined joins lines that end with a backslash, as systemd does.
-func joined(text string) string { return strings.ReplaceAll(text, "\\\n", " ") }
+// joined joins lines that end with a backslash, without comments, as systemd does.
+func joined(text string) string {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		if is := strings.TrimSpace(line); strings.HasPrefix(is, "#") || strings.HasPrefix(is, ";") {
+			continue
+		}
+		if before, ok := strings.CutSuffix(strings.TrimSuffix(line, "\n"), "\\"); ok {
+			line = before + " "
+		}
+		out.WriteString(line)
+	}
+	return out.String()
+}
 
-var variable = regexp.MustCompile(`(?m)^[ \t]*([A-Za-z_][A-Za-z0-9_]*)=`)
+// unitWords splits the value of a directive as systemd does: at white space outside quotes. A backslash escapes a quote, a
+// backslash or a space, also in quotes; other escapes stay as they are.
+func unitWords(value string) (words []string) {
+	var word strings.Builder
+	var quote byte
+	begun := false
+	end := func() {
+		if begun {
+			words = append(words, word.String())
+		}
+		word.Reset()
+		begun = false
+	}
+	for i := 0; i < len(value); i++ {
+		switch ch := value[i]; {
+		case ch == '\\' && i+1 < len(value) && strings.ContainsRune("\"'\\ s", rune(value[i+1])):
+			i++
+			escaped := value[i]
+			if escaped == 's' {
+				escaped = ' '
+			}
+			word.WriteByte(escaped)
+			begun = true
+		case quote != 0 && ch == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteByte(ch)
+		case ch == '"' || ch == '\'':
+			quote, begun = ch, true
+		case ch == ' ' || ch == '\t' || ch == '\n' || ch == '\r':
+			end()
+		default:
+			word.WriteByte(ch)
+			begun = true
+		}
+	}
+	end()
+	return words
+}
 
 // variables returns the flags in all variables of an environment file, except for the paths of the drop-in.
-func variables(text string) (flags []config.Arg) {
-	text = joined(text)
+func variables(file []byte) (flags []config.Arg) {
 	seen := map[string]bool{}
-	for _, m := range variable.FindAllStringSubmatch(text, -1) {
-		if !seen[m[1]] {
-			seen[m[1]] = true
-			flags = append(flags, ofKubelet(preflight.KubeletFlags(m[1], []byte(text)))...)
+	for _, v := range preflight.EnvironmentFile(file) {
+		if !seen[v.Name] {
+			seen[v.Name] = true
+			flags = append(flags, ofKubelet(preflight.KubeletFlags(v.Name, file))...)
 		}
 	}
 	return flags
@@ -256,7 +313,7 @@ func commandLine(list []directive) (flags []config.Arg) {
 		if d.name != "ExecStart" || d.value == "" {
 			continue
 		}
-		words := slices.DeleteFunc(preflight.Words(d.value), func(word string) bool { return strings.HasPrefix(word, "$") })
+		words := slices.DeleteFunc(unitWords(d.value), func(word string) bool { return strings.HasPrefix(word, "$") })
 		flags = append(flags, ofKubelet(kubelet.ParseFlags(words[min(1, len(words)):]))...)
 	}
 	return flags

@@ -187,7 +187,7 @@ func units(v *view) {
 		v.refuse("KubeletUnit", "systemd has no kubelet.service", "kubelet.service", "an upgrade restarts the kubelet with systemd", "start the kubelet with a unit of this name")
 		return
 	}
-	if lines := ownLines(string(v.host.read(unit.File)), render.KubeletUnit); len(lines) > 0 {
+	if lines := v.host.ownLines(string(v.host.read(unit.File)), render.KubeletUnit); len(lines) > 0 {
 		effect := "the first upgrade replaces the unit, and reset puts it back: until then, these lines do not apply"
 		if unit.File != render.KubeletUnitPath {
 			effect = "after the first upgrade, " + render.KubeletUnitPath + " precedes this file, and reset removes it: until then, these lines do not apply"
@@ -198,13 +198,13 @@ func units(v *view) {
 		text, base := string(v.host.read(file)), path.Base(file)
 		switch {
 		case file == render.KubeletDropInPath:
-			if lines := ownLines(text, render.KubeletDropIn); len(lines) > 0 {
+			if lines := v.host.ownLines(text, render.KubeletDropIn); len(lines) > 0 {
 				v.find("KubeletDropIn", "the drop-in has lines of its own: "+strings.Join(lines, "; "), file,
 					"the first upgrade replaces it, and reset puts it back. Flags in it move to "+config.KubeletFlagsFile, "")
 			}
 		case base == path.Base(render.KubeletDropInPath):
 			what := "the drop-in is not in /etc"
-			if lines := ownLines(text, render.KubeletDropIn); len(lines) > 0 {
+			if lines := v.host.ownLines(text, render.KubeletDropIn); len(lines) > 0 {
 				what += ", and has lines of its own: " + strings.Join(lines, "; ")
 			}
 			v.find("KubeletDropIn", what, file, "Airlift's file of the same name in /etc hides it", "")
@@ -212,20 +212,28 @@ func units(v *view) {
 			v.refuse("KubeletDropIn", "the drop-in sets "+v.kubelet.replaces(text), file, "systemd reads it after "+base10+", so the kubelet of an upgrade would not start as it should",
 				"write its flags to "+preflight.DefaultKubelet+", as KUBELET_EXTRA_ARGS=\"…\", and remove the file; then: systemctl daemon-reload; systemctl restart kubelet")
 		default:
-			v.find("KubeletDropIn", "a drop-in of its own: "+strings.Join(ownLines(text, ""), "; "), file, "it stays and applies", "")
+			v.find("KubeletDropIn", "a drop-in of its own: "+strings.Join(v.host.ownLines(text, ""), "; "), file, "it stays and applies", "")
 		}
 	}
 }
 
 // replaces returns what a drop-in takes from Airlift's: the command, or one of its variables; "" if nothing.
 func (k *kubeletUnit) replaces(text string) string {
-	list := directives(text)
+	list := k.host.directives(text)
 	if effective(list) != "" {
 		return "ExecStart"
 	}
-	values := environment(list)
+	values, unset := environment(list), ""
+	for _, d := range list {
+		switch {
+		case d.value == "" && (d.name == "Environment" || d.name == "EnvironmentFile"):
+			return "an empty " + d.name + "=, which takes back those before it"
+		case d.name == "UnsetEnvironment":
+			unset += " " + d.value + " "
+		}
+	}
 	for _, name := range []string{"KUBELET_KUBECONFIG_ARGS", "KUBELET_CONFIG_ARGS", "KUBELET_KUBEADM_ARGS"} {
-		if has(values, name) || slices.ContainsFunc(environmentFiles(list), func(f string) bool { return sets(k.host.read(f), name) }) {
+		if has(values, name) || slices.Contains(strings.Fields(unset), name) || slices.ContainsFunc(k.host.environmentFiles(list), func(f string) bool { return sets(k.host.read(f), name) }) {
 			return name
 		}
 	}
@@ -236,9 +244,9 @@ var base10 = path.Base(render.KubeletDropInPath)
 
 // ownLines returns the directives of a unit that a text does not have. Those with an equal meaning in every unit of the
 // kubelet are not among them.
-func ownLines(unit, text string) (lines []string) {
+func (h *hostFiles) ownLines(unit, text string) (lines []string) {
 	ignored := []string{"Description", "Documentation", "ExecStart", "Environment", "EnvironmentFile", "Wants", "After", "WantedBy", "Restart", "RestartSec", "StartLimitInterval", "StartLimitIntervalSec"}
-	for _, d := range directives(unit) {
+	for _, d := range h.directives(unit) {
 		key, line := d.name, d.name+"="+d.value
 		if text != "" && slices.Contains(ignored, key) || slices.Contains(strings.Split(text, "\n"), line) {
 			continue
@@ -270,14 +278,14 @@ func execStart(v *view) {
 	}
 	var all []directive
 	for _, file := range append([]string{unit.File}, unit.DropIns...) {
-		all = append(all, directives(string(v.host.read(file)))...)
+		all = append(all, v.host.directives(string(v.host.read(file)))...)
 	}
-	words := preflight.Words(effective(all))
+	words := unitWords(effective(all))
 	if len(words) == 0 {
 		v.refuse("KubeletExecStart", "the unit has no ExecStart", unit.File, "the kubelet that runs would not start again", "correct the unit; then: systemctl daemon-reload; systemctl restart kubelet")
 		return
 	}
-	if starts := strings.TrimLeft(words[0], "-@:+!"); v.host.files.place(starts) != v.host.files.place(v.kubelet.binary()) {
+	if starts := strings.TrimLeft(words[0], "-@:+!"); starts != path.Base(v.kubelet.binary()) && v.host.files.place(starts) != v.host.files.place(v.kubelet.binary()) {
 		v.refuse("KubeletExecStart", fmt.Sprintf("the unit starts %s, and %s runs", starts, v.kubelet.binary()), unit.File, "it is not clear which kubelet this node has",
 			"remove the drop-in that is not needed: systemctl cat kubelet; then: systemctl daemon-reload; systemctl restart kubelet")
 	}
@@ -301,7 +309,7 @@ func kubeletRules(v *view) {
 	problems := kubelet.Check(kubelet.Input{Kubernetes: v.Target, From: v.kubeletVersion(), Config: data, Flags: append(f.Kept, v.kubelet.extraFlags()...), Root: v.host.files})
 	for _, p := range problems {
 		if !p.Warning && p.Name != kubelet.Flags {
-			v.find(p.Name, p.Message, v.configFile, "the upgrade refuses it", p.Fix)
+			v.find(p.Name, p.Message, strings.Join(append([]string{v.configFile}, v.configFiles...), ", "), "the upgrade refuses it", p.Fix)
 		}
 	}
 }

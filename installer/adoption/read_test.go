@@ -289,6 +289,50 @@ func TestRPMHolds(t *testing.T) {
 	}
 }
 
+// TestRPMHoldsOfNothing: links to nothing and directories with names of such files hold nothing.
+func TestRPMHoldsOfNothing(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "etc/yum.repos.d/old.repo"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/run/none", filepath.Join(dir, "etc/yum.repos.d/redhat.repo")); err != nil {
+		t.Fatal(err)
+	}
+	if held, err := adoption.RPMHolds(os.DirFS(dir), "kubelet"); err != nil || held {
+		t.Errorf("%t, %v", held, err)
+	}
+}
+
+// TestUnitsOfSoundKubelets: the flags that systemd gives to the kubelet are the ones that are read from its unit. Each drop-in stays.
+func TestUnitsOfSoundKubelets(t *testing.T) {
+	for text, flags := range map[string]string{
+		`Environment="KUBELET_EXTRA_ARGS=--node-labels=\"a=b\" --max-pods=50"`:                    "--node-labels=a=b --max-pods=50",
+		`Environment='KUBELET_EXTRA_ARGS=--max-pods=50' A=b`:                                      "--max-pods=50",
+		"Environment=A=b \\\n# x \\\n; y\n  \"KUBELET_EXTRA_ARGS=--max-pods=50\"":                 "--max-pods=50",
+		`Environment="KUBELET_EXTRA_ARGS=--eviction-hard=nodefs.available<10%%"`:                  "--eviction-hard=nodefs.available<10%",
+		`Environment="KUBELET_EXTRA_ARGS=--hostname-override=%H"`:                                 "--hostname-override=one",
+		`EnvironmentFile=-/etc/kubelet.d/*.env`:                                                   "--max-pods=51",
+		"# Environment=KUBELET_EXTRA_ARGS=--v=9 \\\nEnvironment=KUBELET_EXTRA_ARGS=--max-pods=50": "--max-pods=50",
+	} {
+		l := base()
+		l.Files["/etc/kubelet.d/10.env"] = "KUBELET_EXTRA_ARGS=--max-pods=51\n"
+		dropIn("20-site.conf", "[Service]\n"+text+"\n")(l)
+		l.Restart(strings.Fields(flags)...)
+		in := l.Input()
+		var got []string
+		is, err := in.ExtraFlags()
+		for _, a := range is {
+			got = append(got, "--"+a.Name+"="+a.Value)
+		}
+		if err != nil || !slices.Equal(got, strings.Fields(flags)) {
+			t.Errorf("%s: %q, %v", text, got, err)
+		}
+		if r := adoption.Recognise(in); !r.Adoptable() {
+			t.Errorf("%s: %s", text, show(r))
+		}
+	}
+}
+
 // TestRootedFiles: links, also absolute ones, lead to files below the root.
 func TestRootedFiles(t *testing.T) {
 	dir := t.TempDir()

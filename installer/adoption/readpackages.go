@@ -125,6 +125,10 @@ func rpmHolds(root fs.FS, name string) (bool, error) {
 			return false, err
 		}
 		for _, file := range files {
+			info, err := fs.Stat(rooted{root}, file)
+			if errors.Is(err, fs.ErrNotExist) || err == nil && info.IsDir() { // a link to nothing, as subscription-manager leaves
+				continue
+			}
 			data, err := fs.ReadFile(rooted{root}, file)
 			if err != nil {
 				return false, err

@@ -33,11 +33,18 @@ func Answering(ctx context.Context, c *Client, code fault.Code) error {
 	case status != 0: // it answers; what it forbids is reported where it is needed
 		return nil
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		which := "the certificate of the API server"
+		if invalid.Cert.IsCA {
+			which = "the CA"
+		}
 		what, hint := "ended on "+day(invalid.Cert.NotAfter), "renew it on that control plane: "+renewHint
 		if time.Now().Before(invalid.Cert.NotBefore) {
 			what, hint = "begins on "+day(invalid.Cert.NotBefore), clockHint
 		}
-		return fault.New(code, "the certificate of the API server at %s %s, and this host's clock is at %s", c.Server, what, day(time.Now())).Hint(hint)
+		if invalid.Cert.IsCA && time.Now().After(invalid.Cert.NotAfter) {
+			hint = "see ./install docs certificates: all certificates have to be made again with a new CA"
+		}
+		return fault.New(code, "%s at %s %s, and this host's clock is at %s", which, c.Server, what, day(time.Now())).Hint(hint)
 	case errors.As(err, &unknown):
 		return fault.New(code, "the certificate of the API server at %s is not signed by the CA in the kubeconfig", c.Server).
 			Hint("another cluster answers there, or its CA was replaced: write the CA of a control plane to certificate-authority-data")

@@ -13,38 +13,88 @@ import (
 // outside quotes. A word that is not a flag has no Name.
 func KubeletFlags(variable string, file []byte) []config.Arg {
 	value := ""
-	for _, found := range regexp.MustCompile(`(?m)^[ \t]*`+variable+`=(.*)$`).FindAllSubmatch(file, -1) {
-		value = unquote(string(found[1]))
+	for _, v := range EnvironmentFile(file) {
+		if v.Name == variable {
+			value = v.Value
+		}
 	}
 	return kubelet.ParseFlags(Words(value))
 }
 
-// unquote is the value of one assignment in an EnvironmentFile of systemd.
-func unquote(s string) string {
-	var out strings.Builder
-	var quote byte
-	for i := 0; i < len(s); i++ {
-		switch ch := s[i]; {
-		case quote != 0 && ch == quote:
-			quote = 0
-		case quote == 0 && (ch == '"' || ch == '\'') && (i == 0 || s[i-1] == '"' || s[i-1] == '\''):
-			quote = ch
-		case ch == '\\' && quote != '\'' && i+1 < len(s):
-			i++
-			out.WriteByte(s[i])
+// A Variable is an assignment in an EnvironmentFile of systemd.
+type Variable struct{ Name, Value string }
+
+// EnvironmentFile returns the assignments of an EnvironmentFile, as systemd reads them (systemd.exec(5)): a value may be in quotes,
+// which may have several lines, and a backslash at the end of a line continues it.
+func EnvironmentFile(data []byte) (list []Variable) {
+	for rest := string(data); ; {
+		rest = strings.TrimLeft(rest, " \t\r\n")
+		if rest == "" {
+			return list
+		}
+		end := strings.IndexAny(rest, "=\n")
+		switch {
+		case rest[0] == '#' || rest[0] == ';':
+			rest = comment.ReplaceAllString(rest, "")
+		case end < 0:
+			return list
+		case rest[end] == '\n':
+			rest = rest[end:]
 		default:
-			out.WriteByte(ch)
+			v := Variable{Name: strings.TrimSpace(rest[:end])}
+			v.Value, rest = environmentValue(rest[end+1:])
+			list = append(list, v)
 		}
 	}
-	return strings.TrimSpace(out.String())
 }
+
+// environmentValue returns the value of one assignment, and what follows it. Quotes count at the beginning, and after other quotes.
+func environmentValue(text string) (value, rest string) {
+	var out strings.Builder
+	var quote byte
+	begin, kept := true, 0 // kept is the length without white space at the end
+	for i := 0; i < len(text); i++ {
+		ch := text[i]
+		switch {
+		case ch == '\\' && quote != '\'' && i+1 < len(text):
+			i++
+			if quote == '"' && !strings.ContainsRune("\"\\`$\n", rune(text[i])) {
+				out.WriteByte(ch)
+			}
+			if text[i] != '\n' {
+				out.WriteByte(text[i])
+				kept, begin = out.Len(), false
+			}
+		case quote != 0 && ch == quote:
+			quote, begin = 0, true
+		case quote != 0:
+			out.WriteByte(ch)
+			kept = out.Len()
+		case ch == '\n':
+			return out.String()[:kept], text[i:]
+		case begin && (ch == '"' || ch == '\''):
+			quote = ch
+		case ch == ' ' || ch == '\t' || ch == '\r':
+			if !begin {
+				out.WriteByte(ch)
+			}
+		default:
+			out.WriteByte(ch)
+			kept, begin = out.Len(), false
+		}
+	}
+	return out.String()[:kept], ""
+}
+
+// comment is a comment at the beginning of a text; a backslash at the end of its line continues it.
+var comment = regexp.MustCompile(`^(\\\n|[^\n])*`)
 
 var (
 	wordPattern  = regexp.MustCompile(`("[^"]*"?|'[^']*'?|[^ \t\n\r"'])+`)
 	quotePattern = regexp.MustCompile(`"([^"]*)"?|'([^']*)'?`)
 )
 
-// Words splits a variable's value as systemd does for an unquoted $NAME, and for Environment=: at
+// Words splits a variable's value as systemd does for an unquoted $NAME: at
 // white space, except in quotes, which it removes.
 func Words(s string) []string {
 	list := wordPattern.FindAllString(s, -1)

@@ -21,7 +21,7 @@ type tokenKey struct{ component, flag, file, public string }
 
 // CheckKeys returns why another configuration of a running cluster cannot have its keys of tokens, and what becomes of tokens. given
 // are files that the change brings. readFormer and readNext read a file of the host as it is, and as it will be. An error is one of
-// the next keys.
+// a file that cannot be read.
 func CheckKeys(was, is *config.Cluster, given []File, readFormer, readNext func(file string) ([]byte, error)) (refused, warned []Refusal, err error) {
 	former, next := keyFiles(was), keyFiles(is)
 	brings := func(k tokenKey) bool {
@@ -30,13 +30,13 @@ func CheckKeys(was, is *config.Cluster, given []File, readFormer, readNext func(
 	if slices.Equal(former, next) && !slices.ContainsFunc(next, brings) {
 		return nil, nil, nil
 	}
-	a, err := readKeys(former, readFormer)
-	if err != nil { // then no API server can use them
-		return nil, nil, nil
-	}
 	b, err := readKeys(next, readNext)
 	if err != nil {
 		return nil, nil, err
+	}
+	a, err := readKeys(former, readFormer)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the former keys, with which running API servers accept tokens, cannot be compared: %w", err)
 	}
 	row := argument(keyFile)
 	of := func(k tokenKey, to, reason, needed string) Refusal {

@@ -284,7 +284,7 @@ func (c *change) checkKeys(context.Context, *upgradecheck.Target) (list []prefli
 	read := func(file string) ([]byte, error) { return os.ReadFile(c.run.facts.node.Existing.Path(file)) }
 	refused, warned, err := reconfiguration.CheckKeys(&c.former.Cluster, &c.config().Cluster, c.options.Files, read, c.carried.content)
 	if err != nil {
-		return []preflight.Problem{{Name: "Keys", Message: err.Error(), Fix: "bring the file to all control planes: --file PATH=FILE"}}, nil
+		return []preflight.Problem{{Name: "Keys", Message: err.Error(), Fix: "bring a new file to all control planes: --file PATH=FILE; restore a former one; or let tokens become invalid: --ignore-preflight-errors=Keys"}}, nil
 	}
 	c.warned = append(c.warned, warned...)
 	for _, r := range refused {
@@ -342,7 +342,7 @@ func (c *change) checkAdopted(report *preflight.Report) {
 	}
 	flags := c.options.Given.Has("InitConfiguration.nodeRegistration.kubeletExtraArgs")
 	report.Add(preflight.Problem{Name: "AdoptedKubelet", Message: fmt.Sprintf("the kubelet of this adopted node reads %s until its first upgrade: the change does not reach it", file),
-		Fix: "its first upgrade gives it the configuration of the cluster; before that, edit the file of its own tool, and run: systemctl restart kubelet"}, !flags, nil)
+		Fix: "its first upgrade gives it the configuration of the cluster, except for the fields that this file sets: edit them there, and run: systemctl restart kubelet"}, !flags, nil)
 }
 
 // checkImages refuses a file with other images than the cluster runs: with those, the change would also be an upgrade.
