@@ -123,7 +123,7 @@ func (r *reconfigured) change(c oracle.Change) func(t *testing.T) {
 		out := install(t, r.control, 0, append(slices.Clone(args), "--yes")...)
 		r.follow(t)
 		if strings.Contains(out, "Add-ons wait until all nodes have their images.") {
-			out := run(t, r.control, "sh", "-c", "cd /root && ./install reconfigure print | ./install reconfigure --config - --yes")
+			out := install(t, r.control, 0, append(slices.Clone(args), "--yes")...)
 			if strings.Contains(out, "is postponed") {
 				t.Error("add-ons wait, and all nodes follow the change")
 			}

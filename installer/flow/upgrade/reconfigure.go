@@ -613,7 +613,7 @@ func (r *Reconfigure) summary(ctx context.Context) {
 		text += "\nThese nodes follow it with './install reconfigure node', one after the other, in this order:\n\n    " + strings.Join(left, "\n    ") + "\n"
 	}
 	if u.addons.left {
-		text += "\nAdd-ons wait until all nodes have their images. After the last node, change them here:\n\n    ./install reconfigure print | ./install reconfigure --config - --yes\n"
+		text += "\nAdd-ons wait until all nodes have their images. After the last node, run the same command here once more, with the same file:\n\n    ./install reconfigure --config FILE --yes\n"
 	}
 	u.facts.node.Console.Summary(text)
 }
