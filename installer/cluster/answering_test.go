@@ -14,6 +14,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +72,7 @@ func TestAnswering(t *testing.T) {
 	now := time.Now()
 	year := 365 * 24 * time.Hour
 	ca, other := issue(t, nil, now.Add(-3*year), now.Add(year), "ca"), issue(t, nil, now.Add(-3*year), now.Add(year), "another ca")
+	old := issue(t, nil, now.Add(-3*year), now.Add(-year), "ca")
 	valid := func(by *signed, name string) *signed { return issue(t, by, now.Add(-time.Hour), now.Add(year), name) }
 	ended := func(name string) *signed { return issue(t, ca, now.Add(-2*year), now.Add(-year), name) }
 	for title, c := range map[string]struct {
@@ -81,6 +84,7 @@ func TestAnswering(t *testing.T) {
 		"it forbids":          {valid(ca, "s"), valid(ca, "c"), http.StatusForbidden, ""},
 		"it has an error":     {valid(ca, "s"), valid(ca, "c"), http.StatusInternalServerError, ""},
 		"it ended":            {ended("s"), valid(ca, "c"), http.StatusOK, "ended on " + now.Add(-year).UTC().Format("2006-01-02") + "|kubeadm certs renew all"},
+		"its CA ended":        {valid(old, "s"), valid(ca, "c"), http.StatusOK, "the CA at |ended on|new CA"},
 		"it begins later":     {issue(t, ca, now.Add(24*time.Hour), now.Add(year), "s"), valid(ca, "c"), http.StatusOK, "begins on " + now.Add(24*time.Hour).UTC().Format("2006-01-02") + "|clock"},
 		"another CA":          {valid(other, "s"), valid(ca, "c"), http.StatusOK, "not signed by the CA in the kubeconfig"},
 		"another name":        {valid(ca, "other"), valid(ca, "c"), http.StatusOK, "for other names|192.0.2.9"},
@@ -103,8 +107,18 @@ func TestAnswering(t *testing.T) {
 				address = s.URL
 			}
 			root, _ := ca.pem(t)
+			if title == "its CA ended" {
+				root, _ = old.pem(t)
+			}
 			cert, key := c.client.pem(t)
-			client, err := New(kubeconfigOf(address, root, cert, key), "")
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "pem"), append(cert, key...), 0o600); err != nil { // as the kubelet's
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "conf"), kubeconfigOf(address, root, filepath.Join(dir, "pem")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			client, err := Load(filepath.Join(dir, "conf"), "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -127,8 +141,8 @@ func TestAnswering(t *testing.T) {
 	}
 }
 
-func kubeconfigOf(server string, ca, cert, key []byte) []byte {
+func kubeconfigOf(server string, ca []byte, pair string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-"clusters": [{"name": "c", "cluster": {"server": %q, "certificate-authority-data": %q}}], "users": [{"name": "u", "user": {"client-certificate-data": %q, "client-key-data": %q}}]}`,
-		server, base64.StdEncoding.EncodeToString(ca), base64.StdEncoding.EncodeToString(cert), base64.StdEncoding.EncodeToString(key))
+"clusters": [{"name": "c", "cluster": {"server": %q, "certificate-authority-data": %q}}], "users": [{"name": "u", "user": {"client-certificate": %q, "client-key": %q}}]}`,
+		server, base64.StdEncoding.EncodeToString(ca), pair, pair)
 }
