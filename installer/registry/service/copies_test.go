@@ -175,8 +175,10 @@ func TestRepair(t *testing.T) {
 		r.service = newService(r.settings, r.api, r.images, r.log)
 		r.run(t)
 		r.copies.useServers(servers)
-		_, _, _ = r.send(t, r.client(t, r.kubelet(t, node)), sending{path: "/bundles/" + id})
-		eventually(t, func() bool { return r.has(id, data) })
+		eventually(t, func() bool { // a request finds the damage, when the server has the file in its catalog
+			_, _, _ = r.send(t, r.client(t, r.kubelet(t, node)), sending{path: "/bundles/" + id})
+			return r.has(id, data)
+		})
 		if resp, body, err := r.send(t, r.client(t, r.kubelet(t, node)), sending{path: "/bundles/" + id}); err != nil || !bytes.Equal(body, data) {
 			t.Errorf("damaged at %d: after the repair: %v, %v", at, resp, err)
 		}
