@@ -86,12 +86,8 @@ func (v *view) refuse(name, what, where, why, hint string) {
 func (v *view) flag(name string) string { return last(v.flags, name) }
 
 func last(flags []config.Arg, name string) string {
-	for _, f := range slices.Backward(flags) {
-		if f.Name == name {
-			return f.Value
-		}
-	}
-	return ""
+	value, _ := config.LastArg(flags, name)
+	return value
 }
 
 // readConfigDir lays the files of --config-dir on the kubelet's configuration.

@@ -35,7 +35,7 @@ func Answering(ctx context.Context, c *Client, code fault.Code) error {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		which := "the certificate of the API server"
 		if invalid.Cert.IsCA {
-			which = "the CA"
+			which = "the CA of the API server"
 		}
 		what, hint := "ended on "+day(invalid.Cert.NotAfter), "renew it on that control plane: "+renewHint
 		if time.Now().Before(invalid.Cert.NotBefore) {

@@ -84,7 +84,7 @@ func TestAnswering(t *testing.T) {
 		"it forbids":          {valid(ca, "s"), valid(ca, "c"), http.StatusForbidden, ""},
 		"it has an error":     {valid(ca, "s"), valid(ca, "c"), http.StatusInternalServerError, ""},
 		"it ended":            {ended("s"), valid(ca, "c"), http.StatusOK, "ended on " + now.Add(-year).UTC().Format("2006-01-02") + "|kubeadm certs renew all"},
-		"its CA ended":        {valid(old, "s"), valid(ca, "c"), http.StatusOK, "the CA at |ended on|new CA"},
+		"its CA ended":        {valid(old, "s"), valid(ca, "c"), http.StatusOK, "the CA of the API server at |ended on|new CA"},
 		"it begins later":     {issue(t, ca, now.Add(24*time.Hour), now.Add(year), "s"), valid(ca, "c"), http.StatusOK, "begins on " + now.Add(24*time.Hour).UTC().Format("2006-01-02") + "|clock"},
 		"another CA":          {valid(other, "s"), valid(ca, "c"), http.StatusOK, "not signed by the CA in the kubeconfig"},
 		"another name":        {valid(ca, "other"), valid(ca, "c"), http.StatusOK, "for other names|192.0.2.9"},

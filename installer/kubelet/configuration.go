@@ -21,16 +21,6 @@ import (
 	"airlift/installer/config"
 )
 
-// lastOf returns the value of a flag; the last one counts.
-func lastOf(flags []config.Arg, name string) string {
-	for _, f := range slices.Backward(flags) {
-		if f.Name == name {
-			return f.Value
-		}
-	}
-	return ""
-}
-
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
 // Merge returns a KubeletConfiguration in JSON, on which the files *.conf below a directory are laid as the kubelet lays those of
@@ -96,7 +86,7 @@ func (c *check) readConfig() {
 			text, err = yaml.YAMLToJSON(c.Config)
 		}
 	}
-	if dir := lastOf(c.Flags, "config-dir"); dir != "" && c.Root != nil && err == nil {
+	if dir, _ := config.LastArg(c.Flags, "config-dir"); dir != "" && c.Root != nil && err == nil {
 		merged, _, failed := Merge(text, c.Root, dir)
 		if failed != nil {
 			c.fail(Configuration, "correct the files *.conf there, or remove the flag", "--config-dir=%s: %v", dir, failed)

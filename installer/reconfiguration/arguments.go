@@ -26,11 +26,11 @@ type Rule string
 // Rules of arguments. A flag that is given several times, or has a list, has several values.
 const (
 	Same       Rule = "another value is refused"
-	KeepsFirst Rule = "refused if the first former value is no longer a value; a warning if another one is no longer, or if a new one is the first"
-	KeepsOne   Rule = "refused if no former value is left; a warning if one is no longer a value"
-	Keys       Rule = "refused if a key that signed, or that will sign, is in no service-account-key-file; a warning if another key is no longer there, or if a new one signs"
+	KeepsFirst Rule = "refused without the first former value; a warning without another former value, or if a new value is the first"
+	KeepsOne   Rule = "refused without any former value; a warning without one of them"
+	Keys       Rule = "refused if a key that signed, or that will sign, is in no service-account-key-file; a warning if another key is removed there, or if a new key signs"
 	Providers  Rule = "refused if data was written, or could be, with a provider or key that an API server does not have"
-	KeepsAll   Rule = "a warning if a former value is no longer a value"
+	KeepsAll   Rule = "a warning without a former value"
 	Warns      Rule = "a warning"
 )
 

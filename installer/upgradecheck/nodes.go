@@ -109,11 +109,9 @@ func (t *Target) etcdData(pod *staticpod.Pod) []finding {
 // MovedEtcd returns the directory of etcd's data in its static pod, and the one in its configuration, if they differ: of the volume or
 // of the flag. place returns the directory to which the links of a path lead.
 func MovedEtcd(pod *staticpod.Pod, local *config.LocalEtcd, place func(string) string) (is, stored string) {
-	flag := local.DataDir
-	for _, arg := range local.ExtraArgs {
-		if arg.Name == "data-dir" {
-			flag = arg.Value
-		}
+	flag, given := config.LastArg(local.ExtraArgs, "data-dir")
+	if !given {
+		flag = local.DataDir
 	}
 	for _, one := range [][2]string{{pod.Volumes["etcd-data"], local.DataDir}, {pod.Flags["data-dir"], flag}} {
 		if one[0] != "" && place(one[0]) != place(one[1]) {

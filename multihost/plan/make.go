@@ -367,7 +367,7 @@ func (s *site) endpointEnd(planes Stage, workers []Stage) Stage {
 		s.note("the change of the endpoint is not finished until %s follows it; on that host: ./install endpoint node", n.Name)
 	}
 	if s.otherEndpoint() && s.endpointUnfinished() {
-		s.note("the endpoint changes to that of cluster.yaml after its last change is finished: then run the same command again")
+		s.note("the endpoint gets the addresses in cluster.yaml after its last change is finished: then run the same command again")
 	}
 	if !s.cluster.EndpointWaits && (len(planes.Actions)+len(workers) == 0 || len(s.cluster.Nodes) < 2) {
 		return st

@@ -609,7 +609,7 @@ func TestEndpointIsNotRepeatedNextToANodeThatIsLeftAlone(t *testing.T) {
 			}
 			view(*in).EndpointUndone, in.Spec.Endpoint.Address, in.Skip = true, "new.site", []string{"w0", "w1", "w2"}
 		}, []string{"endpoint on control planes: cp0 endpoint node (restart), cp1 endpoint node (restart), cp2 endpoint node (restart)"},
-			"the endpoint changes to that of cluster.yaml after its last change is finished: then run the same command again"},
+			"the endpoint gets the addresses in cluster.yaml after its last change is finished: then run the same command again"},
 		{"a worker that leaves later", func(in *plan.Input) { behind(in, 4); leave(*in, "w1"); in.Remove = true }, []string{"remove workers: w1 remove (drain)", "endpoint of the cluster: cp0 endpoint node (restart)"}, ""},
 		{"a worker that leaves first", func(in *plan.Input) {
 			behind(in, 4)
