@@ -22,6 +22,7 @@ type Credentials struct {
 	CACertHashes      []string  `json:"caCertHashes,omitempty"` // sha256:hex
 	CertificateKey    string    `json:"certificateKey,omitempty"`
 	APIServerEndpoint string    `json:"apiServerEndpoint,omitempty"` // host:port
+	APIServers        []string  `json:"apiServers,omitempty"`        // host:port of each
 	Expires           time.Time `json:"expires,omitzero"`            // of the token
 }
 
@@ -46,6 +47,13 @@ func CreateCredentials(ctx context.Context, client *cluster.Client, h *host.Host
 		if _, err := client.Apply(ctx, render.UploadCertsRBAC()...); err != nil {
 			return nil, err
 		}
+	}
+	servers, err := client.APIServers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range servers {
+		made.APIServers = append(made.APIServers, a.String())
 	}
 	if made.Token, err = cluster.NewToken(); err != nil {
 		return nil, err

@@ -25,7 +25,7 @@
 // on a control plane: creates a bootstrap token, and with --control-plane uploads the certificates with a new key:
 //
 //	{"token":"abcdef.0123456789abcdef","caCertHashes":["sha256:…"],"certificateKey":"…64 hex digits…",
-//	 "apiServerEndpoint":"10.0.0.10:6443","expires":"2026-11-27T17:30:00Z"}
+//	 "apiServerEndpoint":"10.0.0.10:6443","apiServers":["10.0.0.11:6443"],"expires":"2026-11-27T17:30:00Z"}
 //
 // caCertHashes has two values while the CA is rotated. Without --control-plane there is no certificateKey. With an external
 // CA, --control-plane fails as "init phase upload-certs" does. With an external etcd, its client's certificate is uploaded.
@@ -36,6 +36,10 @@
 // if certificateKey decrypts them: another upload stays. It prints what it deleted, and it is no error if all is gone:
 //
 //	{"deleted":["token abcdef","certificates"]}
+//
+//	cluster host reach --endpoint 10.0.0.10:6443 [--api-servers 10.0.0.11:6443] [--timeout 1m]
+//
+// on a host that is to join: fails if it reaches an API server, but in this time not the endpoint. It prints nothing.
 //
 //	cluster host nodes [--dry-run]
 //

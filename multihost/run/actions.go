@@ -112,6 +112,10 @@ func (r *Run) join(ctx context.Context, h *Host) error {
 	if err != nil {
 		return err
 	}
+	h.row.Note("connecting to the endpoint %s", c.APIServerEndpoint)
+	if err := h.install(ctx, nil, h.installer, "cluster", "host", "reach", "--endpoint", c.APIServerEndpoint, "--api-servers", strings.Join(c.APIServers, ",")); err != nil {
+		return err
+	}
 	document, err := h.joinDocument(c)
 	if err != nil {
 		return err

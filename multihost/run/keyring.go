@@ -27,6 +27,7 @@ type credentials struct {
 	CACertHashes      []string `json:"caCertHashes"`
 	CertificateKey    string   `json:"certificateKey,omitempty"`
 	APIServerEndpoint string   `json:"apiServerEndpoint"`
+	APIServers        []string `json:"apiServers,omitempty"`
 }
 
 // errNoCredentials does not quote what cannot be decoded: it may have a part of a secret.

@@ -283,6 +283,19 @@ func TestLostConnection(t *testing.T) {
 	}
 }
 
+// A host that does not reach the endpoint, but an API server, does not begin to join.
+func TestEndpointThatHostsDoNotReach(t *testing.T) {
+	c, w := aCluster(), modelsite.New(aCluster())
+	w.Fails["w1"] = "cluster host reach --endpoint 10.0.0.9:6443 --api-servers 10.0.0.1:6443,10.0.0.2:6443"
+	d := &driver{w: w, c: c, file: aFile(t, oldVersion), version: oldVersion}
+	err := d.apply(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "cluster host reach") || w.Hosts["w1"].Version != "" || w.Hosts["cp2"].Version == "" {
+		t.Errorf("%v; w1 has %q", err, w.Hosts["w1"].Version)
+	}
+	delete(w.Fails, "w1")
+	applied(t, w, c, d.file, oldVersion)
+}
+
 // TestSecretsStayInMemory looks for secrets in all output of a driver, with and without errors.
 func TestSecretsStayInMemory(t *testing.T) {
 	c, file := aCluster(), aFile(t, oldVersion)

@@ -242,7 +242,7 @@ func (s infoSource) explain(ctx context.Context, err error) error {
 	case errors.Is(err, syscall.ENETUNREACH):
 		return unreachable(hostGrace, "check this host's network: ip address; ip route", "this host has no route to it")
 	case errors.Is(err, syscall.EHOSTUNREACH):
-		return unreachable(all, "check that the address is right and that the host is up", "no host answers at that address")
+		return unreachable(all, "check that the address is right, that the host is up, and that the network allows it if it is a virtual address: ARP inspection, port security", "no host answers at that address")
 	case isTimeout(err):
 		return unreachable(all, "check that the address is right and that no firewall blocks TCP to that port", "no answer in time")
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -49,6 +50,7 @@ func command() *cobra.Command {
 
 func up(name *string) *cobra.Command {
 	var o lab.Options
+	var virtual []string
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start a lab",
@@ -56,6 +58,13 @@ func up(name *string) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Name, o.Kept = *name, true
 			o.Log = logger(cmd)
+			for _, text := range virtual {
+				a, err := netip.ParseAddr(text)
+				if err != nil {
+					return fault.New(fault.Usage, "%q is not an IP address", text).Hint("for example --virtual 10.77.0.100")
+				}
+				o.Virtual = append(o.Virtual, a)
+			}
 			_, err := lab.Up(cmd.Context(), o)
 			return err
 		},
@@ -64,6 +73,7 @@ func up(name *string) *cobra.Command {
 	cmd.Flags().StringVar(&o.Suite, "suite", "", "the Debian release of the hosts (default bookworm)")
 	cmd.Flags().IntVar(&o.Interfaces, "interfaces", 1, "network interfaces per host")
 	cmd.Flags().StringSliceVar(&o.ExtraPackages, "packages", nil, "additional Debian packages on the hosts")
+	cmd.Flags().StringSliceVar(&virtual, "virtual", nil, "an `ADDRESS` that moves between hosts, as of --control-plane-vip; the switch drops packets to others that no host has")
 	cmd.Flags().BoolVar(&o.SSH, "ssh", false, "run sshd on the hosts, which can log in at each other")
 	cmd.Flags().BoolVar(&o.NoexecTmp, "noexec-tmp", false, "forbid executing files in /tmp")
 	return cmd

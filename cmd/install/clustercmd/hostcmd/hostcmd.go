@@ -28,7 +28,7 @@ func New() *cobra.Command {
 		Args:   output.NoArgs,
 		RunE:   func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newFacts(), newHold(), newCredentials(), newNodes(), newWait())
+	cmd.AddCommand(newFacts(), newHold(), newCredentials(), newReach(), newNodes(), newWait())
 	return cmd
 }
 
@@ -147,6 +147,24 @@ func newCredentials() *cobra.Command {
 	cmd.Flags().BoolVar(&controlPlane, "control-plane", false, "also upload the certificates for control planes")
 	cmd.Flags().DurationVar(&ttl, "ttl", 30*time.Minute, "how long the token is valid")
 	cmd.Flags().BoolVar(&remove, "delete", false, "delete the credentials on standard input")
+	return cmd
+}
+
+func newReach() *cobra.Command {
+	var endpoint string
+	var servers []string
+	var limit time.Duration
+	cmd := &cobra.Command{
+		Use:   "reach",
+		Short: "Check that this host reaches the cluster's endpoint",
+		Args:  output.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return agent.CheckReach(cmd.Context(), endpoint, servers, limit)
+		},
+	}
+	cmd.Flags().StringVar(&endpoint, "endpoint", "", "the control-plane endpoint, HOST:PORT")
+	cmd.Flags().StringSliceVar(&servers, "api-servers", nil, "the addresses of the API servers, HOST:PORT")
+	cmd.Flags().DurationVar(&limit, "timeout", time.Minute, "how long the endpoint may be without an answer")
 	return cmd
 }
 
