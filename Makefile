@@ -7,7 +7,7 @@
 #   make faults  measure what clients notice of faults of a control plane
 #   make hosts   run a cluster on each kind of host that users have
 #   make versions  run Kubernetes versions through those tests, one after the other
-#   make vm      a cluster on two emulated machines with an own kernel
+#   make vm      clusters on two and three emulated machines with their own kernel
 #   make conformance  run Kubernetes' own conformance tests
 #   make bench   compare the times with kubeadm by hand
 #   make scale   measure how the cost grows
@@ -193,12 +193,12 @@ versions: build
 	go build -o bin/upstream ./scripts/oracle/upstream
 	go run ./scripts/live versions --only "$(VERSIONS)" $(if $(AGAIN),--again)
 
-# Two emulated machines with Debian's kernel, cgroup v2 and systemd's cgroup driver: a cluster,
-# reboots, power cuts and reset. It needs 8 GB of memory and most of an hour. RUN selects tests.
+# Two or three emulated machines with Debian's kernel, cgroup v2 and systemd's cgroup driver: a cluster,
+# reboots, power cuts, changes by cluster.yaml and reset. It needs 8 GB of memory and takes hours. RUN selects tests.
 QEMU = qemu-system-$(if $(filter arm64,$(ARCH)),arm,x86)
 vm: bundle
 	@dpkg-query --show --showformat '$${db:Status-Status}\n' $(QEMU) 2>&1 | grep -qx installed || apt-get install -q --yes --no-install-recommends $(QEMU)
-	go test -tags vm,$(TAG) -count 1 -timeout 3h -v -run '$(RUN)' ./scripts/lab/vm -bundle $(CURDIR)/$(BUNDLE) -arch $(ARCH)
+	go test -tags vm,$(TAG) -count 1 -timeout 5h -v -run '$(RUN)' ./scripts/lab/vm -bundle $(CURDIR)/$(BUNDLE) -arch $(ARCH)
 
 # Kubernetes' own conformance tests on two hosts; the results are in docs/conformance.md. This takes
 # hours. It can be stopped and continued. BY=kubeadm does the same on a cluster by real kubeadm,

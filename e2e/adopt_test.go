@@ -506,7 +506,7 @@ func (a *adopting) commands() []stage {
 			for _, h := range m.nodes {
 				hosts.WriteString(m.entry(h, ""))
 			}
-			write(t, m.driver, "/root/cluster.yaml", "apiVersion: airlift/v1\nkind: Cluster\nname: kubernetes\nendpoint: {address: "+endpoint+"}\nhosts:\n"+hosts.String())
+			write(t, m.driver, "/root/cluster.yaml", site.ClusterFile("kubernetes", "endpoint: {address: "+endpoint+"}\n", hosts.String()))
 			m.cluster(t, 5, "plan")
 			m.cluster(t, 0, "apply", "--yes")
 			a.ready(t, version)

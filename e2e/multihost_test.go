@@ -259,14 +259,7 @@ func TestMultiHost(t *testing.T) {
 func (m *multihost) document(t *testing.T, cluster, kubelet string) {
 	t.Helper()
 	const path = "/root/cluster.yaml"
-	text := run(t, m.driver, "cat", path)
-	if cluster != "" {
-		text += "---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n" + cluster
-	}
-	if kubelet != "" {
-		text += "---\napiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + kubelet
-	}
-	write(t, m.driver, path, text)
+	write(t, m.driver, path, run(t, m.driver, "cat", path)+site.Documents(cluster, kubelet))
 }
 
 // follow expects a flag of the scheduler on all control planes, in its file and in its pod, and a maximum of pods on all nodes.

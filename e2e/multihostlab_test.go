@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -48,22 +49,18 @@ func newMultihost(t *testing.T, name string, planes, workers int) *multihost {
 // learnHostKeys writes the keys of all hosts to known_hosts on one of them.
 func (m *multihost) learnHostKeys(t *testing.T, on *lab.Host) {
 	t.Helper()
-	var addresses []string
+	var addresses []netip.Addr
 	for _, h := range m.nodes {
-		addresses = append(addresses, h.Addr.String())
+		addresses = append(addresses, h.Addr)
 	}
-	run(t, on, "sh", "-c", "ssh-keyscan "+strings.Join(addresses, " ")+" >/root/.ssh/known_hosts 2>/dev/null")
+	if err := site.LearnHostKeys(t.Context(), on, addresses...); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // entry is a host in cluster.yaml. more are further fields, each after a comma.
 func (m *multihost) entry(h *lab.Host, more string) string {
-	role := "worker"
-	for _, plane := range m.nodes[:m.planes] {
-		if plane == h {
-			role = "control-plane"
-		}
-	}
-	return fmt.Sprintf("- {name: %s, role: %s, address: %s%s}\n", h.Name, role, h.Addr, more)
+	return site.HostEntry(h.Name, slices.Contains(m.nodes[:m.planes], h), h.Addr, more)
 }
 
 // describe writes cluster.yaml with all nodes. more are further fields of hosts, and cluster has further fields of the cluster.
@@ -78,7 +75,7 @@ func (m *multihost) describe(t *testing.T, cluster string, more map[*lab.Host]st
 
 func (m *multihost) describeHosts(t *testing.T, cluster, hosts string) {
 	t.Helper()
-	write(t, m.driver, "/root/cluster.yaml", "apiVersion: airlift/v1\nkind: Cluster\nname: e2e\n"+cluster+"hosts:\n"+hosts)
+	write(t, m.driver, "/root/cluster.yaml", site.ClusterFile("e2e", cluster, hosts))
 }
 
 // cluster runs "install cluster" on the driver and expects an exit code.

@@ -130,7 +130,7 @@ func (o Options) completed() (Options, error) {
 		}
 	}
 	if o.SSH {
-		o.ExtraPackages = append(slices.Clone(o.ExtraPackages), sshPackages...)
+		o.ExtraPackages = append(slices.Clone(o.ExtraPackages), SSHPackages...)
 	}
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
@@ -240,9 +240,15 @@ func (l *Lab) start(ctx context.Context, tarball string) error {
 	if err := l.makeSwitch(ctx); err != nil {
 		return err
 	}
-	login, err := l.makeSSHKey()
-	if err != nil {
-		return err
+	var login SSHKey
+	if l.options.SSH {
+		var err error
+		if login, err = NewSSHKey("lab " + l.Name); err != nil {
+			return err
+		}
+		if err := os.WriteFile(l.sshKeyFile(), login, 0o600); err != nil {
+			return fmt.Errorf("writing the lab's SSH key: %w", err)
+		}
 	}
 	hosts, ctx := errgroup.WithContext(ctx)
 	for _, h := range l.Hosts {
@@ -250,8 +256,8 @@ func (l *Lab) start(ctx context.Context, tarball string) error {
 			if err := h.install(ctx, tarball); err != nil {
 				return fmt.Errorf("installing %s: %w", h.Name, err)
 			}
-			if l.options.SSH {
-				if err := h.installSSH(ctx, login); err != nil {
+			if login != nil {
+				if err := login.Install(ctx, h.disk()); err != nil {
 					return fmt.Errorf("installing %s: %w", h.Name, err)
 				}
 			}

@@ -5,7 +5,6 @@ import (
 	"crypto/ed25519"
 	"encoding/pem"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -13,8 +12,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// sshPackages are Debian's packages of a host that is managed over SSH.
-var sshPackages = []string{"openssh-server", "sudo"}
+// SSHPackages are Debian's packages of a host that is managed over SSH.
+var SSHPackages = []string{"openssh-server", "sudo"}
 
 // SSHUser is a user of each host of a lab with SSH. It may run sudo with SSHPassword, which has all that a shell could change.
 const (
@@ -41,31 +40,31 @@ chown -R $1: /home/$1
 // sshKeyFile has the private key of the lab, which opens root and SSHUser on each host. Each root has it too.
 func (l *Lab) sshKeyFile() string { return filepath.Join(l.Dir(), "id_ed25519") }
 
-// makeSSHKey creates the lab's key and returns the input of sshScript.
-func (l *Lab) makeSSHKey() (string, error) {
-	public, private, err := ed25519.GenerateKey(nil)
+// An SSHKey is a private key in PEM, with which root of each host where it is installed logs in at the others, as root and as
+// SSHUser.
+type SSHKey []byte
+
+// NewSSHKey creates a key.
+func NewSSHKey(comment string) (SSHKey, error) {
+	_, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
-		return "", fmt.Errorf("creating the lab's SSH key: %w", err)
+		return nil, fmt.Errorf("creating an SSH key: %w", err)
 	}
-	block, err := ssh.MarshalPrivateKey(private, "lab "+l.Name)
+	block, err := ssh.MarshalPrivateKey(private, comment)
 	if err != nil {
-		return "", fmt.Errorf("creating the lab's SSH key: %w", err)
+		return nil, fmt.Errorf("creating an SSH key: %w", err)
 	}
-	authorized, err := ssh.NewPublicKey(public)
-	if err != nil {
-		return "", fmt.Errorf("creating the lab's SSH key: %w", err)
-	}
-	key := pem.EncodeToMemory(block)
-	if err := os.WriteFile(l.sshKeyFile(), key, 0o600); err != nil {
-		return "", fmt.Errorf("creating the lab's SSH key: %w", err)
-	}
-	return SSHPassword + "\n" + string(ssh.MarshalAuthorizedKey(authorized)) + string(key), nil
+	return pem.EncodeToMemory(block), nil
 }
 
-// installSSH gives a host that is off its own host keys, and its users what they log in with.
-func (h *Host) installSSH(ctx context.Context, input string) error {
-	cmd := exec.CommandContext(ctx, "chroot", h.disk(), "sh", "-ec", sshScript, "sh", SSHUser)
-	cmd.Stdin = strings.NewReader(input)
+// Install gives a host that is off its own host keys, and its users what they log in with. root is its file system.
+func (k SSHKey) Install(ctx context.Context, root string) error {
+	signer, err := ssh.ParsePrivateKey(k)
+	if err != nil {
+		return fmt.Errorf("preparing SSH: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, "chroot", root, "sh", "-ec", sshScript, "sh", SSHUser)
+	cmd.Stdin = strings.NewReader(SSHPassword + "\n" + string(ssh.MarshalAuthorizedKey(signer.PublicKey())) + string(k))
 	if err := runCommand(ctx, cmd); err != nil {
 		return fmt.Errorf("preparing SSH: %w", err)
 	}

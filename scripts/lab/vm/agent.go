@@ -20,6 +20,8 @@ const (
 	answerTimeout = 20 * time.Second
 	// pollInterval is the time between two looks at a running command.
 	pollInterval = 300 * time.Millisecond
+	// interruptGrace is the time that a command has to end after an interrupt.
+	interruptGrace = 30 * time.Second
 )
 
 // agent talks to QEMU's guest agent: one JSON object per request and answer.
@@ -161,8 +163,8 @@ func (e *ExitError) Error() string {
 }
 
 // Exec runs a command on the machine as root and waits for it. Its output comes when it ends.
-// The error wraps an *ExitError if the command failed. The command continues when ctx is
-// cancelled.
+// The error wraps an *ExitError if the command failed. When ctx is cancelled, the command gets
+// SIGINT, as from Ctrl-C, and some time to end.
 func (m *Machine) Exec(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) error {
 	var input []byte
 	if stdin != nil {
@@ -172,11 +174,11 @@ func (m *Machine) Exec(ctx context.Context, stdin io.Reader, stdout, stderr io.W
 		}
 	}
 	result, err := m.exec(ctx, input, argv)
-	if err == nil {
-		_, err = stdout.Write(result.Out)
+	if _, failed := stdout.Write(result.Out); err == nil {
+		err = failed
 	}
-	if err == nil {
-		_, err = stderr.Write(result.Err)
+	if _, failed := stderr.Write(result.Err); err == nil {
+		err = failed
 	}
 	if err == nil && (result.ExitCode != 0 || result.Signal != 0) {
 		err = &ExitError{result.ExitCode, result.Signal}
@@ -193,10 +195,15 @@ func (m *Machine) exec(ctx context.Context, stdin []byte, argv []string) (result
 	if err != nil {
 		return result, err
 	}
-	for !result.Exited {
+	var late <-chan time.Time
+	for end := ctx.Done(); !result.Exited; {
 		select {
-		case <-ctx.Done():
-			return result, ctx.Err()
+		case <-end:
+			// The agent has the command's output only when it has ended.
+			_, _ = m.agent.start([]string{"/usr/bin/env", "kill", "-INT", fmt.Sprint(pid)}, nil)
+			end, late = nil, time.After(interruptGrace)
+		case <-late:
+			return result, context.Cause(ctx)
 		case <-m.off:
 			return result, errors.New("the machine was switched off")
 		case <-time.After(pollInterval):
@@ -206,7 +213,10 @@ func (m *Machine) exec(ctx context.Context, stdin []byte, argv []string) (result
 			return result, err
 		}
 	}
-	return result, nil
+	if late != nil {
+		err = context.Cause(ctx)
+	}
+	return result, err
 }
 
 // Output is Exec without input. It returns the command's standard output. An error includes

@@ -2,8 +2,8 @@
 // systemd, cgroup v2 and a disk, in QEMU without KVM. They are about ten times slower than
 // this machine.
 //
-// The machines of a pair share one network cable, which is a pair of loopback sockets. They
-// have no other network: no default route and no DNS. Commands run through QEMU's guest
+// The machines are connected by a switch, to which QEMU sends each frame over the loopback
+// interface. They have no other network: no default route and no DNS. Commands run through QEMU's guest
 // agent on a serial port. The bundle is on a second, read-only disk, like on a USB drive.
 package vm
 
@@ -39,14 +39,13 @@ type Machine struct {
 	Flags  []string
 	Memory int // MiB; the default if 0
 
-	hardware   hardware
-	dir        string // disk, kernel, sockets, console log
-	usb        string // the image of the read-only disk
-	mac        string
-	port, peer int // UDP ports of both ends of the cable
-	agent      *agent
-	qemu       *exec.Cmd
-	off        chan struct{} // closed when QEMU has ended
+	hardware hardware
+	dir      string // disk, kernel, sockets, console log
+	usb      string // the image of the read-only disk
+	cable    cable
+	agent    *agent
+	qemu     *exec.Cmd
+	off      chan struct{} // closed when QEMU has ended
 }
 
 // hardware is the hardware that QEMU emulates for an architecture.
@@ -105,9 +104,9 @@ func (m *Machine) arguments() []string {
 		"-device", "virtio-blk-pci,drive=disk",
 		"-drive", "file="+m.usb+",format=raw,if=none,id=usb,readonly=on",
 		"-device", "virtio-blk-pci,drive=usb,serial=bundle",
-		"-netdev", fmt.Sprintf("socket,id=cable,udp=127.0.0.1:%d,localaddr=127.0.0.1:%d", m.peer, m.port),
+		"-netdev", fmt.Sprintf("socket,id=cable,udp=%s,localaddr=%s", m.cable.network, m.cable.machine),
 		// Without romfile, QEMU wants the network boot image of another Debian package.
-		"-device", "virtio-net-pci,netdev=cable,romfile=,mac="+m.mac,
+		"-device", "virtio-net-pci,netdev=cable,romfile=,mac="+m.cable.mac.String(),
 		"-object", "rng-random,id=rng,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=rng",
 		"-chardev", "socket,id=agent,server=on,wait=off,path="+m.file("agent.sock"),
 		"-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0",

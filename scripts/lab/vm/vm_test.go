@@ -4,7 +4,6 @@ package vm_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -24,11 +23,23 @@ var (
 	qemuFlags  = flag.String("qemu", "", "additional flags of QEMU, separated by spaces")
 )
 
-// slow multiplies the time limits of tests: machines are emulated.
-const slow = 10
+const (
+	// slow multiplies the time limits of tests: machines are emulated.
+	slow = 10
+	// runLimit limits a command that only looks, installLimit one of the installer.
+	runLimit     = 5 * time.Minute
+	installLimit = 45 * time.Minute
+)
 
 // machines creates a pair of machines that are switched off.
 func machines(t *testing.T, change ...func(*vm.Options)) (a, b *vm.Machine) {
+	t.Helper()
+	pair := create(t, append([]func(*vm.Options){func(o *vm.Options) { o.Machines = 2 }}, change...)...)
+	return pair[0], pair[1]
+}
+
+// create creates machines that are switched off.
+func create(t *testing.T, change ...func(*vm.Options)) []*vm.Machine {
 	t.Helper()
 	o := vm.Options{Dir: t.TempDir(), Bundle: *bundlePath, Arch: *arch, Log: t.Logf}
 	if *extra != "" {
@@ -37,11 +48,11 @@ func machines(t *testing.T, change ...func(*vm.Options)) (a, b *vm.Machine) {
 	for _, c := range change {
 		c(&o)
 	}
-	pair, err := vm.Pair(t.Context(), o)
+	all, err := vm.Create(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range pair {
+	for _, m := range all {
 		m.Append, m.Flags = *cmdline, strings.Fields(*qemuFlags)
 		t.Cleanup(func() {
 			if t.Failed() {
@@ -50,7 +61,7 @@ func machines(t *testing.T, change ...func(*vm.Options)) (a, b *vm.Machine) {
 			m.PowerCut()
 		})
 	}
-	return pair[0], pair[1]
+	return all
 }
 
 // TestPowerCuts cuts the power while images are imported and at the first start of etcd. Each
@@ -148,7 +159,9 @@ func timed(t *testing.T, what string, do func() error) {
 func install(t *testing.T, m *vm.Machine, args ...string) (out string) {
 	t.Helper()
 	timed(t, m.Name+": install "+args[0], func() (err error) {
-		out, err = site.Install(t.Context(), m, t.Output(), args...)
+		ctx, cancel := context.WithTimeout(t.Context(), installLimit)
+		defer cancel()
+		out, err = site.Install(ctx, m, t.Output(), args...)
 		return err
 	})
 	return out
@@ -165,7 +178,9 @@ func joinArgs(t *testing.T, out string) []string {
 
 func run(t *testing.T, m *vm.Machine, argv ...string) string {
 	t.Helper()
-	out, err := m.Output(t.Context(), argv...)
+	ctx, cancel := context.WithTimeout(t.Context(), runLimit)
+	defer cancel()
+	out, err := m.Output(ctx, argv...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,29 +190,35 @@ func run(t *testing.T, m *vm.Machine, argv ...string) string {
 // systemIsUp waits until all nodes and all pods are Ready.
 func systemIsUp(t *testing.T, m *vm.Machine, nodes int) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	if err := waitUp(ctx, m, nodes); err != nil {
+		t.Fatalf("%s: %v", m.Name, err)
+	}
+}
+
+// waitUp waits until all nodes and all pods are Ready, as a control plane sees them.
+func waitUp(ctx context.Context, m *vm.Machine, nodes int) error {
 	c := site.Cluster{Control: m}
-	state, deadline := "", time.Now().Add(10*time.Minute)
-	for time.Now().Before(deadline) {
-		var ready, pods string
-		err := errors.Join(
-			output(&ready, func() (string, error) {
-				return c.Kubectl(t.Context(), "get", "nodes", "-o", `jsonpath={range .items[*]}{.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`)
-			}),
-			output(&pods, func() (string, error) { return c.Kubectl(t.Context(), "get", "pods", "-A", "--no-headers") }))
-		if state = notUp(ready, pods, nodes); err != nil {
+	for {
+		ready, err := c.Kubectl(ctx, "get", "nodes", "-o", `jsonpath={range .items[*]}{.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`)
+		var pods string
+		if err == nil {
+			pods, err = c.Kubectl(ctx, "get", "pods", "-A", "--no-headers")
+		}
+		state := notUp(ready, pods, nodes)
+		if err != nil {
 			state = err.Error()
 		}
 		if state == "" {
-			return
+			return nil
 		}
-		time.Sleep(3 * time.Second)
+		select {
+		case <-time.After(3 * time.Second):
+		case <-ctx.Done():
+			return fmt.Errorf("%w; last seen: %s", context.Cause(ctx), state)
+		}
 	}
-	t.Fatalf("%s: %s", m.Name, state)
-}
-
-func output(to *string, get func() (string, error)) (err error) {
-	*to, err = get()
-	return err
 }
 
 // notUp returns what is not Ready, or "".

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -30,68 +29,66 @@ const bundleFile = "/media/usb/install"
 // lockThread binds the goroutine to its thread for the rest of its life.
 func lockThread() { runtime.LockOSThread() }
 
-// Options describe a pair of machines.
+// Options describe machines.
 type Options struct {
-	Dir    string // an empty directory for disks and logs
-	Bundle string // the bundle file
-	Arch   string // "amd64" or "arm64"
-	// ExtraPackages are Debian packages on both machines.
+	Dir      string // an empty directory for disks and logs
+	Machines int    // called vm1, vm2, …
+	Bundle   string // the bundle file
+	Arch     string // "amd64" or "arm64"
+	// SSH runs Debian's sshd on every machine, as on the hosts of a lab.
+	SSH bool
+	// ExtraPackages are Debian packages on every machine.
 	ExtraPackages []string
 	Log           func(format string, args ...any)
 }
 
-// Pair creates two machines, which are switched off.
-func Pair(ctx context.Context, o Options) ([2]*Machine, error) {
-	var pair [2]*Machine
+// Create creates machines, which are switched off. Their network works until ctx ends.
+func Create(ctx context.Context, o Options) ([]*Machine, error) {
 	if os.Geteuid() != 0 {
-		return pair, fault.New(fault.Preflight, "root file systems need root").Hint("run it as root")
+		return nil, fault.New(fault.Preflight, "root file systems need root").Hint("run it as root")
 	}
 	hardware, ok := hardwares[o.Arch]
 	if !ok {
-		return pair, fault.New(fault.Usage, "unknown architecture %q", o.Arch).Hint("use amd64 or arm64")
+		return nil, fault.New(fault.Usage, "unknown architecture %q", o.Arch).Hint("use amd64 or arm64")
 	}
 	if _, err := exec.LookPath(hardware.qemu); err != nil {
-		return pair, fault.New(fault.Preflight, "emulated machines need QEMU: %w", err).Hint("apt-get install --no-install-recommends " + hardware.debian)
+		return nil, fault.New(fault.Preflight, "emulated machines need QEMU: %w", err).Hint("apt-get install --no-install-recommends " + hardware.debian)
 	}
 	extra := append([]string{"linux-image-cloud-" + o.Arch}, packages...)
+	var login lab.SSHKey
+	if o.SSH {
+		extra = append(extra, lab.SSHPackages...)
+		var err error
+		if login, err = lab.NewSSHKey("emulated machines"); err != nil {
+			return nil, err
+		}
+	}
 	tarball, err := lab.Rootfs(ctx, "", o.Arch, append(extra, o.ExtraPackages...), o.Log)
 	if err != nil {
-		return pair, err
+		return nil, err
 	}
 	usb := filepath.Join(o.Dir, "usb.img")
 	if err := makeUSB(ctx, usb, o.Bundle); err != nil {
-		return pair, fmt.Errorf("making the read-only disk with the bundle: %w", err)
+		return nil, fmt.Errorf("making the read-only disk with the bundle: %w", err)
 	}
-	ports, err := freePorts()
+	cables, err := connect(ctx, o.Machines)
 	if err != nil {
-		return pair, err
+		return nil, fmt.Errorf("making the network of the machines: %w", err)
 	}
-	for i := range pair {
-		pair[i] = &Machine{
+	var all []*Machine
+	for i, cable := range cables {
+		m := &Machine{
 			Name:     fmt.Sprintf("vm%d", i+1),
 			Addr:     netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, 122, byte(11 + i)}), 24),
 			dir:      filepath.Join(o.Dir, fmt.Sprintf("vm%d", i+1)),
-			mac:      fmt.Sprintf("52:54:00:00:00:%02x", 11+i),
-			hardware: hardware, usb: usb, port: ports[i], peer: ports[1-i],
+			hardware: hardware, usb: usb, cable: cable,
 		}
-		if err := pair[i].makeDisk(ctx, tarball); err != nil {
-			return pair, fmt.Errorf("making the disk of %s: %w", pair[i].Name, err)
+		if err := m.makeDisk(ctx, tarball, login); err != nil {
+			return nil, fmt.Errorf("making the disk of %s: %w", m.Name, err)
 		}
+		all = append(all, m)
 	}
-	return pair, nil
-}
-
-// freePorts returns two UDP ports of the loopback interface that nobody uses now.
-func freePorts() (ports [2]int, err error) {
-	for i := range ports {
-		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-		if err != nil {
-			return ports, err
-		}
-		defer c.Close()
-		ports[i] = c.LocalAddr().(*net.UDPAddr).Port
-	}
-	return ports, nil
+	return all, nil
 }
 
 // makeUSB creates a file system with the bundle.
@@ -115,7 +112,7 @@ func makeUSB(ctx context.Context, image, bundle string) error {
 }
 
 // makeDisk creates the machine's disk, and copies its kernel out.
-func (m *Machine) makeDisk(ctx context.Context, tarball string) error {
+func (m *Machine) makeDisk(ctx context.Context, tarball string, login lab.SSHKey) error {
 	root := m.file("root")
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return err
@@ -136,6 +133,11 @@ func (m *Machine) makeDisk(ctx context.Context, tarball string) error {
 	if err := m.configure(root); err != nil {
 		return err
 	}
+	if login != nil {
+		if err := login.Install(ctx, root); err != nil {
+			return err
+		}
+	}
 	return run(ctx, "mkfs.ext4", "-q", "-m", "0", "-L", "root", "-d", root, m.file("disk.img"), diskSize)
 }
 
@@ -152,7 +154,7 @@ func (m *Machine) configure(root string) error {
 		"etc/resolv.conf": "",
 		"etc/fstab":       "LABEL=root / ext4 errors=remount-ro 0 1\n/dev/disk/by-id/virtio-bundle /media/usb ext4 ro,nofail 0 0\n",
 		// Only the cable: networkd must leave the interfaces of pods alone.
-		"etc/systemd/network/10-cable.network": "[Match]\nMACAddress=" + m.mac + "\n\n[Network]\nAddress=" + m.Addr.String() + "\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
+		"etc/systemd/network/10-cable.network": "[Match]\nMACAddress=" + m.cable.mac.String() + "\n\n[Network]\nAddress=" + m.Addr.String() + "\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
 	} {
 		path = filepath.Join(root, path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
