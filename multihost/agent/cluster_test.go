@@ -100,8 +100,8 @@ func TestNodesAreCheckedBeforeTheFirstWrite(t *testing.T) {
 // waitFor runs a wait while change is called after each report.
 func waitFor(t *testing.T, w Wait, api kubernetes.Interface, change func(report int)) (reports [][]string, took time.Duration, err error) {
 	began := time.Now()
-	w.Report = func(waitingFor []string) {
-		reports = append(reports, waitingFor)
+	w.Report = func(missing []workloads.Lack) {
+		reports = append(reports, Texts(missing))
 		change(len(reports))
 	}
 	err = w.Until(t.Context(), api)

@@ -57,14 +57,26 @@
 // taint of kubeadm's default that is not in the list, as with nodeRegistration.taints, and gets it back with null. All
 // entries are checked before the first write.
 //
+//	cluster host gate
+//
+// on a control plane: reads from standard input which gate (facts.Gate) the driver knows in the cluster, and which one takes its
+// place; null is none. It fails if the cluster has another one: another driver was there.
+//
+//	{"was":null,"is":{"stage":"upgrade canary","to":"v1.37.1","hosts":["w1"],"groups":["canary"],"checks":["canary"],"by":"ann@laptop, …","since":"…","broken":null}}
+//
+// If broken is null, it adds the pods of the site that are not ready now. It prints the gate as it is stored, or null.
+//
 //	cluster host wait [--version v1.37.1] [--timeout 5m] [--for 0s] [--system-pods=false]
 //
-// on a control plane: reads a JSON list of names of nodes from standard input, [] for all nodes, and waits until each is
-// Ready with that version of the kubelet, and all its pods of kube-system and kube-flannel are ready, for so long in a row.
-// It prints one line whenever that changes:
+// on a control plane: reads the names of nodes from standard input, [] for all nodes, and waits until each is Ready with that version
+// of the kubelet, and all its pods of kube-system and kube-flannel are ready, for so long in a row. Pods in broken need not be.
 //
-//	{"time":"2026-11-27T17:00:01Z","waitingFor":["w1: not Ready: …","w2: pod kube-system/kube-proxy-x2x4z: …"]}
-//	{"time":"2026-11-27T17:00:09Z","waitingFor":[]}
+//	{"nodes":["w1","w2"],"broken":{"kube-system/DaemonSet/agent on w2":1}}
+//
+// It prints one line whenever what is missing changes. nodes are those that are not healthy; none, if no API server answers:
+//
+//	{"time":"2026-11-27T17:00:01Z","waitingFor":["w1: not Ready: …","w2: pod kube-system/kube-proxy-x2x4z: …"],"nodes":["w1","w2"]}
+//	{"time":"2026-11-27T17:00:09Z","waitingFor":[],"nodes":[]}
 //
 // An empty list begins the time of --for. It exits with 0, or with 1 after --timeout, which does not count --for.
 //

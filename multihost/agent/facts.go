@@ -190,6 +190,8 @@ func readObjects(ctx context.Context, f *facts.Facts, client *cluster.Client) {
 	f.Cluster.EndpointUndone = change != nil && change.Undone
 	f.Cluster.AddonsWait, err = addonsWait(ctx, client, fetched.Cluster)
 	unknown(f, "cluster.addonsWait", err)
+	f.Cluster.Gate, _, err = readGate(ctx, client)
+	unknown(f, "cluster.gate", err)
 	for _, n := range nodes {
 		f.Cluster.Nodes = append(f.Cluster.Nodes, facts.ClusterNode{
 			Name: n.Name, ControlPlane: n.Role == cluster.ControlPlaneRole, Ready: n.Ready, Version: n.Version, Unschedulable: n.Unschedulable,

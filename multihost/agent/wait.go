@@ -22,19 +22,19 @@ type Wait struct {
 	// Timeout limits the time in which they are not healthy, For is how long they must be healthy in a row.
 	Timeout, For time.Duration
 	// Report gets what is missing, whenever that changes, and an empty list when nothing is.
-	Report func(waitingFor []string)
+	Report func(missing []workloads.Lack)
 }
 
 // Until waits until all nodes are healthy for long enough.
 func (w Wait) Until(ctx context.Context, api kubernetes.Interface) error {
 	var unhealthy time.Duration // in total
 	var since time.Time         // when the nodes became healthy; zero while they are not
-	var last []string
+	var last []workloads.Lack
 	for first := true; ; first = false {
 		began := time.Now()
 		missing, err := w.look(ctx, api)
 		if err != nil {
-			missing = []string{"the API server: " + err.Error()}
+			missing = []workloads.Lack{{Node: anyNode, Why: err.Error()}}
 		}
 		if first || !slices.Equal(missing, last) {
 			w.Report(missing)
@@ -50,7 +50,7 @@ func (w Wait) Until(ctx context.Context, api kubernetes.Interface) error {
 			return nil
 		}
 		if since.IsZero() && unhealthy >= w.Timeout {
-			return fault.New(fault.Failure, "waiting for nodes: gave up after %s; last seen: %s", w.Timeout, strings.Join(last, "; ")).
+			return fault.New(fault.Failure, "waiting for nodes: gave up after %s; last seen: %s", w.Timeout, strings.Join(Texts(last), "; ")).
 				Hint("see on the node: ./install status")
 		}
 		select {
@@ -64,13 +64,32 @@ func (w Wait) Until(ctx context.Context, api kubernetes.Interface) error {
 	}
 }
 
+// anyNode takes the place of a node while the API server does not answer, and no node is known.
+const anyNode = "the API server"
+
+// Texts returns what is missing, for people.
+func Texts(missing []workloads.Lack) []string {
+	texts := []string{}
+	for _, l := range missing {
+		texts = append(texts, l.String())
+	}
+	return texts
+}
+
+// NodesOf returns the nodes that are not healthy, each once; none if no node is known.
+func NodesOf(missing []workloads.Lack) []string {
+	nodes := []string{}
+	for _, l := range missing {
+		if l.Node != anyNode && !slices.Contains(nodes, l.Node) {
+			nodes = append(nodes, l.Node)
+		}
+	}
+	return nodes
+}
+
 // look limits one attempt, because the timeout of the API's client is longer than a wait may be.
-func (w Wait) look(ctx context.Context, api kubernetes.Interface) ([]string, error) {
+func (w Wait) look(ctx context.Context, api kubernetes.Interface) ([]workloads.Lack, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	missing, err := w.Healthy.Unready(ctx, api)
-	if missing == nil {
-		missing = []string{}
-	}
-	return missing, err
+	return w.Healthy.Unready(ctx, api)
 }

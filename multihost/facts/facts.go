@@ -85,6 +85,8 @@ type Cluster struct {
 	EndpointWaits bool `json:"endpointWaits,omitempty"`
 	// EndpointUndone reports whether the last change of the endpoint undid one.
 	EndpointUndone bool `json:"endpointUndone,omitempty"`
+	// Gate is what the last batch of a roll still has to pass; nil if there is nothing.
+	Gate *Gate `json:"gate,omitempty"`
 }
 
 // A ClusterNode is a Node object.

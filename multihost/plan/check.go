@@ -84,7 +84,11 @@ func (s *site) checkAnswers() {
 		}
 		for _, field := range sortedKeys(a.Facts.Unknown) {
 			if s.matters(field, host{h, a.Facts, 0}) {
-				s.problem(h.Name, "on that host: ./install status; or to leave it alone: ./install cluster apply --skip "+h.Name,
+				hint := "on that host: ./install status; or to leave it alone: ./install cluster apply --skip " + h.Name
+				if field == "cluster.gate" {
+					hint = "use the file that wrote it; or look at it: kubectl -n kube-system get configmap airlift-roll -o yaml"
+				}
+				s.problem(h.Name, hint,
 					a.Facts.Unknown[field], "its state is unknown: reading %q failed", field)
 			}
 		}

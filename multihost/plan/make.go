@@ -16,6 +16,8 @@ const (
 	endpointOfControlPlanes = "endpoint on control planes"
 	endpointOfCluster       = "endpoint of the cluster"
 	addons                  = "add-ons"
+	lostHosts               = "remove lost hosts"
+	lastBatch               = "check of the last batch"
 )
 
 // Make returns the plan for the site, or all problems that forbid one. A site that matches the file has a plan without
@@ -41,6 +43,7 @@ func Make(in Input) (*Plan, []Problem) {
 // etcd has its quorum.
 //
 //   - Lost hosts leave first: they cost quorum, and a host must not join under the name of a member.
+//   - Then, the last batch of a roll passes what it owes, before anything else changes.
 //   - Control planes are upgraded before a host joins: the file has one version, and the new host gets it.
 //   - The endpoint and the registry are there before hosts use them.
 //   - The configuration changes before hosts join: they get the new one. It does not change together with the version or the
@@ -51,7 +54,7 @@ func Make(in Input) (*Plan, []Problem) {
 func (s *site) fill(p *Plan) {
 	endpoint, endpointWorkers := s.endpointControlPlanes(), s.endpointWorkers()
 	stages := []Stage{
-		s.remove("remove lost hosts", func(l leaver) bool { return !l.ready }),
+		s.remove(lostHosts, func(l leaver) bool { return !l.ready }),
 		s.init(),
 		s.unpack(),
 		s.upgradeControlPlanes(),
@@ -87,7 +90,7 @@ func (s *site) fill(p *Plan) {
 	if p.Held == "" {
 		stages = append(stages, s.addons())
 	}
-	p.Stages = slices.DeleteFunc(stages, func(st Stage) bool { return len(st.Actions) == 0 })
+	p.Stages = s.gated(p, slices.DeleteFunc(stages, func(st Stage) bool { return len(st.Actions) == 0 }))
 	p.endPauses()
 	s.checkLaggards(p.Stages)
 }

@@ -49,6 +49,8 @@ type world struct {
 	wants    int            // the configuration in kubeadm's documents
 	others   []string       // nodes that a user made unschedulable
 	before   map[string]int // by group, how many were down when an edit made the group smaller
+	owing    []string       // the hosts of the last batch, until they have passed
+	failing  bool           // health and checks may fail
 }
 
 func (w *world) host(name string) spec.Host {
@@ -449,25 +451,25 @@ func (w *world) run(actions []plan.Action, limit int, kills bool) bool {
 // roll does a stage with the batches that Next chooses.
 func (w *world) roll(st plan.Stage, now *time.Time, kills bool) bool {
 	s := plan.RollState{Spec: w.spec}
+	continues := w.cluster.Gate != nil
 	for range 1000 {
 		for _, a := range w.answers(*now) {
 			if a.Facts.Cluster != nil {
 				s.Cluster = a.Facts.Cluster
 			}
 		}
-		s.Now, s.HealthySince = *now, s.LastBatch
+		s.Now = *now
 		step := plan.Next(st, s)
 		switch {
 		case step.Done:
 			return true
 		case len(step.Batch) > 0:
-			if !w.run(step.Batch, len(step.Batch), kills) {
+			if !w.batch(st, step.Batch, continues, *now, kills) {
 				return false
 			}
 			for _, a := range step.Batch {
 				s.Done = append(s.Done, a.Host)
 			}
-			s.LastBatch = *now
 		case step.Until.After(*now):
 			*now = step.Until
 		default:
@@ -478,11 +480,65 @@ func (w *world) roll(st plan.Stage, now *time.Time, kills bool) bool {
 	return false
 }
 
+// batch records what a batch owes, changes its hosts, and lets them pass. A batch that continues the last one passes in the stage that
+// follows.
+func (w *world) batch(st plan.Stage, actions []plan.Action, continues bool, now time.Time, kills bool) bool {
+	var names []string
+	for _, a := range actions {
+		names = append(names, a.Host)
+		if len(w.owing) > 0 && !slices.Contains(w.owing, a.Host) {
+			w.t.Fatalf("stage %s changes %s, and %v have not passed", st.Name, a.Host, w.owing)
+		}
+	}
+	if !continues {
+		if w.cluster.Gate != nil {
+			w.t.Fatalf("stage %s begins with %v, and %v have not passed", st.Name, names, w.cluster.Gate.Hosts)
+		}
+		w.cluster.Gate = &facts.Gate{Stage: st.Name, Hosts: names, Groups: plan.GroupsOf(w.spec, names), Since: now}
+		w.owing = names
+	}
+	if kills && rapid.IntRange(0, 14).Draw(w.t, "kill before the batch") == 0 || !w.run(actions, len(actions), kills) {
+		return false
+	}
+	return continues || w.pass(plan.OwedBy(w.spec, names, plan.GroupsOf(w.spec, names)), actions)
+}
+
+// pass reports whether hosts pass what they owe. actions are those of a batch that ended just now: they may be undone.
+func (w *world) pass(owed plan.Owed, actions []plan.Action) bool {
+	for _, name := range owed.Hosts {
+		if w.isDown(name) || w.machines[name].kubelet != w.nodes[name].Version {
+			w.t.Fatalf("%s has to be healthy, and nothing makes it so", name)
+		}
+	}
+	if w.failing && rapid.IntRange(0, 3).Draw(w.t, "fails") == 0 {
+		if rapid.Bool().Draw(w.t, "undo") {
+			w.undo(actions)
+		}
+		return false
+	}
+	if w.failing && rapid.IntRange(0, 14).Draw(w.t, "kill before it is recorded") == 0 {
+		return false
+	}
+	w.owing, w.cluster.Gate = nil, nil
+	return true
+}
+
+// undo takes back upgrades of workers.
+func (w *world) undo(actions []plan.Action) {
+	for _, a := range actions {
+		if m := w.machines[a.Host]; a.Verb == plan.Upgrade && m.role == spec.Worker {
+			m.kubelet, w.nodes[a.Host].Version = a.From, a.From
+		}
+	}
+}
+
 // apply does a plan, until it is killed or a group pauses.
 func (w *world) apply(p *plan.Plan, now *time.Time, kills bool) (paused bool) {
 	for i, st := range p.Stages {
 		ok := false
-		if st.Roll {
+		if st.Owed != nil {
+			ok = w.pass(*st.Owed, nil)
+		} else if st.Roll {
 			ok = w.roll(st, now, kills)
 		} else {
 			w.checkWindows(st)
@@ -693,6 +749,10 @@ func TestApplyConvergesAfterKills(t *testing.T) {
 				w.reached(remove)
 				return
 			}
+			w.failing = round < killed
+			if g := w.cluster.Gate; g != nil && rapid.IntRange(0, 4).Draw(t, "skip a host of the batch") == 0 {
+				w.skipsOf(g, now, remove)
+			}
 			w.apply(p, &now, round < killed)
 			if round < killed && rapid.IntRange(0, 5).Draw(t, "edit") == 0 {
 				remove = w.edit(round) || remove
@@ -701,6 +761,21 @@ func TestApplyConvergesAfterKills(t *testing.T) {
 		p, _ := plan.Make(w.input(now, remove, true))
 		t.Fatalf("no end after %d rounds: %q, %q", limit, lines(p), p.Held)
 	})
+}
+
+// skipsOf asserts that a plan without a host of the last batch changes nothing that serves.
+func (w *world) skipsOf(g *facts.Gate, now time.Time, remove bool) {
+	in := w.input(now, remove, true)
+	in.Skip = []string{rapid.SampledFrom(g.Hosts).Draw(w.t, "which host of the batch")}
+	in.Changes = w.changes(plan.Questions(in))
+	inFile := slices.ContainsFunc(w.spec.Hosts, func(h spec.Host) bool { return h.Name == in.Skip[0] })
+	p, problems := plan.Make(in)
+	if len(problems) > 0 || w.nodes[in.Skip[0]] == nil || !inFile {
+		return
+	}
+	if slices.ContainsFunc(p.Stages, func(st plan.Stage) bool { return st.Name != "remove lost hosts" }) || p.Held == "" {
+		w.t.Fatalf("%v have not passed, one of them is skipped, and the plan is %q, held %q", g.Hosts, lines(p), p.Held)
+	}
 }
 
 // One run that nothing interrupts changes the endpoint of all nodes and of the add-ons.
@@ -744,6 +819,9 @@ func TestEndpointChangesInOneRun(t *testing.T) {
 
 // reached asserts that the site matches the file.
 func (w *world) reached(remove bool) {
+	if len(w.owing) > 0 {
+		w.t.Fatalf("the site matches the file, and %v have not passed", w.owing)
+	}
 	for _, h := range w.spec.Hosts {
 		m, n := w.machines[h.Name], w.nodes[h.Name]
 		switch {

@@ -79,6 +79,8 @@ type Stage struct {
 	Roll bool `json:"roll,omitempty"`
 	// Pause stops the run after this stage, until apply runs with --continue.
 	Pause bool `json:"pause,omitempty"`
+	// Owed is set if the stage changes nothing: it ends when the hosts of the last batch have passed this.
+	Owed *Owed `json:"owed,omitempty"`
 }
 
 // Verbs of actions. Each is idempotent: apply runs it again after an interruption.
@@ -96,6 +98,7 @@ const (
 	NodeMeta        = "labels"           // labels and taints of a Node; runs on the leader
 	Remove          = "remove"           // node remove on another control plane, then reset on the host
 	RemoveOff       = "remove (is gone)" // node remove of a host that does not answer or is no longer a node
+	Pass            = "check"            // of the last batch: waits and checks, and changes nothing
 )
 
 // Effects of an action on the pods of its host.

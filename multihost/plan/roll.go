@@ -14,16 +14,12 @@ import (
 // A RollState is what is known between two batches of a stage with Roll.
 type RollState struct {
 	Spec *spec.Cluster
-	// Done are hosts of the stage whose action has ended without an error.
+	// Done are hosts of the stage whose action has ended without an error, and who have passed what they owed.
 	Done []string
 	// Cluster is the state of the cluster now. Down are other hosts that cannot serve: they do not answer.
 	Cluster *facts.Cluster
 	Down    []string
-	// HealthySince is since when the nodes of Done and the pods on them are ready; zero if they are not. LastBatch is when
-	// the
-	// last batch ended; zero before the first one.
-	HealthySince, LastBatch time.Time
-	Now                     time.Time
+	Now     time.Time
 }
 
 // A Step is what to do next in a roll: a batch, a wait, or the end of the stage.
@@ -34,16 +30,13 @@ type Step struct {
 	// cluster changes.
 	Wait  string
 	Until time.Time
-	// Done is set when each action of the stage has ended, and the soak after the last batch too.
+	// Done is set when each action of the stage has ended.
 	Done bool
 }
 
 // Next returns what a stage with Roll does next. Call it while no action of the stage runs.
 func Next(stage Stage, s RollState) Step {
 	r := roll{s, stage}
-	if wait, until := r.soak(); wait != "" {
-		return Step{Wait: wait, Until: until}
-	}
 	pending := slices.DeleteFunc(slices.Clone(stage.Actions), func(a Action) bool { return slices.Contains(s.Done, a.Host) })
 	if len(pending) == 0 {
 		return Step{Done: true}
@@ -80,28 +73,6 @@ func (r roll) list(actions []Action) string {
 
 func (r roll) rules(name string) spec.GroupRoll {
 	return groupOf(r.Spec, hostOf(r.Spec, name).Group).Roll
-}
-
-// soak returns why the next batch has to wait for the last one.
-func (r roll) soak() (wait string, until time.Time) {
-	if r.LastBatch.IsZero() {
-		return "", time.Time{}
-	}
-	if r.HealthySince.IsZero() {
-		return "the nodes of the last batch and their pods are not ready: " + strings.Join(r.Done, ", "), time.Time{}
-	}
-	var long time.Duration
-	for _, name := range r.Done {
-		long = max(long, r.rules(name).Soak)
-	}
-	from := r.LastBatch
-	if r.HealthySince.After(from) {
-		from = r.HealthySince
-	}
-	if until = from.Add(long); r.Now.Before(until) {
-		return fmt.Sprintf("the cluster must be healthy for %v after a batch", long), until
-	}
-	return "", time.Time{}
 }
 
 // first returns the actions that must precede the others: the cluster gets its version by upgrade apply, whichever window opens before.

@@ -79,7 +79,6 @@ func TestPain34NeverMoreDownThanAllowed(t *testing.T) {
 				i := slices.IndexFunc(s.Cluster.Nodes, func(n facts.ClusterNode) bool { return n.Name == name })
 				s.Cluster.Nodes[i].Ready = true
 			}
-			s.LastBatch, s.HealthySince = s.Now, s.Now
 		}
 	})
 }
@@ -114,7 +113,7 @@ func TestPain34UnfinishedHostGoesFirst(t *testing.T) {
 func TestPain16ControlPlanesWaitForOneThatIsDown(t *testing.T) {
 	in := site(oldVersion)
 	p, _ := plan.Make(in)
-	s := plan.RollState{Spec: in.Spec, Cluster: view(in), Now: noon, Done: []string{"cp0"}, LastBatch: noon, HealthySince: noon}
+	s := plan.RollState{Spec: in.Spec, Cluster: view(in), Now: noon, Done: []string{"cp0"}}
 	if got := hosts(plan.Next(p.Stages[1], s)); !slices.Equal(got, []string{"cp1"}) {
 		t.Errorf("batch %q", got)
 	}
@@ -139,27 +138,6 @@ func TestPain31HostWithoutHeadroomWaits(t *testing.T) {
 	stage.Actions[0].Effect = plan.Restart
 	if got := hosts(plan.Next(stage, s)); !slices.Equal(got, []string{"g0"}) {
 		t.Errorf("batch without drain %q", got)
-	}
-}
-
-// Pain 33: the next batch waits until the pods of the last one are ready, and then for the soak.
-func TestPain33SoakBeginsWhenTheClusterIsHealthy(t *testing.T) {
-	stage, s := rollOf(t, 2, spec.GroupRoll{Soak: time.Hour})
-	s.Done, s.LastBatch = []string{"g0"}, noon
-	if step := plan.Next(stage, s); step.Wait == "" || !step.Until.IsZero() {
-		t.Errorf("not healthy: %+v", step)
-	}
-	s.HealthySince = noon.Add(time.Minute)
-	if step := plan.Next(stage, s); !step.Until.Equal(noon.Add(61 * time.Minute)) {
-		t.Errorf("healthy: %+v", step)
-	}
-	s.Now = noon.Add(61 * time.Minute)
-	if got := hosts(plan.Next(stage, s)); !slices.Equal(got, []string{"g1"}) {
-		t.Errorf("after the soak: %q", got)
-	}
-	s.Done, s.LastBatch = []string{"g0", "g1"}, s.Now
-	if step := plan.Next(stage, s); step.Done || step.Until.IsZero() {
-		t.Errorf("the last batch has no soak: %+v", step)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"airlift/fault"
 	"airlift/multihost/facts"
@@ -65,6 +66,9 @@ func (s *site) putCluster(put func(host, field string, value any)) {
 	put("", "add-ons wait", c.AddonsWait)
 	put("", "endpoint waits", c.EndpointWaits)
 	put("", "endpoint undone", c.EndpointUndone)
+	if g := c.Gate; g != nil {
+		put("", "last batch that has not passed", fmt.Sprintf("%s of %s, by %s, since %s", g.Stage, strings.Join(g.Hosts, ", "), g.By, g.Since.UTC().Format(time.RFC3339)))
+	}
 	for _, n := range c.Nodes {
 		put(n.Name, "Node", n.Version)
 		put(n.Name, "control plane", n.ControlPlane)

@@ -37,6 +37,14 @@ func (f failures) Unwrap() (errs []error) {
 	return errs
 }
 
+// hosts returns the names of the hosts that failed.
+func (f failures) hosts() (names []string) {
+	for _, one := range f {
+		names = append(names, one.Host)
+	}
+	return names
+}
+
 func indent(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n      ") }
 
 // fault returns the failures with the exit code of the worst; nil if there is none. A single one keeps its own hint.

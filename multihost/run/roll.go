@@ -1,15 +1,13 @@
 package run
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
 	"time"
 
-	"airlift/childprocess"
 	"airlift/fault"
 	"airlift/multihost/facts"
 	"airlift/multihost/plan"
@@ -80,20 +78,10 @@ func (r *Run) down() (names []string) {
 }
 
 // look sets the state of the cluster now.
-func (r *Run) look(ctx context.Context, state *plan.RollState) error {
-	c, err := r.cluster(ctx)
-	if err != nil {
-		return err
-	}
-	state.Cluster, state.Now = c, time.Now()
-	unhealthy := slices.ContainsFunc(c.Nodes, func(n facts.ClusterNode) bool { return !n.Ready && slices.Contains(state.Done, n.Name) })
-	switch {
-	case unhealthy:
-		state.HealthySince = time.Time{}
-	case state.HealthySince.IsZero():
-		state.HealthySince = state.Now
-	}
-	return nil
+func (r *Run) look(ctx context.Context, state *plan.RollState) (err error) {
+	state.Cluster, err = r.cluster(ctx)
+	state.Now = time.Now()
+	return err
 }
 
 // cluster returns the state of the cluster as the first control plane has it whose API answers. A control plane whose connection
@@ -139,37 +127,46 @@ func (h *Host) cluster(ctx context.Context, again bool) (*facts.Cluster, error) 
 	return h.Facts.Cluster, nil
 }
 
-// batch changes hosts at once, waits until their nodes are healthy, and runs the check of the group. What fails is undone if
-// the rules say so; an interruption is not.
+// batch changes hosts at once, and lets them pass what they owe. What fails is undone if the rules say so; an interruption is not.
 func (r *Run) batch(ctx context.Context, stage plan.Stage, actions []plan.Action, state *plan.RollState) error {
-	done, failed := r.all(ctx, actions, len(actions))
-	err := ended(ctx, failed)
-	if err == nil {
-		err = r.healthy(ctx, actions)
+	var hosts []string
+	for _, a := range actions {
+		hosts = append(hosts, a.Host)
 	}
-	if err == nil {
-		err = r.check(ctx, stage.Group)
-		done = nil // a check is about the whole batch
-	}
-	if err == nil {
-		for _, a := range actions {
-			state.Done = append(state.Done, a.Host)
+	continues := r.gate != nil // of the hosts of the last batch: the stage that follows lets them pass
+	if !continues {
+		if err := r.closeGate(ctx, stage, actions[0].To, hosts); err != nil {
+			return err
 		}
-		state.LastBatch, state.HealthySince = time.Now(), time.Now()
+	}
+	done, failed := r.all(ctx, actions, len(actions))
+	sick := failed.hosts()
+	err := ended(ctx, failed)
+	switch owed := plan.OwedBy(r.Cluster, done, plan.GroupsOf(r.Cluster, hosts)); {
+	case ctx.Err() != nil:
+		return err
+	case err == nil && !continues:
+		sick, err = r.pass(ctx, owed, actions[0].To)
+	case err == nil || r.Cluster.Roll.Undo && len(done) > 0: // also of a host whose action succeeded
+		unhealthy, why := r.healthy(ctx, done, actions[0].To, 0)
+		sick, err = append(sick, unhealthy...), cmp.Or(err, why)
+	}
+	if err == nil {
+		state.Done = append(state.Done, hosts...)
 		return nil
 	}
 	if ctx.Err() == nil && r.Cluster.Roll.Undo {
-		return r.undone(ctx, actions, done, err)
+		return r.undone(ctx, actions, sick, err)
 	}
 	return err
 }
 
-// undone takes the upgrades back that failed: except on hosts in succeeded.
-func (r *Run) undone(ctx context.Context, actions []plan.Action, succeeded []string, why error) error {
+// undone takes the upgrades of hosts back. Its gate stays closed: the next run finds out whether the cause was the upgrade.
+func (r *Run) undone(ctx context.Context, actions []plan.Action, sick []string, why error) error {
 	var hosts []*Host
 	for _, a := range actions {
 		h := r.host(a.Host)
-		if h != nil && !slices.Contains(succeeded, a.Host) && (a.Verb == plan.Upgrade || a.Verb == plan.UpgradeApply) {
+		if h != nil && slices.Contains(sick, a.Host) && (a.Verb == plan.Upgrade || a.Verb == plan.UpgradeApply) {
 			hosts = append(hosts, h)
 		}
 	}
@@ -192,63 +189,4 @@ func names(hosts []*Host) string {
 		list = append(list, h.Name)
 	}
 	return strings.Join(list, ", ")
-}
-
-// healthy waits until the nodes of a batch are Ready with their version, and their system pods too.
-func (r *Run) healthy(ctx context.Context, actions []plan.Action) error {
-	leader, err := r.leader(r.Plan)
-	if err != nil {
-		return err
-	}
-	var wait []string
-	args := []string{leader.installer, "cluster", "host", "wait"}
-	for _, a := range actions {
-		wait = append(wait, a.Host)
-		if a.To != "" && len(args) == 4 {
-			args = append(args, "--version", a.To)
-		}
-	}
-	list, err := json.Marshal(wait)
-	if err != nil {
-		return err
-	}
-	row := r.Display.Row(leader.Name, "wait for nodes")
-	row.Begin()
-	err = r.retried(ctx, "wait for nodes", row, func() error {
-		lines := &events{other: func(line []byte) { row.Note("%s", waitingFor(line)) }}
-		return described(leader.connection().Run(ctx, remote.Command{Args: args, Stdin: bytes.NewReader(list), Stdout: lines}))
-	})
-	row.End(err)
-	return err
-}
-
-// waitingFor is what a line of "cluster host wait" waits for.
-func waitingFor(line []byte) string {
-	var w struct {
-		WaitingFor []string `json:"waitingFor"`
-	}
-	_ = json.Unmarshal(line, &w)
-	return strings.Join(w.WaitingFor, "; ")
-}
-
-// check runs the command of a group on this machine.
-func (r *Run) check(ctx context.Context, group string) error {
-	at := slices.IndexFunc(r.Cluster.Groups, func(g spec.Group) bool { return g.Name == group })
-	if at < 0 || len(r.Cluster.Groups[at].Roll.Check) == 0 {
-		return nil
-	}
-	command := r.Cluster.Groups[at].Roll.Check
-	r.Display.Printf("check of group %s: %s\n", group, strings.Join(command, " "))
-	out, err := childprocess.Command(ctx, command[0], command[1:]...).CombinedOutput()
-	if err != nil && ctx.Err() == nil {
-		return fault.New(fault.Failure, "the check of group %s failed: %s: %w\n%s", group, command[0], err, lastLines(out)).
-			Hint("solve what the check reports, and run the same command again")
-	}
-	return context.Cause(ctx)
-}
-
-// lastLines are the last lines of an output, at most 10.
-func lastLines(out []byte) string {
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	return strings.Join(lines[max(0, len(lines)-10):], "\n")
 }

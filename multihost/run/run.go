@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"airlift/fault"
+	"airlift/multihost/facts"
 	"airlift/multihost/live"
 	"airlift/multihost/plan"
 	"airlift/multihost/remote"
@@ -25,6 +26,9 @@ type Run struct {
 	failed  atomic.Bool // an action has failed
 	serving sync.Mutex
 	served  atomic.Bool // the leader keeps the file since this run
+
+	gate   *facts.Gate    // in the cluster; nil if it has none
+	broken map[string]int // the pods that were not ready before the first batch of this run; nil before it
 }
 
 // Execute executes the plan, stage by stage. It locks the hosts that it changes, reads the facts of all hosts once more,
@@ -84,6 +88,9 @@ func (r *Run) begin(ctx context.Context, check func() error) error {
 	if err := check(); err != nil {
 		return err
 	}
+	if leader := r.host(r.Plan.Leader); leader != nil && leader.Facts.Cluster != nil {
+		r.gate = leader.Facts.Cluster.Gate
+	}
 	return quietly(ctx, hosts, func(ctx context.Context, h *Host) error { return h.adopt(ctx) })
 }
 
@@ -115,7 +122,11 @@ func (r *Run) stages(ctx context.Context, stages []plan.Stage) error {
 
 func (r *Run) stage(ctx context.Context, stage plan.Stage) error {
 	r.Display.Printf("%s\n", stage.Name)
-	if stage.Roll {
+	switch {
+	case stage.Owed != nil:
+		_, err := r.pass(ctx, *stage.Owed, "")
+		return err
+	case stage.Roll:
 		return r.roll(ctx, stage)
 	}
 	first, others := r.leaderFirst(stage.Actions)

@@ -353,7 +353,8 @@ has not begun.
 
 An upgrade first brings all images everywhere. Then the control planes follow one by one,
 then the workers by the rules of their groups in cluster.yaml. It waits for the window of a
-group, so it may run for long. It stops if a node fails, and never begins the next one.
+group, so it may run for long. It stops if a node fails, and never begins the next one. The
+next run begins with the checks of the last hosts, and changes no other host before.
 Another configuration goes to one host after the other, control planes first.
 
 It is safe to run it again, from another machine too: it finishes what an interrupted run

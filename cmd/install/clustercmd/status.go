@@ -26,6 +26,8 @@ type siteStatus struct {
 	Hosts   []hostStatus `json:"hosts"`
 	// Others are nodes of the cluster that cluster.yaml does not have.
 	Others []facts.ClusterNode `json:"others"`
+
+	gate *facts.Gate // of the cluster; it is in the facts of the control planes
 }
 
 type hostStatus struct {
@@ -208,6 +210,7 @@ func (s *siteStatus) fillNodes() {
 	if c == nil {
 		return
 	}
+	s.gate = c.Gate
 	for _, n := range c.Nodes {
 		if known[n.Name] != nil {
 			s.Others = append(s.Others, n)
@@ -227,6 +230,9 @@ func (s *siteStatus) write(out io.Writer) error {
 	}
 	if err := w.Flush(); err != nil {
 		return err
+	}
+	if g := s.gate; g != nil {
+		fmt.Fprintf(out, "\nThe last batch of a roll (%s: %s) has not passed its checks. The next apply begins with them.\n", g.Stage, strings.Join(g.Hosts, ", "))
 	}
 	var all []problemOf
 	for _, h := range s.Hosts {

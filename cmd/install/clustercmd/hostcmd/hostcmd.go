@@ -28,7 +28,7 @@ func New() *cobra.Command {
 		Args:   output.NoArgs,
 		RunE:   func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newFacts(), newHold(), newCredentials(), newReach(), newNodes(), newWait())
+	cmd.AddCommand(newFacts(), newHold(), newCredentials(), newReach(), newNodes(), newGate(), newWait())
 	return cmd
 }
 
@@ -194,22 +194,50 @@ func newNodes() *cobra.Command {
 	return cmd
 }
 
-func newWait() *cobra.Command {
-	w := agent.Wait{Healthy: workloads.Healthy{Pods: true}}
-	cmd := &cobra.Command{
-		Use:   "wait",
-		Short: "Wait until the nodes on standard input are healthy",
+func newGate() *cobra.Command {
+	return &cobra.Command{
+		Use:   "gate",
+		Short: "Record what a batch of a roll has to pass",
 		Args:  output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := readInput(cmd, &w.Healthy.Nodes); err != nil {
+			var change agent.GateChange
+			if err := readInput(cmd, &change); err != nil {
 				return err
 			}
 			client, _, err := admin()
 			if err != nil {
 				return err
 			}
-			w.Report = func(waitingFor []string) {
-				_ = printLine(cmd, map[string]any{"time": time.Now().UTC(), "waitingFor": waitingFor}) // a lost output cancels the command
+			stored, err := change.Apply(cmd.Context(), client)
+			if err != nil {
+				return err
+			}
+			return printLine(cmd, stored)
+		},
+	}
+}
+
+func newWait() *cobra.Command {
+	w := agent.Wait{Healthy: workloads.Healthy{Pods: true}}
+	input := struct {
+		Nodes  *[]string       `json:"nodes"`
+		Broken *map[string]int `json:"broken"`
+	}{&w.Healthy.Nodes, &w.Healthy.Broken}
+	cmd := &cobra.Command{
+		Use:   "wait",
+		Short: "Wait until the nodes on standard input are healthy",
+		Args:  output.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := readInput(cmd, &input); err != nil {
+				return err
+			}
+			client, _, err := admin()
+			if err != nil {
+				return err
+			}
+			w.Report = func(missing []workloads.Lack) {
+				// A lost output cancels the command.
+				_ = printLine(cmd, map[string]any{"time": time.Now().UTC(), "waitingFor": agent.Texts(missing), "nodes": agent.NodesOf(missing)})
 			}
 			return w.Until(cmd.Context(), client.API)
 		},
