@@ -174,7 +174,7 @@ func (c NodeObjects) DeleteNode(ctx context.Context, name string, uid types.UID)
 	})
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
-		return nil
+		return c.forget(ctx, name)
 	case apierrors.IsConflict(err):
 		return fault.New(fault.Failure, "a host has registered again under the name %q", name).Hint("stop its kubelet (systemctl stop kubelet), then run the same command again")
 	}

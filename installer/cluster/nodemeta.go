@@ -3,7 +3,6 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,16 +10,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"airlift/fault"
-	"airlift/installer/cluster/wait"
 	"airlift/installer/config"
 )
-
-// managedAnnotation has the keys of the labels and taints of a node that SetMeta set.
-const managedAnnotation = "airlift.dev/managed"
 
 // A NodeMeta is which labels and taints a node is to have. Others stay, unless an earlier NodeMeta of the node had them.
 type NodeMeta struct {
@@ -28,13 +22,6 @@ type NodeMeta struct {
 	Labels map[string]string `json:"labels"`
 	// Taints in the form of kubectl: key=value:Effect or key:Effect. nil: kubeadm's default of the role.
 	Taints []string `json:"taints"`
-}
-
-// Managed are the keys that SetMeta set.
-type Managed struct {
-	Labels []string `json:"labels,omitempty"`
-	// Taints as key:Effect. One that begins with - is the taint of control planes, which was removed.
-	Taints []string `json:"taints,omitempty"`
 }
 
 // kubeletLabels are labels that the kubelet sets again.
@@ -107,26 +94,8 @@ func (c NodeObjects) SetMeta(ctx context.Context, m NodeMeta, dryRun bool) (chan
 	if err := m.Check(); err != nil {
 		return nil, err
 	}
-	var failed error
-	edit := func(n *corev1.Node) {
-		before := n.DeepCopy()
-		if failed = m.edit(n); failed == nil {
-			changes = metaChanges(before, n)
-		}
-	}
-	if dryRun {
-		var n *corev1.Node
-		err = wait.Retry(ctx, func() (err error) {
-			n, err = c.client.API.CoreV1().Nodes().Get(ctx, m.Name, metav1.GetOptions{})
-			return err
-		})
-		if err == nil {
-			edit(n)
-		}
-	} else {
-		_, err = c.PatchNode(ctx, m.Name, edit)
-	}
-	if err = cmp.Or(failed, err); apierrors.IsNotFound(err) {
+	changes, err = c.setMeta(ctx, m, dryRun)
+	if apierrors.IsNotFound(err) {
 		return nil, fault.New(fault.Failure, "the cluster has no node %q", m.Name).Hint("list the nodes: ./install status, or kubectl get nodes")
 	}
 	if err != nil {
@@ -135,51 +104,87 @@ func (c NodeObjects) SetMeta(ctx context.Context, m NodeMeta, dryRun bool) (chan
 	return changes, nil
 }
 
+func (c NodeObjects) setMeta(ctx context.Context, m NodeMeta, dryRun bool) (changes []string, err error) {
+	n, old, err := c.recorded(ctx, m.Name)
+	if err != nil {
+		return nil, err
+	}
+	edited := n.DeepCopy()
+	now, err := m.edit(edited, old)
+	if err != nil || dryRun {
+		return metaChanges(n, edited), err
+	}
+	// What a run that was killed has set must not look like set by others.
+	if _, err := c.record(ctx, n, old.and(now)); err != nil {
+		return nil, err
+	}
+	var failed error
+	_, err = c.PatchNode(ctx, m.Name, func(now *corev1.Node) {
+		before := now.DeepCopy()
+		if failed = sameNode(n, now); failed == nil {
+			_, failed = m.edit(now, old)
+		}
+		changes = metaChanges(before, now)
+	})
+	if err = cmp.Or(failed, err); err != nil {
+		return nil, err
+	}
+	_, err = c.record(ctx, n, now)
+	return changes, err
+}
+
+// sameNode returns an error if a host has registered again under the name of a node: the record is not about it.
+func sameNode(n, now *corev1.Node) error {
+	if n.UID != now.UID {
+		return fault.New(fault.Failure, "a host has registered again under this name").Hint("run the same command again")
+	}
+	return nil
+}
+
 // Marks are the labels and taints of a node, and which of them SetMeta set.
 type Marks struct {
-	Labels  map[string]string `json:"labels"`
-	Taints  []corev1.Taint    `json:"taints"`
-	Managed string            `json:"managed,omitempty"` // the annotation
+	Labels   map[string]string `json:"labels"`
+	Taints   []corev1.Taint    `json:"taints"`
+	Recorded Managed           `json:"recorded"`
 }
 
 // Marks returns the labels and taints of a node.
 func (c NodeObjects) Marks(ctx context.Context, name string) (*Marks, error) {
-	var n *corev1.Node
-	err := wait.Retry(ctx, func() (err error) {
-		n, err = c.client.API.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		return err
-	})
+	n, recorded, err := c.recorded(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("reading node %q: %w", name, err)
 	}
-	return &Marks{Labels: n.Labels, Taints: n.Spec.Taints, Managed: n.Annotations[managedAnnotation]}, nil
+	return &Marks{Labels: n.Labels, Taints: n.Spec.Taints, Recorded: recorded}, nil
 }
 
 // RestoreMarks gives a node what Marks returned, of the labels and taints that a SetMeta since then may have changed.
 func (c NodeObjects) RestoreMarks(ctx context.Context, name string, m *Marks) (changed bool, err error) {
 	var failed error
-	changed, err = c.PatchNode(ctx, name, func(n *corev1.Node) { failed = m.restore(n) })
-	if err = cmp.Or(failed, err); err != nil {
+	n, since, err := c.recorded(ctx, name)
+	if err == nil {
+		changed, err = c.PatchNode(ctx, name, func(now *corev1.Node) {
+			if failed = sameNode(n, now); failed == nil {
+				m.restore(now, since)
+			}
+		})
+		err = cmp.Or(failed, err)
+	}
+	if err == nil {
+		var did bool
+		did, err = c.record(ctx, n, m.Recorded)
+		changed = changed || did
+	}
+	if err != nil {
 		return changed, fmt.Errorf("restoring the labels and taints of node %q: %w", name, err)
 	}
 	return changed, nil
 }
 
-func (m *Marks) restore(n *corev1.Node) error {
-	since, err := managedOf(n)
-	if err != nil {
-		return err
-	}
-	was := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Annotations: map[string]string{managedAnnotation: m.Managed}}}
-	if m.Managed == "" {
-		was.Annotations = nil
-	}
-	before, err := managedOf(was)
-	if err != nil {
-		return err
-	}
+// restore restores what SetMeta had set before, or has set since.
+func (m *Marks) restore(n *corev1.Node, since Managed) {
+	both := since.and(m.Recorded)
 	// SetMeta changes kubeadm's label and taint without recording it.
-	for _, key := range slices.Concat(since.Labels, before.Labels, []string{noExternalLBLabel}) {
+	for _, key := range append(both.Labels, noExternalLBLabel) {
 		delete(n.Labels, key)
 		if value, ok := m.Labels[key]; ok {
 			if n.Labels == nil {
@@ -188,7 +193,7 @@ func (m *Marks) restore(n *corev1.Node) error {
 			n.Labels[key] = value
 		}
 	}
-	ids := slices.Concat(since.Taints, before.Taints, []string{identity(config.ControlPlaneTaint)})
+	ids := append(both.Taints, identity(config.ControlPlaneTaint))
 	may := func(t corev1.Taint) bool {
 		return slices.Contains(ids, identity(t)) || slices.Contains(ids, "-"+identity(t))
 	}
@@ -198,33 +203,17 @@ func (m *Marks) restore(n *corev1.Node) error {
 			n.Spec.Taints = append(n.Spec.Taints, t)
 		}
 	}
-	delete(n.Annotations, managedAnnotation)
-	if m.Managed != "" {
-		if n.Annotations == nil {
-			n.Annotations = map[string]string{}
-		}
-		n.Annotations[managedAnnotation] = m.Managed
-	}
-	return nil
 }
 
 // Meta returns the labels and taints that an earlier SetMeta gave to the node.
-func (m *Marks) Meta(name string) (NodeMeta, error) {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{managedAnnotation: m.Managed}}}
-	if m.Managed == "" {
-		n.Annotations = nil
-	}
-	managed, err := managedOf(n)
-	if err != nil {
-		return NodeMeta{}, err
-	}
+func (m *Marks) Meta(name string) NodeMeta {
 	meta := NodeMeta{Name: name, Labels: map[string]string{}}
-	for _, key := range managed.Labels {
+	for _, key := range m.Recorded.Labels {
 		if value, ok := m.Labels[key]; ok {
 			meta.Labels[key] = value
 		}
 	}
-	for _, id := range managed.Taints {
+	for _, id := range m.Recorded.Taints {
 		if meta.Taints == nil {
 			meta.Taints = []string{}
 		}
@@ -234,44 +223,27 @@ func (m *Marks) Meta(name string) (NodeMeta, error) {
 			}
 		}
 	}
-	return meta, nil
+	return meta
 }
 
-// edit changes the labels, the taints and the annotation of a node, or nothing if it returns an error.
-func (m NodeMeta) edit(n *corev1.Node) error {
-	old, err := managedOf(n)
-	if err != nil {
-		return err
-	}
+// edit changes the labels and taints of a node, or nothing if it returns an error. It returns what to record.
+func (m NodeMeta) edit(n *corev1.Node, old Managed) (now Managed, err error) {
 	wanted, err := m.taints()
 	if err != nil {
-		return err
+		return Managed{}, err
 	}
 	_, controlPlane := n.Labels[ControlPlaneLabel]
-	now := Managed{Labels: m.editLabels(n, old), Taints: editTaints(n, old, wanted)}
-	removed := "-" + identity(config.ControlPlaneTaint)
+	now = Managed{Labels: m.editLabels(n, old), Taints: editTaints(n, old, wanted)}
 	switch isTheirs := matching(config.ControlPlaneTaint); {
 	case !controlPlane:
-	case m.Taints == nil && (slices.Contains(old.Taints, removed) || slices.Contains(old.Taints, identity(config.ControlPlaneTaint))):
+	case m.Taints == nil && (slices.Contains(old.Taints, removedTaint) || slices.Contains(old.Taints, identity(config.ControlPlaneTaint))):
 		n.Spec.Taints = append(slices.DeleteFunc(n.Spec.Taints, isTheirs), config.ControlPlaneTaint)
 	case m.Taints != nil && !slices.ContainsFunc(wanted, isTheirs):
 		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, isTheirs)
-		now.Taints = append(now.Taints, removed)
+		now.Taints = append(now.Taints, removedTaint)
 	}
 	slices.Sort(now.Taints)
-	if len(now.Labels)+len(now.Taints) == 0 {
-		delete(n.Annotations, managedAnnotation)
-		return nil
-	}
-	data, err := json.Marshal(now)
-	if err != nil {
-		return err
-	}
-	if n.Annotations == nil {
-		n.Annotations = map[string]string{}
-	}
-	n.Annotations[managedAnnotation] = string(data)
-	return nil
+	return now, nil
 }
 
 // editLabels changes the labels of a node, and returns the keys to record.
@@ -307,26 +279,6 @@ func editTaints(n *corev1.Node, old Managed, wanted []corev1.Taint) (managed []s
 		}
 	}
 	return managed
-}
-
-// managedOf returns what SetMeta set on a node. A kubelet may write annotations of its Node, but not remove its taints: what
-// SetMeta never sets is damage.
-func managedOf(n *corev1.Node) (m Managed, err error) {
-	text, ok := n.Annotations[managedAnnotation]
-	if !ok {
-		return m, nil
-	}
-	err = json.Unmarshal([]byte(text), &m)
-	set := NodeMeta{Name: n.Name, Labels: map[string]string{}}
-	for _, key := range m.Labels {
-		set.Labels[key] = ""
-	}
-	set.Taints = slices.DeleteFunc(slices.Clone(m.Taints), func(t string) bool { return t == "-"+identity(config.ControlPlaneTaint) })
-	if err = cmp.Or(err, set.Check()); err != nil {
-		return Managed{}, fault.New(fault.Failure, "its annotation %s is damaged: %w", managedAnnotation, err).
-			Hint("remove it; what the node has now then stays: kubectl annotate node " + n.Name + " " + managedAnnotation + "-")
-	}
-	return m, nil
 }
 
 // metaChanges returns the differences of labels and taints, sorted.

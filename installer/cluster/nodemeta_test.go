@@ -1,6 +1,9 @@
 package cluster
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"maps"
 	"reflect"
 	"slices"
@@ -8,7 +11,11 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 	"pgregory.net/rapid"
 
 	"airlift/fault"
@@ -52,14 +59,13 @@ func TestManagedKeys(t *testing.T) {
 		before := n.DeepCopy()
 		named := map[string]bool{} // by a list
 		var m NodeMeta
+		var managed Managed
 		for range rapid.IntRange(1, 4).Draw(t, "lists") {
 			m = drawMeta(t)
 			if err := m.Check(); err != nil {
 				t.Fatal(err)
 			}
-			if err := m.edit(n); err != nil {
-				t.Fatal(err)
-			}
+			managed = must(m.edit(n, managed))(t)
 			for key := range m.Labels {
 				named[key] = true
 			}
@@ -67,8 +73,8 @@ func TestManagedKeys(t *testing.T) {
 				named["taint "+identity(taint)] = true
 			}
 			again := n.DeepCopy()
-			if err := m.edit(again); err != nil {
-				t.Fatal(err)
+			if now := must(m.edit(again, managed))(t); !reflect.DeepEqual(now, managed) {
+				t.Fatalf("a second run records %v instead of %v", now, managed)
 			}
 			if patch := must(nodePatch(n, again))(t); patch != nil {
 				t.Fatalf("a second run writes %s", patch)
@@ -123,19 +129,18 @@ func must[T any](value T, err error) func(*rapid.T) T {
 // A control plane that lost the default taint to an empty list gets it back with none.
 func TestTaintsOfControlPlanesComeBack(t *testing.T) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{ControlPlaneLabel: ""}}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{config.ControlPlaneTaint}}}
+	var managed Managed
 	for _, c := range []struct {
 		taints []string
 		want   int
 	}{{nil, 1}, {[]string{}, 0}, {[]string{}, 0}, {nil, 1}, {[]string{config.ControlPlaneTaint.ToString()}, 1}, {nil, 1}} {
-		if err := (NodeMeta{Taints: c.taints}).edit(n); err != nil {
-			t.Fatal(err)
-		}
+		managed = testcluster.Must((NodeMeta{Taints: c.taints}).edit(n, managed))(t)
 		if len(n.Spec.Taints) != c.want {
 			t.Errorf("after %q: %v", c.taints, n.Spec.Taints)
 		}
 	}
-	if len(n.Annotations) > 0 {
-		t.Errorf("left: %v", n.Annotations)
+	if len(managed.Labels)+len(managed.Taints) > 0 {
+		t.Errorf("left: %v", managed)
 	}
 }
 
@@ -181,29 +186,106 @@ func TestRealNodesKeepWhatOthersSet(t *testing.T) {
 		t.Errorf("an empty list changed %q", got)
 	}
 	state := slices.DeleteFunc(testcluster.Must(superAdmin(t, p).Nodes(ctx))(t), func(n NodeState) bool { return n.Name != "meta1" })[0]
-	if state.Labels["theirs"] != "1" || state.Labels["zone"] != "" || len(state.Managed.Labels)+len(state.Managed.Taints) > 0 {
+	if state.Labels["theirs"] != "1" || state.Labels["zone"] != "" {
 		t.Errorf("the node has %+v", state)
+	}
+	if data := testcluster.Must(nodes.records(ctx))(t); data["meta1"] != "" {
+		t.Errorf("it is recorded that %q are set", data)
 	}
 	if err := testcluster.Error(nodes.SetMeta(ctx, NodeMeta{Name: "nobody"}, false)); err == nil || !strings.Contains(err.Error(), `no node "nobody"`) {
 		t.Error(err)
 	}
 }
 
-// A node that writes the annotation itself must not make an administrator remove what its controllers or kubeadm set.
-func TestManagedKeysThatNoListSet(t *testing.T) {
+// What a kubelet writes to its Node permits nobody to remove anything, and what other nodes have is not the node's.
+func TestKubeletsDoNotRemoveByAdministrators(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := drawNode(t)
+		n.UID = "1"
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "quarantine", Effect: corev1.TaintEffectNoExecute})
+		n.Labels["node-restriction.kubernetes.io/trusted"] = "no"
+		claimed := Managed{Labels: slices.Collect(maps.Keys(n.Labels))}
+		for _, taint := range n.Spec.Taints {
+			claimed.Taints = append(claimed.Taints, identity(taint))
+		}
+		text := string(must(json.Marshal(claimed))(t))
+		n.Annotations = map[string]string{}
+		for _, key := range []string{"airlift.dev/managed", "airlift.dev/nodes", managedConfigMap, rapid.StringMatching(`airlift\.dev/[a-z-]{1,9}`).Draw(t, "annotation")} {
+			n.Annotations[key] = text
+		}
+		other := string(must(json.Marshal(nodeRecord{"2", claimed}))(t)) // of an earlier Node with the name, and of another one
+		api, dyn, _ := testcluster.Fake(n, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: managedConfigMap}, Data: map[string]string{n.Name: other, "n2": other},
+		})
+		nodes := (&Client{API: api, Dynamic: dyn}).NodeObjects()
+		ctx := context.Background()
+		_, controlPlane := n.Labels[ControlPlaneLabel]
+		for range 2 {
+			m := drawMeta(t)
+			if controlPlane {
+				m.Taints = nil // a list takes away the default taint
+			}
+			predicted := must(nodes.SetMeta(ctx, m, true))(t)
+			if changes := must(nodes.SetMeta(ctx, m, false))(t); !slices.Equal(changes, predicted) {
+				t.Fatalf("changed %q, and a dry run printed %q", changes, predicted)
+			}
+		}
+		if changes := must(nodes.SetMeta(ctx, NodeMeta{Name: n.Name}, false))(t); slices.ContainsFunc(changes, func(c string) bool {
+			return strings.HasSuffix(c, "theirs") || strings.Contains(c, "quarantine") || strings.Contains(c, "trusted")
+		}) {
+			t.Fatalf("removed %q", changes)
+		}
+		now := must(api.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{}))(t)
+		if _, has := now.Labels["node-restriction.kubernetes.io/trusted"]; !has || !slices.ContainsFunc(now.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "quarantine" }) {
+			t.Fatalf("the node has %v, %v", now.Labels, now.Spec.Taints)
+		}
+		if records := must(nodes.records(ctx))(t); records["n2"] != other || records[n.Name] != "" {
+			t.Fatalf("recorded: %v", records)
+		}
+	})
+}
+
+// A run that is killed before any of its requests leaves nothing that the next one does not remove.
+func TestKilledBetweenRecordAndNode(t *testing.T) {
+	for at := range 5 {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "1", Labels: map[string]string{"theirs": "1"}}}
+		api, dyn, _ := testcluster.Fake(n)
+		nodes := (&Client{API: api, Dynamic: dyn}).NodeObjects()
+		first := NodeMeta{Name: "n1", Labels: map[string]string{"zone": "a"}, Taints: []string{"gpu:NoSchedule"}}
+		testcluster.Must(nodes.SetMeta(t.Context(), first, false))(t)
+		left := at
+		api.PrependReactor("*", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if slices.Contains([]string{"patch", "create"}, a.GetVerb()) {
+				left--
+			}
+			return left < 0, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", errors.New("killed"))
+		})
+		_, err := nodes.SetMeta(t.Context(), NodeMeta{Name: "n1", Labels: map[string]string{"disk": "ssd"}}, false)
+		if killed := err != nil; killed != (at < 3) {
+			t.Errorf("before request %d: %v", at, err)
+		}
+		left = 1 << 20
+		testcluster.Must(nodes.SetMeta(t.Context(), NodeMeta{Name: "n1"}, false))(t)
+		now := testcluster.Must(api.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{}))(t)
+		if !maps.Equal(now.Labels, n.Labels) || len(now.Spec.Taints) > 0 {
+			t.Errorf("before request %d: %v, %v", at, now.Labels, now.Spec.Taints)
+		}
+		if records := testcluster.Must(nodes.records(t.Context()))(t); len(records) > 0 {
+			t.Errorf("before request %d: %v", at, records)
+		}
+	}
+}
+
+func TestDamagedRecords(t *testing.T) {
 	for _, text := range []string{`{"labels":["kubernetes.io/hostname"]}`, `{"labels":["node-role.kubernetes.io/control-plane"]}`,
 		`{"taints":["node.kubernetes.io/not-ready:NoExecute"]}`, `{"taints":["node.cloudprovider.kubernetes.io/uninitialized:NoSchedule"]}`,
 		`{"taints":["-dedicated:NoSchedule"]}`, `{"labels":[""]}`, `{"labels":"zone"}`, `{"labels":["zone"]`} {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{corev1.LabelHostname: "n1", ControlPlaneLabel: ""},
-			Annotations: map[string]string{managedAnnotation: text}}}
-		n.Spec.Taints = []corev1.Taint{{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoExecute}}
-		before := n.DeepCopy()
-		err := NodeMeta{Name: "n1"}.edit(n)
-		if err == nil || !strings.Contains(err.Error(), managedAnnotation+" is damaged") || !strings.Contains(fault.Hint(err), "kubectl annotate node n1") {
-			t.Errorf("%s: %v", text, err)
-		}
-		if !reflect.DeepEqual(before, n) {
-			t.Errorf("%s: changed %v", text, metaChanges(before, n))
+		for uid, want := range map[types.UID][2]string{"": {"annotation airlift.dev/managed is damaged", "kubectl annotate node n1"}, "1": {"airlift-nodes is damaged", "edit configmap airlift-nodes"}} {
+			text := strings.Replace(text, "{", `{"uid":"`+string(uid)+`",`, 1)
+			m, err := parseRecord(text, "n1", uid)
+			if err == nil || !strings.Contains(err.Error(), want[0]) || !strings.Contains(fault.Hint(err), want[1]) || !reflect.DeepEqual(m, Managed{}) {
+				t.Errorf("%s: %v, %v", text, m, err)
+			}
 		}
 	}
 }
@@ -213,22 +295,15 @@ func TestManagedKeysThatNoListSet(t *testing.T) {
 func TestMarksComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := drawNode(t)
+		var managed Managed
 		for range rapid.IntRange(0, 2).Draw(t, "lists before") {
-			m := drawMeta(t)
-			if err := m.edit(n); err != nil {
-				t.Fatal(err)
-			}
+			managed = must(drawMeta(t).edit(n, managed))(t)
 		}
 		before := n.DeepCopy()
-		marks := &Marks{Labels: before.Labels, Taints: before.Spec.Taints, Managed: before.Annotations[managedAnnotation]}
-		m := drawMeta(t)
-		if err := m.edit(n); err != nil {
-			t.Fatal(err)
-		}
+		marks := &Marks{Labels: before.Labels, Taints: before.Spec.Taints, Recorded: managed}
+		managed = must(drawMeta(t).edit(n, managed))(t)
 		n.Labels["later"] = "others"
-		if err := marks.restore(n); err != nil {
-			t.Fatal(err)
-		}
+		marks.restore(n, managed)
 		if n.Labels["later"] != "others" {
 			t.Error("the label of another is gone")
 		}
@@ -240,8 +315,8 @@ func TestMarksComeBack(t *testing.T) {
 			slices.Sort(ids)
 			return ids
 		}
-		if !maps.Equal(n.Labels, before.Labels) || !slices.Equal(ids(n.Spec.Taints), ids(before.Spec.Taints)) || n.Annotations[managedAnnotation] != before.Annotations[managedAnnotation] {
-			t.Errorf("%v %v %v\nbefore: %v %v %v", n.Labels, ids(n.Spec.Taints), n.Annotations, before.Labels, ids(before.Spec.Taints), before.Annotations)
+		if !maps.Equal(n.Labels, before.Labels) || !slices.Equal(ids(n.Spec.Taints), ids(before.Spec.Taints)) {
+			t.Errorf("%v %v\nbefore: %v %v", n.Labels, ids(n.Spec.Taints), before.Labels, ids(before.Spec.Taints))
 		}
 	})
 }

@@ -35,10 +35,9 @@ type NodeState struct {
 	// plane that serves the new endpoint and does not use it yet.
 	EndpointChange int  `json:"-"`
 	OnlyServes     bool `json:"-"`
-	// Labels and Taints are in its Node object, taints as key=value:Effect. Managed are the keys that SetMeta set.
+	// Labels and Taints are in its Node object, taints as key=value:Effect.
 	Labels        map[string]string `json:"-"`
 	Taints        []string          `json:"-"`
-	Managed       Managed           `json:"-"`
 	Unschedulable bool              `json:"-"`
 	// Reconfiguration is the number of the reconfiguration that it follows, 0 for none.
 	Reconfiguration int `json:"-"`
@@ -101,7 +100,6 @@ func stateOf(node *corev1.Node) NodeState {
 	state.RegistryGeneration = registryGeneration(node)
 	state.Reconfiguration = ReconfigurationOf(node)
 	state.Labels, state.Unschedulable = node.Labels, node.Spec.Unschedulable
-	state.Managed, _ = managedOf(node) // SetMeta reports one that is damaged
 	for _, t := range node.Spec.Taints {
 		state.Taints = append(state.Taints, t.ToString())
 	}

@@ -76,6 +76,9 @@ func (c NodeObjects) removeNode(ctx context.Context, name string) error {
 	if err := gone(func() error { return c.client.API.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}) }); err != nil {
 		return err
 	}
+	if err := c.forget(ctx, name); err != nil {
+		return err
+	}
 	for _, p := range pods.Items {
 		now := int64(0)
 		err := gone(func() error {

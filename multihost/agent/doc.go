@@ -51,11 +51,11 @@
 //
 //	[{"name":"w1","changes":["+zone=a","-rack","+taint dedicated=gpu:NoSchedule","-taint old:NoExecute"]},{"name":"cp1","changes":[]}]
 //
-// A label or taint that an earlier run set, and that the list no longer has, is removed. The annotation airlift.dev/managed
-// of the Node has their keys. Taints that are null stay as they are, except taints that an earlier run set. All others
-// stay, also kubeadm's, with one exception: a control plane with a list of taints, which may be empty, loses the
-// taint of kubeadm's default that is not in the list, as with nodeRegistration.taints, and gets it back with null. All
-// entries are checked before the first write.
+// A label or taint that an earlier run set, and that the list no longer has, is removed. The ConfigMap
+// kube-system/airlift-nodes has their keys: no kubelet may write it. Taints that are null stay as they are, except taints
+// that an earlier run set. All others stay, also kubeadm's, with one exception: a control plane with a list of taints, which
+// may be empty, loses the taint of kubeadm's default that is not in the list, as with nodeRegistration.taints, and gets it
+// back with null. All entries are checked before the first write.
 //
 //	cluster host gate
 //

@@ -183,6 +183,11 @@ func readObjects(ctx context.Context, f *facts.Facts, client *cluster.Client) {
 		unknown(f, "cluster", err)
 		return
 	}
+	managed, err := client.NodeObjects().Managed(ctx, nodes)
+	if err != nil {
+		unknown(f, "cluster", err)
+		return
+	}
 	f.Cluster = clusterOf(fetched.Cluster)
 	f.Cluster.Nodes = []facts.ClusterNode{}
 	change := fetched.Cluster.Endpoint.Change
@@ -195,7 +200,7 @@ func readObjects(ctx context.Context, f *facts.Facts, client *cluster.Client) {
 	for _, n := range nodes {
 		f.Cluster.Nodes = append(f.Cluster.Nodes, facts.ClusterNode{
 			Name: n.Name, ControlPlane: n.Role == cluster.ControlPlaneRole, Ready: n.Ready, Version: n.Version, Unschedulable: n.Unschedulable,
-			Labels: n.Labels, Taints: append([]string{}, n.Taints...), Addresses: n.Addresses, ManagedLabels: n.Managed.Labels, ManagedTaints: n.Managed.Taints,
+			Labels: n.Labels, Taints: append([]string{}, n.Taints...), Addresses: n.Addresses, ManagedLabels: managed[n.Name].Labels, ManagedTaints: managed[n.Name].Taints,
 			EndpointBehind:      change != nil && (n.EndpointChange != change.Number || n.OnlyServes),
 			EndpointServes:      change != nil && n.EndpointChange == change.Number && n.OnlyServes,
 			ConfigurationBehind: !fetched.Cluster.Reconfiguration.Follows(n.Reconfiguration, n.Role == cluster.ControlPlaneRole),

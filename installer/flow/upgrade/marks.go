@@ -44,12 +44,10 @@ func (m marks) wanted(ctx context.Context) (before *cluster.Marks, meta cluster.
 		return nil, meta, nil, nil
 	}
 	objects, name := m.change.run.facts.api.Client.NodeObjects(), m.change.config().NodeRegistration.Name
-	if before, err = objects.Marks(ctx, name); err == nil {
-		meta, err = before.Meta(name)
-	}
-	if err != nil {
+	if before, err = objects.Marks(ctx, name); err != nil {
 		return nil, meta, nil, err
 	}
+	meta = before.Meta(name)
 	if taints {
 		meta.Taints = []string{}
 		for _, t := range given.Values().NodeRegistration.Taints {
