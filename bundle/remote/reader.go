@@ -20,7 +20,7 @@ type Options struct {
 	// Servers returns the addresses, HOST:PORT, in the order in which they are tried. It is called again before
 	// all are tried again.
 	Servers func() []string
-	// TLS verifies the servers, and may have a client certificate.
+	// TLS verifies the servers, with a name that only they have, and may have a client certificate.
 	TLS *tls.Config
 	// Token is sent as a bearer token to servers that TLS has verified; "" for none.
 	Token string
@@ -66,8 +66,8 @@ const (
 
 // Open returns a Reader. It connects to no server yet. When ctx is cancelled, reads fail. The caller must call Close.
 func Open(ctx context.Context, o Options) (*Reader, error) {
-	if o.TLS == nil || o.TLS.InsecureSkipVerify {
-		return nil, errors.New("reading a bundle from a server needs a configuration of TLS that verifies it")
+	if o.TLS == nil || o.TLS.InsecureSkipVerify || o.TLS.ServerName == "" {
+		return nil, errors.New("reading a bundle from a server needs a configuration of TLS that verifies it by its name")
 	}
 	transport := newTransport(o.TLS)
 	r := &Reader{

@@ -154,7 +154,7 @@ func trust(keepers ...*keeper) *tls.Config {
 	for _, k := range keepers {
 		pool.AddCert(k.Certificate())
 	}
-	return &tls.Config{RootCAs: pool}
+	return &tls.Config{RootCAs: pool, ServerName: "example.com"}
 }
 
 // reader returns a reader of a file from keepers, without long waits.
@@ -475,7 +475,7 @@ func TestNewServersAreUsed(t *testing.T) {
 func TestTokenIsNotSentToAnImpostor(t *testing.T) {
 	content := random(1000)
 	impostor := start(t, content, nil)
-	r, err := Open(t.Context(), Options{ID: id, Size: 1000, Servers: func() []string { return []string{impostor.address} }, TLS: &tls.Config{RootCAs: x509.NewCertPool()}, Token: token})
+	r, err := Open(t.Context(), Options{ID: id, Size: 1000, Servers: func() []string { return []string{impostor.address} }, TLS: &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "example.com"}, Token: token})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -488,7 +488,7 @@ func TestTokenIsNotSentToAnImpostor(t *testing.T) {
 	if n := impostor.requests.Load(); n > 0 {
 		t.Errorf("%d requests reached the impostor", n)
 	}
-	for name, trust := range map[string]*tls.Config{"no TLS": nil, "unverified TLS": {InsecureSkipVerify: true}} {
+	for name, trust := range map[string]*tls.Config{"no TLS": nil, "unverified TLS": {InsecureSkipVerify: true}, "any name": {RootCAs: x509.NewCertPool()}} {
 		if _, err := Open(t.Context(), Options{ID: id, Size: 1000, Servers: func() []string { return []string{impostor.address} }, TLS: trust}); err == nil {
 			t.Errorf("%s is accepted", name)
 		}

@@ -599,6 +599,22 @@ func checkEvents(t *testing.T, args []string, text string) {
 	}
 }
 
+// A kubeconfig with which kubectl would do more here than connect to the cluster is not written.
+func TestKubeconfigIsRefused(t *testing.T) {
+	c := newConsole(t)
+	c.want(0, nil, "", "apply", "--yes")
+	c.w.Damaged = true // it is another text
+	for _, file := range []string{c.path("admin.conf"), "-"} {
+		out := c.want(1, []string{"cp1: reading /etc/kubernetes/admin.conf: ", "hint: see it on that host: kubectl config view"}, "", "kubeconfig", file)
+		if strings.HasPrefix(out, "other") {
+			t.Error(out)
+		}
+	}
+	if _, err := os.Stat(c.path("admin.conf")); err == nil {
+		t.Error("it was written")
+	}
+}
+
 // With a balancer and no address, the kubeconfig works on nodes only.
 func TestKubeconfigOfABalancer(t *testing.T) {
 	c := newConsole(t)

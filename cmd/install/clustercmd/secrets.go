@@ -18,6 +18,7 @@ import (
 
 	"airlift/cmd/output"
 	"airlift/fault"
+	"airlift/installer/cluster"
 	"airlift/installer/host/filesystem"
 	"airlift/multihost/run"
 )
@@ -29,6 +30,8 @@ func newKubeconfig(in *site) *cobra.Command {
 		Long: `Copy the administrator's kubeconfig from a control plane to FILE, which must not exist and gets
 the mode 0600, or to standard output. It is a secret: whoever has it can do everything in the
 cluster, until it expires.
+A kubeconfig that has more than one cluster, or that names commands, files or a proxy, is
+refused: kubectl would use them on this machine.
 For other users, see 'kubeconfig user' on a control plane.`,
 		Example: "  ./install cluster kubeconfig admin.conf\n  kubectl --kubeconfig admin.conf get nodes",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -60,6 +63,10 @@ func (s *opened) kubeconfig(ctx context.Context, cmd *cobra.Command, file string
 	var data bytes.Buffer
 	if err := h.Command(ctx, &data, "cat", "/etc/kubernetes/admin.conf"); err != nil {
 		return err
+	}
+	if err := cluster.CheckOne(data.Bytes()); err != nil {
+		return fault.New(fault.Failure, "%s: reading /etc/kubernetes/admin.conf: %w", h.Name, err).
+			Hint("see it on that host: kubectl config view --kubeconfig /etc/kubernetes/admin.conf; create another one there: ./install kubeconfig user --client-name NAME")
 	}
 	if file == "-" {
 		_, err := output.Verbatim(cmd.OutOrStdout()).Write(data.Bytes())

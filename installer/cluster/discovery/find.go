@@ -282,7 +282,11 @@ func loadDiscoveryFile(ctx context.Context, d config.Discovery) (*clientcmdapi.C
 	var err error
 	if strings.HasPrefix(d.File, "https://") {
 		var data []byte
-		if data, err = download(ctx, d.File, d.Timeout); err == nil {
+		data, err = download(ctx, d.File, d.Timeout)
+		if err == nil {
+			err = cluster.CheckEmbedded(data) // the kubelet would run a command in it
+		}
+		if err == nil {
 			cfg, err = loadKubeconfig(data)
 		}
 	} else {

@@ -13,6 +13,10 @@ import (
 	"airlift/dialer"
 )
 
+// ServerName is in the certificate of every API server, and in no kubelet's. A client that trusts the CA of the cluster must
+// require it: the CA also signs certificates with which kubelets serve.
+const ServerName = "kubernetes.default.svc"
+
 // Check makes one request to the health check of a component of this host. It does not
 // check the certificate, and uses no proxy. A component that answers unauthorized requests with
 // "forbidden" is healthy.

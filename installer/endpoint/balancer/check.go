@@ -14,9 +14,6 @@ import (
 	"airlift/installer/cluster/health"
 )
 
-// serverName is in the certificate of every API server, and in no kubelet's.
-const serverName = "kubernetes.default.svc"
-
 // NewCheck returns a function that requests /readyz of an API server. An API server that answers is alive
 // unless it returns an error of its own (5xx): 401 and 403 mean that it allows no anonymous requests, 429
 // that it has much to do. It keeps one connection per API server, because a TLS handshake costs the API
@@ -60,7 +57,7 @@ func dialTLS(ctx context.Context, network, address string, config func() (*tls.C
 		return nil, err
 	}
 	c = c.Clone()
-	c.ServerName = serverName
+	c.ServerName = health.ServerName
 	dialer := tls.Dialer{Config: c}
 	return dialer.DialContext(ctx, network, address)
 }

@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"airlift/installer/cluster/health"
 )
 
 // An authority signs certificates of tests.
@@ -81,7 +83,7 @@ func TestRefusedRequestMeansAlive(t *testing.T) {
 		200: "", 401: "", 403: "", 429: "",
 		500: "checking /readyz: 500 Internal Server Error: not ready: etcd", 503: "checking /readyz: 503 Service Unavailable: not ready: etcd",
 	} {
-		_, address := ca.apiServer(t, serverName, func(w http.ResponseWriter, r *http.Request) {
+		_, address := ca.apiServer(t, health.ServerName, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/readyz" {
 				t.Errorf("requested %s", r.URL)
 			}
@@ -97,14 +99,14 @@ func TestRefusedRequestMeansAlive(t *testing.T) {
 func TestOnlyAnAPIServerOfTheClusterIsReady(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)
 	ok := func(w http.ResponseWriter, r *http.Request) {}
-	_, ours := ca.apiServer(t, serverName, ok)
+	_, ours := ca.apiServer(t, health.ServerName, ok)
 	_, kubelet := ca.apiServer(t, "node1", ok)
-	_, foreign := other.apiServer(t, serverName, ok)
+	_, foreign := other.apiServer(t, health.ServerName, ok)
 	plain := serve(t, "127.0.0.1:0", echo)
 	check := NewCheck(ca.trust)
 	for address, want := range map[netip.AddrPort]string{
 		ours:          "",
-		kubelet:       "certificate is valid for node1, not " + serverName,
+		kubelet:       "certificate is valid for node1, not " + health.ServerName,
 		foreign:       "certificate signed by unknown authority",
 		plain.address: "tls: ",
 		unused():      "connection refused",
@@ -128,7 +130,7 @@ func text(err error) string {
 func TestChecksKeepTheirConnectionAndSeeARestart(t *testing.T) {
 	ca := newAuthority(t)
 	var connections atomic.Int32
-	s, address := ca.apiServer(t, serverName, func(http.ResponseWriter, *http.Request) {})
+	s, address := ca.apiServer(t, health.ServerName, func(http.ResponseWriter, *http.Request) {})
 	var trusted atomic.Int32
 	check := NewCheck(func() (*tls.Config, error) { trusted.Add(1); connections.Add(1); return ca.trust() })
 	for range 5 {
@@ -152,12 +154,12 @@ func TestConnectionsOfAHungAPIServerAreClosed(t *testing.T) {
 	ca := newAuthority(t)
 	var hang atomic.Bool
 	stopped := make(chan struct{})
-	slow, bad := ca.apiServer(t, serverName, func(w http.ResponseWriter, r *http.Request) {
+	slow, bad := ca.apiServer(t, health.ServerName, func(w http.ResponseWriter, r *http.Request) {
 		if hang.Load() {
 			<-stopped
 		}
 	})
-	_, good := ca.apiServer(t, serverName, func(http.ResponseWriter, *http.Request) {})
+	_, good := ca.apiServer(t, health.ServerName, func(http.ResponseWriter, *http.Request) {})
 	t.Cleanup(func() { close(stopped); slow.CloseClientConnections() })
 	b := start(t, Options{Seeds: []netip.AddrPort{bad, good}, TLS: ca.trust}, nil)
 	becomes(t, b, bad, Ready)

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/health"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
@@ -141,7 +142,7 @@ const probeTimeout = 3 * time.Second
 func probe(ctx context.Context, ca []byte, addresses []netip.AddrPort) []Server {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: health.ServerName}, DisableKeepAlives: true}
 	client := &http.Client{Transport: transport, Timeout: probeTimeout}
 	list := make([]Server, len(addresses))
 	var wg sync.WaitGroup

@@ -28,6 +28,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/head"
+	"airlift/installer/cluster/health"
 	"airlift/installer/config"
 	"airlift/installer/pki"
 	"airlift/installer/registry"
@@ -257,7 +258,7 @@ func (a *authority) client(t testing.TB, cert *tls.Certificate) *http.Client {
 func (a *authority) trust(cert *tls.Certificate) *tls.Config {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
-	config := &tls.Config{RootCAs: pool}
+	config := &tls.Config{RootCAs: pool, ServerName: health.ServerName}
 	if cert != nil { // also if the server does not list its CA
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
 	}
