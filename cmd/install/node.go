@@ -37,8 +37,9 @@ func newNodeRemoveCmd() *cobra.Command {
      seconds at most.
 
 First, it shows what is removed and what remains, and asks for confirmation. It refuses if
-etcd would have no quorum without the member, and to remove the last control plane. It is
-safe to run it again: it finishes what an interrupted run left.
+etcd would have no quorum without the member, and to remove the last control plane, or the
+one to which the endpoint of the cluster leads. It is safe to run it again: it finishes what
+an interrupted run left.
 
 If the host does not answer, make sure that it is off. Otherwise its containers run on,
 while other nodes start the same pods.

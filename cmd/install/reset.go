@@ -51,7 +51,8 @@ first. With --remove-node, it removes the node, as kubeadm reset does, and what 
 
 On a control plane, reset waits while another one restarts its components. With stacked
 etcd, it first removes this member from the etcd cluster. It refuses if the other control
-planes would lose their quorum, except with --force.
+planes would lose their quorum, or if the endpoint of the cluster leads to this host, except
+with --force.
 
 The node remains in the cluster. Remove it on a control plane, before or after the reset:
 ./install node remove NAME. Before, its pods move to other nodes.`,
@@ -81,7 +82,7 @@ The node remains in the cluster. Remove it on a control plane, before or after t
 func (in *resetFlags) bind(f *pflag.FlagSet) {
 	r := &in.reset
 	f.SortFlags = false
-	f.BoolVarP(&r.Force, "force", "f", false, "do not ask for confirmation, and continue if the other control planes would lose their etcd quorum; does not remove more")
+	f.BoolVarP(&r.Force, "force", "f", false, "do not ask for confirmation, and continue if the other control planes would lose their etcd quorum or the endpoint; does not remove more")
 	f.BoolVar(&r.WithoutLedger, "without-ledger", false, "reset a node without a ledger: show what would be removed, and ask for confirmation, even with --force")
 	f.BoolVar(&r.RemoveNode, "remove-node", false, "remove a node that was adopted; without it, reset leaves such a node as it was adopted")
 	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration `FILE` with a ResetConfiguration; - is standard input")

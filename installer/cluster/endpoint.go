@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"airlift/installer/cluster/wait"
+	"airlift/installer/config"
 )
 
 // endpointAnnotation is on a node that follows a change of the cluster's endpoint: the number of the change, and
@@ -47,6 +49,28 @@ func endpointChange(node *corev1.Node) (number int, onlyServes bool) {
 	text, onlyServes := strings.CutSuffix(node.Annotations[endpointAnnotation], endpointServing)
 	number, _ = strconv.Atoi(text) // a damaged one is none
 	return number, onlyServes
+}
+
+// EndpointAddresses returns the IP addresses of a control-plane endpoint, also if it is a name; nil for "".
+func EndpointAddresses(ctx context.Context, endpoint string) (list []netip.Addr, err error) {
+	if endpoint == "" {
+		return nil, nil
+	}
+	name, _, err := config.SplitEndpoint(endpoint, 0)
+	if err != nil {
+		return nil, err
+	}
+	if ip, err := netip.ParseAddr(name); err == nil {
+		return []netip.Addr{ip.Unmap()}, nil
+	}
+	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+	if err != nil {
+		return nil, fmt.Errorf("finding the addresses of the endpoint %s: %w", endpoint, err)
+	}
+	for _, a := range found {
+		list = append(list, a.Unmap())
+	}
+	return list, nil
 }
 
 // clusterInfo is the ConfigMap in kube-public from which a joining node learns the API server's URL and the CA.

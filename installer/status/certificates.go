@@ -14,6 +14,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/pki"
 )
 
@@ -83,6 +84,20 @@ func (r *Reader) readCertificates(context.Context) (found result, err error) {
 func PKIConfig(h *host.Host) *config.Config {
 	n := readNodeFiles(h)
 	return n.pkiConfig()
+}
+
+// IdentityOf returns which node of which cluster a host is, as its files have it. The error is why the CAs are not known.
+func IdentityOf(h *host.Host) (ledger.Identity, error) {
+	n := readNodeFiles(h)
+	id := ledger.Identity{Node: n.name, Role: n.role}
+	if manager := n.pod("kube-controller-manager"); manager != nil {
+		id.Cluster = manager.Flags["cluster-name"]
+	}
+	ca, err := os.ReadFile(h.Path(path.Join(n.pkiConfig().CertificatesDir, "ca.crt")))
+	if err == nil {
+		id.CAs, err = pki.CAHashes(ca)
+	}
+	return id, err
 }
 
 func (n *nodeFiles) pkiConfig() *config.Config {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -17,8 +16,8 @@ import (
 	clusterfacts "airlift/installer/cluster/facts"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/node"
-	"airlift/installer/pki"
 	"airlift/installer/registry"
 	"airlift/installer/registry/hosts"
 	"airlift/installer/status"
@@ -30,6 +29,7 @@ import (
 const (
 	factsTimeout   = 4500 * time.Millisecond
 	requestTimeout = 3 * time.Second
+	resolveTimeout = time.Second
 )
 
 // ReadFacts returns the facts of this host. damaged is why its ledger cannot be read, if it cannot.
@@ -45,6 +45,9 @@ func ReadFacts(ctx context.Context, h *host.Host, damaged error) *facts.Facts {
 		return f
 	}
 	f.OS, f.Arch = seen.Node.OS, seen.Node.Architecture
+	if was := h.Records().Ends().Was(); was != nil {
+		f.Was = nodeOf(*was)
+	}
 	if seen.Node.Role == status.NoNode {
 		f.Leftovers = leftovers(h)
 		return f
@@ -99,15 +102,16 @@ func unknown(f *facts.Facts, name string, err error) {
 
 // readNode reads the files of a node, and the state of its kubelet.
 func readNode(ctx context.Context, f *facts.Facts, h *host.Host, role string, damaged error) {
-	cfg := status.PKIConfig(h)
-	n := &facts.Node{Name: pki.NodeName(os.DirFS(h.Path("/"))), Role: role, Airlift: h.Records().Used()}
-	n.Etcd = role == status.ControlPlane && cfg.Etcd.External == nil
+	id, err := status.IdentityOf(h)
+	unknown(f, "node.caSHA256", err)
+	n := nodeOf(id)
+	n.Airlift, n.Adopted = h.Records().Used(), h.Records().Adopted() != nil
+	n.Etcd = role == status.ControlPlane && status.PKIConfig(h).Etcd.External == nil
 	f.Node = n
 	unknown(f, "node.airlift", damaged)
 	if n.Name == "" {
 		unknown(f, "node.name", fmt.Errorf("%s has no name of a node, or cannot be read", kubeletConf))
 	}
-	unknown(f, "node.caSHA256", readCA(n, h.Path(path.Join(cfg.CertificatesDir, "ca.crt"))))
 	kubeconfig, err := os.ReadFile(h.Path(kubeletConf))
 	if err == nil {
 		n.APIServer, err = cluster.ServerOf(kubeconfig)
@@ -125,20 +129,16 @@ func readNode(ctx context.Context, f *facts.Facts, h *host.Host, role string, da
 	n.NoRegistry = !node.FileExists(h, hosts.Timer.UnitPath()) || role == status.ControlPlane && !node.FileExists(h, registry.SettingsPath)
 }
 
-func readCA(n *facts.Node, file string) error {
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return err
+// nodeOf returns the facts that identify a node.
+func nodeOf(id ledger.Identity) *facts.Node {
+	n := &facts.Node{Name: id.Node, Role: id.Role, ClusterName: id.Cluster}
+	if len(id.CAs) > 0 {
+		n.CASHA256 = id.CAs[0]
 	}
-	hashes, err := pki.CAHashes(pem)
-	if err != nil {
-		return err
+	if len(id.CAs) > 1 {
+		n.CASHA256s = id.CAs
 	}
-	n.CASHA256 = hashes[0]
-	if len(hashes) > 1 {
-		n.CASHA256s = hashes
-	}
-	return nil
+	return n
 }
 
 // readEtcd reads the members of the stacked etcd, also while the API server is down.
@@ -189,6 +189,8 @@ func readObjects(ctx context.Context, f *facts.Facts, client *cluster.Client) {
 		return
 	}
 	f.Cluster = clusterOf(fetched.Cluster)
+	f.Cluster.EndpointAddresses, err = endpointAddresses(ctx, fetched.Cluster.ControlPlaneEndpoint)
+	unknown(f, "cluster.endpointAddresses", err)
 	f.Cluster.Nodes = []facts.ClusterNode{}
 	change := fetched.Cluster.Endpoint.Change
 	f.Cluster.EndpointWaits = change != nil && change.Number > 0 && !change.InAddOns
@@ -216,6 +218,17 @@ func readObjects(ctx context.Context, f *facts.Facts, client *cluster.Client) {
 			f.Cluster.BlockedBy[name] = append(f.Cluster.BlockedBy[name], b.Name)
 		}
 	}
+}
+
+// endpointAddresses returns the IP addresses of the endpoint. A name server that does not answer must not hide the rest of the cluster.
+func endpointAddresses(ctx context.Context, endpoint string) (list []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	found, err := cluster.EndpointAddresses(ctx, endpoint)
+	for _, a := range found {
+		list = append(list, a.String())
+	}
+	return list, err
 }
 
 // addonsWait reports whether kube-proxy has an older version than the cluster. A site may add a suffix to the tag of its own image.

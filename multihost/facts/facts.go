@@ -19,6 +19,8 @@ type Facts struct {
 
 	// Node is nil on a host that is no node.
 	Node *Node `json:"node,omitempty"`
+	// Was is the node that this host was before a reset that has begun to remove it, and has not finished.
+	Was *Node `json:"was,omitempty"`
 	// Cluster is what a control plane's API reports; nil on a worker and while the API is down.
 	Cluster *Cluster `json:"cluster,omitempty"`
 	// Unfinished is the command whose run ended with an error or was killed; "" if there is none.
@@ -49,6 +51,10 @@ type Node struct {
 	Name    string `json:"name"`
 	Role    string `json:"role"`    // control-plane or worker
 	Airlift bool   `json:"airlift"` // it has a ledger
+	// Adopted reports whether another tool made the node, and Airlift manages it.
+	Adopted bool `json:"adopted,omitempty"`
+	// ClusterName is the name of the cluster in the files of a control plane, "" on a worker.
+	ClusterName string `json:"clusterName,omitempty"`
 	// CASHA256 is the sha256 of the certificate of the cluster's CA (kubeadm's discovery hash, sha256:hex).
 	CASHA256 string `json:"caSHA256"`
 	// CASHA256s has all CAs while they are rotated, and is empty else.
@@ -68,15 +74,17 @@ type Node struct {
 
 // A Cluster is the state of the cluster as one of its API servers has it.
 type Cluster struct {
-	Name                 string        `json:"name"`
-	Version              string        `json:"version"` // of the stored ClusterConfiguration
-	ControlPlaneEndpoint string        `json:"controlPlaneEndpoint,omitempty"`
-	VIP                  []string      `json:"vip,omitempty"`
-	Balancer             bool          `json:"balancer,omitempty"`
-	EmbeddedRegistry     bool          `json:"embeddedRegistry,omitempty"`
-	Bundles              []string      `json:"bundles,omitempty"` // IDs of the files that the registry keeps
-	Nodes                []ClusterNode `json:"nodes"`
-	EtcdMembers          []EtcdMember  `json:"etcdMembers,omitempty"`
+	Name                 string `json:"name"`
+	Version              string `json:"version"` // of the stored ClusterConfiguration
+	ControlPlaneEndpoint string `json:"controlPlaneEndpoint,omitempty"`
+	// EndpointAddresses are the IP addresses of the endpoint, also if it is a name.
+	EndpointAddresses []string      `json:"endpointAddresses,omitempty"`
+	VIP               []string      `json:"vip,omitempty"`
+	Balancer          bool          `json:"balancer,omitempty"`
+	EmbeddedRegistry  bool          `json:"embeddedRegistry,omitempty"`
+	Bundles           []string      `json:"bundles,omitempty"` // IDs of the files that the registry keeps
+	Nodes             []ClusterNode `json:"nodes"`
+	EtcdMembers       []EtcdMember  `json:"etcdMembers,omitempty"`
 	// BlockedBy are PodDisruptionBudgets that allow no disruption now, by the node of a pod that they protect.
 	BlockedBy map[string][]string `json:"blockedBy,omitempty"`
 	// AddonsWait reports whether kube-proxy has an older version than the cluster: the add-ons wait for the images of all nodes.

@@ -3,7 +3,6 @@ package plan
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -48,7 +47,7 @@ func (s *site) checkSkip() {
 }
 
 // mayBeUnknown are facts that no decision needs.
-var mayBeUnknown = []string{"os", "addresses", "node.apiServer", "node.kubeletRunning", "cluster.blockedBy"}
+var mayBeUnknown = []string{"os", "addresses", "node.apiServer", "node.kubeletRunning", "cluster.blockedBy", "cluster.endpointAddresses"}
 
 // matters reports whether a decision needs a field. What the API server of a control plane reports is needed of the leader
 // only: another one may be down. After an interrupted init or join, parts of the node are missing, and it is continued.
@@ -185,45 +184,16 @@ func (s *site) checkArch() {
 	}
 }
 
-// checkCA compares the CAs of the hosts. The one of the cluster in the file is the reference, otherwise the most frequent.
+// checkCA refuses hosts that are nodes of other clusters. If the whole site is another cluster, checkCluster refuses it.
 func (s *site) checkCA() {
-	votes, first := map[string]int{}, map[string]string{}
+	if s.cluster != nil && s.cluster.Name != s.Spec.Name {
+		return
+	}
+	answers := map[string]Answer{}
 	for _, h := range s.hosts {
-		if h.Node == nil || h.Node.CASHA256 == "" {
-			continue
-		}
-		ca := h.Node.CASHA256
-		votes[ca]++
-		if h.Cluster != nil && h.Cluster.Name == s.Spec.Name {
-			votes[ca] += len(s.Spec.Hosts)
-		}
-		if first[ca] == "" {
-			first[ca] = h.Name
-		}
+		answers[h.Name] = s.Answers[h.Name]
 	}
-	if len(votes) < 2 {
-		return
-	}
-	most := slices.Max(slices.Collect(maps.Values(votes)))
-	for _, reference := range s.hosts {
-		if reference.Node == nil || votes[reference.Node.CASHA256] != most {
-			continue
-		}
-		for _, h := range s.hosts {
-			if h.Node != nil && h.Node.CASHA256 != "" && !sameCA(h.Node, reference.Node) {
-				s.problem(h.Name, "remove it from cluster.yaml; or, to delete its installation, on that host: ./install reset",
-					fmt.Sprintf("its CA has the hash %s, and the CA of %s has %s", h.Node.CASHA256, reference.Name, reference.Node.CASHA256),
-					"is a node of another cluster than %s", reference.Name)
-			}
-		}
-		return
-	}
-}
-
-// sameCA reports whether two nodes trust a common CA: while CAs are rotated, a node may trust two.
-func sameCA(a, b *facts.Node) bool {
-	all := append(slices.Clone(b.CASHA256s), b.CASHA256)
-	return slices.ContainsFunc(append(slices.Clone(a.CASHA256s), a.CASHA256), func(ca string) bool { return slices.Contains(all, ca) })
+	s.problems = append(s.problems, OtherClusters(s.Spec, answers)...)
 }
 
 // checkNodes compares each host with its entry in the file.
@@ -240,12 +210,26 @@ func (s *site) checkNodes() {
 				"on that host: ./install adopt; or remove it from cluster.yaml",
 				"it has no ledger", "is a node that Airlift did not install")
 		case n.Name != h.Name && n.Name != "":
-			s.problem(h.Name, fmt.Sprintf("write name: %s in cluster.yaml", n.Name), "the name of a node cannot change", "is the node %s already", n.Name)
+			s.otherName(h)
 		case n.Role != h.Role:
 			s.problem(h.Name,
 				"write role: "+n.Role+" in cluster.yaml; or take it out, run ./install cluster apply --remove, and add it again", "the role of a node cannot change", "is a %s, and cluster.yaml has %s", n.Role, h.Role)
 		}
 	}
+}
+
+// otherName refuses a host that is a node under another name: another host, or the same one, which the user wants to rename.
+func (s *site) otherName(h host) {
+	hint := fmt.Sprintf("write name: %s in cluster.yaml", h.Node.Name)
+	if _, member := s.nodes[h.Node.Name]; !member || !s.isMember(h.Node) {
+		s.problem(h.Name, hint+"; or correct ssh.address", "the name of a node cannot change", "is the node %s already", h.Node.Name)
+		return
+	}
+	if s.inFile(h.Node.Name) {
+		hint = "correct ssh.address: cluster.yaml has " + h.Node.Name + ", too"
+	}
+	s.problem(h.Name, hint+"; to rename it, take it out of cluster.yaml, run ./install cluster apply --remove, and add it with its new name",
+		"the name of a node cannot change", "is the node %s of this cluster, under another name", h.Node.Name)
 }
 
 // byHand are commands that only their user can finish: apply neither knows what they should reach nor may undo them.

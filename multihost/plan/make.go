@@ -448,7 +448,10 @@ func (s *site) remove(name string, now func(leaver) bool) Stage {
 		case l.lost:
 			a.Why = "its host is no node any more, and joins again"
 		case l.answers:
-			a.Verb, a.Why, a.Effect = Remove, "is not in cluster.yaml", Drain
+			a.Verb, a.Why, a.Effect, a.Adopted = Remove, "is not in cluster.yaml", Drain, l.adopted
+			if l.adopted {
+				a.Why += "; another tool made its node, which is removed, too (reset --remove-node)"
+			}
 		}
 		st.Actions = append(st.Actions, a)
 	}

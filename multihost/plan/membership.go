@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"airlift/installer/config"
 	"airlift/multihost/facts"
 	"airlift/multihost/spec"
 )
@@ -16,6 +17,7 @@ type leaver struct {
 	controlPlane bool
 	ready        bool
 	answers      bool // its host can be reset
+	adopted      bool // another tool made its node
 	lost         bool // its host is in the file, and has to join again
 }
 
@@ -59,17 +61,31 @@ func (s *site) leaving(name string) (leaver, bool) {
 		return leaver{name: name, lost: true}, s.hosts[i].Node == nil && s.hosts[i].Unfinished == ""
 	}
 	f := s.Answers[name].Facts
-	return leaver{name: name,
-		answers: f != nil && s.Answers[name].Err == nil && IsHostOf(f, name) && (f.Node == nil || s.isMember(f.Node))}, !s.inFile(name)
+	l := leaver{name: name, answers: f != nil && s.Answers[name].Err == nil && IsHostOf(f, name) && s.isOwn(f, name)}
+	l.adopted = l.answers && f.Node != nil && f.Node.Adopted
+	return l, !s.inFile(name)
 }
 
 // IsHostOf reports whether a machine at the address of a Node is the Node's host. After an interrupted removal it may
 // be no node any more, and only the name of the machine shows it.
 func IsHostOf(f *facts.Facts, name string) bool {
-	if f.Node != nil {
-		return f.Node.Name == name
+	if n := is(f); n != nil && n.Name != "" {
+		return n.Name == name
 	}
-	return f.Hostname == name && len(f.Leftovers) == 0 && (f.Unfinished == "" || f.Unfinished == "reset")
+	return strings.EqualFold(f.Hostname, name) && len(f.Leftovers) == 0 && (f.Unfinished == "" || f.Unfinished == "reset")
+}
+
+// isOwn reports whether a host that leaves proves that it is the node of this cluster: its role, and the cluster's name and CA. One
+// that is no node any more has nothing to prove.
+func (s *site) isOwn(f *facts.Facts, name string) bool {
+	n, role := is(f), spec.Worker
+	if node, found := s.nodes[name]; !found || node.ControlPlane {
+		role = spec.ControlPlane
+	}
+	if cluster := clusterOf(f); otherNode(f, name, role) != "" || cluster != "" && cluster != s.cluster.Name {
+		return false
+	}
+	return n == nil || n.CASHA256 == "" && isHalf(f) || s.isMember(n)
 }
 
 // isMember reports whether a node is one of this cluster, and not of another one with the same name.
@@ -86,9 +102,13 @@ func (s *site) checkMembership() {
 	for _, h := range s.hosts {
 		n, found := s.nodes[h.Name]
 		switch {
+		case h.Node != nil && h.Node.Name != h.Name && h.Node.Name != "": // checkNodes refuses it
 		case h.Node != nil && !found && !h.isNew():
 			s.problem(h.Name, "on that host: ./install reset; then run apply again", "its Node was deleted",
 				"has the files of a node, and the cluster has no Node %s", h.Name)
+		case s.hasNoMember(h):
+			s.problem(h.Name, "take it out of cluster.yaml, run ./install cluster apply --remove, and add it again; or leave it alone: --skip "+h.Name,
+				"a removal of the control plane did not finish", "its etcd is not a member of the cluster any more, and cannot come back")
 		case found && n.ControlPlane != (h.Role == spec.ControlPlane) && h.Node == nil:
 			s.problem(h.Name, "correct role in cluster.yaml", "the role of a node cannot change", "the cluster has a Node %s of the other role", h.Name)
 		case found && h.Node == nil && n.Ready && h.Unfinished == "":
@@ -97,6 +117,13 @@ func (s *site) checkMembership() {
 		}
 	}
 	s.checkOneDown()
+}
+
+// hasNoMember reports whether a control plane has an etcd of its own that is no member of the cluster's. One that joins may not be
+// a member yet.
+func (s *site) hasNoMember(h host) bool {
+	return h.Node != nil && h.Node.Role == spec.ControlPlane && h.Node.Etcd && !h.isNew() && len(s.cluster.EtcdMembers) > 0 &&
+		!slices.ContainsFunc(s.cluster.EtcdMembers, func(m facts.EtcdMember) bool { return m.Name == h.Name || m.Name == "" })
 }
 
 // checkOneDown refuses to restart a control plane while another one is down for a reason that the plan does not repair.
@@ -197,9 +224,15 @@ func (s *site) checkRemoval() {
 		s.noteLeavers(list)
 		return
 	}
+	if s.cluster == nil && slices.ContainsFunc(s.hosts, func(h host) bool { return h.Node != nil || h.began(Init) }) {
+		return // checkAPI refuses it, or init continues
+	}
 	if s.cluster == nil {
+		s.problem("", "if the control planes were replaced, keep one in cluster.yaml until the new ones have joined; for a new cluster, leave out --remove",
+			"no control plane of cluster.yaml has a cluster", "--remove has nothing from which it could remove nodes")
 		return
 	}
+	s.checkLeavers(list)
 	if len(list) == 0 {
 		s.note("--remove: each Node of the cluster is in cluster.yaml: there is nothing to remove")
 	}
@@ -216,6 +249,72 @@ func (s *site) checkRemoval() {
 		}
 	}
 	s.removeFrom(v, list, true)
+}
+
+// checkLeavers refuses removals that could not end: a host that reset refuses, and the control plane at which the nodes reach the API.
+func (s *site) checkLeavers(list []leaver) {
+	for _, l := range list {
+		if f := s.Answers[l.name].Facts; l.answers && !l.lost && f.Node != nil && !f.Node.Airlift && f.Was == nil {
+			s.problem(l.name, "on that host: ./install adopt; or, to remove it there: ./install reset --without-ledger", "it has no ledger",
+				"cannot be removed: it is a node that Airlift did not install")
+		}
+		if l.controlPlane && !l.lost {
+			s.checkEndpointOf(l)
+		}
+	}
+}
+
+// checkEndpointOf refuses to remove the control plane whose address is the endpoint: no other node would reach the API. If it is
+// lost, they do not reach the API already. The name of another endpoint in the file is resolved only by "node remove", which refuses, too.
+func (s *site) checkEndpointOf(l leaver) {
+	addresses := slices.DeleteFunc(slices.Clone(s.nodes[l.name].Addresses), func(a string) bool { return slices.Contains(s.cluster.VIP, a) })
+	serves := l.ready || l.answers || slices.ContainsFunc(s.cluster.EtcdMembers, func(m facts.EtcdMember) bool { return m.Name == l.name && m.Healthy })
+	if !serves {
+		if slices.ContainsFunc(s.cluster.EndpointAddresses, func(a string) bool { return slices.Contains(addresses, a) }) {
+			s.note("%s has the address of the endpoint, %s: until another host has it, or the endpoint changes, nodes do not reach the API; to change it, on a control plane: ./install endpoint apply --control-plane-endpoint HOST:PORT",
+				l.name, s.cluster.ControlPlaneEndpoint)
+		}
+		return
+	}
+	has := func(endpoint string) bool {
+		host, _, err := config.SplitEndpoint(endpoint, 0)
+		return err == nil && (slices.Contains(addresses, host) || strings.EqualFold(host, l.name))
+	}
+	const first = "its removal would end the API for all other nodes"
+	change := "write another endpoint to cluster.yaml, such as vip, and run ./install cluster apply without --remove first; more: ./install endpoint apply --help"
+	switch {
+	case has(s.cluster.ControlPlaneEndpoint) || slices.ContainsFunc(s.cluster.EndpointAddresses, func(a string) bool { return slices.Contains(addresses, a) }):
+		s.problem(l.name, change, first, "cannot be removed: the endpoint of the cluster, %s, is its address", s.cluster.ControlPlaneEndpoint)
+	case s.address != "" && has(s.address):
+		s.problem(l.name, "write another endpoint to cluster.yaml", first, "cannot be removed: cluster.yaml has its address as the endpoint, %s", s.address)
+	case s.cluster.ControlPlaneEndpoint != "" && s.Answers[s.leader].Facts.Unknown["cluster.endpointAddresses"] != "":
+		s.problem(l.name, "on "+s.leader+": getent hosts "+endpointHost(s.cluster.ControlPlaneEndpoint), s.Answers[s.leader].Facts.Unknown["cluster.endpointAddresses"],
+			"cannot be removed: it is not known whether the endpoint of the cluster, %s, leads to it", s.cluster.ControlPlaneEndpoint)
+	default:
+		s.checkServersOf(l, has)
+	}
+}
+
+// checkServersOf refuses to remove a control plane that is the API server of a node that stays: the node has not followed a change
+// of the endpoint, or another tool made it.
+func (s *site) checkServersOf(l leaver, has func(endpoint string) bool) {
+	for _, h := range s.hosts {
+		if h.Node == nil || h.isNew() || s.leaves(h.Name) {
+			continue
+		}
+		if _, server, found := strings.Cut(h.Node.APIServer, "://"); found && has(server) {
+			s.problem(h.Name, "run ./install cluster apply without --remove first; or, on that host: ./install endpoint node",
+				"its kubelet.conf has the server "+h.Node.APIServer, "would not reach the API any more without %s, which leaves", l.name)
+		}
+	}
+}
+
+func endpointHost(endpoint string) string {
+	host, _, err := config.SplitEndpoint(endpoint, 0)
+	if err != nil {
+		return endpoint
+	}
+	return host
 }
 
 func (s *site) removeFrom(v votes, list []leaver, ready bool) {

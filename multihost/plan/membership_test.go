@@ -1,10 +1,15 @@
 package plan_test
 
 import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"airlift/multihost/facts"
 	"airlift/multihost/plan"
+	"airlift/multihost/spec"
 )
 
 // A machine at the address of a Node that leaves is reset only if it is that node, or was it until a removal was interrupted.
@@ -22,9 +27,169 @@ func TestIsHostOf(t *testing.T) {
 		"it joins another cluster":           {facts.Facts{Hostname: "w1", Unfinished: "join"}, false},
 		"files of another tool":              {facts.Facts{Hostname: "w1", Leftovers: []string{"/etc/rancher"}}, false},
 		"files of another tool, and a reset": {facts.Facts{Hostname: "w1", Leftovers: []string{"/etc/rancher"}, Unfinished: "reset"}, false},
+		"its reset was interrupted":          {facts.Facts{Hostname: "other", Was: &facts.Node{Name: "w1"}, Unfinished: "reset"}, true},
+		"another reset was interrupted":      {facts.Facts{Hostname: "w1", Was: &facts.Node{Name: "w2"}, Unfinished: "reset"}, false},
 	} {
 		if got := plan.IsHostOf(&c.facts, "w1"); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
+}
+
+// joined is a site whose nodes have addresses, as the API reports them.
+func joined(endpoint string, addresses ...string) plan.Input {
+	in := site(newVersion)
+	c := view(in)
+	c.ControlPlaneEndpoint, c.EndpointAddresses = endpoint, addresses
+	in.Spec.Endpoint.Address = endpoint
+	for i := range c.Nodes {
+		c.Nodes[i].Addresses = []string{fmt.Sprint("10.0.0.", i)}
+	}
+	in.Remove = true
+	return in
+}
+
+// A plan refuses a removal that cannot end well, before anything is drained: the error names the host, and the hint the way.
+func TestRefusedRemovals(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		endpoint   string
+		addresses  []string
+		edit       func(*plan.Input)
+		host       string
+		what, hint string
+	}{
+		{"the control plane at the endpoint", "10.0.0.0:6443", []string{"10.0.0.0"}, func(in *plan.Input) { leave(*in, "cp0") },
+			"cp0", "the endpoint of the cluster, 10.0.0.0:6443, is its address", "write another endpoint to cluster.yaml"},
+		{"the endpoint is a name that leads to it", "api.site:6443", []string{"10.0.0.0"}, func(in *plan.Input) { leave(*in, "cp0") },
+			"cp0", "the endpoint of the cluster, api.site:6443, is its address", "./install endpoint apply"},
+		{"its kubelet is stopped, and its API server serves", "10.0.0.0:6443", []string{"10.0.0.0"}, func(in *plan.Input) { leave(*in, "cp0"); view(*in).Nodes[0].Ready = false },
+			"cp0", "the endpoint of the cluster", "cluster.yaml"},
+		{"the new endpoint leads to it", "10.9.9.9:6443", []string{"10.9.9.9"}, func(in *plan.Input) { leave(*in, "cp0"); in.Spec.Endpoint.Address = "10.0.0.0" },
+			"cp0", "cluster.yaml has its address as the endpoint, 10.0.0.0", "write another endpoint"},
+		{"the endpoint in the file is its name", "10.9.9.9:6443", []string{"10.9.9.9"}, func(in *plan.Input) { leave(*in, "cp0"); in.Spec.Endpoint.Address = "cp0:6443" },
+			"cp0", "cluster.yaml has its address as the endpoint, cp0:6443", "write another endpoint"},
+		{"a name that nobody resolves", "api.site:6443", nil, func(in *plan.Input) {
+			leave(*in, "cp0")
+			fact(*in, "cp1").Unknown = map[string]string{"cluster.endpointAddresses": "no such host"}
+		}, "cp0", "it is not known whether the endpoint of the cluster, api.site:6443, leads to it", "getent hosts api.site"},
+		{"the API server of a worker", "10.9.9.9:6443", []string{"10.9.9.9"}, func(in *plan.Input) { leave(*in, "cp0"); fact(*in, "w1").Node.APIServer = "https://10.0.0.0:6443" },
+			"w1", "would not reach the API any more without cp0, which leaves", "./install endpoint node"},
+		{"a worker without a ledger", "10.9.9.9:6443", []string{"10.9.9.9"}, func(in *plan.Input) { leave(*in, "w1"); fact(*in, "w1").Node.Airlift = false },
+			"w1", "is a node that Airlift did not install", "./install adopt"},
+		{"all control planes are replaced", "10.9.9.9:6443", nil, func(in *plan.Input) {
+			for _, h := range in.Spec.Hosts {
+				fact(*in, h.Name).Node, fact(*in, h.Name).Cluster = nil, nil
+			}
+		}, "", "--remove has nothing from which it could remove nodes", "keep one in cluster.yaml"},
+		{"a host under another name", "10.9.9.9:6443", nil, func(in *plan.Input) { in.Spec.Hosts[4].Name = "new"; in.Answers["new"] = in.Answers["w1"] },
+			"new", "is the node w1 of this cluster, under another name", "write name: w1"},
+	} {
+		in := joined(c.endpoint, c.addresses...)
+		c.edit(&in)
+		p, problems := plan.Make(in)
+		if p != nil || len(problems) != 1 || problems[0].Host != c.host || !strings.Contains(problems[0].What, c.what) || !strings.Contains(problems[0].Hint, c.hint) {
+			t.Errorf("%s: %+v", c.name, problems)
+		}
+		for _, one := range problems {
+			if c.name == "a host under another name" && strings.Contains(one.Hint, "reset") {
+				t.Errorf("%s: the hint removes a node that lives: %s", c.name, one.Hint)
+			}
+		}
+	}
+}
+
+// Removals next to those that are refused: another control plane than the one at the endpoint, one with the virtual address, and one
+// that is lost, which serves nobody any more.
+func TestAllowedRemovals(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit func(*plan.Input)
+		note string
+	}{
+		"another one": {func(in *plan.Input) { leave(*in, "cp2") }, ""},
+		"the virtual address": {func(in *plan.Input) {
+			leave(*in, "cp0")
+			view(*in).Nodes[0].Addresses = []string{"10.0.0.0", "10.0.0.1"}
+			view(*in).VIP = []string{"10.0.0.1"}
+			in.Spec.Endpoint = vip("10.0.0.1")
+		}, ""},
+		"one that is lost": {func(in *plan.Input) {
+			leave(*in, "cp1")
+			delete(in.Answers, "cp1")
+			c := fact(*in, "cp0").Cluster
+			c.Nodes[1].Ready, c.EtcdMembers[1].Healthy = false, false
+		}, "cp1 has the address of the endpoint, 10.0.0.1:6443"},
+	} {
+		in := joined("10.0.0.1:6443", "10.0.0.1")
+		c.edit(&in)
+		p, problems := plan.Make(in)
+		if len(problems) > 0 || len(p.Stages) != 1 {
+			t.Errorf("%s: %+v %+v", name, p, problems)
+			continue
+		}
+		if notes := strings.Join(p.Notes, "\n"); !strings.Contains(notes, c.note) {
+			t.Errorf("%s: %q", name, notes)
+		}
+	}
+}
+
+// The plan shows that the node of another tool is removed, and its action has what reset needs for that.
+func TestAdoptedNodeLeaves(t *testing.T) {
+	in := joined("10.9.9.9:6443", "10.9.9.9")
+	fact(in, "w1").Node.Adopted = true
+	leave(in, "w1")
+	p, problems := plan.Make(in)
+	if len(problems) > 0 || len(p.Stages) != 1 || !p.Stages[0].Actions[0].Adopted {
+		t.Fatalf("%+v %+v", p, problems)
+	}
+	var text strings.Builder
+	if err := p.Write(&text); err != nil || !strings.Contains(strings.Join(strings.Fields(text.String()), " "), "removed, too (reset --remove-node)") {
+		t.Errorf("%v\n%s", err, text.String())
+	}
+}
+
+// A machine at the address of a Node is reset only if it is that node of this cluster, with its role.
+func TestOtherMachineAtTheAddressOfALeaver(t *testing.T) {
+	for name, edit := range map[string]func(*facts.Facts){
+		"another CA":      func(f *facts.Facts) { f.Node.CASHA256 = "sha256:bb" },
+		"another role":    func(f *facts.Facts) { f.Node.Role = spec.Worker },
+		"another cluster": func(f *facts.Facts) { f.Cluster, f.Node.ClusterName = nil, "plant" },
+		"a reset of another CA": func(f *facts.Facts) {
+			f.Was, f.Node, f.Unfinished = &facts.Node{Name: "cp2", Role: spec.ControlPlane, CASHA256: "sha256:bb"}, nil, "reset"
+		},
+	} {
+		in := joined("10.9.9.9:6443", "10.9.9.9")
+		edit(fact(in, "cp2"))
+		leave(in, "cp2")
+		p, problems := plan.Make(in)
+		if len(problems) > 0 || len(p.Stages) != 1 || p.Stages[0].Actions[0].Verb != plan.RemoveOff {
+			t.Errorf("%s: %+v %+v", name, p, problems)
+		}
+	}
+}
+
+// A control plane whose member was removed from etcd does not come back by itself, and is not fine.
+func TestControlPlaneWithoutAMember(t *testing.T) {
+	in := joined("10.9.9.9:6443", "10.9.9.9")
+	for _, name := range []string{"cp0", "cp1", "cp2"} {
+		fact(in, name).Node.Etcd = true
+	}
+	if _, problems := plan.Make(in); len(problems) > 0 {
+		t.Fatalf("%+v", problems)
+	}
+	fact(in, "cp2").Cluster, fact(in, "cp2").Unknown = nil, map[string]string{"cluster": "connection refused"}
+	c := view(in)
+	c.EtcdMembers = slices.Delete(c.EtcdMembers, 2, 3)
+	p, problems := plan.Make(in)
+	if p != nil || len(problems) != 1 || problems[0].Host != "cp2" || !strings.Contains(problems[0].Hint, "./install cluster apply --remove") {
+		t.Errorf("%+v %+v", p, problems)
+	}
+	leave(in, "cp2") // as the hint says
+	if p, problems := plan.Make(in); len(problems) > 0 || len(p.Stages) != 1 || p.Stages[0].Actions[0].Verb != plan.Remove {
+		t.Errorf("%+v %+v", p, problems)
+	}
+}
+
+func vip(address string) spec.Endpoint {
+	return spec.Endpoint{VIP: []netip.Addr{netip.MustParseAddr(address)}}
 }

@@ -34,6 +34,9 @@ type machine struct {
 	goal       int    // of that
 	own        bool   // the unfinished upgrade made it unschedulable
 	lost       bool   // switched off for good
+	address    string // of its Node
+	adopted    bool   // another tool made its node
+	stranger   bool   // a host of another cluster answers at its address
 }
 
 // A world is a site: machines, and what the API of the cluster has.
@@ -45,12 +48,14 @@ type world struct {
 	clusters int // how many were created
 	cluster  facts.Cluster
 	spec     *spec.Cluster
-	stored   int            // the configuration that the cluster stores
-	wants    int            // the configuration in kubeadm's documents
-	others   []string       // nodes that a user made unschedulable
-	before   map[string]int // by group, how many were down when an edit made the group smaller
-	owing    []string       // the hosts of the last batch, until they have passed
-	failing  bool           // health and checks may fail
+	stored   int             // the configuration that the cluster stores
+	wants    int             // the configuration in kubeadm's documents
+	others   []string        // nodes that a user made unschedulable
+	before   map[string]int  // by group, how many were down when an edit made the group smaller
+	owing    []string        // the hosts of the last batch, until they have passed
+	failing  bool            // health and checks may fail
+	keeps    string          // a host at the endpoint, which leaves when the endpoint has changed
+	serving  map[string]bool // control planes that served when the model began
 }
 
 func (w *world) host(name string) spec.Host {
@@ -61,10 +66,14 @@ func (w *world) host(name string) spec.Host {
 // answers returns what the hosts report.
 func (w *world) answers(now time.Time) map[string]plan.Answer {
 	c := w.cluster
-	c.Nodes, c.EtcdMembers = nil, nil
+	c.Nodes, c.EtcdMembers, c.EndpointAddresses = nil, nil, nil
+	if host, _, found := strings.Cut(w.cluster.ControlPlaneEndpoint, ":"); found {
+		c.EndpointAddresses = []string{host}
+	}
 	healthy := 0
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
 		node := *w.nodes[name]
+		node.Addresses = []string{w.machines[name].address}
 		node.Ready = !w.isDown(name)
 		node.ConfigurationBehind = w.machines[name].config != w.stored
 		c.Nodes = append(c.Nodes, node)
@@ -84,9 +93,13 @@ func (w *world) answers(now time.Time) map[string]plan.Answer {
 		if m.unfinished != "" {
 			f.Runs = []facts.Run{{Command: m.unfinished, Version: m.ran}}
 		}
-		if m.installed {
-			f.Node = &facts.Node{Name: name, Role: m.role, Airlift: true, CASHA256: fmt.Sprint("ca", w.clusters), Version: m.kubelet, NoRegistry: !m.registry, Cordoned: m.own}
-			if m.role == spec.ControlPlane && m.api != "" && !m.apiDown && healthy > len(w.members)/2 {
+		if m.stranger {
+			f.Node = &facts.Node{Name: name, Role: m.role, Airlift: true, CASHA256: "ca of another cluster", Version: m.kubelet}
+		} else if m.installed {
+			f.Node = &facts.Node{Name: name, Role: m.role, Airlift: true, CASHA256: fmt.Sprint("ca", w.clusters), Version: m.kubelet, NoRegistry: !m.registry, Cordoned: m.own,
+				Etcd: m.role == spec.ControlPlane, Adopted: m.adopted}
+			_, member := w.members[name]
+			if m.role == spec.ControlPlane && m.api != "" && !m.apiDown && member && healthy > len(w.members)/2 {
 				f.Cluster = &c
 			} else if m.role == spec.ControlPlane {
 				f.Unknown = map[string]string{"cluster": "connection refused", "cluster.etcdMembers": "connection refused"}
@@ -100,7 +113,8 @@ func (w *world) answers(now time.Time) map[string]plan.Answer {
 // isDown reports whether a Node is not Ready.
 func (w *world) isDown(name string) bool {
 	m := w.machines[name]
-	return m.lost || m.apiDown || !m.installed || m.stopped
+	_, member := w.members[name]
+	return m.lost || m.apiDown || !m.installed || m.stopped || m.role == spec.ControlPlane && !member
 }
 
 // steps are the steps of a command on one host. Each is done at once, and does nothing if it is done.
@@ -348,10 +362,16 @@ func (w *world) removeSteps(a plan.Action, m *machine) []func() {
 		func() { delete(w.members, m.name) },
 		func() { delete(w.nodes, m.name) },
 	}
-	if a.Verb == plan.Remove {
-		steps = append(steps, func() { m.unfinished = "reset" }, func() { m.installed, m.api, m.unfinished = false, "", "" })
+	if a.Verb != plan.Remove {
+		return steps
 	}
-	return steps
+	node := steps[2]
+	return append(steps[:2], func() {
+		if m.stranger || m.adopted && !a.Adopted {
+			w.t.Fatalf("%s is reset: %+v, %+v", m.name, a, m)
+		}
+		m.unfinished = "reset"
+	}, func() { m.installed, m.api, m.unfinished, m.adopted = false, "", "", false }, node)
 }
 
 // check asserts the rules that hold at any time.
@@ -373,6 +393,7 @@ func (w *world) check() {
 			oldest = min(oldest, m.api)
 		}
 	}
+	w.checkEndpoint()
 	if controlPlanes > 1 {
 		w.t.Fatal("two control planes are down")
 	}
@@ -380,6 +401,15 @@ func (w *world) check() {
 		w.t.Fatalf("etcd has no quorum: %d of %d", healthy, len(w.members))
 	}
 	w.checkNodes(oldest)
+}
+
+// checkEndpoint asserts that the endpoint leads to no control plane that has left the cluster.
+func (w *world) checkEndpoint() {
+	for name, m := range w.machines {
+		if _, member := w.members[name]; m.address != "" && m.address+":6443" == w.cluster.ControlPlaneEndpoint && !member && w.serving[name] {
+			w.t.Fatalf("the endpoint is %s, and %s has left", w.cluster.ControlPlaneEndpoint, name)
+		}
+	}
 }
 
 // checkNodes asserts the rules of single nodes and of groups. No kubelet may be newer than the oldest API server.
@@ -657,14 +687,19 @@ func (w *world) populate() (remove bool) {
 		}
 	}
 	for i := range rapid.IntRange(0, 2).Draw(t, "leaving") {
-		existing(fmt.Sprint("gone", i), rapid.SampledFrom([]string{spec.ControlPlane, spec.Worker}).Draw(t, "role of leaving"))
-		remove = true
+		m := existing(fmt.Sprint("gone", i), rapid.SampledFrom([]string{spec.ControlPlane, spec.Worker}).Draw(t, "role of leaving"))
+		m.address, remove = fmt.Sprint("10.0.1.", i), true
+		m.adopted, m.stranger = rapid.IntRange(0, 2).Draw(t, "adopted") == 0, rapid.IntRange(0, 3).Draw(t, "stranger") == 0
+		if m.role == spec.ControlPlane && !m.stranger && version == newVersion && w.spec.Endpoint.Address != "" && rapid.IntRange(0, 2).Draw(t, "endpoint at a host") == 0 {
+			w.cluster.ControlPlaneEndpoint, w.serving = m.address+":6443", map[string]bool{m.name: true}
+			w.spec.Endpoint.Address = rapid.SampledFrom([]string{"a:6443", m.address, m.address + ":6443"}).Draw(t, "endpoint in the file")
+		}
 	}
-	if len(w.members) > 3 && rapid.Bool().Draw(t, "lost control plane") {
+	if len(w.members) > 3 && w.serving == nil && rapid.Bool().Draw(t, "lost control plane") {
 		m := existing("lost", spec.ControlPlane)
 		m.lost, m.apiDown, remove = true, true, true
 	}
-	if w.cluster.ControlPlaneEndpoint != "" && rapid.Bool().Draw(t, "the endpoint changed") {
+	if w.cluster.ControlPlaneEndpoint != "" && w.serving == nil && rapid.Bool().Draw(t, "the endpoint changed") {
 		w.cluster.EndpointUndone = rapid.Bool().Draw(t, "undone")
 		w.cluster.EndpointWaits = !w.cluster.EndpointUndone
 		for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
@@ -685,7 +720,7 @@ func (w *world) populate() (remove bool) {
 // edit changes the file between two runs: a worker more or less, a label, the rules. It reports whether a host was taken out.
 func (w *world) edit(round int) (removed bool) {
 	t := w.t
-	switch rapid.SampledFrom([]string{"add", "take out", "label", "registry", "configuration"}).Draw(t, "what") {
+	switch rapid.SampledFrom([]string{"add", "take out", "put back", "label", "registry", "configuration"}).Draw(t, "what") {
 	case "add":
 		name := fmt.Sprint("new", round)
 		w.machines[name] = &machine{name: name}
@@ -699,6 +734,14 @@ func (w *world) edit(round int) (removed bool) {
 		w.spec.Hosts = slices.DeleteFunc(w.spec.Hosts, func(h spec.Host) bool { return h.Name == name })
 		w.before = w.down()
 		return true
+	case "put back": // a host whose removal may have begun
+		for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
+			if m := w.machines[name]; !w.inFile(name) && strings.HasPrefix(name, "gone") && !m.stranger {
+				group := map[string]string{spec.ControlPlane: "control-plane", spec.Worker: "g2"}[m.role]
+				w.spec.Hosts = append(w.spec.Hosts, spec.Host{Name: name, Role: m.role, Group: group})
+				return true
+			}
+		}
 	case "label":
 		w.spec.Hosts[0].Labels, w.spec.Hosts[0].Taints = map[string]string{"zone": "c"}, nil
 	case "registry":
@@ -741,11 +784,17 @@ func TestApplyConvergesAfterKills(t *testing.T) {
 		now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 		const killed, limit = 12, 60
 		for round := range limit {
-			p, problems := plan.Make(w.input(now, remove, rapid.Bool().Draw(t, "continue")))
+			p, problems := plan.Make(w.input(now, remove && w.clusters > 0 && !w.waits(), rapid.Bool().Draw(t, "continue")))
+			if len(problems) > 0 && w.follow(problems) {
+				continue
+			}
 			if len(problems) > 0 {
 				t.Fatalf("round %d: %+v", round, problems)
 			}
 			if len(p.Stages) == 0 && p.Held == "" {
+				if w.waits() {
+					t.Fatal("the endpoint leads to a host that leaves, and nothing is to be done")
+				}
 				w.reached(remove)
 				return
 			}
@@ -758,7 +807,10 @@ func TestApplyConvergesAfterKills(t *testing.T) {
 				remove = w.edit(round) || remove
 			}
 		}
-		p, _ := plan.Make(w.input(now, remove, true))
+		p, problems := plan.Make(w.input(now, remove && !w.waits(), true))
+		if p == nil {
+			t.Fatalf("no end after %d rounds: %+v", limit, problems)
+		}
 		t.Fatalf("no end after %d rounds: %q, %q", limit, lines(p), p.Held)
 	})
 }
@@ -815,6 +867,37 @@ func TestEndpointChangesInOneRun(t *testing.T) {
 			t.Fatalf("after\n%s\nthere is\n%s\n%+v", strings.Join(lines(p), "\n"), strings.Join(lines(fresh), "\n"), problems)
 		}
 	})
+}
+
+// waits reports whether the user leaves --remove out, as a hint said: the endpoint still leads to a host that leaves.
+func (w *world) waits() bool {
+	return w.keeps != "" && w.cluster.ControlPlaneEndpoint == w.machines[w.keeps].address+":6443" && !w.inFile(w.keeps)
+}
+
+func (w *world) inFile(name string) bool {
+	return slices.ContainsFunc(w.spec.Hosts, func(h spec.Host) bool { return h.Name == name })
+}
+
+// follow does what the hints of refusals say. It returns false if none of them is about removals.
+func (w *world) follow(problems []plan.Problem) (done bool) {
+	for _, p := range problems {
+		switch m := w.machines[p.Host]; {
+		case strings.HasPrefix(p.What, "cannot be removed: the endpoint of the cluster"):
+			w.keeps, w.spec.Endpoint.Address, done = p.Host, "a:6443", true
+		case strings.HasPrefix(p.What, "cannot be removed: cluster.yaml has its address"):
+			w.spec.Endpoint.Address, done = "a:6443", true
+		case strings.HasPrefix(p.What, "its etcd is not a member"):
+			w.spec.Hosts, done = slices.DeleteFunc(w.spec.Hosts, func(h spec.Host) bool { return h.Name == p.Host }), true
+		case p.What == "cannot be removed: etcd would have no quorum": // a static pod that a kill stopped starts again
+			for _, m := range w.machines {
+				done = done || m.apiDown && !m.lost
+				m.apiDown = m.lost
+			}
+		case p.What == `did not finish the command "reset"`:
+			m.installed, m.api, m.unfinished, m.adopted, done = false, "", "", false, true
+		}
+	}
+	return done
 }
 
 // reached asserts that the site matches the file.

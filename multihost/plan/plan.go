@@ -128,6 +128,8 @@ type Action struct {
 	Files []facts.FileChange `json:"files,omitempty"`
 	// Images is set if a reconfiguration gives images other names: it may read the file.
 	Images bool `json:"images,omitempty"`
+	// Adopted is set if the host that is removed is a node that another tool made: "reset" gets the flag --remove-node.
+	Adopted bool `json:"adopted,omitempty"`
 	// Began is set if an earlier run did not finish the action: its host counts as down, because it may be drained.
 	Began bool `json:"began,omitempty"`
 }

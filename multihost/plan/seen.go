@@ -40,6 +40,7 @@ func (s *site) seen() map[string]map[string]string {
 			put(h.Name, "CA", n.CASHA256)
 			put(h.Name, "no registry", n.NoRegistry)
 			put(h.Name, "drained", n.Cordoned)
+			put(h.Name, "name", n.Name)
 		}
 		put(h.Name, "labels and taints to change", strings.Join(nodeChanges(h.Host, s.nodes[h.Name]), " "))
 	}
@@ -82,6 +83,7 @@ func (s *site) putCluster(put func(host, field string, value any)) {
 	for _, l := range s.leavers() {
 		put(l.name, "leaves, Ready", l.ready)
 		put(l.name, "leaves, answers", l.answers)
+		put(l.name, "leaves, adopted", l.adopted)
 	}
 }
 

@@ -290,7 +290,7 @@ func (r *Run) remove(ctx context.Context, a plan.Action, h *Host) error {
 				return err
 			}
 		}
-		if err := r.reset(ctx, h); err != nil {
+		if err := r.reset(ctx, h, a.Adopted); err != nil {
 			return err
 		}
 	}

@@ -17,9 +17,10 @@ type failure struct {
 type failures []failure
 
 // Error lists every host with its error and its hint.
-func (f failures) Error() string {
+func (f failures) Error() string { return fmt.Sprintf("%d hosts failed:%s", len(f), f.list()) }
+
+func (f failures) list() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d hosts failed:", len(f))
 	for _, one := range f {
 		fmt.Fprintf(&b, "\n  %s: %s", one.Host, indent(one.Err.Error()))
 		if hint := fault.Hint(one.Err); hint != "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"airlift/fault"
+	"airlift/multihost/plan"
 	"airlift/multihost/spec"
 )
 
@@ -32,7 +33,7 @@ func (s *Site) Nodes(role string) (nodes []*Host, err error) {
 
 // Healthy returns a control plane whose API server answers, and whose cluster has the name in cluster.yaml.
 func (s *Site) Healthy() (*Host, error) {
-	if err := s.differing().fault(); err != nil {
+	if err := s.refused("these hosts are not one cluster", plan.OtherClusters(s.Cluster, s.Answers())); err != nil {
 		return nil, err
 	}
 	for _, h := range s.hosts {

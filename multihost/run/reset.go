@@ -1,26 +1,35 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
 
 	"airlift/fault"
+	"airlift/multihost/plan"
 	"airlift/multihost/spec"
 )
 
-// Reset removes the cluster from all hosts: workers first, then control planes one by one, the first one last.
+// Reset removes the cluster from all hosts: workers first, then control planes one by one, the first one last. Before that, each
+// host has to prove that it is the one in cluster.yaml; once more when no other driver can change it.
 func (s *Site) Reset(ctx context.Context) error {
 	if err := s.Gather(ctx, true); err != nil {
 		return err
 	}
 	defer s.Discard(ctx)
-	if err := s.sameCluster(); err != nil {
+	if err := s.checkReset(); err != nil {
 		return err
 	}
 	r := &Run{Site: s}
 	defer r.unlock()
 	if err := s.Each(ctx, "lock", s.hosts, func(ctx context.Context, h *Host) error { return h.lock(ctx) }); err != nil {
+		return err
+	}
+	if err := quietly(ctx, s.hosts, func(ctx context.Context, h *Host) error { return h.observe(ctx) }); err != nil {
+		return err
+	}
+	if err := s.checkReset(); err != nil {
 		return err
 	}
 	var workers, controlPlanes []*Host
@@ -32,20 +41,28 @@ func (s *Site) Reset(ctx context.Context) error {
 		}
 	}
 	slices.Reverse(controlPlanes)
-	if err := s.Each(ctx, "reset", workers, s.reset); err != nil {
+	reset := func(ctx context.Context, h *Host) error {
+		return s.reset(ctx, h, h.Facts.Node != nil && h.Facts.Node.Adopted)
+	}
+	if err := s.Each(ctx, "reset", workers, reset); err != nil {
 		return err
 	}
 	for _, h := range controlPlanes {
-		if err := s.Each(ctx, "reset", []*Host{h}, s.reset); err != nil {
+		if err := s.Each(ctx, "reset", []*Host{h}, reset); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Site) reset(ctx context.Context, h *Host) error {
-	if h.Facts.Node != nil || h.Facts.Unfinished != "" || h.Facts.Unknown["node"] != "" {
-		text, err := h.summary(ctx, nil, h.installer, "reset", "--force")
+// reset removes a node that was proven to be the one that is meant. Of an adopted node it would only take back what Airlift changed.
+func (s *Site) reset(ctx context.Context, h *Host, adopted bool) error {
+	if h.Facts.Node != nil || h.Facts.Unfinished != "" {
+		args := []string{h.installer, "reset", "--force"}
+		if adopted {
+			args = append(args, "--remove-node")
+		}
+		text, err := h.summary(ctx, nil, args...)
 		if err != nil {
 			return err
 		}
@@ -54,6 +71,7 @@ func (s *Site) reset(ctx context.Context, h *Host) error {
 				s.Display.Printf("%s: %s\n", h.Name, left)
 			}
 		}
+		h.Facts.Node, h.Facts.Unfinished = nil, "" // what follows may be repeated after a lost connection
 	}
 	h.bare = false // nothing is left for Discard
 	return h.clear(ctx)
@@ -65,32 +83,28 @@ func (h *Host) clear(ctx context.Context) error {
 	return err
 }
 
-// sameCluster returns an error if a host has no facts, or is a node of another cluster than the others.
-func (s *Site) sameCluster() error {
+// checkReset returns an error if a host has no facts, or does not prove that it is the one in cluster.yaml.
+func (s *Site) checkReset() error {
 	var failed failures
 	for _, h := range s.hosts {
 		if h.Err != nil {
 			failed = append(failed, failure{h.Name, h.Err})
 		}
 	}
-	return append(failed, s.differing()...).fault()
+	return cmp.Or(failed.fault(), s.refused("nothing was removed", plan.CheckReset(s.Cluster, s.Answers())))
 }
 
-// differing are the hosts that are nodes of another cluster.
-func (s *Site) differing() (failed failures) {
-	ca, of := "", ""
-	for _, h := range s.hosts {
-		if h.Facts == nil || h.Facts.Node == nil {
-			continue
-		}
-		cas := append([]string{h.Facts.Node.CASHA256}, h.Facts.Node.CASHA256s...)
-		if c := h.Facts.Cluster; c != nil && c.Name != s.Cluster.Name {
-			failed = append(failed, failure{h.Name, fault.New(fault.Preflight, "is a node of the cluster %s, and cluster.yaml describes %s", c.Name, s.Cluster.Name).Hint("use the file of that cluster")})
-		} else if ca != "" && !slices.Contains(cas, ca) {
-			failed = append(failed, failure{h.Name, fault.New(fault.Preflight, "is a node of another cluster than %s", of).Hint("remove the host from cluster.yaml, or leave it alone: --skip " + h.Name)})
-		} else if ca == "" {
-			ca, of = cas[0], h.Name
-		}
+// refused returns the problems of hosts as an error.
+func (s *Site) refused(what string, problems []plan.Problem) error {
+	var failed failures
+	for _, p := range problems {
+		failed = append(failed, failure{p.Host, fault.New(fault.Preflight, "%s: %s", p.What, p.Why).Hint(p.Hint)})
 	}
-	return failed
+	switch failed = s.sorted(failed); len(failed) {
+	case 0:
+		return nil
+	case 1:
+		return fault.New(fault.Preflight, "%s: %s: %w", what, failed[0].Host, failed[0].Err)
+	}
+	return fault.New(fault.Preflight, "%s: %d hosts are not what cluster.yaml describes:%s", what, len(failed), failed.list())
 }

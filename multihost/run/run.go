@@ -295,17 +295,27 @@ func (h *Host) reconnect(ctx context.Context, lost remote.Conn) error {
 	if h.connection() != lost {
 		return nil
 	}
-	return patiently(ctx, func(ctx context.Context) error {
-		err := h.connect(ctx)
-		if err == nil {
-			_, err = h.readFacts(ctx)
+	var other error
+	err := patiently(ctx, func(ctx context.Context) error {
+		if err := h.connect(ctx); err != nil {
+			return err
 		}
-		if err == nil {
-			h.unlock()
-			err = h.lock(ctx)
+		f, err := h.readFacts(ctx)
+		if err != nil {
+			return err
 		}
-		return err
+		if h.Facts != nil && f.MachineID != h.Facts.MachineID {
+			other = fault.New(fault.Failure, "another machine answers at its address: its machine-id is %s, and was %s", f.MachineID, h.Facts.MachineID).
+				Hint("see which machines have the address: ip neigh; then run the same command again")
+			return nil
+		}
+		h.unlock()
+		return h.lock(ctx)
 	})
+	if other != nil {
+		return other
+	}
+	return err
 }
 
 // patiently connects again to a host that may not answer for a while.

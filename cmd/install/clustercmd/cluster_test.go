@@ -477,7 +477,8 @@ func TestKeepIsAbsolute(t *testing.T) {
 	}
 }
 
-// A host that does not know whether it is a node is not treated as none (pain 7). Reset resets it, and prints what remains.
+// A host that does not know whether it is a node is not treated as none (pain 7). It does not prove that it is the one that is meant:
+// reset changes nothing. Afterwards it prints what remains.
 func TestUnknownNode(t *testing.T) {
 	c := newConsole(t)
 	c.want(0, nil, "", "apply", "--yes")
@@ -485,6 +486,8 @@ func TestUnknownNode(t *testing.T) {
 	c.want(1, []string{"unknown", "w1: it is unknown whether this host is a node: the file is damaged"}, "", "status")
 	c.want(1, []string{"w1: it is unknown whether this host is a node"}, "", "images", "list")
 	c.want(0, nil, "", "certs", "renew", "--yes") // a worker has none
+	c.want(3, []string{"nothing was removed: w1: its node is not known: the file is damaged", "on that host: ./install reset"}, "site\n", "reset")
+	c.w.Hosts["w1"].Unknown = nil
 	c.want(0, []string{"w1: left: /etc/neighbour: it existed before"}, "site\n", "reset")
 	if m := c.w.Hosts["w1"]; m.Version != "" {
 		t.Errorf("w1 is a node: %+v", m)
@@ -819,6 +822,89 @@ func TestInterruption(t *testing.T) {
 			t.Errorf("%s: %d tokens stay", at, c.w.Tokens)
 		}
 		c.want(0, nil, "", "apply", "--yes")
+	}
+}
+
+// A reset whose cluster.yaml has addresses of other hosts removes nothing, with and without their API, also with --force. The error
+// names each of those hosts, what it is, and what the file has.
+func TestResetOfOtherHosts(t *testing.T) {
+	for name, other := range map[string]struct {
+		change func(*modelsite.World)
+		want   []string
+	}{
+		"another cluster": {func(w *modelsite.World) {
+			for _, m := range w.Hosts {
+				m.Cluster, m.Hostname = "plant", "plant-"+m.Name
+			}
+		}, []string{"5 hosts are not", "cp1: is the control plane plant-cp1 of the cluster plant, and cluster.yaml describes the cluster site", "w1: is a node of the cluster plant"}},
+		"a worker of another cluster": {func(w *modelsite.World) { w.Hosts["w1"].Cluster = "plant" },
+			[]string{"w1: is a node of another cluster than cp1", "./install reset"}},
+		"a control plane of another cluster with this name": {func(w *modelsite.World) { w.Hosts["cp2"].Cluster = "plant" },
+			[]string{"cp2: is the control plane cp2 of the cluster plant, and cluster.yaml describes the cluster site"}},
+		"two hosts with each other's address": {func(w *modelsite.World) { w.Hosts["w1"].Hostname, w.Hosts["w2"].Hostname = "w2", "w1" },
+			[]string{"w1: is the worker w2: cluster.yaml has the worker w1 of the cluster site", "w2: is the worker w1"}},
+		"another role": {func(w *modelsite.World) { w.Hosts["w2"].Is = spec.ControlPlane },
+			[]string{"w2: is the control plane w2 of the cluster site: cluster.yaml has the worker w2"}},
+	} {
+		for _, down := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				c := newConsole(t)
+				c.want(0, nil, "", "apply", "--yes")
+				other.change(c.w)
+				c.w.APIDown = down
+				before := c.w.State()
+				c.want(3, append(other.want, "nothing was removed"), "", "reset", "--force", "--yes")
+				if c.w.State() != before {
+					t.Errorf("before\n%s\nafter\n%s", before, c.w.State())
+				}
+			})
+		}
+	}
+}
+
+// Reset and "apply --remove" remove adopted nodes, too: without --remove-node, reset would only take back what Airlift changed.
+func TestAdoptedNodesAreRemoved(t *testing.T) {
+	for _, args := range [][]string{{"reset", "--force", "--yes"}, {"apply", "--yes", "--remove"}} {
+		c := newConsole(t)
+		c.want(0, nil, "", "apply", "--yes")
+		c.w.Hosts["w2"].Adopted = true
+		if args[0] == "apply" {
+			c.leave("w2")
+		}
+		c.want(0, nil, "", args...)
+		if m := c.w.Hosts["w2"]; m.Version != "" || len(m.Files) > 0 {
+			t.Errorf("%q: w2 still is a node: %+v", args, m)
+		}
+	}
+}
+
+// leave takes a host out of cluster.yaml.
+func (c *console) leave(name string) {
+	c.t.Helper()
+	less := regexp.MustCompile("(?m)^.*name: "+name+"[, }].*\n").ReplaceAllString(description, "")
+	if less == description {
+		c.t.Fatalf("%s is not in the file", name)
+	}
+	if err := os.WriteFile(c.path("cluster.yaml"), []byte(less), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// The control plane at whose address the nodes reach the API is not removed: nothing changes, and the plan says so first.
+func TestControlPlaneAtTheEndpointStays(t *testing.T) {
+	c := newConsole(t)
+	c.want(0, nil, "", "apply", "--yes")
+	c.w.Endpoint = "10.0.0.10:6443" // of cp1
+	text := strings.Replace(description, "vip: 10.0.0.9", "address: 10.0.0.10", 1)
+	if err := os.WriteFile(c.path("cluster.yaml"), []byte(regexp.MustCompile("(?m)^.*name: cp1.*\n").ReplaceAllString(text, "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := c.w.State()
+	for _, args := range [][]string{{"plan", "--remove"}, {"apply", "--yes", "--remove"}} {
+		c.want(3, []string{"cp1: cannot be removed: the endpoint of the cluster, 10.0.0.10:6443, is its address", "write another endpoint to cluster.yaml"}, "", args...)
+		if c.w.State() != before {
+			t.Errorf("%q: before\n%s\nafter\n%s", args, before, c.w.State())
+		}
 	}
 }
 

@@ -18,6 +18,10 @@ func newReset(in *site) *cobra.Command {
 		Long: `Remove the cluster from all hosts: everything that Airlift installed there, and the cluster's
 data. The answer to its question is the name of the cluster.
 
+Before anything is removed, each host must be the node that cluster.yaml describes: by its
+name, its role and the CA and the name of its cluster, also while no API answers. If one is
+not, nothing is removed anywhere.
+
 Each host removes only what its ledger lists, and lists what remains. Workers are reset
 first, then the control planes, the first one last. A host that fails does not stop the
 others of its kind. It is safe to run it again.`,

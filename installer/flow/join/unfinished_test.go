@@ -9,6 +9,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
@@ -47,7 +48,7 @@ func TestUnfinishedResetRefusesJoin(t *testing.T) {
 			t.Fatal(err)
 		}
 		if begun {
-			err = h.Records().Ends().BeginReset()
+			err = h.Records().Ends().BeginReset(ledger.Identity{})
 		}
 		for name, is := range map[string]bool{node.KubeletConf: kubeconfig, config.KubeletConfigFile: configuration} {
 			if is {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
 
 	"airlift/fault"
 	"airlift/installer/cluster"
@@ -28,6 +29,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/workflow"
+	_ "airlift/scripts/fixtures/seed"
 	"airlift/scripts/fixtures/testcluster/testclient"
 	"airlift/scripts/fixtures/testhost"
 )
@@ -49,8 +51,7 @@ func threePlanes() ([]cluster.NodeState, []etcd.Member) {
 		}
 }
 
-// TestChoose: a node is known by its Node or by its member of etcd, and a member that never started by
-// its host's address.
+// TestChoose: a node is known by its Node or by its member of etcd. A member that never started has no name, and stays.
 func TestChoose(t *testing.T) {
 	nodes, members := threePlanes()
 	for name, want := range map[string]struct {
@@ -58,7 +59,7 @@ func TestChoose(t *testing.T) {
 		member uint64
 		plane  bool
 	}{
-		"host2": {true, 2, true}, "host3": {true, 3, true}, "host4": {true, 0, false}, "lost": {false, 9, true},
+		"host2": {true, 2, true}, "host3": {true, 0, true}, "host4": {true, 0, false}, "lost": {false, 9, true},
 	} {
 		got, err := choose(name, nodes, members)
 		if err != nil || (got.node != nil) != want.node || (got.member != nil) != (want.member != 0) || got.member != nil && got.member.ID != want.member || got.controlPlane() != want.plane {
@@ -74,6 +75,44 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%q: %v, hint %q", name, err, fault.Hint(err))
 		}
 	}
+}
+
+// What a Node reports is a claim of its kubelet: whatever it is, the removal takes only the member of etcd with the name that the
+// user gives, and none of two.
+func TestMemberIsKnownByItsNameAlone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		address := rapid.SampledFrom([]string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::4"})
+		name := rapid.SampledFrom([]string{"a", "b", "c", "d"})
+		role := rapid.SampledFrom([]string{cluster.ControlPlaneRole, cluster.WorkerRole})
+		var nodes []cluster.NodeState
+		for _, n := range rapid.SliceOfNDistinct(name, 1, 4, rapid.ID[string]).Draw(t, "nodes") {
+			one := state(n, role.Draw(t, "role"), address.Draw(t, "address"))
+			one.Addresses = append(one.Addresses, rapid.SliceOf(address).Draw(t, "more addresses")...)
+			nodes = append(nodes, one)
+		}
+		var members []etcd.Member
+		for i := range rapid.IntRange(0, 4).Draw(t, "members") {
+			m := member(uint64(i+1), rapid.SampledFrom([]string{"", "a", "b", "c", "d", "e"}).Draw(t, "name of a member"), "10.0.0.9")
+			m.PeerURL = "https://" + net.JoinHostPort(address.Draw(t, "address of a member"), "2380")
+			members = append(members, m)
+		}
+		target := name.Draw(t, "target")
+		same := 0
+		for _, m := range members {
+			if m.Name == target {
+				same++
+			}
+		}
+		got, err := choose(target, nodes, members)
+		switch {
+		case same > 1 && (fault.ExitCode(err) != fault.Failure || !strings.Contains(fault.Hint(err), "./install etcd member remove 0x")):
+			t.Fatalf("%d members %s: %v, hint %q", same, target, err, fault.Hint(err))
+		case same < 2 && got.member != nil && got.member.Name != target:
+			t.Fatalf("removing %s would remove %s", target, got.member)
+		case same == 1 && got.member == nil:
+			t.Fatalf("%s keeps its member: %v", target, err)
+		}
+	})
 }
 
 // TestLastControlPlane: the last control plane stays; a worker may always go.
@@ -325,6 +364,52 @@ func TestDrainFails(t *testing.T) {
 	}
 	if slices.Contains(writes(), "delete nodes") {
 		t.Error("the node was deleted")
+	}
+}
+
+// The control plane to which the endpoint leads stays as long as its kubelet or the endpoint answers. A lost one goes, and the
+// question says that the endpoint leads to it. A worker may report any address.
+func TestEndpointLeadsToIt(t *testing.T) {
+	api := httptest.NewTLSServer(nil)
+	defer api.Close()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	gone, serving := closed.Addr().String(), api.Listener.Addr().String()
+	_, port, _ := net.SplitHostPort(gone)
+	for name, c := range map[string]struct {
+		endpoint, silence string
+		worker            bool
+		refused, told     bool
+	}{
+		"it answers":                        {gone, "", false, true, false},
+		"by a name":                         {"localhost:" + port, "", false, true, false},
+		"its kubelet is stopped":            {serving, "i/o timeout", false, true, false},
+		"it is lost":                        {gone, "i/o timeout", false, false, true},
+		"a worker":                          {gone, "", true, false, false},
+		"another endpoint":                  {"10.9.9.9:6443", "", false, false, false},
+		"no endpoint":                       {"", "", false, false, false},
+		"a name that leads nowhere":         {"name.invalid:6443", "", false, true, false},
+		"a lost one, and a name of no host": {"name.invalid:6443", "i/o timeout", false, false, false},
+	} {
+		plane := aNode("host4", map[string]string{cluster.ControlPlaneLabel: ""})
+		plane.Status.Addresses[0].Address = "127.0.0.1"
+		if c.worker {
+			plane.Labels = nil
+		}
+		stored := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kubeadm-config"}, Data: map[string]string{
+			"ClusterConfiguration": "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.37.1\ncontrolPlaneEndpoint: \"" + c.endpoint + "\"\n"}}
+		kubelet := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kubelet-config"}, Data: map[string]string{"kubelet": "kind: KubeletConfiguration\n"}}
+		r, _, writes := removal(t, Options{Node: "host4", Drain: true}, c.silence, plane, stored, kubelet)
+		err := r.checkEndpoint(t.Context(), &r.target)
+		if (err != nil) != c.refused || strings.Contains(r.target.describe(true), "The endpoint of the cluster") != c.told || len(writes()) > 0 {
+			t.Errorf("%s: %v\n%s", name, err, r.target.describe(true))
+		}
+		if err != nil && fault.Hint(err) == "" {
+			t.Errorf("%s: %v has no hint", name, err)
+		}
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/workloads"
+	"airlift/installer/config"
 	"airlift/installer/etcd"
 	"airlift/installer/workflow"
 )
@@ -33,6 +33,9 @@ type target struct {
 	silence string              // why its kubelet does not answer, "" if it does
 	evict   []string            // pods that a drain moves
 	bare    []string            // the pods that no controller creates again
+	unnamed []etcd.Member       // members that have not started yet: no data of the cluster has the name of their host
+	// endpoint is the endpoint of the cluster if it leads to this control plane, which does not serve it; "" else.
+	endpoint string
 }
 
 // find reads the state of the cluster.
@@ -59,17 +62,71 @@ func (r *Removal) find(ctx context.Context) (t target, err error) {
 	if apiErr != nil {
 		return t, apiErr
 	}
-	if err := t.leavesControlPlane(); err != nil || t.node == nil {
+	if err := t.leavesControlPlane(); err != nil {
 		return t, err
 	}
-	servers, err := cluster.NodesOfAPIServers(ctx, r.api.API)
+	if t.node != nil {
+		servers, err := cluster.NodesOfAPIServers(ctx, r.api.API)
+		if err != nil {
+			return t, err
+		}
+		t.server = servers[t.name]
+		t.silence = silence(ctx, *t.node)
+		if t.evict, t.bare, err = workloads.NewDrain(r.api.API, t.name, DrainTimeout).Pods(ctx); err != nil {
+			return t, err
+		}
+	}
+	return t, r.checkEndpoint(ctx, &t)
+}
+
+// checkEndpoint refuses to remove a control plane to which the endpoint of the cluster leads: no other node would reach the API. If
+// it does not serve the endpoint any more, the removal ends nothing.
+func (r *Removal) checkEndpoint(ctx context.Context, t *target) error {
+	if !t.controlPlane() {
+		return nil
+	}
+	fetched, err := r.api.FetchConfig(ctx)
 	if err != nil {
-		return t, err
+		return err
 	}
-	t.server = servers[t.name]
-	t.silence = silence(ctx, *t.node)
-	t.evict, t.bare, err = workloads.NewDrain(r.api.API, t.name, DrainTimeout).Pods(ctx)
-	return t, err
+	is := fetched.Cluster.ControlPlaneEndpoint
+	lookup, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	addresses, err := cluster.EndpointAddresses(lookup, is)
+	alive := t.node != nil && t.silence == ""
+	if err != nil && ctx.Err() == nil && alive {
+		return fault.Wrap(fmt.Errorf("checking whether the endpoint of the cluster leads to %s: %w", t.name, err), fault.Failure, "add the name to /etc/hosts of this host")
+	}
+	leads := slices.ContainsFunc(addresses, func(a netip.Addr) bool {
+		return !slices.Contains(fetched.Cluster.Endpoint.VIPs, a.String()) && slices.Contains(t.addresses(), a)
+	})
+	switch {
+	case !leads:
+		return ctx.Err()
+	case !alive && !serves(ctx, is):
+		t.endpoint = is
+		return ctx.Err()
+	}
+	return fault.New(fault.Preflight, "the endpoint of the cluster, %s, leads to %s: without it, no other node would reach the API", is, t.name).
+		Hint("give the cluster another endpoint first, on a control plane: ./install endpoint apply --control-plane-endpoint HOST:PORT; or with --control-plane-vip ADDRESS; then on each node: ./install endpoint node")
+}
+
+// serves reports whether a server that encrypts answers at an endpoint.
+func serves(ctx context.Context, endpoint string) bool {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	host, port, err := config.SplitEndpoint(endpoint, 6443)
+	return err == nil && answers(ctx, net.JoinHostPort(host, strconv.Itoa(port))) == nil
+}
+
+// answers returns why a server that encrypts does not answer at an address. A process that hangs accepts connections, but does not
+// encrypt them. Its certificate may be of any CA.
+func answers(ctx context.Context, address string) error {
+	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", address)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err
 }
 
 // nodes lists the nodes, if the API server of this host is ready: after the removal, it must serve the
@@ -91,27 +148,31 @@ func choose(name string, nodes []cluster.NodeState, members []etcd.Member) (targ
 			t.others = append(t.others, n)
 		}
 	}
-	t.member = memberOf(t, members)
+	var err error
+	if t.member, t.unnamed, err = memberOf(name, members); err != nil {
+		return t, err
+	}
 	if t.node != nil || t.member != nil {
 		return t, nil
 	}
 	return t, fault.New(fault.Usage, "the cluster has no node %q", name).Hint("its nodes are: " + strings.Join(names(t.others), ", "))
 }
 
-// memberOf returns the member of etcd on the node: kubeadm gives it the node's name. A member that has
-// not started has no name yet, only the host's address.
-func memberOf(t target, members []etcd.Member) *etcd.Member {
-	i := slices.IndexFunc(members, func(m etcd.Member) bool { return t.name != "" && m.Name == t.name })
-	if i < 0 && t.node != nil {
-		i = slices.IndexFunc(members, func(m etcd.Member) bool {
-			u, err := url.Parse(m.PeerURL)
-			return err == nil && m.Name == "" && slices.Contains(t.node.Addresses, u.Hostname())
-		})
+// memberOf returns the member of etcd with the name of the node, which kubeadm gives it. What a Node reports is the claim of its
+// kubelet, and its addresses could be those of another member. So a member that has not started, which has no name, stays.
+func memberOf(name string, members []etcd.Member) (found *etcd.Member, unnamed []etcd.Member, err error) {
+	for i, m := range members {
+		switch {
+		case m.Name == "":
+			unnamed = append(unnamed, m)
+		case m.Name == name && found != nil:
+			return nil, nil, fault.New(fault.Failure, "etcd has two members with the name %q: %s and %s", name, found, m).
+				Hint(fmt.Sprintf("see which of them is lost: ./install etcd status; and remove it: ./install etcd member remove 0x%016x, or 0x%016x", found.ID, m.ID))
+		case m.Name == name:
+			found = &members[i]
+		}
 	}
-	if i < 0 {
-		return nil
-	}
-	return &members[i]
+	return found, unnamed, nil
 }
 
 // withoutMember returns etcd without a member. It refuses to leave etcd without a quorum.
@@ -141,17 +202,14 @@ func (t *target) leavesControlPlane() error {
 		Hint("to delete the cluster, run on that host: ./install reset; if this host is a control plane, register its node again: systemctl restart kubelet, then ./install init phase mark-control-plane")
 }
 
-// silence returns why the kubelet of a node does not answer, and "" if it does. A kubelet that hangs
-// accepts connections, but does not encrypt them. Its certificate may be of any CA.
+// silence returns why the kubelet of a node does not answer, and "" if it does.
 func silence(ctx context.Context, n cluster.NodeState) string {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	reason := "the cluster does not know its address"
 	for _, address := range n.Addresses {
-		dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}
-		conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(int(n.KubeletPort))))
+		err := answers(ctx, net.JoinHostPort(address, strconv.Itoa(int(n.KubeletPort))))
 		if err == nil {
-			_ = conn.Close()
 			return ""
 		}
 		reason = err.Error()
@@ -161,9 +219,15 @@ func silence(ctx context.Context, n cluster.NodeState) string {
 
 // addresses returns the addresses at which the API server of the node may have been announced.
 func (t *target) addresses() (list []netip.Addr) {
-	all := t.node.Addresses
+	var all []string
+	if t.node != nil {
+		all = append(all, t.node.Addresses...)
+	}
 	if host, _, err := net.SplitHostPort(t.server); err == nil {
-		all = append(slices.Clone(all), host)
+		all = append(all, host)
+	}
+	if t.member != nil {
+		all = append(all, t.member.Host())
 	}
 	for _, text := range all {
 		if a, err := netip.ParseAddr(text); err == nil {
@@ -196,7 +260,13 @@ func (t *target) describe(drain bool) string {
 		line("etcd", "removes member %s; %s left, %d healthy, %d needed: it then survives the failure of %d",
 			t.member, workflow.Count(t.rest.Members, "voting member"), t.rest.Healthy, t.rest.Quorum, t.rest.Healthy-t.rest.Quorum)
 	}
+	if len(t.unnamed) > 0 && t.member == nil && (t.controlPlane() || !t.node.Ready) {
+		line("etcd", "keeps %s, which has not started: if its host is lost, ./install etcd member remove 0x%016x", t.unnamed[0], t.unnamed[0].ID)
+	}
 	line("left", "%s", t.left())
+	if t.endpoint != "" {
+		fmt.Fprintf(&b, "\nThe endpoint of the cluster, %s, leads to this host. Nodes reach the API again when another host\nhas the address, or after: ./install endpoint apply --control-plane-endpoint HOST:PORT\n", t.endpoint)
+	}
 	if t.silence != "" {
 		b.WriteString("\nMake sure that the host is off. Otherwise its containers run on, while other nodes start\nthe same pods.\n")
 	}

@@ -328,7 +328,7 @@ func TestRemovalOfAnAdoptedNode(t *testing.T) {
 	if _, err = New(config.Reset{RemoveNode: true}, "", h, &workflow.Console{Out: io.Discard}); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Records().Ends().BeginReset(); err != nil { // and then killed
+	if err := h.Records().Ends().BeginReset(ledger.Identity{}); err != nil { // and then killed
 		t.Fatal(err)
 	}
 	unlock()

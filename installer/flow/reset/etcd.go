@@ -147,7 +147,7 @@ func (r *etcdReset) remove(ctx context.Context) error {
 		r.last = true
 		r.Console.Note("this is the cluster's last etcd member: reset deletes the cluster")
 	case err != nil && ctx.Err() == nil && r.force:
-		r.Console.Warn("this host's member stays in the etcd cluster; remove it on another control plane (%s): %s", r.removeCommand(), err)
+		r.Console.Warn("it is not known whether this host still has a member in the etcd cluster: %s; see on another control plane: ./install etcd status; if it lists the member: %s", err, r.removeCommand())
 		return nil
 	}
 	return err

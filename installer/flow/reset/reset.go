@@ -12,8 +12,10 @@ import (
 
 	"airlift/fault"
 	"airlift/images/store"
+	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/detection"
 	"airlift/installer/host/kernel"
 	"airlift/installer/host/ledger"
 	"airlift/installer/host/podnetwork"
@@ -202,7 +204,47 @@ func (r *Reset) preflight(ctx context.Context) error {
 	if !r.removesNode() || r.config.Force || slices.Contains(r.config.SkipPhases, "remove-etcd-member") {
 		return nil
 	}
-	return r.etcd.check(ctx)
+	if err := r.etcd.check(ctx); err != nil || !r.IsControlPlane() {
+		return err
+	}
+	return r.checkEndpoint(ctx)
+}
+
+// checkEndpoint refuses to reset the control plane to which the endpoint of the cluster leads, as long as there are others: no other
+// node would reach the API. Without an API server on this host, the endpoint leads to none already.
+func (r *Reset) checkEndpoint(ctx context.Context) error {
+	probe, cancel := context.WithTimeout(ctx, node.ProbeTimeout)
+	defer cancel()
+	client, err := node.LoadClient(r.Host, r.etcd.adminKubeconfig(), node.OwnAPIServer(r.Host), 0)
+	if err != nil {
+		return ctx.Err()
+	}
+	if ready, _ := client.Ready(probe); !ready {
+		return ctx.Err()
+	}
+	fetched, err := client.FetchConfig(probe)
+	if err != nil {
+		return ctx.Err()
+	}
+	nodes, err := client.Nodes(probe)
+	others := func(n cluster.NodeState) bool { return n.Role == cluster.ControlPlaneRole && n.Name != r.nodeName() }
+	if err != nil || !slices.ContainsFunc(nodes, others) {
+		return ctx.Err()
+	}
+	is := fetched.Cluster.ControlPlaneEndpoint
+	addresses, err := cluster.EndpointAddresses(probe, is)
+	own, ownErr := detection.Addresses()
+	if err = errors.Join(err, ownErr); err != nil {
+		r.Console.Warn("it is not known whether the endpoint of the cluster leads to this host: %v", err)
+		return ctx.Err()
+	}
+	for _, a := range own {
+		if slices.Contains(addresses, a.IP.Unmap()) && !slices.Contains(fetched.Cluster.Endpoint.VIPs, a.IP.Unmap().String()) {
+			return fault.New(fault.Preflight, "the endpoint of the cluster, %s, leads to this host: without it, no other node would reach the API", is).
+				Hint("give the cluster another endpoint first: ./install endpoint apply --control-plane-endpoint HOST:PORT; or with --control-plane-vip ADDRESS; then on each node: ./install endpoint node; or skip this check with --force")
+		}
+	}
+	return nil
 }
 
 // onHost is a step with this host.
@@ -228,7 +270,11 @@ func (r *Reset) removeMember(ctx context.Context) (err error) {
 	if err := r.etcd.remove(ctx); err != nil {
 		return err
 	}
-	return r.Host.Records().Ends().BeginReset()
+	is, err := status.IdentityOf(r.Host)
+	if err != nil {
+		r.Console.Debug(1, "the CA of this node is not known: %v", err)
+	}
+	return r.Host.Records().Ends().BeginReset(is)
 }
 
 // leaveRegistry takes the permissions of a server of the embedded registry from this control plane. Without an API server, they

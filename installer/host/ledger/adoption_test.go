@@ -108,8 +108,14 @@ func TestAdoption(t *testing.T) {
 	if r := open().Records(); r.Adopted() == nil {
 		t.Error("the end of the adoption was written before a change")
 	}
-	if err := h.Records().Ends().BeginReset(); err != nil {
+	if err := h.Records().Ends().BeginReset(ledger.Identity{Node: "w1"}); err != nil {
 		t.Fatal(err)
+	}
+	if err := open().Records().Ends().BeginReset(ledger.Identity{}); err != nil { // a second reset finds a part of the node
+		t.Fatal(err)
+	}
+	if was := open().Records().Ends().Was(); was == nil || was.Node != "w1" {
+		t.Errorf("the reset removes %+v", was)
 	}
 	if r := open().Records(); r.Adopted() != nil || !r.Ends().ResetBegan() || versionOf(t, root) != 2 {
 		t.Errorf("version %d, adopted %+v", versionOf(t, root), r.Adopted())

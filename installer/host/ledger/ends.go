@@ -18,8 +18,28 @@ func (e Ends) began(name string) bool {
 	return ok
 }
 
-// BeginReset records that reset begins to remove the node: this host's member has left etcd.
-func (e Ends) BeginReset() error { return e.records.Record(Entry{Kind: Reset, Name: Node}) }
+// An Identity is what a node is. "" and nil are not known.
+type Identity struct {
+	Node    string   `json:"node,omitempty"`    // its name
+	Role    string   `json:"role,omitempty"`    // control-plane or worker
+	Cluster string   `json:"cluster,omitempty"` // the name of its cluster; a worker does not know it
+	CAs     []string `json:"cas,omitempty"`     // hashes of the public keys of the cluster's CAs, sha256:hex
+}
+
+// BeginReset records that reset begins to remove a node: this host's member has left etcd. A later reset finds only a part of
+// the node, so the first record stays.
+func (e Ends) BeginReset(of Identity) error {
+	if was := e.Was(); was != nil {
+		of = *was
+	}
+	return e.records.Record(Entry{Kind: Reset, Name: Node, Of: &of})
+}
+
+// Was returns the node that reset began to remove; nil if none has begun, or an older installer began it.
+func (e Ends) Was() *Identity {
+	entry, _ := e.records.Find(Reset, Node)
+	return entry.Of
+}
 
 // ResetBegan reports whether reset began to remove the node, and has not finished.
 func (e Ends) ResetBegan() bool { return e.began(Node) }

@@ -102,6 +102,8 @@ type Entry struct {
 	Contents string `json:"holds,omitempty"`
 	// Mode is the directory's original mode.
 	Mode fs.FileMode `json:"mode,omitempty"`
+	// Of is the node that reset has begun to remove.
+	Of *Identity `json:"of,omitempty"`
 }
 
 // Wrote reports whether Airlift wrote content with the given sum.
@@ -131,7 +133,7 @@ func (e Entry) after(old Entry) Entry {
 
 func (e Entry) equal(o Entry) bool {
 	return e.Kind == o.Kind && e.Name == o.Name && e.SHA256 == o.SHA256 && e.Pending == o.Pending &&
-		slices.Equal(e.Earlier, o.Earlier) && e.Site == o.Site && e.Original == o.Original && e.Device == o.Device && e.Contents == o.Contents && e.Mode == o.Mode
+		slices.Equal(e.Earlier, o.Earlier) && e.Site == o.Site && e.Original == o.Original && e.Device == o.Device && e.Contents == o.Contents && e.Mode == o.Mode && (e.Of == nil) == (o.Of == nil)
 }
 
 // ledgerHint is for a damaged ledger. The cluster runs without it.
