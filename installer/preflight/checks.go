@@ -22,6 +22,8 @@ type subject struct {
 	now  func() time.Time
 	// lookup resolves a name on this host.
 	lookup func(ctx context.Context, name string) ([]string, error)
+	// encrypts reports whether a server that encrypts answers at an address, "host:port".
+	encrypts func(ctx context.Context, address string) bool
 	// rules reads the packet filter rules.
 	rules func() (rules, error)
 }

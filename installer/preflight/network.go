@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -196,15 +197,40 @@ const endpointTimeout = 10 * time.Second
 
 // controlPlaneEndpoint requires the name of the control-plane endpoint to
 // resolve on this host. Otherwise the kubelet cannot register the node, and
-// init would wait for that until its time limit.
+// init would wait for that until its time limit. Where an API server answers
+// already, init would create a second cluster.
 func (s networkChecks) controlPlaneEndpoint(ctx context.Context) []finding {
 	endpoint := s.subject.Config.ControlPlaneEndpoint
-	name, _, err := config.SplitEndpoint(endpoint, config.DefaultBindPort)
-	if endpoint == "" || err != nil || net.ParseIP(name) != nil { // an invalid endpoint is refused before
+	name, port, err := config.SplitEndpoint(endpoint, config.DefaultBindPort)
+	if endpoint == "" || err != nil { // an invalid endpoint is refused before
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()
+	if net.ParseIP(name) == nil {
+		if found := s.resolves(ctx, name); found != nil {
+			return found
+		}
+	}
+	if s.subject.Role == Init && !s.subject.Rerun && s.subject.encrypts(ctx, net.JoinHostPort(name, strconv.Itoa(port))) {
+		return problem("let this host join that cluster; with cluster.yaml, keep one of its control planes there until the new ones have joined; or choose another endpoint",
+			"a server that encrypts answers at the control-plane endpoint %s already: another cluster may have it", endpoint)
+	}
+	return nil
+}
+
+// encrypts connects to an address at which usually nothing answers.
+func encrypts(ctx context.Context, address string) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return false
+	}
+	return conn.Close() == nil
+}
+
+func (s networkChecks) resolves(ctx context.Context, name string) []finding {
 	if _, err := s.subject.lookup(ctx, name); err != nil {
 		return problem("add the address of a control plane, a load balancer or a virtual IP to /etc/hosts on every host, such as: echo '"+
 			s.subject.Config.LocalAPIEndpoint.AdvertiseAddress+" "+name+"' >> /etc/hosts",

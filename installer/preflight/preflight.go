@@ -128,7 +128,7 @@ func run(ctx context.Context, t Target, ignore []string, checks func(*subject) [
 	if err != nil {
 		return Report{}, err
 	}
-	s := &subject{Target: t, host: h, now: time.Now, lookup: net.DefaultResolver.LookupHost,
+	s := &subject{Target: t, host: h, now: time.Now, lookup: net.DefaultResolver.LookupHost, encrypts: encrypts,
 		rules: func() (rules, error) { return firewall.Read() }}
 	report := NewReport()
 	for _, c := range checks(s) {

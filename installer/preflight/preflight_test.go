@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -78,7 +79,7 @@ func healthy(t *testing.T) *subject {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &subject{Target: Target{Config: c, Role: Init, Root: root}, host: h, now: time.Now, lookup: onlyLocalhost,
+	return &subject{Target: Target{Config: c, Role: Init, Root: root}, host: h, now: time.Now, lookup: onlyLocalhost, encrypts: func(context.Context, string) bool { return false },
 		rules: func() (rules, error) { return dropping{}, nil }}
 }
 
@@ -368,6 +369,30 @@ func TestControlPlaneEndpoint(t *testing.T) {
 	found := s.runOne(t, "ControlPlaneEndpoint")
 	if len(found) != 1 || found[0].warning || !strings.Contains(found[0].fix, "echo '10.1.0.5 k8s.site.example' >> /etc/hosts") {
 		t.Errorf("%+v", found)
+	}
+}
+
+// A new cluster does not get the endpoint of one that runs, for example because cluster.yaml has only new control planes. A host that
+// joins, and a second run of init, need the API there.
+func TestEndpointOfAnotherCluster(t *testing.T) {
+	api := httptest.NewTLSServer(nil)
+	defer api.Close()
+	plain := httptest.NewServer(nil)
+	defer plain.Close()
+	for _, c := range []struct {
+		address string
+		role    Role
+		rerun   bool
+		want    int
+	}{
+		{api.Listener.Addr().String(), Init, false, 1}, {api.Listener.Addr().String(), Init, true, 0}, {api.Listener.Addr().String(), JoinControlPlane, false, 0},
+		{plain.Listener.Addr().String(), Init, false, 0}, {fmt.Sprint("127.0.0.1:", freePort(t)), Init, false, 0},
+	} {
+		s := healthy(t)
+		s.Config.ControlPlaneEndpoint, s.Role, s.Rerun, s.encrypts = c.address, c.role, c.rerun, encrypts
+		if found := s.runOne(t, "ControlPlaneEndpoint"); len(found) != c.want {
+			t.Errorf("%+v: %+v", c, found)
+		}
 	}
 }
 
