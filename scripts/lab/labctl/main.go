@@ -60,8 +60,8 @@ func up(name *string) *cobra.Command {
 			o.Log = logger(cmd)
 			for _, text := range virtual {
 				a, err := netip.ParseAddr(text)
-				if err != nil {
-					return fault.New(fault.Usage, "%q is not an IP address", text).Hint("for example --virtual 10.77.0.100")
+				if err != nil || !a.Is4() {
+					return fault.New(fault.Usage, "%q is not an IPv4 address", text).Hint("for example --virtual 10.77.0.100; IPv6 addresses in fd77::/32 need no flag")
 				}
 				o.Virtual = append(o.Virtual, a)
 			}
@@ -73,7 +73,7 @@ func up(name *string) *cobra.Command {
 	cmd.Flags().StringVar(&o.Suite, "suite", "", "the Debian release of the hosts (default bookworm)")
 	cmd.Flags().IntVar(&o.Interfaces, "interfaces", 1, "network interfaces per host")
 	cmd.Flags().StringSliceVar(&o.ExtraPackages, "packages", nil, "additional Debian packages on the hosts")
-	cmd.Flags().StringSliceVar(&virtual, "virtual", nil, "an `ADDRESS` that moves between hosts, as of --control-plane-vip; the switch drops packets to others that no host has")
+	cmd.Flags().StringSliceVar(&virtual, "virtual", nil, "an IPv4 `ADDRESS` that moves between hosts, as of --control-plane-vip; without it, the switch drops packets to that address")
 	cmd.Flags().BoolVar(&o.SSH, "ssh", false, "run sshd on the hosts, which can log in at each other")
 	cmd.Flags().BoolVar(&o.NoexecTmp, "noexec-tmp", false, "forbid executing files in /tmp")
 	return cmd
