@@ -18,8 +18,26 @@ const (
 	Preflight   Code = 3   // the host does not meet the requirements
 	Bundle      Code = 4   // the bundle is missing, truncated or damaged
 	Work        Code = 5   // of a plan: there is something to do
+	Skipped     Code = 6   // what follows are outcomes of work on a cluster: all is done but hosts that were skipped
+	Paused      Code = 7   // the rules stop the work here, until the user continues it
+	Held        Code = 8   // the rest waits for something that only the user can change
+	Waiting     Code = 9   // the same command has more to do
 	Interrupted Code = 130 // by a signal or lost output, as shells count SIGINT (128+2)
 )
+
+// outcomes have the word before the text of an error that is no failure.
+var outcomes = map[Code]string{Work: "result", Skipped: "skipped", Paused: "paused", Held: "held", Waiting: "waiting"}
+
+// Word returns the word for an exit code before the text of its error.
+func (c Code) Word() string {
+	if word := outcomes[c]; word != "" {
+		return word
+	}
+	return "error"
+}
+
+// IsOutcome reports whether a command with this code has not failed, although it did not do all.
+func (c Code) IsOutcome() bool { return outcomes[c] != "" }
 
 // A Fault is an error with an exit code and a hint.
 type Fault struct {

@@ -7,13 +7,13 @@ import (
 	"unicode"
 )
 
-// Print writes err for a user: an "error:" line and, if the error has a hint, a "hint:"
-// line. It prints nothing for a nil err.
+// Print writes err for a user: an "error:" line, or the word of an outcome that is no failure, and, if the error has a hint,
+// a "hint:" line. It prints nothing for a nil err.
 func Print(w io.Writer, err error) {
 	if err == nil {
 		return
 	}
-	fmt.Fprintf(w, "error: %s\n", Printable(err.Error()))
+	fmt.Fprintf(w, "%s: %s\n", ExitCode(err).Word(), Printable(err.Error()))
 	if hint := Hint(err); hint != "" {
 		fmt.Fprintf(w, "hint: %s\n", Printable(hint))
 	}

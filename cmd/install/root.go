@@ -35,7 +35,8 @@ it running after the session ends, start it with nohup or systemd-run.
 
 Exit codes: 0 success, 1 failure (of status: something is wrong), 2 usage error, 3 the
 host does not meet the requirements, 4 this file is incomplete or damaged, not signed by
-the required key or older than the required version, 130 interrupted.`
+the required key or older than the required version, 5 of plans: there is something to do,
+6 to 9 of 'cluster': it did not fail, and did not do all, 130 interrupted.`
 
 func newRootCmd() *cobra.Command {
 	verbosity, rootfs := 0, ""

@@ -101,7 +101,13 @@ func (e *events) end(err error) {
 	defer e.mu.Unlock()
 	last := progress.Event{Kind: progress.Done, Text: strings.Join(e.summary, "\n")}
 	if err != nil {
-		last = progress.Event{Kind: progress.Error, Text: Named(e.below, err.Error()), Code: int(fault.ExitCode(err)), Hint: Named(e.below, fault.Hint(err))}
+		code, text := fault.ExitCode(err), Named(e.below, err.Error())
+		last.Code, last.Hint = int(code), Named(e.below, fault.Hint(err))
+		if code.IsOutcome() {
+			last.Text = strings.TrimSpace(last.Text + "\n" + code.Word() + ": " + text)
+		} else {
+			last.Kind, last.Text = progress.Error, text
+		}
 	}
 	_ = e.print(last)
 }

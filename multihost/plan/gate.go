@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"airlift/fault"
 	"airlift/multihost/facts"
 	"airlift/multihost/spec"
 )
@@ -82,15 +83,16 @@ func (s *site) gate() *facts.Gate {
 
 // gated puts what the last batch has to pass before all that this plan would do next. Only these come first: Nodes that are lost,
 // and what interrupted hosts of the batch: without its end, they do not get healthy.
-func (s *site) gated(p *Plan, stages []Stage) []Stage {
+func (s *site) gated(stages []Stage) []Stage {
 	g := s.gate()
 	if g == nil {
 		return stages
 	}
 	lost := slices.DeleteFunc(slices.Clone(stages), func(st Stage) bool { return st.Name != lostHosts })
 	if skipped := s.skippedOf(g); len(skipped) > 0 {
-		p.Held = fmt.Sprintf("the last batch (%s: %s) has not passed its checks, and %s skipped; nothing changes until it has; to go on: run apply without --skip; or remove %s from cluster.yaml, and run ./install cluster apply --remove",
-			g.Stage, strings.Join(g.Hosts, ", "), areDown(skipped), strings.Join(skipped, ", "))
+		s.rests = slices.DeleteFunc(s.rests, func(r Rest) bool { return r.Outcome == fault.Paused.Word() }) // --continue does not help
+		s.rest(fault.Held, fmt.Sprintf("run apply without --skip; or remove %s from cluster.yaml, and run ./install cluster apply --remove", strings.Join(skipped, ", ")),
+			"the last batch (%s: %s) has not passed its checks, and %s skipped; nothing changes until it has", g.Stage, strings.Join(g.Hosts, ", "), areDown(skipped))
 		return lost
 	}
 	passing := s.passing(g)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"airlift/fault"
 	"airlift/multihost/facts"
 	"airlift/multihost/spec"
 )
@@ -33,7 +34,7 @@ func Make(in Input) (*Plan, []Problem) {
 		return nil, s.sorted()
 	}
 	s.noteHosts()
-	p.Notes = s.notes
+	p.Rest, p.Notes = s.rests, s.notes
 	p.Seen = s.seen()
 	p.Observed = digest(p.Seen)
 	return p, nil
@@ -78,27 +79,28 @@ func (s *site) fill(p *Plan) {
 		s.labels())
 	upgrades := s.upgradeWorkers()
 	stages = append(stages, upgrades...)
-	if s.held(upgrades) != "" {
-		p.Held = s.held(upgrades)
+	paused := s.paused(upgrades)
+	if paused != "" {
+		s.rest(fault.Paused, "to go on: ./install cluster apply --continue", "%s", paused)
 		stages = stages[:len(stages)-len(upgrades)]
-		holdUnpack(stages, upgrades)
+		pauseUnpack(stages, upgrades)
 	}
 	stages = append(stages, s.remove("remove workers", func(l leaver) bool { return l.ready && !l.controlPlane }))
 	if waits {
 		stages = append(stages, end)
 	}
-	if p.Held == "" {
+	if paused == "" {
 		stages = append(stages, s.addons())
 	}
-	p.Stages = s.gated(p, slices.DeleteFunc(stages, func(st Stage) bool { return len(st.Actions) == 0 }))
+	p.Stages = s.gated(slices.DeleteFunc(stages, func(st Stage) bool { return len(st.Actions) == 0 }))
 	p.endPauses()
 	s.checkLaggards(p.Stages)
 }
 
-// holdUnpack takes hosts that are not upgraded now out of the stage that unpacks: each apply would do it again.
-func holdUnpack(stages, held []Stage) {
+// pauseUnpack takes hosts that are not upgraded now out of the stage that unpacks: each apply would do it again.
+func pauseUnpack(stages, paused []Stage) {
 	waits := func(a Action) bool {
-		return a.Verb == Unpack && slices.ContainsFunc(held, func(st Stage) bool {
+		return a.Verb == Unpack && slices.ContainsFunc(paused, func(st Stage) bool {
 			return slices.ContainsFunc(st.Actions, func(h Action) bool { return h.Host == a.Host })
 		})
 	}
@@ -289,8 +291,8 @@ func (s *site) roll(name string, needs func(host) bool, action func(host) Action
 	return list
 }
 
-// held returns why the upgrade of workers waits: a group that pauses the roll has the version of the file. "" if it goes on.
-func (s *site) held(upgrades []Stage) string {
+// paused returns why the upgrade of workers waits: a group that pauses the roll has the version of the file. "" if it goes on.
+func (s *site) paused(upgrades []Stage) string {
 	if s.Continue || len(upgrades) == 0 || slices.ContainsFunc(s.controlPlanes(), s.needsUpgrade) {
 		return ""
 	}
@@ -312,7 +314,7 @@ func (s *site) held(upgrades []Stage) string {
 	}
 	for _, g := range slices.Backward(passed) {
 		if g.Roll.Pause {
-			return fmt.Sprintf("group %s has %s, and the roll pauses after it; waiting: %s; to go on: ./install cluster apply --continue",
+			return fmt.Sprintf("group %s has %s, and the roll pauses after it; waiting: %s",
 				g.Name, s.Version, strings.Join(waiting, ", "))
 		}
 	}
@@ -480,8 +482,8 @@ func (s *site) addons() Stage {
 
 // noteHosts adds what the plan leaves alone.
 func (s *site) noteHosts() {
-	for _, name := range s.Skip {
-		s.note("%s is skipped", name)
+	if names := slices.Compact(slices.Sorted(slices.Values(s.Skip))); len(names) > 0 {
+		s.rest(fault.Skipped, SkippedHint, "%s", strings.Join(names, ", "))
 	}
 	for _, h := range s.hosts {
 		n, found := s.nodes[h.Name]
@@ -495,7 +497,7 @@ func (s *site) noteHosts() {
 			s.note("%s cannot be drained now: %s allows no disruption", h.Name, strings.Join(blocked, ", "))
 		}
 		if h.Unfinished != "" && !slices.ContainsFunc([]string{Init, Join, "upgrade", "endpoint", "registry"}, h.began) && !s.isConfigured(h) && !s.follows(h) && !s.isBehind(h) {
-			s.note("%s did not finish the command %q: run it there again", h.Name, h.Unfinished)
+			s.rest(fault.Held, "run it there again", "%s did not finish the command %q", h.Name, h.Unfinished)
 		}
 	}
 	if s.cluster == nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/multihost/facts"
 	"airlift/multihost/spec"
@@ -335,7 +336,7 @@ func (s *site) removeFrom(v votes, list []leaver, ready bool) {
 func (s *site) noteLeavers(list []leaver) {
 	for _, l := range list {
 		if !l.lost {
-			s.note("%s is in the cluster, and not in cluster.yaml; to remove it: ./install cluster apply --remove", l.name)
+			s.rest(fault.Held, "to remove it: ./install cluster apply --remove; or add it to cluster.yaml", "%s is in the cluster, and not in cluster.yaml", l.name)
 			continue
 		}
 		if !l.ready {

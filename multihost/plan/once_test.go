@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -51,7 +52,7 @@ func TestOneApplyIsEnough(t *testing.T) {
 			return // it changes nothing, and says why
 		}
 		for range 6 { // pauses after the control planes, and after one of two groups; the last endpoint, the new one, and another configuration
-			paused := w.apply(p, &now, false)
+			stopped := w.apply(p, &now, false)
 			fresh := next(goOn)
 			if fresh == nil && announced(p) {
 				return // what was announced cannot be done next to a host that is down
@@ -60,11 +61,11 @@ func TestOneApplyIsEnough(t *testing.T) {
 				t.Fatalf("after\n%s\nthe next plan is refused", text(p))
 			}
 			switch {
-			case announced(p) && !paused:
+			case announced(p) && !stopped:
 				seen["again"]++
-			case paused || p.Held != "":
+			case stopped || paused(p):
 				seen["paused"]++
-				if fresh.Held == "" {
+				if !paused(fresh) {
 					break
 				}
 				w.apply(fresh, &now, false)
@@ -81,7 +82,7 @@ func TestOneApplyIsEnough(t *testing.T) {
 				if again == nil {
 					t.Fatalf("after\n%s\nwhich is held, the next plan is refused", text(fresh))
 				}
-				if len(again.Stages) > 0 || again.Held == "" {
+				if len(again.Stages) > 0 || !paused(again) {
 					t.Fatalf("after\n%s\nwhich is held, there is\n%s", text(fresh), text(again))
 				}
 				goOn = true
@@ -89,11 +90,11 @@ func TestOneApplyIsEnough(t *testing.T) {
 					t.Fatal("to continue is refused")
 				}
 			default:
-				if len(fresh.Stages) > 0 || fresh.Held != "" {
+				if len(fresh.Stages) > 0 || paused(fresh) {
 					t.Fatalf("after\n%s\nthere is\n%s", text(p), text(fresh))
 				}
 			}
-			if len(fresh.Stages) == 0 && fresh.Held == "" {
+			if len(fresh.Stages) == 0 && !paused(fresh) {
 				w.ended(fresh, remove, skip, seen)
 				return
 			}
@@ -132,11 +133,16 @@ func (w *world) ended(p *plan.Plan, remove bool, skip []string, seen map[string]
 	}
 }
 
+// paused reports whether the plan stops for a pause.
+func paused(p *plan.Plan) bool {
+	return slices.ContainsFunc(p.Rest, func(r plan.Rest) bool { return r.Outcome == "paused" })
+}
+
 // announced reports whether a note says that another apply has work.
 func announced(p *plan.Plan) bool {
 	return slices.ContainsFunc(p.Notes, func(n string) bool { return strings.HasSuffix(n, "then run the same command again") })
 }
 
 func text(p *plan.Plan) string {
-	return strings.Join(lines(p), "\n") + "\nheld: " + p.Held + "\nnotes:\n" + strings.Join(p.Notes, "\n")
+	return strings.Join(lines(p), "\n") + "\nrest: " + fmt.Sprint(p.Rest) + "\nnotes:\n" + strings.Join(p.Notes, "\n")
 }

@@ -443,12 +443,12 @@ func TestPain31BudgetIsPredicted(t *testing.T) {
 	}
 }
 
-// Pain 38: without --remove a Node that the file does not have is a note, and with it only that Node goes.
+// Pain 38: without --remove a Node that the file does not have holds the outcome, and with it only that Node goes.
 func TestPain38OnlyWhatIsNotInTheFileIsRemoved(t *testing.T) {
 	in := site(newVersion)
 	leave(in, "w2")
 	p, _ := plan.Make(in)
-	if len(p.Stages) > 0 || len(p.Notes) != 1 || !strings.Contains(p.Notes[0], "w2 is in the cluster, and not in cluster.yaml") {
+	if len(p.Stages) > 0 || len(p.Rest) != 1 || p.Rest[0].Outcome != "held" || p.Rest[0].What != "w2 is in the cluster, and not in cluster.yaml" {
 		t.Errorf("%+v", p)
 	}
 	in.Remove = true
@@ -464,7 +464,7 @@ func TestCanaryPausesTheRoll(t *testing.T) {
 	in.Spec.Roll.Order = []string{"canary"}
 	in.Spec.Hosts[5].Group = "canary"
 	p, _ := plan.Make(in)
-	if n := len(p.Stages); n != 5 || p.Stages[2].Name != "upgrade canary" || !p.Stages[2].Pause || p.Held != "" {
+	if n := len(p.Stages); n != 5 || p.Stages[2].Name != "upgrade canary" || !p.Stages[2].Pause || paused(p) {
 		t.Fatalf("%+v", lines(p))
 	}
 	view(in).Version = newVersion
@@ -475,16 +475,16 @@ func TestCanaryPausesTheRoll(t *testing.T) {
 		}
 	}
 	p, _ = plan.Make(in)
-	if !strings.Contains(p.Held, "group canary has v1.37.1") || len(p.Stages) != 0 {
-		t.Errorf("%q, %+v", p.Held, lines(p))
+	if !paused(p) || !strings.Contains(p.Rest[0].What, "group canary has v1.37.1") || len(p.Stages) != 0 {
+		t.Errorf("%q, %+v", p.Rest, lines(p))
 	}
 	view(in).AddonsWait = true
-	if p, _ = plan.Make(in); p.Held == "" || len(p.Stages) != 0 {
-		t.Errorf("the add-ons wait for nodes that are held: %q, %+v", p.Held, lines(p))
+	if p, _ = plan.Make(in); !paused(p) || len(p.Stages) != 0 {
+		t.Errorf("the add-ons wait for nodes that are held: %q, %+v", p.Rest, lines(p))
 	}
 	in.Continue = true
-	if p, _ = plan.Make(in); p.Held != "" || len(p.Stages) != 3 {
-		t.Errorf("%q, %+v", p.Held, lines(p))
+	if p, _ = plan.Make(in); paused(p) || len(p.Stages) != 3 {
+		t.Errorf("%q, %+v", p.Rest, lines(p))
 	}
 }
 

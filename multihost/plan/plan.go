@@ -61,10 +61,9 @@ type Plan struct {
 	// cluster are run there.
 	Leader string  `json:"leader"`
 	Stages []Stage `json:"stages"`
-	// Held is why the roll stops before the stages that the plan would have too: a group that pauses. "" if it does not.
-	Held string `json:"held,omitempty"`
-	// Notes are what the plan leaves alone and the user may want to know: hosts of the cluster that the file does not
-	// have.
+	// Rest is what keeps the hosts from matching the file after the plan. Without stages and a rest, they match.
+	Rest []Rest `json:"rest,omitempty"`
+	// Notes are what the user may want to know.
 	Notes []string `json:"notes,omitempty"`
 }
 

@@ -29,6 +29,7 @@ type site struct {
 	kinds      []string // of kubeadm's documents in the file
 
 	problems []Problem
+	rests    []Rest
 	notes    []string
 }
 

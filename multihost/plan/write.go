@@ -24,10 +24,10 @@ func (p *Plan) Write(w io.Writer) error {
 		}
 	}
 	switch {
-	case actions == 0 && p.Held == "":
+	case actions == 0 && len(p.Rest) == 0:
 		fmt.Fprintf(&b, "Cluster %s (%s): nothing to do.\n", p.Cluster, p.Version)
 	case actions == 0:
-		fmt.Fprintf(&b, "Cluster %s (%s): nothing to do before you continue.\n", p.Cluster, p.Version)
+		fmt.Fprintf(&b, "Cluster %s (%s): nothing to do now.\n", p.Cluster, p.Version)
 	default:
 		fmt.Fprintf(&b, "Cluster %s (%s): %s on %s.\n", p.Cluster, p.Version, count(actions, "action"), count(len(hosts), "host"))
 	}
@@ -38,9 +38,11 @@ func (p *Plan) Write(w io.Writer) error {
 		}
 	}
 	p.writeFiles(&b)
-	if p.Held != "" {
-		b.WriteString("\n")
-		wrap(&b, "Held: ", p.Held)
+	for i, r := range p.Rest {
+		if i == 0 {
+			b.WriteString("\n")
+		}
+		wrap(&b, strings.ToUpper(r.Outcome[:1])+r.Outcome[1:]+": ", r.What+"; "+r.Hint)
 	}
 	if len(p.Notes) > 0 {
 		b.WriteString("\nNotes:\n")

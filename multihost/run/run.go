@@ -1,12 +1,10 @@
 package run
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"airlift/multihost/live"
 	"airlift/multihost/plan"
 	"airlift/multihost/remote"
+	"airlift/multihost/spec"
 )
 
 // A Run executes a plan.
@@ -31,40 +30,52 @@ type Run struct {
 	broken map[string]int // the pods that were not ready before the first batch of this run; nil before it
 }
 
-// Execute executes the plan, stage by stage. It locks the hosts that it changes, reads the facts of all hosts once more,
-// and calls check with them: another driver may have changed the site since the plan was made. paused is the group after which
-// the plan pauses, or the groups: "a, b"; "" if all is done.
-func (s *Site) Execute(ctx context.Context, p *plan.Plan, check func() error) (paused string, err error) {
+// Execute executes the plan, stage by stage, until the end or a pause. It locks the hosts that it changes, reads the facts of all
+// hosts once more, and calls check with them: another driver may have changed the site since the plan was made. Afterwards, Answers
+// has the facts after the run.
+func (s *Site) Execute(ctx context.Context, p *plan.Plan, check func() error) error {
 	r := &Run{Site: s, Plan: p}
 	defer r.unlock()
 	if err := r.begin(ctx, check); err != nil {
 		r.unlock()
 		s.Discard(ctx)
-		return "", err
+		return err
 	}
 	defer s.forget(ctx, p)
 	for rest := p.Stages; len(rest) > 0; {
 		n := together(rest)
 		if err := r.stages(ctx, rest[:n]); err != nil {
-			return "", err
+			return err
 		}
-		if last := rest[n-1]; last.Pause && n < len(rest) {
-			return cmp.Or(last.Group, s.pausing(last)), nil
+		if rest[n-1].Pause {
+			break
 		}
 		rest = rest[n:]
 	}
-	return "", nil
+	return r.observeResult(ctx)
 }
 
-// pausing returns the groups of the hosts of a stage that pause the roll, "a, b".
-func (s *Site) pausing(stage plan.Stage) string {
-	var list []string
-	for _, g := range s.Cluster.Groups {
-		if g.Roll.Pause && slices.ContainsFunc(stage.Actions, func(a plan.Action) bool { h := s.host(a.Host); return h != nil && h.Group == g.Name }) {
-			list = append(list, g.Name)
+// observeResult reads the facts of the hosts of the file once more, before other drivers may change them. A host that does not
+// answer any more has the reason in Err.
+func (r *Run) observeResult(ctx context.Context) error {
+	r.Display.Printf("compare with the file\n")
+	var hosts []*Host
+	for _, h := range r.hosts {
+		inFile := slices.ContainsFunc(r.Cluster.Hosts, func(f spec.Host) bool { return f.Name == h.Name })
+		if h.Err == nil && inFile {
+			hosts = append(hosts, h)
 		}
 	}
-	return strings.Join(list, ", ")
+	_ = quietly(ctx, hosts, func(ctx context.Context, h *Host) error {
+		h.Err = h.observe(ctx)
+		if lost := (*remote.LostError)(nil); errors.As(h.Err, &lost) {
+			if h.Err = h.connect(ctx); h.Err == nil {
+				h.Err = h.observe(ctx)
+			}
+		}
+		return h.Err
+	})
+	return context.Cause(ctx)
 }
 
 // begin locks the hosts, and checks the plan.

@@ -67,8 +67,8 @@ type driver struct {
 	version string
 	options plan.Options
 	out     bytes.Buffer
-	paused  string
 	plan    *plan.Plan
+	left    *plan.Plan // after the run
 }
 
 // apply does what the command apply does.
@@ -94,14 +94,20 @@ func (d *driver) apply(ctx context.Context) error {
 		s.Discard(ctx)
 		return errors.Join(err, fmt.Errorf("%+v", found))
 	}
-	d.paused, err = s.Execute(ctx, p, func() error {
+	err = s.Execute(ctx, p, func() error {
 		now, problems := plan.Make(d.input(ctx, s))
 		if len(problems) > 0 {
 			return fmt.Errorf("%+v", problems)
 		}
 		return plan.Same(p, now)
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	if d.left, problems = plan.Make(d.input(ctx, s)); len(problems) > 0 {
+		return fmt.Errorf("after the run: %+v", problems)
+	}
+	return d.left.Outcome()
 }
 
 // input is what a plan depends on.
@@ -356,12 +362,12 @@ func TestPauseAfterAGroup(t *testing.T) {
 	c := aCanary()
 	c.Groups[2].Roll.Pause = true
 	w, d, err := upgrade(t, c, func(*modelsite.World) {})
-	if err != nil || d.paused != "canary" || w.Hosts["w1"].Version != newVersion || w.Hosts["w2"].Version != oldVersion {
-		t.Fatalf("%v, paused after %q\n%s", err, d.paused, w.State())
+	if fault.ExitCode(err) != fault.Paused || !strings.HasPrefix(err.Error(), "group canary has") || w.Hosts["w1"].Version != newVersion || w.Hosts["w2"].Version != oldVersion {
+		t.Fatalf("%v\n%s", err, w.State())
 	}
 	again := &driver{w: w, c: c, file: d.file, version: newVersion}
-	if err := again.apply(t.Context()); err != nil || again.plan.Held == "" || w.Hosts["w2"].Version != oldVersion {
-		t.Errorf("without --continue: %v, held %q", err, again.plan.Held)
+	if err := again.apply(t.Context()); fault.ExitCode(err) != fault.Paused || len(again.plan.Stages) > 0 || w.Hosts["w2"].Version != oldVersion {
+		t.Errorf("without --continue: %v", err)
 	}
 	again.options.Continue = true
 	if err := again.apply(t.Context()); err != nil || w.Hosts["w2"].Version != newVersion {
@@ -375,8 +381,8 @@ func TestPauseAfterGroupsOfControlPlanes(t *testing.T) {
 	c.Groups = append(c.Groups, spec.Group{Name: "other", Roll: spec.GroupRoll{Pause: true}})
 	c.Hosts[1].Group = "other"
 	w, d, err := upgrade(t, c, func(*modelsite.World) {})
-	if err != nil || d.paused != "other" || w.Hosts["cp3"].Version != newVersion || w.Hosts["w1"].Version != oldVersion {
-		t.Errorf("%v, paused after %q\n%s", err, d.paused, w.State())
+	if fault.ExitCode(err) != fault.Paused || !strings.HasPrefix(err.Error(), "group other has") || w.Hosts["cp3"].Version != newVersion || w.Hosts["w1"].Version != oldVersion {
+		t.Errorf("%v\n%s\n%s", err, d.out.String(), w.State())
 	}
 }
 
@@ -398,7 +404,7 @@ func TestSkippedHostIsNotDown(t *testing.T) {
 		return 0
 	}
 	d := &driver{w: w, c: c, file: aFile(t, newVersion), version: newVersion, options: plan.Options{Skip: []string{"w1"}}}
-	if err := d.apply(ctx); err != nil || w.Hosts["w2"].Version != newVersion || w.Hosts["w1"].Version != oldVersion {
+	if err := d.apply(ctx); fault.ExitCode(err) != fault.Skipped || w.Hosts["w2"].Version != newVersion || w.Hosts["w1"].Version != oldVersion {
 		t.Errorf("%v after %d looks at hosts\n%s\n%s", err, looks, w.State(), d.out.String())
 	}
 }
@@ -455,12 +461,13 @@ func TestFirstControlPlaneIsOff(t *testing.T) {
 	w.Hosts["w3"] = &modelsite.Machine{Name: "w3", Role: spec.Worker, Files: map[string]string{}, Free: 1 << 22}
 	w.Hosts["cp1"].Off = errors.New("no route to host")
 	d := &driver{w: w, c: c, file: file, version: oldVersion, options: plan.Options{Skip: []string{"cp1"}}}
-	if err := d.apply(t.Context()); err != nil || w.Hosts["w3"].Version != oldVersion || d.plan.Leader == "cp1" || w.Tokens != 0 {
+	if err := d.apply(t.Context()); fault.ExitCode(err) != fault.Skipped || w.Hosts["w3"].Version != oldVersion || d.plan.Leader == "cp1" || w.Tokens != 0 {
 		t.Errorf("%v\n%s", err, d.out.String())
 	}
 }
 
-// A control plane that is lost during a roll of workers is not waited for: another one knows the cluster.
+// A control plane that is lost during a roll of workers is not waited for: another one knows the cluster. At the end it is unknown
+// whether that one matches the file.
 func TestControlPlaneIsLostDuringARoll(t *testing.T) {
 	c := aCluster()
 	c.Hosts[0], c.Hosts[2] = c.Hosts[2], c.Hosts[0] // the one that leads is not asked first
@@ -472,7 +479,7 @@ func TestControlPlaneIsLostDuringARoll(t *testing.T) {
 			return 0
 		}
 	})
-	if err != nil || w.Hosts["w2"].Version != newVersion || w.Lost["cp3"] || w.Hosts["cp3"].Off == nil {
+	if err == nil || !strings.Contains(err.Error(), "after the run: ") || !strings.Contains(err.Error(), "no route to host") || w.Hosts["w2"].Version != newVersion || w.Lost["cp3"] {
 		t.Errorf("%v\n%s", err, d.out.String())
 	}
 }

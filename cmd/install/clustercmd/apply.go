@@ -164,8 +164,8 @@ Notes have what was edited by hand on nodes and in the cluster, and how to keep 
 With --out, the plan is also saved. 'cluster apply --plan FILE' does exactly this plan,
 or fails if a host or cluster.yaml has changed since.
 
-Exit codes: 0 nothing to do, 5 there is something to do. './install --help' lists the
-others.`
+Exit codes: 0 nothing to do, 5 there is something to do. If apply could do nothing now: 6
+hosts were skipped, 7 paused, 8 held, as of apply. './install --help' lists the others.`
 
 func newPlan(in *site) *cobra.Command {
 	var r rules
@@ -216,12 +216,11 @@ func writePlan(cmd *cobra.Command, p *plan.Plan, format, file string) error {
 	}
 	switch {
 	case err != nil:
+		return err
 	case len(p.Stages) > 0:
-		err = fault.New(fault.Work, "there is something to do").Hint("to do it: ./install cluster apply")
-	case p.Held != "":
-		err = fault.New(fault.Work, "the roll is held").Hint("to go on: ./install cluster apply --continue")
+		return fault.New(fault.Work, "there is something to do").Hint("to do it: ./install cluster apply")
 	}
-	return err
+	return p.Outcome()
 }
 
 func newPreflight(in *site) *cobra.Command {
@@ -358,7 +357,12 @@ next run begins with the checks of the last hosts, and changes no other host bef
 Another configuration goes to one host after the other, control planes first.
 
 It is safe to run it again, from another machine too: it finishes what an interrupted run
-left. Ctrl-C stops the commands on the hosts between two changes.`
+left. Ctrl-C stops the commands on the hosts between two changes.
+
+At the end it reads all hosts again. Exit codes: 0 the cluster matches the file; 6 it does,
+but for hosts that were skipped; 7 paused, go on with --continue; 8 held, until you change
+what is named; 9 waiting, the same command has more to do. If there are several: 7, 9, 8, 6.
+'./install --help' lists the others.`
 
 func newApply(in *site) *cobra.Command {
 	var r rules
@@ -415,22 +419,30 @@ func (s *opened) apply(ctx context.Context, cmd *cobra.Command, r rules, saved *
 	}
 	if err != nil || len(p.Stages) == 0 {
 		s.Site.Discard(ctx)
-		return err
+	} else {
+		p, err = s.execute(ctx, p, r)
 	}
-	s.Site.Display.Start()
-	paused, err := s.Site.Execute(ctx, p, func() error { return s.still(ctx, p, r) })
-	s.Site.Display.Stop()
-	switch {
-	case err != nil:
-		return fault.Wrap(err, fault.ExitCode(err), cmp.Or(fault.Hint(err), "solve the problem, and run the same command again: it continues"))
-	case p.Held != "":
-		fmt.Fprintln(cmd.OutOrStdout(), p.Held)
-	case paused != "":
-		fmt.Fprintf(cmd.OutOrStdout(), "Paused after group %s, as the rules say. To go on: ./install cluster apply --continue\n", paused)
-	default:
+	if err == nil {
+		err = p.Outcome()
+	}
+	if err == nil {
 		fmt.Fprintln(cmd.OutOrStdout(), "The cluster matches the file. To see it: ./install cluster status")
 	}
-	return nil
+	return err
+}
+
+// execute executes a plan, and returns the plan that is left to do.
+func (s *opened) execute(ctx context.Context, p *plan.Plan, r rules) (*plan.Plan, error) {
+	s.Site.Display.Start()
+	defer s.Site.Display.Stop()
+	if err := s.Site.Execute(ctx, p, func() error { return s.still(ctx, p, r) }); err != nil {
+		return nil, fault.Wrap(err, fault.ExitCode(err), cmp.Or(fault.Hint(err), "solve the problem, and run the same command again: it continues"))
+	}
+	left, err := s.compute(ctx, r)
+	if err != nil && ctx.Err() == nil {
+		err = fault.New(fault.Failure, "the plan was done, and it is unknown whether the cluster matches the file: %w", err).Hint("solve the problems, and run the same command again")
+	}
+	return left, err
 }
 
 // checked returns the plan after all checks, and prints it.

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -16,13 +18,11 @@ import (
 	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/multihost/live"
+	"airlift/multihost/plan"
 	"airlift/multihost/remote"
 	"airlift/multihost/run"
 	"airlift/multihost/spec"
 )
-
-// codeSkipped is the exit code if all is well apart from hosts that were skipped on request. Only these commands have it.
-const codeSkipped fault.Code = 6
 
 const clusterLong = `Install, upgrade and look after a cluster of several hosts, from one description: cluster.yaml.
 
@@ -37,8 +37,10 @@ was killed, and from another machine. This machine keeps only ~/.ssh/known_hosts
     ./install cluster plan
     ./install cluster apply
 
-Exit codes: as of the other commands; of plan, 5: there is something to do; of all, 6: it
-succeeded, and hosts were skipped with --skip.`
+Exit codes: as of the other commands, and for what is no failure: 5 of plan, there is
+something to do; 6 done, but for hosts that were skipped with --skip; of plan and apply also:
+7 paused, until apply runs with --continue; 8 held, until you change what is named; 9
+waiting, the same command has more to do. If there are several: 7, 9, 8, 6.`
 
 // New returns the command cluster. open opens the file of this process.
 func New(open func() (*bundle.File, error)) *cobra.Command {
@@ -126,7 +128,7 @@ func (in *site) with(cmd *cobra.Command, out io.Writer, do func(ctx context.Cont
 		return err
 	}
 	if len(in.skip) > 0 {
-		return fault.New(codeSkipped, "these hosts were skipped: %v", in.skip).Hint("when they answer, run the same command without --skip")
+		return fault.New(fault.Skipped, "%s", strings.Join(slices.Compact(slices.Sorted(slices.Values(in.skip))), ", ")).Hint(plan.SkippedHint)
 	}
 	return nil
 }

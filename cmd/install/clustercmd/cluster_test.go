@@ -136,6 +136,9 @@ func (c *console) answered(answers io.Reader, args ...string) (out string, code 
 	err := cmd.ExecuteContext(c.ctx)
 	fault.Print(&b, err)
 	c.all.WriteString(b.String())
+	if code := fault.ExitCode(err); strings.Contains(b.String(), "matches the file. ") && (err != nil || strings.Contains("\n"+b.String(), "\nerror: ")) {
+		c.t.Errorf("%q: exit code %d, and the cluster matches the file:\n%s", args, code, b.String())
+	}
 	return b.String(), fault.ExitCode(err)
 }
 
@@ -249,12 +252,12 @@ func TestPause(t *testing.T) {
 		c.want(0, nil, "", "apply", "--yes")
 		c.bundle("v1.38.1")
 		c.use()
-		out := c.want(0, []string{"Paused after group " + group + ", as the rules say. To go on: ./install cluster apply --continue\n"}, "", "apply", "--yes")
-		held := "group " + group + " has v1.38.1, and the roll pauses after it; waiting: " + waiting + "; to go on: ./install cluster apply --continue"
+		out := c.want(fault.Paused, []string{"\npaused: group " + group + " has v1.38.1, and the roll pauses after it; waiting: " + waiting + "\nhint: to go on: ./install cluster apply --continue\n"}, "", "apply", "--yes")
+		held := "Paused: group " + group + " has v1.38.1, and the roll pauses after it; waiting: " + waiting + "; to go on: ./install cluster apply --continue"
 		before := c.w.State()
 		for _, args := range [][]string{{"plan"}, {"apply", "--yes"}} {
 			again, code := c.run("", args...)
-			if is := strings.Join(strings.Fields(again), " "); !strings.Contains(is, held) || strings.Contains(is, "unpack") || code != map[string]fault.Code{"plan": fault.Work}[args[0]] {
+			if is := strings.Join(strings.Fields(again), " "); !strings.Contains(is, held) || strings.Contains(is, "unpack") || code != fault.Paused {
 				t.Errorf("%q: exit code %d\n%s", args, code, again)
 			}
 		}
@@ -325,7 +328,7 @@ func TestHostIsOff(t *testing.T) {
 	c := newConsole(t)
 	c.w.Hosts["w2"].Off = fault.Wrap(&remote.Error{Class: remote.Unreachable, Host: "w2", Address: "10.0.0.14:22", Err: errors.New("no route to host")}, fault.Failure, "switch it on")
 	c.want(3, []string{"w2: cannot be used", "no route to host", "--skip w2"}, "", "apply", "--yes")
-	c.want(codeSkipped, []string{"these hosts were skipped: [w2]"}, "", "apply", "--yes", "--skip", "w2")
+	c.want(fault.Skipped, []string{"\nskipped: w2\n"}, "", "apply", "--yes", "--skip", "w2")
 	c.want(2, []string{`--skip "w9"`}, "", "apply", "--skip", "w9")
 	c.want(1, []string{"no answer", "w2 does not answer: w2 (10.0.0.14:22): no route to host", "hint: switch it on"}, "", "status")
 	c.want(1, []string{"no route to host"}, "", "reset", "--force", "--yes")
@@ -553,7 +556,7 @@ func TestProgressJSON(t *testing.T) {
 		{0, false, []string{"apply"}}, {0, false, []string{"status"}}, {0, true, []string{"status", "-o", "json"}},
 		{0, false, []string{"doctor", c.path("a.tar.gz")}}, {0, false, []string{"images", "list"}}, {0, true, []string{"images", "list", "-o", "json"}}, {0, false, []string{"images", "import"}},
 		{0, false, []string{"certs", "check-expiration"}}, {0, false, []string{"certs", "renew"}}, {0, false, []string{"backup", c.path("b.tar")}},
-		{0, true, []string{"kubeconfig", "-"}}, {0, false, []string{"kubeconfig", c.path("c")}}, {codeSkipped, false, []string{"apply", "--skip", "w2"}},
+		{0, true, []string{"kubeconfig", "-"}}, {0, false, []string{"kubeconfig", c.path("c")}}, {fault.Skipped, false, []string{"apply", "--skip", "w2"}},
 		{2, false, []string{"apply", "--skip", "w9"}}, {2, false, []string{"status", "x"}}, {0, false, []string{"reset", "--force", "--yes"}},
 	} {
 		stdout, stderr, code := c.events(v.args...)
@@ -568,7 +571,7 @@ func TestProgressJSON(t *testing.T) {
 		}
 		lines := strings.Split(strings.TrimSpace(last), "\n")
 		var e progress.Event
-		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &e); err != nil || e.Code != int(code) || code == 0 && e.Kind != progress.Done || code != 0 && e.Kind != progress.Error || e.Host != "" {
+		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &e); err != nil || e.Code != int(code) || (code == 0 || code.IsOutcome()) != (e.Kind == progress.Done) || e.Host != "" {
 			t.Errorf("%q: the last event is %q: %v", v.args, lines[len(lines)-1], err)
 		}
 	}
@@ -683,7 +686,11 @@ func TestRemove(t *testing.T) {
 			if err := os.WriteFile(c.path("cluster.yaml"), []byte(less), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			c.want(0, []string{"to remove it: ./install cluster apply --remove"}, "", "plan")
+			for _, verb := range []string{"plan", "apply"} {
+				if out := c.want(fault.Held, []string{"\nheld: w2 is in the cluster, and not in cluster.yaml\nhint: to remove it: ./install cluster apply --remove"}, "", verb); strings.Contains(out, "matches") {
+					t.Error(out)
+				}
+			}
 			c.w.Hosts["w2"].Off = off
 			c.want(0, []string{"remove workers"}, "", "apply", "--yes", "--remove")
 			if !slices.ContainsFunc(c.w.Seen, func(args string) bool { return strings.Contains(args, "node remove w2 --yes --drain-timeout") }) {
@@ -790,7 +797,7 @@ func TestThinFile(t *testing.T) {
 		}
 	}
 	c.file = whole
-	c.want(codeSkipped, nil, "", "apply", "--yes", "--skip", "w2")
+	c.want(fault.Skipped, nil, "", "apply", "--yes", "--skip", "w2")
 	c.file = thin
 	c.want(0, nil, "", "apply", "--yes")
 	c.want(2, []string{"thin"}, "", "images", "import")
@@ -914,7 +921,7 @@ func TestResetKilledAnywhere(t *testing.T) {
 	for how := 1; how <= 3; how++ {
 		for n := 1; ; n++ {
 			c.clear()
-			c.want(codeSkipped, nil, "", "apply", "--yes", "--skip", "w1") // a bare host, too
+			c.want(fault.Skipped, nil, "", "apply", "--yes", "--skip", "w1") // a bare host, too
 			if !c.kill(n, how, "reset", "--force", "--yes") {
 				break
 			}
@@ -933,7 +940,7 @@ func TestResetWithAHostOff(t *testing.T) {
 	c := newConsole(t)
 	c.want(0, nil, "", "apply", "--yes")
 	c.w.Hosts["cp1"].Off = errors.New("no route to host")
-	c.want(codeSkipped, []string{"from 4 hosts"}, "site\n", "reset", "--skip", "cp1,cp1")
+	c.want(fault.Skipped, []string{"from 4 hosts"}, "site\n", "reset", "--skip", "cp1,cp1")
 	c.w.Hosts["cp1"].Off = nil
 	if out := c.want(0, []string{"from 5 hosts"}, "site\n", "reset"); strings.Contains(out, "failed") {
 		t.Error(out)

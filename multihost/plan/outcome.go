@@ -1,0 +1,60 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"airlift/fault"
+)
+
+// A Rest is something that keeps the hosts from matching the file, and that the plan does not change.
+type Rest struct {
+	// Outcome is paused, held or skipped.
+	Outcome string `json:"outcome"`
+	What    string `json:"what"` // "w3 is in the cluster, and not in cluster.yaml"
+	Hint    string `json:"hint"` // can be typed
+}
+
+// SkippedHint is the hint for hosts that were skipped.
+const SkippedHint = "when they answer, run the same command without --skip"
+
+// rest adds a Rest.
+func (s *site) rest(code fault.Code, hint, what string, args ...any) {
+	s.rests = append(s.rests, Rest{Outcome: code.Word(), What: fmt.Sprintf(what, args...), Hint: hint})
+}
+
+// precedence has the outcomes of a run. If there are several, the first one decides the exit code: what apply can go on with, then
+// what needs a person.
+var precedence = []fault.Code{fault.Paused, fault.Waiting, fault.Held, fault.Skipped}
+
+// Outcome returns the outcome of a run after which this is the plan, with its sentence, hint and exit code; nil if the hosts match
+// the file. What else there is follows the sentence.
+func (p *Plan) Outcome() error {
+	list := slices.Clone(p.Rest)
+	if len(p.Stages) > 0 {
+		list = append(list, Rest{fault.Waiting.Word(), "there is more to do: " + p.stages(), "run the same command again"})
+	}
+	rank := func(r Rest) int {
+		return slices.IndexFunc(precedence, func(c fault.Code) bool { return c.Word() == r.Outcome })
+	}
+	slices.SortStableFunc(list, func(a, b Rest) int { return cmp.Compare(rank(a), rank(b)) })
+	if len(list) == 0 {
+		return nil
+	}
+	text := list[0].What
+	for _, r := range list[1:] {
+		text += fmt.Sprintf("\n%s: %s; %s", r.Outcome, r.What, r.Hint)
+	}
+	return fault.New(precedence[max(0, rank(list[0]))], "%s", text).Hint(list[0].Hint)
+}
+
+// stages lists the names of the stages.
+func (p *Plan) stages() string {
+	var names []string
+	for _, st := range p.Stages {
+		names = append(names, st.Name)
+	}
+	return strings.Join(names, ", ")
+}
