@@ -23,7 +23,7 @@ func is(f *facts.Facts) *facts.Node {
 
 // isHalf reports whether a command did not finish that makes a host a node, or removes it: a part of its files may be missing.
 func isHalf(f *facts.Facts) bool {
-	return slices.ContainsFunc([]string{Init, Join, "reset"}, func(command string) bool { return host{Facts: f}.began(command) })
+	return slices.ContainsFunc([]string{Init, Join, "reset", "etcd restore"}, func(command string) bool { return host{Facts: f}.began(command) })
 }
 
 // isBare reports whether a host has nothing of a node that Airlift could remove.
@@ -53,7 +53,7 @@ func otherNode(f *facts.Facts, name, role string) string {
 		return ""
 	case n != nil && n.Name != "" && n.Name != name:
 		return "is " + called(f)
-	case (n == nil || n.Name == "") && !isHalf(f):
+	case n != nil && n.Name == "" && !isHalf(f):
 		return "is " + called(f)
 	case (n == nil || n.Name == "") && !strings.EqualFold(f.Hostname, name):
 		return fmt.Sprintf("did not finish the command %q, and is the machine %s", f.Unfinished, cmp.Or(f.Hostname, "without a name"))
@@ -187,7 +187,7 @@ func CheckReset(c *spec.Cluster, answers map[string]Answer) []Problem {
 		switch what := otherNode(f, h.Name, h.Role); {
 		case what != "":
 			list = append(list, Problem{Host: h.Name, What: what, Why: "cluster.yaml has the " + word(h.Role) + " " + h.Name + " of the cluster " + c.Name, Hint: hint})
-		case isBare(f) || isHalf(f) && (n == nil || n.CASHA256 == ""):
+		case n == nil || isHalf(f) && n.CASHA256 == "":
 		case !known || n.CASHA256 == "":
 			list = append(list, Problem{Host: h.Name, What: "is " + called(f) + ", and does not prove that it is a node of the cluster " + c.Name,
 				Why: unproven(f, known), Hint: "leave it alone: --skip " + h.Name + "; " + byItself})

@@ -31,7 +31,7 @@ func answering(t *rapid.T, h spec.Host) aNode {
 		n.name, n.role = names.Draw(t, "its name"), rapid.SampledFrom([]string{spec.ControlPlane, spec.Worker}).Draw(t, "its role")
 	case "bare":
 		n.cluster = ""
-		n.Facts = &facts.Facts{Hostname: names.Draw(t, "hostname")}
+		n.Facts = &facts.Facts{Hostname: h.Name, Unfinished: rapid.SampledFrom([]string{"", "import", "join"}).Draw(t, "unfinished")}
 		return n
 	}
 	n.Facts = &facts.Facts{Hostname: rapid.SampledFrom([]string{n.name, n.name, "machine-" + n.name}).Draw(t, "hostname")}

@@ -120,10 +120,10 @@ func (s *site) checkMembership() {
 	s.checkOneDown()
 }
 
-// hasNoMember reports whether a control plane has an etcd of its own that is no member of the cluster's. One that joins may not be
-// a member yet.
+// hasNoMember reports whether a control plane has an etcd of its own that is no member of the cluster's, so that its API server does
+// not answer. One that joins may not be a member yet.
 func (s *site) hasNoMember(h host) bool {
-	return h.Node != nil && h.Node.Role == spec.ControlPlane && h.Node.Etcd && !h.isNew() && len(s.cluster.EtcdMembers) > 0 &&
+	return h.Node != nil && h.Node.Role == spec.ControlPlane && h.Node.Etcd && h.Cluster == nil && !h.isNew() && len(s.cluster.EtcdMembers) > 0 &&
 		!slices.ContainsFunc(s.cluster.EtcdMembers, func(m facts.EtcdMember) bool { return m.Name == h.Name || m.Name == "" })
 }
 
