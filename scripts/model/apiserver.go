@@ -275,14 +275,23 @@ type watching func(http.ResponseWriter, *http.Request)
 
 // effectOf is effect for a request of a command.
 func (w *World) effectOf(ctx context.Context, what string) error {
+	r := runOf(ctx)
+	if r == nil {
+		return nil
+	}
+	return r.effect(what)
+}
+
+// runOf returns the command that sent a request, nil if it was a component.
+func runOf(ctx context.Context) *run {
 	c, _ := ctx.Value(connKey{}).(*conn)
 	if c == nil {
 		c = connOf(ctx)
 	}
-	if c == nil || c.run == nil {
+	if c == nil {
 		return nil
 	}
-	return c.run.effect(what)
+	return c.run
 }
 
 func (s *apiServer) answer(r *http.Request, body []byte) (int, any) {

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -186,7 +187,11 @@ func (w *World) controllers() {
 	defer w.mu.Unlock()
 	c := w.api()
 	leader := w.leader()
-	if c == nil || leader == nil || w.managed == c.revision {
+	if c == nil {
+		return
+	}
+	w.registerServers(c)
+	if leader == nil || w.managed == c.revision {
 		return
 	}
 	defer func() { w.managed = c.revision }()
@@ -236,6 +241,9 @@ func (w *World) controllers() {
 			}
 		case "services":
 			namespace, service, _ := strings.Cut(name, "/")
+			if name == "default/kubernetes" { // of the API servers
+				continue
+			}
 			slice := "endpointslices/" + namespace + "/" + service + "-model"
 			if c.data[slice] == "" {
 				c.store(slice, map[string]any{
@@ -258,6 +266,27 @@ func (w *World) controllers() {
 	}
 }
 
+// registerServers lists the API servers that run, as they do themselves. The caller holds w.mu.
+func (w *World) registerServers(c *etcdCluster) {
+	const key = "endpointslices/default/kubernetes"
+	endpoints := []any{}
+	for _, h := range w.hosts {
+		if s := h.apiServer(); s != nil && s.data() == c && !time.Now().Before(s.ready) {
+			endpoints = append(endpoints, map[string]any{"addresses": []any{h.IP}, "conditions": map[string]any{"ready": true}})
+		}
+	}
+	if o := c.object(key); o != nil {
+		if is, _, _ := unstructured.NestedSlice(o, "endpoints"); reflect.DeepEqual(is, endpoints) {
+			return
+		}
+	}
+	c.store(key, map[string]any{
+		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "endpoints": endpoints,
+		"ports":    []any{map[string]any{"name": "https", "port": int64(config.DefaultBindPort), "protocol": "TCP"}},
+		"metadata": map[string]any{"name": "kubernetes", "namespace": "default", "labels": map[string]any{"kubernetes.io/service-name": "kubernetes"}},
+	})
+}
+
 func generation(o map[string]any) int64 {
 	return (&unstructured.Unstructured{Object: o}).GetGeneration()
 }
@@ -277,7 +306,7 @@ func (w *World) report(h *Host) {
 		return
 	}
 	networks, _ := filepath.Glob(h.hostPath("/etc/cni/net.d/*.conflist"))
-	state := fmt.Sprint(c.id, h.kubeletMade, len(networks), h.endRuntime != nil)
+	state := fmt.Sprint(c.id, h.kubeletMade, h.claims, len(networks), h.endRuntime != nil)
 	for _, component := range slices.Sorted(maps.Keys(h.pods)) {
 		if p := h.pods[component]; p.container != nil {
 			state += fmt.Sprint(p.uid, p.container.id, p.container.process != nil)
@@ -286,12 +315,21 @@ func (w *World) report(h *Host) {
 	if h.reported == state && h.revision == c.revision || !h.registers(c) {
 		return
 	}
+	addresses := []any{map[string]any{"type": "InternalIP", "address": h.IP}}
+	if h.claims != "" {
+		addresses = append(addresses, map[string]any{"type": "InternalIP", "address": h.claims})
+	}
+	addresses = append(addresses, map[string]any{"type": "Hostname", "address": h.Name})
 	defer func() { h.reported, h.revision = state, c.revision }()
 	key := "nodes/" + h.Name
 	if c.data[key] == "" {
+		if h.registered == c.id { // it registers once, when it starts
+			return
+		}
 		c.store(key, map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": h.Name, "labels": map[string]any{"kubernetes.io/hostname": h.Name, "kubernetes.io/os": "linux"}}, "spec": map[string]any{}})
 		w.note("%s: registered", h.Name)
 	}
+	h.registered = c.id
 	c.update(key, func(o map[string]any) {
 		status := map[string]any{"type": "Ready", "status": "False", "message": "no CNI configuration", "lastHeartbeatTime": time.Now().UTC().Format(time.RFC3339)}
 		if len(networks) > 0 && h.endRuntime != nil {
@@ -299,7 +337,7 @@ func (w *World) report(h *Host) {
 		}
 		delete(status, "lastHeartbeatTime")
 		set(o, map[string]any{
-			"conditions": []any{status}, "addresses": []any{map[string]any{"type": "InternalIP", "address": h.IP}, map[string]any{"type": "Hostname", "address": h.Name}},
+			"conditions": []any{status}, "addresses": addresses,
 			"nodeInfo": map[string]any{"kubeletVersion": h.kubeletMade, "containerRuntimeVersion": "containerd://2.4.2", "operatingSystem": "linux", "architecture": "amd64"},
 		}, "status")
 	})

@@ -317,6 +317,7 @@ func (s *etcdServer) MemberRemove(ctx context.Context, r *etcdserverpb.MemberRem
 			return rpctypes.ErrGRPCMemberNotFound
 		}
 		s.host.world.note("etcd: removed member %s", m.name)
+		s.host.world.removes(runOf(ctx), m)
 		delete(s.cluster.members, r.ID)
 		resp = &etcdserverpb.MemberRemoveResponse{Header: s.header(), Members: s.list()}
 		return nil

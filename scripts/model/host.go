@@ -54,6 +54,8 @@ type Host struct {
 	edited      bool               // by hand
 	newPolicy   bool               // an audit policy that was edited by hand, which the API server reads when it starts
 	adopted     bool               // edits were kept once
+	registered  uint64             // the cluster in which the kubelet has registered since it started
+	claims      string             // another host's address that the kubelet reports as its own
 }
 
 // cgroups is a file system of cgroups that the model mounts.
@@ -128,14 +130,16 @@ type run struct {
 	root         string // a link to the host's directory, which a crash removes
 	ctx          context.Context
 	cancel       context.CancelFunc
-	crashAt      int  // the change before which it crashes; 0 for none
-	full         bool // instead of the crash, the disk is full
+	crashAt      int    // the change before which it crashes; 0 for none
+	crashBefore  string // its name
+	full         bool   // instead of the crash, the disk is full
 	changes      int
 	disturbed    bool   // it has crashed, or met a full disk
 	last         string // the change before which it crashed
 	dead         bool
 	resets       bool     // it removes the node
 	dry          bool     // it only shows what it would do
+	removes      string   // the node that it takes out of the cluster
 	planned      []string // the files and binaries that the plan of an upgrade has
 	reconfigures *upgrade.ReconfigurePlan
 }
@@ -161,7 +165,7 @@ func (r *run) effect(what string) error {
 		}
 		return nil
 	}
-	if r.changes == r.crashAt && !r.full {
+	if (r.changes == r.crashAt || what == r.crashBefore) && !r.full {
 		r.disturbed = true
 		r.last = what
 		w.note("%s: crash before %s (change %d)", r.host.Name, what, r.changes)

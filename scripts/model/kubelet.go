@@ -71,7 +71,7 @@ func (h *Host) startKubelet() error {
 	if binary == "" {
 		return errors.New("there is no kubelet")
 	}
-	h.kubeletMade = versionText.FindString(binary)
+	h.kubeletMade, h.registered = versionText.FindString(binary), 0
 	h.endKubelet = h.world.run(kubeletPeriod, h.syncPods)
 	h.serveHealth("10248", func() error { return h.kubeletReady() })
 	return nil

@@ -146,6 +146,15 @@ func (w *World) stops(h *Host, component string) {
 	}
 }
 
+// removes records that a command removes a member of etcd: only that of the host that it is to remove. The caller holds w.mu.
+func (w *World) removes(r *run, m *etcdMember) {
+	for _, h := range w.hosts {
+		if r != nil && r.removes != "" && strings.Contains(m.peer, "//"+h.IP+":") && h.Name != r.removes {
+			w.violateLocked("the removal of %s removes the etcd member of %s", r.removes, h.Name)
+		}
+	}
+}
+
 // waitsFor returns a component that the current command has stopped, and that does not work yet.
 func (h *Host) waitsFor() string {
 	for component := range h.restarting {
@@ -277,7 +286,7 @@ func (h *Host) address(network, address string) string {
 	switch host {
 	case "127.0.0.1", "localhost", "::1":
 		return h.Name + "|" + port
-	case Endpoint:
+	case Endpoint, otherEndpoint:
 		to := address
 		for _, other := range h.world.hosts {
 			at := net.JoinHostPort(other.IP, port)

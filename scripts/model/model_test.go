@@ -129,6 +129,7 @@ var memberCommands = slices.Concat([]string{
 	reconfigureNode, reconfigureNode,
 	"join", "join --control-plane", "join --control-plane", "upgrade node", "upgrade node", "reset", "kubectl delete node", "the API server is lost",
 	"rotate-ca distribute", "rotate-ca issue", "rotate-ca cancel",
+	nodeRemove, nodeRemove, claimAddress, endpointApply, endpointNode, endpointNode, endpointUndo,
 }, commands)
 
 // sites are the sites that are drawn: what runs on each host at the beginning.
@@ -185,14 +186,18 @@ func stage(hosts int, name string) (list Sequence) {
 }
 
 // repeatable are commands of which a second run changes nothing.
-var repeatable = regexp.MustCompile(`^(init|join.*|upgrade apply|upgrade node|reset.*|reconfigure everything|reconfigure a little|reconfigure node)$`)
+var repeatable = regexp.MustCompile(`^(init|join.*|upgrade apply|upgrade node|reset.*|endpoint .*|reconfigure everything|reconfigure a little|reconfigure node)$`)
 
 // drawn draws a command.
 func drawn(names []string, hosts int) *rapid.Generator[Command] {
 	return rapid.Custom(func(rt *rapid.T) Command {
-		return disturbed(Command{
+		c := Command{
 			Name: rapid.SampledFrom(names).Draw(rt, "command"), Host: rapid.IntRange(1, hosts).Draw(rt, "host"), File: rapid.IntRange(0, len(Versions)-1).Draw(rt, "file"),
-		}, hosts).Draw(rt, "disturbed")
+		}
+		if c.Name == nodeRemove || c.Name == claimAddress {
+			c.Target = rapid.IntRange(1, hosts).Draw(rt, "target")
+		}
+		return disturbed(c, hosts).Draw(rt, "disturbed")
 	})
 }
 
@@ -305,6 +310,28 @@ func TestHosts(t *testing.T) {
 		}
 		t.Log(site.report.String(), strings.Join(site.log, "\n"))
 	}
+}
+
+// TestMembership: a control plane is taken out of the cluster and joins again. The endpoint changes and changes back.
+func TestMembership(t *testing.T) {
+	planes := Sequence{{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: "join --control-plane", Host: 3}, {Name: "join", Host: 4}}
+	prints(t, slices.Concat(planes, Sequence{
+		{Name: nodeRemove, Host: 1, Target: 3}, {Name: "reset", Host: 3}, {Name: "join --control-plane", Host: 3}, {Name: nodeRemove, Host: 3, Target: 1},
+		{Name: "reset", Host: 1}, {Name: nodeRemove, Host: 2, Target: 4}, {Name: "reset", Host: 4}, {Name: "join", Host: 4},
+	}), "node remove host3: <nil>", "join --control-plane: <nil>", "node remove host1: <nil>", "node remove host4: <nil>", "join: <nil>")
+	follow := Sequence{{Name: endpointNode, Host: 2}, {Name: endpointNode, Host: 3}, {Name: endpointNode, Host: 4}}
+	prints(t, slices.Concat(planes, Sequence{{Name: endpointApply, Host: 1}}, follow, Sequence{{Name: endpointApply, Host: 1, Again: true}, {Name: endpointUndo, Host: 2}}, follow, Sequence{{Name: endpointNode, Host: 1}, {Name: endpointUndo, Host: 2}}),
+		"endpoint apply: <nil>", "endpoint node: <nil>", "endpoint undo: <nil>")
+}
+
+// TestClaimedAddress: what a kubelet reports as its address does not decide whose member of etcd is removed.
+func TestClaimedAddress(t *testing.T) {
+	// The join of a control plane is cut after it has added its member, which has no name yet.
+	const manifest = "/etc/kubernetes/manifests/etcd.yaml"
+	prints(t, Sequence{
+		{Name: "init", Host: 1}, {Name: "join", Host: 2}, {Name: claimAddress, Host: 2, Target: 3}, {Name: "join --control-plane, interrupted", Host: 3, Before: manifest},
+		{Name: nodeRemove, Host: 1, Target: 2}, {Name: "join --control-plane", Host: 3},
+	}, "node remove host2: <nil>", "join --control-plane: <nil>")
 }
 
 // TestReconfigure: a configuration is changed on all hosts, and undone on all of them.

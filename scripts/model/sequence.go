@@ -27,8 +27,12 @@ type Command struct {
 	Name string // "init", "reset", …
 	Host int    // from 1
 	File int    // the number of the bundle file
+	// Target is the other host that the command is about, from 1; 0 if there is none.
+	Target int
 	// Crash is the change before which the host loses its power; 0 for none.
 	Crash int
+	// Before is the change before which the host loses its power, by its name.
+	Before string
 	// Days is how far the clocks jump before the command.
 	Days int
 	// Slow is set if a new etcd needs ten minutes until it is healthy.
@@ -49,6 +53,9 @@ type Command struct {
 
 func (c Command) String() string {
 	text := fmt.Sprintf("host%d: ./%s %s", c.Host, Versions[c.File].Kubernetes, c.Name)
+	if c.Target > 0 {
+		text += fmt.Sprintf(" host%d", c.Target)
+	}
 	if c.Days != 0 {
 		text += fmt.Sprintf(", %d days later", c.Days)
 	}
@@ -59,6 +66,9 @@ func (c Command) String() string {
 		text += fmt.Sprintf(", the disk is full from change %d on", c.Crash)
 	} else if c.Crash > 0 {
 		text += fmt.Sprintf(", crash at change %d", c.Crash)
+	}
+	if c.Before != "" {
+		text += ", crash before " + c.Before
 	}
 	if c.Shown {
 		text += ", after a dry run"
@@ -86,7 +96,7 @@ func (s Sequence) String() string {
 // hosts returns how many hosts a sequence needs.
 func (s Sequence) hosts() (n int) {
 	for _, c := range s {
-		n = max(n, c.Host, Sequence(c.Meanwhile).hosts())
+		n = max(n, c.Host, c.Target, Sequence(c.Meanwhile).hosts())
 	}
 	return n
 }
@@ -143,6 +153,9 @@ func (s *Site) run(c Command) error {
 	s.remember(h, c)
 	change, unchanged, follows, record, had := h.changeOf(), h.configuration(), s.follows(h), h.reconfigured(), s.storesName()
 	s.worked = s.working(h)
+	if c.Name == nodeRemove {
+		s.worked = slices.DeleteFunc(s.worked, func(o *Host) bool { return o == s.hosts[c.Target-1] })
+	}
 	h.slow, h.slowed = c.Slow, false
 	var shown, before map[string]string
 	var plan *upgrade.ReconfigurePlan
@@ -199,7 +212,7 @@ func (s *Site) run(c Command) error {
 	if disturbed {
 		s.Crashes++
 		time.Sleep(time.Minute) // the host boots, and its components start
-		c.Crash = 0
+		c.Crash, c.Before = 0, ""
 		running, restarts = h.containers(), h.restartsRuntime(c)
 		_, err = s.once(h, c)
 		if restarts() && err == nil {
@@ -282,7 +295,7 @@ func (h *Host) runsManifests() error {
 // again runs a command that has succeeded once more: it must not change anything.
 func (s *Site) again(h *Host, c Command) error {
 	before := h.state()
-	c.Crash, c.Meanwhile = 0, nil
+	c.Crash, c.Before, c.Meanwhile = 0, "", nil
 	if _, err := s.once(h, c); err != nil {
 		if e := checkError(err); e != nil {
 			return e
@@ -359,8 +372,12 @@ func (s *Site) mayRun(h *Host, c Command) bool {
 		return h.controlPlane()
 	case "init", "etcd restore", "etcd restore, interrupted":
 		return s.other(h) == nil
-	case "join", "join --control-plane":
+	case "join", "join --control-plane", "join --control-plane, interrupted":
 		return s.other(h) != nil
+	case nodeRemove:
+		return h.controlPlane() && c.Target != c.Host
+	case claimAddress:
+		return c.Target != c.Host
 	case "kubectl delete node":
 		return !h.exists(kubeletConf)
 	}
@@ -409,7 +426,7 @@ func (s *Site) once(h *Host, c Command) (disturbed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	r.full = c.Full
+	r.full, r.crashBefore = c.Full, c.Before
 	s.mu.Lock()
 	s.Runs++
 	s.note("--- %s", c)
@@ -440,7 +457,7 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.reset(false)
 	case "reset --force":
 		return r.reset(true)
-	case "join", "join --control-plane":
+	case "join", "join --control-plane", "join --control-plane, interrupted":
 		s.mu.Lock()
 		if c := s.api(); c != nil {
 			c.renewToken()
@@ -467,6 +484,16 @@ func (s *Site) command(r *run, c Command) (string, error) {
 			key = s.rotationKey()
 		}
 		return r.rotate(strings.TrimPrefix(c.Name, "rotate-ca "), key)
+	case nodeRemove:
+		return r.removeNode(s.hosts[c.Target-1].Name)
+	case claimAddress:
+		s.mu.Lock()
+		r.host.claims = s.hosts[c.Target-1].IP
+		s.mu.Unlock()
+		time.Sleep(2 * kubeletPeriod) // it reports it
+		return "", nil
+	case endpointApply, endpointNode, endpointUndo:
+		return r.changeEndpoint(c.Name)
 	case "upgrade apply":
 		return r.upgrade(b, false)
 	case "upgrade node":
@@ -545,6 +572,14 @@ func (s *Site) check(h *Host, c Command, err error) error {
 		}
 	case c.Name == "join":
 		if err := s.joined(h); err != nil {
+			return err
+		}
+	case c.Name == nodeRemove:
+		if err := s.left(s.hosts[c.Target-1]); err != nil {
+			return err
+		}
+	case c.Name == endpointApply, c.Name == endpointNode, c.Name == endpointUndo:
+		if err := s.reaches(h); err != nil {
 			return err
 		}
 	case c.Name == "etcd restore", c.Name == "the way back" && h.version() != "":

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"airlift/dialer"
 	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/workloads"
@@ -122,8 +123,9 @@ func serves(ctx context.Context, endpoint string) bool {
 // answers returns why a server that encrypts does not answer at an address. A process that hangs accepts connections, but does not
 // encrypt them. Its certificate may be of any CA.
 func answers(ctx context.Context, address string) error {
-	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", address)
+	conn, err := dialer.Dial(ctx, "tcp", address)
 	if err == nil {
+		err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx)
 		_ = conn.Close()
 	}
 	return err
