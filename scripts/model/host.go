@@ -55,6 +55,7 @@ type Host struct {
 	newPolicy   bool               // an audit policy that was edited by hand, which the API server reads when it starts
 	adopted     bool               // edits were kept once
 	registered  uint64             // the cluster in which the kubelet has registered since it started
+	interrupted string             // the last command, "" if it was not interrupted
 	claims      string             // another host's address that the kubelet reports as its own
 }
 

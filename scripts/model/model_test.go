@@ -209,6 +209,7 @@ func disturbed(c Command, hosts int) *rapid.Generator[Command] {
 		if rapid.Bool().Draw(rt, "disturbed") {
 			last := rapid.SampledFrom([]int{15, 60, 220}).Draw(rt, "last")
 			c.Crash, c.Full = rapid.IntRange(1, last).Draw(rt, "change"), rapid.IntRange(0, 3).Draw(rt, "full") == 1
+			c.Left = rapid.IntRange(0, 2).Draw(rt, "left") == 1
 		}
 		if !repeatable.MatchString(c.Name) {
 			return c
@@ -232,6 +233,9 @@ func meanwhile(hosts, file int) *rapid.Generator[Command] {
 	})
 }
 
+// allPairs is how many sequences reach each pair of an interrupted command and the next one.
+const allPairs = 100000
+
 func TestSequences(t *testing.T) {
 	files := bundles(t)
 	began, runs, crashes, played, compared := time.Now(), 0, 0, 0, 0
@@ -249,6 +253,11 @@ func TestSequences(t *testing.T) {
 	took := time.Since(began)
 	if compared == 0 {
 		t.Error("no node was compared with the stored configuration")
+	}
+	table, missing := Reached.Table(memberCommands)
+	t.Log("\n" + table)
+	if played >= allPairs && len(missing) > 0 {
+		t.Errorf("%d pairs of commands were never reached in %d sequences", len(missing), played)
 	}
 	t.Logf("%d sequences, %d commands, %d crashes, %d comparisons in %s: %.1f sequences per second", played, runs, crashes, compared, took.Round(time.Second), float64(played)/took.Seconds())
 }

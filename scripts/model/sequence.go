@@ -35,6 +35,8 @@ type Command struct {
 	Before string
 	// Days is how far the clocks jump before the command.
 	Days int
+	// Left is set if an interrupted command does not run again: the next command finds what it left.
+	Left bool
 	// Slow is set if a new etcd needs ten minutes until it is healthy.
 	Slow bool
 	// Full is set if the disk of the host is full from the change Crash on.
@@ -69,6 +71,9 @@ func (c Command) String() string {
 	}
 	if c.Before != "" {
 		text += ", crash before " + c.Before
+	}
+	if c.Left {
+		text += ", and left"
 	}
 	if c.Shown {
 		text += ", after a dry run"
@@ -205,7 +210,7 @@ func (s *Site) run(c Command) error {
 	if e := s.keeps(h); e != nil {
 		return e
 	}
-	if disturbed && strings.HasSuffix(c.Name, ", interrupted") {
+	if disturbed && (c.Left || strings.HasSuffix(c.Name, ", interrupted")) {
 		s.Crashes++
 		return s.keeps(h)
 	}
@@ -443,6 +448,11 @@ func (s *Site) once(h *Host, c Command) (disturbed bool, err error) {
 		delete(s.keys, h.Name)
 		s.made = s.made && len(s.keys) > 0
 		h.upgradesTo, h.former = "", nil
+	}
+	Reached.count(c.Name, r.host.interrupted, out, r.disturbed, err)
+	r.host.interrupted = ""
+	if r.disturbed {
+		r.host.interrupted = c.Name
 	}
 	fmt.Fprintf(&s.report, "\n=== %s: %v (after %s, %d changes)\nhint: %s\n%s", c, err, time.Since(began), r.changes, fault.Hint(err), out)
 	return r.disturbed, err

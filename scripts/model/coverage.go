@@ -1,0 +1,82 @@
+package model
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// A Coverage counts what sequences have reached.
+type Coverage struct {
+	mu sync.Mutex
+	// ended has how often a command succeeded, was refused or failed, and was interrupted, by its name.
+	ended map[string]*[3]int
+	// steps has how often a step began, by "command: step".
+	steps map[string]int
+	// pairs has how often a command followed one that was interrupted on its host and did not run again, by both names.
+	pairs map[[2]string]int
+}
+
+// Reached is what the sequences of this process have reached.
+var Reached = Coverage{ended: map[string]*[3]int{}, steps: map[string]int{}, pairs: map[[2]string]int{}}
+
+// step matches the line that the console prints for a step.
+var step = regexp.MustCompile(`(?m)^\[ *\d+/\d+\] (\S+)`)
+
+// count records a run of a command with its output. before is the command that was interrupted on the host, "" if none was.
+func (c *Coverage) count(name, before, out string, disturbed bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended[name] == nil {
+		c.ended[name] = new([3]int)
+	}
+	switch {
+	case disturbed:
+		c.ended[name][2]++
+	case err != nil:
+		c.ended[name][1]++
+	default:
+		c.ended[name][0]++
+	}
+	for _, m := range step.FindAllStringSubmatch(out, -1) {
+		c.steps[name+": "+m[1]]++
+	}
+	if before != "" {
+		c.pairs[[2]string{before, name}]++
+	}
+}
+
+// Table returns the counts, and the pairs of these commands that were never reached.
+func (c *Coverage) Table(names []string) (table string, missing [][2]string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-56s %8s %8s %12s\n", "command", "done", "refused", "interrupted")
+	for _, name := range slices.Sorted(maps.Keys(c.ended)) {
+		n := c.ended[name]
+		fmt.Fprintf(&b, "%-56s %8d %8d %12d\n", name, n[0], n[1], n[2])
+	}
+	fmt.Fprintf(&b, "\n%-56s %8s\n", "step", "begun")
+	for _, name := range slices.Sorted(maps.Keys(c.steps)) {
+		fmt.Fprintf(&b, "%-56s %8d\n", name, c.steps[name])
+	}
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	for _, first := range names {
+		if n := c.ended[first]; n == nil || n[2] == 0 { // it makes no change that can be interrupted
+			continue
+		}
+		for _, next := range names {
+			if c.pairs[[2]string{first, next}] == 0 {
+				missing = append(missing, [2]string{first, next})
+			}
+		}
+	}
+	fmt.Fprintf(&b, "\npairs of an interrupted command and the next one on its host: %d reached, %d not:\n", len(c.pairs), len(missing))
+	for _, p := range missing {
+		fmt.Fprintf(&b, "  %s, then %s\n", p[0], p[1])
+	}
+	return b.String(), missing
+}
