@@ -132,13 +132,9 @@ func (c *Client) Delete(ctx context.Context, objects ...runtime.Object) (changed
 // RegistryGeneration returns which generation of the embedded registry a node follows, -1 for none. The kubelet's permissions
 // suffice for its own node.
 func (c NodeObjects) RegistryGeneration(ctx context.Context, node string) (generation int, err error) {
-	var n *corev1.Node
-	err = wait.Retry(ctx, func() error {
-		n, err = c.client.API.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
-		return err
-	})
+	n, err := GetNode(ctx, c.client.API, node)
 	if err != nil {
-		return -1, fmt.Errorf("reading node %q: %w", node, err)
+		return -1, err
 	}
 	return registryGeneration(n), nil
 }

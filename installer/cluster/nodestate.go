@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 
+	"airlift/fault"
+	"airlift/installer/cluster/wait"
 	"airlift/installer/config"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -45,11 +48,32 @@ type NodeState struct {
 	RegistryGeneration int `json:"-"`
 }
 
+// GetNode returns a Node. A kubelet's permissions suffice for its own.
+func GetNode(ctx context.Context, api kubernetes.Interface, name string) (node *corev1.Node, err error) {
+	err = wait.Retry(ctx, func() error {
+		node, err = api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
+	return node, readingNode(name, err)
+}
+
+// readingNode is the error of a read. A host may be a node no more: another control plane has removed it, or a backup does not have it.
+func readingNode(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("reading node %q: %w", name, err)
+	if apierrors.IsNotFound(err) {
+		return fault.Wrap(err, fault.Failure, "see the nodes: kubectl get nodes; if this host was removed from the cluster, remove what is installed on it, and join again: ./install reset --force")
+	}
+	return err
+}
+
 // Node returns the state of a node.
 func (c *Client) Node(ctx context.Context, name string) (NodeState, error) {
 	node, err := c.API.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return NodeState{}, fmt.Errorf("reading node %q: %w", name, err)
+		return NodeState{}, readingNode(name, err)
 	}
 	state := NodeState{Name: name, Role: roleOf(node), Version: node.Status.NodeInfo.KubeletVersion, Reconfiguration: ReconfigurationOf(node)}
 	state.Ready, state.Reason = NodeReady(node)

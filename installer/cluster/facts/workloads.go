@@ -96,13 +96,9 @@ func UpgradeNodes(ctx context.Context, api kubernetes.Interface) (nodes []Upgrad
 
 // ReadUpgradeNode returns one node.
 func ReadUpgradeNode(ctx context.Context, api kubernetes.Interface, name string) (node UpgradeNode, err error) {
-	var found *corev1.Node
-	err = wait.Retry(ctx, func() (err error) {
-		found, err = api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		return err
-	})
+	found, err := cluster.GetNode(ctx, api, name)
 	if err != nil {
-		return UpgradeNode{}, fmt.Errorf("reading node %q: %w", name, err)
+		return UpgradeNode{}, err
 	}
 	return upgradeNode(found), nil
 }

@@ -195,13 +195,9 @@ func Nodes(ctx context.Context, api kubernetes.Interface, id string) (nodes []No
 
 // ReadNode returns one node. A kubelet's permissions suffice for its own.
 func ReadNode(ctx context.Context, api kubernetes.Interface, name, id string) (Node, error) {
-	var found *corev1.Node
-	err := wait.Retry(ctx, func() (err error) {
-		found, err = api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		return err
-	})
+	found, err := cluster.GetNode(ctx, api, name)
 	if err != nil {
-		return Node{}, fmt.Errorf("reading node %q: %w", name, err)
+		return Node{}, err
 	}
 	return node(found, id), nil
 }
