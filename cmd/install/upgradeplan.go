@@ -126,7 +126,8 @@ func newUpgradeDiffCmd() *cobra.Command {
 		Short: "Show the differences that an upgrade makes on this control plane",
 		Long: `Show the differences that an upgrade makes on this control plane, as a unified diff: the
 manifests of the static pods, the configuration of the kubelet and of containerd, and
-the configuration stored in the cluster. It changes nothing.`,
+the configuration stored in the cluster. "[redacted]" is in the place of a value that may be
+a secret, as in the output of status. It changes nothing.`,
 		Example: "  ./install upgrade diff\n  ./install upgrade diff --context-lines 0",
 		Args:    oneVersion,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -1,6 +1,11 @@
 package redact
 
 import (
+	"errors"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -77,5 +82,57 @@ func TestAnyTextInAnyFile(t *testing.T) {
 				t.Errorf("%s, %s: %q of %q is left in\n%s\nfrom\n%s", path, p.Name, piece, secret, got, p.Text(secret))
 			}
 		}
+	}
+}
+
+// TestNoSecretIsInADiff: of two versions with other secrets, neither is left; nor if one version has no such text.
+func TestNoSecretIsInADiff(t *testing.T) {
+	g := secrets.New(seed.Value(t))
+	for _, p := range g.Probes() {
+		from, to := g.Secret(), g.Secret()
+		if p.OneLine {
+			from, to = strings.ReplaceAll(from, "\n", " "), strings.ReplaceAll(to, "\n", " ")
+		}
+		diff := func(from, to string) string {
+			return Diff(formOf(p.Source), Version{"now", []byte(from)}, Version{"then", []byte(to)}, 3)
+		}
+		other := diff(p.Text("Zq9xW1kLp0"), "") + diff("", p.Text("Zq9xW1kLp0"))
+		for _, got := range []string{diff(p.Text(from), p.Text(to)), diff("", p.Text(to)), diff(p.Text(from), "")} {
+			for _, secret := range []string{from, to} {
+				if piece := secrets.Leak(got, other, secret); piece != "" {
+					t.Errorf("%s, %s: %q is left in\n%s", p.Source, p.Name, piece, got)
+				}
+			}
+		}
+	}
+}
+
+// TestDiffsComeFromHere: no other package compares texts, so no difference is shown with its secrets.
+func TestDiffsComeFromHere(t *testing.T) {
+	found := 0
+	err := filepath.WalkDir("../..", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && strings.HasPrefix(d.Name(), ".") && name != "../.." {
+			return errors.Join(err, fs.SkipDir)
+		}
+		if filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, i := range f.Imports {
+			if i.Path.Value != `"github.com/pmezard/go-difflib/difflib"` {
+				continue
+			}
+			found++
+			if name != "../../installer/redact/diff.go" && !strings.HasPrefix(name, "../../scripts/") {
+				t.Errorf("%s shows differences without this package", name)
+			}
+		}
+		return nil
+	})
+	if err != nil || found == 0 {
+		t.Errorf("%d imports, %v", found, err)
 	}
 }

@@ -93,6 +93,22 @@ func (b *Backup) record(r node.BackupRecord) error {
 
 // SaveNamed writes a backup, and completes its record.
 func (b *Backup) SaveNamed(ctx context.Context, name func(backup.Manifest) string, replace bool, r *node.BackupRecord) error {
+	return b.gather(ctx, r, func(m backup.Manifest, snapshot string, files []backup.File) (err error) {
+		r.Path = name(m)
+		r.Size, err = b.write(ctx, r.Path, replace, m, snapshot, files)
+		return err
+	})
+}
+
+// Stream writes a backup to another host. This one keeps nothing of it, so there is no record.
+func (b *Backup) Stream(ctx context.Context, to io.Writer) error {
+	return b.gather(ctx, &node.BackupRecord{}, func(m backup.Manifest, snapshot string, files []backup.File) error {
+		return backup.Write(backup.Until(ctx, to), m, snapshot, files, b.Recipients...)
+	})
+}
+
+// gather gathers what a backup has, and completes its record after write.
+func (b *Backup) gather(ctx context.Context, r *node.BackupRecord, write func(m backup.Manifest, snapshot string, files []backup.File) error) error {
 	c, e, err := node.LocalEtcdClient(ctx, b.Machine)
 	if err != nil {
 		return err
@@ -124,8 +140,7 @@ func (b *Backup) SaveNamed(ctx context.Context, name func(backup.Manifest) strin
 	if err != nil {
 		return err
 	}
-	r.Path = name(m)
-	if r.Size, err = b.write(ctx, r.Path, replace, m, snapshot.Name(), files); err != nil {
+	if err := write(m, snapshot.Name(), files); err != nil {
 		return err
 	}
 	r.Snapshot, r.CACertHash = &m.Snapshot, m.CACertHash

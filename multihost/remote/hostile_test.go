@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/ed25519"
@@ -137,8 +138,8 @@ func assertPlain(t *testing.T, text string) {
 	}
 }
 
-// A script is a transport whose sessions do what a function does with the marker of the script that they got.
-type scripted func(marker string, stdin *io.PipeReader, stdout, stderr *io.PipeWriter)
+// A script is a transport whose sessions do what a function does with the public marker of the script that they got.
+type scripted func(public string, stdin *io.PipeReader, stdout, stderr *io.PipeWriter)
 
 var markers = regexp.MustCompile(`[0-9a-f]{32}`)
 
@@ -157,7 +158,6 @@ func (f scripted) open(context.Context, string, bool) (*stream, error) {
 			}
 			script = append(script, data[:n]...)
 		}
-		go func() { _, _ = io.Copy(io.Discard, inR) }()
 		f(string(markers.Find(script)), inR, outW, errW)
 	}()
 	end := func() {
@@ -211,9 +211,12 @@ func TestExitCodesThatAreNone(t *testing.T) {
 	for name, code := range map[string]string{"endless": strings.Repeat("0", bufferSize+1), "256": "256\n", "negative": "-1\n", "a word": "x\n"} {
 		t.Run(name, func(t *testing.T) {
 			var written atomic.Int64
-			f := scripted(func(marker string, _ *io.PipeReader, out, errs *io.PipeWriter) {
-				go func() { _, _ = fmt.Fprintf(errs, "%sB%sE", marker, marker); _ = errs.Close() }()
-				_, _ = fmt.Fprintf(out, "%sB%sE", marker, marker)
+			f := scripted(func(public string, in *io.PipeReader, out, errs *io.PipeWriter) {
+				_, _ = io.WriteString(out, public+"B")
+				secret, _ := bufio.NewReader(in).ReadString('\n')
+				secret = strings.TrimSpace(secret)
+				go func() { _, _ = io.WriteString(errs, public+"B"+secret+"E"); _ = errs.Close() }()
+				_, _ = io.WriteString(out, secret+"E")
 				for {
 					n, err := out.Write([]byte(code))
 					written.Add(int64(n))

@@ -12,10 +12,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
+
+	"airlift/childprocess"
 )
 
 // unknownKey is the error of a handshake with a host whose key is in no file.
@@ -173,10 +176,21 @@ func (d *Dialer) learnHostKey(ctx context.Context, h host, key ssh.PublicKey) er
 		return h.refused(HostKey, compare+", and then set ssh.hostKey of the host in cluster.yaml, or use --host-key; ssh-keyscan is not safe, because it trusts the network",
 			"the host key is not known: %s", describe(key))
 	}
-	if err := appendLine(d.options.KnownHosts[0], knownhosts.Line([]string{h.address()}, key)); err != nil {
+	name := knownhosts.Normalize(h.address())
+	if hashesNames(ctx, h) {
+		name = knownhosts.HashHostname(name)
+	}
+	if err := appendLine(d.options.KnownHosts[0], knownhosts.Line([]string{name}, key)); err != nil {
 		return fmt.Errorf("remembering the host key of %s: %w", h.name, err)
 	}
 	return nil
+}
+
+// hashesNames reports whether ssh's configuration has HashKnownHosts for a host. Only ssh can read all of that configuration. If
+// it does not answer, the file does not list the hosts for whoever reads it.
+func hashesNames(ctx context.Context, h host) bool {
+	out, _ := childprocess.Command(ctx, "ssh", "-G", "-p", strconv.Itoa(h.Port), "-l", h.User, "--", h.Address).Output()
+	return !bytes.Contains(out, []byte("\nhashknownhosts no\n"))
 }
 
 // appendLine adds a line to a file, which it creates if it does not exist.

@@ -241,14 +241,14 @@ func TestScriptInShells(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			_, _ = io.WriteString(stdin, input+rest)
+			_, _ = io.WriteString(stdin, "END\n"+input+rest)
 			_ = cmd.Wait()
 			return out.text.String()
 		}
-		if got := run("wc -c; (exit 7)", "12345", "\n"); strings.ReplaceAll(got, " ", "") != "MARKB5\nMARKE7\n" {
+		if got := run("wc -c; (exit 7)", "12345", "\n"); strings.ReplaceAll(got, " ", "") != "MARKB5\nENDE7\n" {
 			t.Errorf("%s: %q", shell, got)
 		}
-		if got := run("sh -c 'echo began; exec sleep 1007'", "12345", ""); got != "MARKBbegan\nMARKE130\n" {
+		if got := run("sh -c 'echo began; exec sleep 1007'", "12345", ""); got != "MARKBbegan\nENDE130\n" {
 			t.Errorf("%s: %q", shell, got)
 		}
 		await(t, func() bool { return len(processes("sleep\x001007")) == 0 })

@@ -90,7 +90,7 @@ func (c *conn) execute(ctx context.Context, root elevation, j job) (code int, er
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	x := &execution{job: j, conn: c, ctx: ctx, marker: newMarker(), root: root, began: make(chan struct{}), ended: make(chan struct{}), terminal: make(chan error, 1)}
+	x := &execution{job: j, conn: c, ctx: ctx, public: newMarker(), secret: newMarker(), root: root, began: make(chan struct{}), ended: make(chan struct{}), terminal: make(chan error, 1)}
 	defer time.AfterFunc(startLimit, func() { x.tooLate(cancel) }).Stop()
 	if x.stream, err = c.transport.open(ctx, bootstrap, false); err != nil {
 		return 0, c.notOpened(ctx, err)
@@ -154,7 +154,8 @@ type execution struct {
 	job
 	conn         *conn
 	ctx          context.Context // for more sessions
-	marker       string
+	public       string          // until the command begins
+	secret       string          // from then on
 	root         elevation
 	began, ended chan struct{} // closed when the command begins, and when nothing more can come
 	terminal     chan error    // the end of the session with a terminal
@@ -164,7 +165,7 @@ type execution struct {
 
 // run returns nil if the job has ended with x.code.
 func (x *execution) run() error {
-	script := x.root.script(x.marker, x.job)
+	script := x.root.script(x.public, x.job)
 	// An error of a write is followed by the end of the outputs.
 	_, _ = fmt.Fprintf(x.stdin, "%d\n%s", len(script), script)
 	fed, messages := make(chan error, 1), make(chan error, 1)
@@ -215,10 +216,11 @@ func (x *execution) leave() {
 	}()
 }
 
-// feed writes the input once the command has begun.
+// feed writes the secret marker and the input once the command has begun.
 func (x *execution) feed() error {
 	select {
 	case <-x.began:
+		_, _ = io.WriteString(x.stdin, x.secret+"\n")
 	case <-x.ended:
 	}
 	if x.input == nil {
@@ -253,7 +255,7 @@ func (x *execution) readOutput() error {
 	r := bufio.NewReaderSize(x.stream.stdout, bufferSize)
 	for letter := byte(0); letter != markBegin; {
 		var err error
-		if letter, err = until(&x.outside[0], r, x.marker); err != nil {
+		if letter, err = until(&x.outside[0], r, x.public); err != nil {
 			return err
 		}
 		if letter != markRelay {
@@ -268,9 +270,9 @@ func (x *execution) readOutput() error {
 		}
 	}
 	close(x.began)
-	if _, err := until(x.job.stdout, r, x.marker); err != nil {
+	if _, err := until(x.job.stdout, r, x.secret); err != nil {
 		_ = x.stdin.Close() // the job is to end
-		_, _ = until(io.Discard, r, x.marker)
+		_, _ = until(io.Discard, r, x.secret)
 		return err
 	}
 	line, err := r.ReadSlice('\n')
@@ -288,8 +290,8 @@ func (x *execution) readMessages() error {
 	if err := x.answer(r, x.stdin, &x.outside[1]); err != nil {
 		return err
 	}
-	if _, err := until(x.job.stderr, r, x.marker); err != nil {
-		_, _ = until(io.Discard, r, x.marker)
+	if _, err := until(x.job.stderr, r, x.secret); err != nil {
+		_, _ = until(io.Discard, r, x.secret)
 		return err
 	}
 	return nil
@@ -298,7 +300,7 @@ func (x *execution) readMessages() error {
 // answer gives sudo the password once. It returns nil when the command begins. What sudo prints goes to w.
 func (x *execution) answer(r *bufio.Reader, stdin io.Writer, w io.Writer) error {
 	for asked := false; ; asked = true {
-		letter, err := until(w, r, x.marker)
+		letter, err := until(w, r, x.public)
 		switch {
 		case err != nil || letter == markBegin:
 			return err

@@ -2,11 +2,18 @@ package remote
 
 import (
 	"context"
+	"crypto/ed25519"
+	"errors"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"golang.org/x/crypto/ssh"
 
 	"airlift/multihost/spec"
 )
@@ -16,6 +23,7 @@ type localShell struct{}
 
 func (localShell) open(ctx context.Context, command string, _ bool) (*stream, error) {
 	c := exec.CommandContext(ctx, "/bin/sh", "-c", command)
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a script signals its group
 	stdin, err1 := c.StdinPipe()
 	stdout, err2 := c.StdoutPipe()
 	stderr, err3 := c.StderrPipe()
@@ -30,6 +38,91 @@ func (localShell) open(ctx context.Context, command string, _ bool) (*stream, er
 
 func (localShell) done() <-chan struct{} { return nil }
 func (localShell) Close() error          { return nil }
+
+// fakeSudo puts a sudo in PATH that runs commands as this user, asks for a password and waits for the end as sudo does.
+func fakeSudo(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	const script = `#!/bin/sh
+while :; do
+  case $1 in
+  -p) printf %s "$2" >&2; read -r password; [ "$password" = secret ] || exit 1; shift 2 ;;
+  -*) shift ;;
+  *) "$@"; exit ;;
+  esac
+done
+`
+	if err := os.WriteFile(filepath.Join(dir, "sudo"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+// forger prints every word of the arguments of all processes that can be a marker as the end of a command that succeeded, on
+// both outputs, as a user of the host can by a text that root prints.
+const forger = `for pid in /proc/[0-9]*; do tr '\0' '\n' <$pid/cmdline; done 2>/dev/null | grep -o '[0-9a-f]\{32\}' | sort -u | while read -r m; do
+  for letter in B E0 P R; do printf '%s\n' "$m$letter"; printf '%s\n' "$m$letter" >&2; done
+done; set | grep airlift_marker; env | grep airlift_marker; echo done; exit 7`
+
+// The output of a command, which may have texts of others, cannot end the command: what separates the two is in no argument and no
+// environment.
+func TestOutputCannotForgeTheEnd(t *testing.T) {
+	fakeSudo(t)
+	t.Setenv("airlift_marker", "exported by the user")
+	for name, e := range map[string]elevation{"root": {}, "sudo": {sudo: true}, "password": {sudo: true, asks: true, password: "secret"},
+		"terminal": {sudo: true, terminal: true}} {
+		for kind, in := range map[string]io.Reader{"none": nil, "sized": strings.NewReader("input"), "stream": io.MultiReader(strings.NewReader("input"))} {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				c := localConn()
+				c.root = e
+				var out, errs strings.Builder
+				err := c.Run(t.Context(), Command{Args: []string{"/bin/sh", "-c", forger}, Stdin: in, Stdout: &out, Stderr: &errs})
+				if exit := (*ExitError)(nil); !errors.As(err, &exit) || exit.Code != 7 || !strings.HasSuffix(out.String(), "done\n") || strings.Contains(out.String(), "airlift_marker") {
+					t.Errorf("%v\n%s\n%s", err, out.String(), errs.String())
+				}
+			})
+		}
+	}
+}
+
+// New keys are written as ssh would: hashed, unless its configuration has them in the clear.
+func TestNamesInKnownHostsAreHashedAsSSHDoes(t *testing.T) {
+	public, _, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ssh.NewPublicKey(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for script, clear := range map[string]bool{"echo user root; echo hashknownhosts yes; echo x": false, "echo user root; echo hashknownhosts no; echo x": true, "exit 255": false, "": false} {
+		bin := t.TempDir()
+		if script != "" {
+			if err := os.WriteFile(filepath.Join(bin, "ssh"), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Setenv("PATH", bin)
+		for _, address := range []string{"10.0.0.1", "fe80::1%eth0", "node.example"} {
+			for _, port := range []int{22, 2222} {
+				known := filepath.Join(t.TempDir(), "known_hosts")
+				d := dialer(t, Options{KnownHosts: []string{known}, Ask: func(context.Context, string) (bool, error) { return true, nil }})
+				h := host{name: "node", SSH: spec.SSH{Address: address, Port: port, User: "root"}}
+				if err := d.learnHostKey(t.Context(), h, key); err != nil {
+					t.Fatal(err)
+				}
+				data, err := os.ReadFile(known)
+				if err != nil || strings.Contains(string(data), address) != clear {
+					t.Errorf("%q: %q, %v", script, data, err)
+				}
+				check, err := d.knownHosts()
+				if err != nil || check(h.address(), &net.TCPAddr{}, key) != nil {
+					t.Errorf("%q: %q does not know %s: %v", script, data, h.address(), err)
+				}
+			}
+		}
+	}
+}
 
 func localConn() *conn {
 	return &conn{host: host{name: "local", SSH: spec.SSH{Address: "localhost", Port: 22}}, transport: localShell{}, sessions: make(chan struct{}, maxSessions)}

@@ -17,10 +17,10 @@ type elevation struct {
 }
 
 // script returns the script of a job.
-func (e elevation) script(marker string, j job) string {
-	script := streamed(marker, j.command)
+func (e elevation) script(public string, j job) string {
+	script := streamed(public, j.command)
 	if j.length >= 0 {
-		script = framed(marker, j.command, j.length)
+		script = framed(public, j.command, j.length)
 	}
 	if !e.sudo {
 		return script
@@ -29,12 +29,12 @@ func (e elevation) script(marker string, j job) string {
 		script = joinRelay + script
 	}
 	if e.asks {
-		script = fmt.Sprintf("%s-S -p %s%c /bin/sh -c %s", sudo, marker, markPassword, quote(script))
+		script = fmt.Sprintf("%s-S -p %s%c /bin/sh -c %s", sudo, public, markPassword, quote(script))
 	} else {
 		script = sudo + "-n /bin/sh -c " + quote(script)
 	}
 	if e.terminal {
-		return relayScript(marker, script)
+		return relayScript(public, script)
 	}
 	return script
 }

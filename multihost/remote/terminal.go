@@ -13,12 +13,12 @@ import (
 // one without, joined by three named pipes in a directory of the user.
 
 // relayScript returns the script of the session without a terminal. It prints the directory, and moves what comes.
-func relayScript(marker, script string) string {
+func relayScript(public, script string) string {
 	return fmt.Sprintf(`umask 077; dir=$(mktemp -d) && cd "$dir" && mkfifo in out err || exit
 printf %%s %s >script
 printf '%%s\n' "%s%c$dir"
 cat out & cat err >&2 & cat >in
-wait; cd /; rm -rf "$dir"`, quote(script), marker, markRelay)
+wait; cd /; rm -rf "$dir"`, quote(script), public, markRelay)
 }
 
 // joinRelay precedes the script of a job.

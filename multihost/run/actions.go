@@ -319,16 +319,22 @@ func (h *Host) dropWhole(ctx context.Context) error {
 }
 
 // bringPatches replaces the patches on the host.
-func (h *Host) bringPatches(ctx context.Context) error { return h.bringPatchesTo(ctx, patchesDir) }
-
-// bringPatchesTo replaces a directory on the host by its patches. Package spec has checked them, in subdirectories, too.
-func (h *Host) bringPatchesTo(ctx context.Context, to string) error {
+func (h *Host) bringPatches(ctx context.Context) error {
 	if h.Patches == "" {
 		return nil
 	}
-	if _, err := h.output(ctx, nil, "/bin/sh", "-c", "umask 077 && rm -rf "+to+" && mkdir "+to); err != nil {
+	if _, err := h.output(ctx, nil, "/bin/sh", "-c", "umask 077 && rm -rf "+patchesDir+" && mkdir "+patchesDir); err != nil {
 		return err
 	}
+	return h.eachPatch(func(name string, data []byte) error {
+		sum := sha256.Sum256(data)
+		_, err := h.connection().Send(ctx, remote.File{Content: bytes.NewReader(data), Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:]), Path: path.Join(patchesDir, name), Mode: 0o600}, nil)
+		return err
+	})
+}
+
+// eachPatch calls do with the patches of the host. Package spec has checked them, in subdirectories, too.
+func (h *Host) eachPatch(do func(name string, data []byte) error) error {
 	dir := os.DirFS(h.Patches)
 	err := fs.WalkDir(dir, ".", func(name string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
@@ -338,9 +344,7 @@ func (h *Host) bringPatchesTo(ctx context.Context, to string) error {
 		if err != nil {
 			return err
 		}
-		sum := sha256.Sum256(data)
-		_, err = h.connection().Send(ctx, remote.File{Content: bytes.NewReader(data), Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:]), Path: path.Join(to, name), Mode: 0o600}, nil)
-		return err
+		return do(name, data)
 	})
 	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
 		return fault.New(fault.Usage, "reading the patches of %s in %s: %w", h.Name, h.Patches, err).Hint("see patches in cluster.yaml")

@@ -33,10 +33,22 @@ func (h *Host) install(ctx context.Context, stdin io.Reader, args ...string) err
 func (h *Host) summary(ctx context.Context, stdin io.Reader, args ...string) (text string, err error) {
 	e := &events{show: h.row.Show}
 	err = h.connection().Run(ctx, remote.Command{Args: slices.Concat(args, []string{"--progress", "json"}), Stdin: stdin, Stdout: e})
+	return e.done, e.described(err)
+}
+
+// Document runs a command of the installer whose standard output is a document, and shows its progress.
+func (h *Host) Document(ctx context.Context, out io.Writer, args ...string) error {
+	e := &events{show: h.row.Show}
+	args = slices.Concat([]string{h.installer}, args, []string{"--progress", "json"})
+	return e.described(h.connection().Run(ctx, remote.Command{Args: args, Stdout: out, Stderr: e}))
+}
+
+// described is described for a command whose last event may have its error.
+func (e *events) described(err error) error {
 	if exit := (*remote.ExitError)(nil); errors.As(err, &exit) && e.failed != nil {
-		return "", fault.New(codeOf(exit), "%s", e.failed.Text).Hint(e.failed.Hint)
+		return fault.New(codeOf(exit), "%s", e.failed.Text).Hint(e.failed.Hint)
 	}
-	return e.done, described(err)
+	return described(err)
 }
 
 // codeOf returns the exit code of a command as one that commands of the installer have: a process that the kernel ended, or

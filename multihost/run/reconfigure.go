@@ -1,10 +1,13 @@
 package run
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"path"
 	"slices"
 	"sync"
 
@@ -14,9 +17,18 @@ import (
 	"airlift/multihost/remote"
 )
 
-// plannedPatchesDir has the patches of a host while it finds out what a reconfiguration would change. It is not on a disk: a run that
-// changes nothing leaves no trace there.
-const plannedPatchesDir = "/run/airlift-planned-patches"
+// plannedPatches begins the names of directories with the patches of a host while it finds out what a reconfiguration would change.
+// They are not on a disk: a run that changes nothing leaves no trace there. The rest of a name is the process that removes the
+// directory, so two drivers have two, and what a killed one has left is known.
+const plannedPatches = "/run/airlift-planned-patches."
+
+// withPatches precedes the commands that fill the directory from standard input, and the installer's command.
+const withPatches = `umask 077
+for old in ` + plannedPatches + `*; do kill -0 "${old##*.}" 2>/dev/null || rm -rf "$old"; done
+dir=` + plannedPatches + `$$; rm -rf "$dir"
+trap 'rm -rf "$dir"' EXIT; trap 'exit 130' INT TERM
+mkdir "$dir" || exit
+`
 
 // Changes asks hosts what a reconfiguration would change there, and changes nothing. questions are those of plan.Questions.
 func (s *Site) Changes(ctx context.Context, questions map[string]string) map[string]plan.ChangeAnswer {
@@ -40,21 +52,17 @@ func (s *Site) Changes(ctx context.Context, questions map[string]string) map[str
 
 // change asks what a verb would change on the host.
 func (h *Host) change(ctx context.Context, verb string) (*facts.Change, error) {
-	args, document, err := h.reconfiguration(h.installer, verb, plannedPatchesDir)
+	args, document, err := h.reconfiguration(h.installer, verb)
 	if err != nil {
 		return nil, err
 	}
+	args = append(args, "--plan", "-o", "json")
 	if h.Patches != "" {
-		if err := h.bringPatchesTo(ctx, plannedPatchesDir); err != nil {
+		if args, document, err = h.planWithPatches(args, document); err != nil {
 			return nil, err
 		}
 	}
-	out, err := h.output(ctx, document, append(args, "--plan", "-o", "json")...)
-	if h.Patches != "" {
-		if _, err := h.output(ctx, nil, "rm", "-rf", plannedPatchesDir); err != nil {
-			return nil, err
-		}
-	}
+	out, err := h.output(ctx, document, args...)
 	exit := (*remote.ExitError)(nil)
 	if err != nil && (!errors.As(err, &exit) || !slices.Contains([]fault.Code{fault.Work, fault.Preflight}, fault.Code(exit.Code))) {
 		return nil, err
@@ -69,17 +77,30 @@ func (h *Host) change(ctx context.Context, verb string) (*facts.Change, error) {
 	return c, nil
 }
 
-// reconfiguration returns the command of a verb, and its standard input. patches is where the patches of the host are.
-func (h *Host) reconfiguration(installer, verb, patches string) (args []string, document io.Reader, err error) {
+// planWithPatches returns a command that has the patches of the host for as long as it runs. They precede its standard input.
+func (h *Host) planWithPatches(args []string, document io.Reader) ([]string, io.Reader, error) {
+	script := withPatches
+	var input bytes.Buffer
+	err := h.eachPatch(func(name string, data []byte) error {
+		at := `"$dir"/` + fault.Word(name)
+		script += fmt.Sprintf("mkdir -p \"$dir\"/%s && dd bs=1 count=%d 2>/dev/null >%s || exit\n", fault.Word(path.Dir(name)), len(data), at)
+		input.Write(data)
+		return nil
+	})
+	if err == nil && document != nil {
+		_, err = io.Copy(&input, document)
+	}
+	return append([]string{"/bin/sh", "-c", script + `"$@" --patches "$dir"`, "sh"}, args...), bytes.NewReader(input.Bytes()), err
+}
+
+// reconfiguration returns the command of a verb, and its standard input.
+func (h *Host) reconfiguration(installer, verb string) (args []string, document io.Reader, err error) {
 	args = []string{installer, "reconfigure"}
 	if verb == plan.ReconfigureNode {
 		args = append(args, "node")
 	} else {
 		args = append(args, "--config", "-")
 		document, err = h.site.clusterDocuments()
-	}
-	if h.Patches != "" {
-		args = append(args, "--patches", patches)
 	}
 	return args, document, err
 }
@@ -98,9 +119,12 @@ func (r *Run) reconfigure(ctx context.Context, a plan.Action, h *Host) (err erro
 	if err := h.bringPatches(ctx); err != nil {
 		return err
 	}
-	args, document, err := h.reconfiguration(from, a.Verb, patchesDir)
+	args, document, err := h.reconfiguration(from, a.Verb)
 	if err != nil {
 		return err
+	}
+	if h.Patches != "" {
+		args = append(args, "--patches", patchesDir)
 	}
 	if a.Verb == plan.Reconfigure {
 		args = append(args, "--yes")

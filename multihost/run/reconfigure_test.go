@@ -1,11 +1,18 @@
 package run_test
 
 import (
+	"bufio"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"airlift/fault"
+	"airlift/multihost/run"
 	"airlift/multihost/spec"
 	"airlift/scripts/fixtures/modelsite"
 )
@@ -140,13 +147,13 @@ func TestReconfigureIsRefused(t *testing.T) {
 	}
 }
 
-// The patches of a host are there while its change is planned, and are gone from that place afterwards.
+// A change is planned and made with the patches of each host.
 func TestReconfigureWithPatches(t *testing.T) {
 	file := aFile(t, newVersion)
 	with := func(v string) *spec.Cluster {
 		c := configured(v)
 		for i := range c.Hosts {
-			c.Hosts[i].Patches = t.TempDir()
+			c.Hosts[i].Patches = somePatches(t)
 		}
 		return c
 	}
@@ -155,11 +162,85 @@ func TestReconfigureWithPatches(t *testing.T) {
 	n := len(w.Seen)
 	applied(t, w, with("4"), file, newVersion)
 	for _, line := range w.Seen[n:] {
-		if strings.Contains(line, "/install reconfigure") && !strings.Contains(line, " --patches /") {
+		if strings.Contains(line, "/install reconfigure") && !strings.Contains(line, " --patches ") || strings.Contains(line, aPatch) {
 			t.Error(line)
 		}
 	}
-	if !slices.ContainsFunc(w.Seen[n:], func(line string) bool { return line == "rm -rf /run/airlift-planned-patches" }) {
-		t.Errorf("%q", w.Seen[n:])
+}
+
+const aPatch = "maxPods: 77\n"
+
+// somePatches returns a directory with a patch in it and one in a directory of it.
+func somePatches(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"kubeletconfiguration.yaml", "it's etcd/etcd 1.yaml"} {
+		for _, err := range []error{os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700), os.WriteFile(filepath.Join(dir, name), []byte(aPatch), 0o600)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return dir
+}
+
+// Each plan has its own patches, while it runs: not those of another driver, and nothing is left of one that was interrupted. What a
+// killed one has left is removed by the next.
+func TestPatchesOfAPlan(t *testing.T) {
+	h := &run.Host{Host: spec.Host{Name: "w1", Patches: somePatches(t)}}
+	dir := t.TempDir() // instead of /run
+	plan := func(script string) *exec.Cmd {
+		args, input, err := run.PlanWithPatches(h, []string{"/bin/sh", "-c", script, "installer"}, strings.NewReader("documents"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		args[2] = strings.ReplaceAll(args[2], "/run/", dir+"/")
+		c := exec.Command(args[0], args[1:]...)
+		c.Stdin, c.SysProcAttr = input, &syscall.SysProcAttr{Setpgid: true}
+		return c
+	}
+	const show = `cat "$2/kubeletconfiguration.yaml" "$2/it's etcd/etcd 1.yaml" -; echo; ls -ld "$2" | cut -c1-10; exit 5`
+	left := func() int {
+		list, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	out, err := plan(show).Output()
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 5 || string(out) != aPatch+aPatch+"documents\ndrwx------\n" || left() != 0 {
+		t.Errorf("%q, %v; %d directories are left", out, err, left())
+	}
+	waiting := func() *exec.Cmd {
+		c := plan("echo began; exec sleep 1009")
+		out, err := c.StdoutPipe()
+		if err == nil {
+			err = c.Start()
+		}
+		if err == nil {
+			_, err = bufio.NewReader(out).ReadString('\n')
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	end := func(c *exec.Cmd, s syscall.Signal) {
+		if err := syscall.Kill(-c.Process.Pid, s); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Wait()
+	}
+	one, two := waiting(), waiting()
+	if n := left(); n != 2 {
+		t.Errorf("two drivers have %d directories", n)
+	}
+	end(one, syscall.SIGINT)
+	if n := left(); n != 1 {
+		t.Errorf("%d directories after an interruption of one", n)
+	}
+	end(two, syscall.SIGKILL)
+	if _ = plan(show).Run(); left() != 0 {
+		t.Errorf("%d directories are left of a killed plan", left())
 	}
 }

@@ -79,7 +79,7 @@ func (s *Site) reset(ctx context.Context, h *Host, adopted bool) error {
 
 // clear removes what drivers brought.
 func (h *Host) clear(ctx context.Context) error {
-	_, err := h.output(ctx, nil, "/bin/sh", "-c", "rm -rf "+driverDir+"; rmdir "+stateDir+" 2>/dev/null || true")
+	_, err := h.output(ctx, nil, "/bin/sh", "-c", "rm -rf "+driverDir+" "+plannedPatches+"*; rmdir "+stateDir+" 2>/dev/null || true")
 	return err
 }
 

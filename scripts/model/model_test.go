@@ -609,8 +609,8 @@ func TestEditedPause(t *testing.T) {
 	}
 }
 
-// TestVariablesAreNotShown: status shows which environment variables were edited by hand, and not their values: neither the new ones
-// nor the values that the stored configuration has.
+// TestVariablesAreNotShown: status and plans show which environment variables were edited by hand, and not their values: neither the new
+// ones nor the values that the stored configuration has.
 func TestVariablesAreNotShown(t *testing.T) {
 	files := bundles(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -625,15 +625,18 @@ func TestVariablesAreNotShown(t *testing.T) {
 			}
 			return lines
 		}
-		list := Sequence{{Name: "init", Host: 1}, {Name: editVariables, Host: 1, Text: variables(0)}, {Name: showDrift, Host: 1}}
+		list := Sequence{{Name: "init", Host: 1}, {Name: editVariables, Host: 1, Text: variables(0)}, {Name: showDrift, Host: 1}, {Name: showPlans, Host: 1}}
 		if rapid.Bool().Draw(rt, "kept") {
-			list = append(list, Command{Name: adoptEdits, Host: 1}, Command{Name: editVariables, Host: 1, Text: variables(10)}, Command{Name: showDrift, Host: 1})
+			list = append(list, Command{Name: adoptEdits, Host: 1}, Command{Name: editVariables, Host: 1, Text: variables(10)}, Command{Name: showDrift, Host: 1}, Command{Name: showPlans, Host: 1})
 		}
 		site, err := play(t, files, list)
 		if err != nil {
 			rt.Fatal(err)
 		}
 		out := site.report.String()
+		if !strings.Contains(out, "plans: <nil>") {
+			rt.Fatal(out)
+		}
 		for i, secret := range secrets {
 			if strings.Contains(out, secret) {
 				rt.Errorf("the value of %s is shown: %s", names[i], out[strings.LastIndex(out, "==="):])

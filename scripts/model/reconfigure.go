@@ -1,6 +1,7 @@
 package model
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -72,6 +73,7 @@ const (
 	adoptEdits     = "reconfigure --adopt-edits"
 	adoptEditsNode = "reconfigure node --adopt-edits"
 	showDrift      = "status"
+	showPlans      = "plans"
 )
 
 // edit edits files of a host by hand.
@@ -194,6 +196,32 @@ func (r *run) showDrift(b *payload.Bundle) (string, error) {
 		text += ".\n" + d.Diff // as in the text of status
 	}
 	return text + ".\n" + string(document) + "\n", encodeErr
+}
+
+// showPlans returns what reconfigure --restore --plan, upgrade plan --print-config and upgrade diff print on a control plane, for people
+// and in JSON.
+func (r *run) showPlans(b *payload.Bundle) (string, error) {
+	h, err := host.Open(r.root)
+	if err != nil {
+		return "", err
+	}
+	r.use(h)
+	var out bytes.Buffer
+	c := &workflow.Console{Out: &out, Results: &out}
+	restored, err := upgrade.ReadReconfigurePlan(r.ctx, b, upgrade.ReconfigureOptions{Restore: true}, 3, h, c)
+	if err != nil {
+		return out.String(), err
+	}
+	upgraded, err := upgrade.ReadPlan(r.ctx, b, upgrade.PlanOptions{UpgradePlan: config.UpgradePlan{EtcdUpgrade: true, IgnorePreflightErrors: []string{"all"}}, Context: 3}, h, c)
+	if err != nil {
+		return out.String(), err
+	}
+	upgraded.Write(&out, true)
+	out.WriteString(upgraded.Configuration)
+	for _, change := range restored.Changes {
+		out.WriteString(change.Name + "\n" + change.Diff)
+	}
+	return out.String(), json.NewEncoder(&out).Encode([]any{restored, upgraded})
 }
 
 // settlesEdits reports whether a command keeps or drops what was edited by hand.

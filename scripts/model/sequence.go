@@ -537,6 +537,8 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return "", r.host.addVariables(c.Text)
 	case showDrift:
 		return r.showDrift(b)
+	case showPlans:
+		return r.showPlans(b)
 	case "the way back":
 		return s.wayBack(r)
 	}

@@ -640,25 +640,30 @@ func TestFilesAreNotReplaced(t *testing.T) {
 	if err := os.WriteFile(c.path("mine"), []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, verb := range []string{"kubeconfig", "backup"} {
+	for verb, copied := range map[string]string{"kubeconfig": "cat ", "backup": "cluster host backup"} {
 		before := c.w.Commands
 		c.want(2, []string{"mine exists, and is not replaced"}, "", verb, c.path("mine"))
 		if c.w.Commands != before {
 			t.Errorf("%s: hosts were asked first", verb)
 		}
+		isCopy := func() bool { return strings.Contains(c.w.Seen[len(c.w.Seen)-1], copied) }
 		c.w.Kill = func(int) int {
-			if strings.HasPrefix(c.w.Seen[len(c.w.Seen)-1], "cat ") {
+			if isCopy() {
 				_ = os.WriteFile(c.path("late"), []byte("mine"), 0o600)
 			}
 			return 0
 		}
 		c.want(2, []string{"late exists, and is not replaced"}, "", verb, c.path("late"))
-		c.w.Kill = nil
-		c.w.Damaged = true
-		if verb == "backup" {
-			c.want(1, []string{"is damaged"}, "", verb, c.path("damaged"))
+		c.w.Kill = func(int) int {
+			if isCopy() {
+				return 2
+			}
+			return 0
 		}
-		c.w.Damaged = false
+		if _, code := c.run("", verb, c.path("cut")); code == 0 {
+			t.Errorf("%s: a part is a success", verb)
+		}
+		c.w.Kill = nil
 		for _, name := range []string{"mine", "late"} {
 			if data, err := os.ReadFile(c.path(name)); string(data) != "mine" {
 				t.Errorf("%s: %s is %q, %v", verb, name, data, err)
@@ -671,9 +676,29 @@ func TestFilesAreNotReplaced(t *testing.T) {
 	if left, err := filepath.Glob(c.path(".*")); len(left) > 0 || err != nil {
 		t.Errorf("%q stay, %v", left, err)
 	}
-	if _, err := os.Stat(c.path("damaged")); err == nil {
-		t.Error("a damaged backup stays")
+	if _, err := os.Stat(c.path("cut")); err == nil {
+		t.Error("a part of a file stays")
 	}
+}
+
+// A backup for this machine writes nothing on a host: wherever it is cut, all secrets of the cluster would stay there.
+func TestABackupWritesNothingOnHosts(t *testing.T) {
+	c := newConsole(t)
+	c.want(0, nil, "", "apply", "--yes")
+	before := len(c.w.Seen)
+	c.want(0, nil, "", "backup", c.path("site.tar"))
+	reads := regexp.MustCompile(`^/bin/sh -c echo "machine|^/var/lib/airlift/cluster/install cluster host (facts|backup --progress json)$`)
+	for _, command := range c.w.Seen[before:] {
+		if !reads.MatchString(command) {
+			t.Errorf("%q is run", command)
+		}
+	}
+	c.w.Fails = map[string]string{"cp1": "cluster host backup"}
+	if out := c.want(1, []string{"cp1: "}, "", "backup", c.path("other.tar")); strings.Contains(out, "older installer") {
+		t.Error(out)
+	}
+	c.w.Fails, c.w.Ends = nil, nil
+	c.want(2, []string{"age1"}, "", "backup", c.path("other.tar"), "--recipient", "nobody")
 }
 
 // A host that is taken out of cluster.yaml is removed and reset, at its address in the cluster. One that is off is only removed.

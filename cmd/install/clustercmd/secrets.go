@@ -3,8 +3,6 @@ package clustercmd
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -12,12 +10,12 @@ import (
 	"net/netip"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"airlift/cmd/output"
 	"airlift/fault"
+	archive "airlift/installer/backup"
 	"airlift/installer/cluster"
 	"airlift/installer/host/filesystem"
 	"airlift/multihost/run"
@@ -101,10 +99,10 @@ func newBackup(in *site) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup [FILE]",
 		Short: "Save a backup of the cluster, on this machine or on a control plane",
-		Long: `Save a backup of the cluster, as 'etcd snapshot' does on a control plane that is healthy, and
-copy it to this machine. FILE must not exist and gets the mode 0600; the default is
-backup-CLUSTER-TIME.tar in the current directory. With --keep, the backup stays on the control
-plane, at that path.
+		Long: `Save a backup of the cluster, as 'etcd snapshot' does, from a control plane that is healthy to
+this machine. FILE must not exist and gets the mode 0600; the default is
+backup-CLUSTER-TIME.tar in the current directory. The control plane keeps nothing of it, also if
+the connection is cut. With --keep, the backup is saved on the control plane, at that path.
 
 It has all secrets of the cluster: keep it safe, or encrypt it with --recipient.
 './install etcd restore' restores the cluster from it.`,
@@ -112,6 +110,9 @@ It has all secrets of the cluster: keep it safe, or encrypt it with --recipient.
 		Args:    oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkKeep(keep, args); err != nil {
+				return err
+			}
+			if _, _, err := archive.Recipients(recipients, nil); err != nil {
 				return err
 			}
 			return in.with(cmd, cmd.ErrOrStderr(), func(ctx context.Context, s *opened) error {
@@ -143,7 +144,9 @@ func (s *opened) backup(ctx context.Context, args []string, keep string, recipie
 	case keep != "":
 		return h.Name + ":" + keep, s.snapshot(ctx, h, keep, recipients)
 	}
-	return name, s.fetchBackup(ctx, h, name, recipients)
+	s.Site.Display.Start()
+	defer s.Site.Display.Stop()
+	return name, s.Site.Each(ctx, "backup", []*run.Host{h}, func(ctx context.Context, h *run.Host) error { return fetchBackup(ctx, h, name, recipients) })
 }
 
 // checkKeep checks the path on the control plane, if there is one.
@@ -168,43 +171,20 @@ func (s *opened) snapshot(ctx context.Context, h *run.Host, path string, recipie
 	return s.Site.Each(ctx, "etcd snapshot", []*run.Host{h}, func(ctx context.Context, h *run.Host) error { return h.Install(ctx, args...) })
 }
 
-// fetchBackup saves a backup in a directory of root, and copies it here.
-func (s *opened) fetchBackup(ctx context.Context, h *run.Host, name string, recipients []string) (err error) {
-	var made bytes.Buffer
-	if err := h.Command(ctx, &made, "mktemp", "-d", "/var/tmp/airlift-backup.XXXXXX"); err != nil {
-		return err
+// fetchBackup writes a backup to a file on this machine. On the control plane it is never a file, because a cut connection would
+// leave all secrets of the cluster there.
+func fetchBackup(ctx context.Context, h *run.Host, name string, recipients []string) error {
+	args := []string{"cluster", "host", "backup"}
+	for _, r := range recipients {
+		args = append(args, "--recipient", r)
 	}
-	dir := strings.TrimSpace(made.String())
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
-		defer cancel()
-		err = errors.Join(err, h.Command(ctx, io.Discard, "rm", "-rf", dir))
-	}()
-	path := dir + "/backup.tar"
-	if err := s.snapshot(ctx, h, path, recipients); err != nil {
-		return err
-	}
-	return copyHere(ctx, h, path, name)
-}
-
-// cleanUp is the time for the removal of a backup on a host, also after an interruption.
-const cleanUp = 20 * time.Second
-
-// copyHere copies a file of a host to this machine, and compares its sha256.
-func copyHere(ctx context.Context, h *run.Host, path, name string) error {
 	return writeNew(name, func(out io.Writer) error {
-		sum := sha256.New()
-		if err := h.Command(ctx, io.MultiWriter(out, sum), "cat", path); err != nil {
-			return err
+		err := h.Document(ctx, out, args...)
+		if fault.ExitCode(err) == fault.Usage {
+			return fault.New(fault.Failure, "%s has an older installer, which cannot send a backup: %w", h.Name, err).
+				Hint("save it on the control plane: ./install cluster backup --keep PATH; or run first: ./install cluster apply")
 		}
-		var there bytes.Buffer
-		if err := h.Command(ctx, &there, "sha256sum", path); err != nil {
-			return err
-		}
-		if is := hex.EncodeToString(sum.Sum(nil)); !strings.HasPrefix(there.String(), is) {
-			return fault.New(fault.Failure, "the copy of %s from %s is damaged: its sha256 is %s", path, h.Name, is).Hint("run the same command again")
-		}
-		return nil
+		return err
 	})
 }
 

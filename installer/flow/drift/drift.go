@@ -7,7 +7,6 @@ import (
 	"io"
 	"path"
 
-	"github.com/pmezard/go-difflib/difflib"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"airlift/installer/cluster"
@@ -47,9 +46,7 @@ func Read(ctx context.Context, b *payload.Bundle, kubeconfig string, h *host.Hos
 			return nil, err
 		}
 		if !f.Secret && f.Wanted != nil {
-			if one.Diff, err = diff(f.Path, string(redact.File(f.Path)(f.Wanted)), string(redact.File(f.Path)(f.Now))); err != nil {
-				return nil, err
-			}
+			one.Diff = diff(redact.File(f.Path), f.Path, f.Wanted, f.Now)
 		}
 		if one.Cause != "" {
 			list = append(list, one)
@@ -59,11 +56,7 @@ func Read(ctx context.Context, b *payload.Bundle, kubeconfig string, h *host.Hos
 		if !o.EditedByHand {
 			continue
 		}
-		text, err := diff(o.Name, string(redact.Documents([]byte(o.After))), string(redact.Documents([]byte(o.Before))))
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, status.Drift{Name: o.Name, Cause: status.Edited, Diff: text})
+		list = append(list, status.Drift{Name: o.Name, Cause: status.Edited, Diff: diff(redact.Documents, o.Name, []byte(o.After), []byte(o.Before))})
 	}
 	return list, nil
 }
@@ -74,10 +67,8 @@ var errAdopted = errors.New("this node was adopted and not upgraded since: its f
 const diffLines = 2
 
 // diff returns what an edit changed in what the stored configuration gives.
-func diff(name, gives, is string) (string, error) {
-	return difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
-		A: difflib.SplitLines(gives), B: difflib.SplitLines(is), FromFile: name + " as configured", ToFile: name + " now", Context: diffLines,
-	})
+func diff(form redact.Form, name string, gives, is []byte) string {
+	return redact.Diff(form, redact.Version{Name: name + " as configured", Text: gives}, redact.Version{Name: name + " now", Text: is}, diffLines)
 }
 
 // causeOf returns why a file differs from what the stored configuration gives: it was edited, or the configuration was; "" if it

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/pmezard/go-difflib/difflib"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -23,6 +22,7 @@ import (
 	"airlift/installer/patches"
 	"airlift/installer/payload"
 	"airlift/installer/preflight"
+	"airlift/installer/redact"
 	"airlift/installer/render"
 	"airlift/installer/upgradecheck"
 	"airlift/installer/workflow"
@@ -72,7 +72,7 @@ type PlannedComponent struct {
 // A PlannedChange is a file of this host or an object of the cluster that the upgrade changes.
 type PlannedChange struct {
 	Name string `json:"name"` // a path, or "ConfigMap kube-system/kubeadm-config"
-	Diff string `json:"diff"` // unified; empty for a binary and a kubeconfig
+	Diff string `json:"diff"` // unified; empty for a binary, a kubeconfig, and if only values differ that are not shown
 }
 
 // ReadPlan finds out what an upgrade to the version of a bundle would change. It changes
@@ -99,7 +99,7 @@ func ReadPlan(ctx context.Context, b *payload.Bundle, o PlanOptions, h *host.Hos
 		if err != nil {
 			return nil, err
 		}
-		p.Configuration = string(text)
+		p.Configuration = string(redact.Documents(text))
 		if u.kubelet.adopted != nil {
 			p.Notes = u.kubelet.adopted.Notes
 		}
@@ -195,16 +195,10 @@ func (u *Upgrade) changes(ctx context.Context, steps []workflow.Step, lines int)
 	if u.facts.options.reconfigures {
 		what = "change"
 	}
-	add := func(name, before, after string) error {
-		if before == after {
-			return nil
+	add := func(name string, form redact.Form, before, after []byte) {
+		if !bytes.Equal(before, after) {
+			list = append(list, PlannedChange{name, redact.Diff(form, redact.Version{Name: name + " now", Text: before}, redact.Version{Name: name + " after the " + what, Text: after}, lines)})
 		}
-		text, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
-			A: difflib.SplitLines(before), B: difflib.SplitLines(after),
-			FromFile: name + " now", ToFile: name + " after the " + what, Context: lines,
-		})
-		list = append(list, PlannedChange{Name: name, Diff: text})
-		return err
 	}
 	wants, err := workflow.Desired(ctx, steps)
 	if err != nil {
@@ -219,7 +213,7 @@ func (u *Upgrade) changes(ctx context.Context, steps []workflow.Step, lines int)
 				list = append(list, PlannedChange{Name: f.Path})
 			}
 		default:
-			err = add(f.Path, string(now), string(f.Data))
+			add(f.Path, redact.File(f.Path), now, f.Data)
 		}
 		if err != nil {
 			return nil, err
@@ -234,9 +228,7 @@ func (u *Upgrade) changes(ctx context.Context, steps []workflow.Step, lines int)
 			list = append(list, PlannedChange{Name: o.Name})
 			continue
 		}
-		if err := add(o.Name, o.Before, o.After); err != nil {
-			return nil, err
-		}
+		add(o.Name, redact.Documents, []byte(o.Before), []byte(o.After))
 	}
 	for _, b := range wants.Binaries {
 		list = append(list, PlannedChange{Name: b.Path})
@@ -319,8 +311,9 @@ func (p *Plan) writeChanges(out io.Writer, diffs bool) {
 // WriteDiffs prints the differences as one unified diff.
 func (p *Plan) WriteDiffs(out io.Writer) {
 	for _, c := range p.Changes {
-		if c.Diff != "" {
-			fmt.Fprintf(out, "%s", c.Diff)
+		if c.Diff == "" {
+			fmt.Fprintf(out, "# %s changes: its contents are not shown\n", c.Name)
 		}
+		fmt.Fprint(out, c.Diff)
 	}
 }

@@ -13,9 +13,12 @@ import (
 
 	"airlift/cmd/output"
 	"airlift/fault"
+	"airlift/installer/backup"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/workloads"
 	"airlift/installer/host"
+	"airlift/installer/snapshot"
+	"airlift/installer/workflow"
 	"airlift/multihost/agent"
 )
 
@@ -28,7 +31,7 @@ func New() *cobra.Command {
 		Args:   output.NoArgs,
 		RunE:   func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newFacts(), newHold(), newCredentials(), newReach(), newNodes(), newGate(), newWait())
+	cmd.AddCommand(newFacts(), newHold(), newCredentials(), newReach(), newNodes(), newGate(), newWait(), newBackup())
 	return cmd
 }
 
@@ -101,6 +104,33 @@ func newHold() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&who, "who", "", "who holds it: user@machine, process and command")
 	cmd.Flags().DurationVar(&beat, "beat", 0, "end if standard input brought nothing for this `DURATION`; 0 means never")
+	return cmd
+}
+
+func newBackup() *cobra.Command {
+	var recipients []string
+	cmd := &cobra.Command{
+		Use:   "backup",
+		Short: "Write a backup of the cluster to standard output",
+		Args:  output.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out := output.Verbatim(cmd.OutOrStdout())
+			_, _ = out.Write(nil) // from here on, events and the error are on standard error
+			keys, _, err := backup.Recipients(recipients, nil)
+			if err != nil {
+				return err
+			}
+			h, unlock, err := host.OpenLocked("/")
+			if err != nil {
+				return err
+			}
+			defer unlock()
+			b := snapshot.New(h, &workflow.Console{Out: cmd.ErrOrStderr()})
+			b.Recipients = keys
+			return b.Stream(cmd.Context(), out)
+		},
+	}
+	cmd.Flags().StringArrayVar(&recipients, "recipient", nil, "encrypt it with age to this public `KEY` (repeatable)")
 	return cmd
 }
 
