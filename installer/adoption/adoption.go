@@ -128,7 +128,7 @@ var checks = []func(*view){
 	// the container runtime
 	runtime, containerdSource, sandbox, registries, imageService, crictl, cniDirectory,
 	// the control plane
-	staticPods, otherPods, editedManifests, componentVersions, componentGates, imageNames,
+	staticPods, otherPods, editedManifests, patchesOfKubeadm, componentVersions, componentGates, imageNames,
 	certificateFiles, certificateNames, servedCertificates, externalEtcd, stackedEtcd, etcdUnit,
 	// the cluster
 	versions, storedConfiguration, podNetwork, kubeProxy, dns, endpoint, otherNodes,

@@ -177,26 +177,34 @@ func editedManifests(v *view) {
 			v.host.cannotRead("ConfigMap "+kubeadmConfig, err)
 			return
 		}
-		compare(v, name, is, want)
+		compareFlags(v, name, is, want)
+		live := v.host.read(node.ManifestPath(name))
 		var pod corev1.Pod
-		if err := yaml.Unmarshal(v.host.read(node.ManifestPath(name)), &pod); err == nil {
-			compareSpec(v, name, pod.Spec, wanted[name].Spec)
+		if err := yaml.Unmarshal(live, &pod); err == nil {
+			compareWords(v, name, pod.Spec, wanted[name].Spec)
 		}
+		has, err := readManifest(name, live)
+		if err != nil {
+			v.host.cannotRead(node.ManifestPath(name), err)
+			continue
+		}
+		gets, err := readManifest(name, data)
+		if err != nil {
+			v.host.cannotRead("ConfigMap "+kubeadmConfig, err)
+			return
+		}
+		compareManifest(v, name, has, gets)
 	}
 }
 
-// compareSpec reports what the pod of a component has beyond one value for each flag and its volumes.
-func compareSpec(v *view, name string, is, want corev1.PodSpec) {
+// compareWords reports what a component's command line has beyond one value for each flag.
+func compareWords(v *view, name string, is, want corev1.PodSpec) {
 	report := func(what string) {
 		v.find("EditedManifests", name+" "+what+", which is not in the stored configuration", node.ManifestPath(name), "an upgrade removes it",
 			"to keep it, write it as a patch, and give that to upgrade: --patches DIRECTORY")
 	}
-	for _, c := range is.InitContainers {
-		report("has the init container " + c.Name)
-	}
 	for _, c := range is.Containers {
 		if c.Name != name {
-			report("has the container " + c.Name)
 			continue
 		}
 		values := map[string][]string{}
@@ -218,31 +226,14 @@ func compareSpec(v *view, name string, is, want corev1.PodSpec) {
 				}
 			}
 		}
-		for _, e := range c.Env {
-			if !slices.ContainsFunc(want.Containers[0].Env, func(w corev1.EnvVar) bool { return w.Name == e.Name && w.Value == e.Value }) {
-				report("has a value of the variable " + e.Name)
-			}
-		}
-		if len(c.EnvFrom) > 0 {
-			report("has the field envFrom")
-		}
-		if c.Lifecycle != nil {
-			report("has the field lifecycle")
-		}
-	}
-	fields := map[string]bool{"hostAliases": len(is.HostAliases) > 0, "dnsConfig": is.DNSConfig != nil, "dnsPolicy": is.DNSPolicy != want.DNSPolicy}
-	for _, field := range sorted(fields) {
-		if fields[field] {
-			report("has the field " + field)
-		}
 	}
 }
 
 // ofMember are etcd's flags that depend on when its member was added.
 var ofMember = []string{"initial-cluster", "initial-cluster-state"}
 
-// compare reports flags and volumes of a component that the stored configuration does not give it, and the other way around.
-func compare(v *view, name string, is, want *staticpod.Pod) {
+// compareFlags reports flags of a component that the stored configuration does not give it, and the other way around.
+func compareFlags(v *view, name string, is, want *staticpod.Pod) {
 	const hint = "to keep the edit, store it first: kubectl -n kube-system edit configmap kubeadm-config"
 	for _, flag := range slices.Sorted(maps.Keys(merged(is.Flags, want.Flags))) {
 		a, inPod := is.Flags[flag]
@@ -256,12 +247,6 @@ func compare(v *view, name string, is, want *staticpod.Pod) {
 			v.find("EditedManifests", fmt.Sprintf("%s runs without %s, which the stored configuration has", name, shown(config.Arg{Name: flag, Value: b})), where, "an upgrade adds it", hint)
 		default:
 			v.find("EditedManifests", fmt.Sprintf("%s runs with %s, and the stored configuration gives %s", name, shown(config.Arg{Name: flag, Value: a}), shown(config.Arg{Name: flag, Value: b})), where, "an upgrade sets the stored value", hint)
-		}
-	}
-	stored := invert(want.Volumes)
-	for _, host := range sorted(invert(is.Volumes)) {
-		if !stored[host] && !usual(host) {
-			v.find("EditedManifests", fmt.Sprintf("%s mounts %s, which is not in the stored configuration", name, host), node.ManifestPath(name), "an upgrade removes it", hint)
 		}
 	}
 }

@@ -78,6 +78,12 @@ func Load(dir string) (set *Set, warnings []string, err error) {
 	return set, warnings, nil
 }
 
+// Target returns what a file with this name patches; "" if it is no patch.
+func Target(name string) string {
+	target, _, _, _ := parseName(name)
+	return target
+}
+
 // parseName splits a file name into target and patch type. ignored is why the
 // file is not a patch; a known target with an unknown type is an error.
 func parseName(name string) (target, kind, ignored string, err error) {

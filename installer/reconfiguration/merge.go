@@ -50,7 +50,12 @@ type Node struct {
 	CgroupDriver string
 	// StoredKubelet is the KubeletConfiguration that the cluster stores. Nodes with another driver than it has keep their own.
 	StoredKubelet []byte
+	// AddOns are CoreDNS and KubeProxy, if the cluster has them.
+	AddOns []string
 }
+
+// Names of add-ons, as their phases have them.
+const CoreDNS, KubeProxy = "coredns", "kube-proxy"
 
 // What is needed instead of a change that is refused.
 const (
@@ -63,7 +68,7 @@ const (
 // A field that cannot be changed keeps its value if the document leaves it out. A document that the file does not have stays.
 // The configuration is not completed.
 func Merge(stored config.Cluster, given *config.Given, n Node) (merged config.Cluster, refused []Refusal) {
-	m := &merge{stored: stored, file: given, given: given.Config, cluster: stored}
+	m := &merge{stored: stored, file: given, given: given.Config, node: n, cluster: stored}
 	m.cluster.Kubelet, m.cluster.KubeProxy = given.Config.Kubelet, given.Config.KubeProxy
 	if given.Has(clusterKind) {
 		m.mergeCluster()
@@ -79,6 +84,7 @@ type merge struct {
 	stored  config.Cluster
 	file    *config.Given
 	given   *config.Config // its values
+	node    Node
 	cluster config.Cluster // the result
 	refused []Refusal
 }
@@ -113,19 +119,26 @@ func (m *merge) mergeCluster() {
 	is.ControlPlaneEndpoint = m.endpoint(at("controlPlaneEndpoint"))
 	is.Endpoint, is.Registry, is.Reconfiguration = was.Endpoint, was.Registry, was.Reconfiguration
 	is.Etcd = m.etcd(at)
-	for _, addon := range []struct {
-		field   string
-		was, is bool
-		phase   string
-	}{{"dns.disabled", was.DNS.Disabled, is.DNS.Disabled, "coredns"}, {"proxy.disabled", was.Proxy.Disabled, is.Proxy.Disabled, "kube-proxy"}} {
-		if addon.was && !addon.is {
-			m.refuse(at(addon.field), "true", "false", "reconfigure does not install an add-on that the cluster does not have",
-				"write "+addon.field+": true; to install the add-on: ./install init phase addon "+addon.phase+" --config FILE")
-		}
-	}
+	m.checkAddOn(at("dns.disabled"), was.DNS.Disabled, is.DNS.Disabled, CoreDNS, "deployment")
+	m.checkAddOn(at("proxy.disabled"), was.Proxy.Disabled, is.Proxy.Disabled, KubeProxy, "daemonset")
 	is.Kubelet, is.KubeProxy = m.cluster.Kubelet, m.cluster.KubeProxy
 	m.cluster = is
 	m.checkArguments()
+}
+
+// checkAddOn refuses to disable an add-on that the cluster has, or to enable one that it does not have: reconfigure changes add-ons, but
+// neither removes nor installs them, and nothing would upgrade a disabled one any more.
+func (m *merge) checkAddOn(field string, was, is bool, name, kind string) {
+	has := slices.Contains(m.node.AddOns, name)
+	switch {
+	case was == is:
+	case is && has:
+		m.refuse(field, "false", "true", "the cluster has the add-on, and nothing would upgrade it any more",
+			"write false; to remove the add-on first: kubectl -n kube-system delete "+kind+" "+name)
+	case !is && !has:
+		m.refuse(field, "true", "false", "reconfigure does not install an add-on that the cluster does not have",
+			"write true; to install the add-on first: ./install init phase addon "+name+" --config FILE")
+	}
 }
 
 func (m *merge) networking(at func(string) string) config.Networking {

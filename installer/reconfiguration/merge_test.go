@@ -1,6 +1,7 @@
 package reconfiguration
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -210,6 +211,34 @@ func TestStoredCgroupDriver(t *testing.T) {
 		}
 		if _, refused := Merge(stored, given(t, text), node); len(refused) != refusals {
 			t.Errorf("%q: refused %+v", driver, refused)
+		}
+	}
+}
+
+// TestAddOns: an add-on is disabled only if the cluster does not have it, and enabled only if the cluster has it.
+func TestAddOns(t *testing.T) {
+	const head = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n"
+	for name, field := range map[string]string{CoreDNS: "dns", KubeProxy: "proxy"} {
+		for i := range 8 {
+			was, is, has := i&1 > 0, i&2 > 0, i&4 > 0
+			stored, n := before(t)
+			if stored.DNS.Disabled = was && field == "dns"; has {
+				n.AddOns = []string{name}
+			}
+			stored.Proxy.Disabled = was && field == "proxy"
+			merged, refused := Merge(stored, given(t, fmt.Sprintf("%s%s: {disabled: %t}\n", head, field, is)), n)
+			wrong := was != is && is == has
+			if wrong != (len(refused) == 1) || len(refused) > 1 {
+				t.Errorf("%s was disabled %t, is to be %t, exists %t: %+v", name, was, is, has, refused)
+			}
+			for _, r := range refused {
+				if !strings.HasSuffix(r.Field, field+".disabled") || !strings.Contains(r.Needed, name) {
+					t.Errorf("%+v", r)
+				}
+			}
+			if !wrong && (merged.DNS.Disabled || merged.Proxy.Disabled) != is {
+				t.Errorf("%s: %t is not in %+v", name, is, merged)
+			}
 		}
 	}
 }

@@ -95,7 +95,7 @@ func TestAdoptedKubelet(t *testing.T) {
 	}
 	var out strings.Builder
 	s.Write(&out, 0)
-	for _, want := range []string{"made by kubespray, v1.29.15, adopted 2026-11-27 12:00:00 UTC", "- something odd"} {
+	for _, want := range []string{"reads " + own + " until its first upgrade", "made by kubespray, v1.29.15, adopted 2026-11-27 12:00:00 UTC", "- something odd"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("not printed: %q\n%s", want, out.String())
 		}

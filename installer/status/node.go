@@ -96,6 +96,9 @@ func (r *Reader) readNode(context.Context) (found result, err error) {
 	if a := r.Host.Records().Adopted(); a != nil {
 		n.Adopted = &Adoption{Maker: a.Maker, Kubernetes: a.Kubernetes, Time: a.Time, Notes: append([]string{}, a.Notes...)}
 	}
+	if file := KubeletConfigFile(r.Host); file != config.KubeletConfigFile {
+		found.warn("", "the kubelet of this adopted node reads %s until its first upgrade: changes of the kubelet's configuration reach it then", file)
+	}
 	found.set = func(s *Status) { s.Node = n }
 	if n.Role == NoNode {
 		found.problem("to make it one: ./install init, or ./install join", "this host is not a node of a cluster")

@@ -123,6 +123,9 @@ func readNode(ctx context.Context, f *facts.Facts, h *host.Host, role string, da
 	unit, err := h.Systemd().Unit(ctx, "kubelet.service")
 	n.KubeletRunning = unit.Running()
 	unknown(f, "node.kubeletRunning", err)
+	if file := status.KubeletConfigFile(h); file != config.KubeletConfigFile {
+		n.KubeletConfig = file
+	}
 	upgrade, err := node.ReadUpgradeState(h)
 	n.Cordoned = upgrade != nil && upgrade.Cordoned
 	unknown(f, "node.cordoned", err)

@@ -66,6 +66,9 @@ type Node struct {
 	Etcd bool `json:"etcd,omitempty"`
 	// KubeletRunning is the state of its unit.
 	KubeletRunning bool `json:"kubeletRunning"`
+	// KubeletConfig is the file that the kubelet of an adopted node reads until its first upgrade, "" if it reads Airlift's. Until then,
+	// changes of the kubelet's configuration do not reach it.
+	KubeletConfig string `json:"kubeletConfig,omitempty"`
 	// Cordoned reports whether an upgrade of this node that is not finished made it unschedulable.
 	Cordoned bool `json:"cordoned,omitempty"`
 	// NoRegistry reports whether this node is not configured for the embedded registry.

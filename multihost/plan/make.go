@@ -493,6 +493,9 @@ func (s *site) noteHosts() {
 		case found && !h.isNew() && s.isDown(h):
 			s.note("%s is down: %s", h.Name, s.reason(h))
 		}
+		if found && h.Node != nil && h.Node.KubeletConfig != "" && !s.needsUpgrade(h) {
+			s.note("the kubelet of %s, which was adopted, reads %s until its first upgrade: changes of the kubelet's configuration reach it then", h.Name, h.Node.KubeletConfig)
+		}
 		if blocked := s.blockedBy(h.Name); found && len(blocked) > 0 && s.needsUpgrade(h) && !n.Unschedulable {
 			s.note("%s cannot be drained now: %s allows no disruption", h.Name, strings.Join(blocked, ", "))
 		}

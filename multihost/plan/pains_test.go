@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -416,6 +417,44 @@ func TestConfigurationIsShown(t *testing.T) {
 	fresh, _ := plan.Make(other)
 	if err := plan.Same(p, fresh); err == nil || !strings.Contains(err.Error(), "cp0: change of the configuration") {
 		t.Error(err)
+	}
+}
+
+// A kubelet of an adopted node that does not read Airlift's files does not restart for a change, and has it only from its first upgrade
+// on: also the plan after the change says so.
+func TestKubeletOfAnAdoptedNode(t *testing.T) {
+	const note = "the kubelet of w1, which was adopted, reads /etc/kubernetes/kubelet-config.yaml until its"
+	for name, c := range map[string]struct {
+		version string
+		change  facts.Change
+		noted   bool
+	}{
+		"change":  {newVersion, facts.Change{Nodes: changedNodes("cp0", "w1", "w2")}, true},
+		"after":   {newVersion, facts.Change{}, true},
+		"upgrade": {oldVersion, facts.Change{}, false},
+	} {
+		in := site(c.version)
+		documented(&in, c.change)
+		fact(in, "w1").Node.KubeletConfig = "/etc/kubernetes/kubelet-config.yaml"
+		p, problems := plan.Make(in)
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		var out strings.Builder
+		if err := p.Write(&out); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(out.String(), note) != c.noted {
+			t.Errorf("%s: a note %t in\n%s", name, !c.noted, out.String())
+		}
+		if name != "change" {
+			continue
+		}
+		for node, restarts := range map[string]bool{"w1": false, "w2": true} {
+			if line := regexp.MustCompile(`(?m)^ +` + node + ` +reconfigure node.*$`).FindString(out.String()); line == "" || strings.Contains(line, "restarts kubelet") != restarts {
+				t.Errorf("%s: %q in\n%s", node, line, out.String())
+			}
+		}
 	}
 }
 

@@ -237,6 +237,9 @@ func (s *site) follow(h host) Action {
 	if len(own.Nodes) > 0 {
 		restarts = union(own.Nodes[0].Restarts, restarts, func(name string) string { return name })
 	}
+	if h.Node != nil && h.Node.KubeletConfig != "" {
+		restarts = slices.DeleteFunc(slices.Clone(restarts), func(name string) bool { return name == "kubelet" })
+	}
 	own.Nodes = []facts.ChangedNode{{Name: h.Name, Restarts: restarts}}
 	s.describe(&a, &own)
 	if s.isBehind(h) && s.Changes[h.Name].Change == nil || h.Name == s.configures {

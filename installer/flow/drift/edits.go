@@ -64,7 +64,7 @@ func Find(ctx context.Context, b *payload.Bundle, o upgrade.ReconfigureOptions, 
 	}
 	if len(f.refused) > 0 {
 		var text strings.Builder
-		for _, one := range f.refused {
+		for _, one := range upgrade.WithoutSecrets(f.refused) {
 			fmt.Fprintf(&text, "\n  - %s: it is %s instead of %s: %s\n    needed: %s", one.Field, quoted(one.To), quoted(one.From), one.Reason, one.Needed)
 		}
 		return o, false, fault.New(fault.Preflight, "%s cannot be kept, and nothing was changed:%s", workflow.Count(len(f.refused), "edit"), text.String()).

@@ -11,7 +11,9 @@ import (
 	"reflect"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
@@ -24,6 +26,7 @@ import (
 	"airlift/installer/pods"
 	"airlift/installer/preflight"
 	"airlift/installer/reconfiguration"
+	"airlift/installer/redact"
 	"airlift/installer/render"
 	"airlift/installer/staticpod"
 	"airlift/installer/upgradecheck"
@@ -54,7 +57,7 @@ const runtimePart = "containerd"
 
 // merge puts the documents of the user into the configuration of this node, which has the stored configuration. It keeps a
 // completed copy of that.
-func (c *change) merge(f *knowledge, own *config.Config, stored *cluster.Stored) error {
+func (c *change) merge(ctx context.Context, f *knowledge, own *config.Config, stored *cluster.Stored) error {
 	if version := stored.Cluster.KubernetesVersion; version != own.KubernetesVersion {
 		return fault.New(fault.Preflight, "this file has Kubernetes %s, and the cluster is %s: a reconfiguration keeps the version", own.KubernetesVersion, version).
 			Hint("use the file of " + version + "; or upgrade first: ./install upgrade apply")
@@ -76,9 +79,12 @@ func (c *change) merge(f *knowledge, own *config.Config, stored *cluster.Stored)
 	}
 	given := c.options.Given.Config
 	n := reconfiguration.Node{Name: own.NodeRegistration.Name, CRISocket: own.NodeRegistration.CRISocket, Endpoint: own.LocalAPIEndpoint, CgroupDriver: own.Facts.CgroupDriver, StoredKubelet: stored.Kubelet}
+	if n.AddOns, err = addOns(ctx, f.api.Client.API); err != nil {
+		return err
+	}
 	proxy := own.KubeProxy
 	own.Cluster, c.refused = reconfiguration.Merge(stored.Cluster, c.options.Given, n)
-	c.warned = reconfiguration.WarnOf(&stored.Cluster, &own.Cluster)
+	c.refused, c.warned = WithoutSecrets(c.refused), WithoutSecrets(reconfiguration.WarnOf(&stored.Cluster, &own.Cluster))
 	if own.KubeProxy == nil {
 		own.KubeProxy = proxy
 	}
@@ -87,6 +93,31 @@ func (c *change) merge(f *knowledge, own *config.Config, stored *cluster.Stored)
 		own.Timeouts.ControlPlaneComponentHealthCheck = t
 	}
 	return nil
+}
+
+// WithoutSecrets returns refusals whose values have nothing that looks like a secret.
+func WithoutSecrets(list []reconfiguration.Refusal) []reconfiguration.Refusal {
+	list = slices.Clone(list)
+	for i, r := range list {
+		list[i].From, list[i].To = redact.Line(r.From), redact.Line(r.To)
+	}
+	return list
+}
+
+// addOns returns the add-ons that the cluster has.
+func addOns(ctx context.Context, api kubernetes.Interface) (names []string, err error) {
+	dns, err := facts.Deployment(ctx, api, metav1.NamespaceSystem, reconfiguration.CoreDNS)
+	if err != nil {
+		return nil, err
+	}
+	proxy, err := facts.DaemonSet(ctx, api, metav1.NamespaceSystem, reconfiguration.KubeProxy)
+	if dns != nil {
+		names = append(names, reconfiguration.CoreDNS)
+	}
+	if proxy != nil {
+		names = append(names, reconfiguration.KubeProxy)
+	}
+	return names, err
 }
 
 // compute finds out what differs from the stored configuration. The configuration of this node is complete.

@@ -131,7 +131,7 @@ func (f *knowledge) useCluster(ctx context.Context, c *config.Config, stored *cl
 		c.Proxy.Disabled = c.Proxy.Disabled || slices.Contains(adopted.Keeps, "kube-proxy")
 	}
 	if f.change != nil {
-		if err := f.change.merge(f, c, stored); err != nil {
+		if err := f.change.merge(ctx, f, c, stored); err != nil {
 			return err
 		}
 	}

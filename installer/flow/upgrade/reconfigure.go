@@ -592,6 +592,9 @@ func (r *Reconfigure) summary(ctx context.Context) {
 	if u.facts.node.Changes == 0 {
 		text = "This node has this configuration already. Nothing was changed.\n"
 	}
+	if file := status.KubeletConfigFile(u.facts.node.Existing); file != config.KubeletConfigFile {
+		text += "Its kubelet does not: it reads " + file + " until the first upgrade of this adopted node.\n"
+	}
 	last := r.change.config().Reconfiguration
 	nodes, err := u.facts.api.Client.Nodes(ctx)
 	if err != nil || last.Number == 0 { // a worker may not list the nodes
