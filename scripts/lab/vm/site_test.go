@@ -47,7 +47,8 @@ etcd:
     extraArgs: [{name: heartbeat-interval, value: '500'}, {name: election-timeout, value: '5000'}]
 `
 
-// A machineSite is three control planes. The commands run on the last one, which also has the bundle.
+// A machineSite is three control planes. The commands run on the last one. Each machine has the disk with the bundle, but
+// the commands use only that of the last one.
 type machineSite struct {
 	all    []*vm.Machine
 	driver *vm.Machine
@@ -107,7 +108,10 @@ func TestSite(t *testing.T) {
 			return nil
 		}},
 		{"a second apply, which changes nothing", 10 * time.Minute, func(t *testing.T, ctx context.Context) error {
-			return s.cluster(ctx, t, "apply", "--yes")
+			before := s.serves(t)
+			err := s.cluster(ctx, t, "apply", "--yes")
+			same(t, before, s.serves(t))
+			return err
 		}},
 		{"a changed configuration on three hosts", 30 * time.Minute, func(t *testing.T, ctx context.Context) error {
 			if err := s.describe(ctx, all, ", {name: v, value: '3'}", 120); err != nil {
@@ -164,14 +168,16 @@ func (s *machineSite) step(t *testing.T, ctx context.Context, name string, limit
 	defer cancel()
 	fmt.Fprintf(t.Output(), "%s %s, at most %s\n", time.Now().UTC().Format(time.TimeOnly), name, limit)
 	began := time.Now()
-	err := do(t, ctx)
-	took := time.Since(began).Round(time.Second)
-	result := took.String()
-	if err != nil {
-		result = "failed after " + result
-		t.Errorf("%s: %v", result, err)
+	defer func() { // also after FailNow
+		result := time.Since(began).Round(time.Second).String()
+		if t.Failed() {
+			result = "failed after " + result
+		}
+		s.took = append(s.took, fmt.Sprintf("| %s | %s |\n", name, result))
+	}()
+	if err := do(t, ctx); err != nil {
+		t.Error(err)
 	}
-	s.took = append(s.took, fmt.Sprintf("| %s | %s |\n", name, result))
 }
 
 // describe writes cluster.yaml with these machines, further arguments of the scheduler, and the maximum of pods.
@@ -189,6 +195,14 @@ func (s *machineSite) describe(ctx context.Context, machines []*vm.Machine, sche
 func (s *machineSite) cluster(ctx context.Context, t *testing.T, args ...string) error {
 	_, err := site.Install(ctx, s.driver, t.Output(), append([]string{"cluster"}, args...)...)
 	return err
+}
+
+// serves lists what a run that changes nothing leaves alone: processes and manifests.
+func (s *machineSite) serves(t *testing.T) (list string) {
+	for _, m := range s.all {
+		list += run(t, m, "sh", "-c", "systemctl show -p MainPID kubelet containerd; sha256sum /etc/kubernetes/manifests/*; pgrep -x etcd; pgrep -x kube-apiserver")
+	}
+	return list
 }
 
 // isUp waits until all nodes and all pods are Ready, and each etcd member votes.
