@@ -62,7 +62,7 @@
 // on a control plane: reads from standard input which gate (facts.Gate) the driver knows in the cluster, and which one takes its
 // place; null is none. It fails if the cluster has another one: another driver was there.
 //
-//	{"was":null,"is":{"stage":"upgrade canary","to":"v1.37.1","hosts":["w1"],"groups":["canary"],"checks":["canary"],"by":"ann@laptop, …","since":"…","broken":null}}
+//	{"was":null,"is":{"stage":"upgrade canary","verb":"upgrade node","to":"v1.37.1","hosts":["w1"],"groups":["canary"],"checks":["canary"],"by":"ann@laptop, …","since":"…","broken":null}}
 //
 // If broken is null, it adds the pods of the site that are not ready now. It prints the gate as it is stored, or null.
 //

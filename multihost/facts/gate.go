@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -11,8 +12,9 @@ import (
 // recorded in the cluster before the batch changes a host, and removed when it has passed. Until then, no roll changes another
 // host, from whichever machine.
 type Gate struct {
-	// Stage is the name of the stage in the plan, and To the version of its actions, or "".
+	// Stage is the name of the stage in the plan, Verb one of its actions, and To their version, or "".
 	Stage string `json:"stage"`
+	Verb  string `json:"verb"`
 	To    string `json:"to,omitempty"`
 	// Hosts are the hosts of the batch, and Groups their groups: a host may be taken out of cluster.yaml later.
 	Hosts  []string `json:"hosts"`
@@ -71,4 +73,9 @@ func (g *Gate) Is(other *Gate) bool {
 		return g == other
 	}
 	return g.Since.Equal(other.Since) && g.By == other.By && g.Stage == other.Stage && fmt.Sprint(g.Hosts) == fmt.Sprint(other.Hosts)
+}
+
+// Has reports whether hosts are of the batch.
+func (g *Gate) Has(hosts []string) bool {
+	return !slices.ContainsFunc(hosts, func(name string) bool { return !slices.Contains(g.Hosts, name) })
 }

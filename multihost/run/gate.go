@@ -17,11 +17,11 @@ import (
 	"airlift/multihost/spec"
 )
 
-// closeGate records in the cluster what a batch has to pass, before it changes a host.
-func (r *Run) closeGate(ctx context.Context, stage plan.Stage, to string, hosts []string) error {
+// closeGate records in the cluster what a batch has to pass, before it changes a host. a is one of its actions.
+func (r *Run) closeGate(ctx context.Context, stage plan.Stage, a plan.Action, hosts []string) error {
 	groups := plan.GroupsOf(r.Cluster, hosts)
 	owed := plan.OwedBy(r.Cluster, hosts, groups)
-	return r.setGate(ctx, &facts.Gate{Stage: stage.Name, To: to, Hosts: hosts, Groups: groups, Soak: owed.Soak.String(), Checks: owed.Checks,
+	return r.setGate(ctx, &facts.Gate{Stage: stage.Name, Verb: a.Verb, To: a.To, Hosts: hosts, Groups: groups, Soak: owed.Soak.String(), Checks: owed.Checks,
 		By: r.Who, Since: time.Now().UTC(), Broken: r.broken})
 }
 

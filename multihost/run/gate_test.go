@@ -150,6 +150,26 @@ func TestGateAfterUndo(t *testing.T) {
 	}
 }
 
+// The rule to undo holds also for a batch of an earlier run: one that did not undo, or was killed.
+func TestUndoInTheNextRun(t *testing.T) {
+	site := aCanary()
+	site.Groups[2].Roll.Check = []string{"false"}
+	w, d, err := upgrade(t, site, func(*modelsite.World) {})
+	if err == nil || w.Hosts["w1"].Version != newVersion {
+		t.Fatal(err)
+	}
+	site.Roll.Undo = true
+	for range 2 { // the second time, nothing is left to undo
+		d, err = d.again(t)
+		if err == nil || w.Hosts["w1"].Version != oldVersion || w.Gate == nil {
+			t.Errorf("%v\n%s", err, w.State())
+		}
+	}
+	if n := strings.Count(strings.Join(w.Seen, "\n"), "upgrade undo"); n != 1 {
+		t.Errorf("%d times undone", n)
+	}
+}
+
 // The checks of all groups of a batch run, each once: for control planes of two groups, and for a change of the configuration.
 func TestChecksOfEachGroup(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")

@@ -134,10 +134,14 @@ func (r *Run) batch(ctx context.Context, stage plan.Stage, actions []plan.Action
 		hosts = append(hosts, a.Host)
 	}
 	continues := r.gate != nil // of the hosts of the last batch: the stage that follows lets them pass
-	if !continues {
-		if err := r.closeGate(ctx, stage, actions[0].To, hosts); err != nil {
+	switch {
+	case !continues:
+		if err := r.closeGate(ctx, stage, actions[0], hosts); err != nil {
 			return err
 		}
+	case !r.gate.Has(hosts):
+		return fault.New(fault.Failure, "%s cannot change before the last batch has passed its checks: %s", strings.Join(hosts, ", "), strings.Join(r.gate.Hosts, ", ")).
+			Hint("run the same command again")
 	}
 	done, failed := r.all(ctx, actions, len(actions))
 	sick := failed.hosts()
@@ -155,21 +159,45 @@ func (r *Run) batch(ctx context.Context, stage plan.Stage, actions []plan.Action
 		state.Done = append(state.Done, hosts...)
 		return nil
 	}
-	if ctx.Err() == nil && r.Cluster.Roll.Undo {
-		return r.undone(ctx, actions, sick, err)
+	if ctx.Err() != nil || !r.Cluster.Roll.Undo {
+		return err
 	}
-	return err
-}
-
-// undone takes the upgrades of hosts back. Its gate stays closed: the next run finds out whether the cause was the upgrade.
-func (r *Run) undone(ctx context.Context, actions []plan.Action, sick []string, why error) error {
-	var hosts []*Host
+	var undo []*Host
 	for _, a := range actions {
-		h := r.host(a.Host)
-		if h != nil && slices.Contains(sick, a.Host) && (a.Verb == plan.Upgrade || a.Verb == plan.UpgradeApply) {
-			hosts = append(hosts, h)
+		if h := r.host(a.Host); h != nil && slices.Contains(sick, a.Host) && isUpgrade(a.Verb) {
+			undo = append(undo, h)
 		}
 	}
+	return r.undone(ctx, undo, err)
+}
+
+func isUpgrade(verb string) bool { return verb == plan.Upgrade || verb == plan.UpgradeApply }
+
+// passLast lets the last batch pass, which an earlier run changed. What fails is undone if the rules say so.
+func (r *Run) passLast(ctx context.Context, owed plan.Owed) error {
+	g := r.gate
+	sick, err := r.pass(ctx, owed, "")
+	if err == nil || ctx.Err() != nil || !r.Cluster.Roll.Undo || g == nil || !isUpgrade(g.Verb) {
+		return err
+	}
+	var undo []*Host
+	for _, name := range sick {
+		h := r.host(name)
+		if h == nil || h.connection() == nil {
+			continue
+		}
+		if why := h.observe(ctx); why != nil {
+			return errors.Join(err, why)
+		}
+		if h.Facts.Node != nil && h.Facts.Node.Version == g.To { // else it was undone before
+			undo = append(undo, h)
+		}
+	}
+	return r.undone(ctx, undo, err)
+}
+
+// undone takes the upgrades of hosts back. The gate stays closed: the next run finds out whether the cause was the upgrade.
+func (r *Run) undone(ctx context.Context, hosts []*Host, why error) error {
 	if len(hosts) == 0 {
 		return why
 	}

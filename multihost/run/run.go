@@ -27,7 +27,7 @@ type Run struct {
 	served  atomic.Bool // the leader keeps the file since this run
 
 	gate   *facts.Gate    // in the cluster; nil if it has none
-	broken map[string]int // the pods that were not ready before the first batch of this run; nil before it
+	broken map[string]int // the pods that were not ready before the first batch of the roll; nil: they are read with the first batch
 }
 
 // Execute executes the plan, stage by stage, until the end or a pause. It locks the hosts that it changes, reads the facts of all
@@ -102,6 +102,9 @@ func (r *Run) begin(ctx context.Context, check func() error) error {
 	if leader := r.host(r.Plan.Leader); leader != nil && leader.Facts.Cluster != nil {
 		r.gate = leader.Facts.Cluster.Gate
 	}
+	if r.gate != nil { // this run continues its roll
+		r.broken = r.gate.Broken
+	}
 	return quietly(ctx, hosts, func(ctx context.Context, h *Host) error { return h.adopt(ctx) })
 }
 
@@ -135,8 +138,7 @@ func (r *Run) stage(ctx context.Context, stage plan.Stage) error {
 	r.Display.Printf("%s\n", stage.Name)
 	switch {
 	case stage.Owed != nil:
-		_, err := r.pass(ctx, *stage.Owed, "")
-		return err
+		return r.passLast(ctx, *stage.Owed)
 	case stage.Roll:
 		return r.roll(ctx, stage)
 	}

@@ -82,11 +82,11 @@ type GroupRoll struct {
 	// MaxUnavailable is how many hosts of the group may be down at once: a number, or a percentage that is rounded
 	// down, and at least 1. Default 1. For control planes it is always 1.
 	MaxUnavailable string
-	// Soak is how long the cluster must be healthy after each batch before the next one.
+	// Soak is how long the nodes of a batch and their system pods must be healthy in a row before the next batch.
 	Soak time.Duration
 	// Pause stops the roll after this group, until apply runs again with --continue.
 	Pause bool
-	// Check is a command with its arguments. It runs on the driver's machine after each batch, and must succeed.
+	// Check is a command with its arguments. It runs on the driver's machine after the soak of each batch, and must succeed.
 	Check []string
 	// Window is when hosts of the group may be changed. nil: always.
 	Window *Window
