@@ -111,6 +111,18 @@ func (s *site) gated(stages []Stage) []Stage {
 	return slices.Concat(lost, repairs, []Stage{passing}, others)
 }
 
+// repairs returns the parts of stages that finish what an earlier run began on the hosts of the last batch.
+func (s *site) repairs(stages []Stage) (list []Stage) {
+	if g := s.gate(); g != nil {
+		for _, st := range stages {
+			if repair, _ := split(st, g.Hosts); len(repair.Actions) > 0 {
+				list = append(list, repair)
+			}
+		}
+	}
+	return list
+}
+
 // split separates the actions that finish what an earlier run began on these hosts.
 func split(st Stage, hosts []string) (repair, rest Stage) {
 	repair, rest = st, st

@@ -124,6 +124,17 @@ func TestGateKeepsThePause(t *testing.T) {
 	}
 }
 
+// Also while the roll pauses before its group, an interrupted host of the last batch is finished: otherwise, it could not pass.
+func TestGateDuringAPause(t *testing.T) {
+	in := gated()
+	in.Spec.Groups[0].Roll.Pause = true
+	fact(in, "w0").Unfinished = "upgrade node"
+	p, problems := plan.Make(in)
+	if want := []string{"upgrade canary: w0 upgrade node (drain)", check}; len(problems) > 0 || len(p.Rest) != 1 || p.Rest[0].Outcome != "paused" || !slices.Equal(lines(p), want) {
+		t.Errorf("%+v; %q, want %q; %q", problems, lines(p), want, p.Rest)
+	}
+}
+
 // A saved plan is not valid any more after a batch began, or after it passed.
 func TestGateChangesAPlan(t *testing.T) {
 	in := gated()

@@ -84,6 +84,7 @@ func (s *site) fill(p *Plan) {
 		s.rest(fault.Paused, "to go on: ./install cluster apply --continue", "%s", paused)
 		stages = stages[:len(stages)-len(upgrades)]
 		pauseUnpack(stages, upgrades)
+		stages = append(stages, s.repairs(upgrades)...) // a pause is no reason to leave them drained
 	}
 	stages = append(stages, s.remove("remove workers", func(l leaver) bool { return l.ready && !l.controlPlane }))
 	if waits {
