@@ -20,7 +20,7 @@ import (
 	"airlift/installer/redact"
 )
 
-// A manifest is a static pod as kubelet reads it: also with fields that no type has.
+// A manifest is a static pod as its file has it, also with fields that no type has.
 type manifest struct {
 	fields map[string]any // lists are objects by the names of their items
 	shown  map[string]any // the same without secrets
@@ -32,12 +32,9 @@ func readManifest(component string, data []byte) (m manifest, err error) {
 	if err != nil {
 		return m, err
 	}
-	decode := func() (fields map[string]any, err error) {
-		d := json.NewDecoder(bytes.NewReader(data))
-		d.UseNumber() // redact keeps only these numbers
-		return fields, d.Decode(&fields)
-	}
-	if m.fields, err = decode(); err != nil {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber() // redact keeps only these numbers
+	if err = d.Decode(&m.fields); err != nil {
 		return m, err
 	}
 	shown, _ := redact.Object(m.fields).(map[string]any)
