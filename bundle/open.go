@@ -29,9 +29,8 @@ type File struct {
 	trailer head.Trailer
 	payload *head.Payload
 
-	once     sync.Once
-	manifest *Manifest
-	err      error
+	mu       sync.Mutex
+	manifest *Manifest // nil before it is read
 }
 
 // Open opens a bundle. It only reads the frames around the payload, so it is fast. It
@@ -136,11 +135,15 @@ func (f *File) ManifestSHA256() string { return hexOf(f.trailer.ManifestSHA256) 
 func (f *File) DigestsSHA256() string { return hexOf(f.trailer.DigestsSHA256) }
 
 // Manifest reads the manifest, compares it with its sha256 in the trailer and checks it
-// (see DecodeManifest). It is read once; callers share the result and must not change
-// it.
-func (f *File) Manifest() (*Manifest, error) {
-	f.once.Do(func() { f.manifest, f.err = f.readManifest() })
-	return f.manifest, f.err
+// (see DecodeManifest). It is read once, or again after an error; callers share the result
+// and must not change it.
+func (f *File) Manifest() (m *Manifest, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.manifest == nil {
+		f.manifest, err = f.readManifest()
+	}
+	return f.manifest, err
 }
 
 func (f *File) readManifest() (*Manifest, error) {
@@ -163,7 +166,10 @@ func (f *File) readManifest() (*Manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", f.path, err)
 	}
-	return m, checkParts(f, m)
+	if err := checkParts(f, m); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // Installer is the payload's entry with the installer. It precedes the manifest's

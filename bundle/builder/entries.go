@@ -62,7 +62,10 @@ func untar(ctx context.Context, cache *fetch.Cache, f fetch.Verified, url string
 			return nil, err
 		}
 		content := bufio.NewReader(t)
-		entry := wants(c, h, content)
+		entry, err := wants(c, h, content)
+		if err != nil {
+			return nil, err
+		}
 		if entry == "" {
 			continue
 		}
@@ -80,22 +83,29 @@ func untar(ctx context.Context, cache *fetch.Cache, f fetch.Verified, url string
 
 // wants returns the name of the entry for a file of an archive, or "" if the file is
 // not wanted.
-func wants(c release.Contents, h *tar.Header, content *bufio.Reader) string {
+func wants(c release.Contents, h *tar.Header, content *bufio.Reader) (string, error) {
 	name := path.Clean(h.Name)
 	if h.Typeflag != tar.TypeReg {
-		return ""
+		return "", nil
 	}
 	for _, m := range c.Members {
 		if m.Name == name {
-			return m.Entry
+			return m.Entry, nil
 		}
+	}
+	if c.Dir == "" || strings.Contains(name, "/") {
+		return "", nil
 	}
 	// Archives also have licences and readmes, some of them marked as
 	// executable.
-	if magic, _ := content.Peek(4); c.Dir != "" && string(magic) == elf.ELFMAG && !strings.Contains(name, "/") {
-		return c.Dir + name
+	magic, err := content.Peek(len(elf.ELFMAG))
+	switch {
+	case err != nil && err != io.EOF:
+		return "", err
+	case string(magic) == elf.ELFMAG:
+		return c.Dir + name, nil
 	}
-	return ""
+	return "", nil
 }
 
 // inOrder sorts the entries as in the catalog and checks that each is there exactly

@@ -12,8 +12,9 @@ import (
 	"airlift/interrupt"
 )
 
-// Version changes when Find may find more than before. A cache of its results depends on it.
-const Version = "2"
+// Version changes when Find may find something else than before. A cache of its results depends on it.
+// Version 2 stored that no encoder gives a blob, too, when reading was interrupted.
+const Version = "3"
 
 // prefix is how much of the blob is compared with every encoder. It has several blocks of
 // each encoder but pgzip.
@@ -107,40 +108,40 @@ func compare(ctx context.Context, r Recipe, blob, layer Opener, partly bool) (bo
 		return false, err
 	}
 	defer content.Close()
-	c := &comparer{want: want, partly: partly, buf: make([]byte, 64<<10)}
-	err = compress(ctx, r, c, content)
+	in := &interrupt.Input{Reader: interrupt.Reader(ctx, content)}
+	c := &comparer{want: &interrupt.Input{Reader: want}, partly: partly, buf: make([]byte, 64<<10)}
+	err = compress(r, c, in)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// The output for a part of the layer differs, too. So an error precedes what was compared.
 	switch {
-	case c.failed != nil:
-		return false, c.failed
+	case in.Err != nil:
+		return false, in.Err
+	case c.want.Err != nil:
+		return false, c.want.Err
+	case err != nil && !errors.Is(err, errDiffers) && !errors.Is(err, errEnough):
+		return false, err
 	case c.differs:
 		return false, nil
 	case c.enough:
 		return true, nil
-	case err != nil:
-		return false, err
 	}
 	// The encoder is finished. The blob must be, too.
-	n, err := io.ReadFull(want, c.buf[:1])
-	if err == io.EOF {
-		err = nil
-	}
-	return n == 0, err
+	n, _ := io.ReadFull(c.want, c.buf[:1])
+	return n == 0 && c.want.Err == nil, c.want.Err
 }
 
 // compress writes the compressed layer to w. It stops at an error of w.
-func compress(ctx context.Context, r Recipe, w *comparer, layer io.Reader) error {
+func compress(r Recipe, w *comparer, layer io.Reader) error {
 	z, err := r.NewWriter(w)
 	if err != nil {
 		return err
 	}
 	// Small writes find a difference early.
 	buf := make([]byte, 128<<10)
-	in := interrupt.Reader(ctx, layer)
 	for err == nil && !w.done() {
 		var n int
-		n, err = in.Read(buf)
+		n, err = layer.Read(buf)
 		if n > 0 {
 			if _, werr := z.Write(buf[:n]); werr != nil && err == nil {
 				err = werr
@@ -160,20 +161,19 @@ func compress(ctx context.Context, r Recipe, w *comparer, layer io.Reader) error
 // A comparer compares what is written with want. An encoder may write from its own
 // goroutine, and after an error.
 type comparer struct {
-	want    io.Reader
+	want    *interrupt.Input
 	buf     []byte
 	partly  bool
 	mu      sync.Mutex
 	differs bool
 	enough  bool
-	failed  error // of reading want
 }
 
 // done reports whether more output is useless.
 func (c *comparer) done() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.differs || c.enough || c.failed != nil
+	return c.differs || c.enough || c.want.Err != nil
 }
 
 func (c *comparer) Write(p []byte) (int, error) {
@@ -181,8 +181,8 @@ func (c *comparer) Write(p []byte) (int, error) {
 	defer c.mu.Unlock()
 	for written := 0; written < len(p); {
 		switch {
-		case c.failed != nil:
-			return written, c.failed
+		case c.want.Err != nil:
+			return written, c.want.Err
 		case c.differs:
 			return written, errDiffers
 		case c.enough:
@@ -190,15 +190,14 @@ func (c *comparer) Write(p []byte) (int, error) {
 		}
 		part := p[written:min(len(p), written+len(c.buf))]
 		n, err := io.ReadFull(c.want, c.buf[:len(part)])
-		switch end := err == io.EOF || err == io.ErrUnexpectedEOF; {
+		switch {
+		case c.want.Err != nil:
 		case !bytes.Equal(part[:n], c.buf[:n]):
 			c.differs = true
-		case end && c.partly:
+		case err != nil && c.partly:
 			c.enough = true
-		case end:
-			c.differs = true // the blob is shorter
 		case err != nil:
-			c.failed = err
+			c.differs = true // the blob is shorter
 		default:
 			written += n
 		}

@@ -18,6 +18,7 @@ type known struct {
 	log  *slog.Logger
 
 	mu      sync.Mutex
+	unsaved bool                // the file could not be written
 	Nodes   []string            `json:"nodes"` // nil if they were never known
 	Bundles []config.KeptBundle `json:"bundles"`
 }
@@ -35,7 +36,7 @@ func (k *known) load() error {
 func (k *known) setNodes(names []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !reflect.DeepEqual(k.Nodes, names) {
+	if k.unsaved || !reflect.DeepEqual(k.Nodes, names) {
 		k.Nodes = names
 		k.save()
 	}
@@ -44,7 +45,7 @@ func (k *known) setNodes(names []string) {
 func (k *known) setBundles(bundles []config.KeptBundle) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !reflect.DeepEqual(k.Bundles, bundles) {
+	if k.unsaved || !reflect.DeepEqual(k.Bundles, bundles) {
 		k.Bundles = bundles
 		k.save()
 	}
@@ -55,7 +56,7 @@ func (k *known) save() {
 	if err == nil {
 		err = atomicfile.Write(k.path, data, 0o600)
 	}
-	if err != nil {
+	if k.unsaved = err != nil; k.unsaved {
 		k.log.Warn("what is known of the cluster cannot be stored", "error", err)
 	}
 }
