@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -87,8 +88,13 @@ func (s *sample) bytes(size int) []byte {
 
 func (s *sample) binary(name string, size int) { s.add(name, s.bytes(size)) }
 
+// layer adds a layer of size bytes, a multiple of 512: a tar archive with one file, without the blocks at its end.
 func (s *sample) layer(size int) Layer {
-	b := s.bytes(size)
+	var head bytes.Buffer
+	if err := tar.NewWriter(&head).WriteHeader(&tar.Header{Name: "file", Mode: 0o644, Size: int64(size - 512)}); err != nil {
+		panic(err)
+	}
+	b := append(head.Bytes(), s.bytes(size-512)...)
 	s.add(BlobDir+sha(b), b)
 	return Layer{DiffID: "sha256:" + sha(b), Size: int64(size)}
 }

@@ -11,12 +11,13 @@ import (
 	"airlift/bundle/head"
 	"airlift/fault"
 	"airlift/images/platform"
+	"airlift/interrupt"
 )
 
 // Verify reads the whole file and compares everything in it with its digest: the launcher,
 // the compressed payload and every entry. Open has already compared the frames around the
 // payload, so every byte of the file is checked. Then Verify checks that the index,
-// manifest and config of every image match the bundle's manifest.
+// manifest and config of every image match the bundle's manifest, and that containerd can unpack its layers.
 //
 // Of a thin file, it compares the launcher, the installer and the manifest, which is all that is there.
 //
@@ -34,7 +35,7 @@ func (f *File) Verify(ctx context.Context, p Progress) error {
 		return err
 	}
 	defer s.Close()
-	documents := imageDocuments(s.manifest)
+	documents, layers := imageDocuments(s.manifest), imageLayers(s.manifest)
 	buf := make([]byte, 256<<10)
 	for {
 		e, r, err := s.Next()
@@ -44,22 +45,51 @@ func (f *File) Verify(ctx context.Context, p Progress) error {
 		if err != nil {
 			return err
 		}
-		document := documents[e.Name]
-		for err == nil {
-			var n int
-			n, err = r.Read(buf)
-			if document != nil {
-				document.Write(buf[:n])
-			}
-			if p != nil && n > 0 {
-				p(e, int64(n))
-			}
+		in := &interrupt.Input{Reader: r}
+		if p != nil {
+			in.Reader = io.TeeReader(r, meter(func(n int64) { p(e, n) }))
 		}
-		if err != io.EOF {
-			return err
+		var rest io.Writer = struct{ io.Writer }{io.Discard}
+		if document := documents[e.Name]; document != nil {
+			rest = document
+		}
+		var notUnpacked error
+		reference, isLayer := layers[e.Name]
+		if isLayer {
+			notUnpacked = CheckLayer(in)
+		}
+		_, _ = io.CopyBuffer(rest, in, buf)
+		switch {
+		case in.Err != nil: // it precedes what was made of the content
+			return in.Err
+		case notUnpacked != nil:
+			return f.inconsistent("image %q: layer sha256:%s: %w", reference, e.SHA256, notUnpacked)
 		}
 	}
 	return checkImages(f, s.manifest, documents)
+}
+
+// A meter is a writer that counts bytes.
+type meter func(n int64)
+
+func (m meter) Write(p []byte) (int, error) {
+	m(int64(len(p)))
+	return len(p), nil
+}
+
+// imageLayers returns the first image with the layer, by entry name.
+func imageLayers(m *Manifest) map[string]string {
+	layers := map[string]string{}
+	for _, i := range slices.Backward(m.Images) {
+		for _, l := range i.Layers {
+			layers[BlobName(l.DiffID)] = i.Reference
+		}
+	}
+	return layers
+}
+
+func (f *File) inconsistent(format string, args ...any) error {
+	return fault.New(fault.Bundle, "%s is inconsistent: %w", f.path, fmt.Errorf(format, args...)).Hint(head.HintRebuild)
 }
 
 // imageDocuments returns a buffer, by entry name, for every index, manifest and config
@@ -80,7 +110,7 @@ func checkImages(f *File, m *Manifest, documents map[string]*bytes.Buffer) error
 	for _, i := range m.Images {
 		err := checkImage(i, m.Arch(), func(d Descriptor) []byte { return documents[BlobName(d.Digest)].Bytes() })
 		if err != nil {
-			return fault.New(fault.Bundle, "%s is inconsistent: image %q: %w", f.path, i.Reference, err).Hint(head.HintRebuild)
+			return f.inconsistent("image %q: %w", i.Reference, err)
 		}
 	}
 	return nil
@@ -127,8 +157,12 @@ func checkImage(i Image, arch string, content func(Descriptor) []byte) error {
 		return fmt.Errorf("config %s lists other layers", i.Config.Digest)
 	}
 	for n, l := range i.Layers {
-		if c, listed := l.Compressed, manifest.Layers[n]; c != nil && (c.Digest != listed.Digest || c.Size != listed.Size) {
+		c, listed := l.Compressed, manifest.Layers[n]
+		if c != nil && (c.Digest != listed.Digest || c.Size != listed.Size) {
 			return fmt.Errorf("manifest %s lists the layer %s, not %s", i.Manifest.Digest, listed.Digest, c.Digest)
+		}
+		if !platform.IsLayer(listed.MediaType) {
+			return fmt.Errorf("manifest %s: layer %s is of type %q, which containerd does not unpack", i.Manifest.Digest, listed.Digest, listed.MediaType)
 		}
 	}
 	return nil

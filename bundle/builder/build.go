@@ -141,7 +141,7 @@ func (b *build) write(ctx context.Context) (*Result, error) {
 	if err := b.out.addSBOMs(ctx, m); err != nil {
 		return nil, err
 	}
-	if err := checkOutputRoom(b.options.Output, found.estimate()); err != nil {
+	if err := checkOutputRoom(b.options.Output, found.estimate()+b.options.size()); err != nil {
 		return nil, err
 	}
 	sum, err := b.out.write(ctx, m, func(s bundle.Summary) Provenance { return found.provenance(m, s, b.sites) })

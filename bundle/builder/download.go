@@ -21,7 +21,7 @@ func (b *build) download(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := checkRoom(b.options.CacheDir, b.options.Output, size, found.estimate()); err != nil {
+	if err := checkRoom(b.options.CacheDir, b.options.Output, size, found.estimate()+b.options.size()); err != nil {
 		return err
 	}
 	var missing shortage
@@ -50,7 +50,15 @@ func (b *build) download(ctx context.Context) error {
 	if err := b.checkSigned(); err != nil {
 		return err
 	}
-	return layers.finish(ctx, found.images)
+	if err := layers.finish(ctx, found.images); err != nil {
+		return err
+	}
+	for _, img := range found.images {
+		if err := oci.CheckLayers(ctx, b.sites.cache, img.Image, found.base.has); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkSigned compares what the signed binaries and images are with their URLs and tags. Their

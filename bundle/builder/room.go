@@ -39,7 +39,12 @@ func (inv *inventory) toDownload(ctx context.Context, r *registry.Client) (n int
 	return n, err
 }
 
-// estimate is the approximate disk space, in bytes, for writing the bundle. Layers take about half
+// size is the approximate disk space of the executables in the bundle, in bytes. Only the installer is compressed.
+func (d Destination) size() int64 {
+	return int64(len(d.Executables.Launcher) + len(d.Executables.Installer)/5)
+}
+
+// estimate is the approximate disk space, in bytes, for writing the bundle without its executables. Layers take about half
 // of their size in a registry, and are on the disk twice until the bundle is complete. Binaries and
 // the site's own files take a fifth of their size.
 func (inv *inventory) estimate() (n int64) {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -40,8 +42,61 @@ func Resolve(ctx context.Context, from platform.Source, img *bundle.Image, arch 
 	if err != nil {
 		return m, err
 	}
-	img.Layers, err = readConfig(img.Reference, img.Config, config, len(m.Layers), arch)
-	return m, err
+	if img.Layers, err = readConfig(img.Reference, img.Config, config, len(m.Layers), arch); err != nil {
+		return m, err
+	}
+	for _, l := range m.Layers {
+		if mediaType := string(l.MediaType); !platform.IsLayer(mediaType) {
+			return m, notUnpacked(img.Reference, l.Digest.String(), mediaType, errors.New("containerd does not unpack this type"))
+		}
+	}
+	return m, nil
+}
+
+// CheckLayers returns an error unless containerd can unpack all layers of the image that are in the cache. The
+// cache may lack layers of a base.
+func CheckLayers(ctx context.Context, cache *fetch.Cache, img *bundle.Image, inBase func(diffID string) bool) error {
+	body, ok, err := cache.Read(ctx, Hex(img.Manifest.Digest))
+	if err == nil && !ok {
+		err = fmt.Errorf("the manifest %s of %s is not in the cache", img.Manifest.Digest, img.Reference)
+	}
+	if err != nil {
+		return err
+	}
+	m, err := ReadManifest(img.Manifest.Digest, body)
+	if err != nil {
+		return err
+	}
+	for n, l := range img.Layers {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		file, err := cache.Open(Hex(l.DiffID))
+		if errors.Is(err, fs.ErrNotExist) && inBase(l.DiffID) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = bundle.CheckLayer(file)
+		file.Close()
+		if unread := (*fs.PathError)(nil); errors.As(err, &unread) {
+			return fmt.Errorf("reading layer %s of %s: %w", l.DiffID, img.Reference, err)
+		}
+		if err != nil {
+			return notUnpacked(img.Reference, m.Layers[n].Digest.String(), string(m.Layers[n].MediaType), err)
+		}
+	}
+	return nil
+}
+
+// notUnpacked is the error for a layer with which the import would end at the site.
+func notUnpacked(reference, digest, mediaType string, why error) error {
+	hint := "use the image as it was before its conversion, or build it with layers that are tar archives, for example with docker build"
+	if strings.HasSuffix(mediaType, "+encrypted") {
+		hint = fmt.Sprintf("decrypt it first, for example with skopeo copy --decryption-key KEY docker://%[1]s oci-archive:app.tar:%[1]s, and use --image oci-archive:app.tar", reference)
+	}
+	return fault.New(fault.Failure, "image %s: layer %s of type %q cannot be unpacked: %w", reference, digest, mediaType, why).Hint(hint)
 }
 
 // Explain returns a *fetch.MissingError for a *platform.MissingError, and adds a hint to

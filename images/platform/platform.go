@@ -71,6 +71,21 @@ func IsManifest(mediaType string) bool {
 	return mediaType == ocispec.MediaTypeImageManifest || mediaType == dockerManifest
 }
 
+// layers are the media types of layers that containerd unpacks on a node. Encrypted layers, and layers for other
+// snapshotters such as nydus and EROFS, need more than its default configuration.
+var layers = []string{
+	ocispec.MediaTypeImageLayer, ocispec.MediaTypeImageLayerGzip, ocispec.MediaTypeImageLayerZstd,
+	"application/vnd.oci.image.layer.nondistributable.v1.tar",
+	"application/vnd.oci.image.layer.nondistributable.v1.tar+gzip",
+	"application/vnd.oci.image.layer.nondistributable.v1.tar+zstd",
+	"application/vnd.docker.image.rootfs.diff.tar", "application/vnd.docker.image.rootfs.diff.tar.gzip",
+	"application/vnd.docker.image.rootfs.diff.tar.zstd",
+	"application/vnd.docker.image.rootfs.foreign.diff.tar", "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip",
+}
+
+// IsLayer reports whether mediaType is the media type of a layer that containerd unpacks.
+func IsLayer(mediaType string) bool { return slices.Contains(layers, mediaType) }
+
 // Accepted lists the media types of indexes and manifests.
 func Accepted() []string {
 	return []string{ocispec.MediaTypeImageIndex, dockerIndex, ocispec.MediaTypeImageManifest, dockerManifest}
