@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -17,6 +18,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"airlift/bundle/atomicfile"
 	"airlift/bundle/head"
 	"airlift/interrupt"
 	"airlift/space"
@@ -40,21 +42,19 @@ type payloadWriter struct {
 // write writes all parts, and their sizes to t. The images, which are most of the bytes,
 // are compressed in parallel with the other parts, to an unlinked file.
 func (w *payloadWriter) write(ctx context.Context, t *head.Trailer, entries []Entry) error {
-	images, err := os.CreateTemp(w.dir, ".images.*.partial")
+	images, err := atomicfile.Create(filepath.Join(w.dir, "images"))
 	if err != nil {
 		return err
 	}
-	defer images.Close()
-	if err := os.Remove(images.Name()); err != nil {
-		return err
-	}
+	defer images.Discard()
+	_ = os.Remove(images.Name()) // so that a crash leaves nothing; Windows cannot
 	parts := maps.Collect(partsOf(entries))
 	var size countingWriter
 	out := io.MultiWriter(w.out, &size)
 
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0)) // on one core, parallel work only needs twice the memory
-	g.Go(func() error { return w.part(gctx, images, ImagesPart, parts[ImagesPart]) })
+	g.Go(func() error { return w.part(gctx, images.File, ImagesPart, parts[ImagesPart]) })
 	g.Go(func() error {
 		if err := w.part(gctx, out, HeadPart, []Entry{manifestEntry(*t), installerEntry(*t)}); err != nil {
 			return err

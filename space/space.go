@@ -4,6 +4,7 @@ package space
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/moby/sys/mountinfo"
@@ -35,7 +36,24 @@ func Explain(dir string, err error) error {
 	return fault.Wrap(fmt.Errorf("%w: the file system of %s (%s) has %d bytes free", err, dir, name(dir), free), fault.Failure, hint(dir))
 }
 
+// Temporary creates a file without a name in the directory for temporary files, TMPDIR. It disappears when it is
+// closed. Explain explains the errors of its writes with os.TempDir().
+func Temporary(pattern string) (*os.File, error) {
+	f, err := os.CreateTemp("", pattern)
+	if err != nil {
+		return nil, fault.Wrap(fmt.Errorf("creating a temporary file: %w", err), fault.Failure, "set TMPDIR to a writable directory with free space")
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
 func hint(dir string) string {
+	if dir == os.TempDir() {
+		return "free some space there (df " + dir + "), or set TMPDIR to a directory with free space"
+	}
 	return "free some space there (df " + dir + "), or choose another directory: --output for the bundle, --cache-dir for the downloads"
 }
 

@@ -4,26 +4,59 @@ package atomicfile
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 )
 
 // A File is written under a temporary name in the directory of its path.
 type File struct {
 	*os.File
 	path    string
+	held    io.Closer // keeps other processes from removing the temporary file
 	renamed bool
 }
 
-// Create creates a temporary file for path, with mode 0600: ".NAME.*.partial". The caller must
-// call Discard.
+const suffix = ".partial"
+
+// Create creates a temporary file for path, with mode 0600: ".NAME.NUMBER.partial". It removes such
+// files of processes that were killed. The caller must call Discard.
 func Create(path string) (*File, error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.partial")
-	if err != nil {
-		return nil, err
+	removeLeft(path)
+	for {
+		f, err := os.CreateTemp(filepath.Dir(path), prefix(path)+"*"+suffix)
+		if err != nil {
+			return nil, err
+		}
+		if held, ok := hold(f); ok {
+			return &File{File: f, path: path, held: held}, nil
+		}
+		f.Close() // another process has just removed it
 	}
-	return &File{File: f, path: path}, nil
+}
+
+func prefix(path string) string { return "." + filepath.Base(path) + "." }
+
+var number = regexp.MustCompile(`^[0-9]+$`)
+
+// removeLeft removes the temporary files for path that no process holds. An error is not important:
+// the files are only in the way.
+func removeLeft(path string) {
+	dir := filepath.Dir(path)
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range list {
+		rest, begins := strings.CutPrefix(e.Name(), prefix(path))
+		rest, ends := strings.CutSuffix(rest, suffix)
+		if begins && ends && number.MatchString(rest) && e.Type().IsRegular() {
+			removeUnheld(filepath.Join(dir, e.Name()))
+		}
+	}
 }
 
 // Finish sets the mode, syncs the content and closes the file, which keeps its temporary name.
@@ -45,6 +78,7 @@ func (f *File) place(rename func(from, to string) error) error {
 		return err
 	}
 	f.renamed = true
+	f.held.Close()
 	return SyncDir(filepath.Dir(f.path))
 }
 
@@ -80,6 +114,7 @@ func (f *File) Remove() {
 		name = f.path
 	}
 	os.Remove(name)
+	f.held.Close()
 }
 
 // Write replaces the file at path.

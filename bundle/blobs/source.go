@@ -13,6 +13,7 @@ import (
 	"airlift/fault"
 	"airlift/images/encoder"
 	"airlift/interrupt"
+	"airlift/space"
 )
 
 // A Bundle is a bundle whose blobs the caller needs. Base is the base of an additional bundle; nil
@@ -158,7 +159,7 @@ func makeAll(ctx context.Context, content io.Reader, sources []*Source, use func
 	var err error
 	for _, s := range sources {
 		var f *os.File
-		if f, err = spool(); err != nil {
+		if f, err = space.Temporary("airlift-layer-*"); err != nil {
 			break
 		}
 		spools = append(spools, f)
@@ -174,20 +175,9 @@ func makeAll(ctx context.Context, content io.Reader, sources []*Source, use func
 	for _, w := range out {
 		err = cmp.Or(err, w.(*Writer).Close())
 	}
+	err = space.Explain(os.TempDir(), err)
 	for n := 0; n < len(sources) && err == nil; n++ {
 		err = use(sources[n], io.NewSectionReader(spools[n], 0, sources[n].Size))
 	}
 	return err
-}
-
-// spool creates a file for a compressed layer, which disappears when it is closed.
-func spool() (*os.File, error) {
-	f, err := os.CreateTemp("", "airlift-layer-*")
-	if err == nil {
-		err = os.Remove(f.Name())
-	}
-	if err != nil {
-		return nil, fault.Wrap(fmt.Errorf("creating a file for a layer: %w", err), fault.Failure, "set TMPDIR to a directory with free space")
-	}
-	return f, nil
 }

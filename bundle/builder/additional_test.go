@@ -490,7 +490,7 @@ func TestBaseSavesSpace(t *testing.T) {
 	u := siteUpstream(t)
 	random := make([]byte, 2<<20)
 	rand.NewChaCha8(sha256.Sum256([]byte("large"))).Read(random)
-	large := fakesites.GzipLayer(t, random)
+	large := fakesites.FilesLayer(t, map[string][]byte{"large": random})
 	of := func(seed string) v1.Image {
 		return fakesites.ImageOf(t, "amd64", large, fakesites.GzipLayer(t, fakesites.LayerTar(t, seed)))
 	}

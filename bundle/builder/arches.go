@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"airlift/bundle/head"
 	"airlift/fault"
 )
 
@@ -36,6 +37,7 @@ func Run(ctx context.Context, list []Options) (results []*Result, err error) {
 		if err := b.options.Destination.check(b.options.Arch); err != nil {
 			return nil, err
 		}
+		b.options.Executables.Launcher = head.HeadersLast(b.options.Executables.Launcher)
 		defer o.Report.Close()
 		defer b.out.discard()
 		all = append(all, b)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"airlift/bundle"
+	"airlift/bundle/atomicfile"
 	"airlift/bundle/builder/events"
 	"airlift/fault"
 	"airlift/images/fetch"
@@ -65,18 +66,19 @@ func (d Destination) check(arch string) error {
 	return d.Level.Check()
 }
 
-// checkOutput finds an unusable output before the downloads start.
+// checkOutput finds an unusable output before the downloads start, and removes the temporary files of
+// builds that were killed.
 func checkOutput(path string) error {
 	if i, err := os.Stat(path); err == nil && i.IsDir() {
 		return fault.New(fault.Usage, "%q is a directory", path).Hint("name the file to write, for example --output " + filepath.Join(path, "install"))
 	}
 	dir := filepath.Dir(path)
-	probe, err := os.CreateTemp(dir, ".airlift-*")
+	probe, err := atomicfile.Create(path)
 	if err != nil {
 		return fault.New(fault.Usage, "writing to %q: %w", dir, err).Hint("choose an existing, writable directory with --output")
 	}
-	probe.Close()
-	return os.Remove(probe.Name())
+	probe.Discard()
+	return nil
 }
 
 // write writes the bundle and the files next to it, and reads the bundle again. Only what was

@@ -1,13 +1,14 @@
 package builder
 
 import (
-	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 
+	"airlift/documents/textfile"
 	"airlift/fault"
 	"airlift/images/release"
 )
@@ -29,10 +30,60 @@ var (
 	pinArgument = regexp.MustCompile(`^(.+)=(?:sha256:)?([0-9a-fA-F]{64})$`)
 	sumLine     = regexp.MustCompile(`^\\?([0-9a-fA-F]{64}) [ *](.+)$`)
 	bsdLine     = regexp.MustCompile(`^SHA256 \((.+)\) = ([0-9a-fA-F]{64})$`)
+
+	// The table, the list and the CSV of Get-FileHash.
+	hashHeading = regexp.MustCompile(`^(Algorithm\s+Hash\s+Path|-+\s+-+\s+-+|"Algorithm","Hash","Path")$`)
+	hashRow     = regexp.MustCompile(`^SHA256\s+([0-9a-fA-F]{64})\s+(\S.*)$`)
+	hashCSV     = regexp.MustCompile(`^"SHA256","([0-9a-fA-F]{64})","([^"]+)"$`)
+	hashField   = regexp.MustCompile(`^(Algorithm|Hash|Path)\s*: (\S.*)$`)
 )
 
-// hintChecksums is the hint for a file that is not a list of checksums.
-const hintChecksums = "use --checksums with a file in the format of sha256sum"
+const (
+	// hintChecksums is the hint for a file that is not a list of checksums.
+	hintChecksums = "use --checksums with a file in the format of sha256sum"
+	// hintLine is the hint for a line without a checksum.
+	hintLine = "each line must have a sha256, two spaces and a name, as in the output of sha256sum; in PowerShell: Get-FileHash FILES | Format-List > SHA256SUMS"
+)
+
+// sumOfLine returns the checksum and the name in a line; both are empty if there is none.
+func sumOfLine(line string) (sum, name string) {
+	if m := sumLine.FindStringSubmatch(line); m != nil {
+		return m[1], m[2]
+	}
+	if m := bsdLine.FindStringSubmatch(line); m != nil {
+		return m[2], m[1]
+	}
+	for _, form := range []*regexp.Regexp{hashRow, hashCSV} {
+		if m := form.FindStringSubmatch(line); m != nil {
+			return m[1], fileName(m[2])
+		}
+	}
+	return "", ""
+}
+
+// fileName returns the name of a file without its directories: Get-FileHash prints the path on the machine where it ran.
+func fileName(path string) string { return path[strings.LastIndexAny(path, `\/`)+1:] }
+
+// A fileHash is a file in the list of Get-FileHash, whose fields are on lines of their own.
+type fileHash struct{ algorithm, hash string }
+
+// add adds a line. It returns the checksum and the name with the last line of a file.
+func (f *fileHash) add(line string) (sum, name string) {
+	m := hashField.FindStringSubmatch(line)
+	switch {
+	case m == nil:
+	case m[1] == "Algorithm" && m[2] == "SHA256" && *f == (fileHash{}):
+		f.algorithm = m[2]
+		return "", ""
+	case m[1] == "Hash" && pinArgument.MatchString("x="+m[2]) && f.algorithm != "" && f.hash == "":
+		f.hash = m[2]
+		return "", ""
+	case m[1] == "Path" && f.hash != "":
+		return f.hash, fileName(m[2])
+	}
+	*f = fileHash{}
+	return "", ""
+}
 
 // ParsePin reads NAME=sha256:HEX.
 func ParsePin(s string) (Pin, error) {
@@ -44,33 +95,47 @@ func ParsePin(s string) (Pin, error) {
 	return Pin{Name: m[1], SHA256: strings.ToLower(m[2])}, nil
 }
 
-// ReadPins reads a list in the format of sha256sum.
+// maxChecksums is the maximum size of a list of checksums in bytes.
+const maxChecksums = 16 << 20
+
+// ReadPins reads a list in the format of sha256sum or of PowerShell's Get-FileHash, also in UTF-16.
 func ReadPins(path string) ([]Pin, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Usage, hintChecksums)
 	}
 	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxChecksums+1))
+	if err == nil && len(content) > maxChecksums {
+		err = fmt.Errorf("it has more than %d bytes", maxChecksums)
+	}
+	if err != nil {
+		return nil, fault.Wrap(fmt.Errorf("reading %s: %w", path, err), fault.Usage, hintChecksums)
+	}
 	var pins []Pin
-	lines := bufio.NewScanner(f)
-	for n := 1; lines.Scan(); n++ {
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || strings.HasPrefix(line, "#") {
+	var listed fileHash
+	n := 0
+	for line := range strings.Lines(string(textfile.UTF8(content))) {
+		n++
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") || hashHeading.MatchString(line) {
 			continue
 		}
-		pin := Pin{File: path}
-		if m := sumLine.FindStringSubmatch(line); m != nil {
-			pin.SHA256, pin.Name = m[1], m[2]
-		} else if m := bsdLine.FindStringSubmatch(line); m != nil {
-			pin.Name, pin.SHA256 = m[1], m[2]
-		} else {
-			return nil, fault.New(fault.Usage, "%s, line %d: no checksum in %q", path, n, line).Hint("each line must have a sha256, two spaces and a name, as in the output of sha256sum")
+		sum, name := sumOfLine(line)
+		if sum == "" {
+			sum, name = listed.add(line)
 		}
-		pin.SHA256 = strings.ToLower(pin.SHA256)
-		pins = append(pins, pin)
+		switch {
+		case sum == "" && listed == (fileHash{}):
+			return nil, fault.New(fault.Usage, "%s, line %d: no sha256 in %q", path, n, line).Hint(hintLine)
+		case strings.HasSuffix(name, "..."), strings.HasSuffix(name, "\u2026"):
+			return nil, fault.New(fault.Usage, "%s, line %d: the name %q is cut off", path, n, name).Hint(hintLine)
+		case sum != "":
+			pins, listed = append(pins, Pin{Name: name, SHA256: strings.ToLower(sum), File: path}), fileHash{}
+		}
 	}
-	if err := lines.Err(); err != nil {
-		return nil, fault.Wrap(fmt.Errorf("reading %s: %w", path, err), fault.Usage, hintChecksums)
+	if listed != (fileHash{}) {
+		return nil, fault.New(fault.Usage, "%s ends within the checksum of a file", path).Hint(hintLine)
 	}
 	if len(pins) == 0 {
 		return nil, fault.New(fault.Usage, "%s has no checksums", path).Hint(hintChecksums)

@@ -1,9 +1,9 @@
 package builder
 
 import (
-	"crypto/x509"
 	"errors"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
 
@@ -76,9 +76,12 @@ func explain(err error, hosts []string) error {
 	if errors.As(err, &size) || errors.As(err, &redirect) {
 		return err // the site was reached, so the network is not the problem
 	}
-	var unknown x509.UnknownAuthorityError
-	if fault.Hint(err) == "" && errors.As(err, &unknown) {
-		return fault.Wrap(err, fault.Failure, "trust the site's CA with --registry-ca FILE; a proxy that intercepts TLS has a CA of its own")
+	certificate := fetch.CertificateHint(err, "the site", "trust the site's CA with --registry-ca FILE; a proxy that intercepts TLS has a CA of its own")
+	if fault.Hint(err) == "" && certificate != "" {
+		return fault.Wrap(err, fault.Failure, certificate)
+	}
+	if status := (*fetch.StatusError)(nil); fault.Hint(err) == "" && errors.As(err, &status) && status.Code == http.StatusTooManyRequests {
+		return fault.Wrap(err, fault.Failure, status.Host+" limits requests: wait and run the same command again, or use a mirror: --mirror HOST=URL")
 	}
 	if fault.Hint(err) != "" || !errors.As(err, &dns) && !errors.As(err, &op) && !errors.As(err, &u) {
 		return err

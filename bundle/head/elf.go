@@ -1,14 +1,16 @@
 package head
 
 import (
+	"bytes"
 	"encoding/binary"
 	"io"
+	"slices"
 )
 
 // ELFEnd returns the end of the ELF image at the beginning of r: the end of its last
 // segment, section or header table. It only reads the tables of 64-bit little-endian
-// files, which all supported architectures use; ok is false for other files and if
-// the tables are truncated.
+// files, which all supported architectures use; ok is false for other files. If a file ends before
+// one of its tables does, the end is at least the end of that table.
 func ELFEnd(r io.ReaderAt) (end int64, ok bool) {
 	var h [64]byte // Elf64_Ehdr, elf(5)
 	if _, err := r.ReadAt(h[:], 0); err != nil || string(h[:6]) != "\x7fELF\x02\x01" {
@@ -37,7 +39,7 @@ func ELFEnd(r io.ReaderAt) (end int64, ok bool) {
 		}
 		b := make([]byte, int(each)*int(n))
 		if _, err := r.ReadAt(b, int64(off)); err != nil {
-			return false
+			return err == io.EOF
 		}
 		for ; len(b) > 0; b = b[each:] {
 			if !note(b) {
@@ -60,4 +62,23 @@ func ELFEnd(r io.ReaderAt) (end int64, ok bool) {
 		return 0, false
 	}
 	return int64(most), true
+}
+
+// HeadersLast returns a launcher with its table of program headers at the end. The kernel reads the table before it
+// starts a file: so it refuses a copy that is cut off within the launcher. Otherwise it would start the copy and end it
+// with a signal at the first missing page.
+func HeadersLast(launcher []byte) []byte {
+	const align = 8
+	end, ok := ELFEnd(bytes.NewReader(launcher))
+	if !ok || end != int64(len(launcher)) {
+		return launcher
+	}
+	le := binary.LittleEndian
+	at, size := le.Uint64(launcher[32:]), uint64(le.Uint16(launcher[54:]))*uint64(le.Uint16(launcher[56:])) // e_phoff, e_phentsize, e_phnum
+	if at+size == uint64(end) {
+		return launcher
+	}
+	out := append(slices.Clone(launcher), make([]byte, -end&(align-1))...)
+	le.PutUint64(out[32:], uint64(len(out)))
+	return append(out, launcher[at:at+size]...)
 }

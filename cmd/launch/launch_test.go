@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"airlift/bundle"
+	"airlift/bundle/head"
 	"airlift/fault"
 	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/fixtures/testbundle"
@@ -51,7 +52,7 @@ func TestMain(m *testing.M) {
 		}
 		return b
 	}
-	programs = bundle.Executables{Launcher: build("launch", "."), Installer: build("probe", "./testdata/probe")}
+	programs = bundle.Executables{Launcher: head.HeadersLast(build("launch", ".")), Installer: build("probe", "./testdata/probe")}
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)

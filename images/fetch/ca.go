@@ -27,8 +27,12 @@ type Trust struct {
 const caHint = "use --registry-ca FILE, --registry-ca HOST=FILE for one host, or --registry-ca DIR with files DIR/HOST/ca.crt, as in docker's certs.d"
 
 // NewTrust reads the values of --registry-ca: FILE, HOST=FILE, or a directory in the form
-// of docker's certs.d. The directories of docker and podman count too.
+// of docker's certs.d. The directories of docker and podman count too. It also checks the variables with
+// proxies, which the transport uses.
 func NewTrust(values []string) (*Trust, error) {
+	if err := checkProxies(); err != nil {
+		return nil, err
+	}
 	t := &Trust{of: map[string][][]byte{}, hostDirs: []string{"/etc/docker/certs.d", "/etc/containers/certs.d"}}
 	if dir, err := os.UserConfigDir(); err == nil {
 		t.hostDirs = append(t.hostDirs, filepath.Join(dir, "containers", "certs.d"))

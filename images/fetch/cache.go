@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"airlift/fault"
 	"airlift/space"
 )
 
@@ -54,22 +56,48 @@ func OpenCache(dir string) (*Cache, error) {
 	return &Cache{dir: dir, checked: map[string]int64{}}, removeStale(filepath.Join(dir, "partial"))
 }
 
-// removeStale removes unfinished files of killed processes, and downloads of an
-// earlier layout. Other downloads stay, because they can be continued.
+// keepDownloads is how long an unfinished download is kept, because it can be continued.
+const keepDownloads = 30 * 24 * time.Hour
+
+// removeStale removes unfinished files that no process has locked: it was killed.
 func removeStale(dir string) error {
-	all, err := filepath.Glob(filepath.Join(dir, "*"))
+	all, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
-	for _, f := range all {
-		if strings.Contains(filepath.Base(f), "-") {
+	for _, e := range all {
+		i, err := e.Info()
+		if err != nil || !i.Mode().IsRegular() || isDownload(e.Name()) && time.Since(i.ModTime()) < keepDownloads {
 			continue
 		}
-		if i, err := os.Stat(f); err == nil && time.Since(i.ModTime()) > 24*time.Hour {
-			os.Remove(f)
+		f, err := openFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			continue // of another user
 		}
+		if locked, err := tryLock(f); err == nil && locked {
+			os.Remove(f.Name())
+		}
+		f.Close()
 	}
 	return nil
+}
+
+// isDownload reports whether an unfinished file is a download, and not one of Cache.temporary.
+func isDownload(name string) bool { return strings.Contains(name, "-") }
+
+// temporary creates a file for new content, for the user only, and locks it until it is closed.
+func (c *Cache) temporary() (*os.File, error) {
+	for {
+		f, err := createTemp(filepath.Join(c.dir, "partial"))
+		if err != nil {
+			return nil, c.writing(err)
+		}
+		locked, err := tryLock(f)
+		if (locked || err != nil) && sameFile(f, f.Name()) { // without locks, removeStale has none either
+			return f, nil
+		}
+		f.Close() // another process has just removed it
+	}
 }
 
 func (c *Cache) path(sum string) string { return filepath.Join(c.dir, "sha256", sum) }
@@ -99,7 +127,7 @@ func (c *Cache) Has(ctx context.Context, sum string) (int64, bool, error) {
 	}
 	if hexSum(h) != sum {
 		if err := os.Remove(c.path(sum)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return 0, false, fmt.Errorf("removing damaged content from the cache: %w", err)
+			return 0, false, c.writing(fmt.Errorf("removing damaged content: %w", err))
 		}
 		c.mu.Lock()
 		c.damaged = append(c.damaged, c.path(sum))
@@ -143,9 +171,9 @@ func (c *Cache) Read(ctx context.Context, sum string) ([]byte, bool, error) {
 // Put stores the content of r and returns its sha256 and size. If want is not empty and
 // the sha256 differs, the content is not stored and the error is a *MismatchError.
 func (c *Cache) Put(ctx context.Context, r io.Reader, want string) (sum string, size int64, err error) {
-	f, err := createTemp(filepath.Join(c.dir, "partial"))
+	f, err := c.temporary()
 	if err != nil {
-		return "", 0, c.writing(err)
+		return "", 0, err
 	}
 	defer func() {
 		f.Close()
@@ -167,8 +195,8 @@ func (c *Cache) Put(ctx context.Context, r io.Reader, want string) (sum string, 
 
 // Temporary writes r to a file that has no name and disappears when it is closed.
 func (c *Cache) Temporary(ctx context.Context, r io.Reader) (f *os.File, err error) {
-	if f, err = createTemp(filepath.Join(c.dir, "partial")); err != nil {
-		return nil, c.writing(err)
+	if f, err = c.temporary(); err != nil {
+		return nil, err
 	}
 	err = os.Remove(f.Name())
 	if err == nil {
@@ -199,7 +227,8 @@ func (c *Cache) keep(f *os.File, sum string, size int64) error {
 
 // writing wraps the error of a write to the cache.
 func (c *Cache) writing(err error) error {
-	return space.Explain(c.dir, fmt.Errorf("writing cache: %w", err))
+	err = space.Explain(c.dir, fmt.Errorf("writing cache: %w", err))
+	return fault.Wrap(err, fault.Failure, cmp.Or(fault.Hint(err), "make "+c.dir+" writable for this user, or choose another directory with --cache-dir"))
 }
 
 type fact struct{ Key, Value string }
@@ -228,16 +257,13 @@ func (c *Cache) Remember(key, value string) error {
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Join(c.dir, "partial"), "new.*")
+	tmp, err := c.temporary()
 	if err != nil {
-		return c.writing(err)
+		return err
 	}
-	_, err = tmp.Write(b)
-	if cerr := tmp.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), c.factPath(key))
+	defer tmp.Close()
+	if _, err = tmp.Write(b); err == nil {
+		err = os.Rename(tmp.Name(), c.factPath(key)) // still open, as in keep
 	}
 	if err != nil {
 		os.Remove(tmp.Name())

@@ -54,6 +54,7 @@ func New(cache *Cache, mirrors *Mirrors) *Client {
 // but not the whole download.
 func Transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
+	useProxies(t)
 	t.DialContext = (&net.Dialer{Timeout: 20 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	t.ResponseHeaderTimeout = time.Minute
 	t.MaxIdleConnsPerHost = 8
@@ -78,7 +79,15 @@ func check(url string, resp *http.Response) error {
 		return &MissingError{URL: url}
 	}
 	status := fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
-	return &StatusError{url, resp.StatusCode, status, resp.Header.Get("Retry-After")}
+	return &StatusError{url, resp.StatusCode, status, hostOf(resp), resp.Header.Get("Retry-After")}
+}
+
+// hostOf returns the host that answered: a mirror, or where the site redirects to.
+func hostOf(resp *http.Response) string {
+	if resp.Request == nil {
+		return ""
+	}
+	return resp.Request.URL.Host
 }
 
 // retry calls try until it succeeds, fails permanently, or fails several times in a row
@@ -133,7 +142,10 @@ func temporary(ctx context.Context, err error) bool {
 	var certificate *tls.CertificateVerificationError
 	var notTLS tls.RecordHeaderError
 	var status *StatusError
+	var proxy *ProxyError
 	switch {
+	case errors.As(err, &proxy):
+		return temporaryStatus(ctx, proxy.Code)
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return false // the name does not exist, or there is no network
 	case errors.As(err, &missing), errors.As(err, &mismatch), errors.As(err, &size),

@@ -114,9 +114,11 @@ func (c *Client) download(ctx context.Context, d Download, already func() (bool,
 		return err
 	}
 	defer f.Close()
-	if ok, err := already(); ok || err != nil {
-		os.Remove(f.Name())
+	if ok, err := already(); err != nil {
 		return err
+	} else if ok {
+		os.Remove(f.Name())
+		return nil
 	}
 	resumed, err := f.Seek(0, io.SeekEnd)
 	if err != nil {

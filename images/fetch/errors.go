@@ -3,6 +3,7 @@ package fetch
 import (
 	"errors"
 	"fmt"
+	"net/url"
 )
 
 // A MissingError means that a site does not have a file, or a registry an image.
@@ -60,10 +61,16 @@ type StatusError struct {
 	URL    string
 	Code   int
 	Status string // "403 Forbidden"
+	Host   string // that answered; empty if it is not known
 	retry  string // the header Retry-After
 }
 
-func (e *StatusError) Error() string { return fmt.Sprintf("%s returned %s", e.URL, e.Status) }
+func (e *StatusError) Error() string {
+	if u, err := url.Parse(e.URL); err == nil && e.Host != "" && u.Host != e.Host {
+		return fmt.Sprintf("%s returned %s (from %s)", e.URL, e.Status, e.Host)
+	}
+	return fmt.Sprintf("%s returned %s", e.URL, e.Status)
+}
 
 // A RedirectError is a redirect from https to plain http, where anyone on the network path can
 // read the request and answer it.

@@ -94,8 +94,12 @@ func roundTrip(base http.RoundTripper, req *http.Request, patience time.Duration
 	resp, err := base.RoundTrip(sent)
 	w.sending.Store(false)
 	w.timer.Stop()
+	if err == nil && resp.StatusCode == http.StatusProxyAuthRequired { // to a request over http
+		resp.Body.Close()
+		err = &ProxyError{Code: resp.StatusCode}
+	}
 	if err != nil {
-		err = w.explain(err)
+		err = explainProxy(req.URL, w.explain(err))
 		cancel(nil)
 		return nil, err
 	}

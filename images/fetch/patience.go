@@ -71,7 +71,7 @@ func (p patient) RoundTrip(req *http.Request) (resp *http.Response, err error) {
 		if code := answer.StatusCode; temporaryStatus(ctx, code) {
 			_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 64<<10))
 			answer.Body.Close()
-			return false, &StatusError{Shown(req.URL), code, fmt.Sprintf("%d %s", code, http.StatusText(code)), answer.Header.Get("Retry-After")}
+			return false, &StatusError{Shown(req.URL), code, fmt.Sprintf("%d %s", code, http.StatusText(code)), hostOf(answer), answer.Header.Get("Retry-After")}
 		}
 		resp = answer
 		return false, nil

@@ -46,12 +46,12 @@ func TestWait(t *testing.T) {
 		{http.StatusServiceUnavailable, "", time.Second},
 		{http.StatusInternalServerError, "60", time.Second},
 	} {
-		got, err := c.wait(&StatusError{"https://example", s.code, "status", s.after}, 1)
+		got, err := c.wait(&StatusError{"https://example", s.code, "status", "", s.after}, 1)
 		if err != nil || got != s.want {
 			t.Errorf("%+v: %v, %v", s, got, err)
 		}
 	}
-	_, err := c.wait(&StatusError{"https://example", http.StatusTooManyRequests, "429 Too Many Requests", "21600"}, 1)
+	_, err := c.wait(&StatusError{"https://example", http.StatusTooManyRequests, "429 Too Many Requests", "", "21600"}, 1)
 	if err == nil || !strings.Contains(err.Error(), "429 Too Many Requests; it asks to wait 6h0m0s") || fault.Hint(err) == "" {
 		t.Errorf("err = %v", err)
 	}

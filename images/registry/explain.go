@@ -1,7 +1,7 @@
 package registry
 
 import (
-	"crypto/x509"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,17 +20,18 @@ import (
 type answer struct {
 	code         int
 	method, path string
+	host         string // that answered
 }
 
 func answerOf(err error) (a answer) {
 	if e := (*transport.Error)(nil); errors.As(err, &e) {
 		a.code = e.StatusCode
 		if e.Request != nil {
-			a.method, a.path = e.Request.Method, e.Request.URL.Path
+			a.method, a.path, a.host = e.Request.Method, e.Request.URL.Path, e.Request.URL.Host
 		}
 	}
 	if e := (*fetch.StatusError)(nil); errors.As(err, &e) {
-		a.code = e.Code
+		a.code, a.host = e.Code, e.Host
 	}
 	return a
 }
@@ -38,14 +39,21 @@ func answerOf(err error) (a answer) {
 // explainAt is explain for what has this name in a repository.
 func (c *Client) explainAt(repo name.Repository, what string, err error) error {
 	host := c.account(repo).host
-	var unknown x509.UnknownAuthorityError
 	var plain *plainError
+	var proxy *fetch.ProxyError
 	var syntax *json.SyntaxError
 	a := answerOf(err)
 	err = withoutPage(err)
-	switch {
-	case errors.As(err, &unknown):
-		return fault.Wrap(err, fault.Failure, "trust the registry's CA with --registry-ca "+host+"=FILE")
+	// The name that --mirror takes; it may already have a mirror.
+	mirror := "--mirror " + strings.Replace(repo.RegistryStr(), name.DefaultRegistry, "docker.io", 1) + "=URL"
+	if host != repo.RegistryStr() {
+		mirror += " with another URL"
+	}
+	switch certificate := fetch.CertificateHint(err, host, "trust the registry's CA with --registry-ca "+host+"=FILE"); {
+	case certificate != "":
+		return fault.Wrap(err, fault.Failure, certificate)
+	case errors.As(err, &proxy):
+		return err
 	case errors.As(err, &plain):
 		return fault.Wrap(err, fault.Failure, "check the registry's name and port; if it has no TLS, allow plain http with --mirror "+host+"=http://"+host)
 	case a.code == http.StatusNotFound && strings.HasSuffix(a.path, "/v2/"):
@@ -59,9 +67,9 @@ func (c *Client) explainAt(repo name.Repository, what string, err error) error {
 		return fault.Wrap(err, fault.Failure,
 			"check the name; if it needs a login, run docker login "+host)
 	case a.code == http.StatusTooManyRequests:
-		return fault.Wrap(err, fault.Failure, "the registry limits requests: wait, run docker login "+host+" for a higher limit, or use a mirror: --mirror "+host+"=URL")
+		return fault.Wrap(err, fault.Failure, cmp.Or(a.host, host)+" limits requests: wait, run docker login "+host+" for a higher limit, or use a mirror: "+mirror)
 	case a.code >= http.StatusInternalServerError:
-		return fault.Wrap(err, fault.Failure, "the registry or a proxy before it has a fault: try again later, or use a mirror: --mirror "+host+"=URL")
+		return fault.Wrap(err, fault.Failure, cmp.Or(a.host, host)+" or a proxy before it has a fault: try again later, or use a mirror: "+mirror)
 	case errors.As(err, &syntax):
 		return fault.Wrap(fmt.Errorf("the answer of the registry or its token service is not JSON: %w", err), fault.Failure, fetch.PageHint)
 	case err != nil && strings.Contains(err.Error(), "invalid realm in www-authenticate"):

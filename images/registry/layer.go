@@ -2,8 +2,11 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+
+	"github.com/google/go-containerregistry/pkg/name"
 
 	"airlift/bundle"
 	"airlift/images/fetch"
@@ -62,7 +65,7 @@ func (c *Client) Pull(ctx context.Context, img *Image, n int, m fetch.Meter) err
 	if err != nil {
 		return fmt.Errorf("downloading %s: %w", what, err)
 	}
-	return c.fetch.Unpack(ctx, dl, already, func(r fetch.Verified) (err error) {
+	err = c.fetch.Unpack(ctx, dl, already, func(r fetch.Verified) (err error) {
 		if layer.Size, err = oci.StoreLayer(ctx, c.fetch.Cache, r, layer.DiffID, d.Size, what, dl.URL); err != nil {
 			return err
 		}
@@ -72,4 +75,13 @@ func (c *Client) Pull(ctx context.Context, img *Image, n int, m fetch.Meter) err
 		}
 		return nil
 	})
+	return c.explainBlob(img.repo, img.Reference, err)
+}
+
+// explainBlob is explainAt for an error of a download, which may also be about its content.
+func (c *Client) explainBlob(repo name.Repository, what string, err error) error {
+	if status := (*fetch.StatusError)(nil); errors.As(err, &status) {
+		return c.explainAt(repo, what, err)
+	}
+	return err
 }

@@ -72,13 +72,12 @@ type Image struct {
 
 // A session is a repository with the permission to pull from it.
 type session struct {
-	once sync.Once
-	http *http.Client
+	mu   sync.Mutex
+	http *http.Client    // nil before the login
 	head []remote.Option // for HEAD requests
-	err  error
 }
 
-// open gets the permission to pull from a repository, once per repository.
+// open gets the permission to pull from a repository, once per repository. It does not keep an error.
 func (c *Client) open(ctx context.Context, repo name.Repository) (*session, error) {
 	c.mu.Lock()
 	s := c.sessions[repo.Name()]
@@ -87,16 +86,18 @@ func (c *Client) open(ctx context.Context, repo name.Repository) (*session, erro
 		c.sessions[repo.Name()] = s
 	}
 	c.mu.Unlock()
-	s.once.Do(func() {
-		tr, err := c.logIn(ctx, repo, transport.PullScope)
-		if err != nil {
-			s.err = err
-			return
-		}
-		s.http = &http.Client{Transport: sessionTransport{tr}}
-		s.head = []remote.Option{remote.WithTransport(tr)}
-	})
-	return s, s.err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.http != nil {
+		return s, nil
+	}
+	tr, err := c.logIn(ctx, repo, transport.PullScope)
+	if err != nil {
+		return nil, err
+	}
+	s.http = &http.Client{Transport: sessionTransport{tr}}
+	s.head = []remote.Option{remote.WithTransport(tr)}
+	return s, nil
 }
 
 // Wanted is an image to resolve.
@@ -309,7 +310,7 @@ func (s source) Config(ctx context.Context, d ocispec.Descriptor) ([]byte, error
 		return nil, err
 	}
 	if _, err := s.fetch.Get(ctx, dl); err != nil {
-		return nil, err
+		return nil, s.explainBlob(s.repo, s.reference, err)
 	}
 	b, _, err := s.fetch.Cache.Read(ctx, hash.Hex)
 	return b, err

@@ -37,7 +37,10 @@ func Executables(version string, programs []Executable) (*Contents, error) {
 // executable adds a program, its modules and what is embedded in it.
 func (c *Contents) executable(version string, p Executable) (*Item, error) {
 	name := p.Name + " " + p.Platform
-	info := readBuildInfo(bytes.NewReader(p.Content))
+	info, err := readBuildInfo(bytes.NewReader(p.Content))
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", name, err)
+	}
 	if info == nil {
 		return nil, fmt.Errorf("listing the modules of %s: it has no build information of Go", name)
 	}

@@ -9,6 +9,8 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+
+	"airlift/space"
 )
 
 // maxBinary bounds an executable that is searched for build information, in bytes. The
@@ -31,12 +33,8 @@ const elfMagic = "\x7fELF"
 type spool struct{ file *os.File }
 
 func newSpool() (*spool, error) {
-	f, err := os.CreateTemp("", "airlift-sbom-*")
+	f, err := space.Temporary("airlift-sbom-*")
 	if err != nil {
-		return nil, err
-	}
-	if err := os.Remove(f.Name()); err != nil {
-		f.Close()
 		return nil, err
 	}
 	return &spool{f}, nil
@@ -71,25 +69,44 @@ func (s *spool) read(r io.Reader) (*goBinary, error) {
 	sum := sha256.New()
 	n, err := io.Copy(io.MultiWriter(s.file, sum), io.LimitReader(r, maxBinary+1))
 	if err != nil {
-		return nil, err
+		return nil, space.Explain(os.TempDir(), err)
 	}
 	if n > maxBinary {
 		return nil, tooLarge{"the executable", maxBinary}
 	}
-	info := readBuildInfo(s.file)
-	if info == nil {
-		return nil, nil
+	info, err := readBuildInfo(s.file)
+	if info == nil || err != nil {
+		return nil, err
 	}
 	return &goBinary{hex.EncodeToString(sum.Sum(nil)), info}, nil
 }
 
-// readBuildInfo returns nil for an executable without build information.
-func readBuildInfo(r io.ReaderAt) *debug.BuildInfo {
-	info, err := buildinfo.Read(r)
-	if err != nil || len(info.Deps) > maxModules {
-		return nil
+// readBuildInfo returns nil for an executable without build information. Its error is of reading r.
+func readBuildInfo(r io.ReaderAt) (*debug.BuildInfo, error) {
+	in := &input{ReaderAt: r}
+	info, err := buildinfo.Read(in)
+	if in.err != nil {
+		return nil, in.err
 	}
-	return info
+	if err != nil || len(info.Deps) > maxModules {
+		return nil, nil
+	}
+	return info, nil
+}
+
+// An input is a reader that keeps its error: debug/buildinfo returns the same for a file that cannot be
+// read and for one that is no executable.
+type input struct {
+	io.ReaderAt
+	err error // not io.EOF
+}
+
+func (i *input) ReadAt(p []byte, at int64) (int, error) {
+	n, err := i.ReaderAt.ReadAt(p, at)
+	if err != nil && err != io.EOF {
+		i.err = err
+	}
+	return n, err
 }
 
 // modules returns the modules of a binary as items, with Go's standard library, which has

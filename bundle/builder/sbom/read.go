@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"slices"
 	"strings"
 
 	"airlift/bundle"
 	"airlift/fault"
+	"airlift/space"
 )
 
 // A Source is what a list is made from: a bundle file, or the contents of one that will be
@@ -95,11 +97,15 @@ func (r *reader) stream(processed func(int64)) error {
 			err = r.CopyInstaller(r.spool.file)
 		}
 		if err != nil {
+			return space.Explain(os.TempDir(), err)
+		}
+		if err := r.own(bundle.InstallerName, r.spool.file); err != nil {
 			return err
 		}
-		r.binaries[bundle.InstallerName] = r.own(r.spool.file)
 	}
-	r.binaries[launcherName] = r.own(r.Launcher)
+	if err := r.own(launcherName, r.Launcher); err != nil {
+		return err
+	}
 
 	layers := map[string]string{} // diff ID by entry name
 	for _, i := range r.Manifest.Images {
@@ -142,11 +148,12 @@ func (r *reader) stream(processed func(int64)) error {
 }
 
 // own reads the build information of one of Airlift's own binaries.
-func (r *reader) own(b io.ReaderAt) *goBinary {
-	if info := readBuildInfo(b); info != nil {
-		return &goBinary{info: info}
+func (r *reader) own(name string, b io.ReaderAt) error {
+	info, err := readBuildInfo(b)
+	if info != nil {
+		r.binaries[name] = &goBinary{info: info}
 	}
-	return nil
+	return err
 }
 
 type counting struct {
