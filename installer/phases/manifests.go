@@ -64,34 +64,37 @@ func (s *Manifests) Print(l desired.List) error {
 }
 
 // Apply waits for the rest of the bundle, because a pod whose image is missing waits up to
-// minutes for the next attempt, and applies the manifests in the bundle's order.
+// minutes for the next attempt, and applies the manifests.
 func (s *Manifests) Apply(ctx context.Context, l desired.List) error {
 	if err := s.content.finish(ctx); err != nil {
 		return err
 	}
 	site := apply.New(s.api.Client, NodeTimeout, s.Report)
 	site.Force = s.options.ForceConflicts
+	var manifests []*apply.Manifest
 	for i, listed := range s.node.Plan.SiteManifests() {
 		m, err := apply.Parse(s.node.Plan.Bundle.ManifestOf(listed), l.Documents[i].Data)
 		if err != nil {
 			return err
 		}
-		var applied apply.Applied
-		var recorded apply.Entry
-		err = s.node.Watch.Watched(ctx, pods.Dependency{}, func(ctx context.Context) (err error) {
-			applied, recorded, err = site.ApplyRecorded(ctx, m, s.node.Plan.Bundle.ID(), time.Now())
-			return err
-		})
-		for _, c := range applied.Changed {
+		manifests = append(manifests, m)
+	}
+	var applied []apply.Applied
+	var recorded []apply.Entry
+	err := s.node.Watch.Watched(ctx, pods.Dependency{}, func(ctx context.Context) (err error) {
+		applied, recorded, err = site.ApplyRecorded(ctx, manifests, s.node.Plan.Bundle.ID(), time.Now())
+		return err
+	})
+	for _, a := range applied {
+		for _, c := range a.Changed {
 			s.Console.Debug(1, "applied %s", c)
 		}
-		s.Changes += len(applied.Changed)
-		if err != nil {
-			return err
-		}
-		s.show(listed, applied, recorded)
+		s.Changes += len(a.Changed)
 	}
-	return nil
+	for i, r := range recorded {
+		s.show(s.node.Plan.SiteManifests()[i], applied[i], r)
+	}
+	return err
 }
 
 // show prints what was done with a manifest.

@@ -57,36 +57,75 @@ type Applied struct {
 // Later is an object that needs a node that has not joined yet.
 type Later struct{ Object, Why string }
 
-// Apply applies the objects of a manifest in order. It waits for each
-// CustomResourceDefinition, and repeats what fails because the API server does not know a
-// kind yet, or cannot reach a webhook or an aggregated API. If their pods wait for a worker,
-// it continues with the other objects.
-func (s *Applier) Apply(ctx context.Context, m *Manifest) (Applied, error) {
-	done := Applied{}
-	fail := func(o *unstructured.Unstructured, err error) (Applied, error) {
-		return done, fault.Wrap(fmt.Errorf("applying %s of manifest %q: %w", cluster.Describe(o), m.Name, err), fault.ExitCode(err), hintOf(o, err))
-	}
-	if err := s.ensureNamespace(ctx, m, &done); err != nil {
-		return done, fmt.Errorf("creating namespace %q of manifest %q: %w", m.Namespace, m.Name, err)
-	}
-	for _, o := range m.objects {
-		name, err := s.applyPatiently(ctx, m, o, &done)
-		later := (*laterError)(nil)
-		switch {
-		case errors.As(err, &later):
-			done.Later = append(done.Later, Later{name, later.Error()})
-		case err != nil:
-			return fail(o, err)
+// An item is an object that is applied.
+type item struct {
+	manifest *Manifest
+	object   *unstructured.Unstructured
+	name     string // in the inventory
+	done     *Applied
+	err      error // why the API server cannot accept it yet
+}
+
+// Apply applies the objects of manifests in order, except that the Namespaces of all manifests come
+// first, and then all CustomResourceDefinitions. It waits for each CustomResourceDefinition. What the API
+// server cannot accept yet, because it does not know a kind or a namespace, or cannot reach a webhook or an
+// aggregated API, is repeated after all other objects were applied. If the pods of the cluster wait for a
+// worker, these objects are applied later.
+func (s *Applier) Apply(ctx context.Context, manifests []*Manifest) ([]Applied, error) {
+	all := make([]Applied, len(manifests))
+	items := make([][]*item, ranks)
+	for i, m := range manifests {
+		if err := s.ensureNamespace(ctx, m, manifests, &all[i]); err != nil {
+			return all, fmt.Errorf("creating namespace %q of manifest %q: %w", m.Namespace, m.Name, err)
 		}
-		done.Objects = append(done.Objects, name)
-		if isCRD(o) && err == nil {
-			if err := s.waitEstablished(ctx, o); err != nil {
-				return fail(o, err)
-			}
-			s.mapper.Reset()
+		for _, o := range m.objects {
+			items[rank(o)] = append(items[rank(o)], &item{manifest: m, object: o, done: &all[i]})
 		}
 	}
-	return done, nil
+	for _, it := range slices.Concat(items[:ranks-1]...) {
+		if err := s.repeat(ctx, []*item{it}); err != nil {
+			return all, err
+		}
+		if !isCRD(it.object) || it.err != nil {
+			continue
+		}
+		if err := s.waitEstablished(ctx, it.object); err != nil {
+			return all, it.fail(err)
+		}
+		s.mapper.Reset()
+	}
+	var waiting []*item
+	for i, it := range items[ranks-1] {
+		again, err := s.attempt(ctx, it)
+		if err != nil && !again {
+			return all, it.fail(err)
+		}
+		if errors.Is(err, context.DeadlineExceeded) { // the API server hangs: the others would wait as long
+			waiting = append(waiting, items[ranks-1][i:]...)
+			break
+		}
+		if err != nil {
+			waiting = append(waiting, it)
+		}
+	}
+	if err := s.repeat(ctx, waiting); err != nil {
+		return all, err
+	}
+	for i, m := range manifests { // in the manifest's order, whenever they were applied
+		order := map[string]int{}
+		for n, o := range m.objects {
+			name := inventoryName(o, s.placeOf(m, o))
+			order[name] = n + 1
+			all[i].Objects = append(all[i].Objects, name)
+		}
+		slices.SortStableFunc(all[i].Changed, func(a, b string) int { return order[a] - order[b] })
+	}
+	return all, nil
+}
+
+// fail names the object that cannot be applied.
+func (it *item) fail(err error) error {
+	return fault.Wrap(fmt.Errorf("applying %s of manifest %q: %w", cluster.Describe(it.object), it.manifest.Name, err), fault.ExitCode(err), hintOf(it.object, err))
 }
 
 // hintOf returns what to do about an object that cannot be applied. Some fields of an object
@@ -101,9 +140,11 @@ func hintOf(o *unstructured.Unstructured, err error) string {
 	return fixManifest
 }
 
-// ensureNamespace creates the manifest's namespace, unless it exists or the manifest has it.
-func (s *Applier) ensureNamespace(ctx context.Context, m *Manifest, done *Applied) error {
-	has := slices.ContainsFunc(m.objects, func(o *unstructured.Unstructured) bool { return rank(o) == 0 && o.GetName() == m.Namespace })
+// ensureNamespace creates the manifest's namespace, unless it exists or one of the manifests has it.
+func (s *Applier) ensureNamespace(ctx context.Context, m *Manifest, manifests []*Manifest, done *Applied) error {
+	has := slices.ContainsFunc(manifests, func(other *Manifest) bool {
+		return slices.ContainsFunc(other.objects, func(o *unstructured.Unstructured) bool { return rank(o) == 0 && o.GetName() == m.Namespace })
+	})
 	if m.Namespace == "" || m.Namespace == metav1.NamespaceDefault || has {
 		return nil
 	}
@@ -123,50 +164,97 @@ func (s *Applier) ensureNamespace(ctx context.Context, m *Manifest, done *Applie
 	})
 }
 
-// A laterError reports an object that cannot be applied before a worker joins.
-type laterError struct{ why string }
-
-func (e *laterError) Error() string { return e.why }
-
-// applyPatiently applies an object, and repeats it while the error may go away.
-func (s *Applier) applyPatiently(ctx context.Context, m *Manifest, o *unstructured.Unstructured, done *Applied) (name string, err error) {
-	name = inventoryName(o, s.placeOf(m, o))
-	began := time.Now()
-	w := wait.For{
-		What: "the API server to accept " + cluster.Describe(o), Short: "the API server to accept objects",
-		Hint:    "inspect the pods that serve it: kubectl get pods -A -o wide; then run this command again",
-		Timeout: s.Timeout, Attempt: cluster.RequestTimeout, Report: s.Report,
-	}
-	err = w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		resource, mapping, err := s.resource(o, m.Namespace)
-		if err == nil {
-			namespace := ""
-			if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-				namespace = namespaceOf(o, m.Namespace)
-			}
-			name = inventoryName(o, namespace)
-			err = s.applyOnce(ctx, resource, o, namespace, name, done)
+// attempt applies an object once. again reports whether the error may go away by itself.
+func (s *Applier) attempt(parent context.Context, it *item) (again bool, err error) {
+	ctx, cancel := context.WithTimeout(parent, cluster.RequestTimeout)
+	defer cancel()
+	it.name = inventoryName(it.object, s.placeOf(it.manifest, it.object))
+	resource, mapping, err := s.resource(it.object, it.manifest.Namespace)
+	if err == nil {
+		namespace := ""
+		if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+			namespace = namespaceOf(it.object, it.manifest.Namespace)
 		}
-		switch {
-		case err == nil:
+		it.name = inventoryName(it.object, namespace)
+		err = s.applyOnce(ctx, resource, it.object, namespace, it.name, it.done)
+	}
+	if ctx.Err() != nil && err != nil {
+		err = fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	it.err = err
+	return parent.Err() == nil && (ctx.Err() != nil || mayPass(it.object, err)), err
+}
+
+// repeat applies objects until the API server accepts all of them, while the errors may go away. If the
+// pods of the cluster wait for a worker, it leaves the rest for later.
+func (s *Applier) repeat(ctx context.Context, waiting []*item) error {
+	if len(waiting) == 0 {
+		return nil
+	}
+	began := time.Now()
+	what := "the API server to accept " + cluster.Describe(waiting[0].object)
+	if n := len(waiting) - 1; n > 0 {
+		what += fmt.Sprintf(" and %d other objects", n)
+	}
+	w := wait.For{What: what, Short: "the API server to accept objects", Timeout: s.Timeout, Attempt: time.Duration(len(waiting)) * cluster.RequestTimeout, Report: s.Report}
+	var failed *item
+	err := w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
+		var states []string
+		waiting = slices.DeleteFunc(waiting, func(it *item) bool {
+			if failed != nil || ctx.Err() != nil {
+				return false
+			}
+			again, err := s.attempt(ctx, it)
+			if err == nil {
+				return true
+			}
+			if !again && ctx.Err() == nil {
+				failed = it
+			}
+			states = append(states, cluster.Describe(it.object)+": "+err.Error())
+			return false
+		})
+		if failed != nil {
+			return false, "", failed.err
+		}
+		if len(waiting) == 0 {
 			return true, "", nil
-		case ctx.Err() != nil:
-			return false, err.Error(), nil
-		case !mayPass(o, err):
-			return false, "", fault.Wrap(err, fault.Failure, fixManifest)
 		}
 		s.mapper.Reset()
 		if time.Since(began) > laterAfter {
 			if why := anyNeedsWorker(ctx, s.client.API); why != "" {
-				return false, "", &laterError{err.Error() + "; " + why}
+				for _, it := range waiting {
+					it.done.Later = append(it.done.Later, Later{it.name, it.err.Error() + "; " + why})
+				}
+				return true, "", nil
 			}
 		}
-		return false, err.Error(), nil
+		return false, strings.Join(states, "; "), nil
 	})
-	return name, err
+	switch {
+	case err == nil:
+		return nil
+	case failed != nil:
+		return failed.fail(err)
+	case ctx.Err() != nil:
+		return waiting[0].fail(err)
+	}
+	return waiting[0].fail(fault.Wrap(err, fault.Failure, missingHint(waiting[0])))
 }
 
-// laterAfter is how long an object is retried before the reason may be that the cluster has
+// missingHint returns what to do about an object that the API server did not accept in time. All others
+// that it accepts were applied.
+func missingHint(it *item) string {
+	switch status := apierrors.APIStatus(nil); {
+	case meta.IsNoMatchError(it.err):
+		return fmt.Sprintf("if nothing in the cluster creates the CustomResourceDefinition of %s, add it to a manifest and build the bundle again", it.object.GetKind())
+	case apierrors.IsNotFound(it.err) && errors.As(it.err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces":
+		return "create it: kubectl create namespace " + status.Status().Details.Name + "; then run this command again"
+	}
+	return "inspect the pods that serve it: kubectl get pods -A -o wide; then run this command again"
+}
+
+// laterAfter is how long objects are retried before the reason may be that the cluster has
 // no worker yet.
 const laterAfter = 3 * time.Second
 

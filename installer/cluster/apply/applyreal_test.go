@@ -28,6 +28,20 @@ func parsed(t *testing.T, name, namespace, text string) *Manifest {
 	return testcluster.Must(Parse(Manifest{Name: name, Namespace: namespace, SHA256: digestText(text)}, []byte(text)))(t)
 }
 
+// applyOne applies one manifest, and recordOne also records it.
+func applyOne(ctx context.Context, s *Applier, m *Manifest) (Applied, error) {
+	applied, err := s.Apply(ctx, []*Manifest{m})
+	return applied[0], err
+}
+
+func recordOne(ctx context.Context, s *Applier, m *Manifest, bundle string, now time.Time) (Applied, Entry, error) {
+	applied, entries, err := s.ApplyRecorded(ctx, []*Manifest{m}, bundle, now)
+	if err != nil {
+		return Applied{}, Entry{}, err
+	}
+	return applied[0], entries[0], nil
+}
+
 func digestText(text string) string { return "sum of " + text }
 
 // versions returns the resourceVersions of a manifest's objects: a server-side apply without
@@ -97,7 +111,7 @@ func TestRealManifestIsAppliedOnce(t *testing.T) {
 	ctx, client := testcluster.Within(t), testclient.Super(t, p)
 	site := New(client, 20*time.Second, nil)
 	m := parsed(t, "web", "web", webManifest)
-	applied, entry, err := site.ApplyRecorded(ctx, m, "bundle1", time.Unix(0, 0))
+	applied, entry, err := recordOne(ctx, site, m, "bundle1", time.Unix(0, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +129,7 @@ func TestRealManifestIsAppliedOnce(t *testing.T) {
 		t.Errorf("inventory: %+v", entry)
 	}
 	before := versions(t, site, m)
-	again, same, err := New(client, 20*time.Second, nil).ApplyRecorded(ctx, m, "bundle2", time.Unix(1e9, 0))
+	again, same, err := recordOne(ctx, New(client, 20*time.Second, nil), m, "bundle2", time.Unix(1e9, 0))
 	if err != nil || len(again.Changed) > 0 || len(again.Kept) > 0 {
 		t.Errorf("second run: %+v, %v", again, err)
 	}
@@ -133,7 +147,7 @@ func TestRealManifestIsAppliedOnce(t *testing.T) {
 	// The next version of the manifest changes one object and has one less.
 	next := strings.Replace(webManifest, `data: {a: "1", b: "2"}`, `data: {a: "3"}`, 1)
 	next = next[strings.Index(next, "---"):] // without the Widget
-	changed, entry, err := site.ApplyRecorded(ctx, parsed(t, "web", "web", next), "bundle2", time.Unix(1e9, 0))
+	changed, entry, err := recordOne(ctx, site, parsed(t, "web", "web", next), "bundle2", time.Unix(1e9, 0))
 	if err != nil || !slices.Equal(changed.Changed, []string{"ConfigMap kube-public/web-config"}) {
 		t.Errorf("next version: %+v, %v", changed, err)
 	}
@@ -165,7 +179,7 @@ spec:
       - {name: web, image: "registry.example.com/web:v1", ports: [{containerPort: 80, name: http}], env: [{name: MODE, value: plain}]}
 `
 	m := parsed(t, "scaled", "default", text)
-	testcluster.Must(site.Apply(ctx, m))(t)
+	testcluster.Must(applyOne(ctx, site, m))(t)
 
 	deployments := client.API.AppsV1().Deployments("default")
 	scale := testcluster.Must(deployments.GetScale(ctx, "scaled", metav1.GetOptions{}))(t)
@@ -185,7 +199,7 @@ spec:
 	const hotfix = "registry.example.com/web:hotfix"
 	for i := range 2 {
 		before := versions(t, site, m)
-		applied := testcluster.Must(site.Apply(ctx, m))(t)
+		applied := testcluster.Must(applyOne(ctx, site, m))(t)
 		want := []string{
 			`Deployment.apps default/scaled: .metadata.annotations.example.com/owner was changed by "kubectl-edit" and is kept: it is admin, and site in the manifest`,
 			`Deployment.apps default/scaled: .spec.replicas was changed by "kubectl" and is kept: it is 5, and 2 in the manifest`,
@@ -203,14 +217,14 @@ spec:
 
 	// A field that nobody else changed follows the manifest.
 	next := parsed(t, "scaled", "default", strings.ReplaceAll(strings.ReplaceAll(text, "value: plain", "value: fast"), "first:v1", "first:v2"))
-	applied := testcluster.Must(site.Apply(ctx, next))(t)
+	applied := testcluster.Must(applyOne(ctx, site, next))(t)
 	d := check("next version", 5, hotfix, "admin")
 	if len(applied.Changed) != 1 || len(applied.Kept) != 3 || d.Spec.Template.Spec.Containers[1].Env[0].Value != "fast" || d.Spec.Template.Spec.Containers[0].Image != "registry.example.com/first:v2" {
 		t.Errorf("next version: %+v, %+v", applied, d.Spec.Template.Spec.Containers)
 	}
 
 	site.Force = true
-	applied = testcluster.Must(site.Apply(ctx, next))(t)
+	applied = testcluster.Must(applyOne(ctx, site, next))(t)
 	if len(applied.Changed) != 1 || len(applied.Kept) > 0 {
 		t.Errorf("forced: %+v", applied)
 	}
@@ -229,7 +243,7 @@ func TestRealKindsAppearLater(t *testing.T) {
 		crds.Create(ctx, parsed(t, "x", "", crd).objects[0], metav1.CreateOptions{})
 	})
 	m := parsed(t, "gadgets", "", "{apiVersion: example.com/v1, kind: Gadget, metadata: {name: g1}, spec: {size: 1}}")
-	applied, err := site.Apply(ctx, m)
+	applied, err := applyOne(ctx, site, m)
 	if err != nil || !slices.Equal(applied.Changed, []string{"Gadget.example.com g1"}) {
 		t.Errorf("%+v, %v", applied, err)
 	}
@@ -239,7 +253,7 @@ func TestRealKindsAppearLater(t *testing.T) {
 
 	never := parsed(t, "never", "", "{apiVersion: never.example.com/v1, kind: Never, metadata: {name: n1}}")
 	err = testcluster.LastSeen(func(timeout time.Duration) error {
-		_, err := New(client, timeout, nil).Apply(ctx, never)
+		_, err := applyOne(ctx, New(client, timeout, nil), never)
 		return err
 	})
 	for _, want := range []string{`manifest "never"`, "Never n1", "gave up after", "no matches for kind"} {
@@ -254,7 +268,7 @@ func TestRealWebhookThatComesLater(t *testing.T) {
 	ctx, client := testcluster.Within(t), testclient.Super(t, p)
 	site := New(client, 20*time.Second, nil)
 	nobody := net.JoinHostPort("127.0.0.1", "1")
-	testcluster.Must(site.Apply(ctx, parsed(t, "hook", "", `
+	testcluster.Must(applyOne(ctx, site, parsed(t, "hook", "", `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
 metadata: {name: later}
@@ -272,7 +286,7 @@ webhooks:
 	var states []string
 	site.Report = func(state string) { states = append(states, state) }
 	time.AfterFunc(time.Second, func() { _ = hooks.Delete(ctx, "later", metav1.DeleteOptions{}) })
-	applied, err := site.Apply(ctx, m)
+	applied, err := applyOne(ctx, site, m)
 	if err != nil || len(applied.Changed) != 2 {
 		t.Errorf("%+v, %v", applied, err)
 	}
@@ -290,7 +304,7 @@ func TestRealMistakesAreReportedAtOnce(t *testing.T) {
 		"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: nowhere}, data: {a: 1}}": {"ConfigMap nowhere/a"},
 	} {
 		var states []string // a state is reported before it is tried again
-		_, err := New(testclient.Super(t, p), 2*time.Second, func(state string) { states = append(states, state) }).Apply(ctx, parsed(t, "bad", "", text))
+		_, err := New(testclient.Super(t, p), 2*time.Second, func(state string) { states = append(states, state) }).Apply(ctx, []*Manifest{parsed(t, "bad", "", text)})
 		for _, want := range wants {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v, does not contain %q", text, err, want)
@@ -337,7 +351,7 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: once, image: 
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: waited-1, labels: {app: waited}}, spec: {automountServiceAccountToken: false, containers: [{name: web, image: "registry.example.com/web:v1"}]}}
 `)
-	testcluster.Must(site.Apply(ctx, m))(t)
+	testcluster.Must(applyOne(ctx, site, m))(t)
 	var problems []string
 	inBundle := func(image string) bool { return image == "registry.example.com/once:v1" }
 	wait := func() error {
@@ -401,7 +415,7 @@ func TestRealObjectsThatNeedAWorker(t *testing.T) {
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: operator}, spec: {automountServiceAccountToken: false, containers: [{name: c, image: none}]}}
 `)
-	testcluster.Must(site.Apply(ctx, pod))(t)
+	testcluster.Must(applyOne(ctx, site, pod))(t)
 	setStatus(t, site, pod.objects[1], "operator", map[string]any{"phase": "Pending", "conditions": []any{map[string]any{
 		"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available: 1 node(s) had untolerated taint(s)"}}})
 	later := testcluster.Must(site.WaitForWorkloads(ctx, Workloads{Manifests: []*Manifest{pod}}))(t)
@@ -412,7 +426,7 @@ func TestRealObjectsThatNeedAWorker(t *testing.T) {
 	crd := strings.ReplaceAll(webManifest[strings.Index(webManifest, "apiVersion: apiextensions"):], "widget", "thing")
 	crd = strings.ReplaceAll(crd, "Widget", "Thing")
 	m := parsed(t, "things", "operator", "{apiVersion: example.com/v1, kind: Thing, metadata: {name: t1}}\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: after}}\n")
-	applied, entry, err := site.ApplyRecorded(ctx, m, "b", time.Now())
+	applied, entry, err := recordOne(ctx, site, m, "b", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -421,8 +435,8 @@ func TestRealObjectsThatNeedAWorker(t *testing.T) {
 	}
 	// The worker joins, and the operator creates its kind.
 	p.AddNode(t, "worker", true)
-	testcluster.Must(site.Apply(ctx, parsed(t, "x", "", crd)))(t)
-	applied, entry, err = site.ApplyRecorded(ctx, m, "b", time.Now())
+	testcluster.Must(applyOne(ctx, site, parsed(t, "x", "", crd)))(t)
+	applied, entry, err = recordOne(ctx, site, m, "b", time.Now())
 	if err != nil || entry.Later != nil || !slices.Equal(applied.Changed, []string{"Thing.example.com operator/t1"}) {
 		t.Errorf("%+v, %+v, %v", applied, entry, err)
 	}
@@ -433,8 +447,8 @@ func TestRealImmutableFieldHasAHint(t *testing.T) {
 	ctx := testcluster.Within(t)
 	site := New(testclient.Super(t, p), 5*time.Second, nil)
 	const job = "{apiVersion: batch/v1, kind: Job, metadata: {name: fixed}, spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: one}]}}}}"
-	testcluster.Must(site.Apply(ctx, parsed(t, "jobs", "", job)))(t)
-	_, err := site.Apply(ctx, parsed(t, "jobs", "", strings.Replace(job, "one", "two", 1)))
+	testcluster.Must(applyOne(ctx, site, parsed(t, "jobs", "", job)))(t)
+	_, err := applyOne(ctx, site, parsed(t, "jobs", "", strings.Replace(job, "one", "two", 1)))
 	if err == nil || !strings.Contains(err.Error(), "field is immutable") || !strings.Contains(fault.Hint(err), "kubectl delete job fixed") {
 		t.Errorf("%v (%s)", err, fault.Hint(err))
 	}

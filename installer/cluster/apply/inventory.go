@@ -65,42 +65,53 @@ func ReadInventory(ctx context.Context, api kubernetes.Interface) (map[string]En
 	return inventory, nil
 }
 
-// ApplyRecorded applies a manifest and records it in the inventory. The objects are recorded
-// before they are applied, so that the inventory never lists less than what is in the cluster.
-func (s *Applier) ApplyRecorded(ctx context.Context, m *Manifest, bundle string, now time.Time) (Applied, Entry, error) {
+// ApplyRecorded applies manifests and records them in the inventory. The objects are recorded before they
+// are applied, so that the inventory never lists less than what is in the cluster. After an error, it
+// returns what was applied, and no entries.
+func (s *Applier) ApplyRecorded(ctx context.Context, manifests []*Manifest, bundle string, now time.Time) ([]Applied, []Entry, error) {
 	inventory, err := ReadInventory(ctx, s.client.API)
 	if err != nil {
-		return Applied{}, Entry{}, err
+		return nil, nil, err
 	}
-	before, known := inventory[m.Name]
-	next := Entry{SHA256: m.SHA256, Chart: m.Chart, Namespace: m.Namespace, Bundle: bundle}
-	if !known || before.SHA256 != m.SHA256 {
-		begun := next
+	before := make([]Entry, len(manifests))
+	for i, m := range manifests {
+		known := false
+		if before[i], known = inventory[m.Name]; known && before[i].SHA256 == m.SHA256 {
+			continue
+		}
+		begun := Entry{SHA256: m.SHA256, Chart: m.Chart, Namespace: m.Namespace, Bundle: bundle}
 		for _, o := range m.objects {
 			begun.Objects = append(begun.Objects, inventoryName(o, s.placeOf(m, o)))
 		}
-		begun.Former = without(slices.Concat(before.Objects, before.Former), begun.Objects)
+		begun.Former = without(slices.Concat(before[i].Objects, before[i].Former), begun.Objects)
 		if err := s.record(ctx, m.Name, begun); err != nil {
-			return Applied{}, Entry{}, err
+			return nil, nil, err
 		}
-		before = begun
+		before[i] = begun
 	}
-	applied, err := s.Apply(ctx, m)
+	applied, err := s.Apply(ctx, manifests)
 	if err != nil {
-		return applied, next, err
+		return applied, nil, err
 	}
-	next.Objects = applied.Objects
-	for _, l := range applied.Later {
-		next.Later = append(next.Later, l.Object)
+	entries := make([]Entry, len(manifests))
+	for i, m := range manifests {
+		next := Entry{SHA256: m.SHA256, Chart: m.Chart, Namespace: m.Namespace, Bundle: bundle, Objects: applied[i].Objects}
+		for _, l := range applied[i].Later {
+			next.Later = append(next.Later, l.Object)
+		}
+		next.Former = without(before[i].Former, next.Objects)
+		same := before[i].Applied != "" && before[i].Chart == next.Chart && before[i].Namespace == next.Namespace && len(applied[i].Changed) == 0 &&
+			slices.Equal(before[i].Objects, next.Objects) && slices.Equal(before[i].Later, next.Later) && slices.Equal(before[i].Former, next.Former)
+		if entries[i] = before[i]; same {
+			continue
+		}
+		next.Applied = now.UTC().Format(time.RFC3339)
+		if err := s.record(ctx, m.Name, next); err != nil {
+			return applied, nil, err
+		}
+		entries[i] = next
 	}
-	next.Former = without(before.Former, next.Objects)
-	same := before.Applied != "" && before.Chart == next.Chart && before.Namespace == next.Namespace && len(applied.Changed) == 0 &&
-		slices.Equal(before.Objects, next.Objects) && slices.Equal(before.Later, next.Later) && slices.Equal(before.Former, next.Former)
-	if same {
-		return applied, before, nil
-	}
-	next.Applied = now.UTC().Format(time.RFC3339)
-	return applied, next, s.record(ctx, m.Name, next)
+	return applied, entries, nil
 }
 
 // without returns the names that are not among others, each once.

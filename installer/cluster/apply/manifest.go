@@ -78,7 +78,10 @@ func (m *Manifest) addObject(o *unstructured.Unstructured) error {
 	return nil
 }
 
-// rank orders the objects of a manifest.
+// ranks is the number of ranks.
+const ranks = 3
+
+// rank orders the objects of manifests.
 func rank(o *unstructured.Unstructured) int {
 	switch {
 	case o.GetKind() == "Namespace" && o.GetAPIVersion() == "v1":
