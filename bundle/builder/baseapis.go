@@ -8,13 +8,14 @@ import (
 	"strings"
 
 	"airlift/bundle"
+	"airlift/bundle/builder/apirules"
 	"airlift/bundle/builder/manifests"
 	"airlift/fault"
 )
 
-// objects returns the objects in the base's manifests. An additional bundle may use their
-// CustomResourceDefinitions, as if earlier manifests had them.
-func (b base) objects(ctx context.Context) (all []*manifests.Object, err error) {
+// objects returns the objects in the base's manifests. An additional bundle may use them, as if earlier
+// manifests had them.
+func (b base) objects(ctx context.Context) (all []apirules.Object, err error) {
 	if b.manifest == nil || !slices.ContainsFunc(b.manifest.Entries, isManifest) {
 		return nil, nil
 	}
@@ -48,7 +49,10 @@ func (b base) objects(ctx context.Context) (all []*manifests.Object, err error) 
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", b.path, err)
 		}
-		all = append(all, objects...)
+		i := slices.IndexFunc(b.manifest.Manifests, func(m bundle.SiteManifest) bool { return m.Entry() == e.Name })
+		for _, o := range objects {
+			all = append(all, apirules.Object{Object: o, Default: b.manifest.Manifests[i].Namespace})
+		}
 	}
 }
 

@@ -35,7 +35,7 @@ func (o *objects) checkComplete(t Target, from base, wanted []*wantedImage) erro
 		if p.Maybe {
 			o.warn(p)
 		} else {
-			lines = append(lines, fmt.Sprintf("\n  %s\n    (%s)", p, p.Hint))
+			lines = append(lines, listed(p))
 		}
 	}
 	// What is not in the bundle is for the user to correct at any time.
@@ -55,4 +55,13 @@ func (o *objects) checkComplete(t Target, from base, wanted []*wantedImage) erro
 		o.complete += ", and the workloads of the bundle's manifests contact no registry"
 	}
 	return nil
+}
+
+// listed is a problem in an error that lists several.
+func listed(p manifests.Problem) string {
+	text := "\n  " + p.String()
+	if p.Hint != "" {
+		text += "\n    (" + p.Hint + ")"
+	}
+	return text
 }

@@ -60,8 +60,8 @@ func (b *build) readSite(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the manifests of the base: %w", err)
 	}
-	r := siteReader{Target: b.options.Target, from: objectReader{charts: b.sites.charts, version: found.release.Version, apis: apisOf(earlier)}}
-	r.objects.scopes.Add(earlier)
+	r := siteReader{Target: b.options.Target, from: objectReader{charts: b.sites.charts, version: found.release.Version}}
+	r.addBase(found.base, earlier)
 	named, err := r.read(ctx, b.options.Selection)
 	for _, reference := range named {
 		if !slices.Contains(found.named, reference) {

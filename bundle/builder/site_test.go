@@ -210,11 +210,17 @@ func TestSiteRefusals(t *testing.T) {
 		"a pod that always pulls": {func(o *builder.Options, dir string) {
 			fakesites.WriteFiles(t, dir, map[string]string{"always.yaml": always})
 			o.Site.Manifests[0].Path = filepath.Join(dir, "always.yaml")
-		}, []string{"the manifests need a registry at the site:\n", "always.yaml:1: Deployment web: spec.template.spec.containers[0].imagePullPolicy", "is Always", "(write imagePullPolicy: IfNotPresent)"}, "imagePullPolicy: IfNotPresent"},
+		}, []string{"the manifests need a registry at the site:\n", "always.yaml:16: Deployment web: spec.template.spec.containers[0].imagePullPolicy", "is Always", "(write imagePullPolicy: IfNotPresent)"}, "imagePullPolicy: IfNotPresent"},
 		"an image that is none": {func(o *builder.Options, dir string) {
 			fakesites.WriteFiles(t, dir, map[string]string{"bad.yaml": strings.Replace(deployment, "nginx:1.27", "Not An Image", 1)})
 			o.Site.Manifests[0].Path = filepath.Join(dir, "bad.yaml")
 		}, []string{"bad.yaml:1: Deployment web: spec.template.spec.containers[0].image", "Not An Image"}, "registry.example.com/team/app"},
+		"objects that the API server refuses": {func(o *builder.Options, dir string) {
+			fakesites.WriteFiles(t, dir, map[string]string{"a.yaml": strings.ReplaceAll(strings.Replace(deployment, "{app: web}}\n    spec", "{app: other}}\n    spec", 1), "name: web\nspec", "name: Web\nspec"),
+				"b.yaml": "apiVersion: policy/v1beta1\nkind: PodDisruptionBudget\nmetadata: {name: p}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: late}\n"})
+			o.Site.Manifests[0].Path, o.Site.Manifests[1].Path = filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
+		}, []string{"a.yaml:4: Deployment Web: metadata.name: ", "a.yaml:8: Deployment Web: spec.template.metadata.labels: ", "b.yaml:2: PodDisruptionBudget p: kind: policy/v1beta1",
+			"b.yaml:7: ConfigMap late/c: metadata.namespace: no manifest creates the namespace \"late\""}, "correct the manifests"},
 		"no objects": {func(o *builder.Options, dir string) {
 			fakesites.WriteFiles(t, dir, map[string]string{"none.yaml": "# nothing\n"})
 			o.Site.Manifests[0].Path = filepath.Join(dir, "none.yaml")
@@ -265,7 +271,7 @@ func TestSiteClusterObjectTwice(t *testing.T) {
 	o.Site = site(t)
 	dir := t.TempDir()
 	crd := "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: pools.example.com}\n" +
-		"spec: {group: example.com, scope: Cluster, names: {kind: Pool, plural: pools}, versions: [{name: v1, served: true, storage: true}]}\n"
+		"spec: {group: example.com, scope: Cluster, names: {kind: Pool, plural: pools}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}\n"
 	pool := "apiVersion: example.com/v1\nkind: Pool\nmetadata: {name: a, namespace: %s}\nspec: {size: %d}\n"
 	fakesites.WriteFiles(t, dir, map[string]string{"one.yaml": fmt.Sprintf(pool, "web", 1) + "---\n" + crd, "two.yaml": fmt.Sprintf(pool, "other", 1), "three.yaml": fmt.Sprintf(pool, "other", 2)})
 	o.Site.Manifests[0].Path, o.Site.Manifests[1].Path = filepath.Join(dir, "one.yaml"), filepath.Join(dir, "two.yaml")
@@ -366,5 +372,31 @@ func TestOneLargeFile(t *testing.T) {
 	o.Site.Files = site(t).Files[:1]
 	if r := run(t, o); len(r.Manifest.Files) != 1 || len(r.Manifest.Manifests) != 0 {
 		t.Errorf("%+v", r.Manifest.Files)
+	}
+}
+
+// The order of manifests does not matter, and what only the cluster can know is a warning.
+func TestSiteOrder(t *testing.T) {
+	t.Parallel()
+	o := options(t, siteUpstream(t))
+	o.Site = site(t)
+	dir := t.TempDir()
+	fakesites.WriteFiles(t, dir, map[string]string{
+		"one.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: late}\n---\napiVersion: x.example/v1\nkind: Thing\nmetadata: {name: t}\n",
+		"two.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: {name: late}\n---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: things.x.example}\n" +
+			"spec: {group: x.example, scope: Namespaced, names: {kind: Thing, plural: things}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}\n",
+	})
+	o.Site.Manifests[0].Path, o.Site.Manifests[1].Path = filepath.Join(dir, "one.yaml"), filepath.Join(dir, "two.yaml")
+	run(t, o)
+	o.Site.Manifests = o.Site.Manifests[:1]
+	_, err := runOne(context.Background(), o)
+	for _, want := range []string{`one.yaml:3: ConfigMap late/c: metadata.namespace: no manifest creates the namespace "late"`, "one.yaml:6: Thing t: kind: no manifest defines the kind Thing of x.example"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in: %v", want, err)
+		}
+	}
+	o.Site.Files, o.Site.Units, o.Only = nil, nil, []string{"images", "manifests"}
+	if warnings := strings.Join(run(t, o).Warnings, "\n"); !strings.Contains(warnings, `namespace "late": the cluster must have it`) || !strings.Contains(warnings, "Thing of x.example: the cluster must have it") {
+		t.Errorf("warnings %q", warnings)
 	}
 }

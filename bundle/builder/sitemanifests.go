@@ -66,5 +66,9 @@ func (o *objects) noteAll(name string, notes []string) {
 }
 
 func (o *objects) warn(p manifests.Problem) {
-	o.warnings = append(o.warnings, fmt.Sprintf("%s (%s)", p, p.Hint))
+	text := p.String()
+	if p.Hint != "" {
+		text += " (" + p.Hint + ")"
+	}
+	o.warnings = append(o.warnings, text)
 }

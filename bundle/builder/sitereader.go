@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"airlift/bundle"
+	"airlift/bundle/builder/apirules"
 	"airlift/bundle/builder/manifests"
 )
 
@@ -15,6 +16,10 @@ type siteReader struct {
 	from    objectReader
 	objects objects
 	content siteContent
+	// accepted are the objects for checkAccepted, and earlier those of the base. namespaces are those of the
+	// manifests.
+	accepted, earlier []apirules.Object
+	namespaces        []string
 }
 
 // read reads everything that is selected for a version of Kubernetes. It returns the references of
@@ -29,6 +34,9 @@ func (r *siteReader) read(ctx context.Context, s Selection) (named []string, err
 			return nil, fmt.Errorf("%s: manifest %q: %w", m.At, m.Name, err)
 		}
 		r.objects.of = append(r.objects.of, m.Name)
+	}
+	if err := r.checkAccepted(); err != nil {
+		return nil, err
 	}
 	for _, path := range s.Site.ImagesFrom {
 		got, err := r.from.readAny(ctx, path)
@@ -72,6 +80,7 @@ func (r *siteReader) readManifest(ctx context.Context, m Manifest) error {
 	if err := r.objects.apply(m, got.objects); err != nil {
 		return err
 	}
+	r.accept(m.Namespace, got.objects)
 	r.objects.noteAll(m.Name, got.notes)
 	to := bundle.SiteManifest{Name: m.Name, Namespace: m.Namespace}
 	if got.chart != nil {

@@ -11,15 +11,15 @@ import (
 	"airlift/images/release"
 )
 
-// A Problem is a reason why a host could try to pull an image.
+// A Problem is a reason why a host could try to pull an image, or why the API server refuses an object.
 type Problem struct {
 	Object *Object
-	// Field is the path in the object.
+	// Field is the path in the object. It may be empty.
 	Field string
 	// Why is the reason, Hint what to do.
 	Why, Hint string
-	// Maybe is set if the field is not in a workload. A controller in the cluster decides what it
-	// means. Print such a problem as a warning.
+	// Maybe is set if something in the cluster decides what the field means, such as a controller.
+	// Print such a problem as a warning.
 	Maybe bool
 	// Missing is set if the image is not in the set.
 	Missing bool
@@ -27,7 +27,11 @@ type Problem struct {
 
 // String returns the problem in one line, without the hint.
 func (p Problem) String() string {
-	return fmt.Sprintf("%s: %s: %s: %s", p.Object.Position(), p.Object, p.Field, p.Why)
+	field := p.Field
+	if field != "" {
+		field += ": "
+	}
+	return fmt.Sprintf("%s: %s: %s%s", p.Object.PositionOf(p.Field), p.Object, field, p.Why)
 }
 
 // Check returns the reasons why a pod of these objects could make a host contact a registry,

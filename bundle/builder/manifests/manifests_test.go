@@ -266,16 +266,16 @@ func TestCheckAndSetPullPolicy(t *testing.T) {
 	objects := decode(t, deployment)
 	set := []string{"busybox", "docker.io/library/nginx:1.27", "quay.io/team/b:latest", "quay.io/team/c:v2", "mirror.example.com/x/e:1"}
 	got := problems(manifests.Check(objects, set))
-	const spec = "app.yaml:1: Deployment ns/app: spec.template.spec."
+	const at, spec = "app.yaml:", ": Deployment ns/app: spec.template.spec."
 	want := []string{
-		spec + `initContainers[0].imagePullPolicy: imagePullPolicy is not set, and the default for "busybox" is Always: each start of the container contacts the registry | write imagePullPolicy: IfNotPresent`,
-		spec + `containers[1].image: image "quay.io/team/b:latest` + digest + `" is not in the bundle: containerd looks for quay.io/team/b` + digest + `, and the bundle has the image as quay.io/team/b:latest | remove the digest, or add the image to the bundle: --image quay.io/team/b` + digest,
-		spec + `containers[1].imagePullPolicy: imagePullPolicy is not set, and the default for "quay.io/team/b:latest` + digest + `" is Always: each start of the container contacts the registry | write imagePullPolicy: IfNotPresent`,
-		spec + `containers[2].image: image "quay.io/team/c:v1" is not in the bundle: the bundle has quay.io/team/c:v2 | write quay.io/team/c:v2, or add the image to the bundle: --image quay.io/team/c:v1`,
-		spec + `containers[2].imagePullPolicy: imagePullPolicy is Always: each start of the container contacts the registry of "quay.io/team/c:v1" | write imagePullPolicy: IfNotPresent`,
-		spec + `containers[3].image: image "localhost:5000/d` + digest + `" is not in the bundle | add the image to the bundle: --image localhost:5000/d` + digest,
-		spec + `ephemeralContainers[0].image: image "e:1" is docker.io/library/e:1 and not in the bundle: the bundle has mirror.example.com/x/e:1 | write mirror.example.com/x/e:1, or add the image to the bundle: --image docker.io/library/e:1`,
-		spec + `volumes[0].image.reference: image "quay.io/team/v:v2" is not in the bundle | add the image to the bundle: --image quay.io/team/v:v2`,
+		at + "7" + spec + `initContainers[0].imagePullPolicy: imagePullPolicy is not set, and the default for "busybox" is Always: each start of the container contacts the registry | write imagePullPolicy: IfNotPresent`,
+		at + "10" + spec + `containers[1].image: image "quay.io/team/b:latest` + digest + `" is not in the bundle: containerd looks for quay.io/team/b` + digest + `, and the bundle has the image as quay.io/team/b:latest | remove the digest, or add the image to the bundle: --image quay.io/team/b` + digest,
+		at + "10" + spec + `containers[1].imagePullPolicy: imagePullPolicy is not set, and the default for "quay.io/team/b:latest` + digest + `" is Always: each start of the container contacts the registry | write imagePullPolicy: IfNotPresent`,
+		at + "11" + spec + `containers[2].image: image "quay.io/team/c:v1" is not in the bundle: the bundle has quay.io/team/c:v2 | write quay.io/team/c:v2, or add the image to the bundle: --image quay.io/team/c:v1`,
+		at + "11" + spec + `containers[2].imagePullPolicy: imagePullPolicy is Always: each start of the container contacts the registry of "quay.io/team/c:v1" | write imagePullPolicy: IfNotPresent`,
+		at + "12" + spec + `containers[3].image: image "localhost:5000/d` + digest + `" is not in the bundle | add the image to the bundle: --image localhost:5000/d` + digest,
+		at + "13" + spec + `ephemeralContainers[0].image: image "e:1" is docker.io/library/e:1 and not in the bundle: the bundle has mirror.example.com/x/e:1 | write mirror.example.com/x/e:1, or add the image to the bundle: --image docker.io/library/e:1`,
+		at + "14" + spec + `volumes[0].image.reference: image "quay.io/team/v:v2" is not in the bundle | add the image to the bundle: --image quay.io/team/v:v2`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -331,10 +331,10 @@ metadata: {name: b}
 spec: {image: "a:2", imagePullPolicy: Always}
 `), []string{"a:1"}))
 	want := []string{
-		`app.yaml:2: Pod a: spec.containers[0].imagePullPolicy: "always" is not a pull policy, so the API server rejects the object | write imagePullPolicy: IfNotPresent`,
-		`maybe app.yaml:7: Cache b: spec.image: image "a:2" is not in the bundle: the bundle has docker.io/library/a:1 | write docker.io/library/a:1, or add the image to the bundle: --image docker.io/library/a:2`,
-		`maybe app.yaml:2: Pod a: spec.containers[0].args[0]: --image-pull-policy=Always: pods that the container creates contact the registry | write IfNotPresent`,
-		`maybe app.yaml:7: Cache b: spec.imagePullPolicy: it is Always: pods that a controller creates from it contact the registry | write IfNotPresent`,
+		`app.yaml:5: Pod a: spec.containers[0].imagePullPolicy: "always" is not a pull policy, so the API server rejects the object | write imagePullPolicy: IfNotPresent`,
+		`maybe app.yaml:10: Cache b: spec.image: image "a:2" is not in the bundle: the bundle has docker.io/library/a:1 | write docker.io/library/a:1, or add the image to the bundle: --image docker.io/library/a:2`,
+		`maybe app.yaml:5: Pod a: spec.containers[0].args[0]: --image-pull-policy=Always: pods that the container creates contact the registry | write IfNotPresent`,
+		`maybe app.yaml:10: Cache b: spec.imagePullPolicy: it is Always: pods that a controller creates from it contact the registry | write IfNotPresent`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

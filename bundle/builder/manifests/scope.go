@@ -49,5 +49,8 @@ func (s *Scopes) Add(objects []*Object) {
 // Cluster reports whether the object has no namespace. Kinds that are neither built in nor defined
 // by a CustomResourceDefinition of Add are treated as namespaced.
 func (s *Scopes) Cluster(o *Object) bool {
-	return slices.Contains(clusterKinds[o.group()], o.Kind) || s.defined[kindOfGroup{o.group(), o.Kind}]
+	return IsClusterKind(o.group(), o.Kind) || s.defined[kindOfGroup{o.group(), o.Kind}]
 }
+
+// IsClusterKind reports whether a built-in kind has no namespace.
+func IsClusterKind(group, kind string) bool { return slices.Contains(clusterKinds[group], kind) }
