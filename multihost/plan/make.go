@@ -53,7 +53,7 @@ func Make(in Input) (*Plan, []Problem) {
 //   - Workers join before others are drained: pods have a place. Labels and taints precede the drains too.
 //   - Workers leave at the end. A change of the endpoint ends after one that does not follow it.
 func (s *site) fill(p *Plan) {
-	endpoint, endpointWorkers := s.endpointControlPlanes(), s.endpointWorkers()
+	endpoint, endpointWorkers := s.endpointControlPlanes(), s.endpointOfWorkers
 	stages := []Stage{
 		s.remove(lostHosts, func(l leaver) bool { return !l.ready }),
 		s.init(),
@@ -78,30 +78,37 @@ func (s *site) fill(p *Plan) {
 		s.join("join workers", s.workers(), s.Parallel),
 		s.labels())
 	upgrades := s.upgradeWorkers()
-	stages = append(stages, upgrades...)
-	paused := s.paused(upgrades)
-	if paused != "" {
+	later := upgrades // that this plan does not upgrade
+	if paused := s.paused(upgrades); paused != "" {
 		s.rest(fault.Paused, "to go on: ./install cluster apply --continue", "%s", paused)
-		stages = stages[:len(stages)-len(upgrades)]
-		pauseUnpack(stages, upgrades)
 		stages = append(stages, s.repairs(upgrades)...) // a pause is no reason to leave them drained
+	} else {
+		upgrades, later = s.hold(upgrades, s.changes)
+		stages = append(stages, upgrades...)
 	}
+	unpackLater(stages, later)
 	stages = append(stages, s.remove("remove workers", func(l leaver) bool { return l.ready && !l.controlPlane }))
 	if waits {
 		stages = append(stages, end)
 	}
-	if paused == "" {
+	if len(later) == 0 {
 		stages = append(stages, s.addons())
 	}
 	p.Stages = s.gated(slices.DeleteFunc(stages, func(st Stage) bool { return len(st.Actions) == 0 }))
 	p.endPauses()
 	s.checkLaggards(p.Stages)
+	for i, st := range p.Stages {
+		if st.Roll {
+			p.Stages[i].Windows = s.windows(st)
+		}
+	}
+	s.setCommands(p)
 }
 
-// pauseUnpack takes hosts that are not upgraded now out of the stage that unpacks: each apply would do it again.
-func pauseUnpack(stages, paused []Stage) {
+// unpackLater takes hosts that are not upgraded now out of the stage that unpacks: each apply would do it again.
+func unpackLater(stages, later []Stage) {
 	waits := func(a Action) bool {
-		return a.Verb == Unpack && slices.ContainsFunc(paused, func(st Stage) bool {
+		return a.Verb == Unpack && slices.ContainsFunc(later, func(st Stage) bool {
 			return slices.ContainsFunc(st.Actions, func(h Action) bool { return h.Host == a.Host })
 		})
 	}
@@ -229,7 +236,7 @@ func (s *site) upgrade(h host) Action {
 	case h.Node.Version == s.Version:
 		a.Why = fmt.Sprintf("its kubelet still runs %s", s.nodes[h.Name].Version)
 	}
-	if !s.Spec.Roll.Drain || s.cordoned(h) {
+	if !s.Spec.Roll.Drain || s.cordoned(h) || !s.opens(h) {
 		a.Effect = Restart
 	}
 	return a
@@ -409,6 +416,7 @@ func (s *site) inOrder(st Stage) bool {
 func (s *site) endpointLeft() (left []facts.ClusterNode) {
 	for _, n := range s.cluster.Nodes {
 		acts := slices.ContainsFunc(s.hosts, func(h host) bool { return h.Name == n.Name })
+		acts = acts && !slices.ContainsFunc(s.endpointHeld, func(st Stage) bool { return slices.Contains(names(st.Actions), n.Name) })
 		if !acts && !s.leaves(n.Name) && (n.EndpointBehind || s.endpointDiffers()) {
 			left = append(left, n)
 		}
@@ -487,7 +495,7 @@ func (s *site) noteHosts() {
 		s.rest(fault.Skipped, SkippedHint, "%s", strings.Join(names, ", "))
 	}
 	for _, h := range s.hosts {
-		n, found := s.nodes[h.Name]
+		_, found := s.nodes[h.Name]
 		switch {
 		case found && s.needsUpgrade(h) && s.cordoned(h):
 			s.note("%s is unschedulable, not by Airlift: it is not drained, and stays unschedulable", h.Name)
@@ -497,8 +505,8 @@ func (s *site) noteHosts() {
 		if found && h.Node != nil && h.Node.KubeletConfig != "" && !s.needsUpgrade(h) {
 			s.note("the kubelet of %s, which was adopted, reads %s until its first upgrade: changes of the kubelet's configuration reach it then", h.Name, h.Node.KubeletConfig)
 		}
-		if blocked := s.blockedBy(h.Name); found && len(blocked) > 0 && s.needsUpgrade(h) && !n.Unschedulable {
-			s.note("%s cannot be drained now: %s allows no disruption", h.Name, strings.Join(blocked, ", "))
+		if blocked := s.blockedBy(h.Name); found && len(blocked) > 0 && s.needsUpgrade(h) && s.upgrade(h).Effect == Drain {
+			s.note("%s cannot be drained now: %s allows no disruption; apply waits for it at most %s, and is held then", h.Name, strings.Join(blocked, ", "), short(WaitLimit))
 		}
 		if h.Unfinished != "" && !slices.ContainsFunc([]string{Init, Join, "upgrade", "endpoint", "registry"}, h.began) && !s.isConfigured(h) && !s.follows(h) && !s.isBehind(h) {
 			s.rest(fault.Held, "run it there again", "%s did not finish the command %q", h.Name, h.Unfinished)

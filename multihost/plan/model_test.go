@@ -51,6 +51,7 @@ type world struct {
 	stored   int             // the configuration that the cluster stores
 	wants    int             // the configuration in kubeadm's documents
 	others   []string        // nodes that a user made unschedulable
+	broken   map[string]bool // nodes that are not Ready, and that no command repairs
 	before   map[string]int  // by group, how many were down when an edit made the group smaller
 	owing    []string        // the hosts of the last batch, until they have passed
 	failing  bool            // health and checks may fail
@@ -114,7 +115,7 @@ func (w *world) answers(now time.Time) map[string]plan.Answer {
 func (w *world) isDown(name string) bool {
 	m := w.machines[name]
 	_, member := w.members[name]
-	return m.lost || m.apiDown || !m.installed || m.stopped || m.role == spec.ControlPlane && !member
+	return m.lost || m.apiDown || !m.installed || m.stopped || w.broken[name] || m.role == spec.ControlPlane && !member
 }
 
 // steps are the steps of a command on one host. Each is done at once, and does nothing if it is done.
@@ -617,7 +618,7 @@ func (w *world) heal() {
 
 // newWorld draws a site: bare or with a cluster, with any mixture of what an edit of cluster.yaml may ask for.
 func newWorld(t *rapid.T) (w *world, remove bool) {
-	w = &world{t: t, machines: map[string]*machine{}, nodes: map[string]*facts.ClusterNode{}, members: map[string]bool{}, spec: &spec.Cluster{Name: "site", Digest: "d"}}
+	w = &world{t: t, broken: map[string]bool{}, machines: map[string]*machine{}, nodes: map[string]*facts.ClusterNode{}, members: map[string]bool{}, spec: &spec.Cluster{Name: "site", Digest: "d"}}
 	w.spec.EmbeddedRegistry = rapid.Bool().Draw(t, "registry")
 	w.spec.Endpoint.Address = rapid.SampledFrom([]string{"", "a:6443"}).Draw(t, "endpoint")
 	w.spec.Roll.Drain = rapid.Bool().Draw(t, "drain")

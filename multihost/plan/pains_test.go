@@ -477,7 +477,7 @@ func TestPain31BudgetIsPredicted(t *testing.T) {
 	in := site(oldVersion)
 	view(in).BlockedBy = map[string][]string{"w1": {"shop/web"}}
 	p, problems := plan.Make(in)
-	if len(problems) > 0 || !slices.Contains(p.Notes, "w1 cannot be drained now: shop/web allows no disruption") {
+	if len(problems) > 0 || !slices.Contains(p.Notes, "w1 cannot be drained now: shop/web allows no disruption; apply waits for it at most 5m, and is held then") {
 		t.Errorf("%+v, %+v", p, problems)
 	}
 }

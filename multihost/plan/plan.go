@@ -76,6 +76,8 @@ type Stage struct {
 	Actions []Action `json:"actions"`
 	// Roll is set if the hosts of the stage serve already: Next chooses its batches by the rules of the group.
 	Roll bool `json:"roll,omitempty"`
+	// Windows are when hosts of the stage may change: "canary only Sat, Sun 22:00-04:00 UTC". Always, if it is empty.
+	Windows []string `json:"windows,omitempty"`
 	// Pause stops the run after this stage, until apply runs with --continue.
 	Pause bool `json:"pause,omitempty"`
 	// Owed is set if the stage changes nothing: it ends when the hosts of the last batch have passed this.
@@ -129,6 +131,8 @@ type Action struct {
 	Images bool `json:"images,omitempty"`
 	// Adopted is set if the host that is removed is a node that another tool made: "reset" gets the flag --remove-node.
 	Adopted bool `json:"adopted,omitempty"`
+	// Commands are the arguments of its commands of the installer: what runs is what is printed. Without the path of the file.
+	Commands [][]string `json:"commands,omitempty"`
 	// Began is set if an earlier run did not finish the action: its host counts as down, because it may be drained.
 	Began bool `json:"began,omitempty"`
 }

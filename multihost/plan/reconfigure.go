@@ -142,8 +142,8 @@ func (s *site) reconfigures(h host) bool {
 	return s.isConfigured(h) && s.configure(h).Effect == Restart || s.follows(h) && s.follow(h).Effect == Restart
 }
 
-// configuration returns the stages that give the nodes another configuration, one by one: the control plane that gets the
-// documents, the other control planes, and the workers. Add-ons whose images get other names wait for all nodes.
+// configuration returns the stages that give the nodes another configuration: the control plane that gets the documents, the other
+// control planes one by one, and the workers by the rules of their groups. Add-ons whose images get other names wait for all nodes.
 func (s *site) configuration() []Stage {
 	if s.cluster == nil {
 		return nil
@@ -165,13 +165,14 @@ func (s *site) configuration() []Stage {
 	}
 	unfinished := s.roll("unfinished configuration of ", s.followsFirst, s.follow, false)
 	workers := s.roll("configuration of ", s.followsLater, s.follow, false)
-	for _, list := range [][]Stage{unfinished, workers} {
-		for i := range list {
-			list[i].Limit = 1
-		}
+	reconfigured := func(h host) bool { return s.needsEndpoint(h) || s.isConfigured(h) || s.follows(h) }
+	unfinished, later := s.hold(unfinished, reconfigured)
+	if len(later) > 0 { // they can finish nothing else
+		return append([]Stage{before}, unfinished...)
 	}
+	workers, later = s.hold(workers, reconfigured)
 	behind := len(planes.Actions)+len(workers) > 0
-	if c := s.change(s.configures); c != nil && behind && (c.Images || len(c.AddOns) > 0 && len(first.Actions) > 0 && len(s.changedNode(s.configures).Restarts) == 0) {
+	if c := s.change(s.configures); c != nil && behind && len(later) == 0 && (c.Images || len(c.AddOns) > 0 && len(first.Actions) > 0 && len(s.changedNode(s.configures).Restarts) == 0) {
 		last.Actions = []Action{{Host: s.configures, Verb: Reconfigure, To: s.Version, Why: "the add-ons waited until all nodes have their images", Effect: None, Images: c.Images}}
 	}
 	stages := []Stage{before, first, planes}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -26,13 +27,16 @@ type RollState struct {
 type Step struct {
 	// Batch are actions to run at once now.
 	Batch []Action
-	// Wait is why there is no batch yet, a sentence that names what it waits for. Until is when to ask again; zero: when the
-	// cluster changes.
-	Wait  string
-	Until time.Time
+	// Wait is why there is no batch yet, a sentence that names what it waits for. Until is when a window ends the wait. If it is
+	// zero, the cluster must change: wait no longer than WaitLimit, and then give Hint to the user.
+	Wait, Hint string
+	Until      time.Time
 	// Done is set when each action of the stage has ended.
 	Done bool
 }
+
+// WaitLimit is how long a roll waits for what only the cluster can change: as long as for a batch to become healthy.
+const WaitLimit = 5 * time.Minute
 
 // Next returns what a stage with Roll does next. Call it while no action of the stage runs.
 func Next(stage Stage, s RollState) Step {
@@ -48,11 +52,11 @@ func Next(stage Stage, s RollState) Step {
 	}
 	free, wait := r.free(open)
 	if len(free) == 0 {
-		return Step{Wait: wait, Until: opens}
+		return Step{Wait: wait, Hint: "kubectl get poddisruptionbudgets -A; let one more pod run, or change the budget"}
 	}
 	step := r.batch(free)
-	if step.Wait != "" {
-		step.Until = opens // of one that is down, maybe
+	if step.Wait != "" && slices.ContainsFunc(pending, func(a Action) bool { return !slices.Contains(names(open), a.Host) && r.isDown(a.Host) }) {
+		step.Until = opens // it is changed in its window, and is up then
 	}
 	return step
 }
@@ -63,12 +67,14 @@ type roll struct {
 	stage Stage
 }
 
-func (r roll) list(actions []Action) string {
-	var names []string
+func (r roll) list(actions []Action) string { return strings.Join(names(actions), ", ") }
+
+// names returns the hosts of actions.
+func names(actions []Action) (list []string) {
 	for _, a := range actions {
-		names = append(names, a.Host)
+		list = append(list, a.Host)
 	}
-	return strings.Join(names, ", ")
+	return list
 }
 
 func (r roll) rules(name string) spec.GroupRoll {
@@ -116,7 +122,7 @@ func (r roll) free(open []Action) (free []Action, wait string) {
 }
 
 // batch chooses hosts that are down first, because changing them costs nothing, and others as long as no more than the
-// limit of the group are down.
+// limit of the group are down. Among those, what was begun is finished first.
 func (r roll) batch(free []Action) Step {
 	down, limit := r.down(), r.stage.Limit
 	var batch []Action
@@ -125,6 +131,7 @@ func (r roll) batch(free []Action) Step {
 			batch = append(batch, a)
 		}
 	}
+	slices.SortStableFunc(free, func(a, b Action) int { return cmp.Compare(number(!a.Began), number(!b.Began)) })
 	for _, a := range free {
 		if !slices.Contains(down, a.Host) && len(down) < limit {
 			batch = append(batch, a)
@@ -134,8 +141,11 @@ func (r roll) batch(free []Action) Step {
 	if len(batch) > 0 {
 		return Step{Batch: batch}
 	}
-	return Step{Wait: fmt.Sprintf("%s down: at most %d may be at once", areDown(down), limit)}
+	return Step{Wait: fmt.Sprintf("%s down: at most %d may be at once", areDown(down), limit), Hint: downHint}
 }
+
+// downHint is the hint for a host that is down, and lets others wait.
+const downHint = "on that host: ./install status; if it is lost, take it out of cluster.yaml, and run ./install cluster apply --remove"
 
 func areDown(names []string) string {
 	if len(names) == 1 {
@@ -167,9 +177,12 @@ func (r roll) down() (list []string) {
 	return list
 }
 
-// isDown reports whether a host is down. A host that the cluster does not have yet is not: it serves nothing.
+// isDown reports whether a host is down. A host that the cluster does not have yet is not: it serves nothing. A worker that was begun
+// may be drained. A control plane may serve nevertheless: then its restart costs as much as that of another one.
 func (r roll) isDown(name string) bool {
-	began := func(a Action) bool { return a.Host == name && a.Began && !slices.Contains(r.Done, name) }
+	began := func(a Action) bool {
+		return a.Host == name && a.Began && !slices.Contains(r.Done, name) && hostOf(r.Spec, name).Role == spec.Worker
+	}
 	if slices.Contains(r.Down, name) || slices.ContainsFunc(r.stage.Actions, began) {
 		return true
 	}

@@ -175,7 +175,11 @@ func work(p *Plan) (list []string) {
 				host = "the leader"
 			}
 			rules := fmt.Sprint(st.Name, st.Limit, st.Roll, st.Pause)
-			list = append(list, strings.Join(append([]string{rules, host, verb, a.From, a.To, a.Effect}, a.Changes...), " "))
+			commands := ""
+			if host == a.Host && verb != Upgrade && verb != Unpack { // those depend on the leader
+				commands = fmt.Sprint(a.Commands)
+			}
+			list = append(list, strings.Join(append([]string{rules, host, verb, a.From, a.To, a.Effect, commands}, a.Changes...), " "))
 		}
 	}
 	slices.Sort(list)

@@ -28,6 +28,9 @@ type site struct {
 	later      string   // why they are not: what must end first; "" if nothing must
 	kinds      []string // of kubeadm's documents in the file
 
+	// endpointOfWorkers lets workers follow the endpoint, and endpointHeld is what has to wait with that.
+	endpointOfWorkers, endpointHeld []Stage
+
 	problems []Problem
 	rests    []Rest
 	notes    []string
@@ -51,6 +54,9 @@ func newSite(in Input) *site {
 		}
 	}
 	s.findLeader()
+	if s.cluster != nil {
+		s.endpointOfWorkers, s.endpointHeld = s.hold(s.endpointWorkers(), s.needsEndpoint)
+	}
 	s.findConfigurer()
 	return s
 }

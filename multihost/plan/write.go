@@ -64,6 +64,7 @@ func (st Stage) rules() string {
 		}
 		list = append(list, how)
 	}
+	list = append(list, st.Windows...)
 	if st.Pause {
 		list = append(list, "then stop until --continue")
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -25,23 +26,15 @@ import (
 func (r *Run) perform(ctx context.Context, a plan.Action, h *Host) error {
 	switch a.Verb {
 	case plan.Init:
-		return r.init(ctx, h)
+		return r.init(ctx, a, h)
 	case plan.Join:
-		return r.join(ctx, h)
+		return r.join(ctx, a, h)
 	case plan.Unpack:
-		return r.unpack(ctx, h)
-	case plan.UpgradeApply:
-		return r.upgrade(ctx, h, "apply", "--yes")
-	case plan.Upgrade:
-		return r.upgrade(ctx, h, "node")
-	case plan.EndpointApply:
-		args := append([]string{h.installer, "endpoint", "apply"}, r.endpointFlags()...)
-		if own := r.Cluster.Endpoint.Address; own != "" {
-			args = append(args, "--control-plane-endpoint", own)
-		}
-		return h.install(ctx, nil, args...)
-	case plan.Endpoint:
-		return h.install(ctx, nil, h.installer, "endpoint", "node")
+		return r.unpack(ctx, a, h)
+	case plan.UpgradeApply, plan.Upgrade:
+		return r.upgrade(ctx, a, h)
+	case plan.EndpointApply, plan.Endpoint:
+		return h.commands(ctx, a, h.installer, nil)
 	case plan.Registry:
 		return r.registry(ctx, h)
 	case plan.Reconfigure, plan.ReconfigureNode:
@@ -54,23 +47,17 @@ func (r *Run) perform(ctx context.Context, a plan.Action, h *Host) error {
 	return fmt.Errorf("the plan has an action %q, which this file does not know", a.Verb)
 }
 
-// endpointFlags are the flags for how the API is reached.
-func (s *Site) endpointFlags() (flags []string) {
-	e := s.Cluster.Endpoint
-	var vips []string
-	for _, ip := range e.VIP {
-		vips = append(vips, ip.String())
+// commands runs the commands of an action, which the plan has, with a file on the host.
+func (h *Host) commands(ctx context.Context, a plan.Action, file string, stdin io.Reader) error {
+	for _, args := range a.Commands {
+		if err := h.install(ctx, stdin, append([]string{file}, args...)...); err != nil {
+			return err
+		}
 	}
-	if len(vips) > 0 {
-		flags = append(flags, "--control-plane-vip", strings.Join(vips, ","))
-	}
-	if e.Balancer {
-		flags = append(flags, "--control-plane-balancer")
-	}
-	return flags
+	return nil
 }
 
-func (r *Run) init(ctx context.Context, h *Host) error {
+func (r *Run) init(ctx context.Context, a plan.Action, h *Host) error {
 	if err := h.bringWhole(ctx); err != nil {
 		return err
 	}
@@ -81,23 +68,13 @@ func (r *Run) init(ctx context.Context, h *Host) error {
 	if err != nil {
 		return err
 	}
-	args := append([]string{whole, "init"}, h.initFlags()...)
-	if err := h.install(ctx, documents, append(args, "--skip-token-print", "--skip-certificate-key-print")...); err != nil {
+	if err := h.commands(ctx, a, whole, documents); err != nil {
 		return err
 	}
 	return h.dropWhole(ctx)
 }
 
-// initFlags are the flags of init and of its preflight checks.
-func (h *Host) initFlags() []string {
-	flags := []string{"--config", "-"}
-	if h.site.Cluster.EmbeddedRegistry {
-		flags = append(flags, "--embedded-registry")
-	}
-	return append(flags, h.site.endpointFlags()...)
-}
-
-func (r *Run) join(ctx context.Context, h *Host) error {
+func (r *Run) join(ctx context.Context, a plan.Action, h *Host) error {
 	if err := r.serve(ctx); err != nil {
 		return err
 	}
@@ -120,7 +97,7 @@ func (r *Run) join(ctx context.Context, h *Host) error {
 	if err != nil {
 		return err
 	}
-	if err := h.install(ctx, document, append([]string{from, "join", "--config", "-"}, h.nodeIP()...)...); err != nil {
+	if err := h.commands(ctx, a, from, document); err != nil {
 		return err
 	}
 	return h.dropWhole(ctx)
@@ -147,24 +124,16 @@ func (r *Run) serves() bool {
 
 // unpack imports the images of a newer file and places its binaries, while all runs on. With the embedded registry, the
 // leader keeps the file from then on, so that the other hosts read from it.
-func (r *Run) unpack(ctx context.Context, h *Host) error {
-	if !r.serves() || h.Name != r.Plan.Leader {
-		from, err := r.source(ctx, h)
-		if err != nil {
-			return err
-		}
-		return h.install(ctx, nil, from, "upgrade", "node", "phase", "unpack")
+func (r *Run) unpack(ctx context.Context, a plan.Action, h *Host) error {
+	source := r.source
+	if r.serves() && h.Name == r.Plan.Leader {
+		source = r.leaderSource
 	}
-	from, err := r.leaderSource(ctx, h)
+	from, err := source(ctx, h)
 	if err != nil {
 		return err
 	}
-	for _, phase := range []string{"unpack", "registry"} {
-		if err := h.install(ctx, nil, from, "upgrade", "apply", "phase", phase); err != nil {
-			return err
-		}
-	}
-	return nil
+	return h.commands(ctx, a, from, nil)
 }
 
 // leaderSource is source for the leader with the embedded registry: it needs the whole file, unless the control planes keep
@@ -176,7 +145,7 @@ func (r *Run) leaderSource(ctx context.Context, h *Host) (string, error) {
 	return whole, h.bringWhole(ctx)
 }
 
-func (r *Run) upgrade(ctx context.Context, h *Host, verb ...string) error {
+func (r *Run) upgrade(ctx context.Context, a plan.Action, h *Host) error {
 	from, err := r.source(ctx, h)
 	if err != nil {
 		return err
@@ -184,29 +153,14 @@ func (r *Run) upgrade(ctx context.Context, h *Host, verb ...string) error {
 	if err := h.bringPatches(ctx); err != nil {
 		return err
 	}
-	args := slices.Concat([]string{from, "upgrade"}, verb, r.drain(true))
 	document, err := h.upgradeDocument()
 	if err != nil {
 		return err
 	}
-	switch {
-	case document != nil:
-		args = append(args, "--config", "-")
-	case h.Patches != "":
-		args = append(args, "--patches", patchesDir)
-	}
-	if err := h.install(ctx, document, args...); err != nil {
+	if err := h.commands(ctx, a, from, document); err != nil {
 		return err
 	}
 	return h.dropWhole(ctx)
-}
-
-// drain are the flags for how pods leave a node. The pods of a node that is down cannot move.
-func (r *Run) drain(canMove bool) []string {
-	if !r.Cluster.Roll.Drain || !canMove {
-		return []string{"--drain=false"}
-	}
-	return []string{"--drain-timeout", r.Cluster.Roll.DrainTimeout.String()}
 }
 
 // undo takes the upgrade of a host back.
@@ -268,7 +222,7 @@ func (r *Run) nodes(ctx context.Context, a plan.Action) error {
 	if err != nil {
 		return err
 	}
-	_, err = leader.output(ctx, bytes.NewReader(data), leader.installer, "cluster", "host", "nodes")
+	_, err = leader.output(ctx, bytes.NewReader(data), append([]string{leader.installer}, a.Commands[0]...)...)
 	return err
 }
 
@@ -279,7 +233,7 @@ func (r *Run) remove(ctx context.Context, a plan.Action, h *Host) error {
 	if err != nil {
 		return err
 	}
-	args := append([]string{leader.installer, "node", "remove", a.Host, "--yes"}, r.drain(a.Effect == plan.Drain)...)
+	args := append([]string{leader.installer}, a.Commands[0]...)
 	out := leader
 	if h != nil { // the progress is on the row of the host that is removed
 		out = leader.on(h.row)
@@ -323,12 +277,12 @@ func (h *Host) bringPatches(ctx context.Context) error {
 	if h.Patches == "" {
 		return nil
 	}
-	if _, err := h.output(ctx, nil, "/bin/sh", "-c", "umask 077 && rm -rf "+patchesDir+" && mkdir "+patchesDir); err != nil {
+	if _, err := h.output(ctx, nil, "/bin/sh", "-c", "umask 077 && rm -rf "+plan.PatchesDir+" && mkdir "+plan.PatchesDir); err != nil {
 		return err
 	}
 	return h.eachPatch(func(name string, data []byte) error {
 		sum := sha256.Sum256(data)
-		_, err := h.connection().Send(ctx, remote.File{Content: bytes.NewReader(data), Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:]), Path: path.Join(patchesDir, name), Mode: 0o600}, nil)
+		_, err := h.connection().Send(ctx, remote.File{Content: bytes.NewReader(data), Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:]), Path: path.Join(plan.PatchesDir, name), Mode: 0o600}, nil)
 		return err
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"airlift/documents"
+	"airlift/multihost/plan"
 	"airlift/multihost/spec"
 )
 
@@ -173,7 +174,7 @@ func (h *Host) register(d map[string]any) {
 		node["taints"] = taints
 	}
 	if h.Patches != "" {
-		within(d, "patches")["directory"] = patchesDir
+		within(d, "patches")["directory"] = plan.PatchesDir
 	}
 }
 
@@ -188,18 +189,6 @@ func taint(text string) map[string]any {
 	return t
 }
 
-// nodeIP are the flags for the addresses of the node.
-func (h *Host) nodeIP() []string {
-	if len(h.NodeIP) == 0 {
-		return nil
-	}
-	var texts []string
-	for _, ip := range h.NodeIP {
-		texts = append(texts, ip.String())
-	}
-	return []string{"--node-ip", strings.Join(texts, ",")}
-}
-
 // upgradeDocument is the user's document for upgrades, with the patches of the host; nil if there is none.
 func (h *Host) upgradeDocument() (io.Reader, error) {
 	k, err := readKubeadm(h.site.Cluster.Kubeadm)
@@ -209,7 +198,7 @@ func (h *Host) upgradeDocument() (io.Reader, error) {
 	d := k["UpgradeConfiguration"]
 	if h.Patches != "" {
 		for _, verb := range []string{"apply", "node"} {
-			within(d, verb, "patches")["directory"] = patchesDir
+			within(d, verb, "patches")["directory"] = plan.PatchesDir
 		}
 	}
 	return stream(d)

@@ -82,10 +82,10 @@ func (h *Host) preflight(ctx context.Context, verb string) ([]Finding, error) {
 	var err error
 	if verb == plan.Init {
 		document, err = h.initDocuments()
-		args = append(args, h.initFlags()...)
+		args = append(args, plan.InitFlags(h.site.Cluster)...)
 	} else {
 		document, err = h.joinDocument(nil)
-		args = append(append(args, "--config", "-"), h.nodeIP()...)
+		args = append(args, plan.JoinFlags(h.Host)...)
 	}
 	if err != nil {
 		return nil, err

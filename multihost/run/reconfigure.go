@@ -9,6 +9,7 @@ import (
 	"io"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 
 	"airlift/fault"
@@ -52,11 +53,11 @@ func (s *Site) Changes(ctx context.Context, questions map[string]string) map[str
 
 // change asks what a verb would change on the host.
 func (h *Host) change(ctx context.Context, verb string) (*facts.Change, error) {
-	args, document, err := h.reconfiguration(h.installer, verb)
+	document, err := h.reconfiguration(verb)
 	if err != nil {
 		return nil, err
 	}
-	args = append(args, "--plan", "-o", "json")
+	args := slices.Concat([]string{h.installer}, strings.Fields(verb), plan.ReconfigureFlags(verb), []string{"--plan", "-o", "json"})
 	if h.Patches != "" {
 		if args, document, err = h.planWithPatches(args, document); err != nil {
 			return nil, err
@@ -93,16 +94,12 @@ func (h *Host) planWithPatches(args []string, document io.Reader) ([]string, io.
 	return append([]string{"/bin/sh", "-c", script + `"$@" --patches "$dir"`, "sh"}, args...), bytes.NewReader(input.Bytes()), err
 }
 
-// reconfiguration returns the command of a verb, and its standard input.
-func (h *Host) reconfiguration(installer, verb string) (args []string, document io.Reader, err error) {
-	args = []string{installer, "reconfigure"}
-	if verb == plan.ReconfigureNode {
-		args = append(args, "node")
-	} else {
-		args = append(args, "--config", "-")
-		document, err = h.site.clusterDocuments()
+// reconfiguration returns the standard input of a verb.
+func (h *Host) reconfiguration(verb string) (document io.Reader, err error) {
+	if verb == plan.Reconfigure {
+		return h.site.clusterDocuments()
 	}
-	return args, document, err
+	return nil, nil
 }
 
 // reconfigure gives a node another configuration.
@@ -119,17 +116,11 @@ func (r *Run) reconfigure(ctx context.Context, a plan.Action, h *Host) (err erro
 	if err := h.bringPatches(ctx); err != nil {
 		return err
 	}
-	args, document, err := h.reconfiguration(from, a.Verb)
+	document, err := h.reconfiguration(a.Verb)
 	if err != nil {
 		return err
 	}
-	if h.Patches != "" {
-		args = append(args, "--patches", patchesDir)
-	}
-	if a.Verb == plan.Reconfigure {
-		args = append(args, "--yes")
-	}
-	if err := h.install(ctx, document, args...); err != nil || !a.Images {
+	if err := h.commands(ctx, a, from, document); err != nil || !a.Images {
 		return err
 	}
 	return h.dropWhole(ctx)

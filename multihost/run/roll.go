@@ -27,6 +27,7 @@ const (
 func (r *Run) roll(ctx context.Context, stage plan.Stage) error {
 	state := plan.RollState{Spec: r.Cluster, Down: r.down()}
 	said := ""
+	var since time.Time // of a wait for the cluster; zero: it does not wait
 	for {
 		if err := r.look(ctx, &state); err != nil {
 			return err
@@ -39,8 +40,16 @@ func (r *Run) roll(ctx context.Context, stage plan.Stage) error {
 			if err := r.batch(ctx, stage, step.Batch, &state); err != nil {
 				return err
 			}
+			since = time.Time{}
 			continue
-		case step.Wait != said:
+		case !step.Until.IsZero():
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) >= plan.WaitLimit:
+			return fault.New(fault.Held, "%s: %s; this did not change for %s", stage.Name, step.Wait, plan.WaitLimit).Hint(step.Hint + "; then run the same command again")
+		}
+		if step.Wait != said {
 			said = step.Wait
 			r.Display.Printf("%s: waiting: %s\n", stage.Name, said)
 		}

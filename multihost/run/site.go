@@ -27,7 +27,6 @@ const (
 	// the installer's ledger may claim.
 	whole      = driverDir + "/whole"
 	bundlesDir = stateDir + "/bundles"
-	patchesDir = driverDir + "/patches"
 )
 
 // A Dialer connects to a host.

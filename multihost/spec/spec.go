@@ -2,7 +2,10 @@
 package spec
 
 import (
+	"cmp"
+	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -97,6 +100,16 @@ type Window struct {
 	Days       []time.Weekday // empty: each day
 	Start, End time.Duration  // since midnight; an End before Start is on the next day
 	Zone       *time.Location // default UTC
+}
+
+// String returns the window as it is in the file: "Sat, Sun 22:00-04:00 UTC".
+func (w *Window) String() string {
+	var days []string
+	for _, d := range w.Days {
+		days = append(days, d.String()[:3])
+	}
+	clock := func(d time.Duration) string { return fmt.Sprintf("%02d:%02d", d/time.Hour, d%time.Hour/time.Minute) }
+	return strings.TrimSpace(fmt.Sprintf("%s %s-%s %v", strings.Join(days, ", "), clock(w.Start), clock(w.End), cmp.Or(w.Zone, time.UTC)))
 }
 
 // Roll are the rules of a roll for all groups.
