@@ -204,11 +204,11 @@ func inOrder(words string) string {
 // A pod that was broken before the roll does not fail its batch, also in the run that continues it. One that breaks in it does.
 func TestPodThatWasBrokenBeforeTheRoll(t *testing.T) {
 	const agent, dns = "kube-system/DaemonSet/agent on w1", "kube-system/DaemonSet/dns on w1"
-	w, d, err := upgrade(t, aCanary(), func(w *modelsite.World) { w.Broken = map[string]string{agent: "w1"} })
+	_, d, err := upgrade(t, aCanary(), func(w *modelsite.World) { w.Broken = map[string]string{agent: "w1"} })
 	if err != nil {
 		t.Fatalf("%v\n%s", err, d.out.String())
 	}
-	w, d, err = upgrade(t, aCanary(), func(w *modelsite.World) {
+	w, d, err := upgrade(t, aCanary(), func(w *modelsite.World) {
 		w.Broken = map[string]string{agent: "w1"}
 		w.Changes = func(host, _ string) {
 			if host == "w1" {
