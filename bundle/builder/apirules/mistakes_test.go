@@ -351,7 +351,7 @@ var mistakes = []mistake{
 	{"a Secret above 1 MiB", with(secret, "data:", "stringData:\n  large: "+strings.Repeat("x", 1<<20)+"\ndata:"), "1048576"},
 	{"a Secret that is not base64", with(secret, "  key: dmFsdWU=", "  key: value!"), "data[key]: the value is not base64"},
 	{"a Secret of TLS without a key", strings.Replace(with(secret, "data:", "data:"), "type: Opaque", "type: kubernetes.io/tls", 1), "data[tls.crt]: required value"},
-	{"a name of a claim", with(statefulSet, "      resources: {requests: {storage: 1Gi}}", "      resources: {requests: {storage: -1Gi}}"), "storage"},
+	{"a size of a claim", with(statefulSet, "      resources: {requests: {storage: 1Gi}}", "      resources: {requests: {storage: -1Gi}}"), "storage"},
 	{"a name of a definition", with(definition, "metadata: {name: things.example.com}", "metadata: {name: thing.example.com}"), `"things.example.com"`},
 	{"a definition without a stored version", strings.Replace(with(definition, "  versions:", "  versions:"), "    storage: true", "    storage: false", 1), "exactly one version"},
 	{"a definition without a schema", strings.Replace(with(definition, "  - name: v1", "  - name: v1"), "    schema: {openAPIV3Schema: {type: object}}\n", "", 1), "schemas are required"},
