@@ -493,7 +493,7 @@ func TestTokenIsNotSentToAnImpostor(t *testing.T) {
 			t.Errorf("%s is accepted", name)
 		}
 	}
-	if _, err := Open(t.Context(), Options{ID: id, Size: 1000, Servers: func() []string { return nil }, TLS: &tls.Config{}}); fault.Hint(err) == "" {
+	if _, err := Open(t.Context(), Options{ID: id, Size: 1000, Servers: func() []string { return nil }, TLS: &tls.Config{ServerName: "example.com"}}); fault.Hint(err) == "" {
 		t.Errorf("without servers: %v", err)
 	}
 }

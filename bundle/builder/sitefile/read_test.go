@@ -206,7 +206,7 @@ func TestRefusals(t *testing.T) {
 		"no CA":                  {"registryCAs: [registry.example.com=nowhere]\n", "3", "nowhere: no such file", "certs.d"},
 		"no certificate":         {"registryCAs: [nosums]\n", "3", "contains no PEM certificate", "certs.d"},
 		"no checksum file":       {"checksumFiles: [nowhere]\n", "3", "nowhere: no such file", "relative to the directory of"},
-		"bad checksum file":      {"checksumFiles: [nosums]\n", "3", "no checksum in", "sha256sum"},
+		"bad checksum file":      {"checksumFiles: [nosums]\n", "3", "no sha256 in", "sha256sum"},
 
 		"manifest without name": {"manifests:\n- path: app.yaml\n", "4", "manifest number 1 has no name", "add name"},
 		"manifest's name":       {"manifests:\n- path: app.yaml\n  name: My App\n", "5", `"My App" is not a name`, "lower-case"},
