@@ -282,7 +282,7 @@ func (s *site) checkEndpointOf(l leaver) {
 		return err == nil && (slices.Contains(addresses, host) || strings.EqualFold(host, l.name))
 	}
 	const first = "its removal would end the API for all other nodes"
-	change := "write another endpoint to cluster.yaml, such as vip, and run ./install cluster apply without --remove first; more: ./install endpoint apply --help"
+	change := "write another endpoint to cluster.yaml, such as vip, and run without --remove: ./install cluster apply; more: ./install endpoint apply --help"
 	switch {
 	case has(s.cluster.ControlPlaneEndpoint) || slices.ContainsFunc(s.cluster.EndpointAddresses, func(a string) bool { return slices.Contains(addresses, a) }):
 		s.problem(l.name, change, first, "cannot be removed: the endpoint of the cluster, %s, is its address", s.cluster.ControlPlaneEndpoint)
@@ -304,7 +304,7 @@ func (s *site) checkServersOf(l leaver, has func(endpoint string) bool) {
 			continue
 		}
 		if _, server, found := strings.Cut(h.Node.APIServer, "://"); found && has(server) {
-			s.problem(h.Name, "run ./install cluster apply without --remove first; or, on that host: ./install endpoint node",
+			s.problem(h.Name, "first, without --remove: ./install cluster apply; or, on that host: ./install endpoint node",
 				"its kubelet.conf has the server "+h.Node.APIServer, "would not reach the API any more without %s, which leaves", l.name)
 		}
 	}
