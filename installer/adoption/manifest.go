@@ -43,6 +43,9 @@ func readManifest(component string, data []byte) (m manifest, err error) {
 	return manifest{fields, shown}, nil
 }
 
+// usualTypes are the types of kubeadm's volumes. A volume without one does not differ.
+var usualTypes = []string{"DirectoryOrCreate", "FileOrCreate", "<nil>"}
+
 // reduced removes from a pod what is compared elsewhere, and what an edit cannot mean. Volumes have their path as their name.
 func reduced(pod map[string]any, component string) map[string]any {
 	delete(pod, "status")
@@ -57,7 +60,7 @@ func reduced(pod map[string]any, component string) map[string]any {
 			volumes[name] = v
 			continue
 		}
-		if paths[name] = path.Clean(at); usual(at) {
+		if paths[name] = path.Clean(at); usual(at) && len(v) == 2 && slices.Contains(usualTypes, fmt.Sprint(source["type"])) {
 			paths[name] = ""
 			continue
 		}
