@@ -3,10 +3,16 @@ package payload_test
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	cryptorand "crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -14,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,6 +28,7 @@ import (
 	"airlift/bundle"
 	"airlift/dialer"
 	"airlift/fault"
+	"airlift/installer/cluster/health"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/payload"
@@ -64,10 +72,38 @@ type site struct {
 	requests  map[string]*atomic.Int64
 }
 
+// certificate is the certificate of an API server, with its CA.
+var certificate = sync.OnceValues(func() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), cryptorand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"example.com", health.ServerName},
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	der, err := x509.CreateCertificate(cryptorand.Reader, template, template, key.Public(), key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+})
+
+// serve starts a server with the certificate of an API server.
+func serve(t *testing.T, handler http.Handler) *httptest.Server {
+	t.Helper()
+	pair, err := certificate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(handler)
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
+
 func newSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{keepers: map[string]*httptest.Server{}, requests: map[string]*atomic.Int64{}}
-	s.api = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.api = serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if s.forbidden || r.URL.Path != "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices" || r.Header.Get("Authorization") != "Bearer "+token {
 			w.WriteHeader(http.StatusForbidden)
@@ -80,7 +116,6 @@ func newSite(t *testing.T) *site {
 		}
 		io.WriteString(w, `{"kind":"EndpointSliceList","apiVersion":"discovery.k8s.io/v1","items":[`+list+`]}`)
 	}))
-	t.Cleanup(s.api.Close)
 	return s
 }
 
@@ -88,7 +123,7 @@ func newSite(t *testing.T) *site {
 func (s *site) keep(t *testing.T, address, id string, content []byte) {
 	t.Helper()
 	s.requests[address] = new(atomic.Int64)
-	k := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	k := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.requests[address].Add(1)
 		if r.URL.Path == "/bundles/"+id && r.Header.Get("Authorization") == "Bearer "+token && content != nil {
 			w.Header().Set("ETag", `"`+id+`"`)
@@ -97,7 +132,6 @@ func (s *site) keep(t *testing.T, address, id string, content []byte) {
 		}
 		http.NotFound(w, r)
 	}))
-	t.Cleanup(k.Close)
 	s.keepers[address] = k
 }
 
