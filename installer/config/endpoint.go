@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -43,6 +44,16 @@ type EndpointChange struct {
 	InAddOns bool `json:"inAddOns,omitempty"`
 	// Pending is what the ConfigMap kubeadm-config is to have, nil as soon as it has it.
 	Pending *PendingEndpoint `json:"pending,omitempty"`
+}
+
+// Former returns the server that kube-proxy, flannel and nodes that are behind may still use after the last change, "host:port"; "" if
+// they use none that the change replaced. behind is set if a node has not followed.
+func (e Endpoint) Former(behind bool) string {
+	c := e.Change
+	if c == nil || c.Number == 0 || c.InAddOns && !behind || c.Before.Balancer {
+		return ""
+	}
+	return strings.TrimPrefix(c.Before.Server, "https://")
 }
 
 // A PendingEndpoint is the part of an endpoint that kubeadm's ClusterConfiguration has.

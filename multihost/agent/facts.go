@@ -211,6 +211,7 @@ func readObjects(ctx context.Context, f *facts.Facts, client *cluster.Client) {
 			ConfigurationBehind: !fetched.Cluster.Reconfiguration.Follows(n.Reconfiguration, n.Role == cluster.ControlPlaneRole),
 		})
 	}
+	f.Cluster.FormerEndpoint = fetched.Cluster.Endpoint.Former(slices.ContainsFunc(f.Cluster.Nodes, func(n facts.ClusterNode) bool { return n.EndpointBehind }))
 	budgets, err := clusterfacts.Budgets(ctx, client.API)
 	unknown(f, "cluster.blockedBy", err)
 	for _, b := range budgets {

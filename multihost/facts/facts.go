@@ -94,6 +94,9 @@ type Cluster struct {
 	AddonsWait bool `json:"addonsWait,omitempty"`
 	// EndpointWaits reports whether kube-proxy and flannel do not use the endpoint yet after its last change.
 	EndpointWaits bool `json:"endpointWaits,omitempty"`
+	// FormerEndpoint is the server, "host:port", that kube-proxy, flannel or nodes that are behind may still use after the last change
+	// of the endpoint; "" for none.
+	FormerEndpoint string `json:"formerEndpoint,omitempty"`
 	// EndpointUndone reports whether the last change of the endpoint undid one.
 	EndpointUndone bool `json:"endpointUndone,omitempty"`
 	// Gate is what the last batch of a roll still has to pass; nil if there is nothing.

@@ -286,6 +286,9 @@ func (s *site) checkEndpointOf(l leaver) {
 	switch {
 	case has(s.cluster.ControlPlaneEndpoint) || slices.ContainsFunc(s.cluster.EndpointAddresses, func(a string) bool { return slices.Contains(addresses, a) }):
 		s.problem(l.name, change, first, "cannot be removed: the endpoint of the cluster, %s, is its address", s.cluster.ControlPlaneEndpoint)
+	case s.cluster.FormerEndpoint != "" && has(s.cluster.FormerEndpoint):
+		s.problem(l.name, "write it to cluster.yaml again, and run ./install cluster apply --remove without --skip first: that finishes the change of the endpoint",
+			"the last change of the endpoint is not finished", "cannot be removed: kube-proxy, flannel or nodes still use %s, its address", s.cluster.FormerEndpoint)
 	case s.address != "" && has(s.address):
 		s.problem(l.name, "write another endpoint to cluster.yaml", first, "cannot be removed: cluster.yaml has its address as the endpoint, %s", s.address)
 	case s.cluster.ControlPlaneEndpoint != "" && s.Answers[s.leader].Facts.Unknown["cluster.endpointAddresses"] != "":

@@ -75,6 +75,12 @@ func TestRefusedRemovals(t *testing.T) {
 		}, "cp0", "it is not known whether the endpoint of the cluster, api.site:6443, leads to it", "getent hosts api.site"},
 		{"the API server of a worker", "10.9.9.9:6443", []string{"10.9.9.9"}, func(in *plan.Input) { leave(*in, "cp0"); fact(*in, "w1").Node.APIServer = "https://10.0.0.0:6443" },
 			"w1", "would not reach the API any more without cp0, which leaves", "./install endpoint node"},
+		{"kube-proxy uses the former endpoint", "10.9.9.9:6443", []string{"10.9.9.9"}, func(in *plan.Input) {
+			leave(*in, "cp0")
+			view(*in).EndpointWaits, view(*in).FormerEndpoint = true, "10.0.0.0:6443"
+			view(*in).Nodes[4].EndpointBehind = true
+			in.Skip = []string{"w1"}
+		}, "cp0", "kube-proxy, flannel or nodes still use 10.0.0.0:6443, its address", "run ./install cluster apply --remove without --skip first"},
 		{"a worker without a ledger", "10.9.9.9:6443", []string{"10.9.9.9"}, func(in *plan.Input) { leave(*in, "w1"); fact(*in, "w1").Node.Airlift = false },
 			"w1", "is a node that Airlift did not install", "./install adopt"},
 		{"all control planes are replaced", "10.9.9.9:6443", nil, func(in *plan.Input) {

@@ -67,6 +67,7 @@ func (s *site) putCluster(put func(host, field string, value any)) {
 	put("", "add-ons wait", c.AddonsWait)
 	put("", "endpoint waits", c.EndpointWaits)
 	put("", "endpoint undone", c.EndpointUndone)
+	put("", "former endpoint", c.FormerEndpoint)
 	if g := c.Gate; g != nil {
 		put("", "last batch that has not passed", fmt.Sprintf("%s of %s, by %s, since %s", g.Stage, strings.Join(g.Hosts, ", "), g.By, g.Since.UTC().Format(time.RFC3339)))
 	}

@@ -25,6 +25,7 @@ import (
 
 	"airlift/fault"
 	"airlift/installer/cluster"
+	"airlift/installer/config"
 	"airlift/installer/etcd"
 	"airlift/installer/node"
 	"airlift/installer/pki"
@@ -409,6 +410,34 @@ func TestEndpointLeadsToIt(t *testing.T) {
 		}
 		if err != nil && fault.Hint(err) == "" {
 			t.Errorf("%s: %v has no hint", name, err)
+		}
+	}
+}
+
+// TestFormerEndpointLeadsToIt: until a change of the endpoint is finished, kube-proxy and nodes that are behind use what it replaced.
+func TestFormerEndpointLeadsToIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  config.EndpointChange
+		refused bool
+	}{
+		"kube-proxy uses it": {config.EndpointChange{Number: 1, Before: config.FormerEndpoint{Server: "https://127.0.0.1:6443"}}, true},
+		"a node is behind":   {config.EndpointChange{Number: 1, InAddOns: true, Before: config.FormerEndpoint{Server: "https://127.0.0.1:6443"}}, true},
+		"another one":        {config.EndpointChange{Number: 1, Before: config.FormerEndpoint{Server: "https://10.0.0.1:6443"}}, false},
+		"the balancer":       {config.EndpointChange{Number: 1, Before: config.FormerEndpoint{Server: "https://127.0.0.1:6443", Balancer: true}}, false},
+	} {
+		plane, worker := aNode("host4", map[string]string{cluster.ControlPlaneLabel: ""}), aNode("host5", nil)
+		plane.Status.Addresses[0].Address = "127.0.0.1"
+		stored := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kubeadm-config"}, Data: map[string]string{
+			"ClusterConfiguration": "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.37.1\ncontrolPlaneEndpoint: 10.9.9.9:6443\n"}}
+		kubelet := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kubelet-config"}, Data: map[string]string{"kubelet": "kind: KubeletConfiguration\n"}}
+		text, err := config.Endpoint{Change: &c.change}.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: config.EndpointConfigMap}, Data: map[string]string{config.EndpointKey: text}}
+		r, _, _ := removal(t, Options{Node: "host4", Drain: true}, "", plane, worker, stored, kubelet, changed)
+		if err := r.checkEndpoint(t.Context(), &r.target); (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "still use 127.0.0.1:6443, which leads to host4") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

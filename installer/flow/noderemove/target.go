@@ -98,6 +98,11 @@ func (r *Removal) checkEndpoint(ctx context.Context, t *target) error {
 	if err != nil && ctx.Err() == nil && alive {
 		return fault.Wrap(fmt.Errorf("checking whether the endpoint of the cluster leads to %s: %w", t.name, err), fault.Failure, "add the name to /etc/hosts of this host")
 	}
+	if alive {
+		if err := r.checkFormerEndpoint(lookup, fetched.Cluster.Endpoint, t); err != nil {
+			return err
+		}
+	}
 	leads := slices.ContainsFunc(addresses, func(a netip.Addr) bool {
 		return !slices.Contains(fetched.Cluster.Endpoint.VIPs, a.String()) && slices.Contains(t.addresses(), a)
 	})
@@ -110,6 +115,21 @@ func (r *Removal) checkEndpoint(ctx context.Context, t *target) error {
 	}
 	return fault.New(fault.Preflight, "the endpoint of the cluster, %s, leads to %s: without it, no other node would reach the API", is, t.name).
 		Hint("give the cluster another endpoint first, on a control plane: ./install endpoint apply --control-plane-endpoint HOST:PORT; or with --control-plane-vip ADDRESS; then on each node: ./install endpoint node")
+}
+
+// checkFormerEndpoint refuses to remove a control plane at the endpoint that the last change replaced, while kube-proxy, flannel or
+// nodes use it.
+func (r *Removal) checkFormerEndpoint(ctx context.Context, e config.Endpoint, t *target) error {
+	behind := func(n cluster.NodeState) bool {
+		return e.Change != nil && (n.EndpointChange != e.Change.Number || n.OnlyServes)
+	}
+	former := e.Former(slices.ContainsFunc(t.others, behind))
+	addresses, err := cluster.EndpointAddresses(ctx, former)
+	if err != nil || !slices.ContainsFunc(addresses, func(a netip.Addr) bool { return slices.Contains(t.addresses(), a) }) {
+		return nil // without a name, nobody uses it
+	}
+	return fault.New(fault.Preflight, "kube-proxy, flannel or nodes still use %s, which leads to %s: the last change of the endpoint is not finished", former, t.name).
+		Hint("finish it first, on each node that has not followed, then on a control plane: ./install endpoint node")
 }
 
 // serves reports whether a server that encrypts answers at an endpoint.
