@@ -15,7 +15,7 @@ import (
 func (s *site) crowd(group string, changes func(host) bool) (down []string) {
 	for _, h := range s.Spec.Hosts {
 		n, found := s.nodes[h.Name]
-		changed := slices.ContainsFunc(s.hosts, func(o host) bool { return o.Name == h.Name && changes(o) })
+		changed := s.leaves(h.Name) || slices.ContainsFunc(s.hosts, func(o host) bool { return o.Name == h.Name && (o.isNew() || changes(o)) })
 		if h.Role == spec.Worker && h.Group == group && found && !n.Ready && !changed {
 			down = append(down, h.Name)
 		}

@@ -172,3 +172,16 @@ func TestTheControlPlaneThatIsDownIsFinishedFirst(t *testing.T) {
 		}
 	}
 }
+
+// A worker that joins again in this plan is up before the others of its group change: they are not held.
+func TestWorkerThatJoinsAgainHoldsNothing(t *testing.T) {
+	in := site(newVersion)
+	in.Remove = true
+	setVersion(in, "w1", oldVersion)
+	fact(in, "w0").Node = nil // its disk was erased
+	view(in).Nodes[3].Ready = false
+	p, problems := plan.Make(in)
+	if len(problems) > 0 || len(p.Rest) > 0 || !slices.Contains(lines(p), "upgrade worker: w1 upgrade node (drain)") {
+		t.Errorf("%+v; %+v", problems, p)
+	}
+}
