@@ -82,7 +82,7 @@ func (s *site) gate() *facts.Gate {
 }
 
 // gated puts what the last batch has to pass before all that this plan would do next. Only these come first: Nodes that are lost,
-// and what interrupted hosts of the batch: without its end, they do not get healthy.
+// workers of the batch that leave, and what interrupted hosts of the batch: without its end, they do not get healthy.
 func (s *site) gated(stages []Stage) []Stage {
 	g := s.gate()
 	if g == nil {
@@ -96,8 +96,15 @@ func (s *site) gated(stages []Stage) []Stage {
 		return lost
 	}
 	passing := s.passing(g)
+	first := lost // and workers of the batch that leave: the check may fail because of them
 	var repairs, others []Stage
 	for _, st := range stages[len(lost):] {
+		if of := func(a Action) bool { return slices.Contains(g.Hosts, a.Host) }; st.Name == removeWorkers && slices.ContainsFunc(st.Actions, of) {
+			bad := st
+			bad.Actions = slices.DeleteFunc(slices.Clone(st.Actions), func(a Action) bool { return !of(a) })
+			st.Actions = slices.DeleteFunc(slices.Clone(st.Actions), of)
+			first = append(first, bad)
+		}
 		repair, rest := split(st, g.Hosts)
 		if len(repair.Actions) > 0 {
 			repairs = append(repairs, repair)
@@ -108,7 +115,7 @@ func (s *site) gated(stages []Stage) []Stage {
 			passing.Pause = passing.Pause || st.Pause
 		}
 	}
-	return slices.Concat(lost, repairs, []Stage{passing}, others)
+	return slices.Concat(first, repairs, []Stage{passing}, others)
 }
 
 // repairs returns the parts of stages that finish what an earlier run began on the hosts of the last batch.
@@ -149,6 +156,9 @@ func (s *site) passing(g *facts.Gate) Stage {
 	}
 	groups := slices.Concat(g.Groups, GroupsOf(s.Spec, g.Hosts))
 	owed := OwedBy(s.Spec, hosts, groups)
+	if len(hosts) == 0 {
+		owed.Soak = 0 // of no host
+	}
 	for _, name := range g.Checks {
 		if !slices.Contains(owed.Checks, name) {
 			s.note("the last batch (%s) had to pass the check of group %s, which cluster.yaml does not have any more: it passes without it", strings.Join(g.Hosts, ", "), name)

@@ -19,6 +19,7 @@ const (
 	addons                  = "add-ons"
 	lostHosts               = "remove lost hosts"
 	lastBatch               = "check of the last batch"
+	removeWorkers           = "remove workers"
 )
 
 // Make returns the plan for the site, or all problems that forbid one. A site that matches the file has a plan without
@@ -87,7 +88,7 @@ func (s *site) fill(p *Plan) {
 		stages = append(stages, upgrades...)
 	}
 	unpackLater(stages, later)
-	stages = append(stages, s.remove("remove workers", func(l leaver) bool { return l.ready && !l.controlPlane }))
+	stages = append(stages, s.remove(removeWorkers, func(l leaver) bool { return l.ready && !l.controlPlane }))
 	if waits {
 		stages = append(stages, end)
 	}

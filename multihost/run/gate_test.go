@@ -16,6 +16,7 @@ import (
 
 	"airlift/fault"
 	"airlift/multihost/facts"
+	"airlift/multihost/plan"
 	"airlift/multihost/run"
 	"airlift/multihost/spec"
 	"airlift/scripts/fixtures/modelsite"
@@ -199,6 +200,28 @@ func inOrder(words string) string {
 	list := strings.Fields(words)
 	slices.Sort(list)
 	return strings.Join(list, " ")
+}
+
+// A worker whose check fails because of what runs on it can leave, and the roll goes on.
+func TestWorkerOfTheLastBatchLeaves(t *testing.T) {
+	site := aCanary()
+	dir := t.TempDir()
+	site.Groups[2].Roll.Check = []string{"/bin/sh", "-c", "test -e " + filepath.Join(dir, "gone")}
+	w, _, err := upgrade(t, site, func(*modelsite.World) {})
+	if err == nil {
+		t.Fatal("the check succeeded")
+	}
+	site.Hosts = slices.DeleteFunc(site.Hosts, func(h spec.Host) bool { return h.Name == "w1" })
+	w.Kill = func(int) int {
+		if w.Hosts["w1"].Version == "" {
+			touch(t, filepath.Join(dir, "gone"))
+		}
+		return 0
+	}
+	d := &driver{w: w, c: site, file: aFile(t, newVersion), version: newVersion, options: plan.Options{Remove: true}}
+	if err := d.apply(t.Context()); err != nil || w.Hosts["w1"].Version != "" || w.Hosts["w2"].Version != newVersion || w.Gate != nil {
+		t.Errorf("%v\n%s\n%s", err, d.out.String(), w.State())
+	}
 }
 
 // A pod that was broken before the roll does not fail its batch, also in the run that continues it. One that breaks in it does.
