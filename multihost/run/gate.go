@@ -2,9 +2,12 @@ package run
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -124,13 +127,28 @@ func (w waiting) text(soak time.Duration) string {
 	return strings.Join(w.WaitingFor, "; ")
 }
 
+const (
+	// checkLimit is how long the check of a group may take.
+	checkLimit = 30 * time.Minute
+	// outputLimit is how long a process that the check left behind may keep its output open.
+	outputLimit = time.Second
+)
+
 // check runs the command of a group on this machine.
 func (r *Run) check(ctx context.Context, group string) error {
 	at := slices.IndexFunc(r.Cluster.Groups, func(g spec.Group) bool { return g.Name == group })
 	command := r.Cluster.Groups[at].Roll.Check
 	r.Display.Printf("check of group %s: %s\n", group, strings.Join(command, " "))
-	out, err := childprocess.Command(ctx, command[0], command[1:]...).CombinedOutput()
+	limited, cancel := context.WithTimeoutCause(ctx, checkLimit, fmt.Errorf("it did not end within %s", checkLimit))
+	defer cancel()
+	c := childprocess.Command(limited, command[0], command[1:]...)
+	c.WaitDelay = outputLimit
+	out, err := c.CombinedOutput()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil
+	}
 	if err != nil && ctx.Err() == nil {
+		err = cmp.Or(context.Cause(limited), err)
 		return fault.New(fault.Failure, "the check of group %s failed: %s: %w\n%s", group, command[0], err, lastLines(out)).
 			Hint("solve what the check reports, and run the same command again: it repeats the check before it changes another host")
 	}

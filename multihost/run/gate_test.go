@@ -202,6 +202,17 @@ func inOrder(words string) string {
 	return strings.Join(list, " ")
 }
 
+// A check ends with its own process: one that it left behind, and that keeps the output open, does not hold the roll.
+func TestCheckThatLeavesAProcess(t *testing.T) {
+	end := filepath.Join(t.TempDir(), "end")
+	defer touch(t, end)
+	site := aCanary()
+	site.Groups[2].Roll.Check = []string{"/bin/sh", "-c", "while test -d " + filepath.Dir(end) + " && test ! -e " + end + "; do sleep 0.1; done & true"}
+	if w, d, err := upgrade(t, site, func(*modelsite.World) {}); err != nil || w.Hosts["w2"].Version != newVersion {
+		t.Errorf("%v\n%s", err, d.out.String())
+	}
+}
+
 // A worker whose check fails because of what runs on it can leave, and the roll goes on.
 func TestWorkerOfTheLastBatchLeaves(t *testing.T) {
 	site := aCanary()
