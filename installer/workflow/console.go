@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"airlift/fault"
 	"airlift/installer/timeline"
 	"airlift/progress"
 )
@@ -41,7 +42,7 @@ func (c *Console) print(e progress.Event, text string) {
 		out.Emit(e)
 		return
 	}
-	fmt.Fprint(c.Out, text)
+	fmt.Fprint(c.Out, fault.Printable(text)) // kubelets and pods worded parts of it
 }
 
 // Note prints one indented line about the current step.
