@@ -58,6 +58,7 @@ func (a *addons) ready(ctx context.Context, name string, now *facts.Workload) (b
 	var old, without, workers []string
 	for _, n := range nodes {
 		server, plane := servers[n.Name]
+		plane = plane && n.ControlPlane // a kubelet may create the pod of an API server
 		if n.Name == a.node.Config.NodeRegistration.Name {
 			continue
 		}
