@@ -135,7 +135,8 @@ func (s *Site) GatherLeavers(ctx context.Context) error {
 
 // leavers are the nodes of the cluster that cluster.yaml does not have.
 func (s *Site) leavers() (list []*Host) {
-	at := slices.IndexFunc(s.hosts, func(h *Host) bool { return h.Facts != nil && h.Facts.Cluster != nil })
+	// A worker has no state of the cluster: its root may name any address.
+	at := slices.IndexFunc(s.hosts, func(h *Host) bool { return h.Role == spec.ControlPlane && h.Facts != nil && h.Facts.Cluster != nil })
 	if at < 0 {
 		return nil
 	}

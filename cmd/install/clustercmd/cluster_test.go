@@ -527,6 +527,19 @@ func TestEqualProblemsAreOne(t *testing.T) {
 	}
 }
 
+// The root of a worker may report any state of the cluster. Only control planes are asked for it.
+func TestAWorkerReportsNoCluster(t *testing.T) {
+	claim := &facts.Cluster{Nodes: []facts.ClusterNode{{Name: "w1", Ready: true}, {Name: "invented"}}}
+	state := siteStatus{Healthy: true, Hosts: []hostStatus{
+		{Name: "w1", Role: spec.Worker, Facts: &facts.Facts{Node: &facts.Node{}, Cluster: claim}},
+		{Name: "cp1", Role: spec.ControlPlane, Facts: &facts.Facts{Node: &facts.Node{}, Cluster: &facts.Cluster{Nodes: []facts.ClusterNode{{Name: "w1"}, {Name: "cp1", Ready: true}}}}},
+	}}
+	state.fillNodes()
+	if state.Healthy || len(state.Others) > 0 {
+		t.Errorf("healthy: %t, not in cluster.yaml: %v", state.Healthy, state.Others)
+	}
+}
+
 // What hosts print cannot control the terminal.
 func TestHostsCannotControlTheTerminal(t *testing.T) {
 	c := newConsole(t)

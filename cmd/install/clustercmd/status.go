@@ -17,6 +17,7 @@ import (
 	"airlift/installer/status"
 	"airlift/multihost/facts"
 	"airlift/multihost/run"
+	"airlift/multihost/spec"
 )
 
 // A siteStatus is the document of status. Fields are only added.
@@ -189,7 +190,7 @@ func readProblems(ctx context.Context, h *run.Host) (p nodeProblems) {
 func (s *siteStatus) fillNodes() {
 	var c *facts.Cluster
 	for _, h := range s.Hosts {
-		if c == nil && h.Facts != nil {
+		if c == nil && h.Facts != nil && h.Role == spec.ControlPlane { // what a worker reports of others is a claim
 			c = h.Facts.Cluster
 		}
 	}
