@@ -362,8 +362,10 @@ func TestFirstSuspicion(t *testing.T) {
 		"containerd": {e: examined{status: &status.Status{Problems: []status.Problem{api}, Components: []status.Component{
 			unhealthy("kubelet", "unit", "running", "it does not answer"), unhealthy("containerd", "unit", "dead", "its unit is inactive (dead)"), unhealthy("etcd", "static-pod", "unknown", "the container runtime does not run")}}},
 			want: "component-containerd"},
-		"kubelet": {e: examined{status: &status.Status{Problems: []status.Problem{{Part: "api", Message: "the node is not Ready: Kubelet stopped posting node status."}}, Components: []status.Component{
+		"kubelet": {e: examined{status: &status.Status{Problems: []status.Problem{{Part: "api", Name: status.NodeNotReady, Message: "the node is not Ready: Kubelet stopped posting node status."}}, Components: []status.Component{
 			unhealthy("kubelet", "unit", "failed", "its unit is failed")}}, logs: map[string][]string{"kubelet": {"E1 running with swap on is not supported"}}}, want: "component-kubelet", saw: "swap on is not supported"},
+		"another node": {e: examined{status: &status.Status{Problems: []status.Problem{{Part: "api", Name: status.OtherNodeNotReady, Message: "the node w1 is not Ready: x"}, {Part: "addOns", Message: "coredns has 0 of 2 pods ready"}}}},
+			want: "other-node-not-ready", saw: "w1"},
 		"certificate": {e: examined{status: &status.Status{Problems: []status.Problem{{Part: "certificates", Message: "the certificate apiserver has expired"}}, Components: []status.Component{apiDown}}}, want: "certificate"},
 		"clock": {e: examined{status: &status.Status{Problems: []status.Problem{{Part: "certificates", Message: "the certificate apiserver has expired"}}},
 			clock: clocks{later: "/var/lib/airlift/ledger.json was written", laterAt: time.Now().Add(time.Hour)}}, want: "clock-behind"},

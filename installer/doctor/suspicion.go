@@ -29,6 +29,7 @@ type rank int
 
 const (
 	aClock       rank = iota
+	aNode             // another one
 	aDisk             // full or read-only
 	aCertificate      // expired
 	aFirewall
@@ -255,9 +256,11 @@ func (s *suspicions) node(e examined) {
 		switch {
 		case p.Part == "node":
 			s.add(aSymptom, "no-node", "there is no cluster on this host", p.Fix, "%s", p.Message)
-		case p.Part == "api" && strings.Contains(p.Message, "not Ready") && strings.Contains(p.Message, "DiskPressure"):
+		case p.Name == status.OtherNodeNotReady:
+			s.add(aNode, p.Name, "its pods do not serve, and are moved after some minutes; the host may be off, without a network, or its kubelet is down", p.Fix, "%s", p.Message)
+		case p.Name == status.NodeNotReady && strings.Contains(p.Message, "DiskPressure"):
 			s.add(aPressure, "disk-pressure", "the kubelet evicts pods and starts none until there is space again", "df -h; du -xh /var/lib /var/log | sort -h | tail", "%s", p.Message)
-		case p.Part == "api" && strings.Contains(p.Message, "not Ready"):
+		case p.Name == status.NodeNotReady:
 			s.add(aSymptom, "node-not-ready", "no pods are started on it, and its pods are moved", p.Fix, "%s", p.Message)
 		case p.Part == "api":
 			why := "kubectl and controllers do not work; running pods continue"

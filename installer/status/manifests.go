@@ -53,7 +53,7 @@ func (r *Reader) readManifests(ctx context.Context) (found result, err error) {
 	found.set = func(s *Status) { s.Manifests = append(s.Manifests, list...) }
 	for _, m := range list {
 		for _, o := range m.Objects {
-			if !o.Ready {
+			if !o.Ready && !o.NodesNotReady { // the part api names the nodes
 				found.problem("", "%s: %s: %s", m.Name, o.Object, o.Reason)
 			}
 		}

@@ -159,12 +159,22 @@ func (r *Reader) admin() (*cluster.Client, error) {
 	return r.api()
 }
 
-// readAPI reads this node's state from the cluster.
+// readAPI reads this node's state from the cluster, and which other nodes are not Ready.
 func (r *Reader) readAPI(ctx context.Context) (found result, err error) {
 	client, err := r.api()
 	if err != nil {
 		found.set = func(s *Status) { s.Node.Reason = "unknown: " + oneLine(err) }
 		return found, err
+	}
+	var listing error
+	if _, err := r.admin(); err == nil { // a kubelet may read only its own Node
+		var nodes []cluster.NodeState
+		nodes, listing = client.Nodes(ctx)
+		for _, n := range nodes {
+			if !n.Ready && n.Name != r.node.name {
+				found.problem("on that host: ./install status", "the node %s is not Ready: %s", n.Name, n.Reason).Name = OtherNodeNotReady
+			}
+		}
 	}
 	if r.node.name == "" {
 		return found, fault.New(fault.Failure, "%s does not have this node's name, or cannot be read", kubeletConf).Hint("run it with sudo or as root")
@@ -182,7 +192,7 @@ func (r *Reader) readAPI(ctx context.Context) (found result, err error) {
 		s.Versions.Cluster = append(s.Versions.Cluster, NodeVersion{state.Name, state.Version})
 	}
 	if !state.Ready {
-		found.problem("see the kubelet's log: journalctl -u kubelet -e", "the node is not Ready: %s", state.Reason)
+		found.problem("see the kubelet's log: journalctl -u kubelet -e", "the node is not Ready: %s", state.Reason).Name = NodeNotReady
 	}
-	return found, nil
+	return found, listing
 }

@@ -52,11 +52,17 @@ type Status struct {
 // A Problem is something that is wrong.
 type Problem struct {
 	Part string `json:"part"`
-	// Name identifies a problem of the part endpoint; the other parts have none.
+	// Name identifies a problem of the part endpoint, or a node that is not Ready; others have none.
 	Name    string `json:"name,omitempty"`
 	Message string `json:"message"`
 	Fix     string `json:"fix,omitempty"` // what to type
 }
+
+// Names of problems with a node that is not Ready: this one, or another one.
+const (
+	NodeNotReady      = "node-not-ready"
+	OtherNodeNotReady = "other-node-not-ready"
+)
 
 // Roles of a host.
 const (
@@ -93,8 +99,9 @@ type Reader struct {
 	Only []string
 
 	node  nodeFiles
-	api   func() (*cluster.Client, error)          // one connection for all parts
-	query func(context.Context) (*Endpoint, error) // asks the endpoint's service; nil means the service of this host
+	api   func() (*cluster.Client, error)                // one connection for all parts
+	dial  func(context.Context) (*cluster.Client, error) // connects to the API server; nil means connect
+	query func(context.Context) (*Endpoint, error)       // asks the endpoint's service; nil means the service of this host
 }
 
 // A notHere is the reason why a host of this kind does not have a part. It is not a problem.
@@ -155,7 +162,11 @@ func (r *Reader) Read(ctx context.Context) (*Status, error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, partTimeout)
 	defer cancel()
-	r.api = sync.OnceValues(func() (*cluster.Client, error) { return r.connect(limited) })
+	dial := r.dial
+	if dial == nil {
+		dial = r.connect
+	}
+	r.api = sync.OnceValues(func() (*cluster.Client, error) { return dial(limited) })
 
 	type answer struct {
 		result
@@ -184,6 +195,9 @@ func (r *Reader) Read(ctx context.Context) (*Status, error) {
 		}
 		s.add(p.name, a.result, a.err)
 	}
+	// Other problems may follow from a node that is not Ready.
+	other := func(p Problem) bool { return p.Name != NodeNotReady && p.Name != OtherNodeNotReady }
+	s.Problems = slices.Concat(slices.DeleteFunc(slices.Clone(s.Problems), other), slices.DeleteFunc(s.Problems, func(p Problem) bool { return !other(p) }))
 	s.Healthy = len(s.Problems) == 0
 	return s, ctx.Err()
 }

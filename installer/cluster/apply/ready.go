@@ -30,6 +30,9 @@ type Readiness struct {
 	Later bool
 	// Failed reports that it will not become ready by itself.
 	Failed bool
+	// NodesNotReady reports that it lacks only pods on nodes that are not Ready.
+	NodesNotReady bool
+	lacks         int32 // pods
 }
 
 // ready looks at an object in the cluster. Kinds without their own state are ready when
@@ -75,7 +78,7 @@ func state(o *unstructured.Unstructured) (Readiness, *metav1.ListOptions) {
 		if !current {
 			return Readiness{Why: "its controller has not seen it yet"}
 		}
-		return Readiness{Ready: have >= want, Why: fmt.Sprintf("%d of %d pods ready", have, want)}
+		return Readiness{Ready: have >= want, Why: fmt.Sprintf("%d of %d pods ready", have, want), lacks: want - have}
 	}
 	switch o.GroupVersionKind().GroupKind().String() {
 	case "Deployment.apps":
@@ -171,6 +174,14 @@ func explainPods(ctx context.Context, api kubernetes.Interface, r Readiness, nam
 	if err != nil {
 		return r, err
 	}
+	down, err := workloads.NodesNotReady(ctx, api)
+	if err != nil {
+		return r, err
+	}
+	if why := down.Explain(pods.Items, r.lacks); why != "" && !r.Failed {
+		r.Why, r.NodesNotReady = r.Why+"; "+why, true
+		return r, nil
+	}
 	waiting := 0
 	var unscheduled []corev1.Pod
 	detail := ""
@@ -187,7 +198,7 @@ func explainPods(ctx context.Context, api kubernetes.Interface, r Readiness, nam
 		if problem := podProblem(ctx, api, pod, inBundle); problem != "" {
 			why = problem
 		}
-		if detail == "" || !isUnschedulable(pod) {
+		if !down.Causes(pod) && (detail == "" || !isUnschedulable(pod)) {
 			detail = "pod " + pod.Name + ": " + why
 		}
 	}

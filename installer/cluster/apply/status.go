@@ -15,6 +15,8 @@ type State struct {
 	Object string `json:"object"`
 	Ready  bool   `json:"ready"`
 	Reason string `json:"reason,omitempty"` // if it is not ready
+	// NodesNotReady is set if it lacks only pods on nodes that are not Ready.
+	NodesNotReady bool `json:"-"`
 }
 
 // States looks at the objects of an entry of the inventory.
@@ -28,7 +30,7 @@ func (s *Applier) States(ctx context.Context, e Entry, inBundle func(image strin
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", name, err)
 		}
-		state := State{Object: name, Ready: r.Ready}
+		state := State{Object: name, Ready: r.Ready, NodesNotReady: r.NodesNotReady}
 		if !r.Ready {
 			state.Reason = r.Why
 		}

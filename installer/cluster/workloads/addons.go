@@ -20,11 +20,17 @@ type AddOn struct {
 	Ready   int32  `json:"ready"`   // pods
 	Wanted  int32  `json:"wanted"`
 	Reason  string `json:"reason,omitempty"` // if fewer are ready than wanted
+	// NodesNotReady is set if it lacks only pods on nodes that are not Ready.
+	NodesNotReady bool `json:"-"`
 }
 
 // AddOns returns the state of the add-ons that init installs. It leaves out add-ons that the
 // cluster does not have.
 func AddOns(ctx context.Context, api kubernetes.Interface) (list []AddOn, err error) {
+	down, err := NodesNotReady(ctx, api)
+	if err != nil {
+		return nil, err
+	}
 	add := func(name string, meta metav1.ObjectMeta, template corev1.PodTemplateSpec, ready, wanted int32) error {
 		state := AddOn{Name: name, Ready: ready, Wanted: wanted}
 		for _, k := range template.Spec.Containers {
@@ -32,11 +38,14 @@ func AddOns(ctx context.Context, api kubernetes.Interface) (list []AddOn, err er
 			state.Version, _, _ = strings.Cut(state.Version, "@")
 		}
 		if ready < wanted {
-			reason, err := whyNotReady(ctx, api, meta.Namespace, metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: template.Labels}))
+			pods, err := api.CoreV1().Pods(meta.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: template.Labels})})
 			if err != nil {
 				return err
 			}
-			state.Reason = reason
+			state.Reason = down.Explain(pods.Items, wanted-ready)
+			if state.NodesNotReady = state.Reason != ""; !state.NodesNotReady {
+				state.Reason = whyNotReady(pods.Items, down)
+			}
 		}
 		list = append(list, state)
 		return nil
@@ -60,16 +69,12 @@ func AddOns(ctx context.Context, api kubernetes.Interface) (list []AddOn, err er
 	return list, nil
 }
 
-// whyNotReady takes the first pod with these labels that is not ready, and returns the reason.
-func whyNotReady(ctx context.Context, api kubernetes.Interface, namespace, selector string) (string, error) {
-	pods, err := api.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
-	if err != nil {
-		return "", err
-	}
-	for i := range pods.Items {
-		if ready, why := PodReady(&pods.Items[i]); !ready {
-			return "pod " + pods.Items[i].Name + ": " + why, nil
+// whyNotReady takes the first pod that is not ready for a reason of its own, and returns the reason.
+func whyNotReady(pods []corev1.Pod, down NotReady) string {
+	for i := range pods {
+		if ready, why := PodReady(&pods[i]); !ready && !down.Causes(&pods[i]) {
+			return "pod " + pods[i].Name + ": " + why
 		}
 	}
-	return "a pod does not exist", nil
+	return "a pod does not exist"
 }
