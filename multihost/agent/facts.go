@@ -212,8 +212,10 @@ func readObjects(ctx context.Context, f *facts.Facts, client *cluster.Client) {
 		})
 	}
 	f.Cluster.FormerEndpoint = fetched.Cluster.Endpoint.Former(slices.ContainsFunc(f.Cluster.Nodes, func(n facts.ClusterNode) bool { return n.EndpointBehind }))
-	budgets, err := clusterfacts.Budgets(ctx, client.API)
+	budgets, bare, err := clusterfacts.Drains(ctx, client.API)
 	unknown(f, "cluster.blockedBy", err)
+	unknown(f, "cluster.barePods", err)
+	f.Cluster.BarePods = bare
 	for _, b := range budgets {
 		for _, name := range b.Nodes {
 			if f.Cluster.BlockedBy == nil {

@@ -90,6 +90,8 @@ type Cluster struct {
 	EtcdMembers       []EtcdMember  `json:"etcdMembers,omitempty"`
 	// BlockedBy are PodDisruptionBudgets that allow no disruption now, by the node of a pod that they protect.
 	BlockedBy map[string][]string `json:"blockedBy,omitempty"`
+	// BarePods are the pods that no controller creates again, by node, as namespace/name.
+	BarePods map[string][]string `json:"barePods,omitempty"`
 	// AddonsWait reports whether kube-proxy has an older version than the cluster: the add-ons wait for the images of all nodes.
 	AddonsWait bool `json:"addonsWait,omitempty"`
 	// EndpointWaits reports whether kube-proxy and flannel do not use the endpoint yet after its last change.

@@ -187,14 +187,21 @@ func (s *site) checkSkew(name, v string, controlPlane bool, to int) {
 			"a kubelet must not be newer than the API server",
 			"it has %s, and this file has %s", v, s.Version)
 	case controlPlane && to-m > maxServerSkew:
-		s.problem(name, neededFiles(m, to), "control planes may differ by one minor version",
+		s.problem(name, s.wayUp(name, m, maxServerSkew), "control planes may differ by one minor version",
 			"this control plane has %s, and this file has %s", v, s.Version)
 	case to-m > maxKubeletSkew:
-		s.problem(name, fmt.Sprintf("upgrade it first, with a file of v1.%d or later, and at most %s: ./install cluster apply",
-			to-maxKubeletSkew, s.cluster.Version),
+		s.problem(name, s.wayUp(name, m, maxKubeletSkew),
 			fmt.Sprintf("kubelets may be up to %d minor versions older than the API server", maxKubeletSkew),
 			"its kubelet is %s, and this file has %s", v, s.Version)
 	}
+}
+
+// wayUp returns how a node of an older minor version gets the version of the file. Older files than the cluster's are refused.
+func (s *site) wayUp(name string, from, skew int) string {
+	if is, err := minor(s.cluster.Version); err == nil && is-from <= skew && older(s.cluster.Version, s.Version) {
+		return fmt.Sprintf("upgrade it first, with the file of %s: ./install cluster apply", s.cluster.Version)
+	}
+	return fmt.Sprintf("no file can upgrade it; on a control plane: ./install node remove %s; then, on that host: ./install reset; apply lets it join again", name)
 }
 
 // neededFiles lists the files from one minor version to another, in order.

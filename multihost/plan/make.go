@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -465,9 +466,17 @@ func (s *site) remove(name string, now func(leaver) bool) Stage {
 				a.Why += "; another tool made its node, which is removed, too (reset --remove-node)"
 			}
 		}
+		if bare := s.barePods(l.name); len(bare) > 0 {
+			a.Changes = []string{"deletes pods that nothing creates again: " + strings.Join(bare, ", ")} // as "node remove" prints it
+		}
 		st.Actions = append(st.Actions, a)
 	}
 	return st
+}
+
+// barePods returns the pods of a node that no controller creates again.
+func (s *site) barePods(node string) []string {
+	return slices.Sorted(slices.Values(s.cluster.BarePods[node]))
 }
 
 // addons upgrades the add-ons, which wait until all nodes have their images. The last control plane does it if it can: it knows
@@ -506,6 +515,10 @@ func (s *site) noteHosts() {
 		if found && h.Node != nil && h.Node.KubeletConfig != "" && !s.needsUpgrade(h) {
 			s.note("the kubelet of %s, which was adopted, reads %s until its first upgrade: changes of the kubelet's configuration reach it then", h.Name, h.Node.KubeletConfig)
 		}
+		if is := s.nodes[h.Name].Addresses; h.Node != nil && !h.isNew() && otherAddresses(h.NodeIP, is) {
+			s.rest(fault.Held, fmt.Sprintf("write nodeIP: [%s]; or take it out of cluster.yaml, run ./install cluster apply --remove, and add it again", strings.Join(is, ", ")),
+				"the node %s has the address %s in the cluster, and cluster.yaml has another nodeIP, %s: the address of a node changes only when it joins", h.Name, strings.Join(is, ", "), joinAddresses(h.NodeIP))
+		}
 		if blocked := s.blockedBy(h.Name); found && len(blocked) > 0 && s.needsUpgrade(h) && s.upgrade(h).Effect == Drain {
 			s.note("%s cannot be drained now: %s allows no disruption; apply waits for it at most %s, and is held then", h.Name, strings.Join(blocked, ", "), short(WaitLimit))
 		}
@@ -523,6 +536,26 @@ func (s *site) noteHosts() {
 	if s.cluster.Version == s.Version && len(s.cluster.Bundles) > 0 && !slices.Contains(s.cluster.Bundles, s.Bundle) {
 		s.note("the control planes keep another file with %s; to take the images of this one over, run: ./install cluster images import", s.Version)
 	}
+}
+
+// otherAddresses reports whether a node has other addresses than its nodeIP in the file. Without one, the host chooses.
+func otherAddresses(nodeIP []netip.Addr, is []string) bool {
+	has := map[netip.Addr]bool{}
+	for _, text := range is {
+		if a, err := netip.ParseAddr(text); err == nil {
+			has[a] = true
+		}
+	}
+	return len(nodeIP) > 0 && len(has) > 0 &&
+		(len(has) != len(nodeIP) || slices.ContainsFunc(nodeIP, func(a netip.Addr) bool { return !has[a] }))
+}
+
+func joinAddresses(list []netip.Addr) string {
+	var text []string
+	for _, a := range list {
+		text = append(text, a.String())
+	}
+	return strings.Join(text, ", ")
 }
 
 func (s *site) blockedBy(name string) []string {

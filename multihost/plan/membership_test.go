@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
+	"airlift/fault"
 	"airlift/multihost/facts"
 	"airlift/multihost/plan"
 	"airlift/multihost/spec"
@@ -198,4 +201,83 @@ func TestControlPlaneWithoutAMember(t *testing.T) {
 
 func vip(address string) spec.Endpoint {
 	return spec.Endpoint{VIP: []netip.Addr{netip.MustParseAddr(address)}}
+}
+
+// The plan names the pods that a removal deletes for good, and a new one makes a saved plan invalid.
+func TestRemovalNamesThePodsThatItDeletes(t *testing.T) {
+	in := joined("10.9.9.9:6443", "10.9.9.9")
+	leave(in, "w1")
+	view(in).BarePods = map[string][]string{"w0": {"a/stays"}, "w1": {"shop/b", "shop/a"}}
+	saved, problems := plan.Make(in)
+	const want = "deletes pods that nothing creates again: shop/a, shop/b"
+	var out strings.Builder
+	if err := saved.Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(out.String()), " ")
+	if len(problems) > 0 || !strings.Contains(text, "is not in cluster.yaml: "+want) || strings.Contains(text, "a/stays") {
+		t.Fatalf("%v\n%s", problems, text)
+	}
+	view(in).BarePods["w1"] = []string{"shop/a", "shop/b", "shop/c"}
+	if fresh, _ := plan.Make(in); plan.Same(saved, fresh) == nil {
+		t.Error("the saved plan is valid, and would delete another pod")
+	}
+	fact(in, "cp0").Unknown = map[string]string{"cluster.barePods": "forbidden"}
+	fact(in, "cp1").Unknown, fact(in, "cp2").Unknown = fact(in, "cp0").Unknown, fact(in, "cp0").Unknown
+	if _, problems := plan.Make(in); len(problems) == 0 {
+		t.Error("pods that are not known are deleted")
+	}
+}
+
+// An edited nodeIP of a node is held, with the way to change it. Generated.
+func TestNodeIPThatWasEdited(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		address := rapid.SampledFrom([]string{"10.0.0.5", "10.0.0.6", "fd00::5", "fd00::6"})
+		in := site(newVersion)
+		is := rapid.SliceOfNDistinct(address, 0, 2, rapid.ID[string]).Draw(t, "of the node")
+		wants := rapid.SliceOfNDistinct(address, 0, 2, rapid.ID[string]).Draw(t, "of the file")
+		view(in).Nodes[5].Addresses = is
+		fact(in, "w2").Addresses = nil
+		for _, a := range wants {
+			in.Spec.Hosts[5].NodeIP = append(in.Spec.Hosts[5].NodeIP, netip.MustParseAddr(a))
+		}
+		p, problems := plan.Make(in)
+		differs := len(is) > 0 && len(wants) > 0 && !slices.Equal(slices.Sorted(slices.Values(is)), slices.Sorted(slices.Values(wants)))
+		held := slices.ContainsFunc(p.Rest, func(r plan.Rest) bool {
+			return r.Outcome == fault.Held.Word() && strings.Contains(r.What, "the node w2 has the address "+is[0]) && strings.Contains(r.Hint, "apply --remove")
+		})
+		if len(problems) > 0 || held != differs || (p.Outcome() != nil) != differs {
+			t.Fatalf("%q, and the file has %q: held %t, %v", is, wants, held, problems)
+		}
+	})
+}
+
+// The hint for a node that is too old names what works: the file that it names is not refused, or no file works. Generated.
+func TestHintForAnOldNodeWorks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		version := func(minor int) string { return fmt.Sprintf("v1.%d.1", minor) }
+		cluster, to := rapid.IntRange(34, 37).Draw(t, "cluster"), 37
+		node := rapid.SampledFrom([]int{2, 5}).Draw(t, "node") // cp2 or w2
+		has := rapid.IntRange(28, cluster).Draw(t, "its version")
+		make := func(to int) []plan.Problem {
+			in := site(version(cluster))
+			in.Version = version(to)
+			name := in.Spec.Hosts[node].Name
+			fact(in, name).Node.Version, view(in).Nodes[node].Version = version(has), version(has)
+			_, problems := plan.Make(in)
+			return slices.DeleteFunc(problems, func(p plan.Problem) bool { return p.Host != name && p.Host != "" })
+		}
+		for _, p := range make(to) {
+			if p.Host == "" {
+				continue // the file skips a version
+			}
+			works := cluster < to && len(make(cluster)) == 0
+			if named := strings.Contains(p.Hint, "with the file of "+version(cluster)+": ./install cluster apply"); named != works {
+				t.Fatalf("cluster %d, node %d, file %d: the file works: %t, hint %q", cluster, has, to, works, p.Hint)
+			}
+			if !works && !strings.Contains(p.Hint, "./install node remove "+p.Host) {
+				t.Fatal(p.Hint)
+			}
+		}
+	})
 }

@@ -67,7 +67,7 @@ func (w *world) host(name string) spec.Host {
 // answers returns what the hosts report.
 func (w *world) answers(now time.Time) map[string]plan.Answer {
 	c := w.cluster
-	c.Nodes, c.EtcdMembers, c.EndpointAddresses = nil, nil, nil
+	c.Nodes, c.EtcdMembers, c.EndpointAddresses, c.BarePods = nil, nil, nil, map[string][]string{}
 	if host, _, found := strings.Cut(w.cluster.ControlPlaneEndpoint, ":"); found {
 		c.EndpointAddresses = []string{host}
 	}
@@ -76,6 +76,7 @@ func (w *world) answers(now time.Time) map[string]plan.Answer {
 		node := *w.nodes[name]
 		node.Addresses = []string{w.machines[name].address}
 		node.Ready = !w.isDown(name)
+		c.BarePods[name] = []string{"site/on-" + name}
 		node.ConfigurationBehind = w.machines[name].config != w.stored
 		c.Nodes = append(c.Nodes, node)
 	}
@@ -150,6 +151,9 @@ func (w *world) steps(a plan.Action) []func() {
 	case plan.NodeMeta:
 		return []func(){func() { w.label(a) }}
 	case plan.Remove, plan.RemoveOff:
+		if lost := "deletes pods that nothing creates again: site/on-" + a.Host; w.nodes[a.Host] != nil && !slices.Contains(a.Changes, lost) {
+			w.t.Fatalf("%s is removed, and the plan does not name its pod: %q", a.Host, a.Changes)
+		}
 		return w.removeSteps(a, m)
 	}
 	w.t.Fatalf("unknown verb %q", a.Verb)

@@ -126,7 +126,7 @@ func TestProblems(t *testing.T) {
 		{"the address of another machine", newVersion, func(in *plan.Input) { fact(*in, "w2").Node = nil }, "w2", "is no node, and the cluster has a Ready Node w2", "ssh.address"},
 		{"a downgrade", "v1.38.0", func(*plan.Input) {}, "", "this file has v1.37.1, and the cluster is v1.38.0", "./install upgrade undo"},
 		{"skipped minor versions", "v1.34.2", func(*plan.Input) {}, "", "this file has v1.37.1, and the cluster is v1.34.2", "in this order: v1.35, v1.36"},
-		{"a kubelet that is too old", oldVersion, func(in *plan.Input) { view(*in).Nodes[4].Version, fact(*in, "w1").Node.Version = "v1.33.9", "v1.33.9" }, "w1", "its kubelet is v1.33.9", "v1.34 or later"},
+		{"a kubelet that is too old", oldVersion, func(in *plan.Input) { view(*in).Nodes[4].Version, fact(*in, "w1").Node.Version = "v1.33.9", "v1.33.9" }, "w1", "its kubelet is v1.33.9", "with the file of v1.36.3"},
 		{"a kubelet that is newer", newVersion, func(in *plan.Input) { view(*in).Nodes[4].Version = "v1.37.2" }, "w1", "it has v1.37.2", "upgrade undo"},
 		{"the endpoint loses its balancer", newVersion, func(in *plan.Input) {
 			in.Spec.Endpoint, view(*in).Balancer, view(*in).VIP = spec.Endpoint{VIP: []netip.Addr{netip.MustParseAddr("10.0.0.100")}}, true, []string{"10.0.0.100"}

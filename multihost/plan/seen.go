@@ -85,6 +85,9 @@ func (s *site) putCluster(put func(host, field string, value any)) {
 		put(l.name, "leaves, Ready", l.ready)
 		put(l.name, "leaves, answers", l.answers)
 		put(l.name, "leaves, adopted", l.adopted)
+		if s.Remove {
+			put(l.name, "leaves, pods that nothing creates again", strings.Join(s.barePods(l.name), ", "))
+		}
 	}
 }
 

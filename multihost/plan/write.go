@@ -81,10 +81,10 @@ func (a Action) write(b *strings.Builder, names, verbs int) {
 	}
 	switch list := strings.Join(a.Changes, ", "); {
 	case list == "":
-	case a.Verb == Reconfigure || a.Verb == ReconfigureNode:
-		text += ": " + list
-	default:
+	case a.Verb == NodeMeta:
 		text = list
+	default:
+		text += ": " + list
 	}
 	wrap(b, fmt.Sprintf("   %-*s  %-*s  %-7s  ", names, a.Host, verbs, a.Verb, a.Effect), text)
 }

@@ -134,18 +134,25 @@ func Read(ctx context.Context, api kubernetes.Interface) (*Cluster, error) {
 	return f, f.readFeatures(ctx, api)
 }
 
-// Budgets returns the budgets that allow no eviction now, and match pods that a drain of their node must evict.
-func Budgets(ctx context.Context, api kubernetes.Interface) ([]Budget, error) {
-	budgets, err := api.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil || len(budgets.Items) == 0 {
-		return nil, err
-	}
+// Drains returns what a drain of nodes meets: the budgets that allow no eviction now and match pods that it must evict, and the pods
+// that no controller creates again, by node.
+func Drains(ctx context.Context, api kubernetes.Interface) ([]Budget, map[string][]string, error) {
 	pods, err := api.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, err
+		return nil, nil, fmt.Errorf("listing the pods: %w", err)
+	}
+	budgets, err := api.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing the PodDisruptionBudgets: %w", err)
 	}
 	evicted := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.Spec.NodeName == "" || !workloads.Evicts(&p) })
-	return blocking(budgets.Items, evicted), nil
+	bare := map[string][]string{}
+	for i := range evicted {
+		if p := podFacts(&evicted[i]); p.Bare {
+			bare[p.Node] = append(bare[p.Node], p.Name)
+		}
+	}
+	return blocking(budgets.Items, evicted), bare, nil
 }
 
 func blocking(budgets []policyv1.PodDisruptionBudget, evicted []corev1.Pod) (list []Budget) {

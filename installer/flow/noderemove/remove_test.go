@@ -434,7 +434,7 @@ func TestFormerEndpointLeadsToIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		changed := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: config.EndpointConfigMap}, Data: map[string]string{config.EndpointKey: text}}
+		changed := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: config.EndpointConfigMap}, Data: map[string]string{config.EndpointKey: string(text)}}
 		r, _, _ := removal(t, Options{Node: "host4", Drain: true}, "", plane, worker, stored, kubelet, changed)
 		if err := r.checkEndpoint(t.Context(), &r.target); (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "still use 127.0.0.1:6443, which leads to host4") {
 			t.Errorf("%s: %v", name, err)

@@ -313,7 +313,7 @@ func (t *target) podsState(drain bool) string {
 	if len(t.bare) == 0 {
 		return moved
 	}
-	return moved + ", except pods without a controller, which are lost: " + strings.Join(t.bare, ", ")
+	return moved + "; deletes pods that nothing creates again: " + strings.Join(slices.Sorted(slices.Values(t.bare)), ", ") // as the plan prints it
 }
 
 // left returns the nodes that remain.
