@@ -194,7 +194,7 @@ func TestDescribe(t *testing.T) {
 		not    string
 	}{
 		{dead, true, []string{
-			"host2, control plane, v1.37.1, 10.0.0.2", "does not answer: i/o timeout", "2 pods deleted with the Node", "are lost: a/bare",
+			"host2, control plane, v1.37.1, 10.0.0.2", "does not answer: i/o timeout", "2 pods deleted with the Node", "nothing creates again: a/bare",
 			"removes member host2 (https://10.0.0.2:2380); 3 voting members left, 2 healthy, 2 needed: it then survives the failure of 0",
 			"2 control planes (host1 not Ready, host3) and 1 worker (host4)", "Make sure that the host is off",
 		}, "moved"},
