@@ -16,7 +16,8 @@ const mirrorTimeout = 30 * time.Second
 
 // EtcdEndpoints returns the client URLs of the stacked etcd members from the
 // annotation that kubeadm sets on their static pods. It needs an
-// administrator's permissions.
+// administrator's permissions. A kubelet may create any static pod on its own node, so
+// only pods of control planes count.
 func (c *Client) EtcdEndpoints(ctx context.Context, report wait.Report) (urls []string, err error) {
 	w := wait.For{What: "etcd's endpoints in the API", Timeout: mirrorTimeout, Report: report}
 	err = w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
@@ -24,9 +25,17 @@ func (c *Client) EtcdEndpoints(ctx context.Context, report wait.Report) (urls []
 		if err != nil {
 			return false, err.Error(), nil
 		}
+		nodes, err := c.API.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: ControlPlaneLabel})
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		isControlPlane := map[string]bool{}
+		for _, n := range nodes.Items {
+			isControlPlane[n.Name] = true
+		}
 		urls = nil
 		for _, p := range pods.Items {
-			if url := p.Annotations[etcdURLsAnnotation]; url != "" {
+			if url := p.Annotations[etcdURLsAnnotation]; url != "" && isControlPlane[p.Spec.NodeName] {
 				urls = append(urls, url)
 			}
 		}

@@ -462,6 +462,9 @@ func (s *site) remove(name string, now func(leaver) bool) Stage {
 			a.Why = "its host is no node any more, and joins again"
 		case l.answers:
 			a.Verb, a.Why, a.Effect, a.Adopted = Remove, "is not in cluster.yaml", Drain, l.adopted
+			if at := AddressOf(s.nodes[l.name], s.cluster, s.Spec.Hosts); at != "" {
+				a.Why += "; its host is " + at
+			}
 			if l.adopted {
 				a.Why += "; another tool made its node, which is removed, too (reset --remove-node)"
 			}

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -65,6 +66,36 @@ func (s *site) leaving(name string) (leaver, bool) {
 	l := leaver{name: name, answers: f != nil && s.Answers[name].Err == nil && IsHostOf(f, name) && s.isOwn(f, name)}
 	l.adopted = l.answers && f.Node != nil && f.Node.Adopted
 	return l, !s.inFile(name)
+}
+
+// AddressOf returns the address at which the host of a Node is reached, "" if there is none. A kubelet reports its addresses, so only
+// an IP address counts, and none of a host in the file, of another Node, or of the cluster.
+func AddressOf(n facts.ClusterNode, c *facts.Cluster, hosts []spec.Host) string {
+	var others []string
+	for _, o := range c.Nodes {
+		if o.Name != n.Name {
+			others = append(others, o.Addresses...)
+		}
+	}
+	others = append(others, c.VIP...)
+	for _, h := range hosts {
+		others = append(others, h.SSH.Address)
+		for _, ip := range h.NodeIP {
+			others = append(others, ip.String())
+		}
+	}
+	taken := func(a netip.Addr) bool {
+		return slices.ContainsFunc(others, func(text string) bool {
+			o, err := netip.ParseAddr(text)
+			return err == nil && o.Unmap() == a
+		})
+	}
+	for _, text := range n.Addresses {
+		if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" && a.Unmap().IsGlobalUnicast() && !taken(a.Unmap()) {
+			return a.Unmap().String()
+		}
+	}
+	return ""
 }
 
 // IsHostOf reports whether a machine at the address of a Node is the Node's host. After an interrupted removal it may

@@ -278,6 +278,26 @@ func TestHintForAnOldNodeWorks(t *testing.T) {
 			if !works && !strings.Contains(p.Hint, "./install node remove "+p.Host) {
 				t.Fatal(p.Hint)
 			}
+
+// What a kubelet reports as its address is used only if it is an IP address that nobody else has.
+func TestAddressOf(t *testing.T) {
+	hosts := []spec.Host{{Name: "cp0", SSH: spec.SSH{Address: "10.0.0.10"}, NodeIP: []netip.Addr{netip.MustParseAddr("10.0.1.10")}}}
+	c := &facts.Cluster{VIP: []string{"10.0.0.9"}, Nodes: []facts.ClusterNode{{Name: "w1", Addresses: []string{"10.0.0.21"}}}}
+	for _, row := range []struct{ reported, want string }{
+		{"10.0.0.31", "10.0.0.31"}, {"fd00::31", "fd00::31"}, {"::ffff:10.0.0.31", "10.0.0.31"}, {"$(touch /x) 10.0.0.31", "10.0.0.31"},
+		{"10.0.0.10", ""}, {"::ffff:10.0.0.10", ""}, {"10.0.1.10", ""}, {"10.0.0.9", ""}, {"10.0.0.21", ""}, {"127.0.0.1", ""}, {"::1", ""}, {"0.0.0.0", ""}, {"224.0.0.1", ""}, {"fe80::1", ""}, {"fe80::1%eth0", ""},
+		{"fd00::1%$(id)", ""}, {"-oProxyCommand=id", ""}, {"host.example", ""}, {"10.0.0.031", ""}, {"10.0.0.31:22", ""}, {"[fd00::31]", ""}, {"", ""},
+	} {
+		n := facts.ClusterNode{Name: "w9", Addresses: strings.Split(row.reported, " ")}
+		if got := plan.AddressOf(n, c, hosts); got != row.want {
+			t.Errorf("%q: %q, want %q", row.reported, got, row.want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(rapid.String(), rapid.StringMatching(`[0-9a-f:.%/$();-]{1,24}`)).Draw(t, "address")
+		got := plan.AddressOf(facts.ClusterNode{Name: "w9", Addresses: []string{text}}, c, hosts)
+		if _, err := netip.ParseAddr(got); got != "" && (err != nil || strings.Trim(got, "0123456789abcdef.:") != "") {
+			t.Fatalf("%q: %q", text, got)
 		}
 	})
 }

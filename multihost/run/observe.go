@@ -175,8 +175,7 @@ func (s *Site) Discard(ctx context.Context) {
 		}
 	}
 	_ = quietly(ctx, nodes, func(ctx context.Context, h *Host) error {
-		_, err := h.output(ctx, nil, "rm", "-f", h.installer)
-		return err
+		return h.dropStaged(ctx)
 	})
 	if len(bare) == 0 {
 		return

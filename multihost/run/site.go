@@ -63,7 +63,9 @@ type Host struct {
 	at   time.Time // of Facts, on this machine's clock
 	row  *live.Row
 	bare bool // it had nothing of the driver before
-	same bool // the installed file is the one of this run
+	// proof is what the host has to show first; nil if its address is in cluster.yaml.
+	proof *proof
+	same  bool // the installed file is the one of this run
 	// installer is the path of the thin file that this run uses: File.staged, or installed.
 	installer string
 	mu        sync.Mutex
@@ -93,6 +95,9 @@ func (s *Site) Gather(ctx context.Context, present bool) error {
 func (h *Host) gather(ctx context.Context, present bool) error {
 	err := h.connect(ctx)
 	for n := 1; ; n++ {
+		if err == nil && h.proof != nil {
+			err = h.identify(ctx)
+		}
 		if err == nil {
 			err = h.prepare(ctx, present)
 		}
@@ -115,10 +120,13 @@ func (h *Host) gather(ctx context.Context, present bool) error {
 const gatherings = 3
 
 // GatherLeavers also connects to the nodes of the cluster that cluster.yaml does not have, so that they can be reset: at their
-// addresses in the cluster, and otherwise as to the first host with their role. Whoever answers there counts only if it is that
-// node. One that cannot be reached is no error.
+// addresses in the cluster, which are shown first, and otherwise as to the first host with their role. A host that does not show
+// that it is that node gets nothing. One that cannot be reached is no error.
 func (s *Site) GatherLeavers(ctx context.Context) error {
 	leavers := s.leavers()
+	for _, h := range leavers {
+		s.Display.Printf("%s: logging in as %s at %s, the address that its Node reports\n", h.Name, h.SSH.User, h.SSH.Address)
+	}
 	_ = s.Each(ctx, "read facts", leavers, func(ctx context.Context, h *Host) error {
 		h.Err = h.gather(ctx, true)
 		return h.Err
@@ -126,32 +134,34 @@ func (s *Site) GatherLeavers(ctx context.Context) error {
 	for _, h := range leavers {
 		if h.Err == nil && plan.IsHostOf(h.Facts, h.Name) {
 			s.hosts = append(s.hosts, h)
-		} else if c := h.connection(); c != nil {
-			_ = c.Close()
+		} else {
+			h.leave(ctx)
 		}
 	}
 	return context.Cause(ctx)
 }
 
-// leavers are the nodes of the cluster that cluster.yaml does not have.
+// leavers are the nodes of the cluster that cluster.yaml does not have, and whose address can be used.
 func (s *Site) leavers() (list []*Host) {
 	// A worker has no state of the cluster: its root may name any address.
 	at := slices.IndexFunc(s.hosts, func(h *Host) bool { return h.Role == spec.ControlPlane && h.Facts != nil && h.Facts.Cluster != nil })
 	if at < 0 {
 		return nil
 	}
-	for _, n := range s.hosts[at].Facts.Cluster.Nodes {
+	c := s.hosts[at].Facts.Cluster
+	for _, n := range c.Nodes {
 		role := spec.Worker
 		if n.ControlPlane {
 			role = spec.ControlPlane
 		}
-		if len(n.Addresses) == 0 || slices.ContainsFunc(s.Cluster.Hosts, func(h spec.Host) bool { return h.Name == n.Name }) {
+		address := plan.AddressOf(n, c, s.Cluster.Hosts)
+		if address == "" || slices.ContainsFunc(s.Cluster.Hosts, func(h spec.Host) bool { return h.Name == n.Name }) {
 			continue
 		}
 		like := s.Cluster.Hosts[max(0, slices.IndexFunc(s.Cluster.Hosts, func(h spec.Host) bool { return h.Role == role }))]
 		h := spec.Host{Name: n.Name, Role: role, SSH: like.SSH}
-		h.SSH.Address, h.SSH.HostKey = n.Addresses[0], ""
-		list = append(list, &Host{Host: h, site: s})
+		h.SSH.Address, h.SSH.HostKey = address, ""
+		list = append(list, &Host{Host: h, site: s, proof: proofOf(n.Name, s.hosts[at])})
 	}
 	return list
 }

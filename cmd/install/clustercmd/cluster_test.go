@@ -793,18 +793,34 @@ func (c *console) kill(n, how int, args ...string) (killed bool) {
 	return killed
 }
 
-// A machine that has the address of a removed node, and is no node of this cluster, stays as it is.
+// A machine that has the address that a Node reports, and does not show that it is that node, gets nothing and stays as it is. The
+// address is shown before the login.
 func TestRemoveResetsNoOtherMachine(t *testing.T) {
-	c := newConsole(t)
-	c.want(0, nil, "", "apply", "--yes")
-	less := regexp.MustCompile("(?m)^.*name: w2.*\n").ReplaceAllString(description, "")
-	if err := os.WriteFile(c.path("cluster.yaml"), []byte(less), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c.w.Hosts["w2"].Hostname = "other"
-	c.want(0, nil, "", "apply", "--yes", "--remove")
-	if slices.ContainsFunc(c.w.Seen, func(args string) bool { return strings.Contains(args, " reset ") }) {
-		t.Error("another machine was reset")
+	for name, c := range map[string]struct {
+		change func(*modelsite.Machine)
+		why    string
+	}{
+		"another node":    {func(m *modelsite.Machine) { m.Hostname = "other" }, "that host is the node other"},
+		"another cluster": {func(m *modelsite.Machine) { m.Cluster = "plant" }, "that host is a node of another cluster"},
+		"no node":         {func(m *modelsite.Machine) { m.Version = "" }, "that host is no node"},
+		"another reset":   {func(m *modelsite.Machine) { m.Unfinished, m.Cluster = "reset", "plant" }, "that host is no node"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			console := newConsole(t)
+			console.want(0, nil, "", "apply", "--yes")
+			console.leave("w2")
+			m := console.w.Hosts["w2"]
+			clear(m.Files)
+			c.change(m)
+			seen := len(console.w.Seen)
+			console.want(0, []string{"w2: logging in as root at 10.0.0.14, the address that its Node reports", c.why}, "", "apply", "--yes", "--remove")
+			if len(m.Files) > 0 {
+				t.Errorf("it got %v", m.Files)
+			}
+			if slices.ContainsFunc(console.w.Seen[seen:], func(args string) bool { return strings.Contains(args, " reset ") }) {
+				t.Error("another machine was reset")
+			}
+		})
 	}
 }
 

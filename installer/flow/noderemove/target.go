@@ -211,7 +211,8 @@ func withoutMember(states []etcd.State, m etcd.Member) (etcd.Rest, error) {
 
 // controlPlane reports whether the node is a control plane.
 func (t *target) controlPlane() bool {
-	return t.member != nil || t.server != "" || t.node != nil && t.node.Role == cluster.ControlPlaneRole
+	// A kubelet may create the pod of an API server, but not this label.
+	return t.member != nil || t.node != nil && t.node.Role == cluster.ControlPlaneRole
 }
 
 // leavesControlPlane refuses to remove the last control plane.
