@@ -278,6 +278,9 @@ func TestHintForAnOldNodeWorks(t *testing.T) {
 			if !works && !strings.Contains(p.Hint, "./install node remove "+p.Host) {
 				t.Fatal(p.Hint)
 			}
+		}
+	})
+}
 
 // What a kubelet reports as its address is used only if it is an IP address that nobody else has.
 func TestAddressOf(t *testing.T) {

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
 	"net/http"
 	"slices"
@@ -50,9 +51,11 @@ func (a *access) use(names []string) {
 
 // who returns who sent a request. The error is that the API does not answer, and nobody else knows.
 func (a *access) who(r *http.Request) (reader, error) {
-	if name := nodeName(r); name != "" {
-		if is, err := a.isNode(r.Context(), name); is || err != nil {
-			return member, err
+	if r.TLS != nil {
+		if name := nodeName(*r.TLS); name != "" {
+			if is, err := a.isNode(r.Context(), name); is || err != nil {
+				return member, err
+			}
 		}
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
@@ -60,7 +63,7 @@ func (a *access) who(r *http.Request) (reader, error) {
 		return nobody, nil
 	}
 	sum := sha256.Sum256([]byte(token))
-	is, err := a.answers.get(r.Context(), "token "+string(sum[:]), func(ctx context.Context) (bool, error) {
+	is, err := a.answers.get(r.Context(), clientOf(r), "token "+string(sum[:]), func(ctx context.Context) (bool, error) {
 		return a.api.ReviewToken(ctx, token)
 	})
 	if is && err == nil {
@@ -71,11 +74,11 @@ func (a *access) who(r *http.Request) (reader, error) {
 
 // nodeName returns the name in the client certificate of a kubelet, "" if there is none. The TLS handshake has verified
 // that the cluster's CA signed it, for clients.
-func nodeName(r *http.Request) string {
-	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+func nodeName(state tls.ConnectionState) string {
+	if len(state.VerifiedChains) == 0 {
 		return ""
 	}
-	cert := r.TLS.PeerCertificates[0]
+	cert := state.PeerCertificates[0]
 	name, ok := strings.CutPrefix(cert.Subject.CommonName, nodeUserPrefix)
 	if !ok || !slices.Contains(cert.Subject.Organization, nodesGroup) || !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth) {
 		return ""
@@ -92,9 +95,12 @@ func (a *access) isNode(ctx context.Context, name string) (bool, error) {
 	if listed {
 		return true, nil
 	}
-	is, err := a.answers.get(ctx, "node "+name, func(ctx context.Context) (bool, error) { return a.api.NodeExists(ctx, name) })
+	is, err := a.answers.get(ctx, nodeUserPrefix+name, "node "+name, func(ctx context.Context) (bool, error) { return a.api.NodeExists(ctx, name) })
 	if err != nil && known {
 		return false, nil
 	}
 	return is, err
 }
+
+// clientOf returns the address of a client without its port.
+func clientOf(r *http.Request) string { return withoutPort(r.RemoteAddr) }

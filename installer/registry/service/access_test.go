@@ -352,7 +352,7 @@ func TestManyTokens(t *testing.T) {
 		const many = 3 * maxAnswers
 		for n := range many {
 			go func() {
-				_, err := a.get(t.Context(), fmt.Sprint(n), func(ctx context.Context) (bool, error) { return api.ReviewToken(ctx, "") })
+				_, err := a.get(t.Context(), fmt.Sprint("client ", n), fmt.Sprint(n), func(ctx context.Context) (bool, error) { return api.ReviewToken(ctx, "") })
 				results <- err
 			}()
 		}
@@ -371,7 +371,7 @@ func TestManyTokens(t *testing.T) {
 		}
 		api.blocking = nil
 		for n := range many {
-			if _, err := a.get(t.Context(), fmt.Sprint(n), func(ctx context.Context) (bool, error) { return api.ReviewToken(ctx, "") }); err != nil {
+			if _, err := a.get(t.Context(), fmt.Sprint("client ", n), fmt.Sprint(n), func(ctx context.Context) (bool, error) { return api.ReviewToken(ctx, "") }); err != nil {
 				t.Fatal(err)
 			}
 		}

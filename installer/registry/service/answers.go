@@ -12,7 +12,9 @@ const (
 	// trueFor and falseFor are how long an answer of the API is used. A token that was deleted works this long.
 	trueFor, falseFor = 10 * time.Second, 2 * time.Second
 	// askTimeout bounds a question, with the wait for its turn. askers is how many are asked at once.
-	askTimeout, askers = 5 * time.Second, 4
+	askTimeout, askers = 5 * time.Second, 16
+	// maxAsked is how many answers one client may wait for: invented tokens must not take the turns of all.
+	maxAsked = 4
 	// maxAnswers limits the memory. It is more than requests that can wait for an answer.
 	maxAnswers = 4 * maxRequests
 )
@@ -23,6 +25,7 @@ type answers struct {
 
 	mu    sync.Mutex
 	known map[string]*answer
+	asked map[string]int // by client: the questions that have no answer yet
 }
 
 // An answer is valid once done is closed.
@@ -34,15 +37,18 @@ type answer struct {
 }
 
 func newAnswers() *answers {
-	return &answers{turns: make(chan struct{}, askers), known: map[string]*answer{}}
+	return &answers{turns: make(chan struct{}, askers), known: map[string]*answer{}, asked: map[string]int{}}
 }
 
-// get returns the answer to a question, and asks if there is none.
-func (a *answers) get(ctx context.Context, question string, ask func(context.Context) (bool, error)) (bool, error) {
-	x, isNew := a.find(question)
+// get returns the answer to a question of a client, and asks if there is none.
+func (a *answers) get(ctx context.Context, client, question string, ask func(context.Context) (bool, error)) (bool, error) {
+	x, isNew := a.find(client, question)
+	if x == nil {
+		return false, errBusy
+	}
 	if isNew {
 		// Others wait for the answer even if this request ends.
-		go a.ask(context.WithoutCancel(ctx), question, x, ask)
+		go a.ask(context.WithoutCancel(ctx), client, question, x, ask)
 	}
 	select {
 	case <-x.done:
@@ -52,14 +58,18 @@ func (a *answers) get(ctx context.Context, question string, ask func(context.Con
 	}
 }
 
-// find returns the answer that is valid or will be.
-func (a *answers) find(question string) (x *answer, isNew bool) {
+// find returns the answer that is valid or will be, nil if the client waits for too many others.
+func (a *answers) find(client, question string) (x *answer, isNew bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
 	if x = a.known[question]; x != nil && (x.until.IsZero() || now.Before(x.until)) {
 		return x, false
 	}
+	if a.asked[client] >= maxAsked {
+		return nil, false
+	}
+	a.asked[client]++
 	if len(a.known) >= maxAnswers {
 		a.forget(now)
 	}
@@ -86,12 +96,15 @@ func (a *answers) forget(now time.Time) {
 }
 
 // ask asks the API, and makes the answer valid. An error is not kept.
-func (a *answers) ask(ctx context.Context, question string, x *answer, ask func(context.Context) (bool, error)) {
+func (a *answers) ask(ctx context.Context, client, question string, x *answer, ask func(context.Context) (bool, error)) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	yes, err := a.inTurn(ctx, ask)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.asked[client]--; a.asked[client] == 0 {
+		delete(a.asked, client)
+	}
 	x.yes, x.err, x.until = yes, err, time.Now().Add(falseFor)
 	if yes {
 		x.until = time.Now().Add(trueFor)

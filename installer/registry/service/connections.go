@@ -1,74 +1,211 @@
 package service
 
 import (
+	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 )
 
-// maxConnections limits memory and descriptors: each needs some 50 KiB. The nodes of a cluster have up to three each.
-const maxConnections = 512
+// A kind of connections has limits of its own: whoever is not known takes nothing from nodes.
+type kind int
 
-// A connections is a listener with a limit. Beyond it, the connection that waits longest for its next request is closed
-// for a new one; if all of them are busy, the new one is closed.
+const (
+	handshaking kind = iota // who it is from is not known yet
+	stranger                // its client has no certificate of a kubelet, and no token that is valid
+	identified              // a node, or a joining host whose token was valid
+)
+
+// limits are for all connections of a kind, and for those of one owner: a node by the name in its certificate, everybody else by
+// address. Pods have the address of their node, so its kubelet may share a limit with them until its handshake has ended. Each
+// connection needs some 50 KiB. A node pulls several layers at once, with a connection for each.
+var limits = map[kind]struct{ all, each int }{handshaking: {256, 64}, stranger: {128, 32}, identified: {512, 48}}
+
+// A connections is a listener for TLS. It ends handshakes before it returns a connection. Beyond a limit, it closes another
+// connection for a new one: of the owner who has the most, the oldest one. A busy connection of somebody who is known stays;
+// if all are busy, the new one is closed.
 type connections struct {
 	net.Listener
-	limit int
+	config *tls.Config
+	ready  chan net.Conn
+	ended  context.Context // its cause is the error of the listener
+	end    context.CancelCauseFunc
+	tasks  sync.WaitGroup
 
 	mu   sync.Mutex
 	open map[net.Conn]connection
 }
 
 type connection struct {
-	quiet time.Time // since when it waits for a request
-	busy  bool
+	kind  kind
+	owner string
+	since time.Time // when it came, or, if it is known, since when it waits for a request
+	busy  bool      // known, and it has a request
 }
 
-func newConnections(l net.Listener, limit int) *connections {
-	return &connections{Listener: l, limit: limit, open: map[net.Conn]connection{}}
+// newConnections begins to accept connections.
+func newConnections(l net.Listener, config *tls.Config) *connections {
+	c := &connections{Listener: l, config: config, ready: make(chan net.Conn), open: map[net.Conn]connection{}}
+	c.ended, c.end = context.WithCancelCause(context.Background())
+	if l != nil {
+		c.tasks.Go(c.run)
+	}
+	return c
 }
 
-func (c *connections) Accept() (net.Conn, error) {
+// outOfFiles is how long to wait after an accept that failed for want of files or memory.
+const outOfFiles = 50 * time.Millisecond
+
+// run begins handshakes until the listener is closed.
+func (c *connections) run() {
 	for {
-		conn, err := c.Listener.Accept()
+		raw, err := c.Listener.Accept()
+		if temporary := net.Error(nil); errors.As(err, &temporary) && temporary.Temporary() { //nolint:staticcheck // as net/http
+			time.Sleep(outOfFiles)
+			continue
+		}
 		if err != nil {
-			return nil, err
+			c.end(err)
+			return
 		}
-		close, admitted := c.admit(conn)
-		if close != nil {
-			drop(close)
-		}
-		if admitted {
-			return conn, nil
+		conn := tls.Server(raw, c.config)
+		if c.admit(conn, handshaking, addressOf(raw)) {
+			c.tasks.Go(func() { c.handshake(conn) })
 		}
 	}
 }
 
-// admit counts a new connection. close is the one to close for it, perhaps itself.
-func (c *connections) admit(conn net.Conn) (close net.Conn, admitted bool) {
+// handshake ends the handshake of a connection, and passes it on.
+func (c *connections) handshake(conn *tls.Conn) {
+	ctx, cancel := context.WithTimeout(c.ended, headerTimeout)
+	defer cancel()
+	_ = conn.SetDeadline(time.Now().Add(headerTimeout))
+	if conn.HandshakeContext(ctx) != nil {
+		c.forget(conn)
+		drop(conn)
+		return
+	}
+	_ = conn.SetDeadline(time.Time{})
+	k, owner := stranger, addressOf(conn)
+	if name := nodeName(conn.ConnectionState()); name != "" {
+		k, owner = identified, nodeUserPrefix+name
+	}
+	if !c.admit(conn, k, owner) {
+		return
+	}
+	select {
+	case c.ready <- conn:
+	case <-c.ended.Done():
+		c.forget(conn)
+		drop(conn)
+	}
+}
+
+// Accept returns a connection after its handshake.
+func (c *connections) Accept() (net.Conn, error) {
+	select {
+	case conn := <-c.ready:
+		return conn, nil
+	case <-c.ended.Done():
+		return nil, context.Cause(c.ended)
+	}
+}
+
+// Close ends handshakes, too.
+func (c *connections) Close() error {
+	err := c.Listener.Close()
+	c.end(net.ErrClosed)
+	c.tasks.Wait()
+	return err
+}
+
+// admit counts a connection as one of a kind, and makes room for it. If there is none, it closes the connection.
+func (c *connections) admit(conn net.Conn, k kind, owner string) bool {
+	c.mu.Lock()
+	before, counted := c.open[conn]
+	if !counted && k != handshaking { // it was closed for another one
+		c.mu.Unlock()
+		return false
+	}
+	delete(c.open, conn)
+	victim, room := c.room(k, owner)
+	delete(c.open, victim)
+	if room {
+		c.open[conn] = connection{kind: k, owner: owner, since: time.Now(), busy: before.busy}
+	} else {
+		victim = conn
+	}
+	c.mu.Unlock()
+	if victim != nil {
+		drop(victim)
+	}
+	return room
+}
+
+// room reports whether there is room for one more connection, after victim is closed, which may be nil.
+func (c *connections) room(k kind, owner string) (victim net.Conn, room bool) {
+	counts, all := map[string]int{}, 0
+	for _, is := range c.open {
+		if is.kind == k {
+			counts[is.owner]++
+			all++
+		}
+	}
+	full := counts[owner] >= limits[k].each
+	if !full && all < limits[k].all {
+		return nil, true
+	}
+	for conn, is := range c.open {
+		if is.kind != k || is.busy || full && is.owner != owner {
+			continue
+		}
+		if v := c.open[victim]; victim == nil || counts[is.owner] > counts[v.owner] || counts[is.owner] == counts[v.owner] && is.since.Before(v.since) {
+			victim = conn
+		}
+	}
+	return victim, victim != nil
+}
+
+// identify counts the connection of a request, whose token is valid, as known.
+func (c *connections) identify(r *http.Request) {
+	conn, _ := r.Context().Value(connectionKey{}).(net.Conn)
+	if conn == nil || c.isIdentified(r) {
+		return
+	}
+	if c.admit(conn, identified, addressOf(conn)) {
+		c.follow(conn, http.StateActive)
+	}
+}
+
+// isIdentified reports whether the connection of a request is known.
+func (c *connections) isIdentified(r *http.Request) bool {
+	conn, _ := r.Context().Value(connectionKey{}).(net.Conn)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.open) >= c.limit {
-		close = c.quietest()
-		if close == nil {
-			return conn, false
-		}
-		delete(c.open, close)
-	}
-	c.open[conn] = connection{quiet: time.Now()}
-	return close, true
+	return c.open[conn].kind == identified
 }
 
-// quietest returns the connection that waits longest for a request, nil if all are busy.
-func (c *connections) quietest() (oldest net.Conn) {
-	for conn, is := range c.open {
-		if !is.busy && (oldest == nil || is.quiet.Before(c.open[oldest].quiet)) {
-			oldest = conn
-		}
+// connectionKey is the key of the connection in the context of its requests.
+type connectionKey struct{}
+
+// remember is the hook ConnContext of the server.
+func (c *connections) remember(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, connectionKey{}, conn)
+}
+
+// addressOf returns the address of a client without its port.
+func addressOf(conn net.Conn) string { return withoutPort(conn.RemoteAddr().String()) }
+
+func withoutPort(address string) string {
+	a, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return address
 	}
-	return oldest
+	return a.Addr().Unmap().String()
 }
 
 // drop closes a connection without the end of TLS, which would wait for a client that does not read. The kernel still sends
@@ -84,18 +221,18 @@ func drop(conn net.Conn) {
 func (c *connections) follow(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, counted := c.open[conn]; !counted {
-		return
-	}
-	switch state {
-	case http.StateActive:
-		c.open[conn] = connection{busy: true}
-	case http.StateIdle:
-		c.open[conn] = connection{quiet: time.Now()}
-	case http.StateClosed, http.StateHijacked:
+	is, counted := c.open[conn]
+	switch {
+	case !counted:
+	case state == http.StateClosed || state == http.StateHijacked:
 		delete(c.open, conn)
+	case is.kind == identified && (state == http.StateActive || state == http.StateIdle):
+		is.busy, is.since = state == http.StateActive, time.Now()
+		c.open[conn] = is
 	}
 }
+
+func (c *connections) forget(conn net.Conn) { c.follow(conn, http.StateClosed) }
 
 func (c *connections) count() int {
 	c.mu.Lock()

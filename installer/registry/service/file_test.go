@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -305,7 +306,7 @@ func TestClientThatReadsSlowly(t *testing.T) {
 	})
 }
 
-// Beyond the limit of connections, the quietest one is closed for a new one; busy connections stay.
+// Clients that connect and send nothing take nothing from others, and busy connections stay.
 func TestThousandClients(t *testing.T) {
 	path, _, id := sample(t, 1)
 	r := start(t, nil, path)
@@ -337,7 +338,7 @@ func TestThousandClients(t *testing.T) {
 	if got := r.status(t, r.client(t, nil), sending{path: "/readyz"}); got != 200 {
 		t.Errorf("a client after the thousand: %d", got)
 	}
-	if n := r.connections.count(); n > maxConnections {
+	if n := r.connections.count(); n > limits[handshaking].each+2 {
 		t.Errorf("%d connections are open", n)
 	}
 	if body, err := io.ReadAll(busy.Body); err != nil || len(body) == 0 {
@@ -345,63 +346,125 @@ func TestThousandClients(t *testing.T) {
 	}
 }
 
-// At the limit, the connection that is quiet for the longest time is closed, and a busy one never.
-func TestLimitOfConnections(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newConnections(nil, 3)
-		var all []net.Conn
-		admit := func() (close net.Conn, admitted bool) {
-			server, client := net.Pipe()
-			defer client.Close()
-			all = append(all, server)
-			close, admitted = c.admit(server)
-			time.Sleep(time.Nanosecond)
-			return close, admitted
-		}
-		for range 3 {
-			if close, admitted := admit(); close != nil || !admitted {
-				t.Error("below the limit")
+// No kind has more connections than its limits, one owner neither. A new connection takes the place of the owner who has the most,
+// and a busy connection of a known reader, and what other kinds have, stays.
+func TestLimitsOfConnections(t *testing.T) {
+	real := limits
+	defer func() { limits = real }()
+	limits = map[kind]struct{ all, each int }{handshaking: {8, 3}, stranger: {6, 3}, identified: {10, 4}}
+	rapid.Check(t, func(t *rapid.T) {
+		c := newConnections(nil, nil)
+		draw := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "n") }
+		var all []*fakeConn
+		for range rapid.IntRange(1, 150).Draw(t, "connections") {
+			k := kind(draw(3))
+			conn := &fakeConn{address: fmt.Sprintf("10.0.%d.%d:1", k, draw(1+draw(8)))}
+			before := maps.Clone(c.open)
+			admitted := c.admit(conn, handshaking, addressOf(conn))
+			if k != handshaking && admitted {
+				before = maps.Clone(c.open)
+				admitted = c.admit(conn, k, addressOf(conn))
+				delete(before, conn)
 			}
-		}
-		c.follow(all[0], http.StateActive)
-		if close, admitted := admit(); close != all[1] || !admitted {
-			t.Errorf("the quietest is the second one, %t", admitted)
-		}
-		c.follow(all[1], http.StateActive) // it was closed
-		c.follow(all[2], http.StateActive)
-		c.follow(all[2], http.StateIdle)
-		if close, admitted := admit(); close != all[3] || !admitted {
-			t.Errorf("the quietest is the fourth one, %t", admitted)
-		}
-		c.follow(all[2], http.StateActive)
-		c.follow(all[4], http.StateActive)
-		if close, admitted := admit(); close != all[5] || admitted {
-			t.Errorf("all are busy, %t", admitted)
-		}
-		c.follow(all[0], http.StateClosed)
-		c.follow(all[0], http.StateClosed)
-		if n := c.count(); n != 2 {
-			t.Errorf("%d connections", n)
+			all = append(all, conn)
+			if admitted == conn.closed {
+				t.Fatal("a connection is open and not admitted, or the other way round")
+			}
+			for other, was := range before {
+				if _, open := c.open[other]; open {
+					continue
+				}
+				if was.busy || was.kind != k && was.kind != handshaking {
+					t.Fatalf("%+v was closed for one of kind %d", was, k)
+				}
+				if !other.(*fakeConn).closed {
+					t.Fatalf("%+v is forgotten and not closed", was)
+				}
+			}
+			if k == identified && draw(2) == 0 {
+				c.follow(conn, http.StateActive)
+			}
+			if draw(4) == 0 {
+				gone := all[draw(len(all))]
+				c.follow(gone, http.StateClosed)
+			}
+			counts, owners := map[kind]int{}, map[string]int{}
+			for _, is := range c.open {
+				counts[is.kind]++
+				if owners[fmt.Sprint(is.kind, is.owner)]++; owners[fmt.Sprint(is.kind, is.owner)] > limits[is.kind].each {
+					t.Fatalf("%s has %d of kind %d", is.owner, limits[is.kind].each+1, is.kind)
+				}
+			}
+			for k, n := range counts {
+				if n > limits[k].all {
+					t.Fatalf("%d connections of kind %d", n, k)
+				}
+			}
 		}
 	})
 }
 
-// Requests beyond their limit get 503.
+// A fakeConn is a connection from an address.
+type fakeConn struct {
+	net.Conn
+	address string
+	closed  bool
+}
+
+func (f *fakeConn) RemoteAddr() net.Addr { return fakeAddr(f.address) }
+func (f *fakeConn) Close() error         { f.closed = true; return nil }
+
+type fakeAddr string
+
+func (fakeAddr) Network() string  { return "tcp" }
+func (a fakeAddr) String() string { return string(a) }
+
+// Requests of nodes beyond their limit get 503. Whoever is not known takes no slot.
 func TestTooManyRequests(t *testing.T) {
 	r := start(t, func(r *rig) { r.requests = make(chan struct{}, 1) })
-	r.api.blocking = make(chan struct{})
-	client, done := r.client(t, nil), make(chan int)
-	go func() { done <- r.status(t, client, sending{path: "/bundles", header: bearer}) }()
-	eventually(t, func() bool { return r.state().Requests == 1 })
-	resp, _, err := r.send(t, client, sending{path: "/readyz"})
+	r.requests <- struct{}{}
+	client := r.client(t, r.kubelet(t, node))
+	resp, _, err := r.send(t, client, sending{path: "/v2/"})
 	if err != nil || resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("%v, %v", resp, err)
 	}
+	if got := r.status(t, client, sending{path: "/readyz"}); got != 200 {
+		t.Errorf("its health: %d", got)
+	}
+	<-r.requests
+	if got := r.status(t, client, sending{path: "/v2/"}); got != 200 {
+		t.Errorf("afterwards: %d", got)
+	}
+	r.api.blocking = make(chan struct{})
+	done := make(chan int)
+	go func() { done <- r.status(t, r.client(t, nil), sending{path: "/bundles", header: bearer}) }()
+	eventually(t, func() bool { r.api.mu.Lock(); defer r.api.mu.Unlock(); return r.api.reviews > 0 })
+	if got := r.status(t, client, sending{path: "/v2/"}); got != 200 {
+		t.Errorf("while a token is reviewed: %d", got)
+	}
 	close(r.api.blocking)
 	if got := <-done; got != 200 {
-		t.Errorf("the request that had the turn: %d", got)
+		t.Errorf("the token: %d", got)
 	}
-	if got := r.status(t, client, sending{path: "/readyz"}); got != 200 {
-		t.Errorf("afterwards: %d", got)
+}
+
+// The connection of whoever is not known ends with the answer; the one of a node, or with a valid token, stays.
+func TestStrangersAreClosed(t *testing.T) {
+	r := start(t, nil)
+	for _, c := range []struct {
+		name, path string
+		cert       *tls.Certificate
+		header     map[string]string
+		stays      bool
+	}{
+		{"health", "/readyz", nil, nil, false}, {"nothing", "/bundles", nil, nil, false}, {"images", "/v2/", nil, nil, false}, {"no such path", "/x", nil, nil, false},
+		{"a wrong token", "/bundles", nil, map[string]string{"Authorization": "Bearer abcdef.0000000000000000"}, false},
+		{"a removed node", "/v2/", r.kubelet(t, "gone"), nil, false}, {"images with a token", "/v2/", nil, bearer, false},
+		{"a token", "/bundles", nil, bearer, true}, {"a node", "/v2/", r.kubelet(t, node), nil, true}, {"the health to a node", "/readyz", r.kubelet(t, node), nil, true},
+	} {
+		resp, _, err := r.send(t, r.client(t, c.cert), sending{path: c.path, header: c.header})
+		if err != nil || resp.Close == c.stays {
+			t.Errorf("%s: %v, %v", c.name, resp, err)
+		}
 	}
 }

@@ -11,26 +11,24 @@ import (
 	"airlift/installer/registry"
 )
 
-// maxRequests limits how many are served at once, and so the memory: each needs some 80 KiB.
+// maxRequests limits how many requests of known readers are served at once, and so the memory: each needs some 80 KiB.
 const maxRequests = 384
 
 // bodyTimeout is how long the server reads a body, which no request needs.
 const bodyTimeout = 5 * time.Second
 
-// ServeHTTP serves all requests. Paths are compared as they are, without "..".
+// ServeHTTP serves all requests. Paths are compared as they are, without "..". A connection ends with the answer to whoever is
+// not known: otherwise requests without a reader would hold it.
 func (s *service) ServeHTTP(plain http.ResponseWriter, r *http.Request) {
 	w := newProgressWriter(plain, &s.sent)
+	if !s.connections.isIdentified(r) {
+		w.Header().Set("Connection", "close")
+	}
 	if r.ContentLength != 0 {
 		_ = w.control.SetReadDeadline(time.Now().Add(bodyTimeout))
 		w.Header().Set("Connection", "close")
 	}
-	select {
-	case s.requests <- struct{}{}:
-		defer func() { <-s.requests }()
-		s.route(w, r)
-	default:
-		unavailable(w, "this control plane serves too many requests")
-	}
+	s.route(w, r)
 }
 
 func (s *service) route(w http.ResponseWriter, r *http.Request) {
@@ -79,39 +77,65 @@ func refuse(w http.ResponseWriter, images bool, status int, code, message string
 	_ = json.NewEncoder(w).Encode(map[string][]problem{"errors": {{code, message}}})
 }
 
-// serveImages serves the list of images, and what is below /v2. It never answers 401: containerd would then send the secret of the pod.
-func (s *service) serveImages(w http.ResponseWriter, r *http.Request) {
-	switch who, err := s.access.who(r); {
+// identify returns who sent a request, and takes a slot for a reader who is known: the caller calls release. Otherwise it has
+// answered. A refusal at /v2 is never 401: containerd would then send the secret of the pod.
+func (s *service) identify(w http.ResponseWriter, r *http.Request, images bool) (release func(), known bool) {
+	who, err := s.access.who(r)
+	switch {
 	case err != nil:
 		s.log.Debug("it is not known who sent a request", "from", r.RemoteAddr, "error", err)
 		unavailable(w, "the API does not answer")
-	case who != member:
+		return nil, false
+	case who == nobody || images && who != member:
 		s.refused.Add(1)
-		refuse(w, true, http.StatusForbidden, "DENIED", "only nodes of the cluster may read images, with the client certificate of their kubelet")
-	case r.URL.Path == registry.ImagesPath:
+		w.Header().Set("Connection", "close")
+		if images {
+			refuse(w, true, http.StatusForbidden, "DENIED", "only nodes of the cluster may read images, with the client certificate of their kubelet")
+			return nil, false
+		}
+		w.Header().Set("WWW-Authenticate", `Bearer realm="airlift"`)
+		http.Error(w, "only nodes of the cluster, with the client certificate of their kubelet, and joining hosts, with a bootstrap token, may read bundles", http.StatusUnauthorized)
+		return nil, false
+	}
+	s.connections.identify(r)
+	w.Header().Del("Connection")
+	select {
+	case s.requests <- struct{}{}:
+		return func() { <-s.requests }, true
+	default:
+		unavailable(w, "this control plane serves too many requests")
+		return nil, false
+	}
+}
+
+// serveImages serves the list of images, and what is below /v2.
+func (s *service) serveImages(w http.ResponseWriter, r *http.Request) {
+	release, known := s.identify(w, r, true)
+	if !known {
+		return
+	}
+	defer release()
+	if r.URL.Path == registry.ImagesPath {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(s.images.Served())
-	default:
-		s.images.ServeHTTP(w, r)
+		return
 	}
+	s.images.ServeHTTP(w, r)
 }
 
 // serveBundles serves the list, or with an ID one file.
 func (s *service) serveBundles(w http.ResponseWriter, r *http.Request, id string) {
-	switch who, err := s.access.who(r); {
-	case err != nil:
-		s.log.Debug("it is not known who sent a request", "from", r.RemoteAddr, "error", err)
-		unavailable(w, "the API does not answer")
-	case who == nobody:
-		s.refused.Add(1)
-		w.Header().Set("WWW-Authenticate", `Bearer realm="airlift"`)
-		http.Error(w, "only nodes of the cluster, with the client certificate of their kubelet, and joining hosts, with a bootstrap token, may read bundles", http.StatusUnauthorized)
-	case r.URL.Path == "/bundles":
+	release, known := s.identify(w, r, false)
+	if !known {
+		return
+	}
+	defer release()
+	if r.URL.Path == "/bundles" {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(registry.List{Bundles: s.catalog.bundles()})
-	default:
-		s.serveFile(w, r, id)
+		return
 	}
+	s.serveFile(w, r, id)
 }
 
 // serveFile serves a bundle, or one range of it. Its bytes are not decoded, but each piece is compared with its digest:

@@ -154,7 +154,7 @@ func (s *service) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.connections = newConnections(tls.NewListener(l, &tls.Config{GetConfigForClient: certificates.get}), maxConnections)
+	s.connections = newConnections(l, &tls.Config{GetConfigForClient: certificates.get})
 	return nil
 }
 
@@ -163,7 +163,7 @@ func (s *service) serve(ctx context.Context) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	server := &http.Server{
-		Handler: s, Protocols: protocols, ConnState: s.connections.follow,
+		Handler: s, Protocols: protocols, ConnState: s.connections.follow, ConnContext: s.connections.remember,
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
