@@ -215,7 +215,7 @@ func TestRemovalNamesThePodsThatItDeletes(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := strings.Join(strings.Fields(out.String()), " ")
-	if len(problems) > 0 || !strings.Contains(text, "is not in cluster.yaml: "+want) || strings.Contains(text, "a/stays") {
+	if len(problems) > 0 || !strings.Contains(text, "is not in cluster.yaml; its host is 10.0.0.4: "+want) || strings.Contains(text, "a/stays") {
 		t.Fatalf("%v\n%s", problems, text)
 	}
 	view(in).BarePods["w1"] = []string{"shop/a", "shop/b", "shop/c"}
