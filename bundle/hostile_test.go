@@ -37,7 +37,7 @@ func TestEveryTruncationIsNamed(t *testing.T) {
 	}{
 		{0, "not a bundle"},
 		{1, "not a bundle"},
-		{63, "not a bundle"}, // within the ELF header
+		{63, "not a bundle"},     // within the ELF header
 		{119, "incomplete copy"}, // within the table of program headers
 		{120, "it has 120 bytes, but its launcher alone has 200"},
 		{stubEnd - 1, "its launcher alone has 200"},
