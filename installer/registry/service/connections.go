@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -57,14 +59,16 @@ func newConnections(l net.Listener, config *tls.Config) *connections {
 	return c
 }
 
-// outOfFiles is how long to wait after an accept that failed for want of files or memory.
+// outOfFiles is how long to wait after an accept that failed with one of lacks.
 const outOfFiles = 50 * time.Millisecond
+
+var lacks = []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}
 
 // run begins handshakes until the listener is closed.
 func (c *connections) run() {
 	for {
 		raw, err := c.Listener.Accept()
-		if temporary := net.Error(nil); errors.As(err, &temporary) && temporary.Temporary() { //nolint:staticcheck // as net/http
+		if slices.ContainsFunc(lacks, func(lack error) bool { return errors.Is(err, lack) }) {
 			time.Sleep(outOfFiles)
 			continue
 		}
