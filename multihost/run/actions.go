@@ -64,7 +64,7 @@ func (r *Run) init(ctx context.Context, a plan.Action, h *Host) error {
 	if err := h.bringPatches(ctx); err != nil {
 		return err
 	}
-	documents, err := h.initDocuments()
+	documents, err := h.initDocuments(r.keys.initToken())
 	if err != nil {
 		return err
 	}

@@ -76,8 +76,9 @@ func stream(list ...map[string]any) (*bytes.Reader, error) {
 	return bytes.NewReader(b.Bytes()), nil
 }
 
-// initDocuments are the documents for init on a host.
-func (h *Host) initDocuments() (*bytes.Reader, error) {
+// initDocuments are the documents for init on a host. Init creates token, which is empty for preflight checks, unless the
+// user's documents have tokens.
+func (h *Host) initDocuments(token string) (*bytes.Reader, error) {
 	k, err := readKubeadm(h.site.Cluster.Kubeadm)
 	if err != nil {
 		return nil, err
@@ -87,8 +88,12 @@ func (h *Host) initDocuments() (*bytes.Reader, error) {
 	if len(h.NodeIP) > 0 {
 		within(init, "localAPIEndpoint")["advertiseAddress"] = h.NodeIP[0].String()
 	}
-	if init["bootstrapTokens"] == nil { // hosts join with another token, which is deleted at the end
-		init["bootstrapTokens"] = []any{map[string]any{"ttl": "1m0s"}}
+	if init["bootstrapTokens"] == nil {
+		only := map[string]any{"ttl": initTokenTTL.String()}
+		if token != "" {
+			only["token"] = token
+		}
+		init["bootstrapTokens"] = []any{only}
 	}
 	cluster["clusterName"] = h.site.Cluster.Name
 	if own := h.site.Cluster.Endpoint.Address; own != "" {

@@ -3,8 +3,10 @@ package run
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +19,8 @@ const (
 	tokenTTL = 30 * time.Minute
 	// tokenRest is how long a token must be valid yet for a join that begins.
 	tokenRest = 10 * time.Minute
+	// initTokenTTL is how long the token of init is valid if the run ends before it deletes it. Nobody uses it.
+	initTokenTTL = time.Minute
 	// cleanUpTimeout is for what is done after an interruption.
 	cleanUpTimeout = 20 * time.Second
 )
@@ -67,6 +71,16 @@ func (s *Site) joinCredentials(ctx context.Context, p *plan.Plan) (*credentials,
 	}
 	k.all, k.until = append(k.all, c), until
 	return &k.all[len(k.all)-1], nil
+}
+
+// initToken returns a token for init, which creates one in any case. No host joins with it.
+func (k *keyring) initToken() string {
+	text := strings.ToLower(rand.Text()) // a to z and 2 to 7, which tokens may have
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.all = append(k.all, credentials{Token: text[:6] + "." + text[6:22]})
+	k.until = time.Time{}
+	return k.all[len(k.all)-1].Token
 }
 
 // joinsControlPlane reports whether a control plane joins in the plan.

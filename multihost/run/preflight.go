@@ -81,7 +81,7 @@ func (h *Host) preflight(ctx context.Context, verb string) ([]Finding, error) {
 	var document io.Reader
 	var err error
 	if verb == plan.Init {
-		document, err = h.initDocuments()
+		document, err = h.initDocuments("")
 		args = append(args, plan.InitFlags(h.site.Cluster)...)
 	} else {
 		document, err = h.joinDocument(nil)
