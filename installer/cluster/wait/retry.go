@@ -2,6 +2,8 @@ package wait
 
 import (
 	"context"
+	"errors"
+	"net"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,10 +40,22 @@ func Retry(ctx context.Context, do func() error) error {
 	}
 }
 
+// IsOutage reports whether the API server is unavailable or too busy. It may have done what the request asks for.
 func IsOutage(err error) bool {
-	return utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) ||
+	return isTooSlow(err) || utilnet.IsHTTP2ConnectionLost(err) || utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) ||
 		apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) ||
 		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || lacksNamespace(err)
+}
+
+// isTooSlow reports a server that took a connection and does not answer in time: it has not ended the handshake in
+// net/http's 10 s, or the request in the client's limit. A host that takes no connection is no slow one: it may be gone.
+func isTooSlow(err error) bool {
+	var timeout net.Error
+	if !errors.As(err, &timeout) || !timeout.Timeout() {
+		return false
+	}
+	var op *net.OpError
+	return !errors.As(err, &op) || op.Op != "dial"
 }
 
 // lacksNamespace reports a missing namespace: the API server creates kube-system
