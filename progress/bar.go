@@ -15,10 +15,18 @@ type Bar struct {
 	rate rate
 }
 
+// Raw returns the output below w for what draws on a terminal, if w cleans texts of what could control one.
+func Raw(w io.Writer) io.Writer {
+	if cleans, ok := w.(interface{ Raw() io.Writer }); ok {
+		return cleans.Raw()
+	}
+	return w
+}
+
 // NewBar draws a bar on w, a terminal, when Show is called.
 func NewBar(w io.Writer) *Bar {
 	return &Bar{bar: progressbar.NewOptions64(1,
-		progressbar.OptionSetWriter(w),
+		progressbar.OptionSetWriter(Raw(w)),
 		progressbar.OptionSetPredictTime(false),
 		progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionFullWidth(),

@@ -154,7 +154,7 @@ func (d document) Write(p []byte) (int, error) {
 // Documents returns the output for the documents of a command, which are no events.
 func Documents(out io.Writer) io.Writer {
 	if e, ok := out.(*events); ok {
-		return document{e.below, e}
+		return document{progress.Raw(e.below), e}
 	}
-	return out
+	return progress.Raw(out)
 }

@@ -12,8 +12,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"airlift/fault"
 	"airlift/installer/host"
-	"airlift/interrupt"
 )
 
 // Written is how all texts of Airlift write the command: in hints, help and results, in all
@@ -108,17 +108,34 @@ func (n Name) in(text string) string {
 	}
 }
 
-// A Text is an output for texts of Airlift.
+// A Text is an output for texts of Airlift. Kubelets, pods, other hosts and files worded parts of them: what could control a
+// terminal becomes "?".
 type Text struct {
 	Name Name
-	Out  interrupt.Output
+	Out  io.Writer
+	raw  bool
 }
 
-// Fd is the file descriptor: of a terminal, perhaps.
-func (t Text) Fd() uintptr { return t.Out.Fd() }
+// Raw is the same output for what draws on a terminal, and for documents.
+func (t Text) Raw() io.Writer {
+	t.raw = true
+	return t
+}
+
+// Fd is the file descriptor, of a terminal perhaps. It is -1 if there is none.
+func (t Text) Fd() uintptr {
+	if f, ok := t.Out.(interface{ Fd() uintptr }); ok {
+		return f.Fd()
+	}
+	return ^uintptr(0)
+}
 
 func (t Text) Write(p []byte) (int, error) {
-	if _, err := io.WriteString(t.Out, t.Name.in(string(p))); err != nil {
+	text := string(p)
+	if !t.raw {
+		text = fault.Printable(text)
+	}
+	if _, err := io.WriteString(t.Out, t.Name.in(text)); err != nil {
 		return 0, err
 	}
 	return len(p), nil

@@ -1,9 +1,12 @@
 package output
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"text/tabwriter"
 
 	"airlift/installer/host"
 )
@@ -38,6 +41,28 @@ func TestNameOf(t *testing.T) {
 		if got := NameOf(c.arg0, c.path); got != (Name{c.here, c.there}) {
 			t.Errorf("NameOf(%q, %q) = %+v", c.arg0, c.path, got)
 		}
+	}
+}
+
+// Kubelets, pods, other hosts and files word parts of what commands print. Documents and what draws on a terminal stay as they are.
+func TestTextsCannotControlTheTerminal(t *testing.T) {
+	const evil = "\x1b]0;owned\x07\x1b[2J\u009b2J\u202e\r"
+	var out strings.Builder
+	text := Text{Name: Name{Written, Written}, Out: &out}
+	fmt.Fprintf(text, "node w1: %s\n", evil)
+	table := tabwriter.NewWriter(text, 0, 0, 3, ' ', 0)
+	fmt.Fprintf(table, "w1\tv1.37.1%s\tReady\n", evil)
+	if err := table.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := text.WriteString("ä … 日本" + evil); err != nil || strings.ContainsAny(out.String(), evil[:1]+"\x07\u009b\u202e\r") || !strings.Contains(out.String(), "ä … 日本?") {
+		t.Errorf("%q %v", out.String(), err)
+	}
+	out.Reset()
+	fmt.Fprint(Documents(text), evil)
+	fmt.Fprint(Verbatim(text), evil)
+	if out.String() != evil+evil {
+		t.Errorf("%q", out.String())
 	}
 }
 

@@ -78,20 +78,6 @@ Nothing is wrong.
 	}
 }
 
-// A kubelet words why its Node is not Ready, and pods why they are not: that cannot control the terminal.
-func TestNodesCannotControlTheTerminal(t *testing.T) {
-	const evil = "\x1b]0;owned\x07\x1b[2J\u009b2J\u202e"
-	s := healthy()
-	s.Node.Ready, s.Node.Reason, s.Node.Version = false, "Ready is False: "+evil, "v1.37.1"+evil
-	s.Problems = []Problem{{Message: "node w1: " + evil, Fix: evil}}
-	s.AddOns[0].Ready, s.AddOns[0].Reason = 1, evil
-	var out strings.Builder
-	s.Write(&out, 80)
-	if strings.ContainsAny(out.String(), "\x1b\x07\u009b\u202e") {
-		t.Errorf("%q", out.String())
-	}
-}
-
 func TestTextOfProblems(t *testing.T) {
 	s := healthy()
 	s.Healthy, s.Node.Ready, s.Node.Reason = false, false, "unknown: the API server at https://10.77.0.11:6443 does not answer"

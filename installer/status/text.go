@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"airlift/fault"
 	"airlift/progress"
 )
 
@@ -68,7 +67,7 @@ func (p *printer) row(label, text string) {
 func (p *printer) wrap(first, next, text string) {
 	line := first
 	empty := true
-	for _, word := range strings.Fields(fault.Printable(text)) { // kubelets and pods worded parts of it
+	for _, word := range strings.Fields(text) {
 		if !empty && p.width > 0 && len([]rune(line))+1+len([]rune(word)) > p.width {
 			fmt.Fprintln(p.out, strings.TrimRight(line, " "))
 			line, empty = next, true

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/timeline"
 	"airlift/progress"
 )
@@ -42,7 +41,7 @@ func (c *Console) print(e progress.Event, text string) {
 		out.Emit(e)
 		return
 	}
-	fmt.Fprint(c.Out, fault.Printable(text)) // kubelets and pods worded parts of it
+	fmt.Fprint(c.Out, text)
 }
 
 // Note prints one indented line about the current step.

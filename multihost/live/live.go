@@ -41,7 +41,7 @@ func New(out io.Writer, notes bool) *Display {
 		return d
 	}
 	if f, ok := out.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
-		d.table = &table{out: out, color: os.Getenv("NO_COLOR") == "", size: func() (int, int, error) { return term.GetSize(int(f.Fd())) }}
+		d.table = &table{out: progress.Raw(out), color: os.Getenv("NO_COLOR") == "", size: func() (int, int, error) { return term.GetSize(int(f.Fd())) }}
 	}
 	return d
 }

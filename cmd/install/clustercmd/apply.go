@@ -212,7 +212,7 @@ func writePlan(cmd *cobra.Command, p *plan.Plan, format, file string) error {
 	if format == "json" {
 		_, err = output.Verbatim(cmd.OutOrStdout()).Write(data)
 	} else {
-		err = p.Write(printable(cmd.OutOrStdout()))
+		err = p.Write(cmd.OutOrStdout())
 	}
 	switch {
 	case err != nil:
@@ -316,7 +316,7 @@ func writeFindings(out io.Writer, found []run.Finding) error {
 	if len(list) == 0 {
 		return nil
 	}
-	w := tabwriter.NewWriter(printable(out), 0, 0, 2, ' ', 0)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "HOST\t\tCHECK\tPROBLEM")
 	for _, f := range list {
 		kind := "error"
@@ -459,7 +459,7 @@ func (s *opened) checked(ctx context.Context, cmd *cobra.Command, r rules, saved
 		err = errors.Join(writeFindings(cmd.OutOrStdout(), found), failed(found))
 	}
 	if err == nil {
-		err = p.Write(printable(cmd.OutOrStdout()))
+		err = p.Write(cmd.OutOrStdout())
 	}
 	return p, err
 }

@@ -204,15 +204,3 @@ func isTerminal(cmd *cobra.Command) bool {
 	in, ok := cmd.InOrStdin().(*os.File)
 	return ok && term.IsTerminal(int(in.Fd()))
 }
-
-// printable returns an output for texts that hosts have written.
-func printable(out io.Writer) io.Writer { return &cleaned{out} }
-
-type cleaned struct{ out io.Writer }
-
-func (c *cleaned) Write(p []byte) (int, error) {
-	if _, err := io.WriteString(c.out, fault.Printable(string(p))); err != nil {
-		return 0, err
-	}
-	return len(p), nil
-}

@@ -125,8 +125,9 @@ func (c *console) answered(answers io.Reader, args ...string) (out string, code 
 		dial: func(*live.Display) dialer { return modelDialer{c.w} },
 	})
 	var b bytes.Buffer
-	cmd.SetOut(&b)
-	cmd.SetErr(&b)
+	text := output.Text{Name: output.Name{Here: output.Written, There: output.Written}, Out: &b}
+	cmd.SetOut(text)
+	cmd.SetErr(text)
 	cmd.SetIn(answers)
 	if args[0] != "example" {
 		args = append([]string{"--file", c.path("cluster.yaml")}, args...)
@@ -134,7 +135,7 @@ func (c *console) answered(answers io.Reader, args ...string) (out string, code 
 	cmd.SetArgs(args)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	err := cmd.ExecuteContext(c.ctx)
-	fault.Print(&b, err)
+	fault.Print(text, err)
 	c.all.WriteString(b.String())
 	if code := fault.ExitCode(err); strings.Contains(b.String(), "matches the file. ") && (err != nil || strings.Contains("\n"+b.String(), "\nerror: ")) {
 		c.t.Errorf("%q: exit code %d, and the cluster matches the file:\n%s", args, code, b.String())

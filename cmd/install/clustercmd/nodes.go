@@ -71,7 +71,7 @@ func (in *site) collecting(cmd *cobra.Command, role string, args func(document b
 				return err
 			}
 			if show == nil {
-				return text(printable(cmd.OutOrStdout()), nodes, outputs)
+				return text(cmd.OutOrStdout(), nodes, outputs)
 			}
 			all, err := decodeAll(outputs)
 			if err != nil {

@@ -82,7 +82,7 @@ not answer.`,
 				if show != nil {
 					err = show(cmd.OutOrStdout(), state)
 				} else {
-					err = state.write(printable(cmd.OutOrStdout()))
+					err = state.write(cmd.OutOrStdout())
 				}
 				if err == nil && !state.Healthy {
 					err = fault.New(fault.Failure, "the cluster %s has problems", state.Name).Hint("for a remote engineer: ./install cluster doctor")
