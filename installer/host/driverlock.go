@@ -2,7 +2,6 @@ package host
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,23 +21,26 @@ type Holder struct {
 
 // LockForDriver takes the lock that keeps two drivers from changing the same host. The commands that a driver runs on
 // the host take the lock of OpenLocked as well. If another process has the lock, release is nil, and the Holder is that one.
-// The kernel releases the lock when this process ends.
-func LockForDriver(root, who string) (h Holder, release func(), err error) {
+// Last had the lock before; it is empty if nobody had since the host started. The kernel releases the lock when this process ends.
+func LockForDriver(root, who string) (h, last Holder, release func(), err error) {
 	f, locked, err := lockFile(filesystem.Root(root), driverLockPath)
 	if err != nil {
-		return h, nil, err
+		return h, last, nil, err
 	}
+	last, err = readHolder(f)
 	if !locked {
 		defer f.Close()
-		h, err = readHolder(f)
-		return h, nil, err
+		return last, Holder{}, nil, err
 	}
 	h = Holder{Who: who, Since: time.Now().UTC().Truncate(time.Second)}
-	if err := writeHolder(f, h); err != nil {
-		f.Close()
-		return h, nil, err
+	if err == nil {
+		err = writeHolder(f, h)
 	}
-	return h, func() { f.Close() }, nil
+	if err != nil {
+		f.Close()
+		return h, last, nil, err
+	}
+	return h, last, func() { f.Close() }, nil
 }
 
 func writeHolder(f *os.File, h Holder) error {
@@ -61,8 +63,8 @@ func readHolder(f *os.File) (h Holder, err error) {
 	if err != nil {
 		return h, fmt.Errorf("reading who has the lock of this host: %w", err)
 	}
-	if err := json.Unmarshal(data, &h); errors.As(err, new(*json.SyntaxError)) {
+	if json.Unmarshal(data, &h) != nil { // an empty file, or a part of a record
 		return Holder{}, nil
 	}
-	return h, err
+	return h, nil
 }

@@ -13,6 +13,8 @@ import (
 type Held struct {
 	Held bool `json:"held"`
 	host.Holder
+	// Last had the lock before this driver. It is empty if nobody had since the host started.
+	Last host.Holder `json:"last,omitzero"`
 }
 
 // HeldError is the error about another driver that has the lock.

@@ -19,7 +19,7 @@ import (
 const holdRoot = "AIRLIFT_TEST_HOLD"
 
 func holdForParent(root string) {
-	_, release, err := host.LockForDriver(root, "ann@laptop, pid 1, cluster apply")
+	_, _, release, err := host.LockForDriver(root, "ann@laptop, pid 1, cluster apply")
 	if err != nil || release == nil {
 		os.Exit(3)
 	}
@@ -62,7 +62,7 @@ func TestKilledDriverLeavesNoLock(t *testing.T) {
 			root := t.TempDir()
 			cmd, in := startHolder(t, root)
 			before := time.Now().Add(-time.Minute)
-			other, release, err := host.LockForDriver(root, "bob")
+			other, _, release, err := host.LockForDriver(root, "bob")
 			if err != nil || release != nil || other.Who != "ann@laptop, pid 1, cluster apply" || other.Since.Before(before) {
 				t.Fatalf("%+v, %v", other, err)
 			}
@@ -72,9 +72,9 @@ func TestKilledDriverLeavesNoLock(t *testing.T) {
 			}
 			end(cmd, in)
 			_ = cmd.Wait()
-			mine, release, err := host.LockForDriver(root, "bob")
-			if err != nil || release == nil || mine.Who != "bob" {
-				t.Fatalf("after the end: %+v, %v", mine, err)
+			mine, last, release, err := host.LockForDriver(root, "bob")
+			if err != nil || release == nil || mine.Who != "bob" || last != other {
+				t.Fatalf("after the end: %+v, last %+v, %v", mine, last, err)
 			}
 			release()
 		})
@@ -84,9 +84,9 @@ func TestKilledDriverLeavesNoLock(t *testing.T) {
 // The lock of a driver is not the one of the commands that it runs.
 func TestCommandsRunUnderTheLockOfADriver(t *testing.T) {
 	root := t.TempDir()
-	_, release, err := host.LockForDriver(root, "ann")
-	if err != nil {
-		t.Fatal(err)
+	_, last, release, err := host.LockForDriver(root, "ann")
+	if err != nil || last != (host.Holder{}) {
+		t.Fatal(err, last)
 	}
 	defer release()
 	_, unlock, err := host.OpenLocked(root)

@@ -253,7 +253,7 @@ func (r *Run) remove(ctx context.Context, a plan.Action, h *Host) error {
 
 // on returns the host with the row of another one.
 func (h *Host) on(row *live.Row) *Host {
-	return &Host{Host: h.Host, Facts: h.Facts, site: h.site, conn: h.connection(), row: row}
+	return &Host{Host: h.Host, Facts: h.Facts, site: h.site, conn: h.connection(), locked: h.lockHeld(), row: row}
 }
 
 // bringWhole brings the whole file to the host, unless it is in place.

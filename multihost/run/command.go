@@ -19,7 +19,7 @@ import (
 // output runs a command, and returns what it printed on standard output.
 func (h *Host) output(ctx context.Context, stdin io.Reader, args ...string) ([]byte, error) {
 	var out bytes.Buffer
-	err := h.connection().Run(ctx, remote.Command{Args: args, Stdin: stdin, Stdout: &out})
+	err := h.run(ctx, remote.Command{Args: args, Stdin: stdin, Stdout: &out})
 	return out.Bytes(), described(err)
 }
 
@@ -32,7 +32,7 @@ func (h *Host) install(ctx context.Context, stdin io.Reader, args ...string) err
 // summary is install for a command whose last text has no secrets.
 func (h *Host) summary(ctx context.Context, stdin io.Reader, args ...string) (text string, err error) {
 	e := &events{show: h.row.Show}
-	err = h.connection().Run(ctx, remote.Command{Args: slices.Concat(args, []string{"--progress", "json"}), Stdin: stdin, Stdout: e})
+	err = h.run(ctx, remote.Command{Args: slices.Concat(args, []string{"--progress", "json"}), Stdin: stdin, Stdout: e})
 	return e.done, e.described(err)
 }
 
@@ -40,7 +40,7 @@ func (h *Host) summary(ctx context.Context, stdin io.Reader, args ...string) (te
 func (h *Host) Document(ctx context.Context, out io.Writer, args ...string) error {
 	e := &events{show: h.row.Show}
 	args = slices.Concat([]string{h.installer}, args, []string{"--progress", "json"})
-	return e.described(h.connection().Run(ctx, remote.Command{Args: args, Stdout: out, Stderr: e}))
+	return e.described(h.run(ctx, remote.Command{Args: args, Stdout: out, Stderr: e}))
 }
 
 // described is described for a command whose last event may have its error.
@@ -156,5 +156,5 @@ func (h *Host) Install(ctx context.Context, args ...string) error {
 
 // Command runs a command of the host as root, with its standard output to out.
 func (h *Host) Command(ctx context.Context, out io.Writer, args ...string) error {
-	return described(h.connection().Run(ctx, remote.Command{Args: args, Stdout: out}))
+	return described(h.run(ctx, remote.Command{Args: args, Stdout: out}))
 }

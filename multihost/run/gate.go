@@ -102,7 +102,7 @@ func (r *Run) healthy(ctx context.Context, nodes []string, version string, soak 
 			_ = json.Unmarshal(line, &last)
 			row.Note("%s", last.text(soak))
 		}}
-		return described(leader.connection().Run(ctx, remote.Command{Args: args, Stdin: bytes.NewReader(input), Stdout: lines}))
+		return described(leader.run(ctx, remote.Command{Args: args, Stdin: bytes.NewReader(input), Stdout: lines}))
 	})
 	row.End(err)
 	if exit := (*remote.ExitError)(nil); errors.As(err, &exit) {

@@ -2,11 +2,17 @@ package run
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"airlift/fault"
 	"airlift/multihost/remote"
@@ -23,82 +29,232 @@ var errNoAnswer = errors.New("it did not answer")
 
 // held is what "cluster host hold" prints.
 type held struct {
-	Held  bool      `json:"held"`
+	Held bool `json:"held"`
+	holder
+	Last holder `json:"last"`
+}
+
+// A holder is a driver, as the host knows it.
+type holder struct {
 	Who   string    `json:"who"`
 	Since time.Time `json:"since"`
 }
 
-// lock takes the lock of a host for this driver, until unlock is called or the connection ends.
+func (h holder) String() string { return h.Who + ", since " + h.Since.Format(time.DateTime) }
+
+// A takenError is about another driver that has the lock of a host.
+type takenError struct {
+	holder
+	error
+}
+
+func (e *takenError) Unwrap() error { return e.error }
+
+// A lostError is the end of a run that lost the lock of a host: another driver may change that host.
+type lostError struct{ error }
+
+func (e *lostError) Unwrap() error { return e.error }
+
+// withLocks does something, and releases the locks of all hosts after it. Its context ends if one of them is lost.
+func (s *Site) withLocks(ctx context.Context, do func(context.Context) error) error {
+	ctx, s.end = context.WithCancelCause(ctx)
+	defer s.end(nil)
+	defer s.unlock()
+	err := do(ctx)
+	if lost := (*lostError)(nil); err != nil && errors.As(context.Cause(ctx), &lost) {
+		return lost
+	}
+	return err
+}
+
+func (s *Site) unlock() {
+	var wg sync.WaitGroup
+	for _, h := range s.hosts {
+		wg.Go(h.unlock)
+	}
+	wg.Wait()
+}
+
+// A lock is the command on a host that has its lock.
+type lock struct {
+	conn   remote.Conn
+	beats  *io.PipeWriter
+	watch  context.CancelFunc // ends watching
+	kill   context.CancelFunc // ends the command
+	ended  chan struct{}      // closed when the command has ended
+	err    error              // of the command, then
+	answer held
+	beaten atomic.Int64 // sinceStart of the last beat
+}
+
+// lock takes the lock of a host for this driver, until unlock is called or it is lost.
 func (h *Host) lock(ctx context.Context) error {
 	in, beats := io.Pipe()
 	out, answers := io.Pipe()
-	ended := make(chan error, 1)
-	conn := h.connection()
 	// The lock must outlive ctx: commands end later than it.
-	holding, stop := context.WithCancel(context.WithoutCancel(ctx))
+	holding, kill := context.WithCancel(context.WithoutCancel(ctx))
+	watching, watch := context.WithCancel(holding)
+	l := &lock{conn: h.connection(), beats: beats, watch: watch, kill: kill, ended: make(chan struct{})}
 	go func() {
-		err := conn.Run(holding, remote.Command{
+		defer close(l.ended)
+		l.err = l.conn.Run(holding, remote.Command{
 			Args:  []string{h.installer, "cluster", "host", "hold", "--who", h.site.Who, "--beat", beatLimit.String()},
 			Stdin: in, Stdout: answers,
 		})
-		_ = answers.CloseWithError(errors.Join(err, io.EOF))
+		_ = answers.CloseWithError(errors.Join(l.err, io.EOF))
 		_ = in.Close()
-		ended <- err
 	}()
-	release := func() {
-		_ = beats.Close()
-		select {
-		case <-ended:
-		case <-time.After(cleanUpTimeout):
-		}
-		stop()
-	}
-	err := h.taken(out, ended)
+	l.beaten.Store(int64(sinceStart()))
+	err := l.read(out)
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	if err != nil {
 		_ = beats.Close()
-		stop()
+		kill()
 		return err
 	}
-	go beat(holding, beats)
-	h.release = release
+	h.keepLock(l)
+	go h.watch(watching, l)
 	return nil
 }
 
-// taken waits for the answer of hold.
-func (h *Host) taken(out io.Reader, ended <-chan error) error {
+// read waits for the answer of hold.
+func (l *lock) read(out io.Reader) error {
 	line, err := bufio.NewReader(out).ReadBytes('\n')
-	var answer held
-	if err != nil || json.Unmarshal(line, &answer) != nil {
-		return fault.New(fault.Failure, "locking the host: %w", errors.Join(described(<-ended), errNoAnswer)).Hint("run the same command again")
+	if err != nil || json.Unmarshal(line, &l.answer) != nil {
+		<-l.ended
+		return fault.New(fault.Failure, "locking the host: %w", errors.Join(described(l.err), errNoAnswer)).Hint("run the same command again")
 	}
-	if !answer.Held {
-		return fault.New(fault.Failure, "another driver changes this host: %s, since %s (%s ago)",
-			answer.Who, answer.Since.Format(time.DateTime), time.Since(answer.Since).Round(time.Second)).
-			Hint("wait until it has finished, or end it there; a driver that was killed loses the lock at once, and one without power after " + beatLimit.String())
+	if other := l.answer.holder; !l.answer.Held {
+		return &takenError{other, fault.New(fault.Failure, "another driver changes this host: %s (%s ago)", other, time.Since(other.Since).Round(time.Second)).
+			Hint("wait until it has finished, or end it there; a driver that was killed loses the lock at once, and one without power after " + beatLimit.String())}
 	}
 	return nil
 }
 
-func beat(ctx context.Context, w io.Writer) {
+// watch writes beats, until ctx ends or the lock is lost.
+func (h *Host) watch(ctx context.Context, l *lock) {
 	tick := time.NewTicker(beatInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-l.ended:
+			if ctx.Err() == nil {
+				h.lost(l)
+			}
+			return
 		case <-tick.C:
-			if _, err := w.Write([]byte(".")); err != nil {
+			if h.stoodStill(l) != nil {
 				return
+			}
+			if _, err := l.beats.Write([]byte(".")); err == nil {
+				l.beaten.Store(int64(sinceStart()))
 			}
 		}
 	}
 }
 
+// lost ends the run if the command that has the lock has ended. If the connection has ended too, nothing runs on the host before
+// reconnect has the lock again.
+func (h *Host) lost(l *lock) {
+	if gone := (*remote.LostError)(nil); errors.As(l.err, &gone) {
+		_ = l.conn.Close()
+		return
+	}
+	_ = h.endRun(cmp.Or(described(l.err), errors.New("the command that had it has ended")))
+}
+
+// stoodStill ends the run if this machine did not run for so long that the host has ended the lock: a laptop that slept. The host may
+// not have been able to report that yet.
+func (h *Host) stoodStill(l *lock) error {
+	select {
+	case <-l.ended:
+		return nil
+	default:
+	}
+	still := sinceStart() - time.Duration(l.beaten.Load())
+	if still < beatLimit {
+		return nil
+	}
+	return h.endRun(fmt.Errorf("this machine stood still for %s", still.Round(time.Second)))
+}
+
+// run runs a command on the host, unless the lock that this driver took may have ended.
+func (h *Host) run(ctx context.Context, c remote.Command) error {
+	if l := h.lockHeld(); l != nil {
+		if err := h.stoodStill(l); err != nil {
+			return err
+		}
+	}
+	return h.connection().Run(ctx, c)
+}
+
+// endRun ends the run because this driver has no lock of the host any more.
+func (h *Host) endRun(why error) error {
+	err := &lostError{fault.New(fault.Failure, "%s: the lock of this host was lost, so nothing else was begun on any host: %w", h.Name, why).
+		Hint("see who else changes the hosts, and run the same command again: it continues")}
+	if h.site.end != nil {
+		h.site.end(err)
+	}
+	return err
+}
+
+// sinceStart is how long this machine has been running, with the time for which it slept: the clock of package time does not have that.
+var sinceStart = func() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // it fails for unknown clocks
+	return time.Duration(t.Nano())
+}
+
+// relock takes the lock of a host again that was lost with its connection. If another driver had it meanwhile, the run ends.
+func (h *Host) relock(ctx context.Context) error {
+	before := h.lockHeld()
+	if before == nil {
+		return nil
+	}
+	h.unlock()
+	err := h.lock(ctx)
+	if taken := (*takenError)(nil); errors.As(err, &taken) && taken.Who != h.site.Who { // not this driver's, which the host still waits for
+		return h.endRun(err)
+	}
+	if err != nil {
+		h.keepLock(before)
+		return err
+	}
+	if last := h.lockHeld().answer.Last; last.Who != "" && last.Who != h.site.Who {
+		return h.endRun(fmt.Errorf("another driver had it: %s", last))
+	}
+	return nil
+}
+
+func (h *Host) keepLock(l *lock) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.locked = l
+}
+
+// lockHeld returns the lock that this driver took; nil if it took none.
+func (h *Host) lockHeld() *lock {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.locked
+}
+
 // unlock ends the lock.
 func (h *Host) unlock() {
-	if h.release != nil {
-		h.release()
-		h.release = nil
+	h.mu.Lock()
+	l := h.locked
+	h.locked = nil
+	h.mu.Unlock()
+	if l == nil {
+		return
 	}
+	l.watch()
+	_ = l.beats.Close()
+	select {
+	case <-l.ended:
+	case <-time.After(cleanUpTimeout):
+	}
+	l.kill()
 }

@@ -58,33 +58,33 @@ func (s *Site) Import(ctx context.Context) error {
 	} else if hosts, err = s.Nodes(""); err != nil {
 		return err
 	}
-	r := &Run{Site: s}
-	defer r.unlock()
-	return s.Each(ctx, "import", hosts, func(ctx context.Context, h *Host) error {
-		if err := h.lock(ctx); err != nil {
-			return err
-		}
-		if err := h.bringWhole(ctx); err != nil {
-			return err
-		}
-		if err := h.install(ctx, nil, args...); err != nil {
-			return err
-		}
-		return h.dropWhole(ctx)
+	return s.withLocks(ctx, func(ctx context.Context) error {
+		return s.Each(ctx, "import", hosts, func(ctx context.Context, h *Host) error {
+			if err := h.lock(ctx); err != nil {
+				return err
+			}
+			if err := h.bringWhole(ctx); err != nil {
+				return err
+			}
+			if err := h.install(ctx, nil, args...); err != nil {
+				return err
+			}
+			return h.dropWhole(ctx)
+		})
 	})
 }
 
 // InTurn runs a command that changes hosts on one after the other. It stops at the first that fails.
 func (s *Site) InTurn(ctx context.Context, work string, hosts []*Host, args ...string) error {
-	r := &Run{Site: s}
-	defer r.unlock()
-	if err := s.Each(ctx, "lock", hosts, func(ctx context.Context, h *Host) error { return h.lock(ctx) }); err != nil {
-		return err
-	}
-	for _, h := range hosts {
-		if err := s.Each(ctx, work, []*Host{h}, func(ctx context.Context, h *Host) error { return h.Install(ctx, args...) }); err != nil {
+	return s.withLocks(ctx, func(ctx context.Context) error {
+		if err := s.Each(ctx, "lock", hosts, func(ctx context.Context, h *Host) error { return h.lock(ctx) }); err != nil {
 			return err
 		}
-	}
-	return nil
+		for _, h := range hosts {
+			if err := s.Each(ctx, work, []*Host{h}, func(ctx context.Context, h *Host) error { return h.Install(ctx, args...) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

@@ -21,8 +21,11 @@ func (s *Site) Reset(ctx context.Context) error {
 	if err := s.checkReset(); err != nil {
 		return err
 	}
-	r := &Run{Site: s}
-	defer r.unlock()
+	return s.withLocks(ctx, s.resetLocked)
+}
+
+// resetLocked locks the hosts, and resets them.
+func (s *Site) resetLocked(ctx context.Context) error {
 	if err := s.Each(ctx, "lock", s.hosts, func(ctx context.Context, h *Host) error { return h.lock(ctx) }); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,24 +36,25 @@ type Run struct {
 // has the facts after the run.
 func (s *Site) Execute(ctx context.Context, p *plan.Plan, check func() error) error {
 	r := &Run{Site: s, Plan: p}
-	defer r.unlock()
-	if err := r.begin(ctx, check); err != nil {
-		r.unlock()
-		s.Discard(ctx)
-		return err
-	}
-	defer s.forget(ctx, p)
-	for rest := p.Stages; len(rest) > 0; {
-		n := together(rest)
-		if err := r.stages(ctx, rest[:n]); err != nil {
+	return s.withLocks(ctx, func(ctx context.Context) error {
+		if err := r.begin(ctx, check); err != nil {
+			r.unlock()
+			s.Discard(ctx)
 			return err
 		}
-		if rest[n-1].Pause {
-			break
+		defer s.forget(ctx, p)
+		for rest := p.Stages; len(rest) > 0; {
+			n := together(rest)
+			if err := r.stages(ctx, rest[:n]); err != nil {
+				return err
+			}
+			if rest[n-1].Pause {
+				break
+			}
+			rest = rest[n:]
 		}
-		rest = rest[n:]
-	}
-	return r.observeResult(ctx)
+		return r.observeResult(ctx)
+	})
 }
 
 // observeResult reads the facts of the hosts of the file once more, before other drivers may change them. A host that does not
@@ -189,14 +191,6 @@ func (r *Run) lock(ctx context.Context) error {
 	return r.Each(ctx, "lock", hosts, func(ctx context.Context, h *Host) error { return h.lock(ctx) })
 }
 
-func (r *Run) unlock() {
-	var wg sync.WaitGroup
-	for _, h := range r.hosts {
-		wg.Go(h.unlock)
-	}
-	wg.Wait()
-}
-
 // leader returns the host that runs commands for the cluster.
 func (s *Site) leader(p *plan.Plan) (*Host, error) {
 	h := s.host(p.Leader)
@@ -300,15 +294,15 @@ func (r *Run) connections() map[string]remote.Conn {
 	return all
 }
 
-// reconnect connects again, waits until the host answers, and takes the lock again, unless another action has done so since the connection
-// was lost. The former lock may last until the host finds out that it was.
+// reconnect connects again, waits until the host answers, and takes its lock again, if this driver had it, unless another action has done so
+// since the connection was lost. The former lock may last until the host finds out that it was.
 func (h *Host) reconnect(ctx context.Context, lost remote.Conn) error {
 	h.again.Lock()
 	defer h.again.Unlock()
 	if h.connection() != lost {
 		return nil
 	}
-	var other error
+	var final error
 	err := patiently(ctx, func(ctx context.Context) error {
 		if err := h.connect(ctx); err != nil {
 			return err
@@ -318,15 +312,19 @@ func (h *Host) reconnect(ctx context.Context, lost remote.Conn) error {
 			return err
 		}
 		if h.Facts != nil && f.MachineID != h.Facts.MachineID {
-			other = fault.New(fault.Failure, "another machine answers at its address: its machine-id is %s, and was %s", f.MachineID, h.Facts.MachineID).
+			final = fault.New(fault.Failure, "another machine answers at its address: its machine-id is %s, and was %s", f.MachineID, h.Facts.MachineID).
 				Hint("see which machines have the address: ip neigh; then run the same command again")
 			return nil
 		}
-		h.unlock()
-		return h.lock(ctx)
+		err = h.relock(ctx)
+		if ended := (*lostError)(nil); errors.As(err, &ended) {
+			final = err
+			return nil
+		}
+		return err
 	})
-	if other != nil {
-		return other
+	if err = cmp.Or(final, err); err != nil {
+		_ = h.connection().Close() // without the lock, nothing may run there
 	}
 	return err
 }

@@ -49,6 +49,7 @@ type Site struct {
 
 	hosts []*Host
 	keys  keyring
+	end   context.CancelCauseFunc // of what runs with locks
 }
 
 // A Host is a host of the site that is not left out, or one that leaves.
@@ -71,7 +72,7 @@ type Host struct {
 	mu        sync.Mutex
 	conn      remote.Conn // nil before Gather
 	again     sync.Mutex  // of reconnect
-	release   func()      // ends the lock; nil without one
+	locked    *lock       // that this driver took; nil without one
 }
 
 // Gather connects to all hosts, brings the thin file to them and reads their facts. What fails is in Err of the host. With

@@ -87,7 +87,7 @@ func newHold() *cobra.Command {
 			if who == "" {
 				return fault.New(fault.Usage, "--who is missing")
 			}
-			holder, release, err := host.LockForDriver("/", who)
+			holder, last, release, err := host.LockForDriver("/", who)
 			if err != nil {
 				return err
 			}
@@ -96,7 +96,7 @@ func newHold() *cobra.Command {
 				return agent.HeldError(holder, time.Now())
 			}
 			defer release()
-			if err := printLine(cmd, agent.Held{Held: true, Holder: holder}); err != nil {
+			if err := printLine(cmd, agent.Held{Held: true, Holder: holder, Last: last}); err != nil {
 				return err
 			}
 			return agent.Hold(cmd.Context(), cmd.InOrStdin(), beat)
