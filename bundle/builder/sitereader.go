@@ -16,7 +16,7 @@ type siteReader struct {
 	from    objectReader
 	objects objects
 	content siteContent
-	// accepted are the objects for checkAccepted, and earlier those of the base. namespaces are those of the
+	// accepted are the objects for checkAccepted, and earlier the objects in the base. namespaces are the namespaces of the
 	// manifests.
 	accepted, earlier []apirules.Object
 	namespaces        []string

@@ -179,7 +179,7 @@ func compareManifest(v *view, component string, is, want manifest) {
 	compare("", is.fields, want.fields, is.shown, want.shown)
 }
 
-// below is the path of a field: names with other characters than those of fields are in brackets.
+// below is the path of a field: names with characters that fields cannot have are in brackets.
 func below(at, name string) string {
 	switch {
 	case strings.IndexFunc(name, func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') }) >= 0, strings.HasSuffix(at, "ontainers"), strings.HasSuffix(at, ".env"):

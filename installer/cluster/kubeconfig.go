@@ -73,7 +73,7 @@ func embedded(kubeconfig []byte) (c kubeconfigv1.Config, err error) {
 	return c, err
 }
 
-// onlyHas returns an error if a part has another field than those that are allowed.
+// onlyHas returns an error if a part has a field that is not allowed.
 func onlyHas(what string, part any, allowed ...string) error {
 	data, err := json.Marshal(part)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"airlift/scripts/fixtures/testcluster/testclient"
 )
 
-// TestNodesThatAreNotReadyComeFirst: each is named before anything else, once. What lacks only pods on them is not listed; a pod that is
+// TestNodesThatAreNotReadyComeFirst: each is named before anything else, once. A workload whose missing pods are all on them is not listed; a pod that is
 // broken on another node is.
 func TestNodesThatAreNotReadyComeFirst(t *testing.T) {
 	h, err := host.Open(t.TempDir())

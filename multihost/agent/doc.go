@@ -73,7 +73,7 @@
 //
 //	{"nodes":["w1","w2"],"broken":{"kube-system/DaemonSet/agent on w2":1}}
 //
-// It prints one line whenever what is missing changes. nodes are those that are not healthy; none, if no API server answers:
+// It prints one line whenever what is missing changes. nodes are the nodes that are not healthy; none, if no API server answers:
 //
 //	{"time":"2026-11-27T17:00:01Z","waitingFor":["w1: not Ready: …","w2: pod kube-system/kube-proxy-x2x4z: …"],"nodes":["w1","w2"]}
 //	{"time":"2026-11-27T17:00:09Z","waitingFor":[],"nodes":[]}

@@ -12,7 +12,7 @@ const (
 	aggregator = "apiregistration.k8s.io"
 )
 
-// A definition is what a CustomResourceDefinition says of its kind.
+// A definition is the part of a CustomResourceDefinition that describes its kind.
 type definition struct {
 	kind    schema.GroupKind
 	cluster bool

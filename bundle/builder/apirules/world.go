@@ -18,7 +18,7 @@ type World struct {
 	Exists bool
 	// Namespaces exist, or are created with the manifests.
 	Namespaces []string
-	// Objects are those of the bundle's manifests, Earlier those of the base's manifests.
+	// Objects are the objects in the bundle's manifests, Earlier the objects in the base's manifests.
 	Objects, Earlier []Object
 }
 

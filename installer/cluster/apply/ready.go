@@ -30,7 +30,7 @@ type Readiness struct {
 	Later bool
 	// Failed reports that it will not become ready by itself.
 	Failed bool
-	// NodesNotReady reports that it lacks only pods on nodes that are not Ready.
+	// NodesNotReady is set if all missing pods are on nodes that are not Ready.
 	NodesNotReady bool
 	lacks         int32 // pods
 }

@@ -15,7 +15,7 @@ type State struct {
 	Object string `json:"object"`
 	Ready  bool   `json:"ready"`
 	Reason string `json:"reason,omitempty"` // if it is not ready
-	// NodesNotReady is set if it lacks only pods on nodes that are not Ready.
+	// NodesNotReady is set if all missing pods are on nodes that are not Ready.
 	NodesNotReady bool `json:"-"`
 }
 

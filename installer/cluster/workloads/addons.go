@@ -20,7 +20,7 @@ type AddOn struct {
 	Ready   int32  `json:"ready"`   // pods
 	Wanted  int32  `json:"wanted"`
 	Reason  string `json:"reason,omitempty"` // if fewer are ready than wanted
-	// NodesNotReady is set if it lacks only pods on nodes that are not Ready.
+	// NodesNotReady is set if all missing pods are on nodes that are not Ready.
 	NodesNotReady bool `json:"-"`
 }
 
