@@ -17,15 +17,17 @@ import (
 // NewCheck returns a function that requests /readyz of an API server. An API server that answers is alive
 // unless it returns an error of its own (5xx): 401 and 403 mean that it allows no anonymous requests, 429
 // that it has much to do. It keeps one connection per API server, because a TLS handshake costs the API
-// server more than the answer.
+// server more than the answer: also if the answer comes too late, so that checks do not keep a slow host slow.
 func NewCheck(config func() (*tls.Config, error)) func(context.Context, netip.AddrPort) error {
 	transport := &http.Transport{
 		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return dialTLS(ctx, network, address, config)
 		},
-		MaxIdleConnsPerHost: 1,
-		IdleConnTimeout:     10 * time.Second, // of a removed API server
-		DisableCompression:  true,
+		ForceAttemptHTTP2:  true, // a request that is given up does not close the connection
+		MaxConnsPerHost:    1,
+		IdleConnTimeout:    10 * time.Second, // of a removed API server
+		DisableCompression: true,
+		HTTP2:              &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: handshakeTimeout},
 	}
 	return func(ctx context.Context, address netip.AddrPort) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address.String()+"/readyz", nil)
@@ -48,17 +50,25 @@ func NewCheck(config func() (*tls.Config, error)) func(context.Context, netip.Ad
 	}
 }
 
-// dialTLS has a time limit of its own: the transport does not end a dial with the request.
+const (
+	// handshakeTimeout is net/http's limit of a TLS handshake. A slow host needs more for one than a check may take.
+	handshakeTimeout = 10 * time.Second
+	// pingAfter is how long a connection is silent before it is tried. A connection to a host without power is closed
+	// after this and handshakeTimeout.
+	pingAfter = 2 * time.Second
+)
+
+// dialTLS has time limits of its own: it continues without the check that began it, for the next one.
 func dialTLS(ctx context.Context, network, address string, config func() (*tls.Config, error)) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
 	c, err := config()
 	if err != nil {
 		return nil, err
 	}
 	c = c.Clone()
-	c.ServerName = health.ServerName
-	dialer := tls.Dialer{Config: c}
+	c.ServerName, c.NextProtos = health.ServerName, []string{"h2", "http/1.1"}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handshakeTimeout)
+	defer cancel()
+	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout}, Config: c}
 	return dialer.DialContext(ctx, network, address)
 }
 

@@ -208,3 +208,41 @@ func TestAHungCheckEndsWithTheBalancer(t *testing.T) {
 		t.Error("the check does not end")
 	}
 }
+
+// A slow API server gets one connection, not one for each check that has no answer in time.
+func TestChecksOfASlowAPIServerShareAConnection(t *testing.T) {
+	ca := newAuthority(t)
+	for name, slow := range map[string]struct{ handshake, answer time.Duration }{
+		"handshake": {handshake: 400 * time.Millisecond}, "answer": {answer: 400 * time.Millisecond},
+	} {
+		var connections atomic.Int64
+		var requests atomic.Int64
+		server, _ := ca.apiServer(t, health.ServerName, func(http.ResponseWriter, *http.Request) {
+			requests.Add(1)
+			time.Sleep(slow.answer)
+		})
+		certificates := server.TLS.Certificates
+		s := httptest.NewUnstartedServer(server.Config.Handler)
+		s.EnableHTTP2 = true // as an API server does
+		s.TLS = &tls.Config{Certificates: certificates, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			connections.Add(1)
+			time.Sleep(slow.handshake)
+			return nil, nil
+		}}
+		s.Config.ErrorLog = log.New(io.Discard, "", 0)
+		s.StartTLS()
+		t.Cleanup(s.Close)
+		check := NewCheck(ca.trust)
+		late := 0
+		for range 10 {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			if check(ctx, s.Listener.Addr().(*net.TCPAddr).AddrPort()) != nil {
+				late++
+			}
+			cancel()
+		}
+		if connections.Load() != 1 || requests.Load() == 0 || late == 0 {
+			t.Errorf("%s: %d connections and %d requests for 10 checks, %d of them late", name, connections.Load(), requests.Load(), late)
+		}
+	}
+}
