@@ -31,7 +31,7 @@ func isBare(f *facts.Facts) bool {
 	return is(f) == nil && f.Unfinished == "" && f.Unknown["node"] == ""
 }
 
-// clusterOf returns the name of the cluster of which a host is a node, "" if it is not known: a worker does not know it.
+// clusterOf returns the name of the cluster of which a host reports to be a node, "" if it does not know it.
 func clusterOf(f *facts.Facts) string {
 	switch n := is(f); {
 	case f.Cluster != nil:
@@ -77,15 +77,18 @@ func called(f *facts.Facts) string {
 
 func word(role string) string { return strings.ReplaceAll(role, "-", " ") }
 
-// A member is a host that is a node of a cluster with a known CA.
-type member struct {
-	name string
-	*facts.Facts
+// named returns the name of the cluster of which a host is a node, "" if it is not known. A worker does not know it: what its root
+// reports must not make others strangers.
+func (h host) named() string {
+	if h.Role != spec.ControlPlane {
+		return ""
+	}
+	return clusterOf(h.Facts)
 }
 
-// A cluster is hosts that trust a common CA, and the names of their cluster that they know.
+// A cluster is hosts that trust a common CA, and the names of their cluster that its control planes know.
 type cluster struct {
-	hosts []member
+	hosts []host
 	names []string
 }
 
@@ -96,13 +99,14 @@ func byCA(c *spec.Cluster, answers map[string]Answer) (list []cluster) {
 		if f == nil || is(f) == nil || is(f).CASHA256 == "" {
 			continue
 		}
-		one := cluster{hosts: []member{{h.Name, f}}}
-		if name := clusterOf(f); name != "" {
+		own := host{Host: h, Facts: f}
+		one := cluster{hosts: []host{own}}
+		if name := own.named(); name != "" {
 			one.names = []string{name}
 		}
 		var rest []cluster
 		for _, other := range list {
-			if slices.ContainsFunc(other.hosts, func(o member) bool { return sameCA(is(o.Facts), is(f)) }) {
+			if slices.ContainsFunc(other.hosts, func(o host) bool { return sameCA(is(o.Facts), is(f)) }) {
 				one.hosts, one.names = append(other.hosts, one.hosts...), append(other.names, one.names...)
 			} else {
 				rest = append(rest, other)
@@ -121,7 +125,7 @@ func OtherClusters(c *spec.Cluster, answers map[string]Answer) (list []Problem) 
 			Hint: "use the cluster.yaml of its cluster; or correct or remove the host in cluster.yaml; or leave it alone: --skip " + host + "; " + byItself})
 	}
 	for _, h := range c.Hosts {
-		if f := answers[h.Name].Facts; f != nil && clusterOf(f) != "" && clusterOf(f) != c.Name {
+		if f := answers[h.Name].Facts; f != nil && !isNamed(host{Host: h, Facts: f}, c) {
 			problem(h.Name, f, "is %s, and cluster.yaml describes the cluster %s", called(f), c.Name)
 		}
 	}
@@ -136,18 +140,21 @@ func OtherClusters(c *spec.Cluster, answers map[string]Answer) (list []Problem) 
 		mine := slices.Contains(one.names, c.Name)
 		for _, h := range one.hosts {
 			switch {
-			case clusterOf(h.Facts) != "" && clusterOf(h.Facts) != c.Name:
+			case !isNamed(h, c):
 			case len(own) == 1 && !mine:
-				problem(h.name, h.Facts, "is a node of another cluster than %s", own[0].hosts[0].name)
+				problem(h.Name, h.Facts, "is a node of another cluster than %s", own[0].hosts[0].Name)
 			case len(own) == 0 && len(one.names) > 0:
-				problem(h.name, h.Facts, "is a node of the cluster %s, and cluster.yaml describes the cluster %s", one.names[0], c.Name)
+				problem(h.Name, h.Facts, "is a node of the cluster %s, and cluster.yaml describes the cluster %s", one.names[0], c.Name)
 			case len(own) != 1 && len(clusters) > 1:
-				problem(h.name, h.Facts, "is %s, and the hosts are nodes of %d clusters", called(h.Facts), len(clusters))
+				problem(h.Name, h.Facts, "is %s, and the hosts are nodes of %d clusters", called(h.Facts), len(clusters))
 			}
 		}
 	}
 	return list
 }
+
+// isNamed reports whether the name of a host's cluster is the one in the file, or not known.
+func isNamed(h host, c *spec.Cluster) bool { return h.named() == "" || h.named() == c.Name }
 
 // byItself is the way for a host that cannot prove that it is meant.
 const byItself = "if its installation is to go, on that host: ./install reset"
@@ -175,7 +182,7 @@ func CheckReset(c *spec.Cluster, answers map[string]Answer) []Problem {
 	known := false
 	for _, h := range c.Hosts {
 		f := answers[h.Name].Facts
-		known = known || f != nil && clusterOf(f) == c.Name
+		known = known || f != nil && host{Host: h, Facts: f}.named() == c.Name
 	}
 	for _, h := range c.Hosts {
 		f := answers[h.Name].Facts

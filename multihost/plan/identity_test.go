@@ -121,3 +121,47 @@ func TestResetOfTheHostsInTheFile(t *testing.T) {
 		t.Errorf("%d refused, %d allowed", refused, allowed)
 	}
 }
+
+// What a worker reports of the cluster, and which CA it shows, makes no other host a stranger, and hides none.
+func TestAWorkerClaimsNoCluster(t *testing.T) {
+	claims := 0
+	rapid.Check(t, func(t *rapid.T) {
+		c := &spec.Cluster{Name: "site"}
+		answers, lies := map[string]plan.Answer{}, map[string]bool{}
+		for _, name := range rapid.Permutation([]string{"cp0", "cp1", "w0", "w1", "w2"}).Draw(t, "order") {
+			role := spec.ControlPlane
+			if strings.HasPrefix(name, "w") {
+				role = spec.Worker
+			}
+			c.Hosts = append(c.Hosts, spec.Host{Name: name, Role: role})
+			f := &facts.Facts{Hostname: name, Node: &facts.Node{Name: name, Role: role, Airlift: true, CASHA256: "aa"}}
+			switch {
+			case role == spec.ControlPlane:
+				f.Node.ClusterName = "site"
+			case rapid.Bool().Draw(t, name+" lies"):
+				f.Node.CASHA256 = rapid.SampledFrom([]string{"aa", "bb", "cc"}).Draw(t, "CA")
+				f.Node.ClusterName = rapid.SampledFrom([]string{"", "site", "plant"}).Draw(t, "name of the cluster")
+				if rapid.Bool().Draw(t, "reports the state of a cluster") {
+					f.Cluster = &facts.Cluster{Name: rapid.SampledFrom([]string{"site", "plant"}).Draw(t, "its name")}
+				}
+				lies[name] = f.Node.CASHA256 != "aa"
+			}
+			answers[name] = plan.Answer{Facts: f}
+		}
+		for what, problems := range map[string][]plan.Problem{"commands": plan.OtherClusters(c, answers), "reset": plan.CheckReset(c, answers)} {
+			named := map[string]bool{}
+			for _, p := range problems {
+				named[p.Host] = true
+			}
+			for _, h := range c.Hosts {
+				if named[h.Name] != lies[h.Name] {
+					t.Fatalf("%s: %s has another CA: %v; %+v", what, h.Name, lies[h.Name], problems)
+				}
+			}
+			claims += len(problems)
+		}
+	})
+	if claims == 0 {
+		t.Error("no worker has another CA")
+	}
+}

@@ -16,11 +16,59 @@ import (
 	"airlift/progress"
 )
 
+const (
+	// maxAnswer is how much a host may print as an answer: as much as the archive of a doctor has before compression.
+	maxAnswer = 64 << 20
+	// workTime is how long a command may take that checks or compares a whole host.
+	workTime = 10 * time.Minute
+)
+
+// answerTime is how long a host may take for an answer. Package remote gives a login and sudo two minutes, and the installer gives up
+// after 4.5 s what may hang; the rest is for a host that is busy.
+var answerTime = 3 * time.Minute
+
 // output runs a command, and returns what it printed on standard output.
 func (h *Host) output(ctx context.Context, stdin io.Reader, args ...string) ([]byte, error) {
-	var out bytes.Buffer
-	err := h.run(ctx, remote.Command{Args: args, Stdin: stdin, Stdout: &out})
-	return out.Bytes(), described(err)
+	return h.answer(ctx, answerTime, stdin, args...)
+}
+
+// answer runs a command that must end within limit. A host may have a disk that hangs, and its root may answer anything.
+func (h *Host) answer(ctx context.Context, limit time.Duration, stdin io.Reader, args ...string) ([]byte, error) {
+	ending, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	defer time.AfterFunc(limit, func() { end(fmt.Errorf("no answer within %s", limit)) }).Stop()
+	out := &answer{end: end}
+	err := h.run(ending, remote.Command{Args: args, Stdin: stdin, Stdout: out})
+	if ending.Err() != nil && ctx.Err() == nil {
+		return nil, fault.New(fault.Failure, "the host does not answer: %w; last seen: %s", context.Cause(ending), out.last()).
+			Hint("see on the host what hangs: dmesg | tail; ps aux")
+	}
+	return out.text, described(err)
+}
+
+// An answer keeps what a command prints, and ends the command if that is too much.
+type answer struct {
+	text []byte
+	end  context.CancelCauseFunc
+}
+
+func (a *answer) Write(p []byte) (int, error) {
+	if len(a.text)+len(p) > maxAnswer {
+		err := fmt.Errorf("it printed more than %s", progress.Bytes(maxAnswer))
+		a.end(err)
+		return 0, err
+	}
+	a.text = append(a.text, p...)
+	return len(p), nil
+}
+
+// last returns the end of the last line, for an error.
+func (a *answer) last() string {
+	text := bytes.TrimSpace(a.text[max(0, len(a.text)-200):])
+	if len(text) == 0 {
+		return "nothing was printed"
+	}
+	return fmt.Sprintf("%q", text[bytes.LastIndexByte(text, '\n')+1:])
 }
 
 // install runs a command of an installer on the host, and shows its progress.
@@ -146,7 +194,7 @@ func (e *events) line(text []byte) {
 
 // Installer runs a command of the installer on the host, and returns what it printed on standard output.
 func (h *Host) Installer(ctx context.Context, args ...string) ([]byte, error) {
-	return h.output(ctx, nil, append([]string{h.installer}, args...)...)
+	return h.answer(ctx, workTime, nil, append([]string{h.installer}, args...)...)
 }
 
 // Install runs a command of the installer that changes the host, and shows its progress.
@@ -154,7 +202,7 @@ func (h *Host) Install(ctx context.Context, args ...string) error {
 	return h.install(ctx, nil, append([]string{h.installer}, args...)...)
 }
 
-// Command runs a command of the host as root, with its standard output to out.
-func (h *Host) Command(ctx context.Context, out io.Writer, args ...string) error {
-	return described(h.run(ctx, remote.Command{Args: args, Stdout: out}))
+// Output runs a command of the host as root, and returns what it printed on standard output.
+func (h *Host) Output(ctx context.Context, args ...string) ([]byte, error) {
+	return h.output(ctx, nil, args...)
 }

@@ -11,3 +11,10 @@ func SetSinceStart(clock func() time.Duration) func() {
 	sinceStart = clock
 	return func() { sinceStart = former }
 }
+
+// SetAnswerTime replaces how long a host may take for an answer, until the returned function is called.
+func SetAnswerTime(limit time.Duration) func() {
+	former := answerTime
+	answerTime = limit
+	return func() { answerTime = former }
+}

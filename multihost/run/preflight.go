@@ -90,7 +90,7 @@ func (h *Host) preflight(ctx context.Context, verb string) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := h.output(ctx, document, args...)
+	out, err := h.answer(ctx, workTime, document, args...)
 	if exit := (*remote.ExitError)(nil); err != nil && (!errors.As(err, &exit) || exit.Code != int(fault.Preflight)) {
 		return nil, err
 	}

@@ -63,7 +63,7 @@ func (h *Host) change(ctx context.Context, verb string) (*facts.Change, error) {
 			return nil, err
 		}
 	}
-	out, err := h.output(ctx, document, args...)
+	out, err := h.answer(ctx, workTime, document, args...)
 	exit := (*remote.ExitError)(nil)
 	if err != nil && (!errors.As(err, &exit) || !slices.Contains([]fault.Code{fault.Work, fault.Preflight}, fault.Code(exit.Code))) {
 		return nil, err

@@ -135,13 +135,16 @@ func writeEntry(w *tar.Writer, name string, content []byte) error {
 	return err
 }
 
-// copyArchive copies the files of an archive to a directory, in the place of its own one.
+// maxArchive is how much an archive may have: twice the doctor's limit for all files.
+const maxArchive = 128 << 20
+
+// copyArchive copies the files of an archive to a directory, in the place of its own one. A small file may become a large one.
 func copyArchive(w *tar.Writer, dir string, archive []byte) error {
 	compressed, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {
 		return fmt.Errorf("reading the archive of the host: %w", err)
 	}
-	r := tar.NewReader(compressed)
+	r := tar.NewReader(io.LimitReader(compressed, maxArchive))
 	for {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {

@@ -1,7 +1,6 @@
 package clustercmd
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -58,19 +57,19 @@ func (s *opened) kubeconfig(ctx context.Context, cmd *cobra.Command, file string
 	if server := h.Facts.Cluster.ControlPlaneEndpoint; isLoopback(server) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: the server in the kubeconfig is %s, the balancer of each node; elsewhere, use: kubectl --server https://ADDRESS:6443, with the address of a control plane\n", server)
 	}
-	var data bytes.Buffer
-	if err := h.Command(ctx, &data, "cat", "/etc/kubernetes/admin.conf"); err != nil {
+	data, err := h.Output(ctx, "cat", "/etc/kubernetes/admin.conf")
+	if err != nil {
 		return err
 	}
-	if err := cluster.CheckOne(data.Bytes()); err != nil {
+	if err := cluster.CheckOne(data); err != nil {
 		return fault.New(fault.Failure, "%s: reading /etc/kubernetes/admin.conf: %w", h.Name, err).
 			Hint("see it on that host: kubectl config view --kubeconfig /etc/kubernetes/admin.conf; create another one there: ./install kubeconfig user --client-name NAME")
 	}
 	if file == "-" {
-		_, err := output.Verbatim(cmd.OutOrStdout()).Write(data.Bytes())
+		_, err := output.Verbatim(cmd.OutOrStdout()).Write(data)
 		return err
 	}
-	if err := writeNew(file, func(out io.Writer) error { _, err := out.Write(data.Bytes()); return err }); err != nil {
+	if err := writeNew(file, func(out io.Writer) error { _, err := out.Write(data); return err }); err != nil {
 		return err
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s is the kubeconfig of an administrator. Keep it safe.\n", file)

@@ -1,0 +1,95 @@
+package run_test
+
+import (
+	"context"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"airlift/fault"
+	"airlift/multihost/live"
+	"airlift/multihost/plan"
+	"airlift/multihost/remote"
+	"airlift/multihost/run"
+	"airlift/multihost/spec"
+	"airlift/scripts/fixtures/modelsite"
+)
+
+// odd are hosts one of which runs another command in the place of one of its own. Its processes are real.
+type odd struct {
+	*modelsite.World
+	name, command string
+	instead       []string
+}
+
+type oddConn struct {
+	remote.Conn
+	odd
+}
+
+func (o odd) Dial(ctx context.Context, h spec.Host) (remote.Conn, error) {
+	c, err := o.World.Dial(ctx, h)
+	if err == nil && h.Name == o.name {
+		c = oddConn{c, o}
+	}
+	return c, err
+}
+
+func (c oddConn) Run(ctx context.Context, cmd remote.Command) error {
+	if !strings.Contains(strings.Join(cmd.Args, " "), c.command) {
+		return c.Conn.Run(ctx, cmd)
+	}
+	process := exec.CommandContext(ctx, c.instead[0], c.instead[1:]...)
+	process.Cancel = func() error { return process.Process.Signal(syscall.SIGINT) }
+	process.Stdout = cmd.Stdout
+	if err := process.Run(); ctx.Err() == nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+// A host that does not answer, or prints without an end, ends no command and fills no memory: it is named, with what was seen last, and
+// the others are asked.
+func TestHostsThatDoNotAnswer(t *testing.T) {
+	defer run.SetAnswerTime(300 * time.Millisecond)()
+	c, file := aCluster(), aFile(t, oldVersion)
+	w := modelsite.New(c)
+	for _, command := range []string{"uname -m", "mkdir -p /var/lib/airlift/cluster", "cluster host facts"} {
+		for name, instead := range map[string][]string{
+			"no answer within 300ms; last seen: nothing was printed":        {"sleep", "1000"},
+			`no answer within 300ms; last seen: "one moment"`:               {"sh", "-c", "echo; echo one moment; exec sleep 1000"},
+			`it printed more than 67.1 MB; last seen: "y"`:               {"yes"},
+		} {
+			if strings.HasPrefix(name, "it printed") {
+				defer run.SetAnswerTime(time.Minute)()
+			}
+			s := &run.Site{Cluster: c, File: file, Dialer: odd{w, "w1", command, instead}, Display: live.New(io.Discard, true), Parallel: 5, Who: "a test"}
+			if err := s.Gather(t.Context(), false); err != nil {
+				t.Fatal(err)
+			}
+			answers := s.Answers()
+			for _, h := range c.Hosts {
+				if a := answers[h.Name]; (a.Err == nil) != (h.Name != "w1") {
+					t.Errorf("%s: %s: %s: %v", command, name, h.Name, a.Err)
+				}
+			}
+			err := answers["w1"].Err
+			if err == nil || !strings.HasPrefix(err.Error(), "the host does not answer: "+name) || len(err.Error()) > 400 || fault.Hint(err) == "" || fault.ExitCode(err) != fault.Failure {
+				t.Errorf("%s: %v, want %s", command, err, name)
+			}
+			_, problems := plan.Make(plan.Input{Spec: c, Answers: answers, Version: oldVersion, Bundle: file.Bundle.ID(), Arch: "amd64"})
+			if !slices.ContainsFunc(problems, func(p plan.Problem) bool {
+				return p.Host == "w1" && strings.Contains(p.Why, "does not answer") && strings.Contains(p.Hint, "--skip w1")
+			}) {
+				t.Errorf("%+v", problems)
+			}
+			s.Discard(t.Context())
+			s.Close()
+			run.SetAnswerTime(300 * time.Millisecond)
+		}
+	}
+}
