@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"airlift/multihost/facts"
 	"airlift/multihost/spec"
 )
 
@@ -16,15 +17,35 @@ func (s *site) setCommands(p *Plan) {
 	for i := range p.Stages {
 		for j := range p.Stages[i].Actions {
 			a := &p.Stages[i].Actions[j]
-			a.Commands = a.commands(s.Spec, keeps && a.Host == s.leader)
+			a.Commands = a.commands(s.Spec, keeps && a.Host == s.leader, s.Answers[a.Host].Facts)
 		}
 	}
 }
 
+// keepFile lets the leader keep the file before the first stage in which another host reads it. A cluster of this version may have been
+// installed by another file.
+func (s *site) keepFile(stages []Stage) []Stage {
+	if s.cluster == nil || !s.Spec.EmbeddedRegistry || s.cluster.Keeps(s.Bundle) {
+		return stages
+	}
+	for i, st := range stages {
+		for _, a := range st.Actions {
+			switch {
+			case a.Host == s.leader && (a.Verb == Registry || a.Verb == Unpack && s.cluster.EmbeddedRegistry):
+				return stages
+			case a.Verb == Join || a.Images:
+				keep := Action{Host: s.leader, Verb: Registry, Why: "keeps this file, which other hosts read", Effect: Reload}
+				return slices.Insert(stages, i, Stage{Name: keepsFile, Limit: 1, Actions: []Action{keep}})
+			}
+		}
+	}
+	return stages
+}
+
 // commands returns the arguments of the commands of the installer that do an action, in their order. keeps is set on the leader if
-// it keeps the file for the other hosts. The run adds only the path of the
-// file, --progress, and standard input for "--config -".
-func (a Action) commands(c *spec.Cluster, keeps bool) [][]string {
+// it keeps the file for the other hosts, and f are the facts of the host. The run adds only the path of the file, --progress, and
+// standard input for "--config -".
+func (a Action) commands(c *spec.Cluster, keeps bool, f *facts.Facts) [][]string {
 	h := hostOf(c, a.Host)
 	one := func(args ...[]string) [][]string { return [][]string{slices.Concat(args...)} }
 	words := func(text string) []string { return strings.Fields(text) }
@@ -58,10 +79,28 @@ func (a Action) commands(c *spec.Cluster, keeps bool) [][]string {
 		return one(words("reconfigure node"), ReconfigureFlags(a.Verb), patchesFlags(h))
 	case NodeMeta:
 		return one(words("cluster host nodes"))
-	case Remove, RemoveOff: // on another control plane
+	case RemoveOff: // on another control plane
 		return one(words("node remove "+a.Host+" --yes"), a.drainFlags(c))
+	case Remove: // there, too, but for reset
+		remove := slices.Concat(words("node remove "+a.Host+" --yes"), a.drainFlags(c))
+		var list [][]string
+		if f.Node != nil {
+			list = append(list, append(slices.Clone(remove), "--keep-node")) // without it, a run that continues would not find the host
+		}
+		if f.Node != nil || f.Unfinished != "" {
+			list = append(list, ResetCommand(a.Adopted))
+		}
+		return append(list, remove)
 	}
 	return nil
+}
+
+// ResetCommand is the command that resets a host. Of an adopted node, it would only take back what Airlift changed.
+func ResetCommand(adopted bool) []string {
+	if adopted {
+		return []string{"reset", "--force", "--remove-node"}
+	}
+	return []string{"reset", "--force"}
 }
 
 // drainFlags are the flags for how pods leave the node. Pods that the plan does not move keep running, or are on a node that is down.

@@ -99,6 +99,10 @@ func (s *site) gated(stages []Stage) []Stage {
 	first := lost // and workers of the batch that leave: the check may fail because of them
 	var repairs, others []Stage
 	for _, st := range stages[len(lost):] {
+		if st.Name == keepsFile { // hosts of the batch may need it
+			first = append(first, st)
+			continue
+		}
 		if of := func(a Action) bool { return slices.Contains(g.Hosts, a.Host) }; st.Name == removeWorkers && slices.ContainsFunc(st.Actions, of) {
 			bad := st
 			bad.Actions = slices.DeleteFunc(slices.Clone(st.Actions), func(a Action) bool { return !of(a) })

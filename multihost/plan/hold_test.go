@@ -104,6 +104,7 @@ func TestEffectsAreTheCommands(t *testing.T) {
 		if len(problems) > 0 {
 			return
 		}
+		reads, keeps := false, false // whether a host has read the file, and the leader keeps it: no cluster of the model does before
 		for _, st := range p.Stages {
 			for _, a := range st.Actions {
 				seen[a.Verb+" "+a.Effect]++
@@ -111,6 +112,29 @@ func TestEffectsAreTheCommands(t *testing.T) {
 				verb, _, _ := strings.Cut(a.Verb, " (")
 				if words := strings.Fields(verb); a.Verb != plan.NodeMeta && a.Verb != plan.Pass && !strings.Contains(line, words[len(words)-1]) {
 					t.Fatalf("%s has the command %s", a.Verb, line)
+				}
+				if f := in.Answers[a.Host].Facts; a.Verb == plan.Remove {
+					var verbs []string
+					for _, args := range a.Commands {
+						verbs = append(verbs, strings.Join(slices.DeleteFunc(slices.Clone(args), func(arg string) bool {
+							return strings.HasPrefix(arg, "--drain") || arg == "3m0s" || arg == "--yes"
+						}), " "))
+					}
+					want := []string{"node remove " + a.Host}
+					if f.Node != nil || f.Unfinished != "" {
+						want = append([]string{map[bool]string{true: "reset --force --remove-node", false: "reset --force"}[a.Adopted]}, want...)
+					}
+					if f.Node != nil {
+						want = append([]string{"node remove " + a.Host + " --keep-node"}, want...)
+					}
+					if !slices.Equal(verbs, want) {
+						t.Fatalf("%s has the commands %q, want %q", a.Verb, verbs, want)
+					}
+				}
+				reads = reads || a.Verb == plan.Join || a.Images
+				keeps = keeps || a.Host == p.Leader && (a.Verb == plan.Init || a.Verb == plan.Registry || a.Verb == plan.Unpack && strings.Contains(line, "phase registry"))
+				if w.spec.EmbeddedRegistry && reads && !keeps && st.Owed == nil {
+					t.Fatalf("%s reads the file, and %s does not keep it yet:\n%s", a.Host, p.Leader, text(p))
 				}
 				moves := strings.Contains(line, "--drain-timeout 3m0s")
 				stays := strings.Contains(line, "--drain=false")

@@ -21,6 +21,7 @@ const (
 	lostHosts               = "remove lost hosts"
 	lastBatch               = "check of the last batch"
 	removeWorkers           = "remove workers"
+	keepsFile               = "keep the file"
 )
 
 // Make returns the plan for the site, or all problems that forbid one. A site that matches the file has a plan without
@@ -96,7 +97,7 @@ func (s *site) fill(p *Plan) {
 	if len(later) == 0 {
 		stages = append(stages, s.addons())
 	}
-	p.Stages = s.gated(slices.DeleteFunc(stages, func(st Stage) bool { return len(st.Actions) == 0 }))
+	p.Stages = s.gated(s.keepFile(slices.DeleteFunc(stages, func(st Stage) bool { return len(st.Actions) == 0 })))
 	p.endPauses()
 	s.checkLaggards(p.Stages)
 	for i, st := range p.Stages {
@@ -104,6 +105,7 @@ func (s *site) fill(p *Plan) {
 			p.Stages[i].Windows = s.windows(st)
 		}
 	}
+	p.Wait = s.closed(p.Stages)
 	s.setCommands(p)
 }
 

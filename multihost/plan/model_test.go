@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"airlift/fault"
 	"airlift/multihost/facts"
 	"airlift/multihost/plan"
 	"airlift/multihost/spec"
@@ -934,5 +935,48 @@ func (w *world) reached(remove bool) {
 	}
 	if w.cluster.Version != newVersion || w.cluster.ControlPlaneEndpoint != w.spec.Endpoint.Address || w.cluster.EndpointWaits || w.cluster.AddonsWait {
 		w.t.Fatalf("the cluster is %+v", w.cluster)
+	}
+}
+
+// A plan whose first stage waits for windows has one outcome, with the time at which they open, and no other plan has it.
+func TestClosedWindowIsOneOutcome(t *testing.T) {
+	closed, open := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		w, remove := newWorld(t)
+		now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC).Add(time.Duration(rapid.IntRange(0, 7*24).Draw(t, "hours")) * time.Hour)
+		p, problems := plan.Make(w.input(now, remove, true))
+		if len(problems) > 0 || len(p.Stages) == 0 {
+			return
+		}
+		may := func(a plan.Action) bool {
+			window := w.spec.Groups[slices.IndexFunc(w.spec.Groups, func(g spec.Group) bool { return g.Name == w.host(a.Host).Group })].Roll.Window
+			if window == nil {
+				return true
+			}
+			day := now.Weekday()
+			if now.Hour() < 4 {
+				day = (day + 6) % 7
+			}
+			return (now.Hour() < 4 || now.Hour() >= 22) && slices.Contains(window.Days, day)
+		}
+		first := p.Stages[0]
+		switch {
+		case !first.Roll, !slices.ContainsFunc(first.Actions, func(a plan.Action) bool { return !may(a) }):
+			open++
+			if p.Wait != "" {
+				t.Fatalf("it waits for %q:\n%s", p.Wait, text(p))
+			}
+		case !slices.ContainsFunc(first.Actions, may):
+			closed++
+			err := p.Outcome()
+			var out strings.Builder
+			if write := p.Write(&out); write != nil || !strings.HasPrefix(p.Wait, first.Name+": the window of ") || !strings.Contains(p.Wait, " opens at ") ||
+				!paused(p) && (fault.ExitCode(err) != fault.Waiting || !strings.HasPrefix(err.Error(), p.Wait)) || !strings.Contains(strings.Join(strings.Fields(out.String()), " "), "Waiting: "+p.Wait) {
+				t.Fatalf("%q: %v\n%s", p.Wait, err, out.String())
+			}
+		}
+	})
+	if closed == 0 || open == 0 {
+		t.Errorf("%d closed, %d open", closed, open)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"airlift/fault"
 )
@@ -34,7 +35,11 @@ var precedence = []fault.Code{fault.Paused, fault.Waiting, fault.Held, fault.Ski
 func (p *Plan) Outcome() error {
 	list := slices.Clone(p.Rest)
 	if len(p.Stages) > 0 {
-		list = append(list, Rest{fault.Waiting.Word(), "there is more to do: " + p.stages(), "run the same command again"})
+		more := Rest{fault.Waiting.Word(), "there is more to do: " + p.stages(), "run the same command again"}
+		if p.Wait != "" {
+			more.What, more.Hint = p.Wait, "apply waits until then: ./install cluster apply"
+		}
+		list = append(list, more)
 	}
 	rank := func(r Rest) int {
 		return slices.IndexFunc(precedence, func(c fault.Code) bool { return c.Word() == r.Outcome })
@@ -57,4 +62,22 @@ func (p *Plan) stages() string {
 		names = append(names, st.Name)
 	}
 	return strings.Join(names, ", ")
+}
+
+// closed returns what the first stage waits for, if no host of it may change now, because windows are closed.
+func (s *site) closed(stages []Stage) string {
+	if len(stages) == 0 || !stages[0].Roll {
+		return ""
+	}
+	var now time.Time
+	for _, a := range s.Answers {
+		if a.At.After(now) {
+			now = a.At
+		}
+	}
+	step := Next(stages[0], RollState{Spec: s.Spec, Cluster: s.cluster, Now: now})
+	if step.Until.IsZero() {
+		return ""
+	}
+	return stages[0].Name + ": " + step.Wait
 }

@@ -61,6 +61,8 @@ type Plan struct {
 	// cluster are run there.
 	Leader string  `json:"leader"`
 	Stages []Stage `json:"stages"`
+	// Wait is what the first stage waits for if windows are closed: no host may change now.
+	Wait string `json:"wait,omitempty"`
 	// Rest is what keeps the hosts from matching the file after the plan. Without stages and a rest, they match.
 	Rest []Rest `json:"rest,omitempty"`
 	// Notes are what the user may want to know.

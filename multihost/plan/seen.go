@@ -192,6 +192,6 @@ func work(p *Plan) (list []string) {
 
 // anyPlane reports whether any control plane could do the work of a stage.
 func (p *Plan) anyPlane(st Stage) bool {
-	return st.Name == addons || st.Name == endpointOfCluster &&
+	return st.Name == addons || st.Name == keepsFile || st.Name == endpointOfCluster &&
 		!slices.ContainsFunc(p.Stages, func(st Stage) bool { return st.Name == endpointOfControlPlanes })
 }

@@ -38,10 +38,13 @@ func (p *Plan) Write(w io.Writer) error {
 		}
 	}
 	p.writeFiles(&b)
-	for i, r := range p.Rest {
-		if i == 0 {
-			b.WriteString("\n")
-		}
+	if len(p.Rest) > 0 || p.Wait != "" {
+		b.WriteString("\n")
+	}
+	if p.Wait != "" {
+		wrap(&b, "Waiting: ", p.Wait+"; apply waits until then")
+	}
+	for _, r := range p.Rest {
 		wrap(&b, strings.ToUpper(r.Outcome[:1])+r.Outcome[1:]+": ", r.What+"; "+r.Hint)
 	}
 	if len(p.Notes) > 0 {

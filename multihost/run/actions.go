@@ -36,7 +36,7 @@ func (r *Run) perform(ctx context.Context, a plan.Action, h *Host) error {
 	case plan.EndpointApply, plan.Endpoint:
 		return h.commands(ctx, a, h.installer, nil)
 	case plan.Registry:
-		return r.registry(ctx, h)
+		return r.registry(ctx, a, h)
 	case plan.Reconfigure, plan.ReconfigureNode:
 		return r.reconfigure(ctx, a, h)
 	case plan.NodeMeta:
@@ -75,9 +75,6 @@ func (r *Run) init(ctx context.Context, a plan.Action, h *Host) error {
 }
 
 func (r *Run) join(ctx context.Context, a plan.Action, h *Host) error {
-	if err := r.serve(ctx); err != nil {
-		return err
-	}
 	from, err := r.source(ctx, h)
 	if err != nil {
 		return err
@@ -169,35 +166,19 @@ func (r *Run) undo(ctx context.Context, h *Host) error {
 }
 
 // registry enables the embedded registry on a node. The leader gets the whole file first, and keeps a copy.
-func (r *Run) registry(ctx context.Context, h *Host) error {
+func (r *Run) registry(ctx context.Context, a plan.Action, h *Host) error {
 	if h.Name != r.Plan.Leader {
-		return h.install(ctx, nil, h.installer, "registry", "enable")
+		return h.commands(ctx, a, h.installer, nil)
 	}
 	from, err := r.leaderSource(ctx, h)
 	if err == nil {
-		err = h.install(ctx, nil, from, "registry", "enable")
+		err = h.commands(ctx, a, from, nil)
 	}
 	if err != nil {
 		return err
 	}
 	r.served.Store(true)
 	return h.dropWhole(ctx)
-}
-
-// serve lets the leader keep the file, from which hosts join with a thin one. A cluster of this version may have been
-// installed by another file.
-func (r *Run) serve(ctx context.Context) error {
-	r.serving.Lock()
-	defer r.serving.Unlock()
-	leader, err := r.leader(r.Plan)
-	if err != nil || !r.Cluster.EmbeddedRegistry || r.served.Load() || leader.Facts.Cluster == nil || leader.Facts.Cluster.Keeps(r.File.Bundle.ID()) {
-		return err
-	}
-	row := r.Display.Row(leader.Name, plan.Registry)
-	row.Begin()
-	err = r.registry(ctx, leader.on(row))
-	row.End(err)
-	return err
 }
 
 // A nodeMeta is what a Node is to have, for "cluster host nodes".
@@ -233,22 +214,25 @@ func (r *Run) remove(ctx context.Context, a plan.Action, h *Host) error {
 	if err != nil {
 		return err
 	}
-	args := append([]string{leader.installer}, a.Commands[0]...)
 	out := leader
 	if h != nil { // the progress is on the row of the host that is removed
 		out = leader.on(h.row)
 	}
-	if h != nil && a.Verb == plan.Remove && h.connection() != nil {
-		if h.Facts.Node != nil {
-			if err := out.install(ctx, nil, append(slices.Clone(args), "--keep-node")...); err != nil {
+	last := len(a.Commands) - 1
+	for i, args := range a.Commands {
+		if i == last && a.Verb == plan.Remove {
+			if err := r.reset(ctx, h, a.Adopted); err != nil { // the command before this one
 				return err
 			}
 		}
-		if err := r.reset(ctx, h, a.Adopted); err != nil {
+		if i < last && h.Facts.Node == nil || slices.Equal(args, plan.ResetCommand(a.Adopted)) { // it was reset before the connection was lost
+			continue
+		}
+		if err := out.install(ctx, nil, append([]string{leader.installer}, args...)...); err != nil {
 			return err
 		}
 	}
-	return out.install(ctx, nil, args...)
+	return nil
 }
 
 // on returns the host with the row of another one.

@@ -2,6 +2,7 @@ package run_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -10,7 +11,10 @@ import (
 
 	"airlift/fault"
 	"airlift/multihost/plan"
+	"airlift/multihost/run"
+	"airlift/multihost/spec"
 	"airlift/scripts/fixtures/modelsite"
+	"airlift/scripts/fixtures/seed"
 )
 
 // A worker that is down and skipped does not let apply wait after the control planes were upgraded: the plan holds the others of its
@@ -55,51 +59,66 @@ func TestBudgetThatNeverAllowsEnds(t *testing.T) {
 	})
 }
 
-// Each command that changes a host is one of the plan, with its flags, and each of the plan runs.
+// Each command that changes a host is one of the plan, with its flags, and each of the plan runs, whatever is edited.
 func TestThePlanIsWhatRuns(t *testing.T) {
-	c := aCluster()
-	w := modelsite.New(c)
-	old, newer := aFile(t, oldVersion), aFile(t, newVersion)
-	for _, run := range []struct {
-		version string
-		change  func()
-	}{
-		{oldVersion, func() {}},
-		{newVersion, func() { w.Cordoned = map[string]bool{"w2": true} }},
-		{newVersion, func() { c.Kubeadm = configured("4").Kubeadm }},
-	} {
-		run.change()
-		file := old
-		if run.version == newVersion {
-			file = newer
-		}
-		n := len(w.Seen)
-		d := &driver{w: w, c: c, file: file, version: run.version}
-		if err := d.apply(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		var planned, ran []string
-		for _, st := range d.plan.Stages {
-			for _, a := range st.Actions {
-				for _, args := range a.Commands {
-					planned = append(planned, strings.Join(args, " "))
+	random := rand.New(rand.NewPCG(seed.Value(t), 0))
+	files := []*run.File{aFile(t, oldVersion), aFile(t, newVersion), another(t, newVersion)}
+	var all []string
+	for range 20 {
+		c := aCluster()
+		w := modelsite.New(c)
+		at, version := 0, oldVersion
+		for step := range 8 {
+			switch random.IntN(6) {
+			case 0: // a newer file, and then another one of the same version
+				at, version = 1+at%2, newVersion
+			case 1:
+				w.Cordoned = map[string]bool{"w2": step%2 == 0}
+			case 2:
+				c.Kubeadm = configured(fmt.Sprint(step)).Kubeadm
+			case 3:
+				if n := len(c.Hosts) - 1; n > 2 {
+					w.Hosts[c.Hosts[n].Name].Adopted = random.IntN(2) == 0
+					c.Hosts = c.Hosts[:n]
+				}
+			case 4:
+				name := fmt.Sprint("x", step)
+				c.Hosts = append(c.Hosts, spec.Host{Name: name, Role: spec.Worker, Group: "worker", SSH: spec.SSH{Address: name, Port: 22, User: "root"}})
+				w.Hosts[name] = &modelsite.Machine{Name: name, Role: spec.Worker, Files: map[string]string{}, Free: 1 << 22, Labels: map[string]string{}}
+			case 5:
+				c.Hosts[random.IntN(3)].Labels = map[string]string{"step": fmt.Sprint(step)}
+			}
+			n := len(w.Seen)
+			d := &driver{w: w, c: c, file: files[at], version: version, options: plan.Options{Remove: step > 0}}
+			if err := d.apply(t.Context()); err != nil && fault.ExitCode(err) != fault.Waiting {
+				t.Fatalf("step %d: %v\n%s", step, err, d.out.String())
+			}
+			var planned, ran []string
+			for _, st := range d.plan.Stages {
+				for _, a := range st.Actions {
+					for _, args := range a.Commands {
+						planned = append(planned, strings.Join(args, " "))
+					}
 				}
 			}
-		}
-		for _, line := range w.Seen[n:] {
-			path, args, _ := strings.Cut(line, " ")
-			reads := strings.HasPrefix(args, "cluster host ") && !strings.HasPrefix(args, "cluster host nodes") || strings.HasPrefix(args, "preflight") || strings.Contains(args, "--plan")
-			if strings.HasPrefix(path, "/var/lib/airlift/cluster/") && !reads {
-				ran = append(ran, strings.TrimSuffix(args, " --progress json"))
+			for _, line := range w.Seen[n:] {
+				path, args, _ := strings.Cut(line, " ")
+				reads := strings.HasPrefix(args, "cluster host ") && !strings.HasPrefix(args, "cluster host nodes") || strings.HasPrefix(args, "preflight") || strings.Contains(args, "--plan")
+				if strings.HasPrefix(path, "/var/lib/airlift/cluster/") && !reads {
+					ran = append(ran, strings.TrimSuffix(args, " --progress json"))
+				}
 			}
-		}
-		slices.Sort(planned)
-		slices.Sort(ran)
-		if !slices.Equal(planned, ran) || len(ran) == 0 {
-			t.Errorf("the plan has\n  %s\nand these ran:\n  %s", strings.Join(planned, "\n  "), strings.Join(ran, "\n  "))
+			slices.Sort(planned)
+			slices.Sort(ran)
+			if !slices.Equal(planned, ran) {
+				t.Fatalf("step %d: the plan has\n  %s\nand these ran:\n  %s", step, strings.Join(planned, "\n  "), strings.Join(ran, "\n  "))
+			}
+			all = append(all, ran...)
 		}
 	}
-	if !slices.ContainsFunc(w.Seen, func(line string) bool { return strings.Contains(line, "upgrade node --drain=false") }) {
-		t.Error("w2 was drained, and somebody had made it unschedulable")
+	for _, command := range []string{"upgrade node --drain=false", "upgrade node --drain-timeout", "registry enable", "reset --force", "reset --force --remove-node", "--keep-node", "reconfigure node", "join"} {
+		if !slices.ContainsFunc(all, func(line string) bool { return strings.Contains(line, command) }) {
+			t.Errorf("%q did not run", command)
+		}
 	}
 }

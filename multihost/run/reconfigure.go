@@ -106,9 +106,6 @@ func (h *Host) reconfiguration(verb string) (document io.Reader, err error) {
 func (r *Run) reconfigure(ctx context.Context, a plan.Action, h *Host) (err error) {
 	from := h.installer
 	if a.Images {
-		if err := r.serve(ctx); err != nil {
-			return err
-		}
 		if from, err = r.source(ctx, h); err != nil {
 			return err
 		}

@@ -58,14 +58,10 @@ func (s *Site) resetLocked(ctx context.Context) error {
 	return nil
 }
 
-// reset removes a node that was proven to be the one that is meant. Of an adopted node it would only take back what Airlift changed.
+// reset removes a node that was proven to be the one that is meant.
 func (s *Site) reset(ctx context.Context, h *Host, adopted bool) error {
 	if h.Facts.Node != nil || h.Facts.Unfinished != "" {
-		args := []string{h.installer, "reset", "--force"}
-		if adopted {
-			args = append(args, "--remove-node")
-		}
-		text, err := h.summary(ctx, nil, args...)
+		text, err := h.summary(ctx, nil, append([]string{h.installer}, plan.ResetCommand(adopted)...)...)
 		if err != nil {
 			return err
 		}

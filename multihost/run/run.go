@@ -23,9 +23,8 @@ type Run struct {
 	*Site
 	Plan *plan.Plan
 
-	failed  atomic.Bool // an action has failed
-	serving sync.Mutex
-	served  atomic.Bool // the leader keeps the file since this run
+	failed atomic.Bool // an action has failed
+	served atomic.Bool // the leader keeps the file since this run
 
 	gate   *facts.Gate    // in the cluster; nil if it has none
 	broken map[string]int // the pods that were not ready before the first batch of the roll; nil: they are read with the first batch

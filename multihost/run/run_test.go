@@ -41,10 +41,21 @@ func aCluster() *spec.Cluster {
 // aFile is a bundle of a version.
 func aFile(t *testing.T, version string) *run.File {
 	t.Helper()
+	return fileWith(t, version, version)
+}
+
+// another is a bundle of a version with other contents.
+func another(t *testing.T, version string) *run.File {
+	t.Helper()
+	return fileWith(t, version, "another")
+}
+
+func fileWith(t *testing.T, version, text string) *run.File {
+	t.Helper()
 	images := testbundle.NewImages(bundle.OnlyImages)
 	images.Manifest.Platform = "linux/amd64"
 	images.Manifest.KubernetesVersion = version
-	images.Add(t, "example.com/app:1", "example.com/app:1", nil, testbundle.Layer(t, "f", strings.Repeat(version, 1<<18)))
+	images.Add(t, "example.com/app:1", "example.com/app:1", nil, testbundle.Layer(t, "f", strings.Repeat(text, 1<<18)))
 	path := filepath.Join(t.TempDir(), "install")
 	testbundle.WriteFile(t, path, bundle.Executables{Launcher: []byte("launcher"), Installer: []byte("installer")}, &images.Manifest, bundle.Fastest, images.Content)
 	b, err := bundle.Open(path)
@@ -82,6 +93,11 @@ func (d *driver) apply(ctx context.Context) error {
 	defer s.Close()
 	if err := s.Gather(ctx, false); err != nil {
 		return err
+	}
+	if d.options.Remove {
+		if err := s.GatherLeavers(ctx); err != nil {
+			return err
+		}
 	}
 	p, problems := plan.Make(d.input(ctx, s))
 	if len(problems) > 0 {

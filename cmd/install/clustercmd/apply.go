@@ -165,7 +165,8 @@ With --out, the plan is also saved. 'cluster apply --plan FILE' does exactly thi
 or fails if a host or cluster.yaml has changed since.
 
 Exit codes: 0 nothing to do, 5 there is something to do. If apply could do nothing now: 6
-hosts were skipped, 7 paused, 8 held, as of apply. './install --help' lists the others.`
+hosts were skipped, 7 paused, 8 held, 9 waiting for a window. './install --help' lists the
+others.`
 
 func newPlan(in *site) *cobra.Command {
 	var r rules
@@ -217,7 +218,7 @@ func writePlan(cmd *cobra.Command, p *plan.Plan, format, file string) error {
 	switch {
 	case err != nil:
 		return err
-	case len(p.Stages) > 0:
+	case len(p.Stages) > 0 && p.Wait == "":
 		return fault.New(fault.Work, "there is something to do").Hint("to do it: ./install cluster apply")
 	}
 	return p.Outcome()

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -268,6 +269,25 @@ func TestPause(t *testing.T) {
 		c.want(0, []string{"The cluster matches the file."}, "", "apply", "--yes", "--continue")
 		c.want(0, []string{"nothing to do"}, "", "plan")
 	}
+}
+
+// While windows are closed, and nothing precedes them, the plan has the outcome waiting, with the time at which they open.
+func TestPlanInAClosedWindow(t *testing.T) {
+	c := newConsole(t)
+	c.want(0, nil, "", "apply", "--yes")
+	day := time.Now().UTC().AddDate(0, 0, 3)
+	window := "roll: {window: {days: [" + day.Format("Mon") + "]}}"
+	text := description + "groups: [{name: control-plane, " + window + "}, {name: worker, " + window + "}]\n" +
+		"---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nscheduler: {extraArgs: [{name: v, value: '2'}]}\n"
+	if err := os.WriteFile(c.path("cluster.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opens := "the window of cp1 opens at " + day.Format("Mon 2006-01-02") + " 00:00 UTC"
+	out := c.want(fault.Waiting, []string{"5 actions on 5 hosts", "\nwaiting: configuration", opens + "\nhint: apply waits until then: ./install cluster apply\n"}, "", "plan")
+	if !strings.Contains(strings.Join(strings.Fields(out), " "), "Waiting: configuration") {
+		t.Error(out)
+	}
+	c.want(fault.Waiting, []string{`"wait": "configuration`}, "", "plan", "-o", "json")
 }
 
 // The documents of kubeadm change after the cluster exists: the plan has the differences, and apply makes them.
