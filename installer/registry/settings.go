@@ -128,7 +128,8 @@ func Decode(data []byte) (*Settings, error) {
 // unit is the unit of the service. It starts before the kubelet, whose containerd pulls from it. It has no privilege, and
 // writes only to its directory. It is in the root slice: weights only count between neighbours, and etcd runs in
 // kubepods.slice. Two threads fill a link of 10 Gbit/s. The decoder of a bundle
-// needs up to 128 MiB, and one runs at a time. MemoryMax also counts files that the kernel caches, and may drop.
+// needs up to 128 MiB, and one runs at a time. MemoryMax also counts files that the kernel caches, and may drop. The service limits
+// its connections to what fits in GOMEMLIMIT and LimitNOFILE.
 func (s *Settings) unit() string {
 	return fmt.Sprintf(`[Unit]
 Description=Embedded registry of this control plane

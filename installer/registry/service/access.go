@@ -102,5 +102,8 @@ func (a *access) isNode(ctx context.Context, name string) (bool, error) {
 	return is, err
 }
 
-// clientOf returns the address of a client without its port.
-func clientOf(r *http.Request) string { return withoutPort(r.RemoteAddr) }
+// clientOf returns the address of a client, of IPv6 its network.
+func clientOf(r *http.Request) string {
+	_, network := addressOf(r.RemoteAddr)
+	return network
+}

@@ -9,116 +9,214 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 )
 
-// An attack opens connections until ctx ends, each of many clients one after the other. The handshakes of all attacks take turns:
-// their clients need the processors of the server.
+// An attack opens one connection after the other, until its context ends.
 type attack struct {
-	name    string
-	clients int
-	from    string // address
-	tls     bool
-	send    func(net.Conn) // until the connection is closed
+	clients int           // that do so at once
+	from    func() string // address
+	do      func(net.Conn) error
+	hold    int // connections that each client keeps open after do
+	pause   time.Duration
 }
 
-func (a attack) run(ctx context.Context, tasks *sync.WaitGroup, opened *atomic.Int64, turns chan struct{}, to string, trust *tls.Config) {
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(a.from)}}
+func (a attack) run(ctx context.Context, tasks *sync.WaitGroup, opened *atomic.Int64, to string) {
 	for range a.clients {
 		tasks.Go(func() {
+			var held []net.Conn
+			defer func() {
+				for _, conn := range held {
+					conn.Close()
+				}
+			}()
 			for ctx.Err() == nil {
-				turns <- struct{}{}
+				dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(a.from())}}
 				conn, err := dialer.DialContext(ctx, "tcp", to)
+				if err != nil {
+					continue
+				}
 				opened.Add(1)
-				if err == nil {
-					_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10) // what is not read is soon in the way
+				tcp := conn.(*net.TCPConn)
+				_ = tcp.SetLinger(0)           // its port is free at once
+				_ = tcp.SetReadBuffer(4 << 10) // what is not read is soon in the way
+				stop := context.AfterFunc(ctx, func() { tcp.Close() })
+				if a.do(conn) != nil {
+					conn.Close()
+				} else if held = append(held, conn); len(held) > a.hold {
+					held[0].Close()
+					held = slices.Delete(held, 0, 1)
 				}
-				if err == nil && a.tls {
-					secure := tls.Client(conn, trust)
-					_ = conn.SetDeadline(time.Now().Add(patience))
-					err = secure.HandshakeContext(ctx)
-					conn = secure
-				}
-				<-turns
-				if conn != nil {
-					stop := context.AfterFunc(ctx, func() { drop(conn) })
-					if err == nil {
-						a.send(conn)
+				stop()
+				if a.pause != 0 {
+					select {
+					case <-ctx.Done():
+					case <-time.After(a.pause/2 + rand.N(a.pause)):
 					}
-					stop()
-					drop(conn)
-				}
-				select {
-				case <-ctx.Done():
-				case <-time.After(time.Second + rand.N(2*time.Second)):
 				}
 			}
 		})
 	}
 }
 
-// Nodes are served while strangers, from the node's own address too, hold all that they get: they send invented tokens while the
-// API is slow, many requests whose answers they do not read, requests that do not end, and nothing.
+// sends returns an attack that makes a TLS handshake without a certificate, calls write, and waits until the connection is closed.
+// The handshakes of such attacks take turns: many clients need the processors of the server.
+func sends(write func(net.Conn) error) func(net.Conn) error {
+	return func(conn net.Conn) error {
+		secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
+		turns <- struct{}{}
+		err := secure.Handshake()
+		<-turns
+		if err == nil {
+			err = write(secure)
+		}
+		if err == nil {
+			_, _ = io.Copy(io.Discard, secure)
+		}
+		return err
+	}
+}
+
+var turns = make(chan struct{}, 4)
+
+// clientHello returns the first bytes of a TLS client.
+func clientHello(t *testing.T) []byte {
+	client, server := net.Pipe()
+	defer server.Close()
+	go tls.Client(client, &tls.Config{InsecureSkipVerify: true}).Handshake()
+	b := make([]byte, 16<<10)
+	n, err := server.Read(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b[:n]
+}
+
+// A node that makes a new TLS connection for each request is served, whatever strangers do, from any address. What is counted are
+// requests, each of which may take long: attackers and the server share the processors of the test.
 func TestNodesAreServedUnderAttack(t *testing.T) {
-	r := start(t, nil)
-	r.api.mu.Lock()
-	r.api.blocking = make(chan struct{}) // a review takes until its limit
-	r.api.mu.Unlock()
-	ctx, cancel := context.WithCancel(t.Context())
-	var tasks sync.WaitGroup
-	var opened atomic.Int64
-	turns := make(chan struct{}, 4)
-	defer tasks.Wait()
-	defer cancel()
-	wait := func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
-	many := bytes.Repeat([]byte("GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"), 1000)
-	attacks := []attack{
-		{"invented tokens", 434, "127.0.0.1", true, func(c net.Conn) {
-			fmt.Fprintf(c, "GET /bundles HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %06x.%016x\r\n\r\n", rand.N(1<<24), rand.Uint64())
-			wait(c)
-		}},
-		{"answers that are not read", 300, "127.0.0.1", true, func(c net.Conn) {
-			for err := error(nil); err == nil; {
-				_, err = c.Write(many)
+	own := func() string { return "127.0.0.1" } // as a pod whose connections get the address of its node
+	other := func() string { return "127.0.0.9" }
+	ofNode := func() string { return "127.0.0.8" } // of another node
+	many := func() string { return fmt.Sprintf("127.9.%d.%d", rand.N(256), 1+rand.N(250)) }
+	hello := clientHello(t)
+	write := func(b []byte) func(net.Conn) error {
+		return func(c net.Conn) error { _, err := c.Write(b); return err }
+	}
+	nothing, half, whole := write(nil), write(hello[:len(hello)/2]), write(hello)
+	handshake := func(conn net.Conn) error {
+		return tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).Handshake()
+	}
+	tokens := sends(func(c net.Conn) error {
+		_, err := fmt.Fprintf(c, "GET /bundles HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %06x.%016x\r\n\r\n", rand.N(1<<24), rand.Uint64())
+		return err
+	})
+	pipelined := bytes.Repeat([]byte("GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"), 1000)
+	unread := sends(func(c net.Conn) error {
+		for {
+			if _, err := c.Write(pipelined); err != nil {
+				return err
 			}
+		}
+	})
+	slow := sends(write([]byte("GET /readyz HTTP/1.1\r\nHost:")))
+	const flood, seldom = 1000, 2 * time.Second // connections that each of two clients holds
+	for _, row := range []struct {
+		name    string
+		attacks []attack
+	}{
+		{"none", nil},
+		{"nothing, own address", []attack{{2, own, nothing, flood, 0}}},
+		{"nothing, another address", []attack{{2, other, nothing, flood, 0}}},
+		{"nothing, many addresses", []attack{{2, many, nothing, flood, 0}}},
+		{"half a ClientHello, own address", []attack{{2, own, half, flood, 0}}},
+		{"half a ClientHello, another address", []attack{{2, other, half, flood, 0}}},
+		{"half a ClientHello, many addresses", []attack{{2, many, half, flood, 0}}},
+		// Without a pause, the processor is the limit: the answers need more of it than the attack.
+		{"a ClientHello, own address", []attack{{2, own, whole, flood, 20 * time.Millisecond}}},
+		{"a ClientHello, another address", []attack{{2, other, whole, flood, 0}}},
+		{"a ClientHello, address of another node", []attack{{2, ofNode, whole, flood, 0}}},
+		{"a ClientHello, many addresses", []attack{{2, many, whole, flood, 0}}},
+		{"handshakes, own address", []attack{{8, own, handshake, 50, 0}}},
+		{"handshakes, another address", []attack{{8, other, handshake, 50, 0}}},
+		{"handshakes, many addresses", []attack{{8, many, handshake, 50, 0}}},
+		{"invented tokens, own address", []attack{{434, own, tokens, 0, seldom}}},
+		{"answers that are not read, own address", []attack{{300, own, unread, 0, seldom}}},
+		{"all", []attack{
+			{2, many, nothing, flood, 10 * time.Millisecond}, {1, own, whole, flood, 20 * time.Millisecond}, {434, own, tokens, 0, seldom}, {300, own, unread, 0, seldom},
+			{300, other, unread, 0, seldom}, {100, many, slow, 0, seldom},
 		}},
-		{"answers that are not read, from elsewhere", 300, "127.0.0.2", true, func(c net.Conn) {
-			for err := error(nil); err == nil; {
-				_, err = c.Write(many)
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := start(t, nil)
+			r.api.mu.Lock()
+			r.api.blocking = make(chan struct{}) // a review of a token takes until its limit
+			r.api.mu.Unlock()
+			neighbour := r.client(t, r.kubelet(t, "host2"))
+			neighbour.Transport.(*http.Transport).DialContext = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ofNode())}}).DialContext
+			if got := r.status(t, neighbour, sending{path: "/readyz"}); got != 200 {
+				t.Fatalf("another node: %d", got)
 			}
-		}},
-		{"half a request", 100, "127.0.0.3", true, func(c net.Conn) { _, _ = io.WriteString(c, "GET /readyz HTTP/1.1\r\nHost:"); wait(c) }},
-		{"nothing", 100, "127.0.0.1", false, wait},
+			kept := r.client(t, r.kubelet(t, node))
+			if got := r.status(t, kept, sending{path: "/v2/"}); got != 200 {
+				t.Fatalf("before the attack: %d", got)
+			}
+			var tasks sync.WaitGroup
+			var opened atomic.Int64
+			ctx, cancel := context.WithCancel(t.Context())
+			defer tasks.Wait()
+			defer cancel()
+			for _, a := range row.attacks {
+				a.run(ctx, &tasks, &opened, r.connections.Addr().String())
+			}
+			if row.attacks != nil {
+				eventually(t, func() bool { return opened.Load() >= 100 })
+			}
+			const clients, each = 4, 25
+			begun := time.Now()
+			var served, keptServed atomic.Int64
+			failed := map[string]int{}
+			var mu sync.Mutex
+			ask := func(client *http.Client, count *atomic.Int64) {
+				client.Timeout = 30 * time.Second
+				resp, _, err := r.send(t, client, sending{path: "/v2/"})
+				if err == nil && resp.StatusCode == 200 {
+					count.Add(1)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					failed[resp.Status]++
+				} else {
+					failed[err.Error()[max(0, len(err.Error())-40):]]++
+				}
+			}
+			var nodes sync.WaitGroup
+			for range clients {
+				nodes.Go(func() {
+					for range each {
+						client := r.client(t, r.kubelet(t, node))
+						client.Transport.(*http.Transport).DisableKeepAlives = true
+						ask(client, &served)
+					}
+				})
+			}
+			nodes.Go(func() {
+				for range each {
+					ask(kept, &keptServed)
+				}
+			})
+			nodes.Wait()
+			t.Logf("served %d of %d over new connections, %d of %d over a kept one, in %s; %d connections of attackers, %d open: %v",
+				served.Load(), clients*each, keptServed.Load(), each, time.Since(begun).Round(time.Millisecond), opened.Load(), r.connections.count(), failed)
+			if served.Load() < clients*each*99/100 || keptServed.Load() < each {
+				t.Errorf("a node is not served: %v", failed)
+			}
+		})
 	}
-	for _, a := range attacks {
-		a.run(ctx, &tasks, &opened, turns, r.connections.Addr().String(), r.trust(nil))
-	}
-	eventually(t, func() bool { return opened.Load() >= 1234 }) // each has begun
-	const requests = 200
-	kept := r.client(t, r.kubelet(t, node))
-	served, failed := 0, map[string]int{}
-	for n := range requests {
-		client := kept
-		if n%2 == 0 {
-			client = r.client(t, r.kubelet(t, node))
-			client.Transport.(*http.Transport).DisableKeepAlives = true
-		}
-		client.Timeout = 30 * time.Second
-		resp, _, err := r.send(t, client, sending{path: "/v2/"})
-		switch {
-		case err != nil:
-			failed["no answer"]++
-		case resp.StatusCode != 200:
-			failed[resp.Status]++
-		default:
-			served++
-		}
-		if n+1-served > requests/100 {
-			t.Fatalf("a node was served %d of %d times: %v; %d connections", served, n+1, failed, r.connections.count())
-		}
-	}
-	t.Logf("a node was served %d of %d times: %v; %d connections", served, requests, failed, r.connections.count())
 }

@@ -1,9 +1,11 @@
 package service
 
 import (
+	"container/list"
 	"context"
 	"crypto/tls"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -13,23 +15,34 @@ import (
 	"time"
 )
 
-// A kind of connections has limits of its own: whoever is not known takes nothing from nodes.
+// A kind of connections has room of its own: whoever is not known takes nothing from nodes.
 type kind int
 
 const (
-	handshaking kind = iota // who it is from is not known yet
+	arriving    kind = iota // it has not sent a whole ClientHello, or waits for its turn
+	handshaking             // who it is from is not known yet
 	stranger                // its client has no certificate of a kubelet, and no token that is valid
 	identified              // a node, or a joining host whose token was valid
+	kinds
 )
 
-// limits are for all connections of a kind, and for those of one owner: a node by the name in its certificate, everybody else by
-// address. Pods have the address of their node, so its kubelet may share a limit with them until its handshake has ended. Each
-// connection needs some 50 KiB. A node pulls several layers at once, with a connection for each.
-var limits = map[kind]struct{ all, each int }{handshaking: {256, 64}, stranger: {128, 32}, identified: {512, 48}}
+// room is how many connections of each kind there are at most. For one more, the oldest one of the owner with the most is closed, so
+// that a flood closes its own connections. Of identified ones, it is the oldest one without a request.
+//
+// A pod has the address of its node, so until the end of a handshake, the kubelet may share an owner with a flood: its handshake
+// has the time in which a pod opens as many connections as there is room for.
+//
+// A connection needs up to 12 KiB of memory while it arrives, 40 KiB in and after a handshake, and 80 KiB more with a request:
+// less than 90 MiB with maxRequests, and 128 MiB for the decoder, below GOMEMLIMIT in the unit. Their 2176 files, and one for each
+// of maxRequests, are below LimitNOFILE.
+var room = [kinds]int{arriving: 1024, handshaking: 512, stranger: 128, identified: 512}
 
-// A connections is a listener for TLS. It ends handshakes before it returns a connection. Beyond a limit, it closes another
-// connection for a new one: of the owner who has the most, the oldest one. A busy connection of somebody who is known stays;
-// if all are busy, the new one is closed.
+// perNode is how many identified connections one owner has at most: those with a request stay. A node pulls several layers at
+// once, with a connection for each.
+var perNode = 48
+
+// A connections is a listener for TLS. It ends handshakes before it returns a connection. Beyond room, it closes another
+// connection for a new one, or the new one if all others have a request of somebody who is known.
 type connections struct {
 	net.Listener
 	config *tls.Config
@@ -37,22 +50,108 @@ type connections struct {
 	ended  context.Context // its cause is the error of the listener
 	end    context.CancelCauseFunc
 	tasks  sync.WaitGroup
+	// turn is for the computing in handshakes, which is a millisecond with RSA: one at a time for all addresses that are not of nodes.
+	// So a flood of ClientHellos delays neither nodes nor answers.
+	turn chan struct{}
 
-	mu   sync.Mutex
-	open map[net.Conn]connection
+	mu    sync.Mutex
+	open  [kinds]crowd
+	nodes map[string]client // by address
 }
 
+// A client is a node at the address from which it has identified itself last.
+type client struct {
+	node string
+	turn chan struct{} // for handshakes with this address: pods of one node do not delay other nodes
+}
+
+// An owner of connections is a node, an address or a network.
+type owner struct {
+	name   string
+	isNode bool // or an address of a node
+}
+
+// A crowd has the connections of a kind.
+type crowd struct {
+	list    list.List // the oldest one first
+	owned   map[owner]int
+	weights map[int]int // how many owners have which weight
+	most    int         // the highest weight
+}
+
+// weight is how many connections an owner has. A node has perNode before that counts: a flood from many addresses, with one
+// connection each, closes none of its connections.
+func (c *crowd) weight(o owner) int {
+	if o.isNode {
+		return c.owned[o] - perNode
+	}
+	return c.owned[o]
+}
+
+// count adds n to the connections of an owner.
+func (c *crowd) count(o owner, n int) {
+	if c.owned[o] > 0 {
+		c.weights[c.weight(o)]--
+	}
+	if c.owned[o] += n; c.owned[o] > 0 {
+		c.weights[c.weight(o)]++
+		c.most = max(c.most, c.weight(o))
+	} else {
+		delete(c.owned, o)
+	}
+	for c.most > -perNode && c.weights[c.most] == 0 {
+		c.most--
+	}
+}
+
+// A connection is one of TCP.
 type connection struct {
+	net.Conn
+	address string
+	network string // of address
+	node    string // the name in its certificate of a kubelet, "" if it has none
+	turn    chan struct{}
+	inTurn  bool
+
+	// The rest belongs to the mutex of connections.
 	kind  kind
-	owner string
-	since time.Time // when it came, or, if it is known, since when it waits for a request
-	busy  bool      // known, and it has a request
+	owner owner
+	place *list.Element // in the list of its kind, nil after it was closed
+	busy  bool          // it has a request
+}
+
+// Write implements net.Conn.
+func (c *connection) Write(b []byte) (int, error) {
+	c.pass()
+	return c.Conn.Write(b)
+}
+
+// pass ends the turn of the connection: a handshake computes before it writes, and then waits for the client.
+func (c *connection) pass() {
+	if c.inTurn {
+		<-c.turn
+		c.inTurn = false
+	}
 }
 
 // newConnections begins to accept connections.
-func newConnections(l net.Listener, config *tls.Config) *connections {
-	c := &connections{Listener: l, config: config, ready: make(chan net.Conn), open: map[net.Conn]connection{}}
+func newConnections(l net.Listener, configFor func(*tls.ClientHelloInfo) (*tls.Config, error)) *connections {
+	c := &connections{
+		Listener: l, ready: make(chan net.Conn), turn: make(chan struct{}, 1), nodes: map[string]client{},
+	}
 	c.ended, c.end = context.WithCancelCause(context.Background())
+	c.config = &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		conn := hello.Conn.(*connection)
+		conn.turn <- struct{}{}
+		conn.inTurn = true
+		if !c.admit(conn, handshaking) {
+			return nil, net.ErrClosed
+		}
+		return configFor(hello)
+	}}
+	for k := range c.open {
+		c.open[k].owned, c.open[k].weights = map[owner]int{}, map[int]int{}
+	}
 	if l != nil {
 		c.tasks.Go(c.run)
 	}
@@ -76,36 +175,36 @@ func (c *connections) run() {
 			c.end(err)
 			return
 		}
-		conn := tls.Server(raw, c.config)
-		if c.admit(conn, handshaking, addressOf(raw)) {
+		conn := &connection{Conn: raw}
+		conn.address, conn.network = addressOf(raw.RemoteAddr().String())
+		if c.admit(conn, arriving) {
 			c.tasks.Go(func() { c.handshake(conn) })
 		}
 	}
 }
 
 // handshake ends the handshake of a connection, and passes it on.
-func (c *connections) handshake(conn *tls.Conn) {
-	ctx, cancel := context.WithTimeout(c.ended, headerTimeout)
-	defer cancel()
+func (c *connections) handshake(conn *connection) {
+	secure := tls.Server(conn, c.config)
 	_ = conn.SetDeadline(time.Now().Add(headerTimeout))
-	if conn.HandshakeContext(ctx) != nil {
+	err := secure.Handshake()
+	conn.pass()
+	if err != nil {
 		c.forget(conn)
-		drop(conn)
 		return
 	}
 	_ = conn.SetDeadline(time.Time{})
-	k, owner := stranger, addressOf(conn)
-	if name := nodeName(conn.ConnectionState()); name != "" {
-		k, owner = identified, nodeUserPrefix+name
+	k := stranger
+	if conn.node = nodeName(secure.ConnectionState()); conn.node != "" {
+		k = identified
 	}
-	if !c.admit(conn, k, owner) {
+	if !c.admit(conn, k) {
 		return
 	}
 	select {
-	case c.ready <- conn:
+	case c.ready <- secure:
 	case <-c.ended.Done():
 		c.forget(conn)
-		drop(conn)
 	}
 }
 
@@ -119,78 +218,119 @@ func (c *connections) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends handshakes, too.
+// Close closes all connections, too.
 func (c *connections) Close() error {
 	err := c.Listener.Close()
-	c.end(net.ErrClosed)
+	<-c.ended.Done() // no other connection comes
+	c.mu.Lock()
+	for k := range c.open {
+		for c.open[k].list.Len() > 0 {
+			c.drop(c.open[k].list.Front().Value.(*connection))
+		}
+	}
+	c.mu.Unlock()
 	c.tasks.Wait()
 	return err
 }
 
-// admit counts a connection as one of a kind, and makes room for it. If there is none, it closes the connection.
-func (c *connections) admit(conn net.Conn, k kind, owner string) bool {
+// admit counts a connection as one of a kind, and makes room for it. It reports whether the connection is open.
+func (c *connections) admit(conn *connection, k kind) bool {
 	c.mu.Lock()
-	before, counted := c.open[conn]
-	if !counted && k != handshaking { // it was closed for another one
-		c.mu.Unlock()
+	defer c.mu.Unlock()
+	if k != arriving && conn.place == nil { // it was closed for another one
 		return false
 	}
-	delete(c.open, conn)
-	victim, room := c.room(k, owner)
-	delete(c.open, victim)
-	if room {
-		c.open[conn] = connection{kind: k, owner: owner, since: time.Now(), busy: before.busy}
-	} else {
-		victim = conn
+	if k == identified && conn.node != "" && c.nodes[conn.address].node != conn.node {
+		maps.DeleteFunc(c.nodes, func(_ string, former client) bool { return former.node == conn.node })
+		c.nodes[conn.address] = client{conn.node, make(chan struct{}, 1)}
 	}
-	c.mu.Unlock()
+	c.remove(conn)
+	conn.kind, conn.owner = k, c.ownerOf(conn, k)
+	if k == arriving {
+		conn.turn = c.turn
+		if conn.owner.isNode {
+			conn.turn = c.nodes[conn.address].turn
+		}
+	}
+	conn.place = c.open[k].list.PushBack(conn)
+	c.open[k].count(conn.owner, 1)
+	victim := c.victim(conn)
 	if victim != nil {
-		drop(victim)
+		c.drop(victim)
 	}
-	return room
+	return victim != conn
 }
 
-// room reports whether there is room for one more connection, after victim is closed, which may be nil.
-func (c *connections) room(k kind, owner string) (victim net.Conn, room bool) {
-	counts, all := map[string]int{}, 0
-	for _, is := range c.open {
-		if is.kind == k {
-			counts[is.owner]++
-			all++
+// ownerOf returns the owner of a connection that is or becomes of a kind: a node by its name, everybody else by address. IPv6 has
+// more addresses in a network than there are connections, so a network is one owner, except for addresses of nodes.
+func (c *connections) ownerOf(conn *connection, k kind) owner {
+	_, isNode := c.nodes[conn.address]
+	switch {
+	case conn.node != "":
+		return owner{conn.node, true}
+	case k == identified || isNode:
+		return owner{conn.address, isNode}
+	}
+	return owner{conn.network, false}
+}
+
+// victim returns the connection that is closed after a new one was counted, nil if there is room for all.
+func (c *connections) victim(added *connection) *connection {
+	k := added.kind
+	crowd := &c.open[k]
+	full := k == identified && crowd.owned[added.owner] > perNode
+	if !full && crowd.list.Len() <= room[k] {
+		return nil
+	}
+	for e := crowd.list.Front(); e != nil; e = e.Next() {
+		conn := e.Value.(*connection)
+		if k != identified && crowd.weight(conn.owner) == crowd.most || k == identified && !conn.busy && (!full || conn.owner == added.owner) {
+			return conn
 		}
 	}
-	full := counts[owner] >= limits[k].each
-	if !full && all < limits[k].all {
-		return nil, true
+	return added
+}
+
+// remove counts a connection no longer.
+func (c *connections) remove(conn *connection) {
+	if conn.place == nil {
+		return
 	}
-	for conn, is := range c.open {
-		if is.kind != k || is.busy || full && is.owner != owner {
-			continue
-		}
-		if v := c.open[victim]; victim == nil || counts[is.owner] > counts[v.owner] || counts[is.owner] == counts[v.owner] && is.since.Before(v.since) {
-			victim = conn
-		}
+	c.open[conn.kind].list.Remove(conn.place)
+	c.open[conn.kind].count(conn.owner, -1)
+	conn.place = nil
+}
+
+// drop closes a connection for another one, without the end of TLS, which would wait for a client that does not read. The kernel
+// still sends what it has of the last answer. Without an answer, the kernel forgets the connection at once.
+func (c *connections) drop(conn *connection) {
+	if t, ok := conn.Conn.(*net.TCPConn); ok && conn.kind <= handshaking {
+		_ = t.SetLinger(0)
 	}
-	return victim, victim != nil
+	c.remove(conn)
+	conn.Conn.Close()
+}
+
+// forget closes a connection that has ended.
+func (c *connections) forget(conn *connection) {
+	c.mu.Lock()
+	c.remove(conn)
+	c.mu.Unlock()
+	conn.Conn.Close()
 }
 
 // identify counts the connection of a request, whose token is valid, as known.
 func (c *connections) identify(r *http.Request) {
-	conn, _ := r.Context().Value(connectionKey{}).(net.Conn)
-	if conn == nil || c.isIdentified(r) {
-		return
-	}
-	if c.admit(conn, identified, addressOf(conn)) {
-		c.follow(conn, http.StateActive)
+	if !c.isIdentified(r) {
+		c.admit(connectionOf(r), identified)
 	}
 }
 
 // isIdentified reports whether the connection of a request is known.
 func (c *connections) isIdentified(r *http.Request) bool {
-	conn, _ := r.Context().Value(connectionKey{}).(net.Conn)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.open[conn].kind == identified
+	return connectionOf(r).kind == identified
 }
 
 // connectionKey is the key of the connection in the context of its requests.
@@ -198,48 +338,44 @@ type connectionKey struct{}
 
 // remember is the hook ConnContext of the server.
 func (c *connections) remember(ctx context.Context, conn net.Conn) context.Context {
-	return context.WithValue(ctx, connectionKey{}, conn)
+	return context.WithValue(ctx, connectionKey{}, conn.(*tls.Conn).NetConn())
 }
 
-// addressOf returns the address of a client without its port.
-func addressOf(conn net.Conn) string { return withoutPort(conn.RemoteAddr().String()) }
-
-func withoutPort(address string) string {
-	a, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return address
-	}
-	return a.Addr().Unmap().String()
+func connectionOf(r *http.Request) *connection {
+	return r.Context().Value(connectionKey{}).(*connection)
 }
 
-// drop closes a connection without the end of TLS, which would wait for a client that does not read. The kernel still sends
-// what it has of the last answer.
-func drop(conn net.Conn) {
-	if t, ok := conn.(*tls.Conn); ok {
-		conn = t.NetConn()
+// addressOf returns the address of "ADDRESS:PORT", and its network of 64 bits. For IPv4, network is the address.
+func addressOf(remote string) (address, network string) {
+	port, _ := netip.ParseAddrPort(remote)
+	a := port.Addr().Unmap()
+	if a.Is6() {
+		prefix, _ := a.Prefix(64)
+		return a.String(), prefix.String()
 	}
-	conn.Close()
+	return a.String(), a.String()
 }
 
 // follow is the hook ConnState of the server.
 func (c *connections) follow(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	is, counted := c.open[conn]
+	is := conn.(*tls.Conn).NetConn().(*connection)
 	switch {
-	case !counted:
+	case is.place == nil:
 	case state == http.StateClosed || state == http.StateHijacked:
-		delete(c.open, conn)
-	case is.kind == identified && (state == http.StateActive || state == http.StateIdle):
-		is.busy, is.since = state == http.StateActive, time.Now()
-		c.open[conn] = is
+		c.remove(is)
+	case state == http.StateActive || state == http.StateIdle:
+		is.busy = state == http.StateActive
+		c.open[is.kind].list.MoveToBack(is.place)
 	}
 }
 
-func (c *connections) forget(conn net.Conn) { c.follow(conn, http.StateClosed) }
-
-func (c *connections) count() int {
+func (c *connections) count() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.open)
+	for k := range c.open {
+		n += c.open[k].list.Len()
+	}
+	return n
 }

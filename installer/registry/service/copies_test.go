@@ -69,8 +69,8 @@ func startClusterAt(t *testing.T, address string, n int, files map[int][]string)
 	return rigs
 }
 
-// list makes the cluster list bundles.
-func list(rigs []*rig, bundles ...config.KeptBundle) {
+// setList makes the cluster list bundles.
+func setList(rigs []*rig, bundles ...config.KeptBundle) {
 	for _, r := range rigs {
 		r.api.change(func() { r.api.list = &config.EmbeddedRegistry{Used: true, Bundles: bundles} })
 	}
@@ -101,7 +101,7 @@ func TestControlPlanesCopy(t *testing.T) {
 	first, data, id := sample(t, 1)
 	second, other, otherID := sample(t, 2)
 	rigs := startCluster(t, 3, map[int][]string{0: {first}, 1: {second}})
-	list(rigs, describe(t, first), describe(t, second))
+	setList(rigs, describe(t, first), describe(t, second))
 	for i, r := range rigs {
 		eventually(t, func() bool { return r.has(id, data) && r.has(otherID, other) })
 		if s := r.state(); len(s.Problems) > 0 || s.Bundles[0].ID != id || len(s.Peers) != 2 {
@@ -109,7 +109,7 @@ func TestControlPlanesCopy(t *testing.T) {
 		}
 	}
 	// Files that were just placed stay: import places a file before it lists it.
-	list(rigs, describe(t, second))
+	setList(rigs, describe(t, second))
 	for _, r := range rigs {
 		r.copies.work(t.Context())
 		if !r.has(id, data) {
@@ -164,7 +164,7 @@ func TestNoList(t *testing.T) {
 func TestRepair(t *testing.T) {
 	path, data, id := sample(t, 1)
 	rigs := startCluster(t, 2, map[int][]string{0: {path}, 1: {path}})
-	list(rigs, describe(t, path))
+	setList(rigs, describe(t, path))
 	file := filepath.Join(rigs[0].settings.Directory, id)
 	for _, at := range []int64{50, int64(len(data)) / 2, int64(len(data)) - 300, int64(len(data)) - 100} {
 		flip(t, file, at)
@@ -263,7 +263,7 @@ func TestPeers(t *testing.T) {
 func TestOnlyIPv6(t *testing.T) {
 	path, data, id := sample(t, 1)
 	rigs := startClusterAt(t, "::1", 2, map[int][]string{0: {path}})
-	list(rigs, describe(t, path))
+	setList(rigs, describe(t, path))
 	eventually(t, func() bool { return rigs[1].has(id, data) && rigs[1].state().Serves(id) })
 	for _, r := range rigs {
 		if !strings.HasPrefix(r.url, "https://[::1]:") || !strings.HasPrefix(r.state().Peers[0], "[::1]:") {
@@ -293,7 +293,7 @@ func TestCopyIsCancelled(t *testing.T) {
 	}
 	target.run(t)
 	target.copies.useServers(servers)
-	list(rigs, describe(t, path))
+	setList(rigs, describe(t, path))
 	eventually(t, func() bool { return target.state().Problems[id] != "" })
 	target.stop()
 	target.service = newService(target.settings, target.api, target.images, target.log)

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -210,6 +210,9 @@ func TestFilesChange(t *testing.T) {
 // A client that sends nothing, or only a part, is closed after the time for headers. One that sends a body is answered
 // and closed.
 func TestClientThatNeverSends(t *testing.T) {
+	former := headerTimeout
+	t.Cleanup(func() { headerTimeout = former })
+	headerTimeout = 2 * time.Second
 	r := start(t, nil)
 	address := r.connections.Addr().String()
 	var tasks sync.WaitGroup
@@ -338,7 +341,7 @@ func TestThousandClients(t *testing.T) {
 	if got := r.status(t, r.client(t, nil), sending{path: "/readyz"}); got != 200 {
 		t.Errorf("a client after the thousand: %d", got)
 	}
-	if n := r.connections.count(); n > limits[handshaking].each+2 {
+	if n := r.connections.count(); n > room[arriving]+2 {
 		t.Errorf("%d connections are open", n)
 	}
 	if body, err := io.ReadAll(busy.Body); err != nil || len(body) == 0 {
@@ -346,78 +349,110 @@ func TestThousandClients(t *testing.T) {
 	}
 }
 
-// No kind has more connections than its limits, one owner neither. A new connection takes the place of the owner who has the most,
-// and a busy connection of a known reader, and what other kinds have, stays.
+// No kind has more connections than its room, and no node more than perNode. For a new connection, one of the same kind is closed: of
+// the owner with the most, where an address of a node has perNode before that counts, or a known one without a request.
 func TestLimitsOfConnections(t *testing.T) {
-	real := limits
-	defer func() { limits = real }()
-	limits = map[kind]struct{ all, each int }{handshaking: {8, 3}, stranger: {6, 3}, identified: {10, 4}}
+	formerRoom, formerPerNode := room, perNode
+	defer func() { room, perNode = formerRoom, formerPerNode }()
+	room, perNode = [kinds]int{8, 7, 6, 10}, 4
+	addresses := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "fd00::1", "fd00::2", "fd00:0:0:1::1", "::ffff:10.0.0.1"}
 	rapid.Check(t, func(t *rapid.T) {
 		c := newConnections(nil, nil)
 		draw := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "n") }
-		var all []*fakeConn
-		for range rapid.IntRange(1, 150).Draw(t, "connections") {
-			k := kind(draw(3))
-			conn := &fakeConn{address: fmt.Sprintf("10.0.%d.%d:1", k, draw(1+draw(8)))}
-			before := maps.Clone(c.open)
-			admitted := c.admit(conn, handshaking, addressOf(conn))
-			if k != handshaking && admitted {
-				before = maps.Clone(c.open)
-				admitted = c.admit(conn, k, addressOf(conn))
-				delete(before, conn)
+		var all []*connection // that were open after the last step
+		for range rapid.IntRange(1, 300).Draw(t, "steps") {
+			conn, k := &connection{Conn: new(fakeConn)}, arriving
+			if len(all) == 0 || draw(3) == 0 {
+				conn.address, conn.network = addressOf(net.JoinHostPort(addresses[draw(len(addresses))], "1"))
+				all = append(all, conn)
+			} else if conn = all[draw(len(all))]; conn.kind < identified {
+				k = conn.kind + 1
+			} else {
+				c.follow(tls.Server(conn, nil), []http.ConnState{http.StateActive, http.StateIdle, http.StateClosed}[draw(3)])
+				all = slices.DeleteFunc(all, func(other *connection) bool { return other.place == nil })
+				continue
 			}
-			all = append(all, conn)
-			if admitted == conn.closed {
-				t.Fatal("a connection is open and not admitted, or the other way round")
+			if k == stranger && draw(2) == 0 {
+				k, conn.node = identified, fmt.Sprint(draw(4))
 			}
-			for other, was := range before {
-				if _, open := c.open[other]; open {
-					continue
+			admitted := c.admit(conn, k)
+			owned, n := map[owner]int{}, [kinds]int{} // before one was closed
+			var victims []*connection
+			for _, other := range all {
+				if n[other.kind]++; other.kind == k {
+					owned[other.owner]++
 				}
-				if was.busy || was.kind != k && was.kind != handshaking {
-					t.Fatalf("%+v was closed for one of kind %d", was, k)
+				if other.place == nil {
+					victims = append(victims, other)
 				}
-				if !other.(*fakeConn).closed {
-					t.Fatalf("%+v is forgotten and not closed", was)
-				}
-			}
-			if k == identified && draw(2) == 0 {
-				c.follow(conn, http.StateActive)
-			}
-			if draw(4) == 0 {
-				gone := all[draw(len(all))]
-				c.follow(gone, http.StateClosed)
-			}
-			counts, owners := map[kind]int{}, map[string]int{}
-			for _, is := range c.open {
-				counts[is.kind]++
-				if owners[fmt.Sprint(is.kind, is.owner)]++; owners[fmt.Sprint(is.kind, is.owner)] > limits[is.kind].each {
-					t.Fatalf("%s has %d of kind %d", is.owner, limits[is.kind].each+1, is.kind)
+				if closed := other.Conn.(*fakeConn).closed; closed != (other.place == nil) || other == conn && closed == admitted {
+					t.Fatalf("%+v is open and not counted, or the other way round", other)
 				}
 			}
-			for k, n := range counts {
-				if n > limits[k].all {
-					t.Fatalf("%d connections of kind %d", n, k)
+			weight := func(o owner) int {
+				if o.isNode {
+					return owned[o] - perNode
+				}
+				return owned[o]
+			}
+			full := k == identified && owned[conn.owner] > perNode
+			if tooMany := full || n[k] > room[k]; len(victims) > 1 || (len(victims) == 1) != tooMany {
+				t.Fatalf("%d were closed for %+v", len(victims), conn)
+			}
+			for _, victim := range victims {
+				if n[victim.kind]--; victim.kind != k || full && victim.owner != conn.owner || k == identified && victim.busy && victim != conn {
+					t.Fatalf("%+v was closed for %+v", victim, conn)
+				}
+				for o := range owned {
+					if k != identified && weight(o) > weight(victim.owner) {
+						t.Fatalf("%+v was closed, and %+v has %d", victim, o, owned[o])
+					}
+				}
+			}
+			all = slices.DeleteFunc(all, func(other *connection) bool { return other.place == nil })
+			for k := range c.open {
+				if n[k] > room[k] || c.open[k].list.Len() != n[k] {
+					t.Fatalf("%d connections of kind %d, counted as %d", n[k], k, c.open[k].list.Len())
 				}
 			}
 		}
 	})
 }
 
-// A fakeConn is a connection from an address.
+// A fakeConn is a connection that records its end.
 type fakeConn struct {
 	net.Conn
-	address string
-	closed  bool
+	closed bool
 }
 
-func (f *fakeConn) RemoteAddr() net.Addr { return fakeAddr(f.address) }
-func (f *fakeConn) Close() error         { f.closed = true; return nil }
+func (f *fakeConn) Close() error { f.closed = true; return nil }
 
-type fakeAddr string
-
-func (fakeAddr) Network() string  { return "tcp" }
-func (a fakeAddr) String() string { return string(a) }
+// Strangers are counted by address, or by network of IPv6; nodes, and addresses that nodes have, by themselves.
+func TestOwnersOfConnections(t *testing.T) {
+	c := newConnections(nil, nil)
+	c.nodes["fd00::9"] = client{node: "w1"}
+	for _, o := range []struct {
+		address, node string
+		kind          kind
+		owner         owner
+	}{
+		{"10.0.0.1:5", "", arriving, owner{"10.0.0.1", false}},
+		{"[::ffff:10.0.0.1]:5", "", handshaking, owner{"10.0.0.1", false}},
+		{"10.0.0.1:5", "w1", identified, owner{"w1", true}},
+		{"[fd00::1]:5", "", arriving, owner{"fd00::/64", false}},
+		{"[fd00::ffff:1]:5", "", stranger, owner{"fd00::/64", false}},
+		{"[fd00:0:0:1::1]:5", "", arriving, owner{"fd00:0:0:1::/64", false}},
+		{"[fe80::1%eth0]:5", "", arriving, owner{"fe80::/64", false}},
+		{"[fd00::1]:5", "", identified, owner{"fd00::1", false}},
+		{"[fd00::9]:5", "", handshaking, owner{"fd00::9", true}},
+	} {
+		conn := &connection{node: o.node}
+		conn.address, conn.network = addressOf(o.address)
+		if got := c.ownerOf(conn, o.kind); got != o.owner {
+			t.Errorf("%+v: %+v", o, got)
+		}
+	}
+}
 
 // Requests of nodes beyond their limit get 503. Whoever is not known takes no slot.
 func TestTooManyRequests(t *testing.T) {

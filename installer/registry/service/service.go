@@ -33,14 +33,15 @@ import (
 )
 
 const (
-	// headerTimeout is for the TLS handshake, and for the header of each request. With 5 s, a loaded host cut 13 of 100
-	// clients that connected at once.
-	headerTimeout  = 10 * time.Second
 	idleTimeout    = 90 * time.Second // as clients of Go
 	maxHeaderBytes = 16 << 10
 	// refreshInterval is after which time a file that was placed in the store is served at the latest.
 	refreshInterval = 2 * time.Second
 )
+
+// headerTimeout is for the TLS handshake, and for the header of each request. With 5 s, a loaded host cut 13 of 100 clients that
+// connected at once. It may be long: connections that wait make room for others.
+var headerTimeout = 30 * time.Second
 
 // An api is what the service asks the API.
 type api interface {
@@ -154,7 +155,7 @@ func (s *service) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.connections = newConnections(l, &tls.Config{GetConfigForClient: certificates.get})
+	s.connections = newConnections(l, certificates.get)
 	return nil
 }
 
