@@ -125,7 +125,8 @@ func Decode(data []byte) (*Settings, error) {
 // unit is the unit of the service. It starts before the kubelet, which needs it. It has no privilege but to change the
 // addresses of the host and to announce them. One processor is enough, and then it uses less of it. It makes little
 // garbage, so a smaller heap costs nothing. systemd restarts a process that hangs: until then it might keep an address
-// that another host has.
+// that another host has. The balancer limits its connections, and so its memory. MemoryMax would also count what the kernel keeps
+// for clients that do not read: one of them could end the process, and the host would lose the address.
 func (s *Settings) unit() string {
 	capabilities := ""
 	if len(s.VIPs) > 0 {

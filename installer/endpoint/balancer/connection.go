@@ -3,6 +3,8 @@ package balancer
 import (
 	"context"
 	"errors"
+	"maps"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
@@ -78,23 +80,72 @@ func (c *connection) copy(to, from *net.TCPConn) {
 	to.CloseWrite()
 }
 
-// quiet is how long no byte went to or came from the API server.
-func (c *connection) quiet() time.Duration {
+// info is what the kernel knows of the connection to the API server. It is empty after the end.
+func (c *connection) info() *unix.TCPInfo {
 	raw, err := c.server.SyscallConn()
 	if err != nil {
-		return 0
+		return new(unix.TCPInfo)
 	}
 	var info *unix.TCPInfo
 	if controlErr := raw.Control(func(fd uintptr) {
 		info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 	}); controlErr != nil || err != nil {
-		return 0
+		return new(unix.TCPInfo)
 	}
+	return info
+}
+
+// quiet is how long no byte went to or came from the API server.
+func (c *connection) quiet() time.Duration {
+	info := c.info()
 	return time.Duration(min(info.Last_data_sent, info.Last_data_recv)) * time.Millisecond
+}
+
+// idle is as quiet, and an hour longer for a client that has sent nothing that an API server answers.
+func (c *connection) idle() time.Duration {
+	if c.info().Bytes_received == 0 {
+		return time.Hour + c.quiet()
+	}
+	return c.quiet()
+}
+
+// maxConnections is how many connections are forwarded at once. A node has some ten. Each needs six files (two sockets, and two
+// pipes of splice), of LimitNOFILE in the unit, and some 10 KiB of memory.
+const maxConnections = 1024
+
+// makeRoom closes a connection if there are maxConnections: of a sample, the one that has been idle for the longest time. So clients
+// that connect and send nothing keep out no others. It returns false if there is none to close.
+func (b *Balancer) makeRoom() bool {
+	const sample = 16 // each takes system calls
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := 0
+	var open []*connection
+	for _, be := range b.backends {
+		all += be.load()
+		open = slices.AppendSeq(open, maps.Keys(be.open))
+	}
+	if all < maxConnections {
+		return true
+	}
+	rand.Shuffle(len(open), func(i, j int) { open[i], open[j] = open[j], open[i] })
+	c := longest(open[:min(sample, len(open))], 0, (*connection).idle)
+	if c == nil {
+		return false
+	}
+	for _, be := range b.backends {
+		delete(be.open, c)
+	}
+	c.close()
+	return true
 }
 
 // handle forwards one client's connection.
 func (b *Balancer) handle(ctx context.Context, client *net.TCPConn) {
+	if !b.makeRoom() {
+		reset(client)
+		return
+	}
 	c, be := b.connect(ctx, client)
 	if c == nil {
 		reset(client)

@@ -347,3 +347,29 @@ func TestStatusShowsWhyAnAPIServerIsDown(t *testing.T) {
 	}
 	eventually(t, "the log has it", func() bool { return strings.Contains(log.String(), "API server is down") })
 }
+
+// Clients that connect and send nothing keep out nobody, and end no connection that is used.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "127.0.0.1:0", echo)
+	b := start(t, Options{Seeds: []netip.AddrPort{s.address}}, healthy)
+	becomes(t, b, s.address, Ready)
+	use := func(c *net.TCPConn) {
+		t.Helper()
+		c.Write([]byte("x"))
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	used := connect(t, b)
+	use(used)
+	for range maxConnections + 200 {
+		connect(t, b)
+	}
+	use(connect(t, b))
+	use(used)
+	eventually(t, "all were accepted", func() bool {
+		n := b.Status().of(s.address).Connections
+		return n >= maxConnections-1 && n <= maxConnections
+	})
+}

@@ -22,7 +22,7 @@ const (
 func (b *Balancer) rebalance(ctx context.Context) {
 	for ctx.Err() == nil {
 		sleep(ctx, rebalanceInterval)
-		if c := mostQuiet(b.surplus()); c != nil {
+		if c := longest(b.surplus(), quietTime, (*connection).quiet); c != nil {
 			c.close()
 		}
 	}
@@ -51,12 +51,11 @@ func (b *Balancer) surplus() (open []*connection) {
 	return open
 }
 
-// mostQuiet returns the connection that has been quiet for the longest time, nil if none has for quietTime.
-func mostQuiet(open []*connection) (found *connection) {
-	longest := quietTime
+// longest returns the connection for which a time is the longest, nil if it is less than least for all.
+func longest(open []*connection, least time.Duration, of func(*connection) time.Duration) (found *connection) {
 	for _, c := range open {
-		if q := c.quiet(); q >= longest {
-			found, longest = c, q
+		if d := of(c); d >= least {
+			found, least = c, d
 		}
 	}
 	return found

@@ -131,6 +131,13 @@ func TestOnlyQuietConnectionsMove(t *testing.T) {
 	for range 3 {
 		greeted(t, b)
 	}
+	use := func() {
+		busy.Write([]byte("x"))
+		if _, err := io.ReadFull(busy, make([]byte, 1)); err != nil {
+			t.Fatalf("the busy connection was closed: %v", err)
+		}
+	}
+	use() // until then, it is the most quiet one
 	c.set(false, two.address)
 	becomes(t, b, two.address, Ready)
 	b.mu.Lock()
@@ -140,10 +147,7 @@ func TestOnlyQuietConnectionsMove(t *testing.T) {
 	b.mu.Unlock()
 	moved := func() bool { return b.Status().of(one.address).Connections <= 2 }
 	eventually(t, "two connections are closed", func() bool {
-		busy.Write([]byte("x"))
-		if _, err := io.ReadFull(busy, make([]byte, 1)); err != nil {
-			t.Fatalf("the busy connection was closed: %v", err)
-		}
+		use()
 		return moved()
 	})
 }
