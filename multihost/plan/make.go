@@ -462,6 +462,8 @@ func (s *site) remove(name string, now func(leaver) bool) Stage {
 		switch {
 		case l.lost:
 			a.Why = "its host is no node any more, and joins again"
+		case !l.answers && len(s.sharing(l.name)) > 0:
+			a.Why += ": it is not known which host it is, because its address is also reported by " + strings.Join(s.sharing(l.name), ", ")
 		case l.answers:
 			a.Verb, a.Why, a.Effect, a.Adopted = Remove, "is not in cluster.yaml", Drain, l.adopted
 			if at := AddressOf(s.nodes[l.name], s.cluster, s.Spec.Hosts); at != "" {

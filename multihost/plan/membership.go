@@ -98,6 +98,16 @@ func AddressOf(n facts.ClusterNode, c *facts.Cluster, hosts []spec.Host) string 
 	return ""
 }
 
+// sharing returns the other Nodes that report an address of a Node: one of these kubelets is wrong, or lies.
+func (s *site) sharing(name string) (others []string) {
+	for _, n := range s.cluster.Nodes {
+		if n.Name != name && slices.ContainsFunc(n.Addresses, func(a string) bool { return slices.Contains(s.nodes[name].Addresses, a) }) {
+			others = append(others, n.Name)
+		}
+	}
+	return others
+}
+
 // IsHostOf reports whether a machine at the address of a Node is the Node's host. After an interrupted removal it may
 // be no node any more, and only the name of the machine shows it.
 func IsHostOf(f *facts.Facts, name string) bool {

@@ -304,3 +304,20 @@ func TestAddressOf(t *testing.T) {
 		}
 	})
 }
+
+// A worker that reports the address of a node that leaves keeps its host from being reset. The plan names that worker.
+func TestPlanNamesWhoReportsTheSameAddress(t *testing.T) {
+	in := site(newVersion)
+	in.Remove = true
+	in.Spec.Hosts = slices.DeleteFunc(in.Spec.Hosts, func(h spec.Host) bool { return h.Name == "w1" })
+	delete(in.Answers, "w1")
+	for i, n := range view(in).Nodes {
+		if n.Name == "w0" || n.Name == "w1" {
+			view(in).Nodes[i].Addresses = []string{"10.0.0.21"}
+		}
+	}
+	p, problems := plan.Make(in)
+	if len(problems) > 0 || len(p.Stages) != 1 || !strings.HasSuffix(p.Stages[0].Actions[0].Why, "because its address is also reported by w0") || p.Stages[0].Actions[0].Verb != plan.RemoveOff {
+		t.Errorf("%+v; %+v", problems, p)
+	}
+}

@@ -20,13 +20,15 @@ import (
 
 // plannedPatches begins the names of directories with the patches of a host while it finds out what a reconfiguration would change.
 // They are not on a disk: a run that changes nothing leaves no trace there. The rest of a name is the process that removes the
-// directory, so two drivers have two, and what a killed one has left is known.
+// directory and when it began, so two drivers have two, and what a killed one has left is known, also if another process has its number.
 const plannedPatches = "/run/airlift-planned-patches."
 
-// withPatches precedes the commands that fill the directory from standard input, and the installer's command.
+// withPatches precedes the commands that fill the directory from standard input, and the installer's command. A process began at the 22nd
+// field of its stat; the second one, its name in brackets, may have blanks.
 const withPatches = `umask 077
-for old in ` + plannedPatches + `*; do kill -0 "${old##*.}" 2>/dev/null || rm -rf "$old"; done
-dir=` + plannedPatches + `$$; rm -rf "$dir"
+process() { set -- "$1" $(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null); echo "$1.${21}"; }
+for old in ` + plannedPatches + `*; do id=${old#` + plannedPatches + `}; test "$id" = "$(process "${id%%.*}")" || rm -rf "$old"; done
+dir=` + plannedPatches + `$(process $$); rm -rf "$dir"
 trap 'rm -rf "$dir"' EXIT; trap 'exit 130' INT TERM
 mkdir "$dir" || exit
 `

@@ -3,6 +3,7 @@ package run_test
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -238,6 +239,10 @@ func TestPatchesOfAPlan(t *testing.T) {
 	end(one, syscall.SIGINT)
 	if n := left(); n != 1 {
 		t.Errorf("%d directories after an interruption of one", n)
+	}
+	reused := filepath.Join(dir, fmt.Sprintf("airlift-planned-patches.%d.1", os.Getpid())) // of a process whose number another one has now
+	if err := os.Mkdir(reused, 0o700); err != nil {
+		t.Fatal(err)
 	}
 	end(two, syscall.SIGKILL)
 	if _ = plan(show).Run(); left() != 0 {
