@@ -183,8 +183,8 @@ func (b *Balancer) listens() (addresses []netip.AddrPort) {
 }
 
 // candidate returns the backend for the next attempt to dial, and counts the attempt as its load; nil if
-// every backend was tried. Ready backends come first, then those that may be, then those that are down:
-// if all checks fail, the checks may be what is wrong.
+// every backend was tried, or if there is no room. Ready backends come first, then those that may be, then those that
+// are down: if all checks fail, the checks may be what is wrong.
 func (b *Balancer) candidate(tried []*backend) *backend {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -194,9 +194,10 @@ func (b *Balancer) candidate(tried []*backend) *backend {
 			best = be
 		}
 	}
-	if best != nil {
-		best.dialing++
+	if best == nil || !b.makeRoom() {
+		return nil
 	}
+	best.dialing++
 	return best
 }
 

@@ -114,11 +114,9 @@ func (c *connection) idle() time.Duration {
 const maxConnections = 1024
 
 // makeRoom closes a connection if there are maxConnections: of a sample, the one that has been idle for the longest time. So clients
-// that connect and send nothing keep out no others. It returns false if there is none to close.
+// that connect and send nothing keep out no others. It returns false if there is none to close. b.mu is locked.
 func (b *Balancer) makeRoom() bool {
 	const sample = 16 // each takes system calls
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	all := 0
 	var open []*connection
 	for _, be := range b.backends {
@@ -136,16 +134,12 @@ func (b *Balancer) makeRoom() bool {
 	for _, be := range b.backends {
 		delete(be.open, c)
 	}
-	c.close()
+	b.tasks.Go(c.close) // it waits for who reads from it
 	return true
 }
 
 // handle forwards one client's connection.
 func (b *Balancer) handle(ctx context.Context, client *net.TCPConn) {
-	if !b.makeRoom() {
-		reset(client)
-		return
-	}
 	c, be := b.connect(ctx, client)
 	if c == nil {
 		reset(client)
@@ -157,7 +151,7 @@ func (b *Balancer) handle(ctx context.Context, client *net.TCPConn) {
 	b.mu.Unlock()
 }
 
-// connect dials one backend after the other, until one answers. It returns nil if none does.
+// connect dials one backend after the other, until one answers. It returns nil if none does, or if there is no room.
 func (b *Balancer) connect(ctx context.Context, client *net.TCPConn) (*connection, *backend) {
 	var tried []*backend
 	for ctx.Err() == nil {

@@ -354,22 +354,33 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	s := serve(t, "127.0.0.1:0", echo)
 	b := start(t, Options{Seeds: []netip.AddrPort{s.address}}, healthy)
 	becomes(t, b, s.address, Ready)
-	use := func(c *net.TCPConn) {
-		t.Helper()
-		c.Write([]byte("x"))
-		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
-			t.Fatal(err)
+	dial := func() *net.TCPConn {
+		c, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(b.Status().Listen[0]))
+		if err != nil { // it was closed for another one already
+			return nil
 		}
+		t.Cleanup(func() { c.Close() })
+		c.SetDeadline(time.Now().Add(patienceOfTests))
+		return c
+	}
+	use := func(c *net.TCPConn) error {
+		c.Write([]byte("x"))
+		_, err := io.ReadFull(c, make([]byte, 1))
+		return err
 	}
 	used := connect(t, b)
-	use(used)
-	for range maxConnections + 200 {
-		connect(t, b)
+	used.SetDeadline(time.Time{})
+	if err := use(used); err != nil {
+		t.Fatal(err)
 	}
-	use(connect(t, b))
-	use(used)
-	eventually(t, "all were accepted", func() bool {
-		n := b.Status().of(s.address).Connections
-		return n >= maxConnections-1 && n <= maxConnections
-	})
+	for range maxConnections + 200 {
+		dial()
+	}
+	eventually(t, "a new client is served", func() bool { c := dial(); return c != nil && use(c) == nil })
+	if err := use(used); err != nil {
+		t.Errorf("the client that was there before: %v", err)
+	}
+	if n := b.Status().of(s.address).Connections; n > maxConnections {
+		t.Errorf("%d connections", n)
+	}
 }

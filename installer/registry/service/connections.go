@@ -223,12 +223,16 @@ func (c *connections) Close() error {
 	err := c.Listener.Close()
 	<-c.ended.Done() // no other connection comes
 	c.mu.Lock()
+	var open []*connection
 	for k := range c.open {
-		for c.open[k].list.Len() > 0 {
-			c.drop(c.open[k].list.Front().Value.(*connection))
+		for e := c.open[k].list.Front(); e != nil; e = e.Next() {
+			open = append(open, e.Value.(*connection))
 		}
 	}
 	c.mu.Unlock()
+	for _, conn := range open {
+		conn.Conn.Close()
+	}
 	c.tasks.Wait()
 	return err
 }
@@ -236,8 +240,8 @@ func (c *connections) Close() error {
 // admit counts a connection as one of a kind, and makes room for it. It reports whether the connection is open.
 func (c *connections) admit(conn *connection, k kind) bool {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if k != arriving && conn.place == nil { // it was closed for another one
+		c.mu.Unlock()
 		return false
 	}
 	if k == identified && conn.node != "" && c.nodes[conn.address].node != conn.node {
@@ -256,7 +260,11 @@ func (c *connections) admit(conn *connection, k kind) bool {
 	c.open[k].count(conn.owner, 1)
 	victim := c.victim(conn)
 	if victim != nil {
-		c.drop(victim)
+		c.remove(victim)
+	}
+	c.mu.Unlock()
+	if victim != nil {
+		drop(victim)
 	}
 	return victim != conn
 }
@@ -301,13 +309,13 @@ func (c *connections) remove(conn *connection) {
 	conn.place = nil
 }
 
-// drop closes a connection for another one, without the end of TLS, which would wait for a client that does not read. The kernel
-// still sends what it has of the last answer. Without an answer, the kernel forgets the connection at once.
-func (c *connections) drop(conn *connection) {
+// drop closes a connection that is no longer counted, without the end of TLS, which would wait for a client that does not read. The
+// kernel still sends what it has of the last answer. Without an answer, the kernel forgets the connection at once. It waits for
+// whoever reads from the connection, so the caller has no lock.
+func drop(conn *connection) {
 	if t, ok := conn.Conn.(*net.TCPConn); ok && conn.kind <= handshaking {
 		_ = t.SetLinger(0)
 	}
-	c.remove(conn)
 	conn.Conn.Close()
 }
 
