@@ -27,11 +27,26 @@ type FetchedConfig struct {
 	KubeProxy *kubeproxyv1.KubeProxyConfiguration
 	// Warnings name unknown fields of the cluster's configuration.
 	Warnings []string
+	// Versions are the resourceVersions of the ConfigMaps that were read, by name: any change of one has another.
+	Versions map[string]string
 }
 
 // FetchConfig reads what init uploaded. A bootstrap token's permissions suffice.
 func (c *Client) FetchConfig(ctx context.Context) (*FetchedConfig, error) {
-	return c.configReader(ctx).config()
+	r, versions := c.configReader(ctx), map[string]string{}
+	get := r.get
+	r.get = func(name string) (*corev1.ConfigMap, error) {
+		configMap, err := get(name)
+		if err == nil {
+			versions[name] = configMap.ResourceVersion
+		}
+		return configMap, err
+	}
+	fetched, err := r.config()
+	if err == nil {
+		fetched.Versions = versions
+	}
+	return fetched, err
 }
 
 // Endpoint reads how the cluster's nodes reach the API servers. A kubelet's permissions suffice.

@@ -192,6 +192,7 @@ func readObjects(ctx context.Context, f *facts.Facts, client *cluster.Client) {
 		return
 	}
 	f.Cluster = clusterOf(fetched.Cluster)
+	f.Cluster.Stored = fetched.Versions
 	f.Cluster.EndpointAddresses, err = endpointAddresses(ctx, fetched.Cluster.ControlPlaneEndpoint)
 	unknown(f, "cluster.endpointAddresses", err)
 	f.Cluster.Nodes = []facts.ClusterNode{}

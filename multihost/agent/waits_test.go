@@ -102,6 +102,7 @@ func TestWhatWaits(t *testing.T) {
 			n := nodeObject("w1", "v1.37.1", "True")
 			n.Annotations = map[string]string{"airlift.dev/endpoint-change": c.followed}
 			objects := []runtime.Object{n, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kubelet-config"}, Data: map[string]string{"kubelet": "{}"}}}
+			objects[1].(*corev1.ConfigMap).ResourceVersion = "77"
 			for _, list := range [][]runtime.Object{testcluster.Must(render.UploadClusterConfig(cfg))(t), testcluster.Must(render.UploadEndpoint(cfg))(t)} {
 				for _, o := range list {
 					if m, is := o.(*corev1.ConfigMap); is {
@@ -117,7 +118,7 @@ func TestWhatWaits(t *testing.T) {
 			client, _ := testclient.Fake(objects...)
 			f := &facts.Facts{Unknown: map[string]string{}}
 			readObjects(t.Context(), f, client)
-			if f.Cluster == nil || len(f.Cluster.Nodes) != 1 || len(f.Unknown) > 0 {
+			if f.Cluster == nil || len(f.Cluster.Nodes) != 1 || len(f.Unknown) > 0 || f.Cluster.Stored["kubelet-config"] != "77" {
 				t.Fatalf("%+v", f)
 			}
 			got := fmt.Sprint(f.Cluster.AddonsWait, f.Cluster.EndpointWaits, f.Cluster.EndpointUndone, f.Cluster.Nodes[0].EndpointBehind, f.Cluster.Nodes[0].EndpointServes)

@@ -103,6 +103,8 @@ type Cluster struct {
 	EndpointUndone bool `json:"endpointUndone,omitempty"`
 	// Gate is what the last batch of a roll still has to pass; nil if there is nothing.
 	Gate *Gate `json:"gate,omitempty"`
+	// Stored are the versions of the ConfigMaps with the configuration, by name. A value that no plan shows has another one, too.
+	Stored map[string]string `json:"stored,omitempty"`
 }
 
 // A ClusterNode is a Node object.

@@ -68,6 +68,9 @@ func (s *site) putCluster(put func(host, field string, value any)) {
 	put("", "endpoint waits", c.EndpointWaits)
 	put("", "endpoint undone", c.EndpointUndone)
 	put("", "former endpoint", c.FormerEndpoint)
+	for name, version := range c.Stored {
+		put("", "version of the ConfigMap "+name, version)
+	}
 	if g := c.Gate; g != nil {
 		put("", "last batch that has not passed", fmt.Sprintf("%s of %s, by %s, since %s", g.Stage, strings.Join(g.Hosts, ", "), g.By, g.Since.UTC().Format(time.RFC3339)))
 	}

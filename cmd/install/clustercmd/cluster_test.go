@@ -312,6 +312,9 @@ func TestConfiguration(t *testing.T) {
 	if c.w.Refuses = ""; c.w.State() != before {
 		t.Errorf("%s\nwant\n%s", c.w.State(), before)
 	}
+	c.w.Edits = 7 // of a value that no plan shows
+	c.want(1, []string{"the plan is no longer valid:\n  - cluster: version of the ConfigMap kubeadm-config: 0 in the plan, 7 now\n"}, "", "apply", "--yes", "--plan", c.path("site.plan"))
+	c.w.Edits = 0
 	c.want(0, []string{"The cluster matches the file."}, "", "apply", "--yes", "--plan", c.path("site.plan"))
 	c.want(0, []string{"nothing to do"}, "", "plan")
 	c.want(0, []string{"nothing to do"}, "", "apply")
