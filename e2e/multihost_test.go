@@ -544,7 +544,7 @@ func TestMultiHostUpgrade(t *testing.T) {
 		}},
 		{"the canary, and a pause", func(t *testing.T) {
 			began := time.Now()
-			contains(t, newer(t, m.driver, 0, "cluster", "apply", "--yes"), "--continue")
+			contains(t, newer(t, m.driver, 7, "cluster", "apply", "--yes"), "--continue")
 			t.Logf("the canary took %.1f s", time.Since(began).Seconds())
 			u.have(t, upgradedOf(m.planes+1)...)
 		}},

@@ -85,7 +85,7 @@ func (s *site) checkAnswers() {
 			if s.matters(field, host{h, a.Facts, 0}) {
 				hint := "on that host: ./install status; or to leave it alone: ./install cluster apply --skip " + h.Name
 				if field == "cluster.gate" {
-					hint = "use the file that wrote it; or look at it: kubectl -n kube-system get configmap airlift-roll -o yaml"
+					hint = "use the file that wrote it; or see which hosts it names: kubectl -n kube-system get configmap airlift-roll -o yaml; and, when they are healthy: kubectl -n kube-system delete configmap airlift-roll"
 				}
 				s.problem(h.Name, hint,
 					a.Facts.Unknown[field], "its state is unknown: reading %q failed", field)

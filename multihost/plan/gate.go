@@ -90,7 +90,7 @@ func (s *site) gated(stages []Stage) []Stage {
 	}
 	lost := slices.DeleteFunc(slices.Clone(stages), func(st Stage) bool { return st.Name != lostHosts })
 	if skipped := s.skippedOf(g); len(skipped) > 0 {
-		s.rests = slices.DeleteFunc(s.rests, func(r Rest) bool { return r.Outcome == fault.Paused.Word() }) // --continue does not help
+		s.rests = slices.DeleteFunc(s.rests, func(r Rest) bool { return r.Outcome == fault.Paused.Word() || r.Outcome == fault.Waiting.Word() }) // to continue does not help
 		s.rest(fault.Held, fmt.Sprintf("run apply without --skip; or remove %s from cluster.yaml, and run ./install cluster apply --remove", strings.Join(skipped, ", ")),
 			"the last batch (%s: %s) has not passed its checks, and %s skipped; nothing changes until it has", g.Stage, strings.Join(g.Hosts, ", "), areDown(skipped))
 		return lost
@@ -115,8 +115,6 @@ func (s *site) gated(stages []Stage) []Stage {
 		}
 		if len(rest.Actions) > 0 {
 			others = append(others, rest)
-		} else {
-			passing.Pause = passing.Pause || st.Pause
 		}
 	}
 	return slices.Concat(first, repairs, []Stage{passing}, others)
@@ -134,10 +132,10 @@ func (s *site) repairs(stages []Stage) (list []Stage) {
 	return list
 }
 
-// split separates the actions that finish what an earlier run began on these hosts.
+// split separates the actions that finish what an earlier run began on these hosts. They wait for no window: a host may be drained.
 func split(st Stage, hosts []string) (repair, rest Stage) {
 	repair, rest = st, st
-	repair.Actions, rest.Actions, repair.Pause = nil, nil, false
+	repair.Actions, rest.Actions, repair.Repair = nil, nil, true
 	for _, a := range st.Actions {
 		unfinished := a.Began || a.From != "" && a.From == a.To // its kubelet did not start again
 		if st.Roll && unfinished && slices.Contains(hosts, a.Host) {

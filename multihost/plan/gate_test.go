@@ -119,8 +119,9 @@ func TestGateKeepsThePause(t *testing.T) {
 	in.Spec.Groups[2].Roll.Pause, in.Continue = true, true
 	fact(in, "w0").Unfinished = "upgrade node"
 	p, problems := plan.Make(in)
-	if len(problems) > 0 || !p.Stages[1].Pause || p.Stages[0].Pause {
-		t.Errorf("%+v, %+v", problems, p)
+	want := []string{"upgrade canary: w0 upgrade node (drain)", check}
+	if len(problems) > 0 || !slices.Equal(lines(p), want) || !p.Pauses() || !p.Stages[0].Repair {
+		t.Errorf("%+v, %q, %q", problems, lines(p), p.Rest)
 	}
 }
 
@@ -153,7 +154,8 @@ func TestUnreadableGate(t *testing.T) {
 		fact(in, name).Unknown = map[string]string{"cluster.gate": "it has the format 2, and this file reads the format 1"}
 	}
 	_, problems := plan.Make(in)
-	if len(problems) != 1 || !strings.Contains(problems[0].Why, "format 2") || !strings.Contains(problems[0].Hint, "kubectl -n kube-system get configmap airlift-roll") {
+	if len(problems) != 1 || !strings.Contains(problems[0].Why, "format 2") || !strings.Contains(problems[0].Hint, "kubectl -n kube-system get configmap airlift-roll") ||
+		!strings.Contains(problems[0].Hint, "kubectl -n kube-system delete configmap airlift-roll") {
 		t.Errorf("%+v", problems)
 	}
 }

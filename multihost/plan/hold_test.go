@@ -24,10 +24,13 @@ func TestEachStageEndsNextToWorkersThatAreDown(t *testing.T) {
 		now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 		var skip []string
 		for _, h := range w.spec.Hosts {
-			if h.Role == spec.Worker && w.nodes[h.Name] != nil && rapid.IntRange(0, 2).Draw(t, "down") == 0 {
+			if h.Role == spec.Worker && w.nodes[h.Name] != nil && rapid.Bool().Draw(t, "down") {
 				w.broken[h.Name] = true
-				if rapid.Bool().Draw(t, "skipped") {
+				switch rapid.IntRange(0, 3).Draw(t, "why") {
+				case 0, 1:
 					skip = append(skip, h.Name)
+				case 2:
+					w.machines[h.Name].unfinished, w.machines[h.Name].ran = "join", newVersion
 				}
 			}
 		}
@@ -50,6 +53,9 @@ func TestEachStageEndsNextToWorkersThatAreDown(t *testing.T) {
 				t.Fatalf("stage %s waits without an end:\n%s", st.Name, text(p))
 			}
 			for _, a := range st.Actions {
+				if i := slices.IndexFunc(c.Nodes, func(n facts.ClusterNode) bool { return n.Name == a.Host }); i >= 0 && a.Verb == plan.Join {
+					c.Nodes[i].Ready = true
+				}
 				if a.Verb == plan.Remove || a.Verb == plan.RemoveOff {
 					c.Nodes = slices.DeleteFunc(c.Nodes, func(n facts.ClusterNode) bool { return n.Name == a.Host })
 					c.EtcdMembers = slices.DeleteFunc(c.EtcdMembers, func(m facts.EtcdMember) bool { return m.Name == a.Host })
@@ -207,5 +213,39 @@ func TestWorkerThatJoinsAgainHoldsNothing(t *testing.T) {
 	p, problems := plan.Make(in)
 	if len(problems) > 0 || len(p.Rest) > 0 || !slices.Contains(lines(p), "upgrade worker: w1 upgrade node (drain)") {
 		t.Errorf("%+v; %+v", problems, p)
+	}
+}
+
+// A worker whose join did not finish is down until this plan finishes it. What precedes joins waits for that, and the plan announces it.
+func TestUnfinishedJoinHoldsWhatPrecedesJoins(t *testing.T) {
+	in := site(newVersion)
+	in.Spec.Endpoint.Address = "new.site"
+	fact(in, "w0").Unfinished = "join"
+	view(in).Nodes[3].Ready = false
+	p, problems := plan.Make(in)
+	if len(problems) > 0 || slices.ContainsFunc(p.Stages, func(st plan.Stage) bool { return st.Name == "endpoint worker" }) || !slices.Contains(lines(p), "join workers: w0 join (none)") ||
+		!slices.ContainsFunc(p.Rest, func(r plan.Rest) bool {
+			return r.Outcome == "waiting" && r.What == "the join of w0 did not finish, and these change after it: endpoint worker: w1, w2"
+		}) {
+		t.Fatalf("%+v; %s", problems, text(p))
+	}
+	in = site(newVersion)
+	fact(in, "w0").Unfinished = "join"
+	view(in).Nodes[3].Ready = false
+	setVersion(in, "w1", oldVersion) // after the join
+	if p, problems = plan.Make(in); len(problems) > 0 || !slices.Contains(lines(p), "upgrade worker: w1 upgrade node (drain)") || len(p.Rest) > 0 {
+		t.Errorf("%+v; %s", problems, text(p))
+	}
+}
+
+// A worker that is down changes once: the stage that changes it first brings it back, and then it waits as the others do.
+func TestWorkerThatIsDownChangesOnce(t *testing.T) {
+	in := site(oldVersion)
+	in.Spec.Endpoint.Address, in.Skip = "new.site", []string{"w0"}
+	view(in).Nodes[3].Ready, view(in).Nodes[4].Ready = false, false
+	p, problems := plan.Make(in)
+	if len(problems) > 0 || !slices.Contains(lines(p), "endpoint worker: w1 endpoint node (restart)") || slices.ContainsFunc(p.Stages, func(st plan.Stage) bool { return st.Name == "upgrade worker" }) ||
+		!strings.Contains(text(p), "w0 is down, so these do not change: upgrade worker: w1, w2") {
+		t.Errorf("%+v; %s", problems, text(p))
 	}
 }

@@ -129,7 +129,7 @@ func TestPlansThatWereEdited(t *testing.T) {
 	for name, edit := range map[string]func(*plan.Plan){
 		"limit":   func(p *plan.Plan) { last(p).Limit = 3 },
 		"roll":    func(p *plan.Plan) { last(p).Roll = false },
-		"pause":   func(p *plan.Plan) { last(p).Pause = true },
+		"repair":  func(p *plan.Plan) { last(p).Repair = true },
 		"effect":  func(p *plan.Plan) { last(p).Actions[0].Effect = plan.None },
 		"host":    func(p *plan.Plan) { last(p).Actions[0].Host = "w2" },
 		"no more": func(p *plan.Plan) { p.Stages = p.Stages[:1] },

@@ -20,6 +20,7 @@ const (
 	addons                  = "add-ons"
 	lostHosts               = "remove lost hosts"
 	lastBatch               = "check of the last batch"
+	versionOfCluster        = "version of the cluster"
 	removeWorkers           = "remove workers"
 	keepsFile               = "keep the file"
 )
@@ -62,6 +63,7 @@ func (s *site) fill(p *Plan) {
 		s.init(),
 		s.unpack(),
 		s.upgradeControlPlanes(),
+		s.storeVersion(),
 		endpoint,
 		s.registry("registry on control planes", s.controlPlanes(), 1),
 	}
@@ -80,15 +82,8 @@ func (s *site) fill(p *Plan) {
 		s.registry("registry on workers", s.workers(), s.Parallel),
 		s.join("join workers", s.workers(), s.Parallel),
 		s.labels())
-	upgrades := s.upgradeWorkers()
-	later := upgrades // that this plan does not upgrade
-	if paused := s.paused(upgrades); paused != "" {
-		s.rest(fault.Paused, "to go on: ./install cluster apply --continue", "%s", paused)
-		stages = append(stages, s.repairs(upgrades)...) // a pause is no reason to leave them drained
-	} else {
-		upgrades, later = s.hold(upgrades, s.changes)
-		stages = append(stages, upgrades...)
-	}
+	upgrades, later := s.upgradeWorkers()
+	stages = append(stages, upgrades...)
 	unpackLater(stages, later)
 	stages = append(stages, s.remove(removeWorkers, func(l leaver) bool { return l.ready && !l.controlPlane }))
 	if waits {
@@ -98,8 +93,7 @@ func (s *site) fill(p *Plan) {
 		stages = append(stages, s.addons())
 	}
 	p.Stages = s.gated(s.keepFile(slices.DeleteFunc(stages, func(st Stage) bool { return len(st.Actions) == 0 })))
-	p.endPauses()
-	s.checkLaggards(p.Stages)
+	s.checkLaggards(slices.Concat(p.Stages, later))
 	for i, st := range p.Stages {
 		if st.Roll {
 			p.Stages[i].Windows = s.windows(st)
@@ -121,18 +115,7 @@ func unpackLater(stages, later []Stage) {
 	}
 }
 
-// endPauses lets the run go on after the last hosts that change: no host waits for --continue, and the add-ons only end the upgrade.
-func (p *Plan) endPauses() {
-	last := len(p.Stages) - 1
-	if last > 0 && p.Stages[last].Name == addons {
-		last--
-	}
-	if last >= 0 {
-		p.Stages[last].Pause = false
-	}
-}
-
-// checkLaggards refuses workers of the file's version while a control plane that is left alone has an older one.
+// checkLaggards refuses workers of the file's version, now or later, while a control plane that is left alone has an older one.
 func (s *site) checkLaggards(stages []Stage) {
 	changed := map[string]bool{}
 	worker := ""
@@ -222,7 +205,6 @@ func (s *site) upgradeControlPlanes() Stage {
 			a.Verb = UpgradeApply
 		}
 		st.Actions = append(st.Actions, a)
-		st.Pause = st.Pause || s.group(h.Group).Roll.Pause
 		st.Group = h.Group
 	}
 	if slices.ContainsFunc(list, func(h host) bool { return h.Group != st.Group }) {
@@ -240,10 +222,19 @@ func (s *site) upgrade(h host) Action {
 	case h.Node.Version == s.Version:
 		a.Why = fmt.Sprintf("its kubelet still runs %s", s.nodes[h.Name].Version)
 	}
-	if !s.Spec.Roll.Drain || s.cordoned(h) || !s.opens(h) {
+	if opens, _ := s.opens(h); !s.Spec.Roll.Drain || s.cordoned(h) || !opens {
 		a.Effect = Restart
 	}
 	return a
+}
+
+// storeVersion lets the cluster have the version of the file if all its control planes have it, and no upgrade of one stores it.
+func (s *site) storeVersion() Stage {
+	st := Stage{Name: versionOfCluster, Limit: 1}
+	if s.cluster != nil && s.cluster.Version != s.Version && !slices.ContainsFunc(s.controlPlanes(), s.needsUpgrade) {
+		st.Actions = []Action{{Host: s.leader, Verb: UpgradeApply, To: s.Version, Why: "its control planes have another version than the cluster stores, " + s.cluster.Version, Effect: None}}
+	}
+	return st
 }
 
 // cordoned reports whether somebody else made the node unschedulable: it is neither drained nor uncordoned.
@@ -282,15 +273,20 @@ func groupOf(c *spec.Cluster, name string) spec.Group {
 	return spec.Group{Name: name}
 }
 
-// upgradeWorkers returns a stage for each group.
-func (s *site) upgradeWorkers() []Stage {
-	return s.roll("upgrade ", s.needsUpgrade, s.upgrade, true)
+// upgradeWorkers returns a stage for each group, and the stages that have to wait: for a pause, or for workers that are down.
+func (s *site) upgradeWorkers() (now, later []Stage) {
+	now, paused, rest := s.pause(s.roll("upgrade ", s.needsUpgrade, s.upgrade))
+	now, later = s.hold(now, s.changes, paused...)
+	if len(later) == 0 && len(paused) > 0 {
+		later, s.rests = paused, append(s.rests, rest)
+	}
+	return append(now, s.repairs(paused)...), later // a pause is no reason to leave hosts of the last batch drained
 }
 
 // roll returns a stage for each group of workers, in the order of the roll.
-func (s *site) roll(name string, needs func(host) bool, action func(host) Action, pause bool) (list []Stage) {
+func (s *site) roll(name string, needs func(host) bool, action func(host) Action) (list []Stage) {
 	for _, g := range s.order() {
-		st := Stage{Name: name + g.Name, Group: g.Name, Limit: maxUnavailable(g.Roll, groupSize(s.Spec, g.Name)), Roll: true, Pause: pause && g.Roll.Pause}
+		st := Stage{Name: name + g.Name, Group: g.Name, Limit: maxUnavailable(g.Roll, groupSize(s.Spec, g.Name)), Roll: true}
 		for _, h := range s.workers() {
 			if h.Group == g.Name && needs(h) {
 				st.Actions = append(st.Actions, action(h))
@@ -303,34 +299,48 @@ func (s *site) roll(name string, needs func(host) bool, action func(host) Action
 	return list
 }
 
-// paused returns why the upgrade of workers waits: a group that pauses the roll has the version of the file. "" if it goes on.
-func (s *site) paused(upgrades []Stage) string {
-	if s.Continue || len(upgrades) == 0 || slices.ContainsFunc(s.controlPlanes(), s.needsUpgrade) {
-		return ""
-	}
-	passed := []spec.Group{}
+// pause splits the upgrades of workers at a pause, and returns it. A group that pauses the roll holds back the upgrades of the groups
+// after it, and nothing else, until its hosts have the version of the file and apply runs with --continue. Control planes precede all
+// workers.
+func (s *site) pause(upgrades []Stage) (now, later []Stage, rest Rest) {
+	var before []spec.Group // with hosts
 	for _, h := range s.controlPlanes() {
-		passed = append(passed, s.group(h.Group))
+		before = append(before, s.group(h.Group))
 	}
 	for _, g := range s.order() {
-		if g.Name == upgrades[0].Group {
-			break
+		i := slices.IndexFunc(upgrades, func(st Stage) bool { return st.Group == g.Name })
+		if i < 0 {
+			if slices.ContainsFunc(s.workers(), func(h host) bool { return h.Group == g.Name }) {
+				before = append(before, g)
+			}
+			continue
 		}
-		if slices.ContainsFunc(s.workers(), func(h host) bool { return h.Group == g.Name }) {
-			passed = append(passed, g)
+		for _, b := range slices.Backward(before) {
+			changes := slices.ContainsFunc(s.hosts, func(h host) bool { return h.Group == b.Name && s.needsUpgrade(h) })
+			if (b.Roll.Pause || b.Name == s.PauseAfter) && (changes || !s.Continue) {
+				return upgrades[:i], upgrades[i:], s.paused(b, changes, upgrades[i:])
+			}
 		}
+		before = append(before, g)
 	}
+	return upgrades, nil, Rest{}
+}
+
+func (s *site) paused(g spec.Group, changes bool, later []Stage) Rest {
 	var waiting []string
-	for _, st := range upgrades {
+	for _, st := range later {
 		waiting = append(waiting, fmt.Sprintf("%s (%s)", st.Group, count(len(st.Actions), "host")))
 	}
-	for _, g := range slices.Backward(passed) {
-		if g.Roll.Pause {
-			return fmt.Sprintf("group %s has %s, and the roll pauses after it; waiting: %s",
-				g.Name, s.Version, strings.Join(waiting, ", "))
-		}
+	has := "has"
+	if changes {
+		has = "gets"
 	}
-	return ""
+	pauses, hint := "the roll pauses after it", "to go on: ./install cluster apply --continue"
+	if !g.Roll.Pause {
+		pauses = "--pause-after pauses the roll after it, in this run"
+		hint = "to go on: ./install cluster apply; to pause until --continue in each run, write roll.pause to the group"
+	}
+	return Rest{fault.Paused.Word(), fmt.Sprintf("group %s %s %s, and %s; waiting: %s", g.Name, has, s.Version, pauses, strings.Join(waiting, ", ")), hint}
 }
 
 func (s *site) needsEndpoint(h host) bool {
@@ -369,7 +379,7 @@ func (s *site) endpointControlPlanes() Stage {
 }
 
 func (s *site) endpointWorkers() []Stage {
-	return s.roll("endpoint ", s.needsEndpoint, s.endpoint, false)
+	return s.roll("endpoint ", s.needsEndpoint, s.endpoint)
 }
 
 // endpointEnd finishes a change of the endpoint. Each control plane but the last only serves it until the others do, and kube-proxy
@@ -381,7 +391,7 @@ func (s *site) endpointEnd(planes Stage, workers []Stage) Stage {
 	}
 	left := s.endpointLeft()
 	for _, n := range left {
-		s.note("the change of the endpoint is not finished until %s follows it; on that host: ./install endpoint node", n.Name)
+		s.rest(fault.Held, "on that host: ./install endpoint node", "the change of the endpoint is not finished until %s follows it", n.Name)
 	}
 	if s.otherEndpoint() && s.endpointUnfinished() {
 		s.note("the endpoint gets the addresses in cluster.yaml after its last change is finished: then run the same command again")
@@ -493,13 +503,14 @@ func (s *site) addons() Stage {
 	upgrades := s.cluster != nil && slices.ContainsFunc(s.cluster.Nodes, func(n facts.ClusterNode) bool { // after the control planes
 		return n.Version != s.Version && !slices.ContainsFunc(s.controlPlanes(), func(h host) bool { return h.Name == n.Name })
 	})
-	if s.cluster == nil || !upgrades && (!s.cluster.AddonsWait || slices.ContainsFunc(s.controlPlanes(), s.needsUpgrade)) {
+	applies := s.cluster != nil && (s.cluster.Version != s.Version || slices.ContainsFunc(s.controlPlanes(), s.needsUpgrade)) // which does it, too
+	if s.cluster == nil || !upgrades && (!s.cluster.AddonsWait || applies) {
 		return st
 	}
 	if i := slices.IndexFunc(s.cluster.Nodes, func(n facts.ClusterNode) bool {
 		return n.Version != s.Version && (s.skipped(n.Name) || !s.inFile(n.Name) && !s.leaves(n.Name))
 	}); i >= 0 {
-		s.note("the add-ons keep their version until %s has %s", s.cluster.Nodes[i].Name, s.Version)
+		s.rest(fault.Held, "let it be upgraded, without --skip; or remove it from the cluster", "the add-ons keep their version until %s has %s", s.cluster.Nodes[i].Name, s.Version)
 		return st
 	}
 	st.Actions = []Action{{Host: s.leader, Verb: UpgradeApply, To: s.Version, Why: "add-ons wait until all nodes have their images", Effect: None}}

@@ -300,7 +300,7 @@ func (s *site) checkLeavers(list []leaver) {
 			s.problem(l.name, "on that host: ./install adopt; or, to remove it there: ./install reset --without-ledger", "it has no ledger",
 				"cannot be removed: it is a node that Airlift did not install")
 		}
-		if l.controlPlane && !l.lost {
+		if l.controlPlane {
 			s.checkEndpointOf(l)
 		}
 	}
@@ -310,11 +310,15 @@ func (s *site) checkLeavers(list []leaver) {
 // lost, they do not reach the API already. The name of another endpoint in the file is resolved only by "node remove", which refuses, too.
 func (s *site) checkEndpointOf(l leaver) {
 	addresses := slices.DeleteFunc(slices.Clone(s.nodes[l.name].Addresses), func(a string) bool { return slices.Contains(s.cluster.VIP, a) })
-	serves := l.ready || l.answers || slices.ContainsFunc(s.cluster.EtcdMembers, func(m facts.EtcdMember) bool { return m.Name == l.name && m.Healthy })
+	serves := !l.lost && (l.ready || l.answers || slices.ContainsFunc(s.cluster.EtcdMembers, func(m facts.EtcdMember) bool { return m.Name == l.name && m.Healthy }))
 	if !serves {
 		if slices.ContainsFunc(s.cluster.EndpointAddresses, func(a string) bool { return slices.Contains(addresses, a) }) {
-			s.note("%s has the address of the endpoint, %s: until another host has it, or the endpoint changes, nodes do not reach the API; to change it, on a control plane: ./install endpoint apply --control-plane-endpoint HOST:PORT",
-				l.name, s.cluster.ControlPlaneEndpoint)
+			until := "another host has it"
+			if l.lost {
+				until = "it has joined again"
+			}
+			s.note("%s has the address of the endpoint, %s: until %s, or the endpoint changes, nodes do not reach the API; to change it, on a control plane: ./install endpoint apply --control-plane-endpoint HOST:PORT",
+				l.name, s.cluster.ControlPlaneEndpoint, until)
 		}
 		return
 	}

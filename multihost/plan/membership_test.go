@@ -127,12 +127,17 @@ func TestAllowedRemovals(t *testing.T) {
 			delete(in.Answers, "cp1")
 			c := fact(*in, "cp0").Cluster
 			c.Nodes[1].Ready, c.EtcdMembers[1].Healthy = false, false
-		}, "cp1 has the address of the endpoint, 10.0.0.1:6443"},
+		}, "cp1 has the address of the endpoint, 10.0.0.1:6443: until another host has it, "},
+		"one that is lost, and joins again": {func(in *plan.Input) {
+			fact(*in, "cp1").Node, fact(*in, "cp1").Cluster = nil, nil
+			c := fact(*in, "cp0").Cluster
+			c.Nodes[1].Ready, c.EtcdMembers[1].Healthy = false, false
+		}, "cp1 has the address of the endpoint, 10.0.0.1:6443: until it has joined again, "},
 	} {
 		in := joined("10.0.0.1:6443", "10.0.0.1")
 		c.edit(&in)
 		p, problems := plan.Make(in)
-		if len(problems) > 0 || len(p.Stages) != 1 {
+		if len(problems) > 0 || len(p.Stages) == 0 || !strings.HasPrefix(p.Stages[0].Name, "remove ") {
 			t.Errorf("%s: %+v %+v", name, p, problems)
 			continue
 		}

@@ -58,6 +58,8 @@ type world struct {
 	failing  bool            // health and checks may fail
 	keeps    string          // a host at the endpoint, which leaves when the endpoint has changed
 	serving  map[string]bool // control planes that served when the model began
+	former   string          // the endpoint before its last change
+	back     string          // a host at the former endpoint, which leaves when nothing uses that
 }
 
 func (w *world) host(name string) spec.Host {
@@ -71,6 +73,9 @@ func (w *world) answers(now time.Time) map[string]plan.Answer {
 	c.Nodes, c.EtcdMembers, c.EndpointAddresses, c.BarePods = nil, nil, nil, map[string][]string{}
 	if host, _, found := strings.Cut(w.cluster.ControlPlaneEndpoint, ":"); found {
 		c.EndpointAddresses = []string{host}
+	}
+	if w.usesFormer() {
+		c.FormerEndpoint = w.former
 	}
 	healthy := 0
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
@@ -305,6 +310,7 @@ func (w *world) changeEndpoint(verb string) {
 			w.t.Fatalf("the endpoint changes, and %s does not follow the last change", name)
 		}
 	}
+	w.former = w.cluster.ControlPlaneEndpoint
 	w.cluster.ControlPlaneEndpoint, w.cluster.EndpointWaits, w.cluster.EndpointUndone = w.spec.Endpoint.Address, true, false
 	for _, n := range w.nodes {
 		n.EndpointBehind, n.EndpointServes = true, false
@@ -366,7 +372,10 @@ func (w *world) removeSteps(a plan.Action, m *machine) []func() {
 			}
 		},
 		func() { delete(w.members, m.name) },
-		func() { delete(w.nodes, m.name) },
+		func() {
+			delete(w.nodes, m.name)
+			w.others = slices.DeleteFunc(w.others, func(name string) bool { return name == m.name }) // it may join again
+		},
 	}
 	if a.Verb != plan.Remove {
 		return steps
@@ -409,13 +418,23 @@ func (w *world) check() {
 	w.checkNodes(oldest)
 }
 
-// checkEndpoint asserts that the endpoint leads to no control plane that has left the cluster.
+// checkEndpoint asserts that the endpoint leads to no control plane that has left the cluster, nor does the former one while it is used.
 func (w *world) checkEndpoint() {
 	for name, m := range w.machines {
-		if _, member := w.members[name]; m.address != "" && m.address+":6443" == w.cluster.ControlPlaneEndpoint && !member && w.serving[name] {
-			w.t.Fatalf("the endpoint is %s, and %s has left", w.cluster.ControlPlaneEndpoint, name)
+		_, member := w.members[name]
+		if member || m.address == "" || !w.serving[name] {
+			continue
+		}
+		if m.address+":6443" == w.cluster.ControlPlaneEndpoint || m.address+":6443" == w.former && w.usesFormer() {
+			w.t.Fatalf("the endpoint is %s, the former one %s, and %s has left", w.cluster.ControlPlaneEndpoint, w.former, name)
 		}
 	}
+}
+
+// usesFormer reports whether kube-proxy, flannel or a node still use the former endpoint.
+func (w *world) usesFormer() bool {
+	behind := slices.ContainsFunc(slices.Collect(maps.Values(w.nodes)), func(n *facts.ClusterNode) bool { return n.EndpointBehind })
+	return w.former != "" && (w.cluster.EndpointWaits || behind)
 }
 
 // checkNodes asserts the rules of single nodes and of groups. No kubelet may be newer than the oldest API server.
@@ -506,6 +525,8 @@ func (w *world) roll(st plan.Stage, now *time.Time, kills bool) bool {
 			for _, a := range step.Batch {
 				s.Done = append(s.Done, a.Host)
 			}
+		case continues:
+			w.t.Fatalf("stage %s finishes the last batch, and waits: %s", st.Name, step.Wait)
 		case step.Until.After(*now):
 			*now = step.Until
 		default:
@@ -568,9 +589,9 @@ func (w *world) undo(actions []plan.Action) {
 	}
 }
 
-// apply does a plan, until it is killed or a group pauses.
-func (w *world) apply(p *plan.Plan, now *time.Time, kills bool) (paused bool) {
-	for i, st := range p.Stages {
+// apply does a plan, until it is killed.
+func (w *world) apply(p *plan.Plan, now *time.Time, kills bool) {
+	for _, st := range p.Stages {
 		ok := false
 		if st.Owed != nil {
 			ok = w.pass(*st.Owed, nil)
@@ -580,13 +601,11 @@ func (w *world) apply(p *plan.Plan, now *time.Time, kills bool) (paused bool) {
 			w.checkWindows(st)
 			ok = w.run(st.Actions, st.Limit, kills)
 		}
-		if !ok || st.Pause {
-			paused = ok && i < len(p.Stages)-1
+		if !ok {
 			break
 		}
 	}
 	w.heal()
-	return paused
 }
 
 // checkWindows asserts that what restarts on a host waits for the window of its group.
@@ -673,6 +692,9 @@ func (w *world) populate() (remove bool) {
 	if w.spec.Endpoint.Address != "" {
 		w.cluster.ControlPlaneEndpoint = rapid.SampledFrom([]string{"a:6443", "b:6443", ""}).Draw(t, "has endpoint")
 	}
+	if version == newVersion && rapid.IntRange(0, 4).Draw(t, "the cluster stores the old version") == 0 {
+		w.cluster.Version = oldVersion
+	}
 	existing := func(name, role string) *machine {
 		m := &machine{name: name, role: role, installed: true, kubelet: version, registry: w.cluster.EmbeddedRegistry}
 		if role == spec.ControlPlane {
@@ -692,6 +714,7 @@ func (w *world) populate() (remove bool) {
 			existing(h.Name, h.Role)
 		}
 	}
+	var planes []string // that leave
 	for i := range rapid.IntRange(0, 2).Draw(t, "leaving") {
 		m := existing(fmt.Sprint("gone", i), rapid.SampledFrom([]string{spec.ControlPlane, spec.Worker}).Draw(t, "role of leaving"))
 		m.address, remove = fmt.Sprint("10.0.1.", i), true
@@ -700,12 +723,18 @@ func (w *world) populate() (remove bool) {
 			w.cluster.ControlPlaneEndpoint, w.serving = m.address+":6443", map[string]bool{m.name: true}
 			w.spec.Endpoint.Address = rapid.SampledFrom([]string{"a:6443", m.address, m.address + ":6443"}).Draw(t, "endpoint in the file")
 		}
+		if m.role == spec.ControlPlane && !m.stranger {
+			planes = append(planes, m.name)
+		}
 	}
 	if len(w.members) > 3 && w.serving == nil && rapid.Bool().Draw(t, "lost control plane") {
 		m := existing("lost", spec.ControlPlane)
 		m.lost, m.apiDown, remove = true, true, true
 	}
 	if w.cluster.ControlPlaneEndpoint != "" && w.serving == nil && rapid.Bool().Draw(t, "the endpoint changed") {
+		if len(planes) > 0 && version == newVersion && rapid.Bool().Draw(t, "the former endpoint at a host") {
+			w.former, w.serving = w.machines[planes[0]].address+":6443", map[string]bool{planes[0]: true}
+		}
 		w.cluster.EndpointUndone = rapid.Bool().Draw(t, "undone")
 		w.cluster.EndpointWaits = !w.cluster.EndpointUndone
 		for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
@@ -790,6 +819,8 @@ func TestApplyConvergesAfterKills(t *testing.T) {
 		now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 		const killed, limit = 12, 60
 		for round := range limit {
+			w.takeOut()
+			now = now.Add(time.Duration(rapid.IntRange(0, 30).Draw(t, "hours later")) * time.Hour)
 			p, problems := plan.Make(w.input(now, remove && w.clusters > 0 && !w.waits(), rapid.Bool().Draw(t, "continue")))
 			if len(problems) > 0 && w.follow(problems) {
 				continue
@@ -797,7 +828,7 @@ func TestApplyConvergesAfterKills(t *testing.T) {
 			if len(problems) > 0 {
 				t.Fatalf("round %d: %+v", round, problems)
 			}
-			if len(p.Stages) == 0 && !paused(p) {
+			if len(p.Stages) == 0 && !p.Pauses() {
 				if w.waits() {
 					t.Fatal("the endpoint leads to a host that leaves, and nothing is to be done")
 				}
@@ -880,6 +911,14 @@ func (w *world) waits() bool {
 	return w.keeps != "" && w.cluster.ControlPlaneEndpoint == w.machines[w.keeps].address+":6443" && !w.inFile(w.keeps)
 }
 
+// takeOut takes the host at the former endpoint out of the file again, when nothing uses that.
+func (w *world) takeOut() {
+	if w.back != "" && !w.usesFormer() {
+		w.spec.Hosts = slices.DeleteFunc(w.spec.Hosts, func(h spec.Host) bool { return h.Name == w.back })
+		w.back = ""
+	}
+}
+
 func (w *world) inFile(name string) bool {
 	return slices.ContainsFunc(w.spec.Hosts, func(h spec.Host) bool { return h.Name == name })
 }
@@ -890,6 +929,9 @@ func (w *world) follow(problems []plan.Problem) (done bool) {
 		switch m := w.machines[p.Host]; {
 		case strings.HasPrefix(p.What, "cannot be removed: the endpoint of the cluster"):
 			w.keeps, w.spec.Endpoint.Address, done = p.Host, "a:6443", true
+		case strings.HasPrefix(p.What, "cannot be removed: kube-proxy, flannel or nodes still use"):
+			w.spec.Hosts = append(w.spec.Hosts, spec.Host{Name: p.Host, Role: spec.ControlPlane, Group: "control-plane"})
+			w.back, done = p.Host, true
 		case strings.HasPrefix(p.What, "cannot be removed: cluster.yaml has its address"):
 			w.spec.Endpoint.Address, done = "a:6443", true
 		case strings.HasPrefix(p.What, "its etcd is not a member"):
@@ -971,7 +1013,7 @@ func TestClosedWindowIsOneOutcome(t *testing.T) {
 			err := p.Outcome()
 			var out strings.Builder
 			if write := p.Write(&out); write != nil || !strings.HasPrefix(p.Wait, first.Name+": the window of ") || !strings.Contains(p.Wait, " opens at ") ||
-				!paused(p) && (fault.ExitCode(err) != fault.Waiting || !strings.HasPrefix(err.Error(), p.Wait)) || !strings.Contains(strings.Join(strings.Fields(out.String()), " "), "Waiting: "+p.Wait) {
+				!p.Pauses() && (fault.ExitCode(err) != fault.Waiting || !strings.HasPrefix(err.Error(), p.Wait)) || !strings.Contains(strings.Join(strings.Fields(out.String()), " "), "Waiting: "+p.Wait) {
 				t.Fatalf("%q: %v\n%s", p.Wait, err, out.String())
 			}
 		}

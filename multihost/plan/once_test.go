@@ -15,8 +15,8 @@ import (
 	_ "airlift/scripts/fixtures/seed"
 )
 
-// One apply that nothing interrupts does all that it can: the next plan has no stages. Only a pause, and what a note announces, need
-// another one. A note names each node that keeps something from its end.
+// One apply that nothing interrupts does all that it can: the next plan has no stages. Only a pause, and what the plan announces, need
+// another one. The plan names each node that keeps something from its end.
 func TestOneApplyIsEnough(t *testing.T) {
 	seen := map[string]int{}
 	defer func() {
@@ -36,12 +36,13 @@ func TestOneApplyIsEnough(t *testing.T) {
 				skip = append(skip, h.Name)
 			}
 		}
+		var refused []plan.Problem
 		next := func(goOn bool) *plan.Plan {
 			in := w.input(now, remove, goOn)
 			in.Skip = skip
 			in.Changes = w.changes(plan.Questions(in))
 			p, problems := plan.Make(in)
-			if len(problems) > 0 {
+			if refused = problems; len(problems) > 0 {
 				return nil
 			}
 			return p
@@ -51,50 +52,27 @@ func TestOneApplyIsEnough(t *testing.T) {
 		if p == nil {
 			return // it changes nothing, and says why
 		}
-		for range 6 { // pauses after the control planes, and after one of two groups; the last endpoint, the new one, and another configuration
-			stopped := w.apply(p, &now, false)
-			fresh := next(goOn)
+		for range 8 { // pauses after the control planes, and after one of two groups; the last endpoint, the new one, and another configuration
+			w.apply(p, &now, false)
+			fresh := next(goOn && !p.Pauses())
 			if fresh == nil && announced(p) {
 				return // what was announced cannot be done next to a host that is down
 			}
-			if fresh == nil {
-				t.Fatalf("after\n%s\nthe next plan is refused", text(p))
-			}
 			switch {
-			case announced(p) && !stopped:
+			case fresh == nil:
+				t.Fatalf("after\n%s\nthe next plan is refused", text(p))
+			case !announced(p) && (len(fresh.Stages) > 0 || fresh.Pauses() && !p.Pauses()):
+				t.Fatalf("after\n%s\nthere is\n%s", text(p), text(fresh))
+			case announced(p) && len(fresh.Stages) > 0:
 				seen["again"]++
-			case stopped || paused(p):
+			case fresh.Pauses():
 				seen["paused"]++
-				if !paused(fresh) {
-					break
-				}
-				w.apply(fresh, &now, false)
-				again := next(goOn)
-				if announced(fresh) && again == nil {
-					return
-				}
-				if announced(fresh) {
-					w.apply(again, &now, false)
-					if again = next(goOn); again == nil {
-						return
-					}
-				}
-				if again == nil {
-					t.Fatalf("after\n%s\nwhich is held, the next plan is refused", text(fresh))
-				}
-				if len(again.Stages) > 0 || !paused(again) {
-					t.Fatalf("after\n%s\nwhich is held, there is\n%s", text(fresh), text(again))
-				}
-				goOn = true
-				if fresh = next(goOn); fresh == nil {
-					t.Fatal("to continue is refused")
-				}
-			default:
-				if len(fresh.Stages) > 0 || paused(fresh) {
-					t.Fatalf("after\n%s\nthere is\n%s", text(p), text(fresh))
+				paused := fresh
+				if goOn, fresh = true, next(true); fresh == nil {
+					t.Fatalf("to continue is refused: %+v\nbefore\n%s", refused, text(paused))
 				}
 			}
-			if len(fresh.Stages) == 0 && !paused(fresh) {
+			if len(fresh.Stages) == 0 && !fresh.Pauses() {
 				w.ended(fresh, remove, skip, seen)
 				return
 			}
@@ -112,35 +90,35 @@ func (w *world) ended(p *plan.Plan, remove bool, skip []string, seen map[string]
 		return
 	}
 	seen["skipped"]++
-	notes := strings.Join(p.Notes, "\n")
+	held := ""
+	for _, r := range p.Rest {
+		if r.Outcome == "held" {
+			held += r.What + "\n"
+		}
+	}
 	const rest = "the change of the endpoint is not finished until "
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
 		n := w.nodes[name]
 		left := slices.Contains(skip, name) || !slices.ContainsFunc(w.spec.Hosts, func(h spec.Host) bool { return h.Name == name })
 		switch {
 		case !n.EndpointBehind:
-		case left && !strings.Contains(notes, rest+name+" follows it"), !left && !(n.EndpointServes && strings.Contains(notes, rest)):
-			w.t.Fatalf("%s does not follow the endpoint, and there are only the notes\n%s", name, notes)
+		case left && !strings.Contains(held, rest+name+" follows it"), !left && !(n.EndpointServes && strings.Contains(held, rest)):
+			w.t.Fatalf("%s does not follow the endpoint, and only this is held:\n%s", name, held)
 		default:
 			seen["the endpoint is not finished"]++
 		}
 	}
-	if w.cluster.EndpointWaits && !strings.Contains(notes, rest) {
-		w.t.Fatalf("the endpoint waits for nothing:\n%s", notes)
+	if w.cluster.EndpointWaits && !strings.Contains(held, rest) {
+		w.t.Fatalf("the endpoint waits for nothing:\n%s", held)
 	}
-	if w.cluster.AddonsWait && !strings.Contains(notes, "the add-ons keep their version until ") {
-		w.t.Fatalf("the add-ons wait, and there are only the notes\n%s", notes)
+	if w.cluster.AddonsWait && !strings.Contains(held, "the add-ons keep their version until ") {
+		w.t.Fatalf("the add-ons wait, and only this is held:\n%s", held)
 	}
 }
 
-// paused reports whether the plan stops for a pause.
-func paused(p *plan.Plan) bool {
-	return slices.ContainsFunc(p.Rest, func(r plan.Rest) bool { return r.Outcome == "paused" })
-}
-
-// announced reports whether a note says that another apply has work.
+// announced reports whether the plan says that another apply has work.
 func announced(p *plan.Plan) bool {
-	return slices.ContainsFunc(p.Notes, func(n string) bool { return strings.HasSuffix(n, "then run the same command again") })
+	return slices.ContainsFunc(p.Rest, func(r plan.Rest) bool { return r.Outcome == "waiting" }) || slices.ContainsFunc(p.Notes, func(n string) bool { return strings.HasSuffix(n, "then run the same command again") })
 }
 
 func text(p *plan.Plan) string {

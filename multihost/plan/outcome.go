@@ -12,7 +12,7 @@ import (
 
 // A Rest is something that keeps the hosts from matching the file, and that the plan does not change.
 type Rest struct {
-	// Outcome is paused, held or skipped.
+	// Outcome is paused, waiting, held or skipped.
 	Outcome string `json:"outcome"`
 	What    string `json:"what"` // "w3 is in the cluster, and not in cluster.yaml"
 	Hint    string `json:"hint"` // can be typed
@@ -24,6 +24,11 @@ const SkippedHint = "when they answer, run the same command without --skip"
 // rest adds a Rest.
 func (s *site) rest(code fault.Code, hint, what string, args ...any) {
 	s.rests = append(s.rests, Rest{Outcome: code.Word(), What: fmt.Sprintf(what, args...), Hint: hint})
+}
+
+// Pauses reports whether the plan stops before the upgrade of other groups, until apply runs with --continue.
+func (p *Plan) Pauses() bool {
+	return slices.ContainsFunc(p.Rest, func(r Rest) bool { return r.Outcome == fault.Paused.Word() })
 }
 
 // precedence has the outcomes of a run. If there are several, the first one decides the exit code: what apply can go on with, then

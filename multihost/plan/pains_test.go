@@ -503,8 +503,8 @@ func TestCanaryPausesTheRoll(t *testing.T) {
 	in.Spec.Roll.Order = []string{"canary"}
 	in.Spec.Hosts[5].Group = "canary"
 	p, _ := plan.Make(in)
-	if n := len(p.Stages); n != 5 || p.Stages[2].Name != "upgrade canary" || !p.Stages[2].Pause || paused(p) {
-		t.Fatalf("%+v", lines(p))
+	if n := len(p.Stages); n != 3 || p.Stages[2].Name != "upgrade canary" || !strings.HasPrefix(p.Rest[0].What, "group canary gets v1.37.1, and the roll pauses after it; waiting: worker (2 hosts)") {
+		t.Fatalf("%+v, %q", lines(p), p.Rest)
 	}
 	view(in).Version = newVersion
 	for i := range view(in).Nodes {
@@ -514,49 +514,72 @@ func TestCanaryPausesTheRoll(t *testing.T) {
 		}
 	}
 	p, _ = plan.Make(in)
-	if !paused(p) || !strings.Contains(p.Rest[0].What, "group canary has v1.37.1") || len(p.Stages) != 0 {
+	if !p.Pauses() || !strings.Contains(p.Rest[0].What, "group canary has v1.37.1") || len(p.Stages) != 0 {
 		t.Errorf("%q, %+v", p.Rest, lines(p))
 	}
 	view(in).AddonsWait = true
-	if p, _ = plan.Make(in); !paused(p) || len(p.Stages) != 0 {
+	if p, _ = plan.Make(in); !p.Pauses() || len(p.Stages) != 0 {
 		t.Errorf("the add-ons wait for nodes that are held: %q, %+v", p.Rest, lines(p))
 	}
 	in.Continue = true
-	if p, _ = plan.Make(in); paused(p) || len(p.Stages) != 3 {
+	if p, _ = plan.Make(in); p.Pauses() || len(p.Stages) != 3 {
 		t.Errorf("%q, %+v", p.Rest, lines(p))
 	}
 }
 
-// After the last group there is nothing to continue: the add-ons follow at once.
-func TestNoPauseAfterTheLastGroup(t *testing.T) {
-	pauses := func(edit func(*plan.Input)) (list []string) {
-		in := site(oldVersion)
-		for i := range in.Spec.Groups {
-			in.Spec.Groups[i].Roll.Pause = true
-		}
-		edit(&in)
-		p, problems := plan.Make(in)
-		if len(problems) > 0 {
-			t.Fatalf("%+v", problems)
-		}
-		for _, st := range p.Stages {
-			if st.Pause {
-				list = append(list, st.Name)
-			}
-		}
-		return append(list, p.Stages[len(p.Stages)-1].Name)
-	}
+// A pause holds back the upgrades of later groups, and nothing else. Without such a group, nothing pauses.
+func TestAPauseHoldsBackLaterGroups(t *testing.T) {
 	for _, c := range []struct {
-		edit func(*plan.Input)
-		want []string // stages that pause, and the last stage
+		name   string
+		edit   func(*plan.Input)
+		stages string
+		paused string
 	}{
-		{func(*plan.Input) {}, []string{"upgrade control planes", "add-ons"}},
-		{func(in *plan.Input) { in.Skip = []string{"w0", "w1", "w2"} }, []string{"upgrade control planes"}},
-		{func(in *plan.Input) { leave(*in, "w2"); in.Remove = true }, []string{"upgrade control planes", "upgrade worker", "add-ons"}},
+		{"control planes", func(*plan.Input) {}, "unpack, upgrade control planes", "group control-plane gets v1.37.1, and the roll pauses after it; waiting: worker (3 hosts)"},
+		{"no later group", func(in *plan.Input) { in.Skip = []string{"w0", "w1", "w2"} }, "unpack, upgrade control planes", ""},
+		{"a worker that leaves", func(in *plan.Input) { leave(*in, "w2"); in.Remove = true }, "unpack, upgrade control planes, remove workers", "group control-plane gets v1.37.1, and the roll pauses after it; waiting: worker (2 hosts)"},
+		{"the last group, and a worker that leaves", func(in *plan.Input) {
+			leave(*in, "w2")
+			in.Remove, in.Spec.Groups[0].Roll.Pause = true, false
+		}, "unpack, upgrade control planes, upgrade worker, remove workers, add-ons", ""},
+		{"a new host", func(in *plan.Input) {
+			fact(*in, "w2").Node = nil
+			view(*in).Nodes = view(*in).Nodes[:5]
+		}, "unpack, upgrade control planes, join workers", "group control-plane gets v1.37.1, and the roll pauses after it; waiting: worker (2 hosts)"},
+		{"--continue, and the group that pauses is not done", func(in *plan.Input) { in.Continue = true }, "unpack, upgrade control planes", "group control-plane gets v1.37.1, and the roll pauses after it; waiting: worker (3 hosts)"},
+		{"a group between others is done", func(in *plan.Input) {
+			in.Spec.Groups = append(in.Spec.Groups, spec.Group{Name: "middle", Roll: spec.GroupRoll{Pause: true}}, spec.Group{Name: "end"})
+			in.Spec.Groups[0].Roll.Pause, in.Spec.Groups[1].Roll.Pause = false, false
+			in.Spec.Hosts[4].Group, in.Spec.Hosts[5].Group = "middle", "end"
+			setVersion(*in, "w1", newVersion)
+		}, "unpack, upgrade control planes, upgrade worker", "group middle has v1.37.1, and the roll pauses after it; waiting: end (1 host)"},
+		{"the group that pauses is held", func(in *plan.Input) {
+			in.Spec.Groups = append(in.Spec.Groups, spec.Group{Name: "end"})
+			in.Spec.Groups[0].Roll.Pause, in.Spec.Hosts[5].Group, in.Skip = false, "end", []string{"w0"}
+			view(*in).Nodes[3].Ready = false
+		}, "unpack, upgrade control planes", ""},
 	} {
-		if got := pauses(c.edit); !slices.Equal(got, c.want) {
-			t.Errorf("%q, want %q", got, c.want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			in := site(oldVersion)
+			in.Spec.Groups[0].Roll.Pause, in.Spec.Groups[1].Roll.Pause = true, true
+			c.edit(&in)
+			p, problems := plan.Make(in)
+			if len(problems) > 0 {
+				t.Fatalf("%+v", problems)
+			}
+			var stages, why []string
+			for _, st := range p.Stages {
+				stages = append(stages, st.Name)
+			}
+			for _, r := range p.Rest {
+				if r.Outcome == "paused" {
+					why = append(why, r.What)
+				}
+			}
+			if strings.Join(stages, ", ") != c.stages || strings.Join(why, "\n") != c.paused {
+				t.Errorf("%q, %q", strings.Join(stages, ", "), p.Rest)
+			}
+		})
 	}
 }
 
@@ -682,8 +705,14 @@ func TestEndpointIsNotRepeatedNextToANodeThatIsLeftAlone(t *testing.T) {
 			if got := lines(p); !slices.Equal(got, c.want) {
 				t.Errorf("plan:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 			}
-			if c.note != "" && !slices.Contains(p.Notes, c.note) || c.note == "" && strings.Contains(strings.Join(p.Notes, "\n"), rest) {
-				t.Errorf("notes %q, want %q", p.Notes, c.note)
+			left := slices.Clone(p.Notes)
+			for _, r := range p.Rest {
+				if r.Outcome == "held" {
+					left = append(left, r.What+"; "+r.Hint)
+				}
+			}
+			if c.note != "" && !slices.Contains(left, c.note) || c.note == "" && strings.Contains(strings.Join(left, "\n"), rest) {
+				t.Errorf("held, and notes: %q, want %q", left, c.note)
 			}
 		})
 	}
@@ -702,9 +731,11 @@ func TestAddonsWaitForNodesThatStay(t *testing.T) {
 			if len(problems) > 0 {
 				t.Fatalf("%+v", problems)
 			}
-			waits := slices.Contains(p.Notes, "the add-ons keep their version until "+name+" has v1.37.1")
+			waits := slices.ContainsFunc(p.Rest, func(r plan.Rest) bool {
+				return r.Outcome == "held" && r.What == "the add-ons keep their version until "+name+" has v1.37.1"
+			})
 			if last := p.Stages[len(p.Stages)-1].Name; waits == remove || (last == "add-ons") != remove {
-				t.Errorf("%s, remove %v: last stage %q, notes %q", name, remove, last, p.Notes)
+				t.Errorf("%s, remove %v: last stage %q, rest %q", name, remove, last, p.Rest)
 			}
 		}
 	}

@@ -38,6 +38,8 @@ type Options struct {
 	Skip []string
 	// Continue goes on after the groups that pause the roll and have the version of the file.
 	Continue bool
+	// PauseAfter is a group that pauses the roll in this run, as if it had the rule; "" for none.
+	PauseAfter string
 	// Parallel is how many hosts without a rule may change at once; 0: 10.
 	Parallel int
 }
@@ -54,7 +56,7 @@ type Plan struct {
 	// Observed is the sha256 of Seen, hex.
 	Observed string `json:"observed"`
 	// Seen has the facts that the plan depends on, by host and field. It has nothing that changes by itself, such as
-	// times, the health of nodes or the last commands.
+	// times or the last commands. The health of a node is in it only if it decides what the plan does.
 	Seen map[string]map[string]string `json:"seen"`
 	// Leader is a healthy control plane of the cluster, or on a bare site the one that gets init. Tokens and the commands
 	// for the
@@ -78,10 +80,10 @@ type Stage struct {
 	Actions []Action `json:"actions"`
 	// Roll is set if the hosts of the stage serve already: Next chooses its batches by the rules of the group.
 	Roll bool `json:"roll,omitempty"`
+	// Repair is set if the stage finishes what an earlier run began on hosts of the last batch, whatever their windows are.
+	Repair bool `json:"repair,omitempty"`
 	// Windows are when hosts of the stage may change: "canary only Sat, Sun 22:00-04:00 UTC". Always, if it is empty.
 	Windows []string `json:"windows,omitempty"`
-	// Pause stops the run after this stage, until apply runs with --continue.
-	Pause bool `json:"pause,omitempty"`
 	// Owed is set if the stage changes nothing: it ends when the hosts of the last batch have passed this.
 	Owed *Owed `json:"owed,omitempty"`
 }

@@ -163,8 +163,8 @@ func (s *site) configuration() []Stage {
 			planes.Actions = append(planes.Actions, s.follow(h))
 		}
 	}
-	unfinished := s.roll("unfinished configuration of ", s.followsFirst, s.follow, false)
-	workers := s.roll("configuration of ", s.followsLater, s.follow, false)
+	unfinished := s.roll("unfinished configuration of ", s.followsFirst, s.follow)
+	workers := s.roll("configuration of ", s.followsLater, s.follow)
 	reconfigured := func(h host) bool { return s.needsEndpoint(h) || s.isConfigured(h) || s.follows(h) }
 	unfinished, later := s.hold(unfinished, reconfigured)
 	if len(later) > 0 { // they can finish nothing else

@@ -95,7 +95,7 @@ func (r roll) first(pending []Action) []Action {
 func (r roll) open(pending []Action) (open []Action, opens time.Time) {
 	for _, a := range pending {
 		begin, now := windowAt(r.rules(a.Host).Window, r.Now)
-		if now {
+		if now || r.stage.Repair {
 			open = append(open, a)
 		} else if opens.IsZero() || begin.Before(opens) {
 			opens = begin

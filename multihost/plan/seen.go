@@ -12,6 +12,7 @@ import (
 
 	"airlift/fault"
 	"airlift/multihost/facts"
+	"airlift/multihost/spec"
 )
 
 // seen returns the facts that the plan depends on. The cluster has the name "".
@@ -42,7 +43,13 @@ func (s *site) seen() map[string]map[string]string {
 			put(h.Name, "drained", n.Cordoned)
 			put(h.Name, "name", n.Name)
 		}
+		if h.Role == spec.ControlPlane && !h.isNew() && s.cluster != nil && s.needsUpgrade(h) {
+			put(h.Name, "its pods can move", canMove(s.opens(h)))
+		}
 		put(h.Name, "labels and taints to change", strings.Join(nodeChanges(h.Host, s.nodes[h.Name]), " "))
+	}
+	for _, name := range s.down {
+		put(name, "is down", true)
 	}
 	for name, a := range s.Changes {
 		if c := a.Change; c != nil && len(c.Nodes) > 0 {
@@ -51,6 +58,16 @@ func (s *site) seen() map[string]map[string]string {
 	}
 	s.putCluster(put)
 	return seen
+}
+
+func canMove(opens bool, down []string) string {
+	switch {
+	case opens:
+		return "yes"
+	case len(down) > 0:
+		return "no, " + areDown(down) + " down"
+	}
+	return "no"
 }
 
 func (s *site) putCluster(put func(host, field string, value any)) {
@@ -79,6 +96,7 @@ func (s *site) putCluster(put func(host, field string, value any)) {
 		put(n.Name, "control plane", n.ControlPlane)
 		put(n.Name, "unschedulable", n.Unschedulable)
 		put(n.Name, "endpoint behind", n.EndpointBehind)
+		put(n.Name, "serves the endpoint", n.EndpointServes)
 		put(n.Name, "configuration behind", n.ConfigurationBehind)
 	}
 	for _, m := range c.EtcdMembers {
@@ -153,7 +171,7 @@ func Same(saved, fresh *Plan) error {
 		}
 	}
 	if len(list) == 0 && !slices.Equal(work(saved), work(fresh)) {
-		list = append(list, "the actions differ: it was made with other options, such as --remove, --continue or --parallel, or edited")
+		list = append(list, "the actions differ: it was made with other options, such as --remove, --continue, --pause-after or --parallel, or edited")
 	}
 	if len(list) == 0 {
 		return nil
@@ -181,7 +199,7 @@ func work(p *Plan) (list []string) {
 			if host == p.Leader && p.anyPlane(st) {
 				host = "the leader"
 			}
-			rules := fmt.Sprint(st.Name, st.Limit, st.Roll, st.Pause)
+			rules := fmt.Sprint(st.Name, st.Limit, st.Roll, st.Repair)
 			commands := ""
 			if host == a.Host && verb != Upgrade && verb != Unpack { // those depend on the leader
 				commands = fmt.Sprint(a.Commands)
@@ -195,6 +213,6 @@ func work(p *Plan) (list []string) {
 
 // anyPlane reports whether any control plane could do the work of a stage.
 func (p *Plan) anyPlane(st Stage) bool {
-	return st.Name == addons || st.Name == keepsFile || st.Name == endpointOfCluster &&
+	return st.Name == addons || st.Name == versionOfCluster || st.Name == keepsFile || st.Name == endpointOfCluster &&
 		!slices.ContainsFunc(p.Stages, func(st Stage) bool { return st.Name == endpointOfControlPlanes })
 }

@@ -31,6 +31,9 @@ type site struct {
 	// endpointOfWorkers lets workers follow the endpoint, and endpointHeld is what has to wait with that.
 	endpointOfWorkers, endpointHeld []Stage
 
+	changed []string // workers that a stage of hold changes
+	down    []string // workers whose health decides what hold does
+
 	problems []Problem
 	rests    []Rest
 	notes    []string

@@ -68,9 +68,6 @@ func (st Stage) rules() string {
 		list = append(list, how)
 	}
 	list = append(list, st.Windows...)
-	if st.Pause {
-		list = append(list, "then stop until --continue")
-	}
 	if len(list) == 0 {
 		return ""
 	}

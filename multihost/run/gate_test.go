@@ -280,6 +280,21 @@ func TestGateOfAnotherDriver(t *testing.T) {
 	}
 }
 
+// The driver of the last batch may still change a host that this cluster.yaml does not have: the batch passes with its version only.
+func TestLastBatchPassesWithItsVersion(t *testing.T) {
+	site := aCluster()
+	w := modelsite.New(site)
+	applied(t, w, site, aFile(t, oldVersion), oldVersion)
+	w.Gate = gateOf("w1")
+	w.Gate.Verb, w.Gate.To = plan.Upgrade, newVersion
+	other := *site
+	other.Hosts = slices.DeleteFunc(slices.Clone(site.Hosts), func(h spec.Host) bool { return h.Name == "w1" })
+	d := &driver{w: w, c: &other, file: aFile(t, newVersion), version: newVersion}
+	if err := d.apply(t.Context()); err == nil || !strings.Contains(err.Error(), "w1: not Ready") || w.Gate == nil || w.Hosts["cp1"].Version != oldVersion {
+		t.Errorf("%v\n%s\n%s", err, d.out.String(), w.State())
+	}
+}
+
 // A rollWatch is what the hosts of a model know about a roll, without the driver's records.
 type rollWatch struct {
 	epoch  int            // begins with each run and each wait

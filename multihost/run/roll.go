@@ -185,7 +185,7 @@ func isUpgrade(verb string) bool { return verb == plan.Upgrade || verb == plan.U
 // passLast lets the last batch pass, which an earlier run changed. What fails is undone if the rules say so.
 func (r *Run) passLast(ctx context.Context, owed plan.Owed) error {
 	g := r.gate
-	sick, err := r.pass(ctx, owed, "")
+	sick, err := r.passAs(ctx, owed, g)
 	if err == nil || ctx.Err() != nil || !r.Cluster.Roll.Undo || g == nil || !isUpgrade(g.Verb) {
 		return err
 	}
@@ -203,6 +203,21 @@ func (r *Run) passLast(ctx context.Context, owed plan.Owed) error {
 		}
 	}
 	return r.undone(ctx, undo, err)
+}
+
+// passAs lets hosts pass. Those that were not undone must have the version of the batch: its driver may still change a host that this
+// cluster.yaml does not have.
+func (r *Run) passAs(ctx context.Context, owed plan.Owed, g *facts.Gate) (sick []string, err error) {
+	undone := func(name string) bool {
+		h := r.host(name)
+		return h != nil && h.Facts != nil && h.Facts.Node != nil && h.Facts.Node.Version != g.To
+	}
+	if changed := slices.DeleteFunc(slices.Clone(owed.Hosts), undone); g != nil && g.To != "" && len(changed) > 0 {
+		if sick, err = r.healthy(ctx, changed, g.To, 0); err != nil {
+			return sick, err
+		}
+	}
+	return r.pass(ctx, owed, "")
 }
 
 // undone takes the upgrades of hosts back. The gate stays closed: the next run finds out whether the cause was the upgrade.

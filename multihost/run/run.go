@@ -47,9 +47,6 @@ func (s *Site) Execute(ctx context.Context, p *plan.Plan, check func() error) er
 			if err := r.stages(ctx, rest[:n]); err != nil {
 				return err
 			}
-			if rest[n-1].Pause {
-				break
-			}
 			rest = rest[n:]
 		}
 		return r.observeResult(ctx)
@@ -113,7 +110,7 @@ func (r *Run) begin(ctx context.Context, check func() error) error {
 // control plane.
 func together(stages []plan.Stage) int {
 	changes := func(a plan.Action) bool { return a.Verb != plan.Join }
-	n := slices.IndexFunc(stages, func(st plan.Stage) bool { return st.Pause || slices.ContainsFunc(st.Actions, changes) })
+	n := slices.IndexFunc(stages, func(st plan.Stage) bool { return slices.ContainsFunc(st.Actions, changes) })
 	if n < 0 {
 		n = len(stages)
 	}

@@ -120,6 +120,7 @@ func (d *driver) apply(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	d.options.Continue = d.options.Continue && !p.Pauses()
 	if d.left, problems = plan.Make(d.input(ctx, s)); len(problems) > 0 {
 		return fmt.Errorf("after the run: %+v", problems)
 	}
@@ -420,7 +421,7 @@ func TestSkippedHostIsNotDown(t *testing.T) {
 		return 0
 	}
 	d := &driver{w: w, c: c, file: aFile(t, newVersion), version: newVersion, options: plan.Options{Skip: []string{"w1"}}}
-	if err := d.apply(ctx); fault.ExitCode(err) != fault.Skipped || w.Hosts["w2"].Version != newVersion || w.Hosts["w1"].Version != oldVersion {
+	if err := d.apply(ctx); fault.ExitCode(err) != fault.Held || w.Hosts["w2"].Version != newVersion || w.Hosts["w1"].Version != oldVersion {
 		t.Errorf("%v after %d looks at hosts\n%s\n%s", err, looks, w.State(), d.out.String())
 	}
 }

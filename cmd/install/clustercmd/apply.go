@@ -35,20 +35,15 @@ func (r *rules) bind(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&r.remove, "remove", false, "also remove nodes that cluster.yaml does not have, and reset their hosts if they can be reached")
 	f.BoolVar(&r.goOn, "continue", false, "go on after a pause of an upgrade")
-	f.StringVar(&r.pauseAfter, "pause-after", "", "pause the upgrade after this `GROUP` of hosts, until apply runs with --continue")
+	f.StringVar(&r.pauseAfter, "pause-after", "", "pause the upgrade after this `GROUP` of hosts in this run; the next apply without this flag goes on")
 }
 
 // change changes the rules in cluster.yaml.
 func (r *rules) change(c *spec.Cluster) error {
 	c.Roll.Undo = c.Roll.Undo || r.undo
-	if r.pauseAfter == "" {
-		return nil
-	}
-	at := slices.IndexFunc(c.Groups, func(g spec.Group) bool { return g.Name == r.pauseAfter })
-	if at < 0 {
+	if r.pauseAfter != "" && !slices.ContainsFunc(c.Groups, func(g spec.Group) bool { return g.Name == r.pauseAfter }) {
 		return fault.New(fault.Usage, "--pause-after %q: the cluster has no group with this name", r.pauseAfter).Hint("see groups in cluster.yaml")
 	}
-	c.Groups[at].Roll.Pause = true
 	return nil
 }
 
@@ -129,7 +124,7 @@ func (s *opened) compute(ctx context.Context, r rules) (*plan.Plan, error) {
 	_, arch, _ := strings.Cut(m.Platform, "/")
 	in := plan.Input{
 		Spec: s.Site.Cluster, Answers: s.Site.Answers(), Version: m.KubernetesVersion, Bundle: s.file.Bundle.ID(), Arch: arch,
-		Options: plan.Options{Remove: r.remove, Skip: s.skip, Continue: r.goOn, Parallel: s.Site.Parallel},
+		Options: plan.Options{Remove: r.remove, Skip: s.skip, Continue: r.goOn, PauseAfter: r.pauseAfter, Parallel: s.Site.Parallel},
 	}
 	in.Changes = s.Site.Changes(ctx, plan.Questions(in))
 	if err := context.Cause(ctx); err != nil {
@@ -351,10 +346,11 @@ First, it checks all hosts. If a host cannot be reached or a check fails, nothin
 on any host. Then it shows the plan and asks for confirmation. A host that fails stops what
 has not begun.
 
-An upgrade first brings all images everywhere. Then the control planes follow one by one,
-then the workers by the rules of their groups in cluster.yaml. It waits for the window of a
-group, so it may run for long. It stops if a node fails, and never begins the next one. The
-next run begins with the checks of the last hosts, and changes no other host before.
+An upgrade first brings all images to the hosts that it upgrades. Then the control planes
+follow one by one, then the workers by the rules of their groups in cluster.yaml. A pause
+holds back the upgrades of the groups after it, and nothing else. Apply waits for the window
+of a group, so it may run for long. It stops if a node fails, and never begins the next one.
+The next run begins with the checks of the last hosts, and changes no other host before.
 Another configuration goes to one host after the other, control planes first.
 
 It is safe to run it again, from another machine too: it finishes what an interrupted run
@@ -439,6 +435,7 @@ func (s *opened) execute(ctx context.Context, p *plan.Plan, r rules) (*plan.Plan
 	if err := s.Site.Execute(ctx, p, func() error { return s.still(ctx, p, r) }); err != nil {
 		return nil, fault.Wrap(err, fault.ExitCode(err), cmp.Or(fault.Hint(err), "solve the problem, and run the same command again: it continues"))
 	}
+	r.goOn = r.goOn && !p.Pauses() // --continue is for the groups before this pause
 	left, err := s.compute(ctx, r)
 	if err != nil && ctx.Err() == nil {
 		err = fault.New(fault.Failure, "the plan was done, and it is unknown whether the cluster matches the file: %w", err).Hint("solve the problems, and run the same command again")

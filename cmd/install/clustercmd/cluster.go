@@ -39,7 +39,7 @@ was killed, and from another machine. This machine keeps only ~/.ssh/known_hosts
 
 Exit codes: as of the other commands, and for what is no failure: 5 of plan, there is
 something to do; 6 done, but for hosts that were skipped with --skip; of plan and apply also:
-7 paused, until apply runs with --continue; 8 held, until you change what is named; 9
+7 paused, go on with apply --continue; 8 held, until you change what is named; 9
 waiting, the same command has more to do. If there are several: 7, 9, 8, 6.`
 
 // New returns the command cluster. open opens the file of this process.
