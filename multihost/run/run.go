@@ -30,7 +30,7 @@ type Run struct {
 	broken map[string]int // the pods that were not ready before the first batch of the roll; nil: they are read with the first batch
 }
 
-// Execute executes the plan, stage by stage, until the end or a pause. It locks the hosts that it changes, reads the facts of all
+// Execute executes the plan, stage by stage. It locks the hosts that it changes, reads the facts of all
 // hosts once more, and calls check with them: another driver may have changed the site since the plan was made. Afterwards, Answers
 // has the facts after the run.
 func (s *Site) Execute(ctx context.Context, p *plan.Plan, check func() error) error {
