@@ -39,7 +39,7 @@ var room = [kinds]int{arriving: 1024, handshaking: 512, stranger: 128, identifie
 
 // perNode is how many identified connections one owner has at most: those with a request stay. A node pulls several layers at
 // once, with a connection for each.
-var perNode = 48
+const perNode = 48
 
 // A connections is a listener for TLS. It ends handshakes before it returns a connection. Beyond room, it closes another
 // connection for a new one, or the new one if all others have a request of somebody who is known.
@@ -73,6 +73,8 @@ type owner struct {
 
 // A crowd has the connections of a kind.
 type crowd struct {
+	room    int
+	perNode int
 	list    list.List // the oldest one first
 	owned   map[owner]int
 	weights map[int]int // how many owners have which weight
@@ -83,7 +85,7 @@ type crowd struct {
 // connection each, closes none of its connections.
 func (c *crowd) weight(o owner) int {
 	if o.isNode {
-		return c.owned[o] - perNode
+		return c.owned[o] - c.perNode
 	}
 	return c.owned[o]
 }
@@ -99,7 +101,7 @@ func (c *crowd) count(o owner, n int) {
 	} else {
 		delete(c.owned, o)
 	}
-	for c.most > -perNode && c.weights[c.most] == 0 {
+	for c.most > -c.perNode && c.weights[c.most] == 0 {
 		c.most--
 	}
 }
@@ -150,7 +152,7 @@ func newConnections(l net.Listener, configFor func(*tls.ClientHelloInfo) (*tls.C
 		return configFor(hello)
 	}}
 	for k := range c.open {
-		c.open[k].owned, c.open[k].weights = map[owner]int{}, map[int]int{}
+		c.open[k] = crowd{room: room[k], perNode: perNode, owned: map[owner]int{}, weights: map[int]int{}}
 	}
 	if l != nil {
 		c.tasks.Go(c.run)
@@ -286,8 +288,8 @@ func (c *connections) ownerOf(conn *connection, k kind) owner {
 func (c *connections) victim(added *connection) *connection {
 	k := added.kind
 	crowd := &c.open[k]
-	full := k == identified && crowd.owned[added.owner] > perNode
-	if !full && crowd.list.Len() <= room[k] {
+	full := k == identified && crowd.owned[added.owner] > crowd.perNode
+	if !full && crowd.list.Len() <= crowd.room {
 		return nil
 	}
 	for e := crowd.list.Front(); e != nil; e = e.Next() {

@@ -352,12 +352,14 @@ func TestThousandClients(t *testing.T) {
 // No kind has more connections than its room, and no node more than perNode. For a new connection, one of the same kind is closed: of
 // the owner with the most, where an address of a node has perNode before that counts, or a known one without a request.
 func TestLimitsOfConnections(t *testing.T) {
-	formerRoom, formerPerNode := room, perNode
-	defer func() { room, perNode = formerRoom, formerPerNode }()
-	room, perNode = [kinds]int{8, 7, 6, 10}, 4
+	const perNode = 4
+	room := [kinds]int{8, 7, 6, 10}
 	addresses := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "fd00::1", "fd00::2", "fd00:0:0:1::1", "::ffff:10.0.0.1"}
 	rapid.Check(t, func(t *rapid.T) {
 		c := newConnections(nil, nil)
+		for k := range c.open {
+			c.open[k].room, c.open[k].perNode = room[k], perNode
+		}
 		draw := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "n") }
 		var all []*connection // that were open after the last step
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
