@@ -41,7 +41,7 @@ func TestLockIsLost(t *testing.T) {
 	applied(t, undisturbed, c, old, oldVersion)
 	applied(t, undisturbed, c, newer, newVersion)
 	seen := map[string]int{}
-	for range 50 {
+	for tries := 0; tries < 50 || len(seen) < 4 && tries < 500; tries++ {
 		w := modelsite.New(c)
 		d := &driver{w: w, c: c, file: old, version: oldVersion}
 		if random.IntN(2) == 0 {
