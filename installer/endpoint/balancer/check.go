@@ -68,8 +68,16 @@ func dialTLS(ctx context.Context, network, address string, config func() (*tls.C
 	c.ServerName, c.NextProtos = health.ServerName, []string{"h2", "http/1.1"}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handshakeTimeout)
 	defer cancel()
-	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout}, Config: c}
-	return dialer.DialContext(ctx, network, address)
+	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	secure := tls.Client(conn, c) // the timeout of the dialer in a tls.Dialer would be for the handshake, too
+	if err := secure.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return secure, nil
 }
 
 // keepChecking checks a backend until ctx ends.
