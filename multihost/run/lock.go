@@ -79,10 +79,10 @@ func (s *Site) unlock() {
 type lock struct {
 	conn   remote.Conn
 	beats  *io.PipeWriter
-	watch  context.CancelFunc // ends watching
-	kill   context.CancelFunc // ends the command
-	ended  chan struct{}      // closed when the command has ended
-	err    error              // of the command, then
+	watch  context.CancelFunc      // ends watching
+	kill   context.CancelCauseFunc // ends the command
+	ended  chan struct{}           // closed when the command has ended
+	err    error                   // of the command, then
 	answer held
 	beaten atomic.Int64 // sinceStart of the last beat
 }
@@ -91,8 +91,10 @@ type lock struct {
 func (h *Host) lock(ctx context.Context) error {
 	in, beats := io.Pipe()
 	out, answers := io.Pipe()
-	// The lock must outlive ctx: commands end later than it.
-	holding, kill := context.WithCancel(context.WithoutCancel(ctx))
+	// The lock must outlive ctx: commands end later than it. Only the wait for the answer ends with ctx, and on a host that does not answer.
+	holding, kill := context.WithCancelCause(context.WithoutCancel(ctx))
+	late := time.AfterFunc(answerTime, func() { kill(fmt.Errorf("no answer within %s", answerTime)) })
+	waits := context.AfterFunc(ctx, func() { kill(context.Cause(ctx)) })
 	watching, watch := context.WithCancel(holding)
 	l := &lock{conn: h.connection(), beats: beats, watch: watch, kill: kill, ended: make(chan struct{})}
 	go func() {
@@ -104,13 +106,15 @@ func (h *Host) lock(ctx context.Context) error {
 		_ = answers.CloseWithError(errors.Join(l.err, io.EOF))
 		_ = in.Close()
 	}()
-	l.beaten.Store(int64(sinceStart()))
 	err := l.read(out)
+	late.Stop()
+	waits()
+	l.beaten.Store(int64(sinceStart())) // the host counts from its answer, too
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	if err != nil {
 		_ = beats.Close()
-		kill()
-		return err
+		kill(nil)
+		return cmp.Or(context.Cause(ctx), err)
 	}
 	h.keepLock(l)
 	go h.watch(watching, l)
@@ -256,5 +260,5 @@ func (h *Host) unlock() {
 	case <-l.ended:
 	case <-time.After(cleanUpTimeout):
 	}
-	l.kill()
+	l.kill(nil)
 }

@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -161,5 +162,73 @@ func TestLockIsLostInOtherCommands(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), "cp1: the lock of this host was lost") || slices.ContainsFunc(w.Seen[lost:], func(line string) bool { return strings.Contains(line, command.acts) }) {
 			t.Errorf("%s: %v\n%s", command.name, err, strings.Join(w.Seen[lost:], "\n"))
 		}
+	}
+}
+
+// heldConn does something before the lock is taken.
+type heldConn struct {
+	remote.Conn
+	before func(context.Context) error
+}
+
+func (c heldConn) Run(ctx context.Context, cmd remote.Command) error {
+	if slices.Contains(cmd.Args, "hold") {
+		if err := c.before(ctx); err != nil {
+			return err
+		}
+	}
+	return c.Conn.Run(ctx, cmd)
+}
+
+type heldWorld struct {
+	*modelsite.World
+	before func(context.Context) error
+}
+
+func (w heldWorld) Dial(ctx context.Context, h spec.Host) (remote.Conn, error) {
+	c, err := w.World.Dial(ctx, h)
+	return heldConn{c, w.before}, err
+}
+
+// The wait for a lock ends with the command, and on a host that does not answer. A host that takes long for it has the lock nevertheless.
+func TestLockTakesLong(t *testing.T) {
+	slept := atomic.Int64{}
+	defer run.SetSinceStart(func() time.Duration { return time.Duration(slept.Load()) })()
+	hangs := func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
+	for name, test := range map[string]struct {
+		before func(context.Context) error
+		limit  time.Duration // of the command; 0: none
+		want   string
+	}{
+		"slow":        {before: func(context.Context) error { slept.Add(int64(2 * time.Minute)); return nil }},
+		"hangs":       {hangs, 0, "cp1: locking the host: no answer within 100ms"},
+		"interrupted": {hangs, 50 * time.Millisecond, "cp1: context deadline exceeded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, file := aCluster(), aFile(t, oldVersion)
+			w := modelsite.New(c)
+			applied(t, w, c, file, oldVersion)
+			s := &run.Site{Cluster: c, File: file, Dialer: heldWorld{w, test.before}, Display: live.New(io.Discard, true), Parallel: 3, Who: "a test"}
+			defer s.Close()
+			if err := s.Gather(t.Context(), true); err != nil {
+				t.Fatal(err)
+			}
+			nodes, err := s.Nodes(spec.ControlPlane)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx := t.Context()
+			if test.limit > 0 {
+				limited, cancel := context.WithTimeout(ctx, test.limit)
+				defer cancel()
+				ctx = limited
+			} else if test.want != "" {
+				defer run.SetAnswerTime(100 * time.Millisecond)()
+			}
+			err = s.InTurn(ctx, "renew", nodes[:1], "certs", "renew", "all")
+			if got := fmt.Sprint(err); test.want == "" && err != nil || !strings.HasPrefix(got, test.want) && test.want != "" {
+				t.Errorf("%v, want %q", err, test.want)
+			}
+		})
 	}
 }
