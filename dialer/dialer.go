@@ -23,8 +23,9 @@ func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if dial, ok := ctx.Value(key{}).(Func); ok {
 		return dial(ctx, network, address)
 	}
-	// The limits of the default transports of net/http and client-go.
-	return (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext(ctx, network, address)
+	// Linux sends a SYN after 0, 1, 3 and 7 s. The limit is shorter than the limits of requests, so that a host that is gone is not
+	// treated as one that is slow. KeepAlive is that of net/http's default transport.
+	return (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext(ctx, network, address)
 }
 
 // Options returns the options of a gRPC client whose connections a context opens. Without a network of the

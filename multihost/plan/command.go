@@ -28,15 +28,19 @@ func (s *site) keepFile(stages []Stage) []Stage {
 	if s.cluster == nil || !s.Spec.EmbeddedRegistry || s.cluster.Keeps(s.Bundle) {
 		return stages
 	}
+	keeps := func(a Action) bool {
+		return a.Host == s.leader && (a.Verb == Registry || a.Verb == Unpack && s.cluster.EmbeddedRegistry)
+	}
+	reads := func(a Action) bool {
+		return a.Images || slices.Contains([]string{Join, Unpack, Upgrade, UpgradeApply}, a.Verb)
+	}
 	for i, st := range stages {
-		for _, a := range st.Actions {
-			switch {
-			case a.Host == s.leader && (a.Verb == Registry || a.Verb == Unpack && s.cluster.EmbeddedRegistry):
-				return stages
-			case a.Verb == Join || a.Images:
-				keep := Action{Host: s.leader, Verb: Registry, Why: "keeps this file, which other hosts read", Effect: Reload}
-				return slices.Insert(stages, i, Stage{Name: keepsFile, Limit: 1, Actions: []Action{keep}})
-			}
+		switch {
+		case slices.ContainsFunc(st.Actions, keeps):
+			return stages
+		case slices.ContainsFunc(st.Actions, reads):
+			keep := Action{Host: s.leader, Verb: Registry, Why: "keeps this file, which other hosts read", Effect: Reload}
+			return slices.Insert(stages, i, Stage{Name: keepsFile, Limit: 1, Actions: []Action{keep}})
 		}
 	}
 	return stages

@@ -93,6 +93,9 @@ func (s *site) fill(p *Plan) {
 		stages = append(stages, s.addons())
 	}
 	p.Stages = s.gated(s.keepFile(slices.DeleteFunc(stages, func(st Stage) bool { return len(st.Actions) == 0 })))
+	if g := s.gate(); g != nil && len(s.skippedOf(g)) > 0 {
+		later = nil // nothing changes: see gated
+	}
 	s.checkLaggards(slices.Concat(p.Stages, later))
 	for i, st := range p.Stages {
 		if st.Roll {

@@ -859,7 +859,15 @@ func (w *world) skipsOf(g *facts.Gate, now time.Time, remove bool) {
 	in.Changes = w.changes(plan.Questions(in))
 	inFile := slices.ContainsFunc(w.spec.Hosts, func(h spec.Host) bool { return h.Name == in.Skip[0] })
 	p, problems := plan.Make(in)
-	if len(problems) > 0 || w.nodes[in.Skip[0]] == nil || !inFile {
+	if w.nodes[in.Skip[0]] == nil || !inFile {
+		return
+	}
+	for _, problem := range problems {
+		if strings.Contains(problem.What, "would leave alone") { // nobody is upgraded
+			w.t.Fatalf("%v have not passed, %s is skipped, and the plan is refused: %+v", g.Hosts, in.Skip[0], problem)
+		}
+	}
+	if len(problems) > 0 {
 		return
 	}
 	if slices.ContainsFunc(p.Stages, func(st plan.Stage) bool { return st.Name != "remove lost hosts" }) || !strings.Contains(fmt.Sprint(p.Rest), "has not passed its checks") {

@@ -203,7 +203,7 @@ func (r *Run) nodes(ctx context.Context, a plan.Action) error {
 	if err != nil {
 		return err
 	}
-	_, err = leader.output(ctx, bytes.NewReader(data), append([]string{leader.installer}, a.Commands[0]...)...)
+	_, err = leader.answer(ctx, workTime, bytes.NewReader(data), append([]string{leader.installer}, a.Commands[0]...)...)
 	return err
 }
 

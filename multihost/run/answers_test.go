@@ -60,9 +60,9 @@ func TestHostsThatDoNotAnswer(t *testing.T) {
 	w := modelsite.New(c)
 	for _, command := range []string{"uname -m", "mkdir -p /var/lib/airlift/cluster", "cluster host facts"} {
 		for name, instead := range map[string][]string{
-			"no answer within 300ms; last seen: nothing was printed": {"sleep", "1000"},
-			`no answer within 300ms; last seen: "one moment"`:        {"sh", "-c", "echo; echo one moment; exec sleep 1000"},
-			`it printed more than 67.1 MB; last seen: "y"`:           {"yes"},
+			"no answer within 300ms; last seen: nothing was printed":        {"sleep", "1000"},
+			`no answer within 300ms; last seen: 12 B were printed`:          {"sh", "-c", "echo; echo one moment; exec sleep 1000"},
+			`it printed more than 67.1 MB; last seen: 67.1 MB were printed`: {"yes"},
 		} {
 			if strings.HasPrefix(name, "it printed") {
 				defer run.SetAnswerTime(time.Minute)()

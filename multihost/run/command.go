@@ -19,7 +19,7 @@ import (
 const (
 	// maxAnswer is how much a host may print as an answer: as much as the archive of a doctor has before compression.
 	maxAnswer = 64 << 20
-	// workTime is how long a command may take that checks or compares a whole host.
+	// workTime is how long a command may take that checks or compares a whole host, or waits until the API server is back.
 	workTime = 10 * time.Minute
 )
 
@@ -62,13 +62,12 @@ func (a *answer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// last returns the end of the last line, for an error.
+// last returns how much was printed, for an error. It may be a secret.
 func (a *answer) last() string {
-	text := bytes.TrimSpace(a.text[max(0, len(a.text)-200):])
-	if len(text) == 0 {
+	if len(a.text) == 0 {
 		return "nothing was printed"
 	}
-	return fmt.Sprintf("%q", text[bytes.LastIndexByte(text, '\n')+1:])
+	return progress.Bytes(int64(len(a.text))) + " were printed"
 }
 
 // install runs a command of an installer on the host, and shows its progress.

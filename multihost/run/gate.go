@@ -40,7 +40,7 @@ func (r *Run) setGate(ctx context.Context, g *facts.Gate) error {
 	}
 	var stored *facts.Gate
 	err = r.retried(ctx, "record the batch", leader.row, func() error {
-		out, err := leader.output(ctx, bytes.NewReader(change), leader.installer, "cluster", "host", "gate")
+		out, err := leader.answer(ctx, workTime, bytes.NewReader(change), leader.installer, "cluster", "host", "gate")
 		if err == nil {
 			err = json.Unmarshal(out, &stored)
 		}

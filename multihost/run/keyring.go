@@ -61,7 +61,7 @@ func (s *Site) joinCredentials(ctx context.Context, p *plan.Plan) (*credentials,
 		args = append(args, "--control-plane")
 	}
 	until := time.Now().Add(tokenTTL)
-	out, err := leader.output(ctx, nil, args...)
+	out, err := leader.answer(ctx, workTime, nil, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,8 @@ import (
 const (
 	beatInterval = 15 * time.Second
 	beatLimit    = time.Minute
+	// maxLine is how long the answer of a host may be, in bytes.
+	maxLine = 64 << 10
 )
 
 var errNoAnswer = errors.New("it did not answer")
@@ -122,9 +124,10 @@ func (h *Host) lock(ctx context.Context) error {
 }
 
 // read waits for the answer of hold.
-func (l *lock) read(out io.Reader) error {
-	line, err := bufio.NewReader(out).ReadBytes('\n')
+func (l *lock) read(out *io.PipeReader) error {
+	line, err := bufio.NewReaderSize(out, maxLine).ReadSlice('\n')
 	if err != nil || json.Unmarshal(line, &l.answer) != nil {
+		_ = out.Close() // of a host that prints more
 		<-l.ended
 		return fault.New(fault.Failure, "locking the host: %w", errors.Join(described(l.err), errNoAnswer)).Hint("run the same command again")
 	}
