@@ -944,8 +944,8 @@ func (w *world) follow(problems []plan.Problem) (done bool) {
 			w.spec.Endpoint.Address, done = "a:6443", true
 		case strings.HasPrefix(p.What, "its etcd is not a member"):
 			w.spec.Hosts, done = slices.DeleteFunc(w.spec.Hosts, func(h spec.Host) bool { return h.Name == p.Host }), true
-		case p.What == "cannot be removed: etcd would have no quorum": // a static pod that a kill stopped starts again
-			for _, m := range w.machines {
+		case p.What == "cannot be removed: etcd would have no quorum", strings.HasPrefix(p.What, "is down, and another control plane"):
+			for _, m := range w.machines { // a static pod that a kill stopped starts again
 				done = done || m.apiDown && !m.lost
 				m.apiDown = m.lost
 			}
