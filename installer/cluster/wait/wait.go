@@ -3,6 +3,7 @@ package wait
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"time"
@@ -90,6 +91,9 @@ func (w For) Until(parent context.Context, wake <-chan struct{}, look func(conte
 			limit *= 2
 		}
 		cancel()
+		if err != nil && ctx.Err() != nil && parent.Err() == nil && errors.Is(err, ctx.Err()) {
+			return w.timedOut(parent, time.Since(began), last) // giveUp ended the request
+		}
 		if err != nil {
 			return fmt.Errorf("waiting for %s: %w", w.What, err)
 		}
