@@ -73,7 +73,7 @@ func candidates(head []byte) (list []Recipe) {
 		return nil
 	}
 	for _, name := range Names() {
-		if HasHeader(name) {
+		if family, _ := options(name); HasHeader(name) && (family != goGzip || hasGo126()) {
 			list = append(list, Recipe{Encoder: name, Header: bytes.Clone(head[:n])})
 		}
 	}

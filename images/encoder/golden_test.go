@@ -2,7 +2,6 @@ package encoder_test
 
 import (
 	"bytes"
-	stdflate "compress/flate"
 	"compress/gzip"
 	"crypto/sha256"
 	_ "embed"
@@ -10,12 +9,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
 	"airlift/images/encoder"
-	flate "airlift/images/encoder/goflate"
 )
 
 // golden lists the sha256 of what each encoder makes of golden's content.
@@ -71,23 +68,6 @@ func TestRealLayers(t *testing.T) {
 		}
 		if r, ok := reproduce(t, blob, content); !ok || r.Encoder != "go-gzip-6" {
 			t.Errorf("%s: found %q", path, r.Encoder)
-		}
-	}
-}
-
-// The copy of Go's encoder gives what Go 1.26 gives. A later Go need not.
-func TestCopyOfGo(t *testing.T) {
-	if !strings.HasPrefix(runtime.Version(), "go1.26") {
-		return
-	}
-	for _, size := range append(sizes, 65_535, 65_536, 300_000) {
-		content := layer(size)
-		for level := -2; level <= 9; level++ {
-			got := compressed(t, content, func(w io.Writer) (io.WriteCloser, error) { return flate.NewWriter(w, level) })
-			want := compressed(t, content, func(w io.Writer) (io.WriteCloser, error) { return stdflate.NewWriter(w, level) })
-			if !bytes.Equal(got, want) {
-				t.Errorf("level %d, %d bytes: other bytes", level, size)
-			}
 		}
 	}
 }

@@ -1,7 +1,10 @@
 package encoder
 
 import (
+	"compress/flate"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -9,12 +12,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	kflate "github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/zstd"
 	"github.com/klauspost/pgzip"
-
-	flate "airlift/images/encoder/goflate"
 )
 
 // A Recipe describes how to compress a layer.
@@ -28,7 +30,7 @@ type Recipe struct {
 // Families of encoders. The numbers that follow are the level and, for pgzip, the size of a
 // block in bytes.
 const (
-	goGzip        = "go-gzip"         // compress/gzip of Go 1.26: docker, buildkit, containerd, ko
+	goGzip        = "go-gzip"         // compress/gzip of Go 1.26, see hasGo126: docker, buildkit, containerd, ko
 	klauspostGzip = "klauspost-gzip"  // github.com/klauspost/compress/gzip
 	pGzip         = "klauspost-pgzip" // github.com/klauspost/pgzip: podman, buildah, skopeo
 	klauspostZstd = "klauspost-zstd"  // github.com/klauspost/compress/zstd
@@ -103,6 +105,9 @@ func (r Recipe) NewWriter(w io.Writer) (io.WriteCloser, error) {
 	}
 	switch family {
 	case goGzip:
+		if !hasGo126() {
+			return nil, errOtherGo
+		}
 		body, err := flate.NewWriter(w, n[0])
 		return &gzipWriter{w: w, body: body}, err
 	case klauspostGzip:
@@ -122,6 +127,32 @@ func (r Recipe) NewWriter(w io.Writer) (io.WriteCloser, error) {
 	}
 	return z, z.SetConcurrency(n[1], 1)
 }
+
+// errOtherGo is the error of a build whose Go cannot compress a layer to upstream's bytes.
+var errOtherGo = errors.New("this build has another version of Go's gzip encoder than the layer was compressed with (Go 1.26): use the command that wrote the file")
+
+// go126 is the sha256 of what Go 1.26 makes of the sample of hasGo126, all levels in turn.
+const go126 = "8cccd7d0bed058e47a1f4dd3481c7cdf5d259f5702d57e6d42bb9831c53aacde"
+
+// hasGo126 reports whether the compress/flate of this build gives the bytes that Go 1.26 gives. Go does not promise it for other
+// versions, and go.mod names only the oldest one.
+var hasGo126 = sync.OnceValue(func() bool {
+	sample, x := []byte(nil), uint32(1)
+	for len(sample) < 100_000 {
+		x = x*1664525 + 1013904223 // a linear congruential generator: any fixed text with repetitions would do
+		sample = fmt.Appendf(sample, "usr/lib/%d/file%d %x\n", x>>28, x>>20, x)
+	}
+	sum := sha256.New()
+	for _, level := range gzipLevels {
+		z, err := flate.NewWriter(sum, level)
+		if err != nil {
+			return false
+		}
+		_, _ = z.Write(sample) // a hash returns no error
+		_ = z.Close()
+	}
+	return hex.EncodeToString(sum.Sum(nil)) == go126
+})
 
 // pgzipHeader is the size of the header that pgzip writes without a name, comment or extra
 // field.
