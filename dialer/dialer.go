@@ -24,7 +24,7 @@ func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 		return dial(ctx, network, address)
 	}
 	// Linux sends a SYN after 0, 1, 3 and 7 s. The limit is shorter than the limits of requests, so that a host that is gone is not
-	// treated as one that is slow. KeepAlive is that of net/http's default transport.
+	// treated as one that is slow. KeepAlive is the value of net/http's default transport.
 	return (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext(ctx, network, address)
 }
 

@@ -205,7 +205,7 @@ func (r *Run) passLast(ctx context.Context, owed plan.Owed) error {
 	return r.undone(ctx, undo, err)
 }
 
-// passAs lets hosts pass. Those that were not undone must have the version of the batch: its driver may still change a host that this
+// passAs lets hosts pass. Hosts that were not undone must have the version of the batch: its driver may still change a host that this
 // cluster.yaml does not have.
 func (r *Run) passAs(ctx context.Context, owed plan.Owed, g *facts.Gate) (sick []string, err error) {
 	undone := func(name string) bool {

@@ -183,7 +183,7 @@ func (b *Balancer) listens() (addresses []netip.AddrPort) {
 }
 
 // candidate returns the backend for the next attempt to dial, and counts the attempt as its load; nil if
-// every backend was tried, or if there is no room. Ready backends come first, then those that may be, then those that
+// every backend was tried, or if there is no room. Ready backends come first, then backends whose state is not known, then backends that
 // are down: if all checks fail, the checks may be what is wrong.
 func (b *Balancer) candidate(tried []*backend) *backend {
 	b.mu.Lock()

@@ -42,7 +42,7 @@ var room = [kinds]int{arriving: 1024, handshaking: 512, stranger: 128, identifie
 const perNode = 48
 
 // A connections is a listener for TLS. It ends handshakes before it returns a connection. Beyond room, it closes another
-// connection for a new one, or the new one if all others have a request of somebody who is known.
+// connection for a new one, or the new one if all others have a request of a known reader.
 type connections struct {
 	net.Listener
 	config *tls.Config
