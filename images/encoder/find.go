@@ -14,7 +14,12 @@ import (
 
 // Version changes when Find may find something else than before. A cache of its results depends on it.
 // Version 2 stored that no encoder gives a blob, too, when reading was interrupted.
-const Version = "3"
+func Version() string {
+	if !hasGo126() {
+		return "3, without " + goGzip
+	}
+	return "3"
+}
 
 // prefix is how much of the blob is compared with every encoder. It has several blocks of
 // each encoder but pgzip.

@@ -14,7 +14,7 @@ import (
 // depends on the blob alone, so the same inputs give the same bundle.
 
 func compressedKey(digest string) string {
-	return "encoder of " + digest + ", version " + encoder.Version
+	return "encoder of " + digest + ", version " + encoder.Version()
 }
 
 // RecallCompressed returns the description of the blob with this digest, which contains the
