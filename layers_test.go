@@ -21,7 +21,7 @@ import (
 // only packages of lower layers, in files that are not tests. Give a new package the
 // lowest layer that is possible.
 var layers = [][]string{
-	{"airlift", "childprocess", "dialer", "documents", "fault", "multihost/facts", "progress", "bundle/atomicfile", "bundle/hostpath", "documents/pemfile", "documents/textfile", "bundle/zstdenc", "images/platform", "installer/daemon", "installer/host/firewall", "installer/staticpod", "installer/timeline"},
+	{"airlift", "childprocess", "dialer", "documents", "fault", "multihost/facts", "progress", "bundle/atomicfile", "bundle/hostpath", "documents/pemfile", "documents/textfile", "bundle/zstdenc", "images/platform", "installer/daemon", "installer/staticpod", "installer/timeline"},
 	{"bundle/builder/events", "bundle/remote", "documents/problems", "images/authfile", "multihost/live"},
 	{"interrupt", "bundle/head", "bundle/builder/lock", "space", "images/release", "installer/config", "installer/corefile", "installer/etcd", "installer/patches"},
 	{"images/encoder", "installer/backup", "installer/cluster/wait", "installer/reconfiguration", "multihost/spec"},

@@ -13,7 +13,7 @@ import (
 
 	"airlift/childprocess"
 	"airlift/images/store"
-	"airlift/installer/host/firewall"
+	"airlift/installer/host/podnetwork"
 	"airlift/installer/redact"
 	"airlift/installer/status"
 )
@@ -46,13 +46,8 @@ func (d *Doctor) readNodeFacts(ctx context.Context, s *status.Status) (n nodeFac
 			}
 			_ = runtime.Close()
 		}
-	} else if rules, err := firewall.Read(); err == nil {
-		for _, chain := range []string{"KUBE-SERVICES", "KUBE-FORWARD", "KUBE-MARK-MASQ", "FLANNEL-POSTRTG", "FLANNEL-FWD"} {
-			if rules.HasChain(chain) {
-				n.leftovers = append(n.leftovers, chain)
-			}
-		}
-		rules.Close()
+	} else {
+		n.leftovers, _ = podnetwork.Leftovers() // without root, it is not known
 	}
 	n.memoryFree = d.memoryAvailable()
 	n.oomKills = d.lastOOMKill(ctx)

@@ -24,8 +24,8 @@ type subject struct {
 	lookup func(ctx context.Context, name string) ([]string, error)
 	// encrypts reports whether a server that encrypts answers at an address, "host:port".
 	encrypts func(ctx context.Context, address string) bool
-	// rules reads the packet filter rules.
-	rules func() (rules, error)
+	// run runs a command of the host and returns what it prints; errNoCommand if there is none.
+	run func(ctx context.Context, name string, args ...string) ([]byte, error)
 }
 
 // A check is one row of the table. run returns its findings, none if the check

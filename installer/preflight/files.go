@@ -66,13 +66,16 @@ func (s fileChecks) iptables(context.Context) []finding {
 }
 
 // inPath reports whether a binary is in the PATH that systemd sets for services.
-func (s fileChecks) inPath(name string) bool {
+func (s fileChecks) inPath(name string) bool { return s.commandPath(name) != "" }
+
+// commandPath returns the path of a binary in the PATH that systemd sets for services, or "".
+func (s fileChecks) commandPath(name string) string {
 	for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
-		if _, err := exec.LookPath(s.subject.host.Path(dir + "/" + name)); err == nil {
-			return true
+		if path, err := exec.LookPath(s.subject.host.Path(dir + "/" + name)); err == nil {
+			return path
 		}
 	}
-	return false
+	return ""
 }
 
 // images checks that the bundle has every image. kubeadm's check of this name

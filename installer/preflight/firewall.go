@@ -3,38 +3,30 @@ package preflight
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
-	"time"
 
-	"airlift/childprocess"
 	"airlift/installer/config"
-	"airlift/installer/host/firewall"
 )
-
-// rules are the packet filter rules of a host.
-type rules interface {
-	Drops(firewall.Packet) ([]firewall.Drop, error)
-	HasChain(name string) bool
-	Close()
-}
 
 // Interfaces and the UDP port of Airlift's pod network.
 const (
-	podBridge   = "cni0"
-	podTunnel   = "flannel.1"
-	podTunnel6  = "flannel-v6.1"
-	tunnelPort  = 8472
-	anySource   = "other hosts"
-	podSource   = "pods"
-	localSource = "this host itself"
+	podBridge  = "cni0"
+	podTunnel  = "flannel.1"
+	podTunnel6 = "flannel-v6.1"
+	tunnelPort = 8472
+	anySource  = "other hosts"
 )
 
 // A need is traffic without which a cluster does not work.
 type need struct {
-	firewall.Packet
+	ipv6     bool
+	in, out  string // interfaces; out is empty for a packet to this host
+	protocol string
+	port     int    // 0 for any
 	from, of string // where it comes from, and what receives it
 	later    bool   // only other control planes need it
 }
@@ -42,36 +34,27 @@ type need struct {
 // what describes the traffic in a message.
 func (n need) what() string {
 	switch {
-	case n.Out != "":
+	case n.out != "":
 		return "between pods of different nodes"
-	case n.Port == 0:
+	case n.port == 0:
 		return "everything from " + n.from
 	}
-	return fmt.Sprintf("%s %d (%s) from %s", strings.ToUpper(n.Protocol), n.Port, n.of, n.from)
+	return fmt.Sprintf("%s %d (%s) from %s", strings.ToUpper(n.protocol), n.port, n.of, n.from)
 }
 
 // required lists the traffic that must reach this node, and its pods.
 func (s networkChecks) required() (list []need) {
 	c := s.subject.Config
 	for _, ip := range c.NodeIPs() {
-		self, anywhere := netip.PrefixFrom(ip, ip.BitLen()), netip.PrefixFrom(ip, 0)
-		loopback, tunnel := netip.MustParsePrefix("127.0.0.1/32"), podTunnel
+		tunnel := podTunnel
 		if ip.Is6() {
-			loopback, tunnel = netip.MustParsePrefix("::1/128"), podTunnel6
+			tunnel = podTunnel6
 		}
 		to := func(protocol string, port int32, of string) need {
-			p := firewall.Packet{In: c.Facts.Interface, From: anywhere, To: self, Protocol: protocol, Port: uint16(port)}
-			return need{Packet: p, from: anySource, of: of}
+			return need{ipv6: ip.Is6(), in: c.Facts.Interface, protocol: protocol, port: int(port), from: anySource, of: of}
 		}
 		if s.subject.runsAPIServer() {
 			list = append(list, to("tcp", c.LocalAPIEndpoint.BindPort, "API server"))
-			for _, a := range c.Endpoint.Addresses() {
-				if a.Is4() == ip.Is4() {
-					virtual := to("tcp", c.LocalAPIEndpoint.BindPort, "virtual address "+a.String())
-					virtual.To = netip.PrefixFrom(a, a.BitLen())
-					list = append(list, virtual)
-				}
-			}
 		}
 		if s.subject.runsAPIServer() && c.Registry.Used {
 			list = append(list, to("tcp", config.RegistryPort, "embedded registry"))
@@ -84,193 +67,133 @@ func (s networkChecks) required() (list []need) {
 				list = append(list, etcd)
 			}
 		}
-		list = append(list, need{Packet: firewall.Packet{In: "lo", From: loopback, To: loopback, Protocol: "tcp"}, from: localSource})
+		list = append(list, need{ipv6: ip.Is6(), in: "lo", protocol: "tcp", from: "this host itself"})
 		if c.CNI != "flannel" {
 			continue // another pod network uses other ports
 		}
 		list = append(list, to("udp", tunnelPort, "pod network"))
 		if s.subject.runsAPIServer() {
 			api := to("tcp", c.LocalAPIEndpoint.BindPort, "API server")
-			api.In, api.from = podBridge, podSource
+			api.in, api.from = podBridge, "pods"
 			list = append(list, api)
 		}
-		for _, way := range [][2]string{{podBridge, podTunnel}, {podTunnel, podBridge}} {
-			way = [2]string{strings.Replace(way[0], podTunnel, tunnel, 1), strings.Replace(way[1], podTunnel, tunnel, 1)}
-			list = append(list, need{Packet: firewall.Packet{In: way[0], Out: way[1], From: anywhere, To: anywhere, Protocol: "tcp"}, from: podSource})
+		for _, way := range [][2]string{{podBridge, tunnel}, {tunnel, podBridge}} {
+			list = append(list, need{ipv6: ip.Is6(), in: way[0], out: way[1], protocol: "tcp", from: "pods"})
 		}
 	}
 	return list
 }
 
-// firewall reports the traffic that this node needs and that the host's rules
-// certainly drop, with the commands that let it pass.
-func (s networkChecks) firewall(ctx context.Context) []finding {
-	r, err := s.subject.rules()
-	if err != nil {
-		return warning("no action needed if this host has no firewall", "reading this host's nftables rules: %v", err)
-	}
-	defer r.Close()
-	now, later := blocked{}, blocked{}
-	for _, n := range s.required() {
-		drops, err := r.Drops(n.Packet)
-		if err != nil {
-			return warning("no action needed if this host has no firewall", "reading this host's nftables rules: %v", err)
-		}
-		for _, d := range drops {
-			if d.Policy && isIptables(d, "FORWARD") && n.Out != "" {
-				continue // flannel adds rules that accept these packets
-			}
-			if n.later {
-				later[d] = append(later[d], n)
-			} else {
-				now[d] = append(now[d], n)
-			}
-		}
-	}
-	found := now.findings("this host's firewall drops traffic that this node needs", s.subject.Rerun, s.opener(ctx, r))
-	return append(found, later.findings("this host's firewall drops traffic that other control planes need", true, s.opener(ctx, r))...)
+// A barrier drops traffic: a chain, or a firewall that manages its own.
+type barrier struct {
+	name    string
+	dropped []need
+	open    func([]need) []string // returns the commands that let traffic pass
 }
 
-// isIptables reports whether iptables-nft created a chain.
-func isIptables(d firewall.Drop, chain string) bool {
-	return d.Family != "inet" && d.Table == "filter" && d.Chain == chain
+// firewall reports the traffic that this node needs and that the host's rules drop, with the commands
+// that let it pass. firewalld is asked for its zones. Of other rules, a chain is reported if it drops
+// what no rule accepts, and no rule in it can accept the traffic.
+func (s networkChecks) firewall(ctx context.Context) (found []finding) {
+	needs := s.required()
+	barriers, err := s.chainBarriers(ctx, needs)
+	firewalld, firewalldErr := s.firewalldBarriers(ctx, needs)
+	barriers = append(barriers, firewalld...)
+	if err := errors.Join(err, firewalldErr); err != nil {
+		found = []finding{{message: fmt.Sprintf("reading this host's packet filter rules: %v", err), fix: "no action needed if this host has no firewall", warning: true, minor: true}}
+	}
+	found = append(found, blocked(barriers, false, "this host's firewall drops traffic that this node needs", s.subject.Rerun)...)
+	return append(found, blocked(barriers, true, "this host's firewall drops traffic that other control planes need", true)...)
 }
 
-// blocked has the needs that each chain drops.
-type blocked map[firewall.Drop][]need
-
-func (b blocked) findings(summary string, isWarning bool, open func(firewall.Drop, []need) []string) []finding {
+// blocked returns a finding if traffic is dropped that is needed now, or later.
+func blocked(barriers []barrier, later bool, summary string, isWarning bool) []finding {
 	var what, where, commands []string
-	temporary := false
-	chains := make([]firewall.Drop, 0, len(b))
-	for d := range b {
-		chains = append(chains, d)
-	}
-	slices.SortFunc(chains, func(x, y firewall.Drop) int {
-		return cmp.Or(cmp.Compare(x.Table, y.Table), cmp.Compare(y.Chain, x.Chain), cmp.Compare(x.Family, y.Family))
-	})
-	for _, d := range chains {
-		for _, n := range b[d] {
+	for _, b := range barriers {
+		dropped := slices.DeleteFunc(slices.Clone(b.dropped), func(n need) bool { return n.later != later })
+		if len(dropped) == 0 {
+			continue
+		}
+		for _, n := range dropped {
 			what = appendNew(what, n.what())
 		}
-		where = appendNew(where, fmt.Sprintf("%s %s %s", d.Family, d.Table, d.Chain))
-		for _, command := range open(d, b[d]) {
-			commands = appendNew(commands, command)
-			temporary = temporary || !strings.HasPrefix(command, "firewall-cmd") && !strings.HasPrefix(command, "ufw")
-		}
+		where = appendNew(where, b.name)
+		commands = appendNew(commands, b.open(dropped)...)
 	}
 	if len(what) == 0 {
 		return nil
 	}
-	if slices.ContainsFunc(commands, func(c string) bool { return strings.HasPrefix(c, "firewall-cmd") }) {
-		commands = append(commands, "firewall-cmd --reload") // once, after all changes
-	}
 	fix := strings.Join(commands, " && ")
-	if temporary {
+	if slices.ContainsFunc(commands, func(c string) bool { return !strings.HasPrefix(c, "firewall-cmd") && !strings.HasPrefix(c, "ufw") }) {
 		fix += " # until the next boot; also add these rules where this host loads its rules from"
 	}
-	message := fmt.Sprintf("%s: %s (nftables chain %s)", summary, strings.Join(what, ", "), strings.Join(where, ", "))
-	return []finding{{message: message, fix: fix, warning: isWarning}}
+	return []finding{{message: fmt.Sprintf("%s: %s (%s)", summary, strings.Join(what, ", "), strings.Join(where, ", ")), fix: fix, warning: isWarning}}
 }
 
-func appendNew(list []string, s string) []string {
-	if slices.Contains(list, s) {
-		return list
+func appendNew(list []string, items ...string) []string {
+	for _, item := range items {
+		if !slices.Contains(list, item) {
+			list = append(list, item)
+		}
 	}
-	return append(list, s)
+	return list
 }
 
-// opener returns the function that lists the commands that let traffic pass a
-// chain, with the tool that manages the chain.
-func (s networkChecks) opener(ctx context.Context, r rules) func(firewall.Drop, []need) []string {
-	return func(d firewall.Drop, list []need) []string {
-		if d.Table == "firewalld" {
-			return s.openFirewalld(ctx, list)
-		}
-		tool := "iptables"
-		if d.Family == "ip6" {
-			tool = "ip6tables"
-		}
-		iptables := isIptables(d, "INPUT") || isIptables(d, "FORWARD")
-		if iptables && r.HasChain("ufw-user-input") && s.subject.fileChecks().inPath("ufw") {
-			return openUFW(list)
-		}
-		if iptables && s.subject.fileChecks().inPath(tool) {
-			return openIptables(tool, d.Chain, list)
-		}
-		return openNftables(d, list)
-	}
+// An opening has the commands that let traffic pass a chain.
+type opening struct {
+	port, from string // PROTOCOL, PORT and INTERFACE are those of the traffic
+	forward    []string
 }
 
-// zoneTimeout limits the time of firewall-cmd.
-const zoneTimeout = 10 * time.Second
-
-func (s networkChecks) openFirewalld(ctx context.Context, list []need) []string {
-	ctx, cancel := context.WithTimeout(ctx, zoneTimeout)
-	defer cancel()
-	zone := ""
-	// It fails if the interface is in the default zone without being listed there.
-	if out, err := childprocess.Command(ctx, "firewall-cmd", "--get-zone-of-interface="+s.subject.Config.Facts.Interface).Output(); err == nil {
-		zone = " --zone=" + strings.TrimSpace(string(out))
-	}
-	var ports []string
-	pods := false
+func (o opening) commands(list []need) (commands []string) {
 	for _, n := range list {
+		command := o.from
 		if n.from == anySource {
-			ports = appendNew(ports, fmt.Sprintf(" --add-port=%d/%s", n.Port, n.Protocol))
+			command = o.port
+		}
+		command = strings.NewReplacer("PROTOCOL", n.protocol, "PORT", strconv.Itoa(n.port), "INTERFACE", n.in).Replace(command)
+		if n.out != "" {
+			commands = append(commands, o.forward...)
 		} else {
-			pods = true
-		}
-	}
-	var commands []string
-	if len(ports) > 0 {
-		commands = append(commands, "firewall-cmd --permanent"+zone+strings.Join(ports, ""))
-	}
-	if pods {
-		commands = append(commands, "firewall-cmd --permanent --zone=trusted --add-interface="+podBridge+" --add-interface="+podTunnel)
-	}
-	return commands
-}
-
-func openUFW(list []need) (commands []string) {
-	for _, n := range list {
-		switch {
-		case n.Out != "":
-			commands = append(commands, "ufw route allow in on "+podBridge, "ufw route allow out on "+podBridge)
-		case n.from == anySource:
-			commands = append(commands, fmt.Sprintf("ufw allow %d/%s", n.Port, n.Protocol))
-		default:
-			commands = append(commands, "ufw allow in on "+n.In)
+			commands = append(commands, command)
 		}
 	}
 	return commands
 }
 
-func openIptables(tool, chain string, list []need) (commands []string) {
-	for _, n := range list {
-		switch {
-		case n.Out != "":
-			commands = append(commands, tool+" -I "+chain+" -i "+podBridge+" -j ACCEPT", tool+" -I "+chain+" -o "+podBridge+" -j ACCEPT")
-		case n.from == anySource:
-			commands = append(commands, fmt.Sprintf("%s -I %s -p %s --dport %d -j ACCEPT", tool, chain, n.Protocol, n.Port))
-		default:
-			commands = append(commands, tool+" -I "+chain+" -i "+n.In+" -j ACCEPT")
-		}
+// openingOf returns the commands for a chain, with the tool that manages it.
+func (s networkChecks) openingOf(name chainName, ufw bool) opening {
+	tool := map[string]string{"ip": "iptables", "ip6": "ip6tables"}[name.family]
+	switch {
+	case name.isIptables() && ufw:
+		return opening{"ufw allow PORT/PROTOCOL", "ufw allow in on INTERFACE", []string{"ufw route allow in on " + podBridge, "ufw route allow out on " + podBridge}}
+	case name.isIptables() && s.subject.fileChecks().inPath(tool):
+		add := tool + " -I " + name.chain + " "
+		return opening{add + "-p PROTOCOL --dport PORT -j ACCEPT", add + "-i INTERFACE -j ACCEPT", []string{add + "-i " + podBridge + " -j ACCEPT", add + "-o " + podBridge + " -j ACCEPT"}}
 	}
-	return commands
+	add := "nft insert rule " + name.String() + " "
+	return opening{add + "PROTOCOL dport PORT accept", add + "iifname INTERFACE accept", []string{add + "iifname " + podBridge + " accept", add + "oifname " + podBridge + " accept"}}
 }
 
-func openNftables(d firewall.Drop, list []need) (commands []string) {
-	insert := fmt.Sprintf("nft insert rule %s %s %s ", d.Family, d.Table, d.Chain)
-	for _, n := range list {
-		switch {
-		case n.Out != "":
-			commands = append(commands, insert+"iifname "+podBridge+" accept", insert+"oifname "+podBridge+" accept")
-		case n.from == anySource:
-			commands = append(commands, fmt.Sprintf("%s%s dport %d accept", insert, n.Protocol, n.Port))
-		default:
-			commands = append(commands, insert+"iifname "+n.In+" accept")
+// chainBarriers returns the chains that drop traffic.
+func (s networkChecks) chainBarriers(ctx context.Context, needs []need) (list []barrier, err error) {
+	chains, err := s.readChains(ctx)
+	out, _ := s.subject.run(ctx, "ufw", "status", "verbose") // if it fails, the commands of iptables do
+	ufw, rejects := strings.Contains(string(out), "Status: active"), strings.Contains(string(out), "reject (routed)")
+	for name, chain := range chains {
+		b := barrier{name: "chain " + name.String(), open: s.openingOf(name, ufw).commands}
+		for _, n := range needs {
+			hook := "input"
+			if n.out != "" {
+				hook = "forward"
+			}
+			flannels := hook == "forward" && name.isIptables() && !rejects // flannel adds rules to this chain
+			if chain.hook == hook && !flannels && name.family != map[bool]string{true: "ip", false: "ip6"}[n.ipv6] && !chains.mayAccept(name, n) {
+				b.dropped = append(b.dropped, n)
+			}
 		}
+		list = append(list, b)
 	}
-	return commands
+	slices.SortFunc(list, func(a, b barrier) int { return cmp.Compare(b.name, a.name) }) // input before forward
+	return list, err
 }

@@ -14,7 +14,6 @@ import (
 	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
-	"airlift/installer/host/firewall"
 )
 
 // Role is the role that the host will have.
@@ -128,8 +127,8 @@ func run(ctx context.Context, t Target, ignore []string, checks func(*subject) [
 	if err != nil {
 		return Report{}, err
 	}
-	s := &subject{Target: t, host: h, now: time.Now, lookup: net.DefaultResolver.LookupHost, encrypts: encrypts,
-		rules: func() (rules, error) { return firewall.Read() }}
+	s := &subject{Target: t, host: h, now: time.Now, lookup: net.DefaultResolver.LookupHost, encrypts: encrypts}
+	s.run = s.output
 	report := NewReport()
 	for _, c := range checks(s) {
 		if err := ctx.Err(); err != nil {

@@ -80,7 +80,7 @@ func healthy(t *testing.T) *subject {
 		t.Fatal(err)
 	}
 	return &subject{Target: Target{Config: c, Role: Init, Root: root}, host: h, now: time.Now, lookup: onlyLocalhost, encrypts: func(context.Context, string) bool { return false },
-		rules: func() (rules, error) { return dropping{}, nil }}
+		run: func(context.Context, string, ...string) ([]byte, error) { return nil, errNoCommand }}
 }
 
 // kernelSettings returns a /proc/config.gz with all required options except one.

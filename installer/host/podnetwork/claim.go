@@ -122,17 +122,33 @@ func Claim(h *host.Host, cfg *config.Config) error {
 
 // hostPortsExist reports whether the portmap plugin's chains or table exist.
 func hostPortsExist() (bool, error) {
+	chains, err := listChains()
+	return slices.ContainsFunc(chains, func(c *nftables.Chain) bool {
+		return strings.HasPrefix(c.Name, hostPorts) || c.Table.Name == hostPortTable
+	}), err
+}
+
+func listChains() ([]*nftables.Chain, error) {
 	conn, err := nftables.New()
 	if err != nil {
-		return false, fmt.Errorf("opening nftables: %w", err)
+		return nil, fmt.Errorf("opening nftables: %w", err)
 	}
 	chains, err := conn.ListChains()
 	if err != nil {
-		return false, fmt.Errorf("listing nftables chains: %w", err)
+		return nil, fmt.Errorf("listing nftables chains: %w", err)
 	}
-	return slices.ContainsFunc(chains, func(c *nftables.Chain) bool {
-		return strings.HasPrefix(c.Name, hostPorts) || c.Table.Name == hostPortTable
-	}), nil
+	return chains, nil
+}
+
+// Leftovers returns the names of chains that only a node has.
+func Leftovers() (names []string, err error) {
+	chains, err := listChains()
+	for _, name := range []string{"KUBE-SERVICES", "KUBE-FORWARD", "KUBE-MARK-MASQ", "FLANNEL-POSTRTG", "FLANNEL-FWD"} {
+		if slices.ContainsFunc(chains, func(c *nftables.Chain) bool { return c.Name == name }) {
+			names = append(names, name)
+		}
+	}
+	return names, err
 }
 
 // An attachment is libcni's record of one container in one network.
