@@ -56,7 +56,9 @@ func (c *Client) ReplaceObject(ctx context.Context, data json.RawMessage) (chang
 	err = wait.Retry(ctx, func() error {
 		if now == nil {
 			_, err := c.resource(want).Create(ctx, want, metav1.CreateOptions{})
-			return err
+			if !apierrors.IsAlreadyExists(err) { // created by a request whose answer was late
+				return err
+			}
 		}
 		_, err := c.resource(want).Update(ctx, want, metav1.UpdateOptions{})
 		return err

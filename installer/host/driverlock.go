@@ -21,8 +21,9 @@ type Holder struct {
 
 // LockForDriver takes the lock that keeps two drivers from changing the same host. The commands that a driver runs on
 // the host take the lock of OpenLocked as well. If another process has the lock, release is nil, and the Holder is that one.
-// Last had the lock before; it is empty if nobody had since the host started. The kernel releases the lock when this process ends.
-func LockForDriver(root, who string) (h, last Holder, release func(), err error) {
+// Last had the lock before; it is empty if nobody had since the host started. With again, a driver takes the lock that it lost: if the
+// last one had another name, release is nil, and nothing was changed. The kernel releases the lock when this process ends.
+func LockForDriver(root, who string, again bool) (h, last Holder, release func(), err error) {
 	f, locked, err := lockFile(filesystem.Root(root), driverLockPath)
 	if err != nil {
 		return h, last, nil, err
@@ -31,6 +32,10 @@ func LockForDriver(root, who string) (h, last Holder, release func(), err error)
 	if !locked {
 		defer f.Close()
 		return last, Holder{}, nil, err
+	}
+	if err == nil && again && last.Who != "" && last.Who != who {
+		f.Close()
+		return h, last, nil, nil
 	}
 	h = Holder{Who: who, Since: time.Now().UTC().Truncate(time.Second)}
 	if err == nil {

@@ -26,6 +26,12 @@ func HeldError(h host.Holder, now time.Time) error {
 		Hint("wait until it has finished, or end it there; then run the same command again")
 }
 
+// HadError is the error about another driver that had the lock after this one.
+func HadError(last host.Holder) error {
+	return fault.New(fault.Failure, "another driver changed this host: %s, since %s", last.Who, last.Since.Format(time.DateTime)).
+		Hint("see what it did, and run the same command again: it continues")
+}
+
 // Hold returns when in ends, or ctx. With a beat, it is an error if in brings nothing for that long.
 func Hold(ctx context.Context, in io.Reader, beat time.Duration) error {
 	beats, ended := make(chan struct{}), make(chan struct{})

@@ -19,7 +19,7 @@ import (
 const holdRoot = "AIRLIFT_TEST_HOLD"
 
 func holdForParent(root string) {
-	_, _, release, err := host.LockForDriver(root, "ann@laptop, pid 1, cluster apply")
+	_, _, release, err := host.LockForDriver(root, "ann@laptop, pid 1, cluster apply", false)
 	if err != nil || release == nil {
 		os.Exit(3)
 	}
@@ -62,7 +62,7 @@ func TestKilledDriverLeavesNoLock(t *testing.T) {
 			root := t.TempDir()
 			cmd, in := startHolder(t, root)
 			before := time.Now().Add(-time.Minute)
-			other, _, release, err := host.LockForDriver(root, "bob")
+			other, _, release, err := host.LockForDriver(root, "bob", false)
 			if err != nil || release != nil || other.Who != "ann@laptop, pid 1, cluster apply" || other.Since.Before(before) {
 				t.Fatalf("%+v, %v", other, err)
 			}
@@ -72,7 +72,7 @@ func TestKilledDriverLeavesNoLock(t *testing.T) {
 			}
 			end(cmd, in)
 			_ = cmd.Wait()
-			mine, last, release, err := host.LockForDriver(root, "bob")
+			mine, last, release, err := host.LockForDriver(root, "bob", false)
 			if err != nil || release == nil || mine.Who != "bob" || last != other {
 				t.Fatalf("after the end: %+v, last %+v, %v", mine, last, err)
 			}
@@ -84,7 +84,7 @@ func TestKilledDriverLeavesNoLock(t *testing.T) {
 // The lock of a driver is not the one of the commands that it runs.
 func TestCommandsRunUnderTheLockOfADriver(t *testing.T) {
 	root := t.TempDir()
-	_, last, release, err := host.LockForDriver(root, "ann")
+	_, last, release, err := host.LockForDriver(root, "ann", false)
 	if err != nil || last != (host.Holder{}) {
 		t.Fatal(err, last)
 	}
@@ -94,6 +94,38 @@ func TestCommandsRunUnderTheLockOfADriver(t *testing.T) {
 		t.Fatal(err)
 	}
 	unlock()
+}
+
+// A driver that lost its lock gets it again only if nobody else had it, also if its first attempt had no answer.
+func TestLockAgain(t *testing.T) {
+	root := t.TempDir()
+	take := func(who string, again bool) (last host.Holder, taken bool) {
+		_, last, release, err := host.LockForDriver(root, who, again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if release != nil {
+			release()
+		}
+		return last, release != nil
+	}
+	for i, step := range []struct {
+		who   string
+		again bool
+		last  string
+		taken bool
+	}{
+		{"ann", true, "", true}, // the host started again
+		{"ann", true, "ann", true},
+		{"bob", false, "ann", true},
+		{"ann", true, "bob", false},
+		{"ann", true, "bob", false}, // nothing was written
+		{"ann", false, "bob", true}, // a new run
+	} {
+		if last, taken := take(step.who, step.again); last.Who != step.last || taken != step.taken {
+			t.Errorf("step %d: the last was %q, taken: %t", i, last.Who, taken)
+		}
+	}
 }
 
 func TestHoldEndsWithoutABeat(t *testing.T) {

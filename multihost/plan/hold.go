@@ -73,7 +73,7 @@ func (s *site) restHeld(down []string, held []Stage) {
 	if joins := func(name string) bool {
 		return slices.ContainsFunc(s.hosts, func(h host) bool { return h.Name == name && h.isNew() })
 	}; slices.IndexFunc(down, func(name string) bool { return !joins(name) }) < 0 {
-		s.rest(fault.Waiting, "then run the same command again", "the join of %s did not finish, and these change after it: %s", strings.Join(down, ", "), what)
+		s.rest(fault.Waiting, "run the same command again", "the join of %s did not finish, and these change after it: %s", strings.Join(down, ", "), what)
 		return
 	}
 	s.rest(fault.Held, downHint+"; or allow more at once: roll.maxUnavailable of its group", "%s down, so these do not change: %s", areDown(down), what)

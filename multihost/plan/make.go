@@ -394,6 +394,9 @@ func (s *site) endpointEnd(planes Stage, workers []Stage) Stage {
 	}
 	left := s.endpointLeft()
 	for _, n := range left {
+		if s.holdsEndpoint(n.Name) {
+			continue // it has a reason of its own
+		}
 		s.rest(fault.Held, "on that host: ./install endpoint node", "the change of the endpoint is not finished until %s follows it", n.Name)
 	}
 	if s.otherEndpoint() && s.endpointUnfinished() {
@@ -433,7 +436,7 @@ func (s *site) inOrder(st Stage) bool {
 func (s *site) endpointLeft() (left []facts.ClusterNode) {
 	for _, n := range s.cluster.Nodes {
 		acts := slices.ContainsFunc(s.hosts, func(h host) bool { return h.Name == n.Name })
-		acts = acts && !slices.ContainsFunc(s.endpointHeld, func(st Stage) bool { return slices.Contains(names(st.Actions), n.Name) })
+		acts = acts && !s.holdsEndpoint(n.Name)
 		if !acts && !s.leaves(n.Name) && (n.EndpointBehind || s.endpointDiffers()) {
 			left = append(left, n)
 		}
@@ -492,6 +495,11 @@ func (s *site) remove(name string, now func(leaver) bool) Stage {
 		st.Actions = append(st.Actions, a)
 	}
 	return st
+}
+
+// holdsEndpoint reports whether a host has to wait before it follows the endpoint.
+func (s *site) holdsEndpoint(name string) bool {
+	return slices.ContainsFunc(s.endpointHeld, func(st Stage) bool { return slices.Contains(names(st.Actions), name) })
 }
 
 // barePods returns the pods of a node that no controller creates again.

@@ -246,8 +246,7 @@ func (h *Host) bringWhole(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = h.connection().Send(ctx, file, func(n int64) { h.row.Moving("file", n, file.Size) })
-	return err
+	return h.send(ctx, file, "file")
 }
 
 // dropWhole removes the whole file, which no later command needs: the embedded registry has its own copy.
@@ -266,8 +265,7 @@ func (h *Host) bringPatches(ctx context.Context) error {
 	}
 	return h.eachPatch(func(name string, data []byte) error {
 		sum := sha256.Sum256(data)
-		_, err := h.connection().Send(ctx, remote.File{Content: bytes.NewReader(data), Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:]), Path: path.Join(plan.PatchesDir, name), Mode: 0o600}, nil)
-		return err
+		return h.send(ctx, remote.File{Content: bytes.NewReader(data), Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:]), Path: path.Join(plan.PatchesDir, name), Mode: 0o600}, "")
 	})
 }
 

@@ -93,3 +93,60 @@ func TestHostsThatDoNotAnswer(t *testing.T) {
 		}
 	}
 }
+
+// slowDisk are hosts one of which takes a file in steps, with a pause before each, and hangs after the last step.
+type slowDisk struct {
+	*modelsite.World
+	name  string
+	pause time.Duration
+	steps int64
+	hangs bool
+}
+
+type slowConn struct {
+	remote.Conn
+	slowDisk
+}
+
+func (s slowDisk) Dial(ctx context.Context, h spec.Host) (remote.Conn, error) {
+	c, err := s.World.Dial(ctx, h)
+	if err == nil && h.Name == s.name {
+		c = slowConn{c, s}
+	}
+	return c, err
+}
+
+func (c slowConn) Send(ctx context.Context, f remote.File, moved func(int64)) (int64, error) {
+	for i := range c.steps {
+		time.Sleep(c.pause)
+		moved(f.Size * i / c.steps)
+	}
+	if c.hangs {
+		<-ctx.Done()
+		return 0, &remote.LostError{Host: c.name, Err: context.Cause(ctx)}
+	}
+	return c.Conn.Send(ctx, f, moved)
+}
+
+// A copy to a slow disk ends, however long it takes. One to a disk that hangs is an error that says how far it came.
+func TestCopiesThatDoNotMove(t *testing.T) {
+	defer run.SetSendTime(300 * time.Millisecond)()
+	c, file := aCluster(), aFile(t, oldVersion)
+	for name, disk := range map[string]slowDisk{
+		"": {name: "w1", pause: 50 * time.Millisecond, steps: 20},
+		"the host does not take /var/lib/airlift/cluster/next-": {name: "w1", pause: time.Millisecond, steps: 2, hangs: true},
+	} {
+		disk.World = modelsite.New(c)
+		s := &run.Site{Cluster: c, File: file, Dialer: disk, Display: live.New(io.Discard, true), Parallel: 5, Who: "a test"}
+		if err := s.Gather(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		switch err := s.Answers()["w1"].Err; {
+		case name == "" && err != nil:
+			t.Errorf("a slow disk: %v", err)
+		case name != "" && (err == nil || !strings.HasPrefix(err.Error(), name) || !strings.Contains(err.Error(), "nothing moved for 300ms; last seen: ") || fault.Hint(err) == ""):
+			t.Errorf("a disk that hangs: %v", err)
+		}
+		s.Close()
+	}
+}

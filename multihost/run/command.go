@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"airlift/fault"
@@ -44,6 +45,34 @@ func (h *Host) answer(ctx context.Context, limit time.Duration, stdin io.Reader,
 			Hint("see on the host what hangs: dmesg | tail; ps aux")
 	}
 	return out.text, described(err)
+}
+
+// sendTime is how long a copy may not move: a host first compares what it has of the file, and its disk may be slow at the end.
+var sendTime = workTime
+
+// send copies a file to the host, unless the lock that this driver took may have ended. What is the word in the row of the host; "" shows
+// nothing.
+func (h *Host) send(ctx context.Context, file remote.File, what string) error {
+	if err := h.holds(); err != nil {
+		return err
+	}
+	var there atomic.Int64
+	ending, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	timer := time.AfterFunc(sendTime, func() { end(fmt.Errorf("nothing moved for %s", sendTime)) })
+	defer timer.Stop()
+	_, err := h.connection().Send(ending, file, func(n int64) {
+		timer.Reset(sendTime)
+		there.Store(n)
+		if what != "" {
+			h.row.Moving(what, n, file.Size)
+		}
+	})
+	if err != nil && ending.Err() != nil && ctx.Err() == nil {
+		return fault.New(fault.Failure, "the host does not take %s: %w; last seen: %s of %s", file.Path, context.Cause(ending), progress.Bytes(there.Load()), progress.Bytes(file.Size)).
+			Hint("see on the host what hangs: dmesg | tail; ps aux; then run the same command again: it continues")
+	}
+	return err
 }
 
 // An answer keeps what a command prints, and ends the command if that is too much.

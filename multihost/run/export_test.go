@@ -12,6 +12,13 @@ func SetSinceStart(clock func() time.Duration) func() {
 	return func() { sinceStart = former }
 }
 
+// SetSendTime replaces how long a copy may not move, until the returned function is called.
+func SetSendTime(limit time.Duration) func() {
+	former := sendTime
+	sendTime = limit
+	return func() { sendTime = former }
+}
+
 // SetAnswerTime replaces how long a host may take for an answer, until the returned function is called.
 func SetAnswerTime(limit time.Duration) func() {
 	former := answerTime

@@ -89,8 +89,13 @@ type lock struct {
 	beaten atomic.Int64 // sinceStart of the last beat
 }
 
-// lock takes the lock of a host for this driver, until unlock is called or it is lost.
-func (h *Host) lock(ctx context.Context) error {
+// lock takes the lock of a host for this driver, until unlock is called or it is lost. Again is for a lock that this driver has lost: no
+// other one may have had it since.
+func (h *Host) lock(ctx context.Context, again bool) error {
+	args := []string{h.installer, "cluster", "host", "hold", "--who", h.site.Who, "--beat", beatLimit.String()}
+	if again {
+		args = append(args, "--again")
+	}
 	in, beats := io.Pipe()
 	out, answers := io.Pipe()
 	// The lock must outlive ctx: commands end later than it. Only the wait for the answer ends with ctx, and on a host that does not answer.
@@ -102,8 +107,7 @@ func (h *Host) lock(ctx context.Context) error {
 	go func() {
 		defer close(l.ended)
 		l.err = l.conn.Run(holding, remote.Command{
-			Args:  []string{h.installer, "cluster", "host", "hold", "--who", h.site.Who, "--beat", beatLimit.String()},
-			Stdin: in, Stdout: answers,
+			Args: args, Stdin: in, Stdout: answers,
 		})
 		_ = answers.CloseWithError(errors.Join(l.err, io.EOF))
 		_ = in.Close()
@@ -130,6 +134,9 @@ func (l *lock) read(out *io.PipeReader) error {
 		_ = out.Close() // of a host that prints more
 		<-l.ended
 		return fault.New(fault.Failure, "locking the host: %w", errors.Join(described(l.err), errNoAnswer)).Hint("run the same command again")
+	}
+	if last := l.answer.Last; !l.answer.Held && last.Who != "" {
+		return &takenError{last, fmt.Errorf("another driver had it: %s", last)}
 	}
 	if other := l.answer.holder; !l.answer.Held {
 		return &takenError{other, fault.New(fault.Failure, "another driver changes this host: %s (%s ago)", other, time.Since(other.Since).Round(time.Second)).
@@ -189,12 +196,18 @@ func (h *Host) stoodStill(l *lock) error {
 
 // run runs a command on the host, unless the lock that this driver took may have ended.
 func (h *Host) run(ctx context.Context, c remote.Command) error {
-	if l := h.lockHeld(); l != nil {
-		if err := h.stoodStill(l); err != nil {
-			return err
-		}
+	if err := h.holds(); err != nil {
+		return err
 	}
 	return h.connection().Run(ctx, c)
+}
+
+// holds ends the run if the lock that this driver took may have ended.
+func (h *Host) holds() error {
+	if l := h.lockHeld(); l != nil {
+		return h.stoodStill(l)
+	}
+	return nil
 }
 
 // endRun ends the run because this driver has no lock of the host any more.
@@ -214,25 +227,13 @@ var sinceStart = func() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// relock takes the lock of a host again that was lost with its connection. If another driver had it meanwhile, the run ends.
+// relock takes the lock of a host again that was lost with its connection. If another driver has or had it, the run ends.
 func (h *Host) relock(ctx context.Context) error {
-	before := h.lockHeld()
-	if before == nil {
-		return nil
-	}
-	h.unlock()
-	err := h.lock(ctx)
+	err := h.lock(ctx, true)
 	if taken := (*takenError)(nil); errors.As(err, &taken) && taken.Who != h.site.Who { // not this driver's, which the host still waits for
 		return h.endRun(err)
 	}
-	if err != nil {
-		h.keepLock(before)
-		return err
-	}
-	if last := h.lockHeld().answer.Last; last.Who != "" && last.Who != h.site.Who {
-		return h.endRun(fmt.Errorf("another driver had it: %s", last))
-	}
-	return nil
+	return err
 }
 
 func (h *Host) keepLock(l *lock) {

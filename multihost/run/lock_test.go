@@ -39,6 +39,11 @@ func TestLockIsLost(t *testing.T) {
 	slept := atomic.Int64{}
 	defer run.SetSinceStart(func() time.Duration { return time.Duration(slept.Load()) })()
 	undisturbed := modelsite.New(c)
+	defer func() {
+		if len(undisturbed.Unlocked) > 0 {
+			t.Errorf("without the lock: %q", undisturbed.Unlocked)
+		}
+	}()
 	applied(t, undisturbed, c, old, oldVersion)
 	applied(t, undisturbed, c, newer, newVersion)
 	seen := map[string]int{}
@@ -78,6 +83,9 @@ func TestLockIsLost(t *testing.T) {
 		err := d.apply(t.Context())
 		w.Kill = nil
 		story := fmt.Sprintf("%s of %s at %d of %d: %v\n%s\n%s", kind, host, at, len(w.Seen), err, d.out.String(), strings.Join(w.Seen[max(0, at-1):], "\n"))
+		if len(w.Unlocked) > 0 {
+			t.Fatalf("without the lock: %q\n%s", w.Unlocked, story)
+		}
 		if at == 0 || w.Lost[host] { // the run was over
 			if err != nil {
 				t.Fatal(story)
@@ -122,6 +130,39 @@ func TestLockIsLost(t *testing.T) {
 		if seen[kind] == 0 {
 			t.Errorf("no run: %s: %v", kind, seen)
 		}
+	}
+}
+
+// While the connection to the first control plane is made again, hosts that join wait for its lock.
+func TestNothingRunsBeforeTheLockIsBack(t *testing.T) {
+	c, file := aCluster(), aFile(t, oldVersion)
+	worker := c.Hosts[len(c.Hosts)-1]
+	for n := 3; n < 9; n++ {
+		worker.Name = fmt.Sprint("w", n)
+		worker.SSH.Address = worker.Name
+		c.Hosts = append(c.Hosts, worker)
+	}
+	again := 0
+	for n := range 12 { // the command of the first control plane after its init that loses the connection
+		w := modelsite.New(c)
+		w.Kill = func(int) int {
+			if leader := w.Hosts["cp1"]; leader.Version != "" && leader.Lock != "" && strings.Contains(w.Seen[len(w.Seen)-1], "cluster host") {
+				if n--; n == -1 {
+					w.Lost["cp1"] = true
+				}
+			}
+			return 0
+		}
+		d := &driver{w: w, c: c, file: file, version: oldVersion}
+		if err := d.apply(t.Context()); err != nil || len(w.Unlocked) > 0 {
+			t.Errorf("%v; without the lock: %q", err, w.Unlocked)
+		}
+		if strings.Contains(d.out.String(), "connecting again") {
+			again++
+		}
+	}
+	if again < 6 {
+		t.Errorf("%d connections were made again", again)
 	}
 }
 

@@ -60,7 +60,7 @@ func (s *Site) Import(ctx context.Context) error {
 	}
 	return s.withLocks(ctx, func(ctx context.Context) error {
 		return s.Each(ctx, "import", hosts, func(ctx context.Context, h *Host) error {
-			if err := h.lock(ctx); err != nil {
+			if err := h.lock(ctx, false); err != nil {
 				return err
 			}
 			if err := h.bringWhole(ctx); err != nil {
@@ -77,7 +77,7 @@ func (s *Site) Import(ctx context.Context) error {
 // InTurn runs a command that changes hosts on one after the other. It stops at the first that fails.
 func (s *Site) InTurn(ctx context.Context, work string, hosts []*Host, args ...string) error {
 	return s.withLocks(ctx, func(ctx context.Context) error {
-		if err := s.Each(ctx, "lock", hosts, func(ctx context.Context, h *Host) error { return h.lock(ctx) }); err != nil {
+		if err := s.Each(ctx, "lock", hosts, func(ctx context.Context, h *Host) error { return h.lock(ctx, false) }); err != nil {
 			return err
 		}
 		for _, h := range hosts {

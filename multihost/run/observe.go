@@ -120,11 +120,9 @@ func (h *Host) bring(ctx context.Context) error {
 		h.installer = installed
 		return nil
 	}
-	_, err = h.connection().Send(ctx, file, func(n int64) { h.row.Moving("installer", n, file.Size) })
-	return err
+	return h.send(ctx, file, "installer")
 }
 
-// observe reads the facts of the host, and keeps them.
 // adopt makes the staged file the installed one, and removes staged files of other drivers that were killed.
 func (h *Host) adopt(ctx context.Context) error {
 	if h.installer == installed {
@@ -138,6 +136,7 @@ func (h *Host) adopt(ctx context.Context) error {
 	return err
 }
 
+// observe reads the facts of the host, and keeps them.
 func (h *Host) observe(ctx context.Context) error {
 	f, err := h.readFacts(ctx)
 	if err == nil {
@@ -182,7 +181,7 @@ func (s *Site) Discard(ctx context.Context) {
 	}
 	_ = s.Each(ctx, "remove the installer", bare, func(ctx context.Context, h *Host) error {
 		if h.Facts != nil {
-			if err := h.lock(ctx); err != nil {
+			if err := h.lock(ctx, false); err != nil {
 				return err
 			}
 			defer h.unlock()

@@ -26,7 +26,7 @@ func (s *Site) Reset(ctx context.Context) error {
 
 // resetLocked locks the hosts, and resets them.
 func (s *Site) resetLocked(ctx context.Context) error {
-	if err := s.Each(ctx, "lock", s.hosts, func(ctx context.Context, h *Host) error { return h.lock(ctx) }); err != nil {
+	if err := s.Each(ctx, "lock", s.hosts, func(ctx context.Context, h *Host) error { return h.lock(ctx, false) }); err != nil {
 		return err
 	}
 	if err := quietly(ctx, s.hosts, func(ctx context.Context, h *Host) error { return h.observe(ctx) }); err != nil {

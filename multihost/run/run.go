@@ -184,7 +184,7 @@ func (r *Run) lock(ctx context.Context) error {
 			hosts = append(hosts, h)
 		}
 	}
-	return r.Each(ctx, "lock", hosts, func(ctx context.Context, h *Host) error { return h.lock(ctx) })
+	return r.Each(ctx, "lock", hosts, func(ctx context.Context, h *Host) error { return h.lock(ctx, false) })
 }
 
 // leader returns the host that runs commands for the cluster.
@@ -299,11 +299,12 @@ func (h *Host) reconnect(ctx context.Context, lost remote.Conn) error {
 		return nil
 	}
 	var final error
+	next := &Host{Host: h.Host, site: h.site, installer: h.installer} // which nobody else has before it has the lock
 	err := patiently(ctx, func(ctx context.Context) error {
-		if err := h.connect(ctx); err != nil {
+		if err := next.connect(ctx); err != nil {
 			return err
 		}
-		f, err := h.readFacts(ctx)
+		f, err := next.readFacts(ctx)
 		if err != nil {
 			return err
 		}
@@ -312,7 +313,9 @@ func (h *Host) reconnect(ctx context.Context, lost remote.Conn) error {
 				Hint("see which machines have the address: ip neigh; then run the same command again")
 			return nil
 		}
-		err = h.relock(ctx)
+		if h.lockHeld() != nil {
+			err = next.relock(ctx)
+		}
 		if ended := (*lostError)(nil); errors.As(err, &ended) {
 			final = err
 			return nil
@@ -320,9 +323,15 @@ func (h *Host) reconnect(ctx context.Context, lost remote.Conn) error {
 		return err
 	})
 	if err = cmp.Or(final, err); err != nil {
-		_ = h.connection().Close() // without the lock, nothing may run there
+		next.close()
+		h.close() // without the lock, nothing may run there
+		return err
 	}
-	return err
+	h.unlock() // ends what is left of the lost lock
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.conn, h.locked = next.conn, next.locked
+	return nil
 }
 
 // patiently connects again to a host that may not answer for a while.

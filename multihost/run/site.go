@@ -44,7 +44,7 @@ type Site struct {
 	Parallel int
 	// Skip are the names of hosts that the user leaves out.
 	Skip map[string]bool
-	// Who names this driver in the lock of a host: user@machine, pid, command.
+	// Who names this driver in the lock of a host, and no other one: user@machine, pid, a random name, command.
 	Who string
 
 	hosts []*Host
@@ -200,9 +200,14 @@ func (h *Host) connection() remote.Conn {
 // Close ends the connections.
 func (s *Site) Close() {
 	for _, h := range s.hosts {
-		if c := h.connection(); c != nil {
-			_ = c.Close()
-		}
+		h.close()
+	}
+}
+
+// close ends the connection of the host.
+func (h *Host) close() {
+	if c := h.connection(); c != nil {
+		_ = c.Close()
 	}
 }
 

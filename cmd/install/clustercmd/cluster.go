@@ -3,6 +3,7 @@ package clustercmd
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"os"
@@ -196,7 +197,7 @@ func who(cmd *cobra.Command) string {
 	if h, err := os.Hostname(); err == nil {
 		machine = h
 	}
-	return fmt.Sprintf("%s@%s, pid %d, %s %s", name, machine, os.Getpid(), cmd.Parent().Name(), cmd.Name())
+	return fmt.Sprintf("%s@%s, pid %d (%s), %s %s", name, machine, os.Getpid(), strings.ToLower(rand.Text()[:6]), cmd.Parent().Name(), cmd.Name())
 }
 
 // isTerminal reports whether a person can answer questions.

@@ -121,6 +121,27 @@ func TestWaitEndsWithoutProgress(t *testing.T) {
 	}
 }
 
+// A check that repeats its request while the API server is away has seen why, also if it does so until the wait ends.
+func TestWaitSaysWhatItsOnlyCheckSaw(t *testing.T) {
+	for name, fails := range map[string]bool{"as a state": false, "as an error": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := For{What: "something", Timeout: time.Minute}
+				err := w.Until(t.Context(), nil, func(ctx context.Context) (bool, string, error) {
+					err := Retry(ctx, func() error { return syscall.ECONNREFUSED })
+					if fails {
+						return false, err.Error(), ctx.Err()
+					}
+					return false, err.Error(), nil
+				})
+				if err == nil || !strings.HasSuffix(err.Error(), "gave up after 1m0s; last seen: connection refused") {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 // Checks leave a slow host most of its time, also if every one of them is woken. On a fast host a
 // wake is answered soon.
 func TestChecksLeaveTimeToASlowHost(t *testing.T) {

@@ -89,19 +89,19 @@ func (w For) Until(parent context.Context, wake <-chan struct{}, look func(conte
 		done, state, err := look(attempt)
 		if attempt.Err() != nil {
 			limit *= 2
+			if parent.Err() == nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+				err = nil // this wait ended the request
+			}
 		}
 		cancel()
-		if err != nil && ctx.Err() != nil && parent.Err() == nil && errors.Is(err, ctx.Err()) {
-			return w.timedOut(parent, time.Since(began), last) // giveUp ended the request
-		}
 		if err != nil {
 			return fmt.Errorf("waiting for %s: %w", w.What, err)
 		}
 		if done {
 			return nil
 		}
-		// A request that giveUp ended has no new state.
-		if ctx.Err() == nil && state != last {
+		// A request that giveUp ended has no new state, but the first one may have been repeated until then.
+		if (ctx.Err() == nil || last == "") && state != last {
 			last = state
 			if s := WithoutNumbers(state); !seen[s] {
 				seen[s] = true

@@ -63,7 +63,7 @@ func (a *access) who(r *http.Request) (reader, error) {
 		return nobody, nil
 	}
 	sum := sha256.Sum256([]byte(token))
-	is, err := a.answers.get(r.Context(), clientOf(r), "token "+string(sum[:]), func(ctx context.Context) (bool, error) {
+	is, err := a.answers.get(r.Context(), askerOf(r), "token "+string(sum[:]), func(ctx context.Context) (bool, error) {
 		return a.api.ReviewToken(ctx, token)
 	})
 	if is && err == nil {
@@ -95,15 +95,15 @@ func (a *access) isNode(ctx context.Context, name string) (bool, error) {
 	if listed {
 		return true, nil
 	}
-	is, err := a.answers.get(ctx, nodeUserPrefix+name, "node "+name, func(ctx context.Context) (bool, error) { return a.api.NodeExists(ctx, name) })
+	is, err := a.answers.get(ctx, asker{name: nodeUserPrefix + name}, "node "+name, func(ctx context.Context) (bool, error) { return a.api.NodeExists(ctx, name) })
 	if err != nil && known {
 		return false, nil
 	}
 	return is, err
 }
 
-// clientOf returns the address of a client, of IPv6 its network.
-func clientOf(r *http.Request) string {
-	_, network := addressOf(r.RemoteAddr)
-	return network
+// askerOf returns the client of a request.
+func askerOf(r *http.Request) asker {
+	address, network := addressOf(r.RemoteAddr)
+	return asker{address, network}
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -352,7 +353,7 @@ func TestManyTokens(t *testing.T) {
 		const many = 3 * maxAnswers
 		for n := range many {
 			go func() {
-				_, err := a.get(t.Context(), fmt.Sprint("client ", n), fmt.Sprint(n), func(ctx context.Context) (bool, error) { return api.ReviewToken(ctx, "") })
+				_, err := a.get(t.Context(), asker{name: fmt.Sprint("client ", n)}, fmt.Sprint(n), func(ctx context.Context) (bool, error) { return api.ReviewToken(ctx, "") })
 				results <- err
 			}()
 		}
@@ -371,12 +372,53 @@ func TestManyTokens(t *testing.T) {
 		}
 		api.blocking = nil
 		for n := range many {
-			if _, err := a.get(t.Context(), fmt.Sprint("client ", n), fmt.Sprint(n), func(ctx context.Context) (bool, error) { return api.ReviewToken(ctx, "") }); err != nil {
+			if _, err := a.get(t.Context(), asker{name: fmt.Sprint("client ", n)}, fmt.Sprint(n), func(ctx context.Context) (bool, error) { return api.ReviewToken(ctx, "") }); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if len(a.known) > maxAnswers {
 			t.Errorf("%d answers are kept", len(a.known))
+		}
+	})
+}
+
+// Tokens that one address invents stop neither the other addresses of its network, nor those that many addresses of a network invent the
+// other networks.
+func TestInventedTokensOfANetwork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &fakeAPI{blocking: make(chan struct{})}
+		a := newAnswers()
+		busy := map[string]int{}
+		var mu sync.Mutex
+		ask := func(address, network string, times int) {
+			for n := range times {
+				go func() {
+					_, err := a.get(t.Context(), asker{address, network}, fmt.Sprint(address, n), func(ctx context.Context) (bool, error) { return api.ReviewToken(ctx, "") })
+					if err == errBusy { // at once, and not after its time
+						mu.Lock()
+						busy[address]++
+						mu.Unlock()
+					}
+				}()
+			}
+			synctest.Wait()
+		}
+		ask("2001:db8::1", "2001:db8::/64", 50)
+		ask("2001:db8::2", "2001:db8::/64", 1)
+		for n := range 20 {
+			ask(fmt.Sprintf("2001:db8::a%d", n), "2001:db8::/64", 1)
+		}
+		ask("2001:db8:1::1", "2001:db8:1::/64", 1)
+		ask("10.0.0.1", "10.0.0.1", 5)
+		if busy["2001:db8::1"] != 50-maxAsked || busy["2001:db8::2"] != 0 || busy["2001:db8:1::1"] != 0 || busy["10.0.0.1"] != 5-maxAsked {
+			t.Error(busy)
+		}
+		if got := busy["2001:db8::a19"]; got != 1 {
+			t.Error("the network has no limit")
+		}
+		time.Sleep(2 * askTimeout)
+		if len(a.asked) != 0 {
+			t.Error(a.asked)
 		}
 	})
 }

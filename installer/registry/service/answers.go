@@ -13,8 +13,9 @@ const (
 	trueFor, falseFor = 10 * time.Second, 2 * time.Second
 	// askTimeout bounds a question, with the wait for its turn. askers is how many are asked at once.
 	askTimeout, askers = 5 * time.Second, 16
-	// maxAsked is how many answers one client may wait for: invented tokens must not take the turns of all.
-	maxAsked = 4
+	// maxAsked is how many answers one client may wait for, and maxAskedOf those of a network of IPv6: invented tokens must not take the
+	// turns of all, and those of one address not the turns of its network.
+	maxAsked, maxAskedOf = 4, 12
 	// maxAnswers limits the memory. It is more than requests that can wait for an answer.
 	maxAnswers = 4 * maxRequests
 )
@@ -25,7 +26,7 @@ type answers struct {
 
 	mu    sync.Mutex
 	known map[string]*answer
-	asked map[string]int // by client: the questions that have no answer yet
+	asked map[string]int // by client and by network: the questions that have no answer yet
 }
 
 // An answer is valid once done is closed.
@@ -40,8 +41,20 @@ func newAnswers() *answers {
 	return &answers{turns: make(chan struct{}, askers), known: map[string]*answer{}, asked: map[string]int{}}
 }
 
+// An asker is who asks: an address with its network, or a node.
+type asker struct{ name, network string }
+
+// count adds n to the questions of a client. Its network is its address, of IPv4.
+func (a *answers) count(who asker, n int) {
+	for _, name := range []string{who.name, "network " + who.network} {
+		if a.asked[name] += n; a.asked[name] == 0 {
+			delete(a.asked, name)
+		}
+	}
+}
+
 // get returns the answer to a question of a client, and asks if there is none.
-func (a *answers) get(ctx context.Context, client, question string, ask func(context.Context) (bool, error)) (bool, error) {
+func (a *answers) get(ctx context.Context, client asker, question string, ask func(context.Context) (bool, error)) (bool, error) {
 	x, isNew := a.find(client, question)
 	if x == nil {
 		return false, errBusy
@@ -59,17 +72,17 @@ func (a *answers) get(ctx context.Context, client, question string, ask func(con
 }
 
 // find returns the answer that is valid or will be, nil if the client waits for too many others.
-func (a *answers) find(client, question string) (x *answer, isNew bool) {
+func (a *answers) find(client asker, question string) (x *answer, isNew bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
 	if x = a.known[question]; x != nil && (x.until.IsZero() || now.Before(x.until)) {
 		return x, false
 	}
-	if a.asked[client] >= maxAsked {
+	if a.asked[client.name] >= maxAsked || client.network != "" && a.asked["network "+client.network] >= maxAskedOf {
 		return nil, false
 	}
-	a.asked[client]++
+	a.count(client, 1)
 	if len(a.known) >= maxAnswers {
 		a.forget(now)
 	}
@@ -96,15 +109,13 @@ func (a *answers) forget(now time.Time) {
 }
 
 // ask asks the API, and makes the answer valid. An error is not kept.
-func (a *answers) ask(ctx context.Context, client, question string, x *answer, ask func(context.Context) (bool, error)) {
+func (a *answers) ask(ctx context.Context, client asker, question string, x *answer, ask func(context.Context) (bool, error)) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	yes, err := a.inTurn(ctx, ask)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.asked[client]--; a.asked[client] == 0 {
-		delete(a.asked, client)
-	}
+	a.count(client, -1)
 	x.yes, x.err, x.until = yes, err, time.Now().Add(falseFor)
 	if yes {
 		x.until = time.Now().Add(trueFor)

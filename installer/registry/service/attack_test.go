@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -217,6 +219,84 @@ func TestNodesAreServedUnderAttack(t *testing.T) {
 			if served.Load() < clients*each*99/100 || keptServed.Load() < each {
 				t.Errorf("a node is not served: %v", failed)
 			}
+		})
+	}
+}
+
+// A waiting client takes the turn of the server before its second message.
+type waiting struct {
+	net.Conn
+	turn             chan struct{}
+	writes, received int
+	before           int // what was received before the second message
+}
+
+func (c *waiting) Write(b []byte) (int, error) {
+	if c.writes++; c.writes == 2 {
+		c.turn <- struct{}{}
+		c.before = c.received
+	}
+	return c.Conn.Write(b)
+}
+
+// buffered are connections whose writes do not wait for the other side.
+type buffered struct {
+	net.Conn
+	sent chan<- []byte
+}
+
+func (c buffered) Write(b []byte) (int, error) {
+	c.sent <- bytes.Clone(b)
+	return len(b), nil
+}
+
+func (c *waiting) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.received += n
+	return n, err
+}
+
+// All that is computed in a handshake has its turn, also the answer to a second ClientHello and the key exchange of TLS 1.2.
+func TestHandshakesComputeInTheirTurn(t *testing.T) {
+	cert := newAuthority(t).issue(t, "server", nil, x509.ExtKeyUsageServerAuth)
+	for name, config := range map[string]*tls.Config{
+		"a second ClientHello": {CurvePreferences: []tls.CurveID{tls.CurveP256, tls.CurveP384}}, // it offers a share of the first
+		"TLS 1.2":              {MaxVersion: tls.VersionTLS12},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newConnections(nil, func(*tls.ClientHelloInfo) (*tls.Config, error) {
+					return &tls.Config{Certificates: []tls.Certificate{*cert}, CurvePreferences: []tls.CurveID{tls.CurveP384}}, nil
+				})
+				far, near := net.Pipe()
+				sent := make(chan []byte, 100)
+				go func() {
+					for b := range sent {
+						_, _ = near.Write(b)
+					}
+				}()
+				conn := &connection{Conn: buffered{near, sent}, address: "192.0.2.1", network: "192.0.2.1"}
+				if !c.admit(conn, arriving) {
+					t.Fatal("not admitted")
+				}
+				go c.handshake(conn)
+				client := &waiting{Conn: far, turn: c.turn}
+				config.InsecureSkipVerify = true
+				go tls.Client(client, config).Handshake()
+				synctest.Wait()
+				if client.writes < 2 || client.received != client.before {
+					t.Errorf("after message %d: %d B, and without the turn %d B more", client.writes, client.before, client.received-client.before)
+				}
+				<-c.turn
+				synctest.Wait()
+				if client.received <= client.before {
+					t.Error("no answer in its turn")
+				}
+				_, _ = far.Close(), near.Close() // the handshake may have closed them
+				c.end(net.ErrClosed)
+				synctest.Wait()
+				close(sent)
+			})
 		})
 	}
 }

@@ -114,6 +114,7 @@ type connection struct {
 	node    string // the name in its certificate of a kubelet, "" if it has none
 	turn    chan struct{}
 	inTurn  bool
+	greeted bool // its ClientHello is complete, and the handshake has not ended
 
 	// The rest belongs to the mutex of connections.
 	kind  kind
@@ -126,6 +127,18 @@ type connection struct {
 func (c *connection) Write(b []byte) (int, error) {
 	c.pass()
 	return c.Conn.Write(b)
+}
+
+// Read implements net.Conn. What else a client sends in its handshake costs the server as much as the ClientHello: a second one after a
+// HelloRetryRequest, a certificate, the key exchange of TLS 1.2. So its turn begins again, when the message is there.
+func (c *connection) Read(b []byte) (int, error) {
+	c.pass()
+	n, err := c.Conn.Read(b)
+	if c.greeted && err == nil {
+		c.turn <- struct{}{}
+		c.inTurn = true
+	}
+	return n, err
 }
 
 // pass ends the turn of the connection: a handshake computes before it writes, and then waits for the client.
@@ -145,7 +158,7 @@ func newConnections(l net.Listener, configFor func(*tls.ClientHelloInfo) (*tls.C
 	c.config = &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		conn := hello.Conn.(*connection)
 		conn.turn <- struct{}{}
-		conn.inTurn = true
+		conn.inTurn, conn.greeted = true, true
 		if !c.admit(conn, handshaking) {
 			return nil, net.ErrClosed
 		}
@@ -191,6 +204,7 @@ func (c *connections) handshake(conn *connection) {
 	_ = conn.SetDeadline(time.Now().Add(headerTimeout))
 	err := secure.Handshake()
 	conn.pass()
+	conn.greeted = false
 	if err != nil {
 		c.forget(conn)
 		return

@@ -16,11 +16,12 @@ import (
 )
 
 var (
-	bundlePath = flag.String("bundle", "../../../out/install", "the bundle file, as 'make bundle' writes it")
-	arch       = flag.String("arch", "amd64", "CPU architecture of the machines and of the bundle: amd64 or arm64")
-	extra      = flag.String("packages", "", "additional Debian packages, separated by commas")
-	cmdline    = flag.String("cmdline", "", "addition to the kernel's command line")
-	qemuFlags  = flag.String("qemu", "", "additional flags of QEMU, separated by spaces")
+	bundlePath    = flag.String("bundle", "../../../out/install", "the bundle file, as 'make bundle' writes it")
+	arch          = flag.String("arch", "amd64", "CPU architecture of the machines and of the bundle: amd64 or arm64")
+	extra         = flag.String("packages", "", "additional Debian packages, separated by commas")
+	cmdline       = flag.String("cmdline", "", "addition to the kernel's command line")
+	controlPlanes = flag.Int("control-planes", 0, "control planes of TestSite, 1 or 3; 0 is what fits on this machine")
+	qemuFlags     = flag.String("qemu", "", "additional flags of QEMU, separated by spaces")
 )
 
 const (

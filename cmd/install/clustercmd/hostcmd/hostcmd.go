@@ -79,6 +79,7 @@ func newFacts() *cobra.Command {
 func newHold() *cobra.Command {
 	var who string
 	var beat time.Duration
+	var again bool
 	cmd := &cobra.Command{
 		Use:   "hold",
 		Short: "Keep other drivers away from this host until standard input ends",
@@ -87,9 +88,13 @@ func newHold() *cobra.Command {
 			if who == "" {
 				return fault.New(fault.Usage, "--who is missing")
 			}
-			holder, last, release, err := host.LockForDriver("/", who)
+			holder, last, release, err := host.LockForDriver("/", who, again)
 			if err != nil {
 				return err
+			}
+			if release == nil && last.Who != "" {
+				_ = printLine(cmd, agent.Held{Last: last})
+				return agent.HadError(last)
 			}
 			if release == nil {
 				_ = printLine(cmd, agent.Held{Holder: holder})
@@ -103,6 +108,7 @@ func newHold() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&who, "who", "", "who holds it: user@machine, process and command")
+	cmd.Flags().BoolVar(&again, "again", false, "take a lock that was lost, and fail if another driver had it since")
 	cmd.Flags().DurationVar(&beat, "beat", 0, "end if standard input brought nothing for this `DURATION`; 0 means never")
 	return cmd
 }
