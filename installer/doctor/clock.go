@@ -2,8 +2,6 @@ package doctor
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +15,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
+	"airlift/installer/pki"
 )
 
 // clockTolerance is a difference between clocks that may come from the measurement: the API
@@ -87,10 +86,8 @@ func (c *clocks) findLater(h *host.Host) {
 	if errors.Is(err, os.ErrNotExist) {
 		return
 	}
-	if block, _ := pem.Decode(data); block != nil {
-		if ca, err := x509.ParseCertificate(block.Bytes); err == nil {
-			see("the cluster's CA was created", ca.NotBefore)
-		}
+	if certs, err := pki.ParseCertificates(data); err == nil {
+		see("the cluster's CA was created", certs[0].NotBefore)
 	}
 }
 

@@ -288,7 +288,7 @@ func readAuthority(cfg *config.Config, host fs.FS, c Certificate) (authority, er
 	if certPEM == nil {
 		return authority{}, nil
 	}
-	certs, err := parseCerts(certPEM)
+	certs, err := ParseCertificates(certPEM)
 	if err != nil {
 		return authority{}, unusable(certPath, err)
 	}
@@ -315,7 +315,7 @@ func readAuthority(cfg *config.Config, host fs.FS, c Certificate) (authority, er
 // check fails if an existing certificate does not match c: it must be valid now,
 // signed by ca, for all names, addresses and usages, and with its key.
 func check(c Certificate, certPEM, keyPEM []byte, ca authority, now time.Time, certPath, keyPath string) error {
-	certs, err := parseCerts(certPEM)
+	certs, err := ParseCertificates(certPEM)
 	if err != nil {
 		return unusable(certPath, err)
 	}

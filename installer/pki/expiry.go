@@ -130,7 +130,7 @@ func (h *Expiration) parse(data []byte) (*x509.Certificate, error) {
 			return nil, unusable(h.File, errors.New("its user has no embedded client certificate"))
 		}
 	}
-	certs, err := parseCerts(data)
+	certs, err := ParseCertificates(data)
 	if err != nil {
 		return nil, unusable(h.File, err)
 	}

@@ -167,8 +167,8 @@ func parsePublicKey(data []byte) (crypto.PublicKey, error) {
 	return x509.ParsePKIXPublicKey(block.Bytes)
 }
 
-// parseCerts returns all certificates in data, at least one.
-func parseCerts(data []byte) ([]*x509.Certificate, error) {
+// ParseCertificates returns all certificates in data, at least one.
+func ParseCertificates(data []byte) ([]*x509.Certificate, error) {
 	var certs []*x509.Certificate
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != certType {
@@ -196,7 +196,7 @@ func matches(public crypto.PublicKey, key crypto.Signer) bool {
 // certificates of a bundle: "sha256:" and the hexadecimal digest of the DER
 // subject public key info. A bundle has two while a cluster rotates its CA.
 func CAHashes(caPEM []byte) ([]string, error) {
-	certs, err := parseCerts(caPEM)
+	certs, err := ParseCertificates(caPEM)
 	if err != nil {
 		return nil, fmt.Errorf("hashing the CA's public key: %w", err)
 	}
@@ -212,7 +212,7 @@ func CAHashes(caPEM []byte) ([]string, error) {
 
 // ProveKey returns an error unless the key in keyPEM signs for the first certificate in caPEM.
 func ProveKey(caPEM, keyPEM []byte) error {
-	certs, err := parseCerts(caPEM)
+	certs, err := ParseCertificates(caPEM)
 	if err != nil {
 		return err
 	}

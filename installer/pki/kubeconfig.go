@@ -287,7 +287,7 @@ func NodeName(host fs.FS) string {
 	if u.CertData == nil {
 		u.CertData, _ = read(host, cmp.Or(u.CertFile, KubeletCertFile(new(config.Config))))
 	}
-	certs, err := parseCerts(u.CertData)
+	certs, err := ParseCertificates(u.CertData)
 	if err != nil {
 		return ""
 	}
@@ -379,7 +379,7 @@ func checkKubeconfig(host fs.FS, file string, data []byte, id identity, ca autho
 			return unusable(file, err)
 		}
 	}
-	trusted, err := parseCerts(cl.CAData)
+	trusted, err := ParseCertificates(cl.CAData)
 	if err != nil {
 		return unusable(file, fmt.Errorf("reading its CA: %w", err))
 	}
@@ -416,7 +416,7 @@ func checkKubeconfig(host fs.FS, file string, data []byte, id identity, ca autho
 
 // checkName refuses a client certificate with another name.
 func checkName(c Certificate, certPEM []byte, file string) error {
-	certs, err := parseCerts(certPEM)
+	certs, err := ParseCertificates(certPEM)
 	if err != nil {
 		return unusable(file, err)
 	}

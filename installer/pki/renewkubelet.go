@@ -56,7 +56,7 @@ func renewKubelet(cfg *config.Config, host fs.FS, now time.Time, due func(*x509.
 	if certPEM == nil { // a bootstrap token, or a file that does not exist
 		return Result{}, nil
 	}
-	certs, err := parseCerts(certPEM)
+	certs, err := ParseCertificates(certPEM)
 	if err != nil {
 		return Result{}, unusable(certFile, err)
 	}

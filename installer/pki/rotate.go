@@ -129,7 +129,7 @@ func rotatedCAs(cfg *config.Config, host fs.FS, now time.Time) ([]rotated, error
 		p.add(complete(r.next, err, next.certPath(cfg)))
 		data, err := read(host, c.certPath(cfg))
 		if err == nil && data != nil {
-			if r.present, err = parseCerts(data); err != nil {
+			if r.present, err = ParseCertificates(data); err != nil {
 				err = unusable(c.certPath(cfg), err)
 			}
 		}
@@ -204,7 +204,7 @@ func kubeletClientCert(host fs.FS) (*x509.Certificate, error) {
 	if u.CertData == nil {
 		return nil, unusable(file, errors.New("it has no client certificate"))
 	}
-	certs, err := parseCerts(u.CertData)
+	certs, err := ParseCertificates(u.CertData)
 	if err != nil {
 		return nil, unusable(file, err)
 	}

@@ -139,7 +139,7 @@ func addPair(cfg *config.Config, c Certificate, a authority, result *Result) err
 // receive adds the pair of another control plane to the result.
 func receive(cfg *config.Config, at, c Certificate, received map[string][]byte, result *Result) error {
 	certPEM, keyPEM := received[secretKey(c.Base+".crt")], received[secretKey(c.Base+".key")]
-	certs, err := parseCerts(certPEM)
+	certs, err := ParseCertificates(certPEM)
 	if err != nil {
 		return fmt.Errorf("reading the new CA %s: %w", c.Name, err)
 	}
@@ -196,7 +196,7 @@ func rotationCA(host fs.FS, file string) ([]byte, error) {
 	if err != nil || data == nil {
 		return nil, err
 	}
-	if _, err := parseCerts(data); err != nil {
+	if _, err := ParseCertificates(data); err != nil {
 		return nil, fault.New(fault.Failure, "reading %s: the file is damaged: %w", file, err).Hint("copy it from another control plane that is in the same stage of the rotation, or from a backup of this directory")
 	}
 	return data, nil

@@ -87,7 +87,7 @@ func withTrust(data, caPEM []byte) ([]byte, error) {
 
 // WithoutCerts returns a PEM bundle without certain certificates.
 func WithoutCerts(bundle []byte, remove ...[]byte) ([]byte, error) {
-	certs, err := parseCerts(bundle)
+	certs, err := ParseCertificates(bundle)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func WithoutCerts(bundle []byte, remove ...[]byte) ([]byte, error) {
 // SigningCA returns only the signing CA, if a CA's file also has a rotation's second CA with the
 // same name. It returns any other file unchanged.
 func SigningCA(caPEM []byte) (signer []byte, rotated bool) {
-	certs, err := parseCerts(caPEM)
+	certs, err := ParseCertificates(caPEM)
 	if err != nil || len(certs) < 2 {
 		return caPEM, false
 	}
@@ -187,7 +187,7 @@ func (r *KubeletRequest) Files(host fs.FS, now time.Time, certPEM []byte) (Resul
 
 // KubeletSignedBy reports whether a CA has signed the kubelet's client certificate.
 func KubeletSignedBy(host fs.FS, caPEM []byte) (bool, error) {
-	ca, err := parseCerts(caPEM)
+	ca, err := ParseCertificates(caPEM)
 	if err != nil {
 		return false, err
 	}
@@ -200,11 +200,11 @@ func KubeletSignedBy(host fs.FS, caPEM []byte) (bool, error) {
 
 // SignedBy reports whether the first certificate in certPEM is signed by the first in caPEM.
 func SignedBy(certPEM, caPEM []byte) (bool, error) {
-	ca, err := parseCerts(caPEM)
+	ca, err := ParseCertificates(caPEM)
 	if err != nil {
 		return false, err
 	}
-	certs, err := parseCerts(certPEM)
+	certs, err := ParseCertificates(certPEM)
 	if err != nil {
 		return false, err
 	}

@@ -61,14 +61,14 @@ func checkEtcdClient(etcd *config.ExternalEtcd, host fs.FS, now time.Time) error
 	}
 	caPEM, certPEM, keyPEM := load(etcd.CAFile), load(etcd.CertFile), load(etcd.KeyFile)
 	if caPEM != nil {
-		if _, err := parseCerts(caPEM); err != nil {
+		if _, err := ParseCertificates(caPEM); err != nil {
 			p.add(unusable(etcd.CAFile, err))
 		}
 	}
 	if certPEM == nil || keyPEM == nil {
 		return p.err()
 	}
-	certs, err := parseCerts(certPEM)
+	certs, err := ParseCertificates(certPEM)
 	if err != nil {
 		p.add(unusable(etcd.CertFile, err))
 		return p.err()

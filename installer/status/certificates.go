@@ -3,8 +3,6 @@ package status
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"maps"
 	"os"
 	"path"
@@ -149,17 +147,11 @@ func (r *Reader) kubeletCertificates(now time.Time) (list []Certificate) {
 		if err != nil {
 			continue
 		}
-		for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-			if block.Type != "CERTIFICATE" {
-				continue
-			}
-			if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
-				list = append(list, Certificate{
-					Name: name, File: file, CA: "ca", Expires: cert.NotAfter.UTC(), Seconds: int64(cert.NotAfter.Sub(now) / time.Second),
-					External: r.node.role == Worker,
-				})
-			}
-			break
+		if certs, err := pki.ParseCertificates(data); err == nil {
+			list = append(list, Certificate{
+				Name: name, File: file, CA: "ca", Expires: certs[0].NotAfter.UTC(), Seconds: int64(certs[0].NotAfter.Sub(now) / time.Second),
+				External: r.node.role == Worker,
+			})
 		}
 	}
 	return list

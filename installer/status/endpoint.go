@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"net"
 	"os"
@@ -20,6 +19,7 @@ import (
 	"airlift/installer/endpoint/service"
 	"airlift/installer/endpoint/vip"
 	"airlift/installer/host/systemd"
+	"airlift/installer/pki"
 )
 
 // An Endpoint is how this host reaches the API servers, and its part in the virtual address. A part that
@@ -151,8 +151,8 @@ func (f *endpointFacts) readCertificate(r *Reader) {
 	if err != nil {
 		return // the part certificates reports it
 	}
-	if block, _ := pem.Decode(data); block != nil {
-		f.certificate, _ = x509.ParseCertificate(block.Bytes)
+	if certs, err := pki.ParseCertificates(data); err == nil {
+		f.certificate = certs[0]
 	}
 }
 

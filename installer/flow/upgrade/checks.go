@@ -3,8 +3,6 @@ package upgrade
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"io/fs"
 	"os"
@@ -150,11 +148,9 @@ func (k *checks) certificates() (list []pki.Expiration, err error) {
 	if err != nil {
 		return list, nil // as with a client certificate in kubelet.conf itself
 	}
-	if block, _ := pem.Decode(data); block != nil {
-		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
-			client.NotAfter = cert.NotAfter.UTC()
-			list = append(list, client)
-		}
+	if certs, err := pki.ParseCertificates(data); err == nil {
+		client.NotAfter = certs[0].NotAfter.UTC()
+		list = append(list, client)
 	}
 	return list, nil
 }
