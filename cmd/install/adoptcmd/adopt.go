@@ -130,15 +130,14 @@ Exit codes: 0 the node is not adopted any more; 1 failure, or not confirmed; 2 u
 				return err
 			}
 			defer unlock()
-			run := adopt.NewDisown(h, e.Console(cmd))
-			if err := run.Check(); err != nil {
+			if err := adopt.CheckDisown(h); err != nil {
 				return err
 			}
-			if run.Nothing() {
+			if !h.Records().Used() {
 				fmt.Fprintln(cmd.OutOrStdout(), "Airlift has no ledger of this host. There is nothing to do.")
 				return nil
 			}
-			text, err := run.Describe()
+			text, err := adopt.DescribeDisown(h)
 			if err != nil {
 				return err
 			}
@@ -151,7 +150,7 @@ Exit codes: 0 the node is not adopted any more; 1 failure, or not confirmed; 2 u
 					return err
 				}
 			}
-			return e.Recorded(cmd, h, "", func() error { return run.Run(cmd.Context()) })
+			return e.Recorded(cmd, h, "", func() error { return adopt.Disown(cmd.Context(), h, e.Console(cmd)) })
 		},
 	}
 	f := cmd.Flags()

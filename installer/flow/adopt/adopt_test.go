@@ -276,7 +276,7 @@ func act(what, root string) error {
 		return a.record(context.Background())
 	}
 	testhost.NewUnits(h, time.Now())
-	return NewDisown(h, &workflow.Console{Out: io.Discard}).Run(context.Background())
+	return Disown(context.Background(), h, &workflow.Console{Out: io.Discard})
 }
 
 // everyKill runs a command on copies of a host, kills each run before a different change of the disk, and calls then.
@@ -366,7 +366,7 @@ func TestDisown(t *testing.T) {
 			delete(want, name)
 		}
 	}
-	text, err := NewDisown(testhost.Open(t, start), &workflow.Console{}).Describe()
+	text, err := DescribeDisown(testhost.Open(t, start))
 	goes, stays, ok := strings.Cut(text, "Left as it is; no command restores what was there before:\n\n")
 	if err != nil || !ok {
 		t.Fatalf("%v\n%s", err, text)
@@ -393,13 +393,13 @@ func TestDisown(t *testing.T) {
 			}
 		}
 		h := testhost.Open(t, root)
-		if !NewDisown(h, &workflow.Console{}).Nothing() {
+		if h.Records().Used() {
 			t.Error("the ledger is left")
 		}
 	}
 	kills := everyKill(t, start, "disown", func(t *testing.T, root string) {
 		h := testhost.Open(t, root)
-		if NewDisown(h, &workflow.Console{}).Nothing() {
+		if !h.Records().Used() {
 			gone(t, root) // only the empty directory was left
 			return
 		}
@@ -545,13 +545,13 @@ func TestRefusedDisown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := testhost.Open(t, disownable(t))
 			c.change(t, h)
-			err := NewDisown(h, &workflow.Console{}).Check()
+			err := CheckDisown(h)
 			if fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), c.want) || !strings.Contains(fault.Hint(err), c.hint) {
 				t.Errorf("%v, hint %q", err, fault.Hint(err))
 			}
 		})
 	}
-	if d := NewDisown(testhost.Open(t, t.TempDir()), &workflow.Console{}); d.Check() != nil || !d.Nothing() {
+	if h := testhost.Open(t, t.TempDir()); CheckDisown(h) != nil || h.Records().Used() {
 		t.Error("a bare host")
 	}
 }
