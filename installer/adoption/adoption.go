@@ -32,8 +32,8 @@ type Input struct {
 	Packages map[string]Package
 	// Runtime is what the container runtime reports.
 	Runtime Runtime
-	// Etcd is what the external etcd reports to a control plane; nil elsewhere.
-	Etcd *Etcd
+	// Etcd are the members that the external etcd reports to a control plane.
+	Etcd []etcd.Status
 	// Served are the serial numbers, in hexadecimal, of the certificates that components of this host serve, by the path
 	// of the certificate's file.
 	Served map[string]string
@@ -77,11 +77,6 @@ type Runtime struct {
 	Images []string
 }
 
-// Etcd is what etcd reports.
-type Etcd struct {
-	Members []etcd.Status
-}
-
 // A Cluster is what the API returned. Names of objects are "NAMESPACE/NAME".
 type Cluster struct {
 	// Node is this host's; nil if there is no Node of its name. Nodes are the names of all.
@@ -121,20 +116,7 @@ type Finding struct {
 func (r Report) Adoptable() bool { return len(r.Refusals) == 0 }
 
 // checks are all checks after the maker is known. They are independent of each other.
-var checks = []func(*view){
-	// the kubelet
-	kubeletRuns, identity, credentials, kubeletPaths, binaries, units, execStart,
-	carriedFlags, readOnly, kubeletRules, kubeletConfiguration, nodeName, server, seLinux,
-	// the container runtime
-	runtime, containerdSource, sandbox, registries, imageService, crictl, cniDirectory,
-	// the control plane
-	staticPods, otherPods, editedManifests, patchesOfKubeadm, componentVersions, componentGates, imageNames,
-	certificateFiles, certificateNames, servedCertificates, externalEtcd, stackedEtcd, etcdUnit,
-	// the cluster
-	versions, storedConfiguration, podNetwork, kubeProxy, dns, endpoint, otherNodes,
-	// what else changes the node
-	renewTimer, owners,
-}
+var checks = slices.Concat(kubeletChecks, flagChecks, runtimeChecks, controlPlaneChecks, certificateChecks, etcdChecks, clusterChecks, storedChecks)
 
 // Recognise decides which tool made the node, and whether Airlift can take it over. The same input gives the
 // same report.

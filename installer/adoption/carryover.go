@@ -54,9 +54,9 @@ func (a *CarryOver) Flags(file []byte, version string) ([]byte, error) {
 	var words []string
 	for _, flag := range f.Kept {
 		word := "--" + flag.Name + "=" + flag.Value
-		if !Writable(flag) {
+		if !writable(flag) {
 			return nil, fault.New(fault.Preflight, "the kubelet's argument %q cannot be written to %s", cmp.Or(flag.Name, flag.Value), config.KubeletFlagsFile).
-				Hint("set the field of the KubeletConfiguration instead, remove the argument from the kubelet's unit, and run: systemctl daemon-reload; systemctl restart kubelet")
+				Hint(setField)
 		}
 		words = append(words, word)
 	}
@@ -89,23 +89,20 @@ func (a *CarryOver) note(text string) {
 // Instance returns the instance configuration with the fields of the kubelet's own file that differ from the configuration that
 // all nodes share.
 func (a *CarryOver) Instance(own, shared, instance []byte) ([]byte, error) {
-	documentsOf := map[string]any{}
-	for name, data := range map[string][]byte{"own": own, "shared": shared, "instance": instance} {
-		var fields map[string]any
-		if err := documents.Unmarshal(data, &fields); err != nil {
+	var of [3]map[string]any
+	for i, data := range [][]byte{own, shared, instance} {
+		if err := documents.Unmarshal(data, &of[i]); err != nil {
 			return nil, err
 		}
-		documentsOf[name] = fields
 	}
-	is := func(name string) map[string]any { fields, _ := documentsOf[name].(map[string]any); return fields }
-	fields, _ := InstanceConfig(is("own"), is("shared"))
+	fields, _ := instanceConfig(of[0], of[1])
 	delete(fields, "cgroupDriver") // the upgrade writes this host's driver
 	if len(fields) == 0 {
 		return instance, nil
 	}
 	a.note(fmt.Sprintf("the kubelet keeps fields of %s, in %s: %s", a.Kubelet.Config, render.KubeletInstanceConfigPath, strings.Join(slices.Sorted(maps.Keys(fields)), ", ")))
-	for name, value := range is("instance") {
-		if _, ok := fields[name]; !ok {
+	for name, value := range of[2] {
+		if !has(fields, name) {
 			fields[name] = value
 		}
 	}

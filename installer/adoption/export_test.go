@@ -10,7 +10,7 @@ func Marks() map[string][]string {
 	all := map[string][]string{}
 	for _, m := range makers {
 		for _, k := range m.marks {
-			all[m.name] = append(all[m.name], k.text)
+			all[m.name] = append(all[m.name], k.String())
 		}
 	}
 	return all

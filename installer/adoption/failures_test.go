@@ -428,7 +428,7 @@ func TestFindings(t *testing.T) {
 		"external etcd":       {keyKey, nil, false, "ExternalEtcd", "https://10.1.2.3:2379", "does not change it"},
 		"etcd's client":       {keyKey, remove("/etc/ssl/etcd/ssl/node-one.pem"), true, "EtcdClient", "node-one.pem", "would not start"},
 		"old external etcd": {keyKey, func(l *layouts.Layout) {
-			l.Etcd = &adoption.Etcd{Members: []etcd.Status{{Member: etcd.Member{Name: "a"}, Version: "3.5.10"}}}
+			l.Etcd = []etcd.Status{{Member: etcd.Member{Name: "a"}, Version: "3.5.10"}}
 		}, false, "EtcdVersion", "a has version 3.5.10", "3.5.24 and newer"},
 		"etcd's variables": {keyKey, nil, false, "EtcdUnit", "ETCD_ENABLE_V2, ETCD_PROXY", "etcd 3.6 does not start with it"},
 		"backup timer":     {keyKey, nil, false, "EtcdUnit", "backup-etcd.timer", "stays"},

@@ -15,14 +15,13 @@ import (
 // ReadKubelet reads what KubeletFlags and ExtraFlags need of an adopted node, before its first upgrade. A kubelet that
 // does not run has the flags that it had when the node was adopted.
 func ReadKubelet(ctx context.Context, h *host.Host, adopted *ledger.AdoptedKubelet) (Input, error) {
-	const unit = "kubelet.service"
 	in := Input{Root: os.DirFS(h.Path("/"))}
-	state, err := h.Systemd().Unit(ctx, unit)
+	state, err := h.Systemd().Unit(ctx, kubeletUnitName)
 	if err != nil {
 		return in, err
 	}
-	in.Units = map[string]systemd.UnitState{unit: state}
-	in.Kubelet = reader{&in, h}.process(unit)
+	in.Units = map[string]systemd.UnitState{kubeletUnitName: state}
+	in.Kubelet = reader{&in, h}.process(kubeletUnitName)
 	if len(in.Unread) > 0 {
 		return in, fault.New(fault.Failure, "reading %s: %s", in.Unread[0].What, in.Unread[0].Why).Hint("see: systemctl status kubelet")
 	}
@@ -31,7 +30,7 @@ func ReadKubelet(ctx context.Context, h *host.Host, adopted *ledger.AdoptedKubel
 	}
 	k := in.kubelet(filesOf(in.Root))
 	for _, file := range state.DropIns {
-		if what := k.replaces(string(k.host.read(file))); what != "" && k.dropInStays(file) && path.Base(file) > base10 {
+		if what := k.replaces(file); what != "" && k.stays(file) && path.Base(file) > base10 {
 			return in, fault.New(fault.Preflight, "the drop-in %s sets %s, and systemd reads it after Airlift's %s: the new kubelet would not start as it should", file, what, base10).
 				Hint(fmt.Sprintf("write its flags to /etc/default/kubelet, as KUBELET_EXTRA_ARGS=\"…\", and remove it: rm %s; systemctl daemon-reload; systemctl restart kubelet", fault.Word(file)))
 		}

@@ -1,7 +1,8 @@
 package adoption
 
 import (
-	"io/fs"
+	"cmp"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -30,6 +31,66 @@ type KubeletFlags struct {
 // fromUnit are the flags that the kubelet's drop-in has, Airlift's and kubeadm's.
 var fromUnit = []string{"bootstrap-kubeconfig", "kubeconfig", "config"}
 
+const (
+	extraArgs    = "KUBELET_EXTRA_ARGS"
+	commandLine  = "the kubelet's command line"
+	setField     = "set the field of the KubeletConfiguration instead, remove the argument from the kubelet's unit, and run: systemctl daemon-reload; systemctl restart kubelet"
+	hostnameFile = "/proc/sys/kernel/hostname"
+)
+
+var flagChecks = []func(*view){
+	refuse("KubeletFlags", running, func(v *view) [][]string {
+		return per(v.kubelet.flags(v.Target).Kept, func(a config.Arg) [][]string { return given(!writable(a), shown(a)) })
+	}, "the kubelet runs with the argument $1", commandLine, "it cannot be written to "+config.KubeletFlagsFile+", which Airlift's unit reads", setField),
+	find("KubeletFlags", running, func(v *view) [][]string {
+		return per(v.kubelet.flags(v.Target).Kept, func(a config.Arg) [][]string {
+			var files []string
+			for _, s := range v.kubelet.flagSources() {
+				if slices.ContainsFunc(s.flags, func(f config.Arg) bool { return f.Name == a.Name }) {
+					files = append(files, s.file)
+				}
+			}
+			return given(!slices.Contains(v.kubelet.written(), a), shown(a), cmp.Or(strings.Join(files, ", "), commandLine))
+		})
+	}, "the kubelet runs with $1", "$2", "the first upgrade writes it to "+config.KubeletFlagsFile+", which its unit reads", ""),
+	find("KubeletFlagsUnused", running, word(func(v *view) string {
+		var list []string
+		for _, a := range v.kubelet.flags(v.Target).Unused {
+			if kubelet.HasFlag(v.Target, a.Name) {
+				list = append(list, shown(a))
+			}
+		}
+		return strings.Join(list, " ")
+	}), "the kubelet does not run with $1", config.KubeletFlagsFile, "the first upgrade removes it there: the kubelet keeps the flags that it has now", ""),
+	refuse("KubeletExtraArgs", running, func(v *view) [][]string {
+		return per(v.kubelet.extraFlags(), func(a config.Arg) [][]string {
+			return given(a.Name != "" && !slices.Contains(v.flags, a) && kubelet.HasFlag(v.Target, a.Name), shown(a))
+		})
+	}, "the kubelet does not run with $1 of "+extraArgs, "/etc/default/kubelet, or a drop-in of the kubelet",
+		"Airlift's unit reads it, so the first upgrade would start the kubelet with it", "remove it there; or, if the kubelet is to have it: systemctl daemon-reload; systemctl restart kubelet"),
+	// Also in a file that the unit does not read now.
+	find("KubeletFlagsGone", running, func(v *view) (list [][]string) {
+		gone := v.kubelet.flags(v.Target).Gone
+		for _, s := range v.kubelet.flagSources() {
+			for _, a := range s.flags {
+				if a.Name == "" || kubelet.HasFlag(v.Target, a.Name) {
+					continue
+				}
+				gone = slices.DeleteFunc(gone, func(g config.Arg) bool { return g == a })
+				effect, hint := "the first upgrade leaves it out", ""
+				if s.stays {
+					effect, hint = "the upgrade refuses it until it is removed there", "remove it from "+s.file
+				}
+				list = append(list, []string{shown(a), s.file, effect, hint})
+			}
+		}
+		for _, a := range gone {
+			list = append(list, []string{shown(a), commandLine, "the first upgrade leaves it out", ""})
+		}
+		return list
+	}, "$1 is not a flag of the kubelet of $target", "$2", "$3", "$4"),
+}
+
 // A kubeletUnit is the kubelet's unit with its drop-ins, and its process.
 type kubeletUnit struct {
 	host    *hostFiles
@@ -38,14 +99,17 @@ type kubeletUnit struct {
 }
 
 func (in Input) kubelet(files *hostFiles) *kubeletUnit {
-	return &kubeletUnit{files, in.Kubelet, in.Units["kubelet.service"]}
+	return &kubeletUnit{files, in.Kubelet, in.Units[kubeletUnitName]}
 }
+
+// binary returns the path of the running kubelet, without links.
+func (k *kubeletUnit) binary() string { return strings.TrimSuffix(k.process.Exe, deleted) }
 
 // KubeletFlags returns the flags that the running kubelet keeps in a version, "v1.37.1". Its flags may come from files that
 // Airlift's unit does not read: from the unit itself, a drop-in, /etc/sysconfig/kubelet. It needs Root, Kubelet and Units.
 func (in Input) KubeletFlags(version string) (KubeletFlags, error) {
 	k := in.kubelet(filesOf(in.Root))
-	f := k.kubeletFlags(version)
+	f := k.flags(version)
 	return f, k.host.err()
 }
 
@@ -57,8 +121,13 @@ func (in Input) ExtraFlags() ([]config.Arg, error) {
 	return flags, k.host.err()
 }
 
-func (k *kubeletUnit) kubeletFlags(version string) (f KubeletFlags) {
-	written := preflight.KubeletFlags("KUBELET_KUBEADM_ARGS", k.host.read(config.KubeletFlagsFile))
+// written are the flags in KUBELET_KUBEADM_ARGS.
+func (k *kubeletUnit) written() []config.Arg {
+	return preflight.KubeletFlags(kubeletArgs, k.host.read(config.KubeletFlagsFile))
+}
+
+func (k *kubeletUnit) flags(version string) (f KubeletFlags) {
+	written := k.written()
 	// A flag may be given twice: each of the running ones comes from one place.
 	unit := slices.Concat(written, k.extraFlags())
 	var runs, more []config.Arg
@@ -73,14 +142,10 @@ func (k *kubeletUnit) kubeletFlags(version string) (f KubeletFlags) {
 			more = append(more, a)
 		}
 	}
-	for _, a := range written {
-		if !slices.Contains(runs, a) {
-			f.Unused = append(f.Unused, a)
-		}
-	}
 	for _, a := range slices.Concat(written, more) {
 		switch {
-		case slices.Contains(f.Unused, a):
+		case !slices.Contains(runs, a):
+			f.Unused = append(f.Unused, a)
 		case a.Name != "" && !kubelet.HasFlag(version, a.Name):
 			f.Gone = append(f.Gone, a)
 		default:
@@ -91,8 +156,8 @@ func (k *kubeletUnit) kubeletFlags(version string) (f KubeletFlags) {
 	return f
 }
 
-// Writable reports whether an argument of the kubelet can be a word of KUBELET_KUBEADM_ARGS: systemd splits it at white space.
-func Writable(a config.Arg) bool {
+// writable reports whether an argument of the kubelet can be a word of KUBELET_KUBEADM_ARGS: systemd splits it at white space.
+func writable(a config.Arg) bool {
 	return a.Name != "" && !strings.ContainsAny(a.Name+a.Value, " \t\n\"'\\")
 }
 
@@ -105,144 +170,135 @@ type flagSource struct {
 }
 
 // flagSources returns all files that may set flags of the kubelet, whether or not its unit reads them.
-func (k *kubeletUnit) flagSources() (list []flagSource) {
-	add := func(file string, stays bool, flags []config.Arg) {
-		if len(flags) > 0 {
-			list = append(list, flagSource{file, flags, stays})
-		}
+func (k *kubeletUnit) flagSources() []flagSource {
+	list := []flagSource{
+		{config.KubeletFlagsFile, k.written(), false},
+		{preflight.DefaultKubelet, preflight.KubeletFlags(extraArgs, k.host.read(preflight.DefaultKubelet)), true},
 	}
-	add(config.KubeletFlagsFile, false, preflight.KubeletFlags("KUBELET_KUBEADM_ARGS", k.host.read(config.KubeletFlagsFile)))
-	add(preflight.DefaultKubelet, true, preflight.KubeletFlags("KUBELET_EXTRA_ARGS", k.host.read(preflight.DefaultKubelet)))
-	known := []string{config.KubeletFlagsFile, preflight.DefaultKubelet}
-	unit := k.unit
-	for _, file := range append([]string{unit.File}, unit.DropIns...) {
+	addFile := func(file string, stays bool) {
+		if slices.ContainsFunc(list, func(s flagSource) bool { return s.file == file }) {
+			return
+		}
+		data := k.host.read(file)
+		var flags []config.Arg
+		for _, name := range sorted(variables(data)) {
+			flags = append(flags, ofKubelet(preflight.KubeletFlags(name, data))...)
+		}
+		list = append(list, flagSource{file, flags, stays})
+	}
+	for _, file := range append([]string{k.unit.File}, k.unit.DropIns...) {
 		if file == "" {
 			continue
 		}
-		list := k.host.directives(string(k.host.read(file)))
+		lines := k.host.directives(string(k.host.read(file)))
 		var flags []config.Arg
-		values := environment(list)
+		values := environment(lines)
 		for _, name := range sorted(values) {
 			flags = append(flags, ofKubelet(kubelet.ParseFlags(preflight.Words(values[name])))...)
 		}
-		add(file, k.dropInStays(file), append(flags, commandLine(list)...))
-		for _, f := range k.host.environmentFiles(list) {
-			if !slices.Contains(known, f) {
-				known = append(known, f)
-				add(f, k.dropInStays(file), variables(k.host.read(f)))
+		for _, d := range lines {
+			if d.name == "ExecStart" && d.value != "" {
+				words := slices.DeleteFunc(unitWords(d.value), func(word string) bool { return strings.HasPrefix(word, "$") })
+				flags = append(flags, ofKubelet(kubelet.ParseFlags(words[min(1, len(words)):]))...)
 			}
+		}
+		list = append(list, flagSource{file, flags, k.stays(file)})
+		for _, f := range k.host.environmentFiles(lines) {
+			addFile(f, k.stays(file))
 		}
 	}
 	for _, file := range []string{"/etc/sysconfig/kubelet", "/etc/kubernetes/kubelet.env"} { // which a unit may read again
-		if !slices.Contains(known, file) {
-			add(file, false, variables(k.host.read(file)))
-		}
+		addFile(file, false)
 	}
 	return list
 }
 
-// dropInStays reports whether a file of the kubelet's unit still counts next to Airlift's.
-func (k *kubeletUnit) dropInStays(file string) bool {
-	return file != k.unit.File && path.Base(file) != path.Base(render.KubeletDropInPath)
+// stays reports whether a file of the kubelet's unit still counts next to Airlift's.
+func (k *kubeletUnit) stays(file string) bool {
+	return file != k.unit.File && path.Base(file) != base10
 }
 
-// extraFlags returns the flags in KUBELET_EXTRA_ARGS with Airlift's unit: from /etc/default/kubelet and the drop-ins that stay.
-// Files precede the lines Environment=, and a later one precedes an earlier one (systemd.exec(5)).
+// extraFlags returns the flags in KUBELET_EXTRA_ARGS with Airlift's unit: from /etc/default/kubelet and the drop-ins that stay, in
+// systemd's order: by the names of the files. Files precede the lines Environment=, and a later one precedes an earlier one
+// (systemd.exec(5)).
 func (k *kubeletUnit) extraFlags() []config.Arg {
-	const name = "KUBELET_EXTRA_ARGS"
-	var all []directive
-	for _, text := range k.fragments() {
-		all = append(all, k.host.directives(text)...)
-	}
-	for _, file := range slices.Backward(k.host.environmentFiles(all)) {
-		if data := k.host.read(file); sets(data, name) {
-			return preflight.KubeletFlags(name, data)
-		}
-	}
-	return kubelet.ParseFlags(preflight.Words(environment(all)[name]))
-}
-
-// fragments returns the texts of the drop-ins of the kubelet when Airlift's unit starts it, in systemd's order: by the names
-// of the files.
-func (k *kubeletUnit) fragments() []string {
-	texts := map[string]string{path.Base(render.KubeletDropInPath): render.KubeletDropIn}
+	texts := map[string]string{base10: render.KubeletDropIn}
 	for _, file := range k.unit.DropIns {
-		if k.dropInStays(file) {
+		if k.stays(file) {
 			texts[path.Base(file)] = string(k.host.read(file))
 		}
 	}
-	var list []string
+	var all directives
 	for _, name := range sorted(texts) {
-		list = append(list, texts[name])
+		all = append(all, k.host.directives(texts[name])...)
 	}
-	return list
-}
-
-// sets reports whether an environment file sets a variable.
-func sets(file []byte, name string) bool {
-	return slices.ContainsFunc(preflight.EnvironmentFile(file), func(v preflight.Variable) bool { return v.Name == name })
-}
-
-// A directive is a line NAME=VALUE of a unit.
-type directive struct{ name, value string }
-
-// directives returns the directives of a unit's text, as systemd reads them (systemd.syntax(7)): white space around the equals
-// sign does not count, a backslash at the end of a line continues it, and comments do not end what is continued. Specifiers of the
-// host and of the unit are expanded (systemd.unit(5)).
-func (h *hostFiles) directives(text string) (list []directive) {
-	specifiers := strings.NewReplacer("%%", "%", "%H", strings.TrimSpace(string(h.read("/proc/sys/kernel/hostname"))), "%n", "kubelet.service", "%N", "kubelet", "%p", "kubelet")
-	for line := range strings.Lines(joined(text)) {
-		if name, value, ok := strings.Cut(line, "="); ok {
-			list = append(list, directive{strings.TrimSpace(name), specifiers.Replace(strings.TrimSpace(value))})
+	for _, file := range slices.Backward(k.host.environmentFiles(all)) {
+		if data := k.host.read(file); has(variables(data), extraArgs) {
+			return preflight.KubeletFlags(extraArgs, data)
 		}
 	}
-	return list
+	return kubelet.ParseFlags(preflight.Words(environment(all)[extraArgs]))
 }
 
-// environmentFiles returns the paths in EnvironmentFile=, of which each may be a pattern. An empty one removes those before it.
-func (h *hostFiles) environmentFiles(list []directive) (files []string) {
+// replaces returns what a drop-in takes from Airlift's: the command, or one of its variables; "" if nothing.
+func (k *kubeletUnit) replaces(file string) string {
+	list := k.host.directives(string(k.host.read(file)))
+	if len(list.values("ExecStart")) > 0 {
+		return "ExecStart"
+	}
+	taken := environment(list)
 	for _, d := range list {
-		if d.name != "EnvironmentFile" {
-			continue
-		}
-		pattern := strings.TrimPrefix(strings.Trim(d.value, `"'`), "-")
-		found, err := fs.Glob(h.files, inRoot(pattern))
 		switch {
-		case d.value == "":
-			files = nil
-		case err == nil && len(found) > 0:
-			for _, file := range found {
-				files = append(files, "/"+file)
+		case d.value == "" && (d.name == "Environment" || d.name == "EnvironmentFile"):
+			return "an empty " + d.name + "=, which takes back those before it"
+		case d.name == "UnsetEnvironment":
+			for _, name := range strings.Fields(d.value) {
+				taken[name] = ""
 			}
-		default:
-			files = append(files, pattern)
 		}
 	}
-	return files
+	for _, f := range k.host.environmentFiles(list) {
+		maps.Copy(taken, variables(k.host.read(f)))
+	}
+	for _, name := range []string{"KUBELET_KUBECONFIG_ARGS", "KUBELET_CONFIG_ARGS", kubeletArgs} {
+		if has(taken, name) {
+			return name
+		}
+	}
+	return ""
 }
 
-// environment returns the variables in Environment=, of which each may have several. An empty one removes those before it.
-func environment(list []directive) map[string]string {
+// variables returns the variables of an environment file.
+func variables(file []byte) map[string]string {
 	values := map[string]string{}
+	for _, v := range preflight.EnvironmentFile(file) {
+		values[v.Name] = v.Value
+	}
+	return values
+}
+
+// Directives are the lines NAME=VALUE of units, in order.
+type directives []struct{ name, value string }
+
+// values returns the values of a directive. An empty one removes those before it.
+func (list directives) values(name string) (values []string) {
 	for _, d := range list {
-		if d.name != "Environment" {
-			continue
-		}
-		if d.value == "" {
-			clear(values)
-		}
-		for _, word := range unitWords(d.value) {
-			if name, value, ok := strings.Cut(word, "="); ok {
-				values[name] = value
-			}
+		switch {
+		case d.name != name:
+		case d.value == "":
+			values = nil
+		default:
+			values = append(values, d.value)
 		}
 	}
 	return values
 }
 
-// joined joins lines that end with a backslash, without comments, as systemd does.
-func joined(text string) string {
-	var out strings.Builder
+// directives returns the directives of a unit's text, as systemd reads them (systemd.syntax(7)): white space around the equals
+// sign does not count, a backslash at the end of a line continues it, and comments do not end what is continued. Specifiers of the
+// host and of the unit are expanded (systemd.unit(5)).
+func (h *hostFiles) directives(text string) (list directives) {
+	var joined strings.Builder
 	for line := range strings.Lines(text) {
 		if is := strings.TrimSpace(line); strings.HasPrefix(is, "#") || strings.HasPrefix(is, ";") {
 			continue
@@ -250,9 +306,41 @@ func joined(text string) string {
 		if before, ok := strings.CutSuffix(strings.TrimSuffix(line, "\n"), "\\"); ok {
 			line = before + " "
 		}
-		out.WriteString(line)
+		joined.WriteString(line)
 	}
-	return out.String()
+	specifiers := strings.NewReplacer("%%", "%", "%H", h.text(hostnameFile), "%n", kubeletUnitName, "%N", "kubelet", "%p", "kubelet")
+	for line := range strings.Lines(joined.String()) {
+		if name, value, ok := strings.Cut(line, "="); ok {
+			list = append(list, struct{ name, value string }{strings.TrimSpace(name), specifiers.Replace(strings.TrimSpace(value))})
+		}
+	}
+	return list
+}
+
+// environmentFiles returns the paths in EnvironmentFile=, of which each may be a pattern.
+func (h *hostFiles) environmentFiles(list directives) (files []string) {
+	for _, value := range list.values("EnvironmentFile") {
+		pattern := strings.TrimPrefix(strings.Trim(value, `"'`), "-")
+		found := h.glob(pattern)
+		if len(found) == 0 {
+			found = []string{pattern}
+		}
+		files = append(files, found...)
+	}
+	return files
+}
+
+// environment returns the variables in Environment=, of which each may have several.
+func environment(list directives) map[string]string {
+	values := map[string]string{}
+	for _, value := range list.values("Environment") {
+		for _, word := range unitWords(value) {
+			if name, value, ok := strings.Cut(word, "="); ok {
+				values[name] = value
+			}
+		}
+	}
+	return values
 }
 
 // unitWords splits the value of a directive as systemd does: at white space outside quotes. A backslash escapes a quote, a
@@ -295,30 +383,6 @@ func unitWords(value string) (words []string) {
 	return words
 }
 
-// variables returns the flags in all variables of an environment file, except for the paths of the drop-in.
-func variables(file []byte) (flags []config.Arg) {
-	seen := map[string]bool{}
-	for _, v := range preflight.EnvironmentFile(file) {
-		if !seen[v.Name] {
-			seen[v.Name] = true
-			flags = append(flags, ofKubelet(preflight.KubeletFlags(v.Name, file))...)
-		}
-	}
-	return flags
-}
-
-// commandLine returns the flags that a unit writes in ExecStart itself.
-func commandLine(list []directive) (flags []config.Arg) {
-	for _, d := range list {
-		if d.name != "ExecStart" || d.value == "" {
-			continue
-		}
-		words := slices.DeleteFunc(unitWords(d.value), func(word string) bool { return strings.HasPrefix(word, "$") })
-		flags = append(flags, ofKubelet(kubelet.ParseFlags(words[min(1, len(words)):]))...)
-	}
-	return flags
-}
-
 // ofKubelet returns the flags among arguments, except for the paths of the drop-in.
 func ofKubelet(flags []config.Arg) []config.Arg {
 	return slices.DeleteFunc(flags, func(a config.Arg) bool { return a.Name == "" || slices.Contains(fromUnit, a.Name) })
@@ -331,75 +395,4 @@ func shown(a config.Arg) string {
 		word = a.Value
 	}
 	return redact.Arguments([]string{word}, false)[0]
-}
-
-func texts(flags []config.Arg) string {
-	var list []string
-	for _, a := range flags {
-		list = append(list, shown(a))
-	}
-	return strings.Join(list, " ")
-}
-
-// sources returns the files that set a flag, by name.
-func (k *kubeletUnit) sources(name string) (files []string, stays bool) {
-	for _, s := range k.flagSources() {
-		if slices.ContainsFunc(s.flags, func(a config.Arg) bool { return a.Name == name }) {
-			files, stays = append(files, s.file), stays || s.stays
-		}
-	}
-	if len(files) == 0 {
-		files = []string{"the kubelet's command line"}
-	}
-	return files, stays
-}
-
-// carriedFlags reports flags that come from elsewhere than Airlift's unit reads them, and flags that the new kubelet
-// does not have. The second is looked for in every file, also in one that the unit does not read now.
-func carriedFlags(v *view) {
-	if v.Kubelet.PID == 0 {
-		return
-	}
-	f := v.kubelet.kubeletFlags(v.Target)
-	written := preflight.KubeletFlags("KUBELET_KUBEADM_ARGS", v.host.read(config.KubeletFlagsFile))
-	for _, a := range f.Kept {
-		if !Writable(a) {
-			v.refuse("KubeletFlags", "the kubelet runs with the argument "+shown(a), "the kubelet's command line", "it cannot be written to "+config.KubeletFlagsFile+", which Airlift's unit reads",
-				"set the field of the KubeletConfiguration instead, remove the argument from the kubelet's unit, and run: systemctl daemon-reload; systemctl restart kubelet")
-		}
-		if slices.Contains(written, a) {
-			continue
-		}
-		files, _ := v.kubelet.sources(a.Name)
-		v.find("KubeletFlags", "the kubelet runs with "+shown(a), strings.Join(files, ", "), "the first upgrade writes it to "+config.KubeletFlagsFile+", which its unit reads", "")
-	}
-	if unused := slices.DeleteFunc(f.Unused, func(a config.Arg) bool { return !kubelet.HasFlag(v.Target, a.Name) }); len(unused) > 0 {
-		v.find("KubeletFlagsUnused", "the kubelet does not run with "+texts(unused), config.KubeletFlagsFile, "the first upgrade removes it there: the kubelet keeps the flags that it has now", "")
-	}
-	runs := kubelet.ParseFlags(v.Kubelet.Args)
-	for _, a := range v.kubelet.extraFlags() {
-		if a.Name != "" && !slices.Contains(runs, a) && kubelet.HasFlag(v.Target, a.Name) {
-			v.refuse("KubeletExtraArgs", "the kubelet does not run with "+shown(a)+" of KUBELET_EXTRA_ARGS", "/etc/default/kubelet, or a drop-in of the kubelet",
-				"Airlift's unit reads it, so the first upgrade would start the kubelet with it", "remove it there; or, if the kubelet is to have it: systemctl daemon-reload; systemctl restart kubelet")
-		}
-	}
-	gone := map[config.Arg]bool{}
-	for _, s := range v.kubelet.flagSources() {
-		for _, a := range s.flags {
-			if a.Name == "" || kubelet.HasFlag(v.Target, a.Name) {
-				continue
-			}
-			gone[a] = true
-			effect, hint := "the first upgrade leaves it out", ""
-			if s.stays {
-				effect, hint = "the upgrade refuses it until it is removed there", "remove it from "+s.file
-			}
-			v.find("KubeletFlagsGone", shown(a)+" is not a flag of the kubelet of "+v.Target, s.file, effect, hint)
-		}
-	}
-	for _, a := range f.Gone {
-		if !gone[a] {
-			v.find("KubeletFlagsGone", shown(a)+" is not a flag of the kubelet of "+v.Target, "the kubelet's command line", "the first upgrade leaves it out", "")
-		}
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 
 	"airlift/documents"
 	"airlift/fault"
+	"airlift/installer/pki"
 )
 
 // hostFiles are the files of a host. What cannot be read is in unread.
@@ -54,15 +54,19 @@ func (h *hostFiles) read(file string) []byte {
 	return data
 }
 
+// text returns the text of a short file, without the end of its line.
+func (h *hostFiles) text(file string) string { return strings.TrimSpace(string(h.read(file))) }
+
 // document returns a YAML file of the host; nil if it does not exist.
-func (h *hostFiles) document(file string) map[string]any {
-	data := h.read(file)
+func (h *hostFiles) document(file string) map[string]any { return h.decode(file, h.read(file)) }
+
+// decode decodes the YAML of a file or an object; nil if there is none, or if it cannot be read.
+func (h *hostFiles) decode(what string, data []byte) (fields map[string]any) {
 	if data == nil {
 		return nil
 	}
-	var fields map[string]any
 	if err := documents.Unmarshal(data, &fields); err != nil {
-		h.cannotRead(file, err)
+		h.cannotRead(what, err)
 		return nil
 	}
 	return fields
@@ -99,24 +103,21 @@ func (h *hostFiles) list(dir string) (names []string) {
 	return names
 }
 
-// certificate returns the first certificate of a file; nil if it does not exist.
+// certificate returns the first certificate of a file; nil if it does not exist: another check reports that.
 func (h *hostFiles) certificate(file string) *x509.Certificate {
+	if file == "" {
+		return nil
+	}
 	data := h.read(file)
 	if data == nil {
 		return nil
 	}
-	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			h.cannotRead(file, err)
-		}
-		return c
+	certs, err := pki.ParseCertificates(data)
+	if err != nil {
+		h.cannotRead(file, err)
+		return nil
 	}
-	h.cannotRead(file, errors.New("it has no certificate"))
-	return nil
+	return certs[0]
 }
 
 // inHosts reports whether /etc/hosts has an address of a name.
@@ -130,23 +131,18 @@ func (h *hostFiles) inHosts(name string) bool {
 	return false
 }
 
-// matches reports whether a file has a name of a pattern.
-func (h *hostFiles) matches(pattern string) bool {
-	found, err := fs.Glob(h.files, inRoot(pattern))
-	return err == nil && len(found) > 0 // the patterns are correct, and Glob ignores what it cannot read
-}
-
-// optionalCertificate is certificate for a file that another check reports if it does not exist.
-func (h *hostFiles) optionalCertificate(file string) *x509.Certificate {
-	if file == "" || !h.exists(file) {
-		return nil
+// glob returns the paths of files with a pattern, which is correct. What cannot be read is not among them.
+func (h *hostFiles) glob(pattern string) (files []string) {
+	found, _ := fs.Glob(h.files, inRoot(pattern))
+	for _, name := range found {
+		files = append(files, "/"+name)
 	}
-	return h.certificate(file)
+	return files
 }
 
 // checksum returns the sha256 of a file; "" for something else than a file.
-func (h *hostFiles) checksum(name string) (string, error) {
-	f, err := h.files.Open(name)
+func (h *hostFiles) checksum(file string) (string, error) {
+	f, err := h.files.Open(inRoot(file))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"maps"
 	"path"
 	"reflect"
@@ -14,9 +13,6 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"airlift/fault"
-	"airlift/installer/node"
-	"airlift/installer/patches"
 	"airlift/installer/redact"
 )
 
@@ -28,19 +24,13 @@ type manifest struct {
 
 // readManifest reads the manifest of a component. Its image and its flags are compared elsewhere.
 func readManifest(component string, data []byte) (m manifest, err error) {
-	data, err = yaml.YAMLToJSON(data)
-	if err != nil {
-		return m, err
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber() // redact keeps only these numbers
-	if err = d.Decode(&m.fields); err != nil {
-		return m, err
+	if data, err = yaml.YAMLToJSON(data); err == nil {
+		m.fields, err = generic(data)
 	}
 	shown, _ := redact.Object(m.fields).(map[string]any)
-	fields, _ := byName(reduced(m.fields, component)).(map[string]any)
-	shown, _ = byName(reduced(shown, component)).(map[string]any)
-	return manifest{fields, shown}, nil
+	m.fields, _ = byName(reduced(m.fields, component)).(map[string]any)
+	m.shown, _ = byName(reduced(shown, component)).(map[string]any)
+	return m, err
 }
 
 // usualTypes are the types of kubeadm's volumes. A volume without one does not differ.
@@ -147,9 +137,7 @@ func byName(v any) any {
 // compareManifest reports each difference between a component's manifest and what the stored configuration gives it.
 func compareManifest(v *view, component string, is, want manifest) {
 	acceptStartupProbe(component, is, want)
-	report := func(what, effect string) {
-		v.find("EditedManifests", component+" "+what, node.ManifestPath(component), "an upgrade "+effect, "to keep it, write it as a patch, and give that to upgrade: --patches DIRECTORY")
-	}
+	report := func(what, effect string) { v.edited(component, what, effect, keepAsPatch) }
 	var compare func(at string, is, want, shownIs, shownWant any)
 	compare = func(at string, is, want, shownIs, shownWant any) {
 		a, isObject := is.(map[string]any)
@@ -159,13 +147,7 @@ func compareManifest(v *view, component string, is, want manifest) {
 		case isObject && wantsObject:
 			sa, _ := shownIs.(map[string]any)
 			sb, _ := shownWant.(map[string]any)
-			all := map[string]bool{}
-			for _, fields := range []map[string]any{a, b} {
-				for name := range fields {
-					all[name] = true
-				}
-			}
-			for _, name := range sorted(all) {
+			for _, name := range union(a, b) {
 				compare(below(at, name), a[name], b[name], sa[name], sb[name])
 			}
 		case want == nil:
@@ -221,30 +203,5 @@ func acceptStartupProbe(component string, is, want manifest) {
 	kubeadms["initialDelaySeconds"], kubeadms["periodSeconds"], kubeadms["failureThreshold"] = json.Number("10"), json.Number("10"), json.Number(fmt.Sprint((seconds+9)/10))
 	if c := container(is); reflect.DeepEqual(c["startupProbe"], kubeadms) {
 		c["startupProbe"] = rendered
-	}
-}
-
-// patchesOfKubeadm reports directories of kubeadm's --patches, which no part of the cluster names.
-func patchesOfKubeadm(v *view) {
-	const above = "/etc/kubernetes"
-	entries, err := fs.ReadDir(v.host.files, inRoot(above))
-	if err != nil {
-		return // other checks miss what is in it
-	}
-	for _, e := range entries {
-		dir := path.Join(above, e.Name())
-		if !strings.Contains(e.Name(), "patch") {
-			continue
-		}
-		var targets []string
-		for _, name := range v.host.list(dir) {
-			if target := patches.Target(name); target != "" {
-				targets = append(targets, target)
-			}
-		}
-		if slices.Sort(targets); len(targets) > 0 {
-			v.find("Patches", dir+" has patches for "+strings.Join(slices.Compact(targets), ", "), dir, "an upgrade does not use them",
-				"give them to each upgrade: --patches "+fault.Word(dir)+"; with cluster.yaml: copy them to your machine, and name them in patches of the host")
-		}
 	}
 }

@@ -18,33 +18,103 @@ import (
 	"airlift/installer/upgradecheck"
 )
 
-// podNetworks are the DaemonSets of pod networks, by the end of their names.
-var podNetworks = []struct{ daemonSet, product string }{
-	{"kube-flannel-ds", "flannel"}, {"canal", "Canal"}, {"calico-node", "Calico"}, {"cilium", "Cilium"}, {"kube-router", "kube-router"},
-	{"weave-net", "Weave Net"}, {"antrea-agent", "Antrea"}, {"kube-ovn-cni", "Kube-OVN"},
+const (
+	kubeProxyName = "kube-system/kube-proxy"
+	// Names of the cluster's DNS.
+	dnsService    = "kube-system/kube-dns"
+	dnsDeployment = "kube-system/coredns"
+	dnsSelector   = "kube-dns" // the label k8s-app of its pods
+
+	readsProxy   = "an upgrade reads kube-proxy's configuration and its server there"
+	restoreProxy = "restore it; or delete the DaemonSet kube-proxy, if the pod network replaces it"
+)
+
+// podNetworks are pod networks, by the names of their DaemonSets.
+var podNetworks = map[string]string{
+	"kube-flannel-ds": "flannel", "canal": "Canal", "calico-node": "Calico", "cilium": "Cilium", "kube-router": "kube-router",
+	"weave-net": "Weave Net", "antrea-agent": "Antrea", "kube-ovn-cni": "Kube-OVN",
 }
 
-// podNetwork reports the pod network, which is never Airlift's on an adopted node.
-func podNetwork(v *view) {
-	if v.Cluster == nil {
-		return
-	}
-	found := false
-	for _, name := range sorted(v.Cluster.DaemonSets) {
-		_, base, _ := strings.Cut(name, "/")
-		i := slices.IndexFunc(podNetworks, func(n struct{ daemonSet, product string }) bool { return base == n.daemonSet })
-		if i < 0 {
-			continue
+var clusterChecks = []func(*view){
+	// It is never Airlift's on an adopted node.
+	find("PodNetwork", answered, networksOf, "the pod network is $1, installed $2", "DaemonSet $3", "it stays: an upgrade changes only a flannel that Airlift installed", "upgrade it as it was installed"),
+	find("PodNetwork", answered, word(func(v *view) string {
+		if files := v.host.list(config.CNIConfDir); len(files) > 0 && len(networksOf(v)) == 0 {
+			return files[0]
 		}
-		found = true
-		v.find("PodNetwork", "the pod network is "+podNetworks[i].product+", installed "+installedBy(v.Cluster.DaemonSets[name]), "DaemonSet "+name, "it stays: an upgrade changes only a flannel that Airlift installed", "upgrade it as it was installed")
+		return ""
+	}), "the pod network's configuration is $1", config.CNIConfDir+"/$1", "it stays", ""),
+
+	find("KubeProxy", withCluster, func(v *view) [][]string {
+		what, effect := "the cluster has no kube-proxy", "an upgrade does not install it"
+		if v.active("kube-proxy.service") {
+			what = "kube-proxy runs as a unit"
+		}
+		if v.config != nil && !v.config.Proxy.Disabled {
+			effect += ", and stores proxy.disabled: true from v1.31 on, so that kubeadm does not either"
+		}
+		return given(v.Cluster.DaemonSets[kubeProxyName] == nil, what, effect)
+	}, "$1", "DaemonSet "+kubeProxyName, "$2", ""),
+	refuse("KubeProxy", withProxy, when(func(v *view) bool { return v.Cluster.ConfigMaps[proxyConfig] == nil }), "the cluster has no ConfigMap "+proxyConfig, "ConfigMap "+proxyConfig, readsProxy, restoreProxy),
+	refuse("KubeProxy", withProxy, word(func(v *view) string {
+		for _, key := range []string{"config.conf", "kubeconfig.conf"} {
+			if v.Cluster.ConfigMaps[proxyConfig] != nil && strings.TrimSpace(v.value(proxyConfig, key)) == "" {
+				return key
+			}
+		}
+		return ""
+	}), "the ConfigMap "+proxyConfig+" has no $1", "ConfigMap "+proxyConfig, readsProxy, restoreProxy),
+	find("KubeProxyConfiguration", withProxyConfig, when(func(v *view) bool { return !cluster.UnchangedDefaults(v.Cluster.ConfigMaps[proxyConfig]) }),
+		"kube-proxy's configuration was edited, or is not kubeadm's default", "ConfigMap "+proxyConfig, "an upgrade keeps it", ""),
+	find("KubeProxyServer", withProxyConfig, each(func(v *view) (list []string) {
+		kubeconfig, err := clientcmd.Load([]byte(v.value(proxyConfig, "kubeconfig.conf")))
+		if err != nil {
+			v.host.cannotRead("ConfigMap "+proxyConfig, err)
+			return nil
+		}
+		for _, c := range kubeconfig.Clusters {
+			if isLoopback(c.Server) {
+				list = append(list, c.Server)
+			}
+		}
+		return list
+	}), "kube-proxy uses $1: each node needs a proxy to the API servers there", "ConfigMap "+proxyConfig, "an upgrade keeps the address. A node that joins has no such proxy",
+		"before you join a node, start the same proxy there; or write the address of the API servers to kubeconfig.conf"),
+
+	find("Corefile", withCorefile, when(func(v *view) bool {
+		return !render.IsDefaultCorefile(v.config, v.value(corednsConfig, "Corefile"), v.stored.KubernetesVersion, v.kubeletVersion(), v.Target)
+	}), "the Corefile was edited, or is not kubeadm's", "ConfigMap "+corednsConfig, "an upgrade keeps it, and migrates it to the new CoreDNS", ""),
+	migratedCorefile,
+	find("NodeLocalDNS", withDNS, each(func(v *view) []string {
+		return slices.DeleteFunc(sorted(v.Cluster.DaemonSets), func(name string) bool {
+			return !strings.HasSuffix(name, "/nodelocaldns") && !strings.HasSuffix(name, "/node-local-dns")
+		})
+	}), "each node has a cache of DNS", "DaemonSet $1", "it stays. It needs the address of the DNS Service, which an upgrade does not change", ""),
+	find("DNS", withDNS, otherDNS, "$1", "$2", "an upgrade does not change CoreDNS and its Service, and stores dns.disabled: true from v1.31 on, so that kubeadm does not either", "upgrade CoreDNS as it was installed"),
+
+	find("Endpoint", everywhere, each(func(v *view) []string {
+		return slices.DeleteFunc([]string{"keepalived.service", "haproxy.service"}, func(unit string) bool { return !v.active(unit) })
+	}), "$1 runs on this host", "$1", "it stays", "if it leads to the API servers, change its configuration when you add or remove a control plane"),
+	find("Endpoint", hasStored, func(v *view) [][]string {
+		name, _, _ := strings.Cut(v.stored.ControlPlaneEndpoint, ":")
+		return given(v.host.inHosts(name), name)
+	}, "the endpoint $1 is in /etc/hosts", "/etc/hosts", "an upgrade does not change the file", "a node that joins needs the same line"),
+
+	find("OtherNodes", withCluster, func(v *view) [][]string {
+		others := slices.DeleteFunc(slices.Clone(v.Cluster.Nodes), func(name string) bool { return name == v.name })
+		return given(len(v.Cluster.Nodes) > 1, fmt.Sprint(len(others)), upgradecheck.Some(others))
+	}, "the cluster has $1 other nodes: $2", "the cluster",
+		"CoreDNS and kube-proxy keep their version until every node has the new images", "adopt each node, and run on each before the upgrade: ./install upgrade node phase unpack"),
+}
+
+// networksOf are the pod networks, who installed each, and their DaemonSets.
+func networksOf(v *view) (list [][]string) {
+	for name, d := range v.Cluster.DaemonSets {
+		if product, known := podNetworks[path.Base(name)]; known {
+			list = append(list, []string{product, installedBy(d), name})
+		}
 	}
-	if found {
-		return
-	}
-	if files := v.host.list(config.CNIConfDir); len(files) > 0 {
-		v.find("PodNetwork", "the pod network's configuration is "+files[0], path.Join(config.CNIConfDir, files[0]), "it stays", "")
-	}
+	return list
 }
 
 func installedBy(d *appsv1.DaemonSet) string {
@@ -57,53 +127,13 @@ func installedBy(d *appsv1.DaemonSet) string {
 	return "by a manifest"
 }
 
-const kubeProxyName = "kube-system/kube-proxy"
-
-// kubeProxy reports a kube-proxy that is absent, edited, or that uses a proxy on its node.
-func kubeProxy(v *view) {
-	if v.Cluster == nil || !v.plane {
-		return
-	}
-	if v.Cluster.DaemonSets[kubeProxyName] == nil {
-		what := "the cluster has no kube-proxy"
-		if v.active("kube-proxy.service") {
-			what = "kube-proxy runs as a unit"
-		}
-		effect := "an upgrade does not install it"
-		if v.config != nil && !v.config.Proxy.Disabled {
-			effect += ", and stores proxy.disabled: true from v1.31 on, so that kubeadm does not either"
-		}
-		v.find("KubeProxy", what, "DaemonSet "+kubeProxyName, effect, "")
-		keep(v, "kube-proxy")
-		return
-	}
-	m := v.Cluster.ConfigMaps[proxyConfig]
-	if m == nil {
-		v.refuse("KubeProxy", "the cluster has no ConfigMap "+proxyConfig, "ConfigMap "+proxyConfig, "an upgrade reads kube-proxy's configuration and its server there", "restore it; or delete the DaemonSet kube-proxy, if the pod network replaces it")
-		return
-	}
-	for _, key := range []string{"config.conf", "kubeconfig.conf"} {
-		if strings.TrimSpace(m.Data[key]) == "" {
-			v.refuse("KubeProxy", "the ConfigMap "+proxyConfig+" has no "+key, "ConfigMap "+proxyConfig, "an upgrade reads kube-proxy's configuration and its server there", "restore it; or delete the DaemonSet kube-proxy, if the pod network replaces it")
-			return
-		}
-	}
-	if !cluster.UnchangedDefaults(m) {
-		v.find("KubeProxyConfiguration", "kube-proxy's configuration was edited, or is not kubeadm's default", "ConfigMap "+proxyConfig, "an upgrade keeps it", "")
-	}
-	kubeconfig, err := clientcmd.Load([]byte(m.Data["kubeconfig.conf"]))
-	if err != nil {
-		v.host.cannotRead("ConfigMap "+proxyConfig, err)
-		return
-	}
-	for _, name := range sorted(kubeconfig.Clusters) {
-		to := kubeconfig.Clusters[name].Server
-		if isLoopback(to) {
-			v.find("KubeProxyServer", "kube-proxy uses "+to+": each node needs a proxy to the API servers there", "ConfigMap "+proxyConfig, "an upgrade keeps the address. A node that joins has no such proxy",
-				"before you join a node, start the same proxy there; or write the address of the API servers to kubeconfig.conf")
-		}
-	}
+// Scopes of add-ons on control planes: kube-proxy, its complete configuration, DNS, and a Corefile.
+func withProxy(v *view) bool { return withCluster(v) && v.Cluster.DaemonSets[kubeProxyName] != nil }
+func withProxyConfig(v *view) bool {
+	return withProxy(v) && strings.TrimSpace(v.value(proxyConfig, "config.conf")) != "" && strings.TrimSpace(v.value(proxyConfig, "kubeconfig.conf")) != ""
 }
+func withDNS(v *view) bool      { return v.Cluster != nil && onPlane(v) }
+func withCorefile(v *view) bool { return withDNS(v) && v.value(corednsConfig, "Corefile") != "" }
 
 // isLoopback reports whether a URL is one of the node itself.
 func isLoopback(server string) bool {
@@ -115,44 +145,17 @@ func isLoopback(server string) bool {
 	return u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// keep records an add-on that upgrades leave.
-func keep(v *view, addOn string) {
-	if !slices.Contains(v.report.Adoption.Keeps, addOn) {
-		v.report.Adoption.Keeps = append(v.report.Adoption.Keeps, addOn)
-		slices.Sort(v.report.Adoption.Keeps)
-	}
-}
-
-// Names of the cluster's DNS.
-const (
-	dnsService    = "kube-system/kube-dns"
-	dnsDeployment = "kube-system/coredns"
-	dnsSelector   = "kube-dns" // the label k8s-app of its pods
-)
-
-// dns reports a DNS that differs from kubeadm's: an upgrade leaves it.
-func dns(v *view) {
-	if v.Cluster == nil || !v.plane || v.config == nil {
-		return
-	}
-	editedCorefile(v)
-	for _, name := range sorted(v.Cluster.DaemonSets) {
-		if strings.HasSuffix(name, "/nodelocaldns") || strings.HasSuffix(name, "/node-local-dns") {
-			v.find("NodeLocalDNS", "each node has a cache of DNS", "DaemonSet "+name, "it stays. It needs the address of the DNS Service, which an upgrade does not change", "")
-		}
-	}
+// otherDNS is what makes the DNS another one than kubeadm's, and where: an upgrade leaves it.
+func otherDNS(v *view) [][]string {
 	if v.config.DNS.Disabled {
-		return
+		return nil
 	}
 	what, where := "", ""
 	usual, err := v.config.Networking.ServiceIP(config.DNSServiceIndex)
 	service := v.Cluster.Services[dnsService]
-	var others []string
-	for _, name := range sorted(v.Cluster.Deployments) {
-		if d := v.Cluster.Deployments[name]; name != dnsDeployment && d.Spec.Template.Labels["k8s-app"] == dnsSelector {
-			others = append(others, name)
-		}
-	}
+	others := slices.DeleteFunc(sorted(v.Cluster.Deployments), func(name string) bool {
+		return name == dnsDeployment || v.Cluster.Deployments[name].Spec.Template.Labels["k8s-app"] != dnsSelector
+	})
 	switch {
 	case v.Cluster.Deployments[dnsDeployment] == nil:
 		what, where = "the cluster has no Deployment coredns", "Deployment "+dnsDeployment
@@ -168,76 +171,27 @@ func dns(v *view) {
 	case len(others) > 0:
 		what, where = "the pods of "+strings.Join(others, ", ")+" have CoreDNS's label k8s-app: kube-dns too", "Deployment "+others[0]
 	default:
-		return
+		return nil
 	}
-	v.find("DNS", what, where, "an upgrade does not change CoreDNS and its Service, and stores dns.disabled: true from v1.31 on, so that kubeadm does not either", "upgrade CoreDNS as it was installed")
-	keep(v, "coredns")
+	return [][]string{{what, where}}
 }
 
-// editedCorefile reports a Corefile that was edited, and one that cannot be migrated.
-func editedCorefile(v *view) {
-	text := v.value(corednsConfig, "Corefile")
-	if text == "" {
+// migratedCorefile reports what the migration to the new CoreDNS does not know.
+func migratedCorefile(v *view) {
+	if !withCorefile(v) {
+		return
+	}
+	d, next := v.Cluster.Deployments[dnsDeployment], newTag(v, "coredns")
+	if d == nil || len(d.Spec.Template.Spec.Containers) == 0 || next == "" {
 		return
 	}
 	const where = "ConfigMap " + corednsConfig
-	if !render.IsDefaultCorefile(v.config, text, v.stored.KubernetesVersion, v.kubeletVersion(), v.Target) {
-		v.find("Corefile", "the Corefile was edited, or is not kubeadm's", where, "an upgrade keeps it, and migrates it to the new CoreDNS", "")
-	}
-	d := v.Cluster.Deployments[dnsDeployment]
-	if d == nil || len(d.Spec.Template.Spec.Containers) == 0 {
-		return
-	}
-	is, next := upgradecheck.Tag(d.Spec.Template.Spec.Containers[0].Image), newTag(v, "coredns")
-	if next == "" {
-		return
-	}
-	m, err := corefile.Migrate(is, next, text)
+	is := upgradecheck.Tag(d.Spec.Template.Spec.Containers[0].Image)
+	m, err := corefile.Migrate(is, next, v.value(corednsConfig, "Corefile"))
 	if err != nil {
 		v.find("Corefile", err.Error(), where, "the upgrade keeps the Corefile and CoreDNS "+is, "give the image of CoreDNS upstream's tag before the upgrade")
 	}
 	for _, plugin := range m.Unknown {
 		v.find("Corefile", "the migration does not know a part of the Corefile: "+plugin, where, "the upgrade keeps this part as it is", "compare it with the release notes of CoreDNS")
 	}
-}
-
-// endpoint reports a name of the endpoint that only /etc/hosts resolves, and units that keep its address.
-func endpoint(v *view) {
-	for _, name := range []string{"keepalived.service", "haproxy.service"} {
-		if v.active(name) {
-			v.find("Endpoint", name+" runs on this host", name, "it stays", "if it leads to the API servers, change its configuration when you add or remove a control plane")
-		}
-	}
-	if v.stored == nil || v.stored.ControlPlaneEndpoint == "" {
-		return
-	}
-	name, _, _ := strings.Cut(v.stored.ControlPlaneEndpoint, ":")
-	if v.host.inHosts(name) {
-		v.find("Endpoint", "the endpoint "+name+" is in /etc/hosts", "/etc/hosts", "an upgrade does not change the file", "a node that joins needs the same line")
-	}
-}
-
-// otherNodes reports that add-ons wait for all nodes.
-func otherNodes(v *view) {
-	if v.Cluster == nil || !v.plane || len(v.Cluster.Nodes) < 2 {
-		return
-	}
-	name, others := v.name, []string{}
-	for _, n := range v.Cluster.Nodes {
-		if n != name {
-			others = append(others, n)
-		}
-	}
-	v.find("OtherNodes", fmt.Sprintf("the cluster has %d other nodes: %s", len(others), some(others)), "the cluster",
-		"CoreDNS and kube-proxy keep their version until every node has the new images", "adopt each node, and run on each before the upgrade: ./install upgrade node phase unpack")
-}
-
-// shownNames is how many names a finding lists.
-const shownNames = 5
-
-func some(names []string) string {
-	if len(names) > shownNames {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:shownNames], ", "), len(names)-shownNames)
-	}
-	return strings.Join(names, ", ")
 }

@@ -1,6 +1,7 @@
 package adoption
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -24,7 +25,6 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/preflight"
 	"airlift/installer/render"
-	"airlift/installer/staticpod"
 )
 
 // Read reads an Input of a host and its cluster. What cannot be read is in Unread; the error is the context's error.
@@ -98,42 +98,35 @@ func (r reader) process(unit string) (p Process) {
 
 // runtime reads what the container runtime of the kubelet reports.
 func (r reader) runtime(ctx context.Context) {
-	socket := r.in.RuntimeSocket()
+	socket := newView(*r.in).socket()
 	r.in.Runtime.Socket = socket
 	if isShim(socket) {
 		return // it is refused
 	}
-	what := "the container runtime at " + socket
-	if _, err := os.Stat(r.host.Path(socket)); err != nil {
-		r.cannotRead(what, err)
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, node.RuntimeTimeout)
 	defer cancel()
-	s, err := store.Connect(ctx, r.host.Path(socket))
+	var s *store.Store
+	_, err := os.Stat(r.host.Path(socket))
+	if err == nil {
+		s, err = store.Connect(ctx, r.host.Path(socket))
+	}
 	if other := (*store.NotContainerdError)(nil); errors.As(err, &other) {
 		r.in.Runtime.Other = other.Name
 		return
 	}
+	if err == nil {
+		defer s.Close()
+		r.in.Runtime.Info, err = s.Inventory().Info(ctx)
+	}
+	if err == nil && r.in.Runtime.Info.CRI {
+		var images []store.Image
+		images, err = s.Inventory().Images(ctx)
+		for _, i := range images {
+			r.in.Runtime.Images = append(r.in.Runtime.Images, i.Names...)
+		}
+	}
 	if err != nil {
-		r.cannotRead(what, err)
-		return
-	}
-	defer s.Close()
-	if r.in.Runtime.Info, err = s.Inventory().Info(ctx); err != nil {
-		r.cannotRead(what, err)
-		return
-	}
-	if !r.in.Runtime.Info.CRI {
-		return
-	}
-	images, err := s.Inventory().Images(ctx)
-	if err != nil {
-		r.cannotRead(what, err)
-		return
-	}
-	for _, i := range images {
-		r.in.Runtime.Images = append(r.in.Runtime.Images, i.Names...)
+		r.cannotRead("the container runtime at "+socket, err)
 	}
 }
 
@@ -141,36 +134,32 @@ func (r reader) runtime(ctx context.Context) {
 // check.
 func (r reader) etcd(ctx context.Context) {
 	v := newView(*r.in)
-	if !v.plane || v.stored == nil || v.stored.Etcd.External == nil {
+	if !external(v) {
 		return
 	}
-	e := v.stored.Etcd.External
+	e := v.config.Etcd.External
 	var cfg *tls.Config
+	var c *etcd.Client
+	var err error
 	if e.CAFile != "" || e.CertFile != "" {
 		for _, file := range []string{e.CAFile, e.CertFile, e.KeyFile} {
 			if !v.host.exists(file) {
 				return
 			}
 		}
-		var err error
-		if cfg, err = etcd.TLS(r.host.Path(e.CAFile), r.host.Path(e.CertFile), r.host.Path(e.KeyFile)); err != nil {
-			r.cannotRead("etcd", err)
-			return
-		}
+		cfg, err = etcd.TLS(r.host.Path(e.CAFile), r.host.Path(e.CertFile), r.host.Path(e.KeyFile))
 	}
-	c, err := etcd.Connect(ctx, e.Endpoints, cfg, func(string) {})
+	if err == nil {
+		c, err = etcd.Connect(ctx, e.Endpoints, cfg, nil)
+	}
+	if err == nil {
+		defer c.Close()
+		c.Timeout = node.ProbeTimeout
+		r.in.Etcd, _, err = c.Status(ctx)
+	}
 	if err != nil {
 		r.cannotRead("etcd", err)
-		return
 	}
-	defer c.Close()
-	c.Timeout = node.ProbeTimeout
-	members, _, err := c.Status(ctx)
-	if err != nil {
-		r.cannotRead("etcd", err)
-		return
-	}
-	r.in.Etcd = &Etcd{Members: members}
 }
 
 // servedTimeout limits how long a component may take to serve its certificate.
@@ -198,21 +187,11 @@ func (r reader) served(ctx context.Context) {
 		read(s.Flags["tls-cert-file"], net.JoinHostPort(v.config.LocalAPIEndpoint.AdvertiseAddress, strconv.Itoa(int(v.config.LocalAPIEndpoint.BindPort))))
 	}
 	if e := v.component(node.EtcdPod); e != nil {
-		read(e.Flags["cert-file"], clientAddress(e))
+		first, _, _ := strings.Cut(e.Flags["advertise-client-urls"], ",")
+		if u, err := url.Parse(first); err == nil && u.Scheme == "https" {
+			read(e.Flags["cert-file"], net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), strconv.Itoa(config.EtcdClientPort))))
+		}
 	}
-}
-
-// clientAddress returns the address at which etcd's static pod serves its clients; "" without one.
-func clientAddress(pod *staticpod.Pod) string {
-	first, _, _ := strings.Cut(pod.Flags["advertise-client-urls"], ",")
-	u, err := url.Parse(first)
-	if err != nil || u.Scheme != "https" {
-		return ""
-	}
-	if u.Port() == "" {
-		return net.JoinHostPort(u.Hostname(), strconv.Itoa(config.EtcdClientPort))
-	}
-	return u.Host
 }
 
 // servedSerial returns the serial number of the certificate that a server shows, in hexadecimal. The server may then refuse

@@ -3,6 +3,7 @@ package adoption
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 
@@ -26,93 +27,74 @@ func (r reader) cluster(ctx context.Context, api kubernetes.Interface) {
 		r.cannotRead("the API", errors.New("there is no client"))
 		return
 	}
-	v := newView(*r.in)
-	c := &Cluster{
-		ConfigMaps: map[string]*corev1.ConfigMap{}, Services: map[string]*corev1.Service{},
-		Deployments: map[string]*appsv1.Deployment{}, DaemonSets: map[string]*appsv1.DaemonSet{},
-	}
+	v, all := newView(*r.in), metav1.ListOptions{}
+	c := &Cluster{ConfigMaps: map[string]*corev1.ConfigMap{}, Deployments: map[string]*appsv1.Deployment{}}
 	r.in.Cluster = c
-	read := func(what string, needed bool, get func() error) { r.object(ctx, what, needed || v.plane, get) }
 	for i, name := range configMaps {
 		namespace, base, _ := strings.Cut(name, "/")
-		read("ConfigMap "+name, i < 2, func() (err error) {
-			found, err := api.CoreV1().ConfigMaps(namespace).Get(ctx, base, metav1.GetOptions{})
-			if err == nil {
-				c.ConfigMaps[name] = found
-			}
-			return err
-		})
-	}
-	if name := v.name; name != "" {
-		read("Node "+name, true, func() (err error) {
-			found, err := api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-			if err == nil {
-				c.Node = found
-			}
-			return err
-		})
-	}
-	read("nodes", false, func() error {
-		list, err := api.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-		if err == nil {
-			for _, n := range list.Items {
-				c.Nodes = append(c.Nodes, n.Name)
-			}
-			slices.Sort(c.Nodes)
+		if m := object(ctx, r, "ConfigMap "+name, i < 2 || v.plane, func() (*corev1.ConfigMap, error) {
+			return api.CoreV1().ConfigMaps(namespace).Get(ctx, base, metav1.GetOptions{})
+		}); m != nil {
+			c.ConfigMaps[name] = m
 		}
-		return err
-	})
-	read("services", false, func() error {
-		list, err := api.CoreV1().Services(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
-		if err == nil {
-			for _, s := range list.Items {
-				c.Services[s.Namespace+"/"+s.Name] = &s
-			}
-		}
-		return err
-	})
+	}
+	if v.name != "" {
+		c.Node = object(ctx, r, "Node "+v.name, true, func() (*corev1.Node, error) { return api.CoreV1().Nodes().Get(ctx, v.name, metav1.GetOptions{}) })
+	}
+	if l := object(ctx, r, "nodes", v.plane, func() (*corev1.NodeList, error) { return api.CoreV1().Nodes().List(ctx, all) }); l != nil {
+		c.Nodes = slices.Sorted(maps.Keys(objectsByName(l.Items)))
+	}
+	if l := object(ctx, r, "services", v.plane, func() (*corev1.ServiceList, error) {
+		return api.CoreV1().Services(metav1.NamespaceSystem).List(ctx, all)
+	}); l != nil {
+		c.Services = objectsByName(l.Items)
+	}
 	for _, namespace := range []string{metav1.NamespaceSystem, "kurl"} {
-		read("deployments", false, func() error {
-			list, err := api.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
-			if err == nil {
-				for _, d := range list.Items {
-					c.Deployments[d.Namespace+"/"+d.Name] = &d
-				}
-			}
-			return err
-		})
+		if l := object(ctx, r, "deployments", v.plane, func() (*appsv1.DeploymentList, error) { return api.AppsV1().Deployments(namespace).List(ctx, all) }); l != nil {
+			maps.Copy(c.Deployments, objectsByName(l.Items))
+		}
 	}
-	read("daemonsets", false, func() error {
-		list, err := api.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-		if err == nil {
-			for _, d := range list.Items {
-				c.DaemonSets[d.Namespace+"/"+d.Name] = &d
-			}
+	if l := object(ctx, r, "daemonsets", v.plane, func() (*appsv1.DaemonSetList, error) { return api.AppsV1().DaemonSets("").List(ctx, all) }); l != nil {
+		c.DaemonSets = objectsByName(l.Items)
+	}
+	if l := object(ctx, r, "the groups of the API", true, api.Discovery().ServerGroups); l != nil {
+		for _, g := range l.Groups {
+			c.APIGroups = append(c.APIGroups, g.Name)
 		}
-		return err
-	})
-	read("the groups of the API", true, func() error {
-		groups, err := api.Discovery().ServerGroups()
-		if err == nil {
-			for _, g := range groups.Groups {
-				c.APIGroups = append(c.APIGroups, g.Name)
-			}
-			slices.Sort(c.APIGroups)
-		}
-		return err
-	})
+	}
+	slices.Sort(c.APIGroups)
 	slices.Sort(c.Forbidden)
 	c.Forbidden = slices.Compact(c.Forbidden)
 }
 
-// object calls get, again after temporary errors. An object that does not exist is no error. needed is set if it must be
-// readable.
-func (r reader) object(ctx context.Context, what string, needed bool, get func() error) {
-	switch err := wait.Retry(ctx, get); {
-	case err == nil, apierrors.IsNotFound(err):
+// objectsByName returns objects by NAMESPACE/NAME, or NAME.
+func objectsByName[T any, P interface {
+	*T
+	metav1.Object
+}](list []T) map[string]P {
+	all := map[string]P{}
+	for i := range list {
+		o := P(&list[i])
+		all[strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")] = o
+	}
+	return all
+}
+
+// object calls get, again after temporary errors, and returns nil for an object that does not exist, or that cannot be read.
+// needed is set if it must be readable.
+func object[T any](ctx context.Context, r reader, what string, needed bool, get func() (*T, error)) (found *T) {
+	err := wait.Retry(ctx, func() (err error) {
+		found, err = get()
+		return err
+	})
+	switch {
+	case err == nil:
+		return found
+	case apierrors.IsNotFound(err):
 	case apierrors.IsForbidden(err) && !needed:
 		r.in.Cluster.Forbidden = append(r.in.Cluster.Forbidden, what)
 	default:
 		r.cannotRead(what, err)
 	}
+	return nil
 }

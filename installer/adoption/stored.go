@@ -1,9 +1,10 @@
 package adoption
 
 import (
+	"cmp"
 	"fmt"
-	"io/fs"
 	"path"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/version"
@@ -25,11 +26,53 @@ var oldAPIs = []string{"v1alpha1", "v1alpha2", "v1alpha3", "v1beta1", "v1beta2"}
 // oldestMinor is the oldest minor version that a file can upgrade: the one before the oldest that there are files of.
 const oldestMinor = release.OldestMinor - 1
 
+const storedIn = "ConfigMap " + kubeadmConfig
+
+var storedChecks = []func(*view){
+	versions,
+	refuse("KubeadmAPI", answered, func(v *view) [][]string { return given(slices.Contains(oldAPIs, v.api), v.api) }, "the stored configuration is kubeadm.k8s.io/$1", storedIn, "no kubeadm of a supported Kubernetes reads it",
+		"convert its ClusterConfiguration with kubeadm config migrate of v1.22 to v1.26, and store the result: "+editStored),
+	refuse("KubeadmAPI", answered, when(func(v *view) bool { return v.value(kubeadmConfig, "ClusterConfiguration") == "" }), "the cluster has no "+storedIn, storedIn,
+		"an upgrade writes the control plane from it", "on a control plane, store the configuration again: kubeadm init phase upload-config kubeadm --config FILE"),
+	find("KubeadmAPI", hasStored, word(func(v *view) string {
+		switch to := minor(v.Target); {
+		case v.api != "v1beta3":
+			return ""
+		case to < 31:
+			return "an upgrade stores v1beta3 again"
+		case to < 37:
+			return "the upgrade stores it as v1beta4"
+		}
+		return "the upgrade stores it as v1beta4. Real kubeadm of v1.37 and newer does not read v1beta3"
+	}), "the stored configuration is kubeadm.k8s.io/v1beta3", storedIn, "$1", ""),
+	find("KubeadmAPI", hasStored, each(func(v *view) []string { return v.warnings }), "the stored configuration: $1", storedIn, "an upgrade ignores it, and does not store it again", "remove it"),
+	upgradeChecks,
+
+	refuse("RenewTimer", everywhere, func(v *view) [][]string {
+		u := v.Units[renewTimerUnit]
+		return given(u.Enabled || u.Running(), cmp.Or(u.File, renewTimerUnit))
+	}, renewTimerUnit+" renews certificates, and restarts the control plane", "$1", "two control planes could restart at once, and a rotation of the CAs could be undone",
+		"systemctl disable --now "+renewTimerUnit+"; after adopt: ./install certs auto"),
+	refuse("Owner", answered, when(func(v *view) bool {
+		d := v.Cluster.Deployments[ekco]
+		return d != nil && (d.Spec.Replicas == nil || *d.Spec.Replicas > 0)
+	}), "EKCO runs", "Deployment "+ekco, "it rewrites certificates, kubeconfigs and haproxy's manifest", "kubectl -n kurl scale deployment ekc-operator --replicas=0"),
+	refuse("Owner", hasNode, each(func(v *view) []string {
+		return slices.DeleteFunc([]string{"machine-controller/owned-by", "v1.machine-controller.kubermatic.io/operating-system"}, func(label string) bool { return !has(v.Cluster.Node.Labels, label) })
+	}), "machine-controller made this node: label $1", "Node $node", "it replaces machines instead of upgrading them", "change the MachineDeployment; or delete the Machine, and join a host with ./install join"),
+	find("Kubean", answered, when(func(v *view) bool { return slices.Contains(v.Cluster.APIGroups, "kubean.io") }), "kubean manages clusters from this one", "CustomResourceDefinition clusters.kubean.io",
+		"none", "delete the ClusterOperations of each cluster that you adopt: kubean would run kubespray again"),
+	find("NotReadable", answered, word(func(v *view) string { return strings.Join(v.Cluster.Forbidden, ", ") }), "the kubelet of this worker may not read $1", "the cluster",
+		"none: adopt reads them on a control plane", "adopt the control planes first"),
+}
+
 // versions refuses versions of Kubernetes that this file cannot work with.
 func versions(v *view) {
-	for _, one := range []struct{ what, is, where string }{
-		{"this node's kubelet", v.kubeletVersion(), "kubelet"}, {"the cluster", storedVersion(v), "kubernetesVersion in ConfigMap " + kubeadmConfig},
-	} {
+	stored := ""
+	if v.stored != nil {
+		stored = v.stored.KubernetesVersion
+	}
+	for _, one := range []struct{ what, is, where string }{{"this node's kubelet", v.kubeletVersion(), "kubelet"}, {"the cluster", stored, "kubernetesVersion in " + storedIn}} {
 		if one.is == "" {
 			continue
 		}
@@ -45,51 +88,11 @@ func versions(v *view) {
 	}
 }
 
-// storedVersion is the cluster's version.
-func storedVersion(v *view) string {
-	if v.stored == nil {
-		return ""
-	}
-	return v.stored.KubernetesVersion
-}
-
-// storedConfiguration reports what an upgrade makes of the stored configuration.
-func storedConfiguration(v *view) {
-	const where = "ConfigMap " + kubeadmConfig
-	if v.Cluster == nil {
-		return
-	}
-	for _, old := range oldAPIs {
-		if v.api == old {
-			v.refuse("KubeadmAPI", "the stored configuration is kubeadm.k8s.io/"+v.api, where, "no kubeadm of a supported Kubernetes reads it",
-				"convert its ClusterConfiguration with kubeadm config migrate of v1.22 to v1.26, and store the result: kubectl -n kube-system edit configmap kubeadm-config")
-			return
-		}
-	}
-	if v.stored == nil {
-		if v.value(kubeadmConfig, "ClusterConfiguration") == "" {
-			v.refuse("KubeadmAPI", "the cluster has no "+where, where, "an upgrade writes the control plane from it", "on a control plane, store the configuration again: kubeadm init phase upload-config kubeadm --config FILE")
-		}
-		return
-	}
-	if v.api == "v1beta3" {
-		effect := "an upgrade stores v1beta3 again"
-		if minor(v.Target) >= 31 {
-			effect = "the upgrade stores it as v1beta4"
-		}
-		if minor(v.Target) >= 37 {
-			effect += ". Real kubeadm of v1.37 and newer does not read v1beta3"
-		}
-		v.find("KubeadmAPI", "the stored configuration is kubeadm.k8s.io/v1beta3", where, effect, "")
-	}
-	for _, w := range v.warnings {
-		v.find("KubeadmAPI", "the stored configuration: "+w, where, "an upgrade ignores it, and does not store it again", "remove it")
-	}
-	upgradeChecks(v)
-}
-
 // upgradeChecks runs the checks of an upgrade that need only what is known here.
 func upgradeChecks(v *view) {
+	if v.stored == nil {
+		return
+	}
 	c := *v.config
 	c.KubernetesVersion = v.Target
 	if text := v.value(proxyConfig, "config.conf"); text != "" {
@@ -104,70 +107,18 @@ func upgradeChecks(v *view) {
 		Files: v.host.files, Kubelet: v.kubeletVersion(), NodeName: v.name, ControlPlane: v.plane, Config: &c, Now: v.Now,
 	}
 	if v.plane {
-		certs, authorities, err := pki.Expirations(v.config, v.host.files)
-		if err == nil { // certificateFiles reports it
-			for _, e := range append(certs, authorities...) {
-				if e.Missing || e.External && !e.NotAfter.Before(v.Now) {
-					continue
-				}
-				t.Certificates = append(t.Certificates, e)
-			}
-		}
+		certs, authorities := v.expirations()
+		t.Certificates = slices.DeleteFunc(append(certs, authorities...), func(e pki.Expiration) bool { return e.Missing || e.External && !e.NotAfter.Before(v.Now) })
 	}
 	report := upgradecheck.Configuration(t)
-	for _, p := range report.Errors {
-		v.find(p.Name, p.Message, whereOf(v, p), "the upgrade refuses it", p.Fix)
-	}
-	for _, p := range report.Warnings {
-		v.find(p.Name, p.Message, whereOf(v, p), "the upgrade warns of it", p.Fix)
-	}
-}
-
-// whereOf is the object or the directory that a check of an upgrade looks at.
-func whereOf(v *view, p preflight.Problem) string {
-	if p.Name == "Certificates" {
-		return v.config.CertificatesDir
-	}
-	return "ConfigMap " + kubeadmConfig
-}
-
-// renewTimer refuses a timer that restarts the control plane.
-func renewTimer(v *view) {
-	if u, known := v.Units[renewTimerUnit]; known && (u.Enabled || u.Running()) {
-		v.refuse("RenewTimer", renewTimerUnit+" renews certificates, and restarts the control plane", cmpFile(u.File, renewTimerUnit), "two control planes could restart at once, and a rotation of the CAs could be undone",
-			"systemctl disable --now "+renewTimerUnit+"; after adopt: ./install certs auto")
-	}
-}
-
-func cmpFile(file, otherwise string) string {
-	if file == "" {
-		return otherwise
-	}
-	return file
-}
-
-// owners refuses controllers that change nodes, and reports what cannot be seen.
-func owners(v *view) {
-	if v.Cluster == nil {
-		return
-	}
-	if d := v.Cluster.Deployments[ekco]; d != nil && (d.Spec.Replicas == nil || *d.Spec.Replicas > 0) {
-		v.refuse("Owner", "EKCO runs", "Deployment "+ekco, "it rewrites certificates, kubeconfigs and haproxy's manifest", "kubectl -n kurl scale deployment ekc-operator --replicas=0")
-	}
-	if n := v.Cluster.Node; n != nil {
-		for _, name := range []string{"machine-controller/owned-by", "v1.machine-controller.kubermatic.io/operating-system"} {
-			if has(n.Labels, name) {
-				v.refuse("Owner", "machine-controller made this node: label "+name, "Node "+n.Name, "it replaces machines instead of upgrading them", "change the MachineDeployment; or delete the Machine, and join a host with ./install join")
+	for effect, problems := range map[string][]preflight.Problem{"the upgrade refuses it": report.Errors, "the upgrade warns of it": report.Warnings} {
+		for _, p := range problems {
+			where := storedIn
+			if p.Name == "Certificates" {
+				where = v.config.CertificatesDir
 			}
+			v.find(p.Name, p.Message, where, effect, p.Fix)
 		}
-	}
-	for _, group := range v.Cluster.APIGroups {
-		if group == "kubean.io" {
-			v.find("Kubean", "kubean manages clusters from this one", "CustomResourceDefinition clusters.kubean.io", "none", "delete the ClusterOperations of each cluster that you adopt: kubean would run kubespray again")
-		}
-	}
-	if len(v.Cluster.Forbidden) > 0 {
-		v.find("NotReadable", "the kubelet of this worker may not read "+strings.Join(v.Cluster.Forbidden, ", "), "the cluster", "none: adopt reads them on a control plane", "adopt the control planes first")
 	}
 }
 
@@ -184,18 +135,20 @@ func fillAdoption(v *view) {
 	a := &v.report.Adoption
 	a.Maker, a.Kubernetes = v.report.Maker, v.kubeletVersion()
 	a.Kubelet = ledger.AdoptedKubelet{Binary: v.kubelet.binary(), Args: v.Kubelet.Args, Config: v.configFile}
+	for _, f := range v.report.Findings { // add-ons that upgrades leave
+		if addOn := map[string]string{"DNS": "coredns", "KubeProxy": "kube-proxy"}[f.Name]; addOn != "" {
+			a.Keeps = append(a.Keeps, addOn)
+		}
+	}
+	slices.Sort(a.Keeps)
 	a.Files = map[string]string{}
 	for _, pattern := range kept {
-		names, err := fs.Glob(v.host.files, inRoot(pattern))
-		if err != nil {
-			v.host.cannotRead(pattern, err)
-		}
-		for _, name := range names {
-			sum, err := v.host.checksum(name)
+		for _, file := range v.host.glob(pattern) {
+			sum, err := v.host.checksum(file)
 			if err != nil {
-				v.host.cannotRead("/"+name, err)
+				v.host.cannotRead(file, err)
 			} else if sum != "" {
-				a.Files["/"+name] = sum
+				a.Files[file] = sum
 			}
 		}
 	}

@@ -44,8 +44,12 @@ type view struct {
 	configFile         string
 	ownConfig, running map[string]any
 	configFiles        []string
-	// kubeconfig is kubelet.conf; nil if there is none.
-	kubeconfig *clientcmdapi.Config
+	// sharedConfig is the KubeletConfiguration of the cluster; nil if there is none.
+	sharedConfig map[string]any
+	// user is the user of kubelet.conf, and server its cluster; nil without the file.
+	userName string
+	user     *clientcmdapi.AuthInfo
+	server   *clientcmdapi.Cluster
 	// pods are the static pods of this host, by the names of their files.
 	pods map[string]*staticpod.Pod
 	// api is the version of the stored configuration: "v1beta3". stored is nil if it cannot be used.
@@ -64,11 +68,13 @@ func newView(in Input) *view {
 	v.flags = kubelet.ParseFlags(in.Kubelet.Args)
 	v.configFile = cmp.Or(v.flag("config"), config.KubeletConfigFile)
 	v.ownConfig = v.host.document(v.configFile)
+	if text := v.value(kubeletConfig, "kubelet"); text != "" {
+		v.sharedConfig = v.host.decode("ConfigMap "+kubeletConfig, []byte(text))
+	}
 	v.readConfigDir()
 	v.readKubeconfig()
 	v.readPods()
 	v.readStored()
-	v.readConfig()
 	return v
 }
 
@@ -135,16 +141,8 @@ func (v *view) readKubeconfig() {
 		v.host.cannotRead(node.KubeletConf, err)
 		return
 	}
-	v.kubeconfig = c
-}
-
-// user returns the user of kubelet.conf, and its cluster; nil without the file.
-func (v *view) user() (name string, user *clientcmdapi.AuthInfo, cluster *clientcmdapi.Cluster) {
-	if v.kubeconfig == nil {
-		return "", nil, nil
-	}
-	now := v.kubeconfig.Contexts[v.kubeconfig.CurrentContext]
-	return now.AuthInfo, v.kubeconfig.AuthInfos[now.AuthInfo], v.kubeconfig.Clusters[now.Cluster]
+	now := c.Contexts[c.CurrentContext]
+	v.userName, v.user, v.server = now.AuthInfo, c.AuthInfos[now.AuthInfo], c.Clusters[now.Cluster]
 }
 
 // readPods reads the static pods, as the kubelet does: from all files, whatever their name ends with.
@@ -186,7 +184,7 @@ func (v *view) value(configMap, key string) string {
 	return v.Cluster.ConfigMaps[configMap].Data[key]
 }
 
-// readStored decodes the ClusterConfiguration that kubeadm stored.
+// readStored decodes the ClusterConfiguration that kubeadm stored, and completes this node's, as an upgrade does.
 func (v *view) readStored() {
 	text := v.value(kubeadmConfig, "ClusterConfiguration")
 	if text == "" {
@@ -209,14 +207,7 @@ func (v *view) readStored() {
 		return
 	}
 	v.stored, v.warnings = &stored, warnings
-}
-
-// readConfig completes the configuration of this node, as an upgrade does.
-func (v *view) readConfig() {
-	if v.stored == nil {
-		return
-	}
-	c := &config.Config{Cluster: *v.stored}
+	c := &config.Config{Cluster: stored}
 	c.NodeRegistration.Name = v.name
 	if server := v.component("kube-apiserver"); server != nil {
 		c.LocalAPIEndpoint.AdvertiseAddress = server.Flags["advertise-address"]
@@ -245,16 +236,6 @@ func (v *view) active(unit string) bool { return v.Units[unit].Running() }
 // minor returns the minor version of "v1.29.15"; 0 for another text.
 func minor(version string) int { return (&config.Cluster{KubernetesVersion: version}).Minor() }
 
-// decode decodes the YAML of an object; nil if it cannot be read.
-func decode(v *view, what, text string) map[string]any {
-	var fields map[string]any
-	if err := documents.Unmarshal([]byte(text), &fields); err != nil {
-		v.host.cannotRead(what, err)
-		return nil
-	}
-	return fields
-}
-
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // fieldText is the value of a field of a KubeletConfiguration on one line, without secrets.
@@ -263,19 +244,24 @@ func fieldText(name string, value any) string {
 		return "not set"
 	}
 	data, err := json.Marshal(map[string]any{"apiVersion": kubeletv1.SchemeGroupVersion.String(), "kind": "KubeletConfiguration", name: value})
-	if err != nil {
-		return "not readable"
-	}
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.UseNumber() // redact keeps only these numbers
 	var document map[string]any
-	if err := decoder.Decode(&document); err != nil {
-		return "not readable"
+	if err == nil {
+		document, err = generic(data)
 	}
-	shown, _ := redact.Object(document).(map[string]any)
-	data, err = json.Marshal(shown[name])
+	if err == nil {
+		shown, _ := redact.Object(document).(map[string]any)
+		data, err = json.Marshal(shown[name])
+	}
 	if err != nil {
 		return "not readable"
 	}
 	return string(data)
+}
+
+// generic decodes the JSON of an object with the numbers that redact keeps.
+func generic(data []byte) (object map[string]any, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	err = decoder.Decode(&object)
+	return object, err
 }

@@ -93,7 +93,7 @@ func (t *Target) upgradeNotes() (found []finding) {
 			continue
 		}
 		if uses := n.uses(t); len(uses) > 0 {
-			found = append(found, finding{message: fmt.Sprintf(n.message, some(uses)), fix: n.fix, warning: !n.refuses})
+			found = append(found, finding{message: fmt.Sprintf(n.message, Some(uses)), fix: n.fix, warning: !n.refuses})
 		}
 	}
 	return found
@@ -102,7 +102,8 @@ func (t *Target) upgradeNotes() (found []finding) {
 // shown is how many names a message lists.
 const shown = 5
 
-func some(names []string) string {
+// Some lists the first names, and how many more there are.
+func Some(names []string) string {
 	if len(names) > shown {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
 	}

@@ -218,7 +218,7 @@ func (t *Target) lostObjects() (found []finding) {
 		if first.Replacement != "" {
 			fix += "; afterwards, create them with " + first.Replacement
 		}
-		found = append(found, problem(fix, "%s %s: %s can neither read nor delete objects of %s, which it does not have", first.Kind, some(names), first.Removed, first.API))
+		found = append(found, problem(fix, "%s %s: %s can neither read nor delete objects of %s, which it does not have", first.Kind, Some(names), first.Removed, first.API))
 	}
 	return found
 }
