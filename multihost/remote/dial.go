@@ -5,8 +5,6 @@ import (
 	"errors"
 	"sync"
 
-	"golang.org/x/crypto/ssh"
-
 	"airlift/multihost/spec"
 )
 
@@ -25,25 +23,22 @@ type Options struct {
 
 // A Dialer connects to the hosts of one run. They share the connections to jump hosts, the passwords and the questions.
 type Dialer struct {
-	options  Options
-	ownFiles bool // the caller named the files with host keys
+	options Options
+	asking  sync.Mutex // one question at a time; also held while known_hosts changes
 
-	asking sync.Mutex // one question at a time; also held while known_hosts changes
-
-	mu      sync.Mutex // of the maps
-	jumps   map[string]*jump
-	slots   map[string]chan struct{}
-	secrets map[string]*secret
-	opened  map[string]ssh.Signer // keys whose passphrase was given, by path
+	jumps   sync.Map // of *jump
+	slots   sync.Map // of chan struct{}
+	secrets sync.Map // of *secret
+	opened  sync.Map // of ssh.Signer: keys whose passphrase was given, by path
 }
 
 // NewDialer returns a Dialer without connections.
-func NewDialer(o Options) *Dialer {
-	ownFiles := o.KnownHosts != nil
-	if !ownFiles {
-		o.KnownHosts = []string{inHome(".ssh", "known_hosts"), "/etc/ssh/ssh_known_hosts"}
-	}
-	return &Dialer{options: o, ownFiles: ownFiles, jumps: map[string]*jump{}, slots: map[string]chan struct{}{}, secrets: map[string]*secret{}, opened: map[string]ssh.Signer{}}
+func NewDialer(o Options) *Dialer { return &Dialer{options: o} }
+
+// shared returns the value that all hosts with a key share, which is first if there was none.
+func shared[T any](m *sync.Map, key string, first T) T {
+	v, _ := m.LoadOrStore(key, first)
+	return v.(T)
 }
 
 // Dial connects to a host and finds out how commands run as root there. The error is an *Error with a hint.
@@ -65,12 +60,10 @@ func (d *Dialer) Dial(ctx context.Context, h spec.Host) (Conn, error) {
 
 // Close ends the connections to jump hosts. Close those to the hosts first.
 func (d *Dialer) Close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	var errs []error
-	for _, j := range d.jumps {
-		if j.transport != nil {
-			errs = append(errs, j.transport.Close())
+	for _, j := range d.jumps.Range {
+		if t := j.(*jump).transport; t != nil {
+			errs = append(errs, t.Close())
 		}
 	}
 	return errors.Join(errs...)
@@ -98,25 +91,19 @@ func (d *Dialer) connect(ctx context.Context, h host) (transport, error) {
 		last := h.Jump[n-1]
 		last.Jump, last.OpenSSH = h.Jump[:n-1], h.OpenSSH
 		var err error
-		if via, err = d.shared(ctx, host{"jump host " + last.Address, "", last}); err != nil {
+		if via, err = d.jump(ctx, host{"jump host " + last.Address, "", last}); err != nil {
 			return nil, err
 		}
 	}
 	if h.OpenSSH {
 		return d.dialOpenSSH(ctx, h, via)
 	}
-	return d.dialNative(ctx, h, via)
+	return d.dialNative(ctx, h, via, nil)
 }
 
-// shared returns the connection to a jump host. It connects if there is none, or if it has ended.
-func (d *Dialer) shared(ctx context.Context, h host) (transport, error) {
-	d.mu.Lock()
-	j := d.jumps[h.key()]
-	if j == nil {
-		j = &jump{}
-		d.jumps[h.key()] = j
-	}
-	d.mu.Unlock()
+// jump returns the connection to a jump host. It connects if there is none, or if it has ended.
+func (d *Dialer) jump(ctx context.Context, h host) (transport, error) {
+	j := shared(&d.jumps, h.key(), &jump{})
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.transport != nil {
@@ -143,13 +130,7 @@ func (d *Dialer) slot(ctx context.Context, h host) (release func(), err error) {
 	if len(h.Jump) > 0 {
 		key = h.way()
 	}
-	d.mu.Lock()
-	slots := d.slots[key]
-	if slots == nil {
-		slots = make(chan struct{}, maxHandshakes)
-		d.slots[key] = slots
-	}
-	d.mu.Unlock()
+	slots := shared(&d.slots, key, make(chan struct{}, maxHandshakes))
 	select {
 	case slots <- struct{}{}:
 		return func() { <-slots }, nil

@@ -84,10 +84,18 @@ func pinned(form func(ssh.PublicKey) string, want string) ssh.HostKeyCallback {
 	}
 }
 
+// knownFiles are the files with host keys. New keys go to the first one.
+func (d *Dialer) knownFiles() []string {
+	if d.options.KnownHosts != nil {
+		return d.options.KnownHosts
+	}
+	return []string{inHome(".ssh", "known_hosts"), "/etc/ssh/ssh_known_hosts"}
+}
+
 // knownHosts reads the files each time, because another driver may have added a key.
 func (d *Dialer) knownHosts() (ssh.HostKeyCallback, error) {
 	var files []string
-	for _, name := range d.options.KnownHosts {
+	for _, name := range d.knownFiles() {
 		if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
 			files = append(files, name)
 		}
@@ -180,7 +188,7 @@ func (d *Dialer) learnHostKey(ctx context.Context, h host, key ssh.PublicKey) er
 	if hashesNames(ctx, h) {
 		name = knownhosts.HashHostname(name)
 	}
-	if err := appendLine(d.options.KnownHosts[0], knownhosts.Line([]string{name}, key)); err != nil {
+	if err := appendLine(d.knownFiles()[0], knownhosts.Line([]string{name}, key)); err != nil {
 		return fmt.Errorf("remembering the host key of %s: %w", h.name, err)
 	}
 	return nil
@@ -198,20 +206,17 @@ func appendLine(name, line string) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	data, err := os.ReadFile(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if len(data) > 0 && !bytes.HasSuffix(data, []byte("\n")) {
+		line = "\n" + line
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
-	info, err := f.Stat()
-	last := []byte("\n")
-	if err == nil && info.Size() > 0 {
-		_, err = f.ReadAt(last, info.Size()-1)
-	}
-	if last[0] != '\n' {
-		line = "\n" + line
-	}
-	if err == nil {
-		_, err = f.WriteString(line + "\n")
-	}
+	_, err = f.WriteString(line + "\n")
 	return errors.Join(err, f.Close())
 }

@@ -16,65 +16,55 @@ import (
 // defaultKeys are the names in ~/.ssh that are tried after the agent's.
 var defaultKeys = []string{"id_ed25519", "id_ecdsa", "id_rsa"}
 
-// identities returns the keys for a host, and a function that closes the connection to the agent. With KeyFile it is only
-// that key: hosts close the connection after a few that they do not know.
-func (d *Dialer) identities(ctx context.Context, h host) ([]ssh.Signer, func(), error) {
-	held, done := agentKeys()
+// identities returns the keys for a host. Those of the agent work until the end of ctx. With KeyFile it is only that key: hosts
+// close the connection after a few that they do not know.
+func (d *Dialer) identities(ctx context.Context, h host) ([]ssh.Signer, error) {
+	signers := agentKeys(ctx)
 	if h.KeyFile != "" {
 		signer, err := d.readKey(ctx, h.KeyFile)
 		if err != nil {
-			done()
-			return nil, nil, h.refused(Authentication, "check ssh.keyPath in cluster.yaml", "reading the key: %w", err)
+			return nil, h.refused(Authentication, "check ssh.keyPath in cluster.yaml", "reading the key: %w", err)
 		}
-		for _, s := range held {
-			if marshaled(s.PublicKey()) == marshaled(signer.PublicKey()) {
-				signer = s // needs no passphrase
+		for _, held := range signers {
+			if marshaled(held.PublicKey()) == marshaled(signer.PublicKey()) {
+				signer = held // needs no passphrase
 			}
 		}
-		return []ssh.Signer{signer}, done, nil
+		return []ssh.Signer{signer}, nil
 	}
-	signers := held
 	for _, name := range defaultKeys {
-		path := inHome(".ssh", name)
-		signer, err := d.readKey(ctx, path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
+		signer, err := d.readKey(ctx, inHome(".ssh", name))
+		switch {
+		case err == nil:
+			signers = append(signers, signer)
+		case !errors.Is(err, fs.ErrNotExist):
+			return nil, h.refused(Authentication, "name the key to use with ssh.keyPath in cluster.yaml", "reading the key: %w", err)
 		}
-		if err != nil {
-			done()
-			return nil, nil, h.refused(Authentication, "name the key to use with ssh.keyPath in cluster.yaml", "reading the key: %w", err)
-		}
-		signers = append(signers, signer)
 	}
-	return signers, done, nil
+	return signers, nil
 }
 
-// agentKeys returns the keys of the agent, if there is one.
-func agentKeys() ([]ssh.Signer, func()) {
+// agentKeys returns the keys of the agent, if there is one, for use until the end of ctx.
+func agentKeys(ctx context.Context) []ssh.Signer {
 	socket, err := net.Dial("unix", os.Getenv("SSH_AUTH_SOCK"))
 	if err != nil {
-		return nil, func() {}
+		return nil
 	}
-	signers, err := agent.NewClient(socket).Signers()
-	if err != nil {
-		signers = nil // a locked agent
-	}
-	return signers, func() { _ = socket.Close() }
+	context.AfterFunc(ctx, func() { _ = socket.Close() })
+	signers, _ := agent.NewClient(socket).Signers() // none of a locked agent
+	return signers
 }
 
 // readKey reads a private key. One with a passphrase is returned locked: only if a host accepts it is the user asked.
 func (d *Dialer) readKey(ctx context.Context, path string) (ssh.Signer, error) {
-	d.mu.Lock()
-	signer := d.opened[path]
-	d.mu.Unlock()
-	if signer != nil {
-		return signer, nil
+	if signer, ok := d.opened.Load(path); ok {
+		return signer.(ssh.Signer), nil
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	signer, err = ssh.ParsePrivateKey(data)
+	signer, err := ssh.ParsePrivateKey(data)
 	var missing *ssh.PassphraseMissingError
 	switch {
 	case errors.As(err, &missing) && missing.PublicKey != nil:
@@ -97,9 +87,7 @@ func (d *Dialer) openKey(ctx context.Context, path string) (signer ssh.Signer, e
 		if signer, err = ssh.ParsePrivateKeyWithPassphrase(data, []byte(text)); err != nil {
 			return fmt.Errorf("opening %s: %w", path, errWrong)
 		}
-		d.mu.Lock()
-		d.opened[path] = signer
-		d.mu.Unlock()
+		d.opened.Store(path, signer)
 		return nil
 	})
 	return signer, err

@@ -276,6 +276,21 @@ func TestJumpHostIsShared(t *testing.T) {
 	}
 }
 
+// A jump host needs no shell for its user, whichever command logs in.
+func TestJumpHostWithoutAShell(t *testing.T) {
+	h := sshhost.Start(t)
+	for _, isOpenSSH := range []bool{false, true} {
+		to := target(h, "root")
+		to.SSH.Jump, to.SSH.OpenSSH = []spec.SSH{target(h, "nologin").SSH}, isOpenSSH
+		c, err := dialer(t, Options{}).Dial(t.Context(), to)
+		if err != nil {
+			t.Errorf("openSSH %v: %v", isOpenSSH, err)
+			continue
+		}
+		_ = c.Close()
+	}
+}
+
 // Pain 10: sshd drops connections above MaxStartups, and many hosts behind one address have one sshd here.
 func TestHundredHostsAtMaxStartups10(t *testing.T) {
 	h := sshhost.Start(t, "MaxStartups 10:100:10")

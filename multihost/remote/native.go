@@ -15,47 +15,50 @@ import (
 const (
 	connectTimeout   = 10 * time.Second
 	handshakeTimeout = 30 * time.Second // sshd's name lookups take up to 20 s
-	// A connection is closed if a question has no answer and nothing at all has come for keepAliveLimit: on a slow link,
-	// the question waits behind a copy. TCP sends again 13 s after a cut of 7 to 12 s (its pauses double from 0.2 s).
+	// A connection is closed if nothing at all has come for keepAliveLimit, whatever has no answer: on a slow link, a
+	// question waits behind a copy. TCP sends again 13 s after a cut of 7 to 12 s (its pauses double from 0.2 s).
 	keepAliveInterval = 5 * time.Second
-	keepAliveLimit    = 20 * time.Second
+	keepAliveLimit    = 25 * time.Second
 	keepAlive         = "keepalive@openssh.com"
 )
 
-// native is a connection by this process.
+// native is a connection whose sessions are those of package ssh.
 type native struct {
 	client *ssh.Client
-	socket *socket
 	ended  chan struct{}
 }
 
-// A socket knows when something came last.
+// A socket is closed when nothing has come for keepAliveLimit, once its silence is watched.
 type socket struct {
 	net.Conn
-	heard atomic.Int64 // Unix time in nanoseconds
+	silence atomic.Pointer[time.Timer]
 }
 
 func (s *socket) Read(p []byte) (int, error) {
 	n, err := s.Conn.Read(p)
-	if n > 0 {
-		s.heard.Store(time.Now().UnixNano())
+	if t := s.silence.Load(); t != nil && n > 0 {
+		t.Reset(keepAliveLimit)
 	}
 	return n, err
 }
 
-// A login is what a handshake needs, and what the user has answered so far.
+// A login is what a handshake needs, what the user has answered so far, and what the host wanted.
 type login struct {
 	host
+	dialer   *Dialer
+	ctx      context.Context
 	via      transport // nil: directly
 	check    hostKeyCheck
 	password *string
+	shown    bool // the host has shown its key
+	sent     bool // the password: once, because hosts lock accounts
+	wanted   bool // the password, and there is none yet
 }
 
 // dialNative connects. It asks the user between two connections, because sshd does not wait as long as a user may need.
-func (d *Dialer) dialNative(ctx context.Context, h host, via transport) (t transport, err error) {
-	l := login{host: h, via: via}
+func (d *Dialer) dialNative(ctx context.Context, h host, via transport, password *string) (t transport, err error) {
 	for drops := 0; ; {
-		t, err = d.tryKeys(ctx, l)
+		t, err = d.tryKeys(login{host: h, dialer: d, ctx: ctx, via: via, password: password})
 		var unknown *unknownKey
 		var locked *lockedKey
 		switch {
@@ -65,8 +68,17 @@ func (d *Dialer) dialNative(ctx context.Context, h host, via transport) (t trans
 			err = d.learnHostKey(ctx, h, unknown.key)
 		case errors.As(err, &locked):
 			_, err = d.openKey(ctx, locked.path)
-		case errors.Is(err, errNeedsPassword) && l.password == nil:
-			return d.dialWithPassword(ctx, l)
+		case errors.Is(err, errNeedsPassword) && password == nil:
+			// The hosts of the group share it.
+			err = d.useSecret(ctx, "password of "+h.account(), fmt.Sprintf("Password of %s on %s: ", h.User, h.of()), func(text string) (err error) {
+				if t, err = d.dialNative(ctx, h, via, &text); err != nil && classOf(err) == Authentication {
+					err = fmt.Errorf("%w: %w", errWrong, err)
+				}
+				return err
+			})
+			if err == nil {
+				return t, nil
+			}
 		case errors.Is(err, errDropped) && drops < 5: // MaxStartups drops at random
 			drops++
 			err = nil
@@ -77,39 +89,14 @@ func (d *Dialer) dialNative(ctx context.Context, h host, via transport) (t trans
 	}
 }
 
-// dialWithPassword logs in with a password that the hosts of the group share.
-func (d *Dialer) dialWithPassword(ctx context.Context, l login) (t transport, err error) {
-	prompt := fmt.Sprintf("Password of %s on %s: ", l.User, l.of())
-	err = d.useSecret(ctx, "password of "+l.account(), prompt, func(text string) (err error) {
-		l.password = &text
-		if t, err = d.tryKeys(ctx, l); err != nil && classOf(err) == Authentication {
-			err = fmt.Errorf("%w: %w", errWrong, err)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, l.authenticationFailed(ctx, err)
-	}
-	return t, nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // tryKeys shakes hands once for each list of algorithms, until the host shows the key that is pinned.
-func (d *Dialer) tryKeys(ctx context.Context, l login) (t transport, err error) {
+func (d *Dialer) tryKeys(l login) (t transport, err error) {
 	if l.check, err = d.checkHostKey(l.host); err != nil {
 		return nil, err
 	}
 	var refused error
 	for _, algorithms := range l.check.algorithms {
-		t, err = d.handshake(ctx, l, algorithms)
+		t, err = l.shakeHands(algorithms)
 		var none *ssh.AlgorithmNegotiationError
 		switch {
 		case errors.As(err, &none):
@@ -130,111 +117,109 @@ var (
 	errNeedsPassword = errors.New("no key was accepted, and the host asks for a password")
 )
 
-func (d *Dialer) handshake(ctx context.Context, l login, algorithms []string) (transport, error) {
-	signers, done, err := d.identities(ctx, l.host)
+func (l login) shakeHands(algorithms []string) (transport, error) {
+	using, done := context.WithCancel(l.ctx)
+	defer done()
+	signers, err := l.dialer.identities(using, l.host)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
-	release, err := d.slot(ctx, l.host)
+	release, err := l.dialer.slot(l.ctx, l.host)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	tcp, err := dialTCP(ctx, l)
+	tcp, err := l.dialTCP()
 	if err != nil {
 		return nil, err
 	}
-	socket := &socket{Conn: tcp}
-	limited, cancel := context.WithTimeoutCause(ctx, handshakeTimeout, errors.New("no answer in the handshake for 30 s"))
+	s := &socket{Conn: tcp}
+	limited, cancel := context.WithTimeoutCause(l.ctx, handshakeTimeout, errors.New("no answer in the handshake for 30 s"))
 	defer cancel()
-	stop := context.AfterFunc(limited, func() { _ = socket.Close() })
-	a := &answers{login: l, dialer: d, ctx: ctx}
-	config := &ssh.ClientConfig{User: l.User, HostKeyAlgorithms: algorithms, HostKeyCallback: a.hostKey,
-		Auth: []ssh.AuthMethod{ssh.PublicKeys(signers...), ssh.KeyboardInteractive(a.challenge), ssh.PasswordCallback(a.once)}}
-	client, err := a.logIn(socket, config, signers)
+	stop := context.AfterFunc(limited, func() { _ = s.Close() })
+	client, err := l.logIn(s, signers, algorithms)
 	if !stop() { // the socket is closed
-		return nil, l.failed(ctx, context.Cause(limited), a.shown)
+		return nil, l.failed(l.ctx, context.Cause(limited), l.shown)
 	}
 	if err != nil {
-		_ = socket.Close()
-		err = l.failed(ctx, err, a.shown)
-		if errors.Is(err, errDropped) {
-			_ = sleep(ctx, dropPause)
+		_ = s.Close()
+		err = l.failed(l.ctx, err, l.shown)
+		if errors.Is(err, errDropped) { // keeps its slot
+			select {
+			case <-time.After(dropPause):
+			case <-l.ctx.Done():
+			}
 		}
 		return nil, err
 	}
-	return watch(client, socket), nil
+	n := newNative(client)
+	go n.keepAlive(s)
+	return n, nil
 }
 
-// logIn shakes hands, and waits for an answer to a question: then sshd no longer counts it as a handshake.
-func (a *answers) logIn(socket net.Conn, config *ssh.ClientConfig, signers []ssh.Signer) (*ssh.Client, error) {
-	c, channels, requests, err := ssh.NewClientConn(socket, a.address(), config)
-	if err != nil {
-		return nil, a.replace(signers, err)
-	}
-	client := ssh.NewClient(c, channels, requests)
-	_, _, err = client.SendRequest(keepAlive, true, nil)
-	return client, err
-}
-
-// dropPause is how long a handshake that was dropped keeps its slot.
 const dropPause = time.Second
 
-func dialTCP(ctx context.Context, l login) (socket net.Conn, err error) {
-	limited, cancel := context.WithTimeoutCause(ctx, connectTimeout, errors.New("no answer for 10 s"))
+// logIn waits for an answer to a question at the end: then sshd no longer counts the connection as a handshake. Package ssh returns
+// the error of the last method only, which need not be what to ask the user for.
+func (l *login) logIn(socket net.Conn, signers []ssh.Signer, algorithms []string) (*ssh.Client, error) {
+	c, channels, requests, err := ssh.NewClientConn(socket, l.address(), &ssh.ClientConfig{User: l.User, HostKeyAlgorithms: algorithms, HostKeyCallback: l.hostKey,
+		Auth: []ssh.AuthMethod{ssh.PublicKeys(signers...), ssh.KeyboardInteractive(l.challenge), ssh.PasswordCallback(l.once)}})
+	if err == nil {
+		client := ssh.NewClient(c, channels, requests)
+		_, _, err = client.SendRequest(keepAlive, true, nil)
+		return client, err
+	}
+	for _, s := range signers {
+		if k, ok := s.(*lockedKey); ok && k.accepted {
+			return nil, k
+		}
+	}
+	if l.wanted {
+		return nil, errNeedsPassword
+	}
+	return nil, err
+}
+
+func (l *login) dialTCP() (socket net.Conn, err error) {
+	limited, cancel := context.WithTimeoutCause(l.ctx, connectTimeout, errors.New("no answer for 10 s"))
 	defer cancel()
+	dial := new(net.Dialer).DialContext
 	if n, ok := l.via.(*native); ok {
-		socket, err = n.client.DialContext(limited, "tcp", l.address())
-	} else {
-		socket, err = new(net.Dialer).DialContext(limited, "tcp", l.address())
+		dial = n.client.DialContext
 	}
-	if err != nil && limited.Err() != nil {
-		err = context.Cause(limited)
-	}
-	if err != nil {
-		return nil, l.failed(ctx, err, false)
+	if socket, err = dial(limited, "tcp", l.address()); err != nil {
+		return nil, l.failed(l.ctx, cmp.Or(context.Cause(limited), err), false)
 	}
 	return socket, nil
 }
 
-// answers are what the host gets in a handshake, and what it wanted.
-type answers struct {
-	login
-	dialer *Dialer
-	ctx    context.Context
-	shown  bool // the host has shown its key
-	sent   bool // the password: once, because hosts lock accounts
-	wanted bool // the password, and there is none yet
-}
-
-func (a *answers) hostKey(address string, from net.Addr, key ssh.PublicKey) error {
-	a.shown = true
-	return a.check.accept(address, from, key)
+func (l *login) hostKey(address string, from net.Addr, key ssh.PublicKey) error {
+	l.shown = true
+	return l.check.accept(address, from, key)
 }
 
 // once returns the password.
-func (a *answers) once() (string, error) {
+func (l *login) once() (string, error) {
 	switch {
-	case a.password == nil:
-		a.wanted = true
+	case l.password == nil:
+		l.wanted = true
 		return "", errNeedsPassword
-	case a.sent:
+	case l.sent:
 		return "", errWrong
 	}
-	a.sent = true
-	return *a.password, nil
+	l.sent = true
+	return *l.password, nil
 }
 
 // challenge answers the first hidden question with the password. Other questions are for the user, such as for a code. Each
 // is one line behind the name of the host, so that it cannot look like a question of this program.
-func (a *answers) challenge(_, instruction string, questions []string, echos []bool) (list []string, err error) {
+func (l *login) challenge(_, instruction string, questions []string, echos []bool) (list []string, err error) {
 	list = make([]string, len(questions))
 	for i, question := range questions {
-		if !a.sent && !echos[i] {
-			list[i], err = a.once()
+		if !l.sent && !echos[i] {
+			list[i], err = l.once()
 		} else {
-			list[i], err = a.dialer.askSecret(a.ctx, a.name+": "+oneLine(instruction+" "+question)+" ")
+			list[i], err = l.dialer.askSecret(l.ctx, l.name+": "+oneLine(instruction+" "+question)+" ")
 		}
 		if err != nil {
 			return nil, err
@@ -243,58 +228,24 @@ func (a *answers) challenge(_, instruction string, questions []string, echos []b
 	return list, nil
 }
 
-// replace returns what to ask the user for, instead of the error of a handshake. Package ssh returns the error of the
-// last method only.
-func (a *answers) replace(signers []ssh.Signer, err error) error {
-	for _, s := range signers {
-		if k, ok := s.(*lockedKey); ok && k.accepted {
-			return k
-		}
-	}
-	if a.wanted {
-		return errNeedsPassword
-	}
-	return err
-}
-
-// watch keeps a connection alive, and closes it if the host no longer answers.
-func watch(client *ssh.Client, socket *socket) *native {
-	n := &native{client, socket, make(chan struct{})}
+func newNative(client *ssh.Client) *native {
+	n := &native{client, make(chan struct{})}
 	go func() {
 		_ = client.Wait()
 		close(n.ended)
 	}()
-	go func() {
-		for {
-			select {
-			case <-n.ended:
-				return
-			case <-time.After(keepAliveInterval):
-				n.ping()
-			}
-		}
-	}()
 	return n
 }
 
-// ping asks a question, and returns when there is an answer, or when the connection has ended.
-func (n *native) ping() {
-	answered := make(chan struct{})
-	go func() {
-		_, _, _ = n.client.SendRequest(keepAlive, true, nil) // also a refusal is an answer
-		close(answered)
-	}()
-	asked := time.Now().UnixNano()
+// keepAlive asks questions until the connection ends. The socket is closed if the host no longer answers.
+func (n *native) keepAlive(s *socket) {
+	s.silence.Store(time.AfterFunc(keepAliveLimit, func() { _ = s.Close() }))
 	for {
 		select {
-		case <-answered:
-			return
 		case <-n.ended:
 			return
-		case <-time.After(time.Second):
-		}
-		if silent := time.Duration(time.Now().UnixNano() - max(asked, n.socket.heard.Load())); silent > keepAliveLimit {
-			_ = n.client.Close() // ends the question, too
+		case <-time.After(keepAliveInterval):
+			_, _, _ = n.client.SendRequest(keepAlive, true, nil) // also a refusal is an answer
 		}
 	}
 }

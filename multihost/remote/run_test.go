@@ -111,6 +111,19 @@ func TestLostConnectionLeavesNoProcess(t *testing.T) {
 	}
 }
 
+// A driver that was killed leaves neither a command nor the master of ssh: the end of its process closes the socket.
+func TestKilledDriverLeavesNoMaster(t *testing.T) {
+	c := dial(t, sshhost.Start(t), "openssh root").(*conn)
+	master := c.transport.(*openSSH)
+	const canary = "1401"
+	began := &signalled{want: "began", done: func() { _ = master.client.Close() }}
+	err := c.Run(t.Context(), Command{Args: []string{"sh", "-c", "echo began; sleep " + canary}, Stdout: began})
+	if lost := (*LostError)(nil); !errors.As(err, &lost) {
+		t.Errorf("the error is %v", err)
+	}
+	await(t, func() bool { return len(processes("sleep\x00"+canary)) == 0 && len(processes(master.dir)) == 0 })
+}
+
 // A command that ends by itself on SIGINT has the time for it.
 func TestCancelInterruptsFirst(t *testing.T) {
 	h := sshhost.Start(t)

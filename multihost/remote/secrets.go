@@ -25,13 +25,7 @@ var errNobody = errors.New("standard input is not a terminal, so nobody can be a
 
 // useSecret asks for a secret if it was not asked for yet, and tries it. Key names it.
 func (d *Dialer) useSecret(ctx context.Context, key, prompt string, try func(text string) error) error {
-	d.mu.Lock()
-	s := d.secrets[key]
-	if s == nil {
-		s = &secret{}
-		d.secrets[key] = s
-	}
-	d.mu.Unlock()
+	s := shared(&d.secrets, key, &secret{})
 	s.mu.Lock()
 	if s.accepted {
 		s.mu.Unlock()
