@@ -53,9 +53,10 @@ func (c *conn) Send(ctx context.Context, f File, progress func(inPlace int64)) (
 	if inPlace {
 		return 0, nil
 	}
-	rest := &counter{r: io.NewSectionReader(f.Content, from, f.Size-from), count: func(n int64) { progress(from + n) }}
+	var sent atomic.Int64
+	rest := io.TeeReader(io.NewSectionReader(f.Content, from, f.Size-from), counter(func(n int) { progress(from + sent.Add(int64(n))) }))
 	err = c.script(ctx, f, fmt.Sprintf("from=%d\n%s", from, receiveScript), rest, -1, io.Discard)
-	return rest.n.Load(), err
+	return sent.Load(), err
 }
 
 // find returns how many bytes of the file the host has.
@@ -106,15 +107,10 @@ func (c *conn) script(ctx context.Context, f File, script string, input io.Reade
 	return nil
 }
 
-// A counter counts what is read.
-type counter struct {
-	r     io.Reader
-	n     atomic.Int64
-	count func(n int64)
-}
+// A counter counts what is written to it.
+type counter func(n int)
 
-func (c *counter) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.count(c.n.Add(int64(n)))
-	return n, err
+func (c counter) Write(p []byte) (int, error) {
+	c(len(p))
+	return len(p), nil
 }

@@ -90,8 +90,8 @@ func (c *conn) execute(ctx context.Context, root elevation, j job) (code int, er
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	x := &execution{job: j, conn: c, ctx: ctx, public: newMarker(), secret: newMarker(), root: root, began: make(chan struct{}), ended: make(chan struct{}), terminal: make(chan error, 1)}
-	defer time.AfterFunc(startLimit, func() { x.tooLate(cancel) }).Stop()
+	x := &execution{job: j, conn: c, ctx: ctx, public: newMarker(), secret: newMarker(), root: root, cancel: cancel, began: make(chan struct{}), ended: make(chan struct{})}
+	defer time.AfterFunc(startLimit, x.tooLate).Stop()
 	if x.stream, err = c.transport.open(ctx, bootstrap, false); err != nil {
 		return 0, c.notOpened(ctx, err)
 	}
@@ -107,17 +107,14 @@ func (c *conn) execute(ctx context.Context, root elevation, j job) (code int, er
 			x.close()
 		}
 	}
-	switch {
-	case err == nil && ctx.Err() == nil:
-		return x.code, nil
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return 0, context.Cause(ctx)
 	}
-	return 0, c.explain(x, err)
+	return x.code, x.explain(err)
 }
 
 // tooLate ends a job that did not begin.
-func (x *execution) tooLate(end context.CancelCauseFunc) {
+func (x *execution) tooLate() {
 	select {
 	case <-x.began:
 	default:
@@ -125,7 +122,7 @@ func (x *execution) tooLate(end context.CancelCauseFunc) {
 		if x.root.sudo {
 			class, command = Sudo, "sudo true" // a question that is not sudo's own is not answered
 		}
-		end(x.conn.refused(class, "see what it waits for: ssh -t -p "+strconv.Itoa(x.conn.Port)+" "+quote(x.conn.User+"@"+x.conn.Address)+" "+command,
+		x.cancel(x.conn.refused(class, "see what it waits for: ssh -t -p "+strconv.Itoa(x.conn.Port)+" "+quote(x.conn.User+"@"+x.conn.Address)+" "+command,
 			"starting /bin/sh: no answer for %s: %s", startLimit, cmp.Or(x.printed(), "nothing was printed")))
 	}
 }
@@ -154,13 +151,14 @@ type execution struct {
 	job
 	conn         *conn
 	ctx          context.Context // for more sessions
-	public       string          // until the command begins
-	secret       string          // from then on
+	cancel       context.CancelCauseFunc
+	public       string // until the command begins
+	secret       string // from then on
 	root         elevation
 	began, ended chan struct{} // closed when the command begins, and when nothing more can come
-	terminal     chan error    // the end of the session with a terminal
 	outside      [3]tail       // the standard output and error before the command, and the terminal
 	code         int
+	lost         error // of the session
 }
 
 // run returns nil if the job has ended with x.code.
@@ -172,25 +170,16 @@ func (x *execution) run() error {
 	go func() { fed <- x.feed() }()
 	go func() { messages <- x.readMessages() }()
 	err := x.readOutput()
-	if failed := <-messages; err == nil || errors.Is(failed, errWrong) {
-		err = failed
-	}
-	select {
-	case failed := <-x.terminal:
-		if errors.Is(failed, errWrong) {
-			err = failed
-		}
-	default:
-	}
+	err = cmp.Or(err, <-messages)
 	close(x.ended)
 	if err != nil {
 		x.close()
-		if !errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) {
+			x.code, x.lost = x.wait()
+		} else {
 			go func() { _, _ = x.wait() }()
-			return err
 		}
-		exit, lost := x.wait()
-		return &interruptedError{err, exit, lost}
+		return err
 	}
 	if x.input == nil {
 		fed <- <-fed // feed does not wait
@@ -305,8 +294,9 @@ func (x *execution) answer(r *bufio.Reader, stdin io.Writer, w io.Writer) error 
 		case err != nil || letter == markBegin:
 			return err
 		case asked:
-			x.close() // a second answer would count as another attempt
-			return errWrong
+			x.cancel(x.conn.sudoFailed("incorrect password")) // a second answer would count as another attempt
+			x.close()
+			return io.EOF
 		}
 		_, _ = io.WriteString(stdin, x.root.password+"\n")
 	}
@@ -353,36 +343,26 @@ func overlap(data []byte, marker string) int {
 	return 0
 }
 
-// interruptedError is a job without a marker of its end.
-type interruptedError struct {
-	err  error
-	exit int
-	lost error // of the session
-}
-
-func (e *interruptedError) Error() string { return fmt.Sprint(errors.Join(e.err, e.lost)) }
-func (e *interruptedError) Unwrap() error { return e.err }
-
 // explain returns the error of a job that did not come to its end: what the shell or sudo printed instead, or a LostError.
-func (c *conn) explain(x *execution, err error) error {
-	if errors.Is(err, errWrong) {
-		return c.sudoFailed(err, "")
+func (x *execution) explain(err error) error {
+	c := x.conn
+	if err == nil {
+		return nil
 	}
-	var i *interruptedError
-	if !errors.As(err, &i) {
+	if !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s: %w", c.name, err)
 	}
 	select {
 	case <-x.began:
-		return &LostError{c.name, errors.Join(i.lost, io.ErrUnexpectedEOF)}
+		return &LostError{c.name, errors.Join(x.lost, io.ErrUnexpectedEOF)}
 	default:
 	}
 	printed := x.printed()
-	if x.root.sudo && strings.Contains(printed, "sudo:") || x.root.sudo && i.exit == 1 || x.root.terminal {
-		return c.sudoFailed(i.err, printed)
+	switch {
+	case x.root.sudo && (strings.Contains(printed, "sudo:") || x.code == 1), x.root.terminal:
+		return c.sudoFailed(printed)
+	case x.code == 0:
+		return &LostError{c.name, errors.Join(err, x.lost)}
 	}
-	if i.exit == 0 {
-		return &LostError{c.name, i}
-	}
-	return c.refused(Shell, "check that the user has a login shell and that /bin/sh exists: getent passwd "+quote(c.User), "starting /bin/sh: exit code %d: %s", i.exit, printed)
+	return c.refused(Shell, "check that the user has a login shell and that /bin/sh exists: getent passwd "+quote(c.User), "starting /bin/sh: exit code %d: %s", x.code, printed)
 }

@@ -3,7 +3,6 @@ package remote
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 )
@@ -72,7 +71,7 @@ func (d *Dialer) becomeRoot(ctx context.Context, c *conn) error {
 		return nil
 	}
 	if !strings.Contains(printed, "password") {
-		return cmp.Or(err, c.sudoFailed(nil, printed))
+		return cmp.Or(err, c.sudoFailed(printed))
 	}
 	return d.askForSudo(ctx, c)
 }
@@ -94,10 +93,10 @@ func (d *Dialer) askForSudo(ctx context.Context, c *conn) error {
 }
 
 // sudoFailed returns the error for what sudo printed.
-func (c *conn) sudoFailed(err error, printed string) error {
+func (c *conn) sudoFailed(printed string) error {
 	rule := c.User + " ALL=(ALL) ALL"
 	switch {
-	case errors.Is(err, errWrong), strings.Contains(printed, "incorrect password"):
+	case strings.Contains(printed, "incorrect password"):
 		return c.refused(Sudo, "run the command again; the password was sent once, and to no other host", "sudo: %w for %s", errWrong, c.User)
 	case strings.Contains(printed, "sudoers"), strings.Contains(printed, "not allowed"):
 		return c.refused(Sudo, "allow it with visudo on the host: "+rule, "sudo does not let %s run commands as root: %s", c.User, printed)

@@ -38,20 +38,19 @@ func (x *execution) startTerminal(dir string) error {
 		s.close()
 	}()
 	go func() {
-		err := x.answer(bufio.NewReader(s.stdout), s.stdin, &x.outside[2])
-		x.terminal <- err
+		_ = x.answer(bufio.NewReader(s.stdout), s.stdin, &x.outside[2])
 		select {
 		case <-x.began:
 		default:
-			x.conn.openPipes(x, dir)
+			x.openPipes(dir)
 		}
 	}()
 	return nil
 }
 
 // openPipes ends the relay of a sudo that did not start the command: it waits for the other ends of its pipes.
-func (c *conn) openPipes(x *execution, dir string) {
-	s, err := c.transport.open(context.WithoutCancel(x.ctx), "exec /bin/sh -c 'cd "+dir+" && : <>in <>out <>err'", false)
+func (x *execution) openPipes(dir string) {
+	s, err := x.conn.transport.open(context.WithoutCancel(x.ctx), "exec /bin/sh -c 'cd "+dir+" && : <>in <>out <>err'", false)
 	if err != nil {
 		x.close()
 		return
