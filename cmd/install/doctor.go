@@ -26,7 +26,7 @@ const (
 )
 
 func newDoctorCmd() *cobra.Command {
-	since, maxSize, kubeconfig := doctorSince, int64(doctorMaxSize), ""
+	since, maxSize, kubeconfig, logsOf := doctorSince, int64(doctorMaxSize), "", []string(nil)
 	cmd := &cobra.Command{
 		Use:   "doctor [FILE|-]",
 		Short: "Find out what is wrong, and write an archive for a remote engineer",
@@ -36,11 +36,15 @@ it matters, and what to type.
 
 The archive has units, logs, container states, events, objects of kube-system, dates and
 names of certificates, addresses, routes, iptables and nftables rules, sysctls, disks,
-clocks, the ledger, the results of the preflight checks, and the status. It has no Secrets
-and no logs of the site's own pods. Of files and objects, it keeps only values that are
-known to be harmless; lines of logs are cut at what looks like a secret. "[redacted]" is in
-the place of everything that was taken out. ./install docs status lists what is kept. Look at the
-archive before you send it.
+clocks, the ledger, the results of the preflight checks, and the status. It has no Secrets.
+Of files and objects, it keeps only values that are known to be harmless. In logs of the
+node's components, PEM blocks, private keys, tokens and users in URLs are hidden.
+"[redacted]" is in the place of everything that was taken out. ./install docs status lists
+what is kept. Look at the archive before you send it.
+
+Logs of the site's own pods are gathered only with --logs-of. They are not redacted: only
+PEM blocks, private keys, tokens and users in URLs are hidden, and no passwords. They are in
+the directory logs-not-redacted of the archive.
 
 FILE ends with .tar.gz, .tgz or .tar.zst; the default is doctor-HOST-TIME.tar.gz in
 the current directory. - is standard output, as .tar.gz. The command changes nothing else.
@@ -49,7 +53,7 @@ on a worker, and on a host that is not a node. Most of the facts need root.
 
 Exit codes: 0 the archive was written, with or without suspected problems; 1 it could not
 be written.`,
-		Example: "  ./install doctor\n  ./install doctor /root/host1.tar.zst --since 2h\n  ./install doctor - | ssh HOST 'cat > host1.tar.gz'",
+		Example: "  ./install doctor\n  ./install doctor /root/host1.tar.zst --since 2h\n  ./install doctor --logs-of default --logs-of monitoring\n  ./install doctor - | ssh HOST 'cat > host1.tar.gz'",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return fault.New(fault.Usage, "doctor accepts one file, and got %d", len(args)).Hint("see '" + cmd.CommandPath() + " --help'")
@@ -60,6 +64,9 @@ be written.`,
 			if since <= 0 || maxSize <= 0 {
 				return fault.New(fault.Usage, "--since and --max-size must be greater than 0").Hint("for example: --since 2h --max-size 64")
 			}
+			if err := doctor.CheckNamespaces(logsOf); err != nil {
+				return err
+			}
 			name := ""
 			if len(args) == 1 {
 				name = args[0]
@@ -69,7 +76,7 @@ be written.`,
 			}
 			r, done := openStatus(cmd, kubeconfig)
 			defer done()
-			d := &doctor.Doctor{Host: r.Host, Reader: r, Options: doctor.Options{Since: since, MaxSize: maxSize << 20}}
+			d := &doctor.Doctor{Host: r.Host, Reader: r, Options: doctor.Options{Since: since, MaxSize: maxSize << 20, LogsOf: logsOf}}
 			if verbosity, _ := cmd.Flags().GetInt("v"); verbosity > 0 {
 				d.Progress = func(what string) { fmt.Fprintf(cmd.ErrOrStderr(), "gathering %s\n", what) }
 			}
@@ -89,6 +96,7 @@ be written.`,
 	cmd.Flags().SortFlags = false
 	cmd.Flags().DurationVar(&since, "since", since, "how far back logs go")
 	cmd.Flags().Int64Var(&maxSize, "max-size", maxSize, "the maximum size of all files together, in `MiB` before compression; of a file that is too large, only the end is kept")
+	cmd.Flags().StringArrayVar(&logsOf, "logs-of", nil, "also gather the logs of the site's own pods in this `NAMESPACE`, which are not redacted, but for PEM blocks, private keys, tokens and users in URLs; it can be repeated")
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: "+adminConf+" on a control plane, the kubelet's on a worker)")
 	return cmd
 }

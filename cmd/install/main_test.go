@@ -66,6 +66,7 @@ func TestCommandLine(t *testing.T) {
 		{"an archive of no known format", []string{"doctor", "x.zip"}, 2, "", []string{`"x.zip"`, "hint: "}},
 		{"an archive in no directory", []string{"doctor", "/nonexistent/x.tar.gz"}, 2, "", []string{"/nonexistent/x.tar.gz", "hint: "}},
 		{"two archives", []string{"doctor", "a.tar.gz", "b.tar.gz"}, 2, "", []string{"one file", "hint: "}},
+		{"logs of no namespace", []string{"doctor", "--logs-of", "a/b"}, 2, "", []string{`--logs-of "a/b"`, "hint: "}},
 		{"an archive of nothing", []string{"doctor", "--max-size", "0"}, 2, "", []string{"--max-size", "hint: "}},
 		{"completion", []string{"completion", "bash"}, 0, "bash completion", nil},
 	} {

@@ -41,7 +41,7 @@ func TestLogTail(t *testing.T) {
 	}
 	// The user of this host sees why a component ends; what leaves the host has no values.
 	file := filepath.Join(t.TempDir(), "0.log")
-	line := `"command failed" err="failed validate: NodePortAddresses[0]: Invalid value: \"no-range\": must be an IP range" password=hunter2`
+	line := `"command failed" err="failed validate: NodePortAddresses[0]: Invalid value: \"no-range\": must be an IP range" https://robot:hunter2@r.example`
 	if err := os.WriteFile(file, []byte(at+"F "+line+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

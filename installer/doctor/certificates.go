@@ -19,7 +19,7 @@ import (
 // certificates describes the certificates on this host. Keys are never read into the archive:
 // the dates and names are enough to see what is wrong.
 func (d *Doctor) certificates() []source {
-	return []source{{"certificates.txt", redact.Records, func(context.Context) ([]byte, error) {
+	return []source{{"certificates.txt", redact.Log, func(context.Context) ([]byte, error) {
 		var out bytes.Buffer
 		for _, pattern := range []string{
 			"/etc/kubernetes/pki/*.crt", "/etc/kubernetes/pki/etcd/*.crt", "/etc/kubernetes/*.conf", "/var/lib/kubelet/pki/*",

@@ -50,7 +50,7 @@ func output(ctx context.Context, line string) []byte {
 	if errors.Is(err, exec.ErrNotFound) {
 		return fmt.Appendf(nil, "(this host has no command %s)\n", args[0])
 	}
-	text := append(redact.Command(line)(out.kept), redact.Records(messages.kept)...)
+	text := append(redact.Command(line)(out.kept), redact.Log(messages.kept)...)
 	if err != nil {
 		return fmt.Appendf(text, "(%v)\n", err)
 	}

@@ -15,7 +15,7 @@ func (d *Doctor) configuration() []source {
 		d.file("airlift/runs.json", ledger.StateDir+"/runs.json", redact.As[[]ledger.Run]()),
 		d.file("airlift/backup.json", ledger.StateDir+"/backup.json", redact.As[status.Backup]()),
 		d.file("airlift/endpoint.yaml", endpoint.SettingsPath, redact.As[endpoint.Settings]()),
-		d.file("airlift/control-planes.txt", endpoint.StateFile, redact.Records),
+		d.file("airlift/control-planes.txt", endpoint.StateFile, redact.Log),
 	}, d.files("files",
 		"/etc/kubernetes/manifests/*.yaml",
 		"/etc/kubernetes/*.conf", // the keys in them are redacted

@@ -11,6 +11,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/redact"
 	"airlift/installer/status"
@@ -24,14 +27,33 @@ const logsDir = "/var/log/pods"
 const runtimeTimeout = 5 * time.Second
 
 // componentNamespaces are the namespaces whose logs are gathered. Logs of other namespaces belong
-// to the site's applications.
+// to the site's applications, and are gathered only if the user names them.
 var componentNamespaces = []string{"kube-system", "kube-flannel"}
+
+// siteLogs is the directory in the archive for the logs of the site's applications. Its name is a warning for those who
+// list the archive.
+const siteLogs = "logs-not-redacted"
+
+// SiteLogsWarning tells what is hidden in them.
+const SiteLogsWarning = "They are not redacted: only PEM blocks, private keys, tokens and users in URLs are hidden"
+
+func isComponents(namespace string) bool { return slices.Contains(componentNamespaces, namespace) }
+
+// CheckNamespaces refuses what is not the name of a namespace.
+func CheckNamespaces(names []string) error {
+	for _, name := range names {
+		if len(validation.IsDNS1123Label(name)) > 0 {
+			return fault.New(fault.Usage, "--logs-of %q is not the name of a namespace", name).Hint("for example: --logs-of default --logs-of monitoring")
+		}
+	}
+	return nil
+}
 
 // containers describes the containers and images of this node.
 func (d *Doctor) containers(examined) []source {
 	return []source{
-		{"containers/list.txt", redact.Records, d.listContainers},
-		{"containers/images.txt", redact.Records, d.listImages},
+		{"containers/list.txt", redact.Log, d.listContainers},
+		{"containers/images.txt", redact.Log, d.listImages},
 		commands("containers/ctr.txt", "ctr version", "ctr plugins ls", "ctr -n k8s.io tasks ls", "crictl info"),
 	}
 }
@@ -69,7 +91,7 @@ func (d *Doctor) listContainers(ctx context.Context) ([]byte, error) {
 			state = "exited"
 			if exit, err := runtime.PodRecords().Exit(ctx, c.ID); err == nil {
 				code, reason, ended = fmt.Sprint(exit.Code), exit.Reason, exit.Finished.UTC().Format(time.RFC3339)
-				if slices.Contains(componentNamespaces, c.Namespace) { // other messages are the site's own
+				if isComponents(c.Namespace) || slices.Contains(d.Options.LogsOf, c.Namespace) { // other messages are the site's own
 					reason += " " + redact.Line(exit.Message)
 				}
 			}
@@ -105,12 +127,14 @@ func (d *Doctor) listImages(ctx context.Context) ([]byte, error) {
 
 // containerLogs are the logs of the components' containers, including logs of earlier attempts.
 func (d *Doctor) containerLogs() (list []source) {
-	for _, namespace := range componentNamespaces {
-		files, _ := filepath.Glob(d.Host.Path(filepath.Join(logsDir, namespace+"_*", "*", "*.log"))) // the pattern is valid
-		slices.Sort(files)
-		for _, file := range files {
+	for _, namespace := range append(slices.Clone(componentNamespaces), d.Options.LogsOf...) {
+		directory := "logs"
+		if !isComponents(namespace) {
+			directory = siteLogs
+		}
+		for _, file := range d.logFiles(namespace) {
 			path := strings.TrimPrefix(file, strings.TrimSuffix(d.Host.Path("/"), "/"))
-			list = append(list, source{"logs" + strings.TrimPrefix(path, logsDir), redacted, func(context.Context) ([]byte, error) {
+			list = append(list, source{directory + strings.TrimPrefix(path, logsDir), redacted, func(context.Context) ([]byte, error) {
 				text, cut, err := d.readEnd(path)
 				form := redact.Log
 				if cut || store.Rotated(file) {
@@ -121,6 +145,13 @@ func (d *Doctor) containerLogs() (list []source) {
 		}
 	}
 	return list
+}
+
+// logFiles returns the logs of the containers of a namespace.
+func (d *Doctor) logFiles(namespace string) []string {
+	files, _ := filepath.Glob(d.Host.Path(filepath.Join(logsDir, namespace+"_*", "*", "*.log"))) // the pattern is valid
+	slices.Sort(files)
+	return files
 }
 
 // after returns the lines of a container's log since a time. Each line begins with its time.

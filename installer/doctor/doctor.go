@@ -33,6 +33,8 @@ const (
 type Options struct {
 	Since   time.Duration // how far back logs, the journal and events go
 	MaxSize int64         // of all files together, in bytes, before they are compressed
+	// LogsOf are namespaces of the site whose pods' logs are gathered, too.
+	LogsOf []string
 }
 
 // A Doctor gathers facts about a host.
@@ -60,6 +62,8 @@ type Report struct {
 	Entries    []Entry
 	// LeftOut are entries for which the size limit left no room.
 	LeftOut []string
+	// SiteLogs are the namespaces of Options.LogsOf, with the number of logs on this host.
+	SiteLogs []string
 }
 
 // A source is one file of the archive. What it reads is redacted in its form.
@@ -73,6 +77,7 @@ type source struct {
 // has the reason. It returns an error only if ctx ends.
 func (d *Doctor) Gather(ctx context.Context) (*Report, error) {
 	d.began = time.Now()
+	d.Options.LogsOf = slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(d.Options.LogsOf))), isComponents)
 	if d.Progress == nil {
 		d.Progress = func(string) {}
 	}
@@ -88,6 +93,9 @@ func (d *Doctor) Gather(ctx context.Context) (*Report, error) {
 	examined := d.examine(ctx, s)
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	for _, namespace := range d.Options.LogsOf {
+		report.SiteLogs = append(report.SiteLogs, fmt.Sprintf("%s (log files: %d)", namespace, len(d.logFiles(namespace))))
 	}
 	report.Suspicions = suspect(examined)
 	for i, one := range report.Suspicions {
@@ -109,9 +117,9 @@ func (d *Doctor) Gather(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	fixed := []Entry{
-		{"status.json", redact.As[status.Status]()(statusJSON)}, {"status.txt", redact.Records([]byte(text.String()))},
+		{"status.json", redact.As[status.Status]()(statusJSON)}, {"status.txt", redact.Log([]byte(text.String()))},
 		{"suspicions.json", suspicions}, {"preflight.json", redact.As[preflight.Report]()(checks)},
-		{"clock.txt", redact.Records([]byte(examined.clock.text()))},
+		{"clock.txt", redact.Log([]byte(examined.clock.text()))},
 	}
 	gathered := append(fixed, d.readAll(ctx, d.sources(s, examined))...)
 	if err := ctx.Err(); err != nil {
@@ -220,6 +228,9 @@ func (r *Report) Summary() string {
 		if s.Fix != "" {
 			fmt.Fprintf(&b, "   what to type:   %s\n", s.Fix)
 		}
+	}
+	if len(r.SiteLogs) > 0 {
+		fmt.Fprintf(&b, "\nLogs of the site's own pods are in %s: %s.\n%s.\n", siteLogs, strings.Join(r.SiteLogs, ", "), SiteLogsWarning)
 	}
 	if len(r.LeftOut) > 0 {
 		fmt.Fprintf(&b, "\nThe size limit left no room for: %s\n", strings.Join(r.LeftOut, ", "))

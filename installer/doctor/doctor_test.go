@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -54,15 +55,17 @@ func plantIn(t *testing.T, root, bin string, p secrets.Probe, text string) {
 	switch {
 	case strings.HasPrefix(p.Source, "/"):
 		write(t, root, p.Source, text)
-	case strings.HasPrefix(p.Name, "log, ") || p.Source == secrets.Any:
+	case p.Source == secrets.Any:
+		for _, name := range []string{"var/log/pods/site_app_1/app/0.log", "var/lib/airlift/runs.json", "etc/cni/net.d/10-x.conflist", "etc/default/kubelet", "etc/containerd/config.toml", "etc/systemd/system/kubelet.service.d/10-x.conf"} {
+			write(t, root, name, text)
+		}
+	case strings.HasPrefix(p.Name, "log, "):
 		const now, prefix = "2999-11-26T12:00:00.5Z", "2999-11-26T12:00:00.5Z stderr F "
 		records := prefix + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+prefix) + "\n"
 		if then := "2026-11-26T12:00:00.5Z"; strings.HasPrefix(text, then+" std") { // it is in the log's format already
 			records = strings.ReplaceAll(text, then, now)
 		}
 		write(t, root, "var/log/pods/kube-system_app_1/app/0.log", records)
-		write(t, root, "var/lib/airlift/runs.json", text)
-		write(t, root, "etc/cni/net.d/10-x.conflist", text)
 	case strings.HasPrefix(p.Name, "journal, "):
 		fake(t, bin, "journalctl", "", text)
 	case strings.Contains(p.Source, " "):
@@ -125,12 +128,12 @@ func TestArchive(t *testing.T) {
 		"etc/containerd/certs.d/registry.example/hosts.toml":   "server = 'https://registry.example'\n[host.'https://m.example'.header]\nAuthorization = ['Basic " + secret + "']\n",
 		"etc/systemd/system/kubelet.service.d/10-env.conf":     "[Service]\nEnvironment=A=" + secret + "\nRestart=always\n",
 		"etc/cni/net.d/10-x.conflist":                          `{"cniVersion": "1.0.0", "name": "cbr0", "plugins": [{"type": "flannel", "x": "` + secret + `"}]}`,
-		"var/lib/airlift/runs.json":                            `[{"command": "init", "version": "v1.37.1", "error": "password: ` + secret + `", "x": "` + secret + `"}]`,
+		"var/lib/airlift/runs.json":                            `[{"command": "init", "version": "v1.37.1", "error": "https://robot:` + secret + `@r.example: EOF", "x": "` + secret + `"}]`,
 		"etc/hosts":                                            "127.0.0.1 localhost\n# " + secret + "\n",
 		"etc/kubernetes/pki/ca.key":                            secret,
 		"var/lib/kubelet/pki/kubelet-client-current.pem":       secret,
-		"var/log/pods/kube-system_app_1/app/0.log":             now + " stderr F Error: unknown flag: --no-such-flag\n" + now + " stderr F password=" + secret + "\n" + now + " stderr F next\n" + now + " stderr F I1126 12:00:00.000000       1 server.go:1] kept\n",
-		"var/log/pods/kube-system_cut_1/app/0.log":             "2020-01-01T00:00:00Z stderr F password: |\n" + now + " stderr F   " + secret + "\n" + now + " stderr F I1126 12:00:00.000000       1 server.go:1] kept\n",
+		"var/log/pods/kube-system_app_1/app/0.log":             now + " stderr F Error: unknown flag: --no-such-flag\n" + now + " stderr F https://robot:" + secret + "@r.example\n",
+		"var/log/pods/kube-system_cut_1/app/0.log":             "2020-01-01T00:00:00Z stderr F -----BEGIN PRIVATE KEY-----\n" + now + " stderr F " + secret + "\n" + now + " stderr F -----END PRIVATE KEY-----\n",
 		"var/log/pods/site_app_1/app/0.log":                    now + " stderr F a log of the site's own\n",
 		"usr/lib/systemd/system/kubelet.service.d/10-site.txt": secret,
 	} {
@@ -181,13 +184,50 @@ func TestArchive(t *testing.T) {
 		}
 		for file, want := range map[string]string{
 			"files/etc/kubernetes/admin.conf": "server: https://10.0.0.1:6443", "files/etc/kubernetes/manifests/app.yaml": "- --v=2\n    - --password\n    - '[redacted]'",
-			"files/var/lib/kubelet/kubeadm-flags.env": "--node-ip=10.0.0.1 --x=[redacted]", "files/etc/containerd/config.toml": "password = '[redacted]'", "files/etc/containerd/certs.d/registry.example/hosts.toml": "Authorization = '[redacted]'",
-			"files/etc/systemd/system/kubelet.service.d/10-env.conf": "Environment=A=[redacted]\nRestart=always\n", "files/etc/cni/net.d/10-x.conflist": `"type": "flannel"`, "airlift/runs.json": `"error": "password: [redacted]"`, "files/etc/hosts": "127.0.0.1 localhost\n[redacted]\n",
+			"files/var/lib/kubelet/kubeadm-flags.env": "--node-ip=10.0.0.1 --x=[redacted]", "files/etc/containerd/config.toml": "password = '[redacted]'", "files/etc/containerd/certs.d/registry.example/hosts.toml": "Authorization = ['[redacted]']",
+			"files/etc/systemd/system/kubelet.service.d/10-env.conf": "Environment=A=[redacted]\nRestart=always\n", "files/etc/cni/net.d/10-x.conflist": `"type": "flannel"`, "airlift/runs.json": `"error": "https://[redacted]@r.example: EOF"`, "files/etc/hosts": "127.0.0.1 localhost\n[redacted]\n",
 			"logs/kube-system_app_1/app/0.log": "Error: unknown flag: --no-such-flag\n",
 		} {
 			if text, err := os.ReadFile(filepath.Join(dir, file)); err != nil || !strings.Contains(string(text), want) {
 				t.Errorf("%s: %v, %q is not in\n%s", file, err, want, text)
 			}
+		}
+	}
+}
+
+// TestLogsOf: logs of the site are in the archive if the user names their namespace. The list of files and the summary tell that
+// they are not redacted.
+func TestLogsOf(t *testing.T) {
+	root := t.TempDir()
+	now := time.Now().UTC().Format(time.RFC3339Nano) + " stderr F "
+	write(t, root, "var/log/pods/app_web_1/web/0.log", now+"password=hunter2\n"+now+"https://robot:hunter2@r.example\n")
+	write(t, root, "var/log/pods/app-2_web_1/web/0.log", now+"another namespace\n")
+	write(t, root, "var/log/pods/kube-system_dns_1/dns/0.log", now+"kept\n")
+	h, err := host.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Doctor{Host: h, Reader: &status.Reader{Host: h}, Options: Options{Since: time.Minute, MaxSize: 64 << 20, LogsOf: []string{"app", "none", "app", "kube-system"}}}
+	report, err := d.Gather(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs := map[string]string{}
+	for _, e := range report.Entries {
+		if strings.HasPrefix(e.Name, "logs") {
+			logs[e.Name] = string(e.Content)
+		}
+	}
+	want := map[string]string{"logs-not-redacted/app_web_1/web/0.log": now + "password=hunter2\n" + now + "https://[redacted]@r.example\n", "logs/kube-system_dns_1/dns/0.log": now + "kept\n"}
+	if !maps.Equal(logs, want) {
+		t.Errorf("%q", logs)
+	}
+	if s := report.Summary(); !strings.Contains(s, "are in logs-not-redacted: app (log files: 1), none (log files: 0).\nThey are not redacted: only PEM blocks") {
+		t.Errorf("%s", s)
+	}
+	for name, valid := range map[string]bool{"app": true, "a-1": true, "": false, "App": false, "a*": false, "a_b": false, "../x": false, "kube-system": true} {
+		if err := CheckNamespaces([]string{"default", name}); (err == nil) != valid {
+			t.Errorf("%q: %v", name, err)
 		}
 	}
 }

@@ -109,14 +109,8 @@ var chatter = regexp.MustCompile(`^(?:I[0-9]{4} |Flag --)|level=(?:info|debug|wa
 // unitLog returns the last lines of a unit's log that look like errors, or else the last lines.
 func (d *Doctor) unitLog(ctx context.Context, name string) (lines []string) {
 	const examined = 200
-	// A secret may begin before the lines that are wanted.
-	all := d.Host.Systemd().LogTail(ctx, name+".service", "", examined+redact.CutLines)
-	form := redact.Log
-	if len(all) == examined+redact.CutLines {
-		form = redact.End
-	}
-	all = strings.Split(string(form([]byte(strings.Join(all, "\n")))), "\n")
-	all = all[max(0, len(all)-examined):]
+	all := d.Host.Systemd().LogTail(ctx, name+".service", "", examined)
+	all = strings.Split(string(redact.End([]byte(strings.Join(all, "\n")))), "\n")
 	for _, line := range all {
 		if !chatter.MatchString(line) {
 			lines = append(lines, strings.TrimSpace(line))

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"airlift/installer/redact"
 	"airlift/installer/status"
 )
 
@@ -20,7 +21,7 @@ type Suspicion struct {
 }
 
 func (s Suspicion) redacted() Suspicion {
-	s.Saw, s.Fix = string(Redact([]byte(s.Saw))), string(Redact([]byte(s.Fix)))
+	s.Saw, s.Fix = redact.Line(s.Saw), redact.Line(s.Fix)
 	return s
 }
 

@@ -34,6 +34,6 @@ func (d *Doctor) journals() []source {
 	}
 	return append(list,
 		commands("journal/kernel.txt", journal+" --dmesg"),
-		commands("journal/errors.txt", strings.Replace(journal, "20000", "2000", 1)+" --priority=err"),
+		commands("journal/systemd.txt", strings.Replace(journal, "20000", "2000", 1)+" --priority=err _PID=1"), // other errors are the site's own
 	)
 }

@@ -32,7 +32,7 @@ func Arguments(words []string, program bool) []string {
 		case m != nil && m[3] == "" && (!value && (m[1] == "--" || len(m[2]) == 1) || harmlessFlags[m[2]]): // not -pSECRET
 			out[i] = word
 		case value && known:
-			out[i] = Line(word)
+			out[i] = plain(word)
 		default:
 			out[i] = Marker
 		}
@@ -44,7 +44,7 @@ func Arguments(words []string, program bool) []string {
 
 func flagValue(name, value string) string {
 	if harmlessFlags[name] {
-		return Line(value)
+		return plain(value)
 	}
 	return scalar(value)
 }
@@ -63,7 +63,7 @@ func variableValue(name, value string) string {
 	case argumentVariables[name]:
 		return quote(Arguments(splitWords(value), false))
 	case harmlessVariables[name]:
-		return Line(value)
+		return plain(value)
 	}
 	return scalar(value)
 }
@@ -96,7 +96,7 @@ func pair(rule func(name, value string) string) func(any) any {
 			case field == "value":
 				return unknown(v)
 			case field == "name" && isString, field == "mergeMethod" && isString:
-				return Line(value)
+				return plain(value)
 			case field == "valueFrom":
 				return typed(v, reflect.TypeFor[corev1.EnvVarSource]())
 			}
@@ -119,12 +119,15 @@ func httpGet(v any) any {
 	})
 }
 
+// harmlessQuery matches a field of the queries of components' probes.
+var harmlessQuery = regexp.MustCompile(`^(?:verbose|exclude|serializable|timeout)(?:=[A-Za-z0-9-]{0,16})?$`)
+
 func endpoint(text string) string {
 	begin, query, hasQuery := strings.Cut(text, "?")
 	switch {
 	case !isEndpoint(begin):
 		return "/" + Marker
-	case hasQuery && hasSecretQuery([]string{"", query}, ""):
+	case hasQuery && slices.ContainsFunc(strings.Split(query, "&"), func(field string) bool { return !harmlessQuery.MatchString(field) }):
 		return begin + "?" + Marker
 	}
 	return text
@@ -181,8 +184,8 @@ func plainMap(v any) any {
 		return unknown(v)
 	}
 	return eachField(m, func(name string, v any) any {
-		if s, ok := v.(string); ok && !suspiciousName(name) {
-			return Line(s)
+		if s, ok := v.(string); ok && !secretName.MatchString(name) {
+			return plain(s)
 		}
 		return unknown(v)
 	})
@@ -245,7 +248,7 @@ func mounts(text []byte) []byte {
 			fields[0] = Marker
 		}
 		for i := range fields[4:] {
-			fields[4+i] = Line(fields[4+i])
+			fields[4+i] = plain(fields[4+i])
 		}
 		return strings.Join(fields, "\t")
 	}))
@@ -268,7 +271,7 @@ func kernelArguments(text []byte) []byte {
 			name, value, hasValue := strings.Cut(word, "=")
 			switch {
 			case kernelNames[name] && (name != "root" || rootDevice.MatchString(value)):
-				words[i] = Line(word)
+				words[i] = plain(word)
 			case hasValue && optionName.MatchString(name):
 				words[i] = name + "=" + Marker
 			default:

@@ -17,10 +17,8 @@ func formOf(source string) Form {
 	switch {
 	case source == secrets.Log:
 		return Log
-	case source == secrets.Table:
-		return Records
 	case source == secrets.Any:
-		return Text
+		return File("/etc/default/x")
 	case source == secrets.Message:
 		return func(text []byte) []byte { return []byte(Line(string(text))) }
 	case strings.HasPrefix(source, "/"):

@@ -3,9 +3,9 @@ package redact
 import (
 	_ "embed"
 	"regexp"
-	"slices"
 	"strings"
-	"unicode"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // flagsText has the flags of the components of a cluster whose values are not secrets: the flags
@@ -47,10 +47,6 @@ var kernelNames = set(`BOOT_IMAGE root ro rw rootfstype rootflags rootwait rootd
 	net.ifnames biosdevname ipv6.disable apparmor security selinux enforcing lsm audit fips crashkernel hugepages hugepagesz default_hugepagesz transparent_hugepage
 	isolcpus nohz_full rcu_nocbs intel_iommu amd_iommu iommu numa_balancing loglevel printk.time vga nosmt maxcpus mem`)
 
-// packetNames are names in the kernel's messages about packets and processes that look like
-// variables.
-var packetNames = set("CIDR MAC SRC DST LEN TOS PREC TTL PROTO SPT DPT SEQ ACK WINDOW RES SYN URGP MARK PHYSIN PHYSOUT UID GID PID TYPE CODE MTU FLOWLBL HOPLIMIT AVC SHA256 SHA512 FLAGS CPU SKID AKID SN")
-
 // runtimeNames are names in the CRI's description of containerd whose values are not secrets.
 var runtimeNames = set(`status conditions type reason message config runtimeHandlers features name golang lastCNILoadStatus cniconfig PluginDirs PluginConfDir PluginMaxConfNum Prefix Networks Config Name CNIVersion IFName
 	sandboxImage pinnedImages sandbox snapshotter defaultRuntimeName runtimeType runtimes SystemdCgroup BinaryName binDir binDirs confDir maxConfNum systemdCgroup cgroupDriver enableSelinux disableApparmor enableCDI
@@ -89,22 +85,6 @@ var cniNames = set(`cniVersion cniVersions name type plugins disableCheck disabl
 // neverBelow are names of settings below which any name may have a secret.
 var neverBelow = set("header headers env envs environ environment vars variables args options login registry_auth cookies data")
 
-// argumentNames are fields of a log's records that have a command line.
-var argumentNames = set("args argv arguments cmd command cmdline")
-
-// recordLists are fields of a log's records with lists of harmless texts, besides etcd's flags.
-var recordLists = set("errors remote-peer-urls remote-peer-urls-from-cluster added-peer-peer-urls client-urls peer-urls endpoints addresses enable-gateway initial-advertise-peer-urls reasons conditions nodes pods images")
-
-// recordNames are names below a field of a log's records whose values are not secrets.
-var recordNames = set("name namespace kind uid apiVersion apiGroup group version resource subresource verb code reason status phase node container image ip port")
-
-// anyBelow are names in texts whose value has names and values of any kind; the values of names in
-// plainBelow may also be a harmless text.
-var (
-	anyBelow   = set("env envs environ environment header headers stringdata data args command parameters annotations")
-	plainBelow = set("data args command parameters annotations")
-)
-
 // corefileNames are plugins and options of CoreDNS whose arguments are not secrets.
 var corefileNames = set(`errors health ready kubernetes prometheus forward cache loop reload loadbalance hosts log debug any bind bufsize cancel chaos class consolidate lameduck pods fallthrough ttl
 	endpoint_pod_names namespaces labels kubeconfig noendpoints ignore max_fails expire policy prefer_udp force_tcp max_concurrent health_check tls_servername except success denial prefetch serve_stale
@@ -131,11 +111,15 @@ var publicBlocks = []string{"CERTIFICATE", "CERTIFICATE REQUEST", "NEW CERTIFICA
 // typeRules redact values of some types.
 var typeRules map[string]func(any) any
 
+// quotesOutput are the reasons of events whose message quotes a command in a pod.
+var quotesOutput = set("Unhealthy ProbeWarning FailedPostStartHook FailedPreStopHook")
+
 // fieldRules redact fields of Kubernetes' types by their names.
 var fieldRules map[string]func(any) any
 
 func init() { // they refer to functions that refer to them
-	typeRules = map[string]func(any) any{"EnvVar": variable, "ExecEnvVar": variable, "HTTPHeader": pair(nil), "HTTPGetAction": httpGet, "wireArgs": flagList}
+	typeRules = map[string]func(any) any{"EnvVar": variable, "ExecEnvVar": variable, "HTTPHeader": pair(nil), "HTTPGetAction": httpGet, "wireArgs": flagList,
+		"Event": event, "ContainerStateTerminated": fieldsWithout[corev1.ContainerStateTerminated]("message")}
 	fieldRules = map[string]func(any) any{
 		"command": argumentList(true), "args": argumentList(false), "annotations": annotations, "data": data, "binaryData": unknown, "stringData": unknown, "managedFields": unknown,
 		"mountOptions": mountOptions, "labels": plainMap, "matchLabels": plainMap, "nodeSelector": plainMap, "selector": selector, "unknown": plainMap,
@@ -143,74 +127,5 @@ func init() { // they refer to functions that refer to them
 	}
 }
 
-// secretWords are the words of a name whose value is a secret.
-var secretWords = set(`pass passw passwd password passwords passphrase passwort passcode pw pwd secret secrets token tokens cred creds credential credentials auth authorization authentication bearer
-	cookie cookies jwt jws apikey privkey privatekey dsn otp totp pin psk sas sig signature hmac salt seed mnemonic license licence login session identitytoken registrytoken htpasswd userinfo masterauth community rocommunity rwcommunity sessionid sid jsessionid phpsessid kek dek unsealkey presharedkey phrase oauth csrf setcookie
-	kennwort geheim mdp passe contraseña senha wachtwoord пароль clave hasło heslo parola salasana lösenord adgangskode jelszó şifre`)
-
-// keyWords make a key secret.
-var keyWords = set("api access subscription secret private priv signing encryption encrypt license licence session certificate master shared ssh gpg pgp rsa aes hmac service account client server data root crypto cookie auth token base fastopen storage deploy webhook app unseal recovery preshared kek")
-
-// harmlessEnds are last words of names whose values only describe a secret.
-var harmlessEnds = set(`file files path dir directory name names ttl type types mode modes expiration seconds count size length version method methods namespace usage cleaner controller plugin plugins provider
-	policy format url urls issuer audience audiences enabled enable disabled lookup webhook expires expiry age ref refs kind algorithm id group groups port timeout server lease request requests review reviews projection requestors`)
-
-var certificateHash = regexp.MustCompile(`(?i)ca-?cert-?hash(es)?$`)
-
-// suspiciousName reports whether the value of a name looks like a secret: DB_PASS, apiKey,
-// --registry-token. token-file and secretName do not.
-func suspiciousName(name string) bool {
-	if strings.EqualFold(name, "serviceAccountToken") { // a source of a volume
-		return false
-	}
-	if certificateHash.MatchString(name) {
-		return false
-	}
-	words := wordsOf(name)
-	if len(words) == 0 || harmlessEnds[words[len(words)-1]] && !strings.HasSuffix(strings.ToLower(name), "access_key_id") {
-		return false
-	}
-	for i, word := range words {
-		isKey := word == "key" || word == "keys"
-		if isSecretWord(word) || isKey && (i > 0 && keyWords[words[i-1]] || slices.ContainsFunc(words, isSecretWord)) {
-			return true
-		}
-	}
-	return false
-}
-
-// isSecretWord also accepts a number at the end, and words such as dbpassword.
-func isSecretWord(word string) bool {
-	word = strings.TrimRight(word, "0123456789")
-	if strings.HasSuffix(word, "bypass") || strings.HasSuffix(word, "compass") {
-		return false
-	}
-	return secretWords[word] || slices.ContainsFunc(secretEnds, func(end string) bool { return strings.HasSuffix(word, end) })
-}
-
-// secretEnds end words such as dbpassword and accesskey.
-var secretEnds = strings.Fields("密码 密碼 口令 パスワード 비밀번호 password passwd pass pwd pw pswd passwort secret token creds apikey accesskey secretkey masterkey encryptionkey signingkey appkey subscriptionkey")
-
-// wordsOf returns the words of a name in lower case: api and key for apiKey, API_KEY and api-key.
-func wordsOf(name string) (words []string) {
-	var word strings.Builder
-	runes := []rune(name)
-	end := func() {
-		if word.Len() > 0 {
-			words = append(words, word.String())
-		}
-		word.Reset()
-	}
-	for i, r := range runes {
-		if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
-			end()
-			continue
-		}
-		if i > 0 && unicode.IsUpper(r) && (!unicode.IsUpper(runes[i-1]) || i+1 < len(runes) && unicode.IsLower(runes[i+1])) {
-			end()
-		}
-		word.WriteRune(unicode.ToLower(r))
-	}
-	end()
-	return words
-}
+// secretName matches the name of a value that is a secret in a structure: DB_PASS, apiKey, bootstrap-token; not token-file.
+var secretName = regexp.MustCompile(`(?i)(?:pass(?:wd|word|phrase|code)?|pwd|secret|token|cookie|credential|auth|(?:api|access|private|secret|signing|encryption|certificate|master|client|shared)[-_.]?key)s?[0-9]*$`)

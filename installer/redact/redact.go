@@ -1,7 +1,7 @@
 // Package redact removes secrets from data that is shown or sent to others. It decodes structured
 // data, redacts it and encodes it again: it keeps only values that a list or a Kubernetes type
-// marks as harmless. In a log, it redacts a line from the beginning of a possible secret to the
-// end. Marker replaces everything that was removed.
+// marks as harmless. In a text without a structure, such as a log, it takes out only secrets that have
+// a form of their own. Marker replaces everything that was removed.
 package redact
 
 import (
@@ -9,7 +9,6 @@ import (
 	"path"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -80,7 +79,7 @@ func Command(line string) Form {
 			return c.form
 		}
 	}
-	return Records
+	return Log
 }
 
 // runtimeInfo redacts the CRI's description of containerd, which has its configuration.
@@ -119,6 +118,7 @@ var (
 	switchLine   = regexp.MustCompile(`^[a-z]+:([ \t]+(files|dns|systemd|compat|db|myhostname|mymachines|resolve|nis|sss|ldap|winbind|mdns4?(_minimal)?|\[[!A-Z]+=[a-z]+\]))*[ \t]*$`)
 	moduleLine   = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*[ \t]*$`)
 	sysctlName   = regexp.MustCompile(`^-?(abi|crypto|debug|dev|fs|fscache|kernel|net|sunrpc|user|vm)([./][a-zA-Z0-9_*-]+)+[ \t]*$`) // the directories in /proc/sys
+	sysctlSecret = regexp.MustCompile(`(?:key|secret|seed)[ \t]*$`)
 	sysctlValue  = regexp.MustCompile(`^[ \t]*(-?[0-9]{1,20}([ \t]+-?[0-9]{1,20})*|[a-z_]{1,16}([ \t]+[a-z_]{1,16})*|\|?/[\w./ %-]+|Linux|[a-z0-9]+(-[a-z0-9]+)*\.[\w.+~-]+|\(none\)|)[ \t]*$`)
 )
 
@@ -151,13 +151,12 @@ func modules(text []byte) []byte {
 func parameters(text []byte) []byte {
 	return oneMarker(eachLine(text, func(s string) string {
 		name, value, assigned := strings.Cut(s, "=")
-		words := wordsOf(name)
 		switch {
 		case strings.TrimSpace(s) == "":
 			return s
 		case !sysctlName.MatchString(name), !assigned && s[0] != '-': // "-name" alone excludes a parameter
 			return Marker
-		case slices.Contains([]string{"key", "secret", "seed"}, words[len(words)-1]), !sysctlValue.MatchString(value):
+		case sysctlSecret.MatchString(name), !sysctlValue.MatchString(value):
 			return name + "= " + Marker
 		}
 		return s
@@ -182,22 +181,4 @@ func eachLine(text []byte, change func(string) string) []byte {
 		}
 	}
 	return []byte(out.String())
-}
-
-// Text redacts a text of an unknown form: JSON and objects of Kubernetes as structures,
-// everything else as a log.
-func Text(text []byte) []byte {
-	docs, isJSON, err := decode(text)
-	for _, doc := range docs {
-		m, _ := doc.(map[string]any)
-		_, list := doc.([]any)
-		isJSON = isJSON && (m != nil || list)
-		if !isJSON && m["apiVersion"] == nil {
-			return Log(text)
-		}
-	}
-	if err != nil || len(docs) == 0 {
-		return Log(text)
-	}
-	return Documents(text)
 }

@@ -35,7 +35,7 @@ func Environment(text []byte) []byte {
 
 // isVariable reports whether a text is the name of a variable, and not a line of something else.
 func isVariable(name string) bool {
-	return harmlessVariables[name] || proxyVariables[name] || upperName.MatchString(name) && (strings.Contains(name, "_") || suspiciousName(name))
+	return harmlessVariables[name] || proxyVariables[name] || upperName.MatchString(name) && (strings.Contains(name, "_") || secretName.MatchString(name))
 }
 
 // Unit redacts systemd's unit files. Comments are taken out.
@@ -64,7 +64,7 @@ func directive(name, value string) string {
 	case strings.HasPrefix(name, "Exec"):
 		return name + "=" + quote(Arguments(splitWords(value), true))
 	case unitNames[name]:
-		return name + "=" + Line(value)
+		return name + "=" + plain(value)
 	case freeText[name]:
 		return name + "=" + Marker
 	}

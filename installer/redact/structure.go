@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -177,7 +179,7 @@ func typed(v any, t reflect.Type) any {
 		return v
 	case string:
 		if isText(t) {
-			return Line(v)
+			return plain(v)
 		}
 	case json.Number:
 		if isNumber(t) {
@@ -208,7 +210,7 @@ func fieldOf(t reflect.Type, name string, v any) any {
 	f, ok := structField(t, name)
 	_, isString := v.(string)
 	switch {
-	case !ok, isString && (f.Tag.Get("datapolicy") != "" || suspiciousName(name)):
+	case !ok, isString && (f.Tag.Get("datapolicy") != "" || secretName.MatchString(name)):
 		return unknown(v)
 	case f.Type == reflect.TypeFor[[]byte]():
 		return public(v)
@@ -233,6 +235,44 @@ func isText(t reflect.Type) bool {
 	return t.Kind() == reflect.String || p.Implements(reflect.TypeFor[json.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
+var (
+	userOfURL  = regexp.MustCompile(`(?s)^([A-Za-z][A-Za-z0-9+.-]*://).*@`)
+	queryOfURL = regexp.MustCompile(`(?s)(://[^?\s]*\?).+`)
+)
+
+// plain redacts a text that is harmless by its name or type. It may be a URL with a user or a query.
+func plain(text string) string {
+	text = userOfURL.ReplaceAllString(text, "${1}"+Marker+"@")
+	return Line(queryOfURL.ReplaceAllString(text, "${1}"+Marker))
+}
+
+// fieldsWithout redacts an object of a type, and one of its fields as if it were unknown.
+func fieldsWithout[T any](field string) func(any) any {
+	return func(v any) any {
+		m, ok := v.(map[string]any)
+		if !ok {
+			return unknown(v)
+		}
+		return eachField(m, func(name string, v any) any {
+			if name == field {
+				return unknown(v)
+			}
+			return fieldOf(reflect.TypeFor[T](), name, v)
+		})
+	}
+}
+
+// event also hides the output of commands that run in the site's pods.
+func event(v any) any {
+	m, _ := v.(map[string]any)
+	reason, _ := m["reason"].(string)
+	object, _ := m["involvedObject"].(map[string]any)
+	if quotesOutput[reason] && object["namespace"] != metav1.NamespaceSystem {
+		return fieldsWithout[corev1.Event]("message")(v)
+	}
+	return fieldsWithout[corev1.Event]("")(v)
+}
+
 func isNumber(t reflect.Type) bool {
 	return t.Kind() >= reflect.Int && t.Kind() <= reflect.Float64 || isText(t) && t.Kind() != reflect.String
 }
@@ -248,7 +288,7 @@ func named(v any, names map[string]bool) any {
 		switch {
 		case names[name]:
 			return namedValue(v, names)
-		case suspiciousName(name), neverBelow[name]:
+		case secretName.MatchString(name), neverBelow[name]:
 			return unknown(v)
 		}
 		return branches(v, names)
@@ -263,7 +303,7 @@ func namedValue(v any, names map[string]bool) any {
 	case []any:
 		return each(v, func(item any) any { return namedValue(item, names) })
 	case string:
-		return Line(v)
+		return plain(v)
 	}
 	return v
 }
@@ -303,12 +343,7 @@ func unknown(v any) any {
 // unknownFields keeps the names of fields. A name without a value may be a secret in braces.
 func unknownFields(m map[string]any) map[string]any {
 	out := make(map[string]any, len(m))
-	for name, v := range eachField(m, func(name string, v any) any {
-		if _, isBool := v.(bool); suspiciousName(name) && !isBool && v != nil {
-			return Marker
-		}
-		return unknown(v)
-	}) {
+	for name, v := range eachField(m, func(_ string, v any) any { return unknown(v) }) {
 		if v == nil {
 			name = Marker
 		}
@@ -401,7 +436,7 @@ func annotations(v any) any {
 	}
 	return eachField(m, func(name string, v any) any {
 		if text, ok := v.(string); ok && (harmlessAnnotations[name] || strings.HasPrefix(name, "kubeadm.kubernetes.io/") || strings.HasPrefix(name, "flannel.alpha.coreos.com/")) {
-			return Line(text)
+			return plain(text)
 		}
 		return unknown(v)
 	})
@@ -415,13 +450,16 @@ func each(list []any, redact func(any) any) []any {
 	return out
 }
 
+// fieldName matches the names of fields, keys, labels and registries.
+var fieldName = regexp.MustCompile(`^[\w./:@*\[\]-]*$`)
+
 // eachField redacts the values of an object. Also a name may have a secret: a URL, or a text that
-// was no YAML. Names of fields and of ConfigMaps' keys have no blanks.
+// was no YAML.
 func eachField(m map[string]any, redact func(name string, v any) any) map[string]any {
 	out := make(map[string]any, len(m))
 	for name, v := range m {
-		shown := Line(name)
-		if strings.ContainsAny(name, " \t\r\n") {
+		shown := plain(name)
+		if !fieldName.MatchString(shown) {
 			shown = Marker
 		}
 		out[shown] = redact(name, v)

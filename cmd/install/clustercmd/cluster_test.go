@@ -366,6 +366,11 @@ func TestHostIsOff(t *testing.T) {
 	if got := strings.Join(names(t, c.path("site.tar.gz")), " "); got != "cp1/summary.txt cp2/summary.txt cp3/summary.txt w1/summary.txt w2/no-archive.txt" {
 		t.Error(got)
 	}
+	c.run("", "doctor", c.path("site.tar.gz"), "--logs-of", "app", "--logs-of", "db")
+	if got := names(t, c.path("site.tar.gz")); got[0] != "cp1/logs of app --logs-of db" {
+		t.Error(got)
+	}
+	c.want(2, []string{`--logs-of "A*" is not the name of a namespace`}, "", "doctor", c.path("x.tar.gz"), "--logs-of", "A*")
 }
 
 // names are the names in an archive.

@@ -16,26 +16,34 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/fault"
+	"airlift/installer/doctor"
 	"airlift/installer/host/filesystem"
 	"airlift/multihost/run"
 	"airlift/progress"
 )
 
 func newDoctor(in *site) *cobra.Command {
-	since := 24 * time.Hour
+	since, logsOf := 24*time.Hour, []string(nil)
 	cmd := &cobra.Command{
 		Use:   "doctor [FILE]",
 		Short: "Write one archive with the doctor's archive of every host",
 		Long: `Write one archive for a remote engineer, with a directory for each host. It has what 'doctor'
-writes there, without secrets: ./install docs status lists what is kept. A host that does not
+writes there, redacted: ./install docs status lists what is kept. A host that does not
 answer has the reason in its place. Look at the archive before you send it.
+
+Logs of the site's own pods are gathered only with --logs-of. They are not redacted: only
+PEM blocks, private keys, tokens and users in URLs are hidden, and no passwords. They are in
+the directory logs-not-redacted of each host.
 
 FILE ends with .tar.gz; the default is doctor-CLUSTER-TIME.tar.gz in the current directory.
 
 Exit codes: 0 the archive has every host; 1 a host is missing, or it could not be written.`,
-		Example: "  ./install cluster doctor\n  ./install cluster doctor site.tar.gz --since 2h",
+		Example: "  ./install cluster doctor\n  ./install cluster doctor site.tar.gz --since 2h\n  ./install cluster doctor --logs-of monitoring",
 		Args:    oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := doctor.CheckNamespaces(logsOf); err != nil {
+				return err
+			}
 			return in.with(cmd, cmd.ErrOrStderr(), func(ctx context.Context, s *opened) error {
 				name := s.fileName(args, "doctor", ".tar.gz")
 				if !strings.HasSuffix(name, ".tar.gz") {
@@ -44,7 +52,7 @@ Exit codes: 0 the archive has every host; 1 a host is missing, or it could not b
 				if err := filesystem.CheckOutput(name); err != nil {
 					return fault.Wrap(fmt.Errorf("writing %s: %w", name, err), fault.Usage, "choose a file in an existing directory")
 				}
-				archives, err := s.doctor(ctx, since)
+				archives, err := s.doctor(ctx, since, logsOf)
 				if ctx.Err() != nil {
 					return context.Cause(ctx)
 				}
@@ -57,6 +65,7 @@ Exit codes: 0 the archive has every host; 1 a host is missing, or it could not b
 		},
 	}
 	cmd.Flags().DurationVar(&since, "since", since, "how far back logs go")
+	cmd.Flags().StringArrayVar(&logsOf, "logs-of", nil, "also gather the logs of the site's own pods in this `NAMESPACE`, which are not redacted, but for PEM blocks, private keys, tokens and users in URLs; it can be repeated")
 	return cmd
 }
 
@@ -76,7 +85,7 @@ func oneFile(cmd *cobra.Command, args []string) error {
 }
 
 // doctor returns the archive of each host that answered, and the errors of the others.
-func (s *opened) doctor(ctx context.Context, since time.Duration) (map[string][]byte, error) {
+func (s *opened) doctor(ctx context.Context, since time.Duration, logsOf []string) (map[string][]byte, error) {
 	s.Site.Display.Start()
 	defer s.Site.Display.Clear()
 	defer s.Site.Discard(ctx)
@@ -89,7 +98,11 @@ func (s *opened) doctor(ctx context.Context, since time.Duration) (map[string][]
 		if h.Err != nil {
 			return h.Err
 		}
-		out, err := h.Installer(ctx, "doctor", "-", "--since", since.String())
+		args := []string{"doctor", "-", "--since", since.String()}
+		for _, namespace := range logsOf {
+			args = append(args, "--logs-of", namespace)
+		}
+		out, err := h.Installer(ctx, args...)
 		if err == nil {
 			err = copyArchive(tar.NewWriter(io.Discard), h.Name, out) // a damaged one must not spoil the others
 		}
