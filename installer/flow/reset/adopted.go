@@ -30,31 +30,26 @@ import (
 // isAdopted reports whether this reset leaves the node.
 func (r *Reset) isAdopted() bool { return r.Host != nil && r.Host.Records().Adopted() != nil }
 
-// An adoptedReset is the reset of an adopted node.
-type adoptedReset struct{ reset *Reset }
-
-// steps returns the steps in order. The pods, the certificates and etcd's member stay.
-func (a adoptedReset) steps() []workflow.Step {
-	r := a.reset
+// adoptedSteps returns the steps in order for an adopted node. The pods, the certificates and etcd's member stay.
+func (r *Reset) adoptedSteps() []workflow.Step {
 	return committed(r, []workflow.Step{
-		{Name: "preflight", Doc: "check that the node can be as it was adopted", Run: a.check},
+		{Name: "preflight", Doc: "check that the node can be as it was adopted", Run: r.checkAdopted},
 		{Name: "registry", Doc: "take this server of the embedded registry from the cluster", Run: func(ctx context.Context) error {
 			r.leaveRegistry(ctx)
 			return ctx.Err()
 		}},
 		{Name: "state", Doc: "remove the files that Airlift kept for the cluster", Run: r.onHost(uninstall.RemoveState)},
-		{Name: "kubeconfig", Doc: "restore the servers in kubeconfigs", Run: a.restoreServers},
-		{Name: "installed", Doc: "remove Airlift's units, binaries and files, and restore the originals", Run: a.restoreFiles},
-		{Name: "kubelet", Doc: "restart the kubelet, if its files changed", Run: a.restartKubelet},
+		{Name: "kubeconfig", Doc: "restore the servers in kubeconfigs", Run: r.restoreServers},
+		{Name: "installed", Doc: "remove Airlift's units, binaries and files, and restore the originals", Run: r.restoreFiles},
+		{Name: "kubelet", Doc: "restart the kubelet, if its files changed", Run: r.restartKubelet},
 	})
 }
 
 // whyDisown is a part of hints.
 const whyDisown = "or keep the node as it is, without Airlift: ./install disown"
 
-// check refuses to take changes back that the node needs: another version or configuration, new CAs, the endpoint of the cluster.
-func (a adoptedReset) check(ctx context.Context) error {
-	r := a.reset
+// checkAdopted refuses to take changes back that the node needs: another version or configuration, new CAs, the endpoint of the cluster.
+func (r *Reset) checkAdopted(ctx context.Context) error {
 	cfg := status.PKIConfig(r.Host)
 	if err := node.UnfinishedWork(r.Host, cfg); err != nil {
 		return err
@@ -80,7 +75,7 @@ func (a adoptedReset) check(ctx context.Context) error {
 		return fault.New(fault.Preflight, "Airlift's endpoint serves this node: the cluster would not reach its API without it").
 			Hint("change the endpoint of the cluster first: ./install endpoint undo; " + whyDisown)
 	}
-	if err := a.checkEndpoint(ctx); err != nil {
+	if err := r.checkAdoptedEndpoint(ctx); err != nil {
 		return err
 	}
 	if ca := node.CAFile(r.Host, cfg.CertificatesDir, adopted.Kubelet.Config); adopted.Files[ca] != "" {
@@ -88,7 +83,7 @@ func (a adoptedReset) check(ctx context.Context) error {
 			return fault.New(fault.Preflight, "the cluster's CA is not the one with which this node was adopted: the CAs were rotated").Hint("this cannot be taken back; " + strings.TrimPrefix(whyDisown, "or "))
 		}
 	}
-	changed, err := a.replaced()
+	changed, err := r.replaced()
 	if err != nil {
 		return err
 	}
@@ -99,11 +94,10 @@ func (a adoptedReset) check(ctx context.Context) error {
 	return nil
 }
 
-// checkEndpoint refuses to restore the servers in kubeconfigs while the cluster has another endpoint than before. A kubeconfig
+// checkAdoptedEndpoint refuses to restore the servers in kubeconfigs while the cluster has another endpoint than before. A kubeconfig
 // whose server was changed with it may have no original: another tool wrote it.
-func (a adoptedReset) checkEndpoint(ctx context.Context) error {
-	r := a.reset
-	if err := a.readEndpoint(ctx); err != nil {
+func (r *Reset) checkAdoptedEndpoint(ctx context.Context) error {
+	if err := r.readEndpoint(ctx); err != nil {
 		return err
 	}
 	if r.endpoint == nil || r.endpoint.Change == nil {
@@ -128,8 +122,8 @@ func (a adoptedReset) checkEndpoint(ctx context.Context) error {
 }
 
 // readEndpoint reads the endpoint of the cluster. Without an API server it stays nil.
-func (a adoptedReset) readEndpoint(ctx context.Context) error {
-	r, kubeconfig := a.reset, node.KubeletConf
+func (r *Reset) readEndpoint(ctx context.Context) error {
+	kubeconfig := node.KubeletConf
 	if r.IsControlPlane() {
 		kubeconfig = r.etcd.adminKubeconfig()
 	}
@@ -153,8 +147,7 @@ func (a adoptedReset) readEndpoint(ctx context.Context) error {
 
 // leads reports whether the former server of a kubeconfig leads to the cluster. Without an API server to ask, it is only known
 // that this host's own, which an upgrade wrote there, was not a change of the endpoint.
-func (a adoptedReset) leads(now, former string) bool {
-	r := a.reset
+func (r *Reset) leads(now, former string) bool {
 	own := node.OwnAPIServer(r.Existing)
 	switch {
 	case r.endpoint == nil:
@@ -167,14 +160,13 @@ func (a adoptedReset) leads(now, former string) bool {
 
 // replaced returns the files of components that Airlift replaced, and that are not the adopted ones: an upgrade or a
 // reconfiguration of which no undo is possible.
-func (a adoptedReset) replaced() (list []string, err error) {
-	r := a.reset
+func (r *Reset) replaced() (list []string, err error) {
 	for _, kind := range []string{ledger.File, ledger.Binary} {
 		for _, e := range r.Host.Records().Entries(kind) {
 			if path.Dir(e.Name) != config.ManifestsDir && e.Name != kubeletBinary {
 				continue
 			}
-			differs, err := a.differs(e)
+			differs, err := r.differs(e)
 			if err != nil {
 				return nil, err
 			}
@@ -189,8 +181,7 @@ func (a adoptedReset) replaced() (list []string, err error) {
 const kubeletBinary = "/usr/local/bin/kubelet"
 
 // differs reports whether the file of an entry is not what was there before Airlift wrote it.
-func (a adoptedReset) differs(e ledger.Entry) (bool, error) {
-	r := a.reset
+func (r *Reset) differs(e ledger.Entry) (bool, error) {
 	sum := func(file string) (string, error) {
 		if file == "" {
 			return "", nil
@@ -213,20 +204,18 @@ func (a adoptedReset) differs(e ledger.Entry) (bool, error) {
 }
 
 // restoreServers restores the servers in kubeconfigs that Airlift wrote. Their certificates stay: they may be renewed.
-func (a adoptedReset) restoreServers(context.Context) error {
-	r := a.reset
+func (r *Reset) restoreServers(context.Context) error {
 	var failures []error
 	for _, e := range r.Host.Records().Entries(ledger.File) {
 		if e.Original == "" || !uninstall.KeepsCredentials(r.Host, e) {
 			continue
 		}
-		failures = append(failures, a.restoreServersOf(e))
+		failures = append(failures, r.restoreServersOf(e))
 	}
 	return errors.Join(failures...)
 }
 
-func (a adoptedReset) restoreServersOf(e ledger.Entry) error {
-	r := a.reset
+func (r *Reset) restoreServersOf(e ledger.Entry) error {
 	now, err := r.Optional(e.Name)
 	if err != nil {
 		return err
@@ -236,12 +225,12 @@ func (a adoptedReset) restoreServersOf(e ledger.Entry) error {
 		return err
 	}
 	if path.Ext(e.Name) == ".conf" && now != nil && former != nil {
-		data, err := a.withFormerServer(e.Name, now, former)
+		data, err := r.withFormerServer(e.Name, now, former)
 		if err != nil {
 			return fmt.Errorf("restoring the server in %s: %w", e.Name, err)
 		}
 		if data != nil {
-			if err := a.markKubelet(e.Name == node.KubeletConf); err != nil {
+			if err := r.markKubelet(e.Name == node.KubeletConf); err != nil {
 				return err
 			}
 			if err := r.Host.RenewFile(e.Name, data, 0o600); err != nil {
@@ -253,7 +242,7 @@ func (a adoptedReset) restoreServersOf(e ledger.Entry) error {
 }
 
 // withFormerServer returns the kubeconfig of a file with the server of its original; nil if it has that, or is to keep another one.
-func (a adoptedReset) withFormerServer(file string, now, original []byte) ([]byte, error) {
+func (r *Reset) withFormerServer(file string, now, original []byte) ([]byte, error) {
 	server, err := cluster.ServerOf(now)
 	if err != nil {
 		return nil, err
@@ -262,8 +251,8 @@ func (a adoptedReset) withFormerServer(file string, now, original []byte) ([]byt
 	if err != nil || server == former {
 		return nil, err
 	}
-	if !a.leads(server, former) {
-		a.reset.Console.Warn("%s keeps the server %s: it is not known whether %s, which it had when this node was adopted, still leads to the cluster", file, server, former)
+	if !r.leads(server, former) {
+		r.Console.Warn("%s keeps the server %s: it is not known whether %s, which it had when this node was adopted, still leads to the cluster", file, server, former)
 		return nil, nil
 	}
 	return cluster.WithServersOf(now, original)
@@ -273,24 +262,23 @@ func (a adoptedReset) withFormerServer(file string, now, original []byte) ([]byt
 var kubeletFiles = []string{kubeletBinary, config.KubeletConfigFile, config.KubeletFlagsFile, node.KubeletConf, render.KubeletUnitPath, render.KubeletDropInPath}
 
 // markKubelet records that the kubelet must restart, before one of its files changes.
-func (a adoptedReset) markKubelet(yes bool) error {
+func (r *Reset) markKubelet(yes bool) error {
 	if !yes {
 		return nil
 	}
-	return a.reset.Host.Records().Record(ledger.Entry{Kind: ledger.Restart, Name: "kubelet.service"})
+	return r.Host.Records().Record(ledger.Entry{Kind: ledger.Restart, Name: "kubelet.service"})
 }
 
 // restoreFiles removes what Airlift installed, and restores what was there before.
-func (a adoptedReset) restoreFiles(ctx context.Context) error {
-	r := a.reset
+func (r *Reset) restoreFiles(ctx context.Context) error {
 	for _, kind := range []string{ledger.File, ledger.Binary} {
 		for _, e := range r.Host.Records().Entries(kind) {
 			if !slices.Contains(kubeletFiles, e.Name) {
 				continue
 			}
-			differs, err := a.differs(e)
+			differs, err := r.differs(e)
 			if err == nil {
-				err = a.markKubelet(differs)
+				err = r.markKubelet(differs)
 			}
 			if err != nil {
 				return err
@@ -304,8 +292,7 @@ func (a adoptedReset) restoreFiles(ctx context.Context) error {
 }
 
 // restartKubelet restarts the kubelet if its files changed, also if an interrupted reset restored them.
-func (a adoptedReset) restartKubelet(ctx context.Context) error {
-	r := a.reset
+func (r *Reset) restartKubelet(ctx context.Context) error {
 	if _, ok := r.Host.Records().Find(ledger.Restart, "kubelet.service"); !ok {
 		return nil
 	}
@@ -339,9 +326,8 @@ func traces(h *host.Host, certificatesDir string) (uninstall.Traces, error) {
 	return t, err
 }
 
-// closingWords is the summary of the reset of an adopted node.
-func (a adoptedReset) closingWords() string {
-	r := a.reset
+// adoptedWords is the summary of the reset of an adopted node.
+func (r *Reset) adoptedWords() string {
 	var b strings.Builder
 	if r.Host.Records().HasEntries() {
 		fmt.Fprintf(&b, "Phases were skipped: the files that they restore are still listed in %s. Run reset again to finish it.\n", ledger.Path)

@@ -56,7 +56,7 @@ func Phases() []workflow.Step { return newReset(config.Reset{}, "", new(node.Mac
 // continues if it cannot remove something, and reports it at its end.
 func (r *Reset) steps() []workflow.Step {
 	if r.isAdopted() {
-		return adoptedReset{r}.steps()
+		return r.adoptedSteps()
 	}
 	return committed(r, []workflow.Step{
 		{Name: "preflight", Aliases: []string{"pre-flight"}, Doc: "check that etcd keeps its quorum", Run: r.preflight},
@@ -414,7 +414,7 @@ func (r *Reset) nodeName() string { return pki.NodeName(r.Files()) }
 // closingWords returns the summary. It lists what reset has kept.
 func (r *Reset) closingWords(name string) string {
 	if r.isAdopted() {
-		return adoptedReset{r}.closingWords()
+		return r.adoptedWords()
 	}
 	var b strings.Builder
 	left := uninstall.Left(r.Host, r.plan)
@@ -490,7 +490,7 @@ func (r *Reset) DryRun(ctx context.Context) error {
 	b.WriteString(r.Describe())
 	check, without := r.preflight, "Without --force, reset"
 	if r.isAdopted() {
-		check, without = adoptedReset{r}.check, "Reset"
+		check, without = r.checkAdopted, "Reset"
 	}
 	if err := check(ctx); err != nil {
 		if ctx.Err() != nil {
