@@ -51,11 +51,7 @@ func (k Kept) Keep(path string) error {
 
 // Read reads the previous file at a path; nil if none is kept.
 func (k Kept) Read(path string) ([]byte, error) {
-	data, err := os.ReadFile(k.host.Path(filepath.Join(k.dir, path)))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return data, err
+	return k.host.ReadIfExists(filepath.Join(k.dir, path))
 }
 
 // Paths lists the files whose previous version is kept, or recorded as absent.

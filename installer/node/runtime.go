@@ -12,7 +12,6 @@ import (
 
 	"airlift/fault"
 	"airlift/images/store"
-	"airlift/installer/host"
 	"airlift/installer/status"
 )
 
@@ -60,18 +59,10 @@ func (m Containerd) NeedsLedger() error {
 func (m Containerd) KubeletSocket() (string, error) { return status.RuntimeSocket(m.machine.Host) }
 
 // Optional reads a file of the host. A file that does not exist is empty.
-func (m *Machine) Optional(path string) ([]byte, error) { return optional(m.Host, path) }
+func (m *Machine) Optional(path string) ([]byte, error) { return m.Host.ReadIfExists(path) }
 
 // Present reads a file of the host, also in a dry run. A file that does not exist is empty.
-func (m *Machine) Present(path string) ([]byte, error) { return optional(m.Existing, path) }
-
-func optional(h *host.Host, path string) ([]byte, error) {
-	data, err := os.ReadFile(h.Path(path))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	return data, err
-}
+func (m *Machine) Present(path string) ([]byte, error) { return m.Existing.ReadIfExists(path) }
 
 // KubeletVersion returns the version of the installed kubelet, or "" if it does not print one.
 func (m Containerd) KubeletVersion(ctx context.Context) string {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"path"
 	"strconv"
 
@@ -47,11 +46,7 @@ func HealthURL(h *host.Host, name string, port int) (string, error) {
 
 // ReadManifest reads the manifest of a component; nil if the host has none.
 func (m *Machine) ReadManifest(component string) ([]byte, error) {
-	data, err := os.ReadFile(m.Existing.Path(ManifestPath(component)))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return data, err
+	return m.Existing.ReadIfExists(ManifestPath(component))
 }
 
 // ManifestPath returns the path of the manifest of a component.

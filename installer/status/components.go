@@ -3,7 +3,6 @@ package status
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -352,7 +351,7 @@ var endpointFlag = regexp.MustCompile(`--container-runtime-endpoint[= ]"?([^\s"]
 // RuntimeSocket returns the path of the socket that the kubelet's flags or its configuration
 // name. Flags precede the configuration.
 func RuntimeSocket(h *host.Host) (string, error) {
-	flags, err := optional(h, config.KubeletFlagsFile)
+	flags, err := h.ReadIfExists(config.KubeletFlagsFile)
 	if err != nil {
 		return "", err
 	}
@@ -367,7 +366,7 @@ func RuntimeSocket(h *host.Host) (string, error) {
 		if endpoint != "" {
 			break
 		}
-		data, err := optional(h, path)
+		data, err := h.ReadIfExists(path)
 		if err != nil {
 			return "", err
 		}
@@ -383,13 +382,4 @@ func RuntimeSocket(h *host.Host) (string, error) {
 		return config.ContainerdSocket, nil
 	}
 	return strings.TrimPrefix(endpoint, "unix://"), nil
-}
-
-// optional reads a file of the host. A file that does not exist is empty.
-func optional(h *host.Host, path string) ([]byte, error) {
-	data, err := os.ReadFile(h.Path(path))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	return data, err
 }

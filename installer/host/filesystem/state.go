@@ -11,6 +11,15 @@ import (
 	"airlift/fault"
 )
 
+// ReadIfExists reads a file of the host. A file that does not exist is nil.
+func (r Root) ReadIfExists(path string) ([]byte, error) {
+	data, err := os.ReadFile(r.Path(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return data, err
+}
+
 // ReadState reads a JSON file in which Airlift keeps what a later run needs, and reports whether it
 // exists. A damaged file is an error with the hint.
 func (r Root) ReadState(path string, into any, hint string) (found bool, err error) {
