@@ -24,7 +24,7 @@ type Input struct {
 	Root fs.FS
 	// Kubelet and Containerd are the running processes; their PID is 0 if they do not run.
 	Kubelet, Containerd Process
-	// Units are the units of UnitNames that systemd knows.
+	// Units are the units that systemd knows of those that marks and checks need.
 	Units map[string]systemd.UnitState
 	// ReadOnly are directories to which an upgrade writes that are on a file system which is mounted read-only.
 	ReadOnly []string
@@ -111,9 +111,6 @@ type Finding struct {
 	Effect string `json:"effect"`
 	Hint   string `json:"hint,omitempty"`
 }
-
-// Adoptable reports whether nothing was refused.
-func (r Report) Adoptable() bool { return len(r.Refusals) == 0 }
 
 // checks are all checks after the maker is known. They are independent of each other.
 var checks = slices.Concat(kubeletChecks, flagChecks, runtimeChecks, controlPlaneChecks, certificateChecks, etcdChecks, clusterChecks, storedChecks)

@@ -3,8 +3,11 @@ package adoption
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
+	"os"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -15,8 +18,11 @@ import (
 	"airlift/documents"
 	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/installer/host"
 	"airlift/installer/host/ledger"
+	"airlift/installer/host/systemd"
 	"airlift/installer/render"
+	"airlift/installer/status"
 )
 
 // A CarryOver is what the first upgrade of an adopted node needs: from then on, Airlift's unit starts the kubelet, with the
@@ -25,6 +31,39 @@ type CarryOver struct {
 	Kubelet *ledger.AdoptedKubelet
 	Input   Input
 	Notes   []string // what the upgrade carries over, a line each
+}
+
+// ReadCarryOver reads the kubelet of an adopted node before its first upgrade; nil on another node. A kubelet that does not run has
+// the flags that it had when the node was adopted.
+func ReadCarryOver(ctx context.Context, h *host.Host) (*CarryOver, error) {
+	adopted := status.AdoptedKubelet(h)
+	if adopted == nil {
+		return nil, nil
+	}
+	in := Input{Root: os.DirFS(h.Path("/"))}
+	state, err := h.Systemd().Unit(ctx, kubeletUnitName)
+	if err != nil {
+		return nil, err
+	}
+	in.Units = map[string]systemd.UnitState{kubeletUnitName: state}
+	in.Kubelet = reader{&in, h}.process(kubeletUnitName)
+	if len(in.Unread) > 0 {
+		return nil, fault.New(fault.Failure, "reading %s: %s", in.Unread[0].What, in.Unread[0].Why).Hint("see: systemctl status kubelet")
+	}
+	if in.Kubelet.PID == 0 {
+		in.Kubelet.Args = adopted.Args
+	}
+	k := in.kubelet(filesOf(in.Root))
+	for _, file := range state.DropIns {
+		if what := k.replaces(file); what != "" && k.stays(file) && path.Base(file) > base10 {
+			return nil, fault.New(fault.Preflight, "the drop-in %s sets %s, and systemd reads it after Airlift's %s: the new kubelet would not start as it should", file, what, base10).
+				Hint(fmt.Sprintf("write its flags to /etc/default/kubelet, as KUBELET_EXTRA_ARGS=\"…\", and remove it: rm %s; systemctl daemon-reload; systemctl restart kubelet", fault.Word(file)))
+		}
+	}
+	if err := k.host.err(); err != nil {
+		return nil, err
+	}
+	return &CarryOver{Kubelet: adopted, Input: in}, nil
 }
 
 // kubeletArgs is the variable in KubeletFlagsFile.
@@ -41,18 +80,19 @@ func (a *CarryOver) Flags(file []byte, version string) ([]byte, error) {
 	if a == nil {
 		return nil, nil
 	}
-	f, err := a.Input.KubeletFlags(version)
-	if err != nil {
+	k := a.Input.kubelet(filesOf(a.Input.Root))
+	f := k.flags(version)
+	if err := k.host.err(); err != nil {
 		return nil, err
 	}
-	if !f.Changed && file != nil {
+	if !f.changed && file != nil {
 		return nil, nil
 	}
 	if continued.Match(file) {
 		return nil, fault.New(fault.Preflight, "reading %s: the value of %s continues on another line", config.KubeletFlagsFile, kubeletArgs).Hint("write it in one line")
 	}
 	var words []string
-	for _, flag := range f.Kept {
+	for _, flag := range f.kept {
 		word := "--" + flag.Name + "=" + flag.Value
 		if !writable(flag) {
 			return nil, fault.New(fault.Preflight, "the kubelet's argument %q cannot be written to %s", cmp.Or(flag.Name, flag.Value), config.KubeletFlagsFile).
@@ -64,8 +104,8 @@ func (a *CarryOver) Flags(file []byte, version string) ([]byte, error) {
 		what  string
 		flags []config.Arg
 	}{
-		{"the kubelet loses a flag that " + version + " does not have: ", f.Gone},
-		{"the kubelet does not run with a flag in " + config.KubeletFlagsFile + ", which is removed: ", f.Unused},
+		{"the kubelet loses a flag that " + version + " does not have: ", f.gone},
+		{"the kubelet does not run with a flag in " + config.KubeletFlagsFile + ", which is removed: ", f.unused},
 	} {
 		for _, flag := range changed.flags {
 			a.note(changed.what + "--" + flag.Name)

@@ -68,7 +68,8 @@ var etcdChecks = []func(*view){
 		return pod.Flags["initial-advertise-peer-urls"] == "" || pod.Flags["advertise-client-urls"] == "" || pod.Volumes["etcd-data"] == ""
 	}), "etcd's manifest has no --initial-advertise-peer-urls, --advertise-client-urls or volume etcd-data", node.EtcdManifest, "its member and its data are not known", "restore the file of kubeadm"),
 	refuse("StackedEtcd", stacked, func(v *view) [][]string {
-		return single(upgradecheck.MovedEtcd(v.component(node.EtcdPod), &v.config.Etcd.Local, v.host.files.place))
+		is, stored := upgradecheck.MovedEtcd(v.component(node.EtcdPod), &v.config.Etcd.Local, v.host.files.place)
+		return single(is, stored)
 	}, "etcd's data is in $1, and in $2 by the stored configuration", node.EtcdManifest,
 		"an upgrade would start an empty etcd in $2", "set etcd.local.dataDir to $1 in ClusterConfiguration: "+editStored),
 	find("EtcdVersion", stacked, func(v *view) [][]string {

@@ -26,6 +26,9 @@ func RefusedMakers() (names []string) {
 	return names
 }
 
+// Adoptable reports whether nothing was refused.
+func (r Report) Adoptable() bool { return len(r.Refusals) == 0 }
+
 // Shuffle puts the tables of makers, marks and checks in another order, and returns a function that restores them.
 func Shuffle(r *rand.Rand) (restore func()) {
 	oldMakers, oldChecks := makers, checks

@@ -15,17 +15,13 @@ import (
 	"airlift/installer/render"
 )
 
-// KubeletFlags are the flags of a kubelet that somebody else started, as an upgrade keeps them.
-type KubeletFlags struct {
-	// Kept are the flags that KUBELET_KUBEADM_ARGS in kubeadm-flags.env must have, so that the kubelet has the same flags
-	// when Airlift's unit starts it.
-	Kept []config.Arg
-	// Gone are flags that the kubelet of the new version does not have. They are not in Kept.
-	Gone []config.Arg
-	// Unused are flags in kubeadm-flags.env with which the kubelet does not run. They are not in Kept.
-	Unused []config.Arg
-	// Changed is set if kubeadm-flags.env does not have exactly the flags in Kept.
-	Changed bool
+// kubeletFlags are the flags of a kubelet that somebody else started, as an upgrade keeps them.
+type kubeletFlags struct {
+	kept   []config.Arg // that kubeadm-flags.env must have, so that the kubelet has the same flags when Airlift's unit starts it
+	gone   []config.Arg // that the kubelet of the new version does not have; not in kept
+	unused []config.Arg // in kubeadm-flags.env, and the kubelet does not run with them; not in kept
+	// changed is set if kubeadm-flags.env does not have exactly the flags in kept.
+	changed bool
 }
 
 // fromUnit are the flags that the kubelet's drop-in has, Airlift's and kubeadm's.
@@ -40,10 +36,10 @@ const (
 
 var flagChecks = []func(*view){
 	refuse("KubeletFlags", running, func(v *view) [][]string {
-		return per(v.kubelet.flags(v.Target).Kept, func(a config.Arg) [][]string { return given(!writable(a), shown(a)) })
+		return per(v.kubelet.flags(v.Target).kept, func(a config.Arg) [][]string { return given(!writable(a), shown(a)) })
 	}, "the kubelet runs with the argument $1", commandLine, "it cannot be written to "+config.KubeletFlagsFile+", which Airlift's unit reads", setField),
 	find("KubeletFlags", running, func(v *view) [][]string {
-		return per(v.kubelet.flags(v.Target).Kept, func(a config.Arg) [][]string {
+		return per(v.kubelet.flags(v.Target).kept, func(a config.Arg) [][]string {
 			var files []string
 			for _, s := range v.kubelet.flagSources() {
 				if slices.ContainsFunc(s.flags, func(f config.Arg) bool { return f.Name == a.Name }) {
@@ -55,7 +51,7 @@ var flagChecks = []func(*view){
 	}, "the kubelet runs with $1", "$2", "the first upgrade writes it to "+config.KubeletFlagsFile+", which its unit reads", ""),
 	find("KubeletFlagsUnused", running, word(func(v *view) string {
 		var list []string
-		for _, a := range v.kubelet.flags(v.Target).Unused {
+		for _, a := range v.kubelet.flags(v.Target).unused {
 			if kubelet.HasFlag(v.Target, a.Name) {
 				list = append(list, shown(a))
 			}
@@ -70,7 +66,7 @@ var flagChecks = []func(*view){
 		"Airlift's unit reads it, so the first upgrade would start the kubelet with it", "remove it there; or, if the kubelet is to have it: systemctl daemon-reload; systemctl restart kubelet"),
 	// Also in a file that the unit does not read now.
 	find("KubeletFlagsGone", running, func(v *view) (list [][]string) {
-		gone := v.kubelet.flags(v.Target).Gone
+		gone := v.kubelet.flags(v.Target).gone
 		for _, s := range v.kubelet.flagSources() {
 			for _, a := range s.flags {
 				if a.Name == "" || kubelet.HasFlag(v.Target, a.Name) {
@@ -105,14 +101,6 @@ func (in Input) kubelet(files *hostFiles) *kubeletUnit {
 // binary returns the path of the running kubelet, without links.
 func (k *kubeletUnit) binary() string { return strings.TrimSuffix(k.process.Exe, deleted) }
 
-// KubeletFlags returns the flags that the running kubelet keeps in a version, "v1.37.1". Its flags may come from files that
-// Airlift's unit does not read: from the unit itself, a drop-in, /etc/sysconfig/kubelet. It needs Root, Kubelet and Units.
-func (in Input) KubeletFlags(version string) (KubeletFlags, error) {
-	k := in.kubelet(filesOf(in.Root))
-	f := k.flags(version)
-	return f, k.host.err()
-}
-
 // ExtraFlags returns the flags that the kubelet gets from elsewhere than kubeadm-flags.env when Airlift's unit starts it. It
 // needs Root and Units.
 func (in Input) ExtraFlags() ([]config.Arg, error) {
@@ -126,7 +114,9 @@ func (k *kubeletUnit) written() []config.Arg {
 	return preflight.KubeletFlags(kubeletArgs, k.host.read(config.KubeletFlagsFile))
 }
 
-func (k *kubeletUnit) flags(version string) (f KubeletFlags) {
+// flags returns the flags that the running kubelet keeps in a version, "v1.37.1". They may come from files that Airlift's unit does
+// not read: from the unit itself, a drop-in, /etc/sysconfig/kubelet.
+func (k *kubeletUnit) flags(version string) (f kubeletFlags) {
 	written := k.written()
 	// A flag may be given twice: each of the running ones comes from one place.
 	unit := slices.Concat(written, k.extraFlags())
@@ -145,14 +135,14 @@ func (k *kubeletUnit) flags(version string) (f KubeletFlags) {
 	for _, a := range slices.Concat(written, more) {
 		switch {
 		case !slices.Contains(runs, a):
-			f.Unused = append(f.Unused, a)
+			f.unused = append(f.unused, a)
 		case a.Name != "" && !kubelet.HasFlag(version, a.Name):
-			f.Gone = append(f.Gone, a)
+			f.gone = append(f.gone, a)
 		default:
-			f.Kept = append(f.Kept, a)
+			f.kept = append(f.kept, a)
 		}
 	}
-	f.Changed = !slices.Equal(f.Kept, written)
+	f.changed = !slices.Equal(f.kept, written)
 	return f
 }
 
@@ -181,7 +171,7 @@ func (k *kubeletUnit) flagSources() []flagSource {
 		}
 		data := k.host.read(file)
 		var flags []config.Arg
-		for _, name := range sorted(variables(data)) {
+		for _, name := range sorted(preflight.EnvironmentFile(data)) {
 			flags = append(flags, ofKubelet(preflight.KubeletFlags(name, data))...)
 		}
 		list = append(list, flagSource{file, flags, stays})
@@ -233,7 +223,7 @@ func (k *kubeletUnit) extraFlags() []config.Arg {
 		all = append(all, k.host.directives(texts[name])...)
 	}
 	for _, file := range slices.Backward(k.host.environmentFiles(all)) {
-		if data := k.host.read(file); has(variables(data), extraArgs) {
+		if data := k.host.read(file); has(preflight.EnvironmentFile(data), extraArgs) {
 			return preflight.KubeletFlags(extraArgs, data)
 		}
 	}
@@ -258,7 +248,7 @@ func (k *kubeletUnit) replaces(file string) string {
 		}
 	}
 	for _, f := range k.host.environmentFiles(list) {
-		maps.Copy(taken, variables(k.host.read(f)))
+		maps.Copy(taken, preflight.EnvironmentFile(k.host.read(f)))
 	}
 	for _, name := range []string{"KUBELET_KUBECONFIG_ARGS", "KUBELET_CONFIG_ARGS", kubeletArgs} {
 		if has(taken, name) {
@@ -266,15 +256,6 @@ func (k *kubeletUnit) replaces(file string) string {
 		}
 	}
 	return ""
-}
-
-// variables returns the variables of an environment file.
-func variables(file []byte) map[string]string {
-	values := map[string]string{}
-	for _, v := range preflight.EnvironmentFile(file) {
-		values[v.Name] = v.Value
-	}
-	return values
 }
 
 // Directives are the lines NAME=VALUE of units, in order.

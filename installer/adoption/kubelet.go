@@ -285,7 +285,7 @@ func kubeletRules(v *view) {
 	if data == nil {
 		return
 	}
-	for _, p := range kubelet.Check(kubelet.Input{Kubernetes: v.Target, From: v.kubeletVersion(), Config: data, Flags: append(v.kubelet.flags(v.Target).Kept, v.kubelet.extraFlags()...), Root: v.host.files}) {
+	for _, p := range kubelet.Check(kubelet.Input{Kubernetes: v.Target, From: v.kubeletVersion(), Config: data, Flags: append(v.kubelet.flags(v.Target).kept, v.kubelet.extraFlags()...), Root: v.host.files}) {
 		if !p.Warning && p.Name != kubelet.Flags {
 			v.find(p.Name, p.Message, strings.Join(append([]string{v.configFile}, v.configFiles...), ", "), "the upgrade refuses it", p.Fix)
 		}

@@ -226,8 +226,8 @@ func recogniseMaker(v *view) {
 	}
 }
 
-// UnitNames are the units whose state Read reads: those that are marks, and those that checks need.
-func UnitNames() []string {
+// unitNames are the units whose state Read reads: those that are marks, and those that checks need.
+func unitNames() []string {
 	names := []string{kubeletUnitName, "containerd.service", "etcd.service", "kube-proxy.service", "keepalived.service", "haproxy.service"}
 	for _, m := range makers {
 		for _, k := range m.marks {

@@ -45,7 +45,7 @@ func Read(ctx context.Context, h *host.Host, api kubernetes.Interface, target st
 func ReadHost(ctx context.Context, h *host.Host) Input {
 	in := Input{Root: os.DirFS(h.Path("/")), Now: time.Now(), Units: map[string]systemd.UnitState{}}
 	r := reader{&in, h}
-	for _, name := range UnitNames() {
+	for _, name := range unitNames() {
 		unit, err := h.Systemd().Unit(ctx, name)
 		if err != nil {
 			r.cannotRead("systemd", err)

@@ -12,38 +12,29 @@ import (
 // systemd and the kubelet read them: systemd splits the variable's last value at white space
 // outside quotes. A word that is not a flag has no Name.
 func KubeletFlags(variable string, file []byte) []config.Arg {
-	value := ""
-	for _, v := range EnvironmentFile(file) {
-		if v.Name == variable {
-			value = v.Value
-		}
-	}
-	return kubelet.ParseFlags(Words(value))
+	return kubelet.ParseFlags(Words(EnvironmentFile(file)[variable]))
 }
 
-// A Variable is an assignment in an EnvironmentFile of systemd.
-type Variable struct{ Name, Value string }
-
-// EnvironmentFile returns the assignments of an EnvironmentFile, as systemd reads them (systemd.exec(5)): a value may be in quotes,
+// EnvironmentFile returns the variables of an EnvironmentFile, as systemd reads them (systemd.exec(5)): a value may be in quotes,
 // which may have several lines, and a backslash at the end of a line continues it.
-func EnvironmentFile(data []byte) (list []Variable) {
+func EnvironmentFile(data []byte) map[string]string {
+	values := map[string]string{}
 	for rest := string(data); ; {
 		rest = strings.TrimLeft(rest, " \t\r\n")
 		if rest == "" {
-			return list
+			return values
 		}
 		end := strings.IndexAny(rest, "=\n")
 		switch {
 		case rest[0] == '#' || rest[0] == ';':
 			rest = comment.ReplaceAllString(rest, "")
 		case end < 0:
-			return list
+			return values
 		case rest[end] == '\n':
 			rest = rest[end:]
 		default:
-			v := Variable{Name: strings.TrimSpace(rest[:end])}
-			v.Value, rest = environmentValue(rest[end+1:])
-			list = append(list, v)
+			name := strings.TrimSpace(rest[:end])
+			values[name], rest = environmentValue(rest[end+1:])
 		}
 	}
 }

@@ -64,17 +64,12 @@ func New(o Options, h *host.Host, c *workflow.Console) *Adopt {
 	return a
 }
 
-// Steps returns the steps in order.
-func (a *Adopt) Steps() []workflow.Step {
-	return []workflow.Step{
-		{Name: "preflight", Doc: "recognise what made this node, and how", Run: a.preflight, Reads: true},
-		{Name: "record", Doc: "write the ledger", Run: a.record},
-	}
-}
-
 // Run adopts the node. The result is nil if it was not even looked at; a refusal is an error, and has one.
 func (a *Adopt) Run(ctx context.Context) (*Result, error) {
-	err := workflow.Run(ctx, a.Console, a.Steps(), nil)
+	err := workflow.Run(ctx, a.Console, []workflow.Step{
+		{Name: "preflight", Doc: "recognise what made this node, and how", Run: a.preflight, Reads: true},
+		{Name: "record", Doc: "write the ledger", Run: a.record},
+	}, nil)
 	return a.result, err
 }
 
@@ -116,7 +111,7 @@ func (a *Adopt) preflight(ctx context.Context) error {
 	if err := a.addCA(); err != nil {
 		return err
 	}
-	a.result = a.newResult()
+	a.result = a.newResult("")
 	a.result.Maker, a.result.Kubernetes = report.Maker, report.Adoption.Kubernetes
 	a.result.Findings = append(a.result.Findings, report.Findings...)
 	a.result.Refusals = append(a.result.Refusals, report.Refusals...)
@@ -129,17 +124,14 @@ func (a *Adopt) checkHost() error {
 	if err := errors.Join(node.UnfinishedRestore(h), node.UnfinishedReset(h)); err != nil {
 		return err
 	}
-	switch {
-	case h.Records().Adopted() != nil:
-		is := h.Records().Adopted()
-		a.result = a.newResult()
+	switch is := h.Records().Adopted(); {
+	case is != nil:
+		a.result = a.newResult("This node was adopted on " + is.Time.UTC().Format(time.DateTime) + " UTC, from " + is.Maker + ", with " + is.Kubernetes + ". There is nothing to do.\n")
 		a.result.Maker, a.result.Kubernetes, a.result.Adopted, a.result.Time = is.Maker, is.Kubernetes, true, &is.Time
-		a.result.managed = "This node was adopted on " + is.Time.UTC().Format(time.DateTime) + " UTC, from " + is.Maker + ", with " + is.Kubernetes + ". There is nothing to do.\n"
 	case !node.FileExists(h, node.KubeletConf):
 		return fault.New(fault.Preflight, "this host is not a node of a cluster: %s does not exist", node.KubeletConf).Hint("run it on a node; to make this host one: ./install init, or ./install join")
 	case h.Records().RanNode():
-		a.result = a.newResult()
-		a.result.managed = "Airlift installed this node. There is nothing to adopt.\n"
+		a.result = a.newResult("Airlift installed this node. There is nothing to adopt.\n")
 	case h.Records().Used():
 		return fault.New(fault.Preflight, "Airlift has changed this host before another tool made it a node: its ledger has entries").
 			Hint("remove what they list: see ./install reset --dry-run; then ./install reset, and ./install adopt")
@@ -149,8 +141,8 @@ func (a *Adopt) checkHost() error {
 	return nil
 }
 
-func (a *Adopt) newResult() *Result {
-	r := &Result{Node: pki.NodeName(a.Files()), Role: status.Worker, Findings: []adoption.Finding{}, Refusals: []adoption.Finding{}}
+func (a *Adopt) newResult(managed string) *Result {
+	r := &Result{Node: pki.NodeName(a.Files()), Role: status.Worker, Findings: []adoption.Finding{}, Refusals: []adoption.Finding{}, managed: managed}
 	if a.IsControlPlane() {
 		r.Role = status.ControlPlane
 	}

@@ -2,29 +2,12 @@ package upgrade
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 
 	"airlift/fault"
-	"airlift/installer/adoption"
 	"airlift/installer/config"
-	"airlift/installer/status"
 )
-
-// readAdopted returns nil unless this is the first upgrade of an adopted node.
-func (k *kubelet) readAdopted(ctx context.Context) (err error) {
-	k.adopted = nil
-	is := status.AdoptedKubelet(k.node.Existing)
-	if is == nil {
-		return nil
-	}
-	a := &adoption.CarryOver{Kubelet: is}
-	if a.Input, err = adoption.ReadKubelet(ctx, k.node.Existing, is); err == nil {
-		k.adopted = a
-	}
-	return err
-}
 
 // adoptedInstance returns the instance configuration for the first upgrade of an adopted node whose kubelet has another file than
 // KubeletConfigFile; for others, instance itself.

@@ -288,7 +288,8 @@ func TestFirstUpgradeOfAnAdoptedKubelet(t *testing.T) {
 			cfg.KubernetesVersion = version
 			u.facts.node.Config = cfg
 			u.facts.stored = &cluster.Stored{FetchedConfig: &cluster.FetchedConfig{Kubelet: []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nclusterDNS: [10.96.0.10]\n")}}
-			if err := u.kubelet.readAdopted(t.Context()); err != nil {
+			var err error
+			if u.kubelet.adopted, err = adoption.ReadCarryOver(t.Context(), h); err != nil {
 				t.Fatal(err)
 			}
 			if got := u.facts.node.Binaries(); len(got) != 1 || got[0].Path != "/usr/local/bin/kubelet" {
@@ -346,7 +347,7 @@ func TestFirstUpgradeOfAnAdoptedKubelet(t *testing.T) {
 			if !slices.Equal(systemctl.Done, []string{"restart kubelet.service"}) || status.AdoptedKubelet(h) != nil || status.KubeletConfigFile(h) != config.KubeletConfigFile {
 				t.Errorf("%+v, adopted %+v", systemctl, status.AdoptedKubelet(h))
 			}
-			if err := u.kubelet.readAdopted(t.Context()); err != nil {
+			if u.kubelet.adopted, err = adoption.ReadCarryOver(t.Context(), h); err != nil {
 				t.Fatal(err)
 			}
 			if again, err := u.kubelet.configuration(t.Context()); err != nil || slices.ContainsFunc(again.Files, changedFile(t, h)) {

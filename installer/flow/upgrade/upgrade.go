@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"airlift/fault"
+	"airlift/installer/adoption"
 	"airlift/installer/cluster/facts"
 	"airlift/installer/cluster/lease"
 	"airlift/installer/cluster/workloads"
@@ -318,7 +319,8 @@ func (u *Upgrade) learn(ctx context.Context) error {
 // prepare computes what this node is to run.
 func (u *Upgrade) prepare(ctx context.Context) error {
 	u.facts.node.Observed = node.ObserveNode(u.facts.node.Machine)
-	if err := u.kubelet.readAdopted(ctx); err != nil {
+	var err error
+	if u.kubelet.adopted, err = adoption.ReadCarryOver(ctx, u.facts.node.Existing); err != nil {
 		return err
 	}
 	if u.facts.change != nil {
