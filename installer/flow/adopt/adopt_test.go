@@ -272,7 +272,7 @@ func act(what, root string) error {
 	defer unlock()
 	if what == "adopt" {
 		a := New(Options{}, h, &workflow.Console{Out: io.Discard})
-		a.result, a.entry = a.newResult(), ledger.Adoption{Maker: "kubeadm", Kubernetes: version, Files: map[string]string{"/x": "aa"}}
+		a.result, a.entry = a.newResult(""), ledger.Adoption{Maker: "kubeadm", Kubernetes: version, Files: map[string]string{"/x": "aa"}}
 		return a.record(context.Background())
 	}
 	testhost.NewUnits(h, time.Now())
