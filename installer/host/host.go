@@ -27,7 +27,9 @@ type Host struct {
 	Warn func(format string, args ...any)
 	// ConnectSystemd, if not nil, connects to the systemd of a host that is a directory.
 	ConnectSystemd func(context.Context) (systemd.Conn, error)
-	guard          ledger.Guard
+	// Installer, if not "", is the file of the running installer, which otherwise is this process's.
+	Installer string
+	guard     ledger.Guard
 }
 
 // GuardChanges makes guard call do for each change of the host, or prevent the change with an error.

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,10 +17,9 @@ const StubPath = "/usr/local/lib/airlift/install"
 // InstallStub copies the running installer, whose sha256 is in the bundle, to
 // StubPath.
 func (h *Host) InstallStub(ctx context.Context, sha256 string) error {
-	// The binary may have no other path: it was started from memory.
-	self, err := os.Open("/proc/self/exe")
+	self, err := h.openSelf()
 	if err != nil {
-		return fmt.Errorf("reading the installer's own binary: %w", err)
+		return err
 	}
 	defer self.Close()
 	_, err = h.InstallBinary(ctx, Binary{Path: StubPath, SHA256: sha256}, self)
@@ -28,23 +28,23 @@ func (h *Host) InstallStub(ctx context.Context, sha256 string) error {
 
 // InstallSelf is InstallStub without a known checksum.
 func (h *Host) InstallSelf(ctx context.Context) error {
-	sum, err := ownSum()
+	self, err := h.openSelf()
 	if err != nil {
 		return err
-	}
-	return h.InstallStub(ctx, sum)
-}
-
-// ownSum is the sha256 of the running installer.
-func ownSum() (string, error) {
-	self, err := os.Open("/proc/self/exe")
-	if err != nil {
-		return "", fmt.Errorf("reading the installer's own binary: %w", err)
 	}
 	defer self.Close()
 	sum := sha256.New()
 	if _, err := io.Copy(sum, self); err != nil {
-		return "", fmt.Errorf("reading the installer's own binary: %w", err)
+		return fmt.Errorf("reading the installer's own binary: %w", err)
 	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
+	return h.InstallStub(ctx, hex.EncodeToString(sum.Sum(nil)))
+}
+
+// openSelf opens the running installer. It may have no other path: it was started from memory.
+func (h *Host) openSelf() (*os.File, error) {
+	self, err := os.Open(cmp.Or(h.Installer, "/proc/self/exe"))
+	if err != nil {
+		return nil, fmt.Errorf("reading the installer's own binary: %w", err)
+	}
+	return self, nil
 }

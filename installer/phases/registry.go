@@ -244,6 +244,9 @@ func (r Registry) use(ctx context.Context, l desired.List) error {
 	if len(l.Files) == 0 {
 		return nil
 	}
+	if err := r.api.Client.NodeObjects().UsesRegistry(ctx, r.node.Config.NodeRegistration.Name); err != nil { // before, so that disable waits for this node
+		return err
+	}
 	units := len(hosts.Timer.Files())
 	if files := l.Files[units:]; len(files) > 0 {
 		c := r.node.Config

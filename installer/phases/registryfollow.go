@@ -15,6 +15,7 @@ import (
 	"airlift/installer/payload"
 	"airlift/installer/pki"
 	"airlift/installer/registry"
+	"airlift/installer/registry/hosts"
 )
 
 // AddToRegistry keeps a file on this control plane of a running cluster, and lists it: one with Kubernetes as the first, also if
@@ -92,7 +93,10 @@ const followTimeout = 30 * time.Minute
 // more.
 func WaitFollowed(ctx context.Context, m *node.Machine, client *cluster.Client, generation int) (off []string, err error) {
 	uses, done, self := map[string]bool{}, map[string]bool{}, pki.NodeName(m.Files())
-	w := wait.For{What: "the nodes to follow the embedded registry", Timeout: followTimeout, Attempt: 10 * time.Second, Report: m.Report}
+	w := wait.For{
+		What: "the nodes to follow the embedded registry", Timeout: followTimeout, Attempt: 10 * time.Second, Report: m.Report,
+		Hint: "run on each of these nodes: ./install " + hosts.Timer.Command + "; then run the same command again",
+	}
 	err = w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
 		nodes, err := client.Nodes(ctx)
 		if err != nil {

@@ -91,7 +91,7 @@ func (e *Enable) checkCluster() error {
 		return err
 	}
 	if have, is := e.bundle.KubernetesVersion(), e.config.KubernetesVersion; have != is {
-		return fault.New(fault.Preflight, "this file has Kubernetes %s, and the cluster has %s", have, is).Hint("use the file that installed or upgraded the cluster")
+		return fault.New(fault.Preflight, "this file has Kubernetes %s, and the cluster has %s", have, is).Hint("run it with the file that installed or upgraded the cluster: ./FILE registry enable")
 	}
 	return nil
 }
@@ -163,6 +163,9 @@ func (e *Enable) serve(ctx context.Context) error {
 }
 
 func (e *Enable) use(ctx context.Context) error {
+	if err := e.client.NodeObjects().UsesRegistry(ctx, e.config.NodeRegistration.Name); err != nil { // before, so that disable waits for this node
+		return err
+	}
 	if err := e.configure(ctx); err != nil {
 		return err
 	}

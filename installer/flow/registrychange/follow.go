@@ -17,7 +17,6 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
-	"airlift/installer/host/systemd"
 	"airlift/installer/node"
 	"airlift/installer/phases"
 	"airlift/installer/pki"
@@ -32,9 +31,10 @@ type Follower struct {
 	// Log gets a line for each change, and none without a change.
 	Log func(format string, args ...any)
 
-	// connect and systemd replace the clients in tests.
-	connect func(*host.Host) (*cluster.Client, error)
-	systemd func(context.Context) (systemd.Conn, error)
+	// Use, if not nil, is called with each host that it may change.
+	Use func(*host.Host)
+
+	connect func(*host.Host) (*cluster.Client, error) // replaces the client in tests
 }
 
 // Run lets the node follow once. If the API does not answer, or another installer is running on the host, it changes
@@ -199,7 +199,9 @@ func (f *Follower) locked(do func(*node.Machine) error) error {
 		return err
 	}
 	defer unlock()
-	h.ConnectSystemd = f.systemd
+	if f.Use != nil {
+		f.Use(h)
+	}
 	return do(f.machine(h))
 }
 

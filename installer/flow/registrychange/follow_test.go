@@ -89,7 +89,9 @@ func newCell(t *testing.T, stored *config.EmbeddedRegistry, servers ...string) *
 	c.Follower = &Follower{
 		Root: c.root, Log: func(format string, args ...any) { c.log = append(c.log, fmt.Sprintf(format, args...)) },
 		connect: func(*host.Host) (*cluster.Client, error) { return c.client, c.apiErr },
-		systemd: func(context.Context) (systemd.Conn, error) { return c.units, nil },
+		Use: func(h *host.Host) {
+			h.ConnectSystemd = func(context.Context) (systemd.Conn, error) { return c.units, nil }
+		},
 	}
 	pair := nodePair(t)
 	for name, data := range map[string]string{
@@ -350,7 +352,7 @@ func TestDisable(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer unlock()
-			h.ConnectSystemd = c.systemd
+			c.Use(h)
 			d := &Disable{Machine: node.NewMachine(h, &workflow.Console{Out: io.Discard}), client: c.client}
 			if err := d.Run(t.Context()); err != nil {
 				t.Fatal(err)
