@@ -72,7 +72,7 @@ RACE = ./bundle ./images/fetch ./images/store \
 # Debian packages that the tests need.
 PACKAGES = exfat-fuse exfatprogs gcc iptables iproute2 libarchive-tools libc6-dev libcap2-bin minisign nftables openssl pigz skopeo systemd xfsprogs zstd
 
-.PHONY: packages all build executables upstream oracles bundle best newer demo unit test model vet e2e faults hosts vm versions conformance bench scale release reproducible clean
+.PHONY: packages all build executables upstream oracles bundle best newer demo unit test model mutants vet e2e faults hosts vm versions conformance bench scale release reproducible clean
 
 all: build
 
@@ -165,7 +165,12 @@ model: export AIRLIFT_RIG = 1
 model:
 	go run ./scripts/model/defects
 	@echo seed $(SEED)
-	go test -tags $(TAG) -vet=off -v -timeout 0 ./scripts/model -run TestSequences -rapid.checks=$(SEQUENCES) -rapid.seed=$(SEED)
+	go test -tags $(TAG) -vet=off -v -timeout 0 ./scripts/model -run 'TestSequences|TestClusterSequences' -rapid.checks=$(SEQUENCES) -rapid.seed=$(SEED)
+
+# Which changes of one line the tests of a package notice. SEED repeats a run.
+MUTANTS = 150
+mutants:
+	go run ./scripts/model/mutants -seed $(SEED) -count $(MUTANTS)
 
 e2e: bundle
 	@rm -f out/hosts-not-run
