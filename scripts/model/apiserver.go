@@ -18,6 +18,7 @@ import (
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -366,10 +367,41 @@ func (s *apiServer) kubeletPods(node string) any {
 	return map[string]any{"apiVersion": "v1", "kind": "PodList", "items": items}
 }
 
-// discovery lists the groups, without their resources.
+// discovery lists the groups of Kubernetes, or the kinds that a version of one of them has.
 func (s *apiServer) discovery(path string) (int, any) {
-	return http.StatusNotFound, "404 page not found"
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	gv := schema.GroupVersion{Version: parts[len(parts)-1]}
+	switch {
+	case path == "/api":
+		return http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}}
+	case path == "/apis":
+		list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIGroupList"}}
+		for _, gv := range scheme.Scheme.PrioritizedVersionsAllGroups() {
+			v := metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
+			if n := len(list.Groups); n > 0 && list.Groups[n-1].Name == gv.Group {
+				list.Groups[n-1].Versions = append(list.Groups[n-1].Versions, v)
+			} else if gv.Group != "" {
+				list.Groups = append(list.Groups, metav1.APIGroup{Name: gv.Group, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v})
+			}
+		}
+		return http.StatusOK, list
+	case len(parts) == 2 && parts[0] == "api":
+	case len(parts) == 3 && parts[0] == "apis":
+		gv.Group = parts[1]
+	default:
+		return http.StatusNotFound, "404 page not found"
+	}
+	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"}, GroupVersion: gv.String(), APIResources: []metav1.APIResource{}}
+	for kind := range scheme.Scheme.KnownTypes(gv) {
+		if !strings.HasSuffix(kind, "List") && !strings.HasSuffix(kind, "Options") {
+			list.APIResources = append(list.APIResources, metav1.APIResource{Name: plural(kind), Kind: kind, Namespaced: !global[kind], Verbs: metav1.Verbs{"create", "delete", "get", "list", "patch", "update", "watch"}})
+		}
+	}
+	return http.StatusOK, list
 }
+
+// global are the kinds without a namespace that objects of the model have.
+var global = map[string]bool{"Namespace": true, "Node": true, "PersistentVolume": true, "ClusterRole": true, "ClusterRoleBinding": true, "PriorityClass": true, "StorageClass": true, "CertificateSigningRequest": true}
 
 // serve answers a request for a resource. The caller holds w.mu.
 func (s *apiServer) serve(c *etcdCluster, q request, r *http.Request, body []byte) (any, error) {

@@ -53,5 +53,8 @@ func newBundle(t *testing.T, version, etcd string) *payload.Bundle {
 	} {
 		b.Add(t, image.name, image.reference, nil)
 	}
-	return testbundle.Write(t, version, []byte("installer of "+version), m, b.Content)
+	return openBundle(t, version, version, b)
 }
+
+// installerText is the installer in the bundle of a version.
+func installerText(version string) string { return "installer of " + version }

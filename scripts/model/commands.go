@@ -29,6 +29,9 @@ const token = "abcdef.0123456789abcdef"
 
 // changing runs a command that changes the host, as its cobra command does.
 func (r *run) changing(command, version string, do func(h *host.Host, c *workflow.Console) error) (output string, err error) {
+	if version != "" {
+		r.installer = r.host.world.installer(version)
+	}
 	h, unlock, err := r.open()
 	if err != nil {
 		return "", err
@@ -68,13 +71,18 @@ func (h *Host) busy() bool {
 
 // init makes the host the first control plane.
 func (r *run) init(b *payload.Bundle) (string, error) {
+	cfg := &config.Config{}
+	cfg.ControlPlaneEndpoint, cfg.EncryptionAlgorithm = Endpoint+":6443", "ECDSA-P256"
+	cfg.LocalAPIEndpoint = config.APIEndpoint{AdvertiseAddress: r.host.IP, BindPort: config.DefaultBindPort}
+	cfg.UploadCerts, cfg.CertificateKey = true, certificateKey
+	cfg.BootstrapTokens = []config.BootstrapToken{{Token: token, TTL: 24 * time.Hour}}
+	return r.initialise(b, cfg)
+}
+
+// initialise is init with a configuration.
+func (r *run) initialise(b *payload.Bundle, cfg *config.Config) (string, error) {
 	return r.changing("init", b.Manifest.KubernetesVersion, func(h *host.Host, c *workflow.Console) error {
-		cfg := &config.Config{}
-		cfg.ControlPlaneEndpoint, cfg.EncryptionAlgorithm = Endpoint+":6443", "ECDSA-P256"
-		cfg.LocalAPIEndpoint = config.APIEndpoint{AdvertiseAddress: r.host.IP, BindPort: config.DefaultBindPort}
-		cfg.UploadCerts, cfg.CertificateKey = true, certificateKey
 		cfg.SkipPhases = []string{"preflight"}
-		cfg.BootstrapTokens = []config.BootstrapToken{{Token: token, TTL: 24 * time.Hour}}
 		plan, err := r.plan(b, h, c, cfg)
 		if err != nil {
 			return err
@@ -90,18 +98,23 @@ func (r *run) init(b *payload.Bundle) (string, error) {
 
 // join makes the host a node of the cluster of another host.
 func (r *run) join(b *payload.Bundle, from *Host, controlPlane bool) (string, error) {
+	hashes, err := from.caHashes()
+	if err != nil {
+		return "", err
+	}
+	cfg := &config.Config{ControlPlane: controlPlane}
+	cfg.Discovery = config.Discovery{Token: token, TLSBootstrapToken: token, APIServerEndpoint: Endpoint + ":6443", CACertHashes: hashes}
+	if controlPlane {
+		cfg.CertificateKey = certificateKey
+		cfg.LocalAPIEndpoint = config.APIEndpoint{AdvertiseAddress: r.host.IP, BindPort: config.DefaultBindPort}
+	}
+	return r.joins(b, cfg)
+}
+
+// joins is join with a configuration.
+func (r *run) joins(b *payload.Bundle, cfg *config.Config) (string, error) {
 	return r.changing("join", b.Manifest.KubernetesVersion, func(h *host.Host, c *workflow.Console) error {
-		hashes, err := from.caHashes()
-		if err != nil {
-			return err
-		}
-		cfg := &config.Config{ControlPlane: controlPlane}
-		cfg.Discovery = config.Discovery{Token: token, TLSBootstrapToken: token, APIServerEndpoint: Endpoint + ":6443", CACertHashes: hashes}
 		cfg.SkipPhases = []string{"preflight"}
-		if controlPlane {
-			cfg.CertificateKey = certificateKey
-			cfg.LocalAPIEndpoint = config.APIEndpoint{AdvertiseAddress: r.host.IP, BindPort: config.DefaultBindPort}
-		}
 		if err := b.Configure(cfg); err != nil {
 			return err
 		}
@@ -128,11 +141,11 @@ func (r *run) join(b *payload.Bundle, from *Host, controlPlane bool) (string, er
 
 const certificateKey = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// reset removes what Airlift installed.
-func (r *run) reset(force bool) (string, error) {
-	r.resets = true
+// reset removes what Airlift installed. removeNode also removes a node that was adopted.
+func (r *run) reset(force, removeNode bool) (string, error) {
+	r.resets = removeNode || !r.host.isAdopted()
 	return r.changing("reset", "", func(h *host.Host, c *workflow.Console) error {
-		cfg := config.Reset{Force: force}
+		cfg := config.Reset{Force: force, RemoveNode: removeNode}
 		cfg.Complete()
 		run, err := reset.New(cfg, config.KubernetesDir+"/admin.conf", h, c)
 		if err != nil {

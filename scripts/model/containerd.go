@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -70,7 +71,7 @@ func (h *Host) startContainerd() error {
 	if !h.exists("usr/local/bin/containerd") {
 		return fmt.Errorf("there is no containerd")
 	}
-	if err := h.put(config.ContainerdSocket, "", 0o600); err != nil {
+	if err := errors.Join(h.put(config.ContainerdSocket, "", 0o600), h.putProcess(containerdPID, "/usr/local/bin/containerd")); err != nil {
 		return err
 	}
 	if !h.exists("var/lib/containerd/data") {
@@ -88,7 +89,7 @@ func (h *Host) startContainerd() error {
 	containersapi.RegisterContainersServer(server, containers{})
 	tasksapi.RegisterTasksServer(server, tasks{})
 	criapi.RegisterRuntimeServiceServer(server, criRuntime{host: h})
-	criapi.RegisterImageServiceServer(server, criImages{store: h.store})
+	criapi.RegisterImageServiceServer(server, criImages{host: h, store: h.store})
 	l := h.world.listen(h.Name + "|" + config.ContainerdSocket)
 	h.world.done.Go(func() { _ = server.Serve(l) })
 	h.endRuntime = server.Stop
@@ -116,6 +117,7 @@ func (containerd) Version(context.Context, *emptypb.Empty) (*versionapi.VersionR
 
 type criImages struct {
 	criapi.UnimplementedImageServiceServer
+	host  *Host
 	store *imageStore
 }
 

@@ -191,6 +191,7 @@ func (w *World) controllers() {
 		return
 	}
 	w.registerServers(c)
+	w.missNodes(c)
 	if leader == nil || w.managed == c.revision {
 		return
 	}
@@ -263,6 +264,28 @@ func (w *World) controllers() {
 				delete(c.data, key)
 			}
 		}
+	}
+}
+
+// nodeGrace is how long a kubelet may be silent before its node counts as down: a little less than the controller manager's.
+const nodeGrace = 30 * time.Second
+
+// missNodes marks the nodes whose kubelets do not run. The caller holds w.mu.
+func (w *World) missNodes(c *etcdCluster) {
+	for _, h := range w.hosts {
+		if h.unit("kubelet.service").active {
+			h.silent = time.Time{}
+			continue
+		}
+		if h.silent.IsZero() {
+			h.silent = time.Now()
+		}
+		if time.Since(h.silent) < nodeGrace {
+			continue
+		}
+		c.update("nodes/"+h.Name, func(o map[string]any) {
+			set(o, []any{map[string]any{"type": "Ready", "status": "Unknown", "message": "Kubelet stopped posting node status."}}, "status", "conditions")
+		})
 	}
 }
 

@@ -57,6 +57,11 @@ type Host struct {
 	registered  uint64             // the cluster in which the kubelet has registered since it started
 	interrupted string             // the last command, "" if it was not interrupted
 	claims      string             // another host's address that the kubelet reports as its own
+	timer       chan struct{}      // has room for what a timer has started
+	off         bool               // it has no power
+	silent      time.Time          // since when the kubelet does not run; zero if it does
+	foreign     bool               // another tool made the node
+	asAdopted   map[string]string  // the files that it had when it was adopted
 }
 
 // cgroups is a file system of cgroups that the model mounts.
@@ -78,7 +83,7 @@ func (h *Host) prepare() error {
 		"proc/self/status":                        "CapEff:\t000001ffffffffff\nCapBnd:\t000001ffffffffff\n",
 		"proc/swaps":                              "Filename\tType\tSize\tUsed\tPriority\n",
 		"proc/sys/net/netfilter/nf_conntrack_max": "131072\n",
-		"etc/machine-id":                          "0\n",
+		"etc/machine-id":                          h.Name + "\n",
 		"etc/crictl.yaml":                         userText, // a file that Airlift replaces
 		"opt/user/data":                           userText,
 	} {
@@ -129,6 +134,8 @@ func (h *Host) exists(file string) bool {
 type run struct {
 	host         *Host
 	root         string // a link to the host's directory, which a crash removes
+	installer    string // the file of the running installer
+	login        *login // of the driver that runs it; nil if nobody else does
 	ctx          context.Context
 	cancel       context.CancelFunc
 	crashAt      int    // the change before which it crashes; 0 for none
@@ -166,7 +173,7 @@ func (r *run) effect(what string) error {
 		}
 		return nil
 	}
-	if (r.changes == r.crashAt || what == r.crashBefore) && !r.full {
+	if (r.changes == r.crashAt || what == r.crashBefore || r.login != nil && r.login.driver.disturb()) && !r.full {
 		r.disturbed = true
 		r.last = what
 		w.note("%s: crash before %s (change %d)", r.host.Name, what, r.changes)
@@ -197,7 +204,7 @@ func (r *run) change(path string, do func() error) error {
 		// The absolute path would lead to the files of the host whose command began last.
 		return errors.Join(os.Remove(at), os.Symlink(filepath.Base(target), at))
 	}
-	if existed && errors.Is(err, os.ErrNotExist) && !claimed(claims, path) {
+	if existed && errors.Is(err, os.ErrNotExist) && !claimed(claims, path) && !(r.host.foreign && r.resets) {
 		r.host.world.violate("%s is removed, and the ledger does not claim it", path)
 	}
 	return nil
@@ -220,6 +227,9 @@ func claimed(text, path string) bool {
 // die ends the command. The caller holds w.mu.
 func (r *run) die() {
 	r.dead = true
+	if r.login != nil {
+		r.login.lose()
+	}
 	_ = os.Remove(r.root)
 	r.cancel()
 	for c := range r.host.world.conns {
@@ -231,10 +241,24 @@ func (r *run) die() {
 
 // begin begins a command on the host.
 func (h *Host) begin(crashAt int) (*run, error) {
+	r, err := h.process(crashAt)
+	if err != nil {
+		return nil, err
+	}
+	h.world.mu.Lock()
+	defer h.world.mu.Unlock()
+	if h.current == nil || h.current.dead {
+		h.current, h.restarting = r, map[string]bool{}
+	}
+	return r, nil
+}
+
+// process is begin for what a timer starts.
+func (h *Host) process(crashAt int) (*run, error) {
 	h.world.mu.Lock()
 	defer h.world.mu.Unlock()
 	h.nextID++
-	r := &run{host: h, root: h.Root + ".run", crashAt: crashAt}
+	r := &run{host: h, root: h.Root + ".run", crashAt: crashAt, installer: h.world.installer(Versions[0].Kubernetes)}
 	// Another command may run on this host, and must not find the links missing.
 	if target, _ := os.Readlink(r.root); target != h.Root {
 		if err := os.RemoveAll(r.root); err != nil {
@@ -244,16 +268,16 @@ func (h *Host) begin(crashAt int) (*run, error) {
 			return nil, err
 		}
 	}
-	// kubelet.conf and a link have the absolute path of the kubelet's certificate.
-	next := "/var/lib/kubelet." + h.Name
-	if err := os.Symlink(filepath.Join(r.root, "var/lib/kubelet"), next); err != nil {
-		return nil, err
-	}
-	if err := os.Rename(next, "/var/lib/kubelet"); err != nil {
-		return nil, err
-	}
-	if h.current == nil || h.current.dead {
-		h.current, h.restarting = r, map[string]bool{}
+	// kubelet.conf and a link have the absolute path of the kubelet's certificate. Commands on other hosts may run: the model has no
+	// permissions, so any certificate is enough for them.
+	if _, err := os.Stat(kubeletCert); err != nil || h.exists(kubeletCert) {
+		next := "/var/lib/kubelet." + h.Name
+		if err := os.Symlink(filepath.Join(r.root, "var/lib/kubelet"), next); err != nil {
+			return nil, err
+		}
+		if err := os.Rename(next, "/var/lib/kubelet"); err != nil {
+			return nil, err
+		}
 	}
 	r.ctx, r.cancel = context.WithCancel(dialer.With(h.world.ctx, func(ctx context.Context, network, address string) (net.Conn, error) {
 		return h.world.dial(ctx, r, h, network, strings.TrimPrefix(address, r.root))
@@ -279,6 +303,7 @@ func (r *run) use(h *host.Host) {
 		}
 		return systemd{r.host, r}, nil
 	}
+	h.Installer = r.installer
 	h.GuardChanges(r.change)
 }
 

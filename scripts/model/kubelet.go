@@ -18,6 +18,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/pods"
+	"airlift/installer/preflight"
 	"airlift/installer/staticpod"
 )
 
@@ -70,6 +71,13 @@ func (h *Host) startKubelet() error {
 	binary := h.read("usr/local/bin/kubelet")
 	if binary == "" {
 		return errors.New("there is no kubelet")
+	}
+	args := []string{"--bootstrap-kubeconfig=" + bootstrapConf, "--kubeconfig=" + kubeletConf, "--config=" + config.KubeletConfigFile}
+	for _, a := range preflight.KubeletFlags("KUBELET_KUBEADM_ARGS", []byte(h.read(config.KubeletFlagsFile))) {
+		args = append(args, "--"+a.Name+"="+a.Value)
+	}
+	if err := h.putProcess(kubeletPID, "/usr/local/bin/kubelet", args...); err != nil {
+		return err
 	}
 	h.kubeletMade, h.registered = versionText.FindString(binary), 0
 	h.endKubelet = h.world.run(kubeletPeriod, h.syncPods)

@@ -29,14 +29,15 @@ const otherEndpoint = "10.0.0.101"
 // removeNode takes a node out of the cluster.
 func (r *run) removeNode(name string) (string, error) {
 	r.removes = name
-	return r.changing("node remove", "", func(h *host.Host, c *workflow.Console) error {
+	return r.nodeRemove(noderemove.Options{Node: name, Drain: true})
+}
+
+func (r *run) nodeRemove(o noderemove.Options) (string, error) {
+	return r.changing(nodeRemove, "", func(h *host.Host, c *workflow.Console) error {
 		before := r.changes
-		removal, err := noderemove.New(r.ctx, noderemove.Options{Node: name, Drain: true}, h, c)
+		removal, err := noderemove.New(r.ctx, o, h, c)
 		if err != nil {
-			if r.changes > before {
-				r.host.world.violate("node remove refuses, and has changed something: %v", err)
-			}
-			return err
+			return r.refused(before, err)
 		}
 		defer removal.Close()
 		return removal.Run(r.ctx)
@@ -54,6 +55,10 @@ func (r *run) changeEndpoint(name string) (string, error) {
 	case endpointUndo:
 		o.Verb = endpointchange.Undo
 	}
+	return r.endpoint(name, o)
+}
+
+func (r *run) endpoint(name string, o endpointchange.Options) (string, error) {
 	return r.changing(name, "", func(h *host.Host, c *workflow.Console) error {
 		change, err := endpointchange.New(r.ctx, o, h, c)
 		if err != nil {

@@ -40,7 +40,7 @@ func NewWorld(dir string, hosts int) (*World, error) {
 	for i := range hosts {
 		h := &Host{
 			world: w, Name: fmt.Sprintf("host%d", i+1), IP: fmt.Sprintf("10.0.0.%d", i+1),
-			Root: filepath.Join(dir, fmt.Sprintf("host%d", i+1)), units: map[string]*unit{}, store: newImageStore(), pods: map[string]*pod{}, waiting: map[string]waiting{},
+			Root: filepath.Join(dir, fmt.Sprintf("host%d", i+1)), units: map[string]*unit{}, store: newImageStore(), pods: map[string]*pod{}, waiting: map[string]waiting{}, timer: make(chan struct{}, 1),
 		}
 		if err := h.prepare(); err != nil {
 			return nil, err
@@ -48,7 +48,10 @@ func NewWorld(dir string, hosts int) (*World, error) {
 		w.hosts = append(w.hosts, h)
 	}
 	w.run(time.Second/2, w.controllers)
-	return w, nil
+	for _, h := range w.hosts {
+		w.run(time.Minute, h.fireTimer)
+	}
+	return w, w.writeInstallers()
 }
 
 // Close ends everything that runs in the world.

@@ -91,24 +91,26 @@ func network() error {
 	return syscall.Mount("cgroup2", cgroups, "cgroup2", 0, "")
 }
 
-// bundles are the files of the model.
-func bundles(t *testing.T) (list []*payload.Bundle) {
+// files are the files of the model: bundles, and files with the site's own images.
+type files struct{ bundles, more []*payload.Bundle }
+
+func bundles(t *testing.T) (f files) {
 	rig.Root(t)
 	for _, v := range Versions {
-		list = append(list, newBundle(t, v.Kubernetes, v.Etcd))
+		f.bundles, f.more = append(f.bundles, newBundle(t, v.Kubernetes, v.Etcd)), append(f.more, newSiteBundle(t, v.Kubernetes))
 	}
-	return list
+	return f
 }
 
 // play runs a sequence at a new site.
-func play(t *testing.T, files []*payload.Bundle, list Sequence) (site *Site, err error) {
+func play(t *testing.T, f files, list Sequence) (site *Site, err error) {
 	dir, err := os.MkdirTemp("/dev/shm", "model-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
 	synctest.Test(t, func(t *testing.T) {
-		if site, err = NewSite(dir, list.hosts(), files); err != nil {
+		if site, err = NewSite(dir, list.hosts(), f.bundles, f.more); err != nil {
 			return
 		}
 		defer site.Close()
@@ -130,7 +132,11 @@ var memberCommands = slices.Concat([]string{
 	"join", "join --control-plane", "join --control-plane", "upgrade node", "upgrade node", "reset", "kubectl delete node", "the API server is lost",
 	"rotate-ca distribute", "rotate-ca issue", "rotate-ca cancel",
 	nodeRemove, nodeRemove, claimAddress, endpointApply, endpointNode, endpointNode, endpointUndo,
+	registryEnable, registryEnable, registryDisable, siteImport, siteImportAll, siteApply,
 }, commands)
+
+// adoptCommands are drawn at sites that another tool made.
+var adoptCommands = slices.Concat([]string{adoptNode, adoptNode, adoptNode, disownNode, resetRemoveNode, "reset", "reset"}, memberCommands)
 
 // sites are the sites that are drawn: what runs on each host at the beginning.
 var sites = [][]string{
@@ -153,6 +159,15 @@ func sequences() *rapid.Generator[Sequence] {
 		for i, name := range site {
 			if name != "" {
 				list = append(list, Command{Name: name, Host: i + 1, File: file})
+			}
+		}
+		if rapid.IntRange(0, 3).Draw(rt, "made by another tool") == 1 {
+			names = adoptCommands
+			for _, c := range slices.Clone(list) {
+				list = append(list, Command{Name: otherTool, Host: c.Host})
+			}
+			for _, c := range slices.Clone(list[:len(list)/2]) {
+				list = append(list, Command{Name: adoptNode, Host: c.Host, File: file})
 			}
 		}
 		for _, c := range rapid.SampledFrom([]Sequence{nil, nil, upgradeAll(len(site), file+1), slices.Concat(stage(len(site), "distribute"), stage(len(site), "issue"), stage(len(site), "finish"))}).Draw(rt, "plan") {
@@ -186,7 +201,10 @@ func stage(hosts int, name string) (list Sequence) {
 }
 
 // repeatable are commands of which a second run changes nothing.
-var repeatable = regexp.MustCompile(`^(init|join.*|upgrade apply|upgrade node|reset.*|endpoint .*|reconfigure everything|reconfigure a little|reconfigure node)$`)
+var repeatable = regexp.MustCompile(`^(init|join.*|adopt|disown|upgrade apply|upgrade node|reset.*|endpoint .*|registry .*|import.*|apply|reconfigure everything|reconfigure a little|reconfigure node)$`)
+
+// showsFiles are commands whose dry run writes the files that would change.
+var showsFiles = regexp.MustCompile(`^(init|join.*|upgrade apply|upgrade node)$`)
 
 // drawn draws a command.
 func drawn(names []string, hosts int) *rapid.Generator[Command] {
@@ -214,7 +232,7 @@ func disturbed(c Command, hosts int) *rapid.Generator[Command] {
 		if !repeatable.MatchString(c.Name) {
 			return c
 		}
-		c.Shown = !strings.HasPrefix(c.Name, "re") && rapid.IntRange(0, 3).Draw(rt, "shown") == 1
+		c.Shown = showsFiles.MatchString(c.Name) && rapid.IntRange(0, 3).Draw(rt, "shown") == 1
 		c.Again = rapid.IntRange(0, 3).Draw(rt, "again") == 1
 		if rapid.IntRange(0, 2).Draw(rt, "parallel") == 1 {
 			c.Meanwhile = rapid.SliceOfN(meanwhile(hosts, c.File), 1, 3).Draw(rt, "meanwhile")
@@ -254,7 +272,7 @@ func TestSequences(t *testing.T) {
 	if compared == 0 {
 		t.Error("no node was compared with the stored configuration")
 	}
-	table, missing := Reached.Table(memberCommands)
+	table, missing := Reached.Table(adoptCommands)
 	t.Log("\n" + table)
 	if played >= allPairs && len(missing) > 0 {
 		t.Errorf("%d pairs of commands were never reached in %d sequences", len(missing), played)
@@ -319,6 +337,45 @@ func TestHosts(t *testing.T) {
 		}
 		t.Log(site.report.String(), strings.Join(site.log, "\n"))
 	}
+}
+
+// TestRegistry: the embedded registry is enabled, followed and disabled, also between crashes.
+func TestRegistry(t *testing.T) {
+	planes := Sequence{{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: "join", Host: 3}}
+	enable := func(host int) Command { return Command{Name: registryEnable, Host: host, Again: true} }
+	prints(t, slices.Concat(planes, Sequence{
+		{Name: registryEnable, Host: 3}, enable(1), enable(2), enable(3), {Name: registryNode, Host: 3, Again: true}, {Name: "join", Host: 4},
+		{Name: "upgrade apply", Host: 1, File: 1}, {Name: "upgrade node", Host: 2, File: 1}, {Name: "upgrade node", Host: 3, File: 1}, {Name: "reset", Host: 2},
+		{Name: registryDisable, Host: 1, Again: true}, {Name: registryEnable, Host: 1, File: 1}, {Name: registryDisable, Host: 1},
+	}), "registry enable: [^=]*the cluster has no embedded registry yet", "registry enable, and again: <nil>", "registry enable, and again: <nil>", "registry enable, and again: <nil>", "registry node, and again: <nil>",
+		"join: <nil>", "upgrade apply: <nil>", "upgrade node: <nil>", "reset: <nil>", "registry disable, and again: <nil>", "registry enable: <nil>", "registry disable: <nil>")
+	for n := 1; n < 40; n += 5 {
+		prints(t, Sequence{{Name: "init", Host: 1}, {Name: "join", Host: 2}, {Name: registryEnable, Host: 1, Crash: n}, {Name: registryEnable, Host: 2, Crash: n}, {Name: registryDisable, Host: 1, Crash: n}}, "registry disable, crash at change [0-9]*: <nil>|registry disable: <nil>")
+	}
+}
+
+// TestSite: the site's own images and manifests.
+func TestSite(t *testing.T) {
+	prints(t, Sequence{
+		{Name: "init", Host: 1}, {Name: "join", Host: 2}, {Name: siteApply, Host: 1}, {Name: siteImport, Host: 1, Again: true}, {Name: siteApply, Host: 1, Again: true}, {Name: siteImportAll, Host: 1},
+		{Name: registryEnable, Host: 1}, {Name: registryEnable, Host: 2}, {Name: siteImportAll, Host: 1, Again: true}, {Name: siteApply, Host: 1, File: 1}, {Name: "upgrade apply", Host: 1, File: 1},
+	}, "apply: [^=]*not imported on this node", "import, and again: <nil>", "apply, and again: <nil>", "all-nodes: [^=]*needs the embedded registry", "registry enable: <nil>", "all-nodes, and again: <nil>",
+		"apply: [^=]*the manifests of this file were rendered for", "upgrade apply: <nil>")
+}
+
+// TestAdopt: nodes of another tool are adopted. An upgrade is undone, and reset gives back what was there; disown leaves what runs.
+func TestAdopt(t *testing.T) {
+	site := Sequence{{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: "join", Host: 3}, {Name: otherTool, Host: 1}, {Name: otherTool, Host: 2}, {Name: otherTool, Host: 3}}
+	adopted := slices.Concat(site, Sequence{{Name: adoptNode, Host: 1, Again: true}, {Name: adoptNode, Host: 2}, {Name: adoptNode, Host: 3}})
+	prints(t, slices.Concat(adopted, Sequence{
+		{Name: "upgrade apply", Host: 1, File: 1}, {Name: "reset", Host: 1}, {Name: disownNode, Host: 1, Again: true}, {Name: adoptNode, Host: 1, File: 1},
+		{Name: "upgrade node", Host: 3, File: 1}, {Name: "upgrade undo", Host: 3}, {Name: "reset", Host: 3, Again: true}, {Name: resetRemoveNode, Host: 3},
+	}), "adopt, and again: <nil>", "adopt: <nil>", "adopt: <nil>", "upgrade apply: <nil>", "reset: [^=]*this node was upgraded", "disown, and again: <nil>", "adopt: <nil>",
+		"upgrade node: <nil>", "undo: <nil>", "reset, and again: <nil>", "remove-node: <nil>")
+	prints(t, slices.Concat(adopted, Sequence{
+		{Name: reconfigureWide, Host: 1}, {Name: "reset", Host: 1}, {Name: reconfigureUndo, Host: 1}, {Name: "reset", Host: 1, Again: true},
+		{Name: registryEnable, Host: 2}, {Name: disownNode, Host: 2}, {Name: "reset", Host: 2}, {Name: registryDisable, Host: 1}, {Name: disownNode, Host: 2},
+	}), "everything: <nil>", "reset: [^=]*this node was reconfigured", "undo: <nil>", "reset, and again: <nil>")
 }
 
 // TestMembership: a control plane is taken out of the cluster and joins again. The endpoint changes and changes back.
@@ -743,7 +800,7 @@ func TestUndoOfImages(t *testing.T) {
 		}
 		defer os.RemoveAll(dir)
 		synctest.Test(t, func(t *testing.T) {
-			site, err := NewSite(dir, 2, files)
+			site, err := NewSite(dir, 2, files.bundles, files.more)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -154,6 +154,7 @@ func (h *Host) addVariables(lines string) error {
 
 // drift returns what differs from the stored configuration of a node, as status does. ok is false if that cannot be read.
 func (s *Site) drift(h *Host, c Command) (list []status.Drift, ok bool, err error) {
+	defer h.holdTimer()()
 	before := h.files()
 	r, err := h.begin(0)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"airlift/installer/host/ledger"
 	"airlift/installer/payload"
 	"airlift/installer/pki"
+	"airlift/installer/render"
 )
 
 // A Command is a command on a host, and what happens meanwhile.
@@ -64,7 +65,9 @@ func (c Command) String() string {
 	if c.Slow {
 		text += ", etcd starts slowly"
 	}
-	if c.Full && c.Crash > 0 {
+	if c.Full && c.Crash > 0 && applies(c.Name) {
+		text += fmt.Sprintf(", the driver dies at change %d", c.Crash)
+	} else if c.Full && c.Crash > 0 {
 		text += fmt.Sprintf(", the disk is full from change %d on", c.Crash)
 	} else if c.Crash > 0 {
 		text += fmt.Sprintf(", crash at change %d", c.Crash)
@@ -110,26 +113,29 @@ func (s Sequence) hosts() (n int) {
 type Site struct {
 	*World
 	bundles        []*payload.Bundle
-	report         strings.Builder // what the commands printed
+	more           []*payload.Bundle // with the site's own images and manifests, for each of bundles
+	report         strings.Builder   // what the commands printed
 	before         map[string]map[string]string
 	backups        []string
 	clusters       int     // that were created
 	current, saved string  // the number of the cluster that runs, and of that in the backup
 	worked         []*Host // other control planes that worked before the command
 	made           bool    // a cluster was created, and its data must stay
+	yaml           *clusterYAML
 	keys           map[string]string
+	lastChanges    int // of the last command
 	Runs           int // commands that ran
 	Crashes        int
 	Compared       int // how often a node was compared with the stored configuration
 }
 
 // NewSite creates a site below dir.
-func NewSite(dir string, hosts int, bundles []*payload.Bundle) (*Site, error) {
+func NewSite(dir string, hosts int, bundles, more []*payload.Bundle) (*Site, error) {
 	w, err := NewWorld(dir, hosts)
 	if err != nil {
 		return nil, err
 	}
-	s := &Site{World: w, bundles: bundles, before: map[string]map[string]string{}, keys: map[string]string{}}
+	s := &Site{World: w, bundles: bundles, more: more, before: map[string]map[string]string{}, keys: map[string]string{}}
 	for _, h := range w.hosts {
 		s.before[h.Name] = h.files()
 	}
@@ -150,6 +156,13 @@ func (s *Site) Run(list Sequence) error {
 func (s *Site) run(c Command) error {
 	if c.Days > 0 {
 		s.jump(time.Duration(c.Days) * 24 * time.Hour)
+	}
+	switch {
+	case slices.Contains(yamlEdits, c.Name):
+		s.editYAML(c)
+		return nil
+	case applies(c.Name):
+		return s.runApply(c)
 	}
 	h := s.hosts[c.Host-1]
 	if !s.mayRun(h, c) {
@@ -299,6 +312,7 @@ func (h *Host) runsManifests() error {
 
 // again runs a command that has succeeded once more: it must not change anything.
 func (s *Site) again(h *Host, c Command) error {
+	h.fireTimer() // it may find that an API server is back
 	before := h.state()
 	c.Crash, c.Before, c.Meanwhile = 0, "", nil
 	if _, err := s.once(h, c); err != nil {
@@ -322,7 +336,9 @@ func (s *Site) again(h *Host, c Command) error {
 // state returns the files and containers of a host, without the records of the runs.
 func (h *Host) state() map[string]string {
 	list := h.files()
-	maps.DeleteFunc(list, func(name, _ string) bool { return strings.HasPrefix(name, ledger.StateDir) })
+	maps.DeleteFunc(list, func(name, _ string) bool {
+		return strings.HasPrefix(name, ledger.StateDir) || strings.HasPrefix(name, render.RegistriesDir) // the timer follows the API servers
+	})
 	maps.Copy(list, h.containers())
 	return list
 }
@@ -385,6 +401,8 @@ func (s *Site) mayRun(h *Host, c Command) bool {
 		return c.Target != c.Host
 	case "kubectl delete node":
 		return !h.exists(kubeletConf)
+	case otherTool:
+		return h.exists(kubeletConf) && h.interrupted == "" && !h.foreign
 	}
 	return true
 }
@@ -444,11 +462,12 @@ func (s *Site) once(h *Host, c Command) (disturbed bool, err error) {
 	if key := h.read(config.CertificatesDir + "/ca.key"); strings.HasPrefix(c.Name, "rotate-ca") && key != "" {
 		s.keys[h.Name] = key
 	}
-	if strings.HasPrefix(c.Name, "reset") && r.changes > 0 { // it may be continued, and its data is not needed
+	if strings.HasPrefix(c.Name, "reset") && r.changes > 0 && r.resets { // it may be continued, and its data is not needed
 		delete(s.keys, h.Name)
 		s.made = s.made && len(s.keys) > 0
 		h.upgradesTo, h.former = "", nil
 	}
+	s.lastChanges = r.changes
 	Reached.count(c.Name, r.host.interrupted, out, r.disturbed, err)
 	r.host.interrupted = ""
 	if r.disturbed {
@@ -464,9 +483,17 @@ func (s *Site) command(r *run, c Command) (string, error) {
 	case "init":
 		return r.init(b)
 	case "reset":
-		return r.reset(false)
+		return r.reset(false, false)
 	case "reset --force":
-		return r.reset(true)
+		return r.reset(true, false)
+	case resetRemoveNode:
+		return r.reset(true, true)
+	case otherTool:
+		return "", s.loseAirlift(r.host)
+	case adoptNode:
+		return r.adopt(b)
+	case disownNode:
+		return r.disown()
 	case "join", "join --control-plane", "join --control-plane, interrupted":
 		s.mu.Lock()
 		if c := s.api(); c != nil {
@@ -504,6 +531,16 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return "", nil
 	case endpointApply, endpointNode, endpointUndo:
 		return r.changeEndpoint(c.Name)
+	case registryEnable:
+		return r.enableRegistry(b)
+	case registryDisable:
+		return r.disableRegistry()
+	case registryNode:
+		return r.followRegistry()
+	case siteImport, siteImportAll:
+		return r.importSite(s.more[c.File], c.Name == siteImportAll)
+	case siteApply:
+		return r.applySite(s.more[c.File])
 	case "upgrade apply":
 		return r.upgrade(b, false)
 	case "upgrade node":
@@ -547,7 +584,7 @@ func (s *Site) command(r *run, c Command) (string, error) {
 
 // commandHints are what a hint has that names a command. "run it" and "the join command" refer to the command
 // that failed, with another flag, or on another host.
-var commandHints = []string{"./install", "./FILE", "mv ", "rm ", "systemctl ", "kubectl ", "journalctl ", "cat ", "run it ", "run the same command", "the join command", "bundle build", " --"}
+var commandHints = []string{"./install", "./FILE", "/more-", "mv ", "rm ", "systemctl ", "kubectl ", "journalctl ", "cat ", "run it ", "run the same command", "the join command", "bundle build", " --"}
 
 // rotationKey returns the key that encrypts the new CAs, as the first control plane printed it.
 func (s *Site) rotationKey() string {
@@ -592,6 +629,18 @@ func (s *Site) check(h *Host, c Command, err error) error {
 		}
 	case c.Name == endpointApply, c.Name == endpointNode, c.Name == endpointUndo:
 		if err := s.reaches(h); err != nil {
+			return err
+		}
+	case c.Name == registryEnable:
+		if err := s.usesRegistry(h); err != nil {
+			return err
+		}
+	case c.Name == siteImport, c.Name == siteImportAll, c.Name == siteApply:
+		if err := s.hasSite(h, c.Name); err != nil {
+			return err
+		}
+	case c.Name == registryDisable:
+		if err := errors.Join(h.usesNoRegistry(), s.leftRegistry()); err != nil {
 			return err
 		}
 	case c.Name == "etcd restore", c.Name == "the way back" && h.version() != "":
@@ -646,8 +695,20 @@ func (s *Site) check(h *Host, c Command, err error) error {
 		if c.Name == "etcd snapshot" {
 			s.saved = s.current
 		}
+	case strings.HasPrefix(c.Name, "reset") && h.isAdopted():
+		if err := s.asBeforeAdoption(h); err != nil {
+			return err
+		}
+	case strings.HasPrefix(c.Name, "reset") && h.foreign:
+		if h.exists(kubeletConf) {
+			return errors.New("reset has not removed the node")
+		}
 	case strings.HasPrefix(c.Name, "reset"):
 		if err := s.removed(h); err != nil {
+			return err
+		}
+	case c.Name == disownNode && h.exists(kubeletConf):
+		if err := s.notAdopted(h); err != nil {
 			return err
 		}
 	}
@@ -762,7 +823,7 @@ func (s *Site) wayBack(r *run) (string, error) {
 		if !h.controlPlane() && h != r.host {
 			continue
 		}
-		if err := step(h, "reset of "+h.Name, func(r *run) (string, error) { return r.reset(true) }); err != nil {
+		if err := step(h, "reset of "+h.Name, func(r *run) (string, error) { return r.reset(true, true) }); err != nil {
 			return out, errors.Join(errWayBack, err)
 		}
 		delete(s.keys, h.Name)
@@ -836,7 +897,7 @@ func (s *Site) keepsLocked(h *Host) error {
 	if h.read("opt/user/data") != userText {
 		return errors.New("a file of the user is lost: /opt/user/data")
 	}
-	if h.read("etc/crictl.yaml") != userText && h.read("var/lib/airlift/originals/etc/crictl.yaml") != userText {
+	if !h.foreign && h.read("etc/crictl.yaml") != userText && h.read("var/lib/airlift/originals/etc/crictl.yaml") != userText {
 		return errors.New("a file of the user is lost: /etc/crictl.yaml")
 	}
 	if key := s.keys[h.Name]; key != "" && h.read("etc/kubernetes/pki/ca.key") != key {

@@ -13,15 +13,16 @@ import (
 var configured = regexp.MustCompile(`^/etc/(kubernetes|containerd|systemd/system|cni)/|^/etc/crictl\.yaml$|^/var/lib/kubelet/(config\.yaml|kubeadm-flags\.env|instance-config\.yaml)$`)
 
 // notShown are files that a dry run cannot know: the pod network's, which has the range of the node, the unit of
-// the Service route, which depends on the kernel, and what the kubelet writes. An upgrade also renews
+// the Service route, which depends on the kernel, and what the kubelet and the timer of the embedded registry write. An upgrade also renews
 // certificates, and a file that was edited is kept.
-var notShown = regexp.MustCompile(`^/etc/cni/net\.d/10-flannel\.conflist$|/airlift-service-route\.service$|\.airlift-saved|^/etc/kubernetes/(bootstrap-)?kubelet\.conf$`)
+var notShown = regexp.MustCompile(`^/etc/cni/net\.d/10-flannel\.conflist$|/airlift-service-route\.service$|\.airlift-saved|^/etc/kubernetes/(bootstrap-)?kubelet\.conf$|^/etc/containerd/certs\.d/`)
 
 // random are files with new keys.
 var random = regexp.MustCompile(`^/etc/kubernetes/(pki/|[^/]*\.conf$)`)
 
 // dry runs a command without its changes; nil if the command fails. A file that changes is an error.
 func (s *Site) dry(h *Host, c Command) (*run, error) {
+	defer h.holdTimer()()
 	before := h.files()
 	r, err := h.begin(0)
 	if err != nil {

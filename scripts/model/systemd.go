@@ -69,11 +69,23 @@ func (s systemd) GetAllPropertiesContext(_ context.Context, name string) (map[st
 	if file != "" {
 		p["LoadState"] = "loaded"
 	}
-	if u.active {
-		p["ActiveState"], p["SubState"], p["MainPID"], p["ActiveEnterTimestamp"] = "active", "running", uint32(1), uint64(u.since.UnixMicro())
+	if u.enabled {
+		p["UnitFileState"] = "enabled"
 	}
-	return p, nil
+	dropIns, err := filepath.Glob(filepath.Join(s.host.Root, "etc/systemd/system", name+".d", "*.conf"))
+	for i, file := range dropIns {
+		dropIns[i] = strings.TrimPrefix(file, s.host.Root)
+	}
+	p["DropInPaths"] = dropIns
+	if u.active {
+		pid := map[string]uint32{"kubelet.service": kubeletPID, "containerd.service": containerdPID}[name]
+		p["ActiveState"], p["SubState"], p["MainPID"], p["ActiveEnterTimestamp"] = "active", "running", max(pid, 1), uint64(u.since.UnixMicro())
+	}
+	return p, err
 }
+
+// The processes of units.
+const kubeletPID, containerdPID = 700, 600
 
 func (systemd) ListJobsContext(context.Context) ([]dbus.JobStatus, error) { return nil, nil }
 

@@ -1,0 +1,355 @@
+package model
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"airlift/fault"
+	"airlift/multihost/live"
+	"airlift/multihost/plan"
+	multihost "airlift/multihost/run"
+	"airlift/multihost/spec"
+)
+
+// Commands on the machine of a driver, and edits of its cluster.yaml. An edit concerns the host of the command.
+const (
+	clusterApply  = "cluster apply"
+	clusterRemove = "cluster apply --remove"
+	// clusterSkip is for a host that is off meanwhile.
+	clusterSkip = "cluster apply --skip"
+	// clusterOff does not leave a host out that is off meanwhile.
+	clusterOff = "cluster apply with a host that is off"
+
+	editHosts     = "edit cluster.yaml: the host is in it, or not"
+	editRole      = "edit cluster.yaml: the role of the host"
+	editName      = "edit cluster.yaml: the name of the host"
+	editAddress   = "edit cluster.yaml: the address of the host"
+	editEndpoint  = "edit cluster.yaml: the endpoint"
+	editRegistry  = "edit cluster.yaml: the embedded registry"
+	editDocuments = "edit cluster.yaml: kubeadm's documents"
+	editLabels    = "edit cluster.yaml: the labels of the host"
+)
+
+// yamlEdits are the edits of cluster.yaml.
+var yamlEdits = []string{editHosts, editRole, editName, editAddress, editEndpoint, editRegistry, editDocuments, editLabels}
+
+// applies reports whether a command is 'cluster apply'.
+func applies(command string) bool { return strings.HasPrefix(command, clusterApply) }
+
+// A clusterYAML is a cluster.yaml, as far as the model edits it.
+type clusterYAML struct {
+	hosts     []yamlHost
+	endpoint  string
+	registry  bool
+	documents int
+}
+
+type yamlHost struct {
+	name, role, address string
+	in, labelled        bool
+}
+
+// newYAML returns a cluster.yaml with the hosts of the site. The first three are control planes.
+func (s *Site) newYAML() *clusterYAML {
+	y := &clusterYAML{endpoint: Endpoint}
+	for i, h := range s.hosts {
+		role := spec.Worker
+		if i < 3 && len(s.hosts) > 2 || i == 0 {
+			role = spec.ControlPlane
+		}
+		y.hosts = append(y.hosts, yamlHost{name: h.Name, role: role, address: h.IP, in: true})
+	}
+	return y
+}
+
+// edit changes the file. number is that of the host, from 1.
+func (y *clusterYAML) edit(command string, number int) {
+	h := &y.hosts[number-1]
+	other := func(now *string, one, two string) {
+		if *now == one {
+			*now = two
+		} else {
+			*now = one
+		}
+	}
+	switch command {
+	case editHosts:
+		h.in = !h.in
+	case editRole:
+		other(&h.role, spec.Worker, spec.ControlPlane)
+	case editName:
+		other(&h.name, fmt.Sprintf("host%d", number), fmt.Sprintf("other%d", number))
+	case editAddress: // that of its neighbour
+		other(&h.address, fmt.Sprintf("10.0.0.%d", number), fmt.Sprintf("10.0.0.%d", number%len(y.hosts)+1))
+	case editEndpoint:
+		other(&y.endpoint, Endpoint, otherEndpoint)
+	case editRegistry:
+		y.registry = !y.registry
+	case editDocuments:
+		y.documents = (y.documents + 1) % 3
+	case editLabels:
+		h.labelled = !h.labelled
+	}
+}
+
+// text returns the file.
+func (y *clusterYAML) text() (string, error) {
+	var hosts []map[string]any
+	for _, h := range y.hosts {
+		if !h.in {
+			continue
+		}
+		one := map[string]any{"name": h.name, "role": h.role, "address": h.address, "nodeIP": h.address}
+		if h.labelled {
+			one["labels"] = map[string]string{"zone": "a"}
+		}
+		hosts = append(hosts, one)
+	}
+	data, err := yaml.Marshal(map[string]any{
+		"apiVersion": "airlift/v1", "kind": "Cluster", "name": "site", "hosts": hosts, "embeddedRegistry": y.registry, "endpoint": map[string]any{"address": y.endpoint + ":6443"},
+	})
+	text := string(data)
+	if y.documents > 0 {
+		text += fmt.Sprintf("---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nscheduler: {extraArgs: [{name: v, value: %q}]}\n", fmt.Sprint(y.documents+3))
+	}
+	return text, err
+}
+
+// decodeYAML decodes a file that may be missing.
+func decodeYAML(text string, into any) error { return yaml.Unmarshal([]byte(text), into) }
+
+// editYAML edits cluster.yaml.
+func (s *Site) editYAML(c Command) {
+	if s.yaml == nil {
+		s.yaml = s.newYAML()
+	}
+	s.yaml.edit(c.Name, c.Host)
+}
+
+// runApply runs 'cluster apply'. If a host or the driver lost its power meanwhile, it runs again.
+func (s *Site) runApply(c Command) error {
+	if s.yaml == nil {
+		s.yaml = s.newYAML()
+	}
+	s.worked = nil
+	disturbed, err := s.applyOnce(c)
+	for _, h := range s.hosts {
+		if e := s.keeps(h); e != nil {
+			return e
+		}
+	}
+	if disturbed {
+		s.Crashes++
+		if c.Left {
+			return nil
+		}
+		time.Sleep(2 * time.Minute) // the lock of a driver without power ends
+		c.Crash = 0
+		_, err = s.applyOnce(c)
+	}
+	for _, h := range s.hosts {
+		if e := s.keeps(h); e != nil {
+			return e
+		}
+	}
+	if err != nil {
+		return checkApplyError(err)
+	}
+	return s.applied(c)
+}
+
+// checkApplyError is checkError for errors that have a hint for each host.
+func checkApplyError(err error) error {
+	if strings.Contains(err.Error(), "hint: ") || strings.Contains(fault.Hint(err), "cluster.yaml") || fault.ExitCode(err) == fault.Usage {
+		return nil
+	}
+	return checkError(err)
+}
+
+// applyOnce runs 'cluster apply' once. disturbed reports whether a host or the driver lost its power meanwhile.
+func (s *Site) applyOnce(c Command) (disturbed bool, err error) {
+	ctx, kill := context.WithCancelCause(s.ctx)
+	defer kill(nil)
+	d := &driver{site: s, bundle: s.bundles[c.File], kill: kill, crashAt: c.Crash, dies: c.Full}
+	s.mu.Lock()
+	s.Runs++
+	s.note("--- %s", c)
+	s.mu.Unlock()
+	off := s.hosts[c.Host-1]
+	if c.Name == clusterSkip || c.Name == clusterOff {
+		off.powerOff()
+		defer off.boot()
+	} else {
+		off = nil
+	}
+	out := &strings.Builder{}
+	planned, err := s.apply(ctx, d, c, off, out)
+	if err != nil && planned == nil && d.changes > 0 && !d.done {
+		s.violate("cluster apply refuses, and has changed something: %v", err)
+	}
+	Reached.count(c.Name, "", out.String(), d.done, err)
+	fmt.Fprintf(&s.report, "\n=== %s: %v (%d changes)\nhint: %s\n%s", c, err, d.changes, fault.Hint(err), out)
+	return d.done, err
+}
+
+// apply does what the command does: it reads the file, gathers facts, makes a plan, checks and executes it. The plan is nil if it was
+// refused.
+func (s *Site) apply(ctx context.Context, d *driver, c Command, off *Host, out *strings.Builder) (p *plan.Plan, err error) {
+	text, err := s.yaml.text()
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(filepath.Dir(s.hosts[0].Root), "cluster.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	described, err := spec.Read(file)
+	if err != nil {
+		return nil, err
+	}
+	sent, err := multihost.NewFile(ctx, d.bundle.File)
+	if err != nil {
+		return nil, err
+	}
+	defer sent.Close()
+	site := &multihost.Site{Cluster: described, File: sent, Dialer: d, Display: live.New(out, true), Parallel: 10, Who: "driver", Skip: map[string]bool{}}
+	defer site.Close()
+	var skip []string
+	if c.Name == clusterSkip {
+		for i, h := range s.hosts {
+			if h == off && s.yaml.hosts[i].in {
+				skip, site.Skip[s.yaml.hosts[i].name] = []string{s.yaml.hosts[i].name}, true
+			}
+		}
+	}
+	if err := site.Gather(ctx, false); err != nil {
+		return nil, err
+	}
+	defer site.Discard(ctx)
+	remove := c.Name == clusterRemove
+	if remove {
+		if err := site.GatherLeavers(ctx); err != nil {
+			return nil, err
+		}
+	}
+	compute := func() (*plan.Plan, error) {
+		in := plan.Input{Spec: described, Answers: site.Answers(), Version: d.bundle.Manifest.KubernetesVersion, Bundle: d.bundle.File.ID(), Arch: "amd64",
+			Options: plan.Options{Remove: remove, Skip: skip, Parallel: site.Parallel}}
+		in.Changes = site.Changes(ctx, plan.Questions(in))
+		if err := context.Cause(ctx); err != nil {
+			return nil, err
+		}
+		p, problems := plan.Make(in)
+		if len(problems) > 0 {
+			var lines []string
+			for _, one := range problems {
+				lines = append(lines, fmt.Sprintf("%s: %s: %s\nhint: %s", one.Host, one.What, one.Why, one.Hint))
+			}
+			return nil, fault.New(fault.Preflight, "nothing was changed: %s", strings.Join(lines, "; "))
+		}
+		return p, nil
+	}
+	if p, err = compute(); err != nil {
+		return nil, err
+	}
+	if err := p.Write(out); err != nil {
+		return nil, err
+	}
+	if len(p.Stages) == 0 {
+		return p, p.Outcome()
+	}
+	if _, err := site.Preflight(ctx, p); err != nil {
+		return nil, err
+	}
+	made := p
+	err = site.Execute(ctx, p, func() error {
+		now, err := compute()
+		if err == nil {
+			err = plan.Same(made, now)
+		}
+		return err
+	})
+	if err != nil {
+		return p, fault.Wrap(err, fault.ExitCode(err), cmpHint(err))
+	}
+	left, err := compute()
+	if err != nil {
+		return p, err
+	}
+	return p, left.Outcome()
+}
+
+// cmpHint is the hint of an error, or the one of the command.
+func cmpHint(err error) string {
+	if hint := fault.Hint(err); hint != "" {
+		return hint
+	}
+	return "solve the problem, and run the same command again: it continues"
+}
+
+// applied fails if the cluster is not as cluster.yaml has it, or if a second run would change something.
+func (s *Site) applied(c Command) error {
+	for i, h := range s.hosts {
+		y := s.yaml.hosts[i]
+		switch {
+		case y.in && y.address != h.IP:
+		case y.in && !h.exists(kubeletConf) && c.Name != clusterSkip:
+			return fmt.Errorf("cluster apply has succeeded, and %s is no node", h.Name)
+		case y.in && c.Name != clusterSkip:
+			if err := s.running(h, false); err != nil {
+				return fmt.Errorf("%s: %w", h.Name, err)
+			}
+		}
+	}
+	if c.Name == clusterSkip || c.Name == clusterOff {
+		return nil
+	}
+	before := s.states()
+	c.Crash = 0
+	if _, err := s.applyOnce(c); err != nil {
+		return fmt.Errorf("a second cluster apply fails: %w", err)
+	}
+	if list := differing(before, s.states()); len(list) > 0 {
+		slices.Sort(list)
+		return fmt.Errorf("a second cluster apply changes %v", list)
+	}
+	return nil
+}
+
+// states are the states of all hosts.
+func (s *Site) states() map[string]string {
+	all := map[string]string{}
+	for _, h := range s.hosts {
+		for name, sum := range h.state() {
+			all[h.Name+" "+name] = sum
+		}
+	}
+	return all
+}
+
+// powerOff takes the power from a host.
+func (h *Host) powerOff() {
+	h.off = true
+	for _, name := range []string{"kubelet.service", "containerd.service"} {
+		_ = h.stop(name)
+	}
+	h.kill(func(*pod) bool { return true }, false)
+	time.Sleep(2 * nodeGrace) // its node counts as down
+}
+
+// boot starts what the host starts by itself.
+func (h *Host) boot() {
+	h.off = false
+	for _, name := range []string{"containerd.service", "kubelet.service"} {
+		if h.unit(name).enabled && h.unitFile(name) != "" {
+			_ = h.start(name)
+		}
+	}
+}
