@@ -343,7 +343,12 @@ func unknown(v any) any {
 // unknownFields keeps the names of fields. A name without a value may be a secret in braces.
 func unknownFields(m map[string]any) map[string]any {
 	out := make(map[string]any, len(m))
-	for name, v := range eachField(m, func(_ string, v any) any { return unknown(v) }) {
+	for name, v := range eachField(m, func(name string, v any) any {
+		if fields, ok := v.(map[string]any); ok && len(fields) > 0 && secretName.MatchString(name) {
+			return Marker // a secret with a colon
+		}
+		return unknown(v)
+	}) {
 		if v == nil {
 			name = Marker
 		}
@@ -450,8 +455,8 @@ func each(list []any, redact func(any) any) []any {
 	return out
 }
 
-// fieldName matches the names of fields, keys, labels and registries.
-var fieldName = regexp.MustCompile(`^[\w./:@*\[\]-]*$`)
+// fieldName matches the names of fields, keys, labels and registries, which may be URLs.
+var fieldName = regexp.MustCompile(`^(?:[a-z]+://)?(?:[\w./@*-]|\[[\w:]*\])*(?::[0-9]{1,5}[\w./-]*)?$`)
 
 // eachField redacts the values of an object. Also a name may have a secret: a URL, or a text that
 // was no YAML.
