@@ -144,6 +144,16 @@ func readUpgradeState(h *host.Host, file string) (*UpgradeState, error) {
 	return s, nil
 }
 
+// UnfinishedUpgrade returns an error if an upgrade of this host was interrupted.
+func UnfinishedUpgrade(h *host.Host) error {
+	s, err := ReadUpgradeState(h)
+	if err != nil || s == nil || s.Finished {
+		return err
+	}
+	return fault.New(fault.Preflight, "an upgrade of this node to %s was not finished", s.To).
+		Hint("finish the upgrade first, or undo it: ./install upgrade undo")
+}
+
 // UnfinishedReconfigure returns an error if a reconfiguration of this host was interrupted. Other commands would build on a
 // part of it.
 func UnfinishedReconfigure(h *host.Host) error {

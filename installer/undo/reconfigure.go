@@ -36,11 +36,7 @@ func NewReconfigure(h *host.Host, c *workflow.Console) (*Undo, error) {
 	if state == nil {
 		return nil, fault.New(fault.Preflight, "there is nothing to undo: this host has no saved files of a reconfiguration").Hint("see what this node has: ./install reconfigure print")
 	}
-	upgrade, err := node.ReadUpgradeState(h)
-	if err == nil && upgrade != nil && !upgrade.Finished {
-		err = fault.New(fault.Preflight, "an upgrade of this node to %s was not finished", upgrade.To).Hint("finish the upgrade first, or undo it: ./install upgrade undo")
-	}
-	if err != nil {
+	if err := node.UnfinishedUpgrade(h); err != nil {
 		return nil, err
 	}
 	return Of(node.NewMachine(h, c), state, nil)

@@ -33,12 +33,10 @@ func CheckDisown(h *host.Host) error {
 	if err := node.UnfinishedReconfigure(h); err != nil {
 		return err
 	}
-	upgrade, err := node.ReadUpgradeState(h)
-	switch {
-	case err != nil:
+	if err := node.UnfinishedUpgrade(h); err != nil {
 		return err
-	case upgrade != nil && !upgrade.Finished:
-		return fault.New(fault.Preflight, "an upgrade of this node to %s was not finished", upgrade.To).Hint("finish it with that file, or undo it: ./install upgrade undo")
+	}
+	switch {
 	case node.FileExists(h, endpoint.SettingsPath):
 		return fault.New(fault.Preflight, "Airlift's endpoint serves this node").Hint("change the endpoint of the cluster first: ./install endpoint undo; then on each node: ./install endpoint node")
 	case phases.ServesRegistry(h) || node.FileExists(h, hosts.Timer.UnitPath()):

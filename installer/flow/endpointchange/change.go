@@ -97,11 +97,7 @@ func (c *Change) checkHost() error {
 	if err := node.UnfinishedReset(c.Existing); err != nil {
 		return err
 	}
-	upgrade, err := node.ReadUpgradeState(c.Existing)
-	if err == nil && upgrade != nil && !upgrade.Finished {
-		err = fault.New(fault.Preflight, "an upgrade of this node to %s was not finished", upgrade.To).Hint("finish the upgrade first, or undo it: ./install upgrade undo")
-	}
-	if err != nil {
+	if err := node.UnfinishedUpgrade(c.Existing); err != nil {
 		return err
 	}
 	return node.UnfinishedReconfigure(c.Existing)

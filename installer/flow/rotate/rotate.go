@@ -117,11 +117,7 @@ func (r *Rotation) checkNode() error {
 	case r.IsControlPlane() && !r.Existing.Records().Used():
 		return node.Managed(r.Existing, "; or rotate the CAs as Kubernetes' documentation describes")
 	}
-	upgrade, err := node.ReadUpgradeState(r.Existing)
-	if err == nil && upgrade != nil && !upgrade.Finished {
-		err = fault.New(fault.Preflight, "an upgrade of this node to %s was not finished", upgrade.To).Hint("finish the upgrade first, or undo it: ./install upgrade undo")
-	}
-	if err != nil {
+	if err := node.UnfinishedUpgrade(r.Existing); err != nil {
 		return err
 	}
 	return node.UnfinishedReconfigure(r.Existing)

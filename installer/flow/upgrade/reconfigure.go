@@ -199,11 +199,7 @@ func (r *Reconfigure) checkHost() error {
 	if err := node.UnfinishedWork(n.Existing, n.Config); err != nil {
 		return err
 	}
-	upgrade, err := node.ReadUpgradeState(n.Existing)
-	if err == nil && upgrade != nil && !upgrade.Finished {
-		err = fault.New(fault.Preflight, "an upgrade of this node to %s was not finished", upgrade.To).Hint("finish the upgrade first, or undo it: ./install upgrade undo")
-	}
-	return err
+	return node.UnfinishedUpgrade(n.Existing)
 }
 
 // refusal returns an error that lists what a running cluster cannot change.
