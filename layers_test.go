@@ -37,7 +37,7 @@ var layers = [][]string{
 	{"installer/phases", "installer/snapshot"},
 	{"installer/undo"},
 	{"installer/flow/adopt", "installer/flow/certs", "installer/flow/endpointchange", "installer/flow/initcluster", "installer/flow/join", "installer/flow/members", "installer/flow/noderemove", "installer/flow/registrychange", "installer/flow/reset", "installer/flow/rotate", "installer/flow/site", "installer/flow/upgrade"},
-	{"cmd/install/nodecmd", "installer/flow/drift"},
+	{"cmd/install/nodecmd"},
 	{"cmd/install/adoptcmd", "cmd/install/certscmd", "cmd/install/clustercmd/hostcmd", "cmd/install/reconfigurecmd", "cmd/install/registrycmd"},
 	{"cmd/install/clustercmd"},
 	{"cmd/bundle", "cmd/install", "cmd/launch"},

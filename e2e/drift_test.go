@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"airlift/installer/config"
 	"airlift/scripts/lab"
 	"airlift/scripts/lab/site"
 )
@@ -23,7 +24,7 @@ const (
 	flagsFile     = "/var/lib/kubelet/kubeadm-flags.env"
 )
 
-// edits edits files of a control plane by hand. status shows that, and it is kept without a restart, or dropped.
+// edits edits files of a control plane by hand. status shows that, and it is kept by kubeadm's documents without a restart, or dropped.
 func (r *reconfigured) edits(t *testing.T) {
 	for _, h := range r.hosts {
 		same(t, "", drift(t, h))
@@ -41,8 +42,19 @@ echo 'maxPods: 123' >>`+kubeletFile+`; sed -i 's/="/="--v=3 /' `+flagsFile+`; sy
 	same(t, all, drift(t, r.control))
 
 	ids := processes(t, r.control)
-	contains(t, install(t, r.control, 5, "reconfigure", "--adopt-edits", "--plan"), schedulerFile+": in ClusterConfiguration.scheduler", "maxPods: 123")
-	install(t, r.control, 0, "reconfigure", "--adopt-edits", "--yes")
+	for _, field := range []string{"ClusterConfiguration.scheduler.extraArgs", "KubeletConfiguration.maxPods", "InitConfiguration.nodeRegistration.kubeletExtraArgs"} {
+		contains(t, run(t, r.control, "sh", "-c", site.Installer+` status -o jsonpath='{.drift[*].keep}' || true`), field)
+	}
+	api, args := config.APIVersion(version), `[{name: v, value: "3"}]`
+	if api == "v1beta3" {
+		args = `{v: "3"}`
+	}
+	run(t, r.control, "sh", "-c", site.Installer+` reconfigure print >/root/edits.yaml && cd /root
+grep -q '^kind: KubeletConfiguration' edits.yaml || printf -- '---\napiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n' >>edits.yaml
+sed -i -e 's/^scheduler:.*/scheduler: {extraArgs: `+args+`}/' -e 's/^kind: KubeletConfiguration/&\nmaxPods: 123/' edits.yaml
+printf -- '---\napiVersion: kubeadm.k8s.io/`+api+`\nkind: InitConfiguration\nnodeRegistration: {kubeletExtraArgs: `+args+`}\n' >>edits.yaml`)
+	contains(t, install(t, r.control, 5, "reconfigure", "--config", "/root/edits.yaml", "--plan"), "maxPods: 123")
+	install(t, r.control, 0, "reconfigure", "--config", "/root/edits.yaml", "--yes")
 	same(t, "", drift(t, r.control))
 	r.follow(t)
 	systemIsUp(t, r.Site, len(r.hosts))
@@ -63,7 +75,6 @@ echo 'maxPods: 123' >>`+kubeletFile+`; sed -i 's/="/="--v=3 /' `+flagsFile+`; sy
 	systemIsUp(t, r.Site, len(r.hosts))
 	kubectl(t, r.Site, "-n", "kube-system", "patch", "daemonset/kube-proxy", "--type=json", `-p=[{"op":"replace","path":"/spec/template/spec/priorityClassName","value":"system-cluster-critical"}]`)
 	same(t, "DaemonSet kube-system/kube-proxy", drift(t, r.control))
-	contains(t, install(t, r.control, 3, "reconfigure", "--adopt-edits", "--plan"), "DaemonSet kube-system/kube-proxy")
 	install(t, r.control, 0, "reconfigure", "--restore", "--yes")
 	same(t, "", drift(t, r.control))
 	systemIsUp(t, r.Site, len(r.hosts))

@@ -10,8 +10,8 @@ import (
 
 	"airlift/cmd/output"
 	"airlift/fault"
-	"airlift/installer/flow/drift"
 	"airlift/installer/flow/site"
+	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
 	"airlift/installer/payload"
 	"airlift/installer/status"
@@ -79,7 +79,7 @@ func openStatus(cmd *cobra.Command, kubeconfig string) (r *status.Reader, done f
 		if b, err = payload.OpenBundle(f); err == nil {
 			r.Contents = site.Contents(b, version)
 			r.Contents.Drift = func(ctx context.Context, kubeconfig string) ([]status.Drift, error) {
-				return drift.Read(ctx, b, kubeconfig, h)
+				return upgrade.ReadDrift(ctx, b, kubeconfig, h)
 			}
 			return r, func() { _ = f.Close() }
 		}

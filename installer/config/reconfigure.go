@@ -22,11 +22,6 @@ func ReadReconfigure(path string) (*Given, []string, error) {
 	return s.readReconfigure("reconfigure", "InitConfiguration", "ClusterConfiguration", "KubeletConfiguration", "KubeProxyConfiguration")
 }
 
-// ParseReconfigure is ReadReconfigure for a file in memory. name is for messages.
-func ParseReconfigure(name string, data []byte) (*Given, []string, error) {
-	return parse(name, data).readReconfigure("reconfigure", "ClusterConfiguration", "KubeletConfiguration")
-}
-
 // ReadReconfigureNode reads the InitConfiguration of a file: what differs from node to node.
 func ReadReconfigureNode(path string) (*Given, []string, error) {
 	s, err := readSource(path)

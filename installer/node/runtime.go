@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"airlift/fault"
 	"airlift/images/store"
+	"airlift/installer/pki"
 	"airlift/installer/status"
 )
 
@@ -63,6 +65,26 @@ func (m *Machine) Optional(path string) ([]byte, error) { return m.Host.ReadIfEx
 
 // Present reads a file of the host, also in a dry run. A file that does not exist is empty.
 func (m *Machine) Present(path string) ([]byte, error) { return m.Existing.ReadIfExists(path) }
+
+// A DifferingFile is a file that this host is to have, and that it has otherwise.
+type DifferingFile struct {
+	pki.File
+	Now []byte // nil if it does not exist
+}
+
+// Differing returns the files that this host has otherwise, also in a dry run.
+func (m *Machine) Differing(files ...pki.File) (list []DifferingFile, err error) {
+	for _, f := range files {
+		now, err := m.Present(f.Path)
+		if err != nil {
+			return nil, err
+		}
+		if now == nil || !bytes.Equal(now, f.Data) {
+			list = append(list, DifferingFile{f, now})
+		}
+	}
+	return list, nil
+}
 
 // KubeletVersion returns the version of the installed kubelet, or "" if it does not print one.
 func (m Containerd) KubeletVersion(ctx context.Context) string {

@@ -103,7 +103,7 @@ func issuers(c *config.Cluster) []string {
 
 // extra returns the values that the configuration gives to an argument.
 func extra(c *config.Cluster, component, name string) (list []string) {
-	for _, arg := range *editableOf(c, components[component]).args {
+	for _, arg := range *argsOf(c, component) {
 		if strings.ReplaceAll(arg.Name, "_", "-") == name {
 			list = append(list, arg.Value)
 		}
@@ -125,9 +125,6 @@ func (a *Argument) values(c *config.Cluster, name string) []string {
 	}
 	return list
 }
-
-// components are the names of components, by their fields of the ClusterConfiguration.
-var components = map[string]string{"apiServer": "kube-apiserver", "controllerManager": "kube-controller-manager", "etcd.local": "etcd"}
 
 // check returns why another configuration of a running cluster cannot have the values of an argument, or what becomes of it. The
 // rules Keys and Providers need files, and are not checked.

@@ -229,7 +229,7 @@ func TestWarned(t *testing.T) {
 		var was, is config.Cluster
 		for text, c := range map[string]*config.Cluster{one.was: &was, one.is: &is} {
 			if name, value, has := strings.Cut(text, "="); has {
-				*editableOf(c, components[one.component]).args = []config.Arg{{Name: name, Value: value}}
+				*argsOf(c, one.component) = []config.Arg{{Name: name, Value: value}}
 			}
 		}
 		if warned := WarnOf(&was, &is); len(warned) != one.warned {

@@ -1,12 +1,9 @@
 package reconfiguration
 
 import (
-	"encoding/json"
-	"fmt"
-	"maps"
+	"errors"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -71,270 +68,84 @@ func flagsOf(command []string) (flags []config.Arg, ok bool) {
 
 // SameDocument reports whether two YAML documents have the same fields. A field without a value counts as absent.
 func SameDocument(a, b []byte) bool {
+	fields, err := DifferingFields(a, b)
+	return err == nil && len(fields) == 0
+}
+
+// DifferingFields returns the names of the fields of two YAML documents with different values, sorted.
+func DifferingFields(a, b []byte) (names []string, err error) {
 	var one, other map[string]any
-	if documents.Unmarshal(a, &one) != nil || documents.Unmarshal(b, &other) != nil {
-		return false
-	}
-	return reflect.DeepEqual(present(one), present(other))
-}
-
-// present returns fields that have a value.
-func present(fields map[string]any) map[string]any {
-	fields = maps.Clone(fields)
-	maps.DeleteFunc(fields, func(_ string, value any) bool { return value == nil })
-	return fields
-}
-
-// What is needed instead of keeping an edit.
-const (
-	neededPatch = "to drop the edit: ./install reconfigure --restore; to keep it, write it as a patch in a directory, as for init --patches, and give that directory: --patches DIRECTORY"
-	neededImage = "to drop the edit: ./install reconfigure --restore; for another registry, write imageRepository in kubeadm's documents: ./install reconfigure --config FILE; for another version, upgrade"
-)
-
-const ofOneNode = "the value has the name or the address of this node, and all control planes would get it"
-
-// An editable is what kubeadm's documents have of a component.
-type editable struct {
-	args    *[]config.Arg
-	volumes *[]config.HostPathMount // nil for etcd
-	envs    *[]corev1.EnvVar
-}
-
-func editableOf(c *config.Cluster, component string) editable {
-	of := func(c *config.Component) editable { return editable{&c.ExtraArgs, &c.ExtraVolumes, &c.ExtraEnvs} }
-	switch component {
-	case "kube-apiserver":
-		return of(&c.APIServer.Component)
-	case "kube-controller-manager":
-		return of(&c.ControllerManager)
-	case "kube-scheduler":
-		return of(&c.Scheduler)
-	}
-	return editable{args: &c.Etcd.Local.ExtraArgs, envs: &c.Etcd.Local.ExtraEnvs}
-}
-
-// AdoptPod writes what was edited in the manifest of a component to the configuration of the cluster: flags, volumes and
-// environment variables. was is what the configuration gives now, is the manifest on the host. refused is what kubeadm's documents
-// have no field for, and flags, variables and paths of the host that have the name or an address of the node, which are of.
-func AdoptPod(c *config.Cluster, of []string, component, file string, was, is []byte) (refused []Refusal, err error) {
-	before, err := readPod(was)
-	if err != nil {
+	if err := errors.Join(documents.Unmarshal(a, &one), documents.Unmarshal(b, &other)); err != nil {
 		return nil, err
 	}
-	refuse := func(field, from, to, reason, needed string) {
-		refused = append(refused, Refusal{Field: file + ": " + field, From: from, To: to, Reason: reason, Needed: needed})
-	}
-	after, err := readPod(is)
-	if err != nil {
-		refuse("the manifest", "a pod", "not one", err.Error(), "correct it; or: ./install reconfigure --restore")
-		return refused, nil
-	}
-	if n := len(after.Spec.Containers); n != 1 {
-		refuse("spec.containers", "1", strconv.Itoa(n), "a component of the control plane has one container in kubeadm's documents", neededPatch)
-		return refused, nil
-	}
-	own, from, to := editableOf(c, component), &before.Spec.Containers[0], &after.Spec.Containers[0]
-	flags, ok := flagsOf(to.Command)
-	if ok && to.Command[0] == from.Command[0] {
-		former, _ := flagsOf(from.Command)
-		*own.args = adoptArgs(*own.args, former, flags)
-		for _, a := range flags {
-			if !slices.Contains(former, a) && Mentions(a.Value, of) {
-				refuse("--"+a.Name, "", a.Value, ofOneNode, neededPatch)
+	for _, fields := range []map[string]any{one, other} {
+		for name := range fields {
+			if !slices.Contains(names, name) && !reflect.DeepEqual(one[name], other[name]) {
+				names = append(names, name)
 			}
 		}
-	} else {
-		for i, arg := range to.Command {
-			if _, is := flagsOf([]string{"", arg}); i > 0 && !is {
-				refuse("spec.containers[0].command", "", arg, "an argument must be --NAME=VALUE in kubeadm's documents", "write it so; or: ./install reconfigure --restore")
-			}
-		}
-		if len(refused) == 0 {
-			refuse("spec.containers[0].command", from.Command[0], "another one", "the command is kubeadm's", neededPatch)
-		}
 	}
-	for _, e := range to.Env {
-		if !slices.ContainsFunc(from.Env, func(f corev1.EnvVar) bool { return equality.Semantic.DeepEqual(f, e) }) && Mentions(e.Value, of) {
-			refuse("the variable "+e.Name, "", "edited", ofOneNode, neededPatch) // its value may be a secret
-		}
-	}
-	for _, v := range after.Spec.Volumes {
-		if !slices.ContainsFunc(before.Spec.Volumes, func(b corev1.Volume) bool { return equality.Semantic.DeepEqual(b, v) }) && v.HostPath != nil && Mentions(v.HostPath.Path, of) {
-			refuse("the volume "+v.Name, "", v.HostPath.Path, ofOneNode, neededPatch)
-		}
-	}
-	*own.envs = slices.Clone(to.Env)
-	if own.volumes != nil {
-		*own.volumes = adoptVolumes(*own.volumes, before, after)
-		before.Spec.Volumes, from.VolumeMounts = after.Spec.Volumes, to.VolumeMounts
-	}
-	from.Command, from.Env = to.Command, to.Env
-	for _, d := range differences("", asMap(before), asMap(after)) {
-		reason, needed := "kubeadm's documents have no field for it", neededPatch
-		if d.field == "spec.containers[0].image" {
-			reason, needed = "the image is the one of this file, under the name that imageRepository gives", neededImage
-		}
-		refuse(d.field, d.from, d.to, reason, needed)
-	}
-	return refused, nil
+	slices.Sort(names)
+	return names, nil
 }
 
-// adoptArgs returns extra arguments with which a component that has the flags was gets the flags is.
-func adoptArgs(extra, was, is []config.Arg) []config.Arg {
-	values := func(list []config.Arg, name string) (values []string) {
-		for _, a := range list {
-			if a.Name == name {
-				values = append(values, a.Value)
-			}
-		}
-		return values
+// fieldOf are the fields of the ClusterConfiguration for components.
+var fieldOf = map[string]string{"kube-apiserver": "apiServer", "kube-controller-manager": "controllerManager", "kube-scheduler": "scheduler", "etcd": "etcd.local"}
+
+// argsOf returns the extra arguments of a component, which has a field of the ClusterConfiguration.
+func argsOf(c *config.Cluster, field string) *[]config.Arg {
+	switch field {
+	case "apiServer":
+		return &c.APIServer.ExtraArgs
+	case "controllerManager":
+		return &c.ControllerManager.ExtraArgs
+	case "scheduler":
+		return &c.Scheduler.ExtraArgs
 	}
-	extra = slices.Clone(extra)
-	done := map[string]bool{}
-	for _, a := range slices.Concat(is, was) {
-		now := values(is, a.Name)
-		if done[a.Name] || slices.Equal(now, values(was, a.Name)) {
-			continue
-		}
-		done[a.Name] = true
-		at := slices.IndexFunc(extra, func(e config.Arg) bool { return e.Name == a.Name })
-		extra = slices.DeleteFunc(extra, func(e config.Arg) bool { return e.Name == a.Name })
-		if at < 0 {
-			at = len(extra)
-		}
-		var list []config.Arg
-		for _, value := range now {
-			list = append(list, config.Arg{Name: a.Name, Value: value})
-		}
-		extra = slices.Insert(extra, at, list...)
-	}
-	return extra
+	return &c.Etcd.Local.ExtraArgs
 }
 
-// adoptVolumes returns extra volumes with which the pod was gets the volumes of the pod is, as far as each is a path of the host
-// that is mounted once.
-func adoptVolumes(extra []config.HostPathMount, was, is *corev1.Pod) []config.HostPathMount {
-	mounts := func(p *corev1.Pod) map[string]config.HostPathMount {
-		list := map[string]config.HostPathMount{}
-		for _, v := range p.Spec.Volumes {
-			if v.HostPath == nil {
-				continue
-			}
-			one := config.HostPathMount{Name: v.Name, HostPath: v.HostPath.Path, PathType: *v.HostPath.Type}
-			for _, m := range p.Spec.Containers[0].VolumeMounts {
-				if m.Name == v.Name {
-					one.MountPath, one.ReadOnly = m.MountPath, m.ReadOnly
-				}
-			}
-			list[v.Name] = one
-		}
-		return list
-	}
-	before, after := mounts(was), mounts(is)
-	extra = slices.Clone(extra)
-	for _, name := range slices.Sorted(maps.Keys(before)) {
-		if _, stays := after[name]; !stays {
-			extra = slices.DeleteFunc(extra, func(e config.HostPathMount) bool { return e.Name == name })
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(after)) {
-		if after[name] == before[name] {
-			continue
-		}
-		if at := slices.IndexFunc(extra, func(e config.HostPathMount) bool { return e.Name == name }); at >= 0 {
-			extra[at] = after[name]
-		} else {
-			extra = append(extra, after[name])
-		}
-	}
-	return extra
-}
+// Patch is what keeps an edit for which kubeadm's documents have no field.
+const Patch = "a patch with --patches DIRECTORY"
 
-// Unadopted returns why a manifest differs from what the configuration with its edits gives: kubeadm sets it itself.
-func Unadopted(file string, gives, is []byte) (refused []Refusal) {
+// PodFields returns the fields of the ClusterConfiguration for what was edited in the manifest of a component, and Patch for the rest;
+// nothing for a manifest that is no pod. c gives the component the manifest gives.
+func PodFields(c *config.Cluster, component string, gives, now []byte) (fields []string) {
 	before, err := readPod(gives)
-	if err != nil {
+	after, errNow := readPod(now)
+	if err != nil || errNow != nil || len(before.Spec.Containers) != 1 {
 		return nil
 	}
-	after, err := readPod(is)
-	if err != nil || len(after.Spec.Containers) != 1 {
-		return nil
+	if len(after.Spec.Containers) != 1 {
+		return []string{Patch}
 	}
-	list := differences("", asMap(before), asMap(after))
-	own, _ := flagsOf(before.Spec.Containers[0].Command)
-	now, _ := flagsOf(after.Spec.Containers[0].Command)
-	for _, a := range own {
-		if !slices.ContainsFunc(now, func(n config.Arg) bool { return n.Name == a.Name }) {
-			list = slices.DeleteFunc(list, func(d difference) bool { return strings.HasPrefix(d.field, "spec.containers[0].command") })
-			list = append(list, difference{"the flag --" + a.Name, a.Value, ""})
-		}
+	was, is := &before.Spec.Containers[0], &after.Spec.Containers[0]
+	field := fieldOf[component]
+	add := func(name string) { fields = append(fields, clusterKind+"."+field+"."+name) }
+	flags, ok := flagsOf(is.Command)
+	former, _ := flagsOf(was.Command)
+	removes := slices.ContainsFunc(former, func(f config.Arg) bool { // a flag that kubeadm sets itself
+		named := func(a config.Arg) bool { return a.Name == f.Name }
+		return !slices.ContainsFunc(flags, named) && !slices.ContainsFunc(*argsOf(c, field), named)
+	})
+	if ok && !removes && is.Command[0] == was.Command[0] && !slices.Equal(is.Command, was.Command) {
+		add("extraArgs")
+		was.Command = is.Command
 	}
-	for _, d := range list {
-		refused = append(refused, Refusal{Field: file + ": " + d.field, From: d.from, To: d.to, Reason: "kubeadm sets it itself, and its documents cannot remove it or write it so", Needed: neededPatch})
+	if !equality.Semantic.DeepEqual(is.Env, was.Env) {
+		add("extraEnvs")
+		was.Env = is.Env
 	}
-	return refused
-}
-
-func asMap(p *corev1.Pod) any {
-	data, err := json.Marshal(p)
-	if err != nil {
-		return err.Error()
+	inside := func(v corev1.Volume) bool { return v.HostPath == nil }
+	same := equality.Semantic.DeepEqual(after.Spec.Volumes, before.Spec.Volumes) && equality.Semantic.DeepEqual(is.VolumeMounts, was.VolumeMounts)
+	if component != "etcd" && !same && !slices.ContainsFunc(after.Spec.Volumes, inside) {
+		add("extraVolumes")
+		before.Spec.Volumes, was.VolumeMounts = after.Spec.Volumes, is.VolumeMounts
 	}
-	var value any
-	_ = json.Unmarshal(data, &value) // it was marshalled
-	return value
-}
-
-// A difference is a field of two documents with different values.
-type difference struct{ field, from, to string }
-
-// differences returns the fields that differ, sorted.
-func differences(field string, a, b any) (list []difference) {
-	if equality.Semantic.DeepEqual(a, b) {
-		return nil
+	if !equality.Semantic.DeepEqual(before, after) {
+		fields = append(fields, Patch)
 	}
-	switch a := a.(type) {
-	case map[string]any:
-		b, ok := b.(map[string]any)
-		if !ok {
-			break
-		}
-		keys := map[string]bool{}
-		for _, m := range []map[string]any{a, b} {
-			for key := range m {
-				keys[key] = true
-			}
-		}
-		for _, key := range slices.Sorted(maps.Keys(keys)) {
-			list = append(list, differences(strings.TrimPrefix(field+"."+key, "."), a[key], b[key])...)
-		}
-		return list
-	case []any:
-		b, ok := b.([]any)
-		if !ok || len(a) != len(b) {
-			break
-		}
-		for i := range a {
-			list = append(list, differences(fmt.Sprintf("%s[%d]", field, i), a[i], b[i])...)
-		}
-		return list
-	}
-	return []difference{{field, valueText(a), valueText(b)}}
-}
-
-// valueText is a value for people.
-func valueText(value any) string {
-	switch value := value.(type) {
-	case nil:
-		return ""
-	case string:
-		return value
-	}
-	data, err := json.Marshal(value)
-	if err != nil {
-		return fmt.Sprint(value)
-	}
-	return string(data)
+	return fields
 }
 
 // SameNames reports whether two configurations give the same names to certificates, in any order.

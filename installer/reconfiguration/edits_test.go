@@ -1,7 +1,7 @@
 package reconfiguration
 
 import (
-	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -58,71 +58,43 @@ func TestSamePod(t *testing.T) {
 	}
 }
 
-// TestAdoptPod: flags, volumes and variables get to the configuration, all else is refused.
-func TestAdoptPod(t *testing.T) {
-	stored := config.Component{ExtraArgs: []config.Arg{{Name: "v", Value: "2"}}}
-	volume := config.HostPathMount{Name: "site", HostPath: "/srv/site", MountPath: "/site", ReadOnly: true}
+// TestPodFields: flags, volumes and variables have fields, all else is a patch.
+func TestPodFields(t *testing.T) {
+	const args, envs, volumes = "ClusterConfiguration.scheduler.extraArgs", "ClusterConfiguration.scheduler.extraEnvs", "ClusterConfiguration.scheduler.extraVolumes"
 	for _, c := range []struct {
 		from, to string
-		args     []config.Arg
-		volumes  []config.HostPathMount
-		envs     int
-		refused  string // fields, and a part of what is needed
+		want     []string
 	}{
-		{"--v=2", "--v=4", []config.Arg{{Name: "v", Value: "4"}}, nil, 0, ""},
-		{"    - --v=2\n", "", nil, nil, 0, ""},
-		{"    - --v=2\n", "    - --profiling=false\n    - --v=2\n    - --v=3\n", []config.Arg{{Name: "v", Value: "2"}, {Name: "v", Value: "3"}, {Name: "profiling", Value: "false"}}, nil, 0, ""},
-		{"127.0.0.1", "0.0.0.0", []config.Arg{{Name: "v", Value: "2"}, {Name: "bind-address", Value: "0.0.0.0"}}, nil, 0, ""},
-		{"    - --v=2\n", "    - --v=2\n    - --vmodule=a=1,b=2\n    - --empty=\n", []config.Arg{{Name: "v", Value: "2"}, {Name: "empty"}, {Name: "vmodule", Value: "a=1,b=2"}}, nil, 0, ""},
-		{"    - --v=2\n", "    - --v=2\n    - --profiling\n", stored.ExtraArgs, nil, 0, "spec.containers[0].command: --NAME=VALUE"},
-		{"    - kube-scheduler\n", "    - /site/kube-scheduler\n", stored.ExtraArgs, nil, 0, "spec.containers[0].command: --patches"},
-		{"    name: kube-scheduler\n", "    name: kube-scheduler\n    env: [{name: TZ, value: UTC}]\n", stored.ExtraArgs, nil, 1, ""},
-		{"    - {mountPath: /etc", "    - {mountPath: /site, name: site, readOnly: true}\n    - {mountPath: /etc", stored.ExtraArgs, []config.HostPathMount{volume}, 0, ""},
-		{":v1.37.1", ":v1.36.0", stored.ExtraArgs, nil, 0, "spec.containers[0].image: imageRepository"},
-		{"failureThreshold: 8", "failureThreshold: 9", stored.ExtraArgs, nil, 0, "spec.containers[0].livenessProbe.failureThreshold: --patches"},
-		{"hostNetwork: true", "hostNetwork: false", stored.ExtraArgs, nil, 0, "spec.hostNetwork: --patches"},
-		{"  containers:\n", "  containers:\n  - {name: other, image: other}\n", stored.ExtraArgs, nil, 0, "spec.containers: --patches"},
-		{"127.0.0.1", "10.0.0.1", stored.ExtraArgs, nil, 0, "--bind-address: --patches"},
-		{"    - --v=2\n", "    - --v=2\n    - --peer=a,https://10.0.0.1:2380\n", stored.ExtraArgs, nil, 0, "--peer: all control planes would get it"},
-		{"    - --v=2\n", "    - --v=2\n    - --name=cp1=x\n", stored.ExtraArgs, nil, 0, "--name: all control planes would get it"},
-		{"    - --v=2\n", "    - --v=2\n    - --peer=10.0.0.11,210.0.0.1,cp12,a-cp1\n", []config.Arg{{Name: "v", Value: "2"}, {Name: "peer", Value: "10.0.0.11,210.0.0.1,cp12,a-cp1"}}, nil, 0, ""},
-		{"kind: Pod\n", "kind: [\n", stored.ExtraArgs, nil, 0, "the manifest: --restore"},
+		{"kind: Pod\n", "kind: Pod # a comment\n", nil},
+		{"    - --bind-address=127.0.0.1\n    - --leader-elect=true\n", "    - --leader-elect=true\n    - --bind-address=127.0.0.1\n", nil},
+		{"--v=2", "--v=4", []string{args}},
+		{"    - --v=2\n", "", []string{args}}, // an extra argument
+		{"    - --leader-elect=true\n", "", []string{Patch}},
+		{"    - --v=2\n", "    - --profiling=false\n    - --v=2\n    - --v=3\n", []string{args}},
+		{"    - --v=2\n", "    - --v=2\n    - --profiling\n", []string{Patch}},
+		{"    - kube-scheduler\n", "    - /site/kube-scheduler\n", []string{Patch}},
+		{"    name: kube-scheduler\n", "    name: kube-scheduler\n    env: [{name: TZ, value: UTC}]\n", []string{envs}},
+		{"    - {mountPath: /etc", "    - {mountPath: /site, name: kubeconfig, readOnly: true}\n    - {mountPath: /etc", []string{volumes}},
+		{"  volumes:\n", "  volumes:\n  - {hostPath: {path: /srv/site}, name: site}\n", []string{volumes}},
+		{"  volumes:\n", "  volumes:\n  - {emptyDir: {}, name: site}\n", []string{Patch}},
+		{":v1.37.1", ":v1.36.0", []string{Patch}},
+		{"    - --v=2\n    image: registry.k8s.io/", "    - --v=4\n    image: site.example/", []string{args, Patch}},
+		{"hostNetwork: true", "hostNetwork: false", []string{Patch}},
+		{"  containers:\n", "  containers:\n  - {name: other, image: other}\n", []string{Patch}},
+		{"kind: Pod\n", "kind: [\n", nil},
 	} {
-		cluster := config.Cluster{Scheduler: stored}
 		edited := strings.Replace(schedulerPod, c.from, c.to, 1)
-		if c.volumes != nil {
-			edited = strings.Replace(edited, "  volumes:\n", "  volumes:\n  - {hostPath: {path: /srv/site}, name: site}\n", 1)
+		if edited == schedulerPod {
+			t.Fatalf("%q has no place", c.from)
 		}
-		refused, err := AdoptPod(&cluster, []string{"cp1", "10.0.0.1"}, "kube-scheduler", "/kube-scheduler.yaml", []byte(schedulerPod), []byte(edited))
-		if err != nil {
-			t.Fatal(err)
-		}
-		is := cluster.Scheduler
-		if c.refused != "" {
-			field, needed, _ := strings.Cut(c.refused, ": ")
-			if len(refused) != 1 || refused[0].Field != "/kube-scheduler.yaml: "+field || !strings.Contains(refused[0].Needed+refused[0].Reason, needed) {
-				t.Errorf("%q: refused: %+v, want %s", c.to, refused, c.refused)
-			}
-			continue
-		}
-		if len(refused) > 0 || len(is.ExtraArgs) != len(c.args) || len(c.args) > 0 && !reflect.DeepEqual(is.ExtraArgs, c.args) || len(is.ExtraVolumes) != len(c.volumes) || len(c.volumes) > 0 && is.ExtraVolumes[0] != c.volumes[0] || len(is.ExtraEnvs) != c.envs {
-			t.Errorf("%q: %+v, refused %+v", c.to, is, refused)
+		cluster := &config.Cluster{Scheduler: config.Component{ExtraArgs: []config.Arg{{Name: "v", Value: "2"}}}}
+		if got := PodFields(cluster, "kube-scheduler", []byte(schedulerPod), []byte(edited)); !slices.Equal(got, c.want) {
+			t.Errorf("%q: %q, want %q", c.to, got, c.want)
 		}
 	}
-	if !reflect.DeepEqual(stored.ExtraArgs, []config.Arg{{Name: "v", Value: "2"}}) {
-		t.Error("the stored configuration changed")
-	}
-}
-
-// TestUnadopted: a flag that kubeadm sets itself cannot be removed.
-func TestUnadopted(t *testing.T) {
-	is := strings.Replace(schedulerPod, "    - --leader-elect=true\n", "", 1)
-	refused := Unadopted("/kube-scheduler.yaml", []byte(schedulerPod), []byte(is))
-	if len(refused) != 1 || refused[0].Field != "/kube-scheduler.yaml: the flag --leader-elect" || refused[0].From != "true" {
-		t.Errorf("%+v", refused)
-	}
-	if refused := Unadopted("/kube-scheduler.yaml", []byte(schedulerPod), []byte(schedulerPod)); refused != nil {
-		t.Errorf("%+v", refused)
+	mounts := strings.Replace(schedulerPod, "  volumes:\n", "  volumes:\n  - {hostPath: {path: /srv/site}, name: site}\n", 1)
+	if got := PodFields(&config.Cluster{}, "etcd", []byte(schedulerPod), []byte(mounts)); !slices.Equal(got, []string{Patch}) {
+		t.Errorf("etcd has no extraVolumes: %q", got)
 	}
 }
 
@@ -136,5 +108,8 @@ func TestSameDocument(t *testing.T) {
 		if SameDocument([]byte(c.a), []byte(c.b)) != c.same {
 			t.Errorf("%q, %q", c.a, c.b)
 		}
+	}
+	if fields, err := DifferingFields([]byte("a: 1\nb: 2\nc: 3\nd: null\n"), []byte("c: 4\nb: 2\ne: 5\n")); err != nil || !slices.Equal(fields, []string{"a", "c", "e"}) {
+		t.Errorf("%q, %v", fields, err)
 	}
 }

@@ -40,7 +40,7 @@ func CheckKeys(was, is *config.Cluster, given []File, readFormer, readNext func(
 	}
 	row := argument(keyFile)
 	of := func(k tokenKey, to, reason, needed string) Refusal {
-		return Refusal{Field: clusterKind + "." + fields[k.component] + ".extraArgs", From: k.flag + "=" + k.file, To: to, Reason: reason, Needed: needed}
+		return Refusal{Field: clusterKind + "." + fieldOf[k.component] + ".extraArgs", From: k.flag + "=" + k.file, To: to, Reason: reason, Needed: needed}
 	}
 	const gone = keyFile + " without this key"
 	for _, k := range a.signs {
@@ -64,14 +64,11 @@ func CheckKeys(was, is *config.Cluster, given []File, readFormer, readNext func(
 	return unique(refused), unique(warned), nil
 }
 
-// fields are the fields of the ClusterConfiguration of components.
-var fields = map[string]string{"kube-apiserver": "apiServer", "kube-controller-manager": "controllerManager"}
-
 // keyFiles returns the files with the keys of tokens.
 func keyFiles(c *config.Cluster) (list []tokenKey) {
 	for _, one := range mounted(c) {
 		for _, flag := range []string{keyFile, signingKeyFile, privateKeyFile} {
-			if row := argument(flag); components[row.Component] == one.name {
+			if row := argument(flag); row.Component == fieldOf[one.name] {
 				for _, value := range row.values(c, flag) {
 					list = append(list, tokenKey{component: one.name, flag: flag, file: one.fileOf(value)})
 				}

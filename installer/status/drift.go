@@ -25,6 +25,8 @@ type Drift struct {
 	Cause string `json:"cause"`
 	// Diff is unified, from what the stored configuration gives; "" if the contents are secret or the cluster does not store them.
 	Diff string `json:"diff,omitempty"`
+	// Keep is what keeps an edit: fields of kubeadm's documents, a patch, a flag; "" if nothing does.
+	Keep string `json:"keep,omitempty"`
 }
 
 // readDrift compares this host and the cluster with the stored configuration. That it cannot is no problem of this part: the API
@@ -64,13 +66,17 @@ func (d Drift) Advise(role string) string {
 	if role == Worker {
 		command += " node"
 	}
-	switch {
-	case d.Cause == Behind:
+	if d.Cause == Behind {
 		return "to see it: ./install reconfigure node --plan; to follow: ./install reconfigure node"
-	case d.Diff == "" && d.Name == config.KubeletFlagsFile:
-		return "to keep it on this node: " + command + " --adopt-edits"
 	}
-	return fmt.Sprintf("to see it: %s --restore --plan; to keep it: %[1]s --adopt-edits; to drop it: %[1]s --restore", command)
+	fix := fmt.Sprintf("to see it: %s --restore --plan; to drop it: %[1]s --restore", command)
+	if d.Diff == "" && d.Name == config.KubeletFlagsFile { // the cluster does not store it
+		fix = "to drop it, edit it again, and run: systemctl restart kubelet"
+	}
+	if d.Keep != "" {
+		fix += "; to keep it, use " + d.Keep
+	}
+	return fix
 }
 
 // editedFiles returns the files of this host's configuration that have other contents than Airlift wrote. The stored configuration

@@ -22,15 +22,15 @@ func TestDrift(t *testing.T) {
 	if _, err := h.WriteFile(config.KubeletConfigFile, []byte("maxPods: 1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	list := []Drift{{Name: "/etc/kubernetes/manifests/etcd.yaml", Cause: Edited, Diff: "+    - --v=2\n"}, {Name: config.KubeletFlagsFile, Cause: Edited}, {Name: config.KubeletConfigFile, Cause: Behind}}
+	list := []Drift{{Name: "/etc/kubernetes/manifests/etcd.yaml", Cause: Edited, Diff: "+    - --v=2\n", Keep: "a patch"}, {Name: config.KubeletFlagsFile, Cause: Edited, Keep: "kubeletExtraArgs"}, {Name: config.KubeletConfigFile, Cause: Behind}}
 	down := errors.New("the API server\ndoes not answer")
 	for _, c := range []struct {
 		role, unknown string
 		reach, fails  error
 		fixes         []string
 	}{
-		{ControlPlane, "", nil, nil, []string{"--restore --plan; to keep it: ./install reconfigure --adopt-edits; to drop it", "to keep it on this node: ./install reconfigure --adopt-edits", "to follow: ./install reconfigure node"}},
-		{Worker, "", nil, nil, []string{"to keep it: ./install reconfigure node --adopt-edits", "to keep it on this node: ./install reconfigure node --adopt-edits", "to follow: ./install reconfigure node"}},
+		{ControlPlane, "", nil, nil, []string{"to see it: ./install reconfigure --restore --plan; to drop it: ./install reconfigure --restore; to keep it, use a patch", "restart kubelet; to keep it, use kubeletExtraArgs", "to follow: ./install reconfigure node"}},
+		{Worker, "", nil, nil, []string{"to drop it: ./install reconfigure node --restore; to keep it, use a patch", "restart kubelet; to keep it, use kubeletExtraArgs", "to follow: ./install reconfigure node"}},
 		{Worker, "the API server does not answer", down, nil, nil},
 		{Worker, "the API server does not answer; these files have other contents than Airlift wrote: " + config.KubeletConfigFile, nil, down, nil},
 		{NoNode, "this host is not a node of a cluster", nil, nil, nil},

@@ -53,7 +53,8 @@ type Host struct {
 	lost        time.Time          // until when the API server does not start
 	edited      bool               // by hand
 	newPolicy   bool               // an audit policy that was edited by hand, which the API server reads when it starts
-	adopted     bool               // edits were kept once
+	editedFlags bool               // of the kubelet, which the configuration of the cluster does not give
+	keptEdits   bool               // once
 	registered  uint64             // the cluster in which the kubelet has registered since it started
 	interrupted string             // the last command, "" if it was not interrupted
 	claims      string             // another host's address that the kubelet reports as its own
@@ -189,11 +190,12 @@ func (r *run) change(path string, do func() error) error {
 		return err
 	}
 	at, existed, claims := filepath.Join(r.host.Root, path), r.host.exists(path), r.host.read(ledger.Path)
+	before, _ := os.Lstat(at)
 	if err := do(); err != nil {
 		return err
 	}
 	info, err := os.Lstat(at)
-	if err == nil && info.Mode().IsRegular() {
+	if err == nil && info.Mode().IsRegular() && (before == nil || !os.SameFile(before, info)) { // else only the ledger was written
 		now := time.Now()
 		if r.host.wrongClock && path == policyFile {
 			now = now.Add(-time.Hour)

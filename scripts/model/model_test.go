@@ -542,58 +542,48 @@ func TestRestore(t *testing.T) {
 	})
 }
 
-// TestDrift: status shows what was edited by hand, and nothing else. The edits are kept without a restart, or dropped.
+// TestDrift: status shows what was edited by hand, with what keeps it, and nothing else. The edits are dropped, or kept by documents
+// without a restart.
 func TestDrift(t *testing.T) {
-	const all = "drift: config.yaml edited kubeadm-flags.env edited"
+	const (
+		lost    = "the edits would be lost: "
+		flags   = "kubeadm-flags.env edited \\(InitConfiguration.nodeRegistration.kubeletExtraArgs: ./install reconfigure node --config FILE\\)\\."
+		kubelet = "config.yaml edited \\(KubeletConfiguration.maxPods \\([^)]*\\), or for this node alone /var/lib/kubelet/instance-config.yaml\\) " + flags
+		edited  = "drift: kube-apiserver.yaml edited \\(ClusterConfiguration.apiServer.extraArgs \\([^)]*\\)\\) kube-scheduler.yaml edited \\(ClusterConfiguration.scheduler.extraArgs \\([^)]*\\)\\) " + kubelet
+	)
+	edit := Sequence{{Name: "init", Host: 1}, {Name: editFlag, Host: 1}, {Name: editFlags, Host: 1}, {Name: editKubelet, Host: 1}, {Name: showDrift, Host: 1}}
 	playAll(t, []printed{
-		{Sequence{
-			{Name: "init", Host: 1}, {Name: showDrift, Host: 1}, {Name: editFlag, Host: 1}, {Name: editFlags, Host: 1}, {Name: editKubelet, Host: 1}, {Name: showDrift, Host: 1},
-			{Name: adoptEdits, Host: 1, Again: true}, {Name: showDrift, Host: 1}, {Name: reconfigureUndo, Host: 1}, {Name: showDrift, Host: 1},
-			{Name: adoptEdits, Host: 1}, {Name: reconfigureLittle, Host: 1, Again: true}, {Name: restoreEdits, Host: 1, Again: true}, {Name: "upgrade apply", Host: 1, File: 1}, {Name: showDrift, Host: 1, File: 1},
+		{slices.Concat(Sequence{{Name: "init", Host: 1}, {Name: showDrift, Host: 1}}, edit[1:], Sequence{
+			{Name: keepEdits, Host: 1, Again: true}, {Name: showDrift, Host: 1}, {Name: reconfigureUndo, Host: 1}, {Name: showDrift, Host: 1},
+			{Name: keepEdits, Host: 1}, {Name: reconfigureLittle, Host: 1, Again: true}, {Name: restoreEdits, Host: 1, Again: true}, {Name: "upgrade apply", Host: 1, File: 1}, {Name: showDrift, Host: 1, File: 1},
 			{Name: showDrift, Host: 1},
-		}, []string{
-			"drift:\\.", "drift: kube-apiserver.yaml edited kube-scheduler.yaml edited config.yaml edited kubeadm-flags.env edited\\.",
-			"--adopt-edits, and again: <nil>", "drift:\\.", "undo: <nil>", "drift: kube-apiserver.yaml edited kube-scheduler.yaml edited config.yaml edited kubeadm-flags.env edited\\.",
-			"--adopt-edits: <nil>", "reconfigure a little, and again: <nil>", "--restore, and again: <nil> \\(after [^ ]*, 0 changes\\)", "upgrade apply: <nil>", "drift:\\.", "drift: unknown: ",
+		}), []string{
+			"drift:\\.", edited, "with what was edited, and again: <nil>", "drift:\\.", "undo: <nil>", edited,
+			"with what was edited: <nil>", "reconfigure a little, and again: <nil>", "--restore, and again: <nil> \\(after [^ ]*, 0 changes\\)", "upgrade apply: <nil>", "drift:\\.", "drift: unknown: ",
 		}},
-		{Sequence{
-			{Name: "init", Host: 1}, {Name: editImage, Host: 1}, {Name: editFlags, Host: 1}, {Name: adoptEdits, Host: 1}, {Name: showDrift, Host: 1}, {Name: restoreEdits, Host: 1}, {Name: showDrift, Host: 1},
-		}, []string{"1 edit cannot be kept, and nothing was changed:\n  - /etc/kubernetes/manifests/kube-scheduler.yaml: spec.containers\\[0\\].image: ", "drift: kube-apiserver.yaml edited kube-scheduler.yaml edited\\.", "--restore: <nil>", "drift:\\."}},
-		{Sequence{
-			{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: "join", Host: 3}, {Name: editFlags, Host: 1}, {Name: editFlags, Host: 2},
-			{Name: adoptEdits, Host: 1}, {Name: showDrift, Host: 2}, {Name: reconfigureNode, Host: 2, Again: true}, {Name: reconfigureNode, Host: 3},
-			{Name: editKubelet, Host: 3}, {Name: showDrift, Host: 3}, {Name: adoptEditsNode, Host: 3, Again: true}, {Name: showDrift, Host: 3},
+		{slices.Concat(edit, Sequence{{Name: restoreEdits, Host: 1, Again: true}, {Name: showDrift, Host: 1}}), []string{edited, "--restore, and again: <nil>", "drift: " + flags}},
+		{Sequence{{Name: "init", Host: 1}, {Name: editImage, Host: 1}, {Name: editFlags, Host: 1}, {Name: reconfigureLittle, Host: 1}, {Name: restoreEdits, Host: 1}, {Name: showDrift, Host: 1}},
+			[]string{lost + "/etc/kubernetes/manifests/kube-scheduler.yaml\n[^=]*use a patch with --patches DIRECTORY", "--restore: <nil>", "drift:\\."}},
+		{slices.Concat(Sequence{{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: "join", Host: 3}, {Name: editFlags, Host: 2}}, edit[1:], Sequence{
+			{Name: keepEdits, Host: 1}, {Name: showDrift, Host: 2}, {Name: reconfigureNode, Host: 2, Again: true}, {Name: reconfigureNode, Host: 3}, {Name: showDrift, Host: 2},
 			{Name: reconfigureWide, Host: 1}, {Name: showDrift, Host: 2}, {Name: showDrift, Host: 3}, {Name: reconfigureNode, Host: 2}, {Name: reconfigureNode, Host: 3}, {Name: showDrift, Host: 3},
-			{Name: editFlag, Host: 2}, {Name: adoptEditsNode, Host: 2}, {Name: adoptEdits, Host: 2}, {Name: showDrift, Host: 2}, {Name: showDrift, Host: 1},
-		}, []string{
-			"--adopt-edits: <nil>", "drift:\\.", "reconfigure node, and again: <nil>", "node, and again: <nil> \\(after [^ ]*, 0 changes\\)", "node: <nil>", all + "\\.", "node --adopt-edits, and again: <nil>", "drift:\\.",
-			"reconfigure everything: <nil>", "drift: policy.yaml behind kube-apiserver.yaml behind kube-scheduler.yaml behind config.yaml behind\\.", "drift:\\.", "drift:\\.",
-			"node --adopt-edits: 1 edit cannot be kept", "reconfigure --adopt-edits: <nil>", "drift:\\.", "drift: kube-scheduler.yaml behind\\.",
+			{Name: editKubelet, Host: 3}, {Name: showDrift, Host: 3}, {Name: reconfigureNode, Host: 3}, {Name: restoreEditsNode, Host: 3, Again: true}, {Name: showDrift, Host: 3}, {Name: keepFlags, Host: 3, Again: true}, {Name: showDrift, Host: 3},
+		}), []string{
+			"with what was edited: <nil>", "drift: kube-scheduler.yaml behind config.yaml behind\\.", "reconfigure node, and again: <nil>", "reconfigure node: <nil>", "drift:\\.",
+			"reconfigure everything: <nil>", "drift: policy.yaml behind kube-apiserver.yaml behind kube-scheduler.yaml behind config.yaml behind\\.", "drift: config.yaml behind\\.", "drift:\\.",
+			"drift: " + kubelet, lost + "/var/lib/kubelet/config.yaml\n[^=]*use KubeletConfiguration.maxPods ", "node --restore, and again: <nil>", "drift: " + flags, "edited flags, and again: <nil>", "drift:\\.",
 		}},
 		{Sequence{
 			{Name: "init", Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: reconfigureWide, Host: 1}, {Name: reconfigureNode, Host: 2},
-			{Name: editPolicy, Host: 1}, {Name: showDrift, Host: 1}, {Name: adoptEdits, Host: 1, Again: true}, {Name: showDrift, Host: 1}, {Name: showDrift, Host: 2},
-			{Name: reconfigureNode, Host: 2}, {Name: showDrift, Host: 2},
-			{Name: editDropIn, Host: 2}, {Name: editFixed, Host: 2}, {Name: showDrift, Host: 2}, {Name: adoptEdits, Host: 2}, {Name: restoreEditsNode, Host: 2, Again: true}, {Name: showDrift, Host: 2},
-			{Name: editFixed, Host: 2}, {Name: adoptEdits, Host: 2},
+			{Name: editPolicy, Host: 1}, {Name: showDrift, Host: 1}, {Name: reconfigureWide, Host: 1}, {Name: keepPolicy, Host: 1, Again: true}, {Name: showDrift, Host: 1}, {Name: showDrift, Host: 2},
+			{Name: reconfigureNode, Host: 2}, {Name: showDrift, Host: 2}, {Name: reconfigureUndo, Host: 1}, {Name: showDrift, Host: 1}, {Name: restoreEdits, Host: 1}, {Name: showDrift, Host: 1},
+			{Name: editDropIn, Host: 2}, {Name: editFixed, Host: 2}, {Name: showDrift, Host: 2}, {Name: restoreEditsNode, Host: 2, Again: true}, {Name: showDrift, Host: 2},
 		}, []string{
-			"drift: policy.yaml edited\\.", "--adopt-edits, and again: <nil>", "drift:\\.", "drift: policy.yaml behind\\.", "node: <nil>", "drift:\\.",
-			"drift: config.yaml edited 10-kubeadm.conf edited\\.", "edit cannot be kept, and nothing was changed:\n  - [^\n]*10-kubeadm.conf: ", "--restore, and again: <nil>", "drift:\\.",
-			"1 edit cannot be kept, and nothing was changed:\n  - /var/lib/kubelet/config.yaml: rotateCertificates: it is \"false\" instead of \"true\": kubeadm sets it itself",
+			"drift: policy.yaml edited \\(--file /etc/kubernetes/audit/policy.yaml=/etc/kubernetes/audit/policy.yaml\\)\\.", lost + "/etc/kubernetes/audit/policy.yaml\n[^=]*use --file ", "audit policy, and again: <nil>",
+			"drift:\\.", "drift: policy.yaml behind\\.", "node: <nil>", "drift:\\.", "undo: <nil>", "drift: policy.yaml edited", "--restore: <nil>", "drift:\\.",
+			"drift: policy.yaml behind config.yaml edited \\([^\n]* 10-kubeadm.conf edited \\(a drop-in of your own, such as [^)]*\\)\\.", "--restore, and again: <nil>", "drift:\\.",
 		}},
 	})
-}
-
-// TestKeptFlags: undo of a run that keeps only flags of the kubelet takes back that, and not the change before it.
-func TestKeptFlags(t *testing.T) {
-	const kept, undone = "--adopt-edits: <nil>", "drift: kubeadm-flags.env edited\\."
-	show, flags, adopt, undo := Command{Name: showDrift, Host: 1}, Command{Name: editKubeletFlags, Host: 1}, Command{Name: adoptEdits, Host: 1}, Command{Name: reconfigureUndo, Host: 1}
-	for _, before := range []Sequence{nil, {{Name: reconfigureLittle, Host: 1}}, {{Name: editFlag, Host: 1}, adopt}, {{Name: reconfigureKubelet, Host: 1}}, {flags, adopt}} {
-		playAll(t, []printed{
-			{slices.Concat(Sequence{{Name: "init", Host: 1}}, before, Sequence{flags, show, adopt, show, undo, show, {Name: adoptEdits, Host: 1, Again: true}, show}),
-				[]string{undone, kept, "drift:\\.", "undo: <nil>", undone, "--adopt-edits, and again: <nil>", "drift:\\."}},
-		})
-	}
 }
 
 // A printed is a sequence, with patterns in what its commands printed, in this order.
@@ -643,8 +633,8 @@ func TestReconfigureKilled(t *testing.T) {
 func TestEditedPause(t *testing.T) {
 	files := bundles(t)
 	edited := Sequence{{Name: "init", Host: 1}, {Name: editPause, Host: 1}}
-	prints(t, slices.Concat(edited, Sequence{{Name: showDrift, Host: 1}, {Name: reconfigureImages, Host: 1}, {Name: adoptEdits, Host: 1}, {Name: reconfigureWide, Host: 1, Again: true}, {Name: reconfigureUndo, Host: 1}, {Name: showDrift, Host: 1}}),
-		"drift: config.toml edited\\.", "names of images: [^=]*the edits would be lost: /etc/containerd/config.toml", "edit cannot be kept, and nothing was changed:\n  - /etc/containerd/config.toml: ",
+	prints(t, slices.Concat(edited, Sequence{{Name: showDrift, Host: 1}, {Name: reconfigureImages, Host: 1}, {Name: reconfigureWide, Host: 1, Again: true}, {Name: reconfigureUndo, Host: 1}, {Name: showDrift, Host: 1}}),
+		"drift: config.toml edited\\.", "names of images: [^=]*the edits would be lost: /etc/containerd/config.toml",
 		"everything, and again: <nil>", "undo: <nil>", "drift: config.toml edited\\.")
 	for _, join := range []string{"join", "join --control-plane"} {
 		prints(t, Sequence{{Name: "init", Host: 1}, {Name: join, Host: 2}, {Name: editPause, Host: 2}, {Name: reconfigureWide, Host: 1}, {Name: reconfigureNode, Host: 2, Again: true}, {Name: showDrift, Host: 2},
@@ -682,16 +672,18 @@ func TestVariablesAreNotShown(t *testing.T) {
 			}
 			return lines
 		}
-		list := Sequence{{Name: "init", Host: 1}, {Name: editVariables, Host: 1, Text: variables(0)}, {Name: showDrift, Host: 1}, {Name: showPlans, Host: 1}}
-		if rapid.Bool().Draw(rt, "kept") {
-			list = append(list, Command{Name: adoptEdits, Host: 1}, Command{Name: editVariables, Host: 1, Text: variables(10)}, Command{Name: showDrift, Host: 1}, Command{Name: showPlans, Host: 1})
+		first := variables(0)
+		list := Sequence{{Name: "init", Host: 1}, {Name: editVariables, Host: 1, Text: first}, {Name: showDrift, Host: 1}, {Name: showPlans, Host: 1}}
+		kept := rapid.Bool().Draw(rt, "kept")
+		if kept {
+			list = append(list, Command{Name: keepVariables, Host: 1, Text: first}, Command{Name: editVariables, Host: 1, Text: variables(10)}, Command{Name: showDrift, Host: 1}, Command{Name: showPlans, Host: 1})
 		}
 		site, err := play(t, files, list)
 		if err != nil {
 			rt.Fatal(err)
 		}
 		out := site.report.String()
-		if !strings.Contains(out, "plans: <nil>") {
+		if !strings.Contains(out, "plans: <nil>") || kept && !strings.Contains(out, keepVariables+": <nil>") {
 			rt.Fatal(out)
 		}
 		for i, secret := range secrets {
@@ -725,9 +717,8 @@ func TestEditsKilled(t *testing.T) {
 		command string
 		edits   Sequence
 	}{
-		{adoptEdits, edits(editPolicy, editFlags, editKubelet)},
+		{keepEdits, Sequence{{Name: "init", Host: 1}, {Name: editFlag, Host: 1}, {Name: editFlags, Host: 1}, {Name: editKubelet, Host: 1}}},
 		{restoreEdits, edits(editPolicy, editFlags, editFixed)},
-		{adoptEditsNode, slices.Concat(worker, Sequence{{Name: editKubelet, Host: 2}})},
 		{restoreEditsNode, slices.Concat(worker, Sequence{{Name: editFixed, Host: 2}, {Name: editDropIn, Host: 2}})},
 	} {
 		for n, crashes := 1, 0; ; n += step {

@@ -19,7 +19,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"airlift/installer/config"
-	"airlift/installer/flow/drift"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
 	"airlift/installer/node"
@@ -69,11 +68,14 @@ const (
 	editPause = "edit the pause image"
 	// editVariables gives the scheduler environment variables by hand.
 	editVariables = "edit the scheduler's environment"
-	// adoptEdits keeps what was edited by hand.
-	adoptEdits     = "reconfigure --adopt-edits"
-	adoptEditsNode = "reconfigure node --adopt-edits"
-	showDrift      = "status"
-	showPlans      = "plans"
+	// keepEdits gives the cluster what editFlag, editFlags and editKubelet edit on a host, keepPolicy what editPolicy does, and
+	// keepVariables what editVariables does; keepFlags gives it to the kubelet of the host.
+	keepEdits     = "reconfigure with what was edited"
+	keepPolicy    = "reconfigure with the edited audit policy"
+	keepVariables = "reconfigure with the edited variables"
+	keepFlags     = "reconfigure node with the edited flags"
+	showDrift     = "status"
+	showPlans     = "plans"
 )
 
 // edit edits files of a host by hand.
@@ -95,7 +97,10 @@ func (h *Host) edit(command string) error {
 	switch command {
 	case editPolicy:
 		h.newPolicy = true
-		return h.put(strings.TrimPrefix(policyFile, "/"), "policy, edited\n", 0o600)
+		if err := h.put(strings.TrimPrefix(policyFile, "/"), "policy, edited\n", 0o600); err != nil {
+			return err
+		}
+		return os.Chtimes(filepath.Join(h.Root, policyFile), time.Now(), time.Now()) // the API server started before
 	case editPause:
 		if err := h.put(runtimeConfig, strings.Replace(h.read(runtimeConfig), "sandbox = 'registry.k8s.io/", "sandbox = '"+editedRegistry+"/", 1), 0o644); err != nil {
 			return err
@@ -107,6 +112,7 @@ func (h *Host) edit(command string) error {
 	case editFixed:
 		return h.put(kubelet, strings.Replace(h.read(kubelet), "rotateCertificates: true", "rotateCertificates: false", 1)+"failSwapOn: false\n", 0o644)
 	}
+	h.editedFlags = true
 	flags := "var/lib/kubelet/kubeadm-flags.env"
 	if err := h.put(flags, strings.Replace(h.read(flags), `"`, `"--v=3 `, 1), 0o644); err != nil || command == editKubeletFlags {
 		return err
@@ -168,7 +174,7 @@ func (s *Site) drift(h *Host, c Command) (list []status.Drift, ok bool, err erro
 	r.use(opened)
 	ctx, cancel := context.WithTimeout(r.ctx, 4*time.Second)
 	defer cancel()
-	list, unknown := drift.Read(ctx, s.bundles[c.File], "", opened)
+	list, unknown := upgrade.ReadDrift(ctx, s.bundles[c.File], "", opened)
 	for name, sum := range h.files() {
 		if before[name] != sum {
 			return nil, false, fmt.Errorf("reading the drift writes %s", name)
@@ -184,10 +190,13 @@ func (r *run) showDrift(b *payload.Bundle) (string, error) {
 		return "", err
 	}
 	r.use(h)
-	list, err := drift.Read(r.ctx, b, "", h)
+	list, err := upgrade.ReadDrift(r.ctx, b, "", h)
 	text := "drift:"
 	for _, d := range list {
 		text += " " + filepath.Base(d.Name) + " " + d.Cause
+		if d.Keep != "" {
+			text += " (" + d.Keep + ")"
+		}
 	}
 	if err != nil {
 		text += " unknown: " + err.Error()
@@ -227,7 +236,7 @@ func (r *run) showPlans(b *payload.Bundle) (string, error) {
 
 // settlesEdits reports whether a command keeps or drops what was edited by hand.
 func settlesEdits(command string) bool {
-	return strings.HasSuffix(command, "--adopt-edits") || strings.HasSuffix(command, "--restore")
+	return command == keepEdits || strings.HasSuffix(command, "--restore")
 }
 
 // checkDrift fails if a node on which nobody edited anything has a drift after a command. After a command that keeps or drops edits,
@@ -302,16 +311,43 @@ apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
 scheduler: {extraArgs: [{name: v, value: "5"}]}
 `,
+	keepEdits: `
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+apiServer: {extraArgs: [{name: profiling, value: "false"}]}
+scheduler: {extraArgs: [{name: v, value: "2"}]}
+---
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+maxPods: 77
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+nodeRegistration: {kubeletExtraArgs: [{name: v, value: "3"}]}
+`,
+	keepFlags: `
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+nodeRegistration: {kubeletExtraArgs: [{name: v, value: "3"}]}
+`,
+	keepVariables: `
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+scheduler:
+  extraEnvs:
+`,
 }
 
 func init() { documents[reconfigureBroken] = documents[reconfigureWide] }
 
 // reconfigure gives the node, and with it the cluster, another configuration.
-func (r *run) reconfigure(b *payload.Bundle, command string) (string, error) {
-	return r.changing(strings.TrimSuffix(strings.TrimSuffix(command, " --restore"), " --adopt-edits"), b.Manifest.KubernetesVersion, func(h *host.Host, c *workflow.Console) error {
+func (r *run) reconfigure(b *payload.Bundle, c Command) (string, error) {
+	command := c.Name
+	return r.changing(strings.TrimSuffix(command, " --restore"), b.Manifest.KubernetesVersion, func(h *host.Host, console *workflow.Console) error {
 		o := upgrade.ReconfigureOptions{Node: strings.HasPrefix(command, reconfigureNode), IgnorePreflightErrors: []string{"NodesReady", "ControlPlaneNodesReady", "EtcdHealth"}}
 		o.Restore = strings.HasSuffix(command, "--restore")
 		if text := documents[command]; text != "" {
+			text += c.Text
 			file := filepath.Join(filepath.Dir(r.host.Root), "kubeadm.yaml")
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				return err
@@ -331,19 +367,16 @@ func (r *run) reconfigure(b *payload.Bundle, command string) (string, error) {
 		if command == reconfigureFile {
 			o.Files = []reconfiguration.File{{Path: policyFile, Data: []byte("another policy\n")}}
 		}
-		if strings.HasSuffix(command, "--adopt-edits") {
-			with, _, err := drift.Find(r.ctx, b, o, h, c)
-			if err != nil {
-				return err
-			}
-			o = with
+		if command == keepPolicy {
+			o.Files = []reconfiguration.File{{Path: policyFile, Data: []byte(r.host.read(policyFile))}}
+			r.host.newPolicy = false // the API server has to read it
 		}
 		if r.dry {
-			p, err := upgrade.ReadReconfigurePlan(r.ctx, b, o, 3, h, c)
+			p, err := upgrade.ReadReconfigurePlan(r.ctx, b, o, 3, h, console)
 			r.reconfigures = p
 			return err
 		}
-		run := upgrade.NewReconfigure(b, o, h, c)
+		run := upgrade.NewReconfigure(b, o, h, console)
 		defer run.Close()
 		return run.Run(r.ctx)
 	})

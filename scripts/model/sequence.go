@@ -50,7 +50,7 @@ type Command struct {
 	Meanwhile []Command
 	// Delay is how many seconds later such a command begins.
 	Delay int
-	// Text is what editVariables writes. It is not printed.
+	// Text is what editVariables and keepVariables write. It is not printed.
 	Text string
 }
 
@@ -190,8 +190,7 @@ func (s *Site) run(c Command) error {
 		}
 		before = h.files()
 	}
-	adopts := strings.HasSuffix(c.Name, "--adopt-edits")
-	if adopts {
+	if c.Name == keepEdits || c.Name == keepVariables {
 		time.Sleep(time.Minute) // the kubelet restarts what was edited
 	}
 	running := h.containers()
@@ -201,13 +200,12 @@ func (s *Site) run(c Command) error {
 	if restarts() && !disturbed && err == nil {
 		return errors.New("it restarts containerd, whose configuration it did not write")
 	}
-	if adopts && !maps.Equal(running, h.containers()) {
+	if c.Name == keepEdits && !maps.Equal(running, h.containers()) {
 		return fmt.Errorf("it restarts containers: %v, before %v", h.containers(), running)
 	}
 	h.slow = false
 	changed := func() {
-		again := adopts && record.Finished && !maps.Equal(record.TakenOver, h.reconfigured().TakenOver) // other edits, with the same configuration
-		if is := h.changeOf(); is != "" && (is != change || again) {
+		if is := h.changeOf(); is != "" && is != change {
 			h.unchanged, h.followed = unchanged, follows
 		}
 	}
@@ -236,7 +234,7 @@ func (s *Site) run(c Command) error {
 		if restarts() && err == nil {
 			return errors.New("the second run restarts containerd, whose configuration no run wrote")
 		}
-		if adopts && !maps.Equal(running, h.containers()) {
+		if c.Name == keepEdits && !maps.Equal(running, h.containers()) {
 			return fmt.Errorf("the second run restarts containers: %v, before %v", h.containers(), running)
 		}
 		changed()
@@ -280,8 +278,9 @@ func (s *Site) run(c Command) error {
 		return e
 	}
 	if settlesEdits(c.Name) {
-		h.edited, h.adopted = false, h.adopted || adopts
-	} else if c.Name == reconfigureUndo && h.adopted {
+		h.editedFlags = h.editedFlags && c.Name != keepEdits
+		h.edited, h.keptEdits = h.editedFlags, h.keptEdits || c.Name == keepEdits
+	} else if c.Name == reconfigureUndo && h.keptEdits {
 		h.edited = true // the edits are on the host, and the configuration does not have them any more
 	}
 	if len(c.Meanwhile) == 0 {
@@ -389,7 +388,7 @@ func (s *Site) meanwhile(c Command) (wait func() error) {
 // mayRun reports whether the model runs a command: one that the user would not run now is left out.
 func (s *Site) mayRun(h *Host, c Command) bool {
 	switch c.Name {
-	case "edit a manifest", editAPIServer, editComment, editFlag, editFlags, editImage, "the API server is lost", renewAll, restoreEdits, adoptEdits, reconfigureWide, reconfigureLittle, reconfigureBroken:
+	case "edit a manifest", editAPIServer, editComment, editFlag, editFlags, editImage, "the API server is lost", renewAll, restoreEdits, keepEdits, reconfigureWide, reconfigureLittle, reconfigureBroken:
 		return h.controlPlane()
 	case "init", "etcd restore", "etcd restore, interrupted":
 		return s.other(h) == nil
@@ -547,14 +546,14 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.upgrade(b, true)
 	case "upgrade undo":
 		return r.undo()
-	case reconfigureWide, reconfigureLittle, reconfigureBroken, reconfigureNode, reconfigureKubelet, reconfigureProxy, reconfigureDNSImage, restoreEdits, restoreEditsNode, adoptEdits, adoptEditsNode:
-		return r.reconfigure(b, c.Name)
+	case reconfigureWide, reconfigureLittle, reconfigureBroken, reconfigureNode, reconfigureKubelet, reconfigureProxy, reconfigureDNSImage, restoreEdits, restoreEditsNode, keepEdits, keepPolicy, keepVariables, keepFlags:
+		return r.reconfigure(b, c)
 	case reconfigureImages:
 		r.host.store.keepsImages(true)
-		return r.reconfigure(b, c.Name)
+		return r.reconfigure(b, c)
 	case reconfigureFile:
 		r.host.wrongClock = true
-		return r.reconfigure(b, c.Name)
+		return r.reconfigure(b, c)
 	case removePolicy:
 		r.host.edited = true
 		return "", os.Remove(filepath.Join(r.host.Root, policyFile))

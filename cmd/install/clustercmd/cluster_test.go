@@ -179,11 +179,11 @@ func TestCommands(t *testing.T) {
 	c.want(0, []string{"cp1", "Ready", "v1.37.1"}, "", "status")
 	c.want(0, []string{`"healthy": true`}, "", "status", "-o", "json")
 	for _, name := range []string{"cp1", "w1"} {
-		c.w.Hosts[name].Status = `{"warnings":[{"part":"drift","message":"/a was edited by hand","fix":"./install reconfigure --adopt-edits"},{"part":"images","message":"other"}],"drift":[{"name":"/a","cause":"edited","diff":"+b"}]}`
+		c.w.Hosts[name].Status = `{"warnings":[{"part":"drift","message":"/a was edited by hand","fix":"./install reconfigure --restore"},{"part":"images","message":"other"}],"drift":[{"name":"/a","cause":"edited","diff":"+b"}]}`
 	}
 	c.w.Hosts["w2"].Status = `{"unknown":{"drift":"the API server does not answer"}}`
-	c.want(0, []string{"nothing to do", "Notes:\n  - cp1, w1: /a was edited by hand; ./install reconfigure --adopt-edits, and write it to kubeadm's\n    documents of cluster.yaml, if they are there\n  - w2: it is not known what was edited by hand: the API server does not answer\n"}, "", "plan")
-	if out := c.want(0, []string{"\ncp1, w1: drift: /a was edited by hand\n    hint: ./install reconfigure --adopt-edits\n", "2 warnings"}, "", "status"); strings.Contains(out, "other") {
+	c.want(0, []string{"nothing to do", "Notes:\n  - cp1, w1: /a was edited by hand; ./install reconfigure --restore\n  - w2: it is not known what was edited by hand: the API server does not answer\n"}, "", "plan")
+	if out := c.want(0, []string{"\ncp1, w1: drift: /a was edited by hand\n    hint: ./install reconfigure --restore\n", "2 warnings"}, "", "status"); strings.Contains(out, "other") {
 		t.Error(out)
 	}
 	c.want(0, []string{`"diff": "+b"`, `"cause": "edited"`}, "", "status", "-o", "json")

@@ -148,9 +148,6 @@ func (s *opened) drift(ctx context.Context) (notes []string) {
 		if p.Fix != "" {
 			note += "; " + p.Fix
 		}
-		if p.Part == driftPart && strings.Contains(p.Fix, "--adopt-edits") {
-			note += ", and write it to kubeadm's documents of cluster.yaml, if they are there"
-		}
 		notes = append(notes, note)
 	}
 	return notes

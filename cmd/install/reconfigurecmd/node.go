@@ -26,9 +26,6 @@ control plane gets the files of 'reconfigure --file', too.
 With --config, it reads an InitConfiguration: its nodeRegistration has the arguments of this
 node's kubelet and its taints.
 
-With --adopt-edits, it keeps what was edited by hand and belongs to this node alone: the
-kubelet's configuration and flags.
-
 If a component does not become healthy, all changes of this node are undone. It is safe to
 run it again: it finishes what an interrupted run left, and changes nothing else.
 

@@ -16,7 +16,6 @@ import (
 	"airlift/cmd/output"
 	"airlift/fault"
 	"airlift/installer/config"
-	"airlift/installer/flow/drift"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
 	"airlift/installer/payload"
@@ -37,9 +36,9 @@ Only what the configuration changes is written and restarted, one component afte
 other, each healthy before the next. If one does not become healthy, all of it is undone:
 files, certificates and objects. Later, 'reconfigure undo' does that.
 
-With --restore, it drops what was edited by hand on this node and in the cluster; with
---adopt-edits, it keeps that: flags, volumes and environment of static pods, the kubelet's
-configuration and files that flags name. What kubeadm's documents cannot express is refused.
+With --restore, it drops what was edited by hand on this node and in the cluster. Without
+it, a change that would replace an edited file is refused, with the field of kubeadm's
+documents that keeps the edit.
 
 A running cluster cannot change its Service and pod ranges, its DNS domain, its name, the
 topology of etcd and the names of its nodes: such a file is refused, with the reason.
@@ -58,11 +57,10 @@ func New(e nodecmd.Environment) *cobra.Command {
   ./install reconfigure --config kubeadm.yaml --plan
   ./install reconfigure --config kubeadm.yaml
   ./install reconfigure --config kubeadm.yaml --file /etc/kubernetes/audit/policy.yaml=policy.yaml
-  ./install reconfigure --restore --plan
-  ./install reconfigure --adopt-edits --plan`,
+  ./install reconfigure --restore --plan`,
 		Args: output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if in.configFile == "" && len(in.files) == 0 && !in.options.Restore && !in.adopts {
+			if in.configFile == "" && len(in.files) == 0 && !in.options.Restore {
 				return cmd.Help()
 			}
 			if in.configFile == "-" && !in.yes && !in.plan {
@@ -87,7 +85,6 @@ type flags struct {
 	options       upgrade.ReconfigureOptions
 	configFile    string
 	files         []string
-	adopts        bool
 	plan          bool
 	lines         int
 	formats       output.Flags
@@ -101,7 +98,6 @@ func (in *flags) bind(f *pflag.FlagSet) {
 	f.IntVarP(&in.lines, "context-lines", "c", 3, "with --plan, how many lines to show around each change in a diff")
 	in.formats.Bind(f)
 	f.BoolVar(&o.Restore, "restore", false, "also replace what was edited by hand by what the configuration gives; without --config, only that")
-	f.BoolVar(&in.adopts, "adopt-edits", false, "keep what was edited by hand on this node: the stored configuration gets it, and nothing restarts here")
 	f.StringVar(&o.Patches, "patches", "", "the `DIRECTORY` with the patches with which this node was installed")
 	f.StringSliceVar(&o.IgnorePreflightErrors, "ignore-preflight-errors", nil, "checks whose errors become warnings, or all; what a running cluster cannot change is always refused")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: /etc/kubernetes/admin.conf on a control plane, else the kubelet's)")
@@ -178,9 +174,6 @@ func (in *flags) run(cmd *cobra.Command) error {
 	if show != nil && !in.plan {
 		return fault.New(fault.Usage, "--output is for --plan").Hint("add --plan, or remove --output")
 	}
-	if in.adopts && (in.options.Restore || in.configFile != "" || len(in.files) > 0) {
-		return fault.New(fault.Usage, "--adopt-edits cannot be given together with --restore, --config and --file").Hint("keep the edits first; then change the configuration")
-	}
 	if err := in.read(cmd); err != nil {
 		return err
 	}
@@ -189,11 +182,6 @@ func (in *flags) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer done()
-	if in.adopts {
-		if found, err := in.findEdits(cmd, b); err != nil || !found && !in.plan {
-			return err
-		}
-	}
 	if in.plan {
 		return in.showPlan(cmd, b, show)
 	}
@@ -210,20 +198,6 @@ func (in *flags) run(cmd *cobra.Command) error {
 	run := upgrade.NewReconfigure(b, in.options, h, in.console(cmd))
 	defer run.Close()
 	return in.env.Recorded(cmd, h, b.KubernetesVersion(), func() error { return run.Run(cmd.Context()) })
-}
-
-// findEdits finds what was edited by hand on this host.
-func (in *flags) findEdits(cmd *cobra.Command, b *payload.Bundle) (found bool, err error) {
-	h, err := host.Open("/")
-	if err != nil {
-		return false, err
-	}
-	quiet := in.env.Console(cmd)
-	quiet.Out, quiet.TTY = io.Discard, false
-	if in.options, found, err = drift.Find(cmd.Context(), b, in.options, h, quiet); err == nil && !found && !in.plan {
-		in.console(cmd).Summary("Nothing was edited by hand on this node. Nothing was changed.\n")
-	}
-	return found, err
 }
 
 // openBundle opens this file, and starts to verify it.

@@ -40,9 +40,6 @@ func TestFlags(t *testing.T) {
 		{"--file /etc/policy.yaml=" + large, "is not a file of at most 512 KiB"},
 		{"--file /etc/policy.yaml=" + dir + "/none", "none"},
 		{"--file /etc/policy.yaml=" + small + " --file /etc/policy.yaml=" + small, "is given twice"},
-		{"--adopt-edits --restore", "--adopt-edits cannot be given together"},
-		{"--adopt-edits --config " + broken, "--adopt-edits cannot be given together"},
-		{"node --adopt-edits --restore", "--adopt-edits cannot be given together"},
 		{"node --config " + broken, "ClusterConfiguration"},
 		{"node --file /etc/policy.yaml=" + small, "unknown flag: --file"},
 	} {

@@ -28,12 +28,6 @@ func writePlan(out io.Writer, p *upgrade.ReconfigurePlan) {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", n.Name, n.Role, orDash(strings.Join(n.Restarts, ", ")), orDash(n.Command))
 	}
 	_ = table.Flush() // a lost output cancels the command
-	for i, a := range p.Adopts {
-		if i == 0 {
-			fmt.Fprintln(out, "\nThese edits stay, and nothing restarts for them on this node:")
-		}
-		fmt.Fprintf(out, "  %s: in %s\n", a.File, a.To)
-	}
 	if len(p.AddOns) > 0 {
 		fmt.Fprintf(out, "\nThe pods of these are replaced, one by one: %s\n", strings.Join(p.AddOns, ", "))
 	}

@@ -1,7 +1,6 @@
 package upgrade
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 
@@ -35,15 +34,10 @@ func (k *kubelet) carriedOver() error {
 	if err != nil {
 		return err
 	}
-	for _, f := range files {
-		now, err := k.node.Present(f.Path)
-		if err != nil {
-			return err
-		}
-		if !bytes.Equal(now, f.Data) {
-			return fault.New(fault.Preflight, "%s does not have what the kubelet of this adopted node has elsewhere", f.Path).
-				Hint("run the phase kubelet-config first: ./install " + k.options.command() + " phase kubelet-config")
-		}
+	differ, err := k.node.Differing(files...)
+	if err == nil && len(differ) > 0 {
+		err = fault.New(fault.Preflight, "%s does not have what the kubelet of this adopted node has elsewhere", differ[0].Path).
+			Hint("run the phase kubelet-config first: ./install " + k.options.command() + " phase kubelet-config")
 	}
-	return nil
+	return err
 }

@@ -102,8 +102,7 @@ func (c *carried) check() (list []preflight.Problem) {
 		}
 	}
 	for _, u := range reconfiguration.Uses(&own.Cluster) {
-		brings := slices.ContainsFunc(c.files, func(f reconfiguration.File) bool { return f.Path == u.Path })
-		if u.Flag == "" || brings || !reconfiguration.MustExist(u.Flag) || c.exists(u.Path) {
+		if u.Flag == "" || c.brings(u.Path) || !reconfiguration.MustExist(u.Flag) || c.exists(u.Path) {
 			continue
 		}
 		fix := "bring it to all control planes: --file " + u.Path + "=FILE"
@@ -113,6 +112,11 @@ func (c *carried) check() (list []preflight.Problem) {
 		list = append(list, preflight.Problem{Name: "Files", Message: fmt.Sprintf("--%s of %s names %s, which does not exist on this host", u.Flag, u.Component, u.Path), Fix: fix})
 	}
 	return list
+}
+
+// brings reports whether a file is one of these.
+func (c *carried) brings(file string) bool {
+	return slices.ContainsFunc(c.files, func(f reconfiguration.File) bool { return f.Path == file })
 }
 
 func (c *carried) exists(file string) bool {
@@ -136,9 +140,6 @@ func (c *carried) isManaged(file string) bool {
 
 // readers are the components that read files which this run writes, and that restart if they started before.
 func (c *carried) readers() (names []string) {
-	if c.change.options.Edits != nil { // they have the edited files already
-		return nil
-	}
 	for _, f := range c.written() {
 		for _, name := range reconfiguration.UsersOf(&c.change.config().Cluster, f.Path) {
 			if !slices.Contains(names, name) {
@@ -160,11 +161,8 @@ func (c *carried) restartReader(ctx context.Context, s *pods.StaticPods, name st
 		s.Changed(true)
 		return true, r.restarted(name)
 	}
-	if c.change.options.Edits != nil { // an edit that is kept restarts nothing
-		return false, nil
-	}
 	var own []string
-	if r.state != nil {
+	if r.unfinished() { // else the files are those of an earlier change
 		var err error
 		if own, err = r.former().Paths(); err != nil {
 			return false, err

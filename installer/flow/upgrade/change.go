@@ -10,6 +10,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,7 +23,6 @@ import (
 	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
 	"airlift/installer/node"
-	"airlift/installer/pki"
 	"airlift/installer/pods"
 	"airlift/installer/preflight"
 	"airlift/installer/reconfiguration"
@@ -84,7 +84,7 @@ func (c *change) merge(ctx context.Context, f *knowledge, own *config.Config, st
 	}
 	proxy := own.KubeProxy
 	own.Cluster, c.refused = reconfiguration.Merge(stored.Cluster, c.options.Given, n)
-	c.refused, c.warned = WithoutSecrets(c.refused), WithoutSecrets(reconfiguration.WarnOf(&stored.Cluster, &own.Cluster))
+	c.refused, c.warned = withoutSecrets(c.refused), withoutSecrets(reconfiguration.WarnOf(&stored.Cluster, &own.Cluster))
 	if own.KubeProxy == nil {
 		own.KubeProxy = proxy
 	}
@@ -95,8 +95,8 @@ func (c *change) merge(ctx context.Context, f *knowledge, own *config.Config, st
 	return nil
 }
 
-// WithoutSecrets returns refusals whose values have nothing that looks like a secret.
-func WithoutSecrets(list []reconfiguration.Refusal) []reconfiguration.Refusal {
+// withoutSecrets returns refusals whose values have nothing that looks like a secret.
+func withoutSecrets(list []reconfiguration.Refusal) []reconfiguration.Refusal {
 	list = slices.Clone(list)
 	for i, r := range list {
 		list[i].From, list[i].To = redact.Line(r.From), redact.Line(r.To)
@@ -153,7 +153,7 @@ func (c *change) compute(ctx context.Context) (err error) {
 	if r.unfinished() && r.isGoal() { // the cluster may store the new configuration already
 		c.parts = r.state.Parts
 	}
-	r.parts, r.readers, r.followers, r.anew = c.parts, c.carried.readers(), "", c.options.Edits != nil
+	r.parts, r.readers, r.followers = c.parts, c.carried.readers(), ""
 	switch {
 	case c.workers:
 		r.followers = node.AllNodes
@@ -195,8 +195,7 @@ func (c *change) compare(ctx context.Context) error {
 		return err
 	}
 	c.parts = slices.Concat(changed, addons)
-	ofNode := c.options.Edits != nil && c.options.Edits.Instance != nil
-	if kubelet || images || ofNode || c.options.Given.Has("InitConfiguration.nodeRegistration.kubeletExtraArgs") {
+	if kubelet || images || c.options.Given.Has("InitConfiguration.nodeRegistration.kubeletExtraArgs") {
 		c.parts = append(c.parts, kubeletPart)
 	}
 	if c.options.Restore {
@@ -325,8 +324,7 @@ func (c *change) id() (string, error) {
 		Node             config.NodeRegistration
 		Command          string
 		Restore          bool
-		Adopts           bool `json:",omitempty"` // undo takes back only what was kept
-	}{text, shared, own.KubeProxy, c.carried.files, config.NodeRegistration{}, c.run.facts.options.command(), c.options.Restore, c.options.Edits != nil}
+	}{text, shared, own.KubeProxy, c.carried.files, config.NodeRegistration{}, c.run.facts.options.command(), c.options.Restore}
 	if c.options.Given != nil {
 		of.Node = c.options.Given.Config.NodeRegistration
 	}
@@ -351,7 +349,18 @@ func (c *change) kubeletFlags(now []byte) []byte {
 			args = append(args, arg)
 		}
 	}
-	return render.KubeletFlagsFile(own, args)
+	file := render.KubeletFlagsFile(own, args)
+	if slices.Equal(sortedFlags(file), sortedFlags(now)) { // the order of flags stays
+		return now
+	}
+	return file
+}
+
+// sortedFlags returns the flags in a file with the kubelet's. The last one of a name counts.
+func sortedFlags(file []byte) []config.Arg {
+	flags := preflight.KubeletFlags("KUBELET_KUBEADM_ARGS", file)
+	slices.SortStableFunc(flags, func(a, b config.Arg) int { return strings.Compare(a.Name, b.Name) })
+	return flags
 }
 
 // remains reports whether this run has something to change.
@@ -368,19 +377,10 @@ func (c *change) remains() (bool, error) {
 }
 
 // differing returns the files of this host that the run writes, without certificates, as far as they differ.
-func (c *change) differing() (list []pki.File, err error) {
+func (c *change) differing() ([]node.DifferingFile, error) {
 	wants, err := c.localFiles()
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range wants {
-		now, err := c.run.facts.node.Present(f.Path)
-		if err != nil {
-			return nil, err
-		}
-		if !bytes.Equal(now, f.Data) {
-			list = append(list, f)
-		}
-	}
-	return list, nil
+	return c.run.facts.node.Differing(wants...)
 }

@@ -162,9 +162,6 @@ func (k *kubelet) settings(c *config.Config) (s kubeletSettings, err error) {
 	if s.instance == nil {
 		s.instance = render.KubeletInstanceConfig(c)
 	}
-	if change := k.facts.change; change != nil && change.options.Edits != nil && change.options.Edits.Instance != nil {
-		s.instance = change.options.Edits.Instance
-	}
 	if s.instance, err = k.adoptedInstance(shared, s.instance); err != nil {
 		return s, err
 	}

@@ -1,11 +1,11 @@
 package upgrade
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"path"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -195,45 +195,45 @@ func (u *Upgrade) changes(ctx context.Context, steps []workflow.Step, lines int)
 	if u.facts.options.reconfigures {
 		what = "change"
 	}
-	add := func(name string, form redact.Form, before, after []byte) {
-		if !bytes.Equal(before, after) {
-			list = append(list, PlannedChange{name, redact.Diff(form, redact.Version{Name: name + " now", Text: before}, redact.Version{Name: name + " after the " + what, Text: after}, lines)})
-		}
+	add := func(name string, before, after []byte) {
+		list = append(list, PlannedChange{name, u.diff(name, name+" now", before, name+" after the "+what, after, lines)})
 	}
 	wants, err := workflow.Desired(ctx, steps)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range wants.Files {
-		now, err := u.facts.node.Present(f.Path)
-		switch {
-		case err != nil:
-		case u.isSecret(f.Path):
-			if !bytes.Equal(now, f.Data) {
-				list = append(list, PlannedChange{Name: f.Path})
-			}
-		default:
-			add(f.Path, redact.File(f.Path), now, f.Data)
-		}
-		if err != nil {
-			return nil, err
-		}
+	files, err := u.facts.node.Differing(wants.Files...)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		add(f.Path, f.Now, f.Data)
 	}
 	objects, err := u.compared(ctx, wants.Objects)
 	if err != nil {
 		return nil, err
 	}
 	for _, o := range objects {
-		if strings.HasPrefix(o.Name, "Secret ") {
-			list = append(list, PlannedChange{Name: o.Name})
-			continue
+		if o.Before != o.After {
+			add(o.Name, []byte(o.Before), []byte(o.After))
 		}
-		add(o.Name, redact.Documents, []byte(o.Before), []byte(o.After))
 	}
 	for _, b := range wants.Binaries {
 		list = append(list, PlannedChange{Name: b.Path})
 	}
 	return list, nil
+}
+
+// diff returns what differs between two versions of a file or an object, with lines around it; "" for a secret.
+func (u *Upgrade) diff(name, from string, before []byte, to string, after []byte, lines int) string {
+	if u.isSecret(name) {
+		return ""
+	}
+	form := redact.Documents
+	if path.IsAbs(name) {
+		form = redact.File(name)
+	}
+	return redact.Diff(form, redact.Version{Name: from, Text: before}, redact.Version{Name: to, Text: after}, lines)
 }
 
 // compared returns the objects that would change, without the objects that the user of --kubeconfig may not read.

@@ -66,14 +66,14 @@ func TestRefusalsHaveNoSecrets(t *testing.T) {
 		}
 		secret := strings.ReplaceAll(g.Secret(), "\n", " ")
 		shown := func(secret string) string {
-			return WithoutSecrets([]reconfiguration.Refusal{{Field: "f", From: p.Text(secret), To: p.Text(secret)}})[0].String()
+			return withoutSecrets([]reconfiguration.Refusal{{Field: "f", From: p.Text(secret), To: p.Text(secret)}})[0].String()
 		}
 		if piece := secrets.Leak(shown(secret), shown("Zq9xW1kLp0"), secret); piece != "" {
 			t.Errorf("%s: %q is left in %s", p.Name, piece, shown(secret))
 		}
 	}
 	r := reconfiguration.Refusal{Field: "networking.podSubnet", From: "10.244.0.0/16", To: "10.245.0.0/16"}
-	if got := WithoutSecrets([]reconfiguration.Refusal{r}); got[0] != r {
+	if got := withoutSecrets([]reconfiguration.Refusal{r}); got[0] != r {
 		t.Errorf("%+v", got)
 	}
 }

@@ -44,9 +44,7 @@ type ReconfigureOptions struct {
 	// Files are files for all control planes.
 	Files []reconfiguration.File
 	// Restore replaces what was edited by hand on this host and in the cluster by what the configuration gives.
-	Restore bool
-	// Edits are edits that are kept; nil for none. Given and Files have the others.
-	Edits                 *Edits
+	Restore               bool
 	Patches               string
 	IgnorePreflightErrors []string
 	// Kubeconfig reaches the cluster; "" is admin.conf on a control plane, else kubelet.conf.
@@ -294,40 +292,31 @@ func (c *change) checkEdits(context.Context, *upgradecheck.Target) ([]preflight.
 	if c.options.Restore {
 		return nil, nil
 	}
-	edited, err := c.edited()
-	if err != nil || len(edited) == 0 {
-		return nil, err
-	}
-	return []preflight.Problem{{Name: "EditedFiles", Message: "these files were edited since Airlift wrote them, and the edits would be lost: " + strings.Join(edited, ", "),
-		Fix: "to see the edits: ./install " + c.run.facts.options.command() + " --restore --plan; to drop them, run this command with --restore; to keep them, first: ./install " + c.run.facts.options.command() + " --adopt-edits; with patches: --patches DIRECTORY"}}, nil
-}
-
-// edited lists the files that this run would replace, and that have other contents than Airlift wrote.
-func (c *change) edited() (paths []string, err error) {
 	differ, err := c.differing()
 	if err != nil {
 		return nil, err
 	}
+	var edited []string
+	fix := "to see the edits: ./install " + c.run.facts.options.command() + " --restore --plan; to drop them, run this command with --restore"
 	for _, f := range differ {
-		edited, err := c.isEdit(f.Path)
-		if err != nil {
-			return nil, err
+		if f.Now == nil || !c.isEdit(f) {
+			continue
 		}
-		if edited {
-			paths = append(paths, f.Path)
+		edited = append(edited, f.Path)
+		if keep := c.keep(f); keep != "" {
+			fix += "; to keep that of " + f.Path + ", use " + keep
 		}
 	}
-	return paths, nil
+	if len(edited) == 0 {
+		return nil, nil
+	}
+	return []preflight.Problem{{Name: "EditedFiles", Message: "these files were edited since Airlift wrote them, and the edits would be lost: " + strings.Join(edited, ", "), Fix: fix}}, nil
 }
 
 // editedByHand reports whether a file has other contents than Airlift wrote. A file that Airlift did not write is none.
-func (f *knowledge) editedByHand(path string) (bool, error) {
-	now, err := f.node.Present(path)
-	if err != nil || now == nil {
-		return false, err
-	}
+func (f *knowledge) editedByHand(path string, now []byte) bool {
 	e, recorded := f.node.Existing.Records().Find(ledger.File, path)
-	return recorded && !e.Wrote(filesystem.Digest(now)), nil
+	return recorded && !e.Wrote(filesystem.Digest(now))
 }
 
 // checkAdopted reports a kubelet that does not read the files that the change writes, until the first upgrade of an adopted node.
@@ -448,9 +437,9 @@ func (c *change) runtime(ctx context.Context) (l desired.List, err error) {
 	if err != nil {
 		return l, err
 	}
-	edited, err := c.isEdit(file)
-	if err != nil || !c.options.Node && !c.options.Restore && sameImages(c.former, c.config()) && (edited || !c.run.record.resumes) {
-		return l, err // a run that continues another one does not know which names that changed
+	edited := c.run.facts.editedByHand(file, now)
+	if !c.options.Node && !c.options.Restore && sameImages(c.former, c.config()) && (edited || !c.run.record.resumes) {
+		return l, nil // a run that continues another one does not know which names that changed
 	}
 	e, _ := c.run.facts.node.Existing.Records().Find(ledger.File, file)
 	for _, f := range all.Files {
@@ -520,10 +509,10 @@ func (c *change) storeProxy(ctx context.Context, l desired.List) error {
 	return workloads.WaitForProxies(ctx, u.facts.api.Client.API, wait.Limit{Timeout: controllersTimeout, Report: u.facts.node.Report})
 }
 
-// readersOf returns what must restart to read a file. An edit that is kept restarts nothing.
+// readersOf returns what must restart to read a file.
 func (c *change) readersOf(file string) []string {
 	switch {
-	case path.Dir(file) == config.ManifestsDir || c.options.Edits != nil:
+	case path.Dir(file) == config.ManifestsDir:
 		return nil
 	case strings.HasPrefix(file, config.KubeletDir+"/") || file == render.KubeletUnitPath || file == render.KubeletDropInPath:
 		return []string{kubeletPart}
@@ -535,7 +524,7 @@ func (c *change) readersOf(file string) []string {
 
 // restartKubelet restarts the kubelet if its configuration was written since it started, and waits until the node is Ready.
 func (c *change) restartKubelet(ctx context.Context, _ desired.List) error {
-	if !c.concerns(kubeletPart) || !c.run.record.unfinished() || c.options.Edits != nil { // an edit that is kept restarts nothing
+	if !c.concerns(kubeletPart) || !c.run.record.unfinished() {
 		return nil
 	}
 	u := c.run

@@ -11,7 +11,6 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/payload"
-	"airlift/installer/pki"
 	"airlift/installer/pods"
 	"airlift/installer/preflight"
 	"airlift/installer/reconfiguration"
@@ -32,9 +31,7 @@ type ReconfigurePlan struct {
 	// AddOns are the workloads whose pods are replaced on all nodes.
 	AddOns []string `json:"addOns"`
 	// Images reports whether images of this node get other names.
-	Images bool `json:"images"`
-	// Adopts are the edited files whose contents stay, with --adopt-edits.
-	Adopts   []AdoptedEdit             `json:"adopts,omitempty"`
+	Images   bool                      `json:"images"`
 	Refused  []reconfiguration.Refusal `json:"refused"`
 	Warnings []preflight.Problem       `json:"warnings"`
 	Errors   []preflight.Problem       `json:"errors"`
@@ -52,7 +49,7 @@ type ReconfiguredNode struct {
 
 // Empty reports whether there is nothing to do.
 func (p *ReconfigurePlan) Empty() bool {
-	return len(p.Changes)+len(p.Certificates)+len(p.Marks)+len(p.AddOns)+len(p.Adopts) == 0 && !slices.ContainsFunc(p.Nodes, func(n ReconfiguredNode) bool { return n.Command != "" })
+	return len(p.Changes)+len(p.Certificates)+len(p.Marks)+len(p.AddOns) == 0 && !slices.ContainsFunc(p.Nodes, func(n ReconfiguredNode) bool { return n.Command != "" })
 }
 
 // ReadReconfigurePlan finds out what a reconfiguration would change, and changes nothing. lines is the number of lines around a
@@ -89,9 +86,6 @@ func ReadReconfigurePlan(ctx context.Context, b *payload.Bundle, o ReconfigureOp
 // fill adds what changes.
 func (r *Reconfigure) fill(ctx context.Context, p *ReconfigurePlan, lines int) (err error) {
 	u, c := r.run, r.change
-	if c.options.Edits != nil {
-		p.Adopts = c.options.Edits.List
-	}
 	changes, err := u.changes(ctx, r.Steps(), lines)
 	if err != nil {
 		return err
@@ -141,7 +135,7 @@ func (c *change) restarts() (names []string, err error) {
 		return nil, err
 	}
 	differs := func(files ...string) bool {
-		return slices.ContainsFunc(list, func(f pki.File) bool { return slices.Contains(files, f.Path) })
+		return slices.ContainsFunc(list, func(f node.DifferingFile) bool { return slices.Contains(files, f.Path) })
 	}
 	for _, name := range pods.StaticPodOrder {
 		files := []string{node.ManifestPath(name)}
@@ -196,11 +190,11 @@ func (c *change) others(ctx context.Context, p *ReconfigurePlan) error {
 	return nil
 }
 
-// isSecret reports whether a plan must not show the contents of a file.
+// isSecret reports whether nobody may see the contents of a file or an object.
 func (u *Upgrade) isSecret(file string) bool {
-	if file == node.KubeletConf { // it may contain a key
+	if file == node.KubeletConf || strings.HasPrefix(file, "Secret ") { // the kubeconfig may contain a key
 		return true
 	}
 	c := u.facts.change
-	return c != nil && (slices.ContainsFunc(c.carried.files, func(f reconfiguration.File) bool { return f.Path == file }) || path.Ext(file) == ".key")
+	return c != nil && (c.carried.brings(file) || path.Ext(file) == ".key")
 }

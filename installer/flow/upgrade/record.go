@@ -1,7 +1,6 @@
 package upgrade
 
 import (
-	"bytes"
 	"slices"
 
 	"airlift/fault"
@@ -26,7 +25,6 @@ type record struct {
 	last           config.Reconfiguration     // of the cluster
 	followed       int                        // the number that this node follows when a reconfiguration begins
 	readersOf      func(path string) []string // of a reconfiguration: what must restart to read a file
-	anew           bool                       // of a reconfiguration: what it keeps is another change than what the last one kept
 	begun          bool                       // this run has begun
 	resumes        bool                       // this run continues one that was interrupted
 }
@@ -74,7 +72,7 @@ func (r *record) begin() error {
 		return err
 	}
 	r.begun = true
-	if r.state != nil && !r.anew && r.isGoal() && (!r.reconfigures || !r.state.Overtaken(r.last)) {
+	if r.state != nil && r.isGoal() && (!r.reconfigures || !r.state.Overtaken(r.last)) {
 		// Undo still returns to the version before this one, and to its data.
 		r.state.Finished = false
 		r.state.Parts, r.state.Readers = union(r.state.Parts, r.parts), union(r.state.Readers, r.readers)
@@ -180,14 +178,11 @@ func (r *record) startEtcd(image string) error {
 
 // writeKept writes files, and keeps the previous ones for undo. It reports whether one changed.
 func (r *record) writeKept(files ...pki.File) (changed bool, err error) {
-	for _, f := range files {
-		now, err := r.machine.Present(f.Path)
-		if err != nil {
-			return changed, err
-		}
-		if bytes.Equal(now, f.Data) && r.machine.Exists(f.Path) {
-			continue
-		}
+	differ, err := r.machine.Differing(files...)
+	if err != nil {
+		return false, err
+	}
+	for _, f := range differ {
 		if err := r.begin(); err != nil {
 			return changed, err
 		}
@@ -200,7 +195,7 @@ func (r *record) writeKept(files ...pki.File) (changed bool, err error) {
 			}
 		}
 		before := r.machine.Changes
-		if err := r.machine.Write(f); err != nil {
+		if err := r.machine.Write(f.File); err != nil {
 			return changed, err
 		}
 		changed = changed || r.machine.Changes > before
