@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"airlift/multihost/spec"
@@ -106,12 +107,8 @@ func (d *Dialer) jump(ctx context.Context, h host) (transport, error) {
 	j := shared(&d.jumps, h.key(), &jump{})
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.transport != nil {
-		select {
-		case <-j.transport.done():
-		default:
-			return j.transport, nil
-		}
+	if j.transport != nil && !isClosed(j.transport.done()) {
+		return j.transport, nil
 	}
 	t, err := d.connect(ctx, h)
 	if err == nil {
@@ -128,7 +125,7 @@ const maxHandshakes = 8
 func (d *Dialer) slot(ctx context.Context, h host) (release func(), err error) {
 	key := h.address()
 	if len(h.Jump) > 0 {
-		key = h.way()
+		key = fmt.Sprintf("%#v", h.Jump)
 	}
 	slots := shared(&d.slots, key, make(chan struct{}, maxHandshakes))
 	select {

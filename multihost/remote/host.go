@@ -35,22 +35,8 @@ func (h host) of() string {
 // account names a user with one password.
 func (h host) account() string { return h.User + "@" + cmp.Or(h.group, h.key()) }
 
-// login names the user and the address.
-func (h host) login() string { return h.User + "@" + h.address() }
-
-// way names the jump hosts, and how each is reached and known.
-func (h host) way() string {
-	var way strings.Builder
-	for _, j := range h.Jump {
-		fmt.Fprintf(&way, "%q ", []string{host{SSH: j}.login(), j.KeyFile, j.HostKey})
-	}
-	return way.String()
-}
-
 // key is the same for hosts that may share a connection. One by the command ssh is no way for a native one.
-func (h host) key() string {
-	return fmt.Sprintf("%s%q %t", h.way(), []string{h.login(), h.KeyFile, h.HostKey}, h.OpenSSH)
-}
+func (h host) key() string { return fmt.Sprintf("%#v", h.SSH) }
 
 // inHome returns a path in the home directory of the driver's user.
 func inHome(elements ...string) string {

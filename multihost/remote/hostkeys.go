@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -48,14 +47,13 @@ var (
 func (d *Dialer) checkHostKey(h host) (hostKeyCheck, error) {
 	switch {
 	case strings.HasPrefix(h.HostKey, "SHA256:"):
-		return hostKeyCheck{pinned(ssh.FingerprintSHA256, h.HostKey),
-			[][]string{{ssh.KeyAlgoED25519}, ecdsaAlgorithms, rsaAlgorithms}}, nil
+		return hostKeyCheck{pinned(h.HostKey), [][]string{{ssh.KeyAlgoED25519}, ecdsaAlgorithms, rsaAlgorithms}}, nil
 	case h.HostKey != "":
 		key, err := parsePublicKey(h.HostKey)
 		if err != nil {
 			return hostKeyCheck{}, h.refused(HostKey, "write hostKey as SHA256:… or as in a file of /etc/ssh/ssh_host_*_key.pub", "reading hostKey: %w", err)
 		}
-		return hostKeyCheck{pinned(marshaled, marshaled(key)), [][]string{algorithmsOf(key.Type())}}, nil
+		return hostKeyCheck{pinned(ssh.FingerprintSHA256(key)), [][]string{algorithmsOf(key.Type())}}, nil
 	}
 	known, err := d.knownHosts()
 	if err != nil {
@@ -72,12 +70,10 @@ func parsePublicKey(text string) (ssh.PublicKey, error) {
 	return key, err
 }
 
-func marshaled(k ssh.PublicKey) string { return string(k.Marshal()) }
-
-// pinned accepts the key of which form returns want.
-func pinned(form func(ssh.PublicKey) string, want string) ssh.HostKeyCallback {
+// pinned accepts the key with a fingerprint.
+func pinned(fingerprint string) ssh.HostKeyCallback {
 	return func(_ string, _ net.Addr, key ssh.PublicKey) error {
-		if subtle.ConstantTimeCompare([]byte(form(key)), []byte(want)) == 1 {
+		if ssh.FingerprintSHA256(key) == fingerprint {
 			return nil
 		}
 		return fmt.Errorf("%w: the host has the %s, and cluster.yaml another hostKey", errHostKey, describe(key))

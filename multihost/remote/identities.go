@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ func (d *Dialer) identities(ctx context.Context, h host) ([]ssh.Signer, error) {
 			return nil, h.refused(Authentication, "check ssh.keyPath in cluster.yaml", "reading the key: %w", err)
 		}
 		for _, held := range signers {
-			if marshaled(held.PublicKey()) == marshaled(signer.PublicKey()) {
+			if bytes.Equal(held.PublicKey().Marshal(), signer.PublicKey().Marshal()) {
 				signer = held // needs no passphrase
 			}
 		}

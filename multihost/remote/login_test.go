@@ -67,6 +67,7 @@ func TestWrongPasswordIsSentOnce(t *testing.T) {
 	if asked.Load() != 2 { // two users
 		t.Errorf("asked %d times", asked.Load())
 	}
+	awaitNoFiles(t, h)
 }
 
 func TestSudoPasswordWithoutATerminal(t *testing.T) {

@@ -75,4 +75,5 @@ func TestCommandsArriveAsTheyAreInAllShells(t *testing.T) {
 			}
 		})
 	}
+	awaitNoFiles(t, h)
 }

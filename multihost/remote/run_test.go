@@ -68,6 +68,13 @@ func TestCancelLeavesNoProcess(t *testing.T) {
 			})
 		}
 	}
+	awaitNoFiles(t, h)
+}
+
+// awaitNoFiles waits until a host has no temporary files.
+func awaitNoFiles(t *testing.T, h *sshhost.Host) {
+	t.Helper()
+	await(t, func() bool { list, err := os.ReadDir(h.Root() + "/tmp"); return err == nil && len(list) == 0 })
 }
 
 // endless is a stream that does not end.
@@ -109,6 +116,7 @@ func TestLostConnectionLeavesNoProcess(t *testing.T) {
 			await(t, func() bool { return len(processes("sleep\x00"+canary)) == 0 })
 		})
 	}
+	awaitNoFiles(t, h)
 }
 
 // A driver that was killed leaves neither a command nor the master of ssh: the end of its process closes the socket.

@@ -55,14 +55,11 @@ func (c *conn) Run(ctx context.Context, cmd Command) error {
 		return fmt.Errorf("%s: an argument has a zero byte, which no shell keeps", c.name)
 	}
 	last := &tail{}
-	j := job{command: quoteAll(cmd.Args), input: cmd.Stdin, stdout: cmd.Stdout, stderr: cmd.Stderr}
+	j := job{command: quoteAll(cmd.Args), input: cmd.Stdin, stdout: cmd.Stdout, stderr: cmp.Or[io.Writer](cmd.Stderr, last)}
 	if sized, ok := cmd.Stdin.(interface{ Len() int }); ok {
 		j.length = int64(sized.Len())
 	} else if cmd.Stdin != nil {
 		j.length = -1
-	}
-	if j.stderr == nil {
-		j.stderr = last
 	}
 	code, err := c.execute(ctx, c.root, j)
 	if err != nil {
@@ -82,12 +79,7 @@ func (c *conn) execute(ctx context.Context, root elevation, j job) (code int, er
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}
-	if j.stdout == nil {
-		j.stdout = io.Discard
-	}
-	if j.stderr == nil {
-		j.stderr = io.Discard
-	}
+	j.stdout, j.stderr = cmp.Or(j.stdout, io.Discard), cmp.Or(j.stderr, io.Discard)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	x := &execution{job: j, conn: c, ctx: ctx, public: newMarker(), secret: newMarker(), root: root, cancel: cancel, began: make(chan struct{}), ended: make(chan struct{})}
@@ -115,15 +107,25 @@ func (c *conn) execute(ctx context.Context, root elevation, j job) (code int, er
 
 // tooLate ends a job that did not begin.
 func (x *execution) tooLate() {
+	if x.hasBegun() {
+		return
+	}
+	class, command := Shell, "true"
+	if x.root.sudo {
+		class, command = Sudo, "sudo true" // a question that is not sudo's own is not answered
+	}
+	x.cancel(x.conn.refused(class, "see what it waits for: ssh -t -p "+strconv.Itoa(x.conn.Port)+" "+quote(x.conn.User+"@"+x.conn.Address)+" "+command,
+		"starting /bin/sh: no answer for %s: %s", startLimit, cmp.Or(x.printed(), "nothing was printed")))
+}
+
+func (x *execution) hasBegun() bool { return isClosed(x.began) }
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-x.began:
+	case <-c:
+		return true
 	default:
-		class, command := Shell, "true"
-		if x.root.sudo {
-			class, command = Sudo, "sudo true" // a question that is not sudo's own is not answered
-		}
-		x.cancel(x.conn.refused(class, "see what it waits for: ssh -t -p "+strconv.Itoa(x.conn.Port)+" "+quote(x.conn.User+"@"+x.conn.Address)+" "+command,
-			"starting /bin/sh: no answer for %s: %s", startLimit, cmp.Or(x.printed(), "nothing was printed")))
+		return false
 	}
 }
 
@@ -134,15 +136,13 @@ func (x *execution) printed() string {
 
 // notOpened returns the error of a session that did not begin.
 func (c *conn) notOpened(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	}
-	select {
-	case <-c.transport.done():
+	case isClosed(c.transport.done()):
 		return &LostError{c.name, err}
-	default:
-		return c.refused(Unreachable, "see MaxSessions in /etc/ssh/sshd_config on the host", "opening a session: %w", err)
 	}
+	return c.refused(Unreachable, "see MaxSessions in /etc/ssh/sshd_config on the host", "opening a session: %w", err)
 }
 
 // An execution is a job in a stream.
@@ -192,17 +192,12 @@ func (x *execution) run() error {
 	default: // the command did not read all
 		x.close()
 	}
-	x.leave()
-	return err
-}
-
-// leave lets the script end by itself. The command may have left processes that keep the session open.
-func (x *execution) leave() {
 	_ = x.stdin.Close()
-	go func() {
+	go func() { // the script ends by itself, but the command may have left processes that keep the session open
 		defer time.AfterFunc(patience, x.close).Stop()
 		_, _ = x.wait()
 	}()
+	return err
 }
 
 // feed writes the secret marker and the input once the command has begun.
@@ -306,29 +301,24 @@ const bufferSize = 64 << 10
 
 // until copies what comes before the marker, and returns the letter after it.
 func until(w io.Writer, r *bufio.Reader, marker string) (letter byte, err error) {
-	for {
-		if _, err := r.Peek(1); err != nil {
-			return 0, err
-		}
+	for kept := 0; ; {
+		_, ended := r.Peek(kept + 1)
 		data, _ := r.Peek(r.Buffered())
-		i := bytes.Index(data, []byte(marker))
-		found := i >= 0
-		if !found {
-			i = len(data) - overlap(data, marker)
+		before, _, found := bytes.Cut(data, []byte(marker))
+		if kept = 0; !found && ended == nil { // perhaps it ends with the begin of a marker
+			kept = overlap(data, marker)
+			before = data[:len(data)-kept]
 		}
-		if _, err := w.Write(data[:i]); err != nil {
+		if _, err := w.Write(before); err != nil {
 			return 0, fmt.Errorf("writing the output: %w", err)
 		}
-		_, _ = r.Discard(i) // it is buffered
+		_, _ = r.Discard(len(before)) // it is buffered
 		switch {
 		case found:
 			_, _ = r.Discard(len(marker))
 			return r.ReadByte()
-		case i < len(data): // perhaps the begin of a marker
-			if _, err := r.Peek(len(data) - i + 1); err != nil {
-				_, writing := r.WriteTo(w)
-				return 0, cmp.Or(writing, err)
-			}
+		case ended != nil:
+			return 0, ended
 		}
 	}
 }
@@ -345,20 +335,14 @@ func overlap(data []byte, marker string) int {
 
 // explain returns the error of a job that did not come to its end: what the shell or sudo printed instead, or a LostError.
 func (x *execution) explain(err error) error {
-	c := x.conn
-	if err == nil {
-		return nil
-	}
-	if !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: %w", c.name, err)
-	}
-	select {
-	case <-x.began:
-		return &LostError{c.name, errors.Join(x.lost, io.ErrUnexpectedEOF)}
-	default:
-	}
-	printed := x.printed()
+	c, printed := x.conn, x.printed()
 	switch {
+	case err == nil:
+		return nil
+	case !errors.Is(err, io.EOF):
+		return fmt.Errorf("%s: %w", c.name, err)
+	case x.hasBegun():
+		return &LostError{c.name, errors.Join(x.lost, io.ErrUnexpectedEOF)}
 	case x.root.sudo && (strings.Contains(printed, "sudo:") || x.code == 1), x.root.terminal:
 		return c.sudoFailed(printed)
 	case x.code == 0:

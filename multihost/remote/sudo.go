@@ -60,17 +60,15 @@ func (d *Dialer) becomeRoot(ctx context.Context, c *conn) error {
 	printed := messages.String()
 	if code != 0 && strings.Contains(printed, "tty") {
 		c.root.terminal = true
-		c.sessions = make(chan struct{}, maxSessions/3) // a command has up to three
-		if _, err = c.execute(ctx, c.root, job{command: "true"}); err != nil {
-			code, printed = 1, err.Error()
-		} else {
-			code = 0
+		c.sessions = make(chan struct{}, maxSessions/2) // a command has two
+		if code, err = c.execute(ctx, c.root, job{command: "true"}); err != nil {
+			printed = err.Error()
 		}
 	}
-	if code == 0 {
+	switch {
+	case code == 0 && err == nil:
 		return nil
-	}
-	if !strings.Contains(printed, "password") {
+	case !strings.Contains(printed, "password"):
 		return cmp.Or(err, c.sudoFailed(printed))
 	}
 	return d.askForSudo(ctx, c)

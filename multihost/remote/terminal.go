@@ -2,9 +2,7 @@ package remote
 
 import (
 	"bufio"
-	"context"
 	"fmt"
-	"io"
 	"strings"
 )
 
@@ -21,15 +19,16 @@ cat out & cat err >&2 & cat >in
 wait; cd /; rm -rf "$dir"`, quote(script), public, markRelay)
 }
 
-// joinRelay precedes the script of a job.
-const joinRelay = "exec <in >out 2>err\n"
+// joinRelay precedes the script of a job. Without the file, sudo has started the command.
+const joinRelay = "exec <in >out 2>err; rm -f script\n"
 
-// startTerminal runs the script in the directory in a session with a terminal.
+// startTerminal runs the script in the directory in a session with a terminal. If sudo did not start the command, also because
+// that session ended, the relay still waits for the other ends of its pipes.
 func (x *execution) startTerminal(dir string) error {
 	if strings.ContainsAny(dir, `'\!`) {
 		return fmt.Errorf("the directory for temporary files has special characters: %q", dir)
 	}
-	s, err := x.conn.transport.open(x.ctx, fmt.Sprintf("exec /bin/sh -c 'stty raw -echo; cd %s && exec /bin/sh ./script'", dir), true)
+	s, err := x.conn.transport.open(x.ctx, fmt.Sprintf("exec /bin/sh -c 'trap : HUP; stty raw -echo; cd %s && /bin/sh ./script; [ ! -f script ] || : <>in <>out <>err'", dir), true)
 	if err != nil {
 		return err
 	}
@@ -39,23 +38,8 @@ func (x *execution) startTerminal(dir string) error {
 	}()
 	go func() {
 		_ = x.answer(bufio.NewReader(s.stdout), s.stdin, &x.outside[2])
-		select {
-		case <-x.began:
-		default:
-			x.openPipes(dir)
-		}
+		s.close()
+		_ = x.stdin.Close()
 	}()
 	return nil
-}
-
-// openPipes ends the relay of a sudo that did not start the command: it waits for the other ends of its pipes.
-func (x *execution) openPipes(dir string) {
-	s, err := x.conn.transport.open(context.WithoutCancel(x.ctx), "exec /bin/sh -c 'cd "+dir+" && : <>in <>out <>err'", false)
-	if err != nil {
-		x.close()
-		return
-	}
-	_, _ = io.Copy(io.Discard, s.stdout)
-	s.close()
-	_ = x.stdin.Close()
 }
