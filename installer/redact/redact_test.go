@@ -70,6 +70,7 @@ func TestSecretsInStructures(t *testing.T) {
 		{"/etc/systemd/system/kubelet.service.d/a.conf", "[Service]\nExecStartPre=/usr/bin/mysqladmin -p§\n", "/usr/bin/mysqladmin"},
 		{manifest, "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {app: a, password: §}}\n", "app: a"},
 		{manifest, "apiVersion: v1\nkind: Event\nreason: FailedMount\nmessage: kept\nnote: §\n", "kept"},
+		{manifest, "apiVersion: v1\nkind: Event\nreason: FailedMount\nmessage: 'Get \"https://h/x?y=§\": connection refused'\n", "connection refused"},
 		{manifest, "apiVersion: v1\nkind: Event\ninvolvedObject: {namespace: app}\nreason: Unhealthy\nmessage: '§'\n", "Unhealthy"},
 		{manifest, "apiVersion: v1\nkind: Event\ninvolvedObject: {namespace: kube-system}\nreason: Unhealthy\nmessage: kept\nnote: §\n", "kept"},
 		{manifest, "apiVersion: v1\nkind: ConfigMap\ndata:\n  Corefile: |\n    .:53 {\n      template IN TXT x {\n        answer \"x 60 IN TXT §\"\n      }\n    }\n", "template IN TXT"},

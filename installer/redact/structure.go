@@ -237,7 +237,7 @@ func isText(t reflect.Type) bool {
 
 var (
 	userOfURL  = regexp.MustCompile(`(?s)^([A-Za-z][A-Za-z0-9+.-]*://).*@`)
-	queryOfURL = regexp.MustCompile(`(?s)(://[^?\s]*\?).+`)
+	queryOfURL = regexp.MustCompile(`(://[^?\s]*\?)[^\s"']+`)
 )
 
 // plain redacts a text that is harmless by its name or type. It may be a URL with a user or a query.
