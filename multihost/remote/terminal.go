@@ -28,7 +28,7 @@ func (x *execution) startTerminal(dir string) error {
 	if strings.ContainsAny(dir, `'\!`) {
 		return fmt.Errorf("the directory for temporary files has special characters: %q", dir)
 	}
-	s, err := x.conn.transport.open(x.ctx, fmt.Sprintf("exec /bin/sh -c 'trap : HUP; stty raw -echo; cd %s && /bin/sh ./script; [ ! -f script ] || : <>in <>out <>err'", dir), true)
+	s, err := x.conn.transport.open(x.ctx, fmt.Sprintf("exec /bin/sh -c 'trap : HUP; stty raw -echo; cd %s && /bin/sh ./script; trap \"\" HUP; [ ! -f script ] || : <in >out 2>err'", dir), true)
 	if err != nil {
 		return err
 	}
