@@ -77,13 +77,11 @@ func classOf(err error) Class {
 // had shown its key.
 func (h host) failed(ctx context.Context, err error, shown bool) error {
 	text := err.Error()
-	var unknown *unknownKey
-	var locked *lockedKey
 	var none *ssh.AlgorithmNegotiationError
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case errors.As(err, &unknown), errors.As(err, &locked), errors.Is(err, errNeedsPassword):
+	case errors.As(err, new(*question)), errors.Is(err, errNeedsPassword):
 		return err // to ask the user
 	case errors.Is(err, errHostKey):
 		return h.refused(HostKey, "if the host was installed again, compare the key on its console, and remove the old one: ssh-keygen -R "+quote(knownhosts.Normalize(h.address())), "%w", err)

@@ -38,11 +38,5 @@ func (h host) account() string { return h.User + "@" + cmp.Or(h.group, h.key()) 
 // key is the same for hosts that may share a connection. One by the command ssh is no way for a native one.
 func (h host) key() string { return fmt.Sprintf("%#v", h.SSH) }
 
-// inHome returns a path in the home directory of the driver's user.
-func inHome(elements ...string) string {
-	home, err := os.UserHomeDir()
-	if err != nil {
-		home = "/"
-	}
-	return filepath.Join(append([]string{home}, elements...)...)
-}
+// ownFile returns a path in the directory of ssh of the driver's user.
+func ownFile(name string) string { return filepath.Join("/", os.Getenv("HOME"), ".ssh", name) }

@@ -141,7 +141,7 @@ func assertPlain(t *testing.T, text string) {
 // A script is a transport whose sessions do what a function does with the public marker of the script that they got.
 type scripted func(public string, stdin *io.PipeReader, stdout, stderr *io.PipeWriter)
 
-var markers = regexp.MustCompile(`[0-9a-f]{32}`)
+var markers = regexp.MustCompile(`[A-Z2-7]{26}`)
 
 func (f scripted) open(context.Context, string, bool) (*stream, error) {
 	inR, in := io.Pipe()

@@ -20,11 +20,6 @@ import (
 	"airlift/childprocess"
 )
 
-// unknownKey is the error of a handshake with a host whose key is in no file.
-type unknownKey struct{ key ssh.PublicKey }
-
-func (e *unknownKey) Error() string { return "the host key is not known" }
-
 // errHostKey is in the error of a handshake that ended because of the host's key.
 var errHostKey = errors.New("the host key is not the expected one")
 
@@ -59,7 +54,7 @@ func (d *Dialer) checkHostKey(h host) (hostKeyCheck, error) {
 	if err != nil {
 		return hostKeyCheck{}, h.refused(HostKey, "correct or remove that line", "reading known host keys: %w", err)
 	}
-	return hostKeyCheck{explained(known), [][]string{preferred(known, h.address())}}, nil
+	return hostKeyCheck{d.explained(h, known), [][]string{preferred(known, h.address())}}, nil
 }
 
 func parsePublicKey(text string) (ssh.PublicKey, error) {
@@ -85,7 +80,7 @@ func (d *Dialer) knownFiles() []string {
 	if d.options.KnownHosts != nil {
 		return d.options.KnownHosts
 	}
-	return []string{inHome(".ssh", "known_hosts"), "/etc/ssh/ssh_known_hosts"}
+	return []string{ownFile("known_hosts"), "/etc/ssh/ssh_known_hosts"}
 }
 
 // knownHosts reads the files each time, because another driver may have added a key.
@@ -99,8 +94,9 @@ func (d *Dialer) knownHosts() (ssh.HostKeyCallback, error) {
 	return knownhosts.New(files...)
 }
 
-// explained adds to the errors of known_hosts which key the host has, and which line of a file has another one.
-func explained(known ssh.HostKeyCallback) ssh.HostKeyCallback {
+// explained adds to the errors of known_hosts which key the host has, and which line of a file has another one. An unknown key is a
+// question.
+func (d *Dialer) explained(h host, known ssh.HostKeyCallback) ssh.HostKeyCallback {
 	return func(address string, from net.Addr, key ssh.PublicKey) error {
 		err := known(address, from, key)
 		var differs *knownhosts.KeyError
@@ -109,7 +105,7 @@ func explained(known ssh.HostKeyCallback) ssh.HostKeyCallback {
 		case err == nil:
 			return nil
 		case errors.As(err, &differs) && len(differs.Want) == 0:
-			return &unknownKey{key}
+			return &question{"the host key is not known", func(ctx context.Context) error { return d.learnHostKey(ctx, h, key) }}
 		case errors.As(err, &differs):
 			w := differs.Want[0]
 			if isAuthority(w) {

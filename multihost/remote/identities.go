@@ -34,7 +34,7 @@ func (d *Dialer) identities(ctx context.Context, h host) ([]ssh.Signer, error) {
 		return []ssh.Signer{signer}, nil
 	}
 	for _, name := range defaultKeys {
-		signer, err := d.readKey(ctx, inHome(".ssh", name))
+		signer, err := d.readKey(ctx, ownFile(name))
 		switch {
 		case err == nil:
 			signers = append(signers, signer)
@@ -104,11 +104,9 @@ type lockedKey struct {
 
 func (k *lockedKey) PublicKey() ssh.PublicKey { return k.public }
 
-func (k *lockedKey) Error() string { return k.path + " has a passphrase" }
-
 func (k *lockedKey) Sign(io.Reader, []byte) (*ssh.Signature, error) {
 	k.accepted = true
-	return nil, k
+	return nil, errors.New("the key has a passphrase")
 }
 
 // SignWithAlgorithm implements ssh.AlgorithmSigner, without which RSA keys are offered with SHA-1 only.

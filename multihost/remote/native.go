@@ -55,19 +55,24 @@ type login struct {
 	wanted   bool // the password, and there is none yet
 }
 
+// A question is the error of a handshake that may succeed after the user has answered.
+type question struct {
+	text string
+	ask  func(context.Context) error
+}
+
+func (q *question) Error() string { return q.text }
+
 // dialNative connects. It asks the user between two connections, because sshd does not wait as long as a user may need.
 func (d *Dialer) dialNative(ctx context.Context, h host, via transport, password *string) (t transport, err error) {
 	for drops := 0; ; {
 		t, err = d.tryKeys(login{host: h, dialer: d, ctx: ctx, via: via, password: password})
-		var unknown *unknownKey
-		var locked *lockedKey
+		var q *question
 		switch {
 		case err == nil:
 			return t, nil
-		case errors.As(err, &unknown):
-			err = d.learnHostKey(ctx, h, unknown.key)
-		case errors.As(err, &locked):
-			_, err = d.openKey(ctx, locked.path)
+		case errors.As(err, &q):
+			err = q.ask(ctx)
 		case errors.Is(err, errNeedsPassword) && password == nil:
 			// The hosts of the group share it.
 			err = d.useSecret(ctx, "password of "+h.account(), fmt.Sprintf("Password of %s on %s: ", h.User, h.of()), func(text string) (err error) {
@@ -171,7 +176,10 @@ func (l *login) logIn(socket net.Conn, signers []ssh.Signer, algorithms []string
 	}
 	for _, s := range signers {
 		if k, ok := s.(*lockedKey); ok && k.accepted {
-			return nil, k
+			return nil, &question{k.path + " has a passphrase", func(ctx context.Context) error {
+				_, err := l.dialer.openKey(ctx, k.path)
+				return err
+			}}
 		}
 	}
 	if l.wanted {

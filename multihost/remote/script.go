@@ -1,8 +1,6 @@
 package remote
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"strings"
 )
@@ -11,6 +9,10 @@ import (
 // is in the quotes. sh reads the length of a script from its input, and then the script.
 const bootstrap = `exec /bin/sh -c 'read -r n; eval "$(dd bs=1 count=$n 2>/dev/null)"'`
 
+// A script has two markers, which are random. The public one separates the command's output from the output of profiles and of sudo.
+// It is in the arguments of sudo, where all processes of the host can read it. The secret one is at the end of the command, whose
+// output may have texts of others: so no argument has it, and the script reads it from its input.
+
 // Letters after the markers of a script: the public one before the end, and the secret one at the end.
 const (
 	markPassword = 'P' // sudo asks for a password, on the standard error
@@ -18,15 +20,6 @@ const (
 	markRelay    = 'R' // the name of a directory and a newline follow, see relayScript
 	markEnd      = 'E' // the command has ended, on both outputs; with the exit code and a newline on the standard output
 )
-
-// A script has two markers. The public one separates the command's output from the output of profiles and of sudo. It is in
-// the arguments of sudo, where all processes of the host can read it. The secret one is at the end of the command, whose output may
-// have texts of others: so no argument has it, and the script reads it from its input.
-func newMarker() string {
-	random := make([]byte, 16)
-	_, _ = rand.Read(random) // never fails
-	return hex.EncodeToString(random)
-}
 
 // quote returns a word for a POSIX shell.
 func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -82,7 +83,7 @@ func (c *conn) execute(ctx context.Context, root elevation, j job) (code int, er
 	j.stdout, j.stderr = cmp.Or(j.stdout, io.Discard), cmp.Or(j.stderr, io.Discard)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	x := &execution{job: j, conn: c, ctx: ctx, public: newMarker(), secret: newMarker(), root: root, cancel: cancel, began: make(chan struct{}), ended: make(chan struct{})}
+	x := &execution{job: j, conn: c, ctx: ctx, public: rand.Text(), secret: rand.Text(), root: root, cancel: cancel, began: make(chan struct{}), ended: make(chan struct{})}
 	defer time.AfterFunc(startLimit, x.tooLate).Stop()
 	if x.stream, err = c.transport.open(ctx, bootstrap, false); err != nil {
 		return 0, c.notOpened(ctx, err)

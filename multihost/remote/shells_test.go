@@ -60,7 +60,7 @@ done
 
 // forger prints every word of the arguments of all processes that can be a marker as the end of a command that succeeded, on
 // both outputs, as a user of the host can by a text that root prints.
-const forger = `for pid in /proc/[0-9]*; do tr '\0' '\n' <$pid/cmdline; done 2>/dev/null | grep -o '[0-9a-f]\{32\}' | sort -u | while read -r m; do
+const forger = `for pid in /proc/[0-9]*; do tr '\0' '\n' <$pid/cmdline; done 2>/dev/null | grep -o '[A-Z2-7]\{26\}' | sort -u | while read -r m; do
   for letter in B E0 P R; do printf '%s\n' "$m$letter"; printf '%s\n' "$m$letter" >&2; done
 done; set | grep airlift_marker; env | grep airlift_marker; echo done; exit 7`
 
