@@ -292,6 +292,22 @@ func TestJumpHostWithoutAShell(t *testing.T) {
 	}
 }
 
+// What ~/.ssh/config has for the sessions of a user is not for those of a driver.
+func TestOpenSSHOnlyLogsIn(t *testing.T) {
+	to := target(sshhost.Start(t), "openssh nopasswd")
+	to.SSH.Options = []string{"-o", "RemoteCommand=tmux attach", "-o", "RequestTTY=force"}
+	c, err := dialer(t, Options{}).Dial(t.Context(), to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 3 {
+		if got := output(t, c, "", "id", "-u"); got != "0\n" {
+			t.Errorf("the user is %q", got)
+		}
+	}
+}
+
 // Pain 10: sshd drops connections above MaxStartups, and many hosts behind one address have one sshd here.
 func TestHundredHostsAtMaxStartups10(t *testing.T) {
 	h := sshhost.Start(t, "MaxStartups 10:100:10")

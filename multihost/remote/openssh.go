@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -73,7 +74,8 @@ func (o *openSSH) start(ctx context.Context, d *Dialer, via transport) error {
 
 // masterOptions are the arguments of the first ssh. They precede ~/.ssh/config.
 func (o *openSSH) masterOptions(d *Dialer, via transport) ([]string, error) {
-	options := []string{"-N", "-o", "ControlMaster=yes", "-o", "ControlPersist=10", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=4", "-o", "ConnectTimeout=10"}
+	options := strings.Fields(fmt.Sprintf("-N -o ControlMaster=yes -o ControlPersist=10 -o ServerAliveInterval=%d -o ServerAliveCountMax=%d -o ConnectTimeout=%d",
+		keepAliveInterval/time.Second, keepAliveLimit/keepAliveInterval-1, connectTimeout/time.Second))
 	if d.options.Ask == nil {
 		options = append(options, "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes")
 	} else {
