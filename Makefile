@@ -67,7 +67,7 @@ GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # detector.
 RACE = ./bundle ./images/fetch ./images/store \
 	./installer/cluster/... ./installer/etcd ./installer/flow/... ./installer/host ./installer/node ./installer/payload ./installer/phases \
-	./installer/pods ./installer/snapshot ./installer/timeline ./installer/workflow ./progress
+	./installer/pods ./installer/snapshot ./installer/timeline ./installer/workflow ./internal/progress
 
 # Debian packages that the tests need.
 PACKAGES = exfat-fuse exfatprogs gcc iptables iproute2 libarchive-tools libc6-dev libcap2-bin minisign nftables openssl pigz skopeo systemd xfsprogs zstd

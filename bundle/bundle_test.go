@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"airlift/bundle/head"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/rig"
 )
 

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"airlift/bundle/head"
-	"airlift/interrupt"
+	"airlift/internal/interrupt"
 )
 
 // Check reads the file and compares the launcher and the compressed payload with

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"airlift/bundle/head"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/seed"
 )
 

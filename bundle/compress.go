@@ -16,8 +16,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"airlift/bundle/zstdenc"
-	"airlift/childprocess"
-	"airlift/fault"
+	"airlift/internal/childprocess"
+	"airlift/internal/fault"
 )
 
 // newEncoder returns the encoder for a part of the payload that has size bytes. The

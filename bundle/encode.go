@@ -8,7 +8,7 @@ import (
 	"io"
 
 	"airlift/bundle/head"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // The first two entries of the payload. The trailer has their sizes and digests; the manifest has

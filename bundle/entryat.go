@@ -7,7 +7,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"airlift/bundle/head"
-	"airlift/interrupt"
+	"airlift/internal/interrupt"
 )
 
 // EntryAt returns the entry that contains the unreadable piece at offset in the file. It unpacks

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"airlift/bundle/head"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // For any bytes: no panic, and every file but the original is an error of the bundle.

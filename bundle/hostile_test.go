@@ -17,7 +17,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"airlift/bundle/head"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/rig"
 )
 

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // Verify refuses a layer that containerd cannot unpack, and names its image.

@@ -5,7 +5,7 @@ import (
 	"os/exec"
 	"strings"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // A Level is a compression level. The zero value is the default.

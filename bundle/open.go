@@ -12,7 +12,7 @@ import (
 	"sync"
 
 	"airlift/bundle/head"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // ErrNoPayload is wrapped by the error about an executable without a payload.

@@ -18,10 +18,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"airlift/bundle/atomicfile"
 	"airlift/bundle/head"
-	"airlift/interrupt"
-	"airlift/space"
+	"airlift/internal/atomicfile"
+	"airlift/internal/interrupt"
+	"airlift/internal/space"
 )
 
 // Progress is called with each n bytes of an entry that were processed, by one goroutine

@@ -6,7 +6,7 @@ import (
 	"crypto/sha256"
 	"io"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // Level returns the level with which WriteDraft compresses the head of the file to the same bytes.

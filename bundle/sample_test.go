@@ -16,7 +16,7 @@ import (
 	"slices"
 	"testing"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 func sha(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(s[:]) }

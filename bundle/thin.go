@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 
 	"airlift/bundle/head"
-	"airlift/interrupt"
-	"airlift/space"
+	"airlift/internal/interrupt"
+	"airlift/internal/space"
 )
 
 // thin returns the reader of a thin file, or nil for a whole one.

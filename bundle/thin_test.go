@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"airlift/bundle/head"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/seed"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"airlift/bundle/head"
-	"airlift/interrupt"
+	"airlift/internal/interrupt"
 )
 
 // An unpacker reads the entries of the payload's parts and checks that the manifest lists exactly

@@ -9,9 +9,9 @@ import (
 	"slices"
 
 	"airlift/bundle/head"
-	"airlift/fault"
 	"airlift/images/platform"
-	"airlift/interrupt"
+	"airlift/internal/fault"
+	"airlift/internal/interrupt"
 )
 
 // Verify reads the whole file and compares everything in it with its digest: the launcher,

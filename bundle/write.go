@@ -11,11 +11,11 @@ import (
 	"os"
 	"path/filepath"
 
-	"airlift/bundle/atomicfile"
 	"airlift/bundle/head"
-	"airlift/fault"
-	"airlift/interrupt"
-	"airlift/space"
+	"airlift/internal/atomicfile"
+	"airlift/internal/fault"
+	"airlift/internal/interrupt"
+	"airlift/internal/space"
 )
 
 // A Summary describes a written bundle file. Sizes are in bytes.

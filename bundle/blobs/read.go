@@ -7,7 +7,7 @@ import (
 	"io"
 
 	"airlift/bundle"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // Documents reads the indexes, manifests and configs of images, by digest.

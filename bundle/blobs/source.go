@@ -10,10 +10,10 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images/encoder"
-	"airlift/interrupt"
-	"airlift/space"
+	"airlift/internal/fault"
+	"airlift/internal/interrupt"
+	"airlift/internal/space"
 )
 
 // A Bundle is a bundle whose blobs the caller needs. Base is the base of an additional bundle; nil

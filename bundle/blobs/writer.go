@@ -7,7 +7,7 @@ import (
 	"io"
 
 	"airlift/bundle"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // ErrDiffers is wrapped by the error about an encoder that produces different bytes in this release.

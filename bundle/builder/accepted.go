@@ -5,8 +5,8 @@ import (
 
 	"airlift/bundle/builder/apirules"
 	"airlift/bundle/builder/manifests"
-	"airlift/fault"
 	"airlift/images/release"
+	"airlift/internal/fault"
 )
 
 // checkAccepted refuses objects that the API server of the bundle's version would refuse, and objects

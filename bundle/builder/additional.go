@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images/release"
+	"airlift/internal/fault"
 )
 
 // An additional bundle is built by the same steps as any other, from a catalog that is empty.

@@ -5,8 +5,8 @@ import (
 
 	"airlift/bundle/builder/addons"
 	"airlift/bundle/builder/manifests"
-	"airlift/fault"
 	"airlift/images/release"
+	"airlift/internal/fault"
 )
 
 // An add-on is a manifest of the catalog. It takes the same way as the site's own manifests: its

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"airlift/bundle/head"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // PerArch returns the names of the files of a build for these architectures: path for one

@@ -5,8 +5,8 @@ import (
 	"os"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images/release"
+	"airlift/internal/fault"
 )
 
 // A base is the bundle whose layers an additional bundle leaves out. The zero value has none.

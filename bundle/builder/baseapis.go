@@ -10,7 +10,7 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/builder/apirules"
 	"airlift/bundle/builder/manifests"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // objects returns the objects in the base's manifests. An additional bundle may use them, as if earlier

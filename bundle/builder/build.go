@@ -10,10 +10,10 @@ import (
 	"airlift/bundle/builder/events"
 	"airlift/bundle/builder/lock"
 	"airlift/bundle/signature"
-	"airlift/fault"
 	"airlift/images/local"
 	"airlift/images/release"
-	"airlift/progress"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 // parallel is the number of requests and downloads at a time: enough to use the

@@ -16,8 +16,8 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder"
-	"airlift/fault"
 	"airlift/images/fetch"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )
 

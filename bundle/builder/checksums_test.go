@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"airlift/bundle/builder"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // A list of checksums is read as PowerShell and Windows write it.

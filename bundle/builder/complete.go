@@ -6,8 +6,8 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder/manifests"
-	"airlift/fault"
 	"airlift/images/release"
+	"airlift/internal/fault"
 )
 
 // checkComplete checks that the bundle has every image that a pod of the manifests needs. For an

@@ -6,9 +6,9 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder/lock"
-	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/release"
+	"airlift/internal/fault"
 )
 
 // A binary is a published file with binaries for the bundle.

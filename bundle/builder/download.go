@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"airlift/bundle/builder/upstreamsig"
-	"airlift/fault"
 	"airlift/images/oci"
+	"airlift/internal/fault"
 )
 
 // download downloads all resolved contents into the cache.

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // checkExecutable checks that the launcher or the installer is a static Linux

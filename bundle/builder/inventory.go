@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
 	"airlift/images/local"
 	"airlift/images/release"
+	"airlift/internal/fault"
 )
 
 // An inventory is what a bundle will have: what the options select, and what that resolved to so

@@ -8,9 +8,9 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder/events"
-	"airlift/fault"
 	"airlift/images/local"
 	"airlift/images/release"
+	"airlift/internal/fault"
 )
 
 // A localReader puts the images of local sources into the cache.

@@ -9,7 +9,7 @@ import (
 
 	"airlift/bundle/builder/charts"
 	"airlift/bundle/builder/lock"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // lock describes the resolved contents.

@@ -12,7 +12,7 @@ import (
 
 	"airlift/bundle/builder"
 	"airlift/bundle/builder/lock"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )
 

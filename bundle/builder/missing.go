@@ -7,9 +7,9 @@ import (
 	"strings"
 	"sync"
 
-	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/release"
+	"airlift/internal/fault"
 )
 
 // A shortage collects everything that sites and registries do not have, so that one

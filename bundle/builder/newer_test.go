@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/images/release"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )
 

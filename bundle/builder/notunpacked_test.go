@@ -17,7 +17,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )
 

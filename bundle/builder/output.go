@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 
 	"airlift/bundle"
-	"airlift/bundle/atomicfile"
 	"airlift/bundle/builder/events"
-	"airlift/fault"
 	"airlift/images/fetch"
-	"airlift/progress"
+	"airlift/internal/atomicfile"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 // openers open the contents of entries, by the names of the entries.

@@ -18,7 +18,7 @@ import (
 	"airlift/bundle/builder/lock"
 	"airlift/bundle/builder/sbom"
 	"airlift/bundle/signature"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )
 

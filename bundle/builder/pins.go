@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/documents/textfile"
-	"airlift/fault"
 	"airlift/images/release"
+	"airlift/internal/documents/textfile"
+	"airlift/internal/fault"
 )
 
 // A Pin is a sha256 that the user knows from another source. It replaces the published

@@ -7,11 +7,11 @@ import (
 	"os"
 	"path/filepath"
 
-	"airlift/bundle/atomicfile"
 	"airlift/bundle/builder/sbom"
 	"airlift/bundle/signature"
-	"airlift/fault"
-	"airlift/space"
+	"airlift/internal/atomicfile"
+	"airlift/internal/fault"
+	"airlift/internal/space"
 )
 
 // A SideFile is a file that a build writes next to a bundle.

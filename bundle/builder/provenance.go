@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images/fetch"
+	"airlift/internal/fault"
 )
 
 // ProvenancePath returns the path of the provenance for the bundle at path.

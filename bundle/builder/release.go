@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strings"
 
-	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/release"
+	"airlift/internal/fault"
 )
 
 // A foundRelease is the Kubernetes release that a bundle is for.

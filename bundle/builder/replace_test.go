@@ -19,7 +19,7 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/builder"
 	"airlift/bundle/builder/events"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesigstore"
 	"airlift/scripts/fixtures/fakesites"
 )

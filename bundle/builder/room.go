@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 
 	"airlift/images/registry"
-	"airlift/space"
+	"airlift/internal/space"
 )
 
 // checkRoom compares the free space of cache and output with what the build will

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"airlift/bundle/builder"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 	"airlift/scripts/fixtures/smallfs"
 )

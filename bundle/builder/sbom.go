@@ -11,8 +11,8 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/builder/events"
 	"airlift/bundle/builder/sbom"
-	"airlift/fault"
-	"airlift/interrupt"
+	"airlift/internal/fault"
+	"airlift/internal/interrupt"
 )
 
 // checkSBOMs finds an unusable path or time before the downloads start.

@@ -11,7 +11,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder/sbom"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )
 

@@ -8,7 +8,7 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/builder/events"
 	"airlift/bundle/signature"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // sign prepares the signature of the written bundle, if there is a key.

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"airlift/bundle/builder/upstreamsig"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // Values of Options.VerifySignatures.

@@ -18,8 +18,8 @@ import (
 	"airlift/bundle/builder"
 	"airlift/bundle/builder/lock"
 	"airlift/bundle/builder/upstreamsig"
-	"airlift/fault"
 	"airlift/images/fetch"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesigstore"
 	"airlift/scripts/fixtures/fakesites"
 )

@@ -16,7 +16,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )
 

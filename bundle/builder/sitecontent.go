@@ -14,8 +14,8 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/fault"
-	"airlift/interrupt"
+	"airlift/internal/fault"
+	"airlift/internal/interrupt"
 )
 
 // smallFile is the size in bytes up to which a file precedes the images in the payload, so

@@ -7,7 +7,7 @@ import (
 
 	"airlift/bundle/builder/charts"
 	"airlift/bundle/builder/manifests"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // objects are the Kubernetes objects that the user named.

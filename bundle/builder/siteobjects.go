@@ -8,7 +8,7 @@ import (
 
 	"airlift/bundle/builder/charts"
 	"airlift/bundle/builder/manifests"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // An objectReader reads manifests and renders charts, in the order in which they are applied.

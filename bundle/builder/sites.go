@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"airlift/bundle/builder/charts"
-	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/registry"
+	"airlift/internal/fault"
 )
 
 // sites are the clients for download sites and registries, and the cache of their downloads.

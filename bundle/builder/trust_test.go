@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"airlift/bundle/builder"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"airlift/bundle"
-	"airlift/fault"
-	"airlift/space"
+	"airlift/internal/fault"
+	"airlift/internal/space"
 )
 
 // Apply writes the new bundle to path. The result has the bytes of the delta's new bundle. On an

@@ -13,10 +13,10 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"airlift/bundle"
-	"airlift/bundle/atomicfile"
-	"airlift/fault"
-	"airlift/interrupt"
-	"airlift/space"
+	"airlift/internal/atomicfile"
+	"airlift/internal/fault"
+	"airlift/internal/interrupt"
+	"airlift/internal/space"
 )
 
 // Larger contents are not compared with older ones, because both are in memory then.

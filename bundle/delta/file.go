@@ -16,8 +16,8 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"airlift/bundle"
-	"airlift/fault"
-	"airlift/interrupt"
+	"airlift/internal/fault"
+	"airlift/internal/interrupt"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"io"
 	"os"
 
-	"airlift/bundle/atomicfile"
+	"airlift/internal/atomicfile"
 )
 
 // A spool keeps contents in one temporary file, for reading in any order.

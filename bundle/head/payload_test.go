@@ -13,7 +13,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // writePayload writes a file with a payload at an offset, and returns its trailer.

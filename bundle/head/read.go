@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"io"
 	"sync/atomic"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // A Thin reads a thin file by the offsets of its bundle. A thin file has the bytes of the bundle up to the

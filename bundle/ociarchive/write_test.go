@@ -20,8 +20,8 @@ import (
 	"airlift/bundle/blobs"
 	"airlift/bundle/builder"
 	"airlift/bundle/ociarchive"
-	"airlift/fault"
 	"airlift/images/fetch"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 	"airlift/scripts/fixtures/rig"
 )

@@ -10,8 +10,8 @@ import (
 	"regexp"
 	"strings"
 
-	"airlift/documents/textfile"
-	"airlift/fault"
+	"airlift/internal/documents/textfile"
+	"airlift/internal/fault"
 )
 
 // appendLine appends a line in the format of sha256sum.

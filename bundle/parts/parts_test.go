@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"airlift/bundle/parts"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 func random(size int) []byte {

@@ -11,7 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // A Set is the parts of a file, of which some may be missing or damaged. It reads as the

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // FAT32 is the maximum size of a file on FAT32 in bytes: its directory entries have 32 bits

@@ -12,9 +12,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"airlift/bundle/atomicfile"
-	"airlift/fault"
-	"airlift/space"
+	"airlift/internal/atomicfile"
+	"airlift/internal/fault"
+	"airlift/internal/space"
 )
 
 // Split writes content in parts of at most size bytes for the file at base, and the list of

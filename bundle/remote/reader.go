@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"time"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // Options say which bundle is read, and from where.

@@ -21,7 +21,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/seed"
 )
 

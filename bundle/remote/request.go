@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"time"
 
-	"airlift/dialer"
+	"airlift/internal/dialer"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"airlift/bundle/head"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // digestsHeaderSize is the size of what precedes the digests in their frame, in bytes.

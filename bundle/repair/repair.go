@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 
 	"airlift/bundle/head"
-	"airlift/fault"
-	"airlift/space"
+	"airlift/internal/fault"
+	"airlift/internal/space"
 )
 
 // A Result describes a repair.

@@ -17,7 +17,7 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/head"
 	"airlift/bundle/repair"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testbundle"
 )
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"airlift/bundle/signature"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/rig"
 )
 

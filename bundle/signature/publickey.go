@@ -8,8 +8,8 @@ import (
 
 	"aead.dev/minisign"
 
-	"airlift/documents/textfile"
-	"airlift/fault"
+	"airlift/internal/documents/textfile"
+	"airlift/internal/fault"
 )
 
 // A PublicKey checks signatures.

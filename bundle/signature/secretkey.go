@@ -11,8 +11,8 @@ import (
 
 	"aead.dev/minisign"
 
-	"airlift/bundle/atomicfile"
-	"airlift/fault"
+	"airlift/internal/atomicfile"
+	"airlift/internal/fault"
 )
 
 // A SecretKey signs files.

@@ -11,7 +11,7 @@ import (
 	"aead.dev/minisign"
 
 	"airlift/bundle"
-	"airlift/bundle/atomicfile"
+	"airlift/internal/atomicfile"
 )
 
 // Of returns the signature of the bundle f, as the text of a file, and its trusted comment. read is

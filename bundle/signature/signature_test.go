@@ -13,7 +13,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/signature"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testbundle"
 )
 

@@ -17,7 +17,7 @@ import (
 	"aead.dev/minisign"
 
 	"airlift/bundle/head"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // Verify compares the content of the file called path with its signature in the file

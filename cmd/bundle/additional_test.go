@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"airlift/bundle"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 	"airlift/scripts/fixtures/rig"
 )

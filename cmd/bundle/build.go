@@ -15,8 +15,8 @@ import (
 	"airlift/bundle/builder"
 	"airlift/bundle/builder/sbom"
 	"airlift/bundle/signature"
-	"airlift/fault"
-	"airlift/progress"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 // keepCompressedFlag is the flag of bundle build for layers as upstream compressed them.

@@ -17,9 +17,9 @@ import (
 	"airlift/bundle/builder/events"
 	"airlift/bundle/builder/lock"
 	"airlift/bundle/builder/sitefile"
-	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/release"
+	"airlift/internal/fault"
 )
 
 // buildFlags are the flags that choose the contents of a bundle. bundle build and bundle update

@@ -7,7 +7,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/repair"
-	"airlift/progress"
+	"airlift/internal/progress"
 )
 
 // printDamage lists all damaged sections of a file, and the entries that they hold. It

@@ -14,8 +14,8 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/delta"
 	"airlift/bundle/signature"
-	"airlift/fault"
-	"airlift/progress"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 // deltaSuffix is appended to the name of the new bundle.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/compare"
-	"airlift/progress"
+	"airlift/internal/progress"
 )
 
 func newDiffCmd() *cobra.Command {

@@ -4,8 +4,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/bundle"
-	"airlift/bundle/atomicfile"
 	"airlift/cmd/manual"
+	"airlift/internal/atomicfile"
 )
 
 func newDocsCmd() *cobra.Command {

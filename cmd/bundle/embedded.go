@@ -11,7 +11,7 @@ import (
 	"os"
 
 	"airlift/bundle"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // embedded holds the launcher and the installer, if they were built before this command:

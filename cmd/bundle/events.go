@@ -5,7 +5,7 @@ import (
 
 	"airlift/bundle/builder"
 	"airlift/bundle/builder/events"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // The flag of bundle build that chooses how progress is shown, and its values.

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"airlift/bundle/builder/events"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder/sitefile"
-	"airlift/fault"
 	"airlift/images/release"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )
 

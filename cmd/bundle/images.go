@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/fault"
 	"airlift/images/release"
+	"airlift/internal/fault"
 )
 
 func newImagesCmd() *cobra.Command {

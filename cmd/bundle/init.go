@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/bundle/builder/sitefile"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // defaultFile is the name that bundle init gives the description of a bundle.

@@ -6,8 +6,8 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder"
-	"airlift/fault"
 	"airlift/images/local"
+	"airlift/internal/fault"
 )
 
 // An input is a file that a command reads.

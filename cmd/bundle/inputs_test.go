@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // read returns the content of a file.

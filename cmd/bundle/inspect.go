@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images/release"
-	"airlift/progress"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 func newInspectCmd() *cobra.Command {

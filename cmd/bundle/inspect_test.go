@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"airlift/bundle"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/rig"
 )
 

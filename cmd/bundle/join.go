@@ -16,9 +16,9 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/parts"
 	"airlift/bundle/signature"
-	"airlift/fault"
-	"airlift/progress"
-	"airlift/space"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
+	"airlift/internal/space"
 )
 
 func newJoinCmd() *cobra.Command {

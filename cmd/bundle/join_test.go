@@ -16,7 +16,7 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/parts"
 	"airlift/bundle/signature"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/fixtures/testbundle"

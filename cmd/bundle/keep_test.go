@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )
 

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/bundle/signature"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 func newKeygenCmd() *cobra.Command {

@@ -6,8 +6,8 @@ import (
 	"context"
 	"os"
 
-	"airlift/fault"
-	"airlift/interrupt"
+	"airlift/internal/fault"
+	"airlift/internal/interrupt"
 )
 
 func main() {

@@ -16,8 +16,8 @@ import (
 	"syscall"
 	"testing"
 
-	"airlift/fault"
 	"airlift/images/release"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )
 

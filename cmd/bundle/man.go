@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // newManCmd returns the hidden command that a release is made with.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // The real man reads the pages without a warning, and shows what --help shows.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // An outputFormat is the value of the flag --output of commands that print a report.

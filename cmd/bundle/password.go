@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"airlift/documents/textfile"
-	"airlift/fault"
+	"airlift/internal/documents/textfile"
+	"airlift/internal/fault"
 )
 
 // passwordVariable is the environment variable with the password of the secret key.

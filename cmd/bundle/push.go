@@ -10,10 +10,10 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder/push"
-	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/registry"
-	"airlift/progress"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 func newPushCmd() *cobra.Command {

@@ -14,8 +14,8 @@ import (
 	"airlift/bundle/parts"
 	"airlift/bundle/repair"
 	"airlift/bundle/signature"
-	"airlift/fault"
-	"airlift/progress"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 func newRepairCmd() *cobra.Command {

@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 func newRootCmd() *cobra.Command {

@@ -8,8 +8,8 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder/sbom"
-	"airlift/fault"
-	"airlift/progress"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 func newSBOMCmd() *cobra.Command {

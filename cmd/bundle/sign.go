@@ -8,8 +8,8 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/signature"
-	"airlift/fault"
-	"airlift/progress"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 func newSignCmd() *cobra.Command {

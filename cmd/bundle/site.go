@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 
 	"airlift/bundle"
-	"airlift/progress"
+	"airlift/internal/progress"
 )
 
 // siteTables prints the add-ons, and the site's own manifests, files and units, a table for each.

@@ -11,8 +11,8 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/parts"
 	"airlift/bundle/signature"
-	"airlift/fault"
-	"airlift/progress"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 func newSplitCmd() *cobra.Command {

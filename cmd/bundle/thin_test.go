@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"airlift/bundle"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testbundle"
 )
 

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 
 	"airlift/bundle"
-	"airlift/progress"
+	"airlift/internal/progress"
 )
 
 // A branch is one line of a tree of sizes, with lines of details and smaller branches.

@@ -27,7 +27,7 @@ import (
 	"time"
 
 	"airlift/bundle"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )
 

@@ -10,7 +10,7 @@ import (
 	"airlift/bundle/builder"
 	"airlift/bundle/builder/events"
 	"airlift/bundle/builder/lock"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 func newUpdateCmd() *cobra.Command {

@@ -11,12 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/bundle"
-	"airlift/bundle/atomicfile"
 	"airlift/bundle/repair"
 	"airlift/bundle/signature"
-	"airlift/fault"
 	"airlift/images/release"
-	"airlift/progress"
+	"airlift/internal/atomicfile"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 func newVerifyCmd() *cobra.Command {

@@ -17,8 +17,8 @@ import (
 	"airlift/bundle/parts"
 	"airlift/bundle/repair"
 	"airlift/bundle/signature"
-	"airlift/fault"
-	"airlift/progress"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 // isPart reports whether path names a part or the list of a split bundle, and returns the

@@ -11,8 +11,8 @@ import (
 
 	"github.com/Masterminds/semver/v3"
 
-	"airlift/fault"
 	"airlift/images/release"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/rig"
 )
 

@@ -5,13 +5,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/flow/site"
 	"airlift/installer/host"
 	"airlift/installer/payload"
 	"airlift/installer/timeline"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 type applyFlags struct {

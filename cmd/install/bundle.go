@@ -10,7 +10,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/head"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // An ownBundle is the bundle file that contains this installer.

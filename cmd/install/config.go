@@ -8,9 +8,9 @@ import (
 
 	"airlift/bundle"
 	"airlift/cmd/output"
-	"airlift/fault"
 	"airlift/installer/configfile"
 	"airlift/installer/host/filesystem"
+	"airlift/internal/fault"
 )
 
 const configLong = `Print, validate and convert configuration files in kubeadm's format. These commands

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/term"
 
 	"airlift/cmd/output"
-	"airlift/fault"
 	"airlift/installer/doctor"
 	"airlift/installer/host/filesystem"
-	"airlift/progress"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 // Defaults of the doctor's flags.

@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/cmd/output"
-	"airlift/fault"
 	"airlift/installer/daemon"
 	"airlift/installer/endpoint/balancer"
 	"airlift/installer/endpoint/service"
 	"airlift/installer/endpoint/vip"
+	"airlift/internal/fault"
 )
 
 func newEndpointCmd() *cobra.Command {

@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"airlift/fault"
 	"airlift/installer/flow/members"
+	"airlift/internal/fault"
 )
 
 func newEtcdMemberCmd() *cobra.Command {

@@ -5,12 +5,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/cmd/output"
-	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/config"
 	"airlift/installer/flow/initcluster"
 	"airlift/installer/payload"
 	"airlift/installer/snapshot"
+	"airlift/internal/fault"
 )
 
 // etcdRestoreFlags are the flags of etcd restore: some flags of init, and the flags for the backup.

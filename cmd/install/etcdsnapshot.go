@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/snapshot"
+	"airlift/internal/fault"
 )
 
 type etcdSnapshotFlags struct {

@@ -31,7 +31,7 @@ func TestHintsCanBeTyped(t *testing.T) {
 		t.Errorf("only %d calls found", checked)
 	}
 	for _, h := range hints {
-		if !strings.HasPrefix(h.Page, "../../installer/") && !strings.HasPrefix(h.Page, "../../multihost/") && !strings.HasPrefix(h.Page, "../../cmd/install/") {
+		if !strings.HasPrefix(h.Page, "../../installer/") && !strings.HasPrefix(h.Page, "../../cmd/install/") {
 			continue
 		}
 		for _, flag := range h.Flags() {
@@ -55,7 +55,7 @@ func TestAdviceCanBeTyped(t *testing.T) {
 		} {
 			text := d.Advise(role)
 			found := command.FindAllStringSubmatch(text, -1)
-			if len(found) == 0 {
+			if len(found) == 0 && !strings.HasSuffix(text, ": systemctl restart kubelet") {
 				t.Errorf("no command: %s", text)
 			}
 			for _, m := range found {

@@ -11,11 +11,11 @@ import (
 
 	"airlift/bundle"
 	"airlift/cmd/output"
-	"airlift/fault"
 	"airlift/installer/flow/site"
 	"airlift/installer/host"
 	"airlift/installer/payload"
 	"airlift/installer/registry/images"
+	"airlift/internal/fault"
 )
 
 func newImagesCmd() *cobra.Command {

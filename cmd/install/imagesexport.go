@@ -12,12 +12,12 @@ import (
 	"golang.org/x/term"
 
 	"airlift/bundle"
-	"airlift/bundle/atomicfile"
 	"airlift/bundle/blobs"
 	"airlift/bundle/ociarchive"
 	"airlift/cmd/output"
-	"airlift/fault"
-	"airlift/space"
+	"airlift/internal/atomicfile"
+	"airlift/internal/fault"
+	"airlift/internal/space"
 )
 
 func newImagesExportCmd() *cobra.Command {

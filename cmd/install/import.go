@@ -7,11 +7,11 @@ import (
 
 	"airlift/bundle"
 	"airlift/cmd/output"
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/flow/site"
 	"airlift/installer/payload"
 	"airlift/installer/timeline"
+	"airlift/internal/fault"
 )
 
 type importFlags struct {

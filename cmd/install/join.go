@@ -7,13 +7,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/flow/join"
 	"airlift/installer/host/detection"
 	"airlift/installer/phases"
 	"airlift/installer/timeline"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 const joinExample = `  ./install join 10.1.2.3:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:…

@@ -8,10 +8,10 @@ import (
 
 	"airlift/cmd/install/nodecmd"
 	"airlift/cmd/output"
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/flow/certs"
 	"airlift/installer/pki"
+	"airlift/internal/fault"
 )
 
 func newKubeconfigCmd() *cobra.Command {

@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/fault"
 	"airlift/installer/flow/noderemove"
+	"airlift/internal/fault"
 )
 
 func newNodeCmd() *cobra.Command {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/detection"
@@ -12,6 +11,7 @@ import (
 	"airlift/installer/phases"
 	"airlift/installer/timeline"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // runFlags control how init, join and their phases use the bundle and the host.

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/cmd/output"
-	"airlift/interrupt"
+	"airlift/internal/interrupt"
 )
 
 // oldName matches what names the command otherwise than as the user started it.
@@ -89,7 +89,7 @@ func TestTextsNameTheCommandAlike(t *testing.T) {
 		verbs = append(verbs, cmd.Name())
 	}
 	other := regexp.MustCompile(`(?:^|[^./\w-])install (?:` + strings.Join(verbs, "|") + `)\b`)
-	for _, dir := range []string{".", "../output", "../../installer", "../../fault", "../../interrupt", "../../images"} {
+	for _, dir := range []string{".", "../output", "../../installer", "../../internal", "../../images"} {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

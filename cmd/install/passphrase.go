@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // readPassphrase reads a line from the terminal, without showing it.

@@ -6,11 +6,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/flow/initcluster"
 	"airlift/installer/timeline"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // A phaseRun holds the flags of one phase and runs it.

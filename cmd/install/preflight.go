@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"airlift/cmd/output"
-	"airlift/fault"
 	"airlift/installer/flow/initcluster"
 	"airlift/installer/flow/join"
 	"airlift/installer/preflight"
+	"airlift/internal/fault"
 )
 
 func newPreflightCmd() *cobra.Command {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/progress"
+	"airlift/internal/progress"
 )
 
 // events decodes the lines of an output of a command with --progress json.

@@ -6,10 +6,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/fault"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	"airlift/installer/redact"
+	"airlift/internal/fault"
 )
 
 // commandName returns a subcommand without the file name: "init phase certs".

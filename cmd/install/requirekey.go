@@ -12,10 +12,10 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/signature"
-	"airlift/fault"
 	"airlift/images/release"
-	"airlift/interrupt"
-	"airlift/progress"
+	"airlift/internal/fault"
+	"airlift/internal/interrupt"
+	"airlift/internal/progress"
 )
 
 // A requiredKey checks the signature and the version of the bundle file before a command runs. This

@@ -13,8 +13,8 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/blobs"
 	"airlift/bundle/signature"
-	"airlift/fault"
 	"airlift/installer/host/filesystem"
+	"airlift/internal/fault"
 )
 
 // A required key stops every command before it does anything else, unless the file is

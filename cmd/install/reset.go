@@ -13,11 +13,11 @@ import (
 	"golang.org/x/term"
 
 	"airlift/cmd/output"
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/flow/reset"
 	"airlift/installer/host"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // resetFlags are the flags of reset and of each of its phases.

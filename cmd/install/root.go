@@ -15,9 +15,9 @@ import (
 	"airlift/cmd/install/registrycmd"
 	"airlift/cmd/install/thin"
 	"airlift/cmd/output"
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // version is the version of this installer. The Makefile sets it.

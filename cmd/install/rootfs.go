@@ -6,7 +6,7 @@ import (
 	"os"
 	"syscall"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // changeRoot makes dir the root directory of this process, as --rootfs of kubeadm does. All

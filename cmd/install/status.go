@@ -9,12 +9,12 @@ import (
 	"golang.org/x/term"
 
 	"airlift/cmd/output"
-	"airlift/fault"
 	"airlift/installer/flow/site"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
 	"airlift/installer/payload"
 	"airlift/installer/status"
+	"airlift/internal/fault"
 )
 
 func newStatusCmd() *cobra.Command {

@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"airlift/cmd/output"
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host/filesystem"
 	"airlift/installer/timeline"
+	"airlift/internal/fault"
 )
 
 const timelineHelp = `

@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"airlift/fault"
 	"airlift/images/release"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/pki"
+	"airlift/internal/fault"
 )
 
 const adminConf = config.KubernetesDir + "/admin.conf"

@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
@@ -14,6 +13,7 @@ import (
 	"airlift/installer/timeline"
 	"airlift/installer/undo"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 const upgradeLong = `Upgrade a cluster to the Kubernetes version of this file, node by node: the first

@@ -8,10 +8,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"airlift/cmd/output"
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/payload"
+	"airlift/internal/fault"
 )
 
 // planFlags are the flags of upgrade plan and upgrade diff.

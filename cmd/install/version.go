@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/cmd/output"
-	"airlift/fault"
 	"airlift/images/release"
+	"airlift/internal/fault"
 )
 
 // versions is the output of the version command in JSON and YAML.

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // become replaces this process with the executable that write writes. It tries one place

@@ -16,7 +16,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/head"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/fixtures/testbundle"
 )

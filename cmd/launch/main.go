@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"airlift/bundle/head"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 func main() {

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"airlift/childprocess"
-	"airlift/fault"
+	"airlift/internal/childprocess"
+	"airlift/internal/fault"
 )
 
 // Command returns the command docs. write writes a file that the user named.

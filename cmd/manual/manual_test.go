@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // Every page of the repository is in the manual, with a title and a text.

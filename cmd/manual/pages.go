@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"airlift"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // A Page is a page of the manual.

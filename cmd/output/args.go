@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // NoArgs is for commands without arguments, also if they have commands of their own. The error is a usage error.

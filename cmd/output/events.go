@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/fault"
-	"airlift/progress"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 // BindProgress adds the flag --progress to a command and those below it. Its value takes effect when it is read, so that

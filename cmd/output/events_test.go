@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/fault"
-	"airlift/progress"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 // run runs a command with these arguments, and returns its outputs.

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 	"sigs.k8s.io/yaml/kyaml"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // api is the version of the documents that kubeadm prints with --output, since v1.31. Earlier

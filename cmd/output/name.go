@@ -12,8 +12,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"airlift/fault"
 	"airlift/installer/host"
+	"airlift/internal/fault"
 )
 
 // Written is how all texts of Airlift write the command: in hints, help and results, in all

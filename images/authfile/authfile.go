@@ -12,8 +12,8 @@ import (
 	"maps"
 	"slices"
 
-	"airlift/documents"
-	"airlift/documents/textfile"
+	"airlift/internal/documents"
+	"airlift/internal/documents/textfile"
 )
 
 // Check returns the content as one JSON object in UTF-8. The fields with credentials have the right

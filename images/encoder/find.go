@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"airlift/interrupt"
+	"airlift/internal/interrupt"
 )
 
 // Version changes when Find may find something else than before. A cache of its results depends on it.

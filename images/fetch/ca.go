@@ -13,8 +13,8 @@ import (
 	"strings"
 	"sync"
 
-	"airlift/documents/pemfile"
-	"airlift/fault"
+	"airlift/internal/documents/pemfile"
+	"airlift/internal/fault"
 )
 
 // Trust has the CAs to trust, next to the system's, and the client certificates to present.

@@ -17,8 +17,8 @@ import (
 	"sync"
 	"time"
 
-	"airlift/fault"
-	"airlift/space"
+	"airlift/internal/fault"
+	"airlift/internal/space"
 )
 
 // A Cache is a directory of verified contents, each named by its sha256, and of facts

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/images/fetch"
+	"airlift/internal/fault"
 )
 
 // Files that users give as the CA of a registry, or keep in certs.d.

@@ -10,7 +10,7 @@ import (
 	"net/url"
 	"os"
 
-	"airlift/space"
+	"airlift/internal/space"
 )
 
 // A Download describes a file to download.

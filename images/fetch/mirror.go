@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // A Mirror sends requests for Host to URL instead. Host is the name of a registry or

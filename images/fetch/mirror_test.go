@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 func TestParseMirror(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"mime"
 	"net/http"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // PageHint is the hint for an answer that is not the site's.

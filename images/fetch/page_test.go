@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/images/fetch"
+	"airlift/internal/fault"
 )
 
 // Release sites are behind proxies that answer with a page and the status 200.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/hashicorp/go-retryablehttp"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // wait returns the time before the next attempt: what the site asks for, or a time that

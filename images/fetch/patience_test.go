@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // https://www.rfc-editor.org/rfc/rfc9110#field.retry-after

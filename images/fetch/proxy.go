@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/net/http/httpproxy"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // A ProxyError is the answer of a proxy that does not forward a request.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 var proxyNames = []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"}

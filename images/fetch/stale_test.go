@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // The next process removes what a killed one left, and nothing that is in use or can be continued.

@@ -12,9 +12,9 @@ import (
 	"path"
 	"strings"
 
-	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/oci"
+	"airlift/internal/fault"
 )
 
 const (

@@ -8,8 +8,8 @@ import (
 
 	"github.com/distribution/reference"
 
-	"airlift/fault"
 	"airlift/images/release"
+	"airlift/internal/fault"
 )
 
 // An entry is one image of a source with all of its names.

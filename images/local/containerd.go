@@ -9,8 +9,8 @@ import (
 	"os/exec"
 	"strings"
 
-	"airlift/childprocess"
-	"airlift/fault"
+	"airlift/internal/childprocess"
+	"airlift/internal/fault"
 )
 
 // export reads an image of a local containerd: the OCI image layout that ctr exports. It

@@ -17,8 +17,8 @@ import (
 	"syscall"
 	"time"
 
-	"airlift/documents/pemfile"
-	"airlift/fault"
+	"airlift/internal/documents/pemfile"
+	"airlift/internal/fault"
 )
 
 const defaultDockerHost = "unix:///var/run/docker.sock"

@@ -16,11 +16,11 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/oci"
 	"airlift/images/platform"
-	"airlift/interrupt"
+	"airlift/internal/fault"
+	"airlift/internal/interrupt"
 )
 
 // indexFile lists the images of an OCI image layout.

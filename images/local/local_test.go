@@ -18,9 +18,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/klauspost/compress/zstd"
 
-	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/local"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"airlift/fault"
 	"airlift/images/platform"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )
 

@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/oci"
 	"airlift/images/release"
+	"airlift/internal/fault"
 )
 
 // A Reader puts images of local sources into a cache.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
 	"airlift/images/release"
+	"airlift/internal/fault"
 )
 
 // Kinds of sources, with skopeo's names. Skopeo has no name for containerd.

@@ -12,8 +12,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images/fetch"
+	"airlift/internal/fault"
 )
 
 // StoreLayer decompresses a layer of size compressed bytes to the cache, compares it with

@@ -14,9 +14,9 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/platform"
+	"airlift/internal/fault"
 )
 
 // Resolve completes an image that has a reference and a target: it adds the indexes, the manifest

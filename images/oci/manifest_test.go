@@ -11,9 +11,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/oci"
+	"airlift/internal/fault"
 )
 
 // A config that bundle verify would refuse is refused when it is read.

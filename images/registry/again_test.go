@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/images/registry"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )
 

@@ -19,9 +19,9 @@ import (
 	"testing"
 	"time"
 
-	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/registry"
+	"airlift/internal/fault"
 )
 
 // serverWith starts a server whose certificate is valid for hosts from one time to another, and returns what trusts it.

@@ -15,8 +15,8 @@ import (
 	"github.com/docker/cli/cli/config/types"
 	"github.com/google/go-containerregistry/pkg/authn"
 
-	"airlift/fault"
 	"airlift/images/authfile"
+	"airlift/internal/fault"
 )
 
 // An account identifies credentials: the repository of a registry, or of its mirror.

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
-	"airlift/fault"
 	"airlift/images/fetch"
+	"airlift/internal/fault"
 )
 
 // An answer is the status of a request that failed. method and path are empty if they are not known.

@@ -9,9 +9,9 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"airlift/fault"
 	"airlift/images/platform"
 	"airlift/images/registry"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )
 

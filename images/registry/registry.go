@@ -22,10 +22,10 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/oci"
 	"airlift/images/platform"
+	"airlift/internal/fault"
 )
 
 // A Client pulls images for one platform.

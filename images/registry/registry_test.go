@@ -20,9 +20,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/klauspost/compress/zstd"
 
-	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/registry"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )
 

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/registry"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 	"airlift/scripts/fixtures/siteregistry"
 )

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // Names of the optional add-ons. A bundle has a manifest of the same name for each.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/images/release"
+	"airlift/internal/fault"
 )
 
 // metrics-server's README lists the Kubernetes versions that each of its minor versions supports:

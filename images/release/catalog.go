@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // Pod networks that a bundle can have.

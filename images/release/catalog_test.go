@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/images/release"
+	"airlift/internal/fault"
 )
 
 // The output of "kubeadm config images list" of these versions.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // versioned lists the components in Versions.

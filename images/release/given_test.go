@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/images/release"
+	"airlift/internal/fault"
 )
 
 // versionsIn returns the versions of a catalog's components, and its kubelet's URL.

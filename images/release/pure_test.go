@@ -14,9 +14,9 @@ func TestTheInstallersPackagesCannotPull(t *testing.T) {
 	}{
 		{"airlift/images/release", []string{"net/http"}},
 		{"airlift/bundle", []string{"net/http"}},
-		{"airlift/fault", []string{"net/http"}},
+		{"airlift/internal/fault", []string{"net/http"}},
 		// progressbar itself imports net/http, to serve its state.
-		{"airlift/progress", []string{"airlift/", "github.com/google/go-containerregistry"}},
+		{"airlift/internal/progress", []string{"airlift/", "github.com/google/go-containerregistry"}},
 	} {
 		out, err := exec.Command("go", "list", "-deps", c.pkg).Output()
 		if err != nil {

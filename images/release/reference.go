@@ -3,7 +3,7 @@ package release
 import (
 	"github.com/distribution/reference"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // Normalize returns the full reference for an image name as a user types it: for "nginx"

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // A release is a Kubernetes version of the 1.x line.

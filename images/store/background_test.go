@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images/store"
+	"airlift/internal/fault"
 )
 
 // several returns images with two layers each; the lower layer is shared.

@@ -9,6 +9,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"airlift/images/store"
+	"airlift/installer/redact"
 )
 
 // A container that ends: its exit code, its times and the last lines of its log.
@@ -50,7 +51,7 @@ func TestContainerThatExits(t *testing.T) {
 		if err != nil || exit.Code != 1 || exit.Reason != "Error" || exit.Started.Before(began) || exit.Finished.Before(began) {
 			t.Errorf("%+v %v", exit, err)
 		}
-		if lines := store.LogTail(exit.LogPath, 5); !slices.Equal(lines, []string{"open /none: no such file or directory"}) {
+		if lines := redact.LogTail(exit.LogPath, 5); !slices.Equal(lines, []string{"open /none: no such file or directory"}) {
 			t.Errorf("the log %s ends with %q", exit.LogPath, lines)
 		}
 		if exit, err := s.PodRecords().Exit(t.Context(), unable); err != nil || exit.Code != 128 || exit.Reason != "StartError" || !strings.Contains(exit.Message, "no-such-file") {

@@ -17,7 +17,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"airlift/bundle"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // ImportOptions are the importer's options.

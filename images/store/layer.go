@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"airlift/bundle"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // cleanupTimeout limits the cleanup after a failure or a cancellation, whose own context

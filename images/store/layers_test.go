@@ -24,8 +24,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images/store"
+	"airlift/internal/fault"
 )
 
 // crossed are images that share layers in every way: shared lower layers, one layer on top

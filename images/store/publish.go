@@ -15,8 +15,8 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images/platform"
+	"airlift/internal/fault"
 )
 
 // criTimeout limits the wait until the CRI lists a new image record. This takes

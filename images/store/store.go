@@ -27,8 +27,8 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"airlift/dialer"
-	"airlift/fault"
+	"airlift/internal/dialer"
+	"airlift/internal/fault"
 )
 
 const (

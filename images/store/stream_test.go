@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images/store"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testbundle"
 )
 

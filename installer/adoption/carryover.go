@@ -15,14 +15,14 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"airlift/documents"
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	"airlift/installer/host/systemd"
 	"airlift/installer/render"
 	"airlift/installer/status"
+	"airlift/internal/documents"
+	"airlift/internal/fault"
 )
 
 // A CarryOver is what the first upgrade of an adopted node needs: from then on, Airlift's unit starts the kubelet, with the

@@ -11,13 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/yaml"
 
-	"airlift/fault"
 	"airlift/images/release"
 	"airlift/installer/config"
 	"airlift/installer/kubelet"
 	"airlift/installer/node"
 	"airlift/installer/patches"
 	"airlift/installer/render"
+	"airlift/internal/fault"
 )
 
 // components are the static pods of a control plane.

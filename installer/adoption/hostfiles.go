@@ -12,9 +12,9 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/documents"
-	"airlift/fault"
 	"airlift/installer/pki"
+	"airlift/internal/documents"
+	"airlift/internal/fault"
 )
 
 // hostFiles are the files of a host. What cannot be read is in unread.

@@ -16,7 +16,6 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
-	"airlift/dialer"
 	"airlift/images/store"
 	"airlift/installer/config"
 	"airlift/installer/etcd"
@@ -25,6 +24,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/preflight"
 	"airlift/installer/render"
+	"airlift/internal/dialer"
 )
 
 // Read reads an Input of a host and its cluster. What cannot be read is in Unread; the error is the context's error.

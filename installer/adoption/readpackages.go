@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"airlift/childprocess"
 	"airlift/installer/host"
+	"airlift/internal/childprocess"
 )
 
 // packageTimeout limits a command of a package manager: another one may hold its lock.

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
-	"airlift/documents"
 	"airlift/images/release"
 	"airlift/installer/config"
 	"airlift/installer/host/ledger"
@@ -18,6 +17,7 @@ import (
 	"airlift/installer/preflight"
 	"airlift/installer/render"
 	"airlift/installer/upgradecheck"
+	"airlift/internal/documents"
 )
 
 // oldAPIs are versions of kubeadm's API that no kubeadm of a supported Kubernetes reads.

@@ -16,13 +16,13 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 
-	"airlift/documents"
 	"airlift/installer/config"
 	"airlift/installer/kubelet"
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/redact"
 	"airlift/installer/staticpod"
+	"airlift/internal/documents"
 )
 
 // A view is an Input with what follows from it for several checks, and the report so far.

@@ -9,8 +9,8 @@ import (
 
 	"filippo.io/age"
 
-	"airlift/fault"
 	"airlift/installer/backup"
+	"airlift/internal/fault"
 )
 
 func TestFilesThatAreNoAgeKeys(t *testing.T) {

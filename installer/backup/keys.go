@@ -8,7 +8,7 @@ import (
 
 	"filippo.io/age"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // Recipients reads age recipients from arguments and files. A file has one on each line, and is read once: it

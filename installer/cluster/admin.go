@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"airlift/fault"
 	"airlift/installer/cluster/wait"
+	"airlift/internal/fault"
 )
 
 // EnsureAdmin gives admin.conf's group its permissions by applying binding, the

@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/cluster/health"
+	"airlift/internal/fault"
 )
 
 const (

@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // A signed is a certificate with its key.

@@ -19,8 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	bootstraputil "k8s.io/cluster-bootstrap/token/util"
 
-	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/internal/fault"
 )
 
 // NewCertificateKey generates a random key for UploadCerts: AES-256, in hexadecimal.

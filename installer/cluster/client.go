@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"airlift/dialer"
+	"airlift/internal/dialer"
 )
 
 // RequestTimeout bounds one request, a watch included: a watch on a dead

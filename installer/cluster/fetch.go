@@ -11,10 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
-	"airlift/documents"
-	"airlift/fault"
 	"airlift/installer/cluster/wait"
 	"airlift/installer/config"
+	"airlift/internal/documents"
+	"airlift/internal/fault"
 )
 
 // FetchedConfig is the cluster's configuration for a joining node.

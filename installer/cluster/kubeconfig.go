@@ -14,7 +14,7 @@ import (
 	kubeconfigv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 	certutil "k8s.io/client-go/util/cert"
 
-	"airlift/documents"
+	"airlift/internal/documents"
 )
 
 // CheckOne refuses a kubeconfig of another machine that is more than the address and the CA of one cluster and the credentials

@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"airlift/fault"
 	"airlift/installer/cluster/wait"
+	"airlift/internal/fault"
 )
 
 // KubeletCertificate has the cluster sign a kubelet's request for a client certificate. A client

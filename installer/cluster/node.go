@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 
-	"airlift/fault"
 	"airlift/installer/cluster/wait"
 	"airlift/installer/config"
+	"airlift/internal/fault"
 )
 
 // MarkControlPlane gives a node the labels and taints of a control plane. Nil

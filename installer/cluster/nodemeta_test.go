@@ -18,8 +18,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"pgregory.net/rapid"
 
-	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/internal/fault"
 	_ "airlift/scripts/fixtures/seed"
 	"airlift/scripts/fixtures/testcluster"
 )

@@ -14,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"airlift/fault"
 	"airlift/installer/cluster/wait"
 	"airlift/installer/config"
+	"airlift/internal/fault"
 )
 
 // managedConfigMap in kube-system has a nodeRecord for each node, by its name. It permits an administrator to remove labels and

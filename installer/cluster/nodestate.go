@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"airlift/fault"
 	"airlift/installer/cluster/wait"
 	"airlift/installer/config"
+	"airlift/internal/fault"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"

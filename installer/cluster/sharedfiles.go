@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/reconfiguration"
+	"airlift/internal/fault"
 )
 
 // SharedFiles returns the files that the cluster keeps for all control planes, because flags of their components name them: none

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"airlift/fault"
 	"airlift/installer/cluster/wait"
+	"airlift/internal/fault"
 )
 
 // A Snapshot has values of the API server from etcd, for use when no API server answers. Its keys

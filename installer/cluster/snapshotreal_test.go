@@ -10,7 +10,7 @@ import (
 
 	"airlift/scripts/fixtures/testcluster"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/rig"
 )
 

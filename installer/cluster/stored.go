@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"

@@ -15,9 +15,9 @@ import (
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	bootstraputil "k8s.io/cluster-bootstrap/token/util"
 
-	"airlift/fault"
 	"airlift/installer/cluster/wait"
 	"airlift/installer/config"
+	"airlift/internal/fault"
 )
 
 const (

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/internal/fault"
 )
 
 // head is the start of a ClusterConfiguration, three lines.

@@ -3,7 +3,7 @@ package config
 import (
 	"k8s.io/apimachinery/pkg/util/version"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // maxKubeletSkew is how many minor versions a kubelet may be older than the

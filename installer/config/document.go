@@ -16,8 +16,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"airlift/documents"
-	"airlift/fault"
+	"airlift/internal/documents"
+	"airlift/internal/fault"
 )
 
 // maxFileSize is the maximum size of a configuration file in bytes: enough for

@@ -8,7 +8,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"airlift/documents"
+	"airlift/internal/documents"
 )
 
 // Where the cluster keeps the list of files, in kube-system.

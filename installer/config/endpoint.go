@@ -10,7 +10,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"airlift/documents"
+	"airlift/internal/documents"
 )
 
 // BalancerPort is where the balancer of every node listens, on its loopback address. It is not the port of the API

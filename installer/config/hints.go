@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 func (w *walker) wrongArgs(isMap bool, at place) {

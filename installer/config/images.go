@@ -4,7 +4,7 @@ import (
 	"path"
 	"strings"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // ImageNames returns the names of images with this configuration, by component.

@@ -8,7 +8,7 @@ import (
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 
-	"airlift/documents"
+	"airlift/internal/documents"
 )
 
 // kubeadmKinds are the documents of kubeadm's own API group.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // allowedWithConfig are the flags that may be given together with --config: the flags that kubeadm

@@ -13,7 +13,7 @@ import (
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 
-	"airlift/documents"
+	"airlift/internal/documents"
 )
 
 // ReadInit reads kubeadm's configuration file for init: an InitConfiguration, a

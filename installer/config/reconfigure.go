@@ -6,7 +6,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"airlift/documents"
+	"airlift/internal/documents"
 )
 
 // A Given is what a configuration file has: its values without defaults, and which fields it has. A nil one has nothing.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/distribution/reference"
 
-	"airlift/documents/pemfile"
-	"airlift/fault"
+	"airlift/internal/documents/pemfile"
+	"airlift/internal/fault"
 )
 
 // A Registry is how containerd on this host reaches one registry.

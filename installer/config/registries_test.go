@@ -15,8 +15,8 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/internal/fault"
 )
 
 // caFile writes a new CA certificate to a file, with a private key that must not be

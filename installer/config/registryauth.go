@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/documents"
-	"airlift/fault"
 	"airlift/images/authfile"
+	"airlift/internal/documents"
+	"airlift/internal/fault"
 )
 
 // dockerConfig is the part of docker's config.json that has credentials.

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 
-	"airlift/documents"
+	"airlift/internal/documents"
 )
 
 // check records everything that would be lost when the documents are decoded into

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	bootstraputil "k8s.io/cluster-bootstrap/token/util"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // problems collects all errors, so that the user can correct them at once.

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/version"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // labels are version labels such as "stable-1.29", the newest v1.29, which kubeadm

@@ -7,10 +7,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/pki"
 	"airlift/installer/render"
+	"airlift/internal/fault"
 )
 
 // Defaults returns the default configuration of a command, and the Config for the defaults of the

@@ -11,10 +11,10 @@ import (
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images/release"
 	"airlift/installer/config"
 	"airlift/installer/host/detection"
+	"airlift/internal/fault"
 )
 
 // A Reader reads configuration files for the Kubernetes version of a bundle.

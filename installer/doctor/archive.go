@@ -10,7 +10,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // The user nobody owns the entries: when root unpacks the archive, root must not own the files.

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"airlift/childprocess"
 	"airlift/installer/redact"
+	"airlift/internal/childprocess"
 )
 
 // commands returns a source with what stock commands print, each after its command line, and

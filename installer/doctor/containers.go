@@ -13,10 +13,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/redact"
 	"airlift/installer/status"
+	"airlift/internal/fault"
 )
 
 // logsDir has the logs of all containers of this node, also of earlier ones that the kubelet
@@ -137,7 +137,7 @@ func (d *Doctor) containerLogs() (list []source) {
 			list = append(list, source{directory + strings.TrimPrefix(path, logsDir), redacted, func(context.Context) ([]byte, error) {
 				text, cut, err := d.readEnd(path)
 				form := redact.Log
-				if cut || store.Rotated(file) {
+				if cut || redact.Rotated(file) {
 					form = redact.End
 				}
 				return after(form(text), d.began.Add(-d.Options.Since)), err // redacted first: a record may begin before

@@ -11,11 +11,10 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"airlift/childprocess"
-	"airlift/images/store"
 	"airlift/installer/host/podnetwork"
 	"airlift/installer/redact"
 	"airlift/installer/status"
+	"airlift/internal/childprocess"
 )
 
 // shownLines is how many lines of a log a suspicion has.
@@ -97,7 +96,7 @@ func (d *Doctor) readLogs(ctx context.Context, s *status.Status) map[string][]st
 		case c.Kind == "unit":
 			logs[c.Name] = d.unitLog(ctx, c.Name)
 		default:
-			logs[c.Name] = store.RedactedLogTail(d.newestLog(c.Name), shownLines)
+			logs[c.Name] = redact.RedactedLogTail(d.newestLog(c.Name), shownLines)
 		}
 	}
 	return logs

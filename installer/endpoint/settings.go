@@ -12,10 +12,10 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"airlift/documents"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/pki"
+	"airlift/internal/documents"
 )
 
 // The places of the service on a host.

@@ -13,9 +13,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"airlift/dialer"
-	"airlift/documents/pemfile"
 	"airlift/installer/timeline"
+	"airlift/internal/dialer"
+	"airlift/internal/documents/pemfile"
 )
 
 // How long to wait for an answer.

@@ -16,9 +16,9 @@ import (
 	"testing/fstest"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/pki"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/rig"
 )
 

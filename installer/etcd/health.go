@@ -13,8 +13,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"airlift/dialer"
-	"airlift/fault"
+	"airlift/internal/dialer"
+	"airlift/internal/fault"
 )
 
 // probeTimeout limits the health check of one member. On a slow host, the TLS

@@ -8,7 +8,7 @@ import (
 
 	"go.etcd.io/raft/v3/quorum"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // TestRestartKeepsQuorum compares CheckRestart and Spares with etcd's own majority, for every set of

@@ -8,7 +8,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // TestReported distinguishes the alarm NOSPACE, which a defragmentation may end, from others.

@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	"airlift/installer/host/uninstall"
+	"airlift/internal/fault"
 )
 
 // TestAdoptedFiles: what adopt found is replaced without a warning, and reset restores it. Anything else is refused

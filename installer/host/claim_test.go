@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host/ledger"
 	"airlift/installer/host/podnetwork"
 	"airlift/installer/host/uninstall"
+	"airlift/internal/fault"
 )
 
 var etcdClaim = ledger.Claim{Path: "/var/lib/etcd", Contents: ledger.EtcdData, Fix: "move it away"}

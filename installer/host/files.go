@@ -9,9 +9,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"airlift/fault"
 	"airlift/installer/host/filesystem"
 	"airlift/installer/host/ledger"
+	"airlift/internal/fault"
 )
 
 // WriteFile atomically writes a file with this content and mode, and reports

@@ -18,11 +18,11 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	"airlift/installer/host/uninstall"
+	"airlift/internal/fault"
 )
 
 func open(t *testing.T, root string) *host.Host {

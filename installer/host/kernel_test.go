@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/installer/host/kernel"
+	"airlift/internal/fault"
 )
 
 func TestSetSysctls(t *testing.T) {

@@ -18,7 +18,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/detection"
@@ -26,6 +25,7 @@ import (
 	"airlift/installer/host/ledger"
 	"airlift/installer/host/podnetwork"
 	"airlift/installer/host/uninstall"
+	"airlift/internal/fault"
 	"airlift/scripts/lab"
 )
 

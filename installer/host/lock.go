@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"airlift/fault"
 	"airlift/installer/host/filesystem"
+	"airlift/internal/fault"
 )
 
 // lockPath is on /run, which a reboot empties.

@@ -16,12 +16,12 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host/detection"
 	"airlift/installer/host/kernel"
 	"airlift/installer/host/ledger"
 	"airlift/installer/host/podnetwork"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/rig"
 )
 

@@ -10,11 +10,11 @@ import (
 	"syscall"
 	"testing"
 
-	"airlift/fault"
 	"airlift/installer/host"
 	"airlift/installer/host/filesystem"
 	"airlift/installer/host/ledger"
 	"airlift/installer/host/uninstall"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/rig"
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
-	"airlift/bundle/atomicfile"
 	"airlift/installer/host/ledger"
+	"airlift/internal/atomicfile"
 )
 
 // Remove removes a file that WriteFile or InstallBinary wrote; it may be missing. Reset still

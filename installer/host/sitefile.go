@@ -8,9 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"airlift/fault"
 	"airlift/installer/host/filesystem"
 	"airlift/installer/host/ledger"
+	"airlift/internal/fault"
 )
 
 // A SiteFile is one of the site's own files in the bundle.

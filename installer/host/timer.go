@@ -7,9 +7,9 @@ import (
 	"path"
 	"strings"
 
-	"airlift/fault"
 	"airlift/installer/host/ledger"
 	"airlift/installer/pki"
+	"airlift/internal/fault"
 )
 
 // A Timer is a systemd timer, with its service, that runs the installer at StubPath.

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // TestCheckTimeZone: systemd would ignore the times of a timer with a zone that the host does not have.

@@ -12,8 +12,8 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 	cliflag "k8s.io/component-base/cli/flag"
 
-	"airlift/documents/pemfile"
 	"airlift/installer/config"
+	"airlift/internal/documents/pemfile"
 )
 
 // read reads a file that an option names, and reports if that fails. A relative path in

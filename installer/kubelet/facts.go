@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 //go:embed facts.txt

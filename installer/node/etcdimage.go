@@ -9,7 +9,7 @@ import (
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/yaml"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // OlderEtcd returns why a new manifest must not replace the manifest of this host's etcd: the new one has an older

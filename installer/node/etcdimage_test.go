@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/installer/host"
+	"airlift/internal/fault"
 )
 
 func TestImageVersion(t *testing.T) {

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/config"
 	"airlift/installer/host/ledger"
+	"airlift/internal/fault"
 )
 
 // An ExistingRuntime is a containerd that was on this host before Airlift.

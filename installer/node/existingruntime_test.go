@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/config"
+	"airlift/internal/fault"
 )
 
 // An existing containerd must find the CNI plugins and the configuration where Airlift writes

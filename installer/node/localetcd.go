@@ -7,12 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/etcd"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	"airlift/installer/render"
+	"airlift/internal/fault"
 )
 
 // A LocalEtcd describes this host's own etcd, as its static pods configure it.

@@ -13,12 +13,12 @@ import (
 
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 
-	"airlift/documents"
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/host"
 	"airlift/installer/pki"
 	"airlift/installer/workflow"
+	"airlift/internal/documents"
+	"airlift/internal/fault"
 )
 
 // A Machine is the host that a run changes, and the number of changes so far.

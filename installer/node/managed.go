@@ -1,8 +1,8 @@
 package node
 
 import (
-	"airlift/fault"
 	"airlift/installer/host"
+	"airlift/internal/fault"
 )
 
 // Managed refuses a node that Airlift neither installed nor adopted: it has no ledger, in which changes are recorded

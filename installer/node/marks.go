@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"path"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/etcd"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	"airlift/installer/pki"
+	"airlift/internal/fault"
 )
 
 // RestoreMark is written before the first change and removed after the last step. So a run

@@ -11,10 +11,10 @@ import (
 
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
-	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/pki"
 	"airlift/installer/status"
+	"airlift/internal/fault"
 )
 
 // NodeRuntime connects to the containerd that the kubelet of this node uses. If it existed

@@ -14,13 +14,13 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/lease"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/pki"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // ErrNoAPI is why a turn cannot be taken: no API server answers, or none accepts the credentials.

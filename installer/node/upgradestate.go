@@ -5,7 +5,6 @@ import (
 	"path"
 	"slices"
 
-	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/backup"
 	"airlift/installer/cluster"
@@ -13,6 +12,7 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/host/filesystem"
 	"airlift/installer/host/ledger"
+	"airlift/internal/fault"
 )
 
 // upgradeStateVersion increases when older installers cannot read the state.

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/documents"
-	"airlift/fault"
+	"airlift/internal/documents"
+	"airlift/internal/fault"
 )
 
 // Load reads a directory of patches, in the alphabetical order in which they are

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"airlift/fault"
 	"airlift/installer/patches"
+	"airlift/internal/fault"
 )
 
 func directory(t *testing.T, files map[string]string) string {

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // NeedsKubernetes refuses an additional bundle, which has no Kubernetes.

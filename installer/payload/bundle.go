@@ -12,14 +12,14 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/childprocess"
-	"airlift/fault"
 	"airlift/images/release"
 	"airlift/installer/cluster/apply"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
+	"airlift/internal/childprocess"
+	"airlift/internal/fault"
 )
 
 // A Bundle is the file that a run installs from.

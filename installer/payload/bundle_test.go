@@ -11,10 +11,10 @@ import (
 	"testing/iotest"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
+	"airlift/internal/fault"
 )
 
 // sample returns a manifest for binaries with the given contents, by entry

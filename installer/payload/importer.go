@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/timeline"
+	"airlift/internal/fault"
 )
 
 // lazyImporter imports images from the stream into containerd. The stream

@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"airlift/bundle/remote"
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // Thin reports whether the file is thin, so that a cluster's control planes must have the rest.

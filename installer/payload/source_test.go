@@ -26,14 +26,14 @@ import (
 	"time"
 
 	"airlift/bundle"
-	"airlift/dialer"
-	"airlift/fault"
 	"airlift/installer/cluster/health"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/pki"
 	"airlift/installer/workflow"
+	"airlift/internal/dialer"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testbundle"
 )
 

@@ -8,11 +8,11 @@ import (
 	"strconv"
 	"strings"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/render"
+	"airlift/internal/fault"
 )
 
 // CheckRunning refuses to change the cluster configuration of a control plane

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/render"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testhost"
 )
 

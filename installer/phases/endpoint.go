@@ -5,7 +5,6 @@ import (
 	"net"
 	"slices"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/endpoint"
@@ -14,6 +13,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // Endpoint is the step endpoint: the service through which this node reaches the API servers, and which gives the

@@ -4,11 +4,11 @@ import (
 	"context"
 	"slices"
 
-	"airlift/fault"
 	"airlift/images/release"
 	"airlift/images/store"
 	"airlift/installer/config"
 	"airlift/installer/payload"
+	"airlift/internal/fault"
 )
 
 // WaitImages waits for images by component, with a progress bar on a terminal.

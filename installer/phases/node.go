@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/etcd"
@@ -14,6 +13,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/pods"
 	"airlift/installer/preflight"
+	"airlift/internal/fault"
 )
 
 // A Node is the host during init or join.

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 
-	"airlift/fault"
 	"airlift/images/release"
 	"airlift/installer/node"
 	"airlift/installer/patches"
 	"airlift/installer/preflight"
 	"airlift/installer/render"
+	"airlift/internal/fault"
 )
 
 // CheckHost runs all preflight checks on an inspected host, and waits for the

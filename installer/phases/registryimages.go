@@ -12,12 +12,12 @@ import (
 	"sync"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/node"
 	"airlift/installer/registry"
 	"airlift/installer/registry/hosts"
 	"airlift/installer/registry/images"
+	"airlift/internal/fault"
 )
 
 // UsesRegistry reports whether containerd of this host asks the embedded registry of its cluster for images.

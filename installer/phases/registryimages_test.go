@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/installer/registry/images"
+	"airlift/internal/fault"
 )
 
 // TestServedBy: a node knows what any control plane serves, also if others are off, or are of an earlier version.

@@ -8,7 +8,6 @@ import (
 
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
-	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/config"
 	"airlift/installer/desired"
@@ -21,6 +20,7 @@ import (
 	"airlift/installer/render"
 	"airlift/installer/timeline"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // RuntimeStep is the step runtime: it prepares the kernel and starts containerd.

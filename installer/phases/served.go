@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"airlift/dialer"
 	"airlift/installer/cluster/wait"
 	"airlift/installer/config"
 	"airlift/installer/node"
+	"airlift/internal/dialer"
 )
 
 // reloadTimeout is more than the minute in which an API server reads its certificate again if it missed the change

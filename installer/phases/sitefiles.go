@@ -7,12 +7,12 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
 	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/render"
+	"airlift/internal/fault"
 )
 
 // SiteFiles is the steps files and units: the site's own files and systemd units on this node.

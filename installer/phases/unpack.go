@@ -6,10 +6,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/installer/desired"
 	"airlift/installer/node"
 	"airlift/installer/payload"
+	"airlift/internal/fault"
 )
 
 // Content installs the contents of the bundle on this host: binaries and

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"airlift/documents/pemfile"
-	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/internal/documents/pemfile"
+	"airlift/internal/fault"
 )
 
 // Ensure returns the missing files of the named certificates and of the

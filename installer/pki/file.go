@@ -5,7 +5,7 @@ import (
 	"io/fs"
 	"strings"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // A File is a file to write to the host. With Link set, it is a symbolic link to

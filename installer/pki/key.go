@@ -16,8 +16,8 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/documents/pemfile"
 	"airlift/installer/config"
+	"airlift/internal/documents/pemfile"
 )
 
 // DefaultAlgorithm is the algorithm of new keys. kubeadm's default is RSA-2048.

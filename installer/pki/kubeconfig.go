@@ -12,8 +12,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"airlift/documents"
 	"airlift/installer/config"
+	"airlift/internal/documents"
 )
 
 // kubeconfig is a client-go configuration file: the fields that kubeadm uses.

@@ -13,9 +13,9 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/pki"
+	"airlift/internal/fault"
 )
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

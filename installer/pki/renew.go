@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/yaml"
 
-	"airlift/documents"
-	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/internal/documents"
+	"airlift/internal/fault"
 )
 
 // Renew renews a certificate of RenewableNames, expired or not, with a new key and

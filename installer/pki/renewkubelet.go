@@ -7,8 +7,8 @@ import (
 	"path"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/internal/fault"
 )
 
 // RenewKubelet renews the kubelet's client certificate if it has expired, and returns no files

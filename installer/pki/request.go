@@ -11,8 +11,8 @@ import (
 	"path"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/internal/fault"
 )
 
 // Requests returns, for each certificate of a control plane, a new key and a

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/internal/fault"
 )
 
 // rotated is a CA that is being rotated.

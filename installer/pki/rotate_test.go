@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/pki"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/rig"
 )
 

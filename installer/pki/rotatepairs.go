@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/internal/fault"
 )
 
 // While the CAs are rotated, both pairs of each CA are kept below these directories of the

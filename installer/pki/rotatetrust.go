@@ -8,9 +8,9 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"airlift/documents"
-	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/internal/documents"
+	"airlift/internal/fault"
 )
 
 // TrustCAs returns the files with which a worker trusts the CAs of a bundle: caFile, which is the

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/internal/fault"
 )
 
 // CheckShared fails if a joining control plane does not have the files that all

@@ -12,8 +12,8 @@ import (
 	"slices"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/internal/fault"
 )
 
 // backdate is how long before now a new CA becomes valid, so that a node whose

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/version"
 
-	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/internal/fault"
 )
 
 // A Certificate is one row of the table: kubeadm's profile of the certificate with

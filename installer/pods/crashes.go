@@ -8,9 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/host/systemd"
+	"airlift/installer/redact"
+	"airlift/internal/fault"
 )
 
 // A process that ends hopelessEnds times with the same error, over at least
@@ -146,7 +147,7 @@ func (c *crashes) seeContainers(ctx context.Context, runtime containers, now tim
 			continue
 		}
 		news = append(news, c.add(end{
-			process: processOf(k), component: k.Name, how: howItExited(exit), lines: store.LogTail(exit.LogPath, crashLines), log: "cat " + exit.LogPath,
+			process: processOf(k), component: k.Name, how: howItExited(exit), lines: redact.LogTail(exit.LogPath, crashLines), log: "cat " + exit.LogPath,
 			started: exit.Started, finished: exit.Finished,
 		}))
 	}

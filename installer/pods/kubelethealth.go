@@ -12,11 +12,11 @@ import (
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
-	"airlift/fault"
 	"airlift/installer/cluster/health"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/status"
+	"airlift/internal/fault"
 )
 
 // WaitKubelet waits until the kubelet is healthy, for the time of the option or else kubeadm's,

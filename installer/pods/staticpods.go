@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/cluster/health"
 	"airlift/installer/config"
@@ -20,6 +19,7 @@ import (
 	"airlift/installer/pki"
 	"airlift/installer/staticpod"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // stopGrace is how long a component may take to end before it is killed: the kubelet's default

@@ -10,11 +10,11 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/installer/cluster/lease"
 	"airlift/installer/config"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testhost"
 )
 

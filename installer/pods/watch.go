@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/node"
+	"airlift/internal/fault"
 )
 
 // lookInterval is the pause between two looks at the processes of this node. On a slow host it is

@@ -15,8 +15,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/version"
 
-	"airlift/documents/pemfile"
 	"airlift/installer/config"
+	"airlift/internal/documents/pemfile"
 )
 
 // externalEtcdTimeout limits one request to an external etcd.

@@ -5,9 +5,9 @@ import (
 	"os"
 	"os/exec"
 
-	"airlift/fault"
 	"airlift/installer/host/ledger"
 	"airlift/installer/host/podnetwork"
+	"airlift/internal/fault"
 )
 
 const resetFix = "if this host was a node before, run `./install reset` (or `kubeadm reset`)"

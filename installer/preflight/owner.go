@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host/ledger"
+	"airlift/internal/fault"
 )
 
 // dirOwner requires every directory that files are written to, and those above

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"airlift/childprocess"
+	"airlift/internal/childprocess"
 )
 
 // errNoCommand is the error for a command that the host does not have.

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/internal/fault"
 )
 
 // Role is the role that the host will have.

@@ -20,10 +20,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/rig"
 )
 

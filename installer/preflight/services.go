@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/version"
 
-	"airlift/childprocess"
+	"airlift/internal/childprocess"
 )
 
 // Where the installer puts the kubelet, and how long a kubelet may take to print

@@ -4,9 +4,9 @@ import (
 	"context"
 	"strings"
 
-	"airlift/bundle/hostpath"
-	"airlift/fault"
 	"airlift/installer/host/ledger"
+	"airlift/internal/fault"
+	"airlift/internal/hostpath"
 )
 
 // siteFiles requires that the site's own files can be written, and do not replace what

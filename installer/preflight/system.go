@@ -11,10 +11,10 @@ import (
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
-	"airlift/fault"
 	"airlift/images/release"
 	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
+	"airlift/internal/fault"
 )
 
 func (s systemChecks) privileged(context.Context) []finding {

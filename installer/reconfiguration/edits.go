@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/yaml"
 
-	"airlift/documents"
 	"airlift/installer/config"
+	"airlift/internal/documents"
 )
 
 // SamePod reports whether two manifests make the kubelet run the same pod: comments, the order of fields and the order of flags

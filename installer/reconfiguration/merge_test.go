@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/render"
+	"airlift/internal/fault"
 	"airlift/scripts/oracle"
 )
 

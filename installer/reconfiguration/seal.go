@@ -16,7 +16,7 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // A File is a file of the control planes that a reconfiguration brings: it is on each of them, mode 0600.

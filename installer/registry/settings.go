@@ -14,11 +14,11 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"airlift/documents"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	"airlift/installer/pki"
+	"airlift/internal/documents"
 )
 
 // The places of the service on a control plane.

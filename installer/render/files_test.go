@@ -17,9 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/render"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/oracle"
 	"airlift/scripts/oracle/upstream/components"

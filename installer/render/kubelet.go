@@ -10,9 +10,9 @@ import (
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
-	"airlift/documents"
-	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/internal/documents"
+	"airlift/internal/fault"
 )
 
 // KubeletConfig returns the KubeletConfiguration that all nodes share: the user's

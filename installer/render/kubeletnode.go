@@ -7,7 +7,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"airlift/documents"
+	"airlift/internal/documents"
 )
 
 // kubeletVariable is the line of KubeletFlagsFile.

@@ -5,11 +5,11 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/cluster/discovery"
 	"airlift/installer/node"
 	"airlift/installer/pki"
+	"airlift/internal/fault"
 )
 
 // CACertHash returns the hash of the CA in the backup, as etcd snapshot has printed it.

@@ -10,11 +10,11 @@ import (
 	"testing/fstest"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/config"
 	"airlift/installer/node"
 	"airlift/installer/pki"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testhost"
 )
 

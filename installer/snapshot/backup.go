@@ -13,7 +13,6 @@ import (
 
 	"filippo.io/age"
 
-	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/etcd"
 	"airlift/installer/host"
@@ -22,7 +21,8 @@ import (
 	"airlift/installer/host/uninstall"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
-	"airlift/space"
+	"airlift/internal/fault"
+	"airlift/internal/space"
 )
 
 // A Backup saves this cluster's etcd, its shared keys and its configuration to one file.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/installer/etcd"
+	"airlift/internal/fault"
 )
 
 // TestCheckCurrent: a member without a leader sends a snapshot too, and it may be old.

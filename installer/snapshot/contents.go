@@ -15,8 +15,6 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"airlift/documents"
-	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
@@ -24,7 +22,9 @@ import (
 	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/pki"
-	"airlift/space"
+	"airlift/internal/documents"
+	"airlift/internal/fault"
+	"airlift/internal/space"
 )
 
 // describe returns the part of the manifest about etcd. It also checks the free space for the snapshot.

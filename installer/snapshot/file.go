@@ -11,10 +11,10 @@ import (
 
 	"filippo.io/age"
 
-	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/config"
 	"airlift/installer/payload"
+	"airlift/internal/fault"
 )
 
 // A File is a backup that was read to its end, and is complete.

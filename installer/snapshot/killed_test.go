@@ -16,12 +16,12 @@ import (
 
 	"filippo.io/age"
 
-	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/etcd"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/crash"
 	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/fixtures/smallfs"

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testhost"
 )
 

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/host"
 	"airlift/installer/host/detection"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 var backupTimer = host.Timer{Name: "airlift-backup", About: "Backup of the Kubernetes cluster", Retry: 900}

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/node"
+	"airlift/internal/fault"
 )
 
 // TestScheduledCommand: the timer runs with the flags of the command, in systemd's words.

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testhost"
 )
 

@@ -17,15 +17,16 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"airlift/childprocess"
 	"airlift/images/store"
 	"airlift/installer/cluster/health"
 	"airlift/installer/config"
 	"airlift/installer/endpoint"
 	"airlift/installer/host"
+	"airlift/installer/redact"
 	"airlift/installer/registry"
 	"airlift/installer/render"
 	"airlift/installer/staticpod"
+	"airlift/internal/childprocess"
 )
 
 // A Component is a process of the node: a unit of systemd, or a container.
@@ -305,7 +306,7 @@ func (r *Reader) describe(ctx context.Context, runtime *store.Store, k store.Con
 	if exit.Reason != "" && exit.Reason != "Error" && exit.Reason != "Completed" {
 		c.Reason += " (" + exit.Reason + ")"
 	}
-	if lines := store.LogTail(r.Host.Path(exit.LogPath), 1); len(lines) > 0 {
+	if lines := redact.LogTail(r.Host.Path(exit.LogPath), 1); len(lines) > 0 {
 		c.Reason += "; the last line of its log: " + lines[0]
 	}
 	return exit.Code == 0

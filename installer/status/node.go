@@ -10,13 +10,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/detection"
 	"airlift/installer/pki"
 	"airlift/installer/staticpod"
+	"airlift/internal/fault"
 )
 
 // A Node is this host.

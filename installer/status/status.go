@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/apply"
 	"airlift/installer/host"
+	"airlift/internal/fault"
 )
 
 // partTimeout limits the time for each part, even if its source hangs. The parts are read in

@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"airlift/progress"
+	"airlift/internal/progress"
 )
 
 // bytes is a size for people.

@@ -10,12 +10,12 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/etcd"
 	"airlift/installer/node"
 	"airlift/installer/reconfiguration"
 	"airlift/installer/staticpod"
+	"airlift/internal/fault"
 )
 
 // FindWritten returns a key of etcd whose value was written with a provider, "" for none.

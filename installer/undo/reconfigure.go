@@ -16,7 +16,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
@@ -25,6 +24,7 @@ import (
 	"airlift/installer/pki"
 	"airlift/installer/render"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // NewReconfigure returns the Undo of the last reconfiguration of this host.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/facts"
@@ -26,6 +25,7 @@ import (
 	"airlift/installer/render"
 	"airlift/installer/status"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // An Undo restores the files and objects that the last upgrade or reconfiguration of this node replaced.

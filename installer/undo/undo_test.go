@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/facts"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/render"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testhost"
 )
 

@@ -11,13 +11,13 @@ import (
 
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
-	"airlift/fault"
 	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
 	"airlift/installer/etcd"
 	"airlift/installer/kubelet"
 	"airlift/installer/pki"
 	"airlift/installer/preflight"
+	"airlift/internal/fault"
 )
 
 var now = time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/documents"
 	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
+	"airlift/internal/documents"
 )
 
 func (t *Target) alwaysPulls() []string {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"airlift/installer/timeline"
-	"airlift/progress"
+	"airlift/internal/progress"
 )
 
 // Console prints progress for the user, one line at a time. The lines also suit

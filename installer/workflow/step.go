@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/desired"
 	"airlift/installer/timeline"
-	"airlift/progress"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 // A Step is one phase. It has work, Steps or both. If it has both, its own work is the work of all

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 func TestRun(t *testing.T) {

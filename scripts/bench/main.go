@@ -18,7 +18,7 @@ import (
 	"syscall"
 	"time"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 const usage = `usage: bench [flags]          compare Airlift with kubeadm by hand

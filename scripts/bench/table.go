@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/bench/measure"
 	"airlift/scripts/lab"
 )

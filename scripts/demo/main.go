@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/lab"
 	"airlift/scripts/lab/site"
 )

@@ -5,7 +5,7 @@ import (
 	"os"
 	"strings"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // aptFormat makes apt list its package indexes, one per line. So this package need not parse

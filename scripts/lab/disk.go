@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // diskSize is the size of a host's disk in bytes. Its file is sparse; a control plane uses

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // binfmtDir is where the kernel lists the interpreters of binaries for other architectures.

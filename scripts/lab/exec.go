@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // interruptGrace is the time that a command has to clean up after an interrupt.

@@ -24,7 +24,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // stateDir has one directory per lab: its options and its hosts' disks. The path is fixed, so

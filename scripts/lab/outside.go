@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // Root is a path on this machine to the host's root directory, with the host's mounts. It is

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"regexp"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // Limits of the address plan: host addresses end in .11 and higher, and each additional

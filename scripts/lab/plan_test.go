@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 func TestAddressesAreUniqueAndOutsideTheClustersNetworks(t *testing.T) {

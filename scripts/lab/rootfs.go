@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // defaultSuite is the Debian release of the hosts, and of the machine that runs a lab.

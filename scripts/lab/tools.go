@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // tools maps the commands that the lab uses to their Debian packages.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // A row that fails stops no other row. The next run continues with it, and the page has every row.

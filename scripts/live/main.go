@@ -14,7 +14,7 @@ import (
 	"strings"
 	"syscall"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/live/conformance"
 	"airlift/scripts/live/imagesfound"
 )

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/live/results"
 )
 

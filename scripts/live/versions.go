@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/live/results"
 	"airlift/scripts/oracle"

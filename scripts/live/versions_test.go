@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/oracle/upstream/components"
 )
 

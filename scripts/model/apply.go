@@ -11,11 +11,11 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"airlift/fault"
-	"airlift/multihost/live"
-	"airlift/multihost/plan"
-	multihost "airlift/multihost/run"
-	"airlift/multihost/spec"
+	"airlift/installer/multihost/live"
+	"airlift/installer/multihost/plan"
+	multihost "airlift/installer/multihost/run"
+	"airlift/installer/multihost/spec"
+	"airlift/internal/fault"
 )
 
 // Commands on the machine of a driver, and edits of its cluster.yaml. An edit concerns the host of the command.

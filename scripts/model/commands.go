@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/flow/certs"
 	"airlift/installer/flow/initcluster"
@@ -23,6 +22,7 @@ import (
 	"airlift/installer/snapshot"
 	"airlift/installer/undo"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 const token = "abcdef.0123456789abcdef"

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/workloads"
 	"airlift/installer/config"
@@ -23,11 +22,12 @@ import (
 	"airlift/installer/flow/noderemove"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
+	"airlift/installer/multihost/agent"
+	"airlift/installer/multihost/remote"
+	"airlift/installer/multihost/spec"
 	"airlift/installer/payload"
 	"airlift/installer/workflow"
-	"airlift/multihost/agent"
-	"airlift/multihost/remote"
-	"airlift/multihost/spec"
+	"airlift/internal/fault"
 )
 
 // A driver is the machine on which 'cluster apply' runs. It connects to the hosts of the world, where its commands run the flows.

@@ -13,12 +13,12 @@ import (
 	"syscall"
 	"time"
 
-	"airlift/dialer"
 	"airlift/installer/config"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	hostsystemd "airlift/installer/host/systemd"
+	"airlift/internal/dialer"
 )
 
 // A Host is a machine: a directory, and what runs on it.

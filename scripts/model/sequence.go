@@ -14,13 +14,13 @@ import (
 	"sync"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/host/ledger"
 	"airlift/installer/payload"
 	"airlift/installer/pki"
 	"airlift/installer/render"
+	"airlift/internal/fault"
 )
 
 // A Command is a command on a host, and what happens meanwhile.

@@ -15,8 +15,8 @@ import (
 	"sync"
 
 	"airlift/bundle"
-	"airlift/fault"
-	"airlift/space"
+	"airlift/internal/fault"
+	"airlift/internal/space"
 )
 
 // A directory keeps blobs in files. The name of each is the sha256 of its blob in hexadecimal.

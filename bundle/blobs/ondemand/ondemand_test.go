@@ -16,7 +16,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/blobs"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/smallfs"
 	"airlift/scripts/fixtures/testbundle"
 )

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // types are the types of all built-in kinds, in all versions.

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"airlift/bundle/builder/manifests"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // A walk compares the values of an object with the types of their fields.

@@ -7,7 +7,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/common"
 
 	"airlift/bundle/builder/apirules"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // capabilities returns the cluster's properties that templates can read.

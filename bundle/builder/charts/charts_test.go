@@ -32,8 +32,8 @@ import (
 
 	"airlift/bundle/builder/charts"
 	"airlift/bundle/builder/manifests"
-	"airlift/fault"
 	"airlift/images/fetch"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )
 

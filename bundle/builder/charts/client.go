@@ -18,9 +18,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"sigs.k8s.io/yaml"
 
-	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/registry"
+	"airlift/internal/fault"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 
 	archivefiles "helm.sh/helm/v4/pkg/chart/loader/archive"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // maxLinks is the maximum number of symbolic links that are followed in a chart. Links to

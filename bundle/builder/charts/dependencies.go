@@ -9,7 +9,7 @@ import (
 	helm "helm.sh/helm/v4/pkg/chart/v2"
 	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // maxDepth limits charts that depend on charts.

@@ -8,8 +8,8 @@ import (
 
 	helm "helm.sh/helm/v4/pkg/chart/v2"
 
-	"airlift/documents"
-	"airlift/fault"
+	"airlift/internal/documents"
+	"airlift/internal/fault"
 )
 
 // checkFiles returns an error if Helm ignored a part of the files of the chart or of its

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"airlift/bundle/builder/charts"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // small is a chart with one object.

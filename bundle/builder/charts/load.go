@@ -13,7 +13,7 @@ import (
 	helm "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 const ociScheme = "oci://"

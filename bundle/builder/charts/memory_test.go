@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"airlift/bundle/builder/charts"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 func TestMemoryOfARendering(t *testing.T) {

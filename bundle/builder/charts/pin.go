@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // A Download is a chart of a repository or a registry.

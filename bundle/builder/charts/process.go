@@ -16,8 +16,8 @@ import (
 
 	kjson "sigs.k8s.io/json"
 
-	"airlift/childprocess"
-	"airlift/fault"
+	"airlift/internal/childprocess"
+	"airlift/internal/fault"
 )
 
 // A template is a program: it can run for ever, and it can use all memory. Go cannot end a template

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"airlift/bundle/builder/manifests"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // sameObjects returns an error that names what differs between two renderings.

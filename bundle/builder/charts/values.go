@@ -8,8 +8,8 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/strvals"
 
-	"airlift/documents"
-	"airlift/fault"
+	"airlift/internal/documents"
+	"airlift/internal/fault"
 )
 
 // values merges the user's values as Helm does.

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"airlift/progress"
+	"airlift/internal/progress"
 )
 
 // A Reporter reports to one of two sinks: progress as text, or a stream of events. Each method reports

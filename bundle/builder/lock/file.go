@@ -14,9 +14,9 @@ import (
 
 	kjson "sigs.k8s.io/json"
 
-	"airlift/bundle/atomicfile"
-	"airlift/documents"
-	"airlift/fault"
+	"airlift/internal/atomicfile"
+	"airlift/internal/documents"
+	"airlift/internal/fault"
 )
 
 // maxFile is the maximum size of the file in bytes. One with 1000 images has 200 kB.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/distribution/reference"
 
-	"airlift/fault"
 	"airlift/images/release"
+	"airlift/internal/fault"
 )
 
 // A Problem is a reason why a host could try to pull an image, or why the API server refuses an object.

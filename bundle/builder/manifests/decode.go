@@ -9,8 +9,8 @@ import (
 
 	kjson "sigs.k8s.io/json"
 
-	"airlift/documents"
-	"airlift/fault"
+	"airlift/internal/documents"
+	"airlift/internal/fault"
 )
 
 // Decode returns the objects of a file's content: documents of YAML, or JSON values one after

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/bundle"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // Encode returns the objects as documents of YAML, in their order, with sorted keys. The same

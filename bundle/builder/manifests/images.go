@@ -3,8 +3,8 @@ package manifests
 import (
 	"github.com/distribution/reference"
 
-	"airlift/fault"
 	"airlift/images/release"
+	"airlift/internal/fault"
 )
 
 // Pull policies of Kubernetes.

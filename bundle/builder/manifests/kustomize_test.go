@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"airlift/bundle/builder/manifests"
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 	"airlift/scripts/fixtures/seed"
 )

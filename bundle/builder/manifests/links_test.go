@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"airlift/bundle/builder/manifests"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 const linkedObject = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: linked}\n"

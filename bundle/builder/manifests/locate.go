@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"airlift/documents"
+	"airlift/internal/documents"
 )
 
 // locate follows a field's path in the object as far as it leads to a value. It reads the paths of

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"airlift/documents"
-	"airlift/fault"
+	"airlift/internal/documents"
+	"airlift/internal/fault"
 )
 
 // An Object is one Kubernetes object and where it was read.

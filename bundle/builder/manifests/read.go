@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // Read returns the objects in name. This is a file, a directory, or a directory with a

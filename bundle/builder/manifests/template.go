@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"regexp"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // helmAction matches what only a template of a chart has. Other strings with braces are

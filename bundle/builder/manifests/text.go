@@ -13,7 +13,7 @@ import (
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
-	"airlift/documents/textfile"
+	"airlift/internal/documents/textfile"
 )
 
 // textOf returns content as a text, or nothing if it is binary.

@@ -9,9 +9,9 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/blobs"
-	"airlift/fault"
 	"airlift/images/registry"
-	"airlift/progress"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 // Options are the options of a push.

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // Embedded returns the list in a format that the file contains, or nil if it contains none.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // A list in the file is returned as it is, and compared with the contents.

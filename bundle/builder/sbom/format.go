@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"airlift/bundle"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // A Format is a file format for the list.

@@ -10,7 +10,7 @@ import (
 	"runtime/debug"
 	"strings"
 
-	"airlift/space"
+	"airlift/internal/space"
 )
 
 // maxBinary bounds an executable that is searched for build information, in bytes. The

@@ -14,8 +14,8 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/fault"
-	"airlift/space"
+	"airlift/internal/fault"
+	"airlift/internal/space"
 )
 
 // A Source is what a list is made from: a bundle file, or the contents of one that will be

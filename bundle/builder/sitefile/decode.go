@@ -14,9 +14,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"airlift/documents"
-	"airlift/fault"
 	"airlift/images/release"
+	"airlift/internal/documents"
+	"airlift/internal/fault"
 )
 
 // types are the mappings of a document, by the names that the decoder's errors have.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"sync"
 
-	"airlift/bundle/hostpath"
 	"airlift/images/release"
+	"airlift/internal/hostpath"
 )
 
 // binaryNames are the names of the binaries in every bundle. The CNI plugins are compared when

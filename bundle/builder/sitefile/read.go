@@ -9,11 +9,11 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/builder"
-	"airlift/documents/problems"
-	"airlift/fault"
 	"airlift/images/fetch"
 	"airlift/images/local"
 	"airlift/images/release"
+	"airlift/internal/documents/problems"
+	"airlift/internal/fault"
 )
 
 // Read returns the options in the file at path, checked. What is not written is empty. Paths are relative

@@ -11,12 +11,12 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/builder"
 	"airlift/bundle/builder/sitefile"
-	"airlift/fault"
 	"airlift/images/release"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	"airlift/installer/render"
+	"airlift/internal/fault"
 )
 
 const head = "apiVersion: airlift/v1\nkind: Bundle\n"

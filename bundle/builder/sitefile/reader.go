@@ -7,8 +7,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"airlift/documents/problems"
-	"airlift/fault"
+	"airlift/internal/documents/problems"
+	"airlift/internal/fault"
 )
 
 // maxSize is the maximum size of bundle.yaml in bytes. Manifests and files are not in it, so

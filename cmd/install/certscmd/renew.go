@@ -9,10 +9,10 @@ import (
 
 	"airlift/cmd/install/nodecmd"
 	"airlift/cmd/output"
-	"airlift/fault"
 	"airlift/installer/flow/certs"
 	"airlift/installer/host"
 	"airlift/installer/pki"
+	"airlift/internal/fault"
 )
 
 func newRenew(e nodecmd.Environment) *cobra.Command {

@@ -17,12 +17,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/cmd/output"
-	"airlift/documents"
-	"airlift/fault"
 	"airlift/installer/host/filesystem"
-	"airlift/multihost/plan"
-	"airlift/multihost/run"
-	"airlift/multihost/spec"
+	"airlift/installer/multihost/plan"
+	"airlift/installer/multihost/run"
+	"airlift/installer/multihost/spec"
+	"airlift/internal/documents"
+	"airlift/internal/fault"
 )
 
 // rules are flags that change what a plan has.

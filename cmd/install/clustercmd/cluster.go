@@ -17,12 +17,12 @@ import (
 	"airlift/bundle"
 	"airlift/cmd/install/clustercmd/hostcmd"
 	"airlift/cmd/output"
-	"airlift/fault"
-	"airlift/multihost/live"
-	"airlift/multihost/plan"
-	"airlift/multihost/remote"
-	"airlift/multihost/run"
-	"airlift/multihost/spec"
+	"airlift/installer/multihost/live"
+	"airlift/installer/multihost/plan"
+	"airlift/installer/multihost/remote"
+	"airlift/installer/multihost/run"
+	"airlift/installer/multihost/spec"
+	"airlift/internal/fault"
 )
 
 const clusterLong = `Install, upgrade and look after a cluster of several hosts, from one description: cluster.yaml.

@@ -15,11 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/fault"
 	"airlift/installer/doctor"
 	"airlift/installer/host/filesystem"
-	"airlift/multihost/run"
-	"airlift/progress"
+	"airlift/installer/multihost/run"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 func newDoctor(in *site) *cobra.Command {

@@ -15,9 +15,9 @@ import (
 
 	"airlift/bundle"
 	"airlift/cmd/output"
-	"airlift/fault"
-	"airlift/multihost/run"
-	"airlift/multihost/spec"
+	"airlift/installer/multihost/run"
+	"airlift/installer/multihost/spec"
+	"airlift/internal/fault"
 )
 
 // collect runs a command that only reads on the nodes with a role, and returns what each printed.

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/term"
 
 	"airlift/cmd/output"
-	"airlift/fault"
-	"airlift/multihost/live"
-	"airlift/multihost/remote"
-	"airlift/progress"
+	"airlift/installer/multihost/live"
+	"airlift/installer/multihost/remote"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 // terminal returns the questions of SSH, for the terminal of this process. Without one, nobody can be asked.

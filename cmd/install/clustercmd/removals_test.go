@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/multihost/spec"
+	"airlift/installer/multihost/spec"
 	"airlift/scripts/fixtures/modelsite"
 	"airlift/scripts/fixtures/seed"
 )

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/cmd/output"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 func newReset(in *site) *cobra.Command {

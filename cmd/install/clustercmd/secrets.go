@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/cmd/output"
-	"airlift/fault"
 	archive "airlift/installer/backup"
 	"airlift/installer/cluster"
 	"airlift/installer/host/filesystem"
-	"airlift/multihost/run"
+	"airlift/installer/multihost/run"
+	"airlift/internal/fault"
 )
 
 func newKubeconfig(in *site) *cobra.Command {

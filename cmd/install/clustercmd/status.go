@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/cmd/output"
-	"airlift/fault"
+	"airlift/installer/multihost/facts"
+	"airlift/installer/multihost/run"
+	"airlift/installer/multihost/spec"
 	"airlift/installer/status"
-	"airlift/multihost/facts"
-	"airlift/multihost/run"
-	"airlift/multihost/spec"
+	"airlift/internal/fault"
 )
 
 // A siteStatus is the document of status. Fields are only added.

@@ -5,12 +5,12 @@ import (
 
 	"airlift/cmd/install/nodecmd"
 	"airlift/cmd/output"
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/undo"
+	"airlift/internal/fault"
 )
 
 func newNode(e nodecmd.Environment) *cobra.Command {

@@ -14,13 +14,13 @@ import (
 
 	"airlift/cmd/install/nodecmd"
 	"airlift/cmd/output"
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
 	"airlift/installer/payload"
 	"airlift/installer/reconfiguration"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 const long = `Give a running cluster another configuration, with kubeadm's documents as for init:

@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/cmd/install/nodecmd"
-	"airlift/fault"
 	"airlift/installer/reconfiguration"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // TestFlags: mistakes are found before this file or the host is opened.

@@ -8,9 +8,9 @@ import (
 
 	"airlift/cmd/install/nodecmd"
 	"airlift/cmd/output"
-	"airlift/fault"
 	"airlift/installer/flow/registrychange"
 	"airlift/installer/host"
+	"airlift/internal/fault"
 )
 
 // New returns the command registry.

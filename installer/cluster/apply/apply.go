@@ -19,9 +19,9 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/restmapper"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/wait"
+	"airlift/internal/fault"
 )
 
 // FieldManager owns the fields of the objects of the site's manifests.

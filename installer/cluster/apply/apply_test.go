@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
+	"airlift/internal/fault"
 )
 
 func TestBadManifests(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 func parsed(t *testing.T, name, namespace, text string) *Manifest {

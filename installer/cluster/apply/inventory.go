@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"airlift/fault"
 	"airlift/installer/cluster/wait"
+	"airlift/internal/fault"
 )
 
 // InventoryName is the ConfigMap in kube-system that lists what init applied of the site's

@@ -6,9 +6,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"airlift/documents"
-	"airlift/fault"
 	"airlift/installer/cluster"
+	"airlift/internal/documents"
+	"airlift/internal/fault"
 )
 
 // A Manifest is one of the site's own manifests: objects that init applies.

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testcluster"
 )
 

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"airlift/fault"
 	"airlift/installer/cluster/wait"
 	"airlift/installer/timeline"
+	"airlift/internal/fault"
 )
 
 // Workloads selects the objects of manifests to wait for.

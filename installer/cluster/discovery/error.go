@@ -1,7 +1,7 @@
 package discovery
 
 import (
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // Reason is why a cluster was not found or not trusted.

@@ -17,10 +17,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 
-	"airlift/dialer"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/wait"
 	"airlift/installer/timeline"
+	"airlift/internal/dialer"
 )
 
 const clusterInfoPath = "/api/v1/namespaces/kube-public/configmaps/cluster-info"

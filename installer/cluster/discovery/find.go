@@ -15,11 +15,11 @@ import (
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	"k8s.io/cluster-bootstrap/token/jws"
 
-	"airlift/documents"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/wait"
 	"airlift/installer/config"
 	"airlift/installer/pki"
+	"airlift/internal/documents"
 )
 
 // Cluster is a cluster that passed discovery's checks.

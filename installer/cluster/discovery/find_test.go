@@ -34,10 +34,10 @@ import (
 	"k8s.io/cluster-bootstrap/token/jws"
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/pki"
 	"airlift/installer/render"
+	"airlift/internal/fault"
 )
 
 // expect fails unless err is a DiscoveryError with this reason and a hint, and

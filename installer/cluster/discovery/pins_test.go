@@ -12,9 +12,9 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/pki"
+	"airlift/internal/fault"
 )
 
 // An attacker who knows a join token can sign a cluster-info with two CAs: the

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"airlift/dialer"
+	"airlift/internal/dialer"
 )
 
 // ServerName is in the certificate of every API server, and in no kubelet's. A client that trusts the CA of the cluster must

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"airlift/dialer"
 	"airlift/installer/cluster/wait"
 	"airlift/installer/config"
+	"airlift/internal/dialer"
 )
 
 const KubeletHint = "check the kubelet's log: journalctl -u kubelet -e"

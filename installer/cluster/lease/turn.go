@@ -16,10 +16,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/wait"
 	"airlift/installer/config"
+	"airlift/internal/fault"
 )
 
 // turnLease is the Lease that a control plane has while it restarts its components.

@@ -23,8 +23,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
+	"airlift/internal/fault"
 )
 
 // turnCluster is a cluster of control planes with one store, and an API server on each.

@@ -10,8 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/watch"
 
-	"airlift/fault"
 	"airlift/installer/timeline"
+	"airlift/internal/fault"
 )
 
 // Report is called with a short state each time that what a wait sees changes.

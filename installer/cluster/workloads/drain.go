@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
-	"airlift/fault"
 	"airlift/installer/cluster/wait"
+	"airlift/internal/fault"
 )
 
 // A Drain evicts the pods of a node, as kubectl drain does. It does not read DaemonSets. So a

@@ -22,8 +22,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"airlift/dialer"
 	"airlift/installer/cluster/wait"
+	"airlift/internal/dialer"
 )
 
 const (

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 func TestPortInUseIsReportedWithTheCommandThatFindsIt(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // listen opens the listeners. It leaves out an IPv6 address on a host without IPv6, if there is another one.

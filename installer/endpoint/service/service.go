@@ -21,8 +21,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"airlift/bundle/atomicfile"
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/daemon"
@@ -30,6 +28,8 @@ import (
 	"airlift/installer/endpoint/balancer"
 	"airlift/installer/endpoint/vip"
 	"airlift/installer/etcd"
+	"airlift/internal/atomicfile"
+	"airlift/internal/fault"
 )
 
 // State is what the service does. A part that the host does not have is nil.

@@ -17,11 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/endpoint"
 	"airlift/installer/endpoint/balancer"
 	"airlift/installer/pki"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/fixtures/testhost"
 )

@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // lifetime is how long the kernel keeps the address after the agent has died. The kernel counts

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/etcd"
+	"airlift/internal/fault"
 )
 
 // TestJudge: each fact that decides about the address, beginning from a holder without any problem.

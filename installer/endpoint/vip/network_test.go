@@ -15,8 +15,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"airlift/fault"
 	"airlift/installer/etcd"
+	"airlift/internal/fault"
 )
 
 // newNetwork returns a lab with a switch and no hosts.

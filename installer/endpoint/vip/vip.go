@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/etcd"
+	"airlift/internal/fault"
 )
 
 // An Election is the local member's view of etcd's election; *etcd.Election implements it.

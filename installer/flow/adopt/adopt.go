@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/adoption"
 	"airlift/installer/cluster"
 	"airlift/installer/host"
@@ -19,6 +18,7 @@ import (
 	"airlift/installer/preflight"
 	"airlift/installer/status"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // Options are the user's options.

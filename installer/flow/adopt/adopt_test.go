@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/adoption"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
@@ -29,6 +28,7 @@ import (
 	"airlift/installer/registry"
 	"airlift/installer/undo"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/crash"
 	"airlift/scripts/fixtures/layouts"
 	"airlift/scripts/fixtures/testhost"

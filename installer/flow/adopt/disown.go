@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"airlift/fault"
 	"airlift/installer/endpoint"
 	"airlift/installer/host"
 	"airlift/installer/host/uninstall"
@@ -14,6 +13,7 @@ import (
 	"airlift/installer/registry/hosts"
 	"airlift/installer/status"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // CheckDisown refuses to leave a node that needs Airlift. A host without a ledger has nothing to end.

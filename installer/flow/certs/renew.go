@@ -12,12 +12,12 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/pki"
 	"airlift/installer/pods"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // Options choose the certificates to renew.

@@ -13,13 +13,13 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/detection"
 	"airlift/installer/node"
 	"airlift/installer/status"
+	"airlift/internal/fault"
 )
 
 // clusterTimeout limits the request for the cluster's configuration. Users must

@@ -9,10 +9,10 @@ import (
 	"os"
 	"strings"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
+	"airlift/internal/fault"
 )
 
 // Timer renews certificates that are due. It runs every night; the delay spreads control

@@ -6,11 +6,11 @@ import (
 	"slices"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/cluster/lease"
 	"airlift/installer/config"
 	"airlift/installer/node"
 	"airlift/installer/pki"
+	"airlift/internal/fault"
 )
 
 // takeTurn waits until no other control plane restarts its components, and fails if the others

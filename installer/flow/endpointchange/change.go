@@ -12,7 +12,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/rotation"
 	"airlift/installer/config"
@@ -22,6 +21,7 @@ import (
 	"airlift/installer/pki"
 	"airlift/installer/preflight"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // timeout limits the waits for the API server, for the new endpoint and for the pods of the add-ons.

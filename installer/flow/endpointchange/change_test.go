@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/internal/fault"
 	_ "airlift/scripts/fixtures/seed"
 	"airlift/scripts/fixtures/testcluster/testclient"
 )

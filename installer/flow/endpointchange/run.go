@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/node"
+	"airlift/internal/fault"
 )
 
 // A run has the data that the parts of a Change share, and computes what the change is.

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/installer/host/ledger"
 	"airlift/installer/node"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/layouts"
 	"airlift/scripts/fixtures/testhost"
 )

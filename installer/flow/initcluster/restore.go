@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/lease"
@@ -29,7 +28,8 @@ import (
 	"airlift/installer/reconfiguration"
 	"airlift/installer/snapshot"
 	"airlift/installer/workflow"
-	"airlift/space"
+	"airlift/internal/fault"
+	"airlift/internal/space"
 )
 
 // A Restore is an init whose keys and etcd data come from a backup.

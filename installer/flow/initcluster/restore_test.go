@@ -11,7 +11,6 @@ import (
 	"testing/fstest"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/config"
 	"airlift/installer/host"
@@ -21,6 +20,7 @@ import (
 	"airlift/installer/pki"
 	"airlift/installer/snapshot"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testhost"
 )
 

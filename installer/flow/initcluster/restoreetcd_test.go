@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/config"
 	"airlift/installer/etcd"
@@ -21,6 +20,7 @@ import (
 	"airlift/installer/phases"
 	"airlift/installer/snapshot"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/fixtures/testhost"
 )

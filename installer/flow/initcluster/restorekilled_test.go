@@ -19,7 +19,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
 
-	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/config"
 	"airlift/installer/etcd"
@@ -29,6 +28,7 @@ import (
 	"airlift/installer/phases"
 	"airlift/installer/snapshot"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/crash"
 	"airlift/scripts/fixtures/rig"
 )

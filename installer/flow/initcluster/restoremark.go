@@ -6,11 +6,11 @@ import (
 	"path"
 	"path/filepath"
 
-	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/etcd"
 	"airlift/installer/node"
 	"airlift/installer/render"
+	"airlift/internal/fault"
 )
 
 // ownMark returns the mark that this run has written or found. Somebody may have removed it since.

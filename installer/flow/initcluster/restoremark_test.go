@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/installer/node"
+	"airlift/internal/fault"
 )
 
 // TestRemovedMark: somebody has removed the mark while a restore runs.

@@ -10,7 +10,6 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/config"
 	"airlift/installer/etcd"
@@ -20,6 +19,7 @@ import (
 	"airlift/installer/phases"
 	"airlift/installer/render"
 	"airlift/installer/snapshot"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testhost"
 )
 

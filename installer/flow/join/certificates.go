@@ -13,13 +13,13 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/discovery"
 	"airlift/installer/desired"
 	"airlift/installer/node"
 	"airlift/installer/phases"
 	"airlift/installer/pki"
+	"airlift/internal/fault"
 )
 
 // sharedCerts puts the certificates that all control planes share on this host, and creates the certificates

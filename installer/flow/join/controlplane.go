@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/discovery"
 	"airlift/installer/cluster/health"
@@ -16,6 +15,7 @@ import (
 	"airlift/installer/phases"
 	"airlift/installer/pki"
 	"airlift/installer/pods"
+	"airlift/internal/fault"
 )
 
 // controlPlaneJoin is the part of join that only another control plane needs.

@@ -7,7 +7,6 @@ import (
 
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/discovery"
 	"airlift/installer/config"
@@ -15,6 +14,7 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/phases"
+	"airlift/internal/fault"
 )
 
 // A joinedCluster is the cluster that join found and trusts. The first step that

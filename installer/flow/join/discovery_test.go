@@ -9,7 +9,6 @@ import (
 	"testing/fstest"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/cluster/discovery"
 	"airlift/installer/config"
 	"airlift/installer/host"
@@ -18,6 +17,7 @@ import (
 	"airlift/installer/phases"
 	"airlift/installer/pki"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // joining returns a host that is about to become another control plane, with

@@ -7,13 +7,13 @@ import (
 	"path"
 	"slices"
 
-	"airlift/fault"
 	"airlift/installer/desired"
 	"airlift/installer/etcd"
 	"airlift/installer/node"
 	"airlift/installer/phases"
 	"airlift/installer/pods"
 	"airlift/installer/render"
+	"airlift/internal/fault"
 )
 
 // etcdJoin makes this host's etcd a member of the cluster's etcd.

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/node"
 	"airlift/installer/pki"
+	"airlift/internal/fault"
 )
 
 // join uses an existing admin.conf only if a given hash matches one of its CAs,

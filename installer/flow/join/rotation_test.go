@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"airlift/fault"
 	"airlift/installer/node"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testhost"
 )
 

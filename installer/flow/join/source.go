@@ -4,12 +4,12 @@ import (
 	"context"
 
 	"airlift/bundle/remote"
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/preflight"
+	"airlift/internal/fault"
 )
 
 // attach makes a thin file read what it does not have from the control planes. A host that is a node already uses

@@ -16,8 +16,6 @@ import (
 	"testing"
 
 	"airlift/bundle"
-	"airlift/dialer"
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/host"
@@ -26,6 +24,8 @@ import (
 	"airlift/installer/phases"
 	"airlift/installer/preflight"
 	"airlift/installer/workflow"
+	"airlift/internal/dialer"
+	"airlift/internal/fault"
 )
 
 // thinWorker returns the join of a worker from a thin file.

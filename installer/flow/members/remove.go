@@ -8,11 +8,11 @@ import (
 	"strconv"
 	"strings"
 
-	"airlift/fault"
 	"airlift/installer/etcd"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // Remove removes another host's member from the cluster's etcd. The member has this name

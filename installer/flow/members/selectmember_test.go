@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/installer/etcd"
+	"airlift/internal/fault"
 )
 
 // TestSelectMember: an empty name, a part of an ID and a name that may be an ID select no member.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/workloads"
 	"airlift/installer/etcd"
@@ -16,6 +15,7 @@ import (
 	"airlift/installer/pki"
 	"airlift/installer/render"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 const (

@@ -11,13 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"airlift/dialer"
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/workloads"
 	"airlift/installer/config"
 	"airlift/installer/etcd"
 	"airlift/installer/workflow"
+	"airlift/internal/dialer"
+	"airlift/internal/fault"
 )
 
 // answerTimeout limits the wait for a host that may be off.

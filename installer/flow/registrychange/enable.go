@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
@@ -20,6 +19,7 @@ import (
 	"airlift/installer/registry"
 	"airlift/installer/registry/hosts"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // An Enable gives this node its part in the embedded registry of a running cluster. The first control plane creates it.

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
@@ -23,6 +22,7 @@ import (
 	"airlift/installer/pods"
 	"airlift/installer/registry/hosts"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // A Follower lets one node follow the embedded registry of its cluster, with the permissions of its kubelet.

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
@@ -15,6 +14,7 @@ import (
 	"airlift/installer/registry"
 	"airlift/installer/registry/store"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testbundle"
 )
 

@@ -26,7 +26,7 @@ import (
 	"airlift/installer/registry"
 	"airlift/installer/registry/hosts"
 	"airlift/installer/registry/service"
-	"airlift/progress"
+	"airlift/internal/progress"
 )
 
 // A Status is the embedded registry as this host sees it.

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/endpoint"
@@ -22,6 +21,7 @@ import (
 	"airlift/installer/render"
 	"airlift/installer/status"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // The reset of an adopted node takes back what Airlift changed on it, and the node stays as it was adopted. With

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/endpoint"
 	"airlift/installer/flow/certs"
@@ -21,6 +20,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/render"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testhost"
 )
 

@@ -10,11 +10,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // Servers of the API: adopted is what the kubeconfigs had when the node was adopted, own is this host's, and other is another endpoint.

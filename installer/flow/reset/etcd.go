@@ -9,12 +9,12 @@ import (
 	"slices"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/etcd"
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/render"
+	"airlift/internal/fault"
 )
 
 // resetEtcdTimeout limits reset's calls to etcd. Reset must end even if the

@@ -6,10 +6,10 @@ import (
 	"maps"
 	"slices"
 
-	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/host/ledger"
 	"airlift/installer/node"
+	"airlift/internal/fault"
 )
 
 // imageReset restores the image names in an existing containerd.

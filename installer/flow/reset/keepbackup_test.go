@@ -7,12 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // TestResetKeepsTheLastBackup: an older installer has written it below a directory that reset removes.

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/filesystem"
@@ -24,6 +23,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/crash"
 	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/fixtures/testhost"

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
@@ -26,6 +25,7 @@ import (
 	"airlift/installer/render"
 	"airlift/installer/status"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // A Reset removes what init or join created on this host.

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/host"
@@ -19,6 +18,7 @@ import (
 	"airlift/installer/pki"
 	"airlift/installer/render"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testcluster"
 	"airlift/scripts/fixtures/testhost"
 )

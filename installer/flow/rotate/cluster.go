@@ -9,12 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"airlift/fault"
 	"airlift/installer/cluster/rotation"
 	"airlift/installer/cluster/wait"
 	"airlift/installer/cluster/workloads"
 	"airlift/installer/node"
 	"airlift/installer/pki"
+	"airlift/internal/fault"
 )
 
 // clusterState reads and changes the state of the rotation that is stored in the cluster, and what the

@@ -10,13 +10,13 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/rotation"
 	"airlift/installer/config"
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/pods"
+	"airlift/internal/fault"
 )
 
 // hostFiles changes the CAs, keys and certificates on this host.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/rotation"
 	"airlift/installer/config"
@@ -18,6 +17,7 @@ import (
 	"airlift/installer/pki"
 	"airlift/installer/pods"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // Stages of a rotation of the cluster's CAs, which every node goes through in this order. No

@@ -18,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/rotation"
 	"airlift/installer/config"
@@ -26,6 +25,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // rotating returns a Rotation of a host that is a control plane or a worker.

@@ -6,9 +6,9 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/rotation"
+	"airlift/internal/fault"
 )
 
 // A Status is the state of the rotation of the CAs.

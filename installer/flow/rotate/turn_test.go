@@ -9,13 +9,13 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/installer/cluster/lease"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/pods"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testhost"
 )
 

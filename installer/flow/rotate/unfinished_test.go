@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
 	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/layouts"
 	"airlift/scripts/fixtures/testhost"
 )

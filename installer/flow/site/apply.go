@@ -6,13 +6,13 @@ import (
 	"context"
 	"strings"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // ApplyOptions are the user's options for apply.

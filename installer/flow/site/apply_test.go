@@ -10,11 +10,11 @@ import (
 	"testing"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testbundle"
 	"airlift/scripts/fixtures/testhost"
 )

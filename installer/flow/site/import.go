@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images/release"
 	"airlift/images/store"
 	"airlift/installer/host"
@@ -17,7 +16,8 @@ import (
 	"airlift/installer/phases"
 	"airlift/installer/preflight"
 	"airlift/installer/workflow"
-	"airlift/progress"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 // ImportOptions are the user's options for import.

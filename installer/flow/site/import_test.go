@@ -15,7 +15,6 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/head"
-	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/config"
 	"airlift/installer/host"
@@ -24,6 +23,7 @@ import (
 	"airlift/installer/registry/hosts"
 	"airlift/installer/registry/images"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testbundle"
 	"airlift/scripts/fixtures/testhost"
 )

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/node"
@@ -14,6 +13,7 @@ import (
 	"airlift/installer/phases"
 	"airlift/installer/preflight"
 	"airlift/installer/registry"
+	"airlift/internal/fault"
 )
 
 // A keeper keeps the file of an import in the embedded registry of the cluster.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"airlift/fault"
 	"airlift/images/release"
 	"airlift/images/store"
 	"airlift/installer/cluster/facts"
@@ -20,7 +19,8 @@ import (
 	"airlift/installer/phases"
 	"airlift/installer/registry/images"
 	"airlift/installer/workflow"
-	"airlift/progress"
+	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 // A NodeImage is an image in the containerd of this node.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"os"
 
-	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/internal/fault"
 )
 
 // adoptedInstance returns the instance configuration for the first upgrade of an adopted node whose kubelet has another file than

@@ -12,7 +12,6 @@ import (
 	"pgregory.net/rapid"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/installer/adoption"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
@@ -27,6 +26,7 @@ import (
 	"airlift/installer/status"
 	"airlift/installer/undo"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	_ "airlift/scripts/fixtures/seed"
 	"airlift/scripts/fixtures/testbundle"
 	"airlift/scripts/fixtures/testhost"

@@ -7,12 +7,12 @@ import (
 	"path"
 	"strings"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
+	"airlift/internal/fault"
 )
 
 // binaries are the binaries of the bundle, and the copy of its installer, that this node gets.

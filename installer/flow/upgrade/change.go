@@ -18,7 +18,6 @@ import (
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
@@ -30,6 +29,7 @@ import (
 	"airlift/installer/render"
 	"airlift/installer/staticpod"
 	"airlift/installer/upgradecheck"
+	"airlift/internal/fault"
 )
 
 // A change is the configuration that a reconfiguration gives to this node, and with it to the cluster.

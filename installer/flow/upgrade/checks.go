@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
@@ -26,6 +25,7 @@ import (
 	"airlift/installer/preflight"
 	"airlift/installer/registry"
 	"airlift/installer/upgradecheck"
+	"airlift/internal/fault"
 )
 
 // checks are the checks before an upgrade.

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
@@ -20,6 +19,7 @@ import (
 	"airlift/installer/pki"
 	"airlift/installer/render"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // damages are what a power failure, a full disk or an editor leaves of a file.

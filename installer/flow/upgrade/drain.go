@@ -8,12 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/cluster/facts"
 	"airlift/installer/cluster/wait"
 	"airlift/installer/cluster/workloads"
 	"airlift/installer/host"
 	"airlift/installer/phases"
+	"airlift/internal/fault"
 )
 
 // drain moves pods away from this node before its container runtime and its kubelet restart.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/backup"
 	"airlift/installer/config"
@@ -25,6 +24,7 @@ import (
 	"airlift/installer/pods"
 	"airlift/installer/undo"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // etcdManifestOf returns a manifest of etcd with a tag.

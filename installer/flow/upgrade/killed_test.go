@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	"airlift/installer/host/uninstall"
@@ -22,6 +21,7 @@ import (
 	"airlift/installer/pki"
 	"airlift/installer/undo"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/crash"
 	"airlift/scripts/fixtures/testbundle"
 	"airlift/scripts/fixtures/testhost"

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
@@ -17,6 +16,7 @@ import (
 	"airlift/installer/phases"
 	"airlift/installer/pki"
 	"airlift/installer/pods"
+	"airlift/internal/fault"
 )
 
 // knowledge has the facts about this node and its cluster.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"os"
 
-	"airlift/fault"
 	"airlift/installer/adoption"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/facts"
@@ -20,6 +19,7 @@ import (
 	"airlift/installer/pods"
 	"airlift/installer/reconfiguration"
 	"airlift/installer/render"
+	"airlift/internal/fault"
 )
 
 // kubelet is the kubelet of this node.

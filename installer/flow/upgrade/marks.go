@@ -7,11 +7,11 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/preflight"
 	"airlift/installer/upgradecheck"
+	"airlift/internal/fault"
 )
 
 // marks are the labels and taints of this node.

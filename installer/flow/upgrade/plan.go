@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
@@ -26,6 +25,7 @@ import (
 	"airlift/installer/render"
 	"airlift/installer/upgradecheck"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // PlanOptions are the user's options for upgrade plan and upgrade diff.

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/cluster/lease"
 	"airlift/installer/config"
 	"airlift/installer/desired"
@@ -24,6 +23,7 @@ import (
 	"airlift/installer/reconfiguration"
 	"airlift/installer/render"
 	"airlift/installer/upgradecheck"
+	"airlift/internal/fault"
 )
 
 // A controlPlane is the part of an upgrade that replaces the static pods of this node.

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/lease"
@@ -33,6 +32,7 @@ import (
 	"airlift/installer/undo"
 	"airlift/installer/upgradecheck"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // ReconfigureOptions are the user's options for reconfigure and reconfigure node.

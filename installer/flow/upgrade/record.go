@@ -3,12 +3,12 @@ package upgrade
 import (
 	"slices"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/pki"
+	"airlift/internal/fault"
 )
 
 // A record is this host's record of an upgrade, or of a reconfiguration. Undo and a run that continues it read it.

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/node"
@@ -14,6 +13,7 @@ import (
 	"airlift/installer/pods"
 	"airlift/installer/undo"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testhost"
 )
 

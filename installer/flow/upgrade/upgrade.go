@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/adoption"
 	"airlift/installer/cluster/facts"
 	"airlift/installer/cluster/lease"
@@ -25,6 +24,7 @@ import (
 	"airlift/installer/undo"
 	"airlift/installer/upgradecheck"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // Options are the user's options for an upgrade.

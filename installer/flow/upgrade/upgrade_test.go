@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/images/store"
 	"airlift/installer/cluster/facts"
 	"airlift/installer/config"
@@ -20,6 +19,7 @@ import (
 	"airlift/installer/render"
 	"airlift/installer/undo"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testbundle"
 )
 

@@ -20,10 +20,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host/filesystem"
 	"airlift/installer/host/systemd"
+	"airlift/internal/fault"
 )
 
 // Options are the user's options that affect detection.

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"airlift/bundle/atomicfile"
+	"airlift/internal/atomicfile"
 )
 
 // savedSuffix is added to the name of an edited file.

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/bundle/atomicfile"
-	"airlift/fault"
+	"airlift/internal/atomicfile"
+	"airlift/internal/fault"
 )
 
 // Outputs are files that the user names, anywhere. Reset does not remove them.

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"airlift/bundle/atomicfile"
+	"airlift/internal/atomicfile"
 )
 
 // PartialSuffix is added to the name of a Partial until it is complete.

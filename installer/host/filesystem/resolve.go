@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // Other users must not be able to redirect root's writes. So every component of

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // A Root is the directory of a host's root file system: "/" for this machine.

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"airlift/bundle"
-	"airlift/bundle/atomicfile"
-	"airlift/fault"
-	"airlift/interrupt"
+	"airlift/internal/atomicfile"
+	"airlift/internal/fault"
+	"airlift/internal/interrupt"
 )
 
 // Replace atomically replaces the file at path.

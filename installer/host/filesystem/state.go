@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"os"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // ReadIfExists reads a file of the host. A file that does not exist is nil.

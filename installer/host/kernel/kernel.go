@@ -16,11 +16,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"airlift/childprocess"
-	"airlift/fault"
 	"airlift/installer/host"
 	"airlift/installer/host/filesystem"
 	"airlift/installer/host/ledger"
+	"airlift/internal/childprocess"
+	"airlift/internal/fault"
 )
 
 // Files that apply modules and kernel parameters at boot.

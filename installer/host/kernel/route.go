@@ -12,9 +12,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"airlift/fault"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
+	"airlift/internal/fault"
 )
 
 const routeUnit = "airlift-service-route.service"

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
 	"airlift/installer/config"
+	"airlift/internal/fault"
 )
 
 // Kinds of ledger entries for paths that the processes started by init create. Each entry is

@@ -11,9 +11,9 @@ import (
 	"slices"
 	"sync"
 
-	"airlift/bundle/atomicfile"
-	"airlift/fault"
 	"airlift/installer/host/filesystem"
+	"airlift/internal/atomicfile"
+	"airlift/internal/fault"
 )
 
 // Paths of the ledger and of saved original files.

@@ -16,12 +16,12 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/filesystem"
 	"airlift/installer/host/ledger"
 	"airlift/installer/render"
+	"airlift/internal/fault"
 )
 
 const hostPorts = "CNI-HOSTPORT-"

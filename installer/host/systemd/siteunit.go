@@ -6,8 +6,8 @@ import (
 	"os"
 	"time"
 
-	"airlift/fault"
 	"airlift/installer/timeline"
+	"airlift/internal/fault"
 )
 
 // EnsureUnit enables a unit of the site and starts it. It restarts a unit that runs if one of

@@ -13,10 +13,10 @@ import (
 
 	"github.com/coreos/go-systemd/v22/dbus"
 
-	"airlift/childprocess"
-	"airlift/fault"
 	"airlift/installer/host/filesystem"
 	"airlift/installer/timeline"
+	"airlift/internal/childprocess"
+	"airlift/internal/fault"
 )
 
 // jobTimeout limits a systemd job if the caller's context has no deadline. 90 s

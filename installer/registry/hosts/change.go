@@ -12,13 +12,13 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/fault"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/filesystem"
 	"airlift/installer/host/ledger"
 	"airlift/installer/pki"
 	"airlift/installer/render"
+	"airlift/internal/fault"
 )
 
 const hostsFile = "hosts.toml"

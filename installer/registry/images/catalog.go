@@ -13,7 +13,7 @@ import (
 	"airlift/bundle"
 	"airlift/bundle/blobs"
 	"airlift/bundle/blobs/ondemand"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // A catalog lists everything that is served. It does not change.

@@ -7,8 +7,8 @@ import (
 	"reflect"
 	"sync"
 
-	"airlift/bundle/atomicfile"
 	"airlift/installer/config"
+	"airlift/internal/atomicfile"
 )
 
 // A known has what the service knew last of the cluster, for a start while the API does not answer: then pods may only

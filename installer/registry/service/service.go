@@ -23,13 +23,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/daemon"
 	"airlift/installer/registry"
 	"airlift/installer/registry/images"
 	"airlift/installer/registry/store"
+	"airlift/internal/fault"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/head"
-	"airlift/fault"
+	"airlift/internal/fault"
 )
 
 // compareAgain is after how long a section is compared once more: what was intact may be damaged on the disk later.

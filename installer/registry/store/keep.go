@@ -9,9 +9,9 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/head"
-	"airlift/fault"
 	"airlift/installer/host/filesystem"
-	"airlift/space"
+	"airlift/internal/fault"
+	"airlift/internal/space"
 )
 
 // syncEvery is after how many written bytes they are flushed to the disk. Many dirty pages at once would delay the writes

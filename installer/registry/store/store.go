@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"airlift/bundle"
-	"airlift/fault"
 	"airlift/installer/host/filesystem"
+	"airlift/internal/fault"
 )
 
 // A Store is a directory with kept files. Several goroutines and processes may use it.

@@ -21,12 +21,12 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/head"
-	"airlift/fault"
 	"airlift/installer/host/filesystem"
+	"airlift/internal/fault"
+	"airlift/internal/space"
 	_ "airlift/scripts/fixtures/seed"
 	"airlift/scripts/fixtures/smallfs"
 	"airlift/scripts/fixtures/testbundle"
-	"airlift/space"
 )
 
 // sample writes a bundle of some pieces, and returns its path and its bytes. Bundles with other seeds differ.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/lab"
 )
 

@@ -12,7 +12,7 @@ import (
 	"runtime"
 	"strings"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/lab"
 	"airlift/scripts/lab/site"
 )

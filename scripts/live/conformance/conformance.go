@@ -14,7 +14,7 @@ import (
 	"regexp"
 	"slices"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/lab"
 	"airlift/scripts/oracle/upstream/components"
 )

@@ -26,8 +26,8 @@ import (
 
 	"airlift/bundle/builder/charts"
 	"airlift/bundle/builder/manifests"
-	"airlift/fault"
 	"airlift/images/fetch"
+	"airlift/internal/fault"
 	"airlift/scripts/live/results"
 )
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/fault"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesigstore"
 	"airlift/scripts/oracle/upstream/compile"
 	"airlift/scripts/oracle/upstream/components"

@@ -1,4 +1,4 @@
-// Package hostcmd has the hidden commands that the driver of a cluster runs on its hosts. Package multihost/agent documents
+// Package hostcmd has the hidden commands that the driver of a cluster runs on its hosts. Package installer/multihost/agent documents
 // what they print.
 package hostcmd
 
@@ -12,14 +12,14 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"airlift/cmd/output"
-	"airlift/fault"
 	"airlift/installer/backup"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/workloads"
 	"airlift/installer/host"
+	"airlift/installer/multihost/agent"
 	"airlift/installer/snapshot"
 	"airlift/installer/workflow"
-	"airlift/multihost/agent"
+	"airlift/internal/fault"
 )
 
 // New returns the command host.

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/fault"
-	"airlift/multihost/agent"
-	"airlift/multihost/facts"
+	"airlift/installer/multihost/agent"
+	"airlift/installer/multihost/facts"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/rig"
 )
 

@@ -1,0 +1,207 @@
+package spec
+
+import (
+	"bytes"
+	"iter"
+	"slices"
+	"strings"
+
+	"airlift/installer/config"
+	"airlift/internal/documents"
+)
+
+// kubeadm has kubeadm's documents, and the places of what cluster.yaml has, too.
+type kubeadm struct {
+	text  [][]byte
+	kinds map[string]string // the place of each document by its kind
+	// ClusterConfiguration's clusterName and controlPlaneEndpoint.
+	name, endpoint written
+}
+
+// written is a text and where it is. file is "" for cluster.yaml.
+type written struct {
+	text, file string
+	line       int
+}
+
+func kubeadmFile(r *reader, text string, _ place) (set, why, hint string) {
+	path, why, hint := r.path(text)
+	if why != "" {
+		return "", why, hint
+	}
+	data, err := load(path)
+	if err != nil {
+		return "", "cannot be read: " + err.Error(), "write the path of a file with kubeadm's documents" + r.relative
+	}
+	r.addToDigest(text, data)
+	list, errs := documents.Read(data)
+	if len(list)+len(errs) == 0 {
+		return "", "is empty", "write kubeadm's documents to it, or remove it here"
+	}
+	r.addKubeadm(path, list, errs)
+	return path, "", ""
+}
+
+// addKubeadm checks and adds documents of a file.
+func (r *reader) addKubeadm(file string, list []documents.Document, errs []documents.Error) {
+	list = slices.DeleteFunc(list, documents.Document.Empty)
+	name := file
+	if file == r.File {
+		file = "" // its errors come first
+	}
+	refused := map[int]bool{} // lines with secrets, which must not be in another error, and with errors of documents.Read
+	for _, e := range errs {
+		refused[e.Line] = true
+		hint := ""
+		if strings.HasPrefix(e.Text, "not YAML") {
+			hint = "correct the YAML: indent with spaces, and put values with : or # in quotes"
+		}
+		r.AddIn(file, e.Line, hint, "%s", e.Text)
+	}
+	for _, d := range list {
+		r.addDocument(file, d, refused)
+	}
+	warnings, wrong := config.Check(name, list)
+	for _, e := range wrong {
+		if !refused[e.Line] {
+			r.AddIn(file, e.Line, "", "%s", e.Text)
+		}
+	}
+	r.warnings = append(r.warnings, warnings...)
+}
+
+func (r *reader) addDocument(file string, d documents.Document, refused map[int]bool) {
+	k := &r.kubeadm
+	kind := valueOf(d.Node, "kind")
+	if first, twice := k.kinds[kind.text]; twice {
+		r.AddIn(file, d.Line, "remove one of them", "%s occurs twice, first at %s", kind.text, first)
+	}
+	if k.kinds == nil {
+		k.kinds = map[string]string{}
+	}
+	k.kinds[kind.text] = r.AtIn(file, d.Line)
+	for _, f := range refusedFields {
+		if f.kind != kind.text {
+			continue
+		}
+		for key, value := range fieldsAt(d.Node, f.path) {
+			r.AddIn(file, key.Line, f.hint, "%s.%s cannot be in the file of a cluster", f.kind, strings.Join(f.path, "."))
+			addLines(refused, key, value)
+		}
+	}
+	r.checkArguments(file, d, kind.text)
+	if kind.text == "ClusterConfiguration" {
+		k.name, k.endpoint = valueOf(d.Node, "clusterName"), valueOf(d.Node, "controlPlaneEndpoint")
+		k.name.file, k.endpoint.file = file, file
+	}
+	k.text = append(k.text, d.Text)
+}
+
+func valueOf(n *documents.Node, name string) written {
+	key, value := documents.Field(n, name)
+	if key == nil {
+		return written{}
+	}
+	return written{text: value.Value, line: key.Line}
+}
+
+// documentsText returns all documents as one stream.
+func (k *kubeadm) documentsText() []byte { return bytes.Join(k.text, []byte("---\n")) }
+
+const (
+	hintSecret  = "remove the line: cluster.yaml has no secrets, and apply creates tokens and the certificate key itself"
+	hintName    = "remove the line: the name of the node is hosts[].name"
+	hintAddress = "remove the line, and write nodeIP at the host"
+	hintDryRun  = "remove the line; to see what apply would do: ./install cluster plan"
+	hintEtcd    = "remove it: each host has its own"
+)
+
+// refusedFields are fields of kubeadm's documents that are secrets, or that differ from host to host.
+var refusedFields = []struct {
+	kind, hint string
+	path       []string
+}{
+	{"InitConfiguration", hintSecret, []string{"certificateKey"}},
+	{"InitConfiguration", hintSecret, []string{"bootstrapTokens", "token"}},
+	{"InitConfiguration", hintName, []string{"nodeRegistration", "name"}},
+	{"InitConfiguration", hintAddress, []string{"localAPIEndpoint", "advertiseAddress"}},
+	{"JoinConfiguration", "remove it: apply finds the cluster itself, and creates the token", []string{"discovery"}},
+	{"JoinConfiguration", hintSecret, []string{"controlPlane", "certificateKey"}},
+	{"JoinConfiguration", hintName, []string{"nodeRegistration", "name"}},
+	{"JoinConfiguration", hintAddress, []string{"controlPlane", "localAPIEndpoint", "advertiseAddress"}},
+	{"InitConfiguration", hintDryRun, []string{"dryRun"}},
+	{"JoinConfiguration", hintDryRun, []string{"dryRun"}},
+	{"UpgradeConfiguration", hintDryRun, []string{"apply", "dryRun"}},
+	{"UpgradeConfiguration", hintDryRun, []string{"node", "dryRun"}},
+	{"ResetConfiguration", "remove the document: cluster reset does not read it; on a host, use ./install reset --config FILE", []string{"kind"}},
+}
+
+// hostArguments are arguments of components that differ from host to host: with the same name or address, all hosts would be
+// one node.
+var hostArguments = []struct {
+	kind, name, hint string
+	path             []string
+}{
+	{"InitConfiguration", "hostname-override", hintName, []string{"nodeRegistration", "kubeletExtraArgs"}},
+	{"InitConfiguration", "node-ip", hintAddress, []string{"nodeRegistration", "kubeletExtraArgs"}},
+	{"JoinConfiguration", "hostname-override", hintName, []string{"nodeRegistration", "kubeletExtraArgs"}},
+	{"JoinConfiguration", "node-ip", hintAddress, []string{"nodeRegistration", "kubeletExtraArgs"}},
+	{"ClusterConfiguration", "advertise-address", hintAddress, []string{"apiServer", "extraArgs"}},
+	{"ClusterConfiguration", "name", hintEtcd, []string{"etcd", "local", "extraArgs"}},
+	{"ClusterConfiguration", "initial-cluster", hintEtcd, []string{"etcd", "local", "extraArgs"}},
+	{"ClusterConfiguration", "initial-advertise-peer-urls", hintEtcd, []string{"etcd", "local", "extraArgs"}},
+	{"ClusterConfiguration", "advertise-client-urls", hintEtcd, []string{"etcd", "local", "extraArgs"}},
+}
+
+func (r *reader) checkArguments(file string, d documents.Document, kind string) {
+	for _, a := range hostArguments {
+		if a.kind != kind {
+			continue
+		}
+		args := documents.Value(d.Node, a.path...)
+		key, _ := documents.Field(args, a.name) // a mapping up to v1beta3
+		for i := 0; documents.Item(args, i) != nil; i++ {
+			if name := documents.Value(documents.Item(args, i), "name"); name != nil && name.Value == a.name {
+				key = name
+			}
+		}
+		if key != nil {
+			r.AddIn(file, key.Line, a.hint, "%s.%s: %s cannot be in the file of a cluster", kind, strings.Join(a.path, "."), a.name)
+		}
+	}
+}
+
+// fieldsAt returns the names and values of the fields at a path, in all items of the lists on it.
+func fieldsAt(n *documents.Node, path []string) iter.Seq2[*documents.Node, *documents.Node] {
+	return func(yield func(key, value *documents.Node) bool) {
+		items := []*documents.Node{n}
+		for i := 0; documents.Item(n, i) != nil; i++ {
+			items = append(items, documents.Item(n, i))
+		}
+		for _, item := range items {
+			key, value := documents.Field(item, path[0])
+			if key == nil {
+				continue
+			}
+			if len(path) == 1 {
+				if !yield(key, value) {
+					return
+				}
+				continue
+			}
+			for key, value := range fieldsAt(value, path[1:]) {
+				if !yield(key, value) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// addLines adds the lines of nodes and of all that is in them.
+func addLines(lines map[int]bool, nodes ...*documents.Node) {
+	for _, n := range nodes {
+		lines[n.Line] = true
+		addLines(lines, n.Content...)
+	}
+}

@@ -1,0 +1,87 @@
+package architecture
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// fileWrites are the functions of package os that change files.
+var fileWrites = []string{"Chmod", "Chown", "Chtimes", "CopyFS", "Create", "CreateTemp", "Lchown", "Link", "Mkdir", "MkdirAll",
+	"MkdirTemp", "OpenFile", "Remove", "RemoveAll", "Rename", "Symlink", "Truncate", "WriteFile"}
+
+// unrecordedWrites are the functions of package filesystem that change files of a host, and record
+// nothing in the ledger.
+var unrecordedWrites = []string{"Copy", "Move", "OpenPartial", "RemovePartial", "ReopenPartial", "RepairPartial", "Replace", "ReplaceLink", "SaveAside", "Stage"}
+
+// isOnHost reports whether the code of a directory runs on hosts. Of a cluster's driver, only the agent does.
+func isOnHost(dir string) bool {
+	return dir == "cmd/install" || strings.HasPrefix(dir, "installer/") && (!in(dir, "installer/multihost") || dir == "installer/multihost/agent")
+}
+
+// mayWrite lists the exceptions: the functions that a package of the installer
+// may call although it is neither installer/host nor installer/host/filesystem.
+var mayWrite = map[string][]string{
+	"installer/preflight":      {"OpenFile"},  // to check whether a sysctl can be written
+	"installer/host/detection": {"OpenFile"},  // the same
+	"installer/host/kernel":    {"WriteFile"}, // sysctls
+	"installer/host/uninstall": {"Chmod", "MkdirAll", "Move", "Remove", "SaveAside"},
+	"installer/host/ledger":    {"Replace"}, // the ledger itself
+	// Files in a directory that the ledger claims: a service writes them, which does not have the ledger.
+	"installer/registry/store": {"OpenFile", "OpenPartial", "RemovePartial", "ReopenPartial", "RepairPartial"},
+}
+
+// Package host checks the directories on a path before it writes, and records
+// the write in the ledger. So all other packages of the installer use it.
+func TestOnlyHostWritesFiles(t *testing.T) {
+	for _, p := range list(t) {
+		dir := strings.TrimPrefix(p.ImportPath, "airlift/")
+		if !isOnHost(dir) || dir == "installer/host" || dir == "installer/host/filesystem" {
+			continue
+		}
+		for _, name := range p.GoFiles {
+			for _, of := range []struct {
+				imported string
+				writes   []string
+			}{{"os", fileWrites}, {"airlift/installer/host/filesystem", unrecordedWrites}} {
+				for _, call := range calls(t, path.Join(dir, name), of.imported) {
+					if slices.Contains(of.writes, call) && !slices.Contains(mayWrite[dir], call) {
+						t.Errorf("%s calls %s.%s: files are written with package installer/host", path.Join(dir, name), path.Base(of.imported), call)
+					}
+				}
+			}
+		}
+	}
+}
+
+// calls returns the functions of an imported package that a file uses.
+func calls(t *testing.T, name, imported string) (functions []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := ""
+	for _, i := range file.Imports {
+		if is, _ := strconv.Unquote(i.Path.Value); is == imported {
+			local = path.Base(imported)
+			if i.Name != nil {
+				local = i.Name.Name
+			}
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok && local != "" {
+			if x, ok := s.X.(*ast.Ident); ok && x.Name == local {
+				functions = append(functions, s.Sel.Name)
+			}
+		}
+		return true
+	})
+	return functions
+}
