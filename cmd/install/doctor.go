@@ -42,7 +42,8 @@ node's components, PEM blocks, private keys, tokens and users in URLs are hidden
 "[redacted]" is in the place of everything that was taken out. ./install docs status lists
 what is kept. Look at the archive before you send it.
 
-Logs of the site's own pods are gathered only with --logs-of. They are not redacted: only
+Logs of pods in other namespaces than kube-system and kube-flannel are gathered only
+with --logs-of. They are not redacted: only
 PEM blocks, private keys, tokens and users in URLs are hidden, and no passwords. They are in
 the directory logs-not-redacted of the archive.
 

@@ -187,8 +187,8 @@ func (s networkChecks) chainBarriers(ctx context.Context, needs []need) (list []
 			if n.out != "" {
 				hook = "forward"
 			}
-			flannels := hook == "forward" && name.isIptables() && !rejects // flannel adds rules to this chain
-			if chain.hook == hook && !flannels && name.family != map[bool]string{true: "ip", false: "ip6"}[n.ipv6] && !chains.mayAccept(name, n) {
+			flannels := hook == "forward" && name.isIptables() && !rejects && !chain.last // flannel appends rules to this chain
+			if chain.hook == hook && !flannels && !(chain.last && chains.isFirewallds(name)) && name.family != map[bool]string{true: "ip", false: "ip6"}[n.ipv6] && !chains.mayAccept(name, n) {
 				b.dropped = append(b.dropped, n)
 			}
 		}

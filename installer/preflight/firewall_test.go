@@ -88,6 +88,29 @@ func firewalld(eth, services, ports, rich, cni, sources string) map[string]strin
 	}
 }
 
+// iptablesServices is what the package iptables-services of RHEL loads by default.
+const iptablesServices = `*filter
+:INPUT ACCEPT [0:0]
+:FORWARD ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+-A INPUT -m state --state RELATED,ESTABLISHED -j ACCEPT
+-A INPUT -p icmp -j ACCEPT
+-A INPUT -i lo -j ACCEPT
+-A INPUT -p tcp -m state --state NEW -m tcp --dport 22 -j ACCEPT
+-A INPUT -j REJECT --reject-with icmp-host-prohibited
+-A FORWARD -j REJECT --reject-with icmp-host-prohibited
+COMMIT
+`
+
+// nftablesLast accepts by its policy, and its last rule drops.
+const nftablesLast = `{"nftables": [{"chain": {"family": "inet", "table": "filter", "name": "input", "hook": "input", "policy": "accept"}},
+	{"rule": {"family": "inet", "table": "filter", "chain": "input", "expr": [{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": 22}}, {"accept": null}]}},
+	{"rule": {"family": "inet", "table": "filter", "chain": "input", "expr": [{"counter": {"packets": 0, "bytes": 0}}, {"drop": null}]}}]}`
+
+// firewalldTrusts is a firewalld whose default zone accepts all.
+var firewalldTrusts = map[string]string{"firewall-cmd --state": "running\n", "firewall-cmd --get-default-zone": "trusted\n",
+	"firewall-cmd --list-all-zones": "trusted\n  target: ACCEPT\n  interfaces: \n  sources: \n  services: \n  ports: \n  protocols: \n  rich rules: \n"}
+
 func TestFirewall(t *testing.T) {
 	ufwRules, err := os.ReadFile("testdata/ufw.rules")
 	if err != nil {
@@ -114,6 +137,10 @@ func TestFirewall(t *testing.T) {
 			says: []string{"TCP 10250"}, fix: []string{"nft insert rule ip filter INPUT tcp dport 10250 accept"}, never: "6443"},
 		{name: "only the embedded registry", role: JoinControlPlane, prints: map[string]string{"iptables-save": strings.Replace(iptablesDrop, "COMMIT", "-A INPUT -p udp -j ACCEPT\n-A INPUT -p tcp -m multiport --dports 2379:2380,6443,10250 -j ACCEPT\nCOMMIT", 2)}, cni: "flannel", tools: "iptables",
 			says: []string{"needs: TCP 7444 (embedded registry) from other hosts (chain"}, fix: []string{"iptables -I INPUT -p tcp --dport 7444 -j ACCEPT"}, never: "API server"},
+		{name: "the last rule of iptables-services", role: Init, prints: map[string]string{"iptables-save": iptablesServices}, cni: "flannel", tools: "iptables",
+			says: []string{"TCP 6443 (API server) from other hosts", "between pods of different nodes", "(chain ip filter INPUT, chain ip filter FORWARD)"}, fix: []string{"iptables -I INPUT -p tcp --dport 6443 -j ACCEPT"}, never: "from this host itself"},
+		{name: "the last rule of nftables", role: Join, prints: map[string]string{"nft -j list ruleset": nftablesLast}, cni: "none",
+			says: []string{"TCP 10250"}, fix: []string{"nft insert rule inet filter input tcp dport 10250 accept"}},
 		{name: "nftables", role: Init, prints: map[string]string{"nft -j list ruleset": nftablesDrop}, cni: "flannel",
 			says: []string{"between pods of different nodes", "chain inet filter input, chain inet filter forward"},
 			fix:  []string{"nft insert rule inet filter input tcp dport 6443 accept", "nft insert rule inet filter forward iifname cni0 accept", "nft insert rule inet filter forward oifname cni0 accept"}},
@@ -176,6 +203,8 @@ func TestOpenFirewall(t *testing.T) {
 		"an interface":                      {"iptables-save": strings.Replace(iptablesDrop, "-i lo", "-i eth+ -j ACCEPT\n-A INPUT -i lo", 1), "ip6tables-save": iptablesDrop},
 		"a chain of the site":               {"iptables-save": strings.Replace(iptablesDrop, "-A INPUT -i lo -j ACCEPT", ":SITE - [0:0]\n-A SITE -j ACCEPT\n-A INPUT -m comment --comment \"a -j DROP \\\" b\" -g SITE", 1)},
 		"a chain in a map":                  {"nft -j list ruleset": strings.Replace(nftablesDrop, `{"accept": null}]}}]}`, `{"accept": null}]}}, {"rule": {"family": "inet", "table": "filter", "chain": "input", "expr": [{"vmap": {"key": {"meta": {"key": "iifname"}}, "data": {"set": [["lo", {"accept": null}], ["eth0", {"goto": {"target": "site"}}]]}}}]}}, {"rule": {"family": "inet", "table": "filter", "chain": "site", "expr": [{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": {"set": [22, {"range": [10000, 11000]}]}}}, {"accept": null}]}}, {"rule": {"family": "inet", "table": "filter", "chain": "site", "expr": [{"match": {"op": "==", "left": {"payload": {"protocol": "udp", "field": "dport"}}, "right": "@open"}}, {"accept": null}]}}]}`, 1)},
+		"firewalld trusts all":              firewalldTrusts,
+		"chains of firewalld":               {"nft -j list ruleset": strings.ReplaceAll(nftablesLast, `"filter"`, `"firewalld"`), "iptables-save": strings.Replace(iptablesServices, "COMMIT", ":INPUT_ZONES - [0:0]\n:FORWARD_ZONES - [0:0]\nCOMMIT", 1)},
 		"firewalld is off":                  {"firewall-cmd --state": "FAILED"},
 		"ports of firewalld":                firewalld("eth0", "", "10000-11000/tcp 8472/udp", "", "", ""),
 		"a rich rule of firewalld":          firewalld("eth0", "", "", `rule family="ipv4" source address="10.0.0.0/8" accept`, "", ""),

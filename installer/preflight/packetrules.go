@@ -71,7 +71,27 @@ func (c chainName) isIptables() bool {
 // A packetChain has the rules of a chain that accept packets or continue in another chain.
 type packetChain struct {
 	hook  string // input or forward, if the kernel begins here and drops what no rule accepts
+	base  string // the same, also if the policy accepts
+	last  bool   // a rule without a condition drops: what is appended is not reached
 	rules []packetRule
+}
+
+// add adds a rule. The last one of a chain often drops, as the policy would: iptables-services of RHEL.
+func (c packetChains) add(name chainName, drops bool, words []string) {
+	chain := c[name]
+	if drops && chain.base != "" {
+		chain.hook, chain.last = chain.base, true
+	}
+	if r, ok := readRule(words); ok && !chain.last {
+		chain.rules = append(chain.rules, r)
+	}
+	c[name] = chain
+}
+
+// isFirewallds reports whether firewalld made a chain. It is asked by its command.
+func (c packetChains) isFirewallds(name chainName) bool {
+	_, zones := c[chainName{name.family, name.table, name.chain + "_ZONES"}]
+	return name.table == "firewalld" || zones
 }
 
 type packetChains map[chainName]packetChain
@@ -114,15 +134,16 @@ func (c packetChains) addIptables(family, saved string) {
 		case len(words) > 1 && strings.HasPrefix(words[0], ":"):
 			name := words[0][1:]
 			chain := packetChain{}
+			if name == "INPUT" || name == "FORWARD" {
+				chain.base = strings.ToLower(name)
+			}
 			if words[1] == "DROP" {
-				chain.hook = strings.ToLower(name)
+				chain.hook = chain.base
 			}
 			c[chainName{family, "filter", name}] = chain
-		case len(words) > 2 && words[0] == "-A":
-			if r, ok := readRule(words[2:]); ok {
-				name := chainName{family, "filter", words[1]}
-				c[name] = packetChain{c[name].hook, append(c[name].rules, r)}
-			}
+		case len(words) > 3 && words[0] == "-A":
+			drops := words[2] == "-j" && (words[3] == "DROP" || words[3] == "REJECT")
+			c.add(chainName{family, "filter", words[1]}, drops, words[2:])
 		}
 	}
 }
@@ -183,17 +204,34 @@ func (c packetChains) addNftables(ruleset []byte) error {
 		return fmt.Errorf("decoding the output of nft: %w", err)
 	}
 	for _, item := range list.Nftables {
-		if chain := item.Chain; chain != nil && chain.Policy == "drop" {
-			c[chainName{chain.Family, chain.Table, chain.Name}] = packetChain{hook: chain.Hook}
+		if chain := item.Chain; chain != nil {
+			read := packetChain{base: chain.Hook}
+			if chain.Policy == "drop" {
+				read.hook = chain.Hook
+			}
+			c[chainName{chain.Family, chain.Table, chain.Name}] = read
 		}
 		if rule := item.Rule; rule != nil {
-			if r, ok := readRule(nftablesWords(rule.Expr)); ok {
-				name := chainName{rule.Family, rule.Table, rule.Chain}
-				c[name] = packetChain{c[name].hook, append(c[name].rules, r)}
-			}
+			c.add(chainName{rule.Family, rule.Table, rule.Chain}, alwaysDrops(rule.Expr), nftablesWords(rule.Expr))
 		}
 	}
 	return nil
+}
+
+// alwaysDrops reports whether a rule has no condition, and drops.
+func alwaysDrops(expressions []map[string]any) (drops bool) {
+	for _, e := range expressions {
+		for statement := range e {
+			switch statement {
+			case "drop", "reject":
+				drops = true
+			case "counter", "log":
+			default:
+				return false
+			}
+		}
+	}
+	return drops
 }
 
 // nftablesWords writes a rule in the words of iptables, without what readRule does not read. A verdict map accepts all values

@@ -29,6 +29,15 @@ var hidden = []struct {
 	{"ommand line: ", regexp.MustCompile(`(\b[Cc]ommand line: ).*`), "${1}" + Marker}, // the kernel's
 	{"cmd=[", regexp.MustCompile(`(\bcmd=\[).*`), "${1}" + Marker},
 	{"Container{", regexp.MustCompile(`(&\w*Container\{)(?:.*\}|.*)`), "${1}" + Marker + "}"},
+	// What the kubelet and containerd say of hooks, commands that do not exist, and mounts.
+	{"ommand '", regexp.MustCompile(`(?s)(\b[Cc]ommand ').*`), "${1}" + Marker},
+	{"ifecycle hook (", regexp.MustCompile(`(?s)(\blifecycle hook \().*`), "${1}" + Marker},
+	{"exec: ", regexp.MustCompile(`(?s)(\bexec: \\*"[^"\\\s]*\s).*`), "${1}" + Marker}, // with arguments in one word
+	{"ounting arguments: ", regexp.MustCompile(`(?s)(\b[Mm]ounting arguments: ).*`), "${1}" + Marker},
+	{"[systemd-run] ", regexp.MustCompile(`(\[systemd-run\] ).*`), "${1}" + Marker}, // the description of a unit
+	// An API server with --audit-log-path=-.
+	{"audit.k8s.io/", regexp.MustCompile(`\{.*"apiVersion":"audit\.k8s\.io/.*`), Marker},
+	{"?", regexp.MustCompile(`(?i)([?&][\w.-]*(?:token|secret|pass|pwd|signature|credential|key)[\w.-]*=)[^&\s"'\\]+`), "${1}" + Marker}, // in the query of a URL
 	{"config", regexp.MustCompile(`(\bconfig=\\*"?|with config )\{.*`), "${1}" + Marker},
 }
 

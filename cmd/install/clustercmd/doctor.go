@@ -31,7 +31,8 @@ func newDoctor(in *site) *cobra.Command {
 writes there, redacted: ./install docs status lists what is kept. A host that does not
 answer has the reason in its place. Look at the archive before you send it.
 
-Logs of the site's own pods are gathered only with --logs-of. They are not redacted: only
+Logs of pods in other namespaces than kube-system and kube-flannel are gathered only
+with --logs-of. They are not redacted: only
 PEM blocks, private keys, tokens and users in URLs are hidden, and no passwords. They are in
 the directory logs-not-redacted of each host.
 

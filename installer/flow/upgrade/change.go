@@ -95,7 +95,7 @@ func (c *change) merge(ctx context.Context, f *knowledge, own *config.Config, st
 	return nil
 }
 
-// withoutSecrets returns refusals whose values have nothing that looks like a secret.
+// withoutSecrets returns refusals whose values have no secret with a form of its own.
 func withoutSecrets(list []reconfiguration.Refusal) []reconfiguration.Refusal {
 	list = slices.Clone(list)
 	for i, r := range list {

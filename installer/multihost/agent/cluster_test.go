@@ -34,7 +34,7 @@ func TestCredentials(t *testing.T) {
 		t.Errorf("for a worker: %q", w)
 	}
 	tokens := testcluster.Must(client.Tokens().ListTokens(ctx))(t)
-	if len(tokens) != 1 || tokens[0].Token != worker.Token || !strings.Contains(tokens[0].Description, "install cluster") || !tokens[0].Expires.Equal(worker.Expires) {
+	if len(tokens) != 1 || tokens[0].Token != worker.Token || !strings.Contains(tokens[0].Description, "cluster apply") || !tokens[0].Expires.Equal(worker.Expires) {
 		t.Errorf("%+v", tokens)
 	}
 	made := testcluster.Must(CreateCredentials(ctx, client, h, 30*time.Minute, true))(t)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync/atomic"
 	"time"
@@ -31,15 +32,30 @@ type native struct {
 // A socket is closed when nothing has come for keepAliveLimit, once its silence is watched.
 type socket struct {
 	net.Conn
-	silence atomic.Pointer[time.Timer]
+	silent atomic.Int32 // how often it was looked at since the last byte
 }
 
 func (s *socket) Read(p []byte) (int, error) {
 	n, err := s.Conn.Read(p)
-	if t := s.silence.Load(); t != nil && n > 0 {
-		t.Reset(keepAliveLimit)
+	if n > 0 {
+		s.silent.Store(0)
 	}
 	return n, err
+}
+
+// watch closes the socket after a silence. It counts looks, and not time: this process may have been stopped.
+func (s *socket) watch(ended <-chan struct{}) {
+	for {
+		select {
+		case <-ended:
+			return
+		case <-time.After(keepAliveInterval):
+			if s.silent.Add(1) >= int32(keepAliveLimit/keepAliveInterval) {
+				_ = s.Close()
+				return
+			}
+		}
+	}
 }
 
 // A login is what a handshake needs, what the user has answered so far, and what the host wanted.
@@ -247,7 +263,7 @@ func newNative(client *ssh.Client) *native {
 
 // keepAlive asks questions until the connection ends. The socket is closed if the host no longer answers.
 func (n *native) keepAlive(s *socket) {
-	s.silence.Store(time.AfterFunc(keepAliveLimit, func() { _ = s.Close() }))
+	go s.watch(n.ended)
 	for {
 		select {
 		case <-n.ended:
@@ -321,5 +337,11 @@ func (n *native) session(command string, terminal bool) (*stream, error) {
 		}
 		return 0, err
 	}
-	return &stream{stdin, stdout, stderr, wait, func() { _ = session.Close() }}, nil
+	r, w := io.Pipe() // whose two ends may be closed while it writes, which a channel of package ssh does not allow
+	go func() {
+		_, err := io.Copy(stdin, r)
+		_ = r.CloseWithError(err)
+		_ = stdin.Close()
+	}()
+	return &stream{w, stdout, stderr, wait, func() { _ = w.Close(); _ = session.Close() }}, nil
 }

@@ -74,7 +74,7 @@ func (o *openSSH) start(ctx context.Context, d *Dialer, via transport) error {
 
 // masterOptions are the arguments of the first ssh. They precede ~/.ssh/config.
 func (o *openSSH) masterOptions(d *Dialer, via transport) ([]string, error) {
-	options := strings.Fields(fmt.Sprintf("-N -o ControlMaster=yes -o ControlPersist=10 -o ServerAliveInterval=%d -o ServerAliveCountMax=%d -o ConnectTimeout=%d",
+	options := strings.Fields(fmt.Sprintf("-f -N -o ControlMaster=yes -o ControlPersist=10 -o ServerAliveInterval=%d -o ServerAliveCountMax=%d -o ConnectTimeout=%d",
 		keepAliveInterval/time.Second, keepAliveLimit/keepAliveInterval-1, connectTimeout/time.Second))
 	if d.options.Ask == nil {
 		options = append(options, "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes")

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/crypto/ssh"
 )
 
 const (
@@ -137,6 +139,12 @@ func (x *execution) printed() string {
 
 // notOpened returns the error of a session that did not begin.
 func (c *conn) notOpened(ctx context.Context, err error) error {
+	if refused := (*ssh.OpenChannelError)(nil); !errors.As(err, &refused) && ctx.Err() == nil {
+		select { // the host has not refused it: the end of the connection is known a little later
+		case <-c.transport.done():
+		case <-time.After(closeLimit):
+		}
+	}
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

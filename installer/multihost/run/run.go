@@ -293,11 +293,16 @@ func (r *Run) connections() map[string]remote.Conn {
 // reconnect connects again, waits until the host answers, and takes its lock again, if this driver had it, unless another action has done so
 // since the connection was lost. The former lock may last until the host finds out that it was.
 func (h *Host) reconnect(ctx context.Context, lost remote.Conn) error {
+	asked := time.Now()
 	h.again.Lock()
 	defer h.again.Unlock()
 	if h.connection() != lost {
 		return nil
 	}
+	if h.tried.After(asked) { // by another action, in vain
+		return h.gone
+	}
+	h.close() // only a session may be lost: the host ends the lock with the connection
 	var final error
 	next := &Host{Host: h.Host, site: h.site, installer: h.installer} // which nobody else has before it has the lock
 	err := patiently(ctx, func(ctx context.Context) error {
@@ -323,8 +328,8 @@ func (h *Host) reconnect(ctx context.Context, lost remote.Conn) error {
 		return err
 	})
 	if err = cmp.Or(final, err); err != nil {
-		next.close()
-		h.close() // without the lock, nothing may run there
+		next.close() // without the lock, nothing may run there
+		h.tried, h.gone = time.Now(), err
 		return err
 	}
 	h.unlock() // ends what is left of the lost lock

@@ -72,7 +72,9 @@ type Host struct {
 	mu        sync.Mutex
 	conn      remote.Conn // nil before Gather
 	again     sync.Mutex  // of reconnect
-	locked    *lock       // that this driver took; nil without one
+	tried     time.Time   // when it failed last, and gone is why
+	gone      error
+	locked    *lock // that this driver took; nil without one
 }
 
 // Gather connects to all hosts, brings the thin file to them and reads their facts. What fails is in Err of the host. With

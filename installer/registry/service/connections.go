@@ -126,19 +126,26 @@ type connection struct {
 // Write implements net.Conn.
 func (c *connection) Write(b []byte) (int, error) {
 	c.pass()
-	return c.Conn.Write(b)
+	n, err := c.Conn.Write(b)
+	c.take(err)
+	return n, err
 }
 
-// Read implements net.Conn. What else a client sends in its handshake costs the server as much as the ClientHello: a second one after a
-// HelloRetryRequest, a certificate, the key exchange of TLS 1.2. So its turn begins again, when the message is there.
+// Read implements net.Conn.
 func (c *connection) Read(b []byte) (int, error) {
 	c.pass()
 	n, err := c.Conn.Read(b)
+	c.take(err)
+	return n, err
+}
+
+// take begins the turn again in a handshake. What else a client sends in it costs the server as much as the ClientHello: a second one after
+// a HelloRetryRequest, a certificate, the key exchange of TLS 1.2; and it may have been sent with the first message.
+func (c *connection) take(err error) {
 	if c.greeted && err == nil {
 		c.turn <- struct{}{}
 		c.inTurn = true
 	}
-	return n, err
 }
 
 // pass ends the turn of the connection: a handshake computes before it writes, and then waits for the client.
