@@ -24,7 +24,7 @@ type Input struct {
 	Root fs.FS
 	// Kubelet and Containerd are the running processes; their PID is 0 if they do not run.
 	Kubelet, Containerd Process
-	// Units are the units that systemd knows of those that marks and checks need.
+	// Units are the units that marks and checks need, and that systemd knows.
 	Units map[string]systemd.UnitState
 	// ReadOnly are directories to which an upgrade writes that are on a file system which is mounted read-only.
 	ReadOnly []string

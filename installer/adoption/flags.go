@@ -15,7 +15,7 @@ import (
 	"airlift/installer/render"
 )
 
-// kubeletFlags are the flags of a kubelet that somebody else started, as an upgrade keeps them.
+// kubeletFlags are the flags of a kubelet that another tool started. An upgrade keeps them.
 type kubeletFlags struct {
 	kept   []config.Arg // that kubeadm-flags.env must have, so that the kubelet has the same flags when Airlift's unit starts it
 	gone   []config.Arg // that the kubelet of the new version does not have; not in kept

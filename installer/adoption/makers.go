@@ -226,7 +226,7 @@ func recogniseMaker(v *view) {
 	}
 }
 
-// unitNames are the units whose state Read reads: those that are marks, and those that checks need.
+// unitNames are the units whose state Read reads: marks, and the units that checks need.
 func unitNames() []string {
 	names := []string{kubeletUnitName, "containerd.service", "etcd.service", "kube-proxy.service", "keepalived.service", "haproxy.service"}
 	for _, m := range makers {

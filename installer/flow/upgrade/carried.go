@@ -162,7 +162,7 @@ func (c *carried) restartReader(ctx context.Context, s *pods.StaticPods, name st
 		return true, r.restarted(name)
 	}
 	var own []string
-	if r.unfinished() { // else the files are those of an earlier change
+	if r.unfinished() { // otherwise, an earlier change left the files
 		var err error
 		if own, err = r.former().Paths(); err != nil {
 			return false, err
