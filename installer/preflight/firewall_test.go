@@ -203,7 +203,6 @@ func TestOpenFirewall(t *testing.T) {
 		"an interface":                      {"iptables-save": strings.Replace(iptablesDrop, "-i lo", "-i eth+ -j ACCEPT\n-A INPUT -i lo", 1), "ip6tables-save": iptablesDrop},
 		"a chain of the site":               {"iptables-save": strings.Replace(iptablesDrop, "-A INPUT -i lo -j ACCEPT", ":SITE - [0:0]\n-A SITE -j ACCEPT\n-A INPUT -m comment --comment \"a -j DROP \\\" b\" -g SITE", 1)},
 		"a chain in a map":                  {"nft -j list ruleset": strings.Replace(nftablesDrop, `{"accept": null}]}}]}`, `{"accept": null}]}}, {"rule": {"family": "inet", "table": "filter", "chain": "input", "expr": [{"vmap": {"key": {"meta": {"key": "iifname"}}, "data": {"set": [["lo", {"accept": null}], ["eth0", {"goto": {"target": "site"}}]]}}}]}}, {"rule": {"family": "inet", "table": "filter", "chain": "site", "expr": [{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": {"set": [22, {"range": [10000, 11000]}]}}}, {"accept": null}]}}, {"rule": {"family": "inet", "table": "filter", "chain": "site", "expr": [{"match": {"op": "==", "left": {"payload": {"protocol": "udp", "field": "dport"}}, "right": "@open"}}, {"accept": null}]}}]}`, 1)},
-		"firewalld trusts all":              firewalldTrusts,
 		"chains of firewalld":               {"nft -j list ruleset": strings.ReplaceAll(nftablesLast, `"filter"`, `"firewalld"`), "iptables-save": strings.Replace(iptablesServices, "COMMIT", ":INPUT_ZONES - [0:0]\n:FORWARD_ZONES - [0:0]\nCOMMIT", 1)},
 		"firewalld is off":                  {"firewall-cmd --state": "FAILED"},
 		"ports of firewalld":                firewalld("eth0", "", "10000-11000/tcp 8472/udp", "", "", ""),
@@ -222,6 +221,10 @@ func TestOpenFirewall(t *testing.T) {
 	s.run = printing(firewalld("eth0", "", "10250/tcp 8472/udp 2379-2380/tcp "+fmt.Sprint(s.Config.LocalAPIEndpoint.BindPort)+"/tcp", "", "cni0 flannel.1", ""))
 	if found := s.runOne(t, "Firewall"); len(found) > 0 {
 		t.Errorf("after the commands of the fix: %+v", found)
+	}
+	s.run = printing(firewalldTrusts)
+	if found := s.runOne(t, "Firewall"); len(found) > 0 {
+		t.Errorf("firewalld trusts all, also between pods: %+v", found)
 	}
 	s.run = printing(map[string]string{"nft -j list ruleset": "FAILED"})
 	if found := s.runOne(t, "Firewall"); len(found) != 1 || !found[0].minor || !strings.Contains(found[0].message, "FAILED") {
