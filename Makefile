@@ -65,7 +65,7 @@ GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
 # make test also runs the quick tests of these packages, which start goroutines, with the race
 # detector.
-RACE = ./bundle ./images/fetch ./images/store \
+RACE = ./bundle ./builder/fetch ./images/store \
 	./installer/cluster/... ./installer/etcd ./installer/flow/... ./installer/host ./installer/node ./installer/payload ./installer/phases \
 	./installer/pods ./installer/snapshot ./installer/timeline ./installer/workflow ./internal/progress
 
@@ -149,10 +149,10 @@ E2E = go test -tags e2e,$(TAG) -count 1 -p 1 -parallel 3 -timeout 40m -run '$(RU
 runs = $(if $(findstring $(1),$(SKIP)),,$(or $(filter .,$(RUN)),$(findstring $(1),$(RUN))))
 
 # With AIRLIFT_RIG, the tests that need root, components or tools run or fail: see scripts/fixtures/rig.
-test e2e: export AIRLIFT_RIG = 1
+test e2e mutants: export AIRLIFT_RIG = 1
 
 # -vet=off: make vet has done more. -p 4: some tests only wait. -timeout: the model test takes 6 minutes alone.
-test: export AIRLIFT_RIG_COMPONENTS = $(NEWEST):$(NEWEST_COMPONENTS)
+test mutants: export AIRLIFT_RIG_COMPONENTS = $(NEWEST):$(NEWEST_COMPONENTS)
 test: packages oracles vet
 	AIRLIFT_RIG= CGO_ENABLED=1 go test -tags $(TAG) -vet=off -p 4 -race $(RACE)
 	go test -tags $(TAG) -vet=off -p 4 -timeout 25m ./...

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -31,9 +32,10 @@ func (f *File) Check(ctx context.Context, checked *atomic.Int64) error {
 	checked.Add(f.Launcher().Size())
 
 	var next atomic.Int64
+	var mu sync.Mutex
+	var first *head.DamagedPiece
 	g, ctx := errgroup.WithContext(ctx)
-	found := make([]error, runtime.GOMAXPROCS(0)) // by worker
-	for worker := range found {
+	for range runtime.GOMAXPROCS(0) {
 		g.Go(func() error {
 			buf := make([]byte, min(head.PieceSize, f.PayloadSize()))
 			for n := next.Add(1) - 1; n < f.present(); n = next.Add(1) - 1 {
@@ -41,40 +43,30 @@ func (f *File) Check(ctx context.Context, checked *atomic.Int64) error {
 					return err
 				}
 				piece, err := f.payload.ReadPiece(n, buf)
-				if err != nil {
+				var d *head.DamagedPiece
+				if errors.As(err, &d) {
+					mu.Lock()
+					defer mu.Unlock()
+					if first == nil || d.First < first.First {
+						first = d
+					}
 					// Let the other workers finish: their pieces may be earlier in the file.
 					next.Store(f.present())
-					found[worker] = err
 					return nil
+				}
+				if err != nil {
+					return f.readError(err)
 				}
 				checked.Add(int64(len(piece)))
 			}
 			return nil
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return err
+	err := g.Wait()
+	if err == nil && first != nil {
+		err = f.damaged("%w", first)
 	}
-	return checkError(f, found)
-}
-
-// checkError returns the error about the first damage in the file.
-func checkError(f *File, found []error) error {
-	var first *head.DamagedPiece
-	for _, err := range found {
-		var d *head.DamagedPiece
-		switch {
-		case err == nil:
-		case !errors.As(err, &d):
-			return f.readError(err)
-		case first == nil || d.First < first.First:
-			first = d
-		}
-	}
-	if first == nil {
-		return nil
-	}
-	return f.damaged("%w", first)
+	return err
 }
 
 // CheckSize is the number of bytes that Check compares.

@@ -52,7 +52,6 @@ func bestArguments(window int) []string {
 	return []string{"--ultra", "-22", "--long=" + strconv.Itoa(bits.Len(uint(window))-1), "-T0"}
 }
 
-// A zstdProcess is a zstd command that compresses what is written to it.
 type zstdProcess struct {
 	command  *exec.Cmd
 	input    io.WriteCloser
@@ -79,7 +78,6 @@ func startZstd(ctx context.Context, w io.Writer, size int64, window int) (*zstdP
 	return p, fault.Wrap(p.command.Start(), fault.Failure, "install zstd, or use --compression default")
 }
 
-// failing is a writer that remembers its first error.
 type failing struct {
 	io.Writer
 	err error

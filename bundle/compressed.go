@@ -2,9 +2,9 @@ package bundle
 
 import (
 	"encoding/hex"
-	"fmt"
+	"slices"
 
-	"airlift/images/encoder"
+	"airlift/bundle/encoder"
 )
 
 // Compressed describes upstream's compressed blob of a layer. The image's manifest lists it
@@ -47,61 +47,25 @@ func (m *Manifest) KeptBlobs() map[string]bool {
 	return kept
 }
 
-// checkCompressed checks the description of a layer's compressed blob.
-func (v validator) checkCompressed(what string, l Layer) error {
-	c := l.Compressed
-	if c == nil {
-		return nil
+// Unservable returns the references of the images, in order, that a registry may not be able to serve from this bundle and its
+// base: upstream's blob of a layer is neither kept nor can it be made. The manifest does not tell whether a layer that only the
+// base has is uncompressed upstream, and so could be served.
+func (m *Manifest) Unservable() (references []string) {
+	kept, inBase := m.KeptBlobs(), m.OnlyInBase()
+	for _, i := range m.Images {
+		if slices.ContainsFunc(i.Layers, func(l Layer) bool {
+			if l.Compressed == nil {
+				_, missing := inBase[l.DiffID]
+				return missing
+			}
+			_, made := l.Compressed.Recipe()
+			return !made && !kept[BlobName(l.Compressed.Digest)]
+		}) {
+			references = append(references, i.Reference)
+		}
 	}
-	if err := checkDigest(what+": compressed", c.Digest); err != nil {
-		return err
-	}
-	if c.Digest == l.DiffID {
-		return fmt.Errorf("%s: compressed has the digest of the layer", what)
-	}
-	if c.Size <= 0 || c.Size > MaxEntry {
-		return fmt.Errorf("%s: compressed: size %d is not between 1 and %d", what, c.Size, int64(MaxEntry))
-	}
-	if other, ok := v.compressed[c.Digest]; ok && other != compressedLayer(l) {
-		return fmt.Errorf("%s: compressed %s has two descriptions", what, c.Digest)
-	}
-	v.compressed[c.Digest] = compressedLayer(l)
-	e, kept := v.entries[BlobName(c.Digest)]
-	switch {
-	case c.Encoder == "" && c.Header != "":
-		return fmt.Errorf("%s: compressed has a header and no encoder", what)
-	case c.Encoder == "" && kept && e.Size != c.Size:
-		return fmt.Errorf("%s: compressed: size is %d, the entry's is %d", what, c.Size, e.Size)
-	case c.Encoder == "":
-		v.used[e.Name] = true // of no entry, if it is not kept
-		return nil
-	case !encoder.Known(c.Encoder):
-		return fmt.Errorf("%s: compressed: the encoder %q is not known", what, c.Encoder)
-	case !encoder.HasHeader(c.Encoder) && c.Header != "":
-		return fmt.Errorf("%s: compressed: %q has a header", what, c.Encoder)
-	case !encoder.HasHeader(c.Encoder):
-		return nil
-	}
-	header, err := hex.DecodeString(c.Header)
-	if err == nil && hex.EncodeToString(header) != c.Header {
-		err = fmt.Errorf("%q is not in lower case", c.Header)
-	}
-	if err == nil {
-		err = encoder.CheckHeader(header)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: compressed: header: %w", what, err)
-	}
-	return nil
+	return references
 }
-
-// A described is a compressed blob with the layer that it contains.
-type described struct {
-	Compressed
-	diffID string
-}
-
-func compressedLayer(l Layer) described { return described{*l.Compressed, l.DiffID} }
 
 // Reproduced counts the compressed layers of all images: layers that an encoder can recreate,
 // layers that are kept compressed, and all. Layers that upstream does not compress are not counted.

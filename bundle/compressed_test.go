@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -103,5 +104,47 @@ func TestReproducedCountsBlobs(t *testing.T) {
 	m.Entries = append(m.Entries, Entry{BlobName(digestOf("c")), 11, strings.Repeat("c", 64)})
 	if n, kept, all := m.Reproduced(); n != 1 || kept != 1 || all != 3 {
 		t.Errorf("%d reproduced, %d kept, %d in total", n, kept, all)
+	}
+}
+
+// TestUnservable takes each layer of a bundle through what a manifest can say of it.
+func TestUnservable(t *testing.T) {
+	for i := range 3 {
+		for _, c := range []struct {
+			name       string
+			compressed *Compressed
+			kept       bool
+			inBase     bool
+			servable   bool
+		}{
+			{"uncompressed", nil, false, false, true},
+			{"made again", &Compressed{digestOf("a"), 10, "go-gzip-6", gzipHeader}, false, false, true},
+			{"made again from the base", &Compressed{digestOf("a"), 10, "go-gzip-6", gzipHeader}, false, true, true},
+			{"kept", &Compressed{Digest: digestOf("a"), Size: 10}, true, false, true},
+			{"neither kept nor made", &Compressed{Digest: digestOf("a"), Size: 10}, false, false, false},
+			{"in the base in another form", nil, false, true, false},
+		} {
+			m, layers := compressedSample()
+			for _, l := range layers { // images share layers
+				if l.DiffID == layers[i].DiffID {
+					l.Compressed = c.compressed
+				}
+			}
+			if c.kept {
+				m.Entries = append(m.Entries, Entry{BlobName(digestOf("a")), 10, strings.TrimPrefix(digestOf("a"), "sha256:")})
+			}
+			if c.inBase {
+				m.Base = &Base{Layers: []string{layers[i].DiffID}}
+			}
+			var want []string
+			for _, image := range m.Images {
+				if !c.servable && slices.ContainsFunc(image.Layers, func(l Layer) bool { return l.DiffID == layers[i].DiffID }) {
+					want = append(want, image.Reference)
+				}
+			}
+			if got := m.Unservable(); !slices.Equal(got, want) || !c.servable && len(want) == 0 {
+				t.Errorf("layer %d, %s: %q, want %q", i, c.name, got, want)
+			}
+		}
 	}
 }

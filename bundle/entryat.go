@@ -14,7 +14,7 @@ import (
 // the part of the payload only up to this piece; the rest of the part cannot be unpacked. at is the
 // number of the entry's bytes before the piece.
 func (f *File) EntryAt(ctx context.Context, p Part, offset int64) (e Entry, at int64, err error) {
-	entries := []Entry{manifestEntry(f.trailer), installerEntry(f.trailer)}
+	entries := f.headEntries()
 	if p.Name != HeadPart {
 		m, err := f.Manifest()
 		if err != nil {

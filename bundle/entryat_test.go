@@ -53,28 +53,28 @@ func TestEntryAt(t *testing.T) {
 // it could read.
 func unreadable(t *testing.T, f *File, p Part) (name string, n int64) {
 	t.Helper()
-	u, err := newUnpacker(t.Context(), f, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer u.close()
 	m, err := f.Manifest()
 	if err != nil {
 		t.Fatal(err)
 	}
-	entries := p.Entries(m)
-	if err := u.begin(p); err != nil {
-		return entries[0].Name, 0
+	s, err := f.Stream(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, e := range entries {
-		if err := u.open(e); err != nil {
-			return e.Name, 0
+	defer s.Close()
+	entries := p.Entries(m)
+	s.parts = []entriesOf{{p.Name, entries}}
+	for i := 0; ; i++ {
+		e, content, err := s.Next()
+		if err == io.EOF {
+			t.Error(errors.New("no entry is damaged"))
+			return "", 0
 		}
-		n, err := io.Copy(struct{ io.Writer }{io.Discard}, u)
 		if err != nil {
+			return entries[i].Name, 0
+		}
+		if n, err := io.Copy(struct{ io.Writer }{io.Discard}, content); err != nil {
 			return e.Name, n
 		}
 	}
-	t.Error(errors.New("no entry is damaged"))
-	return "", 0
 }

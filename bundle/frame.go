@@ -9,7 +9,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// frameHeader reads the header of a part's zstd frame.
 func frameHeader(ctx context.Context, f *File, p Part) (h zstd.Header, err error) {
 	b := make([]byte, min(zstd.HeaderMaxSize, p.Size))
 	if _, err := io.ReadFull(f.payload.Within(ctx).Section(p.Offset, p.Size), b); err != nil {
@@ -42,7 +41,6 @@ const (
 	blockRLE        = 1 // one byte, repeated size times
 )
 
-// newFrameReader reads a frame with the header h from r.
 func newFrameReader(r io.Reader, h zstd.Header) *frameReader {
 	return &frameReader{r: r, ahead: int64(h.HeaderSize), checksum: h.HasCheckSum}
 }
@@ -57,7 +55,6 @@ func (f *frameReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// follow returns how many bytes of p belong to the frame.
 func (f *frameReader) follow(p []byte) (inside int) {
 	for inside < len(p) {
 		if f.ahead > 0 {

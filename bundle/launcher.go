@@ -24,7 +24,6 @@ func (f *File) Reader() *io.SectionReader {
 // SameContent reports whether another open file has the same trailer, and so the same content.
 func (f *File) SameContent(other *File) bool { return f.trailer == other.trailer }
 
-// withTrailer reads a file with this trailer.
 type withTrailer struct {
 	io.ReaderAt
 	trailer []byte

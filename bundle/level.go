@@ -17,32 +17,23 @@ const (
 	Best                 // the zstd command: smaller, slower to build and to import
 )
 
+var levelNames = map[Level]string{Default: "default", Fastest: "fastest", Best: "best"}
+
 // Levels lists the names of the levels, the fastest first.
 func Levels() []string { return []string{"fastest", "default", "best"} }
 
 // ParseLevel returns the level with this name.
 func ParseLevel(name string) (Level, error) {
-	switch name {
-	case "fastest":
-		return Fastest, nil
-	case "default":
-		return Default, nil
-	case "best":
-		return Best, nil
+	for l, n := range levelNames {
+		if n == name {
+			return l, nil
+		}
 	}
 	return 0, fault.New(fault.Usage, "unknown compression %q", name).Hint("choose one of " + strings.Join(Levels(), ", "))
 }
 
 // Name is the name that ParseLevel accepts.
-func (l Level) Name() string {
-	switch l {
-	case Fastest:
-		return "fastest"
-	case Best:
-		return "best"
-	}
-	return "default"
-}
+func (l Level) Name() string { return levelNames[l] }
 
 // Check reports whether this machine can use the level.
 func (l Level) Check() error {

@@ -164,6 +164,15 @@ func (i Image) Documents() []Descriptor {
 	return append(append([]Descriptor{i.Target}, i.Indexes...), i.Manifest, i.Config)
 }
 
+// Untagged returns an image's reference, or its name, without its tag and digest.
+func Untagged(name string) string {
+	name, _, _ = strings.Cut(name, "@")
+	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') {
+		name = name[:colon]
+	}
+	return name
+}
+
 // A Descriptor names one blob, stored as upstream's exact bytes.
 type Descriptor struct {
 	MediaType string `json:"mediaType"`

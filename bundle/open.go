@@ -1,7 +1,6 @@
 package bundle
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -141,47 +140,61 @@ func (f *File) Manifest() (m *Manifest, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.manifest == nil {
-		f.manifest, err = f.readManifest()
+		if m, err = f.readManifest(); err != nil {
+			return nil, err
+		}
+		f.manifest = m
 	}
-	return f.manifest, err
+	return f.manifest, nil
 }
 
 func (f *File) readManifest() (*Manifest, error) {
-	u, err := newUnpacker(context.Background(), f, true)
+	s, err := f.headStream(context.Background())
 	if err != nil {
 		return nil, err
 	}
-	defer u.close()
-	if err := u.begin(f.part(HeadPart)); err != nil {
+	defer s.Close()
+	_, content, err := s.Next()
+	if err != nil {
 		return nil, err
 	}
-	if err := u.open(manifestEntry(f.trailer)); err != nil {
+	text, err := io.ReadAll(content)
+	if err != nil {
 		return nil, err
 	}
-	var b bytes.Buffer
-	if _, err := b.ReadFrom(u); err != nil {
-		return nil, err
-	}
-	m, err := DecodeManifest(b.Bytes())
+	m, err := DecodeManifest(text)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", f.path, err)
 	}
-	if err := checkParts(f, m); err != nil {
-		return nil, err
+	return m, checkParts(f, m)
+}
+
+// CopyInstaller writes the installer to w and compares it with its sha256.
+func (f *File) CopyInstaller(ctx context.Context, w io.Writer) error {
+	s, err := f.headStream(ctx)
+	if err != nil {
+		return err
 	}
-	return m, nil
+	defer s.Close()
+	s.Skip(func(e Entry) bool { return e.Name != InstallerName })
+	_, content, err := s.Next()
+	if err == nil {
+		_, err = io.CopyBuffer(struct{ io.Writer }{w}, content, make([]byte, 256<<10))
+	}
+	return err
 }
 
 // Installer is the payload's entry with the installer. It precedes the manifest's
 // entries and is not one of them.
-func (f *File) Installer() Entry { return installerEntry(f.trailer) }
+func (f *File) Installer() Entry { return f.headEntries()[1] }
 
-func manifestEntry(t head.Trailer) Entry {
-	return Entry{Name: ManifestName, Size: int64(t.ManifestSize), SHA256: hexOf(t.ManifestSHA256)}
-}
+func (f *File) headEntries() []Entry { return headEntries(f.trailer) }
 
-func installerEntry(t head.Trailer) Entry {
-	return Entry{Name: InstallerName, Size: int64(t.InstallerSize), SHA256: hexOf(t.InstallerSHA256)}
+func headEntries(t head.Trailer) []Entry {
+	return []Entry{
+		{Name: ManifestName, Size: int64(t.ManifestSize), SHA256: hexOf(t.ManifestSHA256)},
+		{Name: InstallerName, Size: int64(t.InstallerSize), SHA256: hexOf(t.InstallerSHA256)},
+	}
 }
 
 func (f *File) damaged(format string, args ...any) error {

@@ -49,14 +49,14 @@ func (w *payloadWriter) write(ctx context.Context, t *head.Trailer, entries []En
 	defer images.Discard()
 	_ = os.Remove(images.Name()) // so that a crash leaves nothing; Windows cannot
 	parts := maps.Collect(partsOf(entries))
-	var size countingWriter
-	out := io.MultiWriter(w.out, &size)
+	size := int64(0)
+	out := io.MultiWriter(w.out, interrupt.Meter(func(n int64) { size += n }))
 
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0)) // on one core, parallel work only needs twice the memory
 	g.Go(func() error { return w.part(gctx, images.File, ImagesPart, parts[ImagesPart]) })
 	g.Go(func() error {
-		if err := w.part(gctx, out, HeadPart, []Entry{manifestEntry(*t), installerEntry(*t)}); err != nil {
+		if err := w.part(gctx, out, HeadPart, headEntries(*t)); err != nil {
 			return err
 		}
 		t.HeadSize = uint64(size)
@@ -160,11 +160,10 @@ func (w *payloadWriter) add(ctx context.Context, t *tar.Writer, e Entry) error {
 	sum := sha256.New()
 	var out io.Writer = io.MultiWriter(sum, t)
 	if w.progress != nil && e.Name != ManifestName {
-		out = io.MultiWriter(sum, t, writerFunc(func(p []byte) (int, error) {
+		out = io.MultiWriter(sum, t, interrupt.Meter(func(n int64) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.progress(e, int64(len(p)))
-			return len(p), nil
+			w.progress(e, n)
 		}))
 	}
 	src := interrupt.Reader(ctx, r)
@@ -184,15 +183,4 @@ func (w *payloadWriter) add(ctx context.Context, t *tar.Writer, e Entry) error {
 		return fmt.Errorf("source has sha256 %s, the manifest lists %s", got, e.SHA256)
 	}
 	return nil
-}
-
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
-
-type countingWriter int64
-
-func (c *countingWriter) Write(p []byte) (int, error) {
-	*c += countingWriter(len(p))
-	return len(p), nil
 }

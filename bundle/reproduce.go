@@ -40,7 +40,7 @@ func (f *File) Level(ctx context.Context) (Level, error) {
 			}
 			return io.NopCloser(bytes.NewReader(installer.Bytes())), nil
 		}}
-		if err := w.part(ctx, got, part.Name, []Entry{manifestEntry(f.trailer), installerEntry(f.trailer)}); err != nil {
+		if err := w.part(ctx, got, part.Name, f.headEntries()); err != nil {
 			return 0, err
 		}
 		if bytes.Equal(got.Sum(nil), want.Sum(nil)) {

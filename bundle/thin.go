@@ -12,7 +12,6 @@ import (
 	"airlift/internal/space"
 )
 
-// thin returns the reader of a thin file, or nil for a whole one.
 func (f *File) thin() *head.Thin {
 	t, _ := f.content.(*head.Thin)
 	return t
@@ -52,7 +51,6 @@ func (f *File) present() int64 {
 	return (from - f.PayloadOffset() + head.PieceSize - 1) / head.PieceSize
 }
 
-// presentSize is the size in bytes of these pieces.
 func (f *File) presentSize() int64 { return min(f.present()*head.PieceSize, f.PayloadSize()) }
 
 // WriteThin writes the thin file of the bundle to path, mode 0755, and returns its size in bytes. What is
@@ -87,7 +85,6 @@ func WriteThin(ctx context.Context, f *File, path string) (size int64, err error
 	return d.Size, nil
 }
 
-// thinContent reads the bytes of the bundle's thin file.
 func (f *File) thinContent() io.Reader {
 	end := f.trailer.ThinSize() - int64(head.DigestsSize(f.trailer.PayloadSize)) - head.TrailerSize
 	digests := io.NewSectionReader(f.content, f.trailer.DigestsOffset(), int64(head.DigestsSize(f.trailer.PayloadSize)))
@@ -99,10 +96,14 @@ func (f *File) verifyHead(ctx context.Context) error {
 	if err := f.checkLauncher(ctx); err != nil {
 		return err
 	}
-	u, err := newUnpacker(ctx, f, true)
+	s, err := f.headStream(ctx)
 	if err != nil {
 		return err
 	}
-	defer u.close()
-	return (&readAhead{unpacker: u}).head()
+	defer s.Close()
+	s.Skip(func(Entry) bool { return true })
+	if _, _, err = s.Next(); err == io.EOF {
+		err = nil
+	}
+	return err
 }

@@ -1,13 +1,14 @@
 package bundle
 
 import (
-	"errors"
+	"encoding/hex"
 	"fmt"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
 
+	"airlift/bundle/encoder"
 	"airlift/bundle/head"
 )
 
@@ -29,12 +30,13 @@ const (
 	// it in memory. Larger ones can be divided.
 	MaxManifest = 16 << 20
 
-	// maxName is the maximum length of an entry name in bytes, as on every file
-	// system.
-	maxName = 255
+	// maxSBOM is the maximum size of an SBOM in bytes. Readers may hold it in memory. A bundle of
+	// Kubernetes has less than 1 MB in each format.
+	maxSBOM = 256 << 20
 
-	// maxText is the maximum length of a text in bytes, more than any usable URL.
-	maxText = 4096
+	maxName  = 255  // of an entry in bytes, as on every file system
+	maxText  = 4096 // of a text in bytes, more than any usable URL
+	maxLabel = 63   // of a DNS label, and so of a namespace's name
 )
 
 var (
@@ -43,195 +45,161 @@ var (
 	platformOS = regexp.MustCompile(`^linux/[a-z0-9]+(/[a-z0-9]+)?$`)
 	cniName    = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
 	kubeSemver = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
+	dnsLabel   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+	mode       = regexp.MustCompile(`^0[0-7]{3}$`)
+	unitName   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9:_.@-]*\.[a-z]+$`)
+	sbomFormat = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 )
 
 // Validate checks that m is consistent: names are safe as paths, digests are well formed,
 // every blob of an image exists with the expected size, something uses every entry, and
 // nothing is listed twice. It does not read the entries' content.
 func (m *Manifest) Validate() error {
-	if m.FormatVersion != FormatVersion {
-		return fmt.Errorf("manifest: formatVersion is %d, want %d", m.FormatVersion, FormatVersion)
-	}
-	for _, f := range []struct {
-		name, value string
-		form        *regexp.Regexp
-	}{
-		{"platform", m.Platform, platformOS},
-		{"kubernetesVersion", m.KubernetesVersion, kubeSemver},
-		{"cni", m.CNI, cniName},
-	} {
-		if !f.form.MatchString(f.value) {
-			return fmt.Errorf("manifest: %s %q does not match %s", f.name, f.value, f.form)
+	v := &validator{entries: map[string]Entry{}, used: map[string]bool{}, inBase: map[string]int64{}, compressed: map[string]described{}}
+	v.check(m.FormatVersion == FormatVersion, "formatVersion is %d, want %d", m.FormatVersion, FormatVersion)
+	v.match("platform", m.Platform, platformOS)
+	v.match("kubernetesVersion", m.KubernetesVersion, kubeSemver)
+	v.match("cni", m.CNI, cniName)
+	v.check(m.NearestKnown == "" || kubeSemver.MatchString(m.NearestKnown) && m.NearestKnown != m.KubernetesVersion,
+		"nearestKnown %q is not another Kubernetes version", m.NearestKnown)
+	v.checkEntries(m.Entries)
+	v.checkComponents(m.Components)
+	v.checkAdditional(m)
+	v.checkImages(m.Images)
+	if m.Base != nil {
+		for _, diffID := range m.Base.Layers {
+			v.check(v.inBase[diffID] != unused, "base: no image has the layer %s", diffID)
 		}
 	}
-	if m.NearestKnown != "" && (!kubeSemver.MatchString(m.NearestKnown) || m.NearestKnown == m.KubernetesVersion) {
-		return fmt.Errorf("manifest: nearestKnown %q is not another Kubernetes version", m.NearestKnown)
-	}
-	v := validator{entries: map[string]Entry{}, used: map[string]bool{}, inBase: map[string]int64{}, compressed: map[string]described{}}
-	if err := v.checkEntries(m.Entries); err != nil {
-		return fmt.Errorf("manifest: %w", err)
-	}
-	if err := v.checkComponents(m.Components); err != nil {
-		return fmt.Errorf("manifest: %w", err)
-	}
-	if err := v.checkAdditional(m); err != nil {
-		return fmt.Errorf("manifest: %w", err)
-	}
-	if err := v.checkImages(m.Images); err != nil {
-		return fmt.Errorf("manifest: %w", err)
-	}
-	if err := v.checkBase(m.Base); err != nil {
-		return fmt.Errorf("manifest: %w", err)
-	}
-	if err := v.checkSite(m); err != nil {
-		return fmt.Errorf("manifest: %w", err)
-	}
-	if err := v.checkSBOMs(m.SBOMs); err != nil {
-		return fmt.Errorf("manifest: %w", err)
-	}
+	v.checkSite(m)
+	v.checkSBOMs(m.SBOMs)
 	for _, e := range m.Entries {
-		if !v.used[e.Name] {
-			return fmt.Errorf("manifest: nothing in the bundle uses the entry %q", e.Name)
-		}
+		v.check(v.used[e.Name], "nothing in the bundle uses the entry %q", e.Name)
 	}
-	return nil
+	return v.err
 }
 
 type validator struct {
-	entries map[string]Entry // by name
-	used    map[string]bool  // names of entries that something uses
-	inBase  map[string]int64 // sizes of the layers that only the base has, by diffID; unused before an image uses it
-	// compressed are the compressed layers, by digest.
-	compressed map[string]described
+	entries    map[string]Entry     // by name
+	used       map[string]bool      // names of entries that something uses
+	inBase     map[string]int64     // sizes of the layers that only the base has, by diffID; unused before an image uses it
+	compressed map[string]described // the compressed layers, by digest
+
+	where string // what is being checked: `image "app": `
+	err   error  // the first mistake
 }
 
-func (v validator) checkEntries(entries []Entry) error {
-	if len(entries) > maxEntries {
-		return fmt.Errorf("%d entries are more than the %d allowed", len(entries), maxEntries)
+// check records a mistake unless ok is true, and returns ok.
+func (v *validator) check(ok bool, format string, args ...any) bool {
+	if !ok && v.err == nil {
+		v.err = fmt.Errorf("manifest: "+v.where+format, args...)
 	}
-	for _, e := range entries {
-		if err := checkEntryName(e.Name); err != nil {
-			return err
-		}
-		if _, ok := v.entries[e.Name]; ok {
-			return fmt.Errorf("entry %q is listed twice", e.Name)
-		}
-		if e.Size < 0 || e.Size > MaxEntry {
-			return fmt.Errorf("entry %q: size %d is not between 0 and %d", e.Name, e.Size, int64(MaxEntry))
-		}
-		if !hex64.MatchString(e.SHA256) {
-			return fmt.Errorf("entry %q: sha256 %q is not 64 lower-case hex digits", e.Name, e.SHA256)
-		}
-		if dir, base := path.Split(e.Name); named(dir) && base != e.SHA256 {
-			return fmt.Errorf("entry %q: sha256 %q differs from the name", e.Name, e.SHA256)
-		}
-		v.entries[e.Name] = e
-	}
-	return nil
+	return ok
 }
 
-// checkEntryName accepts only a plain file name in one of the payload's directories, so
-// that a reader never writes outside of its target directory.
-func checkEntryName(name string) error {
-	dir, base := path.Split(name)
-	switch {
-	case !slices.Contains(dirs, dir):
-		return fmt.Errorf("entry %q is not directly in %s", name, strings.Join(dirs, ", "))
-	case !fileName.MatchString(base) || len(name) > maxName:
-		return fmt.Errorf("entry %q is not a plain file name", name)
-	case named(dir) && !hex64.MatchString(base):
-		return fmt.Errorf("entry %q is not named by a sha256", name)
+// in checks something whose mistakes begin with its name.
+func (v *validator) in(what, name string, check func()) {
+	before := v.where
+	// The name may contain a percent sign.
+	v.where += strings.ReplaceAll(fmt.Sprintf("%s %q: ", what, name), "%", "%%")
+	check()
+	v.where = before
+}
+
+func (v *validator) match(name, value string, form *regexp.Regexp) {
+	v.check(form.MatchString(value), "%s %q does not match %s", name, value, form)
+}
+
+// text accepts only printable ASCII, so that no text can send control characters to a terminal.
+func (v *validator) text(what, s string) {
+	v.check(s != "", "%s is empty", what)
+	v.check(len(s) <= maxText, "%s is %d bytes long, more than the %d allowed", what, len(s), maxText)
+	v.check(!strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }), "%s %q is not printable ASCII", what, s)
+}
+
+func (v *validator) optional(what, s string) {
+	if s != "" {
+		v.text(what, s)
 	}
-	return nil
+}
+
+func (v *validator) digest(what, digest string) bool {
+	hex, ok := strings.CutPrefix(digest, "sha256:")
+	return v.check(ok && hex64.MatchString(hex), "%s: %q is not sha256: and 64 lower-case hex digits", what, digest)
+}
+
+func (v *validator) label(what, s string) {
+	v.check(dnsLabel.MatchString(s) && len(s) <= maxLabel, "%s %q does not match %s, or is longer than %d", what, s, dnsLabel, maxLabel)
 }
 
 var dirs = []string{BinDir, CNIDir, ManifestDir, FileDir, BlobDir, SBOMDir}
 
-// named reports whether the entries of dir are named by their sha256.
-func named(dir string) bool { return dir == BlobDir || dir == FileDir }
-
-func (v validator) checkComponents(components []Component) error {
-	last := ""
-	for _, c := range components {
-		if err := checkText("component name", c.Name); err != nil {
-			return err
-		}
-		if c.Name <= last {
-			return fmt.Errorf("component %q is listed twice or out of order", c.Name)
-		}
-		last = c.Name
-		if err := checkText("version", c.Version); err != nil {
-			return fmt.Errorf("component %q: %w", c.Name, err)
-		}
-		if err := checkText("url", c.URL); err != nil {
-			return fmt.Errorf("component %q: %w", c.Name, err)
-		}
-		if err := checkDigest("checksum", c.Checksum); err != nil {
-			return fmt.Errorf("component %q: %w", c.Name, err)
-		}
-		if err := checkSigner(c.SignedBy); err != nil {
-			return fmt.Errorf("component %q: %w", c.Name, err)
-		}
-		for _, name := range c.Entries {
-			if _, ok := v.entries[name]; !ok {
-				return fmt.Errorf("component %q: entry %q does not exist", c.Name, name)
-			}
-			if !isBinary(v.entries[name]) {
-				return fmt.Errorf("component %q: entry %q is not in %s or %s", c.Name, name, BinDir, CNIDir)
-			}
-			if v.used[name] {
-				return fmt.Errorf("component %q: entry %q belongs to two components", c.Name, name)
-			}
-			v.used[name] = true
-		}
+// checkEntries accepts only plain file names in the payload's directories, so that a reader never
+// writes outside of its target directory.
+func (v *validator) checkEntries(entries []Entry) {
+	v.check(len(entries) <= maxEntries, "%d entries are more than the %d allowed", len(entries), maxEntries)
+	for _, e := range entries {
+		dir, base := path.Split(e.Name)
+		named := dir == BlobDir || dir == FileDir // by their sha256
+		v.check(slices.Contains(dirs, dir), "entry %q is not directly in %s", e.Name, strings.Join(dirs, ", "))
+		v.check(fileName.MatchString(base) && len(e.Name) <= maxName, "entry %q is not a plain file name", e.Name)
+		v.check(!named || hex64.MatchString(base), "entry %q is not named by a sha256", e.Name)
+		_, twice := v.entries[e.Name]
+		v.check(!twice, "entry %q is listed twice", e.Name)
+		v.check(e.Size >= 0 && e.Size <= MaxEntry, "entry %q: size %d is not between 0 and %d", e.Name, e.Size, int64(MaxEntry))
+		v.check(hex64.MatchString(e.SHA256), "entry %q: sha256 %q is not 64 lower-case hex digits", e.Name, e.SHA256)
+		v.check(!named || base == e.SHA256, "entry %q: sha256 %q differs from the name", e.Name, e.SHA256)
+		v.entries[e.Name] = e
 	}
-	return nil
 }
 
-func (v validator) checkImages(images []Image) error {
+func (v *validator) checkComponents(components []Component) {
+	last := ""
+	for _, c := range components {
+		v.text("component name", c.Name)
+		v.check(c.Name > last, "component %q is listed twice or out of order", c.Name)
+		last = c.Name
+		v.in("component", c.Name, func() {
+			v.text("version", c.Version)
+			v.text("url", c.URL)
+			v.digest("checksum", c.Checksum)
+			v.optional("signedBy", c.SignedBy)
+			for _, name := range c.Entries {
+				e, ok := v.entries[name]
+				v.check(ok, "entry %q does not exist", name)
+				v.check(isBinary(e), "entry %q is not in %s or %s", name, BinDir, CNIDir)
+				v.check(!v.used[name], "entry %q belongs to two components", name)
+				v.used[name] = true
+			}
+		})
+	}
+}
+
+func (v *validator) checkImages(images []Image) {
 	names, references := map[string]bool{}, map[string]bool{}
 	documents := int64(0)
 	for _, i := range images {
-		if err := checkText("image name", i.Name); err != nil {
-			return err
-		}
-		if err := checkText("reference", i.Reference); err != nil {
-			return fmt.Errorf("image %q: %w", i.Name, err)
-		}
-		if names[i.Name] || references[i.Reference] {
-			return fmt.Errorf("image %q (%s) is listed twice", i.Name, i.Reference)
-		}
+		v.text("image name", i.Name)
+		v.in("image", i.Name, func() { v.text("reference", i.Reference) })
+		v.check(!names[i.Name] && !references[i.Reference], "image %q (%s) is listed twice", i.Name, i.Reference)
 		names[i.Name], references[i.Reference] = true, true
-		if i.EveryNode && i.Name == i.Reference {
-			return fmt.Errorf("image %q: everyNode is only for images of a control plane", i.Name)
-		}
-		if err := checkSigner(i.SignedBy); err != nil {
-			return fmt.Errorf("image %q: %w", i.Name, err)
-		}
-
-		if err := v.checkDocuments(i); err != nil {
-			return fmt.Errorf("image %q: %w", i.Name, err)
-		}
+		v.in("image", i.Name, func() {
+			v.check(!i.EveryNode || i.Name != i.Reference, "everyNode is only for images of a control plane")
+			v.optional("signedBy", i.SignedBy)
+			v.checkDocuments(i)
+			for n, l := range i.Layers {
+				v.checkLayer(fmt.Sprintf("layer %d", n+1), l)
+			}
+		})
 		for _, d := range i.Documents() {
-			documents += d.Size
-		}
-		for n, l := range i.Layers {
-			if err := v.useLayer(fmt.Sprintf("layer %d", n+1), l); err != nil {
-				return fmt.Errorf("image %q: %w", i.Name, err)
-			}
-			if err := v.checkCompressed(fmt.Sprintf("layer %d", n+1), l); err != nil {
-				return fmt.Errorf("image %q: %w", i.Name, err)
-			}
+			documents += min(d.Size, MaxDocument) // a larger one is a mistake itself
 		}
 	}
-	if documents > maxDocuments {
-		return fmt.Errorf("the images' indexes, manifests and configs have %d bytes, more than the %d allowed", documents, maxDocuments)
-	}
-	return nil
+	v.check(documents <= maxDocuments, "the images' indexes, manifests and configs have %d bytes, more than the %d allowed", documents, maxDocuments)
 }
 
 // checkDocuments checks the descriptors of an image's indexes, manifest and config.
-func (v validator) checkDocuments(i Image) error {
+func (v *validator) checkDocuments(i Image) {
 	list := i.Documents()
 	for n, d := range list {
 		what := "index"
@@ -243,69 +211,179 @@ func (v validator) checkDocuments(i Image) error {
 		case len(list) - 1:
 			what = "config"
 		}
-		if err := checkText("media type", d.MediaType); err != nil {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-		if d.Size > MaxDocument {
-			return fmt.Errorf("%s: %d bytes are more than the %d allowed", what, d.Size, MaxDocument)
-		}
-		if err := v.useBlob(what, d.Digest, d.Size); err != nil {
-			return err
-		}
+		before := v.where
+		v.where += what + ": "
+		v.text("media type", d.MediaType)
+		v.check(d.Size <= MaxDocument, "%d bytes are more than the %d allowed", d.Size, MaxDocument)
+		v.where = before
+		v.useBlob(what, d.Digest, d.Size)
 	}
-	if i.Target.Digest == i.Manifest.Digest && (i.Target != i.Manifest || len(i.Indexes) > 0) {
-		return errors.New("target and manifest are one blob with two media types, or with indexes between them")
-	}
-	if _, digest, ok := strings.Cut(i.Reference, "@"); ok && digest != i.Target.Digest {
-		return fmt.Errorf("the reference %q has another digest than the target %s", i.Reference, i.Target.Digest)
-	}
-	return nil
+	v.check(i.Target.Digest != i.Manifest.Digest || i.Target == i.Manifest && len(i.Indexes) == 0,
+		"target and manifest are one blob with two media types, or with indexes between them")
+	_, digest, ok := strings.Cut(i.Reference, "@")
+	v.check(!ok || digest == i.Target.Digest, "the reference %q has another digest than the target %s", i.Reference, i.Target.Digest)
 }
 
 // useBlob checks that the blob of the digest is in the bundle with that size.
-func (v validator) useBlob(what, digest string, size int64) error {
-	if err := checkDigest(what, digest); err != nil {
-		return err
-	}
+func (v *validator) useBlob(what, digest string, size int64) {
+	v.digest(what, digest)
 	e, ok := v.entries[BlobName(digest)]
-	if !ok {
-		return fmt.Errorf("%s: entry %q does not exist", what, BlobName(digest))
-	}
-	if e.Size != size {
-		return fmt.Errorf("%s: size is %d, the entry's is %d", what, size, e.Size)
-	}
+	v.check(ok, "%s: entry %q does not exist", what, BlobName(digest))
+	v.check(e.Size == size, "%s: size is %d, the entry's is %d", what, size, e.Size)
 	v.used[e.Name] = true
-	return nil
 }
 
-func checkDigest(what, digest string) error {
-	if hex, ok := strings.CutPrefix(digest, "sha256:"); !ok || !hex64.MatchString(hex) {
-		return fmt.Errorf("%s: %q is not sha256: and 64 lower-case hex digits", what, digest)
+// checkLayer checks that the layer is in the bundle, or else in its base, and the description of its compressed blob.
+func (v *validator) checkLayer(what string, l Layer) {
+	if size, ok := v.inBase[l.DiffID]; ok {
+		v.check(l.Size >= 0 && l.Size <= MaxEntry, "%s: size %d is not between 0 and %d", what, l.Size, int64(MaxEntry))
+		v.check(size == unused || size == l.Size, "%s: size is %d, another image's is %d", what, l.Size, size)
+		v.inBase[l.DiffID] = l.Size
+	} else {
+		v.useBlob(what, l.DiffID, l.Size)
 	}
-	return nil
+	c := l.Compressed
+	if c == nil {
+		return
+	}
+	what += ": compressed"
+	v.digest(what, c.Digest)
+	v.check(c.Digest != l.DiffID, "%s has the digest of the layer", what)
+	v.check(c.Size > 0 && c.Size <= MaxEntry, "%s: size %d is not between 1 and %d", what, c.Size, int64(MaxEntry))
+	here := described{*c, l.DiffID}
+	other, ok := v.compressed[c.Digest]
+	v.check(!ok || other == here, "%s %s has two descriptions", what, c.Digest)
+	v.compressed[c.Digest] = here
+	if c.Encoder == "" {
+		e, kept := v.entries[BlobName(c.Digest)]
+		v.check(c.Header == "", "%s has a header and no encoder", what)
+		v.check(!kept || e.Size == c.Size, "%s: size is %d, the entry's is %d", what, c.Size, e.Size)
+		v.used[e.Name] = true // of no entry, if it is not kept
+		return
+	}
+	v.check(encoder.Known(c.Encoder), "%s: the encoder %q is not known", what, c.Encoder)
+	if !encoder.HasHeader(c.Encoder) {
+		v.check(c.Header == "", "%s: %q has a header", what, c.Encoder)
+		return
+	}
+	header, err := hex.DecodeString(c.Header)
+	if err == nil && hex.EncodeToString(header) != c.Header {
+		err = fmt.Errorf("%q is not in lower case", c.Header)
+	}
+	if err == nil {
+		err = encoder.CheckHeader(header)
+	}
+	v.check(err == nil, "%s: header: %w", what, err)
 }
 
-// checkSigner accepts no signer, or the text of one.
-func checkSigner(s string) error {
-	if s == "" {
-		return nil
-	}
-	return checkText("signedBy", s)
+// A described is a compressed blob with the layer that it contains.
+type described struct {
+	Compressed
+	diffID string
 }
 
-// checkText accepts only printable ASCII, so that no text can send control characters to
-// a terminal.
-func checkText(what, s string) error {
-	if s == "" {
-		return fmt.Errorf("%s is empty", what)
+// unused is the size of a layer in validator.inBase that no image has used yet.
+const unused = -1
+
+// ContentKinds are the values of the field Only, in their order.
+func ContentKinds() []string { return []string{OnlyImages, OnlyManifests} }
+
+// checkAdditional checks what an additional bundle may have, and reads the layers of its base.
+func (v *validator) checkAdditional(m *Manifest) {
+	if !m.Additional() {
+		v.check(m.Base == nil, "base is only for bundles with the field only")
+		return
 	}
-	if len(s) > maxText {
-		return fmt.Errorf("%s is %d bytes long, more than the %d allowed", what, len(s), maxText)
+	ordered := slices.DeleteFunc(ContentKinds(), func(kind string) bool { return !slices.Contains(m.Only, kind) })
+	v.check(slices.Equal(m.Only, ordered), "only %q is not a list of %q in this order", m.Only, ContentKinds())
+	v.check(m.CNI == "none", "a bundle of only %q has the pod network %q", m.Only, m.CNI)
+	for _, other := range []struct {
+		what string
+		has  bool
+	}{
+		{"nearestKnown", m.NearestKnown != ""}, {"components", len(m.Components) > 0}, {"files", len(m.Files) > 0}, {"units", len(m.Units) > 0},
+		{"images", len(m.Images) > 0 && !slices.Contains(m.Only, OnlyImages)},
+		{"manifests", len(m.Manifests) > 0 && !slices.Contains(m.Only, OnlyManifests)},
+	} {
+		v.check(!other.has, "a bundle of only %q has %s", m.Only, other.what)
 	}
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return fmt.Errorf("%s %q is not printable ASCII", what, s)
-		}
+	for _, i := range m.Images {
+		v.check(i.Name == i.Reference, "image %q: the name of an image in an additional bundle is its reference", i.Name)
 	}
-	return nil
+	if m.Base == nil {
+		return
+	}
+	v.check(hex64.MatchString(m.Base.ManifestSHA256), "base: manifestSHA256 %q is not 64 lower-case hex digits", m.Base.ManifestSHA256)
+	// Together, to keep the sum of all sizes within an int64.
+	n := len(m.Base.Layers) + len(m.Entries)
+	v.check(n <= maxEntries, "base: %d layers and entries are more than the %d allowed", n, maxEntries)
+	last := ""
+	for _, diffID := range m.Base.Layers {
+		v.digest("base", diffID)
+		v.check(diffID > last, "base: layer %s is listed twice or out of order", diffID)
+		_, here := v.entries[BlobName(diffID)]
+		v.check(!here, "base: layer %s is in this bundle", diffID)
+		last = diffID
+		v.inBase[diffID] = unused
+	}
+}
+
+func (v *validator) checkSite(m *Manifest) {
+	for _, s := range m.Manifests {
+		v.label("manifest name", s.Name)
+		v.in("manifest", s.Name, func() {
+			v.optional("chart", s.Chart)
+			v.optional("addOn", s.AddOn)
+		})
+		v.check(s.AddOn == "" || s.Chart == "", "manifest %q has both a chart and an add-on", s.Name)
+		v.in("manifest", s.Name, func() {
+			v.check(s.Namespace != "default", "namespace %q is the default and must be left out", s.Namespace)
+			if s.Namespace != "" {
+				v.label("namespace", s.Namespace)
+			}
+		})
+		v.check(!v.used[s.Entry()], "manifest %q is listed twice", s.Name)
+		e, ok := v.entries[s.Entry()]
+		v.check(ok, "manifest %q: entry %q does not exist", s.Name, s.Entry())
+		v.check(e.Size <= MaxManifest, "manifest %q: %d bytes are more than the %d allowed", s.Name, e.Size, MaxManifest)
+		v.used[s.Entry()] = true
+	}
+	files := map[string]SiteFile{}
+	last := ""
+	for _, f := range m.Files {
+		v.text("path", f.Path)
+		v.check(path.IsAbs(f.Path) && path.Clean(f.Path) == f.Path && f.Path != "/", "file %q is not a clean absolute path", f.Path)
+		v.check(mode.MatchString(f.Mode), "file %q: mode %q is not four octal digits without special bits", f.Path, f.Mode)
+		v.check(f.Nodes == "" || f.Nodes == ControlPlanes || f.Nodes == Workers, "file %q: nodes %q are neither %s nor %s", f.Path, f.Nodes, ControlPlanes, Workers)
+		_, ok := v.entries[f.Entry]
+		v.check(ok && strings.HasPrefix(f.Entry, FileDir), "file %q: entry %q does not exist in %s", f.Path, f.Entry, FileDir)
+		v.check(f.Path > last, "file %q is listed twice or out of order", f.Path)
+		v.used[f.Entry] = true
+		last = f.Path
+		files[f.Path] = f
+	}
+	last = ""
+	for _, u := range m.Units {
+		f, ok := files[UnitDir+u.Name]
+		v.check(unitName.MatchString(u.Name), "unit %q is not a systemd unit's name", u.Name)
+		v.check(u.Name > last, "unit %q is listed twice or out of order", u.Name)
+		v.check(ok && f.Nodes == u.Nodes, "unit %q: no file %q for the same nodes", u.Name, UnitDir+u.Name)
+		last = u.Name
+	}
+}
+
+func (v *validator) checkSBOMs(list []SBOM) {
+	last := ""
+	for _, s := range list {
+		e, ok := v.entries[s.Entry]
+		v.match("sbom format", s.Format, sbomFormat)
+		v.check(s.Format > last, "sbom %q is listed twice or out of order", s.Format)
+		v.in("sbom", s.Format, func() {
+			v.check(ok && strings.HasPrefix(s.Entry, SBOMDir), "entry %q does not exist in %s", s.Entry, SBOMDir)
+			v.check(!v.used[s.Entry], "entry %q belongs to two formats", s.Entry)
+			v.check(e.Size <= maxSBOM, "%d bytes are more than the %d allowed", e.Size, maxSBOM)
+		})
+		v.used[s.Entry] = true
+		last = s.Format
+	}
 }

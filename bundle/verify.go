@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"airlift/bundle/head"
-	"airlift/images/platform"
+	"airlift/bundle/platform"
 	"airlift/internal/fault"
 	"airlift/internal/interrupt"
 )
@@ -35,7 +35,13 @@ func (f *File) Verify(ctx context.Context, p Progress) error {
 		return err
 	}
 	defer s.Close()
-	documents, layers := imageDocuments(s.manifest), imageLayers(s.manifest)
+	m, err := f.Manifest()
+	if err != nil {
+		return err
+	}
+	// The stream verifies what it skips.
+	s.Skip(func(e Entry) bool { return e.Name == ManifestName || e.Name == InstallerName })
+	documents, layers := imageDocuments(m), imageLayers(m)
 	buf := make([]byte, 256<<10)
 	for {
 		e, r, err := s.Next()
@@ -47,7 +53,7 @@ func (f *File) Verify(ctx context.Context, p Progress) error {
 		}
 		in := &interrupt.Input{Reader: r}
 		if p != nil {
-			in.Reader = io.TeeReader(r, meter(func(n int64) { p(e, n) }))
+			in.Reader = io.TeeReader(r, interrupt.Meter(func(n int64) { p(e, n) }))
 		}
 		var rest io.Writer = struct{ io.Writer }{io.Discard}
 		if document := documents[e.Name]; document != nil {
@@ -66,15 +72,7 @@ func (f *File) Verify(ctx context.Context, p Progress) error {
 			return f.inconsistent("image %q: layer sha256:%s: %w", reference, e.SHA256, notUnpacked)
 		}
 	}
-	return checkImages(f, s.manifest, documents)
-}
-
-// A meter is a writer that counts bytes.
-type meter func(n int64)
-
-func (m meter) Write(p []byte) (int, error) {
-	m(int64(len(p)))
-	return len(p), nil
+	return checkImages(f, m, documents)
 }
 
 // imageLayers returns the first image with the layer, by entry name.

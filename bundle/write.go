@@ -3,6 +3,7 @@ package bundle
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -48,64 +49,48 @@ type Draft struct {
 // The bytes depend only on executables, manifest, entries and level. On an error, or when ctx is
 // cancelled, the temporary file is removed.
 func WriteDraft(ctx context.Context, path string, executables Executables, m *Manifest, level Level, open func(Entry) (io.ReadCloser, error), p Progress) (*Draft, error) {
-	d := &Draft{path: path}
-	if err := d.write(ctx, executables, m, level, open, p); err != nil {
+	manifest, err := m.Encode()
+	// A rename would also replace a device.
+	if i, statErr := os.Stat(path); err == nil && statErr == nil && !i.Mode().IsRegular() {
+		err = fault.New(fault.Usage, "%q is not a regular file", path).Hint("choose another path with --output")
+	}
+	if err != nil {
+		return nil, (&Draft{path: path}).failed(err)
+	}
+	var t head.Trailer
+	d, err := newDraft(ctx, path, func(f *os.File) error {
+		t, err = writeParts(ctx, f, executables, m, manifest, level, open, p)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.PayloadOffset, d.PayloadSize = int64(t.PayloadOffset), int64(t.PayloadSize)
+	d.UnpackedSize = int64(t.InstallerSize) + m.UnpackedSize()
+	return d, nil
+}
+
+// CopyDraft is WriteDraft for a bundle that exists: write writes its bytes.
+func CopyDraft(ctx context.Context, path string, write func(io.Writer) error) (*Draft, error) {
+	return newDraft(ctx, path, func(f *os.File) error { return write(f) })
+}
+
+func newDraft(ctx context.Context, path string, write func(*os.File) error) (d *Draft, err error) {
+	d = &Draft{path: path}
+	if d.file, err = atomicfile.Create(path); err == nil {
+		err = write(d.file.File)
+	}
+	if err == nil { // read the file again instead of hashing while writing: the header is written last
+		d.Size, d.SHA256, err = sumFile(ctx, d.file.File)
+	}
+	if err == nil {
+		err = d.file.Finish(0o755)
+	}
+	if err = cmp.Or(err, ctx.Err()); err != nil {
 		d.Discard()
 		return nil, d.failed(err)
 	}
 	return d, nil
-}
-
-func (d *Draft) write(ctx context.Context, executables Executables, m *Manifest, level Level, open func(Entry) (io.ReadCloser, error), p Progress) error {
-	manifest, err := m.Encode()
-	if err != nil {
-		return err
-	}
-	// A rename would also replace a device.
-	if i, err := os.Stat(d.path); err == nil && !i.Mode().IsRegular() {
-		return fault.New(fault.Usage, "%q is not a regular file", d.path).Hint("choose another path with --output")
-	}
-	if d.file, err = atomicfile.Create(d.path); err != nil {
-		return err
-	}
-	t, err := writeParts(ctx, d.file.File, executables, m, manifest, level, open, p)
-	if err != nil {
-		return err
-	}
-	d.Summary = Summary{
-		PayloadOffset: int64(t.PayloadOffset),
-		PayloadSize:   int64(t.PayloadSize),
-		UnpackedSize:  int64(t.InstallerSize) + m.UnpackedSize(),
-	}
-	// Read the file again instead of hashing while writing: the header was written last.
-	if d.Size, d.SHA256, err = sumFile(ctx, d.file.File); err != nil {
-		return err
-	}
-	if err := d.file.Finish(0o755); err != nil {
-		return err
-	}
-	return ctx.Err()
-}
-
-// CopyDraft is WriteDraft for a bundle that exists: write writes its bytes.
-func CopyDraft(ctx context.Context, path string, write func(io.Writer) error) (d *Draft, err error) {
-	d = &Draft{path: path}
-	defer func() {
-		if err != nil {
-			d.Discard()
-			d, err = nil, d.failed(err)
-		}
-	}()
-	if d.file, err = atomicfile.Create(path); err != nil {
-		return d, err
-	}
-	if err := write(d.file); err != nil {
-		return d, err
-	}
-	if d.Size, d.SHA256, err = sumFile(ctx, d.file.File); err != nil {
-		return d, err
-	}
-	return d, d.file.Finish(0o755)
 }
 
 // Open opens the file. Errors, and its Path, have the name that it gets.

@@ -12,11 +12,12 @@ import (
 )
 
 // configured are the places of the files that steps write, without the files of the site.
-const configured = "/etc/kubernetes /etc/containerd /etc/systemd/system /etc/crictl.yaml /etc/cni /var/lib/kubelet/config.yaml /var/lib/kubelet/kubeadm-flags.env /var/lib/kubelet/instance-config.yaml"
+const configured = "/etc /var/lib/kubelet/config.yaml /var/lib/kubelet/kubeadm-flags.env /var/lib/kubelet/instance-config.yaml"
 
-// notShown are files that a dry run and a plan cannot know: the pod network's, which has this node's range, and the
-// unit of the Service route, which depends on the kernel. An upgrade also renews certificates.
-var notShown = regexp.MustCompile(`^/etc/cni/net\.d/10-flannel\.conflist$|/airlift-service-route\.service$|\.airlift-saved$`)
+// notShown are files that a dry run and a plan cannot know: the file of the pod network, which has this node's range, and the
+// files for the kernel's modules and parameters and the unit of the Service route, which depend on the kernel. An upgrade also
+// renews certificates.
+var notShown = regexp.MustCompile(`^/etc/(modules-load|sysctl)\.d/|^/etc/cni/net\.d/10-flannel\.conflist$|/airlift-service-route\.service$|\.airlift-saved$`)
 
 // checksums returns the files in places of a host, with their checksums.
 func checksums(t *testing.T, h *lab.Host, places string) map[string]string {

@@ -127,7 +127,13 @@ func TestEmbeddedRegistryLater(t *testing.T) {
 	if list := images(); strings.Contains(list, later.image) {
 		t.Errorf("images of the worker:\n%s", list)
 	}
-	contains(t, install(t, worker, 0, "images", "list"), "SERVED, AND NOT ON THIS NODE", later.image)
+	// Its containerd asks for images of a registry that is new to it after the next run of the timer.
+	eventually(t, 2*time.Minute, func() string {
+		if out := install(t, worker, 0, "images", "list"); !strings.Contains(out, "SERVED, AND NOT ON THIS NODE") || !strings.Contains(out, later.image) {
+			return out
+		}
+		return ""
+	})
 	more(t, plane, 0, "apply")
 	kubectl(t, s, "-n", "web", "rollout", "status", "daemonset/later", "--timeout=2m")
 	run(t, worker, "sh", "-c", "ctr -n k8s.io images ls -q | grep later | xargs ctr -n k8s.io images rm --sync")

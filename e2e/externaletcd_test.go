@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"airlift/installer/flow/join"
 	"airlift/scripts/lab"
 	"airlift/scripts/oracle/upstream/components"
 )
@@ -59,9 +60,8 @@ END`, endpoint, store.Addr))
 		t.Fatal("no join command for a control plane")
 	}
 	flags := strings.Fields(m[1])[1:]
-	for _, phase := range []string{"preflight", "unpack", "runtime", "control-plane-prepare download-certs", "control-plane-prepare all", "check-etcd",
-		"images", "kubelet-start", "control-plane-join all", "wait-control-plane", "pod-network", "wait-node"} {
-		install(t, other, 0, slices.Concat([]string{"join", "phase"}, strings.Fields(phase), flags)...)
+	for _, phase := range phases(join.Phases(true)) {
+		install(t, other, 0, slices.Concat([]string{"join", "phase"}, phase, flags)...)
 	}
 	contains(t, install(t, other, 0, strings.Fields(m[1])...), "Nothing was changed")
 	systemIsUp(t, s, 2)

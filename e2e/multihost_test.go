@@ -159,6 +159,7 @@ func TestMultiHost(t *testing.T) {
 			m.cluster(t, 0, "plan") // a document that is removed stays in the cluster
 		}},
 		{"status without the API", func(t *testing.T) {
+			systemIsUp(t, m.Site, len(m.nodes)) // after the last restarts
 			m.cluster(t, 0, "status")
 			for _, h := range m.nodes[:m.planes] {
 				run(t, h, "mv", "/etc/kubernetes/manifests/kube-apiserver.yaml", "/root/")

@@ -28,7 +28,7 @@ func rotationKey(t *testing.T, output string) string {
 // TestRotateCA replaces the CAs of three control planes and a worker while a workload answers.
 func TestRotateCA(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-rotateca", Hosts: 4})
-	u := &upgraded{Site: s, control: s.Hosts[0], worker: s.Hosts[3], planes: 3}
+	u := &upgraded{Site: s, control: s.Hosts[0], worker: s.Hosts[3], hosts: s.Hosts, planes: 3}
 	first, second, third, worker := s.Hosts[0], s.Hosts[1], s.Hosts[2], s.Hosts[3]
 	planes := s.Hosts[:u.planes]
 	rotate := func(t *testing.T, h *lab.Host, wantCode int, args ...string) string {
@@ -147,7 +147,7 @@ func TestRotateCA(t *testing.T) {
 			}
 			contains(t, rotate(t, first, 0, "status"), "no rotation")
 			objects := kubectl(t, s, "get", "secrets,configmaps,roles,rolebindings,nodes", "-A", "-o", "yaml")
-			if strings.Contains(objects, "airlift-ca-rotation") || strings.Contains(objects, "airlift.dev/ca-rotation") {
+			if strings.Contains(objects, "airlift-ca-rotation") || strings.Contains(objects, "caRotation") {
 				t.Error("objects of the rotation are left")
 			}
 			out, err := first.Output(t.Context(), "kubectl", "--kubeconfig", "/root/former.conf", "--insecure-skip-tls-verify", "get", "nodes")

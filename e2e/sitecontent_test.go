@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -214,7 +215,8 @@ func imageInBundle(t *testing.T, reference string) v1.Image {
 	}
 	image := empty.Image
 	for _, l := range m.Images[n].Layers {
-		layer, err := tarball.LayerFromFile(files[bundle.BlobName(l.DiffID)])
+		// As upstream compresses them: so the layers have the same digests, as in an image that is built from this one.
+		layer, err := tarball.LayerFromFile(files[bundle.BlobName(l.DiffID)], tarball.WithCompressionLevel(gzip.DefaultCompression))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -68,7 +68,8 @@ func runNewer(t *testing.T, h *lab.Host, args ...string) (string, int) {
 }
 
 // steadyWorkload is a Deployment that can lose a node: three replicas, of which two must stay,
-// and each still answers while it leaves the Service.
+// and each still answers while it leaves the Service. It requests a share of the processors: without one it has 2 of the
+// about 1,000 shares of a host that imports images, and on a small machine does not answer for seconds.
 const steadyWorkload = `
 apiVersion: apps/v1
 kind: Deployment
@@ -87,6 +88,7 @@ spec:
         image: %s
         imagePullPolicy: Never
         args: [netexec, --http-port=8080, --delay-shutdown=5]
+        resources: {requests: {cpu: 100m}}
         readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1, timeoutSeconds: 5}
 ---
 apiVersion: policy/v1

@@ -67,7 +67,7 @@ func TestUpgradeWayBack(t *testing.T) {
 		{"etcd is healthy too late", func(t *testing.T) {
 			run(t, h, "sh", "-c", slowEtcd)
 			out := newer(t, h, 1, "upgrade", "apply", "--yes", "--config", "/root/slow.yaml")
-			contains(t, out, "upgrading etcd", "its previous manifest is not restored", "run the same command again", "./FILE reset --force", "./FILE etcd restore "+backups)
+			contains(t, out, "replacing etcd", "its previous manifest is not restored", "run the same command again", "./FILE reset --force", "./FILE etcd restore "+backups)
 			if now := manifest(t); now == older {
 				t.Errorf("the older etcd is restored over the new data:\n%s", now)
 			}

@@ -19,32 +19,10 @@ func Documents(ctx context.Context, f *bundle.File, images []bundle.Image) (map[
 		}
 	}
 	found := map[string][]byte{}
-	return found, each(ctx, f, func(e bundle.Entry) bool { return wanted[e.Name] != "" }, func(e bundle.Entry, content bundle.Content) (err error) {
+	return found, f.Each(ctx, func(e bundle.Entry) bool { return wanted[e.Name] != "" }, func(e bundle.Entry, content bundle.Content) (err error) {
 		found[wanted[e.Name]], err = io.ReadAll(content) // the manifest limits the size
 		return err
 	})
-}
-
-// each calls use for the wanted entries of a bundle, in their order.
-func each(ctx context.Context, f *bundle.File, wanted func(bundle.Entry) bool, use func(bundle.Entry, bundle.Content) error) error {
-	s, err := f.Stream(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	s.Skip(func(e bundle.Entry) bool { return !wanted(e) })
-	for {
-		e, content, err := s.Next()
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := use(e, content); err != nil {
-			return err
-		}
-	}
 }
 
 // Layers returns the descriptors of an image's layers in its manifest.

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"airlift/bundle"
-	"airlift/images/encoder"
+	"airlift/bundle/encoder"
 	"airlift/internal/fault"
 	"airlift/internal/interrupt"
 	"airlift/internal/space"
@@ -26,7 +26,6 @@ type Bundle struct {
 	impossible []impossible
 }
 
-// An impossible blob is one that cannot be made.
 type impossible struct {
 	digest, why string
 	images      []string
@@ -137,7 +136,7 @@ func (b *Bundle) Make(ctx context.Context, sources []*Source, use func(*Source, 
 		if len(byEntry) == 0 {
 			continue
 		}
-		err := each(ctx, f, func(e bundle.Entry) bool { return byEntry[e.Name] != nil }, func(e bundle.Entry, content bundle.Content) error {
+		err := f.Each(ctx, func(e bundle.Entry) bool { return byEntry[e.Name] != nil }, func(e bundle.Entry, content bundle.Content) error {
 			return makeAll(ctx, content, byEntry[e.Name], use)
 		})
 		if err != nil {

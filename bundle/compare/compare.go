@@ -61,12 +61,10 @@ func Files(ctx context.Context, before, after *bundle.File) (*Report, error) {
 	r := &Report{Old: side(before, x), New: side(after, y), SharedLayers: shared(x, y),
 		Components: changes(components(x), components(y)), Images: changes(digests(x), digests(y)),
 		Manifests: changes(manifests(x), manifests(y)), Files: changes(files(x), files(y)), Units: changes(units(x), units(y))}
-	for name, values := range components(x) {
+	for _, c := range changes(checksums(x), checksums(y)) {
 		// Another checksum of the same version is worth a line.
-		if other, ok := components(y)[name]; ok && values == other {
-			if old, now := checksum(x, name), checksum(y, name); old != now {
-				r.Components = append(r.Components, Change{name, old, now})
-			}
+		if version := components(x)[c.Name]; version != "" && version == components(y)[c.Name] {
+			r.Components = append(r.Components, c)
 		}
 	}
 	slices.SortFunc(r.Components, func(a, b Change) int { return cmp.Compare(a.Name, b.Name) })
@@ -118,58 +116,49 @@ func shared(x, y *bundle.Manifest) (n int64) {
 	return n
 }
 
-func components(m *bundle.Manifest) map[string]string {
+// values returns a value of each element by its name.
+func values[T any](list []T, of func(T) (name, value string)) map[string]string {
 	all := map[string]string{}
-	for _, c := range m.Components {
-		all[c.Name] = c.Version
+	for _, element := range list {
+		name, value := of(element)
+		all[name] = value
 	}
 	return all
 }
 
-func checksum(m *bundle.Manifest, name string) string {
-	n := slices.IndexFunc(m.Components, func(c bundle.Component) bool { return c.Name == name })
-	return m.Components[n].Checksum
+func components(m *bundle.Manifest) map[string]string {
+	return values(m.Components, func(c bundle.Component) (string, string) { return c.Name, c.Version })
+}
+
+func checksums(m *bundle.Manifest) map[string]string {
+	return values(m.Components, func(c bundle.Component) (string, string) { return c.Name, c.Checksum })
 }
 
 func digests(m *bundle.Manifest) map[string]string {
-	all := map[string]string{}
-	for _, i := range m.Images {
-		all[i.Reference] = i.Target.Digest
-	}
-	return all
+	return values(m.Images, func(i bundle.Image) (string, string) { return i.Reference, i.Target.Digest })
 }
 
 func manifests(m *bundle.Manifest) map[string]string {
-	all := map[string]string{}
-	for _, s := range m.Manifests {
+	return values(m.Manifests, func(s bundle.SiteManifest) (string, string) {
 		e, _ := m.Entry(s.Entry())
-		all[s.Name] = joined(s.Chart, s.Namespace, e.SHA256)
-	}
-	return all
+		return s.Name, joined(s.Chart, s.Namespace, e.SHA256)
+	})
 }
 
 func files(m *bundle.Manifest) map[string]string {
-	all := map[string]string{}
-	for _, f := range m.Files {
-		all[f.Path] = joined(f.Mode, f.Nodes, strings.TrimPrefix(f.Entry, bundle.FileDir))
-	}
-	return all
+	return values(m.Files, func(f bundle.SiteFile) (string, string) {
+		return f.Path, joined(f.Mode, f.Nodes, strings.TrimPrefix(f.Entry, bundle.FileDir))
+	})
 }
 
 func units(m *bundle.Manifest) map[string]string {
-	all := map[string]string{}
-	for _, u := range m.Units {
-		all[u.Name] = cmp.Or(u.Nodes, "all")
-	}
-	return all
+	return values(m.Units, func(u bundle.SiteUnit) (string, string) { return u.Name, cmp.Or(u.Nodes, "all") })
 }
 
-// joined joins the values that are not empty.
 func joined(values ...string) string {
 	return strings.Join(slices.DeleteFunc(values, func(s string) bool { return s == "" }), " ")
 }
 
-// changes lists the names whose values differ.
 func changes(x, y map[string]string) []Change {
 	list := []Change{}
 	all := maps.Clone(x)

@@ -14,10 +14,10 @@ import (
 	"regexp"
 	"testing"
 
+	"airlift/builder"
+	"airlift/builder/fetch"
 	"airlift/bundle"
-	"airlift/bundle/builder"
 	"airlift/bundle/compare"
-	"airlift/images/fetch"
 	"airlift/scripts/fixtures/fakesites"
 )
 

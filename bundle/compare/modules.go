@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"airlift/bundle"
+	"airlift/internal/interrupt"
 )
 
 // maxBinary is the maximum size in bytes of a binary whose modules are read. It is read into
@@ -56,82 +57,43 @@ func readModules(ctx context.Context, f *bundle.File, m, other *bundle.Manifest)
 	users := map[string][]string{} // names of images by the entry of a layer
 	for _, i := range m.Images {
 		for _, l := range i.Layers {
-			users[bundle.BlobName(l.DiffID)] = append(users[bundle.BlobName(l.DiffID)], imageName(i))
+			users[bundle.BlobName(l.DiffID)] = append(users[bundle.BlobName(l.DiffID)], bundle.Untagged(i.Name))
 		}
 	}
-	s, err := f.Stream(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
 	binary := func(e bundle.Entry) bool {
 		return strings.HasPrefix(e.Name, bundle.BinDir) || strings.HasPrefix(e.Name, bundle.CNIDir)
 	}
-	s.Skip(func(e bundle.Entry) bool { return has[e] || !binary(e) && users[e.Name] == nil })
+	wanted := func(e bundle.Entry) bool { return !has[e] && (binary(e) || users[e.Name] != nil) }
 	found := map[string]map[string]string{}
-	for {
-		e, content, err := s.Next()
-		if err == io.EOF {
-			return found, nil
-		}
-		if err != nil {
-			return nil, err
-		}
+	return found, f.Each(ctx, wanted, func(e bundle.Entry, content bundle.Content) error {
 		if binary(e) {
-			err = readBinary(content, e.Size, func(info map[string]string) { found[e.Name] = info })
-		} else {
-			err = readLayer(content, func(path string, info map[string]string) {
-				for _, user := range users[e.Name] {
-					found[user+": /"+path] = info
-				}
-			})
+			return readBinary(content, e.Size, func(info map[string]string) { found[e.Name] = info })
 		}
-		if err != nil {
-			return nil, err
-		}
-	}
-}
-
-// imageName is the name of an image without its version.
-func imageName(i bundle.Image) string {
-	name, _, _ := strings.Cut(i.Name, "@")
-	if n := strings.LastIndex(name, ":"); n > strings.LastIndex(name, "/") {
-		name = name[:n]
-	}
-	return name
+		return readLayer(content, func(path string, info map[string]string) {
+			for _, user := range users[e.Name] {
+				found[user+": /"+path] = info
+			}
+		})
+	})
 }
 
 // readLayer finds the Go binaries in the tar of a layer. A layer that is not a tar has no binaries.
 func readLayer(content bundle.Content, found func(path string, info map[string]string)) error {
-	source := &source{r: content}
+	source := &interrupt.Input{Reader: content} // distinguishes errors of the bundle from errors in the tar
 	t := tar.NewReader(source)
 	for {
 		h, err := t.Next()
 		if err != nil {
-			return source.err
+			return source.Err
 		}
 		if h.Typeflag != tar.TypeReg {
 			continue
 		}
 		path := strings.TrimPrefix(strings.TrimPrefix(h.Name, "./"), "/")
 		if err := readBinary(t, h.Size, func(info map[string]string) { found(path, info) }); err != nil {
-			return source.err
+			return source.Err
 		}
 	}
-}
-
-// A source records read errors of the bundle, to distinguish them from errors in the tar.
-type source struct {
-	r   io.Reader
-	err error
-}
-
-func (s *source) Read(p []byte) (int, error) {
-	n, err := s.r.Read(p)
-	if err != nil && err != io.EOF {
-		s.err = err
-	}
-	return n, err
 }
 
 // readBinary calls found if content is an ELF file with the build information of Go.

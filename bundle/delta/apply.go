@@ -136,7 +136,7 @@ func (d *File) open(name string, old *spool) (io.ReadCloser, error) {
 	if c == nil {
 		return nil, d.damaged("it does not have %s", name)
 	}
-	p := &patchReader{left: c.Size}
+	p := &patchReader{delta: d, name: name, left: c.Size}
 	if c.Reference != "" {
 		r, err := old.open(c.Reference)
 		if err != nil {
@@ -158,28 +158,13 @@ func (d *File) open(name string, old *spool) (io.ReadCloser, error) {
 		offset += f.size
 	}
 	p.list = bufio.NewReader(p.steps)
-	return &explained{p, d, name}, nil
-}
-
-// explained adds the name of the content to errors.
-type explained struct {
-	patch *patchReader
-	delta *File
-	name  string
-}
-
-func (e *explained) Close() error { return e.patch.Close() }
-
-func (e *explained) Read(b []byte) (int, error) {
-	n, err := e.patch.Read(b)
-	if err != nil && err != io.EOF {
-		err = e.delta.damaged("%s: %w", e.name, err)
-	}
-	return n, err
+	return p, nil
 }
 
 // A patchReader makes a content from its reference and three frames.
 type patchReader struct {
+	delta                  *File
+	name                   string
 	reference              *io.SectionReader // nil if there is none
 	steps, added, inserted *zstd.Decoder
 	list                   *bufio.Reader // of steps
@@ -198,6 +183,14 @@ func (p *patchReader) Close() error {
 }
 
 func (p *patchReader) Read(b []byte) (int, error) {
+	n, err := p.read(b)
+	if err != nil && err != io.EOF {
+		err = p.delta.damaged("%s: %w", p.name, err)
+	}
+	return n, err
+}
+
+func (p *patchReader) read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
@@ -235,14 +228,13 @@ func (p *patchReader) Read(b []byte) (int, error) {
 // next reads a step. It must be within the reference and within what is left of the content.
 func (p *patchReader) next() error {
 	ahead, err := binary.ReadVarint(p.list)
-	if err != nil {
-		return notEOF(err)
+	var copied, inserted uint64
+	if err == nil {
+		copied, err = binary.ReadUvarint(p.list)
 	}
-	copied, err := binary.ReadUvarint(p.list)
-	if err != nil {
-		return notEOF(err)
+	if err == nil {
+		inserted, err = binary.ReadUvarint(p.list)
 	}
-	inserted, err := binary.ReadUvarint(p.list)
 	if err != nil {
 		return notEOF(err)
 	}
@@ -259,7 +251,6 @@ func (p *patchReader) next() error {
 	return nil
 }
 
-// notEOF is for an end that comes too early.
 func notEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

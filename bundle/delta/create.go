@@ -2,12 +2,12 @@ package delta
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/klauspost/compress/zstd"
@@ -79,12 +79,18 @@ func create(ctx context.Context, old, new *bundle.File, path string, o Options) 
 	}
 	h.Compression = level.Name()
 
-	w, err := newWriter(ctx, old, before, new, after, path, o.Stage)
+	w := &writer{}
+	if w.spool, err = newSpool(path); err != nil {
+		return h, err
+	}
+	defer w.spool.close()
+	body, err := newSpool(path)
 	if err != nil {
 		return h, err
 	}
-	defer w.close()
-	if err := w.writeAll(ctx); err != nil {
+	defer body.close()
+	w.body = body.file
+	if err := w.writeContents(ctx, old, new, before, after, o.Stage); err != nil {
 		return h, err
 	}
 	h.Contents = w.contents
@@ -117,59 +123,31 @@ func create(ctx context.Context, old, new *bundle.File, path string, o Options) 
 	return h, f.Replace()
 }
 
-// A writer writes the frames of a delta.
 type writer struct {
-	old, new      *bundle.File
-	before, after *bundle.Manifest
-	similar       map[string]string
-	spool         *spool // contents of old that are references
-	body          *atomicfile.File
-	size          int64
-	contents      []Content
-	stage         Stage
+	spool    *spool // contents of the old bundle that are references
+	body     *atomicfile.File
+	size     int64
+	contents []Content
 }
 
-func newWriter(ctx context.Context, old *bundle.File, before *bundle.Manifest, new *bundle.File, after *bundle.Manifest, path string, stage Stage) (*writer, error) {
-	w := &writer{old: old, new: new, before: before, after: after, similar: references(before, after), stage: stage}
-	var err error
-	if w.spool, err = newSpool(path); err != nil {
-		return nil, err
-	}
-	if w.body, err = atomicfile.Create(path); err != nil {
-		w.close()
-		return nil, err
-	}
-	_ = os.Remove(w.body.Name()) // so that a crash leaves nothing; Windows cannot
-	needed := map[string]bool{}
-	for _, e := range w.wanted() {
-		needed[w.similar[e.Name]] = true
-	}
-	if err := unpack(ctx, old, w.spool, needed, stage); err != nil {
-		w.close()
-		return nil, err
-	}
-	return w, nil
-}
-
-func (w *writer) close() {
-	w.spool.close()
-	if w.body != nil {
-		w.body.Discard()
-	}
-}
-
-// wanted lists the entries that the old bundle does not have.
-func (w *writer) wanted() (list []bundle.Entry) {
-	has := bySHA256(w.before)
-	for _, e := range w.after.Entries {
+// writeContents writes the contents of the new bundle that the old one does not have.
+func (w *writer) writeContents(ctx context.Context, old, new *bundle.File, before, after *bundle.Manifest, stage Stage) error {
+	similar, has := references(before, after), bySHA256(before)
+	wanted, needed := map[string]bool{}, map[string]bool{}
+	for _, e := range after.Entries {
 		if has[e.SHA256] == "" {
-			list = append(list, e)
+			wanted[e.Name], needed[similar[e.Name]] = true, true
 		}
 	}
-	return list
+	if err := unpack(ctx, old, w.spool, needed, stage); err != nil {
+		return err
+	}
+	return contents(ctx, new, wanted, stage, "comparing with "+old.Path(), func(name string, r io.Reader, size int64) error {
+		reference := cmp.Or(similar[name], name) // the launcher, the manifest and the installer keep their names
+		return w.write(ctx, name, reference, r, size)
+	})
 }
 
-// bySHA256 returns the names of a manifest's entries by their sha256.
 func bySHA256(m *bundle.Manifest) map[string]string {
 	names := map[string]string{}
 	for _, e := range m.Entries {
@@ -184,16 +162,28 @@ func unpack(ctx context.Context, f *bundle.File, s *spool, needed map[string]boo
 	if err != nil {
 		return err
 	}
-	var size int64
+	if err := space.Check(filepath.Dir(s.file.Name()), "the contents of "+f.Path(), sizeOf(m, needed)); err != nil {
+		return err
+	}
+	return contents(ctx, f, needed, stage, "unpacking "+f.Path(), func(name string, r io.Reader, _ int64) error { return s.add(name, r) })
+}
+
+func sizeOf(m *bundle.Manifest, wanted map[string]bool) (size int64) {
 	for _, e := range m.Entries {
-		if needed[e.Name] {
+		if wanted[e.Name] {
 			size += e.Size
 		}
 	}
-	if err := space.Check(filepath.Dir(s.file.Name()), "the contents of "+f.Path(), size); err != nil {
+	return size
+}
+
+// contents calls use for the launcher, the manifest, the installer, and the wanted entries in their order. stage
+// counts the entries.
+func contents(ctx context.Context, f *bundle.File, wanted map[string]bool, stage Stage, what string, use func(name string, r io.Reader, size int64) error) error {
+	m, err := f.Manifest()
+	if err != nil {
 		return err
 	}
-	add := stage("unpacking "+f.Path(), size)
 	manifest, err := m.Encode()
 	if err != nil {
 		return err
@@ -202,83 +192,20 @@ func unpack(ctx context.Context, f *bundle.File, s *spool, needed map[string]boo
 	if err := f.CopyInstaller(ctx, &installer); err != nil {
 		return err
 	}
-	for name, r := range map[string]io.Reader{launcherName: f.Launcher(), bundle.ManifestName: bytes.NewReader(manifest), bundle.InstallerName: &installer} {
-		if err := s.add(name, r); err != nil {
-			return err
-		}
-	}
-	stream, err := f.Stream(ctx)
-	if err != nil {
+	launcher := f.Launcher()
+	if err := use(launcherName, launcher, launcher.Size()); err != nil {
 		return err
 	}
-	defer stream.Close()
-	stream.Skip(func(e bundle.Entry) bool { return !needed[e.Name] })
-	for {
-		e, content, err := stream.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = s.add(e.Name, io.TeeReader(content, progress(add)))
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// progress reports written bytes.
-type progress func(int64)
-
-func (p progress) Write(b []byte) (int, error) {
-	p(int64(len(b)))
-	return len(b), nil
-}
-
-// writeAll writes all contents: launcher, manifest, installer, and the entries in their order.
-func (w *writer) writeAll(ctx context.Context) error {
-	manifest, err := w.after.Encode()
-	if err != nil {
+	if err := use(bundle.ManifestName, bytes.NewReader(manifest), int64(len(manifest))); err != nil {
 		return err
 	}
-	var installer bytes.Buffer
-	if err := w.new.CopyInstaller(ctx, &installer); err != nil {
+	if err := use(bundle.InstallerName, &installer, int64(installer.Len())); err != nil {
 		return err
 	}
-	launcher := w.new.Launcher()
-	for _, c := range []struct {
-		name string
-		r    io.Reader
-		size int64
-	}{{launcherName, launcher, launcher.Size()}, {bundle.ManifestName, bytes.NewReader(manifest), int64(len(manifest))}, {bundle.InstallerName, &installer, int64(installer.Len())}} {
-		if err := w.write(ctx, c.name, c.name, c.r, c.size); err != nil {
-			return err
-		}
-	}
-	wanted, size := map[string]bool{}, int64(0)
-	for _, e := range w.wanted() {
-		wanted[e.Name] = true
-		size += e.Size
-	}
-	add := w.stage("comparing with "+w.old.Path(), size)
-	stream, err := w.new.Stream(ctx)
-	if err != nil {
-		return err
-	}
-	defer stream.Close()
-	stream.Skip(func(e bundle.Entry) bool { return !wanted[e.Name] })
-	for {
-		e, content, err := stream.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = w.write(ctx, e.Name, w.similar[e.Name], io.TeeReader(content, progress(add)), e.Size)
-		}
-		if err != nil {
-			return err
-		}
-	}
+	add := stage(what, sizeOf(m, wanted))
+	return f.Each(ctx, func(e bundle.Entry) bool { return wanted[e.Name] }, func(e bundle.Entry, content bundle.Content) error {
+		return use(e.Name, io.TeeReader(content, interrupt.Meter(add)), e.Size)
+	})
 }
 
 // write writes the frames of one content.
@@ -345,7 +272,6 @@ func (w *writer) whole(c Content, r io.Reader) (err error) {
 	return nil
 }
 
-// frame appends a zstd frame to the body and returns its size.
 func (w *writer) frame(r io.Reader, window int) (int64, error) {
 	begin := w.size
 	out := io.NewOffsetWriter(w.body, begin)

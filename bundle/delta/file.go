@@ -178,7 +178,6 @@ func (d *File) validate(begin, end int64) error {
 	return nil
 }
 
-// content returns the content with a name, or nil.
 func (d *File) content(name string) *Content {
 	for i := range d.Contents {
 		if d.Contents[i].Name == name {
@@ -188,7 +187,6 @@ func (d *File) content(name string) *Content {
 	return nil
 }
 
-// write writes a delta with the header and the frames in body.
 func write(w io.Writer, h Header, body io.Reader) error {
 	text, err := json.Marshal(h)
 	if err != nil {
@@ -208,7 +206,6 @@ func write(w io.Writer, h Header, body io.Reader) error {
 	return err
 }
 
-// side describes a bundle.
 func side(f *bundle.File) (Side, error) {
 	m, err := f.Manifest()
 	if err != nil {
@@ -217,14 +214,12 @@ func side(f *bundle.File) (Side, error) {
 	return Side{KubernetesVersion: m.KubernetesVersion, Size: f.Size(), DigestsSHA256: f.DigestsSHA256()}, nil
 }
 
-// sum returns the sha256 of a whole bundle.
 func sum(ctx context.Context, f *bundle.File) (string, error) {
 	h := sha256.New()
 	_, err := io.Copy(h, interrupt.Reader(ctx, f.Reader()))
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// is reports whether the bundle is the bundle of this side.
 func (s Side) is(f *bundle.File) bool {
 	return f.Size() == s.Size && f.DigestsSHA256() == s.DigestsSHA256
 }

@@ -64,7 +64,6 @@ func (x *index) find(b []byte) (at, length int) {
 	return at, length
 }
 
-// common is the length of the common prefix.
 func common(a, b []byte) int {
 	n := min(len(a), len(b))
 	i := 0

@@ -1,10 +1,6 @@
 package delta
 
-import (
-	"strings"
-
-	"airlift/bundle"
-)
+import "airlift/bundle"
 
 // references returns, for entries of a new bundle, the entries of the old one that are likely
 // to be similar, both by name.
@@ -27,7 +23,7 @@ func references(before, after *bundle.Manifest) map[string]string {
 	}
 	for _, i := range after.Images {
 		for _, o := range before.Images {
-			if o.Name != i.Name && repository(o.Reference) != repository(i.Reference) {
+			if o.Name != i.Name && bundle.Untagged(o.Reference) != bundle.Untagged(i.Reference) {
 				continue
 			}
 			pair(bundle.BlobName(i.Target.Digest), bundle.BlobName(o.Target.Digest))
@@ -45,16 +41,6 @@ func references(before, after *bundle.Manifest) map[string]string {
 	return found
 }
 
-// repository is a reference without its tag and digest.
-func repository(reference string) string {
-	name, _, _ := strings.Cut(reference, "@")
-	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') {
-		name = name[:colon]
-	}
-	return name
-}
-
-// nearestSize returns the layer whose size differs least.
 func nearestSize(layers []bundle.Layer, size int64) (nearest *bundle.Layer) {
 	distance := func(l *bundle.Layer) int64 { return max(l.Size-size, size-l.Size) }
 	for i := range layers {

@@ -26,7 +26,6 @@ func newSpool(path string) (*spool, error) {
 	return &spool{file: f, at: map[string]*io.SectionReader{}}, nil
 }
 
-// add appends the content of r.
 func (s *spool) add(name string, r io.Reader) error {
 	n, err := io.Copy(io.NewOffsetWriter(s.file, s.end), r)
 	if err != nil {
@@ -39,7 +38,6 @@ func (s *spool) add(name string, r io.Reader) error {
 
 var errNotThere = errors.New("the older bundle does not have it")
 
-// open returns a new reader of a content.
 func (s *spool) open(name string) (*io.SectionReader, error) {
 	r := s.at[name]
 	if r == nil {

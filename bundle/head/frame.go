@@ -39,7 +39,6 @@ var errNoFrame = errors.New("no frame")
 // errDamagedFrame means that a frame does not match its checksum.
 var errDamagedFrame = errors.New("checksum mismatch")
 
-// A versionError reports a frame of a version other than FormatVersion.
 type versionError uint32
 
 func (v versionError) Error() string { return fmt.Sprintf("format version %d", uint32(v)) }
@@ -82,7 +81,8 @@ func decodeHeader(b []byte) (Header, error) {
 	return h, nil
 }
 
-// A Trailer is the end of the file. It describes the rest. Sizes are in bytes.
+// A Trailer is the end of the file. It describes the rest. Sizes are in bytes. The file has the
+// fields in this order.
 type Trailer struct {
 	PayloadOffset   uint64 // in the file
 	PayloadSize     uint64 // of the compressed payload
@@ -115,16 +115,7 @@ func (t Trailer) Encode() []byte {
 	b := make([]byte, 0, TrailerSize)
 	b = binary.LittleEndian.AppendUint32(b, skippableMagic)
 	b = binary.LittleEndian.AppendUint32(b, TrailerSize-8)
-	b = binary.LittleEndian.AppendUint64(b, t.PayloadOffset)
-	b = binary.LittleEndian.AppendUint64(b, t.PayloadSize)
-	b = binary.LittleEndian.AppendUint64(b, t.HeadSize)
-	b = binary.LittleEndian.AppendUint64(b, t.BinariesSize)
-	b = binary.LittleEndian.AppendUint64(b, t.ManifestSize)
-	b = binary.LittleEndian.AppendUint64(b, t.InstallerSize)
-	b = append(b, t.LauncherSHA256[:]...)
-	b = append(b, t.DigestsSHA256[:]...)
-	b = append(b, t.ManifestSHA256[:]...)
-	b = append(b, t.InstallerSHA256[:]...)
+	b, _ = binary.Append(b, binary.LittleEndian, t) // fields of fixed size
 	b = binary.LittleEndian.AppendUint32(b, TrailerSize)
 	b = binary.LittleEndian.AppendUint32(b, FormatVersion)
 	b = append(b, trailerMagic...)
@@ -148,18 +139,8 @@ func DecodeTrailer(tail []byte) (Trailer, error) {
 	if v := binary.LittleEndian.Uint32(foot[4:]); v != FormatVersion {
 		return Trailer{}, versionError(v)
 	}
-	t := Trailer{
-		PayloadOffset:   binary.LittleEndian.Uint64(tail[8:]),
-		PayloadSize:     binary.LittleEndian.Uint64(tail[16:]),
-		HeadSize:        binary.LittleEndian.Uint64(tail[24:]),
-		BinariesSize:    binary.LittleEndian.Uint64(tail[32:]),
-		ManifestSize:    binary.LittleEndian.Uint64(tail[40:]),
-		InstallerSize:   binary.LittleEndian.Uint64(tail[48:]),
-		LauncherSHA256:  [sha256.Size]byte(tail[56:]),
-		DigestsSHA256:   [sha256.Size]byte(tail[88:]),
-		ManifestSHA256:  [sha256.Size]byte(tail[120:]),
-		InstallerSHA256: [sha256.Size]byte(tail[152:]),
-	}
+	var t Trailer
+	_, _ = binary.Decode(tail[8:], binary.LittleEndian, &t) // the tail is longer
 	if !bytes.Equal(t.Encode(), tail) {
 		return Trailer{}, errDamagedFrame
 	}

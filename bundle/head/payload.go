@@ -147,7 +147,6 @@ func (s *section) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// fetch reads the piece with the next byte.
 func (s *section) fetch() error {
 	p := s.payload
 	n := s.next / PieceSize

@@ -19,20 +19,17 @@ const (
 	refName        = "org.opencontainers.image.ref.name" // of the specification
 )
 
-// A descriptor is an entry of index.json.
 type descriptor struct {
 	bundle.Descriptor
 	Annotations map[string]string `json:"annotations"`
 }
 
-// An index is index.json.
 type index struct {
 	SchemaVersion int          `json:"schemaVersion"`
 	MediaType     string       `json:"mediaType"`
 	Manifests     []descriptor `json:"manifests"`
 }
 
-// An archive is an archive that is being written.
 type archive struct {
 	tar     *tar.Writer
 	written map[string]bool // digests
@@ -50,8 +47,31 @@ func Write(ctx context.Context, w io.Writer, b *blobs.Bundle, images []bundle.Im
 	if err != nil {
 		return err
 	}
-	layers, err := sources(b, images, documents)
-	if err != nil {
+	var sources []*blobs.Source
+	var docker []dockerImage
+	seen := map[string]bool{}
+	for _, i := range images {
+		layers, err := blobs.Layers(b.File, i, documents[i.Manifest.Digest])
+		if err != nil {
+			return err
+		}
+		d := dockerImage{Config: blobPath(i.Config.Digest), RepoTags: []string{}, Layers: []string{}}
+		if !strings.Contains(i.Reference, "@") {
+			d.RepoTags = append(d.RepoTags, i.Reference)
+		}
+		for n, l := range layers {
+			d.Layers = append(d.Layers, blobPath(l.Digest))
+			if seen[l.Digest] {
+				continue
+			}
+			seen[l.Digest] = true
+			if s := b.Source(i.Reference, i.Layers[n], l); s != nil {
+				sources = append(sources, s)
+			}
+		}
+		docker = append(docker, d)
+	}
+	if err := b.Refusal("exported"); err != nil {
 		return err
 	}
 	a := &archive{tar.NewWriter(w), map[string]bool{}}
@@ -62,18 +82,17 @@ func Write(ctx context.Context, w io.Writer, b *blobs.Bundle, images []bundle.Im
 	for _, i := range images {
 		list.Manifests = append(list.Manifests, descriptor{i.Target, map[string]string{containerdName: i.Reference, refName: i.Reference}})
 	}
-	text, err := json.Marshal(list)
-	if err == nil {
-		err = a.add("index.json", text)
-	}
-	if err != nil {
-		return err
-	}
-	if text, err = dockerManifest(b, images, documents); err == nil {
-		err = a.add("manifest.json", text)
-	}
-	if err != nil {
-		return err
+	for _, document := range []struct {
+		name    string
+		content any
+	}{{"index.json", list}, {"manifest.json", docker}} {
+		text, err := json.Marshal(document.content)
+		if err == nil {
+			err = a.add(document.name, text)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	for _, i := range images {
 		for _, d := range i.Documents() {
@@ -82,7 +101,7 @@ func Write(ctx context.Context, w io.Writer, b *blobs.Bundle, images []bundle.Im
 			}
 		}
 	}
-	err = b.Make(ctx, layers, func(s *blobs.Source, content *io.SectionReader) error {
+	err = b.Make(ctx, sources, func(s *blobs.Source, content *io.SectionReader) error {
 		written(s.Size)
 		return a.blob(s.Digest, s.Size, content)
 	})
@@ -92,52 +111,12 @@ func Write(ctx context.Context, w io.Writer, b *blobs.Bundle, images []bundle.Im
 	return a.tar.Close()
 }
 
-// sources returns the sources of all layers of images, each blob once.
-func sources(b *blobs.Bundle, images []bundle.Image, documents map[string][]byte) (list []*blobs.Source, err error) {
-	seen := map[string]bool{}
-	for _, i := range images {
-		layers, err := blobs.Layers(b.File, i, documents[i.Manifest.Digest])
-		if err != nil {
-			return nil, err
-		}
-		for n, d := range layers {
-			if seen[d.Digest] {
-				continue
-			}
-			seen[d.Digest] = true
-			if s := b.Source(i.Reference, i.Layers[n], d); s != nil {
-				list = append(list, s)
-			}
-		}
-	}
-	return list, b.Refusal("exported")
-}
-
 // A dockerImage is an image of manifest.json, which docker load reads. skopeo finds images with
 // docker's media types only there.
 type dockerImage struct {
 	Config   string
 	RepoTags []string
 	Layers   []string
-}
-
-func dockerManifest(b *blobs.Bundle, images []bundle.Image, documents map[string][]byte) ([]byte, error) {
-	var list []dockerImage
-	for _, i := range images {
-		layers, err := blobs.Layers(b.File, i, documents[i.Manifest.Digest])
-		if err != nil {
-			return nil, err
-		}
-		d := dockerImage{Config: blobPath(i.Config.Digest), RepoTags: []string{}, Layers: []string{}}
-		if !strings.Contains(i.Reference, "@") {
-			d.RepoTags = append(d.RepoTags, i.Reference)
-		}
-		for _, l := range layers {
-			d.Layers = append(d.Layers, blobPath(l.Digest))
-		}
-		list = append(list, d)
-	}
-	return json.Marshal(list)
 }
 
 func blobPath(digest string) string { return "blobs/sha256/" + strings.TrimPrefix(digest, "sha256:") }

@@ -16,11 +16,11 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"airlift/builder"
+	"airlift/builder/fetch"
 	"airlift/bundle"
 	"airlift/bundle/blobs"
-	"airlift/bundle/builder"
 	"airlift/bundle/ociarchive"
-	"airlift/images/fetch"
 	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 	"airlift/scripts/fixtures/rig"

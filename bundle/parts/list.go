@@ -14,7 +14,6 @@ import (
 	"airlift/internal/fault"
 )
 
-// appendLine appends a line in the format of sha256sum.
 func appendLine(list, sum []byte, path string) []byte {
 	return fmt.Appendf(list, "%x  %s\n", sum, filepath.Base(path))
 }

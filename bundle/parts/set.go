@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"airlift/internal/fault"
+	"airlift/internal/interrupt"
 )
 
 // A Set is the parts of a file, of which some may be missing or damaged. It reads as the
@@ -74,7 +75,6 @@ func (s *Set) open(sums map[string]string) error {
 	return s.refuseOthers()
 }
 
-// open opens the file of the part.
 func (p *Part) open() error {
 	i, err := os.Stat(p.Path)
 	if err == nil && !i.Mode().IsRegular() {
@@ -183,23 +183,14 @@ func (s *Set) Copy(ctx context.Context, w io.Writer, content io.ReaderAt, p Part
 		return fault.New(fault.Bundle, "%s cannot be checked: it is not in the list %s", p.Path, ListPath(s.Base)).
 			Hint("copy " + ListPath(s.Base) + " to the same directory, or join the parts and verify the whole file")
 	}
-	h, buf := sha256.New(), make([]byte, 1<<20)
-	for r := io.NewSectionReader(content, s.Offset(p), p.Size); ; {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		n, err := r.Read(buf)
-		h.Write(buf[:n])
-		if _, err := w.Write(buf[:n]); err != nil {
-			return err
-		}
-		read(int64(n))
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return fault.New(fault.Bundle, "reading %s: %w", p.Path, err).Hint("copy it again")
-		}
+	h := sha256.New()
+	in := &interrupt.Input{Reader: io.NewSectionReader(content, s.Offset(p), p.Size)}
+	_, err := io.CopyBuffer(io.MultiWriter(h, w, interrupt.Meter(read)), interrupt.Reader(ctx, in), make([]byte, 1<<20))
+	if in.Err != nil {
+		return fault.New(fault.Bundle, "reading %s: %w", p.Path, in.Err).Hint("copy it again")
+	}
+	if err != nil {
+		return err
 	}
 	if hex.EncodeToString(h.Sum(nil)) != p.SHA256 {
 		return fault.New(fault.Bundle, "%s is damaged: it does not match its sha256 in %s", p.Path, ListPath(s.Base)).Hint("copy it again from where the file was split")

@@ -14,6 +14,7 @@ import (
 
 	"airlift/internal/atomicfile"
 	"airlift/internal/fault"
+	"airlift/internal/interrupt"
 	"airlift/internal/space"
 )
 
@@ -39,7 +40,9 @@ func Split(ctx context.Context, content *io.SectionReader, base string, size int
 	s := splitter{ctx: ctx, content: content, whole: sha256.New(), written: written}
 	defer func() {
 		if err != nil {
-			s.remove()
+			for _, f := range s.files {
+				f.Remove()
+			}
 			err = space.Explain(dir, fmt.Errorf("splitting into %s: %w", base, err))
 		}
 	}()
@@ -92,27 +95,12 @@ type splitter struct {
 	files   []*atomicfile.File
 }
 
-// part writes the next size bytes of the content.
 func (s *splitter) part(path string, size int64) (sum []byte, err error) {
 	h := sha256.New()
 	err = s.file(path, func(w io.Writer) error {
 		out := bufio.NewWriterSize(w, 1<<20)
-		buf := make([]byte, 1<<20)
-		for left := size; left > 0; {
-			if err := s.ctx.Err(); err != nil {
-				return err
-			}
-			n, err := io.ReadFull(s.content, buf[:min(left, int64(len(buf)))])
-			if err != nil {
-				return err
-			}
-			h.Write(buf[:n])
-			s.whole.Write(buf[:n])
-			if _, err := out.Write(buf[:n]); err != nil {
-				return err
-			}
-			left -= int64(n)
-			s.written(int64(n))
+		if _, err := io.CopyN(io.MultiWriter(h, s.whole, out, interrupt.Meter(s.written)), interrupt.Reader(s.ctx, s.content), size); err != nil {
+			return err
 		}
 		return out.Flush()
 	})
@@ -132,7 +120,6 @@ func (s *splitter) file(path string, write func(io.Writer) error) (err error) {
 	return f.Finish(0o644)
 }
 
-// name gives all files their names.
 func (s *splitter) name(base string) error {
 	if err := s.ctx.Err(); err != nil {
 		return err
@@ -146,11 +133,4 @@ func (s *splitter) name(base string) error {
 		}
 	}
 	return nil
-}
-
-// remove removes what was written.
-func (s *splitter) remove() {
-	for _, f := range s.files {
-		f.Remove()
-	}
 }

@@ -145,7 +145,6 @@ func (r *Reader) has(b []byte, at int64) bool {
 	return true
 }
 
-// read reads from the servers until the bytes match.
 func (r *Reader) read(ctx context.Context, b []byte, at int64, matches func([]byte) bool) error {
 	t := attempts{at: at, size: len(b), said: map[string]error{}}
 	n, mixed := 0, false // mixed means that two servers sent the bytes
@@ -197,7 +196,6 @@ func (r *Reader) fill(ctx context.Context, b []byte, at int64) (n int, err error
 	return n, nil
 }
 
-// drop ends the open response.
 func (r *Reader) drop() {
 	if r.stream != nil {
 		r.stream.close()
@@ -205,7 +203,6 @@ func (r *Reader) drop() {
 	}
 }
 
-// attempts are the attempts to read one range.
 type attempts struct {
 	at    int64
 	size  int
@@ -254,7 +251,6 @@ func (t *attempts) hopeless() bool {
 	return true
 }
 
-// server is the address of the server in use.
 func (r *Reader) server() string { return r.servers[r.current%len(r.servers)] }
 
 func (r *Reader) report(format string, args ...any) {

@@ -33,7 +33,6 @@ func newTransport(trust *tls.Config) *http.Transport {
 	}
 }
 
-// dial connects within dialTimeout.
 func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -50,7 +49,6 @@ func refuse(format string, args ...any) error { return &refusal{fmt.Errorf(forma
 // errStalled is why a response ends that brings no bytes.
 var errStalled = errors.New("no bytes arrived for some time")
 
-// A stream is an open response with a range of the bundle.
 type stream struct {
 	body   io.ReadCloser
 	ctx    context.Context

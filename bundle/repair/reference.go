@@ -103,7 +103,7 @@ func (r *reference) mendDigests(frames [][]byte, copies []Copy) bool {
 // digestOf returns the candidate that a copy's piece has, or else the first copy's digest,
 // or nil if the piece cannot be read.
 func (r *reference) digestOf(n int64, candidates [][]byte, copies []Copy, buf []byte) (first []byte) {
-	p := r.piece(n)
+	p := r.section(int64(r.trailer.PayloadOffset) + n*head.PieceSize)
 	for _, c := range copies {
 		piece := buf[:p.Len()]
 		if _, err := c.ReadAt(piece, p.First); err != nil {

@@ -2,7 +2,6 @@ package repair
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"io"
 	"os"
@@ -66,128 +65,62 @@ func File(ctx context.Context, file *os.File, copies []Copy, stage Stage, check 
 			return &Result{}, err
 		}
 	}
-	w := &writer{reference: ref, file: file, copies: copies, check: check, result: &Result{}}
-	if err := w.repair(ctx, target, stage); err != nil {
-		return w.result, fmt.Errorf("repairing %s: %w", file.Name(), err)
+	result := &Result{}
+	if err := result.repair(ctx, ref, file, target, copies, stage, check); err != nil {
+		return result, fmt.Errorf("repairing %s: %w", file.Name(), err)
 	}
-	return w.result, nil
+	return result, nil
 }
 
-// A writer repairs one file.
-type writer struct {
-	reference
-	file   *os.File
-	copies []Copy
-	check  Check
-	result *Result
-}
-
-func (w *writer) repair(ctx context.Context, target Copy, stage Stage) error {
-	damage, err := w.survey(ctx, target, stage("comparing "+target.Name, w.surveySize()))
+func (r *Result) repair(ctx context.Context, ref reference, file *os.File, target Copy, copies []Copy, stage Stage, check Check) error {
+	damaged, err := ref.survey(ctx, target, stage("comparing "+target.Name, ref.size()))
 	if err != nil {
 		return err
 	}
-	v := &view{writer: w, target: target, damage: damage}
-	if damage.launcher {
-		if v.launcherFrom, v.launcher, err = w.readLauncher(ctx); err != nil {
-			return err
-		}
+	v := &view{reference: ref, target: target, copies: copies, damaged: map[Range]bool{}}
+	for _, s := range damaged {
+		v.damaged[s] = true
 	}
-	if err := w.check(io.NewSectionReader(v, 0, w.size()), w.own); err != nil {
+	if err := check(io.NewSectionReader(v, 0, ref.size()), ref.own); err != nil {
 		return err
 	}
-	if damage.launcher {
-		if err := w.repairLauncher(v.launcherFrom, v.launcher); err != nil {
-			return err
+	mend := func(s Range) error {
+		b, from := ref.find(s, copies)
+		if s.From = from; b == nil {
+			r.Lost = add(r.Lost, s)
+			return nil
 		}
-	}
-	if damage.header {
-		r := Range{First: w.launcher(), Last: w.launcher() + head.HeaderSize - 1, What: "header"}
-		if err := w.write(r, w.header()); err != nil {
-			return err
+		if _, err := file.WriteAt(b, s.First); err != nil {
+			return space.Explain(filepath.Dir(file.Name()), err)
 		}
-	}
-	for _, n := range damage.pieces {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := w.repairPiece(n); err != nil {
-			return err
-		}
-	}
-	end := w.size() - head.TrailerSize
-	if damage.digests {
-		if err := w.write(Range{First: w.trailer.DigestsOffset(), Last: end - 1, What: "digests"}, w.frame); err != nil {
-			return err
-		}
-	}
-	if target.Size > w.size() {
-		if err := w.file.Truncate(w.size()); err != nil {
-			return err
-		}
-		w.result.Removed = target.Size - w.size()
-	}
-	if err := w.file.Sync(); err != nil {
-		return err
-	}
-	if damage.trailer {
-		if err := w.write(Range{First: end, Last: w.size() - 1, What: "trailer"}, w.trailer.Encode()); err != nil {
-			return err
-		}
-	}
-	return w.file.Sync()
-}
-
-// maxLauncher is the largest launcher, because it is in memory.
-const maxLauncher = 512 << 20
-
-// readLauncher reads the launcher of the first copy in which it is intact, once. There are no
-// digests for sections of the launcher. It returns nil if no copy has it.
-func (w *writer) readLauncher(ctx context.Context) (from string, launcher []byte, err error) {
-	if w.reference.launcher() > maxLauncher {
-		return "", nil, fmt.Errorf("the launcher has %d bytes, more than the %d allowed", w.reference.launcher(), maxLauncher)
-	}
-	for _, c := range w.copies {
-		if err := ctx.Err(); err != nil {
-			return "", nil, err
-		}
-		b := make([]byte, w.reference.launcher())
-		if _, err := c.ReadAt(b, 0); err == nil && sha256.Sum256(b) == w.trailer.LauncherSHA256 {
-			return c.Name, b, nil
-		}
-	}
-	return "", nil, nil
-}
-
-func (w *writer) repairLauncher(from string, launcher []byte) error {
-	r := Range{Last: w.reference.launcher() - 1, What: "launcher", From: from}
-	if launcher == nil {
-		w.result.Lost = add(w.result.Lost, r)
+		r.Rewritten = add(r.Rewritten, s)
 		return nil
 	}
-	return w.write(r, launcher)
-}
-
-func (w *writer) repairPiece(n int64) error {
-	r, buf := w.piece(n), make([]byte, head.PieceSize)
-	for _, c := range w.copies {
-		piece, err := w.payload(c).ReadPiece(n, buf)
-		if err != nil {
-			continue // damaged or missing there
+	for _, s := range damaged {
+		if err := ctx.Err(); err != nil {
+			return err
 		}
-		r.From = c.Name
-		return w.write(r, piece)
+		if s.What != trailer {
+			if err := mend(s); err != nil {
+				return err
+			}
+		}
 	}
-	w.result.Lost = add(w.result.Lost, r)
-	return nil
-}
-
-func (w *writer) write(r Range, b []byte) error {
-	if _, err := w.file.WriteAt(b, r.First); err != nil {
-		return space.Explain(filepath.Dir(w.file.Name()), err)
+	if target.Size > ref.size() {
+		if err := file.Truncate(ref.size()); err != nil {
+			return err
+		}
+		r.Removed = target.Size - ref.size()
 	}
-	w.result.Rewritten = add(w.result.Rewritten, r)
-	return nil
+	if err := file.Sync(); err != nil {
+		return err
+	}
+	if last := ref.section(ref.size() - 1); v.damaged[last] {
+		if err := mend(last); err != nil {
+			return err
+		}
+	}
+	return file.Sync()
 }
 
 // Err returns an error if sections could not be repaired.

@@ -30,7 +30,7 @@ func ScanSize(c Copy) int64 {
 	if !ok {
 		return 0
 	}
-	return reference{trailer: t}.surveySize()
+	return reference{trailer: t}.size()
 }
 
 // Scan lists all damage in a file, by the file's own trailer and digests. Without an intact
@@ -53,9 +53,17 @@ func Scan(ctx context.Context, c Copy, compared func(n int64)) (*Report, error) 
 }
 
 func scan(ctx context.Context, c Copy, r reference, compared func(n int64)) (*Report, error) {
-	d, err := r.survey(ctx, c, compared)
+	damaged, err := r.survey(ctx, c, compared)
 	if err != nil {
 		return nil, err
 	}
-	return &Report{Ranges: r.ranges(d), Pieces: int64(len(d.pieces)), Of: r.payload(c).Pieces(), DigestsDamaged: d.digests}, nil
+	report := &Report{Of: r.payload(c).Pieces()}
+	for _, s := range damaged {
+		report.Ranges = add(report.Ranges, s)
+		if s.What == payload {
+			report.Pieces++
+		}
+		report.DigestsDamaged = report.DigestsDamaged || s.What == digests
+	}
+	return report, nil
 }

@@ -49,7 +49,6 @@ func ReadPublicKey(value string) (PublicKey, error) {
 // 10 kB, nearly all of it comments.
 const maxSmall = 64 << 10
 
-// readSmall reads a file with a key or a signature.
 func readSmall(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

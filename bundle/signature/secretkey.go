@@ -108,7 +108,6 @@ func WriteKeyPair(secretPath, publicPath, password string) (PublicKey, error) {
 	return PublicKey{public}, nil
 }
 
-// writeKey writes a file that must not exist yet.
 func writeKey(path string, content []byte, mode fs.FileMode) error {
 	err := atomicfile.WriteNew(path, content, mode)
 	if errors.Is(err, fs.ErrExist) {

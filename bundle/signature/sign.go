@@ -12,6 +12,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/internal/atomicfile"
+	"airlift/internal/interrupt"
 )
 
 // Of returns the signature of the bundle f, as the text of a file, and its trusted comment. read is
@@ -24,7 +25,7 @@ func Of(ctx context.Context, f *bundle.File, key SecretKey, read func(n int64)) 
 		return nil, "", err
 	}
 	comment = trustedComment(f.Path(), m.KubernetesVersion, f.Size())
-	r := minisign.NewReader(&counted{ctx, f.Reader(), read})
+	r := minisign.NewReader(io.TeeReader(interrupt.Reader(ctx, f.Reader()), interrupt.Meter(read)))
 	if _, err := io.Copy(io.Discard, r); err != nil {
 		return nil, "", fmt.Errorf("reading %s: %w", f.Path(), err)
 	}
@@ -69,22 +70,4 @@ func Describes(text []byte, kubernetes string, size int64) (describes, known boo
 	}
 	signed, known := signedSize(s.TrustedComment)
 	return signed == size && slices.Contains(strings.Split(s.TrustedComment, "\t"), kubernetesField+kubernetes), known
-}
-
-// A counted reader counts what is read, and ends with the context's error.
-type counted struct {
-	ctx  context.Context
-	r    io.Reader
-	read func(n int64)
-}
-
-func (c *counted) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	n, err := c.r.Read(p)
-	if c.read != nil && n > 0 {
-		c.read(int64(n))
-	}
-	return n, err
 }

@@ -18,6 +18,7 @@ import (
 
 	"airlift/bundle/head"
 	"airlift/internal/fault"
+	"airlift/internal/interrupt"
 )
 
 // Verify compares the content of the file called path with its signature in the file
@@ -31,7 +32,8 @@ func Verify(ctx context.Context, content *io.SectionReader, path, signaturePath 
 		return "", err
 	}
 	h := NewHash()
-	if _, err := io.Copy(h, &counted{ctx, io.NewSectionReader(content, 0, content.Size()), read}); err != nil {
+	whole := io.NewSectionReader(content, 0, content.Size())
+	if _, err := io.Copy(io.MultiWriter(h, interrupt.Meter(read)), interrupt.Reader(ctx, whole)); err != nil {
 		if ctx.Err() != nil {
 			return "", ctx.Err()
 		}
@@ -124,11 +126,10 @@ func readSignature(path, signaturePath string) (s minisign.Signature, err error)
 
 // SignedBy returns the ID of the key that, according to the file at path, made the signature in it.
 func SignedBy(path string) (id string, ok bool) {
-	text, s, err := []byte(nil), minisign.Signature{}, error(nil)
-	if text, err = readSmall(path); err == nil {
-		err = s.UnmarshalText(text)
-	}
-	return keyID(s.KeyID), err == nil
+	var s minisign.Signature
+	text, err := readSmall(path)
+	ok = err == nil && s.UnmarshalText(text) == nil
+	return keyID(s.KeyID), ok
 }
 
 // IsSigned reports whether a file exists at path, with a signature next to it.

@@ -6,7 +6,6 @@ import (
 	"github.com/klauspost/compress/huff0"
 )
 
-// A blockWriter writes compressed blocks (3.1.1.3).
 type blockWriter struct {
 	huffman *huff0.Scratch // also the decoder's current Huffman tree
 	tables  [3]fseTable    // for literals lengths, offsets and match lengths

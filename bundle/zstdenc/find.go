@@ -64,7 +64,6 @@ func (t *table) row(hash uint64) (row []uint32, tag uint32) {
 // position returns the position bits of an entry or of a position.
 func (t *table) position(v uint32) uint32 { return v & (1<<t.positionBits - 1) }
 
-// insert adds an entry to a row and drops the oldest.
 func insert(row []uint32, entry uint32) {
 	copy(row[1:], row)
 	row[0] = entry

@@ -209,7 +209,6 @@ func (p *parser) collect(b *block) {
 	p.addLiterals(at, int(b.start+uint64(b.size)-at))
 }
 
-// addLiterals appends n bytes of the input to the literals.
 func (p *parser) addLiterals(at uint64, n int) {
 	from := p.ring.data[at&p.ring.mask:]
 	if n > len(from) {

@@ -57,7 +57,6 @@ func (p *prices) count(literals []byte, list []sequence) {
 	p.update()
 }
 
-// halve divides each count by two.
 func halve(counts []uint32) {
 	for i := range counts {
 		counts[i] /= 2

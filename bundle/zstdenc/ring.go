@@ -19,7 +19,6 @@ func newRing(window int) ring {
 	return ring{data: data, mask: uint64(2*window - 1)}
 }
 
-// write copies p to position pos.
 func (r *ring) write(pos uint64, p []byte) {
 	n := copy(r.data[pos&r.mask:], p)
 	copy(r.data, p[n:])

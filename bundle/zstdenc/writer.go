@@ -57,7 +57,6 @@ func NewWriter(w io.Writer, window int) (*Writer, error) {
 	return z, nil
 }
 
-// nextBlock waits for a free block and makes it the current one.
 func (z *Writer) nextBlock() {
 	z.current = <-z.free
 	z.current.start, z.current.size, z.current.last = z.pos, 0, false

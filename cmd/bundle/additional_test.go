@@ -58,7 +58,7 @@ func TestBuildAdditional(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
-	has(t, "summary", out, "\nIMAGE ", "docker.io/library/nginx", "docker.io/team/tool", "MANIFEST  CHART",
+	has(t, "summary", out, "├─ images ", "docker.io/library/nginx", "docker.io/team/tool", "├─ manifests ",
 		"complete: every image that the workloads in web name is in the bundle", "kubernetes  v1.29.15",
 		"base        install; left out: 1 layer (", "lock        site/more.lock (written)")
 	has(t, "progress", errs, "additional bundle for Kubernetes v1.29.15 on linux/amd64: 2 images, 1 manifest\n")
@@ -77,7 +77,7 @@ func TestBuildAdditional(t *testing.T) {
 	out, _, _ = s.run("inspect", "site/more")
 	has(t, "inspect", out, "additional bundle without Kubernetes: images and manifests for clusters of Kubernetes v1.29 (built for v1.29.15) on linux/amd64\n",
 		"base: the bundle whose manifest has sha256 "+f.ManifestSHA256()+"; only there: 1 layer (", "├─ images ", "├─ manifests ", "more in the base\n", "docker.io/team/tool:v1")
-	if strings.Contains(out, "COMPONENT") || strings.Contains(out, "pod network") {
+	if strings.Contains(out, "─ binaries ") || strings.Contains(out, "pod network") {
 		t.Error(out)
 	}
 	out, _, _ = s.run("inspect", "-o", "json", "site/more")

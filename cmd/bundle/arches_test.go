@@ -16,9 +16,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/spf13/cobra"
 
+	"airlift/builder"
+	"airlift/builder/events"
 	"airlift/bundle"
-	"airlift/bundle/builder"
-	"airlift/bundle/builder/events"
 	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )

@@ -11,9 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"airlift/builder"
+	"airlift/builder/events"
+	"airlift/builder/sbom"
 	"airlift/bundle"
-	"airlift/bundle/builder"
-	"airlift/bundle/builder/sbom"
 	"airlift/bundle/signature"
 	"airlift/internal/fault"
 	"airlift/internal/progress"
@@ -129,7 +130,7 @@ second build of the same version through the same mirrors needs no network.`,
 				list[n].Key, list[n].Report = key, b.reporter
 				platforms = append(platforms, "linux/"+list[n].Arch)
 			}
-			b.reporter.Start(platforms)
+			b.reporter.Send(events.EventStart, &events.Start{FormatVersion: events.FormatVersion, Platforms: platforms})
 			results, err := builder.Run(cmd.Context(), list)
 			if err != nil && cmd.Context().Err() != nil {
 				err = fault.Wrap(err, fault.Interrupted, "downloads are kept; run the same command again to continue")
@@ -179,55 +180,40 @@ func (b *buildFlags) report(cmd *cobra.Command, list []builder.Options, results 
 	}
 	for n, r := range results {
 		if b.reporter.IsJSON() {
-			b.reporter.On("linux/" + list[n].Arch).Result(resultEvent(r, list[n].LockPath))
-		} else if err := printResult(cmd.OutOrStdout(), r, b.lockLine, took); err != nil {
+			b.reporter.On("linux/"+list[n].Arch).Send(events.EventResult, resultEvent(r, list[n].LockPath))
+		} else if err := printResult(cmd.OutOrStdout(), r, len(list[n].Executables.Installer), b.lockLine, took); err != nil {
 			return cmp.Or(failed, err)
 		}
 	}
 	return cmp.Or(failed, b.reporter.Err())
 }
 
-// printResult prints a table of the contents, and the summary of the bundle.
-func printResult(out io.Writer, r *builder.Result, lockLine string, took time.Duration) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	if len(r.Manifest.Components) > 0 {
-		fmt.Fprintf(w, "\nCOMPONENT\tVERSION\tSIZE\n")
-	} else if len(r.Manifest.Images) > 0 {
-		fmt.Fprintf(w, "\nIMAGE\tVERSION\tSIZE\n")
-	}
-	size := func(entries []string) (n int64) {
-		for _, name := range entries {
-			e, _ := r.Manifest.Entry(name)
-			n += e.Size
-		}
-		return n
-	}
-	for _, c := range r.Manifest.Components {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", c.Name, c.Version, progress.Bytes(size(c.Entries)))
-	}
-	for _, i := range r.Manifest.Images {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", repository(i), tag(i), progress.Bytes(layers(i)))
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	if err := siteTables(out, r.Manifest); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "\n")
+// printResult prints the contents and the summary of the bundle.
+func printResult(out io.Writer, r *builder.Result, installer int, lockLine string, took time.Duration) error {
+	fmt.Fprintf(out, "\n%s\n", treeText(contents(r.Manifest, int64(installer)), false))
 	for _, l := range r.LeftOut {
 		fmt.Fprintf(out, "left out: %s %s (%s)\n", l.Name, l.Version, l.Why)
 	}
 	if len(r.Pinned) > 0 {
 		fmt.Fprintf(out, "pinned: %s\n", strings.Join(r.Pinned, ", "))
 	}
-	printSignatures(out, r.Signatures)
+	if s := r.Signatures; s != nil && len(s.Verified) > 0 {
+		fmt.Fprintf(out, "signature verified: %s\n", strings.Join(s.Verified, ", "))
+	}
+	if s := r.Signatures; s != nil && len(s.OnlyChecksum) > 0 {
+		fmt.Fprintf(out, "only checksum or digest compared: %s\n", strings.Join(s.OnlyChecksum, ", "))
+	}
 	if r.Complete != "" {
 		fmt.Fprintf(out, "complete: %s\n", r.Complete)
 	}
 	if n, kept, of := r.Manifest.Reproduced(); of > 0 {
-		fmt.Fprintf(out, "push: %d of %d layers' compressed blobs can be reproduced%s\n", n, of, keptNote(kept))
+		note := ""
+		if kept > 0 {
+			note = fmt.Sprintf(", %d are kept", kept)
+		}
+		fmt.Fprintf(out, "push: %d of %d layers' compressed blobs can be reproduced%s\n", n, of, note)
 	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "%s\nkubernetes\t%s\nsize\t%s (%d bytes, %s unpacked)\nsha256\t%s\nprovenance\t%s\ntook\t%.1f s\n",
 		r.Path, r.Manifest.KubernetesVersion, progress.Bytes(r.Size), r.Size, progress.Bytes(r.UnpackedSize), r.SHA256, r.Provenance, took.Seconds())
 	if r.Manifest.Base != nil {
@@ -245,26 +231,6 @@ func printResult(out io.Writer, r *builder.Result, lockLine string, took time.Du
 	return w.Flush()
 }
 
-// printSignatures prints what was verified, and what was only compared with a checksum.
-func printSignatures(out io.Writer, s *builder.Signatures) {
-	if s == nil {
-		return
-	}
-	if len(s.Verified) > 0 {
-		fmt.Fprintf(out, "signature verified: %s\n", strings.Join(s.Verified, ", "))
-	}
-	if len(s.OnlyChecksum) > 0 {
-		fmt.Fprintf(out, "only checksum or digest compared: %s\n", strings.Join(s.OnlyChecksum, ", "))
-	}
-}
-
-func keptNote(kept int) string {
-	if kept == 0 {
-		return ""
-	}
-	return fmt.Sprintf(", %d are kept", kept)
-}
-
 // layersIn describes layers, given by their sizes: "2 layers (34.1 MB)".
 func layersIn(sizes map[string]int64) string {
 	var sum int64
@@ -275,24 +241,4 @@ func layersIn(sizes map[string]int64) string {
 		return "1 layer (" + progress.Bytes(sum) + ")"
 	}
 	return fmt.Sprintf("%d layers (%s)", len(sizes), progress.Bytes(sum))
-}
-
-func layers(i bundle.Image) (n int64) {
-	for _, l := range i.Layers {
-		n += l.Size
-	}
-	return n
-}
-
-// repository and tag split a reference for a table. For an image that is named by digest,
-// tag returns the digest.
-func repository(i bundle.Image) string { name, _ := cut(i.Reference); return name }
-func tag(i bundle.Image) string        { _, version := cut(i.Reference); return version }
-
-func cut(reference string) (name, version string) {
-	if name, digest, ok := strings.Cut(reference, "@"); ok {
-		return name, digest
-	}
-	n := strings.LastIndex(reference, ":")
-	return reference[:n], reference[n+1:]
 }

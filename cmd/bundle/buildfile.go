@@ -4,8 +4,8 @@ import (
 	"reflect"
 	"slices"
 
-	"airlift/bundle/builder"
-	"airlift/images/fetch"
+	"airlift/builder"
+	"airlift/builder/fetch"
 )
 
 // flagOf has the flags that replace a field of bundle.yaml. Other flags add to lists.

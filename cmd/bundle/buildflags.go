@@ -12,12 +12,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"airlift/builder"
+	"airlift/builder/events"
+	"airlift/builder/fetch"
+	"airlift/builder/lock"
+	"airlift/builder/sitefile"
 	"airlift/bundle"
-	"airlift/bundle/builder"
-	"airlift/bundle/builder/events"
-	"airlift/bundle/builder/lock"
-	"airlift/bundle/builder/sitefile"
-	"airlift/images/fetch"
 	"airlift/images/release"
 	"airlift/internal/fault"
 )
@@ -82,14 +82,10 @@ func complete(cmd *cobra.Command, flag string, values []string) {
 // options returns the options of a build for each architecture, with the values of --file.
 func (b *buildFlags) options(cmd *cobra.Command) ([]builder.Options, error) {
 	o := &b.o
-	for _, s := range b.mirrors {
-		m, err := fetch.ParseMirror(s)
-		if err != nil {
-			return nil, err
-		}
-		o.Mirrors = append(o.Mirrors, m)
-	}
 	var err error
+	if o.Mirrors, err = parseMirrors(b.mirrors); err != nil {
+		return nil, err
+	}
 	if o.Pins, err = pins(b.checksums, b.lists); err != nil {
 		return nil, err
 	}
@@ -118,9 +114,11 @@ func (b *buildFlags) options(cmd *cobra.Command) ([]builder.Options, error) {
 		}
 	}
 	if o.CacheDir == "" {
-		if o.CacheDir, err = defaultCache(); err != nil {
-			return nil, err
+		dir, err := os.UserCacheDir()
+		if err != nil {
+			return nil, fault.Wrap(fmt.Errorf("finding the user's cache directory: %w", err), fault.Usage, "choose a directory with --cache-dir")
 		}
+		o.CacheDir = filepath.Join(dir, "airlift", "bundle")
 	}
 	o.LockPath = b.lock
 	if b.lock == "" && b.file != "" {
@@ -206,14 +204,6 @@ func componentFlags(f *pflag.FlagSet, v *release.Versions) {
 	}
 }
 
-func defaultCache() (string, error) {
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return "", fault.Wrap(fmt.Errorf("finding the user's cache directory: %w", err), fault.Usage, "choose a directory with --cache-dir")
-	}
-	return filepath.Join(dir, "airlift", "bundle"), nil
-}
-
 // pins parses the values of --checksum and --checksums.
 func pins(checksums, lists []string) (all []builder.Pin, err error) {
 	for _, s := range checksums {
@@ -231,4 +221,16 @@ func pins(checksums, lists []string) (all []builder.Pin, err error) {
 		all = append(all, list...)
 	}
 	return all, nil
+}
+
+// parseMirrors parses the values of --mirror.
+func parseMirrors(values []string) (list []fetch.Mirror, err error) {
+	for _, s := range values {
+		m, err := fetch.ParseMirror(s)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, m)
+	}
+	return list, nil
 }

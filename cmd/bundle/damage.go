@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"airlift/bundle"
 	"airlift/bundle/repair"
@@ -63,17 +64,9 @@ func imageOf(f *bundle.File, e bundle.Entry) string {
 		return ""
 	}
 	for _, i := range m.Images {
-		var digests []string
-		for _, d := range i.Documents() {
-			digests = append(digests, d.Digest)
-		}
-		for _, l := range i.Layers {
-			digests = append(digests, l.DiffID)
-		}
-		for _, d := range digests {
-			if bundle.BlobName(d) == e.Name {
-				return " (" + i.Reference + ")"
-			}
+		if slices.ContainsFunc(i.Documents(), func(d bundle.Descriptor) bool { return bundle.BlobName(d.Digest) == e.Name }) ||
+			slices.ContainsFunc(i.Layers, func(l bundle.Layer) bool { return bundle.BlobName(l.DiffID) == e.Name }) {
+			return " (" + i.Reference + ")"
 		}
 	}
 	return ""

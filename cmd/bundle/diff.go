@@ -2,13 +2,13 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"airlift/bundle"
 	"airlift/bundle/compare"
 	"airlift/internal/progress"
 )
@@ -32,16 +32,11 @@ is 0 with and without differences; read "different" of --output json.`,
   bundle diff install.old install --output json | jq .different`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			before, err := bundle.OpenWhole(args[0])
+			before, after, err := openTwo(args[0], args[1])
 			if err != nil {
 				return err
 			}
-			defer before.Close()
-			after, err := bundle.OpenWhole(args[1])
-			if err != nil {
-				return err
-			}
-			defer after.Close()
+			defer func() { _ = errors.Join(before.Close(), after.Close()) }()
 			r, err := compare.Files(cmd.Context(), before, after)
 			if err != nil {
 				return err

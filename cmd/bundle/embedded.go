@@ -35,27 +35,20 @@ func executable(name, path, arch string) ([]byte, error) {
 		b, err := os.ReadFile(path)
 		return b, fault.Wrap(err, fault.Usage, "use --"+name+" with a binary built for linux/"+arch)
 	}
-	b, err := unpacked("embedded/" + name + "-linux-" + arch + ".gz")
+	packed, err := embedded.ReadFile("embedded/" + name + "-linux-" + arch + ".gz")
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("this bundle command was built without the %s for linux/%s", name, arch)
 		return nil, fault.Wrap(err, fault.Failure, "build the bundle command with make, or give the "+name+" with --"+name)
 	}
-	return b, err
-}
-
-// unpacked returns the decompressed content of a built-in .gz file.
-func unpacked(name string) ([]byte, error) {
-	packed, err := embedded.ReadFile(name)
-	if err != nil {
-		return nil, err
+	var b []byte
+	if err == nil {
+		var z *gzip.Reader
+		if z, err = gzip.NewReader(bytes.NewReader(packed)); err == nil {
+			b, err = io.ReadAll(z)
+		}
 	}
-	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
-		return nil, fmt.Errorf("unpacking the built-in %s: %w", name, err)
-	}
-	b, err := io.ReadAll(z)
-	if err != nil {
-		return nil, fmt.Errorf("unpacking the built-in %s: %w", name, err)
+		return nil, fmt.Errorf("unpacking the built-in %s for linux/%s: %w", name, arch, err)
 	}
 	return b, nil
 }

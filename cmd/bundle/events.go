@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"airlift/bundle/builder"
-	"airlift/bundle/builder/events"
+	"airlift/builder"
+	"airlift/builder/events"
 	"airlift/internal/fault"
 )
 
@@ -28,8 +28,8 @@ func (b *buildFlags) chooseProgress(cmd *cobra.Command, format string) error {
 	return nil
 }
 
-func resultEvent(r *builder.Result, lockPath string) events.Result {
-	e := events.Result{Path: r.Path, Size: r.Size, SHA256: r.SHA256, UnpackedSize: r.UnpackedSize,
+func resultEvent(r *builder.Result, lockPath string) *events.Result {
+	e := &events.Result{Path: r.Path, Size: r.Size, SHA256: r.SHA256, UnpackedSize: r.UnpackedSize,
 		KubernetesVersion: r.Manifest.KubernetesVersion, Downloaded: r.Downloaded,
 		Components: len(r.Manifest.Components), Images: len(r.Manifest.Images), Manifests: len(r.Manifest.Manifests),
 		Files: len(r.Manifest.Files), Units: len(r.Manifest.Units), LeftOut: []string{},
@@ -47,6 +47,6 @@ func errorEvent(cmd *cobra.Command, err error) {
 		return
 	}
 	if f := cmd.Flags().Lookup(progressFlag); f != nil && f.Value.String() == progressJSON {
-		events.JSON(cmd.OutOrStdout()).Error(events.Error{Message: err.Error(), Hint: fault.Hint(err), ExitCode: int(fault.ExitCode(err))})
+		events.JSON(cmd.OutOrStdout()).Send(events.EventError, &events.Error{Message: err.Error(), Hint: fault.Hint(err), ExitCode: int(fault.ExitCode(err))})
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"airlift/bundle/builder/events"
+	"airlift/builder/events"
 	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"airlift/builder/sitefile"
 	"airlift/bundle"
-	"airlift/bundle/builder/sitefile"
 	"airlift/images/release"
 	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
@@ -89,11 +89,7 @@ func TestBuildFile(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
-	tables := []string{
-		"MANIFEST  CHART  NAMESPACE  SIZE\nweb       -      web        ",
-		"FILE                                  MODE  NODES          SIZE\n/etc/motd                             0644  control-plane  6 B\n/etc/systemd/system/exporter.service  0644  all            37 B\n",
-		"UNIT              NODES\nexporter.service  all\n",
-	}
+	tables := []string{"─ web  ", "  namespace web\n", "─ /etc/motd  ", "  mode 0644, only on each control-plane\n", "─ /etc/systemd/system/exporter.service  ", "  mode 0644, a unit that is started\n"}
 	has(t, "summary", out, append(tables, "complete: every image that the workloads in web name is in the bundle", "docker.io/library/nginx", "docker.io/team/tool", "site/site.bundle")...)
 	if strings.Contains(errs, "without --version") {
 		t.Error(errs)
@@ -164,7 +160,7 @@ func TestBuildFileErrors(t *testing.T) {
 	}{
 		{"none.yaml", []string{"no such file", "bundle init"}},
 		{".", []string{"is a directory"}},
-		{"field.yaml", []string{"site/field.yaml:3: there is no field \"manifest\" here", "did you mean manifests?"}},
+		{"field.yaml", []string{"site/field.yaml:3: manifest is not known", "did you mean manifests?"}},
 		{"owned.yaml", []string{`site/owned.yaml:4: path "/etc/kubernetes/x" is not for the site's files`, "belongs to Kubernetes"}},
 		{"always.yaml", []string{"Pod web: spec.containers[0].imagePullPolicy", "imagePullPolicy: IfNotPresent"}},
 	} {
@@ -243,7 +239,7 @@ func TestBuildAddOns(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
-	has(t, "summary", out, "ADD-ON              VERSION  SIZE\nlocal-path-storage  v0.0.30  ", "metrics-server      v0.7.2   ", "MANIFEST  CHART  NAMESPACE  SIZE\nweb  ",
+	has(t, "summary", out, "─ local-path-storage  ", "  add-on v0.0.30\n", "─ metrics-server  ", "  add-on v0.7.2\n", "  namespace web\n",
 		"complete: every image that the workloads in local-path-storage, metrics-server, web name is in the bundle")
 	out, errs, _ = s.run("inspect", "site/site.bundle")
 	has(t, "inspect"+errs, out, "├─ metrics-server ", "  add-on v0.7.2\n")

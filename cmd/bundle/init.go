@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/bundle/builder/sitefile"
+	"airlift/builder/sitefile"
 	"airlift/internal/fault"
 )
 

@@ -4,9 +4,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	"airlift/builder"
+	"airlift/builder/local"
 	"airlift/bundle"
-	"airlift/bundle/builder"
-	"airlift/images/local"
 	"airlift/internal/fault"
 )
 

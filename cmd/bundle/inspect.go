@@ -135,7 +135,7 @@ func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest, parts []part) 
 		fmt.Fprintf(&b, "%s\n", release.Newer(m.KubernetesVersion, m.NearestKnown))
 	}
 
-	b.WriteString("\n" + treeText(contents(f, m)))
+	b.WriteString("\n" + treeText(contents(m, f.Installer().Size), true))
 
 	unpacked := m.UnpackedSize() + f.Installer().Size
 	fmt.Fprintf(&b, "\n%d entries; layers that images share are stored once\n", len(m.Entries))
@@ -153,18 +153,14 @@ func inspectText(w io.Writer, f *bundle.File, m *bundle.Manifest, parts []part) 
 		fmt.Fprintf(&b, "  %-8s  %9s, %9s unpacked, %s, %s\n",
 			p.Name, progress.Bytes(p.Size), progress.Bytes(p.UnpackedSize), files, state)
 	}
-	b.WriteString(fileText(f, m))
+	if f.Thin() {
+		fmt.Fprintf(&b, "thin file of %s of a bundle of %s, format version %d\n", progress.Bytes(f.Size()), progress.Bytes(f.WholeSize()), m.FormatVersion)
+	} else {
+		fmt.Fprintf(&b, "file of %s, format version %d, payload at offset %d\n", progress.Bytes(f.Size()), m.FormatVersion, f.PayloadOffset())
+		fmt.Fprintf(&b, "\nTo list the files with tar:\n  tail -c +%d %s | tar --zstd -t\n", f.PayloadOffset()+1, fault.Word(f.Path())) // tail counts bytes from 1
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// fileText describes the file itself.
-func fileText(f *bundle.File, m *bundle.Manifest) string {
-	if f.Thin() {
-		return fmt.Sprintf("thin file of %s of a bundle of %s, format version %d\n", progress.Bytes(f.Size()), progress.Bytes(f.WholeSize()), m.FormatVersion)
-	}
-	return fmt.Sprintf("file of %s, format version %d, payload at offset %d\n", progress.Bytes(f.Size()), m.FormatVersion, f.PayloadOffset()) +
-		fmt.Sprintf("\nTo list the files with tar:\n  tail -c +%d %s | tar --zstd -t\n", f.PayloadOffset()+1, fault.Word(f.Path())) // tail counts bytes from 1
 }
 
 // additionalText describes a bundle without Kubernetes and its base.

@@ -88,11 +88,11 @@ func TestBuildInspectVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"COMPONENT", "kubelet", "v1.29.15", "registry.k8s.io/etcd", "3.5.16-0", "cni-plugins",
+		"├─ binaries ", "├─ kubelet v1.29.15 ", "registry.k8s.io/etcd:3.5.16-0 ", "cni-plugins",
 		fmt.Sprintf("%d bytes", len(b)), fmt.Sprintf("%x", sha256.Sum256(b)),
 	} {
 		if !strings.Contains(out, want) {
-			t.Errorf("the table lacks %q:\n%s", want, out)
+			t.Errorf("the result lacks %q:\n%s", want, out)
 		}
 	}
 	for _, want := range []string{"newest release of v1.29: v1.29.15", "kubelet v1.29.15", "downloaded, sha256 verified", "registry.k8s.io/pause:3.9", "verified"} {

@@ -7,10 +7,10 @@ import (
 	"os"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
 	"airlift/internal/documents/textfile"
 	"airlift/internal/fault"
+	"airlift/internal/interrupt"
 )
 
 // passwordVariable is the environment variable with the password of the secret key.
@@ -82,32 +82,14 @@ func (p *passwordFlag) chosen(ctx context.Context) (string, error) {
 	return password, nil
 }
 
-// prompt reads a password from the terminal, without showing it.
+// prompt reads a password from the terminal.
 func prompt(ctx context.Context, question string) (string, error) {
-	terminal := int(os.Stdin.Fd())
-	before, err := term.GetState(terminal)
-	if err != nil {
+	password, ok, err := interrupt.ReadPassword(ctx, os.Stdin, os.Stderr, question)
+	switch {
+	case !ok:
 		return "", fault.New(fault.Usage, "the secret key has a password, and standard input is not a terminal").Hint("set " + passwordVariable + " or use --password-file")
+	case err != nil:
+		return "", fmt.Errorf("reading the password: %w", err)
 	}
-	fmt.Fprint(os.Stderr, question)
-	defer fmt.Fprintln(os.Stderr)
-	type answer struct {
-		password []byte
-		err      error
-	}
-	read := make(chan answer, 1)
-	go func() {
-		p, err := term.ReadPassword(terminal)
-		read <- answer{p, err}
-	}()
-	select {
-	case a := <-read:
-		if a.err != nil {
-			return "", fmt.Errorf("reading the password: %w", a.err)
-		}
-		return string(a.password), nil
-	case <-ctx.Done():
-		_ = term.Restore(terminal, before) // or the terminal would not show what is typed
-		return "", ctx.Err()
-	}
+	return password, nil
 }

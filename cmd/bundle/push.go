@@ -3,15 +3,14 @@ package main
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"airlift/builder/fetch"
+	"airlift/builder/push"
+	"airlift/builder/registry"
 	"airlift/bundle"
-	"airlift/bundle/builder/push"
-	"airlift/images/fetch"
-	"airlift/images/registry"
 	"airlift/internal/fault"
 	"airlift/internal/progress"
 )
@@ -50,7 +49,9 @@ Credentials, CAs and plain http work as in "bundle build": --registry-auth,
   bundle push install registry.example/mirror --output json`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := pushClient(cmd, mirrorFlags, cas, auth)
+			display := progress.New(cmd.ErrOrStderr())
+			defer display.Close()
+			client, err := pushClient(display, mirrorFlags, cas, auth)
 			if err != nil {
 				return err
 			}
@@ -59,14 +60,13 @@ Credentials, CAs and plain http work as in "bundle build": --registry-auth,
 				return err
 			}
 			defer f.Close()
-			o := push.Options{File: f, Target: args[1], Registry: client.Client, Progress: client.display}
+			o := push.Options{File: f, Target: args[1], Registry: client, Progress: display}
 			if base != "" {
 				if o.Base, err = bundle.OpenWhole(base); err != nil {
 					return err
 				}
 				defer o.Base.Close()
 			}
-			defer client.display.Close()
 			r, err := push.Run(cmd.Context(), o)
 			if err != nil && cmd.Context().Err() != nil {
 				return fault.Wrap(err, fault.Interrupted, "run the same command again: layers that the registry has are not sent again")
@@ -74,7 +74,7 @@ Credentials, CAs and plain http work as in "bundle build": --registry-auth,
 			if err != nil {
 				return err
 			}
-			client.display.Close()
+			display.Close()
 			if *output == "json" {
 				return printJSON(cmd.OutOrStdout(), r)
 			}
@@ -90,36 +90,25 @@ Credentials, CAs and plain http work as in "bundle build": --registry-auth,
 	return cmd
 }
 
-type pushing struct {
-	*registry.Client
-	display *progress.Display
-}
-
 // pushClient returns a client for registries that has no cache.
-func pushClient(cmd *cobra.Command, mirrorFlags, cas []string, auth string) (pushing, error) {
-	var list []fetch.Mirror
-	for _, s := range mirrorFlags {
-		m, err := fetch.ParseMirror(s)
-		if err != nil {
-			return pushing{}, err
-		}
-		list = append(list, m)
+func pushClient(display *progress.Display, mirrorFlags, cas []string, auth string) (*registry.Client, error) {
+	list, err := parseMirrors(mirrorFlags)
+	if err != nil {
+		return nil, err
 	}
 	trust, err := fetch.NewTrust(cas)
 	if err != nil {
-		return pushing{}, err
+		return nil, err
 	}
-	var transport http.RoundTripper = trust.Transport()
-	mirrors, err := fetch.NewMirrors(transport, list)
+	mirrors, err := fetch.NewMirrors(trust.Transport(), list)
 	if err != nil {
-		return pushing{}, err
+		return nil, err
 	}
-	display := progress.New(cmd.ErrOrStderr())
 	f := fetch.New(nil, mirrors)
 	f.Note = func(s string) { display.Printf("  %s\n", s) }
 	c := registry.New(f, mirrors, "")
 	c.AuthFile = auth
-	return pushing{c, display}, nil
+	return c, nil
 }
 
 // printPushed lists the images in the registry.

@@ -66,11 +66,13 @@ func repairFile(ctx context.Context, out io.Writer, display *progress.Display, p
 		return err
 	}
 	defer file.Close()
-	copies, done, err := openCopies(file, from)
+	copies, closers, err := openCopies(file, from)
+	for _, end := range closers {
+		defer end()
+	}
 	if err != nil {
 		return err
 	}
-	defer done()
 	var item *progress.Item
 	stage := func(what string, size int64) func(int64) {
 		item = display.Item(what, size)
@@ -138,55 +140,40 @@ func openForRepair(path string) (*os.File, error) {
 	return f, nil
 }
 
-// openCopies opens the copies that file is repaired from. The caller must call done.
-func openCopies(file *os.File, from []string) (copies []repair.Copy, done func(), err error) {
-	var closers []func()
-	done = func() {
-		for _, end := range closers {
-			end()
-		}
-	}
+// openCopies opens the copies that file is repaired from, or the parts of one.
+func openCopies(file *os.File, from []string) (copies []repair.Copy, closers []func(), err error) {
 	own, err := file.Stat()
 	if err != nil {
-		return nil, done, err
+		return nil, nil, err
 	}
 	for _, path := range from {
-		c, end, err := openCopy(path, own)
-		if err != nil {
-			done()
-			return nil, nil, err
+		if base, ok := isPart(path); ok {
+			s, err := parts.Open(base)
+			if err != nil {
+				return nil, closers, err
+			}
+			closers = append(closers, s.Close)
+			copies = append(copies, repair.Copy{Name: "the parts of " + base, Size: s.Size(), ReaderAt: s})
+			continue
 		}
-		closers = append(closers, end)
-		copies = append(copies, c)
-	}
-	return copies, done, nil
-}
-
-// openCopy opens a copy, or the parts of one, which must not be the file own.
-func openCopy(path string, own os.FileInfo) (c repair.Copy, done func(), err error) {
-	if base, ok := isPart(path); ok {
-		s, err := parts.Open(base)
+		f, err := os.Open(path)
 		if err != nil {
-			return c, nil, err
+			return nil, closers, fault.New(fault.Usage, "%w", err).Hint("name another copy with --from")
 		}
-		return repair.Copy{Name: "the parts of " + base, Size: s.Size(), ReaderAt: s}, s.Close, nil
+		closers = append(closers, func() { f.Close() })
+		i, err := f.Stat()
+		if err == nil && !i.Mode().IsRegular() {
+			err = fault.New(fault.Usage, "%q is not a regular file", path).Hint("name another copy with --from")
+		}
+		if err == nil && os.SameFile(own, i) {
+			err = fault.New(fault.Usage, "%q is the file that is repaired", path).Hint("name another copy with --from")
+		}
+		if err != nil {
+			return nil, closers, err
+		}
+		copies = append(copies, repair.Copy{Name: path, Size: i.Size(), ReaderAt: f})
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return c, nil, fault.New(fault.Usage, "%w", err).Hint("name another copy with --from")
-	}
-	i, err := f.Stat()
-	if err == nil && !i.Mode().IsRegular() {
-		err = fault.New(fault.Usage, "%q is not a regular file", path).Hint("name another copy with --from")
-	}
-	if err == nil && os.SameFile(own, i) {
-		err = fault.New(fault.Usage, "%q is the file that is repaired", path).Hint("name another copy with --from")
-	}
-	if err != nil {
-		f.Close()
-		return c, nil, err
-	}
-	return repair.Copy{Name: path, Size: i.Size(), ReaderAt: f}, func() { f.Close() }, nil
+	return copies, closers, nil
 }
 
 // checkRepaired compares the whole file with its digests.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"airlift/builder/sbom"
 	"airlift/bundle"
-	"airlift/bundle/builder/sbom"
 	"airlift/internal/fault"
 	"airlift/internal/progress"
 )

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/bundle/builder"
+	"airlift/builder"
 	"airlift/scripts/fixtures/fakesigstore"
 	"airlift/scripts/fixtures/fakesites"
 )

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -26,7 +27,7 @@ type line struct {
 }
 
 // treeText prints a tree with the size of each branch and its share of the whole.
-func treeText(root branch) string {
+func treeText(root branch, details bool) string {
 	list := root.lines("", "")
 	width := 0
 	for _, l := range list {
@@ -37,7 +38,9 @@ func treeText(root branch) string {
 	var b strings.Builder
 	for _, l := range list {
 		if l.branch == nil {
-			fmt.Fprintf(&b, "%s\n", l.text)
+			if details {
+				fmt.Fprintf(&b, "%s\n", l.text)
+			}
 			continue
 		}
 		share := float64(0)
@@ -71,37 +74,50 @@ func (b *branch) lines(first, others string) []line {
 	return list
 }
 
-// add adds a branch, if it has something.
-func (b *branch) add(c branch) {
-	if len(c.branches) > 0 || c.size > 0 {
-		b.branches = append(b.branches, c)
+// A content is what a tree is made from: a bundle's manifest.
+type content struct{ *bundle.Manifest }
+
+// size is the size of entries in bytes. An entry that the bundle does not have counts nothing.
+func (c content) size(entries ...string) (n int64) {
+	for _, name := range entries {
+		e, _ := c.Entry(name)
+		n += e.Size
 	}
+	return n
 }
 
-// contents returns the unpacked contents of a bundle.
-func contents(f *bundle.File, m *bundle.Manifest) branch {
-	root := branch{name: "unpacked", size: m.UnpackedSize() + f.Installer().Size}
-	root.add(branch{name: "installer", size: f.Installer().Size})
-	root.add(binaries(m))
-	root.add(imageTree(m))
-	root.add(manifestTree(m))
-	root.add(fileTree(m))
-	root.add(sbomTree(m))
+// below is a branch with the size of all entries whose names begin with one of the prefixes.
+func (c content) below(name string, branches []branch, prefixes ...string) branch {
+	b := branch{name: name, branches: branches}
+	for _, e := range c.Entries {
+		if slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(e.Name, prefix) }) {
+			b.size += e.Size
+		}
+	}
+	return b
+}
+
+// contents returns the unpacked contents of a bundle with an installer of this size, without the
+// branches that have nothing.
+func contents(m *bundle.Manifest, installer int64) branch {
+	c := content{m}
+	root := branch{name: "unpacked", size: m.UnpackedSize() + installer}
+	root.branches = slices.DeleteFunc([]branch{
+		{name: "installer", size: installer},
+		c.below("binaries", c.components(), bundle.BinDir, bundle.CNIDir),
+		c.below("images", c.images(), bundle.BlobDir),
+		c.below("manifests", c.manifests(), bundle.ManifestDir),
+		c.below("files", c.files(), bundle.FileDir),
+		c.below("SBOM", c.sboms(), bundle.SBOMDir),
+	}, func(b branch) bool { return len(b.branches) == 0 && b.size == 0 })
 	return root
 }
 
-func binaries(m *bundle.Manifest) branch {
-	all := branch{name: "binaries"}
-	for _, c := range m.Components {
-		b := branch{name: c.Name + " " + c.Version, details: signed([]string{c.URL, c.Checksum}, c.SignedBy)}
-		for _, name := range c.Entries {
-			e, _ := m.Entry(name)
-			b.size += e.Size
-		}
-		all.size += b.size
-		all.add(b)
+func (c content) components() (list []branch) {
+	for _, i := range c.Components {
+		list = append(list, branch{name: i.Name + " " + i.Version, size: c.size(i.Entries...), details: signed([]string{i.URL, i.Checksum}, i.SignedBy)})
 	}
-	return all
+	return list
 }
 
 // signed adds a line about the signature that was verified, if there is one.
@@ -112,25 +128,19 @@ func signed(details []string, by string) []string {
 	return details
 }
 
-// imageTree counts a layer that several images have once in the sum, and in each image.
-func imageTree(m *bundle.Manifest) branch {
-	all := branch{name: "images"}
-	for _, e := range m.Entries {
-		if strings.HasPrefix(e.Name, bundle.BlobDir) {
-			all.size += e.Size
-		}
-	}
+// images counts a layer that several images have in each of them.
+func (c content) images() (list []branch) {
 	users := map[string]int{}
-	for _, i := range m.Images {
+	for _, i := range c.Images {
 		for _, l := range i.Layers {
 			users[l.DiffID]++
 		}
 	}
-	for _, i := range m.Images {
+	for _, i := range c.Images {
 		b := branch{name: i.Reference, details: signed([]string{i.Target.Digest}, i.SignedBy)}
 		shared, inBase := int64(0), int64(0)
 		for _, l := range i.Layers {
-			if _, ok := m.Entry(bundle.BlobName(l.DiffID)); !ok {
+			if _, ok := c.Entry(bundle.BlobName(l.DiffID)); !ok {
 				inBase += l.Size
 				continue
 			}
@@ -149,59 +159,47 @@ func imageTree(m *bundle.Manifest) branch {
 		if inBase > 0 {
 			b.note += fmt.Sprintf(", %s more in the base", progress.Bytes(inBase))
 		}
-		all.branches = append(all.branches, b)
+		list = append(list, b)
 	}
-	return all
+	return list
 }
 
-func manifestTree(m *bundle.Manifest) branch {
-	all := branch{name: "manifests"}
-	for _, s := range m.Manifests {
-		e, _ := m.Entry(s.Entry())
-		b := branch{name: s.Name, size: e.Size, note: "namespace " + cmp.Or(s.Namespace, "default")}
+func (c content) manifests() (list []branch) {
+	for _, s := range c.Manifests {
+		b := branch{name: s.Name, size: c.size(s.Entry()), note: "namespace " + cmp.Or(s.Namespace, "default")}
 		if s.Chart != "" {
 			b.note += ", chart " + s.Chart
 		}
 		if s.AddOn != "" {
 			b.note = "add-on " + s.AddOn
 		}
-		all.size += b.size
-		all.branches = append(all.branches, b)
+		list = append(list, b)
 	}
-	return all
+	return list
 }
 
-func fileTree(m *bundle.Manifest) branch {
-	all := branch{name: "files"}
-	units := map[string]bool{}
-	for _, u := range m.Units {
-		units[bundle.UnitDir+u.Name] = true
-	}
-	for _, e := range m.Entries {
-		if strings.HasPrefix(e.Name, bundle.FileDir) {
-			all.size += e.Size
-		}
-	}
-	for _, f := range m.Files {
-		e, _ := m.Entry(f.Entry)
-		b := branch{name: f.Path, size: e.Size, note: "mode " + f.Mode}
+func (c content) files() (list []branch) {
+	for _, f := range c.Files {
+		b := branch{name: f.Path, size: c.size(f.Entry), note: "mode " + f.Mode}
 		if f.Nodes != "" {
 			b.note += ", only on each " + f.Nodes
 		}
-		if units[f.Path] {
-			b.note += ", a unit that is started"
+		for _, u := range c.Units {
+			if bundle.UnitDir+u.Name == f.Path {
+				b.note += ", a unit that is started"
+				if u.Nodes != f.Nodes {
+					b.note += " only on each " + u.Nodes
+				}
+			}
 		}
-		all.branches = append(all.branches, b)
+		list = append(list, b)
 	}
-	return all
+	return list
 }
 
-func sbomTree(m *bundle.Manifest) branch {
-	all := branch{name: "SBOM"}
-	for _, s := range m.SBOMs {
-		e, _ := m.Entry(s.Entry)
-		all.size += e.Size
-		all.branches = append(all.branches, branch{name: s.Format, size: e.Size, note: s.Entry})
+func (c content) sboms() (list []branch) {
+	for _, s := range c.SBOMs {
+		list = append(list, branch{name: s.Format, size: c.size(s.Entry), note: s.Entry})
 	}
-	return all
+	return list
 }

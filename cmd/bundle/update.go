@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/bundle/builder"
-	"airlift/bundle/builder/events"
-	"airlift/bundle/builder/lock"
+	"airlift/builder"
+	"airlift/builder/events"
+	"airlift/builder/lock"
 	"airlift/internal/fault"
 )
 

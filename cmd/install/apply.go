@@ -8,7 +8,6 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/flow/site"
 	"airlift/installer/host"
-	"airlift/installer/payload"
 	"airlift/installer/timeline"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
@@ -36,7 +35,6 @@ not deleted.
 The command fails if the cluster has another minor version of Kubernetes, or if images
 of the manifests are in this file but were not imported on this node.` + timelineHelp,
 		Example: "  ./more apply\n  ./more apply --print-manifest\n  ./more apply --force-conflicts",
-		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if in.options.PrintManifest && in.timeline.file == "-" {
 				return fault.New(fault.Usage, "--timeline - and --print-manifest both write to standard output").Hint("choose a file for the timeline")
@@ -64,20 +62,15 @@ func (in *applyFlags) run(cmd *cobra.Command, cfg *config.Config) error {
 	if in.options.PrintManifest {
 		c.Out = cmd.ErrOrStderr()
 	}
-	f, err := openBundle()
+	b, done, err := shared.Payload()
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	b, err := payload.OpenBundle(f)
-	if err != nil {
-		return err
-	}
+	defer done()
 	cfg.KubernetesVersion = b.KubernetesVersion()
 	if !in.skipFileCheck {
 		b.CheckFile(cmd.Context())
 	}
-	defer b.Close()
 	h, err := host.Open("/")
 	if err != nil {
 		return err

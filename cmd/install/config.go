@@ -29,8 +29,6 @@ func newConfigCmd() *cobra.Command {
   ./install config validate --config kubeadm.yaml
   ./install config migrate --old-config old.yaml --new-config new.yaml
   ./install config images list`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().String("kubeconfig", adminConf, "has no effect, as in kubeadm: these commands do not connect to the cluster")
 	cmd.AddCommand(newConfigPrintCmd(), newConfigValidateCmd(), newConfigMigrateCmd(), newConfigImagesCmd())
@@ -60,7 +58,6 @@ func newConfigValidateCmd() *cobra.Command {
 repeated fields and all invalid values, with their lines. Warnings are printed to
 standard error.`,
 		Example: "  ./install config validate --config kubeadm.yaml",
-		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if path == "" {
 				return fault.New(fault.Usage, "--config is missing").Hint("./install config validate --config kubeadm.yaml")
@@ -93,7 +90,6 @@ are filled in, including this host's name and address: the result is what init, 
 or reset would use on this host. Comments are lost. Documents of the kubelet and of
 kube-proxy are copied unchanged.`,
 		Example: "  ./install config migrate --old-config old.yaml --new-config new.yaml",
-		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if oldPath == "" {
 				return fault.New(fault.Usage, "--old-config is missing").Hint("./install config migrate --old-config old.yaml --new-config new.yaml")

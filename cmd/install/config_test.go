@@ -218,7 +218,7 @@ func TestValidateByCommand(t *testing.T) {
 	}
 	path := writeConfig(t, strings.Replace(configFile, "maxPods", "maxPod", 1))
 	out, errs, code := install(t, "config", "validate", "--config", path)
-	if code != 2 || out != "" || !strings.Contains(errs, path+":15: KubeletConfiguration.maxPod is not known: did you mean maxPods?") {
+	if code != 2 || out != "" || !strings.Contains(errs, path+":15: KubeletConfiguration.maxPod is not known\nhint: did you mean maxPods?") {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
 	// Values are checked too, and warnings are printed separately.

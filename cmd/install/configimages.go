@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -17,8 +19,6 @@ func newConfigImagesCmd() *cobra.Command {
 		Use:     "images",
 		Short:   "List the images of a cluster",
 		Example: "  ./install config images list",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newConfigImagesListCmd(), newConfigImagesPullCmd())
 	return cmd
@@ -51,7 +51,7 @@ func (in *imagesFlags) list(cmd *cobra.Command) ([]string, error) {
 }
 
 func newConfigImagesListCmd() *cobra.Command {
-	in, formats := &imagesFlags{}, &output.Flags{}
+	in := &imagesFlags{}
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the images that this bundle contains and a cluster uses",
@@ -59,32 +59,19 @@ func newConfigImagesListCmd() *cobra.Command {
 uses, with the names that it uses. The images are in this file: init and join do
 not pull them from the registries in the names.`,
 		Example: "  ./install config images list\n  ./install config images list --config kubeadm.yaml -o json",
-		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			show, err := formats.Printer()
-			if err != nil {
-				return err
-			}
-			m, err := manifest()
-			if err == nil && m != nil {
-				err = payload.NeedsKubernetes(m, cmd.CommandPath())
-			}
-			if err != nil {
-				return err
-			}
-			list, err := in.list(cmd)
-			if err != nil {
-				return err
-			}
-			if show != nil {
-				return show(cmd.OutOrStdout(), imageList{TypeMeta: output.Type("Images"), Images: list})
-			}
-			return printLines(cmd, list)
-		},
 	}
 	in.bind(cmd.Flags())
-	formats.Bind(cmd.Flags())
-	return cmd
+	return output.Show(cmd, func(cmd *cobra.Command, _ []string) (imageList, error) {
+		m, err := manifest()
+		if err == nil && m != nil {
+			err = payload.NeedsKubernetes(m, cmd.CommandPath())
+		}
+		if err != nil {
+			return imageList{}, err
+		}
+		list, err := in.list(cmd)
+		return imageList{TypeMeta: output.Type("Images"), Images: list}, err
+	}, imageList.write)
 }
 
 // newConfigImagesPullCmd returns a command that only names the images: scripts for kubeadm
@@ -99,7 +86,6 @@ join import the images from this file. It exists for scripts that pull before th
 run init. It fails if the configuration requires an image that the file does not
 contain.`,
 		Example: "  ./install config images pull",
-		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := openBundle()
 			if err != nil {
@@ -117,10 +103,11 @@ contain.`,
 			if err != nil {
 				return err
 			}
-			for i := range list {
-				list[i] = "in this file: " + list[i]
+			for _, image := range list {
+				fmt.Fprintln(cmd.OutOrStdout(), "in this file: "+image)
 			}
-			return printLines(cmd, append(list, "Nothing to pull. These commands import the images: ./install init, ./install join"))
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), "Nothing to pull. These commands import the images: ./install init, ./install join")
+			return err
 		},
 	}
 	in.bind(cmd.Flags())
@@ -128,11 +115,7 @@ contain.`,
 	return cmd
 }
 
-func printLines(cmd *cobra.Command, lines []string) error {
-	for _, line := range lines {
-		if _, err := fmt.Fprintln(cmd.OutOrStdout(), line); err != nil {
-			return err
-		}
-	}
-	return nil
+func (l imageList) write(out io.Writer) error {
+	_, err := fmt.Fprint(out, strings.Join(append(l.Images, ""), "\n"))
+	return err
 }

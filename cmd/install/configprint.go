@@ -13,8 +13,6 @@ func newConfigPrintCmd() *cobra.Command {
 		Short:   "Print the default configuration of a command",
 		Long:    "Print the default configuration of a command, as a file to start from. Comments in\nit explain the values that differ from kubeadm's defaults.",
 		Example: "  ./install config print init-defaults --component-configs KubeletConfiguration\n  ./install config print join-defaults",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	for _, c := range []struct {
 		name, short string
@@ -32,7 +30,6 @@ func newConfigPrintCmd() *cobra.Command {
 			Short:   c.short,
 			Long:    c.short + ", in kubeadm's format.\nTokens and addresses in it are examples.",
 			Example: "  ./install config print " + c.name,
-			Args:    noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				data, err := configReader(cmd).Defaults(c.defaults, asked, components)
 				if err != nil {

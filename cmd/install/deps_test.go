@@ -24,7 +24,7 @@ func TestInstallCannotPull(t *testing.T) {
 		for _, forbidden := range []string{
 			"github.com/google/go-containerregistry", "github.com/hashicorp/go-retryablehttp",
 			"github.com/containerd/containerd/v2/core/remotes/docker",
-			"airlift/images/fetch", "airlift/bundle/builder", "airlift/images/registry",
+			"airlift/builder/fetch", "airlift/builder", "airlift/builder/registry",
 		} {
 			if dep == forbidden || strings.HasPrefix(dep, forbidden+"/") {
 				t.Errorf("links %s", dep)

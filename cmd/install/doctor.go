@@ -55,12 +55,7 @@ on a worker, and on a host that is not a node. Most of the facts need root.
 Exit codes: 0 the archive was written, with or without suspected problems; 1 it could not
 be written.`,
 		Example: "  ./install doctor\n  ./install doctor /root/host1.tar.zst --since 2h\n  ./install doctor --logs-of default --logs-of monitoring\n  ./install doctor - | ssh HOST 'cat > host1.tar.gz'",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return fault.New(fault.Usage, "doctor accepts one file, and got %d", len(args)).Hint("see '" + cmd.CommandPath() + " --help'")
-			}
-			return nil
-		},
+		Args:    output.AtMostOneArg("file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if since <= 0 || maxSize <= 0 {
 				return fault.New(fault.Usage, "--since and --max-size must be greater than 0").Hint("for example: --since 2h --max-size 64")

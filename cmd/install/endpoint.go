@@ -20,54 +20,37 @@ func newEndpointCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "endpoint",
 		Short: "Change how the API is reached, show it, and move the virtual address",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newEndpointApplyCmd(), newEndpointNodeCmd(), newEndpointUndoCmd(), newEndpointStatusCmd(), newEndpointHandoverCmd(), newEndpointServeCmd())
 	return cmd
 }
 
 func newEndpointStatusCmd() *cobra.Command {
-	formats := &output.Flags{}
-	cmd := &cobra.Command{
+	return output.Show(&cobra.Command{
 		Use:   "status",
 		Short: "Show how this host reaches the API servers, and who has the virtual address",
 		Long: `Show what the endpoint's service of this host does: whether this control plane has the
 virtual address, since when and why, and which API servers the balancer uses. It works
 while no API server answers.`,
 		Example: "  ./install endpoint status\n  ./install endpoint status -o json",
-		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			show, err := formats.Printer()
-			if err != nil {
-				return err
-			}
-			state, err := service.Query(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if state == nil {
-				return fault.New(fault.Failure, "no endpoint service runs on this host").
-					Hint("on a cluster with --control-plane-vip or --control-plane-balancer, see: systemctl status airlift-endpoint.service")
-			}
-			if show != nil {
-				return show(cmd.OutOrStdout(), state)
-			}
-			writeEndpoint(cmd.OutOrStdout(), state)
-			return nil
-		},
-	}
-	formats.Bind(cmd.Flags())
-	return cmd
+	}, func(cmd *cobra.Command, _ []string) (*service.State, error) {
+		state, err := service.Query(cmd.Context())
+		if err == nil && state == nil {
+			err = fault.New(fault.Failure, "no endpoint service runs on this host").
+				Hint("on a cluster with --control-plane-vip or --control-plane-balancer, see: systemctl status airlift-endpoint.service")
+		}
+		return state, err
+	}, writeEndpoint)
 }
 
-func writeEndpoint(w io.Writer, s *service.State) {
+func writeEndpoint(s *service.State, w io.Writer) error {
 	if s.VIP != nil {
 		writeVIP(w, s.VIP)
 	}
 	if s.Balancer != nil {
 		writeBalancer(w, s.Balancer)
 	}
+	return nil
 }
 
 func writeVIP(w io.Writer, s *vip.Status) {
@@ -109,7 +92,6 @@ func newEndpointHandoverCmd() *cobra.Command {
 		Long: `Give the virtual address to another control plane, before work on this host. etcd's
 leadership moves with it. Without another ready control plane, nothing changes.
 'upgrade' and 'reset' do this themselves.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			state, err := service.Query(cmd.Context())
 			if err != nil {
@@ -144,7 +126,6 @@ func newEndpointServeCmd() *cobra.Command {
 		Use:    "serve",
 		Short:  "Run the balancer and the virtual address of this host",
 		Hidden: true,
-		Args:   noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return service.Run(cmd.Context(), daemon.Log(cmd.ErrOrStderr()))
 		},

@@ -3,7 +3,10 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/install/nodecmd"
 	"airlift/installer/flow/endpointchange"
+	"airlift/installer/host"
+	"airlift/installer/workflow"
 )
 
 func newEndpointApplyCmd() *cobra.Command {
@@ -70,23 +73,10 @@ It is safe to run it again: it finishes what an interrupted run left.`,
 // bindEndpointChange adds what the commands that change the endpoint have in common.
 func bindEndpointChange(cmd *cobra.Command, options *endpointchange.Options) {
 	dryRun := false
-	cmd.Args = noArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		h, unlock, err := openHost()
-		if err != nil {
-			return err
-		}
-		defer unlock()
-		run, err := endpointchange.New(cmd.Context(), *options, h, console(cmd))
-		if err != nil {
-			return err
-		}
-		defer run.Close()
-		if dryRun {
-			run.DryRun()
-			return nil
-		}
-		return recorded(cmd, h, "", func() error { return run.Run(cmd.Context()) })
+		return shared.Change(cmd, nodecmd.How{DryRun: dryRun}, func(h *host.Host, c *workflow.Console) (nodecmd.Run, error) {
+			return endpointchange.New(cmd.Context(), *options, h, c)
+		})
 	}
 	f := cmd.Flags()
 	f.SortFlags = false

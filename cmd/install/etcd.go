@@ -1,27 +1,28 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/install/nodecmd"
 	"airlift/cmd/output"
 	"airlift/installer/flow/members"
 	"airlift/installer/host"
+	"airlift/installer/workflow"
 )
 
 func newEtcdCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "etcd",
 		Short: "Back up, restore, repair and show the cluster's etcd",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newEtcdSnapshotCmd(), newEtcdRestoreCmd(), newEtcdDefragCmd(), newEtcdMemberCmd(), newEtcdStatusCmd())
 	return cmd
 }
 
 func newEtcdStatusCmd() *cobra.Command {
-	formats := &output.Flags{}
-	cmd := &cobra.Command{
+	return output.Show(&cobra.Command{
 		Use:   "status",
 		Short: "Show etcd's members and the last backup",
 		Long: `Show each member of etcd: its ID, role, version, size of the database and the part of it that
@@ -29,29 +30,13 @@ is in use, revision, raft index, alarms and health; and the last backup that thi
 wrote. Run it as root on a control plane. It changes nothing. The exit code is 0 even if
 a member is not healthy.`,
 		Example: "  ./install etcd status\n  ./install etcd status -o json",
-		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			show, err := formats.Printer()
-			if err != nil {
-				return err
-			}
-			h, err := host.Open("/")
-			if err != nil {
-				return err
-			}
-			status, err := members.ReadStatus(cmd.Context(), h, console(cmd))
-			if err != nil {
-				return err
-			}
-			if show != nil {
-				return show(cmd.OutOrStdout(), status)
-			}
-			status.Write(cmd.OutOrStdout())
-			return nil
-		},
-	}
-	formats.Bind(cmd.Flags())
-	return cmd
+	}, func(cmd *cobra.Command, _ []string) (*members.Status, error) {
+		h, err := host.Open("/")
+		if err != nil {
+			return nil, err
+		}
+		return members.ReadStatus(cmd.Context(), h, console(cmd))
+	}, (*members.Status).Write)
 }
 
 func newEtcdDefragCmd() *cobra.Command {
@@ -65,14 +50,10 @@ member after the other, the leader last. It stops if a member is not healthy.
 If etcd has the alarm NOSPACE, because a database has reached its maximum size, the command
 removes the alarm at the end, and etcd accepts writes again.`,
 		Example: "  ./install etcd defrag",
-		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, unlock, err := openHost()
-			if err != nil {
-				return err
-			}
-			defer unlock()
-			return recorded(cmd, h, "", func() error { return members.Defrag(cmd.Context(), h, console(cmd)) })
+			return shared.Change(cmd, nodecmd.How{}, func(h *host.Host, c *workflow.Console) (nodecmd.Run, error) {
+				return nodecmd.RunFunc(func(ctx context.Context) error { return members.Defrag(ctx, h, c) }), nil
+			})
 		},
 	}
 }

@@ -1,18 +1,21 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/install/nodecmd"
+	"airlift/cmd/output"
 	"airlift/installer/flow/members"
-	"airlift/internal/fault"
+	"airlift/installer/host"
+	"airlift/installer/workflow"
 )
 
 func newEtcdMemberCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "member",
 		Short: "Remove the member of a host that is lost",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newEtcdMemberRemoveCmd())
 	return cmd
@@ -36,20 +39,10 @@ If the host still runs, run './install reset' there instead, which also removes 
 member. So a healthy member is only removed with --force. A member is not removed if the
 other members would have no quorum.`,
 		Example: "  ./install etcd member remove host2\n  ./install etcd member remove 8e9e05c52164694d",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return fault.New(fault.Usage, "give the name or the ID of one etcd member").Hint("to list the members: ./install etcd status")
-			}
-			return nil
-		},
+		Args:    output.OneArg("give the name or the ID of one etcd member", "to list the members: ./install etcd status"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			h, unlock, err := openHost()
-			if err != nil {
-				return err
-			}
-			defer unlock()
-			return recorded(cmd, h, "", func() error {
-				return members.Remove(cmd.Context(), h, console(cmd), args[0], force)
+			return shared.Change(cmd, nodecmd.How{}, func(h *host.Host, c *workflow.Console) (nodecmd.Run, error) {
+				return nodecmd.RunFunc(func(ctx context.Context) error { return members.Remove(ctx, h, c, args[0], force) }), nil
 			})
 		},
 	}

@@ -8,7 +8,6 @@ import (
 	"airlift/installer/backup"
 	"airlift/installer/config"
 	"airlift/installer/flow/initcluster"
-	"airlift/installer/payload"
 	"airlift/installer/snapshot"
 	"airlift/internal/fault"
 )
@@ -45,12 +44,7 @@ checked before this host changes. An interrupted run is continued by the same co
 		Example: `  ./install etcd restore /mnt/backup/cluster.tar
   ./install etcd restore /mnt/backup/cluster.tar.age --identity key.txt --ca-cert-hash sha256:…
   ./install etcd restore /mnt/backup/cluster.tar --control-plane-endpoint k8s.site.example`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return fault.New(fault.Usage, "etcd restore requires one file").Hint("see '" + cmd.CommandPath() + " --help'")
-			}
-			return nil
-		},
+		Args: output.OneArg("etcd restore requires one file", ""),
 		RunE: func(cmd *cobra.Command, args []string) error { return in.run(cmd, args[0]) },
 	}
 	f, cfg := cmd.Flags(), &in.cfg
@@ -96,14 +90,11 @@ func (in *etcdRestoreFlags) run(cmd *cobra.Command, path string) error {
 	if len(in.caCertHashes) == 0 {
 		output.Warner(cmd)("nothing proves that this is a backup of your cluster: compare the hash of its CA with the one that './install etcd snapshot' printed, or use --ca-cert-hash: %s", file.CACertHash())
 	}
-	f, err := openBundle()
+	b, done, err := shared.Payload()
 	if err != nil {
 		return err
 	}
-	b, err := payload.OpenBundle(f)
-	if err != nil {
-		return err
-	}
+	defer done()
 	if err := file.CheckVersion(b); err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 
 // extraArgs is a flag for the arguments of a component: NAME=VALUE,NAME=VALUE. It may be
 // repeated.
-type extraArgs struct{ args *[]config.Arg }
+type extraArgs struct{ args *config.Args }
 
 func (extraArgs) Type() string { return "NAME=VALUE,..." }
 

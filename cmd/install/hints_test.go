@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"airlift/installer/config"
+	"airlift/installer/node"
 	"airlift/installer/status"
 	"airlift/scripts/fixtures/docs"
 )
@@ -46,7 +47,7 @@ func TestHintsCanBeTyped(t *testing.T) {
 // composed, so that the source does not have them.
 func TestAdviceCanBeTyped(t *testing.T) {
 	command := regexp.MustCompile(`\./install ([a-z -]+)`)
-	for _, role := range []string{status.ControlPlane, status.Worker} {
+	for _, role := range []string{node.ControlPlane, node.Worker} {
 		for _, d := range []status.Drift{
 			{Name: "/etc/kubernetes/manifests/kube-apiserver.yaml", Cause: status.Edited, Diff: "+b"},
 			{Name: config.KubeletFlagsFile, Cause: status.Edited},

@@ -25,8 +25,6 @@ func newImagesCmd() *cobra.Command {
 		Long: `List, import and remove images in the containerd of this node. The commands work with
 any bundle file.`,
 		Example: "  ./install images list\n  ./more images import\n  ./install images prune --dry-run",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newImagesExportCmd(), newImagesListCmd(), newImportCmd(), newImagesPruneCmd(), newImagesUnpinCmd())
 	return cmd
@@ -69,15 +67,11 @@ func (in *nodeImagesFlags) with(cmd *cobra.Command, changes bool, run nodeImages
 	if show != nil {
 		c.Out = cmd.ErrOrStderr()
 	}
-	f, err := openBundle()
+	b, done, err := shared.Payload()
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	b, err := payload.OpenBundle(f)
-	if err != nil {
-		return err
-	}
+	defer done()
 	var keep []*payload.Bundle
 	for _, path := range in.keep {
 		f, err := bundle.Open(path)
@@ -125,7 +119,6 @@ On a node that uses the embedded registry, the list also shows which of them the
 planes serve, so that a pod could pull them again, and which images they serve that are not
 on this node.`,
 		Example: "  ./install images list\n  ./install images list -o json",
-		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return in.with(cmd, false, func(ctx context.Context, images *site.NodeImages, show output.Printer) error {
 				images.AskRegistry(ctx)
@@ -171,7 +164,6 @@ administrator's kubeconfig, or --keep with every other file whose images the clu
 both, nothing is removed. An operator may need images that only its code names: use
 --keep for their files as well.`,
 		Example: "  ./install images prune --dry-run\n  ./more images prune\n  ./more images prune --kubeconfig admin.conf --force\n  ./more images prune --keep ./install",
-		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return in.with(cmd, !dryRun, func(ctx context.Context, images *site.NodeImages, show output.Printer) error {
 				if err := images.AskCluster(ctx, kubeconfig); err != nil {
@@ -236,6 +228,7 @@ func newImagesUnpinCmd() *cobra.Command {
 when no container uses them and the disk is almost full. 'import' and init pin the images
 of their file again.`,
 		Example: "  ./install images unpin registry.example/app:1\n  ./more images unpin --all --keep ./install",
+		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case all == (len(args) > 0):

@@ -36,6 +36,7 @@ and writes nothing: build the bundle with 'bundle build --keep-compressed-layers
 If this file was built with a base, --base FILE is that base. export reads from it the
 layers that this file does not have.`,
 		Example: "  ./install images export images.tar\n  ./install images export - registry.k8s.io/pause:3.10 | ctr -n k8s.io images import -\n  ./more images export more.tar --base ./install",
+		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return fault.New(fault.Usage, "export needs the name of a file, or - for standard output").Hint("for example: ./install images export images.tar")

@@ -52,7 +52,6 @@ If this file was built with a base, it leaves out layers that the base has. They
 on every node that imported the images of the base. On any other node, use --base FILE:
 import reads the missing layers from the base.` + timelineHelp,
 		Example: "  ./more import\n  ./more import --base ./install\n  ./more import --pin=false\n  ./more import --all-nodes",
-		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			show, err := in.formats.Printer()
 			if err != nil {

@@ -50,7 +50,6 @@ installs them.
 --config accepts kubeadm's documents: InitConfiguration, ClusterConfiguration,
 KubeletConfiguration and KubeProxyConfiguration. './install init phase' runs one phase.` + timelineHelp,
 		Example: initExample,
-		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return in.timeline.record(cmd, &in.cfg, func(rec *timeline.Recorder) error {
 				r, err := in.open(cmd)

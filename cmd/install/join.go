@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"airlift/cmd/output"
 	"airlift/installer/config"
 	"airlift/installer/flow/join"
 	"airlift/installer/host/detection"
@@ -47,7 +48,7 @@ restarts its components or joins, and cannot join while the CAs are being rotate
 
 --config accepts kubeadm's JoinConfiguration. './install join phase' runs one phase.` + timelineHelp,
 		Example: joinExample,
-		Args:    oneAddress,
+		Args:    output.AtMostOneArg("address"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return in.timeline.record(cmd, &in.cfg, func(rec *timeline.Recorder) error {
 				r, err := in.open(cmd, args)
@@ -70,13 +71,6 @@ restarts its components or joins, and cannot join while the CAs are being rotate
 	cmd.Flags().StringSliceVar(&in.cfg.SkipPhases, "skip-phases", nil, "phases to skip\nPhases: "+strings.Join(workflow.Names(join.Phases(true)), ", "))
 	cmd.AddCommand(newJoinPhaseCmd())
 	return cmd
-}
-
-func oneAddress(cmd *cobra.Command, args []string) error {
-	if len(args) > 1 {
-		return fault.New(fault.Usage, "join accepts one address, and got %d", len(args)).Hint("see '" + cmd.CommandPath() + " --help'")
-	}
-	return nil
 }
 
 func (in *joinFlags) bind(f *pflag.FlagSet) {
@@ -172,7 +166,7 @@ func (in *joinFlags) open(cmd *cobra.Command, args []string) (*opened, error) {
 
 // newJoinPhaseCmd returns the command with all phases and sub-phases of join.
 func newJoinPhaseCmd() *cobra.Command {
-	cmd := newPhaseCmd(join.Phases(true), oneAddress, func() phaseRun { return new(joinPhase) })
+	cmd := newPhaseCmd(join.Phases(true), output.AtMostOneArg("address"), func() phaseRun { return new(joinPhase) })
 	cmd.Short = "Run one phase of join"
 	cmd.Long = "Run one phase or sub-phase of join. The names are kubeadm's. Phases that only\ncontrol planes have imply --control-plane."
 	cmd.Example = "  ./install join phase control-plane-prepare download-certs 10.1.2.3:6443 --token … --discovery-token-ca-cert-hash sha256:… --certificate-key …\n  ./install join phase control-plane-join all"

@@ -18,8 +18,6 @@ func newKubeconfigCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Create kubeconfig files",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newKubeconfigUserCmd())
 	return cmd
@@ -38,7 +36,6 @@ The cluster's name and address come from --config, or from
 ` + adminConf + `. A certificate cannot be revoked before it
 expires: prefer short validity periods.`,
 		Example: "  ./install kubeconfig user --client-name jane --org developers --validity-period 24h > jane.conf\n  ./install kubeconfig user --client-name ci --token TOKEN",
-		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if u.Name == "" {
 				return fault.New(fault.Usage, "--client-name is missing").Hint("see '" + cmd.CommandPath() + " --help'")

@@ -5,16 +5,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/output"
 	"airlift/installer/flow/noderemove"
-	"airlift/internal/fault"
 )
 
 func newNodeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Remove a node from the cluster",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newNodeRemoveCmd())
 	return cmd
@@ -49,12 +47,7 @@ The removed host keeps valid certificates. Before its kubelet starts again, run 
 API server, and pods are scheduled on it. The etcd and the API server of a removed control
 plane no longer start; with an external etcd, the API server does.`,
 		Example: "  ./install node remove host3\n  ./install node remove host3 --dry-run\n  ./install node remove host3 --yes",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 || args[0] == "" {
-				return fault.New(fault.Usage, "give the name of one node").Hint("to list the nodes: ./install status")
-			}
-			return nil
-		},
+		Args:    output.OneArg("give the name of one node", "to list the nodes: ./install status"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			options.Node = args[0]
 			h, unlock, err := openHost()

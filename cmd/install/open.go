@@ -46,11 +46,7 @@ func (r runFlags) open(ctx context.Context, cfg *config.Config, console *workflo
 		console.Warn("%s", w)
 	}
 	cfg.Registries = registries
-	f, err := openBundle()
-	if err != nil {
-		return nil, err
-	}
-	b, err := payload.OpenBundle(f)
+	b, closeBundle, err := shared.Payload()
 	if err != nil {
 		return nil, err
 	}
@@ -65,11 +61,11 @@ func (r runFlags) open(ctx context.Context, cfg *config.Config, console *workflo
 	}
 	h, unlock, err := r.openHost()
 	if err != nil {
-		b.Close()
+		closeBundle()
 		return nil, err
 	}
 	done := func() {
-		b.Close()
+		closeBundle()
 		unlock()
 	}
 	o.CNI = cfg.CNI // the bundle's, unless the user gave one

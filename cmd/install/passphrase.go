@@ -6,24 +6,21 @@ import (
 
 	"filippo.io/age"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"airlift/internal/fault"
+	"airlift/internal/interrupt"
 )
 
 // readPassphrase reads a line from the terminal, without showing it.
 func readPassphrase(cmd *cobra.Command, prompt string) (string, error) {
-	fd := int(os.Stdin.Fd())
-	if !term.IsTerminal(fd) {
+	text, ok, err := interrupt.ReadPassword(cmd.Context(), os.Stdin, cmd.ErrOrStderr(), prompt)
+	switch {
+	case !ok:
 		return "", fault.New(fault.Usage, "a passphrase is read only from a terminal").Hint("run it on a terminal, or use keys of age: --recipient and --identity")
-	}
-	fmt.Fprint(cmd.ErrOrStderr(), prompt)
-	text, err := term.ReadPassword(fd)
-	fmt.Fprintln(cmd.ErrOrStderr())
-	if err != nil {
+	case err != nil:
 		return "", fmt.Errorf("reading the passphrase: %w", err)
 	}
-	return string(text), nil
+	return text, nil
 }
 
 // passphraseRecipient reads a new passphrase twice.

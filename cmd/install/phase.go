@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"airlift/cmd/output"
 	"airlift/installer/config"
 	"airlift/installer/flow/initcluster"
 	"airlift/installer/timeline"
@@ -23,7 +24,7 @@ type phaseRun interface {
 
 // newInitPhaseCmd returns the command with all phases and sub-phases of init.
 func newInitPhaseCmd() *cobra.Command {
-	cmd := newPhaseCmd(initcluster.Phases(), noArgs, func() phaseRun { return new(initPhase) })
+	cmd := newPhaseCmd(initcluster.Phases(), output.NoArgs, func() phaseRun { return new(initPhase) })
 	cmd.Short = "Run one phase of init"
 	cmd.Long = "Run one phase or sub-phase of init. The names are kubeadm's."
 	cmd.Example = "  ./install init phase certs all\n  ./install init phase certs apiserver --config kubeadm.yaml\n  ./install init phase addon coredns --print-manifest"
@@ -35,7 +36,6 @@ func newPhaseCmd(steps []workflow.Step, args cobra.PositionalArgs, fresh func() 
 	cmd := &cobra.Command{
 		Use:  "phase NAME",
 		Args: noPhase,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	for _, s := range steps {
 		cmd.AddCommand(phaseCmd(s, "", args, fresh))
@@ -121,7 +121,7 @@ func (p *initPhase) bind(f *pflag.FlagSet, name string) {
 	case "control-plane":
 		for _, c := range []struct {
 			name string
-			args *[]config.Arg
+			args *config.Args
 		}{
 			{"apiserver", &p.cfg.APIServer.ExtraArgs},
 			{"controller-manager", &p.cfg.ControllerManager.ExtraArgs},

@@ -27,12 +27,10 @@ errors separately, each with a fix.
 Exit codes: 0 all checks passed, perhaps with warnings; 3 a check failed; 4 this
 file is damaged.`,
 		Example: "  ./install preflight init --config kubeadm.yaml\n  ./install preflight join --output json",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
-		preflightCmd("init", "Check whether this host can become the first control plane", noArgs, new(initFlags)),
-		preflightCmd("join [HOST:PORT]", "Check whether this host can join a cluster", oneAddress, new(joinFlags)),
+		preflightCmd("init", "Check whether this host can become the first control plane", output.NoArgs, new(initFlags)),
+		preflightCmd("join [HOST:PORT]", "Check whether this host can join a cluster", output.AtMostOneArg("address"), new(joinFlags)),
 	)
 	return cmd
 }

@@ -6,11 +6,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/install/nodecmd"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	"airlift/installer/redact"
 	"airlift/internal/fault"
 )
+
+// shared is what all commands share that change this host.
+var shared = nodecmd.Environment{Bundle: openBundle, Host: openHost, Console: console, Recorded: recorded, Confirm: confirm}
 
 // commandName returns a subcommand without the file name: "init phase certs".
 func commandName(cmd *cobra.Command) string {

@@ -57,7 +57,6 @@ with --force.
 The node remains in the cluster. Remove it on a control plane, before or after the reset:
 ./install node remove NAME. Before, its pods move to other nodes.`,
 		Example: "  ./install reset\n  ./install reset --force\n  ./install reset --dry-run",
-		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			run, h, done, err := in.open(cmd, true)
 			if err != nil {
@@ -72,7 +71,7 @@ The node remains in the cluster. Remove it on a control plane, before or after t
 	}
 	in.bind(cmd.Flags())
 	cmd.Flags().StringSliceVar(&in.reset.SkipPhases, "skip-phases", nil, "phases to skip\nPhases: "+strings.Join(workflow.Names(reset.Phases()), ", "))
-	phases := newPhaseCmd(reset.Phases(), noArgs, func() phaseRun { return new(resetPhase) })
+	phases := newPhaseCmd(reset.Phases(), output.NoArgs, func() phaseRun { return new(resetPhase) })
 	phases.Short, phases.Long = "Run one phase of reset", "Run one phase of reset. It does not ask for confirmation."
 	phases.Example = "  ./install reset phase remove-etcd-member"
 	cmd.AddCommand(phases)

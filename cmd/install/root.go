@@ -10,7 +10,6 @@ import (
 	"airlift/cmd/install/certscmd"
 	"airlift/cmd/install/clustercmd"
 	"airlift/cmd/install/hostroute"
-	"airlift/cmd/install/nodecmd"
 	"airlift/cmd/install/reconfigurecmd"
 	"airlift/cmd/install/registrycmd"
 	"airlift/cmd/install/thin"
@@ -47,8 +46,6 @@ func newRootCmd() *cobra.Command {
 		Long:          rootLong,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          noArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cobra.EnableCommandSorting = false // keep phases in the order in which they run
 	cmd.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "log verbosity: 0, 1 (each sub-step and file) or 2 (also each request to the API server, on standard error)")
@@ -71,14 +68,11 @@ func newRootCmd() *cobra.Command {
 	init, join := newInitCmd(), newJoinCmd()
 	apply, bring, images, upgrade := newApplyCmd(), newImportCmd(), newImagesCmd(), newUpgradeCmd()
 	completeAll(init, join, apply, bring, images, upgrade)
-	shared := nodecmd.Environment{Bundle: openBundle, Host: openHost, Console: console, Recorded: recorded, Confirm: confirm}
 	cmd.AddCommand(init, join, upgrade, newPreflightCmd(), bring, apply, images, newStatusCmd(), newDoctorCmd(), newDocsCmd(), newResetCmd(), newTokenCmd(), certscmd.New(shared), newEtcdCmd(), newNodeCmd(), newEndpointCmd(), clustercmd.New(openOwnFile), registrycmd.New(shared), reconfigurecmd.New(shared), newKubeconfigCmd(), newConfigCmd(), thin.New(openOwnFile), newVersionCmd(), hostroute.New())
 	cmd.AddCommand(adoptcmd.New(shared)...)
+	output.Complete(cmd)
 	return cmd
 }
-
-// noArgs is for commands without arguments.
-var noArgs = output.NoArgs
 
 // logRequests makes the command print its requests to the API server with -v 2.
 func logRequests(cmd *cobra.Command, verbosity int) {

@@ -9,10 +9,9 @@ import (
 	"golang.org/x/term"
 
 	"airlift/cmd/output"
+	"airlift/installer/flow/reconfigure"
 	"airlift/installer/flow/site"
-	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
-	"airlift/installer/payload"
 	"airlift/installer/status"
 	"airlift/internal/fault"
 )
@@ -34,7 +33,6 @@ read is "unknown", with the reason. It takes less than 5 seconds.
 Exit codes: 0 nothing is wrong, perhaps with warnings; 1 something is wrong, or this host
 is not a node.`,
 		Example: "  ./install status\n  ./install status -o json\n  ./install status -o jsonpath='{.problems[*].message}'",
-		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			show, err := formats.Printer()
 			if err != nil {
@@ -73,20 +71,16 @@ func openStatus(cmd *cobra.Command, kubeconfig string) (r *status.Reader, done f
 		}
 	}
 	r = &status.Reader{Host: h, Ledger: damaged, Kubeconfig: kubeconfig, Contents: status.Contents{Airlift: version}}
-	f, err := openBundle()
-	if err == nil {
-		var b *payload.Bundle
-		if b, err = payload.OpenBundle(f); err == nil {
-			r.Contents = site.Contents(b, version)
-			r.Contents.Drift = func(ctx context.Context, kubeconfig string) ([]status.Drift, error) {
-				return upgrade.ReadDrift(ctx, b, kubeconfig, h)
-			}
-			return r, func() { _ = f.Close() }
-		}
-		_ = f.Close()
+	b, done, err := shared.Payload()
+	if err != nil {
+		output.Warner(cmd)("images and manifests are not compared with this file: %v", err)
+		return r, func() {}
 	}
-	output.Warner(cmd)("images and manifests are not compared with this file: %v", err)
-	return r, func() {}
+	r.Contents = site.Contents(b, version)
+	r.Contents.Drift = func(ctx context.Context, kubeconfig string) ([]status.Drift, error) {
+		return reconfigure.ReadDrift(ctx, b, kubeconfig, h)
+	}
+	return r, done
 }
 
 // textWidth is the width of the terminal, at least 80 columns; 0 for a pipe or a file, whose

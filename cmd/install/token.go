@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"airlift/cmd/output"
 	"airlift/images/release"
 	"airlift/installer/cluster"
 	"airlift/installer/config"
@@ -25,8 +26,6 @@ func newTokenCmd() *cobra.Command {
 		Short: "Manage bootstrap tokens",
 		Long: `Manage bootstrap tokens, with which nodes join. The commands use the first of these
 kubeconfigs that exists: the files in $KUBECONFIG (default: ~/.kube/config), ` + adminConf + `.`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&in.kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: see above)")
 	cmd.PersistentFlags().BoolVar(&in.dryRun, "dry-run", false, "send the requests as a dry run: the API server checks them and changes nothing")
@@ -68,12 +67,7 @@ func tokenCreate(in *tokenFlags) *cobra.Command {
 		Use:     "create [TOKEN]",
 		Short:   "Create a bootstrap token (default: a random one)",
 		Example: "  ./install token create --print-join-command\n  ./install token create --print-join-command --certificate-key KEY\n\nKEY is the key that './install init phase upload-certs --upload-certs' prints.",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return fault.New(fault.Usage, "token create accepts one token, and got %d", len(args)).Hint("see './install token create --help'")
-			}
-			return nil
-		},
+		Args:    output.AtMostOneArg("token"),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			tokens := []config.BootstrapToken{token}
 			switch {
@@ -103,7 +97,7 @@ func tokenCreate(in *tokenFlags) *cobra.Command {
 				return err
 			}
 			for _, t := range tokens {
-				if err := c.Tokens().CreateToken(cmd.Context(), t); err != nil {
+				if err := c.CreateToken(cmd.Context(), t); err != nil {
 					return err
 				}
 				if in.dryRun { // standard output is for scripts
@@ -192,7 +186,7 @@ func tokenDelete(in *tokenFlags) *cobra.Command {
 				return err
 			}
 			for _, token := range args {
-				if err := c.Tokens().DeleteToken(cmd.Context(), token); err != nil {
+				if err := c.DeleteToken(cmd.Context(), token); err != nil {
 					return err
 				}
 				note := ""
@@ -210,7 +204,6 @@ func tokenGenerate() *cobra.Command {
 	return &cobra.Command{
 		Use:   "generate",
 		Short: "Print a random token; it is not added to a cluster",
-		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			token, err := cluster.NewToken()
 			if err != nil {

@@ -30,7 +30,6 @@ func tokenList(in *tokenFlags) *cobra.Command {
 		Use:     "list",
 		Short:   "List the tokens",
 		Example: "  ./install token list\n  ./install token list -o jsonpath='{.token}{\"\\n\"}'",
-		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			show, err := formats.Printer()
 			if err != nil {
@@ -40,7 +39,7 @@ func tokenList(in *tokenFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			tokens, broken := c.Tokens().ListTokens(cmd.Context())
+			tokens, broken := c.ListTokens(cmd.Context())
 			if show == nil {
 				err = printTokens(cmd, tokens)
 			}
@@ -74,14 +73,7 @@ func printTokens(cmd *cobra.Command, tokens []config.BootstrapToken) error {
 			}
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", t.Token, ttl, expires,
-			orNone(strings.Join(t.Usages, ",")), orNone(t.Description), orNone(strings.Join(t.Groups, ",")))
+			cmp.Or(strings.Join(t.Usages, ","), "<none>"), cmp.Or(t.Description, "<none>"), cmp.Or(strings.Join(t.Groups, ","), "<none>"))
 	}
 	return w.Flush()
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "<none>"
-	}
-	return s
 }

@@ -6,14 +6,14 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"airlift/cmd/install/nodecmd"
+	"airlift/cmd/output"
 	"airlift/installer/config"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
-	"airlift/installer/payload"
+	"airlift/installer/revision"
 	"airlift/installer/timeline"
-	"airlift/installer/undo"
 	"airlift/installer/workflow"
-	"airlift/internal/fault"
 )
 
 const upgradeLong = `Upgrade a cluster to the Kubernetes version of this file, node by node: the first
@@ -29,8 +29,6 @@ func newUpgradeCmd() *cobra.Command {
 		Use:   "upgrade",
 		Short: "Upgrade this node and its cluster to the version of this file",
 		Long:  upgradeLong,
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newUpgradePlanCmd(), newUpgradeDiffCmd(), newUpgradeApplyCmd(), newUpgradeNodeCmd(), newUpgradeUndoCmd())
 	return cmd
@@ -64,12 +62,12 @@ images: run the command again after the last node.
 It is safe to run it again: it finishes what an earlier run left, and changes nothing
 else. The file determines the version; if VERSION is given, it must be the same.` + timelineHelp,
 		Example: "  ./install upgrade apply\n  ./install upgrade apply v1.37.2 --yes\n  ./install upgrade apply --drain=false --certificate-renewal=false",
-		Args:    oneVersion,
+		Args:    output.AtMostOneArg("version"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return in.run(cmd, "", args) },
 	}
 	in.bind(cmd.Flags(), upgrade.ApplyPhases())
 	cmd.Flags().BoolVarP(&in.yes, "yes", "y", false, "do not ask for confirmation")
-	phases := newPhaseCmd(upgrade.ApplyPhases(), oneVersion, func() phaseRun { return new(upgradePhase) })
+	phases := newPhaseCmd(upgrade.ApplyPhases(), output.AtMostOneArg("version"), func() phaseRun { return new(upgradePhase) })
 	phases.Short, phases.Long = "Run one phase of upgrade apply", "Run one phase or sub-phase of upgrade apply. The names are kubeadm's. It does not ask for confirmation."
 	phases.Example = "  ./install upgrade apply phase addon all"
 	cmd.AddCommand(phases)
@@ -88,25 +86,16 @@ Upgrade one node after the other, control planes first.
 It is safe to run it again: it finishes what an earlier run left, and changes nothing
 else.` + timelineHelp,
 		Example: "  ./install upgrade node\n  ./install upgrade node --drain=false",
-		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, args []string) error { return in.run(cmd, "", args) },
 	}
 	in.bind(cmd.Flags(), upgrade.NodePhases())
-	phases := newPhaseCmd(upgrade.NodePhases(), noArgs, func() phaseRun {
+	phases := newPhaseCmd(upgrade.NodePhases(), output.NoArgs, func() phaseRun {
 		return &upgradePhase{upgradeFlags{options: upgrade.Options{Node: true}}}
 	})
 	phases.Short, phases.Long = "Run one phase of upgrade node", "Run one phase or sub-phase of upgrade node. The names are kubeadm's."
 	phases.Example = "  ./install upgrade node phase unpack"
 	cmd.AddCommand(phases)
 	return cmd
-}
-
-// oneVersion accepts at most one argument.
-func oneVersion(cmd *cobra.Command, args []string) error {
-	if len(args) > 1 {
-		return fault.New(fault.Usage, "%s accepts one version, and got %d", cmd.Name(), len(args)).Hint("see '" + cmd.CommandPath() + " --help'")
-	}
-	return nil
 }
 
 func (in *upgradeFlags) bind(f *pflag.FlagSet, steps []workflow.Step) {
@@ -163,11 +152,7 @@ func (in *upgradeFlags) open(cmd *cobra.Command, c *workflow.Console, cfg *confi
 	if err := readConfig(cmd, in.configFile, &in.options.UpgradeRun, read); err != nil {
 		return nil, nil, nil, err
 	}
-	f, err := openBundle()
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	b, err := payload.OpenBundle(f)
+	b, closeBundle, err := shared.Payload()
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -185,7 +170,7 @@ func (in *upgradeFlags) open(cmd *cobra.Command, c *workflow.Console, cfg *confi
 	}
 	var unlock func()
 	if h, unlock, err = openHost(); err != nil {
-		b.Close()
+		closeBundle()
 		return nil, nil, nil, err
 	}
 	run = upgrade.New(b, in.options, onePhase, h, c)
@@ -194,7 +179,7 @@ func (in *upgradeFlags) open(cmd *cobra.Command, c *workflow.Console, cfg *confi
 	}
 	done = func() {
 		run.Close()
-		b.Close()
+		closeBundle()
 		unlock()
 	}
 	if err != nil {
@@ -229,24 +214,10 @@ in ` + host.UpgradeBackups + `.
 
 On a control plane it waits while another one is being upgraded.`,
 		Example: "  ./install upgrade undo\n  ./install upgrade undo --yes",
-		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, unlock, err := openHost()
-			if err != nil {
-				return err
-			}
-			defer unlock()
-			run, err := undo.New(h, console(cmd))
-			if err != nil {
-				return err
-			}
-			defer run.Close()
-			if !yes {
-				if err := confirm(cmd, "This undoes "+run.Describe()+". Continue?", "answer with y, or run it with --yes"); err != nil {
-					return err
-				}
-			}
-			return recorded(cmd, h, "", func() error { return run.Run(cmd.Context()) })
+			return shared.Change(cmd, nodecmd.How{AskHint: nodecmd.Unless(yes, "answer with y, or run it with --yes")}, func(h *host.Host, c *workflow.Console) (nodecmd.Run, error) {
+				return revision.NewUndo(revision.Upgrade, h, c)
+			})
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")

@@ -10,7 +10,6 @@ import (
 	"airlift/cmd/output"
 	"airlift/installer/config"
 	"airlift/installer/flow/upgrade"
-	"airlift/installer/payload"
 	"airlift/internal/fault"
 )
 
@@ -39,14 +38,11 @@ func (in *planFlags) read(cmd *cobra.Command, args []string) (*upgrade.Plan, err
 	if err := readConfig(cmd, in.configFile, &in.options.UpgradePlan, config.ReadUpgradePlan); err != nil {
 		return nil, err
 	}
-	f, err := openBundle()
+	b, done, err := shared.Payload()
 	if err != nil {
 		return nil, err
 	}
-	b, err := payload.OpenBundle(f)
-	if err != nil {
-		return nil, err
-	}
+	defer done()
 	if err := b.NeedsKubernetes(cmd.CommandPath()); err != nil {
 		return nil, err
 	}
@@ -77,7 +73,7 @@ checks before they change anything.
 
 Exit codes: 0 the upgrade can begin, perhaps with warnings; 3 a check failed.`,
 		Example: "  ./install upgrade plan\n  ./install upgrade plan -o json\n  ./install upgrade plan --diff",
-		Args:    oneVersion,
+		Args:    output.AtMostOneArg("version"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			show, err := formats.Printer()
 			if err != nil {
@@ -129,7 +125,7 @@ manifests of the static pods, the configuration of the kubelet and of containerd
 the configuration stored in the cluster. "[redacted]" is in the place of a value that may be
 a secret, as in the output of status. It changes nothing.`,
 		Example: "  ./install upgrade diff\n  ./install upgrade diff --context-lines 0",
-		Args:    oneVersion,
+		Args:    output.AtMostOneArg("version"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			plan, err := in.read(cmd, args)
 			if plan == nil {

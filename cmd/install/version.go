@@ -48,7 +48,6 @@ func newVersionCmd() *cobra.Command {
 		Use:     "version",
 		Short:   "Print the versions of this installer and of its components",
 		Example: "  ./install version\n  ./install version -o short",
-		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return printVersion(cmd, format) },
 	}
 	cmd.Flags().StringVarP(&format, "output", "o", "", "short (only the version of Kubernetes), json or yaml")

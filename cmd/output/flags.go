@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/jsonpath"
@@ -49,6 +50,27 @@ func (o *Flags) Bind(f *pflag.FlagSet) {
 	_ = f.MarkHidden("experimental-output") // the flag's name in kubeadm v1.29; fails only if the flag does not exist
 	f.BoolVar(&o.allowMissingKeys, "allow-missing-template-keys", true, "ignore fields in a template that do not exist")
 	f.Bool("show-managed-fields", false, "has no effect, as in kubeadm: these objects have no managed fields")
+}
+
+// Show makes a command print what read returns: as text, or in the format that the user chose.
+func Show[T any](cmd *cobra.Command, read func(cmd *cobra.Command, args []string) (T, error), text func(T, io.Writer) error) *cobra.Command {
+	formats := &Flags{}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		show, err := formats.Printer()
+		if err != nil {
+			return err
+		}
+		value, err := read(cmd, args)
+		if err != nil {
+			return err
+		}
+		if show != nil {
+			return show(cmd.OutOrStdout(), value)
+		}
+		return text(value, cmd.OutOrStdout())
+	}
+	formats.Bind(cmd.Flags())
+	return cmd
 }
 
 // A Printer prints one document.

@@ -39,7 +39,6 @@ func Check(content []byte) ([]byte, error) {
 	return content, checkFields(top)
 }
 
-// object reads the only JSON object of a text.
 func object(content []byte) (top map[string]json.RawMessage, err error) {
 	d := json.NewDecoder(bytes.NewReader(content))
 	err = d.Decode(&top)
@@ -70,13 +69,11 @@ func isBase64(content []byte) bool {
 	return err == nil && bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{"))
 }
 
-// isEntry reports whether a value is the credentials of one registry.
 func isEntry(value json.RawMessage) bool {
 	var entry struct{ Auth, Username, Password any }
 	return json.Unmarshal(value, &entry) == nil && (entry.Auth != nil || entry.Username != nil && entry.Password != nil)
 }
 
-// checkFields checks the types of the fields that are read.
 func checkFields(top map[string]json.RawMessage) error {
 	if err := checkType("credsStore", top["credsStore"], new(string), "a string"); err != nil {
 		return err

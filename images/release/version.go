@@ -9,7 +9,6 @@ import (
 	"airlift/internal/fault"
 )
 
-// A release is a Kubernetes version of the 1.x line.
 type release struct{ minor, patch int }
 
 func (r release) String() string { return fmt.Sprintf("v1.%d.%d", r.minor, r.patch) }

@@ -66,6 +66,31 @@ func (f *failing) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// The reader of a bundle opens the import in a group that ends with the stream, and waits for the images afterwards.
+func TestImportOutlivesItsStream(t *testing.T) {
+	d := startDaemon(t, ours(t), "overlayfs")
+	s := d.connect()
+	p := several(t, 4)
+	stream, end := context.WithCancel(t.Context())
+	im, err := s.NewImporter(stream, p.images, store.ImportOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range p.entries {
+		if err := im.Blob(stream, e, bytes.NewReader(p.blobs[e.Name])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end()
+	incomplete, err := im.Finish(t.Context())
+	if err == nil {
+		err = im.Close(t.Context())
+	}
+	if missing, missingErr := s.Missing(t.Context(), p.images); err != nil || missingErr != nil || len(incomplete)+len(missing) > 0 {
+		t.Errorf("%v, %v: incomplete %v, missing %v", err, missingErr, incomplete, missing)
+	}
+}
+
 // If an import ends early for any reason and at any point, it returns the error, images are
 // usable or do not exist, and nothing else remains. A second import adds the missing
 // images.
@@ -100,7 +125,7 @@ func TestEndsInTheMiddle(t *testing.T) {
 			d := startDaemon(t, ours(t), "overlayfs")
 			s := d.connect()
 			p := several(t, 4)
-			s.Inventory().Missing(t.Context(), p.images) // opens the files that the connection needs
+			s.Missing(t.Context(), p.images) // opens the files that the connection needs
 			goroutines := runtime.NumGoroutine()
 			for at := range p.entries {
 				ctx, cancel := context.WithCancel(t.Context())
@@ -126,7 +151,7 @@ func TestEndsInTheMiddle(t *testing.T) {
 					t.Errorf("entry %d: closing: %v", at, err)
 				}
 				assertNothingLeft(t, d, goroutines)
-				missing, err := s.Inventory().Missing(t.Context(), p.images)
+				missing, err := s.Missing(t.Context(), p.images)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -135,7 +160,7 @@ func TestEndsInTheMiddle(t *testing.T) {
 						t.Errorf("entry %d: %s was called usable and is missing", at, img.Reference)
 					}
 				}
-				if err := s.Names().RemoveImages(t.Context(), refs(p.images)); err != nil {
+				if err := s.RemoveImages(t.Context(), refs(p.images)); err != nil {
 					t.Fatal(err)
 				}
 				if sn, b := d.snapshots(), d.blobs(); len(sn)+len(b) > 0 {

@@ -128,7 +128,7 @@ func gzipArchive(t testing.TB, path string) string {
 	}
 	layers := map[string]ocispec.Descriptor{}
 	blobs := map[string]bool{}
-	for _, i := range stream.Manifest().Images {
+	for _, i := range must(f.Manifest()).Images {
 		for _, l := range i.Layers {
 			blobs[bundle.BlobName(l.DiffID)] = true
 		}
@@ -154,7 +154,7 @@ func gzipArchive(t testing.TB, path string) string {
 		}
 	}
 	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex}
-	for _, i := range stream.Manifest().Images {
+	for _, i := range must(f.Manifest()).Images {
 		m := ocispec.Manifest{
 			Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
 			Config: ocispec.Descriptor{MediaType: ocispec.MediaTypeImageConfig, Digest: digest.Digest(i.Config.Digest), Size: i.Config.Size},

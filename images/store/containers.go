@@ -18,6 +18,8 @@ type Container struct {
 	Name      string
 	Created   time.Time
 	Exited    bool
+	// Unstarted is set before the runtime starts the process. StopContainer does not stop such a container.
+	Unstarted bool
 	// Attempt counts the starts of the container in this pod: 0 for the first.
 	Attempt uint32
 	// Image is the image's name in the pod, or the ID of its image.
@@ -43,11 +45,11 @@ const (
 
 // Containers lists the containers of the kubelet's pods. Of the exited containers, the kubelet
 // keeps the newest attempt of each.
-func (s Pods) Containers(ctx context.Context) ([]Container, error) {
-	if !s.store.hasCRI {
+func (s *Store) Containers(ctx context.Context) ([]Container, error) {
+	if !s.hasCRI {
 		return nil, nil
 	}
-	list, err := s.store.criRuntime.ListContainers(ctx, &criapi.ListContainersRequest{})
+	list, err := s.criRuntime.ListContainers(ctx, &criapi.ListContainersRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("listing containers: %w", err)
 	}
@@ -56,15 +58,16 @@ func (s Pods) Containers(ctx context.Context) ([]Container, error) {
 		containers = append(containers, Container{
 			ID: c.Id, Namespace: c.Labels[podNamespaceLabel], Pod: c.Labels[podNameLabel], PodUID: c.Labels[podUIDLabel],
 			Name: c.GetMetadata().GetName(), Created: time.Unix(0, c.CreatedAt), Exited: c.State == criapi.ContainerState_CONTAINER_EXITED,
-			Attempt: c.GetMetadata().GetAttempt(), Image: cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage()),
+			Unstarted: c.State == criapi.ContainerState_CONTAINER_CREATED,
+			Attempt:   c.GetMetadata().GetAttempt(), Image: cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage()),
 		})
 	}
 	return containers, nil
 }
 
 // Exit returns how a container ended.
-func (s Pods) Exit(ctx context.Context, id string) (Exit, error) {
-	reply, err := s.store.criRuntime.ContainerStatus(ctx, &criapi.ContainerStatusRequest{ContainerId: id})
+func (s *Store) Exit(ctx context.Context, id string) (Exit, error) {
+	reply, err := s.criRuntime.ContainerStatus(ctx, &criapi.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
 		return Exit{}, fmt.Errorf("getting the status of container %s: %w", id, err)
 	}
@@ -77,8 +80,8 @@ func (s Pods) Exit(ctx context.Context, id string) (Exit, error) {
 
 // StopContainer stops a container: its process gets the signal to end and this time before it is
 // killed. The kubelet starts the container of a running pod again.
-func (s Pods) StopContainer(ctx context.Context, id string, grace time.Duration) error {
-	_, err := s.store.criRuntime.StopContainer(ctx, &criapi.StopContainerRequest{ContainerId: id, Timeout: int64(grace / time.Second)})
+func (s *Store) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	_, err := s.criRuntime.StopContainer(ctx, &criapi.StopContainerRequest{ContainerId: id, Timeout: int64(grace / time.Second)})
 	if ignoreNotFound(err) != nil {
 		return fmt.Errorf("stopping container %s: %w", id, err)
 	}

@@ -25,13 +25,17 @@ func TestContainerThatExits(t *testing.T) {
 		running := runPod(t, d, "runs", cri.NamespaceMode_NODE)
 		ended := runLogged(t, d, "ends", "/busy", "cat", "/none")
 		unable := runLogged(t, d, "cannot-start", "/no-such-file")
+		created := createLogged(t, d, "created", "/busy", "cat", "/none")
+		if err := s.StopContainer(t.Context(), created, time.Second); err != nil {
+			t.Errorf("a container that was not started is stopped: %v", err)
+		}
 
 		containers := map[string]store.Container{}
 		for deadline := time.Now().Add(time.Minute); !containers[ended].Exited; time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("containers: %+v", containers)
 			}
-			list, err := s.PodRecords().Containers(t.Context())
+			list, err := s.Containers(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -39,7 +43,10 @@ func TestContainerThatExits(t *testing.T) {
 				containers[c.ID] = c
 			}
 		}
-		if c := containers[running]; c.Exited || c.Name != "app" {
+		if c := containers[created]; c.Exited || !c.Unstarted {
+			t.Errorf("the one that was not started: %+v", c)
+		}
+		if c := containers[running]; c.Exited || c.Unstarted || c.Name != "app" {
 			t.Errorf("the running one: %+v", c)
 		}
 		if c := containers[ended]; c.Namespace != "kube-system" || c.Pod != "ends" || c.PodUID != "uid-ends" || c.Name != "app" || c.Created.Before(began) {
@@ -47,24 +54,24 @@ func TestContainerThatExits(t *testing.T) {
 		}
 		// containerd takes the time of the start after the start: a process that ends at once
 		// may have ended a moment before.
-		exit, err := s.PodRecords().Exit(t.Context(), ended)
+		exit, err := s.Exit(t.Context(), ended)
 		if err != nil || exit.Code != 1 || exit.Reason != "Error" || exit.Started.Before(began) || exit.Finished.Before(began) {
 			t.Errorf("%+v %v", exit, err)
 		}
 		if lines := redact.LogTail(exit.LogPath, 5); !slices.Equal(lines, []string{"open /none: no such file or directory"}) {
 			t.Errorf("the log %s ends with %q", exit.LogPath, lines)
 		}
-		if exit, err := s.PodRecords().Exit(t.Context(), unable); err != nil || exit.Code != 128 || exit.Reason != "StartError" || !strings.Contains(exit.Message, "no-such-file") {
+		if exit, err := s.Exit(t.Context(), unable); err != nil || exit.Code != 128 || exit.Reason != "StartError" || !strings.Contains(exit.Message, "no-such-file") {
 			t.Errorf("a container that cannot start: %+v %v", exit, err)
 		}
 
-		if err := s.PodRecords().RemovePod(t.Context(), "kube-system", "ends"); err != nil {
+		if err := s.RemovePod(t.Context(), "kube-system", "ends"); err != nil {
 			t.Fatal(err)
 		}
-		if pods, err := s.PodRecords().Pods(t.Context()); err != nil || !slices.Equal(pods, []string{"default/runs", "kube-system/cannot-start"}) {
+		if pods, err := s.Pods(t.Context()); err != nil || !slices.Equal(pods, []string{"default/runs", "kube-system/cannot-start", "kube-system/created"}) {
 			t.Errorf("pods %q, %v", pods, err)
 		}
-		if err := s.PodRecords().RemovePods(t.Context()); err != nil {
+		if err := s.RemovePods(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -73,6 +80,15 @@ func TestContainerThatExits(t *testing.T) {
 // runLogged runs a command in a pod with the labels and the log file that the kubelet gives it,
 // and returns the container's ID. It does not matter whether the command can start.
 func runLogged(t *testing.T, d *daemon, name string, command ...string) string {
+	t.Helper()
+	id := createLogged(t, d, name, command...)
+	_, runtime := d.cri()
+	_, _ = runtime.StartContainer(t.Context(), &cri.StartContainerRequest{ContainerId: id})
+	return id
+}
+
+// createLogged is runLogged before the start.
+func createLogged(t *testing.T, d *daemon, name string, command ...string) string {
 	t.Helper()
 	_, runtime := d.cri()
 	t.Cleanup(removeCgroups)
@@ -97,6 +113,5 @@ func runLogged(t *testing.T, d *daemon, name string, command ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = runtime.StartContainer(t.Context(), &cri.StartContainerRequest{ContainerId: container.ContainerId})
 	return container.ContainerId
 }

@@ -99,12 +99,12 @@ func TestStoppedContainerd(t *testing.T) {
 		call  func() error
 		calls []string
 	}{
-		"Missing":      {func() error { _, err := s.Inventory().Missing(ctx, p.images); return err }, []string{"Images/Get"}},
+		"Missing":      {func() error { _, err := s.Missing(ctx, p.images); return err }, []string{"Images/Get"}},
 		"NewImporter":  {func() error { _, err := s.NewImporter(ctx, p.images, store.ImportOptions{}); return err }, []string{"Leases/Create"}},
-		"Tag":          {func() error { return s.Names().Tag(ctx, "registry.example.com/a:1", "registry.example.com/c:1") }, []string{"Images/Get"}},
-		"RemoveImages": {func() error { return s.Names().RemoveImages(ctx, []string{"registry.example.com/a:1"}) }, []string{"Images/Get"}},
-		"Info":         {func() error { _, err := s.Inventory().Info(ctx); return err }, []string{"RuntimeService/Status"}},
-		"RemovePods":   {func() error { return s.PodRecords().RemovePods(ctx) }, []string{"RuntimeService/ListPodSandbox"}},
+		"Tag":          {func() error { return s.Tag(ctx, "registry.example.com/a:1", "registry.example.com/c:1") }, []string{"Images/Get"}},
+		"RemoveImages": {func() error { return s.RemoveImages(ctx, []string{"registry.example.com/a:1"}) }, []string{"Images/Get"}},
+		"Info":         {func() error { _, err := s.Info(ctx); return err }, []string{"RuntimeService/Status"}},
+		"RemovePods":   {func() error { return s.RemovePods(ctx) }, []string{"RuntimeService/ListPodSandbox"}},
 		"Importer": {func() error {
 			for _, e := range other.entries {
 				if err := im.Blob(ctx, e, bytes.NewReader(other.blobs[e.Name])); err != nil {
@@ -117,7 +117,7 @@ func TestStoppedContainerd(t *testing.T) {
 		"given less time": {func() error {
 			ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 			defer cancel()
-			_, err := s.Inventory().Info(ctx)
+			_, err := s.Info(ctx)
 			return err
 		}, []string{"RuntimeService/Status"}},
 	} {
@@ -173,7 +173,7 @@ func TestSlowContainerd(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		_, err = s.Inventory().Missing(t.Context(), p.images)
+		_, err = s.Missing(t.Context(), p.images)
 		return socket, err
 	}
 	if _, err := missing(4*time.Second, store.Patience{Silence: time.Second, Call: time.Hour}); err != nil {

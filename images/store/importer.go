@@ -1,6 +1,8 @@
 package store
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/leases"
@@ -15,6 +18,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/semaphore"
 
 	"airlift/bundle"
 	"airlift/internal/fault"
@@ -29,182 +33,227 @@ type ImportOptions struct {
 
 // An Importer reads the blobs of a bundle in the order of the stream and creates images
 // from them. One goroutine may use it. Other goroutines wait for the disk and for
-// containerd, so that the stream need not wait.
+// containerd, so that the stream need not wait: one for each snapshot and each document, and
+// one that makes complete images usable.
 //
 // An image is usable soon after its last blob was received, in any order of the blobs. A
 // layer that is needed several times (on top of different layers), or before the layers
 // below it exist, stays in the content store until Close and is unpacked from there.
 type Importer struct {
-	store      *Store
-	lease      leases.Lease
-	lock       *lock
-	publisher  *publisher
-	background *background
-	inMemory   int // bytes of small layers that wait for one below them
-	closed     bool
+	store   *Store
+	options ImportOptions
+	lease   leases.Lease
+	lock    *lock
+	closed  bool
 
-	labels map[digest.Digest]map[string]string // labels of the documents
-	links  map[digest.Digest]*link             // snapshots by chain ID
-	layers map[digest.Digest]*deferral         // by diff ID
-	next   []*link                             // without a prepared snapshot, in the order of their use
+	ctx    context.Context // of all work; its cause is the first error, which ends the import
+	cancel context.CancelCauseFunc
+	work   sync.WaitGroup
 
-	mu        sync.Mutex
-	images    []bundle.Image          // incomplete images, in boot order
-	documents map[digest.Digest]stage // indexes, manifests and configs
-	unsynced  string                  // a directory with layers that may not be on the disk yet
+	images    []*image // in boot order
+	documents map[digest.Digest]*part
+	labels    map[digest.Digest]map[string]string // labels of the documents
+	links     map[digest.Digest]*link             // snapshots by chain ID
+	layers    map[digest.Digest][]*link           // by diff ID
+
+	memory   *semaphore.Weighted // for bytes of the stream on their way to containerd
+	waiting  *semaphore.Weighted // for small layers that wait for one below them
+	complete chan *image         // whose parts are stored
+
+	mu       sync.Mutex
+	unsynced string // a directory with layers that may not be on the disk yet
 }
-
-// A stage is the progress of one part of an image.
-type stage int
 
 const (
-	lacking  stage = iota
-	received       // read from the stream, but not yet stored
-	stored
+	// maxMemory limits the bytes that were read from the stream and are still in memory.
+	maxMemory = 5 << 20
+
+	// taskWeight is the memory of a task in addition to its bytes: its goroutine, its
+	// messages to containerd and its buffer.
+	taskWeight = 64 << 10
+
+	// smallLayer is the maximum size in bytes of a layer that is read into memory. The
+	// lower layers of images are small, and a stream that waits for containerd at each
+	// of them mostly waits. The control plane's images begin with layers of up to 3.2 MB.
+	smallLayer = 4 << 20
+
+	// maxWaiting limits, in bytes, the small layers that wait in memory for a layer that the
+	// stream has not brought yet. Further ones go to the content store.
+	maxWaiting = 2 << 20
 )
 
-// A deferral is a layer with the snapshots that it is to be unpacked into.
-type deferral struct {
-	links  []*link
-	kept   *ocispec.Descriptor // the copy in the content store, if there is one
-	memory []byte              // or the copy in memory, of a small layer
+// A part is a document, a snapshot, or an image with its names.
+type part struct {
+	received bool          // or there before the import; for the goroutine that uses the importer
+	done     chan struct{} // closed when the part is stored or has failed
+	err      error         // why it failed
 }
 
-// received reports whether there is a copy of the layer.
-func (d *deferral) received() bool { return d.kept != nil || d.memory != nil }
+func newPart() part { return part{done: make(chan struct{})} }
 
-// open counts the snapshots that it is not yet unpacked into.
-func (d *deferral) open() (n int) {
-	for _, l := range d.links {
-		if l.stage == lacking {
-			n++
-		}
+// there marks a part that containerd already has.
+func (p *part) there() {
+	p.received = true
+	close(p.done)
+}
+
+func (p *part) wait(ctx context.Context) error {
+	select {
+	case <-p.done:
+		return p.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	return n
+}
+
+type image struct {
+	part
+	bundle.Image
+	parts []*part
 }
 
 // NewImporter starts the import of images, usually of the images that Missing returned. It uses
 // parts that containerd already has, from any source. The importer must be closed, also
-// after an error.
+// after an error. It outlives ctx: each of its methods ends the import when its own context ends.
 func (s *Store) NewImporter(ctx context.Context, images []bundle.Image, options ImportOptions) (*Importer, error) {
 	lease, lock, err := s.newLease(ctx)
 	if err != nil {
 		return nil, err
 	}
 	im := &Importer{
-		store:     s,
-		lease:     lease,
-		lock:      lock,
-		images:    append([]bundle.Image(nil), images...),
-		documents: map[digest.Digest]stage{},
-		labels:    map[digest.Digest]map[string]string{},
-		links:     map[digest.Digest]*link{},
-		layers:    map[digest.Digest]*deferral{},
+		store: s, options: options, lease: lease, lock: lock,
+		documents: map[digest.Digest]*part{}, labels: map[digest.Digest]map[string]string{},
+		links: map[digest.Digest]*link{}, layers: map[digest.Digest][]*link{},
+		memory: semaphore.NewWeighted(maxMemory), waiting: semaphore.NewWeighted(maxWaiting),
+		complete: make(chan *image, len(images)),
 	}
-	im.publisher = newPublisher(im.leased(ctx), s, options.OnImage)
-	im.background = newBackground(im.leased(ctx))
-	if err := im.begin(ctx); err != nil {
+	im.ctx, im.cancel = context.WithCancelCause(leases.WithLease(context.WithoutCancel(ctx), lease.ID))
+	defer im.endsWith(ctx, "starting the import")()
+	for _, img := range images {
+		im.plan(img)
+	}
+	if err := im.begin(); err != nil {
 		return nil, errors.Join(err, im.Close(ctx))
 	}
 	return im, nil
 }
 
-func (im *Importer) begin(ctx context.Context) error {
-	for _, img := range im.images {
-		im.plan(img)
+// endsWith cancels the import if ctx ends before stop is called. doing begins the error: "importing images".
+func (im *Importer) endsWith(ctx context.Context, doing string) (stop func() bool) {
+	end := func() { im.cancel(fmt.Errorf("%s: %w", doing, context.Cause(ctx))) }
+	if ctx.Err() != nil {
+		end()
 	}
-	// The order matters. What an importer unpacked before a power cut may be damaged
-	// and must be removed first. The lease of a killed importer must stay until our
-	// lease holds what we need, or containerd would remove its finished layers.
-	if err := im.store.dropLeases(ctx, fromEarlierBoot); err != nil {
-		return err
-	}
-	if err := im.survey(im.leased(ctx)); err != nil {
-		return err
-	}
-	if err := im.store.dropLeases(ctx, abandoned); err != nil {
-		return err
-	}
-	im.prepareAhead()
-	im.publish()
-	return nil
+	return context.AfterFunc(ctx, end)
 }
 
-// plan lists the parts of an image.
 func (im *Importer) plan(img bundle.Image) {
+	i := &image{part: newPart(), Image: img}
 	for _, d := range documentsOf(img) {
-		im.documents[d.Digest] = lacking
+		if im.documents[d.Digest] == nil {
+			p := newPart()
+			im.documents[d.Digest] = &p
+		}
+		i.parts = append(i.parts, im.documents[d.Digest])
 	}
-	for _, l := range im.store.publication().gcLabels(img) {
+	for _, l := range im.store.gcLabels(img) {
 		if im.labels[l.blob] == nil {
 			im.labels[l.blob] = map[string]string{}
 		}
 		im.labels[l.blob][l.key] = l.value
 	}
 	var parent *link
-	for i, chainID := range chainIDs(img) {
-		l, known := im.links[chainID]
-		if !known {
+	for n, chainID := range chainIDs(img) {
+		l := im.links[chainID]
+		if l == nil {
 			l = &link{
-				diffID: digest.Digest(img.Layers[i].DiffID), chainID: chainID, parent: parent, image: img.Reference,
-				committed: make(chan struct{}),
+				part: newPart(), diffID: digest.Digest(img.Layers[n].DiffID), chainID: chainID, parent: parent,
+				image: img.Reference, content: make(chan layerContent, 1),
 			}
 			im.links[chainID] = l
-			im.next = append(im.next, l)
-			layer := im.layers[l.diffID]
-			if layer == nil {
-				layer = &deferral{}
-				im.layers[l.diffID] = layer
-			}
-			layer.links = append(layer.links, l)
+			im.layers[l.diffID] = append(im.layers[l.diffID], l)
 		}
+		i.parts = append(i.parts, &l.part)
 		parent = l
 	}
+	im.images = append(im.images, i)
+}
+
+// begin finds what containerd already has, and starts the work for the rest.
+func (im *Importer) begin() error {
+	// The order matters. What an importer unpacked before a power cut may be damaged
+	// and must be removed first. The lease of a killed importer must stay until our
+	// lease holds what we need, or containerd would remove its finished layers.
+	if err := im.store.dropLeases(im.ctx, fromEarlierBoot); err != nil {
+		return err
+	}
+	if err := im.survey(); err != nil {
+		return err
+	}
+	if err := im.store.dropLeases(im.ctx, abandoned); err != nil {
+		return err
+	}
+	for _, l := range im.links {
+		if !l.received {
+			im.work.Go(func() { im.run(l) })
+		}
+	}
+	for _, i := range im.images {
+		im.work.Go(func() {
+			for _, p := range i.parts {
+				if p.wait(im.ctx) != nil {
+					return
+				}
+			}
+			im.complete <- i
+		})
+	}
+	im.work.Go(im.publish)
+	return nil
 }
 
 // survey finds the parts that containerd already has and adds them to the lease, so that
 // they cannot be garbage collected.
-func (im *Importer) survey(ctx context.Context) error {
-	for dgst := range im.documents {
-		has, err := im.hold(ctx, leases.Resource{ID: dgst.String(), Type: "content"}, func() (bool, error) {
-			return im.store.hasContent(ctx, dgst)
+func (im *Importer) survey() error {
+	for dgst, document := range im.documents {
+		has, err := im.hold(leases.Resource{ID: dgst.String(), Type: "content"}, func() (bool, error) {
+			return im.store.hasContent(im.ctx, dgst)
 		})
 		if err != nil {
 			return err
 		}
 		if has {
-			im.documents[dgst] = stored
+			document.there()
 		}
 	}
-	for chainID, l := range im.links {
-		has, err := im.holdSnapshot(ctx, chainID)
+	for _, l := range im.links {
+		has, err := im.holdSnapshot(l.chainID)
+		if err == nil && has {
+			err = im.syncAdopted(l)
+		}
 		if err != nil {
 			return err
 		}
 		if has {
-			if err := im.syncAdopted(ctx, l); err != nil {
-				return err
-			}
-			l.stage = stored
-			close(l.committed)
+			l.there()
 		}
 	}
 	return nil
 }
 
-func (im *Importer) holdSnapshot(ctx context.Context, chainID digest.Digest) (bool, error) {
-	return im.hold(ctx, leases.Resource{ID: chainID.String(), Type: "snapshots/" + im.store.snapshotter}, func() (bool, error) {
-		return im.store.hasSnapshot(ctx, chainID)
+func (im *Importer) holdSnapshot(chainID digest.Digest) (bool, error) {
+	return im.hold(leases.Resource{ID: chainID.String(), Type: "snapshots/" + im.store.snapshotter}, func() (bool, error) {
+		return im.store.hasSnapshot(im.ctx, chainID)
 	})
 }
 
 // hold adds a resource to the lease and returns whether it exists: it may have been
 // garbage collected just before.
-func (im *Importer) hold(ctx context.Context, r leases.Resource, there func() (bool, error)) (bool, error) {
+func (im *Importer) hold(r leases.Resource, there func() (bool, error)) (bool, error) {
 	if has, err := there(); !has || err != nil {
 		return false, err
 	}
-	if err := im.store.leases.AddResource(ctx, im.lease, r); err != nil {
+	if err := im.store.leases.AddResource(im.ctx, im.lease, r); err != nil {
 		return false, fmt.Errorf("adding %s to lease %s: %w", r.ID, im.lease.ID, err)
 	}
 	return there()
@@ -213,135 +262,174 @@ func (im *Importer) hold(ctx context.Context, r leases.Resource, there func() (b
 // Wants reports whether the import still needs the bundle's entry of this name. Other
 // entries can be skipped.
 func (im *Importer) Wants(entry string) bool {
-	dgst, ok := blobDigest(entry)
-	if !ok {
-		return false
+	dgst := blobDigest(entry)
+	document := im.documents[dgst]
+	return document != nil && !document.received || len(im.open(dgst)) > 0
+}
+
+// open returns the snapshots of a layer that was not received yet.
+func (im *Importer) open(diffID digest.Digest) []*link {
+	return slices.DeleteFunc(slices.Clone(im.layers[diffID]), func(l *link) bool { return l.received })
+}
+
+// Done reports whether the import needs no more entries.
+func (im *Importer) Done() bool {
+	for _, i := range im.images {
+		if slices.ContainsFunc(i.parts, func(p *part) bool { return !p.received }) {
+			return false
+		}
 	}
-	if layer, ok := im.layers[dgst]; ok {
-		return !layer.received() && layer.open() > 0
-	}
-	im.mu.Lock()
-	defer im.mu.Unlock()
-	stage, ok := im.documents[dgst]
-	return ok && stage == lacking
+	return true
 }
 
 // Blob imports the content of a bundle entry. It does not read an entry that is not wanted. Blobs
 // are stored in the background, so the error may be about an earlier entry.
 func (im *Importer) Blob(ctx context.Context, e bundle.Entry, r io.Reader) error {
-	if err := im.failed(); err != nil {
+	defer im.endsWith(ctx, "importing images")()
+	err := context.Cause(im.ctx)
+	dgst := blobDigest(e.Name)
+	links := im.open(dgst)
+	switch document := im.documents[dgst]; {
+	case err != nil:
+	case document != nil && !document.received:
+		err = im.document(document, dgst, e.Size, r)
+	case len(links) == 0:
+	case e.Size <= smallLayer:
+		err = im.smallLayer(links, e.Size, r)
+	case len(links) == 1 && links[0].parent.underway():
+		err = im.largeLayer(links[0], r)
+	default:
+		err = im.keep(links, e.Size, r)
+	}
+	return cmp.Or(err, context.Cause(im.ctx), context.Cause(ctx))
+}
+
+// room waits until size bytes may be in memory. The caller must call free.
+func (im *Importer) room(size int64) (free func(), err error) {
+	size = min(size+taskWeight, maxMemory)
+	if im.memory.Acquire(im.ctx, size) != nil {
+		return nil, context.Cause(im.ctx)
+	}
+	return func() { im.memory.Release(size) }, nil
+}
+
+// document reads an index, a manifest or a config, and stores it in the background.
+func (im *Importer) document(p *part, dgst digest.Digest, size int64, r io.Reader) error {
+	free, err := im.room(size)
+	if err != nil {
 		return err
 	}
-	if !im.Wants(e.Name) {
-		return nil
+	b, err := io.ReadAll(io.LimitReader(r, bundle.MaxDocument+1))
+	if err == nil && len(b) > bundle.MaxDocument {
+		err = fault.New(fault.Bundle, "larger than the limit of %d bytes", bundle.MaxDocument).Hint(damagedHint)
 	}
-	ctx = im.leased(ctx)
-	dgst, _ := blobDigest(e.Name)
-	if layer, ok := im.layers[dgst]; ok {
-		return im.layer(ctx, layer, e, r)
+	if err != nil {
+		free()
+		return fmt.Errorf("reading blob %s: %w", dgst, err)
 	}
-	return im.document(ctx, dgst, r)
+	p.received = true
+	im.work.Go(func() {
+		defer free()
+		im.end(p, im.writeDocument(dgst, b))
+	})
+	return nil
 }
 
-// layer unpacks a layer, and then those kept layers that waited for it.
-func (im *Importer) layer(ctx context.Context, layer *deferral, e bundle.Entry, r io.Reader) error {
-	if e.Size <= smallLayer {
-		return im.smallLayer(ctx, layer, e, r)
+// end completes a part, or ends the import.
+func (im *Importer) end(p *part, err error) {
+	if p.err = err; err != nil {
+		im.cancel(err)
 	}
-	if layer.open() == 1 {
-		for _, l := range layer.links {
-			if l.stage == lacking && l.ready() {
-				if err := im.apply(ctx, l, r); err != nil {
-					return err
-				}
-				return im.catchUp(ctx)
-			}
+	close(p.done)
+}
+
+// smallLayer reads a layer into memory. It is unpacked in the background.
+func (im *Importer) smallLayer(links []*link, size int64, r io.Reader) error {
+	var free func()
+	if slices.ContainsFunc(links, func(l *link) bool { return !l.parent.underway() }) {
+		if !im.waiting.TryAcquire(size) {
+			return im.keep(links, size, r)
+		}
+		free = func() { im.waiting.Release(size) }
+	} else {
+		var err error
+		if free, err = im.room(size); err != nil {
+			return err
 		}
 	}
-	return im.keep(ctx, layer, e, r)
-}
-
-// keep stores a layer in the content store, to unpack it from there.
-func (im *Importer) keep(ctx context.Context, layer *deferral, e bundle.Entry, r io.Reader) error {
-	desc := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: layer.links[0].diffID, Size: e.Size}
-	if err := im.write(ctx, desc, r); err != nil {
-		return err
+	b := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead)) // without MinRead, it would grow before it finds the end
+	if _, err := b.ReadFrom(r); err != nil {
+		free()
+		return links[0].failed(err)
 	}
-	layer.kept = &desc
-	return im.catchUp(ctx)
-}
-
-// catchUp unpacks kept layers whose parents exist, as long as there are any.
-func (im *Importer) catchUp(ctx context.Context) error {
-	for progress := true; progress; {
-		progress = false
-		for _, layer := range im.layers {
-			for _, l := range layer.links {
-				if !layer.received() || l.stage != lacking || !l.ready() {
-					continue
+	left := new(atomic.Int32)
+	left.Store(int32(len(links)))
+	for _, l := range links {
+		l.receive(layerContent{
+			open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil },
+			unpacked: func() {
+				if left.Add(-1) == 0 {
+					free()
 				}
-				if err := im.applyKept(ctx, l, layer); err != nil {
-					return err
-				}
-				progress = true
-			}
-			im.forget(layer)
-		}
+			},
+		})
 	}
 	return nil
 }
 
-func (im *Importer) applyKept(ctx context.Context, l *link, layer *deferral) error {
-	if layer.memory != nil {
-		return im.applyInBackground(ctx, l, layer.memory)
-	}
-	ra, err := im.store.content.ReaderAt(ctx, *layer.kept)
-	if err != nil {
-		return fmt.Errorf("reading layer %s of %s: %w", l.diffID, l.image, err)
-	}
-	defer ra.Close()
-	return im.apply(ctx, l, content.NewReader(ra))
-}
-
-// document reads an index, a manifest or a config, and stores it in the background.
-func (im *Importer) document(ctx context.Context, dgst digest.Digest, r io.Reader) error {
-	b, err := io.ReadAll(io.LimitReader(r, bundle.MaxDocument+1))
-	if err != nil {
-		return fmt.Errorf("reading blob %s: %w", dgst, err)
-	}
-	if len(b) > bundle.MaxDocument {
-		return fault.New(fault.Bundle, "reading blob %s: larger than the limit of %d bytes", dgst, bundle.MaxDocument).Hint(damagedHint)
-	}
-	im.setDocument(dgst, received)
-	return im.background.start(ctx, int64(len(b)), func(ctx context.Context) error {
-		if err := im.writeDocument(ctx, dgst, b); err != nil {
-			return err
-		}
-		im.setDocument(dgst, stored)
-		im.publish()
-		return nil
+// largeLayer waits until a layer is unpacked while it is read.
+func (im *Importer) largeLayer(l *link, r io.Reader) error {
+	v, ok := r.(bundle.Content)
+	unpacked := make(chan struct{})
+	l.receive(layerContent{
+		open:     func() (io.ReadCloser, error) { return io.NopCloser(r), nil },
+		unpacked: func() { close(unpacked) },
+		verified: ok && v.Verifies() == l.diffID.Encoded(),
 	})
+	select {
+	case <-unpacked:
+		return nil
+	case <-l.done: // nothing reads the content any more
+		return l.err
+	}
 }
 
-func (im *Importer) setDocument(dgst digest.Digest, to stage) {
-	im.mu.Lock()
-	defer im.mu.Unlock()
-	im.documents[dgst] = to
+// keep stores a layer in the content store, to unpack it from there when the layers below exist.
+func (im *Importer) keep(links []*link, size int64, r io.Reader) error {
+	diffID := links[0].diffID
+	desc := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: diffID, Size: size}
+	if err := storing(diffID, content.WriteBlob(im.ctx, im.store.content, im.upload(diffID), r, desc)); err != nil {
+		return err
+	}
+	for _, l := range links {
+		l.receive(layerContent{unpacked: func() {}, open: func() (io.ReadCloser, error) {
+			ra, err := im.store.content.ReaderAt(im.ctx, desc)
+			if err != nil {
+				return nil, err
+			}
+			return struct {
+				io.Reader
+				io.Closer
+			}{content.NewReader(ra), ra}, nil
+		}})
+	}
+	return nil
 }
 
-// write stores a blob in the content store, which checks its digest.
-func (im *Importer) write(ctx context.Context, desc ocispec.Descriptor, r io.Reader) error {
-	return storing(desc.Digest, content.WriteBlob(ctx, im.store.content, im.upload(desc.Digest), r, desc, content.WithLabels(im.labels[desc.Digest])))
-}
-
-// writeDocument is write for bytes in memory. WriteBlob would need a buffer of 1 MiB to
-// copy them.
-func (im *Importer) writeDocument(ctx context.Context, dgst digest.Digest, b []byte) error {
+// writeDocument stores a document, whose digest containerd checks. content.WriteBlob would need a
+// buffer of 1 MiB to copy it.
+func (im *Importer) writeDocument(dgst digest.Digest, b []byte) error {
 	desc := ocispec.Descriptor{Digest: dgst, Size: int64(len(b))}
-	w, err := content.OpenWriter(ctx, im.store.content, content.WithRef(im.upload(dgst)), content.WithDescriptor(desc))
+	w, err := content.OpenWriter(im.ctx, im.store.content, content.WithRef(im.upload(dgst)), content.WithDescriptor(desc))
 	if err == nil {
 		defer w.Close()
-		err = commit(ctx, w, desc, b, content.WithLabels(im.labels[dgst]))
+		var status content.Status
+		if status, err = w.Status(); err == nil {
+			_, err = w.Write(b[min(status.Offset, desc.Size):]) // nothing is left to write if another namespace has it
+		}
+		if err == nil {
+			err = w.Commit(im.ctx, desc.Size, desc.Digest, content.WithLabels(im.labels[dgst]))
+		}
 	}
 	if errdefs.IsAlreadyExists(err) {
 		err = nil
@@ -349,22 +437,9 @@ func (im *Importer) writeDocument(ctx context.Context, dgst digest.Digest, b []b
 	return storing(dgst, err)
 }
 
-// commit writes the rest of b to w. Nothing is left to write if another namespace has it.
-func commit(ctx context.Context, w content.Writer, desc ocispec.Descriptor, b []byte, labels content.Opt) error {
-	status, err := w.Status()
-	if err != nil {
-		return err
-	}
-	if _, err := w.Write(b[min(status.Offset, desc.Size):]); err != nil {
-		return err
-	}
-	return w.Commit(ctx, desc.Size, desc.Digest, labels)
-}
-
 // upload is a unique name for an upload.
 func (im *Importer) upload(dgst digest.Digest) string { return im.lease.ID + "-" + dgst.String() }
 
-// storing wraps the error of storing a blob.
 func storing(dgst digest.Digest, err error) error {
 	if errdefs.IsFailedPrecondition(err) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = fault.Wrap(err, fault.Bundle, damagedHint)
@@ -375,76 +450,70 @@ func storing(dgst digest.Digest, err error) error {
 	return nil
 }
 
-// publish passes the complete images to the publisher.
+// publish makes complete images usable. Images that become complete during a sync share the
+// next one.
 func (im *Importer) publish() {
-	im.mu.Lock()
-	defer im.mu.Unlock()
-	incomplete := im.images[:0:0]
-	for _, img := range im.images {
-		if !im.complete(img) {
-			incomplete = append(incomplete, img)
-			continue
+	for {
+		var batch []*image
+		select {
+		case i := <-im.complete:
+			batch = append(batch, i)
+		case <-im.ctx.Done():
+			return
 		}
-		im.publisher.add(img, im.unsynced)
+		for len(im.complete) > 0 {
+			batch = append(batch, <-im.complete)
+		}
+		// containerd syncs its database at once. Without this sync, a power cut could leave an
+		// image that is recorded as complete but has empty files.
+		im.mu.Lock()
+		unsynced := im.unsynced
 		im.unsynced = ""
-	}
-	im.images = incomplete
-}
-
-// complete reports whether all parts of an image are stored. The caller holds im.mu.
-func (im *Importer) complete(img bundle.Image) bool {
-	for _, d := range documentsOf(img) {
-		if im.documents[d.Digest] != stored {
-			return false
+		im.mu.Unlock()
+		if unsynced != "" {
+			if err := syncFS(unsynced); err != nil {
+				im.cancel(fmt.Errorf("importing %s: %w", batch[0].Reference, err))
+			}
+		}
+		for _, i := range batch {
+			if im.ctx.Err() != nil {
+				return
+			}
+			err := im.store.publish(im.ctx, i.Image)
+			if err != nil {
+				err = fmt.Errorf("importing %s: %w", i.Reference, err)
+			} else if im.options.OnImage != nil {
+				err = im.options.OnImage(im.ctx, i.Image)
+			}
+			im.end(&i.part, err)
 		}
 	}
-	for _, chainID := range chainIDs(img) {
-		if !im.links[chainID].isCommitted() {
-			return false
-		}
-	}
-	return true
-}
-
-// Done reports whether the import needs no more entries.
-func (im *Importer) Done() bool {
-	im.mu.Lock()
-	defer im.mu.Unlock()
-	for _, s := range im.documents {
-		if s == lacking {
-			return false
-		}
-	}
-	for _, l := range im.links {
-		if l.stage == lacking {
-			return false
-		}
-	}
-	return true
 }
 
 // Finish waits until everything that was received is stored, and until the complete images
 // are on the disk and usable. It returns the incomplete images. After the whole stream
 // there are none, unless parts were missing in the stream.
 func (im *Importer) Finish(ctx context.Context) (incomplete []bundle.Image, err error) {
-	if err := im.background.finish(ctx); err != nil {
-		return nil, err
+	defer im.endsWith(ctx, "waiting for containerd to store the images")()
+	for _, i := range im.images {
+		complete := true
+		for _, p := range i.parts {
+			if !p.received {
+				complete = false
+			} else if err := p.wait(im.ctx); err != nil {
+				return nil, err
+			}
+		}
+		if !complete {
+			incomplete = append(incomplete, i.Image)
+		} else if err := i.wait(im.ctx); err != nil {
+			return nil, err
+		}
 	}
-	if err := im.publisher.finish(ctx); err != nil {
-		return nil, err
-	}
-	im.mu.Lock()
-	defer im.mu.Unlock()
-	return im.images, nil
+	return incomplete, nil
 }
 
-// failed returns the error of an earlier blob, if there is one.
-func (im *Importer) failed() error {
-	if err := im.background.failed(); err != nil {
-		return err
-	}
-	return im.publisher.failed()
-}
+var errClosed = errors.New("the import was closed")
 
 // Close ends the import. It removes what was unpacked for images that are not usable:
 // incomplete images and, unless Finish was called before, some complete ones. It also
@@ -454,22 +523,15 @@ func (im *Importer) Close(ctx context.Context) error {
 		return nil
 	}
 	im.closed = true
-	im.background.stop()
-	im.publisher.stop()
+	im.cancel(errClosed)
+	im.work.Wait()
 	ctx, cancel := afterwards(ctx)
 	defer cancel()
 	return errors.Join(im.store.deleteLease(ctx, im.lease), im.lock.release())
 }
 
-// leased returns a context whose writes are added to the lease.
-func (im *Importer) leased(ctx context.Context) context.Context {
-	return leases.WithLease(ctx, im.lease.ID)
-}
-
-// blobDigest returns the digest in a blob entry's name.
-func blobDigest(entry string) (digest.Digest, bool) {
-	hex, ok := strings.CutPrefix(entry, bundle.BlobDir)
-	return digest.NewDigestFromEncoded(digest.SHA256, hex), ok
+func blobDigest(entry string) digest.Digest {
+	return digest.NewDigestFromEncoded(digest.SHA256, strings.TrimPrefix(entry, bundle.BlobDir))
 }
 
 // documentsOf returns the blobs of an image except its layers, beginning with its target.
@@ -492,22 +554,18 @@ func chainIDs(img bundle.Image) []digest.Digest {
 
 func (s *Store) hasContent(ctx context.Context, dgst digest.Digest) (bool, error) {
 	_, err := s.content.Info(ctx, dgst)
-	if errdefs.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("looking for blob %s: %w", dgst, err)
-	}
-	return true, nil
+	return found("blob", dgst, err)
 }
 
 func (s *Store) hasSnapshot(ctx context.Context, chainID digest.Digest) (bool, error) {
 	_, err := s.snapshots.Stat(ctx, chainID.String())
-	if errdefs.IsNotFound(err) {
-		return false, nil
+	return found("snapshot", chainID, err)
+}
+
+// found returns whether something exists, from the error of a request for it.
+func found(what string, dgst digest.Digest, err error) (bool, error) {
+	if err != nil && !errdefs.IsNotFound(err) {
+		return false, fmt.Errorf("looking for %s %s: %w", what, dgst, err)
 	}
-	if err != nil {
-		return false, fmt.Errorf("looking for snapshot %s: %w", chainID, err)
-	}
-	return true, nil
+	return err == nil, nil
 }

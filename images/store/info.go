@@ -54,12 +54,12 @@ type Condition struct {
 }
 
 // Info returns what containerd reports about itself.
-func (s Inventory) Info(ctx context.Context) (Info, error) {
-	info := Info{Version: s.store.version, CRI: s.store.hasCRI, Snapshotter: s.store.snapshotter}
-	if !s.store.hasCRI {
+func (s *Store) Info(ctx context.Context) (Info, error) {
+	info := Info{Version: s.version, CRI: s.hasCRI, Snapshotter: s.snapshotter}
+	if !s.hasCRI {
 		return info, nil
 	}
-	st, err := s.store.criRuntime.Status(ctx, &criapi.StatusRequest{Verbose: true})
+	st, config, err := s.criStatus(ctx)
 	if err != nil {
 		return Info{}, fmt.Errorf("getting containerd's status: %w", err)
 	}
@@ -71,13 +71,9 @@ func (s Inventory) Info(ctx context.Context) (Info, error) {
 			info.Network = Condition{c.Status, c.Message}
 		}
 	}
-	config, err := parseConfig(st.Info)
-	if err != nil {
-		return Info{}, fmt.Errorf("reading containerd's status: %w", err)
-	}
 	info.SandboxImage = config.SandboxImage
 	if info.SandboxImage == "" {
-		info.SandboxImage, err = sandboxImageFromFile(s.store.socket)
+		info.SandboxImage, err = sandboxImageFromFile(s.socket)
 		if err != nil {
 			return Info{}, fmt.Errorf("finding containerd's sandbox image: %w", err)
 		}
@@ -123,20 +119,23 @@ func (n criNetwork) binDirs() []string {
 	return n.BinDirs
 }
 
-func parseConfig(info map[string]string) (criConfig, error) {
-	var config criConfig
-	text, ok := info["config"]
-	if !ok {
-		return config, errors.New("containerd reports no configuration")
+// criStatus returns the CRI's status and the configuration in it.
+func (s *Store) criStatus(ctx context.Context) (st *criapi.StatusResponse, config criConfig, err error) {
+	if st, err = s.criRuntime.Status(ctx, &criapi.StatusRequest{Verbose: true}); err != nil {
+		return st, config, err
 	}
-	return config, json.Unmarshal([]byte(text), &config)
+	text, ok := st.Info["config"]
+	if !ok {
+		return st, config, errors.New("containerd reports no configuration")
+	}
+	return st, config, json.Unmarshal([]byte(text), &config)
 }
 
 // systemdCgroup returns the cgroup driver from the CRI's RuntimeConfig, which the kubelet
 // uses too. containerd before 2.0 does not have it; there it uses the option of the
 // default runtime.
-func (s Inventory) systemdCgroup(ctx context.Context, config criConfig) (bool, error) {
-	rc, err := s.store.criRuntime.RuntimeConfig(ctx, &criapi.RuntimeConfigRequest{})
+func (s *Store) systemdCgroup(ctx context.Context, config criConfig) (bool, error) {
+	rc, err := s.criRuntime.RuntimeConfig(ctx, &criapi.RuntimeConfigRequest{})
 	switch {
 	case err == nil:
 		return rc.GetLinux().GetCgroupDriver() == criapi.CgroupDriver_SYSTEMD, nil
@@ -150,12 +149,8 @@ func (s Inventory) systemdCgroup(ctx context.Context, config criConfig) (bool, e
 // criSnapshotter returns the snapshotter of the CRI. Up to 1.7 it is in the plugin's
 // configuration. Since 2.0 it only shows in the path of the image file system, a directory
 // with the name of the snapshotter plugin.
-func (s Inventory) criSnapshotter(ctx context.Context) (string, error) {
-	st, err := s.store.criRuntime.Status(ctx, &criapi.StatusRequest{Verbose: true})
-	if err != nil {
-		return "", err
-	}
-	config, err := parseConfig(st.Info)
+func (s *Store) criSnapshotter(ctx context.Context) (string, error) {
+	_, config, err := s.criStatus(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -173,9 +168,8 @@ func (s Inventory) criSnapshotter(ctx context.Context) (string, error) {
 	return defaultSnapshotter, nil
 }
 
-// imageDir returns the directory that the CRI reports as the image file system, or "".
-func (s Inventory) imageDir(ctx context.Context) (string, error) {
-	fs, err := s.store.criImages.ImageFsInfo(ctx, &criapi.ImageFsInfoRequest{})
+func (s *Store) imageDir(ctx context.Context) (string, error) {
+	fs, err := s.criImages.ImageFsInfo(ctx, &criapi.ImageFsInfoRequest{})
 	if err != nil {
 		return "", fmt.Errorf("getting containerd's image directory: %w", err)
 	}

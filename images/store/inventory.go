@@ -10,7 +10,6 @@ import (
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
 	imagesapi "github.com/containerd/containerd/api/services/images/v1"
 	"github.com/containerd/errdefs/pkg/errgrpc"
-	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -36,15 +35,15 @@ type Image struct {
 var errNoCRI = errors.New("containerd's CRI plugin is disabled")
 
 // Images lists the images that the kubelet can use.
-func (s Inventory) Images(ctx context.Context) ([]Image, error) {
-	if !s.store.hasCRI {
+func (s *Store) Images(ctx context.Context) ([]Image, error) {
+	if !s.hasCRI {
 		return nil, fmt.Errorf("listing images: %w", errNoCRI)
 	}
 	records, err := s.records(ctx)
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.store.criImages.ListImages(ctx, &criapi.ListImagesRequest{})
+	list, err := s.criImages.ListImages(ctx, &criapi.ListImagesRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("listing images: %w", err)
 	}
@@ -117,9 +116,8 @@ func sandboxName(configured string, names []string) bool {
 	})
 }
 
-// records returns all records, by name.
-func (s Inventory) records(ctx context.Context) (map[string]record, error) {
-	resp, err := s.store.images.List(ctx, &imagesapi.ListImagesRequest{})
+func (s *Store) records(ctx context.Context) (map[string]record, error) {
+	resp, err := s.images.List(ctx, &imagesapi.ListImagesRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("listing image records: %w", errgrpc.ToNative(err))
 	}
@@ -144,8 +142,8 @@ func (u user) uses(img Image) bool {
 // users lists what uses images. A pod's container is listed by the CRI with the ID of its image,
 // because another image may have the name by now. Sandboxes and containers that the CRI does not
 // know have a name.
-func (s Inventory) users(ctx context.Context) (users []user, err error) {
-	list, err := s.store.criRuntime.ListContainers(ctx, &criapi.ListContainersRequest{})
+func (s *Store) users(ctx context.Context) (users []user, err error) {
+	list, err := s.criRuntime.ListContainers(ctx, &criapi.ListContainersRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("listing containers: %w", err)
 	}
@@ -158,7 +156,7 @@ func (s Inventory) users(ctx context.Context) (users []user, err error) {
 		}
 		users = append(users, user{id: c.ImageRef, volumes: volumes})
 	}
-	others, err := s.store.containers.List(ctx, &containersapi.ListContainersRequest{})
+	others, err := s.containers.List(ctx, &containersapi.ListContainersRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("listing containers: %w", errgrpc.ToNative(err))
 	}
@@ -172,8 +170,8 @@ func (s Inventory) users(ctx context.Context) (users []user, err error) {
 
 // imageVolumes returns the images that a pod's container mounts, as the kubelet named them: by ID.
 // Only the status of each container has them.
-func (s Inventory) imageVolumes(ctx context.Context, container string) (images []string, err error) {
-	reply, err := s.store.criRuntime.ContainerStatus(ctx, &criapi.ContainerStatusRequest{ContainerId: container})
+func (s *Store) imageVolumes(ctx context.Context, container string) (images []string, err error) {
+	reply, err := s.criRuntime.ContainerStatus(ctx, &criapi.ContainerStatusRequest{ContainerId: container})
 	if ignoreNotFound(err) != nil { // it may have been removed since it was listed
 		return nil, fmt.Errorf("getting the status of container %s: %w", container, err)
 	}
@@ -187,7 +185,7 @@ func (s Inventory) imageVolumes(ctx context.Context, container string) (images [
 
 // Remove removes an image with all its names, and waits until content that no other image
 // uses is removed. It does nothing if the image is used by then or has other names.
-func (s Inventory) Remove(ctx context.Context, img Image) error {
+func (s *Store) Remove(ctx context.Context, img Image) error {
 	all, err := s.Images(ctx)
 	if err != nil {
 		return err
@@ -201,7 +199,7 @@ func (s Inventory) Remove(ctx context.Context, img Image) error {
 	}
 	// The ID is the last: with it, an interrupted removal can be continued.
 	for _, name := range append(slices.Clone(img.Names), img.ID) {
-		if err := s.store.removeRecord(ctx, name); err != nil {
+		if err := s.removeRecord(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -209,21 +207,17 @@ func (s Inventory) Remove(ctx context.Context, img Image) error {
 }
 
 // Unpin removes the label of pinned images from all names of an image.
-func (s Inventory) Unpin(ctx context.Context, img Image) error {
+func (s *Store) Unpin(ctx context.Context, img Image) error {
 	for _, name := range append([]string{img.ID}, img.Names...) {
-		r, err := s.store.record(ctx, name)
+		r, err := s.record(ctx, name)
 		if err != nil {
 			return fmt.Errorf("looking for image record %s: %w", name, err)
 		}
 		if r.labels[pinnedLabel] == "" {
 			continue
 		}
-		_, err = s.store.images.Update(ctx, &imagesapi.UpdateImageRequest{
-			Image:      &imagesapi.Image{Name: name, Labels: map[string]string{pinnedLabel: ""}, Target: toAPI(r.target)},
-			UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"labels." + pinnedLabel}},
-		})
-		if err != nil {
-			return fmt.Errorf("unpinning image record %s: %w", name, errgrpc.ToNative(err))
+		if err := s.updateRecord(ctx, name, r.target, map[string]string{pinnedLabel: ""}); err != nil {
+			return fmt.Errorf("unpinning image record %s: %w", name, err)
 		}
 	}
 	return nil

@@ -24,7 +24,7 @@ func podDaemon(t *testing.T, rel release) *daemon {
 // listed returns the images that containerd has, by their name.
 func listed(t *testing.T, s *store.Store) map[string]store.Image {
 	t.Helper()
-	list, err := s.Inventory().Images(t.Context())
+	list, err := s.Images(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestImagesInUseAndPinned(t *testing.T) {
 			t.Errorf("%d images: %+v", len(all), all)
 		}
 
-		if err := s.Inventory().Unpin(t.Context(), all[spareRef]); err != nil {
+		if err := s.Unpin(t.Context(), all[spareRef]); err != nil {
 			t.Fatal(err)
 		}
 		if listed(t, s)[spareRef].Pinned {
@@ -104,18 +104,18 @@ func TestImagesInUseAndPinned(t *testing.T) {
 				t.Error("the CRI reports another image as not pinned")
 			}
 		}
-		if missing, err := s.Inventory().Missing(t.Context(), more.images); err != nil || !slices.Equal(refs(missing), []string{spareRef}) {
+		if missing, err := s.Missing(t.Context(), more.images); err != nil || !slices.Equal(refs(missing), []string{spareRef}) {
 			t.Errorf("missing after Unpin: %q, %v", refs(missing), err)
 		}
 
-		if err := s.Inventory().Remove(t.Context(), all[appRef]); err == nil || !strings.Contains(err.Error(), appRef) {
+		if err := s.Remove(t.Context(), all[appRef]); err == nil || !strings.Contains(err.Error(), appRef) {
 			t.Errorf("removing an image in use: %v", err)
 		}
-		if err := s.PodRecords().RemovePods(t.Context()); err != nil {
+		if err := s.RemovePods(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		for _, ref := range []string{spareRef, kubernetesRef, spareRef} {
-			if err := s.Inventory().Remove(t.Context(), all[ref]); err != nil {
+			if err := s.Remove(t.Context(), all[ref]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -150,10 +150,10 @@ func TestReplacedImageInUse(t *testing.T) {
 		if got := all[byDigest]; got.ID != old.ID || got.Containers != 1 || got.Kind != store.Site || !slices.Equal(got.Names, []string{byDigest}) {
 			t.Errorf("the image in use: %+v", got)
 		}
-		if err := s.PodRecords().RemovePods(t.Context()); err != nil {
+		if err := s.RemovePods(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Inventory().Remove(t.Context(), all[byDigest]); err != nil {
+		if err := s.Remove(t.Context(), all[byDigest]); err != nil {
 			t.Fatal(err)
 		}
 		assertMissing(t, s, &next)
@@ -175,20 +175,20 @@ func TestImageVolumeInUse(t *testing.T) {
 	if all := listed(t, s); all[spareRef].Containers != 1 || all[appRef].Containers != 1 {
 		t.Errorf("the pod mounts %s: %+v", spareRef, all)
 	}
-	if err := s.Inventory().Remove(t.Context(), spare); err == nil || !strings.Contains(err.Error(), "it is in use now") {
+	if err := s.Remove(t.Context(), spare); err == nil || !strings.Contains(err.Error(), "it is in use now") {
 		t.Errorf("removing an image that is mounted: %v", err)
 	}
 	// A container that has ended is started again with the same volume.
-	if err := s.PodRecords().StopContainer(t.Context(), container, 0); err != nil {
+	if err := s.StopContainer(t.Context(), container, 0); err != nil {
 		t.Fatal(err)
 	}
 	if got := listed(t, s)[spareRef]; got.Containers != 1 {
 		t.Errorf("the stopped container mounts it: %+v", got)
 	}
-	if err := s.PodRecords().RemovePods(t.Context()); err != nil {
+	if err := s.RemovePods(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Inventory().Remove(t.Context(), listed(t, s)[spareRef]); err != nil {
+	if err := s.Remove(t.Context(), listed(t, s)[spareRef]); err != nil {
 		t.Error(err)
 	}
 }
@@ -260,7 +260,7 @@ func TestLayersThatTheBundleLeavesOut(t *testing.T) {
 		s := d.connect()
 		needed := func() (list []string) {
 			t.Helper()
-			all, err := s.Inventory().LeftOut(t.Context(), more.images, leftOut)
+			all, err := s.LeftOut(t.Context(), more.images, leftOut)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -292,7 +292,7 @@ func TestLayersThatTheBundleLeavesOut(t *testing.T) {
 		}
 
 		// The layer of the base comes first, before the one below it.
-		missing, err := s.Inventory().Missing(t.Context(), more.images)
+		missing, err := s.Missing(t.Context(), more.images)
 		if err != nil {
 			t.Fatal(err)
 		}

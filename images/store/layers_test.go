@@ -100,7 +100,7 @@ func TestAnyOrderInOnePass(t *testing.T) {
 			if blobs, documents := len(d.blobs()), 2*len(images); blobs != documents {
 				t.Errorf("order %d: %d blobs in the content store, want %d documents", i, blobs, documents)
 			}
-			if err := s.Names().RemoveImages(t.Context(), sortedKeys(images)); err != nil {
+			if err := s.RemoveImages(t.Context(), sortedKeys(images)); err != nil {
 				t.Fatal(err)
 			}
 			if left := d.snapshots(); len(left) > 0 {

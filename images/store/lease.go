@@ -81,7 +81,6 @@ func fromEarlierBoot(lease leases.Lease) (bool, error) {
 	return lease.Labels[leaseLabel] != boot, err
 }
 
-// bootID returns the kernel's ID of the current boot.
 func bootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(b)), err

@@ -19,7 +19,7 @@ type LeftOut struct {
 // the layers that the bundle leaves out. After an import containerd has no layers but snapshots,
 // and a snapshot is a layer on top of certain others. So a layer that containerd has on top of
 // other layers is needed again.
-func (s Inventory) LeftOut(ctx context.Context, images []bundle.Image, layers []string) (needed []LeftOut, err error) {
+func (s *Store) LeftOut(ctx context.Context, images []bundle.Image, layers []string) (needed []LeftOut, err error) {
 	for _, img := range images {
 		chain := chainIDs(img)
 		for i, l := range img.Layers {
@@ -27,7 +27,7 @@ func (s Inventory) LeftOut(ctx context.Context, images []bundle.Image, layers []
 			if known || !slices.Contains(layers, l.DiffID) {
 				continue
 			}
-			has, err := s.store.hasSnapshot(ctx, chain[i])
+			has, err := s.hasSnapshot(ctx, chain[i])
 			if err != nil {
 				return nil, fmt.Errorf("looking for the layers of image %s: %w", img.Reference, err)
 			}

@@ -15,7 +15,7 @@ import (
 // recorded under all its names with exactly this content, pinned (unless LeaveUnpinned was
 // called), labelled for garbage collection, unpacked, and known to the CRI. An import repairs
 // incomplete images.
-func (s Inventory) Missing(ctx context.Context, images []bundle.Image) ([]bundle.Image, error) {
+func (s *Store) Missing(ctx context.Context, images []bundle.Image) ([]bundle.Image, error) {
 	var missing []bundle.Image
 	for _, img := range images {
 		ok, err := s.has(ctx, img, targetsOf(images, img.Config.Digest))
@@ -31,13 +31,13 @@ func (s Inventory) Missing(ctx context.Context, images []bundle.Image) ([]bundle
 
 // Replaced returns the references of images whose name an import recorded for another Kubernetes
 // image.
-func (s Inventory) Replaced(ctx context.Context, images []bundle.Image) (references []string, err error) {
+func (s *Store) Replaced(ctx context.Context, images []bundle.Image) (references []string, err error) {
 	for _, img := range images {
 		named, err := parse(img.Reference)
 		if err != nil {
 			return nil, err
 		}
-		rec, err := s.store.record(ctx, named.String())
+		rec, err := s.record(ctx, named.String())
 		if errdefs.IsNotFound(err) {
 			continue
 		}
@@ -63,7 +63,7 @@ func targetsOf(images []bundle.Image, config string) (targets []digest.Digest) {
 }
 
 // has reports whether an image is complete. sameID are the targets of all images with its ID.
-func (s Inventory) has(ctx context.Context, img bundle.Image, sameID []digest.Digest) (bool, error) {
+func (s *Store) has(ctx context.Context, img bundle.Image, sameID []digest.Digest) (bool, error) {
 	names, err := namesOf(img)
 	if err != nil {
 		return false, err
@@ -73,44 +73,35 @@ func (s Inventory) has(ctx context.Context, img bundle.Image, sameID []digest.Di
 		if name == img.Config.Digest {
 			targets = sameID
 		}
-		if ok, err := s.recorded(ctx, name, targets); !ok || err != nil {
+		rec, err := s.record(ctx, name)
+		if err != nil && !errdefs.IsNotFound(err) {
 			return false, err
+		}
+		if err != nil || !s.labelled(rec) || !slices.Contains(targets, rec.target.Digest) {
+			return false, nil
 		}
 	}
 	for _, d := range documentsOf(img) {
-		if ok, err := s.store.hasContent(ctx, d.Digest); !ok || err != nil {
+		if ok, err := s.hasContent(ctx, d.Digest); !ok || err != nil {
 			return false, err
 		}
 	}
-	if lacks, err := s.store.publication().missingLabels(ctx, img); len(lacks) > 0 || err != nil {
+	if lacks, err := s.missingLabels(ctx, img); len(lacks) > 0 || err != nil {
 		return false, err
 	}
 	// A snapshot keeps its parents, so it is enough to check the highest one.
 	if chain := chainIDs(img); len(chain) > 0 {
-		if ok, err := s.store.hasSnapshot(ctx, chain[len(chain)-1]); !ok || err != nil {
+		if ok, err := s.hasSnapshot(ctx, chain[len(chain)-1]); !ok || err != nil {
 			return false, err
 		}
 	}
-	if !s.store.hasCRI {
+	if !s.hasCRI {
 		return true, nil
 	}
 	for _, name := range names {
-		if ok, err := s.store.publication().criKnows(ctx, name); !ok || err != nil {
+		if ok, err := s.criKnows(ctx, name); !ok || err != nil {
 			return false, err
 		}
 	}
 	return true, nil
-}
-
-// recorded reports whether containerd has an image record with this name, one of these
-// targets, and the CRI's labels.
-func (s Inventory) recorded(ctx context.Context, name string, targets []digest.Digest) (bool, error) {
-	rec, err := s.store.record(ctx, name)
-	if errdefs.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return s.store.labelled(rec) && slices.Contains(targets, rec.target.Digest), nil
 }

@@ -81,16 +81,16 @@ func TestRestoreNames(t *testing.T) {
 
 		s := d.connect()
 		var ledger noted
-		s.Names().BeforeNaming(ledger.note)
+		s.BeforeNaming(ledger.note)
 		var p imageSet
 		img := richImage(t, "/rich")
 		p.add(t, "registry.example.com/rich:v1", img, index(t, img))
 		importAll(t, s, &p)
-		if err := s.Names().Tag(t.Context(), "registry.example.com/rich:v1", pauseInConfig); err != nil {
+		if err := s.Tag(t.Context(), "registry.example.com/rich:v1", pauseInConfig); err != nil {
 			t.Fatal(err)
 		}
 		// A second call changes nothing.
-		if err := s.Names().Tag(t.Context(), "registry.example.com/rich:v1", pauseInConfig); err != nil {
+		if err := s.Tag(t.Context(), "registry.example.com/rich:v1", pauseInConfig); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := d.records()[pauseInConfig], d.records()["registry.example.com/rich:v1"]; got != want {
@@ -101,7 +101,7 @@ func TestRestoreNames(t *testing.T) {
 		s = d.connect()
 		d.collect()
 		for range 2 {
-			if left, err := s.Names().RestoreNames(t.Context(), ledger); err != nil || len(left) > 0 {
+			if left, err := s.RestoreNames(t.Context(), ledger); err != nil || len(left) > 0 {
 				t.Fatalf("left %q, %v", left, err)
 			}
 			sameState(t, d.state(), before)
@@ -121,14 +121,14 @@ func TestRestoreWhatWasNotDone(t *testing.T) {
 	s := d.connect()
 	var ledger noted
 	killed := errors.New("killed")
-	s.Names().BeforeNaming(func(ctx context.Context, changes []store.NameChange) error {
+	s.BeforeNaming(func(ctx context.Context, changes []store.NameChange) error {
 		return errors.Join(ledger.note(ctx, changes), killed)
 	})
-	if err := s.Names().Tag(t.Context(), "example.com/unrelated:1", pauseInConfig); !errors.Is(err, killed) {
+	if err := s.Tag(t.Context(), "example.com/unrelated:1", pauseInConfig); !errors.Is(err, killed) {
 		t.Fatal(err)
 	}
 	sameState(t, d.state(), before)
-	if left, err := s.Names().RestoreNames(t.Context(), ledger); err != nil || len(left) > 0 {
+	if left, err := s.RestoreNames(t.Context(), ledger); err != nil || len(left) > 0 {
 		t.Errorf("left %q, %v", left, err)
 	}
 	sameState(t, d.state(), before)
@@ -140,12 +140,12 @@ func TestRestoreLeavesWhatOthersChanged(t *testing.T) {
 	s := d.connect()
 	importUnmanaged(t, d)
 	var ledger noted
-	s.Names().BeforeNaming(ledger.note)
+	s.BeforeNaming(ledger.note)
 	var p imageSet
 	p.add(t, "registry.example.com/a:1", image(t, "/a", layer(t, text("a", "a"))), nil)
 	p.add(t, "registry.example.com/b:1", image(t, "/b", layer(t, text("b", "b"))), nil)
 	importAll(t, s, &p)
-	if err := s.Names().Tag(t.Context(), "registry.example.com/a:1", pauseInConfig); err != nil {
+	if err := s.Tag(t.Context(), "registry.example.com/a:1", pauseInConfig); err != nil {
 		t.Fatal(err)
 	}
 	c := d.client("k8s.io")
@@ -159,7 +159,7 @@ func TestRestoreLeavesWhatOthersChanged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	left, err := s.Names().RestoreNames(t.Context(), ledger)
+	left, err := s.RestoreNames(t.Context(), ledger)
 	if err != nil || len(left) != 2 {
 		t.Fatalf("left %q, %v", left, err)
 	}
@@ -186,7 +186,7 @@ func TestRestoreRemovesKilledImport(t *testing.T) {
 	if held, err := d.client("k8s.io").LeasesService().List(t.Context()); err != nil || len(held) != 1 {
 		t.Fatalf("leases %v, %v", held, err)
 	}
-	if left, err := s.Names().RestoreNames(t.Context(), nil); err != nil || len(left) > 0 {
+	if left, err := s.RestoreNames(t.Context(), nil); err != nil || len(left) > 0 {
 		t.Errorf("left %q, %v", left, err)
 	}
 	sameState(t, d.state(), before)

@@ -34,7 +34,6 @@ type Patience struct {
 // answer comes within milliseconds and the commit of the largest layer within two seconds.
 var usualPatience = Patience{Silence: 30 * time.Second, Call: 15 * time.Minute}
 
-// A noAnswer is the error of a call without an answer.
 type noAnswer struct {
 	text string
 	hung bool // containerd answers nothing at all
@@ -46,7 +45,6 @@ func (e *noAnswer) Unwrap() error { return context.DeadlineExceeded }
 // GRPCStatus keeps the text when containerd's clients translate the error.
 func (e *noAnswer) GRPCStatus() *status.Status { return status.New(codes.DeadlineExceeded, e.text) }
 
-// hangs reports whether err means that containerd answers nothing.
 func hangs(err error) bool {
 	e := (*noAnswer)(nil)
 	return errors.As(err, &e) && e.hung
@@ -55,53 +53,50 @@ func hangs(err error) bool {
 // versionMethod returns containerd's version, without access to the disk.
 const versionMethod = "/containerd.services.version.v1.Version/Version"
 
-// A call is a call that waits for containerd's answer.
-type call struct {
-	store  *Store
-	name   string // "Snapshots/Commit"
-	began  time.Time
-	giveUp context.CancelCauseFunc // cancels the call, or the stream of the message
-	cause  func() error            // why it was cancelled
-
-	watch *time.Timer
-	ctx   context.Context // ends with the call
-	done  context.CancelFunc
-}
-
-// begin starts to watch a call with the context ctx; giveUp cancels the call.
-func (s *Store) begin(ctx context.Context, giveUp context.CancelCauseFunc, method string) *call {
-	c := &call{store: s, name: callName(method), began: time.Now(), giveUp: giveUp}
-	c.cause = func() error { return context.Cause(ctx) }
-	c.ctx, c.done = context.WithCancel(ctx)
-	c.watch = time.AfterFunc(s.patience.Silence, c.check)
-	return c
-}
-
-// callName is a method name without its package: "Snapshots/Commit".
-func callName(method string) string {
+// watch waits for the answer to a call with the context ctx; giveUp cancels the call.
+func (s *Store) watch(ctx context.Context, giveUp context.CancelCauseFunc, method string, call func() error) error {
+	began := time.Now()
 	service, name := path.Split(method)
 	service = strings.Trim(service, "/")
-	return service[strings.LastIndex(service, ".")+1:] + "/" + name
-}
-
-// check runs while a call has no answer.
-func (c *call) check() {
-	for c.ctx.Err() == nil {
-		var err error
-		if time.Since(c.began) > c.store.patience.Call {
-			err = c.unanswered("but it answers other calls", false)
-		} else if !c.store.alive(c.ctx) {
-			err = c.unanswered("and it does not answer other calls either", true)
-		}
-		if err != nil && c.ctx.Err() == nil {
-			c.giveUp(err)
-			return
-		}
-		select {
-		case <-c.ctx.Done():
-		case <-time.After(c.store.patience.Silence):
+	name = service[strings.LastIndex(service, ".")+1:] + "/" + name // "Snapshots/Commit"
+	unanswered := func(detail string, hung bool) error {
+		return &noAnswer{fmt.Sprintf("containerd at %s has not answered %s for %s, %s (find the cause with: systemctl status containerd; journalctl -u containerd)",
+			s.socket, name, time.Since(began).Round(time.Millisecond), detail), hung}
+	}
+	waits, answered := context.WithCancel(ctx)
+	check := func() {
+		for waits.Err() == nil {
+			var err error
+			if time.Since(began) > s.patience.Call {
+				err = unanswered("but it answers other calls", false)
+			} else if !s.alive(waits) {
+				err = unanswered("and it does not answer other calls either", true)
+			}
+			if err != nil && waits.Err() == nil {
+				giveUp(err)
+				return
+			}
+			select {
+			case <-waits.Done():
+			case <-time.After(s.patience.Silence):
+			}
 		}
 	}
+	if method != versionMethod { // which check itself calls
+		defer time.AfterFunc(s.patience.Silence, check).Stop()
+	}
+	err := call()
+	answered()
+	if err == nil {
+		return nil
+	}
+	if e := (*noAnswer)(nil); errors.As(context.Cause(ctx), &e) {
+		return e
+	}
+	if status.Code(err) == codes.DeadlineExceeded && !errors.As(err, new(*noAnswer)) {
+		return unanswered("the time limit", false)
+	}
+	return err
 }
 
 // alive reports whether containerd answers within Patience.Silence. It returns true for a
@@ -113,39 +108,12 @@ func (s *Store) alive(ctx context.Context) bool {
 	return status.Code(err) != codes.DeadlineExceeded
 }
 
-// end stops the watch and returns the call's error.
-func (c *call) end(err error) error {
-	c.watch.Stop()
-	c.done()
-	if err == nil {
-		return nil
-	}
-	if e := (*noAnswer)(nil); errors.As(c.cause(), &e) {
-		return e
-	}
-	if code := status.Code(err); code == codes.DeadlineExceeded && !errors.As(err, new(*noAnswer)) {
-		return c.unanswered("the time limit", false)
-	}
-	return err
-}
-
-func (c *call) unanswered(detail string, hung bool) error {
-	return &noAnswer{fmt.Sprintf("containerd at %s has not answered %s for %s, %s (find the cause with: systemctl status containerd; journalctl -u containerd)",
-		c.store.socket, c.name, time.Since(c.began).Round(time.Millisecond), detail), hung}
-}
-
-// unary intercepts all calls with one answer.
 func (s *Store) unary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	ctx, cancel := context.WithCancelCause(namespaces.WithNamespace(ctx, namespace))
 	defer cancel(nil)
-	c := s.begin(ctx, cancel, method)
-	if method == versionMethod {
-		c.watch.Stop() // this is the request that check sends
-	}
-	return c.end(invoke(ctx, method, req, reply, conn, opts...))
+	return s.watch(ctx, cancel, method, func() error { return invoke(ctx, method, req, reply, conn, opts...) })
 }
 
-// stream intercepts all calls with several messages.
 func (s *Store) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	ctx, cancel := context.WithCancelCause(namespaces.WithNamespace(ctx, namespace))
 	stream, err := open(ctx, desc, conn, method, opts...)
@@ -167,13 +135,11 @@ type watchedStream struct {
 }
 
 func (w *watchedStream) SendMsg(m any) error {
-	c := w.store.begin(w.ctx, w.cancel, w.method)
-	return c.end(w.ClientStream.SendMsg(m))
+	return w.store.watch(w.ctx, w.cancel, w.method, func() error { return w.ClientStream.SendMsg(m) })
 }
 
 func (w *watchedStream) RecvMsg(m any) error {
-	c := w.store.begin(w.ctx, w.cancel, w.method)
-	err := c.end(w.ClientStream.RecvMsg(m))
+	err := w.store.watch(w.ctx, w.cancel, w.method, func() error { return w.ClientStream.RecvMsg(m) })
 	if err != nil {
 		w.cancel(nil) // the stream has ended
 	}

@@ -33,17 +33,25 @@ const (
 	podsAtOnce = 8
 )
 
-// Pods lists the pods of the CRI, running or not, as namespace/name.
-func (s Pods) Pods(ctx context.Context) ([]string, error) {
-	if !s.store.hasCRI {
-		return nil, nil
-	}
-	list, err := s.store.criRuntime.ListPodSandbox(ctx, &criapi.ListPodSandboxRequest{})
+func (s *Store) listPods(ctx context.Context) ([]*criapi.PodSandbox, error) {
+	list, err := s.criRuntime.ListPodSandbox(ctx, &criapi.ListPodSandboxRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
+	return list.Items, nil
+}
+
+// Pods lists the pods of the CRI, running or not, as namespace/name.
+func (s *Store) Pods(ctx context.Context) ([]string, error) {
+	if !s.hasCRI {
+		return nil, nil
+	}
+	list, err := s.listPods(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var names []string
-	for _, pod := range list.Items {
+	for _, pod := range list {
 		names = append(names, pod.GetMetadata().GetNamespace()+"/"+pod.GetMetadata().GetName())
 	}
 	slices.Sort(names)
@@ -57,8 +65,8 @@ func (s Pods) Pods(ctx context.Context) ([]string, error) {
 // containers are killed and deleted through containerd. The CRI may list such pods until
 // containerd is restarted, and changes of their CNI plugin outside the pod's network
 // namespace remain.
-func (s Pods) RemovePods(ctx context.Context) error {
-	if !s.store.hasCRI {
+func (s *Store) RemovePods(ctx context.Context) error {
+	if !s.hasCRI {
 		return nil
 	}
 	criErr := s.removeSandboxes(ctx)
@@ -72,20 +80,20 @@ func (s Pods) RemovePods(ctx context.Context) error {
 }
 
 // removeSandboxes removes the pods through the CRI, as the kubelet does.
-func (s Pods) removeSandboxes(ctx context.Context) error {
-	list, err := s.store.criRuntime.ListPodSandbox(ctx, &criapi.ListPodSandboxRequest{})
+func (s *Store) removeSandboxes(ctx context.Context) error {
+	list, err := s.listPods(ctx)
 	if err != nil {
-		return fmt.Errorf("listing pods: %w", err)
+		return err
 	}
 	// Many pods on a slow machine may take long, as long as their number decreases.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stalled := time.AfterFunc(podTimeout, func() { cancel(fmt.Errorf("no pod was removed within %s", podTimeout)) })
 	defer stalled.Stop()
-	errs := make([]error, len(list.Items))
+	errs := make([]error, len(list))
 	var group errgroup.Group
 	group.SetLimit(podsAtOnce)
-	for i, pod := range list.Items {
+	for i, pod := range list {
 		group.Go(func() error {
 			err := s.removeSandbox(ctx, pod.Id)
 			if err == nil {
@@ -105,12 +113,12 @@ func (s Pods) removeSandboxes(ctx context.Context) error {
 
 // RemovePod stops and removes one pod and its containers, if it exists. The kubelet must be
 // stopped, or it starts them again.
-func (s Pods) RemovePod(ctx context.Context, namespace, name string) error {
-	list, err := s.store.criRuntime.ListPodSandbox(ctx, &criapi.ListPodSandboxRequest{})
+func (s *Store) RemovePod(ctx context.Context, namespace, name string) error {
+	list, err := s.listPods(ctx)
 	if err != nil {
-		return fmt.Errorf("listing pods: %w", err)
+		return err
 	}
-	for _, pod := range list.Items {
+	for _, pod := range list {
 		if pod.GetMetadata().GetNamespace() != namespace || pod.GetMetadata().GetName() != name {
 			continue
 		}
@@ -121,18 +129,18 @@ func (s Pods) RemovePod(ctx context.Context, namespace, name string) error {
 	return nil
 }
 
-func (s Pods) removeSandbox(ctx context.Context, id string) error {
-	if _, err := s.store.criRuntime.StopPodSandbox(ctx, &criapi.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
+func (s *Store) removeSandbox(ctx context.Context, id string) error {
+	if _, err := s.criRuntime.StopPodSandbox(ctx, &criapi.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
 		return err
 	}
-	_, err := s.store.criRuntime.RemovePodSandbox(ctx, &criapi.RemovePodSandboxRequest{PodSandboxId: id})
+	_, err := s.criRuntime.RemovePodSandbox(ctx, &criapi.RemovePodSandboxRequest{PodSandboxId: id})
 	return err
 }
 
 // killContainers deletes the remaining pods without the CRI. Other containers in the CRI's
 // namespace do not have its label and stay.
-func (s Pods) killContainers(ctx context.Context) error {
-	list, err := s.store.containers.List(ctx, &containersapi.ListContainersRequest{Filters: []string{`labels."io.cri-containerd.kind"`}})
+func (s *Store) killContainers(ctx context.Context) error {
+	list, err := s.containers.List(ctx, &containersapi.ListContainersRequest{Filters: []string{`labels."io.cri-containerd.kind"`}})
 	if err != nil {
 		return fmt.Errorf("listing containers: %w", err)
 	}
@@ -143,12 +151,12 @@ func (s Pods) killContainers(ctx context.Context) error {
 		}
 	}
 	// Since 1.7 containerd also has records of sandboxes.
-	sandboxes, err := s.store.sandboxes.List(ctx, &sandboxapi.StoreListRequest{})
+	sandboxes, err := s.sandboxes.List(ctx, &sandboxapi.StoreListRequest{})
 	if err != nil && status.Code(err) != codes.Unimplemented {
 		errs = append(errs, fmt.Errorf("listing sandboxes: %w", err))
 	}
 	for _, sandbox := range sandboxes.GetList() {
-		_, err := s.store.sandboxes.Delete(ctx, &sandboxapi.StoreDeleteRequest{SandboxID: sandbox.SandboxID})
+		_, err := s.sandboxes.Delete(ctx, &sandboxapi.StoreDeleteRequest{SandboxID: sandbox.SandboxID})
 		if ignoreNotFound(err) != nil {
 			errs = append(errs, fmt.Errorf("deleting sandbox %s: %w", sandbox.SandboxID, err))
 		}
@@ -156,21 +164,21 @@ func (s Pods) killContainers(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (s Pods) killContainer(ctx context.Context, c *containersapi.Container) error {
+func (s *Store) killContainer(ctx context.Context, c *containersapi.Container) error {
 	ctx, cancel := context.WithTimeout(ctx, podTimeout)
 	defer cancel()
-	_, err := s.store.tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: c.ID, Signal: uint32(unix.SIGKILL), All: true})
+	_, err := s.tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: c.ID, Signal: uint32(unix.SIGKILL), All: true})
 	if ignoreNotFound(err) != nil {
 		return err
 	}
-	if _, err := s.store.tasks.Wait(ctx, &tasksapi.WaitRequest{ContainerID: c.ID}); ignoreNotFound(err) != nil {
+	if _, err := s.tasks.Wait(ctx, &tasksapi.WaitRequest{ContainerID: c.ID}); ignoreNotFound(err) != nil {
 		return err
 	}
-	if _, err := s.store.tasks.Delete(ctx, &tasksapi.DeleteTaskRequest{ContainerID: c.ID}); ignoreNotFound(err) != nil {
+	if _, err := s.tasks.Delete(ctx, &tasksapi.DeleteTaskRequest{ContainerID: c.ID}); ignoreNotFound(err) != nil {
 		return err
 	}
 	// The container's snapshot is garbage collected with it.
-	if _, err := s.store.containers.Delete(ctx, &containersapi.DeleteContainerRequest{ID: c.ID}); ignoreNotFound(err) != nil {
+	if _, err := s.containers.Delete(ctx, &containersapi.DeleteContainerRequest{ID: c.ID}); ignoreNotFound(err) != nil {
 		return err
 	}
 	var spec specs.Spec

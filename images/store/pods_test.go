@@ -141,7 +141,7 @@ func TestPodsRunOnImportedImages(t *testing.T) {
 			t.Errorf("a file that the top layer removed: %q", stderr)
 		}
 		for range 2 { // the second time there is nothing to do
-			if err := s.PodRecords().RemovePods(t.Context()); err != nil {
+			if err := s.RemovePods(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			assertNoPods(t, d)
@@ -182,17 +182,17 @@ func TestRemovePodsWithoutCNIPlugin(t *testing.T) {
 		importAll(t, s, &p)
 		before := netns(t)
 		runPod(t, d, "networked", cri.NamespaceMode_POD)
-		if info, err := s.Inventory().Info(t.Context()); err != nil || info.Network != (store.Condition{Ready: true}) {
+		if info, err := s.Info(t.Context()); err != nil || info.Network != (store.Condition{Ready: true}) {
 			t.Errorf("network condition = %+v, %v", info.Network, err)
 		}
-		if got, err := s.PodRecords().Pods(t.Context()); err != nil || !slices.Equal(got, []string{"default/networked"}) {
+		if got, err := s.Pods(t.Context()); err != nil || !slices.Equal(got, []string{"default/networked"}) {
 			t.Errorf("pods %q, %v", got, err)
 		}
 		d.ctr("k8s.io", "containers", "create", "--snapshotter", "overlayfs", appRef, "unmanaged")
 		if err := os.RemoveAll(d.path("cni")); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.PodRecords().RemovePods(t.Context()); err != nil {
+		if err := s.RemovePods(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if left := d.ctr("k8s.io", "tasks", "ls", "--quiet"); left != "" {

@@ -142,7 +142,7 @@ func compareStacks(t *testing.T, d *daemon, seeds []uint64) (refused int) {
 			}
 		}
 	}
-	if err := s.Names().RemoveImages(ctx, refs(p.images)); err != nil {
+	if err := s.RemoveImages(ctx, refs(p.images)); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.LeasesService().Delete(ctx, lease, leases.SynchronousDelete); err != nil {

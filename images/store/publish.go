@@ -15,7 +15,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"airlift/bundle"
-	"airlift/images/platform"
+	"airlift/bundle/platform"
 	"airlift/internal/fault"
 )
 
@@ -25,7 +25,7 @@ const criTimeout = 2 * time.Minute
 
 // publish creates an image from parts that are all stored: it labels them for containerd's
 // garbage collection, records the image under its names and waits until the CRI lists it.
-func (s publication) publish(ctx context.Context, img bundle.Image) error {
+func (s *Store) publish(ctx context.Context, img bundle.Image) error {
 	if err := s.checkDocuments(ctx, img); err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (s publication) publish(ctx context.Context, img bundle.Image) error {
 		return err
 	}
 	for _, l := range labels {
-		_, err := s.store.content.Update(ctx,
+		_, err := s.content.Update(ctx,
 			content.Info{Digest: l.blob, Labels: map[string]string{l.key: l.value}}, "labels."+l.key)
 		if err != nil {
 			return fmt.Errorf("labelling blob %s: %w", l.blob, err)
@@ -53,8 +53,8 @@ func (s publication) publish(ctx context.Context, img bundle.Image) error {
 
 // setRecords records an image under all its names. A cancelled context does not interrupt it
 // between two names. An image with only some of its names would keep its snapshots forever.
-func (s publication) setRecords(ctx context.Context, names []string, target ocispec.Descriptor, kind string) error {
-	if err := s.store.Names().announce(ctx, names, target.Digest); err != nil {
+func (s *Store) setRecords(ctx context.Context, names []string, target ocispec.Descriptor, kind string) error {
+	if err := s.announce(ctx, names, target.Digest); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -63,7 +63,7 @@ func (s publication) setRecords(ctx context.Context, names []string, target ocis
 	ctx, cancel := afterwards(ctx)
 	defer cancel()
 	for _, name := range names {
-		if err := s.store.setRecord(ctx, name, target, kind); err != nil {
+		if err := s.setRecord(ctx, name, target, kind); err != nil {
 			return err
 		}
 	}
@@ -84,7 +84,7 @@ const snapshotLabel = "containerd.io/gc.ref.snapshot."
 // gcLabels returns the labels from an image's target down to its snapshots. They are the
 // labels of a pull, except those for the compressed layers, which do not exist (compare
 // containerd's images.ChildGCLabelsFilterLayers).
-func (s publication) gcLabels(img bundle.Image) []gcLabel {
+func (s *Store) gcLabels(img bundle.Image) []gcLabel {
 	config := digest.Digest(img.Config.Digest)
 	labels := []gcLabel{{digest.Digest(img.Manifest.Digest), "containerd.io/gc.ref.content.config", config.String()}}
 	for documents := documentsOf(img); len(documents) > 2; documents = documents[1:] {
@@ -92,17 +92,17 @@ func (s publication) gcLabels(img bundle.Image) []gcLabel {
 	}
 	if chain := chainIDs(img); len(chain) > 0 {
 		top := chain[len(chain)-1]
-		labels = append(labels, gcLabel{config, snapshotLabel + s.store.snapshotter, top.String()})
+		labels = append(labels, gcLabel{config, snapshotLabel + s.snapshotter, top.String()})
 	}
 	return labels
 }
 
 // missingLabels returns the labels that are missing on the image's blobs, including the labels of
 // missing blobs.
-func (s publication) missingLabels(ctx context.Context, img bundle.Image) ([]gcLabel, error) {
+func (s *Store) missingLabels(ctx context.Context, img bundle.Image) ([]gcLabel, error) {
 	var missing []gcLabel
 	for _, l := range s.gcLabels(img) {
-		info, err := s.store.content.Info(ctx, l.blob)
+		info, err := s.content.Info(ctx, l.blob)
 		if errdefs.IsNotFound(err) { // collected since the last check
 			missing = append(missing, l)
 			continue
@@ -119,7 +119,7 @@ func (s publication) missingLabels(ctx context.Context, img bundle.Image) ([]gcL
 
 // checkDocuments checks that the image's documents match the bundle's manifest. With other
 // layers the image would look complete until the first pod needs it.
-func (s publication) checkDocuments(ctx context.Context, img bundle.Image) error {
+func (s *Store) checkDocuments(ctx context.Context, img bundle.Image) error {
 	damaged := func(format string, args ...any) error {
 		return fault.New(fault.Bundle, format, args...).Hint("the bundle is inconsistent: build it again with bundle build")
 	}
@@ -150,15 +150,15 @@ func (s publication) checkDocuments(ctx context.Context, img bundle.Image) error
 	return nil
 }
 
-func (s publication) blob(ctx context.Context, d ocispec.Descriptor) ([]byte, error) {
-	b, err := content.ReadBlob(ctx, s.store.content, d)
+func (s *Store) blob(ctx context.Context, d ocispec.Descriptor) ([]byte, error) {
+	b, err := content.ReadBlob(ctx, s.content, d)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", d.Digest, err)
 	}
 	return b, nil
 }
 
-func (s publication) readJSON(ctx context.Context, d bundle.Descriptor, v any) error {
+func (s *Store) readJSON(ctx context.Context, d bundle.Descriptor, v any) error {
 	b, err := s.blob(ctx, descriptor(d))
 	if err != nil {
 		return err
@@ -172,8 +172,8 @@ func (s publication) readJSON(ctx context.Context, d bundle.Descriptor, v any) e
 // awaitCRI waits until the CRI knows all names of an image. The CRI learns about new records
 // through events, shortly after they are written. Before that, the kubelet would try to
 // pull the image.
-func (s publication) awaitCRI(ctx context.Context, names []string) error {
-	if !s.store.hasCRI {
+func (s *Store) awaitCRI(ctx context.Context, names []string) error {
+	if !s.hasCRI {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, criTimeout)
@@ -193,8 +193,7 @@ func (s publication) awaitCRI(ctx context.Context, names []string) error {
 	return nil
 }
 
-// criKnows reports whether the CRI has an image of this name.
-func (s publication) criKnows(ctx context.Context, name string) (bool, error) {
-	st, err := s.store.criImages.ImageStatus(ctx, &criapi.ImageStatusRequest{Image: &criapi.ImageSpec{Image: name}})
+func (s *Store) criKnows(ctx context.Context, name string) (bool, error) {
+	st, err := s.criImages.ImageStatus(ctx, &criapi.ImageStatusRequest{Image: &criapi.ImageSpec{Image: name}})
 	return st.GetImage() != nil, err
 }

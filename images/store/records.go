@@ -38,7 +38,6 @@ const (
 	Site       = "site"       // the site's own
 )
 
-// kindOf returns the kind of a bundle's image.
 func kindOf(img bundle.Image) string {
 	if img.Name == img.Reference {
 		return Site
@@ -55,7 +54,6 @@ func (s *Store) labels() map[string]string {
 	return set
 }
 
-// labelled reports whether a record has the labels that an import sets.
 func (s *Store) labelled(r record) bool {
 	for k, v := range s.labels() {
 		if r.labels[k] != v {
@@ -80,7 +78,6 @@ func recordNames(ref string, target, config digest.Digest) ([]string, error) {
 	return []string{config.String(), named.Name() + "@" + target.String(), named.String()}, nil
 }
 
-// namesOf returns the recordNames of a bundle's image.
 func namesOf(img bundle.Image) ([]string, error) {
 	return recordNames(img.Reference, digest.Digest(img.Target.Digest), digest.Digest(img.Config.Digest))
 }
@@ -93,7 +90,6 @@ func parse(ref string) (reference.Named, error) {
 	return named, nil
 }
 
-// A record is an image name in containerd.
 type record struct {
 	name   string
 	target ocispec.Descriptor
@@ -122,19 +118,6 @@ func (s *Store) record(ctx context.Context, name string) (record, error) {
 	return fromAPI(resp.Image), nil
 }
 
-// recordsOf returns all records with this target.
-func (s *Store) recordsOf(ctx context.Context, target digest.Digest) ([]record, error) {
-	resp, err := s.images.List(ctx, &imagesapi.ListImagesRequest{Filters: []string{fmt.Sprintf("target.digest==%q", target)}})
-	if err != nil {
-		return nil, errgrpc.ToNative(err)
-	}
-	var records []record
-	for _, img := range resp.Images {
-		records = append(records, fromAPI(img))
-	}
-	return records, nil
-}
-
 // setRecord sets the target of name, with the CRI's labels. It always writes the record,
 // because the CRI only notices a write. A new record gets the label of imported images; kind
 // may be empty.
@@ -144,17 +127,24 @@ func (s *Store) setRecord(ctx context.Context, name string, target ocispec.Descr
 		img.Labels[importedLabel] = kind
 	}
 	_, err := s.images.Create(ctx, &imagesapi.CreateImageRequest{Image: img})
-	if errdefs.IsAlreadyExists(errgrpc.ToNative(err)) {
-		fields := []string{"target"}
-		for _, label := range slices.Sorted(maps.Keys(s.labels())) {
-			fields = append(fields, "labels."+label)
-		}
-		_, err = s.images.Update(ctx, &imagesapi.UpdateImageRequest{Image: img, UpdateMask: &fieldmaskpb.FieldMask{Paths: fields}})
+	if err = errgrpc.ToNative(err); errdefs.IsAlreadyExists(err) {
+		err = s.updateRecord(ctx, name, target, s.labels(), "target")
 	}
 	if err != nil {
-		return fmt.Errorf("recording image %s: %w", name, errgrpc.ToNative(err))
+		return fmt.Errorf("recording image %s: %w", name, err)
 	}
 	return nil
+}
+
+// updateRecord sets labels of a record, and the given fields. An empty label is removed.
+func (s *Store) updateRecord(ctx context.Context, name string, target ocispec.Descriptor, labels map[string]string, fields ...string) error {
+	for _, label := range slices.Sorted(maps.Keys(labels)) {
+		fields = append(fields, "labels."+label)
+	}
+	_, err := s.images.Update(ctx, &imagesapi.UpdateImageRequest{
+		Image: &imagesapi.Image{Name: name, Labels: labels, Target: toAPI(target)}, UpdateMask: &fieldmaskpb.FieldMask{Paths: fields},
+	})
+	return errgrpc.ToNative(err)
 }
 
 // removeRecord removes a record, if it exists, and everything that only it protected.

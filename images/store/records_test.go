@@ -246,16 +246,16 @@ func TestReplaced(t *testing.T) {
 	p.images[0].Name = "kube-proxy"
 	p.add(t, app, image(t, "/app", layer(t, text("b", "b"))), nil)
 	importAll(t, s, &p)
-	if err := s.Names().Tag(t.Context(), proxy, alias); err != nil {
+	if err := s.Tag(t.Context(), proxy, alias); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := s.Inventory().Replaced(t.Context(), p.images); err != nil || len(got) > 0 {
+	if got, err := s.Replaced(t.Context(), p.images); err != nil || len(got) > 0 {
 		t.Errorf("the same images: %q, %v", got, err)
 	}
 	for _, name := range []string{proxy, alias, app, "registry.example.com/new:v1"} {
 		own.add(t, name, image(t, "/own", layer(t, text("c", "c"))), nil)
 	}
-	if got, err := s.Inventory().Replaced(t.Context(), own.images); err != nil || !slices.Equal(got, []string{proxy, alias}) {
+	if got, err := s.Replaced(t.Context(), own.images); err != nil || !slices.Equal(got, []string{proxy, alias}) {
 		t.Errorf("%q, %v", got, err)
 	}
 }
@@ -271,21 +271,21 @@ func TestTagAndRemove(t *testing.T) {
 		importAll(t, s, &p)
 		ctx := t.Context()
 
-		if err := s.Names().Tag(ctx, ref, pauseInConfig); err != nil {
+		if err := s.Tag(ctx, ref, pauseInConfig); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Names().Tag(ctx, ref, pauseInConfig); err != nil {
+		if err := s.Tag(ctx, ref, pauseInConfig); err != nil {
 			t.Errorf("tagging twice: %v", err)
 		}
 		if st := d.status(pauseInConfig); st == nil || !slices.Contains(st.RepoTags, pauseInConfig) || !slices.Contains(st.RepoTags, ref) {
 			t.Errorf("status of the new name = %v", st)
 		}
-		if err := s.Names().Tag(ctx, "registry.example.com/none:1", pauseInConfig); err == nil || !strings.Contains(err.Error(), "registry.example.com/none:1") {
+		if err := s.Tag(ctx, "registry.example.com/none:1", pauseInConfig); err == nil || !strings.Contains(err.Error(), "registry.example.com/none:1") {
 			t.Errorf("tagging what is not there: %v", err)
 		}
 		assertMissing(t, s, &p)
 
-		if err := s.Names().RemoveImages(ctx, []string{pauseInConfig, "registry.example.com/none:1"}); err != nil {
+		if err := s.RemoveImages(ctx, []string{pauseInConfig, "registry.example.com/none:1"}); err != nil {
 			t.Fatal(err)
 		}
 		if _, still := d.records()[pauseInConfig]; still || len(d.records()) != 3 {
@@ -293,10 +293,10 @@ func TestTagAndRemove(t *testing.T) {
 		}
 		assertMissing(t, s, &p)
 
-		if err := s.Names().Tag(ctx, ref, pauseInConfig); err != nil {
+		if err := s.Tag(ctx, ref, pauseInConfig); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Names().RemoveImages(ctx, []string{ref, pauseInConfig}); err != nil {
+		if err := s.RemoveImages(ctx, []string{ref, pauseInConfig}); err != nil {
 			t.Fatal(err)
 		}
 		if r, b, sn := d.records(), d.blobs(), d.snapshots(); len(r)+len(b)+len(sn) > 0 {
@@ -320,7 +320,7 @@ func TestTagAndRemove(t *testing.T) {
 
 func TestInfo(t *testing.T) {
 	onEachSnapshotter(t, func(t *testing.T, d *daemon) {
-		info, err := d.connect().Inventory().Info(t.Context())
+		info, err := d.connect().Info(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -373,7 +373,7 @@ func TestSandboxImageFromFiles(t *testing.T) {
 				d.write("more/pause.toml", "version = 3\n"+files.imported)
 			}
 			d.start()
-			info, err := d.connect().Inventory().Info(t.Context())
+			info, err := d.connect().Info(t.Context())
 			if err != nil || info.SandboxImage != files.want {
 				t.Errorf("sandbox image = %q, %v; want %q", info.SandboxImage, err, files.want)
 			}
@@ -393,7 +393,7 @@ func TestNoCRI(t *testing.T) {
 		d.write("config.toml", strings.Replace(d.config(), "\n", "\n"+disabled, 1))
 		d.start()
 		s := d.connect()
-		info, err := s.Inventory().Info(t.Context())
+		info, err := s.Info(t.Context())
 		if err != nil || !reflect.DeepEqual(info, store.Info{Version: d.release.name, Snapshotter: "overlayfs"}) {
 			t.Errorf("info = %+v, %v", info, err)
 		}
@@ -401,7 +401,7 @@ func TestNoCRI(t *testing.T) {
 		p.add(t, "registry.example.com/a:1", image(t, "/a", layer(t, text("a", "a"))), nil)
 		importAll(t, s, &p)
 		assertMissing(t, s, &p)
-		if err := s.PodRecords().RemovePods(t.Context()); err != nil {
+		if err := s.RemovePods(t.Context()); err != nil {
 			t.Errorf("removing pods where there can be none: %v", err)
 		}
 	})
@@ -410,7 +410,7 @@ func TestNoCRI(t *testing.T) {
 func TestBadReference(t *testing.T) {
 	d := startDaemon(t, ours(t), "overlayfs")
 	s := d.connect()
-	_, err := s.Inventory().Missing(t.Context(), []bundle.Image{{Reference: "Not A Reference"}})
+	_, err := s.Missing(t.Context(), []bundle.Image{{Reference: "Not A Reference"}})
 	if err == nil || !strings.Contains(err.Error(), `"Not A Reference"`) {
 		t.Errorf("err = %v", err)
 	}

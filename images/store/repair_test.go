@@ -97,7 +97,7 @@ func TestMissingSeesDamageAndImportHeals(t *testing.T) {
 			"tag removed":            removeRecord(ref),
 			"ID removed":             removeRecord(b.Config.Digest),
 			"name by digest removed": removeRecord("registry.example.com/rich@" + b.Target.Digest),
-			"everything removed":     func() error { return s.Names().RemoveImages(ctx, []string{ref}) },
+			"everything removed":     func() error { return s.RemoveImages(ctx, []string{ref}) },
 			"tag moved to another one": func() error {
 				_, err := c.ImageService().Update(ctx, images.Image{Name: ref, Target: descriptorOf(b.Manifest)}, "target")
 				return err
@@ -210,13 +210,13 @@ func TestGarbageCollection(t *testing.T) {
 			}
 		}
 
-		if err := s.Names().RemoveImages(t.Context(), []string{"registry.example.com/one:1"}); err != nil {
+		if err := s.RemoveImages(t.Context(), []string{"registry.example.com/one:1"}); err != nil {
 			t.Fatal(err)
 		}
 		d.collect()
 		assertMissing(t, s, &p, "registry.example.com/one:1")
 		compareTrees(t, d.contents("k8s.io", two), files)
-		if err := s.Names().RemoveImages(t.Context(), []string{"registry.example.com/two:1"}); err != nil {
+		if err := s.RemoveImages(t.Context(), []string{"registry.example.com/two:1"}); err != nil {
 			t.Fatal(err)
 		}
 		if sn, b := d.snapshots(), d.blobs(); len(sn)+len(b) > 0 {

@@ -114,7 +114,6 @@ func ConnectWith(ctx context.Context, socket string, patience Patience) (*Store,
 	return s, nil
 }
 
-// dial tries to connect once.
 func dial(ctx context.Context, socket string, patience Patience) (*Store, error) {
 	// If the socket does not exist, gRPC would wait for its backoff, at first one
 	// second, before it tries again.
@@ -169,7 +168,7 @@ func (s *Store) greet(ctx context.Context) error {
 		return err
 	}
 	s.version = strings.TrimPrefix(v.Version, "v") // Debian's builds have no v
-	s.snapshotter, err = s.Inventory().criSnapshotter(ctx)
+	s.snapshotter, err = s.criSnapshotter(ctx)
 	if status.Code(err) == codes.Unimplemented {
 		// The CRI plugin is disabled, as in Docker's containerd.
 		s.snapshotter = defaultSnapshotter

@@ -32,7 +32,7 @@ func (p *imageSet) feed(ctx context.Context, im *store.Importer, entries []bundl
 func importAll(t testing.TB, s *store.Store, p *imageSet) (imported []string) {
 	t.Helper()
 	ctx := t.Context()
-	missing, err := s.Inventory().Missing(ctx, p.images)
+	missing, err := s.Missing(ctx, p.images)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func refs(images []bundle.Image) []string {
 
 func assertMissing(t *testing.T, s *store.Store, p *imageSet, want ...string) {
 	t.Helper()
-	missing, err := s.Inventory().Missing(t.Context(), p.images)
+	missing, err := s.Missing(t.Context(), p.images)
 	if err != nil {
 		t.Fatal(err)
 	}

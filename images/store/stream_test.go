@@ -48,7 +48,7 @@ func importBundle(t testing.TB, s *store.Store, path string) (imported []string,
 	}
 	defer stream.Close()
 	stream.Skip(func(e bundle.Entry) bool { return !strings.HasPrefix(e.Name, bundle.BlobDir) })
-	missing, err := s.Inventory().Missing(ctx, stream.Manifest().Images)
+	missing, err := s.Missing(ctx, must(f.Manifest()).Images)
 	if err != nil {
 		return nil, err
 	}

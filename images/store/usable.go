@@ -8,7 +8,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
-	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"airlift/bundle"
 )
@@ -24,7 +23,7 @@ const (
 
 // StateOf returns the state of a bundle's image. Missing is stricter: an image that was
 // pulled is usable, but an import still pins it and records its other names.
-func (s Inventory) StateOf(ctx context.Context, img bundle.Image) (ImageState, error) {
+func (s *Store) StateOf(ctx context.Context, img bundle.Image) (ImageState, error) {
 	named, err := parse(img.Reference)
 	if err != nil {
 		return Absent, err
@@ -36,8 +35,8 @@ func (s Inventory) StateOf(ctx context.Context, img bundle.Image) (ImageState, e
 	return state, nil
 }
 
-func (s Inventory) stateOf(ctx context.Context, name string, img bundle.Image) (ImageState, error) {
-	rec, err := s.store.record(ctx, name)
+func (s *Store) stateOf(ctx context.Context, name string, img bundle.Image) (ImageState, error) {
+	rec, err := s.record(ctx, name)
 	if errdefs.IsNotFound(err) {
 		return s.stateByCRI(ctx, name)
 	}
@@ -46,18 +45,18 @@ func (s Inventory) stateOf(ctx context.Context, name string, img bundle.Image) (
 	}
 	if rec.labels[importedLabel] != "" && rec.target.Digest.String() == img.Target.Digest {
 		// Without its labels, containerd would collect parts of it.
-		if lacks, err := s.store.publication().missingLabels(ctx, img); len(lacks) > 0 || err != nil {
+		if lacks, err := s.missingLabels(ctx, img); len(lacks) > 0 || err != nil {
 			return Incomplete, err
 		}
 	}
-	manifest, err := images.Manifest(ctx, s.store.content, rec.target, platforms.Default())
+	manifest, err := images.Manifest(ctx, s.content, rec.target, platforms.Default())
 	if errdefs.IsNotFound(err) {
 		return Incomplete, nil
 	}
 	if err != nil {
 		return Absent, err
 	}
-	info, err := s.store.content.Info(ctx, manifest.Config.Digest)
+	info, err := s.content.Info(ctx, manifest.Config.Digest)
 	if errdefs.IsNotFound(err) {
 		return Incomplete, nil
 	}
@@ -65,14 +64,14 @@ func (s Inventory) stateOf(ctx context.Context, name string, img bundle.Image) (
 		return Absent, err
 	}
 	// Unpacked: the label names the highest snapshot, which keeps its parents.
-	if chain := info.Labels[snapshotLabel+s.store.snapshotter]; chain != "" {
-		if ok, err := s.store.hasSnapshot(ctx, digest.Digest(chain)); ok || err != nil {
+	if chain := info.Labels[snapshotLabel+s.snapshotter]; chain != "" {
+		if ok, err := s.hasSnapshot(ctx, digest.Digest(chain)); ok || err != nil {
 			return Usable, err
 		}
 	}
 	// The CRI unpacks an image when the first container needs it.
 	for _, layer := range manifest.Layers {
-		if ok, err := s.store.hasContent(ctx, layer.Digest); !ok || err != nil {
+		if ok, err := s.hasContent(ctx, layer.Digest); !ok || err != nil {
 			return Incomplete, err
 		}
 	}
@@ -81,12 +80,11 @@ func (s Inventory) stateOf(ctx context.Context, name string, img bundle.Image) (
 
 // stateByCRI asks the CRI for an image without a record of its name: a name with a digest may
 // belong to another record.
-func (s Inventory) stateByCRI(ctx context.Context, name string) (ImageState, error) {
-	if !s.store.hasCRI {
+func (s *Store) stateByCRI(ctx context.Context, name string) (ImageState, error) {
+	if !s.hasCRI {
 		return Absent, nil
 	}
-	st, err := s.store.criImages.ImageStatus(ctx, &criapi.ImageStatusRequest{Image: &criapi.ImageSpec{Image: name}})
-	if err != nil || st.GetImage() == nil {
+	if known, err := s.criKnows(ctx, name); !known || err != nil {
 		return Absent, err
 	}
 	return Usable, nil

@@ -44,7 +44,7 @@ func TestStateOf(t *testing.T) {
 			}
 			expect := func(when string, want store.ImageState) {
 				t.Helper()
-				if got, err := s.Inventory().StateOf(t.Context(), b); err != nil || got != want {
+				if got, err := s.StateOf(t.Context(), b); err != nil || got != want {
 					t.Errorf("%s: %d, %v; want %d", when, got, err, want)
 				}
 			}
@@ -58,7 +58,7 @@ func TestStateOf(t *testing.T) {
 				bring(d, s, ref, &p)
 			}
 			expect("after", store.Usable)
-			if missing, err := s.Inventory().Missing(t.Context(), p.images); err != nil || (len(missing) > 0) != (way != "imported by Airlift") {
+			if missing, err := s.Missing(t.Context(), p.images); err != nil || (len(missing) > 0) != (way != "imported by Airlift") {
 				t.Errorf("an import would not complete what came otherwise: %v, %v", missing, err)
 			}
 

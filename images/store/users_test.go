@@ -57,7 +57,7 @@ func TestUsers(t *testing.T) {
 		},
 		containers: fakeContainers{list: []*containersapi.Container{{ID: "1", Image: "registry.example/app:1"}, {ID: "sandbox", Image: "registry.example/pause:1"}}},
 	}
-	users, err := s.Inventory().users(t.Context())
+	users, err := s.users(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

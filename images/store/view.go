@@ -9,7 +9,6 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// view calls look with the read-only mounts of a committed snapshot.
 func (s *Store) view(ctx context.Context, chainID digest.Digest, look func([]mount.Mount) error) error {
 	// If this process is killed, containerd's garbage collection removes the view.
 	key := "airlift-view-" + rand.Text()

@@ -19,8 +19,8 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	"airlift/installer/host/systemd"
+	"airlift/installer/node"
 	"airlift/installer/render"
-	"airlift/installer/status"
 	"airlift/internal/documents"
 	"airlift/internal/fault"
 )
@@ -36,7 +36,7 @@ type CarryOver struct {
 // ReadCarryOver reads the kubelet of an adopted node before its first upgrade; nil on another node. A kubelet that does not run has
 // the flags that it had when the node was adopted.
 func ReadCarryOver(ctx context.Context, h *host.Host) (*CarryOver, error) {
-	adopted := status.AdoptedKubelet(h)
+	adopted := node.AdoptedKubelet(h)
 	if adopted == nil {
 		return nil, nil
 	}

@@ -13,7 +13,7 @@ import (
 
 	"airlift/images/release"
 	"airlift/installer/config"
-	"airlift/installer/kubelet"
+	"airlift/installer/kubeletcheck"
 	"airlift/installer/node"
 	"airlift/installer/patches"
 	"airlift/installer/render"
@@ -116,7 +116,7 @@ var controlPlaneChecks = []func(*view){
 		for name, value := range all {
 			enabled[name] = value == true
 		}
-		for _, p := range kubelet.GateProblems(v.Target, enabled) {
+		for _, p := range kubeletcheck.GateProblems(v.Target, enabled) {
 			if !p.Warning {
 				list = append(list, p.Message)
 			}
@@ -324,13 +324,8 @@ func usual(host string) bool {
 
 // union are the names in two maps, sorted.
 func union[V any](a, b map[string]V) []string {
-	all := map[string]bool{}
-	for _, m := range []map[string]V{a, b} {
-		for name := range m {
-			all[name] = true
-		}
-	}
-	return sorted(all)
+	all := slices.Sorted(slices.Values(slices.Concat(sorted(a), sorted(b))))
+	return slices.Compact(all)
 }
 
 // newImages are the images of the new version; none if they are not known.

@@ -9,7 +9,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/host/systemd"
-	"airlift/installer/kubelet"
+	"airlift/installer/kubeletcheck"
 	"airlift/installer/preflight"
 	"airlift/installer/redact"
 	"airlift/installer/render"
@@ -52,7 +52,7 @@ var flagChecks = []func(*view){
 	find("KubeletFlagsUnused", running, word(func(v *view) string {
 		var list []string
 		for _, a := range v.kubelet.flags(v.Target).unused {
-			if kubelet.HasFlag(v.Target, a.Name) {
+			if kubeletcheck.HasFlag(v.Target, a.Name) {
 				list = append(list, shown(a))
 			}
 		}
@@ -60,7 +60,7 @@ var flagChecks = []func(*view){
 	}), "the kubelet does not run with $1", config.KubeletFlagsFile, "the first upgrade removes it there: the kubelet keeps the flags that it has now", ""),
 	refuse("KubeletExtraArgs", running, func(v *view) [][]string {
 		return per(v.kubelet.extraFlags(), func(a config.Arg) [][]string {
-			return given(a.Name != "" && !slices.Contains(v.flags, a) && kubelet.HasFlag(v.Target, a.Name), shown(a))
+			return given(a.Name != "" && !slices.Contains(v.flags, a) && kubeletcheck.HasFlag(v.Target, a.Name), shown(a))
 		})
 	}, "the kubelet does not run with $1 of "+extraArgs, "/etc/default/kubelet, or a drop-in of the kubelet",
 		"Airlift's unit reads it, so the first upgrade would start the kubelet with it", "remove it there; or, if the kubelet is to have it: systemctl daemon-reload; systemctl restart kubelet"),
@@ -69,7 +69,7 @@ var flagChecks = []func(*view){
 		gone := v.kubelet.flags(v.Target).gone
 		for _, s := range v.kubelet.flagSources() {
 			for _, a := range s.flags {
-				if a.Name == "" || kubelet.HasFlag(v.Target, a.Name) {
+				if a.Name == "" || kubeletcheck.HasFlag(v.Target, a.Name) {
 					continue
 				}
 				gone = slices.DeleteFunc(gone, func(g config.Arg) bool { return g == a })
@@ -121,7 +121,7 @@ func (k *kubeletUnit) flags(version string) (f kubeletFlags) {
 	// A flag may be given twice: each of the running ones comes from one place.
 	unit := slices.Concat(written, k.extraFlags())
 	var runs, more []config.Arg
-	for _, a := range kubelet.ParseFlags(k.process.Args) {
+	for _, a := range kubeletcheck.ParseFlags(k.process.Args) {
 		if slices.Contains(fromUnit, a.Name) {
 			continue
 		}
@@ -136,7 +136,7 @@ func (k *kubeletUnit) flags(version string) (f kubeletFlags) {
 		switch {
 		case !slices.Contains(runs, a):
 			f.unused = append(f.unused, a)
-		case a.Name != "" && !kubelet.HasFlag(version, a.Name):
+		case a.Name != "" && !kubeletcheck.HasFlag(version, a.Name):
 			f.gone = append(f.gone, a)
 		default:
 			f.kept = append(f.kept, a)
@@ -184,12 +184,12 @@ func (k *kubeletUnit) flagSources() []flagSource {
 		var flags []config.Arg
 		values := environment(lines)
 		for _, name := range sorted(values) {
-			flags = append(flags, ofKubelet(kubelet.ParseFlags(preflight.Words(values[name])))...)
+			flags = append(flags, ofKubelet(kubeletcheck.ParseFlags(preflight.Words(values[name])))...)
 		}
 		for _, d := range lines {
 			if d.name == "ExecStart" && d.value != "" {
 				words := slices.DeleteFunc(unitWords(d.value), func(word string) bool { return strings.HasPrefix(word, "$") })
-				flags = append(flags, ofKubelet(kubelet.ParseFlags(words[min(1, len(words)):]))...)
+				flags = append(flags, ofKubelet(kubeletcheck.ParseFlags(words[min(1, len(words)):]))...)
 			}
 		}
 		list = append(list, flagSource{file, flags, k.stays(file)})
@@ -227,7 +227,7 @@ func (k *kubeletUnit) extraFlags() []config.Arg {
 			return preflight.KubeletFlags(extraArgs, data)
 		}
 	}
-	return kubelet.ParseFlags(preflight.Words(environment(all)[extraArgs]))
+	return kubeletcheck.ParseFlags(preflight.Words(environment(all)[extraArgs]))
 }
 
 // replaces returns what a drop-in takes from Airlift's: the command, or one of its variables; "" if nothing.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"airlift/installer/config"
-	"airlift/installer/kubelet"
+	"airlift/installer/kubeletcheck"
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/preflight"
@@ -285,8 +285,8 @@ func kubeletRules(v *view) {
 	if data == nil {
 		return
 	}
-	for _, p := range kubelet.Check(kubelet.Input{Kubernetes: v.Target, From: v.kubeletVersion(), Config: data, Flags: append(v.kubelet.flags(v.Target).kept, v.kubelet.extraFlags()...), Root: v.host.files}) {
-		if !p.Warning && p.Name != kubelet.Flags {
+	for _, p := range kubeletcheck.Check(kubeletcheck.Input{Kubernetes: v.Target, From: v.kubeletVersion(), Config: data, Flags: append(v.kubelet.flags(v.Target).kept, v.kubelet.extraFlags()...), Root: v.host.files}) {
+		if !p.Warning && p.Name != kubeletcheck.Flags {
 			v.find(p.Name, p.Message, strings.Join(append([]string{v.configFile}, v.configFiles...), ", "), "the upgrade refuses it", p.Fix)
 		}
 	}

@@ -116,11 +116,11 @@ func (r reader) runtime(ctx context.Context) {
 	}
 	if err == nil {
 		defer s.Close()
-		r.in.Runtime.Info, err = s.Inventory().Info(ctx)
+		r.in.Runtime.Info, err = s.Info(ctx)
 	}
 	if err == nil && r.in.Runtime.Info.CRI {
 		var images []store.Image
-		images, err = s.Inventory().Images(ctx)
+		images, err = s.Images(ctx)
 		for _, i := range images {
 			r.in.Runtime.Images = append(r.in.Runtime.Images, i.Names...)
 		}

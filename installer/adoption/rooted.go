@@ -1,6 +1,7 @@
 package adoption
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"path"
@@ -50,9 +51,7 @@ func (r rooted) resolve(name string) (string, error) {
 		}
 		rest = append(strings.Split(target, "/"), rest...)
 	}
-	if done == "" {
-		done = "."
-	}
+	done = cmp.Or(done, ".")
 	return done, nil
 }
 

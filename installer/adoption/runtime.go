@@ -11,7 +11,7 @@ import (
 
 	"airlift/images/store"
 	"airlift/installer/config"
-	"airlift/installer/kubelet"
+	"airlift/installer/kubeletcheck"
 	"airlift/installer/node"
 	"airlift/installer/preflight"
 	"airlift/installer/render"
@@ -71,7 +71,7 @@ var runtimeChecks = []func(*view){
 	find("ContainerdData", containerdRuns, func(v *view) [][]string {
 		c, ok := containerdFile(v)
 		data, where := cmp.Or(c.Root, node.ContainerdDir), containerdConfig(v)
-		if root := last(kubelet.ParseFlags(v.Containerd.Args), "root"); root != "" {
+		if root := last(kubeletcheck.ParseFlags(v.Containerd.Args), "root"); root != "" {
 			data, where = root, "--root of containerd"
 		}
 		data = v.host.files.place(data)

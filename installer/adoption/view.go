@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"path"
 	"reflect"
@@ -17,7 +16,7 @@ import (
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 
 	"airlift/installer/config"
-	"airlift/installer/kubelet"
+	"airlift/installer/kubeletcheck"
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/redact"
@@ -65,7 +64,7 @@ func newView(in Input) *view {
 	files := filesOf(in.Root)
 	v := &view{Input: in, host: files, kubelet: in.kubelet(files), pods: map[string]*staticpod.Pod{}}
 	v.plane, v.name = files.exists(node.APIServerManifest), pki.NodeName(files.files)
-	v.flags = kubelet.ParseFlags(in.Kubelet.Args)
+	v.flags = kubeletcheck.ParseFlags(in.Kubelet.Args)
 	v.configFile = cmp.Or(v.flag("config"), config.KubeletConfigFile)
 	v.ownConfig = v.host.document(v.configFile)
 	if text := v.value(kubeletConfig, "kubelet"); text != "" {
@@ -103,7 +102,7 @@ func (v *view) readConfigDir() {
 	if dir == "" {
 		return
 	}
-	merged, files, err := kubelet.Merge(v.host.read(v.configFile), v.host.files, dir)
+	merged, files, err := kubeletcheck.Merge(v.host.read(v.configFile), v.host.files, dir)
 	if err == nil {
 		v.running, v.configFiles = nil, files
 		err = documents.Unmarshal(merged, &v.running)
@@ -210,12 +209,8 @@ func (v *view) readStored() {
 	c := &config.Config{Cluster: stored}
 	c.NodeRegistration.Name = v.name
 	if server := v.component("kube-apiserver"); server != nil {
-		c.LocalAPIEndpoint.AdvertiseAddress = server.Flags["advertise-address"]
-		c.LocalAPIEndpoint.BindPort = config.DefaultBindPort
-		if port := server.Flags["secure-port"]; port != "" {
-			if _, err := fmt.Sscan(port, &c.LocalAPIEndpoint.BindPort); err != nil {
-				v.host.cannotRead(node.APIServerManifest, fmt.Errorf("--secure-port=%q: %w", port, err))
-			}
+		if c.LocalAPIEndpoint, err = node.APIEndpoint(server.Flags); err != nil {
+			v.host.cannotRead(node.APIServerManifest, err)
 		}
 	}
 	c.CompleteUpgrade(v.plane)

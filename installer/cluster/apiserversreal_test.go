@@ -150,7 +150,7 @@ func TestRealJoiningNodeReadsAPIServers(t *testing.T) {
 	registered(t, super, "192.0.2.1", "192.0.2.2")
 	testcluster.Must(super.Apply(t.Context(), render.APIServersRBAC()...))(t)
 	token := testcluster.JoinToken("reader.0123456789abcdef")
-	testcluster.Must(super.Tokens().EnsureTokens(t.Context(), []config.BootstrapToken{token}))(t)
+	testcluster.Must(super.EnsureTokens(t.Context(), []config.BootstrapToken{token}))(t)
 	joining := tokenClient(t, p, token.Token)
 	testcluster.Eventually(t, func() bool { // the authorizer reads Roles a moment later
 		list, err := joining.APIServers(t.Context())

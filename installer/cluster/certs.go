@@ -37,7 +37,7 @@ func NewCertificateKey() string {
 //
 // Nothing is written if the Secret already contains the same files, encrypted
 // with the same key, and has at least half of its lifetime left.
-func (c Tokens) UploadCerts(ctx context.Context, files fs.FS, cfg *config.Config, key string) (changed bool, err error) {
+func (c *Client) UploadCerts(ctx context.Context, files fs.FS, cfg *config.Config, key string) (changed bool, err error) {
 	aead, err := NewCipher(key)
 	if err != nil {
 		return false, err
@@ -72,7 +72,7 @@ func (c Tokens) UploadCerts(ctx context.Context, files fs.FS, cfg *config.Config
 	for name, value := range plain {
 		data[name] = Seal(aead, value)
 	}
-	_, err = c.client.Apply(ctx, &corev1.Secret{
+	_, err = c.Apply(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: certsSecret, Namespace: metav1.NamespaceSystem, OwnerReferences: owner},
 		Data:       data,
 	})
@@ -81,7 +81,7 @@ func (c Tokens) UploadCerts(ctx context.Context, files fs.FS, cfg *config.Config
 
 // DownloadCerts fetches and decrypts what UploadCerts or kubeadm stored. It
 // returns file contents by path, without files that were missing at the upload.
-func (c Tokens) DownloadCerts(ctx context.Context, cfg *config.Config, key string) (map[string][]byte, error) {
+func (c *Client) DownloadCerts(ctx context.Context, cfg *config.Config, key string) (map[string][]byte, error) {
 	aead, err := NewCipher(key)
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (c Tokens) DownloadCerts(ctx context.Context, cfg *config.Config, key strin
 
 // DeleteCerts deletes what UploadCerts stored with this key, and reports whether it was there. What was uploaded with
 // another key stays.
-func (c Tokens) DeleteCerts(ctx context.Context, key string) (deleted bool, err error) {
+func (c *Client) DeleteCerts(ctx context.Context, key string) (deleted bool, err error) {
 	aead, err := NewCipher(key)
 	if err != nil {
 		return false, err
@@ -131,7 +131,7 @@ func (c Tokens) DeleteCerts(ctx context.Context, key string) (deleted bool, err 
 	if _, err := Unseal(aead, secret.Data["ca.crt"]); err != nil {
 		return false, nil
 	}
-	secrets := c.client.API.CoreV1().Secrets(metav1.NamespaceSystem)
+	secrets := c.API.CoreV1().Secrets(metav1.NamespaceSystem)
 	err = secrets.Delete(ctx, certsSecret, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion}})
 	for _, owner := range secret.OwnerReferences {
 		if err == nil {
@@ -166,7 +166,7 @@ func sharedCerts(cfg *config.Config) map[string]string {
 
 // certsUploaded reports whether the Secret already contains the files and has at
 // least half of its lifetime left.
-func (c Tokens) certsUploaded(ctx context.Context, aead cipher.AEAD, plain map[string][]byte) (bool, error) {
+func (c *Client) certsUploaded(ctx context.Context, aead cipher.AEAD, plain map[string][]byte) (bool, error) {
 	secret, err := c.systemSecret(ctx, certsSecret)
 	if apierrors.IsNotFound(err) {
 		return false, nil
@@ -201,7 +201,7 @@ func (c Tokens) certsUploaded(ctx context.Context, aead cipher.AEAD, plain map[s
 }
 
 // certsOwner creates the token that the Secret expires with.
-func (c Tokens) certsOwner(ctx context.Context) ([]metav1.OwnerReference, error) {
+func (c *Client) certsOwner(ctx context.Context) ([]metav1.OwnerReference, error) {
 	token, err := NewToken()
 	if err != nil {
 		return nil, err

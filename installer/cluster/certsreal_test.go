@@ -58,14 +58,14 @@ func TestRealCertificatesOfAnExternalEtcd(t *testing.T) {
 		return slices.Sorted(maps.Keys(secret.Data))
 	}
 	want := keys()
-	got := testcluster.Must(admin.Tokens().DownloadCerts(ctx, &cfg, theirs))(t)
+	got := testcluster.Must(admin.DownloadCerts(ctx, &cfg, theirs))(t)
 	for _, path := range sharedCerts(&cfg) {
 		if !bytes.Equal(got[path], testcluster.Must(os.ReadFile(path))(t)) {
 			t.Errorf("we got another %s from kubeadm", path)
 		}
 	}
 	ours := NewCertificateKey()
-	testcluster.Must(admin.Tokens().UploadCerts(ctx, os.DirFS("/"), &cfg, ours))(t)
+	testcluster.Must(admin.UploadCerts(ctx, os.DirFS("/"), &cfg, ours))(t)
 	if got := keys(); !slices.Equal(got, want) {
 		t.Errorf("our Secret has %v, kubeadm's %v", got, want)
 	}
@@ -80,7 +80,7 @@ func TestRealCertificatesOfAnExternalEtcd(t *testing.T) {
 		_, _ = admin.Apply(context.Background(), testcluster.Must(testcluster.UploadConfig(p.Config))(t)...)
 	})
 	join := testcluster.JoinToken("joinex.0123456789abcdef")
-	testcluster.Must(admin.Tokens().EnsureTokens(ctx, []config.BootstrapToken{join}))(t)
+	testcluster.Must(admin.EnsureTokens(ctx, []config.BootstrapToken{join}))(t)
 	p.Kubeadm(t, "join", "phase", "control-plane-prepare", "download-certs", "--config", testcluster.WriteYAML(t, map[string]any{
 		"apiVersion": "kubeadm.k8s.io/v1beta3", "kind": "JoinConfiguration",
 		"nodeRegistration": map[string]any{"name": "cp2", "criSocket": "unix:///run/containerd/containerd.sock"},

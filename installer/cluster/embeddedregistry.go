@@ -3,22 +3,17 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 
 	"airlift/installer/cluster/wait"
 	"airlift/installer/config"
 	"airlift/internal/fault"
 )
-
-// registryAnnotation is on a node that follows the embedded registry: the generation that it follows.
-const registryAnnotation = "airlift.dev/registry"
 
 // Registry reads what the control planes keep and serve; nil if the cluster has no such ConfigMap. Unlike in FetchConfig, a
 // ConfigMap that must not be read is an error. A kubelet's permissions suffice.
@@ -53,10 +48,7 @@ func registryError(doing string, err error) error {
 }
 
 func registryMap(ctx context.Context, c *Client) (m *corev1.ConfigMap, err error) {
-	err = wait.Retry(ctx, func() error {
-		m, err = c.API.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, config.RegistryConfigMap, metav1.GetOptions{})
-		return err
-	})
+	m, err = wait.Get(ctx, c.API.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get, config.RegistryConfigMap)
 	return m, err
 }
 
@@ -129,59 +121,17 @@ func (c *Client) Delete(ctx context.Context, objects ...runtime.Object) (changed
 	return changed, nil
 }
 
-// RegistryGeneration returns which generation of the embedded registry a node follows, -1 for none. The kubelet's permissions
-// suffice for its own node.
-func (c NodeObjects) RegistryGeneration(ctx context.Context, node string) (generation int, err error) {
-	n, err := GetNode(ctx, c.client.API, node)
-	if err != nil {
-		return -1, err
-	}
-	return registryGeneration(n), nil
-}
-
-// SetRegistryGeneration records which generation of the embedded registry a node follows. The kubelet's permissions suffice.
-func (c NodeObjects) SetRegistryGeneration(ctx context.Context, node string, generation int) (changed bool, err error) {
-	return c.setRegistryGeneration(ctx, node, func(int) int { return generation })
-}
-
 // UsesRegistry records that a node uses the embedded registry, and follows no generation, unless it has a record.
 func (c NodeObjects) UsesRegistry(ctx context.Context, node string) error {
-	_, err := c.setRegistryGeneration(ctx, node, func(now int) int { return max(now, 0) })
+	_, err := c.Follow(ctx, node, func(f *Follows) { f.UsesRegistry = true })
 	return err
 }
 
-func (c NodeObjects) setRegistryGeneration(ctx context.Context, node string, next func(now int) int) (changed bool, err error) {
-	changed, err = c.PatchNode(ctx, node, func(n *corev1.Node) {
-		generation := next(registryGeneration(n))
-		if n.Annotations == nil {
-			n.Annotations = map[string]string{}
-		}
-		n.Annotations[registryAnnotation] = strconv.Itoa(generation)
-	})
-	if err != nil {
-		return changed, fmt.Errorf("annotating node %q with the generation of the embedded registry: %w", node, err)
-	}
-	return changed, nil
-}
-
-// ForgetRegistry removes that record from a node.
+// ForgetRegistry removes that record from a node, which may be gone.
 func (c NodeObjects) ForgetRegistry(ctx context.Context, node string) error {
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, registryAnnotation)
-	err := wait.Retry(ctx, func() error {
-		_, err := c.client.API.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{})
-		return err
-	})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("removing the annotation %s of node %q: %w", registryAnnotation, node, err)
+	_, err := c.Follow(ctx, node, func(f *Follows) { f.UsesRegistry, f.Registry = false, 0 })
+	if apierrors.IsNotFound(err) {
+		return nil
 	}
-	return nil
-}
-
-// registryGeneration returns the generation that a node follows, -1 for none.
-func registryGeneration(node *corev1.Node) int {
-	number, err := strconv.Atoi(node.Annotations[registryAnnotation])
-	if err != nil {
-		return -1
-	}
-	return number
+	return err
 }

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -20,36 +19,6 @@ import (
 	"airlift/installer/cluster/wait"
 	"airlift/installer/config"
 )
-
-// endpointAnnotation is on a node that follows a change of the cluster's endpoint: the number of the change, and
-// endpointServing after it on a control plane that serves the new endpoint and does not use it yet.
-const endpointAnnotation, endpointServing = "airlift.dev/endpoint-change", " serving"
-
-// SetEndpointChange records that a node follows a change of the endpoint, or only serves it. The kubelet's permissions
-// suffice.
-func (c NodeObjects) SetEndpointChange(ctx context.Context, node string, number int, onlyServes bool) (changed bool, err error) {
-	value := strconv.Itoa(number)
-	if onlyServes {
-		value += endpointServing
-	}
-	changed, err = c.PatchNode(ctx, node, func(n *corev1.Node) {
-		if n.Annotations == nil {
-			n.Annotations = map[string]string{}
-		}
-		n.Annotations[endpointAnnotation] = value
-	})
-	if err != nil {
-		return changed, fmt.Errorf("annotating node %q with the change of the endpoint: %w", node, err)
-	}
-	return changed, nil
-}
-
-// endpointChange returns the number of the change that a node follows, 0 for none, and whether it only serves it.
-func endpointChange(node *corev1.Node) (number int, onlyServes bool) {
-	text, onlyServes := strings.CutSuffix(node.Annotations[endpointAnnotation], endpointServing)
-	number, _ = strconv.Atoi(text) // a damaged one is none
-	return number, onlyServes
-}
 
 // EndpointAddresses returns the IP addresses of a control-plane endpoint, also if it is a name; nil for "".
 func EndpointAddresses(ctx context.Context, endpoint string) (list []netip.Addr, err error) {
@@ -183,11 +152,7 @@ const flannelHost, flannelPort = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_
 
 // flannelServer returns the URL at which flannel's pods reach the API; "" if there is no flannel, or if it must not be read.
 func (c *Client) flannelServer(ctx context.Context) (string, error) {
-	var d *appsv1.DaemonSet
-	err := wait.Retry(ctx, func() (err error) {
-		d, err = c.API.AppsV1().DaemonSets(flannelNamespace).Get(ctx, flannelDaemonSet, metav1.GetOptions{})
-		return err
-	})
+	d, err := wait.Get(ctx, c.API.AppsV1().DaemonSets(flannelNamespace).Get, flannelDaemonSet)
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		return "", nil
 	}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/render"
 	"airlift/scripts/fixtures/testcluster/testclient"
@@ -146,13 +147,13 @@ func TestEndpointChangeOfANode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return nodes[0].EndpointChange, nodes[0].OnlyServes
+		return nodes[0].Follows.Endpoint, nodes[0].Follows.OnlyServes
 	}
 	if n, _ := state(); n != 0 {
 		t.Errorf("a damaged annotation is change %d", n)
 	}
 	for _, serves := range []bool{true, false, false} {
-		if _, err := client.NodeObjects().SetEndpointChange(t.Context(), "host1", 3, serves); err != nil {
+		if _, err := client.NodeObjects().Follow(t.Context(), "host1", func(f *cluster.Follows) { f.Endpoint, f.OnlyServes = 3, serves }); err != nil {
 			t.Fatal(err)
 		}
 		if n, only := state(); n != 3 || only != serves {

@@ -49,10 +49,10 @@ func TestSecondRunsWriteNothing(t *testing.T) {
 			return len(changed) > 0, err
 		},
 		"tokens": func() (bool, error) {
-			changed, err := client.Tokens().EnsureTokens(ctx, []config.BootstrapToken{testcluster.JoinToken("fakeaa.0123456789abcdef")})
+			changed, err := client.EnsureTokens(ctx, []config.BootstrapToken{testcluster.JoinToken("fakeaa.0123456789abcdef")})
 			return len(changed) > 0, err
 		},
-		"certs":  func() (bool, error) { return client.Tokens().UploadCerts(ctx, os.DirFS("/"), cfg, key) },
+		"certs":  func() (bool, error) { return client.UploadCerts(ctx, os.DirFS("/"), cfg, key) },
 		"mark":   func() (bool, error) { return client.NodeObjects().MarkControlPlane(ctx, "n1", nil) },
 		"socket": func() (bool, error) { return client.NodeObjects().AnnotateCRISocket(ctx, "n1", "unix:///x.sock") },
 	} {
@@ -67,7 +67,7 @@ func TestSecondRunsWriteNothing(t *testing.T) {
 			}
 		})
 	}
-	files := testcluster.Must(client.Tokens().DownloadCerts(ctx, cfg, key))(t)
+	files := testcluster.Must(client.DownloadCerts(ctx, cfg, key))(t)
 	if len(files) != 7 {
 		t.Errorf("downloaded %d files, and one was absent", len(files))
 	}
@@ -80,7 +80,7 @@ func TestSecondRunsWriteNothing(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "ca.key")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Tokens().UploadCerts(ctx, os.DirFS("/"), cfg, key); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "ca.key")) {
+	if _, err := client.UploadCerts(ctx, os.DirFS("/"), cfg, key); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "ca.key")) {
 		t.Errorf("with an external CA: %v", err)
 	}
 }
@@ -91,16 +91,16 @@ func TestExpiredTokenIsRenewedAndALivingOneIsNot(t *testing.T) {
 	token := testcluster.JoinToken("expiry.0123456789abcdef")
 	expired := testcluster.Must(tokenSecret(token, time.Now().Add(-2*time.Hour)))(t)
 	testcluster.Must(client.Apply(ctx, expired))(t)
-	if found := testcluster.Must(client.Tokens().FindJoinToken(ctx, 0))(t); found != "" {
+	if found := testcluster.Must(client.FindJoinToken(ctx, 0))(t); found != "" {
 		t.Errorf("found the expired token %q", found)
 	}
-	if changed := testcluster.Must(client.Tokens().EnsureTokens(ctx, []config.BootstrapToken{token}))(t); len(changed) != 1 {
+	if changed := testcluster.Must(client.EnsureTokens(ctx, []config.BootstrapToken{token}))(t); len(changed) != 1 {
 		t.Errorf("changed %q", changed)
 	}
-	if found := testcluster.Must(client.Tokens().FindJoinToken(ctx, 59*time.Minute))(t); found != token.Token {
+	if found := testcluster.Must(client.FindJoinToken(ctx, 59*time.Minute))(t); found != token.Token {
 		t.Errorf("found %q", found)
 	}
-	if found := testcluster.Must(client.Tokens().FindJoinToken(ctx, 61*time.Minute))(t); found != "" {
+	if found := testcluster.Must(client.FindJoinToken(ctx, 61*time.Minute))(t); found != "" {
 		t.Errorf("a token that ends too soon was found: %q", found)
 	}
 }
@@ -172,7 +172,7 @@ func TestJoinCommand(t *testing.T) {
 func TestCertificateKeyIsChecked(t *testing.T) {
 	client, _ := fakeClient()
 	for _, key := range []string{"", "abcd", strings.Repeat("x", 64), strings.Repeat("a", 62)} {
-		if _, err := client.Tokens().DownloadCerts(context.Background(), &config.Config{}, key); err == nil || !strings.Contains(err.Error(), "64 hexadecimal digits") {
+		if _, err := client.DownloadCerts(context.Background(), &config.Config{}, key); err == nil || !strings.Contains(err.Error(), "64 hexadecimal digits") {
 			t.Errorf("key %q: %v", key, err)
 		}
 	}

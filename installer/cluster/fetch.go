@@ -57,10 +57,7 @@ func (c *Client) Endpoint(ctx context.Context) (config.Endpoint, error) {
 func (c *Client) configReader(ctx context.Context) configReader {
 	return configReader{
 		get: func(name string) (configMap *corev1.ConfigMap, err error) {
-			err = wait.Retry(ctx, func() error {
-				configMap, err = c.API.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
-				return err
-			})
+			configMap, err = wait.Get(ctx, c.API.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get, name)
 			return configMap, err
 		},
 		hint: "to restore what is missing, run on the control plane: ./install init",
@@ -182,10 +179,7 @@ func (s configReader) value(name, key string) (string, error) {
 
 // ConfigMap reads a ConfigMap; nil if it does not exist or must not be read.
 func ConfigMap(ctx context.Context, api kubernetes.Interface, namespace, name string) (found *corev1.ConfigMap, err error) {
-	err = wait.Retry(ctx, func() (err error) {
-		found, err = api.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
-		return err
-	})
+	found, err = wait.Get(ctx, api.CoreV1().ConfigMaps(namespace).Get, name)
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		return nil, nil
 	}

@@ -65,11 +65,7 @@ func (c NodeObjects) AnnotateCRISocket(ctx context.Context, node, socket string)
 // host would take over its identity. A node that is not Ready may be this host
 // before a reset.
 func (c NodeObjects) CheckNodeNameFree(ctx context.Context, name string) error {
-	var node *corev1.Node
-	err := wait.Retry(ctx, func() (err error) {
-		node, err = c.client.API.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		return err
-	})
+	node, err := wait.Get(ctx, c.client.API.CoreV1().Nodes().Get, name)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

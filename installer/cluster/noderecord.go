@@ -76,10 +76,7 @@ func (c NodeObjects) records(ctx context.Context) (map[string]string, error) {
 
 // recorded returns a Node and the record of it.
 func (c NodeObjects) recorded(ctx context.Context, name string) (n *corev1.Node, m Managed, err error) {
-	err = wait.Retry(ctx, func() (err error) {
-		n, err = c.client.API.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		return err
-	})
+	n, err = wait.Get(ctx, c.client.API.CoreV1().Nodes().Get, name)
 	if err != nil {
 		return nil, m, err
 	}

@@ -33,27 +33,17 @@ type NodeState struct {
 	// UID is another one when a host registers again under the same name.
 	UID types.UID `json:"-"`
 	// KubeletPort is the port at which its kubelet serves the API server.
-	KubeletPort int32 `json:"-"`
-	// EndpointChange is the number of the change of the endpoint that it follows, 0 for none. OnlyServes is set on a control
-	// plane that serves the new endpoint and does not use it yet.
-	EndpointChange int  `json:"-"`
-	OnlyServes     bool `json:"-"`
+	KubeletPort int32   `json:"-"`
+	Follows     Follows `json:"-"`
 	// Labels and Taints are in its Node object, taints as key=value:Effect.
 	Labels        map[string]string `json:"-"`
 	Taints        []string          `json:"-"`
 	Unschedulable bool              `json:"-"`
-	// Reconfiguration is the number of the reconfiguration that it follows, 0 for none.
-	Reconfiguration int `json:"-"`
-	// RegistryGeneration is the generation of the embedded registry that it follows, -1 for none.
-	RegistryGeneration int `json:"-"`
 }
 
 // GetNode returns a Node. A kubelet's permissions suffice for its own.
 func GetNode(ctx context.Context, api kubernetes.Interface, name string) (node *corev1.Node, err error) {
-	err = wait.Retry(ctx, func() error {
-		node, err = api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		return err
-	})
+	node, err = wait.Get(ctx, api.CoreV1().Nodes().Get, name)
 	return node, readingNode(name, err)
 }
 
@@ -75,7 +65,7 @@ func (c *Client) Node(ctx context.Context, name string) (NodeState, error) {
 	if err != nil {
 		return NodeState{}, readingNode(name, err)
 	}
-	state := NodeState{Name: name, Role: roleOf(node), Version: node.Status.NodeInfo.KubeletVersion, Reconfiguration: ReconfigurationOf(node)}
+	state := NodeState{Name: name, Role: roleOf(node), Version: node.Status.NodeInfo.KubeletVersion, Follows: FollowsOf(node)}
 	state.Ready, state.Reason = NodeReady(node)
 	return state, nil
 }
@@ -120,9 +110,7 @@ func stateOf(node *corev1.Node) NodeState {
 		UID: node.UID, KubeletPort: node.Status.DaemonEndpoints.KubeletEndpoint.Port,
 	}
 	state.Ready, state.Reason = NodeReady(node)
-	state.EndpointChange, state.OnlyServes = endpointChange(node)
-	state.RegistryGeneration = registryGeneration(node)
-	state.Reconfiguration = ReconfigurationOf(node)
+	state.Follows = FollowsOf(node)
 	state.Labels, state.Unschedulable = node.Labels, node.Spec.Unschedulable
 	for _, t := range node.Spec.Taints {
 		state.Taints = append(state.Taints, t.ToString())
@@ -138,7 +126,7 @@ func stateOf(node *corev1.Node) NodeState {
 // Behind lists the other control planes, by name, that have not followed the last reconfiguration of the cluster.
 func Behind(last config.Reconfiguration, nodes []NodeState, own string) (names []string) {
 	for _, n := range nodes {
-		if n.Name != own && n.Role == ControlPlaneRole && !last.Follows(n.Reconfiguration, true) {
+		if n.Name != own && n.Role == ControlPlaneRole && !last.Follows(n.Follows.Reconfiguration, true) {
 			names = append(names, n.Name)
 		}
 	}

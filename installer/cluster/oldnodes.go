@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -32,11 +31,7 @@ func (c NodeObjects) HasFlannel(ctx context.Context) (bool, error) {
 // RemoveOtherControlPlanes deletes the Nodes of all control planes but one, with their pods, which
 // no kubelet can stop any more. It returns their names, and the names of the workers.
 func (c NodeObjects) RemoveOtherControlPlanes(ctx context.Context, keep string) (removed, workers []string, err error) {
-	var nodes *corev1.NodeList
-	err = wait.Retry(ctx, func() (err error) {
-		nodes, err = c.client.API.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-		return err
-	})
+	nodes, err := wait.List(ctx, c.client.API.CoreV1().Nodes().List, metav1.ListOptions{})
 	if err != nil {
 		return nil, nil, fmt.Errorf("listing the nodes of the cluster: %w", err)
 	}
@@ -58,11 +53,7 @@ func (c NodeObjects) RemoveOtherControlPlanes(ctx context.Context, keep string) 
 
 // removeNode deletes a Node and its pods. That a part of them does not exist is not an error.
 func (c NodeObjects) removeNode(ctx context.Context, name string) error {
-	var pods *corev1.PodList
-	err := wait.Retry(ctx, func() (err error) {
-		pods, err = c.client.API.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
-		return err
-	})
+	pods, err := wait.List(ctx, c.client.API.CoreV1().Pods("").List, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
 	if err != nil {
 		return err
 	}

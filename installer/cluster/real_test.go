@@ -167,7 +167,7 @@ func TestRealKubeletIdentityIsEnoughForAJoin(t *testing.T) {
 		p.AddNode(t, "cp1", true)
 	})
 	states = nil
-	if err := kubelet.Waits().WaitForNodeReady(ctx, "cp1", time.Minute, func(s string) { states = append(states, s) }); err != nil {
+	if err := kubelet.WaitForNodeReady(ctx, "cp1", time.Minute, func(s string) { states = append(states, s) }); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("noticed after %s; a poll alone takes up to %s", time.Since(start), 2*time.Second)
@@ -186,11 +186,11 @@ func TestRealWaitsTellWhatTheySaw(t *testing.T) {
 		err  error
 		want []string
 	}{
-		"api":         {testcluster.LastSeen(func(d time.Duration) error { return nobody.Waits().WaitForAPI(ctx, d, nil) }), []string{nobody.Server, "connection refused", "the kubelet does not answer"}},
-		"absent node": {testcluster.LastSeen(func(d time.Duration) error { return super.Waits().WaitForNode(ctx, "nobody", d, nil) }), []string{`node "nobody" to be registered`, "the node does not exist", "gave up after "}},
-		"not ready":   {testcluster.LastSeen(func(d time.Duration) error { return super.Waits().WaitForNodeReady(ctx, "waits", d, nil) }), []string{"Ready is False", "cni plugin not initialized"}},
+		"api":         {testcluster.LastSeen(func(d time.Duration) error { return nobody.WaitForAPI(ctx, d, nil) }), []string{nobody.Server, "connection refused", "the kubelet does not answer"}},
+		"absent node": {testcluster.LastSeen(func(d time.Duration) error { return super.WaitForNode(ctx, "nobody", d, nil) }), []string{`node "nobody" to be registered`, "the node does not exist", "gave up after "}},
+		"not ready":   {testcluster.LastSeen(func(d time.Duration) error { return super.WaitForNodeReady(ctx, "waits", d, nil) }), []string{"Ready is False", "cni plugin not initialized"}},
 		"no pod cidr": {testcluster.LastSeen(func(d time.Duration) error {
-			return testcluster.Error(super.Waits().WaitForPodCIDR(ctx, "waits", d, nil))
+			return testcluster.Error(super.WaitForPodCIDR(ctx, "waits", d, nil))
 		}), []string{"pod CIDR"}},
 		"kubeconfig": {testcluster.LastSeen(func(d time.Duration) error {
 			return testcluster.Error(Bootstrap{Kubeconfig: filepath.Join(t.TempDir(), "none")}.Wait(ctx, wait.Limit{Timeout: d}))
@@ -207,7 +207,7 @@ func TestRealWaitsTellWhatTheySaw(t *testing.T) {
 	}
 	cancelled, cancel := context.WithCancel(ctx)
 	time.AfterFunc(300*time.Millisecond, cancel)
-	if err := super.Waits().WaitForNode(cancelled, "nobody", time.Minute, nil); !errors.Is(err, context.Canceled) {
+	if err := super.WaitForNode(cancelled, "nobody", time.Minute, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
@@ -219,7 +219,7 @@ func TestRealPodCIDR(t *testing.T) {
 	time.AfterFunc(300*time.Millisecond, func() {
 		super.API.CoreV1().Nodes().Patch(ctx, "cidr", types.MergePatchType, []byte(`{"spec":{"podCIDR":"10.244.7.0/24","podCIDRs":["10.244.7.0/24"]}}`), metav1.PatchOptions{})
 	})
-	if got := testcluster.Must(super.Waits().WaitForPodCIDR(ctx, "cidr", time.Minute, nil))(t); !slices.Equal(got, []string{"10.244.7.0/24"}) {
+	if got := testcluster.Must(super.WaitForPodCIDR(ctx, "cidr", time.Minute, nil))(t); !slices.Equal(got, []string{"10.244.7.0/24"}) {
 		t.Errorf("pod CIDRs = %q", got)
 	}
 }
@@ -232,27 +232,27 @@ func TestRealTokens(t *testing.T) {
 		Usages: []string{"signing", "authentication"}, Groups: []string{"system:bootstrappers:kubeadm:default-node-token"},
 	}
 	p.Twice(t, func() bool {
-		return len(testcluster.Must(super.Tokens().EnsureTokens(ctx, []config.BootstrapToken{token}))(t)) > 0
+		return len(testcluster.Must(super.EnsureTokens(ctx, []config.BootstrapToken{token}))(t)) > 0
 	})
-	if err := super.Tokens().CreateToken(ctx, token); err == nil || !strings.Contains(err.Error(), `"tokena" already exists`) {
+	if err := super.CreateToken(ctx, token); err == nil || !strings.Contains(err.Error(), `"tokena" already exists`) {
 		t.Errorf("creating it again: %v", err)
 	}
 	token.Usages = []string{"authentication"}
 	p.Twice(t, func() bool {
-		return len(testcluster.Must(super.Tokens().EnsureTokens(ctx, []config.BootstrapToken{token}))(t)) > 0
+		return len(testcluster.Must(super.EnsureTokens(ctx, []config.BootstrapToken{token}))(t)) > 0
 	})
 	secret := testcluster.Must(super.API.CoreV1().Secrets("kube-system").Get(ctx, "bootstrap-token-tokena", metav1.GetOptions{}))(t)
 	if _, ok := secret.Data["usage-bootstrap-signing"]; ok {
 		t.Error("a usage that was taken away is still there")
 	}
 	eternal := config.BootstrapToken{Token: "eterna.0123456789abcdef", Usages: []string{"signing", "authentication"}, Groups: token.Groups}
-	if err := super.Tokens().CreateToken(ctx, eternal); err != nil {
+	if err := super.CreateToken(ctx, eternal); err != nil {
 		t.Fatal(err)
 	}
-	if found := testcluster.Must(super.Tokens().FindJoinToken(ctx, time.Hour))(t); found != eternal.Token {
+	if found := testcluster.Must(super.FindJoinToken(ctx, time.Hour))(t); found != eternal.Token {
 		t.Errorf("found %q", found)
 	}
-	list := testcluster.Must(super.Tokens().ListTokens(ctx))(t)
+	list := testcluster.Must(super.ListTokens(ctx))(t)
 	if last := list[len(list)-1]; last.Token != eternal.Token || !last.Expires.IsZero() {
 		t.Errorf("last of the list: %+v", last)
 	}
@@ -272,24 +272,24 @@ func TestRealTokens(t *testing.T) {
 	dry.SetDryRun()
 	another := eternal
 	another.Token = "dryrun.0123456789abcdef"
-	if err := dry.Tokens().CreateToken(ctx, another); err != nil {
+	if err := dry.CreateToken(ctx, another); err != nil {
 		t.Errorf("a dry run of create: %v", err)
 	}
-	if err := dry.Tokens().CreateToken(ctx, eternal); err == nil || !strings.Contains(err.Error(), "already exists") {
+	if err := dry.CreateToken(ctx, eternal); err == nil || !strings.Contains(err.Error(), "already exists") {
 		t.Errorf("a dry run of create, for a token that exists: %v", err)
 	}
-	if err := dry.Tokens().DeleteToken(ctx, "tokena"); err != nil {
+	if err := dry.DeleteToken(ctx, "tokena"); err != nil {
 		t.Errorf("a dry run of delete: %v", err)
 	}
-	if again := testcluster.Must(super.Tokens().ListTokens(ctx))(t); len(again) != len(list) {
+	if again := testcluster.Must(super.ListTokens(ctx))(t); len(again) != len(list) {
 		t.Errorf("after dry runs there are %d tokens, before %d", len(again), len(list))
 	}
 	for _, id := range []string{"tokena", eternal.Token} {
-		if err := super.Tokens().DeleteToken(ctx, id); err != nil {
+		if err := super.DeleteToken(ctx, id); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := super.Tokens().DeleteToken(ctx, "tokena"); err == nil {
+	if err := super.DeleteToken(ctx, "tokena"); err == nil {
 		t.Error("deleting a deleted token is no error")
 	}
 }
@@ -299,9 +299,9 @@ func TestRealCertificatesInBothDirections(t *testing.T) {
 	ctx := testcluster.Within(t)
 	admin := initialized(t, p)
 	key := NewCertificateKey()
-	p.Twice(t, func() bool { return testcluster.Must(admin.Tokens().UploadCerts(ctx, os.DirFS("/"), p.Config, key))(t) })
+	p.Twice(t, func() bool { return testcluster.Must(admin.UploadCerts(ctx, os.DirFS("/"), p.Config, key))(t) })
 	checkDownload(t, p, admin, key)
-	if _, err := admin.Tokens().DownloadCerts(ctx, p.Config, NewCertificateKey()); err == nil || !strings.Contains(err.Error(), "decrypting") {
+	if _, err := admin.DownloadCerts(ctx, p.Config, NewCertificateKey()); err == nil || !strings.Contains(err.Error(), "decrypting") {
 		t.Errorf("with a wrong key: %v", err)
 	}
 	// The Secret is deleted with its token.
@@ -319,13 +319,13 @@ func TestRealCertificatesInBothDirections(t *testing.T) {
 
 	// kubeadm must read what Airlift uploads, here in a complete join.
 	ours := NewCertificateKey()
-	testcluster.Must(admin.Tokens().UploadCerts(ctx, os.DirFS("/"), p.Config, ours))(t)
+	testcluster.Must(admin.UploadCerts(ctx, os.DirFS("/"), p.Config, ours))(t)
 	other := *p.Config
 	other.CertificatesDir = filepath.Join(t.TempDir(), "pki")
 	testcluster.Must(admin.Apply(ctx, testcluster.Must(testcluster.UploadConfig(&other))(t)...))(t)
 	t.Cleanup(func() { admin.Apply(context.Background(), testcluster.Must(testcluster.UploadConfig(p.Config))(t)...) })
 	join := testcluster.JoinToken("joinin.0123456789abcdef")
-	testcluster.Must(admin.Tokens().EnsureTokens(ctx, []config.BootstrapToken{join}))(t)
+	testcluster.Must(admin.EnsureTokens(ctx, []config.BootstrapToken{join}))(t)
 	hash := testcluster.Must(pki.CAHashes(admin.CA))(t)[0]
 	joinFile := testcluster.WriteYAML(t, map[string]any{
 		"apiVersion": "kubeadm.k8s.io/v1beta3", "kind": "JoinConfiguration",
@@ -350,7 +350,7 @@ func TestRealCertificatesInBothDirections(t *testing.T) {
 
 func checkDownload(t *testing.T, p *testcluster.ControlPlane, c *Client, key string) {
 	t.Helper()
-	got := testcluster.Must(c.Tokens().DownloadCerts(testcluster.Within(t), p.Config, key))(t)
+	got := testcluster.Must(c.DownloadCerts(testcluster.Within(t), p.Config, key))(t)
 	if len(got) != 8 {
 		t.Errorf("downloaded %d files", len(got))
 	}

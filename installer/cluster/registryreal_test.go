@@ -131,7 +131,7 @@ func reviewTokens(t *testing.T, p *testcluster.ControlPlane, super *Client, i *I
 	signing.Usages = []string{"signing"}
 	signing.Groups = nil
 	expired := testcluster.JoinToken("regsve.0123456789abcdef")
-	testcluster.Must(super.Tokens().EnsureTokens(t.Context(), []config.BootstrapToken{valid, signing, expired}))(t)
+	testcluster.Must(super.EnsureTokens(t.Context(), []config.BootstrapToken{valid, signing, expired}))(t)
 	review := func(token string) bool {
 		t.Helper()
 		is, err := i.ReviewToken(testcluster.Within(t), token)

@@ -56,11 +56,7 @@ func (s Snapshot) UID() string {
 // ClusterUID returns the UID of the namespace kube-system, which identifies a cluster: it stays the same
 // when CAs are rotated or a backup is restored.
 func (c *Client) ClusterUID(ctx context.Context) (string, error) {
-	var namespace *corev1.Namespace
-	err := wait.Retry(ctx, func() (err error) {
-		namespace, err = c.API.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
-		return err
-	})
+	namespace, err := wait.Get(ctx, c.API.CoreV1().Namespaces().Get, metav1.NamespaceSystem)
 	if err != nil {
 		return "", fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, err)
 	}

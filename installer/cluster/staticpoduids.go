@@ -18,10 +18,10 @@ import (
 const configSource = "kubernetes.io/config.source"
 
 // WaitForStaticPodUIDs is StaticPodUIDs, when the kubelet knows all of the components.
-func (c Waits) WaitForStaticPodUIDs(ctx context.Context, node string, components []string, timeout time.Duration, report wait.Report) (uids map[string]string, err error) {
+func (c *Client) WaitForStaticPodUIDs(ctx context.Context, node string, components []string, timeout time.Duration, report wait.Report) (uids map[string]string, err error) {
 	w := wait.For{What: "the kubelet to read the manifests of the static pods", Short: "the static pods", Hint: health.KubeletHint, Timeout: timeout, Attempt: 10 * time.Second, Report: report}
 	err = w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		if uids, err = c.client.StaticPodUIDs(ctx, node); err != nil {
+		if uids, err = c.StaticPodUIDs(ctx, node); err != nil {
 			return false, err.Error(), nil
 		}
 		for _, name := range components {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"airlift/installer/config"
 	"airlift/internal/fault"
 
 	corev1 "k8s.io/api/core/v1"
@@ -96,21 +97,22 @@ func Corefile(ctx context.Context, api kubernetes.Interface) (string, error) {
 // configuration of the kubelet and of kube-proxy unless they are unchanged defaults.
 func StoredDocuments(ctx context.Context, api kubernetes.Interface) ([]byte, error) {
 	var out bytes.Buffer
-	for _, one := range []struct{ name, key string }{{kubeadmConfigMap, kubeadmConfigKey}, {kubeletConfigMap, kubeletConfigKey}, {kubeProxyConfigMap, "config.conf"}} {
-		m, err := ConfigMap(ctx, api, metav1.NamespaceSystem, one.name)
+	for _, name := range config.ClusterKinds {
+		kind := config.Kinds[name]
+		m, err := ConfigMap(ctx, api, metav1.NamespaceSystem, kind.ConfigMap)
 		if err != nil {
 			return nil, err
 		}
 		switch {
-		case m == nil && one.name == kubeadmConfigMap:
-			return nil, fault.New(fault.Failure, "the cluster has no ConfigMap %s/%s", metav1.NamespaceSystem, one.name).Hint("use the kubeconfig of an administrator: --kubeconfig FILE")
+		case m == nil && kind.ConfigMap == kubeadmConfigMap:
+			return nil, fault.New(fault.Failure, "the cluster has no ConfigMap %s/%s", metav1.NamespaceSystem, kind.ConfigMap).Hint("use the kubeconfig of an administrator: --kubeconfig FILE")
 		case m == nil || UnchangedDefaults(m):
 			continue
 		}
 		if out.Len() > 0 {
 			out.WriteString("---\n")
 		}
-		out.WriteString(strings.TrimRight(m.Data[one.key], "\n") + "\n")
+		out.WriteString(strings.TrimRight(m.Data[kind.Key], "\n") + "\n")
 	}
 	return out.Bytes(), nil
 }

@@ -65,7 +65,7 @@ const OtherPodNetwork = " --cni none"
 // EnsureTokens creates or updates the tokens and returns those it wrote. An
 // existing token with the same secret, usages, groups and description keeps its
 // expiration until it has expired.
-func (c Tokens) EnsureTokens(ctx context.Context, tokens []config.BootstrapToken) (changed []string, err error) {
+func (c *Client) EnsureTokens(ctx context.Context, tokens []config.BootstrapToken) (changed []string, err error) {
 	for _, token := range tokens {
 		want, err := tokenSecret(token, time.Now())
 		if err != nil {
@@ -78,7 +78,7 @@ func (c Tokens) EnsureTokens(ctx context.Context, tokens []config.BootstrapToken
 		if err == nil && keepsExpiry(token, have, time.Now()) {
 			want.Data[bootstrapapi.BootstrapTokenExpirationKey] = have.Data[bootstrapapi.BootstrapTokenExpirationKey]
 		}
-		did, err := c.client.Apply(ctx, want)
+		did, err := c.Apply(ctx, want)
 		if err != nil {
 			return changed, err
 		}
@@ -88,12 +88,8 @@ func (c Tokens) EnsureTokens(ctx context.Context, tokens []config.BootstrapToken
 }
 
 // systemSecret reads a Secret in kube-system.
-func (c Tokens) systemSecret(ctx context.Context, name string) (secret *corev1.Secret, err error) {
-	err = wait.Retry(ctx, func() error {
-		secret, err = c.client.API.CoreV1().Secrets(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
-		return err
-	})
-	return secret, err
+func (c *Client) systemSecret(ctx context.Context, name string) (*corev1.Secret, error) {
+	return wait.Get(ctx, c.API.CoreV1().Secrets(metav1.NamespaceSystem).Get, name)
 }
 
 // keepsExpiry reports whether an existing token keeps its expiration: the wanted
@@ -107,12 +103,12 @@ func keepsExpiry(token config.BootstrapToken, have *corev1.Secret, now time.Time
 }
 
 // CreateToken creates a token and fails if its ID exists.
-func (c Tokens) CreateToken(ctx context.Context, token config.BootstrapToken) error {
+func (c *Client) CreateToken(ctx context.Context, token config.BootstrapToken) error {
 	secret, err := tokenSecret(token, time.Now())
 	if err != nil {
 		return err
 	}
-	_, err = c.client.API.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, secret, metav1.CreateOptions{DryRun: c.client.dryRun})
+	_, err = c.API.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, secret, metav1.CreateOptions{DryRun: c.dryRun})
 	if apierrors.IsAlreadyExists(err) {
 		return fault.New(fault.Failure, "a token with ID %q already exists", tokenID(token.Token)).
 			Hint("leave the token out to generate one, or delete the existing one: ./install token delete " + tokenID(token.Token))
@@ -126,7 +122,7 @@ func (c Tokens) CreateToken(ctx context.Context, token config.BootstrapToken) er
 // ListTokens returns the cluster's tokens, including expired ones, sorted by expiration; tokens
 // that never expire come last. Malformed token Secrets are left out and named in the error, which
 // is returned together with the tokens.
-func (c Tokens) ListTokens(ctx context.Context) ([]config.BootstrapToken, error) {
+func (c *Client) ListTokens(ctx context.Context) ([]config.BootstrapToken, error) {
 	tokens, broken, err := c.tokens(ctx)
 	if err != nil {
 		return nil, err
@@ -134,10 +130,10 @@ func (c Tokens) ListTokens(ctx context.Context) ([]config.BootstrapToken, error)
 	return tokens, broken
 }
 
-func (c Tokens) tokens(ctx context.Context) (tokens []config.BootstrapToken, broken, err error) {
+func (c *Client) tokens(ctx context.Context) (tokens []config.BootstrapToken, broken, err error) {
 	var secrets *corev1.SecretList
 	err = wait.Retry(ctx, func() (err error) {
-		secrets, err = c.client.API.CoreV1().Secrets(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{
+		secrets, err = c.API.CoreV1().Secrets(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{
 			FieldSelector: fields.OneTermEqualSelector("type", string(bootstrapapi.SecretTypeBootstrapToken)).String(),
 		})
 		return err
@@ -168,12 +164,12 @@ func (c Tokens) tokens(ctx context.Context) (tokens []config.BootstrapToken, bro
 }
 
 // DeleteToken deletes a token, given as a whole or by its ID.
-func (c Tokens) DeleteToken(ctx context.Context, tokenOrID string) error {
+func (c *Client) DeleteToken(ctx context.Context, tokenOrID string) error {
 	id := tokenID(tokenOrID)
 	if !bootstraputil.IsValidBootstrapTokenID(id) {
 		return fault.New(fault.Usage, "%q is not a token ID: it must be 6 lower-case letters or digits", id).Hint("list the tokens: ./install token list")
 	}
-	err := c.client.API.CoreV1().Secrets(metav1.NamespaceSystem).Delete(ctx, bootstraputil.BootstrapTokenSecretName(id), metav1.DeleteOptions{DryRun: c.client.dryRun})
+	err := c.API.CoreV1().Secrets(metav1.NamespaceSystem).Delete(ctx, bootstraputil.BootstrapTokenSecretName(id), metav1.DeleteOptions{DryRun: c.dryRun})
 	if apierrors.IsNotFound(err) {
 		return fault.New(fault.Failure, "%w has the ID %q", ErrNoToken, id).Hint("list the tokens: ./install token list")
 	}
@@ -185,7 +181,7 @@ func (c Tokens) DeleteToken(ctx context.Context, tokenOrID string) error {
 
 // FindJoinToken returns the token for joining that lives longest, if it lives
 // for at least minLife, or "". A second init prints it instead of creating one.
-func (c Tokens) FindJoinToken(ctx context.Context, minLife time.Duration) (string, error) {
+func (c *Client) FindJoinToken(ctx context.Context, minLife time.Duration) (string, error) {
 	tokens, _, err := c.tokens(ctx)
 	if err != nil {
 		return "", err

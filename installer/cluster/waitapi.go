@@ -18,9 +18,9 @@ import (
 
 // WaitForAPI waits until the API server's /readyz succeeds, which includes its
 // start-up hooks, such as the creation of RBAC's built-in roles.
-func (c Waits) WaitForAPI(ctx context.Context, timeout time.Duration, report wait.Report) error {
+func (c *Client) WaitForAPI(ctx context.Context, timeout time.Duration, report wait.Report) error {
 	w := wait.For{
-		What:    "the API server at " + c.client.Server + " to be ready",
+		What:    "the API server at " + c.Server + " to be ready",
 		Short:   "the API server",
 		Timeout: timeout, Attempt: health.AnswerTimeout, Report: report,
 		Hint: health.KubeletHint + "; the logs of the containers are below /var/log/pods",
@@ -30,20 +30,20 @@ func (c Waits) WaitForAPI(ctx context.Context, timeout time.Duration, report wai
 		},
 	}
 	return w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		ready, state := c.client.Ready(ctx)
+		ready, state := c.Ready(ctx)
 		return ready, state, nil
 	})
 }
 
 // WaitForNoAPIServer waits until no API server is registered at one of the addresses. API servers renew their
 // entries, and remove the entries of others that are not renewed.
-func (c Waits) WaitForNoAPIServer(ctx context.Context, addresses []netip.Addr, timeout time.Duration, report wait.Report) error {
+func (c *Client) WaitForNoAPIServer(ctx context.Context, addresses []netip.Addr, timeout time.Duration, report wait.Report) error {
 	w := wait.For{
 		What: "the API servers to remove an address from the Service default/kubernetes", Timeout: timeout, Report: report,
 		Hint: "see: kubectl get endpointslices kubernetes",
 	}
 	return w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		servers, _, err := c.client.listAPIServers(ctx)
+		servers, _, err := c.listAPIServers(ctx)
 		if err != nil {
 			return false, err.Error(), nil
 		}

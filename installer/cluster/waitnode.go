@@ -17,19 +17,19 @@ import (
 )
 
 // WaitForNode waits until the kubelet has registered the node.
-func (c Waits) WaitForNode(ctx context.Context, name string, timeout time.Duration, report wait.Report) error {
+func (c *Client) WaitForNode(ctx context.Context, name string, timeout time.Duration, report wait.Report) error {
 	return c.waitForNode(ctx, name, "to be registered", timeout, report,
 		func(*corev1.Node) (bool, string) { return true, "" })
 }
 
 // WaitForNodeReady waits until the node's Ready condition is true.
-func (c Waits) WaitForNodeReady(ctx context.Context, name string, timeout time.Duration, report wait.Report) error {
+func (c *Client) WaitForNodeReady(ctx context.Context, name string, timeout time.Duration, report wait.Report) error {
 	return c.waitForNode(ctx, name, "to be Ready", timeout, report, NodeReady)
 }
 
 // WaitForNodeVersion waits until the node's kubelet reports a version, and until it is Ready if
 // ready is set.
-func (c Waits) WaitForNodeVersion(ctx context.Context, name, version string, ready bool, timeout time.Duration, report wait.Report) error {
+func (c *Client) WaitForNodeVersion(ctx context.Context, name, version string, ready bool, timeout time.Duration, report wait.Report) error {
 	return c.waitForNode(ctx, name, "to report "+version, timeout, report, func(node *corev1.Node) (bool, string) {
 		if is := node.Status.NodeInfo.KubeletVersion; is != version {
 			return false, "its kubelet is " + is
@@ -43,7 +43,7 @@ func (c Waits) WaitForNodeVersion(ctx context.Context, name, version string, rea
 
 // WaitForPodCIDR waits until the controller manager has assigned the node its
 // pod CIDRs, and returns them.
-func (c Waits) WaitForPodCIDR(ctx context.Context, name string, timeout time.Duration, report wait.Report) (cidrs []string, err error) {
+func (c *Client) WaitForPodCIDR(ctx context.Context, name string, timeout time.Duration, report wait.Report) (cidrs []string, err error) {
 	err = c.waitForNode(ctx, name, "to get a pod CIDR", timeout, report, func(node *corev1.Node) (bool, string) {
 		cidrs = node.Spec.PodCIDRs
 		return len(cidrs) > 0, "the controller manager has not assigned one"
@@ -51,18 +51,18 @@ func (c Waits) WaitForPodCIDR(ctx context.Context, name string, timeout time.Dur
 	return cidrs, err
 }
 
-func (c Waits) waitForNode(ctx context.Context, name, become string, timeout time.Duration, report wait.Report, is func(*corev1.Node) (bool, string)) error {
+func (c *Client) waitForNode(ctx context.Context, name, become string, timeout time.Duration, report wait.Report, is func(*corev1.Node) (bool, string)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// A kubelet's identity may watch only its own node, by name.
 	wake := wait.Watch(ctx, func(ctx context.Context) (watch.Interface, error) {
-		return c.client.API.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{
+		return c.API.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{
 			FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String(),
 		})
 	})
 	w := wait.For{What: fmt.Sprintf("node %q %s", name, become), Short: "the node " + become, Hint: health.KubeletHint, Timeout: timeout, Report: report}
 	return w.Until(ctx, wake, func(ctx context.Context) (bool, string, error) {
-		node, err := c.client.API.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		node, err := c.API.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return false, "the node does not exist", nil
 		}

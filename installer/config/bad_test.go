@@ -75,7 +75,7 @@ var badFiles = []struct {
 	{"text for a truth value", "v1beta4", head + "dns:\n  disabled: 'true'\n", 5, "true or false", ""},
 	{"text for a gate", "v1beta4", head + "featureGates:\n  RootlessControlPlane: enabled\n", 5, "true or false", ""},
 	{"text for a list", "v1beta4", head + "apiServer:\n  certSANs: a.example\n", 5, "must be a list", ""},
-	{"a list for a mapping", "v1beta4", head + "networking: [10.0.0.0/8]\n", 4, "must be a mapping with the fields dnsDomain, podSubnet, serviceSubnet", ""},
+	{"a list for a mapping", "v1beta4", head + "networking: [10.0.0.0/8]\n", 4, "must be a mapping: fields here: dnsDomain, podSubnet, serviceSubnet", ""},
 	{"a number for a duration", "v1beta4", head + "certificateValidityPeriod: 48\n", 4, "must be a duration", ""},
 	{"days for a duration", "v1beta4", head + "certificateValidityPeriod: 2d\n", 4, "must be a duration", ""},
 	{"a mapping in a list of text", "v1beta4", initHead + "skipPhases:\n- addon/kube-proxy\n- preflight: true\n", 9, "must be a string", ""},
@@ -233,7 +233,7 @@ func TestBadFilesAreRefusedByLine(t *testing.T) {
 			if f.line > 0 {
 				at = fmt.Sprintf("%s:%d: ", path, f.line)
 			}
-			if text := err.Error(); !strings.Contains(text, at) && f.line > 0 || !strings.Contains(text, f.want) {
+			if text := err.Error() + ": " + fault.Hint(err); !strings.Contains(text, at) && f.line > 0 || !strings.Contains(text, f.want) {
 				t.Errorf("%v\ndoes not say %s…%s", err, at, f.want)
 			}
 			out, err := run(kubeadm, "config", "validate", "--allow-experimental-api="+yes(f.api == "v1"), "--config", path)
@@ -263,12 +263,12 @@ maxPod: 3
 		t.Fatal("accepted")
 	}
 	lines := strings.Split(err.Error(), "\n")
-	if len(lines) != 6 || !strings.Contains(lines[0], "5 errors") {
+	if len(lines) != 11 || !strings.Contains(lines[0], "5 errors") {
 		t.Fatal(err)
 	}
 	for i, line := range []int{4, 6, 7, 11, 15} {
-		if !strings.Contains(lines[i+1], fmt.Sprintf("%s:%d: ", path, line)) {
-			t.Errorf("%q is not about line %d", lines[i+1], line)
+		if !strings.Contains(lines[2*i+1], fmt.Sprintf("%s:%d: ", path, line)) {
+			t.Errorf("%q is not about line %d", lines[2*i+1], line)
 		}
 	}
 }

@@ -61,6 +61,12 @@ func (c *CIDRs) setDefault(text string) {
 	}
 }
 
+// MarshalText and UnmarshalText make CIDRs a text of a configuration file.
+func (c CIDRs) MarshalText() ([]byte, error) { return []byte(c.text), nil }
+
+// UnmarshalText keeps a text that is not a list of ranges.
+func (c *CIDRs) UnmarshalText(text []byte) error { return c.Set(string(text)) }
+
 // Families reports which address families the ranges have.
 func (c CIDRs) Families() (ipv4, ipv6 bool) {
 	for _, p := range c.prefixes {

@@ -59,135 +59,143 @@ type Config struct {
 	origin *origin // the configuration file, if there is one
 }
 
-// Cluster is kubeadm's ClusterConfiguration, which all nodes share.
+// Cluster is kubeadm's ClusterConfiguration, which all nodes share. The tags here serve all versions of kubeadm's API, which differ
+// in few fields: kubeadm:"v1beta4" marks fields that exist since that version, and kubeadm:"-v1beta3" fields that exist up to it
+// (kubeadm's v1beta3/types.go, v1beta4/types.go and v1/types.go, in v1.36.3 and v1.37.1).
 type Cluster struct {
-	KubernetesVersion    string // "v1.29.15"
-	ClusterName          string
-	ControlPlaneEndpoint string // "host" or "host:port"; empty for a single control plane
-	Endpoint             Endpoint
-	Registry             EmbeddedRegistry
-	Reconfiguration      Reconfiguration
-	CertificatesDir      string
-	ImageRepository      string
-	Networking           Networking
-	APIServer            APIServer
-	ControllerManager    Component
-	Scheduler            Component
-	Etcd                 Etcd
-	DNS                  DNS
-	Proxy                Proxy
-	FeatureGates         map[string]bool
+	KubernetesVersion    string           `json:"kubernetesVersion,omitempty"` // "v1.29.15"
+	ClusterName          string           `json:"clusterName,omitempty"`
+	ControlPlaneEndpoint string           `json:"controlPlaneEndpoint,omitempty"` // "host" or "host:port"; empty for a single control plane
+	Endpoint             Endpoint         `json:"-"`
+	Registry             EmbeddedRegistry `json:"-"`
+	Reconfiguration      Reconfiguration  `json:"-"`
+	CertificatesDir      string           `json:"certificatesDir,omitempty"`
+	ImageRepository      string           `json:"imageRepository,omitempty"`
+	Networking           Networking       `json:"networking,omitzero"`
+	APIServer            APIServer        `json:"apiServer"`
+	ControllerManager    Component        `json:"controllerManager"`
+	Scheduler            Component        `json:"scheduler"`
+	Etcd                 Etcd             `json:"etcd"`
+	DNS                  DNS              `json:"dns"`
+	Proxy                Proxy            `json:"proxy" kubeadm:"v1beta4"`
+	FeatureGates         map[string]bool  `json:"featureGates,omitempty"`
 	// EncryptionAlgorithm of new keys: "RSA-2048", "RSA-3072", "RSA-4096",
 	// "ECDSA-P256" or, as in kubeadm v1.37, "ECDSA-P384".
-	EncryptionAlgorithm         string
-	CertificateValidityPeriod   time.Duration
-	CACertificateValidityPeriod time.Duration
+	EncryptionAlgorithm         string        `json:"encryptionAlgorithm,omitempty" kubeadm:"v1beta4"`
+	CertificateValidityPeriod   time.Duration `json:"certificateValidityPeriod,omitempty" kubeadm:"v1beta4"`
+	CACertificateValidityPeriod time.Duration `json:"caCertificateValidityPeriod,omitempty" kubeadm:"v1beta4"`
 
 	// Kubelet and KubeProxy are the user's documents, undefaulted, or nil.
-	Kubelet   *kubeletv1.KubeletConfiguration
-	KubeProxy *kubeproxyv1.KubeProxyConfiguration
+	Kubelet   *kubeletv1.KubeletConfiguration     `json:"-"`
+	KubeProxy *kubeproxyv1.KubeProxyConfiguration `json:"-"`
 }
 
 // Networking has the cluster's address ranges.
 type Networking struct {
-	ServiceSubnet CIDRs
-	PodSubnet     CIDRs
-	DNSDomain     string
+	ServiceSubnet CIDRs  `json:"serviceSubnet,omitzero"`
+	PodSubnet     CIDRs  `json:"podSubnet,omitzero"`
+	DNSDomain     string `json:"dnsDomain,omitempty"`
 }
 
+// Args are command-line flags.
+type Args []Arg
+
 // An Arg is one command-line flag without its dashes. Lists keep order and
-// repetition, as in v1beta4.
+// repetition, as in v1beta4. Up to v1beta3 they are mappings.
 type Arg struct {
-	Name, Value string
+	Name  string `json:"name"`
+	Value string `json:"value"`
 	// MergeMethod is "" (replace the value that Airlift sets for this flag),
 	// "append" or "prepend" (to its value), as in v1.
-	MergeMethod string
+	MergeMethod string `json:"mergeMethod,omitempty" kubeadm:"v1"`
 }
 
 // Component is the user's configuration of one control-plane component.
 type Component struct {
-	ExtraArgs    []Arg
-	ExtraVolumes []HostPathMount
-	ExtraEnvs    []corev1.EnvVar
+	ExtraArgs    Args            `json:"extraArgs,omitempty"`
+	ExtraVolumes []HostPathMount `json:"extraVolumes,omitempty"`
+	ExtraEnvs    []corev1.EnvVar `json:"extraEnvs,omitempty" kubeadm:"v1beta4"`
 }
 
 // APIServer adds the fields of the API server.
 type APIServer struct {
 	Component
-	CertSANs []string
+	CertSANs []string `json:"certSANs,omitempty"`
 	// TimeoutForControlPlane limits the wait for a healthy control plane.
-	TimeoutForControlPlane time.Duration
+	TimeoutForControlPlane time.Duration `json:"timeoutForControlPlane,omitempty" kubeadm:"-v1beta3"`
 }
 
 // HostPathMount is a directory or file of the host that is mounted into a static pod.
 type HostPathMount struct {
-	Name      string
-	HostPath  string
-	MountPath string
-	ReadOnly  bool
-	PathType  corev1.HostPathType
+	Name      string              `json:"name"`
+	HostPath  string              `json:"hostPath"`
+	MountPath string              `json:"mountPath"`
+	ReadOnly  bool                `json:"readOnly,omitempty"`
+	PathType  corev1.HostPathType `json:"pathType,omitempty"`
 }
 
 // ImageMeta overrides where an image comes from.
 type ImageMeta struct {
-	ImageRepository string
-	ImageTag        string
+	ImageRepository string `json:"imageRepository,omitempty"`
+	ImageTag        string `json:"imageTag,omitempty"`
 }
 
 // DNS is the cluster's DNS add-on.
 type DNS struct {
 	ImageMeta
 	// Disabled omits the add-on.
-	Disabled bool
+	Disabled bool `json:"disabled,omitempty" kubeadm:"v1beta4"`
 }
 
 // Proxy is the kube-proxy add-on.
 type Proxy struct {
 	// Disabled omits the add-on.
-	Disabled bool
+	Disabled bool `json:"disabled,omitempty"`
 }
 
 // Etcd is a stacked etcd unless External is set.
 type Etcd struct {
-	Local    LocalEtcd
-	External *ExternalEtcd
+	Local    LocalEtcd     `json:"local"`
+	External *ExternalEtcd `json:"external,omitempty"`
 }
 
 // LocalEtcd is the static pod of a stacked etcd.
 type LocalEtcd struct {
 	ImageMeta
-	DataDir        string
-	ExtraArgs      []Arg
-	ExtraEnvs      []corev1.EnvVar
-	ServerCertSANs []string
-	PeerCertSANs   []string
+	DataDir        string          `json:"dataDir"`
+	ExtraArgs      Args            `json:"extraArgs,omitempty"`
+	ExtraEnvs      []corev1.EnvVar `json:"extraEnvs,omitempty" kubeadm:"v1beta4"`
+	ServerCertSANs []string        `json:"serverCertSANs,omitempty"`
+	PeerCertSANs   []string        `json:"peerCertSANs,omitempty"`
 }
 
 // ExternalEtcd is an etcd cluster that Airlift does not manage.
 type ExternalEtcd struct {
-	Endpoints []string
+	Endpoints []string `json:"endpoints"`
 	// HTTPEndpoints are separate endpoints for health checks without TLS, if any.
-	HTTPEndpoints             []string
-	CAFile, CertFile, KeyFile string
+	HTTPEndpoints []string `json:"httpEndpoints,omitempty" kubeadm:"v1beta4"`
+	CAFile        string   `json:"caFile"`
+	CertFile      string   `json:"certFile"`
+	KeyFile       string   `json:"keyFile"`
 }
 
 // APIEndpoint is an address an API server listens on.
 type APIEndpoint struct {
-	AdvertiseAddress string
-	BindPort         int32
+	AdvertiseAddress string `json:"advertiseAddress,omitempty"`
+	BindPort         int32  `json:"bindPort,omitempty"`
 }
 
 // NodeRegistration is how the kubelet registers this node.
 type NodeRegistration struct {
-	Name      string
-	CRISocket string // with its scheme: "unix:///run/containerd/containerd.sock"
+	Name      string `json:"name,omitempty"`
+	CRISocket string `json:"criSocket,omitempty"` // with its scheme: "unix:///run/containerd/containerd.sock"
 	// Taints: nil means the default for the node's role, an empty slice
 	// means none.
-	Taints                []corev1.Taint
-	KubeletExtraArgs      []Arg
-	IgnorePreflightErrors []string
-	ImagePullPolicy       corev1.PullPolicy
-	ImagePullSerial       *bool
+	Taints                []corev1.Taint    `json:"taints"`
+	KubeletExtraArgs      Args              `json:"kubeletExtraArgs,omitempty"`
+	IgnorePreflightErrors []string          `json:"ignorePreflightErrors,omitempty"`
+	ImagePullPolicy       corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
+	ImagePullSerial       *bool             `json:"imagePullSerial,omitempty" kubeadm:"v1beta4"`
 }
 
 // KubeletCertDir is where the kubelet keeps its certificates: the last --cert-dir
@@ -204,28 +212,28 @@ func (n NodeRegistration) KubeletCertDir() string {
 
 // Timeouts are the timeouts of v1beta4. Zero means the default.
 type Timeouts struct {
-	ControlPlaneComponentHealthCheck time.Duration
-	KubeletHealthCheck               time.Duration
-	KubernetesAPICall                time.Duration
-	EtcdAPICall                      time.Duration
-	TLSBootstrap                     time.Duration
-	Discovery                        time.Duration
-	UpgradeManifests                 time.Duration
+	ControlPlaneComponentHealthCheck time.Duration `json:"controlPlaneComponentHealthCheck,omitempty"`
+	KubeletHealthCheck               time.Duration `json:"kubeletHealthCheck,omitempty"`
+	KubernetesAPICall                time.Duration `json:"kubernetesAPICall,omitempty"`
+	EtcdAPICall                      time.Duration `json:"etcdAPICall,omitempty"`
+	TLSBootstrap                     time.Duration `json:"tlsBootstrap,omitempty"`
+	Discovery                        time.Duration `json:"discovery,omitempty"`
+	UpgradeManifests                 time.Duration `json:"upgradeManifests,omitempty"`
 }
 
 // Reset is kubeadm's ResetConfiguration.
 type Reset struct {
-	CertificatesDir       string
-	CRISocket             string
-	CleanupTmpDir         bool
-	DryRun                bool
-	Force                 bool
-	WithoutLedger         bool // only a flag of Airlift, not in kubeadm
-	RemoveNode            bool // the same
-	IgnorePreflightErrors []string
-	SkipPhases            []string
-	UnmountFlags          []string
-	Timeouts              Timeouts
+	CertificatesDir       string   `json:"certificatesDir,omitempty"`
+	CRISocket             string   `json:"criSocket,omitempty"`
+	CleanupTmpDir         bool     `json:"cleanupTmpDir,omitempty"`
+	DryRun                bool     `json:"dryRun,omitempty"`
+	Force                 bool     `json:"force,omitempty"`
+	WithoutLedger         bool     `json:"-"` // only a flag of Airlift, not in kubeadm
+	RemoveNode            bool     `json:"-"` // the same
+	IgnorePreflightErrors []string `json:"ignorePreflightErrors,omitempty"`
+	SkipPhases            []string `json:"skipPhases,omitempty"`
+	UnmountFlags          []string `json:"unmountFlags,omitempty"`
+	Timeouts              Timeouts `json:"timeouts"`
 
 	origin *origin
 }

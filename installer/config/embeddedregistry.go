@@ -1,20 +1,18 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"airlift/internal/documents"
 )
 
+// RegistryPort is the TCP port at which control planes serve the bundles that they keep, and the images in them.
+const RegistryPort = 7444
+
 // Where the cluster keeps the list of files, in kube-system.
 const RegistryConfigMap, RegistryKey = "airlift-registry", "registry.yaml"
-
-const registryAPIVersion, registryKind = "airlift/v1", "Registry"
 
 // EmbeddedRegistry is what the control planes of a cluster keep and serve. kubeadm has no fields for it: the cluster keeps
 // it in an own ConfigMap.
@@ -46,8 +44,6 @@ type KeptBundle struct {
 
 // wireRegistry is an EmbeddedRegistry in its ConfigMap.
 type wireRegistry struct {
-	APIVersion string       `json:"apiVersion"`
-	Kind       string       `json:"kind"`
 	Generation int          `json:"generation,omitempty"`
 	Disabled   bool         `json:"disabled,omitempty"`
 	Bundles    []KeptBundle `json:"bundles"`
@@ -56,17 +52,14 @@ type wireRegistry struct {
 
 // Encode returns the registry as YAML.
 func (r EmbeddedRegistry) Encode() ([]byte, error) {
-	return yaml.Marshal(wireRegistry{registryAPIVersion, registryKind, r.Generation, !r.Used, append([]KeptBundle{}, r.Bundles...), r.Images})
+	return documents.Encode("Registry", wireRegistry{r.Generation, !r.Used, append([]KeptBundle{}, r.Bundles...), r.Images})
 }
 
 // DecodeRegistry reads what Encode returns.
 func DecodeRegistry(data []byte) (EmbeddedRegistry, error) {
 	var w wireRegistry
-	if err := documents.Unmarshal(data, &w); err != nil {
+	if err := documents.Decode(data, "Registry", &w); err != nil {
 		return EmbeddedRegistry{}, err
-	}
-	if w.APIVersion != registryAPIVersion || w.Kind != registryKind {
-		return EmbeddedRegistry{}, fmt.Errorf("it is %s, kind %s, and not %s, kind %s: another version of Airlift wrote it", w.APIVersion, w.Kind, registryAPIVersion, registryKind)
 	}
 	for _, b := range w.Bundles {
 		for _, host := range b.Registries { // each names a directory of a node
@@ -123,15 +116,14 @@ func (r *EmbeddedRegistry) Drop(id string) {
 func (r *EmbeddedRegistry) Prefer(version string) {
 	r.Bundles = slices.Clone(r.Bundles)
 	slices.SortStableFunc(r.Bundles, func(a, b KeptBundle) int {
-		return cmp.Compare(boolRank(a.has(version)), boolRank(b.has(version)))
+		switch is, other := a.has(version), b.has(version); {
+		case is == other:
+			return 0
+		case is:
+			return -1
+		}
+		return 1
 	})
-}
-
-func boolRank(first bool) int {
-	if first {
-		return 0
-	}
-	return 1
 }
 
 // has reports whether a node with this version could have been installed from the file.

@@ -1,14 +1,11 @@
 package config
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
-
-	"sigs.k8s.io/yaml"
 
 	"airlift/internal/documents"
 )
@@ -21,11 +18,11 @@ const BalancerPort = 7443
 // for it: the cluster keeps it in an own ConfigMap.
 type Endpoint struct {
 	// VIPs are virtual addresses, of each family at most one. A healthy control plane has them.
-	VIPs []string
+	VIPs []string `json:"vips,omitempty"`
 	// Balancer makes each node run a balancer, through which the node's own processes reach the API servers.
-	Balancer bool
+	Balancer bool `json:"balancer,omitempty"`
 	// Change is the last change of a running cluster, nil if init made the endpoint.
-	Change *EndpointChange
+	Change *EndpointChange `json:"change,omitempty"`
 }
 
 // An EndpointChange is what the nodes of a cluster need to follow a change of its endpoint, and to undo it.
@@ -74,32 +71,12 @@ type FormerEndpoint struct {
 // Where the cluster keeps the endpoint, in kube-system.
 const EndpointConfigMap, EndpointKey = "airlift-endpoint", "endpoint.yaml"
 
-const endpointAPIVersion, endpointKind = "airlift/v1", "Endpoint"
-
-// wireEndpoint is an Endpoint in its ConfigMap.
-type wireEndpoint struct {
-	APIVersion string          `json:"apiVersion"`
-	Kind       string          `json:"kind"`
-	VIPs       []string        `json:"vips,omitempty"`
-	Balancer   bool            `json:"balancer,omitempty"`
-	Change     *EndpointChange `json:"change,omitempty"`
-}
-
 // Encode returns the endpoint as YAML.
-func (e Endpoint) Encode() ([]byte, error) {
-	return yaml.Marshal(wireEndpoint{endpointAPIVersion, endpointKind, e.VIPs, e.Balancer, e.Change})
-}
+func (e Endpoint) Encode() ([]byte, error) { return documents.Encode("Endpoint", e) }
 
 // DecodeEndpoint reads what Encode returns.
-func DecodeEndpoint(data []byte) (Endpoint, error) {
-	var w wireEndpoint
-	if err := documents.Unmarshal(data, &w); err != nil {
-		return Endpoint{}, err
-	}
-	if w.APIVersion != endpointAPIVersion || w.Kind != endpointKind {
-		return Endpoint{}, fmt.Errorf("it is %s, kind %s, and not %s, kind %s: another version of Airlift wrote it", w.APIVersion, w.Kind, endpointAPIVersion, endpointKind)
-	}
-	return Endpoint{VIPs: w.VIPs, Balancer: w.Balancer, Change: w.Change}, nil
+func DecodeEndpoint(data []byte) (e Endpoint, err error) {
+	return e, documents.Decode(data, "Endpoint", &e)
 }
 
 // Used reports whether hosts run the endpoint's service.

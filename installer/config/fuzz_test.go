@@ -32,8 +32,8 @@ func FuzzRead(f *testing.F) {
 						}
 						again := parse("again", written)
 						again.check(true)
-						if again.init(); again.err() != nil && !strings.Contains(again.err().Error(), "empty") {
-							t.Fatalf("%s\n%v", written, again.err())
+						if again.init(); again.Err() != nil && !strings.Contains(again.Err().Error(), "empty") {
+							t.Fatalf("%s\n%v", written, again.Err())
 						}
 					}
 				}
@@ -54,9 +54,9 @@ func FuzzRead(f *testing.F) {
 			s := parse("file", data)
 			s.check(false)
 			read(s)
-			for _, m := range s.problems {
-				if m.line < 1 || m.line > strings.Count(string(data), "\n")+1 {
-					t.Errorf("%q is said to be at line %d of %q", m.text, m.line, data)
+			for _, m := range s.Problems {
+				if m.Line < 1 || m.Line > strings.Count(string(data), "\n")+1 {
+					t.Errorf("%q is said to be at line %d of %q", m.Text, m.Line, data)
 				}
 			}
 		}

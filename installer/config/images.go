@@ -12,7 +12,7 @@ import (
 // as in kubeadm (images.go). A configured tag must be the bundle's: the error
 // (fault.Usage) lists all that are not.
 func (c *Config) ImageNames(bundled map[string]string) (map[string]string, error) {
-	var p problems
+	var p messages
 	names := map[string]string{}
 	for component, reference := range bundled {
 		names[component] = reference

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"strings"
@@ -11,26 +12,33 @@ import (
 	"airlift/internal/documents"
 )
 
-// kubeadmKinds are the documents of kubeadm's own API group.
-var kubeadmKinds = map[string]struct {
-	of    reflect.Type
-	since string
-}{
-	"InitConfiguration":    {reflect.TypeFor[initConfiguration](), ""},
-	"ClusterConfiguration": {reflect.TypeFor[clusterConfiguration](), ""},
-	"JoinConfiguration":    {reflect.TypeFor[joinConfiguration](), ""},
-	"ResetConfiguration":   {reflect.TypeFor[resetConfiguration](), "v1beta4"},
-	"UpgradeConfiguration": {reflect.TypeFor[upgradeConfiguration](), "v1beta4"},
+// A Kind is a kind of document that kubeadm reads.
+type Kind struct {
+	group string
+	// version is the only one that is read; of kubeadm's own group, the first that has the kind.
+	version string
+	of      reflect.Type
+	// ConfigMap, in kube-system, and Key are where a cluster keeps the document.
+	ConfigMap, Key string
+	// field returns the address of the field of a cluster that has the document, if it is not the cluster itself.
+	field func(*Cluster) any
 }
 
-// componentKinds are the documents of other groups that kubeadm reads.
-var componentKinds = map[string]struct {
-	group, version string
-	of             reflect.Type
-}{
-	"KubeletConfiguration":   {kubeletv1.GroupName, "v1beta1", reflect.TypeFor[kubeletv1.KubeletConfiguration]()},
-	"KubeProxyConfiguration": {kubeproxyv1.GroupName, "v1alpha1", reflect.TypeFor[kubeproxyv1.KubeProxyConfiguration]()},
+// Kinds are all kinds, by name.
+var Kinds = map[string]Kind{
+	"InitConfiguration":    {group: kubeadmGroup, of: reflect.TypeFor[initConfiguration]()},
+	"JoinConfiguration":    {group: kubeadmGroup, of: reflect.TypeFor[joinConfiguration]()},
+	"ResetConfiguration":   {group: kubeadmGroup, version: "v1beta4", of: reflect.TypeFor[Reset]()},
+	"UpgradeConfiguration": {group: kubeadmGroup, version: "v1beta4", of: reflect.TypeFor[upgradeConfiguration]()},
+	"ClusterConfiguration": {kubeadmGroup, "", reflect.TypeFor[Cluster](), "kubeadm-config", "ClusterConfiguration", nil},
+	"KubeletConfiguration": {kubeletv1.GroupName, "v1beta1", reflect.TypeFor[kubeletv1.KubeletConfiguration](), "kubelet-config", "kubelet",
+		func(c *Cluster) any { return &c.Kubelet }},
+	"KubeProxyConfiguration": {kubeproxyv1.GroupName, "v1alpha1", reflect.TypeFor[kubeproxyv1.KubeProxyConfiguration](), "kube-proxy", "config.conf",
+		func(c *Cluster) any { return &c.KubeProxy }},
 }
+
+// ClusterKinds are the kinds that a cluster keeps: init and reconfigure read them, and apply compares them with the cluster.
+var ClusterKinds = []string{"ClusterConfiguration", "KubeletConfiguration", "KubeProxyConfiguration"}
 
 // lastReader is the last kubeadm that reads an API version that Airlift does not
 // (kubeadm's util/config/common.go, oldKnownAPIVersions).
@@ -43,45 +51,28 @@ var lastReader = map[string]string{
 func (s *source) typeOf(d *document) reflect.Type {
 	known := strings.Join(apiVersions, ", ")
 	line := func(key string) int { return s.lineOf(d, key) }
-	switch d.group {
-	case kubeadmGroup:
-		kind, ok := kubeadmKinds[d.kind]
-		if reader := lastReader[d.version]; reader != "" {
-			s.addf(line("apiVersion"), "kubeadm.k8s.io/%s is too old (supported: %s): convert it with 'kubeadm config migrate --old-config old.yaml --new-config new.yaml' of kubeadm %s", d.version, known, reader)
-		} else if !slices.Contains(apiVersions, d.version) {
-			s.addf(line("apiVersion"), "there is no kubeadm.k8s.io/%s: the versions are %s", d.version, known)
-		} else if !ok {
-			names := []string{}
-			for name := range kubeadmKinds {
-				names = append(names, name)
-			}
-			s.addf(line("kind"), "kubeadm.k8s.io/%s has no kind %q%s", d.version, d.kind, didYouMean(d.kind, names))
-		} else if !within(kind.since, d.version) {
-			s.addf(line("apiVersion"), "%s exists since kubeadm.k8s.io/%s", d.kind, kind.since)
-		} else {
-			return kind.of
-		}
-		return nil
-	case kubeletv1.GroupName, kubeproxyv1.GroupName:
-		for name, kind := range componentKinds {
-			switch {
-			case kind.group != d.group:
-			case kind.version != d.version:
-				s.addf(line("apiVersion"), "%s/%s is not supported: write %s/%s", d.group, d.version, kind.group, kind.version)
-			case name == d.kind:
-				return kind.of
-			case d.kind == "CredentialProviderConfig" || d.kind == "SerializedNodeConfigSource":
-				// In the kubelet's API group, but kubeadm does not use it.
-			default:
-				s.addf(line("kind"), "%s/%s has no kind %q: did you mean %s?", d.group, d.version, d.kind, name)
-			}
-		}
-		return nil
-	}
-	if kind, ok := componentKinds[d.kind]; ok {
-		s.addf(line("apiVersion"), "%s does not belong to %s/%s: write apiVersion: %s/%s", d.kind, d.group, d.version, kind.group, kind.version)
-	} else if _, ok := kubeadmKinds[d.kind]; ok {
-		s.addf(line("apiVersion"), "%s does not belong to %s/%s: write apiVersion: %s/v1beta4", d.kind, d.group, d.version, kubeadmGroup)
+	kind, names := Kinds[d.kind], slices.DeleteFunc(keys(Kinds), func(name string) bool { return Kinds[name].group != d.group })
+	of, own := kind.group == d.group, d.group == kubeadmGroup
+	switch reader := lastReader[d.version]; {
+	case len(names) == 0 && kind.group == "":
+	case len(names) == 0:
+		s.addf(line("apiVersion"), "%s does not belong to %s/%s: write apiVersion: %s/%s", d.kind, d.group, d.version, kind.group, cmp.Or(kind.version, "v1beta4"))
+	case own && reader != "":
+		s.addf(line("apiVersion"), "kubeadm.k8s.io/%s is too old (supported: %s): convert it with 'kubeadm config migrate --old-config old.yaml --new-config new.yaml' of kubeadm %s", d.version, known, reader)
+	case own && !slices.Contains(apiVersions, d.version):
+		s.addf(line("apiVersion"), "there is no kubeadm.k8s.io/%s: the versions are %s", d.version, known)
+	case own && !of:
+		s.addf(line("kind"), "kubeadm.k8s.io/%s has no kind %q%s", d.version, d.kind, didYouMean(d.kind, names))
+	case own && !within(kind.version, d.version):
+		s.addf(line("apiVersion"), "%s exists since kubeadm.k8s.io/%s", d.kind, kind.version)
+	case !own && d.version != Kinds[names[0]].version:
+		s.addf(line("apiVersion"), "%s/%s is not supported: write %s/%s", d.group, d.version, d.group, Kinds[names[0]].version)
+	case of:
+		return kind.of
+	case d.kind == "CredentialProviderConfig" || d.kind == "SerializedNodeConfigSource":
+		// In the kubelet's API group, but kubeadm does not use it.
+	default:
+		s.addf(line("kind"), "%s/%s has no kind %q: did you mean %s?", d.group, d.version, d.kind, names[0])
 	}
 	return nil
 }
@@ -108,12 +99,9 @@ var kubeletFieldSince = map[string]int{
 }
 
 // TypeOfKind returns the Go type of a document that kubeadm reads, or nil.
-func TypeOfKind(group, kind string) reflect.Type {
-	if group == kubeadmGroup {
-		return kubeadmKinds[kind].of
-	}
-	if k := componentKinds[kind]; k.group == group {
-		return k.of
+func TypeOfKind(group, name string) reflect.Type {
+	if kind := Kinds[name]; kind.group == group {
+		return kind.of
 	}
 	return nil
 }

@@ -1,10 +1,12 @@
 package config_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"airlift/installer/config"
+	"airlift/internal/fault"
 )
 
 // kubeadm refuses each of these names too; the message names what to write.
@@ -36,7 +38,8 @@ func TestUnknownFieldOfManyIsShort(t *testing.T) {
 	} {
 		path := writeFile(t, inVersion(head+"---\napiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+field+": 3\n", "v1beta4", "v1.37.1"))
 		err := refusal(path)
-		if err == nil || !strings.Contains(err.Error(), "KubeletConfiguration."+field) || !strings.Contains(err.Error(), want) || len(err.Error()) > 400+len(path) {
+		text := fmt.Sprint(err, fault.Hint(err))
+		if err == nil || !strings.Contains(text, "KubeletConfiguration."+field) || !strings.Contains(text, want) || len(text) > 400+len(path) {
 			t.Errorf("%s: %v, want %q", field, err, want)
 		}
 	}

@@ -1,19 +1,18 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	bootstraputil "k8s.io/cluster-bootstrap/token/util"
-	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
-	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 
 	"airlift/internal/documents"
+	"airlift/internal/documents/problems"
+	"airlift/internal/documents/strict"
 )
 
 // ReadInit reads kubeadm's configuration file for init: an InitConfiguration, a
@@ -39,9 +38,9 @@ func ParseInit(name string, data []byte) (*Config, []string, error) {
 
 func (s *source) readInit() (*Config, []string, error) {
 	s.check(false)
-	s.need([]string{"InitConfiguration", "ClusterConfiguration"}, "KubeletConfiguration", "KubeProxyConfiguration")
+	s.need([]string{"InitConfiguration", "ClusterConfiguration"}, ClusterKinds...)
 	c := s.init()
-	return c, s.warnings, s.err()
+	return c, s.warnings, s.Err()
 }
 
 // ReadJoin reads kubeadm's JoinConfiguration, as ReadInit does.
@@ -53,7 +52,7 @@ func ReadJoin(path string) (*Config, []string, error) {
 	s.check(false)
 	s.need([]string{"JoinConfiguration"})
 	c := s.join()
-	return c, s.warnings, s.err()
+	return c, s.warnings, s.Err()
 }
 
 // ReadReset reads kubeadm's ResetConfiguration, as ReadInit does.
@@ -65,7 +64,7 @@ func ReadReset(path string) (*Reset, []string, error) {
 	s.check(false)
 	s.need([]string{"ResetConfiguration"})
 	r := s.reset()
-	return r, s.warnings, s.err()
+	return r, s.warnings, s.Err()
 }
 
 // File is a configuration file with the documents of several commands, each nil
@@ -115,27 +114,18 @@ func Read(path string) (*File, []string, error) {
 		f.Reset = s.reset()
 	}
 	if s.has("UpgradeConfiguration") {
-		f.Upgrade = &Upgrade{origin: &origin{s.name, s.lines}}
-		s.decode("UpgradeConfiguration", &f.Upgrade.wire)
+		f.Upgrade = &Upgrade{*decoded[upgradeConfiguration](s), s.origin()}
 	}
-	return f, s.warnings, s.err()
+	return f, s.warnings, s.Err()
 }
 
 // Check returns what is wrong with documents of a file that has documents for several commands: what Read finds before a value
 // needs the others. A JoinConfiguration may have no discovery. Warnings are lines for the user.
-func Check(name string, list []documents.Document) (warnings []string, errs []documents.Error) {
+func Check(name string, list []documents.Document) (warnings []string, wrong []problems.Problem) {
 	s := newSource(name, list, true)
 	s.check(true)
 	s.init()
-	for kind := range kubeadmKinds {
-		if d := s.find(kind); d != nil && d.of != nil {
-			s.decode(kind, reflect.New(d.of).Interface())
-		}
-	}
-	for _, p := range s.problems {
-		errs = append(errs, documents.Error{Line: p.line, Text: p.text})
-	}
-	return s.warnings, errs
+	return s.warnings, s.Problems
 }
 
 // has reports whether the file has a document of one of the kinds.
@@ -151,72 +141,66 @@ func (s *source) need(kinds []string, others ...string) {
 			s.warnf(d.Line, "%s does not apply to this command and is ignored", d.kind)
 		}
 	}
-	if len(s.problems) == 0 && !s.has(kinds...) {
-		s.addf(1, `this file has no %s, which this command requires: ./install config print %s-defaults prints one`,
-			strings.Join(kinds, " or "), strings.ToLower(strings.TrimSuffix(kinds[0], "Configuration")))
+	if len(s.Problems) == 0 && !s.has(kinds...) {
+		s.Add(1, fmt.Sprintf("to print one: ./install config print %s-defaults", strings.ToLower(strings.TrimSuffix(kinds[0], "Configuration"))),
+			"this file has no %s, which this command requires", strings.Join(kinds, " or "))
 	}
 }
 
+func (s *source) origin() *origin { return &origin{s.File, s.lines} }
+
 func (s *source) init() *Config {
-	var (
-		init      initConfiguration
-		cluster   clusterConfiguration
-		kubelet   kubeletv1.KubeletConfiguration
-		kubeProxy kubeproxyv1.KubeProxyConfiguration
-	)
-	for kind, into := range map[string]any{
-		"InitConfiguration": &init, "ClusterConfiguration": &cluster,
-		"KubeletConfiguration": &kubelet, "KubeProxyConfiguration": &kubeProxy,
-	} {
-		s.decode(kind, into)
-	}
-	s.checkCluster(&cluster)
+	init := decoded[initConfiguration](s)
 	c := &Config{
-		Cluster:          cluster.cluster(),
-		LocalAPIEndpoint: APIEndpoint(init.LocalAPIEndpoint),
-		NodeRegistration: init.NodeRegistration.registration(),
+		Cluster:          *decoded[Cluster](s),
+		LocalAPIEndpoint: init.LocalAPIEndpoint,
+		NodeRegistration: init.NodeRegistration,
 		BootstrapTokens:  s.tokens(init.BootstrapTokens),
 		CertificateKey:   init.CertificateKey,
 		SkipPhases:       init.SkipPhases,
-		Patches:          init.Patches.directory(),
+		Patches:          init.Patches.Directory,
 		DryRun:           init.DryRun,
-		Timeouts:         s.timeouts("InitConfiguration.timeouts", init.Timeouts),
-		origin:           &origin{s.name, s.lines},
+		Timeouts:         init.Timeouts,
+		origin:           s.origin(),
 	}
-	if s.find("KubeletConfiguration") != nil {
-		c.Kubelet = &kubelet
+	const kind = "ClusterConfiguration"
+	if d := s.find(kind); d != nil && c.Etcd.External != nil {
+		if local := documents.Value(d.Node, "etcd", "local"); local != nil && local.ShortTag() != "!!null" {
+			s.Add(s.lines[kind+".etcd.external"], "remove one", "%s.etcd has both local and external", kind)
+		}
 	}
-	if s.find("KubeProxyConfiguration") != nil {
-		c.KubeProxy = &kubeProxy
+	for _, d := range s.docs {
+		if field := Kinds[d.kind].field; field != nil && d.value.IsValid() {
+			reflect.ValueOf(field(&c.Cluster)).Elem().Set(d.value)
+		}
 	}
 	if a, b := c.APIServer.TimeoutForControlPlane, c.Timeouts.ControlPlaneComponentHealthCheck; a != 0 && b != 0 && a != b {
 		s.warnf(s.lines["InitConfiguration.timeouts.controlPlaneComponentHealthCheck"], "timeouts.controlPlaneComponentHealthCheck %s takes precedence over apiServer.timeoutForControlPlane %s", b, a)
 		c.APIServer.TimeoutForControlPlane = b
 	}
-	if len(s.problems) > 0 {
+	if len(s.Problems) > 0 {
 		return nil
 	}
 	return c
 }
 
 func (s *source) join() *Config {
-	var join joinConfiguration
-	if !s.decode("JoinConfiguration", &join) {
+	document := s.find("JoinConfiguration")
+	if document == nil || len(s.Problems) > 0 {
 		return nil
 	}
+	join := decoded[joinConfiguration](s)
 	c := &Config{
-		NodeRegistration: join.NodeRegistration.registration(),
+		NodeRegistration: join.NodeRegistration,
 		CACertPath:       join.CACertPath,
 		SkipPhases:       join.SkipPhases,
-		Patches:          join.Patches.directory(),
+		Patches:          join.Patches.Directory,
 		DryRun:           join.DryRun,
-		Timeouts:         s.timeouts("JoinConfiguration.timeouts", join.Timeouts),
-		origin:           &origin{s.name, s.lines},
+		Timeouts:         join.Timeouts,
+		origin:           s.origin(),
 	}
 	if cp := join.ControlPlane; cp != nil {
-		c.ControlPlane = true
-		c.LocalAPIEndpoint = APIEndpoint(cp.LocalAPIEndpoint)
-		c.CertificateKey = cp.CertificateKey
+		c.ControlPlane, c.LocalAPIEndpoint, c.CertificateKey = true, cp.LocalAPIEndpoint, cp.CertificateKey
 	}
 	d := &c.Discovery
 	d.TLSBootstrapToken = join.Discovery.TLSBootstrapToken
@@ -230,58 +214,27 @@ func (s *source) join() *Config {
 	const discovery = "JoinConfiguration.discovery"
 	switch line := s.lines[discovery]; {
 	case join.Discovery.BootstrapToken == nil && join.Discovery.File == nil:
-		if line == 0 {
-			line = s.find("JoinConfiguration").Line
-		}
-		s.addf(line, "%s must have bootstrapToken or file", discovery)
+		s.addf(cmp.Or(line, document.Line), "%s must have bootstrapToken or file", discovery)
 	case join.Discovery.BootstrapToken != nil && join.Discovery.File != nil:
-		s.addf(line, "%s has both bootstrapToken and file: remove one", discovery)
+		s.Add(line, "remove one", "%s has both bootstrapToken and file", discovery)
 	case join.Discovery.File != nil && d.File == "":
-		s.addf(s.lines[discovery+".file"], "%s.file.kubeConfigPath is missing: the path or https:// URL of a kubeconfig", discovery)
+		s.Add(s.lines[discovery+".file"], "write the path or https:// URL of a kubeconfig", "%s.file.kubeConfigPath is missing", discovery)
 	}
+	c.Timeouts.Discovery = cmp.Or(join.Discovery.Timeout, c.Timeouts.Discovery)
 	d.Timeout = c.Timeouts.Discovery
-	if t := join.Discovery.Timeout; t != nil {
-		d.Timeout = s.positive(discovery+".timeout", t)
-		c.Timeouts.Discovery = d.Timeout
-	}
-	if len(s.problems) > 0 {
+	if len(s.Problems) > 0 {
 		return nil
 	}
 	return c
 }
 
 func (s *source) reset() *Reset {
-	var reset resetConfiguration
-	if !s.decode("ResetConfiguration", &reset) {
+	if len(s.Problems) > 0 {
 		return nil
 	}
-	r := &Reset{
-		CertificatesDir:       reset.CertificatesDir,
-		CRISocket:             reset.CRISocket,
-		CleanupTmpDir:         reset.CleanupTmpDir,
-		DryRun:                reset.DryRun,
-		Force:                 reset.Force,
-		IgnorePreflightErrors: reset.IgnorePreflightErrors,
-		SkipPhases:            reset.SkipPhases,
-		UnmountFlags:          reset.UnmountFlags,
-		Timeouts:              s.timeouts("ResetConfiguration.timeouts", reset.Timeouts),
-		origin:                &origin{s.name, s.lines},
-	}
-	if len(s.problems) > 0 {
-		return nil
-	}
+	r := decoded[Reset](s)
+	r.origin = s.origin()
 	return r
-}
-
-// checkCluster records errors that a Cluster cannot represent.
-func (s *source) checkCluster(in *clusterConfiguration) {
-	const kind = "ClusterConfiguration."
-	if in.Etcd.Local != nil && in.Etcd.External != nil {
-		s.addf(s.lines[kind+"etcd.external"], "%setcd has both local and external: remove one", kind)
-	}
-	s.positive(kind+"certificateValidityPeriod", in.CertificateValidityPeriod)
-	s.positive(kind+"caCertificateValidityPeriod", in.CACertificateValidityPeriod)
-	s.positive(kind+"apiServer.timeoutForControlPlane", in.APIServer.TimeoutForControlPlane)
 }
 
 // tokens returns the tokens of the file, with kubeadm's defaults: only here a
@@ -297,15 +250,15 @@ func (s *source) tokens(in []wireToken) (out []BootstrapToken) {
 				s.addf(s.lines[path], "%s: generating a token: %v", path, err)
 			}
 		case *t.Token == "":
-			s.addf(s.lines[path+".token"], "%s.token is empty: leave it out for a random one", path)
+			s.Add(s.lines[path+".token"], "leave it out for a random one", "%s.token is empty", path)
 		default:
 			token.Token = *t.Token
 		}
 		switch {
 		case t.TTL != nil && t.Expires != nil:
-			s.addf(s.lines[path+".expires"], "%s has both ttl and expires: remove one", path)
+			s.Add(s.lines[path+".expires"], "remove one", "%s has both ttl and expires", path)
 		case t.TTL != nil:
-			token.TTL = t.TTL.Duration
+			token.TTL = *t.TTL
 		case t.Expires != nil:
 			token.Expires = t.Expires.Time
 		default:
@@ -316,31 +269,6 @@ func (s *source) tokens(in []wireToken) (out []BootstrapToken) {
 	return out
 }
 
-func (s *source) timeouts(path string, in *wireTimeouts) (out Timeouts) {
-	if in == nil {
-		return out
-	}
-	from, to := reflect.ValueOf(in).Elem(), reflect.ValueOf(&out).Elem()
-	for i := range from.NumField() {
-		name, _, _ := strings.Cut(from.Type().Field(i).Tag.Get("json"), ",")
-		d := s.positive(path+"."+name, from.Field(i).Interface().(*metav1.Duration))
-		to.FieldByName(from.Type().Field(i).Name).SetInt(int64(d))
-	}
-	return out
-}
-
-// positive returns a duration, 0 if it is not given. A given value of zero or
-// less is an error: later, zero means the default.
-func (s *source) positive(path string, d *metav1.Duration) time.Duration {
-	if d == nil {
-		return 0
-	}
-	if d.Duration <= 0 {
-		s.addf(s.lines[path], "%s is %s and must be greater than 0s; remove it to use the default", path, d.Duration)
-	}
-	return d.Duration
-}
-
 // filePath turns a file:// URL into a path, as kubeadm does.
 func filePath(s string) string {
 	if path, ok := strings.CutPrefix(s, "file://"); ok {
@@ -349,30 +277,11 @@ func filePath(s string) string {
 	return s
 }
 
-func (p *wirePatches) directory() string {
-	if p == nil {
-		return ""
-	}
-	return p.Directory
-}
-
-func (in wireNodeRegistration) registration() NodeRegistration {
-	return NodeRegistration{
-		Name:                  in.Name,
-		CRISocket:             in.CRISocket,
-		Taints:                in.Taints,
-		KubeletExtraArgs:      in.KubeletExtraArgs.args(),
-		IgnorePreflightErrors: in.IgnorePreflightErrors,
-		ImagePullPolicy:       in.ImagePullPolicy,
-		ImagePullSerial:       in.ImagePullSerial,
-	}
-}
-
 // origin is the file that a Config came from, so that later errors can name the
 // line of a value.
 type origin struct {
 	file  string
-	lines map[string]int // by path: "ClusterConfiguration.networking.podSubnet"
+	lines strict.Lines // by path: "ClusterConfiguration.networking.podSubnet"
 }
 
 // at describes where a value comes from: its line or field in the file, or its

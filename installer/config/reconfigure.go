@@ -1,10 +1,8 @@
 package config
 
 import (
-	"fmt"
+	"reflect"
 	"slices"
-
-	"sigs.k8s.io/yaml"
 
 	"airlift/internal/documents"
 )
@@ -12,14 +10,14 @@ import (
 // A Given is what a configuration file has: its values without defaults, and which fields it has. A nil one has nothing.
 type Given struct{ Config *Config }
 
-// ReadReconfigure reads kubeadm's configuration file for a running cluster: an InitConfiguration, a ClusterConfiguration, a
-// KubeletConfiguration and a KubeProxyConfiguration, or some of them. Any other document is an error.
+// ReadReconfigure reads kubeadm's configuration file for a running cluster: an InitConfiguration and ClusterKinds, or some of
+// them. Any other document is an error.
 func ReadReconfigure(path string) (*Given, []string, error) {
 	s, err := readSource(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	return s.readReconfigure("reconfigure", "InitConfiguration", "ClusterConfiguration", "KubeletConfiguration", "KubeProxyConfiguration")
+	return s.readReconfigure("reconfigure", append([]string{"InitConfiguration"}, ClusterKinds...)...)
 }
 
 // ReadReconfigureNode reads the InitConfiguration of a file: what differs from node to node.
@@ -38,7 +36,7 @@ func (s *source) readReconfigure(command string, kinds ...string) (*Given, []str
 			s.addf(d.Line, "%s does not apply to %s: remove it", d.kind, command)
 		}
 	}
-	if len(s.problems) == 0 && !s.has(kinds...) {
+	if len(s.Problems) == 0 && !s.has(kinds...) {
 		s.addf(1, "this file has no document that %s reads: %s", command, kinds)
 	}
 	c := s.init()
@@ -47,7 +45,7 @@ func (s *source) readReconfigure(command string, kinds ...string) (*Given, []str
 			s.warnf(line, "InitConfiguration.%s has an effect only in init", path)
 		}
 	}
-	if err := s.err(); err != nil {
+	if err := s.Err(); err != nil {
 		return nil, s.warnings, err
 	}
 	return &Given{c}, s.warnings, nil
@@ -68,6 +66,15 @@ func (g *Given) Values() *Config {
 	return g.Config
 }
 
+// CopyTo gives a cluster the documents that the file has, except the ClusterConfiguration.
+func (g *Given) CopyTo(c *Cluster) {
+	for _, kind := range ClusterKinds {
+		if field := Kinds[kind].field; field != nil && g.Has(kind) {
+			reflect.ValueOf(field(c)).Elem().Set(reflect.ValueOf(field(&g.Config.Cluster)).Elem())
+		}
+	}
+}
+
 // Check checks the completed configuration of a node of a running cluster, into which the file was merged. Its errors name the
 // lines of the file.
 func (g *Given) Check(c *Config, controlPlane bool) error {
@@ -82,8 +89,6 @@ func (g *Given) Check(c *Config, controlPlane bool) error {
 // Where the cluster keeps the number of its last reconfiguration, in kube-system, and, in a Secret, the files that
 // reconfigurations brought.
 const ReconfigurationConfigMap, ReconfigurationKey, FilesSecret, FilesKey = "airlift-reconfiguration", "reconfiguration.yaml", "airlift-files", "files"
-
-const reconfigurationAPIVersion, reconfigurationKind = "airlift/v1", "Reconfiguration"
 
 // A Reconfiguration is what the nodes of a cluster need to follow a change of its configuration. kubeadm has no fields for it.
 type Reconfiguration struct {
@@ -106,27 +111,12 @@ type Names struct {
 	EtcdPeer   []string `json:"etcdPeer,omitempty"`
 }
 
-type wireReconfiguration struct {
-	APIVersion      string `json:"apiVersion"`
-	Kind            string `json:"kind"`
-	Reconfiguration `json:",inline"`
-}
-
 // Encode returns the reconfiguration as YAML.
-func (r Reconfiguration) Encode() ([]byte, error) {
-	return yaml.Marshal(wireReconfiguration{reconfigurationAPIVersion, reconfigurationKind, r})
-}
+func (r Reconfiguration) Encode() ([]byte, error) { return documents.Encode("Reconfiguration", r) }
 
 // DecodeReconfiguration reads what Encode returns.
-func DecodeReconfiguration(data []byte) (Reconfiguration, error) {
-	var w wireReconfiguration
-	if err := documents.Unmarshal(data, &w); err != nil {
-		return Reconfiguration{}, err
-	}
-	if w.APIVersion != reconfigurationAPIVersion || w.Kind != reconfigurationKind {
-		return Reconfiguration{}, fmt.Errorf("it is %s, kind %s, and not %s, kind %s: another version of Airlift wrote it", w.APIVersion, w.Kind, reconfigurationAPIVersion, reconfigurationKind)
-	}
-	return w.Reconfiguration, nil
+func DecodeReconfiguration(data []byte) (r Reconfiguration, err error) {
+	return r, documents.Decode(data, "Reconfiguration", &r)
 }
 
 // NamesOf returns the names and addresses that a configuration gives to certificates, in addition to each node's own.
@@ -139,7 +129,7 @@ func NamesOf(c *Cluster) Names {
 }
 
 // Next returns the reconfiguration after this one, which changes a configuration into another one. workers reports whether
-// workers must follow it.
+// workers must follow it. It is a copy, so that a field that is no counter stays.
 func (r Reconfiguration) Next(from, to *Cluster, workers bool) Reconfiguration {
 	was, is := NamesOf(from), NamesOf(to)
 	left := func(removed, was, is []string) (list []string) {
@@ -150,15 +140,15 @@ func (r Reconfiguration) Next(from, to *Cluster, workers bool) Reconfiguration {
 		}
 		return list
 	}
-	next := Reconfiguration{Number: r.Number + 1, Workers: r.Workers, Stored: r.Stored, Removed: Names{
+	r.Number, r.As, r.Removed = r.Number+1, 0, Names{
 		APIServer:  left(r.Removed.APIServer, was.APIServer, is.APIServer),
 		EtcdServer: left(r.Removed.EtcdServer, was.EtcdServer, is.EtcdServer),
 		EtcdPeer:   left(r.Removed.EtcdPeer, was.EtcdPeer, is.EtcdPeer),
-	}}
-	if workers {
-		next.Workers = next.Number
 	}
-	return next
+	if workers {
+		r.Workers = r.Number
+	}
+	return r
 }
 
 // Has reports whether the cluster has the configuration that the change with a number stored: nothing changed it since, or that

@@ -74,7 +74,7 @@ func TestDocumentsAreThoseOfKubeadm(t *testing.T) {
 			text.WriteString(document)
 		}
 		s := parse("file", []byte(text.String()))
-		if len(s.problems) > 0 {
+		if len(s.Problems) > 0 {
 			continue
 		}
 		accepted++

@@ -1,35 +1,28 @@
 package config
 
 import (
-	"cmp"
-	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
+	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kjson "sigs.k8s.io/json"
-
-	"airlift/internal/documents"
+	"airlift/internal/documents/strict"
+	"airlift/internal/fault"
 )
 
-// check records everything that would be lost when the documents are decoded into
-// their types. Documents of unknown groups are errors or warnings.
+// check decodes all documents, and records everything that is wrong with them. Documents of unknown groups are errors or warnings.
 func (s *source) check(unknownIsError bool) {
 	for _, d := range s.docs {
-		known := len(s.problems)
-		t := s.typeOf(d)
+		known := len(s.Problems)
+		d.of = s.typeOf(d)
 		switch {
-		case t != nil:
-			d.of = t
-			w := &walker{source: s, doc: d}
-			if d.group == kubeadmGroup {
-				w.version = d.version
+		case d.of != nil:
+			if value := s.decode(d); len(s.Problems) == known {
+				d.value = value
 			}
-			w.walk(t, d.value, place{d.kind, d.Node, d.Line})
-			d.bad = len(s.problems) > known
-		case len(s.problems) > known:
-			d.bad = true
+		case len(s.Problems) > known:
 		case unknownIsError:
 			s.addf(s.lineOf(d, "kind"), "%s of %s/%s is not a kind that kubeadm knows", d.kind, d.group, d.version)
 		default:
@@ -38,185 +31,148 @@ func (s *source) check(unknownIsError bool) {
 	}
 }
 
-// decode decodes the document of that kind if there is one without errors, and
-// records the decoder's own errors. It reports whether into was filled.
-func (s *source) decode(kind string, into any) bool {
-	d := s.find(kind)
-	if d == nil || d.of == nil || d.bad {
+func (s *source) decode(d *document) reflect.Value {
+	r := &reader{Decoder: strict.Decoder{List: &s.List, Lines: s.lines, EmptyFields: true, EmptyItems: true}}
+	r.Unknown, r.Replace, r.Check = r.unknown, r.args, r.positive
+	if d.group == kubeadmGroup {
+		r.version = d.version
+		r.Has = func(tag reflect.StructTag) bool { return within(tag.Get("kubeadm"), r.version) }
+	}
+	return r.document(d)
+}
+
+// A reader reads a document of a version of kubeadm's API.
+type reader struct {
+	strict.Decoder
+	version string // empty for other groups
+	lenient bool   // fields and forms of other versions are read, and unknown fields are ignored
+}
+
+func (r *reader) document(d *document) reflect.Value {
+	into := reflect.New(d.of)
+	r.Document(into.Interface(), d.Document, d.kind)
+	return into
+}
+
+// decoded returns the value of the document of the type's kind, or the zero value if there is none without errors.
+func decoded[T any](s *source) *T {
+	for _, d := range s.docs {
+		if d.of == reflect.TypeFor[T]() && d.value.IsValid() {
+			return d.value.Interface().(*T)
+		}
+	}
+	return new(T)
+}
+
+// args decodes arguments, which are a mapping in v1beta3, sorted by name, and a list since.
+func (r *reader) args(into reflect.Value, value any, at strict.Place) bool {
+	if into.Type() != reflect.TypeFor[Args]() {
 		return false
 	}
-	data, err := json.Marshal(d.value)
-	if err != nil {
-		s.addf(d.Line, "%s: %v", d.kind, err)
-		return false
-	}
-	strict, err := kjson.UnmarshalStrict(data, into)
-	if err != nil {
-		strict = append(strict, err)
-	}
-	for _, e := range strict {
-		s.addf(d.Line, "%s: %v", d.kind, e)
-	}
-	return len(strict) == 0
-}
-
-// walker compares a document with the type that it is decoded into.
-type walker struct {
-	*source
-	doc     *document
-	version string // of kubeadm's API; empty for other groups
-}
-
-// place is where a value was written.
-type place struct {
-	path string
-	node *documents.Node // nil when it is not known
-	line int
-}
-
-func (w *walker) walk(t reflect.Type, value any, at place) {
-	w.lines[at.path] = at.line
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if value == nil { // null means the default
-		return
-	}
-	if t == reflect.TypeFor[wireArgs]() {
-		if _, isMap := value.(map[string]any); isMap != (w.version == "v1beta3") {
-			w.wrongArgs(isMap, at)
-			return
-		}
-		if t = reflect.TypeFor[[]wireArg](); w.version == "v1beta3" {
-			t = reflect.TypeFor[map[string]string]()
-		}
-	}
-	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
-		w.leaf(t, value, at)
-		return
-	}
-	switch t.Kind() {
-	case reflect.Interface:
-	case reflect.Struct:
-		m, ok := value.(map[string]any)
-		if !ok {
-			w.addf(at.line, "%s is %s and must be a mapping with the fields %s", at.path, described(at.node, value), strings.Join(firstNames(w.names(t)), ", "))
-			return
-		}
-		fields := fieldsOf(t)
-		for _, name := range keys(m) {
-			to := w.child(at, name)
-			field, ok := fields[name]
-			switch {
-			case !ok:
-				w.unknown(t, name, to)
-			case !within(field.Tag.Get("kubeadm"), w.version) && w.version != "":
-				w.misplaced(field.Tag.Get("kubeadm"), name, to)
-			default:
-				w.walk(field.Type, m[name], to)
-			}
-		}
-	case reflect.Map:
-		m, ok := value.(map[string]any)
-		if !ok {
-			w.addf(at.line, "%s is %s and must be a mapping of names to values", at.path, described(at.node, value))
-			return
-		}
-		for _, name := range keys(m) {
-			w.walk(t.Elem(), m[name], w.child(at, name))
-		}
-	case reflect.Slice:
-		list, ok := value.([]any)
-		if !ok {
-			w.addf(at.line, "%s is %s and must be a list: write [%s] or one item a line after dashes", at.path, described(at.node, value), example(t.Elem()))
-			return
-		}
-		for i, item := range list {
-			w.walk(t.Elem(), item, w.item(at, i))
-		}
+	_, isMap := value.(map[string]any)
+	switch old := r.version == "v1beta3"; {
+	case isMap == old || r.lenient:
+	case isMap:
+		r.Add(at.Line, `write - name: NAME and value: "VALUE"`, `%s is a mapping, as in v1beta3; in %s it must be a list`, at.Path, r.version)
+		return true
 	default:
-		w.leaf(t, value, at)
+		r.Add(at.Line, `write NAME: "VALUE"; it is a list of name and value since v1beta4`, `%s must be a mapping in v1beta3`, at.Path)
+		return true
 	}
-}
-
-func (w *walker) leaf(t reflect.Type, value any, at place) {
-	data, err := json.Marshal(value)
-	if err == nil {
-		err = kjson.UnmarshalCaseSensitivePreserveInts(data, reflect.New(t).Interface())
-	}
-	if err == nil {
-		return
-	}
-	what := described(at.node, value)
-	switch {
-	case t == reflect.TypeFor[metav1.Duration]():
-		w.addf(at.line, `%s is %s and must be a duration such as 4m0s, 90s or 8760h`, at.path, what)
-	case t == reflect.TypeFor[metav1.Time]():
-		w.addf(at.line, `%s is %s and must be a time such as "2030-01-02T15:04:05Z"`, at.path, what)
-	case t.Kind() == reflect.String && isScalar(value):
-		w.addf(at.line, "%s is %s and must be a string: put it in quotes, %q", at.path, what, documents.Written(at.node, value))
-	case t.Kind() == reflect.String:
-		w.addf(at.line, "%s is %s and must be a string", at.path, what)
-	case t.Kind() == reflect.Bool:
-		w.addf(at.line, "%s is %s and must be true or false, without quotes", at.path, what)
-	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:
-		w.addf(at.line, "%s is %s and must be a whole number of at most %d bits, without quotes", at.path, what, t.Bits())
-	default:
-		w.addf(at.line, "%s is %s: %v", at.path, what, err)
-	}
-}
-
-func isScalar(value any) bool {
-	switch value.(type) {
-	case map[string]any, []any:
+	if !isMap {
 		return false
+	}
+	args := map[string]string{}
+	r.Decode(reflect.ValueOf(&args).Elem(), "", value, at)
+	for _, name := range keys(args) {
+		into.Set(reflect.Append(into, reflect.ValueOf(Arg{Name: name, Value: args[name]})))
 	}
 	return true
 }
 
-// fieldsOf returns a struct's fields by the names they have in JSON, including the fields of
-// embedded structs.
-func fieldsOf(t reflect.Type) map[string]reflect.StructField {
-	fields := map[string]reflect.StructField{}
-	for f := range fieldsIn(t) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if f.Anonymous && name == "" {
-			for inner, field := range fieldsOf(f.Type) {
-				if _, own := fields[inner]; !own {
-					fields[inner] = field
-				}
+// positive refuses a duration that is zero or less: later, zero means the default.
+func (r *reader) positive(into reflect.Value, tag reflect.StructTag, at strict.Place) {
+	if d, ok := into.Interface().(time.Duration); ok && d <= 0 && tag.Get("zero") == "" {
+		r.Add(at.Line, "remove it to use the default", "%s is %s and must be greater than 0s", at.Path, d)
+	}
+}
+
+// replaced maps fields that were removed from the API to their replacements.
+var replaced = map[string]string{
+	"ClusterConfiguration.apiServer.timeoutForControlPlane": "write timeouts.controlPlaneComponentHealthCheck in InitConfiguration, or in JoinConfiguration",
+	"JoinConfiguration.discovery.timeout":                   "write timeouts.discovery",
+}
+
+// unknown refuses a field of another version, and finds the places that a field belongs to.
+func (r *reader) unknown(of reflect.Type, name, near string, at strict.Place) (hint string, refused bool) {
+	tag := strict.Fields(of)[name].Tag.Get("kubeadm")
+	last, until := strings.CutPrefix(tag, "-")
+	kind, _, _ := strings.Cut(at.Path, ".")
+	switch component := Kinds[kind].field != nil; {
+	case r.lenient && of != reflect.TypeFor[Arg]():
+		return "", true
+	case until:
+		r.Add(at.Line, replaced[at.Path], "%s exists up to %s and not in %s", at.Path, last, r.version)
+		return "", true
+	case tag != "":
+		r.Add(at.Line, fmt.Sprintf("write apiVersion: %s/%s here, or remove it", kubeadmGroup, tag), "%s is not in %s: %q exists since %s", at.Path, r.version, name, tag)
+		return "", true
+	case near != "":
+	default:
+		if places := r.elsewhere(name); len(places) > 0 {
+			return "it belongs at " + strings.Join(places, " or "), false
+		}
+		if names := keys(strict.Fields(of)); component && len(names) > strict.MaxNames {
+			hint = "to print fields with their defaults: ./install config print init-defaults --component-configs " + kind
+			if similar := fault.Similar(name, names, 3); len(similar) > 0 {
+				hint = "similar fields are " + strings.Join(similar, ", ") + "; " + hint
 			}
-		} else if f.IsExported() && name != "-" {
-			fields[cmp.Or(name, f.Name)] = f
 		}
 	}
-	return fields
+	return hint, false
 }
 
-func fieldsIn(t reflect.Type) func(func(reflect.StructField) bool) {
-	return func(yield func(reflect.StructField) bool) {
-		for i := range t.NumField() {
-			if !yield(t.Field(i)) {
-				return
+// elsewhere returns the other places that have a field of that name.
+func (r *reader) elsewhere(name string) (places []string) {
+	version := r.version
+	if version == "" {
+		version = apiVersions[1]
+	}
+	var search func(t reflect.Type, path string)
+	search = func(t reflect.Type, path string) {
+		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+			t = t.Elem()
+		}
+		if t.Kind() != reflect.Struct || t.PkgPath() != reflect.TypeFor[source]().PkgPath() && t.Name() != "" {
+			return
+		}
+		fields := strict.Fields(t)
+		for _, n := range keys(fields) {
+			if !within(fields[n].Tag.Get("kubeadm"), version) {
+				continue
 			}
+			if n == name {
+				places = append(places, path+"."+n)
+			}
+			search(fields[n].Type, path+"."+n)
 		}
 	}
+	for _, kind := range keys(Kinds) {
+		if k := Kinds[kind]; k.group == kubeadmGroup && within(k.version, version) && kind != "UpgradeConfiguration" {
+			search(k.of, kind)
+		} else if _, ok := strict.Fields(k.of)[name]; ok && k.field != nil {
+			places = append(places, kind+"."+name)
+		}
+	}
+	return places[:min(len(places), 4)]
 }
 
-// child is the place of a field in a mapping, or the mapping's own place if the
-// library for line numbers does not find the key.
-func (w *walker) child(at place, name string) place {
-	to := place{at.path + "." + name, nil, at.line}
-	if key, value := documents.Field(at.node, name); key != nil {
-		to.node, to.line = value, key.Line
-	}
-	return to
-}
+func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-func (w *walker) item(at place, i int) place {
-	to := place{fmt.Sprintf("%s[%d]", at.path, i), documents.Item(at.node, i), at.line}
-	if to.node != nil {
-		to.line = to.node.Line
+// didYouMean returns the end of a message with the nearest candidate.
+func didYouMean(written string, candidates []string) string {
+	if best := fault.Nearest(written, candidates); best != "" {
+		return ": did you mean " + best + "?"
 	}
-	return to
+	return ""
 }

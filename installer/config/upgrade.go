@@ -51,16 +51,22 @@ func readUpgrade(path string, take func(*upgradeConfiguration) *UpgradeRun) (*Up
 	}
 	s.check(false)
 	s.need([]string{"UpgradeConfiguration"})
-	u := &Upgrade{origin: &origin{s.name, s.lines}}
-	s.decode("UpgradeConfiguration", &u.wire)
+	u := &Upgrade{*decoded[upgradeConfiguration](s), s.origin()}
 	run := take(&u.wire)
 	run.Drain = true
 	run.IgnorePreflightErrors = slices.Clone(run.IgnorePreflightErrors)
-	run.Timeouts = s.timeouts("UpgradeConfiguration.timeouts", u.wire.Timeouts)
-	if err := s.err(); err != nil {
+	run.Timeouts = u.wire.Timeouts
+	if err := s.Err(); err != nil {
 		return nil, s.warnings, err
 	}
 	return run, s.warnings, u.Validate()
+}
+
+func (p *patches) directory() string {
+	if p == nil {
+		return ""
+	}
+	return p.Directory
 }
 
 func orTrue(b *bool) bool { return b == nil || *b }

@@ -16,15 +16,15 @@ import (
 	"airlift/internal/fault"
 )
 
-// problems collects all errors, so that the user can correct them at once.
-type problems []string
+// messages are all errors, so that the user can correct them at once.
+type messages []string
 
-func (p *problems) addf(format string, args ...any) {
+func (p *messages) addf(format string, args ...any) {
 	*p = append(*p, fmt.Sprintf(format, args...))
 }
 
 // err is nil when there is no problem.
-func (p problems) err() error {
+func (p messages) err() error {
 	switch len(p) {
 	case 0:
 		return nil
@@ -37,7 +37,7 @@ func (p problems) err() error {
 // validator checks one Config or Reset. Every message begins with the place of
 // the value: its line in the configuration file, or its flag.
 type validator struct {
-	problems
+	messages
 	*origin
 }
 
@@ -93,7 +93,7 @@ func (u *Upgrade) Validate() error {
 	v := &validator{origin: u.origin}
 	for part, given := range map[string]struct {
 		policy  corev1.PullPolicy
-		patches *wirePatches
+		patches *patches
 	}{"apply": {u.wire.Apply.ImagePullPolicy, u.wire.Apply.Patches}, "node": {u.wire.Node.ImagePullPolicy, u.wire.Node.Patches}} {
 		path := "UpgradeConfiguration." + part
 		v.pullPolicy(v.at(path+".imagePullPolicy", path), given.policy)
@@ -101,7 +101,7 @@ func (u *Upgrade) Validate() error {
 			v.absolute(v.at(path+".patches.directory", v.at(path+".patches", path)), given.patches.Directory)
 		}
 	}
-	slices.Sort(v.problems)
+	slices.Sort(v.messages)
 	return v.err()
 }
 

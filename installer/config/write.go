@@ -1,15 +1,16 @@
 package config
 
 import (
-	"bytes"
-	"encoding/json"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"airlift/internal/documents/strict"
 )
 
 // V1Beta4From is the first minor version whose kubeadm writes v1beta4; earlier
@@ -36,250 +37,133 @@ func NewerAPI(a, b string) string {
 // in that version of kubeadm's API, without fields that the version does not have.
 func (c *Config) WriteInit(api string) ([]byte, error) {
 	in := initConfiguration{
-		TypeMeta:         typeMeta("InitConfiguration", api),
-		DryRun:           c.DryRun,
-		NodeRegistration: c.NodeRegistration.wire(api),
-		LocalAPIEndpoint: wireAPIEndpoint(c.LocalAPIEndpoint),
-		CertificateKey:   c.CertificateKey,
-		SkipPhases:       c.SkipPhases,
-		Patches:          patchesIn(c.Patches),
-		Timeouts:         c.Timeouts.wire(),
+		DryRun: c.DryRun, NodeRegistration: c.NodeRegistration, LocalAPIEndpoint: c.LocalAPIEndpoint, CertificateKey: c.CertificateKey,
+		SkipPhases: c.SkipPhases, Patches: patches{c.Patches}, Timeouts: c.Timeouts,
 	}
 	for _, t := range c.BootstrapTokens {
 		token := wireToken{Token: &t.Token, Description: t.Description, Usages: t.Usages, Groups: t.Groups}
 		if t.Expires.IsZero() {
-			token.TTL = &metav1.Duration{Duration: t.TTL}
+			token.TTL = &t.TTL
 		} else {
 			token.Expires = &metav1.Time{Time: t.Expires}
 		}
 		in.BootstrapTokens = append(in.BootstrapTokens, token)
 	}
-	return write(api, &in, c.Cluster.wire(api))
+	first, err := write(api, "InitConfiguration", in)
+	if err != nil {
+		return nil, err
+	}
+	second, err := c.Cluster.write(api, true)
+	return slices.Concat(first, []byte("---\n"), second), err
 }
 
 // Write returns the ClusterConfiguration alone, in the version that the kubeadm of
 // its Kubernetes writes. httpEndpoints: that kubeadm knows etcd.external.httpEndpoints.
 func (c *Cluster) Write(httpEndpoints bool) ([]byte, error) {
-	api := APIVersion(c.KubernetesVersion)
-	out := c.wire(api)
-	if out.Etcd.External != nil && !httpEndpoints {
-		out.Etcd.External.HTTPEndpoints = nil
+	return c.write(APIVersion(c.KubernetesVersion), httpEndpoints)
+}
+
+func (c *Cluster) write(api string, httpEndpoints bool) ([]byte, error) {
+	out := *c
+	if c.Etcd.External != nil {
+		external := *c.Etcd.External
+		if out.Etcd.External = &external; !httpEndpoints {
+			external.HTTPEndpoints = nil
+		} else if len(external.HTTPEndpoints) == 0 {
+			external.HTTPEndpoints = external.Endpoints // as kubeadm fills it in
+		}
 	}
-	return write(api, out)
+	return write(api, "ClusterConfiguration", out)
 }
 
 // WriteJoin returns the Config as a JoinConfiguration.
 func (c *Config) WriteJoin(api string) ([]byte, error) {
 	d := c.Discovery
 	join := joinConfiguration{
-		TypeMeta:         typeMeta("JoinConfiguration", api),
-		DryRun:           c.DryRun,
-		NodeRegistration: c.NodeRegistration.wire(api),
-		CACertPath:       c.CACertPath,
-		Discovery:        wireDiscovery{TLSBootstrapToken: d.TLSBootstrapToken, Timeout: durationIn(c.Timeouts.Discovery)},
-		SkipPhases:       c.SkipPhases,
-		Patches:          patchesIn(c.Patches),
-		Timeouts:         c.Timeouts.wire(),
+		DryRun: c.DryRun, NodeRegistration: c.NodeRegistration, CACertPath: c.CACertPath,
+		Discovery:  wireDiscovery{TLSBootstrapToken: d.TLSBootstrapToken, Timeout: c.Timeouts.Discovery},
+		SkipPhases: c.SkipPhases, Patches: patches{c.Patches}, Timeouts: c.Timeouts,
 	}
 	if d.File != "" {
-		join.Discovery.File = &wireFileDiscovery{KubeConfigPath: d.File}
+		join.Discovery.File = &fileDiscovery{d.File}
 	} else {
-		join.Discovery.BootstrapToken = &wireTokenDiscovery{
-			Token: d.Token, APIServerEndpoint: d.APIServerEndpoint,
-			CACertHashes: d.CACertHashes, UnsafeSkipCAVerification: d.UnsafeSkipCAVerification,
-		}
+		join.Discovery.BootstrapToken = &tokenDiscovery{d.Token, d.APIServerEndpoint, d.CACertHashes, d.UnsafeSkipCAVerification}
 	}
 	if c.ControlPlane {
-		join.ControlPlane = &wireJoinControlPlane{LocalAPIEndpoint: wireAPIEndpoint(c.LocalAPIEndpoint), CertificateKey: c.CertificateKey}
+		join.ControlPlane = &joinControlPlane{c.LocalAPIEndpoint, c.CertificateKey}
 	}
-	return write(api, &join)
+	return write(api, "JoinConfiguration", join)
 }
 
 // Write returns the Reset as a ResetConfiguration, in v1beta4 or newer: v1beta3
 // has none.
 func (r *Reset) Write(api string) ([]byte, error) {
-	api = NewerAPI(api, "v1beta4")
-	return write(api, &resetConfiguration{
-		TypeMeta:              typeMeta("ResetConfiguration", api),
-		CleanupTmpDir:         r.CleanupTmpDir,
-		CertificatesDir:       r.CertificatesDir,
-		CRISocket:             r.CRISocket,
-		DryRun:                r.DryRun,
-		Force:                 r.Force,
-		IgnorePreflightErrors: r.IgnorePreflightErrors,
-		SkipPhases:            r.SkipPhases,
-		UnmountFlags:          r.UnmountFlags,
-		Timeouts:              r.Timeouts.wire(),
-	})
+	return write(NewerAPI(api, "v1beta4"), "ResetConfiguration", *r)
 }
 
 // Write returns the UpgradeConfiguration with kubeadm's defaults, in v1beta4 or
 // newer.
 func (u *Upgrade) Write(api string) ([]byte, error) {
-	api = NewerAPI(api, "v1beta4")
 	out := u.wire
-	out.TypeMeta = typeMeta("UpgradeConfiguration", api)
 	for _, b := range []**bool{
 		&out.Apply.EtcdUpgrade, &out.Apply.CertificateRenewal, &out.Apply.ImagePullSerial, &out.Plan.EtcdUpgrade,
 		&out.Node.EtcdUpgrade, &out.Node.CertificateRenewal, &out.Node.ImagePullSerial,
 	} {
 		if *b == nil {
-			yes := true
-			*b = &yes
+			*b = new(true)
 		}
 	}
 	setDefault(&out.Apply.ImagePullPolicy, corev1.PullIfNotPresent)
 	setDefault(&out.Node.ImagePullPolicy, corev1.PullIfNotPresent)
-	s := &source{lines: map[string]int{}}
-	timeouts := s.timeouts("", out.Timeouts)
-	timeouts.complete()
-	out.Timeouts = timeouts.wire()
-	return write(api, &out)
+	out.Timeouts.complete()
+	return write(NewerAPI(api, "v1beta4"), "UpgradeConfiguration", out)
 }
 
-// write encodes documents as YAML, without the fields that the version does not
-// have.
-func write(api string, docs ...any) ([]byte, error) {
-	var out [][]byte
-	for _, doc := range docs {
-		data, err := json.Marshal(doc)
-		if err != nil {
-			return nil, err
-		}
-		var fields map[string]any
-		numbers := json.NewDecoder(bytes.NewReader(data))
-		numbers.UseNumber()
-		if err := numbers.Decode(&fields); err != nil {
-			return nil, err
-		}
-		prune(reflect.TypeOf(doc), fields, api)
-		if data, err = yaml.Marshal(fields); err != nil {
-			return nil, err
-		}
-		out = append(out, data)
-	}
-	return bytes.Join(out, []byte("---\n")), nil
+// write encodes a document as YAML.
+func write(api, kind string, document any) ([]byte, error) {
+	fields := encode(reflect.ValueOf(document), api).(map[string]any)
+	fields["apiVersion"], fields["kind"] = kubeadmGroup+"/"+api, kind
+	return yaml.Marshal(fields)
 }
 
-// prune removes the fields that a version does not have.
-func prune(t reflect.Type, value any, api string) {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	switch v := value.(type) {
-	case []any:
-		if t == reflect.TypeFor[wireArgs]() {
-			t = reflect.TypeFor[[]wireArg]()
-		}
-		for _, item := range v {
-			prune(t.Elem(), item, api)
-		}
-	case map[string]any:
-		if t.Kind() != reflect.Struct || t == reflect.TypeFor[wireArgs]() {
-			return
-		}
-		fields := fieldsOf(t)
-		for name, inner := range v {
-			if !within(fields[name].Tag.Get("kubeadm"), api) {
-				delete(v, name)
-			} else if fields[name].Type != nil {
-				prune(fields[name].Type, inner, api)
+// encode returns a value for JSON, without the fields that the version does not have.
+func encode(v reflect.Value, api string) any {
+	switch x := v.Interface().(type) {
+	case time.Duration:
+		return x.String()
+	case Args:
+		if api == "v1beta3" {
+			args := map[string]string{}
+			for _, a := range x {
+				args[a.Name] = a.Value // a later one wins, as in kubeadm's conversion
 			}
+			return args
 		}
 	}
-}
-
-func typeMeta(kind, api string) metav1.TypeMeta {
-	return metav1.TypeMeta{Kind: kind, APIVersion: kubeadmGroup + "/" + api}
-}
-
-func (c *Cluster) wire(api string) *clusterConfiguration {
-	out := &clusterConfiguration{
-		TypeMeta: typeMeta("ClusterConfiguration", api),
-		Networking: wireNetworking{
-			ServiceSubnet: c.Networking.ServiceSubnet.String(), PodSubnet: c.Networking.PodSubnet.String(), DNSDomain: c.Networking.DNSDomain,
-		},
-		KubernetesVersion:    c.KubernetesVersion,
-		ControlPlaneEndpoint: c.ControlPlaneEndpoint,
-		APIServer: wireAPIServer{
-			wireComponent: c.APIServer.wire(api), CertSANs: c.APIServer.CertSANs,
-			TimeoutForControlPlane: durationIn(c.APIServer.TimeoutForControlPlane),
-		},
-		ControllerManager:           c.ControllerManager.wire(api),
-		Scheduler:                   c.Scheduler.wire(api),
-		DNS:                         wireDNS{wireImage(c.DNS.ImageMeta), c.DNS.Disabled},
-		Proxy:                       wireProxy(c.Proxy),
-		CertificatesDir:             c.CertificatesDir,
-		ImageRepository:             c.ImageRepository,
-		FeatureGates:                c.FeatureGates,
-		ClusterName:                 c.ClusterName,
-		EncryptionAlgorithm:         c.EncryptionAlgorithm,
-		CertificateValidityPeriod:   durationIn(c.CertificateValidityPeriod),
-		CACertificateValidityPeriod: durationIn(c.CACertificateValidityPeriod),
+	t := v.Type()
+	switch own := t.PkgPath() == reflect.TypeFor[Config]().PkgPath() && t != reflect.TypeFor[CIDRs](); {
+	case t.Kind() == reflect.Pointer && !v.IsNil():
+		return encode(v.Elem(), api)
+	case t.Kind() == reflect.Slice && !v.IsNil():
+		list := make([]any, v.Len())
+		for i := range list {
+			list[i] = encode(v.Index(i), api)
+		}
+		return list
+	case t.Kind() != reflect.Struct || !own && t.Name() != "":
+		return v.Interface()
 	}
-	if x := c.Etcd.External; x != nil {
-		out.Etcd.External = &wireExternalEtcd{
-			Endpoints: x.Endpoints, HTTPEndpoints: x.HTTPEndpoints, CAFile: x.CAFile, CertFile: x.CertFile, KeyFile: x.KeyFile,
-		}
-		if len(x.HTTPEndpoints) == 0 {
-			out.Etcd.External.HTTPEndpoints = x.Endpoints // as kubeadm fills it in
-		}
-	} else {
-		l := c.Etcd.Local
-		out.Etcd.Local = &wireLocalEtcd{
-			wireImage: wireImage(l.ImageMeta), DataDir: l.DataDir, ExtraArgs: argsIn(l.ExtraArgs, api), ExtraEnvs: l.ExtraEnvs,
-			ServerCertSANs: l.ServerCertSANs, PeerCertSANs: l.PeerCertSANs,
+	fields := map[string]any{}
+	for name, f := range strict.Fields(t) {
+		value := v.FieldByIndex(f.Index)
+		_, omit, _ := strings.Cut(f.Tag.Get("json"), ",")
+		empty := value.IsZero() && value.Kind() != reflect.Slice || value.Kind() == reflect.Slice && value.Len() == 0
+		if within(f.Tag.Get("kubeadm"), api) && (omit == "" || !empty) {
+			fields[name] = encode(value, api)
 		}
 	}
-	return out
-}
-
-func (c Component) wire(api string) wireComponent {
-	out := wireComponent{ExtraArgs: argsIn(c.ExtraArgs, api), ExtraEnvs: c.ExtraEnvs}
-	for _, m := range c.ExtraVolumes {
-		out.ExtraVolumes = append(out.ExtraVolumes, wireMount(m))
+	if etcd, ok := v.Interface().(Etcd); ok && etcd.External != nil {
+		delete(fields, "local")
 	}
-	return out
-}
-
-func (n NodeRegistration) wire(api string) wireNodeRegistration {
-	return wireNodeRegistration{
-		Name: n.Name, CRISocket: n.CRISocket, Taints: n.Taints, KubeletExtraArgs: argsIn(n.KubeletExtraArgs, api),
-		IgnorePreflightErrors: n.IgnorePreflightErrors, ImagePullPolicy: n.ImagePullPolicy, ImagePullSerial: n.ImagePullSerial,
-	}
-}
-
-func (t Timeouts) wire() *wireTimeouts {
-	return &wireTimeouts{
-		ControlPlaneComponentHealthCheck: durationIn(t.ControlPlaneComponentHealthCheck),
-		KubeletHealthCheck:               durationIn(t.KubeletHealthCheck),
-		KubernetesAPICall:                durationIn(t.KubernetesAPICall),
-		EtcdAPICall:                      durationIn(t.EtcdAPICall),
-		TLSBootstrap:                     durationIn(t.TLSBootstrap),
-		Discovery:                        durationIn(t.Discovery),
-		UpgradeManifests:                 durationIn(t.UpgradeManifests),
-	}
-}
-
-func argsIn(args []Arg, api string) wireArgs {
-	out := wireArgs{isMap: api == "v1beta3"}
-	for _, a := range args {
-		out.list = append(out.list, wireArg(a))
-	}
-	return out
-}
-
-func patchesIn(directory string) *wirePatches {
-	if directory == "" {
-		return nil
-	}
-	return &wirePatches{directory}
-}
-
-// durationIn returns nil for zero, which means the default.
-func durationIn(d time.Duration) *metav1.Duration {
-	if d == 0 {
-		return nil
-	}
-	return &metav1.Duration{Duration: d}
+	return fields
 }

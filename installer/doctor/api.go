@@ -6,6 +6,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/installer/cluster"
+	"airlift/installer/node"
 	"airlift/installer/redact"
 	"airlift/installer/status"
 )
@@ -43,7 +44,7 @@ func (d *Doctor) apiObjects(s *status.Status, e examined) (list []source) {
 		return nil
 	}
 	all := listed
-	if s.Node.Role == status.Worker && d.Reader.Kubeconfig == "" { // what a kubelet may read
+	if s.Node.Role == node.Worker && d.Reader.Kubeconfig == "" { // what a kubelet may read
 		all = []cluster.Listing{
 			{Version: "v1", Resource: "nodes", Fields: "metadata.name=" + s.Node.Name},
 			{Version: "v1", Resource: "pods", Fields: "spec.nodeName=" + s.Node.Name},

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,17 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"airlift/images/store"
+	"airlift/installer/node"
 	"airlift/installer/redact"
-	"airlift/installer/status"
 	"airlift/internal/fault"
 )
 
 // logsDir has the logs of all containers of this node, also of earlier ones that the kubelet
 // has kept. It can be read while containerd hangs.
 const logsDir = "/var/log/pods"
-
-// runtimeTimeout limits the connection to a containerd that hangs.
-const runtimeTimeout = 5 * time.Second
 
 // componentNamespaces are the namespaces whose logs are gathered. Logs of other namespaces belong
 // to the site's applications, and are gathered only if the user names them.
@@ -58,26 +54,13 @@ func (d *Doctor) containers(examined) []source {
 	}
 }
 
-func (d *Doctor) runtime(ctx context.Context) (*store.Store, error) {
-	socket, err := status.RuntimeSocket(d.Host)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := os.Stat(d.Host.Path(socket)); err != nil {
-		return nil, fmt.Errorf("the container runtime does not run: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
-	defer cancel()
-	return store.Connect(ctx, socket)
-}
-
 func (d *Doctor) listContainers(ctx context.Context) ([]byte, error) {
-	runtime, err := d.runtime(ctx)
+	runtime, err := node.OpenRuntime(ctx, d.Host)
 	if err != nil {
 		return nil, err
 	}
 	defer runtime.Close()
-	list, err := runtime.PodRecords().Containers(ctx)
+	list, err := runtime.Containers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +72,7 @@ func (d *Doctor) listContainers(ctx context.Context) ([]byte, error) {
 		state, code, reason, ended := "running", "-", "-", "-"
 		if c.Exited {
 			state = "exited"
-			if exit, err := runtime.PodRecords().Exit(ctx, c.ID); err == nil {
+			if exit, err := runtime.Exit(ctx, c.ID); err == nil {
 				code, reason, ended = fmt.Sprint(exit.Code), exit.Reason, exit.Finished.UTC().Format(time.RFC3339)
 				if isComponents(c.Namespace) || slices.Contains(d.Options.LogsOf, c.Namespace) { // other messages are the site's own
 					reason += " " + redact.Line(exit.Message)
@@ -100,18 +83,18 @@ func (d *Doctor) listContainers(ctx context.Context) ([]byte, error) {
 			strings.Join(strings.Fields(reason), " "), ended, c.ID)
 	}
 	_ = table.Flush() // a buffer takes everything
-	info, err := runtime.Inventory().Info(ctx)
+	info, err := runtime.Info(ctx)
 	fmt.Fprintf(&out, "\n%+v\n", info)
 	return out.Bytes(), err
 }
 
 func (d *Doctor) listImages(ctx context.Context) ([]byte, error) {
-	runtime, err := d.runtime(ctx)
+	runtime, err := node.OpenRuntime(ctx, d.Host)
 	if err != nil {
 		return nil, err
 	}
 	defer runtime.Close()
-	list, err := runtime.Inventory().Images(ctx)
+	list, err := runtime.Images(ctx)
 	if err != nil {
 		return nil, err
 	}

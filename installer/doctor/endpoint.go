@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -30,17 +31,15 @@ var endpointProblems = map[string]struct {
 
 func (s *suspicions) endpoint(e examined) {
 	found := false
+	// A check reports, too, that no interface has the subnet of the virtual address.
+	checked := slices.ContainsFunc(e.checks.Errors, func(p preflight.Problem) bool { return p.Name == "ControlPlaneVIP" })
 	for _, p := range slices.Concat(e.status.Problems, e.status.Warnings) {
-		if p.Part != "endpoint" || p.Name == status.EndpointInterface && slices.ContainsFunc(e.checks.Errors, isAddressCheck) {
+		if p.Part != "endpoint" || p.Name == status.EndpointInterface && checked {
 			continue
 		}
 		found = found || p.Name == status.EndpointConflict
 		matters := endpointProblems[p.Name]
-		name := p.Name
-		if name == "" {
-			name = "endpoint"
-		}
-		s.add(matters.at, name, matters.why, p.Fix, "%s", p.Message)
+		s.add(matters.at, cmp.Or(p.Name, "endpoint"), matters.why, p.Fix, "%s", p.Message)
 	}
 	for _, c := range e.taken {
 		if !found {
@@ -49,10 +48,6 @@ func (s *suspicions) endpoint(e examined) {
 		}
 	}
 }
-
-// isAddressCheck reports whether a problem of a preflight check is that no interface has the subnet of the
-// virtual address, which the status reports, too.
-func isAddressCheck(p preflight.Problem) bool { return p.Name == "ControlPlaneVIP" }
 
 // otherHolders asks on the network who else has the virtual addresses, if this host has them. A host with a
 // fixed address does not announce it, but answers.

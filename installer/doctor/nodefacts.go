@@ -9,9 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"airlift/installer/host/podnetwork"
+	"airlift/installer/node"
 	"airlift/installer/redact"
 	"airlift/installer/status"
 	"airlift/internal/childprocess"
@@ -30,15 +29,12 @@ type nodeFacts struct {
 }
 
 func (d *Doctor) readNodeFacts(ctx context.Context, s *status.Status) (n nodeFacts) {
-	written := struct {
-		CgroupDriver string `json:"cgroupDriver"`
-	}{}
-	if data, err := os.ReadFile(d.Host.Path(status.KubeletConfigFile(d.Host))); err == nil && yaml.Unmarshal(data, &written) == nil {
+	if written, err := node.KubeletConfiguration(d.Host); err == nil {
 		n.kubeletDriver = written.CgroupDriver
 	}
-	if s.Node.Role != status.NoNode {
-		if runtime, err := d.runtime(ctx); err == nil {
-			if info, err := runtime.Inventory().Info(ctx); err == nil && info.CRI {
+	if s.Node.Role != node.NoNode {
+		if runtime, err := node.OpenRuntime(ctx, d.Host); err == nil {
+			if info, err := runtime.Info(ctx); err == nil && info.CRI {
 				n.runtimeDriver = map[bool]string{true: "systemd", false: "cgroupfs"}[info.SystemdCgroup]
 				major, _, _ := strings.Cut(info.Version, ".")
 				n.runtimeMajor, _ = strconv.Atoi(major)

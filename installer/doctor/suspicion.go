@@ -3,10 +3,12 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"airlift/installer/node"
 	"airlift/installer/redact"
 	"airlift/installer/status"
 )
@@ -61,16 +63,12 @@ func suspect(e examined) []Suspicion {
 	s := &suspicions{list: []Suspicion{}}
 	s.clock(e)
 	s.disks(e)
-	s.certificates(e)
 	s.checks(e)
 	s.runtime(e)
 	s.components(e)
 	s.images(e)
-	s.etcd(e)
-	s.addOns(e)
 	s.endpoint(e)
-	s.node(e)
-	s.run(e)
+	s.problems(e)
 	slices.SortStableFunc(s.list, func(a, b Suspicion) int { return cmp.Compare(a.rank, b.rank) })
 	return s.list
 }
@@ -86,7 +84,7 @@ func (s *suspicions) clock(e examined) {
 	if c.api > clockTolerance || c.api < -clockTolerance {
 		s.add(aClock, "clock-differs", why, setClock, "the API server's clock differs from this host's: %s", ahead(c.api))
 	}
-	for _, node := range sortedKeys(c.nodes) {
+	for _, node := range slices.Sorted(maps.Keys(c.nodes)) {
 		s.add(aClock, "node-clock-differs", why, "on "+node+": "+setClock, "the clock of node %s differs from the API server's: %s", node, ahead(c.nodes[node]))
 	}
 }
@@ -105,15 +103,57 @@ func (s *suspicions) disks(e examined) {
 	}
 }
 
-func (s *suspicions) certificates(e examined) {
-	for _, p := range e.status.Problems {
-		if p.Part == "certificates" {
-			s.add(aCertificate, "certificate", "the components refuse connections with it", p.Fix, "%s", p.Message)
-		}
-	}
-	for _, p := range e.status.Warnings {
-		if p.Part == "certificates" {
-			s.add(aSymptom, "certificate-soon", "the components will refuse connections with it", p.Fix, "%s", p.Message)
+// ofStatus are problems and warnings of the status: what they are, and why they matter. The first row that fits counts.
+var ofStatus = []struct {
+	part    string
+	warning bool
+	has     string // the name of the problem, or a part of its message; "" fits all
+	at      rank
+	name    string // "" for what another suspicion has
+	why     string
+	fix     string // "" is the problem's own
+}{
+	{"certificates", false, "", aCertificate, "certificate", "the components refuse connections with it", ""},
+	{"certificates", true, "", aSymptom, "certificate-soon", "the components will refuse connections with it", ""},
+	{"etcd", false, "", aStore, "etcd", "without a majority of healthy members the API server cannot write", ""},
+	{"etcd", true, "", aPressure, "etcd-warning", "etcd rejects writes above its limit; a learner has no vote", ""},
+	{"addOns", false, "coredns has ", aDNS, "add-on", "pods need it for names, Services or the pod network", ""},
+	{"addOns", false, "", aContainer, "add-on", "pods need it for names, Services or the pod network", ""},
+	{"manifests", false, "", aSymptom, "manifest", "a workload of the site is not ready", "kubectl get pods -A -o wide"},
+	{"node", false, "", aSymptom, "no-node", "there is no cluster on this host", ""},
+	{"api", false, status.OtherNodeNotReady, aNode, status.OtherNodeNotReady, "its pods do not serve, and are moved after some minutes; the host may be off, without a network, or its kubelet is down", ""},
+	{"api", false, "DiskPressure", aPressure, "disk-pressure", "the kubelet evicts pods and starts none until there is space again", "df -h; du -xh /var/lib /var/log | sort -h | tail"},
+	{"api", false, status.NodeNotReady, aSymptom, "node-not-ready", "no pods are started on it, and its pods are moved", ""},
+	{"api", false, "", aSymptom, "api-unreachable", "kubectl and controllers do not work; running pods continue", "run this command on the control plane, too; curl -k https://HOST:6443/livez"},
+	{"components", false, " is not healthy: ", aSymptom, "", "", ""},
+	{"components", false, "", aSymptom, "containers-unknown", "the state of the containers cannot be seen", "systemctl status containerd"},
+	{"lastBackup", false, "", aRun, "backup", "without a backup, a lost control plane cannot be restored", ""},
+	{"lastRun", false, "", aConfiguration, "ledger", "the ledger lists what Airlift installed: init, join and reset need it", ""},
+	{"lastRun", true, "", aRun, "last-run", "its changes may be incomplete; the same command continues where it stopped", ""},
+}
+
+func (s *suspicions) problems(e examined) {
+	for i, p := range slices.Concat(e.status.Problems, e.status.Warnings) {
+		for _, row := range ofStatus {
+			if row.part != p.Part || row.warning != (i >= len(e.status.Problems)) || p.Name != row.has && !strings.Contains(p.Message, row.has) {
+				continue
+			}
+			at, why, fix := row.at, row.why, cmp.Or(row.fix, p.Fix)
+			switch row.name {
+			case "etcd":
+				fix = cmp.Or(fix, "tail -50 /var/log/pods/kube-system_etcd-*/etcd/*.log")
+				if e.status.Etcd == nil { // this member does not answer, and knows nothing of another one
+					at = aSymptom
+				}
+			case "api-unreachable":
+				if e.status.Node.Role == node.Worker {
+					why += ". The cause may be on the control plane, or a firewall between the hosts"
+				}
+			}
+			if row.name != "" {
+				s.add(at, row.name, why, fix, "%s", p.Message)
+			}
+			break
 		}
 	}
 }
@@ -137,6 +177,19 @@ func (s *suspicions) checks(e examined) {
 	}
 }
 
+// ofComponents are why components matter, and what to type; "" shows their log.
+var ofComponents = map[string]struct {
+	at       rank
+	why, fix string
+}{
+	"containerd":       {aRuntime, "without containerd no container starts, and the kubelet is not healthy", "systemctl status containerd; journalctl -u containerd -e; systemctl restart containerd"},
+	"kubelet":          {aKubelet, "without the kubelet no pod starts, and the node becomes NotReady", "journalctl -u kubelet -e; systemctl restart kubelet"},
+	"airlift-endpoint": {anEndpoint, "this node has no balancer, and cannot have the virtual address", "journalctl -u airlift-endpoint -e; systemctl restart airlift-endpoint"},
+	"etcd":             {aStore, "the API server needs etcd", ""},
+	"kube-apiserver":   {anAPI, "kubelets, controllers and kubectl need the API server", ""},
+	"coredns":          {aDNS, "pods cannot resolve the names of Services", ""},
+}
+
 func (s *suspicions) components(e examined) {
 	for _, c := range e.status.Components {
 		if c.Healthy {
@@ -152,26 +205,11 @@ func (s *suspicions) components(e examined) {
 			saw += "\nthe last lines of its log:\n  " + strings.Join(lines, "\n  ")
 		}
 		known := cause(append(slices.Clone(lines), c.Reason))
-		why, fix, at := "", "", aContainer
-		switch {
-		case c.Name == "containerd":
-			at, why, fix = aRuntime, "without containerd no container starts, and the kubelet is not healthy", "systemctl status containerd; journalctl -u containerd -e; systemctl restart containerd"
-		case c.Name == "kubelet":
-			at, why, fix = aKubelet, "without the kubelet no pod starts, and the node becomes NotReady", "journalctl -u kubelet -e; systemctl restart kubelet"
-		case c.Name == "airlift-endpoint":
-			at, why, fix = anEndpoint, "this node has no balancer, and cannot have the virtual address", "journalctl -u airlift-endpoint -e; systemctl restart airlift-endpoint"
-		case c.Name == "etcd":
-			at, why = aStore, "the API server needs etcd"
-		case c.Name == "kube-apiserver":
-			at, why = anAPI, "kubelets, controllers and kubectl need the API server"
-		case c.Name == "coredns":
-			at, why = aDNS, "pods cannot resolve the names of Services"
-		default:
-			why = "it is a component of the cluster"
+		matters, ok := ofComponents[c.Name]
+		if !ok {
+			matters.at, matters.why = aContainer, "it is a component of the cluster"
 		}
-		if fix == "" {
-			fix = "tail -50 /var/log/pods/kube-system_" + c.Name + "-*/*/*.log"
-		}
+		at, why, fix := matters.at, matters.why, cmp.Or(matters.fix, "tail -50 /var/log/pods/kube-system_"+c.Name+"-*/*/*.log")
 		if c.Kind == "static-pod" {
 			fix += "; its flags: /etc/kubernetes/manifests/" + c.Name + ".yaml"
 			if c.State == "missing" {
@@ -181,7 +219,7 @@ func (s *suspicions) components(e examined) {
 			}
 		}
 		// What fails only because something else does comes after that.
-		if c.Kind != "unit" && c.State == "unknown" || strings.Contains(c.Reason, "does not answer") && c.State == "unknown" {
+		if c.State == "unknown" && (c.Kind != "unit" || strings.Contains(c.Reason, "does not answer")) {
 			at = aSymptom
 		}
 		if stopped {
@@ -217,82 +255,4 @@ func (s *suspicions) images(e examined) {
 	if i := e.status.Images; i != nil && len(i.Missing) > 0 && problem >= 0 {
 		s.add(anImage, "images-missing", "the kubelet cannot pull them without a network, so pods stay in ErrImagePull", e.status.Problems[problem].Fix, "these images are not complete in containerd: %s", strings.Join(i.Missing, ", "))
 	}
-}
-
-func (s *suspicions) etcd(e examined) {
-	for _, p := range e.status.Problems {
-		if p.Part == "etcd" {
-			at := aSymptom
-			if e.status.Etcd != nil { // this member answers, and knows that another one does not
-				at = aStore
-			}
-			s.add(at, "etcd", "without a majority of healthy members the API server cannot write", cmp.Or(p.Fix, "tail -50 /var/log/pods/kube-system_etcd-*/etcd/*.log"), "%s", p.Message)
-		}
-	}
-	for _, p := range e.status.Warnings {
-		if p.Part == "etcd" {
-			s.add(aPressure, "etcd-warning", "etcd rejects writes above its limit; a learner has no vote", p.Fix, "%s", p.Message)
-		}
-	}
-}
-
-func (s *suspicions) addOns(e examined) {
-	for _, p := range e.status.Problems {
-		switch p.Part {
-		case "addOns":
-			at := aContainer
-			if strings.HasPrefix(p.Message, "coredns") {
-				at = aDNS
-			}
-			s.add(at, "add-on", "pods need it for names, Services or the pod network", p.Fix, "%s", p.Message)
-		case "manifests":
-			s.add(aSymptom, "manifest", "a workload of the site is not ready", "kubectl get pods -A -o wide", "%s", p.Message)
-		}
-	}
-}
-
-func (s *suspicions) node(e examined) {
-	n := e.status.Node
-	for _, p := range e.status.Problems {
-		switch {
-		case p.Part == "node":
-			s.add(aSymptom, "no-node", "there is no cluster on this host", p.Fix, "%s", p.Message)
-		case p.Name == status.OtherNodeNotReady:
-			s.add(aNode, p.Name, "its pods do not serve, and are moved after some minutes; the host may be off, without a network, or its kubelet is down", p.Fix, "%s", p.Message)
-		case p.Name == status.NodeNotReady && strings.Contains(p.Message, "DiskPressure"):
-			s.add(aPressure, "disk-pressure", "the kubelet evicts pods and starts none until there is space again", "df -h; du -xh /var/lib /var/log | sort -h | tail", "%s", p.Message)
-		case p.Name == status.NodeNotReady:
-			s.add(aSymptom, "node-not-ready", "no pods are started on it, and its pods are moved", p.Fix, "%s", p.Message)
-		case p.Part == "api":
-			why := "kubectl and controllers do not work; running pods continue"
-			if n.Role == status.Worker {
-				why += ". The cause may be on the control plane, or a firewall between the hosts"
-			}
-			s.add(aSymptom, "api-unreachable", why, "run this command on the control plane, too; curl -k https://HOST:6443/livez", "%s", p.Message)
-		case p.Part == "components" && !strings.Contains(p.Message, " is not healthy: "):
-			s.add(aSymptom, "containers-unknown", "the state of the containers cannot be seen", "systemctl status containerd", "%s", p.Message)
-		case p.Part == "lastBackup":
-			s.add(aRun, "backup", "without a backup, a lost control plane cannot be restored", p.Fix, "%s", p.Message)
-		case p.Part == "lastRun":
-			s.add(aConfiguration, "ledger", "the ledger lists what Airlift installed: init, join and reset need it", p.Fix, "%s", p.Message)
-		case p.Part == "images" && e.status.Images == nil, p.Part == "versions":
-			// The same as the runtime's or the API server's problem.
-		}
-	}
-}
-
-func (s *suspicions) run(e examined) {
-	for _, p := range e.status.Warnings {
-		if p.Part == "lastRun" {
-			s.add(aRun, "last-run", "its changes may be incomplete; the same command continues where it stopped", p.Fix, "%s", p.Message)
-		}
-	}
-}
-
-func sortedKeys[V any](m map[string]V) (keys []string) {
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -3,14 +3,9 @@
 package endpoint
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
-	"os"
 	"strings"
-
-	"sigs.k8s.io/yaml"
 
 	"airlift/installer/config"
 	"airlift/installer/host"
@@ -34,8 +29,6 @@ const (
 
 // Settings are what the service of one host does. Addresses of servers are "host:port".
 type Settings struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
 	// Balancer is where this node's balancer listens; empty means that there is none.
 	Balancer string `json:"balancer,omitempty"`
 	// ControlPlanes are API servers that were known when the file was written.
@@ -48,12 +41,12 @@ type Settings struct {
 	CertificatesDir string `json:"certificatesDir"`
 }
 
-const apiVersion, kind = "airlift/v1", "NodeEndpoint"
+const kind = "NodeEndpoint"
 
 // For returns the settings for a node, nil if it needs no service. controlPlanes are API servers that are known
 // already.
 func For(c *config.Config, controlPlane bool, controlPlanes ...string) (*Settings, error) {
-	s := &Settings{APIVersion: apiVersion, Kind: kind, ControlPlanes: controlPlanes, CertificatesDir: c.CertificatesDir}
+	s := &Settings{ControlPlanes: controlPlanes, CertificatesDir: c.CertificatesDir}
 	if c.Endpoint.Balancer {
 		s.Balancer = c.BalancerAddress()
 	}
@@ -84,7 +77,7 @@ func (s *Settings) Endpoint() (e config.Endpoint) {
 
 // Files are the settings and the unit.
 func (s *Settings) Files() ([]pki.File, error) {
-	data, err := yaml.Marshal(s)
+	data, err := documents.Encode(kind, s)
 	if err != nil {
 		return nil, err
 	}
@@ -96,14 +89,11 @@ func (s *Settings) Files() ([]pki.File, error) {
 
 // Read returns the settings of a host, nil if it has none.
 func Read(h *host.Host) (*Settings, error) {
-	data, err := os.ReadFile(h.Path(SettingsPath))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	data, err := h.ReadIfExists(SettingsPath)
+	if err != nil || data == nil {
+		return nil, err
 	}
-	var s *Settings
-	if err == nil {
-		s, err = Decode(data)
-	}
+	s, err := Decode(data)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", SettingsPath, err)
 	}
@@ -113,11 +103,8 @@ func Read(h *host.Host) (*Settings, error) {
 // Decode reads the settings that Files returned.
 func Decode(data []byte) (*Settings, error) {
 	s := new(Settings)
-	if err := documents.Unmarshal(data, s); err != nil {
+	if err := documents.Decode(data, kind, s); err != nil {
 		return nil, err
-	}
-	if s.APIVersion != apiVersion || s.Kind != kind {
-		return nil, fmt.Errorf("it has %s, kind %s, and not %s, kind %s", s.APIVersion, s.Kind, apiVersion, kind)
 	}
 	return s, nil
 }

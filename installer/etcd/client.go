@@ -3,6 +3,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -46,21 +47,27 @@ type Client struct {
 }
 
 // TLS reads a client certificate and the CA that verifies the members, from PEM
-// files.
+// files. Without a name, there is no certificate, and the CAs are the host's.
 func TLS(caFile, certFile, keyFile string) (*tls.Config, error) {
-	ca, err := os.ReadFile(caFile)
-	if err != nil {
-		return nil, fmt.Errorf("reading etcd's CA: %w", err)
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if caFile != "" {
+		ca, err := os.ReadFile(caFile)
+		if err != nil {
+			return nil, fmt.Errorf("reading etcd's CA: %w", err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(ca) {
+			return nil, fmt.Errorf("reading etcd's CA: %s: %w", caFile, pemfile.Explain(ca, pemfile.Certificate))
+		}
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(ca) {
-		return nil, fmt.Errorf("reading etcd's CA: %s: %w", caFile, pemfile.Explain(ca, pemfile.Certificate))
+	if certFile != "" && keyFile != "" {
+		cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("reading etcd's client certificate: %w", err)
+		}
+		cfg.Certificates = []tls.Certificate{cert}
 	}
-	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
-	if err != nil {
-		return nil, fmt.Errorf("reading etcd's client certificate: %w", err)
-	}
-	return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, nil
+	return cfg, nil
 }
 
 // Connect creates a client for a cluster. endpoints are client URLs of at least
@@ -117,9 +124,7 @@ func (c *Client) try(ctx context.Context, what string, call func(context.Context
 		select {
 		case <-time.After(pollInterval):
 		case <-ctx.Done():
-			if last == "" {
-				last = err.Error()
-			}
+			last = cmp.Or(last, err.Error())
 			if context.Cause(ctx) == context.DeadlineExceeded {
 				return fmt.Errorf("%s: gave up after %s; last seen: %s", what, c.Timeout.Round(time.Second), last)
 			}

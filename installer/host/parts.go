@@ -11,9 +11,3 @@ func (h *Host) Upgrades() Upgrades { return Upgrades{h, UpgradeDir} }
 
 // Reconfigurations returns the same methods for reconfigurations.
 func (h Upgrades) Reconfigurations() Upgrades { return Upgrades{h.host, ReconfigureDir} }
-
-// SiteFiles are the site's own files.
-type SiteFiles struct{ host *Host }
-
-// SiteFiles returns the methods of this host for that subject.
-func (h *Host) SiteFiles() SiteFiles { return SiteFiles{h} }

@@ -17,7 +17,7 @@ import (
 // that undo would restore.
 const UpgradeDir = ledger.StateDir + "/upgrade"
 
-// ReconfigureDir is UpgradeDir for a reconfiguration: it can be undone alone, before an upgrade that precedes it.
+// ReconfigureDir has the previous files of a reconfiguration: it can be undone alone, before an upgrade that precedes it.
 const ReconfigureDir = ledger.StateDir + "/reconfigure"
 
 // UpgradeBackups has the backups of the cluster that upgrades saved. Reset keeps it: a restore
@@ -26,13 +26,10 @@ const UpgradeBackups = ledger.StateDir + "-backups"
 
 // Paths below UpgradeDir and ReconfigureDir.
 const (
-	UpgradeState     = UpgradeDir + "/state.json"
-	ReconfigureState = ReconfigureDir + "/state.json"
-	stagedDir        = UpgradeDir + "/staged" // new binaries before their step, at their paths
+	RevisionState    = UpgradeDir + "/state.json"     // the records of the revisions of this node
+	ReconfigureState = ReconfigureDir + "/state.json" // the record of a reconfiguration that a former build wrote
+	stagedDir        = UpgradeDir + "/staged"         // new binaries before their step, at their paths
 )
-
-// state is the path of the state.
-func (h Upgrades) state() string { return filepath.Join(h.dir, filepath.Base(UpgradeState)) }
 
 // StagedPath is where a new binary waits until its step installs it.
 func StagedPath(path string) string { return filepath.Join(stagedDir, path) }
@@ -94,16 +91,24 @@ func (h Upgrades) RemoveStaged() error {
 	return nil
 }
 
-// WriteUpgrade replaces the state of the upgrade.
-func (h Upgrades) WriteUpgrade(data []byte) error {
+// WriteState replaces the records of revisions.
+func (h Upgrades) WriteState(data []byte) error {
 	err := h.PrepareUpgrade()
 	if err == nil {
-		err = h.host.Change(h.state(), func() error { return filesystem.Replace(h.host.Path(h.state()), data, 0o600) })
+		err = h.host.Change(RevisionState, func() error { return filesystem.Replace(h.host.Path(RevisionState), data, 0o600) })
 	}
 	if err != nil {
-		return fmt.Errorf("writing %s: %w", h.state(), err)
+		return fmt.Errorf("writing %s: %w", RevisionState, err)
 	}
-	return nil
+	return h.removeState(ReconfigureState)
+}
+
+// RemoveState removes the records of revisions.
+func (h Upgrades) RemoveState() error {
+	if err := h.removeState(ReconfigureState); err != nil { // without RevisionState, it would count again
+		return err
+	}
+	return h.removeState(RevisionState)
 }
 
 // PrepareBackups creates UpgradeBackups, and removes what an interrupted run has left there.
@@ -147,30 +152,26 @@ func (h Upgrades) RemoveKept(except string) error {
 	return nil
 }
 
-// RemoveUpgrade removes the last upgrade's state and what it kept.
+// RemoveUpgrade removes what the last upgrade kept.
 func (h Upgrades) RemoveUpgrade() error {
 	if err := h.RemoveStaged(); err != nil {
 		return err
 	}
-	if err := h.RemoveKept(""); err != nil {
-		return err
-	}
-	// The state goes last: without it, no command would remove the previous files.
-	return h.removeState()
+	return h.RemoveKept("")
 }
 
-// EndUpgrade makes undo impossible, before reset removes what undo would change: entries that stay in the
+// EndRevisions makes undo impossible, before reset removes what undo would change: entries that stay in the
 // ledger keep StateDir, and the next node on this host must not get files of this one.
-func (h Upgrades) EndUpgrade() error {
-	if err := h.removeState(); err != nil {
+func (h *Host) EndRevisions() error {
+	if err := h.Upgrades().RemoveState(); err != nil {
 		return err
 	}
-	return h.host.RemoveTree(h.dir)
+	return errors.Join(h.RemoveTree(UpgradeDir), h.RemoveTree(ReconfigureDir))
 }
 
-func (h Upgrades) removeState() error {
-	if err := os.Remove(h.host.Path(h.state())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing %s: %w", h.state(), err)
+func (h Upgrades) removeState(file string) error {
+	if err := os.Remove(h.host.Path(file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing %s: %w", file, err)
 	}
 	return nil
 }

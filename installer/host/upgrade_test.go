@@ -127,7 +127,7 @@ func TestResetEndsAnUpgrade(t *testing.T) {
 	if _, err := h.InstallBinary(t.Context(), staged, strings.NewReader("new")); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Upgrades().WriteUpgrade([]byte("{}")); err != nil {
+	if err := h.Upgrades().WriteState([]byte("{}")); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.Records().RecordImageNames(ledger.ImageName{Socket: "/run/c.sock", Name: "a"}); err != nil {

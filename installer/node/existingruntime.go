@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,12 +33,12 @@ const RuntimeTimeout = 60 * time.Second
 
 // FindRuntime finds an existing containerd on this host, and checks whether
 // Kubernetes can use it. It returns nil if there is none.
-func (m Containerd) FindRuntime(ctx context.Context, c *config.Config) (*ExistingRuntime, error) {
+func (m *Machine) FindRuntime(ctx context.Context, c *config.Config) (*ExistingRuntime, error) {
 	socket := strings.TrimPrefix(c.NodeRegistration.CRISocket, "unix://")
-	if m.machine.Existing.Records().OwnsRuntime() {
+	if m.Existing.Records().OwnsRuntime() {
 		return nil, nil
 	}
-	if !FileExists(m.machine.Existing, socket) {
+	if !FileExists(m.Existing, socket) {
 		if strings.TrimPrefix(socket, "/var") != config.ContainerdSocket { // /var/run is a symlink to /run
 			return nil, fault.New(fault.Preflight, "no container runtime listens at the CRI socket %s", socket).
 				Hint("start that container runtime, or remove --cri-socket so that Airlift installs the bundle's containerd")
@@ -53,7 +54,7 @@ func (m Containerd) FindRuntime(ctx context.Context, c *config.Config) (*Existin
 	if err != nil {
 		return nil, fault.Wrap(fmt.Errorf("using this host's container runtime: %w", err), fault.Preflight, runtimeHint)
 	}
-	info, err := s.Inventory().Info(ctx)
+	info, err := s.Info(ctx)
 	if err == nil {
 		err = fits(info, c)
 	}
@@ -63,17 +64,13 @@ func (m Containerd) FindRuntime(ctx context.Context, c *config.Config) (*Existin
 	}
 	var pods []string
 	if err == nil {
-		pods, err = s.PodRecords().Pods(ctx)
+		pods, err = s.Pods(ctx)
 	}
 	if err != nil {
 		_ = s.Close()
-		hint := fault.Hint(err)
-		if hint == "" {
-			hint = runtimeHint
-		}
-		return nil, fault.Wrap(fmt.Errorf("using this host's containerd %s: %w", info.Version, err), fault.Preflight, hint)
+		return nil, fault.Wrap(fmt.Errorf("using this host's containerd %s: %w", info.Version, err), fault.Preflight, cmp.Or(fault.Hint(err), runtimeHint))
 	}
-	s.Names().BeforeNaming(m.RecordNames(socket))
+	s.BeforeNaming(m.RecordNames(socket))
 	return &ExistingRuntime{info, pods, s}, nil
 }
 
@@ -124,13 +121,13 @@ func (r *ExistingRuntime) SandboxImages() []string {
 
 // RecordNames returns a function that records image names in the ledger before
 // an existing containerd creates or changes them.
-func (m Containerd) RecordNames(socket string) func(context.Context, []store.NameChange) error {
+func (m *Machine) RecordNames(socket string) func(context.Context, []store.NameChange) error {
 	return func(_ context.Context, changes []store.NameChange) error {
 		var names []ledger.ImageName
 		for _, c := range changes {
 			names = append(names, ledger.ImageName{Socket: socket, Name: c.Name, Before: (*ledger.ImageTarget)(c.Before), Set: c.Set})
 		}
-		return m.machine.Host.Records().RecordImageNames(names...)
+		return m.Host.Records().RecordImageNames(names...)
 	}
 }
 

@@ -58,14 +58,14 @@ func FindEtcd(h *host.Host) (*LocalEtcd, error) {
 }
 
 // ConnectEtcd connects with the client certificate that kubeadm creates for
-// etcd health checks.
-func ConnectEtcd(ctx context.Context, m *Machine, endpoints []string, certificates string, timeout time.Duration) (*etcd.Client, error) {
-	file := func(name string) string { return m.Host.Path(path.Join(certificates, "etcd", name)) }
+// etcd health checks. report may be nil.
+func ConnectEtcd(ctx context.Context, h *host.Host, report etcd.Report, endpoints []string, certificates string, timeout time.Duration) (*etcd.Client, error) {
+	file := func(name string) string { return h.Path(path.Join(certificates, "etcd", name)) }
 	tls, err := etcd.TLS(file("ca.crt"), file("healthcheck-client.crt"), file("healthcheck-client.key"))
 	if err != nil {
 		return nil, err
 	}
-	c, err := etcd.Connect(ctx, endpoints, tls, m.Report)
+	c, err := etcd.Connect(ctx, endpoints, tls, report)
 	if err != nil {
 		return nil, err
 	}
@@ -84,11 +84,26 @@ func LocalEtcdClient(ctx context.Context, m *Machine) (*etcd.Client, *LocalEtcd,
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := ConnectEtcd(ctx, m, []string{e.ClientURL}, e.Certificates, etcd.DefaultTimeout)
+	c, err := ConnectEtcd(ctx, m.Host, m.Report, []string{e.ClientURL}, e.Certificates, etcd.DefaultTimeout)
 	if err != nil {
 		return nil, nil, fault.Wrap(err, fault.Failure, EtcdHint)
 	}
 	return c, e, nil
+}
+
+// EtcdMembers returns the state of the members that this host's etcd knows.
+func EtcdMembers(ctx context.Context, h *host.Host, timeout time.Duration) ([]etcd.Status, error) {
+	e, err := OwnEtcd(h)
+	if err != nil {
+		return nil, err
+	}
+	c, err := ConnectEtcd(ctx, h, nil, []string{e.ClientURL}, e.Certificates, timeout)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	members, _, err := c.Status(ctx)
+	return members, err
 }
 
 // OwnEtcd is FindEtcd for commands that need a control plane with its own etcd.

@@ -51,11 +51,11 @@ func UnfinishedRestore(h *host.Host) error {
 // configuration: the kubeconfigs that are left have no certificate. It also returns one if a reset began to remove a node that
 // another tool made, because the ledger lists that node as if Airlift had installed it, or if disown dropped what the ledger had.
 func UnfinishedReset(h *host.Host) error {
-	if h.Records().Ends().DisownBegan() {
+	if h.Records().DisownBegan() {
 		return fault.New(fault.Preflight, "the end of this node's adoption is not finished").Hint("finish it: ./install disown")
 	}
-	removed := h.Records().Ends().ResetBegan() && !FileExists(h, config.KubeletConfigFile)
-	if !removed && !h.Records().Ends().AssumedTraces() || !FileExists(h, KubeletConf) {
+	removed := h.Records().ResetBegan() && !FileExists(h, config.KubeletConfigFile)
+	if !removed && !h.Records().AssumedTraces() || !FileExists(h, KubeletConf) {
 		return nil
 	}
 	return fault.New(fault.Preflight, "a reset of this host is not finished").Hint("finish it: ./install reset")
@@ -84,14 +84,7 @@ func RotationInProgress(h *host.Host, c *config.Config) error {
 	return fault.New(fault.Preflight, "the CAs of this control plane are being rotated: %s exists", dir).Hint("see what to run next: ./install certs rotate-ca status; if no rotation is in progress, an interrupted start of one is left: ./install certs rotate-ca cancel")
 }
 
-// UnfinishedWork refuses a command that would change the control plane while a restore, a reset or a rotation of the
-// CAs is unfinished.
-func UnfinishedWork(h *host.Host, c *config.Config) error {
-	if err := UnfinishedRestore(h); err != nil {
-		return err
-	}
-	if err := UnfinishedReset(h); err != nil {
-		return err
-	}
-	return RotationInProgress(h, c)
+// Unfinished returns an error if a restore or a reset on this host was interrupted.
+func Unfinished(h *host.Host) error {
+	return cmp.Or(UnfinishedRestore(h), UnfinishedReset(h))
 }

@@ -6,32 +6,29 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
-	"time"
 
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
 	"airlift/images/store"
 	"airlift/installer/pki"
-	"airlift/installer/status"
 	"airlift/internal/fault"
 )
 
 // NodeRuntime connects to the containerd that the kubelet of this node uses. If it existed
 // before Airlift, names of images are recorded in the ledger before they change.
-func (m Containerd) NodeRuntime(ctx context.Context) (*store.Store, error) {
-	if !m.machine.Exists(KubeletConf) {
+func (m *Machine) NodeRuntime(ctx context.Context) (*store.Store, error) {
+	if !m.Exists(KubeletConf) {
 		return nil, fault.New(fault.Preflight, "this host is not a node of a cluster: %s does not exist", KubeletConf).
 			Hint("run it on a node of the cluster; to make this host a node, use the file that installed the cluster: ./FILE join")
 	}
 	if os.Geteuid() != 0 {
 		return nil, fault.New(fault.Preflight, "[ERROR IsPrivilegedUser]: only root can connect to the container runtime").Hint("run it with sudo or as root")
 	}
-	socket, err := m.KubeletSocket()
+	socket, err := RuntimeSocket(m.Host)
 	if err != nil {
 		return nil, err
 	}
-	if !m.machine.Exists(socket) {
+	if !m.Exists(socket) {
 		return nil, fault.New(fault.Preflight, "the container runtime of this node does not run: %s does not exist", socket).
 			Hint("start it: systemctl start containerd; its log: journalctl -u containerd -e")
 	}
@@ -44,21 +41,17 @@ func (m Containerd) NodeRuntime(ctx context.Context) (*store.Store, error) {
 	if err != nil {
 		return nil, fault.Wrap(fmt.Errorf("using the container runtime of this node: %w", err), fault.Preflight, "")
 	}
-	if !m.machine.Host.Records().OwnsRuntime() {
-		s.Names().BeforeNaming(m.RecordNames(socket))
+	if !m.Host.Records().OwnsRuntime() {
+		s.BeforeNaming(m.RecordNames(socket))
 	}
 	return s, nil
 }
 
 // NeedsLedger refuses a node that Airlift did not install. A ledger with only images would make
 // init and reset treat such a node as Airlift's.
-func (m Containerd) NeedsLedger() error {
-	return Managed(m.machine.Host, "; or use containerd's own command: ctr --namespace k8s.io images import")
+func (m *Machine) NeedsLedger() error {
+	return Managed(m.Host, "; or use containerd's own command: ctr --namespace k8s.io images import")
 }
-
-// KubeletSocket returns the path of the socket that the kubelet's flags or its configuration
-// name. Flags precede the configuration.
-func (m Containerd) KubeletSocket() (string, error) { return status.RuntimeSocket(m.machine.Host) }
 
 // Optional reads a file of the host. A file that does not exist is empty.
 func (m *Machine) Optional(path string) ([]byte, error) { return m.Host.ReadIfExists(path) }
@@ -86,13 +79,6 @@ func (m *Machine) Differing(files ...pki.File) (list []DifferingFile, err error)
 	return list, nil
 }
 
-// KubeletVersion returns the version of the installed kubelet, or "" if it does not print one.
-func (m Containerd) KubeletVersion(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, VersionTimeout)
-	defer cancel()
-	return (&status.Reader{Host: m.machine.Host}).BinaryVersion(ctx, "kubelet")
-}
-
 // SameMinor reports whether two Kubernetes versions have the same minor version.
 func SameMinor(a, b string) bool {
 	one, err := utilversion.ParseGeneric(a)
@@ -102,9 +88,3 @@ func SameMinor(a, b string) bool {
 	two, err := utilversion.ParseGeneric(b)
 	return err == nil && one.Major() == two.Major() && one.Minor() == two.Minor()
 }
-
-// VersionTimeout limits how long a binary may take to print its version.
-const VersionTimeout = 5 * time.Second
-
-// VersionNumber matches the version in what a binary prints.
-var VersionNumber = regexp.MustCompile(`\bv?[0-9]+\.[0-9]+\.[0-9]+[-+.0-9A-Za-z]*`)

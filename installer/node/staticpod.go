@@ -30,6 +30,19 @@ func ReadStaticPod(h *host.Host, name string) (flags, volumes map[string]string,
 	return pod.Flags, pod.Volumes, nil
 }
 
+// APIEndpoint returns where an API server with these flags listens.
+func APIEndpoint(flags map[string]string) (config.APIEndpoint, error) {
+	e := config.APIEndpoint{AdvertiseAddress: flags["advertise-address"], BindPort: config.DefaultBindPort}
+	if port := flags["secure-port"]; port != "" {
+		n, err := strconv.ParseInt(port, 10, 32)
+		if err != nil {
+			return e, fmt.Errorf("reading %s: --secure-port=%q: %w", APIServerManifest, port, err)
+		}
+		e.BindPort = int32(n)
+	}
+	return e, nil
+}
+
 // HealthURL returns the address of the health check of a static pod on this host, from its
 // flags. port is the component's default.
 func HealthURL(h *host.Host, name string, port int) (string, error) {

@@ -130,7 +130,7 @@ func peerAPIServers(ctx context.Context, m *Machine) (urls []string) {
 	if err != nil || e == nil {
 		return nil
 	}
-	c, err := ConnectEtcd(ctx, m, []string{e.ClientURL}, e.Certificates, answerTimeout)
+	c, err := ConnectEtcd(ctx, m.Host, m.Report, []string{e.ClientURL}, e.Certificates, answerTimeout)
 	if err != nil {
 		return nil
 	}
@@ -170,18 +170,18 @@ func (t *Turn) End() {
 
 // CheckQuorum fails if etcd would have no quorum while the member of this host restarts. If this
 // member does not answer, its restart loses nothing.
-func (m Quorum) CheckQuorum(ctx context.Context) error {
-	e, err := FindEtcd(m.machine.Existing)
+func (m *Machine) CheckQuorum(ctx context.Context) error {
+	e, err := FindEtcd(m.Existing)
 	if err != nil && !m.etcdAnswers(ctx) { // its manifest may be what keeps it from starting
-		m.machine.Console.Debug(1, "the other members of etcd are not checked: %v", err)
+		m.Console.Debug(1, "the other members of etcd are not checked: %v", err)
 		return ctx.Err()
 	}
 	if err != nil || e == nil {
 		return err
 	}
-	c, err := ConnectEtcd(ctx, m.machine, []string{e.ClientURL}, e.Certificates, ProbeTimeout)
+	c, err := ConnectEtcd(ctx, m.Host, m.Report, []string{e.ClientURL}, e.Certificates, ProbeTimeout)
 	if err != nil {
-		m.machine.Console.Debug(1, "the other members of etcd are not checked: %v", err)
+		m.Console.Debug(1, "the other members of etcd are not checked: %v", err)
 		return ctx.Err()
 	}
 	defer c.Close()
@@ -189,12 +189,12 @@ func (m Quorum) CheckQuorum(ctx context.Context) error {
 }
 
 // etcdAnswers reports whether the etcd that this host's API server uses answers.
-func (m Quorum) etcdAnswers(ctx context.Context) bool {
-	flags, _, err := ReadStaticPod(m.machine.Existing, "kube-apiserver")
+func (m *Machine) etcdAnswers(ctx context.Context) bool {
+	flags, _, err := ReadStaticPod(m.Existing, "kube-apiserver")
 	if err != nil || flags["etcd-servers"] == "" {
 		return false
 	}
-	c, err := ConnectEtcd(ctx, m.machine, strings.Split(flags["etcd-servers"], ","), path.Dir(path.Dir(flags["etcd-cafile"])), ProbeTimeout)
+	c, err := ConnectEtcd(ctx, m.Host, m.Report, strings.Split(flags["etcd-servers"], ","), path.Dir(path.Dir(flags["etcd-cafile"])), ProbeTimeout)
 	if err != nil {
 		return false
 	}

@@ -60,10 +60,9 @@ func Load(dir string) (set *Set, warnings []string, err error) {
 			warnings = append(warnings, fmt.Sprintf("the patch file %q is not used: it is empty", file))
 		}
 		for i, d := range list {
-			p := patch{file: file, document: i + 1, target: target, kind: kind, data: d.JSON, node: d.Node}
-			if err := p.check(); err != nil {
-				problems = append(problems, fmt.Sprintf("%s: document %d: %v", file, p.document, err))
-				continue
+			p := patch{file: file, document: i + 1, target: target, kind: kind, data: d}
+			for _, wrong := range p.check() {
+				problems = append(problems, fmt.Sprintf("%s: document %d: %s", file, p.document, wrong))
 			}
 			set.patches = append(set.patches, p)
 		}

@@ -21,6 +21,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/internal/documents"
+	"airlift/internal/documents/problems"
+	"airlift/internal/documents/strict"
 	"airlift/internal/fault"
 )
 
@@ -54,8 +56,7 @@ type patch struct {
 	document int    // counted from 1
 	target   string
 	kind     string // "strategic", "merge" or "json"
-	data     []byte // JSON
-	node     *documents.Node
+	data     documents.Document
 }
 
 // Apply patches a target's JSON or YAML document and returns it as YAML, with
@@ -160,85 +161,43 @@ func object[T any](s *Set, target string, obj *T) (*T, []string, error) {
 func (p patch) apply(data []byte, like any) ([]byte, error) {
 	switch p.kind {
 	case "json":
-		operations, err := jsonpatch.DecodePatch(p.data)
+		operations, err := jsonpatch.DecodePatch(p.data.JSON)
 		if err != nil {
 			return nil, err
 		}
 		return operations.Apply(data)
 	case "merge":
-		return jsonpatch.MergePatch(data, p.data)
+		return jsonpatch.MergePatch(data, p.data.JSON)
 	}
-	return strategicpatch.StrategicMergePatch(data, p.data, like)
+	return strategicpatch.StrategicMergePatch(data, p.data.JSON, like)
 }
 
 // check finds errors that are visible without a target document, such as a field that the target's
 // type does not have.
-func (p patch) check() error {
+func (p patch) check() (wrong []string) {
 	if p.kind == "json" {
-		if _, err := jsonpatch.DecodePatch(p.data); err != nil {
-			return fmt.Errorf("a JSON patch must be a list of operations: %w", err)
+		if _, err := jsonpatch.DecodePatch(p.data.JSON); err != nil {
+			return []string{fmt.Sprintf("a JSON patch must be a list of operations: %v", err)}
 		}
 		return nil
 	}
 	var fields map[string]any
-	if err := json.Unmarshal(p.data, &fields); err != nil {
-		return fmt.Errorf("a %s patch must be a part of the object: %w", p.kind, err)
+	if err := json.Unmarshal(p.data.JSON, &fields); err != nil {
+		return []string{fmt.Sprintf("a %s patch must be a part of the object: %v", p.kind, err)}
 	}
-	newObject := targets[p.target]
-	data, err := p.apply([]byte("{}"), newObject())
-	if err != nil {
-		return err
+	list := &problems.List{}
+	d := strict.Decoder{List: list, Lines: strict.Lines{}, EmptyFields: true, EmptyItems: true,
+		Unknown: func(_ reflect.Type, name, _ string, _ strict.Place) (string, bool) {
+			return "", strings.HasPrefix(name, "$") // a directive, such as $patch
+		}}
+	d.Document(targets[p.target](), p.data, "")
+	if _, err := p.apply([]byte("{}"), targets[p.target]()); err != nil && len(list.Problems) == 0 {
+		return []string{err.Error()}
 	}
-	unknown, err := unknownFields(data, newObject())
-	if err != nil {
-		return p.explain(data, newObject(), err)
+	for _, problem := range list.Problems {
+		wrong = append(wrong, fmt.Sprintf("line %d: %v", problem.Line, problem))
 	}
-	// Applied to an empty object, a strategic merge leaves its directives,
-	// such as $patch, in the result.
-	unknown = slices.DeleteFunc(unknown, func(field string) bool { return strings.Contains(field, "$") })
-	if len(unknown) > 0 {
-		return errors.New(strings.Join(unknown, ", "))
-	}
-	return nil
-}
-
-// explain returns the error for a value of the wrong type with its line and text, or err if it is
-// not found in the patch.
-func (p patch) explain(data []byte, into any, err error) error {
-	wrong := (*json.UnmarshalTypeError)(nil)
-	if !errors.As(json.Unmarshal(data, into), &wrong) {
-		return err
-	}
-	fields := strings.Split(wrong.Field, ".")
-	for _, n := range documents.All(p.node, fields...) {
-		switch text := documents.Written(n, ""); {
-		case wrong.Type.Kind() != reflect.String:
-			return fmt.Errorf("line %d: %s is of the wrong type: %w", n.Line, wrong.Field, err)
-		case n.Style == 0 && !isText(text):
-			quoted := jsonOf(text)
-			for _, name := range slices.Backward(fields) {
-				quoted = fmt.Sprintf("{%s: %s}", jsonOf(name), quoted)
-			}
-			if err := json.Unmarshal([]byte(quoted), into); err != nil && !errors.As(err, new(*json.UnmarshalTypeError)) {
-				return fmt.Errorf("line %d: a value of %s is %s: %w", n.Line, wrong.Field, text, err) // 10 is no duration
-			}
-			return fmt.Errorf("line %d: a value of %s is %s and must be a string: put it in quotes, %q", n.Line, wrong.Field, text, text)
-		}
-	}
-	return err
-}
-
-func jsonOf(text string) string {
-	b, _ := json.Marshal(text) // text cannot fail
-	return string(b)
-}
-
-// isText reports whether the conversion to JSON reads a scalar without quotes as text: not yes or 1.30.
-func isText(scalar string) bool {
-	var value any
-	err := yaml.Unmarshal([]byte(scalar), &value)
-	_, ok := value.(string)
-	return err == nil && (ok || value == nil)
+	return wrong
 }
 
 func (p patch) String() string {

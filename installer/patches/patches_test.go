@@ -105,7 +105,7 @@ func TestProblemsTogether(t *testing.T) {
 	for _, want := range []string{`etcd+strange.yaml: unknown patch type "strange"`, `etcd+.yaml: unknown patch type ""`,
 		"etcd2+json.yaml: document 1: a JSON patch must be a list", "kube-apiserver.yaml: document 1: a strategic patch must be a part",
 		"kube-scheduler0.yaml: document 2", "kube-scheduler1.yaml: document 1",
-		`kube-scheduler2+merge.yaml: document 1: unknown field "spec.hostnetwork"`, "kube-scheduler3.yaml: document 1: ",
+		`kube-scheduler2+merge.yaml: document 1: line 1: spec.hostnetwork is not known: did you mean hostNetwork?`, "kube-scheduler3.yaml: document 1: ",
 		"kube-scheduler4+merge.yaml: document 1: "} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("nothing says %q in: %v", want, err)
@@ -132,10 +132,10 @@ func TestProblemsTogether(t *testing.T) {
 // The advice fits the error: a name, or a value with its line and text.
 func TestAdvice(t *testing.T) {
 	for text, want := range map[string]string{
-		"metadata: {labels: {b: x, a: 1.30}}":                                `line 1: a value of metadata.labels is 1.30 and must be a string: put it in quotes, "1.30"`,
-		"spec:\n  containers:\n  - name: a\n    image: b\n  - name: no\n":    `line 5: a value of spec.containers.name is no and must be a string: put it in quotes, "no"`,
-		"spec:\n  containers:\n  - name: a\n    command: [a,\n      0x1F]\n": `line 5: a value of spec.containers.command is 0x1F and`,
-		"\nspec:\n  hostNetwork: maybe\n":                                    "line 3: spec.hostNetwork is of the wrong type",
+		"metadata: {labels: {b: x, a: 1.30}}":                                `line 1: metadata.labels.a is the number 1.30 and must be a string: put it in quotes, "1.30"`,
+		"spec:\n  containers:\n  - name: a\n    image: b\n  - name: no\n":    `line 5: spec.containers[1].name is the boolean no and must be a string: put it in quotes, "no"`,
+		"spec:\n  containers:\n  - name: a\n    command: [a,\n      0x1F]\n": `line 5: spec.containers[0].command[1] is the number 0x1F and`,
+		"\nspec:\n  hostNetwork: maybe\n":                                    `line 3: spec.hostNetwork is the string "maybe" and must be true or false`,
 	} {
 		_, _, err := patches.Load(directory(t, map[string]string{"etcd.yaml": text}))
 		if err == nil || !strings.Contains(err.Error(), want) || fault.Hint(err) != "correct the file" {
@@ -144,7 +144,7 @@ func TestAdvice(t *testing.T) {
 	}
 	// Quotes make no duration of 10.
 	_, _, err := patches.Load(directory(t, map[string]string{"kubeletconfiguration.yaml": "maxPods: 5\nauthentication: {webhook: {cacheTTL: 10}}\n"}))
-	if want := `line 2: a value of authentication.webhook.cacheTTL is 10: time: missing unit in duration "10"`; err == nil || !strings.Contains(err.Error(), want) {
+	if want := `line 2: authentication.webhook.cacheTTL is the number 10 and must be a duration such as`; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
 	_, _, err = patches.Load(directory(t, map[string]string{"etcd+x.yaml": "a: b"}))

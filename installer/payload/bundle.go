@@ -18,7 +18,6 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
-	"airlift/internal/childprocess"
 	"airlift/internal/fault"
 )
 
@@ -167,11 +166,8 @@ func installedVersion(ctx context.Context, h *host.Host, o host.OtherBinary) str
 	if !slices.Contains([]string{"kubelet", "containerd", "runc"}, path.Base(o.Path)) {
 		return sum
 	}
-	ctx, cancel := context.WithTimeout(ctx, node.VersionTimeout)
-	defer cancel()
-	out, err := childprocess.Command(ctx, h.Path(o.Path), "--version").Output()
-	version := node.VersionNumber.Find(out)
-	if err != nil || version == nil {
+	version := node.PrintedVersion(ctx, h.Path(o.Path))
+	if version == "" {
 		return sum
 	}
 	return fmt.Sprintf("%s (%s)", version, sum)
@@ -179,17 +175,7 @@ func installedVersion(ctx context.Context, h *host.Host, o host.OtherBinary) str
 
 // Document reads an entry of the bundle into memory.
 func (b *Bundle) Document(ctx context.Context, entry string) ([]byte, error) {
-	s, err := b.File.Stream(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
-	s.Skip(func(e bundle.Entry) bool { return e.Name != entry })
-	_, content, err := s.Next()
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(content)
+	return b.File.Read(ctx, entry)
 }
 
 // ID identifies the bundle's contents: the sha256 of its manifest.json.

@@ -2,7 +2,6 @@ package payload
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -60,7 +59,7 @@ func (im *lazyImporter) open(ctx context.Context) error {
 	if err := im.meet(ctx); err != nil {
 		return err
 	}
-	missing, err := im.store.Inventory().Missing(ctx, im.Wanted)
+	missing, err := im.store.Missing(ctx, im.Wanted)
 	if err != nil {
 		return err
 	}
@@ -111,29 +110,17 @@ func (im *lazyImporter) open(ctx context.Context) error {
 // the digest in the bundle.
 func (im *lazyImporter) readBase(ctx context.Context) error {
 	defer sparingMemory()()
-	s, err := im.Base.File.Stream(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
 	wanted := map[string]bool{}
 	for _, diffID := range im.Base.Layers {
 		wanted[bundle.BlobName(diffID)] = im.wants(bundle.BlobName(diffID))
 	}
-	s.Skip(func(e bundle.Entry) bool { return !wanted[e.Name] })
-	for {
-		e, content, err := s.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	return im.Base.File.Each(ctx, func(e bundle.Entry) bool { return wanted[e.Name] }, func(e bundle.Entry, content bundle.Content) error {
 		plain := struct{ io.Reader }{counted{content, &im.arrivals.Moved}}
 		if err := im.blob(ctx, e, plain); err != nil {
 			return fmt.Errorf("reading layers of the base %s: %w", im.Base.File.Path(), err)
 		}
-	}
+		return nil
+	})
 }
 
 // meet waits for containerd.
@@ -150,7 +137,7 @@ func (im *lazyImporter) meet(ctx context.Context) error {
 // announce gives an image its alias, and then ends the waits for the image.
 func (im *lazyImporter) announce(ctx context.Context, reference string) error {
 	if alias := im.Aliases[reference]; alias != "" {
-		if err := im.store.Names().Tag(ctx, reference, alias); err != nil {
+		if err := im.store.Tag(ctx, reference, alias); err != nil {
 			return err
 		}
 	}

@@ -46,7 +46,7 @@ func newSiteImporter(r SiteRequest, a *arrivals, h *host.Host) *siteImporter {
 func (s *siteImporter) look() error {
 	for _, name := range SortedEntries(s.Files) {
 		for _, f := range s.Files[name] {
-			has, err := s.host.SiteFiles().HasSiteFile(f)
+			has, err := s.host.HasSiteFile(f)
 			if err != nil {
 				return err
 			}
@@ -94,11 +94,11 @@ func (s *siteImporter) take(ctx context.Context, e bundle.Entry, r io.Reader) er
 		return nil
 	}
 	files := s.missing[e.Name]
-	if err := s.host.SiteFiles().InstallSiteFile(ctx, files[0], r, s.warn); err != nil {
+	if err := s.host.InstallSiteFile(ctx, files[0], r, s.warn); err != nil {
 		return err
 	}
 	for _, f := range files[1:] {
-		if err := s.host.SiteFiles().CopySiteFile(ctx, f, files[0], s.warn); err != nil {
+		if err := s.host.CopySiteFile(ctx, f, files[0], s.warn); err != nil {
 			return err
 		}
 	}

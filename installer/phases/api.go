@@ -84,7 +84,7 @@ func (a *API) recordEndpoint(ctx context.Context) error {
 		a.Console.Note("the kubelet uses %s, and not %s: for the change, run here: ./install endpoint node", own.Server, want)
 		return nil
 	}
-	changed, err := a.Client.NodeObjects().SetEndpointChange(ctx, c.NodeRegistration.Name, change.Number, false)
+	changed, err := a.Client.NodeObjects().Follow(ctx, c.NodeRegistration.Name, func(f *cluster.Follows) { f.Endpoint, f.OnlyServes = change.Number, false })
 	a.Changed(changed)
 	return err
 }
@@ -96,14 +96,14 @@ func (a *API) recordReconfiguration(ctx context.Context) error {
 	if c.Reconfiguration.Number == 0 || a.Node.Observed.IsNode && a.Node.Plan.Role.Kind == controlPlaneKind {
 		return nil
 	}
-	changed, err := a.Client.NodeObjects().SetReconfiguration(ctx, c.NodeRegistration.Name, c.Reconfiguration.Number)
+	changed, err := a.Client.NodeObjects().Follow(ctx, c.NodeRegistration.Name, func(f *cluster.Follows) { f.Reconfiguration = c.Reconfiguration.Number })
 	a.Changed(changed)
 	return err
 }
 
 func (a *API) waitRegistered(ctx context.Context) error {
 	return a.Node.Watch.Watched(ctx, pods.Dependency{}, func(ctx context.Context) error {
-		return a.Client.Waits().WaitForNode(ctx, a.Node.Config.NodeRegistration.Name, NodeTimeout, a.Report)
+		return a.Client.WaitForNode(ctx, a.Node.Config.NodeRegistration.Name, NodeTimeout, a.Report)
 	})
 }
 
@@ -128,7 +128,7 @@ func (a *API) PodNetwork(ctx context.Context) error {
 		a.Console.Note("skipped (--cni none): the node becomes Ready after you install a pod network")
 		return nil
 	}
-	cidrs, err := a.Client.Waits().WaitForPodCIDR(ctx, a.Node.Config.NodeRegistration.Name, NodeTimeout, a.Report)
+	cidrs, err := a.Client.WaitForPodCIDR(ctx, a.Node.Config.NodeRegistration.Name, NodeTimeout, a.Report)
 	if err != nil {
 		return err
 	}
@@ -151,9 +151,9 @@ func (a *API) WaitNode(ctx context.Context) error {
 	if err := a.content.finish(ctx); err != nil {
 		return err
 	}
-	wait := a.Client.Waits().WaitForNodeReady
+	wait := a.Client.WaitForNodeReady
 	if a.Node.Config.CNI == "none" {
-		wait = a.Client.Waits().WaitForNode
+		wait = a.Client.WaitForNode
 	}
 	return a.Node.Watch.Watched(ctx, pods.Dependency{}, func(ctx context.Context) error {
 		return wait(ctx, a.Node.Config.NodeRegistration.Name, NodeTimeout, a.Report)

@@ -297,7 +297,7 @@ func (p *ControlPlane) ReplacePods(ctx context.Context, local *cluster.Client) e
 		return err
 	}
 	for _, name := range p.Replaced {
-		if err := p.Node.Watch.Containerd.PodRecords().RemovePod(ctx, "kube-system", name+"-"+p.Node.Config.NodeRegistration.Name); err != nil {
+		if err := p.Node.Watch.Containerd.RemovePod(ctx, "kube-system", name+"-"+p.Node.Config.NodeRegistration.Name); err != nil {
 			return err
 		}
 		if name == node.EtcdPod {

@@ -108,7 +108,7 @@ func (n *Node) imageSpace(ctx context.Context) (preflight.Space, error) {
 	case n.Observed.Runtime != nil:
 		space.Path = cmp.Or(n.Observed.Runtime.Info.ImageDir, node.ContainerdDir)
 		var err error
-		if wanted, err = n.Watch.Containerd.Inventory().Missing(ctx, wanted); err != nil {
+		if wanted, err = n.Watch.Containerd.Missing(ctx, wanted); err != nil {
 			return space, err
 		}
 	case n.Observed.IsNode:

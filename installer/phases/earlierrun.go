@@ -170,12 +170,5 @@ func settingNames(c config.Component) (names []string) {
 }
 
 func difference(name, is, want string) string {
-	return name + " is " + orNothing(is) + ", and the requested value is " + orNothing(want)
-}
-
-func orNothing(s string) string {
-	if s == "" {
-		return "not set"
-	}
-	return s
+	return name + " is " + cmp.Or(is, "not set") + ", and the requested value is " + cmp.Or(want, "not set")
 }

@@ -63,7 +63,7 @@ func (c *Content) NameSandboxImage(ctx context.Context) error {
 		return nil
 	}
 	for _, name := range c.sandboxNames() {
-		if err := c.Node.Watch.Containerd.Names().Tag(ctx, c.Node.Config.Images["pause"], name); err != nil {
+		if err := c.Node.Watch.Containerd.Tag(ctx, c.Node.Config.Images["pause"], name); err != nil {
 			return err
 		}
 	}

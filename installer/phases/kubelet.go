@@ -62,7 +62,7 @@ func (k Kubelet) Start(ctx context.Context, l desired.List) error {
 		return err
 	}
 	// etcd starts with the kubelet: the next reset must ask it again.
-	if err := k.Host.Records().Ends().Forget(); err != nil {
+	if err := k.Host.Records().ForgetReset(); err != nil {
 		return err
 	}
 	if k.Changes == before {

@@ -73,7 +73,7 @@ func (n *Node) Inspect(ctx context.Context) error {
 	if err := n.CheckEarlier(ctx); err != nil {
 		return err
 	}
-	n.Observed, n.inspected = node.Observe(ctx, n.Machine, n.Config, is), true
+	n.Observed, n.inspected = node.ObserveRuntime(ctx, n.Machine, n.Config, is), true
 	if r := n.Observed.Runtime; r != nil { // it and its cgroup driver are used
 		learned := *n.Config
 		learned.Facts.CgroupDriver = r.CgroupDriver()

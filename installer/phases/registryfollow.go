@@ -105,10 +105,10 @@ func WaitFollowed(ctx context.Context, m *node.Machine, client *cluster.Client, 
 		var left []string
 		off = nil
 		for _, n := range nodes {
-			uses[n.Name] = uses[n.Name] || n.RegistryGeneration >= 0
+			uses[n.Name] = uses[n.Name] || n.Follows.UsesRegistry
 			switch {
 			case !uses[n.Name] || n.Name == self:
-			case n.RegistryGeneration >= generation || n.RegistryGeneration < 0: // it uses the registry no more
+			case n.Follows.Registry >= generation || !n.Follows.UsesRegistry: // it uses the registry no more
 				if !done[n.Name] {
 					m.Console.Note("%s", n.Name)
 				}

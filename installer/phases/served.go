@@ -21,8 +21,21 @@ import (
 // (FileRefreshDuration of k8s.io/apiserver).
 const reloadTimeout = 90 * time.Second
 
-// WaitServed waits until the API server of a control plane serves the certificate in its file, which it reads again by itself.
-func WaitServed(ctx context.Context, m *node.Machine, c *config.Config) error {
+// WaitServed waits until the API server of a control plane serves the certificate in its file. It reads that again by itself, and is
+// restarted if it does not.
+func WaitServed(ctx context.Context, m *node.Machine, c *config.Config, restart func(context.Context) error) error {
+	err := waitServed(ctx, m, c)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	m.Console.Warn("the API server does not read its certificate again: it is restarted (%v)", err)
+	if err := restart(ctx); err != nil {
+		return err
+	}
+	return waitServed(ctx, m, c)
+}
+
+func waitServed(ctx context.Context, m *node.Machine, c *config.Config) error {
 	data, err := os.ReadFile(m.Host.Path(path.Join(c.CertificatesDir, "apiserver.crt")))
 	if err != nil {
 		return err

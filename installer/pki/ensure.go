@@ -64,10 +64,7 @@ func Ensure(cfg *config.Config, host fs.FS, now time.Time, names ...string) (Res
 				Hint("run without --upload-certs, and copy the certificates to each control plane yourself"))
 		}
 	}
-	if err := e.problems.err(); err != nil {
-		return Result{}, err
-	}
-	return e.result, nil
+	return e.problems.unless(e.result)
 }
 
 // known refuses a name that is not in the list.
@@ -429,6 +426,14 @@ func (p problems) err() error {
 		}
 	}
 	return fault.Wrap(several(p), fault.Failure, hint)
+}
+
+// unless returns a result, or the problems.
+func (p problems) unless(r Result) (Result, error) {
+	if err := p.err(); err != nil {
+		return Result{}, err
+	}
+	return r, nil
 }
 
 // several errors, printed as a list.

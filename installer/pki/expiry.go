@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"io/fs"
@@ -62,8 +63,8 @@ func ValidityPeriod(cfg *config.Config) time.Duration {
 func RenewableNames() []string {
 	var list []string
 	for _, i := range items {
-		if i.ca != "" {
-			list = append(list, i.name)
+		if i.CA != "" {
+			list = append(list, i.Name)
 		}
 	}
 	for _, name := range KubeconfigNames() {
@@ -111,11 +112,7 @@ func (h *Expiration) look(cfg *config.Config, host fs.FS) error {
 		return err
 	}
 	h.NotAfter = cert.NotAfter.UTC()
-	ca := h.CA
-	if ca == "" {
-		ca = h.Name
-	}
-	h.External, err = isExternal(cfg, host, row(ca))
+	h.External, err = isExternal(cfg, host, row(cmp.Or(h.CA, h.Name)))
 	return err
 }
 
@@ -126,7 +123,7 @@ func (h *Expiration) parse(data []byte) (*x509.Certificate, error) {
 		if err != nil {
 			return nil, err
 		}
-		if data = u.CertData; data == nil {
+		if data = u.ClientCertificateData; data == nil {
 			return nil, unusable(h.File, errors.New("its user has no embedded client certificate"))
 		}
 	}

@@ -1,7 +1,8 @@
 package pki
 
 import (
-	"cmp"
+	clientcmd "k8s.io/client-go/tools/clientcmd/api/v1"
+
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,61 +17,27 @@ import (
 	"airlift/internal/documents"
 )
 
-// kubeconfig is a client-go configuration file: the fields that kubeadm uses.
+// kubeconfig is client-go's configuration file, with a field that kubeadm writes before v1.34.
 type kubeconfig struct {
-	APIVersion     string         `json:"apiVersion"`
-	Kind           string         `json:"kind"`
-	Preferences    struct{}       `json:"preferences"`
-	Clusters       []namedCluster `json:"clusters"`
-	Contexts       []namedContext `json:"contexts"`
-	CurrentContext string         `json:"current-context"`
-	Users          []namedUser    `json:"users"`
+	clientcmd.Config `json:",inline"`
+	Preferences      struct{} `json:"preferences"`
 }
 
-type namedCluster struct {
-	Name    string  `json:"name"`
-	Cluster cluster `json:"cluster"`
-}
-
-type cluster struct {
-	CAData []byte `json:"certificate-authority-data,omitempty"`
-	CAFile string `json:"certificate-authority,omitempty"`
-	Server string `json:"server"`
-}
-
-type namedContext struct {
-	Name    string `json:"name"`
-	Context struct {
-		Cluster string `json:"cluster"`
-		User    string `json:"user"`
-	} `json:"context"`
-}
-
-type namedUser struct {
-	Name string `json:"name"`
-	User user   `json:"user"`
-}
-
-type user struct {
-	CertFile string `json:"client-certificate,omitempty"`
-	CertData []byte `json:"client-certificate-data,omitempty"`
-	KeyFile  string `json:"client-key,omitempty"`
-	KeyData  []byte `json:"client-key-data,omitempty"`
-	Token    string `json:"token,omitempty"`
-}
+type (
+	cluster = clientcmd.Cluster
+	user    = clientcmd.AuthInfo
+)
 
 // newKubeconfig returns a kubeconfig with one cluster, one user and the context
 // USER@CLUSTER, as in all of kubeadm's.
 func newKubeconfig(server, clusterName string, caPEM []byte, userName string, u user) kubeconfig {
-	c := kubeconfig{
-		APIVersion: "v1", Kind: "Config",
-		Clusters:       []namedCluster{{clusterName, cluster{CAData: caPEM, Server: server}}},
-		Contexts:       []namedContext{{Name: userName + "@" + clusterName}},
-		CurrentContext: userName + "@" + clusterName,
-		Users:          []namedUser{{userName, u}},
-	}
-	c.Contexts[0].Context.Cluster, c.Contexts[0].Context.User = clusterName, userName
-	return c
+	name := userName + "@" + clusterName
+	return kubeconfig{Config: clientcmd.Config{
+		APIVersion: "v1", Kind: "Config", CurrentContext: name,
+		Clusters:  []clientcmd.NamedCluster{{Name: clusterName, Cluster: cluster{CertificateAuthorityData: caPEM, Server: server}}},
+		Contexts:  []clientcmd.NamedContext{{Name: name, Context: clientcmd.Context{Cluster: clusterName, AuthInfo: userName}}},
+		AuthInfos: []clientcmd.NamedAuthInfo{{Name: userName, AuthInfo: u}},
+	}}
 }
 
 // encode cannot fail: the type has only strings and bytes.
@@ -89,9 +56,9 @@ func (k kubeconfig) current() (cluster, user, error) {
 			continue
 		}
 		for _, c := range k.Clusters {
-			for _, u := range k.Users {
-				if c.Name == ctx.Context.Cluster && u.Name == ctx.Context.User {
-					return c.Cluster, u.User, nil
+			for _, u := range k.AuthInfos {
+				if c.Name == ctx.Context.Cluster && u.Name == ctx.Context.AuthInfo {
+					return c.Cluster, u.AuthInfo, nil
 				}
 			}
 		}
@@ -108,12 +75,12 @@ type identity struct {
 }
 
 // kubeconfigItems are kubeadm's sub-phases of `kubeconfig`, in its order.
-var kubeconfigItems = []item{
-	{name: "admin", doc: "the administrators' kubeconfig"},
-	{name: "super-admin", doc: "the super-admin's kubeconfig (system:masters)"},
-	{name: "kubelet", doc: "the kubelet's kubeconfig and its first certificate"},
-	{name: "controller-manager", doc: "the controller manager's kubeconfig"},
-	{name: "scheduler", doc: "the scheduler's kubeconfig"},
+var kubeconfigItems = []Certificate{
+	{Name: "admin", Doc: "the administrators' kubeconfig"},
+	{Name: "super-admin", Doc: "the super-admin's kubeconfig (system:masters)"},
+	{Name: "kubelet", Doc: "the kubelet's kubeconfig and its first certificate"},
+	{Name: "controller-manager", Doc: "the controller manager's kubeconfig"},
+	{Name: "scheduler", Doc: "the scheduler's kubeconfig"},
 }
 
 // KubeconfigNames are the names that Kubeconfigs knows, in kubeadm's order.
@@ -185,10 +152,7 @@ func Kubeconfigs(cfg *config.Config, host fs.FS, now time.Time, names ...string)
 		result.Files = append(result.Files, one.Files...)
 		result.Kept = append(result.Kept, one.Kept...)
 	}
-	if err := problems.err(); err != nil {
-		return Result{}, err
-	}
-	return result, nil
+	return problems.unless(result)
 }
 
 func ensureKubeconfig(cfg *config.Config, host fs.FS, now time.Time, id identity, ca authority) (Result, error) {
@@ -208,7 +172,7 @@ func ensureKubeconfig(cfg *config.Config, host fs.FS, now time.Time, id identity
 		return Result{}, fmt.Errorf("creating %s: %w", file, err)
 	}
 	data := newKubeconfig(id.servers[0], cfg.ClusterName, ca.trusted(),
-		id.client.CommonName, user{CertData: certPEM, KeyData: keyPEM}).encode()
+		id.client.CommonName, user{ClientCertificateData: certPEM, ClientKeyData: keyPEM}).encode()
 	return Result{Files: []File{{Path: file, Data: data, Mode: keyMode}}}, nil
 }
 
@@ -263,13 +227,10 @@ func KubeletClient(cfg *config.Config, host fs.FS, now time.Time) (Result, error
 		if err != nil {
 			return Result{}, fmt.Errorf("creating the kubelet's client certificate: %w", err)
 		}
-		dated := datedCertFile(certFile, now)
-		result.Files = append(result.Files,
-			File{Path: dated, Data: append(certPEM, keyPEM...), Mode: keyMode},
-			File{Path: certFile, Link: dated})
+		result.Files = datedFiles(certFile, now, certPEM, keyPEM)
 	}
 	data := newKubeconfig(id.servers[0], cfg.ClusterName, ca.trusted(),
-		id.client.CommonName, user{CertFile: certFile, KeyFile: certFile}).encode()
+		id.client.CommonName, user{ClientCertificate: certFile, ClientKey: certFile}).encode()
 	result.Files = append(result.Files, File{Path: file, Data: data, Mode: keyMode})
 	return result, nil
 }
@@ -277,25 +238,18 @@ func KubeletClient(cfg *config.Config, host fs.FS, now time.Time) (Result, error
 // NodeName is the name in the kubelet's client certificate, to which kubelet.conf
 // refers; "" if there is none.
 func NodeName(host fs.FS) string {
-	var u user
-	file := config.KubernetesDir + "/kubelet.conf"
-	if data, err := read(host, file); err == nil && data != nil {
-		if _, found, err := parseKubeconfig(file, data); err == nil {
-			u = found
-		}
+	k, _ := readKubelet(host)
+	if k.cert == nil && k.file == kubeletConf {
+		k.cert, _ = read(host, KubeletCertFile(new(config.Config)))
 	}
-	if u.CertData == nil {
-		u.CertData, _ = read(host, cmp.Or(u.CertFile, KubeletCertFile(new(config.Config))))
-	}
-	certs, err := ParseCertificates(u.CertData)
+	certs, err := ParseCertificates(k.cert)
 	if err != nil {
 		return ""
 	}
-	name, ok := strings.CutPrefix(certs[0].Subject.CommonName, nodeUserPrefix)
-	if !ok {
-		return ""
+	if name, ok := strings.CutPrefix(certs[0].Subject.CommonName, nodeUserPrefix); ok {
+		return name
 	}
-	return name
+	return ""
 }
 
 // NodeUser is the name of the user that a node's kubelet is.
@@ -304,16 +258,15 @@ func NodeUser(node string) string { return nodeUserPrefix + node }
 // KubeletClientFile returns the file with the kubelet's certificate and key to which kubelet.conf refers; "" if it contains
 // them itself, or if it cannot be read.
 func KubeletClientFile(host fs.FS) string {
-	file := config.KubernetesDir + "/kubelet.conf"
-	data, err := read(host, file)
+	data, err := read(host, kubeletConf)
 	if err != nil || data == nil {
 		return ""
 	}
-	_, u, err := parseKubeconfig(file, data)
-	if err != nil || u.CertFile != u.KeyFile {
+	_, u, err := parseKubeconfig(kubeletConf, data)
+	if err != nil || u.ClientCertificate != u.ClientKey {
 		return ""
 	}
-	return u.CertFile
+	return u.ClientCertificate
 }
 
 // BootstrapKubeconfig is bootstrap-kubelet.conf, with which a joining kubelet
@@ -325,10 +278,9 @@ func BootstrapKubeconfig(server string, caPEM []byte, token string) []byte {
 // ClusterInfoKubeconfig is the public kubeconfig in the ConfigMap cluster-info:
 // a cluster without a name, and no user.
 func ClusterInfoKubeconfig(server string, caPEM []byte) []byte {
-	return kubeconfig{
-		APIVersion: "v1", Kind: "Config",
-		Clusters: []namedCluster{{"", cluster{CAData: caPEM, Server: server}}},
-	}.encode()
+	return kubeconfig{Config: clientcmd.Config{
+		APIVersion: "v1", Kind: "Config", Clusters: []clientcmd.NamedCluster{{Cluster: cluster{CertificateAuthorityData: caPEM, Server: server}}},
+	}}.encode()
 }
 
 func clusterCA(cfg *config.Config, host fs.FS, now time.Time) (authority, error) {
@@ -374,12 +326,12 @@ func checkKubeconfig(host fs.FS, file string, data []byte, id identity, ca autho
 	if err != nil {
 		return err
 	}
-	if cl.CAData == nil && cl.CAFile != "" {
-		if cl.CAData, err = read(host, cl.CAFile); err != nil {
+	if cl.CertificateAuthorityData == nil && cl.CertificateAuthority != "" {
+		if cl.CertificateAuthorityData, err = read(host, cl.CertificateAuthority); err != nil {
 			return unusable(file, err)
 		}
 	}
-	trusted, err := ParseCertificates(cl.CAData)
+	trusted, err := ParseCertificates(cl.CertificateAuthorityData)
 	if err != nil {
 		return unusable(file, fmt.Errorf("reading its CA: %w", err))
 	}
@@ -392,26 +344,26 @@ func checkKubeconfig(host fs.FS, file string, data []byte, id identity, ca autho
 	if u.Token != "" {
 		return nil
 	}
-	if u.CertFile != "" {
-		if u.CertData, err = read(host, u.CertFile); err != nil {
+	if u.ClientCertificate != "" {
+		if u.ClientCertificateData, err = read(host, u.ClientCertificate); err != nil {
 			return unusable(file, err)
 		}
 	}
-	if u.KeyFile != "" {
-		if u.KeyData, err = read(host, u.KeyFile); err != nil {
+	if u.ClientKey != "" {
+		if u.ClientKeyData, err = read(host, u.ClientKey); err != nil {
 			return unusable(file, err)
 		}
 	}
-	if u.CertData == nil || u.KeyData == nil {
+	if u.ClientCertificateData == nil || u.ClientKeyData == nil {
 		return unusable(file, errors.New("its user has no client certificate and key"))
 	}
-	if err := check(id.client, u.CertData, u.KeyData, ca, now, file, file); err != nil {
+	if err := check(id.client, u.ClientCertificateData, u.ClientKeyData, ca, now, file, file); err != nil {
 		return err
 	}
 	if !strings.HasPrefix(id.client.CommonName, nodeUserPrefix) {
 		return nil // people and controllers may have other names
 	}
-	return checkName(id.client, u.CertData, file)
+	return checkName(id.client, u.ClientCertificateData, file)
 }
 
 // checkName refuses a client certificate with another name.

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -127,11 +128,7 @@ func renew(cfg *config.Config, host fs.FS, now time.Time, name string, change fu
 			Hint("have that CA sign a new one ('./install certs generate-csr' creates the requests), or provide the CA's key")
 	}
 
-	kind := cfg.EncryptionAlgorithm
-	if kind == "" {
-		kind = algorithmOf(old.PublicKey)
-	}
-	key, err := newKey(kind)
+	key, err := newKey(cmp.Or(cfg.EncryptionAlgorithm, algorithmOf(old.PublicKey)))
 	if err != nil {
 		return Result{}, fmt.Errorf("renewing %s: %w", h.File, err)
 	}
@@ -187,28 +184,38 @@ func renewed(cfg *config.Config, name string, old *x509.Certificate) Certificate
 	return c
 }
 
-// withClient sets the CA and the client certificate and key in the current context
-// of a valid kubeconfig, and keeps everything else.
+// withClient sets the CA, unless that is nil, and the client certificate and key in the current context
+// of a valid kubeconfig.
 func withClient(data, caPEM, certPEM, keyPEM []byte) ([]byte, error) {
+	return editKubeconfig(data, func(doc, ctx map[string]any) error {
+		user, err := named(doc, "users", "user", ctx["user"])
+		if err != nil {
+			return err
+		}
+		user["client-certificate-data"] = base64.StdEncoding.EncodeToString(certPEM)
+		user["client-key-data"] = base64.StdEncoding.EncodeToString(keyPEM)
+		delete(user, "client-certificate")
+		delete(user, "client-key")
+		if caPEM == nil {
+			return nil
+		}
+		return setTrust(doc, ctx, caPEM)
+	})
+}
+
+// editKubeconfig edits the current context of a valid kubeconfig, and keeps everything else.
+func editKubeconfig(data []byte, edit func(doc, ctx map[string]any) error) ([]byte, error) {
 	var doc map[string]any
 	if err := documents.Unmarshal(data, &doc); err != nil {
 		return nil, err
 	}
 	ctx, err := named(doc, "contexts", "context", doc["current-context"])
+	if err == nil {
+		err = edit(doc, ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := setTrust(doc, ctx, caPEM); err != nil {
-		return nil, err
-	}
-	user, err := named(doc, "users", "user", ctx["user"])
-	if err != nil {
-		return nil, err
-	}
-	user["client-certificate-data"] = base64.StdEncoding.EncodeToString(certPEM)
-	user["client-key-data"] = base64.StdEncoding.EncodeToString(keyPEM)
-	delete(user, "client-certificate")
-	delete(user, "client-key")
 	return yaml.Marshal(doc)
 }
 

@@ -56,13 +56,10 @@ func Requests(cfg *config.Config, host fs.FS, kubeconfigDir string) (Result, err
 		if name == "kubelet" {
 			server = cfg.ServerURL() // as kubeadm's generate-csr does in all versions
 		}
-		r.write(file, newKubeconfig(server, cfg.ClusterName, caPEM, id.client.CommonName, user{KeyData: key}).encode())
+		r.write(file, newKubeconfig(server, cfg.ClusterName, caPEM, id.client.CommonName, user{ClientKeyData: key}).encode())
 		r.write(file+".csr", csr)
 	}
-	if err := r.problems.err(); err != nil {
-		return Result{}, err
-	}
-	return r.result, nil
+	return r.problems.unless(r.result)
 }
 
 type requester struct {
@@ -143,5 +140,5 @@ func UserKubeconfig(cfg *config.Config, host fs.FS, now time.Time, u User) ([]by
 	if err != nil {
 		return nil, fmt.Errorf("creating a certificate for %q: %w", u.Name, err)
 	}
-	return newKubeconfig(cfg.ServerURL(), cfg.ClusterName, caPEM, u.Name, user{CertData: certPEM, KeyData: keyPEM}).encode(), nil
+	return newKubeconfig(cfg.ServerURL(), cfg.ClusterName, caPEM, u.Name, user{ClientCertificateData: certPEM, ClientKeyData: keyPEM}).encode(), nil
 }

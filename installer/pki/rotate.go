@@ -108,10 +108,7 @@ func rotateTo(cfg *config.Config, host fs.FS, now time.Time, state func(rotated)
 			p.add(trustInKubeconfigs(host, bundle, &result))
 		}
 	}
-	if err := p.err(); err != nil {
-		return Result{}, err
-	}
-	return result, nil
+	return p.unless(result)
 }
 
 // rotatedCAs loads both pairs of each CA, and what its file contains. It does not compare that
@@ -186,27 +183,16 @@ func Reissuable(cfg *config.Config, host fs.FS, now time.Time) (names []string, 
 
 // kubeletClientCert returns the kubelet's client certificate; nil on a host without one.
 func kubeletClientCert(host fs.FS) (*x509.Certificate, error) {
-	file := path.Join(config.KubernetesDir, "kubelet.conf")
-	data, err := read(host, file)
-	if err != nil || data == nil {
+	k, err := readKubelet(host)
+	if err != nil || k.conf == nil {
 		return nil, err
 	}
-	_, u, err := parseKubeconfig(file, data)
+	if k.cert == nil {
+		return nil, unusable(k.file, errors.New("it has no client certificate"))
+	}
+	certs, err := ParseCertificates(k.cert)
 	if err != nil {
-		return nil, err
-	}
-	if u.CertFile != "" {
-		file = u.CertFile
-		if u.CertData, err = read(host, file); err != nil {
-			return nil, err
-		}
-	}
-	if u.CertData == nil {
-		return nil, unusable(file, errors.New("it has no client certificate"))
-	}
-	certs, err := ParseCertificates(u.CertData)
-	if err != nil {
-		return nil, unusable(file, err)
+		return nil, unusable(k.file, err)
 	}
 	return certs[0], nil
 }

@@ -38,10 +38,7 @@ func NewCAs(cfg *config.Config, host fs.FS, now time.Time, received map[string][
 		}
 		p.add(err)
 	}
-	if err := p.err(); err != nil {
-		return Result{}, err
-	}
-	return result, nil
+	return p.unless(result)
 }
 
 // authorities are the CAs that this cluster's control planes have.

@@ -6,10 +6,7 @@ import (
 	"path"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
 	"airlift/installer/config"
-	"airlift/internal/documents"
 	"airlift/internal/fault"
 )
 
@@ -22,10 +19,7 @@ func TrustCAs(host fs.FS, caFile string, bundle []byte) (Result, error) {
 		p.add(addChanged(host, File{Path: caFile, Data: bundle, Mode: certMode}, &result))
 	}
 	p.add(trustInKubeconfigs(host, bundle, &result))
-	if err := p.err(); err != nil {
-		return Result{}, err
-	}
-	return result, nil
+	return p.unless(result)
 }
 
 // addChanged adds a file to the result, as kept if it has this content.
@@ -57,32 +51,16 @@ func trustInKubeconfigs(host fs.FS, bundle []byte, result *Result) error {
 		if err != nil {
 			return err
 		}
-		if cl.CAFile != "" || bytes.Equal(cl.CAData, bundle) {
+		if cl.CertificateAuthority != "" || bytes.Equal(cl.CertificateAuthorityData, bundle) {
 			result.Kept = append(result.Kept, file)
 			continue
 		}
-		if data, err = withTrust(data, bundle); err != nil {
+		if data, err = editKubeconfig(data, func(doc, ctx map[string]any) error { return setTrust(doc, ctx, bundle) }); err != nil {
 			return unusable(file, err)
 		}
 		result.Files = append(result.Files, File{Path: file, Data: data, Mode: keyMode})
 	}
 	return nil
-}
-
-// withTrust sets the CA in the current context of a valid kubeconfig, and keeps everything else.
-func withTrust(data, caPEM []byte) ([]byte, error) {
-	var doc map[string]any
-	if err := documents.Unmarshal(data, &doc); err != nil {
-		return nil, err
-	}
-	ctx, err := named(doc, "contexts", "context", doc["current-context"])
-	if err != nil {
-		return nil, err
-	}
-	if err := setTrust(doc, ctx, caPEM); err != nil {
-		return nil, err
-	}
-	return yaml.Marshal(doc)
 }
 
 // WithoutCerts returns a PEM bundle without certain certificates.
@@ -122,8 +100,6 @@ func SigningCA(caPEM []byte) (signer []byte, rotated bool) {
 // A KubeletRequest is a key with the request for a worker's client certificate.
 type KubeletRequest struct {
 	CSR, key []byte // PEM
-	file     string // kubelet.conf, or the file to which it refers
-	inline   bool   // kubelet.conf contains the certificate
 }
 
 // RequestKubelet returns a request for a new certificate with the names of this kubelet's, or nil
@@ -137,23 +113,11 @@ func RequestKubelet(cfg *config.Config, host fs.FS, caPEM []byte) (*KubeletReque
 	if err != nil {
 		return nil, err
 	}
-	file := path.Join(config.KubernetesDir, "kubelet.conf")
-	data, err := read(host, file)
-	if err != nil {
-		return nil, err
-	}
-	_, u, err := parseKubeconfig(file, data)
-	if err != nil {
-		return nil, err
-	}
 	key, err := newKey(algorithmOf(old.PublicKey))
 	if err != nil {
 		return nil, err
 	}
-	r := &KubeletRequest{file: file, inline: u.CertFile == ""}
-	if !r.inline {
-		r.file = u.CertFile
-	}
+	r := &KubeletRequest{}
 	if r.key, err = encodeKey(key); err != nil {
 		return nil, err
 	}
@@ -164,25 +128,11 @@ func RequestKubelet(cfg *config.Config, host fs.FS, caPEM []byte) (*KubeletReque
 
 // Files returns the files with the certificate that answers the request.
 func (r *KubeletRequest) Files(host fs.FS, now time.Time, certPEM []byte) (Result, error) {
-	if !r.inline {
-		dated := datedCertFile(r.file, now)
-		return Result{Files: []File{
-			{Path: dated, Data: append(bytes.Clone(certPEM), r.key...), Mode: keyMode},
-			{Path: r.file, Link: dated},
-		}}, nil
-	}
-	data, err := read(host, r.file)
+	k, err := readKubelet(host)
 	if err != nil {
 		return Result{}, err
 	}
-	cl, _, err := parseKubeconfig(r.file, data)
-	if err != nil {
-		return Result{}, err
-	}
-	if data, err = withClient(data, cl.CAData, certPEM, r.key); err != nil {
-		return Result{}, unusable(r.file, err)
-	}
-	return Result{Files: []File{{Path: r.file, Data: data, Mode: keyMode}}}, nil
+	return k.with(now, nil, certPEM, r.key)
 }
 
 // KubeletSignedBy reports whether a CA has signed the kubelet's client certificate.
@@ -193,7 +143,7 @@ func KubeletSignedBy(host fs.FS, caPEM []byte) (bool, error) {
 	}
 	cert, err := kubeletClientCert(host)
 	if err == nil && cert == nil {
-		err = fault.New(fault.Failure, "%s does not exist", path.Join(config.KubernetesDir, "kubelet.conf"))
+		err = fault.New(fault.Failure, "%s does not exist", kubeletConf)
 	}
 	return err == nil && cert.CheckSignatureFrom(ca[0]) == nil, err
 }

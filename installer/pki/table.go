@@ -47,50 +47,37 @@ var (
 	bothAuth = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 )
 
-// An item is a file, or a pair of files, that a phase creates by itself.
-type item struct {
-	name, doc string
-	base      string // the file's path in the certificates directory, without its extension
-	ca        string // the name of the signer
+// item is a row without the profile: a file, or a pair of files, that a phase creates by itself.
+func item(name, doc, base, ca string) Certificate {
+	return Certificate{Name: name, Doc: doc, Base: base, CA: ca}
 }
 
 // items are kubeadm's sub-phases of `certs`, in its order.
-var items = []item{
-	{"ca", "the cluster's certificate authority", "ca", ""},
-	{"apiserver", "the API server's serving certificate", "apiserver", "ca"},
-	{"apiserver-kubelet-client", "the API server's client certificate for kubelets", "apiserver-kubelet-client", "ca"},
-	{"front-proxy-ca", "the certificate authority of the front proxy, for extension API servers", "front-proxy-ca", ""},
-	{"front-proxy-client", "the API server's client certificate for extension API servers", "front-proxy-client", "front-proxy-ca"},
-	{"etcd-ca", "etcd's certificate authority", "etcd/ca", ""},
-	{"etcd-server", "etcd's serving certificate", "etcd/server", "etcd-ca"},
-	{"etcd-peer", "the certificate for traffic between etcd members", "etcd/peer", "etcd-ca"},
-	{"etcd-healthcheck-client", "the client certificate for etcd health checks", "etcd/healthcheck-client", "etcd-ca"},
-	{"apiserver-etcd-client", "the API server's client certificate for etcd", "apiserver-etcd-client", "etcd-ca"},
-	{"sa", "the key pair that signs service-account tokens", "sa", ""},
-}
-
-// etcds reports whether an item belongs to a stacked etcd.
-func (i item) etcds() bool { return i.name == "etcd-ca" || i.ca == "etcd-ca" }
-
-func (i item) certificate() Certificate {
-	return Certificate{Name: i.name, Doc: i.doc, Base: i.base, CA: i.ca}
+var items = []Certificate{
+	item("ca", "the cluster's certificate authority", "ca", ""),
+	item("apiserver", "the API server's serving certificate", "apiserver", "ca"),
+	item("apiserver-kubelet-client", "the API server's client certificate for kubelets", "apiserver-kubelet-client", "ca"),
+	item("front-proxy-ca", "the certificate authority of the front proxy, for extension API servers", "front-proxy-ca", ""),
+	item("front-proxy-client", "the API server's client certificate for extension API servers", "front-proxy-client", "front-proxy-ca"),
+	item("etcd-ca", "etcd's certificate authority", "etcd/ca", ""),
+	item("etcd-server", "etcd's serving certificate", "etcd/server", "etcd-ca"),
+	item("etcd-peer", "the certificate for traffic between etcd members", "etcd/peer", "etcd-ca"),
+	item("etcd-healthcheck-client", "the client certificate for etcd health checks", "etcd/healthcheck-client", "etcd-ca"),
+	item("apiserver-etcd-client", "the API server's client certificate for etcd", "apiserver-etcd-client", "etcd-ca"),
+	item("sa", "the key pair that signs service-account tokens", "sa", ""),
 }
 
 // fixed is the part of the table that does not depend on names and addresses in
 // the configuration. With an external etcd, it has none of etcd's certificates.
 func fixed(cfg *config.Config) []Certificate {
-	var table []Certificate
-	for _, i := range items {
-		if i.name != "sa" && (cfg.Etcd.External == nil || !i.etcds()) {
-			table = append(table, i.certificate())
-		}
-	}
-	return table
+	return slices.DeleteFunc(slices.Clone(items), func(c Certificate) bool {
+		return c.Name == "sa" || cfg.Etcd.External != nil && (c.Name == "etcd-ca" || c.CA == "etcd-ca")
+	})
 }
 
-// row is the row of fixed with this name.
+// row is the row of items with this name.
 func row(name string) Certificate {
-	return items[slices.IndexFunc(items, func(i item) bool { return i.name == name })].certificate()
+	return items[slices.IndexFunc(items, func(c Certificate) bool { return c.Name == name })]
 }
 
 // Names are the names that Ensure knows, in kubeadm's order.
@@ -99,9 +86,9 @@ func Names() []string { return names(items) }
 // FileNames are the paths in the certificates directory of all files that kubeadm writes there.
 func FileNames() (files []string) {
 	for _, i := range items {
-		files = append(files, i.base+".crt", i.base+".key")
-		if i.name == "sa" {
-			files[len(files)-2] = i.base + ".pub"
+		files = append(files, i.Base+".crt", i.Base+".key")
+		if i.Name == "sa" {
+			files[len(files)-2] = i.Base + ".pub"
 		}
 	}
 	return files
@@ -111,17 +98,16 @@ func FileNames() (files []string) {
 // other name.
 func Doc(name string) string {
 	for _, i := range slices.Concat(items, kubeconfigItems) {
-		if i.name == name {
-			return i.doc
+		if i.Name == name {
+			return i.Doc
 		}
 	}
 	return ""
 }
 
-func names(items []item) []string {
-	var list []string
+func names(items []Certificate) (list []string) {
 	for _, i := range items {
-		list = append(list, i.name)
+		list = append(list, i.Name)
 	}
 	return list
 }

@@ -76,7 +76,7 @@ type StaticPods struct {
 // NewStaticPods returns the StaticPods of a host.
 func NewStaticPods(c *config.Config, h *host.Host, console *workflow.Console) (*StaticPods, error) {
 	m := node.NewMachine(h, console)
-	socket, err := m.Containerd().KubeletSocket()
+	socket, err := node.RuntimeSocket(m.Host)
 	if err != nil {
 		return nil, err
 	}
@@ -226,18 +226,20 @@ func (s *StaticPods) restart(ctx context.Context, component string) error {
 	if err := s.mayRestart(ctx, component); err != nil {
 		return err
 	}
-	before, err := s.Containers(ctx, component)
+	list, err := s.Containers(ctx, component)
 	if err != nil {
 		return err
 	}
+	// A container whose process was not started cannot be stopped. It will read everything: it is new.
+	before := slices.DeleteFunc(slices.Clone(list), func(c store.Container) bool { return c.Unstarted })
 	s.begun = time.Now()
 	if err := s.stop(ctx, before, graceOf(s.Existing, component)); err != nil {
 		return err
 	}
 	// The kubelet may restart a failed container only after minutes, but it starts the container of
 	// a new pod sandbox at once.
-	if len(before) > 0 && !slices.ContainsFunc(before, running) {
-		if err := s.watch.Containerd.PodRecords().RemovePod(ctx, before[0].Namespace, before[0].Pod); err != nil {
+	if len(before) > 0 && len(before) == len(list) && !slices.ContainsFunc(before, running) {
+		if err := s.watch.Containerd.RemovePod(ctx, before[0].Namespace, before[0].Pod); err != nil {
 			return err
 		}
 	}
@@ -252,7 +254,7 @@ func (s *StaticPods) restart(ctx context.Context, component string) error {
 	return s.waitHealthy(ctx, component)
 }
 
-func running(c store.Container) bool { return !c.Exited }
+func running(c store.Container) bool { return !c.Exited && !c.Unstarted }
 
 // Stale returns the components that still use the certificate in a kubeconfig from before it was
 // renewed: the run that renewed it was interrupted before it restarted them.
@@ -290,7 +292,7 @@ func (s *StaticPods) stop(ctx context.Context, containers []store.Container, gra
 		if !running(c) {
 			continue
 		}
-		if err := s.watch.Containerd.PodRecords().StopContainer(ctx, c.ID, grace); err != nil {
+		if err := s.watch.Containerd.StopContainer(ctx, c.ID, grace); err != nil {
 			return err
 		}
 	}
@@ -381,7 +383,7 @@ func (s *StaticPods) Containers(ctx context.Context, component string) ([]store.
 	if err := s.watch.connect(ctx); err != nil {
 		return nil, err
 	}
-	list, err := s.watch.Containerd.PodRecords().Containers(ctx)
+	list, err := s.watch.Containerd.Containers(ctx)
 	return slices.DeleteFunc(list, func(c store.Container) bool {
 		return c.Namespace != "kube-system" || c.Name != component || !strings.HasPrefix(c.Pod, component+"-")
 	}), err
@@ -422,7 +424,7 @@ func (s *StaticPods) CheckOthers(ctx context.Context, components []string) error
 	if !slices.Contains(components, node.EtcdPod) {
 		return nil
 	}
-	return s.Quorum().CheckQuorum(ctx)
+	return s.CheckQuorum(ctx)
 }
 
 // mayRestart fails if a component must not be restarted now.
@@ -433,7 +435,7 @@ func (s *StaticPods) mayRestart(ctx context.Context, component string) error {
 	if component != node.EtcdPod || s.IgnoresEtcd {
 		return nil
 	}
-	return s.Quorum().CheckQuorum(ctx)
+	return s.CheckQuorum(ctx)
 }
 
 // RestartReader restarts a component that was started before one of the files that it reads was written. After the clock was set

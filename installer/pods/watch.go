@@ -130,7 +130,11 @@ func (w *Watch) look(ctx context.Context, needs Dependency) {
 			return w.Host.Systemd().LogTail(ctx, "kubelet.service", state.Invocation, crashLines)
 		})
 	}
-	ended, err := w.lookAtContainers(ctx)
+	var ended []end
+	err := w.connect(ctx) // a phase that runs alone has not connected
+	if err == nil {
+		ended, err = w.crashes.seeContainers(ctx, w.Containerd, time.Now())
+	}
 	if err != nil {
 		w.Console.Debug(1, "%s", err)
 	}
@@ -145,14 +149,6 @@ func (w *Watch) look(ctx context.Context, needs Dependency) {
 	if needs.APIAnswers != nil && len(w.crashes.ends) > 0 && !needs.APIAnswers(ctx) {
 		w.crashes.forgetAPIClients()
 	}
-}
-
-// lookAtContainers connects to the container runtime if a phase runs alone.
-func (w *Watch) lookAtContainers(ctx context.Context) ([]end, error) {
-	if err := w.connect(ctx); err != nil {
-		return nil, err
-	}
-	return w.crashes.seeContainers(ctx, w.Containerd.PodRecords(), time.Now())
 }
 
 // showEnd shows how a process ended, once for each reason.

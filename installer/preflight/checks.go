@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
+	"airlift/internal/fault"
 )
 
 // subject is the target with what the checks need to inspect it. Checks only
@@ -28,25 +30,31 @@ type subject struct {
 	run func(ctx context.Context, name string, args ...string) ([]byte, error)
 }
 
-// A check is one row of the table. run returns its findings, none if the check
-// passed.
+// A check is one row of the table. run returns its problems, none if the check
+// passed; their Name is set after it.
 type check struct {
 	name string
-	run  func(context.Context) []finding
+	run  func(context.Context) []Problem
 }
 
-type finding struct {
-	message, fix string
-	warning      bool
-	minor        bool // shown by init and join only with -v 1
+// Fail returns a problem.
+func Fail(fix, format string, args ...any) []Problem {
+	return []Problem{{Message: fmt.Sprintf(format, args...), Fix: fix}}
 }
 
-func problem(fix, format string, args ...any) []finding {
-	return []finding{{message: fmt.Sprintf(format, args...), fix: fix}}
+// Warn returns a problem that is only a warning.
+func Warn(fix, format string, args ...any) []Problem {
+	return []Problem{{Message: fmt.Sprintf(format, args...), Fix: fix, Warning: true}}
 }
 
-func warning(fix, format string, args ...any) []finding {
-	return []finding{{message: fmt.Sprintf(format, args...), fix: fix, warning: true}}
+// when returns a check whose result is known without a look at the host.
+func when(found bool, problems []Problem) func(context.Context) []Problem {
+	return func(context.Context) []Problem {
+		if !found {
+			return nil
+		}
+		return problems
+	}
 }
 
 // kubeadm's requirements for a control plane (constants.go: ControlPlaneNumCPU,
@@ -58,7 +66,7 @@ const (
 
 // checks is the table: kubeadm's checks in its order, then Airlift's own.
 func (s *subject) checks() []check {
-	list := []check{{"IsPrivilegedUser", s.systemChecks().privileged}}
+	list := []check{{"IsPrivilegedUser", when(os.Geteuid() != 0, Fail("run it with sudo or as root", "the user is not root"))}}
 	switch s.Role {
 	case Init:
 		list = slices.Concat(list, s.controlPlaneChecks(), s.etcdChecks(false))
@@ -66,7 +74,7 @@ func (s *subject) checks() []check {
 		list = slices.Concat(list, s.controlPlaneChecks(), s.etcdChecks(s.Config.CertificateKey != ""),
 			s.joinChecks("kubelet.conf", "bootstrap-kubelet.conf"))
 	case Join:
-		list = append(list, check{"KubernetesVersion", s.systemChecks().kubernetesVersion})
+		list = append(list, check{"KubernetesVersion", s.kubernetesVersion})
 		list = append(list, s.joinChecks("kubelet.conf", "bootstrap-kubelet.conf", "pki/ca.crt")...)
 	}
 	return append(list, s.nodeChecks()...)
@@ -76,21 +84,23 @@ func (s *subject) checks() []check {
 func (s *subject) controlPlaneChecks() []check {
 	c := s.Config
 	return []check{
-		{"NumCPU", s.systemChecks().cpus},
-		{"Mem", s.systemChecks().memory},
-		{"KubernetesVersion", s.systemChecks().kubernetesVersion},
-		s.networkChecks().port(int(c.LocalAPIEndpoint.BindPort), "kube-apiserver", c.APIServer.ExtraArgs...),
-		s.networkChecks().port(config.SchedulerPort, "kube-scheduler", c.Scheduler.ExtraArgs...),
-		s.networkChecks().port(config.ControllerManagerPort, "kube-controller-manager", c.ControllerManager.ExtraArgs...),
-		s.fileChecks().fileAvailable(config.ManifestsDir + "/kube-apiserver.yaml"),
-		s.fileChecks().fileAvailable(config.ManifestsDir + "/kube-controller-manager.yaml"),
-		s.fileChecks().fileAvailable(config.ManifestsDir + "/kube-scheduler.yaml"),
-		s.fileChecks().fileAvailable(config.ManifestsDir + "/etcd.yaml"),
-		{"HTTPProxy", s.networkChecks().proxyTo(c.LocalAPIEndpoint.AdvertiseAddress)},
-		{"HTTPProxyCIDR", s.networkChecks().proxyToRanges(c.Networking.ServiceSubnet, c.Networking.PodSubnet)},
-		{"ControlPlaneEndpoint", s.networkChecks().controlPlaneEndpoint},
-		{"ControlPlaneVIP", s.networkChecks().virtualAddresses},
-		{"APIServerFlags", s.systemChecks().apiServerFlags},
+		{"NumCPU", when(c.Facts.NumCPU < controlPlaneCPUs,
+			Fail("give the host more CPUs", "the host has %d CPU(s), a control plane needs %d", c.Facts.NumCPU, controlPlaneCPUs))},
+		{"Mem", when(c.Facts.MemoryBytes>>20 < controlPlaneMemoryMB,
+			Fail("give the host more memory", "the host has %d MB of memory, a control plane needs %d", c.Facts.MemoryBytes>>20, controlPlaneMemoryMB))},
+		{"KubernetesVersion", s.kubernetesVersion},
+		s.port(int(c.LocalAPIEndpoint.BindPort), "kube-apiserver", c.APIServer.ExtraArgs...),
+		s.port(config.SchedulerPort, "kube-scheduler", c.Scheduler.ExtraArgs...),
+		s.port(config.ControllerManagerPort, "kube-controller-manager", c.ControllerManager.ExtraArgs...),
+		s.fileAvailable(config.ManifestsDir + "/kube-apiserver.yaml"),
+		s.fileAvailable(config.ManifestsDir + "/kube-controller-manager.yaml"),
+		s.fileAvailable(config.ManifestsDir + "/kube-scheduler.yaml"),
+		s.fileAvailable(config.ManifestsDir + "/etcd.yaml"),
+		{"HTTPProxy", s.proxyTo(c.LocalAPIEndpoint.AdvertiseAddress)},
+		{"HTTPProxyCIDR", s.proxyToRanges(c.Networking.ServiceSubnet, c.Networking.PodSubnet)},
+		{"ControlPlaneEndpoint", s.controlPlaneEndpoint},
+		{"ControlPlaneVIP", s.virtualAddresses},
+		{"APIServerFlags", s.apiServerFlags},
 	}
 }
 
@@ -99,13 +109,13 @@ func (s *subject) controlPlaneChecks() []check {
 func (s *subject) etcdChecks(downloaded bool) []check {
 	switch {
 	case s.runsEtcd():
-		return []check{s.networkChecks().port(config.EtcdClientPort, "etcd"), s.networkChecks().port(config.EtcdPeerPort, "etcd")}
+		return []check{s.port(config.EtcdClientPort, "etcd"), s.port(config.EtcdPeerPort, "etcd")}
 	case downloaded:
 		return nil
 	}
 	return []check{
-		{"ExternalEtcdClientCertificates", s.systemChecks().externalEtcdCertificates},
-		{"ExternalEtcdVersion", s.systemChecks().externalEtcdVersion},
+		{"ExternalEtcdClientCertificates", s.externalEtcdCertificates},
+		{"ExternalEtcdVersion", s.externalEtcdVersion},
 	}
 }
 
@@ -113,12 +123,12 @@ func (s *subject) etcdChecks(downloaded bool) []check {
 // are named relative to /etc/kubernetes.
 func (s *subject) joinChecks(files ...string) (list []check) {
 	for _, name := range files {
-		list = append(list, s.fileChecks().fileAvailable(config.KubernetesDir+"/"+name))
+		list = append(list, s.fileAvailable(config.KubernetesDir+"/"+name))
 	}
 	if h, _, err := net.SplitHostPort(s.Config.Discovery.APIServerEndpoint); err == nil {
-		list = append(list, check{"HTTPProxy", s.networkChecks().proxyTo(h)})
+		list = append(list, check{"HTTPProxy", s.proxyTo(h)})
 	}
-	return append(list, check{"NodeAddress", s.networkChecks().nodeAddress})
+	return append(list, check{"NodeAddress", s.nodeAddress})
 }
 
 // balancerChecks are the checks of a node that runs a balancer.
@@ -126,7 +136,7 @@ func (s *subject) balancerChecks() []check {
 	if !s.Config.Endpoint.Balancer {
 		return nil
 	}
-	return []check{s.networkChecks().port(config.BalancerPort, "install", config.Arg{Name: "bind-address", Value: s.Config.BalancerHost()})}
+	return []check{s.port(config.BalancerPort, "install", config.Arg{Name: "bind-address", Value: s.Config.BalancerHost()})}
 }
 
 // registryChecks are the checks of a control plane that serves the embedded registry.
@@ -134,14 +144,14 @@ func (s *subject) registryChecks() []check {
 	if !s.Config.Registry.Used || !s.runsAPIServer() {
 		return nil
 	}
-	return []check{s.networkChecks().port(config.RegistryPort, "install")}
+	return []check{s.port(config.RegistryPort, "install")}
 }
 
 // endpointChecks are the checks of the endpoint alone.
 func (s *subject) endpointChecks() []check {
-	list := []check{{"ControlPlaneEndpoint", s.networkChecks().controlPlaneEndpoint}}
+	list := []check{{"ControlPlaneEndpoint", s.endpointName}}
 	if s.runsAPIServer() {
-		list = append(list, check{"ControlPlaneVIP", s.networkChecks().virtualAddresses})
+		list = append(list, check{"ControlPlaneVIP", s.virtualAddresses})
 	}
 	return append(list, s.balancerChecks()...)
 }
@@ -150,62 +160,64 @@ func (s *subject) endpointChecks() []check {
 func (s *subject) nodeChecks() (list []check) {
 	// An existing runtime that cannot be used is reported by CRI.
 	for _, claim := range ledger.Claims(s.Config, s.runsEtcd(), !s.RuntimeInUse && s.Runtime == nil) {
-		list = append(list, s.fileChecks().dirAvailable(claim))
+		list = append(list, s.dirAvailable(claim))
 	}
 	list = append(list,
-		check{"CRI", s.systemChecks().runtime},
-		check{"ContainerRuntimeVersion", s.systemChecks().runtimeVersion},
-		check{"Firewalld", s.networkChecks().firewalld},
-		check{"Swap", s.systemChecks().swap},
-		s.fileChecks().needs("mount", "mounts volumes"),
-		s.fileChecks().needs("umount", "unmounts volumes"),
-		s.fileChecks().needs("losetup", "attaches block volumes"),
-		check{"FileExisting-iptables", s.fileChecks().iptables},
+		check{"CRI", when(s.Runtime != nil, Fail(fault.Hint(s.Runtime), "%v", s.Runtime))},
+		check{"ContainerRuntimeVersion", s.runtimeVersion},
+		check{"Firewalld", s.firewalld},
+		check{"Swap", s.swap},
+		s.needs("mount", "mounts volumes"),
+		s.needs("umount", "unmounts volumes"),
+		s.needs("losetup", "attaches block volumes"),
+		check{"FileExisting-iptables", s.iptables},
 	)
 	list = slices.Concat(list, s.balancerChecks(), s.registryChecks())
 	for _, name := range extraBinaries {
-		list = append(list, s.kubeletChecks().extraBinary(name))
+		list = append(list, s.extraBinary(name))
 	}
 	list = append(list,
-		check{"SystemVerification", s.kernelChecks().system},
-		check{"Hostname", s.networkChecks().hostname},
-		check{"KubeletVersion", s.kubeletChecks().kubeletVersion},
-		check{"Service-Kubelet", s.kubeletChecks().serviceKubelet},
-		check{"Service-Containerd", s.kubeletChecks().serviceContainerd},
-		s.networkChecks().port(config.KubeletPort, "kubelet"),
+		check{"SystemVerification", s.system},
+		check{"Hostname", s.hostname},
+		check{"KubeletVersion", s.kubeletVersion},
+		check{"Service-Kubelet", func(ctx context.Context) []Problem { return s.service(ctx, "kubelet") }},
+		check{"Service-Containerd", func(ctx context.Context) []Problem { return s.service(ctx, "containerd") }},
+		s.port(config.KubeletPort, "kubelet"),
 	)
 	if s.Ingress {
 		for _, number := range release.IngressPorts {
-			list = append(list, s.networkChecks().port(number, "traefik"))
+			list = append(list, s.port(number, "traefik"))
 		}
 	}
-	for _, name := range s.kernelChecks().forwarding() {
-		list = append(list, s.kernelChecks().fileContent(name, "1"))
+	for _, name := range s.forwarding() {
+		list = append(list, s.fileContent(name, "1"))
 	}
-	for _, name := range s.kernelChecks().bridgeFilters() {
-		list = append(list, s.kernelChecks().bridgeFilter(name))
+	for _, name := range s.bridgeFilters() {
+		list = append(list, s.bridgeFilter(name))
 	}
-	list = append(list, check{"ImagePull", s.fileChecks().images})
+	list = append(list, check{"ImagePull", s.images})
 	if s.runsAPIServer() {
-		list = append(list, check{"Nameservers", s.networkChecks().nameservers})
+		list = append(list, check{"Nameservers", when(len(s.Config.Facts.Nameservers) == 0,
+			Warn("no action needed if that is enough; otherwise add a nameserver to /etc/resolv.conf",
+				"this host has no nameserver that pods can reach: the cluster's DNS will answer only names within the cluster"))})
 	}
-	list = append(list, s.kubeletChecks().kubeletRules()...)
+	list = append(list, s.kubeletRules()...)
 	return append(list,
-		check{"Systemd", s.systemChecks().systemd},
-		check{"UserNamespace", s.kernelChecks().userNamespace},
-		check{"CRIPods", s.kubeletChecks().criPods},
-		check{"KernelLog", s.kernelChecks().kernelLog},
-		check{"KernelTunables", s.kernelChecks().kernelTunables},
-		check{"Overlayfs", s.kernelChecks().overlayfs},
-		check{"DiskSpace", s.fileChecks().diskSpace},
-		check{"DirOwner", s.fileChecks().dirOwner},
-		check{"DirWritable", s.fileChecks().dirWritable},
-		check{"Binaries", s.fileChecks().binaries},
-		check{"SiteFiles", s.fileChecks().siteFiles},
-		check{"PodNetwork", s.fileChecks().podNetwork},
-		check{"NetworkPolicy", s.kernelChecks().networkPolicy},
-		check{"Firewall", s.networkChecks().firewall},
-		check{"Clock", s.systemChecks().clock},
+		check{"Systemd", s.systemd},
+		check{"UserNamespace", s.userNamespace},
+		check{"CRIPods", s.criPods},
+		check{"KernelLog", s.kernelLog},
+		check{"KernelTunables", s.kernelTunables},
+		check{"Overlayfs", s.overlayfs},
+		check{"DiskSpace", s.diskSpace},
+		check{"DirOwner", s.dirOwner},
+		check{"DirWritable", s.dirWritable},
+		check{"Binaries", s.binaries},
+		check{"SiteFiles", s.siteFiles},
+		check{"PodNetwork", s.podNetwork},
+		check{"NetworkPolicy", s.networkPolicy},
+		check{"Firewall", s.firewall},
+		check{"Clock", s.clock},
 	)
 }
 

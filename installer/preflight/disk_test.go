@@ -119,12 +119,12 @@ func TestDiskSpaceIsSummedWhereTheBytesGo(t *testing.T) {
 				}
 				return
 			}
-			if len(found) != 1 || found[0].warning != c.warning || found[0].fix == "" {
+			if len(found) != 1 || found[0].Warning != c.warning || found[0].Fix == "" {
 				t.Fatalf("%+v", found)
 			}
 			for _, words := range c.says {
-				if !strings.Contains(found[0].message, words) {
-					t.Errorf("%q is not in %q", words, found[0].message)
+				if !strings.Contains(found[0].Message, words) {
+					t.Errorf("%q is not in %q", words, found[0].Message)
 				}
 			}
 		})

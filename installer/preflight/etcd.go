@@ -2,8 +2,6 @@ package preflight
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"airlift/installer/config"
+	"airlift/installer/etcd"
 	"airlift/internal/documents/pemfile"
 )
 
@@ -33,24 +32,23 @@ func minEtcd(minor uint) string {
 
 // externalEtcdVersion gets the version of every endpoint, which also proves that
 // it answers and that the certificates are right.
-func (s systemChecks) externalEtcdVersion(ctx context.Context) []finding {
-	etcd := s.subject.Config.Etcd.External
-	client, err := s.etcdClient(etcd)
+func (s *subject) externalEtcdVersion(ctx context.Context) (found []Problem) {
+	external := s.Config.Etcd.External
+	client, err := s.etcdClient(external)
 	if err != nil {
 		return nil // ExternalEtcdClientCertificates reports it
 	}
 	minimum := minEtcd(29)
-	if v, err := version.ParseSemantic(s.subject.Config.KubernetesVersion); err == nil {
+	if v, err := version.ParseSemantic(s.Config.KubernetesVersion); err == nil {
 		minimum = minEtcd(v.Minor())
 	}
-	var found []finding
-	for _, endpoint := range etcd.Endpoints {
+	for _, endpoint := range external.Endpoints {
 		is, err := etcdVersion(ctx, client, endpoint)
 		switch {
 		case err != nil:
-			found = append(found, problem("start it, or correct its address or certificates", "getting the version of the etcd at %s: %v", endpoint, err)...)
+			found = append(found, Fail("start it, or correct its address or certificates", "getting the version of the etcd at %s: %v", endpoint, err)...)
 		case is.LessThan(version.MustParseSemantic(minimum)):
-			found = append(found, problem("upgrade it", "the etcd at %s is %s, Kubernetes %s needs %s or newer", endpoint, is, s.subject.Config.KubernetesVersion, minimum)...)
+			found = append(found, Fail("upgrade it", "the etcd at %s is %s, Kubernetes %s needs %s or newer", endpoint, is, s.Config.KubernetesVersion, minimum)...)
 		}
 	}
 	return found
@@ -86,51 +84,39 @@ func etcdVersion(ctx context.Context, client *http.Client, endpoint string) (*ve
 
 // externalEtcdCertificates requires the configured files to exist and to contain
 // certificates and a key.
-func (s systemChecks) externalEtcdCertificates(context.Context) []finding {
-	etcd := s.subject.Config.Etcd.External
-	var found []finding
+func (s *subject) externalEtcdCertificates(context.Context) (found []Problem) {
+	external := s.Config.Etcd.External
 	for _, f := range []struct {
 		field, path string
 		kind        pemfile.Kind
 	}{
-		{"caFile", etcd.CAFile, pemfile.Certificate}, {"certFile", etcd.CertFile, pemfile.Certificate}, {"keyFile", etcd.KeyFile, pemfile.PrivateKey},
+		{"caFile", external.CAFile, pemfile.Certificate}, {"certFile", external.CertFile, pemfile.Certificate}, {"keyFile", external.KeyFile, pemfile.PrivateKey},
 	} {
 		if f.path == "" {
 			continue
 		}
-		if data, err := os.ReadFile(s.subject.host.Path(f.path)); err != nil {
-			found = append(found, problem("put the file there", "etcd.external.%s: %v", f.field, err)...)
+		if data, err := os.ReadFile(s.host.Path(f.path)); err != nil {
+			found = append(found, Fail("put the file there", "etcd.external.%s: %v", f.field, err)...)
 		} else if err := pemfile.Check(data, f.kind); err != nil {
-			found = append(found, problem(pemfile.HintOf(err, f.path, "provide a PEM file"), "etcd.external.%s: %s: %v", f.field, f.path, err)...)
+			found = append(found, Fail(pemfile.HintOf(err, f.path, "provide a PEM file"), "etcd.external.%s: %s: %v", f.field, f.path, err)...)
 		}
 	}
 	if len(found) > 0 {
 		return found
 	}
-	if _, err := s.etcdClient(etcd); err != nil {
-		return problem("check that the certificate and the key belong together", "etcd.external: %v", err)
+	if _, err := s.etcdClient(external); err != nil {
+		return Fail("check that the certificate and the key belong together", "etcd.external: %v", err)
 	}
 	return nil
 }
 
-func (s systemChecks) etcdClient(etcd *config.ExternalEtcd) (*http.Client, error) {
-	tlsConfig := &tls.Config{}
-	if etcd.CAFile != "" {
-		data, err := os.ReadFile(s.subject.host.Path(etcd.CAFile))
-		if err != nil {
-			return nil, err
-		}
-		tlsConfig.RootCAs = x509.NewCertPool()
-		if !tlsConfig.RootCAs.AppendCertsFromPEM(data) {
-			return nil, fmt.Errorf("%s contains no certificate", etcd.CAFile)
+func (s *subject) etcdClient(e *config.ExternalEtcd) (*http.Client, error) {
+	files := [3]string{e.CAFile, e.CertFile, e.KeyFile}
+	for i, file := range files {
+		if file != "" {
+			files[i] = s.host.Path(file)
 		}
 	}
-	if etcd.CertFile != "" && etcd.KeyFile != "" {
-		pair, err := tls.LoadX509KeyPair(s.subject.host.Path(etcd.CertFile), s.subject.host.Path(etcd.KeyFile))
-		if err != nil {
-			return nil, fmt.Errorf("%s and %s: %w", etcd.CertFile, etcd.KeyFile, err)
-		}
-		tlsConfig.Certificates = []tls.Certificate{pair}
-	}
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true}}, nil
+	cfg, err := etcd.TLS(files[0], files[1], files[2])
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: cfg, DisableKeepAlives: true}}, err
 }

@@ -23,11 +23,11 @@ func TestFilesOfAnExternalEtcd(t *testing.T) {
 		s.Config.Etcd.External = &config.ExternalEtcd{CAFile: "/etcd/ca", CertFile: "/etcd/cert", KeyFile: "/etcd/key"}
 		write(t, s.Root, c.path, c.content)
 		var found bool
-		for _, f := range s.systemChecks().externalEtcdCertificates(t.Context()) {
-			found = found || strings.Contains(f.message, c.message) && strings.Contains(f.fix, c.fix)
+		for _, f := range s.externalEtcdCertificates(t.Context()) {
+			found = found || strings.Contains(f.Message, c.message) && strings.Contains(f.Fix, c.fix)
 		}
 		if !found {
-			t.Errorf("%s: %+v", name, s.systemChecks().externalEtcdCertificates(t.Context()))
+			t.Errorf("%s: %+v", name, s.externalEtcdCertificates(t.Context()))
 		}
 	}
 }

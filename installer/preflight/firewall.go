@@ -43,8 +43,8 @@ func (n need) what() string {
 }
 
 // required lists the traffic that must reach this node, and its pods.
-func (s networkChecks) required() (list []need) {
-	c := s.subject.Config
+func (s *subject) required() (list []need) {
+	c := s.Config
 	for _, ip := range c.NodeIPs() {
 		tunnel := podTunnel
 		if ip.Is6() {
@@ -53,17 +53,17 @@ func (s networkChecks) required() (list []need) {
 		to := func(protocol string, port int32, of string) need {
 			return need{ipv6: ip.Is6(), in: c.Facts.Interface, protocol: protocol, port: int(port), from: anySource, of: of}
 		}
-		if s.subject.runsAPIServer() {
+		if s.runsAPIServer() {
 			list = append(list, to("tcp", c.LocalAPIEndpoint.BindPort, "API server"))
 		}
-		if s.subject.runsAPIServer() && c.Registry.Used {
+		if s.runsAPIServer() && c.Registry.Used {
 			list = append(list, to("tcp", config.RegistryPort, "embedded registry"))
 		}
 		list = append(list, to("tcp", config.KubeletPort, "kubelet"))
-		if s.subject.runsEtcd() {
+		if s.runsEtcd() {
 			for _, port := range []int32{config.EtcdClientPort, config.EtcdPeerPort} {
 				etcd := to("tcp", port, "etcd")
-				etcd.later = s.subject.Role == Init
+				etcd.later = s.Role == Init
 				list = append(list, etcd)
 			}
 		}
@@ -72,7 +72,7 @@ func (s networkChecks) required() (list []need) {
 			continue // another pod network uses other ports
 		}
 		list = append(list, to("udp", tunnelPort, "pod network"))
-		if s.subject.runsAPIServer() {
+		if s.runsAPIServer() {
 			api := to("tcp", c.LocalAPIEndpoint.BindPort, "API server")
 			api.in, api.from = podBridge, "pods"
 			list = append(list, api)
@@ -94,20 +94,20 @@ type barrier struct {
 // firewall reports the traffic that this node needs and that the host's rules drop, with the commands
 // that let it pass. firewalld is asked for its zones. Of other rules, a chain is reported if it drops
 // what no rule accepts, and no rule in it can accept the traffic.
-func (s networkChecks) firewall(ctx context.Context) (found []finding) {
+func (s *subject) firewall(ctx context.Context) (found []Problem) {
 	needs := s.required()
 	barriers, err := s.chainBarriers(ctx, needs)
 	firewalld, firewalldErr := s.firewalldBarriers(ctx, needs)
 	barriers = append(barriers, firewalld...)
 	if err := errors.Join(err, firewalldErr); err != nil {
-		found = []finding{{message: fmt.Sprintf("reading this host's packet filter rules: %v", err), fix: "no action needed if this host has no firewall", warning: true, minor: true}}
+		found = []Problem{{Message: fmt.Sprintf("reading this host's packet filter rules: %v", err), Fix: "no action needed if this host has no firewall", Warning: true, Minor: true}}
 	}
-	found = append(found, blocked(barriers, false, "this host's firewall drops traffic that this node needs", s.subject.Rerun)...)
+	found = append(found, blocked(barriers, false, "this host's firewall drops traffic that this node needs", s.Rerun)...)
 	return append(found, blocked(barriers, true, "this host's firewall drops traffic that other control planes need", true)...)
 }
 
 // blocked returns a finding if traffic is dropped that is needed now, or later.
-func blocked(barriers []barrier, later bool, summary string, isWarning bool) []finding {
+func blocked(barriers []barrier, later bool, summary string, isWarning bool) []Problem {
 	var what, where, commands []string
 	for _, b := range barriers {
 		dropped := slices.DeleteFunc(slices.Clone(b.dropped), func(n need) bool { return n.later != later })
@@ -127,7 +127,7 @@ func blocked(barriers []barrier, later bool, summary string, isWarning bool) []f
 	if slices.ContainsFunc(commands, func(c string) bool { return !strings.HasPrefix(c, "firewall-cmd") && !strings.HasPrefix(c, "ufw") }) {
 		fix += " # until the next boot; also add these rules where this host loads its rules from"
 	}
-	return []finding{{message: fmt.Sprintf("%s: %s (%s)", summary, strings.Join(what, ", "), strings.Join(where, ", ")), fix: fix, warning: isWarning}}
+	return []Problem{{Message: fmt.Sprintf("%s: %s (%s)", summary, strings.Join(what, ", "), strings.Join(where, ", ")), Fix: fix, Warning: isWarning}}
 }
 
 func appendNew(list []string, items ...string) []string {
@@ -162,12 +162,12 @@ func (o opening) commands(list []need) (commands []string) {
 }
 
 // openingOf returns the commands for a chain, with the tool that manages it.
-func (s networkChecks) openingOf(name chainName, ufw bool) opening {
+func (s *subject) openingOf(name chainName, ufw bool) opening {
 	tool := map[string]string{"ip": "iptables", "ip6": "ip6tables"}[name.family]
 	switch {
 	case name.isIptables() && ufw:
 		return opening{"ufw allow PORT/PROTOCOL", "ufw allow in on INTERFACE", []string{"ufw route allow in on " + podBridge, "ufw route allow out on " + podBridge}}
-	case name.isIptables() && s.subject.fileChecks().inPath(tool):
+	case name.isIptables() && s.inPath(tool):
 		add := tool + " -I " + name.chain + " "
 		return opening{add + "-p PROTOCOL --dport PORT -j ACCEPT", add + "-i INTERFACE -j ACCEPT", []string{add + "-i " + podBridge + " -j ACCEPT", add + "-o " + podBridge + " -j ACCEPT"}}
 	}
@@ -176,9 +176,9 @@ func (s networkChecks) openingOf(name chainName, ufw bool) opening {
 }
 
 // chainBarriers returns the chains that drop traffic.
-func (s networkChecks) chainBarriers(ctx context.Context, needs []need) (list []barrier, err error) {
+func (s *subject) chainBarriers(ctx context.Context, needs []need) (list []barrier, err error) {
 	chains, err := s.readChains(ctx)
-	out, _ := s.subject.run(ctx, "ufw", "status", "verbose") // if it fails, the commands of iptables do
+	out, _ := s.run(ctx, "ufw", "status", "verbose") // if it fails, the commands of iptables do
 	ufw, rejects := strings.Contains(string(out), "Status: active"), strings.Contains(string(out), "reject (routed)")
 	for name, chain := range chains {
 		b := barrier{name: "chain " + name.String(), open: s.openingOf(name, ufw).commands}

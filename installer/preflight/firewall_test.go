@@ -165,28 +165,28 @@ func TestFirewall(t *testing.T) {
 			}
 			s.run = printing(c.prints)
 			found := s.runOne(t, "Firewall")
-			if len(found) == 0 || found[0].warning {
+			if len(found) == 0 || found[0].Warning {
 				t.Fatalf("%+v", found)
 			}
 			for _, want := range c.says {
-				if !strings.Contains(found[0].message, want) {
-					t.Errorf("%q is not in %q", want, found[0].message)
+				if !strings.Contains(found[0].Message, want) {
+					t.Errorf("%q is not in %q", want, found[0].Message)
 				}
 			}
 			for _, want := range c.fix {
-				if !strings.Contains(found[0].fix, want) {
-					t.Errorf("%q is not in %q", want, found[0].fix)
+				if !strings.Contains(found[0].Fix, want) {
+					t.Errorf("%q is not in %q", want, found[0].Fix)
 				}
 			}
-			if c.never != "" && strings.Contains(found[0].message+found[0].fix, c.never) {
-				t.Errorf("%q is in %q, %q", c.never, found[0].message, found[0].fix)
+			if c.never != "" && strings.Contains(found[0].Message+found[0].Fix, c.never) {
+				t.Errorf("%q is in %q, %q", c.never, found[0].Message, found[0].Fix)
 			}
-			if etcd := len(found) == 2 && found[1].warning && strings.Contains(found[1].fix, "2379"); etcd != (c.role == Init) {
+			if etcd := len(found) == 2 && found[1].Warning && strings.Contains(found[1].Fix, "2379"); etcd != (c.role == Init) {
 				t.Errorf("etcd's ports: %+v", found)
 			}
 			s.Rerun = true
 			for _, f := range s.runOne(t, "Firewall") {
-				if !f.warning {
+				if !f.Warning {
 					t.Errorf("an error on a running node: %+v", f)
 				}
 			}
@@ -227,7 +227,7 @@ func TestOpenFirewall(t *testing.T) {
 		t.Errorf("firewalld trusts all, also between pods: %+v", found)
 	}
 	s.run = printing(map[string]string{"nft -j list ruleset": "FAILED"})
-	if found := s.runOne(t, "Firewall"); len(found) != 1 || !found[0].minor || !strings.Contains(found[0].message, "FAILED") {
+	if found := s.runOne(t, "Firewall"); len(found) != 1 || !found[0].Minor || !strings.Contains(found[0].Message, "FAILED") {
 		t.Errorf("rules that cannot be read: %+v", found)
 	}
 }

@@ -8,15 +8,15 @@ import (
 )
 
 // firewalldBarriers asks firewalld what its zones accept.
-func (s networkChecks) firewalldBarriers(ctx context.Context, needs []need) ([]barrier, error) {
-	if _, err := s.subject.run(ctx, "firewall-cmd", "--state"); err != nil {
+func (s *subject) firewalldBarriers(ctx context.Context, needs []need) ([]barrier, error) {
+	if _, err := s.run(ctx, "firewall-cmd", "--state"); err != nil {
 		return nil, nil // it is not installed, or does not run
 	}
-	standard, err := s.subject.run(ctx, "firewall-cmd", "--get-default-zone")
+	standard, err := s.run(ctx, "firewall-cmd", "--get-default-zone")
 	if err != nil {
 		return nil, fmt.Errorf("asking firewalld for its default zone: %w", err)
 	}
-	all, err := s.subject.run(ctx, "firewall-cmd", "--list-all-zones")
+	all, err := s.run(ctx, "firewall-cmd", "--list-all-zones")
 	if err != nil {
 		return nil, fmt.Errorf("asking firewalld for its zones: %w", err)
 	}
@@ -29,7 +29,7 @@ func (s networkChecks) firewalldBarriers(ctx context.Context, needs []need) ([]b
 		}
 		return strings.TrimSpace(string(standard)), false
 	}
-	public, listed := zoneOf(s.subject.Config.Facts.Interface)
+	public, listed := zoneOf(s.Config.Facts.Interface)
 	pods, _ := zoneOf(podBridge)
 	rules := map[string][]packetRule{}
 	var ofSources []packetRule // of zones for some sources, which may be this cluster's hosts
@@ -83,7 +83,7 @@ func (s networkChecks) firewalldBarriers(ctx context.Context, needs []need) ([]b
 }
 
 // zoneRules returns what a zone accepts.
-func (s networkChecks) zoneRules(ctx context.Context, zone map[string][]string) (rules []packetRule, err error) {
+func (s *subject) zoneRules(ctx context.Context, zone map[string][]string) (rules []packetRule, err error) {
 	if slices.Contains(zone["target"], "ACCEPT") || slices.Contains(zone["rich rules"], "accept") { // from sources that may be this cluster's hosts
 		return []packetRule{{}}, nil
 	}
@@ -99,7 +99,7 @@ func (s networkChecks) zoneRules(ctx context.Context, zone map[string][]string) 
 	add(zone)
 	services := slices.Clone(zone["services"])
 	for i := 0; i < len(services); i++ { // more services may be included
-		info, err := s.subject.run(ctx, "firewall-cmd", "--info-service="+services[i])
+		info, err := s.run(ctx, "firewall-cmd", "--info-service="+services[i])
 		if err != nil {
 			return nil, fmt.Errorf("asking firewalld for its service %s: %w", services[i], err)
 		}

@@ -17,28 +17,28 @@ import (
 
 // system is kubeadm's SystemVerification: the kernel and the cgroup controllers.
 // It also checks that the controllers are writable.
-func (s kernelChecks) system(context.Context) []finding {
+func (s *subject) system(context.Context) []Problem {
 	found := s.kernel()
 	var missing, readOnly []string
 	var err error
-	if s.subject.Config.Facts.CgroupVersion == 2 {
+	if s.Config.Facts.CgroupVersion == 2 {
 		missing, err = s.missingControllersV2()
 	} else {
 		missing, readOnly, err = s.controllersV1()
-		if s.subject.Config.Minor() >= 35 {
-			found = append(found, warning("boot with systemd.unified_cgroup_hierarchy=1",
-				"this host uses cgroup v1, which Kubernetes %s no longer supports by default: Airlift sets failCgroupV1: false, so that the kubelet starts", s.subject.Config.KubernetesVersion)...)
+		if s.Config.Minor() >= 35 {
+			found = append(found, Warn("boot with systemd.unified_cgroup_hierarchy=1",
+				"this host uses cgroup v1, which Kubernetes %s no longer supports by default: Airlift sets failCgroupV1: false, so that the kubelet starts", s.Config.KubernetesVersion)...)
 		}
 	}
 	if err != nil {
-		return append(found, problem("", "reading the cgroup controllers: %v", err)...)
+		return append(found, Fail("", "reading the cgroup controllers: %v", err)...)
 	}
 	if len(missing) > 0 {
-		found = append(found, problem("enable them in the kernel (some systems need cgroup_enable=memory on the kernel's command line)",
+		found = append(found, Fail("enable them in the kernel (some systems need cgroup_enable=memory on the kernel's command line)",
 			"missing cgroup controllers: %s", strings.Join(missing, ", "))...)
 	}
 	for _, point := range readOnly {
-		found = append(found, problem("mount -o remount,bind,rw "+point,
+		found = append(found, Fail("mount -o remount,bind,rw "+point,
 			"%s is mounted read-only: cgroups for containers cannot be created", point)...)
 	}
 	return found
@@ -46,8 +46,8 @@ func (s kernelChecks) system(context.Context) []finding {
 
 // missingControllersV2 requires kubeadm's list for cgroup v2. There, freezer and
 // devices are part of every cgroup.
-func (s kernelChecks) missingControllersV2() ([]string, error) {
-	data, err := os.ReadFile(s.subject.host.Path("/sys/fs/cgroup/cgroup.controllers"))
+func (s *subject) missingControllersV2() ([]string, error) {
+	data, err := os.ReadFile(s.host.Path("/sys/fs/cgroup/cgroup.controllers"))
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +56,8 @@ func (s kernelChecks) missingControllersV2() ([]string, error) {
 
 // controllersV1 requires kubeadm's list for cgroup v1, each mounted and writable:
 // in a container they may be mounted read-only.
-func (s kernelChecks) controllersV1() (missing, readOnly []string, err error) {
-	f, err := os.Open(s.subject.host.Path("/proc/self/mountinfo"))
+func (s *subject) controllersV1() (missing, readOnly []string, err error) {
+	f, err := os.Open(s.host.Path("/proc/self/mountinfo"))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -88,13 +88,13 @@ func without(wanted, present []string) []string {
 
 // forwarding returns the kernel parameters that must be 1 for the cluster's
 // address families.
-func (s kernelChecks) forwarding() []string {
+func (s *subject) forwarding() []string {
 	var names []string
 	var ipv4, ipv6 bool
-	if ip, err := netip.ParseAddr(s.subject.Config.Facts.NodeIP); err == nil {
+	if ip, err := netip.ParseAddr(s.Config.Facts.NodeIP); err == nil {
 		ipv4, ipv6 = ip.Is4(), ip.Is6()
 	}
-	for _, list := range []config.CIDRs{s.subject.Config.Networking.PodSubnet, s.subject.Config.Networking.ServiceSubnet} {
+	for _, list := range []config.CIDRs{s.Config.Networking.PodSubnet, s.Config.Networking.ServiceSubnet} {
 		v4, v6 := list.Families()
 		ipv4, ipv6 = ipv4 || v4, ipv6 || v6
 	}
@@ -110,7 +110,7 @@ func (s kernelChecks) forwarding() []string {
 
 // bridgeFilters returns the kernel parameters that send packets between pods on
 // one bridge through the iptables rules, which implement Services.
-func (s kernelChecks) bridgeFilters() []string {
+func (s *subject) bridgeFilters() []string {
 	var names []string
 	for _, name := range s.forwarding() {
 		filter := "/proc/sys/net/bridge/bridge-nf-call-iptables"
@@ -126,10 +126,10 @@ func (s kernelChecks) bridgeFilters() []string {
 
 // bridgeFilter is fileContent for a parameter that may not exist yet: a kernel
 // module that the installer loads provides it.
-func (s kernelChecks) bridgeFilter(path string) check {
+func (s *subject) bridgeFilter(path string) check {
 	c := s.fileContent(path, "1")
-	return check{c.name, func(ctx context.Context) []finding {
-		if _, err := os.Stat(s.subject.host.Path(path)); errors.Is(err, fs.ErrNotExist) {
+	return check{c.name, func(ctx context.Context) []Problem {
+		if _, err := os.Stat(s.host.Path(path)); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		return c.run(ctx)
@@ -138,18 +138,18 @@ func (s kernelChecks) bridgeFilter(path string) check {
 
 // fileContent requires a kernel parameter to have a value or to be writable: the
 // installer sets it.
-func (s kernelChecks) fileContent(path, want string) check {
-	return check{"FileContent-" + dashed(path), func(context.Context) []finding {
+func (s *subject) fileContent(path, want string) check {
+	return check{"FileContent-" + dashed(path), func(context.Context) []Problem {
 		if err := s.settable(path, want); err != nil {
-			return problem("in a container, set it on the machine that runs the container", "%v", err)
+			return Fail("in a container, set it on the machine that runs the container", "%v", err)
 		}
 		return nil
 	}}
 }
 
 // settable returns why a kernel parameter neither has a value nor is writable.
-func (s kernelChecks) settable(path, want string) error {
-	data, err := os.ReadFile(s.subject.host.Path(path))
+func (s *subject) settable(path, want string) error {
+	data, err := os.ReadFile(s.host.Path(path))
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (s kernelChecks) settable(path, want string) error {
 	if now == want {
 		return nil
 	}
-	f, err := os.OpenFile(s.subject.host.Path(path), os.O_WRONLY, 0)
+	f, err := os.OpenFile(s.host.Path(path), os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("%s is %s and cannot be set to %s: %w", path, now, want, errors.Unwrap(err))
 	}
@@ -166,8 +166,7 @@ func (s kernelChecks) settable(path, want string) error {
 
 // kernelTunables checks the parameters that the kubelet sets when it starts
 // (pkg/kubelet/cm, setupKernelTunables); it exits if it cannot.
-func (s kernelChecks) kernelTunables(context.Context) []finding {
-	var found []finding
+func (s *subject) kernelTunables(context.Context) (found []Problem) {
 	for _, t := range []struct{ path, value string }{
 		{"/proc/sys/vm/overcommit_memory", "1"},
 		{"/proc/sys/vm/panic_on_oom", "0"},
@@ -177,7 +176,7 @@ func (s kernelChecks) kernelTunables(context.Context) []finding {
 		{"/proc/sys/kernel/keys/root_maxbytes", "25000000"},
 	} {
 		if err := s.settable(t.path, t.value); err != nil {
-			found = append(found, problem("in a container, set it on the machine that runs it, or make /proc/sys writable",
+			found = append(found, Fail("in a container, set it on the machine that runs it, or make /proc/sys writable",
 				"the kubelet would not start: %v", err)...)
 		}
 	}
@@ -186,26 +185,26 @@ func (s kernelChecks) kernelTunables(context.Context) []finding {
 
 // kernelLog requires /dev/kmsg, which the kubelet watches for processes that ran
 // out of memory; it does not start without it.
-func (s kernelChecks) kernelLog(context.Context) []finding {
-	f, err := os.Open(s.subject.host.Path("/dev/kmsg"))
+func (s *subject) kernelLog(context.Context) []Problem {
+	f, err := os.Open(s.host.Path("/dev/kmsg"))
 	if err != nil {
-		return problem("in a container, pass /dev/kmsg through from the machine that runs it", "the kubelet would not start: %v", err)
+		return Fail("in a container, pass /dev/kmsg through from the machine that runs it", "the kubelet would not start: %v", err)
 	}
 	f.Close()
 	return nil
 }
 
-func (s kernelChecks) userNamespace(context.Context) []finding {
-	data, err := os.ReadFile(s.subject.host.Path("/proc/self/uid_map"))
+func (s *subject) userNamespace(context.Context) []Problem {
+	data, err := os.ReadFile(s.host.Path("/proc/self/uid_map"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // a kernel without user namespaces
 	}
 	if err != nil {
-		return problem("", "reading the user namespace: %v", err)
+		return Fail("", "reading the user namespace: %v", err)
 	}
 	if slices.Equal(strings.Fields(string(data)), []string{"0", "0", "4294967295"}) {
 		return nil
 	}
-	return problem("run the container privileged (LXC: unprivileged = 0)",
+	return Fail("run the container privileged (LXC: unprivileged = 0)",
 		"this host is a container in a user namespace: the kubelet has too few permissions there")
 }

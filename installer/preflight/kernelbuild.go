@@ -8,29 +8,35 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"airlift/installer/host/detection"
 )
 
 // kernel checks the running kernel's version and build configuration.
-func (s kernelChecks) kernel() []finding {
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		return problem("", "reading the kernel's version: %v", err)
+func (s *subject) kernel() []Problem {
+	release, err := detection.Kernel()
+	if err != nil {
+		return Fail("", "%v", err)
 	}
-	release := unix.ByteSliceToString(name.Release[:])
-	found := kernelVersion(release, s.subject.Config.Minor())
-	return append(found, s.kernelOptions(release)...)
+	found := kernelVersion(release, s.Config.Minor())
+	needs := kernelNeedsV1
+	if s.Config.Facts.CgroupVersion == 2 {
+		needs = kernelNeedsV2
+	}
+	return append(found, s.kernelHas(release, slices.Concat(kernelNeeds, needs), []Problem{{Warning: true, Minor: true, Fix: "no action needed",
+		Message: "the kernel's build configuration is not available (no /proc/config.gz, no /boot/config-" + release + ")"}},
+		"use a kernel with these options", "the kernel was built without %s")...)
 }
 
 // kernelVersion has the requirements of each minor version of kubeadm
 // (k8s.io/system-validators v1.8.0 in 1.29 to 1.31, v1.9.2 in 1.32 and 1.33,
 // and from v1.10.2 in 1.34 on only a warning).
-func kernelVersion(release string, kubernetes int) []finding {
+func kernelVersion(release string, kubernetes int) []Problem {
 	var major, minor int
 	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
-		return problem("", "reading the kernel's version %q: %v", release, err)
+		return Fail("", "reading the kernel's version %q: %v", release, err)
 	}
 	at := func(wantMajor, wantMinor int) bool {
 		return major > wantMajor || major == wantMajor && minor >= wantMinor
@@ -38,11 +44,11 @@ func kernelVersion(release string, kubernetes int) []finding {
 	const fix = "upgrade the system to one with a newer kernel"
 	switch {
 	case !at(3, 10):
-		return problem(fix, "the kernel is %s, Kubernetes needs 3.10 or newer", release)
+		return Fail(fix, "the kernel is %s, Kubernetes needs 3.10 or newer", release)
 	case kubernetes >= 32 && kubernetes <= 33 && !at(4, 19):
-		return problem(fix, "the kernel is %s, Kubernetes 1.%d needs 4.19 or newer", release, kubernetes)
+		return Fail(fix, "the kernel is %s, Kubernetes 1.%d needs 4.19 or newer", release, kubernetes)
 	case kubernetes >= 34 && !at(6, 0) && (major != 5 || minor != 4 && minor != 10 && minor != 15):
-		return warning(fix, "the kernel is %s; Kubernetes 1.%d supports 5.4, 5.10, 5.15 and 6.0 or newer", release, kubernetes)
+		return Warn(fix, "the kernel is %s; Kubernetes 1.%d supports 5.4, 5.10, 5.15 and 6.0 or newer", release, kubernetes)
 	}
 	return nil
 }
@@ -58,25 +64,16 @@ var (
 	kernelNeedsV2 = []string{"CGROUP_BPF"}
 )
 
-// kernelOptions requires kubeadm's list of kernel options. A kernel without a
-// readable build configuration passes.
-func (s kernelChecks) kernelOptions(release string) []finding {
+// kernelHas requires options of the kernel. unknown are the problems of a kernel without a build configuration.
+func (s *subject) kernelHas(release string, needs []string, unknown []Problem, fix, message string) []Problem {
 	text, err := s.kernelConfig(release)
-	if err != nil {
-		return problem("make the file readable, or move it away", "reading the kernel's build configuration: %v", err)
-	}
-	if text == "" {
-		return []finding{{warning: true, minor: true, fix: "no action needed",
-			message: "the kernel's build configuration is not available (no /proc/config.gz, no /boot/config-" + release + ")"}}
-	}
-	needs := append([]string{}, kernelNeeds...)
-	if s.subject.Config.Facts.CgroupVersion == 2 {
-		needs = append(needs, kernelNeedsV2...)
-	} else {
-		needs = append(needs, kernelNeedsV1...)
-	}
-	if missing := missingOptions(text, needs); len(missing) > 0 {
-		return problem("use a kernel with these options", "the kernel was built without %s", strings.Join(missing, ", "))
+	switch missing := missingOptions(text, needs); {
+	case err != nil:
+		return Fail("make the file readable, or move it away", "reading the kernel's build configuration: %v", err)
+	case text == "":
+		return unknown
+	case len(missing) > 0:
+		return Fail(fix, message, strings.Join(missing, ", "))
 	}
 	return nil
 }
@@ -104,39 +101,29 @@ var policyNeeds = []string{"NFT_QUEUE", "NETFILTER_NETLINK_QUEUE", "NFT_CT", "NF
 
 // networkPolicy requires what the add-on needs to enforce policies. Without it, its pods run and
 // are Ready, and all traffic passes. A kernel without a readable build configuration passes.
-func (s kernelChecks) networkPolicy(context.Context) []finding {
-	if !s.subject.NetworkPolicy {
+func (s *subject) networkPolicy(context.Context) []Problem {
+	if !s.NetworkPolicy {
 		return nil
 	}
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		return problem("", "reading the kernel's version: %v", err)
-	}
-	text, err := s.kernelConfig(unix.ByteSliceToString(name.Release[:]))
+	release, err := detection.Kernel()
 	if err != nil {
-		return problem("make the file readable, or move it away", "reading the kernel's build configuration: %v", err)
+		return Fail("", "%v", err)
 	}
-	if text == "" {
-		return warning("no action needed if the kernel has the module nft_queue: modinfo nft_queue",
-			"the kernel's build configuration is not available, so the check for the add-on network-policy is skipped")
-	}
-	if missing := missingOptions(text, policyNeeds); len(missing) > 0 {
-		return problem("use a kernel with these options, or a bundle without the add-on",
-			"the add-on network-policy would not enforce policies here: the kernel was built without %s", strings.Join(missing, ", "))
-	}
-	return nil
+	return s.kernelHas(release, policyNeeds, Warn("no action needed if the kernel has the module nft_queue: modinfo nft_queue",
+		"the kernel's build configuration is not available, so the check for the add-on network-policy is skipped"),
+		"use a kernel with these options, or a bundle without the add-on", "the add-on network-policy would not enforce policies here: the kernel was built without %s")
 }
 
 // kernelConfig finds the kernel's build configuration; "" if there is none.
 // kubeadm also loads the kernel module that provides it; here, a check changes
 // nothing.
-func (s kernelChecks) kernelConfig(release string) (string, error) {
+func (s *subject) kernelConfig(release string) (string, error) {
 	for _, path := range []string{
 		"/proc/config.gz", "/boot/config-" + release, "/usr/lib/modules/" + release + "/config",
 		"/usr/lib/ostree-boot/config-" + release, "/usr/lib/kernel/config-" + release,
 		"/usr/src/linux-headers-" + release + "/.config", "/lib/modules/" + release + "/build/.config",
 	} {
-		f, err := os.Open(s.subject.host.Path(path))
+		f, err := os.Open(s.host.Path(path))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -5,14 +5,14 @@ import (
 	"strings"
 
 	"airlift/installer/config"
-	"airlift/installer/kubelet"
+	"airlift/installer/kubeletcheck"
 )
 
 // KubeletFlags returns the kubelet's flags in a variable of one of its EnvironmentFiles, as
 // systemd and the kubelet read them: systemd splits the variable's last value at white space
 // outside quotes. A word that is not a flag has no Name.
 func KubeletFlags(variable string, file []byte) []config.Arg {
-	return kubelet.ParseFlags(Words(EnvironmentFile(file)[variable]))
+	return kubeletcheck.ParseFlags(Words(EnvironmentFile(file)[variable]))
 }
 
 // EnvironmentFile returns the variables of an EnvironmentFile, as systemd reads them (systemd.exec(5)): a value may be in quotes,

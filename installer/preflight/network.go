@@ -25,32 +25,32 @@ import (
 // port requires a TCP port to be free, or, on a node of Airlift, to belong to the
 // component that listens on it. Among bind, the flag bind-address gives the
 // address to check, as in kubeadm 1.37.
-func (s networkChecks) port(number int, owner string, bind ...config.Arg) check {
+func (s *subject) port(number int, owner string, bind ...config.Arg) check {
 	address := ""
 	for _, a := range bind {
 		if a.Name == "bind-address" {
 			address = a.Value // the last one wins
 		}
 	}
-	return check{fmt.Sprintf("Port-%d", number), func(ctx context.Context) []finding {
-		name, pid, err := user(ctx, s.subject.host.Path("/proc"), net.JoinHostPort(address, strconv.Itoa(number)), number)
+	return check{fmt.Sprintf("Port-%d", number), func(ctx context.Context) []Problem {
+		name, pid, err := user(ctx, s.host.Path("/proc"), net.JoinHostPort(address, strconv.Itoa(number)), number)
 		if err != nil {
-			return problem("", "listening on port %d: %v", number, err)
+			return Fail("", "listening on port %d: %v", number, err)
 		}
 		if pid == nobody {
 			return nil
 		}
-		if name == owner && (s.subject.Rerun || s.subject.host.Records().Used()) {
+		if name == owner && (s.Rerun || s.host.Records().Used()) {
 			return nil
 		}
 		if name == "" {
-			return problem("stop the process that uses it; find it with: ss -ltnp", "port %d is in use", number)
+			return Fail("stop the process that uses it; find it with: ss -ltnp", "port %d is in use", number)
 		}
 		fix := "stop it, or configure it to use another port"
 		if name == owner {
 			fix = resetFix
 		}
-		return problem(fix, "port %d is in use by %s (process %d)", number, name, pid)
+		return Fail(fix, "port %d is in use by %s (process %d)", number, name, pid)
 	}}
 }
 
@@ -132,8 +132,8 @@ func listeningInode(proc string, port int) string {
 
 // proxyTo warns if this process's environment sends requests for a host of the
 // cluster to a proxy.
-func (s networkChecks) proxyTo(address string) func(context.Context) []finding {
-	return func(context.Context) []finding {
+func (s *subject) proxyTo(address string) func(context.Context) []Problem {
+	return func(context.Context) []Problem {
 		if address == "" {
 			return nil
 		}
@@ -142,19 +142,19 @@ func (s networkChecks) proxyTo(address string) func(context.Context) []finding {
 		if proxy == "" {
 			return nil
 		}
-		return warning("add "+address+" to NO_PROXY", "connections to %s go through the proxy %s", target, proxy)
+		return Warn("add "+address+" to NO_PROXY", "connections to %s go through the proxy %s", target, proxy)
 	}
 }
 
 // proxyToRanges warns if requests to pods or Services would go through a proxy.
-func (s networkChecks) proxyToRanges(lists ...config.CIDRs) func(context.Context) []finding {
-	return func(context.Context) []finding {
-		var found []finding
+func (s *subject) proxyToRanges(lists ...config.CIDRs) func(context.Context) []Problem {
+	return func(context.Context) []Problem {
+		var found []Problem
 		for _, list := range lists {
 			for _, p := range list.Prefixes() {
 				target := &url.URL{Scheme: "https", Host: net.JoinHostPort(p.Masked().Addr().Next().String(), "443")}
 				if proxy := proxyFor(target); proxy != "" {
-					found = append(found, warning("add "+p.String()+" to NO_PROXY", "connections to %s go through the proxy %s", p, proxy)...)
+					found = append(found, Warn("add "+p.String()+" to NO_PROXY", "connections to %s go through the proxy %s", p, proxy)...)
 				}
 			}
 		}
@@ -174,19 +174,19 @@ func proxyFor(target *url.URL) string {
 // the resolver may never answer.
 const lookupTimeout = 2 * time.Second
 
-func (s networkChecks) hostname(ctx context.Context) []finding {
-	name := s.subject.Config.NodeRegistration.Name
+func (s *subject) hostname(ctx context.Context) []Problem {
+	name := s.Config.NodeRegistration.Name
 	if name == "" {
-		name = s.subject.Config.Facts.Hostname
+		name = s.Config.Facts.Hostname
 	}
 	if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {
-		return problem("change the host's name (hostnamectl set-hostname), or use --node-name",
+		return Fail("change the host's name (hostnamectl set-hostname), or use --node-name",
 			"%q is not a valid node name: %s", name, strings.Join(wrong, "; "))
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	if _, err := s.subject.lookup(ctx, name); err != nil {
-		return warning("add it to /etc/hosts", "the host's name %q cannot be resolved", name)
+	if _, err := s.lookup(ctx, name); err != nil {
+		return Warn("add it to /etc/hosts", "the host's name %q cannot be resolved", name)
 	}
 	return nil
 }
@@ -195,25 +195,34 @@ func (s networkChecks) hostname(ctx context.Context) []finding {
 // as long as the resolver's default: 5 s, and one more attempt.
 const endpointTimeout = 10 * time.Second
 
-// controlPlaneEndpoint requires the name of the control-plane endpoint to
-// resolve on this host. Otherwise the kubelet cannot register the node, and
-// init would wait for that until its time limit. Where an API server answers
-// already, init would create a second cluster.
-func (s networkChecks) controlPlaneEndpoint(ctx context.Context) []finding {
-	endpoint := s.subject.Config.ControlPlaneEndpoint
-	name, port, err := config.SplitEndpoint(endpoint, config.DefaultBindPort)
-	if endpoint == "" || err != nil { // an invalid endpoint is refused before
+// endpointName requires the name of the control-plane endpoint to resolve on this
+// host. Otherwise the kubelet cannot register the node, and init would wait for
+// that until its time limit.
+func (s *subject) endpointName(ctx context.Context) []Problem {
+	name, _, err := config.SplitEndpoint(s.Config.ControlPlaneEndpoint, config.DefaultBindPort)
+	if err != nil || name == "" || net.ParseIP(name) != nil { // an invalid endpoint is refused before
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()
-	if net.ParseIP(name) == nil {
-		if found := s.resolves(ctx, name); found != nil {
-			return found
-		}
+	if _, err := s.lookup(ctx, name); err != nil {
+		return Fail("add the address of a control plane, a load balancer or a virtual IP to /etc/hosts on every host, such as: echo '"+
+			s.Config.LocalAPIEndpoint.AdvertiseAddress+" "+name+"' >> /etc/hosts",
+			"the control-plane endpoint's name %q cannot be resolved on this host: %v", name, err)
 	}
-	if s.subject.Role == Init && !s.subject.Rerun && s.subject.encrypts(ctx, net.JoinHostPort(name, strconv.Itoa(port))) {
-		return problem("let this host join that cluster; with cluster.yaml, keep one of its control planes there until the new ones have joined; or choose another endpoint",
+	return nil
+}
+
+// controlPlaneEndpoint also requires that no API server answers at the endpoint
+// before init: it would create a second cluster. The endpoint of a cluster that
+// runs may answer already, also the one that it is to get: a load balancer.
+func (s *subject) controlPlaneEndpoint(ctx context.Context) []Problem {
+	if problems := s.endpointName(ctx); len(problems) > 0 || s.Role != Init || s.Rerun {
+		return problems
+	}
+	endpoint := s.Config.ControlPlaneEndpoint
+	if name, port, err := config.SplitEndpoint(endpoint, config.DefaultBindPort); endpoint != "" && err == nil && s.encrypts(ctx, net.JoinHostPort(name, strconv.Itoa(port))) {
+		return Fail("let this host join that cluster; with cluster.yaml, keep one of its control planes there until the new ones have joined; or choose another endpoint",
 			"a server that encrypts answers at the control-plane endpoint %s already: another cluster may have it", endpoint)
 	}
 	return nil
@@ -230,75 +239,58 @@ func encrypts(ctx context.Context, address string) bool {
 	return conn.Close() == nil
 }
 
-func (s networkChecks) resolves(ctx context.Context, name string) []finding {
-	if _, err := s.subject.lookup(ctx, name); err != nil {
-		return problem("add the address of a control plane, a load balancer or a virtual IP to /etc/hosts on every host, such as: echo '"+
-			s.subject.Config.LocalAPIEndpoint.AdvertiseAddress+" "+name+"' >> /etc/hosts",
-			"the control-plane endpoint's name %q cannot be resolved on this host: %v", name, err)
-	}
-	return nil
-}
-
 // nodeAddress requires that a joining node's addresses are outside of the cluster's ranges, and
 // that its API server's address has the cluster's family. For init, such a configuration is not
 // valid.
-func (s networkChecks) nodeAddress(context.Context) []finding {
-	c := s.subject.Config
-	if s.subject.Rerun {
+func (s *subject) nodeAddress(context.Context) []Problem {
+	c := s.Config
+	if s.Rerun {
 		return nil
 	}
 	for _, ip := range c.NodeIPs() {
 		if r, ok := c.Networking.RangeOf(ip); ok {
-			return problem(fmt.Sprintf("join with another address of this host, --node-ip=ADDRESS, or give it one outside of %s; the ranges of a cluster cannot be changed", r.Prefix),
+			return Fail(fmt.Sprintf("join with another address of this host, --node-ip=ADDRESS, or give it one outside of %s; the ranges of a cluster cannot be changed", r.Prefix),
 				"this node's address %s (interface %s) is in the cluster's range of %s addresses, %s", ip, c.Facts.Interface, r.Of, r.Prefix)
 		}
 	}
 	family := c.Networking.Family()
-	if addr, err := netip.ParseAddr(c.LocalAPIEndpoint.AdvertiseAddress); err == nil && s.subject.runsAPIServer() && family != "" && config.FamilyOf(addr) != family {
-		return problem("choose an "+string(family)+" address of this host with --apiserver-advertise-address",
+	if addr, err := netip.ParseAddr(c.LocalAPIEndpoint.AdvertiseAddress); err == nil && s.runsAPIServer() && family != "" && config.FamilyOf(addr) != family {
+		return Fail("choose an "+string(family)+" address of this host with --apiserver-advertise-address",
 			"the address of this host's API server, %s, is not %s as the cluster's first Service range, %s: the API server would not start", addr, family, c.Networking.ServiceSubnet)
 	}
 	return nil
 }
 
 // virtualAddresses requires that the virtual addresses are in a subnet of this host. A new cluster's must be free.
-func (s networkChecks) virtualAddresses(ctx context.Context) (found []finding) {
-	addresses := s.subject.Config.Endpoint.Addresses()
+func (s *subject) virtualAddresses(ctx context.Context) (found []Problem) {
+	addresses := s.Config.Endpoint.Addresses()
 	if len(addresses) == 0 {
 		return nil
 	}
 	name, err := vip.Find(addresses, "")
 	if err != nil {
-		return problem("choose free addresses in the subnet of the control planes", "%v", err)
+		return Fail("choose free addresses in the subnet of the control planes", "%v", err)
 	}
-	if s.subject.Role != Init || s.subject.Rerun {
+	if s.Role != Init || s.Rerun {
 		return nil
 	}
 	for _, a := range addresses {
 		mac, err := vip.Probe(ctx, a, name)
 		switch {
 		case err != nil:
-			found = append(found, warning("check that no other host has it", "it is not known whether the virtual address %s is free: %v", a, err)...)
+			found = append(found, Warn("check that no other host has it", "it is not known whether the virtual address %s is free: %v", a, err)...)
 		case mac != nil:
-			found = append(found, problem("choose an address that no host has", "the virtual address %s is taken: the host with the hardware address %s has it", a, mac)...)
+			found = append(found, Fail("choose an address that no host has", "the virtual address %s is taken: the host with the hardware address %s has it", a, mac)...)
 		}
 	}
 	return found
 }
 
-func (s networkChecks) firewalld(ctx context.Context) []finding {
-	state, err := s.subject.host.Systemd().Unit(ctx, "firewalld.service")
+func (s *subject) firewalld(ctx context.Context) []Problem {
+	state, err := s.host.Systemd().Unit(ctx, "firewalld.service")
 	if err != nil || !state.Running() { // without systemd, the check Systemd fails
 		return nil
 	}
-	return []finding{{warning: true, minor: true, message: "firewalld is active; the check Firewall reports which of this node's traffic it drops",
-		fix: "no action needed"}}
-}
-
-func (s networkChecks) nameservers(context.Context) []finding {
-	if len(s.subject.Config.Facts.Nameservers) > 0 {
-		return nil
-	}
-	return warning("no action needed if that is enough; otherwise add a nameserver to /etc/resolv.conf",
-		"this host has no nameserver that pods can reach: the cluster's DNS will answer only names within the cluster")
+	return []Problem{{Warning: true, Minor: true, Message: "firewalld is active; the check Firewall reports which of this node's traffic it drops",
+		Fix: "no action needed"}}
 }

@@ -39,7 +39,7 @@ func TestNetworkPolicy(t *testing.T) {
 			write(t, s.Root, "/proc/config.gz", c.config)
 			s.NetworkPolicy = c.addOn
 			found := s.runOne(t, "NetworkPolicy")
-			if c.want == "" && len(found) > 0 || c.want != "" && (len(found) != 1 || found[0].warning || found[0].fix == "" || !strings.Contains(found[0].message, c.want)) {
+			if c.want == "" && len(found) > 0 || c.want != "" && (len(found) != 1 || found[0].Warning || found[0].Fix == "" || !strings.Contains(found[0].Message, c.want)) {
 				t.Errorf("%+v", found)
 			}
 		})

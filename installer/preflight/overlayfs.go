@@ -8,42 +8,44 @@ import (
 	"slices"
 	"strings"
 
+	"airlift/installer/host/detection"
+
 	"golang.org/x/sys/unix"
 )
 
 // overlayfs requires a kernel with overlayfs, and, for the bundle's containerd, a
 // file system that overlayfs can write its layers to. An existing containerd has
 // checked its own.
-func (s kernelChecks) overlayfs(context.Context) []finding {
-	if s.subject.RuntimeInUse && s.subject.Snapshotter != "overlayfs" {
+func (s *subject) overlayfs(context.Context) []Problem {
+	if s.RuntimeInUse && s.Snapshotter != "overlayfs" {
 		return nil
 	}
 	if !s.kernelHasOverlayfs() {
-		return problem("use a kernel that has it (CONFIG_OVERLAY_FS), or modprobe overlay on the machine that runs this container",
+		return Fail("use a kernel that has it (CONFIG_OVERLAY_FS), or modprobe overlay on the machine that runs this container",
 			"the kernel has no overlayfs, which container images need")
 	}
-	if s.subject.RuntimeInUse || s.subject.Images == "" {
+	if s.RuntimeInUse || s.Images == "" {
 		return nil
 	}
-	dir := s.subject.fileChecks().existing(s.subject.Images)
+	dir := s.existing(s.Images)
 	if err := holdsLayers(dir); err != nil {
-		mount := s.subject.fileChecks().hostPath(topmost(dir, func(string) bool { return true }))
-		return problem("mount a file system at "+s.subject.Images+" that it can use, such as ext4, btrfs, or xfs with ftype=1",
-			"overlayfs cannot write image layers to %s: the file system at %s %v", s.subject.Images, mount, err)
+		mount := s.hostPath(topmost(dir, func(string) bool { return true }))
+		return Fail("mount a file system at "+s.Images+" that it can use, such as ext4, btrfs, or xfs with ftype=1",
+			"overlayfs cannot write image layers to %s: the file system at %s %v", s.Images, mount, err)
 	}
 	return nil
 }
 
-func (s kernelChecks) kernelHasOverlayfs() bool {
-	data, err := os.ReadFile(s.subject.host.Path("/proc/filesystems"))
+func (s *subject) kernelHasOverlayfs() bool {
+	data, err := os.ReadFile(s.host.Path("/proc/filesystems"))
 	if err == nil && slices.Contains(strings.Fields(string(data)), "overlay") {
 		return true
 	}
-	var name unix.Utsname
-	if unix.Uname(&name) != nil {
+	release, err := detection.Kernel()
+	if err != nil {
 		return false
 	}
-	list, err := os.ReadFile(s.subject.host.Path("/lib/modules/" + unix.ByteSliceToString(name.Release[:]) + "/modules.dep"))
+	list, err := os.ReadFile(s.host.Path("/lib/modules/" + release + "/modules.dep"))
 	return err == nil && strings.Contains(string(list), "/overlay.ko")
 }
 

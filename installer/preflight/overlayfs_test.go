@@ -52,7 +52,7 @@ func TestOverlayfsNeedsTypes(t *testing.T) {
 					t.Errorf("empty %v: %v, %v", empty, is, err)
 				}
 				found := s.runOne(t, "Overlayfs")
-				if fits != (len(found) == 0) || !fits && !strings.Contains(found[0].message, "the file system at /var/lib/containerd does not store the types of files") {
+				if fits != (len(found) == 0) || !fits && !strings.Contains(found[0].Message, "the file system at /var/lib/containerd does not store the types of files") {
 					t.Errorf("empty %v: %+v", empty, found)
 				}
 			}
@@ -92,7 +92,7 @@ func TestOverlayfsOnOverlayfs(t *testing.T) {
 	if err := overlay(filepath.Join(target, "merged"), target); err == nil {
 		t.Error("the kernel accepts overlayfs on overlayfs")
 	}
-	if found := s.runOne(t, "Overlayfs"); len(found) != 1 || !strings.Contains(found[0].message, "the file system at /var/lib/containerd is overlayfs itself") {
+	if found := s.runOne(t, "Overlayfs"); len(found) != 1 || !strings.Contains(found[0].Message, "the file system at /var/lib/containerd is overlayfs itself") {
 		t.Errorf("%+v", found)
 	}
 	remove(t, s, "/proc/filesystems")

@@ -8,38 +8,36 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/host/ledger"
 	"airlift/internal/fault"
+	"airlift/internal/hostpath"
 )
 
 // dirOwner requires every directory that files are written to, and those above
 // it, to belong to root: another user's directory could redirect root's writes.
 // A release archive that root unpacked may have created such a directory, with
 // the owner from the archive.
-func (s fileChecks) dirOwner(context.Context) []finding {
+func (s *subject) dirOwner(context.Context) []Problem {
 	dirs := s.configDirs()
-	if s.subject.runsEtcd() {
-		dirs = append(dirs, s.subject.Config.Etcd.Local.DataDir)
+	if s.runsEtcd() {
+		dirs = append(dirs, s.Config.Etcd.Local.DataDir)
 	}
-	for _, b := range s.subject.Binaries {
+	for _, b := range s.Binaries {
 		dirs = append(dirs, filepath.Dir(b.Path))
 	}
-	var found []finding
+	var found []Problem
 	for _, dir := range slices.Compact(slices.Sorted(slices.Values(dirs))) {
 		if dir == "" {
 			continue
 		}
-		err := s.subject.host.CheckDir(dir)
-		if err == nil || slices.ContainsFunc(found, func(f finding) bool { return f.message == err.Error() }) {
+		err := s.host.CheckDir(dir)
+		if err == nil || slices.ContainsFunc(found, func(f Problem) bool { return f.Message == err.Error() }) {
 			continue
 		}
-		found = append(found, problem(fault.Hint(err), "%v", err)...)
+		found = append(found, Fail(fault.Hint(err), "%v", err)...)
 	}
 	return found
 }
 
 // configDirs are the directories of configuration files and of the ledger.
-func (s fileChecks) configDirs() []string {
-	return []string{
-		ledger.StateDir, config.KubernetesDir, config.ManifestsDir, s.subject.Config.CertificatesDir, config.KubeletDir, config.CNIConfDir,
-		"/etc/systemd/system", "/etc/sysctl.d", "/etc/modules-load.d",
-	}
+func (s *subject) configDirs() []string {
+	return append(hostpath.EtcDirs(), ledger.StateDir, config.KubernetesDir, config.ManifestsDir, s.Config.CertificatesDir, config.KubeletDir)
 }

@@ -22,7 +22,7 @@ const commandTimeout = 10 * time.Second
 
 // output runs a command of the host and returns what it prints.
 func (s *subject) output(ctx context.Context, name string, args ...string) ([]byte, error) {
-	path := s.fileChecks().commandPath(name)
+	path := s.commandPath(name)
 	if path == "" {
 		return nil, errNoCommand
 	}
@@ -105,15 +105,15 @@ func (c packetChains) mayAccept(name chainName, n need) bool {
 
 // readChains reads the chains of nftables and of iptables. The kernel may show rules of iptables
 // to nft, but not with all details: of a chain that both commands print, iptables-save is used.
-func (s networkChecks) readChains(ctx context.Context) (packetChains, error) {
+func (s *subject) readChains(ctx context.Context) (packetChains, error) {
 	chains := packetChains{}
-	ruleset, err := s.subject.run(ctx, "nft", "-j", "list", "ruleset")
+	ruleset, err := s.run(ctx, "nft", "-j", "list", "ruleset")
 	if err == nil {
 		err = chains.addNftables(ruleset)
 	}
 	failed := []error{err}
 	for _, of := range [][2]string{{"ip", "iptables-save"}, {"ip6", "ip6tables-save"}} {
-		saved, err := s.subject.run(ctx, of[1]) // with a table's name it might load a kernel module
+		saved, err := s.run(ctx, of[1]) // with a table's name it might load a kernel module
 		chains.addIptables(of[0], string(saved))
 		failed = append(failed, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,6 +94,8 @@ type Problem struct {
 	Fix     string `json:"fix,omitempty"`
 	// Minor warnings are shown by init and join only with -v 1.
 	Minor bool `json:"minor,omitempty"`
+	// Warning is set if the check passed nevertheless.
+	Warning bool `json:"-"`
 }
 
 // Report is everything that was found.
@@ -111,14 +114,14 @@ func Run(ctx context.Context, t Target, ignore []string) (Report, error) {
 
 // Endpoint is Run for a host of a running cluster that gets another endpoint: only the checks of that.
 func Endpoint(ctx context.Context, t Target, ignore []string) (Report, error) {
-	return run(ctx, t, ignore, func(s *subject) []check { return s.endpointChecks() })
+	return run(ctx, t, ignore, (*subject).endpointChecks)
 }
 
 // Registry is Run for a control plane of a running cluster that begins to serve the embedded registry: only the checks of
 // that.
 func Registry(ctx context.Context, t Target, ignore []string) (Report, error) {
 	return run(ctx, t, ignore, func(s *subject) []check {
-		return append(s.registryChecks(), check{"DiskSpace", s.fileChecks().diskSpace}, check{"Firewall", s.networkChecks().firewall})
+		return append(s.registryChecks(), check{"DiskSpace", s.diskSpace}, check{"Firewall", s.firewall})
 	})
 }
 
@@ -134,9 +137,7 @@ func run(ctx context.Context, t Target, ignore []string, checks func(*subject) [
 		if err := ctx.Err(); err != nil {
 			return report, err
 		}
-		for _, f := range c.run(ctx) {
-			report.Add(Problem{Name: c.name, Message: f.message, Fix: f.fix, Minor: f.minor}, f.warning, ignore)
-		}
+		report.AddFound(c.name, c.run(ctx), ignore)
 		if c.name == "IsPrivilegedUser" && len(report.Errors) > 0 {
 			break // without root, the other checks would mislead
 		}
@@ -157,14 +158,17 @@ func (r *Report) Add(p Problem, warning bool, ignore []string) {
 	}
 }
 
+// AddFound adds what a check found.
+func (r *Report) AddFound(check string, found []Problem, ignore []string) {
+	for _, p := range found {
+		p.Name = check
+		r.Add(p, p.Warning, ignore)
+	}
+}
+
 // Ignored reports whether --ignore-preflight-errors names a check.
 func Ignored(name string, ignore []string) bool {
-	for _, i := range ignore {
-		if strings.EqualFold(i, "all") || strings.EqualFold(i, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ignore, func(i string) bool { return strings.EqualFold(i, "all") || strings.EqualFold(i, name) })
 }
 
 // Err returns one error (fault.Preflight) that lists all errors with their fixes, or nil. what
@@ -174,30 +178,22 @@ func (r Report) Err(what string) error {
 		return nil
 	}
 	var b strings.Builder
-	for _, p := range r.Errors {
-		b.WriteString("\n")
-		p.write(&b, "ERROR")
-	}
-	return fault.New(fault.Preflight, "%s: %d problem(s) must be solved first:%s", what, len(r.Errors), b.String()).
+	Report{Errors: r.Errors}.Write(&b)
+	return fault.New(fault.Preflight, "%s: %d problem(s) must be solved first:\n%s", what, len(r.Errors), strings.TrimSuffix(b.String(), "\n")).
 		Hint("to ignore an error that you know to be harmless: --ignore-preflight-errors=" + r.Errors[0].Name)
 }
 
 // Write prints the report, warnings first.
 func (r Report) Write(w io.Writer) {
-	for _, p := range r.Warnings {
-		p.write(w, "WARNING")
-		fmt.Fprintln(w)
-	}
-	for _, p := range r.Errors {
-		p.write(w, "ERROR")
-		fmt.Fprintln(w)
-	}
-}
-
-func (p Problem) write(w io.Writer, level string) {
-	fmt.Fprintf(w, "\t[%s %s]: %s", level, p.Name, p.Message)
-	if p.Fix != "" {
-		fmt.Fprintf(w, "\n\t    fix: %s", p.Fix)
+	for i, p := range slices.Concat(r.Warnings, r.Errors) {
+		level := "ERROR"
+		if i < len(r.Warnings) {
+			level = "WARNING"
+		}
+		fmt.Fprintf(w, "\t[%s %s]: %s\n", level, p.Name, p.Message)
+		if p.Fix != "" {
+			fmt.Fprintf(w, "\t    fix: %s\n", p.Fix)
+		}
 	}
 }
 

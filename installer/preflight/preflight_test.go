@@ -128,10 +128,10 @@ func TestKernelVersion(t *testing.T) {
 		{"linux", 29, true, false},
 	} {
 		found := kernelVersion(c.release, c.kubernetes)
-		if got := len(found) > 0 && !found[0].warning; got != c.errors {
+		if got := len(found) > 0 && !found[0].Warning; got != c.errors {
 			t.Errorf("%s for 1.%d: %v", c.release, c.kubernetes, found)
 		}
-		if got := len(found) > 0 && found[0].warning; got != c.warns {
+		if got := len(found) > 0 && found[0].Warning; got != c.warns {
 			t.Errorf("%s for 1.%d: %v", c.release, c.kubernetes, found)
 		}
 	}
@@ -147,7 +147,7 @@ func TestPortOfAnAddress(t *testing.T) {
 	defer l.Close()
 	port := l.Addr().(*net.TCPAddr).Port
 	for address, want := range map[string]int{"127.0.0.1": 0, "127.0.0.2": 1, "": 1} {
-		found := s.networkChecks().port(port, "x", config.Arg{Name: "bind-address", Value: address}).run(context.Background())
+		found := s.port(port, "x", config.Arg{Name: "bind-address", Value: address}).run(context.Background())
 		if len(found) != want {
 			t.Errorf("listening on %q: %v", address, found)
 		}
@@ -177,7 +177,7 @@ func TestPortOfAProcessThatEnds(t *testing.T) {
 		}
 		ended <- err
 	}()
-	if found := s.networkChecks().port(l.Addr().(*net.TCPAddr).Port, "x", config.Arg{Name: "bind-address", Value: "127.0.0.1"}).run(t.Context()); len(found) > 0 {
+	if found := s.port(l.Addr().(*net.TCPAddr).Port, "x", config.Arg{Name: "bind-address", Value: "127.0.0.1"}).run(t.Context()); len(found) > 0 {
 		t.Errorf("%v", found)
 	}
 	if err := <-ended; err != nil {
@@ -221,7 +221,7 @@ func freePort(t *testing.T) int32 {
 }
 
 // runOne runs the check of that name.
-func (s *subject) runOne(t *testing.T, name string) []finding {
+func (s *subject) runOne(t *testing.T, name string) []Problem {
 	t.Helper()
 	for _, c := range s.checks() {
 		if c.name == name {
@@ -261,8 +261,8 @@ func TestKubeletSettingsThatAreFollowed(t *testing.T) {
 			change(t, s)
 			for _, check := range []string{"KubeletFlags", "KubeletConfiguration"} {
 				for _, found := range s.runOne(t, check) {
-					if !found.warning {
-						t.Errorf("%s: %s", check, found.message)
+					if !found.Warning {
+						t.Errorf("%s: %s", check, found.Message)
 					}
 				}
 			}
@@ -334,7 +334,7 @@ func TestSwap(t *testing.T) {
 		}
 		write(t, s.Root, DefaultKubelet, "KUBELET_EXTRA_ARGS="+c.own+"\n")
 		found := s.runOne(t, "Swap")
-		if len(found) != 1 || found[0].warning != c.warning || !strings.Contains(found[0].message, c.says) {
+		if len(found) != 1 || found[0].Warning != c.warning || !strings.Contains(found[0].Message, c.says) {
 			t.Errorf("%s: %+v", name, found)
 		}
 	}
@@ -367,7 +367,7 @@ func TestControlPlaneEndpoint(t *testing.T) {
 	s := healthy(t)
 	s.Config.ControlPlaneEndpoint = "k8s.site.example:7443"
 	found := s.runOne(t, "ControlPlaneEndpoint")
-	if len(found) != 1 || found[0].warning || !strings.Contains(found[0].fix, "echo '10.1.0.5 k8s.site.example' >> /etc/hosts") {
+	if len(found) != 1 || found[0].Warning || !strings.Contains(found[0].Fix, "echo '10.1.0.5 k8s.site.example' >> /etc/hosts") {
 		t.Errorf("%+v", found)
 	}
 }
@@ -392,6 +392,14 @@ func TestEndpointOfAnotherCluster(t *testing.T) {
 		s.Config.ControlPlaneEndpoint, s.Role, s.Rerun, s.encrypts = c.address, c.role, c.rerun, encrypts
 		if found := s.runOne(t, "ControlPlaneEndpoint"); len(found) != c.want {
 			t.Errorf("%+v: %+v", c, found)
+		}
+		for _, check := range s.endpointChecks() { // of a cluster that runs: it is the cluster's own
+			if check.name != "ControlPlaneEndpoint" {
+				continue
+			}
+			if found := check.run(t.Context()); len(found) > 0 {
+				t.Errorf("a change of the endpoint, %+v: %+v", c, found)
+			}
 		}
 	}
 }
@@ -515,12 +523,19 @@ func TestEachCheck(t *testing.T) {
 			}
 			s.Binaries = []host.Binary{{Path: "/opt/cni/bin/bridge", SHA256: strings.Repeat("0", 64)}}
 		}, says: "/opt/cni/bin belongs to user 1001"},
+		{check: "DirOwner", breaks: func(t *testing.T, s *subject) {
+			rig.Root(t)
+			write(t, s.Root, "/etc/containerd/certs.d/README.md", "from a release archive")
+			if err := os.Chown(filepath.Join(s.Root, "/etc/containerd"), 1001, 127); err != nil {
+				t.Fatal(err)
+			}
+		}, says: "/etc/containerd belongs to user 1001"},
 		{check: "DirWritable", breaks: func(t *testing.T, s *subject) {
 			bind(t, s, "/usr/local", unix.MS_RDONLY)
 			s.Disk = []Space{{Path: "/usr/local/bin", Bytes: 1}}
 		}, says: "the file system at /usr/local is mounted read-only, and files must be written to /usr/local/bin"},
 		{check: "DirWritable", breaks: func(t *testing.T, s *subject) { bind(t, s, "/etc", unix.MS_RDONLY) },
-			says: "the file system at /etc is mounted read-only, and files must be written to /etc/cni/net.d, /etc/kubernetes, "},
+			says: "the file system at /etc is mounted read-only, and files must be written to /etc, /etc/cni/net.d, /etc/containerd, /etc/kubernetes, "},
 		{check: "DirWritable", breaks: func(t *testing.T, s *subject) {
 			bind(t, s, "/usr", unix.MS_RDONLY)
 			s.Config.ControllerManager.ExtraArgs = nil
@@ -597,7 +612,7 @@ func TestEachCheck(t *testing.T) {
 			if len(found) == 0 {
 				t.Fatal("found nothing")
 			}
-			if f := found[0]; !strings.Contains(f.message, c.says) || f.warning != c.warning || f.fix == "" {
+			if f := found[0]; !strings.Contains(f.Message, c.says) || f.Warning != c.warning || f.Fix == "" {
 				t.Errorf("%+v; want it to say %q, warning %t, with a fix", f, c.says, c.warning)
 			}
 		})
@@ -620,18 +635,18 @@ func TestPorts(t *testing.T) {
 	}
 	own := filepath.Base(os.Args[0])
 	found := s.runOne(t, name)
-	if len(found) != 1 || !strings.Contains(found[0].message, fmt.Sprintf("in use by %s (process %d)", own, os.Getpid())) {
+	if len(found) != 1 || !strings.Contains(found[0].Message, fmt.Sprintf("in use by %s (process %d)", own, os.Getpid())) {
 		t.Errorf("found %v", found)
 	}
 	s.Rerun = true
 	if found := s.runOne(t, name); len(found) != 1 {
 		t.Errorf("a stranger's port was taken for ours: %v", found)
 	}
-	if found := s.networkChecks().port(int(s.Config.LocalAPIEndpoint.BindPort), own).run(context.Background()); len(found) != 0 {
+	if found := s.port(int(s.Config.LocalAPIEndpoint.BindPort), own).run(context.Background()); len(found) != 0 {
 		t.Errorf("our own listener, on a rerun: %v", found)
 	}
 	s.Rerun = false
-	if found := s.networkChecks().port(int(s.Config.LocalAPIEndpoint.BindPort), own).run(context.Background()); len(found) != 1 {
+	if found := s.port(int(s.Config.LocalAPIEndpoint.BindPort), own).run(context.Background()); len(found) != 1 {
 		t.Errorf("a listener of the same name on a fresh host: %v", found)
 	}
 	l.Close()
@@ -717,10 +732,10 @@ func TestTakesOverNothing(t *testing.T) {
 		}
 		write(t, s.Root, path+"/data", "")
 		found := s.runOne(t, name)
-		if len(found) != 1 || !strings.Contains(found[0].message, path+" is not empty (it contains data)") || !strings.Contains(found[0].fix, "reset keeps it") {
+		if len(found) != 1 || !strings.Contains(found[0].Message, path+" is not empty (it contains data)") || !strings.Contains(found[0].Fix, "reset keeps it") {
 			t.Errorf("%s: %v", path, found)
 		}
-		if path == "/var/lib/containerd" && !strings.Contains(found[0].fix, "systemctl start containerd") {
+		if path == "/var/lib/containerd" && !strings.Contains(found[0].Fix, "systemctl start containerd") {
 			t.Errorf("%s: %v", path, found)
 		}
 	}

@@ -21,61 +21,49 @@ const (
 
 // kubeletVersion warns of an existing kubelet of another version. It is only a
 // warning, because Airlift's unit starts its own kubelet by its full path.
-func (s kubeletChecks) kubeletVersion(ctx context.Context) []finding {
-	var found []finding
+func (s *subject) kubeletVersion(ctx context.Context) (found []Problem) {
 	for _, dir := range []string{"/usr/sbin", "/usr/bin"} { // /bin is a link to /usr/bin, or has none
 		path := dir + "/kubelet"
-		if _, err := exec.LookPath(s.subject.host.Path(path)); err != nil {
+		if _, err := exec.LookPath(s.host.Path(path)); err != nil {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, versionTimeout)
-		out, err := childprocess.Command(ctx, s.subject.host.Path(path), "--version").Output()
+		out, err := childprocess.Command(ctx, s.host.Path(path), "--version").Output()
 		cancel()
 		_, name, _ := strings.Cut(strings.TrimSpace(string(out)), " ") // "Kubernetes v1.29.15"
 		is, perr := version.ParseSemantic(name)
-		want, werr := version.ParseSemantic(s.subject.Config.KubernetesVersion)
+		want, werr := version.ParseSemantic(s.Config.KubernetesVersion)
 		switch {
 		case err != nil || perr != nil || werr != nil:
-			found = append(found, warning("remove it", "%s does not print its version; %s will be used", path, ownKubelet)...)
+			found = append(found, Warn("remove it", "%s does not print its version; %s will be used", path, ownKubelet)...)
 		case is.Major() != want.Major() || is.Minor() != want.Minor():
-			found = append(found, warning("remove it (Debian: apt-get purge kubelet), so that it is not started by mistake",
-				"%s is %s and the bundle's Kubernetes is %s; %s will be used", path, name, s.subject.Config.KubernetesVersion, ownKubelet)...)
+			found = append(found, Warn("remove it (Debian: apt-get purge kubelet), so that it is not started by mistake",
+				"%s is %s and the bundle's Kubernetes is %s; %s will be used", path, name, s.Config.KubernetesVersion, ownKubelet)...)
 		}
 	}
 	return found
 }
 
-// serviceKubelet requires that no other kubelet service runs and that its unit is
-// not masked.
-func (s kubeletChecks) serviceKubelet(ctx context.Context) []finding {
-	return s.service(ctx, "kubelet", "/etc/systemd/system/kubelet.service")
-}
-
-// serviceContainerd does the same for containerd, unless the host's own
-// containerd will be used, or cannot be: then CRI reports why. To stop it could end
-// the containers of Docker.
-func (s kubeletChecks) serviceContainerd(ctx context.Context) []finding {
-	if s.subject.RuntimeInUse || s.subject.Runtime != nil {
+// service requires that no other service of a name runs, and that its unit is not masked. It does not check a containerd
+// that the node will use, or cannot use: then CRI reports why. To stop it could end the containers of Docker.
+func (s *subject) service(ctx context.Context, name string) []Problem {
+	if name == "containerd" && (s.RuntimeInUse || s.Runtime != nil) {
 		return nil
 	}
-	return s.service(ctx, "containerd", "/etc/systemd/system/containerd.service")
-}
-
-func (s kubeletChecks) service(ctx context.Context, name, ours string) []finding {
-	unit := name + ".service"
-	state, err := s.subject.host.Systemd().Unit(ctx, unit)
-	if err != nil || s.subject.Rerun || state.File == ours && s.subject.host.Records().Wrote(ours) {
+	unit, ours := name+".service", "/etc/systemd/system/"+name+".service"
+	state, err := s.host.Systemd().Unit(ctx, unit)
+	if err != nil || s.Rerun || state.File == ours && s.host.Records().Wrote(ours) {
 		return nil // without systemd, the check Systemd fails
 	}
 	switch {
 	case state.Load == "masked":
-		return problem("systemctl unmask "+unit, "%s is masked and cannot be started", unit)
+		return Fail("systemctl unmask "+unit, "%s is masked and cannot be started", unit)
 	case state.Load == "not-found" || state.Load == "":
 		return nil
 	case state.Running():
-		return problem("systemctl disable --now "+unit+", or remove the package that installed it", "%s is already running, from %s", unit, state.File)
+		return Fail("systemctl disable --now "+unit+", or remove the package that installed it", "%s is already running, from %s", unit, state.File)
 	}
-	return warning("remove the package that installed it; or, to use this host's existing containerd, start it first",
+	return Warn("remove the package that installed it; or, to use this host's existing containerd, start it first",
 		"%s already exists, in %s: the bundle's unit replaces it until reset", unit, state.File)
 }
 
@@ -84,20 +72,20 @@ const podsNamed = 5
 
 // criPods refuses a container runtime with pods that do not belong to this node:
 // the kubelet and reset remove all pods that the cluster does not know.
-func (s kubeletChecks) criPods(context.Context) []finding {
-	if s.subject.Rerun || len(s.subject.Pods) == 0 {
+func (s *subject) criPods(context.Context) []Problem {
+	if s.Rerun || len(s.Pods) == 0 {
 		return nil
 	}
-	names := strings.Join(s.subject.Pods[:min(podsNamed, len(s.subject.Pods))], ", ")
-	if more := len(s.subject.Pods) - podsNamed; more > 0 {
+	names := strings.Join(s.Pods[:min(podsNamed, len(s.Pods))], ", ")
+	if more := len(s.Pods) - podsNamed; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
 	remove := "with the software that created them"
-	if s.subject.fileChecks().inPath("crictl") {
+	if s.inPath("crictl") {
 		remove = "with: crictl rmp --all --force"
 	}
-	return problem("if these pods are needed, use another host; otherwise remove them "+remove,
-		"the existing container runtime has %d pod(s): %s; the kubelet would remove them", len(s.subject.Pods), names)
+	return Fail("if these pods are needed, use another host; otherwise remove them "+remove,
+		"the existing container runtime has %d pod(s): %s; the kubelet would remove them", len(s.Pods), names)
 }
 
 // extraBinaries are the other binaries that kubeadm 1.29 or 1.37 requires in PATH
@@ -106,11 +94,11 @@ func (s kubeletChecks) criPods(context.Context) []finding {
 // troubleshooting.
 var extraBinaries = []string{"crictl", "conntrack", "ip", "nsenter", "ethtool", "tc", "touch", "cp"}
 
-func (s kubeletChecks) extraBinary(name string) check {
-	return check{"FileExisting-" + name, func(context.Context) []finding {
-		if s.subject.fileChecks().inPath(name) {
+func (s *subject) extraBinary(name string) check {
+	return check{"FileExisting-" + name, func(context.Context) []Problem {
+		if s.inPath(name) {
 			return nil
 		}
-		return []finding{{warning: true, minor: true, message: name + " is not in PATH: kubeadm requires it, Airlift does not", fix: "no action needed; install it if you want it for troubleshooting"}}
+		return []Problem{{Warning: true, Minor: true, Message: name + " is not in PATH: kubeadm requires it, Airlift does not", Fix: "no action needed; install it if you want it for troubleshooting"}}
 	}}
 }

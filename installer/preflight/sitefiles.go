@@ -11,15 +11,14 @@ import (
 
 // siteFiles requires that the site's own files can be written, and do not replace what
 // Airlift or a component writes. `bundle build` also refuses such paths.
-func (s fileChecks) siteFiles(context.Context) []finding {
-	var found []finding
-	for _, f := range s.subject.Files {
+func (s *subject) siteFiles(context.Context) (found []Problem) {
+	for _, f := range s.Files {
 		if owner := s.owner(f.Path); owner != "" {
-			found = append(found, problem("build the bundle with another path", "the bundle's file %s: %s", f.Path, owner)...)
+			found = append(found, Fail("build the bundle with another path", "the bundle's file %s: %s", f.Path, owner)...)
 			continue
 		}
-		if err := s.subject.host.SiteFiles().SiteFileFits(f); err != nil {
-			found = append(found, problem(fault.Hint(err), "%v", err)...)
+		if err := s.host.SiteFileFits(f); err != nil {
+			found = append(found, Fail(fault.Hint(err), "%v", err)...)
 		}
 	}
 	return found
@@ -27,8 +26,8 @@ func (s fileChecks) siteFiles(context.Context) []finding {
 
 // owner returns a sentence about who owns a path on this host, or "" if it is free. It also
 // knows the directories that the configuration chooses.
-func (s fileChecks) owner(file string) string {
-	for _, b := range s.subject.Binaries {
+func (s *subject) owner(file string) string {
+	for _, b := range s.Binaries {
 		if file == b.Path {
 			return "this binary belongs to Airlift"
 		}
@@ -41,12 +40,12 @@ func (s fileChecks) owner(file string) string {
 	return hostpath.Owner(file)
 }
 
-func (s fileChecks) ownedDirs() []string {
+func (s *subject) ownedDirs() []string {
 	var dirs []string
-	if s.subject.Config.CertificatesDir != "" {
-		dirs = append(dirs, s.subject.Config.CertificatesDir)
+	if s.Config.CertificatesDir != "" {
+		dirs = append(dirs, s.Config.CertificatesDir)
 	}
-	for _, c := range ledger.Claims(s.subject.Config, true, true) {
+	for _, c := range ledger.Claims(s.Config, true, true) {
 		dirs = append(dirs, c.Path)
 	}
 	return dirs

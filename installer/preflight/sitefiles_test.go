@@ -38,7 +38,7 @@ func TestSiteFiles(t *testing.T) {
 		switch {
 		case want == "" && len(found) > 0:
 			t.Errorf("%s: %+v", path, found)
-		case want != "" && (len(found) != 1 || !strings.Contains(found[0].message, want) || found[0].fix == ""):
+		case want != "" && (len(found) != 1 || !strings.Contains(found[0].Message, want) || found[0].Fix == ""):
 			t.Errorf("%s: %+v, want %q", path, found, want)
 		}
 	}

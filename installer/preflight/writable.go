@@ -15,13 +15,13 @@ import (
 
 // dirWritable requires every directory that files are written to to be on a file system that is
 // writable, and the directories of binaries to be on a file system that allows execution.
-func (s fileChecks) dirWritable(context.Context) []finding {
+func (s *subject) dirWritable(context.Context) []Problem {
 	dirs := s.configDirs()
-	for _, space := range s.subject.Disk {
+	for _, space := range s.Disk {
 		dirs = append(dirs, space.Path)
 	}
 	var binaries []string
-	for _, b := range s.subject.Binaries {
+	for _, b := range s.Binaries {
 		binaries = append(binaries, filepath.Dir(b.Path))
 	}
 	found := s.flexVolumeDir()
@@ -32,22 +32,22 @@ func (s fileChecks) dirWritable(context.Context) []finding {
 
 // flexVolumeDir requires that the controller manager's mount of flex volume plugins exists or can be
 // created. On hosts with a read-only /usr it can be elsewhere.
-func (s fileChecks) flexVolumeDir() []finding {
-	dir := render.FlexVolumeDir(s.subject.Config)
-	if s.subject.Role == Join || dir == "" {
+func (s *subject) flexVolumeDir() []Problem {
+	dir := render.FlexVolumeDir(s.Config)
+	if s.Role == Join || dir == "" {
 		return nil
 	}
 	existing := s.existing(dir)
 	if s.hostPath(existing) == filepath.Clean(dir) || !hasFlag(existing, unix.ST_RDONLY) {
 		return nil
 	}
-	return problem("use another directory: in the configuration, set flex-volume-plugin-dir in controllerManager.extraArgs and volumePluginDir in KubeletConfiguration",
+	return Fail("use another directory: in the configuration, set flex-volume-plugin-dir in controllerManager.extraArgs and volumePluginDir in KubeletConfiguration",
 		"the controller manager mounts %s, which does not exist, and the file system there is read-only", dir)
 }
 
 // mountedWith returns a finding for each mount point with a flag that has some of
 // the directories.
-func (s fileChecks) mountedWith(flag int64, dirs []string, message, fix string) []finding {
+func (s *subject) mountedWith(flag int64, dirs []string, message, fix string) []Problem {
 	var mounts []string
 	within := map[string][]string{}
 	for _, dir := range slices.Compact(slices.Sorted(slices.Values(dirs))) {
@@ -61,16 +61,16 @@ func (s fileChecks) mountedWith(flag int64, dirs []string, message, fix string) 
 		}
 		within[mount] = append(within[mount], dir)
 	}
-	var found []finding
+	var found []Problem
 	for _, m := range mounts {
-		found = append(found, problem(fmt.Sprintf(fix, m, within[m][0]), "the file system at %s is "+message, m, strings.Join(within[m], ", "))...)
+		found = append(found, Fail(fmt.Sprintf(fix, m, within[m][0]), "the file system at %s is "+message, m, strings.Join(within[m], ", "))...)
 	}
 	return found
 }
 
 // ReadOnly reports whether a directory, or the closest one above that exists, is on a file system that is mounted read-only.
 func ReadOnly(h *host.Host, dir string) bool {
-	s := fileChecks{subject: &subject{host: h}}
+	s := &subject{host: h}
 	return hasFlag(s.existing(dir), unix.ST_RDONLY)
 }
 
@@ -98,8 +98,8 @@ func topmost(dir string, also func(up string) bool) string {
 }
 
 // hostPath is a path of this machine as a path of the host.
-func (s fileChecks) hostPath(path string) string {
-	if rest, err := filepath.Rel(s.subject.host.Path("/"), path); err == nil && !strings.HasPrefix(rest, "..") {
+func (s *subject) hostPath(path string) string {
+	if rest, err := filepath.Rel(s.host.Path("/"), path); err == nil && !strings.HasPrefix(rest, "..") {
 		return filepath.Join("/", rest)
 	}
 	return path

@@ -93,7 +93,7 @@ func DifferingFields(a, b []byte) (names []string, err error) {
 var fieldOf = map[string]string{"kube-apiserver": "apiServer", "kube-controller-manager": "controllerManager", "kube-scheduler": "scheduler", "etcd": "etcd.local"}
 
 // argsOf returns the extra arguments of a component, which has a field of the ClusterConfiguration.
-func argsOf(c *config.Cluster, field string) *[]config.Arg {
+func argsOf(c *config.Cluster, field string) *config.Args {
 	switch field {
 	case "apiServer":
 		return &c.APIServer.ExtraArgs

@@ -69,10 +69,10 @@ const (
 // The configuration is not completed.
 func Merge(stored config.Cluster, given *config.Given, n Node) (merged config.Cluster, refused []Refusal) {
 	m := &merge{stored: stored, file: given, given: given.Config, node: n, cluster: stored}
-	m.cluster.Kubelet, m.cluster.KubeProxy = given.Config.Kubelet, given.Config.KubeProxy
 	if given.Has(clusterKind) {
 		m.mergeCluster()
 	}
+	given.CopyTo(&m.cluster)
 	m.checkNode(n)
 	m.checkKubelet(n)
 	return m.cluster, m.refused
@@ -117,11 +117,10 @@ func (m *merge) mergeCluster() {
 		"the CAs and the certificates of all control planes are in this directory", "leave it out; a new cluster can have another directory")
 	is.Networking = m.networking(at)
 	is.ControlPlaneEndpoint = m.endpoint(at("controlPlaneEndpoint"))
-	is.Endpoint, is.Registry, is.Reconfiguration = was.Endpoint, was.Registry, was.Reconfiguration
+	is.Endpoint, is.Registry, is.Reconfiguration, is.Kubelet, is.KubeProxy = was.Endpoint, was.Registry, was.Reconfiguration, was.Kubelet, was.KubeProxy
 	is.Etcd = m.etcd(at)
 	m.checkAddOn(at("dns.disabled"), was.DNS.Disabled, is.DNS.Disabled, CoreDNS, "deployment")
 	m.checkAddOn(at("proxy.disabled"), was.Proxy.Disabled, is.Proxy.Disabled, KubeProxy, "daemonset")
-	is.Kubelet, is.KubeProxy = m.cluster.Kubelet, m.cluster.KubeProxy
 	m.cluster = is
 	m.checkArguments()
 }

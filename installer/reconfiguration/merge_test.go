@@ -242,3 +242,45 @@ func TestAddOns(t *testing.T) {
 		}
 	}
 }
+
+// TestOtherFieldsStay: a ClusterConfiguration replaces no field that it cannot have: what the cluster stores elsewhere.
+func TestOtherFieldsStay(t *testing.T) {
+	stored, n := before(t)
+	of := reflect.ValueOf(&stored).Elem()
+	for i := range of.NumField() {
+		if of.Type().Field(i).Tag.Get("json") == "-" {
+			fill(of.Field(i))
+		}
+	}
+	merged, _ := Merge(stored, given(t, "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nimageRepository: site.example\n"), n)
+	for i := range of.NumField() {
+		field := of.Type().Field(i)
+		if was, is := of.Field(i), reflect.ValueOf(merged).Field(i); field.Tag.Get("json") == "-" && (was.IsZero() || !reflect.DeepEqual(was.Interface(), is.Interface())) {
+			t.Errorf("%s: %+v becomes %+v", field.Name, was, is)
+		}
+	}
+}
+
+// fill sets numbers, texts and lists of texts in a value.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				fill(v.Field(i))
+			}
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.String {
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+			fill(v.Index(0))
+		}
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		v.SetInt(7)
+	}
+}

@@ -83,12 +83,9 @@ func variable(v any) any { return pair(variableValue)(v) }
 // pair redacts an object with a name and a value. Without a rule, the value is taken out.
 func pair(rule func(name, value string) string) func(any) any {
 	return func(v any) any {
-		m, ok := v.(map[string]any)
-		if !ok {
-			return unknown(v)
-		}
+		m, _ := v.(map[string]any)
 		name, _ := m["name"].(string)
-		return eachField(m, func(field string, v any) any {
+		return fields(v, func(field string, v any) any {
 			value, isString := v.(string)
 			switch {
 			case field == "value" && isString && rule != nil:
@@ -107,11 +104,7 @@ func pair(rule func(name, value string) string) func(any) any {
 
 // httpGet redacts the request of a probe. It keeps words of common endpoints in the path.
 func httpGet(v any) any {
-	m, ok := v.(map[string]any)
-	if !ok {
-		return unknown(v)
-	}
-	return eachField(m, func(name string, v any) any {
+	return fields(v, func(name string, v any) any {
 		if text, ok := v.(string); ok && name == "path" {
 			return endpoint(text)
 		}
@@ -179,11 +172,7 @@ func argumentList(program bool) func(any) any {
 
 // plainMap redacts labels and quantities: their values have a narrow syntax.
 func plainMap(v any) any {
-	m, ok := v.(map[string]any)
-	if !ok {
-		return unknown(v)
-	}
-	return eachField(m, func(name string, v any) any {
+	return fields(v, func(name string, v any) any {
 		if s, ok := v.(string); ok && !secretName.MatchString(name) {
 			return plain(s)
 		}

@@ -118,7 +118,7 @@ var quotesOutput = set("Unhealthy ProbeWarning FailedPostStartHook FailedPreStop
 var fieldRules map[string]func(any) any
 
 func init() { // they refer to functions that refer to them
-	typeRules = map[string]func(any) any{"EnvVar": variable, "ExecEnvVar": variable, "HTTPHeader": pair(nil), "HTTPGetAction": httpGet, "wireArgs": flagList,
+	typeRules = map[string]func(any) any{"EnvVar": variable, "ExecEnvVar": variable, "HTTPHeader": pair(nil), "HTTPGetAction": httpGet, "Args": flagList,
 		"Event": event, "ContainerStateTerminated": fieldsWithout[corev1.ContainerStateTerminated]("message")}
 	fieldRules = map[string]func(any) any{
 		"command": argumentList(true), "args": argumentList(false), "annotations": annotations, "data": data, "binaryData": unknown, "stringData": unknown, "managedFields": unknown,

@@ -90,7 +90,7 @@ func runtimeInfo(text []byte) []byte {
 // As returns the form of JSON that has the fields of a type. Other fields are taken out.
 func As[T any]() Form {
 	return func(text []byte) []byte {
-		return rewrite(text, func(v any) any { return typed(v, reflect.TypeFor[T]()) })
+		return rewrite(text, func(v any) any { return document(v, reflect.TypeFor[T]()) })
 	}
 }
 

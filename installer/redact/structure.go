@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pelletier/go-toml/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -136,7 +137,7 @@ func Object(v any) any {
 		return each(v, Object)
 	case map[string]any:
 		if t := kindOf(v); t != nil {
-			return typed(v, t)
+			return document(v, t)
 		}
 		if names := namesOf(v); names != nil {
 			return named(v, names)
@@ -156,14 +157,33 @@ func kindOf(v map[string]any) reflect.Type {
 	if t := config.TypeOfKind(gv.Group, kind); t != nil {
 		return t
 	}
-	if gv.Group == "" && kind == "Config" {
+	switch {
+	case gv.Group == "" && kind == "Config":
 		return reflect.TypeFor[clientcmd.Config]()
+	case gv.Group == "airlift" && kind == "Reconfiguration":
+		return reflect.TypeFor[config.Reconfiguration]()
+	case gv.Group == "airlift" && kind == "Endpoint":
+		return reflect.TypeFor[config.Endpoint]()
 	}
 	object, err := scheme.Scheme.New(gv.WithKind(kind))
 	if err != nil {
 		return nil
 	}
 	return reflect.TypeOf(object)
+}
+
+// document redacts an object whose type may have no fields for its apiVersion and kind.
+func document(v any, t reflect.Type) any {
+	redacted := typed(v, t)
+	from, _ := v.(map[string]any)
+	if to, ok := redacted.(map[string]any); ok {
+		for _, name := range []string{"apiVersion", "kind"} {
+			if text, ok := from[name].(string); ok {
+				to[name] = plain(text)
+			}
+		}
+	}
+	return redacted
 }
 
 // typed redacts a value of a type. A value or a field that the type does not have is unknown.
@@ -232,7 +252,7 @@ func structField(t reflect.Type, name string) (reflect.StructField, bool) {
 // isText reports whether a value of a type is a string in JSON.
 func isText(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
-	return t.Kind() == reflect.String || p.Implements(reflect.TypeFor[json.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+	return t.Kind() == reflect.String || t == reflect.TypeFor[time.Duration]() || p.Implements(reflect.TypeFor[json.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
 var (
@@ -249,11 +269,7 @@ func plain(text string) string {
 // fieldsWithout redacts an object of a type, and one of its fields as if it were unknown.
 func fieldsWithout[T any](field string) func(any) any {
 	return func(v any) any {
-		m, ok := v.(map[string]any)
-		if !ok {
-			return unknown(v)
-		}
-		return eachField(m, func(name string, v any) any {
+		return fields(v, func(name string, v any) any {
 			if name == field {
 				return unknown(v)
 			}
@@ -280,11 +296,7 @@ func isNumber(t reflect.Type) bool {
 // named redacts a value without a type by a list of harmless names. Names in the list apply at
 // every depth, but not below a name that is neither in the list nor has fields in it.
 func named(v any, names map[string]bool) any {
-	m, ok := v.(map[string]any)
-	if !ok {
-		return unknown(v)
-	}
-	return eachField(m, func(name string, v any) any {
+	return fields(v, func(name string, v any) any {
 		switch {
 		case names[name]:
 			return namedValue(v, names)
@@ -406,11 +418,7 @@ func isPublic(text []byte) bool {
 
 // data redacts the values of a ConfigMap.
 func data(v any) any {
-	m, ok := v.(map[string]any)
-	if !ok {
-		return unknown(v)
-	}
-	return eachField(m, func(name string, v any) any {
+	return fields(v, func(name string, v any) any {
 		text, _ := v.(string)
 		switch {
 		case name == "Corefile":
@@ -435,11 +443,7 @@ func keepInCorefile(plugin, option, argument string) bool {
 
 // annotations redacts annotations, except annotations of Kubernetes' own components.
 func annotations(v any) any {
-	m, ok := v.(map[string]any)
-	if !ok {
-		return unknown(v)
-	}
-	return eachField(m, func(name string, v any) any {
+	return fields(v, func(name string, v any) any {
 		if text, ok := v.(string); ok && (harmlessAnnotations[name] || strings.HasPrefix(name, "kubeadm.kubernetes.io/") || strings.HasPrefix(name, "flannel.alpha.coreos.com/")) {
 			return plain(text)
 		}
@@ -457,6 +461,15 @@ func each(list []any, redact func(any) any) []any {
 
 // fieldName matches the names of fields, keys, labels and registries, which may be URLs.
 var fieldName = regexp.MustCompile(`^(?:[a-z]+://)?(?:[\w./@*-]|\[[\w:]*\])*(?::[0-9]{1,5}[\w./-]*)?$`)
+
+// fields redacts the values of an object. Anything else is unknown.
+func fields(v any, redact func(name string, v any) any) any {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return unknown(v)
+	}
+	return eachField(m, redact)
+}
 
 // eachField redacts the values of an object. Also a name may have a secret: a URL, or a text that
 // was no YAML.

@@ -3,16 +3,11 @@
 package registry
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
-	"os"
 	"path"
 	"strconv"
 	"strings"
-
-	"sigs.k8s.io/yaml"
 
 	"airlift/installer/config"
 	"airlift/installer/host"
@@ -39,8 +34,6 @@ const CacheLimit = 2 << 30
 
 // Settings are what the service of one control plane does.
 type Settings struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
 	// Listen is "host:port". Without a host, the service listens on all addresses of IPv4 and, if the host has it, IPv6.
 	Listen string `json:"listen"`
 	// CertificatesDir has ca.crt, apiserver.crt and apiserver.key.
@@ -51,12 +44,12 @@ type Settings struct {
 	CacheLimit int64 `json:"cacheLimit"`
 }
 
-const apiVersion, kind = "airlift/v1", "NodeRegistry"
+const kind = "NodeRegistry"
 
 // For returns the settings for a control plane.
 func For(c *config.Config) *Settings {
 	return &Settings{
-		APIVersion: apiVersion, Kind: kind, Listen: net.JoinHostPort("", strconv.Itoa(config.RegistryPort)),
+		Listen:          net.JoinHostPort("", strconv.Itoa(config.RegistryPort)),
 		CertificatesDir: c.CertificatesDir, Directory: Directory, CacheLimit: CacheLimit,
 	}
 }
@@ -79,7 +72,7 @@ func (s *Settings) Prepare(h *host.Host) error {
 
 // Files are the settings and the unit.
 func (s *Settings) Files() ([]pki.File, error) {
-	data, err := yaml.Marshal(s)
+	data, err := documents.Encode(kind, s)
 	if err != nil {
 		return nil, err
 	}
@@ -91,14 +84,11 @@ func (s *Settings) Files() ([]pki.File, error) {
 
 // Read returns the settings of a host, nil if it has none.
 func Read(h *host.Host) (*Settings, error) {
-	data, err := os.ReadFile(h.Path(SettingsPath))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	data, err := h.ReadIfExists(SettingsPath)
+	if err != nil || data == nil {
+		return nil, err
 	}
-	var s *Settings
-	if err == nil {
-		s, err = Decode(data)
-	}
+	s, err := Decode(data)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", SettingsPath, err)
 	}
@@ -108,12 +98,10 @@ func Read(h *host.Host) (*Settings, error) {
 // Decode reads the settings that Files returned.
 func Decode(data []byte) (*Settings, error) {
 	s := new(Settings)
-	if err := documents.Unmarshal(data, s); err != nil {
+	if err := documents.Decode(data, kind, s); err != nil {
 		return nil, err
 	}
 	switch {
-	case s.APIVersion != apiVersion || s.Kind != kind:
-		return nil, fmt.Errorf("it has %s, kind %s, and not %s, kind %s", s.APIVersion, s.Kind, apiVersion, kind)
 	case !path.IsAbs(s.CertificatesDir) || !path.IsAbs(s.Directory):
 		return nil, fmt.Errorf("certificatesDir %q and directory %q must be absolute paths", s.CertificatesDir, s.Directory)
 	case s.CacheLimit < 0:

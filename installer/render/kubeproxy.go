@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -110,9 +111,7 @@ func kubeProxyConfigMap(cfg *config.Config) (*corev1.ConfigMap, error) {
 		return nil, err
 	}
 	server := cfg.ProxyServer
-	if server == "" {
-		server = cfg.NodeURL()
-	}
+	server = cmp.Or(server, cfg.NodeURL())
 	m := configMap(metav1.NamespaceSystem, "kube-proxy", "config.conf", configuration)
 	m.Labels = map[string]string{"app": "kube-proxy"}
 	m.Data["kubeconfig.conf"] = strings.Replace(kubeProxyKubeconfig, "SERVER", server, 1)

@@ -124,7 +124,10 @@ func (b *Backup) gather(ctx context.Context, r *node.BackupRecord, write func(m 
 		return fmt.Errorf("writing to %s: %w", ledger.StateDir, err)
 	}
 	defer snapshot.Close()
-	if m.Snapshot, err = takeSnapshot(ctx, c, snapshot); err != nil {
+	if err = c.Snapshot(ctx, snapshot); err == nil {
+		m.Snapshot, err = etcd.VerifySnapshot(snapshot.Name())
+	}
+	if err != nil {
 		return space.Explain(ledger.StateDir, err)
 	}
 	var stored storedCluster
@@ -147,17 +150,6 @@ func (b *Backup) gather(ctx context.Context, r *node.BackupRecord, write func(m 
 	b.Summary = fmt.Sprintf("%s: %d keys at revision %d, %d files, hash %08x, verified\nto restore only a backup of this cluster: --ca-cert-hash %s",
 		r.Path, m.Snapshot.Keys, m.Snapshot.Revision, len(files), m.Snapshot.Hash, m.CACertHash)
 	return nil
-}
-
-// takeSnapshot writes a verified snapshot to a file that can be opened by its Name.
-func takeSnapshot(ctx context.Context, c *etcd.Client, out interface {
-	io.Writer
-	Name() string
-}) (etcd.Snapshot, error) {
-	if err := c.Snapshot(ctx, out); err != nil {
-		return etcd.Snapshot{}, err
-	}
-	return etcd.VerifySnapshot(out.Name())
 }
 
 // write writes the archive, and returns its size.

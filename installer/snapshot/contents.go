@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -176,9 +175,8 @@ func (b *Backup) configuration(fetched *cluster.FetchedConfig, name string, file
 	}
 	c := config.Config{Cluster: fetched.Cluster}
 	c.NodeRegistration.Name = name
-	c.LocalAPIEndpoint.AdvertiseAddress = flags["advertise-address"]
-	if port, err := strconv.ParseInt(flags["secure-port"], 10, 32); err == nil {
-		c.LocalAPIEndpoint.BindPort = int32(port)
+	if c.LocalAPIEndpoint, err = node.APIEndpoint(flags); err != nil {
+		return nil, err
 	}
 	text, err := c.WriteInit(config.APIVersion(c.KubernetesVersion))
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
+	"airlift/installer/node"
 	"airlift/installer/render"
 )
 
@@ -27,7 +28,7 @@ func TestAdoptedKubelet(t *testing.T) {
 	}
 	socket := func() string {
 		t.Helper()
-		s, err := RuntimeSocket(h)
+		s, err := node.RuntimeSocket(h)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,8 +36,8 @@ func TestAdoptedKubelet(t *testing.T) {
 	}
 	is := func(want string) {
 		t.Helper()
-		if got := KubeletConfigFile(h); got != want || (AdoptedKubelet(h) != nil) != (want != config.KubeletConfigFile) {
-			t.Errorf("%s, want %s; adopted %+v", got, want, AdoptedKubelet(h))
+		if got := node.KubeletConfigFile(h); got != want || (node.AdoptedKubelet(h) != nil) != (want != config.KubeletConfigFile) {
+			t.Errorf("%s, want %s; adopted %+v", got, want, node.AdoptedKubelet(h))
 		}
 	}
 	is(config.KubeletConfigFile)

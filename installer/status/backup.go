@@ -4,12 +4,8 @@ import (
 	"context"
 	"time"
 
-	"airlift/installer/host/ledger"
+	"airlift/installer/node"
 )
-
-// backupPath has the result of the last backup that 'install etcd snapshot', or its timer,
-// wrote on this host.
-const backupPath = ledger.StateDir + "/backup.json"
 
 // A Backup is the last backup of the cluster that was written on this host.
 type Backup struct {
@@ -20,16 +16,16 @@ type Backup struct {
 }
 
 func (r *Reader) readBackup(context.Context) (found result, err error) {
-	last := &Backup{}
-	written, err := r.Host.ReadState(backupPath, last, "the next backup replaces it: ./install etcd snapshot FILE")
-	if err != nil || !written {
+	record, err := node.LastBackup(r.Host)
+	if err != nil || record == nil {
 		return found, err
 	}
+	last := &Backup{record.Path, record.Time, record.Size, record.Error}
 	found.set = func(s *Status) { s.LastBackup = last }
 	switch {
 	case last.Error != "":
 		found.problem("write one after the cause is removed: ./install etcd snapshot FILE", "the last backup, %s, failed: %s", last.Path, last.Error)
-	case !exists(r.Host, last.Path):
+	case !node.FileExists(r.Host, last.Path):
 		found.warn("", "the last backup, %s, no longer exists", last.Path)
 	}
 	return found, nil

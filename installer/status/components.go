@@ -4,29 +4,21 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
 	"path"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"sigs.k8s.io/yaml"
+	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 
 	"airlift/images/store"
 	"airlift/installer/cluster/health"
-	"airlift/installer/config"
 	"airlift/installer/endpoint"
-	"airlift/installer/host"
+	"airlift/installer/node"
 	"airlift/installer/redact"
 	"airlift/installer/registry"
-	"airlift/installer/render"
 	"airlift/installer/staticpod"
-	"airlift/internal/childprocess"
 )
 
 // A Component is a process of the node: a unit of systemd, or a container.
@@ -53,9 +45,6 @@ const (
 var systemNamespaces = []string{"kube-system", "kube-flannel"}
 
 func (r *Reader) readComponents(ctx context.Context) (found result, err error) {
-	if r.node.role == NoNode {
-		return found, notHere{"this host is not a node of a cluster"}
-	}
 	var list []Component
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -66,10 +55,10 @@ func (r *Reader) readComponents(ctx context.Context) (found result, err error) {
 	}
 	wg.Go(func() { add(r.kubelet(ctx)) })
 	wg.Go(func() { add(r.containerd(ctx)) })
-	if exists(r.Host, endpoint.SettingsPath) {
+	if node.FileExists(r.Host, endpoint.SettingsPath) {
 		wg.Go(func() { add(r.endpointService(ctx)) })
 	}
-	if exists(r.Host, registry.SettingsPath) {
+	if node.FileExists(r.Host, registry.SettingsPath) {
 		wg.Go(func() { add(r.service(ctx, strings.TrimSuffix(registry.Unit, ".service"))) })
 	}
 	var fromContainers []Component
@@ -92,7 +81,7 @@ func (r *Reader) readComponents(ctx context.Context) (found result, err error) {
 }
 
 func (r *Reader) service(ctx context.Context, name string) Component {
-	c := Component{Name: name, Kind: unit, Version: r.BinaryVersion(ctx, name)}
+	c := Component{Name: name, Kind: unit, Version: node.BinaryVersion(ctx, r.Host, name)}
 	state, err := r.Host.Systemd().Unit(ctx, name+".service")
 	if err != nil {
 		c.State, c.Reason = "unknown", oneLine(err)
@@ -118,7 +107,11 @@ func (r *Reader) service(ctx context.Context, name string) Component {
 
 func (r *Reader) kubelet(ctx context.Context) Component {
 	c := r.service(ctx, "kubelet")
-	if url := kubeletHealth(r.Host); c.Healthy && url != "" {
+	settings, err := node.KubeletConfiguration(r.Host)
+	if err != nil {
+		settings = &kubeletv1.KubeletConfiguration{} // a kubelet with a damaged file does not run
+	}
+	if url := node.KubeletHealth(settings); c.Healthy && url != "" {
 		if err := health.Check(ctx, url); err != nil {
 			c.Healthy, c.Reason = false, oneLine(err)
 		}
@@ -126,33 +119,13 @@ func (r *Reader) kubelet(ctx context.Context) Component {
 	return c
 }
 
-// kubeletHealth returns the URL of the kubelet's health check on this host, or "" if its configuration
-// disables the check.
-func kubeletHealth(h *host.Host) string {
-	written := struct {
-		HealthzPort        *int32 `json:"healthzPort"`
-		HealthzBindAddress string `json:"healthzBindAddress"`
-	}{}
-	if data, err := os.ReadFile(h.Path(KubeletConfigFile(h))); err == nil {
-		_ = yaml.Unmarshal(data, &written) // a kubelet with a file that is not YAML does not run
-	}
-	port := int32(config.KubeletHealthzPort)
-	if written.HealthzPort != nil {
-		port = *written.HealthzPort
-	}
-	if port == 0 {
-		return ""
-	}
-	return "http://" + net.JoinHostPort(cmp.Or(written.HealthzBindAddress, "127.0.0.1"), strconv.Itoa(int(port))) + "/healthz"
-}
-
 func (r *Reader) containerd(ctx context.Context) Component {
 	c := r.service(ctx, "containerd")
 	if c.State == "missing" {
-		socket, _ := RuntimeSocket(r.Host)
+		socket, _ := node.RuntimeSocket(r.Host)
 		c.Reason = "there is no unit containerd.service; the kubelet uses the container runtime at " + socket
 	}
-	runtime, err := r.runtime(ctx)
+	runtime, err := node.OpenRuntime(ctx, r.Host)
 	if err != nil {
 		if c.Healthy {
 			c.Healthy, c.Reason = false, oneLine(err)
@@ -160,7 +133,7 @@ func (r *Reader) containerd(ctx context.Context) Component {
 		return c
 	}
 	defer runtime.Close()
-	info, err := runtime.Inventory().Info(ctx)
+	info, err := runtime.Info(ctx)
 	switch {
 	case err != nil:
 		c.Healthy, c.Reason = false, oneLine(err)
@@ -176,37 +149,20 @@ func (r *Reader) containerd(ctx context.Context) Component {
 	return c
 }
 
-// runtime connects to the container runtime of this node.
-func (r *Reader) runtime(ctx context.Context) (*store.Store, error) {
-	socket, err := RuntimeSocket(r.Host)
-	if err != nil {
-		return nil, err
-	}
-	if !exists(r.Host, socket) {
-		return nil, fmt.Errorf("the container runtime does not run: %s does not exist", socket)
-	}
-	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
-	defer cancel()
-	return store.Connect(ctx, socket)
-}
-
-// runtimeTimeout leaves the other sources of a part some time if containerd hangs.
-const runtimeTimeout = 3 * time.Second
-
 // containers lists the static pods of this node and the containers of the cluster's
 // components, whether they run or not.
 func (r *Reader) containers(ctx context.Context) (list []Component, err error) {
 	newest := map[string]store.Container{}
 	starts := map[string]uint32{}
 	health := r.health(ctx)
-	runtime, err := r.runtime(ctx)
+	runtime, err := node.OpenRuntime(ctx, r.Host)
 	var all []store.Container
 	if err == nil {
 		defer runtime.Close()
-		all, err = runtime.PodRecords().Containers(ctx)
+		all, err = runtime.Containers(ctx)
 	}
 	for _, k := range all {
-		static := slices.ContainsFunc(r.node.pods, func(p *staticpod.Pod) bool { return runs(p, k) })
+		static := slices.ContainsFunc(r.node.Pods, func(p *staticpod.Pod) bool { return runs(p, k) })
 		if !static && !slices.Contains(systemNamespaces, k.Namespace) {
 			continue
 		}
@@ -220,7 +176,7 @@ func (r *Reader) containers(ctx context.Context) (list []Component, err error) {
 		c.State, c.Reason = "unknown", oneLine(err)
 	}
 	seen := map[string]bool{}
-	for _, p := range r.node.pods {
+	for _, p := range r.node.Pods {
 		c := Component{Name: p.Name, Kind: staticPod, Version: tag(p.Image), State: "missing", Reason: "the kubelet has not started it"}
 		switch {
 		case p.Err != nil:
@@ -255,7 +211,7 @@ func (r *Reader) containers(ctx context.Context) (list []Component, err error) {
 		}
 	}
 	slices.SortFunc(others, func(a, b Component) int { return cmp.Compare(a.Name, b.Name) })
-	if err != nil && r.node.role == ControlPlane {
+	if err != nil && r.node.Role == node.ControlPlane {
 		err = nil // the health checks of the static pods show more, and containerd's row has the reason
 	}
 	return append(list, others...), err
@@ -274,7 +230,7 @@ func runs(p *staticpod.Pod, k store.Container) bool {
 // The result waits for the check of one.
 func (r *Reader) health(ctx context.Context) func(name string) error {
 	checks := map[string]chan error{}
-	for _, p := range r.node.pods {
+	for _, p := range r.node.Pods {
 		if p.Err != nil || p.Health == "" {
 			continue
 		}
@@ -288,14 +244,12 @@ func (r *Reader) health(ctx context.Context) func(name string) error {
 // describe sets the runtime's facts about a container. done reports that the container has ended as
 // intended, such as a container that prepares a pod.
 func (r *Reader) describe(ctx context.Context, runtime *store.Store, k store.Container, c *Component) (done bool) {
-	exit, err := runtime.PodRecords().Exit(ctx, k.ID)
+	exit, err := runtime.Exit(ctx, k.ID)
 	if err != nil {
 		c.State, c.Reason = "unknown", oneLine(err)
 		return false
 	}
-	if c.Version == "" {
-		c.Version = tag(k.Image)
-	}
+	c.Version = cmp.Or(c.Version, tag(k.Image))
 	c.Restarts = max(c.Restarts, k.Attempt)
 	if !k.Exited {
 		c.State, c.Healthy, c.Reason, c.Since = "running", true, "", &exit.Started
@@ -319,68 +273,4 @@ func tag(image string) string {
 		return ""
 	}
 	return version
-}
-
-var versionNumber = regexp.MustCompile(`\bv?[0-9]+\.[0-9]+\.[0-9]+[-+.~0-9A-Za-z]*`)
-
-// BinaryVersion returns the version that an installed binary prints, or "".
-func (r *Reader) BinaryVersion(ctx context.Context, name string) string {
-	file := r.Host.Path("/usr/local/bin/" + name)
-	if name == "runc" {
-		file = r.Host.Path("/usr/local/sbin/runc")
-	}
-	if adopted := AdoptedKubelet(r.Host); name == "kubelet" && adopted != nil {
-		file = r.Host.Path(adopted.Binary)
-	}
-	if _, err := os.Stat(file); err != nil {
-		found, err := exec.LookPath(name)
-		if err != nil {
-			return ""
-		}
-		file = found
-	}
-	out, err := childprocess.Command(ctx, file, "--version").Output()
-	if err != nil {
-		return ""
-	}
-	return string(versionNumber.Find(out))
-}
-
-// endpointFlag is the kubelet's flag for the container runtime's socket.
-var endpointFlag = regexp.MustCompile(`--container-runtime-endpoint[= ]"?([^\s"]+)`)
-
-// RuntimeSocket returns the path of the socket that the kubelet's flags or its configuration
-// name. Flags precede the configuration.
-func RuntimeSocket(h *host.Host) (string, error) {
-	flags, err := h.ReadIfExists(config.KubeletFlagsFile)
-	if err != nil {
-		return "", err
-	}
-	if adopted := AdoptedKubelet(h); adopted != nil {
-		flags = []byte(strings.Join(adopted.Args, " "))
-	}
-	endpoint := ""
-	for _, match := range endpointFlag.FindAllSubmatch(flags, -1) {
-		endpoint = string(match[1]) // the last one counts
-	}
-	for _, path := range []string{KubeletConfigFile(h), render.KubeletInstanceConfigPath} {
-		if endpoint != "" {
-			break
-		}
-		data, err := h.ReadIfExists(path)
-		if err != nil {
-			return "", err
-		}
-		var written struct {
-			ContainerRuntimeEndpoint string `json:"containerRuntimeEndpoint"`
-		}
-		if err := yaml.Unmarshal(data, &written); err != nil {
-			return "", fmt.Errorf("reading %s: %w", path, err)
-		}
-		endpoint = written.ContainerRuntimeEndpoint
-	}
-	if endpoint == "" {
-		return config.ContainerdSocket, nil
-	}
-	return strings.TrimPrefix(endpoint, "unix://"), nil
 }

@@ -10,6 +10,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/host/filesystem"
 	"airlift/installer/host/ledger"
+	"airlift/installer/node"
 	"airlift/installer/render"
 )
 
@@ -32,10 +33,7 @@ type Drift struct {
 // readDrift compares this host and the cluster with the stored configuration. That it cannot is no problem of this part: the API
 // server has its own.
 func (r *Reader) readDrift(ctx context.Context) (found result, err error) {
-	switch {
-	case r.node.role == NoNode:
-		return found, notHere{"this host is not a node of a cluster"}
-	case r.Contents.Drift == nil:
+	if r.Contents.Drift == nil {
 		return found, notHere{"this file has no Kubernetes"}
 	}
 	var list []Drift
@@ -55,7 +53,7 @@ func (r *Reader) readDrift(ctx context.Context) (found result, err error) {
 		if d.Cause == Behind {
 			what = "does not follow the stored configuration, which was changed"
 		}
-		found.warn(d.Advise(r.node.role), "%s %s", d.Name, what)
+		found.warn(d.Advise(r.node.Role), "%s %s", d.Name, what)
 	}
 	return found, nil
 }
@@ -63,7 +61,7 @@ func (r *Reader) readDrift(ctx context.Context) (found result, err error) {
 // Advise returns what to type on a node of a role.
 func (d Drift) Advise(role string) string {
 	command := "./install reconfigure"
-	if role == Worker {
+	if role == node.Worker {
 		command += " node"
 	}
 	if d.Cause == Behind {

@@ -10,6 +10,7 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/node"
 )
 
 // TestDrift: each drift is a warning with what to type. Without an answer of the API server, drift is unknown, not none.
@@ -29,18 +30,17 @@ func TestDrift(t *testing.T) {
 		reach, fails  error
 		fixes         []string
 	}{
-		{ControlPlane, "", nil, nil, []string{"to see it: ./install reconfigure --restore --plan; to drop it: ./install reconfigure --restore; to keep it, use a patch", "restart kubelet; to keep it, use kubeletExtraArgs", "to follow: ./install reconfigure node"}},
-		{Worker, "", nil, nil, []string{"to drop it: ./install reconfigure node --restore; to keep it, use a patch", "restart kubelet; to keep it, use kubeletExtraArgs", "to follow: ./install reconfigure node"}},
-		{Worker, "the API server does not answer", down, nil, nil},
-		{Worker, "the API server does not answer; these files have other contents than Airlift wrote: " + config.KubeletConfigFile, nil, down, nil},
-		{NoNode, "this host is not a node of a cluster", nil, nil, nil},
+		{node.ControlPlane, "", nil, nil, []string{"to see it: ./install reconfigure --restore --plan; to drop it: ./install reconfigure --restore; to keep it, use a patch", "restart kubelet; to keep it, use kubeletExtraArgs", "to follow: ./install reconfigure node"}},
+		{node.Worker, "", nil, nil, []string{"to drop it: ./install reconfigure node --restore; to keep it, use a patch", "restart kubelet; to keep it, use kubeletExtraArgs", "to follow: ./install reconfigure node"}},
+		{node.Worker, "the API server does not answer", down, nil, nil},
+		{node.Worker, "the API server does not answer; these files have other contents than Airlift wrote: " + config.KubeletConfigFile, nil, down, nil},
 	} {
 		if c.fails != nil {
 			if err := os.WriteFile(h.Path(config.KubeletConfigFile), []byte("maxPods: 2\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		r := &Reader{Host: h, node: nodeFiles{role: c.role}, api: func() (*cluster.Client, error) { return nil, c.reach }}
+		r := &Reader{Host: h, node: node.Observation{Role: c.role}, api: func() (*cluster.Client, error) { return nil, c.reach }}
 		r.Contents.Drift = func(context.Context, string) ([]Drift, error) { return list, c.fails }
 		found, err := r.readDrift(t.Context())
 		s := &Status{Unknown: map[string]string{}}
@@ -54,7 +54,7 @@ func TestDrift(t *testing.T) {
 			}
 		}
 		var out strings.Builder
-		s.Node.Role = ControlPlane
+		s.Node.Role = node.ControlPlane
 		s.Write(&out, 0)
 		row := "drift         unknown: " + c.unknown + "\n"
 		if c.unknown == "" {

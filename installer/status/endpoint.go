@@ -19,6 +19,7 @@ import (
 	"airlift/installer/endpoint/service"
 	"airlift/installer/endpoint/vip"
 	"airlift/installer/host/systemd"
+	"airlift/installer/node"
 	"airlift/installer/pki"
 )
 
@@ -99,10 +100,10 @@ func (r *Reader) endpointService(ctx context.Context) Component {
 }
 
 func (r *Reader) readEndpoint(ctx context.Context) (found result, err error) {
-	if r.node.role == NoNode {
+	if r.node.Role == node.NoNode {
 		return found, nil
 	}
-	f := endpointFacts{now: time.Now(), role: r.node.role, managed: r.Host.Records().Used()}
+	f := endpointFacts{now: time.Now(), role: r.node.Role, managed: r.Host.Records().Used()}
 	if f.settings, err = endpoint.Read(r.Host); err != nil {
 		return found, err
 	}
@@ -142,7 +143,7 @@ func (r *Reader) clusterEndpoint(ctx context.Context) *config.Endpoint {
 
 // readCertificate reads the certificate of this host's API server.
 func (f *endpointFacts) readCertificate(r *Reader) {
-	api := r.node.pod("kube-apiserver")
+	api := r.node.Pod("kube-apiserver")
 	if api == nil || api.Err != nil {
 		return
 	}
@@ -187,7 +188,7 @@ func (f *endpointFacts) judgeSettings(found *result) {
 		have = f.settings.Endpoint()
 	}
 	want.Balancer = f.cluster.Balancer
-	if f.role == ControlPlane {
+	if f.role == node.ControlPlane {
 		want.VIPs = f.cluster.VIPs
 	}
 	if describe(have) == describe(want) {

@@ -21,6 +21,7 @@ import (
 	"airlift/installer/endpoint/vip"
 	"airlift/installer/host"
 	"airlift/installer/host/systemd"
+	"airlift/installer/node"
 )
 
 var (
@@ -94,13 +95,13 @@ func TestEndpointProblems(t *testing.T) {
 			f.certificate = nil
 		}},
 		{name: "a worker", change: func(f *endpointFacts) {
-			f.role, f.settings.VIPs, f.state.VIP, f.certificate = Worker, nil, nil, nil
+			f.role, f.settings.VIPs, f.state.VIP, f.certificate = node.Worker, nil, nil, nil
 		}},
-		{name: "a worker that needs no service", change: func(f *endpointFacts) { f.role, f.settings, f.cluster.Balancer = Worker, nil, false }},
+		{name: "a worker that needs no service", change: func(f *endpointFacts) { f.role, f.settings, f.cluster.Balancer = node.Worker, nil, false }},
 		{name: "a cluster without an endpoint", change: func(f *endpointFacts) { f.settings, f.cluster = nil, &config.Endpoint{} }},
 		{name: "no settings", change: func(f *endpointFacts) { f.settings = nil }, want: EndpointMissing,
 			message: "the cluster has the virtual address 10.77.0.100 and a balancer on each node, but this host does not run airlift-endpoint.service: it has no /etc/kubernetes/endpoint.yaml", fix: "./install endpoint node"},
-		{name: "no settings on a worker", change: func(f *endpointFacts) { f.role, f.settings = Worker, nil }, want: EndpointMissing, message: "the cluster has a balancer on each node, but", fix: "./install endpoint node"},
+		{name: "no settings on a worker", change: func(f *endpointFacts) { f.role, f.settings = node.Worker, nil }, want: EndpointMissing, message: "the cluster has a balancer on each node, but", fix: "./install endpoint node"},
 		{name: "no settings on kubeadm's node", change: func(f *endpointFacts) { f.managed, f.settings = false, nil }, want: EndpointMissing, warning: true, message: "does not run", fix: "./install docs high-availability"},
 		{name: "a change that this host has not followed", change: func(f *endpointFacts) { f.cluster.Change, f.settings = &config.EndpointChange{Number: 1}, nil }, want: EndpointMissing, warning: true,
 			message: "does not run", fix: "./install endpoint node"},
@@ -151,7 +152,7 @@ func TestEndpointProblems(t *testing.T) {
 		{name: "not ready", change: down("checking /readyz: 500: etcd"), want: EndpointAPIServer, warning: true, message: "etcd", fix: "on the host 10.77.0.13: ./install status"},
 	} {
 		cluster := both
-		f := &endpointFacts{now: observed, role: ControlPlane, managed: true, cluster: &cluster, state: endpointState(), certificate: valid, certificateFile: "/etc/kubernetes/pki/apiserver.crt",
+		f := &endpointFacts{now: observed, role: node.ControlPlane, managed: true, cluster: &cluster, state: endpointState(), certificate: valid, certificateFile: "/etc/kubernetes/pki/apiserver.crt",
 			settings: &endpoint.Settings{VIPs: []netip.Addr{virtual}, Balancer: listen.String()}, unit: systemd.UnitState{Load: "loaded", Enabled: true}}
 		c.change(f)
 		var found result

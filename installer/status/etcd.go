@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"strconv"
-	"strings"
 
 	"airlift/installer/etcd"
+	"airlift/installer/node"
 )
 
 // Etcd is the cluster's stacked etcd.
@@ -42,26 +41,17 @@ func quota(flags map[string]string) int64 {
 }
 
 func (r *Reader) readEtcd(ctx context.Context) (found result, err error) {
-	switch {
-	case r.node.role == NoNode:
-		return found, notHere{"this host is not a node of a cluster"}
-	case r.node.role == Worker:
+	if r.node.Role == node.Worker {
 		return found, notHere{"this host is a worker"}
 	}
-	p := r.node.pod("etcd")
+	p := r.node.Pod("etcd")
 	if p == nil {
 		return found, notHere{"the cluster has an external etcd"}
 	}
 	if p.Err != nil {
 		return found, p.Err
 	}
-	client, err := r.connectEtcd(ctx, p.Flags["advertise-client-urls"], path.Dir(p.Flags["trusted-ca-file"]))
-	if err != nil {
-		return found, err
-	}
-	defer client.Close()
-	client.Timeout = partTimeout
-	members, _, err := client.Status(ctx)
+	members, err := node.EtcdMembers(ctx, r.Host, partTimeout)
 	if err != nil {
 		return found, err
 	}
@@ -92,16 +82,4 @@ func (r *Reader) readEtcd(ctx context.Context) (found result, err error) {
 		}
 	}
 	return found, nil
-}
-
-func (r *Reader) connectEtcd(ctx context.Context, urls, dir string) (*etcd.Client, error) {
-	if urls == "" {
-		return nil, errors.New("etcd's static pod has no --advertise-client-urls")
-	}
-	file := func(name string) string { return r.Host.Path(path.Join(dir, name)) }
-	tls, err := etcd.TLS(file("ca.crt"), file("healthcheck-client.crt"), file("healthcheck-client.key"))
-	if err != nil {
-		return nil, err
-	}
-	return etcd.Connect(ctx, strings.Split(urls, ","), tls, nil)
 }

@@ -5,6 +5,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/images/store"
+	"airlift/installer/node"
 )
 
 // Images are the images in the containerd of this node.
@@ -21,15 +22,12 @@ type Images struct {
 }
 
 func (r *Reader) readImages(ctx context.Context) (found result, err error) {
-	if r.node.role == NoNode {
-		return found, notHere{"this host is not a node of a cluster"}
-	}
-	runtime, err := r.runtime(ctx)
+	runtime, err := node.OpenRuntime(ctx, r.Host)
 	if err != nil {
 		return found, err
 	}
 	defer runtime.Close()
-	list, err := runtime.Inventory().Images(ctx)
+	list, err := runtime.Images(ctx)
 	if err != nil {
 		return found, err
 	}
@@ -43,12 +41,12 @@ func (r *Reader) readImages(ctx context.Context) (found result, err error) {
 		i.Bytes += img.Size
 	}
 	if r.Contents.Images != nil {
-		if i.Missing, err = r.missing(ctx, runtime, r.Contents.Images(r.node.role)); err != nil {
+		if i.Missing, err = r.missing(ctx, runtime, r.Contents.Images(r.node.Role)); err != nil {
 			return found, err
 		}
 	}
 	found.set = func(s *Status) { s.Images = i }
-	if r.Contents.Kubernetes != "" && r.Contents.Kubernetes != r.BinaryVersion(ctx, "kubelet") {
+	if r.Contents.Kubernetes != "" && r.Contents.Kubernetes != node.BinaryVersion(ctx, r.Host, "kubelet") {
 		return found, nil
 	}
 	for _, name := range i.Missing {
@@ -65,11 +63,11 @@ func (r *Reader) readImages(ctx context.Context) (found result, err error) {
 func (r *Reader) missing(ctx context.Context, runtime *store.Store, images []bundle.Image) ([]string, error) {
 	names := []string{}
 	for _, img := range images {
-		state, err := runtime.Inventory().StateOf(ctx, img)
+		state, err := runtime.StateOf(ctx, img)
 		if err != nil {
 			return nil, err
 		}
-		if state == store.Incomplete || state == store.Absent && r.Host.Records().Used() && AdoptedKubelet(r.Host) == nil {
+		if state == store.Incomplete || state == store.Absent && r.Host.Records().Used() && node.AdoptedKubelet(r.Host) == nil {
 			names = append(names, img.Reference)
 		}
 	}

@@ -8,14 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"airlift/installer/cluster"
 	"airlift/installer/config"
-	"airlift/installer/host"
 	"airlift/installer/host/detection"
-	"airlift/installer/pki"
-	"airlift/installer/staticpod"
+	"airlift/installer/node"
 	"airlift/internal/fault"
 )
 
@@ -36,55 +32,21 @@ type Node struct {
 	Adopted *Adoption `json:"adopted,omitempty"`
 }
 
-// nodeFiles is what the files of a host show about the node.
-type nodeFiles struct {
-	role string
-	name string
-	pods []*staticpod.Pod // of a control plane
-}
-
-const (
-	kubeletConf = config.KubernetesDir + "/kubelet.conf"
-	adminConf   = config.KubernetesDir + "/admin.conf"
-)
-
-func exists(h *host.Host, path string) bool {
-	_, err := os.Stat(h.Path(path))
-	return err == nil
-}
-
-func readNodeFiles(h *host.Host) nodeFiles {
-	n := nodeFiles{role: NoNode, name: pki.NodeName(os.DirFS(h.Path("/")))}
-	n.pods, _ = staticpod.All(h.Path(config.ManifestsDir))
-	switch {
-	case n.pod("kube-apiserver") != nil || n.pod("etcd") != nil:
-		n.role = ControlPlane
-	case exists(h, kubeletConf):
-		n.role = Worker
-	}
-	return n
-}
-
-// pod returns a static pod, or nil.
-func (n *nodeFiles) pod(name string) *staticpod.Pod {
-	for _, p := range n.pods {
-		if p.Name == name {
-			return p
-		}
-	}
-	return nil
+// An Adoption names the tool that made an adopted node.
+type Adoption struct {
+	Maker      string    `json:"maker"`
+	Kubernetes string    `json:"kubernetes"` // the version when it was adopted
+	Time       time.Time `json:"time"`
+	Notes      []string  `json:"notes"` // what was odd
 }
 
 func (r *Reader) readNode(context.Context) (found result, err error) {
-	n := Node{Name: r.node.name, Role: r.node.role, Architecture: runtime.GOARCH, Addresses: []string{}}
+	n := Node{Name: r.node.Name, Role: r.node.Role, Architecture: runtime.GOARCH, Addresses: []string{}}
 	if n.Name == "" {
 		n.Name, _ = os.Hostname()
 	}
-	n.OS = r.osName()
-	var uts unix.Utsname
-	if err := unix.Uname(&uts); err == nil {
-		n.Kernel = unix.ByteSliceToString(uts.Release[:])
-	}
+	n.OS = node.OSName(r.Host)
+	n.Kernel, _ = detection.Kernel()
 	if data, err := os.ReadFile(r.Host.Path("/proc/uptime")); err == nil {
 		seconds, _, _ := strings.Cut(string(data), ".")
 		n.UptimeSeconds, _ = strconv.ParseInt(seconds, 10, 64)
@@ -96,30 +58,14 @@ func (r *Reader) readNode(context.Context) (found result, err error) {
 	if a := r.Host.Records().Adopted(); a != nil {
 		n.Adopted = &Adoption{Maker: a.Maker, Kubernetes: a.Kubernetes, Time: a.Time, Notes: append([]string{}, a.Notes...)}
 	}
-	if file := KubeletConfigFile(r.Host); file != config.KubeletConfigFile {
+	if file := node.KubeletConfigFile(r.Host); file != config.KubeletConfigFile {
 		found.warn("", "the kubelet of this adopted node reads %s until its first upgrade: changes of the kubelet's configuration reach it then", file)
 	}
 	found.set = func(s *Status) { s.Node = n }
-	if n.Role == NoNode {
+	if n.Role == node.NoNode {
 		found.problem("to make it one: ./install init, or ./install join", "this host is not a node of a cluster")
 	}
 	return found, err
-}
-
-// osName is the name in os-release(5).
-func (r *Reader) osName() string {
-	for _, file := range []string{"/etc/os-release", "/usr/lib/os-release"} {
-		data, err := os.ReadFile(r.Host.Path(file))
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(data)) {
-			if name, ok := strings.CutPrefix(strings.TrimSpace(line), "PRETTY_NAME="); ok {
-				return strings.Trim(name, `"'`)
-			}
-		}
-	}
-	return ""
 }
 
 // requestTimeout limits one request to the API server.
@@ -128,14 +74,14 @@ const requestTimeout = 3 * time.Second
 // connect connects to the API server: as the administrator on a control plane, as the kubelet
 // on a worker.
 func (r *Reader) connect(ctx context.Context) (*cluster.Client, error) {
-	kubeconfig := r.Host.Path(adminConf)
+	kubeconfig := r.Host.Path(node.AdminConf)
 	switch {
 	case r.Kubeconfig != "":
 		kubeconfig = r.Kubeconfig
-	case r.node.role == NoNode:
+	case r.node.Role == node.NoNode:
 		return nil, notHere{"this host is not a node of a cluster"}
-	case !exists(r.Host, adminConf):
-		kubeconfig = r.Host.Path(kubeletConf)
+	case !node.FileExists(r.Host, node.AdminConf):
+		kubeconfig = r.Host.Path(node.KubeletConf)
 	}
 	client, err := cluster.Load(kubeconfig, "")
 	if err != nil {
@@ -153,7 +99,7 @@ func (r *Reader) Connect(ctx context.Context) (*cluster.Client, error) { return 
 
 // admin connects to the API server as an administrator.
 func (r *Reader) admin() (*cluster.Client, error) {
-	if r.Kubeconfig == "" && r.node.role == Worker && !exists(r.Host, adminConf) {
+	if r.Kubeconfig == "" && r.node.Role == node.Worker && !node.FileExists(r.Host, node.AdminConf) {
 		return nil, notHere{"this host is a worker: run it on a control plane, or set --kubeconfig"}
 	}
 	return r.api()
@@ -171,15 +117,15 @@ func (r *Reader) readAPI(ctx context.Context) (found result, err error) {
 		var nodes []cluster.NodeState
 		nodes, listing = client.Nodes(ctx)
 		for _, n := range nodes {
-			if !n.Ready && n.Name != r.node.name {
+			if !n.Ready && n.Name != r.node.Name {
 				found.problem("on that host: ./install status", "the node %s is not Ready: %s", n.Name, n.Reason).Name = OtherNodeNotReady
 			}
 		}
 	}
-	if r.node.name == "" {
-		return found, fault.New(fault.Failure, "%s does not have this node's name, or cannot be read", kubeletConf).Hint("run it with sudo or as root")
+	if r.node.Name == "" {
+		return found, fault.New(fault.Failure, "%s does not have this node's name, or cannot be read", node.KubeletConf).Hint("run it with sudo or as root")
 	}
-	state, err := client.Node(ctx, r.node.name)
+	state, err := client.Node(ctx, r.node.Name)
 	if err != nil {
 		found.set = func(s *Status) { s.Node.Reason = "unknown: " + oneLine(err) }
 		return found, err

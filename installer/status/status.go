@@ -15,6 +15,7 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/apply"
 	"airlift/installer/host"
+	"airlift/installer/node"
 	"airlift/internal/fault"
 )
 
@@ -64,13 +65,6 @@ const (
 	OtherNodeNotReady = "other-node-not-ready"
 )
 
-// Roles of a host.
-const (
-	ControlPlane = "control-plane"
-	Worker       = "worker"
-	NoNode       = "none"
-)
-
 // Contents describes the file that the command runs from.
 type Contents struct {
 	Kubernetes string // its version; "" if there is no file
@@ -98,7 +92,7 @@ type Reader struct {
 	// Only are the names of the parts to read, as in Unknown; nil means all.
 	Only []string
 
-	node  nodeFiles
+	node  node.Observation
 	api   func() (*cluster.Client, error)                // one connection for all parts
 	dial  func(context.Context) (*cluster.Client, error) // connects to the API server; nil means connect
 	query func(context.Context) (*Endpoint, error)       // asks the endpoint's service; nil means the service of this host
@@ -130,32 +124,33 @@ func add(list *[]Problem, fix, format string, args ...any) *Problem {
 
 // A part is read in parallel with the others.
 type part struct {
-	name string
-	read func(context.Context) (result, error)
+	name   string
+	read   func(context.Context) (result, error)
+	onNode bool // a host that is no node does not have it
 }
 
 // parts returns the parts, in the order in which their problems are shown.
 func (r *Reader) parts() []part {
 	return []part{
-		{"node", r.readNode},
-		{"components", r.readComponents},
-		{"api", r.readAPI},
-		{"etcd", r.readEtcd},
-		{"endpoint", r.readEndpoint},
-		{"certificates", r.readCertificates},
-		{"images", r.readImages},
-		{"addOns", r.readAddOns},
-		{"manifests", r.readManifests},
-		{"drift", r.readDrift},
-		{"versions", r.readVersions},
-		{"lastBackup", r.readBackup},
-		{"lastRun", r.readRun},
+		{"node", r.readNode, false},
+		{"components", r.readComponents, true},
+		{"api", r.readAPI, false},
+		{"etcd", r.readEtcd, true},
+		{"endpoint", r.readEndpoint, false},
+		{"certificates", r.readCertificates, true},
+		{"images", r.readImages, true},
+		{"addOns", r.readAddOns, false},
+		{"manifests", r.readManifests, false},
+		{"drift", r.readDrift, true},
+		{"versions", r.readVersions, false},
+		{"lastBackup", r.readBackup, false},
+		{"lastRun", r.readRun, false},
 	}
 }
 
 // Read reads all parts. It returns an error only if ctx ends.
 func (r *Reader) Read(ctx context.Context) (*Status, error) {
-	r.node = readNodeFiles(r.Host)
+	r.node = node.Observe(r.Host)
 	s := &Status{
 		Problems: []Problem{}, Warnings: []Problem{}, Components: []Component{}, Certificates: []Certificate{}, AddOns: []AddOn{}, Manifests: []Manifest{}, Drift: []Drift{},
 		Unknown: map[string]string{}, apply: r.Contents.Apply, now: time.Now(),
@@ -176,6 +171,10 @@ func (r *Reader) Read(ctx context.Context) (*Status, error) {
 	answers := make([]chan answer, len(parts))
 	for i, p := range parts {
 		answers[i] = make(chan answer, 1)
+		if p.onNode && r.node.Role == node.NoNode {
+			answers[i] <- answer{err: notHere{"this host is not a node of a cluster"}}
+			continue
+		}
 		go func() {
 			found, err := p.read(limited)
 			answers[i] <- answer{found, err}

@@ -13,6 +13,7 @@ import (
 	"airlift/images/store"
 	"airlift/installer/cluster/apply"
 	"airlift/installer/host"
+	"airlift/installer/node"
 	"airlift/installer/staticpod"
 )
 
@@ -25,7 +26,7 @@ func healthy() *Status {
 	return &Status{
 		Healthy: true, now: now, Unknown: map[string]string{},
 		Node: Node{
-			Name: "host1", Role: ControlPlane, Version: "v1.37.1", Ready: true, Addresses: []string{"10.77.0.11"},
+			Name: "host1", Role: node.ControlPlane, Version: "v1.37.1", Ready: true, Addresses: []string{"10.77.0.11"},
 			OS: "Debian GNU/Linux 12 (bookworm)", Kernel: "6.1.0", Architecture: "amd64", UptimeSeconds: 90061,
 		},
 		Components: []Component{
@@ -181,7 +182,7 @@ func hasProblem(s *Status, part, message string) bool {
 
 func TestHostThatIsNoNode(t *testing.T) {
 	s := read(t, t.TempDir())
-	if s.Healthy || len(s.Problems) != 1 || !hasProblem(s, "node", "not a node") || s.Node.Role != NoNode || s.Node.Kernel == "" {
+	if s.Healthy || len(s.Problems) != 1 || !hasProblem(s, "node", "not a node") || s.Node.Role != node.NoNode || s.Node.Kernel == "" {
 		t.Errorf("%+v", s)
 	}
 	var out strings.Builder
@@ -207,7 +208,7 @@ func TestBrokenControlPlane(t *testing.T) {
 		"var/lib/kubelet/config.yaml":                  "healthzPort: 1\n",
 	})
 	s := read(t, root)
-	if s.Healthy || s.Node.Role != ControlPlane || s.Node.Ready || !strings.HasPrefix(s.Node.Reason, "unknown: ") {
+	if s.Healthy || s.Node.Role != node.ControlPlane || s.Node.Ready || !strings.HasPrefix(s.Node.Reason, "unknown: ") {
 		t.Errorf("%+v", s.Node)
 	}
 	for part, message := range map[string]string{"components": "kube-scheduler is not healthy: reading ", "api": "does not answer", "images": "does not exist"} {
@@ -265,25 +266,6 @@ func TestEtcdQuota(t *testing.T) {
 	for flag, want := range map[string]int64{"": 2 << 30, "0": 2 << 30, "8589934592": 8 << 30} {
 		if got := quota(map[string]string{"quota-backend-bytes": flag}); got != want {
 			t.Errorf("%q: %d, want %d", flag, got, want)
-		}
-	}
-}
-
-// TestKubeletHealth: port 0 disables the kubelet's health check.
-func TestKubeletHealth(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                 "http://127.0.0.1:10248/healthz",
-		"healthzPort: 0\n": "",
-		"healthzPort: 999\nhealthzBindAddress: '::1'\n": "http://[::1]:999/healthz",
-	} {
-		root := t.TempDir()
-		write(t, root, map[string]string{"var/lib/kubelet/config.yaml": text})
-		h, err := host.Open(root)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := kubeletHealth(h); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
 }

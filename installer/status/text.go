@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"airlift/installer/node"
 	"airlift/internal/progress"
 )
 
@@ -28,7 +29,7 @@ func (s *Status) Write(out io.Writer, width int) {
 	s.writeNode(p)
 	s.writeComponents(p)
 	p.row("versions", s.versions())
-	if s.Node.Role != NoNode {
+	if s.Node.Role != node.NoNode {
 		p.row("certificates", s.certificates())
 		p.row("etcd", s.etcd())
 		if s.Endpoint != nil {
@@ -40,7 +41,7 @@ func (s *Status) Write(out io.Writer, width int) {
 	}
 	p.row("last backup", s.backup())
 	p.row("last run", s.run())
-	if s.Node.Role != NoNode {
+	if s.Node.Role != node.NoNode {
 		s.writeManifests(p)
 		s.writeDrift(p)
 	}
@@ -95,7 +96,7 @@ func (p *printer) list(title string, list []Problem) {
 
 func (s *Status) writeNode(p *printer) {
 	n := s.Node
-	if n.Role == NoNode {
+	if n.Role == node.NoNode {
 		p.wrap("", "  ", "host "+n.Name+": not a node of a cluster")
 	} else {
 		state := "Ready"
@@ -161,7 +162,7 @@ func (s *Status) versions() string {
 	switch {
 	case v.API != "":
 		text += ", API server " + v.API
-	case s.Node.Role != NoNode:
+	case s.Node.Role != node.NoNode:
 		text += ", API server unknown"
 	}
 	if len(v.Cluster) > 1 {

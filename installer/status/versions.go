@@ -3,6 +3,8 @@ package status
 import (
 	"context"
 	"sync"
+
+	"airlift/installer/node"
 )
 
 // Versions are the versions in this file, on this host, and of the nodes in the cluster.
@@ -36,7 +38,7 @@ func (r *Reader) readVersions(ctx context.Context) (found result, err error) {
 	v := Versions{File: FileVersion{r.Contents.Kubernetes, r.Contents.Airlift}}
 	var wg sync.WaitGroup
 	for name, to := range map[string]*string{"kubelet": &v.Host.Kubelet, "containerd": &v.Host.Containerd, "runc": &v.Host.Runc} {
-		wg.Go(func() { *to = r.BinaryVersion(ctx, name) })
+		wg.Go(func() { *to = node.BinaryVersion(ctx, r.Host, name) })
 	}
 	var clusterErr error
 	wg.Go(func() {
@@ -62,7 +64,7 @@ func (r *Reader) readVersions(ctx context.Context) (found result, err error) {
 		}
 		s.Versions = v
 	}
-	if have, host := v.File.Kubernetes, v.Host.Kubelet; r.node.role != NoNode && have != "" && host != "" && have != host {
+	if have, host := v.File.Kubernetes, v.Host.Kubelet; r.node.Role != node.NoNode && have != "" && host != "" && have != host {
 		found.warn("", "this file has Kubernetes %s, this host's kubelet is %s", have, host)
 	}
 	return found, clusterErr

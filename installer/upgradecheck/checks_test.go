@@ -11,10 +11,10 @@ import (
 
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 
-	"airlift/installer/cluster/facts"
+	"airlift/installer/cluster/inventory"
 	"airlift/installer/config"
 	"airlift/installer/etcd"
-	"airlift/installer/kubelet"
+	"airlift/installer/kubeletcheck"
 	"airlift/installer/pki"
 	"airlift/installer/preflight"
 	"airlift/internal/fault"
@@ -34,13 +34,13 @@ func sound(t *testing.T) *Target {
 		Command: Plan, From: "v1.37.1", To: "v1.37.2", Platform: "linux/amd64", HostPlatform: "linux/amd64",
 		Drain: true, Root: t.TempDir(), Files: files, NodeName: "cp", ControlPlane: true, Now: now,
 		Config: &config.Config{Cluster: config.Cluster{KubernetesVersion: "v1.37.2"}},
-		Cluster: &facts.Cluster{
+		Cluster: &inventory.Cluster{
 			ServerVersion: "v1.37.1",
-			Nodes: []facts.Node{
-				{Name: "cp", ControlPlane: true, Ready: true, Kubelet: "v1.37.1"},
-				{Name: "worker", Ready: true, Open: true, Kubelet: "v1.37.1"},
+			Nodes: []inventory.Node{
+				{Name: "cp", ControlPlane: true, Ready: true, KubeletVersion: "v1.37.1"},
+				{Name: "worker", Ready: true, Open: true, KubeletVersion: "v1.37.1"},
 			},
-			Components: []facts.Component{
+			Components: []inventory.Component{
 				{Name: "coredns", Image: image("coredns/coredns", "v1.14.6")},
 				{Name: "etcd", Node: "cp", Image: image("etcd", "3.7.0-0")},
 				{Name: "kube-apiserver", Node: "cp", Image: image("kube-apiserver", "v1.37.1")},
@@ -57,7 +57,7 @@ func versions(from, to string) func(*Target) {
 	return func(t *Target) {
 		t.From, t.To, t.Config.KubernetesVersion = from, to, to
 		for i := range t.Cluster.Nodes {
-			t.Cluster.Nodes[i].Kubelet = from
+			t.Cluster.Nodes[i].KubeletVersion = from
 		}
 		for i, c := range t.Cluster.Components {
 			if slices.Contains(controlPlane, c.Name) {
@@ -68,10 +68,10 @@ func versions(from, to string) func(*Target) {
 }
 
 // uses is for an upgrade of a cluster in which an object uses a feature.
-func uses(from, to string, feature facts.Feature, object string) func(*Target) {
+func uses(from, to string, feature inventory.Feature, object string) func(*Target) {
 	return func(t *Target) {
 		versions(from, to)(t)
-		t.Cluster.Features = facts.Features{feature: {object}}
+		t.Cluster.Features = inventory.Features{feature: {object}}
 	}
 }
 
@@ -86,7 +86,7 @@ func runtimeOf(from, to string, node int) func(*Target) {
 // Each case breaks one thing. The report must have the check's name, the message and a fix.
 func TestEachCheck(t *testing.T) {
 	args := func(name, value string) []config.Arg { return []config.Arg{{Name: name, Value: value}} }
-	budget := facts.Budget{Name: "default/web", Pods: []string{"default/web-1"}, Nodes: []string{"cp"}, Healthy: 1, Desired: 1, Never: true}
+	budget := inventory.Budget{Name: "default/web", Pods: []string{"default/web-1"}, Nodes: []string{"cp"}, Healthy: 1, Desired: 1, Never: true}
 	cert := func(c pki.Expiration, left time.Duration) func(*Target) {
 		return func(t *Target) {
 			c.File, c.NotAfter = "/etc/kubernetes/pki/"+c.Name+".crt", now.Add(left)
@@ -110,8 +110,8 @@ func TestEachCheck(t *testing.T) {
 		"node before apply":  {func(t *Target) { t.Command = Node }, "KubernetesVersion", "nodes are upgraded to the cluster's version", "./install upgrade apply", false},
 		"apply of an older":  {func(t *Target) { versions("v1.37.2", "v1.37.1")(t); t.Command = Apply }, "KubernetesVersion", "a downgrade is not possible", "./install upgrade undo", false},
 		"node with an older": {func(t *Target) { versions("v1.37.2", "v1.37.1")(t); t.Command = Node }, "KubernetesVersion", "nodes are upgraded to the cluster's version", "use the file with v1.37.2", false},
-		"old kubelet":        {func(t *Target) { t.Cluster.Nodes[1].Kubelet = "v1.33.0" }, "VersionSkew", "the kubelet of node worker is v1.33.0", "v1.34 or later", false},
-		"new kubelet":        {func(t *Target) { t.Cluster.Nodes[1].Kubelet = "v1.38.0" }, "VersionSkew", "must not be newer", "later one", false},
+		"old kubelet":        {func(t *Target) { t.Cluster.Nodes[1].KubeletVersion = "v1.33.0" }, "VersionSkew", "the kubelet of node worker is v1.33.0", "v1.34 or later", false},
+		"new kubelet":        {func(t *Target) { t.Cluster.Nodes[1].KubeletVersion = "v1.38.0" }, "VersionSkew", "must not be newer", "later one", false},
 		"old control plane":  {func(t *Target) { t.Cluster.Components[2].Image = "x/kube-apiserver:v1.35.0" }, "VersionSkew", "differ by one minor", "upgrade node", false},
 		"new control plane":  {func(t *Target) { t.Cluster.Components[2].Image = "x/kube-apiserver:v1.38.0" }, "VersionSkew", "newer than v1.37.2", "later one", false},
 		"control plane down": {func(t *Target) { t.Cluster.Nodes[0].Ready = false }, "ControlPlaneNodesReady", "control plane cp is not Ready", "kubectl describe node cp", false},
@@ -164,12 +164,12 @@ func TestEachCheck(t *testing.T) {
 			t.Config.ControllerManager.ExtraArgs = args("cloud-provider", "vsphere")
 		}, "RemovedFlags", "kube-controller-manager does not start with vsphere in --cloud-provider since v1.31", "set cloud-provider: external in controllerManager.extraArgs", false},
 		"object": {func(t *Target) {
-			t.Uses = []facts.APIUse{{API: "a/v1beta1", Kind: "K", Object: "x", By: "helm", Removed: "v1.37", Replacement: "a/v1, K"}}
+			t.Uses = []inventory.APIUse{{API: "a/v1beta1", Kind: "K", Object: "x", By: "helm", Removed: "v1.37", Replacement: "a/v1, K"}}
 		}, "RemovedAPIs", `K x was written by "helm" with a/v1beta1`, "use a/v1, K", true},
-		"requests": {func(t *Target) { t.Uses = []facts.APIUse{{API: "a/v1beta1", Kind: "ks", Removed: "v1.37"}} }, "RemovedAPIs", "a client requests ks of a/v1beta1", "audit log", true},
+		"requests": {func(t *Target) { t.Uses = []inventory.APIUse{{API: "a/v1beta1", Kind: "ks", Removed: "v1.37"}} }, "RemovedAPIs", "a client requests ks of a/v1beta1", "audit log", true},
 		"objects that are lost": {func(t *Target) {
 			for _, name := range []string{"a/1", "a/2", "a/3", "a/4", "a/5", "a/6"} {
-				t.Uses = append(t.Uses, facts.APIUse{API: "scheduling.k8s.io/v1alpha2", Kind: "Workload", Object: name, Removed: "v1.37", Replacement: "scheduling.k8s.io/v1beta1", Lost: "workloads"})
+				t.Uses = append(t.Uses, inventory.APIUse{API: "scheduling.k8s.io/v1alpha2", Kind: "Workload", Object: name, Removed: "v1.37", Replacement: "scheduling.k8s.io/v1beta1", Lost: "workloads"})
 			}
 		}, "RemovedAPIs", "Workload a/1, a/2, a/3, a/4, a/5 and 1 more: v1.37 can neither read nor delete", "kubectl delete workloads.v1alpha2.scheduling.k8s.io -A --all; afterwards, create them with scheduling.k8s.io/v1beta1", false},
 		"API in runtime-config": {func(t *Target) {
@@ -183,8 +183,8 @@ func TestEachCheck(t *testing.T) {
 		"admission plugin always pulls": {func(t *Target) {
 			t.Config.APIServer.ExtraArgs = args("enable-admission-plugins", "NodeRestriction,AlwaysPullImages")
 		}, "UpgradeNotes", "AlwaysPullImages makes each pod pull", "enable-admission-plugins", true},
-		"ceph":     {uses("v1.30.14", "v1.31.14", facts.VolumeType("rbd"), "PersistentVolume old"), "UpgradeNotes", "PersistentVolume old: volumes of the types cephfs and rbd", "ceph-csi", true},
-		"portworx": {uses("v1.30.14", "v1.31.14", facts.VolumeType("portworxVolume"), "PersistentVolume p"), "UpgradeNotes", "PersistentVolume p: since v1.31", "pxd.portworx.com", true},
+		"ceph":     {uses("v1.30.14", "v1.31.14", inventory.VolumeType("rbd"), "PersistentVolume old"), "UpgradeNotes", "PersistentVolume old: volumes of the types cephfs and rbd", "ceph-csi", true},
+		"portworx": {uses("v1.30.14", "v1.31.14", inventory.VolumeType("portworxVolume"), "PersistentVolume p"), "UpgradeNotes", "PersistentVolume p: since v1.31", "pxd.portworx.com", true},
 		"resizing": {func(t *Target) {
 			versions("v1.30.14", "v1.31.14")(t)
 			t.Config.ControllerManager.ExtraArgs = args("feature-gates", "RecoverVolumeExpansionFailure=true")
@@ -203,12 +203,12 @@ func TestEachCheck(t *testing.T) {
 			versions("v1.34.9", "v1.35.6")(t)
 			t.Config.APIServer.ExtraArgs = args("feature-gates", "DRAPartitionableDevices=true")
 		}, "UpgradeNotes", "kube-apiserver enables DRAPartitionableDevices", "kubectl delete resourceslices --all", true},
-		"exec by get":  {uses("v1.34.9", "v1.35.6", facts.ConnectByGet, "Role a/debug"), "UpgradeNotes", "Role a/debug: since v1.35", "verb create", true},
+		"exec by get":  {uses("v1.34.9", "v1.35.6", inventory.ConnectByGet, "Role a/debug"), "UpgradeNotes", "Role a/debug: since v1.35", "verb create", true},
 		"ipvs":         {func(t *Target) { t.Config.KubeProxy = &kubeproxyv1.KubeProxyConfiguration{Mode: "ipvs"} }, "UpgradeNotes", "mode ipvs is deprecated since v1.35", "mode: nftables", true},
-		"external IPs": {uses("v1.37.1", "v1.37.2", facts.ExternalIPs, "Service default/web"), "UpgradeNotes", "Service default/web: externalIPs", "LoadBalancer", true},
-		"git volume":   {uses("v1.35.6", "v1.36.3", facts.VolumeType("gitRepo"), "Pod default/git"), "UpgradeNotes", "Pod default/git: volumes of the type gitRepo", "init container", true},
-		"flex volume":  {uses("v1.35.6", "v1.36.3", facts.VolumeType("flexVolume"), "PersistentVolume f"), "UpgradeNotes", "PersistentVolume f: since v1.36", "flex-volume-plugin-dir", true},
-		"SELinux":      {uses("v1.36.3", "v1.37.2", facts.SELinuxMount, "CSIDriver x"), "UpgradeNotes", "CSIDriver x: since v1.37", "seLinuxChangePolicy: Recursive", true},
+		"external IPs": {uses("v1.37.1", "v1.37.2", inventory.ExternalIPs, "Service default/web"), "UpgradeNotes", "Service default/web: externalIPs", "LoadBalancer", true},
+		"git volume":   {uses("v1.35.6", "v1.36.3", inventory.VolumeType("gitRepo"), "Pod default/git"), "UpgradeNotes", "Pod default/git: volumes of the type gitRepo", "init container", true},
+		"flex volume":  {uses("v1.35.6", "v1.36.3", inventory.VolumeType("flexVolume"), "PersistentVolume f"), "UpgradeNotes", "PersistentVolume f: since v1.36", "flex-volume-plugin-dir", true},
+		"SELinux":      {uses("v1.36.3", "v1.37.2", inventory.SELinuxMount, "CSIDriver x"), "UpgradeNotes", "CSIDriver x: since v1.37", "seLinuxChangePolicy: Recursive", true},
 		"SELinux on this host": {func(t *Target) {
 			versions("v1.36.3", "v1.37.2")(t)
 			t.Files.(fstest.MapFS)["sys/fs/selinux/enforce"] = &fstest.MapFile{}
@@ -218,28 +218,28 @@ func TestEachCheck(t *testing.T) {
 			t.Command, t.Kubelet, t.ControlPlane, t.Etcd, t.Cluster = Node, "v1.36.3", false, nil, nil
 			t.Files.(fstest.MapFS)["sys/fs/selinux/enforce"] = &fstest.MapFile{}
 		}, "UpgradeNotes", "this host uses SELinux", "seLinuxChangePolicy", true},
-		"logs of nodes":                {uses("v1.36.3", "v1.37.2", facts.NodeLogs, "ClusterRole logs"), "UpgradeNotes", "ClusterRole logs: the kubelet of v1.37", "remove nodes/log", true},
+		"logs of nodes":                {uses("v1.36.3", "v1.37.2", inventory.NodeLogs, "ClusterRole logs"), "UpgradeNotes", "ClusterRole logs: the kubelet of v1.37", "remove nodes/log", true},
 		"old containerd":               {runtimeOf("v1.36.3", "v1.37.2", 0), "ContainerRuntimeVersion", "containerd 1.7.29 of node cp", "2.0 or newer", true},
 		"too old containerd":           {runtimeOf("v1.37.2", "v1.38.0", 0), "ContainerRuntimeVersion", "containerd 1.7.29 of node cp", "2.0 or newer", false},
 		"too old containerd elsewhere": {runtimeOf("v1.37.2", "v1.38.0", 1), "ContainerRuntimeVersion", "containerd 1.7.29 of node worker", "2.0 or newer", true},
 		"kubelet's flag": {func(t *Target) {
-			t.KubeletProblems = []kubelet.Problem{{Name: kubelet.Flags, Message: "--x does not exist", Fix: "remove it"}}
+			t.KubeletProblems = []kubeletcheck.Problem{{Name: kubeletcheck.Flags, Message: "--x does not exist", Fix: "remove it"}}
 		}, "KubeletFlags", "--x", "remove it", false},
-		"budget here": {func(t *Target) { t.Cluster.Budgets = []facts.Budget{budget} }, "Drain", "never allows the eviction of default/web-1", "--drain=false", false},
+		"budget here": {func(t *Target) { t.Cluster.Budgets = []inventory.Budget{budget} }, "Drain", "never allows the eviction of default/web-1", "--drain=false", false},
 		"budget elsewhere": {func(t *Target) {
 			b := budget
 			b.Nodes = []string{"worker"}
 			t.Cluster.Nodes[0].Open = true
-			t.Cluster.Budgets = []facts.Budget{b}
+			t.Cluster.Budgets = []inventory.Budget{b}
 		}, "Drain", "drain of worker cannot end", "--drain=false", true},
-		"budget for now": {func(t *Target) { b := budget; b.Never = false; t.Cluster.Budgets = []facts.Budget{b} }, "Drain", "allows no eviction of default/web-1 now", "Ready", true},
+		"budget for now": {func(t *Target) { b := budget; b.Never = false; t.Cluster.Budgets = []inventory.Budget{b} }, "Drain", "allows no eviction of default/web-1 now", "Ready", true},
 		"bare pod elsewhere": {func(t *Target) {
 			t.Cluster.Nodes[0].Open = true
-			t.Cluster.Pods = []facts.Pod{{Name: "default/bare", Node: "worker", Bare: true}}
+			t.Cluster.Pods = []inventory.Pod{{Name: "default/bare", Node: "worker", Bare: true}}
 		}, "Drain", "default/bare on worker has no controller", "delete it", true},
-		"bare pod": {func(t *Target) { t.Cluster.Pods = []facts.Pod{{Name: "default/bare", Node: "cp", Bare: true}} }, "Drain", "default/bare on cp has no controller", "delete it", false},
+		"bare pod": {func(t *Target) { t.Cluster.Pods = []inventory.Pod{{Name: "default/bare", Node: "cp", Bare: true}} }, "Drain", "default/bare on cp has no controller", "delete it", false},
 		"emptyDir": {func(t *Target) {
-			t.Cluster.Pods = []facts.Pod{{Name: "default/web", Node: "cp", EmptyDirs: []string{"data"}}}
+			t.Cluster.Pods = []inventory.Pod{{Name: "default/web", Node: "cp", EmptyDirs: []string{"data"}}}
 		}, "Drain", "emptyDir volumes (data)", "save its data", true},
 		"disk": {func(t *Target) { t.Disk = []preflight.Space{{Path: "/var", Bytes: 1 << 60}} }, "DiskSpace", "MB are needed", "free space", false},
 	} {
@@ -276,7 +276,7 @@ func TestNothingIsFound(t *testing.T) {
 	for name, change := range map[string]func(*Target){
 		"patch":            func(*Target) {},
 		"next minor":       versions("v1.36.3", "v1.37.1"),
-		"kubelets at N-3":  func(t *Target) { t.Cluster.Nodes[1].Kubelet = "v1.34.0" },
+		"kubelets at N-3":  func(t *Target) { t.Cluster.Nodes[1].KubeletVersion = "v1.34.0" },
 		"experimental":     func(t *Target) { versions("v1.37.1", "v1.38.0-beta.0")(t); t.AllowExperimental = true },
 		"rc":               func(t *Target) { versions("v1.37.1", "v1.38.0-rc.0")(t); t.AllowRC = true },
 		"unfinished":       func(t *Target) { t.From = "v1.37.2" },
@@ -288,28 +288,28 @@ func TestNothingIsFound(t *testing.T) {
 		},
 		"other node": func(t *Target) {
 			t.Command = Apply
-			t.Cluster.Pods = []facts.Pod{{Name: "default/bare", Node: "worker", Bare: true}}
-			t.Cluster.Budgets = []facts.Budget{{Name: "default/web", Nodes: []string{"worker"}, Never: true}}
+			t.Cluster.Pods = []inventory.Pod{{Name: "default/bare", Node: "worker", Bare: true}}
+			t.Cluster.Budgets = []inventory.Budget{{Name: "default/web", Nodes: []string{"worker"}, Never: true}}
 		},
 		"no other node": func(t *Target) {
 			t.Cluster.Nodes[1].Open = false
-			t.Cluster.Pods = []facts.Pod{{Name: "default/bare", Node: "cp", Bare: true}}
+			t.Cluster.Pods = []inventory.Pod{{Name: "default/bare", Node: "cp", Bare: true}}
 		},
 		"changes of versions before and after": func(t *Target) {
 			versions("v1.36.3", "v1.37.2")(t)
-			t.Cluster.Features = facts.Features{facts.VolumeType("rbd"): {"a"}, facts.VolumeType("gitRepo"): {"a"}, facts.VolumeType("csi"): {"a"}, facts.ConnectByGet: {"a"}}
+			t.Cluster.Features = inventory.Features{inventory.VolumeType("rbd"): {"a"}, inventory.VolumeType("gitRepo"): {"a"}, inventory.VolumeType("csi"): {"a"}, inventory.ConnectByGet: {"a"}}
 			t.Config.APIServer.ExtraArgs = []config.Arg{{Name: "enable-admission-plugins", Value: "NodeRestriction"}, {Name: "runtime-config", Value: "scheduling.k8s.io/v1beta1=true"}}
 			t.Config.KubeProxy = &kubeproxyv1.KubeProxyConfiguration{Mode: "nftables"}
 		},
 		"changes that come later": func(t *Target) {
 			versions("v1.30.4", "v1.30.14")(t)
-			t.Cluster.Features = facts.Features{facts.VolumeType("rbd"): {"a"}, facts.ExternalIPs: {"a"}, facts.SELinuxMount: {"a"}, facts.NodeLogs: {"a"}}
+			t.Cluster.Features = inventory.Features{inventory.VolumeType("rbd"): {"a"}, inventory.ExternalIPs: {"a"}, inventory.SELinuxMount: {"a"}, inventory.NodeLogs: {"a"}}
 			t.Config.KubeProxy = &kubeproxyv1.KubeProxyConfiguration{Mode: "ipvs"}
 			t.Config.APIServer.ExtraArgs = []config.Arg{{Name: "runtime-config", Value: "resource.k8s.io/v1alpha2=true"}}
 			t.Cluster.Nodes[0].ContainerRuntime = "containerd://1.7.29"
 		},
 		"flex volumes with their directory": func(t *Target) {
-			uses("v1.35.6", "v1.36.3", facts.VolumeType("flexVolume"), "Pod a/b")(t)
+			uses("v1.35.6", "v1.36.3", inventory.VolumeType("flexVolume"), "Pod a/b")(t)
 			t.Config.ControllerManager.ExtraArgs = []config.Arg{{Name: "flex-volume-plugin-dir", Value: "/opt/flex/"}}
 			t.Config.ControllerManager.ExtraVolumes = []config.HostPathMount{{MountPath: "/audit"}, {MountPath: "/opt/flex"}}
 		},
@@ -322,7 +322,7 @@ func TestNothingIsFound(t *testing.T) {
 		},
 		"no drain": func(t *Target) {
 			t.Drain = false
-			t.Cluster.Pods = []facts.Pod{{Name: "default/bare", Node: "cp", Bare: true}}
+			t.Cluster.Pods = []inventory.Pod{{Name: "default/bare", Node: "cp", Bare: true}}
 		},
 		"a worker's permissions": func(t *Target) {
 			t.Command, t.From, t.ControlPlane, t.Etcd = Node, "v1.37.2", false, nil
@@ -369,13 +369,13 @@ func TestEtcdQuorum(t *testing.T) {
 		}
 		problems, warnings := 0, 0
 		for _, f := range (&Target{Etcd: state}).etcdHealth() {
-			if f.warning {
+			if f.Warning {
 				warnings++
 			} else {
 				problems++
 			}
-			if !c.own && !strings.Contains(f.fix, "./install etcd member remove 000000000000000") {
-				t.Errorf("%+v: %s", c, f.fix)
+			if !c.own && !strings.Contains(f.Fix, "./install etcd member remove 000000000000000") {
+				t.Errorf("%+v: %s", c, f.Fix)
 			}
 		}
 		if problems != c.problems || warnings != c.warnings {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/installer/kubelet"
+	"airlift/installer/kubeletcheck"
 )
 
 // TestDocumented checks that docs/upgrade-plan.md and the table list the same checks.
@@ -23,7 +23,7 @@ func TestDocumented(t *testing.T) {
 		}
 	}
 	for _, name := range checkNames() {
-		if !slices.Contains(documented, name) && !slices.Contains(kubelet.Names(), name) {
+		if !slices.Contains(documented, name) && !slices.Contains(kubeletcheck.Names(), name) {
 			t.Errorf("%s is not in the document", name)
 		}
 	}

@@ -14,60 +14,54 @@ import (
 )
 
 // controlPlanesReady is kubeadm's check: all control planes must be Ready.
-func (t *Target) controlPlanesReady() (found []finding) {
-	if t.Cluster == nil {
-		return nil
-	}
-	for _, n := range t.Cluster.Nodes {
+func (t *Target) controlPlanesReady() (found []preflight.Problem) {
+	for _, n := range t.nodes() {
 		if n.ControlPlane && !n.Ready {
-			found = append(found, problem(fmt.Sprintf("start its kubelet and its static pods, see: kubectl describe node %[1]s; if it is lost permanently: ./install node remove %[1]s; to upgrade the others first: --ignore-preflight-errors ControlPlaneNodesReady", n.Name),
-				"control plane %s is not Ready: %s", n.Name, n.Reason))
+			found = append(found, preflight.Fail(fmt.Sprintf("start its kubelet and its static pods, see: kubectl describe node %[1]s; if it is lost permanently: ./install node remove %[1]s; to upgrade the others first: --ignore-preflight-errors ControlPlaneNodesReady", n.Name),
+				"control plane %s is not Ready: %s", n.Name, n.Reason)...)
 		}
 	}
 	return found
 }
 
 // nodesReady warns of workers that are not Ready: they can be upgraded later.
-func (t *Target) nodesReady() (found []finding) {
-	if t.Cluster == nil {
-		return nil
-	}
-	for _, n := range t.Cluster.Nodes {
+func (t *Target) nodesReady() (found []preflight.Problem) {
+	for _, n := range t.nodes() {
 		if !n.ControlPlane && !n.Ready {
-			found = append(found, warning("see: kubectl describe node "+n.Name, "node %s is not Ready: %s", n.Name, n.Reason))
+			found = append(found, preflight.Warn("see: kubectl describe node "+n.Name, "node %s is not Ready: %s", n.Name, n.Reason)...)
 		}
 	}
-	if n, ok := t.nodeOf(t.NodeName); !ok && len(t.Cluster.Nodes) > 0 {
-		found = append(found, problem("run it on a node of the cluster", "the cluster has no node %q, which is this host's name in kubelet.conf", t.NodeName))
+	if n, ok := t.nodeOf(t.NodeName); !ok && len(t.nodes()) > 0 {
+		found = append(found, preflight.Fail("run it on a node of the cluster", "the cluster has no node %q, which is this host's name in kubelet.conf", t.NodeName)...)
 	} else if n.Unschedulable {
-		found = append(found, warning("to undo that after the upgrade: kubectl uncordon "+n.Name, "node %s is already cordoned: it stays cordoned after the upgrade", n.Name))
+		found = append(found, preflight.Warn("to undo that after the upgrade: kubectl uncordon "+n.Name, "node %s is already cordoned: it stays cordoned after the upgrade", n.Name)...)
 	}
 	return found
 }
 
 // runtimes reports container runtimes that are too old for the new kubelet: an error for this node, a
 // warning for others. The bundle's containerd is never too old.
-func (t *Target) runtimes() (found []finding) {
+func (t *Target) runtimes() (found []preflight.Problem) {
 	_, to, ok := t.minors()
-	if !ok || t.Cluster == nil {
+	if !ok {
 		return nil
 	}
-	for _, n := range t.Cluster.Nodes {
+	for _, n := range t.nodes() {
 		containerd, is := strings.CutPrefix(n.ContainerRuntime, "containerd://")
 		old, works := preflight.OldRuntime(containerd, to)
 		if !is || !old || n.Name != t.NodeName && t.Command != Plan {
 			continue
 		}
-		f := problem("upgrade that containerd to 2.0 or newer before its kubelet is upgraded to v1.38",
+		f := preflight.Fail("upgrade that containerd to 2.0 or newer before its kubelet is upgraded to v1.38",
 			"containerd %s of node %s does not report its cgroup driver, which the kubelet requires from v1.38 on", containerd, n.Name)
-		f.warning = works || n.Name != t.NodeName
-		found = append(found, f)
+		f[0].Warning = works || n.Name != t.NodeName
+		found = append(found, f...)
 	}
 	return found
 }
 
 // staticPods is kubeadm's check: a control plane has all its static pods.
-func (t *Target) staticPods() (found []finding) {
+func (t *Target) staticPods() (found []preflight.Problem) {
 	if !t.ControlPlane {
 		return nil
 	}
@@ -82,8 +76,8 @@ func (t *Target) staticPods() (found []finding) {
 		}
 		data, err := fs.ReadFile(t.Files, strings.TrimPrefix(file, "/"))
 		if err != nil {
-			found = append(found, problem("restore it with the file that installed this control plane: ./FILE init, or the join command",
-				"the static pod manifest %s cannot be read: %v", file, err))
+			found = append(found, preflight.Fail("restore it with the file that installed this control plane: ./FILE init, or the join command",
+				"the static pod manifest %s cannot be read: %v", file, err)...)
 		} else if pod, err := staticpod.Parse(name, data); err == nil && name == "etcd" && !t.Continues {
 			found = append(found, t.etcdData(pod)...)
 		}
@@ -92,7 +86,7 @@ func (t *Target) staticPods() (found []finding) {
 }
 
 // etcdData refuses an etcd with its data elsewhere than the configuration says: the new one would start without data.
-func (t *Target) etcdData(pod *staticpod.Pod) []finding {
+func (t *Target) etcdData(pod *staticpod.Pod) []preflight.Problem {
 	is, stored := MovedEtcd(pod, &t.Config.Etcd.Local, func(dir string) string {
 		if to, err := filepath.EvalSymlinks(filepath.Join(t.Root, dir)); err == nil {
 			return to
@@ -102,8 +96,8 @@ func (t *Target) etcdData(pod *staticpod.Pod) []finding {
 	if is == "" {
 		return nil
 	}
-	return []finding{problem("set etcd.local.dataDir to "+is+" in ClusterConfiguration: kubectl -n kube-system edit configmap kubeadm-config",
-		"etcd's data is in %s, and in %s by the stored configuration: the upgrade would start an empty etcd", is, stored)}
+	return preflight.Fail("set etcd.local.dataDir to "+is+" in ClusterConfiguration: kubectl -n kube-system edit configmap kubeadm-config",
+		"etcd's data is in %s, and in %s by the stored configuration: the upgrade would start an empty etcd", is, stored)
 }
 
 // MovedEtcd returns the directory of etcd's data in its static pod, and the one in its configuration, if they differ: of the volume or
@@ -122,24 +116,24 @@ func MovedEtcd(pod *staticpod.Pod, local *config.LocalEtcd, place func(string) s
 }
 
 // images compares the bundle's images with the images that the cluster's configuration needs.
-func (t *Target) images() (found []finding) {
+func (t *Target) images() (found []preflight.Problem) {
 	if t.ImageNames != nil {
-		found = append(found, problem("remove imageTag from ConfigMap kube-system/kubeadm-config, or build a file with that image", "%v", t.ImageNames))
+		found = append(found, preflight.Fail("remove imageTag from ConfigMap kube-system/kubeadm-config, or build a file with that image", "%v", t.ImageNames)...)
 	}
 	for _, name := range t.MissingImages {
 		fix := "build the file again with this component"
 		if name == "flannel" {
 			fix = "build the file with the pod network of this cluster: bundle build --cni flannel"
 		}
-		found = append(found, problem(fix, "the cluster needs an image of %s, and this file has none", name))
+		found = append(found, preflight.Fail(fix, "the cluster needs an image of %s, and this file has none", name)...)
 	}
 	return found
 }
 
 // architecture compares the bundle's platform with this host's.
-func (t *Target) architecture() []finding {
+func (t *Target) architecture() []preflight.Problem {
 	if t.Platform == t.HostPlatform {
 		return nil
 	}
-	return []finding{problem("use a file for this host: bundle build --arch "+strings.TrimPrefix(t.HostPlatform, "linux/"), "this file is for %s, and this host is %s", t.Platform, t.HostPlatform)}
+	return preflight.Fail("use a file for this host: bundle build --arch "+strings.TrimPrefix(t.HostPlatform, "linux/"), "this file is for %s, and this host is %s", t.Platform, t.HostPlatform)
 }

@@ -8,7 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/version"
 
-	"airlift/installer/cluster/facts"
+	"airlift/installer/cluster/inventory"
+	"airlift/installer/preflight"
 )
 
 // A note is what the release notes of Kubernetes ask the administrator to do, if the cluster uses
@@ -31,16 +32,16 @@ var notes = []note{
 	{lasts: true, refuses: true, uses: func(t *Target) []string { return t.Config.RemovedPlugins() },
 		message: "kube-apiserver of the new version has no admission plugin %s, and does not start with it",
 		fix:     "remove it from enable-admission-plugins and disable-admission-plugins in apiServer.extraArgs" + editConfig},
-	{lasts: true, refuses: true, uses: func(t *Target) []string { return facts.UnknownAPIs(&t.Config.Cluster) },
+	{lasts: true, refuses: true, uses: func(t *Target) []string { return inventory.UnknownAPIs(&t.Config.Cluster) },
 		message: "kube-apiserver of the new version does not know the API %s in runtime-config, and does not start with it",
 		fix:     "remove it from runtime-config in apiServer.extraArgs" + editConfig},
 	{lasts: true, uses: (*Target).alwaysPulls,
 		message: "the admission plugin %s makes each pod pull its images, also imported ones: without a registry no pod starts",
 		fix:     "remove it from enable-admission-plugins in apiServer.extraArgs" + editConfig + ", unless every node can pull its images from a registry"},
-	{since: 31, uses: objects(facts.VolumeType("cephfs"), facts.VolumeType("rbd")),
+	{since: 31, uses: objects(inventory.VolumeType("cephfs"), inventory.VolumeType("rbd")),
 		message: "%s: volumes of the types cephfs and rbd cannot be mounted since v1.31",
 		fix:     "move the data to a CSI driver, such as ceph-csi, before the upgrade"},
-	{since: 31, uses: objects(facts.VolumeType("portworxVolume")),
+	{since: 31, uses: objects(inventory.VolumeType("portworxVolume")),
 		message: "%s: since v1.31 volumes of the type portworxVolume need Portworx' CSI driver",
 		fix:     "install the CSI driver pxd.portworx.com before the upgrade; see: kubectl get csidrivers"},
 	{since: 31, uses: gate("RecoverVolumeExpansionFailure"),
@@ -55,16 +56,16 @@ var notes = []note{
 	{since: 35, uses: gate("DRAPartitionableDevices"),
 		message: "%s enables DRAPartitionableDevices: v1.35 cannot use ResourceSlices with shared counters that a driver wrote for v1.34",
 		fix:     "delete them before the upgrade, and update the driver: kubectl delete resourceslices --all"},
-	{since: 35, uses: objects(facts.ConnectByGet),
+	{since: 35, uses: objects(inventory.ConnectByGet),
 		message: "%s: since v1.35 exec, attach and port-forward need the verb create, and get is not enough",
 		fix:     "add the verb create to the rule, if its users should connect to pods: kubectl edit"},
 	{since: 35, lasts: true, uses: (*Target).ipvs,
 		message: "%s: kube-proxy's mode ipvs is deprecated since v1.35, and a later version removes it",
 		fix:     "set mode: nftables (Linux 5.13 or newer) or mode: iptables: kubectl -n kube-system edit configmap kube-proxy; then: kubectl -n kube-system rollout restart daemonset kube-proxy"},
-	{since: 36, lasts: true, uses: objects(facts.ExternalIPs),
+	{since: 36, lasts: true, uses: objects(inventory.ExternalIPs),
 		message: "%s: externalIPs of Services are deprecated since v1.36, and a later version ignores them",
 		fix:     "use a Service of type LoadBalancer or NodePort, or a Gateway, and remove spec.externalIPs"},
-	{since: 36, uses: objects(facts.VolumeType("gitRepo")),
+	{since: 36, uses: objects(inventory.VolumeType("gitRepo")),
 		message: "%s: volumes of the type gitRepo cannot be used since v1.36",
 		fix:     "clone the repository in an init container into an emptyDir volume"},
 	{since: 36, uses: (*Target).flexVolumes,
@@ -73,14 +74,14 @@ var notes = []note{
 	{since: 37, uses: (*Target).seLinuxMounts,
 		message: "%s: since v1.37 volumes are mounted with the SELinux label of their pod (SELinuxMount). On a node with SELinux, pods with different labels cannot share such a volume, and one of them does not start",
 		fix:     "set securityContext.seLinuxChangePolicy: Recursive in pods that share a volume, or seLinuxMount: false in the CSIDriver: kubectl patch csidriver NAME --type merge -p '{\"spec\":{\"seLinuxMount\":false}}'"},
-	{since: 37, uses: objects(facts.NodeLogs),
+	{since: 37, uses: objects(inventory.NodeLogs),
 		message: "%s: the kubelet of v1.37 writes its configuration to its log, and this role may read the logs of nodes",
 		fix:     "remove nodes/log from roles of users who should not see it: kubectl edit"},
 }
 
 // upgradeNotes reports what the release notes ask for, from the version of the cluster or of this
 // node to the new one.
-func (t *Target) upgradeNotes() (found []finding) {
+func (t *Target) upgradeNotes() (found []preflight.Problem) {
 	from, to, ok := t.minors()
 	if !ok || t.Unsuitable() {
 		return nil
@@ -93,7 +94,7 @@ func (t *Target) upgradeNotes() (found []finding) {
 			continue
 		}
 		if uses := n.uses(t); len(uses) > 0 {
-			found = append(found, finding{message: fmt.Sprintf(n.message, Some(uses)), fix: n.fix, warning: !n.refuses})
+			found = append(found, preflight.Problem{Message: fmt.Sprintf(n.message, Some(uses)), Fix: n.fix, Warning: !n.refuses})
 		}
 	}
 	return found
@@ -111,7 +112,7 @@ func Some(names []string) string {
 }
 
 // objects returns the objects of the cluster that use one of some features.
-func objects(features ...facts.Feature) func(*Target) []string {
+func objects(features ...inventory.Feature) func(*Target) []string {
 	return func(t *Target) (names []string) {
 		if t.Cluster == nil {
 			return nil

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/installer/cluster/facts"
+	"airlift/installer/cluster/inventory"
 	"airlift/installer/config"
 	"airlift/internal/documents"
 )
@@ -35,12 +35,12 @@ func (t *Target) flexVolumes() []string {
 			return nil
 		}
 	}
-	return objects(facts.VolumeType("flexVolume"))(t)
+	return objects(inventory.VolumeType("flexVolume"))(t)
 }
 
 // seLinuxMounts returns whose volumes can be mounted with a label, and this host if it uses SELinux.
 func (t *Target) seLinuxMounts() []string {
-	names := objects(facts.SELinuxMount, facts.VolumeType("iscsi"), facts.VolumeType("fc"))(t)
+	names := objects(inventory.SELinuxMount, inventory.VolumeType("iscsi"), inventory.VolumeType("fc"))(t)
 	if _, err := fs.Stat(t.Files, "sys/fs/selinux/enforce"); err == nil {
 		names = append(names, "this host uses SELinux")
 	}

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/installer/cluster/facts"
+	"airlift/installer/cluster/inventory"
 	"airlift/installer/config"
-	"airlift/installer/kubelet"
+	"airlift/installer/kubeletcheck"
 	"airlift/scripts/fixtures/rig"
 )
 
@@ -85,9 +85,9 @@ func TestRemovedItemsOfRealAPIServer(t *testing.T) {
 	for _, name := range removed {
 		refuses("enable-admission-plugins", name, `plugin \"`+name+`\" is unknown`)
 	}
-	for _, a := range facts.DroppedAPIs {
+	for _, a := range inventory.DroppedAPIs {
 		c.APIServer.ExtraArgs = []config.Arg{{Name: "runtime-config", Value: a.API + "=true"}}
-		for _, unknown := range facts.UnknownAPIs(&c) {
+		for _, unknown := range inventory.UnknownAPIs(&c) {
 			refuses("runtime-config", unknown, "group version "+unknown+" that has not been registered")
 		}
 	}
@@ -109,14 +109,14 @@ func TestGatesOfRealComponents(t *testing.T) {
 			if len(listed) < 50 {
 				t.Errorf("%s %s lists %d feature gates", component, version, len(listed))
 			}
-			for _, p := range kubelet.GateProblems(version, listed) {
+			for _, p := range kubeletcheck.GateProblems(version, listed) {
 				if strings.Contains(p.Message, "does not exist") {
 					t.Errorf("%s %s: %s", component, version, p.Message)
 				}
 			}
 		}
 		gone := map[string]bool{"TTLAfterFinished": true}
-		if len(kubelet.GateProblems(version, gone)) != 1 {
+		if len(kubeletcheck.GateProblems(version, gone)) != 1 {
 			t.Errorf("%s: a gate that was removed before is not reported", version)
 		}
 		out, err := exec.Command(rig.Component(t, version, "kube-scheduler"), "--feature-gates=TTLAfterFinished=true").CombinedOutput()

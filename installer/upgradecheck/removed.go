@@ -6,9 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/installer/cluster/facts"
+	"airlift/installer/cluster/inventory"
 	"airlift/installer/config"
-	"airlift/installer/kubelet"
+	"airlift/installer/kubeletcheck"
+	"airlift/installer/preflight"
 )
 
 // A removedFlag is a flag that a component does not have from a minor version on: it does not
@@ -99,7 +100,7 @@ var fields = map[string]string{
 const editConfig = " in ClusterConfiguration: kubectl -n kube-system edit configmap kubeadm-config"
 
 // removedFlags finds flags with which a component of the new version would not start.
-func (t *Target) removedFlags() (found []finding) {
+func (t *Target) removedFlags() (found []preflight.Problem) {
 	_, to, ok := t.minors()
 	if !ok {
 		return nil
@@ -110,15 +111,15 @@ func (t *Target) removedFlags() (found []finding) {
 	}
 	for _, f := range slices.Concat(removedIn, removedFromEtcd) {
 		if to >= f.since && slices.ContainsFunc(all[f.component], func(a config.Arg) bool { return a.Name == f.name }) {
-			found = append(found, problem("remove "+f.name+" from "+fields[f.component]+editConfig,
-				"%s has no flag --%s since v1.%d, and the cluster's configuration sets it", f.component, f.name, f.since))
+			found = append(found, preflight.Fail("remove "+f.name+" from "+fields[f.component]+editConfig,
+				"%s has no flag --%s since v1.%d, and the cluster's configuration sets it", f.component, f.name, f.since)...)
 		}
 	}
 	return append(found, refusedItems(all, to)...)
 }
 
 // refusedItems finds parts of the flags' values with which a component of the new version would not start.
-func refusedItems(all map[string][]config.Arg, to int) (found []finding) {
+func refusedItems(all map[string][]config.Arg, to int) (found []preflight.Problem) {
 	for _, f := range refusedIn {
 		for _, a := range all[f.component] {
 			if to < f.since || a.Name != f.name {
@@ -126,8 +127,8 @@ func refusedItems(all map[string][]config.Arg, to int) (found []finding) {
 			}
 			for item := range strings.SplitSeq(a.Value, ",") {
 				if f.refuses(item) {
-					found = append(found, problem(fmt.Sprintf(f.fix, item)+fields[f.component]+editConfig,
-						"%s does not start with %s in --%s since v1.%d, and the cluster's configuration sets it", f.component, item, f.name, f.since))
+					found = append(found, preflight.Fail(fmt.Sprintf(f.fix, item)+fields[f.component]+editConfig,
+						"%s does not start with %s in --%s since v1.%d, and the cluster's configuration sets it", f.component, item, f.name, f.since)...)
 				}
 			}
 		}
@@ -137,15 +138,15 @@ func refusedItems(all map[string][]config.Arg, to int) (found []finding) {
 
 // featureGates finds feature gates that a component of the new version does not have, or that
 // cannot have their value any more: then it would not start.
-func (t *Target) featureGates() (found []finding) {
+func (t *Target) featureGates() (found []preflight.Problem) {
 	if err := t.Config.CheckFeatureGates(); err != nil {
-		found = append(found, problem("remove it from featureGates"+editConfig, "%v", err))
+		found = append(found, preflight.Fail("remove it from featureGates"+editConfig, "%v", err)...)
 	}
 	all := components(t.Config)
 	for _, component := range slices.Sorted(maps.Keys(all)) {
-		for _, p := range kubelet.GateProblems(t.To, gates(all[component])) {
-			found = append(found, finding{
-				message: fmt.Sprintf("%s: %s", component, p.Message), fix: "change feature-gates of " + fields[component] + editConfig, warning: p.Warning,
+		for _, p := range kubeletcheck.GateProblems(t.To, gates(all[component])) {
+			found = append(found, preflight.Problem{
+				Message: component + ": " + p.Message, Fix: "change feature-gates of " + fields[component] + editConfig, Warning: p.Warning,
 			})
 		}
 	}
@@ -168,20 +169,10 @@ func gates(args []config.Arg) map[string]bool {
 	return gates
 }
 
-// kubelet returns the findings of one of the kubelet's checks.
-func (t *Target) kubelet(name string) (found []finding) {
-	for _, p := range t.KubeletProblems {
-		if p.Name == name {
-			found = append(found, finding{message: p.Message, fix: p.Fix, warning: p.Warning})
-		}
-	}
-	return found
-}
-
 // removedAPIs warns of objects and clients that use an API which the new version does not
 // serve. The objects stay; the clients and manifests that use the API fail. Objects that the new
 // version cannot read are an error.
-func (t *Target) removedAPIs() (found []finding) {
+func (t *Target) removedAPIs() (found []preflight.Problem) {
 	found = t.lostObjects()
 	for _, u := range t.Uses {
 		if u.Lost != "" {
@@ -192,20 +183,20 @@ func (t *Target) removedAPIs() (found []finding) {
 			fix = "use " + u.Replacement
 		}
 		if u.Object == "" {
-			found = append(found, warning(fix+"; the API server's audit log has the clients", "a client requests %s of %s, which v%s no longer serves", u.Kind, u.API, strings.TrimPrefix(u.Removed, "v")))
+			found = append(found, preflight.Warn(fix+"; the API server's audit log has the clients", "a client requests %s of %s, which v%s no longer serves", u.Kind, u.API, strings.TrimPrefix(u.Removed, "v"))...)
 			continue
 		}
-		found = append(found, warning(fix+" in its manifest and apply it again", "%s %s was written by %q with %s, which %s no longer serves", u.Kind, u.Object, u.By, u.API, u.Removed))
+		found = append(found, preflight.Warn(fix+" in its manifest and apply it again", "%s %s was written by %q with %s, which %s no longer serves", u.Kind, u.Object, u.By, u.API, u.Removed)...)
 	}
 	return found
 }
 
 // lostObjects reports the objects that the new version cannot read, one finding for each resource.
-func (t *Target) lostObjects() (found []finding) {
-	lost := slices.DeleteFunc(slices.Clone(t.Uses), func(u facts.APIUse) bool { return u.Lost == "" })
+func (t *Target) lostObjects() (found []preflight.Problem) {
+	lost := slices.DeleteFunc(slices.Clone(t.Uses), func(u inventory.APIUse) bool { return u.Lost == "" })
 	for len(lost) > 0 {
 		first, names := lost[0], []string{}
-		lost = slices.DeleteFunc(lost, func(u facts.APIUse) bool {
+		lost = slices.DeleteFunc(lost, func(u inventory.APIUse) bool {
 			same := u.API == first.API && u.Lost == first.Lost
 			if same {
 				names = append(names, u.Object)
@@ -218,7 +209,7 @@ func (t *Target) lostObjects() (found []finding) {
 		if first.Replacement != "" {
 			fix += "; afterwards, create them with " + first.Replacement
 		}
-		found = append(found, problem(fix, "%s %s: %s can neither read nor delete objects of %s, which it does not have", first.Kind, Some(names), first.Removed, first.API))
+		found = append(found, preflight.Fail(fix, "%s %s: %s can neither read nor delete objects of %s, which it does not have", first.Kind, Some(names), first.Removed, first.API)...)
 	}
 	return found
 }

@@ -6,15 +6,14 @@ package upgradecheck
 
 import (
 	"context"
-	"fmt"
 	"io/fs"
 	"slices"
 	"time"
 
-	"airlift/installer/cluster/facts"
+	"airlift/installer/cluster/inventory"
 	"airlift/installer/config"
 	"airlift/installer/etcd"
-	"airlift/installer/kubelet"
+	"airlift/installer/kubeletcheck"
 	"airlift/installer/pki"
 	"airlift/installer/preflight"
 )
@@ -61,15 +60,15 @@ type Target struct {
 	MissingImages []string
 	ImageNames    error
 	// Cluster is nil if this host's kubeconfig may not read it.
-	Cluster *facts.Cluster
+	Cluster *inventory.Cluster
 	// Uses are the uses of APIs that To no longer serves, and the objects that it cannot read.
-	Uses []facts.APIUse
+	Uses []inventory.APIUse
 	// Etcd is nil with an external etcd and on a worker.
 	Etcd *Etcd
 	// Certificates are this host's certificates, including CAs.
 	Certificates []pki.Expiration
 	// KubeletProblems are the options that the new kubelet would refuse.
-	KubeletProblems []kubelet.Problem
+	KubeletProblems []kubeletcheck.Problem
 	// Disk is how much will be written to which directories.
 	Disk []preflight.Space
 	Now  time.Time
@@ -83,25 +82,12 @@ type Etcd struct {
 	Err error
 }
 
-// A check is one row of the table. run returns its findings, none if the check passed.
+// A check is one row of the table. run returns its problems, none if the check passed.
 type check struct {
 	name string
-	run  func(*Target) []finding
+	run  func(*Target) []preflight.Problem
 	// health is set if an interrupted upgrade may be the cause.
 	health bool
-}
-
-type finding struct {
-	message, fix string
-	warning      bool
-}
-
-func problem(fix, format string, args ...any) finding {
-	return finding{message: fmt.Sprintf(format, args...), fix: fix}
-}
-
-func warning(fix, format string, args ...any) finding {
-	return finding{message: fmt.Sprintf(format, args...), fix: fix, warning: true}
 }
 
 // checks is the table: kubeadm's checks in its order, then Airlift's own.
@@ -121,8 +107,8 @@ func checks() []check {
 		{"UpgradeNotes", (*Target).upgradeNotes, false},
 		{"ContainerRuntimeVersion", (*Target).runtimes, false},
 	}
-	for _, name := range kubelet.Names() {
-		list = append(list, check{name, func(t *Target) []finding { return t.kubelet(name) }, false})
+	for _, name := range kubeletcheck.Names() {
+		list = append(list, check{name, func(t *Target) []preflight.Problem { return preflight.OfKubelet(t.KubeletProblems, name) }, false})
 	}
 	return append(list,
 		check{"NodesReady", (*Target).nodesReady, false},
@@ -138,11 +124,8 @@ var ofConfiguration = []string{"KubernetesVersion", "Certificates", "FeatureGate
 func Configuration(t *Target) preflight.Report {
 	report := preflight.NewReport()
 	for _, c := range checks() {
-		if !slices.Contains(ofConfiguration, c.name) {
-			continue
-		}
-		for _, f := range c.run(t) {
-			report.Add(preflight.Problem{Name: c.name, Message: f.message, Fix: f.fix}, f.warning, nil)
+		if slices.Contains(ofConfiguration, c.name) {
+			report.AddFound(c.name, c.run(t), nil)
 		}
 	}
 	return report
@@ -157,9 +140,11 @@ const EtcdHealth = "EtcdHealth"
 func Run(ctx context.Context, t *Target, ignore []string) (preflight.Report, error) {
 	report := preflight.NewReport()
 	for _, c := range checks() {
-		for _, f := range c.run(t) {
-			report.Add(preflight.Problem{Name: c.name, Message: f.message, Fix: f.fix}, f.warning || t.Continues && c.health, ignore)
+		found := c.run(t)
+		for i := range found {
+			found[i].Warning = found[i].Warning || t.Continues && c.health
 		}
+		report.AddFound(c.name, found, ignore)
 	}
 	space, err := preflight.CheckSpace(ctx, t.Root, t.Disk...)
 	if err != nil && len(space.Errors) == 0 {

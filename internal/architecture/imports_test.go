@@ -32,19 +32,14 @@ var rules = []rule{
 		foreign := strings.HasPrefix(to, "k8s.io/") && to != "k8s.io/apimachinery/pkg/util/yaml" || strings.HasPrefix(to, "github.com/containerd/")
 		return in(from, "internal") && (isOurs(to) && !in(to, "internal") || foreign)
 	}},
-	{"the file format knows of images only how they are compressed and for what platform, and nothing of hosts", func(from, to string) bool {
-		format := in(from, "bundle") && !in(from, "bundle/builder")
-		return format && (in(to, "installer") || in(to, "images") && to != "images/encoder" && to != "images/platform")
+	{"the file format knows nothing of its users", func(from, to string) bool {
+		return in(from, "bundle") && (in(to, "images") || in(to, "installer"))
 	}},
 	{"images know of the file only its format, and nothing of hosts", func(from, to string) bool {
-		return in(from, "images") && (in(to, "installer") || strings.HasPrefix(to, "bundle/"))
+		return in(from, "images") && (in(to, "installer") || strings.HasPrefix(to, "bundle/") && to != "bundle/platform")
 	}},
-	{"only the command bundle builds, and it needs nothing of hosts for that", func(from, to string) bool {
-		return in(to, "bundle/builder") && !in(from, "bundle/builder") && from != "cmd/bundle" || in(from, "bundle/builder") && in(to, "installer")
-	}},
-	{"a host downloads nothing", func(from, to string) bool {
-		onHost := in(from, "installer") || in(from, "cmd/install") || in(from, "cmd/launch")
-		return onHost && in(to, "images") && !slices.Contains([]string{"images/authfile", "images/platform", "images/release", "images/store"}, to)
+	{"only the command bundle downloads and builds, and it needs nothing of hosts for that", func(from, to string) bool {
+		return in(to, "builder") && !in(from, "builder") && from != "cmd/bundle" || in(from, "builder") && in(to, "installer")
 	}},
 	{"only commands run flows: a flow that needs a part of another one shares a lower package with it", func(from, to string) bool {
 		return in(to, "installer/flow") && !in(from, "cmd") && !in(from, to)
@@ -59,7 +54,7 @@ var rules = []rule{
 }
 
 // areas are the directories of the product.
-var areas = []string{"bundle", "cmd", "images", "installer", "internal"}
+var areas = []string{"builder", "bundle", "cmd", "images", "installer", "internal"}
 
 func isOurs(name string) bool {
 	return slices.ContainsFunc(areas, func(area string) bool { return in(name, area) })
@@ -104,14 +99,16 @@ func TestRules(t *testing.T) {
 		{"images/store", "bundle", 0},
 		{"images/store", "bundle/head", 1},
 		{"images/store", "installer/host", 1},
-		{"bundle", "images/fetch", 1},
-		{"bundle", "images/platform", 0},
+		{"images/store", "bundle/platform", 0},
+		{"images/store", "builder/fetch", 1},
+		{"bundle", "builder/fetch", 1},
+		{"bundle", "images/release", 1},
 		{"bundle", "installer/config", 1},
-		{"bundle/builder", "images/fetch", 0},
-		{"bundle/builder", "installer/config", 1},
-		{"cmd/bundle", "bundle/builder/lock", 0},
-		{"cmd/install", "bundle/builder/lock", 1},
-		{"cmd/install", "images/fetch", 1},
+		{"builder", "builder/fetch", 0},
+		{"builder", "installer/config", 1},
+		{"cmd/bundle", "builder/lock", 0},
+		{"cmd/install", "builder/lock", 1},
+		{"cmd/install", "builder/fetch", 1},
 		{"installer/status", "images/store", 0},
 		{"installer/node", "installer/flow/join", 1},
 		{"installer/flow/join", "installer/flow/upgrade", 1},

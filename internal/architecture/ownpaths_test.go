@@ -19,7 +19,7 @@ import (
 // notOwned are the paths in the installer's source code that the site's own files may have.
 var notOwned = map[string]string{
 	"/etc/systemd/system/x":                               "units of the site and of timers, whose names are checked",
-	"/usr/local/bin/x":                                    "binaries of the bundle, whose names are compared (bundle/builder/sitefile, installer/preflight)",
+	"/usr/local/bin/x":                                    "binaries of the bundle, whose names are compared (builder/sitefile, installer/preflight)",
 	"/usr/local/bin/kubelet":                              "the same",
 	"/usr/local/bin/containerd":                           "the same",
 	"/usr/local/sbin/runc":                                "the same",

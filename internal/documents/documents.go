@@ -9,6 +9,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
+
+	sigsyaml "sigs.k8s.io/yaml"
 )
 
 // A Document is one value of a stream.
@@ -75,4 +78,33 @@ func Unmarshal(stream []byte, into any) error {
 		return err
 	}
 	return json.Unmarshal(value, into)
+}
+
+// apiVersion is the version of the objects that Airlift stores.
+const apiVersion = "airlift/v1"
+
+// Encode returns an object of a kind of airlift/v1 as YAML.
+func Encode(kind string, object any) ([]byte, error) {
+	data, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return nil, err
+	}
+	fields["apiVersion"], fields["kind"] = json.RawMessage(strconv.Quote(apiVersion)), json.RawMessage(strconv.Quote(kind))
+	return sigsyaml.Marshal(fields)
+}
+
+// Decode reads what Encode returns.
+func Decode(data []byte, kind string, into any) error {
+	var head struct{ APIVersion, Kind string }
+	if err := Unmarshal(data, &head); err != nil {
+		return err
+	}
+	if head.APIVersion != apiVersion || head.Kind != kind {
+		return fmt.Errorf("it is %s, kind %s, and not %s, kind %s: another version of Airlift wrote it", head.APIVersion, head.Kind, apiVersion, kind)
+	}
+	return Unmarshal(data, into)
 }

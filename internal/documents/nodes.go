@@ -47,29 +47,6 @@ func Value(n *Node, path ...string) *Node {
 	return n
 }
 
-// All returns the values at a path of fields, in all items of the lists on the path. If the path
-// ends at a mapping or a list, All returns its values.
-func All(n *Node, path ...string) (values []*Node) {
-	n = resolved(n)
-	switch {
-	case n == nil:
-	case n.Kind == yaml.SequenceNode:
-		for _, item := range n.Content {
-			values = append(values, All(item, path...)...)
-		}
-	case len(path) > 0:
-		_, value := Field(n, path[0])
-		return All(value, path[1:]...)
-	case n.Kind == yaml.MappingNode:
-		for i := 1; i < len(n.Content); i += 2 {
-			values = append(values, resolved(n.Content[i]))
-		}
-	default:
-		return []*Node{n}
-	}
-	return values
-}
-
 // Item returns an item of a list, or nil.
 func Item(n *Node, i int) *Node {
 	n = resolved(n)
@@ -86,6 +63,12 @@ func Written(n *Node, decoded any) string {
 		return n.Value
 	}
 	return fmt.Sprint(decoded)
+}
+
+// IsText reports whether a scalar is a text in YAML 1.2: also yes, on and off.
+func IsText(n *Node) bool {
+	n = resolved(n)
+	return n != nil && n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str"
 }
 
 // resolved follows an alias to its node.

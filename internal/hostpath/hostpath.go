@@ -30,8 +30,6 @@ var files = []string{
 	"/etc/containerd/config.toml",
 	"/etc/crictl.yaml",
 	"/etc/cni/net.d/10-flannel.conflist",
-	"/etc/modules-load.d/airlift.conf",
-	"/etc/sysctl.d/99-airlift.conf",
 	"/etc/systemd/system/containerd.service",
 	"/etc/systemd/system/kubelet.service",
 	"/etc/systemd/system/kubelet.service.d/10-kubeadm.conf",
@@ -39,12 +37,22 @@ var files = []string{
 
 const unitDir = "/etc/systemd/system"
 
-// namedDirs are directories in which every name that begins with Airlift's is reserved: units,
-// configuration, state and the installer.
-var namedDirs = []string{unitDir, "/etc", "/var/lib", "/usr/local/lib"}
+// namedDirs are directories in which every name that begins with Airlift's is reserved, also after a number:
+// units, configuration, state and the installer.
+var namedDirs = []string{unitDir, "/etc", "/etc/modules-load.d", "/etc/sysctl.d", "/var/lib", "/usr/local/lib"}
 
 // BinaryDirs are the directories of a bundle's binaries on the hosts.
 var BinaryDirs = []string{"/usr/local/bin", "/usr/local/sbin"}
+
+// EtcDirs returns the directories of the files that Airlift writes below /etc.
+func EtcDirs() (dirs []string) {
+	for _, file := range used() {
+		if dir := path.Dir(file); isIn(dir, "/etc") {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
 
 // Owner returns a sentence about who owns a path, or "" if it is free. A path that is a
 // directory on every host is not free.
@@ -76,7 +84,7 @@ func hasName(file string) bool {
 	for _, dir := range namedDirs {
 		name, _, _ := strings.Cut(strings.TrimPrefix(file, dir+"/"), "/")
 		dropIn := dir == unitDir && path.Ext(name) == ".d" // with it, a site changes a unit
-		if isIn(file, dir) && strings.HasPrefix(name, "airlift") && !dropIn {
+		if isIn(file, dir) && strings.HasPrefix(strings.TrimLeft(name, "0123456789-"), "airlift") && !dropIn {
 			return true
 		}
 	}

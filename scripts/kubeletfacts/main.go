@@ -1,8 +1,8 @@
-// Kubeletfacts writes facts.txt of package installer/kubelet: the feature gates, flags and
+// Kubeletfacts writes facts.txt of package installer/kubeletcheck: the feature gates, flags and
 // configuration fields of the kubelet of each minor version. It compiles dump.go with the
 // packages of each release, which takes minutes, and runs it. "go generate" calls it:
 //
-//	go generate ./installer/kubelet
+//	go generate ./installer/kubeletcheck
 package main
 
 import (

@@ -35,7 +35,7 @@ type apiServer struct {
 	etcd    []string // URLs
 	ready   time.Time
 	server  *http.Server
-	policy  string // the audit policy with which it runs
+	policy  string // the audit policy and the encryption with which it runs
 }
 
 type connKey struct{}
@@ -127,7 +127,7 @@ func (c *etcdCluster) object(key string) map[string]any {
 		return nil
 	}
 	var o map[string]any
-	if err := utiljson.Unmarshal([]byte(text), &o); err != nil {
+	if err := utiljson.Unmarshal([]byte(strings.TrimPrefix(text, encrypted)), &o); err != nil {
 		panic(err)
 	}
 	return o
@@ -414,7 +414,11 @@ func (s *apiServer) serve(c *etcdCluster, q request, r *http.Request, body []byt
 		if dry {
 			return o
 		}
-		return c.store(key, o)
+		stored := c.store(key, o)
+		if q.resource == "secrets" && s.encrypts() {
+			c.data[key] = encrypted + c.data[key]
+		}
+		return stored
 	}
 	switch r.Method {
 	case http.MethodGet:

@@ -19,8 +19,8 @@ import (
 	"airlift/installer/host/ledger"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
+	"airlift/installer/revision"
 	"airlift/installer/snapshot"
-	"airlift/installer/undo"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
 )
@@ -212,7 +212,7 @@ func (r *run) rotate(stage, key string) (string, error) {
 // undo undoes the last upgrade of the node.
 func (r *run) undo() (string, error) {
 	return r.changing("upgrade undo", "", func(h *host.Host, c *workflow.Console) error {
-		run, err := undo.New(h, c)
+		run, err := revision.NewUndo(revision.Upgrade, h, c)
 		if err != nil {
 			return err
 		}

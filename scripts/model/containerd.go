@@ -270,12 +270,23 @@ type tasks struct {
 	tasksapi.UnimplementedTasksServer
 }
 
+// writes is effect for a change of containerd's data by a command that imports images.
+func (s *imageStore) writes(ctx context.Context, what string) error {
+	if r := runOf(ctx); r != nil && r.imports {
+		return r.effect("/var/lib/containerd: " + what)
+	}
+	return nil
+}
+
 type leaseRecords struct {
 	leasesapi.UnimplementedLeasesServer
 	store *imageStore
 }
 
-func (l leaseRecords) Create(_ context.Context, r *leasesapi.CreateRequest) (*leasesapi.CreateResponse, error) {
+func (l leaseRecords) Create(ctx context.Context, r *leasesapi.CreateRequest) (*leasesapi.CreateResponse, error) {
+	if err := l.store.writes(ctx, "lease "+r.ID); err != nil {
+		return nil, err
+	}
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
 	if l.store.leases[r.ID] != nil {
@@ -286,7 +297,10 @@ func (l leaseRecords) Create(_ context.Context, r *leasesapi.CreateRequest) (*le
 	return &leasesapi.CreateResponse{Lease: lease}, nil
 }
 
-func (l leaseRecords) Delete(_ context.Context, r *leasesapi.DeleteRequest) (*emptypb.Empty, error) {
+func (l leaseRecords) Delete(ctx context.Context, r *leasesapi.DeleteRequest) (*emptypb.Empty, error) {
+	if err := l.store.writes(ctx, "no lease "+r.ID); err != nil {
+		return nil, err
+	}
 	return remove(l.store, l.store.leases, r.ID)
 }
 
@@ -339,7 +353,10 @@ func (i imageRecords) List(_ context.Context, r *imagesapi.ListImagesRequest) (*
 	return list, nil
 }
 
-func (i imageRecords) Create(_ context.Context, r *imagesapi.CreateImageRequest) (*imagesapi.CreateImageResponse, error) {
+func (i imageRecords) Create(ctx context.Context, r *imagesapi.CreateImageRequest) (*imagesapi.CreateImageResponse, error) {
+	if err := i.store.writes(ctx, "image "+r.Image.Name); err != nil {
+		return nil, err
+	}
 	i.store.mu.Lock()
 	defer i.store.mu.Unlock()
 	if i.store.images[r.Image.Name] != nil {
@@ -349,7 +366,10 @@ func (i imageRecords) Create(_ context.Context, r *imagesapi.CreateImageRequest)
 	return &imagesapi.CreateImageResponse{Image: r.Image}, nil
 }
 
-func (i imageRecords) Update(_ context.Context, r *imagesapi.UpdateImageRequest) (*imagesapi.UpdateImageResponse, error) {
+func (i imageRecords) Update(ctx context.Context, r *imagesapi.UpdateImageRequest) (*imagesapi.UpdateImageResponse, error) {
+	if err := i.store.writes(ctx, "image "+r.Image.Name); err != nil {
+		return nil, err
+	}
 	i.store.mu.Lock()
 	defer i.store.mu.Unlock()
 	was := i.store.images[r.Image.Name]
@@ -375,7 +395,10 @@ func (i imageRecords) Update(_ context.Context, r *imagesapi.UpdateImageRequest)
 	return &imagesapi.UpdateImageResponse{Image: now}, nil
 }
 
-func (i imageRecords) Delete(_ context.Context, r *imagesapi.DeleteImageRequest) (*emptypb.Empty, error) {
+func (i imageRecords) Delete(ctx context.Context, r *imagesapi.DeleteImageRequest) (*emptypb.Empty, error) {
+	if err := i.store.writes(ctx, "no image "+r.Name); err != nil {
+		return nil, err
+	}
 	return remove(i.store, i.store.images, r.Name)
 }
 
@@ -462,6 +485,9 @@ func (c contents) Write(s contentapi.Content_WriteServer) error {
 			answer.Digest = fmt.Sprintf("sha256:%x", sha256.Sum256(data.Bytes()))
 			if m.Expected != "" && m.Expected != answer.Digest {
 				return status.Error(codes.FailedPrecondition, "another digest")
+			}
+			if err := c.store.writes(s.Context(), "content"); err != nil {
+				return err
 			}
 			c.store.mu.Lock()
 			known := c.store.content[answer.Digest] != nil

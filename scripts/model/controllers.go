@@ -145,7 +145,7 @@ func (c *etcdCluster) update(key string, change func(o map[string]any)) {
 	if o == nil {
 		return
 	}
-	before := c.data[key]
+	before := strings.TrimPrefix(c.data[key], encrypted)
 	change(o)
 	after, err := json.Marshal(o)
 	if err != nil {
@@ -335,7 +335,20 @@ func (w *World) report(h *Host) {
 			state += fmt.Sprint(p.uid, p.container.id, p.container.process != nil)
 		}
 	}
-	if h.reported == state && h.revision == c.revision || !h.registers(c) {
+	key := "nodes/" + h.Name
+	reported := func() string { // with what the cluster has of it
+		text, mirrors := state+c.data[key], 0
+		for _, p := range slices.Sorted(maps.Keys(h.pods)) {
+			text += c.data["pods/kube-system/"+h.podName(h.pods[p])]
+		}
+		for key := range c.data {
+			if strings.HasPrefix(key, "pods/kube-system/") && strings.HasSuffix(key, "-"+h.Name) {
+				mirrors++
+			}
+		}
+		return text + fmt.Sprint(mirrors)
+	}
+	if h.reported == reported() || !h.registers(c) {
 		return
 	}
 	addresses := []any{map[string]any{"type": "InternalIP", "address": h.IP}}
@@ -343,8 +356,7 @@ func (w *World) report(h *Host) {
 		addresses = append(addresses, map[string]any{"type": "InternalIP", "address": h.claims})
 	}
 	addresses = append(addresses, map[string]any{"type": "Hostname", "address": h.Name})
-	defer func() { h.reported, h.revision = state, c.revision }()
-	key := "nodes/" + h.Name
+	defer func() { h.reported = reported() }()
 	if c.data[key] == "" {
 		if h.registered == c.id { // it registers once, when it starts
 			return

@@ -20,6 +20,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/flow/endpointchange"
 	"airlift/installer/flow/noderemove"
+	"airlift/installer/flow/reconfigure"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
 	"airlift/installer/multihost/agent"
@@ -359,7 +360,13 @@ func (s *Site) installed(r *run, b *payload.Bundle, args []string, in []byte, ou
 		r.removes = args[2]
 		return r.nodeRemove(noderemove.Options{Node: args[2], Drain: !slices.Contains(args, "--drain=false"), DrainTimeout: time.Minute, KeepNode: slices.Contains(args, "--keep-node")})
 	case is("reset"):
-		return r.reset(true, slices.Contains(args, "--remove-node"))
+		out, err := r.reset(true, slices.Contains(args, "--remove-node"))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if i := slices.Index(s.hosts, r.host); !s.yaml.hosts[i].in || s.yaml.hosts[i].address != r.host.IP { // nobody may reset another host
+			s.forgetsLocked(r)
+		}
+		return out, err
 	}
 	return "", fmt.Errorf("the model has no command %q", words)
 }
@@ -449,7 +456,7 @@ func (r *run) upgradePhase(b *payload.Bundle, node bool, phase string) (string, 
 
 // reconfigured changes the configuration with the documents in a file, or prints what would change.
 func (r *run) reconfigured(b *payload.Bundle, node, plan bool, document string, in []byte, out io.Writer) (string, error) {
-	o := upgrade.ReconfigureOptions{Node: node, IgnorePreflightErrors: []string{"NodesReady", "ControlPlaneNodesReady", "EtcdHealth"}}
+	o := reconfigure.Options{Node: node, IgnorePreflightErrors: []string{"NodesReady", "ControlPlaneNodesReady", "EtcdHealth"}}
 	if len(in) > 0 {
 		given, _, err := config.ReadReconfigure(document)
 		if err != nil {
@@ -463,7 +470,7 @@ func (r *run) reconfigured(b *payload.Bundle, node, plan bool, document string, 
 			return "", err
 		}
 		r.use(h)
-		p, err := upgrade.ReadReconfigurePlan(r.ctx, b, o, 3, h, &workflow.Console{Out: io.Discard, Results: io.Discard})
+		p, err := reconfigure.ReadPlan(r.ctx, b, o, 3, h, &workflow.Console{Out: io.Discard, Results: io.Discard})
 		if p == nil {
 			return "", err
 		}
@@ -483,7 +490,7 @@ func (r *run) reconfigured(b *payload.Bundle, node, plan bool, document string, 
 		name = reconfigureNode
 	}
 	return r.changing(name, b.Manifest.KubernetesVersion, func(h *host.Host, c *workflow.Console) error {
-		run := upgrade.NewReconfigure(b, o, h, c)
+		run := reconfigure.New(b, o, h, c)
 		defer run.Close()
 		return run.Run(r.ctx)
 	})

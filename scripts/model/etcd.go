@@ -101,6 +101,7 @@ func (c *etcdCluster) oldest() string {
 type etcdServer struct {
 	etcdserverpb.UnimplementedClusterServer
 	etcdserverpb.UnimplementedMaintenanceServer
+	etcdserverpb.UnimplementedKVServer
 	host    *Host
 	cluster *etcdCluster
 	member  *etcdMember
@@ -144,6 +145,7 @@ func (h *Host) startEtcd(p *pod, version string) (process, error) {
 		server := grpc.NewServer(grpc.Creds(credentials.NewTLS(config)))
 		etcdserverpb.RegisterClusterServer(server, s)
 		etcdserverpb.RegisterMaintenanceServer(server, s)
+		etcdserverpb.RegisterKVServer(server, s)
 		l := w.listen(h.address("tcp", u.Host))
 		w.done.Go(func() { _ = server.Serve(l) })
 		s.stop = append(s.stop, server.Stop)
@@ -270,6 +272,22 @@ func (s *etcdServer) MemberList(_ context.Context, r *etcdserverpb.MemberListReq
 		return nil, rpctypes.ErrGRPCNoLeader
 	}
 	return &etcdserverpb.MemberListResponse{Header: s.header(), Members: s.list()}, nil
+}
+
+// Range returns the values of keys, all on one page.
+func (s *etcdServer) Range(_ context.Context, r *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
+	s.host.world.mu.Lock()
+	defer s.host.world.mu.Unlock()
+	if !s.cluster.quorum() {
+		return nil, rpctypes.ErrGRPCNoLeader
+	}
+	answer := &etcdserverpb.RangeResponse{Header: s.header()}
+	for _, key := range slices.Sorted(maps.Keys(s.cluster.data)) {
+		if at := "/registry/" + key; at >= string(r.Key) && at < string(r.RangeEnd) {
+			answer.Kvs = append(answer.Kvs, &mvccpb.KeyValue{Key: []byte(at), Value: []byte(s.cluster.data[key])})
+		}
+	}
+	return answer, nil
 }
 
 func (s *etcdServer) MemberAdd(ctx context.Context, r *etcdserverpb.MemberAddRequest) (resp *etcdserverpb.MemberAddResponse, err error) {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"airlift/installer/config"
-	"airlift/installer/flow/upgrade"
+	"airlift/installer/flow/reconfigure"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	hostsystemd "airlift/installer/host/systemd"
@@ -46,8 +46,7 @@ type Host struct {
 	followed    int               // the number that its node followed before that
 	wrongClock  bool              // the clock was set back: the audit policy gets an older time than the containers have
 	failures    map[string]bool
-	reported    string // what the kubelet has reported, at a revision of the cluster
-	revision    int64
+	reported    string             // what the kubelet has reported, and what the cluster has of it
 	waiting     map[string]waiting // pods that the kubelet starts later, by component
 	eager       bool               // the kubelet does not wait
 	lost        time.Time          // until when the API server does not start
@@ -63,6 +62,7 @@ type Host struct {
 	silent      time.Time          // since when the kubelet does not run; zero if it does
 	foreign     bool               // another tool made the node
 	asAdopted   map[string]string  // the files that it had when it was adopted
+	userPod     string             // the manifest of a static pod of the user
 }
 
 // cgroups is a file system of cgroups that the model mounts.
@@ -147,10 +147,11 @@ type run struct {
 	last         string // the change before which it crashed
 	dead         bool
 	resets       bool     // it removes the node
+	imports      bool     // its writes of images are changes: it does nothing else meanwhile
 	dry          bool     // it only shows what it would do
 	removes      string   // the node that it takes out of the cluster
 	planned      []string // the files and binaries that the plan of an upgrade has
-	reconfigures *upgrade.ReconfigurePlan
+	reconfigures *reconfigure.Plan
 }
 
 var errCrashed = errors.New("the machine of the model lost its power")

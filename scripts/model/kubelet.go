@@ -146,7 +146,7 @@ func (h *Host) syncPods() {
 		_ = os.RemoveAll(h.hostPath("/var/lib/kubelet/pods/" + p.uid))
 		delete(h.pods, component)
 	}
-	for _, component := range pods.StaticPodOrder {
+	for _, component := range staticPods {
 		want, p := wanted[component], h.pods[component]
 		if want == nil {
 			continue
@@ -166,10 +166,21 @@ func (h *Host) syncPods() {
 	}
 }
 
+// staticPods are the names of all manifests that a kubelet of the model reads.
+var staticPods = append(slices.Clone(pods.StaticPodOrder), "user")
+
+// addPod adds a static pod of the user, which is no component of the cluster.
+func (h *Host) addPod() error {
+	h.userPod = "apiVersion: v1\nkind: Pod\nmetadata: {name: user, namespace: default}\nspec:\n  containers:\n  - {name: user, image: \"registry.k8s.io/pause:3.10.1\"}\n"
+	return h.put(userManifest, h.userPod, 0o600)
+}
+
+const userManifest = "etc/kubernetes/manifests/user.yaml"
+
 // manifests reads the manifests of the static pods, by component.
 func (h *Host) manifests() map[string]*pod {
 	list := map[string]*pod{}
-	for _, component := range pods.StaticPodOrder {
+	for _, component := range staticPods {
 		if p := h.parse(filepath.Join(h.hostPath(config.ManifestsDir), component+".yaml")); p != nil {
 			list[component] = p
 		}

@@ -21,6 +21,8 @@ const (
 	endpointApply = "endpoint apply"
 	endpointNode  = "endpoint node"
 	endpointUndo  = "endpoint undo"
+	// endpointMoves gives the address of the endpoint to the host of the command.
+	endpointMoves = "the endpoint moves"
 )
 
 // otherEndpoint is the endpoint to which endpoint apply changes the cluster. It leads to the same API servers as Endpoint.

@@ -30,6 +30,7 @@ type World struct {
 	managed   int64         // the revision at which the controllers had nothing to do
 	violation error         // what must not happen, and has happened
 	jumping   chan struct{} // closed at the end of a jump of the clocks; nil if there is none
+	holder    int           // the index of the host that has the address of the endpoint
 }
 
 // NewWorld creates a site whose hosts are directories below dir.
@@ -239,6 +240,7 @@ type conn struct {
 	world *World
 	to    *listener
 	run   *run
+	moves bool // it leads to the endpoint
 }
 
 func (c *conn) Close() error {
@@ -258,7 +260,8 @@ func (w *World) dial(ctx context.Context, r *run, h *Host, network, address stri
 		return nil, &net.OpError{Op: "dial", Net: network, Addr: addr(address), Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	}
 	near, far := newPipe()
-	client, server := &conn{Conn: near, world: w, to: l, run: r}, &conn{Conn: far, world: w, to: l, run: r}
+	moves := strings.HasPrefix(address, Endpoint+":") || strings.HasPrefix(address, otherEndpoint+":")
+	client, server := &conn{Conn: near, world: w, to: l, run: r, moves: moves}, &conn{Conn: far, world: w, to: l, run: r}
 	w.mu.Lock()
 	w.conns[client], w.conns[server] = true, true
 	w.mu.Unlock()
@@ -274,7 +277,23 @@ func (w *World) dial(ctx context.Context, r *run, h *Host, network, address stri
 	}
 }
 
-// Endpoint is the address of the control plane's endpoint. It leads to an API server that answers.
+// moveEndpoint gives the address of the endpoint to a host, as a virtual address or a balancer does. The connections to it end.
+func (w *World) moveEndpoint(to int) {
+	var ended []*conn
+	w.mu.Lock()
+	w.holder = to
+	for c := range w.conns {
+		if c.moves {
+			ended = append(ended, c)
+		}
+	}
+	w.mu.Unlock()
+	for _, c := range ended {
+		c.Close()
+	}
+}
+
+// Endpoint is the address of the control plane's endpoint. It leads to the API server of its holder, or to another one that answers.
 const Endpoint = "10.0.0.100"
 
 // address returns the name of a listener. Loopback addresses and sockets are different ones on each host.
@@ -291,7 +310,8 @@ func (h *Host) address(network, address string) string {
 		return h.Name + "|" + port
 	case Endpoint, otherEndpoint:
 		to := address
-		for _, other := range h.world.hosts {
+		for i := range h.world.hosts {
+			other := h.world.hosts[(h.world.holder+i)%len(h.world.hosts)]
 			at := net.JoinHostPort(other.IP, port)
 			if h.world.listeners[at] == nil {
 				continue

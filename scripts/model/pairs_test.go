@@ -28,6 +28,7 @@ var settings = map[string]setting{
 	"upgrade undo":         {before: Sequence{{Name: "upgrade apply", Host: 1, File: 1}}},
 	"the way back":         {before: Sequence{{Name: "upgrade apply", Host: 1, File: 1}}},
 	reconfigureUndo:        {before: Sequence{{Name: reconfigureWide, Host: 1}}},
+	reconfigureEncrypt:     {before: Sequence{{Name: reconfigureKey, Host: 1}, {Name: reconfigureNode, Host: 2}}},
 	reconfigureNode:        {before: Sequence{{Name: reconfigureWide, Host: 1}}, host: 2},
 	endpointNode:           {before: Sequence{{Name: endpointApply, Host: 1}}, host: 2},
 	endpointUndo:           {before: Sequence{{Name: endpointApply, Host: 1}}},

@@ -17,16 +17,19 @@ import (
 
 	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
 	"google.golang.org/protobuf/types/known/timestamppb"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
+	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/installer/flow/reconfigure"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
-	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/pods"
 	"airlift/installer/reconfiguration"
+	"airlift/installer/revision"
 	"airlift/installer/status"
-	"airlift/installer/undo"
 	"airlift/installer/workflow"
 )
 
@@ -44,6 +47,13 @@ const (
 	// reconfigureImages gives the images other names. An upgrade that can be undone has kept images.
 	reconfigureImages   = "reconfigure the names of images"
 	reconfigureDNSImage = "reconfigure the name of CoreDNS' image"
+	// reconfigureKey lets the API servers read Secrets that are encrypted, and reconfigureEncrypt lets them write such ones.
+	reconfigureKey     = "reconfigure the key of Secrets"
+	reconfigureEncrypt = "reconfigure the encryption of Secrets"
+	// formerRecords gives a host its records in the form in which a former build wrote them.
+	formerRecords = "a former build has written the records"
+	// userPod gives a host a static pod of the user.
+	userPod = "the user adds a static pod"
 	// restoreEdits drops what was edited by hand.
 	restoreEdits     = "reconfigure --restore"
 	restoreEditsNode = "reconfigure node --restore"
@@ -174,7 +184,7 @@ func (s *Site) drift(h *Host, c Command) (list []status.Drift, ok bool, err erro
 	r.use(opened)
 	ctx, cancel := context.WithTimeout(r.ctx, 4*time.Second)
 	defer cancel()
-	list, unknown := upgrade.ReadDrift(ctx, s.bundles[c.File], "", opened)
+	list, unknown := reconfigure.ReadDrift(ctx, s.bundles[c.File], "", opened)
 	for name, sum := range h.files() {
 		if before[name] != sum {
 			return nil, false, fmt.Errorf("reading the drift writes %s", name)
@@ -190,7 +200,7 @@ func (r *run) showDrift(b *payload.Bundle) (string, error) {
 		return "", err
 	}
 	r.use(h)
-	list, err := upgrade.ReadDrift(r.ctx, b, "", h)
+	list, err := reconfigure.ReadDrift(r.ctx, b, "", h)
 	text := "drift:"
 	for _, d := range list {
 		text += " " + filepath.Base(d.Name) + " " + d.Cause
@@ -218,7 +228,7 @@ func (r *run) showPlans(b *payload.Bundle) (string, error) {
 	r.use(h)
 	var out bytes.Buffer
 	c := &workflow.Console{Out: &out, Results: &out}
-	restored, err := upgrade.ReadReconfigurePlan(r.ctx, b, upgrade.ReconfigureOptions{Restore: true}, 3, h, c)
+	restored, err := reconfigure.ReadPlan(r.ctx, b, reconfigure.Options{Restore: true}, 3, h, c)
 	if err != nil {
 		return out.String(), err
 	}
@@ -338,13 +348,36 @@ scheduler:
 `,
 }
 
-func init() { documents[reconfigureBroken] = documents[reconfigureWide] }
+// encryptionFile has how the API servers encrypt: encryptions, by command.
+const encryptionFile = "/etc/kubernetes/encryption/config.yaml"
+
+var encryptions = map[string]string{
+	reconfigureKey:     encryption("identity: {}", "aescbc: {keys: [{name: key1, secret: c2VjcmV0IGlzIHNlY3VyZQ==}]}"),
+	reconfigureEncrypt: encryption("aescbc: {keys: [{name: key1, secret: c2VjcmV0IGlzIHNlY3VyZQ==}]}", "identity: {}"),
+}
+
+func encryption(providers ...string) string {
+	return "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n  - " + strings.Join(providers, "\n  - ") + "\n"
+}
+
+func init() {
+	documents[reconfigureBroken] = documents[reconfigureWide]
+	for command := range encryptions {
+		documents[command] = `
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+apiServer:
+  extraArgs: [{name: encryption-provider-config, value: /encryption/config.yaml}]
+  extraVolumes: [{name: encryption, hostPath: /etc/kubernetes/encryption, mountPath: /encryption, readOnly: true}]
+`
+	}
+}
 
 // reconfigure gives the node, and with it the cluster, another configuration.
 func (r *run) reconfigure(b *payload.Bundle, c Command) (string, error) {
 	command := c.Name
 	return r.changing(strings.TrimSuffix(command, " --restore"), b.Manifest.KubernetesVersion, func(h *host.Host, console *workflow.Console) error {
-		o := upgrade.ReconfigureOptions{Node: strings.HasPrefix(command, reconfigureNode), IgnorePreflightErrors: []string{"NodesReady", "ControlPlaneNodesReady", "EtcdHealth"}}
+		o := reconfigure.Options{Node: strings.HasPrefix(command, reconfigureNode), IgnorePreflightErrors: []string{"NodesReady", "ControlPlaneNodesReady", "EtcdHealth"}}
 		o.Restore = strings.HasSuffix(command, "--restore")
 		if text := documents[command]; text != "" {
 			text += c.Text
@@ -357,6 +390,9 @@ func (r *run) reconfigure(b *payload.Bundle, c Command) (string, error) {
 				return err
 			}
 			o.Given = given
+			if text := encryptions[command]; text != "" {
+				o.Files = []reconfiguration.File{{Path: encryptionFile, Data: []byte(text)}}
+			}
 			switch command {
 			case reconfigureWide:
 				o.Files = []reconfiguration.File{{Path: policyFile, Data: []byte("policy\n")}}
@@ -372,18 +408,18 @@ func (r *run) reconfigure(b *payload.Bundle, c Command) (string, error) {
 			r.host.newPolicy = false // the API server has to read it
 		}
 		if r.dry {
-			p, err := upgrade.ReadReconfigurePlan(r.ctx, b, o, 3, h, console)
+			p, err := reconfigure.ReadPlan(r.ctx, b, o, 3, h, console)
 			r.reconfigures = p
 			return err
 		}
-		run := upgrade.NewReconfigure(b, o, h, console)
+		run := reconfigure.New(b, o, h, console)
 		defer run.Close()
 		return run.Run(r.ctx)
 	})
 }
 
 // plan returns what a command would change, nil if it fails.
-func (s *Site) plan(h *Host, c Command) (*upgrade.ReconfigurePlan, error) {
+func (s *Site) plan(h *Host, c Command) (*reconfigure.Plan, error) {
 	r, err := s.dry(h, c)
 	if r == nil {
 		return nil, err
@@ -392,7 +428,7 @@ func (s *Site) plan(h *Host, c Command) (*upgrade.ReconfigurePlan, error) {
 }
 
 // asPlanned fails if a command has changed other files than its plan has, or has restarted something else.
-func asPlanned(p *upgrade.ReconfigurePlan, before, after map[string]string) error {
+func asPlanned(p *reconfigure.Plan, before, after map[string]string) error {
 	planned := map[string]bool{}
 	for _, change := range p.Changes {
 		planned[change.Name] = true
@@ -420,7 +456,7 @@ func asPlanned(p *upgrade.ReconfigurePlan, before, after map[string]string) erro
 // undoReconfigure undoes the last reconfiguration of the node.
 func (r *run) undoReconfigure() (string, error) {
 	return r.changing("reconfigure undo", "", func(h *host.Host, c *workflow.Console) error {
-		run, err := undo.NewReconfigure(h, c)
+		run, err := revision.NewUndo(revision.Reconfigure, h, c)
 		if err != nil {
 			return err
 		}
@@ -442,20 +478,101 @@ func (p *pod) hostPath(inside string) string {
 	return ""
 }
 
-// readPolicy returns the audit policy that an API server reads at its start.
-func (h *Host) readPolicy(p *pod) (string, error) {
-	flag := p.flags["audit-policy-file"]
-	if flag == "" {
-		return "", nil
+// readPolicy returns the audit policy and the encryption that an API server reads at its start.
+func (h *Host) readPolicy(p *pod) (text string, err error) {
+	for _, name := range []string{"audit-policy-file", "encryption-provider-config"} {
+		flag := p.flags[name]
+		if flag == "" {
+			continue
+		}
+		file := p.hostPath(flag)
+		if file == "" || !h.exists(file) {
+			return "", fmt.Errorf("%s %s does not exist", name, flag)
+		}
+		text += h.read(file)
 	}
-	file := p.hostPath(flag)
-	if file == "" || !h.exists(file) {
-		return "", fmt.Errorf("the audit policy %s does not exist", flag)
+	if strings.Contains(text, brokenPolicy) {
+		return "", fmt.Errorf("the audit policy is broken")
 	}
-	if text := h.read(file); text != brokenPolicy {
-		return text, nil
+	return text, nil
+}
+
+// encrypted precedes what an API server stores with the key of encryptions.
+const encrypted = "k8s:enc:aescbc:v1:key1:"
+
+// encrypts reports whether an API server writes Secrets encrypted.
+func (s *apiServer) encrypts() bool {
+	return strings.Contains(s.policy, encryptions[reconfigureEncrypt])
+}
+
+// reads reports whether an API server can read what is stored: all of them read what is not encrypted.
+func (s *apiServer) reads(text string) bool {
+	return !strings.HasPrefix(text, encrypted) || strings.Contains(s.policy, "kind: EncryptionConfiguration")
+}
+
+// readsAll fails if a control plane cannot read a Secret.
+func (s *Site) readsAll() error {
+	for _, h := range s.hosts {
+		a := h.apiServer()
+		if a == nil || a.data() == nil {
+			continue
+		}
+		for key, text := range a.data().data {
+			if !a.reads(text) {
+				return fmt.Errorf("the API server of %s cannot read %s", h.Name, key)
+			}
+		}
 	}
-	return "", fmt.Errorf("the audit policy is broken")
+	return nil
+}
+
+// recordsOf is a file with the records of a kind. Since version 2, that of upgrades has all records.
+const recordsOf = "var/lib/airlift/%s/state.json"
+
+// writeFormerRecords writes the records as version 1 had them: in a file for each kind, and in an annotation of the node for each.
+func (h *Host) writeFormerRecords() error {
+	h.world.mu.Lock()
+	if c := h.world.api(); c != nil {
+		c.update("nodes/"+h.Name, func(o map[string]any) {
+			f := followsOf(o)
+			set(o, "{}", "metadata", "annotations", "airlift.dev/follows") // from before
+			set(o, strconv.Itoa(f.Reconfiguration), "metadata", "annotations", "airlift.dev/reconfiguration")
+			set(o, strconv.Itoa(f.Endpoint)+map[bool]string{true: " serving"}[f.OnlyServes], "metadata", "annotations", "airlift.dev/endpoint-change")
+			if f.UsesRegistry {
+				set(o, strconv.Itoa(f.Registry), "metadata", "annotations", "airlift.dev/registry")
+			}
+			set(o, f.Rotation, "metadata", "annotations", "airlift.dev/ca-rotation")
+		})
+	}
+	h.world.mu.Unlock()
+	var file struct {
+		Version int
+		Records []map[string]json.RawMessage
+	}
+	at := fmt.Sprintf(recordsOf, revision.Upgrade)
+	if json.Unmarshal([]byte(h.read(at)), &file) != nil || file.Version != 2 {
+		return nil
+	}
+	if err := os.Remove(filepath.Join(h.Root, at)); err != nil {
+		return err
+	}
+	for _, r := range file.Records {
+		var kind string
+		err := json.Unmarshal(r["kind"], &kind)
+		delete(r, "kind")
+		r["version"] = json.RawMessage("1")
+		var data []byte
+		if err == nil {
+			data, err = json.Marshal(r)
+		}
+		if err == nil {
+			err = h.put(fmt.Sprintf(recordsOf, kind), string(data), 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // runsPolicy fails if the API server does not run with the audit policy of its host.
@@ -499,8 +616,17 @@ func (h *Host) configuration() map[string]string {
 func (h *Host) changeOf() string { return h.reconfigured().Change }
 
 // reconfigured returns the record of the last reconfiguration, an empty one without it.
-func (h *Host) reconfigured() (s node.UpgradeState) {
-	_ = json.Unmarshal([]byte(h.read("var/lib/airlift/reconfigure/state.json")), &s)
+func (h *Host) reconfigured() (s revision.Record) {
+	var file struct{ Records []revision.Record }
+	if json.Unmarshal([]byte(h.read(fmt.Sprintf(recordsOf, revision.Upgrade))), &file) != nil || file.Records == nil { // a former build wrote it
+		_ = json.Unmarshal([]byte(h.read(fmt.Sprintf(recordsOf, revision.Reconfigure))), &s)
+		return s
+	}
+	for _, r := range file.Records {
+		if r.Kind == revision.Reconfigure {
+			return r
+		}
+	}
 	return s
 }
 
@@ -512,11 +638,16 @@ func (s *Site) follows(h *Host) int {
 	if c == nil || c.data["nodes/"+h.Name] == "" {
 		return -1
 	}
-	metadata, _ := c.object("nodes/" + h.Name)["metadata"].(map[string]any)
-	annotations, _ := metadata["annotations"].(map[string]any)
-	text, _ := annotations["airlift.dev/reconfiguration"].(string)
-	number, _ := strconv.Atoi(text)
-	return number
+	return followsOf(c.object("nodes/" + h.Name)).Reconfiguration
+}
+
+// followsOf returns what a Node has recorded.
+func followsOf(o map[string]any) cluster.Follows {
+	var n corev1.Node
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o, &n); err != nil {
+		panic(err)
+	}
+	return cluster.FollowsOf(&n)
 }
 
 // value returns a value of a ConfigMap in kube-system, "" if there is none.
@@ -542,7 +673,7 @@ func (s *Site) storesName() bool {
 
 // followsAfterUndo fails if a node counts as one that follows what was undone on it. record is from before undo, and had is set if
 // the cluster stored addedName then.
-func (s *Site) followsAfterUndo(h *Host, record node.UpgradeState, had bool) error {
+func (s *Site) followsAfterUndo(h *Host, record revision.Record, had bool) error {
 	is, want := s.follows(h), h.followed
 	last, _ := config.DecodeReconfiguration([]byte(s.value(config.ReconfigurationConfigMap, config.ReconfigurationKey)))
 	if len(record.Objects) > 0 && record.Followers != "" {

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"airlift/installer/config"
-	"airlift/installer/flow/upgrade"
+	"airlift/installer/flow/reconfigure"
 	"airlift/installer/host/ledger"
 	"airlift/installer/payload"
 	"airlift/installer/pki"
@@ -176,7 +176,7 @@ func (s *Site) run(c Command) error {
 	}
 	h.slow, h.slowed = c.Slow, false
 	var shown, before map[string]string
-	var plan *upgrade.ReconfigurePlan
+	var plan *reconfigure.Plan
 	if strings.HasPrefix(c.Name, "reconfigure") && c.Name != reconfigureUndo && len(c.Meanwhile) == 0 {
 		var err error
 		if plan, err = s.plan(h, c); err != nil {
@@ -264,6 +264,8 @@ func (s *Site) run(c Command) error {
 		if e := checkError(err); e != nil {
 			return e
 		}
+	} else if now := h.configuration()[apiServerCert]; c.Name == renewAll && now == unchanged[apiServerCert] {
+		return errors.New("the certificate of the API server is not renewed")
 	} else if writesPods.MatchString(c.Name) && len(c.Meanwhile) == 0 {
 		if err := h.runsManifests(); err != nil {
 			return err
@@ -294,6 +296,8 @@ func (s *Site) run(c Command) error {
 	return s.again(h, c)
 }
 
+const apiServerCert = config.CertificatesDir + "/apiserver.crt"
+
 // writesPods are the commands that write manifests of static pods.
 var writesPods = regexp.MustCompile(`^(init|join --control-plane|upgrade .*|reconfigure .*|etcd restore)$`)
 
@@ -302,6 +306,9 @@ func (h *Host) runsManifests() error {
 	h.world.mu.Lock()
 	defer h.world.mu.Unlock()
 	for component, want := range h.manifests() {
+		if component == "user" { // nobody waits for it
+			continue
+		}
 		if p := h.pods[component]; p == nil || p.gone || p.uid != want.uid || p.container == nil || p.container.process == nil {
 			return fmt.Errorf("the command has succeeded, and %s does not run with its manifest", component)
 		}
@@ -388,7 +395,7 @@ func (s *Site) meanwhile(c Command) (wait func() error) {
 // mayRun reports whether the model runs a command: one that the user would not run now is left out.
 func (s *Site) mayRun(h *Host, c Command) bool {
 	switch c.Name {
-	case "edit a manifest", editAPIServer, editComment, editFlag, editFlags, editImage, "the API server is lost", renewAll, restoreEdits, keepEdits, reconfigureWide, reconfigureLittle, reconfigureBroken:
+	case "edit a manifest", editAPIServer, editComment, editFlag, editFlags, editImage, "the API server is lost", renewAll, restoreEdits, keepEdits, reconfigureWide, reconfigureLittle, reconfigureBroken, reconfigureKey, reconfigureEncrypt:
 		return h.controlPlane()
 	case "init", "etcd restore", "etcd restore, interrupted":
 		return s.other(h) == nil
@@ -400,6 +407,8 @@ func (s *Site) mayRun(h *Host, c Command) bool {
 		return c.Target != c.Host
 	case "kubectl delete node":
 		return !h.exists(kubeletConf)
+	case userPod:
+		return h.exists(kubeletConf)
 	case otherTool:
 		return h.exists(kubeletConf) && h.interrupted == "" && !h.foreign
 	}
@@ -439,6 +448,16 @@ func (s *Site) remember(h *Host, c Command) {
 	}
 }
 
+// forgetsLocked no longer expects what a reset has begun to remove: it may be continued, and the data is not needed.
+func (s *Site) forgetsLocked(r *run) {
+	if r.changes == 0 || !r.resets {
+		return
+	}
+	delete(s.keys, r.host.Name)
+	s.made = s.made && len(s.keys) > 0
+	r.host.userPod, r.host.upgradesTo, r.host.former = "", "", nil
+}
+
 // version returns the version of the installed kubelet.
 func (h *Host) version() string { return versionText.FindString(h.read("usr/local/bin/kubelet")) }
 
@@ -461,10 +480,8 @@ func (s *Site) once(h *Host, c Command) (disturbed bool, err error) {
 	if key := h.read(config.CertificatesDir + "/ca.key"); strings.HasPrefix(c.Name, "rotate-ca") && key != "" {
 		s.keys[h.Name] = key
 	}
-	if strings.HasPrefix(c.Name, "reset") && r.changes > 0 && r.resets { // it may be continued, and its data is not needed
-		delete(s.keys, h.Name)
-		s.made = s.made && len(s.keys) > 0
-		h.upgradesTo, h.former = "", nil
+	if strings.HasPrefix(c.Name, "reset") {
+		s.forgetsLocked(r)
 	}
 	s.lastChanges = r.changes
 	Reached.count(c.Name, r.host.interrupted, out, r.disturbed, err)
@@ -530,6 +547,13 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return "", nil
 	case endpointApply, endpointNode, endpointUndo:
 		return r.changeEndpoint(c.Name)
+	case endpointMoves:
+		s.moveEndpoint(c.Host - 1)
+		return "", nil
+	case formerRecords:
+		return "", r.host.writeFormerRecords()
+	case userPod:
+		return "", r.host.addPod()
 	case registryEnable:
 		return r.enableRegistry(b)
 	case registryDisable:
@@ -546,7 +570,7 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.upgrade(b, true)
 	case "upgrade undo":
 		return r.undo()
-	case reconfigureWide, reconfigureLittle, reconfigureBroken, reconfigureNode, reconfigureKubelet, reconfigureProxy, reconfigureDNSImage, restoreEdits, restoreEditsNode, keepEdits, keepPolicy, keepVariables, keepFlags:
+	case reconfigureWide, reconfigureLittle, reconfigureBroken, reconfigureNode, reconfigureKubelet, reconfigureProxy, reconfigureDNSImage, reconfigureKey, reconfigureEncrypt, restoreEdits, restoreEditsNode, keepEdits, keepPolicy, keepVariables, keepFlags:
 		return r.reconfigure(b, c)
 	case reconfigureImages:
 		r.host.store.keepsImages(true)
@@ -899,6 +923,12 @@ func (s *Site) keepsLocked(h *Host) error {
 	if !h.foreign && h.read("etc/crictl.yaml") != userText && h.read("var/lib/airlift/originals/etc/crictl.yaml") != userText {
 		return errors.New("a file of the user is lost: /etc/crictl.yaml")
 	}
+	if h.userPod != "" && h.read(userManifest) != h.userPod {
+		return errors.New("the static pod of the user is lost")
+	}
+	if err := s.readsAll(); err != nil {
+		return err
+	}
 	if key := s.keys[h.Name]; key != "" && h.read("etc/kubernetes/pki/ca.key") != key {
 		return errors.New("the key of the CA is lost")
 	}
@@ -921,7 +951,7 @@ func (s *Site) removed(h *Host) error {
 	is, was := h.files(), s.before[h.Name]
 	var left []string
 	for name := range is {
-		if strings.Contains(name, savedSuffix) { // an edited file, which stays with its directories
+		if strings.Contains(name, savedSuffix) || name == "/"+userManifest { // an edited file, or one of the user, which stays with its directories
 			for ; name != "/"; name = filepath.Dir(name) {
 				delete(is, name)
 			}
@@ -953,7 +983,7 @@ func filesBelow(root string) map[string]string {
 		name := strings.TrimPrefix(path, root)
 		switch {
 		case err != nil || name == "":
-		case strings.HasPrefix(name, "/proc/") || strings.HasPrefix(name, "/var/lib/airlift-backups") || name == "/run/airlift.lock":
+		case strings.HasPrefix(name, "/proc/") || strings.HasPrefix(name, "/var/lib/airlift-backups") || name == "/run/airlift.lock" || name == "/run/airlift-cluster.lock":
 		case d.IsDir():
 			list[name] = "directory"
 		case d.Type()&fs.ModeSymlink != 0:

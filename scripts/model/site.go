@@ -66,6 +66,7 @@ func openBundle(t *testing.T, name, version string, b *testbundle.Images) *paylo
 
 // importSite imports the images of the site.
 func (r *run) importSite(b *payload.Bundle, allNodes bool) (string, error) {
+	r.imports = true
 	return r.changing(siteImport, b.Manifest.KubernetesVersion, func(h *host.Host, c *workflow.Console) error {
 		run := site.NewImport(b, site.ImportOptions{AllNodes: allNodes}, h, c)
 		defer run.Close()
@@ -89,6 +90,9 @@ func (r *run) applySite(b *payload.Bundle) (string, error) {
 func (s *Site) hasSite(h *Host, command string) error {
 	if !h.store.has(siteImage) {
 		return fmt.Errorf("%s has no image %s", h.Name, siteImage)
+	}
+	if digest := h.store.images[siteImage].Target.Digest; h.store.content[digest] == nil {
+		return fmt.Errorf("%s has no content of the image %s", h.Name, siteImage)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

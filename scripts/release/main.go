@@ -20,7 +20,7 @@ import (
 	"strings"
 	"time"
 
-	"airlift/bundle/builder/sbom"
+	"airlift/builder/sbom"
 )
 
 type platform struct{ os, arch string }

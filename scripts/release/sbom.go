@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"airlift/bundle/builder/sbom"
+	"airlift/builder/sbom"
 )
 
 // embedded has the programs that the bundle command contains, written by "make executables":

@@ -1,12 +1,13 @@
 package ondemand
 
 import (
-	"container/list"
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -26,16 +27,16 @@ type directory struct {
 
 	mu       sync.Mutex
 	files    map[string]*kept // by name; nil before open
-	order    *list.List       // of names, the most recently used last
+	uses     int64            // so far
 	size     int64            // of the files
 	reserved int64
 }
 
 // A kept file is read by several goroutines.
 type kept struct {
-	name    string
-	size    int64
-	element *list.Element
+	name string
+	size int64
+	used int64 // the number of the last use
 
 	mu      sync.Mutex
 	checked fs.FileInfo // when its digest was compared; nil before
@@ -72,7 +73,7 @@ func (d *directory) open() error {
 		}
 	}
 	slices.SortStableFunc(found, func(x, y fs.FileInfo) int { return x.ModTime().Compare(y.ModTime()) })
-	d.files, d.order = map[string]*kept{}, list.New()
+	d.files = map[string]*kept{}
 	for _, i := range found {
 		d.add(i.Name(), i.Size())
 	}
@@ -82,7 +83,8 @@ func (d *directory) open() error {
 
 func (d *directory) add(name string, size int64) *kept {
 	d.forget(name)
-	k := &kept{name: name, size: size, element: d.order.PushBack(name)}
+	d.uses++
+	k := &kept{name: name, size: size, used: d.uses}
 	d.files[name] = k
 	d.size += size
 	return k
@@ -91,13 +93,11 @@ func (d *directory) add(name string, size int64) *kept {
 // forget leaves the file on the disk.
 func (d *directory) forget(name string) {
 	if k := d.files[name]; k != nil {
-		d.order.Remove(k.element)
 		d.size -= k.size
 		delete(d.files, name)
 	}
 }
 
-// drop removes a file.
 func (d *directory) drop(name string) {
 	d.forget(name)
 	os.Remove(filepath.Join(d.path, name))
@@ -105,9 +105,18 @@ func (d *directory) drop(name string) {
 
 // evict removes the files that were not used for longest until there is room for need bytes more.
 func (d *directory) evict(need int64) {
-	for d.limit > 0 && d.size+d.reserved+need > d.limit && d.order.Len() > 0 {
-		d.drop(d.order.Front().Value.(string))
+	for d.limit > 0 && d.size+d.reserved+need > d.limit && d.dropOldest() {
 	}
+}
+
+// dropOldest removes the file that was not used for longest, if there is one.
+func (d *directory) dropOldest() bool {
+	all := slices.Collect(maps.Values(d.files))
+	if len(all) == 0 {
+		return false
+	}
+	d.drop(slices.MinFunc(all, func(x, y *kept) int { return cmp.Compare(x.used, y.used) }).name)
+	return true
 }
 
 func nameOf(digest string) string { return strings.TrimPrefix(digest, "sha256:") }
@@ -126,7 +135,8 @@ func (d *directory) read(b bundle.Descriptor) *os.File {
 	d.mu.Lock()
 	k := d.files[name]
 	if k != nil {
-		d.order.MoveToBack(k.element)
+		d.uses++
+		k.used = d.uses
 	}
 	d.mu.Unlock()
 	if k == nil {
@@ -226,8 +236,7 @@ func (d *directory) reserve(n int64) error {
 		case free >= d.reserved+n+spare:
 			d.reserved += n
 			return nil
-		case d.order.Len() > 0:
-			d.drop(d.order.Front().Value.(string))
+		case d.dropOldest():
 			continue
 		case d.reserved > 0:
 			return errLater

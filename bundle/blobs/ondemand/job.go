@@ -78,7 +78,6 @@ func (s *Store) leave(j *job) {
 	}
 }
 
-// wait waits until the blob is complete.
 func (j *job) wait(ctx context.Context) error {
 	_, err := j.spool.available(ctx, math.MaxInt64, 0)
 	if err == io.EOF {
@@ -172,15 +171,11 @@ func (s *Store) newMaker(j *job) *maker {
 	return m
 }
 
-// Write never fails, so that one job does not end the other jobs of its entry.
 func (m *maker) Write(p []byte) (int, error) {
-	if m.err == nil {
-		m.err = m.job.ctx.Err()
+	if err := cmp.Or(m.err, m.job.ctx.Err()); err != nil {
+		return 0, err
 	}
-	if m.err == nil {
-		_, m.err = m.blob.Write(p)
-	}
-	return len(p), nil
+	return m.blob.Write(p)
 }
 
 // end completes the blob, or discards it if there was an error.

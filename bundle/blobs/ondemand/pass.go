@@ -3,6 +3,7 @@ package ondemand
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"runtime/debug"
@@ -95,29 +96,32 @@ func (s *Store) run(p *pass) {
 // read passes on the entries that jobs want. Entries that no job wants at the beginning may be wanted when the pass
 // reaches them.
 func (s *Store) read(p *pass) error {
-	stream, err := p.file.Stream(p.ctx)
+	m, err := p.file.Manifest()
 	if err != nil {
 		return err
 	}
-	defer stream.Close()
-	stream.Skip(func(e bundle.Entry) bool { return !strings.HasPrefix(e.Name, bundle.BlobDir) })
-	for at, e := range stream.Manifest().Entries {
-		if !strings.HasPrefix(e.Name, bundle.BlobDir) {
-			continue
-		}
-		_, content, err := stream.Next()
-		if err != nil {
-			return err
-		}
-		if jobs := s.reach(p, at); len(jobs) > 0 {
+	at := map[string]int{}
+	for n, e := range m.Entries {
+		at[e.Name] = n
+	}
+	isBlob := func(e bundle.Entry) bool { return strings.HasPrefix(e.Name, bundle.BlobDir) }
+	err = p.file.Each(p.ctx, isBlob, func(e bundle.Entry, content bundle.Content) error {
+		if jobs := s.reach(p, at[e.Name]); len(jobs) > 0 {
 			s.pour(p, content, jobs)
 		}
 		if !s.continues(p) {
-			return nil
+			return errOver
 		}
+		return nil
+	})
+	if err == errOver {
+		return nil
 	}
-	return nil
+	return err
 }
+
+// errOver ends a pass when no job needs an entry that lies ahead.
+var errOver = errors.New("no blob is needed any more")
 
 // reach moves the pass to an entry, and returns the jobs that want it.
 func (s *Store) reach(p *pass, at int) (jobs []*job) {
@@ -169,14 +173,14 @@ func (s *Store) pour(p *pass, content io.Reader, jobs []*job) {
 		if j.blob.Source.Compresses() {
 			if layer == nil {
 				layer = s.newRawLayer()
-				out = append(out, layer)
+				out = append(out, &quiet{w: layer.spool, err: &layer.err})
 			}
 			layer.users.Add(1)
 			s.work.Go(func() { s.compress(j, layer) })
 			continue
 		}
 		m := s.newMaker(j)
-		stored, out = append(stored, m), append(out, m)
+		stored, out = append(stored, m), append(out, &quiet{w: m, err: &m.err})
 	}
 	_, err := io.CopyBuffer(io.MultiWriter(out...), content, make([]byte, bufferSize))
 	s.mu.Lock()
@@ -207,7 +211,7 @@ func (s *Store) compress(j *job, layer *rawLayer) {
 	}
 	s.Log.Debug("a layer is compressed", "digest", j.blob.Source.Digest)
 	m := s.newMaker(j)
-	_, err := io.CopyBuffer(m, &untilError{layer.reader(j.ctx, 0, maxLayer), m}, make([]byte, bufferSize))
+	_, err := io.CopyBuffer(m, layer.reader(j.ctx, 0, maxLayer), make([]byte, bufferSize))
 	m.end(err)
 }
 
@@ -231,29 +235,21 @@ func (s *Store) newRawLayer() *rawLayer {
 	return l
 }
 
-// Write never fails, as the Write of a maker.
-func (l *rawLayer) Write(p []byte) (int, error) {
-	if l.err == nil {
-		_, l.err = l.spool.Write(p)
-	}
-	return len(p), nil
-}
-
 func (l *rawLayer) release() {
 	if l.users.Add(-1) == 0 {
 		l.close()
 	}
 }
 
-// An untilError ends with the error of a maker.
-type untilError struct {
-	io.Reader
-	m *maker
+// A quiet writer keeps the first error, so that it does not end the other writers of an entry.
+type quiet struct {
+	w   io.Writer
+	err *error
 }
 
-func (u *untilError) Read(p []byte) (int, error) {
-	if u.m.err != nil {
-		return 0, u.m.err
+func (q *quiet) Write(p []byte) (int, error) {
+	if *q.err == nil {
+		_, *q.err = q.w.Write(p)
 	}
-	return u.Reader.Read(p)
+	return len(p), nil
 }

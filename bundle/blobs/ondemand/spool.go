@@ -49,7 +49,6 @@ func (s *spool) end(err error) {
 	s.changed.Broadcast()
 }
 
-// close frees the file.
 func (s *spool) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

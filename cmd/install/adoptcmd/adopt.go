@@ -42,7 +42,6 @@ On an adopted node, it reports that there is nothing to do.
 Exit codes: 0 the node is adopted, or could be (--dry-run); 1 failure; 2 usage error; 3 the
 node cannot be adopted; 4 this file is damaged.`,
 		Example: "  ./install adopt --dry-run\n  ./install adopt\n  ./install adopt --dry-run -o json",
-		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			show, err := formats.Printer()
 			if err != nil {
@@ -123,7 +122,6 @@ again: it finishes what an interrupted run left.
 Exit codes: 0 the node is not adopted any more; 1 failure, or not confirmed; 2 usage error;
 3 refused.`,
 		Example: "  ./install disown\n  ./install disown --dry-run\n  ./install disown --yes",
-		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, unlock, err := e.Host()
 			if err != nil {

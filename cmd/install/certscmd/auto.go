@@ -3,7 +3,6 @@ package certscmd
 import (
 	"github.com/spf13/cobra"
 
-	"airlift/cmd/output"
 	"airlift/installer/flow/certs"
 	"airlift/installer/host"
 )
@@ -29,7 +28,6 @@ To see when it runs and what it did:
 
 './install reset' removes the timer too.`,
 		Example: "  ./install certs auto\n  ./install certs auto --off",
-		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, unlock, err := host.OpenLocked("/")
 			if err != nil {

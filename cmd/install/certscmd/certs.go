@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"airlift/cmd/install/nodecmd"
-	"airlift/cmd/output"
 	"airlift/installer/config"
 	"airlift/installer/flow/certs"
 	"airlift/installer/node"
@@ -18,8 +17,6 @@ func New(e nodecmd.Environment) *cobra.Command {
 		Use:     "certs",
 		Aliases: []string{"certificates"},
 		Short:   "Show, renew and replace certificates and CAs",
-		Args:    output.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newExpiration(), newRenew(e), newAuto(), newRotateCA(e), newCertificateKey(), newCSR(e))
 	return cmd

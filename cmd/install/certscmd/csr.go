@@ -19,7 +19,6 @@ func newCertificateKey() *cobra.Command {
 		Short:   "Print a random key to encrypt uploaded certificates",
 		Long:    "Print a random key for 'init --upload-certs --certificate-key KEY', which encrypts\nthe certificates with it.",
 		Example: "  ./install certs certificate-key",
-		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			fmt.Fprintln(cmd.OutOrStdout(), cluster.NewCertificateKey())
 			return nil
@@ -47,7 +46,6 @@ The requests contain no key usages. Sign with these:
 etcd's CA signs etcd/* and apiserver-etcd-client, the front proxy's CA signs
 front-proxy-client, and the cluster's CA signs the others.`,
 		Example: "  ./install certs generate-csr --cert-dir /root/pki --kubeconfig-dir /root/pki\n  ./install certs generate-csr --config kubeadm.yaml",
-		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			source.Warn = output.Warner(cmd)
 			cfg, err := source.Node(cmd.Context(), e.KubernetesVersion)

@@ -2,6 +2,8 @@ package certscmd
 
 import (
 	"fmt"
+	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -15,38 +17,24 @@ import (
 )
 
 func newExpiration() *cobra.Command {
-	source, formats := &certs.Source{}, &output.Flags{}
+	source := &certs.Source{}
 	cmd := &cobra.Command{
 		Use:   "check-expiration",
 		Short: "Show when certificates and kubeconfigs expire",
 		Long: `Show when this control plane's certificates, kubeconfigs and CAs expire. An
 externally managed certificate is signed by a CA whose key is not on this host.`,
 		Example: "  ./install certs check-expiration\n  ./install certs check-expiration -o json",
-		Args:    output.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			show, err := formats.Printer()
-			if err != nil {
-				return err
-			}
-			source.Warn = output.Warner(cmd)
-			cfg, err := source.Load(cmd.Context())
-			if err != nil {
-				return err
-			}
-			signed, cas, err := pki.Expirations(cfg, source.FS())
-			if err != nil {
-				return err
-			}
-			now := time.Now()
-			if show != nil {
-				return show(cmd.OutOrStdout(), expirationInfo(signed, cas, now))
-			}
-			return printExpirations(cmd, signed, cas, now)
-		},
 	}
 	bind(cmd.Flags(), source)
-	formats.Bind(cmd.Flags())
-	return cmd
+	return output.Show(cmd, func(cmd *cobra.Command, _ []string) (Expirations, error) {
+		source.Warn = output.Warner(cmd)
+		cfg, err := source.Load(cmd.Context())
+		if err != nil {
+			return Expirations{}, err
+		}
+		signed, cas, err := pki.Expirations(cfg, source.FS())
+		return expirationInfo(signed, cas, time.Now()), err
+	}, Expirations.write)
 }
 
 // Expirations is the document that kubeadm certs check-expiration prints.
@@ -83,26 +71,22 @@ func expirationInfo(signed, cas []pki.Expiration, now time.Time) Expirations {
 	}
 }
 
-func printExpirations(cmd *cobra.Command, signed, cas []pki.Expiration, now time.Time) error {
-	yesNo := map[bool]string{true: "yes", false: "no"}
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 10, 4, 3, ' ', 0)
-	fmt.Fprintln(w, "CERTIFICATE\tEXPIRES\tRESIDUAL TIME\tCERTIFICATE AUTHORITY\tEXTERNALLY MANAGED")
-	for _, h := range signed {
-		if h.Missing {
-			fmt.Fprintf(w, "!MISSING! %s\t\t\t\t\n", h.Name)
-			continue
+func (e Expirations) write(out io.Writer) error {
+	now := time.Now()
+	w := tabwriter.NewWriter(out, 10, 4, 3, ' ', 0)
+	table := func(list []expiration, titles string, more func(expiration) string) {
+		fmt.Fprintln(w, titles)
+		for _, c := range list {
+			if c.Missing {
+				fmt.Fprintln(w, "!MISSING! "+c.Name+strings.Repeat("\t", strings.Count(titles, "\t")))
+				continue
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", c.Name, c.ExpirationDate.Format(certs.DateLayout), residual(c.ExpirationDate.Time, now), more(c))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", h.Name, h.NotAfter.Format(certs.DateLayout),
-			residual(h.NotAfter, now), h.CA, yesNo[h.External])
 	}
-	fmt.Fprintln(w, "\nCERTIFICATE AUTHORITY\tEXPIRES\tRESIDUAL TIME\tEXTERNALLY MANAGED")
-	for _, h := range cas {
-		if h.Missing {
-			fmt.Fprintf(w, "!MISSING! %s\t\t\t\n", h.Name)
-			continue
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", h.Name, h.NotAfter.Format(certs.DateLayout), residual(h.NotAfter, now), yesNo[h.External])
-	}
+	managed := func(c expiration) string { return map[bool]string{true: "yes", false: "no"}[c.ExternallyManaged] }
+	table(e.Certificates, "CERTIFICATE\tEXPIRES\tRESIDUAL TIME\tCERTIFICATE AUTHORITY\tEXTERNALLY MANAGED", func(c expiration) string { return c.CAName + "\t" + managed(c) })
+	table(e.CertificateAuthorities, "\nCERTIFICATE AUTHORITY\tEXPIRES\tRESIDUAL TIME\tEXTERNALLY MANAGED", managed)
 	return w.Flush()
 }
 

@@ -7,7 +7,9 @@ import (
 	"airlift/cmd/output"
 	"airlift/installer/config"
 	"airlift/installer/flow/rotate"
+	"airlift/installer/host"
 	"airlift/installer/node"
+	"airlift/installer/workflow"
 )
 
 const rotateCALong = `Replace the CAs of the cluster, of the front proxy and of etcd with new ones, while the
@@ -37,8 +39,6 @@ func newRotateCA(e nodecmd.Environment) *cobra.Command {
 		Use:   "rotate-ca",
 		Short: "Replace the cluster's CAs, in three stages on all nodes",
 		Long:  rotateCALong,
-		Args:  output.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
 		newRotationStage(e, rotate.Distribute, "Let this node trust the old and the new CAs", `Let this node trust the old and the new CAs. On the first control plane it also creates
@@ -65,7 +65,6 @@ func newRotationStage(e nodecmd.Environment, stage, short, long string) *cobra.C
 		Short:   short,
 		Long:    long + "\n\nIt is safe to run it again: it finishes what an interrupted run left.",
 		Example: "  ./install certs rotate-ca " + stage,
-		Args:    output.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runRotation(e, cmd, options) },
 	}
 	f := cmd.Flags()
@@ -79,49 +78,28 @@ func newRotationStage(e nodecmd.Environment, stage, short, long string) *cobra.C
 }
 
 func runRotation(e nodecmd.Environment, cmd *cobra.Command, options rotate.Options) error {
-	h, unlock, err := e.Host()
-	if err != nil {
-		return err
-	}
-	defer unlock()
+	var err error
 	if options.CertificatesDir, err = config.Absolute("--cert-dir", options.CertificatesDir); err != nil {
 		return err
 	}
 	if options.Kubeconfig, err = config.Absolute("--kubeconfig", options.Kubeconfig); err != nil {
 		return err
 	}
-	r, err := rotate.New(cmd.Context(), options, h, e.Console(cmd))
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	return e.Recorded(cmd, h, "", func() error { return r.Run(cmd.Context()) })
+	return e.Change(cmd, nodecmd.How{}, func(h *host.Host, c *workflow.Console) (nodecmd.Run, error) {
+		return rotate.New(cmd.Context(), options, h, c)
+	})
 }
 
 func newRotationStatus() *cobra.Command {
-	kubeconfig, formats := "", &output.Flags{}
-	cmd := &cobra.Command{
+	kubeconfig := ""
+	cmd := output.Show(&cobra.Command{
 		Use:     "status",
 		Short:   "Show the stage of each node, and what to run next",
 		Long:    "Show which stage each node has reached, and what to run next. Run it on a control plane.",
 		Example: "  ./install certs rotate-ca status\n  ./install certs rotate-ca status -o json",
-		Args:    output.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			show, err := formats.Printer()
-			if err != nil {
-				return err
-			}
-			s, err := rotate.ReadStatus(cmd.Context(), kubeconfig)
-			if err != nil {
-				return err
-			}
-			if show != nil {
-				return show(cmd.OutOrStdout(), s)
-			}
-			return s.Write(cmd.OutOrStdout())
-		},
-	}
-	formats.Bind(cmd.Flags())
+	}, func(cmd *cobra.Command, _ []string) (*rotate.Status, error) {
+		return rotate.ReadStatus(cmd.Context(), kubeconfig)
+	}, (*rotate.Status).Write)
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", node.AdminConf, "the kubeconfig `FILE` of the cluster")
 	return cmd
 }

@@ -165,16 +165,16 @@ others.`
 
 func newPlan(in *site) *cobra.Command {
 	var r rules
-	format, file := "text", ""
+	formats, file := &output.Flags{}, ""
 	cmd := &cobra.Command{
 		Use:     "plan",
 		Short:   "Show what apply would do",
 		Long:    planLong,
 		Example: "  ./install cluster plan\n  ./install cluster plan --out site.plan\n  ./install cluster plan -o json",
-		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if format != "text" && format != "json" {
-				return fault.New(fault.Usage, "unknown output format %q: use text or json", format)
+			show, err := formats.Printer()
+			if err != nil {
+				return err
 			}
 			return in.with(cmd, cmd.ErrOrStderr(), func(ctx context.Context, s *opened) error {
 				defer s.Site.Discard(ctx)
@@ -183,30 +183,30 @@ func newPlan(in *site) *cobra.Command {
 					return err
 				}
 				p.Notes = append(p.Notes, s.drift(ctx)...)
-				return writePlan(cmd, p, format, file)
+				return writePlan(cmd, p, show, file)
 			})
 		},
 	}
 	r.bind(cmd)
 	cmd.Flags().StringVar(&file, "out", "", "also write the plan to this `FILE`, for 'apply --plan'")
-	cmd.Flags().StringVarP(&format, "output", "o", format, "text or json")
+	formats.Bind(cmd.Flags())
 	return cmd
 }
 
 // writePlan prints a plan, and writes it to a file unless that is "". The error has the exit code for a plan that is not empty.
-func writePlan(cmd *cobra.Command, p *plan.Plan, format, file string) error {
-	data, err := json.MarshalIndent(p, "", "  ")
-	if err != nil {
-		return err
-	}
-	data = append(data, '\n')
+func writePlan(cmd *cobra.Command, p *plan.Plan, show output.Printer, file string) error {
 	if file != "" {
-		if err := filesystem.WriteOutput(file, data, 0o600); err != nil {
+		data, err := json.MarshalIndent(p, "", "  ")
+		if err == nil {
+			err = filesystem.WriteOutput(file, append(data, '\n'), 0o600)
+		}
+		if err != nil {
 			return fmt.Errorf("writing the plan to %q: %w", file, err)
 		}
 	}
-	if format == "json" {
-		_, err = output.Verbatim(cmd.OutOrStdout()).Write(data)
+	err := error(nil)
+	if show != nil {
+		err = show(cmd.OutOrStdout(), p)
 	} else {
 		err = p.Write(cmd.OutOrStdout())
 	}
@@ -220,7 +220,7 @@ func writePlan(cmd *cobra.Command, p *plan.Plan, format, file string) error {
 }
 
 func newPreflight(in *site) *cobra.Command {
-	format := "text"
+	formats := &output.Flags{}
 	cmd := &cobra.Command{
 		Use:   "preflight",
 		Short: "Check all hosts, and change nothing",
@@ -230,21 +230,21 @@ problems are in one table.
 
 Exit codes: 0 all checks passed, perhaps with warnings; 3 a check failed.`,
 		Example: "  ./install cluster preflight\n  ./install cluster preflight -o json",
-		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if format != "text" && format != "json" {
-				return fault.New(fault.Usage, "unknown output format %q: use text or json", format)
+			show, err := formats.Printer()
+			if err != nil {
+				return err
 			}
 			return in.with(cmd, cmd.ErrOrStderr(), func(ctx context.Context, s *opened) error {
-				return s.printPreflight(ctx, cmd.OutOrStdout(), format == "json")
+				return s.printPreflight(ctx, cmd.OutOrStdout(), show)
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&format, "output", "o", format, "text or json")
+	formats.Bind(cmd.Flags())
 	return cmd
 }
 
-func (s *opened) printPreflight(ctx context.Context, out io.Writer, asJSON bool) error {
+func (s *opened) printPreflight(ctx context.Context, out io.Writer, show output.Printer) error {
 	defer s.Site.Discard(ctx)
 	p, err := s.plan(ctx, rules{})
 	if err != nil {
@@ -254,24 +254,16 @@ func (s *opened) printPreflight(ctx context.Context, out io.Writer, asJSON bool)
 	if err != nil {
 		return err
 	}
-	if asJSON {
-		err = printJSON(out, map[string]any{"findings": append([]run.Finding{}, found...)})
+	if show != nil {
+		err = show(out, map[string]any{"findings": append([]run.Finding{}, found...)})
 	} else {
 		err = writeFindings(out, found)
 	}
 	if err == nil {
 		err = failed(found)
 	}
-	if err == nil && !asJSON {
+	if err == nil && show == nil {
 		_, err = fmt.Fprintln(out, "All preflight checks passed.")
-	}
-	return err
-}
-
-func printJSON(out io.Writer, document any) error {
-	data, err := json.MarshalIndent(document, "", "  ")
-	if err == nil {
-		_, err = output.Verbatim(out).Write(append(data, '\n'))
 	}
 	return err
 }
@@ -282,44 +274,24 @@ func (s *opened) preflight(ctx context.Context, p *plan.Plan) ([]run.Finding, er
 	return s.Site.Preflight(ctx, p)
 }
 
-// grouped joins findings that several hosts have.
-func grouped(found []run.Finding) (list []run.Finding) {
-	hosts := map[run.Finding][]string{}
-	for _, f := range found {
-		if f.Minor {
-			continue
-		}
-		host := f.Host
-		f.Host = ""
-		if hosts[f] == nil {
-			list = append(list, f)
-		}
-		hosts[f] = append(hosts[f], host)
-	}
-	for i, f := range list {
-		names := hosts[f]
-		list[i].Host = strings.Join(names[:min(len(names), 3)], ", ")
-		if more := len(names) - 3; more > 0 {
-			list[i].Host += fmt.Sprintf(" and %d more", more)
-		}
-	}
-	return list
-}
-
 // writeFindings prints findings as a table.
 func writeFindings(out io.Writer, found []run.Finding) error {
-	list := grouped(found)
-	if len(list) == 0 {
+	found = slices.DeleteFunc(slices.Clone(found), func(f run.Finding) bool { return f.Minor })
+	if len(found) == 0 {
 		return nil
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "HOST\t\tCHECK\tPROBLEM")
-	for _, f := range list {
+	for f, hosts := range shared(found, func(f run.Finding) (host string, of run.Finding) { host, f.Host = f.Host, ""; return host, f }) {
+		names := strings.Join(hosts[:min(len(hosts), 3)], ", ")
+		if more := len(hosts) - 3; more > 0 {
+			names += fmt.Sprintf(" and %d more", more)
+		}
 		kind := "error"
 		if f.Warning {
 			kind = "warning"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", f.Host, kind, f.Name, strings.ReplaceAll(f.Message, "\n", " "))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", names, kind, f.Name, strings.ReplaceAll(f.Message, "\n", " "))
 		if f.Fix != "" {
 			fmt.Fprintf(w, "\t\t\thint: %s\n", strings.ReplaceAll(f.Fix, "\n", " "))
 		}
@@ -370,7 +342,6 @@ func newApply(in *site) *cobra.Command {
 		Long:  applyLong,
 		Example: "  ./install cluster apply\n  ./install cluster apply --yes --skip worker7\n  ./install cluster apply --plan site.plan\n" +
 			"  ./newer cluster apply --pause-after canary --undo\n  ./newer cluster apply --continue",
-		Args: output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			saved, err := readPlan(file)
 			if err != nil {

@@ -58,8 +58,6 @@ func newCommand(in *site) *cobra.Command {
 		Use:   "cluster",
 		Short: "Install, upgrade and look after a cluster of several hosts, by SSH",
 		Long:  clusterLong,
-		Args:  output.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	f := cmd.PersistentFlags()
 	f.StringVarP(&in.file, "file", "f", spec.DefaultFile, "the `FILE` that describes the cluster")
@@ -82,7 +80,6 @@ func newExample() *cobra.Command {
 		Long: `Print a cluster.yaml with comments on each field. It describes three control planes and two
 workers: change the names and addresses, and remove what you do not need.`,
 		Example: "  ./install cluster example > cluster.yaml",
-		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range sharedFlags {
 				if cmd.Flags().Changed(name) {
@@ -134,6 +131,24 @@ func (in *site) with(cmd *cobra.Command, out io.Writer, do func(ctx context.Cont
 	return nil
 }
 
+// gathered is with for commands that keep the installers of the hosts. After before, which may be nil, it connects to them; at its end,
+// it removes what it brought.
+func (in *site) gathered(cmd *cobra.Command, out io.Writer, before func(s *opened) error, do func(ctx context.Context, s *opened) error) error {
+	return in.with(cmd, out, func(ctx context.Context, s *opened) error {
+		if before != nil {
+			if err := before(s); err != nil {
+				return err
+			}
+		}
+		s.Site.Display.Start()
+		defer s.Site.Discard(ctx)
+		if err := s.Site.Gather(ctx, true); err != nil {
+			return err
+		}
+		return do(ctx, s)
+	})
+}
+
 func (in *site) read(cmd *cobra.Command, out io.Writer) (*opened, error) {
 	c, err := spec.Read(in.file)
 	if err != nil {
@@ -167,12 +182,9 @@ func (in *site) read(cmd *cobra.Command, out io.Writer) (*opened, error) {
 
 // skipped refuses names that are not in cluster.yaml.
 func (in *site) skipped(c *spec.Cluster) (map[string]bool, error) {
-	known, skip := map[string]bool{}, map[string]bool{}
-	for _, h := range c.Hosts {
-		known[h.Name] = true
-	}
+	skip := map[string]bool{}
 	for _, name := range in.skip {
-		if !known[name] {
+		if !slices.ContainsFunc(c.Hosts, func(h spec.Host) bool { return h.Name == name }) {
 			return nil, fault.New(fault.Usage, "--skip %q: %s has no host with this name", name, in.file).Hint("see the names in " + in.file)
 		}
 		skip[name] = true

@@ -22,13 +22,14 @@ import (
 
 	"airlift/bundle"
 	"airlift/cmd/output"
-	"airlift/installer/flow/upgrade"
+	"airlift/installer/flow/reconfigure"
 	"airlift/installer/multihost/facts"
 	"airlift/installer/multihost/live"
 	"airlift/installer/multihost/remote"
 	"airlift/installer/multihost/spec"
 	checks "airlift/installer/preflight"
 	"airlift/installer/reconfiguration"
+	"airlift/installer/revision"
 	"airlift/internal/fault"
 	"airlift/internal/progress"
 	"airlift/scripts/fixtures/modelsite"
@@ -125,6 +126,7 @@ func (c *console) answered(answers io.Reader, args ...string) (out string, code 
 		open: func() (*bundle.File, error) { return bundle.Open(c.file) },
 		dial: func(*live.Display) dialer { return modelDialer{c.w} },
 	})
+	output.Complete(cmd)
 	var b bytes.Buffer
 	text := output.Text{Name: output.Name{Here: output.Written, There: output.Written}, Out: &b}
 	cmd.SetOut(text)
@@ -322,9 +324,9 @@ func TestConfiguration(t *testing.T) {
 
 // TestChangeIsAPlan: what a driver reads of a change has the names that "reconfigure --plan -o json" prints.
 func TestChangeIsAPlan(t *testing.T) {
-	printed := upgrade.ReconfigurePlan{
-		Nodes:   []upgrade.ReconfiguredNode{{Name: "cp1", Role: "control-plane", Restarts: []string{"etcd"}, Command: "./install reconfigure"}},
-		Changes: []upgrade.PlannedChange{{Name: "a", Diff: "b"}}, Certificates: []upgrade.PlannedCertificate{{File: "c", Added: []string{"d"}, Removed: []string{"e"}}},
+	printed := reconfigure.Plan{
+		Nodes:   []reconfigure.PlannedNode{{Name: "cp1", Role: "control-plane", Restarts: []string{"etcd"}, Command: "./install reconfigure"}},
+		Changes: []revision.Difference{{Name: "a", Diff: "b"}}, Certificates: []reconfigure.PlannedCertificate{{File: "c", Added: []string{"d"}, Removed: []string{"e"}}},
 		Marks: []string{"f"}, AddOns: []string{"g"}, Images: true, Refused: []reconfiguration.Refusal{{Field: "h", From: "i", To: "j", Reason: "k", Needed: "l"}},
 		Warnings: []checks.Problem{{Name: "m", Message: "n", Fix: "o"}}, Errors: []checks.Problem{{Name: "p", Message: "q", Fix: "r"}},
 	}
@@ -631,6 +633,7 @@ func (c *console) events(args ...string) (stdout, stderr string, code fault.Code
 		open: func() (*bundle.File, error) { return bundle.Open(c.file) },
 		dial: func(*live.Display) dialer { return modelDialer{c.w} },
 	}))
+	output.Complete(root)
 	root.SetArgs(append([]string{"--progress", "json", "cluster", "--file", c.path("cluster.yaml")}, args...))
 	err := root.ExecuteContext(c.t.Context())
 	output.PrintError(root, err)

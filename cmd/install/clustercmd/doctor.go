@@ -10,11 +10,11 @@ import (
 	"io"
 	"path"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/output"
 	"airlift/installer/doctor"
 	"airlift/installer/host/filesystem"
 	"airlift/installer/multihost/run"
@@ -40,21 +40,21 @@ FILE ends with .tar.gz; the default is doctor-CLUSTER-TIME.tar.gz in the current
 
 Exit codes: 0 the archive has every host; 1 a host is missing, or it could not be written.`,
 		Example: "  ./install cluster doctor\n  ./install cluster doctor site.tar.gz --since 2h\n  ./install cluster doctor --logs-of monitoring",
-		Args:    oneFile,
+		Args:    output.AtMostOneArg("file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := doctor.CheckNamespaces(logsOf); err != nil {
 				return err
 			}
-			return in.with(cmd, cmd.ErrOrStderr(), func(ctx context.Context, s *opened) error {
-				name := s.fileName(args, "doctor", ".tar.gz")
+			name := ""
+			return in.gathered(cmd, cmd.ErrOrStderr(), func(s *opened) error {
+				name = s.fileName(args, "doctor", ".tar.gz")
 				if !strings.HasSuffix(name, ".tar.gz") {
 					return fault.New(fault.Usage, "the archive's name %q must end with .tar.gz", name).Hint("for example: ./install cluster doctor site.tar.gz")
 				}
-				if err := filesystem.CheckOutput(name); err != nil {
-					return fault.Wrap(fmt.Errorf("writing %s: %w", name, err), fault.Usage, "choose a file in an existing directory")
-				}
+				return checkOutput(name)
+			}, func(ctx context.Context, s *opened) error {
 				archives, err := s.doctor(ctx, since, logsOf)
-				if ctx.Err() != nil {
+				if s.Site.Display.Clear(); ctx.Err() != nil {
 					return context.Cause(ctx)
 				}
 				size, written := s.writeArchive(name, archives)
@@ -78,26 +78,11 @@ func (s *opened) fileName(args []string, what, suffix string) string {
 	return fmt.Sprintf("%s-%s-%s%s", what, s.Site.Cluster.Name, time.Now().UTC().Format("20060102T150405Z"), suffix)
 }
 
-func oneFile(cmd *cobra.Command, args []string) error {
-	if len(args) > 1 {
-		return fault.New(fault.Usage, "%s accepts one file, and got %d", cmd.Name(), len(args)).Hint("see '" + cmd.CommandPath() + " --help'")
-	}
-	return nil
-}
-
 // doctor returns the archive of each host that answered, and the errors of the others.
 func (s *opened) doctor(ctx context.Context, since time.Duration, logsOf []string) (map[string][]byte, error) {
-	s.Site.Display.Start()
-	defer s.Site.Display.Clear()
-	defer s.Site.Discard(ctx)
-	if err := s.Site.Gather(ctx, true); err != nil {
-		return nil, err
-	}
-	archives := map[string][]byte{}
-	var mu sync.Mutex
-	err := s.Site.Each(ctx, "doctor", s.Site.Hosts(), func(ctx context.Context, h *run.Host) error {
+	return run.Ask(ctx, s.Site, "doctor", s.Site.Hosts(), func(ctx context.Context, h *run.Host) ([]byte, error) {
 		if h.Err != nil {
-			return h.Err
+			return nil, h.Err
 		}
 		args := []string{"doctor", "-", "--since", since.String()}
 		for _, namespace := range logsOf {
@@ -107,16 +92,9 @@ func (s *opened) doctor(ctx context.Context, since time.Duration, logsOf []strin
 		if err == nil {
 			err = copyArchive(tar.NewWriter(io.Discard), h.Name, out) // a damaged one must not spoil the others
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		if err != nil {
-			h.Err = err
-			return err
-		}
-		archives[h.Name] = out
-		return nil
+		h.Err = err
+		return out, err
 	})
-	return archives, err
 }
 
 // writeArchive writes the archives of the hosts to one file.

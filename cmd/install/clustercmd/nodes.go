@@ -1,6 +1,7 @@
 package clustercmd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -19,29 +19,6 @@ import (
 	"airlift/installer/multihost/spec"
 	"airlift/internal/fault"
 )
-
-// collect runs a command that only reads on the nodes with a role, and returns what each printed.
-func (s *opened) collect(ctx context.Context, role string, args ...string) (nodes []*run.Host, outputs map[string][]byte, err error) {
-	s.Site.Display.Start()
-	defer s.Site.Display.Clear()
-	defer s.Site.Discard(ctx)
-	if err := s.Site.Gather(ctx, true); err != nil {
-		return nil, nil, err
-	}
-	if nodes, err = s.Site.Nodes(role); err != nil {
-		return nil, nil, err
-	}
-	var mu sync.Mutex
-	outputs = map[string][]byte{}
-	err = s.Site.Each(ctx, strings.Join(args[:2], " "), nodes, func(ctx context.Context, h *run.Host) error {
-		out, err := h.Installer(ctx, args...)
-		mu.Lock()
-		defer mu.Unlock()
-		outputs[h.Name] = out
-		return err
-	})
-	return nodes, outputs, err
-}
 
 // decodeAll decodes the outputs of hosts, by their names.
 func decodeAll(outputs map[string][]byte) (map[string]any, error) {
@@ -59,15 +36,19 @@ func decodeAll(outputs map[string][]byte) (map[string]any, error) {
 // collecting makes cmd run a command on the nodes with a role, and print what they printed: in one document, or by text.
 func (in *site) collecting(cmd *cobra.Command, role string, args func(document bool) []string, text func(io.Writer, []*run.Host, map[string][]byte) error) *cobra.Command {
 	formats := &output.Flags{}
-	cmd.Args = output.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		show, err := formats.Printer()
 		if err != nil {
 			return err
 		}
-		return in.with(cmd, cmd.ErrOrStderr(), func(ctx context.Context, s *opened) error {
-			nodes, outputs, err := s.collect(ctx, role, args(show != nil)...)
+		return in.gathered(cmd, cmd.ErrOrStderr(), nil, func(ctx context.Context, s *opened) error {
+			nodes, err := s.Site.Nodes(role)
 			if err != nil {
+				return err
+			}
+			args := args(show != nil)
+			outputs, err := run.Ask(ctx, s.Site, strings.Join(args[:2], " "), nodes, func(ctx context.Context, h *run.Host) ([]byte, error) { return h.Installer(ctx, args...) })
+			if s.Site.Display.Clear(); err != nil {
 				return err
 			}
 			if show == nil {
@@ -88,8 +69,6 @@ func newCerts(in *site) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "certs",
 		Short: "Show and renew the certificates of all control planes",
-		Args:  output.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newCertsExpiration(in), newCertsRenew(in))
 	return cmd
@@ -124,20 +103,13 @@ func newCertsRenew(in *site) *cobra.Command {
 --restart' does on one. The components restart one by one, and the API is served meanwhile
 if there are several control planes. It stops at the first control plane that fails.`,
 		Example: "  ./install cluster certs renew\n  ./install cluster certs renew --yes",
-		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return in.with(cmd, cmd.OutOrStdout(), func(ctx context.Context, s *opened) error {
-				if !yes {
-					if err := confirm(cmd, "This renews the certificates and restarts the components of all control planes of "+s.Site.Cluster.Name+". Continue? [y/N]", "", "answer with y, or run it with --yes"); err != nil {
-						return err
-					}
+			return in.gathered(cmd, cmd.OutOrStdout(), func(s *opened) error {
+				if yes {
+					return nil
 				}
-				s.Site.Display.Start()
-				defer s.Site.Display.Stop()
-				defer s.Site.Discard(ctx)
-				if err := s.Site.Gather(ctx, true); err != nil {
-					return err
-				}
+				return confirm(cmd, "This renews the certificates and restarts the components of all control planes of "+s.Site.Cluster.Name+". Continue? [y/N]", "", "answer with y, or run it with --yes")
+			}, func(ctx context.Context, s *opened) error {
 				nodes, err := s.Site.Nodes(spec.ControlPlane)
 				if err != nil {
 					return err
@@ -154,8 +126,6 @@ func newImages(in *site) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "images",
 		Short: "List the images of all nodes, and import further ones",
-		Args:  output.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newImagesList(in), newImagesImport(in))
 	return cmd
@@ -214,27 +184,14 @@ Without it, the file goes to every node.
 
 It is safe to run it again: it finishes what an interrupted run left.`,
 		Example: "  ./more cluster images import",
-		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return in.with(cmd, cmd.OutOrStdout(), func(ctx context.Context, s *opened) error {
+			return in.gathered(cmd, cmd.OutOrStdout(), func(s *opened) error {
 				m, err := s.file.Bundle.Manifest()
 				if err == nil && m.Additional() && !slices.Contains(m.Only, bundle.OnlyImages) {
 					err = fault.New(fault.Usage, "this file has no images").Hint("use a file that 'bundle build --only images' wrote")
 				}
-				if err == nil {
-					err = s.file.Bundle.NeedsWhole()
-				}
-				if err != nil {
-					return err
-				}
-				s.Site.Display.Start()
-				defer s.Site.Display.Stop()
-				defer s.Site.Discard(ctx)
-				if err := s.Site.Gather(ctx, true); err != nil {
-					return err
-				}
-				return s.Site.Import(ctx)
-			})
+				return cmp.Or(err, s.file.Bundle.NeedsWhole())
+			}, func(ctx context.Context, s *opened) error { return s.Site.Import(ctx) })
 		},
 	}
 }

@@ -2,18 +2,17 @@ package clustercmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"airlift/cmd/output"
 	"airlift/installer/multihost/live"
 	"airlift/installer/multihost/remote"
 	"airlift/internal/fault"
+	"airlift/internal/interrupt"
 	"airlift/internal/progress"
 )
 
@@ -33,7 +32,8 @@ func terminal(display *live.Display) (o remote.Options) {
 		return yes, err
 	}
 	o.Password = func(ctx context.Context, prompt string) (secret string, err error) {
-		display.Aside(func() { secret, err = hidden(ctx, tty, prompt) })
+		prompt = fault.Printable(strings.TrimSuffix(strings.TrimSpace(prompt), ":")) + ": " // hosts word the questions of keyboard-interactive
+		display.Aside(func() { secret, _, err = interrupt.ReadPassword(ctx, tty, tty, prompt) })
 		return secret, err
 	}
 	return o
@@ -42,32 +42,6 @@ func terminal(display *live.Display) (o remote.Options) {
 func isYes(answer string) bool {
 	a := strings.ToLower(strings.TrimSpace(answer))
 	return a == "y" || a == "yes"
-}
-
-// hidden asks for a secret and does not show it. After an interruption, the terminal shows what is typed again.
-func hidden(ctx context.Context, tty *os.File, prompt string) (string, error) {
-	fd := int(tty.Fd())
-	before, err := term.GetState(fd)
-	if err != nil {
-		return "", err
-	}
-	fmt.Fprint(tty, fault.Printable(strings.TrimSuffix(strings.TrimSpace(prompt), ":"))+": ") // hosts word the questions of keyboard-interactive
-	defer fmt.Fprintln(tty)
-	type answer struct {
-		secret []byte
-		err    error
-	}
-	given := make(chan answer, 1)
-	go func() {
-		secret, err := term.ReadPassword(fd)
-		given <- answer{secret, err}
-	}()
-	select {
-	case a := <-given:
-		return string(a.secret), a.err
-	case <-ctx.Done():
-		return "", errors.Join(context.Cause(ctx), term.Restore(fd, before))
-	}
 }
 
 // confirm asks a question whose answer comes from a terminal or a pipe. A wanted text, such as the name of the cluster, must

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"airlift/cmd/output"
 	"airlift/internal/fault"
 )
 
@@ -26,7 +25,6 @@ Each host removes only what its ledger lists, and lists what remains. Workers ar
 first, then the control planes, the first one last. A host that fails does not stop the
 others of its kind. It is safe to run it again.`,
 		Example: "  ./install cluster reset\n  ./install cluster reset --force --yes",
-		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if force != yes {
 				return fault.New(fault.Usage, "--force and --yes must be given together, for scripts").Hint("to be asked, give none of them")

@@ -31,27 +31,17 @@ A kubeconfig that has more than one cluster, or that names commands, files or a 
 refused: kubectl would use them on this machine.
 For other users, see 'kubeconfig user' on a control plane.`,
 		Example: "  ./install cluster kubeconfig admin.conf\n  kubectl --kubeconfig admin.conf get nodes",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return fault.New(fault.Usage, "kubeconfig requires the name of one file").Hint("for example: ./install cluster kubeconfig admin.conf")
-			}
-			return nil
-		},
+		Args:    output.OneArg("kubeconfig requires the name of one file", "for example: ./install cluster kubeconfig admin.conf"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return in.with(cmd, cmd.ErrOrStderr(), func(ctx context.Context, s *opened) error { return s.kubeconfig(ctx, cmd, args[0]) })
+			return in.gathered(cmd, cmd.ErrOrStderr(), func(*opened) error { return checkNew(args[0]) }, func(ctx context.Context, s *opened) error { return s.kubeconfig(ctx, cmd, args[0]) })
 		},
 	}
 }
 
 // kubeconfig copies the administrator's kubeconfig to a file, or to standard output if it is -.
 func (s *opened) kubeconfig(ctx context.Context, cmd *cobra.Command, file string) error {
-	if file != "-" {
-		if err := checkNew(file); err != nil {
-			return err
-		}
-	}
-	h, err := s.healthy(ctx)
-	if err != nil {
+	h, err := s.Site.Healthy()
+	if s.Site.Display.Clear(); err != nil {
 		return err
 	}
 	if server := h.Facts.Cluster.ControlPlaneEndpoint; isLoopback(server) {
@@ -81,17 +71,6 @@ func isLoopback(endpoint string) bool {
 	return err == nil && address.Addr().IsLoopback()
 }
 
-// healthy gathers facts, and returns a control plane whose API server answers.
-func (s *opened) healthy(ctx context.Context) (*run.Host, error) {
-	s.Site.Display.Start()
-	defer s.Site.Display.Clear()
-	defer s.Site.Discard(ctx)
-	if err := s.Site.Gather(ctx, true); err != nil {
-		return nil, err
-	}
-	return s.Site.Healthy()
-}
-
 func newBackup(in *site) *cobra.Command {
 	keep := ""
 	var recipients []string
@@ -106,7 +85,7 @@ the connection is cut. With --keep, the backup is saved on the control plane, at
 It has all secrets of the cluster: keep it safe, or encrypt it with --recipient.
 './install etcd restore' restores the cluster from it.`,
 		Example: "  ./install cluster backup\n  ./install cluster backup site.tar.age --recipient age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p\n  ./install cluster backup --keep /mnt/backup/site.tar",
-		Args:    oneFile,
+		Args:    output.AtMostOneArg("file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkKeep(keep, args); err != nil {
 				return err
@@ -114,38 +93,31 @@ It has all secrets of the cluster: keep it safe, or encrypt it with --recipient.
 			if _, _, err := archive.Recipients(recipients, nil); err != nil {
 				return err
 			}
-			return in.with(cmd, cmd.ErrOrStderr(), func(ctx context.Context, s *opened) error {
-				name, err := s.backup(ctx, args, keep, recipients)
-				if err == nil {
-					fmt.Fprintf(cmd.OutOrStdout(), "The backup is %s. It has all secrets of the cluster: keep it safe.\n", name)
+			name := "-"
+			return in.gathered(cmd, cmd.ErrOrStderr(), func(s *opened) error {
+				if keep == "" {
+					name = s.fileName(args, "backup", ".tar")
 				}
-				return err
+				return checkNew(name)
+			}, func(ctx context.Context, s *opened) error {
+				h, err := s.Site.Healthy()
+				if err == nil {
+					err = s.Site.Each(ctx, "backup", []*run.Host{h}, func(ctx context.Context, h *run.Host) error { return backup(ctx, h, name, keep, recipients) })
+				}
+				if s.Site.Display.Stop(); err != nil {
+					return err
+				}
+				if keep != "" {
+					name = h.Name + ":" + keep
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "The backup is %s. It has all secrets of the cluster: keep it safe.\n", name)
+				return nil
 			})
 		},
 	}
 	cmd.Flags().StringVar(&keep, "keep", "", "keep the backup on the control plane, at this `PATH`")
 	cmd.Flags().StringArrayVar(&recipients, "recipient", nil, "encrypt the file with age to this public `KEY`, age1… (repeatable)")
 	return cmd
-}
-
-// backup saves a backup, and returns where it is.
-func (s *opened) backup(ctx context.Context, args []string, keep string, recipients []string) (name string, err error) {
-	if keep == "" {
-		name = s.fileName(args, "backup", ".tar")
-		if err := checkNew(name); err != nil {
-			return "", err
-		}
-	}
-	h, err := s.healthy(ctx)
-	switch {
-	case err != nil:
-		return "", err
-	case keep != "":
-		return h.Name + ":" + keep, s.snapshot(ctx, h, keep, recipients)
-	}
-	s.Site.Display.Start()
-	defer s.Site.Display.Stop()
-	return name, s.Site.Each(ctx, "backup", []*run.Host{h}, func(ctx context.Context, h *run.Host) error { return fetchBackup(ctx, h, name, recipients) })
 }
 
 // checkKeep checks the path on the control plane, if there is one.
@@ -159,23 +131,18 @@ func checkKeep(keep string, args []string) error {
 	return nil
 }
 
-// snapshot saves a backup at a path on a control plane.
-func (s *opened) snapshot(ctx context.Context, h *run.Host, path string, recipients []string) error {
-	args := []string{"etcd", "snapshot", path}
+// backup saves a backup at the path keep on a control plane, or else in a file on this machine. On the control plane, that is never a
+// file, because a cut connection would leave all secrets of the cluster there.
+func backup(ctx context.Context, h *run.Host, name, keep string, recipients []string) error {
+	args := []string{"cluster", "host", "backup"}
+	if keep != "" {
+		args = []string{"etcd", "snapshot", keep}
+	}
 	for _, r := range recipients {
 		args = append(args, "--recipient", r)
 	}
-	s.Site.Display.Start()
-	defer s.Site.Display.Stop()
-	return s.Site.Each(ctx, "etcd snapshot", []*run.Host{h}, func(ctx context.Context, h *run.Host) error { return h.Install(ctx, args...) })
-}
-
-// fetchBackup writes a backup to a file on this machine. On the control plane it is never a file, because a cut connection would
-// leave all secrets of the cluster there.
-func fetchBackup(ctx context.Context, h *run.Host, name string, recipients []string) error {
-	args := []string{"cluster", "host", "backup"}
-	for _, r := range recipients {
-		args = append(args, "--recipient", r)
+	if keep != "" {
+		return h.Install(ctx, args...)
 	}
 	return writeNew(name, func(out io.Writer) error {
 		err := h.Document(ctx, out, args...)
@@ -189,9 +156,17 @@ func fetchBackup(ctx context.Context, h *run.Host, name string, recipients []str
 
 // checkNew refuses a file that exists: it may be an older backup, or a kubeconfig with other clusters.
 func checkNew(name string) error {
+	if name == "-" {
+		return nil
+	}
 	if _, err := os.Lstat(name); err == nil {
 		return exists(name)
 	}
+	return checkOutput(name)
+}
+
+// checkOutput refuses a file that cannot be written.
+func checkOutput(name string) error {
 	if err := filesystem.CheckOutput(name); err != nil {
 		return fault.Wrap(fmt.Errorf("writing %s: %w", name, err), fault.Usage, "choose a file in an existing directory")
 	}

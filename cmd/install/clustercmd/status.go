@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -68,17 +67,14 @@ answer: then it shows what the other hosts know.
 Exit codes: 0 nothing is wrong, perhaps with warnings; 1 something is wrong, or a host does
 not answer.`,
 		Example: "  ./install cluster status\n  ./install cluster status -o json",
-		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			show, err := formats.Printer()
 			if err != nil {
 				return err
 			}
-			return in.with(cmd, cmd.ErrOrStderr(), func(ctx context.Context, s *opened) error {
-				state, err := s.status(ctx)
-				if err != nil {
-					return err
-				}
+			return in.gathered(cmd, cmd.ErrOrStderr(), nil, func(ctx context.Context, s *opened) error {
+				state := s.status(ctx)
+				s.Site.Display.Clear()
 				if show != nil {
 					err = show(cmd.OutOrStdout(), state)
 				} else {
@@ -96,13 +92,7 @@ not answer.`,
 }
 
 // status reads the state of all hosts.
-func (s *opened) status(ctx context.Context) (*siteStatus, error) {
-	s.Site.Display.Start()
-	defer s.Site.Display.Clear()
-	defer s.Site.Discard(ctx)
-	if err := s.Site.Gather(ctx, true); err != nil {
-		return nil, err
-	}
+func (s *opened) status(ctx context.Context) *siteStatus {
 	state := &siteStatus{Name: s.Site.Cluster.Name, Healthy: true, Others: []facts.ClusterNode{}}
 	problems := s.problems(ctx)
 	for _, h := range s.Site.Hosts() {
@@ -114,7 +104,7 @@ func (s *opened) status(ctx context.Context) (*siteStatus, error) {
 		state.Hosts = append(state.Hosts, one)
 	}
 	state.fillNodes()
-	return state, nil
+	return state
 }
 
 type nodeProblems struct {
@@ -161,15 +151,7 @@ func (s *opened) problems(ctx context.Context) map[string]nodeProblems {
 			nodes = append(nodes, h)
 		}
 	}
-	var mu sync.Mutex
-	all := map[string]nodeProblems{}
-	_ = s.Site.Each(ctx, "read status", nodes, func(ctx context.Context, h *run.Host) error {
-		p := readProblems(ctx, h)
-		mu.Lock()
-		defer mu.Unlock()
-		all[h.Name] = p
-		return nil
-	})
+	all, _ := run.Ask(ctx, s.Site, "read status", nodes, func(ctx context.Context, h *run.Host) (nodeProblems, error) { return readProblems(ctx, h), nil })
 	return all
 }
 

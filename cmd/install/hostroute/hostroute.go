@@ -4,7 +4,6 @@ package hostroute
 import (
 	"github.com/spf13/cobra"
 
-	"airlift/cmd/output"
 	"airlift/installer/host/kernel"
 )
 
@@ -15,7 +14,6 @@ func New() *cobra.Command {
 		Use:    "host-route",
 		Short:  "Add a route for the Service addresses on a host without a default route",
 		Hidden: true,
-		Args:   output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return kernel.AddRoute(cmd.Context(), cidr, dev)
 		},

@@ -6,15 +6,16 @@ import (
 	"airlift/cmd/install/nodecmd"
 	"airlift/cmd/output"
 	"airlift/installer/cluster"
-	"airlift/installer/flow/upgrade"
+	"airlift/installer/flow/reconfigure"
 	"airlift/installer/host"
 	"airlift/installer/node"
-	"airlift/installer/undo"
+	"airlift/installer/revision"
+	"airlift/installer/workflow"
 	"airlift/internal/fault"
 )
 
 func newNode(e nodecmd.Environment) *cobra.Command {
-	in := &flags{env: e, options: upgrade.ReconfigureOptions{Node: true}}
+	in := &flags{env: e, options: reconfigure.Options{Node: true}}
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Let this node follow the configuration that the cluster stores",
@@ -31,7 +32,6 @@ run it again: it finishes what an interrupted run left, and changes nothing else
 
 Exit codes: of --plan, 0 nothing to do, 5 there is something to do, 3 a check failed.`,
 		Example: "  ./install reconfigure node\n  ./install reconfigure node --plan\n  ./install reconfigure node --restore",
-		Args:    output.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return in.run(cmd) },
 	}
 	f := cmd.Flags()
@@ -55,25 +55,14 @@ upgrade to another version. It is refused if the cluster was changed again since
 
 On a worker whose taints were changed, it needs the kubeconfig of an administrator.`,
 		Example: "  ./install reconfigure undo\n  ./install reconfigure undo --yes",
-		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, unlock, err := e.Host()
-			if err != nil {
-				return err
-			}
-			defer unlock()
-			run, err := undo.NewReconfigure(h, e.Console(cmd))
-			if err != nil {
-				return err
-			}
-			defer run.Close()
-			run.Kubeconfig = kubeconfig
-			if !yes {
-				if err := e.Confirm(cmd, "This undoes "+run.Describe()+". Continue?", "answer with y, or run it with --yes"); err != nil {
-					return err
+			return e.Change(cmd, nodecmd.How{AskHint: nodecmd.Unless(yes, "answer with y, or run it with --yes")}, func(h *host.Host, c *workflow.Console) (nodecmd.Run, error) {
+				run, err := revision.NewUndo(revision.Reconfigure, h, c)
+				if err == nil {
+					run.Kubeconfig = kubeconfig
 				}
-			}
-			return e.Recorded(cmd, h, "", func() error { return run.Run(cmd.Context()) })
+				return run, err
+			})
 		},
 	}
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: /etc/kubernetes/admin.conf on a control plane, else the kubelet's)")
@@ -90,7 +79,6 @@ func newPrint(nodecmd.Environment) *cobra.Command {
 KubeProxyConfiguration, unless they have only defaults. The result is a file for 'reconfigure
 --config': without an edit, it changes nothing.`,
 		Example: "  ./install reconfigure print > kubeadm.yaml",
-		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, err := host.Open("/")
 			if err != nil {

@@ -15,7 +15,7 @@ import (
 	"airlift/cmd/install/nodecmd"
 	"airlift/cmd/output"
 	"airlift/installer/config"
-	"airlift/installer/flow/upgrade"
+	"airlift/installer/flow/reconfigure"
 	"airlift/installer/host"
 	"airlift/installer/payload"
 	"airlift/installer/reconfiguration"
@@ -58,7 +58,6 @@ func New(e nodecmd.Environment) *cobra.Command {
   ./install reconfigure --config kubeadm.yaml
   ./install reconfigure --config kubeadm.yaml --file /etc/kubernetes/audit/policy.yaml=policy.yaml
   ./install reconfigure --restore --plan`,
-		Args: output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if in.configFile == "" && len(in.files) == 0 && !in.options.Restore {
 				return cmd.Help()
@@ -82,7 +81,7 @@ func New(e nodecmd.Environment) *cobra.Command {
 // flags are the flags of reconfigure and reconfigure node.
 type flags struct {
 	env           nodecmd.Environment
-	options       upgrade.ReconfigureOptions
+	options       reconfigure.Options
 	configFile    string
 	files         []string
 	plan          bool
@@ -195,7 +194,7 @@ func (in *flags) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	run := upgrade.NewReconfigure(b, in.options, h, in.console(cmd))
+	run := reconfigure.New(b, in.options, h, in.console(cmd))
 	defer run.Close()
 	return in.env.Recorded(cmd, h, b.KubernetesVersion(), func() error { return run.Run(cmd.Context()) })
 }
@@ -222,7 +221,7 @@ func (in *flags) showPlan(cmd *cobra.Command, b *payload.Bundle, show output.Pri
 	if err != nil {
 		return err
 	}
-	p, err := upgrade.ReadReconfigurePlan(cmd.Context(), b, in.options, in.lines, h, in.console(cmd))
+	p, err := reconfigure.ReadPlan(cmd.Context(), b, in.options, in.lines, h, in.console(cmd))
 	if p == nil {
 		return err
 	}
@@ -246,7 +245,7 @@ func (in *flags) showPlan(cmd *cobra.Command, b *payload.Bundle, show output.Pri
 func (in *flags) ask(cmd *cobra.Command, b *payload.Bundle, h *host.Host) error {
 	quiet := in.env.Console(cmd)
 	quiet.Out, quiet.TTY = io.Discard, false
-	p, err := upgrade.ReadReconfigurePlan(context.WithoutCancel(cmd.Context()), b, in.options, 0, h, quiet)
+	p, err := reconfigure.ReadPlan(context.WithoutCancel(cmd.Context()), b, in.options, 0, h, quiet)
 	if err != nil || p.Empty() {
 		return err
 	}

@@ -1,17 +1,18 @@
 package reconfigurecmd
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
 
-	"airlift/installer/flow/upgrade"
+	"airlift/installer/flow/reconfigure"
 	"airlift/installer/preflight"
 )
 
 // writePlan prints a plan for people.
-func writePlan(out io.Writer, p *upgrade.ReconfigurePlan) {
+func writePlan(out io.Writer, p *reconfigure.Plan) {
 	if p.Empty() && len(p.Refused)+len(p.Errors)+len(p.Warnings) == 0 {
 		fmt.Fprintln(out, "There is nothing to do: the nodes and the cluster have this configuration.")
 		return
@@ -25,7 +26,7 @@ func writePlan(out io.Writer, p *upgrade.ReconfigurePlan) {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "NODE\tROLE\tRESTARTS\tCOMMAND")
 	for _, n := range p.Nodes {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", n.Name, n.Role, orDash(strings.Join(n.Restarts, ", ")), orDash(n.Command))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", n.Name, n.Role, cmp.Or(strings.Join(n.Restarts, ", "), "-"), cmp.Or(n.Command, "-"))
 	}
 	_ = table.Flush() // a lost output cancels the command
 	if len(p.AddOns) > 0 {
@@ -52,13 +53,6 @@ func writePlan(out io.Writer, p *upgrade.ReconfigurePlan) {
 		fmt.Fprintln(out)
 		preflight.Report{Warnings: p.Warnings, Errors: p.Errors}.Write(out)
 	}
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }
 
 func names(title string, list []string) string {

@@ -10,7 +10,7 @@ import (
 	"airlift/cmd/output"
 	"airlift/installer/flow/registrychange"
 	"airlift/installer/host"
-	"airlift/internal/fault"
+	"airlift/installer/workflow"
 )
 
 // New returns the command registry.
@@ -18,8 +18,6 @@ func New(e nodecmd.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "registry",
 		Short: "Start, show and remove the embedded registry",
-		Args:  output.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newEnable(e), newStatus(), newRemove(e), newDisable(e), newNode(), newServe())
 	return cmd
@@ -42,7 +40,6 @@ planes, and then the registry. A registry that has a configuration of its own in
 
 It is safe to run it again: it finishes what an interrupted run left.`,
 		Example: "  ./install registry enable\n  ./install registry enable --dry-run",
-		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b, done, err := e.Payload()
 			if err != nil {
@@ -50,20 +47,9 @@ It is safe to run it again: it finishes what an interrupted run left.`,
 			}
 			defer done()
 			b.CheckFile(cmd.Context())
-			h, unlock, err := e.Host()
-			if err != nil {
-				return err
-			}
-			defer unlock()
-			run, err := registrychange.NewEnable(cmd.Context(), b, ignore, h, e.Console(cmd))
-			if err != nil {
-				return err
-			}
-			if dryRun {
-				run.DryRun()
-				return nil
-			}
-			return e.Recorded(cmd, h, b.KubernetesVersion(), func() error { return run.Run(cmd.Context()) })
+			return e.Change(cmd, nodecmd.How{Version: b.KubernetesVersion(), DryRun: dryRun}, func(h *host.Host, c *workflow.Console) (nodecmd.Run, error) {
+				return registrychange.NewEnable(cmd.Context(), b, ignore, h, c)
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -88,22 +74,10 @@ A kept file may be the last copy of a bundle. To keep it, copy it from
 
 It is safe to run it again: it finishes what an interrupted run left.`,
 		Example: "  ./install registry disable\n  ./install registry disable --dry-run",
-		Args:    output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, unlock, err := e.Host()
-			if err != nil {
-				return err
-			}
-			defer unlock()
-			run, err := registrychange.NewDisable(cmd.Context(), h, e.Console(cmd))
-			if err != nil {
-				return err
-			}
-			if dryRun {
-				run.DryRun()
-				return nil
-			}
-			return e.Recorded(cmd, h, "", func() error { return run.Run(cmd.Context()) })
+			return e.Change(cmd, nodecmd.How{DryRun: dryRun}, func(h *host.Host, c *workflow.Console) (nodecmd.Run, error) {
+				return registrychange.NewDisable(cmd.Context(), h, c)
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only print what would be done")
@@ -125,28 +99,11 @@ The last file with the version of Kubernetes that a node has is not removed, and
 that was the base of another kept file. A kept file may be the last copy of a bundle: the
 command asks for confirmation.`,
 		Example: "  ./install registry remove 0123456789ab",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return fault.New(fault.Usage, "remove needs the beginning of one ID").Hint("list the files: ./install registry status")
-			}
-			return nil
-		},
+		Args:    output.OneArg("remove needs the beginning of one ID", "list the files: ./install registry status"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			h, unlock, err := e.Host()
-			if err != nil {
-				return err
-			}
-			defer unlock()
-			run, err := registrychange.NewRemove(cmd.Context(), args[0], h, e.Console(cmd))
-			if err != nil {
-				return err
-			}
-			if !force {
-				if err := e.Confirm(cmd, run.Question(), "answer with y, or run it with --force"); err != nil {
-					return err
-				}
-			}
-			return e.Recorded(cmd, h, "", func() error { return run.Run(cmd.Context()) })
+			return e.Change(cmd, nodecmd.How{AskHint: nodecmd.Unless(force, "answer with y, or run it with --force")}, func(h *host.Host, c *workflow.Console) (nodecmd.Run, error) {
+				return registrychange.NewRemove(cmd.Context(), args[0], h, c)
+			})
 		},
 	}
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "do not ask for confirmation")
@@ -154,36 +111,20 @@ command asks for confirmation.`,
 }
 
 func newStatus() *cobra.Command {
-	formats := &output.Flags{}
-	cmd := &cobra.Command{
+	return output.Show(&cobra.Command{
 		Use:   "status",
 		Short: "Show the kept files, their servers, and which nodes use them",
 		Long: `Show which files the control planes keep, which of their servers are ready, which nodes
 use them, and which control planes containerd of this host asks for the images of each
 registry. A worker may not list the nodes.`,
 		Example: "  ./install registry status\n  ./install registry status -o json",
-		Args:    output.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			show, err := formats.Printer()
-			if err != nil {
-				return err
-			}
-			h, err := host.Open("/")
-			if err != nil {
-				return err
-			}
-			state, err := registrychange.ReadStatus(cmd.Context(), h)
-			if err != nil {
-				return err
-			}
-			if show != nil {
-				return show(cmd.OutOrStdout(), state)
-			}
-			return state.Write(cmd.OutOrStdout())
-		},
-	}
-	formats.Bind(cmd.Flags())
-	return cmd
+	}, func(cmd *cobra.Command, _ []string) (*registrychange.Status, error) {
+		h, err := host.Open("/")
+		if err != nil {
+			return nil, err
+		}
+		return registrychange.ReadStatus(cmd.Context(), h)
+	}, (*registrychange.Status).Write)
 }
 
 // newNode returns the command of airlift-registry-node.service.
@@ -192,7 +133,6 @@ func newNode() *cobra.Command {
 		Use:    "node",
 		Short:  "Let this node follow the embedded registry of its cluster, once",
 		Hidden: true,
-		Args:   output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f := registrychange.Follower{Root: "/", Log: func(format string, args ...any) {
 				fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...)

@@ -3,7 +3,6 @@ package registrycmd
 import (
 	"github.com/spf13/cobra"
 
-	"airlift/cmd/output"
 	"airlift/installer/daemon"
 	"airlift/installer/registry/service"
 )
@@ -14,7 +13,6 @@ func newServe() *cobra.Command {
 		Use:    "serve",
 		Short:  "Serve the kept bundles and their images to the nodes of the cluster",
 		Hidden: true,
-		Args:   output.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return service.Run(cmd.Context(), daemon.Log(cmd.ErrOrStderr()))
 		},

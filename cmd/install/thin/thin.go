@@ -25,7 +25,6 @@ type written struct {
 
 // New returns the command. open opens the file of this process.
 func New(open func() (*bundle.File, error)) *cobra.Command {
-	var formats output.Flags
 	cmd := &cobra.Command{
 		Use:   "thin FILE",
 		Short: "Write a thin installer: this file without the binaries and images",
@@ -39,35 +38,17 @@ with them before it is used. So a control plane cannot send anything else.
 
 init and "etcd restore" have no cluster to read from, and need the whole file.`,
 		Example: "  ./install thin thin\n  ./thin join 10.1.2.3:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:…\n  ./more thin more-thin -o json",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return fault.New(fault.Usage, "thin requires the name of one file").Hint("for example: ./install thin thin")
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			show, err := formats.Printer()
-			if err != nil {
-				return err
-			}
-			f, err := open()
-			if err != nil {
-				return err
-			}
-			defer f.Close()
-			w, err := write(cmd, f, args[0])
-			if err != nil {
-				return err
-			}
-			if show != nil {
-				return show(cmd.OutOrStdout(), w)
-			}
-			return w.print(cmd.OutOrStdout())
-		},
+		Args:    output.OneArg("thin requires the name of one file", "for example: ./install thin thin"),
 	}
 	cmd.Flags().SortFlags = false
-	formats.Bind(cmd.Flags())
-	return cmd
+	return output.Show(cmd, func(cmd *cobra.Command, args []string) (*written, error) {
+		f, err := open()
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		return write(cmd, f, args[0])
+	}, (*written).print)
 }
 
 // write writes the thin file of f to path.

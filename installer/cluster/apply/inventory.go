@@ -43,11 +43,7 @@ type Entry struct {
 // ReadInventory returns the inventory, by the names of the manifests.
 func ReadInventory(ctx context.Context, api kubernetes.Interface) (map[string]Entry, error) {
 	inventory := map[string]Entry{}
-	var configMap *corev1.ConfigMap
-	err := wait.Retry(ctx, func() (err error) {
-		configMap, err = api.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, InventoryName, metav1.GetOptions{})
-		return err
-	})
+	configMap, err := wait.Get(ctx, api.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get, InventoryName)
 	if apierrors.IsNotFound(err) {
 		return inventory, nil
 	}

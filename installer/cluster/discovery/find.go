@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,9 +128,7 @@ func byToken(ctx context.Context, d config.Discovery, report wait.Report) (*Clus
 		return nil, err
 	}
 	token := d.TLSBootstrapToken
-	if token == "" {
-		token = d.Token
-	}
+	token = cmp.Or(token, d.Token)
 	if err := cluster.CheckToken(token); err != nil {
 		return nil, &Error{Malformed, fmt.Errorf("reading the TLS bootstrap token: %w", err)}
 	}

@@ -64,7 +64,7 @@ func TestRealDiscovery(t *testing.T) {
 	ctx := testcluster.Within(t)
 	admin := testclient.Initialized(t, p)
 	token := testcluster.JoinToken("discov." + "0123456789abcdef")
-	testcluster.Must(admin.Tokens().EnsureTokens(ctx, []config.BootstrapToken{token}))(t)
+	testcluster.Must(admin.EnsureTokens(ctx, []config.BootstrapToken{token}))(t)
 	hash := testcluster.Must(pki.CAHashes(admin.CA))(t)[0]
 	good := config.Discovery{Token: token.Token, APIServerEndpoint: p.Endpoint(), CACertHashes: []string{hash}, Timeout: 20 * time.Second}
 	// The first call waits until the controller manager has signed
@@ -148,7 +148,7 @@ func TestRealDiscovery(t *testing.T) {
 		d := good
 		short := testcluster.JoinToken("expire.0123456789abcdef")
 		short.TTL, short.Expires = 0, time.Now().Add(8*time.Second)
-		testcluster.Must(admin.Tokens().EnsureTokens(ctx, []config.BootstrapToken{short}))(t)
+		testcluster.Must(admin.EnsureTokens(ctx, []config.BootstrapToken{short}))(t)
 		d.Token = short.Token
 		testcluster.Must(Find(ctx, d, nil))(t)
 		time.Sleep(time.Until(short.Expires) + time.Second)

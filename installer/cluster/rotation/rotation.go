@@ -24,9 +24,6 @@ import (
 // cluster's CAs, the Secret the new CAs with their keys, encrypted.
 const rotationName = "airlift-ca-rotation"
 
-// rotationAnnotation is the stage that a Node has reached: "STAGE HASH-OF-THE-NEXT-CA".
-const rotationAnnotation = "airlift.dev/ca-rotation"
-
 // A Rotation is the rotation of the cluster's CAs that is going on.
 type Rotation struct {
 	Stage string // the furthest that any node may reach
@@ -39,11 +36,7 @@ type Rotation struct {
 
 // Read reads the rotation; nil if none is going on. A kubelet's permissions suffice.
 func Read(ctx context.Context, api kubernetes.Interface) (*Rotation, error) {
-	var found *corev1.ConfigMap
-	err := wait.Retry(ctx, func() (err error) {
-		found, err = api.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, rotationName, metav1.GetOptions{})
-		return err
-	})
+	found, err := wait.Get(ctx, api.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get, rotationName)
 	// Without the ConfigMap there is no Role that allows a kubelet to read it.
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		return nil, nil
@@ -105,11 +98,7 @@ func NextCAs(ctx context.Context, api kubernetes.Interface, key string) (map[str
 	if err != nil {
 		return nil, err
 	}
-	var secret *corev1.Secret
-	err = wait.Retry(ctx, func() (err error) {
-		secret, err = api.CoreV1().Secrets(metav1.NamespaceSystem).Get(ctx, rotationName, metav1.GetOptions{})
-		return err
-	})
+	secret, err := wait.Get(ctx, api.CoreV1().Secrets(metav1.NamespaceSystem).Get, rotationName)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -127,9 +116,9 @@ func NextCAs(ctx context.Context, api kubernetes.Interface, key string) (map[str
 }
 
 // Remove deletes what the rotation has stored in the cluster. What does not exist is not an error.
-// As long as the ConfigMap exists, the annotations of the Nodes do too: an interrupted run can be repeated.
-// Without the ConfigMap, what is left has no effect.
-func Remove(ctx context.Context, api kubernetes.Interface) error {
+// An interrupted run can be repeated. Without the ConfigMap, the stages that nodes have recorded have no effect.
+func Remove(ctx context.Context, c *cluster.Client) error {
+	api := c.API
 	o := metav1.DeleteOptions{}
 	for _, remove := range []func() error{
 		func() error {
@@ -152,8 +141,8 @@ func Remove(ctx context.Context, api kubernetes.Interface) error {
 		return err
 	}
 	for _, n := range nodes {
-		patch := []byte(`{"metadata":{"annotations":{"` + rotationAnnotation + `":null}}}`)
-		if err := mergePatchNode(ctx, api, n.Name, patch); err != nil {
+		_, err := c.NodeObjects().Follow(ctx, n.Name, func(f *cluster.Follows) { f.Rotation = "" })
+		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
@@ -170,11 +159,7 @@ type Node struct {
 
 // Nodes lists the nodes, control planes first. Stages of another rotation do not count.
 func Nodes(ctx context.Context, api kubernetes.Interface, id string) (nodes []Node, err error) {
-	var list *corev1.NodeList
-	err = wait.Retry(ctx, func() (err error) {
-		list, err = api.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-		return err
-	})
+	list, err := wait.List(ctx, api.CoreV1().Nodes().List, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing the nodes: %w", err)
 	}
@@ -206,7 +191,7 @@ func node(n *corev1.Node, id string) Node {
 	ready, _ := cluster.NodeReady(n)
 	_, controlPlane := n.Labels[cluster.ControlPlaneLabel]
 	node := Node{Name: n.Name, ControlPlane: controlPlane, Ready: ready}
-	if stage, of, _ := strings.Cut(n.Annotations[rotationAnnotation], " "); of == id {
+	if stage, of, _ := strings.Cut(cluster.FollowsOf(n).Rotation, " "); of == id {
 		node.Stage = stage
 	}
 	return node
@@ -214,10 +199,5 @@ func node(n *corev1.Node, id string) Node {
 
 // SetStage records the stage that a node has reached. The kubelet's permissions suffice.
 func SetStage(ctx context.Context, c *cluster.Client, node, id, stage string) (changed bool, err error) {
-	return c.NodeObjects().PatchNode(ctx, node, func(n *corev1.Node) {
-		if n.Annotations == nil {
-			n.Annotations = map[string]string{}
-		}
-		n.Annotations[rotationAnnotation] = stage + " " + id
-	})
+	return c.NodeObjects().Follow(ctx, node, func(f *cluster.Follows) { f.Rotation = stage + " " + id })
 }

@@ -22,8 +22,8 @@ func TestInterruptedRemovalOfARotation(t *testing.T) {
 		c, _ := testclient.Fake(
 			&corev1.Secret{ObjectMeta: meta},
 			&corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"stage": "finish", "id": id}},
-			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{rotationAnnotation: "finish " + id}}},
-			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b", Annotations: map[string]string{rotationAnnotation: "finish " + id}}},
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{"airlift.dev/ca-rotation": "finish " + id}}},
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b", Annotations: map[string]string{"airlift.dev/ca-rotation": "finish " + id}}},
 		)
 		ctx, interrupt := context.WithCancel(t.Context())
 		defer interrupt()
@@ -36,7 +36,7 @@ func TestInterruptedRemovalOfARotation(t *testing.T) {
 				return ctx.Err() != nil, nil, ctx.Err()
 			})
 		}
-		err := Remove(ctx, c.API)
+		err := Remove(ctx, c)
 		if err == nil {
 			if after != 6 { // two of the writes delete the Role and the RoleBinding, which do not exist
 				t.Errorf("%d writes", after)

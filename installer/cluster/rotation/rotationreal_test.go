@@ -47,7 +47,7 @@ func TestRealRotationState(t *testing.T) {
 	}
 	// A control plane that joins with a token reads it, too.
 	token := config.BootstrapToken{Token: "tokenr.0123456789abcdef", TTL: time.Hour, Usages: []string{"authentication"}, Groups: []string{config.NodeTokenGroup}}
-	testcluster.Must(super.Tokens().EnsureTokens(ctx, []config.BootstrapToken{token}))(t)
+	testcluster.Must(super.EnsureTokens(ctx, []config.BootstrapToken{token}))(t)
 	ca := testcluster.Must(os.ReadFile(filepath.Join(p.Config.CertificatesDir, "ca.crt")))(t)
 	joining := testcluster.Must(cluster.New(pki.BootstrapKubeconfig("https://"+p.Endpoint(), ca, token.Token), ""))(t)
 	testcluster.Eventually(t, func() bool { return testcluster.Must(Read(ctx, joining.API))(t) != nil })
@@ -77,7 +77,7 @@ func TestRealRotationState(t *testing.T) {
 		t.Error("a kubelet may read the new CAs")
 	}
 	for range 2 {
-		if err := Remove(ctx, super.API); err != nil {
+		if err := Remove(ctx, super); err != nil {
 			t.Fatal(err)
 		}
 		if r := testcluster.Must(Read(ctx, super.API))(t); r != nil {
@@ -85,7 +85,7 @@ func TestRealRotationState(t *testing.T) {
 		}
 	}
 	node := testcluster.Must(super.API.CoreV1().Nodes().Get(ctx, "cp1", metav1.GetOptions{}))(t)
-	if _, ok := node.Annotations[rotationAnnotation]; ok {
+	if _, ok := node.Annotations["airlift.dev/follows"]; ok {
 		t.Error("the annotation of the node is left")
 	}
 }

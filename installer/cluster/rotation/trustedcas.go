@@ -7,9 +7,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/wait"
@@ -52,19 +50,4 @@ func EditExtensionCAs(ctx context.Context, c *cluster.Client, edit func(bundle [
 		data[key] = string(edited)
 	}
 	return c.Apply(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name}, Data: data})
-}
-
-// mergePatchNode sends a merge patch of a node that may be gone.
-func mergePatchNode(ctx context.Context, api kubernetes.Interface, name string, patch []byte) error {
-	err := wait.Retry(ctx, func() error {
-		_, err := api.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
-		return err
-	})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("changing node %q: %w", name, err)
-	}
-	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"airlift/installer/config"
@@ -38,6 +39,24 @@ func Retry(ctx context.Context, do func() error) error {
 			return err
 		}
 	}
+}
+
+// Get gets an object by its name, and retries.
+func Get[T any](ctx context.Context, get func(context.Context, string, metav1.GetOptions) (T, error), name string) (found T, err error) {
+	err = Retry(ctx, func() error {
+		found, err = get(ctx, name, metav1.GetOptions{})
+		return err
+	})
+	return found, err
+}
+
+// List lists objects, and retries.
+func List[T any](ctx context.Context, list func(context.Context, metav1.ListOptions) (T, error), of metav1.ListOptions) (found T, err error) {
+	err = Retry(ctx, func() error {
+		found, err = list(ctx, of)
+		return err
+	})
+	return found, err
 }
 
 // IsOutage reports whether the API server is unavailable or too busy. It may have done what the request asks for.

@@ -134,9 +134,7 @@ func pause(ctx context.Context, wake <-chan struct{}, d time.Duration) bool {
 }
 
 func (w For) timedOut(ctx context.Context, after time.Duration, last string) error {
-	if last == "" {
-		last = "nothing"
-	}
+	last = cmp.Or(last, "nothing")
 	if w.Epilogue != nil {
 		ctx, cancel := context.WithTimeout(ctx, epilogueTimeout)
 		defer cancel()

@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -18,11 +17,7 @@ import (
 // that new ones start with the current templates and ConfigMaps. It returns their names.
 func RestartDaemonPods(ctx context.Context, api kubernetes.Interface, node string, namespaces ...string) (restarted []string, err error) {
 	for _, ns := range namespaces {
-		var pods *corev1.PodList
-		err := wait.Retry(ctx, func() (err error) {
-			pods, err = api.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
-			return err
-		})
+		pods, err := wait.List(ctx, api.CoreV1().Pods(ns).List, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 		if err != nil {
 			return restarted, fmt.Errorf("listing the pods of node %q: %w", node, err)
 		}

@@ -53,11 +53,7 @@ func (d *Drain) Pods(ctx context.Context) (evict, bare []string, err error) {
 }
 
 func (d *Drain) list(ctx context.Context) (pods []corev1.Pod, err error) {
-	var list *corev1.PodList
-	err = wait.Retry(ctx, func() (err error) {
-		list, err = d.api.CoreV1().Pods(metav1.NamespaceAll).List(ctx, d.onNode())
-		return err
-	})
+	list, err := wait.List(ctx, d.api.CoreV1().Pods(metav1.NamespaceAll).List, d.onNode())
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods of node %q: %w", d.node, err)
 	}

@@ -75,11 +75,7 @@ func WaitForProxyRules(ctx context.Context, api kubernetes.Interface, with wait.
 
 // readyProxies returns the address of each node whose kube-proxy is Ready.
 func readyProxies(ctx context.Context, api kubernetes.Interface) (map[string]netip.Addr, error) {
-	var pods *corev1.PodList
-	err := wait.Retry(ctx, func() (err error) {
-		pods, err = api.CoreV1().Pods(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-proxy"})
-		return err
-	})
+	pods, err := wait.List(ctx, api.CoreV1().Pods(metav1.NamespaceSystem).List, metav1.ListOptions{LabelSelector: "k8s-app=kube-proxy"})
 	if err != nil {
 		return nil, err
 	}

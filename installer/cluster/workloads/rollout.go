@@ -43,11 +43,7 @@ func Restart(ctx context.Context, api kubernetes.Interface, reason string, names
 
 // RestartDaemonSet is Restart of one DaemonSet, which may be missing.
 func RestartDaemonSet(ctx context.Context, api kubernetes.Interface, reason, namespace, name string) (restarted bool, err error) {
-	var d *appsv1.DaemonSet
-	err = wait.Retry(ctx, func() (err error) {
-		d, err = api.AppsV1().DaemonSets(namespace).Get(ctx, name, metav1.GetOptions{})
-		return err
-	})
+	d, err := wait.Get(ctx, api.AppsV1().DaemonSets(namespace).Get, name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return false, nil

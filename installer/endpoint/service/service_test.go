@@ -44,7 +44,6 @@ func write(t *testing.T, path, text string) {
 func configure(t *testing.T, s endpoint.Settings) {
 	t.Helper()
 	rig.Root(t)
-	s.APIVersion, s.Kind = "airlift/v1", "NodeEndpoint"
 	files, err := s.Files()
 	if err != nil {
 		t.Fatal(err)

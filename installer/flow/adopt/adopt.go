@@ -3,7 +3,6 @@ package adopt
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/preflight"
-	"airlift/installer/status"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
 )
@@ -121,7 +119,7 @@ func (a *Adopt) preflight(ctx context.Context) error {
 // checkHost refuses a host that is no node, and ends the run on one that Airlift manages.
 func (a *Adopt) checkHost() error {
 	h := a.Existing
-	if err := errors.Join(node.UnfinishedRestore(h), node.UnfinishedReset(h)); err != nil {
+	if err := node.Unfinished(h); err != nil {
 		return err
 	}
 	switch is := h.Records().Adopted(); {
@@ -142,16 +140,16 @@ func (a *Adopt) checkHost() error {
 }
 
 func (a *Adopt) newResult(managed string) *Result {
-	r := &Result{Node: pki.NodeName(a.Files()), Role: status.Worker, Findings: []adoption.Finding{}, Refusals: []adoption.Finding{}, managed: managed}
+	r := &Result{Node: pki.NodeName(a.Files()), Role: node.Worker, Findings: []adoption.Finding{}, Refusals: []adoption.Finding{}, managed: managed}
 	if a.IsControlPlane() {
-		r.Role = status.ControlPlane
+		r.Role = node.ControlPlane
 	}
 	return r
 }
 
 // addCA adds the CA to the files of the entry: after a rotation of the CAs, reset cannot take back what Airlift changed.
 func (a *Adopt) addCA() error {
-	ca := node.CAFile(a.Existing, status.PKIConfig(a.Existing).CertificatesDir, a.entry.Kubelet.Config)
+	ca := node.CAFile(a.Existing, node.Observe(a.Existing).PKI().CertificatesDir, a.entry.Kubelet.Config)
 	sum, err := filesystem.DigestFile(a.Existing.Path(ca))
 	if err != nil {
 		return fault.Wrap(fmt.Errorf("reading the cluster's CA: %w", err), fault.Preflight, "copy it from another node")

@@ -26,7 +26,7 @@ import (
 	"airlift/installer/host/uninstall"
 	"airlift/installer/node"
 	"airlift/installer/registry"
-	"airlift/installer/undo"
+	"airlift/installer/revision"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
 	"airlift/scripts/fixtures/crash"
@@ -350,7 +350,7 @@ func disownable(t *testing.T) string {
 	}
 	_, upgraded := h.WriteFile(config.KubeletFlagsFile, []byte("KUBELET_KUBEADM_ARGS=\"--v=4\"\n"), 0o600)
 	_, added := h.WriteFile("/etc/systemd/system/kubelet.service", []byte("new"), 0o644)
-	state := (&node.UpgradeState{From: "v1.36.3", To: "v1.37.1", Finished: true}).Write(h)
+	state := (&revision.Record{Kind: revision.Upgrade, From: "v1.36.3", To: "v1.37.1", Finished: true}).Write(h)
 	if err := errors.Join(upgraded, added, state); err != nil {
 		t.Fatal(err)
 	}
@@ -420,7 +420,7 @@ func TestDisown(t *testing.T) {
 
 // A killedDisown is a node of which disown is killed, and the command that runs then.
 type killedDisown struct {
-	state *node.UpgradeState // nil for none
+	state *revision.Record // nil for none
 	run   func(h *host.Host) error
 }
 
@@ -448,7 +448,7 @@ func TestDisownKilledBeforeOtherCommands(t *testing.T) {
 		}
 		return err
 	}
-	restores := func(u *undo.Undo, err error) error {
+	restores := func(u *revision.Undo, err error) error {
 		if err == nil {
 			err = u.RestoreFiles(t.Context())
 		}
@@ -456,9 +456,9 @@ func TestDisownKilledBeforeOtherCommands(t *testing.T) {
 	}
 	for name, c := range map[string]killedDisown{
 		"reset":                  {nil, resets},
-		"upgrade undo":           {&node.UpgradeState{From: version, To: "v1.37.1", Finished: true}, func(h *host.Host) error { return restores(undo.New(h, quiet)) }},
-		"reconfigure undo":       {&node.UpgradeState{From: version, To: version, Change: "ab", Finished: true}, func(h *host.Host) error { return restores(undo.NewReconfigure(h, quiet)) }},
-		"reset after an upgrade": {&node.UpgradeState{From: version, To: "v1.37.1", Finished: true}, resets},
+		"upgrade undo":           {&revision.Record{Kind: revision.Upgrade, From: version, To: "v1.37.1", Finished: true}, func(h *host.Host) error { return restores(revision.NewUndo(revision.Upgrade, h, quiet)) }},
+		"reconfigure undo":       {&revision.Record{Kind: revision.Reconfigure, From: version, To: version, Change: "ab", Finished: true}, func(h *host.Host) error { return restores(revision.NewUndo(revision.Reconfigure, h, quiet)) }},
+		"reset after an upgrade": {&revision.Record{Kind: revision.Upgrade, From: version, To: "v1.37.1", Finished: true}, resets},
 	} {
 		t.Run(name, func(t *testing.T) {
 			layout := layouts.Kubeadm(layouts.Options{Version: version, Worker: true})
@@ -503,7 +503,7 @@ func TestDisownKilledBeforeOtherCommands(t *testing.T) {
 				case fault.ExitCode(err) != fault.Preflight || len(changed(before, tree(t, root))) > 0:
 					t.Errorf("%v, changed: %q", err, changed(before, tree(t, root)))
 				}
-				if err := New(Options{}, h, quiet).checkHost(); h.Records().Ends().DisownBegan() && !strings.Contains(fault.Hint(err), "./install disown") {
+				if err := New(Options{}, h, quiet).checkHost(); h.Records().DisownBegan() && !strings.Contains(fault.Hint(err), "./install disown") {
 					t.Errorf("adopt: %v, hint %q", err, fault.Hint(err))
 				}
 			})
@@ -528,15 +528,15 @@ func TestRefusedDisown(t *testing.T) {
 		want, hint string
 	}{
 		"an upgrade": {func(t *testing.T, h *host.Host) {
-			if err := (&node.UpgradeState{From: "v1.36.3", To: "v1.37.1"}).Write(h); err != nil {
+			if err := (&revision.Record{Kind: revision.Upgrade, From: "v1.36.3", To: "v1.37.1"}).Write(h); err != nil {
 				t.Fatal(err)
 			}
 		}, "was not finished", "./install upgrade undo"},
 		"a reconfiguration": {func(t *testing.T, h *host.Host) {
-			if err := (&node.UpgradeState{From: "v1.37.1", To: "v1.37.1", Change: "ab"}).Write(h); err != nil {
+			if err := (&revision.Record{Kind: revision.Reconfigure, From: "v1.37.1", To: "v1.37.1", Change: "ab"}).Write(h); err != nil {
 				t.Fatal(err)
 			}
-		}, "a reconfiguration of this node is not finished", "./install reconfigure undo"},
+		}, "a reconfiguration of this node was not finished", "./install reconfigure undo"},
 		"a rotation":   {put(config.CertificatesDir + "/rotation/x"), "are being rotated", "rotate-ca"},
 		"the endpoint": {put(endpoint.SettingsPath), "endpoint serves this node", "./install endpoint undo"},
 		"the registry": {put(registry.SettingsPath), "embedded registry", "./install registry disable"},

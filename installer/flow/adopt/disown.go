@@ -11,7 +11,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/phases"
 	"airlift/installer/registry/hosts"
-	"airlift/installer/status"
+	"airlift/installer/revision"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
 )
@@ -27,13 +27,10 @@ func CheckDisown(h *host.Host) error {
 	if err := node.UnfinishedRestore(h); err != nil {
 		return err
 	}
-	if err := node.RotationInProgress(h, status.PKIConfig(h)); err != nil {
+	if err := node.RotationInProgress(h, node.Observe(h).PKI()); err != nil {
 		return err
 	}
-	if err := node.UnfinishedReconfigure(h); err != nil {
-		return err
-	}
-	if err := node.UnfinishedUpgrade(h); err != nil {
+	if err := revision.UnfinishedRevision(h); err != nil {
 		return err
 	}
 	switch {

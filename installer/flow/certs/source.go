@@ -18,7 +18,6 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/host/detection"
 	"airlift/installer/node"
-	"airlift/installer/status"
 	"airlift/internal/fault"
 )
 
@@ -98,7 +97,7 @@ func (s *Source) fetch(ctx context.Context) (config.Cluster, error) {
 // localCluster reads the cluster's facts from this host's static pods. If etcd certificates are on
 // this host, it assumes that etcd runs here, because its manifest may be moved away.
 func (s *Source) localCluster() config.Cluster {
-	c := status.PKIConfig(host.OpenDamaged(s.Rootfs)).Cluster
+	c := node.Observe(host.OpenDamaged(s.Rootfs)).PKI().Cluster
 	if _, err := os.Stat(filepath.Join(s.Rootfs, c.CertificatesDir, "etcd/server.crt")); err == nil {
 		c.Etcd.External = nil
 	}

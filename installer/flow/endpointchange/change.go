@@ -20,6 +20,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/preflight"
+	"airlift/installer/revision"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
 )
@@ -49,14 +50,23 @@ type Options struct {
 // A Change takes this node through a change of the endpoint.
 type Change struct {
 	*node.Machine
-	run     *run
-	host    *hostPart    // what changes on this host
-	cluster *clusterPart // what changes in the cluster
+	options      Options
+	controlPlane bool            // this node is one
+	client       *cluster.Client // on a control plane, of its own API server
+	config       *config.Config  // this node's, with the new endpoint
+	stored       config.Cluster  // as the cluster has it now
+	warnings     []string        // about fields of the stored configuration that are not kept
+	turn         *node.Turn
+	nodes        []cluster.NodeState // nil on a worker, which may not list them
+	// late is set if another run has to finish the change on this control plane: it serves the new endpoint, but cannot use
+	// it before the others serve it too; or it still serves one that was undone, because others may use it.
+	late bool
 }
 
 // New connects to the cluster, and finds out what the change is. It refuses a change that is not possible on this host.
 func New(ctx context.Context, o Options, h *host.Host, console *workflow.Console) (*Change, error) {
-	c := newChange(node.NewMachine(h, console), &run{options: o})
+	c := &Change{Machine: node.NewMachine(h, console), options: o}
+	c.controlPlane = c.IsControlPlane()
 	err := c.checkHost()
 	if err == nil {
 		err = c.connect(ctx)
@@ -71,15 +81,8 @@ func New(ctx context.Context, o Options, h *host.Host, console *workflow.Console
 	return c, nil
 }
 
-func newChange(m *node.Machine, r *run) *Change {
-	if m.Host != nil {
-		r.controlPlane = m.IsControlPlane()
-	}
-	return &Change{Machine: m, run: r, host: &hostPart{Machine: m, run: r}, cluster: &clusterPart{Machine: m, run: r}}
-}
-
 // Close gives up the turn of this control plane.
-func (c *Change) Close() { c.run.turn.End() }
+func (c *Change) Close() { c.turn.End() }
 
 // checkHost refuses a host that is not a node of Airlift's, or that another command has not finished.
 func (c *Change) checkHost() error {
@@ -88,41 +91,32 @@ func (c *Change) checkHost() error {
 		return fault.New(fault.Preflight, "this host is not a node of a cluster: %s does not have a node's name", node.KubeletConf).Hint("run it on a node of the cluster")
 	case !c.Existing.Records().Used():
 		return node.Managed(c.Existing, "; or change its kubelet.conf by hand, as the tool describes that installed it")
-	case c.run.options.Verb != Follow && !c.IsControlPlane():
+	case c.options.Verb != Follow && !c.IsControlPlane():
 		return fault.New(fault.Preflight, "this host is a worker").Hint("run it on a control plane; then here: ./install endpoint node")
 	}
-	if err := node.UnfinishedRestore(c.Existing); err != nil {
-		return err
-	}
-	if err := node.UnfinishedReset(c.Existing); err != nil {
-		return err
-	}
-	if err := node.UnfinishedUpgrade(c.Existing); err != nil {
-		return err
-	}
-	return node.UnfinishedReconfigure(c.Existing)
+	return revision.Unfinished(c.Existing)
 }
 
 // connect connects to the API server of this host, or on a worker to the kubelet's. If that does not answer, its balancer may be
 // what this run repairs: then it uses an API server that the service knew.
 func (c *Change) connect(ctx context.Context) (err error) {
 	if c.IsControlPlane() {
-		if c.run.client, err = node.LoadClient(c.Host, node.AdminConf, node.OwnAPIServer(c.Host), 0); err != nil {
+		if c.client, err = node.LoadClient(c.Host, node.AdminConf, node.OwnAPIServer(c.Host), 0); err != nil {
 			return err
 		}
-		return c.run.client.Waits().WaitForAPI(ctx, timeout, c.Report)
+		return c.client.WaitForAPI(ctx, timeout, c.Report)
 	}
 	known, err := c.knownAPIServers()
 	if err != nil {
 		return err
 	}
-	if c.run.client, err = c.ready(ctx, append([]string{""}, known...)); err != nil || c.run.client != nil {
+	if c.client, err = c.ready(ctx, append([]string{""}, known...)); err != nil || c.client != nil {
 		return err
 	}
-	if c.run.client, err = node.LoadClient(c.Host, node.KubeletConf, "", 0); err != nil {
+	if c.client, err = node.LoadClient(c.Host, node.KubeletConf, "", 0); err != nil {
 		return err
 	}
-	err = c.run.client.Waits().WaitForAPI(ctx, timeout, c.Report)
+	err = c.client.WaitForAPI(ctx, timeout, c.Report)
 	if err != nil && ctx.Err() == nil {
 		err = fault.Wrap(err, fault.Failure, otherServerHint)
 	}
@@ -163,32 +157,32 @@ func (c *Change) ready(ctx context.Context, servers []string) (*cluster.Client, 
 
 // find reads how the cluster is reached now, and computes how it will be.
 func (c *Change) find(ctx context.Context) error {
-	if state, err := rotation.Read(ctx, c.run.client.API); err != nil {
+	if state, err := rotation.Read(ctx, c.client.API); err != nil {
 		return err
 	} else if state != nil {
 		return fault.New(fault.Preflight, "the cluster's CAs are being rotated (stage %q)", state.Stage).Hint("finish or cancel the rotation first, see: ./install certs rotate-ca status")
 	}
 	if c.IsControlPlane() {
 		var err error
-		if c.run.nodes, err = c.run.client.Nodes(ctx); err != nil {
+		if c.nodes, err = c.client.Nodes(ctx); err != nil {
 			return err
 		}
 	}
-	fetched, err := c.run.client.FetchConfig(ctx)
+	fetched, err := c.client.FetchConfig(ctx)
 	if err != nil {
 		return err
 	}
-	c.run.stored, c.run.warnings = withPending(fetched.Cluster), fetched.Warnings
-	c.run.config = &config.Config{Cluster: c.run.stored, NodeRegistration: config.NodeRegistration{Name: pki.NodeName(c.Files())}}
+	c.stored, c.warnings = withPending(fetched.Cluster), fetched.Warnings
+	c.config = &config.Config{Cluster: c.stored, NodeRegistration: config.NodeRegistration{Name: pki.NodeName(c.Files())}}
 	if err := c.useAPIServer(); err != nil {
 		return err
 	}
-	c.run.config.CompleteUpgrade(c.IsControlPlane())
-	switch c.run.options.Verb {
+	c.config.CompleteUpgrade(c.IsControlPlane())
+	switch c.options.Verb {
 	case Apply:
-		return c.run.plan(ctx)
+		return c.plan(ctx)
 	case Undo:
-		return c.run.planUndo()
+		return c.planUndo()
 	}
 	return c.planFollow(ctx)
 }
@@ -196,7 +190,7 @@ func (c *Change) find(ctx context.Context) error {
 // planFollow lets this node follow the last change of the cluster. If there was none, it repairs what this node has of the
 // endpoint that init made, or removes what is left of another one: the cluster may have been restored from a backup.
 func (c *Change) planFollow(ctx context.Context) error {
-	e := c.run.stored.Endpoint
+	e := c.stored.Endpoint
 	left := !e.Used() && c.Exists(endpoint.SettingsPath)
 	switch {
 	case e.Change != nil:
@@ -204,14 +198,14 @@ func (c *Change) planFollow(ctx context.Context) error {
 	case !e.Used() && !left:
 		return fault.New(fault.Preflight, "the endpoint of this cluster was not changed: this node has nothing to follow").Hint("change it on a control plane: ./install endpoint apply --help")
 	}
-	server := c.run.config.ServerURL()
-	if c.run.config.ControlPlaneEndpoint == "" && !c.IsControlPlane() {
+	server := c.config.ServerURL()
+	if c.config.ControlPlaneEndpoint == "" && !c.IsControlPlane() {
 		var err error
 		if server, err = c.onlyAPIServer(ctx); err != nil {
 			return err
 		}
 	}
-	c.run.keep(server, left)
+	c.keep(server, left)
 	return nil
 }
 
@@ -219,7 +213,7 @@ func (c *Change) planFollow(ctx context.Context) error {
 // it may not be in the backup that was restored: the settings of the service have the addresses of that time.
 func (c *Change) onlyAPIServer(ctx context.Context) (string, error) {
 	var known []string
-	servers, err := c.run.client.APIServers(ctx)
+	servers, err := c.client.APIServers(ctx)
 	for _, s := range servers {
 		known = append(known, s.String())
 	}
@@ -248,45 +242,39 @@ func (c *Change) useAPIServer() error {
 	if err != nil {
 		return err
 	}
-	e := config.APIEndpoint{AdvertiseAddress: flags["advertise-address"], BindPort: config.DefaultBindPort}
-	if e.AdvertiseAddress == "" {
+	if flags["advertise-address"] == "" {
 		return fault.New(fault.Preflight, "reading %s: it has no --advertise-address", node.APIServerManifest).Hint("write it again: ./install init phase control-plane apiserver")
 	}
-	if port := flags["secure-port"]; port != "" {
-		if _, err := fmt.Sscan(port, &e.BindPort); err != nil {
-			return fmt.Errorf("reading %s: --secure-port=%q: %w", node.APIServerManifest, port, err)
-		}
-	}
-	c.run.config.LocalAPIEndpoint = e
-	return nil
+	c.config.LocalAPIEndpoint, err = node.APIEndpoint(flags)
+	return err
 }
 
 // steps returns the steps of this node. A change first adds what is new, then uses it, and at the end removes what
 // nobody uses any more: so the API can be reached at each moment, and an interrupted run can be repeated.
 func (c *Change) steps() []workflow.Step {
 	steps := []workflow.Step{{Name: "preflight", Doc: "check the new endpoint on this host", Run: c.preflight}}
-	record := workflow.Step{Name: "record", Doc: "record that this node follows the change", Run: c.cluster.record}
+	record := workflow.Step{Name: "record", Doc: "record that this node follows the change", Run: c.record}
 	if !c.IsControlPlane() {
 		return append(steps,
-			workflow.Step{Name: "endpoint", Doc: "start the balancer", Run: c.host.serve, Empty: c.run.undoes() || !c.run.config.Endpoint.Balancer},
-			workflow.Step{Name: "kubeconfig", Doc: "let the kubelet use the new endpoint", Run: c.host.useEndpoint},
-			workflow.Step{Name: "cleanup", Doc: "stop the balancer", Run: c.host.cleanup, Empty: !c.run.undoes()}, record)
+			workflow.Step{Name: "endpoint", Doc: "start the balancer", Run: c.serve, Empty: c.undoes() || !c.config.Endpoint.Balancer},
+			workflow.Step{Name: "kubeconfig", Doc: "let the kubelet use the new endpoint", Run: c.useEndpoint},
+			workflow.Step{Name: "cleanup", Doc: "stop the balancer", Run: c.cleanup, Empty: !c.undoes()}, record)
 	}
-	addons := workflow.Step{Name: "addon", Doc: "let kube-proxy and flannel use the new endpoint", Run: c.cluster.useInAddons}
-	upload := workflow.Step{Name: "upload-config", Doc: "store the endpoint in the cluster", Run: c.cluster.upload}
-	if c.run.undoes() {
+	addons := workflow.Step{Name: "addon", Doc: "let kube-proxy and flannel use the new endpoint", Run: c.useInAddons}
+	upload := workflow.Step{Name: "upload-config", Doc: "store the endpoint in the cluster", Run: c.upload}
+	if c.undoes() {
 		return append(steps, addons, upload,
-			workflow.Step{Name: "kubeconfig", Doc: "let the kubelet and administrators use the former endpoint", Run: c.host.useEndpoint},
-			workflow.Step{Name: "cluster-info", Doc: "publish the endpoint to joining nodes", Run: c.cluster.publish},
-			workflow.Step{Name: "record", Doc: "record that this node uses the former endpoint", Run: c.cluster.recordUse},
-			workflow.Step{Name: "cleanup", Doc: "remove the address, the balancer and their names, if no other node needs them", Run: c.host.cleanup}, record)
+			workflow.Step{Name: "kubeconfig", Doc: "let the kubelet and administrators use the former endpoint", Run: c.useEndpoint},
+			workflow.Step{Name: "cluster-info", Doc: "publish the endpoint to joining nodes", Run: c.publish},
+			workflow.Step{Name: "record", Doc: "record that this node uses the former endpoint", Run: c.recordUse},
+			workflow.Step{Name: "cleanup", Doc: "remove the address, the balancer and their names, if no other node needs them", Run: c.cleanup}, record)
 	}
 	return append(steps, upload,
-		workflow.Step{Name: "certs", Doc: "add the names of the endpoint to the API server's certificate", Run: c.host.addNames},
-		workflow.Step{Name: "endpoint", Doc: "start the balancer and the virtual address", Run: c.host.serve, Empty: !c.run.config.Endpoint.Used()},
-		workflow.Step{Name: "kubeconfig", Doc: "let the kubelet and administrators use the new endpoint", Run: c.host.useEndpoint},
+		workflow.Step{Name: "certs", Doc: "add the names of the endpoint to the API server's certificate", Run: c.addNames},
+		workflow.Step{Name: "endpoint", Doc: "start the balancer and the virtual address", Run: c.serve, Empty: !c.config.Endpoint.Used()},
+		workflow.Step{Name: "kubeconfig", Doc: "let the kubelet and administrators use the new endpoint", Run: c.useEndpoint},
 		record,
-		workflow.Step{Name: "cluster-info", Doc: "publish the endpoint to joining nodes", Run: c.cluster.publish},
+		workflow.Step{Name: "cluster-info", Doc: "publish the endpoint to joining nodes", Run: c.publish},
 		addons)
 }
 
@@ -299,7 +287,7 @@ func (c *Change) DryRun() { c.Console.WouldRun(c.Describe(), c.steps()) }
 
 // Describe returns the text that shows the change.
 func (c *Change) Describe() string {
-	change := c.run.config.Endpoint.Change
+	change := c.config.Endpoint.Change
 	var b strings.Builder
 	line := func(key, before, after string) {
 		if before != after {
@@ -310,46 +298,46 @@ func (c *Change) Describe() string {
 		return "  the cluster has this endpoint since its init, or none\n"
 	}
 	line("API", change.Before.Server, change.Server)
-	line("controlPlaneEndpoint", change.Before.ControlPlaneEndpoint, c.run.config.ControlPlaneEndpoint)
-	line("virtual address", strings.Join(change.Before.VIPs, ", "), strings.Join(c.run.config.Endpoint.VIPs, ", "))
-	line("balancer", balancerText(change.Before.Balancer), balancerText(c.run.config.Endpoint.Balancer))
+	line("controlPlaneEndpoint", change.Before.ControlPlaneEndpoint, c.config.ControlPlaneEndpoint)
+	line("virtual address", strings.Join(change.Before.VIPs, ", "), strings.Join(c.config.Endpoint.VIPs, ", "))
+	line("balancer", balancerText(change.Before.Balancer), balancerText(c.config.Endpoint.Balancer))
 	return b.String()
 }
 
 // preflight waits until no other control plane changes the cluster, and checks the new endpoint on this host.
 func (c *Change) preflight(ctx context.Context) (err error) {
 	if c.IsControlPlane() {
-		if c.run.turn, err = node.TakeTurn(ctx, c.Machine, c.TurnName(), node.AdminConf, 0, c.run.client.Server); err != nil {
+		if c.turn, err = node.TakeTurn(ctx, c.Machine, c.TurnName(), node.AdminConf, 0, c.client.Server); err != nil {
 			return err
 		}
-		undoes, used := c.run.undoes(), c.run.config.Endpoint.Used()
+		undoes, used := c.undoes(), c.config.Endpoint.Used()
 		if err := c.find(ctx); err != nil { // as it is now
 			return err
 		}
-		if c.run.undoes() != undoes || c.run.config.Endpoint.Used() != used { // the steps are for the former one
+		if c.undoes() != undoes || c.config.Endpoint.Used() != used { // the steps are for the former one
 			return fault.New(fault.Failure, "another control plane has changed the endpoint meanwhile").Hint("run the same command again")
 		}
 	}
-	for _, w := range c.run.warnings {
+	for _, w := range c.warnings {
 		c.Console.Warn("%s", w)
 	}
 	for line := range strings.Lines(c.Describe()) {
 		c.Console.Note("%s", strings.TrimSpace(line))
 	}
-	if c.run.undoes() {
+	if c.undoes() {
 		return c.checkFormer(ctx)
 	}
 	if err := c.checkCertificate(); err != nil {
 		return err
 	}
-	t := preflight.Target{Config: c.run.config, Root: string(c.Existing.Root), Rerun: c.Exists(endpoint.SettingsPath), Role: preflight.Join}
+	t := preflight.Target{Config: c.config, Root: string(c.Existing.Root), Rerun: c.Exists(endpoint.SettingsPath), Role: preflight.Join}
 	if c.IsControlPlane() {
 		t.Role = preflight.JoinControlPlane
-		if c.run.newAddress() {
+		if c.newAddress() {
 			t.Role = preflight.Init
 		}
 	}
-	report, err := preflight.Endpoint(ctx, t, c.run.options.IgnorePreflightErrors)
+	report, err := preflight.Endpoint(ctx, t, c.options.IgnorePreflightErrors)
 	for _, w := range report.Warnings {
 		c.Console.Warn("[%s]: %s", w.Name, w.Message)
 	}
@@ -358,9 +346,9 @@ func (c *Change) preflight(ctx context.Context) (err error) {
 
 // checkFormer waits until the API answers where it is after an undo, before anything is sent there.
 func (c *Change) checkFormer(ctx context.Context) error {
-	_, err := c.host.reachable(ctx)
+	_, err := c.reachable(ctx)
 	if err != nil && ctx.Err() == nil {
-		err = fault.Wrap(err, fault.Preflight, "nothing was changed: the former endpoint must answer on this host, try: curl -k "+c.run.config.Endpoint.Change.Server+"/readyz")
+		err = fault.Wrap(err, fault.Preflight, "nothing was changed: the former endpoint must answer on this host, try: curl -k "+c.config.Endpoint.Change.Server+"/readyz")
 	}
 	return err
 }
@@ -370,9 +358,9 @@ func (c *Change) checkCertificate() error {
 	if !c.IsControlPlane() {
 		return nil
 	}
-	_, err := pki.Rename(c.run.config, c.Files(), time.Now(), "apiserver")
+	_, err := pki.Rename(c.config, c.Files(), time.Now(), "apiserver")
 	if err != nil {
-		return fmt.Errorf("the API server's certificate needs the names %s: %w", strings.Join(c.run.names(), ", "), err)
+		return fmt.Errorf("the API server's certificate needs the names %s: %w", strings.Join(c.names(), ", "), err)
 	}
 	return nil
 }

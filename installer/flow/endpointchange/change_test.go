@@ -20,13 +20,13 @@ import (
 const ownServer = "https://10.0.0.1:6443"
 
 // planned returns the change that options make of a cluster, seen from its control plane 10.0.0.1.
-func planned(t testing.TB, stored config.Cluster, nodes []cluster.NodeState, o Options) (*run, error) {
+func planned(t testing.TB, stored config.Cluster, nodes []cluster.NodeState, o Options) (*Change, error) {
 	t.Helper()
 	client, _ := testclient.Fake(&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"},
 		Data:       map[string]string{"kubeconfig": "clusters: [{cluster: {server: " + serverOf(stored) + "}}]"},
 	})
-	c := &run{options: o, controlPlane: true, client: client, nodes: nodes, stored: stored}
+	c := &Change{options: o, controlPlane: true, client: client, nodes: nodes, stored: stored}
 	c.config = &config.Config{Cluster: stored, LocalAPIEndpoint: config.APIEndpoint{AdvertiseAddress: "10.0.0.1", BindPort: 6443}}
 	if o.Verb == Undo {
 		return c, c.planUndo()
@@ -124,7 +124,7 @@ func TestUndoGoesBack(t *testing.T) {
 		if err != nil || !same(again.config.Cluster, changed.config.Cluster) {
 			r.Fatalf("again: %+v, %v", again.config.Endpoint.Change, err)
 		}
-		interrupted := func(what string, before config.Cluster, c *run, o Options) {
+		interrupted := func(what string, before config.Cluster, c *Change, o Options) {
 			partly, pending := before, c.pending()
 			partly.Endpoint = c.config.Endpoint
 			partly.Endpoint.Change = &pending
@@ -156,7 +156,7 @@ func TestUndoGoesBack(t *testing.T) {
 			r.Fatal("apply before the nodes follow the undo")
 		}
 		followed := []cluster.NodeState{nodes[0]}
-		followed[0].EndpointChange = 2
+		followed[0].Follows.Endpoint = 2
 		redone, err := planned(t, is, followed, o)
 		if err != nil || redone.config.Endpoint.Change.Number != 3 || redone.config.Endpoint.Change.Undone || redone.config.ControlPlaneEndpoint != changed.config.ControlPlaneEndpoint {
 			r.Fatalf("apply after undo: %+v, %v", redone.config.Endpoint.Change, err)
@@ -199,16 +199,16 @@ func TestChangeAfterChange(t *testing.T) {
 	first := plane("host1", "10.0.0.1")
 	undone := config.Cluster{Endpoint: config.Endpoint{Change: &config.EndpointChange{Number: 2, Undone: true, Server: ownServer,
 		Before: config.FormerEndpoint{VIPs: []string{"10.0.0.100"}, Server: "https://10.0.0.100:6443"}}}}
-	first.EndpointChange, worker.EndpointChange = 2, 1
+	first.Follows.Endpoint, worker.Follows.Endpoint = 2, 1
 	_, err := planned(t, undone, []cluster.NodeState{first, worker}, Options{Balancer: true})
 	if err == nil || !strings.Contains(err.Error(), "host2") || strings.Contains(err.Error(), "host1") || !strings.Contains(fault.Hint(err), "./install endpoint node") {
 		t.Errorf("a worker uses the address that the undo took back: %v", err)
 	}
-	worker.EndpointChange = 2
+	worker.Follows.Endpoint = 2
 	if got, err := planned(t, undone, []cluster.NodeState{first, worker}, Options{Balancer: true}); err != nil || got.config.Endpoint.Change.Number != 3 {
 		t.Errorf("%+v, %v", got.config.Endpoint.Change, err)
 	}
-	first.OnlyServes = true
+	first.Follows.OnlyServes = true
 	if _, err := planned(t, undone, []cluster.NodeState{first, worker}, Options{Balancer: true}); err == nil {
 		t.Error("a control plane still serves the former endpoint")
 	}

@@ -37,7 +37,7 @@ func onControlPlane(t *testing.T, e config.Endpoint, others ...runtime.Object) (
 	client, writes := testclient.Fake(append(others, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: "one", Labels: map[string]string{cluster.ControlPlaneLabel: ""}, Annotations: map[string]string{"airlift.dev/endpoint-change": "1"},
 	}})...)
-	return newChange(node.NewMachine(h, console()), &run{client: client, config: cfg}), writes
+	return &Change{Machine: node.NewMachine(h, console()), controlPlane: node.NewMachine(h, console()).IsControlPlane(), client: client, config: cfg}, writes
 }
 
 // worker returns the change on a worker whose kubelet uses an API server.
@@ -53,7 +53,7 @@ func worker(t *testing.T, server string, e config.Endpoint) (*Change, *host.Host
 		t.Fatal(err)
 	}
 	stored := config.Cluster{Endpoint: e}
-	return newChange(node.NewMachine(h, console()), &run{client: client, config: &config.Config{Cluster: stored}, stored: stored}), h
+	return &Change{Machine: node.NewMachine(h, console()), controlPlane: node.NewMachine(h, console()).IsControlPlane(), client: client, config: &config.Config{Cluster: stored}, stored: stored}, h
 }
 
 // TestBalancerWaitsForCertificates: a balancer leads to all API servers, so no process uses it before all have its name.
@@ -62,8 +62,8 @@ func TestBalancerWaitsForCertificates(t *testing.T) {
 	for name, e := range map[string]config.Endpoint{"a balancer": {Balancer: true}, "a load balancer": {}} {
 		e.Change = &config.EndpointChange{Number: 1, Server: "https://lb.example:6443"}
 		c, _ := onControlPlane(t, e, other)
-		c.run.config.ControlPlaneEndpoint = "lb.example:6443"
-		if ready, err := c.host.reachable(t.Context()); ready || err != nil {
+		c.config.ControlPlaneEndpoint = "lb.example:6443"
+		if ready, err := c.reachable(t.Context()); ready || err != nil {
 			t.Errorf("%s: %t, %v", name, ready, err)
 		}
 	}
@@ -74,7 +74,7 @@ func TestAddOnsWaitForWorkers(t *testing.T) {
 	c, writes := onControlPlane(t, config.Endpoint{Change: &config.EndpointChange{Number: 1, Server: "https://lb.example:6443", Before: config.FormerEndpoint{Server: ownServer}}},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "two"}},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}, Data: map[string]string{"kubeconfig.conf": "clusters: [{cluster: {server: " + ownServer + "}}]"}})
-	if err := c.cluster.useInAddons(t.Context()); err != nil {
+	if err := c.useInAddons(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if w := writes(); len(w) > 0 {
@@ -85,7 +85,7 @@ func TestAddOnsWaitForWorkers(t *testing.T) {
 // TestExternalCA: without the key of the CA, the change ends before anything changes, unless the certificate has the names.
 func TestExternalCA(t *testing.T) {
 	c, _ := onControlPlane(t, config.Endpoint{})
-	made, err := pki.Ensure(c.run.config, c.Files(), time.Now())
+	made, err := pki.Ensure(c.config, c.Files(), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,8 +100,8 @@ func TestExternalCA(t *testing.T) {
 	if err := c.checkCertificate(); err != nil {
 		t.Errorf("it has all names: %v", err)
 	}
-	c.run.config.APIServer.CertSANs = []string{"10.1.2.100"}
-	c.run.config.Endpoint.VIPs = []string{"10.1.2.100"}
+	c.config.APIServer.CertSANs = []string{"10.1.2.100"}
+	c.config.Endpoint.VIPs = []string{"10.1.2.100"}
 	err = c.checkCertificate()
 	if err == nil || !strings.Contains(err.Error(), "10.1.2.100") || !strings.Contains(fault.Hint(err), "./install certs generate-csr") {
 		t.Errorf("%v, hint %q", err, fault.Hint(err))
@@ -146,11 +146,11 @@ func TestOnlyAPIServer(t *testing.T) {
 	if _, err := h.WriteFile(files[0].Path, files[0].Data, files[0].Mode); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.connect(t.Context()); err != nil || c.run.client.Server != server.URL {
-		t.Errorf("%s, %v", c.run.client.Server, err)
+	if err := c.connect(t.Context()); err != nil || c.client.Server != server.URL {
+		t.Errorf("%s, %v", c.client.Server, err)
 	}
-	if err := c.planFollow(t.Context()); err != nil || c.run.config.Endpoint.Change.Server != server.URL {
-		t.Errorf("%+v, %v", c.run.config.Endpoint.Change, err)
+	if err := c.planFollow(t.Context()); err != nil || c.config.Endpoint.Change.Server != server.URL {
+		t.Errorf("%+v, %v", c.config.Endpoint.Change, err)
 	}
 }
 
@@ -170,8 +170,8 @@ func TestConnectWithoutBalancer(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := c.connect(ctx); err != nil || c.run.client.Server != server.URL {
-		t.Errorf("%s, %v", c.run.client.Server, err)
+	if err := c.connect(ctx); err != nil || c.client.Server != server.URL {
+		t.Errorf("%s, %v", c.client.Server, err)
 	}
 }
 
@@ -181,17 +181,17 @@ func TestUndoStoresNoNumberAlone(t *testing.T) {
 		Server: ownServer, VIPs: []string{"10.0.0.100"}, ControlPlaneEndpoint: "10.0.0.100:6443",
 	}}}
 	c, writes := onControlPlane(t, e)
-	c.run.stored = c.run.config.Cluster
-	c.run.stored.Endpoint.Change = &config.EndpointChange{Number: 1, Server: "https://10.0.0.100:6443"}
-	if err := c.cluster.useInAddons(t.Context()); err != nil {
+	c.stored = c.config.Cluster
+	c.stored.Endpoint.Change = &config.EndpointChange{Number: 1, Server: "https://10.0.0.100:6443"}
+	if err := c.useInAddons(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if w := writes(); len(w) > 0 || !c.run.config.Endpoint.Change.InAddOns {
-		t.Errorf("wrote %q, change %+v", w, c.run.config.Endpoint.Change)
+	if w := writes(); len(w) > 0 || !c.config.Endpoint.Change.InAddOns {
+		t.Errorf("wrote %q, change %+v", w, c.config.Endpoint.Change)
 	}
-	c.run.stored.Endpoint.Change = &config.EndpointChange{Number: 2, Undone: true} // a repeated run
-	c.run.config.Endpoint.Change.InAddOns = false
-	if err := c.cluster.useInAddons(t.Context()); err != nil || len(writes()) == 0 {
+	c.stored.Endpoint.Change = &config.EndpointChange{Number: 2, Undone: true} // a repeated run
+	c.config.Endpoint.Change.InAddOns = false
+	if err := c.useInAddons(t.Context()); err != nil || len(writes()) == 0 {
 		t.Errorf("a repeated run does not record that the add-ons use it: %v", err)
 	}
 }

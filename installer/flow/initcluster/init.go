@@ -230,7 +230,7 @@ func (i *Init) mayRestart(ctx context.Context, component string) (err error) {
 	if err != nil || component != node.EtcdPod {
 		return err
 	}
-	return i.Quorum().CheckQuorum(ctx)
+	return i.CheckQuorum(ctx)
 }
 
 // holdsStaticPod reports whether a static pod's manifest is written only when the
@@ -283,7 +283,7 @@ func (i *Init) waitControlPlane(ctx context.Context, l desired.List) error {
 		return err
 	}
 	err = i.node.Watch.Watched(ctx, i.node.LocalAPI(), func(ctx context.Context) error {
-		return i.api.Client.Waits().WaitForAPI(ctx, i.node.Config.APIServer.TimeoutForControlPlane, i.Report)
+		return i.api.Client.WaitForAPI(ctx, i.node.Config.APIServer.TimeoutForControlPlane, i.Report)
 	})
 	if err != nil {
 		return err

@@ -46,7 +46,7 @@ func (n *nodeCredentials) uploadCerts(ctx context.Context) error {
 	if n.certificateKey == "" {
 		n.certificateKey = cluster.NewCertificateKey()
 	}
-	changed, err := n.api.Client.Tokens().UploadCerts(ctx, n.Files(), n.node.Config, n.certificateKey)
+	changed, err := n.api.Client.UploadCerts(ctx, n.Files(), n.node.Config, n.certificateKey)
 	n.Changed(changed)
 	if err != nil {
 		return err
@@ -60,14 +60,14 @@ func (n *nodeCredentials) uploadCerts(ctx context.Context) error {
 // bootstrapToken creates the token. A repeated init uses an existing one.
 func (n *nodeCredentials) bootstrapToken(ctx context.Context, l desired.List) error {
 	if n.node.Observed.IsNode && !n.options.UserToken {
-		token, err := n.api.Client.Tokens().FindJoinToken(ctx, joinTokenLife)
+		token, err := n.api.Client.FindJoinToken(ctx, joinTokenLife)
 		if err != nil {
 			return err
 		}
 		n.token = token
 	}
 	if n.token == "" {
-		if err := n.Applied(n.api.Client.Tokens().EnsureTokens(ctx, n.node.Config.BootstrapTokens)); err != nil {
+		if err := n.Applied(n.api.Client.EnsureTokens(ctx, n.node.Config.BootstrapTokens)); err != nil {
 			return err
 		}
 		if len(n.node.Config.BootstrapTokens) > 0 {
@@ -115,7 +115,7 @@ func (n *nodeCredentials) show(ctx context.Context) error {
 		return err
 	}
 	if n.token == "" {
-		if n.token, err = n.api.Client.Tokens().FindJoinToken(ctx, joinTokenLife); err != nil {
+		if n.token, err = n.api.Client.FindJoinToken(ctx, joinTokenLife); err != nil {
 			return err
 		}
 	}

@@ -244,7 +244,7 @@ func (r *Restore) endRotation(ctx context.Context) error {
 	}
 	r.Console.Note("ended the rotation of the CAs, which was at the stage %q; to begin another one: ./install certs rotate-ca distribute", state.Stage)
 	r.Changed(true)
-	return rotation.Remove(ctx, r.api.Client.API)
+	return rotation.Remove(ctx, r.api.Client)
 }
 
 // restartDaemons restarts kube-proxy and flannel on this node. Their DaemonSets are in the

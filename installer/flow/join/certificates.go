@@ -96,7 +96,7 @@ func (c *sharedCerts) download(ctx context.Context) (l desired.List, err error) 
 	if err != nil {
 		return l, err
 	}
-	files, err := client.Tokens().DownloadCerts(ctx, c.node.Config, c.node.Config.CertificateKey)
+	files, err := client.DownloadCerts(ctx, c.node.Config, c.node.Config.CertificateKey)
 	if err != nil {
 		return l, err
 	}

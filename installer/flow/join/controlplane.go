@@ -104,7 +104,7 @@ func (c *controlPlaneJoin) mayRestart(ctx context.Context, component string) err
 	if err := c.needTurn(ctx); err != nil || component != node.EtcdPod {
 		return err
 	}
-	return c.Quorum().CheckQuorum(ctx)
+	return c.CheckQuorum(ctx)
 }
 
 // needTurn waits, once, until no other control plane is changed: an upgrade, a rotation of the CAs
@@ -263,7 +263,7 @@ func (c *controlPlaneJoin) waitControlPlane(ctx context.Context) error {
 	}
 	timeout := c.node.Config.APIServer.TimeoutForControlPlane
 	err = c.node.Watch.Watched(ctx, c.node.LocalAPI(), func(ctx context.Context) error {
-		return local.Waits().WaitForAPI(ctx, timeout, c.Report)
+		return local.WaitForAPI(ctx, timeout, c.Report)
 	})
 	if err != nil || !c.node.Config.WaitForAllControlPlaneComponents() {
 		return err

@@ -52,7 +52,7 @@ func (e *etcdJoin) connect(ctx context.Context) (*etcd.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return node.ConnectEtcd(ctx, e.Machine, endpoints, e.node.Config.CertificatesDir, cmp.Or(e.node.Config.Timeouts.EtcdAPICall, etcd.DefaultTimeout))
+	return node.ConnectEtcd(ctx, e.Host, e.Report, endpoints, e.node.Config.CertificatesDir, cmp.Or(e.node.Config.Timeouts.EtcdAPICall, etcd.DefaultTimeout))
 }
 
 // announced adds this host to the cluster's etcd, before its static pod is computed. If an earlier run was

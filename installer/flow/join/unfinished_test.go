@@ -48,7 +48,7 @@ func TestUnfinishedResetRefusesJoin(t *testing.T) {
 			t.Fatal(err)
 		}
 		if begun {
-			err = h.Records().Ends().BeginReset(ledger.Identity{})
+			err = h.Records().BeginReset(ledger.Identity{})
 		}
 		for name, is := range map[string]bool{node.KubeletConf: kubeconfig, config.KubeletConfigFile: configuration} {
 			if is {

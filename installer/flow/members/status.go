@@ -1,6 +1,7 @@
 package members
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -74,7 +75,7 @@ func ReadStatus(ctx context.Context, h *host.Host, console *workflow.Console) (*
 }
 
 // Write prints the status for people.
-func (s *Status) Write(out io.Writer) {
+func (s *Status) Write(out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "ID\tMEMBER\tROLE\tVERSION\tDB SIZE\tIN USE\tREVISION\tRAFT INDEX\tALARMS\tHEALTH")
 	for _, m := range s.Members {
@@ -89,25 +90,21 @@ func (s *Status) Write(out io.Writer) {
 		if m.Error != "" {
 			health = m.Error
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", m.ID, orDash(m.Name), role, orDash(m.Version), megabytes(m.DBSize), megabytes(m.DBSizeInUse),
-			m.Revision, m.RaftIndex, orDash(strings.Join(m.Alarms, ", ")), health)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", m.ID, cmp.Or(m.Name, "-"), role, cmp.Or(m.Version, "-"), megabytes(m.DBSize), megabytes(m.DBSizeInUse),
+			m.Revision, m.RaftIndex, cmp.Or(strings.Join(m.Alarms, ", "), "-"), health)
 	}
-	_ = table.Flush() // a lost output cancels the command
+	if err := table.Flush(); err != nil {
+		return err
+	}
 	switch b := s.LastBackup; {
 	case b == nil:
 		fmt.Fprintln(out, "\nLast backup on this host: none")
 	case b.Error != "":
 		fmt.Fprintf(out, "\nLast backup on this host: %s failed: %s\n", b.Time.Format(time.RFC3339), b.Error)
 	default:
-		fmt.Fprintf(out, "\nLast backup on this host: %s, %s, %s, %d keys, CA %s\n", b.Time.Format(time.RFC3339), b.Path, megabytes(b.Size), b.Snapshot.Keys, orDash(b.CACertHash))
+		fmt.Fprintf(out, "\nLast backup on this host: %s, %s, %s, %d keys, CA %s\n", b.Time.Format(time.RFC3339), b.Path, megabytes(b.Size), b.Snapshot.Keys, cmp.Or(b.CACertHash, "-"))
 	}
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
+	return nil
 }
 
 func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }

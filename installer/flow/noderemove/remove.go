@@ -197,7 +197,7 @@ func (r *Removal) waitEndpoint(ctx context.Context) error {
 		r.Console.Warn("the API server of %[1]s uses an external etcd: clients find it until you run on that host: ./install reset --force", r.options.Node)
 		return nil
 	}
-	err := r.api.Waits().WaitForNoAPIServer(ctx, r.target.addresses(), endpointTimeout, r.Report)
+	err := r.api.WaitForNoAPIServer(ctx, r.target.addresses(), endpointTimeout, r.Report)
 	if err != nil && ctx.Err() == nil {
 		r.Console.Warn("%v", err)
 		r.Console.Note("%s", fault.Hint(err))

@@ -121,7 +121,7 @@ func (r *Removal) checkEndpoint(ctx context.Context, t *target) error {
 // nodes use it.
 func (r *Removal) checkFormerEndpoint(ctx context.Context, e config.Endpoint, t *target) error {
 	behind := func(n cluster.NodeState) bool {
-		return e.Change != nil && (n.EndpointChange != e.Change.Number || n.OnlyServes)
+		return e.Change != nil && (n.Follows.Endpoint != e.Change.Number || n.Follows.OnlyServes)
 	}
 	former := e.Former(slices.ContainsFunc(t.others, behind))
 	addresses, err := cluster.EndpointAddresses(ctx, former)

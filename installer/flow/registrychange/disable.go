@@ -112,7 +112,7 @@ func (d *Disable) cleanup(ctx context.Context) error {
 		return err
 	}
 	for _, n := range nodes {
-		if n.RegistryGeneration < 0 {
+		if !n.Follows.UsesRegistry {
 			continue
 		}
 		if err := d.client.NodeObjects().ForgetRegistry(ctx, n.Name); err != nil {

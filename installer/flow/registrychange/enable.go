@@ -51,10 +51,7 @@ func (e *Enable) checkHost() error {
 	if err := node.Managed(e.Existing, ""); err != nil {
 		return err
 	}
-	if err := node.UnfinishedRestore(e.Existing); err != nil {
-		return err
-	}
-	return node.UnfinishedReset(e.Existing)
+	return node.Unfinished(e.Existing)
 }
 
 // connect loads a client, of the administrator on a control plane and else of the kubelet, and reads the configuration.
@@ -214,7 +211,7 @@ func (e *Enable) next(ctx context.Context) error {
 	var planes, workers []string
 	for _, n := range nodes {
 		switch {
-		case n.RegistryGeneration >= 0 || n.Name == e.config.NodeRegistration.Name:
+		case n.Follows.UsesRegistry || n.Name == e.config.NodeRegistration.Name:
 		case n.Role == cluster.ControlPlaneRole:
 			planes = append(planes, n.Name)
 		default:

@@ -19,7 +19,6 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/phases"
 	"airlift/installer/pki"
-	"airlift/installer/pods"
 	"airlift/installer/registry/hosts"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
@@ -108,16 +107,17 @@ func (f *Follower) follow(ctx context.Context, m *node.Machine, client *cluster.
 			return err
 		}
 	}
-	followed, err := client.NodeObjects().RegistryGeneration(ctx, name)
+	self, err := client.Node(ctx, name)
 	if err != nil {
 		return err
 	}
-	if followed < now.Generation { // once: a user may unpin or delete them later
+	if last := self.Follows; !last.UsesRegistry || last.Registry < now.Generation { // once: a user may unpin or delete them later
 		if err := f.pull(ctx, m, now.Images); err != nil { // it has the configuration, which disable must not leave here
 			return errors.Join(err, client.NodeObjects().UsesRegistry(ctx, name))
 		}
 	}
-	if _, err := client.NodeObjects().SetRegistryGeneration(ctx, name, now.Generation); err != nil {
+	_, err = client.NodeObjects().Follow(ctx, name, func(f *cluster.Follows) { f.UsesRegistry, f.Registry = true, now.Generation })
+	if err != nil {
 		return err
 	}
 	return f.drop(ctx, m, now)
@@ -140,7 +140,7 @@ func (f *Follower) drop(ctx context.Context, m *node.Machine, now *config.Embedd
 
 // nodeOf returns what the files of a running node follow from.
 func nodeOf(m *node.Machine, name string, servers []netip.AddrPort) (hosts.Node, error) {
-	kubelet, err := pods.KubeletConfiguration(m.Host)
+	kubelet, err := node.KubeletConfiguration(m.Host)
 	if err != nil {
 		return hosts.Node{}, err
 	}
@@ -210,13 +210,13 @@ func (f *Follower) pull(ctx context.Context, m *node.Machine, images []string) e
 	if len(images) == 0 {
 		return nil
 	}
-	runtime, err := m.Containerd().NodeRuntime(ctx)
+	runtime, err := m.NodeRuntime(ctx)
 	if err != nil {
 		return err
 	}
 	defer runtime.Close()
 	for _, image := range images {
-		pulled, err := runtime.Names().Pull(ctx, image)
+		pulled, err := runtime.Pull(ctx, image)
 		if err != nil {
 			return err
 		}

@@ -143,13 +143,17 @@ func (c *cell) text(registry string) string {
 	return string(data)
 }
 
+// generation returns the generation that the node follows, -1 if it does not use the registry.
 func (c *cell) generation(t *testing.T) int {
 	t.Helper()
 	nodes, err := c.client.Nodes(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return nodes[0].RegistryGeneration
+	if !nodes[0].Follows.UsesRegistry {
+		return -1
+	}
+	return nodes[0].Follows.Registry
 }
 
 func withRegistries(generation int, registries ...string) *config.EmbeddedRegistry {
@@ -240,7 +244,7 @@ func TestImagesThatCannotBePulled(t *testing.T) {
 		if err := c.Run(t.Context()); err == nil || c.text("quay.io") == "" || c.generation(t) != want {
 			t.Errorf("%v, generation %d, want %d", err, c.generation(t), want)
 		}
-		if _, err := c.client.NodeObjects().SetRegistryGeneration(t.Context(), "one", 2); err != nil {
+		if _, err := c.client.NodeObjects().Follow(t.Context(), "one", func(f *cluster.Follows) { f.UsesRegistry, f.Registry = true, 2 }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -251,7 +255,7 @@ func TestImagesArePulledOnce(t *testing.T) {
 	stored := withRegistries(3, "quay.io")
 	stored.Images = []string{"quay.io/a:1"}
 	c := newCell(t, stored, "10.0.0.1") // without a containerd
-	if _, err := c.client.NodeObjects().SetRegistryGeneration(t.Context(), "one", 3); err != nil {
+	if _, err := c.client.NodeObjects().Follow(t.Context(), "one", func(f *cluster.Follows) { f.UsesRegistry, f.Registry = true, 3 }); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Run(t.Context()); err != nil || c.text("quay.io") == "" {

@@ -125,9 +125,9 @@ func nodes(ctx context.Context, client *cluster.Client, generation int) ([]Node,
 	for _, n := range states {
 		follows := "not yet"
 		switch {
-		case n.RegistryGeneration < 0:
+		case !n.Follows.UsesRegistry:
 			follows = "no"
-		case n.RegistryGeneration >= generation:
+		case n.Follows.Registry >= generation:
 			follows = "yes"
 		}
 		list = append(list, Node{n.Name, n.Role, n.Ready, follows})

@@ -1,6 +1,7 @@
 package reset
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/pods"
 	"airlift/installer/render"
-	"airlift/installer/status"
+	"airlift/installer/revision"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
 )
@@ -50,12 +51,12 @@ const whyDisown = "or keep the node as it is, without Airlift: ./install disown"
 
 // checkAdopted refuses to take changes back that the node needs: another version or configuration, new CAs, the endpoint of the cluster.
 func (r *Reset) checkAdopted(ctx context.Context) error {
-	cfg := status.PKIConfig(r.Host)
-	if err := node.UnfinishedWork(r.Host, cfg); err != nil {
+	cfg := node.Observe(r.Host).PKI()
+	if err := cmp.Or(node.Unfinished(r.Host), node.RotationInProgress(r.Host, cfg)); err != nil {
 		return err
 	}
 	adopted := r.Host.Records().Adopted()
-	reconfigured, err := node.ReadReconfigureState(r.Host)
+	reconfigured, err := revision.Read(r.Host, revision.Reconfigure)
 	if err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func (r *Reset) checkAdopted(ctx context.Context) error {
 		return fault.New(fault.Preflight, "this node was reconfigured after it was adopted").
 			Hint("undo that first: ./install reconfigure undo; then run the same command again; " + whyDisown)
 	}
-	upgrade, err := node.ReadUpgradeState(r.Host)
+	upgrade, err := revision.Read(r.Host, revision.Upgrade)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"airlift/installer/host/uninstall"
 	"airlift/installer/node"
 	"airlift/installer/render"
+	"airlift/installer/revision"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testhost"
@@ -240,18 +241,18 @@ func TestRefusedResetOfAnAdoptedNode(t *testing.T) {
 		want, hint string
 	}{
 		"an upgrade": {func(t *testing.T, h *host.Host) {
-			if err := (&node.UpgradeState{From: "v1.29.15", To: "v1.30.4", Finished: true}).Write(h); err != nil {
+			if err := (&revision.Record{Kind: revision.Upgrade, From: "v1.29.15", To: "v1.30.4", Finished: true}).Write(h); err != nil {
 				t.Fatal(err)
 			}
 		}, "was upgraded from v1.29.15 to v1.30.4", "./install upgrade undo"},
 		"a reconfiguration": {func(t *testing.T, h *host.Host) {
-			if err := (&node.UpgradeState{From: "v1.29.15", To: "v1.29.15", Change: "ab", Finished: true}).Write(h); err != nil {
+			if err := (&revision.Record{Kind: revision.Reconfigure, From: "v1.29.15", To: "v1.29.15", Change: "ab", Finished: true}).Write(h); err != nil {
 				t.Fatal(err)
 			}
 		}, "was reconfigured after it was adopted", "./install reconfigure undo"},
 		"an upgrade and a reconfiguration": {func(t *testing.T, h *host.Host) {
-			upgrade := (&node.UpgradeState{From: "v1.29.15", To: "v1.30.4", Finished: true}).Write(h)
-			if err := errors.Join(upgrade, (&node.UpgradeState{From: "v1.30.4", To: "v1.30.4", Change: "ab"}).Write(h)); err != nil {
+			upgrade := (&revision.Record{Kind: revision.Upgrade, From: "v1.29.15", To: "v1.30.4", Finished: true}).Write(h)
+			if err := errors.Join(upgrade, (&revision.Record{Kind: revision.Reconfigure, From: "v1.30.4", To: "v1.30.4", Change: "ab"}).Write(h)); err != nil {
 				t.Fatal(err)
 			}
 		}, "was reconfigured after it was adopted", "./install reconfigure undo"},
@@ -328,7 +329,7 @@ func TestRemovalOfAnAdoptedNode(t *testing.T) {
 	if _, err = New(config.Reset{RemoveNode: true}, "", h, &workflow.Console{Out: io.Discard}); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Records().Ends().BeginReset(ledger.Identity{}); err != nil { // and then killed
+	if err := h.Records().BeginReset(ledger.Identity{}); err != nil { // and then killed
 		t.Fatal(err)
 	}
 	unlock()

@@ -33,11 +33,11 @@ type etcdReset struct {
 // reachEtcd connects to this host's etcd. If this etcd does not answer, it connects to the other
 // members, which it finds through the API server.
 func (r *etcdReset) reachEtcd(ctx context.Context, e *node.LocalEtcd) (*etcd.Client, error) {
-	c, err := node.ConnectEtcd(ctx, r.Machine, []string{e.ClientURL}, e.Certificates, resetEtcdTimeout)
+	c, err := node.ConnectEtcd(ctx, r.Host, r.Report, []string{e.ClientURL}, e.Certificates, resetEtcdTimeout)
 	if err != nil && ctx.Err() == nil {
 		if others := r.otherEtcds(ctx, e); len(others) > 0 {
 			var more error
-			if c, more = node.ConnectEtcd(ctx, r.Machine, others, e.Certificates, resetEtcdTimeout); more != nil {
+			if c, more = node.ConnectEtcd(ctx, r.Host, r.Report, others, e.Certificates, resetEtcdTimeout); more != nil {
 				err = fmt.Errorf("%w; and connecting to the other members: %w", err, more)
 			} else {
 				err = nil
@@ -104,7 +104,7 @@ func (r *etcdReset) ownMember(ctx context.Context, do func(*etcd.Client, etcd.Me
 		return false, false, nil // an earlier run stopped before it joined etcd
 	}
 	c, err := r.reachEtcd(ctx, e)
-	if err != nil && ctx.Err() == nil && r.Host.Records().Ends().ResetBegan() {
+	if err != nil && ctx.Err() == nil && r.Host.Records().ResetBegan() {
 		r.Console.Note("etcd does not answer: an earlier reset has stopped it")
 		return false, false, nil
 	}

@@ -55,7 +55,7 @@ func (r *imageReset) restoreNames(ctx context.Context, socket string, names []le
 	for _, name := range names {
 		changes = append(changes, store.NameChange{Name: name.Name, Before: (*store.Target)(name.Before), Set: name.Set})
 	}
-	left, err := s.Names().RestoreNames(ctx, changes)
+	left, err := s.RestoreNames(ctx, changes)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func TestResetOfImportedImages(t *testing.T) {
 	b := images.Write(t, "more")
 
 	m := node.NewMachine(testhost.Open(t, root), &workflow.Console{Out: new(strings.Builder)})
-	runtime, err := m.Containerd().NodeRuntime(t.Context())
+	runtime, err := m.NodeRuntime(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestResetOfImportedImages(t *testing.T) {
 	if err := r.images.restore(t.Context()); err != nil || len(r.images.left) > 0 {
 		t.Fatalf("reset: %v, left %q", err, r.images.left)
 	}
-	if list, err := runtime.Inventory().Images(t.Context()); err != nil || len(list) > 0 {
+	if list, err := runtime.Images(t.Context()); err != nil || len(list) > 0 {
 		t.Errorf("after reset: %v, %v", list, err)
 	}
 	if names := testhost.Open(t, root).Records().ImageNames(); len(names) > 0 {

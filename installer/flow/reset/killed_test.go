@@ -211,7 +211,7 @@ func TestRemovalBeginsBeforeEtcd(t *testing.T) {
 			} else {
 				err = r.Run(t.Context())
 			}
-			if is := last.Load(); err != nil || is == nil || is.Adopted() != nil || !is.Ends().AssumedTraces() {
+			if is := last.Load(); err != nil || is == nil || is.Adopted() != nil || !is.AssumedTraces() {
 				t.Errorf("%v; when etcd was asked: %+v", err, is)
 			}
 		})

@@ -23,7 +23,6 @@ import (
 	"airlift/installer/phases"
 	"airlift/installer/pki"
 	"airlift/installer/render"
-	"airlift/installer/status"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
 )
@@ -110,7 +109,7 @@ func New(c config.Reset, kubeconfig string, h *host.Host, console *workflow.Cons
 	if !recorded || c.WithoutLedger || adopted && c.RemoveNode { // the ledger may not be of the node that another tool made
 		dir := cmp.Or(c.CertificatesDir, config.CertificatesDir)
 		if adopted {
-			dir = status.PKIConfig(h).CertificatesDir
+			dir = node.Observe(h).PKI().CertificatesDir
 		}
 		found, err := traces(h, dir)
 		if err != nil {
@@ -195,8 +194,8 @@ func (r *Reset) Question() string {
 // removesNode reports whether the node on this host is what this reset removes, or an interrupted one began to remove. A ledger
 // without a kubelet is of a host that another tool may have made a node: its member stays in etcd.
 func (r *Reset) removesNode() bool {
-	ends := r.Host.Records().Ends()
-	return r.Host.Records().RanNode() || ends.ResetBegan() || ends.AssumedTraces()
+	records := r.Host.Records()
+	return records.RanNode() || records.ResetBegan() || records.AssumedTraces()
 }
 
 // preflight refuses a reset that would break the etcd of other control planes.
@@ -270,11 +269,11 @@ func (r *Reset) removeMember(ctx context.Context) (err error) {
 	if err := r.etcd.remove(ctx); err != nil {
 		return err
 	}
-	is, err := status.IdentityOf(r.Host)
+	is, err := node.Observe(r.Host).Identity()
 	if err != nil {
 		r.Console.Debug(1, "the CA of this node is not known: %v", err)
 	}
-	return r.Host.Records().Ends().BeginReset(is)
+	return r.Host.Records().BeginReset(is)
 }
 
 // leaveRegistry takes the permissions of a server of the embedded registry from this control plane. Without an API server, they
@@ -322,7 +321,7 @@ func (r *Reset) removePodsThroughCRI(ctx context.Context) error {
 		return err
 	}
 	defer s.Close()
-	return s.PodRecords().RemovePods(ctx)
+	return s.RemovePods(ctx)
 }
 
 func (r *Reset) unmount(ctx context.Context) error {

@@ -111,7 +111,7 @@ func TestResetAsksEtcdFirst(t *testing.T) {
 	}
 	again, _ := testhost.ControlPlane(t, func(c *config.Config) { c.Facts.NodeIP = "127.0.0.1" })
 	interrupted := node.NewMachine(again, &workflow.Console{Out: new(bytes.Buffer)})
-	if err := errors.Join(interrupted.Write(made.Files...), again.Records().Ends().BeginReset(ledger.Identity{})); err != nil {
+	if err := errors.Join(interrupted.Write(made.Files...), again.Records().BeginReset(ledger.Identity{})); err != nil {
 		t.Fatal(err)
 	}
 	second := newReset(config.Reset{}, "", interrupted)

@@ -68,13 +68,13 @@ func (c *components) restartStaticPods(ctx context.Context) error {
 		}
 		c.Changed(restarted)
 	}
-	return c.run.client.Waits().WaitForAPI(ctx, timeout, c.Report)
+	return c.run.client.WaitForAPI(ctx, timeout, c.Report)
 }
 
 // restartKubelet restarts a kubelet that has not read the files of this stage yet. One that gets
 // its serving certificate from the cluster requests a new one.
 func (c *components) restartKubelet(ctx context.Context) error {
-	settings, err := pods.KubeletConfiguration(c.Host)
+	settings, err := node.KubeletConfiguration(c.Host)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (c *components) restartKubelet(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.run.client.Waits().WaitForNodeReady(ctx, c.run.node, timeout, c.Report)
+	return c.run.client.WaitForNodeReady(ctx, c.run.node, timeout, c.Report)
 }
 
 // existingOf returns the files that exist.

@@ -15,7 +15,6 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/node"
 	"airlift/installer/pki"
-	"airlift/installer/pods"
 	"airlift/internal/fault"
 )
 
@@ -147,7 +146,7 @@ func (f *hostFiles) reissue(ctx context.Context) error {
 // changeWorker changes the CAs on this worker. In the stage issue, the cluster signs a new
 // certificate for its kubelet.
 func (f *hostFiles) changeWorker(ctx context.Context) error {
-	settings, err := pods.KubeletConfiguration(f.Host)
+	settings, err := node.KubeletConfiguration(f.Host)
 	if err != nil {
 		return err
 	}

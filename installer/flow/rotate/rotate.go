@@ -16,6 +16,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/pods"
+	"airlift/installer/revision"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
 )
@@ -79,7 +80,7 @@ func New(ctx context.Context, o Options, h *host.Host, console *workflow.Console
 	}
 	// An interrupted run may have just restarted the API server: it refuses requests until it has
 	// read the permissions.
-	if err := r.run.client.Waits().WaitForAPI(ctx, timeout, r.Report); err != nil {
+	if err := r.run.client.WaitForAPI(ctx, timeout, r.Report); err != nil {
 		return nil, err
 	}
 	fetched, err := r.run.client.FetchConfig(ctx)
@@ -104,10 +105,7 @@ func newRotation(o Options, m *node.Machine) *Rotation {
 
 // checkNode refuses a host whose CAs cannot be rotated now.
 func (r *Rotation) checkNode() error {
-	if err := node.UnfinishedRestore(r.Existing); err != nil {
-		return err
-	}
-	if err := node.UnfinishedReset(r.Existing); err != nil {
+	if err := revision.Unfinished(r.Existing); err != nil {
 		return err
 	}
 	r.run.node = pki.NodeName(r.Files())
@@ -117,10 +115,7 @@ func (r *Rotation) checkNode() error {
 	case r.IsControlPlane() && !r.Existing.Records().Used():
 		return node.Managed(r.Existing, "; or rotate the CAs as Kubernetes' documentation describes")
 	}
-	if err := node.UnfinishedUpgrade(r.Existing); err != nil {
-		return err
-	}
-	return node.UnfinishedReconfigure(r.Existing)
+	return nil
 }
 
 // kubeconfig is the file with which this node reaches the cluster.
@@ -316,12 +311,12 @@ func (r *Rotation) cleanup(ctx context.Context) error {
 		return err
 	}
 	r.run.state = nil
-	return rotation.Remove(ctx, r.run.client.API)
+	return rotation.Remove(ctx, r.run.client)
 }
 
 // forgetPrepared removes the new CAs, which no node trusts: first from the cluster, then from this host.
 func (r *Rotation) forgetPrepared(ctx context.Context) error {
-	if err := rotation.Remove(ctx, r.run.client.API); err != nil {
+	if err := rotation.Remove(ctx, r.run.client); err != nil {
 		return err
 	}
 	r.Changed(true)

@@ -137,6 +137,20 @@ func TestNextStep(t *testing.T) {
 	}
 }
 
+// TestStatusOfARotation: each node has its role and its stage, "-" before the first one.
+func TestStatusOfARotation(t *testing.T) {
+	var out strings.Builder
+	s := Status{Rotating: true, Stage: "distribute", NextCA: "sha256:ab", Nodes: []rotation.Node{{Name: "a", ControlPlane: true, Ready: true, Stage: "distribute"}, {Name: "b"}}}
+	if err := s.Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"a      control plane   true    distribute\n", "b      worker          false   -\n", `at the stage "distribute". The new CA: sha256:ab`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q does not contain %q", out.String(), want)
+		}
+	}
+}
+
 // The flags of the controller manager's signer change, and everything else stays.
 func TestSignerOfARotation(t *testing.T) {
 	const manifest = "# a comment\n    - --cluster-signing-cert-file=/etc/kubernetes/pki/ca.crt\n    - '--cluster-signing-key-file=/etc/kubernetes/pki/ca.key'\n    - --root-ca-file=/etc/kubernetes/pki/ca.crt\n"

@@ -8,6 +8,7 @@ import (
 
 	"airlift/installer/host/ledger"
 	"airlift/installer/node"
+	"airlift/installer/revision"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
 	"airlift/scripts/fixtures/layouts"
@@ -34,12 +35,12 @@ func TestUnfinishedReconfigurationRefusesARotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := testhost.Open(t, root)
-	state := &node.UpgradeState{From: "v1.36.3", To: "v1.36.3", Change: "ab"}
+	state := &revision.Record{Kind: revision.Reconfigure, From: "v1.36.3", To: "v1.36.3", Change: "ab"}
 	if err := errors.Join(h.Records().Adopt(ledger.Adoption{Maker: "kubeadm"}), state.Write(h)); err != nil {
 		t.Fatal(err)
 	}
 	_, err := New(t.Context(), Options{Stage: "distribute"}, h, &workflow.Console{Out: io.Discard})
-	if fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "a reconfiguration of this node is not finished") {
+	if fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "a reconfiguration of this node was not finished") {
 		t.Errorf("%v (hint %q)", err, fault.Hint(err))
 	}
 }

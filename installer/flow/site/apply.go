@@ -90,7 +90,7 @@ func (a *Apply) preflight(ctx context.Context) error {
 	if err := b.AttachNode(ctx, a.Existing, a.Console); err != nil {
 		return err
 	}
-	socket, err := a.Containerd().KubeletSocket()
+	socket, err := node.RuntimeSocket(a.Host)
 	if err != nil {
 		return err
 	}
@@ -128,11 +128,11 @@ func (a *Apply) checkImages(ctx context.Context) error {
 		return nil
 	}
 	var err error
-	if a.node.Watch.Containerd, err = a.Containerd().NodeRuntime(ctx); err != nil {
+	if a.node.Watch.Containerd, err = a.NodeRuntime(ctx); err != nil {
 		return err
 	}
 	a.node.Watch.Containerd.LeaveUnpinned() // it need not be pinned
-	missing, err := a.node.Watch.Containerd.Inventory().Missing(ctx, wanted)
+	missing, err := a.node.Watch.Containerd.Missing(ctx, wanted)
 	if err != nil {
 		return err
 	}

@@ -82,23 +82,23 @@ func (i *Import) preflight(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if i.runtime, err = i.Containerd().NodeRuntime(ctx); err != nil {
+	if i.runtime, err = i.NodeRuntime(ctx); err != nil {
 		return err
 	}
-	if err := i.Containerd().NeedsLedger(); err != nil {
+	if err := i.NeedsLedger(); err != nil {
 		return err
 	}
 	if i.options.Unpinned {
 		i.runtime.LeaveUnpinned()
 	}
-	if has := i.Containerd().KubeletVersion(ctx); has != "" && !node.SameMinor(has, i.bundle.Manifest.KubernetesVersion) {
+	if has := node.BinaryVersion(ctx, i.Host, "kubelet"); has != "" && !node.SameMinor(has, i.bundle.Manifest.KubernetesVersion) {
 		i.Console.Warn("this node has Kubernetes %s, and this file was built for %s", has, i.bundle.Manifest.KubernetesVersion)
 	}
 	wanted := i.bundle.SiteImages()
 	if others := len(i.bundle.Manifest.Images) - len(wanted); others > 0 {
 		i.Console.Note("this file also has %s of Kubernetes, which init and join import", workflow.Count(others, "image"))
 	}
-	if i.missing, err = i.runtime.Inventory().Missing(ctx, wanted); err != nil {
+	if i.missing, err = i.runtime.Missing(ctx, wanted); err != nil {
 		return err
 	}
 	if err := i.warnOfReplaced(ctx); err != nil {
@@ -126,7 +126,7 @@ func (i *Import) preflight(ctx context.Context) error {
 
 // warnOfReplaced warns of images with a name that pods of the cluster itself use.
 func (i *Import) warnOfReplaced(ctx context.Context) error {
-	replaced, err := i.runtime.Inventory().Replaced(ctx, i.missing)
+	replaced, err := i.runtime.Replaced(ctx, i.missing)
 	for _, img := range i.missing {
 		if slices.Contains(replaced, img.Reference) || release.Reserved(img.Reference) {
 			i.Console.Warn("this file has its own image %s: pods of the cluster that use this name will run it", img.Reference)
@@ -141,7 +141,7 @@ func (i *Import) checkLeftOut(ctx context.Context) error {
 	if base == nil {
 		return nil
 	}
-	leftOut, err := i.runtime.Inventory().LeftOut(ctx, i.missing, base.Layers)
+	leftOut, err := i.runtime.LeftOut(ctx, i.missing, base.Layers)
 	if err != nil || len(leftOut) == 0 {
 		return err
 	}
@@ -165,7 +165,7 @@ func (i *Import) checkLeftOut(ctx context.Context) error {
 
 // checkSpace compares the free space with the size of the layers.
 func (i *Import) checkSpace(ctx context.Context) error {
-	info, err := i.runtime.Inventory().Info(ctx)
+	info, err := i.runtime.Info(ctx)
 	if err != nil {
 		return err
 	}

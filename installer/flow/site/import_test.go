@@ -319,7 +319,7 @@ func TestKubeletSocket(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := node.NewMachine(h, &workflow.Console{}).Containerd().KubeletSocket(); err != nil || got != c.want {
+		if got, err := node.RuntimeSocket(h); err != nil || got != c.want {
 			t.Errorf("%s: %q, %v, want %q", name, got, err, c.want)
 		}
 	}

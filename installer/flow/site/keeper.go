@@ -61,6 +61,9 @@ func (k *keeper) check(ctx context.Context, unpinned bool) error {
 	if base := k.bundle.Manifest.Base; base != nil && !slices.ContainsFunc(now.Bundles, func(b config.KeptBundle) bool { return b.ManifestSHA256 == base.ManifestSHA256 }) {
 		k.Console.Warn("the control planes do not keep the base of this file: they cannot serve images of which layers are only there")
 	}
+	if not := k.bundle.Manifest.Unservable(); len(not) > 0 {
+		k.Console.Warn("the control planes may not be able to serve %s: this file does not have upstream's form of each layer, so a node without these layers could not pull them. Build the file again with --keep-compressed-layers, or without --base", strings.Join(not, ", "))
+	}
 	r := config.EmbeddedRegistry{Bundles: []config.KeptBundle{registry.Describe(k.bundle.File, k.bundle.Manifest)}}
 	report, err := preflight.CheckSpace(ctx, k.Host.Path("/"), phases.KeptSpace(k.Existing, r))
 	if len(report.Errors) > 0 {
@@ -93,8 +96,11 @@ func (k *keeper) wait(ctx context.Context) (err error) {
 // next returns what the user does next.
 func (k *keeper) next() string {
 	text := "The control planes serve these images to all nodes.\n"
-	if k.allNodes {
+	switch {
+	case k.allNodes:
 		text = "Every node that is Ready has these images on its disk.\n"
+	case len(k.bundle.Manifest.Unservable()) > 0:
+		text = "The control planes serve these images to all nodes, except those in the warning.\n"
 	}
 	if len(k.bundle.Manifest.Manifests) == 0 {
 		return text

@@ -11,7 +11,7 @@ import (
 
 	"airlift/images/release"
 	"airlift/images/store"
-	"airlift/installer/cluster/facts"
+	"airlift/installer/cluster/inventory"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	"airlift/installer/node"
@@ -60,7 +60,7 @@ type NodeImages struct {
 func OpenNodeImages(ctx context.Context, b *payload.Bundle, keep []*payload.Bundle, h *host.Host, c *workflow.Console) (*NodeImages, error) {
 	n := &NodeImages{Machine: node.NewMachine(h, c), bundle: b, keep: keep}
 	var err error
-	n.runtime, err = n.Containerd().NodeRuntime(ctx)
+	n.runtime, err = n.NodeRuntime(ctx)
 	return n, err
 }
 
@@ -107,7 +107,7 @@ func (n *NodeImages) comesBack(i NodeImage) (yes bool) {
 
 // List lists the images.
 func (n *NodeImages) List(ctx context.Context) ([]NodeImage, error) {
-	all, err := n.runtime.Inventory().Images(ctx)
+	all, err := n.runtime.Images(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (n *NodeImages) AskCluster(ctx context.Context, kubeconfig string) error {
 	client, err := node.AdminClient(ctx, n.Host, kubeconfig)
 	var list []string
 	if err == nil {
-		list, err = facts.NamedImages(ctx, client.API)
+		list, err = inventory.NamedImages(ctx, client.API)
 	}
 	if err != nil && len(n.keep) > 0 {
 		n.Console.Warn("cannot find out which images the cluster's workloads need, so only --keep protects them: %v", err)
@@ -199,14 +199,14 @@ func (n *NodeImages) kept(id string) bool {
 
 // Prune removes images from containerd, and their names from the ledger.
 func (n *NodeImages) Prune(ctx context.Context, list []NodeImage) error {
-	if err := n.Containerd().NeedsLedger(); err != nil {
+	if err := n.NeedsLedger(); err != nil {
 		return err
 	}
 	for _, i := range list {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := n.runtime.Inventory().Remove(ctx, i.image); err != nil {
+		if err := n.runtime.Remove(ctx, i.image); err != nil {
 			return err
 		}
 		var gone []ledger.ImageName
@@ -265,7 +265,7 @@ func named(list []NodeImage, names []string) (chosen []NodeImage, err error) {
 // Unpin leaves images to the kubelet's garbage collection.
 func (n *NodeImages) Unpin(ctx context.Context, list []NodeImage) error {
 	for _, i := range list {
-		if err := n.runtime.Inventory().Unpin(ctx, i.image); err != nil {
+		if err := n.runtime.Unpin(ctx, i.image); err != nil {
 			return err
 		}
 		n.Console.Note("unpinned %s", i.image.Name())

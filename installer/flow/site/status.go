@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"airlift/bundle"
+	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
 	"airlift/installer/status"
@@ -15,7 +16,7 @@ func Contents(b *payload.Bundle, version string) status.Contents {
 		Kubernetes: b.Manifest.KubernetesVersion, Airlift: version, Apply: b.ApplyCommand(), HasImage: b.HasImage,
 		Images: func(kind string) []bundle.Image {
 			r := phases.Worker
-			if kind == status.ControlPlane {
+			if kind == node.ControlPlane {
 				r = phases.FirstControlPlane
 			}
 			return slices.DeleteFunc(slices.Clone(b.Manifest.Images), func(i bundle.Image) bool { return !r.Needs(i.Name) })

@@ -23,8 +23,7 @@ import (
 	"airlift/installer/pki"
 	"airlift/installer/preflight"
 	"airlift/installer/render"
-	"airlift/installer/status"
-	"airlift/installer/undo"
+	"airlift/installer/revision"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
 	_ "airlift/scripts/fixtures/seed"
@@ -282,31 +281,31 @@ func TestFirstUpgradeOfAnAdoptedKubelet(t *testing.T) {
 			systemctl := testhost.NewUnits(h, time.Now())
 
 			u := New(b, Options{Node: true}, true, h, console)
-			u.record.from = "v1.29.15"
-			u.facts.node.Observed = node.ObserveNode(u.facts.node.Machine)
+			u.Goal.From = "v1.29.15"
+			u.Observed = node.Observe(u.Existing)
 			cfg := &config.Config{Facts: config.Facts{ResolvConf: "/etc/resolv.conf", CgroupVersion: 2, CgroupDriver: "systemd"}}
 			cfg.KubernetesVersion = version
-			u.facts.node.Config = cfg
-			u.facts.stored = &cluster.Stored{FetchedConfig: &cluster.FetchedConfig{Kubelet: []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nclusterDNS: [10.96.0.10]\n")}}
+			u.Config = cfg
+			u.Stored = &cluster.Stored{FetchedConfig: &cluster.FetchedConfig{Kubelet: []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nclusterDNS: [10.96.0.10]\n")}}
 			var err error
-			if u.kubelet.adopted, err = adoption.ReadCarryOver(t.Context(), h); err != nil {
+			if u.Adopted, err = adoption.ReadCarryOver(t.Context(), h); err != nil {
 				t.Fatal(err)
 			}
-			if got := u.facts.node.Binaries(); len(got) != 1 || got[0].Path != "/usr/local/bin/kubelet" {
+			if got := u.Binaries(); len(got) != 1 || got[0].Path != "/usr/local/bin/kubelet" {
 				t.Errorf("the node gets %+v", got)
 			}
-			if status.KubeletConfigFile(h) != c.config || status.AdoptedKubelet(h) == nil {
-				t.Errorf("the kubelet's configuration is %s", status.KubeletConfigFile(h))
+			if node.KubeletConfigFile(h) != c.config || node.AdoptedKubelet(h) == nil {
+				t.Errorf("the kubelet's configuration is %s", node.KubeletConfigFile(h))
 			}
-			if err := u.kubelet.carriedOver(); err == nil || !strings.Contains(fault.Hint(err), "./install upgrade node phase kubelet-config") {
+			if err := u.carriedOver(); err == nil || !strings.Contains(fault.Hint(err), "./install upgrade node phase kubelet-config") {
 				t.Errorf("the phase kubelet alone: %v, hint %q", err, fault.Hint(err))
 			}
-			files, err := u.kubelet.configuration(t.Context())
+			files, err := u.KubeletConfig(t.Context())
 			if err == nil {
-				err = u.kubelet.writeConfiguration(t.Context(), files)
+				err = u.WriteKubeletConfig(t.Context(), files)
 			}
 			if err == nil {
-				err = u.kubelet.carriedOver()
+				err = u.carriedOver()
 			}
 			if err == nil {
 				err = h.Upgrades().PrepareUpgrade("/usr/local/bin/kubelet")
@@ -318,18 +317,18 @@ func TestFirstUpgradeOfAnAdoptedKubelet(t *testing.T) {
 			if _, err := h.InstallBinary(t.Context(), staged, strings.NewReader("new kubelet")); err != nil {
 				t.Fatal(err)
 			}
-			wants, err := u.kubelet.desired(t.Context())
+			wants, err := u.kubeletFiles(t.Context())
 			if err == nil {
-				err = u.binaries.install(t.Context(), wants.Binaries)
+				err = u.install(t.Context(), wants.Binaries)
 			}
 			if err == nil {
-				_, err = u.record.writeKept(wants.Files...)
+				_, err = u.WriteKept(wants.Files...)
 			}
 			if err == nil {
-				_, err = phases.RestartStale(t.Context(), u.facts.node, "kubelet.service", true)
+				_, err = phases.RestartStale(t.Context(), u.Node, "kubelet.service", true)
 			}
 			if err == nil {
-				err = u.record.finish()
+				err = u.Finish()
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -344,21 +343,21 @@ func TestFirstUpgradeOfAnAdoptedKubelet(t *testing.T) {
 			if strings.Contains(printed.String(), "existed before") || !strings.Contains(printed.String(), "the kubelet keeps the other flags") {
 				t.Errorf("printed: %s", printed.String())
 			}
-			if !slices.Equal(systemctl.Done, []string{"restart kubelet.service"}) || status.AdoptedKubelet(h) != nil || status.KubeletConfigFile(h) != config.KubeletConfigFile {
-				t.Errorf("%+v, adopted %+v", systemctl, status.AdoptedKubelet(h))
+			if !slices.Equal(systemctl.Done, []string{"restart kubelet.service"}) || node.AdoptedKubelet(h) != nil || node.KubeletConfigFile(h) != config.KubeletConfigFile {
+				t.Errorf("%+v, adopted %+v", systemctl, node.AdoptedKubelet(h))
 			}
-			if u.kubelet.adopted, err = adoption.ReadCarryOver(t.Context(), h); err != nil {
+			if u.Adopted, err = adoption.ReadCarryOver(t.Context(), h); err != nil {
 				t.Fatal(err)
 			}
-			if again, err := u.kubelet.configuration(t.Context()); err != nil || slices.ContainsFunc(again.Files, changedFile(t, h)) {
+			if again, err := u.KubeletConfig(t.Context()); err != nil || slices.ContainsFunc(again.Files, changedFile(t, h)) {
 				t.Errorf("a second upgrade would write %q: %v", again.Files, err)
 			}
 
-			state, err := node.ReadUpgradeState(h)
+			state, err := revision.Read(h, revision.Upgrade)
 			if err != nil {
 				t.Fatal(err)
 			}
-			back, err := undo.Of(node.NewMachine(h, &workflow.Console{Out: io.Discard}), state, nil)
+			back, err := revision.UndoOf(node.NewMachine(h, &workflow.Console{Out: io.Discard}), state, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -371,12 +370,12 @@ func TestFirstUpgradeOfAnAdoptedKubelet(t *testing.T) {
 			if stale, err := back.KubeletIsStale(t.Context()); err != nil || !stale {
 				t.Errorf("the kubelet of the new version goes on: %v", err)
 			}
-			if err := h.Upgrades().RemoveUpgrade(); err != nil {
+			if err := revision.Remove(h, revision.Upgrade); err != nil {
 				t.Fatal(err)
 			}
 			same(t, before, listing(t, h), "/etc/systemd/system/kubelet.service.d", "/etc/systemd/system", "/etc/systemd", "/usr/local", "/usr/local/bin")
-			if status.AdoptedKubelet(h) == nil || status.KubeletConfigFile(h) != c.config {
-				t.Errorf("after undo, the kubelet's configuration is %s", status.KubeletConfigFile(h))
+			if node.AdoptedKubelet(h) == nil || node.KubeletConfigFile(h) != c.config {
+				t.Errorf("after undo, the kubelet's configuration is %s", node.KubeletConfigFile(h))
 			}
 			if kept, err := uninstall.RemoveInstalled(t.Context(), h); err != nil || len(kept) > 0 {
 				t.Errorf("%q, %v", kept, err)

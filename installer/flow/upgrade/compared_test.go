@@ -50,11 +50,11 @@ func TestPlanWithoutObjectsOfOthers(t *testing.T) {
 	var out bytes.Buffer
 	u := New(&payload.Bundle{Manifest: &bundle.Manifest{}}, Options{}, false, testhost.Open(t, t.TempDir()), &workflow.Console{Out: &out})
 	var err error
-	if u.facts.api.Client, err = cluster.New(pki.BootstrapKubeconfig(server.URL, ca, "abcdef.0123456789abcdef"), ""); err != nil {
+	if u.API.Client, err = cluster.New(pki.BootstrapKubeconfig(server.URL, ca, "abcdef.0123456789abcdef"), ""); err != nil {
 		t.Fatal(err)
 	}
 	is := metav1.ObjectMeta{Namespace: "kube-system", Name: "kubeadm-config"}
-	list, err := u.compared(t.Context(), []runtime.Object{&rbacv1.Role{ObjectMeta: is}, &corev1.ConfigMap{ObjectMeta: is}})
+	list, err := u.Compared(t.Context(), []runtime.Object{&rbacv1.Role{ObjectMeta: is}, &corev1.ConfigMap{ObjectMeta: is}})
 	if err != nil || len(list) != 1 || list[0].Name != "ConfigMap kube-system/kubeadm-config" {
 		t.Errorf("%v, %v", list, err)
 	}

@@ -37,9 +37,9 @@ func TestUpgradeKeepsExistingRuntime(t *testing.T) {
 		}
 		p := &phases.Plan{Config: &config.Config{}, Role: phases.Worker, Bundle: &payload.Bundle{Manifest: &bundle.Manifest{Entries: entries}}}
 		u := newUpgrade(p, Options{Node: true}, node.NewMachine(h, nil))
-		u.facts.node.Observed = node.ObserveNode(u.facts.node.Machine)
+		u.Observed = node.Observe(u.Existing)
 
-		pending, err := u.binaries.pending(all)
+		pending, err := u.pending(all)
 		if err != nil {
 			t.Fatalf("containerd in %s: %v", place, err)
 		}
@@ -50,7 +50,7 @@ func TestUpgradeKeepsExistingRuntime(t *testing.T) {
 		if want := []string{"/usr/local/bin/kubelet"}; !slices.Equal(paths, want) {
 			t.Errorf("containerd in %s: an upgrade would install %q, want %q", place, paths, want)
 		}
-		if l, err := u.containerd.desired(t.Context()); err != nil || len(l.Files)+len(l.Binaries) > 0 {
+		if l, err := u.runtimeFiles(t.Context()); err != nil || len(l.Files)+len(l.Binaries) > 0 {
 			t.Errorf("containerd in %s: an upgrade would write %v, %v", place, l, err)
 		}
 	}

@@ -2,23 +2,18 @@ package upgrade
 
 import (
 	"errors"
-	"io"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"airlift/bundle"
-	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	"airlift/installer/node"
-	"airlift/installer/payload"
 	"airlift/installer/pki"
-	"airlift/installer/render"
-	"airlift/installer/workflow"
+	"airlift/installer/revision"
 	"airlift/internal/fault"
 )
 
@@ -36,13 +31,13 @@ var damages = map[string]func(good string) string{
 
 // TestDamagedStateFiles: a damaged state file is an error with its path, and with a command that helps.
 func TestDamagedStateFiles(t *testing.T) {
-	upgrade := func(h *host.Host) error { _, err := node.ReadUpgradeState(h); return err }
+	upgrade := func(h *host.Host) error { _, err := revision.Read(h, revision.Upgrade); return err }
 	for _, c := range []struct {
 		path, good, hint string
 		read             func(h *host.Host) error
 		mayBeEmpty       bool // a file without fields is not an error
 	}{
-		{host.UpgradeState, `{"version": 1, "from": "v1.37.1", "to": "v1.37.2"}`, "mv " + host.UpgradeState + " " + host.UpgradeState + ".damaged", upgrade, false},
+		{host.RevisionState, `{"version": 1, "from": "v1.37.1", "to": "v1.37.2"}`, "mv " + host.RevisionState + " " + host.RevisionState + ".damaged", upgrade, false},
 		{ledger.Path, `{"version": 2, "entries": [{"kind": "dir", "name": "/x"}]}`, "./install reset --without-ledger", func(h *host.Host) error { _, err := host.Open(h.Path("/")); return err }, false},
 		{node.RestoreMarkPath, `{"backup": "aa", "node": "a", "peerURL": "https://192.0.2.1:2380", "token": "b"}`, "./install reset", func(h *host.Host) error {
 			_, err := node.ReadRestoreMark(h)
@@ -82,7 +77,7 @@ func TestDamagedStateFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	if err := h.Upgrades().WriteUpgrade([]byte(`{"version": 99, "from": "v1.37.1", "to": "v1.37.2"}`)); err != nil {
+	if err := h.Upgrades().WriteState([]byte(`{"version": 99, "from": "v1.37.1", "to": "v1.37.2"}`)); err != nil {
 		t.Fatal(err)
 	}
 	if err := upgrade(h); err == nil || !strings.Contains(err.Error(), "its version is 99") || !strings.Contains(fault.Hint(err), "newer") {
@@ -92,13 +87,13 @@ func TestDamagedStateFiles(t *testing.T) {
 	if err := upgradeFiles(h, "v1", "v2", "two"); err == nil {
 		t.Error("the state of a newer version is replaced")
 	}
-	if err := os.Rename(h.Path(host.UpgradeState), h.Path(host.UpgradeState+".damaged")); err != nil {
+	if err := os.Rename(h.Path(host.RevisionState), h.Path(host.RevisionState+".damaged")); err != nil {
 		t.Fatal(err)
 	}
 	if err := upgradeFiles(h, "v1", "v2", "two"); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(h.Path(host.UpgradeState), h.Path(host.UpgradeState+".damaged")); err != nil {
+	if err := os.Rename(h.Path(host.RevisionState), h.Path(host.RevisionState+".damaged")); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(upgradeFiles(h, "v1", "v2", "again"), undoFiles(h)); err != nil || contents(h) != "- - -" {
@@ -122,58 +117,12 @@ func TestDamagedRotation(t *testing.T) {
 	}
 }
 
-// TestDamagedNodeFiles: an upgrade refuses a damaged file of the node that it would read on, and names
-// it.
-func TestDamagedNodeFiles(t *testing.T) {
-	files := map[string]string{
-		config.KubeletConfigFile:         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupDriver: systemd\n",
-		render.KubeletInstanceConfigPath: "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncontainerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n",
-		config.KubeletFlagsFile:          "KUBELET_KUBEADM_ARGS=\"--node-ip=192.0.2.1\"\n",
-		node.APIServerManifest:           "spec: {containers: [{command: [kube-apiserver, --advertise-address=192.0.2.1]}]}\n",
-	}
-	for damaged := range files {
-		for _, name := range []string{"", "empty", "zeros", "zeros at the end"} {
-			h, unlock, err := host.OpenLocked(t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer unlock()
-			for path, text := range files {
-				if path == damaged && name != "" {
-					text = damages[name](text)
-				}
-				if err := errors.Join(os.MkdirAll(filepath.Dir(h.Path(path)), 0o755), os.WriteFile(h.Path(path), []byte(text), 0o600)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			u := New(&payload.Bundle{File: new(bundle.File), Manifest: &bundle.Manifest{KubernetesVersion: "v1.37.2"}}, Options{}, true, h, &workflow.Console{Out: io.Discard})
-			u.facts.node.Config = &config.Config{Cluster: config.Cluster{KubernetesVersion: "v1.37.2"}}
-			u.facts.stored = &cluster.Stored{FetchedConfig: &cluster.FetchedConfig{Kubelet: []byte("kind: KubeletConfiguration\n")}}
-			_, driver := u.facts.cgroupDriver()
-			_, kubelet := u.kubelet.files()
-			_, server := apiServerFlags(h)
-			err = errors.Join(driver, kubelet, server)
-			if name == "" {
-				if err != nil {
-					t.Error(err)
-				}
-				continue
-			}
-			if err == nil || !strings.Contains(err.Error(), damaged) {
-				t.Errorf("%s, %s: %v", damaged, name, err)
-				continue
-			}
-			t.Log(err)
-		}
-	}
-}
-
 // TestStateFilesOfANewerInstaller: a file is of a newer version also if its fields have other types. It is not
 // damaged, and moving it away would lose it.
 func TestStateFilesOfANewerInstaller(t *testing.T) {
 	for path, texts := range map[string][]string{
-		host.UpgradeState: {`{"version": 99}`, `{"version": 99, "from": {"kubernetes": "v1.40.0"}, "objects": "none"}`, `{"from": 1, "version": 99}`},
-		ledger.Path:       {`{"version": 99}`, `{"version": 99, "entries": {"dir": ["/x"]}}`, `{"entries": [{"kind": 1}], "version": 99}`},
+		host.RevisionState: {`{"version": 99}`, `{"version": 99, "from": {"kubernetes": "v1.40.0"}, "objects": "none"}`, `{"from": 1, "version": 99}`},
+		ledger.Path:        {`{"version": 99}`, `{"version": 99, "entries": {"dir": ["/x"]}}`, `{"entries": [{"kind": 1}], "version": 99}`},
 	} {
 		for _, text := range texts {
 			root := t.TempDir()
@@ -183,7 +132,7 @@ func TestStateFilesOfANewerInstaller(t *testing.T) {
 			}
 			h, err := host.Open(root)
 			if err == nil {
-				_, err = node.ReadUpgradeState(h)
+				_, err = revision.Read(h, revision.Upgrade)
 			}
 			if err == nil || !strings.Contains(err.Error(), "its version is 99") || !strings.Contains(fault.Hint(err), "or a newer one") {
 				t.Errorf("%s: %s: %v (hint %q)", path, text, err, fault.Hint(err))

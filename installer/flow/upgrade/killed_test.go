@@ -19,7 +19,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/pki"
-	"airlift/installer/undo"
+	"airlift/installer/revision"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
 	"airlift/scripts/fixtures/crash"
@@ -33,13 +33,13 @@ var upgradedFiles = []string{"/etc/kubernetes/changed", "/etc/kubernetes/added",
 // upgradeFiles is an upgrade from one version to another, without a cluster. Each file gets the content.
 func upgradeFiles(h *host.Host, from, to, content string) error {
 	u := New(&payload.Bundle{File: new(bundle.File), Manifest: &bundle.Manifest{KubernetesVersion: to}}, Options{}, true, h, &workflow.Console{Out: io.Discard})
-	u.record.from = from
+	u.Goal.From = from
 	var err error
-	if u.record.state, err = node.ReadUpgradeState(h); err != nil {
+	if u.Record, err = revision.Read(h, revision.Upgrade); err != nil {
 		return err
 	}
 	for _, f := range upgradedFiles {
-		if _, err := u.record.writeKept(pki.File{Path: f, Data: []byte(content), Mode: 0o600}); err != nil {
+		if _, err := u.WriteKept(pki.File{Path: f, Data: []byte(content), Mode: 0o600}); err != nil {
 			return err
 		}
 	}
@@ -48,13 +48,13 @@ func upgradeFiles(h *host.Host, from, to, content string) error {
 			return err
 		}
 	}
-	if u.record.state != nil && u.record.state.Backup == "" {
-		u.record.state.Backup = "/backup-before-" + to
-		if err := u.record.state.Write(h); err != nil {
+	if u.Record != nil && u.Record.Backup == "" {
+		u.Record.Backup = "/backup-before-" + to
+		if err := u.Record.Write(h); err != nil {
 			return err
 		}
 	}
-	return u.record.finish()
+	return u.Finish()
 }
 
 // upgradeBinary replaces the kubelet, as the steps unpack and kubelet do.
@@ -67,20 +67,20 @@ func upgradeBinary(h *host.Host, u *Upgrade, content string) error {
 	if _, err := h.InstallBinary(context.Background(), staged, strings.NewReader(content)); err != nil {
 		return err
 	}
-	_, err := h.Upgrades().InstallStaged(context.Background(), b, u.record.former())
+	_, err := h.Upgrades().InstallStaged(context.Background(), b, u.Record.Kept(h))
 	return err
 }
 
 // undoFiles is undo, without a cluster.
 func undoFiles(h *host.Host) error {
-	state, err := node.ReadUpgradeState(h)
+	state, err := revision.Read(h, revision.Upgrade)
 	if err != nil {
 		return err
 	}
 	if state == nil {
 		return errNoUpgrade
 	}
-	u, err := undo.Of(node.NewMachine(h, &workflow.Console{Out: io.Discard}), state, nil)
+	u, err := revision.UndoOf(node.NewMachine(h, &workflow.Console{Out: io.Discard}), state, nil)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func undoFiles(h *host.Host) error {
 			return err
 		}
 	}
-	return h.Upgrades().RemoveUpgrade()
+	return revision.Remove(h, revision.Upgrade)
 }
 
 var errNoUpgrade = errors.New("there is nothing to undo")
@@ -197,7 +197,7 @@ func TestUpgradeKilled(t *testing.T) {
 	has := func(t *testing.T, root, want, upgrade string) {
 		t.Helper()
 		do(t, root, func(h *host.Host) error {
-			s, err := node.ReadUpgradeState(h)
+			s, err := revision.Read(h, revision.Upgrade)
 			is := ""
 			if s != nil {
 				is = fmt.Sprintf("%s to %s, %s, %t", s.From, s.To, s.Backup, s.Finished)
@@ -255,7 +255,7 @@ func TestUpgradeKilled(t *testing.T) {
 	everyKill(t, start, []string{"upgrade", "v2", "v3", "three"}, func(t *testing.T, root string) {
 		want := bare
 		do(t, root, func(h *host.Host) error {
-			s, err := node.ReadUpgradeState(h)
+			s, err := revision.Read(h, revision.Upgrade)
 			if err == nil && s.To == "v3" {
 				want = "two two two"
 			}
@@ -273,7 +273,7 @@ func TestUpgradeKilled(t *testing.T) {
 		next := filepath.Join(t.TempDir(), "next")
 		copyHost(t, root, next)
 		err := onHost(next, upgrade("v2", "v3", "three"))
-		if s, _ := node.ReadUpgradeState(testhost.Open(t, root)); s != nil && !s.Finished && (err == nil || fault.ExitCode(err) != fault.Preflight || contents(testhost.Open(t, next)) != contents(testhost.Open(t, root))) {
+		if s, _ := revision.Read(testhost.Open(t, root), revision.Upgrade); s != nil && !s.Finished && (err == nil || fault.ExitCode(err) != fault.Preflight || contents(testhost.Open(t, next)) != contents(testhost.Open(t, root))) {
 			t.Errorf("the next version during undo: %v, %s", err, contents(testhost.Open(t, next)))
 		}
 		do(t, root, upgrade("v1", "v2", "two"))

@@ -5,16 +5,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"path"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
-
 	"airlift/installer/cluster"
-	"airlift/installer/cluster/facts"
+	"airlift/installer/cluster/inventory"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
@@ -23,6 +19,7 @@ import (
 	"airlift/installer/preflight"
 	"airlift/installer/redact"
 	"airlift/installer/render"
+	"airlift/installer/revision"
 	"airlift/installer/upgradecheck"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
@@ -40,12 +37,12 @@ type PlanOptions struct {
 // A Plan lists the changes of an upgrade of this node and its cluster, and the problems that
 // prevent it.
 type Plan struct {
-	From       string             `json:"from"`
-	To         string             `json:"to"`
-	Node       string             `json:"node"`
-	Nodes      []PlannedNode      `json:"nodes"`
-	Components []PlannedComponent `json:"components"`
-	Changes    []PlannedChange    `json:"changes"`
+	From       string                `json:"from"`
+	To         string                `json:"to"`
+	Node       string                `json:"node"`
+	Nodes      []PlannedNode         `json:"nodes"`
+	Components []PlannedComponent    `json:"components"`
+	Changes    []revision.Difference `json:"changes"`
 	// Notes are what the first upgrade of an adopted node carries over, a line each.
 	Notes    []string            `json:"notes,omitempty"`
 	Warnings []preflight.Problem `json:"warnings"`
@@ -58,21 +55,15 @@ type Plan struct {
 
 // A PlannedNode is a node with the version of its kubelet after the upgrade.
 type PlannedNode struct {
-	facts.Node
+	inventory.Node
 	To string `json:"to"`
 }
 
 // A PlannedComponent is a component with its version before and after the upgrade.
 type PlannedComponent struct {
-	facts.Component
+	inventory.Component
 	From string `json:"from"`
 	To   string `json:"to,omitempty"` // empty if it stays
-}
-
-// A PlannedChange is a file of this host or an object of the cluster that the upgrade changes.
-type PlannedChange struct {
-	Name string `json:"name"` // a path, or "ConfigMap kube-system/kubeadm-config"
-	Diff string `json:"diff"` // unified; empty for a binary, a kubeconfig, and if only values differ that are not shown
 }
 
 // ReadPlan finds out what an upgrade to the version of a bundle would change. It changes
@@ -89,22 +80,22 @@ func ReadPlan(ctx context.Context, b *payload.Bundle, o PlanOptions, h *host.Hos
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{From: t.From, To: t.To, Node: t.NodeName, Nodes: []PlannedNode{}, Components: []PlannedComponent{}, Changes: []PlannedChange{}, flags: o.flags()}
+	p := &Plan{From: t.From, To: t.To, Node: t.NodeName, Nodes: []PlannedNode{}, Components: []PlannedComponent{}, Changes: []revision.Difference{}, flags: o.flags()}
 	p.versions(u, t)
-	if u.facts.stored != nil { // the new configuration is known
-		if p.Changes, err = u.changes(ctx, u.computable(t), o.Context); err != nil {
+	if u.Stored != nil { // the new configuration is known
+		if p.Changes, err = u.Differences(ctx, u.computable(t), o.Context); err != nil {
 			return nil, err
 		}
-		text, err := render.ClusterConfiguration(u.facts.node.Config)
+		text, err := render.ClusterConfiguration(u.Config)
 		if err != nil {
 			return nil, err
 		}
 		p.Configuration = string(redact.Documents(text))
-		if u.kubelet.adopted != nil {
-			p.Notes = u.kubelet.adopted.Notes
+		if u.Adopted != nil {
+			p.Notes = u.Adopted.Notes
 		}
 	}
-	report, err := u.checks.run(ctx, t)
+	report, err := u.check(ctx, t)
 	p.Warnings, p.Errors = report.Warnings, report.Errors
 	return p, err
 }
@@ -130,24 +121,24 @@ func (o PlanOptions) flags() (text string) {
 // unsuitable images, the new configuration of this node cannot be computed: then the checks report
 // only this problem and problems of the cluster.
 func (u *Upgrade) planTarget(ctx context.Context, o PlanOptions) (*upgradecheck.Target, error) {
-	if err := u.facts.checkNode(); err != nil {
+	if err := u.CheckNode(); err != nil {
 		return nil, err
 	}
-	c, err := u.facts.localConfig()
+	c, err := u.LocalConfig()
 	if err != nil {
 		return nil, err
 	}
-	if err := u.facts.connect(c); err != nil {
+	if err := u.Connect(c); err != nil {
 		return nil, err
 	}
-	if err := cluster.Answering(ctx, u.facts.api.Client, fault.Preflight); err != nil {
+	if err := cluster.Answering(ctx, u.API.Client, fault.Preflight); err != nil {
 		return nil, err
 	}
-	fetched, err := u.facts.api.Client.FetchConfig(ctx)
+	fetched, err := u.API.Client.FetchConfig(ctx)
 	if err != nil {
 		return nil, err
 	}
-	t, err := u.checks.versionTarget(ctx, upgradecheck.Plan, c, fetched.Cluster)
+	t, err := u.VersionTarget(ctx, upgradecheck.Plan, c, fetched.Cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -155,13 +146,13 @@ func (u *Upgrade) planTarget(ctx context.Context, o PlanOptions) (*upgradecheck.
 		t.AllowExperimental, t.AllowRC = o.AllowExperimental, o.AllowRC
 		return t
 	}
-	if _, t.ImageNames = (&config.Config{Cluster: fetched.Cluster}).ImageNames(u.facts.bundle.Images); t.ImageNames != nil || t.Unsuitable() {
+	if _, t.ImageNames = (&config.Config{Cluster: fetched.Cluster}).ImageNames(u.Bundle.Images); t.ImageNames != nil || t.Unsuitable() {
 		return allow(t), nil
 	}
-	if err := u.learn(ctx); err != nil {
+	if err := u.Learn(ctx); err != nil {
 		return nil, err
 	}
-	if t, err = u.checks.target(ctx, upgradecheck.Plan); err != nil {
+	if t, err = u.target(ctx, upgradecheck.Plan); err != nil {
 		return nil, err
 	}
 	return allow(t), nil
@@ -174,10 +165,10 @@ func (p *Plan) versions(u *Upgrade, t *upgradecheck.Target) {
 	}
 	for _, c := range t.Cluster.Components {
 		one := PlannedComponent{Component: c, From: upgradecheck.Tag(c.Image)}
-		if to := upgradecheck.Tag(u.facts.bundle.Images[c.Name]); to != one.From {
+		if to := upgradecheck.Tag(u.Bundle.Images[c.Name]); to != one.From {
 			one.To = to
 		}
-		if c.Name == node.EtcdPod && u.facts.stored != nil && u.controlPlane.plans[node.EtcdPod] == nil {
+		if c.Name == node.EtcdPod && u.Stored != nil && u.Plans[node.EtcdPod] == nil {
 			one.To = "" // with --etcd-upgrade=false, or older in this file
 		}
 		p.Components = append(p.Components, one)
@@ -187,69 +178,6 @@ func (p *Plan) versions(u *Upgrade, t *upgradecheck.Target) {
 // computable returns the steps, without the add-ons if this file has not all images. A check reports a missing image.
 func (u *Upgrade) computable(t *upgradecheck.Target) []workflow.Step {
 	return slices.DeleteFunc(u.Steps(), func(s workflow.Step) bool { return s.Name == "addon" && len(t.MissingImages) > 0 })
-}
-
-// changes lists what steps would change: the files of this host, and the objects of the cluster.
-func (u *Upgrade) changes(ctx context.Context, steps []workflow.Step, lines int) (list []PlannedChange, err error) {
-	what := "upgrade"
-	if u.facts.options.reconfigures {
-		what = "change"
-	}
-	add := func(name string, before, after []byte) {
-		list = append(list, PlannedChange{name, u.diff(name, name+" now", before, name+" after the "+what, after, lines)})
-	}
-	wants, err := workflow.Desired(ctx, steps)
-	if err != nil {
-		return nil, err
-	}
-	files, err := u.facts.node.Differing(wants.Files...)
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range files {
-		add(f.Path, f.Now, f.Data)
-	}
-	objects, err := u.compared(ctx, wants.Objects)
-	if err != nil {
-		return nil, err
-	}
-	for _, o := range objects {
-		if o.Before != o.After {
-			add(o.Name, []byte(o.Before), []byte(o.After))
-		}
-	}
-	for _, b := range wants.Binaries {
-		list = append(list, PlannedChange{Name: b.Path})
-	}
-	return list, nil
-}
-
-// diff returns what differs between two versions of a file or an object, with lines around it; "" for a secret.
-func (u *Upgrade) diff(name, from string, before []byte, to string, after []byte, lines int) string {
-	if u.isSecret(name) {
-		return ""
-	}
-	form := redact.Documents
-	if path.IsAbs(name) {
-		form = redact.File(name)
-	}
-	return redact.Diff(form, redact.Version{Name: from, Text: before}, redact.Version{Name: to, Text: after}, lines)
-}
-
-// compared returns the objects that would change, without the objects that the user of --kubeconfig may not read.
-func (u *Upgrade) compared(ctx context.Context, objects []runtime.Object) (list []*cluster.Difference, err error) {
-	for _, o := range objects {
-		d, err := u.facts.api.Client.Compare(ctx, o)
-		switch {
-		case apierrors.IsForbidden(err):
-			u.facts.node.Console.Warn("%v", err)
-		case err != nil:
-			return nil, err
-		case d != nil:
-			list = append(list, d)
-		}
-	}
-	return list, nil
 }
 
 // Write prints the plan for people. With diffs, it also prints what changes in files and objects.
@@ -262,7 +190,7 @@ func (p *Plan) Write(out io.Writer, diffs bool) {
 		if n.ControlPlane {
 			role = "control plane"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%t\t%s\t%s\t%s\t%s\n", n.Name, role, n.Ready, n.Kubelet, orStays(n.To, n.Kubelet), n.Kernel, n.ContainerRuntime)
+		fmt.Fprintf(table, "%s\t%s\t%t\t%s\t%s\t%s\t%s\n", n.Name, role, n.Ready, n.KubeletVersion, orStays(n.To, n.KubeletVersion), n.Kernel, n.ContainerRuntime)
 	}
 	_ = table.Flush() // a lost output cancels the command
 	fmt.Fprintln(out)

@@ -9,7 +9,7 @@ import (
 
 	"airlift/bundle"
 	"airlift/images/store"
-	"airlift/installer/cluster/facts"
+	"airlift/installer/cluster/inventory"
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/host"
@@ -17,7 +17,7 @@ import (
 	"airlift/installer/payload"
 	"airlift/installer/pods"
 	"airlift/installer/render"
-	"airlift/installer/undo"
+	"airlift/installer/revision"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testbundle"
@@ -62,20 +62,20 @@ func TestUpgradeDuringARotation(t *testing.T) {
 	if _, err := h.WriteFile(node.APIServerManifest, []byte(pod), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := (&node.UpgradeState{From: "v1.37.1", To: "v1.37.2", Finished: true}).Write(h); err != nil {
+	if err := (&revision.Record{Kind: revision.Upgrade, From: "v1.37.1", To: "v1.37.2", Finished: true}).Write(h); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := undo.New(h, &workflow.Console{Out: io.Discard}); err != nil {
+	if _, err := revision.NewUndo(revision.Upgrade, h, &workflow.Console{Out: io.Discard}); err != nil {
 		t.Errorf("without a rotation: %v", err)
 	}
 	if err := os.MkdirAll(h.Path("/etc/site/pki/rotation/former"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	_, undoing := undo.New(h, &workflow.Console{Out: io.Discard})
+	_, undoing := revision.NewUndo(revision.Upgrade, h, &workflow.Console{Out: io.Discard})
 	u := New(&payload.Bundle{Manifest: &bundle.Manifest{}}, Options{}, true, h, &workflow.Console{Out: io.Discard})
-	u.facts.node.Config = &config.Config{Cluster: config.Cluster{CertificatesDir: "/etc/site/pki"}}
-	u.controlPlane.pods = pods.WithWatch(u.facts.node.Watch, u.facts.node.Config.Timeouts)
-	for name, err := range map[string]error{"undo": undoing, "the phase control-plane": u.controlPlane.upgrade(t.Context(), desired.List{})} {
+	u.Config = &config.Config{Cluster: config.Cluster{CertificatesDir: "/etc/site/pki"}}
+	u.Pods = pods.WithWatch(u.Watch, u.Config.Timeouts)
+	for name, err := range map[string]error{"undo": undoing, "the phase control-plane": u.ReplacePods(t.Context(), desired.List{})} {
 		if err == nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "are being rotated: /etc/site/pki/rotation exists") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -84,21 +84,21 @@ func TestUpgradeDuringARotation(t *testing.T) {
 
 // Only the last control plane waits at its end for the kube-proxies of the others.
 func TestWorkersAreNext(t *testing.T) {
-	node := func(name, version string, controlPlane bool) facts.UpgradeNode {
-		return facts.UpgradeNode{Name: name, KubeletVersion: version, ControlPlane: controlPlane}
+	node := func(name, version string, controlPlane bool) inventory.Node {
+		return inventory.Node{Name: name, KubeletVersion: version, ControlPlane: controlPlane}
 	}
 	const before, now = "v1.29.15", "v1.30.4"
 	self := node("self", before, true) // its kubelet has not reported the new version yet
 	for name, tc := range map[string]struct {
-		others []facts.UpgradeNode
+		others []inventory.Node
 		want   bool
 	}{
 		"alone":                        {nil, false},
-		"a worker is next":             {[]facts.UpgradeNode{node("cp", now, true), node("worker", before, false)}, true},
-		"a control plane is next":      {[]facts.UpgradeNode{node("worker", before, false), node("cp", before, true)}, false},
-		"the workers have the version": {[]facts.UpgradeNode{node("worker", now, false)}, false},
+		"a worker is next":             {[]inventory.Node{node("cp", now, true), node("worker", before, false)}, true},
+		"a control plane is next":      {[]inventory.Node{node("worker", before, false), node("cp", before, true)}, false},
+		"the workers have the version": {[]inventory.Node{node("worker", now, false)}, false},
 	} {
-		if got := facts.WorkersAreNext(append(tc.others, self), "self", now); got != tc.want {
+		if got := inventory.WorkersAreNext(append(tc.others, self), "self", now); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -111,7 +111,7 @@ func TestUpgradeKeepsImageNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	s := &node.UpgradeState{From: "v1.37.1", To: "v1.37.2"}
+	s := &revision.Record{Kind: revision.Upgrade, From: "v1.37.1", To: "v1.37.2"}
 	before := &store.Target{Digest: "sha256:a"}
 	for range 2 { // the second run of an interrupted upgrade
 		err := s.KeepNames([]store.NameChange{
@@ -124,7 +124,7 @@ func TestUpgradeKeepsImageNames(t *testing.T) {
 		}
 		before = &store.Target{Digest: "sha256:b"}
 	}
-	read, err := node.ReadUpgradeState(h)
+	read, err := revision.Read(h, revision.Upgrade)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,24 +161,52 @@ func TestUpgradeOfTheStub(t *testing.T) {
 		}
 		is := func() string { data, _ := os.ReadFile(h.Path(host.StubPath)); return string(data) }
 		u := New(b, Options{Node: true}, true, h, &workflow.Console{Out: io.Discard})
-		u.record.from = "v1.37.1"
+		u.Goal.From = "v1.37.1"
 		for run := range 2 {
-			if stale, err := u.binaries.staleStub(); err != nil || stale != (had && run == 0) {
+			if stale, err := u.staleStub(); err != nil || stale != (had && run == 0) {
 				t.Errorf("run %d: stale: %t, %v", run, stale, err)
 			}
-			l, err := u.binaries.stub(t.Context())
+			l, err := u.stub(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := u.binaries.upgradeStub(t.Context(), l); err != nil || is() != after || u.facts.node.Changes > 1 {
-				t.Errorf("run %d: %d bytes, want %d; %d changes: %v", run, len(is()), len(after), u.facts.node.Changes, err)
+			if err := u.upgradeStub(t.Context(), l); err != nil || is() != after || u.Changes > 1 {
+				t.Errorf("run %d: %d bytes, want %d; %d changes: %v", run, len(is()), len(after), u.Changes, err)
 			}
 		}
-		if err := u.record.finish(); err != nil {
+		if err := u.Finish(); err != nil {
 			t.Fatal(err)
 		}
 		if err := undoFiles(h); had == errors.Is(err, errNoUpgrade) || is() != before {
 			t.Errorf("after undo %d bytes, want %q: %v", len(is()), before, err)
+		}
+	}
+}
+
+// TestEndReconfiguration: after an upgrade with another file, also of the same version, undo of a reconfiguration would restore
+// manifests of the former one.
+func TestEndReconfiguration(t *testing.T) {
+	for name, c := range map[string]struct {
+		to, bundle string
+		stays      bool
+	}{
+		"the same file": {"v1.37.1", "", true}, "another file": {"v1.37.1", "another", false}, "another version": {"v1.36.3", "", false},
+	} {
+		h, unlock, err := host.OpenLocked(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unlock()
+		u := New(&payload.Bundle{File: new(bundle.File), Manifest: &bundle.Manifest{KubernetesVersion: "v1.37.1"}}, Options{}, true, h, &workflow.Console{Out: io.Discard})
+		s := &revision.Record{Kind: revision.Reconfigure, From: c.to, To: c.to, Bundle: c.bundle + u.Bundle.ID(), Change: "0123456789abcdef", Finished: true}
+		if err := s.Write(h); err != nil {
+			t.Fatal(err)
+		}
+		if err := u.endReconfiguration(); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := revision.Read(h, revision.Reconfigure); err != nil || (left != nil) != c.stays {
+			t.Errorf("%s: %+v, %v", name, left, err)
 		}
 	}
 }

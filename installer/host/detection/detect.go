@@ -381,3 +381,12 @@ func readNameservers(resolvConf []byte) (listed, usable []string) {
 	}
 	return listed, usable
 }
+
+// Kernel returns the version of the running kernel: "6.12.48+deb13-amd64".
+func Kernel() (string, error) {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return "", fmt.Errorf("reading the kernel's version: %w", err)
+	}
+	return unix.ByteSliceToString(name.Release[:]), nil
+}

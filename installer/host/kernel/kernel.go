@@ -14,9 +14,8 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"airlift/installer/host"
+	"airlift/installer/host/detection"
 	"airlift/installer/host/filesystem"
 	"airlift/installer/host/ledger"
 	"airlift/internal/childprocess"
@@ -87,11 +86,11 @@ func NodeSysctls(ipv6, ipv4 bool) []Sysctl {
 // kernel without a modules directory. A module that cannot be loaded is only a
 // warning, because preflight checks the kernel's features themselves.
 func LoadModules(ctx context.Context, h *host.Host, names ...string) (warnings []string, err error) {
-	var kernel unix.Utsname
-	if err := unix.Uname(&kernel); err != nil {
-		return nil, fmt.Errorf("reading the kernel's release: %w", err)
+	release, err := detection.Kernel()
+	if err != nil {
+		return nil, err
 	}
-	modules := filepath.Join("/lib/modules", unix.ByteSliceToString(kernel.Release[:]))
+	modules := filepath.Join("/lib/modules", release)
 	if !filesystem.Exists(h.Path(modules)) {
 		return nil, nil
 	}

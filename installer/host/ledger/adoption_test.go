@@ -108,16 +108,16 @@ func TestAdoption(t *testing.T) {
 	if r := open().Records(); r.Adopted() == nil {
 		t.Error("the end of the adoption was written before a change")
 	}
-	if err := h.Records().Ends().BeginReset(ledger.Identity{Node: "w1"}); err != nil {
+	if err := h.Records().BeginReset(ledger.Identity{Node: "w1"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := open().Records().Ends().BeginReset(ledger.Identity{}); err != nil { // a second reset finds a part of the node
+	if err := open().Records().BeginReset(ledger.Identity{}); err != nil { // a second reset finds a part of the node
 		t.Fatal(err)
 	}
-	if was := open().Records().Ends().Was(); was == nil || was.Node != "w1" {
+	if was := open().Records().Was(); was == nil || was.Node != "w1" {
 		t.Errorf("the reset removes %+v", was)
 	}
-	if r := open().Records(); r.Adopted() != nil || !r.Ends().ResetBegan() || versionOf(t, root) != 2 {
+	if r := open().Records(); r.Adopted() != nil || !r.ResetBegan() || versionOf(t, root) != 2 {
 		t.Errorf("version %d, adopted %+v", versionOf(t, root), r.Adopted())
 	}
 	if _, err := uninstall.RemoveInstalled(t.Context(), h); err != nil {
@@ -136,18 +136,18 @@ func TestBeginDisown(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, written := h.WriteFile("/etc/airlift-example", []byte("x"), 0o644)
-	if err := errors.Join(h.Records().Adopt(adoption), written, h.Records().Ends().BeginDisown()); err != nil {
+	if err := errors.Join(h.Records().Adopt(adoption), written, h.Records().BeginDisown()); err != nil {
 		t.Fatal(err)
 	}
 	if h, err = host.Open(root); err != nil {
 		t.Fatal(err)
 	}
 	r := h.Records()
-	if _, found := r.Find(ledger.File, "/etc/airlift-example"); found || r.Adopted() == nil || !r.Ends().DisownBegan() || r.Ends().ResetBegan() {
+	if _, found := r.Find(ledger.File, "/etc/airlift-example"); found || r.Adopted() == nil || !r.DisownBegan() || r.ResetBegan() {
 		t.Errorf("entry %t, adopted %+v", found, r.Adopted())
 	}
 	uninstall.AssumeTraces(h, uninstall.Traces{CertificatesDir: "/etc/kubernetes/pki"})
-	if r.Ends().DisownBegan() || !r.Ends().AssumedTraces() {
+	if r.DisownBegan() || !r.AssumedTraces() {
 		t.Error("disown would have to finish, and reset too")
 	}
 }

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -48,9 +49,7 @@ func Claims(cfg *config.Config, ownEtcd, ownRuntime bool) []Claim {
 	var list []Claim
 	if ownEtcd {
 		dir := cfg.Etcd.Local.DataDir
-		if dir == "" {
-			dir = config.EtcdDataDir
-		}
+		dir = cmp.Or(dir, config.EtcdDataDir)
 		list = append(list, Claim{Path: dir, Contents: EtcdData, Fix: away(dir)})
 	}
 	list = append(list, Claim{Path: config.KubeletDir, Contents: "the kubelet's state", Fix: away(config.KubeletDir),

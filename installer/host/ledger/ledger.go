@@ -4,6 +4,7 @@
 package ledger
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -112,9 +113,7 @@ func (e Entry) Wrote(sum string) bool { return sum == e.SHA256 || slices.Contain
 // after returns e as the successor of old in the ledger, with every sum that the
 // file may have until the new content is written.
 func (e Entry) after(old Entry) Entry {
-	if e.Original == "" {
-		e.Original = old.Original
-	}
+	e.Original = cmp.Or(e.Original, old.Original)
 	if e.SHA256 == "" {
 		return e
 	}

@@ -101,13 +101,10 @@ func RemoveServices(ctx context.Context, h *host.Host) error {
 // RemoveLedger removes StateDir. Undo and reset become impossible before the files go that they would restore. The ledger goes
 // last: until then, the command can be repeated.
 func RemoveLedger(h *host.Host) error {
-	if err := h.Upgrades().EndUpgrade(); err != nil {
+	if err := h.EndRevisions(); err != nil {
 		return err
 	}
-	if err := h.Upgrades().Reconfigurations().EndUpgrade(); err != nil {
-		return err
-	}
-	if err := h.Records().Ends().BeginDisown(); err != nil {
+	if err := h.Records().BeginDisown(); err != nil {
 		return err
 	}
 	if err := emptyState(h); err != nil {

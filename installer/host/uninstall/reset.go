@@ -109,7 +109,7 @@ func toEmpty(h *host.Host, dir string) ([]string, error) {
 // Failed entries, and entries of skipped phases, stay in the ledger for the next reset. On an adopted
 // node, the ledger stays, with what adopt found.
 func RemoveInstalled(ctx context.Context, h *host.Host) (kept []string, err error) {
-	if err := errors.Join(h.Upgrades().EndUpgrade(), h.Upgrades().Reconfigurations().EndUpgrade()); err != nil {
+	if err := h.EndRevisions(); err != nil {
 		return nil, err
 	}
 	var failures []error

@@ -33,12 +33,12 @@ func TestCredentials(t *testing.T) {
 	if w := writes(); !slices.Equal(w, []string{"create secrets"}) {
 		t.Errorf("for a worker: %q", w)
 	}
-	tokens := testcluster.Must(client.Tokens().ListTokens(ctx))(t)
+	tokens := testcluster.Must(client.ListTokens(ctx))(t)
 	if len(tokens) != 1 || tokens[0].Token != worker.Token || !strings.Contains(tokens[0].Description, "cluster apply") || !tokens[0].Expires.Equal(worker.Expires) {
 		t.Errorf("%+v", tokens)
 	}
 	made := testcluster.Must(CreateCredentials(ctx, client, h, 30*time.Minute, true))(t)
-	if files := testcluster.Must(client.Tokens().DownloadCerts(ctx, cfg, made.CertificateKey))(t); len(files) != 8 {
+	if files := testcluster.Must(client.DownloadCerts(ctx, cfg, made.CertificateKey))(t); len(files) != 8 {
 		t.Errorf("%d files were uploaded", len(files))
 	}
 	other := Credentials{Token: worker.Token, CertificateKey: cluster.NewCertificateKey()}
@@ -54,7 +54,7 @@ func TestCredentials(t *testing.T) {
 			t.Errorf("deleted %q, want %q", got, c.want)
 		}
 	}
-	if left := testcluster.Must(client.Tokens().ListTokens(ctx))(t); len(left) != 0 {
+	if left := testcluster.Must(client.ListTokens(ctx))(t); len(left) != 0 {
 		t.Errorf("left: %+v", left)
 	}
 }

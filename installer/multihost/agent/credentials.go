@@ -10,9 +10,9 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/render"
-	"airlift/installer/status"
 	"airlift/internal/fault"
 )
 
@@ -28,7 +28,7 @@ type Credentials struct {
 
 // Connect returns a client with the rights of an administrator on a control plane.
 func Connect(h *host.Host) (*cluster.Client, error) {
-	c, err := cluster.Load(h.Path(adminConf), "")
+	c, err := cluster.Load(h.Path(node.AdminConf), "")
 	return c, fault.Wrap(err, fault.Failure, "run it on a control plane as root")
 }
 
@@ -41,7 +41,7 @@ func CreateCredentials(ctx context.Context, client *cluster.Client, h *host.Host
 	made := &Credentials{CACertHashes: hashes, APIServerEndpoint: strings.TrimPrefix(client.Server, "https://"), Expires: time.Now().Add(ttl).UTC().Truncate(time.Second)}
 	if controlPlane {
 		made.CertificateKey = cluster.NewCertificateKey()
-		if _, err := client.Tokens().UploadCerts(ctx, os.DirFS(h.Path("/")), status.PKIConfig(h), made.CertificateKey); err != nil {
+		if _, err := client.UploadCerts(ctx, os.DirFS(h.Path("/")), node.Observe(h).PKI(), made.CertificateKey); err != nil {
 			return nil, err
 		}
 		if _, err := client.Apply(ctx, render.UploadCertsRBAC()...); err != nil {
@@ -58,7 +58,7 @@ func CreateCredentials(ctx context.Context, client *cluster.Client, h *host.Host
 	if made.Token, err = cluster.NewToken(); err != nil {
 		return nil, err
 	}
-	return made, client.Tokens().CreateToken(ctx, config.BootstrapToken{
+	return made, client.CreateToken(ctx, config.BootstrapToken{
 		Token: made.Token, Expires: made.Expires, Description: "join of hosts by 'cluster apply', which deletes it",
 		Usages: []string{"signing", "authentication"}, Groups: []string{config.NodeTokenGroup},
 	})
@@ -70,7 +70,7 @@ func DeleteCredentials(ctx context.Context, client *cluster.Client, made Credent
 	if err := cluster.CheckToken(made.Token); err != nil {
 		return deleted, err
 	}
-	err = client.Tokens().DeleteToken(ctx, made.Token)
+	err = client.DeleteToken(ctx, made.Token)
 	switch {
 	case err == nil:
 		id, _, _ := strings.Cut(made.Token, ".")
@@ -81,7 +81,7 @@ func DeleteCredentials(ctx context.Context, client *cluster.Client, made Credent
 	if made.CertificateKey == "" {
 		return deleted, nil
 	}
-	had, err := client.Tokens().DeleteCerts(ctx, made.CertificateKey)
+	had, err := client.DeleteCerts(ctx, made.CertificateKey)
 	if had {
 		deleted = append(deleted, "certificates")
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"airlift/installer/cluster"
-	clusterfacts "airlift/installer/cluster/facts"
+	"airlift/installer/cluster/inventory"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
@@ -21,62 +22,60 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/registry"
 	"airlift/installer/registry/hosts"
-	"airlift/installer/status"
+	"airlift/installer/revision"
 	"airlift/installer/upgradecheck"
 )
 
-// factsTimeout limits the time of all that may hang. requestTimeout leaves time to report that the API server did.
+// factsTimeout limits the time of all that another process or host may let hang. requestTimeout leaves time to report that the API
+// server did. Without the state of its node, no plan can be made: a slow host has nodeTimeout for that.
 const (
 	factsTimeout   = 4500 * time.Millisecond
+	nodeTimeout    = 30 * time.Second
 	requestTimeout = 3 * time.Second
 	resolveTimeout = time.Second
 )
 
 // ReadFacts returns the facts of this host. damaged is why its ledger cannot be read, if it cannot.
 func ReadFacts(ctx context.Context, h *host.Host, damaged error) *facts.Facts {
-	ctx, cancel := context.WithTimeout(ctx, factsTimeout)
-	defer cancel()
 	f := &facts.Facts{Time: time.Now().UTC(), Unknown: map[string]string{}}
 	readMachine(f, h)
 	readRuns(f, h, damaged)
-	seen, err := (&status.Reader{Host: h, Ledger: damaged, Only: []string{"node"}}).Read(ctx)
-	if err != nil {
-		unknown(f, "node", err)
-		return f
-	}
-	f.OS, f.Arch = seen.Node.OS, seen.Node.Architecture
-	if was := h.Records().Ends().Was(); was != nil {
+	seen := node.Observe(h)
+	f.OS, f.Arch = node.OSName(h), runtime.GOARCH
+	if was := h.Records().Was(); was != nil {
 		f.Was = nodeOf(*was)
 	}
-	if seen.Node.Role == status.NoNode {
+	if seen.Role == node.NoNode {
 		f.Leftovers = leftovers(h)
 		return f
 	}
-	add := start(ctx, "node", func(found *facts.Facts) { readNode(ctx, found, h, seen.Node.Role, damaged) })
-	if seen.Node.Role == status.ControlPlane {
-		addMembers := start(ctx, "cluster.etcdMembers", func(found *facts.Facts) { readEtcd(ctx, found, h) })
-		start(ctx, "cluster", func(found *facts.Facts) { readCluster(ctx, found, h) })(f)
+	add := start(ctx, "node", nodeTimeout, func(ctx context.Context, found *facts.Facts) { readNode(ctx, found, h, seen, damaged) })
+	if seen.Role == node.ControlPlane {
+		addMembers := start(ctx, "cluster.etcdMembers", factsTimeout, func(ctx context.Context, found *facts.Facts) { readEtcd(ctx, found, h, seen) })
+		start(ctx, "cluster", factsTimeout, func(ctx context.Context, found *facts.Facts) { unknown(found, "cluster", readCluster(ctx, found, h)) })(f)
 		addMembers(f)
 	}
 	add(f)
 	return f
 }
 
-// start reads a part of the facts in parallel. The returned function adds it, or why it is not known if ctx ends first.
-func start(ctx context.Context, name string, read func(*facts.Facts)) (add func(*facts.Facts)) {
+// start reads a part of the facts in parallel. The returned function adds it, or why it is not known if the time ends first.
+func start(ctx context.Context, name string, limit time.Duration, read func(context.Context, *facts.Facts)) (add func(*facts.Facts)) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	found := make(chan *facts.Facts, 1)
 	go func() {
 		part := &facts.Facts{Unknown: map[string]string{}}
-		read(part)
+		read(ctx, part)
 		found <- part
 	}()
 	return func(f *facts.Facts) {
+		defer cancel()
 		select {
 		case part := <-found:
 			maps.Copy(f.Unknown, part.Unknown)
 			addPart(f, part)
 		case <-ctx.Done():
-			unknown(f, name, fmt.Errorf("no answer within %s", factsTimeout))
+			unknown(f, name, fmt.Errorf("no answer within %s", limit))
 		}
 	}
 }
@@ -101,35 +100,35 @@ func unknown(f *facts.Facts, name string, err error) {
 }
 
 // readNode reads the files of a node, and the state of its kubelet.
-func readNode(ctx context.Context, f *facts.Facts, h *host.Host, role string, damaged error) {
-	id, err := status.IdentityOf(h)
+func readNode(ctx context.Context, f *facts.Facts, h *host.Host, seen node.Observation, damaged error) {
+	id, err := seen.Identity()
 	unknown(f, "node.caSHA256", err)
 	n := nodeOf(id)
 	n.Airlift, n.Adopted = h.Records().Used(), h.Records().Adopted() != nil
-	n.Etcd = role == status.ControlPlane && status.PKIConfig(h).Etcd.External == nil
+	n.Etcd = seen.Role == node.ControlPlane && seen.PKI().Etcd.External == nil
 	f.Node = n
 	unknown(f, "node.airlift", damaged)
 	if n.Name == "" {
-		unknown(f, "node.name", fmt.Errorf("%s has no name of a node, or cannot be read", kubeletConf))
+		unknown(f, "node.name", fmt.Errorf("%s has no name of a node, or cannot be read", node.KubeletConf))
 	}
-	kubeconfig, err := os.ReadFile(h.Path(kubeletConf))
+	kubeconfig, err := os.ReadFile(h.Path(node.KubeletConf))
 	if err == nil {
 		n.APIServer, err = cluster.ServerOf(kubeconfig)
 	}
 	unknown(f, "node.apiServer", err)
-	if n.Version = (&status.Reader{Host: h}).BinaryVersion(ctx, "kubelet"); n.Version == "" {
+	if n.Version = node.BinaryVersion(ctx, h, "kubelet"); n.Version == "" {
 		unknown(f, "node.version", errors.New("there is no kubelet, or 'kubelet --version' failed"))
 	}
 	unit, err := h.Systemd().Unit(ctx, "kubelet.service")
 	n.KubeletRunning = unit.Running()
 	unknown(f, "node.kubeletRunning", err)
-	if file := status.KubeletConfigFile(h); file != config.KubeletConfigFile {
+	if file := node.KubeletConfigFile(h); file != config.KubeletConfigFile {
 		n.KubeletConfig = file
 	}
-	upgrade, err := node.ReadUpgradeState(h)
+	upgrade, err := revision.Read(h, revision.Upgrade)
 	n.Cordoned = upgrade != nil && upgrade.Cordoned
 	unknown(f, "node.cordoned", err)
-	n.NoRegistry = !node.FileExists(h, hosts.Timer.UnitPath()) || role == status.ControlPlane && !node.FileExists(h, registry.SettingsPath)
+	n.NoRegistry = !node.FileExists(h, hosts.Timer.UnitPath()) || seen.Role == node.ControlPlane && !node.FileExists(h, registry.SettingsPath)
 }
 
 // nodeOf returns the facts that identify a node.
@@ -145,51 +144,46 @@ func nodeOf(id ledger.Identity) *facts.Node {
 }
 
 // readEtcd reads the members of the stacked etcd, also while the API server is down.
-func readEtcd(ctx context.Context, f *facts.Facts, h *host.Host) {
-	seen, err := (&status.Reader{Host: h, Only: []string{"etcd"}}).Read(ctx)
-	if err == nil && seen.Etcd == nil && status.PKIConfig(h).Etcd.External == nil {
-		err = errors.New(seen.Unknown["etcd"])
+func readEtcd(ctx context.Context, f *facts.Facts, h *host.Host, seen node.Observation) {
+	if seen.PKI().Etcd.External != nil {
+		return
 	}
+	members, err := node.EtcdMembers(ctx, h, requestTimeout)
 	unknown(f, "cluster.etcdMembers", err)
-	if err != nil || seen.Etcd == nil {
+	if err != nil {
 		return
 	}
 	f.Cluster = &facts.Cluster{}
-	for _, m := range seen.Etcd.Members {
-		f.Cluster.EtcdMembers = append(f.Cluster.EtcdMembers, facts.EtcdMember{Name: m.Name, Healthy: m.Healthy && !m.Learner, Learner: m.Learner})
+	for _, m := range members {
+		f.Cluster.EtcdMembers = append(f.Cluster.EtcdMembers, facts.EtcdMember{Name: m.Name, Healthy: m.Err == nil && !m.Learner, Learner: m.Learner})
 	}
 }
 
 // readCluster reads the state of the cluster, with the rights of an administrator.
-func readCluster(ctx context.Context, f *facts.Facts, h *host.Host) {
+func readCluster(ctx context.Context, f *facts.Facts, h *host.Host) error {
 	client, err := Connect(h)
 	if err != nil {
-		unknown(f, "cluster", err)
-		return
+		return err
 	}
 	client.SetTimeout(requestTimeout)
 	if err := client.Reach(ctx); err != nil {
-		unknown(f, "cluster", err)
-		return
+		return err
 	}
-	readObjects(ctx, f, client)
+	return readObjects(ctx, f, client)
 }
 
-func readObjects(ctx context.Context, f *facts.Facts, client *cluster.Client) {
+func readObjects(ctx context.Context, f *facts.Facts, client *cluster.Client) error {
 	fetched, err := client.FetchConfig(ctx)
 	if err != nil {
-		unknown(f, "cluster", err)
-		return
+		return err
 	}
 	nodes, err := client.Nodes(ctx)
 	if err != nil {
-		unknown(f, "cluster", err)
-		return
+		return err
 	}
 	managed, err := client.NodeObjects().Managed(ctx, nodes)
 	if err != nil {
-		unknown(f, "cluster", err)
-		return
+		return err
 	}
 	f.Cluster = clusterOf(fetched.Cluster)
 	f.Cluster.Stored = fetched.Versions
@@ -207,13 +201,13 @@ func readObjects(ctx context.Context, f *facts.Facts, client *cluster.Client) {
 		f.Cluster.Nodes = append(f.Cluster.Nodes, facts.ClusterNode{
 			Name: n.Name, ControlPlane: n.Role == cluster.ControlPlaneRole, Ready: n.Ready, Version: n.Version, Unschedulable: n.Unschedulable,
 			Labels: n.Labels, Taints: append([]string{}, n.Taints...), Addresses: n.Addresses, ManagedLabels: managed[n.Name].Labels, ManagedTaints: managed[n.Name].Taints,
-			EndpointBehind:      change != nil && (n.EndpointChange != change.Number || n.OnlyServes),
-			EndpointServes:      change != nil && n.EndpointChange == change.Number && n.OnlyServes,
-			ConfigurationBehind: !fetched.Cluster.Reconfiguration.Follows(n.Reconfiguration, n.Role == cluster.ControlPlaneRole),
+			EndpointBehind:      change != nil && (n.Follows.Endpoint != change.Number || n.Follows.OnlyServes),
+			EndpointServes:      change != nil && n.Follows.Endpoint == change.Number && n.Follows.OnlyServes,
+			ConfigurationBehind: !fetched.Cluster.Reconfiguration.Follows(n.Follows.Reconfiguration, n.Role == cluster.ControlPlaneRole),
 		})
 	}
 	f.Cluster.FormerEndpoint = fetched.Cluster.Endpoint.Former(slices.ContainsFunc(f.Cluster.Nodes, func(n facts.ClusterNode) bool { return n.EndpointBehind }))
-	budgets, bare, err := clusterfacts.Drains(ctx, client.API)
+	budgets, bare, err := inventory.Drains(ctx, client.API)
 	unknown(f, "cluster.blockedBy", err)
 	unknown(f, "cluster.barePods", err)
 	f.Cluster.BarePods = bare
@@ -225,6 +219,7 @@ func readObjects(ctx context.Context, f *facts.Facts, client *cluster.Client) {
 			f.Cluster.BlockedBy[name] = append(f.Cluster.BlockedBy[name], b.Name)
 		}
 	}
+	return nil
 }
 
 // endpointAddresses returns the IP addresses of the endpoint. A name server that does not answer must not hide the rest of the cluster.
@@ -244,7 +239,7 @@ func addonsWait(ctx context.Context, client *cluster.Client, stored config.Clust
 	if err != nil || stored.Proxy.Disabled {
 		return false, nil // a plan refuses such a version, with a hint
 	}
-	proxy, err := clusterfacts.DaemonSet(ctx, client.API, "kube-system", "kube-proxy")
+	proxy, err := inventory.DaemonSet(ctx, client.API, "kube-system", "kube-proxy")
 	if err != nil || proxy == nil {
 		return false, err
 	}

@@ -14,6 +14,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/multihost/facts"
+	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/render"
 	"airlift/scripts/fixtures/testcluster"
@@ -118,7 +119,7 @@ func TestFactsWithoutAnAPIServer(t *testing.T) {
 			h, _ := testhost.ControlPlane(t, nil)
 			authorities(t, h)
 			ca := testcluster.Must(os.ReadFile(h.Path("/etc/kubernetes/pki/ca.crt")))(t)
-			write(t, string(h.Root), adminConf, string(pki.BootstrapKubeconfig(server, ca, "abcdef.0123456789abcdef")))
+			write(t, string(h.Root), node.AdminConf, string(pki.BootstrapKubeconfig(server, ca, "abcdef.0123456789abcdef")))
 			f := factsOf(t, string(h.Root))
 			if f.Node == nil || f.Node.Role != "control-plane" || !f.Node.Etcd {
 				t.Fatalf("%+v, unknown %v", f.Node, f.Unknown)
@@ -192,10 +193,10 @@ func TestRealFacts(t *testing.T) {
 	testcluster.Must(super.Apply(t.Context(), testcluster.Must(render.UploadReconfiguration(changed))(t)...))(t)
 	p.AddNode(t, "fact1", true)
 	p.AddNode(t, "fact2", true)
-	testcluster.Must(super.NodeObjects().SetReconfiguration(t.Context(), "fact2", 2))(t)
+	testcluster.Must(super.NodeObjects().Follow(t.Context(), "fact2", func(f *cluster.Follows) { f.Reconfiguration = 2 }))(t)
 	testcluster.Must(super.NodeObjects().SetMeta(t.Context(), cluster.NodeMeta{Name: "fact1", Labels: map[string]string{"zone": "a"}, Taints: []string{"gpu:NoSchedule"}}, false))(t)
 	h, _ := testhost.ControlPlane(t, nil)
-	write(t, string(h.Root), adminConf, string(testcluster.Must(os.ReadFile(p.Super))(t)))
+	write(t, string(h.Root), node.AdminConf, string(testcluster.Must(os.ReadFile(p.Super))(t)))
 	f := factsOf(t, string(h.Root))
 	if f.Cluster == nil {
 		t.Fatal(f.Unknown)

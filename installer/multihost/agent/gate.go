@@ -30,10 +30,7 @@ func gateError(doing string, err error) error {
 
 // readGate returns the gate, and the ConfigMap that has it; nil if there is none.
 func readGate(ctx context.Context, client *cluster.Client) (g *facts.Gate, m *corev1.ConfigMap, err error) {
-	err = wait.Retry(ctx, func() error {
-		m, err = client.API.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, gateMap, metav1.GetOptions{})
-		return err
-	})
+	m, err = wait.Get(ctx, client.API.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get, gateMap)
 	if apierrors.IsNotFound(err) {
 		return nil, nil, nil
 	}

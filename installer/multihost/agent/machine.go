@@ -15,11 +15,6 @@ import (
 	"airlift/internal/fault"
 )
 
-const (
-	adminConf   = config.KubernetesDir + "/admin.conf"
-	kubeletConf = config.KubernetesDir + "/kubelet.conf"
-)
-
 // readMachine reads what identifies this host.
 func readMachine(f *facts.Facts, h *host.Host) {
 	var err error

@@ -20,6 +20,7 @@ import (
 	"airlift/installer/registry"
 	"airlift/installer/registry/hosts"
 	"airlift/installer/render"
+	"airlift/installer/revision"
 	"airlift/scripts/fixtures/testcluster"
 	"airlift/scripts/fixtures/testcluster/testclient"
 	"airlift/scripts/fixtures/testhost"
@@ -48,7 +49,7 @@ func TestWhatANodeLacks(t *testing.T) {
 	expect := func(when string, cordoned, noRegistry bool) {
 		t.Helper()
 		f := &facts.Facts{Unknown: map[string]string{}}
-		readNode(t.Context(), f, h, "control-plane", nil)
+		readNode(t.Context(), f, h, node.Observe(h), nil)
 		if f.Node.Cordoned != cordoned || f.Node.NoRegistry != noRegistry || f.Unknown["node.cordoned"] != "" {
 			t.Errorf("%s: %+v, unknown: %v", when, f.Node, f.Unknown)
 		}
@@ -59,7 +60,7 @@ func TestWhatANodeLacks(t *testing.T) {
 	write(t, string(h.Root), registry.SettingsPath, "{}")
 	expect("the node serves the registry", false, false)
 	for _, cordoned := range []bool{true, false} {
-		if err := (&node.UpgradeState{From: "v1.36.3", To: "v1.37.1", Cordoned: cordoned}).Write(h); err != nil {
+		if err := (&revision.Record{Kind: revision.Upgrade, From: "v1.36.3", To: "v1.37.1", Cordoned: cordoned}).Write(h); err != nil {
 			t.Fatal(err)
 		}
 		expect("an upgrade was interrupted", cordoned, false)
@@ -117,9 +118,8 @@ func TestWhatWaits(t *testing.T) {
 			}
 			client, _ := testclient.Fake(objects...)
 			f := &facts.Facts{Unknown: map[string]string{}}
-			readObjects(t.Context(), f, client)
-			if f.Cluster == nil || len(f.Cluster.Nodes) != 1 || len(f.Unknown) > 0 || f.Cluster.Stored["kubelet-config"] != "77" {
-				t.Fatalf("%+v", f)
+			if err := readObjects(t.Context(), f, client); err != nil || f.Cluster == nil || len(f.Cluster.Nodes) != 1 || len(f.Unknown) > 0 || f.Cluster.Stored["kubelet-config"] != "77" {
+				t.Fatalf("%+v, %v", f, err)
 			}
 			got := fmt.Sprint(f.Cluster.AddonsWait, f.Cluster.EndpointWaits, f.Cluster.EndpointUndone, f.Cluster.Nodes[0].EndpointBehind, f.Cluster.Nodes[0].EndpointServes)
 			if want := fmt.Sprint(c.want.AddonsWait, c.want.EndpointWaits, c.want.EndpointUndone, c.behind, c.name == "only served"); got != want {

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Facts of one host. Fields are only added. What a host cannot find out is in Unknown, and never a zero value that could
+// Facts of one host. Fields are only added. A saved plan is for the values of those with the tag plan, by that name. What a host cannot find out is in Unknown, and never a zero value that could
 // be taken for an answer.
 type Facts struct {
 	Hostname  string    `json:"hostname"`
-	MachineID string    `json:"machineID"`
+	MachineID string    `json:"machineID" plan:"machine-id"`
 	MACs      []string  `json:"macs"`
 	Addresses []string  `json:"addresses"`
 	Time      time.Time `json:"time"`
@@ -24,10 +24,10 @@ type Facts struct {
 	// Cluster is what a control plane's API reports; nil on a worker and while the API is down.
 	Cluster *Cluster `json:"cluster,omitempty"`
 	// Unfinished is the command whose run ended with an error or was killed; "" if there is none.
-	Unfinished string `json:"unfinished,omitempty"`
+	Unfinished string `json:"unfinished,omitempty" plan:"unfinished command"`
 	// Reconfiguring is the command reconfigure, or one below it, whose last run ended with an error or was killed, also if
 	// another command ran since; "" if there is none.
-	Reconfiguring string `json:"reconfiguring,omitempty"`
+	Reconfiguring string `json:"reconfiguring,omitempty" plan:"unfinished reconfiguration"`
 	// Runs are the last commands that changed the host, the newest last.
 	Runs []Run `json:"runs,omitempty"`
 	// Leftovers are files of another installation that is no node of Airlift's.
@@ -48,20 +48,20 @@ type Run struct {
 
 // A Node is what the files of a host say.
 type Node struct {
-	Name    string `json:"name"`
-	Role    string `json:"role"`    // control-plane or worker
-	Airlift bool   `json:"airlift"` // it has a ledger
+	Name    string `json:"name" plan:"name"`
+	Role    string `json:"role" plan:"role"` // control-plane or worker
+	Airlift bool   `json:"airlift"`          // it has a ledger
 	// Adopted reports whether another tool made the node, and Airlift manages it.
 	Adopted bool `json:"adopted,omitempty"`
 	// ClusterName is the name of the cluster in the files of a control plane, "" on a worker.
 	ClusterName string `json:"clusterName,omitempty"`
 	// CASHA256 is the sha256 of the certificate of the cluster's CA (kubeadm's discovery hash, sha256:hex).
-	CASHA256 string `json:"caSHA256"`
+	CASHA256 string `json:"caSHA256" plan:"CA"`
 	// CASHA256s has all CAs while they are rotated, and is empty else.
 	CASHA256s []string `json:"caSHA256s,omitempty"`
 	// APIServer is the server in kubelet.conf.
 	APIServer string `json:"apiServer"`
-	Version   string `json:"version"` // of the installed kubelet, v1.37.1
+	Version   string `json:"version" plan:"version"` // of the installed kubelet, v1.37.1
 	// Etcd reports whether this control plane has a stacked member.
 	Etcd bool `json:"etcd,omitempty"`
 	// KubeletRunning is the state of its unit.
@@ -70,21 +70,21 @@ type Node struct {
 	// changes of the kubelet's configuration do not reach it.
 	KubeletConfig string `json:"kubeletConfig,omitempty"`
 	// Cordoned reports whether an upgrade of this node that is not finished made it unschedulable.
-	Cordoned bool `json:"cordoned,omitempty"`
+	Cordoned bool `json:"cordoned,omitempty" plan:"drained"`
 	// NoRegistry reports whether this node is not configured for the embedded registry.
-	NoRegistry bool `json:"noRegistry,omitempty"`
+	NoRegistry bool `json:"noRegistry,omitempty" plan:"no registry"`
 }
 
 // A Cluster is the state of the cluster as one of its API servers has it.
 type Cluster struct {
-	Name                 string `json:"name"`
-	Version              string `json:"version"` // of the stored ClusterConfiguration
-	ControlPlaneEndpoint string `json:"controlPlaneEndpoint,omitempty"`
+	Name                 string `json:"name" plan:"name"`
+	Version              string `json:"version" plan:"version"` // of the stored ClusterConfiguration
+	ControlPlaneEndpoint string `json:"controlPlaneEndpoint,omitempty" plan:"endpoint"`
 	// EndpointAddresses are the IP addresses of the endpoint, also if it is a name.
 	EndpointAddresses []string      `json:"endpointAddresses,omitempty"`
-	VIP               []string      `json:"vip,omitempty"`
-	Balancer          bool          `json:"balancer,omitempty"`
-	EmbeddedRegistry  bool          `json:"embeddedRegistry,omitempty"`
+	VIP               []string      `json:"vip,omitempty" plan:"virtual addresses"`
+	Balancer          bool          `json:"balancer,omitempty" plan:"balancer"`
+	EmbeddedRegistry  bool          `json:"embeddedRegistry,omitempty" plan:"registry"`
 	Bundles           []string      `json:"bundles,omitempty"` // IDs of the files that the registry keeps
 	Nodes             []ClusterNode `json:"nodes"`
 	EtcdMembers       []EtcdMember  `json:"etcdMembers,omitempty"`
@@ -93,14 +93,14 @@ type Cluster struct {
 	// BarePods are the pods that no controller creates again, by node, as namespace/name.
 	BarePods map[string][]string `json:"barePods,omitempty"`
 	// AddonsWait reports whether kube-proxy has an older version than the cluster: the add-ons wait for the images of all nodes.
-	AddonsWait bool `json:"addonsWait,omitempty"`
+	AddonsWait bool `json:"addonsWait,omitempty" plan:"add-ons wait"`
 	// EndpointWaits reports whether kube-proxy and flannel do not use the endpoint yet after its last change.
-	EndpointWaits bool `json:"endpointWaits,omitempty"`
+	EndpointWaits bool `json:"endpointWaits,omitempty" plan:"endpoint waits"`
 	// FormerEndpoint is the server, "host:port", that kube-proxy, flannel or nodes that are behind may still use after the last change
 	// of the endpoint; "" for none.
-	FormerEndpoint string `json:"formerEndpoint,omitempty"`
+	FormerEndpoint string `json:"formerEndpoint,omitempty" plan:"former endpoint"`
 	// EndpointUndone reports whether the last change of the endpoint undid one.
-	EndpointUndone bool `json:"endpointUndone,omitempty"`
+	EndpointUndone bool `json:"endpointUndone,omitempty" plan:"endpoint undone"`
 	// Gate is what the last batch of a roll still has to pass; nil if there is nothing.
 	Gate *Gate `json:"gate,omitempty"`
 	// Stored are the versions of the ConfigMaps with the configuration, by name. A value that no plan shows has another one, too.
@@ -110,10 +110,10 @@ type Cluster struct {
 // A ClusterNode is a Node object.
 type ClusterNode struct {
 	Name          string            `json:"name"`
-	ControlPlane  bool              `json:"controlPlane"`
+	ControlPlane  bool              `json:"controlPlane" plan:"control plane"`
 	Ready         bool              `json:"ready"`
-	Version       string            `json:"version"`
-	Unschedulable bool              `json:"unschedulable,omitempty"`
+	Version       string            `json:"version" plan:"Node"`
+	Unschedulable bool              `json:"unschedulable,omitempty" plan:"unschedulable"`
 	Labels        map[string]string `json:"labels"`
 	Taints        []string          `json:"taints"`
 	// Addresses are its IP addresses in the cluster.
@@ -123,12 +123,12 @@ type ClusterNode struct {
 	ManagedLabels []string `json:"managedLabels,omitempty"`
 	ManagedTaints []string `json:"managedTaints,omitempty"`
 	// EndpointBehind reports whether the node has not followed the last change of the endpoint.
-	EndpointBehind bool `json:"endpointBehind,omitempty"`
+	EndpointBehind bool `json:"endpointBehind,omitempty" plan:"endpoint behind"`
 	// EndpointServes reports whether a control plane that is behind has done what it can alone: it serves the endpoint, and
 	// follows the change when the other nodes have done the same.
-	EndpointServes bool `json:"endpointServes,omitempty"`
+	EndpointServes bool `json:"endpointServes,omitempty" plan:"serves the endpoint"`
 	// ConfigurationBehind reports whether the node has not followed the last reconfiguration of the cluster.
-	ConfigurationBehind bool `json:"configurationBehind,omitempty"`
+	ConfigurationBehind bool `json:"configurationBehind,omitempty" plan:"configuration behind"`
 }
 
 // An EtcdMember is a member of the stacked etcd.

@@ -17,33 +17,28 @@ import (
 const maxClockSkew = 30 * time.Second
 
 func (s *site) check() {
-	for _, check := range []func(){
-		s.checkSkip,
-		s.checkAnswers,
-		s.checkIdentities,
-		s.checkClocks,
-		s.checkArch,
-		s.checkCA,
-		s.checkNodes,
-		s.checkUnfinished,
-		s.checkAPI,
-		s.checkCluster,
-		s.checkEndpoint,
-		s.checkVersions,
-		s.checkChanges,
-		s.checkMembership,
-		s.checkRemoval,
-	} {
-		check()
-	}
-}
-
-func (s *site) checkSkip() {
 	for _, name := range s.Skip {
 		if !s.inFile(name) {
 			s.problem("", "remove it from --skip", "", "--skip has %q, which is no host of cluster.yaml", name)
 		}
 	}
+	s.checkAnswers()
+	for i, h := range s.hosts {
+		s.checkIdentity(h, s.hosts[:i])
+		s.checkNode(h)
+		s.checkUnfinished(h)
+	}
+	s.checkClocks()
+	s.checkCA()
+	s.checkAPI()
+	if s.cluster != nil {
+		s.checkCluster()
+		s.checkEndpoint()
+		s.checkVersions()
+		s.checkMembership()
+	}
+	s.checkChanges()
+	s.checkRemoval()
 }
 
 // mayBeUnknown are facts that no decision needs.
@@ -82,7 +77,7 @@ func (s *site) checkAnswers() {
 			continue
 		}
 		for _, field := range sortedKeys(a.Facts.Unknown) {
-			if s.matters(field, host{h, a.Facts, 0}) {
+			if s.matters(field, host{h, a.Facts}) {
 				hint := "on that host: ./install status; or to leave it alone: ./install cluster apply --skip " + h.Name
 				if field == "cluster.gate" {
 					hint = "use the file that wrote it; or see which hosts it names: kubectl -n kube-system get configmap airlift-roll -o yaml; and, when they are healthy: kubectl -n kube-system delete configmap airlift-roll"
@@ -94,21 +89,23 @@ func (s *site) checkAnswers() {
 	}
 }
 
-// checkIdentities compares each host with those before it in the file: clones, or one machine with two names.
-func (s *site) checkIdentities() {
-	for i, h := range s.hosts {
-		for _, other := range s.hosts[:i] {
-			if what, hint := equalIdentity(h, other); what != "" {
-				s.problem(h.Name, hint, "hosts of a cluster must differ in machine-id, MAC address and hostname", "has the same %s as host %s", what, other.Name)
-				break
-			}
+// checkIdentity compares a host with those before it in the file, which may be clones, or the same machine, and with the file.
+func (s *site) checkIdentity(h host, before []host) {
+	for _, other := range before {
+		if what, hint := equalIdentity(h, other); what != "" {
+			s.problem(h.Name, hint, "hosts of a cluster must differ in machine-id, MAC address and hostname", "has the same %s as host %s", what, other.Name)
+			break
 		}
-		for _, addr := range h.NodeIP {
-			if len(h.Addresses) > 0 && !slices.Contains(h.Addresses, addr.String()) {
-				s.problem(h.Name, "on that host: ip address; then correct nodeIP in cluster.yaml",
-					"its addresses are "+strings.Join(h.Addresses, ", "), "has no address %s", addr)
-			}
+	}
+	for _, addr := range texts(h.NodeIP) {
+		if len(h.Addresses) > 0 && !slices.Contains(h.Addresses, addr) {
+			s.problem(h.Name, "on that host: ip address; then correct nodeIP in cluster.yaml",
+				"its addresses are "+strings.Join(h.Addresses, ", "), "has no address %s", addr)
 		}
+	}
+	if h.Arch != s.Arch {
+		s.problem(h.Name, "build a file for it: bundle build --arch "+h.Arch, "one file has one architecture",
+			"its processor is %s, and this file is for %s", h.Arch, s.Arch)
 	}
 }
 
@@ -139,7 +136,7 @@ func equalIdentity(a, b host) (what, hint string) {
 // checkClocks compares the clocks of the hosts. The driver's own clock is only the ruler: it may be wrong.
 func (s *site) checkClocks() {
 	ahead := func(h host) time.Duration { return h.Time.Sub(s.Answers[h.Name].At) }
-	hosts := slices.DeleteFunc(slices.Clone(s.hosts), func(h host) bool { return h.Time.IsZero() || s.Answers[h.Name].At.IsZero() })
+	hosts := filter(s.hosts, func(h host) bool { return !h.Time.IsZero() && !s.Answers[h.Name].At.IsZero() })
 	if len(hosts) == 0 {
 		return
 	}
@@ -175,15 +172,6 @@ func (s *site) checkClocks() {
 
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-func (s *site) checkArch() {
-	for _, h := range s.hosts {
-		if h.Arch != s.Arch {
-			s.problem(h.Name, "build a file for it: bundle build --arch "+h.Arch, "one file has one architecture",
-				"its processor is %s, and this file is for %s", h.Arch, s.Arch)
-		}
-	}
-}
-
 // checkCA refuses hosts that are nodes of other clusters. If the whole site is another cluster, checkCluster refuses it.
 func (s *site) checkCA() {
 	if s.cluster != nil && s.cluster.Name != s.Spec.Name {
@@ -196,25 +184,21 @@ func (s *site) checkCA() {
 	s.problems = append(s.problems, OtherClusters(s.Spec, answers)...)
 }
 
-// checkNodes compares each host with its entry in the file.
-func (s *site) checkNodes() {
-	for _, h := range s.hosts {
-		n := h.Node
-		switch {
-		case n == nil && len(h.Leftovers) > 0:
-			s.problem(h.Name, "on that host, with the tool that installed it: kubeadm reset; then remove these files",
-				"Airlift did not write "+strings.Join(h.Leftovers, ", "), "has files of another installation")
-		case n == nil:
-		case !n.Airlift:
-			s.problem(h.Name,
-				"on that host: ./install adopt; or remove it from cluster.yaml",
-				"it has no ledger", "is a node that Airlift did not install")
-		case n.Name != h.Name && n.Name != "":
-			s.otherName(h)
-		case n.Role != h.Role:
-			s.problem(h.Name,
-				"write role: "+n.Role+" in cluster.yaml; or take it out, run ./install cluster apply --remove, and add it again", "the role of a node cannot change", "is a %s, and cluster.yaml has %s", n.Role, h.Role)
-		}
+// checkNode compares a host with its entry in the file.
+func (s *site) checkNode(h host) {
+	n := h.Node
+	switch {
+	case n == nil && len(h.Leftovers) > 0:
+		s.problem(h.Name, "on that host, with the tool that installed it: kubeadm reset; then remove these files",
+			"Airlift did not write "+strings.Join(h.Leftovers, ", "), "has files of another installation")
+	case n == nil:
+	case !n.Airlift && h.Unknown["node.airlift"] == "": // else checkAnswers refuses it
+		s.problem(h.Name, "on that host: ./install adopt; or remove it from cluster.yaml", "it has no ledger", "is a node that Airlift did not install")
+	case n.Name != h.Name && n.Name != "":
+		s.otherName(h)
+	case n.Role != h.Role:
+		s.problem(h.Name, "write role: "+n.Role+" in cluster.yaml; or take it out, run ./install cluster apply --remove, and add it again",
+			"the role of a node cannot change", "is a %s, and cluster.yaml has %s", n.Role, h.Role)
 	}
 }
 
@@ -236,23 +220,18 @@ func (s *site) otherName(h host) {
 var byHand = []string{"reset", "upgrade undo", "reconfigure undo", "endpoint undo", "certs rotate-ca", "etcd restore"}
 
 // checkUnfinished refuses what an interrupted command left, unless this plan runs the same command with the same file.
-func (s *site) checkUnfinished() {
-	for _, h := range s.hosts {
-		if h.Unfinished == "" && h.Reconfiguring == "" {
-			continue
+func (s *site) checkUnfinished(h host) {
+	if i := slices.IndexFunc(byHand, func(command string) bool { return h.began(command) || h.Reconfiguring == command }); i >= 0 {
+		s.problem(h.Name, "on that host: ./install "+byHand[i], "it ended with an error or was killed", "did not finish the command %q", byHand[i])
+		return
+	}
+	continues := slices.ContainsFunc([]string{Init, Join, "upgrade"}, h.began)
+	if v := lastVersion(h.Facts); continues && v != "" && v != s.Version {
+		hint := fmt.Sprintf("finish it with the file of %s: ./install cluster apply", v)
+		if h.began("upgrade") {
+			hint += "; or, on that host: ./install upgrade undo"
 		}
-		if i := slices.IndexFunc(byHand, func(command string) bool { return h.began(command) || h.Reconfiguring == command }); i >= 0 {
-			s.problem(h.Name, "on that host: ./install "+byHand[i], "it ended with an error or was killed", "did not finish the command %q", byHand[i])
-			continue
-		}
-		continues := slices.ContainsFunc([]string{Init, Join, "upgrade"}, h.began)
-		if v := lastVersion(h.Facts); continues && v != "" && v != s.Version {
-			hint := fmt.Sprintf("finish it with the file of %s: ./install cluster apply", v)
-			if h.began("upgrade") {
-				hint += "; or, on that host: ./install upgrade undo"
-			}
-			s.problem(h.Name, hint, fmt.Sprintf("this file has %s", s.Version), "did not finish the command %q of %s", h.Unfinished, v)
-		}
+		s.problem(h.Name, hint, fmt.Sprintf("this file has %s", s.Version), "did not finish the command %q of %s", h.Unfinished, v)
 	}
 }
 
@@ -268,33 +247,34 @@ func lastVersion(f *facts.Facts) string {
 
 // checkAPI refuses a plan if a cluster exists whose API is down, and a new CA if there may be one already.
 func (s *site) checkAPI() {
-	existing := slices.DeleteFunc(slices.Clone(s.hosts), func(h host) bool { return h.Node == nil })
-	if s.cluster != nil {
-		s.checkSecondInit()
-		return
-	}
-	if s.leader == "" {
+	existing := filter(s.hosts, func(h host) bool { return h.Node != nil })
+	planes := filter(existing, func(h host) bool { return h.Node.Role == spec.ControlPlane })
+	switch {
+	case s.cluster != nil:
+		for _, h := range s.hosts { // to continue it would create a second one
+			if h.began(Init) && (h.Node == nil || h.Role == spec.Worker) {
+				s.noInit(h, "the cluster exists: "+s.leader+" is a control plane")
+			}
+		}
+	case s.leader == "":
 		s.problem("", "add a control plane; or do not skip it", "each control plane of cluster.yaml is skipped or does not answer",
 			"no control plane can be used")
-		return
-	}
-	if len(existing) == 0 || len(existing) == 1 && existing[0].began(Init) {
+	case len(existing) == 0 || len(existing) == 1 && existing[0].began(Init):
 		s.checkBare()
-		return
-	}
-	down := false
-	for _, h := range existing {
-		if h.Node.Role != spec.ControlPlane {
-			continue
-		}
-		down = true
-		s.problem(h.Name, "on that host: ./install status; journalctl -u kubelet -e", h.Unknown["cluster"],
-			"its API server does not answer, and no other one does")
-	}
-	if !down {
+	case len(planes) == 0:
 		s.problem(existing[0].Name, "add a control plane of that cluster to cluster.yaml; or, to delete its installation, on that host: ./install reset",
 			"a new cluster would have another CA", "is a node of a cluster whose control planes do not answer or are not in cluster.yaml")
+	default:
+		for _, h := range planes {
+			s.problem(h.Name, "on that host: ./install status; journalctl -u kubelet -e", h.Unknown["cluster"],
+				"its API server does not answer, and no other one does")
+		}
 	}
+}
+
+// noInit refuses to continue an init.
+func (s *site) noInit(h host, why string) {
+	s.problem(h.Name, "on that host: ./install reset", why, "did not finish the command %q", h.Unfinished)
 }
 
 // checkBare refuses to create a CA if a control plane that is left alone could have one.
@@ -305,23 +285,9 @@ func (s *site) checkBare() {
 				"cannot be skipped before there is a cluster")
 		}
 	}
-	started := 0
-	for _, h := range s.hosts {
-		if h.began(Init) {
-			started++
-		}
-		if h.began(Init) && (h.Role == spec.Worker || started > 1) {
-			s.problem(h.Name, "on that host: ./install reset", "only one control plane may create the cluster", "did not finish the command %q", h.Unfinished)
-		}
-	}
-}
-
-// checkSecondInit refuses an unfinished init outside the cluster: continuing it would create a second one.
-func (s *site) checkSecondInit() {
-	for _, h := range s.hosts {
-		if h.began(Init) && (h.Node == nil || h.Role == spec.Worker) {
-			s.problem(h.Name, "on that host: ./install reset", "the cluster exists: "+s.leader+" is a control plane",
-				"did not finish the command %q", h.Unfinished)
+	for i, h := range filter(s.hosts, func(h host) bool { return h.began(Init) }) {
+		if h.Role == spec.Worker || i > 0 {
+			s.noInit(h, "only one control plane may create the cluster")
 		}
 	}
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -22,12 +23,20 @@ const (
 	maxServerSkew  = 1
 )
 
-// checkCluster compares what cannot change, or not in this way, with the file.
+// checkCluster compares what cannot change, or not in this way, with the file. Names that Kubernetes cannot have would be arguments of
+// commands.
 func (s *site) checkCluster() {
-	if s.cluster == nil {
-		return
+	named := slices.Collect(maps.Keys(s.nodes))
+	for _, m := range s.cluster.EtcdMembers {
+		if m.Name != "" { // has started
+			named = append(named, m.Name)
+		}
 	}
-	s.checkNames()
+	for _, name := range slices.Sorted(slices.Values(named)) {
+		if len(validation.IsDNS1123Subdomain(name)) > 0 {
+			s.problem(s.leader, "on that host: ./install status", "its answer is damaged", "its cluster has a node %q", name)
+		}
+	}
 	if s.cluster.Name != s.Spec.Name {
 		s.problem("", fmt.Sprintf("use the cluster.yaml of this cluster; or write name: %s", s.cluster.Name), "the name of a cluster cannot change",
 			"cluster.yaml is for the cluster %s, and these hosts are the cluster %s", s.Spec.Name, s.cluster.Name)
@@ -39,29 +48,8 @@ func (s *site) checkCluster() {
 	}
 }
 
-// checkNames refuses names that Kubernetes cannot have: they would be arguments of commands.
-func (s *site) checkNames() {
-	var names []string
-	for _, n := range s.cluster.Nodes {
-		names = append(names, n.Name)
-	}
-	for _, m := range s.cluster.EtcdMembers {
-		if m.Name != "" { // has started
-			names = append(names, m.Name)
-		}
-	}
-	for _, name := range names {
-		if len(validation.IsDNS1123Subdomain(name)) > 0 {
-			s.problem(s.leader, "on that host: ./install status", "its answer is damaged", "its cluster has a node %q", name)
-		}
-	}
-}
-
 // checkEndpoint refuses an edit that removes the endpoint, or a part of it: apply only adds to one.
 func (s *site) checkEndpoint() {
-	if s.cluster == nil {
-		return
-	}
 	var has []string
 	if s.cluster.Balancer && !s.Spec.Endpoint.Balancer {
 		has = append(has, "balancer: true")
@@ -85,11 +73,7 @@ func (s *site) checkEndpoint() {
 
 // hasVIP reports whether the cluster has the virtual addresses of the file.
 func (s *site) hasVIP() bool {
-	var vip []string
-	for _, a := range s.Spec.Endpoint.VIP {
-		vip = append(vip, a.String())
-	}
-	return slices.Equal(slices.Sorted(slices.Values(vip)), slices.Sorted(slices.Values(s.cluster.VIP)))
+	return slices.Equal(slices.Sorted(slices.Values(texts(s.Spec.Endpoint.VIP))), slices.Sorted(slices.Values(s.cluster.VIP)))
 }
 
 func (s *site) wantsEndpoint() bool {
@@ -139,9 +123,6 @@ func hostPort(endpoint string) string {
 
 // checkVersions refuses downgrades, skipped minor versions and skew that Kubernetes does not support.
 func (s *site) checkVersions() {
-	if s.cluster == nil {
-		return
-	}
 	to, err := minor(s.Version)
 	if err != nil {
 		s.problem("", "build the file again", "", "the version %q of the file %v", s.Version, err)
@@ -163,15 +144,14 @@ func (s *site) checkVersions() {
 			s.Version, s.cluster.Version)
 		return
 	}
-	gone := s.leavers()
 	for _, n := range s.cluster.Nodes {
-		if s.Remove && slices.ContainsFunc(gone, func(l leaver) bool { return l.name == n.Name && !l.ready }) {
+		if s.Remove && slices.ContainsFunc(s.leavers, func(l leaver) bool { return l.name == n.Name && !l.ready }) {
 			continue // it leaves first
 		}
 		s.checkSkew(n.Name, n.Version, n.ControlPlane, to)
 	}
 	for _, h := range s.hosts {
-		if h.Node != nil && !h.isNew() && h.Node.Version != s.nodes[h.Name].Version {
+		if h.Node != nil && !h.isNew() && h.Unknown["node.version"] == "" && h.Node.Version != s.nodes[h.Name].Version {
 			s.checkSkew(h.Name, h.Node.Version, h.Role == spec.ControlPlane, to)
 		}
 	}

@@ -4,22 +4,20 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/installer/multihost/facts"
 	"airlift/installer/multihost/spec"
 )
 
 // PatchesDir is where the patches of a host are.
 const PatchesDir = "/var/lib/airlift/cluster/patches"
 
-// setCommands sets the commands of all actions.
-func (s *site) setCommands(p *Plan) {
-	keeps := s.Spec.EmbeddedRegistry && (s.cluster == nil || s.cluster.EmbeddedRegistry)
-	for i := range p.Stages {
-		for j := range p.Stages[i].Actions {
-			a := &p.Stages[i].Actions[j]
-			a.Commands = a.commands(s.Spec, keeps && a.Host == s.leader, s.Answers[a.Host].Facts)
-		}
-	}
+// ReadsFile reports whether the command of an action reads images and binaries of the file.
+func (a Action) ReadsFile() bool {
+	return a.Images || slices.Contains([]string{Init, Join, Unpack, UpgradeApply, Upgrade}, a.Verb)
+}
+
+// ReadsPatches reports whether the command of an action reads the patches of its host.
+func (a Action) ReadsPatches() bool {
+	return slices.Contains([]string{Init, Join, UpgradeApply, Upgrade, Reconfigure, ReconfigureNode}, a.Verb)
 }
 
 // keepFile lets the leader keep the file before the first stage in which another host reads it. A cluster of this version may have been
@@ -31,14 +29,11 @@ func (s *site) keepFile(stages []Stage) []Stage {
 	keeps := func(a Action) bool {
 		return a.Host == s.leader && (a.Verb == Registry || a.Verb == Unpack && s.cluster.EmbeddedRegistry)
 	}
-	reads := func(a Action) bool {
-		return a.Images || slices.Contains([]string{Join, Unpack, Upgrade, UpgradeApply}, a.Verb)
-	}
 	for i, st := range stages {
 		switch {
 		case slices.ContainsFunc(st.Actions, keeps):
 			return stages
-		case slices.ContainsFunc(st.Actions, reads):
+		case slices.ContainsFunc(st.Actions, func(a Action) bool { return a.ReadsFile() && a.Verb != Init }):
 			keep := Action{Host: s.leader, Verb: Registry, Why: "keeps this file, which other hosts read", Effect: Reload}
 			return slices.Insert(stages, i, Stage{Name: keepsFile, Limit: 1, Actions: []Action{keep}})
 		}
@@ -46,55 +41,53 @@ func (s *site) keepFile(stages []Stage) []Stage {
 	return stages
 }
 
-// commands returns the arguments of the commands of the installer that do an action, in their order. keeps is set on the leader if
-// it keeps the file for the other hosts, and f are the facts of the host. The run adds only the path of the file, --progress, and
-// standard input for "--config -".
-func (a Action) commands(c *spec.Cluster, keeps bool, f *facts.Facts) [][]string {
-	h := hostOf(c, a.Host)
-	one := func(args ...[]string) [][]string { return [][]string{slices.Concat(args...)} }
-	words := func(text string) []string { return strings.Fields(text) }
+// commands returns the arguments of the commands of the installer that do an action, in their order. The run adds only the path of the
+// file, --progress, and standard input for "--config -".
+func (s *site) commands(a Action) [][]string {
+	c, h := s.Spec, hostOf(s.Spec, a.Host)
+	one := func(command string, flags ...[]string) [][]string {
+		return [][]string{append(strings.Fields(command), slices.Concat(flags...)...)}
+	}
 	switch a.Verb {
 	case Init:
-		return one(words("init"), InitFlags(c), words("--skip-token-print --skip-certificate-key-print"))
+		return one("init", InitFlags(c), strings.Fields("--skip-token-print --skip-certificate-key-print"))
 	case Join:
-		return one(words("join"), JoinFlags(h))
+		return one("join", JoinFlags(h))
 	case Unpack:
-		if keeps { // the file, for the other hosts
-			return [][]string{words("upgrade apply phase unpack"), words("upgrade apply phase registry")}
+		if a.Host == s.leader && c.EmbeddedRegistry && s.cluster.EmbeddedRegistry { // it keeps the file, for the other hosts
+			return append(one("upgrade apply phase unpack"), one("upgrade apply phase registry")...)
 		}
-		return one(words("upgrade node phase unpack"))
+		return one("upgrade node phase unpack")
 	case UpgradeApply:
-		return one(words("upgrade apply --yes"), a.drainFlags(c), upgradeFlags(c, h))
+		return one("upgrade apply --yes", a.drainFlags(c), upgradeFlags(c, h))
 	case Upgrade:
-		return one(words("upgrade node"), a.drainFlags(c), upgradeFlags(c, h))
+		return one("upgrade node", a.drainFlags(c), upgradeFlags(c, h))
 	case EndpointApply:
-		flags := EndpointFlags(c)
+		flags := endpointFlags(c)
 		if own := c.Endpoint.Address; own != "" {
 			flags = append(flags, "--control-plane-endpoint", own)
 		}
-		return one(words("endpoint apply"), flags)
+		return one("endpoint apply", flags)
 	case Endpoint:
-		return one(words("endpoint node"))
+		return one("endpoint node")
 	case Registry:
-		return one(words("registry enable"))
+		return one("registry enable")
 	case Reconfigure:
-		return one(words("reconfigure"), ReconfigureFlags(a.Verb), patchesFlags(h), words("--yes"))
+		return one("reconfigure --config -", patchesFlags(h), []string{"--yes"})
 	case ReconfigureNode:
-		return one(words("reconfigure node"), ReconfigureFlags(a.Verb), patchesFlags(h))
+		return one("reconfigure node", patchesFlags(h))
 	case NodeMeta:
-		return one(words("cluster host nodes"))
-	case RemoveOff: // on another control plane
-		return one(words("node remove "+a.Host+" --yes"), a.drainFlags(c))
-	case Remove: // there, too, but for reset
-		remove := slices.Concat(words("node remove "+a.Host+" --yes"), a.drainFlags(c))
-		var list [][]string
-		if f.Node != nil {
-			list = append(list, append(slices.Clone(remove), "--keep-node")) // without it, a run that continues would not find the host
-		}
-		if f.Node != nil || f.Unfinished != "" {
-			list = append(list, ResetCommand(a.Adopted))
-		}
-		return append(list, remove)
+		return one("cluster host nodes")
+	case Remove, RemoveOff: // on another control plane, but for reset
+		remove := one("node remove "+a.Host+" --yes", a.drainFlags(c))
+		f := s.Answers[a.Host].Facts
+		switch {
+		case a.Verb == RemoveOff || f.Node == nil && f.Unfinished == "":
+			return remove
+		case f.Node == nil:
+			return append([][]string{ResetCommand(a.Adopted)}, remove...)
+		} // without --keep-node, a run that continues would not find the host
+		return [][]string{append(slices.Clone(remove[0]), "--keep-node"), ResetCommand(a.Adopted), remove[0]}
 	}
 	return nil
 }
@@ -115,14 +108,10 @@ func (a Action) drainFlags(c *spec.Cluster) []string {
 	return []string{"--drain-timeout", c.Roll.DrainTimeout.String()}
 }
 
-// EndpointFlags are the flags for how the API is reached.
-func EndpointFlags(c *spec.Cluster) (flags []string) {
-	var vips []string
-	for _, ip := range c.Endpoint.VIP {
-		vips = append(vips, ip.String())
-	}
-	if len(vips) > 0 {
-		flags = append(flags, "--control-plane-vip", strings.Join(vips, ","))
+// endpointFlags are the flags for how the API is reached.
+func endpointFlags(c *spec.Cluster) (flags []string) {
+	if len(c.Endpoint.VIP) > 0 {
+		flags = append(flags, "--control-plane-vip", strings.Join(texts(c.Endpoint.VIP), ","))
 	}
 	if c.Endpoint.Balancer {
 		flags = append(flags, "--control-plane-balancer")
@@ -136,18 +125,14 @@ func InitFlags(c *spec.Cluster) []string {
 	if c.EmbeddedRegistry {
 		flags = append(flags, "--embedded-registry")
 	}
-	return append(flags, EndpointFlags(c)...)
+	return append(flags, endpointFlags(c)...)
 }
 
 // JoinFlags are the flags of join and of its preflight checks.
 func JoinFlags(h spec.Host) []string {
 	flags := []string{"--config", "-"}
-	var texts []string
-	for _, ip := range h.NodeIP {
-		texts = append(texts, ip.String())
-	}
-	if len(texts) > 0 {
-		flags = append(flags, "--node-ip", strings.Join(texts, ","))
+	if len(h.NodeIP) > 0 {
+		flags = append(flags, "--node-ip", strings.Join(texts(h.NodeIP), ","))
 	}
 	return flags
 }
@@ -166,12 +151,4 @@ func patchesFlags(h spec.Host) []string {
 		return nil
 	}
 	return []string{"--patches", PatchesDir}
-}
-
-// ReconfigureFlags are the flags of Reconfigure and ReconfigureNode, and of their plans, without patches.
-func ReconfigureFlags(verb string) []string {
-	if verb == Reconfigure {
-		return []string{"--config", "-"}
-	}
-	return nil
 }

@@ -63,99 +63,72 @@ func (o Owed) String() string {
 
 // short returns a duration without units that are zero: 10m for 10m0s.
 func short(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
-}
-
-// gate returns what the last batch of a roll still has to pass; nil if there is nothing.
-func (s *site) gate() *facts.Gate {
-	if s.cluster == nil {
-		return nil
-	}
-	return s.cluster.Gate
+	return strings.Replace(strings.Replace(d.String(), "m0s", "m", 1), "h0m", "h", 1)
 }
 
 // gated puts what the last batch has to pass before all that this plan would do next. Only these come first: Nodes that are lost,
 // workers of the batch that leave, and what interrupted hosts of the batch: without its end, they do not get healthy.
 func (s *site) gated(stages []Stage) []Stage {
-	g := s.gate()
+	g := s.gate
 	if g == nil {
 		return stages
 	}
-	lost := slices.DeleteFunc(slices.Clone(stages), func(st Stage) bool { return st.Name != lostHosts })
+	lost := filter(stages, func(st Stage) bool { return st.Name == lostHosts })
 	if skipped := s.skippedOf(g); len(skipped) > 0 {
-		s.rests = slices.DeleteFunc(s.rests, func(r Rest) bool { return r.Outcome == fault.Paused.Word() || r.Outcome == fault.Waiting.Word() }) // to continue does not help
+		s.rests = filter(s.rests, func(r Rest) bool { return r.Outcome != fault.Paused.Word() && r.Outcome != fault.Waiting.Word() }) // to continue does not help
 		s.rest(fault.Held, fmt.Sprintf("run apply without --skip; or remove %s from cluster.yaml, and run ./install cluster apply --remove", strings.Join(skipped, ", ")),
 			"the last batch (%s: %s) has not passed its checks, and %s skipped; nothing changes until it has", g.Stage, strings.Join(g.Hosts, ", "), areDown(skipped))
 		return lost
 	}
-	passing := s.passing(g)
-	first := lost // and workers of the batch that leave: the check may fail because of them
-	var repairs, others []Stage
-	for _, st := range stages[len(lost):] {
-		if st.Name == keepsFile { // hosts of the batch may need it
+	passing := []Stage{s.passing(g)}
+	var first, repairs, others []Stage
+	for _, st := range stages {
+		switch {
+		case st.Name == lostHosts, st.Name == keepsFile: // hosts of the batch may need it
 			first = append(first, st)
-			continue
-		}
-		if of := func(a Action) bool { return slices.Contains(g.Hosts, a.Host) }; st.Name == removeWorkers && slices.ContainsFunc(st.Actions, of) {
-			bad := st
-			bad.Actions = slices.DeleteFunc(slices.Clone(st.Actions), func(a Action) bool { return !of(a) })
-			st.Actions = slices.DeleteFunc(slices.Clone(st.Actions), of)
-			first = append(first, bad)
-		}
-		repair, rest := split(st, g.Hosts)
-		if len(repair.Actions) > 0 {
-			repairs = append(repairs, repair)
-		}
-		if len(rest.Actions) > 0 {
-			others = append(others, rest)
+		case st.Name == removeWorkers: // the check may fail because of the workers that this batch removes
+			bad, rest := split(st, func(a Action) bool { return slices.Contains(g.Hosts, a.Host) })
+			first, others = append(first, bad...), append(others, rest...)
+		default:
+			repair, rest := split(st, s.repairs(st))
+			repairs, others = append(repairs, asRepairs(repair)...), append(others, rest...)
 		}
 	}
-	return slices.Concat(first, repairs, []Stage{passing}, others)
+	return slices.Concat(first, repairs, passing, others)
 }
 
-// repairs returns the parts of stages that finish what an earlier run began on the hosts of the last batch.
-func (s *site) repairs(stages []Stage) (list []Stage) {
-	if g := s.gate(); g != nil {
-		for _, st := range stages {
-			if repair, _ := split(st, g.Hosts); len(repair.Actions) > 0 {
-				list = append(list, repair)
-			}
-		}
+// repairs reports which actions of a stage finish what an earlier run began on the hosts of the last batch. They wait for no window: a
+// host may be drained.
+func (s *site) repairs(st Stage) func(Action) bool {
+	return func(a Action) bool {
+		return s.gate != nil && st.Roll && a.Began && slices.Contains(s.gate.Hosts, a.Host)
 	}
-	return list
 }
 
-// split separates the actions that finish what an earlier run began on these hosts. They wait for no window: a host may be drained.
-func split(st Stage, hosts []string) (repair, rest Stage) {
-	repair, rest = st, st
-	repair.Actions, rest.Actions, repair.Repair = nil, nil, true
-	for _, a := range st.Actions {
-		unfinished := a.Began || a.From != "" && a.From == a.To // its kubelet did not start again
-		if st.Roll && unfinished && slices.Contains(hosts, a.Host) {
-			repair.Actions = append(repair.Actions, a)
-		} else {
-			rest.Actions = append(rest.Actions, a)
-		}
+func asRepairs(stages []Stage) []Stage {
+	for i := range stages {
+		stages[i].Repair = true
 	}
-	return repair, rest
+	return stages
+}
+
+// split separates the actions of a stage that are so. None, one or both of the parts are a stage.
+func split(st Stage, is func(Action) bool) (those, others []Stage) {
+	one, other := st, st
+	one.Actions, other.Actions = filter(st.Actions, is), slices.DeleteFunc(slices.Clone(st.Actions), is)
+	if len(one.Actions) > 0 {
+		those = []Stage{one}
+	}
+	if len(other.Actions) > 0 {
+		others = []Stage{other}
+	}
+	return those, others
 }
 
 // passing returns the stage in which the last batch passes what it owes. A host that is no node of the cluster any more, or leaves in
 // this plan, owes nothing.
 func (s *site) passing(g *facts.Gate) Stage {
-	var hosts []string
-	for _, name := range g.Hosts {
-		if _, found := s.nodes[name]; found && !s.leaves(name) {
-			hosts = append(hosts, name)
-		}
-	}
+	hosts := filter(g.Hosts, func(name string) bool { return s.isNode(name) && !s.leaves(name) })
 	groups := slices.Concat(g.Groups, GroupsOf(s.Spec, g.Hosts))
 	owed := OwedBy(s.Spec, hosts, groups)
 	if len(hosts) == 0 {
@@ -177,11 +150,6 @@ func (s *site) passing(g *facts.Gate) Stage {
 }
 
 // skippedOf returns the hosts of a gate that this run leaves alone and the cluster still has: they can pass nothing.
-func (s *site) skippedOf(g *facts.Gate) (names []string) {
-	for _, name := range g.Hosts {
-		if _, found := s.nodes[name]; found && s.skipped(name) {
-			names = append(names, name)
-		}
-	}
-	return names
+func (s *site) skippedOf(g *facts.Gate) []string {
+	return filter(g.Hosts, func(name string) bool { return s.isNode(name) && s.skipped(name) })
 }

@@ -14,12 +14,13 @@ import (
 func (s *site) crowd(group string, changes func(host) bool) (down []string) {
 	for _, h := range s.Spec.Hosts {
 		n, found := s.nodes[h.Name]
-		changed := s.leaves(h.Name) || slices.ContainsFunc(s.hosts, func(o host) bool { return o.Name == h.Name && changes(o) })
+		own, used := s.find(h.Name)
+		changed := s.leaves(h.Name) || used && changes(own)
 		if h.Role == spec.Worker && h.Group == group && found && !n.Ready && !changed {
 			down = append(down, h.Name)
 		}
 	}
-	if len(down) < maxUnavailable(s.group(group).Roll, groupSize(s.Spec, group)) {
+	if len(down) < maxUnavailable(groupOf(s.Spec, group).Roll, groupSize(s.Spec, group)) {
 		return nil
 	}
 	return down
@@ -44,17 +45,13 @@ func (s *site) hold(stages []Stage, changes func(host) bool, after ...Stage) (ke
 			kept = append(kept, st)
 			continue
 		}
-		r, later := roll{RollState{Spec: s.Spec, Cluster: s.cluster}, st}, st
-		brings := func(a Action) bool { return r.isDown(a.Host) && !slices.Contains(s.changed, a.Host) }
-		later.Actions = slices.DeleteFunc(slices.Clone(st.Actions), brings)
-		st.Actions = slices.DeleteFunc(slices.Clone(st.Actions), func(a Action) bool { return !brings(a) })
-		if len(later.Actions) > 0 {
-			held = append(held, later)
+		r := roll{RollState{Spec: s.Spec, Cluster: s.cluster}, st}
+		brings, later := split(st, func(a Action) bool { return r.isDown(a.Host) && !slices.Contains(s.changed, a.Host) })
+		kept, held = append(kept, brings...), append(held, later...)
+		s.down = append(s.down, down...)
+		for _, st := range brings {
+			s.down = append(s.down, names(st.Actions)...)
 		}
-		if len(st.Actions) > 0 {
-			kept = append(kept, st)
-		}
-		s.down = slices.Concat(s.down, down, names(st.Actions))
 	}
 	if len(held) > 0 {
 		held = append(held, after...)
@@ -70,37 +67,12 @@ func (s *site) restHeld(down []string, held []Stage) {
 		list = append(list, fmt.Sprintf("%s: %s", st.Name, strings.Join(names(st.Actions), ", ")))
 	}
 	what := strings.Join(list, "; ")
-	if joins := func(name string) bool {
-		return slices.ContainsFunc(s.hosts, func(h host) bool { return h.Name == name && h.isNew() })
-	}; slices.IndexFunc(down, func(name string) bool { return !joins(name) }) < 0 {
+	joins := func(name string) bool { h, used := s.find(name); return used && h.isNew() }
+	if len(filter(down, joins)) == len(down) {
 		s.rest(fault.Waiting, "run the same command again", "the join of %s did not finish, and these change after it: %s", strings.Join(down, ", "), what)
 		return
 	}
 	s.rest(fault.Held, downHint+"; or allow more at once: roll.maxUnavailable of its group", "%s down, so these do not change: %s", areDown(down), what)
-}
-
-// changes reports whether a stage that precedes the upgrades of workers, or one of them, brings a host back. Workers have joined before.
-func (s *site) changes(h host) bool {
-	return h.isNew() || s.needsEndpoint(h) || s.isConfigured(h) || s.follows(h) || s.needsUpgrade(h)
-}
-
-// opens reports whether pods of a host that is upgraded could run on another node. If not, the upgrade of a control plane leaves them.
-// down are the nodes that could take them if they were Ready.
-func (s *site) opens(h host) (opens bool, down []string) {
-	if h.Role == spec.Worker {
-		return true, nil
-	}
-	for _, n := range s.cluster.Nodes {
-		closed := func(taint string) bool { return !strings.HasSuffix(taint, ":PreferNoSchedule") }
-		switch {
-		case n.Name == h.Name || n.Unschedulable || slices.ContainsFunc(n.Taints, closed):
-		case n.Ready:
-			return true, nil
-		default:
-			down = append(down, n.Name)
-		}
-	}
-	return false, down
 }
 
 // windows lists the windows of the groups of a stage.

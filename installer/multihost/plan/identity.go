@@ -198,6 +198,9 @@ func CheckReset(c *spec.Cluster, answers map[string]Answer) []Problem {
 		case !known || n.CASHA256 == "":
 			list = append(list, Problem{Host: h.Name, What: "is " + called(f) + ", and does not prove that it is a node of the cluster " + c.Name,
 				Why: unproven(f, known), Hint: "leave it alone: --skip " + h.Name + "; " + byItself})
+		case f.Unknown["node.airlift"] != "":
+			list = append(list, Problem{Host: h.Name, What: "it is unknown whether Airlift installed this node", Why: f.Unknown["node.airlift"],
+				Hint: "on that host: ./install status; or leave it alone: --skip " + h.Name})
 		case f.Was == nil && f.Node != nil && !f.Node.Airlift && f.Unfinished == "":
 			list = append(list, Problem{Host: h.Name, What: "is a node that Airlift did not install", Why: "it has no ledger",
 				Hint: "on that host: ./install adopt; or, to remove it there: ./install reset --without-ledger; or leave it alone: --skip " + h.Name})

@@ -23,15 +23,12 @@ type leaver struct {
 	lost         bool // its host is in the file, and has to join again
 }
 
-// leavers returns what the cluster has and the hosts of the file do not: lost ones first, then control planes
+// findLeavers returns what the cluster has and the hosts of the file do not: lost ones first, then control planes
 // first, then by name.
-func (s *site) leavers() (list []leaver) {
-	if s.cluster == nil {
-		return nil
-	}
+func (s *site) findLeavers() (list []leaver) {
 	for _, n := range s.cluster.Nodes {
 		if l, gone := s.leaving(n.Name); gone {
-			l.controlPlane, l.ready = n.ControlPlane, n.Ready && !s.memberIsDown(n.Name)
+			l.controlPlane, l.ready = n.ControlPlane, n.Ready && !s.cluster.MemberIsDown(n.Name)
 			list = append(list, l)
 		}
 	}
@@ -51,16 +48,9 @@ func (s *site) leavers() (list []leaver) {
 	return list
 }
 
-func number(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 func (s *site) leaving(name string) (leaver, bool) {
-	if i := slices.IndexFunc(s.hosts, func(h host) bool { return h.Name == name }); i >= 0 {
-		return leaver{name: name, lost: true}, s.hosts[i].Node == nil && s.hosts[i].Unfinished == ""
+	if h, used := s.find(name); used {
+		return leaver{name: name, lost: true}, h.Node == nil && h.Unfinished == ""
 	}
 	f := s.Answers[name].Facts
 	l := leaver{name: name, answers: f != nil && s.Answers[name].Err == nil && IsHostOf(f, name) && s.isOwn(f, name)}
@@ -79,10 +69,7 @@ func AddressOf(n facts.ClusterNode, c *facts.Cluster, hosts []spec.Host) string 
 	}
 	others = append(others, c.VIP...)
 	for _, h := range hosts {
-		others = append(others, h.SSH.Address)
-		for _, ip := range h.NodeIP {
-			others = append(others, ip.String())
-		}
+		others = append(append(others, h.SSH.Address), texts(h.NodeIP)...)
 	}
 	taken := func(a netip.Addr) bool {
 		return slices.ContainsFunc(others, func(text string) bool {
@@ -138,12 +125,10 @@ func (s *site) isMember(n *facts.Node) bool {
 
 // checkMembership compares hosts that are nodes with the Nodes of the cluster.
 func (s *site) checkMembership() {
-	if s.cluster == nil {
-		return
-	}
 	for _, h := range s.hosts {
 		n, found := s.nodes[h.Name]
 		switch {
+		case h.Unknown["node"] != "": // checkAnswers refuses it: nothing follows from what is not known
 		case h.Node != nil && h.Node.Name != h.Name && h.Node.Name != "": // checkNodes refuses it
 		case h.Node != nil && !found && !h.isNew():
 			s.problem(h.Name, "on that host: ./install reset; then run apply again", "its Node was deleted",
@@ -170,33 +155,34 @@ func (s *site) hasNoMember(h host) bool {
 
 // checkOneDown refuses to restart a control plane while another one is down for a reason that the plan does not repair.
 func (s *site) checkOneDown() {
-	restarts := func(h host) bool { return !h.isNew() && (s.needsUpgrade(h) || s.needsEndpoint(h) || s.reconfigures(h)) }
-	for _, h := range s.controlPlanes() {
-		if h.Node == nil || h.isNew() || restarts(h) && (h.upgrading() || h.began("endpoint") || h.reconfiguring() != "") || !s.isDown(h) {
-			continue
-		}
-		if i := slices.IndexFunc(s.controlPlanes(), func(o host) bool { return o.Name != h.Name && restarts(o) }); i >= 0 {
-			s.problem(h.Name,
-				"on that host: ./install status; if it is lost, take it out of cluster.yaml, and run ./install cluster apply --remove; or leave it alone: --skip "+h.Name,
-				s.reason(h), "is down, and another control plane, %s, would have to restart", s.controlPlanes()[i].Name)
+	restarting := filter(s.planes, restarts(s.upgrade, s.endpoint, s.configure, s.follow))
+	down := func(name, why, or string) {
+		if i := slices.IndexFunc(restarting, func(o host) bool { return o.Name != name }); i >= 0 {
+			s.problem(name, downHint+or, why, "is down, and another control plane, %s, would have to restart", restarting[i].Name)
 		}
 	}
-	s.checkOthersDown(restarts)
+	for _, h := range s.planes {
+		upgrade := s.upgrade(h)
+		begun := (upgrade != nil && upgrade.Began || h.began("endpoint") || h.reconfiguring() != "") && slices.ContainsFunc(restarting, func(o host) bool { return o.Name == h.Name })
+		if !h.isNew() && !begun && s.isDown(h) {
+			down(h.Name, s.reason(h), "; or leave it alone: --skip "+h.Name)
+		}
+	}
+	for _, n := range s.cluster.Nodes {
+		if n.ControlPlane && !s.uses(n.Name) && !s.leaves(n.Name) && (!n.Ready || s.cluster.MemberIsDown(n.Name)) {
+			down(n.Name, "its Node or etcd member is not healthy", "")
+		}
+	}
 	s.checkRestartQuorum()
 }
 
-// checkOthersDown refuses what would wait for a control plane that is down and is left alone.
-func (s *site) checkOthersDown(restarts func(host) bool) {
-	i := slices.IndexFunc(s.controlPlanes(), restarts)
-	if s.cluster == nil || i < 0 {
-		return
-	}
-	for _, n := range s.cluster.Nodes {
-		acts := slices.ContainsFunc(s.hosts, func(h host) bool { return h.Name == n.Name })
-		if n.ControlPlane && !acts && !s.leaves(n.Name) && (!n.Ready || s.memberIsDown(n.Name)) {
-			s.problem(n.Name, "on that host: ./install status; if it is lost, take it out of cluster.yaml, and run ./install cluster apply --remove", "its Node or etcd member is not healthy",
-				"is down, and another control plane, %s, would have to restart", s.controlPlanes()[i].Name)
-		}
+// restarts reports whether one of several features restarts a control plane.
+func restarts(features ...feature) func(host) bool {
+	return func(h host) bool {
+		return slices.ContainsFunc(features, func(f feature) bool {
+			a := f(h)
+			return a != nil && (a.Effect == Restart || a.Effect == Drain)
+		})
 	}
 }
 
@@ -204,7 +190,7 @@ func (s *site) reason(h host) string {
 	if why := h.Unknown["cluster"]; why != "" {
 		return "its API server does not answer: " + why
 	}
-	if s.memberIsDown(h.Name) {
+	if s.cluster.MemberIsDown(h.Name) {
 		return "its etcd member is not healthy"
 	}
 	return "its Node is not Ready"
@@ -213,20 +199,17 @@ func (s *site) reason(h host) string {
 // checkRestartQuorum refuses an upgrade or a reconfiguration if a restart would cost etcd its quorum because other members are down, as
 // "upgrade" does. If all members are healthy, the restart of one of two is allowed: it interrupts the API for seconds.
 func (s *site) checkRestartQuorum() {
-	restarts := func(h host) bool { return s.needsUpgrade(h) || s.reconfigures(h) }
-	if s.cluster == nil || !slices.ContainsFunc(s.controlPlanes(), restarts) {
-		return
-	}
+	restarting := filter(s.planes, restarts(s.upgrade, s.configure, s.follow))
 	v := votesOf(s.cluster.EtcdMembers)
-	for _, l := range s.leavers() {
+	for _, l := range s.leavers {
 		if s.Remove && !l.ready && l.controlPlane {
 			v.remove(l.name)
 		}
 	}
 	down := slices.DeleteFunc(v.down(), func(name string) bool {
-		return slices.ContainsFunc(s.controlPlanes(), func(h host) bool { return h.Name == name && restarts(h) })
+		return slices.ContainsFunc(restarting, func(h host) bool { return h.Name == name })
 	})
-	if len(down) > 0 && v.healthy()-1 < v.quorum() {
+	if len(restarting) > 0 && len(down) > 0 && v.healthy()-1 < v.quorum() {
 		s.problem(down[0], "restore it; or take it out of cluster.yaml, and run ./install cluster apply --remove with the file of "+s.cluster.Version,
 			fmt.Sprintf("%d of %d members are healthy, and %d are needed", v.healthy(), len(v), v.quorum()),
 			"its etcd member is not healthy: etcd would lose its quorum during the restart of another control plane")
@@ -261,7 +244,7 @@ func (v votes) down() (list []string) {
 
 // checkRemoval goes through the removals in their order: etcd must have its quorum before and after each.
 func (s *site) checkRemoval() {
-	list := s.leavers()
+	list := s.leavers
 	if !s.Remove {
 		s.noteLeavers(list)
 		return
@@ -278,14 +261,14 @@ func (s *site) checkRemoval() {
 	if len(list) == 0 {
 		s.note("--remove: each Node of the cluster is in cluster.yaml: there is nothing to remove")
 	}
-	if !slices.ContainsFunc(s.controlPlanes(), func(h host) bool { return h.Node != nil && !h.isNew() }) && len(list) > 0 {
+	if !slices.ContainsFunc(s.planes, func(h host) bool { return h.Node != nil && !h.isNew() }) && len(list) > 0 {
 		s.problem("", "keep a control plane in cluster.yaml until others have joined", "the last control plane cannot be removed",
 			"--remove would leave no control plane")
 		return
 	}
 	v := votesOf(s.cluster.EtcdMembers)
 	s.removeFrom(v, list, false)
-	for _, h := range s.controlPlanes() {
+	for _, h := range s.planes {
 		if h.isNew() && len(s.cluster.EtcdMembers) > 0 {
 			v[h.Name] = true
 		}
@@ -296,7 +279,12 @@ func (s *site) checkRemoval() {
 // checkLeavers refuses removals that could not end: a host that reset refuses, and the control plane at which the nodes reach the API.
 func (s *site) checkLeavers(list []leaver) {
 	for _, l := range list {
-		if f := s.Answers[l.name].Facts; l.answers && !l.lost && f.Node != nil && !f.Node.Airlift && f.Was == nil {
+		f := s.Answers[l.name].Facts
+		switch {
+		case !l.answers || l.lost || f.Node == nil || f.Node.Airlift || f.Was != nil:
+		case f.Unknown["node.airlift"] != "":
+			s.problem(l.name, "on that host: ./install status", f.Unknown["node.airlift"], "cannot be removed: it is unknown whether Airlift installed this node")
+		default:
 			s.problem(l.name, "on that host: ./install adopt; or, to remove it there: ./install reset --without-ledger", "it has no ledger",
 				"cannot be removed: it is a node that Airlift did not install")
 		}
@@ -323,8 +311,8 @@ func (s *site) checkEndpointOf(l leaver) {
 		return
 	}
 	has := func(endpoint string) bool {
-		host, _, err := config.SplitEndpoint(endpoint, 0)
-		return err == nil && (slices.Contains(addresses, host) || strings.EqualFold(host, l.name))
+		host := endpointHost(endpoint)
+		return slices.Contains(addresses, host) || strings.EqualFold(host, l.name)
 	}
 	const first = "its removal would end the API for all other nodes"
 	change := "write another endpoint to cluster.yaml, such as vip, and run without --remove: ./install cluster apply; more: ./install endpoint apply --help"

@@ -201,6 +201,72 @@ func TestAllProblemsTogetherInTheOrderOfTheFile(t *testing.T) {
 	}
 }
 
+// TestNothingFollowsFromTheUnknown: a node that does not answer in time is not "no node".
+func TestNothingFollowsFromTheUnknown(t *testing.T) {
+	for _, name := range []string{"cp1", "w1"} {
+		for _, role := range []bool{true, false} {
+			in := site(newVersion)
+			fact(in, name).Node, fact(in, name).Unknown = nil, map[string]string{"node": "no answer within 4.5s"}
+			for i := range view(in).Nodes {
+				if n := &view(in).Nodes[i]; n.Name == name {
+					n.ControlPlane = n.ControlPlane == role
+				}
+			}
+			_, problems := plan.Make(in)
+			if len(problems) != 1 || problems[0].Host != name || !strings.Contains(problems[0].What, "its state is unknown") {
+				t.Errorf("%s: %+v", name, problems)
+			}
+		}
+	}
+}
+
+// TestEachUnknownFactIsOneProblem: no fact that a host could not read causes more than its own problem.
+func TestEachUnknownFactIsOneProblem(t *testing.T) {
+	lose := map[string]func(*facts.Node){
+		"node.airlift":        func(n *facts.Node) { n.Airlift = false },
+		"node.name":           func(n *facts.Node) { n.Name = "" },
+		"node.version":        func(n *facts.Node) { n.Version = "" },
+		"node.caSHA256":       func(n *facts.Node) { n.CASHA256 = "" },
+		"node.apiServer":      func(n *facts.Node) { n.APIServer = "" },
+		"node.kubeletRunning": func(n *facts.Node) { n.KubeletRunning = false },
+		"node.cordoned":       func(n *facts.Node) { n.Cordoned = false },
+	}
+	for field, edit := range lose {
+		for _, name := range []string{"cp0", "cp1", "w1"} {
+			in := site(newVersion)
+			f := fact(in, name)
+			edit(f.Node)
+			f.Unknown = map[string]string{field: "no answer"}
+			p, problems := plan.Make(in)
+			for _, problem := range problems {
+				if !strings.Contains(problem.What, "its state is unknown") || problem.Host != name || len(problems) > 1 {
+					t.Errorf("%s of %s: %+v", field, name, problems)
+					break
+				}
+			}
+			if len(problems) == 0 && len(p.Stages) > 0 {
+				t.Errorf("%s of %s: %q", field, name, lines(p))
+			}
+		}
+	}
+}
+
+// TestUnknownLedger: neither a reset nor a removal says that Airlift did not install a node whose ledger could not be read.
+func TestUnknownLedger(t *testing.T) {
+	in := site(newVersion)
+	fact(in, "w1").Node.Airlift, fact(in, "w1").Unknown = false, map[string]string{"node.airlift": "permission denied"}
+	problems := plan.CheckReset(in.Spec, in.Answers)
+	if len(problems) != 1 || problems[0].Host != "w1" || problems[0].What != "it is unknown whether Airlift installed this node" || problems[0].Why != "permission denied" {
+		t.Errorf("reset: %+v", problems)
+	}
+	leave(in, "w1")
+	in.Remove = true
+	_, problems = plan.Make(in)
+	if len(problems) != 1 || problems[0].Host != "w1" || !strings.Contains(problems[0].What, "it is unknown whether Airlift installed this node") {
+		t.Errorf("removal: %+v", problems)
+	}
+}
+
 func TestPlans(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -235,6 +301,13 @@ func TestPlans(t *testing.T) {
 			"unpack: cp0 upgrade unpack (none), cp1 upgrade unpack (none), cp2 upgrade unpack (none), w0 upgrade unpack (none), w1 upgrade unpack (none), w2 upgrade unpack (none)",
 			"upgrade control planes: cp0 upgrade apply (drain), cp1 upgrade node (drain), cp2 upgrade node (drain)",
 			"upgrade worker: w0 upgrade node (drain), w1 upgrade node (drain), w2 upgrade node (drain)", "add-ons: cp0 upgrade apply (none)"}},
+		{"pain 16: a control plane whose kubelet did not start again is finished, and is no reason to refuse that", oldVersion, func(in *plan.Input) {
+			fact(*in, "cp1").Node.Version, view(*in).Nodes[1].Ready = newVersion, false
+			in.Skip = []string{"w0", "w1", "w2"}
+			for _, i := range []int{3, 4, 5} {
+				view(*in).Nodes[i].Version = newVersion
+			}
+		}, []string{"unpack: cp0 upgrade unpack (none), cp2 upgrade unpack (none)", "upgrade control planes: cp0 upgrade apply (drain), cp1 upgrade node (drain), cp2 upgrade node (drain)"}},
 		{"pain 32: cordoned by others", newVersion, func(in *plan.Input) {
 			for _, i := range []int{4, 5} {
 				view(*in).Nodes[i].Unschedulable, view(*in).Nodes[i].Version = true, oldVersion
@@ -244,7 +317,7 @@ func TestPlans(t *testing.T) {
 		{"pain 22: adds, removals, labels and an upgrade in one edit", oldVersion, func(in *plan.Input) {
 			leave(*in, "cp2")
 			leave(*in, "w2")
-			in.Spec.Hosts = append(in.Spec.Hosts, spec.Host{Name: "cp3", Role: spec.ControlPlane, Group: spec.ControlPlane}, spec.Host{Name: "w3", Role: spec.Worker, Group: spec.Worker, Labels: map[string]string{"a": "b"}})
+			in.Spec.Hosts = append(in.Spec.Hosts, spec.Host{Name: "cp3", Role: spec.ControlPlane, Group: spec.ControlPlane}, spec.Host{Name: "w3", Role: spec.Worker, Group: spec.Worker, NodeValues: spec.NodeValues{Labels: map[string]string{"a": "b"}}})
 			for _, name := range []string{"cp3", "w3"} {
 				in.Answers[name] = plan.Answer{Facts: &facts.Facts{Hostname: name, MachineID: name, Time: noon, Arch: "amd64"}, At: noon}
 			}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"airlift/installer/config"
 	"airlift/installer/multihost/facts"
 	"airlift/installer/multihost/spec"
 	"airlift/internal/documents"
@@ -26,19 +27,14 @@ func Questions(in Input) map[string]string {
 	if s.cluster == nil || s.later != "" {
 		return questions
 	}
-	for _, h := range s.hosts {
-		if s.isBehind(h) {
-			questions[h.Name] = ReconfigureNode
-		}
+	for _, h := range filter(s.hosts, s.isBehind) {
+		questions[h.Name] = ReconfigureNode
 	}
 	if s.configures != "" {
 		questions[s.configures] = Reconfigure
 	}
 	return questions
 }
-
-// compared are the kinds of kubeadm's documents that are compared with the cluster.
-var compared = []string{"ClusterConfiguration", "KubeletConfiguration", "KubeProxyConfiguration"}
 
 // kindsOf returns the kinds of kubeadm's documents.
 func kindsOf(stream []byte) (kinds []string) {
@@ -56,67 +52,34 @@ func (s *site) has(kinds ...string) bool {
 	return slices.ContainsFunc(s.kinds, func(kind string) bool { return slices.Contains(kinds, kind) })
 }
 
-// comparesLater returns what must end before the configuration is compared with the cluster; "" if it is compared now. A
-// reconfiguration keeps the version and the endpoint.
-func (s *site) comparesLater() string {
-	switch {
-	case s.cluster == nil:
-	case s.cluster.Version != s.Version || slices.ContainsFunc(s.hosts, s.needsUpgrade):
-		return "the upgrade"
-	case slices.ContainsFunc(s.hosts, s.needsEndpoint):
-		return "the change of the endpoint"
-	}
-	return ""
-}
-
 // findConfigurer chooses the control plane that gets kubeadm's documents: the one that did not finish to use them, or else the
-// healthiest that has followed the last change.
+// healthiest that has followed the last change. A reconfiguration keeps the version and the endpoint, so these change before.
 func (s *site) findConfigurer() {
-	s.kinds, s.later = kindsOf(s.Spec.Kubeadm), s.comparesLater()
-	if s.cluster == nil || !s.has(compared...) || s.later != "" {
-		return
+	switch {
+	case s.cluster.Version != s.Version || slices.ContainsFunc(s.hosts, some(s.upgrade)):
+		s.later = "the upgrade"
+	case slices.ContainsFunc(s.hosts, some(s.endpoint)):
+		s.later = "the change of the endpoint"
 	}
-	list := slices.DeleteFunc(s.controlPlanes(), func(h host) bool {
-		return h.Node == nil || h.isNew() || h.Cluster == nil && h.reconfiguring() != Reconfigure
-	})
-	if len(list) == 0 {
+	began := func(h host) bool { return h.reconfiguring() == Reconfigure }
+	list := filter(s.planes, func(h host) bool { return !h.isNew() && (h.Cluster != nil || began(h)) })
+	if !s.has(config.ClusterKinds...) || s.later != "" || len(list) == 0 {
 		return
-	}
-	ills := func(h host) int {
-		if h.Cluster == nil {
-			return 0
-		}
-		return ailments(h)
 	}
 	s.configures = slices.MinFunc(list, func(a, b host) int {
-		return cmp.Or(cmp.Compare(number(a.reconfiguring() != Reconfigure), number(b.reconfiguring() != Reconfigure)),
-			cmp.Compare(number(s.nodes[a.Name].ConfigurationBehind), number(s.nodes[b.Name].ConfigurationBehind)),
-			cmp.Compare(ills(a), ills(b)), cmp.Compare(number(a.Name != s.leader), number(b.Name != s.leader)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(firstIf(began)(a, b), cmp.Compare(number(s.nodes[a.Name].ConfigurationBehind), number(s.nodes[b.Name].ConfigurationBehind)),
+			cmp.Compare(ailments(a), ailments(b)), cmp.Compare(number(a.Name != s.leader), number(b.Name != s.leader)), cmp.Compare(a.Name, b.Name))
 	}).Name
-}
-
-// reconfiguring returns the verb, Reconfigure or ReconfigureNode, that the host did not finish, or "". Another command may have run
-// since.
-func (h host) reconfiguring() string {
-	for _, verb := range []string{Reconfigure, ReconfigureNode} {
-		if h.Reconfiguring == verb || h.Unfinished == verb {
-			return verb
-		}
-	}
-	return ""
 }
 
 // isBehind reports whether a node has to follow the configuration that the cluster stores.
 func (s *site) isBehind(h host) bool {
-	return h.Node != nil && !h.isNew() && (s.nodes[h.Name].ConfigurationBehind || h.reconfiguring() == ReconfigureNode)
+	return !h.isNew() && (s.nodes[h.Name].ConfigurationBehind || h.reconfiguring() == ReconfigureNode)
 }
-
-// change returns what a host reported. It may be nil.
-func (s *site) change(name string) *facts.Change { return s.Changes[name].Change }
 
 // changedNode returns what the documents change on a node, as the control plane that gets them reports it.
 func (s *site) changedNode(name string) facts.ChangedNode {
-	if c := s.change(s.configures); c != nil {
+	if c := s.Changes[s.configures].Change; c != nil {
 		if i := slices.IndexFunc(c.Nodes, func(n facts.ChangedNode) bool { return n.Name == name }); i >= 0 {
 			return c.Nodes[i]
 		}
@@ -124,111 +87,91 @@ func (s *site) changedNode(name string) facts.ChangedNode {
 	return facts.ChangedNode{}
 }
 
-// isConfigured reports whether a host is the one that gets the documents, and has something to do.
-func (s *site) isConfigured(h host) bool {
-	return h.Name == s.configures && s.configures != "" && (s.changedNode(h.Name).Command != "" || h.reconfiguring() == Reconfigure)
-}
-
-// follows reports whether a node has to run reconfigure node after the host that gets the documents.
-func (s *site) follows(h host) bool {
-	if s.cluster == nil || h.Node == nil || h.isNew() || h.Name == s.configures || s.later != "" {
-		return false
+// configure gives kubeadm's documents to the control plane that was chosen for them, if they change something.
+func (s *site) configure(h host) *Action {
+	if h.Name != s.configures || s.changedNode(h.Name).Command == "" && h.reconfiguring() != Reconfigure {
+		return nil
 	}
-	return s.isBehind(h) || s.changedNode(h.Name).Command != "" || h.reconfiguring() == Reconfigure && s.configures != ""
+	a := &Action{Host: h.Name, Verb: Reconfigure, To: s.Version, Why: "kubeadm's documents differ", Began: h.reconfiguring() != ""}
+	if a.Began {
+		a.Why = fmt.Sprintf("did not finish %q", h.reconfiguring())
+	}
+	a.describe(s.Changes[h.Name].Change)
+	return a
 }
 
-// reconfigures reports whether components of a node restart because of the configuration.
-func (s *site) reconfigures(h host) bool {
-	return s.isConfigured(h) && s.configure(h).Effect == Restart || s.follows(h) && s.follow(h).Effect == Restart
+// follow lets any other node follow the control plane that gets the documents.
+func (s *site) follow(h host) *Action {
+	if s.cluster == nil || h.isNew() || h.Name == s.configures || s.later != "" {
+		return nil
+	}
+	if s.isBehind(h) || s.changedNode(h.Name).Command != "" || h.reconfiguring() == Reconfigure && s.configures != "" {
+		return s.following(h)
+	}
+	return nil
+}
+
+// followFirst lets a node follow the last change before the next one: it did not finish that, and can finish nothing else; or it is the
+// control plane of the next change, which would miss it.
+func (s *site) followFirst(h host) *Action {
+	unfinished, misses := h.reconfiguring() == ReconfigureNode && s.isBehind(h), s.nodes[h.Name].ConfigurationBehind && h.reconfiguring() != Reconfigure
+	if next := slices.ContainsFunc(s.hosts, some(s.configure)); next && (unfinished || misses && s.configure(h) != nil) {
+		return s.following(h)
+	}
+	return nil
+}
+
+// followLater lets a node follow the next change, or the last one if there is no next one.
+func (s *site) followLater(h host) *Action {
+	switch {
+	case s.configure(h) != nil:
+		return nil
+	case h.Name == s.configures && s.isBehind(h):
+		return s.following(h)
+	case s.followFirst(h) != nil && s.changedNode(h.Name).Command == "":
+		return nil
+	}
+	return s.follow(h)
 }
 
 // configuration returns the stages that give the nodes another configuration: the control plane that gets the documents, the other
 // control planes one by one, and the workers by the rules of their groups. Add-ons whose images get other names wait for all nodes.
 func (s *site) configuration() []Stage {
-	if s.cluster == nil {
-		return nil
-	}
-	before := Stage{Name: "unfinished configuration of control planes", Limit: 1, Roll: true}
-	first := Stage{Name: "configuration", Limit: 1, Roll: true}
-	planes := Stage{Name: "configuration of control planes", Limit: 1, Roll: true}
-	last := Stage{Name: "add-ons of the configuration", Limit: 1}
-	for _, h := range unfinishedFirst(s.controlPlanes()) {
-		if s.followsFirst(h) {
-			before.Actions = append(before.Actions, s.follow(h))
-		}
-		switch {
-		case s.isConfigured(h):
-			first.Actions = append(first.Actions, s.configure(h))
-		case s.followsLater(h) || h.Name == s.configures && s.isBehind(h):
-			planes.Actions = append(planes.Actions, s.follow(h))
-		}
-	}
-	unfinished := s.roll("unfinished configuration of ", s.followsFirst, s.follow)
-	workers := s.roll("configuration of ", s.followsLater, s.follow)
-	reconfigured := func(h host) bool { return s.needsEndpoint(h) || s.isConfigured(h) || s.follows(h) }
-	unfinished, later := s.hold(unfinished, reconfigured)
+	before := s.onPlanes("unfinished configuration of control planes", s.followFirst)
+	first := s.onPlanes("configuration", s.configure)
+	planes := s.onPlanes("configuration of control planes", s.followLater)
+	reconfigured := some(s.endpoint, s.configure, s.follow)
+	unfinished, later := s.hold(s.roll("unfinished configuration of ", s.followFirst), reconfigured)
 	if len(later) > 0 { // they can finish nothing else
 		return append([]Stage{before}, unfinished...)
 	}
-	workers, later = s.hold(workers, reconfigured)
+	workers, later := s.hold(s.roll("configuration of ", s.followLater), reconfigured)
+	last := Stage{Name: "add-ons of the configuration", Limit: 1}
 	behind := len(planes.Actions)+len(workers) > 0
-	if c := s.change(s.configures); c != nil && behind && len(later) == 0 && (c.Images || len(c.AddOns) > 0 && len(first.Actions) > 0 && len(s.changedNode(s.configures).Restarts) == 0) {
+	if c := s.Changes[s.configures].Change; c != nil && behind && len(later) == 0 && (c.Images || len(c.AddOns) > 0 && len(first.Actions) > 0 && len(s.changedNode(s.configures).Restarts) == 0) {
 		last.Actions = []Action{{Host: s.configures, Verb: Reconfigure, To: s.Version, Why: "the add-ons waited until all nodes have their images", Effect: None, Images: c.Images}}
 	}
-	stages := []Stage{before, first, planes}
-	for i := range stages {
-		if len(stages[i].Actions) > 0 {
-			stages[i].Group = hostOf(s.Spec, stages[i].Actions[0].Host).Group
-		}
-		if slices.ContainsFunc(stages[i].Actions, func(a Action) bool { return hostOf(s.Spec, a.Host).Group != stages[i].Group }) {
-			stages[i].Group = ""
-		}
-	}
-	return slices.Concat(stages[:1], unfinished, stages[1:], workers, []Stage{last})
+	return slices.Concat([]Stage{before}, unfinished, []Stage{first, planes}, workers, []Stage{last})
 }
 
-// followsFirst reports whether a node must follow the last change before the next one: it did not finish that, and can finish
-// nothing else; or it is the control plane of the next change, which would miss it.
-func (s *site) followsFirst(h host) bool {
-	next := slices.ContainsFunc(s.hosts, func(o host) bool { return s.isConfigured(o) })
-	return next && (h.reconfiguring() == ReconfigureNode && s.isBehind(h) || s.isConfigured(h) && s.nodes[h.Name].ConfigurationBehind && h.reconfiguring() != Reconfigure)
-}
-
-// followsLater reports whether a node must follow the next change, or the last one if there is no next one.
-func (s *site) followsLater(h host) bool {
-	return s.follows(h) && (!s.followsFirst(h) || s.changedNode(h.Name).Command != "")
-}
-
-const behindText = "has not followed the last change of the configuration"
-
-// configure is the action of the control plane that gets the documents.
-func (s *site) configure(h host) Action {
-	a := Action{Host: h.Name, Verb: Reconfigure, To: s.Version, Why: "kubeadm's documents differ", Began: h.reconfiguring() != ""}
-	if a.Began {
-		a.Why = fmt.Sprintf("did not finish %q", h.reconfiguring())
-	}
-	s.describe(&a, s.change(h.Name))
-	return a
-}
-
-// follow is the action of another node.
-func (s *site) follow(h host) Action {
-	a := Action{Host: h.Name, Verb: ReconfigureNode, To: s.Version, Why: "follows the change of the configuration", Began: h.reconfiguring() != ""}
+// following is the action of a node that follows.
+func (s *site) following(h host) *Action {
+	a := &Action{Host: h.Name, Verb: ReconfigureNode, To: s.Version, Why: "follows the change of the configuration", Began: h.reconfiguring() != ""}
 	switch {
 	case a.Began:
 		a.Why = fmt.Sprintf("did not finish %q", h.reconfiguring())
 	case s.nodes[h.Name].ConfigurationBehind:
-		a.Why = behindText
+		a.Why = "has not followed the last change of the configuration"
 	}
-	own := facts.Change{}
-	if c := s.change(h.Name); c != nil && h.Name != s.configures {
-		own = *c
+	own, n := facts.Change{}, facts.ChangedNode{}
+	if h.Name != s.configures {
+		n = s.changedNode(h.Name)
+		if c := s.Changes[h.Name].Change; c != nil {
+			own = *c
+		}
 	}
-	n := s.changedNode(h.Name)
-	if h.Name == s.configures {
-		n = facts.ChangedNode{}
-	}
-	if c := s.change(s.configures); c != nil && n.Command != "" {
+	if n.Command != "" {
+		c := s.Changes[s.configures].Change
 		if h.Role == spec.ControlPlane {
 			own.Certificates = union(own.Certificates, c.Certificates, func(c facts.CertificateChange) string { return c.File })
 		}
@@ -238,11 +181,11 @@ func (s *site) follow(h host) Action {
 	if len(own.Nodes) > 0 {
 		restarts = union(own.Nodes[0].Restarts, restarts, func(name string) string { return name })
 	}
-	if h.Node != nil && h.Node.KubeletConfig != "" {
-		restarts = slices.DeleteFunc(slices.Clone(restarts), func(name string) bool { return name == "kubelet" })
+	if h.Node.KubeletConfig != "" {
+		restarts = filter(restarts, func(name string) bool { return name != "kubelet" })
 	}
 	own.Nodes = []facts.ChangedNode{{Name: h.Name, Restarts: restarts}}
-	s.describe(&a, &own)
+	a.describe(&own)
 	if s.isBehind(h) && s.Changes[h.Name].Change == nil || h.Name == s.configures {
 		a.Effect = Restart // it was not asked what changes
 	}
@@ -261,7 +204,7 @@ func union[T any](a, b []T, key func(T) string) []T {
 }
 
 // describe adds what changes on the host of an action, which is the first node of the change.
-func (s *site) describe(a *Action, c *facts.Change) {
+func (a *Action) describe(c *facts.Change) {
 	a.Effect = None
 	if c == nil || len(c.Nodes) == 0 {
 		return
@@ -307,18 +250,13 @@ func (s *site) checkChanges() {
 			}
 			s.problem("", "needed: "+r.Needed, r.Reason, "%s is %s in kubeadm's documents, and the cluster has %s", field, orUnset(r.To), orUnset(r.From))
 		}
-		if !s.isAction(name) { // another plan must not wait for what only a reconfiguration needs
+		if h, used := s.find(name); !used || !some(s.configure, s.follow)(h) { // another plan must not wait for what only a reconfiguration needs
 			continue
 		}
 		for _, e := range a.Change.Errors {
 			s.problem(name, "on that host: "+e.Fix, "", "the configuration cannot change: %s: %s", e.Name, e.Message)
 		}
 	}
-}
-
-// isAction reports whether a host that was asked has to do what it was asked about.
-func (s *site) isAction(name string) bool {
-	return slices.ContainsFunc(s.hosts, func(h host) bool { return h.Name == name && (s.isConfigured(h) || s.follows(h)) })
 }
 
 func orUnset(value string) string {
@@ -332,20 +270,19 @@ func orUnset(value string) string {
 func (s *site) noteConfiguration() {
 	if s.later != "" {
 		behind := slices.ContainsFunc(s.hosts, s.isBehind)
-		if s.has(compared...) || behind {
+		if s.has(config.ClusterKinds...) || behind {
 			s.note("kubeadm's documents are compared with the cluster after %s: then run the same command again", s.later)
 		}
 	} else {
 		for _, n := range s.cluster.Nodes {
-			used := slices.ContainsFunc(s.hosts, func(h host) bool { return h.Name == n.Name })
 			leaves := s.Remove && !s.inFile(n.Name)
-			if !used && !leaves && (n.ConfigurationBehind || s.changedNode(n.Name).Command != "") {
+			if !s.uses(n.Name) && !leaves && (n.ConfigurationBehind || s.changedNode(n.Name).Command != "") {
 				s.note("%s has to follow the configuration, and this run leaves it alone; on that host: ./install reconfigure node", n.Name)
 			}
 		}
 		for _, name := range sortedKeys(s.Changes) {
-			if c := s.change(name); c != nil && s.isAction(name) {
-				for _, w := range c.Warnings {
+			if h, used := s.find(name); used && some(s.configure, s.follow)(h) && s.Changes[name].Change != nil {
+				for _, w := range s.Changes[name].Change.Warnings {
 					s.note("%s: %s: %s; %s", name, w.Name, w.Message, w.Fix)
 				}
 			}

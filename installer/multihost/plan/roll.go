@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -41,14 +40,14 @@ const WaitLimit = 5 * time.Minute
 // Next returns what a stage with Roll does next. Call it while no action of the stage runs.
 func Next(stage Stage, s RollState) Step {
 	r := roll{s, stage}
-	pending := slices.DeleteFunc(slices.Clone(stage.Actions), func(a Action) bool { return slices.Contains(s.Done, a.Host) })
+	pending := filter(stage.Actions, func(a Action) bool { return !slices.Contains(s.Done, a.Host) })
 	if len(pending) == 0 {
 		return Step{Done: true}
 	}
 	pending = r.first(pending)
 	open, opens := r.open(pending)
 	if len(open) == 0 {
-		return Step{Wait: fmt.Sprintf("the window of %s opens at %s", r.list(pending), opens.Format("Mon 2006-01-02 15:04 MST")), Until: opens}
+		return Step{Wait: fmt.Sprintf("the window of %s opens at %s", strings.Join(names(pending), ", "), opens.Format("Mon 2006-01-02 15:04 MST")), Until: opens}
 	}
 	free, wait := r.free(open)
 	if len(free) == 0 {
@@ -67,18 +66,12 @@ type roll struct {
 	stage Stage
 }
 
-func (r roll) list(actions []Action) string { return strings.Join(names(actions), ", ") }
-
 // names returns the hosts of actions.
 func names(actions []Action) (list []string) {
 	for _, a := range actions {
 		list = append(list, a.Host)
 	}
 	return list
-}
-
-func (r roll) rules(name string) spec.GroupRoll {
-	return groupOf(r.Spec, hostOf(r.Spec, name).Group).Roll
 }
 
 // first returns the actions that must precede the others: the cluster gets its version by upgrade apply, whichever window opens before.
@@ -94,7 +87,7 @@ func (r roll) first(pending []Action) []Action {
 // open returns the actions whose window is open, and when the next other window opens; zero if there is none.
 func (r roll) open(pending []Action) (open []Action, opens time.Time) {
 	for _, a := range pending {
-		begin, now := windowAt(r.rules(a.Host).Window, r.Now)
+		begin, now := windowAt(groupOf(r.Spec, hostOf(r.Spec, a.Host).Group).Roll.Window, r.Now)
 		if now || r.stage.Repair {
 			open = append(open, a)
 		} else if opens.IsZero() || begin.Before(opens) {
@@ -131,7 +124,7 @@ func (r roll) batch(free []Action) Step {
 			batch = append(batch, a)
 		}
 	}
-	slices.SortStableFunc(free, func(a, b Action) int { return cmp.Compare(number(!a.Began), number(!b.Began)) })
+	slices.SortStableFunc(free, firstIf(func(a Action) bool { return a.Began }))
 	for _, a := range free {
 		if !slices.Contains(down, a.Host) && len(down) < limit {
 			batch = append(batch, a)
@@ -194,13 +187,8 @@ func (r roll) isDown(name string) bool {
 }
 
 // groupSize returns how many workers a group has.
-func groupSize(c *spec.Cluster, group string) (n int) {
-	for _, h := range c.Hosts {
-		if h.Role == spec.Worker && h.Group == group {
-			n++
-		}
-	}
-	return n
+func groupSize(c *spec.Cluster, group string) int {
+	return len(filter(c.Hosts, func(h spec.Host) bool { return h.Role == spec.Worker && h.Group == group }))
 }
 
 // maxUnavailable returns how many of the hosts of a group may be down at once: at least 1. Package spec has checked the

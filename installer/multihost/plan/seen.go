@@ -1,11 +1,13 @@
 package plan
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -32,18 +34,11 @@ func (s *site) seen() map[string]map[string]string {
 		put(name, "skipped", true)
 	}
 	for _, h := range s.hosts {
-		put(h.Name, "machine-id", h.MachineID)
-		put(h.Name, "unfinished command", h.Unfinished)
-		put(h.Name, "unfinished reconfiguration", h.Reconfiguring)
-		if n := h.Node; n != nil {
-			put(h.Name, "role", n.Role)
-			put(h.Name, "version", n.Version)
-			put(h.Name, "CA", n.CASHA256)
-			put(h.Name, "no registry", n.NoRegistry)
-			put(h.Name, "drained", n.Cordoned)
-			put(h.Name, "name", n.Name)
+		putFields(put, h.Name, *h.Facts)
+		if h.Node != nil {
+			putFields(put, h.Name, *h.Node)
 		}
-		if h.Role == spec.ControlPlane && !h.isNew() && s.cluster != nil && s.needsUpgrade(h) {
+		if h.Role == spec.ControlPlane && s.upgrade(h) != nil {
 			put(h.Name, "its pods can move", canMove(s.opens(h)))
 		}
 		put(h.Name, "labels and taints to change", strings.Join(nodeChanges(h.Host, s.nodes[h.Name]), " "))
@@ -58,6 +53,20 @@ func (s *site) seen() map[string]map[string]string {
 	}
 	s.putCluster(put)
 	return seen
+}
+
+// putFields puts the facts that have the tag plan.
+func putFields(put func(host, field string, value any), host string, of any) {
+	v := reflect.ValueOf(of)
+	for i := range v.NumField() {
+		name, value := v.Type().Field(i).Tag.Get("plan"), v.Field(i).Interface()
+		if list, ok := value.([]string); ok {
+			value = slices.Sorted(slices.Values(list))
+		}
+		if name != "" {
+			put(host, name, value)
+		}
+	}
 }
 
 func canMove(opens bool, down []string) string {
@@ -75,16 +84,7 @@ func (s *site) putCluster(put func(host, field string, value any)) {
 	if c == nil {
 		return
 	}
-	put("", "name", c.Name)
-	put("", "version", c.Version)
-	put("", "endpoint", c.ControlPlaneEndpoint)
-	put("", "virtual addresses", slices.Sorted(slices.Values(c.VIP)))
-	put("", "balancer", c.Balancer)
-	put("", "registry", c.EmbeddedRegistry)
-	put("", "add-ons wait", c.AddonsWait)
-	put("", "endpoint waits", c.EndpointWaits)
-	put("", "endpoint undone", c.EndpointUndone)
-	put("", "former endpoint", c.FormerEndpoint)
+	putFields(put, "", *c)
 	for name, version := range c.Stored {
 		put("", "version of the ConfigMap "+name, version)
 	}
@@ -92,17 +92,12 @@ func (s *site) putCluster(put func(host, field string, value any)) {
 		put("", "last batch that has not passed", fmt.Sprintf("%s of %s, by %s, since %s", g.Stage, strings.Join(g.Hosts, ", "), g.By, g.Since.UTC().Format(time.RFC3339)))
 	}
 	for _, n := range c.Nodes {
-		put(n.Name, "Node", n.Version)
-		put(n.Name, "control plane", n.ControlPlane)
-		put(n.Name, "unschedulable", n.Unschedulable)
-		put(n.Name, "endpoint behind", n.EndpointBehind)
-		put(n.Name, "serves the endpoint", n.EndpointServes)
-		put(n.Name, "configuration behind", n.ConfigurationBehind)
+		putFields(put, n.Name, n)
 	}
 	for _, m := range c.EtcdMembers {
 		put(m.Name, "etcd member", true)
 	}
-	for _, l := range s.leavers() {
+	for _, l := range s.leavers {
 		put(l.name, "leaves, Ready", l.ready)
 		put(l.name, "leaves, answers", l.answers)
 		put(l.name, "leaves, adopted", l.adopted)
@@ -142,7 +137,7 @@ func Same(saved, fresh *Plan) error {
 	var list []string
 	differ := func(what, was, is string) {
 		if was != is {
-			list = append(list, fmt.Sprintf("%s: %s in the plan, %s now", what, orNone(was), orNone(is)))
+			list = append(list, fmt.Sprintf("%s: %s in the plan, %s now", what, cmp.Or(was, "none"), cmp.Or(is, "none")))
 		}
 	}
 	differ("name of the cluster", saved.Cluster, fresh.Cluster)
@@ -178,13 +173,6 @@ func Same(saved, fresh *Plan) error {
 	}
 	return fault.New(fault.Failure, "the plan is no longer valid:\n  - %s", strings.Join(list, "\n  - ")).
 		Hint("make a new plan, and look at it: ./install cluster plan -o json >plan.json")
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
 }
 
 // work lists the actions and the rules of their stages without their order, which depends on the health of hosts. So does

@@ -17,11 +17,14 @@ import (
 // A site is an Input with what follows from it.
 type site struct {
 	Input
-	hosts []host // of the file, without hosts that are skipped or did not answer
+	// hosts of the file, without hosts that are skipped or did not answer; planes and workers are those with a role.
+	hosts, planes, workers []host
 	// leader is the control plane whose view of the cluster is used, and the one that gets init if cluster is nil.
 	leader  string
 	cluster *facts.Cluster // nil: no API server answers, or there is no cluster yet
 	nodes   map[string]facts.ClusterNode
+	gate    *facts.Gate // what the last batch of a roll still has to pass; nil if there is nothing
+	leavers []leaver
 	address string // of the endpoint that the user names, or ""
 	// configures is the control plane that gets kubeadm's documents, "" if they are not compared with the cluster.
 	configures string
@@ -43,88 +46,73 @@ type site struct {
 type host struct {
 	spec.Host
 	*facts.Facts
-	index int // in the file
 }
 
 func newSite(in Input) *site {
-	s := &site{Input: in, nodes: map[string]facts.ClusterNode{}, address: addressOf(in.Spec)}
-	if s.Parallel == 0 {
-		s.Parallel = 10
-	}
-	for i, h := range in.Spec.Hosts {
+	s := &site{Input: in, nodes: map[string]facts.ClusterNode{}, address: addressOf(in.Spec), kinds: kindsOf(in.Spec.Kubeadm)}
+	s.Parallel = cmp.Or(s.Parallel, 10)
+	for _, h := range in.Spec.Hosts {
 		if a := in.Answers[h.Name]; !s.skipped(h.Name) && a.Err == nil && a.Facts != nil {
-			s.hosts = append(s.hosts, host{h, a.Facts, i})
+			s.hosts = append(s.hosts, host{h, a.Facts})
 		}
 	}
+	s.planes = filter(s.hosts, func(h host) bool { return h.Role == spec.ControlPlane })
+	s.workers = filter(s.hosts, func(h host) bool { return h.Role == spec.Worker })
 	s.findLeader()
-	if s.cluster != nil {
-		s.endpointOfWorkers, s.endpointHeld = s.hold(s.endpointWorkers(), s.needsEndpoint)
+	if s.cluster == nil {
+		return s
 	}
+	s.leavers, s.gate = s.findLeavers(), s.cluster.Gate
+	s.endpointOfWorkers, s.endpointHeld = s.hold(s.roll("endpoint ", s.endpoint), some(s.endpoint))
 	s.findConfigurer()
 	return s
 }
 
 // findLeader chooses the control plane with the healthiest view: any may lead, wherever it is in the file.
 func (s *site) findLeader() {
-	candidates := slices.DeleteFunc(s.controlPlanes(), func(h host) bool { return h.Node == nil || h.Cluster == nil })
+	candidates := filter(s.planes, func(h host) bool { return h.Node != nil && h.Cluster != nil })
 	if len(candidates) > 0 {
-		best := slices.MinFunc(candidates, func(a, b host) int {
-			return cmp.Or(cmp.Compare(ailments(a), ailments(b)), cmp.Compare(a.Name, b.Name))
-		})
+		best := slices.MinFunc(candidates, func(a, b host) int { return cmp.Or(cmp.Compare(ailments(a), ailments(b)), cmp.Compare(a.Name, b.Name)) })
 		s.leader, s.cluster = best.Name, best.Cluster
 		for _, n := range best.Cluster.Nodes {
 			s.nodes[n.Name] = n
 		}
 		return
 	}
-	cps := s.controlPlanes()
-	if i := slices.IndexFunc(cps, func(h host) bool { return h.began(Init) }); i >= 0 {
-		s.leader = cps[i].Name
-	} else if len(cps) > 0 {
-		s.leader = cps[0].Name
+	if list := slices.SortedStableFunc(slices.Values(s.planes), firstIf(func(h host) bool { return h.began(Init) })); len(list) > 0 {
+		s.leader = list[0].Name
 	}
 }
 
-// ailments counts what speaks against a control plane as the leader.
+// ailments counts what speaks against a control plane as the leader. One that does not know the cluster has none.
 func ailments(h host) (n int) {
-	i := slices.IndexFunc(h.Cluster.Nodes, func(n facts.ClusterNode) bool { return n.Name == h.Name })
-	if i < 0 || !h.Cluster.Nodes[i].Ready {
-		n += 2
+	if h.Cluster == nil {
+		return 0
 	}
-	if h.Cluster.MemberIsDown(h.Name) {
-		n += 2
-	}
-	if h.Unknown["cluster.etcdMembers"] != "" {
-		n += 2
-	}
-	if h.Unfinished != "" {
-		n++
-	}
-	return n
-}
-
-func (s *site) controlPlanes() (list []host) {
-	for _, h := range s.hosts {
-		if h.Role == spec.ControlPlane {
-			list = append(list, h)
-		}
-	}
-	return list
-}
-
-func (s *site) workers() (list []host) {
-	for _, h := range s.hosts {
-		if h.Role == spec.Worker {
-			list = append(list, h)
-		}
-	}
-	return list
+	ready := slices.ContainsFunc(h.Cluster.Nodes, func(n facts.ClusterNode) bool { return n.Name == h.Name && n.Ready })
+	return 2*number(!ready) + 2*number(h.Cluster.MemberIsDown(h.Name)) + 2*number(h.Unknown["cluster.etcdMembers"] != "") + number(h.Unfinished != "")
 }
 
 func (s *site) skipped(name string) bool { return slices.Contains(s.Skip, name) }
 
-func (s *site) inFile(name string) bool {
-	return slices.ContainsFunc(s.Spec.Hosts, func(h spec.Host) bool { return h.Name == name })
+func (s *site) isNode(name string) bool {
+	_, found := s.nodes[name]
+	return found
+}
+
+func (s *site) inFile(name string) bool { return hostOf(s.Spec, name).Name != "" }
+
+// find returns a host that this run uses.
+func (s *site) find(name string) (host, bool) {
+	if i := slices.IndexFunc(s.hosts, func(h host) bool { return h.Name == name }); i >= 0 {
+		return s.hosts[i], true
+	}
+	return host{}, false
+}
+
+func (s *site) uses(name string) bool {
+	_, found := s.find(name)
+	return found
 }
 
 // began reports whether a command on the host was not finished: verb, or verb with a phase.
@@ -140,19 +128,21 @@ func (h host) upgrading() bool {
 	return h.began("upgrade") && !strings.HasSuffix(h.Unfinished, " unpack") || h.Node != nil && h.Node.Cordoned
 }
 
+// reconfiguring returns the verb, Reconfigure or ReconfigureNode, that the host did not finish, or "". Another command may have run
+// since.
+func (h host) reconfiguring() string {
+	for _, verb := range []string{Reconfigure, ReconfigureNode} {
+		if h.Reconfiguring == verb || h.Unfinished == verb {
+			return verb
+		}
+	}
+	return ""
+}
+
 // isDown reports whether the control plane or worker does not serve now.
 func (s *site) isDown(h host) bool {
 	n, found := s.nodes[h.Name]
-	return !found || !n.Ready || h.Role == spec.ControlPlane && h.Cluster == nil || s.memberIsDown(h.Name)
-}
-
-func (s *site) memberIsDown(name string) bool {
-	return s.cluster != nil && s.cluster.MemberIsDown(name)
-}
-
-// needsUpgrade reports whether a node has another version than the file, or did not finish its upgrade.
-func (s *site) needsUpgrade(h host) bool {
-	return !h.isNew() && (h.Node.Version != s.Version || s.nodes[h.Name].Version != s.Version || h.began("upgrade") || h.upgrading())
+	return !found || !n.Ready || h.Role == spec.ControlPlane && h.Cluster == nil || s.cluster.MemberIsDown(h.Name)
 }
 
 func (s *site) problem(host, hint, why, what string, args ...any) {
@@ -177,6 +167,20 @@ func (s *site) sorted() []Problem {
 	return slices.Compact(s.problems)
 }
 
+func hostOf(c *spec.Cluster, name string) spec.Host {
+	if i := slices.IndexFunc(c.Hosts, func(h spec.Host) bool { return h.Name == name }); i >= 0 {
+		return c.Hosts[i]
+	}
+	return spec.Host{}
+}
+
+func groupOf(c *spec.Cluster, name string) spec.Group {
+	if i := slices.IndexFunc(c.Groups, func(g spec.Group) bool { return g.Name == name }); i >= 0 {
+		return c.Groups[i]
+	}
+	return spec.Group{Name: name}
+}
+
 // older reports whether version a is before b. Versions that are none were refused before.
 func older(a, b string) bool {
 	va, errA := version.ParseSemantic(a)
@@ -194,3 +198,27 @@ func minor(v string) (int, error) {
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// filter returns what of a list is so.
+func filter[T any](list []T, is func(T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(list), func(item T) bool { return !is(item) })
+}
+
+// firstIf orders what is so before what is not.
+func firstIf[T any](is func(T) bool) func(a, b T) int {
+	return func(a, b T) int { return cmp.Compare(number(!is(a)), number(!is(b))) }
+}
+
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func texts[T fmt.Stringer](list []T) (all []string) {
+	for _, item := range list {
+		all = append(all, item.String())
+	}
+	return all
+}

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -15,170 +14,90 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/installer/multihost/live"
 	"airlift/installer/multihost/plan"
 	"airlift/installer/multihost/remote"
 	"airlift/installer/multihost/spec"
 	"airlift/internal/fault"
 )
 
-// perform does one action. Each of its commands is idempotent.
+// perform does one action: it brings what the commands of the action need, and runs them. Each of them is idempotent.
 func (r *Run) perform(ctx context.Context, a plan.Action, h *Host) error {
 	switch a.Verb {
-	case plan.Init:
-		return r.init(ctx, a, h)
-	case plan.Join:
-		return r.join(ctx, a, h)
-	case plan.Unpack:
-		return r.unpack(ctx, a, h)
-	case plan.UpgradeApply, plan.Upgrade:
-		return r.upgrade(ctx, a, h)
-	case plan.EndpointApply, plan.Endpoint:
-		return h.commands(ctx, a, h.installer, nil)
-	case plan.Registry:
-		return r.registry(ctx, a, h)
-	case plan.Reconfigure, plan.ReconfigureNode:
-		return r.reconfigure(ctx, a, h)
 	case plan.NodeMeta:
 		return r.nodes(ctx, a)
 	case plan.Remove, plan.RemoveOff:
 		return r.remove(ctx, a, h)
 	}
-	return fmt.Errorf("the plan has an action %q, which this file does not know", a.Verb)
-}
-
-// commands runs the commands of an action, which the plan has, with a file on the host.
-func (h *Host) commands(ctx context.Context, a plan.Action, file string, stdin io.Reader) error {
-	for _, args := range a.Commands {
-		if err := h.install(ctx, stdin, append([]string{file}, args...)...); err != nil {
+	from := h.installer
+	if r.needsWhole(a) {
+		from = whole
+		if err := h.bringWhole(ctx); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-func (r *Run) init(ctx context.Context, a plan.Action, h *Host) error {
-	if err := h.bringWhole(ctx); err != nil {
-		return err
+	if a.ReadsPatches() {
+		if err := h.bringPatches(ctx); err != nil {
+			return err
+		}
 	}
-	if err := h.bringPatches(ctx); err != nil {
-		return err
-	}
-	documents, err := h.initDocuments(r.keys.initToken())
+	document, err := r.document(ctx, a, h)
 	if err != nil {
 		return err
 	}
-	if err := h.commands(ctx, a, whole, documents); err != nil {
-		return err
+	for _, args := range a.Commands {
+		if _, err := h.install(ctx, document, append([]string{from}, args...)...); err != nil {
+			return err
+		}
+	}
+	if keeps := a.Verb == plan.Registry && h.Name == r.Plan.Leader; keeps {
+		r.served.Store(true)
+	} else if !a.ReadsFile() || a.Verb == plan.Unpack { // the upgrade needs it again
+		return nil
 	}
 	return h.dropWhole(ctx)
 }
 
-func (r *Run) join(ctx context.Context, a plan.Action, h *Host) error {
-	from, err := r.source(ctx, h)
-	if err != nil {
-		return err
+// needsWhole reports whether an action reads the whole file on its host: if the control planes do not serve the rest of the thin one.
+// With the embedded registry, the leader keeps the file for the others, unless it does already.
+func (r *Run) needsWhole(a plan.Action) bool {
+	switch {
+	case a.Verb == plan.Init:
+		return true
+	case a.Host == r.Plan.Leader && (a.Verb == plan.Registry || a.Verb == plan.Unpack && r.serves()):
+		c := r.clusterOf(r.Plan.Leader)
+		return c == nil || !c.Keeps(r.File.Bundle.ID())
 	}
-	if err := h.bringPatches(ctx); err != nil {
-		return err
-	}
-	c, err := r.joinCredentials(ctx, r.Plan)
-	if err != nil {
-		return err
-	}
-	h.row.Note("connecting to the endpoint %s", c.APIServerEndpoint)
-	if err := h.install(ctx, nil, h.installer, "cluster", "host", "reach", "--endpoint", c.APIServerEndpoint, "--api-servers", strings.Join(c.APIServers, ",")); err != nil {
-		return err
-	}
-	document, err := h.joinDocument(c)
-	if err != nil {
-		return err
-	}
-	if err := h.commands(ctx, a, from, document); err != nil {
-		return err
-	}
-	return h.dropWhole(ctx)
-}
-
-// source returns the path of the file on a host from which a command installs: the thin file if the control planes serve
-// the rest, else the whole one.
-func (r *Run) source(ctx context.Context, h *Host) (string, error) {
-	if r.serves() {
-		return h.installer, nil
-	}
-	return whole, h.bringWhole(ctx)
+	return a.ReadsFile() && !r.serves()
 }
 
 // serves reports whether the cluster has the embedded registry, or gets it from init. cluster.yaml may have it before the
 // cluster does.
 func (r *Run) serves() bool {
-	if !r.Cluster.EmbeddedRegistry || r.served.Load() {
-		return r.Cluster.EmbeddedRegistry
-	}
-	leader := r.host(r.Plan.Leader)
-	return leader == nil || leader.Facts == nil || leader.Facts.Cluster == nil || leader.Facts.Cluster.EmbeddedRegistry
+	c := r.clusterOf(r.Plan.Leader)
+	return r.Cluster.EmbeddedRegistry && (r.served.Load() || c == nil || c.EmbeddedRegistry)
 }
 
-// unpack imports the images of a newer file and places its binaries, while all runs on. With the embedded registry, the
-// leader keeps the file from then on, so that the other hosts read from it.
-func (r *Run) unpack(ctx context.Context, a plan.Action, h *Host) error {
-	source := r.source
-	if r.serves() && h.Name == r.Plan.Leader {
-		source = r.leaderSource
+// document returns the standard input of the commands of an action.
+func (r *Run) document(ctx context.Context, a plan.Action, h *Host) (io.Reader, error) {
+	switch a.Verb {
+	case plan.Init:
+		return h.initDocuments(r.keys.initToken())
+	case plan.Join:
+		c, err := r.joinCredentials(ctx, r.Plan)
+		if err != nil {
+			return nil, err
+		}
+		h.row.Note("connecting to the endpoint %s", c.APIServerEndpoint)
+		if err := h.Install(ctx, "cluster", "host", "reach", "--endpoint", c.APIServerEndpoint, "--api-servers", strings.Join(c.APIServers, ",")); err != nil {
+			return nil, err
+		}
+		return h.joinDocument(c)
+	case plan.UpgradeApply, plan.Upgrade:
+		return h.upgradeDocument()
+	case plan.Reconfigure:
+		return r.clusterDocuments()
 	}
-	from, err := source(ctx, h)
-	if err != nil {
-		return err
-	}
-	return h.commands(ctx, a, from, nil)
-}
-
-// leaderSource is source for the leader with the embedded registry: it needs the whole file, unless the control planes keep
-// it already.
-func (r *Run) leaderSource(ctx context.Context, h *Host) (string, error) {
-	if h.Facts != nil && h.Facts.Cluster != nil && h.Facts.Cluster.Keeps(r.File.Bundle.ID()) {
-		return h.installer, nil
-	}
-	return whole, h.bringWhole(ctx)
-}
-
-func (r *Run) upgrade(ctx context.Context, a plan.Action, h *Host) error {
-	from, err := r.source(ctx, h)
-	if err != nil {
-		return err
-	}
-	if err := h.bringPatches(ctx); err != nil {
-		return err
-	}
-	document, err := h.upgradeDocument()
-	if err != nil {
-		return err
-	}
-	if err := h.commands(ctx, a, from, document); err != nil {
-		return err
-	}
-	return h.dropWhole(ctx)
-}
-
-// undo takes the upgrade of a host back.
-func (r *Run) undo(ctx context.Context, h *Host) error {
-	return h.install(ctx, nil, h.installer, "upgrade", "undo", "--yes")
-}
-
-// registry enables the embedded registry on a node. The leader gets the whole file first, and keeps a copy.
-func (r *Run) registry(ctx context.Context, a plan.Action, h *Host) error {
-	if h.Name != r.Plan.Leader {
-		return h.commands(ctx, a, h.installer, nil)
-	}
-	from, err := r.leaderSource(ctx, h)
-	if err == nil {
-		err = h.commands(ctx, a, from, nil)
-	}
-	if err != nil {
-		return err
-	}
-	r.served.Store(true)
-	return h.dropWhole(ctx)
+	return nil, nil
 }
 
 // A nodeMeta is what a Node is to have, for "cluster host nodes".
@@ -190,16 +109,12 @@ type nodeMeta struct {
 
 // nodes sets the labels and taints of a Node, on the leader.
 func (r *Run) nodes(ctx context.Context, a plan.Action) error {
-	at := slices.IndexFunc(r.Cluster.Hosts, func(h spec.Host) bool { return h.Name == a.Host })
-	if at < 0 {
-		return fmt.Errorf("the plan has labels for %s, which is not in cluster.yaml", a.Host)
-	}
-	wanted := r.Cluster.Hosts[at]
-	data, err := json.Marshal([]nodeMeta{{wanted.Name, wanted.Labels, wanted.Taints}})
+	leader, err := r.leader(r.Plan)
 	if err != nil {
 		return err
 	}
-	leader, err := r.leader(r.Plan)
+	wanted := r.Cluster.Hosts[slices.IndexFunc(r.Cluster.Hosts, func(h spec.Host) bool { return h.Name == a.Host })]
+	data, err := json.Marshal([]nodeMeta{{wanted.Name, wanted.Labels, wanted.Taints}})
 	if err != nil {
 		return err
 	}
@@ -216,7 +131,7 @@ func (r *Run) remove(ctx context.Context, a plan.Action, h *Host) error {
 	}
 	out := leader
 	if h != nil { // the progress is on the row of the host that is removed
-		out = leader.on(h.row)
+		out = &Host{Host: leader.Host, Facts: leader.Facts, site: r.Site, conn: leader.connection(), locked: leader.lockHeld(), row: h.row}
 	}
 	last := len(a.Commands) - 1
 	for i, args := range a.Commands {
@@ -228,16 +143,11 @@ func (r *Run) remove(ctx context.Context, a plan.Action, h *Host) error {
 		if i < last && h.Facts.Node == nil || slices.Equal(args, plan.ResetCommand(a.Adopted)) { // it was reset before the connection was lost
 			continue
 		}
-		if err := out.install(ctx, nil, append([]string{leader.installer}, args...)...); err != nil {
+		if _, err := out.install(ctx, nil, append([]string{leader.installer}, args...)...); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// on returns the host with the row of another one.
-func (h *Host) on(row *live.Row) *Host {
-	return &Host{Host: h.Host, Facts: h.Facts, site: h.site, conn: h.connection(), locked: h.lockHeld(), row: row}
 }
 
 // bringWhole brings the whole file to the host, unless it is in place.
@@ -251,7 +161,7 @@ func (h *Host) bringWhole(ctx context.Context) error {
 
 // dropWhole removes the whole file, which no later command needs: the embedded registry has its own copy.
 func (h *Host) dropWhole(ctx context.Context) error {
-	_, err := h.output(ctx, nil, "rm", "-f", whole)
+	_, err := h.Output(ctx, "rm", "-f", whole)
 	return err
 }
 
@@ -260,7 +170,7 @@ func (h *Host) bringPatches(ctx context.Context) error {
 	if h.Patches == "" {
 		return nil
 	}
-	if _, err := h.output(ctx, nil, "/bin/sh", "-c", "umask 077 && rm -rf "+plan.PatchesDir+" && mkdir "+plan.PatchesDir); err != nil {
+	if err := h.shell(ctx, "umask 077 && rm -rf "+plan.PatchesDir+" && mkdir "+plan.PatchesDir); err != nil {
 		return err
 	}
 	return h.eachPatch(func(name string, data []byte) error {

@@ -28,11 +28,6 @@ const (
 // after 4.5 s what may hang; the rest is for a host that is busy.
 var answerTime = 3 * time.Minute
 
-// output runs a command, and returns what it printed on standard output.
-func (h *Host) output(ctx context.Context, stdin io.Reader, args ...string) ([]byte, error) {
-	return h.answer(ctx, answerTime, stdin, args...)
-}
-
 // answer runs a command that must end within limit. A host may have a disk that hangs, and its root may answer anything.
 func (h *Host) answer(ctx context.Context, limit time.Duration, stdin io.Reader, args ...string) ([]byte, error) {
 	ending, end := context.WithCancelCause(ctx)
@@ -41,7 +36,11 @@ func (h *Host) answer(ctx context.Context, limit time.Duration, stdin io.Reader,
 	out := &answer{end: end}
 	err := h.run(ending, remote.Command{Args: args, Stdin: stdin, Stdout: out})
 	if ending.Err() != nil && ctx.Err() == nil {
-		return nil, fault.New(fault.Failure, "the host does not answer: %w; last seen: %s", context.Cause(ending), out.last()).
+		seen := "nothing was printed" // it may be a secret
+		if n := len(out.text); n > 0 {
+			seen = progress.Bytes(int64(n)) + " were printed"
+		}
+		return nil, fault.New(fault.Failure, "the host does not answer: %w; last seen: %s", context.Cause(ending), seen).
 			Hint("see on the host what hangs: dmesg | tail; ps aux")
 	}
 	return out.text, described(err)
@@ -91,22 +90,8 @@ func (a *answer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// last returns how much was printed, for an error. It may be a secret.
-func (a *answer) last() string {
-	if len(a.text) == 0 {
-		return "nothing was printed"
-	}
-	return progress.Bytes(int64(len(a.text))) + " were printed"
-}
-
-// install runs a command of an installer on the host, and shows its progress.
-func (h *Host) install(ctx context.Context, stdin io.Reader, args ...string) error {
-	_, err := h.summary(ctx, stdin, args...)
-	return err
-}
-
-// summary is install for a command whose last text has no secrets.
-func (h *Host) summary(ctx context.Context, stdin io.Reader, args ...string) (text string, err error) {
+// install runs a command of an installer on the host, and shows its progress. It returns the last text, which may have a secret of init.
+func (h *Host) install(ctx context.Context, stdin io.Reader, args ...string) (text string, err error) {
 	e := &events{show: h.row.Show}
 	err = h.run(ctx, remote.Command{Args: slices.Concat(args, []string{"--progress", "json"}), Stdin: stdin, Stdout: e})
 	return e.done, e.described(err)
@@ -227,10 +212,17 @@ func (h *Host) Installer(ctx context.Context, args ...string) ([]byte, error) {
 
 // Install runs a command of the installer that changes the host, and shows its progress.
 func (h *Host) Install(ctx context.Context, args ...string) error {
-	return h.install(ctx, nil, append([]string{h.installer}, args...)...)
+	_, err := h.install(ctx, nil, append([]string{h.installer}, args...)...)
+	return err
+}
+
+// shell runs a script on the host.
+func (h *Host) shell(ctx context.Context, script string) error {
+	_, err := h.Output(ctx, "/bin/sh", "-c", script)
+	return err
 }
 
 // Output runs a command of the host as root, and returns what it printed on standard output.
 func (h *Host) Output(ctx context.Context, args ...string) ([]byte, error) {
-	return h.output(ctx, nil, args...)
+	return h.answer(ctx, answerTime, nil, args...)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"airlift/installer/config"
 	"airlift/installer/multihost/plan"
 	"airlift/installer/multihost/spec"
 	"airlift/internal/documents"
@@ -39,12 +40,12 @@ func readKubeadm(stream []byte) (kubeadm, error) {
 	return k, nil
 }
 
-// document returns the user's document of a kind, or a new one.
+// document returns the user's document of a kind. It adds one if there is none.
 func (k kubeadm) document(kind string) map[string]any {
-	if d := k[kind]; d != nil {
-		return d
+	if k[kind] == nil {
+		k[kind] = map[string]any{"apiVersion": api, "kind": kind}
 	}
-	return map[string]any{"apiVersion": api, "kind": kind}
+	return k[kind]
 }
 
 // within returns the mapping at a path of fields. It creates what is missing.
@@ -61,7 +62,7 @@ func within(d map[string]any, path ...string) map[string]any {
 }
 
 // stream encodes documents. JSON is YAML.
-func stream(list ...map[string]any) (*bytes.Reader, error) {
+func stream(list ...map[string]any) (io.Reader, error) {
 	var b bytes.Buffer
 	for i, d := range list {
 		if i > 0 {
@@ -76,9 +77,19 @@ func stream(list ...map[string]any) (*bytes.Reader, error) {
 	return bytes.NewReader(b.Bytes()), nil
 }
 
+// of returns the user's documents of some kinds.
+func (k kubeadm) of(kinds ...string) (list []map[string]any) {
+	for _, kind := range kinds {
+		if k[kind] != nil {
+			list = append(list, k[kind])
+		}
+	}
+	return list
+}
+
 // initDocuments are the documents for init on a host. Init creates token, which is empty for preflight checks, unless the
 // user's documents have tokens.
-func (h *Host) initDocuments(token string) (*bytes.Reader, error) {
+func (h *Host) initDocuments(token string) (io.Reader, error) {
 	k, err := readKubeadm(h.site.Cluster.Kubeadm)
 	if err != nil {
 		return nil, err
@@ -99,13 +110,7 @@ func (h *Host) initDocuments(token string) (*bytes.Reader, error) {
 	if own := h.site.Cluster.Endpoint.Address; own != "" {
 		cluster["controlPlaneEndpoint"] = own
 	}
-	list := []map[string]any{init, cluster}
-	for _, kind := range []string{"KubeletConfiguration", "KubeProxyConfiguration"} {
-		if k[kind] != nil {
-			list = append(list, k[kind])
-		}
-	}
-	return stream(list...)
+	return stream(append([]map[string]any{init}, k.of(config.ClusterKinds...)...)...)
 }
 
 // clusterDocuments are the user's documents that a running cluster can change. The endpoint has its own command.
@@ -114,20 +119,12 @@ func (s *Site) clusterDocuments() (io.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list []map[string]any
-	for _, kind := range []string{"ClusterConfiguration", "KubeletConfiguration", "KubeProxyConfiguration"} {
-		if k[kind] != nil {
-			list = append(list, k[kind])
-		}
-	}
-	if k["ClusterConfiguration"] != nil {
-		delete(k["ClusterConfiguration"], "controlPlaneEndpoint")
-	}
-	return stream(list...)
+	delete(k["ClusterConfiguration"], "controlPlaneEndpoint")
+	return stream(k.of(config.ClusterKinds...)...)
 }
 
 // joinDocument is the document for join on a host. Without credentials, it is for preflight checks.
-func (h *Host) joinDocument(c *credentials) (*bytes.Reader, error) {
+func (h *Host) joinDocument(c *credentials) (io.Reader, error) {
 	k, err := readKubeadm(h.site.Cluster.Kubeadm)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package run
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"airlift/internal/fault"
@@ -13,7 +14,7 @@ type failure struct {
 	Err  error
 }
 
-// failures are the errors of hosts, in the order of cluster.yaml.
+// failures are the errors of several hosts, in the order of cluster.yaml. The hints are in its text.
 type failures []failure
 
 // Error lists every host with its error and its hint.
@@ -21,6 +22,7 @@ func (f failures) Error() string { return fmt.Sprintf("%d hosts failed:%s", len(
 
 func (f failures) list() string {
 	var b strings.Builder
+	indent := func(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n      ") }
 	for _, one := range f {
 		fmt.Fprintf(&b, "\n  %s: %s", one.Host, indent(one.Err.Error()))
 		if hint := fault.Hint(one.Err); hint != "" {
@@ -28,14 +30,6 @@ func (f failures) list() string {
 		}
 	}
 	return b.String()
-}
-
-// Unwrap returns the errors.
-func (f failures) Unwrap() (errs []error) {
-	for _, one := range f {
-		errs = append(errs, one.Err)
-	}
-	return errs
 }
 
 // hosts returns the names of the hosts that failed.
@@ -46,10 +40,12 @@ func (f failures) hosts() (names []string) {
 	return names
 }
 
-func indent(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n      ") }
+// severity has the exit codes, the worst last.
+var severity = []fault.Code{fault.Usage, fault.Preflight, fault.Bundle, fault.Interrupted, fault.Failure}
 
 // fault returns the failures with the exit code of the worst; nil if there is none. A single one keeps its own hint.
 func (f failures) fault() error {
+	rank := func(one failure) int { return slices.Index(severity, fault.ExitCode(one.Err)) }
 	switch len(f) {
 	case 0:
 		return nil
@@ -60,38 +56,9 @@ func (f failures) fault() error {
 		}
 		return fault.Wrap(err, fault.ExitCode(f[0].Err), fault.Hint(f[0].Err))
 	}
-	return &siteError{f, f.worst()}
-}
-
-// severity has the exit codes, the worst last.
-var severity = []fault.Code{fault.Usage, fault.Preflight, fault.Bundle, fault.Interrupted, fault.Failure}
-
-func (f failures) worst() (code fault.Code) {
-	rank := -1
-	for _, one := range f {
-		for i, c := range severity {
-			if c == fault.ExitCode(one.Err) && i > rank {
-				code, rank = c, i
-			}
-		}
+	worst := rank(slices.MaxFunc(f, func(a, b failure) int { return rank(a) - rank(b) }))
+	if worst < 0 {
+		return fault.Wrap(f, fault.Failure, "")
 	}
-	if rank < 0 {
-		return fault.Failure
-	}
-	return code
-}
-
-// A siteError is an error of several hosts. Their hints are in its text, so it has none.
-type siteError struct {
-	failures
-	code fault.Code
-}
-
-// As makes it a fault with the code, and without the hint of one host.
-func (e *siteError) As(target any) bool {
-	f, ok := target.(**fault.Fault)
-	if ok {
-		*f = fault.New(e.code, "%s", e.Error())
-	}
-	return ok
+	return fault.Wrap(f, severity[worst], "")
 }

@@ -49,7 +49,7 @@ type identity struct {
 
 // identify returns an error unless the host shows that it is the one of a Node.
 func (h *Host) identify(ctx context.Context) error {
-	out, err := h.output(ctx, nil, "/bin/sh", "-c", identityScript)
+	out, err := h.Output(ctx, "/bin/sh", "-c", identityScript)
 	if err != nil {
 		return err
 	}
@@ -131,8 +131,7 @@ func (h *Host) leave(ctx context.Context) {
 
 // dropStaged removes the staged file.
 func (h *Host) dropStaged(ctx context.Context) error {
-	_, err := h.output(ctx, nil, "/bin/sh", "-c", "rm -f "+h.installer+"; rmdir "+driverDir+" 2>/dev/null || true")
-	return err
+	return h.shell(ctx, "rm -f "+h.installer+"; rmdir "+driverDir+" 2>/dev/null || true")
 }
 
 // proofOf returns what a host of the cluster of a control plane has to show.

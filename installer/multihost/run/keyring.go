@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -85,14 +86,10 @@ func (k *keyring) initToken() string {
 
 // joinsControlPlane reports whether a control plane joins in the plan.
 func (s *Site) joinsControlPlane(p *plan.Plan) bool {
-	for _, stage := range p.Stages {
-		for _, a := range stage.Actions {
-			if h := s.host(a.Host); a.Verb == plan.Join && h != nil && h.Role == spec.ControlPlane {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(actions(p), func(a plan.Action) bool {
+		h := s.host(a.Host)
+		return a.Verb == plan.Join && h != nil && h.Role == spec.ControlPlane
+	})
 }
 
 // forget deletes the tokens. They expire by themselves if the leader does not answer any more.
@@ -106,7 +103,7 @@ func (s *Site) forget(ctx context.Context, p *plan.Plan) {
 	for _, c := range s.keys.all {
 		data, err := json.Marshal(c)
 		if err == nil {
-			_, err = leader.output(ctx, bytes.NewReader(data), leader.installer, "cluster", "host", "credentials", "--delete")
+			_, err = leader.answer(ctx, answerTime, bytes.NewReader(data), leader.installer, "cluster", "host", "credentials", "--delete")
 		}
 		if err != nil {
 			s.Display.Printf("warning: a bootstrap token was not deleted on %s; it expires within %s\n", leader.Name, tokenTTL)

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -44,14 +43,6 @@ type holder struct {
 
 func (h holder) String() string { return h.Who + ", since " + h.Since.Format(time.DateTime) }
 
-// A takenError is about another driver that has the lock of a host.
-type takenError struct {
-	holder
-	error
-}
-
-func (e *takenError) Unwrap() error { return e.error }
-
 // A lostError is the end of a run that lost the lock of a host: another driver may change that host.
 type lostError struct{ error }
 
@@ -69,12 +60,13 @@ func (s *Site) withLocks(ctx context.Context, do func(context.Context) error) er
 	return err
 }
 
+// lock locks hosts.
+func (s *Site) lock(ctx context.Context, hosts []*Host) error {
+	return s.Each(ctx, "lock", hosts, func(ctx context.Context, h *Host) error { return h.lock(ctx, false) })
+}
+
 func (s *Site) unlock() {
-	var wg sync.WaitGroup
-	for _, h := range s.hosts {
-		wg.Go(h.unlock)
-	}
-	wg.Wait()
+	_ = quietly(context.Background(), s.hosts, func(_ context.Context, h *Host) error { h.unlock(); return nil })
 }
 
 // A lock is the command on a host that has its lock.
@@ -89,8 +81,8 @@ type lock struct {
 	beaten atomic.Int64 // sinceStart of the last beat
 }
 
-// lock takes the lock of a host for this driver, until unlock is called or it is lost. Again is for a lock that this driver has lost: no
-// other one may have had it since.
+// lock takes the lock of a host for this driver, until unlock is called or it is lost. Again is for a lock that this driver has lost: if
+// another driver has or had it, the run ends.
 func (h *Host) lock(ctx context.Context, again bool) error {
 	args := []string{h.installer, "cluster", "host", "hold", "--who", h.site.Who, "--beat", beatLimit.String()}
 	if again {
@@ -106,9 +98,7 @@ func (h *Host) lock(ctx context.Context, again bool) error {
 	l := &lock{conn: h.connection(), beats: beats, watch: watch, kill: kill, ended: make(chan struct{})}
 	go func() {
 		defer close(l.ended)
-		l.err = l.conn.Run(holding, remote.Command{
-			Args: args, Stdin: in, Stdout: answers,
-		})
+		l.err = l.conn.Run(holding, remote.Command{Args: args, Stdin: in, Stdout: answers})
 		_ = answers.CloseWithError(errors.Join(l.err, io.EOF))
 		_ = in.Close()
 	}()
@@ -120,9 +110,12 @@ func (h *Host) lock(ctx context.Context, again bool) error {
 	if err != nil {
 		_ = beats.Close()
 		kill(nil)
+		if who := cmp.Or(l.answer.Last.Who, l.answer.Who); again && who != "" && who != h.site.Who { // not this driver's, which the host still waits for
+			return h.endRun(err)
+		}
 		return cmp.Or(context.Cause(ctx), err)
 	}
-	h.keepLock(l)
+	h.setLock(l)
 	go h.watch(watching, l)
 	return nil
 }
@@ -136,11 +129,11 @@ func (l *lock) read(out *io.PipeReader) error {
 		return fault.New(fault.Failure, "locking the host: %w", errors.Join(described(l.err), errNoAnswer)).Hint("run the same command again")
 	}
 	if last := l.answer.Last; !l.answer.Held && last.Who != "" {
-		return &takenError{last, fmt.Errorf("another driver had it: %s", last)}
+		return fmt.Errorf("another driver had it: %s", last)
 	}
 	if other := l.answer.holder; !l.answer.Held {
-		return &takenError{other, fault.New(fault.Failure, "another driver changes this host: %s (%s ago)", other, time.Since(other.Since).Round(time.Second)).
-			Hint("wait until it has finished, or end it there; a driver that was killed loses the lock at once, and one without power after " + beatLimit.String())}
+		return fault.New(fault.Failure, "another driver changes this host: %s (%s ago)", other, time.Since(other.Since).Round(time.Second)).
+			Hint("wait until it has finished, or end it there; a driver that was killed loses the lock at once, and one without power after " + beatLimit.String())
 	}
 	return nil
 }
@@ -227,19 +220,12 @@ var sinceStart = func() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// relock takes the lock of a host again that was lost with its connection. If another driver has or had it, the run ends.
-func (h *Host) relock(ctx context.Context) error {
-	err := h.lock(ctx, true)
-	if taken := (*takenError)(nil); errors.As(err, &taken) && taken.Who != h.site.Who { // not this driver's, which the host still waits for
-		return h.endRun(err)
-	}
-	return err
-}
-
-func (h *Host) keepLock(l *lock) {
+// setLock replaces the lock that this driver took.
+func (h *Host) setLock(l *lock) (former *lock) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.locked = l
+	former, h.locked = h.locked, l
+	return former
 }
 
 // lockHeld returns the lock that this driver took; nil if it took none.
@@ -251,10 +237,7 @@ func (h *Host) lockHeld() *lock {
 
 // unlock ends the lock.
 func (h *Host) unlock() {
-	h.mu.Lock()
-	l := h.locked
-	h.locked = nil
-	h.mu.Unlock()
+	l := h.setLock(nil)
 	if l == nil {
 		return
 	}

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"slices"
 
 	"airlift/installer/multihost/plan"
 	"airlift/installer/multihost/spec"
@@ -66,7 +67,7 @@ func (s *Site) Import(ctx context.Context) error {
 			if err := h.bringWhole(ctx); err != nil {
 				return err
 			}
-			if err := h.install(ctx, nil, args...); err != nil {
+			if _, err := h.install(ctx, nil, args...); err != nil {
 				return err
 			}
 			return h.dropWhole(ctx)
@@ -77,14 +78,19 @@ func (s *Site) Import(ctx context.Context) error {
 // InTurn runs a command that changes hosts on one after the other. It stops at the first that fails.
 func (s *Site) InTurn(ctx context.Context, work string, hosts []*Host, args ...string) error {
 	return s.withLocks(ctx, func(ctx context.Context) error {
-		if err := s.Each(ctx, "lock", hosts, func(ctx context.Context, h *Host) error { return h.lock(ctx, false) }); err != nil {
+		if err := s.lock(ctx, hosts); err != nil {
 			return err
 		}
-		for _, h := range hosts {
-			if err := s.Each(ctx, work, []*Host{h}, func(ctx context.Context, h *Host) error { return h.Install(ctx, args...) }); err != nil {
-				return err
-			}
-		}
-		return nil
+		return s.inTurns(ctx, work, slices.Collect(slices.Chunk(hosts, 1)), func(ctx context.Context, h *Host) error { return h.Install(ctx, args...) })
 	})
+}
+
+// inTurns calls do for the hosts of a turn in parallel, one turn after the other.
+func (s *Site) inTurns(ctx context.Context, work string, turns [][]*Host, do func(context.Context, *Host) error) error {
+	for _, hosts := range turns {
+		if err := s.Each(ctx, work, hosts, do); err != nil {
+			return err
+		}
+	}
+	return nil
 }

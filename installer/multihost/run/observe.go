@@ -33,7 +33,7 @@ type basics struct {
 
 // prepare checks the host and brings the thin file to it.
 func (h *Host) prepare(ctx context.Context, present bool) error {
-	out, err := h.output(ctx, nil, "/bin/sh", "-c", basicsScript)
+	out, err := h.Output(ctx, "/bin/sh", "-c", basicsScript)
 	if err != nil {
 		return err
 	}
@@ -112,8 +112,7 @@ func (h *Host) bring(ctx context.Context) error {
 	kept := bundlesDir + "/" + h.site.File.Bundle.ID()
 	file := h.site.File.thin
 	h.installer = file.Path
-	_, err := h.output(ctx, nil, "/bin/sh", "-c", "umask 077 && mkdir -p "+driverDir+" || exit; if test -e "+kept+"; then rm -f "+whole+"; fi")
-	if err != nil {
+	if err := h.shell(ctx, "umask 077 && mkdir -p "+driverDir+" || exit; if test -e "+kept+"; then rm -f "+whole+"; fi"); err != nil {
 		return err
 	}
 	if h.same {
@@ -128,12 +127,11 @@ func (h *Host) adopt(ctx context.Context) error {
 	if h.installer == installed {
 		return nil
 	}
-	if _, err := h.output(ctx, nil, "mv", "-f", h.installer, installed); err != nil {
+	if _, err := h.Output(ctx, "mv", "-f", h.installer, installed); err != nil {
 		return err
 	}
 	h.installer = installed
-	_, err := h.output(ctx, nil, "/bin/sh", "-c", "rm -f "+driverDir+"/next-* "+driverDir+"/.next-*")
-	return err
+	return h.shell(ctx, "rm -f "+driverDir+"/next-* "+driverDir+"/.next-*")
 }
 
 // observe reads the facts of the host, and keeps them.
@@ -146,7 +144,7 @@ func (h *Host) observe(ctx context.Context) error {
 }
 
 func (h *Host) readFacts(ctx context.Context) (*facts.Facts, error) {
-	out, err := h.output(ctx, nil, h.installer, "cluster", "host", "facts")
+	out, err := h.Output(ctx, h.installer, "cluster", "host", "facts")
 	if err != nil {
 		return nil, err
 	}
@@ -163,17 +161,11 @@ func (h *Host) readFacts(ctx context.Context) (*facts.Facts, error) {
 func (s *Site) Discard(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
-	var bare, nodes []*Host
-	for _, h := range s.hosts {
-		switch {
-		case h.connection() == nil:
-		case h.bare && (h.Facts == nil || h.Facts.Node == nil && h.Facts.Unfinished == ""):
-			bare = append(bare, h)
-		case h.installer == s.File.staged():
-			nodes = append(nodes, h)
-		}
+	isBare := func(h *Host) bool {
+		return h.connection() != nil && h.bare && (h.Facts == nil || h.Facts.Node == nil && h.Facts.Unfinished == "")
 	}
-	_ = quietly(ctx, nodes, func(ctx context.Context, h *Host) error {
+	bare := s.filter(isBare)
+	_ = quietly(ctx, s.filter(func(h *Host) bool { return h.connection() != nil && !isBare(h) && h.installer == s.File.staged() }), func(ctx context.Context, h *Host) error {
 		return h.dropStaged(ctx)
 	})
 	if len(bare) == 0 {

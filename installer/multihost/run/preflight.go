@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"sync"
 
 	"airlift/installer/multihost/plan"
 	"airlift/installer/multihost/remote"
@@ -26,53 +25,25 @@ type Finding struct {
 // Preflight checks the driver's file, if a host needs the whole one, and runs all checks on the hosts that the plan makes
 // nodes. It changes nothing. The findings are in the order of cluster.yaml.
 func (s *Site) Preflight(ctx context.Context, p *plan.Plan) ([]Finding, error) {
-	if s.needsWhole(p) {
+	r := &Run{Site: s, Plan: p}
+	if slices.ContainsFunc(actions(p), r.needsWhole) {
 		if err := errors.Join(s.File.Bundle.NeedsWhole(), s.File.Bundle.Check(ctx, nil)); err != nil {
 			return nil, err
 		}
 	}
 	verbs := map[string]string{}
-	for _, stage := range p.Stages {
-		for _, a := range stage.Actions {
-			if a.Verb == plan.Init || a.Verb == plan.Join {
-				verbs[a.Host] = a.Verb
-			}
+	for _, a := range actions(p) {
+		if a.Verb == plan.Init || a.Verb == plan.Join {
+			verbs[a.Host] = a.Verb
 		}
 	}
-	var hosts []*Host
-	for _, h := range s.hosts {
-		if verbs[h.Name] != "" {
-			hosts = append(hosts, h)
-		}
-	}
-	var mu sync.Mutex
-	found := map[string][]Finding{}
-	err := s.Each(ctx, "preflight", hosts, func(ctx context.Context, h *Host) error {
-		list, err := h.preflight(ctx, verbs[h.Name])
-		mu.Lock()
-		defer mu.Unlock()
-		found[h.Name] = list
-		return err
-	})
+	hosts := s.filter(func(h *Host) bool { return verbs[h.Name] != "" })
+	found, err := Ask(ctx, s, "preflight", hosts, func(ctx context.Context, h *Host) ([]Finding, error) { return h.preflight(ctx, verbs[h.Name]) })
 	var all []Finding
 	for _, h := range hosts {
 		all = append(all, found[h.Name]...)
 	}
 	return all, err
-}
-
-// needsWhole reports whether the plan copies the whole file to a host.
-func (s *Site) needsWhole(p *plan.Plan) bool {
-	leader := s.host(p.Leader)
-	kept := s.Cluster.EmbeddedRegistry && leader != nil && leader.Facts != nil && leader.Facts.Cluster != nil && leader.Facts.Cluster.Keeps(s.File.Bundle.ID())
-	for _, stage := range p.Stages {
-		for _, a := range stage.Actions {
-			if a.Verb == plan.Init || !kept && slices.Contains([]string{plan.Join, plan.Unpack, plan.Upgrade, plan.UpgradeApply, plan.Registry}, a.Verb) || !kept && a.Images {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // preflight runs the checks of a host for init or join.

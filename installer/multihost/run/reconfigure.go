@@ -10,7 +10,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 
 	"airlift/installer/multihost/facts"
 	"airlift/installer/multihost/plan"
@@ -35,31 +34,25 @@ mkdir "$dir" || exit
 
 // Changes asks hosts what a reconfiguration would change there, and changes nothing. questions are those of plan.Questions.
 func (s *Site) Changes(ctx context.Context, questions map[string]string) map[string]plan.ChangeAnswer {
-	var hosts []*Host
-	for _, h := range s.hosts {
-		if questions[h.Name] != "" && h.connection() != nil {
-			hosts = append(hosts, h)
-		}
-	}
-	var mu sync.Mutex
-	answers := map[string]plan.ChangeAnswer{}
-	_ = s.Each(ctx, "compare configuration", hosts, func(ctx context.Context, h *Host) error {
-		c, err := h.change(ctx, questions[h.Name])
-		mu.Lock()
-		defer mu.Unlock()
-		answers[h.Name] = plan.ChangeAnswer{Change: c, Err: err}
-		return err
+	hosts := s.filter(func(h *Host) bool { return questions[h.Name] != "" && h.connection() != nil })
+	answers, _ := Ask(ctx, s, "compare configuration", hosts, func(ctx context.Context, h *Host) (a plan.ChangeAnswer, err error) {
+		a.Change, a.Err = h.change(ctx, questions[h.Name])
+		return a, a.Err
 	})
 	return answers
 }
 
 // change asks what a verb would change on the host.
 func (h *Host) change(ctx context.Context, verb string) (*facts.Change, error) {
-	document, err := h.reconfiguration(verb)
-	if err != nil {
-		return nil, err
+	var document io.Reader
+	var err error
+	args := slices.Concat([]string{h.installer}, strings.Fields(verb), []string{"--plan", "-o", "json"})
+	if verb == plan.Reconfigure {
+		args = append(args, "--config", "-")
+		if document, err = h.site.clusterDocuments(); err != nil {
+			return nil, err
+		}
 	}
-	args := slices.Concat([]string{h.installer}, strings.Fields(verb), plan.ReconfigureFlags(verb), []string{"--plan", "-o", "json"})
 	if h.Patches != "" {
 		if args, document, err = h.planWithPatches(args, document); err != nil {
 			return nil, err
@@ -94,33 +87,4 @@ func (h *Host) planWithPatches(args []string, document io.Reader) ([]string, io.
 		_, err = io.Copy(&input, document)
 	}
 	return append([]string{"/bin/sh", "-c", script + `"$@" --patches "$dir"`, "sh"}, args...), bytes.NewReader(input.Bytes()), err
-}
-
-// reconfiguration returns the standard input of a verb.
-func (h *Host) reconfiguration(verb string) (document io.Reader, err error) {
-	if verb == plan.Reconfigure {
-		return h.site.clusterDocuments()
-	}
-	return nil, nil
-}
-
-// reconfigure gives a node another configuration.
-func (r *Run) reconfigure(ctx context.Context, a plan.Action, h *Host) (err error) {
-	from := h.installer
-	if a.Images {
-		if from, err = r.source(ctx, h); err != nil {
-			return err
-		}
-	}
-	if err := h.bringPatches(ctx); err != nil {
-		return err
-	}
-	document, err := h.reconfiguration(a.Verb)
-	if err != nil {
-		return err
-	}
-	if err := h.commands(ctx, a, from, document); err != nil || !a.Images {
-		return err
-	}
-	return h.dropWhole(ctx)
 }

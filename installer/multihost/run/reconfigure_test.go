@@ -188,7 +188,7 @@ func somePatches(t *testing.T) string {
 // Each plan has its own patches, while it runs: not those of another driver, and nothing is left of one that was interrupted. What a
 // killed one has left is removed by the next.
 func TestPatchesOfAPlan(t *testing.T) {
-	h := &run.Host{Host: spec.Host{Name: "w1", Patches: somePatches(t)}}
+	h := &run.Host{Host: spec.Host{Name: "w1", NodeValues: spec.NodeValues{Patches: somePatches(t)}}}
 	dir := t.TempDir() // instead of /run
 	plan := func(script string) *exec.Cmd {
 		args, input, err := run.PlanWithPatches(h, []string{"/bin/sh", "-c", script, "installer"}, strings.NewReader("documents"))

@@ -26,7 +26,7 @@ func (s *Site) Reset(ctx context.Context) error {
 
 // resetLocked locks the hosts, and resets them.
 func (s *Site) resetLocked(ctx context.Context) error {
-	if err := s.Each(ctx, "lock", s.hosts, func(ctx context.Context, h *Host) error { return h.lock(ctx, false) }); err != nil {
+	if err := s.lock(ctx, s.hosts); err != nil {
 		return err
 	}
 	if err := quietly(ctx, s.hosts, func(ctx context.Context, h *Host) error { return h.observe(ctx) }); err != nil {
@@ -35,33 +35,19 @@ func (s *Site) resetLocked(ctx context.Context) error {
 	if err := s.checkReset(); err != nil {
 		return err
 	}
-	var workers, controlPlanes []*Host
-	for _, h := range s.hosts {
-		if h.Role == spec.Worker {
-			workers = append(workers, h)
-		} else {
-			controlPlanes = append(controlPlanes, h)
-		}
+	turns := [][]*Host{s.filter(func(h *Host) bool { return h.Role == spec.Worker })}
+	for _, h := range slices.Backward(s.filter(func(h *Host) bool { return h.Role != spec.Worker })) {
+		turns = append(turns, []*Host{h})
 	}
-	slices.Reverse(controlPlanes)
-	reset := func(ctx context.Context, h *Host) error {
+	return s.inTurns(ctx, "reset", turns, func(ctx context.Context, h *Host) error {
 		return s.reset(ctx, h, h.Facts.Node != nil && h.Facts.Node.Adopted)
-	}
-	if err := s.Each(ctx, "reset", workers, reset); err != nil {
-		return err
-	}
-	for _, h := range controlPlanes {
-		if err := s.Each(ctx, "reset", []*Host{h}, reset); err != nil {
-			return err
-		}
-	}
-	return nil
+	})
 }
 
 // reset removes a node that was proven to be the one that is meant.
 func (s *Site) reset(ctx context.Context, h *Host, adopted bool) error {
 	if h.Facts.Node != nil || h.Facts.Unfinished != "" {
-		text, err := h.summary(ctx, nil, append([]string{h.installer}, plan.ResetCommand(adopted)...)...)
+		text, err := h.install(ctx, nil, append([]string{h.installer}, plan.ResetCommand(adopted)...)...)
 		if err != nil {
 			return err
 		}
@@ -78,8 +64,7 @@ func (s *Site) reset(ctx context.Context, h *Host, adopted bool) error {
 
 // clear removes what drivers brought.
 func (h *Host) clear(ctx context.Context) error {
-	_, err := h.output(ctx, nil, "/bin/sh", "-c", "rm -rf "+driverDir+" "+plannedPatches+"*; rmdir "+stateDir+" 2>/dev/null || true")
-	return err
+	return h.shell(ctx, "rm -rf "+driverDir+" "+plannedPatches+"*; rmdir "+stateDir+" 2>/dev/null || true")
 }
 
 // checkReset returns an error if a host has no facts, or does not prove that it is the one in cluster.yaml.

@@ -25,13 +25,15 @@ const (
 
 // roll changes the hosts of a stage in batches, by the rules of its group. It waits for the group's window.
 func (r *Run) roll(ctx context.Context, stage plan.Stage) error {
-	state := plan.RollState{Spec: r.Cluster, Down: r.down()}
+	state := plan.RollState{Spec: r.Cluster, Down: names(r.filter(func(h *Host) bool { return h.Err != nil }))} // whether a skipped host is down is what the cluster says
 	said := ""
 	var since time.Time // of a wait for the cluster; zero: it does not wait
 	for {
-		if err := r.look(ctx, &state); err != nil {
+		c, err := r.cluster(ctx)
+		if err != nil {
 			return err
 		}
+		state.Cluster, state.Now = c, time.Now()
 		step := plan.Next(stage, state)
 		switch {
 		case step.Done:
@@ -76,32 +78,13 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// down returns the names of hosts that did not answer. Whether a skipped host is down is what the cluster says.
-func (r *Run) down() (names []string) {
-	for _, h := range r.hosts {
-		if h.Err != nil {
-			names = append(names, h.Name)
-		}
-	}
-	return names
-}
-
-// look sets the state of the cluster now.
-func (r *Run) look(ctx context.Context, state *plan.RollState) (err error) {
-	state.Cluster, err = r.cluster(ctx)
-	state.Now = time.Now()
-	return err
-}
-
 // cluster returns the state of the cluster as the first control plane has it whose API answers. A control plane whose connection
 // is lost is asked again only if no other one answers.
 func (r *Run) cluster(ctx context.Context) (c *facts.Cluster, err error) {
+	planes := r.filter(func(h *Host) bool { return h.Role == spec.ControlPlane && h.connection() != nil })
 	for end := time.Now().Add(answerLimit); ; {
 		for _, again := range []bool{false, true} {
-			for _, h := range r.hosts {
-				if h.Role != spec.ControlPlane || h.connection() == nil {
-					continue
-				}
+			for _, h := range planes {
 				if c, why := h.cluster(ctx, again); c != nil {
 					return c, nil
 				} else if why != nil {
@@ -225,20 +208,19 @@ func (r *Run) undone(ctx context.Context, hosts []*Host, why error) error {
 	if len(hosts) == 0 {
 		return why
 	}
-	err := r.Each(ctx, "upgrade undo", hosts, r.undo)
+	err := r.Each(ctx, "upgrade undo", hosts, func(ctx context.Context, h *Host) error { return h.Install(ctx, "upgrade", "undo", "--yes") })
 	if err != nil {
 		return fault.Wrap(errors.Join(why, err), fault.ExitCode(why), "see the node: ./install cluster status")
 	}
 	// What upgrade adds to a hint, how to continue it or to undo it, is no longer true.
 	hint, _, _ := strings.Cut(fault.Hint(why), "to continue, run the same command again")
-	return fault.New(fault.ExitCode(why), "%w\nThe upgrade of %s was undone", why, names(hosts)).
+	return fault.New(fault.ExitCode(why), "%w\nThe upgrade of %s was undone", why, strings.Join(names(hosts), ", ")).
 		Hint(hint + "when the cause is gone: ./install cluster apply")
 }
 
-func names(hosts []*Host) string {
-	var list []string
+func names(hosts []*Host) (list []string) {
 	for _, h := range hosts {
 		list = append(list, h.Name)
 	}
-	return strings.Join(list, ", ")
+	return list
 }

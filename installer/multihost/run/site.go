@@ -178,38 +178,10 @@ func (s *Site) Answers() map[string]plan.Answer {
 	return all
 }
 
-func (h *Host) connect(ctx context.Context) error {
-	conn, err := h.site.Dialer.Dial(ctx, h.Host)
-	if err != nil {
-		return err
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.conn != nil {
-		_ = h.conn.Close()
-	}
-	h.conn = conn
-	return nil
-}
-
-// connection returns the present connection.
-func (h *Host) connection() remote.Conn {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.conn
-}
-
 // Close ends the connections.
 func (s *Site) Close() {
 	for _, h := range s.hosts {
 		h.close()
-	}
-}
-
-// close ends the connection of the host.
-func (h *Host) close() {
-	if c := h.connection(); c != nil {
-		_ = c.Close()
 	}
 }
 
@@ -218,44 +190,82 @@ func (s *Site) Hosts() []*Host { return s.hosts }
 
 // host returns a host by its name; nil if it is left out, or leaves and cannot be reached.
 func (s *Site) host(name string) *Host {
-	for _, h := range s.hosts {
-		if h.Name == name {
-			return h
-		}
+	if i := slices.IndexFunc(s.hosts, func(h *Host) bool { return h.Name == name }); i >= 0 {
+		return s.hosts[i]
 	}
 	return nil
 }
 
-// quietly does on all hosts what needs no line of progress.
-func quietly(ctx context.Context, hosts []*Host, do func(context.Context, *Host) error) error {
-	errs := make([]error, len(hosts))
+// clusterOf returns the cluster as a host reported it; nil if it did not.
+func (s *Site) clusterOf(name string) *facts.Cluster {
+	if h := s.host(name); h != nil && h.Facts != nil {
+		return h.Facts.Cluster
+	}
+	return nil
+}
+
+// filter returns hosts, in the order of cluster.yaml.
+func (s *Site) filter(is func(*Host) bool) []*Host {
+	return slices.DeleteFunc(slices.Clone(s.hosts), func(h *Host) bool { return !is(h) })
+}
+
+// atOnce does something n times, at most limit at once, and waits for all. It returns the errors of those that it began before stop.
+func atOnce(n, limit int, stop func() bool, do func(i int) error) []error {
+	errs := make([]error, n)
+	began := 0
+	slots := make(chan struct{}, max(limit, 1))
 	var wg sync.WaitGroup
-	for i, h := range hosts {
-		wg.Go(func() { errs[i] = do(ctx, h) })
+	for i := range n {
+		slots <- struct{}{}
+		if stop() {
+			break
+		}
+		began++
+		wg.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = do(i)
+		})
 	}
 	wg.Wait()
-	return failuresOf(hosts, errs)
+	return errs[:began]
+}
+
+func never() bool { return false }
+
+// quietly does on all hosts what needs no line of progress.
+func quietly(ctx context.Context, hosts []*Host, do func(context.Context, *Host) error) error {
+	return failuresOf(hosts, atOnce(len(hosts), len(hosts), never, func(i int) error { return do(ctx, hosts[i]) }))
 }
 
 // Each does something on several hosts, at most Parallel at once, and waits for all. The error is a failures.
 func (s *Site) Each(ctx context.Context, work string, hosts []*Host, do func(context.Context, *Host) error) error {
-	errs := make([]error, len(hosts))
-	slots := make(chan struct{}, max(s.Parallel, 1))
-	var wg sync.WaitGroup
-	for i, h := range hosts {
+	for _, h := range hosts {
 		h.row = s.Display.Row(h.Name, work)
-		wg.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			h.row.Begin()
-			if errs[i] = ctx.Err(); errs[i] == nil {
-				errs[i] = do(ctx, h)
-			}
-			h.row.End(errs[i])
-		})
 	}
-	wg.Wait()
-	return failuresOf(hosts, errs)
+	return failuresOf(hosts, atOnce(len(hosts), s.Parallel, never, func(i int) error {
+		h := hosts[i]
+		h.row.Begin()
+		err := ctx.Err()
+		if err == nil {
+			err = do(ctx, h)
+		}
+		h.row.End(err)
+		return err
+	}))
+}
+
+// Ask asks several hosts, as Each does, and returns their answers by their names.
+func Ask[T any](ctx context.Context, s *Site, work string, hosts []*Host, ask func(context.Context, *Host) (T, error)) (map[string]T, error) {
+	var mu sync.Mutex
+	answers := map[string]T{}
+	err := s.Each(ctx, work, hosts, func(ctx context.Context, h *Host) error {
+		answer, err := ask(ctx, h)
+		mu.Lock()
+		defer mu.Unlock()
+		answers[h.Name] = answer
+		return err
+	})
+	return answers, err
 }
 
 // failuresOf returns the errors of hosts as one, or nil.

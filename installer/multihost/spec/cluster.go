@@ -3,21 +3,23 @@ package spec
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
+
+	"airlift/internal/documents/strict"
 )
 
 // cluster returns what the document means, with the values of groups and the defaults, and checks what depends on several
 // values.
 func (r *reader) cluster(doc *document) *Cluster {
-	intact := r.Len() == 0 // a value that is wrong would cause further errors
+	intact := len(r.Problems) == 0 // a value that is wrong would cause further errors
 	c := &Cluster{Name: doc.Name, EmbeddedRegistry: len(doc.Hosts) > 1, Kubeadm: r.kubeadm.documentsText()}
 	if doc.Registry != nil {
 		c.EmbeddedRegistry = *doc.Registry
 	}
-	if doc.Name == "" && r.lines["name"] == 0 {
-		r.Add(r.lines[""], "write name: with the name of the cluster, for example plant-7", "the file has no name")
+	if doc.Name == "" && r.Lines["name"] == 0 {
+		r.Add(r.Lines[""], "write name: with the name of the cluster, for example plant-7", "the file has no name")
 	}
 	r.checkJumps("ssh", doc.SSH.Jump)
 	groups := r.groups(doc)
@@ -42,25 +44,24 @@ func (r *reader) groups(doc *document) map[string]*group {
 		g := &doc.Groups[i]
 		g.at = fmt.Sprintf("groups[%d]", i)
 		switch _, twice := groups[g.Name]; {
-		case r.lines[g.at+".name"] == 0:
-			r.Add(r.lines[g.at], "write name: with the name of the group", "%s has no name", g.at)
+		case r.Lines[g.at+".name"] == 0:
+			r.Add(r.Lines[g.at], "write name: with the name of the group", "%s has no name", g.at)
 		case twice && g.Name != "":
-			r.Add(r.lines[g.at+".name"], "choose another name", "two groups have the name %q", g.Name)
+			r.Add(r.Lines[g.at+".name"], "choose another name", "two groups have the name %q", g.Name)
 		}
 		groups[g.Name] = g
 		r.checkJumps(g.at+".ssh", g.SSH.Jump)
-		r.checkTaints(g.at, g.Taints)
 	}
 	return groups
 }
 
 func (r *reader) host(doc *document, groups map[string]*group, i int) Host {
 	in, at := doc.Hosts[i], fmt.Sprintf("hosts[%d]", i)
-	if r.lines[at+".name"] == 0 {
-		r.Add(r.lines[at], "write name: with the name of the node", "%s has no name", at)
+	if r.Lines[at+".name"] == 0 {
+		r.Add(r.Lines[at], "write name: with the name of the node", "%s has no name", at)
 	}
-	if r.lines[at+".role"] == 0 {
-		r.Add(r.lines[at], "write role: control-plane or role: worker", "%s has no role", at)
+	if r.Lines[at+".role"] == 0 {
+		r.Add(r.Lines[at], "write role: control-plane or role: worker", "%s has no role", at)
 	}
 	g, known := groups[cmp.Or(in.Group, in.Role)]
 	if !known {
@@ -69,16 +70,13 @@ func (r *reader) host(doc *document, groups map[string]*group, i int) Host {
 	switch _, unnamed := groups[""]; {
 	case in.Group == "" || in.Group == in.Role:
 	case isRole(in.Group) && in.Role != "":
-		r.Add(r.lines[at+".group"], "remove the line, or write another group", "the group %q is for hosts with this role", in.Group)
+		r.Add(r.Lines[at+".group"], "remove the line, or write another group", "the group %q is for hosts with this role", in.Group)
 	case !known && !unnamed:
-		r.Add(r.lines[at+".group"], hintGroup, "there is no group %q", in.Group)
+		r.Add(r.Lines[at+".group"], hintGroup, "there is no group %q", in.Group)
 	}
-	h := Host{Name: in.Name, Role: in.Role, Group: cmp.Or(in.Group, in.Role), NodeIP: addresses(in.NodeIP), Line: r.lines[at],
-		Labels: map[string]string{}, Taints: merged(g.Taints, in.Taints), Patches: cmp.Or(in.Patches, g.Patches)}
-	maps.Copy(h.Labels, g.Labels)
-	maps.Copy(h.Labels, in.Labels)
+	h := Host{Name: in.Name, Role: in.Role, Group: cmp.Or(in.Group, in.Role), NodeIP: addresses(in.NodeIP), Line: r.Lines[at], NodeValues: in.NodeValues}
+	inherit(&h.NodeValues, g.NodeValues)
 	r.checkFamilies(at+".nodeIP", h.NodeIP)
-	r.checkTaints(at, in.Taints)
 	r.checkJumps(at+".ssh", in.SSH.Jump)
 	h.SSH = r.ssh(at, &in, g, doc)
 	return h
@@ -89,15 +87,25 @@ const hintGroup = "add it to groups, or write the name of another group"
 // isRole reports whether a group is the default group of a role.
 func isRole(group string) bool { return group == ControlPlane || group == Worker }
 
-// merged adds the taints of a host to the taints of its group. An empty list of the host removes its group's taints.
-func merged(group, host []string) []string {
-	if group == nil || host != nil && len(host) == 0 {
-		return host
+// inherit adds what several hosts share to the values of one: values that it does not have, names of a mapping, and items
+// of a list that has each key once. An empty list inherits nothing.
+func inherit[T any](own *T, shared T) {
+	for _, f := range strict.Fields(reflect.TypeFor[T]()) {
+		to, from := reflect.ValueOf(own).Elem().FieldByIndex(f.Index), reflect.ValueOf(shared).FieldByIndex(f.Index)
+		switch list, isList := to.Interface().([]string); {
+		case to.IsZero():
+			to.Set(from)
+		case to.Kind() == reflect.Map:
+			for _, name := range from.MapKeys() {
+				if !to.MapIndex(name).IsValid() {
+					to.SetMapIndex(name, from.MapIndex(name))
+				}
+			}
+		case isList && len(list) > 0 && keys[f.Tag.Get("is")] != nil:
+			has := func(item string) bool { return hasKey(list, item, keys[f.Tag.Get("is")]) }
+			to.Set(reflect.ValueOf(append(slices.DeleteFunc(slices.Clone(from.Interface().([]string)), has), list...)))
+		}
 	}
-	list := slices.DeleteFunc(slices.Clone(group), func(taint string) bool {
-		return slices.ContainsFunc(host, func(own string) bool { return keyOfTaint(own) == keyOfTaint(taint) })
-	})
-	return append(list, host...)
 }
 
 // addresses parses addresses that a rule checked; one that is wrong is left out.
@@ -112,15 +120,7 @@ func addresses(texts []string) (list []netip.Addr) {
 
 func (r *reader) checkFamilies(at string, list []netip.Addr) {
 	if len(list) > 2 || len(list) == 2 && list[0].Is4() == list[1].Is4() {
-		r.Add(r.lines[at], "write one address, or one IPv4 and one IPv6 address", "%s has several addresses of a family", at)
-	}
-}
-
-func (r *reader) checkTaints(at string, taints []string) {
-	for i, t := range taints {
-		if t != "" && slices.ContainsFunc(taints[:i], func(o string) bool { return keyOfTaint(o) == keyOfTaint(t) }) {
-			r.Add(r.lines[fmt.Sprintf("%s.taints[%d]", at, i)], "remove one of them", "%s.taints has two taints %s", at, keyOfTaint(t))
-		}
+		r.Add(r.Lines[at], "write one address, or one IPv4 and one IPv6 address", "%s has several addresses of a family", at)
 	}
 }
 
@@ -135,7 +135,7 @@ func (r *reader) checkTwice(hosts []Host) {
 			case !twice:
 				seen[key{what, value}] = h
 			case what == "name" || o.Name != h.Name: // one error is enough
-				r.Add(r.line("%s.%s", at, field), "each host needs its own", "the host in line %[3]d has the %[1]s %[2]s, too", what, value, o.Line)
+				r.Add(r.Lines.Nearest("%s.%s", at, field), "each host needs its own", "the host in line %[3]d has the %[1]s %[2]s, too", what, value, o.Line)
 			}
 		}
 		if h.Name != "" {
@@ -160,7 +160,7 @@ func (r *reader) checkControlPlanes(c *Cluster) {
 		}
 		runsPods = runsPods || h.Role == Worker || h.Taints != nil && len(h.Taints) == 0
 	}
-	at := r.line("hosts")
+	at := r.Lines.Nearest("hosts")
 	e := c.Endpoint
 	switch {
 	case len(c.Hosts) == 0:
@@ -168,7 +168,7 @@ func (r *reader) checkControlPlanes(c *Cluster) {
 	case n == 0:
 		r.Add(at, "write role: control-plane at one or three hosts", "no host is a control plane")
 	case n > 1 && len(e.VIP) == 0 && !e.Balancer && e.Address == "":
-		r.Add(cmp.Or(r.lines["endpoint"], at), "write endpoint: with vip: and a free address in the subnet of the control planes, and balancer: true",
+		r.Add(cmp.Or(r.Lines["endpoint"], at), "write endpoint: with vip: and a free address in the subnet of the control planes, and balancer: true",
 			"%d control planes need an endpoint", n)
 	case n%2 == 0:
 		r.warn(at, "%d control planes survive the loss of no more hosts than %d do: an odd number is better", n, n-1)

@@ -3,7 +3,7 @@ package spec
 import _ "embed"
 
 //go:embed example.yaml
-var example string
+var exampleFile string
 
 // Example returns a cluster.yaml with all fields. All but the necessary ones are comments.
-func Example() string { return example }
+func Example() string { return exampleFile }

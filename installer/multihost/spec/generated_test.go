@@ -132,6 +132,9 @@ func normal(c *spec.Cluster) *spec.Cluster {
 	for i := range c.Hosts {
 		s := &c.Hosts[i].SSH
 		s.Options, s.Jump = slices.Clip(append([]string(nil), s.Options...)), append([]spec.SSH(nil), s.Jump...)
+		if len(c.Hosts[i].Labels) == 0 {
+			c.Hosts[i].Labels = nil
+		}
 		c.Hosts[i].NodeIP = append([]netip.Addr(nil), c.Hosts[i].NodeIP...)
 	}
 	c.Endpoint.VIP = append([]netip.Addr(nil), c.Endpoint.VIP...)
@@ -169,7 +172,7 @@ func drawGroup(t *rapid.T, dir string, i int, all spec.SSH) (drawnGroup, object)
 }
 
 func drawHost(t *rapid.T, dir string, i int, role string, all spec.SSH, groups map[string]drawnGroup) (spec.Host, object) {
-	h := spec.Host{Name: fmt.Sprintf("host-%d", i), Role: role, Group: role, SSH: all, Labels: map[string]string{}}
+	h := spec.Host{Name: fmt.Sprintf("host-%d", i), Role: role, Group: role, SSH: all, NodeValues: spec.NodeValues{Labels: map[string]string{}}}
 	w := object{"name": h.Name, "role": role}
 	var g drawnGroup
 	if role == spec.Worker && len(groups) > 0 && rapid.Bool().Draw(t, "in a group") {

@@ -8,6 +8,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/internal/documents"
+	"airlift/internal/documents/strict"
 )
 
 // kubeadm has kubeadm's documents, and the places of what cluster.yaml has, too.
@@ -24,12 +25,12 @@ type written struct {
 	line       int
 }
 
-func kubeadmFile(r *reader, text string, _ place) (set, why, hint string) {
+func kubeadmFile(r *reader, text string, _ strict.Place) (set, why, hint string) {
 	path, why, hint := r.path(text)
 	if why != "" {
 		return "", why, hint
 	}
-	data, err := load(path)
+	data, err := strict.Load(path)
 	if err != nil {
 		return "", "cannot be read: " + err.Error(), "write the path of a file with kubeadm's documents" + r.relative
 	}
@@ -46,17 +47,13 @@ func kubeadmFile(r *reader, text string, _ place) (set, why, hint string) {
 func (r *reader) addKubeadm(file string, list []documents.Document, errs []documents.Error) {
 	list = slices.DeleteFunc(list, documents.Document.Empty)
 	name := file
-	if file == r.File {
+	if file == r.List.File {
 		file = "" // its errors come first
 	}
 	refused := map[int]bool{} // lines with secrets, which must not be in another error, and with errors of documents.Read
+	r.AddErrors(file, errs)
 	for _, e := range errs {
 		refused[e.Line] = true
-		hint := ""
-		if strings.HasPrefix(e.Text, "not YAML") {
-			hint = "correct the YAML: indent with spaces, and put values with : or # in quotes"
-		}
-		r.AddIn(file, e.Line, hint, "%s", e.Text)
 	}
 	for _, d := range list {
 		r.addDocument(file, d, refused)
@@ -64,7 +61,7 @@ func (r *reader) addKubeadm(file string, list []documents.Document, errs []docum
 	warnings, wrong := config.Check(name, list)
 	for _, e := range wrong {
 		if !refused[e.Line] {
-			r.AddIn(file, e.Line, "", "%s", e.Text)
+			r.AddIn(file, e.Line, e.Hint, "%s", e.Text)
 		}
 	}
 	r.warnings = append(r.warnings, warnings...)

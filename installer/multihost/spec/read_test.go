@@ -85,7 +85,7 @@ func TestWhole(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	c := read(t, "apiVersion: airlift/v1\nkind: Cluster\nname: a\nhosts:\n- {name: one.example.org, role: control-plane}\n")
 	want := &spec.Cluster{Name: "a", Digest: c.Digest, Warnings: c.Warnings, Kubeadm: []byte{},
-		Hosts:  []spec.Host{{Name: "one.example.org", Role: "control-plane", Group: "control-plane", SSH: spec.SSH{Address: "one.example.org", Port: 22, User: "root"}, Labels: map[string]string{}, Line: 5}},
+		Hosts:  []spec.Host{{Name: "one.example.org", Role: "control-plane", Group: "control-plane", SSH: spec.SSH{Address: "one.example.org", Port: 22, User: "root"}, Line: 5}},
 		Groups: []spec.Group{{Name: "control-plane", Roll: spec.GroupRoll{MaxUnavailable: "1"}}}, Roll: spec.Roll{Drain: true, DrainTimeout: 5 * time.Minute}}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("%+v\nwant %+v", c, want)
@@ -254,6 +254,12 @@ func TestReference(t *testing.T) {
 	text = strings.Replace(text, "~/.ssh/id_ed25519", "key", 1)
 	if c := read(t, text+inline); len(c.Warnings) > 0 || len(c.Hosts) != 5 {
 		t.Errorf("%+v", c)
+	}
+}
+
+func TestEveryFieldHasARule(t *testing.T) {
+	if names := spec.WithoutRule(); len(names) > 0 {
+		t.Errorf("fields of document without a rule: %s", names)
 	}
 }
 

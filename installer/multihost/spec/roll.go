@@ -41,11 +41,11 @@ func (r *reader) checkCommand(at string, command []string) {
 	switch {
 	case command == nil:
 	case len(command) == 0:
-		r.Add(r.lines[at], "write a command and its arguments, or remove the line", "%s is empty", at)
+		r.Add(r.Lines[at], "write a command and its arguments, or remove the line", "%s is empty", at)
 	case strings.Contains(command[0], "/"):
 		path, why, hint := r.path(command[0])
 		if why != "" {
-			r.Add(r.lines[at+"[0]"], hint, "%s[0] %q %s", at, command[0], why)
+			r.Add(r.Lines[at+"[0]"], hint, "%s[0] %q %s", at, command[0], why)
 		}
 		command[0] = path
 	}
@@ -60,27 +60,25 @@ func (r *reader) checkMembers(g *group, hosts []Host) {
 		}
 		if role = cmp.Or(role, h.Role); h.Role != role && !isRole(g.Name) {
 			mixed = true
-			r.Add(r.line("hosts[%d].group", i), "write a group of its own for each role", "the group %q has a %s, and %q is a %s", g.Name, role, h.Name, h.Role)
+			r.Add(r.Lines.Nearest("hosts[%d].group", i), "write a group of its own for each role", "the group %q has a %s, and %q is a %s", g.Name, role, h.Name, h.Role)
 		}
 	}
 	if role == "" && g.Name != "" {
-		r.warn(r.lines[g.at], "the group %q has no hosts", g.Name)
+		r.warn(r.Lines[g.at], "the group %q has no hosts", g.Name)
 	}
 	if at := g.at + ".roll.maxUnavailable"; role == ControlPlane && !mixed && cmp.Or(g.Roll.MaxUnavailable, defaultLimit) != defaultLimit {
-		r.Add(r.lines[at], "remove the line", "%s: control planes change one by one", at)
+		r.Add(r.Lines[at], "remove the line", "%s: control planes change one by one", at)
 	}
 }
 
 func (r *reader) window(at string, in *window) *Window {
 	w := &Window{Zone: time.UTC, End: 24 * time.Hour}
-	if len(in.Days) == 0 && in.StartTime+in.EndTime == "" && r.lines[at+".startTime"]+r.lines[at+".endTime"] == 0 {
-		r.Add(r.lines[at], "write days, or startTime and endTime", "%s has no time", at)
+	if len(in.Days) == 0 && in.StartTime+in.EndTime == "" && r.Lines[at+".startTime"]+r.Lines[at+".endTime"] == 0 {
+		r.Add(r.Lines[at], "write days, or startTime and endTime", "%s has no time", at)
 	}
-	for i, name := range in.Days {
+	for _, name := range in.Days {
 		for d := range time.Saturday + 1 {
-			if d.String() == name && slices.Contains(w.Days, d) {
-				r.Add(r.lines[fmt.Sprintf("%s.days[%d]", at, i)], "remove one of them", "%s.days has %s twice", at, name)
-			} else if d.String() == name {
+			if d.String() == name {
 				w.Days = append(w.Days, d)
 			}
 		}
@@ -92,7 +90,7 @@ func (r *reader) window(at string, in *window) *Window {
 		w.End = d
 	}
 	if w.Start%(24*time.Hour) == w.End%(24*time.Hour) && (w.Start != 0 || w.End != 24*time.Hour) {
-		r.Add(r.lines[at], "write another endTime; without both, the window is the whole day", "%s begins when it ends", at)
+		r.Add(r.Lines[at], "write another endTime; without both, the window is the whole day", "%s begins when it ends", at)
 	}
 	if zone, err := time.LoadLocation(in.TimeZone); err == nil {
 		w.Zone = zone
@@ -107,18 +105,16 @@ func (r *reader) roll(doc *document, c *Cluster) Roll {
 		to.DrainTimeout = d
 	}
 	if to.DrainTimeout == 0 {
-		r.Add(r.lines["roll.drainTimeout"], "write 5m, or drain: false", "roll.drainTimeout is 0")
+		r.Add(r.Lines["roll.drainTimeout"], "write 5m, or drain: false", "roll.drainTimeout is 0")
 	}
 	workers := ""
 	for i, name := range in.Order {
-		line := r.lines[fmt.Sprintf("roll.order[%d]", i)]
+		line := r.Lines[fmt.Sprintf("roll.order[%d]", i)]
 		ofRole := func(role string) bool {
 			return slices.ContainsFunc(c.Hosts, func(h Host) bool { return h.Group == name && h.Role == role })
 		}
 		switch {
 		case name == "":
-		case slices.Contains(in.Order[:i], name):
-			r.Add(line, "remove one of them", "roll.order has the group %q twice", name)
 		case !isRole(name) && !slices.ContainsFunc(c.Groups, func(g Group) bool { return g.Name == name || g.Name == "" }):
 			r.Add(line, hintGroup, "there is no group %q", name)
 		case ofRole(ControlPlane) && workers != "":
@@ -135,13 +131,13 @@ func (r *reader) endpoint(doc *document, hosts []Host) Endpoint {
 	in := doc.Endpoint
 	e := Endpoint{VIP: addresses(in.VIP), Balancer: in.Balancer, Address: in.Address}
 	r.checkFamilies("endpoint.vip", e.VIP)
-	if r.lines["endpoint.vip"] != 0 && r.lines["endpoint.address"] != 0 {
-		r.Add(r.lines["endpoint.address"], "remove one of them", "endpoint has both vip and address")
+	if r.Lines["endpoint.vip"] != 0 && r.Lines["endpoint.address"] != 0 {
+		r.Add(r.Lines["endpoint.address"], "remove one of them", "endpoint has both vip and address")
 	}
 	for _, vip := range e.VIP {
 		for _, h := range hosts {
 			if ip, _ := netip.ParseAddr(h.SSH.Address); ip == vip || slices.Contains(h.NodeIP, vip) {
-				r.Add(r.lines["endpoint.vip"], "write a free address in the subnet of the control planes", "endpoint.vip %s is an address of the host %q", vip, h.Name)
+				r.Add(r.Lines["endpoint.vip"], "write a free address in the subnet of the control planes", "endpoint.vip %s is an address of the host %q", vip, h.Name)
 			}
 		}
 	}

@@ -17,12 +17,13 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/patches"
+	"airlift/internal/documents/strict"
 	"airlift/internal/fault"
 )
 
 // A rule checks a text. It returns the text in the form in which equal values are equal, or what is wrong with it and
 // what to write.
-type rule func(r *reader, text string, at place) (set, why, hint string)
+type rule func(r *reader, text string, at strict.Place) (set, why, hint string)
 
 // rules by their names in document.
 var rules map[string]rule
@@ -32,6 +33,7 @@ func init() {
 		"clusterName": lowerCase(validation.IsDNS1123Subdomain),
 		"groupName":   lowerCase(validation.IsDNS1123Label),
 		"nodeName":    lowerCase(nodeName),
+		"labelName":   labelName,
 		"labelValue":  valid(validation.IsValidLabelValue),
 		"argument":    valid(func(string) []string { return nil }),
 		"sshArgument": sshArgument,
@@ -55,7 +57,7 @@ func init() {
 
 // valid is the rule of a function of Kubernetes that returns what is wrong.
 func valid(check func(string) []string) rule {
-	return func(_ *reader, text string, _ place) (set, why, hint string) {
+	return func(_ *reader, text string, _ strict.Place) (set, why, hint string) {
 		if wrong := check(text); len(wrong) > 0 {
 			return "", "is not valid: " + wrong[0], ""
 		}
@@ -66,7 +68,7 @@ func valid(check func(string) []string) rule {
 // lowerCase is valid for names. A name with capital letters is not changed silently: it would not be the name that
 // Kubernetes shows.
 func lowerCase(check func(string) []string) rule {
-	return func(r *reader, text string, at place) (set, why, hint string) {
+	return func(r *reader, text string, at strict.Place) (set, why, hint string) {
 		if lower := strings.ToLower(text); lower != text && len(check(lower)) == 0 {
 			return "", "has capital letters, which Kubernetes refuses", "write " + lower
 		}
@@ -79,6 +81,13 @@ func nodeName(text string) []string {
 	return append(validation.IsDNS1123Subdomain(text), validation.IsValidLabelValue(text)...)
 }
 
+func labelName(r *reader, text string, at strict.Place) (set, why, hint string) {
+	if slices.Contains(kubeletLabels, text) {
+		return "", "cannot be used: Kubernetes sets this label itself", "remove the line"
+	}
+	return valid(validation.IsQualifiedName)(r, text, at)
+}
+
 // roles are the names of roles in other tools.
 var roles = map[string]string{
 	"controller": ControlPlane, "master": ControlPlane, "controlplane": ControlPlane, "control_plane": ControlPlane, "node": Worker,
@@ -86,7 +95,7 @@ var roles = map[string]string{
 	"etcd": ControlPlane + ": etcd runs on the control planes, or outside of the cluster (etcd.external of ClusterConfiguration)",
 }
 
-func role(_ *reader, text string, _ place) (set, why, hint string) {
+func role(_ *reader, text string, _ strict.Place) (set, why, hint string) {
 	if text == ControlPlane || text == Worker {
 		return text, "", ""
 	}
@@ -97,7 +106,7 @@ func role(_ *reader, text string, _ place) (set, why, hint string) {
 	return "", "is not a role", hint
 }
 
-func ip(_ *reader, text string, _ place) (set, why, hint string) {
+func ip(_ *reader, text string, _ strict.Place) (set, why, hint string) {
 	addr, err := netip.ParseAddr(text)
 	switch {
 	case strings.Contains(text, ","):
@@ -117,7 +126,7 @@ var (
 )
 
 // sshAddress is an IP address, a DNS name, or a Host of ~/.ssh/config for the command ssh.
-func sshAddress(_ *reader, text string, _ place) (set, why, hint string) {
+func sshAddress(_ *reader, text string, _ strict.Place) (set, why, hint string) {
 	if addr, err := netip.ParseAddr(text); err == nil && zoneName.MatchString(addr.Zone()) {
 		return addr.Unmap().String(), "", ""
 	}
@@ -137,7 +146,7 @@ func sshAddress(_ *reader, text string, _ place) (set, why, hint string) {
 }
 
 // userName accepts also the users of a directory, DOMAIN\user and user@domain.
-func userName(_ *reader, text string, _ place) (set, why, hint string) {
+func userName(_ *reader, text string, _ strict.Place) (set, why, hint string) {
 	if strings.HasPrefix(text, "-") || strings.ContainsFunc(text, func(c rune) bool { return unicode.IsSpace(c) || !unicode.IsPrint(c) }) {
 		return "", "is not the name of a user", "write it without spaces, and not with - at the beginning"
 	}
@@ -146,7 +155,7 @@ func userName(_ *reader, text string, _ place) (set, why, hint string) {
 
 var unchecked = regexp.MustCompile(`(?i)StrictHostKeyChecking[=\s"]*(no|off|false|accept-new)|(UserKnownHostsFile|GlobalKnownHostsFile)[=\s"]*(/dev/null|none)`)
 
-func sshArgument(_ *reader, text string, _ place) (set, why, hint string) {
+func sshArgument(_ *reader, text string, _ strict.Place) (set, why, hint string) {
 	if unchecked.MatchString(text) {
 		return "", "would accept any host key", "remove it: Airlift asks once for an unknown key; ssh.hostKey of a host pins one"
 	}
@@ -156,7 +165,7 @@ func sshArgument(_ *reader, text string, _ place) (set, why, hint string) {
 var fingerprint = regexp.MustCompile(`^SHA256:[A-Za-z0-9+/]{43}=?$`)
 
 // hostKey accepts what ssh-keygen -l prints, and what ssh-keyscan and .pub files have.
-func hostKey(_ *reader, text string, _ place) (set, why, hint string) {
+func hostKey(_ *reader, text string, _ strict.Place) (set, why, hint string) {
 	if fingerprint.MatchString(text) {
 		return strings.TrimSuffix(text, "="), "", ""
 	}
@@ -174,7 +183,7 @@ func hostKey(_ *reader, text string, _ place) (set, why, hint string) {
 }
 
 // keyFile is a private key, or the public key of a private key in the agent.
-func keyFile(r *reader, text string, _ place) (set, why, hint string) {
+func keyFile(r *reader, text string, _ strict.Place) (set, why, hint string) {
 	path, why, hint := r.path(text)
 	if why != "" {
 		return "", why, hint
@@ -205,7 +214,7 @@ func (r *reader) path(text string) (path, why, hint string) {
 }
 
 // patchDirectory checks the patches, and makes them a part of the digest.
-func patchDirectory(r *reader, text string, at place) (set, why, hint string) {
+func patchDirectory(r *reader, text string, at strict.Place) (set, why, hint string) {
 	path, why, hint := r.path(text)
 	if why != "" {
 		return "", why, hint
@@ -215,7 +224,7 @@ func patchDirectory(r *reader, text string, at place) (set, why, hint string) {
 		return "", "is not valid: " + err.Error(), fault.Hint(err)
 	}
 	for _, w := range warnings {
-		r.warn(at.line, "%s: %s", at.path, w)
+		r.warn(at.Line, "%s: %s", at.Path, w)
 	}
 	if err := r.addTree(path); err != nil {
 		return "", "cannot be read: " + err.Error(), ""
@@ -224,7 +233,7 @@ func patchDirectory(r *reader, text string, at place) (set, why, hint string) {
 }
 
 // taint reads the form of kubectl: key=value:Effect or key:Effect.
-func taint(_ *reader, text string, _ place) (set, why, hint string) {
+func taint(_ *reader, text string, _ strict.Place) (set, why, hint string) {
 	const form = "write KEY=VALUE:EFFECT or KEY:EFFECT, with NoSchedule, PreferNoSchedule or NoExecute as the effect"
 	before, effect, ok := strings.Cut(text, ":")
 	key, value, _ := strings.Cut(before, "=")
@@ -240,21 +249,21 @@ func taint(_ *reader, text string, _ place) (set, why, hint string) {
 	return strings.TrimSuffix(before, "=") + ":" + effect, "", ""
 }
 
-// keyOfTaint is what a node has once: the key and the effect.
-func keyOfTaint(taint string) string {
+// TaintKey is what a node has once: the key and the effect.
+func TaintKey(taint string) string {
 	before, effect, _ := strings.Cut(taint, ":")
 	key, _, _ := strings.Cut(before, "=")
 	return key + ":" + effect
 }
 
-func apiEndpoint(_ *reader, text string, _ place) (set, why, hint string) {
+func apiEndpoint(_ *reader, text string, _ strict.Place) (set, why, hint string) {
 	if _, _, err := config.SplitEndpoint(text, 0); err != nil {
 		return "", "is not HOST or HOST:PORT: " + strings.TrimPrefix(err.Error(), fmt.Sprintf("%q: ", text)), ""
 	}
 	return text, "", ""
 }
 
-func duration(_ *reader, text string, _ place) (set, why, hint string) {
+func duration(_ *reader, text string, _ strict.Place) (set, why, hint string) {
 	if d, err := time.ParseDuration(text); err != nil || d < 0 {
 		return "", "is not a duration", "write a number with its unit, such as 90s, 5m or 1h30m"
 	}
@@ -263,14 +272,14 @@ func duration(_ *reader, text string, _ place) (set, why, hint string) {
 
 var percent = regexp.MustCompile(`^[1-9][0-9]?%$|^100%$|^[1-9][0-9]{0,3}$`)
 
-func limit(_ *reader, text string, _ place) (set, why, hint string) {
+func limit(_ *reader, text string, _ strict.Place) (set, why, hint string) {
 	if !percent.MatchString(text) {
 		return "", "is not a number of hosts", "write a number from 1, or a percentage from 1% to 100%"
 	}
 	return text, "", ""
 }
 
-func day(_ *reader, text string, _ place) (set, why, hint string) {
+func day(_ *reader, text string, _ strict.Place) (set, why, hint string) {
 	for d := range time.Saturday + 1 {
 		if strings.EqualFold(text, d.String()) || strings.EqualFold(text, d.String()[:3]) {
 			return d.String(), "", ""
@@ -280,7 +289,7 @@ func day(_ *reader, text string, _ place) (set, why, hint string) {
 }
 
 // clock returns the time since midnight as a duration.
-func clock(_ *reader, text string, _ place) (set, why, hint string) {
+func clock(_ *reader, text string, _ strict.Place) (set, why, hint string) {
 	t, err := time.Parse("15:04", text)
 	switch {
 	case text == "24:00":
@@ -291,7 +300,7 @@ func clock(_ *reader, text string, _ place) (set, why, hint string) {
 	return strconv.Itoa(t.Hour()) + "h" + strconv.Itoa(t.Minute()) + "m", "", ""
 }
 
-func timeZone(_ *reader, text string, _ place) (set, why, hint string) {
+func timeZone(_ *reader, text string, _ strict.Place) (set, why, hint string) {
 	if _, err := time.LoadLocation(text); err != nil || text == "Local" {
 		return "", "is not a time zone of this machine", "write UTC, or a name such as Europe/Berlin; the names need the package tzdata"
 	}

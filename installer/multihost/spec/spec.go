@@ -50,11 +50,16 @@ type Host struct {
 	// NodeIP are the addresses of the node in the cluster, one or one of each family. Empty: the host chooses.
 	NodeIP []netip.Addr
 	SSH    SSH
-	Labels map[string]string
+	Line   int // in cluster.yaml
+	NodeValues
+}
+
+// NodeValues are values of a node, or of all nodes of a group.
+type NodeValues struct {
+	Labels map[string]string `json:"labels" is:"labelValue" names:"labelName"`
 	// Taints in the form of kubectl: key=value:Effect or key:Effect. nil: kubeadm's default of the role; empty: none.
-	Taints  []string
-	Patches string // an absolute path of a directory on the driver's machine, or ""
-	Line    int    // in cluster.yaml
+	Taints  []string `json:"taints" is:"taint"`
+	Patches string   `json:"patches" is:"patches"` // an absolute path of a directory on the driver's machine, or ""
 }
 
 // SSH is how a host is reached.

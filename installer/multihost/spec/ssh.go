@@ -17,40 +17,36 @@ const (
 
 // ssh returns how a host is reached: its own values, or its group's, or the values for all hosts.
 func (r *reader) ssh(at string, in *host, g *group, doc *document) SSH {
-	if in.Address != "" && r.lines[at+".ssh.address"] != 0 {
-		r.Add(r.lines[at+".address"], "remove one of them", "%s has both address and ssh.address", at)
+	if in.Address != "" && r.Lines[at+".ssh.address"] != 0 {
+		r.Add(r.Lines[at+".address"], "remove one of them", "%s has both address and ssh.address", at)
 	}
-	own, ofGroup, ofAll := in.SSH.sharedSSH, g.SSH, doc.SSH
-	s := SSH{
-		HostKey: in.SSH.HostKey,
-		User:    cmp.Or(own.User, ofGroup.User, ofAll.User, defaultUser),
-		Port:    cmp.Or(own.Port, ofGroup.Port, ofAll.Port, defaultPort),
-		KeyFile: cmp.Or(own.KeyPath, ofGroup.KeyPath, ofAll.KeyPath),
-		OpenSSH: *cmp.Or(own.OpenSSH, ofGroup.OpenSSH, ofAll.OpenSSH, new(bool)),
-		Options: firstList(own.Options, ofGroup.Options, ofAll.Options),
+	own := in.SSH.sharedSSH
+	for _, shared := range []sharedSSH{g.SSH, doc.SSH, {login: login{User: defaultUser, Port: defaultPort}, OpenSSH: new(bool)}} {
+		inherit(&own, shared)
 	}
-	if r.lines[at+".address"]+r.lines[at+".ssh.address"] == 0 {
+	s := SSH{HostKey: in.SSH.HostKey, User: own.User, Port: own.Port, KeyFile: own.KeyPath, OpenSSH: *own.OpenSSH, Options: own.Options}
+	if r.Lines[at+".address"]+r.Lines[at+".ssh.address"] == 0 {
 		s.Address = in.Name // a name that DNS knows
 	} else {
 		s.Address = cmp.Or(in.Address, in.SSH.Address)
 	}
-	for _, j := range firstList(own.Jump, ofGroup.Jump, ofAll.Jump) {
+	for _, j := range own.Jump {
 		s.Jump = append(s.Jump, SSH{Address: j.Address, HostKey: j.HostKey, User: cmp.Or(j.User, defaultUser), Port: cmp.Or(j.Port, defaultPort), KeyFile: j.KeyPath})
 	}
 	written := func(field string) string {
 		for _, path := range []string{at + ".ssh." + field, g.at + ".ssh." + field} {
-			if r.lines[path] != 0 {
+			if r.Lines[path] != 0 {
 				return path
 			}
 		}
 		return "ssh." + field
 	}
 	if len(s.Options) > 0 && !s.OpenSSH {
-		r.Add(r.lines[written("options")], "write openSSH: true, or remove the options", "%s needs openSSH", written("options"))
+		r.Add(r.Lines[written("options")], "write openSSH: true, or remove the options", "%s needs openSSH", written("options"))
 	}
 	r.checkOptions(written("options"), s.Options)
 	if slices.ContainsFunc(s.Jump, func(j SSH) bool { return j.Address != "" && target(j) == target(s) }) {
-		r.Add(r.line("%s.ssh.jump", at), "write ssh: {jump: []} at this host, which is reached directly", "host %q is its own jump host", in.Name)
+		r.Add(r.Lines.Nearest("%s.ssh.jump", at), "write ssh: {jump: []} at this host, which is reached directly", "host %q is its own jump host", in.Name)
 	}
 	return s
 }
@@ -62,19 +58,9 @@ var withValue = regexp.MustCompile(`^-[BbcDEeFIiJLlmOoPpQRSWw]$`)
 func (r *reader) checkOptions(at string, options []string) {
 	for i, o := range options {
 		if after := i > 0 && withValue.MatchString(options[i-1]); o != "" && o[0] != '-' && !after {
-			r.Add(r.line("%s[%d]", at, i), "write options such as -o, ForwardAgent=no, each word as an item", "%s has %q, which ssh would read as the host", at, o)
+			r.Add(r.Lines.Nearest("%s[%d]", at, i), "write options such as -o, ForwardAgent=no, each word as an item", "%s has %q, which ssh would read as the host", at, o)
 		}
 	}
-}
-
-// firstList returns the first list that is written. It may be empty.
-func firstList[T any](lists ...[]T) []T {
-	for _, list := range lists {
-		if list != nil {
-			return list
-		}
-	}
-	return nil
 }
 
 // checkJumps checks jump hosts where they are written.
@@ -82,12 +68,12 @@ func (r *reader) checkJumps(at string, jumps []jump) {
 	seen := map[string]bool{}
 	for i, j := range jumps {
 		path := fmt.Sprintf("%s.jump[%d]", at, i)
-		if r.lines[path+".address"] == 0 && r.lines[path] != 0 {
-			r.Add(r.lines[path], "write address: with the address of the jump host", "%s has no address", path)
+		if r.Lines[path+".address"] == 0 && r.Lines[path] != 0 {
+			r.Add(r.Lines[path], "write address: with the address of the jump host", "%s has no address", path)
 		}
 		to := target(SSH{Address: j.Address, Port: cmp.Or(j.Port, defaultPort)})
 		if seen[to] && j.Address != "" {
-			r.Add(r.line("%s.address", path), "remove one of them", "%s.jump goes through %s twice", at, to)
+			r.Add(r.Lines.Nearest("%s.address", path), "remove one of them", "%s.jump goes through %s twice", at, to)
 		}
 		seen[to] = true
 	}
@@ -107,7 +93,7 @@ func route(s SSH) string {
 
 // whereAddress is the field of a host with its address.
 func (r *reader) whereAddress(at string) string {
-	if r.lines[at+".address"] != 0 {
+	if r.Lines[at+".address"] != 0 {
 		return "address"
 	}
 	return "ssh.address"

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"airlift/bundle"
-	"airlift/images/encoder"
+	"airlift/bundle/encoder"
 	"airlift/installer/registry/images"
 	"airlift/scripts/fixtures/testbundle"
 )

@@ -1,4 +1,4 @@
-// Package imagesfound measures whether bundle/builder/manifests and bundle/builder/charts find the images of
+// Package imagesfound measures whether builder/manifests and builder/charts find the images of
 // public charts and manifests, and writes docs/images-found.md. The judge is independent of both: the
 // text that "helm template" or "kubectl kustomize" prints, searched line by line for the key
 // image and for the hosts of public registries.
@@ -24,9 +24,9 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"airlift/bundle/builder/charts"
-	"airlift/bundle/builder/manifests"
-	"airlift/images/fetch"
+	"airlift/builder/charts"
+	"airlift/builder/fetch"
+	"airlift/builder/manifests"
 	"airlift/internal/fault"
 	"airlift/scripts/live/results"
 )

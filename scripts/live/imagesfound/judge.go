@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/bundle/builder/manifests"
+	"airlift/builder/manifests"
 	"airlift/images/release"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/bundle/builder/manifests"
+	"airlift/builder/manifests"
 )
 
 // A row is the result for one subject.

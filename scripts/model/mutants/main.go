@@ -21,7 +21,7 @@ import (
 )
 
 // defaults are the packages whose changes are tried: those that decide what happens to a cluster.
-var defaults = []string{"./installer/flow/...", "./installer/undo", "./installer/reconfiguration", "./installer/endpoint/...", "./installer/registry/...", "./images/store", "./multihost/..."}
+var defaults = []string{"./installer/flow/...", "./installer/revision", "./installer/reconfiguration", "./installer/endpoint/...", "./installer/registry/...", "./images/store", "./installer/multihost/..."}
 
 func main() {
 	seed, count := flag.Int64("seed", 1, "draws the changes"), flag.Int("count", 150, "how many changes to try")

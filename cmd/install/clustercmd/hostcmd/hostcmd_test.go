@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"airlift/cmd/output"
 	"airlift/installer/multihost/agent"
 	"airlift/installer/multihost/facts"
 	"airlift/internal/fault"
@@ -17,6 +18,7 @@ func run(t *testing.T, in string, args ...string) (stdout string, err error) {
 	t.Helper()
 	var out bytes.Buffer
 	cmd := New()
+	output.Complete(cmd) // as the root command does
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetIn(strings.NewReader(in))
 	cmd.SetOut(&out)

@@ -9,9 +9,9 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"airlift/bundle/builder/upstreamsig"
-	"airlift/images/fetch"
-	pulls "airlift/images/registry"
+	"airlift/builder/fetch"
+	pulls "airlift/builder/registry"
+	"airlift/builder/upstreamsig"
 	"airlift/scripts/fixtures/fakesigstore"
 	"airlift/scripts/oracle/upstream/image"
 )

@@ -1,2 +1,0 @@
-// Package facts reads what an upgrade must know of a cluster before it changes anything.
-package facts

@@ -1,9 +1,0 @@
-package facts
-
-import (
-	"testing"
-
-	"airlift/scripts/fixtures/testcluster"
-)
-
-func TestMain(m *testing.M) { testcluster.Main(m) }

@@ -1,0 +1,9 @@
+package inventory
+
+import (
+	"testing"
+
+	"airlift/scripts/fixtures/testcluster"
+)
+
+func TestMain(m *testing.M) { testcluster.Main(m) }
