@@ -3,6 +3,7 @@
 #   make demo    build a bundle and make a cluster of three isolated hosts with one command
 #   make unit    the tests that run on any Linux machine: no root, no network, no components
 #   make test    all tests, except those of make e2e
+#   make browser the tests of HTML pages in Chromium
 #   make e2e     end-to-end tests of the operator's path and its failures
 #   make faults  measure what clients notice of faults of a control plane
 #   make hosts   run a cluster on each kind of host that users have
@@ -72,7 +73,7 @@ RACE = ./bundle ./builder/fetch ./images/store \
 # Debian packages that the tests need.
 PACKAGES = exfat-fuse exfatprogs gcc iptables iproute2 libarchive-tools libc6-dev libcap2-bin minisign nftables openssl pigz skopeo systemd xfsprogs zstd
 
-.PHONY: packages all build executables upstream oracles bundle best newer demo unit test model mutants vet e2e faults hosts vm versions conformance bench scale release reproducible clean
+.PHONY: packages all build executables upstream oracles bundle best newer demo unit test model mutants browser vet e2e faults hosts vm versions conformance bench scale release reproducible clean
 
 all: build
 
@@ -171,6 +172,13 @@ model:
 MUTANTS = 150
 mutants:
 	go run ./scripts/model/mutants -seed $(SEED) -count $(MUTANTS)
+
+# The HTML pages in Debian's Chromium, without a network; the screens are in out/screens. It is no part of make test.
+browser: export AIRLIFT_BROWSER = 1
+browser:
+	@command -v chromium >/dev/null || apt-get install -q --yes --no-install-recommends chromium || \
+		{ echo "NOT RUN: chromium is missing and cannot be installed. NOTHING WAS TESTED IN A BROWSER."; exit 1; }
+	go test -tags $(TAG) -vet=off -count 1 -p 1 -v -run Browser $$(grep -rl --include='*_test.go' airlift/scripts/fixtures/browser . | xargs dirname | sort -u)
 
 e2e: bundle
 	@rm -f out/hosts-not-run

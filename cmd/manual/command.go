@@ -29,7 +29,7 @@ On a terminal, the command in PAGER shows the page, or else less or more.`,
 		Args: cobra.MaximumNArgs(1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
 			for _, p := range Pages() {
-				names = append(names, p.Name+"\t"+p.Title)
+				names = append(names, p.Name()+"\t"+p.Title)
 			}
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
@@ -71,9 +71,15 @@ func writeHTML(out io.Writer, file string, write func(string, []byte) error) err
 
 func list(out io.Writer, command string) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "PAGE\tCONTENT")
-	for _, p := range Pages() {
-		fmt.Fprintf(table, "%s\t%s\n", p.Name, p.Title)
+	pages := Pages()
+	for _, book := range Books {
+		for _, group := range book.Groups {
+			fmt.Fprintf(table, "%s: %s\n", book.Title, group.Title)
+			for _, p := range pages[:len(group.Pages)] {
+				fmt.Fprintf(table, "  %s\t%s\n", p.Name(), strings.ReplaceAll(p.Title, "`", ""))
+			}
+			pages = pages[len(group.Pages):]
+		}
 	}
 	if err := table.Flush(); err != nil {
 		return err

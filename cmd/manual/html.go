@@ -25,15 +25,15 @@ func HTML(out io.Writer) error {
 	fmt.Fprintf(&b, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Airlift</title><style>\n%s\n</style></head><body>\n<nav><ul>\n", style)
 	pages := Pages()
 	for _, p := range pages {
-		fmt.Fprintf(&b, "<li><a href=\"#%s\">%s</a></li>\n", p.Name, html.EscapeString(strings.ReplaceAll(p.Title, "`", "")))
+		fmt.Fprintf(&b, "<li><a href=\"#%s\">%s</a></li>\n", p.Name(), html.EscapeString(strings.ReplaceAll(p.Title, "`", "")))
 	}
 	b.WriteString("</ul></nav>\n")
 	for _, p := range pages {
 		text, err := p.html()
 		if err != nil {
-			return fmt.Errorf("converting %s: %w", p.path, err)
+			return fmt.Errorf("converting %s: %w", p.Path, err)
 		}
-		fmt.Fprintf(&b, "<article id=\"%s\">\n%s</article>\n", p.Name, text)
+		fmt.Fprintf(&b, "<article id=\"%s\">\n%s</article>\n", p.Name(), text)
 	}
 	b.WriteString("</body></html>\n")
 	_, err := out.Write(b.Bytes())
@@ -52,7 +52,7 @@ func (p Page) html() (string, error) {
 	if err := markdown.Convert([]byte(p.text), &out); err != nil {
 		return "", err
 	}
-	text := anchor.ReplaceAllString(out.String(), ` id="`+p.Name+`--$1"`)
+	text := anchor.ReplaceAllString(out.String(), ` id="`+p.Name()+`--$1"`)
 	return href.ReplaceAllStringFunc(text, func(attribute string) string {
 		target := href.FindStringSubmatch(attribute)[1]
 		to, ok := p.follow(target)
@@ -60,8 +60,8 @@ func (p Page) html() (string, error) {
 			return attribute
 		}
 		if _, heading, _ := strings.Cut(target, "#"); heading != "" {
-			return ` href="#` + to.Name + "--" + heading + `"`
+			return ` href="#` + to.Name() + "--" + heading + `"`
 		}
-		return ` href="#` + to.Name + `"`
+		return ` href="#` + to.Name() + `"`
 	}), nil
 }

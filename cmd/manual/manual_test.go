@@ -54,6 +54,27 @@ func TestUnknownPage(t *testing.T) {
 	}
 }
 
+// TestContents: the list in README is that of the command docs.
+func TestContents(t *testing.T) {
+	data, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(data), "## Documentation\n\n"+Contents()) {
+		t.Errorf("the section Documentation of README.md must be:\n%s", Contents())
+	}
+	if first := Pages()[1].Name(); first != "multi-host" {
+		t.Errorf("after README, the first page is %s", first)
+	}
+	names := map[string]bool{}
+	for _, p := range Pages() {
+		if names[p.Name()] {
+			t.Errorf("%s is in the contents twice", p.Name())
+		}
+		names[p.Name()] = true
+	}
+}
+
 // TestHTML: the page refers to nothing outside, and each of its own links leads somewhere.
 func TestHTML(t *testing.T) {
 	var page bytes.Buffer

@@ -2,11 +2,11 @@
 package manual
 
 import (
-	"io/fs"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"airlift"
 	"airlift/internal/fault"
@@ -14,42 +14,28 @@ import (
 
 // A Page is a page of the manual.
 type Page struct {
-	Name  string // "backup"
+	Entry
 	Title string // its first heading
-	path  string // "docs/backup.md"
 	text  string // Markdown
 }
 
-// first is the order of the pages that most readers want; the others follow by name.
-var first = []string{"readme", "install", "upgrade", "backup", "certificates", "troubleshooting"}
-
-// Pages returns all pages.
-func Pages() (pages []Page) {
-	_ = fs.WalkDir(airlift.Manual, ".", func(file string, d fs.DirEntry, err error) error { // it is in memory
-		if err != nil || d.IsDir() {
-			return err
+// Pages returns all pages, in the order of the books.
+var Pages = sync.OnceValue(func() (pages []Page) {
+	for _, book := range Books {
+		for _, group := range book.Groups {
+			for _, e := range group.Pages {
+				data, err := airlift.Manual.ReadFile(e.Path)
+				if err != nil {
+					panic(err) // it is in memory, and a test reads all pages
+				}
+				text := comment.ReplaceAllString(string(data), "")
+				title, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(text), "# "), "\n")
+				pages = append(pages, Page{e, title, text})
+			}
 		}
-		data, err := airlift.Manual.ReadFile(file)
-		text := comment.ReplaceAllString(string(data), "")
-		name := strings.ToLower(strings.TrimSuffix(path.Base(file), ".md"))
-		title, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(text), "# "), "\n")
-		pages = append(pages, Page{name, title, file, text})
-		return err
-	})
-	place := func(p Page) int {
-		if i := slices.Index(first, p.Name); i >= 0 {
-			return i
-		}
-		return len(first)
 	}
-	slices.SortStableFunc(pages, func(a, b Page) int {
-		if d := place(a) - place(b); d != 0 {
-			return d
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
 	return pages
-}
+})
 
 // comment matches comments for the tests of the documentation.
 var comment = regexp.MustCompile(`(?m)^<!--[^\n]*-->\n`)
@@ -58,11 +44,11 @@ var comment = regexp.MustCompile(`(?m)^<!--[^\n]*-->\n`)
 func Find(name string) (Page, error) {
 	wanted := strings.TrimSuffix(path.Base(strings.ToLower(name)), ".md")
 	pages := Pages()
-	i := slices.IndexFunc(pages, func(p Page) bool { return p.Name == wanted })
+	i := slices.IndexFunc(pages, func(p Page) bool { return p.Name() == wanted })
 	if i < 0 {
 		var names []string
 		for _, p := range pages {
-			names = append(names, p.Name)
+			names = append(names, p.Name())
 		}
 		return Page{}, fault.New(fault.Usage, "there is no page %q", name).Hint("the pages are: " + strings.Join(names, ", "))
 	}
@@ -104,10 +90,10 @@ func (p Page) reference(markdown string) string {
 	m := link.FindStringSubmatch(markdown)
 	text, target := m[1], m[2]
 	switch to, ok := p.follow(target); {
-	case ok && to.path == p.path, strings.EqualFold(text, target), strings.EqualFold(text, path.Base(to.path)) && ok:
+	case ok && to.Path == p.Path, strings.EqualFold(text, target), strings.EqualFold(text, path.Base(to.Path)) && ok:
 		return text
 	case ok:
-		return text + " (page " + to.Name + ")"
+		return text + " (page " + to.Name() + ")"
 	case strings.Contains(target, "://"):
 		return text + " (" + target + ")"
 	}
@@ -120,9 +106,9 @@ func (p Page) follow(target string) (Page, bool) {
 	if file == "" {
 		return p, true
 	}
-	at := path.Join(path.Dir(p.path), file)
+	at := path.Join(path.Dir(p.Path), file)
 	for _, to := range Pages() {
-		if to.path == at {
+		if to.Path == at {
 			return to, true
 		}
 	}
