@@ -178,7 +178,7 @@ browser: export AIRLIFT_BROWSER = 1
 browser:
 	@command -v chromium >/dev/null || apt-get install -q --yes --no-install-recommends chromium || \
 		{ echo "NOT RUN: chromium is missing and cannot be installed. NOTHING WAS TESTED IN A BROWSER."; exit 1; }
-	go test -tags $(TAG) -vet=off -count 1 -p 1 -v -run Browser $$(grep -rl --include='*_test.go' airlift/scripts/fixtures/browser . | xargs dirname | sort -u)
+	go test -tags $(TAG) -vet=off -count 1 -p 1 -v -run Browser $$(echo ./scripts/fixtures/browser; grep -rl --include="*_test.go" airlift/scripts/fixtures/browser . | xargs dirname | sort -u)
 
 e2e: bundle
 	@rm -f out/hosts-not-run

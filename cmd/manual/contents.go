@@ -31,6 +31,7 @@ var Books = []Book{
 			{"README.md", "Overview"},
 			{"docs/multi-host.md", "Several hosts"},
 			{"docs/install.md", "One host at a time"},
+			{"docs/recipes.md", "Recipes"},
 			{"docs/configuration.md", "Configuration"},
 			{"docs/adopt.md", "Adopt a cluster"},
 		}},
@@ -62,6 +63,7 @@ var Books = []Book{
 			{"docs/preflight.md", "Preflight checks"},
 			{"docs/lock.md", "Reproducible builds: bundle.lock"},
 			{"docs/sbom.md", "SBOM"},
+			{"docs/glossary.md", "Glossary"},
 		}},
 	}},
 	{"For developers", []Group{

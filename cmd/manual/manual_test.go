@@ -100,7 +100,12 @@ func TestHTML(t *testing.T) {
 	if links < 100 {
 		t.Errorf("only %d links", links)
 	}
-	for _, loads := range []string{"<script", "<img", "<link", "@import", "url("} {
+	for _, needed := range []string{`name="viewport"`, `default-src 'none'`, "prefers-color-scheme:dark", `<span class="k">--`, `<div class="table"><table>`, "On this page"} {
+		if !strings.Contains(page.String(), needed) {
+			t.Errorf("the page has no %s", needed)
+		}
+	}
+	for _, loads := range []string{"<script ", "<img", " src=", "@import", "url(", "href=\"//"} {
 		if strings.Contains(page.String(), loads) {
 			t.Errorf("the page has %s", loads)
 		}
@@ -132,6 +137,12 @@ func TestCommand(t *testing.T) {
 	}
 	if out, written, err := run("--html", "-"); err != nil || !strings.HasSuffix(out, "</html>\n") || len(written) > 0 {
 		t.Errorf("%v, %d files", err, len(written))
+	}
+	if out, _, err := run("--search", "restore", "etcd"); err != nil || !strings.HasPrefix(out, "recipes: Restore etcd\n    ") || !strings.Contains(out, "To read one: docs recipes") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if _, _, err := run("--search", "kubeconfg"); fault.ExitCode(err) != fault.Failure || fault.Hint(err) != "did you mean kubeconfig?" {
+		t.Errorf("%v (hint %q)", err, fault.Hint(err))
 	}
 	if _, _, err := run("--html", "a.html", "backup"); fault.ExitCode(err) != fault.Usage {
 		t.Error(err)

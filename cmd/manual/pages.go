@@ -15,13 +15,16 @@ import (
 // A Page is a page of the manual.
 type Page struct {
 	Entry
-	Title string // its first heading
-	text  string // Markdown
+	Title      string // its first heading
+	Developers bool   // the page is in the book for developers
+	text       string // Markdown
 }
+
+func (p Page) plainTitle() string { return strings.ReplaceAll(p.Title, "`", "") }
 
 // Pages returns all pages, in the order of the books.
 var Pages = sync.OnceValue(func() (pages []Page) {
-	for _, book := range Books {
+	for i, book := range Books {
 		for _, group := range book.Groups {
 			for _, e := range group.Pages {
 				data, err := airlift.Manual.ReadFile(e.Path)
@@ -30,7 +33,7 @@ var Pages = sync.OnceValue(func() (pages []Page) {
 				}
 				text := comment.ReplaceAllString(string(data), "")
 				title, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(text), "# "), "\n")
-				pages = append(pages, Page{e, title, text})
+				pages = append(pages, Page{e, title, i > 0, text})
 			}
 		}
 	}
