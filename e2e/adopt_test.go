@@ -282,11 +282,13 @@ func (a *adopting) first() []stage {
 				same(t, a.bare[h], nodeListing(t, h))
 			}
 		}},
-		{"adopt writes the ledger, and nothing else", func(t *testing.T) {
+		{"adopt writes the ledger and the command airlift, and nothing else", func(t *testing.T) {
 			for _, h := range a.hosts {
 				transcribe(t, h, "./install adopt", newer(t, h, 0, "adopt"))
 				a.adopted[h] = nodeListing(t, h)
-				if lines := newLines(a.bare[h], a.adopted[h]); len(lines) != 1 || !strings.HasPrefix(lines[0], "/var/lib/airlift/ledger.json f 600 0:0 ") {
+				lines := newLines(a.bare[h], a.adopted[h])
+				slices.Sort(lines)
+				if len(lines) != 2 || !strings.HasPrefix(lines[0], "/usr/local/bin/airlift f 755 0:0 ") || !strings.HasPrefix(lines[1], "/var/lib/airlift/ledger.json f 600 0:0 ") {
 					t.Errorf("%s: new: %q", h.Name, lines)
 				}
 				if gone := newLines(a.adopted[h], a.bare[h]); len(gone) > 0 {
@@ -367,7 +369,13 @@ func (a *adopting) last() []stage {
 			pods := kubectl(t, a.Site, "get", "pods", "-A", "-o", "jsonpath={range .items[*]}{.metadata.uid} {.status.containerStatuses[*].restartCount}{\"\\n\"}{end}")
 			for _, h := range a.hosts {
 				transcribe(t, h, "./install reset", newer(t, h, 0, "reset", "--force"))
-				same(t, withoutCredentials(a.adopted[h]), withoutCredentials(nodeListing(t, h)))
+				is := nodeListing(t, h)
+				if lines := newLines(withoutCredentials(a.bare[h]), withoutCredentials(is)); len(lines) != 1 || !strings.HasPrefix(lines[0], "/var/lib/airlift/ledger.json ") {
+					t.Errorf("%s: left: %q", h.Name, lines)
+				}
+				if gone := newLines(withoutCredentials(is), withoutCredentials(a.bare[h])); len(gone) > 0 {
+					t.Errorf("%s: gone: %q", h.Name, gone)
+				}
 			}
 			a.ready(t, version)
 			// A pod that undo has replaced may still end.

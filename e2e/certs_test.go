@@ -172,7 +172,7 @@ func TestCertificates(t *testing.T) {
 	install(t, worker, 0, "reset", "--force")
 	install(t, h, 0, "reset", "--force")
 	run(t, h, "sh", "-c", "! find / -xdev -name '*.airlift-saved' | grep .")
-	run(t, h, "sh", "-c", "! find /etc/systemd /usr/local/lib -name '*airlift*' | grep .")
+	run(t, h, "sh", "-c", "! find /etc/systemd /usr/local -name '*airlift*' | grep .")
 }
 
 const kubeletCert = "/var/lib/kubelet/pki/kubelet-client-current.pem"

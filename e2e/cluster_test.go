@@ -127,6 +127,15 @@ func TestCluster(t *testing.T) {
 			contains(t, install(t, worker, 0, join...), "Nothing was changed")
 			same(t, before, hostState(t, worker))
 		}},
+		{"the command airlift", func(t *testing.T) {
+			for _, h := range s.Hosts {
+				contains(t, run(t, h, "airlift", "status"), "node "+h.Name, "none of this file missing")
+				run(t, h, "mv", "/root/install", "/root/away")
+				contains(t, run(t, h, "airlift", "status"), "node "+h.Name)
+				contains(t, run(t, h, "sh", "-c", "! airlift images list 2>&1"), "without a payload", "copy the file of Kubernetes "+version, "it was /root/install")
+				run(t, h, "mv", "/root/away", "/root/install")
+			}
+		}},
 		{"a Service answers across hosts by its DNS name", func(t *testing.T) {
 			var err error
 			if pods, err = s.Deploy(t.Context(), version); err != nil {

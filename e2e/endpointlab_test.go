@@ -243,7 +243,7 @@ func (l *endpointLab) check(ctx context.Context) (*lab.Host, error) {
 		return nil, err
 	}
 	if l.balanced {
-		status, err := l.workers[0].Output(ctx, host.StubPath, "endpoint", "status")
+		status, err := l.workers[0].Output(ctx, host.CommandPath, "endpoint", "status")
 		if n := strings.Count(status, " ready "); err != nil || n != len(l.planes) {
 			return nil, fmt.Errorf("a worker's balancer uses %d API servers (%v)", n, err)
 		}

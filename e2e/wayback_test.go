@@ -61,7 +61,7 @@ func TestUpgradeWayBack(t *testing.T) {
 			systemIsUp(t, s, 1)
 			run(t, h, "sh", "-c", olderEtcd)
 			older, cas = manifest(t), keys(t)
-			stub = run(t, h, "sha256sum", "/usr/local/lib/airlift/install")
+			stub = run(t, h, "sha256sum", "/usr/local/bin/airlift")
 			kubectl(t, s, "create", "configmap", "before")
 		}},
 		{"etcd is healthy too late", func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestUpgradeWayBack(t *testing.T) {
 			if got := kubectl(t, s, "get", "nodes", "-o", "jsonpath={.items[*].status.nodeInfo.kubeletVersion}"); got != to {
 				t.Errorf("kubelet: %s", got)
 			}
-			t.Logf("the installer of this host's units: %s before, %s now", stub, run(t, h, "sha256sum", "/usr/local/lib/airlift/install"))
+			t.Logf("the installer of this host's units: %s before, %s now", stub, run(t, h, "sha256sum", "/usr/local/bin/airlift"))
 		}},
 		{"another apply keeps the backup", func(t *testing.T) {
 			before := run(t, h, "sh", "-c", "sha256sum "+backups+"/*")
@@ -106,7 +106,7 @@ func TestUpgradeWayBack(t *testing.T) {
 				t.Errorf("the cluster has %s", got)
 			}
 			same(t, cas, keys(t))
-			same(t, stub, run(t, h, "sha256sum", "/usr/local/lib/airlift/install"))
+			same(t, stub, run(t, h, "sha256sum", "/usr/local/bin/airlift"))
 		}},
 		{"the upgrade again, and its undo", func(t *testing.T) {
 			newer(t, h, 0, "upgrade", "apply", "--yes")
@@ -119,7 +119,7 @@ func TestUpgradeWayBack(t *testing.T) {
 				return ""
 			})
 			systemIsUp(t, s, 1)
-			same(t, stub, run(t, h, "sha256sum", "/usr/local/lib/airlift/install"))
+			same(t, stub, run(t, h, "sha256sum", "/usr/local/bin/airlift"))
 			if n := run(t, h, "sh", "-c", "ls "+backups+" | wc -l"); strings.TrimSpace(n) != "2" {
 				t.Errorf("%s backups", n)
 			}

@@ -333,7 +333,7 @@ func TestOwnedPaths(t *testing.T) {
 		config.KubeletConfigFile, config.KubeletFlagsFile, config.EtcdDataDir + "/member", config.ContainerdSocket,
 		config.CNIConfDir + "/10-flannel.conflist",
 		render.KubeletUnitPath, render.KubeletDropInPath, render.ContainerdUnitPath, render.ContainerdConfigPath, render.CrictlConfigPath,
-		ledger.StateDir, ledger.StateDir + "/ledger.json", host.StubPath,
+		ledger.StateDir, ledger.StateDir + "/ledger.json", host.CommandPath,
 		"/etc/modules-load.d/airlift.conf", "/etc/sysctl.d/99-airlift.conf", "/etc/modules-load.d/airlift-next.conf", "/etc/sysctl.d/70-airlift-next.conf",
 		"/etc/systemd/system/airlift-rshared.service", "/etc/systemd/system/airlift-service-route.service",
 		"/etc/systemd/system/airlift-certs-renew.timer", "/etc/systemd/system/airlift-backup.service", "/etc/airlift-backup-recipients",

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path"
 	"runtime"
 	"time"
 
@@ -10,6 +12,10 @@ import (
 
 	"airlift/bundle"
 	"airlift/bundle/head"
+	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
+	"airlift/installer/host/ledger"
+	"airlift/installer/registry"
 	"airlift/internal/fault"
 )
 
@@ -79,6 +85,12 @@ func (o *ownBundle) open() (*bundle.File, error) {
 	}
 	f, err := bundle.OpenFile(os.NewFile(uintptr(fd), o.path), o.path) // its error reports that an executable has no payload
 	if err != nil {
+		if errors.Is(err, bundle.ErrNoPayload) && o.path == host.CommandPath {
+			if err := o.find(); err != nil {
+				return nil, err
+			}
+			return o.open()
+		}
 		return nil, err
 	}
 	if o.first == nil {
@@ -89,4 +101,64 @@ func (o *ownBundle) open() (*bundle.File, error) {
 		return nil, fault.New(fault.Bundle, "%s was changed while this command was running", o.path).Hint("copy the file to a disk that only root can write to, and run it there")
 	}
 	return f, nil
+}
+
+// used returns the path and the ID of the file with a payload that this process has opened, if there is one.
+func (o *ownBundle) used() (path, id string) {
+	if o.first == nil {
+		return "", ""
+	}
+	return o.path, o.first.ID()
+}
+
+// find makes the file with a payload that was used last on this host the file of the command airlift: it has the same digests, and
+// the same installer. It is still where it was, or the registry of this control plane keeps it.
+func (o *ownBundle) find() error {
+	noPayload := fault.New(fault.Bundle, "%s is the installer %w", host.CommandPath, bundle.ErrNoPayload)
+	h, err := host.Open("/")
+	if err != nil {
+		return noPayload.Hint("run it as root, or run the file with the binaries and images instead")
+	}
+	last := lastFile(h)
+	for _, path := range []string{last.File, path.Join(registry.Directory, last.Bundle)} {
+		f, err := bundle.Open(path)
+		if err != nil {
+			continue
+		}
+		if isOf(h, f, last) {
+			o.path, o.first = path, f // what is opened from now on must be the same
+			o.file, err = os.Open(path)
+			return err
+		}
+		_ = f.Close()
+	}
+	return noPayload.Hint(whichFile(h, last))
+}
+
+// isOf reports whether a file is the one of a run, with the installer that is the command airlift of a host.
+func isOf(h *host.Host, f *bundle.File, r ledger.Run) bool {
+	command, _ := h.Records().Find(ledger.Binary, host.CommandPath)
+	return f.ID() == r.Bundle && f.Installer().SHA256 == command.SHA256
+}
+
+// lastFile returns the last run on a host that used a file with a payload.
+func lastFile(h *host.Host) (last ledger.Run) {
+	runs, _ := h.Records().Runs() // without the list, the hint is shorter
+	for _, r := range runs {
+		if r.File != "" {
+			last = r
+		}
+	}
+	return last
+}
+
+// whichFile names a file with a payload for a host, on which last used one.
+func whichFile(h *host.Host, last ledger.Run) string {
+	switch {
+	case last.File == "":
+		return "copy the file with the binaries and images to this host, and run it instead"
+	case filesystem.Exists(h.Path(last.File)):
+		return "run a file of Kubernetes " + last.Version + " instead, for example " + last.File
+	}
+	return "copy the file of Kubernetes " + last.Version + " to this host, and run it instead; it was " + last.File
 }

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/output"
 	"airlift/installer/config"
 	"airlift/installer/flow/initcluster"
 	"airlift/installer/flow/join"
@@ -28,6 +31,33 @@ func complete(cmd *cobra.Command, phases []string, checks preflight.Target) {
 	}
 	for _, sub := range cmd.Commands() {
 		complete(sub, phases, checks)
+	}
+}
+
+// nameCompletion gives the scripts for shell completion the name of the command as the user writes it. coreutils has an install:
+// of a file with this name, only the path is completed, and airlift, as the command of a node is named.
+func nameCompletion(root *cobra.Command, name output.Name) {
+	root.Use = filepath.Base(strings.Trim(name.Here, "'"))
+	path := name.Here
+	if root.Use == "install" || strings.Contains(root.Use, " ") {
+		root.Use = "airlift"
+	}
+	root.InitDefaultCompletionCmd()
+	for shell, register := range map[string]string{"bash": "complete -o default -F __start_%[2]s %[1]s", "zsh": "compdef _%[2]s %[1]s", "fish": "", "powershell": ""} {
+		cmd, _, err := root.Find([]string{"completion", shell})
+		if err != nil || cmd.Name() != shell {
+			continue
+		}
+		cmd.Long = strings.ReplaceAll(cmd.Long, root.Use+" completion", output.Written+" completion")
+		if generate := cmd.RunE; register != "" && root.Use != path {
+			cmd.RunE = func(cmd *cobra.Command, args []string) error {
+				if err := generate(cmd, args); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(output.Verbatim(cmd.OutOrStdout()), register+"\n", path, root.Use)
+				return err
+			}
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ func main() {
 	name := output.NameOf(os.Args[0], own.path)
 	cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: output.Written}
 	cmd.SetOut(output.Text{Name: name, Out: interrupt.Output{File: os.Stdout, Lost: cancel}})
+	nameCompletion(cmd, name)
 	cmd.SetErr(output.Text{Name: name, Out: interrupt.Output{File: os.Stderr, Lost: cancel}})
 	err := cmd.ExecuteContext(ctx)
 	if err != nil && ctx.Err() != nil {

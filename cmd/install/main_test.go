@@ -62,7 +62,7 @@ func TestCommandLine(t *testing.T) {
 		{"negative ttl", []string{"token", "create", "--ttl", "-1h"}, 2, "", []string{"negative"}},
 		{"token delete without a token", []string{"token", "delete"}, 2, "", []string{"requires a token"}},
 		{"no such kubeconfig", []string{"token", "list", "--kubeconfig", "/nonexistent/admin.conf"}, 1, "", []string{"/nonexistent/admin.conf", "hint: "}},
-		{"version without a payload", []string{"version"}, 4, "install ", []string{"without a payload"}},
+		{"version without a payload", []string{"version"}, 4, "airlift ", []string{"without a payload"}},
 		{"an archive of no known format", []string{"doctor", "x.zip"}, 2, "", []string{`"x.zip"`, "hint: "}},
 		{"an archive in no directory", []string{"doctor", "/nonexistent/x.tar.gz"}, 2, "", []string{"/nonexistent/x.tar.gz", "hint: "}},
 		{"two archives", []string{"doctor", "a.tar.gz", "b.tar.gz"}, 2, "", []string{"one file", "hint: "}},

@@ -25,7 +25,8 @@ func commandName(cmd *cobra.Command) string {
 // began, how long it took and how it ended. The host must be locked. Flags and arguments are
 // not recorded, because they may be secrets.
 func recorded(cmd *cobra.Command, h *host.Host, kubernetes string, run func() error) error {
-	h.Records().BeginRun(ledger.Run{Command: commandName(cmd), Version: kubernetes, Began: time.Now().UTC().Truncate(time.Millisecond)})
+	file, id := own.used()
+	h.Records().BeginRun(ledger.Run{Command: commandName(cmd), Version: kubernetes, File: file, Bundle: id, Began: time.Now().UTC().Truncate(time.Millisecond)})
 	err := run()
 	code, message := fault.ExitCode(err), ""
 	if err != nil {

@@ -73,7 +73,7 @@ func openStatus(cmd *cobra.Command, kubeconfig string) (r *status.Reader, done f
 	r = &status.Reader{Host: h, Ledger: damaged, Kubeconfig: kubeconfig, Contents: status.Contents{Airlift: version}}
 	b, done, err := shared.Payload()
 	if err != nil {
-		output.Warner(cmd)("images and manifests are not compared with this file: %v", err)
+		output.Warner(cmd)("images and manifests are not compared with a bundle file: %v", err)
 		return r, func() {}
 	}
 	r.Contents = site.Contents(b, version)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -11,8 +12,10 @@ import (
 	apimachinery "k8s.io/apimachinery/pkg/version"
 	"sigs.k8s.io/yaml"
 
+	"airlift/bundle"
 	"airlift/cmd/output"
 	"airlift/images/release"
+	"airlift/installer/host"
 	"airlift/internal/fault"
 )
 
@@ -64,9 +67,12 @@ func printVersion(cmd *cobra.Command, format string) error {
 	if format != "" {
 		out = output.Documents(out)
 	} else {
-		fmt.Fprintf(out, "install %s\n", version)
+		fmt.Fprintf(out, "airlift %s\n", version)
 	}
 	f, err := openBundle()
+	if format == "" && own.path == host.CommandPath && errors.Is(err, bundle.ErrNoPayload) {
+		return nil // the command airlift of a node, whose file is not there any more
+	}
 	if err != nil {
 		return err
 	}

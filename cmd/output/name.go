@@ -24,24 +24,33 @@ const Written = "./install"
 type Name struct {
 	Here  string // on this host, as it was started
 	There string // on another host, to which the file was copied
+	File  string // for what only a file with a payload can do; "" if this process is from one
 }
 
 // NameOf returns the name of a command that was started as arg0, from the bundle file at path,
 // if there is one.
-func NameOf(arg0, path string) Name {
+func NameOf(arg0, path string) Name { return nameOf(arg0, path, host.CommandPath) }
+
+// nameOf is NameOf for a host with the command airlift at command.
+func nameOf(arg0, path, command string) Name {
 	typed := arg0
 	switch found, err := exec.LookPath(arg0); {
-	case arg0 == host.StubPath: // a timer's copy, which has no bundle: the file is elsewhere
-		return Name{Written, Written}
+	case path == "" && (arg0 == command || err == nil && sameFile(found, command)):
+		name := filepath.Base(command)
+		here := name
+		if found, err := exec.LookPath(name); err != nil || !sameFile(found, command) { // sudo may have another PATH
+			here = command
+		}
+		return Name{here, name, Written}
 	case strings.Contains(arg0, "/"):
 	case err != nil || path != "" && !sameFile(found, path): // coreutils has an install in PATH
 		typed = path
 	}
 	here, there := shellWord(typed), shellWord("./"+filepath.Base(typed))
 	if here == "" || there == "" {
-		return Name{Written, Written}
+		return Name{Here: Written, There: Written}
 	}
-	return Name{here, there}
+	return Name{Here: here, There: there}
 }
 
 func sameFile(a, b string) bool {
@@ -70,6 +79,19 @@ func shellWord(path string) string {
 // afterName matches what follows the name of the command if it is a part of a longer name.
 var afterName = regexp.MustCompile(`^(?:[A-Za-z0-9_-]|[./][A-Za-z0-9_])`)
 
+// NeedFile are the commands that need a payload, and NeedNone are those below them that do not.
+var (
+	NeedFile = []string{"init", "join", "import", "apply", "preflight", "thin", "adopt", "reconfigure", "upgrade", "images", "cluster", "config images", "registry enable", "etcd restore"}
+	NeedNone = []string{"upgrade undo", "reconfigure undo", "reconfigure print", "images unpin", "cluster example"}
+)
+
+var needFile, needNone = oneOf(NeedFile), oneOf(NeedNone)
+
+// oneOf matches what follows the name of the command in one of the commands.
+func oneOf(commands []string) *regexp.Regexp {
+	return regexp.MustCompile(`^ (?:` + strings.Join(commands, "|") + `)(?:[^\w-]|$)`)
+}
+
 // joinAddress matches the arguments of a join command, which is for another host.
 var joinAddress = regexp.MustCompile(`^ join [^\s:]*:`)
 
@@ -81,7 +103,7 @@ var onAnotherAfter = regexp.MustCompile(`^(?: [a-z-]+)+ (?:there|on (?:the other
 
 // in replaces the command's name in a text.
 func (n Name) in(text string) string {
-	if n.Here == Written && n.There == Written {
+	if n.Here == Written {
 		return text
 	}
 	var out strings.Builder
@@ -95,6 +117,8 @@ func (n Name) in(text string) string {
 		switch {
 		case afterName.MatchString(after) || before != "" && strings.ContainsAny(before[len(before)-1:], "./_-") || strings.HasSuffix(before, "~"):
 			name = Written
+		case n.File != "" && needFile.MatchString(after) && !needNone.MatchString(after):
+			name = n.File
 		case joinAddress.MatchString(after), onAnother.MatchString(before), onAnotherAfter.MatchString(after):
 			name = n.There
 		}

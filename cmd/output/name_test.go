@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 	"text/tabwriter"
-
-	"airlift/installer/host"
 )
 
 func TestNameOf(t *testing.T) {
@@ -35,10 +33,9 @@ func TestNameOf(t *testing.T) {
 		{"./a\u202eb", "", "./install", "./install"},
 		{"./a\xffb", "", "./install", "./install"},
 		{"./größe", "", "'./größe'", "'./größe'"},
-		{host.StubPath, "", "./install", "./install"},
 		{"", "/root/airlift", "/root/airlift", "./airlift"},
 	} {
-		if got := NameOf(c.arg0, c.path); got != (Name{c.here, c.there}) {
+		if got := NameOf(c.arg0, c.path); got != (Name{Here: c.here, There: c.there}) {
 			t.Errorf("NameOf(%q, %q) = %+v", c.arg0, c.path, got)
 		}
 	}
@@ -48,7 +45,7 @@ func TestNameOf(t *testing.T) {
 func TestTextsCannotControlTheTerminal(t *testing.T) {
 	const evil = "\x1b]0;owned\x07\x1b[2J\u009b2J\u202e\r"
 	var out strings.Builder
-	text := Text{Name: Name{Written, Written}, Out: &out}
+	text := Text{Name: Name{Here: Written, There: Written}, Out: &out}
 	fmt.Fprintf(text, "node w1: %s\n", evil)
 	table := tabwriter.NewWriter(text, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(table, "w1\tv1.37.1%s\tReady\n", evil)
@@ -77,7 +74,7 @@ func writeProgram(t *testing.T, path string) {
 }
 
 func TestNameIn(t *testing.T) {
-	n := Name{"/root/airlift-v1", "./airlift-v1"}
+	n := Name{Here: "/root/airlift-v1", There: "./airlift-v1"}
 	for text, want := range map[string]string{
 		"run ./install reset":                                          "run /root/airlift-v1 reset",
 		"./install":                                                    "/root/airlift-v1",
@@ -108,12 +105,49 @@ func TestNameIn(t *testing.T) {
 
 // TestQuotedName: a text that quotes a command has no quotes in quotes.
 func TestQuotedName(t *testing.T) {
-	n := Name{"'./a b'", "'./a b'"}
+	n := Name{Here: "'./a b'", There: "'./a b'"}
 	for text, want := range map[string]string{
 		"see './install status'":                       "see './a b' status",
 		"run './install init', or ./install reset.":    "run './a b' init, or './a b' reset.",
 		"see './install status' and './install reset'": "see './a b' status and './a b' reset",
 		"'./install'": "'./a b'",
+	} {
+		if got := n.in(text); got != want {
+			t.Errorf("%q became %q, not %q", text, got, want)
+		}
+	}
+}
+
+// TestNameOfTheCommandOfANode: what only a file with a payload can do has the name of such a file.
+func TestNameOfTheCommandOfANode(t *testing.T) {
+	bin := t.TempDir()
+	command := filepath.Join(bin, "airlift")
+	writeProgram(t, command)
+	t.Setenv("PATH", "/nowhere")
+	if got := nameOf(command, "", command); got.Here != command || got.There != "airlift" {
+		t.Errorf("outside of PATH: %+v", got)
+	}
+	t.Setenv("PATH", bin)
+	n := nameOf("airlift", "", command)
+	if n != nameOf(command, "", command) || n.Here != "airlift" {
+		t.Errorf("in PATH: %+v", n)
+	}
+	if got := nameOf("airlift", command, command); got.File != "" {
+		t.Errorf("a file with a payload: %+v", got)
+	}
+	for text, want := range map[string]string{
+		"see './install status --help'":                            "see 'airlift status --help'",
+		"run ./install join 10.0.0.1:6443":                         "run ./install join 10.0.0.1:6443",
+		"then on the others: ./install upgrade node":               "then on the others: ./install upgrade node",
+		"to return: ./install upgrade undo; or ./install upgrade":  "to return: airlift upgrade undo; or ./install upgrade",
+		"on the other nodes: ./install certs rotate-ca issue":      "on the other nodes: airlift certs rotate-ca issue",
+		"with an edited file: ./install reconfigure --config FILE": "with an edited file: ./install reconfigure --config FILE",
+		"./install":                       "airlift",
+		"./install reset, ./installer x":  "airlift reset, ./installer x",
+		"./install registry status":       "airlift registry status",
+		"./install etcd restore FILE":     "./install etcd restore FILE",
+		"./install images unpin":          "airlift images unpin",
+		"./install cluster-name, a value": "airlift cluster-name, a value",
 	} {
 		if got := n.in(text); got != want {
 			t.Errorf("%q became %q, not %q", text, got, want)

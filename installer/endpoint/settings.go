@@ -143,5 +143,5 @@ LimitNOFILE=65536
 
 [Install]
 WantedBy=multi-user.target
-`, host.StubPath, capabilities, strings.TrimPrefix(runtimeDir, "/run/"), stateDir)
+`, host.CommandPath, capabilities, strings.TrimPrefix(runtimeDir, "/run/"), stateDir)
 }

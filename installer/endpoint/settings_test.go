@@ -123,7 +123,7 @@ func TestUnit(t *testing.T) {
 			}
 			return strings.Join(about, "")
 		}
-		text := strings.ReplaceAll(string(files[1].Data), host.StubPath, "/bin/true") // this machine has no installer
+		text := strings.ReplaceAll(string(files[1].Data), host.CommandPath, "/bin/true") // this machine has no installer
 		if out := verify(text); out != "" {
 			t.Errorf("%s: systemd reports:\n%s", name, out)
 		}

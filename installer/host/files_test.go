@@ -14,15 +14,18 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
 	"airlift/installer/host/ledger"
 	"airlift/installer/host/uninstall"
 	"airlift/internal/fault"
+	"airlift/scripts/fixtures/testhost"
 )
 
 func open(t *testing.T, root string) *host.Host {
@@ -334,21 +337,70 @@ func TestInstallBinary(t *testing.T) {
 	})
 }
 
-func TestInstallStub(t *testing.T) {
+func TestInstallCommand(t *testing.T) {
 	root := t.TempDir()
 	h := open(t, root)
 	self, err := os.ReadFile(os.Args[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.InstallStub(context.Background(), fmt.Sprintf("%x", sha256.Sum256([]byte("another program")))); err == nil {
+	if err := h.InstallCommand(context.Background(), fmt.Sprintf("%x", sha256.Sum256([]byte("another program")))); err == nil {
 		t.Error("a program other than the bundle's was taken for it")
 	}
-	if err := h.InstallStub(context.Background(), fmt.Sprintf("%x", sha256.Sum256(self))); err != nil {
+	if err := h.InstallCommand(context.Background(), fmt.Sprintf("%x", sha256.Sum256(self))); err != nil {
 		t.Fatal(err)
 	}
-	if got := read(t, root+host.StubPath); got != string(self) {
-		t.Errorf("%s has %d bytes and not this program's %d", host.StubPath, len(got), len(self))
+	if again := h.InstallCommand(context.Background(), fmt.Sprintf("%x", sha256.Sum256(self))); again != nil {
+		t.Error(again)
+	}
+	if got := read(t, root+host.CommandPath); got != string(self) {
+		t.Errorf("%s has %d bytes and not this program's %d", host.CommandPath, len(got), len(self))
+	}
+}
+
+// TestFormerCommand: units of a former build run the command at its new path, and the former copy goes, also after a kill between
+// two changes. Files that Airlift did not write stay.
+func TestFormerCommand(t *testing.T) {
+	const service, site = "/etc/systemd/system/airlift-registry.service", "/etc/systemd/system/airlift-of-the-site.service"
+	text := func(command string) string {
+		return "[Service]\nExecStart=" + command + " registry serve\n# see " + command + "\n"
+	}
+	for stop := range 8 {
+		root := t.TempDir()
+		write(t, root+site, text(host.FormerCommand), 0o644)
+		h := open(t, root)
+		h.Installer = "/bin/true"
+		units := testhost.NewUnits(h, time.Now())
+		if _, err := h.InstallBinary(t.Context(), host.Binary{Path: host.FormerCommand, SHA256: sum("former")}, strings.NewReader("former")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.WriteFile(service, []byte(text(host.FormerCommand)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		changes := 0
+		units.Stale = true
+		h.GuardChanges(func(_ string, do func() error) error {
+			if changes++; changes == stop {
+				return errors.New("killed")
+			}
+			return do()
+		})
+		if err := h.InstallSelf(t.Context()); (err != nil) != (stop > 0 && stop <= changes) {
+			t.Fatalf("stopped at %d of %d: %v", stop, changes, err)
+		}
+		if err := h.InstallSelf(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		command, err := os.ReadFile("/bin/true")
+		if err != nil || read(t, root+host.CommandPath) != string(command) || filesystem.Exists(root+filepath.Dir(host.FormerCommand)) || h.Records().Wrote(host.FormerCommand) {
+			t.Errorf("stopped at %d: %v", stop, err)
+		}
+		if got := read(t, root+service); !strings.Contains(got, "ExecStart="+host.CommandPath+" registry serve\n") || read(t, root+site) != text(host.FormerCommand) {
+			t.Errorf("stopped at %d: %s", stop, got)
+		}
+		if units.Stale {
+			t.Errorf("stopped at %d: systemd has not read the units", stop)
+		}
 	}
 }
 

@@ -247,7 +247,7 @@ func TestPartNode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := h.InstallStub(ctx, fmt.Sprintf("%x", sha256.Sum256(self))); err != nil {
+		if err := h.InstallCommand(ctx, fmt.Sprintf("%x", sha256.Sum256(self))); err != nil {
 			t.Fatal(err)
 		}
 		if err := kernel.EnsureServiceRoute(ctx, h, config.ParseCIDRs("10.96.0.0/12").Prefixes(), "eth0"); err != nil {

@@ -12,7 +12,7 @@ import (
 	"airlift/internal/fault"
 )
 
-// A Timer is a systemd timer, with its service, that runs the installer at StubPath.
+// A Timer is a systemd timer, with its service, that runs the installer at CommandPath.
 type Timer struct {
 	Name  string // of both units, without the suffix
 	About string
@@ -70,7 +70,7 @@ Type=oneshot
 ExecStart=%s %s
 Nice=10
 TimeoutStartSec=2h
-%s`, t.About, StubPath, t.Command, options)
+%s`, t.About, CommandPath, t.Command, options)
 }
 
 func (t Timer) timerText() string {
@@ -93,7 +93,7 @@ func (t Timer) Files() []pki.File {
 	}
 }
 
-// EnsureTimer copies the running installer to StubPath, and enables the timer. Reset removes them.
+// EnsureTimer copies the running installer to CommandPath, and enables the timer. Reset removes them.
 func (h *Host) EnsureTimer(ctx context.Context, t Timer) (changed bool, err error) {
 	if err := h.InstallSelf(ctx); err != nil {
 		return false, err
@@ -119,7 +119,7 @@ func (h *Host) EnsureTimer(ctx context.Context, t Timer) (changed bool, err erro
 	return false, h.Systemd().Start(ctx, t.Unit())
 }
 
-// RemoveTimer removes the units of a timer, and leaves the installer at StubPath, which other
+// RemoveTimer removes the units of a timer, and leaves the installer at CommandPath, which other
 // units may run.
 func (h *Host) RemoveTimer(ctx context.Context, t Timer) error {
 	if err := h.Systemd().DisableNow(ctx, t.Unit()); err != nil {

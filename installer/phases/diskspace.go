@@ -44,9 +44,6 @@ func (n *Node) diskSpace(ctx context.Context) ([]preflight.Space, error) {
 	}
 	missing := func(path string) bool { return !node.FileExists(n.Existing, path) }
 	list := append(Space(n.content(), missing), images)
-	if (!n.Config.Facts.DefaultRoute || n.Config.Endpoint.Used() || n.Config.Registry.Used) && !node.FileExists(n.Existing, host.StubPath) {
-		list = append(list, preflight.Space{Path: path.Dir(host.StubPath), Bytes: uint64(n.Plan.Bundle.File.Installer().Size), Files: 1})
-	}
 	if n.Config.Registry.Used && n.Plan.Role.Kind == controlPlaneKind {
 		kept := n.Config.Registry
 		kept.Keep(registry.Describe(n.Plan.Bundle.File, n.Plan.Bundle.Manifest))

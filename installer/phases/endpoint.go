@@ -59,7 +59,7 @@ func (e Endpoint) Apply(ctx context.Context, l desired.List) error {
 	if len(l.Files) == 0 {
 		return nil
 	}
-	if err := e.Host.InstallStub(ctx, e.node.Plan.Bundle.File.Installer().SHA256); err != nil {
+	if err := e.node.needCommand(ctx); err != nil {
 		return err
 	}
 	return StartEndpoint(ctx, e.Machine, l)

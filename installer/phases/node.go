@@ -138,9 +138,26 @@ func (n *Node) Binaries() []host.Binary {
 	return list
 }
 
+// Command returns the command airlift of this file.
+func (n *Node) Command() host.Binary {
+	b := host.Binary{Path: host.CommandPath}
+	if f := n.Plan.Bundle.File; f != nil {
+		b.SHA256, b.Size = f.Installer().SHA256, f.Installer().Size
+	}
+	return b
+}
+
+// needCommand installs the command airlift, unless the phase unpack has done it.
+func (n *Node) needCommand(ctx context.Context) error {
+	if n.Exists(host.CommandPath) && !n.Existing.Records().Wrote(host.FormerCommand) {
+		return nil
+	}
+	return n.Host.InstallCommand(ctx, n.Command().SHA256)
+}
+
 // content returns what this node gets from the bundle.
 func (n *Node) content() desired.List {
-	return desired.List{Binaries: n.Binaries(), SiteFiles: n.hostFiles(), Images: n.Plan.Images()}
+	return desired.List{Binaries: append(n.Binaries(), n.Command()), SiteFiles: n.hostFiles(), Images: n.Plan.Images()}
 }
 
 // claim records in the ledger the directories that Kubernetes and containerd

@@ -35,7 +35,7 @@ func (n *Node) CheckHost(ctx context.Context, clusterKubelet []byte) (preflight.
 func (n *Node) Target(cluster, kubelet []byte) preflight.Target {
 	t := preflight.Target{
 		Config: n.Config, Role: n.Plan.Role.name, Rerun: n.Observed.IsNode, Root: n.Existing.Path("/"),
-		Binaries: n.Binaries(), Files: n.hostFiles(), Runtime: n.Observed.RuntimeErr,
+		Binaries: append(n.Binaries(), n.Command()), Files: n.hostFiles(), Runtime: n.Observed.RuntimeErr,
 		MissingImages: n.Plan.MissingImages(n.Config), Images: node.ContainerdDir, Kubelet: kubelet, FailSwapOn: n.failSwapOn(cluster),
 		NetworkPolicy: n.Plan.Content().HasAddOn(release.NetworkPolicy), Ingress: n.Plan.Content().HasAddOn(release.Ingress),
 	}

@@ -182,7 +182,7 @@ func (r RuntimeStep) prepareRoutes(ctx context.Context) error {
 	if r.node.Config.Facts.DefaultRoute {
 		return nil
 	}
-	if err := r.Host.InstallStub(ctx, r.node.Plan.Bundle.File.Installer().SHA256); err != nil {
+	if err := r.node.needCommand(ctx); err != nil {
 		return err
 	}
 	return kernel.EnsureServiceRoute(ctx, r.Host, r.node.Config.Networking.ServiceSubnet.Prefixes(), r.node.Config.Facts.Interface)

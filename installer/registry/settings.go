@@ -148,5 +148,5 @@ LimitNOFILE=4096
 
 [Install]
 WantedBy=multi-user.target
-`, host.StubPath, s.Directory, strings.TrimPrefix(runtimeDir, "/run/"))
+`, host.CommandPath, s.Directory, strings.TrimPrefix(runtimeDir, "/run/"))
 }

@@ -96,7 +96,7 @@ func TestUnit(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), Unit)
-	text := strings.ReplaceAll(string(files[1].Data), host.StubPath, "/bin/true") // this machine has no installer
+	text := strings.ReplaceAll(string(files[1].Data), host.CommandPath, "/bin/true") // this machine has no installer
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -321,14 +321,19 @@ func (u *Undo) restoreNode(ctx context.Context) error {
 	if err := u.RestoreFiles(ctx); err != nil {
 		return err
 	}
+	if slices.ContainsFunc(u.paths, func(p string) bool { return path.Dir(p) == path.Dir(endpoint.UnitPath) }) { // also units that only a timer starts
+		if err := u.Host.Systemd().DaemonReload(ctx); err != nil {
+			return err
+		}
+	}
 	// Also after an interruption between a file and its restart.
 	for _, unit := range []struct {
 		name  string
 		files []string
 	}{
 		{"containerd.service", []string{"/usr/local/bin/containerd", render.ContainerdConfigPath, render.ContainerdUnitPath}},
-		{endpoint.Unit, []string{host.StubPath}},
-		{registry.Unit, []string{host.StubPath}},
+		{endpoint.Unit, []string{host.CommandPath, endpoint.UnitPath}},
+		{registry.Unit, []string{host.CommandPath, registry.UnitPath}},
 		{"kubelet.service", kubeletFiles},
 	} {
 		stale, err := u.stale(ctx, unit.name, unit.files)

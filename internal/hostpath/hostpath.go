@@ -33,6 +33,7 @@ var files = []string{
 	"/etc/systemd/system/containerd.service",
 	"/etc/systemd/system/kubelet.service",
 	"/etc/systemd/system/kubelet.service.d/10-kubeadm.conf",
+	"/usr/local/bin/airlift",
 }
 
 const unitDir = "/etc/systemd/system"

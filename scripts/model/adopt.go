@@ -26,6 +26,9 @@ const (
 	resetRemoveNode = "reset --remove-node"
 )
 
+// commandAirlift is the command of a node.
+const commandAirlift = host.CommandPath
+
 // kubeadmCrictl is crictl's configuration on a node of another tool.
 const kubeadmCrictl = "runtime-endpoint: unix:///run/containerd/containerd.sock\n"
 
@@ -36,7 +39,7 @@ func (s *Site) loseAirlift(h *Host) error {
 	if err != nil {
 		return err
 	}
-	for _, file := range append(units, filepath.Join(h.Root, ledger.StateDir), filepath.Join(h.Root, "usr/local/lib/airlift")) {
+	for _, file := range append(units, filepath.Join(h.Root, ledger.StateDir), filepath.Join(h.Root, host.CommandPath)) {
 		err = errors.Join(err, h.stop(filepath.Base(file)), os.RemoveAll(file))
 	}
 	s.mu.Lock()
@@ -83,7 +86,13 @@ func (r *run) adopt(b *payload.Bundle) (string, error) {
 	if !found.Adopted && r.host.foreign {
 		r.host.world.violate("adopt has not adopted the node: %s", found.Text())
 	}
-	if is := r.host.kept(); !sameFiles(files, is) {
+	is := r.host.kept()
+	if !r.host.exists(host.CommandPath) {
+		r.host.world.violate("adopt has not installed the command airlift")
+	}
+	delete(is, host.CommandPath)
+	delete(files, host.CommandPath)
+	if !sameFiles(files, is) {
 		r.host.world.violate("adopt changes %v", differing(files, is))
 	}
 	return out.String(), nil

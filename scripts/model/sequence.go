@@ -636,6 +636,11 @@ func checkError(err error) error {
 
 // check fails if something is not as it must be after a command.
 func (s *Site) check(h *Host, c Command, err error) error {
+	if err == nil && slices.Contains([]string{"init", "join", "join --control-plane", "etcd restore", "upgrade apply", "upgrade node"}, c.Name) {
+		if is := h.read(commandAirlift); is != installerText(h.version()) {
+			return fmt.Errorf("the command airlift of a node with %s is %q", h.version(), is)
+		}
+	}
 	switch {
 	case err != nil:
 	case c.Name == "init", c.Name == "join --control-plane", c.Name == renewAll, strings.HasPrefix(c.Name, "rotate-ca"):

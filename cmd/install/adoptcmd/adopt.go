@@ -29,8 +29,9 @@ Run it on each node, control planes first, as root. The API must answer.
 
 It recognises what made the node and how, and lists what differs from a node of Airlift's,
 with what an upgrade does about it. Then it writes Airlift's ledger, which lists what
-Airlift may change from now on. It changes no other file, and restarts nothing. What cannot
-be taken over is refused before that, with all reasons at once.
+Airlift may change from now on, and installs the command airlift. It changes no other file,
+and restarts nothing. What cannot be taken over is refused before that, with all reasons at
+once.
 
 After that, the commands work as on a node that Airlift installed: upgrade, upgrade undo,
 certs, etcd, import, status, endpoint, registry, cluster. The container runtime and the pod
@@ -108,7 +109,7 @@ func newDisown(e nodecmd.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "disown",
 		Short: "End the adoption of this node, and leave what runs",
-		Long: `End the adoption of this node: remove Airlift's timers, its copy of the installer, and the
+		Long: `End the adoption of this node: remove Airlift's timers, the command airlift, and the
 ledger with the files that 'reset' and 'upgrade undo' would restore. What runs stays as it
 is: binaries, units, static pods, configuration, certificates and images, also those that
 an upgrade replaced. To restore these first: ./install upgrade undo, and ./install reset.

@@ -18,8 +18,7 @@ is left, and restart the components that use them.
 A systemd timer on this host runs 'certs renew all --due --restart'. Run this command on
 each control plane. Each control plane starts at a different time between midnight and
 six o'clock, and waits while another one restarts its components: a Lease in kube-system
-names that one. The timer uses a copy of this installer in ` + host.StubPath + `,
-which an upgrade replaces.
+names that one. The timer runs ` + host.CommandPath + `.
 
 To see when it runs and what it did:
 

@@ -27,7 +27,7 @@ type Options struct {
 	Kubeconfig string
 }
 
-// An Adopt takes over the node on this host. It changes the ledger and nothing else.
+// An Adopt takes over the node on this host. It writes the ledger and the command airlift, and nothing else.
 type Adopt struct {
 	*node.Machine
 	options Options
@@ -66,7 +66,7 @@ func New(o Options, h *host.Host, c *workflow.Console) *Adopt {
 func (a *Adopt) Run(ctx context.Context) (*Result, error) {
 	err := workflow.Run(ctx, a.Console, []workflow.Step{
 		{Name: "preflight", Doc: "recognise what made this node, and how", Run: a.preflight, Reads: true},
-		{Name: "record", Doc: "write the ledger", Run: a.record},
+		{Name: "record", Doc: "write the ledger, and install the command airlift", Run: a.record},
 	}, nil)
 	return a.result, err
 }
@@ -109,6 +109,9 @@ func (a *Adopt) preflight(ctx context.Context) error {
 	if err := a.addCA(); err != nil {
 		return err
 	}
+	if err := a.checkCommand(); err != nil {
+		return err
+	}
 	a.result = a.newResult("")
 	a.result.Maker, a.result.Kubernetes = report.Maker, report.Adoption.Kubernetes
 	a.result.Findings = append(a.result.Findings, report.Findings...)
@@ -147,6 +150,15 @@ func (a *Adopt) newResult(managed string) *Result {
 	return r
 }
 
+// checkCommand refuses a host that has another file with the name of the command airlift.
+func (a *Adopt) checkCommand() error {
+	b, err := a.Host.Command()
+	if err == nil {
+		_, err = a.Existing.HasBinary(b)
+	}
+	return err
+}
+
 // addCA adds the CA to the files of the entry: after a rotation of the CAs, reset cannot take back what Airlift changed.
 func (a *Adopt) addCA() error {
 	ca := node.CAFile(a.Existing, node.Observe(a.Existing).PKI().CertificatesDir, a.entry.Kubelet.Config)
@@ -176,10 +188,13 @@ func (r *Result) refused() error {
 		Hint("solve each of them, and run the same command again; docs: ./install docs adopt")
 }
 
-// record writes the ledger, with one write.
-func (a *Adopt) record(context.Context) error {
+// record writes the ledger, with one write, and installs the command airlift.
+func (a *Adopt) record(ctx context.Context) error {
 	defer func() { a.Console.Summary(a.result.Text()) }()
-	if a.result.managed != "" {
+	switch {
+	case a.result.Adopted: // by a former build, or a run that was killed
+		return a.Host.InstallSelf(ctx)
+	case a.result.managed != "":
 		return nil
 	}
 	now := time.Now().UTC().Truncate(time.Second)
@@ -189,7 +204,7 @@ func (a *Adopt) record(context.Context) error {
 	}
 	a.result.Adopted, a.result.Time = true, &now
 	a.Changed(true)
-	return nil
+	return a.Host.InstallSelf(ctx)
 }
 
 // Text is the result for people.
@@ -222,7 +237,7 @@ func (r *Result) Text() string {
 	switch {
 	case len(r.Refusals) > 0:
 	case r.Adopted:
-		fmt.Fprintf(out, "\nThis node is adopted: only its ledger, %s, was written.\nAdopt each node. Then see what an upgrade would change: ./install upgrade plan\n", ledger.Path)
+		fmt.Fprintf(out, "\nThis node is adopted: its ledger, %s, and the command airlift were written, and nothing else.\nAdopt each node. Then see what an upgrade would change: ./install upgrade plan\n", ledger.Path)
 	default:
 		fmt.Fprint(out, "\nNothing was changed. To adopt this node: ./install adopt\n")
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,6 +70,7 @@ func adopts(root, kubeconfig string, l *layouts.Layout, dryRun bool, out io.Writ
 		return nil, err
 	}
 	defer unlock()
+	h.Installer = "/bin/true"
 	a := New(Options{Target: version, Kubeconfig: kubeconfig}, h, &workflow.Console{Out: out})
 	a.read = func(context.Context, *cluster.Client) (adoption.Input, error) { return l.InputOf(os.DirFS(root)), nil }
 	if dryRun {
@@ -119,7 +121,7 @@ func changed(before, after map[string]string) (list []string) {
 	return list
 }
 
-// TestAdoptChangesOnlyTheLedger, for the nodes of each tool: a dry run changes nothing, adopt writes the ledger, and a second
+// TestAdoptChangesOnlyTheLedger, for the nodes of each tool: a dry run changes nothing, adopt writes the ledger and the command airlift, and a second
 // run has nothing to do.
 func TestAdoptChangesOnlyTheLedger(t *testing.T) {
 	kubeconfig := server(t)
@@ -141,7 +143,9 @@ func TestAdoptChangesOnlyTheLedger(t *testing.T) {
 				t.Fatalf("%+v, %v", r, err)
 			}
 			adopted := tree(t, root)
-			if list := changed(before, adopted); len(list) != 1 || list[0] != ledger.Path {
+			list := slices.DeleteFunc(changed(before, adopted), func(name string) bool { return strings.HasPrefix(host.CommandPath, name+"/") })
+			slices.Sort(list)
+			if !slices.Equal(list, []string{host.CommandPath, ledger.Path}) {
 				t.Errorf("adopt changed %q", list)
 			}
 			for _, f := range r.Findings {
@@ -345,6 +349,7 @@ func disownable(t *testing.T) string {
 	}
 	defer unlock()
 	testhost.NewUnits(h, time.Now())
+	h.Installer = "/bin/true"
 	if _, err := h.EnsureTimer(t.Context(), certs.Timer); err != nil {
 		t.Fatal(err)
 	}
@@ -360,9 +365,9 @@ func disownable(t *testing.T) string {
 // TestDisown: Airlift's own files go, and what runs stays, also after a kill at any change of the disk.
 func TestDisown(t *testing.T) {
 	start := disownable(t)
-	want := tree(t, start)
+	want, before := tree(t, start), tree(t, written(t, layouts.Kubeadm(layouts.Options{Version: version})))
 	for name := range want {
-		if strings.Contains(name, "airlift") || name == "/usr/local" || name == "/usr/local/lib" { // directories of the copy of the installer
+		if strings.Contains(name, "airlift") || strings.HasPrefix(host.CommandPath, name+"/") && name != "/usr" && before[name] == "" { // directories of the command airlift
 			delete(want, name)
 		}
 	}
@@ -372,7 +377,7 @@ func TestDisown(t *testing.T) {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	for name, left := range map[string]bool{
-		"systemd unit airlift-certs-renew.timer": false, host.StubPath: false, ledger.StateDir: false, "/etc/systemd/system/kubelet.service": true, config.KubeletFlagsFile: true,
+		"systemd unit airlift-certs-renew.timer": false, host.CommandPath: false, ledger.StateDir: false, "/etc/systemd/system/kubelet.service": true, config.KubeletFlagsFile: true,
 	} {
 		if strings.Contains(goes, "    "+name+"\n") == left || strings.Contains(stays, "    "+name+"\n") != left {
 			t.Errorf("%s is left: %t\n%s", name, !left, text)
@@ -591,5 +596,23 @@ func TestWorkerWithTheCAElsewhere(t *testing.T) {
 	}
 	if _, err := adopts(other, server(t), l, false, io.Discard); fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), file) {
 		t.Errorf("without a CA: %v", err)
+	}
+}
+
+// TestAdoptKeepsAnotherAirlift: a file with the name of the command that Airlift did not write stays, and the node is not adopted.
+func TestAdoptKeepsAnotherAirlift(t *testing.T) {
+	l := layouts.Kubeadm(layouts.Options{Version: version})
+	root := written(t, l)
+	file := filepath.Join(root, host.CommandPath)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("another tool"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	before := tree(t, root)
+	r, err := adopts(root, server(t), l, false, io.Discard)
+	if err == nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), host.CommandPath) || r != nil {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if list := changed(before, tree(t, root)); len(list) > 0 {
+		t.Errorf("changed %q", list)
 	}
 }

@@ -67,7 +67,7 @@ func Disown(ctx context.Context, h *host.Host, c *workflow.Console) error {
 	c.Summary("Airlift no longer manages this node. What runs was not changed.\n")
 	return workflow.Run(ctx, c, []workflow.Step{
 		{Name: "preflight", Doc: "check that the node does not need Airlift", Run: func(context.Context) error { return CheckDisown(h) }, Reads: true},
-		{Name: "timers", Doc: "remove Airlift's timers, and its copy of the installer", Run: func(ctx context.Context) error { return uninstall.RemoveServices(ctx, h) }},
+		{Name: "timers", Doc: "remove Airlift's timers, and the command airlift", Run: func(ctx context.Context) error { return uninstall.RemoveServices(ctx, h) }},
 		{Name: "ledger", Doc: "remove the ledger, and the files that reset and undo would restore", Run: func(context.Context) error { return uninstall.RemoveLedger(h) }},
 	}, nil)
 }

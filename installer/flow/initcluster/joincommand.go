@@ -180,7 +180,7 @@ func (s initSummary) String() string {
 	} else {
 		fmt.Fprintf(&b, "Kubernetes %s is running on this host.\n", s.version)
 	}
-	b.WriteString("\nUse it as root:\n\n    export KUBECONFIG=" + node.AdminConf + "\n    kubectl get nodes\n")
+	b.WriteString("\nUse it as root:\n\n    export KUBECONFIG=" + node.AdminConf + "\n    kubectl get nodes\n    airlift status\n")
 	if s.network == "none" {
 		b.WriteString("\nInstall a pod network next; the node is NotReady until then.\n")
 	}

@@ -60,7 +60,7 @@ func workerSteps(w *workerJoin) []workflow.Step {
 		w.nodeJoin.registry.Step(false, w.nodeJoin.find, w.nodeJoin.known),
 		{Name: "pod-network", Doc: "connect to the pod network", Prepare: w.nodeJoin.find, Run: w.nodeJoin.api.PodNetwork},
 		{Name: "wait-node", Doc: "wait until the node is Ready",
-			Prepare: w.nodeJoin.find, Run: w.nodeJoin.waitJoined("This host is now a node of the cluster. To list the nodes, run on a control plane:\n\n    kubectl get nodes\n")},
+			Prepare: w.nodeJoin.find, Run: w.nodeJoin.waitJoined("This host is now a node of the cluster. To list the nodes, run on a control plane:\n\n    kubectl get nodes\n\nThe state of this node: airlift status\n")},
 	}
 }
 
@@ -99,7 +99,7 @@ func controlPlaneSteps(c *controlPlaneJoin) []workflow.Step {
 		c.nodeJoin.registry.Step(true, c.nodeJoin.find, c.nodeJoin.known),
 		{Name: "pod-network", Doc: "connect to the pod network", Prepare: c.nodeJoin.find, Run: c.api.PodNetwork},
 		{Name: "wait-node", Doc: "wait until the node is Ready",
-			Prepare: c.nodeJoin.find, Run: c.nodeJoin.waitJoined("This host is now a control plane of the cluster. Use it as root:\n\n    export KUBECONFIG=" + node.AdminConf + "\n    kubectl get nodes\n")},
+			Prepare: c.nodeJoin.find, Run: c.nodeJoin.waitJoined("This host is now a control plane of the cluster. Use it as root:\n\n    export KUBECONFIG=" + node.AdminConf + "\n    kubectl get nodes\n    airlift status\n")},
 	}
 }
 

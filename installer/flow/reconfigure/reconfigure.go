@@ -125,7 +125,7 @@ func (r *Reconfigure) Steps() []workflow.Step {
 		r.Restarts("runtime", "let containerd use the configured name of the pause image", r.runtime, r.restartRuntime),
 		r.Restarts("kubelet", "restart the kubelet", nothing, r.restartKubelet),
 		{Name: "node", Doc: "set the labels and taints of this node", Prepare: r.Prepare, Run: r.setMarks},
-		r.Writes("post-reconfigure", "finish the change of this node", nothing, r.finish),
+		r.Writes("post-reconfigure", "finish the change of this node", r.Command, r.finish),
 	}
 	if r.options.Node { // the cluster stores the configuration, and undo here must not bring back an older one
 		steps = slices.DeleteFunc(steps, func(s workflow.Step) bool { return s.Name == "upload-config" || s.Name == "addon" })
@@ -535,7 +535,10 @@ func (r *Reconfigure) restartKubelet(ctx context.Context, _ desired.List) error 
 }
 
 // finish ends the change of this node. What undo needs stays until the next change or upgrade.
-func (r *Reconfigure) finish(ctx context.Context, _ desired.List) error {
+func (r *Reconfigure) finish(ctx context.Context, l desired.List) error {
+	if err := r.InstallCommand(ctx, l); err != nil {
+		return err
+	}
 	if r.Unfinished() && !r.Record.WasFinished {
 		r.Record.WasFinished = true
 		if err := r.WriteRecord(); err != nil {

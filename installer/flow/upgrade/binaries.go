@@ -8,9 +8,7 @@ import (
 	"strings"
 
 	"airlift/installer/config"
-	"airlift/installer/desired"
 	"airlift/installer/host"
-	"airlift/installer/phases"
 	"airlift/internal/fault"
 )
 
@@ -58,44 +56,4 @@ func (u *Upgrade) install(ctx context.Context, list []host.Binary) error {
 func ofRuntime(p string) bool {
 	name := path.Base(p)
 	return path.Dir(p) == config.CNIBinDir || name == "runc" || name == "ctr" || strings.HasPrefix(name, "containerd")
-}
-
-// staleStub reports whether the copy of the installer that timers and units on this host run differs
-// from the installer in this file. A host without such a unit has no copy.
-func (u *Upgrade) staleStub() (bool, error) {
-	if !u.Existing.Records().Wrote(host.StubPath) {
-		return false, nil
-	}
-	has, err := u.Existing.HasBinary(host.Binary{Path: host.StubPath, SHA256: u.Bundle.File.Installer().SHA256})
-	return !has, err
-}
-
-// stub returns the copy of the installer, if timers and units on this host run another one.
-func (u *Upgrade) stub(context.Context) (l desired.List, err error) {
-	stale, err := u.staleStub()
-	if err == nil && stale {
-		self := u.Bundle.File.Installer()
-		l.Binaries = []host.Binary{{Path: host.StubPath, SHA256: self.SHA256, Size: self.Size}}
-	}
-	return l, err
-}
-
-// upgradeStub makes timers and units on this host run the installer in this file, after all else has
-// its new version. Undo restores the previous copy.
-func (u *Upgrade) upgradeStub(ctx context.Context, l desired.List) error {
-	if len(l.Binaries) == 0 {
-		return nil
-	}
-	if err := u.Keep(host.StubPath); err != nil {
-		return err
-	}
-	if err := u.Host.InstallStub(ctx, l.Binaries[0].SHA256); err != nil {
-		return err
-	}
-	u.Console.Debug(1, "installed %s", host.StubPath)
-	u.Changed(true)
-	if err := phases.RestartRegistry(ctx, u.Machine); err != nil {
-		return err
-	}
-	return phases.RestartEndpoint(ctx, u.Machine)
 }

@@ -26,7 +26,7 @@ func (u *Upgrade) Remains() (bool, error) {
 	if err != nil || len(pending) > 0 {
 		return true, err
 	}
-	if stale, err := u.staleStub(); err != nil || stale {
+	if command, err := u.Command(context.Background()); err != nil || len(command.Binaries) > 0 {
 		return true, err
 	}
 	for name := range u.Plans {

@@ -43,14 +43,14 @@ func (u *Upgrade) space(ctx context.Context, e *upgradecheck.Etcd) ([]preflight.
 			state.Bytes += uint64(b.Size) // the original, for reset
 		}
 	}
-	stub, err := u.stub(ctx)
+	command, err := u.Command(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, b := range stub.Binaries {
+	for _, b := range command.Binaries {
 		state.Bytes += uint64(b.Size) // the previous one
 	}
-	list := phases.Space(desired.List{Binaries: append(pending, stub.Binaries...)}, all)
+	list := phases.Space(desired.List{Binaries: append(pending, command.Binaries...)}, all)
 	saves, err := u.needsBackup()
 	if err != nil {
 		return nil, err

@@ -92,7 +92,7 @@ func (u *Upgrade) Steps() []workflow.Step {
 		u.Restarts("runtime", "upgrade containerd, runc and the CNI plugins", u.runtimeFiles, u.upgradeRuntime),
 		u.Restarts("kubelet", "upgrade the kubelet", u.kubeletFiles, u.upgradeKubelet),
 		{Name: "uncordon", Doc: "allow pods on this node again", Prepare: u.Prepare, Run: u.uncordon},
-		u.Writes("post-upgrade", "finish the upgrade of this node", u.stub, u.finish),
+		u.Writes("post-upgrade", "finish the upgrade of this node", u.Command, u.finish),
 	})
 }
 
@@ -177,7 +177,7 @@ func (u *Upgrade) preflight(ctx context.Context) error {
 
 // finish ends the upgrade of this node. What undo needs stays until the next upgrade.
 func (u *Upgrade) finish(ctx context.Context, l desired.List) error {
-	if err := u.upgradeStub(ctx, l); err != nil {
+	if err := u.InstallCommand(ctx, l); err != nil {
 		return err
 	}
 	if u.Unfinished() {

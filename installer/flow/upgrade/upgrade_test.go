@@ -2,10 +2,12 @@ package upgrade
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"airlift/bundle"
 	"airlift/images/store"
@@ -13,6 +15,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/pods"
@@ -21,6 +24,7 @@ import (
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testbundle"
+	"airlift/scripts/fixtures/testhost"
 )
 
 func TestKeptFlags(t *testing.T) {
@@ -133,9 +137,9 @@ func TestUpgradeKeepsImageNames(t *testing.T) {
 	}
 }
 
-// TestUpgradeOfTheStub: timers and units run the installer of the new file after an upgrade, and the
-// previous one after undo. A host without such a unit gets no copy of the installer.
-func TestUpgradeOfTheStub(t *testing.T) {
+// TestUpgradeOfTheCommand: a node has the command airlift of the new file after an upgrade, which its units run, and after undo what it
+// had before: an older one, the one of a former build, or none.
+func TestUpgradeOfTheCommand(t *testing.T) {
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)
@@ -145,40 +149,52 @@ func TestUpgradeOfTheStub(t *testing.T) {
 		Components: []bundle.Component{{Name: "runc", Version: "v1.0.0", URL: "https://example.com/runc", Checksum: "sha256:" + testbundle.Sum(nil), Entries: []string{"bin/runc"}}},
 	}
 	b := testbundle.Write(t, "bundle", self, m, map[string][]byte{"bin/runc": []byte("runc")})
-	for _, had := range []bool{true, false} {
-		h, unlock, err := host.OpenLocked(t.TempDir())
+	const unit = "/etc/systemd/system/airlift-certs-renew.service"
+	for _, had := range []string{host.CommandPath, host.FormerCommand, ""} {
+		root := t.TempDir()
+		h, unlock, err := host.OpenLocked(root)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer unlock()
-		before, after := "old", string(self)
-		if had {
-			if _, err := h.InstallBinary(t.Context(), host.Binary{Path: host.StubPath, SHA256: testbundle.Sum([]byte(before))}, strings.NewReader(before)); err != nil {
+		testhost.NewUnits(h, time.Now())
+		if had != "" {
+			_, binaryErr := h.InstallBinary(t.Context(), host.Binary{Path: had, SHA256: testbundle.Sum([]byte("old"))}, strings.NewReader("old"))
+			_, unitErr := h.WriteFile(unit, []byte("ExecStart="+had+" certs renew all\n"), 0o644)
+			if err := errors.Join(binaryErr, unitErr); err != nil {
 				t.Fatal(err)
 			}
-		} else {
-			before, after = "", ""
 		}
-		is := func() string { data, _ := os.ReadFile(h.Path(host.StubPath)); return string(data) }
+		files := func() string {
+			var list []string
+			for _, file := range []string{host.CommandPath, host.FormerCommand, unit} {
+				data, _ := os.ReadFile(h.Path(file))
+				list = append(list, fmt.Sprintf("%d %.50q", len(data), data))
+			}
+			return strings.Join(list, ", ")
+		}
+		before := files()
 		u := New(b, Options{Node: true}, true, h, &workflow.Console{Out: io.Discard})
 		u.Goal.From = "v1.37.1"
 		for run := range 2 {
-			if stale, err := u.staleStub(); err != nil || stale != (had && run == 0) {
-				t.Errorf("run %d: stale: %t, %v", run, stale, err)
+			l, err := u.Command(t.Context())
+			if err != nil || (len(l.Binaries) > 0) != (run == 0) || (len(l.Files) > 0) != (run == 0 && had == host.FormerCommand) {
+				t.Fatalf("%q, run %d: %+v, %v", had, run, l, err)
 			}
-			l, err := u.stub(t.Context())
-			if err != nil {
-				t.Fatal(err)
+			if err := u.InstallCommand(t.Context(), l); err != nil || u.Changes > 1 {
+				t.Errorf("%q, run %d: %d changes: %v", had, run, u.Changes, err)
 			}
-			if err := u.upgradeStub(t.Context(), l); err != nil || is() != after || u.Changes > 1 {
-				t.Errorf("run %d: %d bytes, want %d; %d changes: %v", run, len(is()), len(after), u.Changes, err)
+			now, _ := os.ReadFile(h.Path(host.CommandPath))
+			service, _ := os.ReadFile(h.Path(unit))
+			if string(now) != string(self) || filesystem.Exists(h.Path(host.FormerCommand)) || had != "" && string(service) != "ExecStart="+host.CommandPath+" certs renew all\n" {
+				t.Errorf("%q, run %d: %s", had, run, files())
 			}
 		}
 		if err := u.Finish(); err != nil {
 			t.Fatal(err)
 		}
-		if err := undoFiles(h); had == errors.Is(err, errNoUpgrade) || is() != before {
-			t.Errorf("after undo %d bytes, want %q: %v", len(is()), before, err)
+		if err := undoFiles(h); err != nil || files() != before {
+			t.Errorf("%q: after undo %s, want %s: %v", had, files(), before, err)
 		}
 	}
 }

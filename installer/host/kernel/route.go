@@ -25,7 +25,7 @@ const deviceTimeout = 60 * time.Second
 // EnsureServiceRoute adds a route to the Service addresses on a host without a
 // default route: the kernel needs a route before kube-proxy's rules can rewrite
 // a packet. It adds the route now and at every boot, with a unit that runs the
-// installer at StubPath before the kubelet, and when what manages the network is
+// installer at CommandPath before the kubelet, and when what manages the network is
 // restarted: a route is lost when its interface goes down. Ranges with an existing route are
 // left alone.
 func EnsureServiceRoute(ctx context.Context, h *host.Host, serviceSubnets []netip.Prefix, dev string) error {
@@ -77,7 +77,7 @@ Type=oneshot
 RemainAfterExit=yes
 `, strings.Join(cidrs, ", "))
 	for _, cidr := range cidrs {
-		fmt.Fprintf(&b, "ExecStart=%s host-route --cidr %s --dev %s\n", host.StubPath, cidr, dev)
+		fmt.Fprintf(&b, "ExecStart=%s host-route --cidr %s --dev %s\n", host.CommandPath, cidr, dev)
 	}
 	b.WriteString("\n[Install]\nWantedBy=multi-user.target\n")
 	return b.String()

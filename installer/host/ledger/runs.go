@@ -22,6 +22,9 @@ type Run struct {
 	Command string    `json:"command"` // without flags and arguments, which may be secrets: "init"
 	Version string    `json:"version"` // the Kubernetes version of its bundle
 	Began   time.Time `json:"began"`
+	// File is the path of the bundle file that it used, and Bundle its ID; missing if it needed none.
+	File   string `json:"file,omitempty"`
+	Bundle string `json:"bundle,omitempty"`
 	// Seconds is how long it took. It is missing, like the exit code, for a
 	// run that was killed or has not ended yet.
 	Seconds  float64 `json:"seconds,omitempty"`

@@ -14,7 +14,7 @@ import (
 	"airlift/installer/host/ledger"
 )
 
-// ofAirlift reports whether an entry is only of use to Airlift: a timer with its service, the copy of the installer, a record.
+// ofAirlift reports whether an entry is only of use to Airlift: a timer with its service, the command airlift, a record.
 // All others are of the node.
 func ofAirlift(e ledger.Entry) bool {
 	switch e.Kind {
@@ -23,7 +23,7 @@ func ofAirlift(e ledger.Entry) bool {
 	case ledger.File:
 		return strings.HasPrefix(filepath.Base(e.Name), "airlift-") || strings.HasPrefix(e.Name, ledger.StateDir+"/")
 	case ledger.Binary:
-		return e.Name == host.StubPath
+		return e.Name == host.CommandPath || e.Name == host.FormerCommand
 	case ledger.Owned, ledger.Contents:
 		return strings.HasPrefix(e.Name, ledger.StateDir+"/")
 	}
