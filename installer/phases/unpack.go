@@ -54,16 +54,16 @@ func (c *Content) Unpack(ctx context.Context, l desired.List) error {
 	wants := func(entry string) bool { return wanted[node.BinaryPath(entry)] }
 	if c.Node.Plan.OnePhase {
 		c.start(ctx, wants, nil, payload.SiteRequest{})
-		if err := c.Host.InstallCommand(ctx, c.Node.Command().SHA256); err != nil {
+		if err := c.Stream.Finish(ctx); err != nil {
 			return err
 		}
-		return c.Stream.Finish(ctx)
+	} else {
+		c.start(ctx, wants, l.Images, c.siteRequest())
+		if err := c.Stream.Wait(ctx, needed...); err != nil {
+			return err
+		}
 	}
-	c.start(ctx, wants, l.Images, c.siteRequest())
-	if err := c.Host.InstallCommand(ctx, c.Node.Command().SHA256); err != nil {
-		return err
-	}
-	return c.Stream.Wait(ctx, needed...)
+	return c.Host.InstallCommand(ctx, c.Node.Command().SHA256)
 }
 
 // start starts the bundle stream in the background.
