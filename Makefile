@@ -1,6 +1,7 @@
 # Airlift: one file that installs Kubernetes on hosts without a network.
 #
-#   make demo    build a bundle and make a cluster of three isolated hosts with one command
+#   make demo    build a bundle and make a cluster of three isolated hosts with one command;
+#                RECORD=README.md writes what it printed to that page
 #   make unit    the tests that run on any Linux machine: no root, no network, no components
 #   make test    all tests, except those of make e2e
 #   make browser the tests of HTML pages in Chromium
@@ -110,7 +111,7 @@ best: build upstream
 	go run ./scripts/buildbundle --version $(KUBERNETES) --compression best --output out/best
 
 demo: bundle
-	go run ./scripts/demo --bundle out/install
+	go run ./scripts/demo --bundle out/install $(addprefix --record ,$(RECORD))
 
 # The list of known vulnerabilities is on the internet. Where it cannot be read, nothing is
 # checked, and that is not a failure of the code.

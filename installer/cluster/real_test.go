@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"airlift/installer/cluster/wait"
+	"airlift/scripts/fixtures/port"
 	"airlift/scripts/fixtures/testcluster"
 
 	corev1 "k8s.io/api/core/v1"
@@ -181,7 +182,7 @@ func TestRealWaitsTellWhatTheySaw(t *testing.T) {
 	p := testcluster.Start(t)
 	ctx, super := testcluster.Within(t), superAdmin(t, p)
 	p.AddNode(t, "waits", false)
-	nobody := testcluster.Must(Load(p.Super, net.JoinHostPort("127.0.0.1", strconv.Itoa(testcluster.Must(testcluster.FreePorts(1))(t)[0]))))(t)
+	nobody := testcluster.Must(Load(p.Super, net.JoinHostPort("127.0.0.1", strconv.Itoa(testcluster.Must(port.Free(1))(t)[0]))))(t)
 	for name, c := range map[string]struct {
 		err  error
 		want []string

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/pki"
 	"airlift/internal/fault"
+	"airlift/scripts/fixtures/port"
 	"airlift/scripts/fixtures/rig"
 )
 
@@ -71,15 +71,11 @@ func (s *servers) file(name string) string { return filepath.Join(s.certs, name)
 // make returns a member that does not run yet.
 func (s *servers) make(name string) *server {
 	s.t.Helper()
-	var urls [2]string
-	for i := range urls {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		defer l.Close()
-		urls[i] = "https://" + l.Addr().String()
+	ports, err := port.Free(2)
+	if err != nil {
+		s.t.Fatal(err)
 	}
+	urls := [2]string{fmt.Sprint("https://127.0.0.1:", ports[0]), fmt.Sprint("https://127.0.0.1:", ports[1])}
 	m := &server{name: name, client: urls[0], peer: urls[1], dir: filepath.Join(s.t.TempDir(), name)}
 	s.all = append(s.all, m)
 	return m

@@ -24,6 +24,7 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	"airlift/internal/fault"
+	"airlift/scripts/fixtures/port"
 	"airlift/scripts/fixtures/rig"
 )
 
@@ -212,12 +213,11 @@ func onlyLocalhost(_ context.Context, name string) ([]string, error) {
 
 func freePort(t *testing.T) int32 {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := port.Free(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return int32(l.Addr().(*net.TCPAddr).Port)
+	return int32(ports[0])
 }
 
 // runOne runs the check of that name.

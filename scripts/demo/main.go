@@ -3,12 +3,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -24,10 +26,11 @@ const name = "demo"
 
 func main() {
 	path := flag.String("bundle", "out/install", "the bundle file")
+	record := flag.String("record", "", "write what was typed and printed to the block of this page that follows "+recorded)
 	keep := flag.Bool("keep", false, "leave the hosts running (labctl down --name demo removes them)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := demo(ctx, *path, *keep)
+	err := demo(ctx, *path, *record, *keep)
 	stop()
 	fault.Print(os.Stderr, err)
 	os.Exit(int(fault.ExitCode(err)))
@@ -44,9 +47,13 @@ type demonstration struct {
 	keep    bool
 	version string
 	site    *site.Site
+	typed   bytes.Buffer // the commands of the recording, and what they printed
 }
 
-func demo(ctx context.Context, path string, keep bool) (err error) {
+// recorded is the line before the block of a page that holds the recording.
+const recorded = "<!-- not run: make demo RECORD=README.md writes this block -->"
+
+func demo(ctx context.Context, path, record string, keep bool) (err error) {
 	d := &demonstration{path: path, keep: keep}
 	if d.version, err = site.KubernetesVersion(path); err != nil {
 		return err
@@ -70,8 +77,8 @@ func demo(ctx context.Context, path string, keep bool) (err error) {
 	for i, p := range []part{
 		{"three hosts: Debian with systemd and sshd, no default route, no DNS, nothing installed", d.hosts},
 		{"copy the file to host1, and describe the cluster", d.describe},
-		{"host1: ./install cluster apply", d.apply},
-		{"kubectl get nodes,pods -A -o wide", d.show},
+		{"host1: one command makes the cluster", d.apply},
+		{"host1: nodes and pods", d.show},
 		{"a Deployment with a pod on each host, and requests to its Service by DNS name", d.workload},
 		{"packets that tried to leave the hosts' network", d.escapes},
 	} {
@@ -83,7 +90,33 @@ func demo(ctx context.Context, path string, keep bool) (err error) {
 		fmt.Printf("\n   took %.1f s\n", time.Since(partStarted).Seconds())
 	}
 	fmt.Printf("\nKubernetes %s on three isolated hosts in %.0f s\n", d.version, time.Since(started).Seconds())
+	if record != "" {
+		return d.write(record)
+	}
 	return nil
+}
+
+// run runs a command on the first host, as an operator types it there, and records it.
+func (d *demonstration) run(ctx context.Context, command string) error {
+	out := io.MultiWriter(os.Stdout, &d.typed)
+	fmt.Fprintf(out, "$ %s\n", command)
+	err := d.site.Hosts[0].Exec(ctx, nil, out, out, "sh", "-c", "export KUBECONFIG=/etc/kubernetes/admin.conf; "+command)
+	fmt.Fprintln(out)
+	return err
+}
+
+// write puts the recording into the page.
+func (d *demonstration) write(name string) error {
+	page, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	before, rest, found := bytes.Cut(page, []byte(recorded+"\n```console\n"))
+	_, after, ends := bytes.Cut(rest, []byte("\n```\n"))
+	if !found || !ends {
+		return fmt.Errorf("recording the demo: %s has no block ```console after a line %s", name, recorded)
+	}
+	return os.WriteFile(name, slices.Concat(before, []byte(recorded+"\n```console\n"), bytes.TrimSpace(d.typed.Bytes()), []byte("\n```\n"), after), 0o644)
 }
 
 func (d *demonstration) hosts(ctx context.Context) (err error) {
@@ -110,17 +143,20 @@ func (d *demonstration) describe(ctx context.Context) error {
 		text += fmt.Sprintf("- {name: %s, role: %s, address: %s}\n", h.Name, role, h.Addr)
 		keys += " " + h.Addr.String()
 	}
-	fmt.Print(text)
 	if err := first.Exec(ctx, strings.NewReader(text), io.Discard, os.Stderr, "sh", "-c", "cat >cluster.yaml"); err != nil {
 		return err
 	}
-	_, err = first.Output(ctx, "sh", "-c", keys+" >.ssh/known_hosts")
-	return err
+	if _, err = first.Output(ctx, "sh", "-c", keys+" >.ssh/known_hosts"); err != nil {
+		return err
+	}
+	return d.run(ctx, "cat cluster.yaml")
 }
 
 func (d *demonstration) apply(ctx context.Context) error {
-	_, err := site.Install(ctx, d.site.Hosts[0], os.Stdout, "cluster", "apply", "--yes")
-	return err
+	if err := d.run(ctx, "./install cluster apply --yes"); err != nil {
+		return err
+	}
+	return d.run(ctx, "./install cluster apply") // nothing is left to do
 }
 
 // show waits for the system pods before it lists nodes and pods.
@@ -137,9 +173,10 @@ func (d *demonstration) show(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	out, err := d.site.Kubectl(ctx, "get", "nodes,pods", "-A", "-o", "wide")
-	fmt.Print(out)
-	return err
+	if err := d.run(ctx, "kubectl get nodes"); err != nil {
+		return err
+	}
+	return d.run(ctx, "kubectl get pods -A")
 }
 
 // reportUnready prints, every ten seconds until stop is called, which pods are not Ready and

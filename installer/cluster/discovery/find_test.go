@@ -27,6 +27,7 @@ import (
 	"airlift/scripts/fixtures/testcluster/testclient"
 
 	"airlift/installer/cluster"
+	"airlift/scripts/fixtures/port"
 	"airlift/scripts/fixtures/testcluster"
 
 	corev1 "k8s.io/api/core/v1"
@@ -419,7 +420,7 @@ func TestDiscoveryTriesAgainWhatMayHeal(t *testing.T) {
 func TestDiscoveryTellsWhyAHostIsUnreachable(t *testing.T) {
 	i := newImpostor(t)
 	ctx := context.Background()
-	ports := testcluster.Must(testcluster.FreePorts(1))(t)
+	ports := testcluster.Must(port.Free(1))(t)
 	closed := net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
 	start := time.Now()
 	var states []string

@@ -3,7 +3,7 @@ package initcluster
 import (
 	"bytes"
 	"errors"
-	"net"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +21,7 @@ import (
 	"airlift/installer/snapshot"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
+	"airlift/scripts/fixtures/port"
 	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/fixtures/testhost"
 )
@@ -28,15 +29,11 @@ import (
 // startEtcd starts a real etcd on loopback, without TLS, and returns a client.
 func startEtcd(t *testing.T, name, dir string) (*etcd.Client, string) {
 	t.Helper()
-	var urls [2]string
-	for i := range urls {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		urls[i] = "http://" + l.Addr().String()
-		l.Close()
+	ports, err := port.Free(2)
+	if err != nil {
+		t.Fatal(err)
 	}
+	urls := [2]string{fmt.Sprint("http://127.0.0.1:", ports[0]), fmt.Sprint("http://127.0.0.1:", ports[1])}
 	cmd := exec.Command(rig.Component(t, "v1.37.1", "etcd"), "--name", name, "--data-dir", dir, "--log-level", "error",
 		"--listen-client-urls", urls[0], "--advertise-client-urls", urls[0], "--listen-peer-urls", urls[1],
 		"--initial-advertise-peer-urls", urls[1], "--initial-cluster", name+"="+urls[1])

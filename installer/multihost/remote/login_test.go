@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +18,7 @@ import (
 
 	"airlift/installer/multihost/spec"
 	"airlift/internal/fault"
+	"airlift/scripts/fixtures/port"
 	"airlift/scripts/fixtures/sshhost"
 )
 
@@ -330,20 +330,18 @@ func TestHundredHostsAtMaxStartups10(t *testing.T) {
 }
 
 func TestUnreachable(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := port.Free(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	_ = l.Close()
 	for _, isOpenSSH := range []bool{false, true} {
-		to := spec.Host{Name: "gone", SSH: spec.SSH{Address: "127.0.0.1", Port: port, User: "root", OpenSSH: isOpenSSH}}
+		to := spec.Host{Name: "gone", SSH: spec.SSH{Address: "127.0.0.1", Port: ports[0], User: "root", OpenSSH: isOpenSSH}}
 		_, err := dialer(t, Options{}).Dial(t.Context(), to)
 		assertRefused(t, err, Unreachable, "gone", "127.0.0.1", "refused", "ssh")
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("enough"))
-	if _, err := dialer(t, Options{}).Dial(ctx, spec.Host{SSH: spec.SSH{Address: "127.0.0.1", Port: port, User: "root"}}); err == nil || err.Error() != "enough" {
+	if _, err := dialer(t, Options{}).Dial(ctx, spec.Host{SSH: spec.SSH{Address: "127.0.0.1", Port: ports[0], User: "root"}}); err == nil || err.Error() != "enough" {
 		t.Errorf("the error is %v", err)
 	}
 }
