@@ -424,7 +424,7 @@ func TestAdditionalRefusals(t *testing.T) {
 		"no base":          {func(o *builder.Options) { o.Base = "none" }, "reading the base: open none: no such file", "", fault.Bundle},
 		"a base that is no bundle": {func(o *builder.Options) { o.Base = full.Provenance },
 			"reading the base: ", "", fault.Bundle},
-		"the base as output": {func(o *builder.Options) { o.Base, o.Output = full.Path, full.Path }, "is the base", "--output", fault.Usage},
+		"the base as output": {func(o *builder.Options) { o.Base, o.Output = full.Path, full.Path }, "is the base", "--out", fault.Usage},
 	} {
 		o := additional(t, u)
 		c.change(&o)

@@ -49,7 +49,7 @@ func (b *build) readBase() error {
 	}
 	if i, err := os.Stat(b.Output); err == nil {
 		if j, err := os.Stat(b.Base); err == nil && os.SameFile(i, j) {
-			return fault.New(fault.Usage, "the output %q is the base", b.Output).Hint("choose another file with --output")
+			return fault.New(fault.Usage, "the output %q is the base", b.Output).Hint("choose another file with --out")
 		}
 	}
 	b.base = base{Manifest: m, sha256: f.ManifestSHA256(), layers: map[string]int64{}, compressed: map[string]*bundle.Compressed{}}

@@ -73,16 +73,16 @@ func (b *build) checkDestination() error {
 		return err
 	}
 	if i, err := os.Stat(b.Output); err == nil && i.IsDir() {
-		return fault.New(fault.Usage, "%q is a directory", b.Output).Hint("name the file to write, for example --output " + filepath.Join(b.Output, "install"))
+		return fault.New(fault.Usage, "%q is a directory", b.Output).Hint("name the file to write, for example --out " + filepath.Join(b.Output, "install"))
 	}
 	probe, err := atomicfile.Create(b.Output)
 	if err != nil {
-		return fault.New(fault.Usage, "writing to %q: %w", filepath.Dir(b.Output), err).Hint("choose an existing, writable directory with --output")
+		return fault.New(fault.Usage, "writing to %q: %w", filepath.Dir(b.Output), err).Hint("choose an existing, writable directory with --out")
 	}
 	probe.Discard()
 	for _, f := range SideFiles(b.Output) {
 		if i, err := os.Lstat(f.Path); err == nil && !i.Mode().IsRegular() && (f.format == "" || slices.Contains(b.SBOM, f.format)) {
-			return fault.New(fault.Usage, "cannot write the %s: %q is not a regular file", f.What, f.Path).Hint("remove it, or choose another --output")
+			return fault.New(fault.Usage, "cannot write the %s: %q is not a regular file", f.What, f.Path).Hint("remove it, or choose another --out")
 		}
 	}
 	if _, err := sbom.Created(); err != nil {
@@ -126,7 +126,7 @@ func (b *build) checkSignature() error {
 		return err
 	}
 	return fault.New(fault.Usage, "%q is signed: only a file that is signed too may replace it", b.Output).
-		Hint("add --sign-key airlift.key, or choose another path with --output; to replace it by a file without a signature, first remove the signature: rm " + fault.Word(path))
+		Hint("add --sign-key airlift.key, or choose another path with --out; to replace it by a file without a signature, first remove the signature: rm " + fault.Word(path))
 }
 
 // addSBOMs lists the software in the bundle that the manifest describes, and adds the lists as

@@ -52,7 +52,7 @@ func WriteDraft(ctx context.Context, path string, executables Executables, m *Ma
 	manifest, err := m.Encode()
 	// A rename would also replace a device.
 	if i, statErr := os.Stat(path); err == nil && statErr == nil && !i.Mode().IsRegular() {
-		err = fault.New(fault.Usage, "%q is not a regular file", path).Hint("choose another path with --output")
+		err = fault.New(fault.Usage, "%q is not a regular file", path).Hint("choose another path with --out")
 	}
 	if err != nil {
 		return nil, (&Draft{path: path}).failed(err)

@@ -515,7 +515,7 @@ func (a *adopting) commands() []stage {
 				hosts.WriteString(m.entry(h, ""))
 			}
 			write(t, m.driver, "/root/cluster.yaml", site.ClusterFile("kubernetes", "endpoint: {address: "+endpoint+"}\n", hosts.String()))
-			m.cluster(t, 5, "plan")
+			m.cluster(t, 5, "plan", "--detailed-exitcode")
 			m.cluster(t, 0, "apply", "--yes")
 			a.ready(t, version)
 			m.cluster(t, 0, "apply", "--yes")
@@ -524,7 +524,7 @@ func (a *adopting) commands() []stage {
 				contains(t, install(t, h, 0, "registry", "status"), a.control.Addr.String())
 			}
 			a.ask(t)
-			contains(t, newer(t, m.driver, 5, "cluster", "plan"), version, a.to)
+			contains(t, newer(t, m.driver, 5, "cluster", "plan", "--detailed-exitcode"), version, a.to)
 			newer(t, m.driver, 0, "cluster", "apply", "--yes")
 			a.ready(t, a.to)
 			a.answered(t)

@@ -53,7 +53,7 @@ echo 'maxPods: 123' >>`+kubeletFile+`; sed -i 's/="/="--v=3 /' `+flagsFile+`; sy
 grep -q '^kind: KubeletConfiguration' edits.yaml || printf -- '---\napiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n' >>edits.yaml
 sed -i -e 's/^scheduler:.*/scheduler: {extraArgs: `+args+`}/' -e 's/^kind: KubeletConfiguration/&\nmaxPods: 123/' edits.yaml
 printf -- '---\napiVersion: kubeadm.k8s.io/`+api+`\nkind: InitConfiguration\nnodeRegistration: {kubeletExtraArgs: `+args+`}\n' >>edits.yaml`)
-	contains(t, install(t, r.control, 5, "reconfigure", "--config", "/root/edits.yaml", "--plan"), "maxPods: 123")
+	contains(t, install(t, r.control, 5, "reconfigure", "--config", "/root/edits.yaml", "--plan", "--detailed-exitcode"), "maxPods: 123")
 	install(t, r.control, 0, "reconfigure", "--config", "/root/edits.yaml", "--yes")
 	same(t, "", drift(t, r.control))
 	r.follow(t)

@@ -157,8 +157,8 @@ func TestEmbeddedRegistryLater(t *testing.T) {
 	kubectl(t, s, "-n", "web", "rollout", "status", "daemonset/later", "--timeout=2m")
 
 	additional := idOf(t, later.path)
-	contains(t, newer(t, plane, 3, "registry", "remove", idOf(t, *bundlePath), "--force"), "it was the base")
-	newer(t, plane, 0, "registry", "remove", additional, "--force")
+	contains(t, newer(t, plane, 3, "registry", "remove", idOf(t, *bundlePath), "--yes"), "it was the base")
+	newer(t, plane, 0, "registry", "remove", additional, "--yes")
 	if out := newer(t, plane, 0, "registry", "status"); strings.Contains(out, additional[:12]) {
 		t.Errorf("the additional file is still kept:\n%s", out)
 	}

@@ -34,12 +34,12 @@ func TestMultiHostSmall(t *testing.T) {
 	m.learnHostKeys(t, first)
 	bare := m.bare(t)
 	m.describe(t, "", map[*lab.Host]string{worker: ", labels: {zone: a}, taints: ['dedicated=gpu:NoSchedule']"})
-	m.cluster(t, 5, "plan")
+	m.cluster(t, 5, "plan", "--detailed-exitcode")
 	m.areBare(t, bare)
 	m.apply(t)
 	contains(t, kubectl(t, m.Site, "get", "node", worker.Name, "-o", "jsonpath={.metadata.labels} {.spec.taints}"), `"zone":"a"`, `"key":"dedicated"`)
 	before := m.traces(t)
-	m.cluster(t, 0, "plan")
+	m.cluster(t, 0, "plan", "--detailed-exitcode")
 	m.cluster(t, 0, "apply", "--yes")
 	same(t, before, m.traces(t))
 	contains(t, m.cluster(t, 0, "status"), first.Name, worker.Name)
@@ -61,10 +61,10 @@ func TestMultiHost(t *testing.T) {
 				contains(t, out, h.Name)
 			}
 			m.areBare(t, bare)
-			m.cluster(t, 5, "plan")
+			m.cluster(t, 5, "plan", "--detailed-exitcode")
 			m.areBare(t, bare)
 			var plan struct{ Stages []struct{ Name string } }
-			if err := json.Unmarshal([]byte(m.json(t, 5, "plan", "-o", "json")), &plan); err != nil || len(plan.Stages) == 0 {
+			if err := json.Unmarshal([]byte(m.json(t, 5, "plan", "--detailed-exitcode", "-o", "json")), &plan); err != nil || len(plan.Stages) == 0 {
 				t.Errorf("%+v %v", plan, err)
 			}
 			m.areBare(t, bare)
@@ -88,7 +88,7 @@ func TestMultiHost(t *testing.T) {
 			m.registryFollows(t)
 			before := m.traces(t)
 			sent := transmitted(t, m.driver)
-			m.cluster(t, 0, "plan")
+			m.cluster(t, 0, "plan", "--detailed-exitcode")
 			m.cluster(t, 0, "apply", "--yes")
 			same(t, before, m.traces(t))
 			if n := transmitted(t, m.driver) - sent; n > 2<<20 {
@@ -101,7 +101,7 @@ func TestMultiHost(t *testing.T) {
 			}
 			kubectl(t, m.Site, "label", "node", worker.Name, "by=hand")
 			m.describe(t, withBalancer, map[*lab.Host]string{worker: ", labels: {zone: a, rack: r1}, taints: ['dedicated=gpu:NoSchedule']"})
-			contains(t, m.cluster(t, 5, "plan"), worker.Name, "zone", "dedicated")
+			contains(t, m.cluster(t, 5, "plan", "--detailed-exitcode"), worker.Name, "zone", "dedicated")
 			m.cluster(t, 0, "apply", "--yes")
 			contains(t, seen(), `"zone":"a"`, `"rack":"r1"`, `"by":"hand"`, `"key":"dedicated"`)
 			m.describe(t, withBalancer, zoned)
@@ -120,9 +120,9 @@ func TestMultiHost(t *testing.T) {
 			same(t, before, m.traces(t))
 			m.describe(t, withBalancer, zoned)
 			m.document(t, "scheduler: {extraArgs: [{name: v, value: '3'}]}\n", "maxPods: 120\n")
-			out := m.cluster(t, 5, "plan")
+			out := m.cluster(t, 5, "plan", "--detailed-exitcode")
 			contains(t, out, "+    - --v=3", "+maxPods: 120")
-			contains(t, m.json(t, 5, "plan", "-o", "json"), `"restarts kube-scheduler kubelet"`)
+			contains(t, m.json(t, 5, "plan", "--detailed-exitcode", "-o", "json"), `"restarts kube-scheduler kubelet"`)
 			for _, h := range m.nodes {
 				contains(t, out, h.Name)
 			}
@@ -135,7 +135,7 @@ func TestMultiHost(t *testing.T) {
 				t.Errorf("%q restarted", restarted)
 			}
 			before = m.traces(t)
-			m.cluster(t, 0, "plan")
+			m.cluster(t, 0, "plan", "--detailed-exitcode")
 			m.cluster(t, 0, "apply", "--yes")
 			same(t, before, m.traces(t))
 		}},
@@ -153,10 +153,10 @@ func TestMultiHost(t *testing.T) {
 				})
 				systemIsUp(t, m.Site, len(m.nodes))
 				m.follow(t, flag, pods)
-				m.cluster(t, 0, "plan")
+				m.cluster(t, 0, "plan", "--detailed-exitcode")
 			}
 			m.describe(t, withBalancer, zoned)
-			m.cluster(t, 0, "plan") // a document that is removed stays in the cluster
+			m.cluster(t, 0, "plan", "--detailed-exitcode") // a document that is removed stays in the cluster
 		}},
 		{"status without the API", func(t *testing.T) {
 			systemIsUp(t, m.Site, len(m.nodes)) // after the last restarts
@@ -186,8 +186,8 @@ func TestMultiHost(t *testing.T) {
 			gone := all[len(all)-1]
 			m.nodes = all[:len(all)-1]
 			m.describe(t, withBalancer, zoned)
-			contains(t, m.cluster(t, 0, "plan"), gone.Name)
-			contains(t, m.cluster(t, 5, "plan", "--remove"), gone.Name)
+			contains(t, m.cluster(t, 0, "plan", "--detailed-exitcode"), gone.Name)
+			contains(t, m.cluster(t, 5, "plan", "--detailed-exitcode", "--remove"), gone.Name)
 			m.cluster(t, 0, "apply", "--remove", "--yes")
 			systemIsUp(t, m.Site, len(m.nodes))
 			m.nodes = all
@@ -205,7 +205,7 @@ func TestMultiHost(t *testing.T) {
 			m.document(t, audited, "")
 			contains(t, m.cluster(t, 3, "plan"), policy, "does not exist", "--file") // the file comes first
 			run(t, first, "/var/lib/airlift/cluster/install", "reconfigure", "--config", "/root/kubeadm.yaml", "--file", policy+"=/root/policy.yaml", "--yes")
-			contains(t, m.cluster(t, 5, "plan"), m.nodes[1].Name, gone.Name, "has not followed the last change")
+			contains(t, m.cluster(t, 5, "plan", "--detailed-exitcode"), m.nodes[1].Name, gone.Name, "has not followed the last change")
 			m.cluster(t, 0, "apply", "--yes")
 			for _, h := range m.nodes[:m.planes] {
 				same(t, text, run(t, h, "cat", policy))
@@ -219,7 +219,7 @@ func TestMultiHost(t *testing.T) {
 			m.document(t, audited, "")
 			m.apply(t)
 			same(t, text, run(t, gone, "cat", policy))
-			m.cluster(t, 0, "plan")
+			m.cluster(t, 0, "plan", "--detailed-exitcode")
 		}},
 		{"no packet tried to leave", func(t *testing.T) { noEscapes(t, m.Site) }},
 		{"reset", func(t *testing.T) { m.reset(t, bare) }},
@@ -236,7 +236,7 @@ func TestMultiHost(t *testing.T) {
 			}
 			contains(t, proxy(), "server: https://"+name+":6443")
 			m.describe(t, withBalancer, nil)
-			contains(t, m.cluster(t, 5, "plan"), "endpoint of the cluster")
+			contains(t, m.cluster(t, 5, "plan", "--detailed-exitcode"), "endpoint of the cluster")
 			m.cluster(t, 0, "apply", "--yes")
 			systemIsUp(t, m.Site, len(m.nodes))
 			// No control plane only serves it.
@@ -246,7 +246,7 @@ func TestMultiHost(t *testing.T) {
 			for _, h := range m.nodes[:m.planes] { // the name stays the endpoint of administrators
 				contains(t, run(t, h, "cat", "/etc/kubernetes/admin.conf"), "server: https://"+name+":6443")
 			}
-			m.cluster(t, 0, "plan")
+			m.cluster(t, 0, "plan", "--detailed-exitcode")
 			m.reset(t, named)
 			for _, h := range m.nodes {
 				run(t, h, "sed", "-i", "/"+name+"/d", "/etc/hosts")
@@ -325,7 +325,7 @@ func TestMultiHostKills(t *testing.T) {
 		voters(t, m.nodes[0], m.planes)
 		m.registryFollows(t)
 		same(t, undisturbed, m.picture(t))
-		m.cluster(t, 0, "plan")
+		m.cluster(t, 0, "plan", "--detailed-exitcode")
 	}
 	inOrder(t, m.Site, []stage{
 		{"without an interruption", func(t *testing.T) {
@@ -522,7 +522,7 @@ func TestMultiHostUpgrade(t *testing.T) {
 			u.ask(t)
 		}},
 		{"a canary that fails is undone, and no other worker was touched", func(t *testing.T) {
-			contains(t, newer(t, m.driver, 5, "cluster", "plan"), version, to, canary.Name)
+			contains(t, newer(t, m.driver, 5, "cluster", "plan", "--detailed-exitcode"), version, to, canary.Name)
 			// Images and binaries of the newer version are brought everywhere before the first node changes.
 			serves := func() string {
 				var all string
@@ -572,7 +572,7 @@ func TestMultiHostUpgrade(t *testing.T) {
 				return ""
 			})
 			before := m.traces(t)
-			newer(t, m.driver, 0, "cluster", "plan")
+			newer(t, m.driver, 0, "cluster", "plan", "--detailed-exitcode")
 			newer(t, m.driver, 0, "cluster", "apply", "--yes")
 			same(t, before, m.traces(t))
 			noProbes(t, m.Site)

@@ -35,5 +35,5 @@ func TestMultiHostLink(t *testing.T) {
 		t.Error(err)
 	}
 	systemIsUp(t, m.Site, len(m.nodes))
-	m.cluster(t, 0, "plan")
+	m.cluster(t, 0, "plan", "--detailed-exitcode")
 }

@@ -115,7 +115,7 @@ func (r *reconfigured) change(c oracle.Change) func(t *testing.T) {
 	return func(t *testing.T) {
 		args := append([]string{"reconfigure"}, r.given(t, c.Documents(version), c.Files)...)
 		before, ids, generations := checksums(t, r.control, configured), processes(t, r.control), r.addOns(t)
-		install(t, r.control, 5, append(slices.Clone(args), "--plan")...)
+		install(t, r.control, 5, append(slices.Clone(args), "--plan", "--detailed-exitcode")...)
 		same(t, fmt.Sprint(before), fmt.Sprint(checksums(t, r.control, configured)))
 
 		r.start(t)

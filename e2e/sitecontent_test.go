@@ -438,7 +438,7 @@ func TestSiteContent(t *testing.T) {
 			list := more(t, worker, 0, "images", "list")
 			contains(t, list, later.image)
 			contains(t, more(t, worker, 0, "images", "unpin", later.image), later.image)
-			contains(t, install(t, worker, 3, "images", "prune", "--dry-run"), "--kubeconfig FILE", "--keep FILE")
+			contains(t, install(t, worker, 3, "images", "prune", "--dry-run"), "--kubeconfig FILE", "--bundle FILE")
 			const admin = "/root/prune-admin.conf"
 			run(t, worker, "sh", "-c", "umask 077; echo "+strings.TrimSpace(run(t, control, "base64", "-w0", "/etc/kubernetes/admin.conf"))+" | base64 -d > "+admin)
 			contains(t, install(t, worker, 0, "images", "prune", "--dry-run", "--kubeconfig", admin), "Nothing to remove.")
@@ -449,7 +449,7 @@ func TestSiteContent(t *testing.T) {
 				}
 				return ""
 			})
-			contains(t, install(t, worker, 0, "images", "prune", "--force", "--kubeconfig", admin), "removed "+later.image)
+			contains(t, install(t, worker, 0, "images", "prune", "--yes", "--kubeconfig", admin), "removed "+later.image)
 			if out := install(t, worker, 0, "images", "list"); strings.Contains(out, later.image) {
 				t.Errorf("it was not removed:\n%s", out)
 			}

@@ -68,7 +68,7 @@ func checkFree(base string) error {
 	taken := []string{ListPath(base)}
 	list, err := os.ReadDir(filepath.Dir(base))
 	if err != nil {
-		return fault.Wrap(err, fault.Usage, "name an existing directory with --output")
+		return fault.Wrap(err, fault.Usage, "name an existing directory with --out")
 	}
 	for _, e := range list {
 		path := filepath.Join(filepath.Dir(base), e.Name())
@@ -78,7 +78,7 @@ func checkFree(base string) error {
 	}
 	for _, path := range taken {
 		if _, err := os.Lstat(path); err == nil {
-			return fault.New(fault.Usage, "%q exists", path).Hint("remove the earlier parts and their list, or choose another path with --output")
+			return fault.New(fault.Usage, "%q exists", path).Hint("remove the earlier parts and their list, or choose another path with --out")
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

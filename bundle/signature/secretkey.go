@@ -121,5 +121,5 @@ func writeKey(path string, content []byte, mode fs.FileMode) error {
 
 func exists(path string) error {
 	return fault.New(fault.Usage, "%q exists; keys are not overwritten", path).
-		Hint("choose another name with --output, or remove the file if nobody needs the key")
+		Hint("choose another name with --out, or remove the file if nobody needs the key")
 }

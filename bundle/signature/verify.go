@@ -147,7 +147,7 @@ func IsSigned(path string) (bool, error) {
 // MayReplace returns an error if the file at path is a signature by another key.
 func (k SecretKey) MayReplace(path string) error {
 	if by, ok := SignedBy(path); ok && by != k.ID() {
-		return fault.New(fault.Usage, "%q is a signature by key %s: one by key %s does not replace it", path, by, k.ID()).Hint("choose another path with --output, or remove it")
+		return fault.New(fault.Usage, "%q is a signature by key %s: one by key %s does not replace it", path, by, k.ID()).Hint("choose another path with --out, or remove it")
 	}
 	return nil
 }

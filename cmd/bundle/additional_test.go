@@ -154,7 +154,7 @@ func TestBuildAdditional(t *testing.T) {
 	}
 	out, errs, code = s.run(buildArgs(u, "--only", "images", "--base", "install", "--image", "docker.io/team/more:v1")...)
 	if code != 0 || !strings.Contains(out, "\nmore\n") {
-		t.Errorf("without --output: exit code %d: %s%s", code, out, errs)
+		t.Errorf("without --out: exit code %d: %s%s", code, out, errs)
 	}
 	if after, err := os.ReadFile(filepath.Join(s.dir, "install")); err != nil || string(after) != string(before) {
 		t.Errorf("the base changed: %v", err)

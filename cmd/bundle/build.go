@@ -68,8 +68,8 @@ second build of the same version through the same mirrors needs no network.`,
   bundle build --version v1.29 --image nginx:1.27 --image ghcr.io/me/app:v2
   bundle build --version v1.29 --image docker-archive:app.tar --image oci:build:v1=registry.example/app:1
   bundle build --version v1.29 --images-from app.yaml --images-from charts/ingress
-  bundle build --only images --version v1.29 --image nginx:1.28 --output more
-  bundle build --only images,manifests --file more.yaml --base install --output more
+  bundle build --only images --version v1.29 --image nginx:1.28 --out more
+  bundle build --only images,manifests --file more.yaml --base install --out more
   bundle build --version v1.38.0 --etcd-version 3.7.1-0 --coredns-version v1.14.7 --pause-version 3.10.2
   bundle build --version v1.29 --compression best
   bundle build --version v1.29 --image registry.example:5000/app:1 --registry-ca registry.example:5000=ca.pem
@@ -140,7 +140,7 @@ second build of the same version through the same mirrors needs no network.`,
 	}
 	f := cmd.Flags()
 	b.bind(cmd)
-	f.StringVarP(&b.o.Output, "output", "o", "install", "file to write")
+	bindOut(f, &b.o.Output, "install", "file to write")
 	f.StringVar(&format, progressFlag, progressText, "format of the progress and the result: text, or json for one JSON object on each line (see above)")
 	complete(cmd, progressFlag, []string{progressText, progressJSON})
 	f.BoolVar(&locked, "locked", false, "fail if there is no lock (see above)")

@@ -23,7 +23,7 @@ var flagOf = map[string]string{
 	"trustedRoot":               "trusted-root",
 	"keepCompressedLayers":      keepCompressedFlag,
 	"compression":               "compression",
-	"output":                    "output",
+	"output":                    "out",
 }
 
 // given reports whether a flag replaces a field. changed reports whether a flag is set.

@@ -71,7 +71,7 @@ func (b *buildFlags) bind(cmd *cobra.Command) {
 	complete(cmd, "without", release.Optional())
 }
 
-// additionalOutput is the default of --output for an additional bundle.
+// additionalOutput is the default of --out for an additional bundle.
 const additionalOutput = "more"
 
 // complete registers the values for shell completion of a flag.
@@ -96,7 +96,7 @@ func (b *buildFlags) options(cmd *cobra.Command) ([]builder.Options, error) {
 	if changed("only") && len(o.Only) == 0 {
 		return nil, fault.New(fault.Usage, "--only is empty").Hint("write --only " + strings.Join(bundle.ContentKinds(), ",") + ", or remove the flag")
 	}
-	versionGiven, outputGiven := changed("version"), changed("output")
+	versionGiven, outputGiven := changed("version"), changed("out")
 	if b.file != "" {
 		f, err := sitefile.Read(b.file, given(changed))
 		if err != nil {

@@ -38,7 +38,7 @@ command.
 At the end, delta checks its result: it applies the delta to OLD and compares the sha256
 with NEW's. That takes about as long as the compression of NEW.`,
 		Example: `  bundle delta install-v1.37.1 install-v1.37.2
-  bundle delta old/install new/install --output /media/usb/install.delta`,
+  bundle delta old/install new/install --out /media/usb/install.delta`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			old, now, err := openTwo(args[0], args[1])
@@ -49,7 +49,7 @@ with NEW's. That takes about as long as the compression of NEW.`,
 			display := progress.New(cmd.ErrOrStderr())
 			defer display.Close()
 			path := cmp.Or(output, now.Path()+deltaSuffix)
-			if err := keepInputs("the delta", path, "--output", input{"the bundle", old.Path()}, input{"the bundle", now.Path()}); err != nil {
+			if err := keepInputs("the delta", path, "--out", input{"the bundle", old.Path()}, input{"the bundle", now.Path()}); err != nil {
 				return err
 			}
 			if err := bundle.KeepBundle(path); err != nil {
@@ -66,13 +66,13 @@ with NEW's. That takes about as long as the compression of NEW.`,
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), `%s: %s, %.1f%% of %s
 At a site that has %s:
-    bundle patch OLD %s --output NEW
+    bundle patch OLD %s --out NEW
     sha256 of the result: %s
 `, path, progress.Bytes(i.Size()), 100*float64(i.Size())/float64(now.Size()), now.Path(), h.Old, filepath.Base(path), h.New.SHA256)
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "the delta's `FILE` (default NEW"+deltaSuffix+")")
+	bindOut(cmd.Flags(), &output, "", "the delta's `FILE` (default NEW"+deltaSuffix+")")
 	return cmd
 }
 
@@ -93,26 +93,26 @@ name. To replace a signed file, --key is required.
 
 patch needs as much time and memory as the compression of the bundle, and free space for
 the bundle and for what it unpacks from OLD. With the default compression it takes minutes.
-OLD does not change, unless --output names it. An interrupted patch leaves no files.
+OLD does not change, unless --out names it. An interrupted patch leaves no files.
 
 If the result replaces a bundle, patch removes the signature, the provenance and the SBOM
 next to it that belong to the replaced bundle, and prints their names. It keeps the files that
 belong to the new bundle.`,
 		Example: `  bundle patch install-v1.37.1 install-v1.37.2.delta
-  bundle patch install /media/usb/install.delta --output install.new
-  bundle patch install new.delta --output install --key airlift.pub --signature new.minisig`,
+  bundle patch install /media/usb/install.delta --out install.new
+  bundle patch install new.delta --out install --key airlift.pub --signature new.minisig`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := output
 			if path == "" {
 				name, ok := strings.CutSuffix(args[1], deltaSuffix)
 				if !ok {
-					return fault.New(fault.Usage, "%q does not end in %s, so the result has no name", args[1], deltaSuffix).Hint("add --output NEW")
+					return fault.New(fault.Usage, "%q does not end in %s, so the result has no name", args[1], deltaSuffix).Hint("add --out NEW")
 				}
 				path = filepath.Base(name)
 			}
 			if output == "" && sameFile(path, args[0]) {
-				return fault.New(fault.Usage, "the result would replace %s", args[0]).Hint("add --output NEW; --output " + fault.Word(path) + " replaces the older bundle")
+				return fault.New(fault.Usage, "the result would replace %s", args[0]).Hint("add --out NEW; --out " + fault.Word(path) + " replaces the older bundle")
 			}
 			if err := key.parse(); err != nil {
 				return err
@@ -120,7 +120,7 @@ belong to the new bundle.`,
 			return patch(cmd.Context(), cmd, args[0], args[1], path, &key)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "the `FILE` of the new bundle (default DELTA without "+deltaSuffix+", in this directory)")
+	bindOut(cmd.Flags(), &output, "", "the `FILE` of the new bundle (default DELTA without "+deltaSuffix+", in this directory)")
 	key.bind(cmd)
 	return cmd
 }
@@ -136,7 +136,7 @@ func patch(ctx context.Context, cmd *cobra.Command, oldPath, deltaPath, path str
 		return err
 	}
 	defer old.Close()
-	if err := keepInputs("the result", path, "--output", input{"the delta", deltaPath}, input{"the public key", key.value}, input{"the signature", key.path}); err != nil {
+	if err := keepInputs("the result", path, "--out", input{"the delta", deltaPath}, input{"the public key", key.value}, input{"the signature", key.path}); err != nil {
 		return err
 	}
 	if err := key.mayReplace(path); err != nil {

@@ -120,7 +120,7 @@ func TestBuildFile(t *testing.T) {
 	if err := os.Rename(filepath.Join(s.dir, "site"), filepath.Join(s.dir, "elsewhere")); err != nil {
 		t.Fatal(err)
 	}
-	if _, errs, code := s.run(append([]string{"build", "-f", filepath.Join(s.dir, "elsewhere/bundle.yaml"), "-o", "again"}, stubs...)...); code != 0 {
+	if _, errs, code := s.run(append([]string{"build", "-f", filepath.Join(s.dir, "elsewhere/bundle.yaml"), "--out", "again"}, stubs...)...); code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	if again, err := os.ReadFile(filepath.Join(s.dir, "again")); err != nil || string(again) != string(first) {
@@ -128,7 +128,7 @@ func TestBuildFile(t *testing.T) {
 	}
 
 	// Flags replace values, and lists are added.
-	out, errs, code = s.run(append([]string{"build", "-f", "elsewhere/bundle.yaml", "--lock", "other.lock", "-o", "other", "--cni", "flannel", "--image", "docker.io/team/more:v1"}, stubs...)...)
+	out, errs, code = s.run(append([]string{"build", "-f", "elsewhere/bundle.yaml", "--lock", "other.lock", "--out", "other", "--cni", "flannel", "--image", "docker.io/team/more:v1"}, stubs...)...)
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"runtime"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -10,9 +11,16 @@ import (
 	"airlift/internal/fault"
 )
 
+// catalogList is the document that images --output json prints.
+type catalogList struct {
+	Images   []string `json:"images"`
+	Binaries []string `json:"binaries"` // their URLs
+}
+
 func newImagesCmd() *cobra.Command {
 	var version, arch, cni string
 	var given release.Versions
+	var output *outputFormat
 	cmd := &cobra.Command{
 		Use:     "images",
 		Short:   "List the components and images of a Kubernetes version",
@@ -34,13 +42,18 @@ func newImagesCmd() *cobra.Command {
 			for _, a := range c.Assumptions() {
 				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", a)
 			}
+			list := catalogList{Images: []string{}, Binaries: []string{}}
 			for _, i := range c.Images {
-				fmt.Fprintln(cmd.OutOrStdout(), i.Reference)
+				list.Images = append(list.Images, i.Reference)
 			}
 			for _, b := range c.Binaries {
-				fmt.Fprintln(cmd.OutOrStdout(), b.URL)
+				list.Binaries = append(list.Binaries, b.URL)
 			}
-			return nil
+			if *output == "json" {
+				return printJSON(cmd.OutOrStdout(), list)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), strings.Join(append(list.Images, list.Binaries...), "\n"))
+			return err
 		},
 	}
 	f := cmd.Flags()
@@ -48,5 +61,6 @@ func newImagesCmd() *cobra.Command {
 	f.StringVar(&arch, "arch", runtime.GOARCH, "CPU architecture of the hosts: amd64 or arm64")
 	f.StringVar(&cni, "cni", release.Flannel, "pod network: flannel or none")
 	componentFlags(f, &given)
+	output = addOutputFlag(cmd)
 	return cmd
 }

@@ -83,7 +83,7 @@ func (b *buildFlags) checkOutput(o builder.Options, more ...input) error {
 	}
 	inputs := append(b.inputs(o), append(more, input{"the lock", o.LockPath})...)
 	for _, r := range results {
-		if err := keepInputs(r.what, r.path, "--output", inputs...); err != nil {
+		if err := keepInputs(r.what, r.path, "--out", inputs...); err != nil {
 			return err
 		}
 	}

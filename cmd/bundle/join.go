@@ -39,7 +39,7 @@ result. Only then does the file get its name. An existing file is not replaced.
 Without --key, join detects damage, but not a forged file: check the signature of the
 result before you run it.`,
 		Example: `  bundle join /media/usb/install.sha256 --key airlift.pub
-  bundle join /media/usb/install.001 --output install-v1.37.2`,
+  bundle join /media/usb/install.001 --out install-v1.37.2`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := key.parse(); err != nil {
@@ -73,7 +73,7 @@ result before you run it.`,
 			return key.placeSignature(out, path)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "the `FILE` to write (default FILE in the current directory)")
+	bindOut(cmd.Flags(), &output, "", "the `FILE` to write (default FILE in the current directory)")
 	key.bind(cmd)
 	return cmd
 }
@@ -136,5 +136,5 @@ func (s *signatureFlags) checkDraft(ctx context.Context, display *progress.Displ
 }
 
 func existsError(path string) error {
-	return fault.New(fault.Usage, "%q exists: it is not replaced", path).Hint("remove it, or choose another path with --output")
+	return fault.New(fault.Usage, "%q exists: it is not replaced", path).Hint("remove it, or choose another path with --out")
 }

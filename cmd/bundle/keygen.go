@@ -28,7 +28,7 @@ can use minisign's.
 
 ` + passwordHelp,
 		Example: `  bundle keygen
-  bundle keygen --output release-key
+  bundle keygen --out release-key
   bundle keygen --no-password`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -51,7 +51,7 @@ can use minisign's.
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&name, "output", "o", "airlift", "path of the files, without .key and .pub")
+	bindOut(f, &name, "airlift", "path of the files, without .key and .pub")
 	f.BoolVar(&without, "no-password", false, "do not encrypt the secret key")
 	password.bind(f)
 	return cmd

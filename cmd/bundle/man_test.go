@@ -56,7 +56,7 @@ func TestVersionJSON(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}
 	}
-	if _, errs, code := newShell(t).run("version", "-o", "yaml"); code != fault.Usage || !strings.Contains(errs, "--output json") {
-		t.Errorf("yaml: exit code %d\n%s", code, errs)
+	if _, errs, code := newShell(t).run("version", "-o", "xml"); code != fault.Usage || !strings.Contains(errs, "json, yaml") {
+		t.Errorf("xml: exit code %d\n%s", code, errs)
 	}
 }

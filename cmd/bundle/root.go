@@ -1,8 +1,11 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/suggest"
 	"airlift/internal/fault"
 )
 
@@ -36,18 +39,45 @@ or damaged, or not signed by the required key, 130 interrupted.`,
 		},
 	}
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return fault.Wrap(err, fault.Usage, "see "+c.CommandPath()+" --help")
+		return fault.Wrap(err, fault.Usage, suggest.Flag(c, err))
 	})
-	cmd.AddCommand(newBuildCmd(), newDeltaCmd(), newDiffCmd(), newDocsCmd(), newImagesCmd(), newInitCmd(), newInspectCmd(), newJoinCmd(), newKeygenCmd(), newManCmd(), newPatchCmd(), newPushCmd(), newRepairCmd(), newSBOMCmd(), newSignCmd(), newSplitCmd(), newUpdateCmd(), newVerifyCmd(), newVersionCmd(), newVersionsCmd())
+	cobra.EnableCommandSorting = false
+	for i, g := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Build:", []*cobra.Command{newInitCmd(), newBuildCmd(), newUpdateCmd(), newVersionsCmd(), newImagesCmd()}},
+		{"Look at a file:", []*cobra.Command{newVerifyCmd(), newInspectCmd(), newDiffCmd(), newSBOMCmd()}},
+		{"Carry a file:", []*cobra.Command{newSplitCmd(), newJoinCmd(), newDeltaCmd(), newPatchCmd(), newRepairCmd(), newPushCmd()}},
+		{"Sign:", []*cobra.Command{newKeygenCmd(), newSignCmd()}},
+		{"Help:", []*cobra.Command{newDocsCmd(), newVersionCmd()}},
+	} {
+		id := fmt.Sprint(i)
+		cmd.AddGroup(&cobra.Group{ID: id, Title: g.title})
+		for _, c := range g.commands {
+			c.GroupID, c.SuggestFor = id, otherWords[c.Name()]
+			cmd.AddCommand(c)
+		}
+		cmd.SetHelpCommandGroupID(id) // of the last group
+		cmd.SetCompletionCommandGroupID(id)
+	}
+	cmd.AddCommand(newManCmd())
 	usageErrors(cmd)
 	return cmd
+}
+
+// otherWords are the words of other tools for commands.
+var otherWords = map[string][]string{
+	"build": {"create", "download", "make", "pack", "package", "pull", "save"},
+	"init":  {"example", "new"}, "verify": {"check", "test"}, "inspect": {"info", "list", "ls", "show"}, "versions": {"releases"},
+	"push": {"publish", "upload"}, "join": {"merge"}, "docs": {"doc", "manual"}, "sbom": {"scan"},
 }
 
 // usageErrors makes cobra's errors about arguments usage errors (exit code 2).
 func usageErrors(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(c *cobra.Command, args []string) error {
-			return fault.Wrap(check(c, args), fault.Usage, "see "+c.CommandPath()+" --help")
+			return fault.Wrap(check(c, args), fault.Usage, suggest.Command(c, args))
 		}
 	}
 	for _, sub := range cmd.Commands() {

@@ -41,7 +41,7 @@ minisign -V on a machine without Airlift.
 				return fault.New(fault.Usage, "--key is required").Hint("bundle sign " + fault.Word(args[0]) + " --key airlift.key")
 			}
 			path := cmp.Or(output, signature.Path(f.Path()))
-			if err := keepInputs("the signature", path, "--output", input{"the bundle", f.Path()}, input{"the secret key", keyFile}, input{"the file of --password-file", password.file}); err != nil {
+			if err := keepInputs("the signature", path, "--out", input{"the bundle", f.Path()}, input{"the secret key", keyFile}, input{"the file of --password-file", password.file}); err != nil {
 				return err
 			}
 			if err := bundle.KeepBundle(path); err != nil {
@@ -72,7 +72,7 @@ minisign -V on a machine without Airlift.
 	}
 	f := cmd.Flags()
 	f.StringVar(&keyFile, "key", "", "`FILE` with the secret key (required)")
-	f.StringVarP(&output, "output", "o", "", "`PATH` of the signature (default FILE.minisig)")
+	bindOut(f, &output, "", "`PATH` of the signature (default FILE.minisig)")
 	password.bind(f)
 	return cmd
 }

@@ -33,7 +33,7 @@ SIZE is a number of bytes, or has a unit: K, M, G are powers of 1024, KB, MB, GB
 
 Existing files are not overwritten. An interrupted split removes what it has written.`,
 		Example: `  bundle split install --size fat32
-  bundle split install --size 650M --output /media/usb/install`,
+  bundle split install --size 650M --out /media/usb/install`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if size == "" {
@@ -70,7 +70,7 @@ Existing files are not overwritten. An interrupted split removes what it has wri
 	}
 	f := cmd.Flags()
 	f.StringVar(&size, "size", "", "maximum `SIZE` of a part: bytes, 650M, 4GB, fat32, cd or dvd (required)")
-	f.StringVarP(&output, "output", "o", "", "`PATH` of the parts, without .001 (default FILE)")
+	bindOut(f, &output, "", "`PATH` of the parts, without .001 (default FILE)")
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("size", cobra.FixedCompletions(parts.Names(), cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }

@@ -195,7 +195,7 @@ func (s *signatureFlags) mayReplace(path string) error {
 		return err
 	}
 	return fault.New(fault.Usage, "%q is signed: only a file that is signed too may replace it", path).
-		Hint("add --key airlift.pub --signature FILE with the signature of the new file, or choose another path with --output")
+		Hint("add --key airlift.pub --signature FILE with the signature of the new file, or choose another path with --out")
 }
 
 // placeSignature copies the signature that was checked to its place next to the file at path.

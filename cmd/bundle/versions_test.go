@@ -77,7 +77,10 @@ func TestVersions(t *testing.T) {
 			t.Errorf("exit code %d, %q is not in\n%s", code, want, out)
 		}
 	}
-	if out, errs, code := newShell(t).run("versions", "-o", "yaml"); code != fault.Usage || out != "" || !strings.Contains(errs, "--output json") {
+	if out, errs, code := newShell(t).run("versions", "-o", "xml"); code != fault.Usage || out != "" || !strings.Contains(errs, "json, yaml") {
+		t.Errorf("xml: exit code %d\n%s%s", code, out, errs)
+	}
+	if out, errs, code := newShell(t).run("versions", "-o", "yaml"); code != 0 || errs != "" || !strings.Contains(out, "\noldest: v1.29.0\n") {
 		t.Errorf("yaml: exit code %d\n%s%s", code, out, errs)
 	}
 }

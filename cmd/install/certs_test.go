@@ -154,6 +154,9 @@ func TestRenew(t *testing.T) {
 	if code != 0 || strings.Count(stdout, "<expired>") != 11 {
 		t.Errorf("before: exit code %d\n%s", code, stdout)
 	}
+	if _, stderr, code := install(t, "certs", "check-expiration", "--rootfs", root, "--config", file, "--detailed-exitcode"); code != 5 || stderr != "" {
+		t.Errorf("with --detailed-exitcode: exit code %d\n%s", code, stderr)
+	}
 	// The user has moved one of the files elsewhere and changed the mode of
 	// another.
 	elsewhere := filepath.Join(root, "elsewhere")

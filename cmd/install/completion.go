@@ -23,7 +23,6 @@ func complete(cmd *cobra.Command, phases []string, checks preflight.Target) {
 		"skip-phases":             phases,
 		"ignore-preflight-errors": append(preflight.Names(checks), "all"),
 		"cni":                     {"flannel", "none"},
-		"output":                  {"text", "json", "yaml"},
 	} {
 		if cmd.Flags().Lookup(flag) != nil {
 			_ = cmd.RegisterFlagCompletionFunc(flag, listed(values)) // fails only if the flag does not exist
@@ -76,6 +75,7 @@ func listed(values []string) cobra.CompletionFunc {
 // completeAll registers completion on init, join, and the commands for a running cluster.
 func completeAll(first, next, apply *cobra.Command, others ...*cobra.Command) {
 	empty := &config.Config{}
+	empty.LocalAPIEndpoint.BindPort = config.DefaultBindPort
 	complete(first, workflow.Names(initcluster.Phases()), preflight.Target{Config: empty, Role: preflight.Init})
 	complete(next, workflow.Names(join.Phases(true)), preflight.Target{Config: empty, Role: preflight.JoinControlPlane})
 	complete(apply, workflow.Names(site.ApplyPhases()), preflight.Target{Config: empty, Role: preflight.Init})

@@ -21,12 +21,12 @@ import (
 func newImagesCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "images",
-		Short: "List, import, export and remove images",
-		Long: `List, import and remove images in the containerd of this node. The commands work with
-any bundle file.`,
-		Example: "  ./install images list\n  ./more images import\n  ./install images prune --dry-run",
+		Short: "List, export and remove images",
+		Long: `List, export and remove images in the containerd of this node. The commands work with
+any bundle file. To import the images in a file: './install import'.`,
+		Example: "  ./install images list\n  ./install images prune --dry-run",
 	}
-	cmd.AddCommand(newImagesExportCmd(), newImagesListCmd(), newImportCmd(), newImagesPruneCmd(), newImagesUnpinCmd())
+	cmd.AddCommand(newImagesExportCmd(), newImagesListCmd(), newImagesPruneCmd(), newImagesUnpinCmd())
 	return cmd
 }
 
@@ -40,7 +40,7 @@ type nodeImageList struct {
 // nodeImagesFlags are the flags that the images commands share.
 type nodeImagesFlags struct {
 	formats output.Flags
-	keep    []string
+	bundles []string
 }
 
 func (in *nodeImagesFlags) bind(f *pflag.FlagSet) {
@@ -48,9 +48,9 @@ func (in *nodeImagesFlags) bind(f *pflag.FlagSet) {
 	in.formats.Bind(f)
 }
 
-// bindKeep adds --keep, for commands that choose images that this file does not contain.
-func (in *nodeImagesFlags) bindKeep(f *pflag.FlagSet, what string) {
-	f.StringArrayVar(&in.keep, "keep", nil, "also "+what+" the images of this bundle `FILE` (repeatable)")
+// bindBundle adds --bundle, for commands that choose images that this file does not contain.
+func (in *nodeImagesFlags) bindBundle(f *pflag.FlagSet, what string) {
+	f.StringArrayVar(&in.bundles, "bundle", nil, "also "+what+" the images of this bundle `FILE` (repeatable)")
 }
 
 // nodeImagesRun is what a command does with the images of this node. show is nil for text.
@@ -73,7 +73,7 @@ func (in *nodeImagesFlags) with(cmd *cobra.Command, changes bool, run nodeImages
 	}
 	defer done()
 	var keep []*payload.Bundle
-	for _, path := range in.keep {
+	for _, path := range in.bundles {
 		f, err := bundle.Open(path)
 		if err != nil {
 			return err
@@ -142,7 +142,7 @@ on this node.`,
 }
 
 func newImagesPruneCmd() *cobra.Command {
-	in, force, dryRun, unserved, kubeconfig := &nodeImagesFlags{}, false, false, false, ""
+	in, yes, dryRun, unserved, kubeconfig := &nodeImagesFlags{}, false, false, false, ""
 	cmd := &cobra.Command{
 		Use:   "prune",
 		Short: "Remove images that nothing needs",
@@ -160,10 +160,10 @@ imported or tagged by something other than Airlift.
 The command asks the API server which images workloads name: pods, and the templates of
 Deployments and of all other controllers, also of controllers without pods. On a control plane it
 reads admin.conf. A worker has no such kubeconfig: use --kubeconfig with an
-administrator's kubeconfig, or --keep with every other file whose images the cluster uses. Without
+administrator's kubeconfig, or --bundle with every other file whose images the cluster uses. Without
 both, nothing is removed. An operator may need images that only its code names: use
---keep for their files as well.`,
-		Example: "  ./install images prune --dry-run\n  ./more images prune\n  ./more images prune --kubeconfig admin.conf --force\n  ./more images prune --keep ./install",
+--bundle for their files as well.`,
+		Example: "  ./install images prune --dry-run\n  ./more images prune\n  ./more images prune --kubeconfig admin.conf --yes\n  ./more images prune --bundle ./install",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return in.with(cmd, !dryRun, func(ctx context.Context, images *site.NodeImages, show output.Printer) error {
 				if err := images.AskCluster(ctx, kubeconfig); err != nil {
@@ -187,8 +187,8 @@ both, nothing is removed. An operator may need images that only its code names: 
 					fmt.Fprintln(out, "Nothing was changed. These images would be removed:")
 					err = writePrunable(out, list)
 				default:
-					if err = writePrunable(out, list); err == nil && !force {
-						err = confirm(cmd, "These images are removed from this node. Continue?", "answer with y, or run it with --force")
+					if err = writePrunable(out, list); err == nil && !yes {
+						err = confirm(cmd, "These images are removed from this node. Continue?", "answer with y, or run it with --yes")
 					}
 					if err == nil {
 						err = images.Prune(ctx, list)
@@ -202,11 +202,11 @@ both, nothing is removed. An operator may need images that only its code names: 
 		},
 	}
 	in.bind(cmd.Flags())
-	in.bindKeep(cmd.Flags(), "keep")
+	in.bindBundle(cmd.Flags(), "keep")
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", adminConf, "the kubeconfig `FILE` of an administrator of the cluster")
 	cmd.Flags().BoolVar(&unserved, "unserved", false, "on a node that uses the embedded registry: also remove images that no control plane serves")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only print which images would be removed")
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "do not ask for confirmation")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	return cmd
 }
 
@@ -227,14 +227,14 @@ func newImagesUnpinCmd() *cobra.Command {
 		Long: `Remove the pinned label from images of this node. The kubelet then removes these images
 when no container uses them and the disk is almost full. 'import' and init pin the images
 of their file again.`,
-		Example: "  ./install images unpin registry.example/app:1\n  ./more images unpin --all --keep ./install",
+		Example: "  ./install images unpin registry.example/app:1\n  ./more images unpin --all --bundle ./install",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case all == (len(args) > 0):
 				return fault.New(fault.Usage, "unpin needs names of images, or --all").Hint("for example: ./install images unpin registry.example/app:1")
 			case !all && len(in.keep) > 0:
-				return fault.New(fault.Usage, "--keep has no effect without --all").Hint("remove --keep")
+				return fault.New(fault.Usage, "--bundle has no effect without --all").Hint("remove --bundle")
 			}
 			return in.with(cmd, true, func(ctx context.Context, images *site.NodeImages, show output.Printer) error {
 				list, err := images.Unpinnable(ctx, args)
@@ -256,6 +256,6 @@ of their file again.`,
 	}
 	in.bind(cmd.Flags())
 	cmd.Flags().BoolVar(&all, "all", false, "all of the site's own images that Airlift imported and that this file does not contain")
-	in.bindKeep(cmd.Flags(), "leave pinned")
+	in.bindBundle(cmd.Flags(), "leave pinned")
 	return cmd
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,7 +12,6 @@ import (
 	"airlift/installer/host/detection"
 	"airlift/installer/phases"
 	"airlift/installer/timeline"
-	"airlift/installer/workflow"
 )
 
 const initExample = `  ./install init
@@ -48,7 +46,8 @@ else. If this file has the site's own files, systemd units and manifests, init a
 installs them.
 
 --config accepts kubeadm's documents: InitConfiguration, ClusterConfiguration,
-KubeletConfiguration and KubeProxyConfiguration. './install init phase' runs one phase.` + timelineHelp,
+KubeletConfiguration and KubeProxyConfiguration. './install init phase' runs one phase;
+its help lists them. All flags of kubeadm work; those that few people type are not listed.` + timelineHelp,
 		Example: initExample,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return in.timeline.record(cmd, &in.cfg, func(rec *timeline.Recorder) error {
@@ -70,7 +69,7 @@ KubeletConfiguration and KubeProxyConfiguration. './install init phase' runs one
 	in.bind(cmd.Flags())
 	f := cmd.Flags()
 	in.timeline.bind(f)
-	f.StringSliceVar(&in.cfg.SkipPhases, "skip-phases", nil, "phases to skip, such as addon/kube-proxy\nPhases: "+strings.Join(workflow.Names(initcluster.Phases()), ", "))
+	f.StringSliceVar(&in.cfg.SkipPhases, "skip-phases", nil, "phases to skip, such as addon/kube-proxy; './install init phase --help' lists them")
 	cmd.AddCommand(newInitPhaseCmd())
 	return cmd
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -68,7 +67,7 @@ restarts its components or joins, and cannot join while the CAs are being rotate
 	}
 	in.bind(cmd.Flags())
 	in.timeline.bind(cmd.Flags())
-	cmd.Flags().StringSliceVar(&in.cfg.SkipPhases, "skip-phases", nil, "phases to skip\nPhases: "+strings.Join(workflow.Names(join.Phases(true)), ", "))
+	cmd.Flags().StringSliceVar(&in.cfg.SkipPhases, "skip-phases", nil, "phases to skip; './install join phase --help' lists them")
 	cmd.AddCommand(newJoinPhaseCmd())
 	return cmd
 }
@@ -168,7 +167,7 @@ func (in *joinFlags) open(cmd *cobra.Command, args []string) (*opened, error) {
 func newJoinPhaseCmd() *cobra.Command {
 	cmd := newPhaseCmd(join.Phases(true), output.AtMostOneArg("address"), func() phaseRun { return new(joinPhase) })
 	cmd.Short = "Run one phase of join"
-	cmd.Long = "Run one phase or sub-phase of join. The names are kubeadm's. Phases that only\ncontrol planes have imply --control-plane."
+	cmd.Long = "Run one phase or sub-phase of join. The names are kubeadm's. Phases that only\ncontrol planes have imply --control-plane." + subPhases(join.Phases(true))
 	cmd.Example = "  ./install join phase control-plane-prepare download-certs 10.1.2.3:6443 --token … --discovery-token-ca-cert-hash sha256:… --certificate-key …\n  ./install join phase control-plane-join all"
 	return cmd
 }

@@ -18,6 +18,8 @@ func newKubeconfigCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Create kubeconfig files",
+		Long: `Create kubeconfig files for other users. The administrator's is ` + adminConf + ` on each
+control plane. On another machine, './install cluster kubeconfig' writes it.`,
 	}
 	cmd.AddCommand(newKubeconfigUserCmd())
 	return cmd

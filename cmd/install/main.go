@@ -16,11 +16,11 @@ import (
 func main() {
 	ctx, cancel := interrupt.Context(context.Background())
 	cmd := newRootCmd()
-	name := output.NameOf(os.Args[0], own.path)
+	name, given := output.NameOf(os.Args[0], own.path), &output.Given{}
 	cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: output.Written}
-	cmd.SetOut(output.Text{Name: name, Out: interrupt.Output{File: os.Stdout, Lost: cancel}})
+	cmd.SetOut(output.Text{Name: name, Given: given, Out: interrupt.Output{File: os.Stdout, Lost: cancel}})
 	nameCompletion(cmd, name)
-	cmd.SetErr(output.Text{Name: name, Out: interrupt.Output{File: os.Stderr, Lost: cancel}})
+	cmd.SetErr(output.Text{Name: name, Given: given, Out: interrupt.Output{File: os.Stderr, Lost: cancel}})
 	err := cmd.ExecuteContext(ctx)
 	if err != nil && ctx.Err() != nil {
 		err = fault.New(fault.Interrupted, "%w", context.Cause(ctx)).Hint("no file is half-written; run the same command again to continue")

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/cmd/output"
+	"airlift/installer/config"
 	"airlift/installer/flow/noderemove"
 )
 
@@ -77,7 +78,7 @@ plane no longer start; with an external etcd, the API server does.`,
 	f.SortFlags = false
 	f.BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	f.BoolVar(&options.Drain, "drain", true, "move its pods to other nodes first, if its host answers")
-	f.DurationVar(&options.DrainTimeout, "drain-timeout", noderemove.DrainTimeout, "how long a pod may stay while the node is drained")
+	f.DurationVar(&options.DrainTimeout, "drain-timeout", config.DrainTimeout, "how long a pod may stay while the node is drained")
 	f.BoolVar(&options.KeepNode, "keep-node", false, "leave the Node, for a second run after its host was reset")
 	_ = f.MarkHidden("keep-node")
 	f.BoolVar(&dryRun, "dry-run", false, "only print what would be done")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
 
 	"airlift/installer/config"
 	"airlift/installer/host"
@@ -109,8 +108,5 @@ func (r runFlags) inspect(ctx context.Context, b *payload.Bundle, h *host.Host, 
 
 // openHost opens this host for changes and locks it against other processes.
 func openHost() (h *host.Host, unlock func(), err error) {
-	if os.Geteuid() != 0 {
-		return nil, nil, fault.New(fault.Preflight, "[ERROR IsPrivilegedUser]: this command needs root").Hint("run it with sudo or as root")
-	}
 	return host.OpenLocked("/")
 }

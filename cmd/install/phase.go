@@ -26,7 +26,7 @@ type phaseRun interface {
 func newInitPhaseCmd() *cobra.Command {
 	cmd := newPhaseCmd(initcluster.Phases(), output.NoArgs, func() phaseRun { return new(initPhase) })
 	cmd.Short = "Run one phase of init"
-	cmd.Long = "Run one phase or sub-phase of init. The names are kubeadm's."
+	cmd.Long = "Run one phase or sub-phase of init. The names are kubeadm's." + subPhases(initcluster.Phases())
 	cmd.Example = "  ./install init phase certs all\n  ./install init phase certs apiserver --config kubeadm.yaml\n  ./install init phase addon coredns --print-manifest"
 	return cmd
 }
@@ -43,6 +43,32 @@ func newPhaseCmd(steps []workflow.Step, args cobra.PositionalArgs, fresh func() 
 	return cmd
 }
 
+// subPhases lists the sub-phases for the help, in lines of at most 90 columns.
+func subPhases(steps []workflow.Step) string {
+	text := ""
+	for _, s := range steps {
+		line := "  " + s.Name + ":"
+		for i, sub := range s.Steps {
+			word := " " + sub.Name
+			if i < len(s.Steps)-1 {
+				word += ","
+			}
+			if len(line)+len(word) > 90 {
+				text += line + "\n"
+				line = "   "
+			}
+			line += word
+		}
+		if len(s.Steps) > 0 {
+			text += line + "\n"
+		}
+	}
+	if text == "" {
+		return ""
+	}
+	return "\n\nSub-phases, for 'phase NAME SUB-PHASE' and --skip-phases NAME/SUB-PHASE:\n" + strings.TrimSuffix(text, "\n")
+}
+
 func noPhase(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -51,7 +77,7 @@ func noPhase(cmd *cobra.Command, args []string) error {
 	for _, sub := range cmd.Commands() {
 		names = append(names, sub.Name())
 	}
-	return fault.New(fault.Usage, "%s has no phase %q", cmd.CommandPath(), strings.Join(args, " ")).Hint("phases: " + strings.Join(names, ", "))
+	return fault.New(fault.Usage, "%s has no phase %q", cmd.CommandPath(), strings.Join(args, " ")).Hint(fault.Choose(args[0], "the phases are", names))
 }
 
 // phaseCmd returns the command of one phase, with its sub-phases as

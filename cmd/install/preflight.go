@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -67,12 +67,14 @@ func (in *joinFlags) lookOver(cmd *cobra.Command, args []string) (checker, func(
 }
 
 func preflightCmd(use, short string, args cobra.PositionalArgs, in nodeFlagSet) *cobra.Command {
-	format := ""
+	formats, name := &output.Flags{}, strings.Fields(use)[0]
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: args,
+		Long: short + ".\nIt has all flags of '" + name + "', and lists here those that it adds: './install " + name + " --help' has the others.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if format != "text" && format != "json" {
-				return fault.New(fault.Usage, "unknown output format %q: use text or json", format)
+			show, err := formats.Printer()
+			if err != nil {
+				return err
 			}
 			out := cmd.OutOrStdout()
 			cmd.SetOut(cmd.ErrOrStderr()) // messages go to standard error
@@ -81,38 +83,35 @@ func preflightCmd(use, short string, args cobra.PositionalArgs, in nodeFlagSet) 
 				return err
 			}
 			defer done()
-			return printReport(cmd.Context(), out, run, format)
+			return printReport(cmd.Context(), out, run, show)
 		},
 	}
 	in.bind(cmd.Flags())
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "config" && f.Name != "ignore-preflight-errors" })
+	formats.Bind(cmd.Flags())
 	return cmd
 }
 
 // printReport prints the report on standard output. The returned error is
 // short, because the report has the details.
-func printReport(ctx context.Context, out io.Writer, run checker, format string) error {
+func printReport(ctx context.Context, out io.Writer, run checker, show output.Printer) error {
 	report, err := run.Preflight(ctx)
 	if err != nil && len(report.Errors) == 0 {
 		return err
 	}
-	if format == "json" {
-		data, err := json.MarshalIndent(report, "", "  ")
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(output.Documents(out), "%s\n", data)
-	} else {
+	if show == nil {
 		report.Write(out)
+	} else if err := show(out, report); err != nil {
+		return err
 	}
 	if fault.ExitCode(err) == fault.Bundle {
 		return fault.New(fault.Bundle, "this file is damaged: %d problem(s) must be solved first", len(report.Errors)).Hint(fault.Hint(err))
 	}
 	if err != nil {
 		return fault.New(fault.Preflight, "preflight checks failed: %d problem(s) must be solved first", len(report.Errors)).
-			Hint("to ignore an error that you know to be harmless: --ignore-preflight-errors=" + report.Errors[0].Name)
+			Hint(report.IgnoreHint())
 	}
-	if format == "text" {
+	if show == nil {
 		fmt.Fprintln(out, "All preflight checks passed.")
 	}
 	return nil

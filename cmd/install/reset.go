@@ -16,7 +16,6 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/flow/reset"
 	"airlift/installer/host"
-	"airlift/installer/workflow"
 	"airlift/internal/fault"
 )
 
@@ -25,6 +24,7 @@ type resetFlags struct {
 	reset      config.Reset
 	configFile string
 	kubeconfig string
+	yes        bool
 }
 
 func newResetCmd() *cobra.Command {
@@ -56,7 +56,7 @@ with --force.
 
 The node remains in the cluster. Remove it on a control plane, before or after the reset:
 ./install node remove NAME. Before, its pods move to other nodes.`,
-		Example: "  ./install reset\n  ./install reset --force\n  ./install reset --dry-run",
+		Example: "  ./install reset\n  ./install reset --yes\n  ./install reset --dry-run",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			run, h, done, err := in.open(cmd, true)
 			if err != nil {
@@ -70,7 +70,7 @@ The node remains in the cluster. Remove it on a control plane, before or after t
 		},
 	}
 	in.bind(cmd.Flags())
-	cmd.Flags().StringSliceVar(&in.reset.SkipPhases, "skip-phases", nil, "phases to skip\nPhases: "+strings.Join(workflow.Names(reset.Phases()), ", "))
+	cmd.Flags().StringSliceVar(&in.reset.SkipPhases, "skip-phases", nil, "phases to skip; './install reset phase --help' lists them")
 	phases := newPhaseCmd(reset.Phases(), output.NoArgs, func() phaseRun { return new(resetPhase) })
 	phases.Short, phases.Long = "Run one phase of reset", "Run one phase of reset. It does not ask for confirmation."
 	phases.Example = "  ./install reset phase remove-etcd-member"
@@ -81,7 +81,8 @@ The node remains in the cluster. Remove it on a control plane, before or after t
 func (in *resetFlags) bind(f *pflag.FlagSet) {
 	r := &in.reset
 	f.SortFlags = false
-	f.BoolVarP(&r.Force, "force", "f", false, "do not ask for confirmation, and continue if the other control planes would lose their etcd quorum or the endpoint; does not remove more")
+	f.BoolVarP(&in.yes, "yes", "y", false, "do not ask for confirmation")
+	f.BoolVarP(&r.Force, "force", "f", false, "as --yes, and continue if the other control planes would lose their etcd quorum or the endpoint; does not remove more")
 	f.BoolVar(&r.WithoutLedger, "without-ledger", false, "reset a node without a ledger: show what would be removed, and ask for confirmation, even with --force")
 	f.BoolVar(&r.RemoveNode, "remove-node", false, "remove a node that was adopted; without it, reset leaves such a node as it was adopted")
 	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration `FILE` with a ResetConfiguration; - is standard input")
@@ -121,8 +122,8 @@ func (in *resetFlags) open(cmd *cobra.Command, ask bool) (run *reset.Reset, h *h
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "%s\n%s\n", why, run.Describe())
 		err = confirm(cmd, run.Question(), "answer with: yes | ./install reset --without-ledger")
-	case ask && !in.reset.Force:
-		err = confirm(cmd, run.Question(), "answer with y, or run it with --force")
+	case ask && !in.reset.Force && !in.yes:
+		err = confirm(cmd, run.Question(), "answer with y, or run it with --yes")
 	}
 	if err != nil {
 		unlock()

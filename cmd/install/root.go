@@ -14,6 +14,7 @@ import (
 	"airlift/cmd/install/registrycmd"
 	"airlift/cmd/install/thin"
 	"airlift/cmd/output"
+	"airlift/cmd/suggest"
 	"airlift/installer/cluster"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
@@ -34,8 +35,9 @@ it running after the session ends, start it with nohup or systemd-run.
 
 Exit codes: 0 success, 1 failure (of status: something is wrong), 2 usage error, 3 the
 host does not meet the requirements, 4 this file is incomplete or damaged, not signed by
-the required key or older than the required version, 5 of plans: there is something to do,
-6 to 9 of 'cluster': it did not fail, and did not do all, 130 interrupted.`
+the required key or older than the required version, 130 interrupted. Of 'cluster', 6 to
+9: it did not fail, and did not do all. Of plans, with --detailed-exitcode, 5: there is
+something to do.`
 
 func newRootCmd() *cobra.Command {
 	verbosity, rootfs := 0, ""
@@ -63,14 +65,34 @@ func newRootCmd() *cobra.Command {
 		return changeRoot(rootfs)
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fault.New(fault.Usage, "%w", err).Hint("see '" + cmd.CommandPath() + " --help'")
+		return fault.New(fault.Usage, "%w", err).Hint(suggest.Flag(cmd, err))
 	})
 	init, join := newInitCmd(), newJoinCmd()
 	apply, bring, images, upgrade := newApplyCmd(), newImportCmd(), newImagesCmd(), newUpgradeCmd()
 	completeAll(init, join, apply, bring, images, upgrade)
-	cmd.AddCommand(init, join, upgrade, newPreflightCmd(), bring, apply, images, newStatusCmd(), newDoctorCmd(), newDocsCmd(), newResetCmd(), newTokenCmd(), certscmd.New(shared), newEtcdCmd(), newNodeCmd(), newEndpointCmd(), clustercmd.New(openOwnFile), registrycmd.New(shared), reconfigurecmd.New(shared), newKubeconfigCmd(), newConfigCmd(), thin.New(openOwnFile), newVersionCmd(), hostroute.New())
-	cmd.AddCommand(adoptcmd.New(shared)...)
+	for i, g := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Several hosts, from one machine:", []*cobra.Command{clustercmd.New(openOwnFile)}},
+		{"One host:", []*cobra.Command{newPreflightCmd(), init, join, newResetCmd()}},
+		{"Second day:", []*cobra.Command{newStatusCmd(), upgrade, reconfigurecmd.New(shared), newEndpointCmd(), newNodeCmd(), newTokenCmd(), newKubeconfigCmd(), certscmd.New(shared), bring, apply, images}},
+		{"Recovery:", []*cobra.Command{newDoctorCmd(), newEtcdCmd()}},
+		{"Advanced:", []*cobra.Command{newConfigCmd(), registrycmd.New(shared), adoptcmd.New(shared)}},
+		{"Help:", []*cobra.Command{newDocsCmd(), newVersionCmd()}},
+	} {
+		id := fmt.Sprint(i)
+		cmd.AddGroup(&cobra.Group{ID: id, Title: g.title})
+		for _, c := range g.commands {
+			c.GroupID = id
+			cmd.AddCommand(c)
+		}
+		cmd.SetHelpCommandGroupID(id) // of the last group
+		cmd.SetCompletionCommandGroupID(id)
+	}
+	cmd.AddCommand(adoptcmd.NewDisown(shared), thin.New(openOwnFile), hostroute.New())
 	output.Complete(cmd)
+	tidy(cmd)
 	return cmd
 }
 

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"strings"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -68,7 +66,7 @@ else. The file determines the version; if VERSION is given, it must be the same.
 	in.bind(cmd.Flags(), upgrade.ApplyPhases())
 	cmd.Flags().BoolVarP(&in.yes, "yes", "y", false, "do not ask for confirmation")
 	phases := newPhaseCmd(upgrade.ApplyPhases(), output.AtMostOneArg("version"), func() phaseRun { return new(upgradePhase) })
-	phases.Short, phases.Long = "Run one phase of upgrade apply", "Run one phase or sub-phase of upgrade apply. The names are kubeadm's. It does not ask for confirmation."
+	phases.Short, phases.Long = "Run one phase of upgrade apply", "Run one phase or sub-phase of upgrade apply. The names are kubeadm's. It does not ask for confirmation."+subPhases(upgrade.ApplyPhases())
 	phases.Example = "  ./install upgrade apply phase addon all"
 	cmd.AddCommand(phases)
 	return cmd
@@ -92,7 +90,7 @@ else.` + timelineHelp,
 	phases := newPhaseCmd(upgrade.NodePhases(), output.NoArgs, func() phaseRun {
 		return &upgradePhase{upgradeFlags{options: upgrade.Options{Node: true}}}
 	})
-	phases.Short, phases.Long = "Run one phase of upgrade node", "Run one phase or sub-phase of upgrade node. The names are kubeadm's."
+	phases.Short, phases.Long = "Run one phase of upgrade node", "Run one phase or sub-phase of upgrade node. The names are kubeadm's."+subPhases(upgrade.NodePhases())
 	phases.Example = "  ./install upgrade node phase unpack"
 	cmd.AddCommand(phases)
 	return cmd
@@ -105,14 +103,14 @@ func (in *upgradeFlags) bind(f *pflag.FlagSet, steps []workflow.Step) {
 	f.BoolVar(&o.CertificateRenewal, "certificate-renewal", true, "renew the certificates of the components that are replaced")
 	f.BoolVar(&o.EtcdUpgrade, "etcd-upgrade", true, "also upgrade etcd")
 	f.BoolVar(&o.Drain, "drain", true, "move this node's pods to other nodes before containerd and the kubelet are replaced")
-	f.DurationVar(&o.DrainTimeout, "drain-timeout", upgrade.DrainTimeout, "how long a pod may stay while the node is drained")
+	f.DurationVar(&o.DrainTimeout, "drain-timeout", config.DrainTimeout, "how long a pod may stay while the node is drained")
 	f.StringVar(&o.Patches, "patches", "", "a `DIRECTORY` with patches for the static pods, the kubelet's configuration and CoreDNS: TARGET[SUFFIX][+TYPE].yaml")
 	f.StringSliceVar(&o.IgnorePreflightErrors, "ignore-preflight-errors", nil, "checks whose errors become warnings, or all")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: "+adminConf+" on a control plane, else the kubelet's)")
 	f.BoolVar(&in.skipFileCheck, "skip-file-check", false, "do not verify this file first; use it only after 'bundle verify' or sha256sum")
 	if steps != nil {
 		f.BoolVar(&o.DryRun, "dry-run", false, "only run the checks, and write the files that would change to a new directory (below $KUBEADM_UPGRADE_DRYRUN_DIR, if set)")
-		f.StringSliceVar(&o.SkipPhases, "skip-phases", nil, "phases to skip\nPhases: "+strings.Join(workflow.Names(steps), ", "))
+		f.StringSliceVar(&o.SkipPhases, "skip-phases", nil, "phases to skip; the help of 'phase' below this command lists them")
 	}
 	in.timeline.bind(f)
 }

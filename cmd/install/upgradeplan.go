@@ -10,6 +10,7 @@ import (
 	"airlift/cmd/output"
 	"airlift/installer/config"
 	"airlift/installer/flow/upgrade"
+	"airlift/installer/preflight"
 	"airlift/internal/fault"
 )
 
@@ -61,7 +62,7 @@ func (in *planFlags) read(cmd *cobra.Command, args []string) (*upgrade.Plan, err
 }
 
 func newUpgradePlanCmd() *cobra.Command {
-	in, formats, diff := &planFlags{}, &output.Flags{}, false
+	in, formats, diff, exit := &planFlags{}, &output.Flags{}, false, output.PlanExit(false)
 	cmd := &cobra.Command{
 		Use:   "plan [VERSION]",
 		Short: "Show what an upgrade would change, and what prevents it",
@@ -71,7 +72,8 @@ configuration that change, and all problems at once, each with a fix. Run it on 
 control plane. It changes nothing. 'upgrade apply' and 'upgrade node' run the same
 checks before they change anything.
 
-Exit codes: 0 the upgrade can begin, perhaps with warnings; 3 a check failed.`,
+Exit codes: 0 the upgrade can begin, perhaps with warnings; 3 a check failed. With
+--detailed-exitcode, 5 instead of 0 if the upgrade changes something.`,
 		Example: "  ./install upgrade plan\n  ./install upgrade plan -o json\n  ./install upgrade plan --diff",
 		Args:    output.AtMostOneArg("version"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -86,7 +88,10 @@ Exit codes: 0 the upgrade can begin, perhaps with warnings; 3 a check failed.`,
 			in.print(cmd.OutOrStdout(), plan, show, diff)
 			if len(plan.Errors) > 0 {
 				return fault.New(fault.Preflight, "the upgrade cannot begin: %d problem(s) must be solved first", len(plan.Errors)).
-					Hint("to ignore an error that you know to be harmless: --ignore-preflight-errors=" + plan.Errors[0].Name)
+					Hint(preflight.Report{Errors: plan.Errors}.IgnoreHint())
+			}
+			if err == nil && (plan.From != plan.To || len(plan.Changes) > 0) {
+				return exit.Work()
 			}
 			return err
 		},
@@ -99,6 +104,7 @@ Exit codes: 0 the upgrade can begin, perhaps with warnings; 3 a check failed.`,
 	f.BoolVar(&o.Drain, "drain", true, "check whether the pods of each node can move to other nodes")
 	f.StringSliceVar(&o.IgnorePreflightErrors, "ignore-preflight-errors", nil, "checks whose errors become warnings, or all")
 	f.BoolVar(&o.PrintConfig, "print-config", false, "also print the ClusterConfiguration that the upgrade stores")
+	exit.Bind(f)
 	f.BoolVar(&diff, "diff", false, "also print the differences, as 'upgrade diff' does")
 	formats.Bind(f)
 	return cmd

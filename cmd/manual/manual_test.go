@@ -49,7 +49,7 @@ var fenceLine = regexp.MustCompile("(?m)^ *```.*$")
 
 func TestUnknownPage(t *testing.T) {
 	_, err := Find("backups")
-	if fault.ExitCode(err) != fault.Usage || !strings.Contains(fault.Hint(err), "backup, ") {
+	if fault.ExitCode(err) != fault.Usage || fault.Hint(err) != "did you mean backup?" {
 		t.Errorf("%v (hint %q)", err, fault.Hint(err))
 	}
 }

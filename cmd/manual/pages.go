@@ -53,7 +53,7 @@ func Find(name string) (Page, error) {
 		for _, p := range pages {
 			names = append(names, p.Name())
 		}
-		return Page{}, fault.New(fault.Usage, "there is no page %q", name).Hint("the pages are: " + strings.Join(names, ", "))
+		return Page{}, fault.New(fault.Usage, "there is no page %q", name).Hint(fault.Choose(name, "the pages are", names))
 	}
 	return pages[i], nil
 }

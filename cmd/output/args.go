@@ -6,13 +6,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/suggest"
 	"airlift/internal/fault"
 )
 
 // NoArgs is for commands without arguments, also if they have commands of their own. The error is a usage error.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fault.New(fault.Usage, "unknown command or argument %q", strings.Join(args, " ")).Hint("see '" + cmd.CommandPath() + " --help'")
+		return fault.New(fault.Usage, "unknown command or argument %q", strings.Join(args, " ")).Hint(suggest.Command(cmd, args))
 	}
 	return nil
 }
@@ -37,13 +38,17 @@ func AtMostOneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-// Complete completes a command and those below it: without Args it has no arguments, and without RunE it prints its help.
+// Complete completes a command and those below it: without Args it has no arguments, and without RunE it
+// prints its help. Completion knows the values of --output.
 func Complete(cmd *cobra.Command) {
 	if cmd.Args == nil {
 		cmd.Args = NoArgs
 	}
 	if cmd.RunE == nil {
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+	if f := cmd.Flags().Lookup("output"); f != nil {
+		_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions([]string{"text", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)) // fails only if there is one
 	}
 	for _, below := range cmd.Commands() {
 		Complete(below)

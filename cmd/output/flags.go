@@ -106,7 +106,7 @@ func (o *Flags) templatePrinter(format, template string) (Printer, error) {
 		return nil, fault.New(fault.Usage, "--output %s: Go templates are not supported", format).Hint("use " + asJSONPath(template))
 	}
 	if !slices.Contains(templateFormats, format) {
-		return nil, fault.New(fault.Usage, "unknown output format %q: the formats are text, json, yaml, kyaml, %s", o.format, strings.Join(templateFormats, ", ")).Hint("for example: -o json")
+		return nil, fault.New(fault.Usage, "unknown output format %q", o.format).Hint(fault.Choose(format, "the formats are", append([]string{"text", "json", "yaml", "kyaml"}, templateFormats...)))
 	}
 	if template == "" {
 		return nil, fault.New(fault.Usage, "--output %s has no template", format).Hint("write the template after the format: -o " + format + "=…")

@@ -135,9 +135,10 @@ func (n Name) in(text string) string {
 // A Text is an output for texts of Airlift. Kubelets, pods, other hosts and files worded parts of them: what could control a
 // terminal becomes "?".
 type Text struct {
-	Name Name
-	Out  io.Writer
-	raw  bool
+	Name  Name
+	Out   io.Writer
+	Given *Given // may be nil
+	raw   bool
 }
 
 // Raw is the same output for what draws on a terminal, and for documents.
@@ -159,7 +160,7 @@ func (t Text) Write(p []byte) (int, error) {
 	if !t.raw {
 		text = fault.Printable(text)
 	}
-	if _, err := io.WriteString(t.Out, t.Name.in(text)); err != nil {
+	if _, err := io.WriteString(t.Out, t.Name.in(t.Given.in(text))); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -185,7 +186,7 @@ func Verbatim(out io.Writer) io.Writer {
 func Named(out io.Writer, text string) string {
 	switch o := Documents(out).(type) {
 	case Text:
-		return o.Name.in(text)
+		return o.Name.in(o.Given.in(text))
 	case document:
 		return Named(o.Writer, text)
 	}

@@ -28,6 +28,8 @@ const (
 	DefaultControlPlaneTimeout = 4 * time.Minute
 	DefaultDiscoveryTimeout    = 5 * time.Minute
 	DefaultTokenTTL            = 24 * time.Hour
+	// DrainTimeout limits a drain without progress, unless the user chooses another limit. Pods may need their whole grace period.
+	DrainTimeout = 10 * time.Minute
 
 	DefaultKubeletHealthCheckTimeout = 4 * time.Minute
 	DefaultAPICallTimeout            = time.Minute

@@ -21,6 +21,9 @@ var ErrLocked = errors.New("another installer is running on this host")
 // and reads the ledger after it has the lock, so that it sees the last
 // installer's entries. The kernel releases the lock when this process ends.
 func OpenLocked(root string) (h *Host, unlock func(), err error) {
+	if root == "/" && os.Geteuid() != 0 {
+		return nil, nil, fault.New(fault.Preflight, "[ERROR IsPrivilegedUser]: this command needs root").Hint("run it with sudo or as root")
+	}
 	release, err := lock(filesystem.Root(root))
 	if err != nil {
 		return nil, nil, err

@@ -102,7 +102,12 @@ type Problem struct {
 type Report struct {
 	Warnings []Problem `json:"warnings"`
 	Errors   []Problem `json:"errors"`
+
+	meant string // the error whose name the user probably misspelt in ignore
 }
+
+// essential are checks that cannot be ignored: without root and systemd, no step works.
+var essential = []string{"IsPrivilegedUser", "Systemd"}
 
 // Run runs all checks for the target's role. Errors of the checks in ignore
 // become warnings; "all" means every check, and case does not matter. If errors
@@ -132,14 +137,24 @@ func run(ctx context.Context, t Target, ignore []string, checks func(*subject) [
 	}
 	s := &subject{Target: t, host: h, now: time.Now, lookup: net.DefaultResolver.LookupHost, encrypts: encrypts}
 	s.run = s.output
-	report := NewReport()
-	for _, c := range checks(s) {
+	report, list := NewReport(), checks(s)
+	for _, c := range list {
 		if err := ctx.Err(); err != nil {
 			return report, err
 		}
-		report.AddFound(c.name, c.run(ctx), ignore)
+		ignored := ignore
+		if slices.Contains(essential, c.name) {
+			ignored = nil
+		}
+		report.AddFound(c.name, c.run(ctx), ignored)
 		if c.name == "IsPrivilegedUser" && len(report.Errors) > 0 {
 			break // without root, the other checks would mislead
+		}
+	}
+	for _, name := range ignore {
+		known := slices.ContainsFunc(list, func(c check) bool { return strings.EqualFold(c.name, name) })
+		if near := fault.Nearest(name, report.ignorable()); near != "" && !known {
+			report.meant = near
 		}
 	}
 	return report, report.Err("checking this host")
@@ -180,8 +195,33 @@ func (r Report) Err(what string) error {
 	var b strings.Builder
 	Report{Errors: r.Errors}.Write(&b)
 	return fault.New(fault.Preflight, "%s: %d problem(s) must be solved first:\n%s", what, len(r.Errors), strings.TrimSuffix(b.String(), "\n")).
-		Hint("to ignore an error that you know to be harmless: --ignore-preflight-errors=" + r.Errors[0].Name)
+		Hint(r.IgnoreHint())
 }
+
+// IgnoreHint returns the hint how to ignore an error, "" if none can be ignored.
+func (r Report) IgnoreHint() string {
+	names := r.ignorable()
+	switch {
+	case r.meant != "":
+		return "did you mean --ignore-preflight-errors=" + r.meant + "?"
+	case len(names) == 0:
+		return ""
+	}
+	return "to ignore an error that you know to be harmless: --ignore-preflight-errors=" + names[0]
+}
+
+// ignorable returns the names of the errors that can be ignored.
+func (r Report) ignorable() (names []string) {
+	for _, p := range r.Errors {
+		if Ignorable(p.Name) {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// Ignorable reports whether the errors of a check can be ignored.
+func Ignorable(name string) bool { return !slices.Contains(essential, name) }
 
 // Write prints the report, warnings first.
 func (r Report) Write(w io.Writer) {

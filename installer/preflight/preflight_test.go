@@ -778,6 +778,13 @@ func TestEverythingIsReportedTogether(t *testing.T) {
 	if report, err := Run(ctx, s.Target, []string{"all"}); err != nil || len(report.Errors) != 0 || len(report.Warnings) < 3 {
 		t.Errorf("ignoring all: %+v %v", report, err)
 	}
+	if _, err := Run(ctx, s.Target, []string{"Swapp", "NumCPU"}); fault.Hint(err) != "did you mean --ignore-preflight-errors=Swap?" {
+		t.Errorf("a misspelt name: hint %q", fault.Hint(err))
+	}
+	remove(t, s, "/run/systemd/system")
+	if _, err := Run(ctx, s.Target, []string{"all"}); err == nil || !strings.Contains(err.Error(), "[ERROR Systemd]: ") || fault.Hint(err) != "" {
+		t.Errorf("ignoring all without systemd: %v, hint %q", err, fault.Hint(err))
+	}
 	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
 	if _, err := Run(cancelled, s.Target, nil); !errors.Is(err, context.Canceled) {

@@ -212,7 +212,7 @@ func RunParts(ctx context.Context, c *Console, parts []Step) error {
 func RunPhase(ctx context.Context, c *Console, steps []Step, name string) error {
 	s, ok := Find(steps, strings.TrimSuffix(name, "/all"))
 	if !ok {
-		return fault.New(fault.Usage, "there is no phase %q", name).Hint("the phases are: " + strings.Join(Names(steps), ", "))
+		return fault.New(fault.Usage, "there is no phase %q", name).Hint(fault.Choose(name, "the phases are", Names(steps)))
 	}
 	full := s
 	full.Name = strings.TrimSuffix(name, "/all")
@@ -265,8 +265,7 @@ func Skipped(steps []Step, given []string) (skip []string, err error) {
 	for _, name := range given {
 		s, ok := Find(steps, name)
 		if !ok {
-			return nil, fault.New(fault.Usage, "--skip-phases %q: there is no such phase", name).
-				Hint("the phases are: " + strings.Join(known, ", "))
+			return nil, fault.New(fault.Usage, "--skip-phases %q: there is no such phase", name).Hint(fault.Choose(name, "the phases are", known))
 		}
 		if s.Needed {
 			return nil, fault.New(fault.Usage, "--skip-phases %q: this phase cannot be skipped, because later phases need its results", name)

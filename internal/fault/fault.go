@@ -17,7 +17,7 @@ const (
 	Usage       Code = 2   // the command line or the configuration file is wrong
 	Preflight   Code = 3   // the host does not meet the requirements
 	Bundle      Code = 4   // the bundle is missing, truncated or damaged
-	Work        Code = 5   // of a plan: there is something to do
+	Work        Code = 5   // of a plan with --detailed-exitcode: there is something to do
 	Skipped     Code = 6   // what follows are outcomes of work on a cluster: all is done but hosts that were skipped
 	Paused      Code = 7   // the rules stop the work here, until the user continues it
 	Held        Code = 8   // the rest waits for something that only the user can change

@@ -24,6 +24,15 @@ func Nearest(written string, candidates []string) string {
 	return best
 }
 
+// Choose returns the hint for a word that is none of the candidates: the one that the user probably meant, or else all of them
+// after text.
+func Choose(written, text string, candidates []string) string {
+	if near := Nearest(written, candidates); near != "" {
+		return "did you mean " + near + "?"
+	}
+	return text + ": " + strings.Join(candidates, ", ")
+}
+
 // Similar returns up to n candidates that have words of written, as maxPods and podsPerCore have
 // pods; those with the most common words come first.
 func Similar(written string, candidates []string, n int) []string {

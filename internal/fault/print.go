@@ -8,9 +8,9 @@ import (
 )
 
 // Print writes err for a user: an "error:" line, or the word of an outcome that is no failure, and, if the error has a hint,
-// a "hint:" line. It prints nothing for a nil err.
+// a "hint:" line. It prints nothing for a nil err, and for Work: the plan has said what there is to do.
 func Print(w io.Writer, err error) {
-	if err == nil {
+	if err == nil || ExitCode(err) == Work {
 		return
 	}
 	fmt.Fprintf(w, "%s: %s\n", ExitCode(err).Word(), Printable(err.Error()))

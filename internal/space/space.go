@@ -54,7 +54,7 @@ func hint(dir string) string {
 	if dir == os.TempDir() {
 		return "free some space there (df " + dir + "), or set TMPDIR to a directory with free space"
 	}
-	return "free some space there (df " + dir + "), or choose another directory: --output for the bundle, --cache-dir for the downloads"
+	return "free some space there (df " + dir + "), or choose another directory: --out for the bundle, --cache-dir for the downloads"
 }
 
 // name returns the mount point and the type of dir's file system, or dir if they are not

@@ -480,8 +480,6 @@ func (r *run) reconfigured(b *payload.Bundle, node, plan bool, document string, 
 		switch {
 		case len(p.Refused)+len(p.Errors) > 0:
 			return "", fault.New(fault.Preflight, "a running cluster cannot change it")
-		case err == nil && !p.Empty():
-			return "", fault.New(fault.Work, "there is something to do")
 		}
 		return "", err
 	}

@@ -16,10 +16,8 @@ import (
 	"airlift/installer/workflow"
 )
 
-// New returns the commands.
-func New(e nodecmd.Environment) []*cobra.Command { return []*cobra.Command{newAdopt(e), newDisown(e)} }
-
-func newAdopt(e nodecmd.Environment) *cobra.Command {
+// New returns the command adopt.
+func New(e nodecmd.Environment) *cobra.Command {
 	formats, dryRun, kubeconfig := &output.Flags{}, false, ""
 	cmd := &cobra.Command{
 		Use:   "adopt",
@@ -104,7 +102,8 @@ func version(e nodecmd.Environment, cmd *cobra.Command) (string, error) {
 	return b.KubernetesVersion(), nil
 }
 
-func newDisown(e nodecmd.Environment) *cobra.Command {
+// NewDisown returns the command disown.
+func NewDisown(e nodecmd.Environment) *cobra.Command {
 	yes, dryRun := false, false
 	cmd := &cobra.Command{
 		Use:   "disown",

@@ -3,6 +3,7 @@ package certscmd
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -17,24 +18,38 @@ import (
 )
 
 func newExpiration() *cobra.Command {
-	source := &certs.Source{}
+	source, exit, due := &certs.Source{}, output.PlanExit(false), false
 	cmd := &cobra.Command{
 		Use:   "check-expiration",
 		Short: "Show when certificates and kubeconfigs expire",
 		Long: `Show when this control plane's certificates, kubeconfigs and CAs expire. An
-externally managed certificate is signed by a CA whose key is not on this host.`,
+externally managed certificate is signed by a CA whose key is not on this host.
+
+With --detailed-exitcode, the exit code is 5 if a certificate is due: less than a third of its
+validity period is left.`,
 		Example: "  ./install certs check-expiration\n  ./install certs check-expiration -o json",
 	}
 	bind(cmd.Flags(), source)
-	return output.Show(cmd, func(cmd *cobra.Command, _ []string) (Expirations, error) {
+	exit.Bind(cmd.Flags())
+	output.Show(cmd, func(cmd *cobra.Command, _ []string) (Expirations, error) {
 		source.Warn = output.Warner(cmd)
 		cfg, err := source.Load(cmd.Context())
 		if err != nil {
 			return Expirations{}, err
 		}
 		signed, cas, err := pki.Expirations(cfg, source.FS())
-		return expirationInfo(signed, cas, time.Now()), err
+		now, period := time.Now(), pki.ValidityPeriod(cfg)
+		due = slices.ContainsFunc(signed, func(c pki.Expiration) bool { return !c.Missing && c.Due(now, period) })
+		return expirationInfo(signed, cas, now), err
 	}, Expirations.write)
+	show := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := show(cmd, args); err != nil || !due {
+			return err
+		}
+		return exit.Work()
+	}
+	return cmd
 }
 
 // Expirations is the document that kubeadm certs check-expiration prints.

@@ -54,7 +54,7 @@ minutes: etcd is healthy only when most of its members are.`,
 					continue
 				}
 				if !slices.Contains(pki.RenewableNames(), name) {
-					return fault.New(fault.Usage, "unknown certificate %q", name).Hint("known names: all, " + strings.Join(pki.RenewableNames(), ", "))
+					return fault.New(fault.Usage, "unknown certificate %q", name).Hint(fault.Choose(name, "the names are", append([]string{"all"}, pki.RenewableNames()...)))
 				}
 			}
 			return nil

@@ -21,6 +21,7 @@ import (
 	"airlift/installer/multihost/plan"
 	"airlift/installer/multihost/run"
 	"airlift/installer/multihost/spec"
+	"airlift/installer/preflight"
 	"airlift/internal/documents"
 	"airlift/internal/fault"
 )
@@ -156,16 +157,16 @@ removes it from hosts that are no nodes.
 
 Notes have what was edited by hand on nodes and in the cluster, and how to keep or drop it.
 
-With --out, the plan is also saved. 'cluster apply --plan FILE' does exactly this plan,
-or fails if a host or cluster.yaml has changed since.
+With --out, the plan is also saved. 'cluster apply FILE' does exactly this plan, or fails if a
+host or cluster.yaml has changed since.
 
-Exit codes: 0 nothing to do, 5 there is something to do. If apply could do nothing now: 6
-hosts were skipped, 7 paused, 8 held, 9 waiting for a window. './install --help' lists the
-others.`
+Exit codes: 0 this is the plan. With --detailed-exitcode, 0 nothing to do, 5 there is
+something to do. If apply could do nothing now: 6 hosts were skipped, 7 paused, 8 held, 9
+waiting for a window. './install --help' lists the others.`
 
 func newPlan(in *site) *cobra.Command {
 	var r rules
-	formats, file := &output.Flags{}, ""
+	formats, file, exit := &output.Flags{}, "", output.PlanExit(false)
 	cmd := &cobra.Command{
 		Use:     "plan",
 		Short:   "Show what apply would do",
@@ -176,25 +177,44 @@ func newPlan(in *site) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return in.with(cmd, cmd.ErrOrStderr(), func(ctx context.Context, s *opened) error {
+			return exit.Code(in.with(cmd, cmd.ErrOrStderr(), func(ctx context.Context, s *opened) error {
 				defer s.Site.Discard(ctx)
 				p, err := s.plan(ctx, r)
 				if err != nil {
 					return err
 				}
 				p.Notes = append(p.Notes, s.drift(ctx)...)
-				return writePlan(cmd, p, show, file)
-			})
+				return writePlan(cmd, p, show, file, &r)
+			}))
 		},
 	}
 	r.bind(cmd)
-	cmd.Flags().StringVar(&file, "out", "", "also write the plan to this `FILE`, for 'apply --plan'")
+	cmd.Flags().StringVar(&file, "out", "", "also write the plan to this `FILE`, for 'cluster apply FILE'")
+	exit.Bind(cmd.Flags())
 	formats.Bind(cmd.Flags())
 	return cmd
 }
 
+// command returns the command that does a plan, which may be in a file.
+func (r *rules) command(file string) string {
+	command := "./install cluster apply"
+	if file != "" {
+		command += " " + fault.Word(file)
+	}
+	if r.remove {
+		command += " --remove"
+	}
+	if r.goOn {
+		command += " --continue"
+	}
+	if r.pauseAfter != "" {
+		command += " --pause-after " + fault.Word(r.pauseAfter)
+	}
+	return command
+}
+
 // writePlan prints a plan, and writes it to a file unless that is "". The error has the exit code for a plan that is not empty.
-func writePlan(cmd *cobra.Command, p *plan.Plan, show output.Printer, file string) error {
+func writePlan(cmd *cobra.Command, p *plan.Plan, show output.Printer, file string, r *rules) error {
 	if file != "" {
 		data, err := json.MarshalIndent(p, "", "  ")
 		if err == nil {
@@ -213,10 +233,12 @@ func writePlan(cmd *cobra.Command, p *plan.Plan, show output.Printer, file strin
 	switch {
 	case err != nil:
 		return err
-	case len(p.Stages) > 0 && p.Wait == "":
-		return fault.New(fault.Work, "there is something to do").Hint("to do it: ./install cluster apply")
+	case len(p.Stages) == 0 || p.Wait != "":
+		return p.Outcome()
+	case show == nil:
+		fmt.Fprintln(cmd.OutOrStdout(), "\nTo do it: "+r.command(file))
 	}
-	return p.Outcome()
+	return output.PlanExit(true).Work()
 }
 
 func newPreflight(in *site) *cobra.Command {
@@ -305,14 +327,20 @@ func failed(found []run.Finding) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return fault.New(fault.Preflight, "preflight checks failed: %s must be solved first, and nothing was changed", counted(len(errs), "problem")).
-		Hint("to ignore an error that you know to be harmless, add nodeRegistration.ignorePreflightErrors: [" + errs[0].Name + "] to kubeadm's document in cluster.yaml")
+	hint, ignorable := "", slices.IndexFunc(errs, func(f run.Finding) bool { return preflight.Ignorable(f.Name) })
+	if ignorable >= 0 {
+		hint = "to ignore an error that you know to be harmless, add nodeRegistration.ignorePreflightErrors: [" + errs[ignorable].Name + "] to kubeadm's document in cluster.yaml"
+	}
+	return fault.New(fault.Preflight, "preflight checks failed: %s must be solved first, and nothing was changed", counted(len(errs), "problem")).Hint(hint)
 }
 
 const applyLong = `Make the cluster what cluster.yaml and this file say. Apply installs the first control plane,
 joins the others and the workers, upgrades them to the version of this file, changes the
 endpoint, kubeadm's configuration, labels and taints, and with --remove removes what the
 file no longer has.
+
+With PLAN, a file of 'cluster plan --out', it does exactly that plan, or fails if a host has
+changed since.
 
 First, it checks all hosts. If a host cannot be reached or a check fails, nothing changes
 on any host. Then it shows the plan and asks for confirmation. A host that fails stops what
@@ -335,15 +363,16 @@ what is named; 9 waiting, the same command has more to do. If there are several:
 
 func newApply(in *site) *cobra.Command {
 	var r rules
-	yes, file := false, ""
+	yes := false
 	cmd := &cobra.Command{
-		Use:   "apply",
+		Use:   "apply [PLAN]",
 		Short: "Make the cluster match cluster.yaml",
 		Long:  applyLong,
-		Example: "  ./install cluster apply\n  ./install cluster apply --yes --skip worker7\n  ./install cluster apply --plan site.plan\n" +
+		Example: "  ./install cluster apply\n  ./install cluster apply --yes --skip worker7\n  ./install cluster apply site.plan\n" +
 			"  ./newer cluster apply --pause-after canary --undo\n  ./newer cluster apply --continue",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			saved, err := readPlan(file)
+		Args: output.AtMostOneArg("plan"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			saved, err := readPlan(strings.Join(args, ""))
 			if err != nil {
 				return err
 			}
@@ -354,7 +383,6 @@ func newApply(in *site) *cobra.Command {
 	}
 	r.bind(cmd)
 	cmd.Flags().BoolVar(&r.undo, "undo", false, "undo the upgrade of a node that fails")
-	cmd.Flags().StringVar(&file, "plan", "", "execute this `FILE` of 'cluster plan --out', and fail if a host has changed since")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	return cmd
 }
@@ -377,7 +405,7 @@ func readPlan(file string) (*plan.Plan, error) {
 	if err == nil {
 		return p, nil
 	}
-	return nil, fault.New(fault.Usage, "reading the plan %q: %w", file, err).Hint("write one: ./install cluster plan --out " + fault.Word(file))
+	return nil, fault.New(fault.Usage, "reading the plan %q: %w", file, err).Hint("write one: ./install cluster plan --out site.plan; for another description of the cluster, use -f FILE")
 }
 
 func (s *opened) apply(ctx context.Context, cmd *cobra.Command, r rules, saved *plan.Plan, yes bool) error {

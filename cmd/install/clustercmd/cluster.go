@@ -38,10 +38,10 @@ was killed, and from another machine. This machine keeps only ~/.ssh/known_hosts
     ./install cluster plan
     ./install cluster apply
 
-Exit codes: as of the other commands, and for what is no failure: 5 of plan, there is
-something to do; 6 done, but for hosts that were skipped with --skip; of plan and apply also:
-7 paused, go on with apply --continue; 8 held, until you change what is named; 9
-waiting, the same command has more to do. If there are several: 7, 9, 8, 6.`
+Exit codes: as of the other commands, and for what is no failure: 6 done, but for hosts that
+were skipped with --skip; of apply also: 7 paused, go on with apply --continue; 8 held, until
+you change what is named; 9 waiting, the same command has more to do. If there are several:
+7, 9, 8, 6. Plans exit with 0; with --detailed-exitcode, 5 there is something to do, or 6 to 9.`
 
 // New returns the command cluster. open opens the file of this process.
 func New(open func() (*bundle.File, error)) *cobra.Command {
@@ -149,7 +149,38 @@ func (in *site) gathered(cmd *cobra.Command, out io.Writer, before func(s *opene
 	})
 }
 
+// keep lets the commands of cluster that texts name have the flags with which this one was started.
+func (in *site) keep(cmd *cobra.Command) {
+	flags := ""
+	if cmd.Flags().Changed("file") {
+		flags += " -f " + fault.Word(in.file)
+	}
+	for _, name := range in.skip {
+		flags += " --skip " + name
+	}
+	if strings.ContainsAny(flags, `"\`) { // in JSON, they would have to be quoted
+		return
+	}
+	cluster := cmd
+	for cluster.Name() != "cluster" {
+		cluster = cluster.Parent()
+	}
+	var commands []string
+	var add func(cmd *cobra.Command)
+	add = func(cmd *cobra.Command) {
+		for _, c := range cmd.Commands() {
+			if add(c); !c.HasSubCommands() && c.Name() != "example" {
+				commands = append(commands, output.Written+" cluster"+strings.TrimPrefix(c.CommandPath(), cluster.CommandPath()))
+			}
+		}
+	}
+	add(cluster)
+	output.Keep(cmd.OutOrStdout(), commands, flags)
+	output.Keep(cmd.ErrOrStderr(), commands, flags)
+}
+
 func (in *site) read(cmd *cobra.Command, out io.Writer) (*opened, error) {
+	in.keep(cmd)
 	c, err := spec.Read(in.file)
 	if err != nil {
 		return nil, err

@@ -63,6 +63,7 @@ type console struct {
 	ctx  context.Context
 	// version is that of the bundle.
 	version string
+	given   *output.Given // nil: printed commands do not keep the flags
 }
 
 func newConsole(t *testing.T) *console {
@@ -128,7 +129,7 @@ func (c *console) answered(answers io.Reader, args ...string) (out string, code 
 	})
 	output.Complete(cmd)
 	var b bytes.Buffer
-	text := output.Text{Name: output.Name{Here: output.Written, There: output.Written}, Out: &b}
+	text := output.Text{Name: output.Name{Here: output.Written, There: output.Written}, Given: c.given, Out: &b}
 	cmd.SetOut(text)
 	cmd.SetErr(text)
 	cmd.SetIn(answers)
@@ -166,7 +167,8 @@ func TestCommands(t *testing.T) {
 	c := newConsole(t)
 	c.want(0, []string{"kind: Cluster"}, "", "example")
 	c.want(2, []string{"--skip has no effect", "hint: ./install cluster example > cluster.yaml"}, "", "example", "--skip", "w1")
-	c.want(fault.Work, []string{"init", "is not a node yet", "hint: to do it: ./install cluster apply"}, "", "plan")
+	c.want(0, []string{"is not a node yet", "To do it: ./install cluster apply"}, "", "plan")
+	c.want(fault.Work, []string{"init", "is not a node yet", "To do it: ./install cluster apply"}, "", "plan", "--detailed-exitcode")
 	for name, m := range c.w.Hosts {
 		if len(m.Files) > 0 {
 			t.Errorf("plan left %v on %s", m.Files, name)
@@ -176,7 +178,7 @@ func TestCommands(t *testing.T) {
 	c.want(1, []string{"not confirmed: nothing was changed"}, "n\n", "apply")
 	c.want(2, []string{"needs confirmation", "hint: answer with y, or run it with --yes"}, "", "apply")
 	c.want(0, []string{"Do this? [y/N]", "The cluster matches the file."}, "y\n", "apply")
-	c.want(0, []string{"nothing to do"}, "", "plan")
+	c.want(0, []string{"nothing to do"}, "", "plan", "--detailed-exitcode")
 	c.want(0, []string{"nothing to do"}, "", "apply")
 	c.want(0, []string{"cp1", "Ready", "v1.37.1"}, "", "status")
 	c.want(0, []string{`"healthy": true`}, "", "status", "-o", "json")
@@ -184,7 +186,7 @@ func TestCommands(t *testing.T) {
 		c.w.Hosts[name].Status = `{"warnings":[{"part":"drift","message":"/a was edited by hand","fix":"./install reconfigure --restore"},{"part":"images","message":"other"}],"drift":[{"name":"/a","cause":"edited","diff":"+b"}]}`
 	}
 	c.w.Hosts["w2"].Status = `{"unknown":{"drift":"the API server does not answer"}}`
-	c.want(0, []string{"nothing to do", "Notes:\n  - cp1, w1: /a was edited by hand; ./install reconfigure --restore\n  - w2: it is not known what was edited by hand: the API server does not answer\n"}, "", "plan")
+	c.want(0, []string{"nothing to do", "Notes:\n  - cp1, w1: /a was edited by hand; ./install reconfigure --restore\n  - w2: it is not known what was edited by hand: the API server does not answer\n"}, "", "plan", "--detailed-exitcode")
 	if out := c.want(0, []string{"\ncp1, w1: drift: /a was edited by hand\n    hint: ./install reconfigure --restore\n", "2 warnings"}, "", "status"); strings.Contains(out, "other") {
 		t.Error(out)
 	}
@@ -218,7 +220,7 @@ func (c *console) secrets() {
 	c.t.Helper()
 	c.want(0, []string{"is the kubeconfig of an administrator"}, "", "kubeconfig", c.path("admin.conf"))
 	c.want(0, []string{"It has all secrets of the cluster"}, "", "backup", c.path("site.tar"))
-	c.want(0, []string{"/mnt/site.tar"}, "", "backup", "--keep", "/mnt/site.tar")
+	c.want(0, []string{"/mnt/site.tar"}, "", "backup", "--on-host", "/mnt/site.tar")
 	for _, name := range []string{"admin.conf", "site.tar"} {
 		info, err := os.Stat(c.path(name))
 		data, _ := os.ReadFile(c.path(name))
@@ -231,12 +233,12 @@ func (c *console) secrets() {
 // A saved plan is done as it is, or not at all.
 func TestSavedPlan(t *testing.T) {
 	c := newConsole(t)
-	c.want(fault.Work, nil, "", "plan", "--out", c.path("site.plan"))
+	c.want(fault.Work, nil, "", "plan", "--detailed-exitcode", "--out", c.path("site.plan"))
 	c.w.Hosts["w1"].Unfinished = "join"
-	c.want(1, []string{"the plan is no longer valid", "w1"}, "", "apply", "--yes", "--plan", c.path("site.plan"))
+	c.want(1, []string{"the plan is no longer valid", "w1"}, "", "apply", "--yes", c.path("site.plan"))
 	c.w.Hosts["w1"].Unfinished = ""
-	c.want(0, nil, "", "apply", "--yes", "--plan", c.path("site.plan"))
-	c.want(2, []string{"reading the plan"}, "", "apply", "--plan", c.path("cluster.yaml"))
+	c.want(0, nil, "", "apply", "--yes", c.path("site.plan"))
+	c.want(2, []string{"reading the plan"}, "", "apply", c.path("cluster.yaml"))
 }
 
 // A pause ends apply without an error and says how to go on. Until then, each plan and each apply says why nothing is done.
@@ -269,7 +271,7 @@ func TestPause(t *testing.T) {
 			t.Errorf("%s\n%s\nbefore:\n%s", out, c.w.State(), before)
 		}
 		c.want(0, []string{"The cluster matches the file."}, "", "apply", "--yes", "--continue")
-		c.want(0, []string{"nothing to do"}, "", "plan")
+		c.want(0, []string{"nothing to do"}, "", "plan", "--detailed-exitcode")
 	}
 }
 
@@ -285,11 +287,11 @@ func TestPlanInAClosedWindow(t *testing.T) {
 		t.Fatal(err)
 	}
 	opens := "the window of cp1 opens at " + day.Format("Mon 2006-01-02") + " 00:00 UTC"
-	out := c.want(fault.Waiting, []string{"5 actions on 5 hosts", "\nwaiting: configuration", opens + "\nhint: apply waits until then: ./install cluster apply\n"}, "", "plan")
+	out := c.want(fault.Waiting, []string{"5 actions on 5 hosts", "\nwaiting: configuration", opens + "\nhint: apply waits until then: ./install cluster apply\n"}, "", "plan", "--detailed-exitcode")
 	if !strings.Contains(strings.Join(strings.Fields(out), " "), "Waiting: configuration") {
 		t.Error(out)
 	}
-	c.want(fault.Waiting, []string{`"wait": "configuration`}, "", "plan", "-o", "json")
+	c.want(fault.Waiting, []string{`"wait": "configuration`}, "", "plan", "--detailed-exitcode", "-o", "json")
 }
 
 // The documents of kubeadm change after the cluster exists: the plan has the differences, and apply makes them.
@@ -303,11 +305,11 @@ func TestConfiguration(t *testing.T) {
 	}
 	write("2")
 	c.want(0, nil, "", "apply", "--yes")
-	c.want(0, []string{"nothing to do"}, "", "plan")
+	c.want(0, []string{"nothing to do"}, "", "plan", "--detailed-exitcode")
 	write("4")
 	before := c.w.State()
-	c.want(fault.Work, []string{"5 actions on 5 hosts", "   cp1  ", "restarts kube-scheduler\n", "reconfigure node  restart  follows the change", "Changes on cp1:\n", `"value":"4"`}, "", "plan", "--out", c.path("site.plan"))
-	c.want(fault.Work, []string{`"restarts kube-scheduler"`, `"name": "/etc/kubernetes/manifests/kube-scheduler.yaml"`}, "", "plan", "-o", "json")
+	c.want(fault.Work, []string{"5 actions on 5 hosts", "   cp1  ", "restarts kube-scheduler\n", "reconfigure node  restart  follows the change", "Changes on cp1:\n", `"value":"4"`}, "", "plan", "--detailed-exitcode", "--out", c.path("site.plan"))
+	c.want(fault.Work, []string{`"restarts kube-scheduler"`, `"name": "/etc/kubernetes/manifests/kube-scheduler.yaml"`}, "", "plan", "--detailed-exitcode", "-o", "json")
 	c.w.Refuses = `"value":"4"`
 	c.want(3, []string{"ClusterConfiguration.networking.podSubnet", "each node has a part of it", "hint: needed: a new cluster", "nothing was changed"}, "", "plan")
 	c.want(3, []string{"nothing was changed"}, "", "apply", "--yes")
@@ -315,11 +317,20 @@ func TestConfiguration(t *testing.T) {
 		t.Errorf("%s\nwant\n%s", c.w.State(), before)
 	}
 	c.w.Edits = 7 // of a value that no plan shows
-	c.want(1, []string{"the plan is no longer valid:\n  - cluster: version of the ConfigMap kubeadm-config: 0 in the plan, 7 now\n"}, "", "apply", "--yes", "--plan", c.path("site.plan"))
+	c.want(1, []string{"the plan is no longer valid:\n  - cluster: version of the ConfigMap kubeadm-config: 0 in the plan, 7 now\n"}, "", "apply", "--yes", c.path("site.plan"))
 	c.w.Edits = 0
-	c.want(0, []string{"The cluster matches the file."}, "", "apply", "--yes", "--plan", c.path("site.plan"))
-	c.want(0, []string{"nothing to do"}, "", "plan")
+	c.want(0, []string{"The cluster matches the file."}, "", "apply", "--yes", c.path("site.plan"))
+	c.want(0, []string{"nothing to do"}, "", "plan", "--detailed-exitcode")
 	c.want(0, []string{"nothing to do"}, "", "apply")
+}
+
+// Commands that a text names have the flags with which the command was started, so that they can be copied.
+func TestPrintedCommandsKeepFlags(t *testing.T) {
+	c := newConsole(t)
+	c.given = &output.Given{}
+	file := " -f " + fault.Word(c.path("cluster.yaml"))
+	c.want(0, []string{"To do it: ./install cluster apply" + file + " --skip w2\n"}, "", "plan", "--skip", "w2")
+	c.want(0, []string{"./install cluster status" + file + "\n"}, "", "apply", "--yes")
 }
 
 // TestChangeIsAPlan: what a driver reads of a change has the names that "reconfigure --plan -o json" prints.
@@ -507,7 +518,7 @@ func TestDoctorWithADamagedArchive(t *testing.T) {
 func TestKeepIsAbsolute(t *testing.T) {
 	c := newConsole(t)
 	for _, path := range []string{"site.tar", "-", "./x"} {
-		c.want(2, []string{"must be an absolute path"}, "", "backup", "--keep", path)
+		c.want(2, []string{"must be an absolute path"}, "", "backup", "--on-host", path)
 	}
 }
 
@@ -596,7 +607,7 @@ func TestProgressJSON(t *testing.T) {
 		document bool
 		args     []string
 	}{
-		{fault.Work, false, []string{"plan"}}, {fault.Work, true, []string{"plan", "-o", "json"}}, {0, false, []string{"preflight"}}, {0, true, []string{"preflight", "-o", "json"}},
+		{fault.Work, false, []string{"plan", "--detailed-exitcode"}}, {0, true, []string{"plan", "-o", "json"}}, {0, false, []string{"preflight"}}, {0, true, []string{"preflight", "-o", "json"}},
 		{0, false, []string{"apply"}}, {0, false, []string{"status"}}, {0, true, []string{"status", "-o", "json"}},
 		{0, false, []string{"doctor", c.path("a.tar.gz")}}, {0, false, []string{"images", "list"}}, {0, true, []string{"images", "list", "-o", "json"}}, {0, false, []string{"images", "import"}},
 		{0, false, []string{"certs", "check-expiration"}}, {0, false, []string{"certs", "renew"}}, {0, false, []string{"backup", c.path("b.tar")}},
@@ -792,7 +803,7 @@ func TestRemoveKilledAnywhere(t *testing.T) {
 				break
 			}
 			c.want(0, nil, "", "apply", "--yes", "--remove")
-			c.want(0, []string{"nothing to do"}, "", "plan")
+			c.want(0, []string{"nothing to do"}, "", "plan", "--detailed-exitcode")
 			if m := c.w.Hosts["w2"]; m.Version != "" || m.Unfinished != "" || len(m.Files) > 0 {
 				t.Fatalf("killed at command %d (%d): w2: %+v", n, how, m)
 			}

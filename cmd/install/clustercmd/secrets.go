@@ -80,14 +80,14 @@ func newBackup(in *site) *cobra.Command {
 		Long: `Save a backup of the cluster, as 'etcd snapshot' does, from a control plane that is healthy to
 this machine. FILE must not exist and gets the mode 0600; the default is
 backup-CLUSTER-TIME.tar in the current directory. The control plane keeps nothing of it, also if
-the connection is cut. With --keep, the backup is saved on the control plane, at that path.
+the connection is cut. With --on-host, the backup is saved on the control plane, at that path.
 
 It has all secrets of the cluster: keep it safe, or encrypt it with --recipient.
 './install etcd restore' restores the cluster from it.`,
-		Example: "  ./install cluster backup\n  ./install cluster backup site.tar.age --recipient age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p\n  ./install cluster backup --keep /mnt/backup/site.tar",
+		Example: "  ./install cluster backup\n  ./install cluster backup site.tar.age --recipient age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p\n  ./install cluster backup --on-host /mnt/backup/site.tar",
 		Args:    output.AtMostOneArg("file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkKeep(keep, args); err != nil {
+			if err := checkKept(keep, args); err != nil {
 				return err
 			}
 			if _, _, err := archive.Recipients(recipients, nil); err != nil {
@@ -115,18 +115,18 @@ It has all secrets of the cluster: keep it safe, or encrypt it with --recipient.
 			})
 		},
 	}
-	cmd.Flags().StringVar(&keep, "keep", "", "keep the backup on the control plane, at this `PATH`")
+	cmd.Flags().StringVar(&keep, "on-host", "", "save the backup on the control plane, at this `PATH`")
 	cmd.Flags().StringArrayVar(&recipients, "recipient", nil, "encrypt the file with age to this public `KEY`, age1… (repeatable)")
 	return cmd
 }
 
-// checkKeep checks the path on the control plane, if there is one.
-func checkKeep(keep string, args []string) error {
+// checkKept checks the path on the control plane, if there is one.
+func checkKept(keep string, args []string) error {
 	switch {
 	case keep != "" && len(args) > 0:
-		return fault.New(fault.Usage, "a FILE on this machine and --keep cannot be given together").Hint("give one of them")
+		return fault.New(fault.Usage, "a FILE on this machine and --on-host cannot be given together").Hint("give one of them")
 	case keep != "" && !strings.HasPrefix(keep, "/"):
-		return fault.New(fault.Usage, "--keep %q: it must be an absolute path on the control plane", keep).Hint("for example: ./install cluster backup --keep /mnt/backup/site.tar")
+		return fault.New(fault.Usage, "--on-host %q: it must be an absolute path on the control plane", keep).Hint("for example: ./install cluster backup --on-host /mnt/backup/site.tar")
 	}
 	return nil
 }
@@ -148,7 +148,7 @@ func backup(ctx context.Context, h *run.Host, name, keep string, recipients []st
 		err := h.Document(ctx, out, args...)
 		if fault.ExitCode(err) == fault.Usage {
 			return fault.New(fault.Failure, "%s has an older installer, which cannot send a backup: %w", h.Name, err).
-				Hint("save it on the control plane: ./install cluster backup --keep PATH; or run first: ./install cluster apply")
+				Hint("save it on the control plane: ./install cluster backup --on-host PATH; or run first: ./install cluster apply")
 		}
 		return err
 	})

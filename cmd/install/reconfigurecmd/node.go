@@ -30,7 +30,8 @@ node's kubelet and its taints.
 If a component does not become healthy, all changes of this node are undone. It is safe to
 run it again: it finishes what an interrupted run left, and changes nothing else.
 
-Exit codes: of --plan, 0 nothing to do, 5 there is something to do, 3 a check failed.`,
+Exit codes: of --plan, 0 this is the plan, 3 a check failed; with --detailed-exitcode, 5
+there is something to do.`,
 		Example: "  ./install reconfigure node\n  ./install reconfigure node --plan\n  ./install reconfigure node --restore",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return in.run(cmd) },
 	}

@@ -43,8 +43,8 @@ documents that keeps the edit.
 A running cluster cannot change its Service and pod ranges, its DNS domain, its name, the
 topology of etcd and the names of its nodes: such a file is refused, with the reason.
 
-Exit codes: of --plan, 0 nothing to do, 5 there is something to do, 3 it is refused or a
-check failed. './install --help' lists the others.`
+Exit codes: of --plan, 0 this is the plan, 3 it is refused or a check failed; with
+--detailed-exitcode, 5 there is something to do. './install --help' lists the others.`
 
 // New returns the command reconfigure.
 func New(e nodecmd.Environment) *cobra.Command {
@@ -59,7 +59,10 @@ func New(e nodecmd.Environment) *cobra.Command {
   ./install reconfigure --config kubeadm.yaml --file /etc/kubernetes/audit/policy.yaml=policy.yaml
   ./install reconfigure --restore --plan`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if in.configFile == "" && len(in.files) == 0 && !in.options.Restore {
+			switch nothing := in.configFile == "" && len(in.files) == 0 && !in.options.Restore; {
+			case nothing && cmd.Flags().NFlag() > 0:
+				return fault.New(fault.Usage, "nothing was given that changes the configuration").Hint("give --config, --file or --restore; to begin with what the cluster stores: ./install reconfigure print > kubeadm.yaml")
+			case nothing:
 				return cmd.Help()
 			}
 			if in.configFile == "-" && !in.yes && !in.plan {
@@ -85,6 +88,7 @@ type flags struct {
 	configFile    string
 	files         []string
 	plan          bool
+	exit          output.PlanExit
 	lines         int
 	formats       output.Flags
 	skipFileCheck bool
@@ -94,6 +98,7 @@ type flags struct {
 func (in *flags) bind(f *pflag.FlagSet) {
 	o := &in.options
 	f.BoolVar(&in.plan, "plan", false, "only show what changes on each node, what restarts, and what prevents it")
+	in.exit.Bind(f)
 	f.IntVarP(&in.lines, "context-lines", "c", 3, "with --plan, how many lines to show around each change in a diff")
 	in.formats.Bind(f)
 	f.BoolVar(&o.Restore, "restore", false, "also replace what was edited by hand by what the configuration gives; without --config, only that")
@@ -170,8 +175,10 @@ func (in *flags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if show != nil && !in.plan {
-		return fault.New(fault.Usage, "--output is for --plan").Hint("add --plan, or remove --output")
+	for name, given := range map[string]bool{"output": show != nil, "detailed-exitcode": bool(in.exit)} {
+		if given && !in.plan {
+			return fault.New(fault.Usage, "--%s is for --plan", name).Hint("add --plan, or remove --" + name)
+		}
 	}
 	if err := in.read(cmd); err != nil {
 		return err
@@ -236,7 +243,10 @@ func (in *flags) showPlan(cmd *cobra.Command, b *payload.Bundle, show output.Pri
 	case len(p.Errors) > 0:
 		return fault.New(fault.Preflight, "%s must be solved first", workflow.Count(len(p.Errors), "problem")).Hint(fault.Hint(err))
 	case err == nil && !p.Empty():
-		return fault.New(fault.Work, "there is something to do").Hint("to do it, run the same command without --plan")
+		if show == nil {
+			fmt.Fprintln(cmd.OutOrStdout(), "\nTo do it, run the same command without --plan.")
+		}
+		return in.exit.Work()
 	}
 	return err
 }

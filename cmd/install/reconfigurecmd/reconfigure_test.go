@@ -29,6 +29,9 @@ func TestFlags(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"--config -", "--yes"},
 		{"--config " + small + " -o json", "--output is for --plan"},
+		{"--config " + small + " --detailed-exitcode", "--detailed-exitcode is for --plan"},
+		{"--plan", "nothing was given that changes the configuration"},
+		{"--yes", "give --config, --file or --restore"},
 		{"--config " + small + " --plan -c -1", "--context-lines -1 is negative"},
 		{"--config " + broken + " --plan", "noSuchField"},
 		{"--config " + dir + "/none --plan", "none"},

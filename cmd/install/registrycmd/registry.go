@@ -85,7 +85,7 @@ It is safe to run it again: it finishes what an interrupted run left.`,
 }
 
 func newRemove(e nodecmd.Environment) *cobra.Command {
-	force := false
+	yes := false
 	cmd := &cobra.Command{
 		Use:   "remove ID",
 		Short: "Remove one kept file",
@@ -101,12 +101,12 @@ command asks for confirmation.`,
 		Example: "  ./install registry remove 0123456789ab",
 		Args:    output.OneArg("remove needs the beginning of one ID", "list the files: ./install registry status"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return e.Change(cmd, nodecmd.How{AskHint: nodecmd.Unless(force, "answer with y, or run it with --force")}, func(h *host.Host, c *workflow.Console) (nodecmd.Run, error) {
+			return e.Change(cmd, nodecmd.How{AskHint: nodecmd.Unless(yes, "answer with y, or run it with --yes")}, func(h *host.Host, c *workflow.Console) (nodecmd.Run, error) {
 				return registrychange.NewRemove(cmd.Context(), args[0], h, c)
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "do not ask for confirmation")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	return cmd
 }
 

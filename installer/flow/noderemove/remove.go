@@ -9,6 +9,7 @@ import (
 
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/workloads"
+	"airlift/installer/config"
 	"airlift/installer/etcd"
 	"airlift/installer/host"
 	"airlift/installer/node"
@@ -18,19 +19,15 @@ import (
 	"airlift/internal/fault"
 )
 
-const (
-	// DrainTimeout limits a drain without progress, unless the user chooses another limit. Pods may need their whole grace period.
-	DrainTimeout = 10 * time.Minute
-	// endpointTimeout is more than twice the 25 s after which the API servers remove the address of one
-	// that ended: its lease lasts 15 s, and they look every 10 s (kube-apiserver's lease reconciler).
-	endpointTimeout = time.Minute
-)
+// endpointTimeout is more than twice the 25 s after which the API servers remove the address of one
+// that ended: its lease lasts 15 s, and they look every 10 s (kube-apiserver's lease reconciler).
+const endpointTimeout = time.Minute
 
 // Options are the user's options.
 type Options struct {
 	Node  string // its name
 	Drain bool   // move its pods to other nodes first, if its host answers
-	// DrainTimeout limits a drain without progress; 0 is the constant of this name.
+	// DrainTimeout limits a drain without progress; 0 is config.DrainTimeout.
 	DrainTimeout time.Duration
 	// KeepNode leaves the Node: a command that then resets the host finds it again if it is interrupted.
 	KeepNode bool
@@ -136,7 +133,7 @@ func (r *Removal) drain(ctx context.Context) error {
 		r.Console.Note("not drained: the host does not answer")
 		return nil
 	}
-	eviction := workloads.NewDrain(r.api.API, name, cmp.Or(r.options.DrainTimeout, DrainTimeout))
+	eviction := workloads.NewDrain(r.api.API, name, cmp.Or(r.options.DrainTimeout, config.DrainTimeout))
 	eviction.Report = r.Report
 	eviction.Waiting = func(pod, reason string) { r.Console.Note("waiting for %s: %s", pod, reason) }
 	evict, _, err := eviction.Pods(ctx)

@@ -73,7 +73,7 @@ func (r *Removal) find(ctx context.Context) (t target, err error) {
 		}
 		t.server = servers[t.name]
 		t.silence = silence(ctx, *t.node)
-		if t.evict, t.bare, err = workloads.NewDrain(r.api.API, t.name, DrainTimeout).Pods(ctx); err != nil {
+		if t.evict, t.bare, err = workloads.NewDrain(r.api.API, t.name, config.DrainTimeout).Pods(ctx); err != nil {
 			return t, err
 		}
 	}

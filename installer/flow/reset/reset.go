@@ -516,7 +516,7 @@ func (r *Reset) DryRunPhase(name string) error {
 	}
 	s, ok := workflow.Find(r.steps(), strings.TrimSuffix(name, "/all"))
 	if !ok {
-		return fault.New(fault.Usage, "there is no phase %q", name).Hint("the phases are: " + strings.Join(workflow.Names(r.steps()), ", "))
+		return fault.New(fault.Usage, "there is no phase %q", name).Hint(fault.Choose(name, "the phases are", workflow.Names(r.steps())))
 	}
 	r.Console.Summary(fmt.Sprintf("Nothing was changed. The phase %s would %s.\n", name, s.Doc))
 	r.Console.Close()

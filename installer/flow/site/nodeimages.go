@@ -136,12 +136,12 @@ func (n *NodeImages) AskCluster(ctx context.Context, kubeconfig string) error {
 		list, err = inventory.NamedImages(ctx, client.API)
 	}
 	if err != nil && len(n.keep) > 0 {
-		n.Console.Warn("cannot find out which images the cluster's workloads need, so only --keep protects them: %v", err)
+		n.Console.Warn("cannot find out which images the cluster's workloads need, so only --bundle protects them: %v", err)
 		return nil
 	}
 	if err != nil {
 		return fault.New(fault.Preflight, "finding the images that the cluster's workloads need: %w", err).
-			Hint("give an administrator's kubeconfig with --kubeconfig FILE, or name every other file whose images the cluster uses with --keep FILE")
+			Hint("give an administrator's kubeconfig with --kubeconfig FILE, or name every other file whose images the cluster uses with --bundle FILE")
 	}
 	n.needs(list)
 	return nil

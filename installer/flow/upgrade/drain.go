@@ -6,10 +6,10 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 
 	"airlift/installer/cluster/inventory"
 	"airlift/installer/cluster/workloads"
+	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/revision"
 	"airlift/internal/fault"
@@ -55,7 +55,7 @@ func (u *Upgrade) movePods(ctx context.Context) error {
 		}
 		u.Changed(true)
 	}
-	eviction := workloads.NewDrain(u.API.Client.API, node, cmp.Or(u.options.DrainTimeout, DrainTimeout))
+	eviction := workloads.NewDrain(u.API.Client.API, node, cmp.Or(u.options.DrainTimeout, config.DrainTimeout))
 	eviction.Report = u.Report
 	eviction.Waiting = func(pod, reason string) { u.Console.Note("waiting for %s: %s", pod, reason) }
 	evict, bare, err := eviction.Pods(ctx)
@@ -84,6 +84,3 @@ func (u *Upgrade) uncordon(ctx context.Context) error {
 	u.Changed(true)
 	return u.WriteRecord()
 }
-
-// DrainTimeout limits a drain without progress, unless the user chooses another limit. Pods may need their whole grace period.
-const DrainTimeout = 10 * time.Minute

@@ -29,7 +29,7 @@ type Options struct {
 	// Node is set for upgrade node: everything that is done once for the cluster is done
 	// already, by upgrade apply.
 	Node bool
-	// DrainTimeout limits a drain without progress; 0 is the constant of this name.
+	// DrainTimeout limits a drain without progress; 0 is config.DrainTimeout.
 	DrainTimeout time.Duration
 	// Kubeconfig reaches the cluster; "" is admin.conf on a control plane, else kubelet.conf.
 	Kubeconfig string

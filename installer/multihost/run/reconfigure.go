@@ -60,7 +60,7 @@ func (h *Host) change(ctx context.Context, verb string) (*facts.Change, error) {
 	}
 	out, err := h.answer(ctx, workTime, document, args...)
 	exit := (*remote.ExitError)(nil)
-	if err != nil && (!errors.As(err, &exit) || !slices.Contains([]fault.Code{fault.Work, fault.Preflight}, fault.Code(exit.Code))) {
+	if err != nil && (!errors.As(err, &exit) || exit.Code != int(fault.Preflight)) {
 		return nil, err
 	}
 	c := &facts.Change{}

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 
+	"airlift/installer/config"
 	"airlift/installer/multihost/spec"
 	_ "airlift/scripts/fixtures/seed"
 )
@@ -240,7 +241,7 @@ func drawRest(t *rapid.T, want *spec.Cluster, doc object) {
 		want.Endpoint.Address = "k8s.example.org:6443"
 		doc["endpoint"] = object{"address": want.Endpoint.Address}
 	}
-	want.Roll = spec.Roll{Drain: true, DrainTimeout: 5 * time.Minute}
+	want.Roll = spec.Roll{Drain: true, DrainTimeout: config.DrainTimeout}
 	if rapid.Bool().Draw(t, "roll") {
 		want.Roll = spec.Roll{Drain: rapid.Bool().Draw(t, "drain"), DrainTimeout: durations.Draw(t, "timeout"), Undo: true}
 		for _, g := range want.Groups {

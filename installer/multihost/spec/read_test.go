@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"airlift/installer/config"
 	"airlift/installer/multihost/spec"
 	"airlift/internal/fault"
 )
@@ -86,7 +87,7 @@ func TestDefaults(t *testing.T) {
 	c := read(t, "apiVersion: airlift/v1\nkind: Cluster\nname: a\nhosts:\n- {name: one.example.org, role: control-plane}\n")
 	want := &spec.Cluster{Name: "a", Digest: c.Digest, Warnings: c.Warnings, Kubeadm: []byte{},
 		Hosts:  []spec.Host{{Name: "one.example.org", Role: "control-plane", Group: "control-plane", SSH: spec.SSH{Address: "one.example.org", Port: 22, User: "root"}, Line: 5}},
-		Groups: []spec.Group{{Name: "control-plane", Roll: spec.GroupRoll{MaxUnavailable: "1"}}}, Roll: spec.Roll{Drain: true, DrainTimeout: 5 * time.Minute}}
+		Groups: []spec.Group{{Name: "control-plane", Roll: spec.GroupRoll{MaxUnavailable: "1"}}}, Roll: spec.Roll{Drain: true, DrainTimeout: config.DrainTimeout}}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("%+v\nwant %+v", c, want)
 	}

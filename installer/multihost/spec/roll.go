@@ -7,12 +7,11 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"airlift/installer/config"
 )
 
-const (
-	defaultLimit        = "1"
-	defaultDrainTimeout = 5 * time.Minute // the default of upgrade node and node remove
-)
+const defaultLimit = "1"
 
 // rollGroups returns the groups, and the default groups of roles that hosts without a group need.
 func (r *reader) rollGroups(doc *document, hosts []Host) (list []Group) {
@@ -100,12 +99,12 @@ func (r *reader) window(at string, in *window) *Window {
 
 func (r *reader) roll(doc *document, c *Cluster) Roll {
 	in := doc.Roll
-	to := Roll{Order: in.Order, Drain: in.Drain == nil || *in.Drain, DrainTimeout: defaultDrainTimeout, Undo: in.Undo}
+	to := Roll{Order: in.Order, Drain: in.Drain == nil || *in.Drain, DrainTimeout: config.DrainTimeout, Undo: in.Undo}
 	if d, err := time.ParseDuration(in.DrainTimeout); err == nil {
 		to.DrainTimeout = d
 	}
 	if to.DrainTimeout == 0 {
-		r.Add(r.Lines["roll.drainTimeout"], "write 5m, or drain: false", "roll.drainTimeout is 0")
+		r.Add(r.Lines["roll.drainTimeout"], "write 10m, or drain: false", "roll.drainTimeout is 0")
 	}
 	workers := ""
 	for i, name := range in.Order {

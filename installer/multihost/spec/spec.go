@@ -124,7 +124,7 @@ type Roll struct {
 	Order []string
 	// Drain moves the pods of a node away before it changes. Default true.
 	Drain        bool
-	DrainTimeout time.Duration // default 5m
+	DrainTimeout time.Duration // default 10m
 	// Undo takes the upgrade of a node back that fails. Default false: the roll stops.
 	Undo bool
 }
