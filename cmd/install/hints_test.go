@@ -12,10 +12,10 @@ import (
 	"airlift/scripts/fixtures/docs"
 )
 
-// TestHintsCanBeTyped looks up each command of install that a text in the source names, and each flag
-// in the hints of packages that only install has.
-func TestHintsCanBeTyped(t *testing.T) {
-	calls, hints, err := docs.Hints("../..")
+// TestTextsCanBeTyped looks up each command of install that a text in the source names, and each flag
+// in the texts that install can print.
+func TestTextsCanBeTyped(t *testing.T) {
+	calls, texts, err := docs.Texts("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,16 +28,16 @@ func TestHintsCanBeTyped(t *testing.T) {
 			}
 		}
 	}
-	if checked < 100 {
-		t.Errorf("only %d calls found", checked)
+	if checked < 100 || len(texts) < 100 {
+		t.Errorf("only %d calls and %d texts found", checked, len(texts))
 	}
-	for _, h := range hints {
-		if !strings.HasPrefix(h.Page, "../../installer/") && !strings.HasPrefix(h.Page, "../../cmd/install/") {
+	for _, x := range texts {
+		if strings.HasPrefix(x.Page, "../../builder/") || strings.HasPrefix(x.Page, "../../cmd/bundle/") {
 			continue
 		}
-		for _, flag := range h.Flags() {
+		for _, flag := range x.Flags() {
 			if !docs.HasFlag(root, flag) && !slices.Contains(docs.BundleFlags, flag) && !slices.Contains(docs.OtherFlags, flag) {
-				t.Errorf("%s: there is no flag --%s: %s", h.Page, flag, h.Text)
+				t.Errorf("%s: there is no flag --%s: %s", x.Page, flag, x.Text)
 			}
 		}
 	}
