@@ -118,14 +118,9 @@ func (s *opened) plan(ctx context.Context, r rules) (*plan.Plan, error) {
 
 // compute returns the plan for the facts that were read. It asks hosts what kubeadm's documents change.
 func (s *opened) compute(ctx context.Context, r rules) (*plan.Plan, error) {
-	m, err := s.file.Bundle.Manifest()
+	in, err := s.input(r)
 	if err != nil {
 		return nil, err
-	}
-	_, arch, _ := strings.Cut(m.Platform, "/")
-	in := plan.Input{
-		Spec: s.Site.Cluster, Answers: s.Site.Answers(), Version: m.KubernetesVersion, Bundle: s.file.Bundle.ID(), Arch: arch,
-		Options: plan.Options{Remove: r.remove, Skip: s.skip, Continue: r.goOn, PauseAfter: r.pauseAfter, Parallel: s.Site.Parallel},
 	}
 	in.Changes = s.Site.Changes(ctx, plan.Questions(in))
 	if err := context.Cause(ctx); err != nil {
@@ -136,6 +131,19 @@ func (s *opened) compute(ctx context.Context, r rules) (*plan.Plan, error) {
 		return nil, fault.New(fault.Preflight, "%w", problems(found)).Hint("")
 	}
 	return p, nil
+}
+
+// input returns what the plan depends on, without the changes.
+func (s *opened) input(r rules) (plan.Input, error) {
+	m, err := s.file.Bundle.Manifest()
+	if err != nil {
+		return plan.Input{}, err
+	}
+	_, arch, _ := strings.Cut(m.Platform, "/")
+	return plan.Input{
+		Spec: s.Site.Cluster, Answers: s.Site.Answers(), Version: m.KubernetesVersion, Bundle: s.file.Bundle.ID(), Arch: arch,
+		Options: plan.Options{Remove: r.remove, Skip: s.skip, Continue: r.goOn, PauseAfter: r.pauseAfter, Parallel: s.Site.Parallel},
+	}, nil
 }
 
 // still fails if a plan is not what the site needs any more.
@@ -180,6 +188,9 @@ func newPlan(in *site) *cobra.Command {
 			return exit.Code(in.with(cmd, cmd.ErrOrStderr(), func(ctx context.Context, s *opened) error {
 				defer s.Site.Discard(ctx)
 				p, err := s.plan(ctx, r)
+				if found := (problems)(nil); show != nil && errors.As(err, &found) {
+					err = errors.Join(show(cmd.OutOrStdout(), map[string]any{"problems": found}), err)
+				}
 				if err != nil {
 					return err
 				}
@@ -248,7 +259,7 @@ func newPreflight(in *site) *cobra.Command {
 		Short: "Check all hosts, and change nothing",
 		Long: `Check all hosts, and change nothing: whether they can be reached, fit to each other and to
 cluster.yaml, and, for hosts that become nodes, with all checks of init and join. All
-problems are in one table.
+problems are in one table. A host that does not answer hides no problem of others.
 
 Exit codes: 0 all checks passed, perhaps with warnings; 3 a check failed.`,
 		Example: "  ./install cluster preflight\n  ./install cluster preflight -o json",
@@ -269,13 +280,16 @@ Exit codes: 0 all checks passed, perhaps with warnings; 3 a check failed.`,
 func (s *opened) printPreflight(ctx context.Context, out io.Writer, show output.Printer) error {
 	defer s.Site.Discard(ctx)
 	p, err := s.plan(ctx, rules{})
-	if err != nil {
+	var unplanned problems
+	_ = errors.As(err, &unplanned)
+	found, err := s.preflight(ctx, p, err)
+	hosts, site := unplanned.findings()
+	if err != nil && ctx.Err() == nil && len(unplanned) > 0 {
+		site = append(site, run.Finding{Host: "cluster", Message: "the hosts were not checked: " + err.Error(), Fix: fault.Hint(err)})
+	} else if err != nil {
 		return err
 	}
-	found, err := s.preflight(ctx, p)
-	if err != nil {
-		return err
-	}
+	found = slices.Concat(hosts, found, site)
 	if show != nil {
 		err = show(out, map[string]any{"findings": append([]run.Finding{}, found...)})
 	} else {
@@ -290,10 +304,35 @@ func (s *opened) printPreflight(ctx context.Context, out io.Writer, show output.
 	return err
 }
 
-func (s *opened) preflight(ctx context.Context, p *plan.Plan) ([]run.Finding, error) {
+// preflight checks the hosts that the plan makes nodes. Problems because of which there is no plan do not hide what these hosts find.
+func (s *opened) preflight(ctx context.Context, p *plan.Plan, err error) ([]run.Finding, error) {
+	if errors.As(err, new(problems)) {
+		in, inputErr := s.input(rules{})
+		p, err = plan.Entries(in), inputErr
+	}
+	if err != nil {
+		return nil, err
+	}
 	s.Site.Display.Start()
 	defer s.Site.Display.Clear()
 	return s.Site.Preflight(ctx, p)
+}
+
+// findings returns problems as findings: those of hosts, and those of the whole site, which follow from them.
+func (p problems) findings() (hosts, site []run.Finding) {
+	for _, one := range p {
+		f := run.Finding{Host: one.Host, Message: one.What, Fix: one.Hint}
+		if one.Why != "" {
+			f.Message += ": " + one.Why
+		}
+		if one.Host == "" {
+			f.Host = "cluster"
+			site = append(site, f)
+		} else {
+			hosts = append(hosts, f)
+		}
+	}
+	return hosts, site
 }
 
 // writeFindings prints findings as a table.
@@ -313,7 +352,7 @@ func writeFindings(out io.Writer, found []run.Finding) error {
 		if f.Warning {
 			kind = "warning"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", names, kind, f.Name, strings.ReplaceAll(f.Message, "\n", " "))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", names, kind, cmp.Or(f.Name, "-"), strings.ReplaceAll(f.Message, "\n", " "))
 		if f.Fix != "" {
 			fmt.Fprintf(w, "\t\t\thint: %s\n", strings.ReplaceAll(f.Fix, "\n", " "))
 		}
@@ -327,7 +366,7 @@ func failed(found []run.Finding) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	hint, ignorable := "", slices.IndexFunc(errs, func(f run.Finding) bool { return preflight.Ignorable(f.Name) })
+	hint, ignorable := "", slices.IndexFunc(errs, func(f run.Finding) bool { return f.Name != "" && preflight.Ignorable(f.Name) })
 	if ignorable >= 0 {
 		hint = "to ignore an error that you know to be harmless, add nodeRegistration.ignorePreflightErrors: [" + errs[ignorable].Name + "] to kubeadm's document in cluster.yaml"
 	}
@@ -422,7 +461,7 @@ func (s *opened) apply(ctx context.Context, cmd *cobra.Command, r rules, saved *
 		err = p.Outcome()
 	}
 	if err == nil {
-		fmt.Fprintln(cmd.OutOrStdout(), "The cluster matches the file. To see it: ./install cluster status")
+		fmt.Fprintln(cmd.OutOrStdout(), "The cluster matches the file. To see it: ./install cluster status\nTo use kubectl on this machine: ./install cluster kubeconfig --merge")
 	}
 	return err
 }
@@ -448,13 +487,11 @@ func (s *opened) checked(ctx context.Context, cmd *cobra.Command, r rules, saved
 	if err == nil && saved != nil {
 		err = plan.Same(saved, p)
 	}
-	if err != nil {
-		return nil, err
+	found, checkErr := s.preflight(ctx, p, err)
+	if checkErr == nil {
+		checkErr = errors.Join(writeFindings(cmd.OutOrStdout(), found), failed(found))
 	}
-	found, err := s.preflight(ctx, p)
-	if err == nil {
-		err = errors.Join(writeFindings(cmd.OutOrStdout(), found), failed(found))
-	}
+	err = cmp.Or(err, checkErr)
 	if err == nil {
 		err = p.Write(cmd.OutOrStdout())
 	}

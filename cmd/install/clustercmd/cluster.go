@@ -34,9 +34,10 @@ The first control plane gets this file once, and serves it to the others.
 What was done is read from the hosts. So each apply continues an earlier one, also one that
 was killed, and from another machine. This machine keeps only ~/.ssh/known_hosts.
 
-    ./install cluster example > cluster.yaml
+    ./install cluster example > cluster.yaml    # and edit it
     ./install cluster plan
     ./install cluster apply
+    ./install cluster kubeconfig --merge
 
 Exit codes: as of the other commands, and for what is no failure: 6 done, but for hosts that
 were skipped with --skip; of apply also: 7 paused, go on with apply --continue; 8 held, until

@@ -218,7 +218,7 @@ func TestCommands(t *testing.T) {
 // secrets fetches what is a secret, to files.
 func (c *console) secrets() {
 	c.t.Helper()
-	c.want(0, []string{"is the kubeconfig of an administrator"}, "", "kubeconfig", c.path("admin.conf"))
+	c.want(0, []string{"is the kubeconfig of an administrator", "kubectl --kubeconfig " + c.path("admin.conf")}, "", "kubeconfig", c.path("admin.conf"))
 	c.want(0, []string{"It has all secrets of the cluster"}, "", "backup", c.path("site.tar"))
 	c.want(0, []string{"/mnt/site.tar"}, "", "backup", "--on-host", "/mnt/site.tar")
 	for _, name := range []string{"admin.conf", "site.tar"} {
@@ -228,6 +228,38 @@ func (c *console) secrets() {
 			c.t.Errorf("%s: %v, %q", name, err, data)
 		}
 	}
+}
+
+// The kubeconfig is printed, or merged into the file of kubectl, with a server that this machine reaches.
+func TestKubeconfig(t *testing.T) {
+	c := newConsole(t)
+	file := c.path("kubeconfig")
+	t.Setenv("KUBECONFIG", file)
+	c.want(0, []string{"\nTo use kubectl on this machine: ./install cluster kubeconfig --merge\n"}, "", "apply", "--yes")
+	for _, args := range [][]string{{"kubeconfig"}, {"kubeconfig", "-"}} {
+		c.want(0, []string{modelsite.Kubeconfig}, "", args...)
+	}
+	c.want(0, []string{"The context site is now in " + file, "To use it: kubectl --context site get nodes\n"}, "", "kubeconfig", "--merge")
+	before, err := os.ReadFile(file)
+	if err != nil || !strings.Contains(string(before), "server: https://10.0.0.10:6443") || !strings.Contains(string(before), "current-context: site\n") {
+		t.Errorf("%s, %v", before, err)
+	}
+	c.want(0, []string{"The context site already is in " + file}, "", "kubeconfig", "--merge")
+	if after, _ := os.ReadFile(file); !bytes.Equal(before, after) {
+		t.Errorf("%s\nwant\n%s", after, before)
+	}
+	c.w.Endpoint = "127.0.0.1:7443" // the balancer of each node
+	c.w.Hosts["cp1"].Off = errors.New("no route to host")
+	c.want(0, []string{"warning: cp1: no route to host\n", "warning: the endpoint of the cluster is 127.0.0.1:7443", "--server https://10.0.0.9:6443\n"}, "", "kubeconfig", "--merge", "--context", "other")
+	if data, _ := os.ReadFile(file); !strings.Contains(string(data), "server: https://10.0.0.9:6443\n  name: other\n") {
+		t.Errorf("%s", data)
+	}
+	c.want(2, []string{"cannot be given together"}, "", "kubeconfig", "--merge", file)
+	c.want(2, []string{"--context has no effect without --merge"}, "", "kubeconfig", "--context", "x")
+	for _, m := range c.w.Hosts {
+		m.Off = &remote.Error{Class: remote.Unreachable, Host: m.Name, Address: "10.0.0.1:22", Err: errors.New("no route to host")}
+	}
+	c.want(1, []string{"error: hosts do not answer:\n  cp1 (10.0.0.1:22): no route to host\n  cp2 (", "\nno control plane has an API server that answers\n"}, "", "kubeconfig")
 }
 
 // A saved plan is done as it is, or not at all.
@@ -364,10 +396,10 @@ func TestChangeIsAPlan(t *testing.T) {
 func TestHostIsOff(t *testing.T) {
 	c := newConsole(t)
 	c.w.Hosts["w2"].Off = fault.Wrap(&remote.Error{Class: remote.Unreachable, Host: "w2", Address: "10.0.0.14:22", Err: errors.New("no route to host")}, fault.Failure, "switch it on")
-	c.want(3, []string{"w2: cannot be used", "no route to host", "--skip w2"}, "", "apply", "--yes")
+	c.want(3, []string{"w2: cannot be used: 10.0.0.14:22: no route to host\n      hint: switch it on; or to leave it alone, add: --skip w2\n"}, "", "apply", "--yes")
 	c.want(fault.Skipped, []string{"\nskipped: w2\n"}, "", "apply", "--yes", "--skip", "w2")
 	c.want(2, []string{`--skip "w9"`}, "", "apply", "--skip", "w9")
-	c.want(1, []string{"no answer", "w2 does not answer: w2 (10.0.0.14:22): no route to host", "hint: switch it on"}, "", "status")
+	c.want(1, []string{"no answer", "w2 does not answer: 10.0.0.14:22: no route to host", "hint: switch it on"}, "", "status")
 	c.want(1, []string{"no route to host"}, "", "reset", "--force", "--yes")
 	if c.w.Hosts["w1"].Version == "" {
 		t.Error("reset began although a host did not answer")
@@ -384,6 +416,57 @@ func TestHostIsOff(t *testing.T) {
 		t.Error(got)
 	}
 	c.want(2, []string{`--logs-of "A*" is not the name of a namespace`}, "", "doctor", c.path("x.tar.gz"), "--logs-of", "A*")
+}
+
+// A host that does not answer hides nothing that others find, and each command with -o json prints its document. Causes are before what
+// follows from them, and each failure is printed once.
+func TestHostThatDoesNotAnswerHidesNothing(t *testing.T) {
+	c := newConsole(t)
+	for _, name := range []string{"cp1", "w2"} {
+		c.w.Hosts[name].Off = fault.Wrap(&remote.Error{Class: remote.Unreachable, Host: name, Address: "10.0.0.14:22", Err: errors.New("no route to host")}, fault.Failure, "switch it on")
+	}
+	c.w.Hosts["w1"].Findings = `{"errors":[{"name":"NumCPU","message":"one CPU"}],"warnings":[]}`
+	once := func(out string) {
+		t.Helper()
+		for _, name := range []string{"cp1", "w2"} {
+			lines := 0
+			for line := range strings.Lines(out) {
+				if strings.Contains(line, name) && strings.Contains(line, "no route to host") {
+					lines++
+				}
+				if n := len(regexp.MustCompile(`\b`+name+`\b`).FindAllString(line, -1)); n > 1 && !strings.Contains(line, "--skip") {
+					t.Errorf("%s is %d times in %q", name, n, line)
+				}
+			}
+			if lines != 1 {
+				t.Errorf("the failure of %s is printed %d times:\n%s", name, lines, out)
+			}
+		}
+	}
+	out := c.want(3, []string{"3 problems must be solved first", "hint: switch it on; or to leave it alone, add: --skip w2"}, "", "preflight")
+	cp1, w2, w1 := strings.Index(out, "\ncp1   error  -       cannot be used: 10.0.0.14:22: no route to host"), strings.Index(out, "\nw2    error  -"), strings.Index(out, "\nw1    error  NumCPU  one CPU")
+	if once(out); cp1 < 0 || w2 < cp1 || w1 < w2 {
+		t.Errorf("%d %d %d:\n%s", cp1, w2, w1, out)
+	}
+	c.want(3, []string{`"findings": [`, `"message": "one CPU"`, `"message": "cannot be used: 10.0.0.14:22: no route to host"`}, "", "preflight", "-o", "json")
+	c.want(3, []string{`"problems": [`, `"why": "10.0.0.14:22: no route to host"`}, "", "plan", "-o", "json")
+	once(c.want(3, []string{"one CPU", "error: 2 problems, and nothing was changed:\n  cp1: cannot be used"}, "", "apply", "--yes"))
+	c.want(1, []string{`"hosts": {}`, "none of the hosts is a node"}, "", "images", "list", "-o", "json", "--skip", "cp1,w2")
+	for _, name := range []string{"cp1", "cp2", "cp3"} { // what follows is the last one
+		c.w.Hosts[name].Off = c.w.Hosts["w2"].Off
+	}
+	if out := c.want(3, nil, "", "plan"); strings.Index(out, "cluster: no control plane can be used") < strings.Index(out, "w2: cannot be used") {
+		t.Error(out)
+	}
+	for _, m := range c.w.Hosts {
+		m.Off, m.Findings = nil, ""
+	}
+	c.want(0, nil, "", "apply", "--yes")
+	c.w.Hosts["cp1"].Off = &remote.Error{Class: remote.Unreachable, Host: "cp1", Address: "10.0.0.10:22", Err: errors.New("no route to host")}
+	c.want(1, []string{`"cp2": `, `"errors": {`, `"cp1": "10.0.0.10:22: no route to host"`}, "", "certs", "check-expiration", "-o", "json")
+	c.want(1, []string{"registry.k8s.io/pause:3.10", "4 of 4", "\nerror: cp1 (10.0.0.10:22): no route to host\n"}, "", "images", "list")
+	c.want(1, []string{"error: cp1 (10.0.0.10:22): no route to host\n"}, "", "certs", "renew", "--yes") // which changes nothing then
+	c.want(1, []string{`"error": "10.0.0.10:22: no route to host"`}, "", "status", "-o", "json")
 }
 
 // names are the names in an archive.

@@ -81,9 +81,6 @@ func (s *opened) fileName(args []string, what, suffix string) string {
 // doctor returns the archive of each host that answered, and the errors of the others.
 func (s *opened) doctor(ctx context.Context, since time.Duration, logsOf []string) (map[string][]byte, error) {
 	return run.Ask(ctx, s.Site, "doctor", s.Site.Hosts(), func(ctx context.Context, h *run.Host) ([]byte, error) {
-		if h.Err != nil {
-			return nil, h.Err
-		}
 		args := []string{"doctor", "-", "--since", since.String()}
 		for _, namespace := range logsOf {
 			args = append(args, "--logs-of", namespace)

@@ -15,22 +15,27 @@ import (
 
 	"airlift/bundle"
 	"airlift/cmd/output"
+	"airlift/installer/multihost/plan"
 	"airlift/installer/multihost/run"
 	"airlift/installer/multihost/spec"
 	"airlift/internal/fault"
 )
 
-// decodeAll decodes the outputs of hosts, by their names.
-func decodeAll(outputs map[string][]byte) (map[string]any, error) {
-	all := map[string]any{}
-	for name, data := range outputs {
-		var value any
-		if err := json.Unmarshal(data, &value); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+// decodeAll decodes the outputs of hosts, by their names, with the reasons of those that have none.
+func decodeAll(members []*run.Host, outputs map[string][]byte) (map[string]any, error) {
+	all, failed := map[string]any{}, map[string]string{}
+	for _, h := range members {
+		if h.Err != nil {
+			failed[h.Name] = plan.Reason(h.Name, h.Err)
+			continue
 		}
-		all[name] = value
+		var value any
+		if err := json.Unmarshal(outputs[h.Name], &value); err != nil {
+			return nil, fmt.Errorf("%s: %w", h.Name, err)
+		}
+		all[h.Name] = value
 	}
-	return all, nil
+	return map[string]any{"hosts": all, "errors": failed}, nil
 }
 
 // collecting makes cmd run a command on the nodes with a role, and print what they printed: in one document, or by text.
@@ -42,23 +47,27 @@ func (in *site) collecting(cmd *cobra.Command, role string, args func(document b
 			return err
 		}
 		return in.gathered(cmd, cmd.ErrOrStderr(), nil, func(ctx context.Context, s *opened) error {
-			nodes, err := s.Site.Nodes(role)
-			if err != nil {
-				return err
+			members, none := s.Site.Members(role)
+			if none != nil && show == nil {
+				return none
 			}
 			args := args(show != nil)
-			outputs, err := run.Ask(ctx, s.Site, strings.Join(args[:2], " "), nodes, func(ctx context.Context, h *run.Host) ([]byte, error) { return h.Installer(ctx, args...) })
-			if s.Site.Display.Clear(); err != nil {
-				return err
+			outputs, failed := run.Ask(ctx, s.Site, strings.Join(args[:2], " "), members, func(ctx context.Context, h *run.Host) (out []byte, err error) {
+				out, h.Err = h.Installer(ctx, args...)
+				return out, h.Err
+			})
+			if s.Site.Display.Clear(); ctx.Err() != nil {
+				return context.Cause(ctx)
 			}
+			err := error(nil)
 			if show == nil {
-				return text(cmd.OutOrStdout(), nodes, outputs)
+				err = text(cmd.OutOrStdout(), slices.DeleteFunc(slices.Clone(members), func(h *run.Host) bool { return h.Err != nil }), outputs)
+			} else if all, decodeErr := decodeAll(members, outputs); decodeErr != nil {
+				err = decodeErr
+			} else {
+				err = show(cmd.OutOrStdout(), all)
 			}
-			all, err := decodeAll(outputs)
-			if err != nil {
-				return err
-			}
-			return show(cmd.OutOrStdout(), map[string]any{"hosts": all})
+			return cmp.Or(err, none, failed)
 		})
 	}
 	formats.Bind(cmd.Flags())
@@ -144,19 +153,19 @@ func newImagesList(in *site) *cobra.Command {
 // writeImages prints the images of nodes as one table.
 func writeImages(out io.Writer, nodes []*run.Host, outputs map[string][]byte) error {
 	has := map[string]map[string]bool{}
-	for name, data := range outputs {
+	for _, h := range nodes {
 		var list struct {
 			Images []struct{ References []string }
 		}
-		if err := json.Unmarshal(data, &list); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+		if err := json.Unmarshal(outputs[h.Name], &list); err != nil {
+			return fmt.Errorf("%s: %w", h.Name, err)
 		}
 		for _, image := range list.Images {
 			for _, ref := range image.References {
 				if has[ref] == nil {
 					has[ref] = map[string]bool{}
 				}
-				has[ref][name] = true
+				has[ref][h.Name] = true
 			}
 		}
 	}

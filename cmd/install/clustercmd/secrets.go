@@ -1,11 +1,13 @@
 package clustercmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -21,40 +23,106 @@ import (
 )
 
 func newKubeconfig(in *site) *cobra.Command {
-	return &cobra.Command{
-		Use:   "kubeconfig FILE|-",
-		Short: "Copy the administrator's kubeconfig to this machine",
-		Long: `Copy the administrator's kubeconfig from a control plane to FILE, which must not exist and gets
-the mode 0600, or to standard output. It is a secret: whoever has it can do everything in the
-cluster, until it expires.
+	merge, name := false, ""
+	cmd := &cobra.Command{
+		Use:   "kubeconfig [FILE|-]",
+		Short: "Use kubectl on this machine: merge or print the administrator's kubeconfig",
+		Long: `Print the administrator's kubeconfig of a control plane, or write it to FILE, which must not
+exist and gets the mode 0600. It is a secret: whoever has it can do everything in the cluster,
+until it expires.
+
+With --merge, it is added to the file that kubectl reads on this machine: ~/.kube/config, or
+$KUBECONFIG. The context and the cluster have the name in cluster.yaml, or that of --context.
+Entries of other clusters stay, and so does the current context, if there is one. Merge again
+after the certificate was renewed: a merge that changes nothing writes nothing.
+
 A kubeconfig that has more than one cluster, or that names commands, files or a proxy, is
 refused: kubectl would use them on this machine.
 For other users, see 'kubeconfig user' on a control plane.`,
-		Example: "  ./install cluster kubeconfig admin.conf\n  kubectl --kubeconfig admin.conf get nodes",
-		Args:    output.OneArg("kubeconfig requires the name of one file", "for example: ./install cluster kubeconfig admin.conf"),
+		Example: "  ./install cluster kubeconfig --merge\n  ./install cluster kubeconfig admin.conf\n  kubectl --kubeconfig admin.conf get nodes",
+		Args:    output.AtMostOneArg("file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return in.gathered(cmd, cmd.ErrOrStderr(), func(*opened) error { return checkNew(args[0]) }, func(ctx context.Context, s *opened) error { return s.kubeconfig(ctx, cmd, args[0]) })
+			switch {
+			case merge && len(args) > 0:
+				return fault.New(fault.Usage, "a FILE and --merge cannot be given together").Hint("give one of them; KUBECONFIG names the file to merge into")
+			case !merge && name != "":
+				return fault.New(fault.Usage, "--context has no effect without --merge").Hint("./install cluster kubeconfig --merge --context NAME")
+			case len(args) == 0:
+				args = []string{"-"}
+			}
+			return in.gathered(cmd, cmd.ErrOrStderr(), func(*opened) error { return checkNew(args[0]) }, func(ctx context.Context, s *opened) error {
+				data, server, err := s.kubeconfig(ctx, cmd)
+				if err != nil {
+					return err
+				}
+				if merge {
+					return mergeKubeconfig(cmd, data, cmp.Or(name, s.Site.Cluster.Name), server)
+				}
+				return writeKubeconfig(cmd, data, args[0])
+			})
 		},
 	}
+	cmd.Flags().BoolVar(&merge, "merge", false, "add it to ~/.kube/config, or to $KUBECONFIG")
+	cmd.Flags().StringVar(&name, "context", "", "with --merge: the `NAME` of the context and of the cluster (default: the cluster's name in cluster.yaml)")
+	return cmd
 }
 
-// kubeconfig copies the administrator's kubeconfig to a file, or to standard output if it is -.
-func (s *opened) kubeconfig(ctx context.Context, cmd *cobra.Command, file string) error {
+// kubeconfig reads the administrator's kubeconfig. Server replaces a server in it that other machines do not reach; else it is "".
+func (s *opened) kubeconfig(ctx context.Context, cmd *cobra.Command) (data []byte, server string, err error) {
 	h, err := s.Site.Healthy()
 	if s.Site.Display.Clear(); err != nil {
-		return err
+		return nil, "", err
 	}
-	if server := h.Facts.Cluster.ControlPlaneEndpoint; isLoopback(server) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: the server in the kubeconfig is %s, the balancer of each node; elsewhere, use: kubectl --server https://ADDRESS:6443, with the address of a control plane\n", server)
+	if endpoint := h.Facts.Cluster.ControlPlaneEndpoint; isLoopback(endpoint) {
+		server = serverOf(h)
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: the endpoint of the cluster is %s, the balancer of each node; elsewhere, kubectl needs a control plane: kubectl --server %s\n", endpoint, server)
 	}
-	data, err := h.Output(ctx, "cat", "/etc/kubernetes/admin.conf")
+	if data, err = h.Output(ctx, "cat", "/etc/kubernetes/admin.conf"); err != nil {
+		return nil, "", err
+	}
+	if err := cluster.CheckOne(data); err != nil {
+		return nil, "", fault.New(fault.Failure, "%s: reading /etc/kubernetes/admin.conf: %w", h.Name, err).
+			Hint("see it on that host: kubectl config view --kubeconfig /etc/kubernetes/admin.conf; create another one there: ./install kubeconfig user --client-name NAME")
+	}
+	return data, server, nil
+}
+
+// serverOf returns the API server of a control plane.
+func serverOf(h *run.Host) string {
+	if own := h.Facts.Node.APIServer; own != "" && !isLoopback(strings.TrimPrefix(own, "https://")) {
+		return own
+	}
+	address := h.SSH.Address
+	for _, n := range h.Facts.Cluster.Nodes {
+		if n.Name == h.Name && len(n.Addresses) > 0 {
+			address = n.Addresses[0]
+		}
+	}
+	return "https://" + net.JoinHostPort(address, "6443")
+}
+
+func isLoopback(endpoint string) bool {
+	address, err := netip.ParseAddrPort(endpoint)
+	return err == nil && address.Addr().IsLoopback()
+}
+
+// mergeKubeconfig adds a kubeconfig to the file of kubectl.
+func mergeKubeconfig(cmd *cobra.Command, data []byte, name, server string) error {
+	file, changed, err := cluster.Merge(data, name, server)
 	if err != nil {
 		return err
 	}
-	if err := cluster.CheckOne(data); err != nil {
-		return fault.New(fault.Failure, "%s: reading /etc/kubernetes/admin.conf: %w", h.Name, err).
-			Hint("see it on that host: kubectl config view --kubeconfig /etc/kubernetes/admin.conf; create another one there: ./install kubeconfig user --client-name NAME")
+	state := "is now"
+	if !changed {
+		state = "already is"
 	}
+	fmt.Fprintf(cmd.OutOrStdout(), "The context %s %s in %s, with the credentials of an administrator: keep the file safe.\nTo use it: kubectl --context %s get nodes\n",
+		name, state, file, fault.Word(name))
+	return nil
+}
+
+// writeKubeconfig writes a kubeconfig to a new file, or to standard output if it is -.
+func writeKubeconfig(cmd *cobra.Command, data []byte, file string) error {
 	if file == "-" {
 		_, err := output.Verbatim(cmd.OutOrStdout()).Write(data)
 		return err
@@ -62,13 +130,8 @@ func (s *opened) kubeconfig(ctx context.Context, cmd *cobra.Command, file string
 	if err := writeNew(file, func(out io.Writer) error { _, err := out.Write(data); return err }); err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s is the kubeconfig of an administrator. Keep it safe.\n", file)
+	fmt.Fprintf(cmd.OutOrStdout(), "%s is the kubeconfig of an administrator. Keep it safe.\nTo use it: kubectl --kubeconfig %s get nodes\n", file, fault.Word(file))
 	return nil
-}
-
-func isLoopback(endpoint string) bool {
-	address, err := netip.ParseAddrPort(endpoint)
-	return err == nil && address.Addr().IsLoopback()
 }
 
 func newBackup(in *site) *cobra.Command {

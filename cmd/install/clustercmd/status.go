@@ -13,6 +13,7 @@ import (
 
 	"airlift/cmd/output"
 	"airlift/installer/multihost/facts"
+	"airlift/installer/multihost/plan"
 	"airlift/installer/multihost/run"
 	"airlift/installer/multihost/spec"
 	"airlift/installer/status"
@@ -99,7 +100,7 @@ func (s *opened) status(ctx context.Context) *siteStatus {
 		found := problems[h.Name]
 		one := hostStatus{Name: h.Name, Role: h.Role, Group: h.Group, Facts: h.Facts, Problems: found.Problems, Warnings: found.Warnings, Drift: found.Drift}
 		if h.Err != nil {
-			one.Error, one.Hint = h.Err.Error(), fault.Hint(h.Err)
+			one.Error, one.Hint = plan.Reason(h.Name, h.Err), fault.Hint(h.Err)
 		}
 		state.Hosts = append(state.Hosts, one)
 	}

@@ -199,7 +199,7 @@ func (r *Row) End(err error) {
 	r.change(e, func() {
 		r.state, r.ended, r.text, r.step = done, r.d.now(), "", ""
 		if err != nil {
-			r.state, r.text = failed, err.Error()
+			r.state, r.text = failed, strings.TrimPrefix(err.Error(), r.host+": ")
 		}
 	})
 }
@@ -232,7 +232,7 @@ func (r *Row) line(e progress.Event) string {
 	case e.Kind == progress.Done:
 		return fmt.Sprintf("%s: done, %s", r.work, r.ended.Sub(r.began).Round(100*time.Millisecond))
 	case e.Kind == progress.Error:
-		return fmt.Sprintf("%s: failed: %s", r.work, text)
+		return r.work + ": failed" // why is in the error of the command
 	}
 	return text
 }

@@ -155,7 +155,7 @@ func TestLines(t *testing.T) {
 	r.Moving("file", 1, 2)
 	r.End(errors.New("it failed\nbecause"))
 	d.Stop()
-	if want := "cp1: init\ncp1: [1/3] preflight\ncp1: warning: swap is on\ncp1: init: failed: it failed\n"; out.String() != want {
+	if want := "cp1: init\ncp1: [1/3] preflight\ncp1: warning: swap is on\ncp1: init: failed\n"; out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
 	}
 }

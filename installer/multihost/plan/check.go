@@ -67,18 +67,19 @@ func (s *site) checkAnswers() {
 		if a.Err != nil || a.Facts == nil {
 			why := "it was not asked"
 			if a.Err != nil {
-				why = a.Err.Error()
+				why = Reason(h.Name, a.Err)
 			}
-			hint := "to leave it alone: ./install cluster apply --skip " + h.Name
+			hint := "to leave it alone, add: --skip " + h.Name
 			if first := fault.Hint(a.Err); first != "" {
 				hint = first + "; or " + hint
 			}
 			s.problem(h.Name, hint, why, "cannot be used")
+			s.problems[len(s.problems)-1].isCause = true
 			continue
 		}
 		for _, field := range sortedKeys(a.Facts.Unknown) {
 			if s.matters(field, host{h, a.Facts}) {
-				hint := "on that host: ./install status; or to leave it alone: ./install cluster apply --skip " + h.Name
+				hint := "on that host: ./install status; or to leave it alone, add: --skip " + h.Name
 				if field == "cluster.gate" {
 					hint = "use the file that wrote it; or see which hosts it names: kubectl -n kube-system get configmap airlift-roll -o yaml; and, when they are healthy: kubectl -n kube-system delete configmap airlift-roll"
 				}
@@ -87,6 +88,17 @@ func (s *site) checkAnswers() {
 			}
 		}
 	}
+}
+
+// Reason returns the text of an error of a host for a line that begins with the name of the host.
+func Reason(host string, err error) string {
+	text := err.Error()
+	if rest, found := strings.CutPrefix(text, host+" ("); found {
+		if address, reason, found := strings.Cut(rest, "): "); found {
+			return address + ": " + reason
+		}
+	}
+	return strings.TrimPrefix(text, host+": ")
 }
 
 // checkIdentity compares a host with those before it in the file, which may be clones, or the same machine, and with the file.

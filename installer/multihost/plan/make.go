@@ -44,6 +44,12 @@ func Make(in Input) (*Plan, []Problem) {
 	return p, nil
 }
 
+// Entries returns a plan with only what makes hosts nodes, also if there are problems: for the checks of those hosts.
+func Entries(in Input) *Plan {
+	s := newSite(in)
+	return &Plan{Cluster: in.Spec.Name, Leader: s.leader, Stages: []Stage{each("init", 1, s.planes, s.enters(Init)), each("join", s.Parallel, s.hosts, s.enters(Join))}}
+}
+
 // fill adds the stages. Their order keeps two rules for any mixture of edits: no kubelet is newer than an API server, and
 // etcd has its quorum.
 //

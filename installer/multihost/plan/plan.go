@@ -147,4 +147,6 @@ type Problem struct {
 	What string `json:"what"`           // "has the machine-id of host2"
 	Why  string `json:"why,omitempty"`
 	Hint string `json:"hint"` // can be typed
+
+	isCause bool // others may follow from it
 }

@@ -151,17 +151,22 @@ func (s *site) problem(host, hint, why, what string, args ...any) {
 
 func (s *site) note(text string, args ...any) { s.notes = append(s.notes, fmt.Sprintf(text, args...)) }
 
-// sorted returns the problems by host in the order of the file, problems of the whole site first, without repetitions.
+// sorted returns the problems without repetitions: first those from which others may follow, then by host in the order of the
+// file, and last those of the whole site.
 func (s *site) sorted() []Problem {
-	at := map[string]int{"": -1}
+	at := map[string]int{"": len(s.Spec.Hosts) + 1}
 	for i, h := range s.Spec.Hosts {
 		at[h.Name] = i
 	}
 	place := func(p Problem) int {
-		if i, ok := at[p.Host]; ok {
+		i, ok := at[p.Host]
+		switch {
+		case p.isCause:
+			return i - len(at)
+		case ok:
 			return i
 		}
-		return len(at)
+		return len(s.Spec.Hosts)
 	}
 	slices.SortStableFunc(s.problems, func(a, b Problem) int { return cmp.Compare(place(a), place(b)) })
 	return slices.Compact(s.problems)

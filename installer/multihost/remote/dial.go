@@ -92,7 +92,7 @@ func (d *Dialer) connect(ctx context.Context, h host) (transport, error) {
 		last := h.Jump[n-1]
 		last.Jump, last.OpenSSH = h.Jump[:n-1], h.OpenSSH
 		var err error
-		if via, err = d.jump(ctx, host{"jump host " + last.Address, "", last}); err != nil {
+		if via, err = d.jump(ctx, host{jumpHost + last.Address, "", last}); err != nil {
 			return nil, err
 		}
 	}

@@ -1,11 +1,12 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
+	"net"
 	"strings"
 	"sync"
 	"syscall"
@@ -76,23 +77,29 @@ func classOf(err error) Class {
 // failed returns the error of a connection that did not come to an end of its handshake. Shown reports whether the host
 // had shown its key.
 func (h host) failed(ctx context.Context, err error, shown bool) error {
-	text := err.Error()
 	var none *ssh.AlgorithmNegotiationError
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case errors.As(err, new(*question)), errors.Is(err, errNeedsPassword):
-		return err // to ask the user
+	case errors.As(err, new(*question)), errors.Is(err, errNeedsPassword), classOf(err) != "":
+		return err // to ask the user, or explained
+	case errors.Is(err, errHostKey) && h.HostKey != "":
+		return h.refused(HostKey, "compare the key on the console of the host: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub; if the host was installed again, correct "+h.field("hostKey"), "%w", err)
 	case errors.Is(err, errHostKey):
-		return h.refused(HostKey, "if the host was installed again, compare the key on its console, and remove the old one: ssh-keygen -R "+quote(knownhosts.Normalize(h.address())), "%w", err)
+		return h.refused(HostKey, "if the host was installed again, compare the key on its console, and remove the old one: ssh-keygen -R "+fault.Word(knownhosts.Normalize(h.address())), "%w", err)
 	case errors.As(err, &none):
 		return h.refused(HostKey, "see which keys the host has: ls /etc/ssh/ssh_host_*_key.pub", "%w", err)
-	case errors.Is(err, errWrong), shown && strings.Contains(text, "unable to authenticate"), shown && strings.Contains(text, "authentication failures"):
-		return h.authenticationFailed(ctx, err)
 	case !shown && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
 		return h.refused(Unreachable, "see why on the host: journalctl -u ssh -u sshd", "%w: %w", errDropped, err)
 	}
-	return h.refused(Unreachable, "check ssh.address and ssh.port in cluster.yaml, and try: ssh -p "+strconv.Itoa(h.Port)+" "+quote(h.User+"@"+h.Address), "connecting: %w", err)
+	hint := "see whether the host is on, and try: " + h.typed("ssh") + "; or correct " + h.field("address")
+	switch lookup := (*net.DNSError)(nil); {
+	case errors.As(err, &lookup):
+		err, hint = lookup, "write its IP address to "+h.field("address")+"; or see what this machine resolves: getent hosts "+fault.Word(h.Address)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		err, hint = syscall.ECONNREFUSED, "start sshd on the host: systemctl enable --now ssh || systemctl enable --now sshd; or correct "+h.field("port")+", and try: "+h.typed("ssh")
+	}
+	return h.refused(Unreachable, hint, "connecting: %w", err)
 }
 
 // authenticationFailed adds the host to an error that has none.
@@ -100,11 +107,11 @@ func (h host) authenticationFailed(ctx context.Context, err error) error {
 	if classOf(err) != "" || ctx.Err() != nil {
 		return err
 	}
-	hint := "add your public key to ~/.ssh/authorized_keys of " + h.User + " on the host, or name the private key with ssh.keyPath in cluster.yaml"
-	if strings.Contains(err.Error(), "authentication failures") {
-		hint = "the agent has too many keys: name the key with ssh.keyPath in cluster.yaml"
+	hint := "try it: " + h.typed("ssh") + "; copy your public key to the host: " + h.typed("ssh-copy-id") + "; or correct " + h.field("keyPath", "user")
+	if errors.Is(err, errTooMany) {
+		hint = "name the one key to offer with " + h.field("keyPath")
 	}
-	return h.refused(Authentication, hint, "logging in as %s: %w", h.User, err)
+	return h.refused(Authentication, cmp.Or(fault.Hint(err), hint), "logging in as %s: %w", h.User, err)
 }
 
 // refused returns an Error with a hint.

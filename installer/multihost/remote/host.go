@@ -10,7 +10,11 @@ import (
 	"strings"
 
 	"airlift/installer/multihost/spec"
+	"airlift/internal/fault"
 )
+
+// jumpHost begins the name of a jump host.
+const jumpHost = "jump host "
 
 // A host is where a connection goes.
 type host struct {
@@ -34,6 +38,37 @@ func (h host) of() string {
 
 // account names a user with one password.
 func (h host) account() string { return h.User + "@" + cmp.Or(h.group, h.key()) }
+
+// field names fields in cluster.yaml, of which one is to be set.
+func (h host) field(names ...string) string {
+	if strings.HasPrefix(h.name, jumpHost) {
+		return strings.Join(names, " or ") + " of this jump host in cluster.yaml"
+	}
+	return "ssh." + strings.Join(names, " or ssh.") + " in cluster.yaml"
+}
+
+// typed returns a command of OpenSSH for the host, which the user can type.
+func (h host) typed(command string) string {
+	words := []string{command}
+	if h.KeyFile != "" {
+		words = append(words, "-i", h.KeyFile)
+	}
+	var jumps []string
+	for _, j := range h.Jump {
+		jumps = append(jumps, j.User+"@"+net.JoinHostPort(j.Address, strconv.Itoa(j.Port)))
+	}
+	if jumps != nil {
+		words = append(words, "-o", "ProxyJump="+strings.Join(jumps, ","))
+	}
+	if h.Port != 22 {
+		words = append(words, "-p", strconv.Itoa(h.Port))
+	}
+	words = append(words, h.User+"@"+h.Address)
+	for i, w := range words {
+		words[i] = fault.Word(w)
+	}
+	return strings.Join(words, " ")
+}
 
 // key is the same for hosts that may share a connection. One by the command ssh is no way for a native one.
 func (h host) key() string { return fmt.Sprintf("%#v", h.SSH) }

@@ -71,7 +71,7 @@ func pinned(fingerprint string) ssh.HostKeyCallback {
 		if ssh.FingerprintSHA256(key) == fingerprint {
 			return nil
 		}
-		return fmt.Errorf("%w: the host has the %s, and cluster.yaml another hostKey", errHostKey, describe(key))
+		return fmt.Errorf("%w: the host has the %s, and hostKey in cluster.yaml is another one", errHostKey, describe(key))
 	}
 }
 
@@ -173,7 +173,7 @@ func (d *Dialer) learnHostKey(ctx context.Context, h host, key ssh.PublicKey) er
 		}
 	}
 	if !yes {
-		return h.refused(HostKey, compare+", and then set ssh.hostKey of the host in cluster.yaml, or use --host-key; ssh-keyscan is not safe, because it trusts the network",
+		return h.refused(HostKey, compare+"; then set "+h.field("hostKey")+" to "+ssh.FingerprintSHA256(key)+", or run the command on a terminal, which asks; ssh-keyscan is not safe, because it trusts the network",
 			"the host key is not known: %s", describe(key))
 	}
 	name := knownhosts.Normalize(h.address())

@@ -3,6 +3,7 @@ package remote
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
 	"golang.org/x/crypto/ssh/knownhosts"
 
 	"airlift/installer/multihost/spec"
@@ -106,19 +108,124 @@ func TestLoginWithAPassword(t *testing.T) {
 			}
 			_ = c.Close()
 		}
-		if len(prompts) != 1 || !strings.Contains(prompts[0], "nopasswd on the hosts of group workers") {
+		if len(prompts) != 1 || !strings.HasPrefix(prompts[0], fmt.Sprintf("node-nopasswd (127.0.0.1:%d): logging in as nopasswd: there is no key to offer", h.Port)) ||
+			!strings.HasSuffix(prompts[0], "; it asks for a password\nPassword of nopasswd on the hosts of group workers: ") {
 			t.Errorf("asked %q", prompts)
 		}
 		asked := 0
 		d = dialer(t, Options{Password: func(context.Context, string) (string, error) { asked++; return "not it", nil }})
 		for range 2 {
 			_, err := d.Dial(t.Context(), to)
-			assertRefused(t, err, Authentication, "nopasswd")
+			assertRefused(t, err, Authentication, "nopasswd", "wrong password")
 		}
 		if text, _ := os.ReadFile(h.Log); asked != 1 || bytes.Count(text, []byte("Failed"))+bytes.Count(text, []byte("PAM: Auth")) != 1 {
 			t.Errorf("asked %d times: %s", asked, text)
 		}
 	}
+}
+
+// The error of a refused login names the user, the host, each key with the place from which it came, and what else could be tried,
+// with and without a terminal, and so does the question for a password.
+func TestRefusedLogin(t *testing.T) {
+	home := os.Getenv("HOME")
+	wrong, public := writeKey(t, filepath.Join(t.TempDir(), "wrong"))
+	held := startAgent(t, "ops@laptop")
+	t.Setenv("HOME", home) // the rig's cache is there
+	onlyKeys, passwords := sshhost.Start(t, "PasswordAuthentication no\nKbdInteractiveAuthentication no"), sshhost.Start(t, "KbdInteractiveAuthentication no")
+	own := t.TempDir()
+	writeKey(t, filepath.Join(own, ".ssh", "id_ed25519"))
+	mine := "the key SHA256:"
+	for name, c := range map[string]struct {
+		host             *sshhost.Host
+		key, home, agent string
+		texts            []string
+	}{
+		"a file":           {onlyKeys, wrong, own, "", []string{"logging in as root: the host refused the key " + ssh.FingerprintSHA256(public) + " of " + wrong, "ssh -i " + wrong + " -p", "ssh-copy-id -i " + wrong, "correct ssh.keyPath or ssh.user in cluster.yaml"}},
+		"files and agent":  {onlyKeys, "", own, held, []string{"the host refused the key SHA256:", " of the agent (ops@laptop), " + mine, " of " + own + "/.ssh/id_ed25519"}},
+		"no agent":         {onlyKeys, "", own, "", []string{"of " + own + "/.ssh/id_ed25519; there is no agent: SSH_AUTH_SOCK is not set"}},
+		"a dead agent":     {onlyKeys, "", own, "/nowhere", []string{"; the agent at /nowhere does not answer"}},
+		"nothing":          {onlyKeys, "", t.TempDir(), "", []string{"there is no key to offer; there is no agent"}},
+		"and a password":   {passwords, wrong, own, "", []string{"the host refused the key " + ssh.FingerprintSHA256(public) + " of " + wrong + "; it asks for a password, and there is no terminal, so nobody can be asked"}},
+		"a public key":     {onlyKeys, wrong + ".pub", own, "", []string{wrong + ".pub is a public key, and the agent does not have its private key; there is no agent", "ssh-add"}},
+		"a missing file":   {onlyKeys, "/nowhere", own, "", []string{"open /nowhere", "correct ssh.keyPath in cluster.yaml"}},
+		"no key for login": {sshhost.Start(t, "PubkeyAuthentication no\nKbdInteractiveAuthentication no"), wrong, own, "", []string{"the host takes no keys; it asks for a password"}},
+	} {
+		t.Setenv("HOME", c.home)
+		t.Setenv("SSH_AUTH_SOCK", c.agent)
+		to := target(c.host, "root")
+		to.SSH.KeyFile = c.key
+		_, err := dialer(t, Options{}).Dial(t.Context(), to)
+		t.Logf("%s:\nerror: %v\nhint: %s", name, err, fault.Hint(err))
+		assertRefused(t, err, Authentication, append(c.texts, "node-root (127.0.0.1:")...)
+	}
+	// The public key of a key in the agent.
+	t.Setenv("SSH_AUTH_SOCK", held)
+	to := target(onlyKeys, "root")
+	to.SSH.KeyFile = held + ".pub"
+	_, err := dialer(t, Options{}).Dial(t.Context(), to)
+	assertRefused(t, err, Authentication, "the host refused the key SHA256:", held+".pub")
+	// More keys than the host lets a login try.
+	few := sshhost.Start(t, "MaxAuthTries 1")
+	to = target(few, "root")
+	to.SSH.KeyFile = ""
+	t.Setenv("HOME", own)
+	_, err = dialer(t, Options{}).Dial(t.Context(), to)
+	assertRefused(t, err, Authentication, "they are more than it lets a login try", "name the one key to offer with ssh.keyPath")
+}
+
+// writeKey writes a key that no host knows, and its public key.
+func writeKey(t *testing.T, path string) (string, ssh.PublicKey) {
+	t.Helper()
+	_, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := ssh.MarshalPrivateKey(private, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	writePEM(t, path, block)
+	signer, err := ssh.NewSignerFromKey(private)
+	if err == nil {
+		err = os.WriteFile(path+".pub", ssh.MarshalAuthorizedKey(signer.PublicKey()), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path, signer.PublicKey()
+}
+
+// startAgent starts an agent with a key, whose public key is next to its socket.
+func startAgent(t *testing.T, comment string) (socket string) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "agent")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	public, private, err := ed25519.GenerateKey(nil)
+	keys := agent.NewKeyring()
+	if err == nil {
+		err = keys.Add(agent.AddedKey{PrivateKey: private, Comment: comment})
+	}
+	key, keyErr := ssh.NewPublicKey(public)
+	if err := errors.Join(err, keyErr, os.WriteFile(socket+".pub", ssh.MarshalAuthorizedKey(key), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _ = agent.ServeAgent(keys, c) }()
+		}
+	}()
+	return socket
 }
 
 // A key with a passphrase: asked once for all hosts, and without a connection that waits.
@@ -162,7 +269,7 @@ func TestHostKeys(t *testing.T) {
 	to := target(h, "root")
 	to.SSH.HostKey = ""
 	_, err := dialer(t, Options{KnownHosts: []string{known}}).Dial(t.Context(), to)
-	assertRefused(t, err, HostKey, "not known", "ssh-keygen -lf", "ssh-keyscan is not safe", "hostKey", "--host-key")
+	assertRefused(t, err, HostKey, "not known", "ssh-keygen -lf", "ssh-keyscan is not safe", "set ssh.hostKey in cluster.yaml to SHA256:", "on a terminal")
 	if _, err := os.Stat(known); err == nil {
 		t.Error("a key was added without a question")
 	}
@@ -338,6 +445,15 @@ func TestUnreachable(t *testing.T) {
 		to := spec.Host{Name: "gone", SSH: spec.SSH{Address: "127.0.0.1", Port: ports[0], User: "root", OpenSSH: isOpenSSH}}
 		_, err := dialer(t, Options{}).Dial(t.Context(), to)
 		assertRefused(t, err, Unreachable, "gone", "127.0.0.1", "refused", "ssh")
+		if text := err.Error(); !isOpenSSH && text != fmt.Sprintf("gone (127.0.0.1:%d): connecting: connection refused", port) {
+			t.Error(text)
+		}
+		to.SSH.Address = "no-such-host.invalid"
+		_, err = dialer(t, Options{}).Dial(t.Context(), to)
+		assertRefused(t, err, Unreachable, "gone", "no-such-host.invalid")
+		if !isOpenSSH {
+			assertRefused(t, err, Unreachable, "lookup no-such-host.invalid", "getent hosts no-such-host.invalid", "address in cluster.yaml")
+		}
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("enough"))

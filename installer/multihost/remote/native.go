@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -66,9 +67,11 @@ type login struct {
 	via      transport // nil: directly
 	check    hostKeyCheck
 	password *string
-	shown    bool // the host has shown its key
-	sent     bool // the password: once, because hosts lock accounts
-	wanted   bool // the password, and there is none yet
+	offered  []identity // if the host takes keys
+	keys     bool       // it does
+	shown    bool       // the host has shown its key
+	sent     bool       // the password: once, because hosts lock accounts
+	wanted   bool       // the password, and there is none yet
 }
 
 // A question is the error of a handshake that may succeed after the user has answered.
@@ -88,17 +91,22 @@ func (d *Dialer) dialNative(ctx context.Context, h host, via transport, password
 		case err == nil:
 			return t, nil
 		case errors.As(err, &q):
-			err = q.ask(ctx)
+			if err = q.ask(ctx); errors.Is(err, errNobody) {
+				err = fmt.Errorf("%s: %w", q.text, err)
+			}
 		case errors.Is(err, errNeedsPassword) && password == nil:
+			refused := err
 			// The hosts of the group share it.
-			err = d.useSecret(ctx, "password of "+h.account(), fmt.Sprintf("Password of %s on %s: ", h.User, h.of()), func(text string) (err error) {
-				if t, err = d.dialNative(ctx, h, via, &text); err != nil && classOf(err) == Authentication {
-					err = fmt.Errorf("%w: %w", errWrong, err)
-				}
+			prompt := fmt.Sprintf("%s (%s): logging in as %s: %v\nPassword of %s on %s: ", h.name, h.address(), h.User, refused, h.User, h.of())
+			err = d.useSecret(ctx, "password of "+h.account(), prompt, func(text string) (err error) {
+				t, err = d.dialNative(ctx, h, via, &text)
 				return err
 			})
 			if err == nil {
 				return t, nil
+			}
+			if errors.Is(err, errNobody) {
+				err = fmt.Errorf("%w, and %w", refused, err)
 			}
 		case errors.Is(err, errDropped) && drops < 5: // MaxStartups drops at random
 			drops++
@@ -134,15 +142,17 @@ func (d *Dialer) tryKeys(l login) (t transport, err error) {
 var (
 	// errDropped is in the error of a host that closed the connection before it showed its key.
 	errDropped = errors.New("the host closed the connection before the login")
+	// errTooMany is in the error of a host that closed the connection before all keys were offered.
+	errTooMany = errors.New("they are more than it lets a login try")
 	// errNeedsPassword ends a handshake with a host that did not accept a key and wants a password.
-	errNeedsPassword = errors.New("no key was accepted, and the host asks for a password")
+	errNeedsPassword = errors.New("it asks for a password")
 )
 
 func (l login) shakeHands(algorithms []string) (transport, error) {
 	using, done := context.WithCancel(l.ctx)
 	defer done()
-	signers, err := l.dialer.identities(using, l.host)
-	if err != nil {
+	var err error
+	if l.offered, err = l.dialer.identities(using, l.host); err != nil {
 		return nil, err
 	}
 	release, err := l.dialer.slot(l.ctx, l.host)
@@ -158,7 +168,7 @@ func (l login) shakeHands(algorithms []string) (transport, error) {
 	limited, cancel := context.WithTimeoutCause(l.ctx, handshakeTimeout, errors.New("no answer in the handshake for 30 s"))
 	defer cancel()
 	stop := context.AfterFunc(limited, func() { _ = s.Close() })
-	client, err := l.logIn(s, signers, algorithms)
+	client, err := l.logIn(s, algorithms)
 	if !stop() { // the socket is closed
 		return nil, l.failed(l.ctx, context.Cause(limited), l.shown)
 	}
@@ -182,26 +192,64 @@ const dropPause = time.Second
 
 // logIn waits for an answer to a question at the end: then sshd no longer counts the connection as a handshake. Package ssh returns
 // the error of the last method only, which need not be what to ask the user for.
-func (l *login) logIn(socket net.Conn, signers []ssh.Signer, algorithms []string) (*ssh.Client, error) {
+func (l *login) logIn(socket net.Conn, algorithms []string) (*ssh.Client, error) {
 	c, channels, requests, err := ssh.NewClientConn(socket, l.address(), &ssh.ClientConfig{User: l.User, HostKeyAlgorithms: algorithms, HostKeyCallback: l.hostKey,
-		Auth: []ssh.AuthMethod{ssh.PublicKeys(signers...), ssh.KeyboardInteractive(l.challenge), ssh.PasswordCallback(l.once)}})
+		Auth: []ssh.AuthMethod{ssh.PublicKeysCallback(l.signers), ssh.KeyboardInteractive(l.challenge), ssh.PasswordCallback(l.once)}})
 	if err == nil {
 		client := ssh.NewClient(c, channels, requests)
 		_, _, err = client.SendRequest(keepAlive, true, nil)
 		return client, err
 	}
-	for _, s := range signers {
-		if k, ok := s.(*lockedKey); ok && k.accepted {
+	for _, i := range l.offered {
+		if k, ok := i.signer.(*lockedKey); ok && k.accepted {
 			return nil, &question{k.path + " has a passphrase", func(ctx context.Context) error {
 				_, err := l.dialer.openKey(ctx, k.path)
 				return err
 			}}
 		}
 	}
-	if l.wanted {
-		return nil, errNeedsPassword
+	return nil, l.refusal(err)
+}
+
+// signers returns the keys to a host that takes keys.
+func (l *login) signers() (list []ssh.Signer, err error) {
+	l.keys = true
+	for _, i := range l.offered {
+		list = append(list, i.signer)
 	}
-	return nil, err
+	return list, nil
+}
+
+// refusal is the error of a login with what the host refused. Package ssh lists only the names of methods.
+func (l *login) refusal(err error) error {
+	tried := describeAll(l.offered)
+	switch {
+	case len(l.offered) == 0:
+		tried = "there is no key to offer"
+	case l.keys:
+		tried = "the host refused " + tried
+	default:
+		tried = "the host takes no keys"
+	}
+	if l.KeyFile == "" && l.keys {
+		tried += agentState()
+	}
+	text := err.Error()
+	switch {
+	case l.wanted:
+		return fmt.Errorf("%s; %w", tried, errNeedsPassword)
+	case !l.shown:
+		return err
+	case errors.Is(err, errNobody):
+		return l.authenticationFailed(l.ctx, fmt.Errorf("%s; it asks a question: %w", tried, errNobody))
+	case errors.Is(err, errWrong), l.sent && strings.Contains(text, "unable to authenticate"):
+		return l.authenticationFailed(l.ctx, fmt.Errorf("%s; %w", tried, errWrong))
+	case strings.Contains(text, "unable to authenticate"):
+		return l.authenticationFailed(l.ctx, errors.New(tried))
+	case strings.Contains(text, "authentication failures"):
+		return l.authenticationFailed(l.ctx, fmt.Errorf("%s: %w", tried, errTooMany))
+	}
+	return err
 }
 
 func (l *login) dialTCP() (socket net.Conn, err error) {

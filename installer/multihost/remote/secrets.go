@@ -21,7 +21,7 @@ type secret struct {
 var errWrong = errors.New("wrong password")
 
 // errNobody is the error without a terminal.
-var errNobody = errors.New("standard input is not a terminal, so nobody can be asked")
+var errNobody = errors.New("there is no terminal, so nobody can be asked")
 
 // useSecret asks for a secret if it was not asked for yet, and tries it. Key names it.
 func (d *Dialer) useSecret(ctx context.Context, key, prompt string, try func(text string) error) error {

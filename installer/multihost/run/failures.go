@@ -14,6 +14,14 @@ type failure struct {
 	Err  error
 }
 
+// named returns the error with the name of the host, once.
+func (f failure) named() error {
+	if text := f.Err.Error(); strings.HasPrefix(text, f.Host+" (") || strings.HasPrefix(text, f.Host+":") {
+		return f.Err
+	}
+	return fmt.Errorf("%s: %w", f.Host, f.Err)
+}
+
 // failures are the errors of several hosts, in the order of cluster.yaml. The hints are in its text.
 type failures []failure
 
@@ -24,7 +32,7 @@ func (f failures) list() string {
 	var b strings.Builder
 	indent := func(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n      ") }
 	for _, one := range f {
-		fmt.Fprintf(&b, "\n  %s: %s", one.Host, indent(one.Err.Error()))
+		fmt.Fprintf(&b, "\n  %s", indent(one.named().Error()))
 		if hint := fault.Hint(one.Err); hint != "" {
 			fmt.Fprintf(&b, "\n      hint: %s", indent(hint))
 		}
@@ -50,11 +58,7 @@ func (f failures) fault() error {
 	case 0:
 		return nil
 	case 1:
-		err := f[0].Err
-		if prefix := f[0].Host + " ("; !strings.HasPrefix(err.Error(), prefix) && !strings.HasPrefix(err.Error(), f[0].Host+":") {
-			err = fmt.Errorf("%s: %w", f[0].Host, err)
-		}
-		return fault.Wrap(err, fault.ExitCode(f[0].Err), fault.Hint(f[0].Err))
+		return fault.Wrap(f[0].named(), fault.ExitCode(f[0].Err), fault.Hint(f[0].Err))
 	}
 	worst := rank(slices.MaxFunc(f, func(a, b failure) int { return rank(a) - rank(b) }))
 	if worst < 0 {

@@ -9,40 +9,68 @@ import (
 	"airlift/internal/fault"
 )
 
-// Nodes returns the hosts that are nodes, with a role or with "" of all roles. The error has the hosts that did not answer: what
-// is for all nodes is done on all, or those are skipped on request.
-func (s *Site) Nodes(role string) (nodes []*Host, err error) {
-	var failed failures
+// Members returns the hosts that are nodes or may be, with a role or with "" of all roles. Err of a host is why that is not known.
+func (s *Site) Members(role string) (list []*Host, err error) {
 	for _, h := range s.hosts {
 		switch {
 		case h.Err != nil && (role == "" || role == h.Role):
-			failed = append(failed, failure{h.Name, h.Err})
+			list = append(list, h)
 		case h.Facts != nil && h.Facts.Unknown["node"] != "" && (role == "" || role == h.Role):
-			failed = append(failed, failure{h.Name, fault.New(fault.Failure, "it is unknown whether this host is a node: %s", h.Facts.Unknown["node"]).Hint("on that host: ./install status")})
+			h.Err = fault.New(fault.Failure, "it is unknown whether this host is a node: %s", h.Facts.Unknown["node"]).Hint("on that host: ./install status")
+			list = append(list, h)
 		case h.Facts != nil && h.Facts.Node != nil && (role == "" || role == h.Facts.Node.Role):
-			nodes = append(nodes, h)
+			list = append(list, h)
 		}
 	}
-	if err := failed.fault(); err != nil {
-		return nil, err
-	}
-	if len(nodes) == 0 {
+	if len(list) == 0 {
 		return nil, fault.New(fault.Failure, "none of the hosts is a node").Hint("install the cluster first: ./install cluster apply")
 	}
-	return nodes, nil
+	return list, nil
 }
 
-// Healthy returns a control plane whose API server answers, and whose cluster has the name in cluster.yaml.
+// Nodes returns the members of which it is known that they are nodes. The error has the others: what is for all nodes is done on
+// all, or those are skipped on request.
+func (s *Site) Nodes(role string) ([]*Host, error) {
+	list, err := s.Members(role)
+	if err == nil {
+		err = s.unreached(list).fault()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// unreached returns why hosts have no facts.
+func (s *Site) unreached(hosts []*Host) (failed failures) {
+	for _, h := range hosts {
+		if h.Err != nil {
+			failed = append(failed, failure{h.Name, h.Err})
+		}
+	}
+	return failed
+}
+
+// Healthy returns a control plane whose API server answers, and whose cluster has the name in cluster.yaml. It warns of hosts that do not
+// answer.
 func (s *Site) Healthy() (*Host, error) {
+	down := s.unreached(s.hosts)
 	if err := s.refused("these hosts are not one cluster", plan.OtherClusters(s.Cluster, s.Answers())); err != nil {
 		return nil, err
 	}
 	for _, h := range s.hosts {
 		if h.Facts != nil && h.Facts.Cluster != nil && h.Role == spec.ControlPlane {
+			for _, f := range down {
+				s.Display.Printf("warning: %v\n", f.named())
+			}
 			return h, nil
 		}
 	}
-	return nil, fault.New(fault.Failure, "no control plane has an API server that answers").Hint("see the hosts: ./install cluster status")
+	none := "no control plane has an API server that answers"
+	if len(down) > 0 {
+		none = "hosts do not answer:" + down.list() + "\n" + none
+	}
+	return nil, fault.New(fault.Failure, "%s", none).Hint("see the hosts: ./install cluster status")
 }
 
 // Import imports the images of the driver's file on hosts. With the embedded registry, one control plane is enough: it keeps the

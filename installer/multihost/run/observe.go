@@ -171,7 +171,7 @@ func (s *Site) Discard(ctx context.Context) {
 	if len(bare) == 0 {
 		return
 	}
-	_ = s.Each(ctx, "remove the installer", bare, func(ctx context.Context, h *Host) error {
+	err := s.Each(ctx, "remove the installer", bare, func(ctx context.Context, h *Host) error {
 		if h.Facts != nil {
 			if err := h.lock(ctx, false); err != nil {
 				return err
@@ -180,4 +180,7 @@ func (s *Site) Discard(ctx context.Context) {
 		}
 		return h.clear(ctx)
 	})
+	if err != nil {
+		s.Display.Printf("warning: the installer stays in %s: %v\n", stateDir, err)
+	}
 }

@@ -15,7 +15,7 @@ import (
 // A Finding is what a preflight check of a host found.
 type Finding struct {
 	Host    string `json:"host"`
-	Name    string `json:"name"` // for ignorePreflightErrors
+	Name    string `json:"name"` // for ignorePreflightErrors; "" cannot be ignored
 	Message string `json:"message"`
 	Fix     string `json:"fix,omitempty"`
 	Warning bool   `json:"warning,omitempty"`
@@ -38,12 +38,18 @@ func (s *Site) Preflight(ctx context.Context, p *plan.Plan) ([]Finding, error) {
 		}
 	}
 	hosts := s.filter(func(h *Host) bool { return verbs[h.Name] != "" })
-	found, err := Ask(ctx, s, "preflight", hosts, func(ctx context.Context, h *Host) ([]Finding, error) { return h.preflight(ctx, verbs[h.Name]) })
+	found, _ := Ask(ctx, s, "preflight", hosts, func(ctx context.Context, h *Host) ([]Finding, error) {
+		list, err := h.preflight(ctx, verbs[h.Name])
+		if err != nil { // does not hide the findings of others
+			list = []Finding{{Host: h.Name, Message: "its checks failed: " + plan.Reason(h.Name, err), Fix: fault.Hint(err)}}
+		}
+		return list, err
+	})
 	var all []Finding
 	for _, h := range hosts {
 		all = append(all, found[h.Name]...)
 	}
-	return all, err
+	return all, context.Cause(ctx)
 }
 
 // preflight runs the checks of a host for init or join.

@@ -69,13 +69,7 @@ func (h *Host) clear(ctx context.Context) error {
 
 // checkReset returns an error if a host has no facts, or does not prove that it is the one in cluster.yaml.
 func (s *Site) checkReset() error {
-	var failed failures
-	for _, h := range s.hosts {
-		if h.Err != nil {
-			failed = append(failed, failure{h.Name, h.Err})
-		}
-	}
-	return cmp.Or(failed.fault(), s.refused("nothing was removed", plan.CheckReset(s.Cluster, s.Answers())))
+	return cmp.Or(s.unreached(s.hosts).fault(), s.refused("nothing was removed", plan.CheckReset(s.Cluster, s.Answers())))
 }
 
 // refused returns the problems of hosts as an error.

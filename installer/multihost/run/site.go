@@ -137,8 +137,10 @@ func (s *Site) GatherLeavers(ctx context.Context) error {
 	for _, h := range leavers {
 		if h.Err == nil && plan.IsHostOf(h.Facts, h.Name) {
 			s.hosts = append(s.hosts, h)
-		} else {
-			h.leave(ctx)
+			continue
+		}
+		if h.leave(ctx); h.Err != nil {
+			s.Display.Printf("%s: its host is not reset: %s\n", h.Name, plan.Reason(h.Name, h.Err))
 		}
 	}
 	return context.Cause(ctx)
@@ -239,10 +241,14 @@ func quietly(ctx context.Context, hosts []*Host, do func(context.Context, *Host)
 
 // Each does something on several hosts, at most Parallel at once, and waits for all. The error is a failures.
 func (s *Site) Each(ctx context.Context, work string, hosts []*Host, do func(context.Context, *Host) error) error {
+	return failuresOf(hosts, s.each(ctx, work, hosts, do))
+}
+
+func (s *Site) each(ctx context.Context, work string, hosts []*Host, do func(context.Context, *Host) error) []error {
 	for _, h := range hosts {
 		h.row = s.Display.Row(h.Name, work)
 	}
-	return failuresOf(hosts, atOnce(len(hosts), s.Parallel, never, func(i int) error {
+	return atOnce(len(hosts), s.Parallel, never, func(i int) error {
 		h := hosts[i]
 		h.row.Begin()
 		err := ctx.Err()
@@ -251,21 +257,28 @@ func (s *Site) Each(ctx context.Context, work string, hosts []*Host, do func(con
 		}
 		h.row.End(err)
 		return err
-	}))
+	})
 }
 
-// Ask asks several hosts, as Each does, and returns their answers by their names.
+// Ask asks several hosts, as Each does, and returns their answers by their names. Those that had no facts before are not asked, and
+// are in the error, too.
 func Ask[T any](ctx context.Context, s *Site, work string, hosts []*Host, ask func(context.Context, *Host) (T, error)) (map[string]T, error) {
 	var mu sync.Mutex
 	answers := map[string]T{}
-	err := s.Each(ctx, work, hosts, func(ctx context.Context, h *Host) error {
+	reached := slices.DeleteFunc(slices.Clone(hosts), func(h *Host) bool { return h.Err != nil })
+	failed := s.unreached(hosts)
+	for i, err := range s.each(ctx, work, reached, func(ctx context.Context, h *Host) error {
 		answer, err := ask(ctx, h)
 		mu.Lock()
 		defer mu.Unlock()
 		answers[h.Name] = answer
 		return err
-	})
-	return answers, err
+	}) {
+		if err != nil {
+			failed = append(failed, failure{reached[i].Name, err})
+		}
+	}
+	return answers, s.sorted(failed).fault()
 }
 
 // failuresOf returns the errors of hosts as one, or nil.
