@@ -170,13 +170,20 @@ func Resolve(ctx context.Context, o Options) (*lock.Lock, []string, error) {
 // prepare checks everything that can be checked without the network, completes the options, and
 // creates the clients.
 func prepare(o Options) (*build, error) {
-	b := &build{Options: o, content: siteContent{open: openers{}}}
-	for _, step := range []func() error{b.completeTarget, b.checkVersion, b.checkAddOns, b.readBase, b.checkOptional, b.parseImages, b.checkFiles, b.readRoot, b.connect} {
+	b := newBuild(o)
+	for _, step := range b.preparation() {
 		if err := step(); err != nil {
 			return nil, err
 		}
 	}
 	return b, nil
+}
+
+func newBuild(o Options) *build { return &build{Options: o, content: siteContent{open: openers{}}} }
+
+// preparation lists the steps of prepare.
+func (b *build) preparation() []func() error {
+	return []func() error{b.completeTarget, b.checkVersion, b.checkAddOns, b.readBase, b.checkOptional, b.parseImages, b.checkFiles, b.readRoot, b.connect}
 }
 
 // collect resolves everything, downloads it and computes the manifest.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"airlift/builder/addons"
@@ -42,12 +43,17 @@ type objects struct {
 	charts []ProvenanceChart
 }
 
-// readSite reads the manifests of the add-ons, and the site's manifests and files, and adds the images
-// of the workloads to the named ones.
-func (b *build) readSite(ctx context.Context) (err error) {
+// A siteSource is a manifest or a chart that is to be read.
+type siteSource struct {
+	name string // for messages
+	read func() error
+}
+
+// siteSources reads what precedes the site's manifests, and returns the manifests of the add-ons, and the site's.
+func (b *build) siteSources(ctx context.Context) (list []siteSource, err error) {
 	o := &b.objects
 	if o.earlier, err = b.baseObjects(ctx); err != nil {
-		return fmt.Errorf("reading the manifests of the base: %w", err)
+		return nil, fmt.Errorf("reading the manifests of the base: %w", err)
 	}
 	for _, e := range o.earlier {
 		o.namespaces = append(o.namespaces, e.Default)
@@ -57,23 +63,49 @@ func (b *build) readSite(ctx context.Context) (err error) {
 		o.namespaces = append(o.namespaces, flannelNamespace)
 	}
 	own, err := b.addOns()
+	for _, m := range slices.Concat(own, b.Site.Manifests) {
+		list = append(list, siteSource{"manifest " + strconv.Quote(m.Name), func() error {
+			if err := b.readManifest(ctx, m); err != nil {
+				return fmt.Errorf("%s: manifest %q: %w", m.At, m.Name, err)
+			}
+			return nil
+		}})
+	}
+	for _, path := range b.Site.ImagesFrom {
+		list = append(list, siteSource{"--images-from " + path, func() error {
+			if err := b.readImagesFrom(ctx, path); err != nil {
+				return fmt.Errorf("--images-from %s: %w", path, err)
+			}
+			return nil
+		}})
+	}
+	return list, err
+}
+
+// readSite reads the manifests of the add-ons, and the site's manifests and files, and adds the images
+// of the workloads to the named ones.
+func (b *build) readSite(ctx context.Context) error {
+	sources, err := b.siteSources(ctx)
 	if err != nil {
 		return err
 	}
-	for _, m := range slices.Concat(own, b.Site.Manifests) {
-		if err := b.readManifest(ctx, m); err != nil {
-			return fmt.Errorf("%s: manifest %q: %w", m.At, m.Name, err)
+	for _, s := range sources {
+		if err := s.read(); err != nil {
+			return err
 		}
 	}
 	if err := b.checkAccepted(); err != nil {
 		return err
 	}
-	for _, path := range b.Site.ImagesFrom {
-		if err := b.readImagesFrom(ctx, path); err != nil {
-			return fmt.Errorf("--images-from %s: %w", path, err)
-		}
+	if err := b.nameImages(); err != nil {
+		return err
 	}
-	images, err := manifests.Images(slices.Concat(o.inBundle(), o.others))
+	return b.content.addFiles(ctx, b.Site.Files)
+}
+
+// nameImages adds the images of the workloads to the named ones.
+func (b *build) nameImages() error {
+	images, err := manifests.Images(slices.Concat(b.objects.inBundle(), b.objects.others))
 	if err != nil {
 		return err
 	}
@@ -82,7 +114,7 @@ func (b *build) readSite(ctx context.Context) (err error) {
 			b.named = append(b.named, i.Reference)
 		}
 	}
-	return b.content.addFiles(ctx, b.Site.Files)
+	return nil
 }
 
 // learn keeps what an object adds to the cluster's API.

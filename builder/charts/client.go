@@ -38,6 +38,8 @@ type Client struct {
 	// AuthFile has the credentials, also for repositories, in the format of docker's
 	// config.json. If it is empty, they are in the files of docker and podman.
 	AuthFile string
+	// Offline makes a chart that has to be downloaded an error.
+	Offline bool
 
 	mirrors *fetch.Mirrors
 	images  *registry.Client  // nil before its first use
@@ -51,6 +53,9 @@ type Client struct {
 	Started  func(lock.Chart)
 	Finished func(d lock.Chart, size int64)
 }
+
+// ErrOffline is the error of a chart that has to be downloaded.
+var ErrOffline = errors.New("the chart has to be downloaded")
 
 // An archive is a downloaded chart.
 type archive struct {
@@ -100,6 +105,9 @@ func (c *Client) archive(w wanted) (archive, error) {
 func (c *Client) download(ctx context.Context, w wanted) (a archive, err error) {
 	if a, err = c.archive(w); err == nil {
 		return a, nil
+	}
+	if c.Offline {
+		return a, ErrOffline
 	}
 	entry := w.entry()
 	if c.Started != nil {

@@ -3,6 +3,7 @@ package sitefile
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,17 +13,19 @@ import (
 	"airlift/builder/local"
 	"airlift/bundle"
 	"airlift/images/release"
+	"airlift/internal/documents/strict"
 	"airlift/internal/fault"
 )
 
 // Read returns the options in the file at path, checked. What is not written is empty. Paths are relative
 // to the working directory, or absolute. given reports whether a field, "cni" or
 // "componentVersions.etcd", has a value that replaces the file's: it is left out and not checked. The
-// error lists all problems, each with its line.
+// error, a problems.Wrong, lists all problems, each with its line; then the options are without the manifests and files that have
+// some.
 func Read(path string, given func(field string) bool) (o builder.Options, err error) {
 	r := &reader{given: given, written: map[string]string{}}
 	if err := r.read(path); err != nil {
-		return o, err // further problems may follow from these
+		return o, err
 	}
 	for _, path := range []*string{&r.Output, &r.TrustedRoot, &r.Base} {
 		if *path != "" {
@@ -39,6 +42,7 @@ func Read(path string, given func(field string) bool) (o builder.Options, err er
 	r.readManifests(&o.Site)
 	r.readFiles(&o.Site)
 	o.Site.Written = r.written
+	r.dropWrong(&o)
 	return o, r.Err()
 }
 
@@ -168,3 +172,18 @@ func (r *reader) pins() []builder.Pin {
 }
 
 var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// dropWrong leaves out the fields, manifests and files with problems.
+func (r *reader) dropWrong(o *builder.Options) {
+	wrong, fields := map[string]bool{}, strict.Fields(reflect.TypeFor[builder.Options]())
+	for _, p := range r.Problems {
+		item, _, _ := strings.Cut(p.Field, "]")
+		wrong[r.At(r.Lines[item+"]"])] = true
+		name, _, _ := strings.Cut(strings.ReplaceAll(p.Field, "[", "."), ".")
+		if f, ok := fields[name]; ok {
+			reflect.ValueOf(o).Elem().FieldByIndex(f.Index).SetZero()
+		}
+	}
+	o.Site.Manifests = slices.DeleteFunc(o.Site.Manifests, func(m builder.Manifest) bool { return wrong[m.At] })
+	o.Site.Files = slices.DeleteFunc(o.Site.Files, func(f builder.File) bool { return wrong[f.At] })
+}

@@ -20,6 +20,7 @@ type reader struct {
 	document
 	given   func(field string) bool
 	written map[string]string // paths in the file, by the path that is opened
+	unread  problems.List     // fields without a value, or with one that could not be read
 }
 
 // resolve returns a path that is relative to the file's directory.
@@ -32,7 +33,8 @@ func (r *reader) resolve(path string) string {
 	return opened
 }
 
-// read reads the document, without the fields that the command line gives.
+// read reads the document, without the fields that the command line gives. It returns an error if there is no document. Fields
+// that cannot be read are problems.
 func (r *reader) read(path string) error {
 	r.Decoder = strict.Decoder{List: &problems.List{File: path}, Lines: strict.Lines{}, EmptyFields: true, YAML12: true}
 	data, err := strict.Load(path)
@@ -44,6 +46,7 @@ func (r *reader) read(path string) error {
 	r.AddErrors("", errs)
 	switch {
 	case len(errs) > 0:
+		return r.Err()
 	case len(list) == 0:
 		r.Add(1, "begin with the lines apiVersion: "+APIVersion+" and kind: "+Kind, "the file is empty")
 	case len(list) > 1:
@@ -55,7 +58,8 @@ func (r *reader) read(path string) error {
 	}
 	r.leaveOut(reflect.ValueOf(&r.document).Elem(), "")
 	r.leaveOut(reflect.ValueOf(&r.Versions).Elem(), "componentVersions.")
-	return r.Err()
+	r.unread.Problems = slices.Clone(r.Problems)
+	return nil
 }
 
 func (r *reader) leaveOut(fields reflect.Value, path string) {
@@ -69,7 +73,9 @@ func (r *reader) leaveOut(fields reflect.Value, path string) {
 
 // refuse adds a problem at a value, or at what it is missing in.
 func (r *reader) refuse(path, hint, format string, args ...any) {
-	r.Add(r.Lines.Nearest("%s", path), hint, format, args...)
+	if !r.unread.Has(path) {
+		r.Refuse(strict.Place{Path: path, Line: r.Lines.Nearest("%s", path)}, hint, format, args...)
+	}
 }
 
 func item(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }

@@ -41,6 +41,8 @@ it, build uses the newest minor version that it knows ("bundle versions").
 
 --file reads these options, and the site's own software, from a bundle.yaml; "bundle
 init" writes an example. A bundle.lock next to it pins every version and checksum.
+--validate only checks the file with the manifests, charts and files that it names, without
+the network, and reports all errors at once, with their lines.
 --arch amd64,arm64 writes a file for each. --only images,manifests builds an additional
 bundle for nodes that another bundle has installed.
 
@@ -64,6 +66,7 @@ second build of the same version through the same mirrors needs no network.`,
   bundle build --version v1.29
   bundle build --version v1.29.15 --arch amd64,arm64
   bundle build --file bundle.yaml
+  bundle build --file bundle.yaml --validate
   bundle build --file bundle.yaml --locked
   bundle build --version v1.29 --image nginx:1.27 --image ghcr.io/me/app:v2
   bundle build --version v1.29 --image docker-archive:app.tar --image oci:build:v1=registry.example/app:1
@@ -85,6 +88,9 @@ second build of the same version through the same mirrors needs no network.`,
 			start := time.Now()
 			if err := b.chooseProgress(cmd, format); err != nil {
 				return err
+			}
+			if b.onlyValidate {
+				return b.validate(cmd, locked)
 			}
 			for _, name := range sboms {
 				format, err := sbom.ParseFormat(name)
@@ -143,6 +149,7 @@ second build of the same version through the same mirrors needs no network.`,
 	bindOut(f, &b.o.Output, "install", "file to write")
 	f.StringVar(&format, progressFlag, progressText, "format of the progress and the result: text, or json for one JSON object on each line (see above)")
 	complete(cmd, progressFlag, []string{progressText, progressJSON})
+	f.BoolVar(&b.onlyValidate, "validate", false, "only check what the build reads, without the network, and report all errors at once (see above)")
 	f.BoolVar(&locked, "locked", false, "fail if there is no lock (see above)")
 	f.BoolVar(&b.o.Refresh, "refresh", false, "request versions, checksums and digests again instead of using the cached ones")
 	f.BoolVar(&b.o.KeepCompressed, keepCompressedFlag, false, "also store layers as upstream compressed them, if no encoder reproduces the same bytes (for bundle push)")

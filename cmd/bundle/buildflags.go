@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"airlift/builder/sitefile"
 	"airlift/bundle"
 	"airlift/images/release"
+	"airlift/internal/documents/problems"
 	"airlift/internal/fault"
 )
 
@@ -31,6 +33,8 @@ type buildFlags struct {
 	lock                      string
 	lockLine                  string // what the build did with the lock, for the result
 	reporter                  events.Reporter
+	onlyValidate              bool
+	wrong                     *problems.Wrong // what the file of --file has, if the options are only validated
 }
 
 func (b *buildFlags) bind(cmd *cobra.Command) {
@@ -99,7 +103,7 @@ func (b *buildFlags) options(cmd *cobra.Command) ([]builder.Options, error) {
 	versionGiven, outputGiven := changed("version"), changed("out")
 	if b.file != "" {
 		f, err := sitefile.Read(b.file, given(changed))
-		if err != nil {
+		if err != nil && !(b.onlyValidate && errors.As(err, &b.wrong)) {
 			return nil, err
 		}
 		useFile(f, o)

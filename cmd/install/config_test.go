@@ -221,6 +221,10 @@ func TestValidateByCommand(t *testing.T) {
 	if code != 2 || out != "" || !strings.Contains(errs, path+":15: KubeletConfiguration.maxPod is not known\nhint: did you mean maxPods?") {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
+	path = writeConfig(t, strings.Replace(configFile, "maxPods: ", "maxPods: -", 1))
+	if _, errs, code = install(t, "config", "validate", "--config", path); code != 2 || !strings.Contains(errs, path+":15: KubeletConfiguration.maxPods is -") {
+		t.Errorf("%d %q", code, errs)
+	}
 	// Values are checked too, and warnings are printed separately.
 	path = writeConfig(t, "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.37.1\ncertificateValidityPeriod: 99999h\nnetworking: {podSubnet: x}\n")
 	_, errs, code = install(t, "config", "validate", "--config", path)

@@ -24,7 +24,8 @@ type source struct {
 	problems.List
 	docs     []*document
 	warnings []string
-	lines    strict.Lines // by path: "InitConfiguration.skipPhases[0]"
+	lines    strict.Lines      // by path: "InitConfiguration.skipPhases[0]"
+	files    map[string]string // of documents in other files, by kind
 }
 
 // document is one document of the file.
@@ -33,7 +34,7 @@ type document struct {
 	group, version string
 	kind           string
 	of             reflect.Type  // what it is decoded into
-	value          reflect.Value // decoded, if it has no error
+	value          reflect.Value // decoded, as far as it has no error
 }
 
 // readSource reads and parses a file, or standard input for "-".
@@ -139,6 +140,15 @@ func (s *source) unmerged(d *document) bool {
 		s.addf(d.Begin+line-1, "%s", m[2])
 	}
 	return false
+}
+
+// refuse adds a problem with a field that could be read.
+func (s *source) refuse(path, hint, format string, args ...any) {
+	if !s.Has(path) {
+		o := s.origin()
+		s.Problems = append(s.Problems, problems.Problem{File: strings.TrimPrefix(o.fileOf(path), s.File), Line: s.lines.Nearest("%s", path), Field: path,
+			Hint: hint, Text: fmt.Sprintf(format, args...)})
+	}
 }
 
 func (s *source) addf(line int, format string, args ...any) { s.Add(line, "", format, args...) }

@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -119,13 +120,36 @@ func Read(path string) (*File, []string, error) {
 	return f, s.warnings, s.Err()
 }
 
-// Check returns what is wrong with documents of a file that has documents for several commands: what Read finds before a value
-// needs the others. A JoinConfiguration may have no discovery. Warnings are lines for the user.
-func Check(name string, list []documents.Document) (warnings []string, wrong []problems.Problem) {
-	s := newSource(name, list, true)
-	s.check(true)
-	s.init()
-	return s.warnings, s.Problems
+// A Part has documents of a file.
+type Part struct {
+	File      string
+	Documents []documents.Document
+}
+
+// ReadParts reads documents for all nodes of a cluster, which are in several files, as Read does. A JoinConfiguration may have no
+// discovery, and is nil only if there is none. Values that are wrong are zero.
+func ReadParts(parts []Part) (f *File, warnings []string, wrong []problems.Problem) {
+	all := &source{lines: strict.Lines{}, files: map[string]string{}}
+	for _, p := range parts {
+		s := newSource(p.File, p.Documents, true)
+		s.check(true)
+		for _, d := range s.docs {
+			all.files[d.kind] = p.File
+		}
+		for i := range s.Problems {
+			s.Problems[i].File = p.File
+		}
+		all.docs, all.Problems, all.warnings = append(all.docs, s.docs...), append(all.Problems, s.Problems...), append(all.warnings, s.warnings...)
+		maps.Copy(all.lines, s.lines)
+	}
+	f = &File{Init: all.init()}
+	if all.has("JoinConfiguration") {
+		f.Join = all.joined()
+	}
+	if all.has("UpgradeConfiguration") {
+		f.Upgrade = &Upgrade{*decoded[upgradeConfiguration](all), all.origin()}
+	}
+	return f, all.warnings, all.Problems
 }
 
 // has reports whether the file has a document of one of the kinds.
@@ -147,7 +171,7 @@ func (s *source) need(kinds []string, others ...string) {
 	}
 }
 
-func (s *source) origin() *origin { return &origin{s.File, s.lines} }
+func (s *source) origin() *origin { return &origin{s.File, s.lines, s.files} }
 
 func (s *source) init() *Config {
 	init := decoded[initConfiguration](s)
@@ -166,7 +190,7 @@ func (s *source) init() *Config {
 	const kind = "ClusterConfiguration"
 	if d := s.find(kind); d != nil && c.Etcd.External != nil {
 		if local := documents.Value(d.Node, "etcd", "local"); local != nil && local.ShortTag() != "!!null" {
-			s.Add(s.lines[kind+".etcd.external"], "remove one", "%s.etcd has both local and external", kind)
+			s.refuse(kind+".etcd.external", "remove one", "%s.etcd has both local and external", kind)
 		}
 	}
 	for _, d := range s.docs {
@@ -175,20 +199,31 @@ func (s *source) init() *Config {
 		}
 	}
 	if a, b := c.APIServer.TimeoutForControlPlane, c.Timeouts.ControlPlaneComponentHealthCheck; a != 0 && b != 0 && a != b {
-		s.warnf(s.lines["InitConfiguration.timeouts.controlPlaneComponentHealthCheck"], "timeouts.controlPlaneComponentHealthCheck %s takes precedence over apiServer.timeoutForControlPlane %s", b, a)
+		const path = "InitConfiguration.timeouts.controlPlaneComponentHealthCheck"
+		s.warnings = append(s.warnings, fmt.Sprintf("%s %s takes precedence over apiServer.timeoutForControlPlane %s", s.origin().at(path, path), b, a))
 		c.APIServer.TimeoutForControlPlane = b
-	}
-	if len(s.Problems) > 0 {
-		return nil
 	}
 	return c
 }
 
 func (s *source) join() *Config {
-	document := s.find("JoinConfiguration")
-	if document == nil || len(s.Problems) > 0 {
-		return nil
+	c := s.joined()
+	in := decoded[joinConfiguration](s).Discovery
+	const discovery = "JoinConfiguration.discovery"
+	switch {
+	case s.find("JoinConfiguration") == nil || len(s.Problems) > 0:
+	case in.BootstrapToken == nil && in.File == nil:
+		s.refuse(discovery, "", "%s must have bootstrapToken or file", discovery)
+	case in.BootstrapToken != nil && in.File != nil:
+		s.refuse(discovery, "remove one", "%s has both bootstrapToken and file", discovery)
+	case in.File != nil && c.Discovery.File == "":
+		s.refuse(discovery+".file", "write the path or https:// URL of a kubeconfig", "%s.file.kubeConfigPath is missing", discovery)
 	}
+	return c
+}
+
+// joined returns the values of a JoinConfiguration.
+func (s *source) joined() *Config {
 	join := decoded[joinConfiguration](s)
 	c := &Config{
 		NodeRegistration: join.NodeRegistration,
@@ -211,27 +246,12 @@ func (s *source) join() *Config {
 	if f := join.Discovery.File; f != nil {
 		d.File = filePath(f.KubeConfigPath)
 	}
-	const discovery = "JoinConfiguration.discovery"
-	switch line := s.lines[discovery]; {
-	case join.Discovery.BootstrapToken == nil && join.Discovery.File == nil:
-		s.addf(cmp.Or(line, document.Line), "%s must have bootstrapToken or file", discovery)
-	case join.Discovery.BootstrapToken != nil && join.Discovery.File != nil:
-		s.Add(line, "remove one", "%s has both bootstrapToken and file", discovery)
-	case join.Discovery.File != nil && d.File == "":
-		s.Add(s.lines[discovery+".file"], "write the path or https:// URL of a kubeconfig", "%s.file.kubeConfigPath is missing", discovery)
-	}
 	c.Timeouts.Discovery = cmp.Or(join.Discovery.Timeout, c.Timeouts.Discovery)
 	d.Timeout = c.Timeouts.Discovery
-	if len(s.Problems) > 0 {
-		return nil
-	}
 	return c
 }
 
 func (s *source) reset() *Reset {
-	if len(s.Problems) > 0 {
-		return nil
-	}
 	r := decoded[Reset](s)
 	r.origin = s.origin()
 	return r
@@ -247,16 +267,16 @@ func (s *source) tokens(in []wireToken) (out []BootstrapToken) {
 		case t.Token == nil:
 			var err error
 			if token.Token, err = bootstraputil.GenerateBootstrapToken(); err != nil {
-				s.addf(s.lines[path], "%s: generating a token: %v", path, err)
+				s.refuse(path, "", "%s: generating a token: %v", path, err)
 			}
 		case *t.Token == "":
-			s.Add(s.lines[path+".token"], "leave it out for a random one", "%s.token is empty", path)
+			s.refuse(path+".token", "leave it out for a random one", "%s.token is empty", path)
 		default:
 			token.Token = *t.Token
 		}
 		switch {
 		case t.TTL != nil && t.Expires != nil:
-			s.Add(s.lines[path+".expires"], "remove one", "%s has both ttl and expires", path)
+			s.refuse(path+".expires", "remove one", "%s has both ttl and expires", path)
 		case t.TTL != nil:
 			token.TTL = *t.TTL
 		case t.Expires != nil:
@@ -281,22 +301,60 @@ func filePath(s string) string {
 // line of a value.
 type origin struct {
 	file  string
-	lines strict.Lines // by path: "ClusterConfiguration.networking.podSubnet"
+	lines strict.Lines      // by path: "ClusterConfiguration.networking.podSubnet"
+	files map[string]string // of the documents in other files, by kind
+}
+
+// fileOf returns the file with the document of a field.
+func (o *origin) fileOf(path string) string {
+	kind, _, _ := strings.Cut(path, ".")
+	return cmp.Or(o.files[kind], o.file)
+}
+
+// A place is where a value comes from.
+type place struct {
+	path, name string // of the field; name may be the flag instead
+	file       string
+	line       int // 0: the file does not have it
+}
+
+func (p place) String() string {
+	if p.line == 0 {
+		return p.name
+	}
+	return fmt.Sprintf("%s:%d: %s", p.file, p.line, p.name)
+}
+
+// or returns another place if the file does not have this one.
+func (p place) or(other place) place {
+	if p.line > 0 {
+		return p
+	}
+	return other
 }
 
 // at describes where a value comes from: its line or field in the file, or its
 // flag if there is no file.
-func (o *origin) at(path, flag string) string {
+func (o *origin) at(path, flag string) place {
 	if o == nil {
-		return flag
+		return place{path: path, name: flag}
 	}
 	if line := o.lines[path]; line > 0 {
-		return fmt.Sprintf("%s:%d: %s", o.file, line, path)
+		return place{path, path, o.fileOf(path), line}
 	}
 	if strings.HasPrefix(flag, "--") {
-		return path
+		return place{path: path, name: path}
 	}
-	return flag
+	return place{path: path, name: flag}
+}
+
+// Problem returns a problem with a field of the configuration file, at its line or at the line of what it is missing in.
+func (c *Config) Problem(field, hint, format string, args ...any) problems.Problem {
+	p := problems.Problem{Field: field, Hint: hint, Text: fmt.Sprintf(format, args...)}
+	if o := c.origin; o != nil {
+		p.File, p.Line = o.fileOf(field), o.lines.Nearest("%s", field)
+	}
+	return p
 }
 
 // Absolute returns the absolute path of a file that a flag names, for code that looks for it below

@@ -56,7 +56,7 @@ func (g *Given) Has(path string) bool { return g != nil && g.Config.origin.lines
 
 // At describes where a field is in the file: "kubeadm.yaml:7: ClusterConfiguration.clusterName". It is the path alone if the file
 // does not have the field.
-func (g *Given) At(path string) string { return g.Config.origin.at(path, path) }
+func (g *Given) At(path string) string { return g.Config.origin.at(path, path).String() }
 
 // Values returns the values of the file, none without a file.
 func (g *Given) Values() *Config {

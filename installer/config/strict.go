@@ -19,9 +19,7 @@ func (s *source) check(unknownIsError bool) {
 		d.of = s.typeOf(d)
 		switch {
 		case d.of != nil:
-			if value := s.decode(d); len(s.Problems) == known {
-				d.value = value
-			}
+			d.value = s.decode(d)
 		case len(s.Problems) > known:
 		case unknownIsError:
 			s.addf(s.lineOf(d, "kind"), "%s of %s/%s is not a kind that kubeadm knows", d.kind, d.group, d.version)
@@ -54,7 +52,7 @@ func (r *reader) document(d *document) reflect.Value {
 	return into
 }
 
-// decoded returns the value of the document of the type's kind, or the zero value if there is none without errors.
+// decoded returns the value of the document of the type's kind, or the zero value if there is none.
 func decoded[T any](s *source) *T {
 	for _, d := range s.docs {
 		if d.of == reflect.TypeFor[T]() && d.value.IsValid() {
@@ -73,10 +71,10 @@ func (r *reader) args(into reflect.Value, value any, at strict.Place) bool {
 	switch old := r.version == "v1beta3"; {
 	case isMap == old || r.lenient:
 	case isMap:
-		r.Add(at.Line, `write - name: NAME and value: "VALUE"`, `%s is a mapping, as in v1beta3; in %s it must be a list`, at.Path, r.version)
+		r.Refuse(at, `write - name: NAME and value: "VALUE"`, `%s is a mapping, as in v1beta3; in %s it must be a list`, at.Path, r.version)
 		return true
 	default:
-		r.Add(at.Line, `write NAME: "VALUE"; it is a list of name and value since v1beta4`, `%s must be a mapping in v1beta3`, at.Path)
+		r.Refuse(at, `write NAME: "VALUE"; it is a list of name and value since v1beta4`, `%s must be a mapping in v1beta3`, at.Path)
 		return true
 	}
 	if !isMap {
@@ -93,7 +91,7 @@ func (r *reader) args(into reflect.Value, value any, at strict.Place) bool {
 // positive refuses a duration that is zero or less: later, zero means the default.
 func (r *reader) positive(into reflect.Value, tag reflect.StructTag, at strict.Place) {
 	if d, ok := into.Interface().(time.Duration); ok && d <= 0 && tag.Get("zero") == "" {
-		r.Add(at.Line, "remove it to use the default", "%s is %s and must be greater than 0s", at.Path, d)
+		r.Refuse(at, "remove it to use the default", "%s is %s and must be greater than 0s", at.Path, d)
 	}
 }
 
@@ -112,10 +110,10 @@ func (r *reader) unknown(of reflect.Type, name, near string, at strict.Place) (h
 	case r.lenient && of != reflect.TypeFor[Arg]():
 		return "", true
 	case until:
-		r.Add(at.Line, replaced[at.Path], "%s exists up to %s and not in %s", at.Path, last, r.version)
+		r.Refuse(at, replaced[at.Path], "%s exists up to %s and not in %s", at.Path, last, r.version)
 		return "", true
 	case tag != "":
-		r.Add(at.Line, fmt.Sprintf("write apiVersion: %s/%s here, or remove it", kubeadmGroup, tag), "%s is not in %s: %q exists since %s", at.Path, r.version, name, tag)
+		r.Refuse(at, fmt.Sprintf("write apiVersion: %s/%s here, or remove it", kubeadmGroup, tag), "%s is not in %s: %q exists since %s", at.Path, r.version, name, tag)
 		return "", true
 	case near != "":
 	default:

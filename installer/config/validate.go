@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -13,25 +14,48 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	bootstraputil "k8s.io/cluster-bootstrap/token/util"
 
+	"airlift/internal/documents/problems"
 	"airlift/internal/fault"
 )
 
 // messages are all errors, so that the user can correct them at once.
-type messages []string
+type messages []problems.Problem
 
-func (p *messages) addf(format string, args ...any) {
-	*p = append(*p, fmt.Sprintf(format, args...))
+// addf adds a problem at the first place among the arguments that the file has.
+func (m *messages) addf(format string, args ...any) {
+	var p problems.Problem
+	for i, arg := range args {
+		if at, ok := arg.(place); ok && p.Line == 0 && (p.Field == "" || at.line > 0) {
+			p.File, p.Line, p.Field, args[i] = at.file, at.line, at.path, at.name
+		}
+	}
+	p.Text = fmt.Sprintf(format, args...)
+	*m = append(*m, p)
 }
 
+// Wrong returns problems as one error (fault.Usage), nil if there are none.
+func Wrong(list []problems.Problem) error { return messages(list).err() }
+
 // err is nil when there is no problem.
-func (p messages) err() error {
-	switch len(p) {
+func (m messages) err() error {
+	var lines []string
+	for _, p := range m {
+		text := p.String()
+		if len(m) == 1 {
+			text = p.Text
+		}
+		if p.Line > 0 {
+			text = fmt.Sprintf("%s:%d: %s", p.File, p.Line, text)
+		}
+		lines = append(lines, text)
+	}
+	switch len(lines) {
 	case 0:
 		return nil
 	case 1:
-		return fault.New(fault.Usage, "%s", p[0])
+		return fault.New(fault.Usage, "%s", lines[0]).Hint(m[0].Hint)
 	}
-	return fault.New(fault.Usage, "%d values are not valid:\n  - %s", len(p), strings.Join(p, "\n  - "))
+	return fault.New(fault.Usage, "%d values are not valid:\n  - %s", len(lines), strings.Join(lines, "\n  - "))
 }
 
 // validator checks one Config or Reset. Every message begins with the place of
@@ -44,7 +68,10 @@ type validator struct {
 // ValidateInit checks a completed Config for init: everything that kubeadm checks
 // (validation.go of v1.29 and v1.37), and values that would fail later. The error
 // (fault.Usage) lists every problem with its place or flag.
-func (c *Config) ValidateInit() error {
+func (c *Config) ValidateInit() error { return messages(c.CheckInit()).err() }
+
+// CheckInit is ValidateInit with the problems one by one.
+func (c *Config) CheckInit() []problems.Problem {
 	v := &validator{origin: c.origin}
 	const kind = "InitConfiguration"
 	v.node(kind, &c.NodeRegistration)
@@ -53,11 +80,14 @@ func (c *Config) ValidateInit() error {
 	v.tokens(c.BootstrapTokens)
 	v.certificateKey(kind+".certificateKey", c.CertificateKey)
 	v.extensions(c)
-	return v.err()
+	return v.messages
 }
 
 // ValidateJoin checks a completed Config for join.
-func (c *Config) ValidateJoin() error {
+func (c *Config) ValidateJoin() error { return messages(c.CheckJoin()).err() }
+
+// CheckJoin is ValidateJoin with the problems one by one.
+func (c *Config) CheckJoin() []problems.Problem {
 	v := &validator{origin: c.origin}
 	const kind = "JoinConfiguration"
 	v.node(kind, &c.NodeRegistration)
@@ -70,11 +100,14 @@ func (c *Config) ValidateJoin() error {
 		v.certificateKey(kind+".controlPlane.certificateKey", c.CertificateKey)
 	}
 	v.extensions(c)
-	return v.err()
+	return v.messages
 }
 
 // ValidateReset checks a completed Reset.
-func (r *Reset) ValidateReset() error {
+func (r *Reset) ValidateReset() error { return messages(r.Check()).err() }
+
+// Check is ValidateReset with the problems one by one.
+func (r *Reset) Check() []problems.Problem {
 	v := &validator{origin: r.origin}
 	const kind = "ResetConfiguration."
 	v.socket(v.at(kind+"criSocket", "--cri-socket"), r.CRISocket)
@@ -85,11 +118,14 @@ func (r *Reset) ValidateReset() error {
 			v.addf("%s %q is not one of %s", v.at(fmt.Sprintf("%sunmountFlags[%d]", kind, i), "the unmount flag"), flag, strings.Join(unmountFlags, ", "))
 		}
 	}
-	return v.err()
+	return v.messages
 }
 
 // Validate checks an UpgradeConfiguration.
-func (u *Upgrade) Validate() error {
+func (u *Upgrade) Validate() error { return messages(u.Check()).err() }
+
+// Check is Validate with the problems one by one.
+func (u *Upgrade) Check() []problems.Problem {
 	v := &validator{origin: u.origin}
 	for part, given := range map[string]struct {
 		policy  corev1.PullPolicy
@@ -98,11 +134,11 @@ func (u *Upgrade) Validate() error {
 		path := "UpgradeConfiguration." + part
 		v.pullPolicy(v.at(path+".imagePullPolicy", path), given.policy)
 		if given.patches != nil {
-			v.absolute(v.at(path+".patches.directory", v.at(path+".patches", path)), given.patches.Directory)
+			v.absolute(v.at(path+".patches.directory", path).or(v.at(path+".patches", path)), given.patches.Directory)
 		}
 	}
-	slices.Sort(v.messages)
-	return v.err()
+	slices.SortFunc(v.messages, func(x, y problems.Problem) int { return cmp.Compare(x.Field, y.Field) })
+	return v.messages
 }
 
 // unmountFlags are the flags of umount(2) that kubeadm allows.
@@ -111,7 +147,7 @@ var unmountFlags = []string{"MNT_FORCE", "MNT_DETACH", "MNT_EXPIRE", "UMOUNT_NOF
 // Warnings are lines for the user about a valid, completed Config for init.
 func (c *Config) Warnings() (lines []string) {
 	warn := func(path, format string, args ...any) {
-		lines = append(lines, c.origin.at("ClusterConfiguration."+path, path)+" "+fmt.Sprintf(format, args...))
+		lines = append(lines, c.origin.at("ClusterConfiguration."+path, path).String()+" "+fmt.Sprintf(format, args...))
 	}
 	leaf, ca := c.CertificateValidityPeriod, c.CACertificateValidityPeriod
 	if leaf > ca && ca > 0 {
@@ -201,14 +237,14 @@ func (v *validator) tokens(tokens []BootstrapToken) {
 			v.addf("%s %s is negative; 0 makes a token that never expires", v.at(path+".ttl", "--token-ttl"), t.TTL)
 		}
 		if err := bootstraputil.ValidateUsages(t.Usages); err != nil {
-			v.addf("%s: %v", v.at(path+".usages", at), err)
+			v.addf("%s: %v", v.at(path+".usages", "").or(at), err)
 		}
 		if len(t.Groups) > 0 && len(t.Usages) > 0 && !slices.Contains(t.Usages, "authentication") {
-			v.addf("%s: a token has groups only if its usages include authentication", v.at(path+".groups", at))
+			v.addf("%s: a token has groups only if its usages include authentication", v.at(path+".groups", "").or(at))
 		}
 		for j, group := range t.Groups {
 			if err := bootstraputil.ValidateBootstrapGroupName(group); err != nil {
-				v.addf("%s: %v", v.at(fmt.Sprintf("%s.groups[%d]", path, j), at), err)
+				v.addf("%s: %v", v.at(fmt.Sprintf("%s.groups[%d]", path, j), "").or(at), err)
 			}
 		}
 	}
@@ -239,7 +275,7 @@ func (v *validator) node(kind string, n *NodeRegistration) {
 	}
 }
 
-func (v *validator) pullPolicy(at string, policy corev1.PullPolicy) {
+func (v *validator) pullPolicy(at place, policy corev1.PullPolicy) {
 	switch policy {
 	case "", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
 	default:
@@ -247,7 +283,7 @@ func (v *validator) pullPolicy(at string, policy corev1.PullPolicy) {
 	}
 }
 
-func (v *validator) ignored(at string, checks []string) {
+func (v *validator) ignored(at place, checks []string) {
 	isAll := func(check string) bool { return strings.EqualFold(check, "all") }
 	if slices.ContainsFunc(checks, isAll) && slices.ContainsFunc(checks, func(check string) bool { return !isAll(check) }) {
 		v.addf("%s: all cannot be combined with the names of checks", at)
@@ -255,13 +291,13 @@ func (v *validator) ignored(at string, checks []string) {
 }
 
 // socket checks a container runtime's socket, which is always a path on this host.
-func (v *validator) socket(at, socket string) {
+func (v *validator) socket(at place, socket string) {
 	if !strings.HasPrefix(socket, "unix:///") {
 		v.addf("%s %q must be unix:// and an absolute path", at, socket)
 	}
 }
 
-func (v *validator) absolute(at, path string) {
+func (v *validator) absolute(at place, path string) {
 	if !filepath.IsAbs(path) {
 		v.addf("%s %q is not an absolute path", at, path)
 	}
@@ -279,7 +315,7 @@ func (v *validator) extensions(c *Config) {
 	}
 }
 
-func (v *validator) token(at, token string) {
+func (v *validator) token(at place, token string) {
 	switch {
 	case token == "":
 		v.addf("%s is missing", at)

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,7 +29,7 @@ const (
 
 // cluster checks the configuration that all nodes share.
 func (v *validator) cluster(c *Cluster, cni string) {
-	at := func(path, flag string) string { return v.at("ClusterConfiguration."+path, flag) }
+	at := func(path, flag string) place { return v.at("ClusterConfiguration."+path, flag) }
 	v.networking(c, cni)
 	if e := c.ControlPlaneEndpoint; e != "" {
 		if _, _, err := SplitEndpoint(e, 0); err != nil {
@@ -66,7 +67,7 @@ func (v *validator) kubeletFields(c *Cluster) {
 // v1.29 and v1.30, whose API objects do not contain the algorithm.
 var algorithms = []string{"ECDSA-P256", "ECDSA-P384", "RSA-2048", "RSA-3072", "RSA-4096"}
 
-func (v *validator) algorithm(at string, c *Cluster) {
+func (v *validator) algorithm(at place, c *Cluster) {
 	switch a := c.EncryptionAlgorithm; {
 	case a == "":
 	case !slices.Contains(algorithms, a):
@@ -77,7 +78,7 @@ func (v *validator) algorithm(at string, c *Cluster) {
 }
 
 func (v *validator) networking(c *Cluster, cni string) {
-	at := func(field, flag string) string { return v.at("ClusterConfiguration.networking."+field, flag) }
+	at := func(field, flag string) place { return v.at("ClusterConfiguration.networking."+field, flag) }
 	serviceAt, podAt := at("serviceSubnet", "--service-cidr"), at("podSubnet", "--pod-network-cidr")
 	services := v.prefixes(serviceAt, c.Networking.ServiceSubnet)
 	for _, s := range services {
@@ -115,7 +116,7 @@ func (v *validator) networking(c *Cluster, cni string) {
 }
 
 // nodeMask checks that the pod network can be divided into node networks.
-func (v *validator) nodeMask(at string, pods netip.Prefix, args []Arg) {
+func (v *validator) nodeMask(at place, pods netip.Prefix, args []Arg) {
 	mask, name := nodeMaskIPv4, "node-cidr-mask-size-ipv4"
 	if pods.Addr().Is6() {
 		mask, name = nodeMaskIPv6, "node-cidr-mask-size-ipv6"
@@ -145,7 +146,7 @@ func LastArg(args []Arg, name string) (value string, ok bool) {
 	return value, ok
 }
 
-func (v *validator) repository(at, repository string) {
+func (v *validator) repository(at place, repository string) {
 	if repository != "" && !reference.ReferenceRegexp.MatchString(repository+"/name:tag") {
 		v.addf("%s %q is not an image repository such as registry.example.com:5000/k8s", at, repository)
 	}
@@ -173,7 +174,9 @@ func (v *validator) component(name string, c *Component) {
 			v.addf("%s: the name %q is used twice", at, m.Name)
 		}
 		names[m.Name] = true
-		v.absolute(at+": hostPath", m.HostPath)
+		if !filepath.IsAbs(m.HostPath) {
+			v.addf("%s: hostPath %q is not an absolute path", at, m.HostPath)
+		}
 		if m.MountPath == "" || strings.Contains(m.MountPath, ":") {
 			v.addf("%s: mountPath %q must be a path in the container, without a colon", at, m.MountPath)
 		}
@@ -191,7 +194,7 @@ var hostPathTypes = []corev1.HostPathType{
 func (v *validator) args(path string, args []Arg) {
 	for i, a := range args {
 		field := fmt.Sprintf("%s[%d]", path, i)
-		at := v.at(field, v.at(path, path))
+		at := v.at(field, "").or(v.at(path, path))
 		switch {
 		case a.Name == "":
 			v.addf("%s has no name", at)
@@ -215,7 +218,7 @@ func (v *validator) envs(path string, envs []corev1.EnvVar) {
 
 func (v *validator) etcd(e *Etcd) {
 	const path = "ClusterConfiguration.etcd."
-	at := func(field string) string { return v.at(path+field, "etcd."+field) }
+	at := func(field string) place { return v.at(path+field, "etcd."+field) }
 	x := e.External
 	if x == nil {
 		v.absolute(at("local.dataDir"), e.Local.DataDir)
@@ -263,7 +266,7 @@ func (v *validator) urls(path string, urls []string, https bool) {
 }
 
 // prefixes checks for one range, or two of different families.
-func (v *validator) prefixes(at string, list CIDRs) []netip.Prefix {
+func (v *validator) prefixes(at place, list CIDRs) []netip.Prefix {
 	out := list.Prefixes()
 	if list.Invalid() != "" {
 		v.addf("%s %q is not an address range such as 10.0.0.0/16", at, list.Invalid())

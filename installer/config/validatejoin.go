@@ -24,7 +24,7 @@ func (v *validator) discovery(d *Discovery) {
 	}
 }
 
-func (v *validator) discoveryFile(at, file string) {
+func (v *validator) discoveryFile(at place, file string) {
 	u, err := url.Parse(file)
 	switch {
 	case err != nil:

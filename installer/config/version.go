@@ -7,12 +7,21 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/version"
 
+	"airlift/internal/documents/problems"
 	"airlift/internal/fault"
 )
 
 // labels are version labels such as "stable-1.29", the newest v1.29, which kubeadm
 // resolves on the internet (util/version.go).
 var labels = regexp.MustCompile(`^(?:release/)?(?:stable|latest)(?:-(1)(?:\.(\d+))?)?$`)
+
+// CheckVersion is CheckVersion with the field of the configuration file.
+func (c *Config) CheckVersion(bundle string) (wrong []problems.Problem) {
+	if err := CheckVersion(c.KubernetesVersion, bundle); err != nil {
+		wrong = append(wrong, c.Problem("ClusterConfiguration.kubernetesVersion", fault.Hint(err), "%v", err))
+	}
+	return wrong
+}
 
 // CheckVersion compares the requested Kubernetes version with the bundle's, which is the only one
 // that can be installed. An empty version, or a label that matches the bundle's version, such as

@@ -11,7 +11,7 @@ import (
 // Migrate converts a file to a current version of kubeadm's format, and fills in all defaults. experimental
 // allows v1beta4 where the Kubernetes version has v1beta3.
 func (r *Reader) Migrate(path string, experimental bool) ([]byte, error) {
-	f, err := r.read(path, thisHost)
+	f, err := r.read(path, thisHost, false)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@
 package configfile
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	"airlift/bundle"
 	"airlift/images/release"
 	"airlift/installer/config"
-	"airlift/installer/host/detection"
 	"airlift/internal/fault"
 )
 
@@ -26,14 +24,14 @@ type Reader struct {
 
 // Validate returns all errors of a file.
 func (r *Reader) Validate(path string) error {
-	_, err := r.read(path, anyHost)
+	_, err := r.read(path, anyHost, true)
 	return err
 }
 
 // read reads a file with documents for any command, completes them for a
-// host and validates them. It sets API to the version in which the file can be
-// written.
-func (r *Reader) read(path string, facts func(detection.Options) config.Facts) (*config.File, error) {
+// host and validates them, on request with what the kubelet and the API server make of them. It sets API to the version in which
+// the file can be written.
+func (r *Reader) read(path string, host Host, components bool) (*config.File, error) {
 	f, warnings, err := config.Read(path)
 	for _, w := range warnings {
 		fmt.Fprintln(r.Messages, "warning: "+w)
@@ -49,41 +47,21 @@ func (r *Reader) read(path string, facts func(detection.Options) config.Facts) (
 	if err != nil {
 		return nil, err
 	}
-	version, err := r.version(m, asked)
-	if err != nil {
-		return nil, err
-	}
-	cni := release.Flannel
-	if m != nil {
-		cni = m.CNI
-	}
-	f.API = config.NewerAPI(f.API, config.APIVersion(version))
-	var problems []error
-	if c := f.Init; c != nil {
-		c.CNI, c.KubernetesVersion = cni, version
-		c.Facts = facts(detection.Options{
-			NodeIP: c.LocalAPIEndpoint.ChosenAddress(), ForOtherHost: true, Networking: c.Networking,
-		})
-		c.CompleteInit()
-		for _, w := range c.Warnings() {
-			fmt.Fprintln(r.Messages, "warning: "+w)
+	k := Checker{Target: TargetOf(m), Host: host}
+	if m == nil {
+		if k.Version, err = r.version(nil, asked); err != nil {
+			return nil, err
 		}
-		problems = append(problems, c.ValidateInit())
 	}
-	if c := f.Join; c != nil {
-		c.KubernetesVersion = version
-		c.Facts = facts(detection.Options{NodeIP: c.LocalAPIEndpoint.ChosenAddress(), ForOtherHost: true})
-		c.CompleteJoin()
-		problems = append(problems, c.ValidateJoin())
+	f.API = config.NewerAPI(f.API, config.APIVersion(k.Version))
+	k.Values(f)
+	if components && f.Init != nil {
+		k.Components(f, nil)
 	}
-	if reset := f.Reset; reset != nil {
-		reset.Complete()
-		problems = append(problems, reset.ValidateReset())
+	for _, w := range k.Warnings {
+		fmt.Fprintln(r.Messages, "warning: "+w)
 	}
-	if f.Upgrade != nil {
-		problems = append(problems, f.Upgrade.Validate())
-	}
-	return f, errors.Join(problems...)
+	return f, config.Wrong(k.Wrong)
 }
 
 // newestKnown returns the newest Kubernetes minor version in the image catalog,

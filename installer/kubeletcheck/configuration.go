@@ -137,6 +137,7 @@ func (c *check) prune(v any, path string) {
 	fields, _ := v.(map[string]any)
 	for _, name := range sortedKeys(fields) {
 		inner := strings.TrimPrefix(path+"."+name, ".")
+		c.option = inner
 		field, ok := known.at(inner, c.minor)
 		if !ok {
 			c.warn(Configuration, "remove "+inner+known.hint(inner, c.minor),
@@ -154,6 +155,7 @@ func (c *check) prune(v any, path string) {
 // the other, so that each field of the wrong type is reported.
 func (c *check) decode() {
 	for _, name := range sortedKeys(c.merged) {
+		c.option = name
 		next := c.config.DeepCopy()
 		err := utiljson.UnmarshalCaseSensitivePreserveInts([]byte(show(map[string]any{name: c.merged[name]})), next)
 		if err == nil {

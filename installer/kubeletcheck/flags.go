@@ -161,6 +161,7 @@ func (c *check) readFlags() {
 // readFlag applies all values of one flag.
 func (c *check) readFlag(name string, values []string) {
 	flag, flags := "--"+name, facts()["flag"]
+	c.option = flag
 	fact, ok := flags.at(name, c.minor)
 	if !ok {
 		hint := cmp.Or(removedFlags[name], flags.hint(name, c.minor))

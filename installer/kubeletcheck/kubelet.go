@@ -44,6 +44,7 @@ func Names() []string {
 // does not have the expected effect.
 type Problem struct {
 	Name    string // one of Names
+	Option  string // "maxPods", or "--max-pods" if a flag sets it
 	Message string // begins with the option
 	Fix     string // what to do, without a network
 	Warning bool   // the kubelet starts anyway
@@ -98,6 +99,7 @@ func Check(in Input) []Problem {
 	for _, group := range table {
 		for _, r := range group.rules {
 			for _, option := range strings.Fields(r.options) {
+				c.option = option
 				r.must(value{c, group.check, option, c.value(option)})
 			}
 		}
@@ -117,15 +119,16 @@ type check struct {
 	config kubeletv1.KubeletConfiguration
 	// from is the flag that set a field, "--max-pods", by the field's path.
 	from     map[string]string
+	option   string // that is being checked
 	problems []Problem
 }
 
 func (c *check) fail(name, fix, format string, args ...any) {
-	c.problems = append(c.problems, Problem{Name: name, Message: fmt.Sprintf(format, args...), Fix: fix})
+	c.problems = append(c.problems, Problem{Name: name, Option: cmp.Or(c.from[c.option], c.option), Message: fmt.Sprintf(format, args...), Fix: fix})
 }
 
 func (c *check) warn(name, fix, format string, args ...any) {
-	c.problems = append(c.problems, Problem{Name: name, Message: fmt.Sprintf(format, args...), Fix: fix, Warning: true})
+	c.problems = append(c.problems, Problem{Name: name, Option: cmp.Or(c.from[c.option], c.option), Message: fmt.Sprintf(format, args...), Fix: fix, Warning: true})
 }
 
 // named is the name of a field in messages: with the flag that set it, or only its
@@ -153,6 +156,7 @@ func (c *check) fixed(f Fixed) {
 	if flag.of != "" && c.from[flag.of] == "" {
 		name, option = Configuration, flag.of
 	}
+	c.option = option
 	if given != "" && normalized(given) != normalized(f.Value) {
 		c.fail(name, f.Fix, "%s is %q, and must be %q: %s", option, given, f.Value, f.Why)
 	}

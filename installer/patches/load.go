@@ -1,6 +1,7 @@
 package patches
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -10,12 +11,13 @@ import (
 	"strings"
 
 	"airlift/internal/documents"
+	"airlift/internal/documents/problems"
 	"airlift/internal/fault"
 )
 
 // Load reads a directory of patches, in the alphabetical order in which they are
 // applied. Files without a known target are left out with a warning, as in
-// kubeadm. The error (fault.Usage) lists everything that is wrong in the other
+// kubeadm. The error (fault.Usage), a problems.Wrong, lists everything that is wrong in the other
 // files. An empty dir means no patches.
 func Load(dir string) (set *Set, warnings []string, err error) {
 	if dir == "" {
@@ -28,8 +30,13 @@ func Load(dir string) (set *Set, warnings []string, err error) {
 	if !info.IsDir() {
 		return nil, nil, fault.New(fault.Usage, "reading the patches: %q is not a directory", dir).Hint("put the patch into a directory and give the directory")
 	}
-	set = &Set{}
-	var problems []string
+	set = &Set{dir: dir}
+	wrong, texts := &problems.Wrong{}, []string{}
+	refuse := func(p problems.Problem, place string) {
+		texts = append(texts, fmt.Sprintf("%s: %s", p.File, strings.TrimPrefix(place+": "+p.String(), ": ")))
+		p.File, p.Line = filepath.Join(dir, p.File), max(p.Line, 1)
+		wrong.Problems = append(wrong.Problems, p)
+	}
 	hint := "correct the file"
 	root := os.DirFS(dir)
 	err = fs.WalkDir(root, ".", func(file string, entry fs.DirEntry, err error) error {
@@ -39,7 +46,7 @@ func Load(dir string) (set *Set, warnings []string, err error) {
 		target, kind, ignored, err := parseName(entry.Name())
 		if err != nil {
 			hint = "name a patch file TARGET[SUFFIX][+strategic|+merge|+json].yaml or .json"
-			problems = append(problems, fmt.Sprintf("%s: %v", file, err))
+			refuse(problems.Problem{File: file, Text: err.Error()}, "")
 			return nil
 		}
 		if ignored != "" {
@@ -48,12 +55,12 @@ func Load(dir string) (set *Set, warnings []string, err error) {
 		}
 		data, err := fs.ReadFile(root, file)
 		if err != nil {
-			problems = append(problems, err.Error())
+			refuse(problems.Problem{File: file, Text: err.Error()}, "")
 			return nil
 		}
 		list, errs := documents.Read(data)
 		for _, e := range errs {
-			problems = append(problems, fmt.Sprintf("%s: document %d: %v", file, e.Document, e))
+			refuse(problems.Problem{File: file, Line: e.Line, Text: e.Text}, fmt.Sprintf("document %d: line %d", e.Document, e.Line))
 		}
 		list = slices.DeleteFunc(list, documents.Document.Empty)
 		if len(errs)+len(list) == 0 {
@@ -62,7 +69,12 @@ func Load(dir string) (set *Set, warnings []string, err error) {
 		for i, d := range list {
 			p := patch{file: file, document: i + 1, target: target, kind: kind, data: d}
 			for _, wrong := range p.check() {
-				problems = append(problems, fmt.Sprintf("%s: document %d: %s", file, p.document, wrong))
+				place := fmt.Sprintf("document %d", p.document)
+				if wrong.Line > 0 {
+					place += fmt.Sprintf(": line %d", wrong.Line)
+				}
+				wrong.File, wrong.Line = file, cmp.Or(wrong.Line, d.Line)
+				refuse(wrong, place)
 			}
 			set.patches = append(set.patches, p)
 		}
@@ -71,8 +83,9 @@ func Load(dir string) (set *Set, warnings []string, err error) {
 	if err != nil {
 		return nil, warnings, fault.New(fault.Usage, "reading the patches in %q: %w", dir, err)
 	}
-	if len(problems) > 0 {
-		return nil, warnings, fault.New(fault.Usage, "the patches in %q are not valid:\n  - %s", dir, strings.Join(problems, "\n  - ")).Hint(hint)
+	if len(texts) > 0 {
+		wrong.Text = fmt.Sprintf("the patches in %q are not valid:\n  - %s", dir, strings.Join(texts, "\n  - "))
+		return nil, warnings, fault.Wrap(wrong, fault.Usage, hint)
 	}
 	return set, warnings, nil
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -48,7 +49,23 @@ var targets = map[string]func() any{
 }
 
 // Set is the patches of a directory. A nil Set has none.
-type Set struct{ patches []patch }
+type Set struct {
+	dir     string
+	patches []patch
+}
+
+// Line returns where the last patch for a target sets a field, such as "maxPods".
+func (s *Set) Line(target, field string) (file string, line int, ok bool) {
+	if s == nil {
+		return "", 0, false
+	}
+	for _, p := range slices.Backward(s.patches) {
+		if p.target == target && documents.Value(p.data.Node, strings.Split(field, ".")...) != nil {
+			return filepath.Join(s.dir, p.file), documents.Value(p.data.Node, strings.Split(field, ".")...).Line, true
+		}
+	}
+	return "", 0, false
+}
 
 // patch is one document of a patch file.
 type patch struct {
@@ -103,8 +120,10 @@ func (s *Set) apply(target string, doc []byte) ([]byte, []string, error) {
 			err = checkFields(data, newObject(), before)
 		}
 		if err != nil {
-			return nil, nil, fault.Wrap(fmt.Errorf("patching %s with %s: %w", target, p, err), fault.Usage,
-				"correct the file in the --patches directory")
+			const hint = "correct the file in the --patches directory"
+			text := fmt.Sprintf("patching %s with %s: %v", target, p, err)
+			where := problems.Problem{File: filepath.Join(s.dir, p.file), Line: p.data.Line, Text: text, Hint: hint}
+			return nil, nil, fault.Wrap(&problems.Wrong{Problems: []problems.Problem{where}, Text: text}, fault.Usage, hint)
 		}
 		if !slices.Contains(files, p.file) {
 			files = append(files, p.file)
@@ -174,16 +193,19 @@ func (p patch) apply(data []byte, like any) ([]byte, error) {
 
 // check finds errors that are visible without a target document, such as a field that the target's
 // type does not have.
-func (p patch) check() (wrong []string) {
+func (p patch) check() []problems.Problem {
+	wrong := func(format string, args ...any) []problems.Problem {
+		return []problems.Problem{{Text: fmt.Sprintf(format, args...)}}
+	}
 	if p.kind == "json" {
 		if _, err := jsonpatch.DecodePatch(p.data.JSON); err != nil {
-			return []string{fmt.Sprintf("a JSON patch must be a list of operations: %v", err)}
+			return wrong("a JSON patch must be a list of operations: %v", err)
 		}
 		return nil
 	}
 	var fields map[string]any
 	if err := json.Unmarshal(p.data.JSON, &fields); err != nil {
-		return []string{fmt.Sprintf("a %s patch must be a part of the object: %v", p.kind, err)}
+		return wrong("a %s patch must be a part of the object: %v", p.kind, err)
 	}
 	list := &problems.List{}
 	d := strict.Decoder{List: list, Lines: strict.Lines{}, EmptyFields: true, EmptyItems: true,
@@ -192,12 +214,9 @@ func (p patch) check() (wrong []string) {
 		}}
 	d.Document(targets[p.target](), p.data, "")
 	if _, err := p.apply([]byte("{}"), targets[p.target]()); err != nil && len(list.Problems) == 0 {
-		return []string{err.Error()}
+		return wrong("%v", err)
 	}
-	for _, problem := range list.Problems {
-		wrong = append(wrong, fmt.Sprintf("line %d: %v", problem.Line, problem))
-	}
-	return wrong
+	return list.Problems
 }
 
 func (p patch) String() string {

@@ -72,17 +72,17 @@ func (s *subject) kubeletProblems() ([]kubeletcheck.Problem, error) {
 			path.Join(config.CertificatesDir, "ca.crt"), path.Join(s.Config.CertificatesDir, "ca.crt"),
 			config.KubeletConfigFile, config.KubernetesDir + "/kubelet.conf", config.KubernetesDir + "/bootstrap-kubelet.conf",
 		},
-		Fixed:       s.fixedSettings(),
+		Fixed:       FixedSettings(s.Config, s.runsAPIServer()),
 		CPUs:        s.Config.Facts.NumCPU,
 		MemoryBytes: s.Config.Facts.MemoryBytes,
 		PIDs:        s.pids(),
 	}), nil
 }
 
-// fixedSettings are the options that the installer relies on. kubeadm leaves all
+// FixedSettings are the options that the installer relies on. kubeadm leaves all
 // of them to the user, and only follows --cert-dir for the client certificate.
-func (s *subject) fixedSettings() []kubeletcheck.Fixed {
-	node := s.Config.NodeRegistration
+func FixedSettings(c *config.Config, runsAPIServer bool) []kubeletcheck.Fixed {
+	node := c.NodeRegistration
 	certs := node.KubeletCertDir()
 	list := []kubeletcheck.Fixed{
 		{Flag: "config", Value: config.KubeletConfigFile, Why: "Airlift writes the kubelet's configuration there",
@@ -105,7 +105,7 @@ func (s *subject) fixedSettings() []kubeletcheck.Fixed {
 			kubeletcheck.Fixed{Flag: "container-runtime-endpoint", Value: node.CRISocket, Why: "Airlift imports images into the container runtime there", Fix: fix},
 			kubeletcheck.Fixed{Flag: "image-service-endpoint", Value: node.CRISocket, Why: "Airlift imports images into the container runtime there", Fix: fix})
 	}
-	if s.runsAPIServer() {
+	if runsAPIServer {
 		list = append(list, kubeletcheck.Fixed{Flag: "pod-manifest-path", Value: config.ManifestsDir, Why: "Airlift writes the control plane's static pods there", Fix: "remove it"})
 	}
 	return list

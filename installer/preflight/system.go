@@ -104,17 +104,20 @@ func (s *subject) runtimeVersion(context.Context) []Problem {
 
 // apiServerFlags reports admission plugins and APIs with which kube-apiserver does not start, and a
 // plugin with which nodes do not use imported images.
-func (s *subject) apiServerFlags(context.Context) (found []Problem) {
+func (s *subject) apiServerFlags(context.Context) []Problem { return APIServerFlags(&s.Config.Cluster) }
+
+// APIServerFlags is the check of that name.
+func APIServerFlags(c *config.Cluster) (found []Problem) {
 	const in = " in apiServer.extraArgs of ClusterConfiguration"
-	for _, name := range s.Config.RemovedPlugins() {
+	for _, name := range c.RemovedPlugins() {
 		found = append(found, Fail("remove it from enable-admission-plugins and disable-admission-plugins"+in,
-			"kube-apiserver %s has no admission plugin %s, and does not start with it", s.Config.KubernetesVersion, name)...)
+			"kube-apiserver %s has no admission plugin %s, and does not start with it", c.KubernetesVersion, name)...)
 	}
-	for _, name := range inventory.UnknownAPIs(&s.Config.Cluster) {
+	for _, name := range inventory.UnknownAPIs(c) {
 		found = append(found, Fail("remove it from runtime-config"+in,
-			"kube-apiserver %s does not know the API %s, and does not start with it", s.Config.KubernetesVersion, name)...)
+			"kube-apiserver %s does not know the API %s, and does not start with it", c.KubernetesVersion, name)...)
 	}
-	if s.Config.EnablesPlugin(config.AlwaysPullImages) {
+	if c.EnablesPlugin(config.AlwaysPullImages) {
 		found = append(found, Warn("remove it from enable-admission-plugins"+in+", unless every node can pull its images from a registry",
 			"the admission plugin %s makes each pod pull its images, also imported ones: without a registry no pod starts", config.AlwaysPullImages)...)
 	}

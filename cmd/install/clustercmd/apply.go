@@ -185,7 +185,7 @@ func newPlan(in *site) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return exit.Code(in.with(cmd, cmd.ErrOrStderr(), func(ctx context.Context, s *opened) error {
+			return exit.Code(in.checking().with(cmd, cmd.ErrOrStderr(), func(ctx context.Context, s *opened) error {
 				defer s.Site.Discard(ctx)
 				p, err := s.plan(ctx, r)
 				if found := (problems)(nil); show != nil && errors.As(err, &found) {
@@ -268,7 +268,7 @@ Exit codes: 0 all checks passed, perhaps with warnings; 3 a check failed.`,
 			if err != nil {
 				return err
 			}
-			return in.with(cmd, cmd.ErrOrStderr(), func(ctx context.Context, s *opened) error {
+			return in.checking().with(cmd, cmd.ErrOrStderr(), func(ctx context.Context, s *opened) error {
 				return s.printPreflight(ctx, cmd.OutOrStdout(), show)
 			})
 		},
@@ -415,7 +415,7 @@ func newApply(in *site) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return in.with(cmd, cmd.OutOrStdout(), func(ctx context.Context, s *opened) error {
+			return in.checking().with(cmd, cmd.OutOrStdout(), func(ctx context.Context, s *opened) error {
 				return s.apply(ctx, cmd, r, saved, yes)
 			})
 		},

@@ -35,6 +35,7 @@ What was done is read from the hosts. So each apply continues an earlier one, al
 was killed, and from another machine. This machine keeps only ~/.ssh/known_hosts.
 
     ./install cluster example > cluster.yaml    # and edit it
+    ./install cluster validate
     ./install cluster plan
     ./install cluster apply
     ./install cluster kubeconfig --merge
@@ -64,7 +65,7 @@ func newCommand(in *site) *cobra.Command {
 	f.StringVarP(&in.file, "file", "f", spec.DefaultFile, "the `FILE` that describes the cluster")
 	f.StringSliceVar(&in.skip, "skip", nil, "leave this `HOST` alone, for example because it is off (repeatable)")
 	f.IntVar(&in.parallel, "parallel", defaultParallel, "how many hosts are worked on at once")
-	cmd.AddCommand(newExample(), newPreflight(in), newPlan(in), newApply(in), newStatus(in), newDoctor(in), newImages(in), newCerts(in), newBackup(in), newKubeconfig(in), newReset(in), hostcmd.New())
+	cmd.AddCommand(newExample(), newValidate(in), newPreflight(in), newPlan(in), newApply(in), newStatus(in), newDoctor(in), newImages(in), newCerts(in), newBackup(in), newKubeconfig(in), newReset(in), hostcmd.New())
 	return cmd
 }
 
@@ -82,10 +83,8 @@ func newExample() *cobra.Command {
 workers: change the names and addresses, and remove what you do not need.`,
 		Example: "  ./install cluster example > cluster.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, name := range sharedFlags {
-				if cmd.Flags().Changed(name) {
-					return fault.New(fault.Usage, "--%s has no effect: this command reads no cluster.yaml and no host", name).Hint("./install cluster example > cluster.yaml")
-				}
+			if err := noEffect(cmd, "this command reads no cluster.yaml and no host", "./install cluster example > cluster.yaml", sharedFlags...); err != nil {
+				return err
 			}
 			_, err := io.WriteString(output.Verbatim(cmd.OutOrStdout()), spec.Example())
 			return err
@@ -106,6 +105,14 @@ type site struct {
 	file     string
 	skip     []string
 	parallel int
+	strict   bool // values for hosts are checked as by cluster validate
+}
+
+// checking returns the site for commands that bring the values of cluster.yaml to hosts, or show what that would do.
+func (in *site) checking() *site {
+	strict := *in
+	strict.strict = true
+	return &strict
 }
 
 // An opened is a site whose hosts can be reached.
@@ -180,9 +187,30 @@ func (in *site) keep(cmd *cobra.Command) {
 	output.Keep(cmd.ErrOrStderr(), commands, flags)
 }
 
-func (in *site) read(cmd *cobra.Command, out io.Writer) (*opened, error) {
+// described reads cluster.yaml.
+func (in *site) described(b *bundle.File) (*spec.Cluster, error) {
+	if !in.strict {
+		return spec.Read(in.file)
+	}
+	m, err := b.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	return spec.Validate(in.file, m)
+}
+
+func (in *site) read(cmd *cobra.Command, out io.Writer) (_ *opened, err error) {
 	in.keep(cmd)
-	c, err := spec.Read(in.file)
+	b, err := in.open()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = b.Close()
+		}
+	}()
+	c, err := in.described(b)
 	if err != nil {
 		return nil, err
 	}
@@ -196,13 +224,8 @@ func (in *site) read(cmd *cobra.Command, out io.Writer) (*opened, error) {
 	for _, w := range c.Warnings {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
 	}
-	b, err := in.open()
-	if err != nil {
-		return nil, err
-	}
 	file, err := run.NewFile(cmd.Context(), b)
 	if err != nil {
-		_ = b.Close()
 		return nil, err
 	}
 	verbosity, _ := cmd.Flags().GetInt("v")

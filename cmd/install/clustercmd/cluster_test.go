@@ -64,6 +64,7 @@ type console struct {
 	// version is that of the bundle.
 	version string
 	given   *output.Given // nil: printed commands do not keep the flags
+	dialed  func(*live.Display) // before connections
 }
 
 func newConsole(t *testing.T) *console {
@@ -125,7 +126,12 @@ func (c *console) answered(answers io.Reader, args ...string) (out string, code 
 	c.t.Helper()
 	cmd := newCommand(&site{
 		open: func() (*bundle.File, error) { return bundle.Open(c.file) },
-		dial: func(*live.Display) dialer { return modelDialer{c.w} },
+		dial: func(d *live.Display) dialer {
+			if c.dialed != nil {
+				c.dialed(d)
+			}
+			return modelDialer{c.w}
+		},
 	})
 	output.Complete(cmd)
 	var b bytes.Buffer

@@ -31,6 +31,7 @@ func (r *reader) cluster(doc *document) *Cluster {
 	c.Endpoint = r.endpoint(doc, c.Hosts)
 	c.Roll = r.roll(doc, c)
 	r.checkKubeadm(doc, c)
+	r.checkDocuments(c)
 	if intact {
 		r.checkControlPlanes(c)
 	}

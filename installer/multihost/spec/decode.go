@@ -19,28 +19,28 @@ func (r *reader) check(into reflect.Value, tag reflect.StructTag, at strict.Plac
 	switch value := into.Interface().(type) {
 	case int: // YAML reads 022 as 18
 		if rule == "port" && (documents.Written(at.Node, value) != strconv.Itoa(value) || validation.IsValidPortNum(value) != nil) {
-			r.Add(at.Line, "write a number from 1 to 65535, without quotes and without a zero in front", "%s must be the number of a port", at.Path)
+			r.Refuse(at, "write a number from 1 to 65535, without quotes and without a zero in front", "%s must be the number of a port", at.Path)
 			into.SetZero()
 		}
 	case map[string]string:
 		for _, name := range slices.Sorted(maps.Keys(value)) {
 			if _, why, hint := rules[tag.Get("names")](r, name, at); why != "" {
-				r.Add(at.Field(name).Line, hint, "%s: the name %q %s", at.Path, name, why)
+				r.Refuse(at.Field(name), hint, "%s: the name %q %s", at.Path, name, why)
 			}
 		}
 	case []string:
 		for i, item := range value {
 			if key := keys[rule]; key != nil && item != "" && hasKey(value[:i], item, key) {
-				r.Add(at.Item(i).Line, "remove one of them", "%s has %s twice", at.Path, key(item))
+				r.Refuse(at.Item(i), "remove one of them", "%s has %s twice", at.Path, key(item))
 			}
 		}
 	case string:
 		if value == "" && rule != "labelValue" {
-			r.Add(at.Line, "write a value, or remove the line", "%s is empty", at.Path)
+			r.Refuse(at, "write a value, or remove the line", "%s is empty", at.Path)
 		} else if rule != "" {
 			set, why, hint := rules[rule](r, value, at)
 			if why != "" {
-				r.Add(at.Line, hint, "%s %q %s", at.Path, value, why)
+				r.Refuse(at, hint, "%s %q %s", at.Path, value, why)
 			}
 			into.SetString(set)
 		}
@@ -67,7 +67,7 @@ var secret = regexp.MustCompile(`(?i)passw|passphrase|token|secret|certificateke
 // unknown refuses a field that would have a secret.
 func (r *reader) unknown(_ reflect.Type, name, _ string, at strict.Place) (hint string, refused bool) {
 	if secret.MatchString(name) {
-		r.Add(at.Line, "remove the line: cluster commands ask for passwords and passphrases on the terminal, and create tokens and keys themselves",
+		r.Refuse(at, "remove the line: cluster commands ask for passwords and passphrases on the terminal, and create tokens and keys themselves",
 			"%s: cluster.yaml has no secrets", at.Path)
 		return "", true
 	}

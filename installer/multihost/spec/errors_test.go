@@ -201,7 +201,6 @@ func TestOneMistakeIsOneError(t *testing.T) {
 		{"a taint twice", "\"dedicated=db:NoSchedule\", |\"gpu:NoExecute\"", "\"dedicated=x:NoSchedule\"", "hosts[3].taints has dedicated:NoSchedule twice", "remove one"},
 		{"a label of a group with two hosts", "labels: {|zone", "-zone", `groups[0].labels: the name "-zone" is not valid`, ""},
 		{"no such patches", "role: worker\n  |patches: patches", "patches: nope", "hosts[4].patches \"nope\" is not valid: reading the patches", ""},
-		{"wrong patches", "role: worker\n  |patches: patches", "patches: patches2", "hosts[4].patches \"patches2\" is not valid: the patches in", "correct the file"},
 
 		{"half a host", "maxUnavailable: |25%", "0.5", `groups[0].roll.maxUnavailable "0.5" is not a number of hosts`, "from 1"},
 		{"no host", "maxUnavailable: |25%", "0", "is not a number of hosts", ""},

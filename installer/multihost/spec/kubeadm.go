@@ -8,6 +8,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/internal/documents"
+	"airlift/internal/documents/problems"
 	"airlift/internal/documents/strict"
 )
 
@@ -17,6 +18,8 @@ type kubeadm struct {
 	kinds map[string]string // the place of each document by its kind
 	// ClusterConfiguration's clusterName and controlPlaneEndpoint.
 	name, endpoint written
+	parts          []config.Part
+	refused        map[string]bool // places with secrets, which must not be in another error, and with errors of documents.Read
 }
 
 // written is a text and where it is. file is "" for cluster.yaml.
@@ -46,28 +49,45 @@ func kubeadmFile(r *reader, text string, _ strict.Place) (set, why, hint string)
 // addKubeadm checks and adds documents of a file.
 func (r *reader) addKubeadm(file string, list []documents.Document, errs []documents.Error) {
 	list = slices.DeleteFunc(list, documents.Document.Empty)
-	name := file
+	k := &r.kubeadm
+	k.parts = append(k.parts, config.Part{File: file, Documents: list})
 	if file == r.List.File {
 		file = "" // its errors come first
 	}
-	refused := map[int]bool{} // lines with secrets, which must not be in another error, and with errors of documents.Read
 	r.AddErrors(file, errs)
 	for _, e := range errs {
-		refused[e.Line] = true
+		r.refuse(file, e.Line)
 	}
 	for _, d := range list {
-		r.addDocument(file, d, refused)
+		r.addDocument(file, d)
 	}
-	warnings, wrong := config.Check(name, list)
-	for _, e := range wrong {
-		if !refused[e.Line] {
-			r.AddIn(file, e.Line, e.Hint, "%s", e.Text)
-		}
-	}
-	r.warnings = append(r.warnings, warnings...)
 }
 
-func (r *reader) addDocument(file string, d documents.Document, refused map[int]bool) {
+// refuse lets no other error be at a line.
+func (r *reader) refuse(file string, line int) {
+	if r.kubeadm.refused == nil {
+		r.kubeadm.refused = map[string]bool{}
+	}
+	r.kubeadm.refused[r.AtIn(file, line)] = true
+}
+
+// found adds problems that others found in the documents.
+func (r *reader) found(list []problems.Problem) {
+	for _, p := range list {
+		if p.File == r.List.File {
+			p.File = ""
+		}
+		if p.Line == 0 { // a default, or a value that stands for a flag
+			field, _, _ := strings.Cut(p.Text, " ")
+			p.Line = r.Lines.Nearest("%s", field)
+		}
+		if !r.kubeadm.refused[r.AtIn(p.File, p.Line)] {
+			r.Problems = append(r.Problems, p)
+		}
+	}
+}
+
+func (r *reader) addDocument(file string, d documents.Document) {
 	k := &r.kubeadm
 	kind := valueOf(d.Node, "kind")
 	if first, twice := k.kinds[kind.text]; twice {
@@ -83,7 +103,7 @@ func (r *reader) addDocument(file string, d documents.Document, refused map[int]
 		}
 		for key, value := range fieldsAt(d.Node, f.path) {
 			r.AddIn(file, key.Line, f.hint, "%s.%s cannot be in the file of a cluster", f.kind, strings.Join(f.path, "."))
-			addLines(refused, key, value)
+			r.refuseAll(file, key, value)
 		}
 	}
 	r.checkArguments(file, d, kind.text)
@@ -195,10 +215,10 @@ func fieldsAt(n *documents.Node, path []string) iter.Seq2[*documents.Node, *docu
 	}
 }
 
-// addLines adds the lines of nodes and of all that is in them.
-func addLines(lines map[int]bool, nodes ...*documents.Node) {
+// refuseAll lets no other error be at the lines of nodes and of all that is in them.
+func (r *reader) refuseAll(file string, nodes ...*documents.Node) {
 	for _, n := range nodes {
-		lines[n.Line] = true
-		addLines(lines, n.Content...)
+		r.refuse(file, n.Line)
+		r.refuseAll(file, n.Content...)
 	}
 }

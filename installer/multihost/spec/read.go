@@ -10,6 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 
+	"airlift/bundle"
+	"airlift/installer/configfile"
+	"airlift/installer/patches"
 	"airlift/internal/documents"
 	"airlift/internal/documents/problems"
 	"airlift/internal/documents/strict"
@@ -24,12 +27,22 @@ type reader struct {
 	warnings []string
 	digest   hash.Hash
 	kubeadm  kubeadm
+	patches  map[string]*patches.Set // by directory
+	target   *configfile.Target      // nil: values of kubeadm's documents are not checked
 }
 
-// Read reads cluster.yaml with the files that it names, or standard input for "-". The error (fault.Usage) lists
+// Read reads cluster.yaml with the files that it names, or standard input for "-". The error (fault.Usage), a problems.Wrong, lists
 // everything that is wrong, each with its line.
-func Read(path string) (*Cluster, error) {
-	r := &reader{digest: sha256.New(), relative: "; it is relative to the directory of " + path}
+func Read(path string) (*Cluster, error) { return read(path, nil) }
+
+// Validate is Read, and also checks the values of kubeadm's documents and the patches, as the hosts do with a bundle.
+func Validate(path string, m *bundle.Manifest) (*Cluster, error) {
+	target := configfile.TargetOf(m)
+	return read(path, &target)
+}
+
+func read(path string, target *configfile.Target) (*Cluster, error) {
+	r := &reader{digest: sha256.New(), relative: "; it is relative to the directory of " + path, patches: map[string]*patches.Set{}, target: target}
 	r.List, r.Lines, r.Unknown, r.Check = &problems.List{File: path}, strict.Lines{}, r.unknown, r.check
 	dir := filepath.Dir(path)
 	if path == "-" {

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -17,6 +18,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/patches"
+	"airlift/internal/documents/problems"
 	"airlift/internal/documents/strict"
 	"airlift/internal/fault"
 )
@@ -219,10 +221,16 @@ func patchDirectory(r *reader, text string, at strict.Place) (set, why, hint str
 	if why != "" {
 		return "", why, hint
 	}
-	_, warnings, err := patches.Load(path)
-	if err != nil {
+	if _, known := r.patches[path]; known {
+		return path, "", ""
+	}
+	loaded, warnings, err := patches.Load(path)
+	if wrong := (*problems.Wrong)(nil); errors.As(err, &wrong) {
+		r.Problems = append(r.Problems, wrong.Problems...)
+	} else if err != nil {
 		return "", "is not valid: " + err.Error(), fault.Hint(err)
 	}
+	r.patches[path] = loaded
 	for _, w := range warnings {
 		r.warn(at.Line, "%s: %s", at.Path, w)
 	}

@@ -20,9 +20,11 @@ type List struct {
 
 // A Problem is what is wrong in a line, and what to write.
 type Problem struct {
-	File       string // "": List.File, which comes first
-	Line       int
-	Text, Hint string
+	File  string `json:"file"` // "": List.File, which comes first
+	Line  int    `json:"line"`
+	Field string `json:"field,omitempty"` // "hosts[2].ssh.port", "" if it is not known
+	Text  string `json:"message"`
+	Hint  string `json:"hint,omitempty"`
 }
 
 func (p Problem) String() string {
@@ -39,7 +41,17 @@ func (l *List) Add(line int, hint, format string, args ...any) {
 
 // AddIn adds a problem in a line of another file.
 func (l *List) AddIn(file string, line int, hint, format string, args ...any) {
-	l.Problems = append(l.Problems, Problem{file, line, fmt.Sprintf(format, args...), hint})
+	l.Problems = append(l.Problems, Problem{File: file, Line: line, Text: fmt.Sprintf(format, args...), Hint: hint})
+}
+
+// Has reports whether a problem is at a field, in it, or at what it is in: then another one may only follow from that.
+func (l *List) Has(field string) bool {
+	return slices.ContainsFunc(l.Problems, func(p Problem) bool { return within(p.Field, field) || within(field, p.Field) })
+}
+
+func within(field, of string) bool {
+	rest, ok := strings.CutPrefix(field, of)
+	return ok && of != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
 // advice matches an error that ends with what to do.
@@ -68,18 +80,37 @@ func (l *List) AtIn(file string, line int) string {
 	return fmt.Sprintf("%s:%d", cmp.Or(file, l.File), line)
 }
 
-// Err returns the problems in the order of the lines as one error (fault.Usage); nil if there are none.
+// Wrong is an error that has problems.
+type Wrong struct {
+	Problems []Problem // in the order of the lines, each with its file
+	Text     string
+}
+
+func (w *Wrong) Error() string { return w.Text }
+
+// Err returns the problems in the order of the lines as one error (fault.Usage), a Wrong; nil if there are none.
 func (l *List) Err() error {
+	seen := map[Problem]bool{}
+	l.Problems = slices.DeleteFunc(l.Problems, func(p Problem) bool {
+		p.Field = ""
+		twice := seen[p]
+		seen[p] = true
+		return twice
+	})
 	slices.SortStableFunc(l.Problems, func(x, y Problem) int {
 		return cmp.Or(cmp.Compare(x.File, y.File), cmp.Compare(x.Line, y.Line))
 	})
-	l.Problems = slices.Compact(l.Problems)
+	wrong := &Wrong{Problems: slices.Clone(l.Problems)}
+	for i := range wrong.Problems {
+		wrong.Problems[i].File = cmp.Or(wrong.Problems[i].File, l.File)
+	}
 	switch len(l.Problems) {
 	case 0:
 		return nil
 	case 1:
 		p := l.Problems[0]
-		return fault.New(fault.Usage, "%s: %s", l.AtIn(p.File, p.Line), p.Text).Hint(p.Hint)
+		wrong.Text = l.AtIn(p.File, p.Line) + ": " + p.Text
+		return fault.Wrap(wrong, fault.Usage, p.Hint)
 	}
 	var lines strings.Builder
 	for _, p := range l.Problems {
@@ -88,5 +119,6 @@ func (l *List) Err() error {
 			fmt.Fprintf(&lines, "\n    (%s)", p.Hint)
 		}
 	}
-	return fault.New(fault.Usage, "%s has %d errors:%s", l.File, len(l.Problems), lines.String())
+	wrong.Text = fmt.Sprintf("%s has %d errors:%s", l.File, len(l.Problems), lines.String())
+	return fault.Wrap(wrong, fault.Usage, "")
 }

@@ -135,9 +135,9 @@ func (d *Decoder) Decode(into reflect.Value, tag reflect.StructTag, value any, a
 	d.Lines[at.Path] = at.Line
 	if value == nil {
 		if item := strings.HasSuffix(at.Path, "]"); item && !d.EmptyItems {
-			d.AddIn(d.File, at.Line, "remove the dash, or write a value after it", "%s is empty", at.Path)
+			d.Refuse(at, "remove the dash, or write a value after it", "%s is empty", at.Path)
 		} else if !item && !d.EmptyFields {
-			d.AddIn(d.File, at.Line, "write a value, or remove the line", "%s is empty", at.Path)
+			d.Refuse(at, "write a value, or remove the line", "%s is empty", at.Path)
 		}
 		return
 	}
@@ -266,7 +266,7 @@ func (d *Decoder) unknown(of reflect.Type, names []string, name string, at Place
 	default:
 		hint = fieldsHere(names)
 	}
-	d.AddIn(d.File, at.Line, hint, "%s is not known", at.Path)
+	d.Refuse(at, hint, "%s is not known", at.Path)
 }
 
 // leaf decodes a value without fields.
@@ -316,8 +316,14 @@ func (d *Decoder) leaf(into reflect.Value, tag reflect.StructTag, value any, at 
 	case into.CanInt() || into.CanUint():
 		d.wrong(value, at, "write it without quotes", fmt.Sprintf("a whole number of at most %d bits", t.Bits()))
 	default:
-		d.AddIn(d.File, at.Line, "", "%s is %s: %v", at.Path, Describe(value, at.Node), err)
+		d.Refuse(at, "", "%s is %s: %v", at.Path, Describe(value, at.Node), err)
 	}
+}
+
+// Refuse adds a problem at a place.
+func (d *Decoder) Refuse(at Place, hint, format string, args ...any) {
+	d.AddIn(d.File, at.Line, hint, format, args...)
+	d.Problems[len(d.Problems)-1].Field = at.Path
 }
 
 func (d *Decoder) check(into reflect.Value, tag reflect.StructTag, at Place) {
@@ -334,7 +340,7 @@ func contains(t, other reflect.Type) bool {
 }
 
 func (d *Decoder) wrong(value any, at Place, hint, want string) {
-	d.AddIn(d.File, at.Line, hint, "%s is %s and must be %s", at.Path, Describe(value, at.Node), want)
+	d.Refuse(at, hint, "%s is %s and must be %s", at.Path, Describe(value, at.Node), want)
 }
 
 // Describe describes a decoded JSON value for messages. node is where it was written, or nil: YAML reads 1.30 as 1.3.
