@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"airlift/installer/host/ledger"
@@ -22,6 +23,8 @@ type Timer struct {
 	// Retry is the pause in seconds after which the service starts again if it failed; 0 means
 	// that it does not.
 	Retry int
+	// Settings is the command of the installer that sets the timer, "" if a plan needs no comparison. See Timers.
+	Settings string
 	// Quiet leaves out what systemd logs about each start and end: only the lines of the service are in the journal.
 	Quiet bool
 }
@@ -74,15 +77,50 @@ TimeoutStartSec=2h
 }
 
 func (t Timer) timerText() string {
+	settings := ""
+	if t.Settings != "" {
+		settings = settingsKey + t.Settings + "\n"
+	}
 	return fmt.Sprintf(`[Unit]
 Description=%s
-
+%s
 [Timer]
 %s
 
 [Install]
 WantedBy=timers.target
-`, t.About, t.Schedule)
+`, t.About, settings, t.Schedule)
+}
+
+// settingsKey begins the line of a timer with its settings. systemd ignores keys that begin with X-.
+const settingsKey = "X-Airlift-Settings="
+
+// Timers returns the settings of the timers of the installer that are active, by their names. One that was not started is left out.
+func (h *Host) Timers(ctx context.Context) (map[string]string, error) {
+	files, err := filepath.Glob(h.Path("/etc/systemd/system/airlift-*.timer"))
+	if err != nil {
+		return nil, err
+	}
+	timers := map[string]string{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		_, rest, found := strings.Cut(string(text), "\n"+settingsKey)
+		if !found {
+			continue
+		}
+		unit, err := h.Systemd().Unit(ctx, filepath.Base(file))
+		if err != nil {
+			return nil, err
+		}
+		if unit.Running() && !unit.Stale {
+			settings, _, _ := strings.Cut(rest, "\n")
+			timers[strings.TrimSuffix(filepath.Base(file), ".timer")] = settings
+		}
+	}
+	return timers, nil
 }
 
 // Files are the units.
@@ -105,7 +143,11 @@ func (h *Host) EnsureTimer(ctx context.Context, t Timer) (changed bool, err erro
 		}
 		changed = changed || wrote
 	}
-	if changed {
+	unit, err := h.Systemd().Unit(ctx, t.Unit())
+	if err != nil {
+		return false, err
+	}
+	if changed = changed || unit.Stale; changed { // an earlier run may have been killed after it wrote the files
 		if err := h.Systemd().DaemonReload(ctx); err != nil {
 			return false, err
 		}

@@ -52,7 +52,7 @@ func (b *Backup) Schedule(ctx context.Context, s Schedule) error {
 		return err
 	}
 	timer := backupTimer
-	timer.Command = command
+	timer.Command, timer.Settings = command, s.settings(b.Kubeconfig)
 	if s.Recipients != "" {
 		if _, err := b.Host.WriteFile(recipientsPath, []byte(s.Recipients), 0o644); err != nil {
 			return err
@@ -102,6 +102,20 @@ func (s Schedule) command(kubeconfig, mountPoint string) (string, error) {
 		text += " --recipients-file " + recipientsPath
 	}
 	return text, nil
+}
+
+// settings returns the command that sets the timer. cluster apply compares it with the command of cluster.yaml.
+func (s Schedule) settings(kubeconfig string) string {
+	text := fmt.Sprintf("etcd snapshot %s --every %s --keep %d --time-zone %s", s.Directory, s.Every, s.Keep, cmp.Or(s.TimeZone, "UTC"))
+	for line := range strings.Lines(s.Recipients) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			text += " --recipient " + line
+		}
+	}
+	if kubeconfig != node.AdminConf {
+		text += " --kubeconfig " + kubeconfig
+	}
+	return text
 }
 
 // RemoveTimer removes the timer. It keeps the backups.

@@ -32,6 +32,14 @@ func TestScheduledCommand(t *testing.T) {
 }
 
 // TestCalendar: backups are at times of the day, which systemd makes up for after the host was off.
+// The settings of a timer are the command of cluster.yaml that sets it: see package plan.
+func TestSettings(t *testing.T) {
+	s := Schedule{Directory: "/mnt/backup", Every: 6 * time.Hour, Keep: 4, Recipients: "# site\nage1a\n\nage1b\n"}
+	if got, want := s.settings(node.AdminConf), "etcd snapshot /mnt/backup --every 6h0m0s --keep 4 --time-zone UTC --recipient age1a --recipient age1b"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 func TestCalendar(t *testing.T) {
 	for every, want := range map[time.Duration]string{
 		time.Minute:      "*-*-* *:*:00 UTC",

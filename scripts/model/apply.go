@@ -34,11 +34,12 @@ const (
 	editEndpoint  = "edit cluster.yaml: the endpoint"
 	editRegistry  = "edit cluster.yaml: the embedded registry"
 	editDocuments = "edit cluster.yaml: kubeadm's documents"
+	editRenewal   = "edit cluster.yaml: the renewal of certificates"
 	editLabels    = "edit cluster.yaml: the labels of the host"
 )
 
 // yamlEdits are the edits of cluster.yaml.
-var yamlEdits = []string{editHosts, editRole, editName, editAddress, editEndpoint, editRegistry, editDocuments, editLabels}
+var yamlEdits = []string{editHosts, editRole, editName, editAddress, editEndpoint, editRegistry, editDocuments, editRenewal, editLabels}
 
 // applies reports whether a command is 'cluster apply'.
 func applies(command string) bool { return strings.HasPrefix(command, clusterApply) }
@@ -49,6 +50,7 @@ type clusterYAML struct {
 	endpoint  string
 	registry  bool
 	documents int
+	renewal   int // 0: not in the file
 }
 
 type yamlHost struct {
@@ -94,6 +96,8 @@ func (y *clusterYAML) edit(command string, number int) {
 		y.registry = !y.registry
 	case editDocuments:
 		y.documents = (y.documents + 1) % 3
+	case editRenewal:
+		y.renewal = 1 + y.renewal%2
 	case editLabels:
 		h.labelled = !h.labelled
 	}
@@ -112,9 +116,13 @@ func (y *clusterYAML) text() (string, error) {
 		}
 		hosts = append(hosts, one)
 	}
-	data, err := yaml.Marshal(map[string]any{
+	file := map[string]any{
 		"apiVersion": "airlift/v1", "kind": "Cluster", "name": "site", "hosts": hosts, "embeddedRegistry": y.registry, "endpoint": map[string]any{"address": y.endpoint + ":6443"},
-	})
+	}
+	if y.renewal > 0 {
+		file["certificates"] = map[string]any{"autoRenew": y.renewal == 1}
+	}
+	data, err := yaml.Marshal(file)
 	text := string(data)
 	if y.documents > 0 {
 		text += fmt.Sprintf("---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nscheduler: {extraArgs: [{name: v, value: %q}]}\n", fmt.Sprint(y.documents+3))
@@ -310,6 +318,14 @@ func (s *Site) applied(c Command) error {
 	}
 	if c.Name == clusterSkip || c.Name == clusterOff {
 		return nil
+	}
+	for i, h := range s.hosts {
+		s.mu.Lock()
+		timer := h.unit("airlift-certs-renew.timer").active
+		s.mu.Unlock()
+		if y := s.yaml.hosts[i]; y.in && y.role == spec.ControlPlane && s.yaml.renewal > 0 && timer != (s.yaml.renewal == 1) {
+			return fmt.Errorf("cluster apply has succeeded, and the timer of %s is active: %t", h.Name, timer)
+		}
 	}
 	before := s.states()
 	c.Crash = 0

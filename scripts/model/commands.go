@@ -197,6 +197,20 @@ func (r *run) renew() (string, error) {
 	return out.String(), err
 }
 
+// autoRenew sets the timer that renews certificates, or removes it.
+func (r *run) autoRenew(off bool) (string, error) {
+	h, unlock, err := r.open()
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	var out bytes.Buffer
+	if off {
+		return out.String(), certs.RemoveTimer(r.ctx, h, &out)
+	}
+	return out.String(), certs.StartTimer(r.ctx, h, "", &out)
+}
+
 // rotate runs a stage of the rotation of the CAs.
 func (r *run) rotate(stage, key string) (string, error) {
 	return r.changing("certs rotate-ca "+stage, "", func(h *host.Host, c *workflow.Console) error {

@@ -352,6 +352,8 @@ func (s *Site) installed(r *run, b *payload.Bundle, args []string, in []byte, ou
 		return r.endpoint(endpointApply, endpointchange.Options{Verb: endpointchange.Apply, ControlPlaneEndpoint: flagOf(args, "--control-plane-endpoint"), IgnorePreflightErrors: []string{"all"}})
 	case is("endpoint node"):
 		return r.endpoint(endpointNode, endpointchange.Options{Verb: endpointchange.Follow, IgnorePreflightErrors: []string{"all"}})
+	case is("certs auto"):
+		return r.autoRenew(slices.Contains(args, "--off"))
 	case is("registry enable"):
 		return r.enableRegistry(b)
 	case is("reconfigure"):

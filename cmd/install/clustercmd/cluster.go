@@ -65,7 +65,7 @@ func newCommand(in *site) *cobra.Command {
 	f.StringVarP(&in.file, "file", "f", spec.DefaultFile, "the `FILE` that describes the cluster")
 	f.StringSliceVar(&in.skip, "skip", nil, "leave this `HOST` alone, for example because it is off (repeatable)")
 	f.IntVar(&in.parallel, "parallel", defaultParallel, "how many hosts are worked on at once")
-	cmd.AddCommand(newExample(), newValidate(in), newPreflight(in), newPlan(in), newApply(in), newStatus(in), newDoctor(in), newImages(in), newCerts(in), newBackup(in), newKubeconfig(in), newReset(in), hostcmd.New())
+	cmd.AddCommand(newExample(), newConvert(in), newValidate(in), newPreflight(in), newPlan(in), newApply(in), newStatus(in), newDoctor(in), newImages(in), newCerts(in), newBackup(in), newKubeconfig(in), newReset(in), hostcmd.New())
 	return cmd
 }
 
@@ -76,20 +76,35 @@ var sharedFlags = []string{"file", "skip", "parallel"}
 const defaultParallel = 10
 
 func newExample() *cobra.Command {
-	return &cobra.Command{
+	schema := false
+	cmd := &cobra.Command{
 		Use:   "example",
 		Short: "Print a commented cluster.yaml",
 		Long: `Print a cluster.yaml with comments on each field. It describes three control planes and two
-workers: change the names and addresses, and remove what you do not need.`,
-		Example: "  ./install cluster example > cluster.yaml",
+workers: change the names and addresses, and remove what you do not need.
+
+With --schema, print the JSON schema of the file. The first line of the example names it for
+editors with a YAML language server: they complete fields and mark what is wrong.`,
+		Example: "  ./install cluster example > cluster.yaml\n  ./install cluster example --schema > cluster.schema.json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := noEffect(cmd, "this command reads no cluster.yaml and no host", "./install cluster example > cluster.yaml", sharedFlags...); err != nil {
 				return err
 			}
-			_, err := io.WriteString(output.Verbatim(cmd.OutOrStdout()), spec.Example())
+			out := output.Verbatim(cmd.OutOrStdout())
+			if !schema {
+				_, err := io.WriteString(out, spec.Example())
+				return err
+			}
+			text, err := spec.Schema()
+			if err != nil {
+				return err
+			}
+			_, err = out.Write(text)
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON schema of cluster.yaml, for editors")
+	return cmd
 }
 
 // A dialer connects to hosts.

@@ -139,7 +139,7 @@ func (c *console) answered(answers io.Reader, args ...string) (out string, code 
 	cmd.SetOut(text)
 	cmd.SetErr(text)
 	cmd.SetIn(answers)
-	if args[0] != "example" {
+	if args[0] != "example" && args[0] != "convert" {
 		args = append([]string{"--file", c.path("cluster.yaml")}, args...)
 	}
 	cmd.SetArgs(args)
@@ -173,6 +173,9 @@ func TestCommands(t *testing.T) {
 	c := newConsole(t)
 	c.want(0, []string{"kind: Cluster"}, "", "example")
 	c.want(2, []string{"--skip has no effect", "hint: ./install cluster example > cluster.yaml"}, "", "example", "--skip", "w1")
+	c.want(0, []string{`"title": "cluster.yaml of Airlift`}, "", "example", "--schema")
+	c.want(2, []string{"--file is required", "hint: ./install cluster convert -f k0sctl.yaml"}, "", "convert")
+	c.want(2, []string{"is a cluster.yaml already"}, "", "convert", "-f", c.path("cluster.yaml"))
 	c.want(0, []string{"is not a node yet", "To do it: ./install cluster apply"}, "", "plan")
 	c.want(fault.Work, []string{"init", "is not a node yet", "To do it: ./install cluster apply"}, "", "plan", "--detailed-exitcode")
 	for name, m := range c.w.Hosts {

@@ -2,11 +2,8 @@ package certs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"strings"
 
 	"airlift/installer/config"
@@ -29,14 +26,16 @@ func StartTimer(ctx context.Context, h *host.Host, zone string, out io.Writer) e
 	if err := host.CheckTimeZone(h, zone); err != nil {
 		return err
 	}
-	if _, err := os.Stat(config.ManifestsDir + "/kube-apiserver.yaml"); errors.Is(err, fs.ErrNotExist) {
+	if !node.FileExists(h, config.ManifestsDir+"/kube-apiserver.yaml") {
 		return fault.New(fault.Failure, "this host is not a control plane: %s/kube-apiserver.yaml does not exist", config.ManifestsDir).Hint("run it on each control plane; kubelets renew their own certificates")
 	}
 	if err := node.Managed(h, "; or run './install certs renew all --due --restart' from your own timer"); err != nil {
 		return err
 	}
 	timer := Timer
+	timer.Settings = "certs auto"
 	if zone != "" {
+		timer.Settings += " --time-zone " + zone
 		timer.Schedule = strings.Replace(timer.Schedule, "\n", " "+zone+"\n", 1)
 	}
 	changed, err := h.EnsureTimer(ctx, timer)

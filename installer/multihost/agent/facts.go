@@ -128,6 +128,8 @@ func readNode(ctx context.Context, f *facts.Facts, h *host.Host, seen node.Obser
 	upgrade, err := revision.Read(h, revision.Upgrade)
 	n.Cordoned = upgrade != nil && upgrade.Cordoned
 	unknown(f, "node.cordoned", err)
+	n.Timers, err = h.Timers(ctx)
+	unknown(f, "node.timers", err)
 	n.NoRegistry = !node.FileExists(h, hosts.Timer.UnitPath()) || seen.Role == node.ControlPlane && !node.FileExists(h, registry.SettingsPath)
 }
 

@@ -73,6 +73,8 @@ type Node struct {
 	Cordoned bool `json:"cordoned,omitempty" plan:"drained"`
 	// NoRegistry reports whether this node is not configured for the embedded registry.
 	NoRegistry bool `json:"noRegistry,omitempty" plan:"no registry"`
+	// Timers are the commands that set the active timers of the host, by their names.
+	Timers map[string]string `json:"timers,omitempty" plan:"timers"`
 }
 
 // A Cluster is the state of the cluster as one of its API servers has it.

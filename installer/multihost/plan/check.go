@@ -48,7 +48,8 @@ var mayBeUnknown = []string{"os", "addresses", "node.apiServer", "node.kubeletRu
 // only: another one may be down. After an interrupted init or join, parts of the node are missing, and it is continued.
 func (s *site) matters(field string, h host) bool {
 	switch {
-	case slices.Contains(mayBeUnknown, field), field == "cluster.barePods" && !s.Remove:
+	case slices.Contains(mayBeUnknown, field), field == "cluster.barePods" && !s.Remove,
+		field == "node.timers" && s.Spec.Renewal == nil && s.Spec.Backups == nil:
 		return false
 	case field == "cluster", strings.HasPrefix(field, "cluster."):
 		return s.cluster != nil && h.Name == s.leader

@@ -72,6 +72,16 @@ func (s *site) commands(a Action) [][]string {
 		return one("endpoint node")
 	case Registry:
 		return one("registry enable")
+	case Renewal:
+		if command := s.renewalCommand(); command != nil {
+			return [][]string{command}
+		}
+		return one("certs auto --off")
+	case Backups:
+		if command := s.backupsCommand(); command != nil {
+			return [][]string{command}
+		}
+		return one("etcd snapshot --every off")
 	case Reconfigure:
 		return one("reconfigure --config -", patchesFlags(h), []string{"--yes"})
 	case ReconfigureNode:

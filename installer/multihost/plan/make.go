@@ -61,6 +61,7 @@ func Entries(in Input) *Plan {
 //     endpoint.
 //   - Control planes leave after new ones have joined, and before a worker changes: they keep their old version.
 //   - Workers join before others are drained: pods have a place. Labels and taints precede the drains too.
+//   - Timers of control planes follow when the control planes are there.
 //   - Workers leave at the end. A change of the endpoint ends after one that does not follow it.
 func (s *site) fill(p *Plan) {
 	endpoint := s.onPlanes(endpointOfControlPlanes, s.endpoint)
@@ -86,7 +87,9 @@ func (s *site) fill(p *Plan) {
 	stages = append(stages,
 		each("registry on workers", s.Parallel, s.workers, s.registry),
 		each("join workers", s.Parallel, unfinishedFirst(s.workers), s.enters(Join)),
-		each("labels and taints", s.Parallel, s.hosts, s.labels))
+		each("labels and taints", s.Parallel, s.hosts, s.labels),
+		each("renewal of certificates", s.Parallel, s.planes, s.renewal),
+		each("backups", 1, s.planes, s.backups))
 	upgrades, later := s.upgradeWorkers()
 	stages = append(stages, upgrades...)
 	stages = append(stages, s.removes(removeWorkers, func(l leaver) bool { return l.ready && !l.controlPlane }))
@@ -378,7 +381,7 @@ func (s *site) noteHosts() {
 }
 
 func (s *site) noteHost(h host) {
-	if h.Unfinished != "" && !slices.ContainsFunc([]string{Init, Join, "upgrade", "endpoint", "registry"}, h.began) && !some(s.configure, s.follow)(h) && !s.isBehind(h) {
+	if h.Unfinished != "" && !slices.ContainsFunc([]string{Init, Join, "upgrade", "endpoint", "registry"}, h.began) && !some(s.configure, s.follow, s.backups)(h) && !s.isBehind(h) {
 		s.rest(fault.Held, "run it there again", "%s did not finish the command %q", h.Name, h.Unfinished)
 	}
 	n, found := s.nodes[h.Name]

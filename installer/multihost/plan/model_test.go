@@ -30,6 +30,7 @@ type machine struct {
 	unfinished string
 	ran        string // version of the file of the unfinished command
 	registry   bool
+	timers     map[string]string
 	config     int    // the configuration that it follows
 	changing   string // the reconfiguration that it did not finish
 	goal       int    // of that
@@ -104,7 +105,7 @@ func (w *world) answers(now time.Time) map[string]plan.Answer {
 		if m.stranger {
 			f.Node = &facts.Node{Name: name, Role: m.role, Airlift: true, CASHA256: "ca of another cluster", Version: m.kubelet}
 		} else if m.installed {
-			f.Node = &facts.Node{Name: name, Role: m.role, Airlift: true, CASHA256: fmt.Sprint("ca", w.clusters), Version: m.kubelet, NoRegistry: !m.registry, Cordoned: m.own,
+			f.Node = &facts.Node{Name: name, Role: m.role, Airlift: true, CASHA256: fmt.Sprint("ca", w.clusters), Version: m.kubelet, NoRegistry: !m.registry, Cordoned: m.own, Timers: maps.Clone(m.timers),
 				Etcd: m.role == spec.ControlPlane, Adopted: m.adopted}
 			_, member := w.members[name]
 			if m.role == spec.ControlPlane && m.api != "" && !m.apiDown && member && healthy > len(w.members)/2 {
@@ -150,6 +151,18 @@ func (w *world) steps(a plan.Action) []func() {
 		return w.upgradeSteps(a, m, begin, end)
 	case plan.EndpointApply, plan.Endpoint:
 		return []func(){begin, func() { w.changeEndpoint(a.Verb) }, func() { w.followEndpoint(m) }, end}
+	case plan.Renewal, plan.Backups: // the installer writes the settings of a timer as cluster.yaml has them
+		name := map[string]string{plan.Renewal: "airlift-certs-renew", plan.Backups: "airlift-backup"}[a.Verb]
+		return []func(){func() {
+			command := strings.Join(a.Commands[0], " ")
+			timers := map[string]string{}
+			maps.Copy(timers, m.timers) // several machines have one map
+			timers[name] = command
+			if strings.HasSuffix(command, "--off") || strings.HasSuffix(command, "--every off") {
+				delete(timers, name)
+			}
+			m.timers = timers
+		}}
 	case plan.Registry:
 		return []func(){begin, func() { w.cluster.EmbeddedRegistry = w.cluster.EmbeddedRegistry || m.role == spec.ControlPlane }, func() { m.registry = true }, end}
 	case plan.Reconfigure, plan.ReconfigureNode:
@@ -386,7 +399,7 @@ func (w *world) removeSteps(a plan.Action, m *machine) []func() {
 			w.t.Fatalf("%s is reset: %+v, %+v", m.name, a, m)
 		}
 		m.unfinished = "reset"
-	}, func() { m.installed, m.api, m.unfinished, m.adopted = false, "", "", false }, node)
+	}, func() { m.installed, m.api, m.unfinished, m.adopted, m.timers = false, "", "", false, nil }, node)
 }
 
 // check asserts the rules that hold at any time.
@@ -650,6 +663,12 @@ func newWorld(t *rapid.T) (w *world, remove bool) {
 		w.spec.Kubeadm = []byte("apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n")
 		w.wants = rapid.IntRange(0, 1).Draw(t, "configuration")
 	}
+	if rapid.Bool().Draw(t, "renewal") {
+		w.spec.Renewal = &spec.Renewal{On: rapid.Bool().Draw(t, "renews"), TimeZone: rapid.SampledFrom([]string{"", "UTC"}).Draw(t, "zone")}
+	}
+	if rapid.Bool().Draw(t, "backups") {
+		w.spec.Backups = &spec.Backups{On: rapid.Bool().Draw(t, "backs up"), Directory: "/mnt/backup", Every: 6 * time.Hour, Keep: rapid.IntRange(1, 2).Draw(t, "keep"), TimeZone: "UTC"}
+	}
 	for _, name := range []string{"control-plane", "other-planes", "g1", "g2"} {
 		g := spec.Group{Name: name}
 		g.Roll.MaxUnavailable = rapid.SampledFrom([]string{"1", "2", "50%"}).Draw(t, "maxUnavailable")
@@ -699,6 +718,8 @@ func (w *world) populate() (remove bool) {
 		m := &machine{name: name, role: role, installed: true, kubelet: version, registry: w.cluster.EmbeddedRegistry}
 		if role == spec.ControlPlane {
 			m.api, w.members[name] = version, true
+			m.timers = rapid.SampledFrom([]map[string]string{nil, {"airlift-certs-renew": "certs auto"},
+				{"airlift-backup": "etcd snapshot /mnt/backup --every 6h0m0s --keep 1 --time-zone UTC", "airlift-certs-renew": "certs auto --time-zone UTC"}}).Draw(t, "timers")
 		}
 		w.machines[name] = m
 		n := &facts.ClusterNode{Name: name, ControlPlane: role == spec.ControlPlane, Version: version, Labels: map[string]string{"zone": "b", "old": "x"}, ManagedLabels: []string{"old"}}
@@ -950,7 +971,7 @@ func (w *world) follow(problems []plan.Problem) (done bool) {
 				m.apiDown = m.lost
 			}
 		case p.What == `did not finish the command "reset"`:
-			m.installed, m.api, m.unfinished, m.adopted, done = false, "", "", false, true
+			m.installed, m.api, m.unfinished, m.adopted, m.timers, done = false, "", "", false, nil, true
 		}
 	}
 	return done
@@ -974,6 +995,8 @@ func (w *world) reached(remove bool) {
 			w.t.Fatalf("%s has the labels %v", h.Name, n.Labels)
 		case h.Role == spec.ControlPlane && h.Taints == nil && slices.Contains(n.ManagedTaints, "-node-role.kubernetes.io/control-plane:NoSchedule") && len(n.Taints) != 1:
 			w.t.Fatalf("%s has the taints %v", h.Name, n.Taints)
+		case h.Role == spec.ControlPlane && !w.timersMatch(m):
+			w.t.Fatalf("%s has the timers %q, and the file %+v, %+v", h.Name, m.timers, w.spec.Renewal, w.spec.Backups)
 		case h.Taints != nil && !slices.Equal(n.Taints, h.Taints) || n.EndpointBehind || m.registry != w.spec.EmbeddedRegistry:
 			w.t.Fatalf("%s is %+v, %+v, wanted taints %v", h.Name, m, n, h.Taints)
 		}
@@ -986,6 +1009,21 @@ func (w *world) reached(remove bool) {
 	if w.cluster.Version != newVersion || w.cluster.ControlPlaneEndpoint != w.spec.Endpoint.Address || w.cluster.EndpointWaits || w.cluster.AddonsWait {
 		w.t.Fatalf("the cluster is %+v", w.cluster)
 	}
+}
+
+// timersMatch reports whether a control plane has the timers of the file.
+func (w *world) timersMatch(m *machine) bool {
+	renews, backsUp := m.timers["airlift-certs-renew"], m.timers["airlift-backup"]
+	wantedRenewal, wantedBackups := renews, backsUp
+	if r := w.spec.Renewal; r != nil {
+		wantedRenewal = map[string]string{"true": "certs auto", "trueUTC": "certs auto --time-zone UTC"}[fmt.Sprint(r.On)+r.TimeZone]
+	}
+	if b := w.spec.Backups; b != nil && b.On {
+		wantedBackups = fmt.Sprintf("etcd snapshot /mnt/backup --every 6h0m0s --keep %d --time-zone UTC", b.Keep)
+	} else if b != nil {
+		wantedBackups = ""
+	}
+	return renews == wantedRenewal && backsUp == wantedBackups
 }
 
 // A plan whose first stage waits for windows has one outcome, with the time at which they open, and no other plan has it.

@@ -100,6 +100,8 @@ const (
 	Registry        = "registry enable"
 	Reconfigure     = "reconfigure"      // the control plane that gets kubeadm's documents
 	ReconfigureNode = "reconfigure node" // any other node follows what the cluster stores
+	Renewal         = "certs auto"       // the timer of a control plane
+	Backups         = "etcd snapshot"    // the timer of a control plane
 	NodeMeta        = "labels"           // labels and taints of a Node; runs on the leader
 	Remove          = "remove"           // node remove on another control plane, then reset on the host
 	RemoveOff       = "remove (is gone)" // node remove of a host that does not answer or is no longer a node

@@ -23,13 +23,15 @@ func (r *reader) cluster(doc *document) *Cluster {
 	}
 	r.checkJumps("ssh", doc.SSH.Jump)
 	groups := r.groups(doc)
+	doc.Hosts = r.expandHosts(doc.Hosts)
 	for i := range doc.Hosts {
 		c.Hosts = append(c.Hosts, r.host(doc, groups, i))
 	}
-	r.checkTwice(c.Hosts)
+	r.checkTwice(doc, c.Hosts)
 	c.Groups = r.rollGroups(doc, c.Hosts)
 	c.Endpoint = r.endpoint(doc, c.Hosts)
 	c.Roll = r.roll(doc, c)
+	c.Renewal, c.Backups = r.renewal(doc.Certificates), r.backups(doc.Backups)
 	r.checkKubeadm(doc, c)
 	r.checkDocuments(c)
 	if intact {
@@ -57,7 +59,7 @@ func (r *reader) groups(doc *document) map[string]*group {
 }
 
 func (r *reader) host(doc *document, groups map[string]*group, i int) Host {
-	in, at := doc.Hosts[i], fmt.Sprintf("hosts[%d]", i)
+	in, at := doc.Hosts[i], doc.Hosts[i].at
 	if r.Lines[at+".name"] == 0 {
 		r.Add(r.Lines[at], "write name: with the name of the node", "%s has no name", at)
 	}
@@ -126,16 +128,20 @@ func (r *reader) checkFamilies(at string, list []netip.Addr) {
 }
 
 // checkTwice finds what two hosts cannot share.
-func (r *reader) checkTwice(hosts []Host) {
+func (r *reader) checkTwice(doc *document, hosts []Host) {
 	type key struct{ what, value string }
 	seen := map[key]Host{}
+	refused := map[string]bool{} // of two ranges, one error is enough
 	for i, h := range hosts {
-		at := fmt.Sprintf("hosts[%d]", i)
+		at := doc.Hosts[i].at
 		refuse := func(what, value, field string) {
-			switch o, twice := seen[key{what, value}]; {
+			o, twice := seen[key{what, value}]
+			pair := fmt.Sprint(what, at, o.Line)
+			switch {
 			case !twice:
 				seen[key{what, value}] = h
-			case what == "name" || o.Name != h.Name: // one error is enough
+			case !refused[pair] && (what == "name" || o.Name != h.Name): // one error is enough
+				refused[pair] = true
 				r.Add(r.Lines.Nearest("%s.%s", at, field), "each host needs its own", "the host in line %[3]d has the %[1]s %[2]s, too", what, value, o.Line)
 			}
 		}

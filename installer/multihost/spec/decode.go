@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -20,6 +21,10 @@ func (r *reader) check(into reflect.Value, tag reflect.StructTag, at strict.Plac
 	case int: // YAML reads 022 as 18
 		if rule == "port" && (documents.Written(at.Node, value) != strconv.Itoa(value) || validation.IsValidPortNum(value) != nil) {
 			r.Refuse(at, "write a number from 1 to 65535, without quotes and without a zero in front", "%s must be the number of a port", at.Path)
+			into.SetZero()
+		}
+		if rule == "count" && (documents.Written(at.Node, value) != strconv.Itoa(value) || value < 1) {
+			r.Refuse(at, "write a number from 1, without quotes", "%s must be a number from 1", at.Path)
 			into.SetZero()
 		}
 	case map[string]string:
@@ -37,6 +42,9 @@ func (r *reader) check(into reflect.Value, tag reflect.StructTag, at strict.Plac
 	case string:
 		if value == "" && rule != "labelValue" {
 			r.Refuse(at, "write a value, or remove the line", "%s is empty", at.Path)
+		} else if strings.HasPrefix(strings.ToUpper(value), "AGE-SECRET-KEY-") {
+			r.Refuse(at, "write the public key, age1…; age-keygen -y prints it", "%s is a private key: cluster.yaml has no secrets", at.Path)
+			into.SetString("")
 		} else if rule != "" {
 			set, why, hint := rules[rule](r, value, at)
 			if why != "" {

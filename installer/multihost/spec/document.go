@@ -8,30 +8,50 @@ const (
 )
 
 // A document is the first document of cluster.yaml as it is written; kubeadm's documents may follow it. The tag is names
-// the rule of a text, or of each text in a list or a mapping; the tag names, that of the names in a mapping.
+// the rule of a text, or of each text in a list or a mapping; the tag names, that of the names in a mapping. The tag need marks what
+// the JSON schema requires.
 type document struct {
-	Name     string    `json:"name" is:"clusterName"`
+	Name     string    `json:"name" is:"clusterName" need:"true"`
 	SSH      sharedSSH `json:"ssh"`
-	Hosts    []host    `json:"hosts"`
+	Hosts    []host    `json:"hosts" need:"true"`
 	Groups   []group   `json:"groups"`
 	Endpoint endpoint  `json:"endpoint"`
 	Registry *bool     `json:"embeddedRegistry"`
 	Kubeadm  []string  `json:"kubeadm" is:"kubeadmFile" one:"true"`
 	Roll     roll      `json:"roll"`
+
+	Certificates *certificates `json:"certificates"`
+	Backups      *backups      `json:"backups"`
+}
+
+type certificates struct {
+	AutoRenew bool   `json:"autoRenew" need:"true"`
+	TimeZone  string `json:"timeZone" is:"timeZone"`
+}
+
+type backups struct {
+	Enabled    *bool    `json:"enabled"`
+	Directory  string   `json:"directory" is:"hostDirectory"`
+	Every      string   `json:"every" is:"interval"`
+	Keep       int      `json:"keep" is:"count"`
+	TimeZone   string   `json:"timeZone" is:"timeZone"`
+	Recipients []string `json:"recipients" is:"recipient" one:"true"`
 }
 
 type host struct {
-	Name    string   `json:"name" is:"nodeName"`
-	Role    string   `json:"role" is:"role"`
+	Name    string   `json:"name" is:"nodeNames" need:"true"`
+	Role    string   `json:"role" is:"role" need:"true"`
 	Group   string   `json:"group" is:"groupName"`
-	Address string   `json:"address" is:"sshAddress"` // short for ssh.address
-	NodeIP  []string `json:"nodeIP" is:"ip" one:"true"`
+	Address string   `json:"address" is:"sshAddresses"` // short for ssh.address
+	NodeIP  []string `json:"nodeIP" is:"ips" one:"true"`
 	SSH     hostSSH  `json:"ssh"`
 	NodeValues
+
+	at string // hosts[2]
 }
 
 type group struct {
-	Name string    `json:"name" is:"groupName"`
+	Name string    `json:"name" is:"groupName" need:"true"`
 	SSH  sharedSSH `json:"ssh"`
 	NodeValues
 	Roll groupRoll `json:"roll"`
@@ -54,14 +74,14 @@ type sharedSSH struct {
 }
 
 type hostSSH struct {
-	Address string `json:"address" is:"sshAddress"`
+	Address string `json:"address" is:"sshAddresses"`
 	HostKey string `json:"hostKey" is:"hostKey"`
 	sharedSSH
 }
 
 // A jump is a host on the way to others. No default applies to it but the port and the user.
 type jump struct {
-	Address string `json:"address" is:"sshAddress"`
+	Address string `json:"address" is:"sshAddress" need:"true"`
 	HostKey string `json:"hostKey" is:"hostKey"`
 	login
 }

@@ -75,6 +75,16 @@ endpoint:
   vip: [10.0.0.10]
   balancer: true
 embeddedRegistry: false
+certificates:
+  autoRenew: true
+  timeZone: Europe/Berlin
+backups:
+  enabled: true
+  directory: /mnt/backup/
+  every: 6h
+  keep: 4
+  timeZone: Europe/Berlin
+  recipients: age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p
 kubeadm:
 - join.yaml
 roll:
@@ -135,7 +145,7 @@ func TestOneMistakeIsOneError(t *testing.T) {
 	// In whole, what is before | in old is kept in front of new, and the error is at the line where the rest was.
 	for _, c := range []struct{ name, old, new, want, hint string }{
 		{"unknown field", "|name: plant-7", "nam: x\nname: plant-7", "nam is not known", "did you mean name?"},
-		{"no field is near", "|name: plant-7", "zzz: x\nname: plant-7", "zzz is not known", "fields here: apiVersion, embeddedRegistry"},
+		{"no field is near", "|name: plant-7", "zzz: x\nname: plant-7", "zzz is not known", "fields here: apiVersion, backups, certificates, embeddedRegistry"},
 		{"duplicate key", "role: worker\n  |patches: patches", "role: worker\n  patches: patches", "Cluster.hosts[4].role is written twice", ""},
 		{"a list for a mapping", "|ssh:\n    user: operator", "ssh: [operator]", "groups[0].ssh is a list and must be a mapping", "fields here: jump, keyPath"},
 		{"a text for a mapping", "|endpoint:\n  vip: [10.0.0.10]\n  balancer: true", "endpoint: 10.0.0.10", `endpoint is the string "10.0.0.10" and must be a mapping`, "fields here: address, balancer, vip"},
@@ -161,6 +171,13 @@ func TestOneMistakeIsOneError(t *testing.T) {
 		{"not a name", "|name: cp-1", "name: cp_1", `hosts[0].name "cp_1" is not valid`, ""},
 		{"a long name", "|name: cp-1", "name: " + strings.Repeat("a", 64), "is not valid", ""},
 		{"two hosts with one name", "|name: cp-2", "name: cp-1", "the host in line 16 has the name cp-1, too", "each host needs its own"},
+		{"a range that ends before it begins", "|name: cp-1", "name: cp-[3:1]", `hosts[0].name "cp-[3:1]" has a range that ends before it begins`, "smaller number first"},
+		{"two ranges", "|name: cp-1", "name: cp[1-2]-[1-2]", "has two ranges", ""},
+		{"a huge range", "|name: cp-1", "name: cp-[0:999999999]", "has a range of more than 5000 hosts", "shorter"},
+		{"a range of letters", "|name: cp-1", "name: cp-[a:c]", "is not valid", "such as [01:20]"},
+		{"a wrong name in a range", "|name: cp-1", "name: CP-[1:3]", `has "CP-1", which has capital letters`, "write cp-1"},
+		{"a wrong address in a range", "role: control-plane\n  |address: 10.0.0.11", "address: 10.0.0.[255-256]", `has "10.0.0.256", which is neither`, ""},
+		{"names without addresses", "role: worker\n  |patches: patches", "nodeIP: 10.0.0.[1-2]\n  patches: patches", "hosts[4].nodeIP[0] has 2, and hosts[4].name has 1", "as many numbers"},
 		{"two hosts with one address", "ssh:\n    |address: 10.0.0.12", "address: 10.0.0.11", "the host in line 16 has the SSH address 10.0.0.11:2022 through 192.0.2.2:22 through gate.example.org:2222, too", "each host needs its own"},
 		{"two hosts with one nodeIP", "|nodeIP: [10.0.0.13, \"fd00::13\"]", `nodeIP: ["fd00::13", 10.0.0.11]`, "the host in line 16 has the nodeIP 10.0.0.11, too", ""},
 		{"address twice", "role: control-plane\n  |ssh:", "address: 10.0.0.12\n  ssh:", "hosts[1] has both address and ssh.address", "remove one"},
@@ -214,8 +231,8 @@ func TestOneMistakeIsOneError(t *testing.T) {
 		{"not a time", "endTime: |04:30", "4pm", "is not a time of the day", "hours and minutes"},
 		{"no time between", "|window:\n      days: [Sat, sunday]\n      startTime: \"22:00\"\n      endTime: 04:30", "window:\n      startTime: \"22:00\"\n      endTime: 22:00", "groups[0].roll.window begins when it ends", "the whole day"},
 		{"an empty window", "|window:\n      days: [Sat, sunday]\n      startTime: \"22:00\"\n      endTime: 04:30", "window:", "groups[0].roll.window has no time", "write days"},
-		{"not a zone", "timeZone: |Europe/Berlin", "Mars/Base", "is not a time zone of this machine", "write UTC"},
-		{"zone of the machine", "timeZone: |Europe/Berlin", "Local", "is not a time zone", ""},
+		{"not a zone", "      timeZone: |Europe/Berlin", "Mars/Base", "is not a time zone of this machine", "write UTC"},
+		{"zone of the machine", "      timeZone: |Europe/Berlin", "Local", "is not a time zone", ""},
 		{"order names no group", "order: [control-plane, |canary]", "canaries]", `there is no group "canaries"`, ""},
 		{"order names a group twice", "order: [control-plane, |canary]", "control-plane]", `roll.order has control-plane twice`, "remove one"},
 		{"workers before control planes", "order: |[control-plane, canary]", "[canary, control-plane]", `roll.order has the control planes "control-plane" after the workers "canary"`, "newer"},
@@ -244,6 +261,15 @@ func TestOneMistakeIsOneError(t *testing.T) {
 		{"another name", "kind: ClusterConfiguration\n|", "clusterName: other\n", `clusterName "other" differs from name "plant-7" of the cluster`, ""},
 		{"an endpoint of kubeadm", "kind: ClusterConfiguration\n|", "controlPlaneEndpoint: other:6443\n", "controlPlaneEndpoint cannot be together with endpoint.vip", ""},
 		{"no such file", "- |join.yaml", "nope.yaml", `kubeadm[0] "nope.yaml" cannot be read`, "kubeadm's documents"},
+		{"no renewal", "|certificates:\n  autoRenew: true", "certificates:", "certificates has no autoRenew", "false to remove"},
+		{"backups nowhere", "|backups:\n  enabled: true\n  directory: /mnt/backup/", "backups:\n  enabled: true", "backups has no directory", "enabled: false"},
+		{"a relative directory", "directory: |/mnt/backup/", "backup", `backups.directory "backup" is not an absolute path`, "/mnt/backup"},
+		{"a directory that systemd changes", "directory: |/mnt/backup/", "/mnt/%h", "not allowed in a systemd unit", ""},
+		{"an interval that cannot be caught up", "every: |6h", "7h", `backups.every "7h" is not an interval`, "168h"},
+		{"an interval of seconds", "every: |6h", "30s", "is not an interval", ""},
+		{"nothing to keep", "keep: |4", "0", "backups.keep must be a number from 1", ""},
+		{"no key of age", "recipients: |age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p", "ssh-ed25519", "is not a public key of age", "age1"},
+		{"a private key", "recipients: |age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p", "AGE-SECRET-KEY-1hunter2", "backups.recipients[0] is a private key", "age-keygen -y"},
 		{"an empty file", "- |join.yaml", "none.yaml", `kubeadm[0] "none.yaml" is empty`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

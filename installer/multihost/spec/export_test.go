@@ -19,7 +19,7 @@ func WithoutRule() (names []string) {
 	walk(reflect.TypeFor[document](), func(name string, f reflect.StructField) {
 		has := func(tag string) bool { return rules[f.Tag.Get(tag)] != nil }
 		switch of := f.Type; {
-		case of.Kind() == reflect.Int && f.Tag.Get("is") != "port",
+		case of.Kind() == reflect.Int && !slices.Contains([]string{"port", "count"}, f.Tag.Get("is")),
 			(of.Kind() == reflect.String || of == reflect.TypeFor[[]string]()) && !has("is"),
 			of.Kind() == reflect.Map && !(has("is") && has("names")):
 			names = append(names, name)
@@ -41,3 +41,6 @@ func walk(t reflect.Type, see func(name string, f reflect.StructField)) {
 		walk(f.Type, see)
 	}
 }
+
+// Uncommented returns the example with all fields.
+func Uncommented() string { return commented.ReplaceAllString(exampleFile, "$1") }

@@ -133,11 +133,13 @@ const (
 	hintEtcd    = "remove it: each host has its own"
 )
 
-// refusedFields are fields of kubeadm's documents that are secrets, or that differ from host to host.
-var refusedFields = []struct {
+type refusedField struct {
 	kind, hint string
 	path       []string
-}{
+}
+
+// refusedFields are fields of kubeadm's documents that are secrets, or that differ from host to host.
+var refusedFields = []refusedField{
 	{"InitConfiguration", hintSecret, []string{"certificateKey"}},
 	{"InitConfiguration", hintSecret, []string{"bootstrapTokens", "token"}},
 	{"InitConfiguration", hintName, []string{"nodeRegistration", "name"}},

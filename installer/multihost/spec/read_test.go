@@ -76,6 +76,13 @@ func TestWhole(t *testing.T) {
 	if c.EmbeddedRegistry || !c.Endpoint.Balancer || len(c.Endpoint.VIP) != 1 || c.Name != "plant-7" || len(c.Warnings) > 0 {
 		t.Errorf("%+v", c)
 	}
+	if r := c.Renewal; r == nil || *r != (spec.Renewal{On: true, TimeZone: "Europe/Berlin"}) {
+		t.Errorf("renewal: %+v", r)
+	}
+	if got, want := c.Backups, (&spec.Backups{On: true, Directory: "/mnt/backup", Every: 6 * time.Hour, Keep: 4, TimeZone: "Europe/Berlin",
+		Recipients: []string{"age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"}}); !reflect.DeepEqual(got, want) {
+		t.Errorf("backups: %+v", got)
+	}
 	// kubeadm's documents are as they are written, comments too.
 	_, inline, _ := strings.Cut(whole, "\n---\n")
 	if want := joinFile + "---\n" + inline; string(c.Kubeadm) != want {
@@ -208,7 +215,7 @@ func TestExample(t *testing.T) {
 	if err != nil || len(c.Hosts) != 5 || len(c.Warnings) > 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	text := regexp.MustCompile(`(?m)^#(  |- |[a-zA-Z]+:|---)`).ReplaceAllString(spec.Example(), "$1")
+	text := spec.Uncommented()
 	written := map[string]bool{}
 	var doc yaml.Node
 	if err := yaml.NewDecoder(strings.NewReader(text)).Decode(&doc); err != nil {
@@ -250,8 +257,8 @@ func TestReference(t *testing.T) {
 	}
 	_, text, _ := strings.Cut(string(page), "```yaml\n")
 	text, rest, _ := strings.Cut(text, "```")
-	_, inline, _ := strings.Cut(rest, "```yaml\n")
-	inline, _, _ = strings.Cut(inline, "```")
+	_, inline, _ := strings.Cut(rest, "```yaml\n---\n")
+	inline, _, _ = strings.Cut("---\n"+inline, "```")
 	text = strings.Replace(text, "~/.ssh/id_ed25519", "key", 1)
 	if c := read(t, text+inline); len(c.Warnings) > 0 || len(c.Hosts) != 5 {
 		t.Errorf("%+v", c)

@@ -17,7 +17,7 @@ const defaultLimit = "1"
 func (r *reader) rollGroups(doc *document, hosts []Host) (list []Group) {
 	for i := range doc.Groups {
 		in := &doc.Groups[i]
-		r.checkMembers(in, hosts)
+		r.checkMembers(in, doc, hosts)
 		soak, _ := time.ParseDuration(in.Roll.Soak)
 		to := GroupRoll{MaxUnavailable: cmp.Or(in.Roll.MaxUnavailable, defaultLimit), Soak: soak, Pause: in.Roll.Pause, Check: in.Roll.Check}
 		if in.Roll.Window != nil {
@@ -51,7 +51,7 @@ func (r *reader) checkCommand(at string, command []string) {
 }
 
 // checkMembers checks that all hosts of a group have one role: control planes always roll one by one and before workers.
-func (r *reader) checkMembers(g *group, hosts []Host) {
+func (r *reader) checkMembers(g *group, doc *document, hosts []Host) {
 	role, mixed := "", false
 	for i, h := range hosts {
 		if h.Group != g.Name || h.Role == "" {
@@ -59,7 +59,7 @@ func (r *reader) checkMembers(g *group, hosts []Host) {
 		}
 		if role = cmp.Or(role, h.Role); h.Role != role && !isRole(g.Name) {
 			mixed = true
-			r.Add(r.Lines.Nearest("hosts[%d].group", i), "write a group of its own for each role", "the group %q has a %s, and %q is a %s", g.Name, role, h.Name, h.Role)
+			r.Add(r.Lines.Nearest("%s.group", doc.Hosts[i].at), "write a group of its own for each role", "the group %q has a %s, and %q is a %s", g.Name, role, h.Name, h.Role)
 		}
 	}
 	if role == "" && g.Name != "" {

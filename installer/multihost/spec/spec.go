@@ -36,6 +36,9 @@ type Cluster struct {
 	// KubeletConfiguration, KubeProxyConfiguration, UpgradeConfiguration. It may be empty.
 	Kubeadm []byte
 	Roll    Roll
+	// Renewal and Backups are timers of the control planes. nil: apply leaves the timers as they are.
+	Renewal *Renewal
+	Backups *Backups
 	// Digest is the sha256 of the file, of kubeadm's documents and of the patches, hex.
 	Digest string
 	// Warnings are lines for the user, with the line of the file in front.
@@ -127,6 +130,22 @@ type Roll struct {
 	DrainTimeout time.Duration // default 10m
 	// Undo takes the upgrade of a node back that fails. Default false: the roll stops.
 	Undo bool
+}
+
+// Renewal is the timer that renews certificates.
+type Renewal struct {
+	On       bool   // false: there is no timer
+	TimeZone string // "": of the host
+}
+
+// Backups are the timer that writes backups of the cluster.
+type Backups struct {
+	On         bool   // false: there is no timer
+	Directory  string // of each control plane, absolute
+	Every      time.Duration
+	Keep       int
+	TimeZone   string
+	Recipients []string // age1…
 }
 
 // Endpoint is how the API is reached.
