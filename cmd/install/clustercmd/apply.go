@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"os"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"airlift/cmd/install/clustercmd/overview"
 	"airlift/cmd/output"
 	"airlift/installer/host/filesystem"
 	"airlift/installer/multihost/plan"
@@ -54,7 +54,7 @@ type problems []plan.Problem
 func (p problems) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, and nothing was changed:", counted(len(p), "problem"))
-	for one, hosts := range shared(p, func(one plan.Problem) (string, plan.Problem) {
+	for one, hosts := range overview.Shared(p, func(one plan.Problem) (string, plan.Problem) {
 		host := cmp.Or(one.Host, "cluster")
 		one.Host = ""
 		return host, one
@@ -68,27 +68,6 @@ func (p problems) Error() string {
 		}
 	}
 	return b.String()
-}
-
-// shared returns each thing that hosts have in common once, in the order of its first host, with those hosts. split
-// returns the host of an item, and what can be equal on another host.
-func shared[T any, K comparable](list []T, split func(T) (host string, thing K)) iter.Seq2[K, []string] {
-	var order []K
-	hosts := map[K][]string{}
-	for _, item := range list {
-		host, thing := split(item)
-		if hosts[thing] == nil {
-			order = append(order, thing)
-		}
-		hosts[thing] = append(hosts[thing], host)
-	}
-	return func(yield func(K, []string) bool) {
-		for _, thing := range order {
-			if !yield(thing, hosts[thing]) {
-				return
-			}
-		}
-	}
 }
 
 func counted(n int, noun string) string {
@@ -343,7 +322,7 @@ func writeFindings(out io.Writer, found []run.Finding) error {
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "HOST\t\tCHECK\tPROBLEM")
-	for f, hosts := range shared(found, func(f run.Finding) (host string, of run.Finding) { host, f.Host = f.Host, ""; return host, f }) {
+	for f, hosts := range overview.Shared(found, func(f run.Finding) (host string, of run.Finding) { host, f.Host = f.Host, ""; return host, f }) {
 		names := strings.Join(hosts[:min(len(hosts), 3)], ", ")
 		if more := len(hosts) - 3; more > 0 {
 			names += fmt.Sprintf(" and %d more", more)

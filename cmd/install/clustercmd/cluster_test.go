@@ -63,8 +63,20 @@ type console struct {
 	ctx  context.Context
 	// version is that of the bundle.
 	version string
-	given   *output.Given // nil: printed commands do not keep the flags
+	given   *output.Given       // nil: printed commands do not keep the flags
 	dialed  func(*live.Display) // before connections
+	// printed is called with what a command prints; it may be nil.
+	printed func(text string)
+}
+
+// A listener calls a function with what is written.
+type listener func(text string)
+
+func (l listener) Write(p []byte) (int, error) {
+	if l != nil {
+		l(string(p))
+	}
+	return len(p), nil
 }
 
 func newConsole(t *testing.T) *console {
@@ -135,7 +147,7 @@ func (c *console) answered(answers io.Reader, args ...string) (out string, code 
 	})
 	output.Complete(cmd)
 	var b bytes.Buffer
-	text := output.Text{Name: output.Name{Here: output.Written, There: output.Written}, Given: c.given, Out: &b}
+	text := output.Text{Name: output.Name{Here: output.Written, There: output.Written}, Given: c.given, Out: io.MultiWriter(&b, listener(c.printed))}
 	cmd.SetOut(text)
 	cmd.SetErr(text)
 	cmd.SetIn(answers)

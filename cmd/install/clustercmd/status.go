@@ -6,112 +6,121 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
-	"text/tabwriter"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
+	"airlift/cmd/install/clustercmd/overview"
 	"airlift/cmd/output"
-	"airlift/installer/multihost/facts"
 	"airlift/installer/multihost/plan"
 	"airlift/installer/multihost/run"
-	"airlift/installer/multihost/spec"
 	"airlift/installer/status"
 	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
-// A siteStatus is the document of status. Fields are only added.
-type siteStatus struct {
-	Name    string       `json:"name"`
-	Healthy bool         `json:"healthy"`
-	Hosts   []hostStatus `json:"hosts"`
-	// Others are nodes of the cluster that cluster.yaml does not have.
-	Others []facts.ClusterNode `json:"others"`
-
-	gate *facts.Gate // of the cluster; it is in the facts of the control planes
-}
-
-type hostStatus struct {
-	Name     string        `json:"name"`
-	Role     string        `json:"role"`
-	Group    string        `json:"group"`
-	Error    string        `json:"error,omitempty"` // why it has no facts
-	Hint     string        `json:"hint,omitempty"`
-	Facts    *facts.Facts  `json:"facts,omitempty"`
-	Problems []hostProblem `json:"problems"`
-	Warnings []hostProblem `json:"warnings"`
-	// Drift is what was edited by hand on the host and in the cluster.
-	Drift []status.Drift `json:"drift,omitempty"`
-
-	node *facts.ClusterNode
-}
-
-// A hostProblem is one of 'install status'.
-type hostProblem struct {
-	Part    string `json:"part"`
-	Message string `json:"message"`
-	Fix     string `json:"fix,omitempty"`
-}
-
 func newStatus(in *site) *cobra.Command {
-	formats := &output.Flags{}
+	formats, watch := &output.Flags{}, false
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of all hosts on one screen",
-		Long: `Show the state of all hosts on one screen: the node, its version, the last command that
-changed the host, what is wrong with it and what was edited by hand, with the command to
-type.
+		Long: `Show the state of all hosts on one screen: control planes and workers, their versions, who
+has the virtual address and leads etcd, the next certificate that expires, the last backup,
+what is down and why, and what was edited by hand, with the command to type. A line with !
+needs attention.
 
 It changes nothing, and also works while the API server is down and for hosts that do not
-answer: then it shows what the other hosts know.
+answer: then it shows what the other hosts know. To mail the same with more details, see
+'cluster report'.
+
+With --watch it reads each host again every 5 seconds: on a terminal it redraws the screen,
+elsewhere it prints a line for each change, and with -o a document. A host that does not
+answer delays no other host. Ctrl-C ends it, with exit code 0.
 
 Exit codes: 0 nothing is wrong, perhaps with warnings; 1 something is wrong, or a host does
 not answer.`,
-		Example: "  ./install cluster status\n  ./install cluster status -o json",
+		Example: "  ./install cluster status\n  ./install cluster status --watch\n  ./install cluster status -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			show, err := formats.Printer()
 			if err != nil {
 				return err
 			}
-			return in.gathered(cmd, cmd.ErrOrStderr(), nil, func(ctx context.Context, s *opened) error {
+			err = in.gathered(cmd, cmd.ErrOrStderr(), nil, func(ctx context.Context, s *opened) error {
 				state := s.status(ctx)
 				s.Site.Display.Clear()
+				if watch {
+					return s.watch(ctx, newView(cmd, show), state)
+				}
 				if show != nil {
 					err = show(cmd.OutOrStdout(), state)
 				} else {
-					err = state.write(cmd.OutOrStdout())
+					_, _, colors := screen(cmd.OutOrStdout())
+					err = state.Write(progress.Raw(cmd.OutOrStdout()), colors)
 				}
 				if err == nil && !state.Healthy {
 					err = fault.New(fault.Failure, "the cluster %s has problems", state.Name).Hint("for a remote engineer: ./install cluster doctor")
 				}
 				return err
 			})
+			if watch && cmd.Context().Err() != nil { // it ends no other way
+				return nil
+			}
+			return err
 		},
 	}
 	formats.Bind(cmd.Flags())
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show changes until Ctrl-C")
 	return cmd
 }
 
 // status reads the state of all hosts.
-func (s *opened) status(ctx context.Context) *siteStatus {
-	state := &siteStatus{Name: s.Site.Cluster.Name, Healthy: true, Others: []facts.ClusterNode{}}
-	problems := s.problems(ctx)
+func (s *opened) status(ctx context.Context) *overview.Site {
+	state := &overview.Site{Name: s.Site.Cluster.Name}
+	statuses := s.statuses(ctx)
 	for _, h := range s.Site.Hosts() {
-		found := problems[h.Name]
-		one := hostStatus{Name: h.Name, Role: h.Role, Group: h.Group, Facts: h.Facts, Problems: found.Problems, Warnings: found.Warnings, Drift: found.Drift}
-		if h.Err != nil {
-			one.Error, one.Hint = plan.Reason(h.Name, h.Err), fault.Hint(h.Err)
-		}
-		state.Hosts = append(state.Hosts, one)
+		state.Hosts = append(state.Hosts, hostState(h, statuses[h.Name]))
 	}
-	state.fillNodes()
+	state.Complete()
 	return state
 }
 
-type nodeProblems struct {
-	Problems, Warnings []hostProblem
-	Drift              []status.Drift
-	Unknown            map[string]string
+// hostState returns the state of a host with what 'install status' printed there, if it did.
+func hostState(h *run.Host, printed *status.Status) overview.Host {
+	one := overview.Host{Name: h.Name, Role: h.Role, Group: h.Group, Address: h.SSH.Address, Facts: h.Facts, Status: printed}
+	if printed != nil {
+		one.Problems, one.Warnings, one.Drift = printed.Problems, printed.Warnings, printed.Drift
+	}
+	if h.Err != nil {
+		one.Error, one.Hint = plan.Reason(h.Name, h.Err), fault.Hint(h.Err)
+	}
+	return one
+}
+
+// statuses reads 'install status' of the hosts that are nodes.
+func (s *opened) statuses(ctx context.Context) map[string]*status.Status {
+	var nodes []*run.Host
+	for _, h := range s.Site.Hosts() {
+		if h.Err == nil && h.Facts.Node != nil {
+			nodes = append(nodes, h)
+		}
+	}
+	all, _ := run.Ask(ctx, s.Site, "read status", nodes, func(ctx context.Context, h *run.Host) (*status.Status, error) { return readStatus(ctx, h), nil })
+	return all
+}
+
+// readStatus reads what 'install status' prints on a node.
+func readStatus(ctx context.Context, h *run.Host) *status.Status {
+	p := &status.Status{}
+	out, err := h.Installer(ctx, "status", "-o", "json")
+	if decodeErr := json.Unmarshal(out, p); decodeErr != nil {
+		err = cmp.Or(err, decodeErr)
+		p.Problems = []status.Problem{{Part: "status", Message: err.Error(), Fix: fault.Hint(err)}}
+	}
+	return p
 }
 
 // driftPart is the part of 'install status' that compares a node with the stored configuration.
@@ -121,20 +130,23 @@ const driftPart = "drift"
 func (s *opened) drift(ctx context.Context) (notes []string) {
 	s.Site.Display.Start()
 	defer s.Site.Display.Clear()
-	found := s.problems(ctx)
+	found := s.statuses(ctx)
 	var all []problemOf
 	for _, h := range s.Site.Hosts() {
 		p := found[h.Name]
+		if p == nil {
+			continue
+		}
 		for _, w := range p.Warnings {
 			if w.Part == driftPart {
 				all = append(all, problemOf{h.Name, w})
 			}
 		}
 		if why := p.Unknown[driftPart]; why != "" {
-			all = append(all, problemOf{h.Name, hostProblem{Part: driftPart, Message: "it is not known what was edited by hand: " + why}})
+			all = append(all, problemOf{h.Name, status.Problem{Part: driftPart, Message: "it is not known what was edited by hand: " + why}})
 		}
 	}
-	for p, hosts := range shared(all, func(p problemOf) (string, hostProblem) { return p.host, p.hostProblem }) {
+	for p, hosts := range overview.Shared(all, func(p problemOf) (string, status.Problem) { return p.host, p.Problem }) {
 		note := strings.Join(hosts, ", ") + ": " + p.Message
 		if p.Fix != "" {
 			note += "; " + p.Fix
@@ -144,173 +156,167 @@ func (s *opened) drift(ctx context.Context) (notes []string) {
 	return notes
 }
 
-// problems reads what is wrong with the hosts that are nodes.
-func (s *opened) problems(ctx context.Context) map[string]nodeProblems {
-	var nodes []*run.Host
-	for _, h := range s.Site.Hosts() {
-		if h.Err == nil && h.Facts.Node != nil {
-			nodes = append(nodes, h)
-		}
-	}
-	all, _ := run.Ask(ctx, s.Site, "read status", nodes, func(ctx context.Context, h *run.Host) (nodeProblems, error) { return readProblems(ctx, h), nil })
-	return all
+type problemOf struct {
+	host string
+	status.Problem
 }
 
-// readProblems reads what is wrong with a node.
-func readProblems(ctx context.Context, h *run.Host) (p nodeProblems) {
-	out, err := h.Installer(ctx, "status", "-o", "json")
-	if decodeErr := json.Unmarshal(out, &p); decodeErr != nil {
-		err = cmp.Or(err, decodeErr)
-		p.Problems = []hostProblem{{Part: "status", Message: err.Error(), Fix: fault.Hint(err)}}
-	}
-	return p
+// watchInterval is the time between two looks at a host, and lookTime how long one may take.
+var watchInterval, lookTime = 5 * time.Second, time.Minute
+
+// A look is the state of a host at some time.
+type look struct {
+	place int // in overview.Site.Hosts
+	host  overview.Host
 }
 
-// fillNodes finds the Node of each host, and the nodes that no host has.
-func (s *siteStatus) fillNodes() {
-	var c *facts.Cluster
-	for _, h := range s.Hosts {
-		if c == nil && h.Facts != nil && h.Role == spec.ControlPlane { // what a worker reports of others is a claim
-			c = h.Facts.Cluster
-		}
-	}
-	known := map[string]*facts.ClusterNode{}
-	if c != nil {
-		for i := range c.Nodes {
-			known[c.Nodes[i].Name] = &c.Nodes[i]
-		}
-	}
-	for i := range s.Hosts {
-		h := &s.Hosts[i]
-		h.node = known[h.Name]
-		delete(known, h.Name)
-		if h.Error != "" || h.Facts.Node == nil || len(h.Problems) > 0 || h.node != nil && !h.node.Ready {
-			s.Healthy = false
-		}
-	}
-	if c == nil {
-		return
-	}
-	s.gate = c.Gate
-	for _, n := range c.Nodes {
-		if known[n.Name] != nil {
-			s.Others = append(s.Others, n)
-		}
-	}
-}
-
-func (s *siteStatus) write(out io.Writer) error {
-	fmt.Fprintf(out, "cluster %s\n\n", s.Name)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "HOST\tROLE\tGROUP\tSTATE\tVERSION\tLAST COMMAND\tPROBLEMS")
-	for _, h := range s.Hosts {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", h.Name, h.Role, h.Group, h.state(), h.version(), h.last(), h.count())
-	}
-	for _, n := range s.Others {
-		fmt.Fprintf(w, "%s\t-\t-\tnot in cluster.yaml\t%s\t-\t-\n", n.Name, n.Version)
-	}
-	if err := w.Flush(); err != nil {
+// watch shows changes until ctx ends, which is no error. Each host is read by itself.
+func (s *opened) watch(ctx context.Context, v *view, state *overview.Site) error {
+	if err := v.begin(state); err != nil {
 		return err
 	}
-	if g := s.gate; g != nil {
-		fmt.Fprintf(out, "\nThe last batch of a roll (%s: %s) has not passed its checks. The next apply begins with them.\n", g.Stage, strings.Join(g.Hosts, ", "))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	looks := make(chan look)
+	for i, h := range s.Site.Hosts() {
+		wg.Go(func() { follow(ctx, h, func(now overview.Host) { send(ctx, looks, look{i, now}) }) })
 	}
-	var all []problemOf
-	for _, h := range s.Hosts {
-		h.explain(out)
-		for _, p := range h.Problems {
-			all = append(all, problemOf{h.Name, p})
-		}
-		for _, p := range h.Warnings {
-			if p.Part == driftPart {
-				all = append(all, problemOf{h.Name, p})
+	redraw := time.NewTicker(time.Second) // the screen may have another size
+	defer redraw.Stop()
+	defer func() { v.end(state) }()
+	for {
+		before := *state
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-redraw.C:
+			v.redraw(state)
+		case l := <-looks:
+			next := &overview.Site{Name: state.Name, Hosts: append([]overview.Host{}, before.Hosts...)}
+			next.Hosts[l.place] = l.host
+			next.Complete()
+			if err := v.show(state, next); err != nil {
+				return err
 			}
+			state = next
 		}
 	}
-	// One cause, such as an API server that is down, is a problem of many hosts.
-	for p, hosts := range shared(all, func(p problemOf) (string, hostProblem) { return p.host, p.hostProblem }) {
-		fmt.Fprintf(out, "\n%s: %s: %s\n", strings.Join(hosts, ", "), p.Part, p.Message)
-		if p.Fix != "" {
-			fmt.Fprintf(out, "    hint: %s\n", p.Fix)
+}
+
+func send[T any](ctx context.Context, to chan<- T, value T) {
+	select {
+	case to <- value:
+	case <-ctx.Done():
+	}
+}
+
+// follow reads a host again and again.
+func follow(ctx context.Context, h *run.Host, found func(overview.Host)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(watchInterval):
+		}
+		limited, cancel := context.WithTimeout(ctx, lookTime)
+		h.Refresh(limited)
+		var printed *status.Status
+		if h.Err == nil && h.Facts.Node != nil {
+			printed = readStatus(limited, h)
+		}
+		cancel()
+		if ctx.Err() == nil {
+			found(hostState(h, printed))
+		}
+	}
+}
+
+// A view shows a site that changes: on the whole screen of a terminal, in lines, or in documents.
+type view struct {
+	out      io.Writer
+	screen   io.Writer // nil if there is none
+	colors   bool
+	document output.Printer // nil for people
+}
+
+// Sequences of ECMA-48 and xterm: the other screen of the terminal, and the place of the cursor.
+const (
+	otherScreen = "\x1b[?1049h\x1b[?25l"
+	mainScreen  = "\x1b[?25h\x1b[?1049l"
+	home        = "\x1b[H"
+	lineEnd     = "\x1b[K\n"
+	clearRest   = "\x1b[J"
+)
+
+func newView(cmd *cobra.Command, show output.Printer) *view {
+	v := &view{out: cmd.OutOrStdout(), document: show}
+	if width, _, colors := screen(v.out); width > 0 && show == nil {
+		v.screen, v.colors = progress.Raw(v.out), colors
+		v.size = func() (int, int) { width, height, _ := screen(v.out); return width, height }
+	}
+	return v
+}
+
+// screen returns the size of the terminal that an output is, or zeros, and whether it shows colors.
+func screen(out io.Writer) (width, height int, colors bool) {
+	f, ok := out.(interface{ Fd() uintptr })
+	if !ok || !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "dumb" {
+		return 0, 0, false
+	}
+	width, height, err := term.GetSize(int(f.Fd()))
+	if err != nil || width <= 0 || height <= 0 {
+		width, height = 80, 24
+	}
+	return width, height, os.Getenv("NO_COLOR") == ""
+}
+
+func (v *view) begin(state *overview.Site) error {
+	switch {
+	case v.document != nil:
+		return v.document(v.out, state)
+	case v.screen == nil:
+		return state.Write(v.out, false)
+	}
+	_, err := io.WriteString(v.screen, otherScreen)
+	v.redraw(state)
+	return err
+}
+
+// redraw draws the screen. A drawing is one write, so that it does not flicker.
+func (v *view) redraw(state *overview.Site) {
+	if v.screen == nil {
+		return
+	}
+	width, height := v.size()
+	now := time.Now()
+	text := state.Screen(now, width-1, height-2, v.colors) + "\n" + now.Format(time.TimeOnly) + ", every 5 s; Ctrl-C ends"
+	_, _ = io.WriteString(v.screen, home+strings.ReplaceAll(text, "\n", lineEnd)+"\x1b[K"+clearRest) // a lost output cancels the command
+}
+
+// show shows what changed.
+func (v *view) show(before, state *overview.Site) error {
+	changes := state.Changes(before)
+	switch {
+	case v.screen != nil:
+		v.redraw(state)
+	case v.document != nil && len(changes) > 0:
+		return v.document(v.out, state)
+	case v.document == nil:
+		for _, line := range changes {
+			if _, err := fmt.Fprintf(v.out, "%s %s\n", time.Now().Format(time.DateTime), strings.ReplaceAll(line, "\n", " ")); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-type problemOf struct {
-	host string
-	hostProblem
-}
-
-// explain prints why the facts of a host are not known.
-func (h *hostStatus) explain(out io.Writer) {
-	if h.Error != "" {
-		fmt.Fprintf(out, "\n%s does not answer: %s\n", h.Name, h.Error)
-		if h.Hint != "" {
-			fmt.Fprintf(out, "    hint: %s\n", h.Hint)
-		}
+// end leaves the last state on the terminal.
+func (v *view) end(state *overview.Site) {
+	if v.screen != nil {
+		_, _ = io.WriteString(v.screen, mainScreen)
+		_ = state.Write(v.screen, v.colors)
 	}
-	if h.Facts != nil && h.Facts.Unknown["node"] != "" {
-		fmt.Fprintf(out, "\n%s: it is unknown whether this host is a node: %s\n    hint: on that host: ./install status\n", h.Name, h.Facts.Unknown["node"])
-	}
-}
-
-// state is the state of a host in a word or two.
-func (h *hostStatus) state() string {
-	switch {
-	case h.Error != "":
-		return "no answer"
-	case h.Facts.Node == nil && h.Facts.Unknown["node"] != "":
-		return "unknown"
-	case h.Facts.Node == nil && h.Facts.Unfinished != "":
-		return "unfinished " + h.Facts.Unfinished
-	case h.Facts.Node == nil:
-		return "no node"
-	case h.node == nil && !h.Facts.Node.KubeletRunning:
-		return "kubelet is off"
-	case h.node == nil:
-		return "kubelet runs"
-	case !h.node.Ready:
-		return "NotReady"
-	case h.node.Unschedulable:
-		return "Ready, cordoned"
-	}
-	return "Ready"
-}
-
-func (h *hostStatus) version() string {
-	if h.Facts == nil || h.Facts.Node == nil {
-		return "-"
-	}
-	return h.Facts.Node.Version
-}
-
-// last is the last command that changed the host.
-func (h *hostStatus) last() string {
-	if h.Facts == nil || len(h.Facts.Runs) == 0 {
-		return "-"
-	}
-	r := h.Facts.Runs[len(h.Facts.Runs)-1]
-	text := r.Command + ", " + r.Began.Local().Format("2006-01-02 15:04")
-	if r.ExitCode == nil {
-		return text + ", unfinished"
-	}
-	if *r.ExitCode != 0 {
-		return fmt.Sprintf("%s, failed (%d)", text, *r.ExitCode)
-	}
-	return text
-}
-
-func (h *hostStatus) count() string {
-	var parts []string
-	if n := len(h.Problems); n > 0 {
-		parts = append(parts, counted(n, "problem"))
-	}
-	if n := len(h.Warnings); n > 0 {
-		parts = append(parts, counted(n, "warning"))
-	}
-	if len(parts) == 0 {
-		return "-"
-	}
-	return strings.Join(parts, ", ")
 }

@@ -119,6 +119,25 @@ func (h *Host) gather(ctx context.Context, present bool) error {
 	}
 }
 
+// Refresh reads the facts of the host once more, after Gather. If it does not answer, it connects once more. Facts are nil if it does
+// not answer then, and Err is why.
+func (h *Host) Refresh(ctx context.Context) {
+	if h.Err == nil {
+		h.Err = h.observe(ctx)
+	}
+	if h.Err != nil && ctx.Err() == nil {
+		if h.Err = h.connect(ctx); h.Err == nil {
+			h.Err = h.prepare(ctx, true)
+		}
+		if h.Err == nil {
+			h.Err = h.observe(ctx)
+		}
+	}
+	if h.Err != nil {
+		h.Facts = nil
+	}
+}
+
 // gatherings is how often a host is asked for its facts if the connection is lost meanwhile. A copy continues.
 const gatherings = 3
 
