@@ -139,6 +139,9 @@ func TestMultiHostSecrets(t *testing.T) {
 	}
 	systemIsUp(t, m.Site, len(m.nodes))
 	s.see(t, "the output of apply", []byte(out))
+	const logs = "/root/.local/state/airlift/logs/" // which the search below reads
+	contains(t, out, "The log of this run: "+logs, "Plan: 3 to add, ")
+	contains(t, run(t, m.driver, "sh", "-c", "stat -c %a "+logs+"*; cat "+logs+"*"), "600\n", first.Name+": [", " $ /var/lib/airlift/cluster/install join ", "driver: done")
 	if len(s.tokens) == 0 || s.encrypted == nil {
 		t.Fatalf("%d tokens and %d bytes of a certificate were seen in the API", len(s.tokens), len(s.encrypted))
 	}

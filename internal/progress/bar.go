@@ -124,12 +124,5 @@ func (r rate) left(bytes int64) string {
 	if n <= 0 {
 		return ""
 	}
-	seconds := int64(float64(bytes)/n + 1)
-	switch {
-	case seconds < 100:
-		return fmt.Sprintf("%d s left", seconds)
-	case seconds < 100*60:
-		return fmt.Sprintf("%d min left", (seconds+59)/60)
-	}
-	return fmt.Sprintf("%d h left", (seconds+3599)/3600)
+	return Span(time.Duration(float64(bytes)/n+1)*time.Second) + " left"
 }

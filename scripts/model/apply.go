@@ -267,7 +267,7 @@ func (s *Site) apply(ctx context.Context, d *driver, c Command, off *Host, out *
 	if p, err = compute(); err != nil {
 		return nil, err
 	}
-	if err := p.Write(out); err != nil {
+	if _, err := io.WriteString(out, p.Text(0, false)); err != nil {
 		return nil, err
 	}
 	if len(p.Stages) == 0 {

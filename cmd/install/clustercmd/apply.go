@@ -22,8 +22,10 @@ import (
 	"airlift/installer/multihost/run"
 	"airlift/installer/multihost/spec"
 	"airlift/installer/preflight"
+	"airlift/installer/redact"
 	"airlift/internal/documents"
 	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 // rules are flags that change what a plan has.
@@ -174,7 +176,7 @@ func newPlan(in *site) *cobra.Command {
 					return err
 				}
 				p.Notes = append(p.Notes, s.drift(ctx)...)
-				return writePlan(cmd, p, show, file, &r)
+				return s.writePlan(cmd, p, show, file, &r)
 			}))
 		},
 	}
@@ -204,7 +206,7 @@ func (r *rules) command(file string) string {
 }
 
 // writePlan prints a plan, and writes it to a file unless that is "". The error has the exit code for a plan that is not empty.
-func writePlan(cmd *cobra.Command, p *plan.Plan, show output.Printer, file string, r *rules) error {
+func (s *opened) writePlan(cmd *cobra.Command, p *plan.Plan, show output.Printer, file string, r *rules) error {
 	if file != "" {
 		data, err := json.MarshalIndent(p, "", "  ")
 		if err == nil {
@@ -218,7 +220,7 @@ func writePlan(cmd *cobra.Command, p *plan.Plan, show output.Printer, file strin
 	if show != nil {
 		err = show(cmd.OutOrStdout(), p)
 	} else {
-		err = p.Write(cmd.OutOrStdout())
+		err = s.print(cmd.OutOrStdout(), p)
 	}
 	switch {
 	case err != nil:
@@ -394,7 +396,7 @@ func newApply(in *site) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return in.checking().with(cmd, cmd.OutOrStdout(), func(ctx context.Context, s *opened) error {
+			return in.checking().record().with(cmd, cmd.OutOrStdout(), func(ctx context.Context, s *opened) error {
 				return s.apply(ctx, cmd, r, saved, yes)
 			})
 		},
@@ -472,7 +474,14 @@ func (s *opened) checked(ctx context.Context, cmd *cobra.Command, r rules, saved
 	}
 	err = cmp.Or(err, checkErr)
 	if err == nil {
-		err = p.Write(cmd.OutOrStdout())
+		err = s.print(cmd.OutOrStdout(), p)
 	}
 	return p, err
+}
+
+// print prints a plan for people. Hosts have hidden the secrets in what changes there; what has the form of one is hidden once more.
+func (s *opened) print(out io.Writer, p *plan.Plan) error {
+	s.log.text("", p.Text(0, false))
+	_, err := progress.Raw(out).Write(redact.Log([]byte(p.Text(progress.Columns(out), progress.HasColors(out)))))
+	return err
 }

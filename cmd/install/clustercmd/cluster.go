@@ -10,8 +10,10 @@ import (
 	"os/user"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"airlift/bundle"
@@ -32,7 +34,8 @@ needs no root. The hosts need only sshd, a shell, and a user who is root or may 
 The first control plane gets this file once, and serves it to the others.
 
 What was done is read from the hosts. So each apply continues an earlier one, also one that
-was killed, and from another machine. This machine keeps only ~/.ssh/known_hosts.
+was killed, and from another machine. This machine keeps only ~/.ssh/known_hosts and the logs
+of the last runs, in ~/.local/state/airlift/logs.
 
     ./install cluster example > cluster.yaml    # and edit it
     ./install cluster validate
@@ -121,6 +124,7 @@ type site struct {
 	skip     []string
 	parallel int
 	strict   bool // values for hosts are checked as by cluster validate
+	recorded bool // what is done is recorded in a log
 }
 
 // checking returns the site for commands that bring the values of cluster.yaml to hosts, or show what that would do.
@@ -136,15 +140,25 @@ type opened struct {
 	file   *run.File
 	dialer dialer
 	skip   []string
+	log    *logFile // nil: nothing is recorded
+}
+
+// record returns the site for a command that changes hosts: what it does is recorded in a log.
+func (in *site) record() *site {
+	in.recorded = true
+	return in
 }
 
 // with reads cluster.yaml, opens this file, and runs do. Progress goes to out.
-func (in *site) with(cmd *cobra.Command, out io.Writer, do func(ctx context.Context, s *opened) error) error {
+func (in *site) with(cmd *cobra.Command, out io.Writer, do func(ctx context.Context, s *opened) error) (err error) {
 	s, err := in.read(cmd, out)
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer func() {
+		s.close()
+		s.log.end(out, err)
+	}()
 	if err := do(cmd.Context(), s); err != nil {
 		return err
 	}
@@ -246,8 +260,25 @@ func (in *site) read(cmd *cobra.Command, out io.Writer) (_ *opened, err error) {
 	verbosity, _ := cmd.Flags().GetInt("v")
 	display := live.New(out, verbosity > 0)
 	d := in.dial(display)
+	var log *logFile
+	if in.recorded {
+		command := strings.TrimPrefix(cmd.CommandPath(), cmd.Root().CommandPath()+" ")
+		if log, err = openLog(c.Name, strings.TrimPrefix(command, "cluster "), time.Now()); err != nil {
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: this run has no log: %v\n", err)
+		} else {
+			log.text("", strings.Join(append([]string{cmd.CommandPath()}, given(cmd)...), " "))
+			display.Log = log.text
+			d = loggedDialer{d, log}
+		}
+	}
 	s := &run.Site{Cluster: c, File: file, Dialer: d, Display: display, Parallel: in.parallel, Skip: skip, Who: who(cmd)}
-	return &opened{s, file, d, in.skip}, nil
+	return &opened{s, file, d, in.skip, log}, nil
+}
+
+// given returns the flags that the user gave.
+func given(cmd *cobra.Command) (list []string) {
+	cmd.Flags().Visit(func(f *pflag.Flag) { list = append(list, "--"+f.Name+"="+f.Value.String()) })
+	return list
 }
 
 // skipped refuses names that are not in cluster.yaml.

@@ -113,7 +113,7 @@ func newCertsRenew(in *site) *cobra.Command {
 if there are several control planes. It stops at the first control plane that fails.`,
 		Example: "  ./install cluster certs renew\n  ./install cluster certs renew --yes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return in.gathered(cmd, cmd.OutOrStdout(), func(s *opened) error {
+			return in.record().gathered(cmd, cmd.OutOrStdout(), func(s *opened) error {
 				if yes {
 					return nil
 				}
@@ -194,7 +194,7 @@ Without it, the file goes to every node.
 It is safe to run it again: it finishes what an interrupted run left.`,
 		Example: "  ./more cluster images import",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return in.gathered(cmd, cmd.OutOrStdout(), func(s *opened) error {
+			return in.record().gathered(cmd, cmd.OutOrStdout(), func(s *opened) error {
 				m, err := s.file.Bundle.Manifest()
 				if err == nil && m.Additional() && !slices.Contains(m.Only, bundle.OnlyImages) {
 					err = fault.New(fault.Usage, "this file has no images").Hint("use a file that 'bundle build --only images' wrote")

@@ -29,7 +29,7 @@ others of its kind. It is safe to run it again.`,
 			if force != yes {
 				return fault.New(fault.Usage, "--force and --yes must be given together, for scripts").Hint("to be asked, give none of them")
 			}
-			return in.with(cmd, cmd.OutOrStdout(), func(ctx context.Context, s *opened) error {
+			return in.record().with(cmd, cmd.OutOrStdout(), func(ctx context.Context, s *opened) error {
 				if !force {
 					question := fmt.Sprintf("This removes the cluster %s, with all its data, from %s. To confirm, type the name of the cluster:",
 						s.Site.Cluster.Name, counted(len(s.Site.Cluster.Hosts)-len(s.Site.Skip), "host"))

@@ -157,7 +157,7 @@ It has all secrets of the cluster: keep it safe, or encrypt it with --recipient.
 				return err
 			}
 			name := "-"
-			return in.gathered(cmd, cmd.ErrOrStderr(), func(s *opened) error {
+			return in.record().gathered(cmd, cmd.ErrOrStderr(), func(s *opened) error {
 				if keep == "" {
 					name = s.fileName(args, "backup", ".tar")
 				}

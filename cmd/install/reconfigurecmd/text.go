@@ -9,6 +9,7 @@ import (
 
 	"airlift/installer/flow/reconfigure"
 	"airlift/installer/preflight"
+	"airlift/internal/progress"
 )
 
 // writePlan prints a plan for people.
@@ -47,7 +48,7 @@ func writePlan(out io.Writer, p *reconfigure.Plan) {
 		if i == 0 {
 			fmt.Fprintln(out)
 		}
-		fmt.Fprint(out, c.Diff)
+		progress.WriteDiff(out, c.Diff)
 	}
 	if len(p.Warnings)+len(p.Errors) > 0 {
 		fmt.Fprintln(out)

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -68,6 +69,9 @@ type Pod struct {
 	Node string `json:"node"`
 	// Bare is set if no controller creates the pod again.
 	Bare bool `json:"bare,omitempty"`
+	// Workload is what creates the pod again, namespace/name, and Serves is set unless that is a Job.
+	Workload string `json:"-"`
+	Serves   bool   `json:"-"`
 	// EmptyDirs are the pod's volumes that are lost with it.
 	EmptyDirs []string `json:"emptyDirs,omitempty"`
 }
@@ -139,25 +143,21 @@ func Read(ctx context.Context, api kubernetes.Interface) (*Cluster, error) {
 	return f, f.readFeatures(ctx, api)
 }
 
-// Drains returns what a drain of nodes meets: the budgets that allow no eviction now and match pods that it must evict, and the pods
-// that no controller creates again, by node.
-func Drains(ctx context.Context, api kubernetes.Interface) ([]Budget, map[string][]string, error) {
+// Drains returns what a drain of nodes meets: the budgets that allow no eviction now and match pods that it must evict, and those pods.
+func Drains(ctx context.Context, api kubernetes.Interface) (budgets []Budget, evicted []Pod, err error) {
 	pods, err := api.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, nil, fmt.Errorf("listing the pods: %w", err)
 	}
-	budgets, err := api.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	list, err := api.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, nil, fmt.Errorf("listing the PodDisruptionBudgets: %w", err)
 	}
-	evicted := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.Spec.NodeName == "" || !workloads.Evicts(&p) })
-	bare := map[string][]string{}
-	for i := range evicted {
-		if p := podFacts(&evicted[i]); p.Bare {
-			bare[p.Node] = append(bare[p.Node], p.Name)
-		}
+	items := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.Spec.NodeName == "" || !workloads.Evicts(&p) })
+	for i := range items {
+		evicted = append(evicted, podFacts(&items[i]))
 	}
-	return blocking(budgets.Items, evicted), bare, nil
+	return blocking(list.Items, items), evicted, nil
 }
 
 func blocking(budgets []policyv1.PodDisruptionBudget, evicted []corev1.Pod) (list []Budget) {
@@ -239,7 +239,11 @@ func componentsOf(pods []corev1.Pod) (list []Component) {
 }
 
 func podFacts(p *corev1.Pod) Pod {
-	f := Pod{Name: p.Namespace + "/" + p.Name, Node: p.Spec.NodeName, Bare: metav1.GetControllerOf(p) == nil}
+	owner := metav1.GetControllerOf(p)
+	f := Pod{Name: p.Namespace + "/" + p.Name, Node: p.Spec.NodeName, Bare: owner == nil}
+	if owner != nil { // a Deployment has a ReplicaSet for each version
+		f.Workload, f.Serves = p.Namespace+"/"+strings.TrimSuffix(owner.Name, "-"+p.Labels[appsv1.DefaultDeploymentUniqueLabelKey]), owner.Kind != "Job"
+	}
 	for _, v := range p.Spec.Volumes {
 		if v.EmptyDir != nil {
 			f.EmptyDirs = append(f.EmptyDirs, v.Name)

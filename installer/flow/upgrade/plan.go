@@ -23,6 +23,7 @@ import (
 	"airlift/installer/upgradecheck"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
+	"airlift/internal/progress"
 )
 
 // PlanOptions are the user's options for upgrade plan and upgrade diff.
@@ -242,6 +243,6 @@ func (p *Plan) WriteDiffs(out io.Writer) {
 		if c.Diff == "" {
 			fmt.Fprintf(out, "# %s changes: its contents are not shown\n", c.Name)
 		}
-		fmt.Fprint(out, c.Diff)
+		progress.WriteDiff(out, c.Diff)
 	}
 }

@@ -209,10 +209,10 @@ func readObjects(ctx context.Context, f *facts.Facts, client *cluster.Client) er
 		})
 	}
 	f.Cluster.FormerEndpoint = fetched.Cluster.Endpoint.Former(slices.ContainsFunc(f.Cluster.Nodes, func(n facts.ClusterNode) bool { return n.EndpointBehind }))
-	budgets, bare, err := inventory.Drains(ctx, client.API)
+	budgets, pods, err := inventory.Drains(ctx, client.API)
 	unknown(f, "cluster.blockedBy", err)
 	unknown(f, "cluster.barePods", err)
-	f.Cluster.BarePods = bare
+	addPods(f.Cluster, pods)
 	for _, b := range budgets {
 		for _, name := range b.Nodes {
 			if f.Cluster.BlockedBy == nil {
@@ -222,6 +222,30 @@ func readObjects(ctx context.Context, f *facts.Facts, client *cluster.Client) er
 		}
 	}
 	return nil
+}
+
+// addPods adds the pods that a drain deletes, and groups of those that it moves.
+func addPods(c *facts.Cluster, pods []inventory.Pod) {
+	c.BarePods, c.Pods = map[string][]string{}, map[string][]facts.PodGroup{}
+	all := map[string]int{} // pods of a workload
+	for _, p := range pods {
+		all[p.Workload]++
+	}
+	slices.SortFunc(pods, func(a, b inventory.Pod) int { return strings.Compare(a.Workload, b.Workload) })
+	for _, p := range pods {
+		if p.Bare {
+			c.BarePods[p.Node] = append(c.BarePods[p.Node], p.Name)
+			continue
+		}
+		groups := c.Pods[p.Node]
+		if last := len(groups) - 1; last < 0 || groups[last].Workload != p.Workload {
+			groups = append(groups, facts.PodGroup{Workload: p.Workload})
+		}
+		last := &groups[len(groups)-1]
+		last.Pods++
+		last.Only = p.Serves && last.Pods == all[p.Workload]
+		c.Pods[p.Node] = groups
+	}
 }
 
 // endpointAddresses returns the IP addresses of the endpoint. A name server that does not answer must not hide the rest of the cluster.

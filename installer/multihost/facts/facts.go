@@ -94,6 +94,8 @@ type Cluster struct {
 	BlockedBy map[string][]string `json:"blockedBy,omitempty"`
 	// BarePods are the pods that no controller creates again, by node, as namespace/name.
 	BarePods map[string][]string `json:"barePods,omitempty"`
+	// Pods are what a drain of a node moves to other nodes, by node.
+	Pods map[string][]PodGroup `json:"pods,omitempty"`
 	// AddonsWait reports whether kube-proxy has an older version than the cluster: the add-ons wait for the images of all nodes.
 	AddonsWait bool `json:"addonsWait,omitempty" plan:"add-ons wait"`
 	// EndpointWaits reports whether kube-proxy and flannel do not use the endpoint yet after its last change.
@@ -107,6 +109,14 @@ type Cluster struct {
 	Gate *Gate `json:"gate,omitempty"`
 	// Stored are the versions of the ConfigMaps with the configuration, by name. A value that no plan shows has another one, too.
 	Stored map[string]string `json:"stored,omitempty"`
+}
+
+// A PodGroup is the pods of one workload on one node.
+type PodGroup struct {
+	Workload string `json:"workload"` // namespace/name
+	Pods     int    `json:"pods"`
+	// Only reports whether no other node has a pod of it: requests to it may fail until one is Ready there.
+	Only bool `json:"only,omitempty"`
 }
 
 // A ClusterNode is a Node object.

@@ -35,10 +35,10 @@ func (s *screen) show(t *testing.T, text string) {
 		case strings.HasPrefix(text, clearBelow):
 			s.lines = s.lines[:min(s.row, len(s.lines))]
 			text = text[len(clearBelow):]
-		case strings.HasPrefix(text, red), strings.HasPrefix(text, green):
-			text = text[len(red):]
-		case strings.HasPrefix(text, plain):
-			text = text[len(plain):]
+		case strings.HasPrefix(text, progress.Red), strings.HasPrefix(text, progress.Green):
+			text = text[len(progress.Red):]
+		case strings.HasPrefix(text, progress.Plain):
+			text = text[len(progress.Plain):]
 		case strings.HasPrefix(text, "\x1b["):
 			if _, err := fmt.Sscanf(text, "\x1b[%dA", &n); err != nil || n > s.row {
 				t.Fatalf("%q at row %d: %v", text, s.row, err)
@@ -146,6 +146,7 @@ func TestTableOnANarrowerTerminal(t *testing.T) {
 func TestLines(t *testing.T) {
 	var out bytes.Buffer
 	d := New(&out, false)
+	d.now = func() time.Time { return time.Date(2026, 11, 29, 17, 0, 5, 0, time.UTC) }
 	d.Start()
 	r := d.Row("cp1", "init")
 	r.Begin()
@@ -155,7 +156,7 @@ func TestLines(t *testing.T) {
 	r.Moving("file", 1, 2)
 	r.End(errors.New("it failed\nbecause"))
 	d.Stop()
-	if want := "cp1: init\ncp1: [1/3] preflight\ncp1: warning: swap is on\ncp1: init: failed\n"; out.String() != want {
+	if want := strings.ReplaceAll("@cp1: init\n@cp1: [1/3] preflight\n@cp1: warning: swap is on\n@cp1: init: failed\n", "@", "17:00:05 "); out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"airlift/internal/progress"
 )
 
 // A table is drawn over its last drawing. Each drawing is one write, so that it does not flicker.
@@ -23,9 +25,6 @@ const (
 	clearLine  = "\x1b[K" // from the cursor to the end of the line
 	clearBelow = "\x1b[J" // from the cursor to the end of the screen
 	upLines    = "\x1b[%dA"
-	red        = "\x1b[31m"
-	green      = "\x1b[32m"
-	plain      = "\x1b[0m"
 )
 
 // fallbackWidth and fallbackHeight are for a terminal that does not know its size.
@@ -39,16 +38,20 @@ func (t *table) dimensions() (width, height int) {
 	return width, height
 }
 
-// draw replaces the last drawing.
-func (t *table) draw(rows []*Row, now time.Time) {
+// draw replaces the last drawing. foot is the line below the rows, "" for none.
+func (t *table) draw(rows []*Row, foot string, now time.Time) {
 	width, height := t.dimensions()
 	var b strings.Builder
 	var drawn []string
-	for _, l := range lines(rows, now, width, height-1) {
+	list := lines(rows, now, width, max(height-1-min(len(foot), 1), 1))
+	if foot != "" {
+		list = append(list, line{text: foot})
+	}
+	for _, l := range list {
 		text := cut(l.text, width-1)
 		drawn = append(drawn, text)
 		if t.color && l.color != "" {
-			text = l.color + text + plain
+			text = l.color + text + progress.Plain
 		}
 		b.WriteString(text + clearLine + "\n")
 	}
@@ -105,7 +108,7 @@ func lines(rows []*Row, now time.Time, width, height int) (list []line) {
 		if hosts+works+besideNames > width*2/3 {
 			text = fmt.Sprintf("%-*s  %6s  %s", hosts, r.host, r.clock(now), r.last())
 		}
-		list = append(list, line{strings.TrimRight(text, " "), map[int]string{failed: red, done: green}[r.state]})
+		list = append(list, line{strings.TrimRight(text, " "), map[int]string{failed: progress.Red, done: progress.Green}[r.state]})
 	}
 	if len(shown) < len(rows) {
 		list = append(list, line{text: fmt.Sprintf("and %d more hosts: %d running, %d failed, %d waiting, %d done",

@@ -108,6 +108,8 @@ func (s *site) fill(p *Plan) {
 	for i := range p.Stages {
 		s.finish(&p.Stages[i])
 	}
+	s.expect(p)
+	p.MayFail = s.mayFail(p)
 	p.Wait = s.closed(p.Stages)
 }
 
@@ -117,7 +119,11 @@ func (s *site) finish(st *Stage) {
 		st.Windows = s.windows(*st)
 	}
 	for i := range st.Actions {
-		st.Actions[i].Commands = s.commands(st.Actions[i])
+		a := &st.Actions[i]
+		a.Commands = s.commands(*a)
+		if a.Effect == Drain && s.cluster != nil {
+			a.Pods = s.cluster.Pods[a.Host]
+		}
 	}
 }
 

@@ -1057,10 +1057,10 @@ func TestClosedWindowIsOneOutcome(t *testing.T) {
 		case !slices.ContainsFunc(first.Actions, may):
 			closed++
 			err := p.Outcome()
-			var out strings.Builder
-			if write := p.Write(&out); write != nil || !strings.HasPrefix(p.Wait, first.Name+": the window of ") || !strings.Contains(p.Wait, " opens at ") ||
-				!p.Pauses() && (fault.ExitCode(err) != fault.Waiting || !strings.HasPrefix(err.Error(), p.Wait)) || !strings.Contains(strings.Join(strings.Fields(out.String()), " "), "Waiting: "+p.Wait) {
-				t.Fatalf("%q: %v\n%s", p.Wait, err, out.String())
+			out := p.Text(0, false)
+			if !strings.HasPrefix(p.Wait, first.Name+": the window of ") || !strings.Contains(p.Wait, " opens at ") ||
+				!p.Pauses() && (fault.ExitCode(err) != fault.Waiting || !strings.HasPrefix(err.Error(), p.Wait)) || !strings.Contains(strings.Join(strings.Fields(out), " "), "Waiting: "+p.Wait) {
+				t.Fatalf("%q: %v\n%s", p.Wait, err, out)
 			}
 		}
 	})

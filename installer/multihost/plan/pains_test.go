@@ -470,13 +470,11 @@ func TestConfigurationIsShown(t *testing.T) {
 		t.Fatal(problems)
 	}
 	var out strings.Builder
-	if err := p.Write(&out); err != nil {
-		t.Fatal(err)
-	}
+	out.WriteString(p.Text(0, false))
 	for _, want := range []string{
-		"   cp0   reconfigure       restart  kubeadm's documents differ: restarts kubelet, replaces the pods\n",
+		" ~ cp0    reconfigure       restart  kubeadm's documents differ: restarts kubelet, replaces the pods\n",
 		"   of DaemonSet kube-system/kube-proxy\n",
-		"   w1    reconfigure node  restart  follows the change of the configuration: restarts kubelet\n",
+		" ~ w1     reconfigure node  restart  follows the change of the configuration: restarts kubelet\n",
 		"\nChanges on cp0:\n\n-a\n+b\n/etc/kubernetes/keys changes: its contents are not shown\n",
 		"  - cp0: ProxyMode: rules stay; reboot\n", "w2 has to follow the configuration, and this run leaves it alone", "JoinConfiguration are for new nodes",
 	} {
@@ -514,9 +512,7 @@ func TestKubeletOfAnAdoptedNode(t *testing.T) {
 			t.Fatal(problems)
 		}
 		var out strings.Builder
-		if err := p.Write(&out); err != nil {
-			t.Fatal(err)
-		}
+		out.WriteString(p.Text(0, false))
 		if strings.Contains(out.String(), note) != c.noted {
 			t.Errorf("%s: a note %t in\n%s", name, !c.noted, out.String())
 		}
@@ -524,7 +520,7 @@ func TestKubeletOfAnAdoptedNode(t *testing.T) {
 			continue
 		}
 		for node, restarts := range map[string]bool{"w1": false, "w2": true} {
-			if line := regexp.MustCompile(`(?m)^ +` + node + ` +reconfigure node.*$`).FindString(out.String()); line == "" || strings.Contains(line, "restarts kubelet") != restarts {
+			if line := regexp.MustCompile(`(?m)^ ~ ` + node + ` +reconfigure node.*$`).FindString(out.String()); line == "" || strings.Contains(line, "restarts kubelet") != restarts {
 				t.Errorf("%s: %q in\n%s", node, line, out.String())
 			}
 		}
@@ -861,22 +857,19 @@ func TestTextOfAPlan(t *testing.T) {
 		t.Fatal(problems)
 	}
 	var text bytes.Buffer
-	if err := p.Write(&text); err != nil {
-		t.Fatal(err)
-	}
+	text.WriteString(p.Text(0, false))
 	for _, line := range strings.Split(text.String(), "\n") {
 		if utf8.RuneCountInString(line) > 100 || strings.HasSuffix(line, " ") {
 			t.Errorf("%d columns: %q", utf8.RuneCountInString(line), line)
 		}
 	}
-	for _, want := range []string{"Cluster site (v1.37.1): 16 actions on 7 hosts.\n", "v1.36.3 → v1.37.1: has another version\n", "+zone=a\n", "1. unpack (at most 10 at once)\n"} {
+	for _, want := range []string{"Cluster site (v1.37.1): 16 actions on 7 hosts.\n", "v1.36.3 → v1.37.1: has another version\n", "+zone=a\n", "1. unpack (at most 10 at once, about 10 s)\n"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in:\n%s", want, text.String())
 		}
 	}
-	text.Reset()
 	p, _ = plan.Make(site(newVersion))
-	if err := p.Write(&text); err != nil || text.String() != "Cluster site (v1.37.1): nothing to do.\n" {
-		t.Errorf("%q, %v", text.String(), err)
+	if text := p.Text(0, false); text != "Cluster site (v1.37.1): nothing to do.\n" {
+		t.Errorf("%q", text)
 	}
 }

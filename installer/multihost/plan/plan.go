@@ -67,6 +67,12 @@ type Plan struct {
 	Wait string `json:"wait,omitempty"`
 	// Rest is what keeps the hosts from matching the file after the plan. Without stages and a rest, they match.
 	Rest []Rest `json:"rest,omitempty"`
+	// MayFail are requests that may fail meanwhile: "shop/cart: its only pods are on w1".
+	MayFail []string `json:"mayFail,omitempty"`
+	// Seconds is how long it may take, without waits for windows. FromRuns is set if that is how long the last commands of these hosts took,
+	// and not what others took.
+	Seconds  int  `json:"seconds"`
+	FromRuns bool `json:"fromRuns,omitempty"`
 	// Notes are what the user may want to know.
 	Notes []string `json:"notes,omitempty"`
 }
@@ -78,6 +84,8 @@ type Stage struct {
 	Group   string   `json:"group,omitempty"`
 	Limit   int      `json:"limit"`
 	Actions []Action `json:"actions"`
+	// Seconds is how long the stage may take.
+	Seconds int `json:"seconds"`
 	// Roll is set if the hosts of the stage serve already: Next chooses its batches by the rules of the group.
 	Roll bool `json:"roll,omitempty"`
 	// Repair is set if the stage finishes what an earlier run began on hosts of the last batch, whatever their windows are.
@@ -127,6 +135,10 @@ type Action struct {
 	Why string `json:"why"`
 	// Effect is what the action does to running pods: none, reload, restart or drain.
 	Effect string `json:"effect"`
+	// Pods are what moves to other nodes if the effect is drain.
+	Pods []facts.PodGroup `json:"pods,omitempty"`
+	// Seconds is how long the action may take.
+	Seconds int `json:"seconds"`
 	// Changes are labels and taints, with + and - in front: "+zone=a", "-zone", "+taint dedicated=db:NoSchedule",
 	// "-taint dedicated:NoSchedule". Of a reconfiguration, they are sentences: "restarts kube-scheduler".
 	Changes []string `json:"changes,omitempty"`

@@ -53,10 +53,14 @@ func (r *Run) roll(ctx context.Context, stage plan.Stage) error {
 		}
 		if step.Wait != said {
 			said = step.Wait
-			r.Display.Printf("%s: waiting: %s\n", stage.Name, said)
+			r.Display.Wait(step.Until, "%s: waiting: %s\n", stage.Name, said)
 		}
+		began := time.Now()
 		if err := sleep(ctx, interval(step.Until)); err != nil {
 			return err
+		}
+		if !step.Until.IsZero() {
+			r.Display.Waited(time.Since(began))
 		}
 	}
 }
@@ -135,7 +139,7 @@ func (r *Run) batch(ctx context.Context, stage plan.Stage, actions []plan.Action
 		return fault.New(fault.Failure, "%s cannot change before the last batch has passed its checks: %s", strings.Join(hosts, ", "), strings.Join(r.gate.Hosts, ", ")).
 			Hint("run the same command again")
 	}
-	done, failed := r.all(ctx, actions, len(actions))
+	done, failed := r.all(ctx, stage, actions, len(actions))
 	sick := failed.hosts()
 	err := ended(ctx, failed)
 	switch owed := plan.OwedBy(r.Cluster, done, plan.GroupsOf(r.Cluster, hosts)); {

@@ -1,11 +1,13 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"airlift/installer/multihost/facts"
 	"airlift/installer/multihost/live"
@@ -38,8 +40,9 @@ func (s *Site) Execute(ctx context.Context, p *plan.Plan, check func() error) er
 			return err
 		}
 		defer s.forget(ctx, p)
+		r.expect()
 		for rest := p.Stages; len(rest) > 0; {
-			n := together(rest)
+			n := plan.Together(rest)
 			if err := r.stages(ctx, rest[:n]); err != nil {
 				return err
 			}
@@ -78,6 +81,24 @@ func (r *Run) begin(ctx context.Context, check func() error) error {
 	return quietly(ctx, hosts, func(ctx context.Context, h *Host) error { return h.adopt(ctx) })
 }
 
+// expect shows what there is to do: a row for each host that changes, with its first action.
+func (r *Run) expect() {
+	weight := time.Duration(0)
+	first := map[string]string{}
+	for _, st := range r.Plan.Stages {
+		for _, a := range st.Actions {
+			weight += st.Share()
+			first[a.Host] = cmp.Or(first[a.Host], a.Verb)
+		}
+	}
+	r.Display.Expect(len(actions(r.Plan)), time.Duration(r.Plan.Seconds)*time.Second, weight)
+	for _, h := range r.hosts {
+		if first[h.Name] != "" {
+			r.Display.Row(h.Name, first[h.Name])
+		}
+	}
+}
+
 // observeResult reads the facts of the hosts of the file once more, before other drivers may change them. A host that does not
 // answer any more has the reason in Err.
 func (r *Run) observeResult(ctx context.Context) error {
@@ -102,17 +123,6 @@ func actions(p *plan.Plan) (all []plan.Action) {
 	return all
 }
 
-// together returns how many of the first stages can run at once: stages in which hosts only join. A worker needs no more than one
-// control plane.
-func together(stages []plan.Stage) int {
-	changes := func(a plan.Action) bool { return a.Verb != plan.Join }
-	n := slices.IndexFunc(stages, func(st plan.Stage) bool { return slices.ContainsFunc(st.Actions, changes) })
-	if n < 0 {
-		n = len(stages)
-	}
-	return max(n, 1)
-}
-
 // stages runs stages at once.
 func (r *Run) stages(ctx context.Context, stages []plan.Stage) error {
 	if len(stages) == 1 {
@@ -122,7 +132,7 @@ func (r *Run) stages(ctx context.Context, stages []plan.Stage) error {
 	var wg sync.WaitGroup
 	for i, stage := range stages {
 		r.Display.Printf("%s\n", stage.Name)
-		wg.Go(func() { _, failed[i] = r.all(ctx, stage.Actions, stage.Limit) })
+		wg.Go(func() { _, failed[i] = r.all(ctx, stage, stage.Actions, stage.Limit) })
 	}
 	wg.Wait()
 	return ended(ctx, slices.Concat(failed...))
@@ -132,7 +142,11 @@ func (r *Run) stage(ctx context.Context, stage plan.Stage) error {
 	r.Display.Printf("%s\n", stage.Name)
 	switch {
 	case stage.Owed != nil:
-		return r.passLast(ctx, *stage.Owed)
+		err := r.passLast(ctx, *stage.Owed)
+		if err == nil {
+			r.Display.Passed(len(stage.Actions), stage.Share()*time.Duration(len(stage.Actions)))
+		}
+		return err
 	case stage.Roll:
 		return r.roll(ctx, stage)
 	}
@@ -146,7 +160,7 @@ func (r *Run) stage(ctx context.Context, stage plan.Stage) error {
 		}
 	}
 	for _, actions := range [][]plan.Action{first, others} {
-		_, failed := r.all(ctx, actions, stage.Limit)
+		_, failed := r.all(ctx, stage, actions, stage.Limit)
 		if err := ended(ctx, failed); err != nil {
 			return err
 		}
@@ -162,12 +176,12 @@ func ended(ctx context.Context, failed failures) error {
 	return context.Cause(ctx)
 }
 
-// all does actions, at most limit at once. After a failure, also of another stage, or the end of ctx it begins no other one,
+// all does actions of a stage, at most limit at once. After a failure, also of another stage, or the end of ctx it begins no other one,
 // and waits for the running actions. done are the hosts whose action succeeded.
-func (r *Run) all(ctx context.Context, actions []plan.Action, limit int) (done []string, failed failures) {
+func (r *Run) all(ctx context.Context, stage plan.Stage, actions []plan.Action, limit int) (done []string, failed failures) {
 	rows := make([]*live.Row, len(actions))
 	for i, a := range actions {
-		rows[i] = r.Display.Row(a.Host, a.Verb)
+		rows[i] = r.Display.Row(a.Host, a.Verb).Weigh(stage.Share(), time.Duration(a.Seconds)*time.Second)
 	}
 	stop := func() bool { return r.failed.Load() || ctx.Err() != nil }
 	for i, err := range atOnce(len(actions), limit, stop, func(i int) error {
