@@ -233,7 +233,7 @@ of their file again.`,
 			switch {
 			case all == (len(args) > 0):
 				return fault.New(fault.Usage, "unpin needs names of images, or --all").Hint("for example: ./install images unpin registry.example/app:1")
-			case !all && len(in.keep) > 0:
+			case !all && len(in.bundles) > 0:
 				return fault.New(fault.Usage, "--bundle has no effect without --all").Hint("remove --bundle")
 			}
 			return in.with(cmd, true, func(ctx context.Context, images *site.NodeImages, show output.Printer) error {

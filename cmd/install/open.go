@@ -10,7 +10,6 @@ import (
 	"airlift/installer/phases"
 	"airlift/installer/timeline"
 	"airlift/installer/workflow"
-	"airlift/internal/fault"
 )
 
 // runFlags control how init, join and their phases use the bundle and the host.

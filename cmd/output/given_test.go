@@ -8,7 +8,7 @@ import (
 
 func TestKeep(t *testing.T) {
 	var out strings.Builder
-	text := Text{Name: Name{"airlift", "./airlift"}, Given: &Given{}, Out: &out}
+	text := Text{Name: Name{Here: "airlift", There: "./airlift"}, Given: &Given{}, Out: &out}
 	fmt.Fprintln(text, "./install cluster apply")
 	Keep(&events{below: text}, []string{"./install cluster apply", "./install cluster certs renew"}, " -f b.yaml")
 	fmt.Fprintln(text, "leave it out: ./install cluster apply --skip w1; ./install cluster applying, './install cluster certs renew'")

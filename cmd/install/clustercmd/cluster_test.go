@@ -661,18 +661,6 @@ func TestEqualProblemsAreOne(t *testing.T) {
 	if got, want := p.Error(), "3 problems, and nothing was changed:\n  cp1, cp2: no API\n      hint: wait\n  w1: is full\n      hint: wait"; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
-	down := hostProblem{"API server", "it does not answer", "./install doctor"}
-	state := siteStatus{Name: "site", Hosts: []hostStatus{
-		{Name: "cp1", Facts: &facts.Facts{}, Problems: []hostProblem{down}},
-		{Name: "cp2", Facts: &facts.Facts{}, Problems: []hostProblem{{Part: "disk", Message: "it is full"}, down}},
-	}}
-	var out strings.Builder
-	if err := state.write(&out); err != nil {
-		t.Fatal(err)
-	}
-	if want := "\ncp1, cp2: API server: it does not answer\n    hint: ./install doctor\n\ncp2: disk: it is full\n"; !strings.HasSuffix(out.String(), want) {
-		t.Errorf("%s\nwant its end to be\n%s", out.String(), want)
-	}
 }
 
 // The root of a worker may report any state of the cluster. Only control planes are asked for it.

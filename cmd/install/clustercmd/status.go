@@ -236,7 +236,8 @@ func follow(ctx context.Context, h *run.Host, found func(overview.Host)) {
 // A view shows a site that changes: on the whole screen of a terminal, in lines, or in documents.
 type view struct {
 	out      io.Writer
-	screen   io.Writer // nil if there is none
+	screen   io.Writer                  // nil if there is none
+	size     func() (width, height int) // of the screen
 	colors   bool
 	document output.Printer // nil for people
 }
