@@ -779,7 +779,7 @@ func TestKubeconfigOfABalancer(t *testing.T) {
 		t.Error(out)
 	}
 	c.w.Endpoint = "127.0.0.1:7443"
-	c.want(0, []string{"warning: the server in the kubeconfig is 127.0.0.1:7443", "kubectl --server https://ADDRESS:6443"}, "", "kubeconfig", c.path("other.conf"))
+	c.want(0, []string{"warning: the endpoint of the cluster is 127.0.0.1:7443, the balancer of each node", "kubectl --server https://10.0.0.9:6443"}, "", "kubeconfig", c.path("other.conf"))
 }
 
 // A kubeconfig with other clusters and an older backup are not replaced, also if they appear meanwhile. A copy that fails leaves

@@ -73,7 +73,6 @@ func TestFirstContacts(t *testing.T) {
 		{"port-closed", fmt.Sprintf("{address: 127.0.0.1, port: %d}", closedPort), []string{fmt.Sprintf("127.0.0.1:%d: connecting: connection refused", closedPort), "start sshd on the host"}},
 		{"no-such-name", "{address: no-such-host.invalid}", []string{"connecting: lookup no-such-host.invalid", "getent hosts no-such-host.invalid"}},
 		{"host-down", "{address: 203.0.113.7}", []string{"203.0.113.7:22: connecting: ", "see whether the host is on, and try: ssh root@203.0.113.7"}},
-		{"key-file", at(passwords, "keyPath: /no/such/key"), []string{"reading the key: open /no/such/key", "correct ssh.keyPath"}},
 	}
 	text := "apiVersion: airlift/v1\nkind: Cluster\nname: site\nendpoint: {address: 192.0.2.1}\nhosts:\n"
 	role := "control-plane"
