@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"airlift/bundle"
+	"airlift/cmd/install/clustercmd/overview"
 	"airlift/cmd/output"
 	"airlift/installer/flow/reconfigure"
 	"airlift/installer/multihost/facts"
@@ -30,6 +31,7 @@ import (
 	checks "airlift/installer/preflight"
 	"airlift/installer/reconfiguration"
 	"airlift/installer/revision"
+	"airlift/installer/status"
 	"airlift/internal/fault"
 	"airlift/internal/progress"
 	"airlift/scripts/fixtures/modelsite"
@@ -661,16 +663,29 @@ func TestEqualProblemsAreOne(t *testing.T) {
 	if got, want := p.Error(), "3 problems, and nothing was changed:\n  cp1, cp2: no API\n      hint: wait\n  w1: is full\n      hint: wait"; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
+	down := status.Problem{Part: "API server", Message: "it does not answer", Fix: "./install doctor"}
+	state := overview.Site{Name: "site", Hosts: []overview.Host{
+		{Name: "cp1", Facts: &facts.Facts{}, Problems: []status.Problem{down}},
+		{Name: "cp2", Facts: &facts.Facts{}, Problems: []status.Problem{{Part: "disk", Message: "it is full"}, down}},
+	}}
+	var out strings.Builder
+	state.Complete()
+	if err := state.Write(&out, false); err != nil {
+		t.Fatal(err)
+	}
+	if want := "\ncp1, cp2: API server: it does not answer\n    hint: ./install doctor\n\ncp2: disk: it is full\n"; !strings.HasSuffix(out.String(), want) {
+		t.Errorf("%s\nwant its end to be\n%s", out.String(), want)
+	}
 }
 
 // The root of a worker may report any state of the cluster. Only control planes are asked for it.
 func TestAWorkerReportsNoCluster(t *testing.T) {
 	claim := &facts.Cluster{Nodes: []facts.ClusterNode{{Name: "w1", Ready: true}, {Name: "invented"}}}
-	state := siteStatus{Healthy: true, Hosts: []hostStatus{
+	state := overview.Site{Hosts: []overview.Host{
 		{Name: "w1", Role: spec.Worker, Facts: &facts.Facts{Node: &facts.Node{}, Cluster: claim}},
 		{Name: "cp1", Role: spec.ControlPlane, Facts: &facts.Facts{Node: &facts.Node{}, Cluster: &facts.Cluster{Nodes: []facts.ClusterNode{{Name: "w1"}, {Name: "cp1", Ready: true}}}}},
 	}}
-	state.fillNodes()
+	state.Complete()
 	if state.Healthy || len(state.Others) > 0 {
 		t.Errorf("healthy: %t, not in cluster.yaml: %v", state.Healthy, state.Others)
 	}
