@@ -365,7 +365,7 @@ func TestConfiguration(t *testing.T) {
 	c.want(0, []string{"nothing to do"}, "", "plan", "--detailed-exitcode")
 	write("4")
 	before := c.w.State()
-	c.want(fault.Work, []string{"5 actions on 5 hosts", "   cp1  ", "restarts kube-scheduler\n", "reconfigure node  restart  follows the change", "Changes on cp1:\n", `"value":"4"`}, "", "plan", "--detailed-exitcode", "--out", c.path("site.plan"))
+	c.want(fault.Work, []string{"5 actions on 5 hosts", "\n ~ cp1  ", "restarts kube-scheduler\n", "reconfigure node  restart  follows the change", "Changes on cp1:\n", `"value":"4"`}, "", "plan", "--detailed-exitcode", "--out", c.path("site.plan"))
 	c.want(fault.Work, []string{`"restarts kube-scheduler"`, `"name": "/etc/kubernetes/manifests/kube-scheduler.yaml"`}, "", "plan", "--detailed-exitcode", "-o", "json")
 	c.w.Refuses = `"value":"4"`
 	c.want(3, []string{"ClusterConfiguration.networking.podSubnet", "each node has a part of it", "hint: needed: a new cluster", "nothing was changed"}, "", "plan")
