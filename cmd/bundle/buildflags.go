@@ -128,7 +128,7 @@ func (b *buildFlags) options(cmd *cobra.Command) ([]builder.Options, error) {
 	if b.lock == "" && b.file != "" {
 		o.LockPath = lock.Path(b.file)
 	}
-	if !versionGiven {
+	if !versionGiven && b.wrong == nil { // a version that is wrong is left out
 		what := "the newest known minor version is built"
 		if len(o.Only) > 0 {
 			what = "the bundle is for clusters of the newest known minor version"
