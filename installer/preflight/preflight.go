@@ -106,7 +106,7 @@ type Report struct {
 	meant string // the error whose name the user probably misspelt in ignore
 }
 
-// essential are checks that cannot be ignored: without root and systemd, no step works.
+// essential are checks that no hint advises to ignore: without root and systemd, only a dry run works.
 var essential = []string{"IsPrivilegedUser", "Systemd"}
 
 // Run runs all checks for the target's role. Errors of the checks in ignore
@@ -142,11 +142,7 @@ func run(ctx context.Context, t Target, ignore []string, checks func(*subject) [
 		if err := ctx.Err(); err != nil {
 			return report, err
 		}
-		ignored := ignore
-		if slices.Contains(essential, c.name) {
-			ignored = nil
-		}
-		report.AddFound(c.name, c.run(ctx), ignored)
+		report.AddFound(c.name, c.run(ctx), ignore)
 		if c.name == "IsPrivilegedUser" && len(report.Errors) > 0 {
 			break // without root, the other checks would mislead
 		}
@@ -198,7 +194,7 @@ func (r Report) Err(what string) error {
 		Hint(r.IgnoreHint())
 }
 
-// IgnoreHint returns the hint how to ignore an error, "" if none can be ignored.
+// IgnoreHint returns the hint how to ignore an error, "" if none is harmless.
 func (r Report) IgnoreHint() string {
 	names := r.ignorable()
 	switch {
@@ -210,7 +206,7 @@ func (r Report) IgnoreHint() string {
 	return "to ignore an error that you know to be harmless: --ignore-preflight-errors=" + names[0]
 }
 
-// ignorable returns the names of the errors that can be ignored.
+// ignorable returns the names of the errors that may be harmless.
 func (r Report) ignorable() (names []string) {
 	for _, p := range r.Errors {
 		if Ignorable(p.Name) {
@@ -220,7 +216,7 @@ func (r Report) ignorable() (names []string) {
 	return names
 }
 
-// Ignorable reports whether the errors of a check can be ignored.
+// Ignorable reports whether the errors of a check may be harmless.
 func Ignorable(name string) bool { return !slices.Contains(essential, name) }
 
 // Write prints the report, warnings first.
