@@ -34,7 +34,7 @@ type contact struct {
 func TestFirstContacts(t *testing.T) {
 	c := newConsole(t)
 	// The rig needs the real HOME.
-	listen := "" // two hosts of a cluster.yaml must not have one address
+	listen := ""              // two hosts of a cluster.yaml must not have one address
 	for i := 2; i < 12; i++ { // sshd listens on 16 addresses at most
 		listen += fmt.Sprintf("\nListenAddress 127.0.0.%d", i)
 	}

@@ -446,7 +446,7 @@ func TestUnreachable(t *testing.T) {
 		to := spec.Host{Name: "gone", SSH: spec.SSH{Address: "127.0.0.1", Port: ports[0], User: "root", OpenSSH: isOpenSSH}}
 		_, err := dialer(t, Options{}).Dial(t.Context(), to)
 		assertRefused(t, err, Unreachable, "gone", "127.0.0.1", "refused", "ssh")
-		if text := err.Error(); !isOpenSSH && text != fmt.Sprintf("gone (127.0.0.1:%d): connecting: connection refused", port) {
+		if text := err.Error(); !isOpenSSH && text != fmt.Sprintf("gone (127.0.0.1:%d): connecting: connection refused", ports[0]) {
 			t.Error(text)
 		}
 		to.SSH.Address = "no-such-host.invalid"
