@@ -48,7 +48,7 @@ func TestFlagsHaveOneMeaning(t *testing.T) {
 		}
 		for letter, name := range letters {
 			f := cmd.Flags().ShorthandLookup(letter)
-			kubeadms := cmd.Name() == "reset" || cmd.HasParent() && cmd.Parent().HasParent() && cmd.Parent().Parent().Name() == "reset" // -f is --force in kubeadm reset
+			kubeadms := strings.HasPrefix(cmd.CommandPath(), "install reset") // -f is --force in kubeadm reset and its phases
 			if f != nil && f.Name != name && !(letter == "f" && kubeadms) {
 				t.Errorf("%s: -%s is --%s, elsewhere --%s", cmd.CommandPath(), letter, f.Name, name)
 			}
