@@ -166,7 +166,7 @@ func TestVerify(t *testing.T) {
 }
 
 func TestInspectAndVerifyUsage(t *testing.T) {
-	for _, args := range [][]string{{"inspect"}, {"verify"}, {"inspect", "a", "b"}, {"inspect", "-o", "yaml", golden}, {"verify", "--no-such-flag", golden}} {
+	for _, args := range [][]string{{"inspect"}, {"verify"}, {"inspect", "a", "b"}, {"inspect", "-o", "xml", golden}, {"verify", "--no-such-flag", golden}} {
 		if _, err := command(t, args...); fault.ExitCode(err) != fault.Usage || fault.Hint(err) == "" {
 			t.Errorf("bundle %s: exit code %d, %v", strings.Join(args, " "), fault.ExitCode(err), err)
 		}

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/term"
 
-	"airlift/internal/fault"
 )
 
 // Columns returns the width of the terminal w; 0 if it is none, or cannot draw.
@@ -73,10 +72,10 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%d h", (seconds+3599)/3600)
 }
 
-// WriteDiff writes a unified diff of texts that may be of others, on a terminal with colors.
+// WriteDiff writes a unified diff, on a terminal with colors. The diff must be printable: what it compares may be from another host.
 func WriteDiff(w io.Writer, diff string) {
 	if HasColors(w) {
-		w, diff = Raw(w), ColoredDiff(fault.Printable(diff))
+		w, diff = Raw(w), ColoredDiff(diff)
 	}
 	_, _ = io.WriteString(w, diff) // a lost output cancels the command
 }

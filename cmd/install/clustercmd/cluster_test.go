@@ -318,7 +318,7 @@ func TestPause(t *testing.T) {
 		out := c.want(fault.Paused, []string{"\npaused: group " + group + " has v1.38.1, and the roll pauses after it; waiting: " + waiting + "\nhint: to go on: ./install cluster apply --continue\n"}, "", "apply", "--yes")
 		held := "Paused: group " + group + " has v1.38.1, and the roll pauses after it; waiting: " + waiting + "; to go on: ./install cluster apply --continue"
 		before := c.w.State()
-		for _, args := range [][]string{{"plan"}, {"apply", "--yes"}} {
+		for _, args := range [][]string{{"plan", "--detailed-exitcode"}, {"apply", "--yes"}} {
 			again, code := c.run("", args...)
 			if is := strings.Join(strings.Fields(again), " "); !strings.Contains(is, held) || strings.Contains(is, "unpack") || code != fault.Paused {
 				t.Errorf("%q: exit code %d\n%s", args, code, again)
@@ -876,8 +876,8 @@ func TestRemove(t *testing.T) {
 			if err := os.WriteFile(c.path("cluster.yaml"), []byte(less), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			for _, verb := range []string{"plan", "apply"} {
-				if out := c.want(fault.Held, []string{"\nheld: w2 is in the cluster, and not in cluster.yaml\nhint: to remove it: ./install cluster apply --remove"}, "", verb); strings.Contains(out, "matches") {
+			for _, args := range [][]string{{"plan", "--detailed-exitcode"}, {"apply"}} {
+				if out := c.want(fault.Held, []string{"\nheld: w2 is in the cluster, and not in cluster.yaml\nhint: to remove it: ./install cluster apply --remove"}, "", args...); strings.Contains(out, "matches") {
 					t.Error(out)
 				}
 			}

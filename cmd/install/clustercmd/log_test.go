@@ -44,7 +44,7 @@ func (c *console) logs() (names []string, text string) {
 // printed. A command that changes nothing leaves none. Old logs are removed.
 func TestLog(t *testing.T) {
 	c := newConsole(t)
-	c.want(fault.Work, nil, "", "plan")
+	c.want(0, nil, "", "plan")
 	if _, err := os.Stat(c.path("state")); err == nil {
 		t.Error("plan left a log")
 	}

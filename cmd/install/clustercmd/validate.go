@@ -13,9 +13,9 @@ import (
 )
 
 const validateLong = `Check cluster.yaml and the files that it names, and connect to no host: fields and values of all
-documents, kubeadm's documents as init, join and the kubelet of this file's version of Kubernetes
-read them, and patches. It prints all errors at once, each with its file, line and field. plan,
-preflight and apply check the same before they connect to hosts.
+documents, kubeadm's documents as init, join and the kubelet of this file's version of
+Kubernetes read them, and patches. It prints all errors at once, each with its file, line
+and field. plan, preflight and apply check the same before they connect to hosts.
 
 What only a host or the cluster knows is not checked: 'cluster preflight' checks it.
 

@@ -9,6 +9,7 @@ import (
 
 	"airlift/installer/flow/reconfigure"
 	"airlift/installer/preflight"
+	"airlift/internal/fault"
 	"airlift/internal/progress"
 )
 
@@ -48,7 +49,7 @@ func writePlan(out io.Writer, p *reconfigure.Plan) {
 		if i == 0 {
 			fmt.Fprintln(out)
 		}
-		progress.WriteDiff(out, c.Diff)
+		progress.WriteDiff(out, fault.Printable(c.Diff))
 	}
 	if len(p.Warnings)+len(p.Errors) > 0 {
 		fmt.Fprintln(out)

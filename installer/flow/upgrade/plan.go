@@ -243,6 +243,6 @@ func (p *Plan) WriteDiffs(out io.Writer) {
 		if c.Diff == "" {
 			fmt.Fprintf(out, "# %s changes: its contents are not shown\n", c.Name)
 		}
-		progress.WriteDiff(out, c.Diff)
+		progress.WriteDiff(out, fault.Printable(c.Diff))
 	}
 }
