@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/term"
-
 )
 
 // Columns returns the width of the terminal w; 0 if it is none, or cannot draw.

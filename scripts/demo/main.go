@@ -111,12 +111,12 @@ func (d *demonstration) write(name string) error {
 	if err != nil {
 		return err
 	}
-	before, rest, found := bytes.Cut(page, []byte(recorded+"\n```console\n"))
+	before, rest, found := bytes.Cut(page, []byte(recorded+"\n```text\n"))
 	_, after, ends := bytes.Cut(rest, []byte("\n```\n"))
 	if !found || !ends {
-		return fmt.Errorf("recording the demo: %s has no block ```console after a line %s", name, recorded)
+		return fmt.Errorf("recording the demo: %s has no block ```text after a line %s", name, recorded)
 	}
-	return os.WriteFile(name, slices.Concat(before, []byte(recorded+"\n```console\n"), bytes.TrimSpace(d.typed.Bytes()), []byte("\n```\n"), after), 0o644)
+	return os.WriteFile(name, slices.Concat(before, []byte(recorded+"\n```text\n"), bytes.TrimSpace(d.typed.Bytes()), []byte("\n```\n"), after), 0o644)
 }
 
 func (d *demonstration) hosts(ctx context.Context) (err error) {
