@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -275,6 +276,7 @@ func act(what, root string) error {
 	}
 	defer unlock()
 	if what == "adopt" {
+		h.Installer = "/bin/true" // a small one: each write of its copy is a kill
 		a := New(Options{}, h, &workflow.Console{Out: io.Discard})
 		a.result, a.entry = a.newResult(""), ledger.Adoption{Maker: "kubeadm", Kubernetes: version, Files: map[string]string{"/x": "aa"}}
 		return a.record(context.Background())
@@ -315,19 +317,21 @@ func TestAdoptKilled(t *testing.T) {
 	start := written(t, layouts.Kubeadm(layouts.Options{Version: version}))
 	before := tree(t, start)
 	kills := everyKill(t, start, "adopt", func(t *testing.T, root string) {
-		if testhost.Open(t, root).Records().Adopted() != nil {
-			t.Error("adopted before the last write")
-		}
 		for _, name := range changed(before, tree(t, root)) {
-			if !strings.HasPrefix(name, ledger.StateDir) {
+			if !strings.HasPrefix(name, ledger.StateDir) && !strings.HasPrefix(host.CommandPath, name+"/") && !strings.HasPrefix(name, path.Dir(host.CommandPath)) {
 				t.Errorf("changed: %s", name)
 			}
 		}
 		if err := act("adopt", root); err != nil {
 			t.Error(err)
 		}
-		if list := changed(before, tree(t, root)); len(list) != 1 || list[0] != ledger.Path || testhost.Open(t, root).Records().Adopted() == nil {
-			t.Errorf("after the next run: %q", list)
+		list := changed(before, tree(t, root))
+		command := slices.Contains(list, host.CommandPath)
+		list = slices.DeleteFunc(list, func(name string) bool {
+			return name == host.CommandPath || strings.HasPrefix(host.CommandPath, name+"/")
+		})
+		if len(list) != 1 || list[0] != ledger.Path || !command || testhost.Open(t, root).Records().Adopted() == nil {
+			t.Errorf("after the next run: %q, with the command: %t", list, command)
 		}
 	})
 	if kills < 3 {
