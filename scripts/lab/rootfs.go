@@ -102,6 +102,11 @@ func makeRootfs(ctx context.Context, suite, arch, path, cache string, packages [
 	if err := os.MkdirAll(debs, 0o755); err != nil {
 		return err
 	}
+	unlock, err := lock(ctx, debs+".lock") // file systems with other packages are created at the same time
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	tmp := path + ".tmp" // protected by the lock; a killed process may have left it
 	if err := os.RemoveAll(tmp); err != nil {
 		return err
