@@ -188,7 +188,7 @@ func TestCluster(t *testing.T) {
 		}},
 		{"reset puts the hosts back", func(t *testing.T) {
 			for _, h := range []*lab.Host{worker, control} {
-				contains(t, install(t, h, 2, "reset"), "--force")
+				contains(t, install(t, h, 2, "reset"), "--yes")
 				install(t, h, 0, "reset", "--force")
 				same(t, bare[h], untouched(t, h))
 			}

@@ -164,7 +164,7 @@ END`, joinPlane[1], joinPlane[3], joinPlane[5], joinPlane[len(joinPlane)-1]))
 			voters(t, first, 3)
 		}},
 		{"reset of the third takes its member along", func(t *testing.T) {
-			contains(t, install(t, third, 2, "reset"), "--force")
+			contains(t, install(t, third, 2, "reset"), "--yes")
 			contains(t, answered(t, third, 0, "reset"), "removed member "+third.Name, "/root/install node remove "+third.Name, "left: /etc/kubernetes/pki/ca.key: ")
 			run(t, third, "rm", "-r", "/etc/kubernetes") // the files from the manual copy above
 			same(t, bare[third], untouched(t, third))
