@@ -1,7 +1,7 @@
 # Airlift: one file that installs Kubernetes on hosts without a network.
 #
 #   make demo    build a bundle and make a cluster of three isolated hosts with one command;
-#                RECORD=README.md writes what it printed to that page
+#                RECORD=PAGE writes what it printed to that page
 #   make unit    the tests that run on any Linux machine: no root, no network, no components
 #   make test    all tests, except those of make e2e
 #   make browser the tests of HTML pages in Chromium

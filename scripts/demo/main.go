@@ -51,7 +51,7 @@ type demonstration struct {
 }
 
 // recorded is the line before the block of a page that holds the recording.
-const recorded = "<!-- not run: make demo RECORD=README.md writes this block -->"
+const recorded = "<!-- not run: make demo RECORD=PAGE writes this block -->"
 
 func demo(ctx context.Context, path, record string, keep bool) (err error) {
 	d := &demonstration{path: path, keep: keep}
