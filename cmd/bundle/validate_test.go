@@ -54,7 +54,7 @@ func wrongShell(t *testing.T) shell {
 	return s
 }
 
-// One run reports all mistakes in the order of their lines, those that a build finds only in manifests and charts too.
+// One run reports all mistakes in the order of their lines, also the mistakes in manifests and charts.
 func TestValidateReportsAllMistakes(t *testing.T) {
 	s := wrongShell(t)
 	out, errs, code := s.run("build", "--file", "bundle.yaml", "--validate")

@@ -299,7 +299,7 @@ func (s *opened) preflight(ctx context.Context, p *plan.Plan, err error) ([]run.
 	return s.Site.Preflight(ctx, p)
 }
 
-// findings returns problems as findings: those of hosts, and those of the whole site, which follow from them.
+// findings returns problems as findings: first the problems of hosts, then the problems of the whole site.
 func (p problems) findings() (hosts, site []run.Finding) {
 	for _, one := range p {
 		f := run.Finding{Host: one.Host, Message: one.What, Fix: one.Hint}

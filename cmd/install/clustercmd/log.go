@@ -28,7 +28,7 @@ import (
 // standard input and documents are counted, and everything else is redacted. A nil *logFile records nothing.
 type logFile struct {
 	path    string
-	numbers atomic.Int64 // of commands: those of one host may run at once
+	numbers atomic.Int64 // of commands; one host may run several at once
 
 	mu   sync.Mutex
 	file *os.File

@@ -21,7 +21,7 @@ import (
 	"airlift/internal/fault"
 )
 
-// decodeAll decodes the outputs of hosts, by their names, with the reasons of those that have none.
+// decodeAll decodes the outputs of hosts by host name, and returns why a host has no output.
 func decodeAll(members []*run.Host, outputs map[string][]byte) (map[string]any, error) {
 	all, failed := map[string]any{}, map[string]string{}
 	for _, h := range members {

@@ -41,7 +41,7 @@ type page struct{ strings.Builder }
 // esc returns a text for HTML. It takes out secrets, and what changes the direction of the text around it.
 func esc(text string) string { return html.EscapeString(fault.Printable(redact.Line(text))) }
 
-// add adds HTML. Strings in args are escaped; those of the type markup are not.
+// add adds HTML. Strings in args are escaped, values of the type markup are not.
 func (p *page) add(format string, args ...any) {
 	for i, a := range args {
 		switch a := a.(type) {
@@ -461,7 +461,7 @@ const pause = 10 * time.Minute
 // snapshot is a command of a timer, which is no run that a person began.
 const snapshot = "etcd snapshot"
 
-// lastRun returns the commands of the last run, those that began last first.
+// lastRun returns the commands of the last run, newest first.
 func (s *Site) lastRun(now time.Time) (bars []bar) {
 	var all []bar
 	for _, h := range s.Hosts {
