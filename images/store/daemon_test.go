@@ -182,7 +182,7 @@ func (d *daemon) restart() {
 
 func (d *daemon) connect() *store.Store {
 	d.t.Helper()
-	ctx, cancel := context.WithTimeout(d.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(d.t.Context(), 2*time.Minute)
 	defer cancel()
 	s, err := store.Connect(ctx, d.socket)
 	if err != nil {

@@ -112,7 +112,7 @@ func (d *demonstration) write(name string) error {
 		return err
 	}
 	before, rest, found := bytes.Cut(page, []byte(recorded+"\n```text\n"))
-	_, after, ends := bytes.Cut(rest, []byte("\n```\n"))
+	_, after, ends := bytes.Cut(append([]byte("\n"), rest...), []byte("\n```\n")) // the block may be empty
 	if !found || !ends {
 		return fmt.Errorf("recording the demo: %s has no block ```text after a line %s", name, recorded)
 	}
