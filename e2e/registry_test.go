@@ -65,7 +65,7 @@ const siteRuntime = `version = 3
 
 // TestRegistries: pods on two hosts pull from a registry with a CA and a password of the site,
 // and run with a runtime from the user's file. Both survive a second init. Edited files are
-// kept, and reset leaves the user's files.
+// kept, "registry mirrors" changes a running node, and reset leaves the user's files.
 func TestRegistries(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-registries", Hosts: 2})
 	control, worker := s.Hosts[0], s.Hosts[1]
@@ -112,6 +112,21 @@ func TestRegistries(t *testing.T) {
 	kubectl(t, s, "delete", "pod", "--all", "--wait", "--force")
 	run(t, control, "sh", "-c", "ctr -n k8s.io images rm $(ctr -n k8s.io images ls -q | grep team.example)")
 	pulls(t, s, control)
+
+	// On a running node, the set goes and comes back, and containerd does not restart.
+	before := run(t, worker, "systemctl", "show", "-p", "MainPID", "containerd")
+	contains(t, install(t, worker, 0, "registry", "mirrors", "--none", "--dry-run"), "remove "+hosts)
+	contains(t, install(t, worker, 0, "registry", "mirrors", "--none"), "no mirrors, CAs or credentials of the site")
+	if out := run(t, worker, "ls", "/etc/containerd/certs.d"); strings.TrimSpace(out) != "" {
+		t.Errorf("without registries, there is %s", out)
+	}
+	contains(t, install(t, worker, 0, append([]string{"registry", "mirrors"}, flags...)...), "team.example: https://"+address, "credentials for "+address)
+	contains(t, install(t, worker, 0, append([]string{"registry", "mirrors"}, flags...)...), "Nothing was changed")
+	run(t, worker, "sh", "-c", "ctr -n k8s.io images rm $(ctr -n k8s.io images ls -q | grep team.example)")
+	pulls(t, s, worker)
+	if after := run(t, worker, "systemctl", "show", "-p", "MainPID", "containerd"); after != before {
+		t.Errorf("containerd was restarted: %s, %s", before, after)
+	}
 
 	left := install(t, control, 0, "reset", "--force")
 	contains(t, left, "left: "+edited+".airlift-saved: ", "left: "+hosts+".airlift-saved: ")

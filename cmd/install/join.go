@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"airlift/cmd/install/registrycmd"
 	"airlift/cmd/output"
 	"airlift/installer/config"
 	"airlift/installer/flow/join"
@@ -100,9 +101,7 @@ func nodeFlags(f *pflag.FlagSet, cfg *config.Config, r *runFlags) {
 	f.StringVar(&cfg.NodeRegistration.Name, "node-name", "", "the node's name (default: the host's name)")
 	f.StringVar(&cfg.NodeRegistration.CRISocket, "cri-socket", "", "the container runtime's socket (default unix://"+config.ContainerdSocket+")")
 	f.StringSliceVar(&cfg.NodeRegistration.IgnorePreflightErrors, "ignore-preflight-errors", nil, "checks whose errors become warnings, such as Swap,NumCPU, or all")
-	f.StringArrayVar(&r.registries.Mirrors, "registry-mirror", nil, "HOST=URL: pull the images of the registry HOST from URL first; "+config.DefaultRegistry+"=URL for all registries (repeatable)")
-	f.StringArrayVar(&r.registries.CAs, "registry-ca", nil, "FILE or HOST=FILE: trust the CA certificates in FILE, for all registries and mirrors or for HOST (repeatable)")
-	f.StringVar(&r.registries.Auth, "registry-auth", "", "a `FILE` with the credentials for registries and mirrors, in the format of docker's config.json")
+	registrycmd.BindSite(f, &r.registries)
 	f.BoolVar(&r.skipFileCheck, "skip-file-check", false, "do not verify this file first; use it only after 'bundle verify' or sha256sum")
 }
 

@@ -3,6 +3,7 @@ package config
 import (
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -137,27 +138,35 @@ func (f RegistryFlags) readMirrors() (map[string][]*url.URL, error) {
 			return nil, fault.New(fault.Usage, "--registry-mirror %s: the URL contains a user name or a password, and every process on this host could read it", host).
 				Hint("put them into a file in the format of docker's config.json: --registry-auth FILE")
 		}
-		u, err := url.Parse(raw)
-		switch {
-		case err != nil:
-			return nil, bad("%s: %w", host, err)
-		case u.Scheme != "https" && u.Scheme != "http":
-			return nil, bad("%s: the URL %q does not begin with https:// or http://", host, raw)
-		case u.Hostname() == "" || strings.ContainsAny(u.Host, `"'<>\`):
-			return nil, bad("%s: the URL %q has no valid host", host, raw)
-		case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
-			return nil, bad("%s: the URL %q has a query or a fragment", host, raw)
+		u, err := MirrorURL(raw)
+		if err != nil {
+			return nil, bad("%s: the URL %q %w", host, raw, err)
 		}
-		// The default port is left out, so that the URL's host is a name that
-		// users write.
-		server := strings.TrimSuffix(strings.ToLower(u.Host), map[string]string{"http": ":80", "https": ":443"}[u.Scheme])
-		u = &url.URL{Scheme: u.Scheme, Host: server, Path: strings.TrimRight(u.Path, "/")}
 		same := func(other *url.URL) bool { return *other == *u }
 		if !slices.ContainsFunc(mirrors[host], same) {
 			mirrors[host] = append(mirrors[host], u)
 		}
 	}
 	return mirrors, nil
+}
+
+// MirrorURL returns the URL of a mirror. The error is what is wrong with it, without its text.
+func MirrorURL(raw string) (*url.URL, error) {
+	u, err := url.Parse(raw)
+	switch wrong := (*url.Error)(nil); {
+	case errors.As(err, &wrong):
+		return nil, fmt.Errorf("is not a URL: %w", wrong.Err)
+	case u.Scheme != "https" && u.Scheme != "http":
+		return nil, errors.New("does not begin with https:// or http://")
+	case u.Hostname() == "" || strings.ContainsAny(u.Host, `"'<>\`):
+		return nil, errors.New("has no valid host")
+	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
+		return nil, errors.New("has a query or a fragment")
+	}
+	// The default port is left out, so that the URL's host is a name that
+	// users write.
+	server := strings.TrimSuffix(strings.ToLower(u.Host), map[string]string{"http": ":80", "https": ":443"}[u.Scheme])
+	return &url.URL{Scheme: u.Scheme, Host: server, Path: strings.TrimRight(u.Path, "/")}, nil
 }
 
 // plainURLs returns the mirrors that get credentials over http.
@@ -170,6 +179,12 @@ func plainURLs(list []Registry) (urls []string) {
 		}
 	}
 	return urls
+}
+
+// CheckRegistryHost returns an error unless images can have this name of a registry.
+func CheckRegistryHost(host string) error {
+	_, err := registryHost(host)
+	return err
 }
 
 // registryHost returns the name under which containerd looks up the configuration of a registry.
@@ -196,14 +211,13 @@ func (f RegistryFlags) readCAs(hostName func(string) (string, error)) (map[strin
 	const hint = "use --registry-ca FILE, or --registry-ca HOST=FILE for one registry or mirror"
 	cas := map[string][]byte{}
 	for _, value := range f.CAs {
-		host, file := DefaultRegistry, value
-		// The name of a host contains no slash. The path of a file may contain =.
-		if before, after, ok := strings.Cut(value, "="); ok && !strings.Contains(before, "/") {
-			var err error
-			if host, err = hostName(before); err != nil {
-				return nil, fault.New(fault.Usage, "--registry-ca HOST=FILE: %w", err).Hint(hint)
-			}
-			file = after
+		host, file := CutRegistryCA(value)
+		if host == "" {
+			host = DefaultRegistry
+		} else if name, err := hostName(host); err != nil {
+			return nil, fault.New(fault.Usage, "--registry-ca HOST=FILE: %w", err).Hint(hint)
+		} else {
+			host = name
 		}
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -217,6 +231,15 @@ func (f RegistryFlags) readCAs(hostName func(string) (string, error)) (map[strin
 		cas[host] = append(cas[host], certificates...)
 	}
 	return cas, nil
+}
+
+// CutRegistryCA returns the parts of HOST=FILE, or of FILE.
+func CutRegistryCA(value string) (host, file string) {
+	// The name of a host contains no slash. The path of a file may contain =.
+	if host, file, ok := strings.Cut(value, "="); ok && !strings.Contains(host, "/") {
+		return host, file
+	}
+	return "", value
 }
 
 // pemCertificates returns the certificates among PEM blocks, and nothing else: the

@@ -3,7 +3,6 @@ package phases
 import (
 	"context"
 	"net/netip"
-	"os"
 	"slices"
 
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
@@ -43,8 +42,13 @@ func (r RuntimeStep) Desired(ctx context.Context) (l desired.List, err error) {
 	if r.node.Observed.KeepsRuntime {
 		return l, nil
 	}
+	if len(r.node.Config.Registries) > 0 {
+		if l.Files, err = hosts.SiteFiles(r.Existing, r.node.Config.Registries); err != nil {
+			return l, err
+		}
+	}
 	files, err := ContainerdFiles(r.node.Config)
-	l.Files = append(r.registries(), files...)
+	l.Files = append(l.Files, files...)
 	return l, err
 }
 
@@ -59,27 +63,6 @@ func ContainerdFiles(c *config.Config) ([]pki.File, error) {
 		{Path: render.ContainerdUnitPath, Data: []byte(render.ContainerdUnit), Mode: 0o644},
 		{Path: render.CrictlConfigPath, Data: render.CrictlConfig(c), Mode: 0o644},
 	}, nil
-}
-
-// registries returns containerd's configuration of registries.
-func (r RuntimeStep) registries() (files []pki.File) {
-	for _, registry := range r.node.Config.Registries {
-		dirs := render.RegistryDirs(registry.Host)
-		dir := dirs[len(dirs)-1]
-		for _, d := range dirs {
-			if node.FileExists(r.Existing, d) {
-				dir = d // the one that containerd would use
-				break
-			}
-		}
-		for _, f := range render.RegistryFiles(registry, dir) {
-			if present, err := os.ReadFile(r.Existing.Path(f.Path)); err == nil {
-				f.Data = hosts.Keep(f.Data, present)
-			}
-			files = append(files, f)
-		}
-	}
-	return files
 }
 
 // Apply runs the parts of the step. proxy is the configuration of kube-proxy on

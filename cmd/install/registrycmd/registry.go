@@ -1,4 +1,4 @@
-// Package registrycmd has the commands of the embedded registry.
+// Package registrycmd has the commands of the embedded registry, and of the registries of the site.
 package registrycmd
 
 import (
@@ -17,9 +17,9 @@ import (
 func New(e nodecmd.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "registry",
-		Short: "Start, show and remove the embedded registry",
+		Short: "Start, show and remove the embedded registry, and change mirrors",
 	}
-	cmd.AddCommand(newEnable(e), newStatus(), newRemove(e), newDisable(e), newNode(), newServe())
+	cmd.AddCommand(newEnable(e), newStatus(), newRemove(e), newDisable(e), newMirrors(e), newNode(), newServe())
 	return cmd
 }
 
