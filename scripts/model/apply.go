@@ -2,6 +2,7 @@ package model
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"airlift/installer/multihost/plan"
 	multihost "airlift/installer/multihost/run"
 	"airlift/installer/multihost/spec"
+	"airlift/installer/render"
 	"airlift/internal/fault"
 )
 
@@ -36,11 +38,12 @@ const (
 	editRegistry  = "edit cluster.yaml: the embedded registry"
 	editDocuments = "edit cluster.yaml: kubeadm's documents"
 	editRenewal   = "edit cluster.yaml: the renewal of certificates"
+	editMirrors   = "edit cluster.yaml: the registries"
 	editLabels    = "edit cluster.yaml: the labels of the host"
 )
 
 // yamlEdits are the edits of cluster.yaml.
-var yamlEdits = []string{editHosts, editRole, editName, editAddress, editEndpoint, editRegistry, editDocuments, editRenewal, editLabels}
+var yamlEdits = []string{editHosts, editRole, editName, editAddress, editEndpoint, editRegistry, editDocuments, editRenewal, editMirrors, editLabels}
 
 // applies reports whether a command is 'cluster apply'.
 func applies(command string) bool { return strings.HasPrefix(command, clusterApply) }
@@ -52,6 +55,7 @@ type clusterYAML struct {
 	registry  bool
 	documents int
 	renewal   int // 0: not in the file
+	mirrors   int // 0: not in the file; 1: none; then two mirrors, and another password for the last one
 }
 
 type yamlHost struct {
@@ -99,6 +103,8 @@ func (y *clusterYAML) edit(command string, number int) {
 		y.documents = (y.documents + 1) % 3
 	case editRenewal:
 		y.renewal = 1 + y.renewal%2
+	case editMirrors:
+		y.mirrors = 1 + y.mirrors%4
 	case editLabels:
 		h.labelled = !h.labelled
 	}
@@ -123,12 +129,45 @@ func (y *clusterYAML) text() (string, error) {
 	if y.renewal > 0 {
 		file["certificates"] = map[string]any{"autoRenew": y.renewal == 1}
 	}
+	if y.mirrors > 0 {
+		file["registries"] = y.registries()
+	}
 	data, err := yaml.Marshal(file)
 	text := string(data)
 	if y.documents > 0 {
 		text += fmt.Sprintf("---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nscheduler: {extraArgs: [{name: v, value: %q}]}\n", fmt.Sprint(y.documents+3))
 	}
 	return text, err
+}
+
+// mirrorPassword is the password in the file of credentials.
+func (y *clusterYAML) mirrorPassword() string { return fmt.Sprint("correct horse ", y.mirrors) }
+
+// registries are the registries of the site.
+func (y *clusterYAML) registries() map[string]any {
+	if y.mirrors == 1 {
+		return map[string]any{}
+	}
+	list := map[string]any{"mirrors": map[string]any{"docker.io": fmt.Sprintf("https://m%d.example", min(y.mirrors, 3))}}
+	if y.mirrors > 2 {
+		list["auth"] = "auth.json"
+	}
+	return list
+}
+
+// hasMirrors fails unless a host has the registries of the file, if the file has some, and nothing else of a driver's.
+func (y *clusterYAML) hasMirrors(h *Host) error {
+	const file = render.RegistriesDir + "/docker.io/hosts.toml"
+	text := h.read(file)
+	mirror := strings.Contains(text, fmt.Sprintf("https://m%d.example", min(y.mirrors, 3)))
+	secret := strings.Contains(text, base64.StdEncoding.EncodeToString([]byte("u:"+y.mirrorPassword())))
+	if y.mirrors > 0 && !h.foreign && (mirror != (y.mirrors > 1) || secret != (y.mirrors > 2)) {
+		return fmt.Errorf("cluster apply has succeeded with registries %d, and %s of %s has %q", y.mirrors, file, h.Name, text)
+	}
+	if h.exists(plan.RegistriesDir) {
+		return fmt.Errorf("cluster apply has succeeded, and %s has %s", h.Name, plan.RegistriesDir)
+	}
+	return nil
 }
 
 // decodeYAML decodes a file that may be missing.
@@ -203,6 +242,9 @@ func (s *Site) applyOnce(c Command) (disturbed bool, err error) {
 	if err != nil && planned == nil && d.changes > 0 && !d.done {
 		s.violate("cluster apply refuses, and has changed something: %v", err)
 	}
+	if strings.Contains(out.String()+fmt.Sprint(err), "correct horse") {
+		s.violate("a password is in the output of cluster apply")
+	}
 	Reached.count(c.Name, "", out.String(), d.done, err)
 	fmt.Fprintf(&s.report, "\n=== %s: %v (%d changes)\nhint: %s\n%s", c, err, d.changes, fault.Hint(err), out)
 	return d.done, err
@@ -217,6 +259,10 @@ func (s *Site) apply(ctx context.Context, d *driver, c Command, off *Host, out *
 	}
 	file := filepath.Join(filepath.Dir(s.hosts[0].Root), "cluster.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	auth := fmt.Sprintf(`{"auths": {"m3.example": {"username": "u", "password": %q}}}`, s.yaml.mirrorPassword())
+	if err := os.WriteFile(filepath.Join(filepath.Dir(file), "auth.json"), []byte(auth), 0o600); err != nil {
 		return nil, err
 	}
 	described, err := spec.Read(file)
@@ -326,6 +372,11 @@ func (s *Site) applied(c Command) error {
 		s.mu.Unlock()
 		if y := s.yaml.hosts[i]; y.in && y.role == spec.ControlPlane && s.yaml.renewal > 0 && timer != (s.yaml.renewal == 1) {
 			return fmt.Errorf("cluster apply has succeeded, and the timer of %s is active: %t", h.Name, timer)
+		}
+		if s.yaml.hosts[i].in && s.yaml.hosts[i].address == h.IP {
+			if err := s.yaml.hasMirrors(h); err != nil {
+				return err
+			}
 		}
 	}
 	before := s.states()

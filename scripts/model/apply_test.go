@@ -59,7 +59,7 @@ func TestClusterSequences(t *testing.T) {
 func TestCluster(t *testing.T) {
 	edit := func(name string, host int) Command { return Command{Name: name, Host: host} }
 	prints(t, Sequence{
-		{Name: clusterApply, Host: 4}, edit(editLabels, 4), edit(editDocuments, 1), {Name: clusterApply, Host: 1, Crash: 30}, edit(editEndpoint, 1), {Name: clusterApply, Host: 1, Crash: 40, Full: true},
-		edit(editHosts, 4), edit(editRenewal, 1), {Name: clusterRemove, Host: 1, File: 1}, edit(editRenewal, 1), edit(editRegistry, 1), {Name: clusterApply, Host: 1, File: 1},
+		{Name: clusterApply, Host: 4}, edit(editLabels, 4), edit(editDocuments, 1), edit(editMirrors, 1), edit(editMirrors, 1), edit(editMirrors, 1), {Name: clusterApply, Host: 1, Crash: 30}, edit(editEndpoint, 1), {Name: clusterApply, Host: 1, Crash: 40, Full: true},
+		edit(editHosts, 4), edit(editRenewal, 1), {Name: clusterRemove, Host: 1, File: 1}, edit(editRenewal, 1), edit(editMirrors, 1), edit(editRegistry, 1), {Name: clusterApply, Host: 1, File: 1},
 	}, "cluster apply: <nil>", "crash at change 30: <nil>", "the driver dies at change 40: [^\n]*lost its power", "cluster apply: <nil>", "--remove: <nil>", "v1.37.1 cluster apply: <nil>")
 }

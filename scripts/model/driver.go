@@ -271,6 +271,9 @@ func (h *Host) shell(script string, out io.Writer) error {
 		return os.MkdirAll(dir, 0o700)
 	case strings.HasPrefix(script, "test -d"):
 		return h.identify(out)
+	case strings.HasPrefix(script, "umask 077 && rm -rf"):
+		empty := filepath.Join(h.Root, strings.Fields(script)[5])
+		return errors.Join(os.RemoveAll(empty), os.Mkdir(empty, 0o700))
 	case strings.HasPrefix(script, "rm -rf"):
 		err := errors.Join(os.RemoveAll(dir), remove("run/airlift-planned-patches.*"))
 		emptied(state)
@@ -354,6 +357,8 @@ func (s *Site) installed(r *run, b *payload.Bundle, args []string, in []byte, ou
 		return r.endpoint(endpointNode, endpointchange.Options{Verb: endpointchange.Follow, IgnorePreflightErrors: []string{"all"}})
 	case is("certs auto"):
 		return r.autoRenew(slices.Contains(args, "--off"))
+	case is("registry mirrors"):
+		return r.mirrors(args)
 	case is("registry enable"):
 		return r.enableRegistry(b)
 	case is("reconfigure"):

@@ -11,6 +11,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/flow/registrychange"
+	"airlift/installer/flow/registrymirrors"
 	"airlift/installer/host"
 	"airlift/installer/payload"
 	"airlift/installer/registry"
@@ -44,6 +45,29 @@ func (r *run) disableRegistry() (string, error) {
 	return r.changing(registryDisable, "", func(h *host.Host, c *workflow.Console) error {
 		before := r.changes
 		run, err := registrychange.NewDisable(r.ctx, h, c)
+		if err != nil {
+			return r.refused(before, err)
+		}
+		return run.Run(r.ctx)
+	})
+}
+
+// mirrors gives the node the registries of the site.
+func (r *run) mirrors(args []string) (string, error) {
+	flags := config.RegistryFlags{}
+	if mirror := flagOf(args, "--registry-mirror"); mirror != "" {
+		flags.Mirrors = []string{mirror}
+	}
+	if auth := flagOf(args, "--registry-auth"); auth != "" {
+		flags.Auth = filepath.Join(r.root, auth)
+	}
+	list, _, err := flags.Read()
+	if err != nil {
+		return "", err
+	}
+	return r.changing("registry mirrors", "", func(h *host.Host, c *workflow.Console) error {
+		before := r.changes
+		run, err := registrymirrors.New(list, h, c)
 		if err != nil {
 			return r.refused(before, err)
 		}

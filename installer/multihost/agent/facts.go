@@ -130,6 +130,9 @@ func readNode(ctx context.Context, f *facts.Facts, h *host.Host, seen node.Obser
 	unknown(f, "node.cordoned", err)
 	n.Timers, err = h.Timers(ctx)
 	unknown(f, "node.timers", err)
+	n.Registries, err = hosts.SiteRecord(h)
+	unknown(f, "node.registries", err)
+	n.OtherRuntime = !h.Records().OwnsRuntime()
 	n.NoRegistry = !node.FileExists(h, hosts.Timer.UnitPath()) || seen.Role == node.ControlPlane && !node.FileExists(h, registry.SettingsPath)
 }
 

@@ -4,6 +4,8 @@ package facts
 import (
 	"slices"
 	"time"
+
+	"airlift/installer/config"
 )
 
 // Facts of one host. Fields are only added. A saved plan is for the values of those with the tag plan, by that name. What a host cannot find out is in Unknown, and never a zero value that could
@@ -75,6 +77,10 @@ type Node struct {
 	NoRegistry bool `json:"noRegistry,omitempty" plan:"no registry"`
 	// Timers are the commands that set the active timers of the host, by their names.
 	Timers map[string]string `json:"timers,omitempty" plan:"timers"`
+	// Registries are what it has of the registries that the site configures, without secrets; nil for nothing.
+	Registries *config.RegistryRecord `json:"registries,omitempty" plan:"registries"`
+	// OtherRuntime reports whether Airlift did not install its containerd, and does not change that one's configuration.
+	OtherRuntime bool `json:"otherRuntime,omitempty" plan:"other runtime"`
 }
 
 // A Cluster is the state of the cluster as one of its API servers has it.

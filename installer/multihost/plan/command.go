@@ -72,6 +72,8 @@ func (s *site) commands(a Action) [][]string {
 		return one("endpoint node")
 	case Registry:
 		return one("registry enable")
+	case Mirrors:
+		return [][]string{s.mirrorsCommand()}
 	case Renewal:
 		if command := s.renewalCommand(); command != nil {
 			return [][]string{command}

@@ -14,7 +14,7 @@ import (
 var usual = map[string]time.Duration{
 	Init: 30 * time.Second, Join: 25 * time.Second, Unpack: 10 * time.Second, UpgradeApply: 40 * time.Second, Upgrade: 30 * time.Second,
 	EndpointApply: 15 * time.Second, Endpoint: 15 * time.Second, Registry: 10 * time.Second, Reconfigure: 15 * time.Second, ReconfigureNode: 10 * time.Second,
-	NodeMeta: time.Second, Remove: 30 * time.Second, RemoveOff: 20 * time.Second,
+	NodeMeta: time.Second, Mirrors: 2 * time.Second, Remove: 30 * time.Second, RemoveOff: 20 * time.Second,
 }
 
 // healthTime is how long a node usually needs to be healthy after a change.

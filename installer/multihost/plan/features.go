@@ -98,7 +98,7 @@ func (s *site) opens(h host) (opens bool, down []string) {
 
 // registry enables the embedded registry on a node.
 func (s *site) registry(h host) *Action {
-	if s.cluster == nil || !s.Spec.EmbeddedRegistry || h.isNew() || !h.Node.NoRegistry && s.cluster.EmbeddedRegistry && !h.began("registry") {
+	if s.cluster == nil || !s.Spec.EmbeddedRegistry || h.isNew() || !h.Node.NoRegistry && s.cluster.EmbeddedRegistry && (!h.began("registry") || h.began(Mirrors)) {
 		return nil
 	}
 	return &Action{Host: h.Name, Verb: Registry, Why: "has no embedded registry yet", Effect: Reload}

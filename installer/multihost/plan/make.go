@@ -60,7 +60,8 @@ func Entries(in Input) *Plan {
 //   - The configuration changes before hosts join: they get the new one. It does not change together with the version or the
 //     endpoint.
 //   - Control planes leave after new ones have joined, and before a worker changes: they keep their old version.
-//   - Workers join before others are drained: pods have a place. Labels and taints precede the drains too.
+//   - Workers join before others are drained: pods have a place. Labels, taints and the site's registries precede the
+//     drains too.
 //   - Timers of control planes follow when the control planes are there.
 //   - Workers leave at the end. A change of the endpoint ends after one that does not follow it.
 func (s *site) fill(p *Plan) {
@@ -88,6 +89,7 @@ func (s *site) fill(p *Plan) {
 		each("registry on workers", s.Parallel, s.workers, s.registry),
 		each("join workers", s.Parallel, unfinishedFirst(s.workers), s.enters(Join)),
 		each("labels and taints", s.Parallel, s.hosts, s.labels),
+		each("registries", s.Parallel, s.hosts, s.mirrors),
 		each("renewal of certificates", s.Parallel, s.planes, s.renewal),
 		each("backups", 1, s.planes, s.backups))
 	upgrades, later := s.upgradeWorkers()
@@ -387,12 +389,16 @@ func (s *site) noteHosts() {
 }
 
 func (s *site) noteHost(h host) {
-	if h.Unfinished != "" && !slices.ContainsFunc([]string{Init, Join, "upgrade", "endpoint", "registry"}, h.began) && !some(s.configure, s.follow, s.backups)(h) && !s.isBehind(h) {
+	continued := slices.ContainsFunc([]string{Init, Join, "upgrade", "endpoint", "registry"}, h.began) && !h.began(Mirrors)
+	if h.Unfinished != "" && !continued && !some(s.configure, s.follow, s.backups, s.mirrors)(h) && !s.isBehind(h) {
 		s.rest(fault.Held, "run it there again", "%s did not finish the command %q", h.Name, h.Unfinished)
 	}
 	n, found := s.nodes[h.Name]
 	if !found || h.isNew() {
 		return
+	}
+	if s.Spec.Registries != nil && h.Node.OtherRuntime {
+		s.note("the registries of cluster.yaml are not for %s: Airlift did not install its containerd, and does not change that one's configuration", h.Name)
 	}
 	upgrade := s.upgrade(h)
 	switch {

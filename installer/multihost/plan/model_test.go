@@ -3,6 +3,7 @@ package plan_test
 import (
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"airlift/installer/config"
 	"airlift/installer/multihost/facts"
 	"airlift/installer/multihost/plan"
 	"airlift/installer/multihost/spec"
@@ -31,14 +33,16 @@ type machine struct {
 	ran        string // version of the file of the unfinished command
 	registry   bool
 	timers     map[string]string
-	config     int    // the configuration that it follows
-	changing   string // the reconfiguration that it did not finish
-	goal       int    // of that
-	own        bool   // the unfinished upgrade made it unschedulable
-	lost       bool   // switched off for good
-	address    string // of its Node
-	adopted    bool   // another tool made its node
-	stranger   bool   // a host of another cluster answers at its address
+	registries *config.RegistryRecord // of the site
+	other      bool                   // Airlift did not install its containerd
+	config     int                    // the configuration that it follows
+	changing   string                 // the reconfiguration that it did not finish
+	goal       int                    // of that
+	own        bool                   // the unfinished upgrade made it unschedulable
+	lost       bool                   // switched off for good
+	address    string                 // of its Node
+	adopted    bool                   // another tool made its node
+	stranger   bool                   // a host of another cluster answers at its address
 }
 
 // A world is a site: machines, and what the API of the cluster has.
@@ -106,6 +110,7 @@ func (w *world) answers(now time.Time) map[string]plan.Answer {
 			f.Node = &facts.Node{Name: name, Role: m.role, Airlift: true, CASHA256: "ca of another cluster", Version: m.kubelet}
 		} else if m.installed {
 			f.Node = &facts.Node{Name: name, Role: m.role, Airlift: true, CASHA256: fmt.Sprint("ca", w.clusters), Version: m.kubelet, NoRegistry: !m.registry, Cordoned: m.own, Timers: maps.Clone(m.timers),
+				Registries: m.registries, OtherRuntime: m.other,
 				Etcd: m.role == spec.ControlPlane, Adopted: m.adopted}
 			_, member := w.members[name]
 			if m.role == spec.ControlPlane && m.api != "" && !m.apiDown && member && healthy > len(w.members)/2 {
@@ -163,6 +168,8 @@ func (w *world) steps(a plan.Action) []func() {
 			}
 			m.timers = timers
 		}}
+	case plan.Mirrors:
+		return w.mirrorSteps(a, m, begin, end)
 	case plan.Registry:
 		return []func(){begin, func() { w.cluster.EmbeddedRegistry = w.cluster.EmbeddedRegistry || m.role == spec.ControlPlane }, func() { m.registry = true }, end}
 	case plan.Reconfigure, plan.ReconfigureNode:
@@ -177,6 +184,31 @@ func (w *world) steps(a plan.Action) []func() {
 	}
 	w.t.Fatalf("unknown verb %q", a.Verb)
 	return nil
+}
+
+// mirrorSteps are those of registry mirrors. Between two files, a host has no known registries.
+func (w *world) mirrorSteps(a plan.Action, m *machine, begin, end func()) []func() {
+	if m.other {
+		w.t.Fatalf("%s has a containerd that Airlift did not install, and gets %q", m.name, a.Commands)
+	}
+	wanted, before := w.spec.Registries, m.registries
+	if none := slices.Contains(a.Commands[0], "--none"); none != (len(wanted.List) == 0) {
+		w.t.Fatalf("%s gets %q for %+v", m.name, a.Commands, wanted)
+	}
+	return []func(){begin, func() { m.registries = &config.RegistryRecord{Settings: []string{"not known"}} }, func() {
+		record := config.RecordRegistries(wanted.List, before)
+		m.registries = &record
+	}, end}
+}
+
+// registrySets are sets of registries. The last two differ in a password.
+func registrySets() (sets [][]config.Registry) {
+	sets = [][]config.Registry{nil}
+	for _, password := range []string{"", "Basic one", "Basic two"} {
+		mirror := config.RegistryMirror{URL: &url.URL{Scheme: "https", Host: "m.example"}, RegistryAccess: config.RegistryAccess{Authorization: password}}
+		sets = append(sets, []config.Registry{{Host: "docker.io", Mirrors: []config.RegistryMirror{mirror}}})
+	}
+	return sets
 }
 
 // reconfigureSteps are those of reconfigure and reconfigure node. A host finishes only what it began.
@@ -399,7 +431,9 @@ func (w *world) removeSteps(a plan.Action, m *machine) []func() {
 			w.t.Fatalf("%s is reset: %+v, %+v", m.name, a, m)
 		}
 		m.unfinished = "reset"
-	}, func() { m.installed, m.api, m.unfinished, m.adopted, m.timers = false, "", "", false, nil }, node)
+	}, func() {
+		m.installed, m.api, m.unfinished, m.adopted, m.timers, m.registries, m.other = false, "", "", false, nil, nil, false
+	}, node)
 }
 
 // check asserts the rules that hold at any time.
@@ -666,6 +700,9 @@ func newWorld(t *rapid.T) (w *world, remove bool) {
 	if rapid.Bool().Draw(t, "renewal") {
 		w.spec.Renewal = &spec.Renewal{On: rapid.Bool().Draw(t, "renews"), TimeZone: rapid.SampledFrom([]string{"", "UTC"}).Draw(t, "zone")}
 	}
+	if rapid.Bool().Draw(t, "registries") {
+		w.spec.Registries = &spec.Registries{List: rapid.SampledFrom(registrySets()).Draw(t, "wanted registries")}
+	}
 	if rapid.Bool().Draw(t, "backups") {
 		w.spec.Backups = &spec.Backups{On: rapid.Bool().Draw(t, "backs up"), Directory: "/mnt/backup", Every: 6 * time.Hour, Keep: rapid.IntRange(1, 2).Draw(t, "keep"), TimeZone: "UTC"}
 	}
@@ -721,6 +758,11 @@ func (w *world) populate() (remove bool) {
 			m.timers = rapid.SampledFrom([]map[string]string{nil, {"airlift-certs-renew": "certs auto"},
 				{"airlift-backup": "etcd snapshot /mnt/backup --every 6h0m0s --keep 1 --time-zone UTC", "airlift-certs-renew": "certs auto --time-zone UTC"}}).Draw(t, "timers")
 		}
+		if list := rapid.SampledFrom(registrySets()).Draw(t, "registries"); list != nil {
+			record := config.RecordRegistries(list, nil)
+			m.registries = &record
+		}
+		m.other = rapid.IntRange(0, 5).Draw(t, "other containerd") == 0
 		w.machines[name] = m
 		n := &facts.ClusterNode{Name: name, ControlPlane: role == spec.ControlPlane, Version: version, Labels: map[string]string{"zone": "b", "old": "x"}, ManagedLabels: []string{"old"}}
 		if rapid.IntRange(0, 4).Draw(t, "unschedulable") == 0 {
@@ -971,7 +1013,7 @@ func (w *world) follow(problems []plan.Problem) (done bool) {
 				m.apiDown = m.lost
 			}
 		case p.What == `did not finish the command "reset"`:
-			m.installed, m.api, m.unfinished, m.adopted, m.timers, done = false, "", "", false, nil, true
+			m.installed, m.api, m.unfinished, m.adopted, m.timers, m.registries, m.other, done = false, "", "", false, nil, nil, false, true
 		}
 	}
 	return done
@@ -997,6 +1039,8 @@ func (w *world) reached(remove bool) {
 			w.t.Fatalf("%s has the taints %v", h.Name, n.Taints)
 		case h.Role == spec.ControlPlane && !w.timersMatch(m):
 			w.t.Fatalf("%s has the timers %q, and the file %+v, %+v", h.Name, m.timers, w.spec.Renewal, w.spec.Backups)
+		case w.spec.Registries != nil && !m.other && len(m.registries.Changes(w.spec.Registries.List)) > 0:
+			w.t.Fatalf("%s has the registries %s, and the file %+v", h.Name, m.registries, w.spec.Registries)
 		case h.Taints != nil && !slices.Equal(n.Taints, h.Taints) || n.EndpointBehind || m.registry != w.spec.EmbeddedRegistry:
 			w.t.Fatalf("%s is %+v, %+v, wanted taints %v", h.Name, m, n, h.Taints)
 		}

@@ -110,6 +110,7 @@ const (
 	ReconfigureNode = "reconfigure node" // any other node follows what the cluster stores
 	Renewal         = "certs auto"       // the timer of a control plane
 	Backups         = "etcd snapshot"    // the timer of a control plane
+	Mirrors         = "registry mirrors" // the site's registries on any node
 	NodeMeta        = "labels"           // labels and taints of a Node; runs on the leader
 	Remove          = "remove"           // node remove on another control plane, then reset on the host
 	RemoveOff       = "remove (is gone)" // node remove of a host that does not answer or is no longer a node

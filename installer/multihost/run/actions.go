@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -37,6 +38,12 @@ func (r *Run) perform(ctx context.Context, a plan.Action, h *Host) error {
 	}
 	if a.ReadsPatches() {
 		if err := h.bringPatches(ctx); err != nil {
+			return err
+		}
+	}
+	if a.Verb == plan.Mirrors {
+		defer h.dropRegistries(ctx)
+		if err := h.bringRegistries(ctx); err != nil {
 			return err
 		}
 	}
@@ -170,13 +177,48 @@ func (h *Host) bringPatches(ctx context.Context) error {
 	if h.Patches == "" {
 		return nil
 	}
-	if err := h.shell(ctx, "umask 077 && rm -rf "+plan.PatchesDir+" && mkdir "+plan.PatchesDir); err != nil {
+	if err := h.emptyDir(ctx, plan.PatchesDir); err != nil {
 		return err
 	}
-	return h.eachPatch(func(name string, data []byte) error {
-		sum := sha256.Sum256(data)
-		return h.send(ctx, remote.File{Content: bytes.NewReader(data), Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:]), Path: path.Join(plan.PatchesDir, name), Mode: 0o600}, "")
-	})
+	return h.eachPatch(func(name string, data []byte) error { return h.bringFile(ctx, path.Join(plan.PatchesDir, name), data) })
+}
+
+// emptyDir gives the host an empty directory that only root can read.
+func (h *Host) emptyDir(ctx context.Context, dir string) error {
+	return h.shell(ctx, "umask 077 && rm -rf "+dir+" && mkdir "+dir)
+}
+
+// bringFile sends a small file that only root can read.
+func (h *Host) bringFile(ctx context.Context, name string, data []byte) error {
+	sum := sha256.Sum256(data)
+	return h.send(ctx, remote.File{Content: bytes.NewReader(data), Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:]), Path: name, Mode: 0o600}, "")
+}
+
+// bringRegistries brings the CAs and the credentials of registries to the host. No argument of a command has a secret.
+func (h *Host) bringRegistries(ctx context.Context) error {
+	_, files := plan.OnHost(h.site.Cluster.Registries)
+	if len(files) == 0 {
+		return nil
+	}
+	if err := h.emptyDir(ctx, plan.RegistriesDir); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		data, err := os.ReadFile(files[name])
+		if err != nil {
+			return fault.New(fault.Usage, "reading a file of the registries: %w", err).Hint("see registries in cluster.yaml")
+		}
+		if err := h.bringFile(ctx, name, data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropRegistries removes what bringRegistries brought: containerd has its own copy. What a lost connection leaves, only root can
+// read, and the next run or reset removes it.
+func (h *Host) dropRegistries(ctx context.Context) {
+	_, _ = h.Output(ctx, "rm", "-rf", plan.RegistriesDir)
 }
 
 // eachPatch calls do with the patches of the host. Package spec has checked them, in subdirectories, too.

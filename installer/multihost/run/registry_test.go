@@ -1,12 +1,15 @@
 package run_test
 
 import (
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"airlift/installer/config"
+	"airlift/installer/multihost/spec"
 	"airlift/scripts/fixtures/modelsite"
 )
 
@@ -104,6 +107,55 @@ func TestPatchesInSubdirectories(t *testing.T) {
 	for _, name := range []string{"kubeletconfiguration.yaml", "kubeletconfiguration1.yaml", "etcd/etcd.yaml"} {
 		if w.Hosts["w1"].Files["/var/lib/airlift/cluster/patches/"+name] == "" {
 			t.Errorf("%s was not sent", name)
+		}
+	}
+}
+
+// Each host gets the registries of the file, whenever the driver is killed. Their files are there only for the command, and no
+// password is in an argument.
+func TestRegistriesOfTheSite(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"ca.pem", "auth.json"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("hunter2"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mirror := config.RegistryMirror{URL: &url.URL{Scheme: "https", Host: "m.example"}, RegistryAccess: config.RegistryAccess{CA: []byte("hunter2"), Authorization: "Basic hunter2"}}
+	list := []config.Registry{{Host: "docker.io", Mirrors: []config.RegistryMirror{mirror}}}
+	without, with, none := aCluster(), aCluster(), aCluster()
+	with.Registries = &spec.Registries{List: list, Flags: config.RegistryFlags{
+		Mirrors: []string{"docker.io=https://m.example"}, CAs: []string{"m.example=" + filepath.Join(dir, "ca.pem")}, Auth: filepath.Join(dir, "auth.json"),
+	}}
+	none.Registries = &spec.Registries{}
+	file := aFile(t, oldVersion)
+	check := func(w *modelsite.World, c *spec.Cluster) {
+		t.Helper()
+		if state := applied(t, w, c, file, oldVersion); strings.Contains(state, "cluster/registries") {
+			t.Fatal(state)
+		}
+		for name, m := range w.Hosts {
+			if changes := m.Registries.Changes(c.Registries.List); len(changes) > 0 {
+				t.Fatalf("%s differs: %q", name, changes)
+			}
+		}
+		if seen := strings.Join(w.Seen, "\n"); strings.Contains(seen, "hunter2") || !strings.Contains(seen, "registry mirrors --registry-mirror docker.io=https://m.example --registry-ca m.example=/var/lib/airlift/cluster/registries/ca-1.pem --registry-auth") {
+			t.Fatal(seen)
+		}
+	}
+	w := modelsite.New(with) // hosts that join
+	w.Registries = list
+	check(w, with)
+	w.Registries = nil
+	check(w, none)
+	for how := 1; how <= 3; how++ {
+		for n := 1; ; n++ {
+			w := modelsite.New(without)
+			applied(t, w, without, file, oldVersion)
+			w.Registries = list
+			if !killedAt(t, w, with, file, oldVersion, n, how) {
+				break
+			}
+			check(w, with)
 		}
 	}
 }

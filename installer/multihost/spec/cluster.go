@@ -32,6 +32,7 @@ func (r *reader) cluster(doc *document) *Cluster {
 	c.Endpoint = r.endpoint(doc, c.Hosts)
 	c.Roll = r.roll(doc, c)
 	c.Renewal, c.Backups = r.renewal(doc.Certificates), r.backups(doc.Backups)
+	c.Registries = r.registries(doc.Registries)
 	r.checkKubeadm(doc, c)
 	r.checkDocuments(c)
 	if intact {

@@ -33,6 +33,12 @@ func (r *reader) check(into reflect.Value, tag reflect.StructTag, at strict.Plac
 				r.Refuse(at.Field(name), hint, "%s: the name %q %s", at.Path, name, why)
 			}
 		}
+	case map[string][]string:
+		for _, name := range slices.Sorted(maps.Keys(value)) {
+			if _, why, hint := rules[tag.Get("names")](r, name, at); why != "" {
+				r.Refuse(at.Field(name), hint, "%s: the name %q %s", at.Path, name, why)
+			}
+		}
 	case []string:
 		for i, item := range value {
 			if key := keys[rule]; key != nil && item != "" && hasKey(value[:i], item, key) {
@@ -44,6 +50,9 @@ func (r *reader) check(into reflect.Value, tag reflect.StructTag, at strict.Plac
 			r.Refuse(at, "write a value, or remove the line", "%s is empty", at.Path)
 		} else if strings.HasPrefix(strings.ToUpper(value), "AGE-SECRET-KEY-") {
 			r.Refuse(at, "write the public key, age1…; age-keygen -y prints it", "%s is a private key: cluster.yaml has no secrets", at.Path)
+			into.SetString("")
+		} else if rule == "mirrorURL" && strings.Contains(value, "@") {
+			r.Refuse(at, "write them to a file in the format of docker's config.json: registries.auth", "%s has a user name or a password: cluster.yaml has no secrets", at.Path)
 			into.SetString("")
 		} else if rule != "" {
 			set, why, hint := rules[rule](r, value, at)
@@ -106,5 +115,5 @@ var elsewhere = map[string]string{
 	"version":              "the version is the version of the file: ./install version",
 	"vips":                 "write vip",
 	"network":              "write networking of ClusterConfiguration in the documents of kubeadm",
-	"registry":             "write embeddedRegistry: true, or ./install init --registry-mirror",
+	"registry":             "write embeddedRegistry: true, or the mirrors of the site in registries",
 }

@@ -22,6 +22,13 @@ type document struct {
 
 	Certificates *certificates `json:"certificates"`
 	Backups      *backups      `json:"backups"`
+	Registries   *registries   `json:"registries"`
+}
+
+type registries struct {
+	Mirrors map[string][]string `json:"mirrors" names:"registryHost" is:"mirrorURL" one:"true"`
+	CA      []string            `json:"ca" is:"registryCA" one:"true"`
+	Auth    string              `json:"auth" is:"registryAuth"`
 }
 
 type certificates struct {

@@ -1,11 +1,18 @@
 package spec_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"airlift/installer/multihost/spec"
 	"airlift/internal/fault"
@@ -75,6 +82,12 @@ endpoint:
   vip: [10.0.0.10]
   balancer: true
 embeddedRegistry: false
+registries:
+  mirrors:
+    docker.io: ["https://mirror.example:5000", "http://m2"]
+    quay.io: https://mirror.example:5000/v2/quay
+  ca: [ca.pem, docker.io=ca.pem]
+  auth: auth.json
 certificates:
   autoRenew: true
   timeZone: Europe/Berlin
@@ -114,6 +127,22 @@ nodeRegistration:
   - {name: v, value: "4"}
 `
 
+var certificate = create()
+
+// create returns the certificate of a CA.
+func create() string {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		panic(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
 // directory returns the path of a cluster.yaml with this text, next to the files that whole names.
 func directory(t testing.TB, text string) string {
 	t.Helper()
@@ -123,6 +152,7 @@ func directory(t testing.TB, text string) string {
 	}
 	for name, content := range map[string]string{
 		"cluster.yaml": text, "key": "x", "check.sh": "x", "join.yaml": joinFile, "secret.yaml": strings.Replace(joinFile, "nodeRegistration:", "controlPlane: {certificateKey: 4711}\nnodeRegistration:", 1),
+		"ca.pem": certificate, "auth.json": `{"auths": {"mirror.example:5000": {"username": "reader", "password": "hunter2"}}}`,
 		"patches/kubeletconfiguration.yaml": "maxPods: 50\n", "patches2/kubeletconfiguration.yaml": "maxPods: {a: b}\n", "init.yaml": "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\n", "none.yaml": "",
 	} {
 		path := filepath.Join(dir, name)
@@ -270,6 +300,16 @@ func TestOneMistakeIsOneError(t *testing.T) {
 		{"nothing to keep", "keep: |4", "0", "backups.keep must be a number from 1", ""},
 		{"no key of age", "recipients: |age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p", "ssh-ed25519", "is not a public key of age", "age1"},
 		{"a private key", "recipients: |age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p", "AGE-SECRET-KEY-1hunter2", "backups.recipients[0] is a private key", "age-keygen -y"},
+		{"a mirror of no registry", "mirrors:\n    |docker.io: [", "docker: [", `registries.mirrors: the name "docker" cannot be used`, ""},
+		{"a mirror without a scheme", "docker.io: [|\"https://mirror.example:5000\"", "mirror.example:5000", `registries.mirrors.docker.io[0] "mirror.example:5000" cannot be used`, "write a URL"},
+		{"a password in a mirror", "docker.io: [|\"https://mirror.example:5000\"", "\"https://u:hunter2@mirror.example\"", "registries.mirrors.docker.io[0] has a user name or a password: " + secrets, "registries.auth"},
+		{"a port that is no number", "docker.io: [|\"https://mirror.example:5000\"", "\"https://mirror.example:port\"", "cannot be used: it is not a URL", ""},
+		{"no such CA", "ca: [|ca.pem", "nope.pem", `registries.ca[0] "nope.pem" cannot be read`, "relative to the directory of"},
+		{"a CA that is a key", "ca: [|ca.pem", "key", "registries.ca: reading ", "HOST=FILE"},
+		{"the CA of no registry", "ca: [ca.pem, |docker.io=ca.pem", "docker=ca.pem", `"docker" is not the name of a registry`, "HOST=FILE"},
+		{"no such credentials", "auth: |auth.json", "nope.json", `registries.auth "nope.json" cannot be read`, "config.json"},
+		{"credentials that are none", "auth: |auth.json", "key", "registries.auth: reading ", "auths"},
+		{"mirrors as a list", "|mirrors:\n    docker.io: [\"https://mirror.example:5000\", \"http://m2\"]\n    quay.io: https://mirror.example:5000/v2/quay", "mirrors: [a]", "registries.mirrors is a list and must be a mapping", ""},
 		{"an empty file", "- |join.yaml", "none.yaml", `kubeadm[0] "none.yaml" is empty`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

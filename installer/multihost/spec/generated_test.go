@@ -107,6 +107,7 @@ func TestGeneratedClusters(t *testing.T) {
 			delete(doc, "groups")
 		}
 		drawRest(t, want, doc)
+		drawRegistries(t, dir, want, doc)
 		text, err := yaml.Marshal(doc)
 		if err != nil {
 			t.Fatal(err)
@@ -255,6 +256,37 @@ func drawRest(t *rapid.T, want *spec.Cluster, doc object) {
 		}
 		doc["roll"] = r
 	}
+}
+
+// drawRegistries draws registries, which mean what the same flags mean.
+func drawRegistries(t *rapid.T, dir string, want *spec.Cluster, doc object) {
+	if rapid.Bool().Draw(t, "no registries") {
+		return
+	}
+	flags, written := config.RegistryFlags{}, object{}
+	names := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"_default", "docker.io", "quay.io", "r.example:5000"}), 0, 3, rapid.ID).Draw(t, "registries")
+	mirrors := object{}
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		urls := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"https://m1.example", "http://m2:5000"}), 1, 2, rapid.ID).Draw(t, "mirrors")
+		for _, u := range urls {
+			flags.Mirrors = append(flags.Mirrors, name+"="+u)
+		}
+		mirrors[name] = urls
+	}
+	if len(names) > 0 {
+		written["mirrors"] = mirrors
+	}
+	if rapid.Bool().Draw(t, "ca") {
+		flags.CAs, written["ca"] = []string{filepath.Join(dir, "ca.pem")}, "patches/../ca.pem"
+	}
+	if rapid.Bool().Draw(t, "auth") {
+		flags.Auth, written["auth"] = filepath.Join(dir, "auth.json"), "auth.json"
+	}
+	list, _, err := flags.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc["registries"], want.Registries = written, &spec.Registries{Flags: flags, List: list}
 }
 
 // What Kubernetes' own validation of labels refuses is refused, and nothing else.

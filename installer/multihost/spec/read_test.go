@@ -83,6 +83,15 @@ func TestWhole(t *testing.T) {
 		Recipients: []string{"age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"}}); !reflect.DeepEqual(got, want) {
 		t.Errorf("backups: %+v", got)
 	}
+	if got, want := c.Registries.Flags, (config.RegistryFlags{
+		Mirrors: []string{"docker.io=https://mirror.example:5000", "docker.io=http://m2", "quay.io=https://mirror.example:5000/v2/quay"},
+		CAs:     []string{filepath.Join(dir, "ca.pem"), "docker.io=" + filepath.Join(dir, "ca.pem")}, Auth: filepath.Join(dir, "auth.json"),
+	}); !reflect.DeepEqual(got, want) {
+		t.Errorf("registries: %+v", got)
+	}
+	if list := c.Registries.List; len(list) == 0 || strings.Contains(c.Digest, "hunter2") {
+		t.Errorf("registries: %v", list)
+	}
 	// kubeadm's documents are as they are written, comments too.
 	_, inline, _ := strings.Cut(whole, "\n---\n")
 	if want := joinFile + "---\n" + inline; string(c.Kubeadm) != want {
@@ -238,7 +247,7 @@ func TestExample(t *testing.T) {
 	}
 	// Some fields exclude each other.
 	text = strings.NewReplacer("\n  address: k8s.example.org:6443", "\n", "    address: 10.0.0.11\n", "", "~/.ssh/id_ed25519", "key", "~/.ssh/jump", "key",
-		"kubeadm: kubeadm.yaml", "kubeadm: join.yaml").Replace(text)
+		"kubeadm: kubeadm.yaml", "kubeadm: join.yaml", "site-ca.pem", "ca.pem", "other-ca.pem", "ca.pem").Replace(text)
 	if _, err := spec.Read(directory(t, text)); err != nil {
 		t.Errorf("%v\n%s", err, text)
 	}

@@ -59,6 +59,10 @@ func init() {
 		"interval":      interval,
 		"recipient":     recipient,
 		"timeZone":      timeZone,
+		"registryHost":  registryHost,
+		"mirrorURL":     mirrorURL,
+		"registryCA":    registryCA,
+		"registryAuth":  registryAuth,
 	}
 }
 

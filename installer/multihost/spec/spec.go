@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"airlift/installer/config"
 )
 
 // DefaultFile is the file that the commands read without --file.
@@ -18,7 +20,7 @@ const (
 	Worker       = "worker"
 )
 
-// A Cluster is a cluster.yaml: apiVersion airlift/v1, kind Cluster. It has no secrets. Read fills the values of groups
+// A Cluster is a cluster.yaml: apiVersion airlift/v1, kind Cluster. Only Registries has secrets. Read fills the values of groups
 // and the defaults in, so each Host is complete.
 type Cluster struct {
 	// Name of the cluster, kubeadm's clusterName.
@@ -39,7 +41,9 @@ type Cluster struct {
 	// Renewal and Backups are timers of the control planes. nil: apply leaves the timers as they are.
 	Renewal *Renewal
 	Backups *Backups
-	// Digest is the sha256 of the file, of kubeadm's documents and of the patches, hex.
+	// Registries are for all hosts. nil: apply leaves the registries as they are.
+	Registries *Registries
+	// Digest is the sha256 of the file, of kubeadm's documents, of the patches and of the CAs of registries, hex.
 	Digest string
 	// Warnings are lines for the user, with the line of the file in front.
 	Warnings []string
@@ -146,6 +150,12 @@ type Backups struct {
 	Keep       int
 	TimeZone   string
 	Recipients []string // age1…
+}
+
+// Registries are the mirrors, CAs and credentials of registries.
+type Registries struct {
+	Flags config.RegistryFlags // with absolute paths of the driver's machine
+	List  []config.Registry    // what the flags mean; it has secrets
 }
 
 // Endpoint is how the API is reached.
