@@ -11,6 +11,7 @@ import (
 	"airlift/installer/flow/initcluster"
 	"airlift/installer/host/detection"
 	"airlift/installer/phases"
+	"airlift/installer/secrets"
 	"airlift/installer/timeline"
 )
 
@@ -31,6 +32,8 @@ type initFlags struct {
 	options    phases.InitOptions
 	runFlags   runFlags
 	timeline   timelineFlag
+	// encryptSecrets lets the API servers encrypt Secrets with a key that init creates.
+	encryptSecrets bool
 	// read replaces the reading of configFile, for etcd restore.
 	read func(cmd *cobra.Command) error
 }
@@ -84,6 +87,7 @@ func (in *initFlags) bind(f *pflag.FlagSet) {
 	f.StringSliceVar(&cfg.Endpoint.VIPs, "control-plane-vip", nil, "a free `ADDRESS` in the subnet of the control planes, at which a healthy one answers; with a comma, one of each family")
 	f.BoolVar(&cfg.Endpoint.Balancer, "control-plane-balancer", false, "run a balancer on each node, through which its own processes reach all API servers")
 	f.BoolVar(&cfg.Registry.Used, "embedded-registry", false, "let the control planes keep this file and serve it: thin installers read it, and containerd of each node pulls its images")
+	f.BoolVar(&in.encryptSecrets, "encrypt-secrets", false, "encrypt Secrets in etcd, with a key that is created here")
 	f.StringSliceVar(&cfg.APIServer.CertSANs, "apiserver-cert-extra-sans", nil, "additional IP addresses and DNS names in the API server's certificate")
 	f.StringVar(&cfg.Cluster.CertificatesDir, "cert-dir", config.CertificatesDir, "the `DIRECTORY` of the certificates")
 	f.StringVar(&cfg.ImageRepository, "image-repository", config.DefaultImageRepository, "the registry in the names of the control plane's images")
@@ -121,6 +125,11 @@ func (in *initFlags) open(cmd *cobra.Command) (*opened, error) {
 		return nil, err
 	}
 	cfg.DisableSkippedAddOns()
+	if in.encryptSecrets {
+		if err := secrets.Use(&cfg.Cluster); err != nil {
+			return nil, err
+		}
+	}
 	in.options.FromFile = in.configFile != ""
 	in.options.UserToken = in.token != "" || len(cfg.BootstrapTokens) > 0
 	if len(cfg.BootstrapTokens) == 0 {

@@ -12,6 +12,7 @@ import (
 	"airlift/cmd/install/hostroute"
 	"airlift/cmd/install/reconfigurecmd"
 	"airlift/cmd/install/registrycmd"
+	"airlift/cmd/install/secretscmd"
 	"airlift/cmd/install/thin"
 	"airlift/cmd/output"
 	"airlift/cmd/suggest"
@@ -76,7 +77,7 @@ func newRootCmd() *cobra.Command {
 	}{
 		{"Several hosts, from one machine:", []*cobra.Command{clustercmd.New(openOwnFile)}},
 		{"One host:", []*cobra.Command{newPreflightCmd(), init, join, newResetCmd()}},
-		{"Second day:", []*cobra.Command{newStatusCmd(), upgrade, reconfigurecmd.New(shared), newEndpointCmd(), newNodeCmd(), newTokenCmd(), newKubeconfigCmd(), certscmd.New(shared), bring, apply, images}},
+		{"Second day:", []*cobra.Command{newStatusCmd(), upgrade, reconfigurecmd.New(shared), newEndpointCmd(), newNodeCmd(), newTokenCmd(), newKubeconfigCmd(), certscmd.New(shared), secretscmd.New(shared), bring, apply, images}},
 		{"Recovery:", []*cobra.Command{newDoctorCmd(), newEtcdCmd()}},
 		{"Advanced:", []*cobra.Command{newConfigCmd(), registrycmd.New(shared), adoptcmd.New(shared)}},
 		{"Help:", []*cobra.Command{newDocsCmd(), newVersionCmd()}},

@@ -51,6 +51,7 @@ var Books = []Book{
 			{"docs/status.md", "Status"},
 			{"docs/reconfigure.md", "Change the configuration"},
 			{"docs/certificates.md", "Certificates"},
+			{"docs/secrets.md", "Encrypt Secrets"},
 			{"docs/upgrade.md", "Upgrade"},
 			{"docs/upgrade-plan.md", "Upgrade: plan"},
 			{"docs/upgrade-notes.md", "Upgrade: release notes"},

@@ -25,13 +25,31 @@ func FindWritten(ctx context.Context, m *node.Machine, of *config.Etcd, u reconf
 		return "", fmt.Errorf("finding data that was written with %s: %w", u.Provider, err)
 	}
 	defer client.Close()
+	return findWritten(etcdPrefix(m), u, func(below string, matches func(value []byte) bool) (string, error) {
+		return client.Find(ctx, below, matches)
+	})
+}
+
+// WalkEtcd visits the values of a resource in etcd, as the API servers store them.
+func WalkEtcd(ctx context.Context, m *node.Machine, of *config.Etcd, resource string, visit func(key string, value []byte)) error {
+	client, err := connectEtcd(ctx, m, of)
+	if err != nil {
+		return fmt.Errorf("reading %s in etcd: %w", resource, err)
+	}
+	defer client.Close()
+	return client.Walk(ctx, etcdPrefix(m)+"/"+resource+"/", func(key string, value []byte) bool {
+		visit(key, value)
+		return false
+	})
+}
+
+// etcdPrefix is where the API servers store their data.
+func etcdPrefix(m *node.Machine) string {
 	prefix := "/registry"
 	if pod, err := staticpod.Read(m.Existing.Path(node.APIServerManifest)); err == nil {
 		prefix = "/" + strings.Trim(cmp.Or(pod.Flags["etcd-prefix"], prefix), "/")
 	}
-	return findWritten(prefix, u, func(below string, matches func(value []byte) bool) (string, error) {
-		return client.Find(ctx, below, matches)
-	})
+	return prefix
 }
 
 // findWritten is FindWritten below a prefix of etcd. find returns the first key below another one whose value matches.

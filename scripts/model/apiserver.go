@@ -127,7 +127,7 @@ func (c *etcdCluster) object(key string) map[string]any {
 		return nil
 	}
 	var o map[string]any
-	if err := utiljson.Unmarshal([]byte(strings.TrimPrefix(text, encrypted)), &o); err != nil {
+	if err := utiljson.Unmarshal([]byte(plainText(text)), &o); err != nil {
 		panic(err)
 	}
 	return o
@@ -415,8 +415,8 @@ func (s *apiServer) serve(c *etcdCluster, q request, r *http.Request, body []byt
 			return o
 		}
 		stored := c.store(key, o)
-		if q.resource == "secrets" && s.encrypts() {
-			c.data[key] = encrypted + c.data[key]
+		if q.resource == "secrets" {
+			c.data[key] = s.seal(c.data[key])
 		}
 		return stored
 	}

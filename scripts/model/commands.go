@@ -71,7 +71,11 @@ func (h *Host) busy() bool {
 
 // init makes the host the first control plane.
 func (r *run) init(b *payload.Bundle) (string, error) {
-	cfg := &config.Config{}
+	return r.initWith(b, &config.Config{})
+}
+
+// initWith is init with more of a configuration.
+func (r *run) initWith(b *payload.Bundle, cfg *config.Config) (string, error) {
 	cfg.ControlPlaneEndpoint, cfg.EncryptionAlgorithm = Endpoint+":6443", "ECDSA-P256"
 	cfg.LocalAPIEndpoint = config.APIEndpoint{AdvertiseAddress: r.host.IP, BindPort: config.DefaultBindPort}
 	cfg.UploadCerts, cfg.CertificateKey = true, certificateKey

@@ -145,7 +145,7 @@ func (c *etcdCluster) update(key string, change func(o map[string]any)) {
 	if o == nil {
 		return
 	}
-	before := strings.TrimPrefix(c.data[key], encrypted)
+	before := plainText(c.data[key])
 	change(o)
 	after, err := json.Marshal(o)
 	if err != nil {

@@ -505,11 +505,6 @@ func (s *apiServer) encrypts() bool {
 	return strings.Contains(s.policy, encryptions[reconfigureEncrypt])
 }
 
-// reads reports whether an API server can read what is stored: all of them read what is not encrypted.
-func (s *apiServer) reads(text string) bool {
-	return !strings.HasPrefix(text, encrypted) || strings.Contains(s.policy, "kind: EncryptionConfiguration")
-}
-
 // readsAll fails if a control plane cannot read a Secret.
 func (s *Site) readsAll() error {
 	for _, h := range s.hosts {

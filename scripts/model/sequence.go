@@ -397,7 +397,9 @@ func (s *Site) mayRun(h *Host, c Command) bool {
 	switch c.Name {
 	case "edit a manifest", editAPIServer, editComment, editFlag, editFlags, editImage, "the API server is lost", renewAll, restoreEdits, keepEdits, reconfigureWide, reconfigureLittle, reconfigureBroken, reconfigureKey, reconfigureEncrypt:
 		return h.controlPlane()
-	case "init", "etcd restore", "etcd restore, interrupted":
+	case secretsEnable, secretsRotate, secretsDisable:
+		return h.controlPlane()
+	case "init", initEncrypted, "etcd restore", "etcd restore, interrupted":
 		return s.other(h) == nil
 	case "join", "join --control-plane", "join --control-plane, interrupted":
 		return s.other(h) != nil
@@ -498,6 +500,10 @@ func (s *Site) command(r *run, c Command) (string, error) {
 	switch c.Name {
 	case "init":
 		return r.init(b)
+	case initEncrypted:
+		return r.initEncrypted(b)
+	case secretsEnable, secretsRotate, secretsDisable:
+		return r.secrets(b, c.Name)
 	case "reset":
 		return r.reset(false, false)
 	case "reset --force":
@@ -643,7 +649,7 @@ func (s *Site) check(h *Host, c Command, err error) error {
 	}
 	switch {
 	case err != nil:
-	case c.Name == "init", c.Name == "join --control-plane", c.Name == renewAll, strings.HasPrefix(c.Name, "rotate-ca"):
+	case c.Name == "init", c.Name == initEncrypted, c.Name == "join --control-plane", c.Name == renewAll, strings.HasPrefix(c.Name, "rotate-ca"):
 		if err := s.running(h, false); err != nil {
 			return err
 		}

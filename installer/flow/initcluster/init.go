@@ -41,6 +41,7 @@ type Init struct {
 	credentials  *nodeCredentials
 	access       *access
 	system       *systemPods
+	encryption   *encryption
 
 	turn *node.Turn // of this control plane; nil until one of its components changes
 }
@@ -60,6 +61,7 @@ func newInit(p *phases.Plan, o phases.InitOptions, m *node.Machine) *Init {
 		credentials: &nodeCredentials{Machine: m, node: content.Node, content: content, api: api, options: o, certificateKey: p.Config.CertificateKey},
 		access:      &access{Machine: m, node: content.Node, api: api, kubeconfig: o.Kubeconfig},
 		system:      &systemPods{Machine: m, node: content.Node, api: api},
+		encryption:  &encryption{Machine: m, node: content.Node, api: api},
 	}
 	own := func() []string { return []string{strings.TrimPrefix(i.node.Config.LocalURL(), "https://")} }
 	i.endpoint, i.registry = phases.NewEndpoint(i.node, own), phases.NewRegistry(i.api, own)
@@ -75,6 +77,7 @@ func Phases() []workflow.Step {
 
 // Steps returns the steps of init in order.
 func (i *Init) Steps() []workflow.Step {
+	createKey, storeKey := i.encryption.steps(i.access.admin)
 	return []workflow.Step{
 		{Name: "preflight", Doc: "run the preflight checks", Run: i.preflight, Reads: true},
 		{Name: "unpack", Doc: "install the binaries from the bundle", Prepare: i.node.Ready, Desired: i.content.Desired, Apply: i.content.Unpack, Needed: true},
@@ -82,6 +85,7 @@ func (i *Init) Steps() []workflow.Step {
 		{Name: "runtime", Doc: "prepare the kernel and start containerd", Desired: i.runtimeStep.Desired, Apply: i.prepareRuntime, Needed: true},
 		i.files("certs", "create the certificates", i.controlPlane.Certs(), i.each(pki.Names(), i.controlPlane.Certs)...),
 		i.files("kubeconfig", "create the kubeconfig files", i.kubeconfig(), i.each(pki.KubeconfigNames(), i.kubeconfig)...),
+		createKey,
 		{Name: "etcd", Doc: "write the static pod manifest of etcd", Steps: []workflow.Step{
 			{Name: "local", Doc: "write the static pod manifest of a local etcd", Desired: i.etcd, Apply: i.applyEtcd},
 		}},
@@ -97,6 +101,7 @@ func (i *Init) Steps() []workflow.Step {
 			{Name: "kubeadm", Doc: "store the ClusterConfiguration", Prepare: i.access.admin, Desired: i.api.Objects(render.UploadClusterConfig), Apply: i.api.Apply},
 			{Name: "kubelet", Doc: "store the KubeletConfiguration", Prepare: i.access.admin, Desired: i.api.Objects(render.UploadKubeletConfig), Apply: i.uploadKubeletConfig},
 			{Name: "endpoint", Doc: "store how nodes reach the API servers", Prepare: i.access.admin, Desired: i.api.Objects(render.UploadEndpoint), Apply: i.api.Apply, Empty: !i.node.Config.Endpoint.Used()},
+			storeKey,
 		}},
 		{Name: "upload-certs", Doc: "store the encrypted certificates in the cluster", Prepare: i.access.admin, Run: i.credentials.uploadCerts},
 		{Name: "mark-control-plane", Doc: "label and taint this node", Prepare: i.access.admin, Run: i.api.MarkControlPlane},

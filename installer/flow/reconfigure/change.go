@@ -53,6 +53,9 @@ func (r *Reconfigure) Edit(ctx context.Context, own *config.Config, stored *clus
 		return err
 	}
 	r.former = plan.Config
+	if edit := r.options.EditCluster; edit != nil {
+		return edit(&own.Cluster)
+	}
 	if r.options.Given == nil {
 		return nil
 	}

@@ -41,6 +41,8 @@ type Options struct {
 	Node bool
 	// Given are the user's documents, as config.ReadReconfigure reads them, of a node as ReadReconfigureNode does; nil without a file.
 	Given *config.Given
+	// EditCluster changes the stored ClusterConfiguration, nil for the user's documents or none.
+	EditCluster func(*config.Cluster) error
 	// Files are files for all control planes.
 	Files []reconfiguration.File
 	// Restore replaces what was edited by hand on this host and in the cluster by what the configuration gives.
