@@ -14,10 +14,12 @@ func TestSecrets(t *testing.T) {
 	prints(t, slices.Concat(planes, round, round, Sequence{{Name: "join --control-plane", Host: 3}}, round, Sequence{{Name: reconfigureNode, Host: 3}, {Name: secretsRotate, Host: 3}}),
 		"encrypt-secrets, and again: <nil>", "rotate: [^=]*these control planes", "reconfigure node: <nil>", "rotate: [^=]*these control planes", "reconfigure node: <nil>",
 		"join --control-plane: <nil>", "rotate: [^=]*all Secrets are stored as wanted", "reconfigure node: <nil>", "reconfigure node: <nil>", "rotate: [^=]*host1")
+	prints(t, slices.Concat(planes, Sequence{{Name: secretsRotate, Host: 1}, {Name: reconfigureUndo, Host: 1}, {Name: reconfigureNode, Host: 2}, {Name: secretsRotate, Host: 1}}),
+		"rotate: [^=]*these control planes", "undo: <nil>", "reconfigure node: <nil>", "rotate: [^=]*these control planes")
 	prints(t, Sequence{
-		{Name: initEncrypted, Host: 1}, {Name: "etcd snapshot", Host: 1}, {Name: secretsRotate, Host: 1}, {Name: reconfigureUndo, Host: 1}, {Name: secretsRotate, Host: 1},
+		{Name: initEncrypted, Host: 1}, {Name: "etcd snapshot", Host: 1}, {Name: secretsRotate, Host: 1},
 		{Name: "reset", Host: 1}, {Name: "etcd restore", Host: 1}, {Name: secretsRotate, Host: 1}, {Name: "reset", Host: 1, Again: true},
-	}, "snapshot: <nil>", "rotate: <nil>", "100 %", "undo: <nil>", "rotate: <nil>", "reset: <nil>", "restore: <nil>", "rotate: <nil>", "100 %", "reset, and again: <nil>")
+	}, "snapshot: <nil>", "rotate: <nil>", "100 %", "reset: <nil>", "restore: <nil>", "rotate: <nil>", "100 %", "reset, and again: <nil>")
 	prints(t, Sequence{{Name: "init", Host: 1}, {Name: secretsRotate, Host: 1}, {Name: secretsEnable, Host: 1, Again: true}, {Name: secretsRotate, Host: 1}, {Name: secretsDisable, Host: 1, Again: true}, {Name: secretsEnable, Host: 1}},
 		"rotate: [^=]*Secrets are not encrypted", "enable, and again: <nil>", "rotate: <nil>", "disable, and again: <nil>", "enable: <nil>", "100 %")
 }
