@@ -85,7 +85,7 @@ func (s *realSite) restart(one *server, check string) {
 	defer log.Close()
 	one.process = exec.Command(rig.Component(s.t, one.version, "kube-apiserver"),
 		"--etcd-servers="+s.cluster.EtcdURL, "--etcd-prefix="+one.prefix,
-		"--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", one.port), "--bind-address=127.0.0.1", "--authorization-mode=RBAC",
+		"--endpoint-reconciler-type=none", fmt.Sprintf("--secure-port=%d", one.port), "--bind-address=127.0.0.1", "--authorization-mode=RBAC",
 		"--client-ca-file="+pki("ca.crt"), "--tls-cert-file="+pki("apiserver.crt"), "--tls-private-key-file="+pki("apiserver.key"),
 		"--service-account-key-file="+pki("sa.pub"), "--service-account-signing-key-file="+pki("sa.key"),
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local", "--service-cluster-ip-range=10.96.0.0/12",
