@@ -148,7 +148,7 @@ func (s Server) differs(sum string) string {
 func sha256Of(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(data)) }
 
 // loaded matches the metric with the file that an API server uses (k8s.io/apiserver, not in v1.29).
-var loaded = regexp.MustCompile(`(?m)^apiserver_encryption_config_controller_automatic_reload_last_config_info\{[^}]*hash="([^"]+)"[^}]*\} 1`)
+var loaded = regexp.MustCompile(`(?m)^apiserver_encryption_config_controller_last_config_info\{[^}]*hash="(sha256:[0-9a-f]{64})"[^}]*\} 1`)
 
 // servers reads the metrics of each API server.
 func (c *ControlPlane) servers(ctx context.Context) (list []Server, err error) {
