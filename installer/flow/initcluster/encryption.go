@@ -74,6 +74,9 @@ func (e *encryption) hasData() bool {
 // store adds the file to those that control planes share, encrypted with a key that is not in etcd. Later, only changes of the keys
 // replace it there. In the data of a backup, the Secret may be one step behind the file of the backup.
 func (e *encryption) store(ctx context.Context) error {
+	if !e.used() {
+		return nil
+	}
 	saKey := func() ([]byte, error) { return e.read(path.Join(e.node.Config.CertificatesDir, "sa.key")) }
 	files, err := cluster.SharedFiles(ctx, e.api.Client.API, saKey)
 	if err != nil {
