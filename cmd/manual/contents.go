@@ -49,6 +49,7 @@ var Books = []Book{
 		}},
 		{"Second day", []Entry{
 			{"docs/status.md", "Status"},
+			{"docs/audit.md", "Audit"},
 			{"docs/reconfigure.md", "Change the configuration"},
 			{"docs/certificates.md", "Certificates"},
 			{"docs/secrets.md", "Encrypt Secrets"},

@@ -53,7 +53,7 @@ var notOwned = map[string]string{
 }
 
 // onlyRead are packages that read files of many kinds, and write none.
-var onlyRead = []string{"installer/adoption", "installer/doctor", "installer/multihost/agent", "installer/preflight", "installer/redact"}
+var onlyRead = []string{"installer/adoption", "installer/audit", "installer/doctor", "installer/multihost/agent", "installer/preflight", "installer/redact"}
 
 // onHost matches a path on a host, without the file systems of the kernel.
 var onHost = regexp.MustCompile(`^/(etc|usr|var|opt|root)/[^\s%]+$`)

@@ -62,15 +62,7 @@ const soon = 30 * 24 * time.Hour
 // HTML returns the page: one file without scripts, that needs nothing from a network.
 func (r *Report) HTML() []byte {
 	p := &page{}
-	p.add(`<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>%s: cluster report</title>
-<style>
-%s</style></head><body>
-`, r.Site.Name, markup(style))
+	p.begin(r.Site.Name+": cluster report", style)
 	state := "bad"
 	if r.Site.Healthy {
 		state = "good"
@@ -93,6 +85,19 @@ func (r *Report) HTML() []byte {
 	}
 	p.add("</main>\n<footer>Secrets are redacted. Names, addresses and paths are not.</footer>\n</body></html>\n")
 	return []byte(p.String())
+}
+
+// begin writes the head of a page that needs nothing from a network.
+func (p *page) begin(title, style string) {
+	p.add(`<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>%s</title>
+<style>
+%s</style></head><body>
+`, title, markup(style))
 }
 
 // tiles are the answers that people look for first.
