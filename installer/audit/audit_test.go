@@ -219,6 +219,7 @@ func hardened(t *testing.T) *tree {
 	}
 	n.write("/etc/passwd", "root:x:0:0::/:\netcd:x:2379:2379::/:\nmail:x:8:8::/:\n", 0o644)
 	n.write("/etc/group", "root:x:0:\netcd:x:2379:\nmail:x:8:\n", 0o644)
+	n.write("/etc/kubernetes/kubelet.conf", "kind: Config\n", 0o600)
 	n.mkdir("/var/lib/etcd", 0o700)
 	n.write("/etc/cni/net.d/10-flannel.conflist", "{}", 0o600)
 	n.write("/var/lib/kubelet/config.yaml", kubeletYAML, 0o600)
@@ -296,7 +297,7 @@ func TestEachBreak(t *testing.T) {
 		{"1.1.13", wide("/etc/kubernetes/super-admin.conf", 0o640)}, {"1.1.14", others("/etc/kubernetes/admin.conf")},
 		{"1.1.15", wide("/etc/kubernetes/scheduler.conf", 0o640)}, {"1.1.16", others("/etc/kubernetes/scheduler.conf")},
 		{"1.1.17", wide("/etc/kubernetes/controller-manager.conf", 0o640)}, {"1.1.18", others("/etc/kubernetes/controller-manager.conf")},
-		{"1.1.19", others("/etc/kubernetes/pki/etcd/server.key")}, {"1.1.20", wide("/etc/kubernetes/pki/ca.crt", 0o664)}, {"1.1.21", wide("/etc/kubernetes/pki/etcd/server.key", 0o640)},
+		{"1.1.19", others("/etc/kubernetes/pki/etcd/server.key")}, {"1.1.19 4.1.8", others("/etc/kubernetes/pki/ca.crt")}, {"1.1.20 4.1.7", wide("/etc/kubernetes/pki/ca.crt", 0o664)}, {"1.1.21", wide("/etc/kubernetes/pki/etcd/server.key", 0o640)},
 
 		{"1.2.2", flag(apiServer, "token-auth-file", "/etc/tokens.csv")},
 		{"1.2.3", flag(apiServer, "enable-admission-plugins", "NodeRestriction,EventRateLimit")},

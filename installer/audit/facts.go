@@ -116,7 +116,10 @@ func (r *Reader) connect(ctx context.Context) (*cluster.Client, error) {
 		return nil, err
 	}
 	client.SetTimeout(requestTimeout)
-	return client, client.Reach(ctx)
+	if err := client.Reach(ctx); err != nil {
+		return nil, err
+	}
+	return client, nil
 }
 
 // files lets the rules read the files of the host.

@@ -314,7 +314,7 @@ func firstProvider(f *facts) finding {
 	return finding{verdict: Failed, found: "the encryption configuration has no provider for Secrets", fix: encryptionFix}
 }
 
-const encryptionFix = "./install docs reconfigure"
+const encryptionFix = "write an encryption configuration, and set encryption-provider-config: ./install docs reconfigure"
 
 // anonymous judges what anonymous requests may do: the kubelet's probes of the API server are anonymous, and so is join's first request.
 func anonymous(f *facts) finding {
@@ -457,10 +457,15 @@ func kubeletServing(f *facts) finding {
 	})(f)
 }
 
-// noOverride wants that the kubelet has the host's name.
+// noOverride wants that the kubelet has the host's name. A node may have another one, which is also in its certificate: only a new node
+// could change it.
 func noOverride(f *facts) finding {
-	if name := f.kubelet.flag("hostname-override"); name != "" {
-		return finding{verdict: Failed, found: "the kubelet runs with hostname-override=" + name, fix: "./install reset; then join with the name of the host"}
+	switch name := f.kubelet.flag("hostname-override"); name {
+	case "":
+		return finding{verdict: Passed, found: "hostname-override is not set"}
+	case f.name:
+		return finding{verdict: ByDesign, found: "hostname-override is " + name, reason: "the node was created with this name, and the kubelet's certificate has it"}
+	default:
+		return finding{verdict: Failed, found: "hostname-override is " + name + ", and the node is " + f.name, fix: "remove hostname-override from the kubelet's flags, and: systemctl restart kubelet"}
 	}
-	return finding{verdict: Passed, found: "hostname-override is not set"}
 }
