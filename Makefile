@@ -13,7 +13,7 @@
 #   make conformance  run Kubernetes' own conformance tests
 #   make bench   compare the times with kubeadm by hand
 #   make scale   measure how the cost grows
-#   make release VERSION=v0.1.0  write the files of a release
+#   make release VERSION=v0.1.0  write the files of a release; FIPS=1 with Go's validated cryptographic module
 #
 # Each target installs what it needs: Debian packages with apt-get, Go modules from the
 # module proxy, and real Kubernetes components, built from their modules into the cache.
@@ -51,6 +51,11 @@ export AIRLIFT_CACHE := $(CACHE)
 # clone would change the bytes; VERSION is stamped instead.
 export CGO_ENABLED := 0
 export GOFLAGS := -trimpath -buildvcs=false
+
+# make build FIPS=1: the cryptographic module of Go that has a certificate of FIPS 140-3, see docs/fips.md.
+ifdef FIPS
+export GOFIPS140 := certified
+endif
 
 # -buildid=: the compiler's build ID depends on the object files, and these can differ from build to
 # build, when the executables have the same code.

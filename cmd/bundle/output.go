@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 
@@ -31,14 +32,15 @@ func addOutputFlag(cmd *cobra.Command) *outputFormat {
 			out := cmd.OutOrStdout()
 			cmd.SetOut(&document)
 			o = "json"
-			if err := run(cmd, args); err != nil {
-				return err
+			result := run(cmd, args)
+			if document.Len() == 0 {
+				return result
 			}
 			data, err := yaml.JSONToYAML(document.Bytes())
 			if err == nil {
 				_, err = out.Write(data)
 			}
-			return err
+			return cmp.Or(result, err)
 		}
 		return fault.New(fault.Usage, "unknown output format %q", string(o)).Hint(fault.Choose(string(o), "the formats are", []string{"text", "json", "yaml"}))
 	}

@@ -27,12 +27,13 @@ Ctrl-C, SIGTERM, a lost session and a closed output interrupt the command. It ke
 the downloads. A second Ctrl-C ends it at once.
 
 Exit codes: 0 success, 1 failure, 2 usage error, 4 the bundle is missing, truncated
-or damaged, or not signed by the required key, 130 interrupted.`,
+or damaged, or not signed by the required key, 10 scan --fail-on found vulnerabilities,
+130 interrupted.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			return refuseEmpty(cmd, "key", "signature", "require-version", "sign-key")
+			return refuseEmpty(cmd, "key", "signature", "require-version", "sign-key", "fail-on")
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return cmd.Help()
@@ -47,7 +48,7 @@ or damaged, or not signed by the required key, 130 interrupted.`,
 		commands []*cobra.Command
 	}{
 		{"Build:", []*cobra.Command{newInitCmd(), newBuildCmd(), newUpdateCmd(), newVersionsCmd(), newImagesCmd()}},
-		{"Look at a file:", []*cobra.Command{newVerifyCmd(), newInspectCmd(), newDiffCmd(), newSBOMCmd()}},
+		{"Look at a file:", []*cobra.Command{newVerifyCmd(), newInspectCmd(), newDiffCmd(), newSBOMCmd(), newScanCmd()}},
 		{"Carry a file:", []*cobra.Command{newSplitCmd(), newJoinCmd(), newDeltaCmd(), newPatchCmd(), newRepairCmd(), newPushCmd()}},
 		{"Sign:", []*cobra.Command{newKeygenCmd(), newSignCmd()}},
 		{"Help:", []*cobra.Command{newDocsCmd(), newVersionCmd()}},
@@ -70,7 +71,7 @@ or damaged, or not signed by the required key, 130 interrupted.`,
 var otherWords = map[string][]string{
 	"build": {"create", "download", "make", "pack", "package", "pull", "save"},
 	"init":  {"example", "new"}, "verify": {"check", "test"}, "inspect": {"info", "list", "ls", "show"}, "versions": {"releases"},
-	"push": {"publish", "upload"}, "join": {"merge"}, "docs": {"doc", "manual"}, "sbom": {"scan"},
+	"push": {"publish", "upload"}, "join": {"merge"}, "docs": {"doc", "manual"}, "scan": {"audit", "vulnerabilities"},
 }
 
 // usageErrors makes cobra's errors about arguments usage errors (exit code 2).

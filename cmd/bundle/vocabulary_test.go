@@ -33,7 +33,7 @@ func TestOtherWords(t *testing.T) {
 		"biuld":                    "'bundle build'",
 		"create":                   "'bundle build'",
 		"upload":                   "'bundle push'",
-		"scan":                     "'bundle sbom'",
+		"vulnerabilities":          "'bundle scan'",
 		"build --verson v1.37":     "'--version'",
 		"versions -o yml":          "did you mean yaml?",
 		"versions too":             "see 'bundle versions --help'",

@@ -22,11 +22,12 @@ const (
 	Paused      Code = 7   // the rules stop the work here, until the user continues it
 	Held        Code = 8   // the rest waits for something that only the user can change
 	Waiting     Code = 9   // the same command has more to do
+	Vulnerable  Code = 10  // of bundle scan --fail-on: the bundle has such vulnerabilities
 	Interrupted Code = 130 // by a signal or lost output, as shells count SIGINT (128+2)
 )
 
 // outcomes have the word before the text of an error that is no failure.
-var outcomes = map[Code]string{Work: "result", Skipped: "skipped", Paused: "paused", Held: "held", Waiting: "waiting"}
+var outcomes = map[Code]string{Work: "result", Skipped: "skipped", Paused: "paused", Held: "held", Waiting: "waiting", Vulnerable: "result"}
 
 // Word returns the word for an exit code before the text of its error.
 func (c Code) Word() string {
