@@ -143,10 +143,15 @@ func releaseOf(chain []*sbom.Item) (version, from string) {
 	return "", ""
 }
 
+var longNumber = regexp.MustCompile(`[0-9]{19}`)
+
 // compare compares two versions by the rules of an ecosystem.
 func compare(ecosystem, a, b string) (int, error) {
 	switch family(ecosystem) {
 	case "Debian", "Ubuntu":
+		if longNumber.MatchString(a + " " + b) {
+			return 0, fmt.Errorf("%q or %q has a number of more than 18 digits", a, b) // the library compares 64 bits
+		}
 		x, err := deb.NewVersion(a)
 		if err != nil {
 			return 0, fmt.Errorf("version %q: %w", a, err)
@@ -155,14 +160,14 @@ func compare(ecosystem, a, b string) (int, error) {
 		if err != nil {
 			return 0, fmt.Errorf("version %q: %w", b, err)
 		}
-		return x.Compare(y), nil
+		return cmp.Compare(x.Compare(y), 0), nil
 	case "Alpine", "Wolfi", "Chainguard":
 		for _, v := range []string{a, b} {
 			if !apk.Valid(v) {
 				return 0, fmt.Errorf("version %q is not valid", v)
 			}
 		}
-		return apk.Version(a).Compare(apk.Version(b)), nil
+		return cmp.Compare(apk.Version(a).Compare(apk.Version(b)), 0), nil
 	}
 	for _, v := range []*string{&a, &b} {
 		*v = "v" + strings.TrimPrefix(*v, "v")

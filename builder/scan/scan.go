@@ -230,7 +230,8 @@ func (l *packageList) missing(d *database) error {
 		Hint("carry in " + strings.Join(files, ", ") + " from https://storage.googleapis.com/osv-vulnerabilities/, and add --db; see 'bundle docs scan'")
 }
 
-func (l *packageList) counts() (counts []Count) {
+func (l *packageList) counts() []Count {
+	counts := []Count{}
 	groups := map[string]map[string]bool{}
 	for _, p := range l.packages {
 		if groups[p.group] == nil {
@@ -253,7 +254,8 @@ func (d *database) about() (list []*Source) {
 }
 
 // stale returns warnings about old databases that are used.
-func (d *database) stale(now time.Time) (warnings []string) {
+func (d *database) stale(now time.Time) []string {
+	warnings := []string{}
 	used := map[string]bool{}
 	for key := range d.wanted {
 		used[family(key.ecosystem)] = true
@@ -353,18 +355,19 @@ func (d *database) judge(ctx context.Context, l *packageList, names naming, stat
 			without[fmt.Sprintf("%s: OSV has no database of it", cmp.Or(p.group, "an unknown distribution"))]++
 			continue
 		}
+		known := func(key packageKey) bool { return len(about[key]) > 0 }
+		if p.version == "" && slices.ContainsFunc(p.keys(), known) {
+			place, path := placeOf(p.chain)
+			without[fmt.Sprintf("%s in %s: the binary does not have its version", p.name, strings.TrimSpace(place+" "+path))]++
+			continue
+		}
 		for _, key := range p.keys() {
-			if p.version == "" && len(about[key]) > 0 {
-				place, path := placeOf(p.chain)
-				without[fmt.Sprintf("%s in %s: the binary does not have its version", p.name, strings.TrimSpace(place+" "+path))]++
-				continue
-			}
 			for _, r := range about[key] {
 				b.record(&p, r, key)
 			}
 		}
 	}
-	var notJudged []string
+	notJudged := []string{}
 	for _, text := range slices.Sorted(maps.Keys(without)) {
 		if n := without[text]; n > 1 {
 			text = fmt.Sprintf("%s (%d packages)", text, n)
@@ -410,7 +413,7 @@ func (b *builder) record(p *located, r *record, key packageKey) {
 func (b *builder) finding(id string, p *located, r *record, v verdict, severity Severity, unimportant bool) {
 	vulnerability := b.byID[id]
 	if vulnerability == nil {
-		vulnerability = &Vulnerability{ID: id, Severity: severity}
+		vulnerability = &Vulnerability{ID: id, Severity: severity, Aliases: []string{}}
 		b.byID[id] = vulnerability
 	}
 	if severity.compareTo(vulnerability.Severity) < 0 {
@@ -423,7 +426,7 @@ func (b *builder) finding(id string, p *located, r *record, v verdict, severity 
 	if !ok {
 		n = len(vulnerability.Findings)
 		b.index[key] = n
-		one := Finding{Package: item.Name, Version: cmp.Or(p.version, item.Version), VersionFrom: p.from, PURL: item.PURL, Place: place, Path: path, Status: Open,
+		one := Finding{Package: item.Name, Version: cmp.Or(p.version, item.Version), VersionFrom: p.from, PURL: item.PURL, FixedIn: []string{}, Place: place, Path: path, Status: Open,
 			stable: strings.Join([]string{id, withoutVersion(p.chain), path, item.Name}, "\x00")}
 		if p.name != item.Name {
 			one.Source = p.name

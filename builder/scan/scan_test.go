@@ -474,8 +474,8 @@ func TestRealBundle(t *testing.T) {
 	}
 	dir := t.TempDir()
 	writeZip(t, dir+"/Go/all.zip", rec("GO-1", "Go", "github.com/pandatix/go-cvss", "99.0.0", cvss(low31)), rec("GO-2", "Go", "github.com/pandatix/go-cvss", "0.1.0"), rec("GO-3", "Go", "stdlib", "99.0.0", cvss(low31)))
-	writeZip(t, dir+"/Debian/all.zip", rec("DEBIAN-CVE-2026-5", "Debian:12", "openssl", "3.0.18-1~deb12u1", cvss(critical98)), rec("DEBIAN-CVE-2026-6", "Debian:12", "openssl", "3.0.17-1~deb12u2"))
-	writeZip(t, dir+"/Alpine/all.zip", rec("ALPINE-CVE-2026-5", "Alpine:v3.20", "openssl", "3.3.5-r0", fixture{"upstream": []string{"CVE-2026-5"}}))
+	writeZip(t, dir+"/Debian/all.zip", rec("DEBIAN-CVE-2026-5000", "Debian:12", "openssl", "3.0.18-1~deb12u1", cvss(critical98)), rec("DEBIAN-CVE-2026-6000", "Debian:12", "openssl", "3.0.17-1~deb12u2"))
+	writeZip(t, dir+"/Alpine/all.zip", rec("ALPINE-CVE-2026-5000", "Alpine:v3.20", "openssl", "3.3.5-r0", fixture{"upstream": []string{"CVE-2026-5000"}}))
 	r := scanned(t, c, Options{Databases: []string{dir}})
 	var got []string
 	for _, line := range lines(r.Vulnerabilities) {
@@ -485,7 +485,7 @@ func TestRealBundle(t *testing.T) {
 		}
 		got = append(got, strings.Join(fields, "|"))
 	}
-	want(t, "findings", got, "CVE-2026-5|critical|libcrypto3|3.3.2-r0|3.3.5-r0|registry.example/web:v1||open", "CVE-2026-5|critical|libssl3|3.0.17-1~deb12u2|3.0.18-1~deb12u1|registry.example/etcd:v1||open",
+	want(t, "findings", got, "CVE-2026-5000|critical|libcrypto3|3.3.2-r0|3.3.5-r0|registry.example/web:v1||open", "CVE-2026-5000|critical|libssl3|3.0.17-1~deb12u2|3.0.18-1~deb12u1|registry.example/etcd:v1||open",
 		"GO-1|low|github.com/pandatix/go-cvss||99.0.0|kubelet v1.37.1||open", "GO-3|low|stdlib||99.0.0|kubelet v1.37.1||open")
 }
 

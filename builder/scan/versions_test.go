@@ -54,6 +54,15 @@ func TestDebianVersions(t *testing.T) {
 	}
 }
 
+func TestLongNumbers(t *testing.T) {
+	if _, err := compare("Debian:12", "1.0+20240101123456789012", "1.0+20240101123456789013"); err == nil {
+		t.Error("the library cuts these numbers")
+	}
+	if got, err := compare("Debian:12", "1.0+202401011234567890", "1.0+202401011234567891"); err != nil || got != -1 {
+		t.Errorf("%d, %v", got, err)
+	}
+}
+
 // TestRanges: whether a version is affected follows from the events before it, in each ecosystem. The oracle applies events to all
 // versions in their order, and knows nothing of comparisons.
 func TestRanges(t *testing.T) {

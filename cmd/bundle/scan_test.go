@@ -13,7 +13,7 @@ import (
 
 // A Go database with one defect in cobra, which the installer of the bundle links, and one without effect.
 const osvRecord = `{"id":"GO-2026-1","modified":"2026-11-28T10:00:00Z","aliases":["CVE-2026-1"],"summary":"a summary",
-"severity":[{"type":"CVSS_V3","score":"CVSS:3.1/AV:L/AC:H/PR:N/UI:N/S:U/C:N/I:L/A:L"}],"affected":[{"package":{"ecosystem":"Go","name":"github.com/spf13/cobra"},
+"severity":[{"type":"CVSS_V3","score":"CVSS:3.1/AV:N/AC:H/PR:N/UI:R/S:U/C:L/I:N/A:N"}],"affected":[{"package":{"ecosystem":"Go","name":"github.com/spf13/cobra"},
 "ranges":[{"type":"SEMVER","events":[{"introduced":"0"},{"fixed":"99.0.0"}]}]}]}`
 
 const siteVEX = `{"@context":"https://openvex.dev/ns/v0.2.0","author":"site","timestamp":"2026-11-28T10:00:00Z","statements":[{"vulnerability":{"name":"CVE-2026-1"},
@@ -34,7 +34,7 @@ func TestScan(t *testing.T) {
 	s.want(0, "", append(buildArgs(u), "--out", "old")...)
 
 	out, errs, code := s.run("scan", "install", "--db", "osv", "--html", "report.html", "--base", "old")
-	has(t, "scan"+errs, out, "Vulnerable:\n  low 3.6", "CVE-2026-1 (GO-2026-1)", "a summary", "github.com/spf13/cobra ", ", fixed in 99.0.0", "in airlift install", "New since old:", "\n1 vulnerability: 1 low\n", "the newest of 2026-11-28")
+	has(t, "scan"+errs, out, "Vulnerable:\n  low 3.1", "CVE-2026-1 (GO-2026-1)", "a summary", "github.com/spf13/cobra ", ", fixed in 99.0.0", "in airlift install", "New since old:", "\n1 vulnerability: 1 low\n", "the newest of 2026-11-28")
 	if code != 0 {
 		t.Error(code)
 	}
