@@ -220,7 +220,8 @@ func (c *Client) certsOwner(ctx context.Context) ([]metav1.OwnerReference, error
 	return []metav1.OwnerReference{*metav1.NewControllerRef(secret, corev1.SchemeGroupVersion.WithKind("Secret"))}, nil
 }
 
-// NewCipher is AES-GCM with kubeadm's nonce and tag sizes, which are Go's.
+// NewCipher is AES-GCM with kubeadm's nonce and tag sizes, which are Go's. It draws the nonce itself and prepends it, as FIPS 140-3
+// requires.
 func NewCipher(key string) (cipher.AEAD, error) {
 	raw, err := hex.DecodeString(key)
 	if err != nil || len(raw) != 32 {
@@ -230,24 +231,16 @@ func NewCipher(key string) (cipher.AEAD, error) {
 	if err != nil {
 		return nil, err
 	}
-	return cipher.NewGCM(block)
+	return cipher.NewGCMWithRandomNonce(block)
 }
 
-// Seal encrypts data and prepends the nonce. Empty data stays empty but not nil,
+// Seal encrypts data. Empty data stays empty but not nil,
 // so that the Secret contains the key.
 func Seal(aead cipher.AEAD, data []byte) []byte {
 	if len(data) == 0 {
 		return []byte{}
 	}
-	nonce := make([]byte, aead.NonceSize())
-	rand.Read(nonce) // never fails (crypto/rand)
-	return aead.Seal(nonce, nonce, data, nil)
+	return aead.Seal(nil, nil, data, nil)
 }
 
-func Unseal(aead cipher.AEAD, sealed []byte) ([]byte, error) {
-	if len(sealed) < aead.NonceSize() {
-		return nil, errors.New("too short")
-	}
-	nonce, data := sealed[:aead.NonceSize()], sealed[aead.NonceSize():]
-	return aead.Open(nil, nonce, data, nil)
-}
+func Unseal(aead cipher.AEAD, sealed []byte) ([]byte, error) { return aead.Open(nil, nil, sealed, nil) }
