@@ -69,8 +69,7 @@ func (e event) at() (version, kind string) {
 	return "", ""
 }
 
-// Limits against hostile databases. The largest record of Debian has 2 MB, and a database of OSV is 10 to 30 times as
-// large as its zip.
+// Limits against hostile databases: bytes of a record, and how many times as large as its zip a database may be.
 const (
 	maxRecord = 32 << 20
 	maxRatio  = 200

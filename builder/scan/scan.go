@@ -178,7 +178,7 @@ func (l *located) keys() (keys []packageKey) {
 
 type packageList struct{ packages []located }
 
-// maxPackages bounds the memory for a hostile bundle. A bundle of Kubernetes has 4000 packages in all their places.
+// maxPackages bounds the memory for a hostile bundle.
 const maxPackages = 2_000_000
 
 // list returns every package at each of its places.
