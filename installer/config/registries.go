@@ -211,8 +211,8 @@ func (f RegistryFlags) readCAs(hostName func(string) (string, error)) (map[strin
 	const hint = "use --registry-ca FILE, or --registry-ca HOST=FILE for one registry or mirror"
 	cas := map[string][]byte{}
 	for _, value := range f.CAs {
-		host, file := CutRegistryCA(value)
-		if host == "" {
+		host, file, named := CutRegistryCA(value)
+		if !named {
 			host = DefaultRegistry
 		} else if name, err := hostName(host); err != nil {
 			return nil, fault.New(fault.Usage, "--registry-ca HOST=FILE: %w", err).Hint(hint)
@@ -233,13 +233,13 @@ func (f RegistryFlags) readCAs(hostName func(string) (string, error)) (map[strin
 	return cas, nil
 }
 
-// CutRegistryCA returns the parts of HOST=FILE, or of FILE.
-func CutRegistryCA(value string) (host, file string) {
+// CutRegistryCA returns the parts of HOST=FILE, or of FILE, which has no name of a host.
+func CutRegistryCA(value string) (host, file string, named bool) {
 	// The name of a host contains no slash. The path of a file may contain =.
 	if host, file, ok := strings.Cut(value, "="); ok && !strings.Contains(host, "/") {
-		return host, file
+		return host, file, true
 	}
-	return "", value
+	return "", value, false
 }
 
 // pemCertificates returns the certificates among PEM blocks, and nothing else: the

@@ -64,9 +64,9 @@ func OnHost(r *spec.Registries) (flags config.RegistryFlags, files map[string]st
 	}
 	flags.Mirrors = r.Flags.Mirrors
 	for i, ca := range r.Flags.CAs {
-		host, file := config.CutRegistryCA(ca)
+		host, file, named := config.CutRegistryCA(ca)
 		at := place(fmt.Sprintf("ca-%d.pem", i+1), file)
-		if host != "" {
+		if named {
 			at = host + "=" + at
 		}
 		flags.CAs = append(flags.CAs, at)

@@ -215,8 +215,8 @@ func (h *Host) bringRegistries(ctx context.Context) error {
 	return nil
 }
 
-// dropRegistries removes what bringRegistries brought: containerd has its own copy. What a lost connection leaves, only root can
-// read, and the next run or reset removes it.
+// dropRegistries removes what bringRegistries brought: containerd has its own copy, which also only root can
+// read. What a lost connection leaves stays until the registries change again, or until reset.
 func (h *Host) dropRegistries(ctx context.Context) {
 	_, _ = h.Output(ctx, "rm", "-rf", plan.RegistriesDir)
 }

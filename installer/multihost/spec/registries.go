@@ -66,7 +66,7 @@ func mirrorURL(_ *reader, text string, _ strict.Place) (set, why, hint string) {
 
 // registryCA is FILE or HOST=FILE.
 func registryCA(r *reader, text string, _ strict.Place) (set, why, hint string) {
-	host, file := config.CutRegistryCA(text)
+	host, file, named := config.CutRegistryCA(text)
 	path, why, hint := r.path(file)
 	if why != "" {
 		return "", why, hint
@@ -76,7 +76,7 @@ func registryCA(r *reader, text string, _ strict.Place) (set, why, hint string) 
 		return "", "cannot be read: " + err.Error(), hintCA + r.relative
 	}
 	r.addToDigest(text, data)
-	if host != "" {
+	if named {
 		path = host + "=" + path
 	}
 	return path, "", ""
