@@ -101,7 +101,7 @@ func checksums(string) error {
 		return err
 	}
 	for _, e := range m.Entries {
-		if _, err := f.Read(context.Background(), e); err != nil {
+		if _, err := f.Read(context.Background(), e.Name); err != nil {
 			return err
 		}
 	}
