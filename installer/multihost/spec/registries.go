@@ -40,7 +40,7 @@ func (r *reader) registries(in *registries) *Registries {
 		if at == "registries.auth" {
 			hint = fault.Hint(err)
 		}
-		r.Add(r.Lines.Nearest(at), hint, "%s: %s", at, text)
+		r.Add(r.Lines.Nearest("%s", at), hint, "%s: %s", at, text)
 	}
 	for _, w := range warnings {
 		r.warn(r.Lines["registries"], "%s", w)
