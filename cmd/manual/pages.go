@@ -31,7 +31,7 @@ var Pages = sync.OnceValue(func() (pages []Page) {
 				if err != nil {
 					panic(err) // it is in memory, and a test reads all pages
 				}
-				text := comment.ReplaceAllString(string(data), "")
+				text := folded.ReplaceAllString(comment.ReplaceAllString(string(data), ""), "")
 				title, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(text), "# "), "\n")
 				pages = append(pages, Page{e, title, i > 0, text})
 			}
@@ -39,6 +39,9 @@ var Pages = sync.OnceValue(func() (pages []Page) {
 	}
 	return pages
 })
+
+// folded matches the tags around what a page hides on the web until a reader opens it.
+var folded = regexp.MustCompile(`</?(?:details|summary|code)>`)
 
 // comment matches comments for the tests of the documentation.
 var comment = regexp.MustCompile(`(?m)^<!--[^\n]*-->\n`)

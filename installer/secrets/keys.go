@@ -89,7 +89,7 @@ func (k *Keys) last() (last int) {
 
 const (
 	retired = "# retired "
-	header  = "# The keys that encrypt Secrets in etcd. Change them with 'install secrets', on all control planes: one with other keys cannot read Secrets.\n"
+	header  = "# The keys that encrypt Secrets in etcd. Change them with './install secrets', on all control planes: one with other keys cannot read Secrets.\n"
 )
 
 type wireKey struct {

@@ -96,7 +96,7 @@ func rewrite(ctx context.Context, c Cluster, k *Keys, console *workflow.Console)
 			return scan, nil
 		case round == rounds:
 			return nil, fault.New(fault.Failure, "%s are written with other keys again and again:\n  - %s", workflow.Count(len(scan.Stale), "Secret"), some(scan.Stale)).
-				Hint("find the control plane with another " + File + ": ./install secrets status on each of them")
+				Hint("find the control plane with another " + File + ", on each of them: ./install secrets status")
 		}
 		console.Note("%d of %s to write again", len(scan.Stale), workflow.Count(scan.Total, "Secret"))
 		for page := range slices.Chunk(scan.Stale, pageSize) {
