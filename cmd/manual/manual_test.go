@@ -37,7 +37,7 @@ func TestPages(t *testing.T) {
 			}
 		}
 		// Nothing is lost: each word of the source, outside of links and comments, is in the text.
-		for _, word := range regexp.MustCompile(`[A-Za-z]{5,}`).FindAllString(link.ReplaceAllString(comment.ReplaceAllString(fenceLine.ReplaceAllString(string(data), ""), ""), "$1"), -1) {
+		for _, word := range regexp.MustCompile(`[A-Za-z]{5,}`).FindAllString(link.ReplaceAllString(comment.ReplaceAllString(fenceLine.ReplaceAllString(folded.ReplaceAllString(string(data), ""), ""), ""), "$1"), -1) {
 			if !strings.Contains(text, word) {
 				t.Errorf("%s: %q is missing", file, word)
 			}
