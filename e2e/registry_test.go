@@ -115,8 +115,8 @@ func TestRegistries(t *testing.T) {
 
 	// On a running node, the set goes and comes back, and containerd does not restart.
 	before := run(t, worker, "systemctl", "show", "-p", "MainPID", "containerd")
-	contains(t, install(t, worker, 0, "registry", "mirrors", "--none", "--dry-run"), "remove "+hosts)
-	contains(t, install(t, worker, 0, "registry", "mirrors", "--none"), "no mirrors, CAs or credentials of the site")
+	contains(t, install(t, worker, 0, "registry", "mirrors", "--off", "--dry-run"), "remove "+hosts)
+	contains(t, install(t, worker, 0, "registry", "mirrors", "--off"), "no mirrors, CAs or credentials of the site")
 	if out := run(t, worker, "ls", "/etc/containerd/certs.d"); strings.TrimSpace(out) != "" {
 		t.Errorf("without registries, there is %s", out)
 	}

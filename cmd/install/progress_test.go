@@ -32,7 +32,7 @@ func TestProgressHasNoText(t *testing.T) {
 	for _, command := range []string{
 		"", "init", "init --dry-run", "init --bogus", "init now", "init phase certs all", "init --config /nonexistent", "join 192.0.2.1:6443 --token abc", "join a:1 b:1",
 		"upgrade apply", "upgrade node", "upgrade undo --dry-run", "upgrade plan", "upgrade diff", "reset --dry-run", "reset --force --bogus", "node remove", "node remove x --dry-run",
-		"endpoint apply --control-plane-vip x", "endpoint node --dry-run", "endpoint status", "registry enable", "registry disable --dry-run", "registry mirrors --none --dry-run", "registry status", "import",
+		"endpoint apply --control-plane-vip x", "endpoint node --dry-run", "endpoint status", "registry enable", "registry disable --dry-run", "registry mirrors --off --dry-run", "registry status", "import",
 		"images list", "images prune", "apply", "preflight init", "preflight join a:1", "status", "etcd status", "etcd snapshot", "certs renew all --dry-run", "certs check-expiration",
 		"certs rotate-ca status", "certs auto-renew", "token list", "token generate", "config validate --config " + file, "config images list", "version", "docs", "thin", "cluster", "cluster host nodes",
 		"frobnicate", "--help", "init --help",

@@ -27,7 +27,7 @@ func newMirrors(e nodecmd.Environment) *cobra.Command {
 		Short: "Change the mirrors, CAs and credentials of registries on this node",
 		Long: `Change the registries of the site on this running node: their mirrors, CAs and credentials.
 The flags are those of init and join, and have the whole set: what an earlier command set,
-and these flags do not have, is removed. --none removes all.
+and these flags do not have, is removed. --off removes all.
 
 Run it on each node. containerd reads the files in /etc/containerd/certs.d at each pull, so
 nothing restarts. Files there that Airlift did not write, or that were edited since, stay and
@@ -35,14 +35,14 @@ are named. The embedded registry keeps its part.
 
 It is safe to run it again: it finishes what an interrupted run left.`,
 		Example: `  ./install registry mirrors --registry-mirror docker.io=https://mirror.example:5000 --registry-ca site-ca.pem
-  ./install registry mirrors --none --dry-run`,
+  ./install registry mirrors --off --dry-run`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch given := len(flags.Mirrors)+len(flags.CAs) > 0 || flags.Auth != ""; {
 			case given && none:
-				return fault.New(fault.Usage, "--none cannot be together with flags that set registries").Hint("remove --none, or the other flags")
+				return fault.New(fault.Usage, "--off cannot be together with flags that set registries").Hint("remove --off, or the other flags")
 			case !given && !none:
 				return fault.New(fault.Usage, "there is no flag with a registry").
-					Hint("give all registries: --registry-mirror HOST=URL, --registry-ca FILE, --registry-auth FILE; or --none to remove them")
+					Hint("give all registries: --registry-mirror HOST=URL, --registry-ca FILE, --registry-auth FILE; or --off to remove them")
 			}
 			registries, warnings, err := flags.Read()
 			if err != nil {
@@ -59,7 +59,7 @@ It is safe to run it again: it finishes what an interrupted run left.`,
 	f := cmd.Flags()
 	f.SortFlags = false
 	BindSite(f, &flags)
-	f.BoolVar(&none, "none", false, "remove the mirrors, CAs and credentials that init, join or this command set")
+	f.BoolVar(&none, "off", false, "remove the mirrors, CAs and credentials that init, join or this command set")
 	f.BoolVar(&dryRun, "dry-run", false, "only print what would be done")
 	return cmd
 }

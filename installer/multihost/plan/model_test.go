@@ -192,7 +192,7 @@ func (w *world) mirrorSteps(a plan.Action, m *machine, begin, end func()) []func
 		w.t.Fatalf("%s has a containerd that Airlift did not install, and gets %q", m.name, a.Commands)
 	}
 	wanted, before := w.spec.Registries, m.registries
-	if none := slices.Contains(a.Commands[0], "--none"); none != (len(wanted.List) == 0) {
+	if none := slices.Contains(a.Commands[0], "--off"); none != (len(wanted.List) == 0) {
 		w.t.Fatalf("%s gets %q for %+v", m.name, a.Commands, wanted)
 	}
 	return []func(){begin, func() { m.registries = &config.RegistryRecord{Settings: []string{"not known"}} }, func() {

@@ -40,7 +40,7 @@ func (s *site) mirrorsCommand() []string {
 	flags, _ := OnHost(s.Spec.Registries)
 	command := []string{"registry", "mirrors"}
 	if len(s.Spec.Registries.List) == 0 {
-		return append(command, "--none")
+		return append(command, "--off")
 	}
 	for _, m := range flags.Mirrors {
 		command = append(command, "--registry-mirror", m)
