@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -56,16 +55,7 @@ something could not be read, or this host is not a node.`,
 				return err
 			}
 			site := audit.NewSite(report.Host, []audit.HostReport{{Name: report.Host, Report: report}})
-			switch {
-			case page != "":
-				if err = filesystem.WriteOutput(page, overview.AuditPage(site, time.Now()), 0o600); err == nil {
-					fmt.Fprintf(cmd.OutOrStdout(), "%s\nThe page is %s. Open it in a browser. Look at it before you send it.\n", site.Summary(), page)
-				}
-			case show != nil:
-				err = show(cmd.OutOrStdout(), report)
-			default:
-				site.Write(cmd.OutOrStdout())
-			}
+			err = overview.ShowAudit(cmd.OutOrStdout(), site, page, show, report)
 			if os.Geteuid() != 0 {
 				output.Warner(cmd)("this user is not root, so the audit is incomplete")
 			}

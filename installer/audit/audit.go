@@ -1,7 +1,7 @@
 // Package audit judges a node and its cluster by the CIS Kubernetes Benchmark. It only reads, and needs no network but the
 // API server.
 //
-// The checks are data: checks.go has those of nodes, policies.go those of the cluster. A check is judged by effective values:
+// The checks are data: checks.go has the checks of nodes, policies.go the checks of the cluster. A check is judged by effective values:
 // a flag that a manifest does not have has the default of its version, and the kubelet itself is asked for its configuration.
 package audit
 

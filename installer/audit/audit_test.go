@@ -138,7 +138,7 @@ func (n *tree) reader() *Reader {
 	}
 }
 
-// facts are those of the tree and of a cluster.
+// facts returns the facts of the tree and of a cluster.
 func (n *tree) facts(o *objects) *facts {
 	n.t.Helper()
 	f, err := n.reader().gather(n.t.Context())
@@ -266,7 +266,7 @@ func TestHardened(t *testing.T) {
 	}
 }
 
-// TestEachBreak: one wrong value fails exactly one check, or those that are about the same value.
+// TestEachBreak: one wrong value fails exactly one check, or all checks of the same value.
 func TestEachBreak(t *testing.T) {
 	manifests := config.ManifestsDir + "/"
 	flag := func(component, name, value string) func(*tree) {
@@ -462,7 +462,7 @@ func TestKubeadm(t *testing.T) {
 	}
 }
 
-// TestWorker: a worker judges only itself, and says so.
+// TestWorker: a worker judges only itself, and reports what is left.
 func TestWorker(t *testing.T) {
 	n := hardened(t)
 	for _, name := range []string{"/etc/kubernetes/manifests", "/etc/kubernetes/admin.conf"} {

@@ -222,7 +222,7 @@ func wildcards(f *facts) finding {
 	if len(found) > 0 {
 		return finding{verdict: Judge, found: shown(found), reason: "only a person knows whether these need a wildcard"}
 	}
-	return finding{verdict: Passed, found: "no role has wildcards but those of the API server"}
+	return finding{verdict: Passed, found: "only the API server's own roles have wildcards"}
 }
 
 // anonymousGrants are the bindings for anonymous users, but the API server's own and kubeadm's for cluster-info.
@@ -549,7 +549,7 @@ func containers(p corev1.Pod) []corev1.Container {
 	return slices.Concat(p.Spec.InitContainers, p.Spec.Containers)
 }
 
-// podsWith judges pods, and names those that do not pass.
+// podsWith judges pods, and names the pods that do not pass.
 func podsWith(pods []corev1.Pod, bad func(corev1.Pod) bool, good, found, fix string) finding {
 	var names []string
 	for _, p := range pods {

@@ -90,7 +90,7 @@ func etcdData(f *facts) []string {
 	return []string{dir}
 }
 
-// each judges existing files. Those that do not exist are not applicable.
+// each judges existing files. A missing file is not applicable.
 func each(of paths, ok func(status) bool, show func(status) string) rule {
 	return func(f *facts) (out finding) {
 		var good, bad []string
@@ -272,7 +272,7 @@ func auditLog(flag string, least int) rule {
 	return flags(apiServer, func(f *facts, v []value) bool { return number(v[0].text) >= least && v[1].text != "" }, always(flag, strconv.Itoa(least)), flag, "audit-log-path")
 }
 
-// ciphers of the benchmark. Go names two of them in two ways. Those of TLS 1.3 cannot be chosen.
+// ciphers of the benchmark. Go names two of them in two ways. The ciphers of TLS 1.3 cannot be chosen.
 var ciphers = []string{
 	"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256",
 	"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",

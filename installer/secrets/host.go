@@ -199,7 +199,7 @@ func (c *ControlPlane) Walk(ctx context.Context, visit func(key string, value []
 const writers = 8
 
 // Touch sends empty patches. An API server stores an object also without a change, if another key than its first one wrote it. A Secret
-// that somebody changes at the same time needs no other attempt: the API server applies the patch to what it is then.
+// that changes at the same time needs no other attempt: the API server applies the patch to what it is then.
 func (c *ControlPlane) Touch(ctx context.Context, names []string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -234,7 +234,7 @@ func (c *ControlPlane) touch(ctx context.Context, name string) error {
 		}
 		return err
 	})
-	if err == nil || apierrors.IsNotFound(err) { // somebody deleted it
+	if err == nil || apierrors.IsNotFound(err) { // it was deleted meanwhile
 		return nil
 	}
 	return fault.Wrap(fmt.Errorf("writing Secret %s again: %w", name, err), fault.Failure,

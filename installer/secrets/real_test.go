@@ -39,7 +39,7 @@ type server struct {
 	process               *exec.Cmd
 }
 
-// realSite is a Cluster of real API servers and a real etcd. Other servers follow when the test says so.
+// realSite is a Cluster of real API servers and a real etcd. Other servers follow when the test lets them.
 type realSite struct {
 	*ControlPlane
 	t        *testing.T
@@ -287,7 +287,7 @@ func TestRealRotation(t *testing.T) {
 			t.Errorf("%s has %q", got.Name, got.Data["value"])
 		}
 	}
-	// The sum that the server reports is that of its file.
+	// The server reports the sum of its file.
 	data := testcluster.Must(os.ReadFile(s.servers[1].file))(t)
 	if sum := testcluster.Must(s.servers[1].loaded(t.Context(), fmt.Sprintf("127.0.0.1:%d", s.servers[1].port)))(t); sum != sha256Of(data) {
 		t.Errorf("the API server reports %s, and its file has %s", sum, sha256Of(data))

@@ -20,7 +20,7 @@ type Scan struct {
 	By    map[string]int
 	// Stale are the Secrets, NAMESPACE/NAME, that are stored in another way than API servers with the keys write them.
 	Stale []string
-	// Unreadable are those that no API server with the keys can read, with the reason.
+	// Unreadable are the Secrets that no API server with the keys can read, with the reason.
 	Unreadable []string
 }
 

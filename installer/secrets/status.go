@@ -26,7 +26,7 @@ type Status struct {
 	// Secrets is how many Secrets etcd has, and Stored how many of them each key has encrypted.
 	Secrets int            `json:"secrets"`
 	Stored  map[string]int `json:"stored"`
-	// Stale are the Secrets that are stored in another way than Writes, and Unreadable those that cannot be read, with the reason.
+	// Stale are the Secrets that are stored in another way than Writes, and Unreadable the Secrets that cannot be read, with the reason.
 	Stale      []string `json:"stale,omitempty"`
 	Unreadable []string `json:"unreadable,omitempty"`
 }

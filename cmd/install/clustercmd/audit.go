@@ -4,15 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"airlift/cmd/install/clustercmd/overview"
 	"airlift/cmd/output"
 	"airlift/installer/audit"
-	"airlift/installer/host/filesystem"
 	"airlift/installer/multihost/plan"
 	"airlift/installer/multihost/run"
 	"airlift/internal/fault"
@@ -48,16 +45,7 @@ something could not be read, or a host does not answer or is not a node.`,
 				if err != nil {
 					return err
 				}
-				switch {
-				case page != "":
-					if err = filesystem.WriteOutput(page, overview.AuditPage(found, time.Now()), 0o600); err == nil {
-						fmt.Fprintf(cmd.OutOrStdout(), "%s\nThe page is %s. Open it in a browser. Look at it before you send it.\n", found.Summary(), page)
-					}
-				case show != nil:
-					err = show(cmd.OutOrStdout(), found)
-				default:
-					found.Write(cmd.OutOrStdout())
-				}
+				err = overview.ShowAudit(cmd.OutOrStdout(), found, page, show, found)
 				if err == nil && !found.Passed() {
 					err = fault.New(fault.Failure, "the audit of the cluster %s has failures", found.Name).Hint("what each check means: ./install docs audit")
 				}

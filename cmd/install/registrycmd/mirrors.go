@@ -26,8 +26,8 @@ func newMirrors(e nodecmd.Environment) *cobra.Command {
 		Use:   "mirrors",
 		Short: "Change the mirrors, CAs and credentials of registries on this node",
 		Long: `Change the registries of the site on this running node: their mirrors, CAs and credentials.
-The flags are those of init and join, and have the whole set: what an earlier command set,
-and these flags do not have, is removed. --off removes all.
+The flags are the same as for init and join. They replace the whole set: what an earlier
+command set, and these flags do not have, is removed. --off removes all.
 
 Run it on each node. containerd reads the files in /etc/containerd/certs.d at each pull, so
 nothing restarts. Files there that Airlift did not write, or that were edited since, stay and

@@ -71,7 +71,7 @@ func (e *encryption) hasData() bool {
 	return node.FileExists(e.Existing, path.Join(dir, "member")) && !etcd.FirstStartInterrupted(e.Existing.Path(dir))
 }
 
-// store adds the file to those that control planes share, encrypted with a key that is not in etcd. Later, only changes of the keys
+// store adds the file to the shared files of the control planes, encrypted with a key that is not in etcd. Later, only changes of the keys
 // replace it there. In the data of a backup, the Secret may be one step behind the file of the backup.
 func (e *encryption) store(ctx context.Context) error {
 	if !e.used() {

@@ -186,7 +186,7 @@ func (w *world) steps(a plan.Action) []func() {
 	return nil
 }
 
-// mirrorSteps are those of registry mirrors. Between two files, a host has no known registries.
+// mirrorSteps are the steps of registry mirrors. Between two files, a host has no known registries.
 func (w *world) mirrorSteps(a plan.Action, m *machine, begin, end func()) []func() {
 	if m.other {
 		w.t.Fatalf("%s has a containerd that Airlift did not install, and gets %q", m.name, a.Commands)

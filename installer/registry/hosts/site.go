@@ -79,7 +79,7 @@ func SiteRecord(h *host.Host) (*config.RegistryRecord, error) {
 	return &config.RegistryRecord{Settings: []string{unknown}}, nil
 }
 
-// A SiteChange gives a host the site's registries, and removes those that it had before. Files that Airlift did not write stay.
+// A SiteChange gives a host the site's registries, and removes its former ones. Files that Airlift did not write stay.
 type SiteChange struct {
 	Change
 	record pki.File
@@ -107,7 +107,7 @@ func NewSiteChange(h *host.Host, registries []config.Registry) (*SiteChange, err
 			return nil, err
 		}
 		c.files[f.Path] = present
-		if left := present.foreign(); left != "" {
+		if left := present.unmanaged(); left != "" {
 			stay[path.Dir(f.Path)] = true
 			c.leave(left, present.data)
 		}
@@ -123,7 +123,7 @@ func NewSiteChange(h *host.Host, registries []config.Registry) (*SiteChange, err
 			c.common = &f
 		}
 	}
-	if common := (&file{host: h, path: defaultPath}); common.load() != nil || common.foreign() != "" {
+	if common := (&file{host: h, path: defaultPath}); common.load() != nil || common.unmanaged() != "" {
 		c.common = nil
 	}
 	now, _, err := filesystem.Look(h.Path(RecordPath))
@@ -142,8 +142,8 @@ func (c *SiteChange) leave(name string, text []byte) {
 	c.Left, c.texts = append(c.Left, name), append(c.texts, text)
 }
 
-// foreign returns what Airlift did not write of this file, or of its directory without a hosts.toml; "" if it may be written.
-func (f *file) foreign() string {
+// unmanaged returns what Airlift did not write of this file, or of its directory without a hosts.toml; "" if it may be written.
+func (f *file) unmanaged() string {
 	if f.data != nil {
 		if f.isOurs() {
 			return ""

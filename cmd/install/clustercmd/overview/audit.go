@@ -1,11 +1,31 @@
 package overview
 
 import (
+	"fmt"
+	"io"
 	"strings"
 	"time"
 
 	"airlift/installer/audit"
+	"airlift/installer/host/filesystem"
 )
+
+// ShowAudit writes the page of an audit to a file and prints its summary, or without a file prints the audit: value by show, or as text
+// if show is nil.
+func ShowAudit(out io.Writer, s *audit.Site, file string, show func(io.Writer, any) error, value any) error {
+	switch {
+	case file != "":
+		if err := filesystem.WriteOutput(file, AuditPage(s, time.Now()), 0o600); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(out, "%s\nThe page is %s. Open it in a browser. Look at it before you send it.\n", s.Summary(), file)
+		return err
+	case show != nil:
+		return show(out, value)
+	}
+	s.Write(out)
+	return nil
+}
 
 // auditStyle is what the page of an audit has more than a report: lines to write on.
 const auditStyle = `.sign{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(14rem,100%),1fr));gap:2.2rem 1.2rem;margin-top:2rem}
