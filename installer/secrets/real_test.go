@@ -198,14 +198,12 @@ func (s *realSite) reach(g Goal, kill bool) {
 		err := Run(s.t.Context(), s, g, &workflow.Console{Out: io.Discard})
 		switch {
 		case err == nil:
+			s.follow()
 			return
 		case errors.Is(err, errKilled):
 			s.readable()
 		case fault.ExitCode(err) == fault.Waiting:
 			s.follow()
-			if k := testcluster.Must(s.servers[0].keys())(s.t); g == Rotate && len(k.Active) == 1 && len(k.Retired) > 0 {
-				return
-			}
 		default:
 			s.t.Fatal(err)
 		}

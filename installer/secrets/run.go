@@ -41,8 +41,13 @@ func Run(ctx context.Context, c Cluster, g Goal, console *workflow.Console) erro
 		if err != nil {
 			return err
 		}
-		if len(behind) > 0 {
-			return follow(g, behind, removed)
+		switch {
+		case len(behind) > 0 && removed:
+			console.Summary(last(behind))
+			console.Close()
+			return nil
+		case len(behind) > 0:
+			return follow(g, behind)
 		}
 		stage, err := k.Next(g)
 		if err != nil {
@@ -68,12 +73,16 @@ func Run(ctx context.Context, c Cluster, g Goal, console *workflow.Console) erro
 	}
 }
 
+const each = "on each of them, one after the other: ./install reconfigure node; one that is lost: ./install node remove NAME"
+
+// last is the result of the last step. It is no reason to run the command again, which would begin another rotation.
+func last(behind []string) string {
+	return "All Secrets in etcd are stored as wanted. These control planes still have the former keys:\n  - " + strings.Join(behind, "\n  - ") +
+		"\nTo remove them there, " + each + "\n"
+}
+
 // follow returns the outcome of a run that waits for other control planes.
-func follow(g Goal, behind []string, removed bool) error {
-	const each = "on each of them, one after the other: ./install reconfigure node; one that is lost: ./install node remove NAME"
-	if removed {
-		return fault.New(fault.Waiting, "all Secrets are stored as wanted; these control planes still have the former keys:\n  - %s", strings.Join(behind, "\n  - ")).Hint(each)
-	}
+func follow(g Goal, behind []string) error {
 	return fault.New(fault.Waiting, "the next step needs these control planes:\n  - %s", strings.Join(behind, "\n  - ")).
 		Hint(each + "; then here: ./install secrets " + string(g))
 }

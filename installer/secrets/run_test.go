@@ -139,15 +139,14 @@ func (s *site) reach(g Goal, kill int) (runs int) {
 		err := Run(s.t.Context(), s, g, &workflow.Console{Out: io.Discard})
 		s.left = -1
 		switch {
-		case err == nil:
+		case err == nil: // it is done: a script that runs it until then does not begin another rotation
+			for s.follow() {
+			}
 			return runs
 		case errors.Is(err, errKilled):
 		case fault.ExitCode(err) == fault.Waiting:
 			if !s.follow() {
 				s.t.Fatalf("it waits for nobody: %v", err)
-			}
-			if s.next == nil && !slices.ContainsFunc(s.follows, func(n int) bool { return n != s.change }) && g == Rotate && len(s.planes[0].Active) == 1 {
-				return runs // all have followed the last step: another run would begin another rotation
 			}
 		default:
 			s.t.Fatalf("%s, run %d: %v", g, runs, err)

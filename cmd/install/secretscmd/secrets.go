@@ -77,7 +77,10 @@ A run that was interrupted goes on where it was: the keys that the API servers h
 far it came. './install reconfigure undo' undoes the last step, as long as all Secrets can be
 read then.
 
-Exit codes: 9 other control planes must follow. './install --help' lists the others.`,
+After the last step it exits with 0, and lists the control planes that follow once more.
+
+Exit codes: 9 other control planes must follow, then it has more to do. './install --help'
+lists the others.`,
 		Example: "  ./install secrets " + string(goal) + "\n  ./install secrets " + string(goal) + " --yes",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return in.run(cmd) },
 	}
