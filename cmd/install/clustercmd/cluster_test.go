@@ -269,7 +269,10 @@ func TestKubeconfig(t *testing.T) {
 	if err != nil || !strings.Contains(string(before), "server: https://10.0.0.10:6443") || !strings.Contains(string(before), "current-context: site\n") {
 		t.Errorf("%s, %v", before, err)
 	}
-	c.want(0, []string{"The context site already is in " + file}, "", "kubeconfig", "--merge")
+	path := os.Getenv("PATH")
+	t.Setenv("PATH", t.TempDir()) // a machine without kubectl
+	c.want(0, []string{"The context site already is in " + file, "scp -P 22 root@10.0.0.10:/usr/local/bin/kubectl .\n"}, "", "kubeconfig", "--merge")
+	t.Setenv("PATH", path)
 	if after, _ := os.ReadFile(file); !bytes.Equal(before, after) {
 		t.Errorf("%s\nwant\n%s", after, before)
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -56,9 +57,14 @@ For other users, see 'kubeconfig user' on a control plane.`,
 					return err
 				}
 				if merge {
-					return mergeKubeconfig(cmd, data, cmp.Or(name, s.Site.Cluster.Name), server)
+					err = mergeKubeconfig(cmd, data, cmp.Or(name, s.Site.Cluster.Name), server)
+				} else {
+					err = writeKubeconfig(cmd, data, args[0])
 				}
-				return writeKubeconfig(cmd, data, args[0])
+				if err == nil && (merge || args[0] != "-") {
+					s.tellKubectl(cmd)
+				}
+				return err
 			})
 		},
 	}
@@ -119,6 +125,16 @@ func mergeKubeconfig(cmd *cobra.Command, data []byte, name, server string) error
 	fmt.Fprintf(cmd.OutOrStdout(), "The context %s %s in %s, with the credentials of an administrator: keep the file safe.\nTo use it: kubectl --context %s get nodes\n",
 		name, state, file, fault.Word(name))
 	return nil
+}
+
+// tellKubectl says where kubectl is if this machine has none: there may be no network to fetch it from.
+func (s *opened) tellKubectl(cmd *cobra.Command) {
+	h, err := s.Site.Healthy()
+	if _, found := exec.LookPath("kubectl"); err != nil || found == nil {
+		return
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "This machine has no kubectl in its PATH. Each node has it: scp -P %d %s:/usr/local/bin/kubectl .\n",
+		cmp.Or(h.SSH.Port, 22), fault.Word(h.SSH.User+"@"+h.SSH.Address))
 }
 
 // writeKubeconfig writes a kubeconfig to a new file, or to standard output if it is -.
