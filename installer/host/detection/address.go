@@ -26,8 +26,8 @@ type Address struct {
 func (a Address) String() string { return a.Interface + " " + a.IP.String() }
 
 // Addresses returns the addresses that could be the node's, IPv4 first: the addresses of real
-// interfaces that are up. It leaves out loopback, link-local and point-to-point addresses, and the
-// bridges and tunnels of container runtimes and pod networks.
+// interfaces that are up. It leaves out loopback, link-local and point-to-point addresses, the
+// bridges and tunnels of container runtimes and pod networks, and addresses that move between hosts.
 func Addresses() ([]Address, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -52,7 +52,7 @@ func Addresses() ([]Address, error) {
 			// Secondary, temporary and currently invalid addresses are
 			// not suitable.
 			const unfit = unix.IFA_F_SECONDARY | unix.IFA_F_TENTATIVE | unix.IFA_F_DEPRECATED | unix.IFA_F_DADFAILED
-			if !ok || !ip.IsGlobalUnicast() || a.Flags&unfit != 0 {
+			if !ok || !ip.IsGlobalUnicast() || a.Flags&unfit != 0 || moves(a, list) {
 				continue
 			}
 			ones, _ := a.Mask.Size()
@@ -72,6 +72,24 @@ func Addresses() ([]Address, error) {
 		return 1
 	})
 	return found, nil
+}
+
+// lease is the longest time in seconds for which this host keeps a virtual address of ours without renewing it: see
+// lifetime in installer/endpoint/vip. Leases of DHCP are longer.
+const lease = 4
+
+// moves reports whether an address of an interface is a virtual one, of ours or of keepalived, which another host may have
+// in a moment. It is a single address, and ours has a short lease, or the interface has an IPv4 subnet with it. A DHCPv6
+// address is single, too.
+func moves(a netlink.Addr, all []netlink.Addr) bool {
+	ones, bits := a.Mask.Size()
+	if ones != bits {
+		return false
+	}
+	return a.ValidLft > 0 && a.ValidLft <= lease || bits == 32 && slices.ContainsFunc(all, func(b netlink.Addr) bool {
+		ones, bits := b.Mask.Size()
+		return ones != bits && b.Contains(a.IP)
+	})
 }
 
 // virtualPrefixes are the name prefixes of interfaces that container runtimes,
@@ -193,6 +211,23 @@ func collision(a Address, others []Address, flag string, ranges []config.Range) 
 	}
 	return fault.New(fault.Usage, "choosing this node's address: %s (interface %s) is in the cluster's range of %s addresses, %s",
 		a.IP, a.Interface, r.Of, r.Prefix).Hint(hint)
+}
+
+// ownAddress returns the source address of packets to a peer. If the peer is an address that moves, and that this host
+// has now, it is the host's address in the same subnet.
+func ownAddress(peer netip.Addr) (netip.Addr, error) {
+	source, err := addressTowards(peer)
+	if err != nil || source != peer {
+		return source, err
+	}
+	list, err := Addresses()
+	if err != nil || slices.ContainsFunc(list, func(a Address) bool { return a.IP == peer }) {
+		return source, err
+	}
+	if i := slices.IndexFunc(list, func(a Address) bool { return a.Network.Contains(peer) }); i >= 0 {
+		return list[i].IP, nil
+	}
+	return source, nil
 }
 
 // addressTowards returns the source address of packets to a peer.

@@ -3,6 +3,7 @@ package detection_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"airlift/scripts/fixtures/testhost"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 func TestChoosingTheNodesAddress(t *testing.T) {
@@ -39,6 +41,10 @@ func TestChoosingTheNodesAddress(t *testing.T) {
 			testhost.DefaultRoute(t, "eth0", "10.1.0.1", "10.3.0.5", 0)
 		}, "eth0 10.3.0.5"},
 		{"a second address in the same range", func(t *testing.T) { testhost.NIC(t, "eth0", "10.1.0.5/24", "10.1.0.100/24") }, "eth0 10.1.0.5"},
+		{"a virtual address in the same range", func(t *testing.T) { testhost.NIC(t, "eth0", "10.1.0.100/32", "10.1.0.5/24") }, "eth0 10.1.0.5"},
+		{"a virtual address of IPv6", func(t *testing.T) { held(t, testhost.NIC(t, "eth0", "fd00::5/64"), "fd00::100/128") }, "eth0 fd00::5"},
+		{"a DHCPv6 address", func(t *testing.T) { testhost.NIC(t, "eth0", "fd00::100/128") }, "eth0 fd00::100"},
+		{"only a single address", func(t *testing.T) { testhost.NIC(t, "eth0", "10.1.0.5/32") }, "eth0 10.1.0.5"},
 		{"IPv4 before IPv6", func(t *testing.T) { testhost.NIC(t, "eth0", "fd00::5/64", "10.1.0.5/24") }, "eth0 10.1.0.5"},
 		{"only IPv6", func(t *testing.T) { testhost.NIC(t, "eth0", "fd00::5/64") }, "eth0 fd00::5"},
 		{"an interface that is down", func(t *testing.T) {
@@ -168,6 +174,51 @@ func TestDetectAddressForRanges(t *testing.T) {
 			}
 		}
 	})
+}
+
+// held adds an address as the process does that moves the virtual address.
+func held(t *testing.T, link netlink.Link, address string) {
+	t.Helper()
+	a, err := netlink.ParseAddr(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.ValidLft, a.Flags = 3, unix.IFA_F_NODAD|unix.IFA_F_NOPREFIXROUTE
+	if err := netlink.AddrReplace(link, a); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDetectOwnAddress: the node's address does not depend on which host has the endpoint's address now.
+func TestDetectOwnAddress(t *testing.T) {
+	for _, c := range []struct {
+		endpoint string // as an address of this host; "" if it is not
+		peer     string
+		want     string
+	}{
+		{"", "10.1.0.100", "10.1.0.5"},
+		{"10.1.0.100/32", "10.1.0.100", "10.1.0.5"},
+		{"10.1.0.100/24", "10.1.0.100", "10.1.0.5"}, // keepalived's may have the mask of the subnet
+		{"10.1.0.100/32", "10.1.0.9", "10.1.0.5"},
+		{"", "10.1.0.5", "10.1.0.5"},
+		{"", "10.2.0.5", "10.2.0.5"},
+		{"10.9.0.1/32", "10.9.0.1", "10.9.0.1"}, // no subnet: an address that is routed to this host
+		{"fd00::100/128", "fd00::100", "fd00::5"},
+		{"", "fd00::5", "fd00::5"},
+	} {
+		t.Run(c.endpoint+" "+c.peer, func(t *testing.T) {
+			testhost.InNetwork(t)
+			link := testhost.NIC(t, "eth0", "10.1.0.5/24", "fd00::5/64")
+			testhost.NIC(t, "eth1", "10.2.0.5/24")
+			if c.endpoint != "" {
+				held(t, link, c.endpoint)
+			}
+			f, err := detection.Detect(t.Context(), testhost.Open(t, "/").Root, detection.Options{Peer: net.JoinHostPort(c.peer, "6443")})
+			if err != nil || f.NodeIP != c.want {
+				t.Errorf("%s, %v, want %s", f.NodeIP, err, c.want)
+			}
+		})
+	}
 }
 
 func TestDetectAddressTowardsPeer(t *testing.T) {

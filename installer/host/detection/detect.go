@@ -150,7 +150,7 @@ func nodeAddress(ctx context.Context, o Options) (Address, error) {
 		}
 		// Without a route to the peer, the later connection attempt gives
 		// the better error.
-		if ip, err := addressTowards(peer); err == nil && !ip.IsLoopback() {
+		if ip, err := ownAddress(peer); err == nil && !ip.IsLoopback() {
 			return addressNamed(ip.String(), o.AddressFlag)
 		}
 	}
