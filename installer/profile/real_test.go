@@ -109,7 +109,7 @@ func start(t *testing.T, version string) server {
 		case "--etcd-servers":
 			arg = "--etcd-servers=" + client
 		}
-		arg = strings.NewReplacer("/etc/kubernetes/", dir+"/etc/kubernetes/", "/var/log/", dir+"/var/log/", advertised, loopback).Replace(arg)
+		arg = strings.NewReplacer("/etc/kubernetes/", dir+"/etc/kubernetes/", "/var/log/", dir+"/var/log/").Replace(arg)
 		args = append(args, arg)
 	}
 	log := run(t, apiServer, append(args, "--bind-address="+loopback)...)

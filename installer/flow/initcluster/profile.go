@@ -34,15 +34,16 @@ func (i *Init) withProfile(s workflow.Step) workflow.Step {
 }
 
 // profileStep returns the step that stores the files for other control planes, and takes the tokens from the default
-// ServiceAccounts. Most clusters have no profile.
+// ServiceAccounts.
 func (i *Init) profileStep() workflow.Step {
-	return workflow.Step{
-		Name: "profile", Doc: "store the files of the profile", Prepare: i.access.admin, Desired: i.profileObjects, Apply: i.applyProfile,
-		Empty: !profile.Used(&i.node.Config.Cluster),
-	}
+	return workflow.Step{Name: "profile", Doc: "store the files of the profile, if there is one", Prepare: i.access.admin, Desired: i.profileObjects, Apply: i.applyProfile}
 }
 
+// profileObjects returns the ServiceAccounts and, as the last object, the Secret with the files: nothing without a profile.
 func (i *Init) profileObjects(context.Context) (l desired.List, err error) {
+	if !profile.Used(&i.node.Config.Cluster) {
+		return l, nil
+	}
 	l.Objects = profile.DefaultAccounts()
 	files := profile.Files(&i.node.Config.Cluster)
 	for n, f := range files {
@@ -63,6 +64,9 @@ func (i *Init) profileObjects(context.Context) (l desired.List, err error) {
 
 // applyProfile applies the objects. A Secret that exists stays: it may have other files, too.
 func (i *Init) applyProfile(ctx context.Context, l desired.List) error {
+	if len(l.Objects) == 0 {
+		return nil
+	}
 	kept, err := cluster.SharedFiles(ctx, i.api.Client.API, i.saKey)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"airlift/installer/config"
+	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	"airlift/installer/payload"
@@ -105,13 +106,18 @@ func TestProfileFiles(t *testing.T) {
 	}
 }
 
-// TestOnlyAHardenedClusterHasTheStep: other clusters get no objects of the profile.
-func TestOnlyAHardenedClusterHasTheStep(t *testing.T) {
-	plain := initOn(t, nil)
-	for empty, i := range map[bool]*Init{true: plain, false: hardenedInit(t)} {
-		if s, ok := workflow.Find(i.Steps(), "upload-config/profile"); !ok || s.Empty != empty {
-			t.Errorf("found %v, empty %v, want %v", ok, s.Empty, empty)
-		}
+// TestNoProfile: other clusters get no files and no objects of the profile.
+func TestNoProfile(t *testing.T) {
+	i := initOn(t, nil)
+	if l, err := i.profileObjects(t.Context()); err != nil || len(l.Objects) > 0 {
+		t.Errorf("%d objects, %v", len(l.Objects), err)
+	}
+	if err := i.applyProfile(t.Context(), desired.List{}); err != nil { // without a connection
+		t.Error(err)
+	}
+	s, ok := workflow.Find(i.Steps(), "control-plane/apiserver")
+	if l, err := s.Desired(t.Context()); !ok || err != nil || len(l.Files) != 1 {
+		t.Errorf("%d files, %v", len(l.Files), err)
 	}
 }
 
