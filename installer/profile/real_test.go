@@ -122,6 +122,7 @@ func start(t *testing.T, version string) server {
 	if s.rest, err = clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "etc/kubernetes/super-admin.conf")); err != nil {
 		t.Fatal(err)
 	}
+	s.rest.WarningHandler = rest.NoWarnings{}
 	if s.client, err = kubernetes.NewForConfig(s.rest); err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +220,9 @@ func (s server) admission(t *testing.T) {
 		t.Errorf("a restricted pod: %v", err)
 	}
 	for name, change := range map[string]func(*corev1.PodSpec){
-		"privileged": func(p *corev1.PodSpec) { p.Containers[0].SecurityContext.Privileged = new(true) },
+		"privileged": func(p *corev1.PodSpec) {
+			p.Containers[0].SecurityContext.Privileged, p.Containers[0].SecurityContext.AllowPrivilegeEscalation = new(true), nil
+		},
 		"host path": func(p *corev1.PodSpec) {
 			p.Volumes = []corev1.Volume{{Name: "r", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}
 		},
@@ -231,7 +234,7 @@ func (s server) admission(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		s.account(t, metav1.NamespaceSystem, "default")
-		if err := s.create(t, metav1.NamespaceSystem, pod(change)); err != nil && !strings.Contains(err.Error(), "is invalid") {
+		if err := s.create(t, metav1.NamespaceSystem, pod(change)); err != nil {
 			t.Errorf("%s in kube-system: %v", name, err)
 		}
 	}

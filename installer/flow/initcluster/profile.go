@@ -23,8 +23,10 @@ func (i *Init) withProfile(s workflow.Step) workflow.Step {
 	pod := s.Desired
 	s.Desired = func(ctx context.Context) (l desired.List, err error) {
 		for _, f := range profile.Files(&i.node.Config.Cluster) {
-			if !i.Exists(f.Path) {
+			if _, err := i.read(f.Path); errors.Is(err, fs.ErrNotExist) {
 				l.Files = append(l.Files, pki.File{Path: f.Path, Data: f.Data, Mode: 0o600})
+			} else if err != nil {
+				return l, err
 			}
 		}
 		own, err := pod(ctx)
