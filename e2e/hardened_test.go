@@ -39,7 +39,7 @@ func TestHardened(t *testing.T) {
 		{"a pod that uses the host is refused", func(t *testing.T) {
 			out, err := kubectlTry(t.Context(), first, "run", "bad", "--image=none", "--privileged")
 			if err == nil {
-				t.Error("the pod was accepted")
+				t.Fatal("the pod was accepted")
 			}
 			contains(t, out+err.Error(), "violates PodSecurity")
 		}},
