@@ -14,13 +14,13 @@ import (
 )
 
 // joinPlanes creates a cluster of all hosts as control planes, and returns the arguments with which
-// the others have joined. Each host reaches the API server by its own address.
-func joinPlanes(t *testing.T, hosts []*lab.Host) (join []string) {
+// the others have joined. Each host reaches the API server by its own address. more are arguments of init.
+func joinPlanes(t *testing.T, hosts []*lab.Host, more ...string) (join []string) {
 	t.Helper()
 	for _, h := range hosts {
 		endpointAt(t, h, hosts[0])
 	}
-	out := install(t, hosts[0], 0, "init", "--control-plane-endpoint", endpoint+":6443", "--upload-certs")
+	out := install(t, hosts[0], 0, append([]string{"init", "--control-plane-endpoint", endpoint + ":6443", "--upload-certs"}, more...)...)
 	m := regexp.MustCompile(`(?m)(join ` + endpoint + `:6443 .* --control-plane --certificate-key [0-9a-f]{64})$`).FindStringSubmatch(out)
 	if m == nil {
 		t.Fatal("no join command for a control plane")

@@ -11,6 +11,7 @@ import (
 	"airlift/installer/flow/initcluster"
 	"airlift/installer/host/detection"
 	"airlift/installer/phases"
+	"airlift/installer/profile"
 	"airlift/installer/secrets"
 	"airlift/installer/timeline"
 )
@@ -19,6 +20,7 @@ const initExample = `  ./install init
   ./install init --apiserver-advertise-address 10.1.2.3
   ./install init --control-plane-vip 10.1.2.100 --control-plane-balancer --upload-certs
   ./install init --control-plane-endpoint k8s.site.example:6443 --upload-certs
+  ./install init --profile hardened
   ./install init --config kubeadm.yaml
   ./install init --dry-run
   ./install init --timeline init.json`
@@ -27,6 +29,7 @@ const initExample = `  ./install init
 type initFlags struct {
 	cfg        config.Config
 	configFile string
+	profile    string
 	token      string
 	tokenTTL   time.Duration
 	options    phases.InitOptions
@@ -81,6 +84,7 @@ func (in *initFlags) bind(f *pflag.FlagSet) {
 	cfg := &in.cfg
 	f.SortFlags = false
 	f.StringVar(&in.configFile, "config", "", "kubeadm's configuration `FILE`; - is standard input")
+	f.StringVar(&in.profile, "profile", "", "hardened: configure the cluster as the CIS benchmark asks; your own values in --config stay. Nodes that join follow")
 	f.StringVar(&cfg.LocalAPIEndpoint.AdvertiseAddress, "apiserver-advertise-address", "", "the address at which this API server is reachable (default: this host's, if there is only one candidate)")
 	f.Int32Var(&cfg.LocalAPIEndpoint.BindPort, "apiserver-bind-port", config.DefaultBindPort, "the port of the API server")
 	f.StringVar(&cfg.ControlPlaneEndpoint, "control-plane-endpoint", "", "a stable address or DNS name for the whole control plane, with or without a port (default: the first --control-plane-vip, or the balancer)")
@@ -159,10 +163,17 @@ func (in *initFlags) open(cmd *cobra.Command) (*opened, error) {
 		return nil, err
 	}
 	cfg.CompleteInit()
+	kept, err := profile.Apply(in.profile, cfg)
+	for _, value := range kept {
+		console.Warn("--profile %s does not change %s", in.profile, value)
+	}
 	for _, w := range cfg.Warnings() {
 		console.Warn("%s", w)
 	}
-	if err = cfg.ValidateInit(); err == nil && !in.runFlags.onePhase && !in.runFlags.changesNothing { // preflight checks need no images
+	if err == nil {
+		err = cfg.ValidateInit()
+	}
+	if err == nil && !in.runFlags.onePhase && !in.runFlags.changesNothing { // preflight checks need no images
 		err = r.bundle.NeedsSource()
 	}
 	if err == nil {

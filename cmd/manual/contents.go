@@ -33,6 +33,7 @@ var Books = []Book{
 			{"docs/install.md", "One host at a time"},
 			{"docs/recipes.md", "Recipes"},
 			{"docs/configuration.md", "Configuration"},
+			{"docs/hardening.md", "A hardened cluster"},
 			{"docs/adopt.md", "Adopt a cluster"},
 		}},
 		{"Bring software to the site", []Entry{

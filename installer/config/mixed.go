@@ -16,7 +16,7 @@ var allowedWithConfig = []string{
 	"print-manifest", "allow-missing-template-keys", "output", "experimental-output", "show-managed-fields", "print-join-command",
 	"rootfs", "v", "log-file", "yes",
 	"cni", "encrypt-secrets", "node-ip", "kube-proxy-server", "control-plane-vip", "control-plane-balancer", "embedded-registry", "render-dir", "timeline", "progress", "help",
-	"registry-mirror", "registry-ca", "registry-auth", "drain", "drain-timeout", "context-lines", "diff",
+	"profile", "registry-mirror", "registry-ca", "registry-auth", "drain", "drain-timeout", "context-lines", "diff",
 	"progress", "require-key", "require-version", "signature", "without-ledger", "remove-node", "force-conflicts",
 }
 

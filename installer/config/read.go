@@ -357,6 +357,9 @@ func (c *Config) Problem(field, hint, format string, args ...any) problems.Probl
 	return p
 }
 
+// Sets reports whether the configuration file has a field: "KubeletConfiguration.podPidsLimit".
+func (c *Config) Sets(path string) bool { return c.origin != nil && c.origin.lines[path] > 0 }
+
 // Absolute returns the absolute path of a file that a flag names, for code that looks for it below
 // the host's root directory. An empty one stays empty.
 func Absolute(flag, file string) (string, error) {

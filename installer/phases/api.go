@@ -143,7 +143,7 @@ func (a *API) PodNetwork(ctx context.Context) error {
 			}
 		}
 	}
-	return a.Write(pki.File{Path: render.CNIConflistPath, Data: conflist, Mode: 0o644})
+	return a.Write(pki.File{Path: render.CNIConflistPath, Data: conflist, Mode: 0o600})
 }
 
 // WaitNode waits for the rest of the bundle and for the node.

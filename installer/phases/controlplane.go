@@ -18,6 +18,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/pods"
+	"airlift/installer/reconfiguration"
 	"airlift/installer/render"
 )
 
@@ -156,9 +157,25 @@ func (p *ControlPlane) staticPodFile(pod *corev1.Pod) (pki.File, error) {
 	return pki.File{Path: node.ManifestPath(pod.Name), Data: data, Mode: 0o600}, err
 }
 
-// ApplyStaticPods writes static pods. A phase that runs alone waits for them.
+// ApplyStaticPods writes static pods, and before them the other files in the list, which they read. A phase that runs alone waits
+// for them.
 func (p *ControlPlane) ApplyStaticPods(ctx context.Context, l desired.List) error {
-	if err := p.changeStaticPods(ctx, l); err != nil {
+	pods := l
+	pods.Files = nil
+	for _, f := range l.Files {
+		if path.Dir(f.Path) == config.ManifestsDir {
+			pods.Files = append(pods.Files, f)
+		} else if err := p.Write(f); err != nil {
+			return err
+		}
+	}
+	// The kubelet would create it with a mode that lets other users list it.
+	if log := reconfiguration.FileOf(&p.Node.Config.Cluster, "kube-apiserver", "audit-log-path"); log != "" {
+		if err := p.Host.MkdirAll(path.Dir(log), 0o700); err != nil {
+			return err
+		}
+	}
+	if err := p.changeStaticPods(ctx, pods); err != nil {
 		return err
 	}
 	return p.WaitAlone(ctx)

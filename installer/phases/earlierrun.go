@@ -49,7 +49,7 @@ func (n *Node) CheckRunning(ctx context.Context, fromFile bool) error {
 	}
 	if lost := missingSettings(running.Cluster, n.Config); len(lost) > 0 && !fromFile {
 		return fault.New(fault.Preflight, "the control plane on this host has configuration that a run without --config would remove:\n  - %s", strings.Join(lost, "\n  - ")).
-			Hint("use the --config file that created it, or to remove these fields, a file without them. To print the cluster's configuration: kubectl -n kube-system get configmap kubeadm-config -o yaml")
+			Hint("use the --config file, or the --profile, that created it, or to remove these fields, a file without them. To print the cluster's configuration: kubectl -n kube-system get configmap kubeadm-config -o yaml")
 	}
 	learned := *n.Config
 	if registry := running.Cluster.Registry; registry.Generation > 0 { // with the other files that it keeps

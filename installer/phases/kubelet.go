@@ -37,10 +37,10 @@ func (k Kubelet) Desired(cluster []byte) (l desired.List, err error) {
 		return l, err
 	}
 	files := []pki.File{
-		{Path: config.KubeletConfigFile, Data: settings, Mode: 0o644},
+		{Path: config.KubeletConfigFile, Data: settings, Mode: 0o600},
 		{Path: config.KubeletFlagsFile, Data: flags, Mode: 0o644},
-		{Path: render.KubeletUnitPath, Data: []byte(render.KubeletUnit), Mode: 0o644},
-		{Path: render.KubeletDropInPath, Data: []byte(render.KubeletDropIn), Mode: 0o644},
+		{Path: render.KubeletUnitPath, Data: []byte(render.KubeletUnit), Mode: 0o600},
+		{Path: render.KubeletDropInPath, Data: []byte(render.KubeletDropIn), Mode: 0o600},
 	}
 	if instance := render.KubeletInstanceConfig(k.node.Config); instance != nil {
 		files = append(files, pki.File{Path: render.KubeletInstanceConfigPath, Data: instance, Mode: 0o644})

@@ -19,6 +19,7 @@ import (
 	"airlift/installer/render"
 	"airlift/installer/timeline"
 	"airlift/installer/workflow"
+	"airlift/internal/documents"
 	"airlift/internal/fault"
 )
 
@@ -66,15 +67,15 @@ func ContainerdFiles(c *config.Config) ([]pki.File, error) {
 }
 
 // Apply runs the parts of the step. proxy is the configuration of kube-proxy on
-// this node, nil if there is none. joins reports whether the kubelet gets its
-// kubeconfig by TLS bootstrap.
-func (r RuntimeStep) Apply(ctx context.Context, l desired.List, proxy *kubeproxyv1.KubeProxyConfiguration, joins bool) error {
+// this node, nil if there is none, and kubelet the cluster's KubeletConfiguration.
+// joins reports whether the kubelet gets its kubeconfig by TLS bootstrap.
+func (r RuntimeStep) Apply(ctx context.Context, l desired.List, proxy *kubeproxyv1.KubeProxyConfiguration, kubelet []byte, joins bool) error {
 	if err := r.node.Observed.RuntimeErr; err != nil { // a phase that runs alone has not called Ready
 		return err
 	}
 	err := workflow.RunParts(ctx, r.Console, []workflow.Step{
 		{Name: "directories", Run: func(context.Context) error { return r.prepareDirectories(l.Claims, joins) }},
-		{Name: "kernel", Run: func(ctx context.Context) error { return r.prepareKernel(ctx, proxy) }},
+		{Name: "kernel", Run: func(ctx context.Context) error { return r.prepareKernel(ctx, proxy, kubelet) }},
 		{Name: "routes", Run: r.prepareRoutes},
 		{Name: "containerd", Run: func(ctx context.Context) error { return r.startContainerd(ctx, l.Files) }},
 	})
@@ -122,13 +123,16 @@ func (r RuntimeStep) prepareDirectories(claims []ledger.Claim, joins bool) error
 	return nil
 }
 
-func (r RuntimeStep) prepareKernel(ctx context.Context, proxy *kubeproxyv1.KubeProxyConfiguration) error {
+func (r RuntimeStep) prepareKernel(ctx context.Context, proxy *kubeproxyv1.KubeProxyConfiguration, cluster []byte) error {
 	warnings, err := kernel.LoadModules(ctx, r.Host, kernelModules(proxy)...)
 	if err != nil {
 		return err
 	}
-	ipv4, ipv6 := families(r.node.Config)
-	more, err := kernel.SetSysctls(ctx, r.Host, kernel.NodeSysctls(ipv6, ipv4))
+	sysctls, err := r.node.sysctls(cluster)
+	if err != nil {
+		return err
+	}
+	more, err := kernel.SetSysctls(ctx, r.Host, sysctls)
 	if err != nil {
 		return err
 	}
@@ -138,6 +142,24 @@ func (r RuntimeStep) prepareKernel(ctx context.Context, proxy *kubeproxyv1.KubeP
 	shared, err := kernel.ShareRoot(ctx, r.Host)
 	r.Changed(shared)
 	return err
+}
+
+// sysctls returns the kernel parameters that this node needs. With protectKernelDefaults, the kubelet refuses to start with other
+// values of some. The preflight checks report a configuration that cannot be read.
+func (n *Node) sysctls(cluster []byte) ([]kernel.Sysctl, error) {
+	ipv4, ipv6 := families(n.Config)
+	list := kernel.NodeSysctls(ipv6, ipv4)
+	kubelet, err := n.KubeletConfig(cluster)
+	if err != nil || kubelet == nil {
+		return list, err
+	}
+	var settings struct {
+		ProtectKernelDefaults bool `json:"protectKernelDefaults"`
+	}
+	if err := documents.Unmarshal(kubelet, &settings); err == nil && settings.ProtectKernelDefaults {
+		list = append(list, kernel.KubeletSysctls()...)
+	}
+	return list, nil
 }
 
 // kernelModules returns the kernel modules that a node and its kube-proxy need.

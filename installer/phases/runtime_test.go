@@ -14,6 +14,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/desired"
+	"airlift/installer/host/kernel"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/render"
@@ -76,7 +77,7 @@ func TestKubeletCertDirIsRecorded(t *testing.T) {
 func TestPhaseRuntimeRefusesAnUnusableRuntime(t *testing.T) {
 	n := NewNode(&Plan{Config: &config.Config{}}, node.NewMachine(testhost.Open(t, t.TempDir()), &workflow.Console{Out: new(bytes.Buffer)}))
 	n.Observed = node.Observation{KeepsRuntime: true, RuntimeErr: errors.New("no")}
-	if err := NewRuntimeStep(NewContent(n)).Apply(t.Context(), desired.List{}, nil, false); !errors.Is(err, n.Observed.RuntimeErr) || n.Changes > 0 {
+	if err := NewRuntimeStep(NewContent(n)).Apply(t.Context(), desired.List{}, nil, nil, false); !errors.Is(err, n.Observed.RuntimeErr) || n.Changes > 0 {
 		t.Errorf("%v, %d changes", err, n.Changes)
 	}
 }
@@ -144,5 +145,26 @@ func TestRegistriesAreWritten(t *testing.T) {
 	}
 	if strings.Contains(out.String(), access.Authorization) {
 		t.Errorf("a secret in the output: %s", &out)
+	}
+}
+
+// TestKernelDefaultsAreSet: a kubelet with protectKernelDefaults finds the parameters that it compares.
+func TestKernelDefaultsAreSet(t *testing.T) {
+	const kubelet = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
+	for cluster, want := range map[string]bool{"": false, kubelet: false, kubelet + "protectKernelDefaults: true\n": true} {
+		n := NewNode(&Plan{Role: FirstControlPlane, Bundle: new(payload.Bundle), Config: testhost.Config(nil)}, node.NewMachine(testhost.Open(t, t.TempDir()), nil))
+		var document []byte
+		if cluster != "" {
+			document = []byte(cluster)
+		}
+		list, err := n.sysctls(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range kernel.KubeletSysctls() {
+			if slices.Contains(list, s) != want {
+				t.Errorf("%q: %v", cluster, list)
+			}
+		}
 	}
 }

@@ -70,6 +70,6 @@ if SAME; then exit 0; fi
 mtu=$((FLANNEL_MTU - MORE))
 cat >"$conflist.tmp" <<END
 SETTINGSEND
-chmod 644 "$conflist.tmp"
+chmod 600 "$conflist.tmp"
 mv "$conflist.tmp" "$conflist"
 `

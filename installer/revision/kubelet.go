@@ -58,7 +58,7 @@ func (r *Revision) KubeletFiles() ([]pki.File, error) {
 	if reconfiguration.SameDocument(now, s.Data) { // comments and the order of fields stay
 		s.Data = now
 	}
-	files := []pki.File{{Path: config.KubeletConfigFile, Data: s.Data, Mode: 0o644}}
+	files := []pki.File{{Path: config.KubeletConfigFile, Data: s.Data, Mode: 0o600}}
 	if s.instance != nil && !bytes.Equal(s.instance, s.before) {
 		files = append(files, pki.File{Path: render.KubeletInstanceConfigPath, Data: s.instance, Mode: 0o644})
 	}
@@ -115,8 +115,8 @@ func (r *Revision) KubeletSettings(c *config.Config) (s KubeletSettings, err err
 // KubeletUnits returns the kubelet's unit and its drop-in.
 func KubeletUnits() []pki.File {
 	return []pki.File{
-		{Path: render.KubeletUnitPath, Data: []byte(render.KubeletUnit), Mode: 0o644},
-		{Path: render.KubeletDropInPath, Data: []byte(render.KubeletDropIn), Mode: 0o644},
+		{Path: render.KubeletUnitPath, Data: []byte(render.KubeletUnit), Mode: 0o600},
+		{Path: render.KubeletDropInPath, Data: []byte(render.KubeletDropIn), Mode: 0o600},
 	}
 }
 

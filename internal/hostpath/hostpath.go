@@ -15,6 +15,7 @@ var dirs = []struct{ path, owner string }{
 	{"/var/lib/kubelet", "this directory belongs to the kubelet"},
 	{"/var/log/pods", "this directory belongs to the kubelet"},
 	{"/var/log/containers", "this directory belongs to the kubelet"},
+	{"/var/log/kubernetes/audit", "this directory has the audit log of the API server"},
 	{"/var/lib/etcd", "this directory belongs to etcd"},
 	{"/var/lib/containerd", "this directory belongs to containerd"},
 	{"/var/lib/cni", "this directory belongs to the pod network"},

@@ -90,7 +90,7 @@ func (i *Init) Steps() []workflow.Step {
 			{Name: "local", Doc: "write the static pod manifest of a local etcd", Desired: i.etcd, Apply: i.applyEtcd},
 		}},
 		{Name: "control-plane", Doc: "write the control plane's static pod manifests", Steps: []workflow.Step{
-			i.staticPod("apiserver", "the API server"), i.staticPod("controller-manager", "the controller manager"), i.staticPod("scheduler", "the scheduler"),
+			i.withProfile(i.staticPod("apiserver", "the API server")), i.staticPod("controller-manager", "the controller manager"), i.staticPod("scheduler", "the scheduler"),
 		}},
 		{Name: "images", Doc: "import the control plane's images", Run: i.images},
 		{Name: "units", Doc: "start the site's own systemd units", Run: i.site.StartUnits, Empty: len(i.node.Plan.SiteUnits()) == 0},
@@ -100,6 +100,7 @@ func (i *Init) Steps() []workflow.Step {
 		{Name: "upload-config", Aliases: []string{"uploadconfig"}, Doc: "store the configuration in the cluster", Steps: []workflow.Step{
 			{Name: "kubeadm", Doc: "store the ClusterConfiguration", Prepare: i.access.admin, Desired: i.api.Objects(render.UploadClusterConfig), Apply: i.api.Apply},
 			{Name: "kubelet", Doc: "store the KubeletConfiguration", Prepare: i.access.admin, Desired: i.api.Objects(render.UploadKubeletConfig), Apply: i.uploadKubeletConfig},
+			i.profileStep(),
 			{Name: "endpoint", Doc: "store how nodes reach the API servers", Prepare: i.access.admin, Desired: i.api.Objects(render.UploadEndpoint), Apply: i.api.Apply, Empty: !i.node.Config.Endpoint.Used()},
 			storeKey,
 		}},
@@ -191,7 +192,11 @@ func (i *Init) preflight(ctx context.Context) error {
 }
 
 func (i *Init) prepareRuntime(ctx context.Context, l desired.List) error {
-	return i.runtimeStep.Apply(ctx, l, i.proxyConfig(), false)
+	kubelet, err := render.KubeletConfig(i.node.Config)
+	if err != nil {
+		return err
+	}
+	return i.runtimeStep.Apply(ctx, l, i.proxyConfig(), kubelet, false)
 }
 
 // proxyConfig returns the user's kube-proxy configuration. It returns nil if

@@ -81,7 +81,7 @@ func controlPlaneSteps(c *controlPlaneJoin) []workflow.Step {
 			{Name: "download-certs", Doc: "download the certificates that all control planes share", Desired: c.nodeJoin.known(c.certs.download), Apply: c.node.Apply},
 			{Name: "certs", Doc: "create this node's certificates", Desired: c.nodeJoin.known(c.certs.createOwn), Apply: c.node.Apply},
 			{Name: "kubeconfig", Doc: "create the kubeconfig files", Desired: c.nodeJoin.known(c.local.Kubeconfig(config.KubernetesDir, "admin", "controller-manager", "scheduler")), Apply: c.node.Apply},
-			{Name: "control-plane", Doc: "write the control plane's static pod manifests", Desired: c.nodeJoin.known(c.staticPods), Apply: c.applyStaticPods},
+			{Name: "control-plane", Doc: "write the control plane's static pod manifests", Desired: c.nodeJoin.known(c.staticPods), Apply: c.local.ApplyStaticPods},
 		}},
 		{Name: "check-etcd", Doc: "check that the cluster's etcd is healthy", Prepare: c.nodeJoin.find, Run: c.etcd.check},
 		{Name: "images", Doc: "import the control plane's images", Run: c.nodeJoin.images},

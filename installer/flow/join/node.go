@@ -65,7 +65,7 @@ func (j *nodeJoin) ready(ctx context.Context) error {
 }
 
 func (j *nodeJoin) prepareRuntime(ctx context.Context, l desired.List) error {
-	return j.runtimeStep.Apply(ctx, l, j.cluster.kubeProxy, true)
+	return j.runtimeStep.Apply(ctx, l, j.cluster.kubeProxy, j.cluster.kubelet, true)
 }
 
 // images waits for the images that this node needs before its kubelet starts.

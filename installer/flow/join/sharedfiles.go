@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"airlift/installer/cluster"
-	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/node"
 	"airlift/installer/pki"
@@ -43,18 +42,4 @@ func (c *controlPlaneJoin) sharedFiles(ctx context.Context) (list []pki.File, er
 		}
 	}
 	return list, err
-}
-
-// applyStaticPods writes the files before the static pods that read them.
-func (c *controlPlaneJoin) applyStaticPods(ctx context.Context, l desired.List) error {
-	pods := l
-	pods.Files = nil
-	for _, f := range l.Files {
-		if path.Dir(f.Path) == config.ManifestsDir {
-			pods.Files = append(pods.Files, f)
-		} else if err := c.Write(f); err != nil {
-			return err
-		}
-	}
-	return c.local.ApplyStaticPods(ctx, pods)
 }

@@ -72,7 +72,7 @@ func TestSharedFiles(t *testing.T) {
 		}
 		return false
 	}
-	if err := c.applyStaticPods(t.Context(), l); err != nil {
+	if err := c.local.ApplyStaticPods(t.Context(), l); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(c.Host.Path(policy))
@@ -90,7 +90,7 @@ func TestSharedFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.applyStaticPods(t.Context(), again); err != nil {
+	if err := c.local.ApplyStaticPods(t.Context(), again); err != nil {
 		t.Fatal(err)
 	}
 	if data, err := os.ReadFile(c.Host.Path(policy)); err != nil || string(data) != "edited" {

@@ -82,6 +82,19 @@ func NodeSysctls(ipv6, ipv4 bool) []Sysctl {
 	return list
 }
 
+// KubeletSysctls are the kernel parameters without which a kubelet with protectKernelDefaults does not start
+// (pkg/kubelet/cm/container_manager_linux.go).
+func KubeletSysctls() []Sysctl {
+	return []Sysctl{
+		{Name: "kernel.keys.root_maxbytes", Value: "25000000"},
+		{Name: "kernel.keys.root_maxkeys", Value: "1000000"},
+		{Name: "kernel.panic", Value: "10"},
+		{Name: "kernel.panic_on_oops", Value: "1"},
+		{Name: "vm.overcommit_memory", Value: "1"},
+		{Name: "vm.panic_on_oom", Value: "0"},
+	}
+}
+
 // LoadModules loads kernel modules now and at every boot. It does nothing for a
 // kernel without a modules directory. A module that cannot be loaded is only a
 // warning, because preflight checks the kernel's features themselves.

@@ -3,8 +3,11 @@ package kernel_test
 import (
 	"context"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
+
+	utilsysctl "k8s.io/component-helpers/node/util/sysctl"
 
 	"airlift/installer/host/kernel"
 	"airlift/internal/fault"
@@ -63,4 +66,23 @@ func TestSetSysctls(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestKubeletSysctls: a kubelet with protectKernelDefaults compares these parameters with these values.
+func TestKubeletSysctls(t *testing.T) {
+	want := map[string]int{
+		utilsysctl.KernelPanic: utilsysctl.KernelPanicRebootTimeout, utilsysctl.KernelPanicOnOops: utilsysctl.KernelPanicOnOopsAlways,
+		utilsysctl.RootMaxBytes: utilsysctl.RootMaxBytesSetting, utilsysctl.RootMaxKeys: utilsysctl.RootMaxKeysSetting,
+		utilsysctl.VMOvercommitMemory: utilsysctl.VMOvercommitMemoryAlways, utilsysctl.VMPanicOnOOM: utilsysctl.VMPanicOnOOMInvokeOOMKiller,
+	}
+	for _, s := range kernel.KubeletSysctls() {
+		name := strings.ReplaceAll(s.Name, ".", "/")
+		if value, ok := want[name]; !ok || strconv.Itoa(value) != s.Value {
+			t.Errorf("%s is %s, want %d", s.Name, s.Value, value)
+		}
+		delete(want, name)
+	}
+	if len(want) > 0 {
+		t.Errorf("missing: %v", want)
+	}
 }

@@ -255,7 +255,7 @@ func leftovers(h *host.Host) (Plan, error) {
 	if len(kernelState) > 0 {
 		plan = append(plan, Item{Act: Leave, What: strings.Join(kernelState, ", "), Reason: "other software may use them now; a reboot reverts them"})
 	}
-	for _, dir := range []string{"/var/log/pods", "/var/log/containers"} {
+	for _, dir := range []string{"/var/log/pods", "/var/log/containers", "/var/log/kubernetes/audit"} {
 		if filesystem.Exists(h.Path(dir)) {
 			plan = append(plan, Item{Act: Leave, What: dir, Path: dir, Reason: "logs are kept"})
 		}

@@ -1,0 +1,70 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"airlift/scripts/lab"
+)
+
+// TestHardened creates a cluster with the profile. Another control plane and a worker join it without a flag.
+func TestHardened(t *testing.T) {
+	s := up(t, lab.Options{Name: "e2e-hardened", Hosts: 3})
+	first, second, worker := s.Hosts[0], s.Hosts[1], s.Hosts[2]
+	files := "cd /etc/kubernetes/hardened && sha256sum *; stat -c '%a %U %n' /etc/kubernetes/hardened/* /var/log/kubernetes/audit /var/log/kubernetes/audit/audit.log"
+	inOrder(t, s, []stage{
+		{"another control plane and a worker join", func(t *testing.T) {
+			join := joinPlanes(t, s.Hosts[:2], "--profile", "hardened")
+			plane := strings.Index(strings.Join(join, " "), " --control-plane")
+			endpointAt(t, worker, first)
+			install(t, worker, 0, strings.Fields(strings.Join(join, " ")[:plane])...)
+			systemIsUp(t, s, 3)
+		}},
+		{"all control planes have the same files", func(t *testing.T) {
+			is, want := run(t, second, "sh", "-c", files), run(t, first, "sh", "-c", files)
+			if is != want {
+				t.Errorf("%s\nand not\n%s", is, want)
+			}
+			contains(t, want, "600 root /etc/kubernetes/hardened/admission.yaml\n", "600 root /etc/kubernetes/hardened/audit-policy.yaml\n", "700 root /var/log/kubernetes/audit\n", "600 root /var/log/kubernetes/audit/audit.log\n")
+		}},
+		{"each node has the kernel parameters and the modes", func(t *testing.T) {
+			for _, h := range s.Hosts {
+				contains(t, run(t, h, "cat", "/etc/sysctl.d/99-airlift.conf"), "kernel.panic = 10\n", "vm.overcommit_memory = 1\n", "kernel.keys.root_maxbytes = 25000000\n")
+				contains(t, run(t, h, "sh", "-c", "stat -c '%a %n' /etc/systemd/system/kubelet.service /etc/systemd/system/kubelet.service.d/10-kubeadm.conf /var/lib/kubelet/config.yaml"),
+					"600 /etc/systemd/system/kubelet.service\n", "600 /etc/systemd/system/kubelet.service.d/10-kubeadm.conf\n", "600 /var/lib/kubelet/config.yaml\n")
+			}
+		}},
+		{"a pod that uses the host is refused", func(t *testing.T) {
+			out, err := kubectlTry(t.Context(), first, "run", "bad", "--image=none", "--privileged")
+			if err == nil {
+				t.Fatal("the pod was accepted")
+			}
+			contains(t, out+err.Error(), "violates PodSecurity")
+		}},
+		{"default ServiceAccounts have no tokens", func(t *testing.T) {
+			for _, namespace := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
+				contains(t, kubectlAt(t, first, "get", "serviceaccount", "default", "-n", namespace, "-o", "jsonpath={.automountServiceAccountToken}"), "false")
+			}
+		}},
+		{"a second init changes nothing, and without the profile it is refused", func(t *testing.T) {
+			contains(t, install(t, first, 0, "init", "--control-plane-endpoint", endpoint+":6443", "--profile", "hardened"), "Nothing was changed.")
+			contains(t, install(t, first, 3, "init", "--control-plane-endpoint", endpoint+":6443"), "--profile")
+		}},
+		{"nodes start again after a reboot", func(t *testing.T) {
+			for _, h := range s.Hosts {
+				if err := h.Reboot(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			systemIsUp(t, s, 3)
+		}},
+		{"reset keeps the audit log", func(t *testing.T) {
+			install(t, worker, 0, "reset", "--force")
+			contains(t, install(t, second, 0, "reset", "--force"), "/var/log/kubernetes/audit")
+			run(t, second, "test", "-s", "/var/log/kubernetes/audit/audit.log")
+			run(t, second, "test", "!", "-e", "/etc/kubernetes/hardened")
+		}},
+	})
+}
