@@ -29,6 +29,24 @@ func TestHardened(t *testing.T) {
 			}
 			contains(t, want, "600 root /etc/kubernetes/hardened/admission.yaml\n", "600 root /etc/kubernetes/hardened/audit-policy.yaml\n", "700 root /var/log/kubernetes/audit\n", "600 root /var/log/kubernetes/audit/audit.log\n")
 		}},
+		{"etcd runs as its own user, and its data belongs to it", func(t *testing.T) {
+			for _, h := range s.Hosts[:2] {
+				etcdUser(t, h)
+			}
+			run(t, worker, "sh", "-c", "! grep ^etcd: /etc/passwd")
+		}},
+		{"etcd uses a renewed certificate", func(t *testing.T) {
+			serial := func() string {
+				return run(t, second, "sh", "-c", "openssl s_client -connect 127.0.0.1:2379 -CAfile /etc/kubernetes/pki/etcd/ca.crt -cert /etc/kubernetes/pki/etcd/healthcheck-client.crt -key /etc/kubernetes/pki/etcd/healthcheck-client.key </dev/null 2>/dev/null | openssl x509 -noout -serial")
+			}
+			before := serial()
+			install(t, second, 0, "certs", "renew", "etcd-server", "etcd-peer", "--restart")
+			if after := serial(); after == before || after != run(t, second, "openssl", "x509", "-noout", "-serial", "-in", "/etc/kubernetes/pki/etcd/server.crt") {
+				t.Errorf("etcd serves %s, before %s", after, before)
+			}
+			etcdUser(t, second)
+			systemIsUp(t, s, 3)
+		}},
 		{"each node has the kernel parameters and the modes", func(t *testing.T) {
 			for _, h := range s.Hosts {
 				contains(t, run(t, h, "cat", "/etc/sysctl.d/99-airlift.conf"), "kernel.panic = 10\n", "vm.overcommit_memory = 1\n", "kernel.keys.root_maxbytes = 25000000\n")
@@ -65,6 +83,16 @@ func TestHardened(t *testing.T) {
 			contains(t, install(t, second, 0, "reset", "--force"), "/var/log/kubernetes/audit")
 			run(t, second, "test", "-s", "/var/log/kubernetes/audit/audit.log")
 			run(t, second, "test", "!", "-e", "/etc/kubernetes/hardened")
+			run(t, second, "sh", "-c", "! grep ^etcd: /etc/passwd /etc/group && ! test -e /etc/kubernetes/etcd && ! test -e /etc/sysusers.d/airlift-etcd.conf")
 		}},
 	})
+}
+
+// etcdUser checks the owners that the benchmark asks for, the user of the process, and that etcd reads copies of its files.
+func etcdUser(t *testing.T, h *lab.Host) {
+	t.Helper()
+	contains(t, run(t, h, "stat", "-c", "%a %U:%G", "/var/lib/etcd"), "700 etcd:etcd")
+	contains(t, run(t, h, "sh", "-c", "find /var/lib/etcd ! -user etcd -o ! -group etcd | wc -l; find /etc/kubernetes/pki ! -user root | wc -l; find /etc/kubernetes/pki -name '*.key' -perm /077 | wc -l"), "0\n0\n0")
+	contains(t, run(t, h, "sh", "-c", "stat -c %U /proc/$(pgrep -xo etcd); grep CapEff /proc/$(pgrep -xo etcd)/status"), "etcd\n", "0000000000000000")
+	run(t, h, "sh", "-c", "cd /etc/kubernetes/etcd && for f in *; do cmp $f ../pki/etcd/$f && stat -c '%a %U:%G' $f | grep -x '600 etcd:etcd'; done && ls | wc -l | grep -x 5")
 }

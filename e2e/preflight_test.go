@@ -105,6 +105,7 @@ func preflightCases() []preflightCase {
 		{name: "Service-Containerd", setup: "systemctl -q mask containerd.service", undo: "systemctl -q unmask containerd.service"},
 		{name: "ExternalEtcdVersion", setup: fmt.Sprintf(external, `""`), args: "--config /root/external.yaml"},
 		{name: "ExternalEtcdClientCertificates", setup: fmt.Sprintf(external, "/etc/etcd/none.crt"), args: "--config /root/external.yaml"},
+		{name: "EtcdUser", setup: `echo 'etcd:x:0:0::/:/bin/false' >>/etc/passwd`, undo: "sed -i /^etcd:/d /etc/passwd", args: "--profile hardened"},
 		{name: "APIServerFlags", warning: true, setup: enabledPlugin, args: "--config /root/plugin.yaml", undo: "rm /root/plugin.yaml"},
 		{name: "Nameservers", warning: true},
 		{name: "Systemd", setup: "mv /run/systemd/system /run/systemd/away", undo: "mv /run/systemd/away /run/systemd/system"},

@@ -20,6 +20,9 @@ import (
 // reset restores that file. If it replaces one that was edited since Airlift wrote
 // it, the edited file is saved. Both give a warning.
 func (h *Host) WriteFile(path string, data []byte, mode fs.FileMode) (changed bool, err error) {
+	if err := h.writeCopies(path, data); err != nil {
+		return false, err
+	}
 	sum := filesystem.Digest(data)
 	now, info, err := filesystem.Look(h.Path(path))
 	if err != nil {

@@ -26,6 +26,8 @@ func (h *Host) RenewFile(path string, data []byte, mode fs.FileMode) error {
 		if _, err := h.WriteFile(path, data, mode); err != nil {
 			return err
 		}
+	} else if err := h.writeCopies(path, data); err != nil {
+		return err
 	} else if err := filesystem.WriteOutput(at, data, mode); err != nil {
 		return fmt.Errorf("replacing %s: %w", path, err)
 	}

@@ -82,7 +82,7 @@ func (p *ControlPlane) Kubeconfig(dir string, names ...string) Desired {
 // Etcd returns the static pod of etcd and its data directory. When etcd joins an existing cluster,
 // members are all its members, including this one. A newer etcd of this host keeps its manifest.
 func (p *ControlPlane) Etcd(members ...render.EtcdMember) (desired.List, error) {
-	pod, err := render.Etcd(p.Node.Config, members...)
+	pod, err := p.EtcdPod(p.Node.Config, members...)
 	if err != nil {
 		return desired.List{}, err
 	}
@@ -111,6 +111,11 @@ func (p *ControlPlane) ApplyEtcd(ctx context.Context, l desired.List, first bool
 	if first && etcd.FirstStartInterrupted(p.Host.Path(p.Node.Config.Etcd.Local.DataDir)) {
 		p.Console.Note("etcd was interrupted at its first start: it starts again with an empty data directory")
 		p.Replaced = append(p.Replaced, node.EtcdPod)
+	}
+	for _, f := range l.Files {
+		if err := p.PrepareEtcd(ctx, f.Data); err != nil {
+			return err
+		}
 	}
 	return p.changeStaticPods(ctx, l)
 }

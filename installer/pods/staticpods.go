@@ -144,8 +144,8 @@ func (s *StaticPods) Replace(ctx context.Context, component string, manifest, fo
 		s.endPod(ctx, component, now, before, grace)
 	}
 	late, _ := s.Containers(ctx, component) // the kubelet ends them later
-	if s.Starts != nil && !bytes.Equal(now, manifest) {
-		if err := s.Starts(component); err != nil {
+	if !bytes.Equal(now, manifest) {
+		if err := s.prepare(ctx, component, manifest); err != nil {
 			if now != nil { // without the annotation
 				err = errors.Join(err, s.Write(pki.File{Path: file.Path, Data: now, Mode: file.Mode}))
 			}
@@ -171,6 +171,19 @@ func (s *StaticPods) Replace(ctx context.Context, component string, manifest, fo
 	}
 	s.Console.Warn("%s is not healthy with its new manifest: restoring its previous manifest", component)
 	return changed, s.putBack(ctx, component, former, err)
+}
+
+// prepare does what has to be done before another manifest of a component is written.
+func (s *StaticPods) prepare(ctx context.Context, component string, manifest []byte) error {
+	if component == node.EtcdPod { // the previous etcd has ended, so all of its data is there
+		if err := s.PrepareEtcd(ctx, manifest); err != nil {
+			return err
+		}
+	}
+	if s.Starts == nil {
+		return nil
+	}
+	return s.Starts(component)
 }
 
 // putBack writes the previous manifest of a component and waits for it. It returns an error in
@@ -229,6 +242,15 @@ func (s *StaticPods) restart(ctx context.Context, component string) error {
 	list, err := s.Containers(ctx, component)
 	if err != nil {
 		return err
+	}
+	if component == node.EtcdPod { // another tool may have renewed the certificates of which it has copies
+		manifest, err := s.ReadManifest(component)
+		if err == nil {
+			err = s.PrepareEtcd(ctx, manifest)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	// A container whose process was not started cannot be stopped. It will read everything: it is new.
 	before := slices.DeleteFunc(slices.Clone(list), func(c store.Container) bool { return c.Unstarted })

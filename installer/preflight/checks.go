@@ -109,7 +109,7 @@ func (s *subject) controlPlaneChecks() []check {
 func (s *subject) etcdChecks(downloaded bool) []check {
 	switch {
 	case s.runsEtcd():
-		return []check{s.port(config.EtcdClientPort, "etcd"), s.port(config.EtcdPeerPort, "etcd")}
+		return []check{s.port(config.EtcdClientPort, "etcd"), s.port(config.EtcdPeerPort, "etcd"), {"EtcdUser", s.etcdUser}}
 	case downloaded:
 		return nil
 	}

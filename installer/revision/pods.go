@@ -86,7 +86,7 @@ func (r *Revision) Rendered(c *config.Config, patched func(target string, files 
 		if phases.Joined(r.Existing) {
 			members = node.WrittenMembers(r.Existing)
 		}
-		if pods[node.EtcdPod], err = render.Etcd(c, members...); err != nil {
+		if pods[node.EtcdPod], err = r.EtcdPod(c, members...); err != nil {
 			return nil, err
 		}
 	}

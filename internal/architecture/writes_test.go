@@ -17,7 +17,7 @@ var fileWrites = []string{"Chmod", "Chown", "Chtimes", "CopyFS", "Create", "Crea
 
 // unrecordedWrites are the functions of package filesystem that change files of a host, and record
 // nothing in the ledger.
-var unrecordedWrites = []string{"Copy", "Move", "OpenPartial", "RemovePartial", "ReopenPartial", "RepairPartial", "Replace", "ReplaceLink", "SaveAside", "Stage"}
+var unrecordedWrites = []string{"Copy", "Move", "OpenPartial", "RemovePartial", "ReopenPartial", "RepairPartial", "Replace", "ReplaceFor", "ReplaceLink", "SaveAside", "Stage"}
 
 // isOnHost reports whether the code of a directory runs on hosts. Of a cluster's driver, only the agent does.
 func isOnHost(dir string) bool {
@@ -30,7 +30,7 @@ var mayWrite = map[string][]string{
 	"installer/preflight":      {"OpenFile"},  // to check whether a sysctl can be written
 	"installer/host/detection": {"OpenFile"},  // the same
 	"installer/host/kernel":    {"WriteFile"}, // sysctls
-	"installer/host/uninstall": {"Chmod", "MkdirAll", "Move", "Remove", "SaveAside"},
+	"installer/host/uninstall": {"Chmod", "Chown", "MkdirAll", "Move", "Remove", "SaveAside"},
 	"installer/host/ledger":    {"Replace"}, // the ledger itself
 	// Files in a directory that the ledger claims: a service writes them, which does not have the ledger.
 	"installer/registry/store": {"OpenFile", "OpenPartial", "RemovePartial", "ReopenPartial", "RepairPartial"},

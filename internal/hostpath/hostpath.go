@@ -41,7 +41,7 @@ const unitDir = "/etc/systemd/system"
 
 // namedDirs are directories in which every name that begins with Airlift's is reserved, also after a number:
 // units, configuration, state and the installer.
-var namedDirs = []string{unitDir, "/etc", "/etc/modules-load.d", "/etc/sysctl.d", "/var/lib", "/usr/local/lib"}
+var namedDirs = []string{unitDir, "/etc", "/etc/modules-load.d", "/etc/sysctl.d", "/etc/sysusers.d", "/var/lib", "/usr/local/lib"}
 
 // BinaryDirs are the directories of a bundle's binaries on the hosts.
 var BinaryDirs = []string{"/usr/local/bin", "/usr/local/sbin"}

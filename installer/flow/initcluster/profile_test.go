@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,12 +14,14 @@ import (
 	"airlift/installer/desired"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
+	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
 	"airlift/installer/pki"
 	"airlift/installer/profile"
 	"airlift/installer/reconfiguration"
 	"airlift/installer/workflow"
+	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/fixtures/testhost"
 )
 
@@ -104,6 +107,50 @@ func TestProfileFiles(t *testing.T) {
 	if !reconfiguration.EqualFiles(opened, files) {
 		t.Errorf("the Secret has other files: %v", opened)
 	}
+}
+
+// TestEtcdUser: what etcd's user needs is there before the kubelet sees the manifest, and a second run changes nothing.
+func TestEtcdUser(t *testing.T) {
+	rig.Root(t)
+	rig.Tool(t, "systemd-sysusers")
+	i := hardenedInit(t)
+	seen := false
+	i.Host.GuardChanges(func(file string, do func() error) error {
+		if file == node.EtcdManifest {
+			seen = true
+			for _, needed := range []string{"/etc/kubernetes/etcd/server.key", "/etc/kubernetes/etcd/peer.key", "/etc/kubernetes/etcd/ca.crt", i.node.Config.Etcd.Local.DataDir} {
+				info, err := os.Stat(i.Host.Path(needed))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if info.Sys().(*syscall.Stat_t).Uid == 0 {
+					t.Errorf("before the manifest, %s belongs to root", needed)
+				}
+			}
+		}
+		return do()
+	})
+	apply := func() {
+		t.Helper()
+		l, err := i.controlPlane.Etcd()
+		if err == nil {
+			err = i.controlPlane.ApplyEtcd(t.Context(), l, true)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply()
+	if !seen {
+		t.Error("the manifest was not written")
+	}
+	i.Host.GuardChanges(func(file string, do func() error) error {
+		if file != i.node.Config.Etcd.Local.DataDir { // its owner is only compared
+			t.Errorf("a second run changes %s", file)
+		}
+		return do()
+	})
+	apply()
 }
 
 // TestNoProfile: other clusters get no files and no objects of the profile.

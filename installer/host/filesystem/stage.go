@@ -29,6 +29,19 @@ func Replace(path string, data []byte, mode fs.FileMode) error {
 	return f.Settle()
 }
 
+// ReplaceFor atomically replaces the file at path by one of another user.
+func ReplaceFor(path string, data []byte, mode fs.FileMode, uid, gid int) error {
+	f, err := stageBytes(path, data, mode)
+	if err != nil {
+		return err
+	}
+	if err := f.Chown(uid, gid); err != nil {
+		f.discard()
+		return err
+	}
+	return f.Settle()
+}
+
 // stageBytes is Stage for bytes in memory.
 func stageBytes(path string, data []byte, mode fs.FileMode) (*Staged, error) {
 	return Stage(context.Background(), path, bytes.NewReader(data), mode, "")

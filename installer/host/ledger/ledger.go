@@ -103,8 +103,18 @@ type Entry struct {
 	Contents string `json:"holds,omitempty"`
 	// Mode is the directory's original mode.
 	Mode fs.FileMode `json:"mode,omitempty"`
+	// Owner is the directory's original owner.
+	Owner *Owner `json:"owner,omitempty"`
+	// CopyOf is the file of which this is a copy for another user.
+	CopyOf string `json:"copyOf,omitempty"`
 	// Of is the node that reset has begun to remove.
 	Of *Identity `json:"of,omitempty"`
+}
+
+// An Owner is a user and a group.
+type Owner struct {
+	UID int `json:"uid"`
+	GID int `json:"gid"`
 }
 
 // Wrote reports whether Airlift wrote content with the given sum.
@@ -132,7 +142,7 @@ func (e Entry) after(old Entry) Entry {
 
 func (e Entry) equal(o Entry) bool {
 	return e.Kind == o.Kind && e.Name == o.Name && e.SHA256 == o.SHA256 && e.Pending == o.Pending &&
-		slices.Equal(e.Earlier, o.Earlier) && e.Site == o.Site && e.Original == o.Original && e.Device == o.Device && e.Contents == o.Contents && e.Mode == o.Mode && (e.Of == nil) == (o.Of == nil)
+		slices.Equal(e.Earlier, o.Earlier) && e.Site == o.Site && e.Original == o.Original && e.Device == o.Device && e.Contents == o.Contents && e.Mode == o.Mode && (e.Owner == nil) == (o.Owner == nil) && e.CopyOf == o.CopyOf && (e.Of == nil) == (o.Of == nil)
 }
 
 // ledgerHint is for a damaged ledger. The cluster runs without it.

@@ -149,6 +149,9 @@ func planned(h *host.Host, e ledger.Entry) (Item, error) {
 			item.Act, item.Reason = Leave, "it was replaced after Airlift installed it"
 		}
 	}
+	if e.Name == host.AccountFile && item.Act == Remove {
+		item.Reason = "with the user or the group that it declares"
+	}
 	if e.Original != "" && item.Act == Remove {
 		item.Reason = "the original file is restored"
 	}

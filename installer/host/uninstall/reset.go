@@ -62,8 +62,8 @@ func RemoveState(ctx context.Context, h *host.Host) error {
 	return errors.Join(failures...)
 }
 
-// emptyDir removes the contents of a directory, except spared ones, and restores its mode:
-// containerd and etcd change the mode of their data directory.
+// emptyDir removes the contents of a directory, except spared ones, and restores its mode and
+// owner: containerd and etcd change them.
 func emptyDir(h *host.Host, e ledger.Entry) error {
 	names, err := toEmpty(h, e.Name)
 	if err != nil {
@@ -75,11 +75,14 @@ func emptyDir(h *host.Host, e ledger.Entry) error {
 	}
 	if _, err := os.Stat(h.Path(e.Name)); err == nil && e.Mode != 0 {
 		place, err := h.Place(e.Name)
+		if err == nil && e.Owner != nil {
+			err = os.Chown(place, e.Owner.UID, e.Owner.GID)
+		}
 		if err == nil {
 			err = os.Chmod(place, e.Mode)
 		}
 		if err != nil {
-			failures = append(failures, fmt.Errorf("restoring the mode of %s: %w", e.Name, err))
+			failures = append(failures, fmt.Errorf("restoring the mode and the owner of %s: %w", e.Name, err))
 		}
 	}
 	return errors.Join(failures...)
@@ -143,6 +146,16 @@ func RemoveInstalled(ctx context.Context, h *host.Host) (kept []string, err erro
 	for _, e := range files {
 		if KeepsCredentials(h, e) {
 			continue // whoever restores its server forgets it
+		}
+		if e.Name == host.AccountFile { // it says what to remove
+			note, err := h.RemoveAccount(ctx, host.EtcdAccount)
+			if note != "" {
+				kept = append(kept, note)
+			}
+			if err != nil {
+				fail(err)
+				continue
+			}
 		}
 		remove := putBack
 		if e.Kind == ledger.Binary {
