@@ -243,6 +243,37 @@ func TestServingIsWhole(t *testing.T) {
 	}
 }
 
+// TestJoinsKnow: a node that joins finds in the cluster whether it signs the serving certificates of kubelets. A plain cluster does not,
+// also with the flag, because its users may have an approver of their own.
+func TestJoinsKnow(t *testing.T) {
+	flag := config.Args{{Name: "kubelet-certificate-authority", Value: "/etc/kubernetes/pki/ca.crt"}}
+	for name, c := range map[string]struct {
+		config *config.Config
+		want   bool
+	}{
+		"plain":               {testhost.Config(nil), false},
+		"plain with the flag": {testhost.Config(func(c *config.Config) { c.APIServer.ExtraArgs = flag }), false},
+		"hardened":            {hardened(t, oracle.Newest), true},
+	} {
+		stored, err := render.ClusterConfiguration(c.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cluster, _, err := config.DecodeClusterConfiguration(stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		joining := config.Config{}
+		joining.KubernetesVersion = c.config.KubernetesVersion
+		if err := joining.UseCluster(cluster); err != nil {
+			t.Fatal(err)
+		}
+		if got := profile.SignsServing(&joining.Cluster); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+}
+
 func TestRefused(t *testing.T) {
 	for name, change := range map[string]func(*config.Config){
 		"the name of a volume": func(c *config.Config) {

@@ -3,6 +3,7 @@ package serving
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -32,7 +33,7 @@ import (
 
 const (
 	// identityTime is how long a certificate of the process is used. It is valid for twice that time.
-	identityTime = time.Hour
+	identityTime = 24 * time.Hour
 	// watchTime is the time of a watch, less than the limit of a request. Requests that were refused are judged again after it.
 	watchTime = 20 * time.Second
 	pause     = 2 * time.Second // after an error, and for a node that is about to register
@@ -86,8 +87,8 @@ func (a *approver) run(ctx context.Context) {
 		if err == nil && !soon {
 			err = a.wait(ctx, version)
 		}
-		if err != nil {
-			a.client = nil // its certificate may be of a CA that was replaced
+		if untrusted := (*tls.CertificateVerificationError)(nil); apierrors.IsUnauthorized(err) || errors.As(err, &untrusted) {
+			a.client = nil // the CA was replaced
 		}
 		if ctx.Err() == nil {
 			a.report(err)
@@ -146,12 +147,13 @@ func (a *approver) round(ctx context.Context) (version string, soon bool, err er
 	}
 	list.Items = slices.DeleteFunc(list.Items, func(r certificatesv1.CertificateSigningRequest) bool { return !isPending(&r) })
 	reasons := map[string]string{}
+	var now *site
 	for i := range list.Items {
 		r := &list.Items[i]
-		err := a.judge(ctx, client, r)
+		err := a.judge(ctx, client, &now, r)
 		switch refused := (refusal{}); {
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err): // another control plane was faster
-			soon = true
+			soon, now = true, nil
 		case errors.Is(err, errNoNode) && time.Since(r.CreationTimestamp.Time) < time.Minute:
 			soon = true
 		case errors.As(err, &refused):
@@ -165,7 +167,7 @@ func (a *approver) round(ctx context.Context) (version string, soon bool, err er
 		if reason := reasons[name]; reason != "" && reason != a.refused[name] {
 			node := strings.TrimPrefix(name, nodeUser)
 			a.log.Warn("a serving certificate is not approved", "request", by.Name, "by", name, "reason", reason,
-				"hint", "to see what the site says about the node, and to change it: airlift node addresses "+fault.Word(node))
+				"hint", "to see what is recorded for the node, and to change it: airlift node addresses "+fault.Word(node))
 		}
 	}
 	a.refused = reasons
@@ -184,26 +186,29 @@ func isPending(r *certificatesv1.CertificateSigningRequest) bool {
 
 // judge approves a request, or returns a refusal. A refused request stays: a kubelet whose request is denied makes another one every
 // half minute, and one that waits is approved as soon as an administrator has recorded its addresses.
-func (a *approver) judge(ctx context.Context, client *cluster.Client, csr *certificatesv1.CertificateSigningRequest) error {
+func (a *approver) judge(ctx context.Context, client *cluster.Client, now **site, csr *certificatesv1.CertificateSigningRequest) error {
 	r, err := parse(csr)
 	if err != nil {
 		return refusal{err}
 	}
-	s, m, err := a.site(ctx, client)
-	if err != nil {
-		return err
+	if *now == nil {
+		if *now, err = a.site(ctx, client); err != nil {
+			return err
+		}
 	}
+	s := *now
 	pinned, err := s.judge(r)
 	if err != nil {
 		return refusal{err}
 	}
 	if pinned != nil {
-		if err := set(m, s.records, r.node, *pinned, s.nodes); err != nil {
+		if err := set(s.stored, s.records, r.node, *pinned, s.nodes); err != nil {
 			return err
 		}
-		if _, err := client.API.CoreV1().ConfigMaps(m.Namespace).Update(ctx, m, metav1.UpdateOptions{}); err != nil {
+		if s.stored, err = client.API.CoreV1().ConfigMaps(metav1.NamespaceSystem).Update(ctx, s.stored, metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("recording the addresses of node %s: %w", r.node, err)
 		}
+		s.records[r.node] = *pinned
 		a.log.Info("the addresses of a node are recorded", "node", r.node, "addresses", strings.Join(pinned.Addresses, ","))
 	}
 	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
@@ -217,37 +222,38 @@ func (a *approver) judge(ctx context.Context, client *cluster.Client, csr *certi
 	return nil
 }
 
-// site reads what decides about requests, and the ConfigMap of the records.
-func (a *approver) site(ctx context.Context, client *cluster.Client) (*site, *corev1.ConfigMap, error) {
+// site reads what decides about requests.
+func (a *approver) site(ctx context.Context, client *cluster.Client) (*site, error) {
 	s := &site{now: a.now(), self: a.settings.Node, ranges: a.settings.Ranges}
 	// The records first: when one is written, the nodes are not older than it.
 	m, err := client.API.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, recordMap, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, nil, fault.New(fault.Failure, "there is no ConfigMap %s/%s", metav1.NamespaceSystem, recordMap).
+		return nil, fault.New(fault.Failure, "there is no ConfigMap %s/%s", metav1.NamespaceSystem, recordMap).
 			Hint("create it: kubectl -n kube-system create configmap " + recordMap)
 	}
 	if err == nil {
+		s.stored = m
 		s.records, err = decodeRecords(m)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the addresses of nodes: %w", err)
+		return nil, fmt.Errorf("reading the addresses of nodes: %w", err)
 	}
 	nodes, err := client.API.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the nodes: %w", err)
+		return nil, fmt.Errorf("reading the nodes: %w", err)
 	}
 	s.nodes = nodes.Items
 	servers, err := client.APIServers(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for _, server := range servers {
 		s.reserved = append(s.reserved, server.Addr().Unmap())
 	}
 	if err := a.ofHost(s); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return s, m, nil
+	return s, nil
 }
 
 // ofHost adds what this host knows: its addresses, and the names of its API server.

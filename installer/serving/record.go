@@ -22,7 +22,7 @@ import (
 // version makes sure that two nodes do not get the same address at once.
 const recordMap = "airlift-node-addresses"
 
-// A record is what the site says about a node.
+// A record has the addresses that the site gave to a node.
 type record struct {
 	// UID of the Node for which it is valid; "" for the next one of this name. So a node that was removed leaves nothing to
 	// one that gets its name later.
@@ -84,7 +84,7 @@ func set(m *corev1.ConfigMap, all records, name string, one record, nodes []core
 	return nil
 }
 
-// A State is what the site says about a node, and what its kubelet asks for.
+// A State is what is recorded for a node, and what its kubelet requests.
 type State struct {
 	Recorded []string
 	Waiting  []Waiting

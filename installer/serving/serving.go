@@ -7,12 +7,11 @@ import (
 	"net/netip"
 	"path"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	certificatesv1 "k8s.io/api/certificates/v1"
 
 	"airlift/installer/config"
 	"airlift/installer/host"

@@ -21,6 +21,7 @@ type site struct {
 	now     time.Time
 	nodes   []corev1.Node
 	records records
+	stored  *corev1.ConfigMap // of the records
 	// self is the node of this host. The host itself knows which addresses it has.
 	self          string
 	credentials   []string // of this host's kubelet; nil if they are not known
