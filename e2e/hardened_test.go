@@ -3,8 +3,10 @@
 package e2e
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"airlift/scripts/lab"
 )
@@ -61,6 +63,16 @@ func TestHardened(t *testing.T) {
 			}
 			contains(t, out+err.Error(), "violates PodSecurity")
 		}},
+		{"the cluster signs the kubelets' serving certificates, and logs and exec use them", func(t *testing.T) {
+			for _, h := range s.Hosts {
+				servesSigned(t, first, h)
+			}
+			contains(t, install(t, first, 0, "node", "addresses", worker.Name), "recorded   "+worker.Addr)
+			_, err := kubectlTry(t.Context(), first, "auth", "can-i", "update", "configmap/airlift-node-addresses", "-n", "kube-system", "--as", "system:node:"+worker.Name, "--as-group", "system:nodes")
+			if err == nil {
+				t.Error("a kubelet can write the record")
+			}
+		}},
 		{"default ServiceAccounts have no tokens", func(t *testing.T) {
 			for _, namespace := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
 				contains(t, kubectlAt(t, first, "get", "serviceaccount", "default", "-n", namespace, "-o", "jsonpath={.automountServiceAccountToken}"), "false")
@@ -77,6 +89,9 @@ func TestHardened(t *testing.T) {
 				}
 			}
 			systemIsUp(t, s, 3)
+			for _, h := range s.Hosts {
+				servesSigned(t, second, h)
+			}
 		}},
 		{"reset keeps the audit log", func(t *testing.T) {
 			install(t, worker, 0, "reset", "--force")
@@ -95,4 +110,23 @@ func etcdUser(t *testing.T, h *lab.Host) {
 	contains(t, run(t, h, "sh", "-c", "find /var/lib/etcd ! -user etcd -o ! -group etcd | wc -l; find /etc/kubernetes/pki ! -user root | wc -l; find /etc/kubernetes/pki -name '*.key' -perm /077 | wc -l"), "0\n0\n0")
 	contains(t, run(t, h, "sh", "-c", "stat -c %U /proc/$(pgrep -xo etcd); grep CapEff /proc/$(pgrep -xo etcd)/status"), "etcd\n", "0000000000000000")
 	run(t, h, "sh", "-c", "cd /etc/kubernetes/etcd && for f in *; do cmp $f ../pki/etcd/$f && stat -c '%a %U:%G' $f | grep -x '600 etcd:etcd'; done && ls | wc -l | grep -x 5")
+}
+
+// servesSigned: the kubelet of a host has a certificate of the cluster's CA for its address, and the API server of another one uses it.
+func servesSigned(t *testing.T, from, h *lab.Host) {
+	t.Helper()
+	pod := strings.TrimSpace(kubectlAt(t, from, "-n", "kube-system", "get", "pods", "-l", "k8s-app=kube-proxy", "--field-selector", "spec.nodeName="+h.Name, "-o", "name"))
+	eventually(t, time.Minute, func() string {
+		_, err := from.Output(t.Context(), "sh", "-c", fmt.Sprintf("openssl s_client -verify_return_error -verify_ip %[1]s -CAfile /etc/kubernetes/pki/ca.crt -connect %[1]s:10250 </dev/null", h.Addr))
+		if err == nil {
+			_, err = kubectlTry(t.Context(), from, "-n", "kube-system", "logs", "--tail", "1", pod)
+		}
+		if err == nil {
+			_, err = kubectlTry(t.Context(), from, "-n", "kube-system", "exec", pod, "--", "kube-proxy", "--version")
+		}
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 }

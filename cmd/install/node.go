@@ -13,9 +13,9 @@ import (
 func newNodeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node",
-		Short: "Remove a node from the cluster",
+		Short: "Remove a node from the cluster, and record the addresses of nodes",
 	}
-	cmd.AddCommand(newNodeRemoveCmd())
+	cmd.AddCommand(newNodeRemoveCmd(), newNodeAddressesCmd())
 	return cmd
 }
 

@@ -162,6 +162,9 @@ func TestEachBreakOfCluster(t *testing.T) {
 			bind(o, rbacv1.Subject{Kind: "Group", Name: "system:bootstrappers:x"}, right("", "nodes", "delete"))
 		}},
 	}
+	cases = append(cases, c{"", "", func(o *objects) { // Airlift's own process
+		bind(o, rbacv1.Subject{Kind: "User", Name: "airlift:serving-approver"}, right("certificates.k8s.io", "certificatesigningrequests/approval", "update"))
+	}})
 	for id, rule := range map[string]rbacv1.PolicyRule{
 		"5.1.2": right("", "secrets", "get"), "5.1.4": right("", "pods", "create"), "5.1.8": right("", "users", "impersonate"), "5.1.9": right("", "persistentvolumes", "create"), "5.1.10": right("", "nodes/proxy", "get"),
 		"5.1.11": right("certificates.k8s.io", "certificatesigningrequests/approval", "update"), "5.1.12": right("admissionregistration.k8s.io", "validatingwebhookconfigurations", "patch"), "5.1.13": right("", "serviceaccounts/token", "create"),

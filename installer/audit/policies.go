@@ -13,6 +13,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 	"sigs.k8s.io/yaml"
+
+	"airlift/installer/serving"
 )
 
 // ofClusters are the checks of section 5.
@@ -77,7 +79,7 @@ func isComponent(b binding, s rbacv1.Subject) bool {
 	case rbacv1.GroupKind:
 		return slices.Contains(administrators, s.Name) || s.Name == "system:nodes"
 	case rbacv1.UserKind:
-		return strings.HasPrefix(s.Name, "system:kube-") || strings.HasPrefix(s.Name, "system:node:") || s.Name == "kube-apiserver-kubelet-client"
+		return strings.HasPrefix(s.Name, "system:kube-") || strings.HasPrefix(s.Name, "system:node:") || s.Name == "kube-apiserver-kubelet-client" || s.Name == serving.User
 	}
 	return b.standard && s.Namespace == "kube-system" // the controllers
 }

@@ -185,6 +185,7 @@ var ofComponents = map[string]struct {
 	"containerd":       {aRuntime, "without containerd no container starts, and the kubelet is not healthy", "systemctl status containerd; journalctl -u containerd -e; systemctl restart containerd"},
 	"kubelet":          {aKubelet, "without the kubelet no pod starts, and the node becomes NotReady", "journalctl -u kubelet -e; systemctl restart kubelet"},
 	"airlift-endpoint": {anEndpoint, "this node has no balancer, and cannot have the virtual address", "journalctl -u airlift-endpoint -e; systemctl restart airlift-endpoint"},
+	"airlift-serving":  {aSymptom, "kubelets get no serving certificate here, and kubectl logs and exec fail without one", "journalctl -u airlift-serving -e; systemctl restart airlift-serving"},
 	"etcd":             {aStore, "the API server needs etcd", ""},
 	"kube-apiserver":   {anAPI, "kubelets, controllers and kubectl need the API server", ""},
 	"coredns":          {aDNS, "pods cannot resolve the names of Services", ""},

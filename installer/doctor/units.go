@@ -7,7 +7,7 @@ import (
 )
 
 // nodeUnits are the units that a node needs.
-var nodeUnits = []string{"kubelet", "containerd", "airlift-endpoint", "airlift-registry", "airlift-registry-node", "airlift-service-route", "airlift-backup"}
+var nodeUnits = []string{"kubelet", "containerd", "airlift-endpoint", "airlift-registry", "airlift-registry-node", "airlift-serving", "airlift-service-route", "airlift-backup"}
 
 // since is the time from which logs are gathered, in journalctl's format.
 func (d *Doctor) since() string {

@@ -155,7 +155,11 @@ func (a *API) WaitNode(ctx context.Context) error {
 	if a.Node.Config.CNI == "none" {
 		wait = a.Client.WaitForNode
 	}
-	return a.Node.Watch.Watched(ctx, pods.Dependency{}, func(ctx context.Context) error {
+	err := a.Node.Watch.Watched(ctx, pods.Dependency{}, func(ctx context.Context) error {
 		return wait(ctx, a.Node.Config.NodeRegistration.Name, NodeTimeout, a.Report)
 	})
+	if err != nil {
+		return err
+	}
+	return a.Node.WaitServing(ctx)
 }

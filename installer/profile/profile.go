@@ -4,6 +4,7 @@ package profile
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -36,6 +37,7 @@ const (
 	disabledPluginsFlag = "disable-admission-plugins"
 	admissionFlag       = "admission-control-config-file"
 	policyFlag          = "audit-policy-file"
+	kubeletCAFlag       = "kubelet-certificate-authority"
 )
 
 // Plugins that the profile enables. EventRateLimit does not start without admissionFile.
@@ -50,6 +52,9 @@ const filesVolume, auditVolume = "hardened", "audit-log"
 
 const clusterKind, kubeletKind = "ClusterConfiguration", "KubeletConfiguration"
 
+// servingField is the kubelet's part of SignsServing. Without the other part, API servers would refuse kubelets, or nobody would sign.
+const servingField = "serverTLSBootstrap"
+
 // Ciphers are the TLS 1.2 suites of the API server and of kubelets. HTTP/2 requires the first two; suites of TLS 1.3 cannot be chosen.
 var Ciphers = []string{
 	"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
@@ -63,7 +68,7 @@ type component struct {
 	of    func(*config.Cluster) *config.Component
 }
 
-// components is the table of flags. pluginsFlag is not in it: it depends on the user's flags.
+// components is the table of flags. pluginsFlag and kubeletCAFlag are not in it: they depend on what the user sets.
 var components = []component{
 	{"apiServer", config.Args{
 		{Name: admissionFlag, Value: admissionFile},
@@ -95,7 +100,9 @@ var kubeletFields = []struct {
 	{"makeIPTablesUtilChains", func(k *kubeletv1.KubeletConfiguration) { k.MakeIPTablesUtilChains = new(true) }},
 	{"podPidsLimit", func(k *kubeletv1.KubeletConfiguration) { k.PodPidsLimit = new(int64(4096)) }},
 	{"protectKernelDefaults", func(k *kubeletv1.KubeletConfiguration) { k.ProtectKernelDefaults = true }},
+	{"rotateCertificates", func(k *kubeletv1.KubeletConfiguration) { k.RotateCertificates = true }},
 	{"seccompDefault", func(k *kubeletv1.KubeletConfiguration) { k.SeccompDefault = new(true) }},
+	{servingField, func(k *kubeletv1.KubeletConfiguration) { k.ServerTLSBootstrap = true }},
 	{"streamingConnectionIdleTimeout", func(k *kubeletv1.KubeletConfiguration) {
 		k.StreamingConnectionIdleTimeout = metav1.Duration{Duration: 5 * time.Minute}
 	}},
@@ -116,10 +123,15 @@ func Apply(name string, c *config.Config) (kept []string, err error) {
 		return nil, err
 	}
 	c.APIServer.ExtraVolumes = volumes
+	_, ownCA := given(c.APIServer.ExtraArgs, kubeletCAFlag)
+	ownServing := c.Sets(kubeletKind + "." + servingField)
 	for _, one := range components {
 		args := one.args
 		if one.field == "apiServer" {
 			args = append(slices.Clone(args), config.Arg{Name: pluginsFlag, Value: plugins(&c.Cluster)})
+			if !ownServing {
+				args = append(args, config.Arg{Name: kubeletCAFlag, Value: clusterCA(&c.Cluster)})
+			}
 		}
 		own := one.of(&c.Cluster)
 		merged := slices.Clone(own.ExtraArgs)
@@ -139,7 +151,7 @@ func Apply(name string, c *config.Config) (kept []string, err error) {
 	for _, f := range kubeletFields {
 		if c.Sets(kubeletKind + "." + f.name) {
 			kept = append(kept, kubeletKind+"."+f.name)
-		} else {
+		} else if f.name != servingField || !ownCA {
 			f.set(kubelet)
 		}
 	}
@@ -151,6 +163,14 @@ func Apply(name string, c *config.Config) (kept []string, err error) {
 func Used(c *config.Cluster) bool {
 	return slices.ContainsFunc(c.APIServer.ExtraVolumes, func(v config.HostPathMount) bool { return v.Name == filesVolume && v.HostPath == Dir })
 }
+
+// SignsServing reports whether a cluster with the profile signs the serving certificates of its kubelets.
+func SignsServing(c *config.Cluster) bool {
+	value, _ := given(c.APIServer.ExtraArgs, kubeletCAFlag)
+	return Used(c) && value == clusterCA(c)
+}
+
+func clusterCA(c *config.Cluster) string { return path.Join(c.CertificatesDir, "ca.crt") }
 
 // given returns the user's value of a flag. Components accept _ for -.
 func given(args config.Args, name string) (value string, ok bool) {

@@ -62,6 +62,7 @@ func TestBenchmark(t *testing.T) {
 		}
 		for check, want := range map[string]struct{ pod, flag, value string }{
 			"1.2.3":  {"kube-apiserver", "enable-admission-plugins", "DenyServiceExternalIPs"},
+			"1.2.5":  {"kube-apiserver", "kubelet-certificate-authority", "/etc/kubernetes/pki/ca.crt"},
 			"1.2.9":  {"kube-apiserver", "enable-admission-plugins", "EventRateLimit"},
 			"1.2.14": {"kube-apiserver", "enable-admission-plugins", "NodeRestriction"},
 			"1.2.15": {"kube-apiserver", "profiling", "false"},
@@ -91,13 +92,13 @@ func TestBenchmark(t *testing.T) {
 		}
 		for name, want := range map[string]any{
 			"eventRecordQPS": 50.0, "makeIPTablesUtilChains": true, "podPidsLimit": 4096.0, "protectKernelDefaults": true, "seccompDefault": true,
-			"streamingConnectionIdleTimeout": "5m0s", "readOnlyPort": nil, "rotateCertificates": true,
+			"streamingConnectionIdleTimeout": "5m0s", "readOnlyPort": nil, "rotateCertificates": true, "serverTLSBootstrap": true,
 		} {
 			if kubelet[name] != want {
 				t.Errorf("%s: %s is %v, want %v", minor, name, kubelet[name], want)
 			}
 		}
-		if !profile.Used(&c.Cluster) {
+		if !profile.Used(&c.Cluster) || !profile.SignsServing(&c.Cluster) {
 			t.Errorf("%s: not recognized", minor)
 		}
 	}
@@ -210,6 +211,66 @@ func TestKubeletFieldsOfTheUserStay(t *testing.T) {
 	}
 	if k := c.Kubelet; k.ProtectKernelDefaults || *k.PodPidsLimit != 99 || k.MaxPods != 7 || !*k.SeccompDefault {
 		t.Errorf("%+v", k)
+	}
+}
+
+// TestServingIsWhole: API servers verify kubelets only if the cluster signs their certificates, and the other way round.
+func TestServingIsWhole(t *testing.T) {
+	const begin = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\n---\n"
+	const clusters = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n"
+	const kubelets = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+	for user, want := range map[string]struct{ verifies, signs, used bool }{
+		clusters: {true, true, true},
+		clusters + "certificatesDir: /etc/kubernetes/own\n": {true, true, true},
+		kubelets + "serverTLSBootstrap: false\n":            {false, false, false},
+		kubelets + "serverTLSBootstrap: true\n":             {false, true, false},
+		clusters + "apiServer: {extraArgs: [{name: kubelet-certificate-authority, value: /etc/kubernetes/pki/site.crt}]}\n": {true, false, false},
+	} {
+		c, _, err := config.ParseInit("kubeadm.yaml", []byte(begin+user))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.KubernetesVersion = oracle.Newest
+		c.LocalAPIEndpoint.AdvertiseAddress = "192.0.2.10"
+		c.CompleteInit()
+		if _, err := profile.Apply(profile.Hardened, c); err != nil {
+			t.Fatal(err)
+		}
+		verifies := slices.ContainsFunc(c.APIServer.ExtraArgs, func(a config.Arg) bool { return a.Name == "kubelet-certificate-authority" })
+		if verifies != want.verifies || c.Kubelet.ServerTLSBootstrap != want.signs || profile.SignsServing(&c.Cluster) != want.used {
+			t.Errorf("%s: verifies %t, signs %t, used %t, want %+v", user, verifies, c.Kubelet.ServerTLSBootstrap, profile.SignsServing(&c.Cluster), want)
+		}
+	}
+}
+
+// TestJoinsKnow: a node that joins finds in the cluster whether it signs the serving certificates of kubelets. A plain cluster does not,
+// also with the flag, because its users may have an approver of their own.
+func TestJoinsKnow(t *testing.T) {
+	flag := config.Args{{Name: "kubelet-certificate-authority", Value: "/etc/kubernetes/pki/ca.crt"}}
+	for name, c := range map[string]struct {
+		config *config.Config
+		want   bool
+	}{
+		"plain":               {testhost.Config(nil), false},
+		"plain with the flag": {testhost.Config(func(c *config.Config) { c.APIServer.ExtraArgs = flag }), false},
+		"hardened":            {hardened(t, oracle.Newest), true},
+	} {
+		stored, err := render.ClusterConfiguration(c.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cluster, _, err := config.DecodeClusterConfiguration(stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		joining := config.Config{}
+		joining.KubernetesVersion = c.config.KubernetesVersion
+		if err := joining.UseCluster(cluster); err != nil {
+			t.Fatal(err)
+		}
+		if got := profile.SignsServing(&joining.Cluster); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
 	}
 }
 

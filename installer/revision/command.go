@@ -46,5 +46,8 @@ func (r *Revision) InstallCommand(ctx context.Context, l desired.List) error {
 	if err := phases.RestartRegistry(ctx, r.Machine); err != nil {
 		return err
 	}
+	if err := phases.RestartServing(ctx, r.Machine); err != nil {
+		return err
+	}
 	return phases.RestartEndpoint(ctx, r.Machine)
 }

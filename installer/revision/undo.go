@@ -22,6 +22,7 @@ import (
 	"airlift/installer/pods"
 	"airlift/installer/registry"
 	"airlift/installer/render"
+	"airlift/installer/serving"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
 )
@@ -334,6 +335,7 @@ func (u *Undo) restoreNode(ctx context.Context) error {
 		{"containerd.service", []string{"/usr/local/bin/containerd", render.ContainerdConfigPath, render.ContainerdUnitPath}},
 		{endpoint.Unit, []string{host.CommandPath, endpoint.UnitPath}},
 		{registry.Unit, []string{host.CommandPath, registry.UnitPath}},
+		{serving.Unit, []string{host.CommandPath, serving.UnitPath}},
 		{"kubelet.service", kubeletFiles},
 	} {
 		stale, err := u.stale(ctx, unit.name, unit.files)

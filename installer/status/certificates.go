@@ -12,6 +12,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/node"
 	"airlift/installer/pki"
+	"airlift/installer/serving"
 )
 
 // A Certificate is a certificate on this host.
@@ -44,6 +45,10 @@ func (r *Reader) readCertificates(context.Context) (found result, err error) {
 		}
 	}
 	list = append(list, r.kubeletCertificates(now)...)
+	if r.waitsForServing() {
+		found.warn("on a control plane, see why the request waits: kubectl get csr; journalctl -u "+serving.Unit,
+			"the kubelet has no serving certificate: kubectl logs and exec do not work on this node")
+	}
 	slices.SortStableFunc(list, func(a, b Certificate) int { return cmp.Compare(a.Seconds, b.Seconds) })
 	found.set = func(s *Status) { s.Certificates = list }
 	rotation := path.Join(r.node.PKI().CertificatesDir, pki.RotationDir)
@@ -70,6 +75,16 @@ func (r *Reader) readCertificates(context.Context) (found result, err error) {
 		}
 	}
 	return found, err
+}
+
+// waitsForServing reports whether the kubelet has requested a serving certificate, and has none.
+func (r *Reader) waitsForServing() bool {
+	settings, err := node.KubeletConfiguration(r.Host)
+	if err != nil || !settings.ServerTLSBootstrap || settings.TLSCertFile != "" {
+		return false
+	}
+	client := cmp.Or(pki.KubeletClientFile(os.DirFS(r.Host.Path("/"))), path.Join(config.KubeletPKIDir, "kubelet-client-current.pem"))
+	return !node.FileExists(r.Host, path.Join(path.Dir(client), serving.CertificateName))
 }
 
 // kubeletCertificates returns the existing certificates that the kubelet manages.

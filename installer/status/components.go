@@ -18,6 +18,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/redact"
 	"airlift/installer/registry"
+	"airlift/installer/serving"
 	"airlift/installer/staticpod"
 )
 
@@ -60,6 +61,9 @@ func (r *Reader) readComponents(ctx context.Context) (found result, err error) {
 	}
 	if node.FileExists(r.Host, registry.SettingsPath) {
 		wg.Go(func() { add(r.service(ctx, strings.TrimSuffix(registry.Unit, ".service"))) })
+	}
+	if node.FileExists(r.Host, serving.SettingsPath) {
+		wg.Go(func() { add(r.service(ctx, strings.TrimSuffix(serving.Unit, ".service"))) })
 	}
 	var fromContainers []Component
 	wg.Go(func() { fromContainers, err = r.containers(ctx) })

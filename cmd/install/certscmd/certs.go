@@ -18,7 +18,7 @@ func New(e nodecmd.Environment) *cobra.Command {
 		Aliases: []string{"certificates"},
 		Short:   "Show, renew and replace certificates and CAs",
 	}
-	cmd.AddCommand(newExpiration(), newRenew(e), newAuto(), newRotateCA(e), newCertificateKey(), newCSR(e))
+	cmd.AddCommand(newExpiration(), newRenew(e), newAuto(), newRotateCA(e), newCertificateKey(), newCSR(e), newApprove())
 	return cmd
 }
 

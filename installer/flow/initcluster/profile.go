@@ -14,6 +14,7 @@ import (
 	"airlift/installer/profile"
 	"airlift/installer/reconfiguration"
 	"airlift/installer/render"
+	"airlift/installer/serving"
 	"airlift/installer/workflow"
 )
 
@@ -35,18 +36,24 @@ func (i *Init) withProfile(s workflow.Step) workflow.Step {
 	return s
 }
 
-// profileStep returns the step that stores the files for other control planes, and takes the tokens from the default
-// ServiceAccounts.
+// profileStep returns the step that stores the files for other control planes, takes the tokens from the default
+// ServiceAccounts, and starts the approval of the kubelets' serving certificates.
 func (i *Init) profileStep() workflow.Step {
 	return workflow.Step{Name: "profile", Doc: "store the files of the profile, if there is one", Prepare: i.access.admin, Desired: i.profileObjects, Apply: i.applyProfile}
 }
 
-// profileObjects returns the ServiceAccounts and, as the last object, the Secret with the files: nothing without a profile.
-func (i *Init) profileObjects(context.Context) (l desired.List, err error) {
+// profileObjects returns the files and objects of that approval, the ServiceAccounts and, as the last object, the Secret with the files: nothing without a profile.
+func (i *Init) profileObjects(ctx context.Context) (l desired.List, err error) {
 	if !profile.Used(&i.node.Config.Cluster) {
 		return l, nil
 	}
+	if l, err = i.node.ServingFiles(ctx); err != nil {
+		return l, err
+	}
 	l.Objects = profile.DefaultAccounts()
+	if len(l.Files) > 0 {
+		l.Objects = append(l.Objects, serving.Objects()...)
+	}
 	files := profile.Files(&i.node.Config.Cluster)
 	for n, f := range files {
 		switch now, err := i.read(f.Path); {
@@ -76,7 +83,10 @@ func (i *Init) applyProfile(ctx context.Context, l desired.List) error {
 	if len(kept) > 0 {
 		l.Objects = l.Objects[:len(l.Objects)-1]
 	}
-	return i.api.Apply(ctx, l)
+	if err := i.api.Apply(ctx, l); err != nil {
+		return err
+	}
+	return i.node.StartServing(ctx, l)
 }
 
 func (i *Init) saKey() ([]byte, error) {

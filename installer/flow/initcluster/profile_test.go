@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -20,6 +21,7 @@ import (
 	"airlift/installer/pki"
 	"airlift/installer/profile"
 	"airlift/installer/reconfiguration"
+	"airlift/installer/serving"
 	"airlift/installer/workflow"
 	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/fixtures/testhost"
@@ -92,7 +94,7 @@ func TestProfileFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	secret, ok := l.Objects[len(l.Objects)-1].(*corev1.Secret)
-	if !ok || len(l.Objects) != 5 {
+	if !ok || len(l.Objects) != 5+len(serving.Objects()) {
 		t.Fatalf("%d objects", len(l.Objects))
 	}
 	key, err := os.ReadFile(i.Host.Path(path.Join(i.node.Config.CertificatesDir, "sa.key")))
@@ -153,10 +155,25 @@ func TestEtcdUser(t *testing.T) {
 	apply()
 }
 
+// TestServing: with the profile, this control plane approves the kubelets' serving certificates; without its part of the
+// configuration, it does not.
+func TestServing(t *testing.T) {
+	i := hardenedInit(t)
+	l, err := i.profileObjects(t.Context())
+	if err != nil || len(l.Files) != 2 || l.Files[0].Path != serving.SettingsPath || l.Files[1].Path != serving.UnitPath {
+		t.Errorf("%v, %v", l.Files, err)
+	}
+	args := &i.node.Config.APIServer.ExtraArgs
+	*args = slices.DeleteFunc(*args, func(a config.Arg) bool { return a.Name == "kubelet-certificate-authority" })
+	if l, err := i.profileObjects(t.Context()); err != nil || len(l.Files) > 0 || len(l.Objects) != 5 {
+		t.Errorf("without the flag: %d files, %d objects, %v", len(l.Files), len(l.Objects), err)
+	}
+}
+
 // TestNoProfile: other clusters get no files and no objects of the profile.
 func TestNoProfile(t *testing.T) {
 	i := initOn(t, nil)
-	if l, err := i.profileObjects(t.Context()); err != nil || len(l.Objects) > 0 {
+	if l, err := i.profileObjects(t.Context()); err != nil || len(l.Objects)+len(l.Files) > 0 {
 		t.Errorf("%d objects, %v", len(l.Objects), err)
 	}
 	if err := i.applyProfile(t.Context(), desired.List{}); err != nil { // without a connection

@@ -94,6 +94,7 @@ func controlPlaneSteps(c *controlPlaneJoin) []workflow.Step {
 			{Name: "etcd", Doc: "join etcd, if the phase etcd-join did not", Run: c.etcd.joinLate},
 			{Name: "update-status", Doc: "does nothing: Kubernetes v1.22 removed the ClusterStatus", Run: c.updateStatus},
 			{Name: "mark-control-plane", Doc: "label and taint this node", Prepare: c.nodeJoin.find, Run: c.api.MarkControlPlane},
+			{Name: "serving", Doc: "approve the serving certificates of kubelets, if the cluster signs them", Prepare: c.nodeJoin.find, Desired: c.nodeJoin.known(c.node.ServingFiles), Apply: c.node.StartServing},
 		}},
 		{Name: "wait-control-plane", Doc: "wait for a healthy control plane", Prepare: c.nodeJoin.find, Run: c.waitControlPlane},
 		c.nodeJoin.registry.Step(true, c.nodeJoin.find, c.nodeJoin.known),

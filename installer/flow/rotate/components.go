@@ -11,6 +11,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/pods"
+	"airlift/installer/profile"
 )
 
 // components restarts the components of this host that have not read the files of the stage yet.
@@ -88,7 +89,11 @@ func (c *components) restartKubelet(ctx context.Context) error {
 		if err := c.Host.Remove(serving); err != nil {
 			return err
 		}
-		c.Console.Note("the kubelet requests a new serving certificate: approve it on a control plane with kubectl certificate approve")
+		if profile.SignsServing(&c.run.config.Cluster) {
+			c.Console.Note("the kubelet requests a new serving certificate, which the cluster approves")
+		} else {
+			c.Console.Note("the kubelet requests a new serving certificate: approve it on a control plane with kubectl certificate approve")
+		}
 	}
 	if stale {
 		c.Changed(true)

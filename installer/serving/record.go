@@ -1,0 +1,210 @@
+package serving
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes"
+
+	"airlift/installer/cluster"
+	"airlift/internal/fault"
+)
+
+// recordMap in kube-system has a record for each node, by its name. No node may write it. One object for all nodes, because its
+// version makes sure that two nodes do not get the same address at once.
+const recordMap = "airlift-node-addresses"
+
+// A record has the addresses that the site gave to a node.
+type record struct {
+	// UID of the Node for which it is valid; "" for the next one of this name. So a node that was removed leaves nothing to
+	// one that gets its name later.
+	UID types.UID `json:"uid,omitempty"`
+	// Addresses are IP addresses and, besides the name of the node, DNS names.
+	Addresses []string `json:"addresses"`
+}
+
+func (r record) addresses() (list []netip.Addr) {
+	for _, text := range r.Addresses {
+		if a, err := netip.ParseAddr(text); err == nil {
+			list = append(list, a.Unmap())
+		}
+	}
+	return list
+}
+
+type records map[string]record
+
+// of returns the record of a Node.
+func (r records) of(n *corev1.Node) (record, bool) {
+	has, ok := r[n.Name]
+	if !ok || has.UID != "" && has.UID != n.UID {
+		return record{}, false
+	}
+	return has, true
+}
+
+// decodeRecords reads the data of the ConfigMap. A damaged line is an error: without it, its node would have no record, and its
+// addresses would be free.
+func decodeRecords(m *corev1.ConfigMap) (records, error) {
+	all := records{}
+	for name, text := range m.Data {
+		var one record
+		if err := json.Unmarshal([]byte(text), &one); err != nil {
+			return nil, fault.New(fault.Failure, "the record of node %q in the ConfigMap %s/%s is damaged: %w", name, m.Namespace, m.Name, err).
+				Hint("write it again: ./install node addresses " + name + " ADDRESS")
+		}
+		all[name] = one
+	}
+	return all, nil
+}
+
+// set stores the record of a node, and removes those of nodes that are gone.
+func set(m *corev1.ConfigMap, all records, name string, one record, nodes []corev1.Node) error {
+	data, err := json.Marshal(one)
+	if err != nil {
+		return err
+	}
+	if m.Data == nil {
+		m.Data = map[string]string{}
+	}
+	for other, has := range all {
+		if has.UID != "" && !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Name == other && n.UID == has.UID }) {
+			delete(m.Data, other)
+		}
+	}
+	m.Data[name] = string(data)
+	return nil
+}
+
+// A State is what is recorded for a node, and what its kubelet requests.
+type State struct {
+	Recorded []string
+	Waiting  []Waiting
+}
+
+// A Waiting is a request that nobody has decided about.
+type Waiting struct {
+	Name  string
+	Wants []string
+}
+
+// Read returns the state of a node.
+func Read(ctx context.Context, c *cluster.Client, node string) (*State, error) {
+	m, err := c.API.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, recordMap, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, notUsed()
+	}
+	if err != nil {
+		return nil, err
+	}
+	all, err := decodeRecords(m)
+	if err != nil {
+		return nil, err
+	}
+	list, err := c.API.CertificatesV1().CertificateSigningRequests().List(ctx, onlyServing)
+	if err != nil {
+		return nil, err
+	}
+	s := &State{Recorded: all[node].Addresses}
+	if n, err := c.API.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); err == nil {
+		has, _ := all.of(n)
+		s.Recorded = has.Addresses
+	} else if !apierrors.IsNotFound(err) {
+		return nil, err
+	}
+	for _, csr := range list.Items {
+		if csr.Spec.Username != nodeUser+node || !isPending(&csr) {
+			continue
+		}
+		w := Waiting{Name: csr.Name}
+		if r, err := parse(&csr); err != nil {
+			w.Wants = []string{err.Error()}
+		} else {
+			for _, a := range r.addresses {
+				w.Wants = append(w.Wants, a.String())
+			}
+			w.Wants = append(w.Wants, r.names...)
+		}
+		s.Waiting = append(s.Waiting, w)
+	}
+	return s, nil
+}
+
+func notUsed() error {
+	return fault.New(fault.Failure, "this cluster does not sign the serving certificates of kubelets: it has no ConfigMap %s/%s", metav1.NamespaceSystem, recordMap).
+		Hint("a cluster with 'init --profile hardened' does: ./install docs hardening")
+}
+
+// SetAddresses records the addresses and DNS names of a node, for the certificates that its kubelet requests from now on. The
+// node may join later.
+func SetAddresses(ctx context.Context, c *cluster.Client, node string, addresses []string) (changed bool, err error) {
+	one, err := check(node, addresses)
+	if err != nil {
+		return false, err
+	}
+	for {
+		changed, err = setAddresses(ctx, c.API, node, one)
+		if !apierrors.IsConflict(err) {
+			return changed, err
+		}
+	}
+}
+
+// check returns a record with these addresses.
+func check(node string, addresses []string) (one record, err error) {
+	usage := func(format string, args ...any) error {
+		return fault.New(fault.Usage, format, args...).Hint("give IP addresses and DNS names of the node: ./install node addresses NAME 192.0.2.10")
+	}
+	if msgs := validation.IsDNS1123Subdomain(node); len(msgs) > 0 {
+		return one, usage("%q is not the name of a node: %s", node, msgs[0])
+	}
+	for _, text := range addresses {
+		a, err := netip.ParseAddr(text)
+		if err != nil {
+			if msgs := validation.IsDNS1123Subdomain(text); len(msgs) > 0 {
+				return one, usage("%q is neither an IP address nor a DNS name", text)
+			}
+		} else if err := usable(a); err != nil {
+			return one, usage("%w", err)
+		} else {
+			text = a.Unmap().String()
+		}
+		one.Addresses = append(one.Addresses, text)
+	}
+	slices.Sort(one.Addresses)
+	one.Addresses = slices.Compact(one.Addresses)
+	return one, nil
+}
+
+func setAddresses(ctx context.Context, api kubernetes.Interface, node string, one record) (changed bool, err error) {
+	maps := api.CoreV1().ConfigMaps(metav1.NamespaceSystem)
+	m, err := maps.Get(ctx, recordMap, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, notUsed()
+	}
+	if err != nil {
+		return false, err
+	}
+	n, err := api.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	if err == nil {
+		one.UID = n.UID
+	} else if !apierrors.IsNotFound(err) {
+		return false, err
+	}
+	before := m.Data[node]
+	if err := set(m, nil, node, one, nil); err != nil || m.Data[node] == before {
+		return false, err
+	}
+	if _, err = maps.Update(ctx, m, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) {
+		err = fmt.Errorf("changing ConfigMap %s/%s: %w", metav1.NamespaceSystem, recordMap, err)
+	}
+	return err == nil, err
+}
