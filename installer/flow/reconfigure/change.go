@@ -67,6 +67,7 @@ func (r *Reconfigure) Edit(ctx context.Context, own *config.Config, stored *clus
 	proxy := own.KubeProxy
 	own.Cluster, r.refused = reconfiguration.Merge(stored.Cluster, r.options.Given, n)
 	r.refused, r.warned = withoutSecrets(r.refused), withoutSecrets(reconfiguration.WarnOf(&stored.Cluster, &own.Cluster))
+	keepKeys(&own.Cluster, &stored.Cluster)
 	if own.KubeProxy == nil {
 		own.KubeProxy = proxy
 	}

@@ -60,6 +60,8 @@ func (s *site) findConfigurer() {
 		s.later = "the upgrade"
 	case slices.ContainsFunc(s.hosts, some(s.endpoint)):
 		s.later = "the change of the endpoint"
+	case slices.ContainsFunc(s.hosts, func(h host) bool { return h.Node != nil && h.Node.Encryption != nil && h.Node.Encryption.Began }):
+		s.later = laterKeys
 	}
 	began := func(h host) bool { return h.reconfiguring() == Reconfigure }
 	list := filter(s.planes, func(h host) bool { return !h.isNew() && (h.Cluster != nil || began(h)) })
@@ -74,7 +76,7 @@ func (s *site) findConfigurer() {
 
 // isBehind reports whether a node has to follow the configuration that the cluster stores.
 func (s *site) isBehind(h host) bool {
-	return !h.isNew() && (s.nodes[h.Name].ConfigurationBehind || h.reconfiguring() == ReconfigureNode)
+	return !h.isNew() && !(h.Node.Encryption != nil && h.Node.Encryption.Began) && (s.nodes[h.Name].ConfigurationBehind || h.reconfiguring() == ReconfigureNode)
 }
 
 // changedNode returns what the documents change on a node, as the control plane that gets them reports it.
