@@ -20,6 +20,7 @@ import (
 	"airlift/installer/host/ledger"
 	"airlift/installer/multihost/facts"
 	"airlift/installer/node"
+	"airlift/installer/profile"
 	"airlift/installer/registry"
 	"airlift/installer/registry/hosts"
 	"airlift/installer/revision"
@@ -133,6 +134,10 @@ func readNode(ctx context.Context, f *facts.Facts, h *host.Host, seen node.Obser
 	n.Registries, err = hosts.SiteRecord(h)
 	unknown(f, "node.registries", err)
 	n.OtherRuntime = !h.Records().OwnsRuntime()
+	if seen.Role == node.ControlPlane {
+		n.Encryption, err = readKeys(h)
+		unknown(f, "node.encryption", err)
+	}
 	n.NoRegistry = !node.FileExists(h, hosts.Timer.UnitPath()) || seen.Role == node.ControlPlane && !node.FileExists(h, registry.SettingsPath)
 }
 
@@ -174,7 +179,13 @@ func readCluster(ctx context.Context, f *facts.Facts, h *host.Host) error {
 	if err := client.Reach(ctx); err != nil {
 		return err
 	}
-	return readObjects(ctx, f, client)
+	if err := readObjects(ctx, f, client); err != nil {
+		return err
+	}
+	stale, err := staleSecrets(ctx, h, client)
+	f.Cluster.StaleSecrets = stale
+	unknown(f, "cluster.staleSecrets", err)
+	return nil
 }
 
 func readObjects(ctx context.Context, f *facts.Facts, client *cluster.Client) error {
@@ -285,6 +296,9 @@ func clusterOf(stored config.Cluster) *facts.Cluster {
 	c := &facts.Cluster{
 		Name: stored.ClusterName, Version: stored.KubernetesVersion, ControlPlaneEndpoint: stored.ControlPlaneEndpoint,
 		VIP: stored.Endpoint.VIPs, Balancer: stored.Endpoint.Balancer, EmbeddedRegistry: stored.Registry.Used,
+	}
+	if profile.Used(&stored) {
+		c.Profile = profile.Hardened
 	}
 	for _, b := range stored.Registry.Bundles {
 		c.Bundles = append(c.Bundles, b.ID)

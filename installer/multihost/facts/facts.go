@@ -81,6 +81,17 @@ type Node struct {
 	Registries *config.RegistryRecord `json:"registries,omitempty" plan:"registries"`
 	// OtherRuntime reports whether Airlift did not install its containerd, and does not change that one's configuration.
 	OtherRuntime bool `json:"otherRuntime,omitempty" plan:"other runtime"`
+	// Encryption is which keys for Secrets this control plane has; nil on a worker.
+	Encryption *Encryption `json:"encryption,omitempty" plan:"keys of Secrets"`
+}
+
+// An Encryption is how far a control plane is from Secrets that are encrypted in etcd, and from Secrets that are not.
+type Encryption struct {
+	// Steps is how often the keys have to change, on all control planes, by the command that does it. A command that must not run now is
+	// not in it.
+	Steps map[string]int `json:"steps"`
+	// Began reports whether this host has begun such a change, and not finished it.
+	Began bool `json:"began,omitempty"`
 }
 
 // A Cluster is the state of the cluster as one of its API servers has it.
@@ -111,6 +122,10 @@ type Cluster struct {
 	FormerEndpoint string `json:"formerEndpoint,omitempty" plan:"former endpoint"`
 	// EndpointUndone reports whether the last change of the endpoint undid one.
 	EndpointUndone bool `json:"endpointUndone,omitempty" plan:"endpoint undone"`
+	// Profile is the profile with which its configuration was hardened, "" for none.
+	Profile string `json:"profile,omitempty" plan:"profile"`
+	// StaleSecrets is how many Secrets etcd has in another form than the API server of this host writes them.
+	StaleSecrets int `json:"staleSecrets,omitempty"`
 	// Gate is what the last batch of a roll still has to pass; nil if there is nothing.
 	Gate *Gate `json:"gate,omitempty"`
 	// Stored are the versions of the ConfigMaps with the configuration, by name. A value that no plan shows has another one, too.

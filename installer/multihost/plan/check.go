@@ -49,7 +49,8 @@ var mayBeUnknown = []string{"os", "addresses", "node.apiServer", "node.kubeletRu
 func (s *site) matters(field string, h host) bool {
 	switch {
 	case slices.Contains(mayBeUnknown, field), field == "cluster.barePods" && !s.Remove,
-		field == "node.timers" && s.Spec.Renewal == nil && s.Spec.Backups == nil, field == "node.registries" && s.Spec.Registries == nil:
+		field == "node.timers" && s.Spec.Renewal == nil && s.Spec.Backups == nil, field == "node.registries" && s.Spec.Registries == nil,
+		(field == "node.encryption" || field == "cluster.staleSecrets") && s.Spec.EncryptSecrets == nil:
 		return false
 	case field == "cluster", strings.HasPrefix(field, "cluster."):
 		return s.cluster != nil && h.Name == s.leader

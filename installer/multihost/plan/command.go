@@ -17,7 +17,7 @@ func (a Action) ReadsFile() bool {
 
 // ReadsPatches reports whether the command of an action reads the patches of its host.
 func (a Action) ReadsPatches() bool {
-	return slices.Contains([]string{Init, Join, UpgradeApply, Upgrade, Reconfigure, ReconfigureNode}, a.Verb)
+	return slices.Contains([]string{Init, Join, UpgradeApply, Upgrade, Reconfigure, ReconfigureNode, SecretsEnable, SecretsDisable}, a.Verb)
 }
 
 // keepFile lets the leader keep the file before the first stage in which another host reads it. A cluster of this version may have been
@@ -85,7 +85,9 @@ func (s *site) commands(a Action) [][]string {
 		}
 		return one("etcd snapshot --every off")
 	case Reconfigure:
-		return one("reconfigure --config -", patchesFlags(h), []string{"--yes"})
+		return one("reconfigure", ReconfigureFlags(c, s.cluster.Profile), patchesFlags(h), []string{"--yes"})
+	case SecretsEnable, SecretsDisable:
+		return one(a.Verb+" --yes", patchesFlags(h))
 	case ReconfigureNode:
 		return one("reconfigure node", patchesFlags(h))
 	case NodeMeta:
@@ -136,6 +138,12 @@ func InitFlags(c *spec.Cluster) []string {
 	flags := []string{"--config", "-"}
 	if c.EmbeddedRegistry {
 		flags = append(flags, "--embedded-registry")
+	}
+	if c.EncryptSecrets != nil && *c.EncryptSecrets {
+		flags = append(flags, "--encrypt-secrets")
+	}
+	if c.Profile == spec.Hardened {
+		flags = append(flags, "--profile", c.Profile)
 	}
 	return append(flags, endpointFlags(c)...)
 }

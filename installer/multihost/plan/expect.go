@@ -14,7 +14,7 @@ import (
 var usual = map[string]time.Duration{
 	Init: 30 * time.Second, Join: 25 * time.Second, Unpack: 10 * time.Second, UpgradeApply: 40 * time.Second, Upgrade: 30 * time.Second,
 	EndpointApply: 15 * time.Second, Endpoint: 15 * time.Second, Registry: 10 * time.Second, Reconfigure: 15 * time.Second, ReconfigureNode: 10 * time.Second,
-	NodeMeta: time.Second, Mirrors: 2 * time.Second, Remove: 30 * time.Second, RemoveOff: 20 * time.Second,
+	NodeMeta: time.Second, Mirrors: 2 * time.Second, SecretsEnable: 15 * time.Second, SecretsDisable: 15 * time.Second, Remove: 30 * time.Second, RemoveOff: 20 * time.Second,
 }
 
 // healthTime is how long a node usually needs to be healthy after a change.
@@ -153,7 +153,7 @@ func (s *site) restartsAPI(a Action) bool {
 		return hostOf(s.Spec, a.Host).Role == spec.ControlPlane
 	case Remove, RemoveOff:
 		return s.nodes[a.Host].ControlPlane && a.Effect == Drain
-	case Reconfigure, ReconfigureNode:
+	case Reconfigure, ReconfigureNode, SecretsEnable, SecretsDisable:
 		return slices.ContainsFunc(a.Changes, func(c string) bool {
 			return strings.HasPrefix(c, "restarts ") && (strings.Contains(c, "kube-apiserver") || strings.Contains(c, "etcd"))
 		})

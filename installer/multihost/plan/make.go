@@ -60,6 +60,7 @@ func Entries(in Input) *Plan {
 //   - The configuration changes before hosts join: they get the new one. It does not change together with the version or the
 //     endpoint.
 //   - Control planes leave after new ones have joined, and before a worker changes: they keep their old version.
+//   - The keys of Secrets change when all control planes are there that have to follow.
 //   - Workers join before others are drained: pods have a place. Labels, taints and the site's registries precede the
 //     drains too.
 //   - Timers of control planes follow when the control planes are there.
@@ -69,6 +70,7 @@ func (s *site) fill(p *Plan) {
 	stages := []Stage{
 		s.removes(lostHosts, func(l leaver) bool { return !l.ready }),
 		each("init", 1, s.planes, s.enters(Init)),
+		s.unfinishedKeys(),
 		each("unpack", s.Parallel, s.hosts, s.unpack),
 		s.upgradePlanes(),
 		s.storeVersion(),
@@ -79,6 +81,7 @@ func (s *site) fill(p *Plan) {
 	stages = append(stages,
 		each("join control planes", 1, unfinishedFirst(s.planes), s.enters(Join)),
 		s.removes("remove control planes", func(l leaver) bool { return l.ready && l.controlPlane }))
+	stages = append(stages, s.encryption()...)
 	stages = append(stages, s.endpointOfWorkers...)
 	end := s.endpointEnd(endpoint)
 	waits := slices.ContainsFunc(s.leavers, s.endpointNeeds)
@@ -390,7 +393,7 @@ func (s *site) noteHosts() {
 
 func (s *site) noteHost(h host) {
 	continued := slices.ContainsFunc([]string{Init, Join, "upgrade", "endpoint", "registry"}, h.began) && !h.began(Mirrors)
-	if h.Unfinished != "" && !continued && !some(s.configure, s.follow, s.backups, s.mirrors)(h) && !s.isBehind(h) {
+	if h.Unfinished != "" && !continued && !some(s.configure, s.follow, s.backups, s.mirrors)(h) && !s.isBehind(h) && h.Name != s.encryptor {
 		s.rest(fault.Held, "run it there again", "%s did not finish the command %q", h.Name, h.Unfinished)
 	}
 	n, found := s.nodes[h.Name]

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/url"
@@ -43,6 +44,9 @@ type machine struct {
 	address    string                 // of its Node
 	adopted    bool                   // another tool made its node
 	stranger   bool                   // a host of another cluster answers at its address
+	keys       int                    // of Secrets: see keysOf
+	changes    bool                   // a change of the keys, to nextKeys, is not finished
+	nextKeys   int
 }
 
 // A world is a site: machines, and what the API of the cluster has.
@@ -61,6 +65,8 @@ type world struct {
 	before   map[string]int  // by group, how many were down when an edit made the group smaller
 	owing    []string        // the hosts of the last batch, until they have passed
 	failing  bool            // health and checks may fail
+	keys     int             // of Secrets, which the cluster stores
+	stale    int             // Secrets that were not written again with the keys
 	keeps    string          // a host at the endpoint, which leaves when the endpoint has changed
 	serving  map[string]bool // control planes that served when the model began
 	former   string          // the endpoint before its last change
@@ -75,6 +81,7 @@ func (w *world) host(name string) spec.Host {
 // answers returns what the hosts report.
 func (w *world) answers(now time.Time) map[string]plan.Answer {
 	c := w.cluster
+	c.StaleSecrets = w.stale
 	c.Nodes, c.EtcdMembers, c.EndpointAddresses, c.BarePods = nil, nil, nil, map[string][]string{}
 	if host, _, found := strings.Cut(w.cluster.ControlPlaneEndpoint, ":"); found {
 		c.EndpointAddresses = []string{host}
@@ -88,7 +95,7 @@ func (w *world) answers(now time.Time) map[string]plan.Answer {
 		node.Addresses = []string{w.machines[name].address}
 		node.Ready = !w.isDown(name)
 		c.BarePods[name] = []string{"site/on-" + name}
-		node.ConfigurationBehind = w.machines[name].config != w.stored
+		node.ConfigurationBehind = w.machines[name].config != w.stored || node.ControlPlane && (w.machines[name].keys != w.keys || w.machines[name].changes)
 		c.Nodes = append(c.Nodes, node)
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.members)) {
@@ -111,7 +118,7 @@ func (w *world) answers(now time.Time) map[string]plan.Answer {
 		} else if m.installed {
 			f.Node = &facts.Node{Name: name, Role: m.role, Airlift: true, CASHA256: fmt.Sprint("ca", w.clusters), Version: m.kubelet, NoRegistry: !m.registry, Cordoned: m.own, Timers: maps.Clone(m.timers),
 				Registries: m.registries, OtherRuntime: m.other,
-				Etcd: m.role == spec.ControlPlane, Adopted: m.adopted}
+				Etcd: m.role == spec.ControlPlane, Adopted: m.adopted, Encryption: m.encryption()}
 			_, member := w.members[name]
 			if m.role == spec.ControlPlane && m.api != "" && !m.apiDown && member && healthy > len(w.members)/2 {
 				f.Cluster = &c
@@ -172,6 +179,8 @@ func (w *world) steps(a plan.Action) []func() {
 		return w.mirrorSteps(a, m, begin, end)
 	case plan.Registry:
 		return []func(){begin, func() { w.cluster.EmbeddedRegistry = w.cluster.EmbeddedRegistry || m.role == spec.ControlPlane }, func() { m.registry = true }, end}
+	case plan.SecretsEnable, plan.SecretsDisable:
+		return w.keySteps(a, m, begin, end)
 	case plan.Reconfigure, plan.ReconfigureNode:
 		return w.reconfigureSteps(a, m, begin, end)
 	case plan.NodeMeta:
@@ -220,10 +229,17 @@ func (w *world) reconfigureSteps(a plan.Action, m *machine, begin, end func()) [
 		return w.stored
 	}
 	steps := []func(){func() {
+		if m.changes {
+			w.t.Fatalf("%s did not finish a change of the keys, and gets %q", m.name, a.Verb)
+		}
 		if m.changing != "" && (m.goal != goal() || m.changing != a.Verb) {
 			w.t.Fatalf("%s did not finish %q with %d, and gets %q with %d", m.name, m.changing, m.goal, a.Verb, goal())
 		}
-		if a.Verb == plan.Reconfigure && m.config != w.stored && m.changing == "" {
+		if has := w.cluster.Profile; a.Verb == plan.Reconfigure && !slices.Equal(a.Commands[0][1:], slices.Concat(map[bool][]string{true: {"--config", "-"}}[w.spec.Kubeadm != nil],
+			map[bool][]string{true: {"--profile", cmp.Or(w.spec.Profile, has)}}[w.spec.Profile+has != ""], []string{"--yes"})) {
+			w.t.Fatalf("%s gets %q, and the file has %q, the cluster %q", m.name, a.Commands, w.spec.Profile, has)
+		}
+		if a.Verb == plan.Reconfigure && (m.config != w.stored || m.keys != w.keys) && m.changing == "" {
 			w.t.Fatalf("%s has %d, and would miss what the cluster stores, %d", m.name, m.config, w.stored)
 		}
 		begin()
@@ -232,7 +248,93 @@ func (w *world) reconfigureSteps(a plan.Action, m *machine, begin, end func()) [
 	if m.role == spec.ControlPlane && a.Effect == plan.Restart {
 		steps = append(steps, func() { m.apiDown = true }, func() { m.apiDown = false })
 	}
-	return append(steps, func() { w.stored = m.goal }, func() { m.config = m.goal }, func() { m.changing = "" }, end)
+	return append(steps, func() { w.stored = m.goal }, func() {
+		if m.config = m.goal; a.Verb == plan.ReconfigureNode && m.role == spec.ControlPlane {
+			m.keys = w.keys
+		}
+	}, func() {
+		if a.Verb == plan.Reconfigure {
+			w.cluster.Profile = w.profile()
+		}
+	}, func() { m.changing = "" }, end)
+}
+
+// describes reports whether the file has a configuration for a running cluster.
+func (w *world) describes() bool { return w.spec.Kubeadm != nil || w.spec.Profile != "" }
+
+// profile is the profile of the cluster when it matches the file.
+func (w *world) profile() string {
+	return map[string]string{"": w.cluster.Profile, spec.Hardened: spec.Hardened, spec.NoProfile: ""}[w.spec.Profile]
+}
+
+// Keys of Secrets: none; one with which API servers read; and one with which they also encrypt.
+const keysNone, keysRead, keysEncrypt = 0, 1, 2
+
+// encryption is what a control plane reports of its keys.
+func (m *machine) encryption() *facts.Encryption {
+	if m.role != spec.ControlPlane {
+		return nil
+	}
+	return &facts.Encryption{Steps: map[string]int{plan.SecretsEnable: keysEncrypt - m.keys, plan.SecretsDisable: m.keys}, Began: m.changes}
+}
+
+// keySteps are the steps of a run that changes the keys: it goes on until other control planes must follow.
+func (w *world) keySteps(a plan.Action, m *machine, begin, end func()) []func() {
+	goal, step := keysNone, -1
+	if a.Verb == plan.SecretsEnable {
+		goal, step = keysEncrypt, 1
+	}
+	if want := w.spec.EncryptSecrets; want == nil || *want != (goal == keysEncrypt) {
+		w.t.Fatalf("%s gets %q", m.name, a.Verb)
+	}
+	ended, removed := false, false
+	choose := func() { // the next change. One that was interrupted is finished first, with its keys
+		if m.changes {
+			return
+		}
+		for name := range w.members {
+			if other := w.machines[name]; other.config != w.stored || other.keys != w.keys {
+				if ended = true; !removed && !a.More {
+					w.t.Fatalf("%s ends %q, and %s has not followed", m.name, a.Verb, name)
+				}
+				return
+			}
+		}
+		if m.keys == goal || m.keys == keysRead && goal == keysNone { // all Secrets are written again
+			w.stale = 0
+		}
+		if m.keys == goal {
+			ended = true
+			end()
+			return
+		}
+		if a.Effect != plan.Restart {
+			w.t.Fatalf("%s changes its keys by an action that does not restart its API server", m.name)
+		}
+		m.changes, m.nextKeys = true, m.keys+step
+		removed = m.nextKeys == keysNone
+	}
+	change := func() {
+		if w.stale = max(w.stale, 1); m.nextKeys == keysNone || step == 1 && m.nextKeys == keysRead {
+			w.stale = 0 // it does not change how Secrets are written
+		}
+		m.keys, w.keys = m.nextKeys, m.nextKeys
+	}
+	steps := []func(){begin}
+	for range 4 {
+		for _, do := range []func(){choose, func() { m.apiDown = true }, change, func() { m.apiDown = false }, func() { m.changes = false }} {
+			steps = append(steps, func() {
+				if !ended {
+					do()
+				}
+			})
+		}
+	}
+	return append(steps, func() {
+		if removed {
+			end()
+		}
+	})
 }
 
 // changes are what hosts answer about the configuration.
@@ -247,7 +349,8 @@ func (w *world) changes(questions map[string]string) map[string]plan.ChangeAnswe
 				goal = w.wants
 			}
 			one := facts.ChangedNode{Name: n}
-			if goal != w.stored || m.config != w.stored && (n != name || verb == plan.ReconfigureNode) {
+			behind := m.config != w.stored || m.role == spec.ControlPlane && m.keys != w.keys
+			if goal != w.stored || behind && (n != name || verb == plan.ReconfigureNode) {
 				one.Command, one.Restarts = "./install reconfigure", []string{"kube-apiserver"}
 			}
 			if n != name || len(c.Nodes) == 0 {
@@ -265,8 +368,13 @@ func (w *world) install(m *machine, verb string) {
 	}
 	if verb == plan.Init {
 		w.stored = w.wants
+		if w.spec.EncryptSecrets != nil && *w.spec.EncryptSecrets {
+			w.keys = keysEncrypt
+		}
 	}
-	m.config = w.stored
+	if m.config = w.stored; w.host(m.name).Role == spec.ControlPlane {
+		m.keys = w.keys
+	}
 	if verb == plan.Init {
 		w.clusters++
 	} else if len(w.nodes) == 0 {
@@ -286,7 +394,7 @@ func (w *world) startAPI(m *machine) {
 	m.api = newVersion
 	w.members[m.name] = true
 	if len(w.members) == 1 {
-		w.cluster = facts.Cluster{Name: w.spec.Name, Version: newVersion, ControlPlaneEndpoint: w.spec.Endpoint.Address, EmbeddedRegistry: w.spec.EmbeddedRegistry}
+		w.cluster = facts.Cluster{Name: w.spec.Name, Version: newVersion, ControlPlaneEndpoint: w.spec.Endpoint.Address, EmbeddedRegistry: w.spec.EmbeddedRegistry, Profile: w.profile()}
 	} else if w.cluster.Version != newVersion {
 		w.t.Fatalf("%s joins with %s a cluster of %s", m.name, newVersion, w.cluster.Version)
 	}
@@ -432,7 +540,7 @@ func (w *world) removeSteps(a plan.Action, m *machine) []func() {
 		}
 		m.unfinished = "reset"
 	}, func() {
-		m.installed, m.api, m.unfinished, m.adopted, m.timers, m.registries, m.other = false, "", "", false, nil, nil, false
+		m.installed, m.api, m.unfinished, m.adopted, m.timers, m.registries, m.other, m.keys, m.changes = false, "", "", false, nil, nil, false, 0, false
 	}, node)
 }
 
@@ -456,6 +564,7 @@ func (w *world) check() {
 		}
 	}
 	w.checkEndpoint()
+	w.checkKeys()
 	if controlPlanes > 1 {
 		w.t.Fatal("two control planes are down")
 	}
@@ -463,6 +572,17 @@ func (w *world) check() {
 		w.t.Fatalf("etcd has no quorum: %d of %d", healthy, len(w.members))
 	}
 	w.checkNodes(oldest)
+}
+
+// checkKeys asserts that each API server reads what any other one writes.
+func (w *world) checkKeys() {
+	least, most := keysEncrypt, keysNone
+	for name := range w.members {
+		least, most = min(least, w.machines[name].keys), max(most, w.machines[name].keys)
+	}
+	if most-least > 1 || most == keysNone && w.stale > 0 {
+		w.t.Fatalf("a control plane has keys %d, another one %d, and %d Secrets are not written again", least, most, w.stale)
+	}
 }
 
 // checkEndpoint asserts that the endpoint leads to no control plane that has left the cluster, nor does the former one while it is used.
@@ -695,6 +815,9 @@ func newWorld(t *rapid.T) (w *world, remove bool) {
 	w.spec.Roll.Drain = rapid.Bool().Draw(t, "drain")
 	if rapid.Bool().Draw(t, "documents") {
 		w.spec.Kubeadm = []byte("apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n")
+	}
+	w.spec.Profile = rapid.SampledFrom([]string{"", spec.Hardened, spec.NoProfile}).Draw(t, "profile")
+	if w.describes() {
 		w.wants = rapid.IntRange(0, 1).Draw(t, "configuration")
 	}
 	if rapid.Bool().Draw(t, "renewal") {
@@ -702,6 +825,9 @@ func newWorld(t *rapid.T) (w *world, remove bool) {
 	}
 	if rapid.Bool().Draw(t, "registries") {
 		w.spec.Registries = &spec.Registries{List: rapid.SampledFrom(registrySets()).Draw(t, "wanted registries")}
+	}
+	if rapid.Bool().Draw(t, "encryption") {
+		w.spec.EncryptSecrets = new(rapid.Bool().Draw(t, "encrypts"))
 	}
 	if rapid.Bool().Draw(t, "backups") {
 		w.spec.Backups = &spec.Backups{On: rapid.Bool().Draw(t, "backs up"), Directory: "/mnt/backup", Every: 6 * time.Hour, Keep: rapid.IntRange(1, 2).Draw(t, "keep"), TimeZone: "UTC"}
@@ -751,10 +877,18 @@ func (w *world) populate() (remove bool) {
 	if version == newVersion && rapid.IntRange(0, 4).Draw(t, "the cluster stores the old version") == 0 {
 		w.cluster.Version = oldVersion
 	}
+	w.cluster.Profile = rapid.SampledFrom([]string{"", spec.Hardened}).Draw(t, "has the profile")
+	w.keys = rapid.IntRange(keysNone, keysEncrypt).Draw(t, "keys")
+	if w.keys == keysRead {
+		w.stale = rapid.IntRange(0, 1).Draw(t, "stale")
+	}
 	existing := func(name, role string) *machine {
 		m := &machine{name: name, role: role, installed: true, kubelet: version, registry: w.cluster.EmbeddedRegistry}
 		if role == spec.ControlPlane {
 			m.api, w.members[name] = version, true
+			if m.keys = w.keys; w.keys == keysRead && len(w.members) > 1 && version == newVersion && rapid.IntRange(0, 3).Draw(t, "has former keys") == 0 {
+				m.keys = keysEncrypt
+			}
 			m.timers = rapid.SampledFrom([]map[string]string{nil, {"airlift-certs-renew": "certs auto"},
 				{"airlift-backup": "etcd snapshot /mnt/backup --every 6h0m0s --keep 1 --time-zone UTC", "airlift-certs-renew": "certs auto --time-zone UTC"}}).Draw(t, "timers")
 		}
@@ -818,7 +952,7 @@ func (w *world) populate() (remove bool) {
 // edit changes the file between two runs: a worker more or less, a label, the rules. It reports whether a host was taken out.
 func (w *world) edit(round int) (removed bool) {
 	t := w.t
-	switch rapid.SampledFrom([]string{"add", "take out", "put back", "label", "registry", "configuration"}).Draw(t, "what") {
+	switch rapid.SampledFrom([]string{"add", "take out", "put back", "label", "registry", "configuration", "encryption"}).Draw(t, "what") {
 	case "add":
 		name := fmt.Sprint("new", round)
 		w.machines[name] = &machine{name: name}
@@ -844,13 +978,15 @@ func (w *world) edit(round int) (removed bool) {
 		w.spec.Hosts[0].Labels, w.spec.Hosts[0].Taints = map[string]string{"zone": "c"}, nil
 	case "registry":
 		w.spec.EmbeddedRegistry = true
+	case "encryption":
+		w.spec.EncryptSecrets = new(w.spec.EncryptSecrets == nil || !*w.spec.EncryptSecrets)
 	case "configuration":
 		for _, m := range w.machines {
 			if m.changing == plan.Reconfigure { // it can only be finished or undone
 				return false
 			}
 		}
-		if w.spec.Kubeadm != nil {
+		if w.describes() {
 			w.wants++
 		}
 	}
@@ -1013,7 +1149,7 @@ func (w *world) follow(problems []plan.Problem) (done bool) {
 				m.apiDown = m.lost
 			}
 		case p.What == `did not finish the command "reset"`:
-			m.installed, m.api, m.unfinished, m.adopted, m.timers, m.registries, m.other, done = false, "", "", false, nil, nil, false, true
+			m.installed, m.api, m.unfinished, m.adopted, m.timers, m.registries, m.other, m.keys, done = false, "", "", false, nil, nil, false, 0, true
 		}
 	}
 	return done
@@ -1029,7 +1165,7 @@ func (w *world) reached(remove bool) {
 		switch {
 		case n == nil || m.kubelet != newVersion || n.Version != newVersion || m.role != h.Role || m.unfinished != "" || m.own:
 			w.t.Fatalf("%s is %+v, %+v", h.Name, m, n)
-		case m.config != w.stored || w.spec.Kubeadm != nil && m.config != w.wants:
+		case m.config != w.stored || w.describes() && m.config != w.wants:
 			w.t.Fatalf("%s has the configuration %d, the cluster %d, the file %d", h.Name, m.config, w.stored, w.wants)
 		case h.Role == spec.ControlPlane && (m.api != newVersion || m.apiDown || !w.members[h.Name]):
 			w.t.Fatalf("control plane %s is %+v", h.Name, m)
@@ -1037,6 +1173,8 @@ func (w *world) reached(remove bool) {
 			w.t.Fatalf("%s has the labels %v", h.Name, n.Labels)
 		case h.Role == spec.ControlPlane && h.Taints == nil && slices.Contains(n.ManagedTaints, "-node-role.kubernetes.io/control-plane:NoSchedule") && len(n.Taints) != 1:
 			w.t.Fatalf("%s has the taints %v", h.Name, n.Taints)
+		case h.Role == spec.ControlPlane && (m.keys != w.keys || m.changes):
+			w.t.Fatalf("%s has the keys %d, the cluster %d", h.Name, m.keys, w.keys)
 		case h.Role == spec.ControlPlane && !w.timersMatch(m):
 			w.t.Fatalf("%s has the timers %q, and the file %+v, %+v", h.Name, m.timers, w.spec.Renewal, w.spec.Backups)
 		case w.spec.Registries != nil && !m.other && len(m.registries.Changes(w.spec.Registries.List)) > 0:
@@ -1049,6 +1187,9 @@ func (w *world) reached(remove bool) {
 		if remove && !slices.ContainsFunc(w.spec.Hosts, func(h spec.Host) bool { return h.Name == name }) {
 			w.t.Fatalf("%s was not removed", name)
 		}
+	}
+	if want := w.spec.EncryptSecrets; want != nil && (w.stale > 0 || *want != (w.keys == keysEncrypt) || !*want && w.keys != keysNone) {
+		w.t.Fatalf("the cluster has the keys %d and %d Secrets that are not written again, and the file %t", w.keys, w.stale, *want)
 	}
 	if w.cluster.Version != newVersion || w.cluster.ControlPlaneEndpoint != w.spec.Endpoint.Address || w.cluster.EndpointWaits || w.cluster.AddonsWait {
 		w.t.Fatalf("the cluster is %+v", w.cluster)

@@ -148,6 +148,8 @@ type Action struct {
 	Files []facts.FileChange `json:"files,omitempty"`
 	// Images is set if a reconfiguration gives images other names: it may read the file.
 	Images bool `json:"images,omitempty"`
+	// More is set if the command ends before it is done, because other control planes must follow first: then it is no failure.
+	More bool `json:"more,omitempty"`
 	// Adopted is set if the host that is removed is a node that another tool made: "reset" gets the flag --remove-node.
 	Adopted bool `json:"adopted,omitempty"`
 	// Commands are the arguments of its commands of the installer: what runs is what is printed. Without the path of the file.

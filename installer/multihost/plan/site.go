@@ -30,6 +30,8 @@ type site struct {
 	configures string
 	later      string   // why they are not: what must end first; "" if nothing must
 	kinds      []string // of kubeadm's documents in the file
+	// encryptor is the control plane that changes the keys of Secrets, "" if none has to.
+	encryptor string
 
 	// endpointOfWorkers lets workers follow the endpoint, and endpointHeld is what has to wait with that.
 	endpointOfWorkers, endpointHeld []Stage
@@ -65,6 +67,7 @@ func newSite(in Input) *site {
 	s.leavers, s.gate = s.findLeavers(), s.cluster.Gate
 	s.endpointOfWorkers, s.endpointHeld = s.hold(s.roll("endpoint ", s.endpoint), some(s.endpoint))
 	s.findConfigurer()
+	s.findEncryptor()
 	return s
 }
 

@@ -52,7 +52,7 @@ func (r *Run) perform(ctx context.Context, a plan.Action, h *Host) error {
 		return err
 	}
 	for _, args := range a.Commands {
-		if _, err := h.install(ctx, document, append([]string{from}, args...)...); err != nil {
+		if _, err := h.install(ctx, document, append([]string{from}, args...)...); err != nil && !(a.More && fault.ExitCode(err) == fault.Waiting) {
 			return err
 		}
 	}

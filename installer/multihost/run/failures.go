@@ -49,7 +49,7 @@ func (f failures) hosts() (names []string) {
 }
 
 // severity has the exit codes, the worst last.
-var severity = []fault.Code{fault.Usage, fault.Preflight, fault.Bundle, fault.Interrupted, fault.Failure}
+var severity = []fault.Code{fault.Waiting, fault.Usage, fault.Preflight, fault.Bundle, fault.Interrupted, fault.Failure}
 
 // fault returns the failures with the exit code of the worst; nil if there is none. A single one keeps its own hint.
 func (f failures) fault() error {

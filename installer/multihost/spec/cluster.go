@@ -33,6 +33,8 @@ func (r *reader) cluster(doc *document) *Cluster {
 	c.Roll = r.roll(doc, c)
 	c.Renewal, c.Backups = r.renewal(doc.Certificates), r.backups(doc.Backups)
 	c.Registries = r.registries(doc.Registries)
+	c.EncryptSecrets, c.Profile = doc.EncryptSecrets, doc.Profile
+	r.checkEncryption(doc)
 	r.checkKubeadm(doc, c)
 	r.checkDocuments(c)
 	if intact {

@@ -23,6 +23,9 @@ type document struct {
 	Certificates *certificates `json:"certificates"`
 	Backups      *backups      `json:"backups"`
 	Registries   *registries   `json:"registries"`
+
+	EncryptSecrets *bool  `json:"encryptSecrets"`
+	Profile        string `json:"profile" is:"profile"`
 }
 
 type registries struct {

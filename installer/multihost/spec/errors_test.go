@@ -82,6 +82,8 @@ endpoint:
   vip: [10.0.0.10]
   balancer: true
 embeddedRegistry: false
+profile: hardened
+encryptSecrets: true
 registries:
   mirrors:
     docker.io: ["https://mirror.example:5000", "http://m2"]
@@ -310,6 +312,10 @@ func TestOneMistakeIsOneError(t *testing.T) {
 		{"no such credentials", "auth: |auth.json", "nope.json", `registries.auth "nope.json" cannot be read`, "config.json"},
 		{"credentials that are none", "auth: |auth.json", "key", "registries.auth: reading ", "auths"},
 		{"mirrors as a list", "|mirrors:\n    docker.io: [\"https://mirror.example:5000\", \"http://m2\"]\n    quay.io: https://mirror.example:5000/v2/quay", "mirrors: [a]", "registries.mirrors is a list and must be a mapping", ""},
+		{"no such profile", "profile: |hardened", "cis", `profile "cis" is not a profile`, "write hardened"},
+		{"a profile that is no text", "profile: |hardened", "true", "profile", ""},
+		{"encryption that is neither on nor off", "encryptSecrets: |true", "secretbox", "encryptSecrets", ""},
+		{"other keys than Airlift's", "kind: ClusterConfiguration\n|", "apiServer: {extraArgs: [{name: encryption-provider-config, value: /etc/keys.yaml}]}\n", "encryption-provider-config cannot be together with encryptSecrets", "remove the argument"},
 		{"an empty file", "- |join.yaml", "none.yaml", `kubeadm[0] "none.yaml" is empty`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -242,6 +242,14 @@ func drawRest(t *rapid.T, want *spec.Cluster, doc object) {
 		want.Endpoint.Address = "k8s.example.org:6443"
 		doc["endpoint"] = object{"address": want.Endpoint.Address}
 	}
+	if rapid.Bool().Draw(t, "profile") {
+		want.Profile = rapid.SampledFrom([]string{spec.Hardened, spec.NoProfile}).Draw(t, "name of the profile")
+		doc["profile"] = want.Profile
+	}
+	if rapid.Bool().Draw(t, "encryption") {
+		want.EncryptSecrets = new(rapid.Bool().Draw(t, "encrypts"))
+		doc["encryptSecrets"] = *want.EncryptSecrets
+	}
 	want.Roll = spec.Roll{Drain: true, DrainTimeout: config.DrainTimeout}
 	if rapid.Bool().Draw(t, "roll") {
 		want.Roll = spec.Roll{Drain: rapid.Bool().Draw(t, "drain"), DrainTimeout: durations.Draw(t, "timeout"), Undo: true}

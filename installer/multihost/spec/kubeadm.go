@@ -16,10 +16,10 @@ import (
 type kubeadm struct {
 	text  [][]byte
 	kinds map[string]string // the place of each document by its kind
-	// ClusterConfiguration's clusterName and controlPlaneEndpoint.
-	name, endpoint written
-	parts          []config.Part
-	refused        map[string]bool // places with secrets, which must not be in another error, and with errors of documents.Read
+	// ClusterConfiguration's clusterName, controlPlaneEndpoint and the file that the API servers encrypt with.
+	name, endpoint, provider written
+	parts                    []config.Part
+	refused                  map[string]bool // places with secrets, which must not be in another error, and with errors of documents.Read
 }
 
 // written is a text and where it is. file is "" for cluster.yaml.
@@ -110,6 +110,9 @@ func (r *reader) addDocument(file string, d documents.Document) {
 	if kind.text == "ClusterConfiguration" {
 		k.name, k.endpoint = valueOf(d.Node, "clusterName"), valueOf(d.Node, "controlPlaneEndpoint")
 		k.name.file, k.endpoint.file = file, file
+		if key, value := argumentOf(d.Node, providerFlag, "apiServer", "extraArgs"); key != nil && value != nil {
+			k.provider = written{text: value.Value, file: file, line: key.Line}
+		}
 	}
 	k.text = append(k.text, d.Text)
 }
@@ -177,14 +180,7 @@ func (r *reader) checkArguments(file string, d documents.Document, kind string) 
 		if a.kind != kind {
 			continue
 		}
-		args := documents.Value(d.Node, a.path...)
-		key, _ := documents.Field(args, a.name) // a mapping up to v1beta3
-		for i := 0; documents.Item(args, i) != nil; i++ {
-			if name := documents.Value(documents.Item(args, i), "name"); name != nil && name.Value == a.name {
-				key = name
-			}
-		}
-		if key != nil {
+		if key, _ := argumentOf(d.Node, a.name, a.path...); key != nil {
 			r.AddIn(file, key.Line, a.hint, "%s.%s: %s cannot be in the file of a cluster", kind, strings.Join(a.path, "."), a.name)
 		}
 	}

@@ -92,6 +92,9 @@ func TestWhole(t *testing.T) {
 	if list := c.Registries.List; len(list) == 0 || strings.Contains(c.Digest, "hunter2") {
 		t.Errorf("registries: %v", list)
 	}
+	if c.Profile != spec.Hardened || c.EncryptSecrets == nil || !*c.EncryptSecrets {
+		t.Errorf("profile %q, encryptSecrets %v", c.Profile, c.EncryptSecrets)
+	}
 	// kubeadm's documents are as they are written, comments too.
 	_, inline, _ := strings.Cut(whole, "\n---\n")
 	if want := joinFile + "---\n" + inline; string(c.Kubeadm) != want {

@@ -63,6 +63,7 @@ func init() {
 		"mirrorURL":     mirrorURL,
 		"registryCA":    registryCA,
 		"registryAuth":  registryAuth,
+		"profile":       profile,
 	}
 }
 

@@ -43,6 +43,10 @@ type Cluster struct {
 	Backups *Backups
 	// Registries are for all hosts. nil: apply leaves the registries as they are.
 	Registries *Registries
+	// EncryptSecrets reports whether Secrets are encrypted in etcd. nil: apply leaves that as it is.
+	EncryptSecrets *bool
+	// Profile is Hardened or NoProfile. "": apply leaves the cluster as it is.
+	Profile string
 	// Digest is the sha256 of the file, of kubeadm's documents, of the patches and of the CAs of registries, hex.
 	Digest string
 	// Warnings are lines for the user, with the line of the file in front.
