@@ -18,7 +18,8 @@ import (
 	"airlift/scripts/lab/site"
 )
 
-// TestMultiHostSmall is the short way through all verbs: a control plane, which is also where the commands run, and a worker.
+// TestMultiHostSmall is the short way through all verbs: a control plane, which is also where the commands run, and a worker. The
+// endpoint is the balancer alone, which no host has before it joins.
 func TestMultiHostSmall(t *testing.T) {
 	m := newMultihost(t, "e2e-multismall", 1, 1)
 	first, worker := m.nodes[0], m.nodes[1]
@@ -33,11 +34,13 @@ func TestMultiHostSmall(t *testing.T) {
 	m.driver = first
 	m.learnHostKeys(t, first)
 	bare := m.bare(t)
-	m.describe(t, "", map[*lab.Host]string{worker: ", labels: {zone: a}, taints: ['dedicated=gpu:NoSchedule']"})
+	m.describe(t, "endpoint: {balancer: true}\n", map[*lab.Host]string{worker: ", labels: {zone: a}, taints: ['dedicated=gpu:NoSchedule']"})
 	m.cluster(t, 5, "plan", "--detailed-exitcode")
 	m.areBare(t, bare)
 	m.apply(t)
 	contains(t, kubectl(t, m.Site, "get", "node", worker.Name, "-o", "jsonpath={.metadata.labels} {.spec.taints}"), `"zone":"a"`, `"key":"dedicated"`)
+	contains(t, install(t, first, 0, "token", "create", "--print-join-command"), "install join "+first.Addr.String()+":6443 ")
+	contains(t, run(t, worker, "cat", "/etc/kubernetes/kubelet.conf"), "server: https://127.0.0.1:7443")
 	before := m.traces(t)
 	m.cluster(t, 0, "plan", "--detailed-exitcode")
 	m.cluster(t, 0, "apply", "--yes")

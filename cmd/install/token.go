@@ -112,7 +112,11 @@ func tokenCreate(in *tokenFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			join := cluster.JoinCommand(strings.TrimPrefix(c.Server, "https://"), tokens[0].Token, hashes...)
+			endpoint, err := c.Reachable(cmd.Context(), c.Server)
+			if err != nil {
+				return err
+			}
+			join := cluster.JoinCommand(endpoint, tokens[0].Token, hashes...)
 			if otherPodNetwork(cmd.Context(), c) {
 				join += cluster.OtherPodNetwork
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,20 @@ func (c *Client) APIServers(ctx context.Context) (addresses []netip.AddrPort, er
 		return nil, fmt.Errorf("reading EndpointSlice default/%s: %w", apiServersSlice, err)
 	}
 	return addresses, nil
+}
+
+// Reachable returns where other hosts reach the API that this host reaches at the URL server, "host:port". If that is the
+// balancer of this host, it is an API server: a host that joins has no balancer yet.
+func (c *Client) Reachable(ctx context.Context, server string) (string, error) {
+	endpoint := strings.TrimPrefix(server, "https://")
+	if a, err := netip.ParseAddrPort(endpoint); err != nil || !a.Addr().IsLoopback() {
+		return endpoint, nil
+	}
+	servers, err := c.APIServers(ctx)
+	if err != nil || len(servers) == 0 {
+		return endpoint, err
+	}
+	return servers[0].String(), nil
 }
 
 // FollowAPIServers passes use the addresses of the cluster's API servers, now and after each change, until ctx

@@ -12,7 +12,10 @@ import (
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"airlift/scripts/fixtures/testcluster"
 )
 
 func TestAddressesOfAPIServers(t *testing.T) {
@@ -40,6 +43,28 @@ func TestAddressesOfAPIServers(t *testing.T) {
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// A host that joins cannot use the balancer of another one.
+func TestReachable(t *testing.T) {
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: "default"}, AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:     []discoveryv1.EndpointPort{{Name: ptr.To("https"), Port: ptr.To(int32(6443))}},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}, {Addresses: []string{"192.0.2.2"}}},
+	}
+	api, dynamic, _ := testcluster.Fake(slice)
+	c := &Client{API: api, Dynamic: dynamic}
+	for server, want := range map[string]string{
+		"https://10.77.0.100:6443":      "10.77.0.100:6443",
+		"https://k8s.site.example:6443": "k8s.site.example:6443",
+		"https://[fd00::100]:6443":      "[fd00::100]:6443",
+		"https://127.0.0.1:7443":        "192.0.2.1:6443",
+		"https://[::1]:7443":            "192.0.2.1:6443",
+	} {
+		if got, err := c.Reachable(t.Context(), server); err != nil || got != want {
+			t.Errorf("%s: %s, %v, want %s", server, got, err, want)
 		}
 	}
 }

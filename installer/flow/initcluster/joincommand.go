@@ -135,7 +135,11 @@ func (n *nodeCredentials) show(ctx context.Context) error {
 		key = "<CERTIFICATE KEY>"
 	}
 	if n.token != "" {
-		s.join = cluster.JoinCommand(strings.TrimPrefix(n.serverURL(), "https://"), token, hashes...)
+		endpoint, err := n.api.Client.Reachable(ctx, n.serverURL())
+		if err != nil {
+			return err
+		}
+		s.join = cluster.JoinCommand(endpoint, token, hashes...)
 		other, err := n.otherPodNetwork(ctx)
 		if err != nil {
 			return err

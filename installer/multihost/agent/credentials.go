@@ -38,7 +38,11 @@ func CreateCredentials(ctx context.Context, client *cluster.Client, h *host.Host
 	if err != nil {
 		return nil, err
 	}
-	made := &Credentials{CACertHashes: hashes, APIServerEndpoint: strings.TrimPrefix(client.Server, "https://"), Expires: time.Now().Add(ttl).UTC().Truncate(time.Second)}
+	endpoint, err := client.Reachable(ctx, client.Server)
+	if err != nil {
+		return nil, err
+	}
+	made := &Credentials{CACertHashes: hashes, APIServerEndpoint: endpoint, Expires: time.Now().Add(ttl).UTC().Truncate(time.Second)}
 	if controlPlane {
 		made.CertificateKey = cluster.NewCertificateKey()
 		if _, err := client.UploadCerts(ctx, os.DirFS(h.Path("/")), node.Observe(h).PKI(), made.CertificateKey); err != nil {
