@@ -50,16 +50,16 @@ whose addresses changed, and to give a node its addresses before it joins.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(out, "recorded   %s\n", listed(state.Recorded))
+			fmt.Fprintf(out, "recorded   %s\n", orNothing(state.Recorded))
 			for _, r := range state.Waiting {
-				fmt.Fprintf(out, "requested  %s (%s, not approved)\n", listed(r.Wants), r.Name)
+				fmt.Fprintf(out, "requested  %s (%s, not approved)\n", orNothing(r.Wants), r.Name)
 			}
 			return nil
 		},
 	}
 }
 
-func listed(list []string) string {
+func orNothing(list []string) string {
 	if len(list) == 0 {
 		return "nothing"
 	}
