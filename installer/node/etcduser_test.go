@@ -43,8 +43,8 @@ var certificates = sync.OnceValues(func() (pki.Result, error) {
 func hardenedHost(t *testing.T, change func(*config.Config)) (m *node.Machine, cfg *config.Config, manifest []byte) {
 	t.Helper()
 	dir := t.TempDir()
-	for _, d := range []string{dir, filepath.Dir(dir)} { // another user runs etcd
-		if err := os.Chmod(d, 0o755); err != nil {
+	for _, d := range []string{filepath.Dir(dir), dir, filepath.Join(dir, "var"), filepath.Join(dir, "var/lib")} { // another user runs etcd
+		if err := errors.Join(os.MkdirAll(d, 0o755), os.Chmod(d, 0o755)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -246,13 +246,19 @@ func TestRealEtcdAsUser(t *testing.T) {
 				t.Helper()
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				defer cancel()
-				c, err := node.ConnectEtcd(ctx, m.Host, nil, []string{client}, cfg.CertificatesDir, time.Minute)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer c.Close()
-				if list, err := c.Members(ctx); err != nil || len(list) != 1 {
-					t.Fatal(list, err)
+				for {
+					c, err := node.ConnectEtcd(ctx, m.Host, nil, []string{client}, cfg.CertificatesDir, time.Minute)
+					if err == nil {
+						_, err = c.Members(ctx)
+						c.Close()
+					}
+					if err == nil {
+						return
+					}
+					if ctx.Err() != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(100 * time.Millisecond)
 				}
 			}
 			ctl := func(args ...string) string {
