@@ -66,6 +66,15 @@ func (g *Given) Values() *Config {
 	return g.Config
 }
 
+// Marked returns a configuration of which Sets reports what the file has.
+func (g *Given) Marked(c *Config) *Config {
+	marked := *c
+	if marked.origin = nil; g != nil {
+		marked.origin = g.Config.origin
+	}
+	return &marked
+}
+
 // CopyTo gives a cluster the documents that the file has, except the ClusterConfiguration.
 func (g *Given) CopyTo(c *Cluster) {
 	for _, kind := range ClusterKinds {

@@ -15,6 +15,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/etcd"
+	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/pods"
@@ -169,16 +170,22 @@ func (p *ControlPlane) ApplyStaticPods(ctx context.Context, l desired.List) erro
 			return err
 		}
 	}
-	// The kubelet would create it with a mode that lets other users list it.
-	if log := reconfiguration.FileOf(&p.Node.Config.Cluster, "kube-apiserver", "audit-log-path"); log != "" {
-		if err := p.Host.MkdirAll(path.Dir(log), 0o700); err != nil {
-			return err
-		}
+	if err := MakeAuditDir(p.Host, &p.Node.Config.Cluster); err != nil {
+		return err
 	}
 	if err := p.changeStaticPods(ctx, pods); err != nil {
 		return err
 	}
 	return p.WaitAlone(ctx)
+}
+
+// MakeAuditDir creates the directory of the API server's audit log. The kubelet would create it with a mode that lets other users list it.
+func MakeAuditDir(h *host.Host, c *config.Cluster) error {
+	log := reconfiguration.FileOf(c, "kube-apiserver", "audit-log-path")
+	if log == "" {
+		return nil
+	}
+	return h.MkdirAll(path.Dir(log), 0o700)
 }
 
 func (p *ControlPlane) changeStaticPods(ctx context.Context, l desired.List) error {

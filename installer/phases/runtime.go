@@ -128,38 +128,47 @@ func (r RuntimeStep) prepareKernel(ctx context.Context, proxy *kubeproxyv1.KubeP
 	if err != nil {
 		return err
 	}
-	sysctls, err := r.node.sysctls(cluster)
-	if err != nil {
-		return err
-	}
-	more, err := kernel.SetSysctls(ctx, r.Host, sysctls)
-	if err != nil {
-		return err
-	}
-	for _, w := range append(warnings, more...) {
+	for _, w := range warnings {
 		r.Console.Warn("%s", w)
+	}
+	kubelet, err := r.node.KubeletConfig(cluster)
+	if err != nil {
+		return err
+	}
+	if err := r.node.SetSysctls(ctx, kubelet); err != nil {
+		return err
 	}
 	shared, err := kernel.ShareRoot(ctx, r.Host)
 	r.Changed(shared)
 	return err
 }
 
+// SetSysctls sets the kernel parameters that this node needs with a configuration of its kubelet, which may be nil, now and at every boot.
+func (n *Node) SetSysctls(ctx context.Context, kubelet []byte) error {
+	warnings, err := kernel.SetSysctls(ctx, n.Host, n.sysctls(kubelet))
+	for _, w := range warnings {
+		n.Console.Warn("%s", w)
+	}
+	return err
+}
+
 // sysctls returns the kernel parameters that this node needs. With protectKernelDefaults, the kubelet refuses to start with other
 // values of some. The preflight checks report a configuration that cannot be read.
-func (n *Node) sysctls(cluster []byte) ([]kernel.Sysctl, error) {
+func (n *Node) sysctls(kubelet []byte) []kernel.Sysctl {
 	ipv4, ipv6 := families(n.Config)
 	list := kernel.NodeSysctls(ipv6, ipv4)
-	kubelet, err := n.KubeletConfig(cluster)
-	if err != nil || kubelet == nil {
-		return list, err
+	if ProtectsKernelDefaults(kubelet) {
+		list = append(list, kernel.KubeletSysctls()...)
 	}
+	return list
+}
+
+// ProtectsKernelDefaults reports whether a kubelet with this configuration does not start with other kernel parameters than its own.
+func ProtectsKernelDefaults(kubelet []byte) bool {
 	var settings struct {
 		ProtectKernelDefaults bool `json:"protectKernelDefaults"`
 	}
-	if err := documents.Unmarshal(kubelet, &settings); err == nil && settings.ProtectKernelDefaults {
-		list = append(list, kernel.KubeletSysctls()...)
-	}
-	return list, nil
+	return kubelet != nil && documents.Unmarshal(kubelet, &settings) == nil && settings.ProtectKernelDefaults
 }
 
 // kernelModules returns the kernel modules that a node and its kube-proxy need.

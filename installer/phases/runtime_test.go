@@ -157,10 +157,11 @@ func TestKernelDefaultsAreSet(t *testing.T) {
 		if cluster != "" {
 			document = []byte(cluster)
 		}
-		list, err := n.sysctls(document)
+		own, err := n.KubeletConfig(document)
 		if err != nil {
 			t.Fatal(err)
 		}
+		list := n.sysctls(own)
 		for _, s := range kernel.KubeletSysctls() {
 			if slices.Contains(list, s) != want {
 				t.Errorf("%q: %v", cluster, list)

@@ -36,6 +36,9 @@ Only what the configuration changes is written and restarted, one component afte
 other, each healthy before the next. If one does not become healthy, all of it is undone:
 files, certificates and objects. Later, 'reconfigure undo' does that.
 
+With --profile hardened, the cluster gets the values of 'init --profile hardened'. --plan names
+the running pods that could not be created again. See './install docs hardening'.
+
 With --restore, it drops what was edited by hand on this node and in the cluster. Without
 it, a change that would replace an edited file is refused, with the field of kubeadm's
 documents that keeps the edit.
@@ -57,11 +60,12 @@ func New(e nodecmd.Environment) *cobra.Command {
   ./install reconfigure --config kubeadm.yaml --plan
   ./install reconfigure --config kubeadm.yaml
   ./install reconfigure --config kubeadm.yaml --file /etc/kubernetes/audit/policy.yaml=policy.yaml
+  ./install reconfigure --profile hardened --plan
   ./install reconfigure --restore --plan`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch nothing := in.configFile == "" && len(in.files) == 0 && !in.options.Restore; {
+			switch nothing := in.configFile == "" && len(in.files) == 0 && !in.options.Restore && in.options.Profile == ""; {
 			case nothing && cmd.Flags().NFlag() > 0:
-				return fault.New(fault.Usage, "nothing was given that changes the configuration").Hint("give --config, --file or --restore; to begin with what the cluster stores: ./install reconfigure print > kubeadm.yaml")
+				return fault.New(fault.Usage, "nothing was given that changes the configuration").Hint("give --config, --file, --profile or --restore; to begin with what the cluster stores: ./install reconfigure print > kubeadm.yaml")
 			case nothing:
 				return cmd.Help()
 			}
@@ -75,6 +79,7 @@ func New(e nodecmd.Environment) *cobra.Command {
 	f.SortFlags = false
 	f.StringVar(&in.configFile, "config", "", "the `FILE` with kubeadm's documents; - is standard input")
 	f.StringArrayVar(&in.files, "file", nil, "write a file to all control planes, as `PATH=FILE`: an audit policy, an encryption or admission configuration (repeatable)")
+	f.StringVar(&in.options.Profile, "profile", "", "hardened: configure the cluster as the CIS benchmark asks, your own values stay; none: take the values of the profile away")
 	in.bind(f)
 	f.BoolVarP(&in.yes, "yes", "y", false, "do not ask for confirmation")
 	cmd.AddCommand(newNode(e), newUndo(e), newPrint(e))

@@ -31,7 +31,7 @@ func TestFlags(t *testing.T) {
 		{"--config " + small + " -o json", "--output is for --plan"},
 		{"--config " + small + " --detailed-exitcode", "--detailed-exitcode is for --plan"},
 		{"--plan", "nothing was given that changes the configuration"},
-		{"--yes", "give --config, --file or --restore"},
+		{"--yes", "give --config, --file, --profile or --restore"},
 		{"--config " + small + " --plan -c -1", "--context-lines -1 is negative"},
 		{"--config " + broken + " --plan", "noSuchField"},
 		{"--config " + dir + "/none --plan", "none"},

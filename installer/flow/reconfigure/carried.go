@@ -13,6 +13,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/host/filesystem"
+	"airlift/installer/phases"
 	"airlift/installer/pki"
 	"airlift/installer/pods"
 	"airlift/installer/preflight"
@@ -27,7 +28,7 @@ func (r *Reconfigure) readFiles(ctx context.Context) (err error) {
 		return err
 	}
 	own := &r.Config.Cluster
-	r.files = reconfiguration.Replace(r.filesBefore, r.options.Files, func(path string) bool { return len(reconfiguration.UsersOf(own, path)) > 0 })
+	r.files = reconfiguration.Replace(r.filesBefore, slices.Concat(r.profileFiles(), r.options.Files), func(path string) bool { return len(reconfiguration.UsersOf(own, path)) > 0 })
 	return nil
 }
 
@@ -64,8 +65,10 @@ func (r *Reconfigure) writeFiles(ctx context.Context, l desired.List) error {
 	if err := r.leaveEncryption(ctx); err != nil {
 		return err
 	}
-	_, err := r.WriteKept(l.Files...)
-	return err
+	if _, err := r.WriteKept(l.Files...); err != nil || !r.IsControlPlane() {
+		return err
+	}
+	return phases.MakeAuditDir(r.Host, &r.Config.Cluster)
 }
 
 // filesSecret returns the Secret with the files, if they change.

@@ -57,7 +57,7 @@ func (r *Reconfigure) Edit(ctx context.Context, own *config.Config, stored *clus
 		return edit(&own.Cluster)
 	}
 	if r.options.Given == nil {
-		return nil
+		return r.useProfile(own, stored)
 	}
 	given := r.options.Given.Config
 	n := reconfiguration.Node{Name: own.NodeRegistration.Name, CRISocket: own.NodeRegistration.CRISocket, Endpoint: own.LocalAPIEndpoint, CgroupDriver: own.Facts.CgroupDriver, StoredKubelet: stored.Kubelet}
@@ -75,7 +75,7 @@ func (r *Reconfigure) Edit(ctx context.Context, own *config.Config, stored *clus
 	if t := cmp.Or(given.Timeouts.ControlPlaneComponentHealthCheck, given.APIServer.TimeoutForControlPlane); t > 0 {
 		own.Timeouts.ControlPlaneComponentHealthCheck = t
 	}
-	return nil
+	return r.useProfile(own, stored)
 }
 
 // withoutSecrets returns refusals whose values have no secret with a form of its own.
@@ -177,6 +177,9 @@ func (r *Reconfigure) compare(ctx context.Context) error {
 	}
 	if r.options.Restore {
 		r.parts = allParts()
+	}
+	if r.changesAccounts() {
+		r.parts = append(r.parts, accountsPart)
 	}
 	r.planes = len(changed) > 0 || r.kubelet || images || r.changesFiles() || !reconfiguration.SameNames(config.NamesOf(&former.Cluster), config.NamesOf(&own.Cluster))
 	r.workers = r.kubelet || images
@@ -368,6 +371,7 @@ func (r *Reconfigure) differing() ([]node.DifferingFile, error) {
 var changedObjects = map[string][]cluster.ObjectName{
 	"":                   {revision.Objects[0], {APIVersion: "v1", Kind: "Secret", Namespace: "kube-system", Name: config.FilesSecret}},
 	revision.KubeletPart: {revision.Objects[1]},
+	accountsPart:         accountNames(),
 	corednsPart:          {revision.Objects[2], revision.Objects[4]},
 	proxyPart:            {revision.Objects[3], revision.Objects[5]},
 	flannelPart:          {revision.Objects[6]},
@@ -376,7 +380,7 @@ var changedObjects = map[string][]cluster.ObjectName{
 // Objects returns the objects that this run may change.
 func (r *Reconfigure) Objects() []cluster.ObjectName {
 	list := changedObjects[""]
-	for _, part := range []string{revision.KubeletPart, corednsPart, proxyPart, flannelPart} {
+	for _, part := range []string{revision.KubeletPart, accountsPart, corednsPart, proxyPart, flannelPart} {
 		if r.Concerns(part) {
 			list = slices.Concat(list, changedObjects[part])
 		}

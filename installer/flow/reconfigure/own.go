@@ -13,6 +13,10 @@ func keepKeys(own, stored *config.Cluster) {
 	if _, others := config.LastArg(own.APIServer.ExtraArgs, encryptionFlag); secrets.IsUsed(stored) && !others {
 		_ = secrets.Use(own) // it fails if the document has another volume there: then checkEncryption refuses it
 	}
+}
+
+// keepOrder gives the components the stored order of what they have.
+func keepOrder(own, stored *config.Cluster) {
 	for _, c := range []struct{ own, stored *config.Component }{
 		{&own.APIServer.Component, &stored.APIServer.Component}, {&own.ControllerManager, &stored.ControllerManager}, {&own.Scheduler, &stored.Scheduler},
 	} {

@@ -35,6 +35,7 @@ func TestKeysStay(t *testing.T) {
 		before := own
 		before.APIServer.ExtraArgs = slices.Clone(own.APIServer.ExtraArgs)
 		keepKeys(&own, &stored)
+		keepOrder(&own, &stored)
 		if used != secrets.IsUsed(&own) {
 			t.Fatalf("encrypted %t, then %+v", used, own.APIServer)
 		}
@@ -50,6 +51,7 @@ func TestKeysStay(t *testing.T) {
 		}
 		again := own
 		keepKeys(&again, &own)
+		keepOrder(&again, &own)
 		if !reflect.DeepEqual(again, own) {
 			t.Fatalf("%+v, then %+v", own, again)
 		}

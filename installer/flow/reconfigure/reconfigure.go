@@ -43,6 +43,8 @@ type Options struct {
 	Given *config.Given
 	// EditCluster changes the stored ClusterConfiguration, nil for the user's documents or none.
 	EditCluster func(*config.Cluster) error
+	// Profile is the name of a profile for the configuration, "" to leave it as it is.
+	Profile string
 	// Files are files for all control planes.
 	Files []reconfiguration.File
 	// Restore replaces what was edited by hand on this host and in the cluster by what the configuration gives.
@@ -61,6 +63,8 @@ type Reconfigure struct {
 	former  *config.Config // this node's with the stored configuration
 	refused []reconfiguration.Refusal
 	warned  []reconfiguration.Refusal // what is not refused
+	kept    []string                  // values of the user that the profile does not change
+	hardens bool                      // the cluster gets the profile by this change
 
 	filesBefore []reconfiguration.File // as the cluster keeps them
 	files       []reconfiguration.File // as it will keep them
@@ -117,8 +121,9 @@ func (r *Reconfigure) Steps() []workflow.Step {
 			r.Writes("reconfiguration", "store the number of this change, and the files", r.numbered, r.storeNumber),
 			r.Writes("kubeadm", "store the ClusterConfiguration", r.clusterConfiguration, r.Store),
 			r.Writes("kubelet", "store the KubeletConfiguration", part(revision.KubeletPart, r.KubeletConfiguration), r.Store),
+			r.Writes("accounts", "let pods of default ServiceAccounts have a token, or none with a profile", part(accountsPart, r.accounts), r.Store),
 		}},
-		r.Writes("kubelet-config", "write the kubelet's configuration", r.kubeletFiles, r.WriteKubeletConfig),
+		r.Writes("kubelet-config", "write the kubelet's configuration", r.kubeletFiles, r.writeKubeletConfig),
 		{Name: "addon", Doc: "change CoreDNS, kube-proxy and the pod network", Steps: []workflow.Step{
 			r.Writes("coredns", "change CoreDNS", r.CoreDNS, r.Store),
 			r.Writes("kube-proxy", "change kube-proxy", r.KubeProxy, r.storeProxy),
@@ -244,7 +249,7 @@ func (r *Reconfigure) check(ctx context.Context) (preflight.Report, error) {
 			return report, err
 		}
 	}
-	for _, p := range r.warnings() {
+	for _, p := range r.warnings(ctx) {
 		report.Add(p, true, nil)
 	}
 	return report, report.Err("checking the change")
@@ -264,13 +269,14 @@ func (r *Reconfigure) checkFiles(context.Context, *upgradecheck.Target) ([]prefl
 }
 
 // warnings are what becomes of tokens, data and nodes, of a change that is not refused.
-func (r *Reconfigure) warnings() (list []preflight.Problem) {
+func (r *Reconfigure) warnings(ctx context.Context) (list []preflight.Problem) {
 	if r.options.Node {
 		return nil
 	}
 	for _, w := range r.warned {
 		list = append(list, preflight.Problem{Name: "Arguments", Message: w.String(), Fix: w.Needed})
 	}
+	list = append(list, r.profileWarnings(ctx)...)
 	return append(list, upgradecheck.ProxyMode(r.former, r.Config)...)
 }
 

@@ -179,10 +179,16 @@ func readCluster(ctx context.Context, f *facts.Facts, h *host.Host) error {
 	if err := client.Reach(ctx); err != nil {
 		return err
 	}
-	return readObjects(ctx, f, h, client)
+	if err := readObjects(ctx, f, client); err != nil {
+		return err
+	}
+	stale, err := staleSecrets(ctx, h, client)
+	f.Cluster.StaleSecrets = stale
+	unknown(f, "cluster.staleSecrets", err)
+	return nil
 }
 
-func readObjects(ctx context.Context, f *facts.Facts, h *host.Host, client *cluster.Client) error {
+func readObjects(ctx context.Context, f *facts.Facts, client *cluster.Client) error {
 	fetched, err := client.FetchConfig(ctx)
 	if err != nil {
 		return err
@@ -197,8 +203,6 @@ func readObjects(ctx context.Context, f *facts.Facts, h *host.Host, client *clus
 	}
 	f.Cluster = clusterOf(fetched.Cluster)
 	f.Cluster.Stored = fetched.Versions
-	f.Cluster.StaleSecrets, err = staleSecrets(ctx, h, client)
-	unknown(f, "cluster.staleSecrets", err)
 	f.Cluster.EndpointAddresses, err = endpointAddresses(ctx, fetched.Cluster.ControlPlaneEndpoint)
 	unknown(f, "cluster.endpointAddresses", err)
 	f.Cluster.Nodes = []facts.ClusterNode{}

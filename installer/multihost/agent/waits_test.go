@@ -118,7 +118,7 @@ func TestWhatWaits(t *testing.T) {
 			}
 			client, _ := testclient.Fake(objects...)
 			f := &facts.Facts{Unknown: map[string]string{}}
-			if err := readObjects(t.Context(), f, h, client); err != nil || f.Cluster == nil || len(f.Cluster.Nodes) != 1 || len(f.Unknown) > 0 || f.Cluster.Stored["kubelet-config"] != "77" {
+			if err := readObjects(t.Context(), f, client); err != nil || f.Cluster == nil || len(f.Cluster.Nodes) != 1 || len(f.Unknown) > 0 || f.Cluster.Stored["kubelet-config"] != "77" {
 				t.Fatalf("%+v, %v", f, err)
 			}
 			got := fmt.Sprint(f.Cluster.AddonsWait, f.Cluster.EndpointWaits, f.Cluster.EndpointUndone, f.Cluster.Nodes[0].EndpointBehind, f.Cluster.Nodes[0].EndpointServes)

@@ -34,7 +34,6 @@ func (s *site) check() {
 	if s.cluster != nil {
 		s.checkCluster()
 		s.checkEndpoint()
-		s.checkProfile()
 		s.checkVersions()
 		s.checkMembership()
 	}

@@ -85,7 +85,7 @@ func (s *site) commands(a Action) [][]string {
 		}
 		return one("etcd snapshot --every off")
 	case Reconfigure:
-		return one("reconfigure --config -", patchesFlags(h), []string{"--yes"})
+		return one("reconfigure", ReconfigureFlags(c, s.cluster.Profile), patchesFlags(h), []string{"--yes"})
 	case SecretsEnable, SecretsDisable:
 		return one(a.Verb+" --yes", patchesFlags(h))
 	case ReconfigureNode:
@@ -142,7 +142,7 @@ func InitFlags(c *spec.Cluster) []string {
 	if c.EncryptSecrets != nil && *c.EncryptSecrets {
 		flags = append(flags, "--encrypt-secrets")
 	}
-	if c.Profile != "" {
+	if c.Profile == spec.Hardened {
 		flags = append(flags, "--profile", c.Profile)
 	}
 	return append(flags, endpointFlags(c)...)

@@ -38,7 +38,8 @@ func (s *site) findEncryptor() {
 	}
 	left := func(h host) int { steps, _ := s.stepsLeft(h); return steps }
 	h := slices.MinFunc(list, func(a, b host) int {
-		return cmp.Or(firstIf(func(h host) bool { return h.Node.Encryption.Began })(a, b), firstIf(host.changesKeys)(a, b), cmp.Compare(left(a), left(b)),
+		behind := func(h host) int { return number(s.nodes[h.Name].ConfigurationBehind) } // it has other keys when it has followed
+		return cmp.Or(firstIf(func(h host) bool { return h.Node.Encryption.Began })(a, b), cmp.Compare(behind(a), behind(b)), firstIf(host.changesKeys)(a, b), cmp.Compare(left(a), left(b)),
 			cmp.Compare(ailments(a), ailments(b)), cmp.Compare(number(a.Name != s.leader), number(b.Name != s.leader)), cmp.Compare(a.Name, b.Name))
 	})
 	steps, possible := s.stepsLeft(h)
@@ -49,6 +50,18 @@ func (s *site) findEncryptor() {
 	if steps > 0 || s.cluster.StaleSecrets > 0 || h.changesKeys() {
 		s.encryptor = h.Name
 	}
+}
+
+// unfinishedKeys lets a control plane finish a step that was interrupted, before anything else changes it: it may be down.
+func (s *site) unfinishedKeys() Stage {
+	return s.onPlanes("unfinished keys of Secrets", func(h host) *Action {
+		if h.Name != s.encryptor || !h.Node.Encryption.Began {
+			return nil
+		}
+		a := s.encrypts(h, true)
+		a.Why, a.Began, a.More = fmt.Sprintf("did not finish %q", a.Verb), true, true
+		return a
+	})
 }
 
 // encryption returns the stages that encrypt the Secrets, or store them without encryption again: a control plane changes the keys, and the
@@ -70,22 +83,24 @@ func (s *site) encryption() (stages []Stage) {
 	}
 	h, _ := s.find(s.encryptor)
 	steps, _ := s.stepsLeft(h)
-	if h.Node.Encryption.Began { // the step that was interrupted may be in its file already
-		steps++
+	began, alone := h.Node.Encryption.Began, len(s.planes) == 1
+	if alone {
+		return []Stage{s.onPlanes("encryption of Secrets", only(s.encrypts(h, steps > 0 || began)))}
 	}
-	alone := len(s.planes) == 1
-	for i := range steps + 1 {
-		if a := s.encrypts(h, i == 0, i < steps); !alone || i == 0 {
-			stages = append(stages, s.onPlanes(stepName("encryption of Secrets", i), only(a)))
-		}
-		if i < steps && !alone {
-			stages = append(stages, s.onPlanes(stepName("control planes follow the encryption", i), s.followKeys))
-		}
+	follow := func(i int) {
+		stages = append(stages, s.onPlanes(stepName("control planes follow the encryption", i), s.followKeys))
 	}
-	return stages
+	if began {
+		follow(0)
+	}
+	for i := range steps {
+		stages = append(stages, s.onPlanes(stepName("encryption of Secrets", i+1), only(s.encrypts(h, true))))
+		follow(i + 1)
+	}
+	return append(stages, s.onPlanes("proof of the encryption", only(s.encrypts(h, false))))
 }
 
-func stepName(name string, i int) string { return fmt.Sprintf("%s, step %d", name, i+1) }
+func stepName(name string, i int) string { return fmt.Sprintf("%s, step %d", name, i) }
 
 // only is the feature of one host.
 func only(a *Action) feature {
@@ -97,20 +112,16 @@ func only(a *Action) feature {
 	}
 }
 
-// encrypts is one run of the command. If it is not the last one, others must follow.
-func (s *site) encrypts(h host, first, more bool) *Action {
-	a := &Action{Host: h.Name, Verb: SecretsDisable, Why: "Secrets are to be stored without encryption", Effect: None, More: more && len(s.planes) > 1}
+// encrypts is one run of the command. One that changes keys ends when others must follow.
+func (s *site) encrypts(h host, changes bool) *Action {
+	a := &Action{Host: h.Name, Verb: SecretsDisable, Why: "Secrets are to be stored without encryption", Effect: None}
 	if *s.Spec.EncryptSecrets {
 		a.Verb, a.Why = SecretsEnable, "Secrets are to be encrypted in etcd"
 	}
-	if more {
-		a.Effect, a.Changes = Restart, []string{"restarts kube-apiserver"}
-	} else if len(s.planes) > 1 || !first {
-		a.Why = "all Secrets are written again, and each value in etcd is read"
-	}
-	if first && h.changesKeys() {
-		a.Began = h.Node.Encryption.Began
-		a.Why = fmt.Sprintf("did not finish %q", cmp.Or(h.Unfinished, a.Verb))
+	if changes {
+		a.Effect, a.Changes, a.More = Restart, []string{"restarts kube-apiserver"}, len(s.planes) > 1
+	} else {
+		a.Why = "Secrets that are left are written again, and each value in etcd is read"
 	}
 	return a
 }

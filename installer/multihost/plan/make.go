@@ -70,6 +70,7 @@ func (s *site) fill(p *Plan) {
 	stages := []Stage{
 		s.removes(lostHosts, func(l leaver) bool { return !l.ready }),
 		each("init", 1, s.planes, s.enters(Init)),
+		s.unfinishedKeys(),
 		each("unpack", s.Parallel, s.hosts, s.unpack),
 		s.upgradePlanes(),
 		s.storeVersion(),

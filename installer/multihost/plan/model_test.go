@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/url"
@@ -234,6 +235,10 @@ func (w *world) reconfigureSteps(a plan.Action, m *machine, begin, end func()) [
 		if m.changing != "" && (m.goal != goal() || m.changing != a.Verb) {
 			w.t.Fatalf("%s did not finish %q with %d, and gets %q with %d", m.name, m.changing, m.goal, a.Verb, goal())
 		}
+		if has := w.cluster.Profile; a.Verb == plan.Reconfigure && !slices.Equal(a.Commands[0][1:], slices.Concat(map[bool][]string{true: {"--config", "-"}}[w.spec.Kubeadm != nil],
+			map[bool][]string{true: {"--profile", cmp.Or(w.spec.Profile, has)}}[w.spec.Profile+has != ""], []string{"--yes"})) {
+			w.t.Fatalf("%s gets %q, and the file has %q, the cluster %q", m.name, a.Commands, w.spec.Profile, has)
+		}
 		if a.Verb == plan.Reconfigure && (m.config != w.stored || m.keys != w.keys) && m.changing == "" {
 			w.t.Fatalf("%s has %d, and would miss what the cluster stores, %d", m.name, m.config, w.stored)
 		}
@@ -247,7 +252,19 @@ func (w *world) reconfigureSteps(a plan.Action, m *machine, begin, end func()) [
 		if m.config = m.goal; a.Verb == plan.ReconfigureNode && m.role == spec.ControlPlane {
 			m.keys = w.keys
 		}
+	}, func() {
+		if a.Verb == plan.Reconfigure {
+			w.cluster.Profile = w.profile()
+		}
 	}, func() { m.changing = "" }, end)
+}
+
+// describes reports whether the file has a configuration for a running cluster.
+func (w *world) describes() bool { return w.spec.Kubeadm != nil || w.spec.Profile != "" }
+
+// profile is the profile of the cluster when it matches the file.
+func (w *world) profile() string {
+	return map[string]string{"": w.cluster.Profile, spec.Hardened: spec.Hardened, spec.NoProfile: ""}[w.spec.Profile]
 }
 
 // Keys of Secrets: none; one with which API servers read; and one with which they also encrypt.
@@ -377,7 +394,7 @@ func (w *world) startAPI(m *machine) {
 	m.api = newVersion
 	w.members[m.name] = true
 	if len(w.members) == 1 {
-		w.cluster = facts.Cluster{Name: w.spec.Name, Version: newVersion, ControlPlaneEndpoint: w.spec.Endpoint.Address, EmbeddedRegistry: w.spec.EmbeddedRegistry}
+		w.cluster = facts.Cluster{Name: w.spec.Name, Version: newVersion, ControlPlaneEndpoint: w.spec.Endpoint.Address, EmbeddedRegistry: w.spec.EmbeddedRegistry, Profile: w.profile()}
 	} else if w.cluster.Version != newVersion {
 		w.t.Fatalf("%s joins with %s a cluster of %s", m.name, newVersion, w.cluster.Version)
 	}
@@ -798,6 +815,9 @@ func newWorld(t *rapid.T) (w *world, remove bool) {
 	w.spec.Roll.Drain = rapid.Bool().Draw(t, "drain")
 	if rapid.Bool().Draw(t, "documents") {
 		w.spec.Kubeadm = []byte("apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n")
+	}
+	w.spec.Profile = rapid.SampledFrom([]string{"", spec.Hardened, spec.NoProfile}).Draw(t, "profile")
+	if w.describes() {
 		w.wants = rapid.IntRange(0, 1).Draw(t, "configuration")
 	}
 	if rapid.Bool().Draw(t, "renewal") {
@@ -857,6 +877,7 @@ func (w *world) populate() (remove bool) {
 	if version == newVersion && rapid.IntRange(0, 4).Draw(t, "the cluster stores the old version") == 0 {
 		w.cluster.Version = oldVersion
 	}
+	w.cluster.Profile = rapid.SampledFrom([]string{"", spec.Hardened}).Draw(t, "has the profile")
 	w.keys = rapid.IntRange(keysNone, keysEncrypt).Draw(t, "keys")
 	if w.keys == keysRead {
 		w.stale = rapid.IntRange(0, 1).Draw(t, "stale")
@@ -965,7 +986,7 @@ func (w *world) edit(round int) (removed bool) {
 				return false
 			}
 		}
-		if w.spec.Kubeadm != nil {
+		if w.describes() {
 			w.wants++
 		}
 	}
@@ -1144,7 +1165,7 @@ func (w *world) reached(remove bool) {
 		switch {
 		case n == nil || m.kubelet != newVersion || n.Version != newVersion || m.role != h.Role || m.unfinished != "" || m.own:
 			w.t.Fatalf("%s is %+v, %+v", h.Name, m, n)
-		case m.config != w.stored || w.spec.Kubeadm != nil && m.config != w.wants:
+		case m.config != w.stored || w.describes() && m.config != w.wants:
 			w.t.Fatalf("%s has the configuration %d, the cluster %d, the file %d", h.Name, m.config, w.stored, w.wants)
 		case h.Role == spec.ControlPlane && (m.api != newVersion || m.apiDown || !w.members[h.Name]):
 			w.t.Fatalf("control plane %s is %+v", h.Name, m)

@@ -1,9 +1,36 @@
 package plan
 
-// checkProfile refuses a profile that a running cluster does not have.
-func (s *site) checkProfile() {
-	if p := s.Spec.Profile; p != "" && s.cluster.Profile != p {
-		s.problem("", "remove profile from cluster.yaml; or create another cluster with it", "the profile is for new clusters",
-			"cluster.yaml has the profile %s, and the cluster was created without it", p)
+import (
+	"cmp"
+
+	"airlift/installer/config"
+	"airlift/installer/multihost/spec"
+)
+
+// configured reports whether the file has something that a running cluster has to be compared with by reconfigure.
+func (s *site) configured() bool { return s.has(config.ClusterKinds...) || s.Spec.Profile != "" }
+
+// differs is why the configuration changes.
+func (s *site) differs() string {
+	switch own := s.Spec.Profile; {
+	case own == spec.Hardened && s.cluster.Profile == "":
+		return "the cluster gets the profile " + own
+	case own == spec.NoProfile && s.cluster.Profile != "":
+		return "the cluster loses the profile " + s.cluster.Profile
+	case s.has(config.ClusterKinds...):
+		return "kubeadm's documents differ"
 	}
+	return "values of the profile differ"
+}
+
+// ReconfigureFlags are the flags for what a running cluster is configured with. Without a profile in the file, the cluster keeps the one
+// that it has: a document alone would take its values away.
+func ReconfigureFlags(c *spec.Cluster, has string) (flags []string) {
+	if (&site{kinds: kindsOf(c.Kubeadm)}).has(config.ClusterKinds...) {
+		flags = append(flags, "--config", "-")
+	}
+	if name := cmp.Or(c.Profile, has); name != "" {
+		flags = append(flags, "--profile", name)
+	}
+	return flags
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"airlift/installer/config"
 	"airlift/installer/multihost/facts"
 	"airlift/installer/multihost/spec"
 	"airlift/internal/documents"
@@ -65,7 +64,7 @@ func (s *site) findConfigurer() {
 	}
 	began := func(h host) bool { return h.reconfiguring() == Reconfigure }
 	list := filter(s.planes, func(h host) bool { return !h.isNew() && (h.Cluster != nil || began(h)) })
-	if !s.has(config.ClusterKinds...) || s.later != "" || len(list) == 0 {
+	if !s.configured() || s.later != "" || len(list) == 0 {
 		return
 	}
 	s.configures = slices.MinFunc(list, func(a, b host) int {
@@ -94,7 +93,7 @@ func (s *site) configure(h host) *Action {
 	if h.Name != s.configures || s.changedNode(h.Name).Command == "" && h.reconfiguring() != Reconfigure {
 		return nil
 	}
-	a := &Action{Host: h.Name, Verb: Reconfigure, To: s.Version, Why: "kubeadm's documents differ", Began: h.reconfiguring() != ""}
+	a := &Action{Host: h.Name, Verb: Reconfigure, To: s.Version, Why: s.differs(), Began: h.reconfiguring() != ""}
 	if a.Began {
 		a.Why = fmt.Sprintf("did not finish %q", h.reconfiguring())
 	}
@@ -272,8 +271,8 @@ func orUnset(value string) string {
 func (s *site) noteConfiguration() {
 	if s.later != "" {
 		behind := slices.ContainsFunc(s.hosts, s.isBehind)
-		if s.has(config.ClusterKinds...) || behind {
-			s.note("kubeadm's documents are compared with the cluster after %s: then run the same command again", s.later)
+		if s.configured() || behind {
+			s.note("kubeadm's documents and the profile are compared with the cluster after %s: then run the same command again", s.later)
 		}
 	} else {
 		for _, n := range s.cluster.Nodes {

@@ -48,7 +48,7 @@ func (h *Host) change(ctx context.Context, verb string) (*facts.Change, error) {
 	var err error
 	args := slices.Concat([]string{h.installer}, strings.Fields(verb), []string{"--plan", "-o", "json"})
 	if verb == plan.Reconfigure {
-		args = append(args, "--config", "-")
+		args = append(args, plan.ReconfigureFlags(h.site.Cluster, h.site.profile())...)
 		if document, err = h.site.clusterDocuments(); err != nil {
 			return nil, err
 		}
@@ -71,6 +71,16 @@ func (h *Host) change(ctx context.Context, verb string) (*facts.Change, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// profile returns the profile that the cluster has.
+func (s *Site) profile() string {
+	for _, h := range s.hosts {
+		if h.Facts != nil && h.Facts.Cluster != nil {
+			return h.Facts.Cluster.Profile
+		}
+	}
+	return ""
 }
 
 // planWithPatches returns a command that has the patches of the host for as long as it runs. They precede its standard input.

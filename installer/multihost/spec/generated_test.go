@@ -243,7 +243,8 @@ func drawRest(t *rapid.T, want *spec.Cluster, doc object) {
 		doc["endpoint"] = object{"address": want.Endpoint.Address}
 	}
 	if rapid.Bool().Draw(t, "profile") {
-		want.Profile, doc["profile"] = spec.Hardened, "hardened"
+		want.Profile = rapid.SampledFrom([]string{spec.Hardened, spec.NoProfile}).Draw(t, "name of the profile")
+		doc["profile"] = want.Profile
 	}
 	if rapid.Bool().Draw(t, "encryption") {
 		want.EncryptSecrets = new(rapid.Bool().Draw(t, "encrypts"))

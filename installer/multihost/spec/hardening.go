@@ -8,9 +8,12 @@ import (
 // Hardened is the profile of a cluster that is configured as the CIS benchmark asks.
 const Hardened = "hardened"
 
+// NoProfile takes the profile away from a running cluster.
+const NoProfile = "none"
+
 func profile(_ *reader, text string, _ strict.Place) (set, why, hint string) {
-	if text != Hardened {
-		return "", "is not a profile", "write " + Hardened + "; or remove the line: apply then leaves the cluster as it is"
+	if text != Hardened && text != NoProfile {
+		return "", "is not a profile", "write " + Hardened + ", or " + NoProfile + " to take it away; or remove the line: apply then leaves the cluster as it is"
 	}
 	return text, "", ""
 }
@@ -21,13 +24,13 @@ const providerFlag = "encryption-provider-config"
 // checkEncryption refuses keys of the site together with keys that Airlift makes.
 func (r *reader) checkEncryption(doc *document) {
 	own := r.kubeadm.provider
-	if doc.EncryptSecrets != nil && own.text != "" && own.text != ownKeys {
+	if doc.EncryptSecrets != nil && own.text != "" && own.text != OwnKeys {
 		r.AddIn(own.file, own.line, "remove the argument, or encryptSecrets", "apiServer.extraArgs: %s cannot be together with encryptSecrets", providerFlag)
 	}
 }
 
-// ownKeys is the file with the keys that Airlift makes.
-const ownKeys = "/etc/kubernetes/encryption/secrets.yaml"
+// OwnKeys is the file with the keys that Airlift makes.
+const OwnKeys = "/etc/kubernetes/encryption/secrets.yaml"
 
 // argumentOf returns the name and the value of an argument of a component, nil for none.
 func argumentOf(d *documents.Node, name string, path ...string) (key, value *documents.Node) {

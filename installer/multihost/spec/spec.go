@@ -45,7 +45,7 @@ type Cluster struct {
 	Registries *Registries
 	// EncryptSecrets reports whether Secrets are encrypted in etcd. nil: apply leaves that as it is.
 	EncryptSecrets *bool
-	// Profile is Hardened. "": apply leaves the cluster as it is.
+	// Profile is Hardened or NoProfile. "": apply leaves the cluster as it is.
 	Profile string
 	// Digest is the sha256 of the file, of kubeadm's documents, of the patches and of the CAs of registries, hex.
 	Digest string

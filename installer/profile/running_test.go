@@ -1,0 +1,115 @@
+package profile_test
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	kubeletv1 "k8s.io/kubelet/config/v1beta1"
+	"pgregory.net/rapid"
+
+	"airlift/installer/config"
+	"airlift/installer/profile"
+	"airlift/scripts/fixtures/testhost"
+)
+
+// userValues draws what a user set before there was a profile: values of the profile's flags and fields, others, and none.
+func userValues(t *rapid.T, flags []string) *config.Config {
+	c := testhost.Config(nil)
+	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(flags), 0, 5, rapid.ID[string]).Draw(t, "flags") {
+		c.APIServer.ExtraArgs = append(c.APIServer.ExtraArgs, config.Arg{Name: name, Value: rapid.SampledFrom([]string{"x", "EventRateLimit", "/etc/site/file.yaml"}).Draw(t, "value")})
+	}
+	if rapid.Bool().Draw(t, "profiling") {
+		c.Scheduler.ExtraArgs = append(c.Scheduler.ExtraArgs, config.Arg{Name: "profiling", Value: "true"})
+	}
+	if rapid.Bool().Draw(t, "volume") {
+		c.APIServer.ExtraVolumes = append(c.APIServer.ExtraVolumes, config.HostPathMount{Name: "site", HostPath: "/etc/site", MountPath: "/etc/site"})
+	}
+	if rapid.Bool().Draw(t, "kubelet") {
+		c.Kubelet = &kubeletv1.KubeletConfiguration{MaxPods: rapid.Int32Range(0, 2).Draw(t, "maxPods")}
+		if rapid.Bool().Draw(t, "own limit") {
+			c.Kubelet.PodPidsLimit = new(int64(99))
+		}
+	}
+	return c
+}
+
+func parts(c *config.Config) any {
+	return []any{c.APIServer, c.ControllerManager, c.Scheduler, c.Kubelet}
+}
+
+// A running cluster gets what a new one gets, each time the same, and loses exactly that: the user's values are as before.
+func TestThereAndBack(t *testing.T) {
+	bare := testhost.Config(nil)
+	if _, err := profile.Apply(profile.Hardened, bare); err != nil {
+		t.Fatal(err)
+	}
+	flags := []string{"disable-admission-plugins", "v"}
+	for _, arg := range bare.APIServer.ExtraArgs {
+		flags = append(flags, arg.Name)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		c := userValues(t, flags)
+		before := *c
+		before.APIServer.ExtraArgs, before.APIServer.ExtraVolumes = slices.Clone(c.APIServer.ExtraArgs), slices.Clone(c.APIServer.ExtraVolumes)
+		if c.Kubelet != nil {
+			before.Kubelet = c.Kubelet.DeepCopy()
+		}
+		kept, err := profile.Change(profile.Hardened, c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fresh := before
+		if before.Kubelet == nil {
+			if _, err := profile.Apply(profile.Hardened, &fresh); err != nil || !reflect.DeepEqual(parts(&fresh), parts(c)) {
+				t.Fatalf("%v\na new cluster has %+v\na running one    %+v", err, parts(&fresh), parts(c))
+			}
+		} else if c.Kubelet.MaxPods != before.Kubelet.MaxPods || before.Kubelet.PodPidsLimit != nil && *c.Kubelet.PodPidsLimit != 99 {
+			t.Fatalf("the user's fields of the kubelet are %+v", c.Kubelet)
+		} else if before.Kubelet.PodPidsLimit != nil && !slices.Contains(kept, "KubeletConfiguration.podPidsLimit") {
+			t.Fatalf("%q does not name the user's field", kept)
+		}
+		if !profile.Used(&c.Cluster) {
+			t.Fatal("the profile is not known afterwards")
+		}
+		again := *c
+		if _, err := profile.Change(profile.Hardened, &again, nil); err != nil || !reflect.DeepEqual(parts(&again), parts(c)) {
+			t.Fatalf("%v\nonce  %+v\ntwice %+v", err, parts(c), parts(&again))
+		}
+		if _, err := profile.Change(profile.None, c, nil); err != nil {
+			t.Fatal(err)
+		}
+		if before.Kubelet == nil {
+			before.Kubelet = &kubeletv1.KubeletConfiguration{}
+		}
+		if len(before.APIServer.ExtraArgs) == 0 {
+			before.APIServer.ExtraArgs = c.APIServer.ExtraArgs[:0]
+		}
+		if a, b := nonEmpty(&before), nonEmpty(c); !reflect.DeepEqual(a, b) {
+			t.Fatalf("before %+v\nafter  %+v", a, b)
+		}
+		if _, err := profile.Change(profile.None, c, nil); err != nil || !reflect.DeepEqual(nonEmpty(&before), nonEmpty(c)) {
+			t.Fatalf("without a profile, there is something to remove: %v, %+v", err, parts(c))
+		}
+	})
+}
+
+// nonEmpty returns parts with nil for empty lists.
+func nonEmpty(c *config.Config) any {
+	n := *c
+	for _, one := range []*config.Component{&n.APIServer.Component, &n.ControllerManager, &n.Scheduler} {
+		if len(one.ExtraArgs) == 0 {
+			one.ExtraArgs = nil
+		}
+		if len(one.ExtraVolumes) == 0 {
+			one.ExtraVolumes = nil
+		}
+	}
+	return parts(&n)
+}
+
+func TestUnknownProfile(t *testing.T) {
+	if _, err := profile.Change("cis", testhost.Config(nil), nil); err == nil {
+		t.Error("accepted")
+	}
+}
