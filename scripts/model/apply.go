@@ -17,6 +17,7 @@ import (
 	"airlift/installer/multihost/plan"
 	multihost "airlift/installer/multihost/run"
 	"airlift/installer/multihost/spec"
+	"airlift/installer/profile"
 	"airlift/installer/render"
 	"airlift/internal/fault"
 )
@@ -39,11 +40,13 @@ const (
 	editDocuments = "edit cluster.yaml: kubeadm's documents"
 	editRenewal   = "edit cluster.yaml: the renewal of certificates"
 	editMirrors   = "edit cluster.yaml: the registries"
+	editSecrets   = "edit cluster.yaml: the encryption of Secrets"
+	editProfile   = "edit cluster.yaml: the profile"
 	editLabels    = "edit cluster.yaml: the labels of the host"
 )
 
 // yamlEdits are the edits of cluster.yaml.
-var yamlEdits = []string{editHosts, editRole, editName, editAddress, editEndpoint, editRegistry, editDocuments, editRenewal, editMirrors, editLabels}
+var yamlEdits = []string{editHosts, editRole, editName, editAddress, editEndpoint, editRegistry, editDocuments, editRenewal, editMirrors, editSecrets, editProfile, editLabels}
 
 // applies reports whether a command is 'cluster apply'.
 func applies(command string) bool { return strings.HasPrefix(command, clusterApply) }
@@ -56,6 +59,8 @@ type clusterYAML struct {
 	documents int
 	renewal   int // 0: not in the file
 	mirrors   int // 0: not in the file; 1: none; then two mirrors, and another password for the last one
+	secrets   int // 0: not in the file; 1: encrypted; 2: not encrypted
+	profile   int // 0: not in the file; 1: hardened; 2: none
 }
 
 type yamlHost struct {
@@ -105,6 +110,10 @@ func (y *clusterYAML) edit(command string, number int) {
 		y.renewal = 1 + y.renewal%2
 	case editMirrors:
 		y.mirrors = 1 + y.mirrors%4
+	case editSecrets:
+		y.secrets = 1 + y.secrets%2
+	case editProfile:
+		y.profile = 1 + y.profile%2
 	case editLabels:
 		h.labelled = !h.labelled
 	}
@@ -128,6 +137,12 @@ func (y *clusterYAML) text() (string, error) {
 	}
 	if y.renewal > 0 {
 		file["certificates"] = map[string]any{"autoRenew": y.renewal == 1}
+	}
+	if y.secrets > 0 {
+		file["encryptSecrets"] = y.secrets == 1
+	}
+	if y.profile > 0 {
+		file["profile"] = []string{spec.Hardened, spec.NoProfile}[y.profile-1]
 	}
 	if y.mirrors > 0 {
 		file["registries"] = y.registries()
@@ -379,6 +394,16 @@ func (s *Site) applied(c Command) error {
 			}
 		}
 	}
+	if err := s.hasSecrets(); err != nil {
+		return err
+	}
+	for i, h := range s.hosts {
+		if y := s.yaml.hosts[i]; y.in && y.address == h.IP {
+			if err := s.yaml.hasProfile(h, y.role == spec.ControlPlane); err != nil {
+				return err
+			}
+		}
+	}
 	before := s.states()
 	c.Crash = 0
 	if _, err := s.applyOnce(c); err != nil {
@@ -387,6 +412,40 @@ func (s *Site) applied(c Command) error {
 	if list := differing(before, s.states()); len(list) > 0 {
 		slices.Sort(list)
 		return fmt.Errorf("a second cluster apply changes %v", list)
+	}
+	return nil
+}
+
+// hasSecrets fails unless etcd has all Secrets as the file has it.
+func (s *Site) hasSecrets() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.api()
+	if s.yaml.secrets == 0 || c == nil {
+		return nil
+	}
+	for key, value := range c.data {
+		if strings.HasPrefix(key, "secrets/") && strings.HasPrefix(value, "k8s:enc:secretbox:") != (s.yaml.secrets == 1) {
+			return fmt.Errorf("cluster apply has succeeded with encryptSecrets %t, and etcd has %s as %.40q", s.yaml.secrets == 1, key, value)
+		}
+	}
+	return nil
+}
+
+// hasProfile fails unless a host has what the profile of the file gives it.
+func (y *clusterYAML) hasProfile(h *Host, controlPlane bool) error {
+	if y.profile == 0 {
+		return nil
+	}
+	files := map[string]string{"var/lib/kubelet/config.yaml": "protectKernelDefaults: true"}
+	if controlPlane {
+		files["etc/kubernetes/manifests/kube-apiserver.yaml"] = "--audit-policy-file=" + profile.Dir
+		files["etc/kubernetes/manifests/kube-scheduler.yaml"] = "--profiling=false"
+	}
+	for file, text := range files {
+		if has := strings.Contains(h.read(file), text); has != (y.profile == 1) && !h.isAdopted() {
+			return fmt.Errorf("cluster apply has succeeded with profile %d, and %s of %s has %q: %t", y.profile, file, h.Name, text, has)
+		}
 	}
 	return nil
 }

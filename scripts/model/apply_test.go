@@ -63,3 +63,13 @@ func TestCluster(t *testing.T) {
 		edit(editHosts, 4), edit(editRenewal, 1), {Name: clusterRemove, Host: 1, File: 1}, edit(editRenewal, 1), edit(editMirrors, 1), edit(editRegistry, 1), {Name: clusterApply, Host: 1, File: 1},
 	}, "cluster apply: <nil>", "crash at change 30: <nil>", "the driver dies at change 40: [^\n]*lost its power", "cluster apply: <nil>", "--remove: <nil>", "v1.37.1 cluster apply: <nil>")
 }
+
+// TestClusterHardens: a running cluster gets the profile and encrypted Secrets, loses both, and a driver and a host die meanwhile.
+func TestClusterHardens(t *testing.T) {
+	edit := func(name string) Command { return Command{Name: name, Host: 1} }
+	prints(t, Sequence{
+		{Name: clusterApply, Host: 4}, edit(editSecrets), edit(editProfile), {Name: clusterApply, Host: 1, Crash: 60}, {Name: clusterApply, Host: 1, Crash: 90, Full: true}, {Name: clusterApply, Host: 2},
+		edit(editDocuments), edit(editSecrets), edit(editProfile), {Name: clusterApply, Host: 2, Crash: 80}, {Name: clusterApply, Host: 1},
+		edit(editHosts), edit(editSecrets), {Name: clusterRemove, Host: 1},
+	}, "cluster apply: <nil>", "cluster apply: <nil>", "cluster apply: <nil>")
+}

@@ -19,6 +19,7 @@ import (
 	"airlift/installer/host/ledger"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
+	"airlift/installer/profile"
 	"airlift/installer/revision"
 	"airlift/installer/snapshot"
 	"airlift/installer/workflow"
@@ -295,6 +296,9 @@ func (r *run) plan(b *payload.Bundle, h *host.Host, c *workflow.Console, cfg *co
 	}
 	cfg.Facts = r.host.facts()
 	cfg.CompleteInit()
+	if _, err := profile.Apply(r.profile, cfg); err != nil {
+		return nil, err
+	}
 	if err := cfg.ValidateInit(); err != nil {
 		return nil, err
 	}

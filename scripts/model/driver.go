@@ -27,6 +27,7 @@ import (
 	"airlift/installer/multihost/remote"
 	"airlift/installer/multihost/spec"
 	"airlift/installer/payload"
+	"airlift/installer/secrets"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
 )
@@ -336,6 +337,12 @@ func (s *Site) installed(r *run, b *payload.Bundle, args []string, in []byte, ou
 			return "", err
 		}
 		cfg.Registry.Used = slices.Contains(args, "--embedded-registry")
+		if slices.Contains(args, "--encrypt-secrets") {
+			if err := secrets.Use(&cfg.Cluster); err != nil {
+				return "", err
+			}
+		}
+		r.profile = flagOf(args, "--profile")
 		return r.initialise(b, cfg)
 	case is("join"):
 		cfg, _, err := config.ReadJoin(document)
@@ -362,7 +369,9 @@ func (s *Site) installed(r *run, b *payload.Bundle, args []string, in []byte, ou
 	case is("registry enable"):
 		return r.enableRegistry(b)
 	case is("reconfigure"):
-		return r.reconfigured(b, is("reconfigure node"), slices.Contains(args, "--plan"), document, in, out)
+		return r.reconfigured(b, is("reconfigure node"), slices.Contains(args, "--plan"), flagOf(args, "--profile"), document, in, out)
+	case is(secretsEnable), is(secretsDisable):
+		return r.secrets(b, args[0]+" "+args[1])
 	case is("node remove"):
 		r.removes = args[2]
 		return r.nodeRemove(noderemove.Options{Node: args[2], Drain: !slices.Contains(args, "--drain=false"), DrainTimeout: time.Minute, KeepNode: slices.Contains(args, "--keep-node")})
@@ -462,8 +471,8 @@ func (r *run) upgradePhase(b *payload.Bundle, node bool, phase string) (string, 
 }
 
 // reconfigured changes the configuration with the documents in a file, or prints what would change.
-func (r *run) reconfigured(b *payload.Bundle, node, plan bool, document string, in []byte, out io.Writer) (string, error) {
-	o := reconfigure.Options{Node: node, IgnorePreflightErrors: []string{"NodesReady", "ControlPlaneNodesReady", "EtcdHealth"}}
+func (r *run) reconfigured(b *payload.Bundle, node, plan bool, profile, document string, in []byte, out io.Writer) (string, error) {
+	o := reconfigure.Options{Node: node, Profile: profile, IgnorePreflightErrors: []string{"NodesReady", "ControlPlaneNodesReady", "EtcdHealth"}}
 	if len(in) > 0 {
 		given, _, err := config.ReadReconfigure(document)
 		if err != nil {

@@ -77,16 +77,22 @@ func (h *Host) prepare() error {
 		"proc/sys/net/ipv4/ip_forward":                 "0\n",
 		"proc/sys/net/bridge/bridge-nf-call-iptables":  "1\n",
 		"proc/sys/net/bridge/bridge-nf-call-ip6tables": "1\n",
-		"etc/hostname":                            h.Name + "\n",
-		"etc/resolv.conf":                         "nameserver 10.0.0.53\n",
-		"run/systemd/system/ignore":               "",
-		"proc/1/status":                           "CapInh:\t0000000000000000\nCapPrm:\t000001ffffffffff\nCapEff:\t000001ffffffffff\nCapBnd:\t000001ffffffffff\n",
-		"proc/self/status":                        "CapEff:\t000001ffffffffff\nCapBnd:\t000001ffffffffff\n",
-		"proc/swaps":                              "Filename\tType\tSize\tUsed\tPriority\n",
-		"proc/sys/net/netfilter/nf_conntrack_max": "131072\n",
-		"etc/machine-id":                          h.Name + "\n",
-		"etc/crictl.yaml":                         userText, // a file that Airlift replaces
-		"opt/user/data":                           userText,
+		"proc/sys/vm/overcommit_memory":                "0\n",
+		"proc/sys/vm/panic_on_oom":                     "0\n",
+		"proc/sys/kernel/panic":                        "0\n",
+		"proc/sys/kernel/panic_on_oops":                "0\n",
+		"proc/sys/kernel/keys/root_maxkeys":            "1000000\n",
+		"proc/sys/kernel/keys/root_maxbytes":           "25000000\n",
+		"etc/hostname":                                 h.Name + "\n",
+		"etc/resolv.conf":                              "nameserver 10.0.0.53\n",
+		"run/systemd/system/ignore":                    "",
+		"proc/1/status":                                "CapInh:\t0000000000000000\nCapPrm:\t000001ffffffffff\nCapEff:\t000001ffffffffff\nCapBnd:\t000001ffffffffff\n",
+		"proc/self/status":                             "CapEff:\t000001ffffffffff\nCapBnd:\t000001ffffffffff\n",
+		"proc/swaps":                                   "Filename\tType\tSize\tUsed\tPriority\n",
+		"proc/sys/net/netfilter/nf_conntrack_max":      "131072\n",
+		"etc/machine-id":                               h.Name + "\n",
+		"etc/crictl.yaml":                              userText, // a file that Airlift replaces
+		"opt/user/data":                                userText,
 	} {
 		if err := h.put(file, text, 0o644); err != nil {
 			return err
@@ -152,6 +158,7 @@ type run struct {
 	removes      string   // the node that it takes out of the cluster
 	planned      []string // the files and binaries that the plan of an upgrade has
 	reconfigures *reconfigure.Plan
+	profile      string // of init
 }
 
 var errCrashed = errors.New("the machine of the model lost its power")

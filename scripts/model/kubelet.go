@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/installer/config"
+	"airlift/installer/host/kernel"
 	"airlift/installer/pods"
 	"airlift/installer/preflight"
 	"airlift/installer/staticpod"
@@ -92,6 +93,13 @@ func (h *Host) kubeletReady() error {
 	}
 	if !h.exists("etc/kubernetes/kubelet.conf") && !h.exists("etc/kubernetes/bootstrap-kubelet.conf") {
 		return errors.New("there is no kubeconfig")
+	}
+	if strings.Contains(h.read("var/lib/kubelet/config.yaml"), "protectKernelDefaults: true") {
+		for _, s := range kernel.KubeletSysctls() {
+			if is := strings.TrimSpace(h.read("proc/sys/" + strings.ReplaceAll(s.Name, ".", "/"))); is != s.Value {
+				return fmt.Errorf("%s is %s, and not %s", s.Name, is, s.Value)
+			}
+		}
 	}
 	return nil
 }
