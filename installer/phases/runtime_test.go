@@ -77,7 +77,7 @@ func TestKubeletCertDirIsRecorded(t *testing.T) {
 func TestPhaseRuntimeRefusesAnUnusableRuntime(t *testing.T) {
 	n := NewNode(&Plan{Config: &config.Config{}}, node.NewMachine(testhost.Open(t, t.TempDir()), &workflow.Console{Out: new(bytes.Buffer)}))
 	n.Observed = node.Observation{KeepsRuntime: true, RuntimeErr: errors.New("no")}
-	if err := NewRuntimeStep(NewContent(n)).Apply(t.Context(), desired.List{}, nil, false); !errors.Is(err, n.Observed.RuntimeErr) || n.Changes > 0 {
+	if err := NewRuntimeStep(NewContent(n)).Apply(t.Context(), desired.List{}, nil, nil, false); !errors.Is(err, n.Observed.RuntimeErr) || n.Changes > 0 {
 		t.Errorf("%v, %d changes", err, n.Changes)
 	}
 }

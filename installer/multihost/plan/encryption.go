@@ -92,6 +92,7 @@ func (s *site) encryption() (stages []Stage) {
 	}
 	if began {
 		follow(0)
+		steps++ // the step may be one away from the goal, or not in its file yet
 	}
 	for i := range steps {
 		stages = append(stages, s.onPlanes(stepName("encryption of Secrets", i+1), only(s.encrypts(h, true))))
