@@ -84,6 +84,10 @@ func (s *site) encryption() (stages []Stage) {
 	h, _ := s.find(s.encryptor)
 	steps, _ := s.stepsLeft(h)
 	began, alone := h.Node.Encryption.Began, len(s.planes) == 1
+	if !began && s.nodes[h.Name].ConfigurationBehind {
+		s.note("the encryption of Secrets changes after %s has followed the last change of the configuration, which may have other keys: then run the same command again", h.Name)
+		return nil
+	}
 	if alone {
 		return []Stage{s.onPlanes("encryption of Secrets", only(s.encrypts(h, steps > 0 || began)))}
 	}
