@@ -40,7 +40,7 @@ func (s *site) findEncryptor() {
 	h := slices.MinFunc(list, func(a, b host) int {
 		behind := func(h host) int { return number(s.nodes[h.Name].ConfigurationBehind) } // it has other keys when it has followed
 		return cmp.Or(firstIf(func(h host) bool { return h.Node.Encryption.Began })(a, b), cmp.Compare(behind(a), behind(b)), firstIf(host.changesKeys)(a, b), cmp.Compare(left(a), left(b)),
-			cmp.Compare(ailments(a), ailments(b)), cmp.Compare(number(a.Name != s.leader), number(b.Name != s.leader)), cmp.Compare(a.Name, b.Name))
+			cmp.Compare(number(a.Cluster == nil), number(b.Cluster == nil)), cmp.Compare(a.Name, b.Name)) // not by health: a saved plan would be another one
 	})
 	steps, possible := s.stepsLeft(h)
 	if !possible {
