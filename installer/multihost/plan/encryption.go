@@ -40,7 +40,7 @@ func (s *site) findEncryptor() {
 	h := slices.MinFunc(list, func(a, b host) int {
 		behind := func(h host) int { return number(s.nodes[h.Name].ConfigurationBehind) } // it has other keys when it has followed
 		return cmp.Or(firstIf(func(h host) bool { return h.Node.Encryption.Began })(a, b), cmp.Compare(behind(a), behind(b)), firstIf(host.changesKeys)(a, b), cmp.Compare(left(a), left(b)),
-			cmp.Compare(ailments(a), ailments(b)), cmp.Compare(number(a.Name != s.leader), number(b.Name != s.leader)), cmp.Compare(a.Name, b.Name))
+			cmp.Compare(number(a.Cluster == nil), number(b.Cluster == nil)), cmp.Compare(a.Name, b.Name)) // not by health: a saved plan would be another one
 	})
 	steps, possible := s.stepsLeft(h)
 	if !possible {
@@ -84,6 +84,10 @@ func (s *site) encryption() (stages []Stage) {
 	h, _ := s.find(s.encryptor)
 	steps, _ := s.stepsLeft(h)
 	began, alone := h.Node.Encryption.Began, len(s.planes) == 1
+	if !began && s.nodes[h.Name].ConfigurationBehind {
+		s.note("the encryption of Secrets changes after %s has followed the last change of the configuration, which may have other keys: then run the same command again", h.Name)
+		return nil
+	}
 	if alone {
 		return []Stage{s.onPlanes("encryption of Secrets", only(s.encrypts(h, steps > 0 || began)))}
 	}
@@ -92,6 +96,7 @@ func (s *site) encryption() (stages []Stage) {
 	}
 	if began {
 		follow(0)
+		steps++ // the step may be one away from the goal, or not in its file yet
 	}
 	for i := range steps {
 		stages = append(stages, s.onPlanes(stepName("encryption of Secrets", i+1), only(s.encrypts(h, true))))
