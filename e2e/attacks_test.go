@@ -19,6 +19,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -134,7 +135,7 @@ func TestAttacks(t *testing.T) {
 	})
 	for _, kind := range []string{"plain", "hardened"} {
 		t.Run(kind, func(t *testing.T) {
-			s := up(t, lab.Options{Name: "e2e-attacks-" + kind, Hosts: 2})
+			s := up(t, lab.Options{Name: "e2e-attacks-" + kind, Hosts: 2, Virtual: []netip.Addr{netip.MustParseAddr(virtual)}})
 			v := &victim{T: t, s: s, control: s.Hosts[0], worker: s.Hosts[1]}
 			var args []string
 			if kind == "hardened" {
@@ -171,7 +172,7 @@ func TestAttacks(t *testing.T) {
 // create makes the cluster with a balancer and the embedded registry, which have ports of their own, and what the attackers have.
 func (v *victim) create(args []string) {
 	v.Helper()
-	out := install(v.T, v.control, 0, append([]string{"init", "--control-plane-balancer", "--embedded-registry"}, args...)...)
+	out := install(v.T, v.control, 0, append([]string{"init", "--control-plane-vip", virtual, "--control-plane-balancer", "--embedded-registry"}, args...)...)
 	join, err := site.JoinArgs(out)
 	if err != nil {
 		v.Fatal(err)

@@ -161,6 +161,19 @@ func TestEachBreakOfCluster(t *testing.T) {
 		{"", "3.1.3", func(o *objects) {
 			bind(o, rbacv1.Subject{Kind: "Group", Name: "system:bootstrappers:x"}, right("", "nodes", "delete"))
 		}},
+		{"", "", func(o *objects) { // what Airlift itself lets joining nodes read
+			for _, one := range render.APIServersRBAC() {
+				switch r := one.(type) {
+				case *rbacv1.Role:
+					o.roles = append(o.roles, *r)
+				case *rbacv1.RoleBinding:
+					o.bindings = append(o.bindings, binding{r.Namespace, r.Name, false, r.RoleRef, r.Subjects})
+				}
+			}
+			if len(o.roles) != 1 {
+				t.Fatal("no role")
+			}
+		}},
 	}
 	for id, rule := range map[string]rbacv1.PolicyRule{
 		"5.1.2": right("", "secrets", "get"), "5.1.4": right("", "pods", "create"), "5.1.8": right("", "users", "impersonate"), "5.1.9": right("", "persistentvolumes", "create"), "5.1.10": right("", "nodes/proxy", "get"),
