@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	certutil "k8s.io/client-go/util/cert"
+
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
@@ -262,6 +264,22 @@ func TestHardened(t *testing.T) {
 		}
 		if (r.Verdict == ByDesign || r.Verdict == NotApplicable || r.Verdict == Judge) && r.Reason == "" {
 			t.Errorf("%s has no reason", id)
+		}
+	}
+}
+
+// TestKubeletsOwnCertificate: a running kubelet reports the certificate that it signed itself as if it were a configured one.
+func TestKubeletsOwnCertificate(t *testing.T) {
+	n := hardened(t)
+	own, _, err := certutil.GenerateSelfSignedCertKey("one", nil, nil) // as the kubelet does
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.write("/var/lib/kubelet/pki/kubelet.crt", string(own), 0o644)
+	for file, want := range map[string]Verdict{"/var/lib/kubelet/pki/kubelet.crt": Failed, "/etc/kubernetes/pki/apiserver.crt": Passed, "/var/lib/kubelet/pki/missing.crt": Failed} {
+		n.write("/var/lib/kubelet/config.yaml", kubeletYAML+"tlsCertFile: "+file+"\ntlsPrivateKeyFile: /x.key\n", 0o600)
+		if r := n.verdicts(clean())["4.2.9"]; r.Verdict != want {
+			t.Errorf("%s: %+v", file, r)
 		}
 	}
 }

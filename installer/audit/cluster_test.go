@@ -161,6 +161,19 @@ func TestEachBreakOfCluster(t *testing.T) {
 		{"", "3.1.3", func(o *objects) {
 			bind(o, rbacv1.Subject{Kind: "Group", Name: "system:bootstrappers:x"}, right("", "nodes", "delete"))
 		}},
+		{"", "", func(o *objects) { // what Airlift itself lets joining nodes read
+			for _, one := range render.APIServersRBAC() {
+				switch r := one.(type) {
+				case *rbacv1.Role:
+					o.roles = append(o.roles, *r)
+				case *rbacv1.RoleBinding:
+					o.bindings = append(o.bindings, binding{r.Namespace, r.Name, false, r.RoleRef, r.Subjects})
+				}
+			}
+			if len(o.roles) != 1 {
+				t.Fatal("no role")
+			}
+		}},
 	}
 	cases = append(cases, c{"", "", func(o *objects) { // Airlift's own process
 		bind(o, rbacv1.Subject{Kind: "User", Name: "airlift:serving-approver"}, right("certificates.k8s.io", "certificatesigningrequests/approval", "update"))

@@ -378,7 +378,7 @@ func bootstrapUsers(f *facts) finding {
 // readsOnly reports whether rules only read objects that they name.
 func readsOnly(rules []rbacv1.PolicyRule) bool {
 	return !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
-		return len(r.ResourceNames) == 0 || slices.ContainsFunc(r.Verbs, func(v string) bool { return v != "get" })
+		return len(r.ResourceNames) == 0 || slices.ContainsFunc(r.Verbs, func(v string) bool { return v != "get" && v != "list" && v != "watch" })
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -445,10 +446,19 @@ func boolField(name string, want bool, get func(c *kubeletv1.KubeletConfiguratio
 	})
 }
 
+var ownCA = regexp.MustCompile(`-ca@[0-9]+$`)
+
 // kubeletServing wants a serving certificate that the kubelet did not sign itself.
 func kubeletServing(f *facts) finding {
 	return field("tlsCertFile", "serverTLSBootstrap: true", func(c *kubeletv1.KubeletConfiguration) (string, bool) {
 		if c.TLSCertFile != "" && c.TLSPrivateKeyFile != "" {
+			// A running kubelet also reports the certificate that it created and signed itself. Its CA's name is HOST-ca@TIME.
+			data, _ := f.read(c.TLSCertFile)
+			if list, err := pki.ParseCertificates(data); err != nil {
+				return c.TLSCertFile + ", which has no certificate that can be read", false
+			} else if issuer := list[0].Issuer.CommonName; ownCA.MatchString(issuer) {
+				return c.TLSCertFile + ", signed by the kubelet itself as " + issuer, false
+			}
 			return c.TLSCertFile, true
 		}
 		const current = "/var/lib/kubelet/pki/kubelet-server-current.pem"
