@@ -94,8 +94,11 @@ func (s *site) encryption() (stages []Stage) {
 	follow := func(i int) {
 		stages = append(stages, s.onPlanes(stepName("control planes follow the encryption", i), s.followKeys))
 	}
-	if began {
+	behind := func(o host) bool { return o.Name != h.Name && s.nodes[o.Name].ConfigurationBehind }
+	if began || slices.ContainsFunc(s.planes, behind) { // configuration leaves them behind while workers are held
 		follow(0)
+	}
+	if began {
 		steps++ // the step may be one away from the goal, or not in its file yet
 	}
 	for i := range steps {
