@@ -112,15 +112,12 @@ func etcdUser(t *testing.T, h *lab.Host) {
 	run(t, h, "sh", "-c", "cd /etc/kubernetes/etcd && for f in *; do cmp $f ../pki/etcd/$f && stat -c '%a %U:%G' $f | grep -x '600 etcd:etcd'; done && ls | wc -l | grep -x 5")
 }
 
-// servesSigned: the kubelet of a host has a certificate of the cluster's CA for its address, and the API server of another one uses it.
-func servesSigned(t *testing.T, from, h *lab.Host) {
+// execs: kubectl logs and exec from a control plane reach a pod on a host.
+func execs(t *testing.T, from, h *lab.Host) {
 	t.Helper()
 	pod := strings.TrimSpace(kubectlAt(t, from, "-n", "kube-system", "get", "pods", "-l", "k8s-app=kube-proxy", "--field-selector", "spec.nodeName="+h.Name, "-o", "name"))
 	eventually(t, time.Minute, func() string {
-		_, err := from.Output(t.Context(), "sh", "-c", fmt.Sprintf("openssl s_client -verify_return_error -verify_ip %[1]s -CAfile /etc/kubernetes/pki/ca.crt -connect %[1]s:10250 </dev/null", h.Addr))
-		if err == nil {
-			_, err = kubectlTry(t.Context(), from, "-n", "kube-system", "logs", "--tail", "1", pod)
-		}
+		_, err := kubectlTry(t.Context(), from, "-n", "kube-system", "logs", "--tail", "1", pod)
 		if err == nil {
 			_, err = kubectlTry(t.Context(), from, "-n", "kube-system", "exec", pod, "--", "kube-proxy", "--version")
 		}
@@ -128,5 +125,95 @@ func servesSigned(t *testing.T, from, h *lab.Host) {
 			return err.Error()
 		}
 		return ""
+	})
+}
+
+// servesSigned: the kubelet of a host has a certificate of the cluster's CA for its address, and the API server of another one uses it.
+func servesSigned(t *testing.T, from, h *lab.Host) {
+	t.Helper()
+	eventually(t, time.Minute, func() string {
+		_, err := from.Output(t.Context(), "sh", "-c", fmt.Sprintf("openssl s_client -verify_return_error -verify_ip %[1]s -CAfile /etc/kubernetes/pki/ca.crt -connect %[1]s:10250 </dev/null", h.Addr))
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	execs(t, from, h)
+}
+
+// TestHardenedLater gives a running cluster the profile, and takes it away again. kubectl logs and exec work after each run on each node.
+func TestHardenedLater(t *testing.T) {
+	s := up(t, lab.Options{Name: "e2e-harden-later", Hosts: 3})
+	first, second, worker := s.Hosts[0], s.Hosts[1], s.Hosts[2]
+	reaches := func(t *testing.T, signed bool) {
+		t.Helper()
+		for _, h := range s.Hosts {
+			for _, from := range []*lab.Host{first, second} {
+				if signed {
+					servesSigned(t, from, h)
+				} else {
+					execs(t, from, h)
+				}
+			}
+		}
+	}
+	follow := func(t *testing.T) {
+		t.Helper()
+		for _, h := range []*lab.Host{second, worker} {
+			install(t, h, 0, "reconfigure", "node")
+			reaches(t, false)
+		}
+	}
+	const flag = "grep -o -- '--kubelet-certificate-authority=.*' /etc/kubernetes/manifests/kube-apiserver.yaml"
+	inOrder(t, s, []stage{
+		{"a plain cluster", func(t *testing.T) {
+			join := joinPlanes(t, s.Hosts[:2])
+			plane := strings.Index(strings.Join(join, " "), " --control-plane")
+			endpointAt(t, worker, first)
+			install(t, worker, 0, strings.Fields(strings.Join(join, " ")[:plane])...)
+			systemIsUp(t, s, 3)
+		}},
+		{"the first run lets kubelets have signed certificates", func(t *testing.T) {
+			contains(t, install(t, first, 0, "reconfigure", "--profile", "hardened", "--plan"), "airlift-node-addresses", worker.Addr, "another run")
+			contains(t, install(t, first, 0, "reconfigure", "--profile", "hardened", "--yes"), "run the same command here once more")
+			reaches(t, false)
+			contains(t, install(t, first, 0, "reconfigure", "--profile", "hardened", "--plan"), worker.Name+": ")
+			follow(t)
+			reaches(t, true)
+			contains(t, run(t, first, "sh", "-c", flag), "--kubelet-certificate-authority=\n")
+			for _, h := range s.Hosts[:2] {
+				etcdUser(t, h)
+			}
+		}},
+		{"the second run lets API servers verify them", func(t *testing.T) {
+			install(t, first, 0, "reconfigure", "--profile", "hardened", "--yes")
+			reaches(t, true)
+			install(t, second, 0, "reconfigure", "node")
+			reaches(t, true)
+			contains(t, run(t, second, "sh", "-c", flag), "/etc/kubernetes/pki/ca.crt")
+			install(t, first, 0, "reconfigure", "--profile", "hardened", "--plan", "--detailed-exitcode")
+			install(t, worker, 3, "reconfigure", "undo", "--yes")
+		}},
+		{"and back, in two runs", func(t *testing.T) {
+			install(t, first, 0, "reconfigure", "--profile", "none", "--yes")
+			reaches(t, true)
+			install(t, second, 0, "reconfigure", "node")
+			install(t, first, 0, "reconfigure", "--profile", "none", "--yes")
+			reaches(t, false)
+			follow(t)
+			systemIsUp(t, s, 3)
+			for _, h := range s.Hosts[:2] {
+				run(t, h, "sh", "-c", "! grep ^etcd: /etc/passwd /etc/group && ! test -e /etc/kubernetes/etcd && ! test -e /etc/systemd/system/airlift-serving.service && ! test -e /etc/kubernetes/serving.yaml")
+				run(t, h, "sh", "-c", "! find /var/lib/etcd ! -user root | grep .; ! grep kubelet-certificate-authority /etc/kubernetes/manifests/kube-apiserver.yaml")
+			}
+			install(t, first, 0, "reconfigure", "--profile", "none", "--plan", "--detailed-exitcode")
+		}},
+		{"undo of the last run", func(t *testing.T) {
+			install(t, first, 0, "reconfigure", "undo", "--yes")
+			reaches(t, false)
+			follow(t)
+			reaches(t, true)
+			etcdUser(t, second)
+		}},
 	})
 }

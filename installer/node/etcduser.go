@@ -11,6 +11,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/profile"
 	"airlift/installer/render"
 )
@@ -53,15 +54,9 @@ func (m *Machine) PrepareEtcd(ctx context.Context, manifest []byte) error {
 	if m.Existing != m.Host {
 		return nil // a dry run
 	}
-	var pod corev1.Pod
-	if err := yaml.Unmarshal(manifest, &pod); err != nil {
-		return fmt.Errorf("reading the new %s: %w", EtcdManifest, err)
-	}
-	hostPaths := map[string]string{}
-	for _, v := range pod.Spec.Volumes {
-		if v.HostPath != nil {
-			hostPaths[v.Name] = v.HostPath.Path
-		}
+	pod, hostPaths, err := readEtcd(manifest)
+	if err != nil {
+		return err
 	}
 	if hostPaths[etcdCerts] != EtcdFiles || len(pod.Spec.Containers) == 0 {
 		return nil
@@ -97,4 +92,69 @@ func (m *Machine) PrepareEtcd(ctx context.Context, manifest []byte) error {
 		return nil
 	}
 	return m.Host.GiveData(hostPaths[etcdData], "member", account)
+}
+
+// ReleaseEtcd takes back what PrepareEtcd gave, when an etcd runs that does not use it: the data belongs to root again, and the copies
+// and an account that Airlift created are removed.
+func (m *Machine) ReleaseEtcd(ctx context.Context, manifest []byte) error {
+	var copies []string
+	for _, e := range m.Existing.Records().Entries(ledger.File) {
+		if e.CopyOf != "" && path.Dir(e.Name) == EtcdFiles {
+			copies = append(copies, e.Name)
+		}
+	}
+	if m.Existing != m.Host || len(copies) == 0 {
+		return nil
+	}
+	_, hostPaths, err := readEtcd(manifest)
+	if err != nil || hostPaths[etcdCerts] == EtcdFiles {
+		return err
+	}
+	if dir := hostPaths[etcdData]; dir != "" {
+		if err := m.Host.GiveData(dir, "member", host.Account{}); err != nil {
+			return err
+		}
+	}
+	if err := m.removeEtcdAccount(ctx); err != nil {
+		return err
+	}
+	for _, file := range copies { // the last ones: a repeated run looks for them
+		if err := m.Host.Remove(file); err != nil {
+			return err
+		}
+	}
+	return m.Host.RemoveEmpty(EtcdFiles)
+}
+
+// removeEtcdAccount removes the user and the group if Airlift created them. If that fails, reset tries again.
+func (m *Machine) removeEtcdAccount(ctx context.Context) error {
+	if !m.Host.Records().Wrote(host.AccountFile) {
+		return nil
+	}
+	note, err := m.Host.RemoveAccount(ctx, host.EtcdAccount)
+	if note != "" {
+		m.Console.Note("left in place: %s", note)
+	}
+	if err != nil && ctx.Err() == nil {
+		m.Console.Warn("%v; 'reset' removes it", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return m.Host.Remove(host.AccountFile)
+}
+
+// readEtcd reads etcd's manifest: the pod, and the directories of the host in it by the names of their volumes.
+func readEtcd(manifest []byte) (pod corev1.Pod, hostPaths map[string]string, err error) {
+	if err := yaml.Unmarshal(manifest, &pod); err != nil {
+		return pod, nil, fmt.Errorf("reading the new %s: %w", EtcdManifest, err)
+	}
+	hostPaths = map[string]string{}
+	for _, v := range pod.Spec.Volumes {
+		if v.HostPath != nil {
+			hostPaths[v.Name] = v.HostPath.Path
+		}
+	}
+	return pod, hostPaths, nil
 }

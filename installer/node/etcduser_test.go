@@ -23,6 +23,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/etcd"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/profile"
@@ -170,6 +171,69 @@ func TestPrepareEtcdKilled(t *testing.T) {
 		}
 		checkOwner(t, again.Host.Path(node.EtcdFiles), host.Account{}, 0o755)
 		checkOwner(t, again.Host.Path(cfg.Etcd.Local.DataDir), account, 0o700)
+		if done {
+			return
+		}
+	}
+}
+
+// TestReleaseEtcd: when etcd runs as root again, the host is as before etcd had a user, also if the run was killed before any of its changes.
+// As long as the pod uses the copies, nothing is taken back.
+func TestReleaseEtcd(t *testing.T) {
+	rig.Root(t)
+	rig.Tool(t, "systemd-sysusers")
+	rig.Tool(t, "userdel")
+	killed := errors.New("killed")
+	for n := 0; ; n++ {
+		m, cfg, manifest := hardenedHost(t, nil)
+		root := string(m.Host.Root)
+		wal := cfg.Etcd.Local.DataDir + "/member/wal"
+		if err := m.Host.MkdirAll(wal, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, do := range []func(context.Context, []byte) error{m.PrepareEtcd, m.ReleaseEtcd} {
+			if err := do(t.Context(), manifest); err != nil {
+				t.Fatal(err)
+			}
+		}
+		account, user, group, err := m.Host.FindAccount(host.EtcdAccount)
+		if err != nil || !user || !group {
+			t.Fatal(account, user, group, err)
+		}
+		checkOwner(t, m.Host.Path(wal), account, 0)
+		plain := etcdManifest(t, m, testhost.Config(nil))
+		left, done := n, true
+		m.Host.GuardChanges(func(_ string, do func() error) error {
+			if left--; left < 0 {
+				done = false
+				return killed
+			}
+			return do()
+		})
+		if err := m.ReleaseEtcd(t.Context(), plain); err != nil && !errors.Is(err, killed) {
+			t.Fatal(err)
+		}
+		again := node.NewMachine(testhost.Open(t, root), m.Console)
+		for range 2 {
+			if err := again.ReleaseEtcd(t.Context(), plain); err != nil {
+				t.Fatalf("killed before change %d: %v", n, err)
+			}
+		}
+		if _, user, group, err := again.Host.FindAccount(host.EtcdAccount); err != nil || user || group {
+			t.Errorf("killed before change %d: the account stays: %t, %t, %v", n, user, group, err)
+		}
+		for _, file := range []string{node.EtcdFiles, host.AccountFile} {
+			if again.Exists(file) {
+				t.Errorf("killed before change %d: %s stays", n, file)
+			}
+		}
+		for _, e := range again.Host.Records().Entries(ledger.File) {
+			if e.CopyOf != "" {
+				t.Errorf("killed before change %d: %s is still a copy of %s", n, e.Name, e.CopyOf)
+			}
+		}
+		checkOwner(t, again.Host.Path(cfg.Etcd.Local.DataDir), host.Account{}, 0o700)
+		checkOwner(t, again.Host.Path(wal), host.Account{}, 0)
 		if done {
 			return
 		}

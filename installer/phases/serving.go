@@ -1,13 +1,18 @@
 package phases
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"io/fs"
 	"path"
 	"time"
 
 	"airlift/installer/cluster/wait"
+	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/node"
+	"airlift/installer/pki"
 	"airlift/installer/profile"
 	"airlift/installer/serving"
 )
@@ -39,6 +44,39 @@ func RestartServing(ctx context.Context, m *node.Machine) error {
 		return nil
 	}
 	return m.Host.Systemd().Restart(ctx, serving.Unit)
+}
+
+// StopServing stops the process, and removes its files.
+func StopServing(ctx context.Context, m *node.Machine) error {
+	if !m.Exists(serving.UnitPath) && !m.Exists(serving.SettingsPath) {
+		return nil
+	}
+	return stopService(ctx, m, serving.Unit, serving.SettingsPath, serving.UnitPath)
+}
+
+// ResumeServing starts the process with the files that an undo restored.
+func ResumeServing(ctx context.Context, m *node.Machine) error {
+	if err := m.Host.Systemd().Enable(ctx, serving.Unit, true); err != nil {
+		return err
+	}
+	return m.Host.Systemd().Restart(ctx, serving.Unit)
+}
+
+// DropServing removes the kubelet's link to its signed certificate, unless it requests one. Otherwise it would be reported when it expires.
+func DropServing(m *node.Machine) error {
+	settings, err := node.KubeletConfiguration(m.Existing)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil || settings.ServerTLSBootstrap:
+		return err
+	}
+	file := path.Join(path.Dir(cmp.Or(pki.KubeletClientFile(m.Files()), path.Join(config.KubeletPKIDir, "any"))), serving.CertificateName)
+	if !node.FileExists(m.Existing, file) {
+		return nil
+	}
+	m.Changed(true)
+	return m.Host.Remove(file)
 }
 
 // servingTimeout is more than an approval needs, also of a control plane whose process has to start again.

@@ -166,6 +166,9 @@ func (s *StaticPods) Replace(ctx context.Context, component string, manifest, fo
 		}
 	}
 	err = s.started(ctx, component, append(before, late...))
+	if err == nil && component == node.EtcdPod {
+		return changed, s.ReleaseEtcd(ctx, manifest)
+	}
 	if err == nil || ctx.Err() != nil || former == nil || bytes.Equal(former, manifest) {
 		return changed, err
 	}

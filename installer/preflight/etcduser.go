@@ -3,10 +3,22 @@ package preflight
 import (
 	"context"
 
+	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/profile"
 	"airlift/internal/fault"
 )
+
+// EtcdUser is the check of the user etcd for a control plane of a running cluster that gets the configuration c.
+func EtcdUser(ctx context.Context, c *config.Config, h *host.Host) []Problem {
+	s := &subject{Target: Target{Config: c}, host: h}
+	s.run = s.output
+	found := s.etcdUser(ctx)
+	for i := range found {
+		found[i].Name = "EtcdUser"
+	}
+	return found
+}
 
 // etcdUser checks that the user who runs etcd in a hardened cluster exists in the host's own files, or can be created there.
 func (s *subject) etcdUser(ctx context.Context) (found []Problem) {

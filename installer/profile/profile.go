@@ -123,6 +123,7 @@ func Apply(name string, c *config.Config) (kept []string, err error) {
 		return nil, err
 	}
 	c.APIServer.ExtraVolumes = volumes
+	c.APIServer.ExtraArgs = slices.DeleteFunc(slices.Clone(c.APIServer.ExtraArgs), defersVerification)
 	_, ownCA := given(c.APIServer.ExtraArgs, kubeletCAFlag)
 	ownServing := c.Sets(kubeletKind + "." + servingField)
 	for _, one := range components {
@@ -166,8 +167,30 @@ func Used(c *config.Cluster) bool {
 
 // SignsServing reports whether a cluster with the profile signs the serving certificates of its kubelets.
 func SignsServing(c *config.Cluster) bool {
+	value, set := given(c.APIServer.ExtraArgs, kubeletCAFlag)
+	return Used(c) && set && (value == "" || value == clusterCA(c))
+}
+
+// VerifiesServing reports whether API servers also verify them.
+func VerifiesServing(c *config.Cluster) bool {
 	value, _ := given(c.APIServer.ExtraArgs, kubeletCAFlag)
-	return Used(c) && value == clusterCA(c)
+	return SignsServing(c) && value != ""
+}
+
+// DeferVerification lets a cluster sign these certificates while API servers do not verify them: not yet, or no longer. To them, the
+// empty value is the same as no flag.
+func DeferVerification(c *config.Cluster) {
+	c.APIServer.ExtraArgs = slices.Clone(c.APIServer.ExtraArgs)
+	for i, arg := range c.APIServer.ExtraArgs {
+		if strings.ReplaceAll(arg.Name, "_", "-") == kubeletCAFlag {
+			c.APIServer.ExtraArgs[i].Value = ""
+		}
+	}
+}
+
+// defersVerification reports whether an argument is what DeferVerification leaves.
+func defersVerification(a config.Arg) bool {
+	return strings.ReplaceAll(a.Name, "_", "-") == kubeletCAFlag && a.Value == ""
 }
 
 func clusterCA(c *config.Cluster) string { return path.Join(c.CertificatesDir, "ca.crt") }

@@ -79,7 +79,9 @@ func without(c *config.Config) (*config.Config, error) {
 	list := components3(&profiled.Cluster)
 	for i, one := range components3(&bare.Cluster) {
 		of := list[i]
-		one.ExtraArgs = slices.DeleteFunc(slices.Clone(one.ExtraArgs), func(a config.Arg) bool { return slices.Contains(of.ExtraArgs, a) })
+		one.ExtraArgs = slices.DeleteFunc(slices.Clone(one.ExtraArgs), func(a config.Arg) bool {
+			return slices.Contains(of.ExtraArgs, a) || defersVerification(a) && Used(&c.Cluster)
+		})
 		one.ExtraVolumes = slices.DeleteFunc(slices.Clone(one.ExtraVolumes), func(v config.HostPathMount) bool { return slices.Contains(of.ExtraVolumes, v) })
 	}
 	if c.Kubelet != nil {

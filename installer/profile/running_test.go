@@ -10,7 +10,9 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/profile"
+	"airlift/installer/render"
 	"airlift/scripts/fixtures/testhost"
+	"airlift/scripts/oracle"
 )
 
 // userValues draws what a user set before there was a profile: values of the profile's flags and fields, others, and none.
@@ -111,5 +113,46 @@ func nonEmpty(c *config.Config) any {
 func TestUnknownProfile(t *testing.T) {
 	if _, err := profile.Change("cis", testhost.Config(nil), nil); err == nil {
 		t.Error("accepted")
+	}
+}
+
+// Between two runs, API servers do not verify the certificates that the cluster signs. The next change knows that state: it is no value of
+// the user.
+func TestDeferredVerification(t *testing.T) {
+	for _, name := range []string{profile.Hardened, profile.None} {
+		c, want := testhost.Config(nil), testhost.Config(nil)
+		if _, err := profile.Apply(profile.Hardened, c); err != nil {
+			t.Fatal(err)
+		}
+		if !profile.SignsServing(&c.Cluster) || !profile.VerifiesServing(&c.Cluster) {
+			t.Fatal("a new cluster does not verify")
+		}
+		before := slices.Clone(c.APIServer.ExtraArgs)
+		whole := *c
+		profile.DeferVerification(&c.Cluster)
+		if !profile.SignsServing(&c.Cluster) || profile.VerifiesServing(&c.Cluster) || !slices.Equal(whole.APIServer.ExtraArgs, before) {
+			t.Errorf("%+v", c.APIServer.ExtraArgs)
+		}
+		for _, version := range []string{oracle.Newest, "v1.29.15"} { // a node that joins reads it in the ClusterConfiguration
+			c.KubernetesVersion = version
+			text, err := render.ClusterConfiguration(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stored, _, err := config.DecodeClusterConfiguration(text)
+			if err != nil || stored.CertificatesDir == "" || !profile.SignsServing(&stored) || profile.VerifiesServing(&stored) {
+				t.Errorf("%s: %v\n%s", version, err, text)
+			}
+		}
+		c.KubernetesVersion = whole.KubernetesVersion
+		kept, err := profile.Change(name, c, nil)
+		if name == profile.Hardened {
+			want = &whole
+		} else {
+			want.Kubelet = &kubeletv1.KubeletConfiguration{}
+		}
+		if err != nil || len(kept) > 0 || !reflect.DeepEqual(nonEmpty(c), nonEmpty(want)) {
+			t.Errorf("%s: %q, %v\nis   %+v\nwant %+v", name, kept, err, nonEmpty(c), nonEmpty(want))
+		}
 	}
 }

@@ -156,6 +156,11 @@ func (u *Undo) Run(ctx context.Context) error {
 // preflight waits for the turn of this control plane. It refuses to make the API server older than the kubelet of a worker. Without
 // an API server, it does neither.
 func (u *Undo) preflight(ctx context.Context) error {
+	if u.record.Kind == Reconfigure && u.wasFinished() {
+		if err := u.checkServing(ctx); err != nil {
+			return err
+		}
+	}
 	if !u.IsControlPlane() {
 		return nil
 	}
@@ -319,8 +324,17 @@ func (u *Undo) KubeletIsStale(ctx context.Context) (bool, error) {
 // restoreNode restores the previous binaries and files, and restarts containerd and the kubelet if they
 // changed.
 func (u *Undo) restoreNode(ctx context.Context) error {
+	resumes, err := u.stopServing(ctx)
+	if err != nil {
+		return err
+	}
 	if err := u.RestoreFiles(ctx); err != nil {
 		return err
+	}
+	if resumes {
+		if err := phases.ResumeServing(ctx, u.Machine); err != nil {
+			return err
+		}
 	}
 	if slices.ContainsFunc(u.paths, func(p string) bool { return path.Dir(p) == path.Dir(endpoint.UnitPath) }) { // also units that only a timer starts
 		if err := u.Host.Systemd().DaemonReload(ctx); err != nil {
@@ -335,7 +349,7 @@ func (u *Undo) restoreNode(ctx context.Context) error {
 		{"containerd.service", []string{"/usr/local/bin/containerd", render.ContainerdConfigPath, render.ContainerdUnitPath}},
 		{endpoint.Unit, []string{host.CommandPath, endpoint.UnitPath}},
 		{registry.Unit, []string{host.CommandPath, registry.UnitPath}},
-		{serving.Unit, []string{host.CommandPath, serving.UnitPath}},
+		{serving.Unit, []string{host.CommandPath}},
 		{"kubelet.service", kubeletFiles},
 	} {
 		stale, err := u.stale(ctx, unit.name, unit.files)
@@ -357,6 +371,9 @@ func (u *Undo) restoreNode(ctx context.Context) error {
 		}
 		if unit.name == "kubelet.service" {
 			if err := u.waitSettled(ctx); err != nil {
+				return err
+			}
+			if err := phases.DropServing(u.Machine); err != nil {
 				return err
 			}
 		}

@@ -60,7 +60,7 @@ type approver struct {
 func Run(ctx context.Context, log *slog.Logger) error {
 	data, err := os.ReadFile(SettingsPath)
 	if err != nil {
-		return fault.New(fault.Usage, "reading the settings: %w", err).Hint("init and join write them on control planes of a cluster with 'init --profile hardened'")
+		return fault.New(fault.Usage, "reading the settings: %w", err).Hint("init, join and reconfigure write them on control planes of a cluster with the profile hardened: ./install docs hardening")
 	}
 	settings, err := decode(data)
 	if err != nil {

@@ -37,7 +37,8 @@ other, each healthy before the next. If one does not become healthy, all of it i
 files, certificates and objects. Later, 'reconfigure undo' does that.
 
 With --profile hardened, the cluster gets the values of 'init --profile hardened'. --plan names
-the running pods that could not be created again. See './install docs hardening'.
+the running pods that could not be created again. A second run lets API servers verify the
+certificates of kubelets. See './install docs hardening'.
 
 With --restore, it drops what was edited by hand on this node and in the cluster. Without
 it, a change that would replace an edited file is refused, with the field of kubeadm's

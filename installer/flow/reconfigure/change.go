@@ -53,11 +53,12 @@ func (r *Reconfigure) Edit(ctx context.Context, own *config.Config, stored *clus
 		return err
 	}
 	r.former = plan.Config
+	initial := *own
 	if edit := r.options.EditCluster; edit != nil {
 		return edit(&own.Cluster)
 	}
 	if r.options.Given == nil {
-		return r.useProfile(own, stored)
+		return r.useProfile(ctx, own, &initial, stored)
 	}
 	given := r.options.Given.Config
 	n := reconfiguration.Node{Name: own.NodeRegistration.Name, CRISocket: own.NodeRegistration.CRISocket, Endpoint: own.LocalAPIEndpoint, CgroupDriver: own.Facts.CgroupDriver, StoredKubelet: stored.Kubelet}
@@ -75,7 +76,7 @@ func (r *Reconfigure) Edit(ctx context.Context, own *config.Config, stored *clus
 	if t := cmp.Or(given.Timeouts.ControlPlaneComponentHealthCheck, given.APIServer.TimeoutForControlPlane); t > 0 {
 		own.Timeouts.ControlPlaneComponentHealthCheck = t
 	}
-	return r.useProfile(own, stored)
+	return r.useProfile(ctx, own, &initial, stored)
 }
 
 // withoutSecrets returns refusals whose values have no secret with a form of its own.
@@ -180,6 +181,9 @@ func (r *Reconfigure) compare(ctx context.Context) error {
 	}
 	if r.changesAccounts() {
 		r.parts = append(r.parts, accountsPart)
+	}
+	if r.second {
+		r.parts = append(r.parts, verificationPart)
 	}
 	r.planes = len(changed) > 0 || r.kubelet || images || r.changesFiles() || !reconfiguration.SameNames(config.NamesOf(&former.Cluster), config.NamesOf(&own.Cluster))
 	r.workers = r.kubelet || images

@@ -19,13 +19,14 @@ import (
 	"airlift/installer/preflight"
 	"airlift/installer/profile"
 	"airlift/installer/reconfiguration"
+	"airlift/installer/upgradecheck"
 )
 
 // accountsPart are the default ServiceAccounts, whose pods have no token with a profile.
 const accountsPart = "default ServiceAccounts"
 
 // useProfile gives the new configuration the profile that the user chose, or takes it away.
-func (r *Reconfigure) useProfile(own *config.Config, stored *cluster.Stored) (err error) {
+func (r *Reconfigure) useProfile(ctx context.Context, own, initial *config.Config, stored *cluster.Stored) (err error) {
 	defer func() { keepOrder(&own.Cluster, &stored.Cluster) }()
 	if r.options.Profile == "" {
 		return nil
@@ -49,7 +50,7 @@ func (r *Reconfigure) useProfile(own *config.Config, stored *cluster.Stored) (er
 	}
 	r.hardens = profile.Used(&c.Cluster) && !profile.Used(&stored.Cluster)
 	own.Cluster = c.Cluster
-	return nil
+	return r.inTwoRuns(ctx, own, initial, stored)
 }
 
 // profileFiles are the files of the profile that the cluster does not keep yet. One that it keeps may have been replaced by the user.
@@ -75,6 +76,14 @@ func (r *Reconfigure) accounts(context.Context) (l desired.List, err error) {
 		l.Objects = append(l.Objects, account)
 	}
 	return l, nil
+}
+
+// checkEtcdUser refuses a profile with which etcd could not start on this control plane.
+func (r *Reconfigure) checkEtcdUser(ctx context.Context, _ *upgradecheck.Target) ([]preflight.Problem, error) {
+	if !r.IsControlPlane() || r.Config.Etcd.External != nil || profile.Used(&r.former.Cluster) && !r.options.Node {
+		return nil, nil
+	}
+	return preflight.EtcdUser(ctx, r.Config, r.Existing), nil
 }
 
 // accountNames are the names of the default ServiceAccounts, for undo.
@@ -106,6 +115,7 @@ func (r *Reconfigure) profileWarnings(ctx context.Context) (list []preflight.Pro
 	for _, value := range r.kept {
 		add("to use the value of the profile, remove it from the file", "--profile %s does not change %s", r.options.Profile, value)
 	}
+	list = append(list, r.verificationWarnings()...)
 	if !r.hardens {
 		return list
 	}

@@ -19,8 +19,9 @@ func TestProfileOfARunningCluster(t *testing.T) {
 		t.Helper()
 		own := testhost.Config(nil)
 		own.Cluster, own.Kubelet = stored.Cluster, nil
-		r := &Reconfigure{options: Options{Profile: name}}
-		if err := r.useProfile(own, stored); err != nil {
+		r, _ := reconfiguring(t, Options{Profile: name})
+		initial := *own
+		if err := r.useProfile(t.Context(), own, &initial, stored); err != nil {
 			t.Fatal(err)
 		}
 		return r, own

@@ -65,6 +65,8 @@ type Reconfigure struct {
 	warned  []reconfiguration.Refusal // what is not refused
 	kept    []string                  // values of the user that the profile does not change
 	hardens bool                      // the cluster gets the profile by this change
+	second  bool                      // this change has verificationPart
+	waits   []string                  // why another run has to follow, for that part
 
 	filesBefore []reconfiguration.File // as the cluster keeps them
 	files       []reconfiguration.File // as it will keep them
@@ -119,10 +121,12 @@ func (r *Reconfigure) Steps() []workflow.Step {
 		r.Restarts("control-plane", "replace the static pods, one by one", r.Manifests, r.ReplacePods),
 		{Name: "upload-config", Doc: "store the configuration in the cluster", Steps: []workflow.Step{
 			r.Writes("reconfiguration", "store the number of this change, and the files", r.numbered, r.storeNumber),
+			r.Writes("serving", "let control planes approve the serving certificates of kubelets, if the cluster signs them", r.approval, r.Store),
 			r.Writes("kubeadm", "store the ClusterConfiguration", r.clusterConfiguration, r.Store),
 			r.Writes("kubelet", "store the KubeletConfiguration", part(revision.KubeletPart, r.KubeletConfiguration), r.Store),
 			r.Writes("accounts", "let pods of default ServiceAccounts have a token, or none with a profile", part(accountsPart, r.accounts), r.Store),
 		}},
+		r.Writes("serving", "start the approval of the serving certificates of kubelets, or stop it", r.approver, r.switchApprover),
 		r.Writes("kubelet-config", "write the kubelet's configuration", r.kubeletFiles, r.writeKubeletConfig),
 		{Name: "addon", Doc: "change CoreDNS, kube-proxy and the pod network", Steps: []workflow.Step{
 			r.Writes("coredns", "change CoreDNS", r.CoreDNS, r.Store),
@@ -244,7 +248,7 @@ func (r *Reconfigure) check(ctx context.Context) (preflight.Report, error) {
 	if r.isBehind(r.Goal.Followed) {
 		report.Add(preflight.Problem{Name: "Reconfiguration", Message: "this control plane has not followed the last reconfiguration of the cluster", Fix: "./install reconfigure node"}, false, ignore)
 	}
-	for _, more := range []func(context.Context, *upgradecheck.Target) ([]preflight.Problem, error){r.checkFiles, r.checkKeys, r.checkEncryption, r.checkTaints, r.checkEdits, r.checkImages} {
+	for _, more := range []func(context.Context, *upgradecheck.Target) ([]preflight.Problem, error){r.checkFiles, r.checkKeys, r.checkEncryption, r.checkTaints, r.checkEdits, r.checkImages, r.checkEtcdUser} {
 		if err := add(more(ctx, t)); err != nil {
 			return report, err
 		}
@@ -536,6 +540,9 @@ func (r *Reconfigure) restartKubelet(ctx context.Context, _ desired.List) error 
 	if err == nil && restarted {
 		err = r.WaitRestarted(ctx)
 	}
+	if err == nil {
+		err = r.settleServing(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -586,8 +593,12 @@ func (r *Reconfigure) summary(ctx context.Context) {
 	}
 	last := r.Config.Reconfiguration
 	nodes, err := r.API.Client.Nodes(ctx)
+	again := ""
+	if len(r.waits) > 0 {
+		again = "\nAfter the last node, run the same command here once more: " + strings.Join(r.waits, "; ") + ".\n"
+	}
 	if err != nil || last.Number == 0 { // a worker may not list the nodes
-		r.Console.Summary(text)
+		r.Console.Summary(text + again)
 		return
 	}
 	var planes, workers []string
@@ -607,5 +618,5 @@ func (r *Reconfigure) summary(ctx context.Context) {
 	if r.AddOnsLeft {
 		text += "\nAdd-ons wait until all nodes have their images. After the last node, run the same command here once more, with the same file:\n\n    ./install reconfigure --config FILE --yes\n"
 	}
-	r.Console.Summary(text)
+	r.Console.Summary(text + again)
 }

@@ -18,6 +18,9 @@ type ChangeAnswer struct {
 	Err    error
 }
 
+// kubeletCertificates is the warning of a host that holds a part of the change back. It is a note also if nothing else is left to do.
+const kubeletCertificates = "KubeletCertificates"
+
 // Questions returns the hosts that must be asked for Input.Changes before Make, each with the verb, Reconfigure or
 // ReconfigureNode, of which they must report what it would change.
 func Questions(in Input) map[string]string {
@@ -282,8 +285,13 @@ func (s *site) noteConfiguration() {
 			}
 		}
 		for _, name := range sortedKeys(s.Changes) {
-			if h, used := s.find(name); used && some(s.configure, s.follow)(h) && s.Changes[name].Change != nil {
-				for _, w := range s.Changes[name].Change.Warnings {
+			h, used := s.find(name)
+			if !used || s.Changes[name].Change == nil {
+				continue
+			}
+			acts := some(s.configure, s.follow)(h)
+			for _, w := range s.Changes[name].Change.Warnings {
+				if acts || w.Name == kubeletCertificates {
 					s.note("%s: %s: %s; %s", name, w.Name, w.Message, w.Fix)
 				}
 			}
