@@ -103,7 +103,8 @@ func (m *Machine) ReleaseEtcd(ctx context.Context, manifest []byte) error {
 			copies = append(copies, e.Name)
 		}
 	}
-	if m.Existing != m.Host || len(copies) == 0 {
+	_, created := m.Existing.Records().Find(ledger.Dir, EtcdFiles)
+	if m.Existing != m.Host || len(copies) == 0 && !created {
 		return nil
 	}
 	_, hostPaths, err := readEtcd(manifest)
@@ -118,7 +119,7 @@ func (m *Machine) ReleaseEtcd(ctx context.Context, manifest []byte) error {
 	if err := m.removeEtcdAccount(ctx); err != nil {
 		return err
 	}
-	for _, file := range copies { // the last ones: a repeated run looks for them
+	for _, file := range copies { // they and their directory go last: a repeated run looks for them
 		if err := m.Host.Remove(file); err != nil {
 			return err
 		}

@@ -102,6 +102,11 @@ func TestUndoKeepsSignedCertificates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		kubelet, err := render.UploadKubeletConfig(c.cluster)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, kubelet...)
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			for _, o := range objects {

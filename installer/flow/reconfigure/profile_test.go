@@ -5,10 +5,14 @@ import (
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/profile"
 	"airlift/installer/render"
+	"airlift/scripts/fixtures/testcluster/testclient"
 	"airlift/scripts/fixtures/testhost"
 )
 
@@ -19,7 +23,11 @@ func TestProfileOfARunningCluster(t *testing.T) {
 		t.Helper()
 		own := testhost.Config(nil)
 		own.Cluster, own.Kubelet = stored.Cluster, nil
-		r, _ := reconfiguring(t, Options{Profile: name})
+		r, h := reconfiguring(t, Options{Profile: name})
+		r.API.Client, _ = testclient.Fake(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}) // its kubelet cannot be reached
+		if _, err := h.WriteFile(own.CertificatesDir+"/ca.crt", nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
 		initial := *own
 		if err := r.useProfile(t.Context(), own, &initial, stored); err != nil {
 			t.Fatal(err)
