@@ -16,6 +16,7 @@ import (
 	"airlift/installer/host/uninstall"
 	"airlift/internal/fault"
 	"airlift/scripts/fixtures/rig"
+	_ "airlift/scripts/fixtures/seed"
 )
 
 // lines returns the lines of a file of accounts by names, without the order.

@@ -31,6 +31,8 @@ var notOwned = map[string]string{
 	"/etc/containerd/certs.d/x":                           "the same; reset restores a file that a flag replaced",
 	"/usr/libexec/kubernetes/kubelet-plugins/volume/exec": "the site's volume plugins",
 	"/etc/cni/net.d/x":                                    "only read",
+	"/etc/passwd":                                         "only read; systemd-sysusers and userdel write it",
+	"/etc/group":                                          "the same",
 	"/etc/os-release":                                     "only read",
 	"/usr/lib/os-release":                                 "only read",
 	"/etc/resolv.conf":                                    "only read",
