@@ -67,7 +67,7 @@ func TestHardened(t *testing.T) {
 			for _, h := range s.Hosts {
 				servesSigned(t, first, h)
 			}
-			contains(t, install(t, first, 0, "node", "addresses", worker.Name), "recorded   "+worker.Addr)
+			contains(t, install(t, first, 0, "node", "addresses", worker.Name), "recorded   "+worker.Addr.String())
 			_, err := kubectlTry(t.Context(), first, "auth", "can-i", "update", "configmap/airlift-node-addresses", "-n", "kube-system", "--as", "system:node:"+worker.Name, "--as-group", "system:nodes")
 			if err == nil {
 				t.Error("a kubelet can write the record")
@@ -174,7 +174,7 @@ func TestHardenedLater(t *testing.T) {
 			systemIsUp(t, s, 3)
 		}},
 		{"the first run lets kubelets have signed certificates", func(t *testing.T) {
-			contains(t, install(t, first, 0, "reconfigure", "--profile", "hardened", "--plan"), "airlift-node-addresses", worker.Addr, "another run")
+			contains(t, install(t, first, 0, "reconfigure", "--profile", "hardened", "--plan"), "airlift-node-addresses", worker.Addr.String(), "another run")
 			contains(t, install(t, first, 0, "reconfigure", "--profile", "hardened", "--yes"), "run the same command here once more")
 			reaches(t, false)
 			contains(t, install(t, first, 0, "reconfigure", "--profile", "hardened", "--plan"), worker.Name+": ")
