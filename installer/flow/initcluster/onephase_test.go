@@ -64,7 +64,7 @@ const (
 	adminToken      = "aaaaaa.0123456789abcdef"
 	superAdminToken = "bbbbbb.0123456789abcdef"
 	// The control-plane endpoint: nothing listens there.
-	endpointURL = "https://localhost:1"
+	endpointURL = "https://127.0.0.1:1"
 )
 
 func (s *bindingServer) endpoint() config.APIEndpoint {
