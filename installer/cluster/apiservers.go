@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"airlift/installer/cluster/wait"
+	"airlift/installer/config"
 )
 
 // apiServersSlice is the EndpointSlice in the namespace default in which API servers register themselves. It has
@@ -34,7 +35,7 @@ func (c *Client) APIServers(ctx context.Context) (addresses []netip.AddrPort, er
 // balancer of this host, it is an API server: a host that joins has no balancer yet.
 func (c *Client) Reachable(ctx context.Context, server string) (string, error) {
 	endpoint := strings.TrimPrefix(server, "https://")
-	if a, err := netip.ParseAddrPort(endpoint); err != nil || !a.Addr().IsLoopback() {
+	if a, err := netip.ParseAddrPort(endpoint); err != nil || !a.Addr().IsLoopback() || a.Port() != config.BalancerPort {
 		return endpoint, nil
 	}
 	servers, err := c.APIServers(ctx)

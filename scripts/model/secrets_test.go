@@ -13,7 +13,7 @@ func TestSecrets(t *testing.T) {
 	round := Sequence{{Name: secretsRotate, Host: 1}, {Name: secretsRotate, Host: 1}, {Name: reconfigureNode, Host: 2}}
 	prints(t, slices.Concat(planes, round, round, Sequence{{Name: "join --control-plane", Host: 3}}, round, Sequence{{Name: reconfigureNode, Host: 3}, {Name: secretsRotate, Host: 3}}),
 		"encrypt-secrets, and again: <nil>", "rotate: [^=]*these control planes", "reconfigure node: <nil>", "rotate: [^=]*these control planes", "reconfigure node: <nil>",
-		"join --control-plane: <nil>", "rotate: [^=]*all Secrets are stored as wanted", "reconfigure node: <nil>", "reconfigure node: <nil>", "rotate: [^=]*host1")
+		"join --control-plane: <nil>", "rotate: <nil>", "All Secrets in etcd are stored as wanted", "reconfigure node: <nil>", "reconfigure node: <nil>", "rotate: [^=]*host1")
 	prints(t, slices.Concat(planes, Sequence{{Name: secretsRotate, Host: 1}, {Name: reconfigureUndo, Host: 1}, {Name: reconfigureNode, Host: 2}, {Name: secretsRotate, Host: 1}}),
 		"rotate: [^=]*these control planes", "undo: <nil>", "reconfigure node: <nil>", "rotate: [^=]*these control planes")
 	prints(t, Sequence{

@@ -7,9 +7,13 @@ import (
 	"testing/fstest"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"airlift/bundle"
 	"airlift/installer/config"
 	"airlift/installer/pki"
+	"airlift/scripts/fixtures/testcluster/testclient"
 	"airlift/scripts/fixtures/testhost"
 )
 
@@ -48,6 +52,27 @@ func TestJoinCommandHasTheHashOfEachCA(t *testing.T) {
 		if err != nil || !strings.Contains(out.String(), "--discovery-token-ca-cert-hash "+hashes[0]) {
 			t.Errorf("%v (%v) is not in:\n%s", hashes, err, &out)
 		}
+	}
+}
+
+// A host that joins has no balancer yet, so the join command has the address of an API server.
+func TestJoinCommandOfABalancer(t *testing.T) {
+	var out bytes.Buffer
+	i := initOn(t, func(c *config.Config) { c.Endpoint.Balancer, c.ControlPlaneEndpoint = true, c.BalancerAddress() })
+	if err := i.Write(pki.File{Path: config.CACertPath, Data: newCA(t), Mode: 0o644}); err != nil {
+		t.Fatal(err)
+	}
+	i.credentials.api.Client, _ = testclient.Fake(&discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: "default"},
+		Ports:      []discoveryv1.EndpointPort{{Port: new(int32(6443))}}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}},
+	})
+	i.credentials.token, i.Console.Out = "abcdef.0123456789abcdef", &out
+	if err := i.credentials.show(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	i.Console.Close()
+	if !strings.Contains(out.String(), "./install join 192.0.2.1:6443 --token") {
+		t.Error(out.String())
 	}
 }
 
