@@ -246,7 +246,9 @@ func (w *world) reconfigureSteps(a plan.Action, m *machine, begin, end func()) [
 		m.goal, m.changing = goal(), a.Verb
 	}}
 	if m.role == spec.ControlPlane && a.Effect == plan.Restart {
-		steps = append(steps, func() { m.apiDown = true }, func() { m.apiDown = false })
+		steps = append(steps, func() { // not if the files are the same
+			m.apiDown = m.config != m.goal || a.Verb == plan.ReconfigureNode && m.keys != w.keys
+		}, func() { m.apiDown = false })
 	}
 	return append(steps, func() { w.stored = m.goal }, func() {
 		if m.config = m.goal; a.Verb == plan.ReconfigureNode && m.role == spec.ControlPlane {
