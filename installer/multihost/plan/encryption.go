@@ -81,6 +81,10 @@ func (s *site) encryption() (stages []Stage) {
 			return nil
 		}
 	}
+	if i := slices.IndexFunc(s.planes, func(h host) bool { return h.began(Join) }); i >= 0 { // if the configuration changes in this run, it has the former one
+		s.note("the encryption of Secrets changes after %s has joined: then run the same command again", s.planes[i].Name)
+		return nil
+	}
 	h, _ := s.find(s.encryptor)
 	steps, _ := s.stepsLeft(h)
 	began, alone := h.Node.Encryption.Began, len(s.planes) == 1
