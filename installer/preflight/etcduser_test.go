@@ -2,10 +2,13 @@ package preflight
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"airlift/installer/profile"
+	"airlift/scripts/fixtures/rig"
 )
 
 // TestEtcdUser: before init changes the host, it knows whether the user of etcd can be created, and does not ask in other clusters.
@@ -56,6 +59,32 @@ func TestEtcdUser(t *testing.T) {
 			if !strings.Contains(problems[i].Fix, want) || problems[i].Warning {
 				t.Errorf("%s: %+v, want %s", c.name, problems[i], want)
 			}
+		}
+	}
+}
+
+// TestEtcdOwnsItsData: the data of a hardened cluster belongs to the user of etcd, and to no other one, nor in another cluster.
+func TestEtcdOwnsItsData(t *testing.T) {
+	rig.Root(t)
+	for _, c := range []struct {
+		profile string
+		owner   int
+		fine    bool
+	}{{profile.Hardened, 52, true}, {profile.Hardened, 0, true}, {profile.Hardened, 1001, false}, {"", 52, false}, {"", 0, true}} {
+		s := healthy(t)
+		if _, err := profile.Apply(c.profile, s.Config); err != nil {
+			t.Fatal(err)
+		}
+		write(t, s.Root, "/etc/passwd", "root:x:0:0::/:/bin/sh\netcd:x:52:53::/:/bin/false\n")
+		write(t, s.Root, "/etc/group", "root:x:0:\netcd:x:53:\n")
+		const data = "/var/lib/etcd"
+		s.Config.Etcd.Local.DataDir = data
+		write(t, s.Root, data+"/member/snap/db", "")
+		if err := os.Chown(filepath.Join(s.Root, data), c.owner, c.owner); err != nil {
+			t.Fatal(err)
+		}
+		if found := s.dirOwner(t.Context()); (len(found) == 0) != c.fine {
+			t.Errorf("profile %q, owner %d: %+v", c.profile, c.owner, found)
 		}
 	}
 }

@@ -2,11 +2,14 @@ package preflight
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"slices"
 
 	"airlift/installer/config"
+	"airlift/installer/host"
 	"airlift/installer/host/ledger"
+	"airlift/installer/profile"
 	"airlift/internal/fault"
 	"airlift/internal/hostpath"
 )
@@ -18,7 +21,11 @@ import (
 func (s *subject) dirOwner(context.Context) []Problem {
 	dirs := s.configDirs()
 	if s.runsEtcd() {
-		dirs = append(dirs, s.Config.Etcd.Local.DataDir)
+		data := s.Config.Etcd.Local.DataDir
+		if s.ownedByEtcd(data) { // only etcd writes there
+			data = filepath.Dir(data)
+		}
+		dirs = append(dirs, data)
 	}
 	for _, b := range s.Binaries {
 		dirs = append(dirs, filepath.Dir(b.Path))
@@ -40,4 +47,11 @@ func (s *subject) dirOwner(context.Context) []Problem {
 // configDirs are the directories of configuration files and of the ledger.
 func (s *subject) configDirs() []string {
 	return append(hostpath.EtcDirs(), ledger.StateDir, config.KubernetesDir, config.ManifestsDir, s.Config.CertificatesDir, config.KubeletDir)
+}
+
+// ownedByEtcd reports whether a directory belongs to the user that runs etcd in a cluster with the profile.
+func (s *subject) ownedByEtcd(dir string) bool {
+	etcd, known, _, err := s.host.FindAccount(host.EtcdAccount)
+	info, missing := os.Lstat(s.host.Path(dir))
+	return err == nil && missing == nil && known && profile.Used(&s.Config.Cluster) && host.OwnerOf(info).UID == etcd.UID
 }

@@ -53,3 +53,20 @@ https://10.96.0.1:443/healthz etcd ok https://kubernetes.io/docs/setup/productio
 		}
 	}
 }
+
+// TestRecordOfAddressesIsKept: whoever confirms a plan sees which addresses it records, and nothing that only looks like the record.
+func TestRecordOfAddressesIsKept(t *testing.T) {
+	of := func(value string) string {
+		return string(Documents([]byte("apiVersion: v1\nkind: ConfigMap\ndata:\n  host3: '" + value + "'\n")))
+	}
+	for _, value := range []string{`{"uid":"0e0e0e0e-aaaa","addresses":["10.77.0.13","fd00::13"]}`, `{"addresses":["10.77.0.13"]}`} {
+		if got := of(value); !strings.Contains(got, "10.77.0.13") || strings.Contains(got, Marker) {
+			t.Errorf("%s became %s", value, got)
+		}
+	}
+	for _, value := range []string{`{"uid":"0e0e0e0e-aaaa"}`, `{"uid":"a","addresses":["10.77.0.13"],"more":"1"}`, `{"addresses":["10.77.0.13"],"password":"x"}`} {
+		if got := of(value); !strings.Contains(got, Marker) || strings.Contains(got, "10.77.0.13") {
+			t.Errorf("%s became %s", value, got)
+		}
+	}
+}

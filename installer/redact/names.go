@@ -82,6 +82,9 @@ var cniNames = set(`cniVersion cniVersions name type plugins disableCheck disabl
 	log_level log_file_path datastore_type nodename policy kubeconfig kubernetes container_settings allow_ip_forwarding assign_ipv4 assign_ipv6 conf sysctl
 	Network IPv6Network EnableIPv4 EnableIPv6 EnableNFTables SubnetLen SubnetMin SubnetMax IPv6SubnetLen Backend Type VNI Port GBP DirectRouting MTU MacPrefix VtepMAC VtepMac PublicIP`)
 
+// recordNames are names in the record of the addresses of nodes, which a plan shows to whoever confirms it.
+var recordNames = set("uid addresses")
+
 // neverBelow are names of settings below which any name may have a secret.
 var neverBelow = set("header headers env envs environ environment vars variables args options login registry_auth cookies data")
 

@@ -493,5 +493,9 @@ func namesOf(v map[string]any) map[string]bool {
 	if cni || network && backend {
 		return cniNames
 	}
+	_, addresses := v["addresses"]
+	if _, uid := v["uid"]; addresses && (uid && len(v) == 2 || len(v) == 1) {
+		return recordNames
+	}
 	return nil
 }
