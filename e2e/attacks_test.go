@@ -72,8 +72,9 @@ var attacks = []struct {
 	{"user: a privileged pod with the host's processes", func(v *victim) string {
 		return v.runPod("privileged", "cat /proc/1/root/etc/shadow", `securityContext: {privileged: true}`, `hostPID: true`)
 	}, "^root:", "violates PodSecurity"},
+	// with the port 6443, it takes the API server away from all nodes of a plain cluster: kube-proxy rejects each connection
 	{"user: a Service that claims the control plane's address", func(v *victim) string {
-		return v.asUser(fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: thief}, spec: {ports: [{port: 6443}], externalIPs: [%s]}}", v.control.Addr), "create", "--filename", "-")
+		return v.asUser(fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: thief}, spec: {ports: [{port: 6444}], externalIPs: [%s]}}", v.control.Addr), "create", "--filename", "-")
 	}, "^service/thief created", "external IPs"},
 
 	{"worker: a Secret of a pod on another node", func(v *victim) string { return v.asNode("", "--namespace", "app", "get", "secret", "other") }, "Forbidden.*no relationship found", "Forbidden.*no relationship found"},
@@ -84,7 +85,7 @@ var attacks = []struct {
 	{"worker: a label of its own node that schedules other's pods", func(v *victim) string {
 		return v.asNode("", "label", "node", v.worker.Name, "node-restriction.kubernetes.io/zone=trusted")
 	}, "Forbidden.*not allowed to modify labels", "Forbidden.*not allowed to modify labels"},
-	{"worker: a label of another node", func(v *victim) string { return v.asNode("", "label", "node", v.control.Name, "zone=trusted") }, "Forbidden.*not allowed to modify node", "Forbidden.*not allowed to modify node"},
+	{"worker: a label of another node", func(v *victim) string { return v.asNode("", "label", "node", v.control.Name, "zone=trusted") }, notOwnNode, notOwnNode},
 	{"worker: exec through another node's kubelet", func(v *victim) string {
 		return v.curl(nil, "--cert", nodeCertificate, "--request", "POST", "https://"+v.at(v.control, "10250/run/kube-system/etcd-"+v.control.Name+"/etcd?cmd=id"))
 	}, "^403 Forbidden.*system:node:.*subresource", "^403 Forbidden.*system:node:.*subresource"},
@@ -115,6 +116,9 @@ var attacks = []struct {
 	}, "No such file", "^[1-9]"},
 	{"network: a host with the worker's address answers as its kubelet", forgedKubelet, "^forged", "x509"},
 }
+
+// notOwnNode is what kubectl prints: v1.29 lets a node read the others.
+const notOwnNode = "Forbidden.*(not allowed to modify node|only its own Node object)"
 
 // tlsRefused is what curl prints if a server ends the connection because of the certificate: the alert, if it is read in time.
 const tlsRefused = `^curl: \(\d+\) .*(alert|Connection reset|errno 107)`
@@ -321,7 +325,11 @@ func (v *victim) tryRun(h *lab.Host, stdin []byte, argv ...string) string {
 	ctx, cancel := context.WithTimeout(v.Context(), 40*time.Second)
 	defer cancel()
 	err := h.Exec(ctx, bytes.NewReader(stdin), &out, &out, argv...)
-	first, _, _ := strings.Cut(strings.TrimSpace(out.String()), "\n")
+	text := strings.TrimSpace(out.String())
+	for strings.HasPrefix(text, "Warning: ") { // of the API
+		_, text, _ = strings.Cut(text, "\n")
+	}
+	first, _, _ := strings.Cut(text, "\n")
 	switch {
 	case first != "":
 		return strings.TrimSpace(first)
