@@ -100,7 +100,7 @@ func (h *Host) CreateAccount(ctx context.Context, name, comment string) error {
 	if err != nil {
 		return err
 	}
-	text := "# Airlift created this account. ./install reset removes it.\n"
+	text := "# Airlift created this account, and './install reset' removes it.\n"
 	if !group || slices.Contains(declared, "groupdel") {
 		text += fmt.Sprintf("g %s %d\n", name, want.GID)
 	}
