@@ -83,6 +83,8 @@ func (h *Host) prepare() error {
 		"proc/sys/kernel/panic_on_oops":                "0\n",
 		"proc/sys/kernel/keys/root_maxkeys":            "1000000\n",
 		"proc/sys/kernel/keys/root_maxbytes":           "25000000\n",
+		"etc/passwd":                                   "root:x:0:0::/root:/bin/sh\netcd:x:52:52::/:/sbin/nologin\n", // the model has no systemd-sysusers
+		"etc/group":                                    "root:x:0:\netcd:x:52:\n",
 		"etc/hostname":                                 h.Name + "\n",
 		"etc/resolv.conf":                              "nameserver 10.0.0.53\n",
 		"run/systemd/system/ignore":                    "",
