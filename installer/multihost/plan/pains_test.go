@@ -13,6 +13,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"pgregory.net/rapid"
+
 	"airlift/installer/multihost/facts"
 	"airlift/installer/multihost/plan"
 	"airlift/installer/multihost/spec"
@@ -490,6 +492,34 @@ func TestConfigurationIsShown(t *testing.T) {
 	if err := plan.Same(p, fresh); err == nil || !strings.Contains(err.Error(), "cp0: change of the configuration") {
 		t.Error(err)
 	}
+}
+
+// The cluster does not match the file while API servers wait for certificates of kubelets, also if no host has anything to do. A plan
+// that changes the configuration does not know yet whether they will wait.
+func TestCertificatesOfKubeletsHold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := site(newVersion)
+		change := facts.Change{}
+		if rapid.Bool().Draw(t, "changes") {
+			change.Nodes = changedNodes(rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"cp0", "cp1", "w1"}), 1, 3, rapid.ID[string]).Draw(t, "nodes")...)
+		}
+		waits := rapid.Bool().Draw(t, "waits")
+		if waits {
+			change.Warnings = []facts.Finding{{Name: "KubeletCertificates", Message: "w1: connection refused", Fix: "run it again"}}
+		}
+		documented(&in, change)
+		in.Spec.Profile = spec.Hardened
+		view(in).Profile = spec.Hardened
+		p, problems := plan.Make(in)
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		err := p.Outcome()
+		held := err != nil && fault.ExitCode(err) == fault.Held && strings.Contains(err.Error(), "w1: connection refused")
+		if changes := len(p.Stages) > 0; changes != (len(change.Nodes) > 0) || held != (waits && !changes) || (err != nil) != (waits || changes) {
+			t.Fatalf("waits %t, changes %t: %v", waits, changes, err)
+		}
+	})
 }
 
 // A kubelet of an adopted node that does not read Airlift's files does not restart for a change, and has it only from its first upgrade

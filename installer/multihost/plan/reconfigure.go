@@ -18,7 +18,7 @@ type ChangeAnswer struct {
 	Err    error
 }
 
-// kubeletCertificates is the warning of a host that holds a part of the change back. It is a note also if nothing else is left to do.
+// kubeletCertificates is the warning of a host that waits with a part of the change. The cluster does not match the file before that part.
 const kubeletCertificates = "KubeletCertificates"
 
 // Questions returns the hosts that must be asked for Input.Changes before Make, each with the verb, Reconfigure or
@@ -289,10 +289,12 @@ func (s *site) noteConfiguration() {
 			if !used || s.Changes[name].Change == nil {
 				continue
 			}
-			acts := some(s.configure, s.follow)(h)
 			for _, w := range s.Changes[name].Change.Warnings {
-				if acts || w.Name == kubeletCertificates {
+				switch {
+				case some(s.configure, s.follow)(h):
 					s.note("%s: %s: %s; %s", name, w.Name, w.Message, w.Fix)
+				case w.Name == kubeletCertificates && !slices.ContainsFunc(s.hosts, some(s.configure, s.follow)):
+					s.rest(fault.Held, "see why they have none: ./install docs hardening", "%s", w.Message)
 				}
 			}
 		}
