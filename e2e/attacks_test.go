@@ -72,7 +72,7 @@ var attacks = []struct {
 	{"user: a privileged pod with the host's processes", func(v *victim) string {
 		return v.runPod("privileged", "cat /proc/1/root/etc/shadow", `securityContext: {privileged: true}`, `hostPID: true`)
 	}, "^root:", "violates PodSecurity"},
-	// with the port 6443, it takes the API server away from all nodes of a plain cluster: kube-proxy rejects each connection
+	// with the port 6443, the worker of a plain cluster could not reach the API server any more: kube-proxy rejects each connection
 	{"user: a Service that claims the control plane's address", func(v *victim) string {
 		return v.asUser(fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: thief}, spec: {ports: [{port: 6444}], externalIPs: [%s]}}", v.control.Addr), "create", "--filename", "-")
 	}, "^service/thief created", "external IPs"},

@@ -168,7 +168,7 @@ const (
 	accountInUse   = 8
 )
 
-// RemoveAccount removes the account that CreateAccount created. note says what stays.
+// RemoveAccount removes the account that CreateAccount created. note is what stays.
 func (h *Host) RemoveAccount(ctx context.Context, name string) (note string, err error) {
 	commands, err := h.declared(name)
 	if err != nil || len(commands) == 0 {

@@ -239,7 +239,7 @@ func TestCopies(t *testing.T) {
 	})
 }
 
-// TestGiveData: no link leads to a file that gets another owner, what is beside the data keeps its owner, and reset gives an existing
+// TestGiveData: no link leads to a file that gets another owner, other files next to the data keep their owner, and reset gives an existing
 // directory back.
 func TestGiveData(t *testing.T) {
 	rig.Root(t)

@@ -213,7 +213,7 @@ func (a *approver) judge(ctx context.Context, client *cluster.Client, now **site
 	}
 	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AddressesOfNode",
-		Message: "Airlift on " + a.settings.Node + ": the names and addresses are those of the node", LastUpdateTime: metav1.Now(),
+		Message: "Airlift on " + a.settings.Node + ": the names and addresses belong to the node", LastUpdateTime: metav1.Now(),
 	})
 	if _, err := client.API.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, csr, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("approving %s: %w", csr.Name, err)

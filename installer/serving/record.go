@@ -66,7 +66,7 @@ func decodeRecords(m *corev1.ConfigMap) (records, error) {
 	return all, nil
 }
 
-// set stores the record of a node, and removes those of nodes that are gone.
+// set stores the record of a node, and removes the records of nodes that are gone.
 func set(m *corev1.ConfigMap, all records, name string, one record, nodes []corev1.Node) error {
 	data, err := json.Marshal(one)
 	if err != nil {

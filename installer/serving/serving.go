@@ -1,5 +1,5 @@
 // Package serving lets a cluster sign the serving certificates of its kubelets: a process on each control plane approves a request
-// whose names and addresses are those that the site gave to the node. What a kubelet reports of itself does not count.
+// whose names and addresses the site gave to the node. What a kubelet reports of itself does not count.
 package serving
 
 import (

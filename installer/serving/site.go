@@ -76,7 +76,7 @@ func (s *site) judge(r *request) (pinned *record, err error) {
 	return pinned, nil
 }
 
-// within returns an error if the request has another address, or another name than the node's and those of the record.
+// within returns an error if the request has another address, or another name than the node's and the recorded names.
 func (r *request) within(addresses []netip.Addr, has record) error {
 	for _, name := range r.names {
 		if name != r.node && !slices.Contains(has.Addresses, name) {

@@ -11,7 +11,7 @@ import (
 func newApprove() *cobra.Command {
 	return &cobra.Command{
 		Use:    "approve",
-		Short:  "Approve serving certificates of kubelets whose names and addresses are those of the node",
+		Short:  "Approve a kubelet's serving certificate if its names and addresses belong to the node",
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return serving.Run(cmd.Context(), daemon.Log(cmd.ErrOrStderr()))

@@ -58,7 +58,7 @@ func TestKeysStay(t *testing.T) {
 	})
 }
 
-// The site's own configuration of the encryption stays what the document says.
+// The site's own configuration of the encryption stays as it is in the document.
 func TestOtherKeysStay(t *testing.T) {
 	var stored, own config.Cluster
 	if err := secrets.Use(&stored); err != nil {

@@ -147,7 +147,7 @@ func RemoveInstalled(ctx context.Context, h *host.Host) (kept []string, err erro
 		if KeepsCredentials(h, e) {
 			continue // whoever restores its server forgets it
 		}
-		if e.Name == host.AccountFile { // it says what to remove
+		if e.Name == host.AccountFile { // it declares what to remove
 			note, err := h.RemoveAccount(ctx, host.EtcdAccount)
 			if note != "" {
 				kept = append(kept, note)
