@@ -221,8 +221,8 @@ vm: bundle
 	go test -tags vm,$(TAG) -count 1 -timeout 5h -v -run '$(RUN)' ./scripts/lab/vm -bundle $(CURDIR)/$(BUNDLE) -arch $(ARCH)
 
 # Kubernetes' own conformance tests on two hosts; the results are in docs/conformance.md. This takes
-# hours. It can be stopped and continued. BY=kubeadm does the same on a cluster by real kubeadm,
-# and FOCUS='sig-network.*DNS' selects some tests.
+# hours. It can be stopped and continued. BY=kubeadm does the same on a cluster by real kubeadm, BY=hardened
+# on one with --profile hardened, and FOCUS='sig-network.*DNS' selects some tests.
 conformance: build
 	go build -o bin/upstream ./scripts/oracle/upstream
 	bin/upstream build --version $(KUBERNETES) --conformance

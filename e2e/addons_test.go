@@ -132,7 +132,7 @@ func TestAddOns(t *testing.T) {
 		{"init applies the add-ons and waits for them", func(t *testing.T) {
 			out := install(t, control, 0, append([]string{"init"}, ignore...)...)
 			for _, name := range names {
-				contains(t, out, name+": "+map[string]string{release.NetworkPolicy: "4", release.LocalPathStorage: "9", release.MetricsServer: "9", release.Ingress: "20"}[name]+" objects")
+				contains(t, out, name+": "+map[string]string{release.NetworkPolicy: "5", release.LocalPathStorage: "11", release.MetricsServer: "10", release.Ingress: "22"}[name]+" objects")
 			}
 			if join, err = site.JoinArgs(out); err != nil {
 				t.Fatal(err)

@@ -47,7 +47,7 @@ type victim struct {
 }
 
 // attacks are what the attackers try, and a regular expression of what is printed: in a plain cluster, and in one of
-// init --profile hardened --encrypt-secrets. The last one stops the worker's kubelet.
+// init --profile hardened. The last one stops the worker's kubelet.
 var attacks = []struct {
 	name            string
 	try             func(*victim) string
@@ -146,7 +146,7 @@ func TestAttacks(t *testing.T) {
 			v := &victim{T: t, s: s, control: s.Hosts[0], worker: s.Hosts[1]}
 			var args []string
 			if kind == "hardened" {
-				args = []string{"--profile", "hardened", "--encrypt-secrets"}
+				args = []string{"--profile", "hardened"}
 			}
 			inOrder(t, s, []stage{
 				{"a cluster", func(t *testing.T) { v.T = t; v.create(args) }},

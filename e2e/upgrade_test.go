@@ -70,7 +70,7 @@ func runNewer(t *testing.T, h *lab.Host, args ...string) (string, int) {
 // steadyWorkload is a Deployment that can lose a node: three replicas, of which two must stay,
 // and each still answers while it leaves the Service. It requests a share of the processors: without one it has 2 of the
 // about 1,000 shares of a host that imports images, and on a small machine does not answer for seconds. For the same reason
-// it answers for 15 seconds after its end began: kube-proxy, which requests nothing, hears of it late.
+// it answers for 15 seconds after its end began: kube-proxy, which requests nothing, hears of it late. Pod Security restricted accepts it.
 const steadyWorkload = `
 apiVersion: apps/v1
 kind: Deployment
@@ -82,6 +82,7 @@ spec:
     metadata: {labels: {app: steady}}
     spec:
       terminationGracePeriodSeconds: 30
+      securityContext: {runAsNonRoot: true, runAsUser: 1000, seccompProfile: {type: RuntimeDefault}}
       tolerations: [{key: node-role.kubernetes.io/control-plane, operator: Exists, effect: NoSchedule}]
       affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 100, podAffinityTerm: {topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: steady}}}}]}}
       containers:
@@ -89,6 +90,7 @@ spec:
         image: %s
         imagePullPolicy: Never
         args: [netexec, --http-port=8080, --delay-shutdown=15]
+        securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
         resources: {requests: {cpu: 100m}}
         readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1, timeoutSeconds: 5}
 ---

@@ -80,6 +80,8 @@ its help lists them. All flags of kubeadm work; those that few people type are n
 	return cmd
 }
 
+const encryptFlag = "encrypt-secrets"
+
 func (in *initFlags) bind(f *pflag.FlagSet) {
 	cfg := &in.cfg
 	f.SortFlags = false
@@ -91,7 +93,7 @@ func (in *initFlags) bind(f *pflag.FlagSet) {
 	f.StringSliceVar(&cfg.Endpoint.VIPs, "control-plane-vip", nil, "a free `ADDRESS` in the subnet of the control planes, at which a healthy one answers; with a comma, one of each family")
 	f.BoolVar(&cfg.Endpoint.Balancer, "control-plane-balancer", false, "run a balancer on each node, through which its own processes reach all API servers")
 	f.BoolVar(&cfg.Registry.Used, "embedded-registry", false, "let the control planes keep this file and serve it: thin installers read it, and containerd of each node pulls its images")
-	f.BoolVar(&in.encryptSecrets, "encrypt-secrets", false, "encrypt Secrets in etcd, with a key that is created here")
+	f.BoolVar(&in.encryptSecrets, encryptFlag, false, "encrypt Secrets in etcd, with a key that is created here (default with --profile: true)")
 	f.StringSliceVar(&cfg.APIServer.CertSANs, "apiserver-cert-extra-sans", nil, "additional IP addresses and DNS names in the API server's certificate")
 	f.StringVar(&cfg.Cluster.CertificatesDir, "cert-dir", config.CertificatesDir, "the `DIRECTORY` of the certificates")
 	f.StringVar(&cfg.ImageRepository, "image-repository", config.DefaultImageRepository, "the registry in the names of the control plane's images")
@@ -129,7 +131,7 @@ func (in *initFlags) open(cmd *cobra.Command) (*opened, error) {
 		return nil, err
 	}
 	cfg.DisableSkippedAddOns()
-	if in.encryptSecrets {
+	if in.encryptSecrets || in.profile == profile.Hardened && !cmd.Flags().Changed(encryptFlag) && secrets.OfSite(&cfg.Cluster) == "" {
 		if err := secrets.Use(&cfg.Cluster); err != nil {
 			return nil, err
 		}

@@ -62,6 +62,12 @@ func Flannel(cfg *config.Config) ([]runtime.Object, error) {
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: own},
 		},
+		// No pod uses it: it has no token (CIS 5.1.5).
+		&corev1.ServiceAccount{
+			TypeMeta:                     metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
+			ObjectMeta:                   metav1.ObjectMeta{Namespace: namespace, Name: "default"},
+			AutomountServiceAccountToken: new(false),
+		},
 		role,
 		binding,
 		netConf,

@@ -56,13 +56,22 @@ func Open(ctx context.Context, m *node.Machine, kubeconfig string) (*ControlPlan
 	return &ControlPlane{Machine: m, Client: client, Kubeconfig: kubeconfig}, nil
 }
 
+// Provider returns the file with which the API server of this host encrypts: "", File, or one of the site.
+func (c *ControlPlane) Provider() (string, error) {
+	pod, err := staticpod.Read(c.Existing.Path(node.APIServerManifest))
+	if err != nil {
+		return "", err
+	}
+	return pod.Flags[providerFlag], nil
+}
+
 // Keys reads the file that the API server of this host reads.
 func (c *ControlPlane) Keys() (*Keys, error) {
-	pod, err := staticpod.Read(c.Existing.Path(node.APIServerManifest))
+	file, err := c.Provider()
 	if err != nil {
 		return nil, err
 	}
-	switch file := pod.Flags[providerFlag]; file {
+	switch file {
 	case "":
 		return nil, nil
 	case File:

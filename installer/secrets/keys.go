@@ -215,14 +215,22 @@ func IsUsed(c *config.Cluster) bool {
 	return value == File
 }
 
+// OfSite returns the file with which the API servers of a cluster encrypt, if it is the site's own one.
+func OfSite(c *config.Cluster) string {
+	if value, _ := config.LastArg(c.APIServer.ExtraArgs, providerFlag); value != File {
+		return value
+	}
+	return ""
+}
+
 // Use lets the API servers of a cluster read File. It is what a user of kubeadm would write to the ClusterConfiguration, so kubeadm's
 // upgrade keeps it.
 func Use(c *config.Cluster) error {
 	if IsUsed(c) {
 		return nil
 	}
-	if value, has := config.LastArg(c.APIServer.ExtraArgs, providerFlag); has {
-		return fault.New(fault.Preflight, "the API servers encrypt with the configuration of the site: --%s=%s", providerFlag, value).
+	if file := OfSite(c); file != "" {
+		return fault.New(fault.Preflight, "the API servers encrypt with the configuration of the site: --%s=%s", providerFlag, file).
 			Hint("change that one in steps (./install docs reconfigure), or remove it before Airlift keeps the keys")
 	}
 	for _, v := range c.APIServer.ExtraVolumes {

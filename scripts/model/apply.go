@@ -421,12 +421,13 @@ func (s *Site) hasSecrets() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.api()
-	if s.yaml.secrets == 0 || c == nil {
+	byProfile := s.yaml.secrets == 0 && s.yaml.profile == 1
+	if c == nil || s.yaml.secrets == 0 && !byProfile || byProfile && strings.Contains(c.policy, "aescbc") { // the encryption of the site stays
 		return nil
 	}
 	for key, value := range c.data {
-		if strings.HasPrefix(key, "secrets/") && strings.HasPrefix(value, "k8s:enc:secretbox:") != (s.yaml.secrets == 1) {
-			return fmt.Errorf("cluster apply has succeeded with encryptSecrets %t, and etcd has %s as %.40q", s.yaml.secrets == 1, key, value)
+		if want := s.yaml.secrets == 1 || byProfile; strings.HasPrefix(key, "secrets/") && strings.HasPrefix(value, "k8s:enc:secretbox:") != want {
+			return fmt.Errorf("cluster apply has succeeded, Secrets are to be encrypted: %t, and etcd has %s as %.40q", want, key, value)
 		}
 	}
 	return nil

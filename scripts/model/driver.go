@@ -337,7 +337,7 @@ func (s *Site) installed(r *run, b *payload.Bundle, args []string, in []byte, ou
 			return "", err
 		}
 		cfg.Registry.Used = slices.Contains(args, "--embedded-registry")
-		if slices.Contains(args, "--encrypt-secrets") {
+		if slices.Contains(args, "--encrypt-secrets=true") {
 			if err := secrets.Use(&cfg.Cluster); err != nil {
 				return "", err
 			}

@@ -119,6 +119,9 @@ func (r *Reconfigure) profileWarnings(ctx context.Context) (list []preflight.Pro
 	if !r.hardens {
 		return list
 	}
+	if reconfiguration.FileOf(&r.Config.Cluster, "kube-apiserver", encryptionFlag) == "" {
+		add("then run ./install secrets enable; cluster apply does it, too", "the profile of a new cluster also encrypts Secrets in etcd; this command does not")
+	}
 	if level, ok := profile.PodSecurity(&r.Config.Cluster); ok {
 		refused, err := r.API.Client.RefusedPods(ctx, level.Enforce, level.Version, level.Exempt)
 		if err != nil {

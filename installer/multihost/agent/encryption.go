@@ -21,6 +21,12 @@ func controlPlane(h *host.Host, client *cluster.Client) *secrets.ControlPlane {
 // readKeys returns how far this control plane is from each goal.
 func readKeys(h *host.Host) (*facts.Encryption, error) {
 	c := controlPlane(h, nil)
+	switch file, err := c.Provider(); {
+	case err != nil:
+		return nil, err
+	case file != "" && file != secrets.File:
+		return &facts.Encryption{Site: file}, nil
+	}
 	keys, err := c.Keys()
 	if err != nil {
 		return nil, err

@@ -87,6 +87,8 @@ type Node struct {
 
 // An Encryption is how far a control plane is from Secrets that are encrypted in etcd, and from Secrets that are not.
 type Encryption struct {
+	// Site is the configuration of the site with which the API server encrypts: then Airlift has no keys, and there are no steps.
+	Site string `json:"site,omitempty"`
 	// Steps is how often the keys have to change, on all control planes, by the command that does it. A command that must not run now is
 	// not in it.
 	Steps map[string]int `json:"steps"`

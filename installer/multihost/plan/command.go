@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -139,8 +140,8 @@ func InitFlags(c *spec.Cluster) []string {
 	if c.EmbeddedRegistry {
 		flags = append(flags, "--embedded-registry")
 	}
-	if c.EncryptSecrets != nil && *c.EncryptSecrets {
-		flags = append(flags, "--encrypt-secrets")
+	if c.EncryptSecrets != nil {
+		flags = append(flags, fmt.Sprintf("--encrypt-secrets=%t", *c.EncryptSecrets))
 	}
 	if c.Profile == spec.Hardened {
 		flags = append(flags, "--profile", c.Profile)

@@ -36,6 +36,13 @@ func (s *site) findEncryptor() {
 	if s.Spec.EncryptSecrets == nil || len(list) == 0 {
 		return
 	}
+	if i := slices.IndexFunc(list, func(h host) bool { return h.Node.Encryption.Site != "" }); i >= 0 {
+		if h := list[i]; !s.Spec.EncryptsByProfile {
+			s.problem(h.Name, "remove encryptSecrets from cluster.yaml; or change that configuration in steps: ./install docs reconfigure",
+				"it is the site's own: "+h.Node.Encryption.Site, "cannot change the encryption of Secrets")
+		}
+		return
+	}
 	left := func(h host) int { steps, _ := s.stepsLeft(h); return steps }
 	h := slices.MinFunc(list, func(a, b host) int {
 		behind := func(h host) int { return number(s.nodes[h.Name].ConfigurationBehind) } // it has other keys when it has followed

@@ -522,6 +522,21 @@ func TestCertificatesOfKubeletsHold(t *testing.T) {
 	})
 }
 
+// An encryption of the site stays if only the profile asks for another one. A file that asks for it is refused.
+func TestEncryptionOfTheSite(t *testing.T) {
+	for _, byProfile := range []bool{true, false} {
+		in := site(newVersion)
+		in.Spec.EncryptSecrets, in.Spec.EncryptsByProfile = new(true), byProfile
+		for _, name := range []string{"cp0", "cp1", "cp2"} {
+			fact(in, name).Node.Encryption = &facts.Encryption{Site: "/etc/kms.yaml"}
+		}
+		p, problems := plan.Make(in)
+		if byProfile && (len(problems) > 0 || len(p.Stages) > 0) || !byProfile && (len(problems) != 1 || !strings.Contains(problems[0].Why, "/etc/kms.yaml")) {
+			t.Errorf("by the profile %t: %+v\n%+v", byProfile, problems, p)
+		}
+	}
+}
+
 // A kubelet of an adopted node that does not read Airlift's files does not restart for a change, and has it only from its first upgrade
 // on: also the plan after the change says so.
 func TestKubeletOfAnAdoptedNode(t *testing.T) {

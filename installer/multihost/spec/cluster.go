@@ -35,6 +35,9 @@ func (r *reader) cluster(doc *document) *Cluster {
 	c.Registries = r.registries(doc.Registries)
 	c.EncryptSecrets, c.Profile = doc.EncryptSecrets, doc.Profile
 	r.checkEncryption(doc)
+	if own := r.kubeadm.provider.text; c.Profile == Hardened && c.EncryptSecrets == nil && (own == "" || own == OwnKeys) {
+		c.EncryptSecrets, c.EncryptsByProfile = new(true), true
+	}
 	r.checkKubeadm(doc, c)
 	r.checkDocuments(c)
 	if intact {

@@ -249,6 +249,8 @@ func drawRest(t *rapid.T, want *spec.Cluster, doc object) {
 	if rapid.Bool().Draw(t, "encryption") {
 		want.EncryptSecrets = new(rapid.Bool().Draw(t, "encrypts"))
 		doc["encryptSecrets"] = *want.EncryptSecrets
+	} else if want.Profile == spec.Hardened {
+		want.EncryptSecrets, want.EncryptsByProfile = new(true), true
 	}
 	want.Roll = spec.Roll{Drain: true, DrainTimeout: config.DrainTimeout}
 	if rapid.Bool().Draw(t, "roll") {

@@ -112,6 +112,21 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// The profile encrypts Secrets, unless the file says something else, or has an encryption of the site.
+func TestProfileEncrypts(t *testing.T) {
+	const head = "apiVersion: airlift/v1\nkind: Cluster\nname: a\nhosts:\n- {name: one.example.org, role: control-plane}\n"
+	const own = "---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\napiServer: {extraArgs: [{name: encryption-provider-config, value: /etc/keys.yaml}]}\n"
+	for text, want := range map[string]*bool{
+		head: nil, head + "profile: none\n": nil, head + "profile: hardened\n" + own: nil,
+		head + "profile: hardened\n": new(true), head + "profile: hardened\nencryptSecrets: true\n": new(true), head + "profile: hardened\nencryptSecrets: false\n": new(false),
+	} {
+		c := read(t, text)
+		if !reflect.DeepEqual(c.EncryptSecrets, want) || c.EncryptsByProfile != (text == head+"profile: hardened\n") {
+			t.Errorf("%s: %v, by the profile: %t", text, c.EncryptSecrets, c.EncryptsByProfile)
+		}
+	}
+}
+
 func TestWarnings(t *testing.T) {
 	const two = "apiVersion: airlift/v1\nkind: Cluster\nname: a\nendpoint: {balancer: true}\nhosts:\n- {name: a, role: control-plane}\n- {name: b, role: control-plane}\n"
 	for text, want := range map[string][]string{

@@ -45,6 +45,8 @@ type Cluster struct {
 	Registries *Registries
 	// EncryptSecrets reports whether Secrets are encrypted in etcd. nil: apply leaves that as it is.
 	EncryptSecrets *bool
+	// EncryptsByProfile reports that the file does not say so, and Profile does. An encryption of the site then stays.
+	EncryptsByProfile bool
 	// Profile is Hardened or NoProfile. "": apply leaves the cluster as it is.
 	Profile string
 	// Digest is the sha256 of the file, of kubeadm's documents, of the patches and of the CAs of registries, hex.

@@ -26,7 +26,7 @@ type cluster struct {
 // An installer makes a cluster of two hosts, with the images of upstream's tests on both.
 type installer func(ctx context.Context, release components.Release, control, worker *lab.Host, dir string) error
 
-var installers = map[string]installer{"airlift": byAirlift, "kubeadm": byKubeadm}
+var installers = map[string]installer{"airlift": byAirlift(), "hardened": byAirlift("--profile", "hardened"), "kubeadm": byKubeadm}
 
 // startCluster returns a cluster, also with an error if hosts have to be removed.
 func startCluster(ctx context.Context, name string, kept bool, release components.Release, install installer, dir string) (*cluster, error) {
@@ -87,35 +87,37 @@ func (c *cluster) prepareTester(ctx context.Context, release components.Release)
 	return err
 }
 
-// byAirlift builds a bundle with the images and installs it, as an operator does.
-func byAirlift(ctx context.Context, release components.Release, control, worker *lab.Host, dir string) error {
-	bundle := filepath.Join(dir, "install")
-	if err := logged(ctx, filepath.Join(dir, "bundle.log"), "go", "run", "./scripts/buildbundle", "--conformance",
-		"--version", release.Kubernetes, "--compression", "fastest", "--output", bundle); err != nil {
-		return fmt.Errorf("building the bundle: %w", err)
-	}
-	for _, h := range []*lab.Host{control, worker} {
-		if _, err := h.CopyIn(ctx, bundle, site.Installer, 0o755); err != nil {
+// byAirlift builds a bundle with the images and installs it, as an operator does, with these flags of init.
+func byAirlift(flags ...string) installer {
+	return func(ctx context.Context, release components.Release, control, worker *lab.Host, dir string) error {
+		bundle := filepath.Join(dir, "install")
+		if err := logged(ctx, filepath.Join(dir, "bundle.log"), "go", "run", "./scripts/buildbundle", "--conformance",
+			"--version", release.Kubernetes, "--compression", "fastest", "--output", bundle); err != nil {
+			return fmt.Errorf("building the bundle: %w", err)
+		}
+		for _, h := range []*lab.Host{control, worker} {
+			if _, err := h.CopyIn(ctx, bundle, site.Installer, 0o755); err != nil {
+				return err
+			}
+		}
+		log, err := os.Create(filepath.Join(dir, "install.log"))
+		if err != nil {
 			return err
 		}
+		defer log.Close()
+		out, err := site.Install(ctx, control, log, append([]string{"init", "--embedded-registry"}, flags...)...) // some pods have imagePullPolicy Always
+		if err != nil {
+			return fmt.Errorf("%w, see %s", err, log.Name())
+		}
+		join, err := site.JoinArgs(out)
+		if err != nil {
+			return err
+		}
+		if _, err := site.Install(ctx, worker, log, join...); err != nil {
+			return fmt.Errorf("%w, see %s", err, log.Name())
+		}
+		return nil
 	}
-	log, err := os.Create(filepath.Join(dir, "install.log"))
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	out, err := site.Install(ctx, control, log, "init", "--embedded-registry") // some pods have imagePullPolicy Always
-	if err != nil {
-		return fmt.Errorf("%w, see %s", err, log.Name())
-	}
-	join, err := site.JoinArgs(out)
-	if err != nil {
-		return err
-	}
-	if _, err := site.Install(ctx, worker, log, join...); err != nil {
-		return fmt.Errorf("%w, see %s", err, log.Name())
-	}
-	return nil
 }
 
 // byKubeadm imports the images with ctr and makes the cluster with real kubeadm.

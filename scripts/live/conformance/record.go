@@ -32,7 +32,7 @@ type record struct {
 	Tests map[string]result `json:"tests"` // by name
 }
 
-// recordFile is the file with the results of a version on clusters by airlift or kubeadm.
+// recordFile is the file with the results of a version on the clusters of an installer.
 func recordFile(dir, version, by string) string {
 	return filepath.Join(dir, "conformance-"+version+"-"+by+".json")
 }
