@@ -422,7 +422,10 @@ func (s *Site) hasSecrets() error {
 	defer s.mu.Unlock()
 	c := s.api()
 	byProfile := s.yaml.secrets == 0 && s.yaml.profile == 1
-	if c == nil || s.yaml.secrets == 0 && !byProfile || byProfile && strings.Contains(c.policy, "aescbc") { // the encryption of the site stays
+	ofSite := slices.ContainsFunc(s.hosts, func(h *Host) bool {
+		return strings.Contains(h.read("etc/kubernetes/manifests/kube-apiserver.yaml"), "encryption-provider-config=/encryption/")
+	})
+	if c == nil || s.yaml.secrets == 0 && !byProfile || byProfile && ofSite { // it stays
 		return nil
 	}
 	for key, value := range c.data {
