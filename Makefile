@@ -187,10 +187,13 @@ browser:
 		{ echo "NOT RUN: chromium is missing and cannot be installed. NOTHING WAS TESTED IN A BROWSER."; exit 1; }
 	go test -tags $(TAG) -vet=off -count 1 -p 1 -v -run Browser $$(echo ./scripts/fixtures/browser; grep -rl --include="*_test.go" airlift/scripts/fixtures/browser . | xargs dirname | sort -u)
 
+# These tests need the bundle of make newer, too.
+UPGRADES = TestUpgrade TestMultiHostUpgrade TestEmbeddedRegistry TestAdopt TestHardenedSite
+
 e2e: bundle
 	@rm -f out/hosts-not-run
 	$(if $(call runs,TestAddOns)$(call runs,TestPodNetwork),bin/upstream build --version $(KUBERNETES) --add-ons)
-	$(if $(call runs,TestUpgrade)$(call runs,TestMultiHostUpgrade)$(call runs,TestEmbeddedRegistry),$(MAKE) newer)
+	$(if $(strip $(foreach t,$(UPGRADES),$(call runs,$(t)))),$(MAKE) newer)
 	$(E2E) ./e2e
 	@if test -e out/hosts-not-run; then cat out/hosts-not-run; fi
 	$(E2E) ./scripts/lab ./scripts/bench/measure ./installer/host

@@ -14,6 +14,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
@@ -286,6 +287,10 @@ func TestFlannelEqualsUpstream(t *testing.T) {
 	// The hook of TestFlannelHook needs a directory that upstream mounts only
 	// in its init containers.
 	flanneld.VolumeMounts = append(flanneld.VolumeMounts, corev1.VolumeMount{Name: "cni", MountPath: "/etc/cni/net.d"})
+
+	// No pod uses the default account, so it has no token.
+	want["ServiceAccount kube-flannel/default"] = &corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-flannel", Name: "default"}, AutomountServiceAccountToken: new(false)}
 
 	got := must(render.Flannel(oracle.Plain(oracle.Version)))
 	flanneld.Lifecycle = find[*appsv1.DaemonSet](t, got, "kube-flannel-ds").Spec.Template.Spec.Containers[0].Lifecycle
