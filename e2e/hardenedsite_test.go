@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"airlift/scripts/lab"
+	"airlift/scripts/lab/site"
 )
 
 const hardenedSite = withBalancer + "profile: hardened\n"
@@ -37,7 +38,7 @@ func (m *multihost) settle(t *testing.T, apply func(args ...string) (string, int
 // older runs the bundle of the test on the driver.
 func (m *multihost) older(t *testing.T) func(args ...string) (string, int) {
 	return func(args ...string) (string, int) {
-		out, err := m.driver.Output(t.Context(), append([]string{"/root/install"}, args...)...)
+		out, err := m.driver.Output(t.Context(), append([]string{site.Installer}, args...)...)
 		return out, exitCode(err)
 	}
 }
@@ -117,6 +118,11 @@ func TestHardenedSite(t *testing.T) {
 	}
 	inOrder(t, m.Site, []stage{
 		{"a plain cluster", func(t *testing.T) {
+			for _, h := range m.nodes[:m.planes] {
+				if _, err := h.CopyIn(t.Context(), *bundlePath, site.Installer, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
 			m.describe(t, withBalancer, nil)
 			m.apply(t)
 			kubectl(t, m.Site, "create", "secret", "generic", "sealed", "--from-literal=word=kept")
@@ -141,7 +147,7 @@ func TestHardenedSite(t *testing.T) {
 			install(t, first, 0, "etcd", "snapshot", backup)
 			u.start(t)
 			for range 6 {
-				_, err := first.Output(t.Context(), "/root/install", "secrets", "rotate", "--yes")
+				_, err := first.Output(t.Context(), site.Installer, "secrets", "rotate", "--yes")
 				code := exitCode(err)
 				if code != 0 && code != 9 {
 					t.Fatalf("secrets rotate: exit code %d", code)
@@ -224,7 +230,7 @@ func TestAdoptHardened(t *testing.T) {
 			profile(t, "hardened")
 			servesSigned(t, a.control, a.control)
 			etcdUser(t, a.control)
-			out, _ := a.control.Output(t.Context(), "/root/install", "audit")
+			out, _ := a.control.Output(t.Context(), site.Installer, "audit")
 			for line := range strings.Lines(out) {
 				if strings.Contains(line, "(automated)") {
 					t.Logf("%s", line)
