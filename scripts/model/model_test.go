@@ -3,6 +3,7 @@ package model
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -53,7 +54,7 @@ func TestMain(m *testing.M) {
 				panic(err)
 			}
 		}
-		if err := network(); err != nil {
+		if err := errors.Join(network(), installTools()); err != nil {
 			panic(err)
 		}
 		os.Exit(m.Run())
@@ -93,7 +94,7 @@ func network() error {
 	if err := netlink.LinkSetUp(link); err != nil {
 		return err
 	}
-	for i := range 5 {
+	for i := range 10 { // each host may get another address
 		a, err := netlink.ParseAddr(fmt.Sprintf("10.0.0.%d/24", i+1))
 		if err != nil {
 			return err
