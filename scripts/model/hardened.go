@@ -305,7 +305,7 @@ func (w *World) approved(c *etcdCluster, o map[string]any) {
 // distrusts returns why an API server that verifies kubelets does not reach the one of a node that is Ready, "" if it reaches each. of selects
 // the hosts. The caller holds w.mu.
 func (w *World) distrusts(s *apiServer, c *etcdCluster, of func(h *Host) bool) string {
-	if s == nil || s.kubeletCA == "" || c == nil {
+	if s == nil || s.kubeletCA == "" || c == nil || s.host.outdated() {
 		return ""
 	}
 	roots := x509.NewCertPool()
@@ -347,10 +347,20 @@ func (w *World) verifyKubelets(c *etcdCluster) {
 // servingTime is enough for the approval, also if a control plane starts again meanwhile.
 const servingTime = 5 * time.Minute
 
+// outdated reports whether the certificate of the API server of a host has expired, which the model uses all the same.
+func (h *Host) outdated() bool {
+	block, _ := pem.Decode([]byte(h.read(apiServerCert)))
+	if block == nil {
+		return false
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	return err == nil && time.Now().After(cert.NotAfter)
+}
+
 // mayLack reports whether nobody can approve a request of a host: its kubelet reports an address of another host, or another one reports that
-// of this host, or its address has changed and is not recorded, or its join was not finished.
+// of this host, or its address has changed and is not recorded, or its join was not finished, or its own API server does not answer.
 func (h *Host) mayLack() bool {
-	return h.moved || h.half || slices.ContainsFunc(h.world.hosts, func(o *Host) bool { return o.claims != "" && (o == h || o.claims == h.IP) })
+	return h.moved || h.half || h.controlPlane() && (h.apiServer() == nil || h.outdated()) || slices.ContainsFunc(h.world.hosts, func(o *Host) bool { return o.claims != "" && (o == h || o.claims == h.IP) })
 }
 
 // settles reports whether a command begins or ends the membership of a host.

@@ -214,7 +214,7 @@ func (s *Site) run(c Command) error {
 	if e := meanwhile(); e != nil {
 		return e
 	}
-	if c.Name == reconfigureBroken && err != nil && !disturbed && h.changeOf() == "" {
+	if c.Name == reconfigureBroken && err != nil && !disturbed && change == "" && h.changeOf() == "" { // else it also undoes what an earlier run began
 		if e := h.checkConfiguration(unchanged); e != nil {
 			return e
 		}
