@@ -314,8 +314,8 @@ func (w *World) distrusts(s *apiServer, c *etcdCluster, of func(h *Host) bool) s
 		if !strings.Contains(c.data["nodes/"+h.Name], `"status":"True","type":"Ready"`) || h.port == nil || h.off || h.registered != c.id || h.mayLack() || !of(h) {
 			continue
 		}
-		if h.port.cert == nil {
-			return fmt.Sprintf("the API server of %s verifies kubelets, and the one of %s has no certificate", s.host.Name, h.Name)
+		if h.port.cert == nil || !h.port.signed {
+			return fmt.Sprintf("the API server of %s verifies kubelets, and the one of %s has no signed certificate", s.host.Name, h.Name)
 		}
 		if _, err := h.port.cert.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: h.IP}); err != nil {
 			return fmt.Sprintf("the API server of %s does not trust the kubelet of %s: %v", s.host.Name, h.Name, err)
@@ -376,6 +376,9 @@ func settles(command string) bool {
 // reachesKubelets fails if API servers verify kubelets, and one that is Ready gets no certificate.
 func (s *Site) reachesKubelets() error {
 	why := ""
+	if verifies := func(h *Host) bool { return h.verified }; slices.ContainsFunc(s.hosts, verifies) {
+		time.Sleep(10 * kubeletPeriod) // the kubelet starts
+	}
 	if !s.wait(func() bool {
 		why = ""
 		if c := s.api(); c != nil {
