@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,7 +21,8 @@ cluster with the profile hardened. Run it as root on a control plane.
 
 Without an ADDRESS, it shows what is recorded, and what the kubelet requests. With IP
 addresses, and DNS names other than NAME, it records these instead. A request that waits is
-then approved within half a minute. The node may also join later.
+then approved within half a minute. The node may also join later. What belongs to another
+node, an API server or the control-plane endpoint is refused.
 
 The first request of a node that joins is recorded by itself. So the command is for a node
 whose addresses changed, and to give a node its addresses before it joins.`,
@@ -38,7 +40,7 @@ whose addresses changed, and to give a node its addresses before it joins.`,
 			}
 			name, out := args[0], cmd.OutOrStdout()
 			if addresses := args[1:]; len(addresses) > 0 {
-				changed, err := serving.SetAddresses(cmd.Context(), c, name, addresses)
+				changed, err := serving.SetAddresses(cmd.Context(), c, os.DirFS("/"), name, addresses)
 				if err == nil && !changed {
 					fmt.Fprintln(out, "Nothing was changed.")
 				}

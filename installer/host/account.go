@@ -100,14 +100,9 @@ func (h *Host) CreateAccount(ctx context.Context, name, comment string) error {
 	if err != nil {
 		return err
 	}
-	text := "# Airlift created this account, and './install reset' removes it.\n"
-	if !group || slices.Contains(declared, "groupdel") {
-		text += fmt.Sprintf("g %s %d\n", name, want.GID)
-	}
-	if !user || slices.Contains(declared, "userdel") {
-		text += fmt.Sprintf("u %s %d \"%s\" / /usr/sbin/nologin\n", name, want.UID, comment)
-	}
-	if _, err := h.WriteFile(AccountFile, []byte(text), 0o644); err != nil {
+	createsUser, createsGroup := !user || slices.Contains(declared, "userdel"), !group || slices.Contains(declared, "groupdel")
+	text, err := h.declareAccount(name, comment, want, createsUser, createsGroup)
+	if err != nil {
 		return err
 	}
 	args := []string{"-"}
@@ -116,11 +111,18 @@ func (h *Host) CreateAccount(ctx context.Context, name, comment string) error {
 	}
 	cmd := childprocess.Command(ctx, "systemd-sysusers", args...)
 	cmd.Stdin = strings.NewReader(text)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fault.New(fault.Failure, "creating the user and the group %s: systemd-sysusers: %w%s", name, err, printed(out)).Hint(AddAccount(name))
-	}
+	var out []byte
+	failed := h.Change("/etc/group", func() (err error) { // then it writes /etc/passwd
+		out, err = cmd.CombinedOutput()
+		return err
+	})
 	is, user, group, err := h.FindAccount(name)
+	if err == nil && !(user && group) { // what is missing, the user of this host may create
+		_, err = h.declareAccount(name, comment, is, user && createsUser, group && createsGroup)
+	}
 	switch {
+	case failed != nil:
+		return fault.New(fault.Failure, "creating the user and the group %s: systemd-sysusers: %w%s", name, failed, printed(out)).Hint(AddAccount(name))
 	case err != nil:
 		return err
 	case !user || !group: // systemd-sysusers finds it in another directory
@@ -131,6 +133,22 @@ func (h *Host) CreateAccount(ctx context.Context, name, comment string) error {
 			Hint("run the same command again: it uses these numbers")
 	}
 	return nil
+}
+
+// declareAccount writes AccountFile, and returns its text. If Airlift creates neither the user nor the group, it removes the file.
+func (h *Host) declareAccount(name, comment string, a Account, user, group bool) (text string, err error) {
+	if !user && !group {
+		return "", h.Remove(AccountFile)
+	}
+	text = "# Airlift created this account, and './install reset' removes it.\n"
+	if group {
+		text += fmt.Sprintf("g %s %d\n", name, a.GID)
+	}
+	if user {
+		text += fmt.Sprintf("u %s %d \"%s\" / /usr/sbin/nologin\n", name, a.UID, comment)
+	}
+	_, err = h.WriteFile(AccountFile, []byte(text), 0o644)
+	return text, err
 }
 
 // AddAccount are the commands with which a user creates what CreateAccount creates.
@@ -182,7 +200,11 @@ func (h *Host) RemoveAccount(ctx context.Context, name string) (note string, err
 		if h.Root != "/" {
 			args = append([]string{"--prefix", string(h.Root)}, args...)
 		}
-		out, err := childprocess.Command(ctx, command, args...).CombinedOutput()
+		var out []byte
+		err = h.Change("/etc/passwd", func() (err error) {
+			out, err = childprocess.Command(ctx, command, args...).CombinedOutput()
+			return err
+		})
 		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			return exit.ExitCode(), string(bytes.TrimSpace(out)), nil
 		}

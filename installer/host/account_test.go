@@ -142,9 +142,26 @@ func TestAccountElsewhere(t *testing.T) {
 	if err := h.CreateAccount(t.Context(), "etcd", "etcd"); fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), "getent passwd etcd >>/etc/passwd") {
 		t.Errorf("%v: %s", err, fault.Hint(err))
 	}
+	if h.Records().Wrote(host.AccountFile) {
+		t.Error("the account counts as Airlift's, which the user copies from there")
+	}
 	t.Setenv("PATH", t.TempDir())
 	if err := h.CreateAccount(t.Context(), "etcd", "etcd"); err == nil || !strings.Contains(fault.Hint(err), "useradd --system") {
 		t.Errorf("without systemd-sysusers: %v: %s", err, fault.Hint(err))
+	}
+	if h.Records().Wrote(host.AccountFile) {
+		t.Error("the account counts as Airlift's, which the user creates with the commands of the hint")
+	}
+	half := "#!/bin/sh\necho etcd:x:999: >>" + h.Path("/etc/group") + "\nexit 1\n" // it is killed after the group
+	if err := errors.Join(os.MkdirAll(h.Path("/etc"), 0o755), os.WriteFile(filepath.Join(bin, "systemd-sysusers"), []byte(half), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin)
+	if err := h.CreateAccount(t.Context(), "etcd", "etcd"); err == nil {
+		t.Error("no error")
+	}
+	if text, err := h.ReadIfExists(host.AccountFile); err != nil || !strings.Contains(string(text), "\ng etcd 999\n") || strings.Contains(string(text), "\nu ") {
+		t.Errorf("with the group only, it declares %q, %v", text, err)
 	}
 	if _, err := h.WriteFile("/etc/passwd", []byte("root:x:0:0::/:\netcd:x:0:0::/:\n"), 0o644); err != nil {
 		t.Fatal(err)

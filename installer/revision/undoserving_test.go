@@ -90,13 +90,15 @@ func TestUndoKeepsSignedCertificates(t *testing.T) {
 		cluster     *config.Config
 		former, now string
 		refused     bool
+		later       int // the number of a later change of the cluster
 	}{
-		"it would lose it":          {cluster, has, requests, true},
-		"nobody verifies":           {&deferred, has, requests, false},
-		"a plain cluster":           {testhost.Config(nil), has, requests, false},
-		"it keeps it":               {cluster, requests, requests, false},
-		"it has none":               {cluster, has, has, false},
-		"the change concerns other": {cluster, "", requests, false},
+		"it would lose it":          {cluster, has, requests, true, 0},
+		"nobody verifies":           {&deferred, has, requests, false, 1},
+		"one may still verify":      {&deferred, has, requests, true, 3},
+		"a plain cluster":           {testhost.Config(nil), has, requests, false, 3},
+		"it keeps it":               {cluster, requests, requests, false, 0},
+		"it has none":               {cluster, has, has, false, 0},
+		"the change concerns other": {cluster, "", requests, false, 0},
 	} {
 		objects, err := render.UploadClusterConfig(c.cluster)
 		if err != nil {
@@ -107,6 +109,13 @@ func TestUndoKeepsSignedCertificates(t *testing.T) {
 			t.Fatal(err)
 		}
 		objects = append(objects, kubelet...)
+		if c.later > 0 {
+			data, err := config.Reconfiguration{Number: c.later, As: 1}.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			objects = append(objects, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: config.ReconfigurationConfigMap}, Data: map[string]string{config.ReconfigurationKey: string(data)}})
+		}
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			for _, o := range objects {
@@ -129,7 +138,7 @@ func TestUndoKeepsSignedCertificates(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := testhost.Open(t, t.TempDir())
-		record := &Record{Kind: Reconfigure, Change: "0123456789abcdef", Finished: true}
+		record := &Record{Kind: Reconfigure, Change: "0123456789abcdef", Finished: true, Number: 1}
 		if c.former != "" {
 			if _, err := h.WriteFile(config.KubeletConfigFile, []byte(c.former), 0o600); err != nil {
 				t.Fatal(err)

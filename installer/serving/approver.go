@@ -39,8 +39,8 @@ const (
 	pause     = 2 * time.Second // after an error, and for a node that is about to register
 )
 
-// An approver is the process of one control plane.
-type approver struct {
+// An Approver is the process of one control plane.
+type Approver struct {
 	settings *Settings
 	root     fs.FS // of the host
 	log      *slog.Logger
@@ -58,30 +58,53 @@ type approver struct {
 
 // Run approves requests until ctx ends.
 func Run(ctx context.Context, log *slog.Logger) error {
-	data, err := os.ReadFile(SettingsPath)
+	a, err := NewApprover(os.DirFS("/"), net.InterfaceAddrs, log)
 	if err != nil {
-		return fault.New(fault.Usage, "reading the settings: %w", err).Hint("init, join and reconfigure write them on control planes of a cluster with the profile hardened: ./install docs hardening")
+		return err
 	}
-	settings, err := decode(data)
-	if err != nil {
-		return fault.New(fault.Failure, "reading %s: %w", SettingsPath, err).Hint("write the file again: run init or join again with the same flags")
-	}
-	a := newApprover(settings, os.DirFS("/"), log)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return daemon.KeepAlive(ctx) })
 	group.Go(func() error { a.run(ctx); return nil })
 	return group.Wait()
 }
 
-func newApprover(s *Settings, root fs.FS, log *slog.Logger) *approver {
-	return &approver{
-		settings: s, root: root, log: log, addresses: net.InterfaceAddrs, now: time.Now, refused: map[string]string{},
+// NewApprover returns the process of a control plane, whose files are in root. addresses returns the addresses of its interfaces.
+func NewApprover(root fs.FS, addresses func() ([]net.Addr, error), log *slog.Logger) (*Approver, error) {
+	s, err := readSettings(root)
+	if err != nil {
+		return nil, err
+	}
+	return newApprover(s, root, addresses, log), nil
+}
+
+// readSettings reads what Files has written on a control plane.
+func readSettings(root fs.FS) (*Settings, error) {
+	data, err := fs.ReadFile(root, strings.TrimPrefix(SettingsPath, "/"))
+	if err != nil {
+		return nil, fault.New(fault.Usage, "reading the settings: %w", err).Hint("init, join and reconfigure write them on control planes of a cluster with the profile hardened: ./install docs hardening")
+	}
+	s, err := decode(data)
+	if err != nil {
+		return nil, fault.New(fault.Failure, "reading %s: %w", SettingsPath, err).Hint("write the file again: run init or join again with the same flags")
+	}
+	return s, nil
+}
+
+func newApprover(s *Settings, root fs.FS, addresses func() ([]net.Addr, error), log *slog.Logger) *Approver {
+	return &Approver{
+		settings: s, root: root, log: log, addresses: addresses, now: time.Now, refused: map[string]string{},
 		credentials: func() ([]string, error) { return kubeletCredentials(root) },
 	}
 }
 
+// Round judges all requests once. again reports whether to judge again in a moment.
+func (a *Approver) Round(ctx context.Context) (again bool, err error) {
+	_, again, err = a.round(ctx)
+	return again, err
+}
+
 // run judges requests until ctx ends. An error is in the log once, until all is well or another one follows.
-func (a *approver) run(ctx context.Context) {
+func (a *Approver) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		version, soon, err := a.round(ctx)
 		if err == nil && !soon {
@@ -103,7 +126,7 @@ func (a *approver) run(ctx context.Context) {
 	}
 }
 
-func (a *approver) report(err error) {
+func (a *Approver) report(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -115,7 +138,7 @@ func (a *approver) report(err error) {
 }
 
 // connect returns a client with a certificate of the process.
-func (a *approver) connect() (*cluster.Client, error) {
+func (a *Approver) connect() (*cluster.Client, error) {
 	if a.client != nil && time.Since(a.created) < identityTime {
 		return a.client, nil
 	}
@@ -136,7 +159,7 @@ func (a *approver) connect() (*cluster.Client, error) {
 var onlyServing = metav1.ListOptions{FieldSelector: "spec.signerName=" + certificatesv1.KubeletServingSignerName}
 
 // round judges all requests. version is where a watch begins. soon reports whether to judge again in a moment.
-func (a *approver) round(ctx context.Context) (version string, soon bool, err error) {
+func (a *Approver) round(ctx context.Context) (version string, soon bool, err error) {
 	client, err := a.connect()
 	if err != nil {
 		return "", false, err
@@ -154,7 +177,7 @@ func (a *approver) round(ctx context.Context) (version string, soon bool, err er
 		switch refused := (refusal{}); {
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err): // another control plane was faster
 			soon, now = true, nil
-		case errors.Is(err, errNoNode) && time.Since(r.CreationTimestamp.Time) < time.Minute:
+		case errors.Is(err, errNoNode) && time.Since(r.CreationTimestamp.Time) < registrationTime:
 			soon = true
 		case errors.As(err, &refused):
 			reasons[r.Spec.Username] = refused.Error()
@@ -186,7 +209,7 @@ func isPending(r *certificatesv1.CertificateSigningRequest) bool {
 
 // judge approves a request, or returns a refusal. A refused request stays: a kubelet whose request is denied makes another one every
 // half minute, and one that waits is approved as soon as an administrator has recorded its addresses.
-func (a *approver) judge(ctx context.Context, client *cluster.Client, now **site, csr *certificatesv1.CertificateSigningRequest) error {
+func (a *Approver) judge(ctx context.Context, client *cluster.Client, now **site, csr *certificatesv1.CertificateSigningRequest) error {
 	r, err := parse(csr)
 	if err != nil {
 		return refusal{err}
@@ -223,56 +246,25 @@ func (a *approver) judge(ctx context.Context, client *cluster.Client, now **site
 }
 
 // site reads what decides about requests.
-func (a *approver) site(ctx context.Context, client *cluster.Client) (*site, error) {
-	s := &site{now: a.now(), self: a.settings.Node, ranges: a.settings.Ranges}
-	// The records first: when one is written, the nodes are not older than it.
+func (a *Approver) site(ctx context.Context, client *cluster.Client) (*site, error) {
 	m, err := client.API.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, recordMap, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, fault.New(fault.Failure, "there is no ConfigMap %s/%s", metav1.NamespaceSystem, recordMap).
 			Hint("create it: kubectl -n kube-system create configmap " + recordMap)
 	}
-	if err == nil {
-		s.stored = m
-		s.records, err = decodeRecords(m)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the addresses of nodes: %w", err)
 	}
-	nodes, err := client.API.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("reading the nodes: %w", err)
-	}
-	s.nodes = nodes.Items
-	servers, err := client.APIServers(ctx)
+	s, err := a.settings.siteOf(ctx, client, a.root, m)
 	if err != nil {
 		return nil, err
 	}
-	for _, server := range servers {
-		s.reserved = append(s.reserved, server.Addr().Unmap())
-	}
-	if err := a.ofHost(s); err != nil {
-		return nil, err
-	}
-	return s, nil
+	s.now = a.now()
+	return s, a.ofHost(s)
 }
 
-// ofHost adds what this host knows: its addresses, and the names of its API server.
-func (a *approver) ofHost(s *site) error {
-	data, err := fs.ReadFile(a.root, strings.TrimPrefix(path.Join(a.settings.CertificatesDir, "apiserver.crt"), "/"))
-	if err != nil {
-		return err
-	}
-	names, err := pki.ServingNames(data)
-	if err != nil {
-		return fmt.Errorf("reading apiserver.crt: %w", err)
-	}
-	for _, name := range names {
-		if a, err := netip.ParseAddr(name); err == nil {
-			s.reserved = append(s.reserved, a.Unmap())
-		} else {
-			s.reservedNames = append(s.reservedNames, name)
-		}
-	}
+// ofHost adds what this host knows about its own node.
+func (a *Approver) ofHost(s *site) (err error) {
 	if s.credentials, err = a.credentials(); err != nil {
 		return fmt.Errorf("reading the client certificate of this host's kubelet: %w", err)
 	}
@@ -320,7 +312,7 @@ func kubeletCredentials(root fs.FS) (list []string, err error) {
 }
 
 // wait waits for a new request, at most watchTime.
-func (a *approver) wait(ctx context.Context, version string) error {
+func (a *Approver) wait(ctx context.Context, version string) error {
 	options := onlyServing
 	options.ResourceVersion, options.TimeoutSeconds = version, new(int64(watchTime.Seconds()))
 	w, err := a.client.API.CertificatesV1().CertificateSigningRequests().Watch(ctx, options)

@@ -22,6 +22,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -37,6 +38,7 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/pki"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testcluster"
 	"airlift/scripts/fixtures/testcluster/testclient"
 	"airlift/scripts/oracle"
@@ -65,15 +67,28 @@ func startCluster(t *testing.T, version string) *realCluster {
 	return c
 }
 
-// approver returns the process of the control plane cp1.
-func (c *realCluster) approver(t *testing.T) *approver {
+// settings are those of the control plane cp1.
+func (c *realCluster) settings() *Settings {
 	s := &Settings{Node: "cp1", Server: "https://" + c.Endpoint(), CertificatesDir: c.Config.CertificatesDir}
 	for _, r := range c.Config.Networking.Ranges() {
 		s.Ranges = append(s.Ranges, r.Prefix)
 	}
-	a := newApprover(s, os.DirFS("/"), slog.New(slog.NewTextHandler(&c.log, nil)))
-	a.credentials = func() ([]string, error) { return []string{ownCredential}, nil }
-	a.addresses = func() ([]net.Addr, error) {
+	return s
+}
+
+// record records addresses, as an administrator does on cp1.
+func (c *realCluster) record(t *testing.T, node string, addresses ...string) error {
+	t.Helper()
+	certificate := filepath.Join(c.Config.CertificatesDir, "apiserver.crt")
+	root := fstest.MapFS{
+		SettingsPath[1:]: {Data: testcluster.Must(c.settings().Files())(t)[0].Data}, certificate[1:]: {Data: testcluster.Must(os.ReadFile(certificate))(t)},
+	}
+	return testcluster.Error(SetAddresses(t.Context(), c.super, root, node, addresses))
+}
+
+// approver returns the process of the control plane cp1.
+func (c *realCluster) approver(t *testing.T) *Approver {
+	addresses := func() ([]net.Addr, error) {
 		var list []net.Addr
 		for _, text := range []string{testcluster.DocumentationAddress + "/24", "127.0.0.1/8", "10.244.0.1/24", "fe80::1/64"} {
 			ip, n, err := net.ParseCIDR(text)
@@ -84,10 +99,12 @@ func (c *realCluster) approver(t *testing.T) *approver {
 		}
 		return list, nil
 	}
+	a := newApprover(c.settings(), os.DirFS("/"), addresses, slog.New(slog.NewTextHandler(&c.log, nil)))
+	a.credentials = func() ([]string, error) { return []string{ownCredential}, nil }
 	return a
 }
 
-func (c *realCluster) round(t *testing.T, a *approver) {
+func (c *realCluster) round(t *testing.T, a *Approver) {
 	t.Helper()
 	if _, _, err := a.round(t.Context()); err != nil {
 		t.Fatal(err)
@@ -232,7 +249,7 @@ func wrong(t *testing.T) map[string]*wish {
 	add("usage of clients, too", func(w *wish) { w.usages = append(w.usages, certificatesv1.UsageClientAuth) })
 	add("usage of a CA", func(w *wish) { w.usages = append(w.usages, certificatesv1.UsageCertSign) })
 	add("no usage of servers", func(w *wish) { w.usages = w.usages[:1] })
-	for _, name := range []string{"*", "*.w1", "w2", "cp1", "localhost", "kubernetes", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "w1.example", "W1"} {
+	for _, name := range []string{"*", "*.w1", "w2", "cp1", "kubernetes", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "w1.example", "W1"} {
 		add("the name "+name, func(w *wish) { w.template.DNSNames = []string{name} })
 		add("one more name "+name, func(w *wish) { w.template.DNSNames = append(w.template.DNSNames, name) })
 	}
@@ -245,7 +262,7 @@ func wrong(t *testing.T) map[string]*wish {
 }
 
 // refuse sends all wrong requests, and wants that none is approved.
-func (c *realCluster) refuse(t *testing.T, a *approver, list map[string]*wish) {
+func (c *realCluster) refuse(t *testing.T, a *Approver, list map[string]*wish) {
 	t.Helper()
 	sent := map[string]string{}
 	for what, w := range list {
@@ -299,7 +316,9 @@ func TestRequests(t *testing.T) {
 			if s := testcluster.Must(Read(t.Context(), c.super, "w1"))(t); !slices.Equal(s.Recorded, []string{address}) || len(s.Waiting) != 1 || !slices.Equal(s.Waiting[0].Wants, []string{"192.0.2.77", "w1"}) {
 				t.Errorf("%+v", s)
 			}
-			testcluster.Must(SetAddresses(t.Context(), c.super, "w1", []string{"192.0.2.77"}))(t)
+			if err := c.record(t, "w1", "192.0.2.77"); err != nil {
+				t.Fatal(err)
+			}
 			c.round(t, a)
 			c.signed(t, moved, "w1", "192.0.2.77")
 
@@ -313,7 +332,7 @@ func TestRequests(t *testing.T) {
 }
 
 // ownNode: a control plane knows its own addresses, and has no others.
-func (c *realCluster) ownNode(t *testing.T, a *approver) {
+func (c *realCluster) ownNode(t *testing.T, a *Approver) {
 	own := c.request(t, wishOf("cp1", testcluster.DocumentationAddress))
 	c.round(t, a)
 	c.signed(t, own, "cp1", testcluster.DocumentationAddress)
@@ -331,10 +350,22 @@ func (c *realCluster) ownNode(t *testing.T, a *approver) {
 	c.round(t, a)
 	c.signed(t, own, "cp1", testcluster.DocumentationAddress)
 	// Also if it is recorded, another control plane does not decide about it.
-	testcluster.Must(SetAddresses(t.Context(), c.super, "cp1", []string{testcluster.DocumentationAddress}))(t)
+	if err := c.record(t, "cp1", "192.0.2.99"); err != nil {
+		t.Fatal(err)
+	}
 	a.settings.Node = "cp2"
-	c.refuse(t, a, map[string]*wish{"by another control plane": wishOf("cp1", testcluster.DocumentationAddress)})
+	c.refuse(t, a, map[string]*wish{"by another control plane": wishOf("cp1", "192.0.2.99")})
 	a.settings.Node = "cp1"
+	for node, addresses := range map[string][]string{
+		"w1": {testcluster.DocumentationAddress, "10.96.0.1", "10.111.0.9", "10.244.3.4", "192.0.2.99", "w2", "cp1", "kubernetes", "kubernetes.default.svc"},
+		"w9": {"192.0.2.77"}, "kubernetes.default": {"192.0.2.78"}, "cp1": {testcluster.DocumentationAddress, "192.0.2.77"},
+	} {
+		for _, address := range addresses {
+			if err := c.record(t, node, "192.0.2.78", address); fault.ExitCode(err) != fault.Preflight || fault.Hint(err) == "" {
+				t.Errorf("%s of %s: %v", address, node, err)
+			}
+		}
+	}
 
 	for _, f := range testcluster.Must(pki.KubeletClient(c.Config, os.DirFS("/"), time.Now()))(t).Files {
 		if f.Link != "" {
@@ -359,9 +390,14 @@ func (c *realCluster) ownNode(t *testing.T, a *approver) {
 
 // joins: a record that was written before a node joins decides, one of a removed node does not, and an old node without a record
 // gets none by itself.
-func (c *realCluster) joins(t *testing.T, a *approver) {
+func (c *realCluster) joins(t *testing.T, a *Approver) {
 	ctx := t.Context()
-	testcluster.Must(SetAddresses(ctx, c.super, "w3", []string{"192.0.2.23", "w3.example"}))(t)
+	if err := c.record(t, "w3", "192.0.2.23", "w3.example"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.record(t, "w8", "w3.example"); !strings.Contains(fault.Hint(err), `{"data":{"w3":null}}`) {
+		t.Error(err, fault.Hint(err))
+	}
 	c.node(t, "w4", "192.0.2.24")
 	c.node(t, "w3", "192.0.2.33")
 	c.refuse(t, a, map[string]*wish{
@@ -433,7 +469,7 @@ func (c *realCluster) together(t *testing.T) {
 }
 
 // permissions: no node can write the record, or approve, or remove its Node to get a new record. The process can do nothing else.
-func (c *realCluster) permissions(t *testing.T, a *approver) {
+func (c *realCluster) permissions(t *testing.T, a *Approver) {
 	ctx, kubelet := t.Context(), c.as(t, nodeUser+"w1", nodesGroup)
 	maps, csrs := kubelet.CoreV1().ConfigMaps(metav1.NamespaceSystem), kubelet.CertificatesV1().CertificateSigningRequests()
 	m := testcluster.Must(c.api.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, recordMap, metav1.GetOptions{}))(t)

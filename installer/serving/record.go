@@ -3,7 +3,9 @@ package serving
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"slices"
 
@@ -12,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/kubernetes"
 
 	"airlift/installer/cluster"
 	"airlift/internal/fault"
@@ -144,14 +145,14 @@ func notUsed() error {
 }
 
 // SetAddresses records the addresses and DNS names of a node, for the certificates that its kubelet requests from now on. The
-// node may join later.
-func SetAddresses(ctx context.Context, c *cluster.Client, node string, addresses []string) (changed bool, err error) {
+// node may join later. root is the host of a control plane. It refuses what belongs to another node, an API server or the endpoint.
+func SetAddresses(ctx context.Context, c *cluster.Client, root fs.FS, node string, addresses []string) (changed bool, err error) {
 	one, err := check(node, addresses)
 	if err != nil {
 		return false, err
 	}
 	for {
-		changed, err = setAddresses(ctx, c.API, node, one)
+		changed, err = setAddresses(ctx, c, root, node, one)
 		if !apierrors.IsConflict(err) {
 			return changed, err
 		}
@@ -184,8 +185,8 @@ func check(node string, addresses []string) (one record, err error) {
 	return one, nil
 }
 
-func setAddresses(ctx context.Context, api kubernetes.Interface, node string, one record) (changed bool, err error) {
-	maps := api.CoreV1().ConfigMaps(metav1.NamespaceSystem)
+func setAddresses(ctx context.Context, c *cluster.Client, root fs.FS, node string, one record) (changed bool, err error) {
+	maps := c.API.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 	m, err := maps.Get(ctx, recordMap, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return false, notUsed()
@@ -193,13 +194,22 @@ func setAddresses(ctx context.Context, api kubernetes.Interface, node string, on
 	if err != nil {
 		return false, err
 	}
-	n, err := api.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
-	if err == nil {
-		one.UID = n.UID
-	} else if !apierrors.IsNotFound(err) {
+	settings, err := readSettings(root)
+	if err != nil {
 		return false, err
 	}
 	before := m.Data[node]
+	delete(m.Data, node) // it may be damaged
+	s, err := settings.siteOf(ctx, c, root, m)
+	if err != nil {
+		return false, err
+	}
+	if err := s.allows(one, node); err != nil {
+		return false, refusedRecord(err, node)
+	}
+	if i := slices.IndexFunc(s.nodes, func(n corev1.Node) bool { return n.Name == node }); i >= 0 {
+		one.UID = s.nodes[i].UID
+	}
 	if err := set(m, nil, node, one, nil); err != nil || m.Data[node] == before {
 		return false, err
 	}
@@ -207,4 +217,14 @@ func setAddresses(ctx context.Context, api kubernetes.Interface, node string, on
 		err = fmt.Errorf("changing ConfigMap %s/%s: %w", metav1.NamespaceSystem, recordMap, err)
 	}
 	return err == nil, err
+}
+
+// refusedRecord is the error about a record that a node cannot have.
+func refusedRecord(err error, node string) error {
+	hint := "give addresses that no other node, no API server and no Service has: ./install node addresses " + node + " ADDRESS"
+	if t, ok := errors.AsType[taken](err); ok && t.recorded {
+		hint = fmt.Sprintf("if %s does not have it any more, record its new addresses first: ./install node addresses %[1]s ADDRESS; or remove its record: kubectl -n %s patch configmap %s -p '{\"data\":{\"%[1]s\":null}}'",
+			t.node, metav1.NamespaceSystem, recordMap)
+	}
+	return fault.New(fault.Preflight, "recording the addresses of node %s: %w", node, err).Hint(hint)
 }

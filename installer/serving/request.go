@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 )
@@ -20,6 +21,7 @@ type request struct {
 	node      string
 	names     []string
 	addresses []netip.Addr
+	created   time.Time
 	// credential is the certificate with which the request was made, "" if the API server does not name it.
 	credential string
 }
@@ -65,7 +67,7 @@ func parse(csr *certificatesv1.CertificateSigningRequest) (*request, error) {
 	if err := checkUsages(csr.Spec.Usages); err != nil {
 		return nil, err
 	}
-	r := &request{node: node, names: c.DNSNames, credential: strings.Join(csr.Spec.Extra[credentialKey], ",")}
+	r := &request{node: node, names: c.DNSNames, created: csr.CreationTimestamp.Time, credential: strings.Join(csr.Spec.Extra[credentialKey], ",")}
 	for _, ip := range c.IPAddresses {
 		a, ok := netip.AddrFromSlice(ip)
 		if !ok {

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"slices"
@@ -16,37 +17,34 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 
 	"airlift/installer/cluster"
+	"airlift/internal/dialer"
 )
 
 // ObjectsFor returns Objects for a cluster that has nodes already: workers, which joined long ago, are recorded with the addresses that
 // they have. The plan of the change shows these, and who runs it confirms them. An address that two nodes report is recorded for neither.
-func (s *Settings) ObjectsFor(ctx context.Context, api kubernetes.Interface) ([]runtime.Object, error) {
-	nodes, err := api.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("reading the nodes: %w", err)
-	}
-	m, err := api.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, recordMap, metav1.GetOptions{})
+// root is the host of a control plane.
+func (s *Settings) ObjectsFor(ctx context.Context, c *cluster.Client, root fs.FS) ([]runtime.Object, error) {
+	m, err := c.API.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, recordMap, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		m, err = emptyRecord(), nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	all, err := decodeRecords(m)
+	now, err := s.siteOf(ctx, c, root, m)
 	if err != nil {
 		return nil, err
 	}
 	added := emptyRecord()
-	for i := range nodes.Items {
-		n := &nodes.Items[i]
-		_, has := all.of(n)
+	for i := range now.nodes {
+		n := &now.nodes[i]
+		_, has := now.records.of(n)
 		if _, plane := n.Labels[cluster.ControlPlaneLabel]; has || plane {
 			continue
 		}
-		if one := (record{UID: n.UID, Addresses: s.unshared(n, nodes.Items, all)}); len(one.Addresses) > 0 {
+		if one := (record{UID: n.UID, Addresses: now.unshared(n)}); len(one.Addresses) > 0 {
 			if err := set(added, nil, n.Name, one, nil); err != nil {
 				return nil, err
 			}
@@ -57,10 +55,9 @@ func (s *Settings) ObjectsFor(ctx context.Context, api kubernetes.Interface) ([]
 }
 
 // unshared returns the addresses that a node reports, and that a node without a record could have.
-func (s *Settings) unshared(n *corev1.Node, nodes []corev1.Node, all records) (list []string) {
-	others := &site{records: all, nodes: nodes, ranges: s.Ranges}
+func (s *site) unshared(n *corev1.Node) (list []string) {
 	for _, a := range addressesOf(n) {
-		if others.free(a, n.Name) == nil && !slices.Contains(list, a.String()) {
+		if s.free(a, n.Name) == nil && !slices.Contains(list, a.String()) {
 			list = append(list, a.String())
 		}
 	}
@@ -103,10 +100,10 @@ func probe(ctx context.Context, roots *x509.CertPool, n cluster.NodeState) error
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	dialer := tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: n.Addresses[0], MinVersion: tls.VersionTLS12}}
-	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(n.Addresses[0], strconv.Itoa(int(n.KubeletPort))))
+	conn, err := dialer.Dial(ctx, "tcp", net.JoinHostPort(n.Addresses[0], strconv.Itoa(int(n.KubeletPort))))
 	if err != nil {
 		return err
 	}
-	return conn.Close()
+	defer conn.Close()
+	return tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: n.Addresses[0], MinVersion: tls.VersionTLS12}).HandshakeContext(ctx)
 }

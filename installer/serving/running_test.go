@@ -51,17 +51,7 @@ func TestUnverified(t *testing.T) {
 // kubeletWith serves a certificate of a new cluster for an address. It returns its port, and the CA of the cluster.
 func kubeletWith(t *testing.T, address string) (port int32, ca []byte) {
 	t.Helper()
-	made, err := pki.Ensure(testhost.Config(func(c *config.Config) { c.Facts.NodeIP, c.LocalAPIEndpoint.AdvertiseAddress = address, address }), fstest.MapFS{}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := func(name string) []byte {
-		i := slices.IndexFunc(made.Files, func(f pki.File) bool { return strings.HasSuffix(f.Path, "/pki/"+name) })
-		if i < 0 {
-			t.Fatalf("no %s", name)
-		}
-		return made.Files[i].Data
-	}
+	file := certificates(t, address)
 	pair, err := tls.X509KeyPair(file("apiserver.crt"), file("apiserver.key"))
 	if err != nil {
 		t.Fatal(err)
@@ -86,25 +76,57 @@ func kubeletWith(t *testing.T, address string) (port int32, ca []byte) {
 	return int32(l.Addr().(*net.TCPAddr).Port), file("ca.crt")
 }
 
+// certificates returns the files of a new control plane with an address, by their names.
+func certificates(t *testing.T, address string) (file func(name string) []byte) {
+	t.Helper()
+	made, err := pki.Ensure(testhost.Config(func(c *config.Config) {
+		c.Facts.NodeIP, c.LocalAPIEndpoint.AdvertiseAddress, c.ControlPlaneEndpoint = address, address, "192.0.2.100:6443"
+	}), fstest.MapFS{}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(name string) []byte {
+		i := slices.IndexFunc(made.Files, func(f pki.File) bool { return strings.HasSuffix(f.Path, "/pki/"+name) })
+		if i < 0 {
+			t.Fatalf("no %s", name)
+		}
+		return made.Files[i].Data
+	}
+}
+
+// controlPlane returns the settings and the host of a control plane at 192.0.2.10, whose endpoint is 192.0.2.100.
+func controlPlane(t *testing.T) (*Settings, fstest.MapFS) {
+	t.Helper()
+	s := &Settings{Node: "plane", Server: "https://192.0.2.10:6443", CertificatesDir: "/pki", Ranges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}}
+	files, err := s.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, fstest.MapFS{"pki/apiserver.crt": {Data: certificates(t, "192.0.2.10")("apiserver.crt")}, SettingsPath[1:]: {Data: files[0].Data}}
+}
+
+var plane = map[string]string{cluster.ControlPlaneLabel: ""}
+
+// at returns a Node that is two days old.
+func at(name, uid string, labels map[string]string, addresses ...string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid), Labels: labels, CreationTimestamp: metav1.NewTime(time.Now().Add(-48 * time.Hour))}}
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name}}
+	for _, a := range addresses {
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
+	}
+	return n
+}
+
 // TestObjectsForARunningCluster: workers that joined before are recorded, so that their requests are approved at any time. An address that
 // is another node's, or no host's, is not; a record stays; and control planes decide about themselves.
 func TestObjectsForARunningCluster(t *testing.T) {
-	at := func(name, uid string, labels map[string]string, addresses ...string) *corev1.Node {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid), Labels: labels, CreationTimestamp: metav1.NewTime(time.Now().Add(-48 * time.Hour))}}
-		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name}}
-		for _, a := range addresses {
-			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
-		}
-		return n
-	}
-	plane := map[string]string{cluster.ControlPlaneLabel: ""}
 	stored := emptyRecord()
 	stored.Data = map[string]string{"fixed": `{"uid":"4","addresses":["192.0.2.40"]}`, "again": `{"uid":"of a former Node","addresses":["192.0.2.99"]}`}
 	client, _ := testclient.Fake(stored, at("plane", "1", plane, "192.0.2.10"), at("honest", "2", nil, "192.0.2.20", "2001:db8::20"),
 		at("thief", "3", nil, "192.0.2.10", "10.96.0.7", "192.0.2.40", "127.0.0.1"), at("fixed", "4", nil, "192.0.2.41"), at("again", "5", nil, "192.0.2.50"),
-		at("twin", "6", nil, "192.0.2.60"), at("twin2", "7", nil, "192.0.2.60"))
-	s := &Settings{Ranges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}}
-	objects, err := s.ObjectsFor(t.Context(), client.API)
+		at("twin", "6", nil, "192.0.2.60"), at("twin2", "7", nil, "192.0.2.60"), at("endpoint", "8", nil, "192.0.2.100"))
+	s, root := controlPlane(t)
+	objects, err := s.ObjectsFor(t.Context(), client, root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +146,7 @@ func TestObjectsForARunningCluster(t *testing.T) {
 	if should, _ := json.Marshal(want); string(is) != string(should) {
 		t.Errorf("recorded %s\nwant     %s", is, should)
 	}
-	again, err := s.ObjectsFor(t.Context(), client.API)
+	again, err := s.ObjectsFor(t.Context(), client, root)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,6 +36,8 @@ type apiServer struct {
 	ready   time.Time
 	server  *http.Server
 	policy  string // the audit policy and the encryption with which it runs
+	// kubeletCA is the CA with which it verifies kubelets, "" if it does not.
+	kubeletCA string
 }
 
 type connKey struct{}
@@ -65,6 +67,12 @@ func (h *Host) startAPIServer(p *pod, version string) (process, error) {
 		w.done.Go(func() { _ = s.server.Serve(tls.NewListener(l, config)) })
 	}
 	s.bootstrap()
+	if s.kubeletCA = h.read(f["kubelet-certificate-authority"]); s.kubeletCA != "" && !h.verified {
+		if why := w.distrusts(s, s.data(), func(o *Host) bool { return time.Since(o.port.since) > time.Minute }); why != "" {
+			w.violateLocked("an API server begins to verify kubelets: %s", why)
+		}
+	}
+	h.verified = s.kubeletCA != ""
 	return s, nil
 }
 
@@ -477,6 +485,9 @@ func (s *apiServer) serve(c *etcdCluster, q request, r *http.Request, body []byt
 		}
 		if v := u.GetUID(); v != "" && v != is.GetUID() {
 			return nil, apierrors.NewConflict(schema.GroupResource{Group: q.group, Resource: q.resource}, q.name, errors.New("another UID"))
+		}
+		if q.subresource == "approval" && !dry {
+			s.host.world.approved(c, o)
 		}
 		return keep(q.key(), o), nil
 	case http.MethodPatch:

@@ -13,6 +13,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"airlift/installer/host"
 	"airlift/installer/multihost/live"
 	"airlift/installer/multihost/plan"
 	multihost "airlift/installer/multihost/run"
@@ -381,6 +382,9 @@ func (s *Site) applied(c Command) error {
 	if c.Name == clusterSkip || c.Name == clusterOff {
 		return nil
 	}
+	if err := s.reachesKubelets(); err != nil {
+		return err
+	}
 	for i, h := range s.hosts {
 		s.mu.Lock()
 		timer := h.unit("airlift-certs-renew.timer").active
@@ -401,6 +405,9 @@ func (s *Site) applied(c Command) error {
 		if y := s.yaml.hosts[i]; y.in && y.address == h.IP {
 			if err := s.yaml.hasProfile(h, y.role == spec.ControlPlane); err != nil {
 				return err
+			}
+			if s.yaml.profile == 2 && s.before[h.Name]["/etc/passwd"] != h.files()["/etc/passwd"] {
+				return fmt.Errorf("cluster apply has taken the profile away, and /etc/passwd of %s has %q", h.Name, h.read("etc/passwd"))
 			}
 		}
 	}
@@ -441,14 +448,15 @@ func (y *clusterYAML) hasProfile(h *Host, controlPlane bool) error {
 	if y.profile == 0 {
 		return nil
 	}
-	files := map[string]string{"var/lib/kubelet/config.yaml": "protectKernelDefaults: true"}
+	const kubelet, server = "var/lib/kubelet/config.yaml", "etc/kubernetes/manifests/kube-apiserver.yaml"
+	values := [][2]string{{kubelet, "protectKernelDefaults: true"}, {kubelet, "serverTLSBootstrap: true"}}
 	if controlPlane {
-		files["etc/kubernetes/manifests/kube-apiserver.yaml"] = "--audit-policy-file=" + profile.Dir
-		files["etc/kubernetes/manifests/kube-scheduler.yaml"] = "--profiling=false"
+		values = append(values, [][2]string{{server, "--audit-policy-file=" + profile.Dir}, {server, "--kubelet-certificate-authority=/"},
+			{"etc/kubernetes/manifests/kube-scheduler.yaml", "--profiling=false"}, {"etc/kubernetes/manifests/etcd.yaml", "runAsNonRoot: true"}, {"etc/passwd", host.EtcdAccount + ":"}}...)
 	}
-	for file, text := range files {
-		if has := strings.Contains(h.read(file), text); has != (y.profile == 1) && !h.isAdopted() {
-			return fmt.Errorf("cluster apply has succeeded with profile %d, and %s of %s has %q: %t", y.profile, file, h.Name, text, has)
+	for _, v := range values {
+		if has := strings.Contains(h.read(v[0]), v[1]); has != (y.profile == 1) && !h.isAdopted() && (v[0] != "etc/passwd" || y.profile == 1) {
+			return fmt.Errorf("cluster apply has succeeded with profile %d, and %s of %s has %q: %t", y.profile, v[0], h.Name, v[1], has)
 		}
 	}
 	return nil

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/cluster-bootstrap/token/jws"
@@ -116,6 +118,11 @@ func (w *World) sign(node string) (string, error) {
 
 // signPublic returns a client certificate that the leading controller manager signs.
 func (w *World) signPublic(subject pkix.Name, key any) (string, error) {
+	return w.signTemplate(&x509.Certificate{Subject: subject, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, key)
+}
+
+// signTemplate returns a certificate that the leading controller manager signs.
+func (w *World) signTemplate(template *x509.Certificate, key any) (string, error) {
 	leader := w.leader()
 	if leader == nil {
 		return "", errors.New("no controller manager signs")
@@ -129,10 +136,8 @@ func (w *World) signPublic(subject pkix.Name, key any) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: issuer.NotBefore, NotAfter: time.Now().AddDate(1, 0, 0), Subject: subject,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}
+	template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(time.Now().UnixNano()), issuer.NotBefore, time.Now().AddDate(1, 0, 0)
+	template.KeyUsage = x509.KeyUsageDigitalSignature
 	der, err := x509.CreateCertificate(rand.Reader, template, issuer, key, ca.PrivateKey)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), err
 }
@@ -149,10 +154,15 @@ func (w *World) leader() *client {
 	return nil
 }
 
-// signRequests approves and signs the certificate signing requests.
+// signRequests approves and signs the certificate signing requests. It approves none for the serving certificate of a kubelet, and removes
+// those that are a day old.
 func (c *etcdCluster) signRequests(w *World) {
 	for _, key := range slices.Sorted(maps.Keys(c.data)) {
-		if !strings.HasPrefix(key, "certificatesigningrequests/") {
+		if !strings.HasPrefix(key, servingRequests) {
+			continue
+		}
+		if time.Since(createdAt(c.object(key))) > 24*time.Hour {
+			delete(c.data, key)
 			continue
 		}
 		c.update(key, func(o map[string]any) {
@@ -164,9 +174,19 @@ func (c *etcdCluster) signRequests(w *World) {
 			if err != nil {
 				return
 			}
-			if cert, err := w.signPublic(request.Subject, request.PublicKey); err == nil {
+			template := &x509.Certificate{Subject: request.Subject, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+			serves := text(o, "spec", "signerName") == certificatesv1.KubeletServingSignerName
+			if serves {
+				if _, approved, _ := unstructured.NestedSlice(o, "status", "conditions"); !approved {
+					return
+				}
+				template.ExtKeyUsage, template.DNSNames, template.IPAddresses = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, request.DNSNames, request.IPAddresses
+			}
+			if cert, err := w.signTemplate(template, request.PublicKey); err == nil {
 				set(o, toBase64(cert), "status", "certificate")
-				set(o, []any{map[string]any{"type": "Approved", "status": "True"}}, "status", "conditions")
+				if !serves {
+					set(o, []any{map[string]any{"type": "Approved", "status": "True"}}, "status", "conditions")
+				}
 			}
 		})
 	}

@@ -192,6 +192,7 @@ func (w *World) controllers() {
 	}
 	w.registerServers(c)
 	w.missNodes(c)
+	w.verifyKubelets(c)
 	if leader == nil || w.managed == c.revision {
 		return
 	}
@@ -329,7 +330,7 @@ func (w *World) report(h *Host) {
 		return
 	}
 	networks, _ := filepath.Glob(h.hostPath("/etc/cni/net.d/*.conflist"))
-	state := fmt.Sprint(c.id, h.kubeletMade, h.claims, len(networks), h.endRuntime != nil)
+	state := fmt.Sprint(c.id, h.kubeletMade, h.IP, h.claims, len(networks), h.endRuntime != nil)
 	for _, component := range slices.Sorted(maps.Keys(h.pods)) {
 		if p := h.pods[component]; p.container != nil {
 			state += fmt.Sprint(p.uid, p.container.id, p.container.process != nil)
@@ -351,9 +352,9 @@ func (w *World) report(h *Host) {
 	if h.reported == reported() || !h.registers(c) {
 		return
 	}
-	addresses := []any{map[string]any{"type": "InternalIP", "address": h.IP}}
-	if h.claims != "" {
-		addresses = append(addresses, map[string]any{"type": "InternalIP", "address": h.claims})
+	addresses := []any{}
+	for _, a := range h.addresses() {
+		addresses = append(addresses, map[string]any{"type": "InternalIP", "address": a.String()})
 	}
 	addresses = append(addresses, map[string]any{"type": "Hostname", "address": h.Name})
 	defer func() { h.reported = reported() }()
@@ -372,7 +373,7 @@ func (w *World) report(h *Host) {
 		}
 		delete(status, "lastHeartbeatTime")
 		set(o, map[string]any{
-			"conditions": []any{status}, "addresses": addresses,
+			"conditions": []any{status}, "addresses": addresses, "daemonEndpoints": map[string]any{"kubeletEndpoint": map[string]any{"Port": config.KubeletPort}},
 			"nodeInfo": map[string]any{"kubeletVersion": h.kubeletMade, "containerRuntimeVersion": "containerd://2.4.2", "operatingSystem": "linux", "architecture": "amd64"},
 		}, "status")
 	})

@@ -238,6 +238,12 @@ func (l *login) command(ctx context.Context, args []string, in []byte, out *byte
 		h.world.mu.Unlock()
 	}
 	text, err := l.driver.site.installed(r, l.driver.bundle, args, in, out)
+	if settles(words) && r.changes > 0 {
+		h.half = err != nil || r.disturbed
+	}
+	if err := l.driver.site.copyAccount(h, fault.Hint(err)); err != nil {
+		return err
+	}
 	if !reads {
 		fmt.Fprintf(&l.driver.site.report, "\n--- %s: ./install %s: %v (%d changes)\nhint: %s\n%s", h.Name, words, err, r.changes, fault.Hint(err), text)
 		Reached.count(clusterApply+": "+strings.Join(args[:min(2, len(args))], " "), "", text, r.disturbed, err)

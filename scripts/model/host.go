@@ -18,6 +18,7 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	hostsystemd "airlift/installer/host/systemd"
+	"airlift/installer/serving"
 	"airlift/internal/dialer"
 )
 
@@ -63,6 +64,14 @@ type Host struct {
 	foreign     bool               // another tool made the node
 	asAdopted   map[string]string  // the files that it had when it was adopted
 	userPod     string             // the manifest of a static pod of the user
+	port        *kubeletPort       // nil if the kubelet does not run
+	moved       bool               // its node has another address than the cluster knows
+	verified    bool               // its last API server verified kubelets
+	half        bool               // a command that begins or ends its membership did not end
+	approver    *serving.Approver  // of the unit with the invocation approverOf
+	approverOf  byte
+	judged      time.Time // when it judged the requests in refused
+	refused     string
 }
 
 // cgroups is a file system of cgroups that the model mounts.
@@ -72,7 +81,16 @@ const cgroups = "/var/lib/cgroups"
 const userText = "the user's\n"
 
 // prepare creates what a host has before Airlift: kernel parameters, systemd.
-func (h *Host) prepare() error {
+func (h *Host) prepare(number int) error {
+	users, groups, ldap := accounts(number)
+	if ldap {
+		if err := h.put(inLDAP, "", 0o644); err != nil {
+			return err
+		}
+	}
+	if err := h.put("usr/bin/systemd-sysusers", "", 0o755); err != nil { // the process runs the real one
+		return err
+	}
 	for file, text := range map[string]string{
 		"proc/sys/net/ipv4/ip_forward":                 "0\n",
 		"proc/sys/net/bridge/bridge-nf-call-iptables":  "1\n",
@@ -83,8 +101,10 @@ func (h *Host) prepare() error {
 		"proc/sys/kernel/panic_on_oops":                "0\n",
 		"proc/sys/kernel/keys/root_maxkeys":            "1000000\n",
 		"proc/sys/kernel/keys/root_maxbytes":           "25000000\n",
-		"etc/passwd":                                   "root:x:0:0::/root:/bin/sh\netcd:x:52:52::/:/sbin/nologin\n", // the model has no systemd-sysusers
-		"etc/group":                                    "root:x:0:\netcd:x:52:\n",
+		"etc/passwd":                                   "root:x:0:0::/root:/bin/sh\n" + users,
+		"etc/group":                                    "root:x:0:\n" + groups,
+		"etc/shadow":                                   "root:*:20000:0:99999:7:::\n",
+		"etc/gshadow":                                  "root:*::\n",
 		"etc/hostname":                                 h.Name + "\n",
 		"etc/resolv.conf":                              "nameserver 10.0.0.53\n",
 		"run/systemd/system/ignore":                    "",
@@ -198,6 +218,11 @@ func (r *run) effect(what string) error {
 func (r *run) change(path string, do func() error) error {
 	if err := r.effect(path); err != nil {
 		return err
+	}
+	if path == "/etc/group" {
+		if err := r.effect("systemd-sysusers, after the group"); err != nil {
+			return errors.Join(err, r.host.createGroup())
+		}
 	}
 	at, existed, claims := filepath.Join(r.host.Root, path), r.host.exists(path), r.host.read(ledger.Path)
 	before, _ := os.Lstat(at)

@@ -108,8 +108,12 @@ func (h *Host) kubeletReady() error {
 func (h *Host) stopKubelet() {
 	h.endKubelet()
 	h.world.mu.Lock()
-	l := h.world.listeners[h.Name+"|10248"]
+	l, port := h.world.listeners[h.Name+"|10248"], h.port
+	h.port = nil
 	h.world.mu.Unlock()
+	if port != nil {
+		port.stop()
+	}
 	if l != nil {
 		l.Close()
 	}
@@ -124,6 +128,9 @@ func (h *Host) syncPods() {
 	h.world.mu.Lock()
 	if err := h.bootstrap(); err != nil && !h.failed(err.Error()) {
 		h.world.note("%s: the kubelet has no certificate: %v", h.Name, err)
+	}
+	if err := h.serveAPI(); err != nil && !h.failed(err.Error()) {
+		h.world.note("%s: the kubelet has no serving certificate: %v", h.Name, err)
 	}
 	defer func() {
 		h.world.mu.Unlock()

@@ -43,7 +43,7 @@ func NewWorld(dir string, hosts int) (*World, error) {
 			world: w, Name: fmt.Sprintf("host%d", i+1), IP: fmt.Sprintf("10.0.0.%d", i+1),
 			Root: filepath.Join(dir, fmt.Sprintf("host%d", i+1)), units: map[string]*unit{}, store: newImageStore(), pods: map[string]*pod{}, waiting: map[string]waiting{}, timer: make(chan struct{}, 1),
 		}
-		if err := h.prepare(); err != nil {
+		if err := h.prepare(i + 1); err != nil {
 			return nil, err
 		}
 		w.hosts = append(w.hosts, h)
@@ -51,6 +51,7 @@ func NewWorld(dir string, hosts int) (*World, error) {
 	w.run(time.Second/2, w.controllers)
 	for _, h := range w.hosts {
 		w.run(time.Minute, h.fireTimer)
+		w.run(time.Second, h.approve)
 	}
 	return w, w.writeInstallers()
 }

@@ -3,6 +3,7 @@ package model
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -53,7 +54,7 @@ func TestMain(m *testing.M) {
 				panic(err)
 			}
 		}
-		if err := network(); err != nil {
+		if err := errors.Join(network(), installTools()); err != nil {
 			panic(err)
 		}
 		os.Exit(m.Run())
@@ -93,7 +94,7 @@ func network() error {
 	if err := netlink.LinkSetUp(link); err != nil {
 		return err
 	}
-	for i := range 5 {
+	for i := range 10 { // each host may get another address
 		a, err := netlink.ParseAddr(fmt.Sprintf("10.0.0.%d/24", i+1))
 		if err != nil {
 			return err
@@ -144,7 +145,7 @@ func play(t *testing.T, f files, list Sequence) (site *Site, err error) {
 var commands = []string{
 	"init", "reset", "reset --force", "upgrade apply", "upgrade apply", "upgrade undo", "the way back", "edit a manifest", editAPIServer, renewAll,
 	"etcd snapshot", "etcd restore", "etcd snapshot, below /var/lib/airlift", "etcd snapshot, in etcd's directory",
-	reconfigureWide, reconfigureLittle, reconfigureUndo, reconfigureBroken, reconfigureKey, reconfigureEncrypt, formerRecords, userPod,
+	reconfigureWide, reconfigureLittle, reconfigureUndo, reconfigureBroken, reconfigureKey, reconfigureEncrypt, formerRecords, userPod, harden, harden, soften,
 }
 
 // memberCommands are drawn at sites with several hosts.
@@ -153,7 +154,7 @@ var memberCommands = slices.Concat([]string{
 	"join", "join --control-plane", "join --control-plane", "upgrade node", "upgrade node", "reset", "kubectl delete node", "the API server is lost",
 	"rotate-ca distribute", "rotate-ca issue", "rotate-ca cancel",
 	nodeRemove, nodeRemove, claimAddress, endpointMoves, endpointApply, endpointNode, endpointNode, endpointUndo,
-	registryEnable, registryEnable, registryDisable, siteImport, siteImportAll, siteApply,
+	registryEnable, registryEnable, registryDisable, siteImport, siteImportAll, siteApply, recordAddress, otherAddress,
 }, commands)
 
 // adoptCommands are drawn at sites that another tool made.
@@ -177,7 +178,11 @@ func sequences() *rapid.Generator[Sequence] {
 		if len(site) > 1 {
 			names = memberCommands
 		}
+		hardened := rapid.IntRange(0, 2).Draw(rt, "hardened") == 1
 		for i, name := range site {
+			if name == "init" && hardened {
+				name = initHardened
+			}
 			if name != "" {
 				list = append(list, Command{Name: name, Host: i + 1, File: file})
 			}
@@ -233,7 +238,7 @@ func drawn(names []string, hosts int) *rapid.Generator[Command] {
 		c := Command{
 			Name: rapid.SampledFrom(names).Draw(rt, "command"), Host: rapid.IntRange(1, hosts).Draw(rt, "host"), File: rapid.IntRange(0, len(Versions)-1).Draw(rt, "file"),
 		}
-		if c.Name == nodeRemove || c.Name == claimAddress {
+		if c.Name == nodeRemove || c.Name == claimAddress || c.Name == recordAddress {
 			c.Target = rapid.IntRange(1, hosts).Draw(rt, "target")
 		}
 		return disturbed(c, hosts).Draw(rt, "disturbed")

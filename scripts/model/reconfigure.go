@@ -25,6 +25,7 @@ import (
 	"airlift/installer/flow/reconfigure"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
+	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/pods"
 	"airlift/installer/reconfiguration"
@@ -378,7 +379,7 @@ func (r *run) reconfigure(b *payload.Bundle, c Command) (string, error) {
 	command := c.Name
 	return r.changing(strings.TrimSuffix(command, " --restore"), b.Manifest.KubernetesVersion, func(h *host.Host, console *workflow.Console) error {
 		o := reconfigure.Options{Node: strings.HasPrefix(command, reconfigureNode), IgnorePreflightErrors: []string{"NodesReady", "ControlPlaneNodesReady", "EtcdHealth"}}
-		o.Restore = strings.HasSuffix(command, "--restore")
+		o.Restore, o.Profile = strings.HasSuffix(command, "--restore"), profiles[command]
 		if text := documents[command]; text != "" {
 			text += c.Text
 			file := filepath.Join(filepath.Dir(r.host.Root), "kubeadm.yaml")
@@ -437,7 +438,7 @@ func asPlanned(p *reconfigure.Plan, before, after map[string]string) error {
 		planned[certificate.File], planned[strings.TrimSuffix(certificate.File, ".crt")+".key"] = true, true
 	}
 	for name, sum := range after {
-		if before[name] != sum && sum != "directory" && !planned[name] {
+		if before[name] != sum && sum != "directory" && !planned[name] && !strings.HasPrefix(name, node.EtcdFiles) { // copies, by the manifest of etcd in the plan
 			return fmt.Errorf("it changed %s, which is not in its plan", name)
 		}
 		if before[name] == sum && planned[name] {

@@ -20,6 +20,7 @@ import (
 	"airlift/installer/payload"
 	"airlift/installer/pki"
 	"airlift/installer/render"
+	"airlift/installer/serving"
 	"airlift/internal/fault"
 )
 
@@ -213,7 +214,7 @@ func (s *Site) run(c Command) error {
 	if e := meanwhile(); e != nil {
 		return e
 	}
-	if c.Name == reconfigureBroken && err != nil && !disturbed && h.changeOf() == "" {
+	if c.Name == reconfigureBroken && err != nil && !disturbed && change == "" && h.changeOf() == "" { // else it also undoes what an earlier run began
 		if e := h.checkConfiguration(unchanged); e != nil {
 			return e
 		}
@@ -397,9 +398,13 @@ func (s *Site) mayRun(h *Host, c Command) bool {
 	switch c.Name {
 	case "edit a manifest", editAPIServer, editComment, editFlag, editFlags, editImage, "the API server is lost", renewAll, restoreEdits, keepEdits, reconfigureWide, reconfigureLittle, reconfigureBroken, reconfigureKey, reconfigureEncrypt:
 		return h.controlPlane()
-	case secretsEnable, secretsRotate, secretsDisable:
+	case secretsEnable, secretsRotate, secretsDisable, harden, soften:
 		return h.controlPlane()
-	case "init", initEncrypted, "etcd restore", "etcd restore, interrupted":
+	case recordAddress:
+		return h.controlPlane() && !s.hosts[c.Target-1].controlPlane() && s.hosts[c.Target-1].claims == ""
+	case otherAddress:
+		return !h.controlPlane() && h.interrupted == "" && s.yaml == nil
+	case "init", initEncrypted, initHardened, "etcd restore", "etcd restore, interrupted":
 		return s.other(h) == nil
 	case "join", "join --control-plane", "join --control-plane, interrupted":
 		return s.other(h) != nil
@@ -412,7 +417,7 @@ func (s *Site) mayRun(h *Host, c Command) bool {
 	case userPod:
 		return h.exists(kubeletConf)
 	case otherTool:
-		return h.exists(kubeletConf) && h.interrupted == "" && !h.foreign
+		return h.exists(kubeletConf) && h.interrupted == "" && !h.foreign && !h.exists(serving.SettingsPath) && !strings.Contains(h.read(config.KubeletConfigFile), "serverTLSBootstrap: true")
 	}
 	return true
 }
@@ -491,6 +496,13 @@ func (s *Site) once(h *Host, c Command) (disturbed bool, err error) {
 	if r.disturbed {
 		r.host.interrupted = c.Name
 	}
+	if settles(c.Name) && r.changes > 0 {
+		h.half = err != nil || r.disturbed
+		h.moved = h.moved && h.half
+	}
+	if err := s.copyAccount(h, fault.Hint(err)); err != nil {
+		return r.disturbed, err
+	}
 	fmt.Fprintf(&s.report, "\n=== %s: %v (after %s, %d changes)\nhint: %s\n%s", c, err, time.Since(began), r.changes, fault.Hint(err), out)
 	return r.disturbed, err
 }
@@ -502,6 +514,12 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.init(b)
 	case initEncrypted:
 		return r.initEncrypted(b)
+	case initHardened:
+		return r.initHardened(b)
+	case recordAddress:
+		return r.recordAddress(s.hosts[c.Target-1])
+	case otherAddress:
+		return "", r.host.move()
 	case secretsEnable, secretsRotate, secretsDisable:
 		return r.secrets(b, c.Name)
 	case "reset":
@@ -576,7 +594,7 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.upgrade(b, true)
 	case "upgrade undo":
 		return r.undo()
-	case reconfigureWide, reconfigureLittle, reconfigureBroken, reconfigureNode, reconfigureKubelet, reconfigureProxy, reconfigureDNSImage, reconfigureKey, reconfigureEncrypt, restoreEdits, restoreEditsNode, keepEdits, keepPolicy, keepVariables, keepFlags:
+	case reconfigureWide, reconfigureLittle, reconfigureBroken, reconfigureNode, reconfigureKubelet, reconfigureProxy, reconfigureDNSImage, reconfigureKey, reconfigureEncrypt, harden, soften, restoreEdits, restoreEditsNode, keepEdits, keepPolicy, keepVariables, keepFlags:
 		return r.reconfigure(b, c)
 	case reconfigureImages:
 		r.host.store.keepsImages(true)
@@ -613,7 +631,7 @@ func (s *Site) command(r *run, c Command) (string, error) {
 
 // commandHints are what a hint has that names a command. "run it" and "the join command" refer to the command
 // that failed, with another flag, or on another host.
-var commandHints = []string{"./install", "./FILE", "/more-", "mv ", "rm ", "systemctl ", "kubectl ", "journalctl ", "cat ", "run it ", "run the same command", "the join command", "bundle build", " --"}
+var commandHints = []string{"./install", "./FILE", "/more-", "mv ", "rm ", "systemctl ", "kubectl ", "journalctl ", "cat ", "getent ", "groupadd ", "run it ", "run the same command", "the join command", "bundle build", " --"}
 
 // rotationKey returns the key that encrypts the new CAs, as the first control plane printed it.
 func (s *Site) rotationKey() string {
@@ -649,7 +667,7 @@ func (s *Site) check(h *Host, c Command, err error) error {
 	}
 	switch {
 	case err != nil:
-	case c.Name == "init", c.Name == initEncrypted, c.Name == "join --control-plane", c.Name == renewAll, strings.HasPrefix(c.Name, "rotate-ca"):
+	case c.Name == "init", c.Name == initEncrypted, c.Name == initHardened, c.Name == "join --control-plane", c.Name == renewAll, strings.HasPrefix(c.Name, "rotate-ca"):
 		if err := s.running(h, false); err != nil {
 			return err
 		}
@@ -747,7 +765,7 @@ func (s *Site) check(h *Host, c Command, err error) error {
 		}
 	}
 	if err == nil {
-		if err := s.stillWorking(c); err != nil {
+		if err := errors.Join(s.stillWorking(c), s.reachesKubelets()); err != nil {
 			return err
 		}
 	}
@@ -995,6 +1013,7 @@ func filesBelow(root string) map[string]string {
 		switch {
 		case err != nil || name == "":
 		case strings.HasPrefix(name, "/proc/") || strings.HasPrefix(name, "/var/lib/airlift-backups") || name == "/run/airlift.lock" || name == "/run/airlift-cluster.lock":
+		case name == "/etc/.pwd.lock" || strings.HasPrefix(name, "/etc/") && strings.HasSuffix(name, "-"): // of the tools for accounts
 		case d.IsDir():
 			list[name] = "directory"
 		case d.Type()&fs.ModeSymlink != 0:

@@ -94,7 +94,7 @@ func (r *Reconfigure) approval(ctx context.Context) (l desired.List, err error) 
 	if profile.SignsServing(&r.former.Cluster) || !profile.SignsServing(&r.Config.Cluster) {
 		return l, nil
 	}
-	l.Objects, err = serving.For(r.Config).ObjectsFor(ctx, r.API.Client.API)
+	l.Objects, err = serving.For(r.Config).ObjectsFor(ctx, r.API.Client, r.Files())
 	return l, err
 }
 
