@@ -37,7 +37,6 @@ type configFile struct {
 	Version         int      `toml:"version"`
 	Root            string   `toml:"root"`
 	DisabledPlugins []string `toml:"disabled_plugins"`
-	Imports         []string `toml:"imports"`
 	Plugins         map[string]struct {
 		// Of the CRI plugin, up to 1.7. Later releases still read it.
 		SandboxImage string `toml:"sandbox_image"`
@@ -53,26 +52,82 @@ type configFile struct {
 // criPlugins are the names of the plugins with the CRI's configuration of images, the oldest first.
 var criPlugins = []string{"cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images"}
 
-// ReadConfigFile reads the configuration file at an absolute path, and the files that it imports, of a file system whose
-// root is /. containerd needs no file, so a missing one is empty.
-func ReadConfigFile(files fs.FS, path string) (c ConfigFile, err error) {
-	loaded, mirrors := map[string]bool{}, map[string]bool{}
+// A ConfigText is one file of containerd's configuration.
+type ConfigText struct {
+	Path string
+	Data []byte
+	// Missing is set for a file that is imported by its name and does not exist: containerd reads nothing after it.
+	Missing bool
+}
+
+// A BadConfigError is why a file of containerd's configuration cannot be decoded.
+type BadConfigError struct {
+	Path string
+	Err  error
+}
+
+func (e *BadConfigError) Error() string { return "reading " + e.Path + ": " + e.Err.Error() }
+func (e *BadConfigError) Unwrap() error { return e.Err }
+
+// ReadConfigTexts reads the configuration file at an absolute path, and the files that it imports, of a file system whose
+// root is /, in the order in which containerd merges them. containerd needs no file. A file that is not TOML is a *BadConfigError.
+func ReadConfigTexts(files fs.FS, path string) (texts []ConfigText, err error) {
+	loaded := map[string]bool{}
 	for pending := []string{path}; len(pending) > 0; pending = pending[1:] {
 		path := pending[0]
 		if loaded[path] {
 			continue
 		}
 		loaded[path] = true
-		b, err := fs.ReadFile(files, strings.TrimPrefix(path, "/"))
+		data, err := fs.ReadFile(files, strings.TrimPrefix(path, "/"))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue
+			if len(texts) > 0 {
+				texts = append(texts, ConfigText{Path: path, Missing: true})
+			}
+			return texts, nil
 		}
 		if err != nil {
-			return ConfigFile{}, err
+			return texts, err
 		}
+		texts = append(texts, ConfigText{Path: path, Data: data})
+		var one struct {
+			Imports []string `toml:"imports"`
+		}
+		if err := toml.Unmarshal(data, &one); err != nil {
+			return texts, &BadConfigError{path, err}
+		}
+		for _, pattern := range one.Imports {
+			if !filepath.IsAbs(pattern) {
+				pattern = filepath.Join(filepath.Dir(path), pattern)
+			}
+			pattern = filepath.Clean(pattern)
+			if !strings.Contains(pattern, "*") {
+				pending = append(pending, pattern)
+				continue
+			}
+			found, err := fs.Glob(files, strings.TrimPrefix(pattern, "/"))
+			if err != nil {
+				return texts, fmt.Errorf("reading the imports of %s: %w", path, err)
+			}
+			for _, name := range found {
+				pending = append(pending, "/"+name)
+			}
+		}
+	}
+	return texts, nil
+}
+
+// ReadConfigFile reads what the files of ReadConfigTexts have.
+func ReadConfigFile(files fs.FS, path string) (c ConfigFile, err error) {
+	texts, err := ReadConfigTexts(files, path)
+	if err != nil {
+		return ConfigFile{}, err
+	}
+	mirrors := map[string]bool{}
+	for _, text := range texts {
 		var one configFile
-		if err := toml.Unmarshal(b, &one); err != nil {
-			return ConfigFile{}, fmt.Errorf("reading %s: %w", path, err)
+		if err := toml.Unmarshal(text.Data, &one); err != nil {
+			return ConfigFile{}, fmt.Errorf("reading %s: %w", text.Path, err)
 		}
 		c.Version, c.Root = max(c.Version, one.Version), cmp.Or(one.Root, c.Root)
 		c.DisabledPlugins = append(c.DisabledPlugins, one.DisabledPlugins...)
@@ -83,18 +138,6 @@ func ReadConfigFile(files fs.FS, path string) (c ConfigFile, err error) {
 			c.RegistryDirs = cmp.Or(is.Registry.ConfigPath, c.RegistryDirs)
 			for host := range is.Registry.Mirrors {
 				mirrors[host] = true
-			}
-		}
-		for _, pattern := range one.Imports {
-			if !filepath.IsAbs(pattern) {
-				pattern = filepath.Join(filepath.Dir(path), pattern)
-			}
-			found, err := fs.Glob(files, strings.TrimPrefix(pattern, "/"))
-			if err != nil {
-				return ConfigFile{}, fmt.Errorf("reading the imports of %s: %w", path, err)
-			}
-			for _, name := range found {
-				pending = append(pending, "/"+name)
 			}
 		}
 	}
@@ -123,42 +166,50 @@ func ConfigFileOf(args []string) string {
 // sandboxImageFromFile returns the configured pause image of the containerd that listens
 // on socket, or "" if its configuration has none, which means the default of its release.
 func sandboxImageFromFile(socket string) (string, error) {
-	path, err := configPath(socket)
+	p, err := ProcessOf(socket)
 	if err != nil {
 		return "", err
 	}
-	c, err := ReadConfigFile(os.DirFS("/"), path)
+	c, err := ReadConfigFile(os.DirFS("/"), p.Config)
 	return c.SandboxImage, err
 }
 
-// configPath returns the configuration file of the containerd that listens on socket, from
-// its command line.
-func configPath(socket string) (string, error) {
+// A Process is a containerd that runs.
+type Process struct {
+	// Exe is its binary, or the one that has replaced it: "/usr/bin/containerd"; "" if it cannot be seen.
+	Exe string
+	// Config is its configuration file.
+	Config string
+}
+
+// ProcessOf returns the process that listens on a socket.
+func ProcessOf(socket string) (p Process, err error) {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
-		return "", err
+		return p, err
 	}
 	defer conn.Close()
 	raw, err := conn.(*net.UnixConn).SyscallConn()
 	if err != nil {
-		return "", err
+		return p, err
 	}
 	var peer *unix.Ucred
 	var credErr error
 	if err := raw.Control(func(fd uintptr) {
 		peer, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}); err != nil {
-		return "", err
+		return p, err
 	}
 	if credErr != nil {
-		return "", credErr
+		return p, credErr
 	}
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", peer.Pid))
 	if errors.Is(err, fs.ErrNotExist) {
-		return defaultConfigFile, nil // it runs in another PID namespace
+		return Process{Config: defaultConfigFile}, nil
 	}
 	if err != nil {
-		return "", err
+		return p, err
 	}
-	return ConfigFileOf(strings.Split(string(b), "\x00")), nil
+	exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", peer.Pid)) // only root may read it
+	return Process{Exe: strings.TrimSuffix(exe, " (deleted)"), Config: ConfigFileOf(strings.Split(string(b), "\x00"))}, nil
 }

@@ -1,8 +1,6 @@
 package store_test
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,7 +8,6 @@ import (
 	"testing"
 
 	"airlift/scripts/fixtures/rig"
-	"airlift/scripts/oracle/upstream/components"
 )
 
 // A release is a containerd for the tests.
@@ -52,7 +49,7 @@ func newRelease(t testing.TB, bin []string) release {
 // may already run on a host.
 func onEach(t *testing.T, test func(t *testing.T, rel release)) {
 	t.Run("bundled", func(t *testing.T) { test(t, ours(t)) })
-	t.Run("debian", func(t *testing.T) { test(t, newRelease(t, debian(t))) })
+	t.Run("debian", func(t *testing.T) { test(t, newRelease(t, rig.DebianContainerd(t))) })
 }
 
 // onEachSnapshotter is onEach with a running containerd for each snapshotter.
@@ -70,42 +67,6 @@ func bundled(t testing.TB) []string {
 	var dirs []string
 	for _, name := range []string{"containerd", "runc"} {
 		dirs = append(dirs, filepath.Dir(rig.Component(t, "v1.29.15", name)))
-	}
-	return dirs
-}
-
-// debian unpacks containerd and runc from Debian's packages next to the rig's cache. It
-// does not install them, which would start a service.
-func debian(t testing.TB) []string {
-	t.Helper()
-	rig.Tool(t, "apt-get")
-	upstream, err := components.CacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(filepath.Dir(upstream), "lab", "containerd-debian")
-	dirs := []string{filepath.Join(dir, "usr/bin"), filepath.Join(dir, "usr/sbin")}
-	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		return dirs
-	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	tmp, err := os.MkdirTemp(filepath.Dir(dir), "containerd-debian-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(tmp)
-	run(t, tmp, "apt-get", "download", "containerd", "runc")
-	debs, err := filepath.Glob(filepath.Join(tmp, "*.deb"))
-	if err != nil || len(debs) != 2 {
-		t.Fatalf("apt-get download left %q (%v)", debs, err)
-	}
-	for _, deb := range debs {
-		run(t, tmp, "dpkg-deb", "-x", deb, "root")
-	}
-	if err := os.Rename(filepath.Join(tmp, "root"), dir); err != nil {
-		t.Fatal(err)
 	}
 	return dirs
 }
