@@ -207,7 +207,7 @@ func TestHardenedSite(t *testing.T) {
 	})
 }
 
-// TestAdoptHardened gives the profile to a cluster that real kubeadm made, takes it away, and gives the nodes back as they were.
+// TestAdoptHardened gives the profile to a cluster that real kubeadm made, and takes it away.
 func TestAdoptHardened(t *testing.T) {
 	a := newAdopting(t, lab.Options{Name: "e2e-adopthard", Hosts: 2}, 1, packageLayout, kubesprayLayout)
 	profile := func(t *testing.T, name string) {
@@ -218,7 +218,7 @@ func TestAdoptHardened(t *testing.T) {
 		}
 		install(t, a.control, 0, "reconfigure", "--profile", name, "--plan", "--detailed-exitcode")
 	}
-	inOrder(t, a.Site, slices.Concat([]stage{
+	inOrder(t, a.Site, []stage{
 		{"kubeadm makes a cluster, and Airlift adopts it", func(t *testing.T) {
 			a.make(t)
 			for _, h := range a.hosts {
@@ -237,8 +237,20 @@ func TestAdoptHardened(t *testing.T) {
 				}
 			}
 		}},
-		{"and loses it", func(t *testing.T) {
+		{"and loses it: what kubeadm wrote is there again", func(t *testing.T) {
 			profile(t, "none")
+			for _, h := range a.hosts {
+				t.Logf("%s: new: %q", h.Name, newLines(withoutCredentials(a.bare[h]), withoutCredentials(nodeListing(t, h))))
+			}
+			run(t, a.control, "sh", "-c", "! grep -E 'hardened|audit-|encryption-|profiling=' /etc/kubernetes/manifests/*.yaml; ! grep ^etcd: /etc/passwd; test ! -e /etc/kubernetes/etcd")
 		}},
-	}, a.last()))
+		{"a node that was changed is not reset, but disowned", func(t *testing.T) {
+			for _, h := range a.hosts {
+				contains(t, install(t, h, 3, "reset", "--force"), "reconfigured after it was adopted", "disown")
+				install(t, h, 0, "disown", "--yes")
+				run(t, h, "sh", "-c", "! test -e /var/lib/airlift && ! test -e /usr/local/bin/airlift")
+			}
+			a.ready(t, version)
+		}},
+	})
 }
