@@ -21,7 +21,7 @@ func (d *Doctor) configuration() []source {
 		"/etc/kubernetes/*.conf", // the keys in them are redacted
 		"/var/lib/kubelet/config.yaml", "/var/lib/kubelet/instance-config.yaml", "/var/lib/kubelet/kubeadm-flags.env",
 		"/etc/default/kubelet", "/etc/sysconfig/kubelet",
-		"/etc/containerd/*.toml", "/etc/containerd/conf.d/*.toml", "/etc/containerd/certs.d/*/hosts.toml",
+		"/etc/containerd/*.toml", "/etc/containerd/*/*.toml", "/etc/containerd/certs.d/*/hosts.toml",
 		"/etc/cni/net.d/*", "/run/flannel/subnet.env",
 		"/etc/systemd/system/kubelet.service", "/etc/systemd/system/kubelet.service.d/*.conf",
 		"/etc/systemd/system/containerd.service", "/etc/systemd/system/containerd.service.d/*.conf",

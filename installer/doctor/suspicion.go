@@ -125,6 +125,8 @@ var ofStatus = []struct {
 	{"api", false, "DiskPressure", aPressure, "disk-pressure", "the kubelet evicts pods and starts none until there is space again", "df -h; du -xh /var/lib /var/log | sort -h | tail"},
 	{"api", false, status.NodeNotReady, aSymptom, "node-not-ready", "no pods are started on it, and its pods are moved", ""},
 	{"api", false, "", aSymptom, "api-unreachable", "kubectl and controllers do not work; running pods continue", "run this command on the control plane, too; curl -k https://HOST:6443/livez"},
+	{"components", false, status.ContainerdFiles, aConfiguration, status.ContainerdFiles, "a reboot, or a restart of containerd, ends the pods of this node or lets no new one start", ""},
+	{"components", true, status.ContainerdFiles, aPressure, status.ContainerdFiles, "software that needs it does not get what it configured", ""},
 	{"components", false, " is not healthy: ", aSymptom, "", "", ""},
 	{"components", false, "", aSymptom, "containers-unknown", "the state of the containers cannot be seen", "systemctl status containerd"},
 	{"lastBackup", false, "", aRun, "backup", "without a backup, a lost control plane cannot be restored", ""},

@@ -51,8 +51,11 @@ func (k Kept) Keep(path string) error {
 
 // Read reads the previous file at a path; nil if none is kept.
 func (k Kept) Read(path string) ([]byte, error) {
-	return k.host.ReadIfExists(filepath.Join(k.dir, path))
+	return k.host.ReadIfExists(k.Place(path))
 }
+
+// Place is where the previous version of a file is, if there is one.
+func (k Kept) Place(path string) string { return filepath.Join(k.dir, path) }
 
 // Paths lists the files whose previous version is kept, or recorded as absent.
 func (k Kept) Paths() (paths []string, err error) {

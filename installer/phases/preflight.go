@@ -25,6 +25,9 @@ func (n *Node) CheckHost(ctx context.Context, clusterKubelet []byte) (preflight.
 	if target.Disk, err = n.diskSpace(ctx); err != nil {
 		return preflight.Report{}, err
 	}
+	if target.ContainerdFiles, err = n.firstContainerdProblems(ctx); err != nil {
+		return preflight.Report{}, err
+	}
 	report, err := preflight.Run(ctx, target, n.Config.NodeRegistration.IgnorePreflightErrors)
 	return n.addFileCheck(ctx, report, err)
 }

@@ -212,6 +212,9 @@ func (r RuntimeStep) startContainerd(ctx context.Context, files []pki.File) erro
 	if err := r.Write(files[:own]...); err != nil {
 		return err
 	}
+	if err := r.node.CheckContainerd(ctx, files[own]); err != nil {
+		return err
+	}
 	before := r.Changes
 	if err := r.Write(files[own:]...); err != nil {
 		return err

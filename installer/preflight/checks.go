@@ -13,6 +13,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
+	"airlift/installer/runtimecheck"
 	"airlift/internal/fault"
 )
 
@@ -214,6 +215,7 @@ func (s *subject) nodeChecks() (list []check) {
 		check{"DirWritable", s.dirWritable},
 		check{"Binaries", s.binaries},
 		check{"SiteFiles", s.siteFiles},
+		check{runtimecheck.Name, when(true, OfRuntime(s.ContainerdFiles))},
 		check{"PodNetwork", s.podNetwork},
 		check{"NetworkPolicy", s.networkPolicy},
 		check{"Firewall", s.firewall},

@@ -14,6 +14,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/runtimecheck"
 	"airlift/internal/fault"
 )
 
@@ -51,6 +52,8 @@ type Target struct {
 	RuntimeVersion string
 	// Snapshotter is that containerd's snapshotter for images.
 	Snapshotter string
+	// ContainerdFiles are the problems with files that containerd reads at its next start.
+	ContainerdFiles []runtimecheck.Problem
 	// Images is the directory to which the bundle's containerd unpacks images.
 	Images string
 	// Pods are the pods of the host's own container runtime.

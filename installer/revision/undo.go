@@ -156,6 +156,9 @@ func (u *Undo) Run(ctx context.Context) error {
 // preflight waits for the turn of this control plane. It refuses to make the API server older than the kubelet of a worker. Without
 // an API server, it does neither.
 func (u *Undo) preflight(ctx context.Context) error {
+	if err := u.checkContainerd(ctx); err != nil {
+		return err
+	}
 	if u.record.Kind == Reconfigure && u.wasFinished() {
 		if err := u.checkServing(ctx); err != nil {
 			return err

@@ -16,7 +16,8 @@ import (
 
 // A Check is about the files that a containerd reads at its next start.
 type Check struct {
-	Binary Binary
+	// Open returns the containerd that will start. It is called only if something has to be evaluated.
+	Open func(context.Context) (Binary, error)
 	// Files are the files of the host, whose root is /, and those that will be written before containerd starts.
 	Files fs.FS
 	// Config is the path of the configuration file.
@@ -42,18 +43,23 @@ func (c Check) Problems(ctx context.Context) (list []Problem, err error) {
 	if c.Need == nil && (len(texts) == 0 || c.Written && len(texts) == 1) {
 		return list, nil
 	}
-	need, err := c.need(ctx, texts)
+	b, err := c.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer b.Close()
+	need, err := c.need(ctx, b, texts)
 	if refused := (*RefusedError)(nil); errors.As(err, &refused) {
 		return append([]Problem{c.problem(c.Config, []finding{refusal(refused)})}, list...), nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.findings(ctx, need, texts)
+	found, err := c.findings(ctx, b, need, texts)
 	if err != nil {
 		return nil, err
 	}
-	causes, err := c.causes(ctx, need, texts, found)
+	causes, err := c.causes(ctx, b, need, texts, found)
 	if err != nil {
 		return nil, err
 	}
@@ -73,11 +79,11 @@ func (c Check) Problems(ctx context.Context) (list []Problem, err error) {
 }
 
 // need returns what the node needs.
-func (c Check) need(ctx context.Context, texts []store.ConfigText) (Need, error) {
+func (c Check) need(ctx context.Context, b Binary, texts []store.ConfigText) (Need, error) {
 	if c.Need != nil {
 		return *c.Need, nil
 	}
-	alone, err := c.Binary.Effective(ctx, texts[:1])
+	alone, err := b.Effective(ctx, texts[:1])
 	if err != nil {
 		return Need{}, err
 	}
@@ -89,8 +95,8 @@ func (c Check) need(ctx context.Context, texts []store.ConfigText) (Need, error)
 }
 
 // findings compares what containerd makes of files with what the node needs.
-func (c Check) findings(ctx context.Context, need Need, texts []store.ConfigText) ([]finding, error) {
-	e, err := c.Binary.Effective(ctx, texts)
+func (c Check) findings(ctx context.Context, b Binary, need Need, texts []store.ConfigText) ([]finding, error) {
+	e, err := b.Effective(ctx, texts)
 	if refused := (*RefusedError)(nil); errors.As(err, &refused) {
 		return []finding{refusal(refused)}, nil
 	}
@@ -129,13 +135,13 @@ func refusal(err *RefusedError) finding {
 // causes returns which file causes which of the findings, by its path. It is the configuration file, if that has the finding alone;
 // each imported file that causes it alone; or else the first one with which the finding appears. What a file causes alone and a
 // later one repairs is not in found.
-func (c Check) causes(ctx context.Context, need Need, texts []store.ConfigText, found []finding) (map[string][]finding, error) {
+func (c Check) causes(ctx context.Context, b Binary, need Need, texts []store.ConfigText, found []finding) (map[string][]finding, error) {
 	causes, left := map[string][]finding{}, found
 	if len(found) == 0 {
 		return causes, nil
 	}
 	blame := func(with []store.ConfigText, file string) error {
-		is, err := c.findings(ctx, need, with)
+		is, err := c.findings(ctx, b, need, with)
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package runtimecheck
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -111,7 +112,7 @@ func TestProblems(t *testing.T) {
 		"imported by another file":    {map[string]string{"a.toml": "version = 3\nimports = ['../more/*.toml']\n", "etc/containerd/more/b.toml": "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nconf_dir = '/etc/other'\n"}, map[string][]string{"/etc/containerd/more/b.toml": {"/etc/other"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			list, err := Check{Binary: c, Files: host(test.files), Config: "/etc/containerd/config.toml", Written: true}.Problems(t.Context())
+			list, err := Check{Open: open(c), Files: host(test.files), Config: "/etc/containerd/config.toml", Written: true}.Problems(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +169,7 @@ func TestExisting(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			need := Need{Socket: "/run/containerd/containerd.sock", CgroupDriver: "systemd", CNIBinDirs: []string{"/usr/lib/cni"}, CNIConfDir: "/etc/cni/net.d", HasImage: func(name string) bool { return name == "registry.k8s.io/pause:3.8" }}
 			files := host(map[string]string{"etc/containerd/config.toml": old})
-			check := Check{Binary: c, Files: files, Config: "/etc/containerd/config.toml", Need: &need}
+			check := Check{Open: open(c), Files: files, Config: "/etc/containerd/config.toml", Need: &need}
 			problems := func() []Problem {
 				t.Helper()
 				list, err := check.Problems(t.Context())
@@ -202,6 +203,10 @@ func TestExisting(t *testing.T) {
 			}
 		})
 	}
+}
+
+func open(b Binary) func(context.Context) (Binary, error) {
+	return func(context.Context) (Binary, error) { return b, nil }
 }
 
 func debian(t testing.TB) Binary {

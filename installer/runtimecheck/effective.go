@@ -58,6 +58,13 @@ type Binary struct {
 	File *os.File
 }
 
+// Close closes the open file.
+func (b Binary) Close() {
+	if b.File != nil {
+		_ = b.File.Close()
+	}
+}
+
 // Effective returns what containerd makes of its configuration file and the files that it imports, in the order of
 // store.ReadConfigTexts. The binary itself computes it (`containerd config dump`), because its rules differ between releases: 1.x
 // replaces a plugin's whole table, 2.x merges the tables, and converts files of older versions. It starts nothing and changes

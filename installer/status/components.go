@@ -18,6 +18,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/redact"
 	"airlift/installer/registry"
+	"airlift/installer/runtimecheck"
 	"airlift/installer/serving"
 	"airlift/installer/staticpod"
 )
@@ -67,6 +68,8 @@ func (r *Reader) readComponents(ctx context.Context) (found result, err error) {
 	}
 	var fromContainers []Component
 	wg.Go(func() { fromContainers, err = r.containers(ctx) })
+	var files []runtimecheck.Problem
+	wg.Go(func() { files, _ = node.ContainerdFiles(ctx, r.Host) }) // the component containerd shows that it does not answer
 	wg.Wait()
 	slices.SortFunc(list, func(a, b Component) int { return cmp.Compare(a.Name, b.Name) })
 	list = append(list, fromContainers...)
@@ -80,6 +83,13 @@ func (r *Reader) readComponents(ctx context.Context) (found result, err error) {
 			fix = "systemctl status " + c.Name + "; journalctl -u " + c.Name + " -e"
 		}
 		found.problem(fix, "%s is not healthy: %s", c.Name, c.Reason)
+	}
+	for _, p := range files {
+		if p.Warning {
+			found.warn(p.Fix, "%s", p.Message).Name = ContainerdFiles
+		} else {
+			found.problem(p.Fix, "after its next start, containerd would not serve this node: %s", p.Message).Name = ContainerdFiles
+		}
 	}
 	return found, err
 }

@@ -53,7 +53,7 @@ type Status struct {
 // A Problem is something that is wrong.
 type Problem struct {
 	Part string `json:"part"`
-	// Name identifies a problem of the part endpoint, or a node that is not Ready; others have none.
+	// Name identifies a problem of the part endpoint, a node that is not Ready, or a file of containerd; others have none.
 	Name    string `json:"name,omitempty"`
 	Message string `json:"message"`
 	Fix     string `json:"fix,omitempty"` // what to type
@@ -64,6 +64,9 @@ const (
 	NodeNotReady      = "node-not-ready"
 	OtherNodeNotReady = "other-node-not-ready"
 )
+
+// ContainerdFiles is the name of problems with files that containerd reads at its next start.
+const ContainerdFiles = "containerd-files"
 
 // Contents describes the file that the command runs from.
 type Contents struct {

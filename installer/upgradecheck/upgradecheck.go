@@ -16,6 +16,7 @@ import (
 	"airlift/installer/kubeletcheck"
 	"airlift/installer/pki"
 	"airlift/installer/preflight"
+	"airlift/installer/runtimecheck"
 )
 
 // A Command is the command that will run after the checks.
@@ -69,6 +70,8 @@ type Target struct {
 	Certificates []pki.Expiration
 	// KubeletProblems are the options that the new kubelet would refuse.
 	KubeletProblems []kubeletcheck.Problem
+	// ContainerdFiles are the problems with files that containerd reads at its next start.
+	ContainerdFiles []runtimecheck.Problem
 	// Disk is how much will be written to which directories.
 	Disk []preflight.Space
 	Now  time.Time
@@ -106,6 +109,7 @@ func checks() []check {
 		{"RemovedAPIs", (*Target).removedAPIs, false},
 		{"UpgradeNotes", (*Target).upgradeNotes, false},
 		{"ContainerRuntimeVersion", (*Target).runtimes, false},
+		{runtimecheck.Name, func(t *Target) []preflight.Problem { return preflight.OfRuntime(t.ContainerdFiles) }, false},
 	}
 	for _, name := range kubeletcheck.Names() {
 		list = append(list, check{name, func(t *Target) []preflight.Problem { return preflight.OfKubelet(t.KubeletProblems, name) }, false})

@@ -30,6 +30,7 @@ import (
 	"airlift/installer/reconfiguration"
 	"airlift/installer/render"
 	"airlift/installer/revision"
+	"airlift/installer/runtimecheck"
 	"airlift/installer/upgradecheck"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
@@ -233,6 +234,9 @@ func (r *Reconfigure) check(ctx context.Context) (preflight.Report, error) {
 	if err != nil {
 		return preflight.NewReport(), err
 	}
+	if t.ContainerdFiles, err = r.containerdProblems(ctx); err != nil {
+		return preflight.NewReport(), err
+	}
 	report, err := upgradecheck.Run(ctx, t, r.Options.IgnorePreflightErrors)
 	if err != nil && len(report.Errors) == 0 {
 		return report, err
@@ -257,6 +261,22 @@ func (r *Reconfigure) check(ctx context.Context) (preflight.Report, error) {
 		report.Add(p, true, nil)
 	}
 	return report, report.Err("checking the change")
+}
+
+// containerdProblems are the problems with files that containerd reads at its next start. If this change does not restart it, they
+// are warnings.
+func (r *Reconfigure) containerdProblems(ctx context.Context) ([]runtimecheck.Problem, error) {
+	l, err := r.runtime(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, err := r.ContainerdProblems(ctx, l.Files...)
+	if len(l.Files) == 0 && !r.Record.IsPending(revision.RuntimePart) {
+		for i := range list {
+			list[i].Warning = true
+		}
+	}
+	return list, err
 }
 
 // isBehind reports whether this control plane would change the cluster without having its configuration: afterwards, it would

@@ -18,6 +18,13 @@ func (u *Upgrade) target(ctx context.Context, command upgradecheck.Command) (*up
 	if err != nil {
 		return nil, err
 	}
+	files, err := u.RuntimeFiles()
+	if err != nil {
+		return nil, err
+	}
+	if t.ContainerdFiles, err = u.ContainerdProblems(ctx, files...); err != nil {
+		return nil, err
+	}
 	more, err := u.space(ctx, t.Etcd)
 	t.Disk = append(t.Disk, more...)
 	return t, err
