@@ -16,6 +16,7 @@ import (
 	"airlift/installer/etcd"
 	"airlift/installer/host/ledger"
 	"airlift/installer/host/systemd"
+	"airlift/installer/runtimecheck"
 )
 
 // An Input is what is read of a host and its cluster. Its fields are data without side effects.
@@ -75,6 +76,8 @@ type Runtime struct {
 	Info  store.Info
 	// Images are the names of the images that it has.
 	Images []string
+	// Files are the problems with files that it reads at its next start.
+	Files []runtimecheck.Problem
 }
 
 // A Cluster is what the API returned. Names of objects are "NAMESPACE/NAME".

@@ -11,6 +11,7 @@ import (
 	"airlift/installer/etcd"
 	"airlift/installer/host/systemd"
 	"airlift/installer/pki"
+	"airlift/installer/runtimecheck"
 	"airlift/scripts/fixtures/layouts"
 )
 
@@ -362,6 +363,12 @@ func TestFindings(t *testing.T) {
 		"CRI disabled at next start": {nil, func(l *layouts.Layout) {
 			l.Files["/etc/containerd/config.toml"] = "version = 2\ndisabled_plugins = ['cri']\n"
 		}, false, "ContainerdPlugins", "disables the CRI plugin", "at its next start"},
+		"a file of other software": {nil, func(l *layouts.Layout) {
+			l.Runtime.Files = []runtimecheck.Problem{{File: "/etc/containerd/conf.d/a.toml", Message: "/etc/containerd/conf.d/a.toml: the pause image", Fix: "mv a b"}}
+		}, false, "ContainerdFiles", "conf.d/a.toml", "would not serve this node"},
+		"a file that is not read": {nil, func(l *layouts.Layout) {
+			l.Runtime.Files = []runtimecheck.Problem{{File: "/etc/containerd/config.d/a.toml", Message: "/etc/containerd/config.d/a.toml: containerd does not read it", Fix: "mv a b", Warning: true}}
+		}, false, "ContainerdFiles", "does not read it", "no command of Airlift"},
 		"Debian's containerd": {nil, func(l *layouts.Layout) {
 			l.Packages["/usr/bin/containerd"] = adoption.Package{Name: "containerd", Version: "1.7.24~ds1", Manager: "dpkg"}
 			l.Runtime.Info.CNIBinDirs = []string{"/usr/lib/cni"}

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -123,6 +124,9 @@ func (r reader) runtime(ctx context.Context) {
 		images, err = s.Images(ctx)
 		for _, i := range images {
 			r.in.Runtime.Images = append(r.in.Runtime.Images, i.Names...)
+		}
+		if err == nil {
+			r.in.Runtime.Files, err = (&node.ExistingRuntime{Info: r.in.Runtime.Info, Store: s}).Files(ctx, func(name string) bool { return slices.Contains(r.in.Runtime.Images, name) })
 		}
 	}
 	if err != nil {

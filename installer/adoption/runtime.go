@@ -15,6 +15,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/preflight"
 	"airlift/installer/render"
+	"airlift/installer/runtimecheck"
 )
 
 const (
@@ -79,9 +80,12 @@ var runtimeChecks = []func(*view){
 	}, "containerd's data is in $1", "$2", "it stays there", ""),
 	find("ContainerdPlugins", containerdRuns, when(func(v *view) bool {
 		c, _ := containerdFile(v)
-		return v.Runtime.Info.CRI && slices.ContainsFunc(c.DisabledPlugins, isCRI)
+		return v.Runtime.Info.CRI && slices.ContainsFunc(c.DisabledPlugins, runtimecheck.IsCRI)
 	}), "the configuration disables the CRI plugin, and the running containerd has it", "$containerd", "it is not changed: at its next start, containerd has no CRI, and the node stops working",
 		`remove "cri" from disabled_plugins`),
+
+	find("ContainerdFiles", isContainerd, func(v *view) [][]string { return containerdFiles(v, false) }, "$1", "$containerd", "after its next start, containerd would not serve this node; "+keepsContainerd, "$2"),
+	find("ContainerdFiles", isContainerd, func(v *view) [][]string { return containerdFiles(v, true) }, "$1", "$containerd", keepsContainerd, "$2"),
 
 	// containerd pins the image only under the configured name.
 	find("SandboxImage", hasSandbox, func(v *view) [][]string {
@@ -187,9 +191,14 @@ func containerdFile(v *view) (store.ConfigFile, bool) {
 	return c, err == nil
 }
 
-// isCRI reports whether a plugin is the CRI plugin, or a part of it.
-func isCRI(plugin string) bool {
-	return plugin == "cri" || plugin == "io.containerd.grpc.v1.cri" || strings.HasPrefix(plugin, "io.containerd.cri.v1.")
+// containerdFiles are the problems with files that containerd reads at its next start, or the warnings.
+func containerdFiles(v *view, warnings bool) (list [][]string) {
+	for _, p := range v.Runtime.Files {
+		if p.Warning == warnings {
+			list = append(list, []string{p.Message, p.Fix})
+		}
+	}
+	return list
 }
 
 // imageService is an image service other than the container runtime, and where it is set: image-cri-shim, or another one.

@@ -38,12 +38,14 @@ func (h *Host) InstallCommand(ctx context.Context, sha256 string) error {
 	if err != nil {
 		return err
 	}
+	var names []string
 	for _, f := range units {
 		if _, err := h.WriteFile(f.Path, f.Data, f.Mode); err != nil {
 			return err
 		}
+		names = append(names, path.Base(f.Path))
 	}
-	if err := h.Systemd().DaemonReload(ctx); err != nil {
+	if err := h.Systemd().Reread(ctx, names...); err != nil {
 		return err
 	}
 	if err := h.Remove(FormerCommand); err != nil {

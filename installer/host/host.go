@@ -30,13 +30,19 @@ type Host struct {
 	// Installer, if not "", is the file of the running installer, which otherwise is this process's.
 	Installer string
 	guard     ledger.Guard
+	// Units are the files of units that this process has changed.
+	Units systemd.Written
 }
 
 // GuardChanges makes guard call do for each change of the host, or prevent the change with an error.
 func (h *Host) GuardChanges(guard ledger.Guard) { h.guard, h.records.Guard = guard, guard }
 
-// Change calls do, which changes the file at a path, unless the guard prevents it.
-func (h *Host) Change(path string, do func() error) error { return h.guard.Change(path, do) }
+// Change calls do, which changes the file at a path, unless the guard prevents it. systemd reads the file of a unit again before the unit
+// is started.
+func (h *Host) Change(path string, do func() error) error {
+	h.Units.Add(path)
+	return h.guard.Change(path, do)
+}
 
 // Open returns the host whose root file system is at root ("/" for this
 // machine), with its ledger, for reading only: another installer may be changing
@@ -91,7 +97,7 @@ func (h *Host) Records() *ledger.Records { return h.records }
 
 // Systemd are the units of systemd on the host. A unit that is enabled is recorded.
 func (h *Host) Systemd() systemd.Manager {
-	return systemd.New(h.Root, h.ConnectSystemd, func(unit string) error { return h.records.Record(ledger.Entry{Kind: ledger.Unit, Name: unit}) })
+	return systemd.New(h.Root, h.ConnectSystemd, func(unit string) error { return h.records.Record(ledger.Entry{Kind: ledger.Unit, Name: unit}) }, &h.Units)
 }
 
 // makeState creates StateDir.

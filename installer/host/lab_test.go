@@ -171,9 +171,22 @@ func TestPartSystemd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(h.Systemd().DaemonReload(ctx))
-	for range 2 {
-		must(h.Systemd().EnableNow(ctx, good))
+	loaded := func() string { // when systemd last read the files of all units
+		t.Helper()
+		out, err := exec.Command("systemctl", "show", "--property", "UnitsLoadTimestampMonotonic").Output()
+		must(err)
+		return string(out)
+	}
+	before := loaded()
+	must(h.Systemd().EnableNow(ctx, good))
+	after := loaded()
+	if after == before {
+		t.Error("systemd has not read a new unit")
+	}
+	must(h.Systemd().EnableNow(ctx, good))
+	must(h.Systemd().Reread(ctx, good, slow))
+	if now := loaded(); now != after {
+		t.Errorf("systemd has read its units again without a change: %s, before %s", now, after)
 	}
 	first, err := h.Systemd().Unit(ctx, good)
 	must(err)

@@ -147,12 +147,11 @@ func (h *Host) EnsureTimer(ctx context.Context, t Timer) (changed bool, err erro
 	if err != nil {
 		return false, err
 	}
-	if changed = changed || unit.Stale; changed { // an earlier run may have been killed after it wrote the files
-		if err := h.Systemd().DaemonReload(ctx); err != nil {
-			return false, err
-		}
+	changed = changed || unit.Stale // an earlier run may have been killed after it wrote the files
+	if err := h.Systemd().Reread(ctx, t.Unit(), t.service()); err != nil {
+		return false, err
 	}
-	if err := h.Systemd().Enable(ctx, t.Unit(), changed); err != nil {
+	if err := h.Systemd().Enable(ctx, t.Unit()); err != nil {
 		return false, err
 	}
 	if changed { // a timer that runs keeps its old times
@@ -175,5 +174,5 @@ func (h *Host) RemoveTimer(ctx context.Context, t Timer) error {
 			return err
 		}
 	}
-	return h.Systemd().DaemonReload(ctx)
+	return h.Systemd().Reread(ctx, t.Unit(), t.service())
 }

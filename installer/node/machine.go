@@ -31,11 +31,20 @@ type Machine struct {
 	Changes  int // changes on the host and in the cluster
 }
 
+// nvidiaDevice exists if the driver of NVIDIA is loaded.
+const nvidiaDevice = "/dev/nvidiactl"
+
 // NewMachine returns the Machine of a host, which prints warnings on the console. h may be nil, for the
 // names of steps.
 func NewMachine(h *host.Host, c *workflow.Console) *Machine {
 	if h != nil {
 		h.Warn = c.Warn
+		h.Units.Reloaded = func(unit string) {
+			c.Debug(1, "systemd has read its units again, because the file of %s changed", unit)
+			if FileExists(h, nvidiaDevice) {
+				c.Warn("systemd has read its units again, because the file of %s changed: containers that got GPUs without CDI may have lost them; restart pods that report \"Failed to initialize NVML\"", unit)
+			}
+		}
 	}
 	return &Machine{Host: h, Existing: h, Console: c}
 }

@@ -86,7 +86,7 @@ func startService(ctx context.Context, m *node.Machine, unit string, files []pki
 		return err
 	}
 	changed := stale || m.Changes != before
-	if err := m.Host.Systemd().Enable(ctx, unit, changed); err != nil {
+	if err := m.Host.Systemd().Enable(ctx, unit); err != nil {
 		return err
 	}
 	if changed {
@@ -118,7 +118,7 @@ func stopService(ctx context.Context, m *node.Machine, unit string, files ...str
 		}
 	}
 	m.Changed(true)
-	return m.Host.Systemd().DaemonReload(ctx)
+	return m.Host.Systemd().Reread(ctx, unit)
 }
 
 // GiveAddressAway gives the virtual address to another control plane, before the API server of this host ends. Then no

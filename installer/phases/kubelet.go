@@ -68,7 +68,7 @@ func (k Kubelet) Start(ctx context.Context, l desired.List) error {
 	if k.Changes == before {
 		return k.Host.Systemd().EnableNow(ctx, "kubelet.service")
 	}
-	if err := k.Host.Systemd().Enable(ctx, "kubelet.service", true); err != nil {
+	if err := k.Host.Systemd().Enable(ctx, "kubelet.service"); err != nil {
 		return err
 	}
 	return k.Host.Systemd().Restart(ctx, "kubelet.service")

@@ -22,11 +22,11 @@ func RestartStale(ctx context.Context, n *Node, unit string, written bool, files
 	if !stale && !written && state.Running() {
 		return false, nil
 	}
-	reload := func() error { return n.Host.Systemd().Enable(ctx, unit, true) }
+	prepare := n.Host.Systemd().Enable
 	if n.Existing.Records().Adopted() != nil { // what starts at boot stays as it is
-		reload = func() error { return n.Host.Systemd().DaemonReload(ctx) }
+		prepare = func(ctx context.Context, unit string) error { return n.Host.Systemd().Reread(ctx, unit) }
 	}
-	if err := reload(); err != nil {
+	if err := prepare(ctx, unit); err != nil {
 		return false, err
 	}
 	n.Changed(true)

@@ -225,7 +225,7 @@ func (r RuntimeStep) startContainerd(ctx context.Context, files []pki.File) erro
 		return err
 	}
 	if r.Changes != before || stale {
-		if err := r.Host.Systemd().Enable(ctx, "containerd.service", true); err != nil {
+		if err := r.Host.Systemd().Enable(ctx, "containerd.service"); err != nil {
 			return err
 		}
 		start = r.Host.Systemd().Restart // starts it, or makes a running one read the new files

@@ -56,7 +56,7 @@ func StopServing(ctx context.Context, m *node.Machine) error {
 
 // ResumeServing starts the process with the files that an undo restored.
 func ResumeServing(ctx context.Context, m *node.Machine) error {
-	if err := m.Host.Systemd().Enable(ctx, serving.Unit, true); err != nil {
+	if err := m.Host.Systemd().Enable(ctx, serving.Unit); err != nil {
 		return err
 	}
 	return m.Host.Systemd().Restart(ctx, serving.Unit)

@@ -339,8 +339,11 @@ func (u *Undo) restoreNode(ctx context.Context) error {
 			return err
 		}
 	}
-	if slices.ContainsFunc(u.paths, func(p string) bool { return path.Dir(p) == path.Dir(endpoint.UnitPath) }) { // also units that only a timer starts
-		if err := u.Host.Systemd().DaemonReload(ctx); err != nil {
+	for _, p := range u.paths { // also units that only a timer starts
+		if path.Dir(p) != path.Dir(endpoint.UnitPath) {
+			continue
+		}
+		if err := u.Host.Systemd().Reread(ctx, path.Base(p)); err != nil {
 			return err
 		}
 	}
@@ -366,7 +369,7 @@ func (u *Undo) restoreNode(ctx context.Context) error {
 		if err := u.pods.Turn.Confirm(ctx); err != nil {
 			return err
 		}
-		if err := u.Host.Systemd().DaemonReload(ctx); err != nil {
+		if err := u.Host.Systemd().Reread(ctx, unit.name); err != nil {
 			return err
 		}
 		if err := u.Host.Systemd().Restart(ctx, unit.name); err != nil {

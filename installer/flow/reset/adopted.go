@@ -307,7 +307,7 @@ func (r *Reset) restartKubelet(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.Host.Systemd().DaemonReload(ctx); err != nil {
+	if err := r.Host.Systemd().Reload(ctx, "kubelet.service"); err != nil {
 		return err
 	}
 	if err := static.RestartKubelet(ctx); err != nil {

@@ -47,5 +47,5 @@ func ShareRoot(ctx context.Context, h *host.Host) (changed bool, err error) {
 	if _, err := h.WriteFile("/etc/systemd/system/"+SharedUnit, []byte(sharedUnitText), 0o644); err != nil {
 		return true, err
 	}
-	return true, h.Systemd().Enable(ctx, SharedUnit, true)
+	return true, h.Systemd().Enable(ctx, SharedUnit)
 }

@@ -51,11 +51,10 @@ func EnsureServiceRoute(ctx context.Context, h *host.Host, serviceSubnets []neti
 	if len(needed) == 0 {
 		return nil
 	}
-	changed, err := h.WriteFile("/etc/systemd/system/"+routeUnit, []byte(routeUnitText(needed, dev)), 0o644)
-	if err != nil {
+	if _, err := h.WriteFile("/etc/systemd/system/"+routeUnit, []byte(routeUnitText(needed, dev)), 0o644); err != nil {
 		return err
 	}
-	if err := h.Systemd().Enable(ctx, routeUnit, changed); err != nil {
+	if err := h.Systemd().Enable(ctx, routeUnit); err != nil {
 		return err
 	}
 	// The route exists, so nothing waits for the unit. But systemd restarts a unit with

@@ -19,7 +19,7 @@ func (m Manager) EnsureUnit(ctx context.Context, unit string, files ...string) (
 		return false, err
 	}
 	if state.Stale || state.Load != "loaded" {
-		if err := m.DaemonReload(ctx); err != nil {
+		if err := m.Reread(ctx, unit); err != nil {
 			return false, err
 		}
 		if state, err = m.Unit(ctx, unit); err != nil {
@@ -30,7 +30,13 @@ func (m Manager) EnsureUnit(ctx context.Context, unit string, files ...string) (
 		return false, fault.New(fault.Failure, "enabling %s: systemd cannot load it: it is %s", unit, state.Load).
 			Hint("see `systemctl status " + unit + "`; correct the unit's file and build the bundle again")
 	}
-	if err := m.Enable(ctx, unit, false); err != nil {
+	prepare := m.Reread
+	if enabled, err := m.enable(ctx, unit); err != nil {
+		return false, err
+	} else if enabled { // other units that run may want it from now on
+		prepare = func(ctx context.Context, _ ...string) error { return m.Reload(ctx, unit) }
+	}
+	if err := prepare(ctx, unit); err != nil {
 		return false, err
 	}
 	newest, err := m.Newest(files)

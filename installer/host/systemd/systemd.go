@@ -81,6 +81,8 @@ type Manager struct {
 	connect func(context.Context) (Conn, error)
 	// record is called before a unit is enabled that was not.
 	record func(unit string) error
+	// written are the files of units that this process has changed.
+	written *Written
 }
 
 // A Conn is a connection to systemd. Its methods have the signatures of go-systemd's.
@@ -99,12 +101,12 @@ type Conn interface {
 }
 
 // New returns the systemd of the host at root. connect replaces the connection to this machine's systemd, if it
-// is not nil. record is called before a unit is enabled that was not.
-func New(root filesystem.Root, connect func(context.Context) (Conn, error), record func(unit string) error) Manager {
+// is not nil. record is called before a unit is enabled that was not. written are the files of units that change.
+func New(root filesystem.Root, connect func(context.Context) (Conn, error), record func(unit string) error, written *Written) Manager {
 	if connect == nil {
 		connect = func(ctx context.Context) (Conn, error) { return dbus.NewSystemdConnectionContext(ctx) }
 	}
-	return Manager{root, connect, record}
+	return Manager{root, connect, record, written}
 }
 
 // Booted reports whether this host was booted with systemd (sd_booted(3)).
@@ -131,46 +133,38 @@ func (m Manager) withSystemd(ctx context.Context, f func(context.Context, Conn) 
 	return f(ctx, conn)
 }
 
-// DaemonReload makes systemd read unit files again.
-func (m Manager) DaemonReload(ctx context.Context) error {
-	defer timeline.Wait(ctx, "systemd", "reload").End()
-	return m.withSystemd(ctx, func(ctx context.Context, c Conn) error {
-		if err := c.ReloadContext(ctx); err != nil {
-			return fmt.Errorf("reloading systemd's units: %w", err)
-		}
-		return nil
-	})
+// Enable makes a unit start at boot, and systemd read its present files. Reset does not disable a unit that was
+// enabled before.
+func (m Manager) Enable(ctx context.Context, unit string) error {
+	if _, err := m.enable(ctx, unit); err != nil {
+		return err
+	}
+	return m.Reread(ctx, unit)
 }
 
-// Enable makes a unit start at boot. Reset does not disable a unit that was
-// enabled before. written reports that the unit's file has changed, so that
-// systemd must read it again.
-func (m Manager) Enable(ctx context.Context, unit string, written bool) error {
+// enable makes a unit start at boot, and reports whether it did not before.
+func (m Manager) enable(ctx context.Context, unit string) (enabled bool, err error) {
 	defer timeline.Wait(ctx, "systemd", "enabling "+unit).End()
-	return m.withSystemd(ctx, func(ctx context.Context, c Conn) error {
+	err = m.withSystemd(ctx, func(ctx context.Context, c Conn) error {
 		p, err := c.GetUnitPropertyContext(ctx, unit, "UnitFileState")
-		enabled := err == nil && p.Value.Value() == "enabled"
-		if enabled && !written {
+		if err == nil && p.Value.Value() == "enabled" {
 			return nil
 		}
-		if !enabled {
-			if err := m.record(unit); err != nil {
-				return err
-			}
-			if _, _, err := c.EnableUnitFilesContext(ctx, []string{unit}, false, false); err != nil {
-				return fmt.Errorf("enabling %s: %w", unit, err)
-			}
+		if err := m.record(unit); err != nil {
+			return err
 		}
-		if err := c.ReloadContext(ctx); err != nil {
-			return fmt.Errorf("enabling %s: reloading systemd's units: %w", unit, err)
+		if _, _, err := c.EnableUnitFilesContext(ctx, []string{unit}, false, false); err != nil {
+			return fmt.Errorf("enabling %s: %w", unit, err)
 		}
+		enabled = true
 		return nil
 	})
+	return enabled, err
 }
 
 // EnableNow makes a unit start at boot, and starts it unless it runs.
 func (m Manager) EnableNow(ctx context.Context, unit string) error {
-	if err := m.Enable(ctx, unit, false); err != nil {
+	if err := m.Enable(ctx, unit); err != nil {
 		return err
 	}
 	return m.Start(ctx, unit)

@@ -57,7 +57,7 @@ func PlanDisown(h *host.Host) (goes, stays []string, err error) {
 
 // RemoveServices stops and removes what is only of use to Airlift, and leaves the node.
 func RemoveServices(ctx context.Context, h *host.Host) error {
-	units := 0
+	var units []string
 	for _, kind := range []string{ledger.Unit, ledger.File, ledger.Binary, ledger.Owned, ledger.Contents} {
 		list := h.Records().Entries(kind)
 		slices.Reverse(list)
@@ -68,7 +68,7 @@ func RemoveServices(ctx context.Context, h *host.Host) error {
 			var err error
 			switch {
 			case kind == ledger.Unit:
-				units++
+				units = append(units, e.Name)
 				err = h.Systemd().DisableNow(ctx, e.Name)
 			case kind == ledger.File:
 				_, err = putBack(h, e)
@@ -92,10 +92,7 @@ func RemoveServices(ctx context.Context, h *host.Host) error {
 			return err
 		}
 	}
-	if units == 0 {
-		return nil
-	}
-	return h.Systemd().DaemonReload(ctx)
+	return h.Systemd().Reread(ctx, units...)
 }
 
 // RemoveLedger removes StateDir. Undo and reset become impossible before the files go that they would restore. The ledger goes

@@ -175,8 +175,8 @@ func RemoveInstalled(ctx context.Context, h *host.Host) (kept []string, err erro
 		}
 		done(e, err)
 	}
-	if len(units) > 0 {
-		fail(h.Systemd().DaemonReload(ctx))
+	if len(units) > 0 { // an original may be older than what systemd has read
+		fail(h.Systemd().Reload(ctx, units[0].Name))
 	}
 	fail(h.Upgrades().RemoveUnfinishedBackups())
 	if len(failures) > 0 {
