@@ -134,6 +134,7 @@ var notOnALabHost = map[string]string{
 	"ContainerRuntimeVersion": "it is asked from Kubernetes 1.37 on only; TestEachCheck shows it",
 	"ImagePull":               "this bundle has every image; TestEachCheck shows it",
 	"NetworkPolicy":           "this bundle has no add-on; TestAddOns shows it",
+	"ContainerdFiles":         "TestContainerdFiles shows it",
 	"SiteFiles":               "this bundle has no files; TestSiteContent shows it",
 }
 

@@ -23,6 +23,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
+	"airlift/installer/runtimecheck"
 	"airlift/internal/fault"
 	"airlift/scripts/fixtures/port"
 	"airlift/scripts/fixtures/rig"
@@ -454,6 +455,12 @@ func TestEachCheck(t *testing.T) {
 		{check: "ContainerRuntimeVersion", breaks: func(_ *testing.T, s *subject) {
 			s.RuntimeInUse, s.RuntimeVersion, s.Config.KubernetesVersion, s.Config.NearestKnown = true, "1.7.29", "v1.38.0", ""
 		}, says: "containerd 1.7.29 does not report its cgroup driver to the kubelet, which Kubernetes requires since v1.38"},
+		{check: "ContainerdFiles", breaks: func(_ *testing.T, s *subject) {
+			s.ContainerdFiles = []runtimecheck.Problem{{Message: "/etc/containerd/conf.d/a.toml: the pause image", Fix: "mv a b"}}
+		}, says: "conf.d/a.toml"},
+		{check: "ContainerdFiles", warning: true, breaks: func(_ *testing.T, s *subject) {
+			s.ContainerdFiles = []runtimecheck.Problem{{Message: "/etc/containerd/config.d/a.toml: containerd does not read this file", Fix: "mv a b", Warning: true}}
+		}, says: "config.d/a.toml"},
 		{check: "APIServerFlags", warning: true, breaks: func(_ *testing.T, s *subject) {
 			s.Config.APIServer.ExtraArgs = []config.Arg{{Name: "enable-admission-plugins", Value: "NodeRestriction, AlwaysPullImages"}}
 		}, says: "AlwaysPullImages makes each pod pull its images, also imported ones"},

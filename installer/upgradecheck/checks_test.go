@@ -17,6 +17,7 @@ import (
 	"airlift/installer/kubeletcheck"
 	"airlift/installer/pki"
 	"airlift/installer/preflight"
+	"airlift/installer/runtimecheck"
 	"airlift/internal/fault"
 )
 
@@ -222,6 +223,9 @@ func TestEachCheck(t *testing.T) {
 		"old containerd":               {runtimeOf("v1.36.3", "v1.37.2", 0), "ContainerRuntimeVersion", "containerd 1.7.29 of node cp", "2.0 or newer", true},
 		"too old containerd":           {runtimeOf("v1.37.2", "v1.38.0", 0), "ContainerRuntimeVersion", "containerd 1.7.29 of node cp", "2.0 or newer", false},
 		"too old containerd elsewhere": {runtimeOf("v1.37.2", "v1.38.0", 1), "ContainerRuntimeVersion", "containerd 1.7.29 of node worker", "2.0 or newer", true},
+		"a file of other software": {func(t *Target) {
+			t.ContainerdFiles = []runtimecheck.Problem{{Message: "/etc/containerd/conf.d/a.toml: the pause image", Fix: "mv a b"}}
+		}, "ContainerdFiles", "conf.d/a.toml", "mv a b", false},
 		"kubelet's flag": {func(t *Target) {
 			t.KubeletProblems = []kubeletcheck.Problem{{Name: kubeletcheck.Flags, Message: "--x does not exist", Fix: "remove it"}}
 		}, "KubeletFlags", "--x", "remove it", false},
