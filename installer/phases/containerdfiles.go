@@ -18,22 +18,37 @@ import (
 // ContainerdProblems checks the files that the containerd of this node reads at its next start: those of the host, and those that are
 // written before. Nothing restarts an existing containerd, so its problems are warnings.
 func (n *Node) ContainerdProblems(ctx context.Context, files ...pki.File) (list []runtimecheck.Problem, err error) {
-	if !n.Observed.KeepsRuntime {
-		written := map[string][]byte{}
-		for _, f := range files {
-			written[f.Path] = f.Data
-		}
-		list, err = node.OwnContainerdFiles(ctx, n.Existing, n.openContainerd, written)
-	} else if r := n.Observed.Runtime; r != nil && r.Store != nil {
-		images := r.SandboxImages() // they get the bundle's pause image
-		if list, err = r.Files(ctx, func(name string) bool { return slices.Contains(images, name) }); len(list) > 0 {
-			for i := range list {
-				list[i].Warning = true
-			}
-		}
+	if n.Observed.KeepsRuntime {
+		return n.existingProblems(ctx)
 	}
+	written := map[string][]byte{}
+	for _, f := range files {
+		written[f.Path] = f.Data
+	}
+	list, err = node.OwnContainerdFiles(ctx, n.Existing, n.openContainerd, written)
 	if err != nil && ctx.Err() == nil {
 		return []runtimecheck.Problem{{Message: fmt.Sprintf("the files that containerd reads at its start cannot be checked: %v", err), Fix: "look at what it makes of them: containerd config dump", Warning: true}}, nil
+	}
+	return list, err
+}
+
+// existingProblems is ContainerdProblems for an existing containerd. A process that cannot be seen has none.
+func (n *Node) existingProblems(ctx context.Context) (list []runtimecheck.Problem, err error) {
+	switch r := n.Observed.Runtime; {
+	case n.Observed.RuntimeErr != nil:
+		return nil, nil
+	case r != nil && !n.Observed.IsNode:
+		images := r.SandboxImages() // they get the bundle's pause image
+		list, err = r.Files(ctx, func(name string) bool { return slices.Contains(images, name) })
+	default:
+		list, err = node.ContainerdFiles(ctx, n.Existing)
+	}
+	for i := range list {
+		list[i].Warning = true
+	}
+	if err != nil && ctx.Err() == nil {
+		n.Console.Debug(1, "the files that containerd reads at its start are not checked: %v", err)
+		return nil, nil
 	}
 	return list, err
 }
@@ -92,14 +107,14 @@ func (n *Node) firstContainerdProblems(ctx context.Context) ([]runtimecheck.Prob
 	return n.ContainerdProblems(ctx, append(files, imported...)...)
 }
 
-// CheckContainerd refuses to start or restart Airlift's containerd with files with which it would not serve this node. files will be
-// written before.
-func (n *Node) CheckContainerd(ctx context.Context, files ...pki.File) error {
+// CheckContainerd refuses to start or restart Airlift's containerd with files with which it would not serve this node, unless the user
+// ignores the check. files will be written before.
+func (n *Node) CheckContainerd(ctx context.Context, ignore []string, files ...pki.File) error {
 	list, err := n.ContainerdProblems(ctx, files...)
 	if err != nil {
 		return err
 	}
-	return RefuseContainerdFiles(list, n.Config.NodeRegistration.IgnorePreflightErrors)
+	return RefuseContainerdFiles(list, ignore)
 }
 
 // RefuseContainerdFiles returns an error (fault.Preflight) that lists the problems, except warnings and those that the user ignores, or nil.

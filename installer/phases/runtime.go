@@ -212,7 +212,7 @@ func (r RuntimeStep) startContainerd(ctx context.Context, files []pki.File) erro
 	if err := r.Write(files[:own]...); err != nil {
 		return err
 	}
-	if err := r.node.CheckContainerd(ctx, files[own]); err != nil {
+	if err := r.node.CheckContainerd(ctx, r.node.Config.NodeRegistration.IgnorePreflightErrors, files[own]); err != nil {
 		return err
 	}
 	before := r.Changes

@@ -28,7 +28,7 @@ func (r *Revision) ConnectRuntime(ctx context.Context) (err error) {
 // RestartRuntime writes containerd's configuration and unit, and restarts containerd if it has not read them. The containers keep
 // running.
 func (r *Revision) RestartRuntime(ctx context.Context, l desired.List) error {
-	if err := r.CheckContainerd(ctx, l.Files...); err != nil {
+	if err := r.CheckContainerd(ctx, r.Options.IgnorePreflightErrors, l.Files...); err != nil {
 		return err
 	}
 	changed, err := r.WriteKept(l.Files...)
