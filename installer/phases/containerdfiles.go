@@ -27,7 +27,7 @@ func (n *Node) ContainerdProblems(ctx context.Context, files ...pki.File) (list 
 	}
 	list, err = node.OwnContainerdFiles(ctx, n.Existing, n.openContainerd, written)
 	if err != nil && ctx.Err() == nil {
-		return []runtimecheck.Problem{{Message: fmt.Sprintf("the files that containerd reads at its start cannot be checked: %v", err), Fix: "look at what it makes of them: containerd config dump", Warning: true}}, nil
+		return []runtimecheck.Problem{{Message: fmt.Sprintf("the files that containerd reads at its start cannot be checked: %v", err), Fix: "no action needed: they are checked again before containerd starts", Warning: true}}, nil
 	}
 	return list, err
 }
@@ -67,8 +67,7 @@ func (n *Node) openContainerd(ctx context.Context) (b runtimecheck.Binary, err e
 		if err != nil {
 			return b, err
 		}
-		b.File, err = runtimecheck.InMemory(data)
-		return b, err
+		return runtimecheck.Executable(data)
 	}
 	return b, nil
 }

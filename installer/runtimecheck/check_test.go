@@ -219,12 +219,12 @@ func TestUnlinked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := InMemory(data)
+	b, err := Executable(data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	e, err := Binary{File: f}.Effective(t.Context(), []store.ConfigText{{Path: "/etc/containerd/config.toml", Data: []byte(root)}})
+	defer b.Close()
+	e, err := b.Effective(t.Context(), []store.ConfigText{{Path: "/etc/containerd/config.toml", Data: []byte(root)}})
 	if err != nil || e.SandboxImage != "registry.k8s.io/pause:3.10.1" {
 		t.Errorf("%+v, %v", e, err)
 	}

@@ -105,7 +105,7 @@ func (b Binary) Effective(ctx context.Context, texts []store.ConfigText) (e Effe
 		if err != nil {
 			return e, fmt.Errorf("reading %s: %w", text.Path, err)
 		}
-		f, err := InMemory(text.Data)
+		f, err := inMemory(text.Data, unix.MFD_NOEXEC_SEAL)
 		if err != nil {
 			return e, err
 		}
@@ -161,10 +161,16 @@ func withImports(data []byte, paths ...string) ([]byte, error) {
 	return toml.Marshal(all)
 }
 
-// InMemory returns a file that is on no disk. It can be executed if the kernel allows that.
-func InMemory(data []byte) (*os.File, error) {
-	fd, err := unix.MemfdCreate("containerd", unix.MFD_CLOEXEC|unix.MFD_EXEC)
-	if errors.Is(err, unix.EINVAL) { // Linux before 6.3 has no such flag and needs none
+// Executable returns a binary in a file that is on no disk. The kernel may not allow that (sysctl vm.memfd_noexec).
+func Executable(data []byte) (Binary, error) {
+	f, err := inMemory(data, unix.MFD_EXEC)
+	return Binary{File: f}, err
+}
+
+// inMemory returns a file that is on no disk.
+func inMemory(data []byte, exec int) (*os.File, error) {
+	fd, err := unix.MemfdCreate("containerd", unix.MFD_CLOEXEC|exec)
+	if errors.Is(err, unix.EINVAL) { // Linux before 6.3 has no flags for execution and needs none
 		fd, err = unix.MemfdCreate("containerd", unix.MFD_CLOEXEC)
 	}
 	if err != nil {
