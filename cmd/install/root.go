@@ -37,7 +37,7 @@ it running after the session ends, start it with nohup or systemd-run.
 Exit codes: 0 success, 1 failure (of status: something is wrong; of audit and test: a check failed), 2 usage error, 3 the
 host does not meet the requirements, 4 this file is incomplete or damaged, not signed by
 the required key or older than the required version, 130 interrupted. Of 'cluster', 6 to
-9: it did not fail, and did not do all. Of plans, with --detailed-exitcode, 5: there is
+9: it did not fail, and did not do all; of test, 9: another test runs. Of plans, with --detailed-exitcode, 5: there is
 something to do.`
 
 func newRootCmd() *cobra.Command {

@@ -124,7 +124,7 @@ func assemble(reports []*probe.Report, heard map[string][]string, note func(form
 	for _, r := range reports {
 		for _, to := range r.Routes {
 			tried, reached := works(diagnosis.PodReach, r.Node, to.To)
-			o := diagnosis.Observation{Kind: diagnosis.Route, From: r.Node, To: to.To, OK: to.Wrong == "" || tried && reached, Detail: to.Wrong}
+			o := diagnosis.Observation{Kind: diagnosis.Route, From: r.Node, To: to.To, OK: to.Wrong == "" || tried && reached && !to.Detour, Detail: to.Wrong}
 			all = append(all, o)
 		}
 		for _, l := range r.Losses {

@@ -170,8 +170,12 @@ func (t *Test) readDNS(ctx context.Context) error {
 		}
 	}
 	for _, p := range s.system {
-		if p.Labels["k8s-app"] == dnsLabel && p.Status.PodIP != "" && p.Status.Phase == corev1.PodRunning && s.isTested(p.Spec.NodeName) {
+		switch {
+		case p.Labels["k8s-app"] != dnsLabel || p.Status.PodIP == "" || p.Status.Phase != corev1.PodRunning:
+		case s.isTested(p.Spec.NodeName):
 			s.dnsPods = append(s.dnsPods, p)
+		case stateOf(&p).ready: // it is an endpoint of the Service until Kubernetes notices
+			t.seen = append(t.seen, diagnosis.Observation{Kind: diagnosis.DNSPod, To: p.Spec.NodeName, Detail: "its node is not Ready"})
 		}
 	}
 	o := diagnosis.Observation{Kind: diagnosis.DNSPods, OK: s.dnsReady > 0}

@@ -198,7 +198,9 @@ func (c *diagnosing) sameNode() {
 
 // tunnel explains pods that do not reach each other although their hosts do, with the direction in which packets are lost.
 func (c *diagnosing) tunnel() {
-	list := c.failed(of(PodReach, PodHeard))
+	list := c.failed(func(o Observation) bool {
+		return of(PodReach, PodHeard)(o) || o.Kind == HostPod && !c.has(PodReach, o.From, o.To)
+	})
 	both := c.pairsOf(list)
 	lost := map[pair]bool{}
 	for p := range both {
@@ -329,7 +331,7 @@ func (c *diagnosing) follow() {
 			cause := &c.findings[f]
 			if slices.ContainsFunc(cause.claims, func(j int) bool {
 				d := c.all[j]
-				return direct(d) && (o.From == "" || d.From == o.From || d.To == o.From || o.To != "" && (d.From == o.To || d.To == o.To))
+				return direct(d) && (o.From == "" || d.From == "" || d.From == o.From || d.To == o.From || o.To != "" && (d.From == o.To || d.To == o.To))
 			}) {
 				c.explained[i] = true
 				cause.claims = append(cause.claims, i)

@@ -79,13 +79,21 @@ func (o Observation) text() string {
 	if o.To != "" && o.To != o.From {
 		who = strings.TrimPrefix(o.From+" -> "+o.To, " -> ")
 	}
-	parts := []string{string(o.Kind)}
-	for _, part := range []string{o.Place, o.Via, o.Detail} {
-		if part != "" {
-			parts = append(parts, part)
-		}
+	what := []string{string(o.Kind)}
+	if place := map[string]string{FromPod: "from a pod", FromHost: "from the host"}[o.Place]; place != "" {
+		what = append(what, place)
 	}
-	return strings.TrimPrefix(who+": "+strings.Join(parts, ": "), ": ")
+	if o.Via != "" {
+		what = append(what, o.Via)
+	}
+	text := strings.Join(what, ", ")
+	if who != "" {
+		text = who + ": " + text
+	}
+	if o.Detail != "" {
+		text += ": " + o.Detail
+	}
+	return text
 }
 
 // podNetwork are the observations that need packets between pods of different nodes.

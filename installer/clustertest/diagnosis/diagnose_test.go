@@ -80,6 +80,9 @@ func (m *model) observe() (all []Observation) {
 		add(NodeReady, a, "", "", "", up(a), m.off["node "+a])
 		add(Component, a, "", "", "kube-flannel-ds", m.off["flannel "+a] == "", m.off["flannel "+a])
 		if !up(a) {
+			if slices.Contains(dns, a) { // its pod is still an endpoint of the Service
+				add(DNSPod, "", "", a, "", false, "its node is not Ready")
+			}
 			continue
 		}
 		starts := m.off["start "+a] == ""

@@ -39,8 +39,8 @@ func (r *run) host(ctx context.Context) {
 	}
 	for _, p := range r.Peers {
 		if p.Node != r.Node && len(p.Pods) > 0 {
-			wrong, tunnel := route(p)
-			r.report.Routes = append(r.report.Routes, RouteTo{p.Node, wrong})
+			to, tunnel := route(p, r.Peers)
+			r.report.Routes = append(r.report.Routes, to)
 			if tunnel != "" {
 				r.report.Tunnel = tunnel
 			}
@@ -78,9 +78,10 @@ func healthy(ctx context.Context, url string) error {
 // tunnels are the types of interfaces that carry packets to other hosts by themselves, and those whose port is known.
 var tunnels = []string{"vxlan", "geneve", "wireguard", "ipip", "sit", "ip6tnl", "gre", "tun"}
 
-// route returns why the route of this host to the pods of a node cannot be right, and what carries the packets. It knows what flannel,
-// kube-router and most others do: a tunnel whose gateway is in the range of the node, or the node itself as the gateway.
-func route(p Peer) (wrong, tunnel string) {
+// route returns the route of this host to the pods of a node, and what carries the packets. It knows what flannel, kube-router and most
+// others do: a tunnel whose gateway is in the range of the node, or the node itself as the gateway.
+func route(p Peer, all []Peer) (to RouteTo, tunnel string) {
+	to.To = p.Node
 	for _, text := range p.Pods {
 		address, err := netip.ParseAddr(text)
 		if err != nil || !inRanges(address, p.Ranges) {
@@ -88,30 +89,34 @@ func route(p Peer) (wrong, tunnel string) {
 		}
 		routes, err := netlink.RouteGet(address.AsSlice())
 		if err != nil || len(routes) == 0 {
-			return fmt.Sprintf("there is no route to %s", text), ""
+			to.Wrong = fmt.Sprintf("there is no route to %s", text)
+			return to, ""
 		}
 		link, err := netlink.LinkByIndex(routes[0].LinkIndex)
 		if err != nil {
 			continue
 		}
-		gateway, hasGateway := netip.AddrFromSlice(routes[0].Gw)
-		gateway = gateway.Unmap()
 		through := fmt.Sprintf("packets to %s leave through %s", text, link.Attrs().Name)
-		if hasGateway {
-			through += " to " + gateway.String()
-		}
-		isTunnel := slices.Contains(tunnels, link.Type())
-		switch {
-		case hasGateway && !inRanges(gateway, p.Ranges) && !slices.Contains(p.Hosts, gateway.String()):
-			return through + ", which is not this node", ""
-		case !hasGateway && !isTunnel:
-			return through, ""
+		gateway, ok := netip.AddrFromSlice(routes[0].Gw)
+		switch gateway = gateway.Unmap(); {
+		case !ok && !slices.Contains(tunnels, link.Type()):
+			to.Wrong = through
+			return to, ""
+		case ok && !p.has(gateway):
+			to.Wrong = fmt.Sprintf("%s to %s, which is not %s", through, gateway, p.Node)
+			to.Detour = slices.ContainsFunc(all, func(other Peer) bool { return other.has(gateway) })
+			return to, ""
 		}
 		if v, ok := link.(*netlink.Vxlan); ok {
 			tunnel = fmt.Sprintf("UDP %d (vxlan)", v.Port)
 		}
 	}
-	return "", tunnel
+	return to, tunnel
+}
+
+// has reports whether an address belongs to the node.
+func (p Peer) has(a netip.Addr) bool {
+	return inRanges(a, p.Ranges) || slices.Contains(p.Hosts, a.String())
 }
 
 // hostTo asks another host: by ICMP, by the port of its kubelet, and by ICMP with full packets. One answer is enough, because a site may

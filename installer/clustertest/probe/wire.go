@@ -98,6 +98,8 @@ type RouteTo struct {
 	To string `json:"to"`
 	// Wrong is why it cannot be right; "" if it may be.
 	Wrong string `json:"wrong,omitempty"`
+	// Detour is set if it leads to another node, which may forward the packets as long as it runs.
+	Detour bool `json:"detour,omitempty"`
 }
 
 // A Loss counts steady requests.
