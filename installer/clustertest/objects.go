@@ -152,6 +152,7 @@ func (t *Test) service(name string) *corev1.Service {
 		s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
 	} else {
 		s.Spec.Type = corev1.ServiceTypeNodePort
+		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal // a port of a host leads to the pod on that host
 		s.Spec.Ports = s.Spec.Ports[:1]
 	}
 	return s
@@ -338,10 +339,8 @@ func (t *Test) plan(n corev1.Node, inHost bool) probe.Plan {
 func (t *Test) hostChecks(peers []probe.Peer, add func(kind diagnosis.Kind, to, via, how, name, address string, port any)) {
 	for _, peer := range peers {
 		for _, a := range peer.Hosts {
-			if t.nodePort != 0 && len(t.servers) > 0 {
-				add(diagnosis.NodePort, peer.Node, "", "echo-tcp", "", a, t.nodePort)
-			}
 			if len(peer.Pods) > 0 {
+				add(diagnosis.NodePort, peer.Node, "", "echo-tcp", "", a, t.nodePort)
 				add(diagnosis.HostPort, peer.Node, "", "echo-tcp", "", a, t.site.hostPort)
 			}
 		}

@@ -165,6 +165,9 @@ func assemble(reports []*probe.Report, heard map[string][]string, note func(form
 			large, full := works(diagnosis.PodLarge, o.From, o.To)
 			back, backFull := works(diagnosis.PodLarge, o.To, o.From)
 			return !o.OK && large && full && back && backFull
+		case diagnosis.ProxyHealth: // its port may be another one
+			_, served := works(diagnosis.LocalProxy, o.From, "")
+			return !o.OK && served
 		case diagnosis.NodePort, diagnosis.HostPort:
 			if o.Kind == diagnosis.HostPort && !hostPort {
 				return true

@@ -78,6 +78,12 @@ func (k *kubelets) once(ctx context.Context) {
 	}
 	if namespace.DeletionTimestamp != nil {
 		if len(pods.Items) == 0 {
+			_ = k.api.CoreV1().ServiceAccounts(Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+			_ = k.api.NetworkingV1().NetworkPolicies(Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+			for _, name := range []string{anyService, localService} {
+				_ = k.api.CoreV1().Services(Namespace).Delete(ctx, name, metav1.DeleteOptions{})
+			}
+			_ = k.api.CoreV1().Events(Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 			namespace.Spec.Finalizers = nil
 			_, _ = k.api.CoreV1().Namespaces().Finalize(ctx, namespace, metav1.UpdateOptions{})
 		}

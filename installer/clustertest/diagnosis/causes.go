@@ -316,8 +316,10 @@ func (c *diagnosing) follow() {
 		switch {
 		case o.Kind == DNSService || o.Kind == Resolver || isSteadyDNS(o):
 			direct = of(DNSPod)
-		case o.Kind == Service || o.Kind == NodePort || o.Kind == Steady && o.To == "":
+		case o.Kind == Service || o.Kind == NodePort:
 			direct = of(PodReach, HostPod)
+		case o.Kind == Steady && o.To == "":
+			direct = of(PodReach, HostPod, API)
 		case o.Kind == API && o.To == "":
 			direct = func(d Observation) bool { return d.Kind == API && d.To != "" }
 		case o.Kind == Pull:
