@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -339,7 +340,7 @@ func (t *Test) plan(n corev1.Node, inHost bool) probe.Plan {
 func (t *Test) hostChecks(peers []probe.Peer, add func(kind diagnosis.Kind, to, via, how, name, address string, port any)) {
 	for _, peer := range peers {
 		for _, a := range peer.Hosts {
-			if len(peer.Pods) > 0 {
+			if slices.ContainsFunc(t.addresses[anyService], func(s string) bool { return probe.FamilyOf(s) == probe.FamilyOf(a) }) && len(peer.Pods) > 0 {
 				add(diagnosis.NodePort, peer.Node, "", "echo-tcp", "", a, t.nodePort)
 				add(diagnosis.HostPort, peer.Node, "", "echo-tcp", "", a, t.site.hostPort)
 			}

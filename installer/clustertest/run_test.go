@@ -390,7 +390,7 @@ func TestPlanIsSmall(t *testing.T) {
 			test.site.api[n.Name] = net.JoinHostPort("192.168.100.100", "6443")
 		}
 	}
-	test.nodePort = 30000
+	test.nodePort, test.addresses = 30000, map[string][]string{anyService: {"10.96.200.200", "fd00:10:96::200"}, localService: {"10.96.200.201", "fd00:10:96::201"}}
 	for _, host := range []bool{false, true} {
 		size := len(argument(test.plan(test.site.nodes[7], host)))
 		t.Logf("%d bytes", size)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -30,7 +32,7 @@ not run; 9 another test runs: try again.`,
 			if err != nil {
 				return err
 			}
-			return in.with(cmd, cmd.ErrOrStderr(), func(ctx context.Context, s *opened) error {
+			return in.gathered(cmd, cmd.ErrOrStderr(), nil, func(ctx context.Context, s *opened) error {
 				result, err := s.test(ctx)
 				if err != nil {
 					return err
@@ -52,23 +54,19 @@ not run; 9 another test runs: try again.`,
 	return cmd
 }
 
-// test runs 'install test' on a control plane. It needs the installer of this file: an older one has no such command.
+// test runs 'airlift test' on a control plane: with the installer of the host, which the pods of the test run, too.
 func (s *opened) test(ctx context.Context) (*clustertest.Result, error) {
-	s.Site.Display.Start()
 	defer s.Site.Display.Clear()
-	defer s.Site.Discard(ctx)
-	if err := s.Site.Gather(ctx, false); err != nil {
-		return nil, err
-	}
 	h, err := s.Site.Healthy()
 	if err != nil {
 		return nil, err
 	}
-	s.Site.Display.Printf("%s: testing the cluster\n", h.Name)
+	s.Site.Display.Printf("%s: testing the cluster, which takes up to two minutes\n", h.Name)
 	out, err := h.Installer(ctx, "test", "-o", "json")
 	result := &clustertest.Result{}
 	if decodeErr := json.Unmarshal(out, result); decodeErr != nil || len(result.Nodes) == 0 { // it also has a document if something failed
-		return nil, cmp.Or(err, decodeErr, error(fault.New(fault.Failure, "%s: the test has no result", h.Name)))
+		err = cmp.Or(err, decodeErr, errors.New("the test has no result"))
+		return nil, fault.Wrap(fmt.Errorf("%s: %w", h.Name, err), fault.ExitCode(err), cmp.Or(fault.Hint(err), "the installer of "+h.Name+" may be older than this file: ./install cluster plan"))
 	}
 	return result, nil
 }

@@ -126,7 +126,7 @@ func (r *run) hostTo(ctx context.Context, p Peer) {
 		return
 	}
 	for _, address := range p.Hosts {
-		family := familyOf(address)
+		family := FamilyOf(address)
 		err := echo(ctx, address, 64, tries)
 		echoes := err == nil
 		if err != nil && p.KubeletPort != 0 {
@@ -172,7 +172,7 @@ const echoTime = 400 * time.Millisecond
 func echo(ctx context.Context, address string, size, times int) error {
 	network, protocol := "ip4:icmp", 1
 	var kind, answer icmp.Type = ipv4.ICMPTypeEcho, ipv4.ICMPTypeEchoReply
-	if familyOf(address) == "IPv6" {
+	if FamilyOf(address) == "IPv6" {
 		network, protocol, kind, answer = "ip6:ipv6-icmp", 58, ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply
 	}
 	to, err := net.ResolveIPAddr(network[:3], address)

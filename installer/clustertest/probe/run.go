@@ -123,7 +123,7 @@ func (r *run) saw(kind diagnosis.Kind, to, via string, err error) {
 
 // pod asks the server of a node at an address: datagrams, a connection, and if these answer, the same with full packets.
 func (r *run) pod(ctx context.Context, node, address string) {
-	family := familyOf(address)
+	family := FamilyOf(address)
 	target := net.JoinHostPort(address, fmt.Sprint(OpenPort))
 	ahead, err := r.datagram(ctx, target, minPacket)
 	kind := diagnosis.PodReach
@@ -169,7 +169,8 @@ func (r *run) clock(node string, ahead time.Duration) {
 	r.saw(diagnosis.Clock, node, "", err)
 }
 
-func familyOf(address string) string {
+// FamilyOf returns the family of an address: "IPv4" or "IPv6".
+func FamilyOf(address string) string {
 	if a, err := netip.ParseAddr(address); err == nil && a.Is6() && !a.Is4In6() {
 		return "IPv6"
 	}
@@ -178,7 +179,7 @@ func familyOf(address string) string {
 
 // headers are the bytes of an IP and a UDP or ICMP header.
 func headers(address string) int {
-	if familyOf(address) == "IPv6" {
+	if FamilyOf(address) == "IPv6" {
 		return 40 + 8
 	}
 	return 20 + 8
