@@ -35,6 +35,7 @@ const (
 	startTime   = 30 * time.Second // until a pod with a server runs
 	probeTime   = 80 * time.Second // until a probe has reported: it ends by itself after a minute
 	volumeTime  = 40 * time.Second // until a volume is there
+	logTime     = 15 * time.Second // of the log of a pod: its kubelet may not answer
 	cleanupTime = 60 * time.Second
 	// steadySeconds is how long Services and API servers are asked at least.
 	steadySeconds = 10
@@ -207,22 +208,27 @@ func (t *Test) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range pods {
-		node, want := p.Spec.NodeName, probe.Report{Node: p.Spec.NodeName, Host: p.Spec.HostNetwork, Nonce: t.nonce}
-		r, err := t.report(ctx, p.Name, states[p.Name], want)
-		place := diagnosis.FromPod
-		if want.Host {
-			place = diagnosis.FromHost
-		}
-		o := diagnosis.Observation{Kind: diagnosis.ProbeRuns, From: node, Place: place, OK: err == nil}
-		if err != nil {
-			o.Detail = err.Error()
-		} else {
-			t.reports = append(t.reports, r)
-		}
-		t.seen = append(t.seen, o)
+	reports, seen := make([]*probe.Report, len(pods)), make([]diagnosis.Observation, len(pods))
+	var reading sync.WaitGroup
+	for i, p := range pods {
+		reading.Go(func() {
+			want := probe.Report{Node: p.Spec.NodeName, Host: p.Spec.HostNetwork, Nonce: t.nonce}
+			place := diagnosis.FromPod
+			if want.Host {
+				place = diagnosis.FromHost
+			}
+			var err error
+			reports[i], err = t.report(ctx, p.Name, states[p.Name], want)
+			seen[i] = diagnosis.Observation{Kind: diagnosis.ProbeRuns, From: want.Node, Place: place, OK: err == nil}
+			if err != nil {
+				seen[i].Detail = err.Error()
+			}
+		})
 	}
-	return nil
+	reading.Wait()
+	t.reports = slices.DeleteFunc(reports, func(r *probe.Report) bool { return r == nil })
+	t.seen = append(t.seen, seen...)
+	return ctx.Err()
 }
 
 // report reads what a probe printed.
@@ -230,6 +236,8 @@ func (t *Test) report(ctx context.Context, pod string, state podState, want prob
 	if !state.started {
 		return nil, errors.New(state.why)
 	}
+	ctx, cancel := context.WithTimeout(ctx, logTime)
+	defer cancel()
 	log, err := t.log(ctx, pod)
 	if err != nil {
 		return nil, fmt.Errorf("its log could not be read: %w", err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"airlift/installer/clustertest/diagnosis"
 	"airlift/installer/clustertest/probe"
@@ -25,37 +26,43 @@ func (t *Test) observe(ctx context.Context) error {
 	if err := t.observeVolume(ctx); err != nil {
 		return err
 	}
-	heard, err := t.readHeard(ctx)
-	if err != nil {
-		return err
-	}
-	t.seen = append(t.seen, assemble(t.reports, heard, t.note)...)
+	t.seen = append(t.seen, assemble(t.reports, t.readHeard(ctx), t.note)...)
 	for _, r := range t.reports {
 		if r.Tunnel != "" {
 			t.tunnel = r.Tunnel
 		}
 	}
-	return nil
+	return ctx.Err()
 }
 
 // readHeard reads from which nodes each server received packets. A server whose log cannot be read is not in it.
-func (t *Test) readHeard(ctx context.Context) (map[string][]string, error) {
-	heard := map[string][]string{}
+func (t *Test) readHeard(ctx context.Context) map[string][]string {
+	ctx, cancel := context.WithTimeout(ctx, logTime)
+	defer cancel()
+	heard, failed := map[string][]string{}, map[string]error{}
+	var mu sync.Mutex
+	var reading sync.WaitGroup
 	for node, pod := range t.servers {
-		log, err := t.log(ctx, pod.Name)
-		if err == nil {
-			heard[node], err = probe.ReadHeard(log, t.site.names)
-			_ = log.Close()
-		}
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		if err != nil {
-			delete(heard, node)
-			t.note("what the server on %s received is not known: %v", node, err)
-		}
+		reading.Go(func() {
+			var list []string
+			log, err := t.log(ctx, pod.Name)
+			if err == nil {
+				list, err = probe.ReadHeard(log, t.site.names)
+				_ = log.Close()
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if heard[node] = list; err != nil {
+				failed[node] = err
+			}
+		})
 	}
-	return heard, nil
+	reading.Wait()
+	for _, node := range sorted(failed) {
+		delete(heard, node)
+		t.note("what the server on %s received is not known: %v", node, failed[node])
+	}
+	return heard
 }
 
 func (t *Test) observePulls(ctx context.Context) error {

@@ -41,7 +41,7 @@ type Count struct {
 
 func (t *Test) result(began time.Time) *Result {
 	r := &Result{Time: began.UTC().Truncate(time.Second), Nodes: []Node{}, Counts: []Count{}, Losses: []probe.Loss{}}
-	facts := diagnosis.Facts{Nodes: t.site.names, Tunnel: t.tunnel}
+	facts := diagnosis.Facts{Nodes: t.site.names, Planes: sorted(t.site.api), Tunnel: t.tunnel}
 	for _, p := range t.site.system {
 		if p.Namespace == flannelNamespace && p.Labels["app"] != "" {
 			facts.Network = p.Namespace + " app=" + p.Labels["app"]

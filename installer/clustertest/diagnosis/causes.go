@@ -71,7 +71,7 @@ func (c *diagnosing) podsThatDoNotStart() {
 			}
 		}
 		c.add(f, groups[n], func(o Observation) bool {
-			return (o.From == n && o.Place != FromHost || o.To == n) && (podNetwork(o) || of(ProbeRuns, Pull, Volume)(o))
+			return (o.From == n && (o.Place != FromHost || o.Kind == ProbeRuns) || o.To == n) && (podNetwork(o) || of(ProbeRuns, Pull, Volume)(o))
 		})
 	}
 }
@@ -90,7 +90,7 @@ func (c *diagnosing) hosts() {
 	subject, nodes := c.subject(pairs)
 	c.add(Finding{Name: "hosts", Layer: "host network", Nodes: nodes, Text: subject + ": the hosts do not reach each other: " + c.detail(list),
 		Fix: "see the link, the address and the firewall of " + names(nodes) + "; there: ./install doctor"},
-		list, onPairs(pairs, func(o Observation) bool { return podNetwork(o) || of(HostLarge, Route, API, Registry)(o) }))
+		list, either(c.silent(pairs), onPairs(pairs, either(podNetwork, of(HostLarge, Route, API, Registry)))))
 }
 
 func (c *diagnosing) hostMTU() {
@@ -100,9 +100,7 @@ func (c *diagnosing) hostMTU() {
 	c.add(Finding{Name: "mtu-hosts", Layer: "MTU", Nodes: nodes,
 		Text: subject + ": the network between the hosts loses large packets, small ones pass: " + c.detail(list),
 		Fix:  "let the network between the hosts pass packets of the size of their interfaces, or reduce the MTU of the interfaces of all hosts, and join again: ip link show"},
-		list, onPairs(pairs, func(o Observation) bool {
-			return of(PodLarge, PodBulk, PodReach, HostPod, API, Registry, DNSPod, NodePort, HostPort)(o)
-		}))
+		list, either(c.silent(pairs), onPairs(pairs, of(PodLarge, PodBulk, PodReach, HostPod, API, Registry, DNSPod, NodePort, HostPort))))
 }
 
 func (c *diagnosing) forwarding() {

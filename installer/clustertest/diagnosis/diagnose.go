@@ -11,8 +11,7 @@ import (
 func Diagnose(facts Facts, all []Observation) []Finding {
 	c := &diagnosing{facts: facts, all: all, explained: make([]bool, len(all))}
 	for _, explain := range []func(){
-		c.nodesNotReady, c.podsThatDoNotStart, c.probesThatDoNotRun,
-		c.hosts, c.hostMTU, c.forwarding, c.routes, c.networkPods, c.policies, c.proxies, c.sameNode, c.tunnel, c.podMTU,
+		c.hostMTU, c.nodesNotReady, c.hosts, c.podsThatDoNotStart, c.probesThatDoNotRun, c.forwarding, c.routes, c.networkPods, c.policies, c.proxies, c.sameNode, c.tunnel, c.podMTU,
 		c.dnsPods, c.dnsPod, c.registries, c.apiServers, c.follow, c.serviceRoute, c.endpoints,
 		c.hostPorts, c.clocks, c.others,
 	} {
@@ -109,6 +108,23 @@ func onPairs(pairs map[pair]bool, is func(Observation) bool) func(Observation) b
 // touching matches what needs packets from or to pods of a node.
 func touching(node string, is func(Observation) bool) func(Observation) bool {
 	return func(o Observation) bool { return is(o) && (o.From == node || o.To == node) }
+}
+
+// either matches what one of several matches.
+func either(list ...func(Observation) bool) func(Observation) bool {
+	return func(o Observation) bool {
+		return slices.ContainsFunc(list, func(is func(Observation) bool) bool { return is(o) })
+	}
+}
+
+// silent matches what is not known of nodes because the path between their kubelet and the API servers is broken.
+func (c *diagnosing) silent(pairs map[pair]bool) func(Observation) bool {
+	return func(o Observation) bool {
+		if !slices.ContainsFunc(c.facts.Planes, func(plane string) bool { return pairs[pair{o.From, plane}] || pairs[pair{plane, o.From}] }) {
+			return false
+		}
+		return of(PodRuns, ProbeRuns, Pull, Component)(o) || o.Kind == NodeReady && strings.Contains(o.Detail, "stopped posting")
+	}
 }
 
 // detail returns what the failures have in common, or else the first one.

@@ -143,7 +143,7 @@ func (m *model) observe() (all []Observation) {
 	return all
 }
 
-var facts = Facts{Nodes: []string{"cp1", "w1", "w2"}, Tunnel: "UDP 8472 (vxlan)", Network: "kube-flannel app=flannel"}
+var facts = Facts{Nodes: []string{"cp1", "w1", "w2"}, Planes: []string{"cp1"}, Tunnel: "UDP 8472 (vxlan)", Network: "kube-flannel app=flannel"}
 
 // TestFaults: one fault is one finding, which names its nodes, its layer and what to type.
 func TestFaults(t *testing.T) {
@@ -159,6 +159,18 @@ func TestFaults(t *testing.T) {
 				m.lose("host-large", "w2", n)
 			}
 		}, "mtu-hosts", "w2", []string{"w2 <-> all other nodes", "1400", "MTU"}},
+		"MTU to a node whose kubelet is silent": {func(m *model) {
+			m.off["node w2"] = "Ready is Unknown: Kubelet stopped posting node status. cni" // its host answers
+			for _, n := range []string{"cp1", "w1"} {
+				m.lose("host-large", n, "w2")
+				m.lose("host-large", "w2", n)
+			}
+		}, "mtu-hosts", "w2", []string{"1400"}},
+		"MTU to a node whose pods are not seen": {func(m *model) {
+			m.off["start w2"] = "it did not start in time"
+			m.lose("host-large", "cp1", "w2")
+			m.lose("host-large", "w1", "w2")
+		}, "mtu-hosts", "w2", []string{"1400"}},
 		"vxlan to a node": {func(m *model) { m.lose("tunnel", "cp1", "w2"); m.lose("tunnel", "w1", "w2") }, "tunnel", "w2",
 			[]string{"all other nodes -> w2: pods cannot reach each other: hosts can, UDP 8472 (vxlan) gets no answer", "nft list ruleset | grep -n 8472"}},
 		"vxlan in one direction": {func(m *model) { m.lose("tunnel", "w1", "w2") }, "tunnel", "w1 w2", []string{"w1 -> w2: pods cannot reach each other"}},

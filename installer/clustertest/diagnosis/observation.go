@@ -65,6 +65,8 @@ type Observation struct {
 type Facts struct {
 	// Nodes are the names of all nodes, in the order in which texts list them.
 	Nodes []string
+	// Planes are the nodes with API servers.
+	Planes []string
 	// Tunnel is what carries packets between pods of different nodes, "UDP 8472 (vxlan)"; "" if that is not known.
 	Tunnel string
 	// Network is the namespace and the label of the pods of the pod network, "kube-flannel app=flannel"; "" if that is not known.
