@@ -277,7 +277,7 @@ func TestNetworkFaults(t *testing.T) {
 	t.Run("a policy holds on two of three nodes", func(t *testing.T) {
 		n.t = t
 		for _, node := range []string{"n1", "n2"} {
-			drop := "ip netns exec $N-" + node + " nft 'add table ip fault; add chain ip fault forwarded { type filter hook forward priority 0; }; add rule ip fault forwarded tcp dport 7101 drop'"
+			drop := "ip netns exec $N-" + node + " nft 'add table ip fault; add chain ip fault forwarded { type filter hook forward priority 0; }; add rule ip fault forwarded ip daddr 10.244." + node[1:] + ".2 tcp dport 7101 drop'"
 			n.sh(drop)
 			defer n.sh("ip netns exec $N-" + node + " nft delete table ip fault")
 		}

@@ -23,9 +23,9 @@ func TestTest(t *testing.T) {
 	c.w.Hosts["cp1"].Off, c.w.Hosts["cp2"].Test = errors.New("no route to host"), passed
 	c.want(0, []string{"warning: cp1: ", "no route to host", "cp2: testing the cluster", "The cluster passed"}, "", "test")
 	c.w.Hosts["cp1"].Off = nil
-	c.w.Ends["cp1"] = 9
+	c.w.Ends = map[string]int{"cp1": 9}
 	c.want(9, []string{"cp1"}, "", "test")
-	delete(c.w.Ends, "cp1")
+	c.w.Ends = nil
 	if now := c.w.State(); now != before {
 		t.Errorf("the test changed hosts:\n%s\nbefore:\n%s", now, before)
 	}
