@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/ptr"
@@ -133,8 +132,8 @@ func workload(p *corev1.Pod) string {
 	return owner.Name
 }
 
-// The Service and the pods of DNS, as kubeadm names them.
-const dnsServiceName, dnsLabel, dnsPort = "kube-dns", "kube-dns", "53"
+// dnsLabel is the label of the Service and of the pods of DNS. The name of the Service differs between tools.
+const dnsLabel, dnsPort = "kube-dns", "53"
 
 func (t *Test) readDNS(ctx context.Context) error {
 	s := t.site
@@ -148,17 +147,18 @@ func (t *Test) readDNS(ctx context.Context) error {
 		}
 	}
 	s.dnsName = "kubernetes.default.svc." + domain + "."
-	service, err := t.Client.API.CoreV1().Services(metav1.NamespaceSystem).Get(ctx, dnsServiceName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		t.note("DNS is not tested: the cluster has no Service kube-system/%s", dnsServiceName)
-		s.dnsName = ""
-		return nil
-	}
+	services, err := t.Client.API.CoreV1().Services(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=" + dnsLabel})
 	if err != nil {
 		return fmt.Errorf("reading the Service of DNS: %w", err)
 	}
+	if len(services.Items) == 0 {
+		t.note("DNS is not tested: kube-system has no Service with the label k8s-app=%s", dnsLabel)
+		s.dnsName = ""
+		return nil
+	}
+	service := &services.Items[0]
 	s.dnsService = addressesOf(service)
-	slicesOf, err := t.Client.API.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + dnsServiceName})
+	slicesOf, err := t.Client.API.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service.Name})
 	if err != nil {
 		return fmt.Errorf("reading the endpoints of DNS: %w", err)
 	}
@@ -180,7 +180,7 @@ func (t *Test) readDNS(ctx context.Context) error {
 	}
 	o := diagnosis.Observation{Kind: diagnosis.DNSPods, OK: s.dnsReady > 0}
 	if !o.OK {
-		o.Detail = fmt.Sprintf("the Service kube-system/%s has no endpoint, and %d pods run", dnsServiceName, len(s.dnsPods))
+		o.Detail = fmt.Sprintf("the Service kube-system/%s has no endpoint, and %d pods run", service.Name, len(s.dnsPods))
 	}
 	t.seen = append(t.seen, o)
 	return nil
