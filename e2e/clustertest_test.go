@@ -175,9 +175,9 @@ func TestClusterTest(t *testing.T) {
 		}
 		t.Log(out)
 		contains(t, out, "another test of this cluster runs: on "+plane.Name, "code 9", "The cluster passed")
-		run(t, plane, "sh", "-c", "/root/install test >/root/first.log 2>&1 & pid=$!; sleep 6; kill -INT $pid; wait $pid; test $? -eq 130")
+		run(t, plane, "sh", "-c", "/root/install test >/root/first.log 2>&1 & pid=$!; sleep 6; kill -TERM $pid; wait $pid; test $? -eq 130")
 		if left := kubectl(t, s, "get", "namespace", clustertest.Namespace, "--ignore-not-found", "-o", "name"); left != "" {
-			t.Errorf("Ctrl-C has left %s", left)
+			t.Errorf("SIGTERM has left %s", left)
 		}
 	}})
 	inOrder(t, s, stages)

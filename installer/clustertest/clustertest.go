@@ -82,6 +82,10 @@ func (t *Test) Run(ctx context.Context) (result *Result, err error) {
 	}
 	defer release()
 	defer func() {
+		if errors.As(context.Cause(held), new(*lease.BusyError)) {
+			return // the namespace is another test's by now
+		}
+		t.Report("removing the pods of the test")
 		if left := t.remove(context.WithoutCancel(ctx)); left != nil && err == nil {
 			t.note("the namespace %s could not be removed: %v; the next test removes it, or: kubectl delete namespace %s", Namespace, left, Namespace)
 			result.Notes = t.notes
@@ -92,7 +96,7 @@ func (t *Test) Run(ctx context.Context) (result *Result, err error) {
 		what string
 		do   func(context.Context) error
 	}{
-		{"removing what a former test left", t.remove},
+		{"looking for what a former test left", t.remove},
 		{"reading the cluster", t.read},
 		{"starting a server on each node", t.start},
 		{"waiting for the servers", t.await},
