@@ -103,7 +103,7 @@ func (t *Test) readSystem(ctx context.Context) error {
 				used[port.HostPort] = true
 			}
 		}
-		if p.Namespace != metav1.NamespaceSystem && p.Namespace != flannelNamespace || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded {
+		if p.Namespace != metav1.NamespaceSystem && p.Namespace != flannelNamespace || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 			continue
 		}
 		t.site.system = append(t.site.system, p)
