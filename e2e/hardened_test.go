@@ -73,6 +73,9 @@ func TestHardened(t *testing.T) {
 				t.Error("a kubelet can write the record")
 			}
 		}},
+		{"the cluster passes its test", func(t *testing.T) {
+			contains(t, install(t, first, 0, "test"), "3 nodes in ", "The cluster passed")
+		}},
 		{"default ServiceAccounts have no tokens", func(t *testing.T) {
 			for _, namespace := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
 				contains(t, kubectlAt(t, first, "get", "serviceaccount", "default", "-n", namespace, "-o", "jsonpath={.automountServiceAccountToken}"), "false")

@@ -46,6 +46,7 @@ func TestMultiHostSmall(t *testing.T) {
 	m.cluster(t, 0, "apply", "--yes")
 	same(t, before, m.traces(t))
 	contains(t, m.cluster(t, 0, "status"), first.Name, worker.Name)
+	contains(t, m.cluster(t, 0, "test"), "2 nodes in ", "The cluster passed") // also the balancer, and the node with a taint
 	m.reset(t, bare)
 }
 

@@ -34,10 +34,10 @@ interrupt the command between two changes. Run the same command again to
 continue. A second Ctrl-C ends it at once, and it can still be continued. To keep
 it running after the session ends, start it with nohup or systemd-run.
 
-Exit codes: 0 success, 1 failure (of status: something is wrong; of audit: a check failed), 2 usage error, 3 the
+Exit codes: 0 success, 1 failure (of status: something is wrong; of audit and test: a check failed), 2 usage error, 3 the
 host does not meet the requirements, 4 this file is incomplete or damaged, not signed by
 the required key or older than the required version, 130 interrupted. Of 'cluster', 6 to
-9: it did not fail, and did not do all. Of plans, with --detailed-exitcode, 5: there is
+9: it did not fail, and did not do all; of test, 9: another test runs. Of plans, with --detailed-exitcode, 5: there is
 something to do.`
 
 func newRootCmd() *cobra.Command {
@@ -77,7 +77,7 @@ func newRootCmd() *cobra.Command {
 	}{
 		{"Several hosts, from one machine:", []*cobra.Command{clustercmd.New(openOwnFile)}},
 		{"One host:", []*cobra.Command{newPreflightCmd(), init, join, newResetCmd()}},
-		{"Second day:", []*cobra.Command{newStatusCmd(), newAuditCmd(), upgrade, reconfigurecmd.New(shared), newEndpointCmd(), newNodeCmd(), newTokenCmd(), newKubeconfigCmd(), certscmd.New(shared), secretscmd.New(shared), bring, apply, images}},
+		{"Second day:", []*cobra.Command{newStatusCmd(), newTestCmd(), newAuditCmd(), upgrade, reconfigurecmd.New(shared), newEndpointCmd(), newNodeCmd(), newTokenCmd(), newKubeconfigCmd(), certscmd.New(shared), secretscmd.New(shared), bring, apply, images}},
 		{"Recovery:", []*cobra.Command{newDoctorCmd(), newEtcdCmd()}},
 		{"Advanced:", []*cobra.Command{newConfigCmd(), registrycmd.New(shared), adoptcmd.New(shared)}},
 		{"Help:", []*cobra.Command{newDocsCmd(), newVersionCmd()}},

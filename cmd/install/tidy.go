@@ -19,6 +19,7 @@ var otherWords = map[string][]string{
 	"join":                   {"add", "attach", "worker"},
 	"reset":                  {"clean", "cleanup", "delete", "purge", "remove", "uninstall"},
 	"status":                 {"health", "info", "list", "nodes", "ps"},
+	"test":                   {"conformance", "smoke", "verify"},
 	"upgrade":                {"update"},
 	"upgrade undo":           {"downgrade", "rollback"},
 	"reconfigure":            {"configure", "modify", "set"},

@@ -50,6 +50,7 @@ var Books = []Book{
 		}},
 		{"Second day", []Entry{
 			{"docs/status.md", "Status"},
+			{"docs/test.md", "Test"},
 			{"docs/audit.md", "Audit"},
 			{"docs/reconfigure.md", "Change the configuration"},
 			{"docs/certificates.md", "Certificates"},

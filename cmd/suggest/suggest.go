@@ -26,6 +26,9 @@ func Command(cmd *cobra.Command, words []string) string {
 		return help
 	}
 	found := named(cmd, words)
+	if len(found) == 0 && slices.Contains(kubectls, words[0]) { // which is no typing error for a command with a similar name
+		return "kubectl has this command: kubectl " + words[0]
+	}
 	if len(found) == 0 {
 		cmd.SuggestionsMinimumDistance = 2 // letters
 		for _, name := range cmd.SuggestionsFor(words[0]) {
@@ -34,9 +37,6 @@ func Command(cmd *cobra.Command, words []string) string {
 	}
 	if len(found) > 0 {
 		return DidYouMean(paths(found)...)
-	}
-	if slices.Contains(kubectls, words[0]) {
-		return "kubectl has this command: kubectl " + words[0]
 	}
 	var names []string
 	all := visible(cmd.Root())

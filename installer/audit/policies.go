@@ -394,8 +394,8 @@ var levels = []string{privileged, baseline, restricted}
 
 func orStricter(level string) string { return level + " or stricter" }
 
-// ofComponents are the namespaces of Kubernetes and of Airlift's add-ons. Their pods need the host.
-var ofComponents = []string{"kube-system", "kube-public", "kube-node-lease", "kube-flannel", "local-path-storage"}
+// ofComponents are the namespaces of Kubernetes, of Airlift's add-ons and of a test that runs. Their pods need the host.
+var ofComponents = []string{"kube-system", "kube-public", "kube-node-lease", "kube-flannel", "local-path-storage", "airlift-test"}
 
 func isUsers(namespace string) bool { return !slices.Contains(ofComponents, namespace) }
 

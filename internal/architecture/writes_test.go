@@ -27,11 +27,12 @@ func isOnHost(dir string) bool {
 // mayWrite lists the exceptions: the functions that a package of the installer
 // may call although it is neither installer/host nor installer/host/filesystem.
 var mayWrite = map[string][]string{
-	"installer/preflight":      {"OpenFile"},  // to check whether a sysctl can be written
-	"installer/host/detection": {"OpenFile"},  // the same
-	"installer/host/kernel":    {"WriteFile"}, // sysctls
-	"installer/host/uninstall": {"Chmod", "Chown", "MkdirAll", "Move", "Remove", "SaveAside"},
-	"installer/host/ledger":    {"Replace"}, // the ledger itself
+	"installer/preflight":         {"OpenFile"},  // to check whether a sysctl can be written
+	"installer/host/detection":    {"OpenFile"},  // the same
+	"installer/host/kernel":       {"WriteFile"}, // sysctls
+	"installer/host/uninstall":    {"Chmod", "Chown", "MkdirAll", "Move", "Remove", "SaveAside"},
+	"installer/host/ledger":       {"Replace"},   // the ledger itself
+	"installer/clustertest/probe": {"WriteFile"}, // in a pod, on the volume of the test
 	// Files in a directory that the ledger claims: a service writes them, which does not have the ledger.
 	"installer/registry/store": {"OpenFile", "OpenPartial", "RemovePartial", "ReopenPartial", "RepairPartial"},
 }

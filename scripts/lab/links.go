@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"strconv"
 	"strings"
 )
 
@@ -15,6 +16,11 @@ func (h *Host) Unplug(ctx context.Context) error { return h.setPorts(ctx, "down"
 
 // Plug connects them again.
 func (h *Host) Plug(ctx context.Context) error { return h.setPorts(ctx, "up") }
+
+// SetMTU lets the switch lose larger packets to and from the host, as a network with a smaller MTU does.
+func (h *Host) SetMTU(ctx context.Context, bytes int) error {
+	return h.setPorts(ctx, "mtu", strconv.Itoa(bytes))
+}
 
 // setPorts changes the ports of the switch to which the host is connected.
 func (h *Host) setPorts(ctx context.Context, change ...string) error {

@@ -68,7 +68,7 @@ func newCommand(in *site) *cobra.Command {
 	f.StringVarP(&in.file, "file", "f", spec.DefaultFile, "the `FILE` that describes the cluster")
 	f.StringSliceVar(&in.skip, "skip", nil, "leave this `HOST` alone, for example because it is off (repeatable)")
 	f.IntVar(&in.parallel, "parallel", defaultParallel, "how many hosts are worked on at once")
-	cmd.AddCommand(newExample(), newConvert(in), newValidate(in), newPreflight(in), newPlan(in), newApply(in), newStatus(in), newAudit(in), newReport(in), newDoctor(in), newImages(in), newCerts(in), newBackup(in), newKubeconfig(in), newReset(in), hostcmd.New())
+	cmd.AddCommand(newExample(), newConvert(in), newValidate(in), newPreflight(in), newPlan(in), newApply(in), newStatus(in), newAudit(in), newTest(in), newReport(in), newDoctor(in), newImages(in), newCerts(in), newBackup(in), newKubeconfig(in), newReset(in), hostcmd.New())
 	return cmd
 }
 

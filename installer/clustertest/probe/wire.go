@@ -1,0 +1,204 @@
+// Package probe is what runs in the pods of a test of a cluster: servers that answer, and probes that ask them and print what they
+// observed. It reads nothing of the host but the state of the kernel's network, and writes nothing.
+package probe
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"airlift/installer/clustertest/diagnosis"
+)
+
+// Ports of the pods with servers. Nothing else runs in them.
+const (
+	// OpenPort answers UDP and TCP.
+	OpenPort = 7100
+	// ClosedPort is TCP. A NetworkPolicy lets nobody connect to it.
+	ClosedPort = 7101
+)
+
+// A Server is the argument of 'test serve'.
+type Server struct {
+	Node string `json:"node"`
+	// Nonce is a random text of one test: packets without it get no answer.
+	Nonce string `json:"nonce"`
+	// Nodes are the names that may be reported as heard.
+	Nodes []string `json:"nodes"`
+	// Seconds is how long the server runs at most: one whose test was killed ends by itself.
+	Seconds int `json:"seconds"`
+}
+
+// Heard is a line that a server prints when a node's first packet arrives.
+type Heard struct {
+	Heard string `json:"heard"`
+}
+
+// A Plan is the argument of 'test probe'.
+type Plan struct {
+	Node  string `json:"node"`
+	Nonce string `json:"nonce"`
+	// Host is set for a probe in the network of the host.
+	Host bool `json:"host,omitempty"`
+	// IPv6 is set if pods have IPv6 addresses.
+	IPv4   bool    `json:"ipv4,omitempty"`
+	IPv6   bool    `json:"ipv6,omitempty"`
+	Proxy  bool    `json:"proxy,omitempty"` // kube-proxy runs on this node
+	CA     string  `json:"ca"`              // PEM; verifies the API servers
+	Name   string  `json:"name,omitempty"`  // that DNS resolves, absolute
+	Peers  []Peer  `json:"peers"`
+	Checks []Check `json:"checks"`
+	// Steady are asked from the beginning to the end, at least for SteadySeconds.
+	Steady        []Check `json:"steady,omitempty"`
+	SteadySeconds int     `json:"steadySeconds,omitempty"`
+}
+
+// A Peer is a node as another one reaches it.
+type Peer struct {
+	Node string `json:"node"`
+	// Pods are the addresses of its server, one of each family; none if it has none.
+	Pods []string `json:"pods,omitempty"`
+	// Hosts are its own addresses.
+	Hosts []string `json:"hosts,omitempty"`
+	// KubeletPort is open on every node.
+	KubeletPort int32 `json:"kubeletPort,omitempty"`
+	// Ranges are the pod CIDRs of the node.
+	Ranges []string `json:"ranges,omitempty"`
+}
+
+// A Check is a request to one address.
+type Check struct {
+	Kind    diagnosis.Kind `json:"kind"`
+	To      string         `json:"to,omitempty"`
+	Via     string         `json:"via,omitempty"`
+	How     string         `json:"how"`     // dns-udp, dns-tcp, echo-udp, echo-tcp, closed, connect, api
+	Address string         `json:"address"` // host:port
+	// Name is the host name for TLS; "" means the host in Address.
+	Name string `json:"name,omitempty"`
+}
+
+// A Report is what a probe prints, in one line. A pod wrote it: Read decides what of it is used.
+type Report struct {
+	Node  string        `json:"node"`
+	Host  bool          `json:"host,omitempty"`
+	Nonce string        `json:"nonce"`
+	Took  time.Duration `json:"took"`
+	// Tunnel is what carries packets to pods of other nodes, seen by a probe in the host's network: "UDP 8472 (vxlan)".
+	Tunnel       string                  `json:"tunnel,omitempty"`
+	Routes       []RouteTo               `json:"routes,omitempty"`
+	Observations []diagnosis.Observation `json:"observations"`
+	Losses       []Loss                  `json:"losses,omitempty"`
+}
+
+// RouteTo is a route of the host to the pods of a node.
+type RouteTo struct {
+	To string `json:"to"`
+	// Wrong is why it cannot be right; "" if it may be.
+	Wrong string `json:"wrong,omitempty"`
+	// Detour is set if it leads to another node, which may forward the packets as long as it runs.
+	Detour bool `json:"detour,omitempty"`
+}
+
+// A Loss counts steady requests.
+type Loss struct {
+	Via   string `json:"via"`
+	To    string `json:"to,omitempty"`
+	Sent  int    `json:"sent"`
+	Lost  int    `json:"lost"`
+	Error string `json:"error,omitempty"` // of the first lost one
+}
+
+// Limits of what a pod may report.
+const (
+	maxReport       = 4 << 20
+	maxObservations = 20000
+	maxText         = 300
+)
+
+// Read reads the report that the pod of a node printed. What a pod prints is a claim: it may only speak about its own node's view of
+// known nodes, in kinds that a probe observes.
+func Read(log io.Reader, want Report, nodes []string) (*Report, error) {
+	data, err := io.ReadAll(io.LimitReader(log, maxReport+1))
+	if err != nil {
+		return nil, err
+	}
+	text := strings.TrimSpace(string(data))
+	if len(data) > maxReport {
+		return nil, fmt.Errorf("it printed more than %d bytes", maxReport)
+	}
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	r := &Report{}
+	if err := d.Decode(r); err != nil || d.More() {
+		return nil, fmt.Errorf("it printed no report: %s", short(lastLine(text)))
+	}
+	switch {
+	case r.Node != want.Node || r.Host != want.Host || r.Nonce != want.Nonce:
+		return nil, fmt.Errorf("it printed the report of another pod")
+	case len(r.Observations) > maxObservations || len(r.Losses) > maxObservations || len(r.Routes) > maxObservations:
+		return nil, fmt.Errorf("it printed more than %d observations", maxObservations)
+	}
+	known := func(node string) bool { return node == "" || slices.Contains(nodes, node) }
+	place := diagnosis.FromPod
+	if r.Host {
+		place = diagnosis.FromHost
+	}
+	for i, o := range r.Observations {
+		if o.From != r.Node || !known(o.To) || o.Place != place || !slices.Contains(observed, o.Kind) {
+			return nil, fmt.Errorf("it printed an observation that is not its own: %s", o.Kind)
+		}
+		r.Observations[i].Via, r.Observations[i].Detail = short(o.Via), short(o.Detail)
+	}
+	for i, l := range r.Losses {
+		if !known(l.To) || l.Sent < 0 || l.Lost < 0 || l.Lost > l.Sent {
+			return nil, fmt.Errorf("it printed losses that cannot be")
+		}
+		r.Losses[i].Via, r.Losses[i].Error = short(l.Via), short(l.Error)
+	}
+	for i, to := range r.Routes {
+		if !known(to.To) {
+			return nil, fmt.Errorf("it printed a route to an unknown node")
+		}
+		r.Routes[i].Wrong = short(to.Wrong)
+	}
+	r.Tunnel = short(r.Tunnel)
+	return r, nil
+}
+
+// observed are the kinds that a probe observes.
+var observed = []diagnosis.Kind{
+	diagnosis.Forwarding, diagnosis.ProxyHealth, diagnosis.HostReach, diagnosis.HostLarge, diagnosis.PodReach, diagnosis.PodLarge,
+	diagnosis.PodBulk, diagnosis.HostPod, diagnosis.DNSPod, diagnosis.DNSService, diagnosis.Resolver, diagnosis.Service, diagnosis.LocalProxy,
+	diagnosis.NodePort, diagnosis.HostPort, diagnosis.Policy, diagnosis.API, diagnosis.Registry, diagnosis.Clock, diagnosis.Volume,
+}
+
+// ReadHeard reads the nodes from which a server received packets.
+func ReadHeard(log io.Reader, nodes []string) (heard []string, err error) {
+	d := json.NewDecoder(io.LimitReader(log, maxReport))
+	d.DisallowUnknownFields()
+	for {
+		var h Heard
+		if err := d.Decode(&h); err == io.EOF {
+			return heard, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("it printed something else than names: %w", err)
+		}
+		if slices.Contains(nodes, h.Heard) && !slices.Contains(heard, h.Heard) {
+			heard = append(heard, h.Heard)
+		}
+	}
+}
+
+// short returns a text of at most maxText bytes, on one line.
+func short(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "") + "…"
+	}
+	return text
+}
+
+func lastLine(text string) string { return text[strings.LastIndexByte(text, '\n')+1:] }
