@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -21,6 +22,11 @@ import (
 // RequestTimeout bounds one request, a watch included: a watch on a dead
 // connection is noticed after this time at the latest and opened again.
 const RequestTimeout = 30 * time.Second
+
+// A connection from which nothing came for pingAfter is asked for a sign of life, and given up after pingTimeout: client-go then reads
+// again over another one, within RequestTimeout. Its own values, 30 and 15 s, are too late for that. A virtual address that leaves this host
+// takes the connections of its own processes with it without a word.
+const pingAfter, pingTimeout = 10 * time.Second, 5 * time.Second
 
 // userAgent identifies Airlift in the API server's audit log.
 const userAgent = "airlift-install"
@@ -92,7 +98,16 @@ func fromREST(cfg *rest.Config) (*Client, error) {
 	cfg.QPS = -1
 	cfg.Dial = dialer.Dial
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
-	cfg.Wrap(func(t http.RoundTripper) http.RoundTripper { return Logged{t} })
+	cfg.Wrap(func(t http.RoundTripper) http.RoundTripper {
+		inner := t
+		for w, ok := t.(utilnet.RoundTripperWrapper); ok; w, ok = inner.(utilnet.RoundTripperWrapper) {
+			inner = w.WrappedRoundTripper()
+		}
+		if base, ok := inner.(*http.Transport); ok {
+			base.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
+		}
+		return Logged{t}
+	})
 
 	httpClient, err := rest.HTTPClientFor(cfg)
 	if err != nil {
