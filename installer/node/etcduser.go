@@ -55,36 +55,20 @@ func (m *Machine) PrepareEtcd(ctx context.Context, manifest []byte) error {
 		return nil // a dry run
 	}
 	pod, hostPaths, err := readEtcd(manifest)
-	if err != nil {
+	if err != nil || !readsCopies(pod, hostPaths) {
 		return err
-	}
-	if hostPaths[etcdCerts] != EtcdFiles || len(pod.Spec.Containers) == 0 {
-		return nil
-	}
-	c := pod.Spec.Containers[0]
-	if c.SecurityContext == nil || c.SecurityContext.RunAsUser == nil || c.SecurityContext.RunAsGroup == nil {
-		return nil // a patch lets it run as root, which can read the copies
 	}
 	if err := m.Host.CreateAccount(ctx, host.EtcdAccount, "etcd of Kubernetes"); err != nil {
 		return err
 	}
 	// The numbers may be those of a patch.
-	account := host.Account{UID: int(*c.SecurityContext.RunAsUser), GID: int(*c.SecurityContext.RunAsGroup)}
+	is := pod.Spec.Containers[0].SecurityContext
+	account := host.Account{UID: int(*is.RunAsUser), GID: int(*is.RunAsGroup)}
 	if err := m.Host.MkdirAll(EtcdFiles, 0o755); err != nil { // of root: its files are read, and no other user changes them
 		return err
 	}
-	inside := ""
-	for _, mount := range c.VolumeMounts {
-		if mount.Name == etcdCerts {
-			inside = mount.MountPath
-		}
-	}
-	for _, arg := range c.Command {
-		_, file, _ := strings.Cut(arg, "=")
-		if path.Dir(file) != inside {
-			continue
-		}
-		if err := m.Host.WriteCopy(path.Join(EtcdFiles, path.Base(file)), file, account); err != nil {
+	for _, c := range copiesOf(pod) {
+		if err := m.Host.WriteCopy(c.Path, c.Of, account); err != nil {
 			return err
 		}
 	}
@@ -92,6 +76,42 @@ func (m *Machine) PrepareEtcd(ctx context.Context, manifest []byte) error {
 		return nil
 	}
 	return m.Host.GiveData(hostPaths[etcdData], "member", account)
+}
+
+// An EtcdCopy is a file that etcd reads instead of the original, which belongs to root.
+type EtcdCopy struct{ Path, Of string }
+
+// EtcdCopies returns the copies that the etcd of a manifest reads, and that PrepareEtcd writes; none for an etcd that runs as root.
+func EtcdCopies(manifest []byte) ([]EtcdCopy, error) {
+	pod, hostPaths, err := readEtcd(manifest)
+	if err != nil || !readsCopies(pod, hostPaths) {
+		return nil, err
+	}
+	return copiesOf(pod), nil
+}
+
+// readsCopies reports whether etcd runs as another user than root. A patch may let it run as root, which can read the copies.
+func readsCopies(pod corev1.Pod, hostPaths map[string]string) bool {
+	if hostPaths[etcdCerts] != EtcdFiles || len(pod.Spec.Containers) == 0 {
+		return false
+	}
+	is := pod.Spec.Containers[0].SecurityContext
+	return is != nil && is.RunAsUser != nil && is.RunAsGroup != nil
+}
+
+func copiesOf(pod corev1.Pod) (list []EtcdCopy) {
+	c, inside := pod.Spec.Containers[0], ""
+	for _, mount := range c.VolumeMounts {
+		if mount.Name == etcdCerts {
+			inside = mount.MountPath
+		}
+	}
+	for _, arg := range c.Command {
+		if _, file, _ := strings.Cut(arg, "="); path.Dir(file) == inside {
+			list = append(list, EtcdCopy{Path: path.Join(EtcdFiles, path.Base(file)), Of: file})
+		}
+	}
+	return list
 }
 
 // ReleaseEtcd takes back what PrepareEtcd gave, when an etcd runs that does not use it: the data belongs to root again, and the copies

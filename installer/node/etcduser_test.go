@@ -101,6 +101,9 @@ func TestEtcdPod(t *testing.T) {
 	if err := m.PrepareEtcd(t.Context(), []byte(text(want))); err != nil || m.Host.Records().Used() {
 		t.Errorf("a plain cluster gets files: %v", err)
 	}
+	if copies, err := node.EtcdCopies([]byte(text(want))); err != nil || len(copies) > 0 {
+		t.Errorf("a plain cluster has %v: %v", copies, err)
+	}
 	hardened := testhost.Config(nil)
 	if _, err := profile.Apply(profile.Hardened, hardened); err != nil {
 		t.Fatal(err)
@@ -166,8 +169,19 @@ func TestPrepareEtcdKilled(t *testing.T) {
 			checkOwner(t, again.Host.Path(node.EtcdFiles+"/"+name), account, 0o600)
 			checkOwner(t, again.Host.Path(cfg.CertificatesDir+"/etcd/"+name), host.Account{}, 0)
 		}
-		if files, err := os.ReadDir(again.Host.Path(node.EtcdFiles)); err != nil || len(files) != 5 {
+		files, err := os.ReadDir(again.Host.Path(node.EtcdFiles))
+		if err != nil || len(files) != 5 {
 			t.Errorf("%v, %v", files, err)
+		}
+		announced := map[string]string{}
+		copies, err := node.EtcdCopies(manifest)
+		for _, c := range copies {
+			announced[filepath.Base(c.Path)] = c.Of
+		}
+		for _, f := range files {
+			if of := announced[f.Name()]; err != nil || of != cfg.CertificatesDir+"/etcd/"+f.Name() || len(announced) != len(files) {
+				t.Errorf("%s is announced as a copy of %q, %v", f.Name(), of, err)
+			}
 		}
 		checkOwner(t, again.Host.Path(node.EtcdFiles), host.Account{}, 0o755)
 		checkOwner(t, again.Host.Path(cfg.Etcd.Local.DataDir), account, 0o700)

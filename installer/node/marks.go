@@ -58,7 +58,7 @@ func UnfinishedReset(h *host.Host) error {
 	if !removed && !h.Records().AssumedTraces() || !FileExists(h, KubeletConf) {
 		return nil
 	}
-	return fault.New(fault.Preflight, "a reset of this host is not finished").Hint("finish it: ./install reset")
+	return unfinishedReset()
 }
 
 // ResetFirst is a part of hints.
@@ -84,7 +84,15 @@ func RotationInProgress(h *host.Host, c *config.Config) error {
 	return fault.New(fault.Preflight, "the CAs of this control plane are being rotated: %s exists", dir).Hint("see what to run next: ./install certs rotate-ca status; if no rotation is in progress, an interrupted start of one is left: ./install certs rotate-ca cancel")
 }
 
-// Unfinished returns an error if a restore or a reset on this host was interrupted.
+// Unfinished returns an error if a restore or a reset on this host was interrupted. As soon as a reset has begun, only reset, init and join work on the
+// host: its etcd member has left, so a control plane that still has all its files has no API server of its own.
 func Unfinished(h *host.Host) error {
+	if h.Records().ResetBegan() && FileExists(h, KubeletConf) {
+		return unfinishedReset()
+	}
 	return cmp.Or(UnfinishedRestore(h), UnfinishedReset(h))
+}
+
+func unfinishedReset() error {
+	return fault.New(fault.Preflight, "a reset of this host is not finished").Hint("finish it: ./install reset")
 }

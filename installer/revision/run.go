@@ -199,7 +199,7 @@ func (r *Revision) Learn(ctx context.Context) (err error) {
 	if r.Stored != nil {
 		return nil
 	}
-	if err := r.CheckNode(); err != nil {
+	if err := cmp.Or(r.CheckNode(), node.Unfinished(r.Existing)); err != nil { // it would wait for an API server that does not run
 		return err
 	}
 	c, err := r.LocalConfig()

@@ -247,13 +247,9 @@ func (a *Approver) judge(ctx context.Context, client *cluster.Client, now **site
 
 // site reads what decides about requests.
 func (a *Approver) site(ctx context.Context, client *cluster.Client) (*site, error) {
-	m, err := client.API.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, recordMap, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, fault.New(fault.Failure, "there is no ConfigMap %s/%s", metav1.NamespaceSystem, recordMap).
-			Hint("create it: kubectl -n kube-system create configmap " + recordMap)
-	}
+	m, err := readRecords(ctx, client)
 	if err != nil {
-		return nil, fmt.Errorf("reading the addresses of nodes: %w", err)
+		return nil, err
 	}
 	s, err := a.settings.siteOf(ctx, client, a.root, m)
 	if err != nil {

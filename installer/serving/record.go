@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -50,6 +51,19 @@ func (r records) of(n *corev1.Node) (record, bool) {
 		return record{}, false
 	}
 	return has, true
+}
+
+// readRecords returns the ConfigMap of a cluster that signs serving certificates.
+func readRecords(ctx context.Context, c *cluster.Client) (*corev1.ConfigMap, error) {
+	m, err := c.API.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, recordMap, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, fault.New(fault.Failure, "there is no ConfigMap %s/%s", metav1.NamespaceSystem, recordMap).
+			Hint("create it: kubectl -n kube-system create configmap " + recordMap)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the addresses of nodes: %w", err)
+	}
+	return m, nil
 }
 
 // decodeRecords reads the data of the ConfigMap. A damaged line is an error: without it, its node would have no record, and its
@@ -137,6 +151,31 @@ func Read(ctx context.Context, c *cluster.Client, node string) (*State, error) {
 		s.Waiting = append(s.Waiting, w)
 	}
 	return s, nil
+}
+
+// Unrecorded returns the names of workers that have no record, and get none by a request any more. A Node that was deleted, or that a restored
+// backup does not have, registers again, but its kubelet makes no request while its certificate is valid. That one would not be approved.
+func Unrecorded(ctx context.Context, c *cluster.Client) (names []string, err error) {
+	m, err := readRecords(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	all, err := decodeRecords(m)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := c.API.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("reading the nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		_, has := all.of(n)
+		if _, plane := n.Labels[cluster.ControlPlaneLabel]; !has && !plane && time.Since(n.CreationTimestamp.Time) > joinTime {
+			names = append(names, n.Name)
+		}
+	}
+	return names, nil
 }
 
 func notUsed() error {

@@ -2,6 +2,7 @@ package serving
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -68,5 +69,21 @@ func TestRequestOfAFormerNode(t *testing.T) {
 	}
 	if pinned, err := s.judge(request(2*time.Second, "192.0.2.20")); err != nil || pinned == nil {
 		t.Errorf("%+v, %v", pinned, err)
+	}
+}
+
+// TestUnrecorded: a worker that registered again after its join has no record: its Node has another UID. One that has just joined may still
+// get one by its request, and a control plane needs none.
+func TestUnrecorded(t *testing.T) {
+	again, joining := at("again", "33", nil), at("joining", "4", nil)
+	again.CreationTimestamp, joining.CreationTimestamp = metav1.NewTime(time.Now().Add(-61*time.Minute)), metav1.NewTime(time.Now().Add(-59*time.Minute))
+	m := emptyRecord()
+	m.Data = map[string]string{
+		"recorded": `{"uid":"2","addresses":["10.0.0.2"]}`, "again": `{"uid":"3","addresses":["10.0.0.3"]}`, "before": `{"addresses":["10.0.0.6"]}`,
+	}
+	client, _ := testclient.Fake(m, again, joining, at("plane", "1", plane), at("recorded", "2", nil), at("restored", "5", nil), at("before", "6", nil))
+	names, err := Unrecorded(t.Context(), client)
+	if err != nil || !slices.Equal(names, []string{"again", "restored"}) {
+		t.Errorf("%q, %v", names, err)
 	}
 }

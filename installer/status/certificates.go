@@ -9,10 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/serving"
+	"airlift/internal/fault"
 )
 
 // A Certificate is a certificate on this host.
@@ -77,10 +79,28 @@ func (r *Reader) readCertificates(context.Context) (found result, err error) {
 	return found, err
 }
 
+// requestsServing reports whether the kubelet requests its serving certificate.
+func (r *Reader) requestsServing() bool {
+	settings, err := node.KubeletConfiguration(r.Host)
+	return err == nil && settings.ServerTLSBootstrap && settings.TLSCertFile == ""
+}
+
+// findUnrecorded warns of nodes whose next serving certificate no control plane would approve.
+func (r *Reader) findUnrecorded(ctx context.Context, client *cluster.Client, found *result) error {
+	if !node.FileExists(r.Host, serving.SettingsPath) || !r.requestsServing() {
+		return nil
+	}
+	names, err := serving.Unrecorded(ctx, client)
+	for _, name := range names {
+		found.warn("./install node addresses "+fault.Word(name)+" ADDRESS",
+			"the addresses of the node %s are not recorded: the next serving certificate of its kubelet will not be approved", name)
+	}
+	return err
+}
+
 // waitsForServing reports whether the kubelet has requested a serving certificate, and has none.
 func (r *Reader) waitsForServing() bool {
-	settings, err := node.KubeletConfiguration(r.Host)
-	if err != nil || !settings.ServerTLSBootstrap || settings.TLSCertFile != "" {
+	if !r.requestsServing() {
 		return false
 	}
 	client := cmp.Or(pki.KubeletClientFile(os.DirFS(r.Host.Path("/"))), path.Join(config.KubeletPKIDir, "kubelet-client-current.pem"))

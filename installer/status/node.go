@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"errors"
 	"os"
 	"runtime"
 	"strconv"
@@ -121,6 +122,7 @@ func (r *Reader) readAPI(ctx context.Context) (found result, err error) {
 				found.problem("on that host: ./install status", "the node %s is not Ready: %s", n.Name, n.Reason).Name = OtherNodeNotReady
 			}
 		}
+		listing = errors.Join(listing, r.findUnrecorded(ctx, client, &found))
 	}
 	if r.node.Name == "" {
 		return found, fault.New(fault.Failure, "%s does not have this node's name, or cannot be read", node.KubeletConf).Hint("run it with sudo or as root")

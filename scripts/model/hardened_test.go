@@ -32,6 +32,11 @@ func TestHardened(t *testing.T) {
 	}
 }
 
+// TestCopiesInPlan: the plan of a change that gives etcd its user, or renews etcd's certificates after that, has the copies (asPlanned).
+func TestCopiesInPlan(t *testing.T) {
+	prints(t, Sequence{{Name: "init", Host: 1}, {Name: harden, Host: 1}, {Name: harden, Host: 1}, {Name: reconfigureWide, Host: 1}}, harden+": <nil>", reconfigureWide+": <nil>")
+}
+
 // TestRotateHardened: kubelets have certificates of the new CA before the old one is not trusted any more.
 func TestRotateHardened(t *testing.T) {
 	prints(t, slices.Concat(Sequence{{Name: initHardened, Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: "join", Host: 5}}, stage(5, "distribute"), stage(5, "issue"), stage(5, "finish")))

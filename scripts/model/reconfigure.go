@@ -25,7 +25,6 @@ import (
 	"airlift/installer/flow/reconfigure"
 	"airlift/installer/flow/upgrade"
 	"airlift/installer/host"
-	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/pods"
 	"airlift/installer/reconfiguration"
@@ -438,7 +437,7 @@ func asPlanned(p *reconfigure.Plan, before, after map[string]string) error {
 		planned[certificate.File], planned[strings.TrimSuffix(certificate.File, ".crt")+".key"] = true, true
 	}
 	for name, sum := range after {
-		if before[name] != sum && sum != "directory" && !planned[name] && !strings.HasPrefix(name, node.EtcdFiles) { // copies, by the manifest of etcd in the plan
+		if before[name] != sum && sum != "directory" && !planned[name] {
 			return fmt.Errorf("it changed %s, which is not in its plan", name)
 		}
 		if before[name] == sum && planned[name] {

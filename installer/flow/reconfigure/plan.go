@@ -1,6 +1,7 @@
 package reconfigure
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"strings"
@@ -94,6 +95,15 @@ func (r *Reconfigure) fill(ctx context.Context, p *Plan, lines int) (err error) 
 		return err
 	}
 	p.Certificates = append(p.Certificates, certificates...)
+	own, err := r.restarts()
+	if err != nil {
+		return err
+	}
+	copies, err := r.plannedCopies(certificates, slices.Contains(own, node.EtcdPod))
+	if err != nil {
+		return err
+	}
+	p.Changes = append(p.Changes, copies...)
 	_, _, marks, err := r.wantedMarks(ctx)
 	if err != nil {
 		return err
@@ -106,10 +116,6 @@ func (r *Reconfigure) fill(ctx context.Context, p *Plan, lines int) (err error) 
 	}
 	slices.Sort(p.AddOns)
 	p.Images = r.renamesImages(ctx)
-	own, err := r.restarts()
-	if err != nil {
-		return err
-	}
 	self := PlannedNode{Name: p.Node, Role: cluster.WorkerRole, Restarts: own, Command: "./install " + r.Options.Command}
 	if r.IsControlPlane() {
 		self.Role = cluster.ControlPlaneRole
@@ -119,6 +125,58 @@ func (r *Reconfigure) fill(ctx context.Context, p *Plan, lines int) (err error) 
 		p.Nodes[0].Command = self.Command
 	}
 	return r.others(ctx, p)
+}
+
+// plannedCopies lists the copies of certificates and keys that are written for etcd's user: those of certificates that are renewed, and all that
+// differ if etcd restarts.
+func (r *Reconfigure) plannedCopies(renewed []PlannedCertificate, restarts bool) (list []revision.Difference, err error) {
+	if !r.IsControlPlane() || r.Config.Etcd.External != nil {
+		return nil, nil
+	}
+	manifest, err := r.Present(node.EtcdManifest)
+	if err != nil {
+		return nil, err
+	}
+	wants, err := r.localFiles()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range wants {
+		if f.Path == node.EtcdManifest {
+			manifest = f.Data
+		}
+	}
+	copies, err := node.EtcdCopies(manifest)
+	if err != nil {
+		return nil, err
+	}
+	listed := map[string]bool{} // several flags may name one file
+	for _, c := range copies {
+		of := func(p PlannedCertificate) bool {
+			return c.Of == p.File || c.Of == strings.TrimSuffix(p.File, ".crt")+".key"
+		}
+		differs := slices.ContainsFunc(renewed, of)
+		if !differs && restarts {
+			if differs, err = r.otherContents(c); err != nil {
+				return nil, err
+			}
+		}
+		if differs && !listed[c.Path] {
+			list = append(list, revision.Difference{Name: c.Path})
+			listed[c.Path] = true
+		}
+	}
+	return list, nil
+}
+
+// otherContents reports whether a copy differs from its original, or does not exist.
+func (r *Reconfigure) otherContents(c node.EtcdCopy) (bool, error) {
+	is, err := r.Present(c.Path)
+	if err != nil {
+		return false, err
+	}
+	of, err := r.Present(c.Of)
+	return is == nil || !bytes.Equal(is, of), err
 }
 
 func ofAddon(object, part string) bool {

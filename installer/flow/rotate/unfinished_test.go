@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"airlift/installer/config"
 	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/revision"
@@ -24,6 +25,25 @@ func TestUnfinishedRestoreRefusesARotation(t *testing.T) {
 	_, err := New(t.Context(), Options{Stage: "distribute"}, h, &workflow.Console{Out: io.Discard})
 	if err == nil || fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "a restore on this host is not finished") ||
 		!strings.Contains(fault.Hint(err), "./install etcd restore /mnt/usb/cluster.tar") || !strings.Contains(fault.Hint(err), "./install reset") {
+		t.Errorf("%v (hint %q)", err, fault.Hint(err))
+	}
+}
+
+// TestUnfinishedResetRefusesARotation: the etcd member has left, so the API server of this host does not run, although all files are there.
+func TestUnfinishedResetRefusesARotation(t *testing.T) {
+	root := t.TempDir()
+	if err := layouts.Kubeadm(layouts.Options{Version: "v1.36.3"}).WriteInside(root); err != nil {
+		t.Fatal(err)
+	}
+	h := testhost.Open(t, root)
+	if err := h.Records().BeginReset(ledger.Identity{}); err != nil {
+		t.Fatal(err)
+	}
+	if !node.FileExists(h, config.KubeletConfigFile) {
+		t.Fatal("the kubelet has no configuration")
+	}
+	_, err := New(t.Context(), Options{Stage: "distribute"}, h, &workflow.Console{Out: io.Discard})
+	if fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "a reset of this host is not finished") || !strings.Contains(fault.Hint(err), "./install reset") {
 		t.Errorf("%v (hint %q)", err, fault.Hint(err))
 	}
 }
