@@ -37,6 +37,9 @@ func probed(t *testing.T, ca string, name string, checks ...Check) (map[string]s
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := r.Covers(plan); err != nil {
+		t.Error(err)
+	}
 	details := map[string]string{}
 	for _, o := range r.Observations {
 		if o.OK != (o.Detail == "") {
