@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -10,6 +12,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/flow/initcluster"
 	"airlift/installer/host/detection"
+	"airlift/installer/node"
 	"airlift/installer/phases"
 	"airlift/installer/profile"
 	"airlift/installer/secrets"
@@ -93,7 +96,7 @@ func (in *initFlags) bind(f *pflag.FlagSet) {
 	f.StringSliceVar(&cfg.Endpoint.VIPs, "control-plane-vip", nil, "a free `ADDRESS` in the subnet of the control planes, at which a healthy one answers; with a comma, one of each family")
 	f.BoolVar(&cfg.Endpoint.Balancer, "control-plane-balancer", false, "run a balancer on each node, through which its own processes reach all API servers")
 	f.BoolVar(&cfg.Registry.Used, "embedded-registry", false, "let the control planes keep this file and serve it: thin installers read it, and containerd of each node pulls its images")
-	f.BoolVar(&in.encryptSecrets, encryptFlag, false, "encrypt Secrets in etcd, with a key that is created here (default with --profile: true)")
+	f.BoolVar(&in.encryptSecrets, encryptFlag, false, "encrypt Secrets in etcd, with a key that is created here (default with --profile, for a new cluster: true)")
 	f.StringSliceVar(&cfg.APIServer.CertSANs, "apiserver-cert-extra-sans", nil, "additional IP addresses and DNS names in the API server's certificate")
 	f.StringVar(&cfg.Cluster.CertificatesDir, "cert-dir", config.CertificatesDir, "the `DIRECTORY` of the certificates")
 	f.StringVar(&cfg.ImageRepository, "image-repository", config.DefaultImageRepository, "the registry in the names of the control plane's images")
@@ -115,6 +118,21 @@ func (in *initFlags) bind(f *pflag.FlagSet) {
 	f.BoolVar(&cfg.DryRun, "dry-run", false, "only write the files, to a new directory (below $KUBEADM_INIT_DRYRUN_DIR, if set); this host is not changed")
 }
 
+// encrypt lets the API server encrypt Secrets, if the user or the profile asks for it. The profile asks only for a new cluster: an API
+// server that this host has already keeps what it does, also if 'secrets disable' has changed that.
+func (in *initFlags) encrypt(cmd *cobra.Command, r *opened) error {
+	if !in.encryptSecrets {
+		if in.profile != profile.Hardened || cmd.Flags().Changed(encryptFlag) || secrets.OfSite(&in.cfg.Cluster) != "" {
+			return nil
+		}
+		file, err := (&secrets.ControlPlane{Machine: node.NewMachine(r.host, r.console)}).Provider()
+		if !in.options.ManifestsOnly() && (err == nil && file != secrets.File || err != nil && !errors.Is(err, fs.ErrNotExist)) {
+			return err
+		}
+	}
+	return secrets.Use(&in.cfg.Cluster)
+}
+
 // open reads the configuration file, the bundle and the host, and plans the
 // run. The caller must call done at the end.
 func (in *initFlags) open(cmd *cobra.Command) (*opened, error) {
@@ -131,11 +149,6 @@ func (in *initFlags) open(cmd *cobra.Command) (*opened, error) {
 		return nil, err
 	}
 	cfg.DisableSkippedAddOns()
-	if in.encryptSecrets || in.profile == profile.Hardened && !cmd.Flags().Changed(encryptFlag) && secrets.OfSite(&cfg.Cluster) == "" {
-		if err := secrets.Use(&cfg.Cluster); err != nil {
-			return nil, err
-		}
-	}
 	in.options.FromFile = in.configFile != ""
 	in.options.UserToken = in.token != "" || len(cfg.BootstrapTokens) > 0
 	if len(cfg.BootstrapTokens) == 0 {
@@ -162,6 +175,10 @@ func (in *initFlags) open(cmd *cobra.Command) (*opened, error) {
 		NewCluster:   true,
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := in.encrypt(cmd, r); err != nil {
+		r.done()
 		return nil, err
 	}
 	cfg.CompleteInit()

@@ -69,8 +69,30 @@ type BadConfigError struct {
 func (e *BadConfigError) Error() string { return "reading " + e.Path + ": " + e.Err.Error() }
 func (e *BadConfigError) Unwrap() error { return e.Err }
 
+// maxConfigText limits one file. The files of containerd and of other software have a few KiB.
+const maxConfigText = 4 << 20
+
+// readConfigText reads one file. What root cannot read, containerd cannot read, too: then the error is a *BadConfigError. A device or a
+// pipe might never end.
+func readConfigText(files fs.FS, path string) ([]byte, error) {
+	name := strings.TrimPrefix(path, "/")
+	info, err := fs.Stat(files, name)
+	switch {
+	case err == nil && !info.Mode().IsRegular():
+		return nil, &BadConfigError{path, errors.New("it is not a file")}
+	case err == nil && info.Size() > maxConfigText:
+		return nil, fmt.Errorf("reading %s: it has more than %d bytes", path, maxConfigText)
+	}
+	data, err := fs.ReadFile(files, name) // also a file that is not on the host yet
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+		err = &BadConfigError{path, err}
+	}
+	return data, err
+}
+
 // ReadConfigTexts reads the configuration file at an absolute path, and the files that it imports, of a file system whose
-// root is /, in the order in which containerd merges them. containerd needs no file. A file that is not TOML is a *BadConfigError.
+// root is /, in the order in which containerd merges them. containerd needs no file. One that it cannot read, or that is not TOML, is a
+// *BadConfigError.
 func ReadConfigTexts(files fs.FS, path string) (texts []ConfigText, err error) {
 	loaded := map[string]bool{}
 	for pending := []string{path}; len(pending) > 0; pending = pending[1:] {
@@ -79,7 +101,7 @@ func ReadConfigTexts(files fs.FS, path string) (texts []ConfigText, err error) {
 			continue
 		}
 		loaded[path] = true
-		data, err := fs.ReadFile(files, strings.TrimPrefix(path, "/"))
+		data, err := readConfigText(files, path)
 		if errors.Is(err, fs.ErrNotExist) {
 			if len(texts) > 0 {
 				texts = append(texts, ConfigText{Path: path, Missing: true})
@@ -176,7 +198,7 @@ func sandboxImageFromFile(socket string) (string, error) {
 
 // A Process is a containerd that runs.
 type Process struct {
-	// Exe is its binary, or the one that has replaced it: "/usr/bin/containerd"; "" if it cannot be seen.
+	// Exe is its binary, or the one that has replaced it: "/usr/bin/containerd"; "" if it cannot be seen, or if it does not run as root.
 	Exe string
 	// Config is its configuration file.
 	Config string
@@ -210,6 +232,9 @@ func ProcessOf(socket string) (p Process, err error) {
 	if err != nil {
 		return p, err
 	}
-	exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", peer.Pid)) // only root may read it
+	exe := ""
+	if peer.Uid == 0 { // root runs no binary that another user has chosen
+		exe, _ = os.Readlink(fmt.Sprintf("/proc/%d/exe", peer.Pid)) // only root may read it
+	}
 	return Process{Exe: strings.TrimSuffix(exe, " (deleted)"), Config: ConfigFileOf(strings.Split(string(b), "\x00"))}, nil
 }

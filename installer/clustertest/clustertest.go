@@ -68,7 +68,7 @@ type Test struct {
 	nodePort  int32
 }
 
-// Run tests the cluster. Whatever happens, it removes what it created. Its error is no finding: the test could not run.
+// Run tests the cluster. Whatever happens, it removes what it created, or reports that it could not. Its error is no finding: the test could not run.
 func (t *Test) Run(ctx context.Context) (result *Result, err error) {
 	began := time.Now()
 	held, release, err := lease.Alone(ctx, t.Client, leaseName, t.Node, func(holder string) {
@@ -82,21 +82,28 @@ func (t *Test) Run(ctx context.Context) (result *Result, err error) {
 	}
 	defer release()
 	defer func() {
-		if errors.As(context.Cause(held), new(*lease.BusyError)) {
-			return // the namespace is another test's by now
+		if t.nonce == "" {
+			return // nothing was created
 		}
 		t.Report("removing the pods of the test")
-		if left := t.remove(context.WithoutCancel(ctx)); left != nil && err == nil {
-			t.note("the namespace %s could not be removed: %v; the next test removes it, or: kubectl delete namespace %s", Namespace, left, Namespace)
-			result.Notes = t.notes
+		left := t.remove(context.WithoutCancel(ctx), t.created) // if the Lease is lost, another test may have its own namespace by now
+		if left == nil {
+			return
 		}
+		text := fmt.Sprintf("the pods of the test could not be removed: %v; the next test removes them, or: kubectl delete namespace %s", left, Namespace)
+		if err != nil {
+			t.Report("%s", text)
+			return
+		}
+		t.note("%s", text)
+		result.Notes = t.notes
 	}()
 	steady := t.askAPIServers(held)
 	for _, step := range []struct {
 		what string
 		do   func(context.Context) error
 	}{
-		{"looking for what a former test left", t.remove},
+		{"looking for what a former test left", t.clear},
 		{"reading the cluster", t.read},
 		{"starting a server on each node", t.start},
 		{"waiting for the servers", t.await},
@@ -198,10 +205,12 @@ func (t *Test) probe(ctx context.Context) error {
 		return err
 	}
 	var pods []*corev1.Pod
+	var plans []probe.Plan
 	for _, n := range t.site.tested {
 		for _, host := range []bool{false, true} {
 			if host || t.servers[n.Name] != nil {
-				pods = append(pods, t.probePod(n, host))
+				plan := t.plan(n, host)
+				plans, pods = append(plans, plan), append(pods, t.probePod(n, plan))
 			}
 		}
 	}
@@ -223,6 +232,9 @@ func (t *Test) probe(ctx context.Context) error {
 			}
 			var err error
 			reports[i], err = t.report(ctx, p.Name, states[p.Name], want)
+			if err == nil {
+				err = reports[i].Covers(plans[i])
+			}
 			seen[i] = diagnosis.Observation{Kind: diagnosis.ProbeRuns, From: want.Node, Place: place, OK: err == nil}
 			if err != nil {
 				seen[i].Detail = err.Error()

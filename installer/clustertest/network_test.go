@@ -169,7 +169,10 @@ func (n *network) test() []diagnosis.Observation {
 					n.t.Errorf("%s: %v\n%s", namespace, err, out)
 					return
 				}
-				if reports[2*i+j], err = probe.Read(bytes.NewReader(out), probe.Report{Node: name, Host: inHost, Nonce: testNonce}, n.nodes); err != nil {
+				if reports[2*i+j], err = probe.Read(bytes.NewReader(out), probe.Report{Node: name, Host: inHost, Nonce: testNonce}, n.nodes); err == nil {
+					err = reports[2*i+j].Covers(plan)
+				}
+				if err != nil {
 					n.t.Errorf("%s: %v\n%s", namespace, err, out)
 				}
 			})

@@ -28,7 +28,7 @@ import (
 // Labels of what a test creates, and the roles of its pods.
 const (
 	managedBy, airlift = "app.kubernetes.io/managed-by", "airlift"
-	roleLabel          = "airlift.dev/test"
+	roleLabel          = "airlift.dev/test" // of the namespace: the nonce of the test
 
 	roleServer = "server"
 	roleProbe  = "probe"
@@ -44,8 +44,16 @@ const (
 	volumePath   = "/volume"
 )
 
-// remove removes the namespace of this or of a former test, and waits until it is gone.
-func (t *Test) remove(ctx context.Context) error {
+// clear removes what a former test left.
+func (t *Test) clear(ctx context.Context) error {
+	return t.remove(ctx, func(*corev1.Namespace) bool { return true })
+}
+
+// created reports whether this test created a namespace, also if no answer has confirmed that.
+func (t *Test) created(n *corev1.Namespace) bool { return n.Labels[roleLabel] == t.nonce }
+
+// remove removes the namespace of a test, and waits until it is gone. One that is not meant stays.
+func (t *Test) remove(ctx context.Context, meant func(*corev1.Namespace) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
 	defer cancel()
 	namespaces := t.Client.API.CoreV1().Namespaces()
@@ -61,24 +69,37 @@ func (t *Test) remove(ctx context.Context) error {
 			continue // an API server may be away for a moment
 		case found.Labels[managedBy] != airlift:
 			return fault.New(fault.Failure, "the namespace %s exists, and Airlift did not create it", Namespace).Hint("see it: kubectl get all -n " + Namespace + "; remove it, or rename what it is for")
+		case !meant(found):
+			return nil
 		case first || found.DeletionTimestamp == nil:
 			// Without a grace period, pods on a node that is lost do not hold the namespace.
 			_ = t.Client.API.CoreV1().Pods(Namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}, metav1.ListOptions{}) // the namespace controller deletes them, too
-			if err := namespaces.Delete(ctx, Namespace, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			if err := namespaces.Delete(ctx, Namespace, *metav1.NewPreconditionDeleteOptions(string(found.UID))); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 				return err
 			}
 		}
 		if err := pause(ctx, poll); err != nil {
-			return fmt.Errorf("it is still there after %s", cleanupTime)
+			return fault.New(fault.Failure, "the namespace %s is still there after %s%s", Namespace, cleanupTime, remains(found)).
+				Hint("see what holds it: kubectl get namespace " + Namespace + " -o yaml")
 		}
 	}
+}
+
+// remains returns why Kubernetes has not removed a namespace yet: ": Some resources are remaining: …".
+func remains(n *corev1.Namespace) string {
+	for _, c := range n.Status.Conditions {
+		if c.Status == corev1.ConditionTrue {
+			return ": " + c.Message
+		}
+	}
+	return ""
 }
 
 // start creates the namespace, its objects, the servers, and the pods that need no servers.
 func (t *Test) start(ctx context.Context) error {
 	api := t.Client.API
 	_, err := api.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace, Labels: map[string]string{
-		managedBy: airlift,
+		managedBy: airlift, roleLabel: t.nonce,
 		// The pods have a file of the host, and some its network.
 		"pod-security.kubernetes.io/enforce": "privileged", "pod-security.kubernetes.io/warn": "privileged", "pod-security.kubernetes.io/audit": "privileged",
 	}}}, metav1.CreateOptions{})
@@ -114,12 +135,16 @@ func (t *Test) start(ctx context.Context) error {
 	return t.create(ctx, pods...)
 }
 
-// create creates pods. Until the API server knows the ServiceAccount, it refuses them.
+// create creates pods. Until the API server knows the ServiceAccount, it refuses them; and an API server may be away for a moment.
 func (t *Test) create(ctx context.Context, pods ...*corev1.Pod) error {
 	for _, p := range pods {
 		var err error
 		for range 10 {
-			if _, err = t.Client.API.CoreV1().Pods(Namespace).Create(ctx, p, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+			_, err = t.Client.API.CoreV1().Pods(Namespace).Create(ctx, p, metav1.CreateOptions{})
+			if apierrors.IsAlreadyExists(err) {
+				err = nil // the answer to the request before was lost
+			}
+			if reason := apierrors.ReasonForError(err); err == nil || reason != metav1.StatusReasonForbidden && reason != metav1.StatusReasonUnknown {
 				break
 			}
 			if err := pause(ctx, poll); err != nil {
@@ -180,6 +205,9 @@ func (t *Test) claim() *corev1.PersistentVolumeClaim {
 
 func serverName(node string) string { return roleServer + "-" + node }
 
+// container is the name of the container of each pod. Webhooks may add others.
+const container = "test"
+
 // nobody is the user of pods that need no rights.
 const nobody = 65534
 
@@ -193,7 +221,7 @@ func (t *Test) pod(name, role string, n *corev1.Node, args ...string) *corev1.Po
 		Tolerations:     []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 		SecurityContext: &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}, FSGroup: ptr.To[int64](nobody)},
 		Containers: []corev1.Container{{
-			Name: role, ImagePullPolicy: corev1.PullNever, Command: append([]string{command}, args...),
+			Name: container, ImagePullPolicy: corev1.PullNever, Command: append([]string{command}, args...),
 			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 			SecurityContext: &corev1.SecurityContext{
 				RunAsUser: ptr.To[int64](nobody), RunAsGroup: ptr.To[int64](nobody), ReadOnlyRootFilesystem: ptr.To(true), AllowPrivilegeEscalation: ptr.To(false),
@@ -255,13 +283,13 @@ func (t *Test) volumePod() *corev1.Pod {
 }
 
 // probePod asks everything from a node: from the pod network, or from the network of the host.
-func (t *Test) probePod(n corev1.Node, inHost bool) *corev1.Pod {
-	plan, name := t.plan(n, inHost), roleProbe+"-"+n.Name
-	if inHost {
+func (t *Test) probePod(n corev1.Node, plan probe.Plan) *corev1.Pod {
+	name := roleProbe + "-" + n.Name
+	if plan.Host {
 		name = "host-" + roleProbe + "-" + n.Name
 	}
 	p := t.pod(name, roleProbe, &n, "test", "probe", argument(plan))
-	if inHost {
+	if plan.Host {
 		onHost(p)
 		c := p.Spec.Containers[0].SecurityContext
 		c.RunAsUser, c.RunAsGroup = ptr.To[int64](0), ptr.To[int64](0)
@@ -280,6 +308,7 @@ func (t *Test) plan(n corev1.Node, inHost bool) probe.Plan {
 	add := func(kind diagnosis.Kind, to, via, how, name, address string, port any) {
 		p.Checks = append(p.Checks, probe.Check{Kind: kind, To: to, Via: via, How: how, Name: name, Address: net.JoinHostPort(address, fmt.Sprint(port))})
 	}
+	p.NameIPv6 = len(s.kubernetes) > 0 && !slices.ContainsFunc(s.kubernetes, func(a string) bool { return probe.FamilyOf(a) == "IPv4" })
 	for _, peer := range p.Peers {
 		for _, a := range peer.Pods {
 			if is := net.ParseIP(a); is != nil {
@@ -369,11 +398,23 @@ func (t *Test) hasProxy(node string) bool {
 
 // pods lists the pods of a role.
 func (t *Test) pods(ctx context.Context, role string) ([]corev1.Pod, error) {
-	list, err := t.Client.API.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{LabelSelector: roleLabel + "=" + role})
+	list, err := repeat(ctx, func() (*corev1.PodList, error) {
+		return t.Client.API.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{LabelSelector: roleLabel + "=" + role})
+	})
 	if err != nil {
 		return nil, err
 	}
 	return list.Items, nil
+}
+
+// repeat repeats a request until it succeeds, for readTime: an API server may be away for a moment, and the test is to report that.
+func repeat[T any](ctx context.Context, request func() (T, error)) (T, error) {
+	for end := time.Now().Add(readTime); ; {
+		answer, err := request()
+		if err == nil || time.Now().After(end) || pause(ctx, poll) != nil {
+			return answer, err
+		}
+	}
 }
 
 // maxLog is what is read of a log.
@@ -384,7 +425,7 @@ func (t *Test) log(ctx context.Context, pod string) (io.ReadCloser, error) {
 	if t.openLog != nil {
 		return t.openLog(ctx, pod)
 	}
-	return t.Client.API.CoreV1().Pods(Namespace).GetLogs(pod, &corev1.PodLogOptions{LimitBytes: ptr.To[int64](maxLog)}).Stream(ctx)
+	return t.Client.API.CoreV1().Pods(Namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container, LimitBytes: ptr.To[int64](maxLog)}).Stream(ctx)
 }
 
 // A podState is what the kubelet reports about a pod with one container.
@@ -408,7 +449,8 @@ func stateOf(p *corev1.Pod) (s podState) {
 	for _, c := range p.Status.ContainerStatuses {
 		switch {
 		case c.State.Terminated != nil:
-			s.started = true
+			s.started, s.ended = true, s.ended || c.Name == container
+			s.succeeded = s.succeeded || c.Name == container && c.State.Terminated.ExitCode == 0
 			s.why = cmp.Or(s.why, firstText(fmt.Sprintf("it exited with code %d", c.State.Terminated.ExitCode), c.State.Terminated.Message))
 		case c.State.Waiting != nil && c.State.Waiting.Reason != "ContainerCreating":
 			s.why = firstText(c.State.Waiting.Reason, c.State.Waiting.Message)
@@ -430,23 +472,18 @@ func firstText(reason, message string) string {
 
 // readServices reads the addresses that the Services got.
 func (t *Test) readServices(ctx context.Context) error {
+	list, err := repeat(ctx, func() (*corev1.ServiceList, error) {
+		return t.Client.API.CoreV1().Services(Namespace).List(ctx, metav1.ListOptions{})
+	})
+	if err != nil {
+		return err
+	}
 	t.addresses = map[string][]string{}
-	for end := time.Now().Add(readTime); ; {
-		list, err := t.Client.API.CoreV1().Services(Namespace).List(ctx, metav1.ListOptions{})
-		if err == nil {
-			for _, s := range list.Items {
-				t.addresses[s.Name] = addressesOf(&s)
-				for _, p := range s.Spec.Ports {
-					t.nodePort = max(t.nodePort, p.NodePort)
-				}
-			}
-			return nil
-		}
-		if time.Now().After(end) {
-			return err
-		}
-		if err := pause(ctx, poll); err != nil {
-			return err
+	for _, s := range list.Items {
+		t.addresses[s.Name] = addressesOf(&s)
+		for _, p := range s.Spec.Ports {
+			t.nodePort = max(t.nodePort, p.NodePort)
 		}
 	}
+	return nil
 }

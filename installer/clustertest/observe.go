@@ -119,14 +119,19 @@ func assemble(reports []*probe.Report, heard map[string][]string, note func(form
 	for _, r := range reports {
 		all = append(all, r.Observations...)
 	}
+	type path struct {
+		kind     diagnosis.Kind
+		from, to string
+	}
+	succeeded := map[path]bool{}
+	for _, o := range all {
+		p := path{o.Kind, o.From, o.To}
+		is, tried := succeeded[p]
+		succeeded[p] = o.OK && (is || !tried)
+	}
 	works := func(kind diagnosis.Kind, from, to string) (tried, ok bool) {
-		ok = true
-		for _, o := range all {
-			if o.Kind == kind && o.From == from && o.To == to {
-				tried, ok = true, ok && o.OK
-			}
-		}
-		return tried, tried && ok
+		ok, tried = succeeded[path{kind, from, to}]
+		return tried, ok
 	}
 	for _, r := range reports {
 		for _, to := range r.Routes {

@@ -154,14 +154,22 @@ func (k *kubelets) report(plan probe.Plan) string {
 		r.Observations = append(r.Observations, o)
 	}
 	for _, peer := range plan.Peers {
+		kind := diagnosis.PodReach
+		if plan.Host {
+			kind = diagnosis.HostPod
+		}
 		for range peer.Pods {
-			if !plan.Host {
-				saw(diagnosis.PodReach, peer.Node, "UDP over IPv4", nil)
-			}
+			saw(kind, peer.Node, "UDP over IPv4", nil)
+			saw(kind, peer.Node, "TCP over IPv4", nil)
+		}
+		if plan.Host && peer.Node != plan.Node {
+			saw(diagnosis.HostReach, peer.Node, "IPv4", nil)
 		}
 	}
 	for _, c := range plan.Checks {
-		saw(c.Kind, c.To, c.Via, k.asks(plan, c))
+		if err := k.asks(plan, c); !errors.Is(err, errOmitted) {
+			saw(c.Kind, c.To, c.Via, err)
+		}
 	}
 	for _, c := range plan.Steady {
 		r.Losses = append(r.Losses, probe.Loss{Via: c.Via, Sent: 40})
@@ -169,6 +177,9 @@ func (k *kubelets) report(plan probe.Plan) string {
 	text, _ := json.Marshal(r)
 	return string(text) + "\n"
 }
+
+// errOmitted is the result of a check that a probe does not report.
+var errOmitted = errors.New("not reported")
 
 func (k *kubelets) log(_ context.Context, pod string) (io.ReadCloser, error) {
 	k.mu.Lock()
@@ -196,8 +207,8 @@ func newTest(t *testing.T) (*Test, *kubelets) {
 		testcluster.Must(api.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{}))(t)
 	}
 	dns := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns", Labels: map[string]string{"k8s-app": dnsLabel}}, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.10", Ports: []corev1.ServicePort{{Port: 53, Protocol: "UDP"}}}}
-	if _, err := api.CoreV1().Services("kube-system").Create(ctx, dns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		t.Fatal(err)
+	if _, err := api.CoreV1().Services("kube-system").Get(ctx, dns.Name, metav1.GetOptions{}); apierrors.IsNotFound(err) { // of the test before
+		testcluster.Must(api.CoreV1().Services("kube-system").Create(ctx, dns, metav1.CreateOptions{}))(t)
 	}
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-dns-x", Labels: map[string]string{discoveryv1.LabelServiceName: "coredns"}},
 		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.244.1.2"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}}}}

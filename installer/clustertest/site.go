@@ -138,7 +138,9 @@ const dnsLabel, dnsPort = "kube-dns", "53"
 func (t *Test) readDNS(ctx context.Context) error {
 	s := t.site
 	domain := config.DefaultDNSDomain
-	if fetched, err := t.Client.FetchConfig(ctx); err == nil { // a cluster of another tool may have none
+	if fetched, err := t.Client.FetchConfig(ctx); err != nil { // a cluster of another tool may have none
+		t.note("the control-plane endpoint is not tested, and the domain of DNS is taken to be %s: the configuration of the cluster could not be read: %v", domain, err)
+	} else {
 		domain = cmp.Or(fetched.Cluster.Networking.DNSDomain, domain)
 		if endpoint := fetched.Cluster.ControlPlaneEndpoint; endpoint != "" {
 			if host, port, err := config.SplitEndpoint(endpoint, config.DefaultBindPort); err == nil {

@@ -40,7 +40,7 @@ func (h *Host) GuardChanges(guard ledger.Guard) { h.guard, h.records.Guard = gua
 // Change calls do, which changes the file at a path, unless the guard prevents it. systemd reads the file of a unit again before the unit
 // is started.
 func (h *Host) Change(path string, do func() error) error {
-	h.Units.Add(path)
+	defer h.Units.Add(path)
 	return h.guard.Change(path, do)
 }
 

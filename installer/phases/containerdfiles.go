@@ -106,12 +106,17 @@ func (n *Node) firstContainerdProblems(ctx context.Context) ([]runtimecheck.Prob
 	return n.ContainerdProblems(ctx, append(files, imported...)...)
 }
 
-// CheckContainerd refuses to start or restart Airlift's containerd with files with which it would not serve this node, unless the user
-// ignores the check. files will be written before.
+// CheckContainerd refuses to start or restart Airlift's containerd with files with which it would not serve this node, or that cannot be
+// checked, unless the user ignores the check. files will be written before.
 func (n *Node) CheckContainerd(ctx context.Context, ignore []string, files ...pki.File) error {
 	list, err := n.ContainerdProblems(ctx, files...)
 	if err != nil {
 		return err
+	}
+	for i := range list {
+		if list[i].File == "" { // now its binary is installed: it would hardly start
+			list[i].Warning, list[i].Fix = false, "see why: containerd config dump; to restart containerd nevertheless: --ignore-preflight-errors="+runtimecheck.Name
+		}
 	}
 	return RefuseContainerdFiles(list, ignore)
 }

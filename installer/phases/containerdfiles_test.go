@@ -2,14 +2,13 @@ package phases
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"airlift/bundle"
+	"airlift/installer/host/filesystem"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/render"
@@ -25,11 +24,6 @@ func TestContainerdIsNotRestartedWithABadFile(t *testing.T) {
 	h := testhost.Open(t, t.TempDir())
 	units := testhost.NewUnits(h, time.Now())
 	binary := rig.Component(t, "v1.29.15", "containerd")
-	data, err := os.ReadFile(binary)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(data)
 	for _, dir := range []string{"/usr/local/bin", "/etc/containerd/conf.d"} {
 		if err := os.MkdirAll(h.Path(dir), 0o755); err != nil {
 			t.Fatal(err)
@@ -44,7 +38,7 @@ func TestContainerdIsNotRestartedWithABadFile(t *testing.T) {
 	}
 	cfg := testhost.Config(nil)
 	cfg.Images["pause"] = "registry.k8s.io/pause:3.10.1"
-	entries := []bundle.Entry{{Name: bundle.BinDir + "containerd", SHA256: hex.EncodeToString(sum[:])}}
+	entries := []bundle.Entry{{Name: bundle.BinDir + "containerd", SHA256: sumOf(t, binary)}}
 	n := NewNode(&Plan{Role: FirstControlPlane, Config: cfg, Bundle: &payload.Bundle{Manifest: &bundle.Manifest{Entries: entries}}}, node.NewMachine(h, &workflow.Console{Out: new(bytes.Buffer)}))
 	files, err := ContainerdFiles(cfg)
 	if err != nil {
@@ -64,4 +58,30 @@ func TestContainerdIsNotRestartedWithABadFile(t *testing.T) {
 	if err := n.CheckContainerd(t.Context(), []string{"containerdfiles"}, files...); err != nil {
 		t.Errorf("ignored: %v", err)
 	}
+	// A gate that cannot see does not open. Before that, the user sees why.
+	if err := os.Remove(h.Path(node.ContainerdPath)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(h.Path(node.ContainerdPath), []byte("#!/bin/sh\necho nonsense\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	entries[0].SHA256 = sumOf(t, h.Path(node.ContainerdPath))
+	if list, err := n.firstContainerdProblems(t.Context()); err != nil || len(list) != 1 || !list[0].Warning {
+		t.Errorf("preflight with a binary that prints nonsense: %+v, %v", list, err)
+	}
+	if err := n.CheckContainerd(t.Context(), nil, files...); fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "cannot be checked") {
+		t.Errorf("%v", err)
+	}
+	if err := n.CheckContainerd(t.Context(), []string{"containerdfiles"}, files...); err != nil {
+		t.Errorf("ignored: %v", err)
+	}
+}
+
+func sumOf(t *testing.T, file string) string {
+	t.Helper()
+	sum, err := filesystem.DigestFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sum
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"airlift/images/store"
+	"airlift/internal/fault"
 )
 
 // A Check is about the files that a containerd reads at its next start.
@@ -59,6 +60,11 @@ func (c Check) Problems(ctx context.Context) (list []Problem, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(texts) == 0 && len(found) > 0 {
+		p := c.problem(c.Config, append([]finding{{message: "it does not exist, so containerd has its defaults", warning: true}}, found...))
+		p.Fix = "write the file as the running containerd has read it, and test it: containerd --config " + fault.Word(c.Config) + " config dump"
+		return append([]Problem{p}, list...), nil
+	}
 	causes, err := c.causes(ctx, b, need, texts, found)
 	if err != nil {
 		return nil, err
@@ -68,7 +74,7 @@ func (c Check) Problems(ctx context.Context) (list []Problem, err error) {
 		if text.Missing {
 			list = append(list, Problem{
 				File: text.Path, Warning: true, Message: text.Path + ": it is imported and does not exist: containerd reads no file after it",
-				Fix: "remove it from the imports: grep -l " + path.Base(text.Path) + " " + path.Dir(c.Config) + "/*.toml " + path.Dir(c.Config) + "/*/*.toml",
+				Fix: "remove it from the imports: grep -l " + fault.Word(path.Base(text.Path)) + " " + path.Dir(c.Config) + "/*.toml " + path.Dir(c.Config) + "/*/*.toml; or the link: rm -i " + fault.Word(text.Path),
 			})
 		}
 		if mine := causes[text.Path]; len(mine) > 0 {
@@ -174,9 +180,9 @@ func (c Check) causes(ctx context.Context, b Binary, need Need, texts []store.Co
 func (f finding) same(other finding) bool { return f.key == other.key }
 
 func (c Check) problem(file string, found []finding) Problem {
-	p := Problem{File: file, Warning: true, Fix: fmt.Sprintf("mv %[1]s %[1]s.before; in a new file, write only what it has to add: ./install docs configuration", file)}
+	p := Problem{File: file, Warning: true, Fix: fmt.Sprintf("mv %[1]s %[1]s.before; in a new file, write only what it has to add: ./install docs configuration", fault.Word(file))}
 	if file == c.Config {
-		p.Fix = fmt.Sprintf("correct the file, and test it: containerd --config %s config dump", file)
+		p.Fix = fmt.Sprintf("correct the file, and test it: containerd --config %s config dump", fault.Word(file))
 	}
 	var messages []string
 	for _, f := range found {
@@ -205,7 +211,7 @@ func (c Check) notRead(texts []store.ConfigText) (list []Problem) {
 			}
 			list = append(list, Problem{
 				File: file, Warning: true, Message: fmt.Sprintf("%s: containerd does not read this file: %s does not import it", file, c.Config),
-				Fix: fmt.Sprintf("if it is needed: mv %s %s; ./install status; systemctl restart containerd; otherwise remove it", file, path.Join(dir, "conf.d")+"/"),
+				Fix: fmt.Sprintf("if it is needed: mv %s %s; ./install status; systemctl restart containerd; otherwise remove it", fault.Word(file), path.Join(dir, "conf.d")+"/"),
 			})
 		}
 	}

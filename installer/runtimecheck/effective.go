@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pelletier/go-toml/v2"
 	"golang.org/x/sys/unix"
@@ -112,18 +113,46 @@ func (b Binary) Effective(ctx context.Context, texts []store.ConfigText) (e Effe
 		config = share(f)
 		imports, names[config] = append(imports, config), text.Path
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, dumpTime, fmt.Errorf("it has not ended after %s", dumpTime))
+	defer cancel()
 	cmd := childprocess.Command(ctx, program, "--config", config, "config", "dump")
-	cmd.ExtraFiles = files
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+	cmd.ExtraFiles, cmd.WaitDelay = files, time.Second
+	var stdout, stderr output
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err = cmd.Run()
+	if failed := cmp.Or(context.Cause(ctx), stdout.tooLong, stderr.tooLong); failed != nil {
+		return e, fmt.Errorf("running containerd: %w", failed)
+	}
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
-		return e, &RefusedError{copies.ReplaceAllStringFunc(lastLine(stderr.String()), func(place string) string { return cmp.Or(names[place], place) })}
+		return e, &RefusedError{copies.ReplaceAllStringFunc(lastLine(stderr.text.String()), func(place string) string { return cmp.Or(names[place], place) })}
 	}
 	if err != nil {
 		return e, fmt.Errorf("running containerd: %w", err)
 	}
-	return parse(out)
+	return parse(stdout.text.Bytes())
+}
+
+// dumpTime limits a containerd that hangs. It needs 15 ms.
+var dumpTime = 30 * time.Second
+
+// Limits of what a containerd prints, in bytes: it has a few KiB.
+const (
+	maxOutput  = 4 << 20
+	maxMessage = 500
+)
+
+// An output is what a process prints, at most maxOutput bytes.
+type output struct {
+	text    bytes.Buffer
+	tooLong error
+}
+
+func (o *output) Write(data []byte) (int, error) {
+	if o.text.Len()+len(data) > maxOutput {
+		o.tooLong = fmt.Errorf("it printed more than %d bytes", maxOutput)
+		return 0, o.tooLong
+	}
+	return o.text.Write(data)
 }
 
 // A RefusedError is what containerd prints when it does not start with its configuration.
@@ -142,7 +171,10 @@ func lastLine(text string) (last string) {
 			last = message
 		}
 	}
-	return cmp.Or(last, strings.Join(strings.Fields(text), " "))
+	if last = cmp.Or(last, strings.Join(strings.Fields(text), " ")); len(last) > maxMessage {
+		last = strings.ToValidUTF8(last[:maxMessage], "") + "…"
+	}
+	return last
 }
 
 // withImports returns a configuration file that imports other files than it did.

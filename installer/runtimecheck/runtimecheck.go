@@ -17,7 +17,7 @@ const Name = "ContainerdFiles"
 
 // A Problem is what keeps containerd from serving the node.
 type Problem struct {
-	File    string // that causes it, or "" for containerd's own default
+	File    string // that causes it; "" if containerd could not be asked
 	Message string
 	Fix     string // what to type
 	Warning bool   // the node works nevertheless

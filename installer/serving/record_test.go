@@ -39,6 +39,8 @@ func TestRecorded(t *testing.T) {
 		{"w2", "192.0.2.10", fault.Preflight, "./install node addresses w2 ADDRESS"}, // of an API server
 		{"w2", "192.0.2.11", fault.Preflight, "./install node addresses w2 ADDRESS"}, // of a control plane whose API server does not run
 		{"plane", "192.0.2.11", fault.Preflight, "./install node addresses plane ADDRESS"},
+		{"plane", "192.0.2.12 plane", 0, ""}, // its certificate has its name
+		{"plane", "192.0.2.12 kubernetes", fault.Preflight, "./install node addresses plane ADDRESS"},
 		{"w9", "192.0.2.100", fault.Preflight, "./install node addresses w9 ADDRESS"}, // of the endpoint
 		{"w9", "10.96.0.7", fault.Preflight, "./install node addresses w9 ADDRESS"},
 		{"kubernetes", "192.0.2.90", fault.Preflight, "./install node addresses kubernetes ADDRESS"},

@@ -81,6 +81,7 @@ func certificates(t *testing.T, address string) (file func(name string) []byte) 
 	t.Helper()
 	made, err := pki.Ensure(testhost.Config(func(c *config.Config) {
 		c.Facts.NodeIP, c.LocalAPIEndpoint.AdvertiseAddress, c.ControlPlaneEndpoint = address, address, "192.0.2.100:6443"
+		c.NodeRegistration.Name = "plane"
 	}), fstest.MapFS{}, time.Now())
 	if err != nil {
 		t.Fatal(err)

@@ -213,7 +213,10 @@ func (s *site) unrecorded(text, node string) error {
 
 // allows returns why an administrator cannot record addresses and names for a node.
 func (s *site) allows(one record, node string) error {
-	if err := s.notOfServers(append([]string{node}, one.Addresses...), nil); err != nil {
+	names := slices.DeleteFunc(append([]string{node}, one.Addresses...), func(name string) bool { // its API server has its name
+		return node == s.self && name == node
+	})
+	if err := s.notOfServers(names, nil); err != nil {
 		return err
 	}
 	for _, text := range one.Addresses {

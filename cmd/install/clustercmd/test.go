@@ -64,7 +64,7 @@ func (s *opened) test(ctx context.Context) (*clustertest.Result, error) {
 	s.Site.Display.Printf("%s: testing the cluster, which takes up to two minutes\n", h.Name)
 	out, err := h.Installer(ctx, "test", "-o", "json")
 	result := &clustertest.Result{}
-	if decodeErr := json.Unmarshal(out, result); decodeErr != nil || len(result.Nodes) == 0 { // it also has a document if something failed
+	if decodeErr := json.Unmarshal(out, result); decodeErr != nil || len(result.Nodes) == 0 || err != nil && result.Passed { // it also has a document if something failed
 		err = cmp.Or(err, decodeErr, errors.New("the test has no result"))
 		return nil, fault.Wrap(fmt.Errorf("%s: %w", h.Name, err), fault.ExitCode(err), cmp.Or(fault.Hint(err), "the installer of "+h.Name+" may be older than this file: ./install cluster plan"))
 	}

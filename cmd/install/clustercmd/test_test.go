@@ -2,6 +2,7 @@ package clustercmd
 
 import (
 	"errors"
+	"strings"
 	"testing"
 )
 
@@ -26,6 +27,8 @@ func TestTest(t *testing.T) {
 	c.w.Ends = map[string]int{"cp1": 9}
 	c.want(9, []string{"cp1"}, "", "test")
 	c.w.Ends = nil
+	c.w.Hosts["cp1"].Test = strings.Replace(passed, `"losses"`, `"later":{"passed":false},"losses"`, 1) // it ends with 1: an error is no result
+	c.want(1, []string{"error: "}, "", "test")
 	if now := c.w.State(); now != before {
 		t.Errorf("the test changed hosts:\n%s\nbefore:\n%s", now, before)
 	}

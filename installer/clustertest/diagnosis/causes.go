@@ -10,7 +10,8 @@ import (
 func (c *diagnosing) nodesNotReady() {
 	nodes, groups := c.byNode(c.failed(of(NodeReady)), from)
 	for _, n := range nodes {
-		text := fmt.Sprintf("%s is not Ready: %s", n, c.detail(groups[n]))
+		detail := c.detail(groups[n])
+		text := n + " is not Ready: " + detail
 		fix := "on " + n + ": ./install status"
 		reached, tried := false, false
 		for _, o := range c.all {
@@ -22,7 +23,7 @@ func (c *diagnosing) nodesNotReady() {
 		case tried && !reached:
 			text += "; no other host reaches it"
 			fix = "start " + n + ", or connect it; then there: ./install status"
-		case strings.Contains(strings.ToLower(text), "cni"):
+		case strings.Contains(strings.ToLower(detail), "cni"):
 			fix = c.restartNetwork(n)
 		}
 		c.add(Finding{Name: "node-not-ready", Layer: "node", Nodes: []string{n}, Text: text, Fix: fix}, groups[n],
@@ -47,15 +48,18 @@ var startFailures = []struct {
 	{"no ip addresses available", "address-range-full", "every address of its pod range is in use", func(_ *diagnosing, n string) string {
 		return "on " + n + ", compare the files in /var/lib/cni/networks/cbr0 with 'kubectl get pods -A -o wide --field-selector spec.nodeName=" + n + "': remove the files of addresses that no pod has"
 	}},
-	{"unknown command", "command-old", "its command airlift is older than this one and cannot test", func(_ *diagnosing, n string) string {
-		return "upgrade " + n + " to the version of this file: ./install upgrade plan"
-	}},
+	{"unknown command", "command-old", "its command airlift is older than this one and cannot test", (*diagnosing).sameVersion},
+	{"not of this version of the command", "command-old", "its command airlift is of another version than this one", (*diagnosing).sameVersion},
 	{"cni", "cni-configuration", "its CNI configuration or plugins do not work", (*diagnosing).restartNetwork},
 	{"/usr/local/bin/airlift", "command-missing", "it has no command airlift", func(_ *diagnosing, n string) string {
 		return "on " + n + ", a node of another tool: ./install adopt; on a node of Airlift, run its join command again"
 	}},
 	{"errimageneverpull", "image-missing", "it has no image of the file", func(_ *diagnosing, n string) string { return "on " + n + ": ./install import" }},
 	{"outof", "node-full", "the kubelet accepts no more pods", func(_ *diagnosing, n string) string { return "kubectl describe node " + n }},
+}
+
+func (c *diagnosing) sameVersion(node string) string {
+	return "upgrade " + node + " to the version of this file: ./install upgrade plan"
 }
 
 func (c *diagnosing) podsThatDoNotStart() {

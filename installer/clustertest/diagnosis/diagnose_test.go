@@ -200,6 +200,9 @@ func TestFaults(t *testing.T) {
 		"registry":        {func(m *model) { m.off["registry cp1"] = "x" }, "registry", "cp1", []string{"systemctl restart airlift-registry"}},
 		"MTU of pods":     {func(m *model) { m.lose("large", "w1", "w2") }, "mtu-pods", "w1 w2", []string{"w1 <-> w2"}},
 		"nothing started": {func(m *model) { m.off["start w1"] = "Failed: unknown command \"test\"" }, "command-old", "w1", []string{"older"}},
+		"another version": {func(m *model) {
+			m.off["start w1"] = "it exited with code 2: error: the argument is not of this version of the command: json: unknown field"
+		}, "command-old", "w1", []string{"another version", "./install upgrade plan"}},
 	} {
 		m := newModel(facts.Nodes...)
 		c.break_(m)

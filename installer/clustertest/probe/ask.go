@@ -161,10 +161,12 @@ func (r *run) closed(ctx context.Context, target string) error {
 		limited, cancel := context.WithTimeout(ctx, 2*time.Second)
 		conn, err := dial(limited, "tcp", target)
 		cancel()
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			return nil
 		}
-		_ = conn.Close()
+		if err == nil {
+			_ = conn.Close()
+		}
 		if attempt == settle || ctx.Err() != nil {
 			return errors.New("a pod reaches a port that the NetworkPolicy of the test closes")
 		}
@@ -179,7 +181,7 @@ func (r *run) dns(ctx context.Context, network, server string) error {
 		return err
 	}
 	kind := dnsmessage.TypeA
-	if !r.IPv4 {
+	if r.NameIPv6 {
 		kind = dnsmessage.TypeAAAA
 	}
 	query := dnsmessage.Message{

@@ -35,7 +35,7 @@ func (r *run) host(ctx context.Context) {
 		}
 	}
 	if r.Proxy {
-		r.do(func() { r.saw(diagnosis.ProxyHealth, "", "", healthy(ctx, proxyHealth)) })
+		r.do(ctx, func() { r.saw(diagnosis.ProxyHealth, "", "", healthy(ctx, proxyHealth)) })
 	}
 	for _, p := range r.Peers {
 		if p.Node != r.Node && len(p.Pods) > 0 {

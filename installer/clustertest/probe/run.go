@@ -59,14 +59,14 @@ func (p Plan) Run(ctx context.Context, out io.Writer) error {
 	}
 	for _, peer := range p.Peers {
 		for _, address := range peer.Pods {
-			r.do(func() { r.pod(ctx, peer.Node, address) })
+			r.do(ctx, func() { r.pod(ctx, peer.Node, address) })
 		}
 		if p.Host {
-			r.do(func() { r.hostTo(ctx, peer) })
+			r.do(ctx, func() { r.hostTo(ctx, peer) })
 		}
 	}
 	for _, c := range p.Checks {
-		r.do(func() {
+		r.do(ctx, func() {
 			ctx, cancel := context.WithTimeout(ctx, 2*connectTime)
 			defer cancel()
 			err := r.ask(ctx, api, c)
@@ -77,7 +77,7 @@ func (p Plan) Run(ctx context.Context, out io.Writer) error {
 		})
 	}
 	if !p.Host && p.Name != "" {
-		r.do(func() { r.resolve(ctx) })
+		r.do(ctx, func() { r.resolve(ctx) })
 	}
 	r.wg.Wait()
 	select {
@@ -98,12 +98,14 @@ func (p Plan) Run(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// do runs f in parallel with others, a limited number at a time.
-func (r *run) do(f func()) {
+// do runs f in parallel with others, a limited number at a time. What would begin after ctx has ended is not reported: it was not tried.
+func (r *run) do(ctx context.Context, f func()) {
 	r.wg.Go(func() {
 		r.slots <- struct{}{}
 		defer func() { <-r.slots }()
-		f()
+		if ctx.Err() == nil {
+			f()
+		}
 	})
 }
 
@@ -130,12 +132,12 @@ func (r *run) pod(ctx context.Context, node, address string) {
 	if r.Host {
 		kind = diagnosis.HostPod
 	}
-	r.saw(kind, node, "UDP over "+family, err)
+	r.saw(kind, node, protocols[0]+family, err)
 	if err == nil && !r.Host {
 		r.clock(node, ahead)
 	}
 	tcpErr := r.connection(ctx, target, 0, connectTime)
-	r.saw(kind, node, "TCP over "+family, tcpErr)
+	r.saw(kind, node, protocols[1]+family, tcpErr)
 	if r.Host {
 		return
 	}

@@ -37,6 +37,9 @@ func probed(t *testing.T, ca string, name string, checks ...Check) (map[string]s
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := r.Covers(plan); err != nil {
+		t.Error(err)
+	}
 	details := map[string]string{}
 	for _, o := range r.Observations {
 		if o.OK != (o.Detail == "") {
@@ -101,7 +104,7 @@ func TestDNS(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	corefile := fmt.Sprintf(".:%d {\n bind 127.0.0.1\n hosts {\n  10.96.0.1 kubernetes.default.svc.cluster.local\n }\n}\n", ports[0])
+	corefile := fmt.Sprintf(".:%d {\n bind 127.0.0.1\n hosts {\n  10.96.0.1 kubernetes.default.svc.cluster.local\n  fd00::1 six.default.svc.cluster.local\n }\n}\n", ports[0])
 	if err := os.WriteFile(filepath.Join(dir, "Corefile"), []byte(corefile), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -137,9 +140,33 @@ func TestDNS(t *testing.T) {
 	if l := r.Losses[0]; l.Sent < 1 || l.Lost != 0 {
 		t.Errorf("%+v", l)
 	}
+	for _, is := range []bool{true, false} { // in a cluster with both families, a name that has only IPv6 addresses
+		r := &run{Plan: Plan{Name: "six.default.svc.cluster.local.", IPv4: true, IPv6: true, NameIPv6: is}}
+		if err := r.dns(t.Context(), "udp", address); (err == nil) != is {
+			t.Errorf("%t: %v", is, err)
+		}
+	}
 	details, _ = probed(t, certificateOf(server), "kubernetes.default.svc.wrong.example.", checks()...)
 	if !strings.Contains(details["dns-udp"], "wrong.example") || !strings.Contains(details["dns-tcp"], "the DNS server answered") {
 		t.Errorf("a name that does not exist: %q", details)
+	}
+}
+
+// TestClosed: a port that stays open is reported, also if the time ends.
+func TestClosed(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	defer cancel()
+	if err := (&run{}).closed(ctx, address); err == nil {
+		t.Error("the port is reported as closed")
+	}
+	_ = l.Close()
+	if err := (&run{}).closed(t.Context(), address); err != nil {
+		t.Error(err)
 	}
 }
 

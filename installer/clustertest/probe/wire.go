@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -44,13 +45,15 @@ type Plan struct {
 	// Host is set for a probe in the network of the host.
 	Host bool `json:"host,omitempty"`
 	// IPv6 is set if pods have IPv6 addresses.
-	IPv4   bool    `json:"ipv4,omitempty"`
-	IPv6   bool    `json:"ipv6,omitempty"`
-	Proxy  bool    `json:"proxy,omitempty"` // kube-proxy runs on this node
-	CA     string  `json:"ca"`              // PEM; verifies the API servers
-	Name   string  `json:"name,omitempty"`  // that DNS resolves, absolute
-	Peers  []Peer  `json:"peers"`
-	Checks []Check `json:"checks"`
+	IPv4  bool   `json:"ipv4,omitempty"`
+	IPv6  bool   `json:"ipv6,omitempty"`
+	Proxy bool   `json:"proxy,omitempty"` // kube-proxy runs on this node
+	CA    string `json:"ca"`              // PEM; verifies the API servers
+	Name  string `json:"name,omitempty"`  // that DNS resolves, absolute
+	// NameIPv6 is set if Name has only IPv6 addresses, also in a cluster with both families.
+	NameIPv6 bool    `json:"nameIPv6,omitempty"`
+	Peers    []Peer  `json:"peers"`
+	Checks   []Check `json:"checks"`
 	// Steady are asked from the beginning to the end, at least for SteadySeconds.
 	Steady        []Check `json:"steady,omitempty"`
 	SteadySeconds int     `json:"steadySeconds,omitempty"`
@@ -148,7 +151,10 @@ func Read(log io.Reader, want Report, nodes []string) (*Report, error) {
 	}
 	for i, o := range r.Observations {
 		if o.From != r.Node || !known(o.To) || o.Place != place || !slices.Contains(observed, o.Kind) {
-			return nil, fmt.Errorf("it printed an observation that is not its own: %s", o.Kind)
+			return nil, fmt.Errorf("it printed an observation that is not its own: %s", short(string(o.Kind)))
+		}
+		if o.Kind == diagnosis.Forwarding && o.Via != forwarding4 && o.Via != forwarding6 { // a finding has it in a command
+			return nil, fmt.Errorf("it printed the unknown kernel parameter %s", short(o.Via))
 		}
 		r.Observations[i].Via, r.Observations[i].Detail = short(o.Via), short(o.Detail)
 	}
@@ -164,9 +170,59 @@ func Read(log io.Reader, want Report, nodes []string) (*Report, error) {
 		}
 		r.Routes[i].Wrong = short(to.Wrong)
 	}
-	r.Tunnel = short(r.Tunnel)
+	if !tunnelText.MatchString(r.Tunnel) {
+		return nil, fmt.Errorf("it printed the unknown tunnel %s", short(r.Tunnel))
+	}
 	return r, nil
 }
+
+// tunnelText is Tunnel of a Report. A finding has its port in a command.
+var tunnelText = regexp.MustCompile(`^(UDP [0-9]{1,5} \(vxlan\))?$`)
+
+// Covers returns an error if the report does not have a result of each request of its plan: the probe had too little time, or the pod
+// printed something else.
+func (r *Report) Covers(p Plan) error {
+	type request struct {
+		kind    diagnosis.Kind
+		to, via string
+	}
+	wanted := map[request]bool{}
+	for _, c := range p.Checks {
+		wanted[request{c.Kind, c.To, c.Via}] = true
+	}
+	kind := diagnosis.PodReach
+	if p.Host {
+		kind = diagnosis.HostPod
+	}
+	for _, peer := range p.Peers {
+		for _, address := range peer.Pods {
+			for _, protocol := range protocols {
+				wanted[request{kind, peer.Node, protocol + FamilyOf(address)}] = true
+			}
+		}
+		if p.Host && peer.Node != p.Node {
+			for _, address := range peer.Hosts {
+				wanted[request{diagnosis.HostReach, peer.Node, FamilyOf(address)}] = true
+			}
+		}
+	}
+	for _, c := range p.Steady {
+		wanted[request{diagnosis.Steady, c.To, c.Via}] = true
+	}
+	for _, o := range r.Observations {
+		delete(wanted, request{o.Kind, o.To, o.Via})
+	}
+	for _, l := range r.Losses {
+		delete(wanted, request{diagnosis.Steady, l.To, l.Via})
+	}
+	for w := range wanted {
+		return fmt.Errorf("its report has no result of %d requests, such as %s %s", len(wanted), w.kind, strings.TrimSpace(w.to+" "+w.via))
+	}
+	return nil
+}
+
+// protocols begin Via of requests to pods, "UDP over IPv4".
+var protocols = []string{"UDP over ", "TCP over "}
 
 // observed are the kinds that a probe observes.
 var observed = []diagnosis.Kind{

@@ -24,7 +24,7 @@ type Written struct {
 	Reloaded func(unit string)
 }
 
-// Add notes that a file changes, if it belongs to a unit.
+// Add notes that a file has changed, if it belongs to a unit.
 func (w *Written) Add(file string) {
 	if !strings.HasPrefix(file, unitDir+"/") {
 		return
@@ -46,10 +46,12 @@ func (w *Written) has(unit string) bool {
 	})
 }
 
-func (w *Written) clear() {
+// take returns the files, and forgets them.
+func (w *Written) take() (files []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.paths = nil
+	files, w.paths = slices.Collect(maps.Keys(w.paths)), nil
+	return files
 }
 
 // Reread makes systemd read its units again if it has not the present files of one of these. systemd can only read all of them, and
@@ -85,11 +87,14 @@ func (m Manager) exists(unit string) bool {
 // interruption.
 func (m Manager) Reload(ctx context.Context, unit string) error {
 	defer timeline.Wait(ctx, "systemd", "reload for "+unit).End()
+	read := m.written.take() // what changes meanwhile, systemd may not read
 	err := m.withSystemd(ctx, func(ctx context.Context, c Conn) error { return c.ReloadContext(ctx) })
 	if err != nil {
+		for _, file := range read {
+			m.written.Add(file)
+		}
 		return fmt.Errorf("reloading systemd's units: %w", err)
 	}
-	m.written.clear()
 	if m.written.Reloaded != nil {
 		m.written.Reloaded(unit)
 	}

@@ -45,6 +45,14 @@ func TestReread(t *testing.T) {
 	units.Stale = true // a run that was killed has written the file
 	expect("after an interruption", 1, s.Reread(ctx, unit))
 
+	write("/etc/systemd/system/"+unit, "d")
+	units.Reloading = func() { // by another part of the same run
+		units.Reloading = nil
+		write("/etc/systemd/system/airlift-y.service", "e")
+	}
+	expect("a file", 1, s.Reread(ctx, unit))
+	expect("a file that changed while systemd read others", 1, s.Reread(ctx, "airlift-y.service"))
+
 	timer := host.Timer{Name: "airlift-t", About: "test", Schedule: "OnCalendar=daily", Command: "version"}
 	h.Installer = "/proc/self/exe"
 	_, err := h.EnsureTimer(ctx, timer)

@@ -537,6 +537,30 @@ func TestEncryptionOfTheSite(t *testing.T) {
 	}
 }
 
+// A change of the keys that was not finished waits for a decision if the file has none any more, for example because the profile was taken
+// out of it: running the same command again would never finish it.
+func TestUnfinishedKeysWithoutADecision(t *testing.T) {
+	for _, decided := range []bool{true, false} {
+		in := site(newVersion)
+		documented(&in, facts.Change{})
+		in.Spec.Profile = spec.NoProfile
+		if decided {
+			in.Spec.EncryptSecrets = new(true)
+		}
+		for _, name := range []string{"cp0", "cp1", "cp2"} {
+			fact(in, name).Node.Encryption = &facts.Encryption{Steps: map[string]int{plan.SecretsEnable: 1, plan.SecretsDisable: 1}, Began: name == "cp0"}
+		}
+		p, problems := plan.Make(in)
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		err := p.Outcome()
+		if held := len(p.Stages) == 0 && fault.ExitCode(err) == fault.Held && strings.Contains(fault.Hint(err), "encryptSecrets"); held == decided {
+			t.Errorf("decided %t: %v, %q\n%+v", decided, err, fault.Hint(err), p.Stages)
+		}
+	}
+}
+
 // A kubelet of an adopted node that does not read Airlift's files does not restart for a change, and has it only from its first upgrade
 // on: also the plan after the change says so.
 func TestKubeletOfAnAdoptedNode(t *testing.T) {

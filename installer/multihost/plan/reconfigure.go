@@ -274,7 +274,11 @@ func orUnset(value string) string {
 func (s *site) noteConfiguration() {
 	if s.later != "" {
 		behind := slices.ContainsFunc(s.hosts, s.isBehind)
-		if s.configured() || behind {
+		switch {
+		case !s.configured() && !behind:
+		case s.later == laterKeys && s.Spec.EncryptSecrets == nil: // the profile that asked for the change is gone, so nobody finishes it
+			s.rest(fault.Held, "write to cluster.yaml how it ends: encryptSecrets: true, or false; then run the same command again", "kubeadm's documents and the profile are not compared with the cluster before %s", s.later)
+		default:
 			s.note("kubeadm's documents and the profile are compared with the cluster after %s: then run the same command again", s.later)
 		}
 	} else {
