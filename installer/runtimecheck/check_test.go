@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"airlift/images/store"
+	"airlift/scripts/fixtures/docs"
 	"airlift/scripts/fixtures/rig"
 )
 
@@ -56,14 +57,23 @@ const toolkit = `version = 2
   BinaryName = "/usr/bin/nvidia-container-runtime"
 `
 
-// gpu is the example of docs/configuration.md.
-const gpu = `version = 3
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.nvidia]
-  runtime_type = "io.containerd.runc.v2"
-  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.nvidia.options]
-    BinaryName = "/usr/bin/nvidia-container-runtime"
-    SystemdCgroup = true
-`
+// gpu is the recipe of docs/gpu.md.
+var gpu = recipe()
+
+func recipe() string {
+	pages, err := docs.Read("../..")
+	if err != nil {
+		panic(err)
+	}
+	for _, p := range pages {
+		for _, b := range p.Blocks {
+			if b.File == "/etc/containerd/conf.d/50-nvidia.toml" {
+				return b.Text
+			}
+		}
+	}
+	panic("docs/gpu.md has no file for containerd")
+}
 
 func containerd(t testing.TB) Binary { return Binary{Path: rig.Component(t, "v1.29.15", "containerd")} }
 
