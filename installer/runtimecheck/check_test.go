@@ -20,6 +20,7 @@ import (
 	"airlift/images/store"
 	"airlift/scripts/fixtures/docs"
 	"airlift/scripts/fixtures/rig"
+	_ "airlift/scripts/fixtures/seed"
 )
 
 // root has the values of Airlift's own file, with the directory of a test in place of /etc/containerd.
