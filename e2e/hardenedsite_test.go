@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -35,11 +36,12 @@ func (m *multihost) settle(t *testing.T, apply func(args ...string) (string, int
 	t.Fatal("the plan is not empty after 6 runs")
 }
 
-// older runs the bundle of the test on the driver.
-func (m *multihost) older(t *testing.T) func(args ...string) (string, int) {
+// file runs a bundle on the driver.
+func (m *multihost) file(t *testing.T, file string) func(args ...string) (string, int) {
 	return func(args ...string) (string, int) {
-		out, err := m.driver.Output(t.Context(), append([]string{site.Installer}, args...)...)
-		return out, exitCode(err)
+		var out bytes.Buffer
+		err := m.driver.Exec(t.Context(), nil, &out, t.Output(), append([]string{file}, args...)...)
+		return out.String(), exitCode(err)
 	}
 }
 
@@ -102,7 +104,7 @@ func TestHardenedSite(t *testing.T) {
 	m := newMultihost(t, "e2e-hardsite", 3, 1)
 	first, worker := m.nodes[0], m.nodes[3]
 	u := &upgraded{Site: m.Site, control: first, worker: worker, planes: m.planes, hosts: m.nodes, to: carryNewer(t, m.driver)}
-	older, next := m.older(t), func(args ...string) (string, int) { return runNewer(t, m.driver, args...) }
+	older, next := m.file(t, site.Installer), m.file(t, newerFile)
 	const backup = "/root/before.tar"
 	reaches := func(t *testing.T) {
 		for _, h := range m.nodes {
@@ -245,8 +247,8 @@ func TestAdoptHardened(t *testing.T) {
 			run(t, a.control, "sh", "-c", "! grep -E 'hardened|audit-|encryption-|profiling=' /etc/kubernetes/manifests/*.yaml; ! grep ^etcd: /etc/passwd; test ! -e /etc/kubernetes/etcd")
 		}},
 		{"a node that was changed is not reset, but disowned", func(t *testing.T) {
+			contains(t, install(t, a.control, 3, "reset", "--force"), "reconfigured after it was adopted", "disown")
 			for _, h := range a.hosts {
-				contains(t, install(t, h, 3, "reset", "--force"), "reconfigured after it was adopted", "disown")
 				install(t, h, 0, "disown", "--yes")
 				run(t, h, "sh", "-c", "! test -e /var/lib/airlift && ! test -e /usr/local/bin/airlift")
 			}

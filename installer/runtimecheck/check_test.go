@@ -105,6 +105,7 @@ func TestProblems(t *testing.T) {
 		"no TOML":                     {map[string]string{"a.toml": "version = = 3\n"}, map[string][]string{dir + "a.toml": {"does not start"}}},
 		"another type":                {map[string]string{"a.toml": "version = 3\n[plugins.'io.containerd.cri.v1.runtime']\nrestrict_oom_score_adj = 'no'\n"}, map[string][]string{dir + "a.toml": {"does not start"}}},
 		"Docker's file":               {map[string]string{"a.toml": "disabled_plugins = ['cri']\n"}, map[string][]string{dir + "a.toml": {"disables the CRI plugin"}}},
+		"the socket by a link":        {map[string]string{"a.toml": "version = 2\n[grpc]\naddress = '/var/run/containerd/containerd.sock'\n"}, nil},
 		"another socket":              {map[string]string{"a.toml": "version = 2\n[grpc]\naddress = '/run/other.sock'\n"}, map[string][]string{dir + "a.toml": {`socket is "/run/other.sock"`}}},
 		"another directory":           {map[string]string{"a.toml": "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nconf_dir = '/etc/other'\n"}, map[string][]string{dir + "a.toml": {`read from "/etc/other"`}}},
 		"one more directory":          {map[string]string{"a.toml": "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nbin_dirs = ['/usr/lib/cni', '/opt/cni/bin']\n"}, nil},
@@ -276,7 +277,11 @@ func compareWithFiles(t *testing.T, c Binary, root string) {
 		if rapid.Bool().Draw(t, "grpc") {
 			b.WriteString("[grpc]\naddress = '/run/x.sock'\n")
 		}
-		for _, plugin := range rapid.SliceOfNDistinct(rapid.SampledFrom(plugins), 0, 2, rapid.ID[string]).Draw(t, "plugins") {
+		list := rapid.SliceOfNDistinct(rapid.SampledFrom(plugins), 0, 2, rapid.ID[string]).Draw(t, "plugins")
+		if slices.Contains(list, "cri") { // with both names of it, containerd takes one of them at random
+			list = slices.DeleteFunc(list, func(s string) bool { return s == plugin1 })
+		}
+		for _, plugin := range list {
 			fmt.Fprintf(&b, "[plugins.'%s']\n", plugin)
 			for _, key := range rapid.SliceOfNDistinct(rapid.SampledFrom(keys), 0, 4, rapid.ID[string]).Draw(t, "keys") {
 				value := rapid.SampledFrom(values[key]).Draw(t, "value")

@@ -46,6 +46,14 @@ func NeedOf(e Effective) Need {
 	return n
 }
 
+// inRun returns the path of a socket in /run, to which /var/run is a link (FHS 3.0, 5.13): kubeadm's and containerd's defaults differ in that.
+func inRun(socket string) string {
+	if rest, ok := strings.CutPrefix(path.Clean(socket), "/var/run/"); ok {
+		return "/run/" + rest
+	}
+	return path.Clean(socket)
+}
+
 func driver(r Runtime) string {
 	if r.SystemdCgroup {
 		return "systemd"
@@ -70,7 +78,7 @@ func compare(e Effective, n Need, missing func(path string) bool) (list []findin
 			list = append(list, finding{key, fmt.Sprintf(format, args...), false})
 		}
 	}
-	add(n.Socket != "" && e.Socket != n.Socket, "address", "containerd's socket is %q, and the kubelet connects to %s", e.Socket, n.Socket)
+	add(n.Socket != "" && inRun(e.Socket) != inRun(n.Socket), "address", "containerd's socket is %q, and the kubelet connects to %s", e.Socket, n.Socket)
 	add(n.HasImage != nil && !n.HasImage(e.SandboxImage), "sandbox", "the pause image is %q, which this node does not have, and no pod starts without it", e.SandboxImage)
 	add(n.RegistryDir != "" && !slices.Contains(e.RegistryDirs, n.RegistryDir), "config_path", "config_path of the registries is %q, and theirs are in %s", strings.Join(e.RegistryDirs, ":"), n.RegistryDir)
 	add(len(e.RegistryDirs) > 0 && len(e.RegistryMirrors) > 0, "mirrors",
