@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -88,6 +89,33 @@ func host(files map[string]string) fstest.MapFS {
 		h[name] = &fstest.MapFile{Data: []byte(text)}
 	}
 	return h
+}
+
+// TestRecipeForGPUs: with the file of docs/gpu.md, containerd has the handler, and what it has without it stays. It reads files of CDI from the
+// directories of the page without being configured.
+func TestRecipeForGPUs(t *testing.T) {
+	c := containerd(t)
+	effective := func(files map[string]string) Effective {
+		t.Helper()
+		texts, err := store.ReadConfigTexts(host(files), "/etc/containerd/config.toml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := c.Effective(t.Context(), texts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	before, after := effective(nil), effective(map[string]string{"50-nvidia.toml": gpu})
+	before.Runtimes["nvidia"] = Runtime{Type: runcType, SystemdCgroup: true, Binary: "/usr/bin/nvidia-container-runtime"}
+	if !reflect.DeepEqual(after, before) {
+		t.Errorf("%+v\nwant %+v", after, before)
+	}
+	out, err := exec.Command(c.Path, "config", "default").Output()
+	if err != nil || !regexp.MustCompile(`cdi_spec_dirs = \['/etc/cdi', '/var/run/cdi'\]`).Match(out) || strings.Contains(string(out), "enable_cdi") {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 // TestProblems shows what each kind of file of other software does to a node, as the real containerd sees it.
