@@ -29,6 +29,14 @@ const (
 	lostFile  = "/etc/containerd/config.d/99-nvidia.toml"
 )
 
+// put writes a file on a host.
+func put(t *testing.T, h *lab.Host, file, text string) {
+	t.Helper()
+	if err := h.Exec(t.Context(), strings.NewReader(text), t.Output(), t.Output(), "sh", "-c", "mkdir -p $(dirname "+file+") && cat >"+file); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestContainerdFiles puts files of other software on a host. Each command that would restart containerd refuses before anything
 // changes, and names the file; status and doctor name it on a running node. That the check is right is shown by containerd itself,
 // which is restarted by hand with the file.
@@ -36,12 +44,6 @@ func TestContainerdFiles(t *testing.T) {
 	s := up(t, lab.Options{Name: "e2e-containerdfiles", Hosts: 1})
 	h := s.Hosts[0]
 	to := carryNewer(t, h)
-	put := func(t *testing.T, file, text string) {
-		t.Helper()
-		if err := h.Exec(t.Context(), strings.NewReader(text), t.Output(), t.Output(), "sh", "-c", "mkdir -p $(dirname "+file+") && cat >"+file); err != nil {
-			t.Fatal(err)
-		}
-	}
 	// Everything that a refused command must leave alone: processes, files, and when systemd read its units.
 	state := func(t *testing.T) string {
 		t.Helper()
@@ -54,7 +56,7 @@ func TestContainerdFiles(t *testing.T) {
 	}
 	inOrder(t, s, []stage{
 		{"init refuses a bad file", func(t *testing.T) {
-			put(t, badFile, toolkitFile)
+			put(t, h, badFile, toolkitFile)
 			before := state(t)
 			contains(t, install(t, h, 3, "init"), "ContainerdFiles", badFile, "pause:3.6", "/usr/lib/cni", "mv "+badFile)
 			same(t, before, state(t))
@@ -62,7 +64,7 @@ func TestContainerdFiles(t *testing.T) {
 		}},
 		{"init accepts a runtime", func(t *testing.T) {
 			systemd := strings.TrimSpace(run(t, h, "sh", "-c", "test -e /sys/fs/cgroup/cgroup.controllers && echo true || echo false"))
-			put(t, otherFile, strings.ReplaceAll(addedRuntime, "SYSTEMD", systemd))
+			put(t, h, otherFile, strings.ReplaceAll(addedRuntime, "SYSTEMD", systemd))
 			install(t, h, 0, "init")
 			systemIsUp(t, s, 1)
 			contains(t, run(t, h, "containerd", "config", "dump"), "runtimes.other")
@@ -73,8 +75,8 @@ func TestContainerdFiles(t *testing.T) {
 			same(t, before, units(t))
 		}},
 		{"status and doctor name a bad file", func(t *testing.T) {
-			put(t, badFile, toolkitFile)
-			put(t, lostFile, toolkitFile)
+			put(t, h, badFile, toolkitFile)
+			put(t, h, lostFile, toolkitFile)
 			contains(t, install(t, h, 1, "status"), badFile, "would not serve this node", lostFile, "does not read this file")
 			out, _ := h.Output(t.Context(), "/root/install", "doctor", "/root/doctor.tar.gz")
 			contains(t, out, badFile, lostFile)
@@ -87,7 +89,7 @@ func TestContainerdFiles(t *testing.T) {
 			same(t, before, state(t))
 		}},
 		{"a change that does not restart containerd warns, and reloads nothing", func(t *testing.T) {
-			put(t, "/root/kubelet.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 123\n")
+			put(t, h, "/root/kubelet.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 123\n")
 			before := units(t)
 			contains(t, install(t, h, 0, "reconfigure", "--config", "/root/kubelet.yaml", "--yes"), badFile)
 			same(t, before, units(t))
@@ -99,7 +101,7 @@ func TestContainerdFiles(t *testing.T) {
 			run(t, h, "sleep", "20")
 			contains(t, kubectl(t, s, "get", "events", "--field-selector", "involvedObject.name=late"), "FailedCreatePodSandBox")
 			kubectl(t, s, "delete", "pod", "late", "--now")
-			put(t, badFile, "version = 9\n")
+			put(t, h, badFile, "version = 9\n")
 			contains(t, install(t, h, 1, "status"), badFile, "does not start")
 			if out, err := h.Output(t.Context(), "systemctl", "restart", "containerd"); err == nil {
 				t.Errorf("containerd starts with a file of version 9: %s", out)

@@ -26,12 +26,12 @@ import (
 	"airlift/scripts/lab/site"
 )
 
-// fileLayer is a layer with one file.
+// fileLayer is a layer with one file, which can be executed.
 func fileLayer(t *testing.T, name, text string) v1.Layer {
 	t.Helper()
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
-	if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text)), Format: tar.FormatGNU}); err != nil {
+	if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(text)), Format: tar.FormatGNU}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.Write([]byte(text)); err != nil {

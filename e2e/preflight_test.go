@@ -116,6 +116,7 @@ func preflightCases() []preflightCase {
 		{name: "DirWritable", setup: "mount --bind /usr/local /usr/local; mount -o remount,bind,ro /usr/local", undo: "umount /usr/local"},
 		{name: "PodNetwork", setup: "mkdir -p /etc/cni/net.d; echo {} > /etc/cni/net.d/10-calico.conflist", undo: "rm -r /etc/cni"},
 		{name: "Overlayfs", setup: "mkdir -p /var/lib/containerd /run/o/l /run/o/u /run/o/w; mount -t overlay -o lowerdir=/run/o/l,upperdir=/run/o/u,workdir=/run/o/w overlay /var/lib/containerd", undo: "umount /var/lib/containerd; rmdir /var/lib/containerd"},
+		{name: "GPU", warning: true, setup: "mount -t tmpfs tmpfs /sys/bus; d=/sys/bus/pci/devices/0000:3b:00.0; mkdir -p $d; echo 0x10de >$d/vendor; echo 0x030200 >$d/class", undo: "umount /sys/bus"},
 		{name: "Binaries", setup: "echo other > /usr/local/bin/kubelet", undo: "rm /usr/local/bin/kubelet"},
 	} {
 		add(c)

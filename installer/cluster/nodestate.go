@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"airlift/installer/cluster/wait"
 	"airlift/installer/config"
@@ -39,6 +40,8 @@ type NodeState struct {
 	Labels        map[string]string `json:"-"`
 	Taints        []string          `json:"-"`
 	Unschedulable bool              `json:"-"`
+	// Handlers are the runtime handlers of its container runtime. Kubelets report them since Kubernetes v1.31.
+	Handlers []string `json:"-"`
 }
 
 // GetNode returns a Node. A kubelet's permissions suffice for its own.
@@ -103,6 +106,21 @@ func (c *Client) Nodes(ctx context.Context) (list []NodeState, err error) {
 	return list, nil
 }
 
+// ClassesWithoutHandler returns the runtime classes whose handler none of the nodes has, as "NAME (handler HANDLER)": no node can start
+// their pods. While a node does not report its handlers, there are none.
+func (c *Client) ClassesWithoutHandler(ctx context.Context, nodes []NodeState) (list []string, err error) {
+	classes, err := c.API.NodeV1().RuntimeClasses().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing runtime classes: %w", err)
+	}
+	for _, class := range classes.Items {
+		if !slices.ContainsFunc(nodes, func(n NodeState) bool { return len(n.Handlers) == 0 || slices.Contains(n.Handlers, class.Handler) }) {
+			list = append(list, fmt.Sprintf("%s (handler %s)", class.Name, class.Handler))
+		}
+	}
+	return list, nil
+}
+
 // stateOf returns the state of a node for people.
 func stateOf(node *corev1.Node) NodeState {
 	state := NodeState{
@@ -114,6 +132,9 @@ func stateOf(node *corev1.Node) NodeState {
 	state.Labels, state.Unschedulable = node.Labels, node.Spec.Unschedulable
 	for _, t := range node.Spec.Taints {
 		state.Taints = append(state.Taints, t.ToString())
+	}
+	for _, h := range node.Status.RuntimeHandlers {
+		state.Handlers = append(state.Handlers, h.Name)
 	}
 	for _, a := range node.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {

@@ -425,6 +425,8 @@ func TestFirstSuspicion(t *testing.T) {
 		"no API server of the balancer": {e: endpointProblem(api, status.EndpointNoAPI), want: status.EndpointNoAPI},
 		"endpoint's settings":           {e: endpointProblem(api, ""), want: "endpoint"},
 		"subnet":                        {e: withChecks(endpointProblem(api, status.EndpointInterface), preflight.Problem{Name: "ControlPlaneVIP", Message: "no interface"}), want: "preflight-ControlPlaneVIP"},
+		"a GPU":                         {e: examined{status: &status.Status{Warnings: []status.Problem{{Part: "components", Name: status.GPU, Message: "no driver", Fix: "modprobe nvidia"}}}}, want: status.GPU},
+		"a runtime class":               {e: examined{status: &status.Status{Warnings: []status.Problem{{Part: "api", Name: status.RuntimeClass, Message: "no node has it", Fix: "x"}}}}, want: status.RuntimeClass},
 		"a run":                         {e: examined{status: &status.Status{Warnings: []status.Problem{{Part: "lastRun", Message: "init failed"}}}}, want: "last-run"},
 	} {
 		list := suspect(c.e)

@@ -127,6 +127,8 @@ var ofStatus = []struct {
 	{"api", false, "", aSymptom, "api-unreachable", "kubectl and controllers do not work; running pods continue", "run this command on the control plane, too; curl -k https://HOST:6443/livez"},
 	{"components", false, status.ContainerdFiles, aConfiguration, status.ContainerdFiles, "a reboot, or a restart of containerd, ends the pods of this node or lets no new one start", ""},
 	{"components", true, status.ContainerdFiles, aPressure, status.ContainerdFiles, "software that needs it does not get what it configured", ""},
+	{"components", true, status.GPU, aPressure, status.GPU, "containers get no GPU of this host; everything else works", ""},
+	{"api", true, status.RuntimeClass, aPressure, status.RuntimeClass, "pods with this runtime class stay in ContainerCreating", ""},
 	{"components", false, " is not healthy: ", aSymptom, "", "", ""},
 	{"components", false, "", aSymptom, "containers-unknown", "the state of the containers cannot be seen", "systemctl status containerd"},
 	{"lastBackup", false, "", aRun, "backup", "without a backup, a lost control plane cannot be restored", ""},

@@ -11,6 +11,7 @@ import (
 
 	"airlift/images/release"
 	"airlift/installer/config"
+	"airlift/installer/gpucheck"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	"airlift/installer/runtimecheck"
@@ -216,6 +217,7 @@ func (s *subject) nodeChecks() (list []check) {
 		check{"Binaries", s.binaries},
 		check{"SiteFiles", s.siteFiles},
 		check{runtimecheck.Name, when(true, OfRuntime(s.ContainerdFiles))},
+		check{gpucheck.Name, s.gpu},
 		check{"PodNetwork", s.podNetwork},
 		check{"NetworkPolicy", s.networkPolicy},
 		check{"Firewall", s.firewall},

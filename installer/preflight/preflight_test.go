@@ -461,6 +461,10 @@ func TestEachCheck(t *testing.T) {
 		{check: "ContainerdFiles", warning: true, breaks: func(_ *testing.T, s *subject) {
 			s.ContainerdFiles = []runtimecheck.Problem{{Message: "/etc/containerd/config.d/a.toml: containerd does not read this file", Fix: "mv a b", Warning: true}}
 		}, says: "config.d/a.toml"},
+		{check: "GPU", warning: true, breaks: func(t *testing.T, s *subject) {
+			write(t, s.Root, "/sys/bus/pci/devices/0000:3b:00.0/vendor", "0x10de\n")
+			write(t, s.Root, "/sys/bus/pci/devices/0000:3b:00.0/class", "0x030200\n")
+		}, says: "the NVIDIA GPU at 0000:3b:00.0 has no driver"},
 		{check: "APIServerFlags", warning: true, breaks: func(_ *testing.T, s *subject) {
 			s.Config.APIServer.ExtraArgs = []config.Arg{{Name: "enable-admission-plugins", Value: "NodeRestriction, AlwaysPullImages"}}
 		}, says: "AlwaysPullImages makes each pod pull its images, also imported ones"},

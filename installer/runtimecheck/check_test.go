@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"airlift/images/store"
+	"airlift/scripts/fixtures/docs"
 	"airlift/scripts/fixtures/rig"
 	_ "airlift/scripts/fixtures/seed"
 )
@@ -57,14 +59,23 @@ const toolkit = `version = 2
   BinaryName = "/usr/bin/nvidia-container-runtime"
 `
 
-// gpu is the example of docs/configuration.md.
-const gpu = `version = 3
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.nvidia]
-  runtime_type = "io.containerd.runc.v2"
-  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.nvidia.options]
-    BinaryName = "/usr/bin/nvidia-container-runtime"
-    SystemdCgroup = true
-`
+// gpu is the recipe of docs/gpu.md.
+var gpu = recipe()
+
+func recipe() string {
+	pages, err := docs.Read("../..")
+	if err != nil {
+		panic(err)
+	}
+	for _, p := range pages {
+		for _, b := range p.Blocks {
+			if b.File == "/etc/containerd/conf.d/50-nvidia.toml" {
+				return b.Text
+			}
+		}
+	}
+	panic("docs/gpu.md has no file for containerd")
+}
 
 func containerd(t testing.TB) Binary { return Binary{Path: rig.Component(t, "v1.29.15", "containerd")} }
 
@@ -78,6 +89,33 @@ func host(files map[string]string) fstest.MapFS {
 		h[name] = &fstest.MapFile{Data: []byte(text)}
 	}
 	return h
+}
+
+// TestRecipeForGPUs: with the file of docs/gpu.md, containerd has the handler, and what it has without it stays. It reads files of CDI from the
+// directories of the page without being configured.
+func TestRecipeForGPUs(t *testing.T) {
+	c := containerd(t)
+	effective := func(files map[string]string) Effective {
+		t.Helper()
+		texts, err := store.ReadConfigTexts(host(files), "/etc/containerd/config.toml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := c.Effective(t.Context(), texts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	before, after := effective(nil), effective(map[string]string{"50-nvidia.toml": gpu})
+	before.Runtimes["nvidia"] = Runtime{Type: runcType, SystemdCgroup: true, Binary: "/usr/bin/nvidia-container-runtime"}
+	if !reflect.DeepEqual(after, before) {
+		t.Errorf("%+v\nwant %+v", after, before)
+	}
+	out, err := exec.Command(c.Path, "config", "default").Output()
+	if err != nil || !regexp.MustCompile(`cdi_spec_dirs = \['/etc/cdi', '/var/run/cdi'\]`).Match(out) || strings.Contains(string(out), "enable_cdi") {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 // TestProblems shows what each kind of file of other software does to a node, as the real containerd sees it.

@@ -15,6 +15,7 @@ import (
 	"airlift/images/store"
 	"airlift/installer/cluster/health"
 	"airlift/installer/endpoint"
+	"airlift/installer/gpucheck"
 	"airlift/installer/node"
 	"airlift/installer/redact"
 	"airlift/installer/registry"
@@ -89,6 +90,11 @@ func (r *Reader) readComponents(ctx context.Context) (found result, err error) {
 			found.warn(p.Fix, "%s", p.Message).Name = ContainerdFiles
 		} else {
 			found.problem(p.Fix, "after its next start, containerd would not serve this node: %s", p.Message).Name = ContainerdFiles
+		}
+	}
+	for _, p := range gpucheck.OnHost(r.Host.Path("/")) {
+		if !p.Minor {
+			found.warn(p.Fix, "%s", p.Message).Name = GPU
 		}
 	}
 	return found, err

@@ -106,7 +106,7 @@ func (r *Reader) admin() (*cluster.Client, error) {
 	return r.api()
 }
 
-// readAPI reads this node's state from the cluster, and which other nodes are not Ready.
+// readAPI reads this node's state from the cluster, which other nodes are not Ready, and which runtime classes no node has.
 func (r *Reader) readAPI(ctx context.Context) (found result, err error) {
 	client, err := r.api()
 	if err != nil {
@@ -117,6 +117,13 @@ func (r *Reader) readAPI(ctx context.Context) (found result, err error) {
 	if _, err := r.admin(); err == nil { // a kubelet may read only its own Node
 		var nodes []cluster.NodeState
 		nodes, listing = client.Nodes(ctx)
+		var classes []string
+		if listing == nil {
+			classes, listing = client.ClassesWithoutHandler(ctx, nodes)
+		}
+		for _, class := range classes {
+			found.warn("on a node that is meant: containerd config dump | grep runtimes; ./install docs gpu", "no node has the handler of the runtime class %s: its pods do not start", class).Name = RuntimeClass
+		}
 		for _, n := range nodes {
 			if !n.Ready && n.Name != r.node.Name {
 				found.problem("on that host: ./install status", "the node %s is not Ready: %s", n.Name, n.Reason).Name = OtherNodeNotReady

@@ -53,7 +53,7 @@ type Status struct {
 // A Problem is something that is wrong.
 type Problem struct {
 	Part string `json:"part"`
-	// Name identifies a problem of the part endpoint, a node that is not Ready, or a file of containerd; others have none.
+	// Name identifies a problem of the part endpoint, a node that is not Ready, a file of containerd, a GPU, or a runtime class; others have none.
 	Name    string `json:"name,omitempty"`
 	Message string `json:"message"`
 	Fix     string `json:"fix,omitempty"` // what to type
@@ -67,6 +67,12 @@ const (
 
 // ContainerdFiles is the name of problems with files that containerd reads at its next start.
 const ContainerdFiles = "containerd-files"
+
+// Names of warnings about GPUs of this host that containers cannot use yet, and about runtime classes that no node has.
+const (
+	GPU          = "gpu"
+	RuntimeClass = "runtime-class"
+)
 
 // Contents describes the file that the command runs from.
 type Contents struct {

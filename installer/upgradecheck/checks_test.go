@@ -3,6 +3,8 @@ package upgradecheck
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -226,6 +228,12 @@ func TestEachCheck(t *testing.T) {
 		"a file of other software": {func(t *Target) {
 			t.ContainerdFiles = []runtimecheck.Problem{{Message: "/etc/containerd/conf.d/a.toml: the pause image", Fix: "mv a b"}}
 		}, "ContainerdFiles", "conf.d/a.toml", "mv a b", false},
+		"a GPU without a driver": {func(t *Target) {
+			dir := filepath.Join(t.Root, "sys/bus/pci/devices/0000:3b:00.0")
+			if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "vendor"), []byte("0x10de\n"), 0o644), os.WriteFile(filepath.Join(dir, "class"), []byte("0x030200\n"), 0o644)); err != nil {
+				panic(err)
+			}
+		}, "GPU", "the NVIDIA GPU at 0000:3b:00.0 has no driver", "./install docs gpu", true},
 		"kubelet's flag": {func(t *Target) {
 			t.KubeletProblems = []kubeletcheck.Problem{{Name: kubeletcheck.Flags, Message: "--x does not exist", Fix: "remove it"}}
 		}, "KubeletFlags", "--x", "remove it", false},

@@ -13,6 +13,7 @@ import (
 	"airlift/installer/cluster/inventory"
 	"airlift/installer/config"
 	"airlift/installer/etcd"
+	"airlift/installer/gpucheck"
 	"airlift/installer/kubeletcheck"
 	"airlift/installer/pki"
 	"airlift/installer/preflight"
@@ -110,6 +111,7 @@ func checks() []check {
 		{"UpgradeNotes", (*Target).upgradeNotes, false},
 		{"ContainerRuntimeVersion", (*Target).runtimes, false},
 		{runtimecheck.Name, func(t *Target) []preflight.Problem { return preflight.OfRuntime(t.ContainerdFiles) }, false},
+		{gpucheck.Name, func(t *Target) []preflight.Problem { return preflight.OfGPU(gpucheck.OnHost(t.Root)) }, false},
 	}
 	for _, name := range kubeletcheck.Names() {
 		list = append(list, check{name, func(t *Target) []preflight.Problem { return preflight.OfKubelet(t.KubeletProblems, name) }, false})
