@@ -7,6 +7,7 @@ import (
 	"errors"
 	"time"
 
+	"airlift/installer/config"
 	"airlift/installer/etcd"
 )
 
@@ -34,6 +35,9 @@ type Manifest struct {
 	// CNI is the pod network: "flannel" or "none".
 	CNI                  string `json:"cni"`
 	ControlPlaneEndpoint string `json:"controlPlaneEndpoint,omitempty"`
+	// Endpoint and EmbeddedRegistry are what the control planes serve besides kubeadm's components: nil and false for nothing.
+	Endpoint         *config.Endpoint `json:"endpoint,omitempty"`
+	EmbeddedRegistry bool             `json:"embeddedRegistry,omitempty"`
 	// Node is the node that wrote the backup.
 	Node string `json:"node"`
 	// CACertHash identifies the cluster: the hash of its CA, as for join.

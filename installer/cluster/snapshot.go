@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"airlift/installer/cluster/wait"
+	"airlift/installer/config"
 	"airlift/internal/fault"
 )
 
@@ -29,7 +30,11 @@ func (s Snapshot) flannel() string { return s.Prefix + "/daemonsets/kube-flannel
 
 // Keys lists the keys that Config and HasFlannel read.
 func (s Snapshot) Keys() []string {
-	return []string{s.configMap(kubeadmConfigMap), s.configMap(kubeletConfigMap), s.configMap(kubeProxyConfigMap), s.flannel()}
+	keys := []string{s.flannel()}
+	for _, name := range []string{kubeadmConfigMap, kubeletConfigMap, kubeProxyConfigMap, config.EndpointConfigMap, config.RegistryConfigMap, config.ReconfigurationConfigMap} {
+		keys = append(keys, s.configMap(name))
+	}
+	return keys
 }
 
 // HasFlannel reports whether the cluster has a pod network by this project.

@@ -89,6 +89,10 @@ func (b *Backup) collect(m *backup.Manifest, stored storedCluster) ([]backup.Fil
 	if stored.flannel {
 		m.CNI = "flannel"
 	}
+	if e := stored.Cluster.Endpoint; e.Used() {
+		m.Endpoint = &e
+	}
+	m.EmbeddedRegistry = stored.Cluster.Registry.Used
 	certificates := cmp.Or(stored.Cluster.CertificatesDir, config.CertificatesDir)
 	files, err := b.sharedFiles(certificates)
 	if err != nil {

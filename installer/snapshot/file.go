@@ -84,7 +84,10 @@ func (f *File) Config() (*config.Config, []string, error) {
 	if c.Etcd.External != nil {
 		return nil, nil, fault.New(fault.Usage, "the cluster of this backup uses an external etcd").Hint("restore it with the tools of that etcd")
 	}
-	c.KubernetesVersion, c.CNI = "", f.Manifest.CNI
+	c.KubernetesVersion, c.CNI, c.Registry.Used = "", f.Manifest.CNI, f.Manifest.EmbeddedRegistry
+	if e := f.Manifest.Endpoint; e != nil {
+		c.Endpoint = *e
+	}
 	port := c.LocalAPIEndpoint.BindPort
 	c.LocalAPIEndpoint, c.NodeRegistration, c.BootstrapTokens = config.APIEndpoint{BindPort: port}, config.NodeRegistration{}, nil
 	return c, warnings, nil

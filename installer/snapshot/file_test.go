@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"slices"
 	"bytes"
 	"testing"
 
@@ -64,7 +65,8 @@ func TestConfigurationOfBackup(t *testing.T) {
 			c.APIServer.CertSANs = []string{"extra.example"}
 		})
 		f := &File{Path: "backup.tar", Backup: &backup.Backup{
-			Manifest: backup.Manifest{CNI: "flannel", KubernetesVersion: version}, Files: map[string][]byte{backup.ConfigName: document},
+			Manifest: backup.Manifest{CNI: "flannel", KubernetesVersion: version, EmbeddedRegistry: true,
+				Endpoint: &config.Endpoint{VIPs: []string{"10.9.9.100"}, Balancer: true}}, Files: map[string][]byte{backup.ConfigName: document},
 		}}
 		c, warnings, err := f.Config()
 		if err != nil || len(warnings) > 0 {
@@ -77,8 +79,11 @@ func TestConfigurationOfBackup(t *testing.T) {
 			t.Fatalf("%v\n%s", err, document)
 		}
 		if c.NodeRegistration.Name != "two" || c.LocalAPIEndpoint.AdvertiseAddress != "10.9.9.9" || c.ControlPlaneEndpoint != "k8s.site.example:6443" || c.ClusterName != "site" ||
-			c.Networking.ServiceSubnet.String() != "10.20.0.0/16" || len(c.APIServer.CertSANs) != 1 || c.CNI != "flannel" {
+			c.Networking.ServiceSubnet.String() != "10.20.0.0/16" || !slices.Contains(c.APIServer.CertSANs, "extra.example") || c.CNI != "flannel" {
 			t.Errorf("%+v", c)
+		}
+		if !c.Registry.Used || !c.Endpoint.Balancer || len(c.Endpoint.VIPs) != 1 {
+			t.Errorf("without the balancer, the virtual address or the registry of the cluster: %+v, %+v", c.Endpoint, c.Registry)
 		}
 		if c.Kubelet == nil || c.Kubelet.CgroupDriver != "" || c.Kubelet.StaticPodPath != "" || c.KubeProxy == nil {
 			t.Errorf("the backup has values of the old host, or none of the cluster: %+v %+v", c.Kubelet, c.KubeProxy)
