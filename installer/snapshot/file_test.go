@@ -1,8 +1,8 @@
 package snapshot
 
 import (
-	"slices"
 	"bytes"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
