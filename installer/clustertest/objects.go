@@ -265,7 +265,7 @@ func (t *Test) serverPod(n corev1.Node) *corev1.Pod {
 
 // pullPod makes the kubelet ask the embedded registry for an image. Its layers are on the node already.
 func (t *Test) pullPod(n corev1.Node) *corev1.Pod {
-	p := t.pod(rolePull+"-"+n.Name, rolePull, &n, "version")
+	p := t.pod(rolePull+"-"+n.Name, rolePull, &n, "--help") // without a payload, a command that needs none
 	p.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
 	onHost(p)
 	return p
