@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -71,8 +72,18 @@ func TestClusterTest(t *testing.T) {
 			systemIsUp(t, s, 3)
 		}
 	}
-	dnsPod := strings.Fields(kubectl(t, s, "-n", "kube-system", "get", "pods", "-l", "k8s-app=kube-dns", "-o", `jsonpath={range .items[*]}{.spec.nodeName}={.status.podIP} {end}`))
-	dnsNode, dnsIP, _ := strings.Cut(dnsPod[0], "=")
+	var dnsNode, dnsIP string
+	eventually(t, 2*time.Minute, func() string { // the pods of init are replaced when there are other nodes
+		list := strings.Fields(kubectl(t, s, "-n", "kube-system", "get", "pods", "-l", "k8s-app=kube-dns", "-o", `jsonpath={range .items[*]}{.spec.nodeName}={.status.podIP} {end}`))
+		if len(list) != 2 {
+			return fmt.Sprint(list)
+		}
+		dnsNode, dnsIP, _ = strings.Cut(list[0], "=")
+		if other, _, _ := strings.Cut(list[1], "="); other == dnsNode || dnsIP == "" {
+			return fmt.Sprint(list)
+		}
+		return ""
+	})
 	dnsHost := map[string]*lab.Host{plane.Name: plane, w1.Name: w1, w2.Name: w2}[dnsNode]
 	inDNSPod := func(rule string) string {
 		return "for n in /run/netns/cni-*; do if ip -n ${n##*/} -o address | grep -q ' " + dnsIP + "/'; then ip netns exec ${n##*/} iptables " + rule + "; exit 0; fi; done; exit 1"
