@@ -64,7 +64,7 @@ func write(name string) error {
 	return nil
 }
 
-var noAnswer = errors.New("no answer")
+var errNoAnswer = errors.New("no answer")
 
 // datagram sends datagrams of a size until one is answered, and returns how far the clock of the server is ahead.
 func (r *run) datagram(ctx context.Context, target string, size int) (ahead time.Duration, err error) {
@@ -77,7 +77,7 @@ func (r *run) datagram(ctx context.Context, target string, size int) (ahead time
 	request := make([]byte, max(size, minPacket))
 	copy(request, r.Nonce+" "+r.Node+"\n")
 	answer := make([]byte, 1<<16)
-	last := noAnswer
+	last := errNoAnswer
 	for range tries {
 		if ctx.Err() != nil {
 			break
@@ -326,8 +326,8 @@ func plain(err error) error {
 	switch {
 	case errors.As(err, &number):
 		return number
-	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded), errors.Is(err, noAnswer):
-		return noAnswer
+	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded), errors.Is(err, errNoAnswer):
+		return errNoAnswer
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("the connection was closed")
 	}

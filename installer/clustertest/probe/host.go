@@ -193,7 +193,7 @@ func echo(ctx context.Context, address string, size, times int) error {
 		return err
 	}
 	buffer := make([]byte, 1<<16)
-	last := noAnswer
+	last := errNoAnswer
 	for range times {
 		if ctx.Err() != nil {
 			break
