@@ -2,12 +2,14 @@ package node
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"airlift/images/release"
 	"airlift/images/store"
@@ -79,6 +81,9 @@ func ContainerdFiles(ctx context.Context, h *host.Host) ([]runtimecheck.Problem,
 // whether the node has an image, or will have it. It finds nothing if the runtime is part of another program than containerd.
 func (r *ExistingRuntime) Files(ctx context.Context, hasImage func(name string) bool) ([]runtimecheck.Problem, error) {
 	process, err := store.ProcessOf(r.Store.Socket())
+	if errors.Is(err, syscall.ECONNREFUSED) { // it ended since it was asked: it is not known which files it reads
+		return nil, nil
+	}
 	if err != nil || path.Base(process.Exe) != "containerd" || !r.Info.CRI {
 		return nil, err
 	}
