@@ -37,8 +37,7 @@ that are lost meanwhile. Nodes that are not Ready are named at once and not wait
 Run it on a control plane. It needs no image: its pods use an image that the node has, with
 the command airlift of the node. They are in the namespace ` + clustertest.Namespace + `, which is removed at the
 end, also after Ctrl-C; the next test removes what a killed one left. Only one test runs at a
-time. Ten nodes take less than two minutes. For all hosts, from your machine:
-'./install cluster test'.
+time. Three nodes take about half a minute. From your machine: './install cluster test'.
 
 Exit codes: 0 the cluster passed, perhaps with notes; 1 something failed, or the test could
 not run; 9 another test runs: try again.`,

@@ -12,9 +12,8 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/lease"
@@ -29,7 +28,7 @@ const Namespace = "airlift-test"
 // leaseName is the Lease of the test that runs.
 const leaseName = "airlift-test"
 
-// Time limits of the parts of a test. A test of ten nodes in which nothing answers ends within two minutes.
+// Time limits of the parts of a test.
 const (
 	readTime    = 20 * time.Second // of what the API server is asked for
 	startTime   = 30 * time.Second // until a pod with a server runs

@@ -34,21 +34,21 @@ func Installed(h *host.Host) func(context.Context) (runtimecheck.Binary, error) 
 // OwnContainerdFiles checks the files that Airlift's containerd reads at its next start. open returns its binary. written are files
 // that are written before it starts, by their paths: Airlift's configuration file, and the site's own files.
 func OwnContainerdFiles(ctx context.Context, h *host.Host, open func(context.Context) (runtimecheck.Binary, error), written map[string][]byte) ([]runtimecheck.Problem, error) {
-	_, ours := written[render.ContainerdConfigPath]
-	if !ours {
+	_, own := written[render.ContainerdConfigPath]
+	if !own {
 		now, err := h.ReadIfExists(render.ContainerdConfigPath)
 		if err != nil {
 			return nil, err
 		}
 		e, _ := h.Records().Find(ledger.File, render.ContainerdConfigPath)
-		ours = e.Wrote(filesystem.Digest(now))
+		own = e.Wrote(filesystem.Digest(now))
 	}
 	return runtimecheck.Check{
-		Open: open, Files: overlay{os.DirFS(h.Path("/")), written}, Config: render.ContainerdConfigPath, Written: ours,
+		Open: open, Files: overlay{os.DirFS(h.Path("/")), written}, Config: render.ContainerdConfigPath, Written: own,
 		Adjust: func(n *runtimecheck.Need) {
 			configured, others := n.HasImage, sync.OnceValue(func() map[string]bool { return namesOfImages(ctx, h) })
 			n.HasImage = func(name string) bool { return configured(name) || others()[fullName(name)] }
-			if ours {
+			if own {
 				return
 			}
 			n.Socket = config.ContainerdSocket
