@@ -159,7 +159,7 @@ runs = $(if $(findstring $(1),$(SKIP)),,$(or $(filter .,$(RUN)),$(findstring $(1
 # With AIRLIFT_RIG, the tests that need root, components or tools run or fail: see scripts/fixtures/rig.
 test e2e mutants: export AIRLIFT_RIG = 1
 
-# -vet=off: make vet has done more. -p 4: some tests only wait. -timeout: the model test takes minutes alone.
+# -vet=off: make vet has done more. -p 4: some tests only wait. -timeout: the model test takes 8 minutes alone.
 test mutants: export AIRLIFT_RIG_COMPONENTS = $(NEWEST):$(NEWEST_COMPONENTS)
 test: packages oracles vet
 	AIRLIFT_RIG= CGO_ENABLED=1 go test -tags $(TAG) -vet=off -p 4 -race -skip Kill $(RACE)
