@@ -28,6 +28,8 @@ KUBERNETES ?= $(NEWEST)
 # make e2e runs only the tests whose names match RUN and do not match SKIP.
 RUN        ?= .
 SKIP       ?=
+# make e2e: init creates clusters with this profile, for example hardened.
+PROFILE    ?=
 # make conformance makes the cluster with airlift or with kubeadm, and runs only the tests whose
 # names match FOCUS.
 BY         ?= airlift
@@ -194,7 +196,7 @@ e2e: bundle
 	@rm -f out/hosts-not-run
 	$(if $(call runs,TestAddOns)$(call runs,TestPodNetwork),bin/upstream build --version $(KUBERNETES) --add-ons)
 	$(if $(strip $(foreach t,$(UPGRADES),$(call runs,$(t)))),$(MAKE) newer)
-	$(E2E) ./e2e
+	$(E2E) ./e2e $(addprefix -args -profile ,$(PROFILE))
 	@if test -e out/hosts-not-run; then cat out/hosts-not-run; fi
 	$(E2E) ./scripts/lab ./scripts/bench/measure ./installer/host
 

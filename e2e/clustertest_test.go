@@ -5,7 +5,9 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -199,5 +201,32 @@ func setMTU(t *testing.T, h *lab.Host, bytes int) {
 	t.Helper()
 	if err := h.SetMTU(t.Context(), bytes); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestClusterTestMany: a cluster of ten nodes passes. The time is for docs/test.md.
+func TestClusterTestMany(t *testing.T) {
+	s := up(t, lab.Options{Name: "e2e-clustertestmany", Hosts: 10})
+	plane, workers := s.Hosts[0], s.Hosts[1:]
+	join, err := site.JoinArgs(install(t, plane, 0, "init", "--embedded-registry"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for _, w := range workers {
+		all.Go(func() {
+			if out, err := site.Install(t.Context(), w, io.Discard, join...); err != nil {
+				t.Errorf("%s: %v\n%s", w.Name, err, out)
+			}
+		})
+	}
+	all.Wait()
+	systemIsUp(t, s, len(s.Hosts))
+	for range 2 {
+		r := tested(t, plane)
+		t.Logf("%d nodes: %v", len(r.Nodes), r.Counts)
+		if !r.Passed {
+			t.Error("it does not pass")
+		}
 	}
 }

@@ -76,6 +76,13 @@ func TestHardened(t *testing.T) {
 		{"the cluster passes its test", func(t *testing.T) {
 			contains(t, install(t, first, 0, "test"), "3 nodes in ", "The cluster passed")
 		}},
+		{"no automated check of the benchmark fails, and kube-bench agrees", func(t *testing.T) {
+			for _, h := range s.Hosts {
+				r := audit(t, h)
+				r.passes(t, h.Name)
+				kubeBench(t, h, r)
+			}
+		}},
 		{"default ServiceAccounts have no tokens", func(t *testing.T) {
 			for _, namespace := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
 				contains(t, kubectlAt(t, first, "get", "serviceaccount", "default", "-n", namespace, "-o", "jsonpath={.automountServiceAccountToken}"), "false")

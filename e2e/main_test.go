@@ -22,6 +22,7 @@ import (
 
 var (
 	bundlePath = flag.String("bundle", "../out/install", "the bundle file, as 'make bundle' writes it")
+	profile    = flag.String("profile", "", "the profile with which init creates clusters")
 	version    string // the bundle's Kubernetes version
 )
 
@@ -91,6 +92,9 @@ func boot(t *testing.T, o lab.Options) *site.Site {
 // install runs the installer and expects an exit code.
 func install(t *testing.T, h *lab.Host, wantCode int, args ...string) string {
 	t.Helper()
+	if *profile != "" && args[0] == "init" && (len(args) == 1 || args[1] != "phase") {
+		args = append(args[:len(args):len(args)], "--profile", *profile)
+	}
 	started := time.Now()
 	out, err := site.Install(t.Context(), h, t.Output(), args...)
 	t.Logf("%s: install %s took %s", h.Name, args[0], time.Since(started).Round(10*time.Millisecond))

@@ -25,6 +25,9 @@ func bench(ctx context.Context, o options, wanted func(part string) bool) error 
 	if err != nil {
 		return err
 	}
+	if o.profile != "" {
+		return profiles(ctx, o, version, wanted)
+	}
 	// Write missing image archives first.
 	kit, err := kubeadm.Gather(ctx, version, io.Discard)
 	if err != nil {
@@ -44,7 +47,7 @@ func bench(ctx context.Context, o options, wanted func(part string) bool) error 
 		return err
 	}
 	hand, own := &byHand{kit: kit, releases: releases}, &airlift{bundle: o.bundle, version: version}
-	t := newTable(version, o.runs)
+	t := newTable(version, o.runs, hand, own)
 	t.tell(byHandNotes...)
 
 	if wanted("size") {
@@ -63,18 +66,14 @@ func bench(ctx context.Context, o options, wanted func(part string) bool) error 
 		}
 	}
 	if wanted("nodes") {
-		for i := range o.runs {
-			for _, w := range []way{hand, own} {
-				say("run %d of %d: %s", i+1, o.runs, w.name())
-				err := onFreshHosts(ctx, lab.Options{Hosts: 3}, w, gauge, func(l *lab.Lab) error { return nodes(ctx, t, w, l) })
-				if err != nil {
-					return fmt.Errorf("%s: %w", w.name(), err)
-				}
-			}
+		if err := alternate(ctx, t, o, gauge, hand, own); err != nil {
+			return err
 		}
 	}
 	if wanted("idle") {
-		if err := idle(ctx, t, o, hand, own, gauge); err != nil {
+		// A cluster of several hosts has the embedded registry, unless cluster.yaml disables it.
+		embedded := &airlift{bundle: own.bundle, version: own.version, initFlags: []string{"--embedded-registry"}}
+		if err := idle(ctx, t, o, gauge, hand, embedded); err != nil {
 			return err
 		}
 	}
@@ -93,9 +92,46 @@ func bench(ctx context.Context, o options, wanted func(part string) bool) error 
 			return err
 		}
 	}
-	t.print(os.Stdout)
-	if o.json != "" {
-		return t.write(o.json)
+	return t.end(o)
+}
+
+// profiles measures clusters without and with a profile of init, in turns: the parts nodes and idle.
+func profiles(ctx context.Context, o options, version string, wanted func(part string) bool) error {
+	dir, err := os.MkdirTemp("", "airlift-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	gauge, err := measure.BuildGauge(ctx, dir)
+	if err != nil {
+		return err
+	}
+	plain := &airlift{bundle: o.bundle, version: version, label: "plain", initFlags: []string{"--embedded-registry"}}
+	other := &airlift{bundle: o.bundle, version: version, label: o.profile, initFlags: []string{"--embedded-registry", "--profile", o.profile}}
+	t := newTable(version, o.runs, plain, other)
+	if wanted("nodes") {
+		if err := alternate(ctx, t, o, gauge, plain, other); err != nil {
+			return err
+		}
+	}
+	if wanted("idle") {
+		if err := idle(ctx, t, o, gauge, plain, other); err != nil {
+			return err
+		}
+	}
+	return t.end(o)
+}
+
+// alternate measures the nodes of both ways, in turns.
+func alternate(ctx context.Context, t *table, o options, gauge string, ways ...way) error {
+	for i := range o.runs {
+		for _, w := range ways {
+			say("run %d of %d: %s", i+1, o.runs, w.name())
+			err := onFreshHosts(ctx, lab.Options{Hosts: 3}, w, gauge, func(l *lab.Lab) error { return nodes(ctx, t, w, l) })
+			if err != nil {
+				return fmt.Errorf("%s: %w", w.name(), err)
+			}
+		}
 	}
 	return nil
 }

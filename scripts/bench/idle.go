@@ -29,20 +29,19 @@ spec:
   template:
     metadata: {labels: {app: small}}
     spec:
+      securityContext: {runAsNonRoot: true, runAsUser: 65534, seccompProfile: {type: RuntimeDefault}}
       containers:
       - name: server
         image: %s
         imagePullPolicy: Never
         args: [netexec, --http-port=8080]
+        securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
         readinessProbe: {httpGet: {path: /healthz, port: 8080}}
 `
 
 // idle measures what a control plane and a worker use while nothing happens, and with a small workload on the worker. The
 // clusters of both ways run at the same time, so that what else this machine does affects both.
-func idle(ctx context.Context, t *table, o options, hand *byHand, own *airlift, gauge string) error {
-	// A cluster of several hosts has the embedded registry, unless cluster.yaml disables it.
-	embedded := &airlift{bundle: own.bundle, version: own.version, initFlags: []string{"--embedded-registry"}}
-	ways := []way{hand, embedded}
+func idle(ctx context.Context, t *table, o options, gauge string, ways ...way) error {
 	for i := range o.runs {
 		say("idle: run %d of %d", i+1, o.runs)
 		err := idleCluster(ctx, "bench-first", ways[0], gauge, func(first *lab.Lab) error {

@@ -48,17 +48,18 @@ type options struct {
 	json              string
 	load              int    // processes that keep processors busy
 	keep              string // a directory for logs
+	profile           string // of init
 	slow              time.Duration
 }
 
 func command(ctx context.Context, args []string) error {
 	var o options
-	parts, act := benchParts, bench
+	parts, act, compares := benchParts, bench, true
 	switch {
 	case len(args) > 0 && args[0] == "scale":
-		args, parts, act = args[1:], scaleParts, scale
+		args, parts, act, compares = args[1:], scaleParts, scale, false
 	case len(args) > 0 && args[0] == "repeat":
-		args, parts, act = args[1:], nil, repeat
+		args, parts, act, compares = args[1:], nil, repeat, false
 	}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.Usage = func() {
@@ -75,11 +76,18 @@ func command(ctx context.Context, args []string) error {
 	f.DurationVar(&o.slow, "slow", 25*time.Second, "repeat: a run is slow if its last pod is Ready later than this `duration` after join returned")
 	f.StringVar(&o.keep, "keep", "", "repeat: a `directory` for the logs of slow runs")
 	f.StringVar(&o.only, "only", "", "only these `parts`, separated by commas: "+strings.Join(parts, ", "))
+	f.StringVar(&o.profile, "profile", "", "compare clusters without and with this `profile` of init, instead of Airlift with kubeadm: nodes, idle")
 	f.StringVar(&o.json, "json", "", "also write every measurement to this `file`")
 	if err := f.Parse(args); err == flag.ErrHelp {
 		return nil
 	} else if err != nil {
 		return fault.Wrap(err, fault.Usage, "")
+	}
+	if o.profile != "" {
+		if !compares {
+			return fault.New(fault.Usage, "--profile is for bench itself").Hint("see bench --help")
+		}
+		parts = []string{"nodes", "idle"}
 	}
 	chosen := parts
 	if o.only != "" {

@@ -22,6 +22,7 @@ type table struct {
 	Cores   int       `json:"cores"` // of the machine with the lab
 	Started time.Time `json:"started"`
 	Runs    int       `json:"runs"`
+	Ways    [2]string `json:"ways"` // their names, in the order of the columns
 	Rows    []*line   `json:"rows"`
 
 	notes  []string
@@ -33,14 +34,14 @@ type line struct {
 	Name    string    `json:"name"`
 	Unit    string    `json:"unit"`
 	Counted string    `json:"counted"`
-	ByHand  []float64 `json:"byHand,omitempty"`
-	Airlift []float64 `json:"airlift,omitempty"`
+	First   []float64 `json:"first,omitempty"`
+	Second  []float64 `json:"second,omitempty"`
 	Ratio   float64   `json:"ratio,omitempty"` // of the medians
 	of      *row
 }
 
-func newTable(version string, runs int) *table {
-	t := &table{Version: version, Cores: runtime.NumCPU(), Started: time.Now().UTC(), Runs: runs}
+func newTable(version string, runs int, first, second way) *table {
+	t := &table{Version: version, Cores: runtime.NumCPU(), Started: time.Now().UTC(), Runs: runs, Ways: [2]string{first.name(), second.name()}}
 	for _, r := range rows {
 		t.Rows = append(t.Rows, &line{Name: r.name, Unit: r.unit, Counted: strings.ReplaceAll(r.counted, "\n", " "), of: r})
 	}
@@ -51,13 +52,13 @@ func (t *table) tell(notes ...string) { t.notes = append(t.notes, notes...) }
 
 func (t *table) add(r *row, w way, value float64) {
 	l := t.Rows[slices.Index(rows, r)]
-	if _, own := w.(*airlift); own {
-		l.Airlift = append(l.Airlift, value)
+	if w.name() == t.Ways[0] {
+		l.First = append(l.First, value)
 	} else {
-		l.ByHand = append(l.ByHand, value)
+		l.Second = append(l.Second, value)
 	}
-	if len(l.Airlift) > 0 && len(l.ByHand) > 0 && r.ratio {
-		l.Ratio = median(l.Airlift) / median(l.ByHand)
+	if len(l.Second) > 0 && len(l.First) > 0 && r.ratio {
+		l.Ratio = median(l.Second) / median(l.First)
 	}
 	say("  %s, %s: %s", w.name(), r.name, r.show(value))
 }
@@ -105,27 +106,36 @@ func (t *table) print(out io.Writer) {
 	fmt.Fprintf(out, "Kubernetes %s on a machine with %d cores; median of %d alternating runs (least to most); rows without a range: one run\n\n",
 		t.Version, t.Cores, t.Runs)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\tby hand\tairlift\tratio")
+	fmt.Fprintf(w, "\t%s\t%s\tratio\n", t.Ways[0], t.Ways[1])
 	for _, l := range t.Rows {
-		if len(l.ByHand)+len(l.Airlift) == 0 {
+		if len(l.First)+len(l.Second) == 0 {
 			continue
 		}
 		ratio := ""
 		if l.Ratio != 0 {
 			ratio = fmt.Sprintf("%.2f", l.Ratio)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", l.Name, l.of.spread(l.ByHand), l.of.spread(l.Airlift), ratio)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", l.Name, l.of.spread(l.First), l.of.spread(l.Second), ratio)
 	}
 	_ = w.Flush() // to standard output
 	fmt.Fprintln(out, "\nWhat is measured")
 	for _, l := range t.Rows {
-		if len(l.ByHand)+len(l.Airlift) > 0 {
+		if len(l.First)+len(l.Second) > 0 {
 			fmt.Fprintf(out, "- %s: %s\n", l.Name, strings.ReplaceAll(l.of.counted, "\n", "\n  "))
 		}
 	}
 	for _, note := range t.notes {
 		fmt.Fprintf(out, "\n%s\n", note)
 	}
+}
+
+// end prints the table, and writes it to the file of --json.
+func (t *table) end(o options) error {
+	t.print(os.Stdout)
+	if o.json != "" {
+		return t.write(o.json)
+	}
+	return nil
 }
 
 func (t *table) write(file string) error { return writeJSON(file, t) }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -105,9 +106,10 @@ type airlift struct {
 	version string // of Kubernetes
 
 	initFlags []string
+	label     string // its name in the table, by default "airlift"
 }
 
-func (*airlift) name() string { return "airlift" }
+func (a *airlift) name() string { return cmp.Or(a.label, "airlift") }
 
 func (a *airlift) copyFiles(ctx context.Context, h *lab.Host) error {
 	_, err := h.CopyIn(ctx, a.bundle, site.Installer, 0o755)

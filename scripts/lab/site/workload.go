@@ -12,7 +12,7 @@ import (
 )
 
 // Workload is a Deployment with a pod on each node, and a Service for it. Each pod answers with
-// its name.
+// its name. They run in a namespace of the Pod Security level restricted, too.
 const workload = `
 apiVersion: apps/v1
 kind: Deployment
@@ -24,6 +24,7 @@ spec:
     metadata: {labels: {app: hello}}
     spec:
       terminationGracePeriodSeconds: 1
+      securityContext: {runAsNonRoot: true, runAsUser: 65534, seccompProfile: {type: RuntimeDefault}}
       tolerations: [{key: node-role.kubernetes.io/control-plane, operator: Exists, effect: NoSchedule}]
       topologySpreadConstraints:
       - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: hello}}}
@@ -32,6 +33,7 @@ spec:
         image: %[1]s
         imagePullPolicy: Never
         args: [netexec, --http-port=8080]
+        securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
         readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}
 ---
 apiVersion: v1
