@@ -121,7 +121,9 @@ func TestClusterTest(t *testing.T) {
 			kubectl(t, s, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout", "2m")
 		}, "dns-none", nil, "scale deployment coredns"},
 		{"kube-proxy stands still", sh(w2, "pkill -STOP -x kube-proxy"), sh(w2, "pkill -CONT -x kube-proxy"), "kube-proxy", []string{w2.Name}, "kube-proxy"},
-		{"forwarding is off", sh(w1, "sysctl -w net.ipv4.ip_forward=0"), sh(w1, "sysctl -w net.ipv4.ip_forward=1"), "forwarding", []string{w1.Name}, "sysctl -w net.ipv4.ip_forward=1"},
+		// The plugin of the pod network sets net.ipv4.ip_forward to 1 at the start of each pod, and so of the test.
+		{"forwarding is off", sh(w1, "sysctl -w net/ipv4/conf/flannel.1/forwarding=0"), sh(w1, "sysctl -w net/ipv4/conf/flannel.1/forwarding=1"),
+			"forwarding", []string{w1.Name}, "sysctl -w net/ipv4/conf/flannel.1/forwarding=1"},
 		{"a route is deleted", sh(w1, "ip route delete "+cidr(w2)), restartFlannel(w1), "route", []string{w1.Name}, w1.Name + " -> " + w2.Name},
 		{"a route leads past the tunnel", sh(w1, "ip route replace "+cidr(w2)+" dev eth0"), restartFlannel(w1), "route", []string{w1.Name}, "eth0"},
 		{"the addresses of a node are used", sh(w1, "cd /var/lib/cni/networks/cbr0; for i in $(seq 2 254); do test -e "+pool+"$i || printf fault >"+pool+"$i; done"),

@@ -257,6 +257,8 @@ func TestNetworkFaults(t *testing.T) {
 			"ip netns exec $N-n2 nft delete table ip fault", "tunnel", "n1 n2", []string{"n1 -> n2: pods cannot"}},
 		{"forwarding", "ip netns exec $N-n2 sysctl -qw net.ipv4.ip_forward=0", "ip netns exec $N-n2 sysctl -qw net.ipv4.ip_forward=1",
 			"forwarding", "n2", []string{"sysctl -w net.ipv4.ip_forward=1"}},
+		{"forwarding of an interface", "ip netns exec $N-n2 sysctl -qw net/ipv4/conf/flannel.1/forwarding=0", "ip netns exec $N-n2 sysctl -qw net/ipv4/conf/flannel.1/forwarding=1",
+			"forwarding", "n2", []string{"sysctl -w net/ipv4/conf/flannel.1/forwarding=1"}},
 		{"no route", "ip -n $N-n1 route delete 10.244.3.0/24", "ip -n $N-n1 route add 10.244.3.0/24 via 10.244.3.0 dev flannel.1 onlink",
 			"route", "n1", []string{"n1 -> n3", "there is no route to 10.244.3.2", "spec.nodeName=n1"}},
 		{"route to another node", "ip -n $N-n1 route replace 10.244.3.0/24 via 10.244.2.0 dev flannel.1 onlink", "ip -n $N-n1 route replace 10.244.3.0/24 via 10.244.3.0 dev flannel.1 onlink",

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -27,11 +28,25 @@ const proxyHealth = "http://127.0.0.1:10256/healthz"
 // forwardingKeys are the kernel parameters without which a node forwards no packets of its pods.
 const forwarding4, forwarding6 = "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"
 
+// forwardingOf is the kernel parameter of one interface: it forwards packets that it receives. sysctl takes this form, too, which a name with
+// dots needs.
+const forwardingOf = "net/ipv4/conf/%s/forwarding"
+
+// forwardingText are these parameters. A finding has them in a command.
+var forwardingText = regexp.MustCompile(`^(net\.ipv4\.ip_forward|net\.ipv6\.conf\.all\.forwarding|net/ipv4/conf/[A-Za-z0-9_][A-Za-z0-9_.@:-]{0,14}/forwarding)$`)
+
 // host looks at what the host itself has.
 func (r *run) host(ctx context.Context) {
-	for key, is := range map[string]bool{forwarding4: r.IPv4, forwarding6: r.IPv6} {
-		if is {
-			r.saw(diagnosis.Forwarding, "", key, enabled(key))
+	if r.IPv6 {
+		r.saw(diagnosis.Forwarding, "", forwarding6, enabled(forwarding6))
+	}
+	if r.IPv4 {
+		r.saw(diagnosis.Forwarding, "", forwarding4, enabled(forwarding4))
+		if enabled(forwarding4) == nil {
+			for _, name := range interfaces(r.Peers) {
+				key := fmt.Sprintf(forwardingOf, name)
+				r.saw(diagnosis.Forwarding, "", key, enabled(key))
+			}
 		}
 	}
 	if r.Proxy {
@@ -48,8 +63,33 @@ func (r *run) host(ctx context.Context) {
 	}
 }
 
+// interfaces returns the names of the interfaces that have the routes to pods of all nodes, also this one.
+func interfaces(peers []Peer) (names []string) {
+	for _, p := range peers {
+		for _, text := range p.Pods {
+			address, err := netip.ParseAddr(text)
+			if err != nil || !address.Is4() {
+				continue
+			}
+			routes, err := netlink.RouteGet(address.AsSlice())
+			if err != nil || len(routes) == 0 {
+				continue
+			}
+			link, err := netlink.LinkByIndex(routes[0].LinkIndex)
+			if err != nil || link.Attrs().Flags&net.FlagLoopback != 0 || slices.Contains(names, link.Attrs().Name) {
+				continue
+			}
+			names = append(names, link.Attrs().Name)
+		}
+	}
+	return names
+}
+
 func enabled(key string) error {
-	value, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(key, ".", "/"))
+	if !strings.Contains(key, "/") {
+		key = strings.ReplaceAll(key, ".", "/")
+	}
+	value, err := os.ReadFile("/proc/sys/" + key)
 	if err == nil && strings.TrimSpace(string(value)) == "0" {
 		return errors.New("it is 0")
 	}

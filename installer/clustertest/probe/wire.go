@@ -153,7 +153,7 @@ func Read(log io.Reader, want Report, nodes []string) (*Report, error) {
 		if o.From != r.Node || !known(o.To) || o.Place != place || !slices.Contains(observed, o.Kind) {
 			return nil, fmt.Errorf("it printed an observation that is not its own: %s", short(string(o.Kind)))
 		}
-		if o.Kind == diagnosis.Forwarding && o.Via != forwarding4 && o.Via != forwarding6 { // a finding has it in a command
+		if o.Kind == diagnosis.Forwarding && !forwardingText.MatchString(o.Via) { // a finding has it in a command
 			return nil, fmt.Errorf("it printed the unknown kernel parameter %s", short(o.Via))
 		}
 		r.Observations[i].Via, r.Observations[i].Detail = short(o.Via), short(o.Detail)
