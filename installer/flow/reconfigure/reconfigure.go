@@ -171,7 +171,7 @@ func (r *Reconfigure) undo(ctx context.Context, why error) error {
 	if err != nil {
 		turn.End()
 	} else {
-		back.Kubeconfig = r.Options.Kubeconfig
+		back.Kubeconfig, back.IgnorePreflightErrors = r.Options.Kubeconfig, r.Options.IgnorePreflightErrors
 		err = workflow.Run(ctx, r.Console, back.Steps(), nil)
 		back.Close()
 	}
