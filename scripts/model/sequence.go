@@ -178,11 +178,13 @@ func (s *Site) run(c Command) error {
 	h.slow, h.slowed = c.Slow, false
 	var shown, before map[string]string
 	var plan *reconfigure.Plan
+	var plannable map[string]string
 	if strings.HasPrefix(c.Name, "reconfigure") && c.Name != reconfigureUndo && len(c.Meanwhile) == 0 {
 		var err error
 		if plan, err = s.plan(h, c); err != nil {
 			return err
 		}
+		plannable = h.plannable()
 	}
 	if c.Shown {
 		var err error
@@ -252,7 +254,7 @@ func (s *Site) run(c Command) error {
 		return err
 	}
 	if plan != nil && err == nil && !disturbed && !h.slowed {
-		if err := asPlanned(plan, unchanged, h.configuration()); err != nil {
+		if err := asPlanned(plan, plannable, h.plannable()); err != nil {
 			return err
 		}
 	}

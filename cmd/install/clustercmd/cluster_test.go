@@ -397,7 +397,7 @@ func TestPrintedCommandsKeepFlags(t *testing.T) {
 func TestChangeIsAPlan(t *testing.T) {
 	printed := reconfigure.Plan{
 		Nodes:   []reconfigure.PlannedNode{{Name: "cp1", Role: "control-plane", Restarts: []string{"etcd"}, Command: "./install reconfigure"}},
-		Changes: []revision.Difference{{Name: "a", Diff: "b"}}, Certificates: []reconfigure.PlannedCertificate{{File: "c", Added: []string{"d"}, Removed: []string{"e"}}},
+		Changes: []revision.Difference{{Name: "a", Diff: "b"}, {Name: "s", Removed: true}}, Certificates: []reconfigure.PlannedCertificate{{File: "c", Added: []string{"d"}, Removed: []string{"e"}}},
 		Marks: []string{"f"}, AddOns: []string{"g"}, Images: true, Refused: []reconfiguration.Refusal{{Field: "h", From: "i", To: "j", Reason: "k", Needed: "l"}},
 		Warnings: []checks.Problem{{Name: "m", Message: "n", Fix: "o"}}, Errors: []checks.Problem{{Name: "p", Message: "q", Fix: "r"}},
 	}
@@ -411,7 +411,7 @@ func TestChangeIsAPlan(t *testing.T) {
 	}
 	want := facts.Change{
 		Nodes:   []facts.ChangedNode{{Name: "cp1", Restarts: []string{"etcd"}, Command: "./install reconfigure"}},
-		Changes: []facts.FileChange{{Name: "a", Diff: "b"}}, Certificates: []facts.CertificateChange{{File: "c", Added: []string{"d"}, Removed: []string{"e"}}},
+		Changes: []facts.FileChange{{Name: "a", Diff: "b"}, {Name: "s", Removed: true}}, Certificates: []facts.CertificateChange{{File: "c", Added: []string{"d"}, Removed: []string{"e"}}},
 		Marks: []string{"f"}, AddOns: []string{"g"}, Images: true, Refused: []facts.Refusal{{Field: "h", From: "i", To: "j", Reason: "k", Needed: "l"}},
 		Warnings: []facts.Finding{{Name: "m", Message: "n", Fix: "o"}}, Errors: []facts.Finding{{Name: "p", Message: "q", Fix: "r"}},
 	}
