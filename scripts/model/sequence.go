@@ -196,6 +196,7 @@ func (s *Site) run(c Command) error {
 	if c.Name == keepEdits || c.Name == keepVariables {
 		time.Sleep(time.Minute) // the kubelet restarts what was edited
 	}
+	hardened := h.isHardened()
 	running := h.containers()
 	meanwhile := s.meanwhile(c)
 	restarts := h.restartsRuntime(c)
@@ -252,6 +253,9 @@ func (s *Site) run(c Command) error {
 	}
 	if errors.Is(err, errWayBack) {
 		return err
+	}
+	if documents[c.Name] != "" && err == nil && hardened && !h.isHardened() {
+		return errors.New("a document has taken the profile away")
 	}
 	if plan != nil && err == nil && !disturbed && !h.slowed {
 		if err := asPlanned(plan, plannable, h.plannable()); err != nil {
