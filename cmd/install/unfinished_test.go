@@ -46,6 +46,7 @@ var arguments = map[string][]string{
 // changes a file, and those that would change the host refuse before they begin.
 func TestUnfinishedRunsRefuseChanges(t *testing.T) {
 	rig.Root(t)
+	rig.Tool(t, "unshare")
 	for name, interrupt := range map[string]func(root string) error{
 		"reset": func(root string) error {
 			return testhost.Open(t, root).Records().BeginReset(ledger.Identity{Node: "host1"})
@@ -58,6 +59,7 @@ func TestUnfinishedRunsRefuseChanges(t *testing.T) {
 			root := t.TempDir()
 			must(t, layouts.Kubeadm(layouts.Options{Version: "v1.37.1"}).WriteInside(root))
 			must(t, os.MkdirAll(filepath.Join(root, "root"), 0o700))
+			must(t, os.MkdirAll(filepath.Join(root, "proc"), 0o755))
 			must(t, os.Rename(bundleFile(t, "v1.37.1"), filepath.Join(root, "root/install")))
 			must(t, os.WriteFile(filepath.Join(root, "root/kubeadm.yaml"), []byte("apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.37.1\n"), 0o600))
 			must(t, os.WriteFile(filepath.Join(root, "root/policy.yaml"), []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"), 0o600))
@@ -127,9 +129,10 @@ func inRoot(t *testing.T, root, line string) (output string, code int) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // a command that waits for ever
 	defer cancel()
 	args := strings.Fields(strings.NewReplacer(`'`, "", `"`, "").Replace(line))
-	cmd := exec.CommandContext(ctx, "/root/install", args...)
-	cmd.Env, cmd.Dir = append(os.Environ(), asMain+"=1", "HOME=/root"), "/root"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	const script = `mount --bind /proc "$0/proc"; mount -o remount,bind,ro "$0/proc"; exec unshare --root="$0" --wd=/root /root/install "$@"`
+	cmd := exec.CommandContext(ctx, "unshare", append([]string{"--mount", "--net", "sh", "-ec", script, root}, args...)...)
+	cmd.Env = append(os.Environ(), asMain+"=1", "HOME=/root")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Stdin = strings.NewReader("y\n")
 	out, err := cmd.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) || ctx.Err() != nil {
