@@ -14,8 +14,16 @@ type verdict struct {
 	doubt string
 }
 
-// judge compares a version with an entry of a record: https://ossf.github.io/osv-schema/#evaluation
-func (a *affected) judge(version string) (v verdict) {
+// judge compares a version with an entry of a record: https://ossf.github.io/osv-schema/#evaluation. released is set if the version is the one of a
+// release, because the module has none.
+func (a *affected) judge(version string, released bool) (v verdict) {
+	if a.everyVersion() && len(a.Ecosystem.Custom) > 0 { // the range of the module stands for what its versions cannot express
+		if released {
+			of := affected{Package: a.Package, Ranges: a.Ecosystem.Custom}
+			return of.judge(version, released)
+		}
+		return verdict{affected: true, doubt: "the record has versions of releases, and the binary has the version of a commit"}
+	}
 	ecosystem := a.Package.Ecosystem
 	v.affected = slices.ContainsFunc(a.Versions, func(listed string) bool {
 		return listed == version || family(ecosystem) == goEcosystem && strings.TrimPrefix(listed, "v") == version
@@ -40,6 +48,11 @@ func (a *affected) judge(version string) (v verdict) {
 	slices.Sort(v.fixed)
 	v.fixed = slices.Compact(v.fixed)
 	return v
+}
+
+// everyVersion reports whether each version is affected.
+func (a *affected) everyVersion() bool {
+	return len(a.Versions) == 0 && len(a.Ranges) == 1 && slices.Equal(a.Ranges[0].Events, []event{{Introduced: "0"}})
 }
 
 // judge reports whether a version is in the range. Then the last event before the version introduced the defect.

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -39,7 +40,43 @@ type affected struct {
 	Severity  []rating                         `json:"severity"`
 	Ranges    []affectedRange                  `json:"ranges"`
 	Versions  []string                         `json:"versions"`
-	Ecosystem map[string]any                   `json:"ecosystem_specific"`
+	Ecosystem specific                         `json:"ecosystem_specific"`
+}
+
+// A specific is what databases add for their own ecosystem: Debian's urgency, and of Go the vulnerable packages and the versions of releases.
+type specific struct {
+	Urgency string
+	Imports []struct{ GOOS, GOARCH []string }
+	// Custom are ranges of releases whose versions are no versions of the module.
+	Custom []affectedRange
+}
+
+// UnmarshalJSON reads what has the known form: each database fills in this part as it likes.
+func (s *specific) UnmarshalJSON(data []byte) error {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(data, &fields) != nil {
+		return nil
+	}
+	for name, into := range map[string]any{"urgency": &s.Urgency, "imports": &s.Imports, "custom_ranges": &s.Custom} {
+		if json.Unmarshal(fields[name], into) != nil {
+			reflect.ValueOf(into).Elem().SetZero()
+		}
+	}
+	return nil
+}
+
+// elsewhere reports whether the vulnerable packages are only built for other platforms than this one, "linux/amd64"; "" is any.
+func (s *specific) elsewhere(platform string) bool {
+	system, arch, ok := strings.Cut(platform, "/")
+	if !ok || len(s.Imports) == 0 {
+		return false
+	}
+	for _, i := range s.Imports {
+		if (len(i.GOOS) == 0 || slices.Contains(i.GOOS, system)) && (len(i.GOARCH) == 0 || slices.Contains(i.GOARCH, arch)) {
+			return false
+		}
+	}
+	return true
 }
 
 type affectedRange struct {

@@ -176,7 +176,10 @@ func (l *located) keys() (keys []packageKey) {
 	return keys
 }
 
-type packageList struct{ packages []located }
+type packageList struct {
+	packages []located
+	platform string // "linux/amd64"; "" if it is not known
+}
 
 // maxPackages bounds the memory for a hostile bundle.
 const maxPackages = 2_000_000
@@ -187,7 +190,7 @@ func list(f File) (*packageList, error) {
 	for _, i := range f.Contents.Items {
 		byID[i.ID] = i
 	}
-	l := &packageList{}
+	l := &packageList{platform: property(f.Contents.Root, "platform")}
 	var walk func(chain []*sbom.Item) error
 	walk = func(chain []*sbom.Item) error {
 		if len(l.packages) > maxPackages || len(chain) > 16 {
@@ -345,7 +348,7 @@ func (d *database) judge(ctx context.Context, l *packageList, names naming, stat
 			}
 		}
 	}
-	b := builder{names: names, statements: statements, byID: map[string]*Vulnerability{}, index: map[string]int{}}
+	b := builder{names: names, statements: statements, platform: l.platform, byID: map[string]*Vulnerability{}, index: map[string]int{}}
 	without := map[string]int{}
 	for _, p := range l.packages {
 		if err := ctx.Err(); err != nil {
@@ -381,6 +384,7 @@ func (d *database) judge(ctx context.Context, l *packageList, names naming, stat
 type builder struct {
 	names      naming
 	statements []*Statement
+	platform   string // of the bundle
 	byID       map[string]*Vulnerability
 	index      map[string]int // of a finding in its vulnerability, by vulnerability, place and package
 }
@@ -394,11 +398,14 @@ func (b *builder) record(p *located, r *record, key packageKey) {
 		if (packageKey{a.Package.Ecosystem, a.Package.Name}) != key {
 			continue
 		}
-		one := a.judge(p.version)
+		if a.Ecosystem.elsewhere(b.platform) {
+			continue
+		}
+		one := a.judge(p.version, p.from != "")
 		if one.affected {
 			v.affected, v.doubt = true, cmp.Or(v.doubt, one.doubt)
 			v.fixed = append(v.fixed, one.fixed...)
-			found, urgency = append(found, a.Severity...), word(a.Ecosystem, "urgency")
+			found, urgency = append(found, a.Severity...), a.Ecosystem.Urgency
 		}
 	}
 	if !v.affected {

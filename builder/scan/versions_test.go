@@ -1,6 +1,7 @@
 package scan
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os/exec"
@@ -132,19 +133,49 @@ func TestLimits(t *testing.T) {
 func TestDoubt(t *testing.T) {
 	a := affected{Ranges: []affectedRange{{Type: "SEMVER", Events: []event{{Introduced: "0"}, {Fixed: "not a version"}}}}}
 	a.Package.Ecosystem = "Go"
-	if v := a.judge("1.0.0"); !v.affected || !strings.Contains(v.doubt, "not a version") {
+	if v := a.judge("1.0.0", false); !v.affected || !strings.Contains(v.doubt, "not a version") {
 		t.Errorf("%+v", v)
 	}
 	a.Ranges[0].Type = "GIT"
-	if v := a.judge("1.0.0"); !v.affected || v.doubt == "" {
+	if v := a.judge("1.0.0", false); !v.affected || v.doubt == "" {
 		t.Errorf("%+v", v)
 	}
 	a.Versions = []string{"v1.0.0"}
-	if v := a.judge("1.0.0"); !v.affected || v.doubt != "" {
+	if v := a.judge("1.0.0", false); !v.affected || v.doubt != "" {
 		t.Errorf("%+v", v)
 	}
-	if v := a.judge("1.0.1"); v.affected {
+	if v := a.judge("1.0.1", false); v.affected {
 		t.Errorf("%+v", v)
+	}
+}
+
+// TestPublishedForms: parts of the records that the Go vulnerability database publishes (here with other names): packages of one platform, and ranges of
+// releases. A part in another form is left out, and the record counts.
+func TestPublishedForms(t *testing.T) {
+	for text, want := range map[string][3]bool{ // affected: the module's version, a fixed release, a release before that
+		`{"imports": [{"path": "x/windows", "goos": ["windows"]}]}`:                                                                     {false, false, false},
+		`{"imports": [{"path": "x", "goarch": ["ppc64le"], "symbols": ["F"]}, {"path": "y", "goos": ["darwin"], "goarch": ["amd64"]}]}`: {false, false, false},
+		`{"imports": [{"path": "x/windows", "goos": ["windows"]}, {"path": "x"}]}`:                                                      {true, true, true},
+		`{"imports": [{"path": "x", "goos": ["windows", "linux"], "goarch": ["amd64"]}]}`:                                               {true, true, true},
+		`{"imports": "all", "custom_ranges": 7, "urgency": ["low"]}`:                                                                    {true, true, true},
+		`{"custom_ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "1.12.1"}]}]}`:                              {true, false, true},
+		`{"custom_ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "1.0.0"}, {"fixed": "1.9.0"}, {"introduced": "1.11.0"}]}]}`: {true, true, true},
+		`[]`: {true, true, true},
+	} {
+		var a affected
+		record := `{"package": {"ecosystem": "Go", "name": "example.com/x"}, "ranges": [{"type": "SEMVER", "events": [{"introduced": "0"}]}], "ecosystem_specific": ` + text + `}`
+		if err := json.Unmarshal([]byte(record), &a); err != nil {
+			t.Fatal(err)
+		}
+		hit := func(version string, released bool) bool {
+			return !a.Ecosystem.elsewhere("linux/amd64") && a.judge(version, released).affected
+		}
+		if got := [3]bool{hit("0.0.0-20240102030405-abcdefabcdef", false), hit("1.12.2", true), hit("1.11.5", true)}; got != want {
+			t.Errorf("%s: %v, want %v", text, got, want)
+		}
+		if a.Ecosystem.elsewhere("") {
+			t.Errorf("%s: elsewhere without a platform", text)
+		}
 	}
 }
 

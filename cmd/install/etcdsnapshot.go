@@ -104,7 +104,11 @@ func (in *etcdSnapshotFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	h, unlock, err := openHost()
+	open := openUnfinished // what is left of an interrupted reset or restore may be the last copy
+	if in.every != "" || in.scheduled {
+		open = openHost
+	}
+	h, unlock, err := open()
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/host/detection"
+	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
 	"airlift/installer/timeline"
@@ -83,7 +84,7 @@ func (r runFlags) openHost() (h *host.Host, unlock func(), err error) {
 	case r.changesNothing:
 		h, err = host.Open("/")
 	default:
-		return openHost()
+		return openUnfinished() // init, join and restore decide which interrupted run they continue
 	}
 	return h, unlock, err
 }
@@ -105,7 +106,12 @@ func (r runFlags) inspect(ctx context.Context, b *payload.Bundle, h *host.Host, 
 	return detection.Detect(ctx, h.Root, o)
 }
 
-// openHost opens this host for changes and locks it against other processes.
+// openHost opens this host for changes and locks it against other processes. It refuses a host with an unfinished reset or restore.
 func openHost() (h *host.Host, unlock func(), err error) {
+	return node.OpenToChange("/")
+}
+
+// openUnfinished is openHost for commands that also work on a host with an unfinished reset or restore.
+func openUnfinished() (h *host.Host, unlock func(), err error) {
 	return host.OpenLocked("/")
 }

@@ -107,7 +107,7 @@ func (in *resetFlags) open(cmd *cobra.Command, ask bool) (run *reset.Reset, h *h
 	if err := in.reset.ValidateReset(); err != nil {
 		return nil, nil, nil, err
 	}
-	h, unlock, err := openHost()
+	h, unlock, err := openUnfinished()
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -197,7 +197,7 @@ func (p *upgradePhase) run(cmd *cobra.Command, name string, args []string) error
 }
 
 func newUpgradeUndoCmd() *cobra.Command {
-	yes := false
+	yes, ignored := false, []string(nil)
 	cmd := &cobra.Command{
 		Use:   "undo",
 		Short: "Undo the last upgrade of this node",
@@ -214,10 +214,15 @@ On a control plane it waits while another one is being upgraded.`,
 		Example: "  ./install upgrade undo\n  ./install upgrade undo --yes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return shared.Change(cmd, nodecmd.How{AskHint: nodecmd.Unless(yes, "answer with y, or run it with --yes")}, func(h *host.Host, c *workflow.Console) (nodecmd.Run, error) {
-				return revision.NewUndo(revision.Upgrade, h, c)
+				run, err := revision.NewUndo(revision.Upgrade, h, c)
+				if err == nil {
+					run.IgnorePreflightErrors = ignored
+				}
+				return run, err
 			})
 		},
 	}
+	cmd.Flags().StringSliceVar(&ignored, "ignore-preflight-errors", nil, "checks whose errors become warnings: ContainerdFiles; 'all' ignores all")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	return cmd
 }

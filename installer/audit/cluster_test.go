@@ -126,6 +126,24 @@ func TestEachBreakOfCluster(t *testing.T) {
 		{"1.2.1", "", func(o *objects) { o.bindings[3].subjects[0] = rbacv1.Subject{Kind: "User", Name: "system:anonymous"} }},
 		{privileges, "", func(o *objects) { o.namespaces[0].Labels = nil }},
 		{"", strict, func(o *objects) { level(o, "baseline") }},
+		// A name does not hide a namespace, also not the one of a test that runs.
+		{privileges, "", func(o *objects) {
+			o.namespaces = append(o.namespaces, corev1.Namespace{ObjectMeta: meta("", "airlift-test")})
+		}},
+		{privileges, "", func(o *objects) {
+			o.namespaces = append(o.namespaces, corev1.Namespace{ObjectMeta: meta("", "kube-flannel")})
+		}},
+		{privileges, "", func(o *objects) {
+			o.namespaces = append(o.namespaces, corev1.Namespace{ObjectMeta: meta("", "local-path-storage")})
+		}},
+		{"", "", func(o *objects) {
+			o.namespaces = append(o.namespaces, corev1.Namespace{ObjectMeta: meta("", "kube-flannel")}, corev1.Namespace{ObjectMeta: meta("", "local-path-storage")})
+			o.daemonSets = append(o.daemonSets, appsv1.DaemonSet{ObjectMeta: meta("kube-flannel", "kube-flannel-ds")})
+			withPod(o, func(p *corev1.Pod) {
+				p.Namespace, p.Labels = "local-path-storage", map[string]string{"app": "local-path-provisioner"}
+			})
+			o.policies = append(o.policies, networkingv1.NetworkPolicy{ObjectMeta: meta("local-path-storage", "p")})
+		}},
 		{"", privileges, func(o *objects) { level(o, "privileged") }},
 		{"", privileges, func(o *objects) {
 			o.namespaces[0].Labels = nil

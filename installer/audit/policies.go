@@ -9,8 +9,10 @@ import (
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeproxyv1 "k8s.io/kube-proxy/config/v1alpha1"
 	"sigs.k8s.io/yaml"
 
@@ -394,10 +396,21 @@ var levels = []string{privileged, baseline, restricted}
 
 func orStricter(level string) string { return level + " or stricter" }
 
-// ofComponents are the namespaces of Kubernetes, of Airlift's add-ons and of a test that runs. Their pods need the host.
-var ofComponents = []string{"kube-system", "kube-public", "kube-node-lease", "kube-flannel", "local-path-storage", "airlift-test"}
-
-func isUsers(namespace string) bool { return !slices.Contains(ofComponents, namespace) }
+// isUsers reports whether a namespace is none of Kubernetes and of add-ons, whose pods need the host. Kubernetes creates its own ones before any user. The
+// name of another one proves nothing: it counts as the user's unless the add-on runs there.
+func (o *objects) isUsers(namespace string) bool {
+	switch namespace {
+	case metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease:
+		return false
+	case "kube-flannel":
+		return !slices.ContainsFunc(o.daemonSets, func(d appsv1.DaemonSet) bool { return d.Namespace == namespace && d.Name == "kube-flannel-ds" })
+	case "local-path-storage":
+		return !slices.ContainsFunc(o.pods, func(p corev1.Pod) bool {
+			return p.Namespace == namespace && p.Labels["app"] == "local-path-provisioner"
+		})
+	}
+	return true
+}
 
 // admissionDefaults reads the cluster's level and the exempt namespaces from the API server's admission configuration.
 func (f *facts) admissionDefaults() (level string, exempt []string) {
@@ -467,7 +480,7 @@ func admits(level string) rule {
 				is, labelled = privileged, on
 			}
 			switch {
-			case !isUsers(n.Name) || slices.Index(levels, is) >= slices.Index(levels, level):
+			case !f.objects.isUsers(n.Name) || slices.Index(levels, is) >= slices.Index(levels, level):
 			case labelled:
 				chosen = append(chosen, n.Name+" ("+is+")")
 			default:
@@ -521,7 +534,7 @@ func enforcesPolicies(f *facts) finding {
 
 // userPods are the pods of users.
 func (o *objects) userPods() []corev1.Pod {
-	return slices.DeleteFunc(slices.Clone(o.pods), func(p corev1.Pod) bool { return !isUsers(p.Namespace) || ended(p) })
+	return slices.DeleteFunc(slices.Clone(o.pods), func(p corev1.Pod) bool { return !o.isUsers(p.Namespace) || ended(p) })
 }
 
 func ended(p corev1.Pod) bool {

@@ -3,6 +3,7 @@ package clustertest
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
 	"airlift/installer/clustertest/diagnosis"
@@ -203,7 +205,15 @@ func (t *Test) claim() *corev1.PersistentVolumeClaim {
 	}}
 }
 
-func serverName(node string) string { return roleServer + "-" + node }
+// podName returns the name of a pod on a node. Of a node whose name leaves no room for the role, it has the hash: with a dot, no other node's pod has it.
+func podName(role, node string) string {
+	if name := role + "-" + node; len(name) <= validation.DNS1123SubdomainMaxLength {
+		return name
+	}
+	return fmt.Sprintf("%s.%.16x", role, sha256.Sum256([]byte(node)))
+}
+
+func serverName(node string) string { return podName(roleServer, node) }
 
 // container is the name of the container of each pod. Webhooks may add others.
 const container = "test"
@@ -258,14 +268,14 @@ func argument(v any) string {
 }
 
 func (t *Test) serverPod(n corev1.Node) *corev1.Pod {
-	p := t.pod(serverName(n.Name), roleServer, &n, "test", "serve", argument(probe.Server{Node: n.Name, Nonce: t.nonce, Nodes: t.site.names, Seconds: serverSeconds}))
+	p := t.pod(serverName(n.Name), roleServer, &n, "test", "serve", argument(probe.Server{Node: n.Name, Nonce: t.nonce, Nodes: t.site.askers(n.Name), Seconds: serverSeconds}))
 	p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: probe.OpenPort, HostPort: t.site.hostPort, Protocol: corev1.ProtocolTCP}}
 	return p
 }
 
 // pullPod makes the kubelet ask the embedded registry for an image. Its layers are on the node already.
 func (t *Test) pullPod(n corev1.Node) *corev1.Pod {
-	p := t.pod(rolePull+"-"+n.Name, rolePull, &n, "--help") // without a payload, a command that needs none
+	p := t.pod(podName(rolePull, n.Name), rolePull, &n, "--help") // without a payload, a command that needs none
 	p.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
 	onHost(p)
 	return p
@@ -284,11 +294,11 @@ func (t *Test) volumePod() *corev1.Pod {
 
 // probePod asks everything from a node: from the pod network, or from the network of the host.
 func (t *Test) probePod(n corev1.Node, plan probe.Plan) *corev1.Pod {
-	name := roleProbe + "-" + n.Name
+	prefix := roleProbe
 	if plan.Host {
-		name = "host-" + roleProbe + "-" + n.Name
+		prefix = "host-" + roleProbe
 	}
-	p := t.pod(name, roleProbe, &n, "test", "probe", argument(plan))
+	p := t.pod(podName(prefix, n.Name), roleProbe, &n, "test", "probe", argument(plan))
 	if plan.Host {
 		onHost(p)
 		c := p.Spec.Containers[0].SecurityContext

@@ -78,7 +78,7 @@ func (t *Test) observePulls(ctx context.Context) error {
 			t.note("%s: no image is pulled: the embedded registry does not serve %s", n.Name, name)
 			continue
 		}
-		s := states[rolePull+"-"+n.Name]
+		s := states[podName(rolePull, n.Name)]
 		t.seen = append(t.seen, diagnosis.Observation{Kind: diagnosis.Pull, From: n.Name, OK: s.succeeded, Detail: s.why})
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,13 +18,16 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
 
 	"airlift/installer/cluster"
 	"airlift/installer/clustertest/diagnosis"
 	"airlift/installer/clustertest/probe"
 	"airlift/internal/fault"
+	_ "airlift/scripts/fixtures/seed"
 	"airlift/scripts/fixtures/testcluster"
 	"airlift/scripts/fixtures/testcluster/testclient"
 )
@@ -392,8 +396,8 @@ func TestReportsAreClaims(t *testing.T) {
 func TestPlanIsSmall(t *testing.T) {
 	test := &Test{site: &site{api: map[string]string{}, dnsName: "kubernetes.default.svc.cluster.local.", kubernetes: []string{"10.96.0.1", "fd00:10:96::1"}},
 		nonce: testNonce, servers: map[string]*corev1.Pod{}, Client: &cluster.Client{CA: []byte(testCA)}}
-	for i := range 500 {
-		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("a-rather-long-name-of-a-worker-%03d.site.example", i)}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.100.0/24", "fd00:10:244:100::/64"}}}
+	for i := range 5000 {
+		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%04d.site.example", strings.Repeat("n", 235), i)}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.100.0/24", "fd00:10:244:100::/64"}}}
 		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.168.100.100"}, {Type: corev1.NodeInternalIP, Address: "fd00:1234:5678:9abc::100"}}
 		test.site.nodes, test.site.names = append(test.site.nodes, n), append(test.site.names, n.Name)
 		test.servers[n.Name] = &corev1.Pod{Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.244.100.100"}, {IP: "fd00:10:244:100::100"}}}}
@@ -412,8 +416,68 @@ func TestPlanIsSmall(t *testing.T) {
 	if !strings.Contains(strings.Join(test.notes, " "), "each node asked 60 others") {
 		t.Error(test.notes)
 	}
-	server := len(argument(probe.Server{Node: "x", Nonce: testNonce, Nodes: test.site.names}))
-	if server >= 1<<17 {
-		t.Errorf("the argument of a server has %d bytes", server)
+	server := test.serverPod(test.site.nodes[7]).Spec.Containers[0].Command
+	if size := len(server[len(server)-1]); size >= 1<<17 {
+		t.Errorf("the argument of a server has %d bytes", size)
 	}
+	for i, n := range test.site.names { // who asks a node is who the node reports
+		if i%500 != 0 {
+			continue
+		}
+		for _, peer := range test.peers(n) {
+			if !slices.Contains(test.site.askers(peer.Node), n) {
+				t.Errorf("%s asks %s, which would not report it", n, peer.Node)
+			}
+		}
+	}
+}
+
+// TestPodNames: the API server accepts the names of all pods for each name that a node can have, and no two pods have the same one.
+func TestPodNames(t *testing.T) {
+	part := rapid.StringMatching(`[a-z0-9]([-a-z0-9]{0,80}[a-z0-9])?`)
+	name := rapid.Custom(func(t *rapid.T) string {
+		text := strings.Join(rapid.SliceOfN(part, 1, 6).Draw(t, "parts"), ".")
+		if n := rapid.SampledFrom([]int{len(text), 253, 252, 246, 241, 240, 63}).Draw(t, "length"); len(text) < n {
+			text += strings.Repeat("x", n-len(text))
+		}
+		return strings.TrimRight(text[:min(len(text), 253)], ".-")
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		seen := map[string]bool{}
+		test := &Test{site: &site{}, nonce: testNonce, Client: &cluster.Client{}}
+		for _, node := range rapid.SliceOfNDistinct(name, 1, 4, rapid.ID[string]).Draw(t, "nodes") {
+			if errs := validation.IsDNS1123Subdomain(node); len(errs) > 0 {
+				t.Fatalf("%q is no name of a node: %q", node, errs)
+			}
+			n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
+			test.site.names = append(test.site.names, node)
+			for _, p := range []*corev1.Pod{test.serverPod(n), test.pullPod(n), test.probePod(n, probe.Plan{}), test.probePod(n, probe.Plan{Host: true})} {
+				if errs := validation.IsDNS1123Subdomain(p.Name); len(errs) > 0 || seen[p.Name] || p.Spec.NodeName != node {
+					t.Fatalf("the pod of %q is %q: %q, twice: %t", node, p.Name, errs, seen[p.Name])
+				}
+				seen[p.Name] = true
+			}
+		}
+	})
+}
+
+// TestLongNodeName: a node with the longest name is tested as the others are.
+func TestLongNodeName(t *testing.T) {
+	test, _ := newTest(t)
+	p := testcluster.Start(t)
+	long := strings.Repeat("n", 63) + "." + strings.Repeat("o", 63) + "." + strings.Repeat("d", 63) + "." + strings.Repeat("e", 61)
+	p.AddNode(t, long, true)
+	defer func() {
+		if err := test.Client.API.CoreV1().Nodes().Delete(context.Background(), long, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	}()
+	result, err := test.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !result.Passed {
+		t.Errorf("%+v", result.Findings)
+	}
+	nothingLeft(t, test.Client)
 }

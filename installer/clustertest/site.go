@@ -293,6 +293,15 @@ func image(n *corev1.Node) string {
 	return found
 }
 
+// askers returns the names of the nodes that ask a node, itself included.
+func (s *site) askers(node string) (names []string) {
+	begin := slices.Index(s.names, node)
+	for i := range min(len(s.names), maxPeers+1) {
+		names = append(names, s.names[(begin-i+len(s.names))%len(s.names)])
+	}
+	return names
+}
+
 // peers returns the nodes that a node asks: all, or the next ones in a large cluster.
 func (t *Test) peers(node string) (list []probe.Peer) {
 	s := t.site

@@ -117,12 +117,7 @@ func copiesOf(pod corev1.Pod) (list []EtcdCopy) {
 // ReleaseEtcd takes back what PrepareEtcd gave, when an etcd runs that does not use it: the data belongs to root again, and the copies
 // and an account that Airlift created are removed.
 func (m *Machine) ReleaseEtcd(ctx context.Context, manifest []byte) error {
-	var copies []string
-	for _, e := range m.Existing.Records().Entries(ledger.File) {
-		if e.CopyOf != "" && path.Dir(e.Name) == EtcdFiles {
-			copies = append(copies, e.Name)
-		}
-	}
+	copies := m.writtenCopies()
 	_, created := m.Existing.Records().Find(ledger.Dir, EtcdFiles)
 	if m.Existing != m.Host || len(copies) == 0 && !created {
 		return nil
@@ -145,6 +140,29 @@ func (m *Machine) ReleaseEtcd(ctx context.Context, manifest []byte) error {
 		}
 	}
 	return m.Host.RemoveEmpty(EtcdFiles)
+}
+
+// writtenCopies are the copies that PrepareEtcd has written on this host.
+func (m *Machine) writtenCopies() (copies []string) {
+	for _, e := range m.Existing.Records().Entries(ledger.File) {
+		if e.CopyOf != "" && path.Dir(e.Name) == EtcdFiles {
+			copies = append(copies, e.Name)
+		}
+	}
+	return copies
+}
+
+// ReleasedByEtcd returns the files that ReleaseEtcd removes after etcd has this manifest.
+func (m *Machine) ReleasedByEtcd(manifest []byte) ([]string, error) {
+	copies := m.writtenCopies()
+	_, hostPaths, err := readEtcd(manifest)
+	if err != nil || len(copies) == 0 || hostPaths[etcdCerts] == EtcdFiles {
+		return nil, err
+	}
+	if m.Existing.Records().Wrote(host.AccountFile) {
+		copies = append(copies, host.AccountFile)
+	}
+	return copies, nil
 }
 
 // removeEtcdAccount removes the user and the group if Airlift created them. If that fails, reset tries again.

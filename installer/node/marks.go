@@ -87,10 +87,24 @@ func RotationInProgress(h *host.Host, c *config.Config) error {
 // Unfinished returns an error if a restore or a reset on this host was interrupted. As soon as a reset has begun, only reset, init and join work on the
 // host: its etcd member has left, so a control plane that still has all its files has no API server of its own.
 func Unfinished(h *host.Host) error {
-	if h.Records().ResetBegan() && FileExists(h, KubeletConf) {
+	if r := h.Records(); r.ResetBegan() || r.AssumedTraces() {
 		return unfinishedReset()
 	}
 	return cmp.Or(UnfinishedRestore(h), UnfinishedReset(h))
+}
+
+// OpenToChange opens a host for a command that changes it, and locks it. It refuses a host on which a restore or a reset was interrupted, before the
+// command writes anything. Only a command that finishes such a run, or saves what is left, uses host.OpenLocked.
+func OpenToChange(root string) (h *host.Host, unlock func(), err error) {
+	h, unlock, err = host.OpenLocked(root)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := Unfinished(h); err != nil {
+		unlock()
+		return nil, nil, err
+	}
+	return h, unlock, nil
 }
 
 func unfinishedReset() error {

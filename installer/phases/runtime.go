@@ -152,6 +152,12 @@ func (n *Node) SetSysctls(ctx context.Context, kubelet []byte) error {
 	return err
 }
 
+// SysctlFile returns the file that SetSysctls writes.
+func (n *Node) SysctlFile(kubelet []byte) pki.File {
+	path, data := kernel.SysctlFile(n.Existing.Root, n.sysctls(kubelet))
+	return pki.File{Path: path, Data: data, Mode: 0o644}
+}
+
 // sysctls returns the kernel parameters that this node needs. With protectKernelDefaults, the kubelet refuses to start with other
 // values of some. The preflight checks report a configuration that cannot be read.
 func (n *Node) sysctls(kubelet []byte) []kernel.Sysctl {

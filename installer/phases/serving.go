@@ -71,12 +71,21 @@ func DropServing(m *node.Machine) error {
 	case err != nil || settings.ServerTLSBootstrap:
 		return err
 	}
-	file := path.Join(path.Dir(cmp.Or(pki.KubeletClientFile(m.Files()), path.Join(config.KubeletPKIDir, "any"))), serving.CertificateName)
-	if !node.FileExists(m.Existing, file) {
+	file := ServingLink(m)
+	if file == "" {
 		return nil
 	}
 	m.Changed(true)
 	return m.Host.Remove(file)
+}
+
+// ServingLink returns the path of the kubelet's link to its signed certificate, "" if it has none.
+func ServingLink(m *node.Machine) string {
+	file := path.Join(path.Dir(cmp.Or(pki.KubeletClientFile(m.Files()), path.Join(config.KubeletPKIDir, "any"))), serving.CertificateName)
+	if !node.FileExists(m.Existing, file) {
+		return ""
+	}
+	return file
 }
 
 // servingTimeout is more than an approval needs, also of a control plane whose process has to start again.

@@ -52,6 +52,41 @@ func Change(name string, c *config.Config, given *config.Given) (kept []string, 
 	return kept, nil
 }
 
+// Keep gives a configuration in which the user's documents leave out values of the profile the ones that the stored configuration has, and no
+// others: a document for one field does not end the profile, and does not begin a part of it. kept names values of the user.
+func Keep(c, stored *config.Config, user *config.Given) (kept []string, err error) {
+	before := *c
+	if kept, err = Change(Hardened, c, user); err != nil {
+		return nil, err
+	}
+	was, had := components3(&before.Cluster), components3(&stored.Cluster)
+	for i, one := range components3(&c.Cluster) {
+		one.ExtraArgs = slices.DeleteFunc(slices.Clone(one.ExtraArgs), func(a config.Arg) bool {
+			_, own := given(was[i].ExtraArgs, a.Name)
+			_, has := given(had[i].ExtraArgs, a.Name)
+			if a.Name == kubeletCAFlag { // without the kubelets' part, API servers would refuse them
+				has = SignsServing(&stored.Cluster)
+			}
+			return !own && !has
+		})
+	}
+	zero := func(k *kubeletv1.KubeletConfiguration, field string) bool {
+		return k == nil || valueOf(k, field).IsZero()
+	}
+	for field := range kubeletValues(c.Kubelet) {
+		if zero(before.Kubelet, field) && zero(stored.Kubelet, field) {
+			valueOf(c.Kubelet, field).SetZero()
+		}
+	}
+	if before.Kubelet == nil && len(slices.Collect(kubeletValues(c.Kubelet))) == 0 {
+		c.Kubelet = nil
+	}
+	if SignsServing(&stored.Cluster) && !VerifiesServing(&stored.Cluster) && SignsServing(&c.Cluster) {
+		DeferVerification(&c.Cluster)
+	}
+	return kept, nil
+}
+
 // copyComponents copies what a profile sets in a ClusterConfiguration.
 func copyComponents(to, from *config.Cluster) {
 	list := components3(from)

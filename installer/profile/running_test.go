@@ -110,6 +110,74 @@ func nonEmpty(c *config.Config) any {
 	return parts(&n)
 }
 
+// TestKeep: documents that leave values of the profile out neither end it nor begin a part of it, and what they set is set.
+func TestKeep(t *testing.T) {
+	whole := testhost.Config(nil)
+	if _, err := profile.Apply(profile.Hardened, whole); err != nil {
+		t.Fatal(err)
+	}
+	flags := []string{"disable-admission-plugins", "v"}
+	for _, arg := range whole.APIServer.ExtraArgs {
+		flags = append(flags, arg.Name)
+	}
+	components := func(c *config.Config) []*config.Component {
+		return []*config.Component{&c.APIServer.Component, &c.ControllerManager, &c.Scheduler}
+	}
+	has := func(args config.Args, name string) bool {
+		return slices.ContainsFunc(args, func(a config.Arg) bool { return a.Name == name })
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		stored := userValues(t, flags)
+		if _, err := profile.Change(profile.Hardened, stored, nil); err != nil {
+			t.Fatal(err)
+		}
+		left := rapid.SliceOfN(rapid.SampledFrom([]string{"profiling", "request-timeout", "terminated-pod-gc-threshold"}), 0, 2).Draw(t, "not in the cluster")
+		for _, one := range components(stored) { // an older build had fewer values, or the user took some away
+			one.ExtraArgs = slices.DeleteFunc(slices.Clone(one.ExtraArgs), func(a config.Arg) bool { return slices.Contains(left, a.Name) })
+		}
+		if rapid.Bool().Draw(t, "deferred") && profile.SignsServing(&stored.Cluster) {
+			profile.DeferVerification(&stored.Cluster)
+		}
+		document := userValues(t, flags)
+		c := *document
+		if _, err := profile.Keep(&c, stored, nil); err != nil {
+			t.Fatal(err)
+		}
+		if !profile.Used(&c.Cluster) || profile.VerifiesServing(&c.Cluster) && !profile.VerifiesServing(&stored.Cluster) {
+			t.Fatalf("is %+v", parts(&c))
+		}
+		for i, one := range components(&c) {
+			given, before := components(document)[i].ExtraArgs, components(stored)[i].ExtraArgs
+			for _, a := range one.ExtraArgs {
+				if !has(given, a.Name) && !has(before, a.Name) {
+					t.Fatalf("it adds %+v", a)
+				}
+			}
+			for _, a := range given {
+				if !slices.Contains(one.ExtraArgs, a) {
+					t.Fatalf("it takes %+v away", a)
+				}
+			}
+			for _, a := range components(whole)[i].ExtraArgs {
+				depends := a.Name == "enable-admission-plugins" || a.Name == "kubelet-certificate-authority"
+				if has(before, a.Name) && !has(one.ExtraArgs, a.Name) && !depends {
+					t.Fatalf("it takes %+v away", a)
+				}
+			}
+		}
+		switch k := c.Kubelet; {
+		case k == nil || !k.ProtectKernelDefaults || k.PodPidsLimit == nil:
+			t.Fatalf("the kubelets have %+v", k)
+		case document.Kubelet != nil && (k.MaxPods != document.Kubelet.MaxPods || document.Kubelet.PodPidsLimit != nil && *k.PodPidsLimit != 99):
+			t.Fatalf("the kubelets have %+v, the document %+v", k, document.Kubelet)
+		}
+		again := *document
+		if _, err := profile.Keep(&again, &c, nil); err != nil || !reflect.DeepEqual(nonEmpty(&again), nonEmpty(&c)) {
+			t.Fatalf("%v\nonce  %+v\ntwice %+v", err, parts(&c), parts(&again))
+		}
+	})
+}
+
 func TestUnknownProfile(t *testing.T) {
 	if _, err := profile.Change("cis", testhost.Config(nil), nil); err == nil {
 		t.Error("accepted")

@@ -18,13 +18,15 @@ import (
 type Difference struct {
 	Name string `json:"name"` // a path, or "ConfigMap kube-system/kubeadm-config"
 	Diff string `json:"diff"` // unified; empty for a binary, a kubeconfig, and if only values differ that are not shown
+	// Removed is set for a file that is removed.
+	Removed bool `json:"removed,omitempty"`
 }
 
 // Differences lists what steps would change: the files of this host, and the objects of the cluster. lines is the number of lines
 // around a change in a diff.
 func (r *Revision) Differences(ctx context.Context, steps []workflow.Step, lines int) (list []Difference, err error) {
 	add := func(name string, before, after []byte) {
-		list = append(list, Difference{name, r.Diff(name, name+" now", before, name+" after the "+string(r.Options.Kind), after, lines)})
+		list = append(list, r.Differs(name, before, after, lines))
 	}
 	wants, err := workflow.Desired(ctx, steps)
 	if err != nil {
@@ -50,6 +52,11 @@ func (r *Revision) Differences(ctx context.Context, steps []workflow.Step, lines
 		list = append(list, Difference{Name: b.Path})
 	}
 	return list, nil
+}
+
+// Differs returns what the revision changes in a file or an object.
+func (r *Revision) Differs(name string, before, after []byte, lines int) Difference {
+	return Difference{Name: name, Diff: r.Diff(name, name+" now", before, name+" after the "+string(r.Options.Kind), after, lines)}
 }
 
 // Diff returns what differs between two versions of a file or an object, with lines around it; "" for a secret.

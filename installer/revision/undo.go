@@ -32,6 +32,8 @@ type Undo struct {
 	*node.Machine
 	// Kubeconfig reaches the cluster; "" is admin.conf on a control plane, else kubelet.conf.
 	Kubeconfig string
+	// IgnorePreflightErrors are the names of checks whose errors become warnings, or all.
+	IgnorePreflightErrors []string
 
 	record *Record
 	former host.Kept

@@ -2,6 +2,7 @@ package revision
 
 import (
 	"context"
+	"fmt"
 
 	"airlift/installer/host/filesystem"
 	"airlift/installer/node"
@@ -10,7 +11,8 @@ import (
 	"airlift/installer/runtimecheck"
 )
 
-// checkContainerd refuses an undo that would restart containerd with files of other software with which it would not serve this node.
+// checkContainerd refuses an undo that would restart containerd with files of other software with which it would not serve this node, or that
+// cannot be checked, unless the user ignores the check.
 func (u *Undo) checkContainerd(ctx context.Context) error {
 	if !u.Host.Records().OwnsRuntime() {
 		return nil
@@ -42,11 +44,13 @@ func (u *Undo) checkContainerd(ctx context.Context) error {
 	}
 	list, err := node.OwnContainerdFiles(ctx, u.Host, open, written)
 	if err != nil && ctx.Err() == nil {
-		u.Console.Warn("the files that containerd reads at its start cannot be checked: %v", err)
-		return nil
+		list, err = []runtimecheck.Problem{{
+			Message: fmt.Sprintf("the files that containerd reads at its start cannot be checked: %v", err),
+			Fix:     "see why: containerd config dump; to undo nevertheless: --ignore-preflight-errors=" + runtimecheck.Name,
+		}}, nil
 	}
 	if err != nil {
 		return err
 	}
-	return phases.RefuseContainerdFiles(list, nil)
+	return phases.RefuseContainerdFiles(list, u.IgnorePreflightErrors)
 }

@@ -53,6 +53,22 @@ func TestUndoChecksContainerd(t *testing.T) {
 	if err := u.preflight(t.Context()); fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), added) {
 		t.Errorf("%v", err)
 	}
+	if u.IgnorePreflightErrors = []string{"ContainerdFiles"}; u.checkContainerd(t.Context()) != nil {
+		t.Error("the ignored check is not ignored")
+	}
+	// A gate that cannot see does not open: the containerd of before the upgrade cannot evaluate the files.
+	write(u.former.Place(node.ContainerdPath), "#!/bin/sh\necho nonsense\n")
+	if err := u.checkContainerd(t.Context()); err != nil {
+		t.Errorf("ignored: %v", err)
+	}
+	u.IgnorePreflightErrors = nil
+	err = u.preflight(t.Context())
+	if fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "cannot be checked") || !strings.Contains(err.Error(), "--ignore-preflight-errors=ContainerdFiles") {
+		t.Errorf("%v", err)
+	}
+	if err := os.Remove(h.Path(u.former.Place(node.ContainerdPath))); err != nil {
+		t.Fatal(err)
+	}
 	write(render.ContainerdConfigPath, string(former)) // containerd is not restarted
 	if err := u.checkContainerd(t.Context()); err != nil {
 		t.Errorf("nothing to restore: %v", err)

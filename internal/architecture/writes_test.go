@@ -86,3 +86,37 @@ func calls(t *testing.T, name, imported string) (functions []string) {
 	})
 	return functions
 }
+
+// mayOpenUnfinished are the files that may open a host for changes on which a reset or a restore was interrupted: they finish it, or check it themselves.
+var mayOpenUnfinished = []string{
+	"installer/node/marks.go",       // it refuses such a host, for all other commands
+	"cmd/install/open.go",           // for init, join, reset, etcd restore and etcd snapshot
+	"cmd/install/adoptcmd/adopt.go", // disown finishes a disown
+}
+
+// TestChangesRefuseUnfinishedRuns: a command that changes a host opens it with node.OpenToChange, which refuses one with an interrupted reset or restore
+// before the first write.
+func TestChangesRefuseUnfinishedRuns(t *testing.T) {
+	opens := 0
+	for _, p := range list(t) {
+		dir := strings.TrimPrefix(p.ImportPath, "airlift/")
+		if !in(dir, "cmd") && !in(dir, "installer") {
+			continue
+		}
+		for _, name := range p.GoFiles {
+			file := path.Join(dir, name)
+			for _, call := range calls(t, file, "airlift/installer/host") {
+				if call != "OpenLocked" {
+					continue
+				}
+				opens++
+				if !slices.Contains(mayOpenUnfinished, file) {
+					t.Errorf("%s calls host.OpenLocked: use node.OpenToChange", file)
+				}
+			}
+		}
+	}
+	if opens == 0 {
+		t.Error("no file calls host.OpenLocked")
+	}
+}

@@ -65,7 +65,7 @@ func (s *Site) loseAirlift(h *Host) error {
 
 // adopt takes over the node.
 func (r *run) adopt(b *payload.Bundle) (string, error) {
-	h, unlock, err := r.open()
+	h, unlock, err := r.open("adopt")
 	if err != nil {
 		return "", err
 	}

@@ -33,7 +33,7 @@ func (r *run) changing(command, version string, do func(h *host.Host, c *workflo
 	if version != "" {
 		r.installer = r.host.world.installer(version)
 	}
-	h, unlock, err := r.open()
+	h, unlock, err := r.open(command)
 	if err != nil {
 		return "", err
 	}
@@ -204,7 +204,7 @@ func (r *run) renew() (string, error) {
 
 // autoRenew sets the timer that renews certificates, or removes it.
 func (r *run) autoRenew(off bool) (string, error) {
-	h, unlock, err := r.open()
+	h, unlock, err := r.open("certs auto")
 	if err != nil {
 		return "", err
 	}

@@ -29,6 +29,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/payload"
+	"airlift/installer/profile"
 	"airlift/installer/serving"
 )
 
@@ -45,6 +46,11 @@ const (
 
 // profiles are the values of --profile, by command.
 var profiles = map[string]string{initHardened: "hardened", harden: "hardened", soften: "none"}
+
+// isHardened reports whether the API server of a host has the profile.
+func (h *Host) isHardened() bool {
+	return strings.Contains(h.read("etc/kubernetes/manifests/kube-apiserver.yaml"), profile.Dir)
+}
 
 // accounts are how the hosts know the user etcd, by number: not at all, in their files, in LDAP, and only the group.
 func accounts(number int) (users, groups string, ldap bool) {

@@ -37,6 +37,13 @@ func TestCopiesInPlan(t *testing.T) {
 	prints(t, Sequence{{Name: "init", Host: 1}, {Name: harden, Host: 1}, {Name: harden, Host: 1}, {Name: reconfigureWide, Host: 1}}, harden+": <nil>", reconfigureWide+": <nil>")
 }
 
+// TestDocumentKeepsProfile: only --profile none takes the profile away (once). The plan names the files that go (asPlanned).
+func TestDocumentKeepsProfile(t *testing.T) {
+	prints(t, Sequence{
+		{Name: initHardened, Host: 1}, {Name: reconfigureWide, Host: 1, Again: true}, {Name: reconfigureLittle, Host: 1}, {Name: soften, Host: 1}, {Name: soften, Host: 1}, {Name: reconfigureWide, Host: 1},
+	}, reconfigureWide+"[^=]*: <nil>", reconfigureLittle+": <nil>", soften+": <nil>", soften+": <nil>", reconfigureWide+": <nil>")
+}
+
 // TestRotateHardened: kubelets have certificates of the new CA before the old one is not trusted any more.
 func TestRotateHardened(t *testing.T) {
 	prints(t, slices.Concat(Sequence{{Name: initHardened, Host: 1}, {Name: "join --control-plane", Host: 2}, {Name: "join", Host: 5}}, stage(5, "distribute"), stage(5, "issue"), stage(5, "finish")))

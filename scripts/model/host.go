@@ -18,6 +18,7 @@ import (
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	hostsystemd "airlift/installer/host/systemd"
+	"airlift/installer/node"
 	"airlift/installer/serving"
 	"airlift/internal/dialer"
 )
@@ -322,9 +323,13 @@ func (h *Host) process(crashAt int) (*run, error) {
 	return r, nil
 }
 
-// open opens the host for the command, with the lock.
-func (r *run) open() (*host.Host, func(), error) {
-	h, unlock, err := host.OpenLocked(r.root)
+// open opens the host for the command, with the lock, as its cobra command does.
+func (r *run) open(command string) (*host.Host, func(), error) {
+	open := node.OpenToChange
+	if slices.Contains([]string{"init", "join", "reset", "disown", "etcd snapshot", "etcd restore"}, command) {
+		open = host.OpenLocked
+	}
+	h, unlock, err := open(r.root)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -436,8 +437,17 @@ func asPlanned(p *reconfigure.Plan, before, after map[string]string) error {
 	for _, certificate := range p.Certificates {
 		planned[certificate.File], planned[strings.TrimSuffix(certificate.File, ".crt")+".key"] = true, true
 	}
+	removed := map[string]bool{}
+	for _, change := range p.Changes {
+		removed[change.Name] = change.Removed
+	}
+	for name, sum := range before {
+		if gone := after[name] == ""; gone && sum != "directory" && !removed[name] || !gone && removed[name] {
+			return fmt.Errorf("%s: removed %t, and in the plan %t", name, gone, removed[name])
+		}
+	}
 	for name, sum := range after {
-		if before[name] != sum && sum != "directory" && !planned[name] {
+		if before[name] != sum && sum != "directory" && !planned[name] && name != servingFile {
 			return fmt.Errorf("it changed %s, which is not in its plan", name)
 		}
 		if before[name] == sum && planned[name] {
@@ -604,6 +614,21 @@ func (h *Host) configuration() map[string]string {
 	maps.DeleteFunc(list, func(name, _ string) bool {
 		return !strings.HasPrefix(name, "/etc/kubernetes/") && !strings.HasPrefix(name, "/var/lib/kubelet/config") && !strings.HasPrefix(name, "/var/lib/kubelet/kubeadm-flags") || strings.Contains(name, savedSuffix)
 	})
+	return list
+}
+
+// plannable returns the files of a host that the plan of a reconfiguration names if the run changes or removes them.
+func (h *Host) plannable() map[string]string {
+	list := h.configuration()
+	for name, sum := range h.files() {
+		dir := path.Dir(name)
+		if dir == "/etc/sysctl.d" || dir == "/etc/sysusers.d" || dir == "/etc/systemd/system" {
+			list[name] = sum
+		}
+		if name == servingFile { // the kubelet changes it
+			list[name] = "the link"
+		}
+	}
 	return list
 }
 

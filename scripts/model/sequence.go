@@ -178,11 +178,13 @@ func (s *Site) run(c Command) error {
 	h.slow, h.slowed = c.Slow, false
 	var shown, before map[string]string
 	var plan *reconfigure.Plan
+	var plannable map[string]string
 	if strings.HasPrefix(c.Name, "reconfigure") && c.Name != reconfigureUndo && len(c.Meanwhile) == 0 {
 		var err error
 		if plan, err = s.plan(h, c); err != nil {
 			return err
 		}
+		plannable = h.plannable()
 	}
 	if c.Shown {
 		var err error
@@ -194,6 +196,7 @@ func (s *Site) run(c Command) error {
 	if c.Name == keepEdits || c.Name == keepVariables {
 		time.Sleep(time.Minute) // the kubelet restarts what was edited
 	}
+	hardened := h.isHardened()
 	running := h.containers()
 	meanwhile := s.meanwhile(c)
 	restarts := h.restartsRuntime(c)
@@ -251,8 +254,11 @@ func (s *Site) run(c Command) error {
 	if errors.Is(err, errWayBack) {
 		return err
 	}
+	if documents[c.Name] != "" && err == nil && hardened && !h.isHardened() {
+		return errors.New("a document has taken the profile away")
+	}
 	if plan != nil && err == nil && !disturbed && !h.slowed {
-		if err := asPlanned(plan, unchanged, h.configuration()); err != nil {
+		if err := asPlanned(plan, plannable, h.plannable()); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"airlift/installer/adoption"
 	"airlift/installer/config"
 	"airlift/installer/flow/adopt"
+	"airlift/installer/host"
 	"airlift/installer/workflow"
 )
 
@@ -123,7 +124,7 @@ Exit codes: 0 the node is not adopted any more; 1 failure, or not confirmed; 2 u
 3 refused.`,
 		Example: "  ./install disown\n  ./install disown --dry-run\n  ./install disown --yes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, unlock, err := e.Host()
+			h, unlock, err := host.OpenLocked("/") // it finishes an interrupted disown
 			if err != nil {
 				return err
 			}

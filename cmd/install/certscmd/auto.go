@@ -5,6 +5,7 @@ import (
 
 	"airlift/installer/flow/certs"
 	"airlift/installer/host"
+	"airlift/installer/node"
 )
 
 func newAuto() *cobra.Command {
@@ -28,7 +29,7 @@ To see when it runs and what it did:
 './install reset' removes the timer too.`,
 		Example: "  ./install certs auto\n  ./install certs auto --off",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, unlock, err := host.OpenLocked("/")
+			h, unlock, err := node.OpenToChange("/")
 			if err != nil {
 				return err
 			}

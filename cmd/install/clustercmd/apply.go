@@ -121,8 +121,12 @@ func (s *opened) input(r rules) (plan.Input, error) {
 		return plan.Input{}, err
 	}
 	_, arch, _ := strings.Cut(m.Platform, "/")
+	credentials, err := s.Site.Cluster.Registries.CredentialsDigest(s.Site.Cluster.Name)
+	if err != nil {
+		return plan.Input{}, err
+	}
 	return plan.Input{
-		Spec: s.Site.Cluster, Answers: s.Site.Answers(), Version: m.KubernetesVersion, Bundle: s.file.Bundle.ID(), Arch: arch,
+		Spec: s.Site.Cluster, Answers: s.Site.Answers(), Version: m.KubernetesVersion, Bundle: s.file.Bundle.ID(), Arch: arch, Credentials: credentials,
 		Options: plan.Options{Remove: r.remove, Skip: s.skip, Continue: r.goOn, PauseAfter: r.pauseAfter, Parallel: s.Site.Parallel},
 	}, nil
 }

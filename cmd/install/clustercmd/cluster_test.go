@@ -5,8 +5,10 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -384,6 +386,41 @@ func TestConfiguration(t *testing.T) {
 	c.want(0, []string{"nothing to do"}, "", "apply")
 }
 
+// TestSavedPlanKnowsCredentials: a plan that was saved does not run with other credentials of registries, and shows none.
+func TestSavedPlanKnowsCredentials(t *testing.T) {
+	c := newConsole(t)
+	const password = "hunter2"
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(c.path(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	auth := func(password string) {
+		t.Helper()
+		write("auth.json", fmt.Sprintf(`{"auths": {"mirror.example:5000": {"auth": %q}}}`, base64.StdEncoding.EncodeToString([]byte("plant:"+password))))
+	}
+	auth(password)
+	write("cluster.yaml", description+"registries:\n  mirrors: {docker.io: [https://mirror.example:5000]}\n  auth: auth.json\n")
+	c.clear()
+	c.want(0, nil, "", "plan", "--out", c.path("site.plan"))
+	saved, err := os.ReadFile(c.path("site.plan"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{password, base64.StdEncoding.EncodeToString([]byte("plant:" + password))} {
+		if strings.Contains(string(saved), secret) {
+			t.Errorf("the plan has %q", secret)
+		}
+	}
+	auth("hunter3")
+	c.want(1, []string{"the plan is no longer valid:\n  - cluster: digest of the credentials of registries: "}, "", "apply", "--yes", c.path("site.plan"))
+	auth(password)
+	if out, code := c.run("", "apply", "--yes", c.path("site.plan")); strings.Contains(out, "no longer valid") || !strings.Contains(out, "cp1: init") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
 // Commands that a text names have the flags with which the command was started, so that they can be copied.
 func TestPrintedCommandsKeepFlags(t *testing.T) {
 	c := newConsole(t)
@@ -397,7 +434,7 @@ func TestPrintedCommandsKeepFlags(t *testing.T) {
 func TestChangeIsAPlan(t *testing.T) {
 	printed := reconfigure.Plan{
 		Nodes:   []reconfigure.PlannedNode{{Name: "cp1", Role: "control-plane", Restarts: []string{"etcd"}, Command: "./install reconfigure"}},
-		Changes: []revision.Difference{{Name: "a", Diff: "b"}}, Certificates: []reconfigure.PlannedCertificate{{File: "c", Added: []string{"d"}, Removed: []string{"e"}}},
+		Changes: []revision.Difference{{Name: "a", Diff: "b"}, {Name: "s", Removed: true}}, Certificates: []reconfigure.PlannedCertificate{{File: "c", Added: []string{"d"}, Removed: []string{"e"}}},
 		Marks: []string{"f"}, AddOns: []string{"g"}, Images: true, Refused: []reconfiguration.Refusal{{Field: "h", From: "i", To: "j", Reason: "k", Needed: "l"}},
 		Warnings: []checks.Problem{{Name: "m", Message: "n", Fix: "o"}}, Errors: []checks.Problem{{Name: "p", Message: "q", Fix: "r"}},
 	}
@@ -411,7 +448,7 @@ func TestChangeIsAPlan(t *testing.T) {
 	}
 	want := facts.Change{
 		Nodes:   []facts.ChangedNode{{Name: "cp1", Restarts: []string{"etcd"}, Command: "./install reconfigure"}},
-		Changes: []facts.FileChange{{Name: "a", Diff: "b"}}, Certificates: []facts.CertificateChange{{File: "c", Added: []string{"d"}, Removed: []string{"e"}}},
+		Changes: []facts.FileChange{{Name: "a", Diff: "b"}, {Name: "s", Removed: true}}, Certificates: []facts.CertificateChange{{File: "c", Added: []string{"d"}, Removed: []string{"e"}}},
 		Marks: []string{"f"}, AddOns: []string{"g"}, Images: true, Refused: []facts.Refusal{{Field: "h", From: "i", To: "j", Reason: "k", Needed: "l"}},
 		Warnings: []facts.Finding{{Name: "m", Message: "n", Fix: "o"}}, Errors: []facts.Finding{{Name: "p", Message: "q", Fix: "r"}},
 	}

@@ -43,7 +43,7 @@ there is something to do.`,
 }
 
 func newUndo(e nodecmd.Environment) *cobra.Command {
-	yes, kubeconfig := false, ""
+	yes, kubeconfig, ignored := false, "", []string(nil)
 	cmd := &cobra.Command{
 		Use:   "undo",
 		Short: "Undo the last change of the configuration on this node",
@@ -60,13 +60,14 @@ On a worker whose taints were changed, it needs the kubeconfig of an administrat
 			return e.Change(cmd, nodecmd.How{AskHint: nodecmd.Unless(yes, "answer with y, or run it with --yes")}, func(h *host.Host, c *workflow.Console) (nodecmd.Run, error) {
 				run, err := revision.NewUndo(revision.Reconfigure, h, c)
 				if err == nil {
-					run.Kubeconfig = kubeconfig
+					run.Kubeconfig, run.IgnorePreflightErrors = kubeconfig, ignored
 				}
 				return run, err
 			})
 		},
 	}
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "the kubeconfig `FILE` of the cluster (default: /etc/kubernetes/admin.conf on a control plane, else the kubelet's)")
+	cmd.Flags().StringSliceVar(&ignored, "ignore-preflight-errors", nil, "checks whose errors become warnings: ContainerdFiles; 'all' ignores all")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	return cmd
 }

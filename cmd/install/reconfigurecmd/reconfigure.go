@@ -38,7 +38,8 @@ files, certificates and objects. Later, 'reconfigure undo' does that.
 
 With --profile hardened, the cluster gets the values of 'init --profile hardened'. --plan names
 the running pods that could not be created again. A second run lets API servers verify the
-certificates of kubelets. See './install docs hardening'.
+certificates of kubelets. Afterwards, a document that leaves out values of the profile does not
+take them away: only --profile none does. See './install docs hardening'.
 
 With --restore, it drops what was edited by hand on this node and in the cluster. Without
 it, a change that would replace an edited file is refused, with the field of kubeadm's
@@ -80,7 +81,7 @@ func New(e nodecmd.Environment) *cobra.Command {
 	f.SortFlags = false
 	f.StringVar(&in.configFile, "config", "", "the `FILE` with kubeadm's documents; - is standard input")
 	f.StringArrayVar(&in.files, "file", nil, "write a file to all control planes, as `PATH=FILE`: an audit policy, an encryption or admission configuration (repeatable)")
-	f.StringVar(&in.options.Profile, "profile", "", "hardened: configure the cluster as the CIS benchmark asks, your own values stay; none: take the values of the profile away")
+	f.StringVar(&in.options.Profile, "profile", "", "hardened: configure the cluster as the CIS benchmark asks, your own values stay; none: take the values of the profile away; without it, a cluster keeps its profile")
 	in.bind(f)
 	f.BoolVarP(&in.yes, "yes", "y", false, "do not ask for confirmation")
 	cmd.AddCommand(newNode(e), newUndo(e), newPrint(e))

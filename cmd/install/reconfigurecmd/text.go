@@ -41,7 +41,10 @@ func writePlan(out io.Writer, p *reconfigure.Plan) {
 		fmt.Fprintf(out, "\n%s is renewed, without a restart:%s%s\n", c.File, names(" added: ", c.Added), names(" removed: ", c.Removed))
 	}
 	for _, c := range p.Changes {
-		if c.Diff == "" {
+		switch {
+		case c.Removed:
+			fmt.Fprintf(out, "\n%s: the file is removed\n", c.Name)
+		case c.Diff == "":
 			fmt.Fprintf(out, "\n%s changes: its contents are not shown\n", c.Name)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/pods"
 	"airlift/installer/workflow"
@@ -52,7 +53,7 @@ func Renew(ctx context.Context, s *Source, o Options, console *workflow.Console,
 	}
 	if s.Rootfs == "/" || h.Records().Used() {
 		var unlock func()
-		if h, unlock, err = host.OpenLocked(s.Rootfs); err != nil {
+		if h, unlock, err = node.OpenToChange(s.Rootfs); err != nil {
 			return err
 		}
 		defer unlock()

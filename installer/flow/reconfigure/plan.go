@@ -3,19 +3,25 @@ package reconfigure
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
+
+	kubeletv1 "k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
 
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/payload"
+	"airlift/installer/phases"
 	"airlift/installer/pods"
 	"airlift/installer/preflight"
 	"airlift/installer/reconfiguration"
 	"airlift/installer/render"
 	"airlift/installer/revision"
+	"airlift/installer/serving"
 	"airlift/installer/workflow"
 )
 
@@ -99,11 +105,16 @@ func (r *Reconfigure) fill(ctx context.Context, p *Plan, lines int) (err error) 
 	if err != nil {
 		return err
 	}
-	copies, err := r.plannedCopies(certificates, slices.Contains(own, node.EtcdPod))
+	etcd, err := r.plannedForEtcd(certificates, slices.Contains(own, node.EtcdPod))
 	if err != nil {
 		return err
 	}
-	p.Changes = append(p.Changes, copies...)
+	p.Changes = append(p.Changes, etcd...)
+	kubelet, err := r.plannedForKubelet(ctx, lines)
+	if err != nil {
+		return err
+	}
+	p.Changes = append(p.Changes, kubelet...)
 	_, _, marks, err := r.wantedMarks(ctx)
 	if err != nil {
 		return err
@@ -127,9 +138,9 @@ func (r *Reconfigure) fill(ctx context.Context, p *Plan, lines int) (err error) 
 	return r.others(ctx, p)
 }
 
-// plannedCopies lists the copies of certificates and keys that are written for etcd's user: those of certificates that are renewed, and all that
-// differ if etcd restarts.
-func (r *Reconfigure) plannedCopies(renewed []PlannedCertificate, restarts bool) (list []revision.Difference, err error) {
+// plannedForEtcd lists what is written for etcd's user: the declaration of the user, and copies of certificates and keys: those of certificates that are
+// renewed, and all that differ if etcd restarts. If etcd restarts without this user, it lists what is removed.
+func (r *Reconfigure) plannedForEtcd(renewed []PlannedCertificate, restarts bool) (list []revision.Difference, err error) {
 	if !r.IsControlPlane() || r.Config.Etcd.External != nil {
 		return nil, nil
 	}
@@ -150,6 +161,24 @@ func (r *Reconfigure) plannedCopies(renewed []PlannedCertificate, restarts bool)
 	if err != nil {
 		return nil, err
 	}
+	if restarts && len(copies) > 0 {
+		_, user, group, err := r.Existing.FindAccount(host.EtcdAccount)
+		if err != nil {
+			return nil, err
+		}
+		if !user || !group {
+			list = append(list, revision.Difference{Name: host.AccountFile})
+		}
+	}
+	if restarts {
+		released, err := r.ReleasedByEtcd(manifest)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range released {
+			list = append(list, revision.Difference{Name: file, Removed: true})
+		}
+	}
 	listed := map[string]bool{} // several flags may name one file
 	for _, c := range copies {
 		of := func(p PlannedCertificate) bool {
@@ -164,6 +193,50 @@ func (r *Reconfigure) plannedCopies(renewed []PlannedCertificate, restarts bool)
 		if differs && !listed[c.Path] {
 			list = append(list, revision.Difference{Name: c.Path})
 			listed[c.Path] = true
+		}
+	}
+	return list, nil
+}
+
+// plannedForKubelet lists the kernel parameters that are set for the kubelet, and what of its signed certificates is removed.
+func (r *Reconfigure) plannedForKubelet(ctx context.Context, lines int) (list []revision.Difference, err error) {
+	stops, err := r.stopsApprover()
+	if err != nil {
+		return nil, err
+	}
+	if stops {
+		for _, file := range []string{serving.SettingsPath, serving.UnitPath} {
+			if r.exists(file) {
+				list = append(list, revision.Difference{Name: file, Removed: true})
+			}
+		}
+	}
+	if !r.Concerns(revision.KubeletPart) {
+		return list, nil
+	}
+	wants, err := r.kubeletFiles(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range wants.Files {
+		if f.Path != config.KubeletConfigFile {
+			continue
+		}
+		if phases.ProtectsKernelDefaults(f.Data) {
+			differing, err := r.Differing(r.Node.SysctlFile(f.Data))
+			if err != nil {
+				return nil, err
+			}
+			for _, d := range differing {
+				list = append(list, r.Differs(d.Path, d.Now, d.Data, lines))
+			}
+		}
+		var settings kubeletv1.KubeletConfiguration
+		if err := yaml.Unmarshal(f.Data, &settings); err != nil {
+			return nil, fmt.Errorf("reading the new %s: %w", f.Path, err)
+		}
+		if link := phases.ServingLink(r.Machine); link != "" && !settings.ServerTLSBootstrap {
+			list = append(list, revision.Difference{Name: link, Removed: true})
 		}
 	}
 	return list, nil

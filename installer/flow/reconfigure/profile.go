@@ -25,24 +25,40 @@ import (
 // accountsPart are the default ServiceAccounts, whose pods have no token with a profile.
 const accountsPart = "default ServiceAccounts"
 
-// useProfile gives the new configuration the profile that the user chose, or takes it away.
+// useProfile gives the new configuration the profile that the user chose, or takes it away. Without a choice, a document takes no value of the
+// profile away that the cluster has.
 func (r *Reconfigure) useProfile(ctx context.Context, own, initial *config.Config, stored *cluster.Stored) (err error) {
 	defer func() { keepOrder(&own.Cluster, &stored.Cluster) }()
-	if r.options.Profile == "" {
+	r.profile, r.keepsProfile = r.options.Profile, false
+	documented := r.options.Given.Has("ClusterConfiguration") || r.options.Given.Has("KubeletConfiguration")
+	keeps := r.profile == "" && !r.options.Node && documented && profile.Used(&stored.Cluster)
+	if r.profile == "" && !keeps {
 		return nil
 	}
-	c := *own
-	if c.Kubelet == nil && !stored.DefaultKubelet {
-		c.Kubelet = &kubeletv1.KubeletConfiguration{}
-		if err := yaml.Unmarshal(stored.Kubelet, c.Kubelet); err != nil {
+	had := config.Config{Cluster: stored.Cluster}
+	if had.Kubelet = nil; !stored.DefaultKubelet {
+		had.Kubelet = &kubeletv1.KubeletConfiguration{}
+		if err := yaml.Unmarshal(stored.Kubelet, had.Kubelet); err != nil {
 			return fmt.Errorf("reading the KubeletConfiguration of the cluster: %w", err)
 		}
+	}
+	c := *own
+	if c.Kubelet == nil && had.Kubelet != nil {
+		c.Kubelet = had.Kubelet.DeepCopy()
 	}
 	var before *kubeletv1.KubeletConfiguration
 	if c.Kubelet != nil {
 		before = c.Kubelet.DeepCopy()
 	}
-	if r.kept, err = profile.Change(r.options.Profile, &c, r.options.Given); err != nil {
+	if keeps {
+		r.profile = profile.Hardened
+		r.kept, err = profile.Keep(&c, &had, r.options.Given)
+		keepOrder(&c.Cluster, &own.Cluster)
+		r.keepsProfile = !reflect.DeepEqual(before, c.Kubelet) || !sameComponents(&c.Cluster, &own.Cluster)
+	} else {
+		r.kept, err = profile.Change(r.profile, &c, r.options.Given)
+	}
+	if err != nil {
 		return err
 	}
 	if reflect.DeepEqual(before, c.Kubelet) {
@@ -53,9 +69,13 @@ func (r *Reconfigure) useProfile(ctx context.Context, own, initial *config.Confi
 	return r.inTwoRuns(ctx, own, initial, stored)
 }
 
+func sameComponents(a, b *config.Cluster) bool {
+	return reflect.DeepEqual(a.APIServer.Component, b.APIServer.Component) && reflect.DeepEqual(a.ControllerManager, b.ControllerManager) && reflect.DeepEqual(a.Scheduler, b.Scheduler)
+}
+
 // profileFiles are the files of the profile that the cluster does not keep yet. One that it keeps may have been replaced by the user.
 func (r *Reconfigure) profileFiles() []reconfiguration.File {
-	if r.options.Profile != profile.Hardened {
+	if r.profile != profile.Hardened {
 		return nil
 	}
 	return slices.DeleteFunc(profile.Files(&r.Config.Cluster), func(f reconfiguration.File) bool {
@@ -113,7 +133,10 @@ func (r *Reconfigure) profileWarnings(ctx context.Context) (list []preflight.Pro
 		list = append(list, preflight.Problem{Name: "Profile", Message: fmt.Sprintf(format, args...), Fix: fix})
 	}
 	for _, value := range r.kept {
-		add("to use the value of the profile, remove it from the file", "--profile %s does not change %s", r.options.Profile, value)
+		add("to use the value of the profile, remove it from the file", "--profile %s does not change %s", r.profile, value)
+	}
+	if r.keepsProfile {
+		add("to take the profile away: --profile none", "the document leaves out values of the profile %s, and the cluster keeps them", r.profile)
 	}
 	list = append(list, r.verificationWarnings()...)
 	if !r.hardens {

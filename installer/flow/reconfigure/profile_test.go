@@ -1,8 +1,11 @@
 package reconfigure
 
 import (
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +13,7 @@ import (
 
 	"airlift/installer/cluster"
 	"airlift/installer/config"
+	"airlift/installer/preflight"
 	"airlift/installer/profile"
 	"airlift/installer/render"
 	"airlift/scripts/fixtures/testcluster/testclient"
@@ -67,5 +71,29 @@ func TestProfileOfARunningCluster(t *testing.T) {
 	_, none := use("", hardened)
 	if none.Kubelet != nil || !profile.Used(&none.Cluster) {
 		t.Error("without a profile, something changes")
+	}
+	// A document for one field takes nothing of the profile away, and the plan says so.
+	file := filepath.Join(t.TempDir(), "kubeadm.yaml")
+	if err := os.WriteFile(file, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 8\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	given, _, err := config.ReadReconfigure(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own = testhost.Config(nil)
+	own.Cluster, own.Kubelet = hardened.Cluster, given.Config.Kubelet
+	r, _ = reconfiguring(t, Options{Given: given})
+	initial := *own
+	if err := r.useProfile(t.Context(), own, &initial, hardened); err != nil {
+		t.Fatal(err)
+	}
+	k = own.Kubelet
+	if k == nil || k.MaxPods != 8 || !k.ProtectKernelDefaults || k.StreamingConnectionIdleTimeout.Duration == 0 || !profile.Used(&own.Cluster) || r.hardens || !r.keepsProfile {
+		t.Errorf("%+v, kubelet %+v", r, k)
+	}
+	warned := slices.ContainsFunc(r.profileWarnings(t.Context()), func(p preflight.Problem) bool { return strings.Contains(p.Fix, "--profile none") })
+	if !warned {
+		t.Error("the plan does not name the profile")
 	}
 }

@@ -65,9 +65,13 @@ type Reconfigure struct {
 	refused []reconfiguration.Refusal
 	warned  []reconfiguration.Refusal // what is not refused
 	kept    []string                  // values of the user that the profile does not change
+	profile string                    // that the change gives, takes away or keeps; "" for none
 	hardens bool                      // the cluster gets the profile by this change
-	second  bool                      // this change has verificationPart
-	waits   []string                  // why another run has to follow, for that part
+	// keepsProfile is set if a document leaves out values of the profile, and the cluster keeps them.
+	keepsProfile bool
+	second       bool     // this change has verificationPart
+	waits        []string // why another run has to follow, for that part
+	ends         bool     // it ends the signing of the certificates of kubelets
 
 	filesBefore []reconfiguration.File // as the cluster keeps them
 	files       []reconfiguration.File // as it will keep them
@@ -171,7 +175,7 @@ func (r *Reconfigure) undo(ctx context.Context, why error) error {
 	if err != nil {
 		turn.End()
 	} else {
-		back.Kubeconfig = r.Options.Kubeconfig
+		back.Kubeconfig, back.IgnorePreflightErrors = r.Options.Kubeconfig, r.Options.IgnorePreflightErrors
 		err = workflow.Run(ctx, r.Console, back.Steps(), nil)
 		back.Close()
 	}

@@ -28,13 +28,14 @@ const verificationPart = "verification of kubelets"
 // inTwoRuns makes sure that no API server verifies a kubelet that has no signed certificate. All nodes cannot change at once, so in a
 // first run, kubelets get certificates, or API servers stop verifying them. initial is the configuration before this change.
 func (r *Reconfigure) inTwoRuns(ctx context.Context, own, initial *config.Config, stored *cluster.Stored) (err error) {
-	r.second, r.waits = false, nil
+	r.second, r.waits, r.ends = false, nil, false
 	was, is := &stored.Cluster, &own.Cluster
 	begins := profile.VerifiesServing(is) && !profile.VerifiesServing(was)
 	ends := profile.SignsServing(was) && !profile.SignsServing(is)
 	if !begins && !ends {
 		return nil
 	}
+	r.ends = ends
 	switch {
 	case r.Unfinished():
 		r.second = slices.Contains(r.Record.Parts, verificationPart)
@@ -82,8 +83,8 @@ func (r *Reconfigure) verificationWarnings() (list []preflight.Problem) {
 		return nil
 	}
 	does := "API servers verify the certificates of kubelets only after another run"
-	if r.options.Profile == profile.None {
-		does = "the cluster loses the profile, and kubelets their signed certificates, only after another run"
+	if r.ends {
+		does = "kubelets lose their signed certificates, and the cluster the profile if it is taken away, only after another run"
 	}
 	return []preflight.Problem{{Name: "KubeletCertificates", Message: does + ": " + strings.Join(r.waits, "; "),
 		Fix: "let the other nodes follow: ./install reconfigure node; then run the same command again"}}

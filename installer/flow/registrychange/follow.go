@@ -194,7 +194,7 @@ func list(servers []netip.AddrPort) string {
 
 // locked calls do with the host, locked.
 func (f *Follower) locked(do func(*node.Machine) error) error {
-	h, unlock, err := host.OpenLocked(f.Root)
+	h, unlock, err := node.OpenToChange(f.Root)
 	if err != nil {
 		return err
 	}

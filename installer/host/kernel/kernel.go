@@ -143,8 +143,6 @@ func reason(output []byte, err error) string {
 // container, much of /proc/sys is read-only. Reset removes the file but keeps
 // the running values, because other software may rely on them.
 func SetSysctls(ctx context.Context, h *host.Host, want []Sysctl) (warnings []string, err error) {
-	var file strings.Builder
-	file.WriteString("# Kubernetes node, written by the Airlift installer.\n")
 	var failures []error
 	for _, s := range want {
 		if err := ctx.Err(); err != nil {
@@ -153,16 +151,12 @@ func SetSysctls(ctx context.Context, h *host.Host, want []Sysctl) (warnings []st
 		now, err := filesystem.FirstLine(h.Path(s.path()))
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && s.Optional:
-			// A module may provide it after the next boot. With the leading
-			// dash, systemd-sysctl ignores it if not.
-			fmt.Fprintf(&file, "-%s = %s\n", s.Name, s.Value)
 			warnings = append(warnings, fmt.Sprintf("this kernel has no sysctl %s", s.Name))
 			continue
 		case err != nil:
 			failures = append(failures, fmt.Errorf("reading sysctl %s: %w", s.Name, err))
 			continue
 		}
-		fmt.Fprintf(&file, "%s = %s\n", s.Name, s.Value)
 		if now == s.Value {
 			continue
 		}
@@ -181,6 +175,20 @@ func SetSysctls(ctx context.Context, h *host.Host, want []Sysctl) (warnings []st
 		return warnings, fault.Wrap(err, fault.Preflight,
 			"in a container, set them on the machine that runs the container")
 	}
-	_, err = h.WriteFile(sysctlsFile, []byte(file.String()), 0o644)
+	path, data := SysctlFile(h.Root, want)
+	_, err = h.WriteFile(path, data, 0o644)
 	return warnings, err
+}
+
+// SysctlFile returns the file with which SetSysctls sets kernel parameters at every boot.
+func SysctlFile(root filesystem.Root, want []Sysctl) (path string, data []byte) {
+	var file strings.Builder
+	file.WriteString("# Kubernetes node, written by the Airlift installer.\n")
+	for _, s := range want {
+		if s.Optional && !filesystem.Exists(root.Path(s.path())) {
+			file.WriteString("-") // a module may provide it after the next boot; if not, systemd-sysctl ignores it
+		}
+		fmt.Fprintf(&file, "%s = %s\n", s.Name, s.Value)
+	}
+	return sysctlsFile, []byte(file.String())
 }

@@ -26,6 +26,9 @@ import (
 
 const hostPorts = "CNI-HOSTPORT-"
 
+// lock is the name of the file in the directory of a network that host-local locks.
+const lock = "lock"
+
 // State directories of CNI: host-local's addresses by network, libcni's results.
 const (
 	NetworksDir = "/var/lib/cni/networks"
@@ -113,11 +116,27 @@ func Claim(h *host.Host, cfg *config.Config) error {
 			return err
 		}
 	}
+	if err := createLock(h); err != nil {
+		return err
+	}
 	// Without nftables access, the chains are not claimed.
 	if there, err := hostPortsExist(); err != nil || there {
 		return nil
 	}
 	return h.Records().Record(ledger.Entry{Kind: ledger.Chains, Name: hostPorts})
+}
+
+// createLock creates the file that host-local locks, if the network is Airlift's: the plugin would create it with the mode 0750, and never changes a file
+// that exists (containernetworking/plugins, backend/disk/lock.go). One that exists stays: a plugin may have locked it. Reset removes it with its directory.
+func createLock(h *host.Host) error {
+	dir := filepath.Join(NetworksDir, render.CNINetwork)
+	if _, ours := h.Records().Find(ledger.Network, render.CNINetwork); !ours || filesystem.Exists(h.Path(filepath.Join(dir, lock))) {
+		return nil
+	}
+	if err := h.MakeDir(dir, 0o755); err != nil {
+		return err
+	}
+	return h.RenewFile(filepath.Join(dir, lock), nil, 0o600)
 }
 
 // hostPortsExist reports whether the portmap plugin's chains or table exist.
@@ -203,7 +222,7 @@ func Containers(h *host.Host) (map[string]bool, error) {
 			return nil, fmt.Errorf("reading the addresses of network %s: %w", e.Name, err)
 		}
 		for _, l := range leases {
-			if l.Name() == "lock" || strings.HasPrefix(l.Name(), "last_reserved_ip") {
+			if l.Name() == lock || strings.HasPrefix(l.Name(), "last_reserved_ip") {
 				continue
 			}
 			if id, err := filesystem.FirstLine(h.Path(filepath.Join(NetworksDir, e.Name, l.Name()))); err == nil && id != "" {

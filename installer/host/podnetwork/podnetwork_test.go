@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
 
+	"airlift/installer/config"
+	"airlift/installer/host"
 	"airlift/installer/host/ledger"
 	"airlift/installer/host/podnetwork"
 	"airlift/scripts/fixtures/rig"
@@ -16,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 func TestRemoveInterfacesLeavesOthers(t *testing.T) {
@@ -55,6 +59,67 @@ func TestRemoveInterfacesLeavesOthers(t *testing.T) {
 		}
 	}
 	there("eth0", "veth-eth0", "docker0", "guest1", "veth-guest1")
+}
+
+// TestLock: the lock of host-local has the mode 0600 from the beginning, and stays so when the plugin opens it. One of another network, and one that a
+// plugin may have locked, are not touched.
+func TestLock(t *testing.T) {
+	testhost.InNetwork(t)
+	const network = "/var/lib/cni/networks/cbr0"
+	for name, before := range map[string]func(t *testing.T, root string){
+		"new": func(*testing.T, string) {},
+		"an empty directory": func(t *testing.T, root string) {
+			if err := os.MkdirAll(root+network, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"of an older build": func(t *testing.T, root string) {
+			testhost.Write(t, root+network+"/lock", "", 0o750)
+			testhost.Write(t, root+ledger.Path, `{"version": 1, "entries": [{"kind": "network", "name": "cbr0"}]}`, 0o600)
+		},
+		"of another network": func(t *testing.T, root string) { testhost.Write(t, root+network+"/10.244.0.9", "id\neth0", 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			before(t, root)
+			for range 2 {
+				h, unlock, err := host.OpenLocked(root)
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = podnetwork.Claim(h, &config.Config{CNI: "flannel"})
+				unlock()
+				if err != nil {
+					t.Fatal(err)
+				}
+				// What the plugin does.
+				fd, err := unix.Open(root+network+"/lock", unix.O_CREAT|unix.O_RDONLY, 0o750)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := unix.Close(fd); err != nil {
+					t.Fatal(err)
+				}
+			}
+			info, err := os.Stat(root + network + "/lock")
+			if err != nil {
+				t.Fatal(err)
+			}
+			own := name == "new" || name == "an empty directory"
+			if mode := info.Mode().Perm(); own != (mode == 0o600) {
+				t.Errorf("the mode is %o", mode)
+			}
+			h := testhost.Open(t, root)
+			for _, e := range h.Records().Entries(ledger.Network) {
+				if err := podnetwork.RemoveState(h, e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := os.Stat(root + network); (err == nil) != (name == "of another network") {
+				t.Errorf("after reset: %v", err)
+			}
+		})
+	}
 }
 
 // node is the ledger of a host that was bare before init.

@@ -28,8 +28,20 @@ type ChangedNode struct {
 
 // A FileChange is a file of the host, or an object of the cluster, with its unified diff. Diff is "" if it has secrets.
 type FileChange struct {
-	Name string `json:"name"`
-	Diff string `json:"diff"`
+	Name    string `json:"name"`
+	Diff    string `json:"diff"`
+	Removed bool   `json:"removed,omitempty"` // the file is removed
+}
+
+// Instead returns what a plan prints where there is no diff, "" if there is one.
+func (f FileChange) Instead() string {
+	switch {
+	case f.Removed:
+		return "the file is removed"
+	case f.Diff == "":
+		return "its contents are not shown"
+	}
+	return ""
 }
 
 // A CertificateChange is a certificate with its names that are new and those that go.

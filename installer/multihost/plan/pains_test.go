@@ -463,7 +463,7 @@ func TestQuestions(t *testing.T) {
 func TestConfigurationIsShown(t *testing.T) {
 	in := site(newVersion)
 	documented(&in, facts.Change{Nodes: changedNodes("cp0", "w1"), AddOns: []string{"DaemonSet kube-system/kube-proxy"},
-		Changes:  []facts.FileChange{{Name: "ConfigMap kube-system/kubeadm-config", Diff: "-a\n+b\n"}, {Name: "/etc/kubernetes/keys"}},
+		Changes:  []facts.FileChange{{Name: "ConfigMap kube-system/kubeadm-config", Diff: "-a\n+b\n"}, {Name: "/etc/kubernetes/keys"}, {Name: "/etc/kubernetes/etcd/ca.crt", Removed: true}},
 		Warnings: []facts.Finding{{Name: "ProxyMode", Message: "rules stay", Fix: "reboot"}}})
 	in.Spec.Kubeadm = append(in.Spec.Kubeadm, "---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: JoinConfiguration\n"...)
 	leave(in, "w2")
@@ -478,7 +478,7 @@ func TestConfigurationIsShown(t *testing.T) {
 		" ~ cp0    reconfigure       restart  kubeadm's documents differ: restarts kubelet, replaces the pods\n",
 		"   of DaemonSet kube-system/kube-proxy\n",
 		" ~ w1     reconfigure node  restart  follows the change of the configuration: restarts kubelet\n",
-		"\nChanges on cp0:\n\n-a\n+b\n/etc/kubernetes/keys changes: its contents are not shown\n",
+		"\nChanges on cp0:\n\n-a\n+b\n/etc/kubernetes/keys changes: its contents are not shown\n/etc/kubernetes/etcd/ca.crt: the file is removed\n",
 		"  - cp0: ProxyMode: rules stay; reboot\n", "w2 has to follow the configuration, and this run leaves it alone", "JoinConfiguration are for new nodes",
 	} {
 		if !strings.Contains(out.String(), want) {

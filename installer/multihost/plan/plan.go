@@ -19,6 +19,8 @@ type Input struct {
 	Changes map[string]ChangeAnswer
 	// Version (v1.37.1), Bundle (its ID) and Arch (GOARCH) describe the file.
 	Version, Bundle, Arch string
+	// Credentials is the digest of the credentials of registries in the file, "" for none.
+	Credentials string
 	Options
 }
 

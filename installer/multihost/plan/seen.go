@@ -51,6 +51,7 @@ func (s *site) seen() map[string]map[string]string {
 			put(name, "change of the configuration", changeDigest(*c))
 		}
 	}
+	put("", "digest of the credentials of registries", s.Credentials)
 	s.putCluster(put)
 	return seen
 }

@@ -249,9 +249,11 @@ func (w *page) files(p *Plan) {
 					w.printf("\nChanges on %s:\n\n", strings.Join(e.hosts, ", "))
 				}
 				diff := fault.Printable(f.Diff)
-				switch {
-				case diff == "":
-					w.printf("%s changes: its contents are not shown\n", f.Name)
+				switch instead := f.Instead(); {
+				case f.Removed:
+					w.printf("%s: %s\n", f.Name, instead)
+				case instead != "":
+					w.printf("%s changes: %s\n", f.Name, instead)
 				case w.colors:
 					w.WriteString(progress.ColoredDiff(diff))
 				default:

@@ -1,6 +1,10 @@
 package spec
 
 import (
+	"crypto/pbkdf2"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -46,6 +50,27 @@ func (r *reader) registries(in *registries) *Registries {
 		r.warn(r.Lines["registries"], "%s", w)
 	}
 	return to
+}
+
+// digestRounds makes a guess of a password as slow as OWASP asks for PBKDF2 with SHA-256.
+const digestRounds = 600_000
+
+// CredentialsDigest identifies the credentials for a saved plan, "" without any. Others may read a plan and passwords may be short, so each guess has to
+// be slow.
+func (r *Registries) CredentialsDigest(cluster string) (string, error) {
+	if r == nil {
+		return "", nil
+	}
+	salt := sha256.Sum256([]byte("plan of " + cluster))
+	credentials := config.RecordRegistries(r.List, &config.RegistryRecord{Key: hex.EncodeToString(salt[:])}).Credentials
+	if credentials == "" {
+		return "", nil
+	}
+	key, err := pbkdf2.Key(sha256.New, credentials, salt[:], digestRounds, sha256.Size)
+	if err != nil {
+		return "", fmt.Errorf("computing the digest of the credentials of registries: %w", err)
+	}
+	return hex.EncodeToString(key), nil
 }
 
 const hintCA = "write FILE, or HOST=FILE for one registry or mirror"

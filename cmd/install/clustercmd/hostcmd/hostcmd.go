@@ -18,6 +18,7 @@ import (
 	"airlift/installer/cluster/workloads"
 	"airlift/installer/host"
 	"airlift/installer/multihost/agent"
+	"airlift/installer/node"
 	"airlift/installer/snapshot"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
@@ -132,7 +133,7 @@ func newBackup() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		h, unlock, err := host.OpenLocked("/")
+		h, unlock, err := node.OpenToChange("/")
 		if err != nil {
 			return err
 		}

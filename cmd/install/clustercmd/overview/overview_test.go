@@ -204,6 +204,33 @@ func TestWorkersHaveNoSay(t *testing.T) {
 }
 
 // TestScreen: the text fits, whatever the size; hosts that need attention stay.
+// TestOverloadedHost: a host that answers no question in time is one line, with what it answered last; its other problems stay.
+func TestOverloadedHost(t *testing.T) {
+	s := generated(5, 0, false).Site
+	h := &s.Hosts[1]
+	h.Problems = nil
+	for i, part := range []string{"api", "etcd", "images", "addOns", "manifests", "drift", "versions", "etcd"} {
+		h.Problems = append(h.Problems, status.Problem{Part: part, Message: fmt.Sprintf("Get \"https://10.0.0.11:6443/%d\": read tcp 10.0.0.11:4%04d->10.0.0.11:6443: i/o timeout", i, i)})
+	}
+	h.Problems = append(h.Problems, status.Problem{Part: "certificates", Message: "apiserver expires in 3 days", Fix: "renew it"},
+		status.Problem{Part: "endpoint", Name: "vip", Message: "the virtual address gives no answer within 2s"})
+	s.Complete()
+	var b strings.Builder
+	if err := s.Write(&b, false); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	if n := strings.Count(text, "timeout"); n != 1 || !strings.Contains(text, h.Name+": api, etcd, images, addOns, manifests, drift, versions: 8 questions got no answer in time; the last one: Get \"https://10.0.0.11:6443/7\"") {
+		t.Errorf("%d timeouts in\n%s", n, text)
+	}
+	if !strings.Contains(text, "apiserver expires in 3 days") || !strings.Contains(text, "the virtual address gives no answer") || !strings.Contains(text, "3 problems") {
+		t.Error(text)
+	}
+	if len(h.Problems) != 10 {
+		t.Errorf("-o json has %d problems", len(h.Problems))
+	}
+}
+
 func TestScreen(t *testing.T) {
 	all(func(name string, r *Report) {
 		for _, size := range [][2]int{{40, 8}, {80, 24}, {200, 60}} {

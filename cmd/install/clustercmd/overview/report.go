@@ -419,7 +419,7 @@ func (r *Report) plan(p *page) {
 	}
 	p.add("</ul>\n")
 	for f, hosts := range Shared(files, func(f fileOf) (string, facts.FileChange) { return f.host, f.FileChange }) {
-		p.add("<h4>%s on %s</h4>\n<pre>%s</pre>\n", f.Name, strings.Join(hosts, ", "), cmp.Or(f.Diff, "its contents are not shown"))
+		p.add("<h4>%s on %s</h4>\n<pre>%s</pre>\n", f.Name, strings.Join(hosts, ", "), cmp.Or(f.Instead(), f.Diff))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -238,7 +239,35 @@ func (h *Host) own() (list []status.Problem) {
 			list = append(list, p)
 		}
 	}
-	return list
+	return withoutRepeatedTimeouts(list)
+}
+
+// noAnswer matches the message of a problem that is only a question without an answer in time.
+var noAnswer = regexp.MustCompile(`no answer within|deadline exceeded|i/o timeout|timed out|TLS handshake timeout|Client\.Timeout`)
+
+// withoutRepeatedTimeouts returns the problems of a host with one in place of several questions that got no answer in time: an overloaded host answers
+// none of them, each with another text.
+func withoutRepeatedTimeouts(list []status.Problem) []status.Problem {
+	late := func(p status.Problem) bool { return p.Name == "" && noAnswer.MatchString(p.Message) }
+	first, last, n := -1, "", 0
+	var parts []string
+	for i, p := range list {
+		if !late(p) {
+			continue
+		}
+		if n++; first < 0 {
+			first = i
+		}
+		if last = p.Message; !slices.Contains(parts, p.Part) {
+			parts = append(parts, p.Part)
+		}
+	}
+	if n < 2 {
+		return list
+	}
+	one := status.Problem{Part: strings.Join(parts, ", "), Message: fmt.Sprintf("%d questions got no answer in time; the last one: %s", n, last), Fix: "see whether the host has too little processor time, memory or disk: uptime; then, there: ./install status"}
+	kept := slices.DeleteFunc(slices.Clone(list), late)
+	return slices.Insert(kept, min(first, len(kept)), one)
 }
 
 // count is the number of problems and of warnings.
