@@ -228,7 +228,7 @@ func (o *objects) apply(m Manifest, list []*manifests.Object) error {
 	o.scopes.Add(list)
 	for _, object := range list {
 		key := o.scopes.Identity(object, m.Namespace)
-		if first, ok := o.byIdentity[key]; ok {
+		if first, ok := o.byIdentity[key]; ok && manifests.Hook(first) == manifests.Hook(object) {
 			if field := manifests.Conflict(first, object); field != "" {
 				return fault.New(fault.Usage, "%s: %s is also at %s, with another %s",
 					object.Position(), object, first.Position(), field).Hint("remove one of them: the second would replace the first")

@@ -189,7 +189,7 @@ func TestRenderDirectory(t *testing.T) {
 	r := render(t, client(t), charts.Chart{Name: fakesites.Files(t, app), Release: "r", Namespace: "ns", APIVersions: []string{"monitoring.coreos.com/v1"}})
 	want := []string{
 		"CustomResourceDefinition things.example.com", "ServiceAccount first", "Job second",
-		"ServiceAccount app", "ConfigMap facts", "Deployment ns/r-app", "Job after",
+		"Job upgrade", "ServiceAccount app", "ConfigMap facts", "Deployment ns/r-app", "Job after",
 	}
 	if diff := cmp.Diff(want, names(r)); diff != "" {
 		t.Error(diff)
@@ -203,9 +203,12 @@ func TestRenderDirectory(t *testing.T) {
 		t.Error(diff)
 	}
 	notes := strings.Join(r.Notes, "\n")
-	for _, note := range []string{"looks up Secret ns/password", "Job second is a pre-install hook", "Job after is a post-install hook"} {
-		if strings.Count(notes, note) != 1 {
-			t.Errorf("notes: %s", notes)
+	if strings.Count(notes, "looks up Secret ns/password") != 1 {
+		t.Errorf("notes: %s", notes)
+	}
+	for name, events := range map[string]string{"second": "pre-install,pre-upgrade", "after": "post-install", "upgrade": "pre-upgrade"} {
+		if i := slices.IndexFunc(r.Objects, func(o *manifests.Object) bool { return o.Name == name }); i < 0 || manifests.Hook(r.Objects[i]) != events {
+			t.Errorf("the hosts do not see the events of the hook %s", name)
 		}
 	}
 	if r.Objects[len(r.Objects)-2].File != "app/templates/deployment.yaml" {
@@ -347,6 +350,27 @@ func TestNothingIsIgnored(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", content, err, want)
 		}
+	}
+}
+
+// A chart may have a hook of the same name for each event.
+func TestHooksOfOneName(t *testing.T) {
+	job := func(event, image string) string {
+		return "apiVersion: batch/v1\nkind: Job\nmetadata: {name: migrate, annotations: {helm.sh/hook: " + event + "}}\nspec: {template: {spec: {containers: [{name: m, image: " + image + "}]}}}\n"
+	}
+	chart := with(app, map[string]string{
+		"templates/hooks.yaml": "", "templates/install.yaml": job("post-install", "a:1"), "templates/upgrade.yaml": job("post-upgrade", "b:1"), "templates/test.yaml": job("test", "c:1"),
+		"templates/delete.yaml": job("pre-delete", "d:1"), "templates/again.yaml": job("pre-delete", "e:1"),
+	})
+	r := render(t, client(t), charts.Chart{Name: fakesites.Files(t, chart)})
+	var events []string
+	for _, o := range r.Objects {
+		if o.Name == "migrate" {
+			events = append(events, manifests.Hook(o))
+		}
+	}
+	if want := []string{"pre-delete", "post-install", "post-upgrade"}; !slices.Equal(events, want) {
+		t.Errorf("%q, want %q", events, want)
 	}
 }
 

@@ -20,18 +20,22 @@ func hooksOf(hooks []*release.Hook, event release.HookEvent) (found []*release.H
 	return found
 }
 
-// hookNotes lists what Helm does with a hook and install does not.
-func hookNotes(hooks []*release.Hook, event release.HookEvent) (notes []string) {
-	for _, h := range hooks {
-		switch {
-		case h.Kind != "Job" && h.Kind != "Pod":
-		case event == release.HookPreInstall:
-			notes = append(notes, fmt.Sprintf("%s %s is a pre-install hook: Helm waits until it has succeeded, the hosts do not", h.Kind, h.Name))
-		default:
-			notes = append(notes, fmt.Sprintf("%s %s is a post-install hook: it starts when it is applied, and restarts until what it needs is ready", h.Kind, h.Name))
+// before and after are the events whose hooks a host runs, before and after the other objects of a manifest. Tests are left out.
+var (
+	before = []release.HookEvent{release.HookPreInstall, release.HookPreUpgrade, release.HookPreRollback, release.HookPreDelete}
+	after  = []release.HookEvent{release.HookPostInstall, release.HookPostUpgrade, release.HookPostRollback, release.HookPostDelete}
+)
+
+// hooksFor returns the hooks for events, each once, by weight as hooksOf.
+func hooksFor(hooks []*release.Hook, events []release.HookEvent) (found []*release.Hook) {
+	for _, event := range events {
+		for _, h := range hooksOf(hooks, event) {
+			if !slices.Contains(found, h) {
+				found = append(found, h)
+			}
 		}
 	}
-	return notes
+	return found
 }
 
 // leftOut lists the objects that Helm ignores because they are hooks for an event that it does not know.

@@ -176,25 +176,29 @@ func (r *Rendering) collect(chart *helm.Chart, hooks []*release.Hook, generic []
 			own[o.APIVersion+" "+o.String()] = true
 		}
 	}
-	for _, event := range []release.HookEvent{release.HookPreInstall, release.HookPostInstall} {
-		if event == release.HookPostInstall {
+	seen := map[*release.Hook]bool{}
+	for i, events := range [][]release.HookEvent{before, after} {
+		if i == 1 {
 			for _, m := range generic {
 				if err := r.add(m.Name, m.Content); err != nil {
 					return err
 				}
 			}
 		}
-		found := hooksOf(hooks, event)
-		r.Notes = append(r.Notes, hookNotes(found, event)...)
-		for _, h := range found {
+		for _, h := range hooksFor(hooks, events) {
+			if seen[h] {
+				continue
+			}
+			seen[h] = true
 			objects, err := decode(h.Path, h.Manifest)
 			if err != nil {
 				return err
 			}
 			for _, o := range objects {
-				// Helm creates such an object twice and deletes the hook's in between.
-				if key := o.APIVersion + " " + o.String(); !own[key] {
-					own[key] = true
+				// Helm creates an object that is a hook, too, twice, and deletes the hook's in between. It runs a
+				// second hook of the same name for its own events.
+				if key := o.APIVersion + " " + o.String(); !own[key] && !own[key+" "+manifests.Hook(o)] {
+					own[key+" "+manifests.Hook(o)] = true
 					r.Objects = append(r.Objects, o)
 				}
 			}

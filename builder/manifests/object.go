@@ -89,12 +89,20 @@ func (o *Object) Identity(namespace string) Identity {
 	return Identity{o.group(), o.Kind, cmp.Or(o.Namespace, namespace, "default"), o.Name}
 }
 
-// Unique returns an error if two of the objects are the same object. An object without a
+// Hook returns the events for which an object of a chart is a hook: "pre-install,pre-upgrade"; "" if it is none.
+func Hook(o *Object) string {
+	metadata, _ := o.Content["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	events, _ := annotations["helm.sh/hook"].(string)
+	return events
+}
+
+// Unique returns an error if two of the objects are the same object, except for hooks of different events. An object without a
 // namespace is treated as one in "default".
 func Unique(objects []*Object) error {
 	first := map[Identity]*Object{}
 	for _, o := range objects {
-		if f, ok := first[o.Identity("")]; ok {
+		if f, ok := first[o.Identity("")]; ok && Hook(f) == Hook(o) {
 			return fault.New(fault.Usage, "%s: %s is also at %s", o.Position(), o, f.Position()).
 				Hint("remove one of them: the second would replace the first")
 		}

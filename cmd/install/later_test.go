@@ -66,6 +66,13 @@ func TestLaterUsage(t *testing.T) {
 		{path, []string{"images", "unpin", "app:1", "--bundle", path}, 2, []string{"--bundle", "hint: "}},
 		{path, []string{"apply", "--print-manifest", "--timeline", "-"}, 2, []string{"--print-manifest", "hint: "}},
 		{path, []string{"apply", "--skip-phases", "preflight"}, 2, []string{`"preflight"`}},
+		{path, []string{"apply", "--detailed-exitcode"}, 2, []string{"hint: add --diff"}},
+		{path, []string{"apply", "--also", "Namespace web"}, 2, []string{"hint: add --prune"}},
+		{path, []string{"apply", "--prune", "--skip-phases", "wait-manifests"}, 2, []string{"hint: "}},
+		{path, []string{"apply", "--diff", "--print-manifest"}, 2, []string{"hint: "}},
+		{path, []string{"apply", "remove"}, 2, []string{"hint: ", "apply history"}},
+		{path, []string{"apply", "remove", "web", "--skip-phases", "remove"}, 2, []string{`"remove"`}},
+		{path, []string{"apply", "web"}, 2, []string{`unknown command or argument "web"`}},
 		{additional, []string{"apply"}, 0, []string{"Nothing to do: this file has no manifests."}},
 		{path, []string{"apply", "--print-manifest"}, 0, nil},
 	} {

@@ -46,12 +46,12 @@ var seldom = []string{
 // seldomFlags are flags that few people type: those of kubeadm whose values belong into a configuration file, and those that a hint, or the text of the command,
 // names when they are needed.
 var seldomFlags = []string{
-	"allow-experimental-api", "allow-experimental-upgrades", "allow-missing-template-keys", "allow-release-candidate-upgrades",
+	"allow-experimental-api", "allow-experimental-upgrades", "allow-missing-template-keys", "allow-release-candidate-upgrades", "also",
 	"apiserver-bind-port", "cert-dir", "certificate-renewal", "cleanup-tmp-dir", "component-configs", "context-lines", "cri-socket",
 	"description", "discovery-file", "discovery-timeout", "discovery-token", "discovery-token-unsafe-skip-ca-verification",
 	"etcd-upgrade", "feature-gates", "force-conflicts", "groups", "ignore-version", "image-repository", "kube-proxy-server", "kubeconfig-dir",
 	"kubernetes-version", "max-size", "print-config", "print-manifest", "recipients-file", "remove-node", "render-dir", "restart-workloads", "rootfs", "service-dns-domain",
-	"skip-certificate-key-print", "skip-file-check", "skip-token-print", "time-zone", "timeline", "tls-bootstrap-token", "token-ttl", "unserved", "usages",
+	"skip-certificate-key-print", "skip-file-check", "skip-token-print", "time-zone", "timeline", "tls-bootstrap-token", "token-ttl", "unserved", "usages", "validity-period",
 	"without-ledger",
 }
 

@@ -89,6 +89,8 @@ func TestOtherWords(t *testing.T) {
 		"cluster apply --dry-run":         "'install cluster plan'",
 		"cluster apply --auto-approve":    "'--yes'",
 		"reset --forse":                   "'--force'",
+		"apply --undo":                    "'install apply undo'",
+		"apply --remove web":              "'install apply remove'",
 		"--version":                       "'install version'",
 		"docs instal":                     "did you mean install?",
 		"docs backups":                    "did you mean backup?",

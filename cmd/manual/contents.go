@@ -40,6 +40,7 @@ var Books = []Book{
 			{"docs/build.md", "Build"},
 			{"docs/site.md", "Your own software"},
 			{"docs/site-host.md", "Your software on a host"},
+			{"docs/applications.md", "Applications"},
 			{"docs/gpu.md", "GPUs"},
 			{"docs/images.md", "Images"},
 			{"docs/offline-sites.md", "Offline sites"},

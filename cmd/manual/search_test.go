@@ -23,6 +23,8 @@ var questions = []struct{ words, section string }{
 	{"exit code", "install--exit-codes"},
 	{"token expired", "troubleshooting--join-the-token-is-unknown-or-has-expired"},
 	{"firewall ports", "install--3-check-the-hosts"},
+	{"remove an application", "applications--remove-an-application"},
+	{"undo apply", "applications--undo-an-apply"},
 }
 
 // TestQuestions: each question finds its answer among the first three results. The HTML page has the same results

@@ -113,8 +113,10 @@ func Flag(cmd *cobra.Command, err error) string {
 	if near := fault.Nearest(name, own); near != "" {
 		return DidYouMean(dashed(near))
 	}
-	if c := child(cmd.Root(), name); c != nil && !c.Hidden { // --version
-		return DidYouMean(c.CommandPath())
+	for _, from := range []*cobra.Command{cmd, cmd.Root()} { // apply --undo, --version
+		if c := child(from, name); c != nil && !c.Hidden {
+			return DidYouMean(c.CommandPath())
+		}
 	}
 	having := slices.DeleteFunc(visible(cmd.Root()), func(c *cobra.Command) bool { return !slices.Contains(flags(c), name) })
 	if len(having) > 0 && len(having) <= most {

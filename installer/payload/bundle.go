@@ -184,6 +184,12 @@ func (b *Bundle) ID() string { return b.File.ManifestSHA256() }
 // ManifestOf returns one of the site's manifests with the facts that the bundle lists.
 func (b *Bundle) ManifestOf(listed bundle.SiteManifest) apply.Manifest {
 	m := apply.Manifest{Name: listed.Name, Chart: listed.Chart, Namespace: listed.Namespace}
+	if b.File != nil {
+		m.Bundle, m.File = b.ID(), path.Base(b.File.Path())
+	}
+	for _, i := range b.SiteImages() {
+		m.SiteImages = append(m.SiteImages, i.Reference)
+	}
 	for _, e := range b.Manifest.Entries {
 		if e.Name == listed.Entry() {
 			m.SHA256 = e.SHA256

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"airlift/bundle"
@@ -21,6 +22,11 @@ type Manifests struct {
 	content *Content
 	api     *API
 	options InitOptions
+
+	// Removes is set if the run removes former objects itself, FromHistory if the bundle need not have the images of the manifests.
+	Removes, FromHistory bool
+	// Waits reports that objects or hooks wait for a worker.
+	Waits bool
 }
 
 // NewManifests returns the Manifests of a run.
@@ -69,8 +75,6 @@ func (s *Manifests) Apply(ctx context.Context, l desired.List) error {
 	if err := s.content.finish(ctx); err != nil {
 		return err
 	}
-	site := apply.New(s.api.Client, NodeTimeout, s.Report)
-	site.Force = s.options.ForceConflicts
 	var manifests []*apply.Manifest
 	for i, listed := range s.node.Plan.SiteManifests() {
 		m, err := apply.Parse(s.node.Plan.Bundle.ManifestOf(listed), l.Documents[i].Data)
@@ -79,10 +83,31 @@ func (s *Manifests) Apply(ctx context.Context, l desired.List) error {
 		}
 		manifests = append(manifests, m)
 	}
+	return s.ApplyThese(ctx, manifests)
+}
+
+// Applier returns what applies manifests to the cluster.
+func (s *Manifests) Applier() *apply.Applier {
+	site := apply.New(s.api.Client, NodeTimeout, s.Report)
+	site.Force, site.InBundle, site.Note = s.options.ForceConflicts, s.inBundle(), s.Console.Note
+	return site
+}
+
+// inBundle returns what reports whether the bundle has an image; nil if that explains nothing.
+func (s *Manifests) inBundle() func(string) bool {
+	if s.FromHistory {
+		return nil
+	}
+	return s.node.Plan.Bundle.HasImage
+}
+
+// ApplyThese applies manifests.
+func (s *Manifests) ApplyThese(ctx context.Context, manifests []*apply.Manifest) error {
+	site := s.Applier()
 	var applied []apply.Applied
 	var recorded []apply.Entry
 	err := s.node.Watch.Watched(ctx, pods.Dependency{}, func(ctx context.Context) (err error) {
-		applied, recorded, err = site.ApplyRecorded(ctx, manifests, s.node.Plan.Bundle.ID(), time.Now())
+		applied, recorded, err = site.ApplyRecorded(ctx, manifests, time.Now())
 		return err
 	})
 	for _, a := range applied {
@@ -92,13 +117,13 @@ func (s *Manifests) Apply(ctx context.Context, l desired.List) error {
 		s.Changes += len(a.Changed)
 	}
 	for i, r := range recorded {
-		s.show(s.node.Plan.SiteManifests()[i], applied[i], r)
+		s.show(manifests[i], applied[i], r)
 	}
 	return err
 }
 
 // show prints what was done with a manifest.
-func (s *Manifests) show(m bundle.SiteManifest, applied apply.Applied, recorded apply.Entry) {
+func (s *Manifests) show(m *apply.Manifest, applied apply.Applied, recorded apply.Entry) {
 	what := "nothing to change"
 	if n := len(applied.Changed); n > 0 {
 		what = fmt.Sprintf("%d created or changed", n)
@@ -120,13 +145,31 @@ func (s *Manifests) show(m bundle.SiteManifest, applied apply.Applied, recorded 
 	if len(applied.Later) > 0 {
 		s.Console.Note("after a worker has joined: %s", s.node.Plan.Bundle.ApplyCommand())
 	}
+	if len(recorded.Pending) > 0 && s.node.Plan.Skips("wait-manifests") {
+		s.Console.Warn("%s: these hooks run when its workloads do, so not while the phase wait-manifests is skipped: %s", m.Name, strings.Join(recorded.Pending, ", "))
+	}
+	if s.Removes {
+		return
+	}
 	for _, former := range recorded.Former {
 		s.Console.Note("%s is no longer in the manifest; it is not deleted", former)
 	}
+	if len(recorded.Former) > 0 {
+		s.Console.Note("to remove such objects: %s", s.node.Plan.Bundle.Command("apply --prune"))
+	}
 }
 
-// Wait waits for the workloads of the manifests.
+// Wait waits for the workloads of the manifests, and runs the hooks that follow them.
 func (s *Manifests) Wait(ctx context.Context) error {
+	manifests, err := s.Parsed(ctx)
+	if err != nil {
+		return err
+	}
+	return s.WaitThese(ctx, manifests)
+}
+
+// WaitThese waits for the workloads of manifests, and runs the hooks that follow them.
+func (s *Manifests) WaitThese(ctx context.Context, manifests []*apply.Manifest) error {
 	if s.node.Plan.Skips("manifests") {
 		s.Console.Note("skipped, because the phase manifests is skipped")
 		return nil
@@ -135,25 +178,48 @@ func (s *Manifests) Wait(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	want := apply.Workloads{InBundle: s.node.Plan.Bundle.HasImage, OnProblem: func(problem string) { s.Console.Warn("%s", problem) }}
-	for _, listed := range s.node.Plan.SiteManifests() {
-		m, err := s.parse(ctx, listed)
-		if err != nil {
-			return err
-		}
-		want.Manifests = append(want.Manifests, m)
+	want := apply.Workloads{Manifests: manifests, InBundle: s.inBundle(), OnProblem: func(problem string) { s.Console.Warn("%s", problem) }}
+	for _, m := range manifests {
 		want.Skip = append(want.Skip, inventory[m.Name].Later...)
 	}
-	site := apply.New(s.api.Client, NodeTimeout, s.Report)
+	site := s.Applier()
 	var later []apply.Later
 	err = s.node.Watch.Watched(ctx, pods.Dependency{}, func(ctx context.Context) (err error) {
-		later, err = site.WaitForWorkloads(ctx, want)
-		return err
+		if later, err = site.WaitForWorkloads(ctx, want); err != nil {
+			return err
+		}
+		for _, m := range manifests {
+			if slices.ContainsFunc(later, func(l apply.Later) bool { return l.Manifest == m.Name }) {
+				continue
+			}
+			why, err := site.AfterWorkloads(ctx, m)
+			if err != nil {
+				return err
+			}
+			if why != "" {
+				later = append(later, apply.Later{Manifest: m.Name, Object: "the hooks of " + m.Name, Why: why})
+			}
+		}
+		return nil
 	})
 	for _, l := range later {
 		s.Console.Note("%s: %s", l.Object, l.Why)
+		s.Waits = true
 	}
+	s.Waits = s.Waits || len(want.Skip) > 0
 	return err
+}
+
+// Parsed returns the manifests of the bundle.
+func (s *Manifests) Parsed(ctx context.Context) (list []*apply.Manifest, err error) {
+	for _, listed := range s.node.Plan.SiteManifests() {
+		m, err := s.parse(ctx, listed)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, m)
+	}
+	return list, nil
 }
 
 // parse decodes a manifest of the bundle.

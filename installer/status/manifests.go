@@ -11,7 +11,7 @@ import (
 const (
 	stateApplied    = "applied"            // as it is in this bundle
 	stateDifferent  = "different"          // another version of it is applied
-	stateIncomplete = "incomplete"         // a run was interrupted, or objects wait for a worker
+	stateIncomplete = "incomplete"         // a run was interrupted, or objects or hooks wait for a worker
 	stateMissing    = "not applied"        // only in this bundle
 	stateElsewhere  = "not in this bundle" // only in the cluster
 )
@@ -95,7 +95,7 @@ func manifests(listed []apply.Manifest, inventory map[string]apply.Entry) (list 
 
 func manifestOf(name string, e apply.Entry) Manifest {
 	state := stateApplied
-	if e.Applied == "" || len(e.Later) > 0 {
+	if e.Applied == "" || len(e.Later) > 0 || len(e.Pending) > 0 {
 		state = stateIncomplete
 	}
 	return Manifest{Name: name, Chart: e.Chart, State: state, Applied: e.Applied, Later: e.Later}

@@ -27,7 +27,7 @@ import (
 // FieldManager owns the fields of the objects of the site's manifests.
 const FieldManager = "airlift"
 
-// A Applier applies the site's own manifests by server-side apply, and looks at their objects.
+// An Applier applies the site's own manifests by server-side apply, and looks at their objects.
 // The manifests are not Airlift's: the API server merges them with what others wrote, and a
 // field that another manager has changed since is kept.
 type Applier struct {
@@ -38,9 +38,13 @@ type Applier struct {
 	// Timeout limits the time without progress for each object.
 	Timeout time.Duration
 	Report  wait.Report
+	// InBundle reports whether the bundle has an image, to explain why a hook does not run; it may be nil.
+	InBundle func(image string) bool
+	// Note reports what takes long: a hook that runs; it may be nil.
+	Note func(format string, args ...any)
 }
 
-// New returns a Site of the cluster.
+// New returns an Applier of the cluster.
 func New(c *cluster.Client, timeout time.Duration, report wait.Report) *Applier {
 	cached := memory.NewMemCacheClient(c.API.Discovery())
 	return &Applier{client: c, mapper: restmapper.NewDeferredDiscoveryRESTMapper(cached), Timeout: timeout, Report: report}
@@ -55,7 +59,7 @@ type Applied struct {
 }
 
 // Later is an object that needs a node that has not joined yet.
-type Later struct{ Object, Why string }
+type Later struct{ Manifest, Object, Why string }
 
 // An item is an object that is applied.
 type item struct {
@@ -66,23 +70,34 @@ type item struct {
 	err      error // why the API server cannot accept it yet
 }
 
-// Apply applies the objects of manifests in order, except that the Namespaces of all manifests come
-// first, and then all CustomResourceDefinitions. It waits for each CustomResourceDefinition. What the API
+// Apply applies the objects of manifests, without hooks: first the Namespaces of all manifests, then all CustomResourceDefinitions, for
+// each of which it waits, then the other objects, manifest by manifest, in the order of their ranks. What the API
 // server cannot accept yet, because it does not know a kind or a namespace, or cannot reach a webhook or an
 // aggregated API, is repeated after all other objects were applied. If the pods of the cluster wait for a
 // worker, these objects are applied later.
 func (s *Applier) Apply(ctx context.Context, manifests []*Manifest) ([]Applied, error) {
+	return s.apply(ctx, manifests, func(int, *Applied) (string, error) { return "", nil })
+}
+
+// apply calls first before the objects of a manifest that are neither Namespaces nor CustomResourceDefinitions. If later is not "", these are
+// applied later.
+func (s *Applier) apply(ctx context.Context, manifests []*Manifest, first func(i int, done *Applied) (later string, err error)) ([]Applied, error) {
 	all := make([]Applied, len(manifests))
-	items := make([][]*item, ranks)
+	items, early := make([][]*item, len(manifests)), make([][]*item, rankDefinition+1)
 	for i, m := range manifests {
 		if err := s.ensureNamespace(ctx, m, manifests, &all[i]); err != nil {
 			return all, fmt.Errorf("creating namespace %q of manifest %q: %w", m.Namespace, m.Name, err)
 		}
 		for _, o := range m.objects {
-			items[rank(o)] = append(items[rank(o)], &item{manifest: m, object: o, done: &all[i]})
+			it := &item{manifest: m, object: o, done: &all[i]}
+			if r := rank(o); r <= rankDefinition {
+				early[r] = append(early[r], it)
+			} else {
+				items[i] = append(items[i], it)
+			}
 		}
 	}
-	for _, it := range slices.Concat(items[:ranks-1]...) {
+	for _, it := range slices.Concat(early...) {
 		if err := s.repeat(ctx, []*item{it}); err != nil {
 			return all, err
 		}
@@ -95,17 +110,29 @@ func (s *Applier) Apply(ctx context.Context, manifests []*Manifest) ([]Applied, 
 		s.mapper.Reset()
 	}
 	var waiting []*item
-	for i, it := range items[ranks-1] {
-		again, err := s.attempt(ctx, it)
-		if err != nil && !again {
-			return all, it.fail(err)
-		}
-		if errors.Is(err, context.DeadlineExceeded) { // the API server hangs: the others would wait as long
-			waiting = append(waiting, items[ranks-1][i:]...)
-			break
-		}
+	hangs := false // the API server: each object would wait as long
+	for i := range manifests {
+		later, err := first(i, &all[i])
 		if err != nil {
-			waiting = append(waiting, it)
+			return all, err
+		}
+		for _, it := range items[i] {
+			if later != "" {
+				it.done.Later = append(it.done.Later, Later{it.manifest.Name, inventoryName(it.object, s.placeOf(it.manifest, it.object)), later})
+				continue
+			}
+			if hangs {
+				waiting = append(waiting, it)
+				continue
+			}
+			again, err := s.attempt(ctx, it)
+			if err != nil && !again {
+				return all, it.fail(err)
+			}
+			if err != nil {
+				waiting = append(waiting, it)
+			}
+			hangs = errors.Is(err, context.DeadlineExceeded)
 		}
 	}
 	if err := s.repeat(ctx, waiting); err != nil {
@@ -224,7 +251,7 @@ func (s *Applier) repeat(ctx context.Context, waiting []*item) error {
 		if time.Since(began) > laterAfter {
 			if why := anyNeedsWorker(ctx, s.client.API); why != "" {
 				for _, it := range waiting {
-					it.done.Later = append(it.done.Later, Later{it.name, it.err.Error() + "; " + why})
+					it.done.Later = append(it.done.Later, Later{it.manifest.Name, it.name, it.err.Error() + "; " + why})
 				}
 				return true, "", nil
 			}
@@ -297,40 +324,52 @@ func namespaceOf(o *unstructured.Unstructured, manifest string) string {
 	return metav1.NamespaceDefault
 }
 
-// applyOnce applies an object. Fields in conflict with another manager are left out, and
-// recorded as kept.
+// applyOnce applies an object, and records what it changed and kept.
 func (s *Applier) applyOnce(ctx context.Context, resource dynamic.ResourceInterface, object *unstructured.Unstructured, namespace, name string, done *Applied) error {
+	before, after, kept, err := s.merge(ctx, resource, object, namespace, false)
+	if err != nil {
+		return err
+	}
+	if before == nil || !sameObject(before, after) {
+		done.Changed = append(done.Changed, name)
+	}
+	for _, field := range kept {
+		done.Kept = append(done.Kept, name+": "+field)
+	}
+	return nil
+}
+
+// merge applies an object, or asks the API server what that would do. Fields in conflict with another manager are left out, and returned
+// as kept. before is nil if there was no such object.
+func (s *Applier) merge(ctx context.Context, resource dynamic.ResourceInterface, object *unstructured.Unstructured, namespace string, dryRun bool) (before, after *unstructured.Unstructured, kept []string, err error) {
 	want := object.DeepCopy()
 	want.SetNamespace(namespace)
-	before, err := resource.Get(ctx, want.GetName(), metav1.GetOptions{})
+	before, err = resource.Get(ctx, want.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		before, err = nil, nil
 	}
 	if err != nil {
-		return err
+		return nil, nil, nil, err
 	}
-	var kept []string
+	options := metav1.ApplyOptions{FieldManager: FieldManager, Force: s.Force}
+	if dryRun {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
 	for range 3 { // leaving fields out may show further conflicts
-		after, err := resource.Apply(ctx, want.GetName(), want, metav1.ApplyOptions{FieldManager: FieldManager, Force: s.Force})
+		after, err := resource.Apply(ctx, want.GetName(), want, options)
 		if err == nil {
-			if before == nil || !sameObject(before, after) {
-				done.Changed = append(done.Changed, name)
-			}
-			for _, field := range kept {
-				done.Kept = append(done.Kept, name+": "+field)
-			}
-			return nil
+			return before, after, kept, nil
 		}
 		if !apierrors.IsConflict(err) || before == nil {
-			return err
+			return before, nil, nil, err
 		}
 		fields := leaveOut(want, before, err)
 		if len(fields) == 0 {
-			return err
+			return before, nil, nil, err
 		}
 		kept = append(kept, fields...)
 	}
-	return fmt.Errorf("fields that other field managers have changed cannot be left out: %s", strings.Join(kept, ", "))
+	return before, nil, nil, fmt.Errorf("fields that other field managers have changed cannot be left out: %s", strings.Join(kept, ", "))
 }
 
 // sameObject reports whether two versions of an object differ only in fields that the API server

@@ -2,7 +2,9 @@ package apply
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -35,14 +37,15 @@ func applyOne(ctx context.Context, s *Applier, m *Manifest) (Applied, error) {
 }
 
 func recordOne(ctx context.Context, s *Applier, m *Manifest, bundle string, now time.Time) (Applied, Entry, error) {
-	applied, entries, err := s.ApplyRecorded(ctx, []*Manifest{m}, bundle, now)
+	m.Bundle = bundle
+	applied, entries, err := s.ApplyRecorded(ctx, []*Manifest{m}, now)
 	if err != nil {
 		return Applied{}, Entry{}, err
 	}
 	return applied[0], entries[0], nil
 }
 
-func digestText(text string) string { return "sum of " + text }
+func digestText(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
 
 // versions returns the resourceVersions of a manifest's objects: a server-side apply without
 // an effect does not change them.
@@ -116,8 +119,8 @@ func TestRealManifestIsAppliedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"CustomResourceDefinition.apiextensions.k8s.io widgets.example.com", "Widget.example.com web/w1", "Deployment.apps web/front",
-		"ConfigMap kube-public/web-config", "ClusterRole.rbac.authorization.k8s.io web-reader",
+		"CustomResourceDefinition.apiextensions.k8s.io widgets.example.com", "ConfigMap kube-public/web-config",
+		"ClusterRole.rbac.authorization.k8s.io web-reader", "Deployment.apps web/front", "Widget.example.com web/w1",
 	}
 	if !slices.Equal(applied.Objects, want) {
 		t.Errorf("objects %q, want %q", applied.Objects, want)

@@ -45,7 +45,11 @@ func leaveOut(want, have *unstructured.Unstructured, conflict error) (fields []s
 			theirs, _ := lookUp(have.Object, p)
 			remove(want.Object, p)
 			names = slices.Delete(names, i, i+1)
-			fields = append(fields, fmt.Sprintf("%s was changed by %q and is kept%s", p.String(), m.Manager, values(theirs, applied)))
+			shown := values(theirs, applied)
+			if isSecret(want) {
+				shown = ""
+			}
+			fields = append(fields, fmt.Sprintf("%s was changed by %q and is kept%s", p.String(), m.Manager, shown))
 		})
 	}
 	if len(names) > 0 {

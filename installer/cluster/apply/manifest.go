@@ -16,15 +16,22 @@ type Manifest struct {
 	Name, Chart, SHA256 string
 	// Namespace is the namespace of objects that name none.
 	Namespace string
+	// Bundle is the sha256 of the manifest.json of the file that it is from, and File the name of that file, for people.
+	Bundle, File string
+	// SiteImages are the references of all images of the site in that file.
+	SiteImages []string
 
-	objects []*unstructured.Unstructured
+	objects []*unstructured.Unstructured // in the order in which they are applied
+	hooks   []*hook                      // of a chart
+	data    []byte
+	undoes  string // the run that applying this version undoes
 }
 
 // fixManifest is the hint for a manifest that cannot be applied as it is.
 const fixManifest = "correct the manifest and build the bundle again"
 
 // Parse decodes a manifest: YAML documents with one object or a list each.
-// Objects that others depend on come first: Namespaces, then CustomResourceDefinitions.
+// Objects that others depend on come first. Objects of a chart that are hooks are kept apart.
 func Parse(m Manifest, data []byte) (*Manifest, error) {
 	list, errs := documents.Read(data)
 	if len(errs) > 0 {
@@ -35,7 +42,19 @@ func Parse(m Manifest, data []byte) (*Manifest, error) {
 			return nil, fault.New(fault.Bundle, "reading manifest %q: document %d: %w", m.Name, i+1, err).Hint(fixManifest)
 		}
 	}
+	m.data = data
+	m.objects = slices.DeleteFunc(m.objects, func(o *unstructured.Unstructured) bool {
+		h, is := hookOf(o)
+		if !is || m.Chart == "" {
+			return false
+		}
+		if len(h.events) > 0 { // a hook for nothing but tests is left out
+			m.hooks = append(m.hooks, h)
+		}
+		return true
+	})
 	slices.SortStableFunc(m.objects, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
+	slices.SortStableFunc(m.hooks, compareHooks)
 	return &m, nil
 }
 
@@ -74,27 +93,55 @@ func (m *Manifest) addObject(o *unstructured.Unstructured) error {
 		unstructured.RemoveNestedField(o.Object, "metadata", field)
 	}
 	delete(o.Object, "status")
+	if !hasFields(o) {
+		o.SetAnnotations(map[string]string{appliedAnnotation: "true"})
+	}
 	m.objects = append(m.objects, o)
 	return nil
 }
 
-// ranks is the number of ranks.
-const ranks = 3
+// appliedAnnotation is on objects that have nothing but a name, such as a ServiceAccount: the API server does not record who applied an
+// object without fields.
+const appliedAnnotation = "airlift.dev/applied"
 
-// rank orders the objects of manifests.
-func rank(o *unstructured.Unstructured) int {
-	switch {
-	case o.GetKind() == "Namespace" && o.GetAPIVersion() == "v1":
-		return 0
-	case isCRD(o):
-		return 1
+// hasFields reports whether an object has a field that its manager owns: a value that is not its kind, its name or its namespace.
+func hasFields(o *unstructured.Unstructured) bool {
+	var has func(v any) bool
+	has = func(v any) bool {
+		switch v := v.(type) {
+		case map[string]any:
+			for _, child := range v {
+				if has(child) {
+					return true
+				}
+			}
+			return false
+		case []any:
+			return slices.ContainsFunc(v, has)
+		}
+		return v != nil
 	}
-	return 2
+	for name, v := range o.Object {
+		switch metadata, _ := v.(map[string]any); name {
+		case "apiVersion", "kind":
+		case "metadata":
+			for field, v := range metadata {
+				if field != "name" && field != "namespace" && has(v) {
+					return true
+				}
+			}
+		default:
+			if has(v) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func isCRD(o *unstructured.Unstructured) bool {
 	return o.GetKind() == "CustomResourceDefinition" && o.GroupVersionKind().Group == "apiextensions.k8s.io"
 }
 
-// Objects returns how many objects the manifest has.
+// Objects returns how many objects the manifest has, without those of hooks.
 func (m *Manifest) Objects() int { return len(m.objects) }

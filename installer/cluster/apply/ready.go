@@ -14,10 +14,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"airlift/installer/cluster/workloads"
 )
@@ -51,6 +53,11 @@ func (s *Applier) ready(ctx context.Context, o *unstructured.Unstructured, names
 		return Readiness{}, err
 	}
 	r, pods := state(have)
+	if have.GroupVersionKind().GroupKind().String() == "PersistentVolumeClaim" {
+		if r, err = claimState(ctx, s.client.API, have); err != nil {
+			return Readiness{}, err
+		}
+	}
 	if r.Ready {
 		return r, nil
 	}
@@ -63,10 +70,12 @@ func (s *Applier) ready(ctx context.Context, o *unstructured.Unstructured, names
 	return explainPods(ctx, s.client.API, r, have.GetNamespace(), *pods, inBundle)
 }
 
-// withState are the kinds that state knows.
-var withState = []string{
-	"Deployment.apps", "StatefulSet.apps", "DaemonSet.apps", "ReplicaSet.apps", "Job.batch", "Pod",
-	"CustomResourceDefinition.apiextensions.k8s.io", "APIService.apiregistration.k8s.io",
+// hasState reports whether state knows a kind: the workloads, and custom resources by their conditions.
+func hasState(kind schema.GroupKind) bool {
+	return slices.Contains([]string{
+		"Deployment.apps", "StatefulSet.apps", "DaemonSet.apps", "ReplicaSet.apps", "Job.batch", "Pod", "PersistentVolumeClaim",
+		crdKind, "APIService.apiregistration.k8s.io",
+	}, kind.String()) || isCustom(kind.Group)
 }
 
 // state returns whether an object is ready by its status, and how to list its pods.
@@ -142,7 +151,55 @@ func state(o *unstructured.Unstructured) (Readiness, *metav1.ListOptions) {
 		status, why := condition(o, "Available")
 		return Readiness{Ready: status == "True", Why: strings.TrimSpace("it is not Available: " + why)}, nil
 	}
+	if isCustom(o.GroupVersionKind().Group) {
+		return customState(o), nil
+	}
 	return Readiness{Ready: true}, nil
+}
+
+// customState returns whether a custom resource is ready, by the conventions of Kubernetes' conditions: its controller has seen this
+// version of it, and neither Ready nor Available is false. A custom resource without such conditions is ready.
+func customState(o *unstructured.Unstructured) Readiness {
+	if seen, ok, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration"); ok && seen < o.GetGeneration() {
+		return Readiness{Why: "its controller has not seen it yet"}
+	}
+	if status, why := condition(o, "Stalled"); status == "True" {
+		return Readiness{Why: strings.TrimSpace("it is Stalled: " + why), Failed: true}
+	}
+	for _, kind := range []string{"Ready", "Available"} {
+		if status, why := condition(o, kind); status != "" && status != "True" {
+			return Readiness{Why: strings.TrimSpace("it is not " + kind + ": " + why)}
+		}
+	}
+	if status, why := condition(o, "Reconciling"); status == "True" {
+		return Readiness{Why: strings.TrimSpace("it is Reconciling: " + why)}
+	}
+	return Readiness{Ready: true}
+}
+
+// claimState returns whether a claim has its volume. A claim whose volume is only created for a pod is ready without.
+func claimState(ctx context.Context, api kubernetes.Interface, o *unstructured.Unstructured) (Readiness, error) {
+	claim := corev1.PersistentVolumeClaim{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &claim); err != nil {
+		return Readiness{}, err
+	}
+	switch {
+	case claim.Status.Phase == corev1.ClaimBound:
+		return Readiness{Ready: true}, nil
+	case claim.Status.Phase == corev1.ClaimLost:
+		return Readiness{Why: "its volume does not exist any more"}, nil
+	case claim.Spec.StorageClassName == nil || *claim.Spec.StorageClassName == "":
+		return Readiness{Ready: true}, nil // an administrator may create the volume
+	}
+	class, err := api.StorageV1().StorageClasses().Get(ctx, *claim.Spec.StorageClassName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return Readiness{Why: "there is no StorageClass " + *claim.Spec.StorageClassName}, nil
+	}
+	if err != nil {
+		return Readiness{}, err
+	}
+	waits := class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+	return Readiness{Ready: waits || class.Provisioner == "kubernetes.io/no-provisioner", Why: "it waits for a volume of the StorageClass " + class.Name}, nil
 }
 
 func selectorOf(s *metav1.LabelSelector) *metav1.ListOptions {

@@ -40,14 +40,14 @@ func (s *Applier) WaitForWorkloads(ctx context.Context, want Workloads) (later [
 		What: "the workloads of the site's manifests", Short: "workloads", Timeout: s.Timeout, Interval: time.Second, Report: s.Report,
 		Hint: "inspect the pods: kubectl get pods -A -o wide; kubectl describe pod -n NAMESPACE NAME; to continue without them: --skip-phases wait-manifests",
 	}
-	shown := map[string]bool{}
+	shown, settled := map[string]bool{}, map[string]bool{} // a chart may have hundreds of custom resources
 	err = w.Until(ctx, wake, func(ctx context.Context) (bool, string, error) {
 		var missing []string
 		later = nil
 		for _, m := range want.Manifests {
 			for _, o := range m.objects {
 				name := inventoryName(o, s.placeOf(m, o))
-				if slices.Contains(want.Skip, name) || !slices.Contains(withState, o.GroupVersionKind().GroupKind().String()) {
+				if settled[name] || slices.Contains(want.Skip, name) || !hasState(o.GroupVersionKind().GroupKind()) {
 					continue
 				}
 				r, err := s.ready(ctx, o, m.Namespace, want.InBundle)
@@ -55,8 +55,9 @@ func (s *Applier) WaitForWorkloads(ctx context.Context, want Workloads) (later [
 				case err != nil:
 					return false, err.Error(), nil
 				case r.Ready:
+					settled[name] = isCustom(o.GroupVersionKind().Group)
 				case r.Later:
-					later = append(later, Later{name, r.Why})
+					later = append(later, Later{m.Name, name, r.Why})
 				case r.Failed:
 					return false, "", fault.New(fault.Failure, "%s of manifest %q: %s", name, m.Name, r.Why).Hint(fixManifest)
 				default:

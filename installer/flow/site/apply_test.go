@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"airlift/bundle"
+	"airlift/installer/cluster/apply"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
@@ -106,6 +107,25 @@ func TestApplyNeedsTheImages(t *testing.T) {
 	}
 	if out, _, err = runApply(t, root, b, o); err != nil || !strings.Contains(out, "every other node needs them too: "+b.File.Path()+" import") {
 		t.Errorf("with the image: %v\n%s", err, out)
+	}
+}
+
+// An undo needs the images of the version that it brings back, and names the file that has them.
+func TestUndoNeedsTheImages(t *testing.T) {
+	const ref = "site.example/later:1"
+	b, root, r := laterBundle(t, ref), testhost.Node(t), &apply.Revision{File: "former", Bundle: "abc"}
+	check := func() error {
+		var out strings.Builder
+		a := NewApply(b, ApplyOptions{Undo: true}, testhost.Open(t, root), &workflow.Console{Out: &out})
+		defer a.Close()
+		return a.haveImages(t.Context(), []string{ref, "not an image's name"}, "version 1", r)
+	}
+	wantFault(t, "without the image", check(), fault.Preflight, ref, "version 1", "its name was former", "sha256 abc")
+	if _, _, err := runImport(t, root, b, ImportOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := check(); err != nil {
+		t.Errorf("with the image: %v", err)
 	}
 }
 

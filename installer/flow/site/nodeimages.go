@@ -11,6 +11,7 @@ import (
 
 	"airlift/images/release"
 	"airlift/images/store"
+	"airlift/installer/cluster/apply"
 	"airlift/installer/cluster/inventory"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
@@ -48,7 +49,8 @@ type NodeImages struct {
 	bundle  *payload.Bundle
 	keep    []*payload.Bundle // bundles whose images are not pruned, in addition to bundle
 	runtime *store.Store
-	needed  map[string]bool // full names that the cluster's workloads may need
+	needed  map[string]bool   // full names that the cluster's workloads may need
+	undo    map[string]string // full names that 'apply undo' needs, with the manifests
 
 	// Unserved lets Prunable choose images that no control plane serves, too.
 	Unserved bool
@@ -132,8 +134,12 @@ func (n *NodeImages) List(ctx context.Context) ([]NodeImage, error) {
 func (n *NodeImages) AskCluster(ctx context.Context, kubeconfig string) error {
 	client, err := node.AdminClient(ctx, n.Host, kubeconfig)
 	var list []string
+	var undo map[string]string
 	if err == nil {
 		list, err = inventory.NamedImages(ctx, client.API)
+	}
+	if err == nil {
+		undo, err = apply.UndoImages(ctx, client.API)
 	}
 	if err != nil && len(n.keep) > 0 {
 		n.Console.Warn("cannot find out which images the cluster's workloads need, so only --bundle protects them: %v", err)
@@ -144,6 +150,12 @@ func (n *NodeImages) AskCluster(ctx context.Context, kubeconfig string) error {
 			Hint("give an administrator's kubeconfig with --kubeconfig FILE, or name every other file whose images the cluster uses with --bundle FILE")
 	}
 	n.needs(list)
+	n.undo = map[string]string{}
+	for name, manifest := range undo {
+		if full, ok := fullName(name); ok {
+			n.undo[full] = manifest
+		}
+	}
 	return nil
 }
 
@@ -152,18 +164,24 @@ func (n *NodeImages) AskCluster(ctx context.Context, kubeconfig string) error {
 func (n *NodeImages) needs(list []string) {
 	n.needed = map[string]bool{}
 	for _, name := range list {
-		full, err := release.Normalize(name)
-		if err != nil {
-			continue
+		if full, ok := fullName(name); ok {
+			n.needed[full] = true
 		}
-		// Next to a digest, a tag has no effect.
-		if tagged, digest, ok := strings.Cut(full, "@"); ok {
-			if tag := strings.LastIndex(tagged, ":"); tag > strings.LastIndex(tagged, "/") {
-				full = tagged[:tag] + "@" + digest
-			}
-		}
-		n.needed[full] = true
 	}
+}
+
+// fullName returns the form of an image's name that containerd uses. Next to a digest, a tag has no effect.
+func fullName(name string) (full string, ok bool) {
+	full, err := release.Normalize(name)
+	if err != nil {
+		return "", false
+	}
+	if tagged, digest, ok := strings.Cut(full, "@"); ok {
+		if tag := strings.LastIndex(tagged, ":"); tag > strings.LastIndex(tagged, "/") {
+			full = tagged[:tag] + "@" + digest
+		}
+	}
+	return full, true
 }
 
 // Prunable lists the site's own images that Airlift imported and that nothing needs: no container,
@@ -178,6 +196,10 @@ func (n *NodeImages) Prunable(ctx context.Context) ([]NodeImage, error) {
 		}
 		if slices.ContainsFunc(i.References, func(name string) bool { return n.needed[name] }) {
 			n.Console.Note("kept %s: no container on this node uses it, but a workload of the cluster names it", i.image.Name())
+			return true
+		}
+		if at := slices.IndexFunc(i.References, func(name string) bool { return n.undo[name] != "" }); at >= 0 {
+			n.Console.Note("kept %s: nothing uses it, but 'apply undo' of the manifest %s needs it", i.image.Name(), n.undo[i.References[at]])
 			return true
 		}
 		if i.Imported != store.Site {

@@ -89,12 +89,15 @@ var hookLine = regexp.MustCompile(`(?m)^[ \t]*"?helm\.sh/hook"?:(.*)$`)
 // these next to it, and Airlift finds docker.io/istio/proxyv2:TAG.
 var incomplete = []string{"docker.io/library/proxyv2:latest"}
 
-// installed returns the text without the hooks that do not run at an installation and without
+// runs matches the events of hooks that hosts run.
+var runs = regexp.MustCompile("(pre|post)-(install|upgrade|rollback|delete)")
+
+// installed returns the text without the hooks that no host runs, such as tests, and without
 // the descriptions of CustomResourceDefinitions.
 func installed(text []byte) []byte {
 	var kept [][]byte
 	for _, d := range bytes.Split(text, []byte("\n---")) {
-		if m := hookLine.FindSubmatch(d); m != nil && !bytes.Contains(m[1], []byte("install")) {
+		if m := hookLine.FindSubmatch(d); m != nil && !runs.Match(m[1]) {
 			continue
 		}
 		if definition.Match(d) {
@@ -146,10 +149,10 @@ func compare(objects []*manifests.Object, text []byte) (string, error) {
 	return "no: " + first, nil
 }
 
-// otherHook reports whether an object is a hook that does not run at an installation.
+// otherHook reports whether an object is a hook that no host runs.
 func otherHook(o *manifests.Object) bool {
 	metadata, _ := o.Content["metadata"].(map[string]any)
 	annotations, _ := metadata["annotations"].(map[string]any)
 	hook, ok := annotations["helm.sh/hook"].(string)
-	return ok && !strings.Contains(hook, "install")
+	return ok && !runs.MatchString(hook)
 }

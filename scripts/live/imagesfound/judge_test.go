@@ -32,7 +32,7 @@ spec:
 kind: Job
 metadata:
   annotations:
-    helm.sh/hook: pre-delete
+    helm.sh/hook: test
 spec:
   image: quay.io/team/no:v1
 ---

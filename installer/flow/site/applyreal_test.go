@@ -1,0 +1,142 @@
+package site
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"airlift/bundle"
+	"airlift/installer/payload"
+	"airlift/installer/phases"
+	"airlift/installer/workflow"
+	"airlift/internal/fault"
+	"airlift/scripts/fixtures/testbundle"
+	"airlift/scripts/fixtures/testcluster"
+	"airlift/scripts/fixtures/testhost"
+)
+
+// manifestsBundle has manifests, by their names.
+func manifestsBundle(t *testing.T, file string, manifests map[string]string) *payload.Bundle {
+	t.Helper()
+	b := testbundle.NewImages(bundle.OnlyManifests)
+	b.Manifest.KubernetesVersion = "v1.37.1"
+	for _, name := range []string{"db", "web"} {
+		if text, ok := manifests[name]; ok {
+			m := bundle.SiteManifest{Name: name, Namespace: "site"}
+			b.Manifest.Manifests = append(b.Manifest.Manifests, m)
+			b.Manifest.Entries = append(b.Manifest.Entries, bundle.Entry{Name: m.Entry(), Size: int64(len(text)), SHA256: testbundle.Sum([]byte(text))})
+			b.Content[m.Entry()] = []byte(text)
+		}
+	}
+	return b.Write(t, file)
+}
+
+func someConfigMap(name, value string) string {
+	return fmt.Sprintf("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: %s}, data: {value: %q}}\n", name, value)
+}
+
+// TestRealApplyAndBack runs the commands as a user does: what is printed is what is removed, a refusal changes nothing.
+func TestRealApplyAndBack(t *testing.T) {
+	p := testcluster.StartVersion(t, "v1.37.1")
+	api, root := p.API(t), t.TempDir()
+	var output strings.Builder
+	run := func(b *payload.Bundle, o ApplyOptions) error {
+		t.Helper()
+		output.Reset()
+		o.Kubeconfig = p.Super
+		a := NewApply(b, o, testhost.Open(t, root), &workflow.Console{Out: &output})
+		defer a.Close()
+		return a.Run(testcluster.Within(t))
+	}
+	ok := func(err error, want ...string) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%v (%s)\n%s", err, fault.Hint(err), &output)
+		}
+		for _, w := range want {
+			if !strings.Contains(output.String(), w) {
+				t.Errorf("%q is not in:\n%s", w, &output)
+			}
+		}
+	}
+	live := func(want ...string) {
+		t.Helper()
+		list := testcluster.Must(api.CoreV1().ConfigMaps("site").List(testcluster.Within(t), metav1.ListOptions{}))(t)
+		var is []string
+		for _, c := range list.Items {
+			is = append(is, c.Name+"="+c.Data["value"])
+		}
+		if slices.Sort(is); !slices.Equal(is, want) {
+			t.Fatalf("the cluster has %q, want %q\n%s", is, want, &output)
+		}
+	}
+	no := func(string) error { return errors.New("no") }
+	compare := func(b *payload.Bundle, o ApplyOptions) *Comparison {
+		t.Helper()
+		o.Kubeconfig = p.Super
+		a := NewApply(b, o, testhost.Open(t, root), &workflow.Console{Out: &output})
+		defer a.Close()
+		return testcluster.Must(a.Compare(testcluster.Within(t)))(t)
+	}
+
+	first := manifestsBundle(t, "first", map[string]string{"web": someConfigMap("a", "1") + someConfigMap("old", "1")})
+	second := manifestsBundle(t, "second", map[string]string{"web": someConfigMap("a", "2") + someConfigMap("new", "1"), "db": someConfigMap("db", "1")})
+	ok(run(first, ApplyOptions{}), "web: 2 objects, 3 created or changed")
+	live("a=1", "old=1")
+	if c := compare(first, ApplyOptions{}); c.Work() {
+		t.Errorf("the same file has something to do: %+v", c)
+	}
+	c := compare(second, ApplyOptions{})
+	if text := strings.Join(PlanLines(c.Plan, "go"), "\n"); !c.Work() || text != "these objects go:\n  - web: ConfigMap site/old" || len(c.Differences) != 2 {
+		t.Errorf("%q, %+v", text, c.Differences)
+	}
+	if err := run(second, ApplyOptions{Prune: true, Confirm: no}); err == nil || !strings.Contains(err.Error(), "no") {
+		t.Errorf("a user who says no: %v", err)
+	}
+	live("a=1", "old=1")
+	ok(run(second, ApplyOptions{}), "ConfigMap site/old is no longer in the manifest; it is not deleted", "to remove such objects: ", "apply --prune")
+	live("a=2", "db=1", "new=1", "old=1")
+	ok(run(second, ApplyOptions{Prune: true}), "  - web: ConfigMap site/old", "1 object removed", "images prune")
+	live("a=2", "db=1", "new=1")
+	ok(run(second, ApplyOptions{Prune: true, Confirm: no}), "there is nothing to remove")
+
+	undo := ApplyOptions{Undo: true}
+	if c := compare(first, undo); len(c.Undos) != 2 || !c.Work() {
+		t.Errorf("%+v", c)
+	}
+	if err := run(first, ApplyOptions{Undo: true, Confirm: no}); err == nil {
+		t.Error("an undo was not asked for")
+	}
+	live("a=2", "db=1", "new=1")
+	ok(run(first, undo), "web: version 1 is applied again", "from the file first", "db: it is removed", "ConfigMap site/new", "db: removed from the inventory")
+	live("a=1", "old=1")
+	ok(run(first, undo), "web: version 2 is applied again")
+	live("a=2", "new=1")
+
+	history := func(names ...string) int {
+		t.Helper()
+		a := NewApply(first, ApplyOptions{Names: names, InitOptions: phases.InitOptions{Kubeconfig: p.Super}}, testhost.Open(t, root), &workflow.Console{Out: &output})
+		defer a.Close()
+		return len(testcluster.Must(a.History(testcluster.Within(t)))(t))
+	}
+	if n, of := history(), history("web"); n != 4 || of != 4 {
+		t.Errorf("%d versions, %d of web", n, of)
+	}
+	remove := ApplyOptions{Remove: true, Names: []string{"web"}}
+	if c := compare(first, remove); len(c.Plan.Removed()) != 2 || len(c.Plan.Kept()) != 1 {
+		t.Errorf("%+v", c.Plan)
+	}
+	live("a=2", "new=1")
+	ok(run(first, remove), "2 objects removed", "Namespace site: a namespace is only removed if it is named; to remove it, too: --also 'Namespace site'", "web: removed from the inventory")
+	live()
+	if n := history(); n != 0 {
+		t.Errorf("%d versions after the removal", n)
+	}
+	if err := run(first, remove); fault.ExitCode(err) != fault.Usage {
+		t.Errorf("a second removal: %v", err)
+	}
+}
