@@ -40,6 +40,7 @@ var Books = []Book{
 			{"docs/build.md", "Build"},
 			{"docs/site.md", "Your own software"},
 			{"docs/site-host.md", "Your software on a host"},
+			{"docs/packages.md", "Packages of the distribution"},
 			{"docs/gpu.md", "GPUs"},
 			{"docs/images.md", "Images"},
 			{"docs/offline-sites.md", "Offline sites"},
