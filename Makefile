@@ -79,7 +79,7 @@ RACE = ./bundle ./builder/fetch ./images/store \
 	./installer/pods ./installer/snapshot ./installer/timeline ./installer/workflow ./internal/progress
 
 # Debian packages that the tests need.
-PACKAGES = exfat-fuse exfatprogs gcc iptables iproute2 libarchive-tools libc6-dev libcap2-bin minisign nftables openssl pigz skopeo systemd xfsprogs zstd
+PACKAGES = exfat-fuse exfatprogs gcc iptables iproute2 libarchive-tools libc6-dev libcap2-bin minisign nftables openssl pigz rpm skopeo systemd xfsprogs zstd
 
 .PHONY: packages all build executables upstream oracles bundle best newer demo unit test model mutants browser vet e2e faults hosts vm versions conformance bench scale release reproducible clean
 

@@ -179,7 +179,9 @@ func prepare(o Options) (*build, error) {
 	return b, nil
 }
 
-func newBuild(o Options) *build { return &build{Options: o, content: siteContent{open: openers{}}} }
+func newBuild(o Options) *build {
+	return &build{Options: o, content: siteContent{open: openers{}, sources: map[string]string{}}}
+}
 
 // preparation lists the steps of prepare.
 func (b *build) preparation() []func() error {

@@ -47,7 +47,7 @@ func (b *build) lockWith(list []lock.Image) (*lock.Lock, error) {
 // lockSources adds the user's files.
 func (b *build) lockSources(l *lock.Lock) error {
 	add := func(path, sum string) {
-		l.Sources = append(l.Sources, lock.Source{Path: cmp.Or(b.Site.Written[path], path), SHA256: sum})
+		l.Sources = append(l.Sources, lock.Source{Path: b.asWritten(path), SHA256: sum})
 	}
 	for path, sum := range b.content.sources {
 		add(path, sum)

@@ -17,6 +17,8 @@ type Site struct {
 	Files []File
 	// Units are units of Files.
 	Units []bundle.SiteUnit
+	// Packages are packages of the hosts' distributions.
+	Packages []PackageSource
 	// ImagesFrom are paths of manifests and charts. The bundle has only their images.
 	ImagesFrom []string
 	// Written has the paths of sources as the user wrote them, by the path that is opened.

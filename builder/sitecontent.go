@@ -27,9 +27,11 @@ const smallFile = 1 << 20
 type siteContent struct {
 	manifests []bundle.SiteManifest
 	files     []bundle.SiteFile // sorted by path
-	// early and late are the entries before and after the images.
-	early, late []bundle.Entry
-	open        openers // of the entries
+	packages  []bundle.SitePackage
+	// packaged are the entries of packages, which init and join read first. early and late are the other entries before
+	// and after the images.
+	packaged, early, late []bundle.Entry
+	open                  openers // of the entries
 	// sources has the sha256 of each source of a file, in hex, by its path.
 	sources map[string]string
 }
@@ -47,7 +49,6 @@ func (s *siteContent) addManifest(m bundle.SiteManifest, content []byte) error {
 // addFiles reads the files once. They must not change until the bundle is written.
 func (s *siteContent) addFiles(ctx context.Context, files []File) error {
 	files = slices.Clone(files)
-	s.sources = map[string]string{}
 	slices.SortFunc(files, func(x, y File) int { return cmp.Compare(x.Path, y.Path) })
 	for _, f := range files {
 		e, content, err := readFile(ctx, f.Source)
@@ -69,6 +70,25 @@ func (s *siteContent) addFiles(ctx context.Context, files []File) error {
 		s.open.keep(e.Name, content)
 	}
 	return nil
+}
+
+// packageFile adds the entry of a package. The file must not change until the bundle is written.
+func (s *siteContent) packageFile(path string, e bundle.Entry) {
+	s.sources[path] = e.SHA256
+	if s.open[e.Name] == nil {
+		s.packaged = append(s.packaged, e)
+		s.open[e.Name] = func() (io.ReadCloser, error) { return openUnchanged(path, e) }
+	}
+}
+
+// addPackages adds packages in the manifest's order.
+func (s *siteContent) addPackages(list []*osPackage) {
+	for _, p := range list {
+		s.packages = append(s.packages, p.SitePackage)
+	}
+	slices.SortFunc(s.packages, func(x, y bundle.SitePackage) int {
+		return cmp.Or(cmp.Compare(x.Release, y.Release), cmp.Compare(x.Stage, y.Stage), cmp.Compare(x.Name, y.Name))
+	})
 }
 
 // readFile returns the entry of a file. The content is nil if it is large.
@@ -102,13 +122,13 @@ func readFile(ctx context.Context, path string) (e bundle.Entry, content []byte,
 // describe adds the site's software to the manifest of a bundle with all other entries. What
 // precedes the images precedes the first blob, also where binaries and images alternate.
 func (s *siteContent) describe(m *bundle.Manifest, units []bundle.SiteUnit) {
-	m.Manifests, m.Files = s.manifests, s.files
+	m.Manifests, m.Files, m.Packages = s.manifests, s.files, s.packages
 	m.Units = slices.SortedFunc(slices.Values(units), func(x, y bundle.SiteUnit) int { return cmp.Compare(x.Name, y.Name) })
 	first := slices.IndexFunc(m.Entries, func(e bundle.Entry) bool { return strings.HasPrefix(e.Name, bundle.BlobDir) })
 	if first < 0 {
 		first = len(m.Entries)
 	}
-	m.Entries = slices.Concat(m.Entries[:first], s.early, m.Entries[first:], s.late)
+	m.Entries = slices.Concat(m.Entries[:first], s.packaged, s.early, m.Entries[first:], s.late)
 }
 
 // An unchanged file must have the content that it had when the build began.

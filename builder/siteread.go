@@ -1,6 +1,7 @@
 package builder
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -82,7 +83,7 @@ func (b *build) siteSources(ctx context.Context) (list []siteSource, err error) 
 	return list, err
 }
 
-// readSite reads the manifests of the add-ons, and the site's manifests and files, and adds the images
+// readSite reads the manifests of the add-ons, and the site's manifests, files and packages, and adds the images
 // of the workloads to the named ones.
 func (b *build) readSite(ctx context.Context) error {
 	sources, err := b.siteSources(ctx)
@@ -100,7 +101,7 @@ func (b *build) readSite(ctx context.Context) error {
 	if err := b.nameImages(); err != nil {
 		return err
 	}
-	return b.content.addFiles(ctx, b.Site.Files)
+	return cmp.Or(b.content.addFiles(ctx, b.Site.Files), joined(b.readPackages(ctx)))
 }
 
 // nameImages adds the images of the workloads to the named ones.

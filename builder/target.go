@@ -63,6 +63,9 @@ func (b *build) completeTarget() (err error) {
 	case len(b.Site.Files) > 0:
 		return fault.New(fault.Usage, "%s: an additional bundle cannot have the file %q", b.Site.Files[0].At, b.Site.Files[0].Path).
 			Hint("remove it: init and join write files and units, from a bundle without --only")
+	case len(b.Site.Packages) > 0:
+		return fault.New(fault.Usage, "%s: an additional bundle cannot have packages", b.Site.Packages[0].At).
+			Hint("remove them: init, join and the command packages install them, from a bundle without --only")
 	case b.Versions != release.Versions{}:
 		return fault.New(fault.Usage, "an additional bundle has no components").Hint("remove the versions of components, or --only")
 	case len(b.Require)+len(b.Without) > 0:

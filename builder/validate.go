@@ -69,6 +69,9 @@ func Validate(ctx context.Context, o Options, complete bool) *Validation {
 	}
 	complete = check(b.nameImages()) && complete
 	complete = check(b.content.addFiles(ctx, slices.DeleteFunc(slices.Clone(b.Site.Files), func(f File) bool { return f.Source == "" }))) && complete
+	for _, err := range b.readPackages(ctx) {
+		complete = check(err) && complete
+	}
 	b.chooseBinaries()
 	b.listImages(own)
 	for _, step := range []func() error{b.checkComplete, b.pin, b.applyLock} {

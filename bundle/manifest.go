@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"path"
 	"slices"
 	"strings"
 
@@ -44,11 +45,13 @@ type Manifest struct {
 	Files []SiteFile `json:"files,omitempty"`
 	// Units are the systemd units of Files that are enabled and started, sorted by name.
 	Units []SiteUnit `json:"units,omitempty"`
+	// Packages are packages of the hosts' distributions, for each release in the order in which they are installed.
+	Packages []SitePackage `json:"packages,omitempty"`
 	// SBOMs are lists of the software in the bundle, sorted by format.
 	SBOMs []SBOM `json:"sboms,omitempty"`
 	// Entries are the payload's entries in the tar's order, without the manifest and
 	// the installer, which precede them. Binaries and then blobs are in boot order; at
-	// the level Best they alternate. Manifests and small files precede the blobs, large
+	// the level Best they alternate. Packages, manifests and small files precede the blobs, large
 	// files follow them. The SBOMs are last.
 	Entries []Entry `json:"entries"`
 }
@@ -107,6 +110,7 @@ const (
 	CNIDir      = "cni/"          // CNI plugins
 	ManifestDir = "manifests/"    // the site's own manifests, as NAME.yaml
 	FileDir     = "files/"        // the site's own files, each named by its sha256
+	PackageDir  = "packages/"     // packages of distributions, each named by its sha256, with the extension of its format
 	BlobDir     = "blobs/sha256/" // image indexes, manifests, configs and uncompressed layers
 	SBOMDir     = "sbom/"         // lists of the software in the bundle
 )
@@ -225,7 +229,32 @@ type SiteUnit struct {
 	Nodes string `json:"nodes,omitempty"`
 }
 
-// Values of the field Nodes of a SiteFile or SiteUnit.
+// A SitePackage is a package of a distribution that init and join install before they check the host.
+type SitePackage struct {
+	// Name and Version are the package's own; Version is whole, with the epoch: "1:2.6.2-4".
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	// Arch is the architecture as the distribution names it: "amd64", "all", "x86_64", "noarch".
+	Arch string `json:"arch"`
+	// Release is the release that the package is for, ID-VERSION_ID of os-release(5): "debian-12".
+	Release string `json:"release"`
+	// Nodes are as in SiteFile.
+	Nodes string `json:"nodes,omitempty"`
+	// Stage is higher than those of packages that must be configured before dpkg unpacks this one. Most are 0.
+	Stage int `json:"stage,omitempty"`
+	// Signature names the key of the signature in the package, "key 0123456789ABCDEF". It is empty if there is none.
+	Signature string `json:"signature,omitempty"`
+	// Entry is the name of the package's entry: "packages/<hex>.deb".
+	Entry string `json:"entry"`
+}
+
+// Format is the format of the package: "deb" or "rpm".
+func (p SitePackage) Format() string { return strings.TrimPrefix(path.Ext(p.Entry), ".") }
+
+// PackageName returns the name of the entry for a package of a format with this sha256 in lower-case hex.
+func PackageName(hex, format string) string { return PackageDir + hex + "." + format }
+
+// Values of the field Nodes of a SiteFile, SiteUnit or SitePackage.
 const (
 	ControlPlanes = "control-plane"
 	Workers       = "worker"

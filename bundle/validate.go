@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"path"
@@ -48,7 +49,13 @@ var (
 	dnsLabel   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 	mode       = regexp.MustCompile(`^0[0-7]{3}$`)
 	unitName   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9:_.@-]*\.[a-z]+$`)
-	sbomFormat = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+	// Names and versions of packages are words of command lines on hosts.
+	packageName    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9+._-]*$`)
+	packageVersion = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+~^:_-]*$`)
+	packageArch    = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
+	packageRelease = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]*-[A-Za-z0-9][A-Za-z0-9._]*$`)
+	packageEntry   = regexp.MustCompile(`^[0-9a-f]{64}\.(deb|rpm)$`)
+	sbomFormat     = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 )
 
 // Validate checks that m is consistent: names are safe as paths, digests are well formed,
@@ -72,6 +79,7 @@ func (m *Manifest) Validate() error {
 		}
 	}
 	v.checkSite(m)
+	v.checkPackages(m.Packages)
 	v.checkSBOMs(m.SBOMs)
 	for _, e := range m.Entries {
 		v.check(v.used[e.Name], "nothing in the bundle uses the entry %q", e.Name)
@@ -132,7 +140,7 @@ func (v *validator) label(what, s string) {
 	v.check(dnsLabel.MatchString(s) && len(s) <= maxLabel, "%s %q does not match %s, or is longer than %d", what, s, dnsLabel, maxLabel)
 }
 
-var dirs = []string{BinDir, CNIDir, ManifestDir, FileDir, BlobDir, SBOMDir}
+var dirs = []string{BinDir, CNIDir, ManifestDir, FileDir, PackageDir, BlobDir, SBOMDir}
 
 // checkEntries accepts only plain file names in the payload's directories, so that a reader never
 // writes outside of its target directory.
@@ -144,6 +152,9 @@ func (v *validator) checkEntries(entries []Entry) {
 		v.check(slices.Contains(dirs, dir), "entry %q is not directly in %s", e.Name, strings.Join(dirs, ", "))
 		v.check(fileName.MatchString(base) && len(e.Name) <= maxName, "entry %q is not a plain file name", e.Name)
 		v.check(!named || hex64.MatchString(base), "entry %q is not named by a sha256", e.Name)
+		if dir == PackageDir && v.check(packageEntry.MatchString(base), "entry %q is not named by a sha256 with the extension deb or rpm", e.Name) {
+			base, named = strings.TrimSuffix(base, path.Ext(base)), true
+		}
 		_, twice := v.entries[e.Name]
 		v.check(!twice, "entry %q is listed twice", e.Name)
 		v.check(e.Size >= 0 && e.Size <= MaxEntry, "entry %q: size %d is not between 0 and %d", e.Name, e.Size, int64(MaxEntry))
@@ -301,7 +312,7 @@ func (v *validator) checkAdditional(m *Manifest) {
 		what string
 		has  bool
 	}{
-		{"nearestKnown", m.NearestKnown != ""}, {"components", len(m.Components) > 0}, {"files", len(m.Files) > 0}, {"units", len(m.Units) > 0},
+		{"nearestKnown", m.NearestKnown != ""}, {"components", len(m.Components) > 0}, {"files", len(m.Files) > 0}, {"units", len(m.Units) > 0}, {"packages", len(m.Packages) > 0},
 		{"images", len(m.Images) > 0 && !slices.Contains(m.Only, OnlyImages)},
 		{"manifests", len(m.Manifests) > 0 && !slices.Contains(m.Only, OnlyManifests)},
 	} {
@@ -369,6 +380,32 @@ func (v *validator) checkSite(m *Manifest) {
 		v.check(u.Name > last, "unit %q is listed twice or out of order", u.Name)
 		v.check(ok && f.Nodes == u.Nodes, "unit %q: no file %q for the same nodes", u.Name, UnitDir+u.Name)
 		last = u.Name
+	}
+}
+
+// checkPackages requires that the packages of a release are of one format, and that no package is there twice.
+func (v *validator) checkPackages(packages []SitePackage) {
+	seen, formats, last := map[string]bool{}, map[string]string{}, SitePackage{}
+	for _, p := range packages {
+		v.in("package", p.Name, func() {
+			for _, f := range []struct {
+				what, value string
+				form        *regexp.Regexp
+			}{{"name", p.Name, packageName}, {"version", p.Version, packageVersion}, {"arch", p.Arch, packageArch}, {"release", p.Release, packageRelease}} {
+				v.match(f.what, f.value, f.form)
+				v.check(len(f.value) <= maxName, "%s is %d bytes long, more than the %d allowed", f.what, len(f.value), maxName)
+			}
+			v.optional("signature", p.Signature)
+			v.check(p.Nodes == "" || p.Nodes == ControlPlanes || p.Nodes == Workers, "nodes %q are neither %s nor %s", p.Nodes, ControlPlanes, Workers)
+			_, ok := v.entries[p.Entry]
+			v.check(ok && strings.HasPrefix(p.Entry, PackageDir), "entry %q does not exist in %s", p.Entry, PackageDir)
+			v.check(p.Stage >= 0 && cmp.Or(cmp.Compare(last.Release, p.Release), cmp.Compare(last.Stage, p.Stage), cmp.Compare(last.Name, p.Name)) < 0,
+				"it is out of order")
+			key := p.Release + " " + p.Name
+			v.check(!seen[key], "it is listed twice for %s", p.Release)
+			v.check(formats[p.Release] == "" || formats[p.Release] == p.Format(), "%s has packages of two formats", p.Release)
+			v.used[p.Entry], seen[key], formats[p.Release], last = true, true, p.Format(), p
+		})
 	}
 }
 

@@ -115,6 +115,7 @@ type Result struct {
 	Manifests         int      `json:"manifests"`
 	Files             int      `json:"files"`
 	Units             int      `json:"units"`
+	Packages          int      `json:"packages"`
 	LeftOut           []string `json:"leftOut"` // optional components: "crictl v1.28.0"
 	// Other files that were written or used. A field is omitted if there is no such file.
 	Provenance string   `json:"provenance"`

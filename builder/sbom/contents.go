@@ -24,6 +24,7 @@ const (
 	Layer     Kind = "layer"
 	Deb       Kind = "deb"
 	Apk       Kind = "apk"
+	RPM       Kind = "rpm"
 	Chart     Kind = "chart"
 	Manifest  Kind = "manifest"
 	File      Kind = "file"

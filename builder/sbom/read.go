@@ -12,6 +12,7 @@ import (
 	"path"
 	"strings"
 
+	"airlift/builder/ospackage"
 	"airlift/bundle"
 	"airlift/internal/fault"
 	"airlift/internal/space"
@@ -39,6 +40,7 @@ type reader struct {
 
 	binaries map[string]*goBinary   // by entry name
 	layers   map[string][]layerFile // by diff ID
+	packages map[string]*ospackage.Package
 }
 
 // Read lists the contents of a bundle file. It reads the payload once, one entry at a time.
@@ -74,7 +76,7 @@ func List(from Source, processed func(n int64)) (*Contents, error) {
 	}
 	defer s.close()
 	r := &reader{Source: from, spool: s, contents: &Contents{byID: map[string]*Item{}},
-		binaries: map[string]*goBinary{}, layers: map[string][]layerFile{}}
+		binaries: map[string]*goBinary{}, layers: map[string][]layerFile{}, packages: map[string]*ospackage.Package{}}
 	if err := r.stream(processed); err != nil {
 		return nil, err
 	}
@@ -120,6 +122,12 @@ func (r *reader) stream(processed func(int64)) error {
 				reader.warn("%s: %v, so its modules are not listed", e.Name, err)
 				err = nil
 			}
+		case strings.HasPrefix(e.Name, bundle.PackageDir):
+			p, unreadable := ospackage.Read(in)
+			if unreadable != nil {
+				reader.warn("%s: %v, so its source is not listed", e.Name, unreadable)
+			}
+			r.packages[e.Name] = p
 		case layers[e.Name] != "":
 			diffID := layers[e.Name]
 			r.layers[diffID], err = reader.read("layer "+diffID, in, e.Size)
@@ -176,6 +184,7 @@ func (r *reader) collect() {
 	r.images()
 	r.manifests()
 	r.files()
+	r.hostPackages()
 }
 
 // entriesSum identifies all other contents of the bundle: the sha256 of a text with a line
@@ -288,6 +297,30 @@ func (r *reader) files() {
 			PURL:       purl("generic", "", path.Base(s.Path), "", map[string]string{"checksum": "sha256:" + e.SHA256}),
 			Properties: []Property{{"mode", s.Mode}, {"nodes", cmp.Or(s.Nodes, "all")}}})
 		r.contents.modules(i, r.binaries[s.Entry])
+	}
+}
+
+// hostPackages adds the packages of distributions for the hosts. Packages of a distribution in images have no sha256, because only
+// their files are there.
+func (r *reader) hostPackages() {
+	for _, p := range r.Manifest.Packages {
+		e, _ := r.Manifest.Entry(p.Entry)
+		id, _, _ := strings.Cut(p.Release, "-")
+		qualifiers := map[string]string{"arch": p.Arch, "distro": p.Release}
+		version := p.Version
+		if epoch, rest, ok := strings.Cut(version, ":"); ok && Kind(p.Format()) == RPM {
+			version, qualifiers["epoch"] = rest, epoch
+		}
+		item := Item{Kind: Kind(p.Format()), Name: p.Name, Version: p.Version, SHA256: e.SHA256,
+			Properties: []Property{{"architecture", p.Arch}, {"nodes", cmp.Or(p.Nodes, "all")}, {"signature", cmp.Or(p.Signature, "none")}}}
+		if read := r.packages[p.Entry]; read != nil {
+			item.Properties = append(item.Properties, Property{"sourcePackage", read.Source}, Property{"sourceVersion", read.SourceVersion})
+			if read.Source != p.Name || read.SourceVersion != p.Version {
+				qualifiers["upstream"] = read.Source + "@" + read.SourceVersion
+			}
+		}
+		item.PURL = purl(p.Format(), id, p.Name, version, qualifiers)
+		r.top("package/"+p.Release+"/"+p.Name, item)
 	}
 }
 

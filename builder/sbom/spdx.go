@@ -20,7 +20,7 @@ var words = map[Kind]struct {
 }{
 	Bundle: {"INSTALL", cdx.ComponentTypeApplication}, Release: {"INSTALL", cdx.ComponentTypeApplication},
 	Component: {"APPLICATION", cdx.ComponentTypeApplication}, Binary: {"APPLICATION", cdx.ComponentTypeApplication}, Chart: {"APPLICATION", cdx.ComponentTypeApplication},
-	Module: {"LIBRARY", cdx.ComponentTypeLibrary}, Deb: {"LIBRARY", cdx.ComponentTypeLibrary}, Apk: {"LIBRARY", cdx.ComponentTypeLibrary},
+	Module: {"LIBRARY", cdx.ComponentTypeLibrary}, Deb: {"LIBRARY", cdx.ComponentTypeLibrary}, Apk: {"LIBRARY", cdx.ComponentTypeLibrary}, RPM: {"LIBRARY", cdx.ComponentTypeLibrary},
 	Image: {"CONTAINER", cdx.ComponentTypeContainer}, Layer: {"ARCHIVE", cdx.ComponentTypeFile},
 	Manifest: {"FILE", cdx.ComponentTypeFile}, File: {"FILE", cdx.ComponentTypeFile},
 }

@@ -43,7 +43,7 @@ func subjectOf(chain []*sbom.Item) (subject, bool) {
 		s := subject{ecosystems: []string{goEcosystem}, group: "Go", name: item.Name}
 		s.version, s.from = moduleVersion(chain)
 		return s, true
-	case sbom.Deb, sbom.Apk:
+	case sbom.Deb, sbom.Apk, sbom.RPM:
 		s := subject{name: cmp.Or(property(item, "sourcePackage"), item.Name), version: cmp.Or(property(item, "sourceVersion"), item.Version)}
 		s.ecosystems, s.group = distribution(item.PURL)
 		return s, true

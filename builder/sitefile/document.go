@@ -24,6 +24,8 @@ type document struct {
 	Files []file `json:"files"`
 	// SystemdUnits are written, enabled and started by init and join.
 	SystemdUnits []unit `json:"systemdUnits"`
+	// Packages are installed by init and join.
+	Packages []packages `json:"packages"`
 	// MirrorURLs are HOST=URL.
 	MirrorURLs []string `json:"mirrors"`
 	// Checksums are NAME=sha256:HEX.
@@ -61,4 +63,16 @@ type unit struct {
 	Name string `json:"name"`
 	// Nodes are as in file.
 	Nodes string `json:"nodes"`
+}
+
+// packages are packages of a distribution for the hosts.
+type packages struct {
+	// Source is a .deb, a .rpm, or a directory of packages, on the machine that builds the bundle.
+	Source string `json:"source"`
+	// Release is the release of the hosts: debian-12.
+	Release string `json:"release"`
+	// Nodes are as in file.
+	Nodes string `json:"nodes"`
+	// Installed is a list of what such a host has.
+	Installed string `json:"installed"`
 }

@@ -30,7 +30,7 @@ func TestExample(t *testing.T) {
 	}
 	whole := uncommented()
 	dir := t.TempDir()
-	for _, m := range regexp.MustCompile(`(?m)(?:path|source|-): ?([a-z]\S+)$|- ((?:values|SHA256)\S+)$`).FindAllStringSubmatch(whole, -1) {
+	for _, m := range regexp.MustCompile(`(?m)(?:path|source|installed|-): ?([a-z]\S+)$|- ((?:values|SHA256)\S+)$`).FindAllStringSubmatch(whole, -1) {
 		path := filepath.Join(dir, m[1]+m[2])
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)

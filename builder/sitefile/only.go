@@ -46,6 +46,7 @@ func (r *reader) checkOnly() {
 		{"componentVersions", r.Versions != (release.Versions{}), "the bundle has no components"},
 		{"files", len(r.Files) > 0, "init and join write files, from a bundle without only"},
 		{"systemdUnits", len(r.SystemdUnits) > 0, "init and join start units, from a bundle without only"},
+		{"packages", len(r.Packages) > 0, "init, join and the command packages install them, from a bundle without only"},
 		{"require", len(r.Require) > 0, "the bundle has no components"},
 		{"without", len(r.Without) > 0, "the bundle has no components"},
 		{"images", len(r.Images) > 0 && !r.given("only") && !slices.Contains(r.Only, bundle.OnlyImages), "only does not list images"},

@@ -20,8 +20,8 @@ import (
 // Read returns the options in the file at path, checked. What is not written is empty. Paths are relative
 // to the working directory, or absolute. given reports whether a field, "cni" or
 // "componentVersions.etcd", has a value that replaces the file's: it is left out and not checked. The
-// error, a problems.Wrong, lists all problems, each with its line; then the options are without the manifests and files that have
-// some.
+// error, a problems.Wrong, lists all problems, each with its line; then the options are without the manifests, files and packages that
+// have some.
 func Read(path string, given func(field string) bool) (o builder.Options, err error) {
 	r := &reader{given: given, written: map[string]string{}}
 	if err := r.read(path); err != nil {
@@ -41,6 +41,7 @@ func Read(path string, given func(field string) bool) (o builder.Options, err er
 	o.Level, _ = bundle.ParseLevel(r.Compression) // checked
 	r.readManifests(&o.Site)
 	r.readFiles(&o.Site)
+	r.readPackages(&o.Site)
 	o.Site.Written = r.written
 	r.dropWrong(&o)
 	return o, r.Err()
@@ -173,7 +174,7 @@ func (r *reader) pins() []builder.Pin {
 
 var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-// dropWrong leaves out the fields, manifests and files with problems.
+// dropWrong leaves out the fields, manifests, files and packages with problems.
 func (r *reader) dropWrong(o *builder.Options) {
 	wrong, fields := map[string]bool{}, strict.Fields(reflect.TypeFor[builder.Options]())
 	for _, p := range r.Problems {
@@ -186,4 +187,5 @@ func (r *reader) dropWrong(o *builder.Options) {
 	}
 	o.Site.Manifests = slices.DeleteFunc(o.Site.Manifests, func(m builder.Manifest) bool { return wrong[m.At] })
 	o.Site.Files = slices.DeleteFunc(o.Site.Files, func(f builder.File) bool { return wrong[f.At] })
+	o.Site.Packages = slices.DeleteFunc(o.Site.Packages, func(p builder.PackageSource) bool { return wrong[p.At] })
 }

@@ -22,6 +22,7 @@ type Report struct {
 	Manifests  []Change `json:"manifests"` // sha256
 	Files      []Change `json:"files"`     // sha256, mode and nodes
 	Units      []Change `json:"units"`     // nodes
+	Packages   []Change `json:"packages"`  // versions, sha256 and nodes, by release and name
 	// SharedLayers is the size of the layers that both bundles have, in bytes.
 	SharedLayers int64 `json:"sharedLayers"`
 }
@@ -60,7 +61,7 @@ func Files(ctx context.Context, before, after *bundle.File) (*Report, error) {
 	}
 	r := &Report{Old: side(before, x), New: side(after, y), SharedLayers: shared(x, y),
 		Components: changes(components(x), components(y)), Images: changes(digests(x), digests(y)),
-		Manifests: changes(manifests(x), manifests(y)), Files: changes(files(x), files(y)), Units: changes(units(x), units(y))}
+		Manifests: changes(manifests(x), manifests(y)), Files: changes(files(x), files(y)), Units: changes(units(x), units(y)), Packages: changes(packages(x), packages(y))}
 	for _, c := range changes(checksums(x), checksums(y)) {
 		// Another checksum of the same version is worth a line.
 		if version := components(x)[c.Name]; version != "" && version == components(y)[c.Name] {
@@ -73,7 +74,7 @@ func Files(ctx context.Context, before, after *bundle.File) (*Report, error) {
 	}
 	old, now := r.Old, r.New
 	old.File, old.Size, now.File, now.Size = "", 0, "", 0 // another compression is not a difference
-	r.Different = old != now || len(r.Components)+len(r.Images)+len(r.Manifests)+len(r.Files)+len(r.Units)+len(r.Modules) > 0
+	r.Different = old != now || len(r.Components)+len(r.Images)+len(r.Manifests)+len(r.Files)+len(r.Units)+len(r.Packages)+len(r.Modules) > 0
 	return r, nil
 }
 
@@ -153,6 +154,12 @@ func files(m *bundle.Manifest) map[string]string {
 
 func units(m *bundle.Manifest) map[string]string {
 	return values(m.Units, func(u bundle.SiteUnit) (string, string) { return u.Name, cmp.Or(u.Nodes, "all") })
+}
+
+func packages(m *bundle.Manifest) map[string]string {
+	return values(m.Packages, func(p bundle.SitePackage) (string, string) {
+		return p.Release + " " + p.Name, joined(p.Version, p.Arch, p.Nodes, strings.TrimPrefix(p.Entry, bundle.PackageDir))
+	})
 }
 
 func joined(values ...string) string {

@@ -21,6 +21,13 @@ func references(before, after *bundle.Manifest) map[string]string {
 			}
 		}
 	}
+	for _, p := range after.Packages {
+		for _, o := range before.Packages {
+			if o.Release == p.Release && o.Name == p.Name {
+				pair(p.Entry, o.Entry)
+			}
+		}
+	}
 	for _, i := range after.Images {
 		for _, o := range before.Images {
 			if o.Name != i.Name && bundle.Untagged(o.Reference) != bundle.Untagged(i.Reference) {

@@ -77,7 +77,7 @@ func diffText(w io.Writer, r *compare.Report) error {
 	for _, section := range []struct {
 		title string
 		list  []compare.Change
-	}{{"bundle", heads}, {"components", r.Components}, {"images", r.Images}, {"manifests", r.Manifests}, {"files", r.Files}, {"units", r.Units}} {
+	}{{"bundle", heads}, {"components", r.Components}, {"images", r.Images}, {"manifests", r.Manifests}, {"files", r.Files}, {"units", r.Units}, {"packages", r.Packages}} {
 		if len(section.list) > 0 {
 			fmt.Fprintf(&b, "%s:\n", section.title)
 		}

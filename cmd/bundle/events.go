@@ -32,7 +32,7 @@ func resultEvent(r *builder.Result, lockPath string) *events.Result {
 	e := &events.Result{Path: r.Path, Size: r.Size, SHA256: r.SHA256, UnpackedSize: r.UnpackedSize,
 		KubernetesVersion: r.Manifest.KubernetesVersion, Downloaded: r.Downloaded,
 		Components: len(r.Manifest.Components), Images: len(r.Manifest.Images), Manifests: len(r.Manifest.Manifests),
-		Files: len(r.Manifest.Files), Units: len(r.Manifest.Units), LeftOut: []string{},
+		Files: len(r.Manifest.Files), Units: len(r.Manifest.Units), Packages: len(r.Manifest.Packages), LeftOut: []string{},
 		Provenance: r.Provenance, Signature: r.Signature, SBOMs: r.SBOMs, Lock: lockPath, Base: r.Base}
 	for _, c := range r.LeftOut {
 		e.LeftOut = append(e.LeftOut, c.Name+" "+c.Version)

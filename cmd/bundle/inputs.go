@@ -58,6 +58,9 @@ func (b *buildFlags) inputs(o builder.Options) []input {
 	for _, f := range o.Site.Files {
 		list = append(list, input{"the file", f.Source})
 	}
+	for _, p := range o.Site.Packages {
+		list = append(list, input{"the packages", p.Source}, input{"the list of installed packages", p.Installed})
+	}
 	return list
 }
 

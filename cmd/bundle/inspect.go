@@ -21,7 +21,7 @@ func newInspectCmd() *cobra.Command {
 		Long: `Show the contents of a bundle as a tree, with the unpacked size of each part and its
 share of the whole: every component with its upstream URL and checksum, every image with
 its digest, their signers if the build verified signatures, and the site's own manifests,
-files and systemd units. At the end it prints the command that lists the files with tar.
+files, systemd units and packages. At the end it prints the command that lists the files with tar.
 
 inspect reads only the manifest and compares it with its sha256. "bundle verify"
 reads the whole file. Of a thin file ("install thin"), inspect shows the contents of its

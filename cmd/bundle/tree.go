@@ -108,6 +108,7 @@ func contents(m *bundle.Manifest, installer int64) branch {
 		c.below("images", c.images(), bundle.BlobDir),
 		c.below("manifests", c.manifests(), bundle.ManifestDir),
 		c.below("files", c.files(), bundle.FileDir),
+		c.below("packages", c.packages(), bundle.PackageDir),
 		c.below("SBOM", c.sboms(), bundle.SBOMDir),
 	}, func(b branch) bool { return len(b.branches) == 0 && b.size == 0 })
 	return root
@@ -191,6 +192,21 @@ func (c content) files() (list []branch) {
 					b.note += " only on each " + u.Nodes
 				}
 			}
+		}
+		list = append(list, b)
+	}
+	return list
+}
+
+func (c content) packages() (list []branch) {
+	for _, p := range c.Packages {
+		b := branch{name: p.Name + " " + p.Version, size: c.size(p.Entry), note: p.Arch + " for " + p.Release}
+		if p.Nodes != "" {
+			b.note += ", only on each " + p.Nodes
+		}
+		b.details = []string{"sha256:" + strings.TrimSuffix(strings.TrimPrefix(p.Entry, bundle.PackageDir), "."+p.Format()), "no signature in the package"}
+		if p.Signature != "" {
+			b.details[1] = "signature of " + p.Signature + ", not verified"
 		}
 		list = append(list, b)
 	}

@@ -76,7 +76,7 @@ func newRootCmd() *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"Several hosts, from one machine:", []*cobra.Command{clustercmd.New(openOwnFile)}},
-		{"One host:", []*cobra.Command{newPreflightCmd(), init, join, newResetCmd()}},
+		{"One host:", []*cobra.Command{newPackagesCmd(), newPreflightCmd(), init, join, newResetCmd()}},
 		{"Second day:", []*cobra.Command{newStatusCmd(), newTestCmd(), newAuditCmd(), upgrade, reconfigurecmd.New(shared), newEndpointCmd(), newNodeCmd(), newTokenCmd(), newKubeconfigCmd(), certscmd.New(shared), secretscmd.New(shared), bring, apply, images}},
 		{"Recovery:", []*cobra.Command{newDoctorCmd(), newEtcdCmd()}},
 		{"Advanced:", []*cobra.Command{newConfigCmd(), registrycmd.New(shared), adoptcmd.New(shared)}},

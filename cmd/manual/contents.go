@@ -41,6 +41,7 @@ var Books = []Book{
 			{"docs/site.md", "Your own software"},
 			{"docs/site-host.md", "Your software on a host"},
 			{"docs/applications.md", "Applications"},
+			{"docs/packages.md", "Packages of the distribution"},
 			{"docs/gpu.md", "GPUs"},
 			{"docs/images.md", "Images"},
 			{"docs/offline-sites.md", "Offline sites"},

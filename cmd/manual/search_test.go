@@ -22,6 +22,7 @@ var questions = []struct{ words, section string }{
 	{"add application", "recipes--add-an-application"},
 	{"exit code", "install--exit-codes"},
 	{"token expired", "troubleshooting--join-the-token-is-unknown-or-has-expired"},
+	{"install deb packages offline", "packages--get-the-packages"},
 	{"firewall ports", "install--3-check-the-hosts"},
 	{"remove an application", "applications--remove-an-application"},
 	{"undo apply", "applications--undo-an-apply"},

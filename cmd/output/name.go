@@ -81,8 +81,8 @@ var afterName = regexp.MustCompile(`^(?:[A-Za-z0-9_-]|[./][A-Za-z0-9_])`)
 
 // NeedFile are the commands that need a payload, and NeedNone are those below them that do not.
 var (
-	NeedFile = []string{"init", "join", "import", "apply", "preflight", "thin", "adopt", "reconfigure", "upgrade", "images", "cluster", "config images", "registry enable", "etcd restore"}
-	NeedNone = []string{"upgrade undo", "reconfigure undo", "reconfigure print", "images unpin", "cluster example"}
+	NeedFile = []string{"init", "join", "import", "apply", "packages", "preflight", "thin", "adopt", "reconfigure", "upgrade", "images", "cluster", "config images", "registry enable", "etcd restore"}
+	NeedNone = []string{"packages remove", "upgrade undo", "reconfigure undo", "reconfigure print", "images unpin", "cluster example"}
 )
 
 var needFile, needNone = oneOf(NeedFile), oneOf(NeedNone)

@@ -11,18 +11,20 @@ import (
 	"airlift/bundle"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
+	"airlift/installer/host/ospackages"
 	"airlift/installer/pki"
 )
 
 // A List is the desired state that one step creates.
 type List struct {
-	Files     []pki.File       // with their content
-	Binaries  []host.Binary    // from the bundle
-	SiteFiles []host.SiteFile  // the site's own files, from the bundle
-	Images    []bundle.Image   // in the container runtime
-	Claims    []ledger.Claim   // directories that others fill, and that reset removes
-	Objects   []runtime.Object // of the cluster, in the order in which they are applied
-	Documents []Document       // manifests of the bundle, applied unchanged
+	Files     []pki.File        // with their content
+	Binaries  []host.Binary     // from the bundle
+	SiteFiles []host.SiteFile   // the site's own files, from the bundle
+	Images    []bundle.Image    // in the container runtime
+	Packages  []ospackages.Item // of the distribution, that are not installed
+	Claims    []ledger.Claim    // directories that others fill, and that reset removes
+	Objects   []runtime.Object  // of the cluster, in the order in which they are applied
+	Documents []Document        // manifests of the bundle, applied unchanged
 }
 
 // A Document is a manifest of the bundle.
@@ -35,7 +37,7 @@ type Document struct {
 func (l List) Add(o List) List {
 	return List{
 		Files: append(l.Files, o.Files...), Binaries: append(l.Binaries, o.Binaries...), SiteFiles: append(l.SiteFiles, o.SiteFiles...),
-		Images: append(l.Images, o.Images...), Claims: append(l.Claims, o.Claims...),
+		Images: append(l.Images, o.Images...), Packages: append(l.Packages, o.Packages...), Claims: append(l.Claims, o.Claims...),
 		Objects: append(l.Objects, o.Objects...), Documents: append(l.Documents, o.Documents...),
 	}
 }

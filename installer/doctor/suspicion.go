@@ -117,6 +117,7 @@ var ofStatus = []struct {
 	{"certificates", true, "", aSymptom, "certificate-soon", "the components will refuse connections with it", ""},
 	{"etcd", false, "", aStore, "etcd", "without a majority of healthy members the API server cannot write", ""},
 	{"etcd", true, "", aPressure, "etcd-warning", "etcd rejects writes above its limit; a learner has no vote", ""},
+	{"packages", false, "", aSymptom, "package", "what the site needs of the distribution is missing: drivers, clients of storage, the time", ""},
 	{"addOns", false, "coredns has ", aDNS, "add-on", "pods need it for names, Services or the pod network", ""},
 	{"addOns", false, "", aContainer, "add-on", "pods need it for names, Services or the pod network", ""},
 	{"manifests", false, "", aSymptom, "manifest", "a workload of the site is not ready", "kubectl get pods -A -o wide"},

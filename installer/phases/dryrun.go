@@ -32,6 +32,9 @@ func (d DryRun) Show(ctx context.Context, step string, l desired.List) error {
 	if len(l.Binaries)+len(l.Images) > 0 && !d.OnlyChanges {
 		d.Console.Note("the bundle's %d binaries and %d images are not written", len(l.Binaries), len(l.Images))
 	}
+	for _, i := range l.Packages {
+		d.Console.Note("would install the package %s", i)
+	}
 	if len(l.SiteFiles) > 0 {
 		if err := d.Site.WriteAll(ctx); err != nil {
 			return err

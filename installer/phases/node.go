@@ -65,15 +65,10 @@ func (n *Node) Inspect(ctx context.Context) error {
 	if n.inspected {
 		return nil
 	}
-	is, err := n.findEarlierRun()
-	if err != nil {
+	if err := n.checkEarlierRun(ctx); err != nil {
 		return err
 	}
-	n.Observed = node.Observation{IsNode: is}
-	if err := n.CheckEarlier(ctx); err != nil {
-		return err
-	}
-	n.Observed, n.inspected = node.ObserveRuntime(ctx, n.Machine, n.Config, is), true
+	n.Observed, n.inspected = node.ObserveRuntime(ctx, n.Machine, n.Config, n.Observed.IsNode), true
 	if r := n.Observed.Runtime; r != nil { // it and its cgroup driver are used
 		learned := *n.Config
 		learned.Facts.CgroupDriver = r.CgroupDriver()
@@ -81,6 +76,16 @@ func (n *Node) Inspect(ctx context.Context) error {
 		n.Console.Note("using this host's existing containerd %s, %s cgroup driver", r.Info.Version, learned.Facts.CgroupDriver)
 	}
 	return nil
+}
+
+// checkEarlierRun finds out whether this run can continue an earlier one.
+func (n *Node) checkEarlierRun(ctx context.Context) error {
+	is, err := n.findEarlierRun()
+	if err != nil {
+		return err
+	}
+	n.Observed = node.Observation{IsNode: is}
+	return n.CheckEarlier(ctx)
 }
 
 // findEarlierRun finds out whether an earlier run made this host a node,

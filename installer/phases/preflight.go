@@ -25,6 +25,9 @@ func (n *Node) CheckHost(ctx context.Context, clusterKubelet []byte) (preflight.
 	if target.Disk, err = n.diskSpace(ctx); err != nil {
 		return preflight.Report{}, err
 	}
+	if target.PendingPackages, target.Packages = n.packageProblem(ctx); ctx.Err() != nil {
+		return preflight.Report{}, ctx.Err()
+	}
 	if target.ContainerdFiles, err = n.firstContainerdProblems(ctx); err != nil {
 		return preflight.Report{}, err
 	}

@@ -216,6 +216,7 @@ func (s *subject) nodeChecks() (list []check) {
 		check{"DirWritable", s.dirWritable},
 		check{"Binaries", s.binaries},
 		check{"SiteFiles", s.siteFiles},
+		check{"Packages", s.packages},
 		check{runtimecheck.Name, when(true, OfRuntime(s.ContainerdFiles))},
 		check{gpucheck.Name, s.gpu},
 		check{"PodNetwork", s.podNetwork},

@@ -43,6 +43,10 @@ type Target struct {
 	Binaries []host.Binary
 	// Files are the site's own files for this host.
 	Files []host.SiteFile
+	// Packages is why the packages of the bundle cannot be installed on this host, and PendingPackages how many are not
+	// installed.
+	Packages        error
+	PendingPackages int
 	// Runtime is the error of the host's own container runtime, if it has one
 	// and it does not work.
 	Runtime error

@@ -24,6 +24,18 @@ func (s *subject) siteFiles(context.Context) (found []Problem) {
 	return found
 }
 
+// packages requires that the packages of the bundle can be installed on this host. init and join install them before they check
+// the host.
+func (s *subject) packages(context.Context) []Problem {
+	switch {
+	case s.Packages != nil:
+		return Fail(fault.Hint(s.Packages), "%v", s.Packages)
+	case s.PendingPackages > 0:
+		return Warn("no action needed: init and join install them first; to do that now: ./install packages", "%d packages of this file are not installed yet: other checks may miss what they bring", s.PendingPackages)
+	}
+	return nil
+}
+
 // owner returns a sentence about who owns a path on this host, or "" if it is free. It also
 // knows the directories that the configuration chooses.
 func (s *subject) owner(file string) string {

@@ -39,10 +39,12 @@ type Status struct {
 	Endpoint     *Endpoint     `json:"endpoint,omitempty"`
 	Images       *Images       `json:"images,omitempty"`
 	AddOns       []AddOn       `json:"addOns"`
-	Manifests    []Manifest    `json:"manifests"`
-	Drift        []Drift       `json:"drift"`
-	LastBackup   *Backup       `json:"lastBackup,omitempty"`
-	LastRun      *Run          `json:"lastRun,omitempty"`
+	// Packages are those of the file, or without a file those that Airlift installed.
+	Packages   []Package  `json:"packages"`
+	Manifests  []Manifest `json:"manifests"`
+	Drift      []Drift    `json:"drift"`
+	LastBackup *Backup    `json:"lastBackup,omitempty"`
+	LastRun    *Run       `json:"lastRun,omitempty"`
 	// Unknown has, by the name of a part, why it could not be read.
 	Unknown map[string]string `json:"unknown"`
 
@@ -83,6 +85,8 @@ type Contents struct {
 	Images func(role string) []bundle.Image
 	// HasImage reports whether the file has an image, by a name as in a pod.
 	HasImage func(name string) bool
+	// Packages returns the packages for a node of a role, of all releases; nil if there is no file.
+	Packages func(role string) []bundle.SitePackage
 	// Apply is the command that applies its manifests.
 	Apply string
 	// Drift returns what differs from the stored configuration of the cluster that a kubeconfig reaches, "" for this host's.
@@ -149,6 +153,7 @@ func (r *Reader) parts() []part {
 		{"certificates", r.readCertificates, true},
 		{"images", r.readImages, true},
 		{"addOns", r.readAddOns, false},
+		{"packages", r.readPackages, true},
 		{"manifests", r.readManifests, false},
 		{"drift", r.readDrift, true},
 		{"versions", r.readVersions, false},
@@ -161,7 +166,7 @@ func (r *Reader) parts() []part {
 func (r *Reader) Read(ctx context.Context) (*Status, error) {
 	r.node = node.Observe(r.Host)
 	s := &Status{
-		Problems: []Problem{}, Warnings: []Problem{}, Components: []Component{}, Certificates: []Certificate{}, AddOns: []AddOn{}, Manifests: []Manifest{}, Drift: []Drift{},
+		Problems: []Problem{}, Warnings: []Problem{}, Components: []Component{}, Certificates: []Certificate{}, AddOns: []AddOn{}, Packages: []Package{}, Manifests: []Manifest{}, Drift: []Drift{},
 		Unknown: map[string]string{}, apply: r.Contents.Apply, now: time.Now(),
 	}
 	limited, cancel := context.WithTimeout(ctx, partTimeout)

@@ -37,6 +37,9 @@ func (s *Status) Write(out io.Writer, width int) {
 		}
 		p.row("images", s.images())
 		p.row("add-ons", s.addOns())
+		if len(s.Packages) > 0 || s.Unknown["packages"] != "" {
+			p.row("packages", s.packages())
+		}
 		p.row("drift", s.drift())
 	}
 	p.row("last backup", s.backup())
@@ -176,6 +179,18 @@ func (s *Status) versions() string {
 		}
 	}
 	return text
+}
+
+func (s *Status) packages() string {
+	var list []string
+	for _, one := range s.Packages {
+		text := one.Name + " " + cmp.Or(one.Installed, one.Version)
+		if one.State != "installed" {
+			text += " (" + one.State + ")"
+		}
+		list = append(list, text)
+	}
+	return s.unknown("packages", strings.Join(list, ", "))
 }
 
 func (s *Status) certificates() string {

@@ -33,6 +33,8 @@ var mayWrite = map[string][]string{
 	"installer/host/uninstall":    {"Chmod", "Chown", "MkdirAll", "Move", "Remove", "SaveAside"},
 	"installer/host/ledger":       {"Replace"},   // the ledger itself
 	"installer/clustertest/probe": {"WriteFile"}, // in a pod, on the volume of the test
+	// Locks of package managers, and a copy of dpkg's records in a directory that the ledger claims.
+	"installer/host/ospackages": {"Mkdir", "OpenFile", "Symlink", "WriteFile"},
 	// Files in a directory that the ledger claims: a service writes them, which does not have the ledger.
 	"installer/registry/store": {"OpenFile", "OpenPartial", "RemovePartial", "ReopenPartial", "RepairPartial"},
 }

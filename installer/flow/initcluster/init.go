@@ -79,6 +79,7 @@ func Phases() []workflow.Step {
 func (i *Init) Steps() []workflow.Step {
 	createKey, storeKey := i.encryption.steps(i.access.admin)
 	return []workflow.Step{
+		phases.NewPackages(i.node).Step(),
 		{Name: "preflight", Doc: "run the preflight checks", Run: i.preflight, Reads: true},
 		{Name: "unpack", Doc: "install the binaries from the bundle", Prepare: i.node.Ready, Desired: i.content.Desired, Apply: i.content.Unpack, Needed: true},
 		{Name: "files", Doc: "write the site's own files", Desired: i.site.Desired, Apply: i.site.WriteEarly, Empty: len(i.node.Plan.SiteFiles()) == 0},

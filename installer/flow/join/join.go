@@ -47,6 +47,7 @@ func Phases(controlPlane bool) []workflow.Step {
 // workerSteps returns the steps of a worker's join in order.
 func workerSteps(w *workerJoin) []workflow.Step {
 	return []workflow.Step{
+		w.nodeJoin.packages(),
 		{Name: "preflight", Doc: "run the preflight checks", Run: w.nodeJoin.preflight, Reads: true},
 		{Name: "discovery", Doc: "discover the cluster and verify its CA", Run: w.nodeJoin.discovery, Reads: true, Needed: true},
 		{Name: "unpack", Doc: "install the binaries from the bundle", Prepare: w.nodeJoin.ready, Desired: w.nodeJoin.content.Desired, Apply: w.nodeJoin.content.Unpack, Needed: true},
@@ -72,6 +73,7 @@ func workerSteps(w *workerJoin) []workflow.Step {
 // both names to run and to skip it.
 func controlPlaneSteps(c *controlPlaneJoin) []workflow.Step {
 	return []workflow.Step{
+		c.nodeJoin.packages(),
 		{Name: "preflight", Doc: "run the preflight checks", Run: c.preflight, Reads: true},
 		{Name: "discovery", Doc: "discover the cluster and verify its CA", Run: c.nodeJoin.discovery, Reads: true, Needed: true},
 		{Name: "unpack", Doc: "install the binaries from the bundle", Prepare: c.nodeJoin.ready, Desired: c.content.Desired, Apply: c.unpack, Needed: true},

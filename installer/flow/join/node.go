@@ -14,6 +14,7 @@ import (
 	"airlift/installer/pki"
 	"airlift/installer/pods"
 	"airlift/installer/preflight"
+	"airlift/installer/workflow"
 )
 
 // findProblems reports everything that prevents this host from joining. It changes
@@ -28,6 +29,13 @@ func (j *nodeJoin) findProblems(ctx context.Context) (preflight.Report, error) {
 	}
 	report, err := j.node.CheckHost(ctx, kubelet)
 	return j.addSource(ctx, report, err)
+}
+
+// packages returns the step packages. A thin file finds the cluster for it, and verifies its CA.
+func (j *nodeJoin) packages() workflow.Step {
+	p := phases.NewPackages(j.node)
+	p.Attach = j.attach
+	return p.Step()
 }
 
 func (j *nodeJoin) preflight(ctx context.Context) error {

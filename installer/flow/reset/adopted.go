@@ -41,6 +41,7 @@ func (r *Reset) adoptedSteps() []workflow.Step {
 		}},
 		{Name: "state", Doc: "remove the files that Airlift kept for the cluster", Run: r.onHost(uninstall.RemoveState)},
 		{Name: "kubeconfig", Doc: "restore the servers in kubeconfigs", Run: r.restoreServers},
+		{Name: "packages", Doc: "remove the packages that Airlift installed", Run: r.onHost(uninstall.RemovePackages)},
 		{Name: "installed", Doc: "remove Airlift's units, binaries and files, and restore the originals", Run: r.restoreFiles},
 		{Name: "kubelet", Doc: "restart the kubelet, if its files changed", Run: r.restartKubelet},
 	})

@@ -70,6 +70,7 @@ func (r *Reset) steps() []workflow.Step {
 			{Name: "netfilter", Doc: "remove iptables and nftables rules", Run: r.removeNetfilter},
 			{Name: "routes", Doc: "remove routes", Run: r.onHost(kernel.RemoveRoutes)},
 			{Name: "state", Doc: "remove the data of etcd, the kubelet and containerd", Run: r.onHost(uninstall.RemoveState)},
+			{Name: "packages", Doc: "remove the packages that Airlift installed", Run: r.onHost(uninstall.RemovePackages)},
 			{Name: "installed", Doc: "remove units, certificates, configuration and binaries", Run: r.removeInstalled},
 		}},
 	})

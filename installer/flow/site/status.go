@@ -22,6 +22,9 @@ func Contents(b *payload.Bundle, version string) status.Contents {
 			return slices.DeleteFunc(slices.Clone(b.Manifest.Images), func(i bundle.Image) bool { return !r.Needs(i.Name) })
 		},
 	}
+	if !b.Manifest.Additional() {
+		c.Packages = func(role string) []bundle.SitePackage { return phases.PackagesFor(b, role) }
+	}
 	for _, m := range b.Manifest.Manifests {
 		c.Manifests = append(c.Manifests, b.ManifestOf(m))
 	}

@@ -15,6 +15,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/host"
+	"airlift/installer/host/ospackages"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
@@ -171,8 +172,19 @@ func (u *Upgrade) preflight(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	u.warnPackages(ctx)
 	u.Console.Note("the cluster has %s, this node's kubelet %s, this file %s", from, u.Self.KubeletVersion, to)
 	return nil
+}
+
+// warnPackages warns of packages of this file that this node does not have: an upgrade does not install them.
+func (u *Upgrade) warnPackages(ctx context.Context) {
+	items, err := phases.PackagesOf(u.Bundle, node.Observe(u.Existing).Role, u.Machine).Items(ctx)
+	if err != nil {
+		u.Console.Warn("%v", err)
+	} else if n := len(ospackages.Changes(items)); n > 0 {
+		u.Console.Warn("an upgrade installs no packages: %s of this file are not on this node. When its pods may be interrupted: ./install packages", workflow.Count(n, "package"))
+	}
 }
 
 // finish ends the upgrade of this node. What undo needs stays until the next upgrade.

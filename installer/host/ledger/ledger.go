@@ -38,6 +38,7 @@ const (
 	Module  = "module"  // a kernel module that Airlift loaded; reset keeps it
 	Reset   = "reset"   // reset has begun to remove the node
 	Restart = "restart" // a unit that must restart, because reset restores its files
+	Package = "package" // a package of the distribution that Airlift installed
 )
 
 // Kinds of ledger entries for the pod network. Other users of CNI may share its
@@ -107,6 +108,8 @@ type Entry struct {
 	Owner *Owner `json:"owner,omitempty"`
 	// CopyOf is the file of which this is a copy for another user.
 	CopyOf string `json:"copyOf,omitempty"`
+	// Package is what Airlift installed of a package.
+	Package *PackageVersions `json:"package,omitempty"`
 	// Of is the node that reset has begun to remove.
 	Of *Identity `json:"of,omitempty"`
 }
@@ -115,6 +118,14 @@ type Entry struct {
 type Owner struct {
 	UID int `json:"uid"`
 	GID int `json:"gid"`
+}
+
+// PackageVersions are the versions of a package of the distribution.
+type PackageVersions struct {
+	Manager string `json:"manager"` // dpkg or rpm
+	Version string `json:"version"` // that Airlift installed, or began to
+	// Before is the version that the host had: reset does not remove the package.
+	Before string `json:"before,omitempty"`
 }
 
 // Wrote reports whether Airlift wrote content with the given sum.
@@ -142,7 +153,8 @@ func (e Entry) after(old Entry) Entry {
 
 func (e Entry) equal(o Entry) bool {
 	return e.Kind == o.Kind && e.Name == o.Name && e.SHA256 == o.SHA256 && e.Pending == o.Pending &&
-		slices.Equal(e.Earlier, o.Earlier) && e.Site == o.Site && e.Original == o.Original && e.Device == o.Device && e.Contents == o.Contents && e.Mode == o.Mode && (e.Owner == nil) == (o.Owner == nil) && e.CopyOf == o.CopyOf && (e.Of == nil) == (o.Of == nil)
+		slices.Equal(e.Earlier, o.Earlier) && e.Site == o.Site && e.Original == o.Original && e.Device == o.Device && e.Contents == o.Contents && e.Mode == o.Mode && (e.Owner == nil) == (o.Owner == nil) && e.CopyOf == o.CopyOf && (e.Of == nil) == (o.Of == nil) &&
+		(e.Package == nil) == (o.Package == nil) && (e.Package == nil || *e.Package == *o.Package)
 }
 
 // ledgerHint is for a damaged ledger. The cluster runs without it.

@@ -49,6 +49,9 @@ func PlanDisown(h *host.Host) (goes, stays []string, err error) {
 			}
 		}
 	}
+	for _, e := range h.Records().Entries(ledger.Package) {
+		stays = append(stays, "package "+e.Name)
+	}
 	for _, i := range backups(h) {
 		stays = append(stays, i.String())
 	}

@@ -1,6 +1,7 @@
 package uninstall
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -48,7 +49,7 @@ func (i Item) String() string {
 type Plan []Item
 
 // PlanFor lists what reset removes from this host, and what it leaves in the same
-// directories. RemoveInterfaces, RemoveRules, RemoveRoutes, RemoveState and
+// directories. RemoveInterfaces, RemoveRules, RemoveRoutes, RemoveState, RemovePackages and
 // RemoveInstalled execute it.
 func PlanFor(h *host.Host) (Plan, error) {
 	plan := Plan{} // not nil: nil means that there is no ledger
@@ -63,6 +64,7 @@ func PlanFor(h *host.Host) (Plan, error) {
 			}
 		}
 	}
+	plan = append(plan, PlanPackages(context.Background(), h)...)
 	for _, n := range h.Records().ImageNames() {
 		item := Item{Act: Remove, What: "image name " + n.Name, Reason: "in the containerd at " + n.Socket}
 		if n.Before != nil {

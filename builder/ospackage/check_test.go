@@ -1,0 +1,258 @@
+package ospackage
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"airlift/scripts/fixtures/rig"
+)
+
+// stanza is a package in the form of dpkg's file status.
+func stanza(t testing.TB, text string) *Package {
+	t.Helper()
+	var p *Package
+	if err := stanzas(strings.NewReader(text), func(fields map[string]string) (err error) { p, err = fromControl(fields); return err }); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestCheck(t *testing.T) {
+	pkg := func(name, version, fields string) *Package {
+		return stanza(t, "Package: "+name+"\nVersion: "+version+"\nArchitecture: all\n"+fields)
+	}
+	installed, err := ParseInstalled([]byte(`Package: libc6
+Status: install ok installed
+Version: 2.36-9
+Architecture: amd64
+
+Package: gone
+Status: deinstall ok config-files
+Version: 1
+Architecture: amd64
+
+Package: user
+Status: install ok installed
+Version: 1
+Architecture: all
+Depends: lib (= 1)
+
+Package: lib
+Status: install ok installed
+Version: 1
+Architecture: all
+Provides: virt (= 1)
+
+Package: mta
+Status: hold ok installed
+Version: 9
+Architecture: all
+Conflicts: postfix
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		set  []*Package
+		want string // of the messages, joined by "; "
+	}{
+		{[]*Package{pkg("a", "1", "Depends: libc6 (>= 2.36), b"), pkg("b", "1", "")}, ""},
+		{[]*Package{pkg("a", "1", "Depends: libc6 (>= 2.37)")}, "a 1 needs libc6 (>= 2.37)"},
+		{[]*Package{pkg("a", "1", "Depends: gone | virt")}, ""},
+		{[]*Package{pkg("a", "1", "Depends: virt (>= 2)")}, "a 1 needs virt (>= 2)"},
+		{[]*Package{pkg("a", "1", "Conflicts: libc6")}, "a 1 conflicts with libc6 2.36-9 of the hosts, because of libc6"},
+		{[]*Package{pkg("postfix", "1", "")}, "mta 9 of the hosts conflicts with postfix 1, because of postfix"},
+		{[]*Package{pkg("lib", "2", "Provides: virt (= 1)")}, "user 1 of the hosts needs lib (= 1), and they would have lib 2"},
+		{[]*Package{pkg("lib", "2", ""), pkg("user", "2", "Depends: lib (>= 2)")}, ""},
+		{[]*Package{pkg("lib", "0.1", "Depends: nothing")}, ""}, // the hosts keep the newer one
+	} {
+		var got []string
+		for _, p := range Check(c.set, "amd64", installed) {
+			got = append(got, p.Message)
+			if p.Unsure || p.Hint == "" {
+				t.Errorf("%+v", p)
+			}
+		}
+		if strings.Join(got, "; ") != c.want {
+			t.Errorf("%v: %q, want %q", c.set, got, c.want)
+		}
+	}
+	if found := Check([]*Package{pkg("a", "1", "Depends: libc6, b"), pkg("b", "1", "")}, "amd64", nil); len(found) != 1 || !found[0].Unsure {
+		t.Errorf("without a list: %+v", found)
+	}
+	names, err := ParseInstalled([]byte("libc6:amd64\t2.36-9\nbash\t5.2-1\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := Check([]*Package{pkg("a", "1", "Depends: libc6 (>= 2), awk")}, "amd64", names); len(found) != 1 || !strings.Contains(found[0].Hint, WriteDeb) {
+		t.Errorf("with names only: %+v", found)
+	}
+	for _, text := range []string{"", "Package: a\nVersion: 1\nArchitecture: all\nFilename: pool/a.deb\n", "bash-5.1.8-9.el9.x86_64\nglibc-2.34-1.el9.x86_64\n", "Package: a\nStatus: deinstall ok config-files\nVersion: 1\nArchitecture: all\n"} {
+		if _, err := ParseInstalled([]byte(text)); err == nil {
+			t.Errorf("%q is a list", text)
+		}
+	}
+}
+
+func TestStages(t *testing.T) {
+	pkg := func(name, fields string) *Package {
+		return stanza(t, "Package: "+name+"\nVersion: 1\nArchitecture: all\n"+fields)
+	}
+	set := []*Package{pkg("app", "Depends: tool"), pkg("tool", "Pre-Depends: base"), pkg("base", "Depends: libx"), pkg("libx", ""), pkg("other", "")}
+	got := ""
+	stages := Stages(set)
+	for _, p := range set {
+		got += fmt.Sprint(p.Name, stages[p], " ")
+	}
+	if got != "app1 tool1 base0 libx0 other0 " {
+		t.Error(got)
+	}
+	if circle := Stages([]*Package{pkg("a", "Pre-Depends: b"), pkg("b", "Pre-Depends: a")}); len(circle) > 0 {
+		t.Errorf("%v", circle)
+	}
+}
+
+// Rules of rpm, by what rpm itself decides in TestRPM of installer/host/ospackages, too.
+func TestRPMRanges(t *testing.T) {
+	for _, c := range []struct {
+		has, needs relation
+		want       bool
+	}{
+		{relation{op: "=", version: "1.0-5"}, relation{op: ">=", version: "1.0"}, true},
+		{relation{op: "=", version: "1.0-5"}, relation{op: ">", version: "1.0"}, false},
+		{relation{op: "=", version: "1.0-5"}, relation{op: "=", version: "1.0-4"}, false},
+		{relation{op: "=", version: "2:1.0-5"}, relation{op: "<", version: "9"}, false},
+		{relation{op: "=", version: "1.0~rc1-1"}, relation{op: "<", version: "1.0"}, true},
+		{relation{}, relation{op: "=", version: "1"}, true},
+	} {
+		if got := overlap(c.has, c.needs); got != c.want {
+			t.Errorf("%v for %v: %t", c.has, c.needs, got)
+		}
+	}
+	list, err := ParseInstalled([]byte("bash = 5.1.8-9.el9\nlibc.so.6(GLIBC_2.34)(64bit)\nrtld(GNU_HASH)\noldx = 0.5-1\n/bin/sh\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Package{Format: RPM, Name: "a", Version: "1-1", Arch: "noarch", requires: []clause{{{name: "/bin/sh"}}, {{name: "libc.so.6(GLIBC_2.34)(64bit)"}}, {{name: "bash", op: ">=", version: "5"}}, {{name: "/bin/zsh"}}, {{name: "(x or y)"}}},
+		obsoletes: []relation{{name: "oldx", op: "<", version: "1"}}}
+	var got []string
+	for _, f := range Check([]*Package{p}, "amd64", list) {
+		got = append(got, fmt.Sprint(f.Unsure, " ", f.Message))
+	}
+	if want := "false a 1-1 needs /bin/zsh; true a 1-1 needs (x or y); false a 1-1 replaces oldx (< 1), which the hosts have"; strings.Join(got, "; ") != want {
+		t.Errorf("%q", got)
+	}
+}
+
+// Generated packages: what Check finds missing is what the real dpkg refuses to configure.
+func TestDependenciesAsDpkg(t *testing.T) {
+	rig.Tool(t, "dpkg")
+	out, err := exec.Command("dpkg", "--print-architecture").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	arch := strings.TrimSpace(string(out))
+	if arch != "amd64" && arch != "arm64" {
+		t.Fatalf("dpkg is for %s", arch)
+	}
+	dir := t.TempDir()
+	found := map[bool]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		names := []string{"aa", "bb", "cc", "dd", "ee"}
+		version := rapid.SampledFrom([]string{"1", "1-1", "2~rc", "2", "1:1"})
+		field := func(name string, alternatives bool) string {
+			var list []string
+			for range rapid.IntRange(0, 2).Draw(t, name) {
+				var c []string
+				for range rapid.IntRange(1, 2).Draw(t, "alternatives") {
+					r := rapid.SampledFrom([]string{"aa", "bb", "cc", "dd", "ee", "v1", "v2"}).Draw(t, "name")
+					if alternatives {
+						if rapid.IntRange(0, 3).Draw(t, "versioned") == 0 {
+							r += " (" + rapid.SampledFrom([]string{"<<", "<=", "=", ">=", ">>"}).Draw(t, "op") + " " + version.Draw(t, "version") + ")"
+						} else if rapid.IntRange(0, 5).Draw(t, "any") == 0 {
+							r += ":any"
+						}
+					} else if rapid.Bool().Draw(t, "provided version") {
+						r += " (= " + version.Draw(t, "version") + ")"
+					}
+					c = append(c, r)
+					if !alternatives {
+						break
+					}
+				}
+				list = append(list, strings.Join(c, " | "))
+			}
+			if len(list) == 0 {
+				return ""
+			}
+			return name + ": " + strings.Join(list, ", ") + "\n"
+		}
+		var status, both strings.Builder
+		var set []*Package
+		var added []string
+		for _, name := range names {
+			where := rapid.SampledFrom([]string{"nowhere", "installed", "added"}).Draw(t, name)
+			if where == "nowhere" {
+				continue
+			}
+			text := "Package: " + name + "\nMaintainer: A <a@example.com>\nDescription: a test\nVersion: " + version.Draw(t, "version") + "\nArchitecture: " + rapid.SampledFrom([]string{"all", arch}).Draw(t, "arch") + "\n" +
+				rapid.SampledFrom([]string{"", "Multi-Arch: foreign\n", "Multi-Arch: allowed\n"}).Draw(t, "multi-arch") + field("Provides", false)
+			if strings.Contains(text, "Architecture: all\nMulti-Arch: allowed") {
+				text = strings.Replace(text, "Multi-Arch: allowed\n", "", 1) // dpkg refuses it
+			}
+			if where == "installed" {
+				status.WriteString(text + "Status: install ok installed\n\n")
+				both.WriteString(text + "Status: install ok installed\n\n")
+				continue
+			}
+			text += field("Depends", true)
+			both.WriteString(text + "Status: install ok unpacked\n\n")
+			p := &Package{}
+			if err := stanzas(strings.NewReader(text), func(fields map[string]string) (err error) { p, err = fromControl(fields); return err }); err != nil {
+				t.Fatal(err)
+			}
+			set, added = append(set, p), append(added, name)
+		}
+		if len(set) == 0 {
+			return
+		}
+		installed := &Installed{format: Deb}
+		if status.Len() > 0 {
+			var err error
+			if installed, err = ParseInstalled([]byte(status.String())); err != nil {
+				t.Fatal(err)
+			}
+		}
+		missing := false
+		w := world{arch: arch, installed: installed, added: set}
+		for _, p := range set {
+			missing = missing || len(w.missing(p)) > 0
+		}
+		admin := filepath.Join(dir, "admin")
+		for _, name := range []string{"updates", "triggers", "info"} {
+			if err := os.MkdirAll(filepath.Join(admin, name), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(admin, "status"), []byte(both.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("dpkg", append([]string{"--admindir=" + admin, "--force-not-root", "--no-act", "--configure"}, added...)...)
+		cmd.Env = append(os.Environ(), "LC_ALL=C")
+		said, err := cmd.CombinedOutput()
+		if refused := bytes.Contains(said, []byte("dependency problems")); refused != missing || (err != nil) != refused {
+			t.Errorf("missing: %t; dpkg, %v:\n%s\nof:\n%s", missing, err, said, both.String())
+		}
+		found[missing]++
+	})
+	if found[true] < 5 || found[false] < 5 {
+		t.Errorf("the generated packages decide too little: %v", found)
+	}
+}

@@ -1,0 +1,172 @@
+package ospackage
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"airlift/scripts/fixtures/distro"
+	"airlift/scripts/fixtures/rig"
+	_ "airlift/scripts/fixtures/seed"
+)
+
+func readFile(t testing.TB, file string) (*Package, []byte, error) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Read(bytes.NewReader(data))
+	return p, data, err
+}
+
+func TestDeb(t *testing.T) {
+	p, data, err := readFile(t, distro.Deb(t, t.TempDir(), distro.Package{Name: "chrony", Version: "1:4.3-2+deb12u1", Arch: "amd64",
+		Fields: "Source: chrony-src (4.3-2)\nPre-Depends: init (>= 1)\nDepends: adduser,\n libc6 (>= 2.36) | libc7 (>> 3), time-daemon:any\nConflicts: time-daemon, ntp (<< 1)\nBreaks: old (<= 2)\nProvides: time-daemon (= 1), x\nMulti-Arch: foreign"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := fmt.Sprint(p.String(), "|", p.Arch, "|", p.Source, "|", p.SourceVersion, "|", p.Signature, "|", p.requires, "|", p.preRequires, "|", p.conflicts, "|", p.provides, "|", p.multiArch)
+	if want := "chrony 1:4.3-2+deb12u1|amd64|chrony-src|4.3-2||[init (>= 1) adduser libc6 (>= 2.36) | libc7 (> 3) time-daemon:any]|[init (>= 1)]|[time-daemon ntp (< 1) old (<= 2)]|[time-daemon (= 1) x]|foreign"; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	if !p.Fits("amd64") || p.Fits("arm64") {
+		t.Error("architectures")
+	}
+	for n := range len(data) { // cut off anywhere
+		if _, err := Read(bytes.NewReader(data[:n])); err == nil {
+			t.Fatalf("%d of %d bytes are read", n, len(data))
+		}
+	}
+}
+
+// Real dpkg-deb compresses in all of its ways.
+func TestCompressions(t *testing.T) {
+	rig.Tool(t, "dpkg-deb")
+	for _, compression := range []string{"none", "gzip", "xz", "zstd"} {
+		dir := t.TempDir()
+		control := filepath.Join(dir, "tree/DEBIAN/control")
+		if err := os.MkdirAll(filepath.Dir(control), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(control, []byte("Package: tool\nVersion: 1.0-1\nArchitecture: all\nMaintainer: A <a@example.com>\nDescription: a test\n with lines\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(dir, "renamed.bin")
+		if out, err := exec.Command("dpkg-deb", "-Z"+compression, "--root-owner-group", "--build", filepath.Join(dir, "tree"), file).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if p, _, err := readFile(t, file); err != nil || p.String() != "tool 1.0-1" || p.Arch != "all" {
+			t.Errorf("%s: %v, %v", compression, p, err)
+		}
+	}
+}
+
+func TestRPM(t *testing.T) {
+	p, data, err := readFile(t, distro.RPM(t, t.TempDir(), distro.Package{Name: "iscsi", Version: "6.2-3.el9", Fields: "Epoch: 2\nRequires: /bin/sh, libfoo.so.1()(64bit), y >= 2\nConflicts: q < 3\nObsoletes: oldx < 1\nProvides: virt = 4"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := fmt.Sprint(p.String(), "|", p.Arch, "|", p.Source, "|", p.SourceVersion, "|", p.requires, "|", p.conflicts, "|", p.obsoletes)
+	if want := "iscsi 2:6.2-3.el9|noarch|iscsi|6.2-3.el9|[/bin/sh libfoo.so.1()(64bit) y (>= 2)]|[q (< 3)]|[oldx (< 1)]"; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	if !p.files["/usr/share/iscsi/version"] || !strings.Contains(fmt.Sprint(p.provides), "virt (= 4)") {
+		t.Errorf("%v %v", p.files, p.provides)
+	}
+	for n := range len(data) {
+		if _, err := Read(bytes.NewReader(data[:n])); err == nil {
+			t.Fatalf("%d of %d bytes are read", n, len(data))
+		}
+	}
+}
+
+// Changed bytes are an error or another package, never a crash.
+func TestHostileFiles(t *testing.T) {
+	deb, err := os.ReadFile(distro.Deb(t, t.TempDir(), distro.Package{Name: "a", Version: "1", Fields: "Depends: b"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Headers of rpm: lead, signatures and header with one text each.
+	header := "\x8e\xad\xe8\x01\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x08\x00\x00\x03\xe8\x00\x00\x00\x06\x00\x00\x00\x00\x00\x00\x00\x01name\x00\x00\x00\x00"
+	rpm := []byte(rpmMagic + strings.Repeat("\x00", 92) + header + header)
+	rapid.Check(t, func(t *rapid.T) {
+		data := bytes.Clone(rapid.SampledFrom([][]byte{deb, rpm}).Draw(t, "file"))
+		for range rapid.IntRange(1, 6).Draw(t, "changes") {
+			data[rapid.IntRange(8, len(data)-1).Draw(t, "at")] = rapid.Byte().Draw(t, "byte")
+		}
+		_, _ = Read(bytes.NewReader(data))
+	})
+}
+
+func TestNames(t *testing.T) {
+	for _, p := range []distro.Package{{Name: "-i", Version: "1"}, {Name: "../a", Version: "1"}, {Name: "aa", Version: "1 2"}, {Name: "aa", Version: "-1"}, {Name: "Upper", Version: "1"}, {Name: "aa", Version: "1/2"}} {
+		bad := Package{Format: Deb, Name: p.Name, Version: p.Version, Arch: "all"}
+		if err := bad.check(); err == nil {
+			t.Errorf("%q %q is accepted", p.Name, p.Version)
+		}
+	}
+	for _, text := range []string{"no package", "!<arch>\nxxx", "PK\x03\x04", ""} {
+		if _, err := Read(strings.NewReader(text)); err == nil {
+			t.Errorf("%q is read", text)
+		}
+	}
+}
+
+// someVersion draws versions that are close to each other.
+func someVersion(t *rapid.T, name string) string {
+	return rapid.StringMatching(`([01]:)?[0-2]{1,2}([.+~][0-2a]{1,2}){0,2}(-[0-2]{1,2}([.+~]b?[0-2]){0,1})?`).Draw(t, name)
+}
+
+// The order of versions is the one of dpkg and of rpm.
+func TestVersions(t *testing.T) {
+	rig.Tool(t, "dpkg")
+	rig.Tool(t, "rpm")
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := someVersion(t, "a"), someVersion(t, "b")
+		got, err := Compare(Deb, a, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := exec.Command("dpkg", "--compare-versions", a, map[int]string{-1: "lt", 0: "eq", 1: "gt"}[sign(got)], b).Run(); want != nil {
+			t.Errorf("%s and %s: %d, dpkg disagrees", a, b, got)
+		}
+		_, x, _ := strings.Cut("0:"+strings.TrimPrefix(strings.TrimPrefix(a, "0:"), "1:"), ":")
+		_, y, _ := strings.Cut("0:"+strings.TrimPrefix(strings.TrimPrefix(b, "0:"), "1:"), ":")
+		x, _, _ = strings.Cut(x, "-") // vercmp compares one part
+		y, _, _ = strings.Cut(y, "-")
+		if rapid.Bool().Draw(t, "caret") {
+			x = strings.ReplaceAll(x, "+", "^")
+		}
+		out, err := exec.Command("rpm", "--eval", fmt.Sprintf("%%{lua:print(rpm.vercmp(%q, %q))}", x, y)).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Compare(RPM, x, y); err != nil || fmt.Sprint(sign(got)) != strings.TrimSpace(string(out)) {
+			t.Errorf("%s and %s: %d, rpm has %s, %v", x, y, got, out, err)
+		}
+	})
+}
+
+func sign(n int) int { return max(-1, min(1, n)) }
+
+// A signature names its key, in both forms and with both kinds of lengths.
+func TestSignature(t *testing.T) {
+	// Version 4, with the fingerprint as a hashed and the ID as an unhashed subpacket.
+	body := "\x04\x00\x01\x08\x00\x17\x16\x21\x04" + strings.Repeat("\xaa", 12) + "\x01\x23\x45\x67\x89\xab\xcd\xef" + "\x00\x0a\x09\x10\x01\x23\x45\x67\x89\xab\xcd\xef" + "xx"
+	for _, packet := range []string{"\xc2" + string(rune(len(body))) + body, "\x88" + string(rune(len(body))) + body} {
+		if got := signatureOf([]byte(packet)); got != "key 0123456789ABCDEF" {
+			t.Errorf("%q", got)
+		}
+	}
+	if got := signatureOf([]byte("nonsense")); got != "a key whose ID is not known" {
+		t.Errorf("%q", got)
+	}
+	rapid.Check(t, func(t *rapid.T) { _ = signatureOf(rapid.SliceOf(rapid.Byte()).Draw(t, "data")) })
+}

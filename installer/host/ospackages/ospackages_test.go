@@ -1,0 +1,439 @@
+package ospackages_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"airlift/bundle"
+	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
+	"airlift/installer/host/ledger"
+	"airlift/installer/host/ospackages"
+	"airlift/internal/fault"
+	"airlift/scripts/fixtures/distro"
+	"airlift/scripts/fixtures/rig"
+)
+
+// A site has a host in a root directory, and packages for it.
+type site struct {
+	*testing.T
+	root, dir, release string
+	make               func(t testing.TB, dir string, p distro.Package) string
+	files              map[string]string // of packages, by their entries
+}
+
+func newSite(t *testing.T, release string) *site {
+	t.Helper()
+	s := &site{T: t, root: distro.Root(t, release), dir: t.TempDir(), release: release, make: distro.Deb, files: map[string]string{}}
+	if strings.HasPrefix(release, "rhel") {
+		s.make = distro.RPM
+	}
+	return s
+}
+
+// carry makes a package and returns it as a bundle lists it.
+func (s *site) carry(p distro.Package, stage ...int) bundle.SitePackage {
+	s.Helper()
+	file := s.make(s, s.dir, p)
+	sum, err := filesystem.DigestFile(file)
+	if err != nil {
+		s.Fatal(err)
+	}
+	arch := "all"
+	if filepath.Ext(file) == ".rpm" {
+		arch = "noarch"
+	}
+	is := bundle.SitePackage{Name: p.Name, Version: p.Version, Arch: arch, Release: s.release, Entry: bundle.PackageName(sum, filepath.Ext(file)[1:])}
+	if len(stage) > 0 {
+		is.Stage = stage[0]
+	}
+	s.files[is.Entry] = file
+	return is
+}
+
+// open opens the host for changes.
+func (s *site) open() (*host.Host, func()) {
+	s.Helper()
+	h, unlock, err := host.OpenLocked(s.root)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return h, unlock
+}
+
+// install installs packages as a run of init does.
+func (s *site) install(list ...bundle.SitePackage) ([]ospackages.Item, error) {
+	s.Helper()
+	h, unlock := s.open()
+	defer unlock()
+	wanted, err := ospackages.ForHost(h, list)
+	if err != nil {
+		return nil, err
+	}
+	m, err := ospackages.New(h, list[0].Format(), nil)
+	if err != nil {
+		return nil, err
+	}
+	return m.Install(s.Context(), wanted, func(ctx context.Context, entries []string) (map[string]string, error) {
+		paths := map[string]string{}
+		for _, e := range entries {
+			f, err := os.Open(s.files[e])
+			if err != nil {
+				return nil, err
+			}
+			sum, _, _ := strings.Cut(filepath.Base(e), ".")
+			paths[e], err = h.PutPackage(ctx, e, sum, f)
+			if err = errors.Join(err, f.Close()); err != nil {
+				return nil, err
+			}
+		}
+		return paths, nil
+	})
+}
+
+// must is install, which succeeds.
+func (s *site) must(list ...bundle.SitePackage) []ospackages.Item {
+	s.Helper()
+	items, err := s.install(list...)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return items
+}
+
+// refused requires that an installation is refused before it changes anything on the host.
+func (s *site) refused(want string, list ...bundle.SitePackage) {
+	s.Helper()
+	before, entries := s.has(), s.ledger()
+	_, err := s.install(list...)
+	if fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), want) || fault.Hint(err) == "" {
+		s.Errorf("%v (exit code %d, hint %q), want %q", err, fault.ExitCode(err), fault.Hint(err), want)
+	}
+	if after := s.has(); after != before || s.ledger() != entries {
+		s.Errorf("it changed the host from\n%s%s to\n%s%s", before, entries, after, s.ledger())
+	}
+	if _, err := os.Stat(s.root + host.PackagesDir); !os.IsNotExist(err) {
+		s.Errorf("the directory of packages is left: %v", err)
+	}
+	if _, err := os.Stat(s.root + ledger.StateDir); entries == "" && !os.IsNotExist(err) {
+		s.Errorf("a directory is left: %v", err)
+	}
+}
+
+// has returns the packages of the host, as its package manager lists them.
+func (s *site) has() string {
+	s.Helper()
+	args := []string{"dpkg-query", "--admindir=" + s.root + "/var/lib/dpkg", "-W", "-f", "${Package} ${Version} ${db:Status-Status}\n"}
+	if strings.HasPrefix(s.release, "rhel") {
+		args = []string{"rpm", "--root=" + s.root, "-qa", "--qf", "%{NAME} %{EVR} installed\n"}
+	}
+	out, _ := exec.Command(args[0], args[1:]...).Output()
+	return string(out)
+}
+
+// ledger returns the packages in the ledger.
+func (s *site) ledger() (text string) {
+	s.Helper()
+	h, err := host.Open(s.root)
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, e := range h.Records().Entries(ledger.Package) {
+		text += fmt.Sprintf("%s %s before %q\n", e.Name, e.Package.Version, e.Package.Before)
+	}
+	return text
+}
+
+// remove removes what was installed, and returns what happened to each package.
+func (s *site) remove() (text string) {
+	s.Helper()
+	h, unlock := s.open()
+	defer unlock()
+	planned, err := ospackages.Removals(s.Context(), h)
+	if err != nil {
+		s.Fatal(err)
+	}
+	list, err := ospackages.Remove(s.Context(), h, nil)
+	if err != nil || fmt.Sprint(list) != fmt.Sprint(planned) {
+		s.Fatalf("%v, planned %v: %v", list, planned, err)
+	}
+	for _, r := range list {
+		text += r.Name + ": " + r.Leave + "\n"
+	}
+	if err := h.ForgetUnused(); err != nil {
+		s.Fatal(err)
+	}
+	if _, err := os.Stat(s.root + ledger.StateDir); !os.IsNotExist(err) {
+		s.Errorf("the ledger is left: %v", err)
+	}
+	return text
+}
+
+func (s *site) is(what, got, want string) {
+	s.Helper()
+	if got != want {
+		s.Errorf("%s:\n%swant:\n%s", what, got, want)
+	}
+}
+
+// dpkg changes the host without Airlift.
+func (s *site) dpkg(args ...string) {
+	s.Helper()
+	if out, err := distro.Dpkg(s, s.root, args...); err != nil {
+		s.Fatalf("%v\n%s", err, out)
+	}
+}
+
+func acts(items []ospackages.Item) (text string) {
+	for _, i := range items {
+		text += i.Name + " " + i.Act + "\n"
+	}
+	return text
+}
+
+func TestDpkg(t *testing.T) {
+	distro.UseDpkg(t)
+	s := newSite(t, "debian-12")
+	kept := s.make(t, s.dir, distro.Package{Name: "kept", Version: "9"})
+	old := s.make(t, s.dir, distro.Package{Name: "old", Version: "1"})
+	s.dpkg("--install", kept, old)
+	app := s.carry(distro.Package{Name: "app", Version: "1:1.0-1", Fields: "Depends: lib (>= 1), old (>= 2)", Conffile: "a = 1\n", Scripts: map[string]string{"postinst": `test "$DEBIAN_FRONTEND" = noninteractive && echo "$1" >"$DPKG_ROOT/run/app"`}})
+	lib, newer, older := s.carry(distro.Package{Name: "lib", Version: "1"}), s.carry(distro.Package{Name: "old", Version: "2"}), s.carry(distro.Package{Name: "kept", Version: "8"})
+
+	items := s.must(app, lib, newer, older)
+	s.is("acts", acts(items), "app install\nlib install\nold upgrade\nkept keep\n")
+	s.is("packages", s.has(), "app 1:1.0-1 installed\nkept 9 installed\nlib 1 installed\nold 2 installed\n")
+	s.is("ledger", s.ledger(), "app 1:1.0-1 before \"\"\nlib 1 before \"\"\nold 2 before \"1\"\n")
+	s.is("again", acts(s.must(app, lib, newer, older)), "app \nlib \nold \nkept keep\n")
+	if _, err := os.Stat(s.root + "/run/app"); err != nil {
+		t.Error(err)
+	}
+	// A newer file: its own package and a changed configuration file, without a question.
+	if err := os.WriteFile(s.root+"/etc/app.conf", []byte("a = edited\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	app2 := s.carry(distro.Package{Name: "app", Version: "1:1.1-1", Fields: "Depends: lib", Conffile: "a = 2\n"})
+	s.is("newer file", acts(s.must(app2)), "app upgrade\n")
+	if data, err := os.ReadFile(s.root + "/etc/app.conf"); err != nil || string(data) != "a = edited\n" {
+		t.Errorf("%q, %v", data, err)
+	}
+	s.is("ledger", s.ledger(), "app 1:1.1-1 before \"\"\nlib 1 before \"\"\nold 2 before \"1\"\n")
+	// Another package needs one of them.
+	s.dpkg("--install", s.make(t, s.dir, distro.Package{Name: "user", Version: "1", Fields: "Depends: lib"}))
+	s.is("removed", s.remove(), "app: \nlib: user needs it\nold: the host had it before, in version 1\n")
+	s.is("packages", s.has(), "app 1:1.1-1 config-files\nkept 9 installed\nlib 1 installed\nold 2 installed\nuser 1 installed\n")
+	s.is("nothing more to remove", s.remove(), "")
+}
+
+// Everything that cannot be installed is refused before the first change.
+func TestDpkgRefuses(t *testing.T) {
+	distro.UseDpkg(t)
+	s := newSite(t, "debian-12")
+	s.dpkg("--install", s.make(t, s.dir, distro.Package{Name: "mta", Version: "1", Fields: "Provides: mail"}), s.make(t, s.dir, distro.Package{Name: "reader", Version: "1", Fields: "Conflicts: noise"}))
+	p := func(name, fields string) bundle.SitePackage {
+		return s.carry(distro.Package{Name: name, Version: "1", Fields: fields})
+	}
+	s.refused("app depends on lib", p("app", "Depends: lib (>= 2)"), p("lib", ""))
+	s.refused("gone", p("fine", ""), p("app", "Pre-Depends: gone"))
+	s.refused("conflicts with mail", p("app", "Conflicts: mail"))
+	s.refused("considering removing mta in favour of app", p("app", "Conflicts: mta\nReplaces: mta\nProvides: mta"))
+	s.refused("noise", p("noise", ""))
+	other := p("app", "")
+	other.Release = "ubuntu-24.04"
+	s.refused("for other hosts (ubuntu-24.04 all): this host is debian-12", other)
+	foreign := p("app", "")
+	foreign.Arch = "s390x"
+	s.refused("for debian-12 and s390x: this host is debian-12 and ", foreign)
+	lied := p("app", "")
+	lied.Version = "2"
+	if _, err := s.install(lied); fault.ExitCode(err) != fault.Bundle {
+		t.Errorf("a package that is not what the bundle says: %v", err)
+	}
+	// A package of the host that is not installed completely.
+	broken := s.make(t, s.dir, distro.Package{Name: "broken", Version: "1", Scripts: map[string]string{"postinst": "exit 1"}})
+	if out, err := distro.Dpkg(t, s.root, "--install", broken); err == nil {
+		t.Fatal(out)
+	}
+	s.refused("broken is half-configured", p("app", ""))
+}
+
+// A package that pre-depends on another one of the file is unpacked when that is configured.
+func TestPreDependencies(t *testing.T) {
+	distro.UseDpkg(t)
+	s := newSite(t, "debian-12")
+	base := s.carry(distro.Package{Name: "base", Version: "1", Scripts: map[string]string{"postinst": `touch "$DPKG_ROOT/run/base"`}})
+	top := s.carry(distro.Package{Name: "top", Version: "1", Fields: "Pre-Depends: base", Scripts: map[string]string{"preinst": `test -e "$DPKG_ROOT/run/base"`}}, 1)
+	s.must(base, top)
+	s.is("packages", s.has(), "base 1 installed\ntop 1 installed\n")
+	s.is("removed", s.remove(), "base: \ntop: \n")
+	s.is("packages", s.has(), "")
+}
+
+// A script that fails leaves a package that the next run completes, or reset removes. What was not begun is not in the ledger.
+func TestFailingScript(t *testing.T) {
+	distro.UseDpkg(t)
+	s := newSite(t, "debian-12")
+	fails := s.carry(distro.Package{Name: "fails", Version: "1", Scripts: map[string]string{"postinst": `test -e "$DPKG_ROOT/run/fixed" || { echo no device; exit 1; }`}})
+	never := s.carry(distro.Package{Name: "never", Version: "1", Fields: "Pre-Depends: fails"}, 1)
+	_, err := s.install(fails, never)
+	if fault.ExitCode(err) != fault.Failure || !strings.Contains(err.Error(), "no device") || !strings.Contains(fault.Hint(err), "packages remove") {
+		t.Errorf("%v", err)
+	}
+	s.is("ledger", s.ledger(), "fails 1 before \"\"\n")
+	if _, err := s.install(fails); err == nil {
+		t.Error("the script has succeeded")
+	}
+	if err := os.WriteFile(s.root+"/run/fixed", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.is("repaired", acts(s.must(fails, never)), "fails repair\nnever install\n")
+	s.is("packages", s.has(), "fails 1 installed\nnever 1 installed\n")
+	// The next time it fails, and is removed.
+	s.dpkg("--purge", "never", "fails")
+	if err := os.Remove(s.root + "/run/fixed"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.install(fails); err == nil {
+		t.Error("the script has succeeded")
+	}
+	s.is("removed", s.remove(), "fails: \n")
+	s.is("packages", s.has(), "")
+}
+
+// dpkg is killed while it installs; the next run finishes, whether dpkg had written its records or only its journal.
+func TestKilledDpkg(t *testing.T) {
+	distro.UseDpkg(t)
+	for _, script := range []string{"preinst", "postinst"} {
+		s := newSite(t, "debian-12")
+		kill := map[string]string{script: `test -e "$DPKG_ROOT/run/second" || { touch "$DPKG_ROOT/run/second"; kill -9 $PPID; }`}
+		one, two := s.carry(distro.Package{Name: "one", Version: "1", Scripts: kill}), s.carry(distro.Package{Name: "two", Version: "1"})
+		if _, err := s.install(one, two); err == nil {
+			t.Fatal("dpkg was not killed")
+		}
+		s.must(one, two)
+		s.is(script, s.has(), "one 1 installed\ntwo 1 installed\n")
+		s.is("removed", s.remove(), "one: \ntwo: \n")
+		s.is("packages", s.has(), "")
+	}
+}
+
+// Held packages and packages that something else changed stay.
+func TestChangedByOthers(t *testing.T) {
+	distro.UseDpkg(t)
+	s := newSite(t, "debian-12")
+	held, upgraded := s.carry(distro.Package{Name: "held", Version: "1"}), s.carry(distro.Package{Name: "upgraded", Version: "1"})
+	s.must(held, upgraded)
+	set := exec.Command("dpkg", "--root="+s.root, "--set-selections")
+	set.Stdin = strings.NewReader("held hold\n")
+	if out, err := set.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	s.dpkg("--install", s.make(t, s.dir, distro.Package{Name: "upgraded", Version: "2"}))
+	held2, third := s.carry(distro.Package{Name: "held", Version: "2"}), s.carry(distro.Package{Name: "upgraded", Version: "3"})
+	s.is("acts", acts(s.must(held2)), "held keep\n")
+	s.must(third)
+	s.is("ledger", s.ledger(), "held 1 before \"\"\nupgraded 3 before \"2\"\n")
+	s.is("removed", s.remove(), "held: it was set on hold\nupgraded: the host had it before, in version 2\n")
+}
+
+// Another process has the lock of dpkg: what waits says who, and goes on when the lock is free or the user interrupts.
+func TestLock(t *testing.T) {
+	distro.UseDpkg(t)
+	s := newSite(t, "debian-12")
+	p := s.carry(distro.Package{Name: "app", Version: "1"})
+	holder := exec.Command("perl", "-e", `use Fcntl; open my $f, "+>", $ARGV[0]; my $l = pack("s s l! l! i", F_WRLCK, 0, 0, 0, 0); fcntl($f, F_SETLK, $l) or die $!; $| = 1; print "locked\n"; <STDIN>`, s.root+"/var/lib/dpkg/lock-frontend")
+	in, err := holder.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := holder.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 7)); err != nil {
+		t.Fatal(err)
+	}
+	h, unlock := s.open()
+	defer unlock()
+	var said []string
+	ctx, cancel := context.WithCancel(t.Context())
+	m, err := ospackages.New(h, "deb", func(text string) {
+		said = append(said, text)
+		cancel()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Install(ctx, []bundle.SitePackage{p}, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if len(said) == 0 || !strings.Contains(said[0], "which perl (process ") {
+		t.Errorf("%q", said)
+	}
+	in.Close()
+	if err := holder.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+	s.must(p)
+	var free unix.Flock_t
+	free.Type = unix.F_WRLCK
+	f, err := os.OpenFile(s.root+"/var/lib/dpkg/lock-frontend", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unix.FcntlFlock(f.Fd(), unix.F_SETLK, &free); err != nil {
+		t.Errorf("the lock is not released: %v", err)
+	}
+}
+
+func TestRPM(t *testing.T) {
+	rig.Root(t)
+	rig.Tool(t, "rpm")
+	s := newSite(t, "rhel-9")
+	if err := os.WriteFile(s.root+"/etc/os-release", []byte("ID=\"rhel\"\nVERSION_ID=\"9.4\"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	rpm := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command("rpm", append([]string{"--root=" + s.root}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	rpm("--initdb")
+	rpm("-U", s.make(t, s.dir, distro.Package{Name: "kept", Version: "9-1"}), s.make(t, s.dir, distro.Package{Name: "old", Version: "1-1"}))
+	app := s.carry(distro.Package{Name: "app", Version: "1.0-1", Fields: "Requires: lib >= 1, old >= 2"})
+	lib, newer, older := s.carry(distro.Package{Name: "lib", Version: "1-1"}), s.carry(distro.Package{Name: "old", Version: "2-1"}), s.carry(distro.Package{Name: "kept", Version: "8-1"})
+	s.refused("lib >= 1 is needed by app", app, newer)
+	s.refused("conflicts with", s.carry(distro.Package{Name: "bad", Version: "1-1", Fields: "Conflicts: old"}))
+	s.refused("would remove old 1-1", s.carry(distro.Package{Name: "bad", Version: "1-1", Fields: "Obsoletes: old < 5"}))
+	s.is("acts", acts(s.must(app, lib, newer, older)), "app install\nlib install\nold upgrade\nkept keep\n")
+	s.is("again", acts(s.must(app, lib, newer, older)), "app \nlib \nold \nkept keep\n")
+	rpm("-U", s.make(t, s.dir, distro.Package{Name: "user", Version: "1-1", Fields: "Requires: lib"}))
+	s.is("removed", s.remove(), "app: \nlib: user-1-1.noarch needs it\nold: the host had it before, in version 1-1\n")
+	if has := s.has(); strings.Contains(has, "app") || !strings.Contains(has, "old 2-1") || !strings.Contains(has, "lib 1-1") {
+		t.Error(has)
+	}
+	epoch := s.carry(distro.Package{Name: "epoch", Version: "1-1", Fields: "Epoch: 3"})
+	epoch.Version = "3:1-1"
+	s.must(epoch)
+	s.is("ledger", s.ledger(), "epoch 3:1-1 before \"\"\n")
+	fails := s.carry(distro.Package{Name: "fails", Version: "1-1", Scripts: map[string]string{"pre -p <lua>": "error('no device')"}})
+	if _, err := s.install(fails); fault.ExitCode(err) != fault.Failure {
+		t.Errorf("%v", err)
+	}
+	s.is("ledger", s.ledger(), "epoch 3:1-1 before \"\"\n")
+	s.is("removed", s.remove(), "epoch: \n")
+}
