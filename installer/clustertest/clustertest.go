@@ -216,7 +216,7 @@ func (t *Test) probe(ctx context.Context) error {
 	if err := t.create(ctx, pods...); err != nil {
 		return err
 	}
-	states, err := t.ended(ctx, roleProbe, len(pods), probeTime)
+	states, err := t.ended(ctx, roleProbe, len(pods), startTime, probeTime)
 	if err != nil {
 		return err
 	}
@@ -261,26 +261,29 @@ func (t *Test) report(ctx context.Context, pod string, state podState, want prob
 	return probe.Read(log, want, t.site.names)
 }
 
-// ended waits until pods have ended, and returns their states by name.
-func (t *Test) ended(ctx context.Context, role string, count int, limit time.Duration) (map[string]podState, error) {
-	states := map[string]podState{}
-	for end := time.Now().Add(limit); ; {
+// ended waits until pods have ended, or have not started in a time, and returns their states by name.
+func (t *Test) ended(ctx context.Context, role string, count int, start, limit time.Duration) (map[string]podState, error) {
+	states, began := map[string]podState{}, time.Now()
+	for {
 		pods, err := t.pods(ctx, role)
 		if err != nil {
 			return nil, err
 		}
-		ended := 0
+		ended, lost := 0, 0
 		for i := range pods {
 			state := stateOf(&pods[i])
 			states[pods[i].Name] = state
-			if state.ended {
+			switch {
+			case state.ended:
 				ended++
+			case !state.started && time.Since(began) > start:
+				lost++
 			}
 		}
 		if ended == count {
 			return states, nil
 		}
-		if time.Now().After(end) {
+		if ended+lost == count || time.Since(began) > limit {
 			events, err := t.events(ctx)
 			for name, state := range states {
 				if text := events[name]; err == nil && text != "" && !state.started {

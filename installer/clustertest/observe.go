@@ -69,7 +69,7 @@ func (t *Test) observePulls(ctx context.Context) error {
 	if t.site.registry == nil {
 		return nil
 	}
-	states, err := t.ended(ctx, rolePull, len(t.site.tested), 0)
+	states, err := t.ended(ctx, rolePull, len(t.site.tested), 0, 0)
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (t *Test) observeVolume(ctx context.Context) error {
 	if t.site.class == nil || len(t.site.tested) == 0 {
 		return nil
 	}
-	states, err := t.ended(ctx, roleVolume, 1, volumeTime)
+	states, err := t.ended(ctx, roleVolume, 1, volumeTime, volumeTime)
 	if err != nil {
 		return err
 	}
