@@ -168,7 +168,7 @@ func TestApplications(t *testing.T) {
 	isAt := func(t *testing.T, mode string) {
 		t.Helper()
 		contains(t, get(t, "configmap", "settings", "-o", "jsonpath={.data.mode}"), mode)
-		contains(t, get(t, "deployment", "front", "-o", "jsonpath={.spec.template.spec.containers[0].image} {.status.readyReplicas}"), images[mode]+" 1")
+		contains(t, get(t, "deployment", "front", "-o", "jsonpath={.spec.template.spec.containers[0].image} {.status.updatedReplicas}"), images[mode]+" 1") // the former pod may still end
 		if names := get(t, "configmap", "-o", "name"); strings.Count(names, "only-") != 1 || !strings.Contains(names, "only-"+mode) {
 			t.Errorf("version %s runs, with these ConfigMaps:\n%s", mode, names)
 		}

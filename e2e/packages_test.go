@@ -101,7 +101,7 @@ func TestPackages(t *testing.T) {
 		}},
 		{"preflight and dry runs show what is missing", func(t *testing.T) {
 			was := untouched(t, control)
-			contains(t, install(t, control, 0, "preflight", "init"), "WARNING Packages", "./install packages")
+			contains(t, install(t, control, 0, "preflight", "init"), "WARNING Packages", "install packages")
 			contains(t, install(t, control, 0, "packages", "--dry-run"), "install: nfs-common ", "install: site-tool 1.0-1", "Nothing was changed.")
 			contains(t, install(t, control, 0, "init", "--dry-run"), "would install the package nfs-common ")
 			run(t, control, "sh", "-c", "rm -rf /tmp/airlift-*")
@@ -145,7 +145,7 @@ func TestPackages(t *testing.T) {
 		{"status reports what is missing, and packages repairs it", func(t *testing.T) {
 			contains(t, install(t, worker, 0, "status"), "packages", "nfs-common ")
 			run(t, worker, "dpkg", "--remove", "site-worker")
-			contains(t, install(t, worker, 1, "status"), "the package site-worker 1.0-1 is not installed", "./install packages")
+			contains(t, install(t, worker, 1, "status"), "the package site-worker 1.0-1 is not installed", "install packages")
 			contains(t, install(t, worker, 0, "packages"), "installed site-worker 1.0-1")
 			install(t, worker, 0, "status")
 		}},
