@@ -142,7 +142,7 @@ func (d dpkg) check(ctx context.Context, dir string, stages [][]string) error {
 	if err != nil {
 		return err
 	}
-	records := string(status)
+	records := triggered(string(status))
 	write := func() error { return os.WriteFile(filepath.Join(admin, "status"), []byte(records), 0o600) }
 	var refused []string
 	refuse := func(err error) error {
@@ -157,7 +157,7 @@ func (d dpkg) check(ctx context.Context, dir string, stages [][]string) error {
 		if err := write(); err != nil {
 			return err
 		}
-		out, err := d.readAll(ctx, "dpkg", append([]string{"--admindir=" + admin, "--no-act", "--install"}, files...)...)
+		out, err := d.readAll(ctx, "dpkg", append([]string{"--admindir=" + admin, "--no-act", "--no-triggers", "--install"}, files...)...)
 		if m := removing.FindAllString(out, -1); err == nil && len(m) > 0 {
 			err = &failed{errors.New("dpkg would remove packages"), strings.Join(m, "\n")}
 		}
@@ -180,7 +180,7 @@ func (d dpkg) check(ctx context.Context, dir string, stages [][]string) error {
 		if err := write(); err != nil {
 			return err
 		}
-		if _, err := d.readAll(ctx, "dpkg", append([]string{"--admindir=" + admin, "--no-act", "--configure"}, names...)...); err != nil {
+		if _, err := d.readAll(ctx, "dpkg", append([]string{"--admindir=" + admin, "--no-act", "--no-triggers", "--configure"}, names...)...); err != nil {
 			if err := refuse(err); err != nil {
 				return err
 			}
@@ -193,6 +193,23 @@ func (d dpkg) check(ctx context.Context, dir string, stages [][]string) error {
 	}
 	return nil
 }
+
+// triggered returns the records of packages without triggers that wait since earlier installations, as on a host that debootstrap has just made:
+// dpkg will process them, but --no-act never does.
+func triggered(records string) string {
+	list := strings.Split(records, "\n\n")
+	for i, r := range list {
+		if waitsForTriggers.MatchString(r) {
+			list[i] = strings.TrimRight(triggerFields.ReplaceAllString(waitsForTriggers.ReplaceAllString(r, "Status: install ok installed"), ""), "\n")
+		}
+	}
+	return strings.Join(list, "\n\n")
+}
+
+var (
+	waitsForTriggers = regexp.MustCompile(`(?m)^Status: install ok triggers-(?:pending|awaited)$`)
+	triggerFields    = regexp.MustCompile(`(?m)^(?:Triggers-Pending|Triggers-Awaited|Config-Version):.*\n?`)
+)
 
 // removing is what dpkg prints before it removes or deconfigures another package in favour of a new one.
 var removing = regexp.MustCompile(`(?m)^dpkg: (?:considering (?:removing|deconfiguration)|yes, will (?:remove|deconfigure)).*$`)

@@ -265,6 +265,20 @@ func TestDpkgRefuses(t *testing.T) {
 	s.refused("broken is half-configured", p("app", ""))
 }
 
+// Triggers that wait since an earlier installation are no reason to refuse: dpkg processes them.
+func TestWaitingTriggers(t *testing.T) {
+	distro.UseDpkg(t)
+	s := newSite(t, "debian-12")
+	s.dpkg("--install", s.make(t, s.dir, distro.Package{Name: "watcher", Version: "1", Triggers: "interest /usr/share/thing\n", Scripts: map[string]string{"postinst": "exit 0"}}),
+		s.make(t, s.dir, distro.Package{Name: "another", Version: "1", Triggers: "interest /usr/share/thing\ninterest /usr/share/watcher\n", Scripts: map[string]string{"postinst": "exit 0"}}))
+	s.dpkg("--no-triggers", "--install", s.make(t, s.dir, distro.Package{Name: "thing", Version: "1"}), s.make(t, s.dir, distro.Package{Name: "watcher", Version: "2", Triggers: "interest /usr/share/thing\n", Scripts: map[string]string{"postinst": "exit 0"}}))
+	if has := s.has(); !strings.Contains(has, "triggers-pending") || !strings.Contains(has, "triggers-awaited") {
+		t.Fatalf("no trigger waits:\n%s", has)
+	}
+	s.must(s.carry(distro.Package{Name: "app", Version: "1", Fields: "Depends: thing, watcher"}))
+	s.is("packages", s.has(), "another 1 installed\napp 1 installed\nthing 1 installed\nwatcher 2 installed\n")
+}
+
 // A package that pre-depends on another one of the file is unpacked when that is configured.
 func TestPreDependencies(t *testing.T) {
 	distro.UseDpkg(t)
