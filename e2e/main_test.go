@@ -170,7 +170,7 @@ func untouched(t *testing.T, h *lab.Host) string {
 	t.Helper()
 	return run(t, h, "sh", "-c", `
 		find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/tmp -o -path /var/log -o -path /root \
-			-o -path /var/lib/systemd \) -prune -o -printf '%p %y %m %U:%G %s\n' | grep -v -e '^/etc d' -e ' d 755 0:0 [0-9]*$' | sort
+			-o -path /var/lib/systemd \) -prune -o -printf '%p %y %m %U:%G %s\n' | grep -v -e '^/etc d' -e ' d 755 0:0 [0-9]*$' -e '^/etc/g*\(passwd\|group\|shadow\)- ' | sort # not the backups of the tools for accounts
 		find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/tmp -o -path /var/log -o -path /root \) -prune -o -type d -print | sort
 		ip -o link | sed -e 's/^[0-9]*: //' -e 's/@if[0-9]*//' -e 's/link-netnsid.*//' ; ip -4 route; ip -6 route
 		for save in iptables-save ip6tables-save; do $save | grep -v -e '^[#*]' -e COMMIT -e '^:[A-Z]* ACCEPT' | sed 's/\[[0-9:]*\]//'; done
