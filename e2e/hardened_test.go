@@ -11,28 +11,30 @@ import (
 	"airlift/scripts/lab"
 )
 
-// TestHardened creates a cluster with the profile. Another control plane and a worker join it without a flag.
+// TestHardened creates a cluster with the profile. Two more control planes and a worker join it without a flag.
 func TestHardened(t *testing.T) {
-	s := up(t, lab.Options{Name: "e2e-hardened", Hosts: 3})
-	first, second, worker := s.Hosts[0], s.Hosts[1], s.Hosts[2]
+	s := up(t, lab.Options{Name: "e2e-hardened", Hosts: 4})
+	planes, first, second, worker := s.Hosts[:3], s.Hosts[0], s.Hosts[1], s.Hosts[3]
 	files := "cd /etc/kubernetes/hardened && sha256sum *; stat -c '%a %U %n' /etc/kubernetes/hardened/* /var/log/kubernetes/audit /var/log/kubernetes/audit/audit.log"
 	inOrder(t, s, []stage{
-		{"another control plane and a worker join", func(t *testing.T) {
-			join := joinPlanes(t, s.Hosts[:2], "--profile", "hardened")
+		{"two more control planes and a worker join", func(t *testing.T) {
+			join := joinPlanes(t, planes, "--profile", "hardened")
 			plane := strings.Index(strings.Join(join, " "), " --control-plane")
 			endpointAt(t, worker, first)
 			install(t, worker, 0, strings.Fields(strings.Join(join, " ")[:plane])...)
-			systemIsUp(t, s, 3)
+			systemIsUp(t, s, 4)
 		}},
 		{"all control planes have the same files", func(t *testing.T) {
-			is, want := run(t, second, "sh", "-c", files), run(t, first, "sh", "-c", files)
-			if is != want {
-				t.Errorf("%s\nand not\n%s", is, want)
+			want := run(t, first, "sh", "-c", files)
+			for _, h := range planes[1:] {
+				if is := run(t, h, "sh", "-c", files); is != want {
+					t.Errorf("%s\nand not\n%s", is, want)
+				}
 			}
 			contains(t, want, "600 root /etc/kubernetes/hardened/admission.yaml\n", "600 root /etc/kubernetes/hardened/audit-policy.yaml\n", "700 root /var/log/kubernetes/audit\n", "600 root /var/log/kubernetes/audit/audit.log\n")
 		}},
 		{"etcd runs as its own user, and its data belongs to it", func(t *testing.T) {
-			for _, h := range s.Hosts[:2] {
+			for _, h := range planes {
 				etcdUser(t, h)
 			}
 			run(t, worker, "sh", "-c", "! grep ^etcd: /etc/passwd")
@@ -47,7 +49,7 @@ func TestHardened(t *testing.T) {
 				t.Errorf("etcd serves %s, before %s", after, before)
 			}
 			etcdUser(t, second)
-			systemIsUp(t, s, 3)
+			systemIsUp(t, s, 4)
 		}},
 		{"each node has the kernel parameters and the modes", func(t *testing.T) {
 			for _, h := range s.Hosts {
@@ -74,7 +76,7 @@ func TestHardened(t *testing.T) {
 			}
 		}},
 		{"the cluster passes its test", func(t *testing.T) {
-			contains(t, install(t, first, 0, "test"), "3 nodes in ", "The cluster passed")
+			contains(t, install(t, first, 0, "test"), "4 nodes in ", "The cluster passed")
 		}},
 		{"no automated check of the benchmark fails, and kube-bench agrees", func(t *testing.T) {
 			for _, h := range s.Hosts {
@@ -98,7 +100,7 @@ func TestHardened(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			systemIsUp(t, s, 3)
+			systemIsUp(t, s, 4)
 			for _, h := range s.Hosts {
 				servesSigned(t, second, h)
 			}
