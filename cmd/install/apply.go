@@ -315,6 +315,9 @@ func (in *applyFlags) writeComparison(out io.Writer, c *site.Comparison) error {
 	if !in.options.Prune && !in.options.Undo && !in.options.Remove {
 		plan = nil // only --prune removes them
 	}
+	if in.options.Remove { // at least the history is removed
+		return nil
+	}
 	if (&site.Comparison{Differences: c.Differences, Undos: c.Undos, Plan: plan}).Work() {
 		return in.exit.Work()
 	}

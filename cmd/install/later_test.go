@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"airlift/bundle"
+	"airlift/installer/flow/site"
 )
 
 func TestCommandsThatNeedKubernetes(t *testing.T) {
@@ -99,5 +100,14 @@ func TestImportCompletion(t *testing.T) {
 		if code != 0 || !strings.Contains(stdout, want) {
 			t.Errorf("%s: %q", words, stdout)
 		}
+	}
+}
+
+// A removal without objects removes the history: it is something to do.
+func TestRemovalWithoutObjects(t *testing.T) {
+	var out strings.Builder
+	in := &applyFlags{options: site.ApplyOptions{Remove: true}}
+	if err := in.writeComparison(&out, &site.Comparison{}); err != nil || out.Len() > 0 {
+		t.Errorf("%v, %q", err, &out)
 	}
 }

@@ -137,12 +137,16 @@ func (s *Manifests) show(m *apply.Manifest, applied apply.Applied, recorded appl
 		s.Console.Warn("%s", kept)
 	}
 	if len(applied.Kept) > 0 {
-		s.Console.Note("to replace these fields: %s --force-conflicts", s.node.Plan.Bundle.ApplyCommand())
+		again := s.node.Plan.Bundle.ApplyCommand()
+		if s.FromHistory { // this file may have the version that was undone
+			again = s.node.Plan.Bundle.Command(fmt.Sprintf("apply undo %s@%d", m.Name, recorded.Revision))
+		}
+		s.Console.Note("to replace these fields: %s --force-conflicts", again)
 	}
 	for _, l := range applied.Later {
 		s.Console.Warn("%s is not applied yet: %s", l.Object, l.Why)
 	}
-	if len(applied.Later) > 0 {
+	if len(applied.Later) > 0 && !s.FromHistory {
 		s.Console.Note("after a worker has joined: %s", s.node.Plan.Bundle.ApplyCommand())
 	}
 	if len(recorded.Pending) > 0 && s.node.Plan.Skips("wait-manifests") {

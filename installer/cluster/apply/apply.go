@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -176,6 +178,24 @@ func (s *Applier) ensureNamespace(ctx context.Context, m *Manifest, manifests []
 		return nil
 	}
 	namespaces := s.client.Dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
+	w := wait.For{What: "namespace " + m.Namespace + " of an earlier version to be gone", Short: "namespaces", Timeout: s.Timeout, Attempt: cluster.RequestTimeout, Report: s.Report}
+	err := w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
+		have, err := namespaces.Get(ctx, m.Namespace, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return true, "", nil
+		case err != nil && wait.IsOutage(err):
+			return false, err.Error(), nil
+		case err != nil:
+			return false, "", err
+		case have.GetDeletionTimestamp() != nil:
+			return false, terminating(have), nil
+		}
+		return true, "", nil
+	})
+	if err != nil {
+		return err
+	}
 	return wait.Retry(ctx, func() error {
 		_, err := namespaces.Get(ctx, m.Namespace, metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
@@ -285,6 +305,9 @@ func missingHint(it *item) string {
 // no worker yet.
 const laterAfter = 3 * time.Second
 
+// errTerminating is why an object is not applied that is being deleted: what is applied to it goes with it.
+var errTerminating = errors.New("an object of this name is there")
+
 // mayPass reports whether an error may go away by itself: the API server is away, does not
 // know a kind yet, or cannot reach what serves a webhook or an API.
 func mayPass(o *unstructured.Unstructured, err error) bool {
@@ -294,6 +317,8 @@ func mayPass(o *unstructured.Unstructured, err error) bool {
 		return strings.Contains(o.GroupVersionKind().Group, ".")
 	case apierrors.IsNotFound(err):
 		// The API server does not serve a new kind yet, or creates a namespace.
+		return true
+	case errors.Is(err, errTerminating), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return true
 	case apierrors.IsForbidden(err):
 		return strings.Contains(err.Error(), "error looking up service account") // of a new namespace
@@ -351,12 +376,18 @@ func (s *Applier) merge(ctx context.Context, resource dynamic.ResourceInterface,
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	if before != nil && before.GetDeletionTimestamp() != nil && !dryRun {
+		return nil, nil, nil, fmt.Errorf("%w: %s", errTerminating, terminating(before))
+	}
 	options := metav1.ApplyOptions{FieldManager: FieldManager, Force: s.Force}
 	if dryRun {
 		options.DryRun = []string{metav1.DryRunAll}
 	}
 	for range 3 { // leaving fields out may show further conflicts
 		after, err := resource.Apply(ctx, want.GetName(), want, options)
+		if isSecret(want) {
+			err = withoutValues(err)
+		}
 		if err == nil {
 			return before, after, kept, nil
 		}
@@ -370,6 +401,20 @@ func (s *Applier) merge(ctx context.Context, resource dynamic.ResourceInterface,
 		kept = append(kept, fields...)
 	}
 	return before, nil, nil, fmt.Errorf("fields that other field managers have changed cannot be left out: %s", strings.Join(kept, ", "))
+}
+
+// shownValue is a value in an error of the API server about a field that has another type.
+var shownValue = regexp.MustCompile(`got &value\..*`)
+
+// withoutValues returns the error about a Secret without its values.
+func withoutValues(err error) error {
+	status := (*apierrors.StatusError)(nil)
+	if !errors.As(err, &status) || !shownValue.MatchString(status.ErrStatus.Message) {
+		return err
+	}
+	hidden := &apierrors.StatusError{ErrStatus: *status.ErrStatus.DeepCopy()}
+	hidden.ErrStatus.Message = shownValue.ReplaceAllString(hidden.ErrStatus.Message, "got another type")
+	return hidden
 }
 
 // sameObject reports whether two versions of an object differ only in fields that the API server

@@ -340,9 +340,15 @@ func UndoImages(ctx context.Context, api kubernetes.Interface) (map[string]strin
 	}
 	images := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(inventory)) {
-		if to := versionBefore(list, name, inventory[name]); to != nil {
-			for _, image := range to.Images {
-				images[image] = name
+		e := inventory[name]
+		before := versionBefore(list, name, e)
+		for i := range list {
+			r := &list[i]
+			applies := r.Manifest == name && r.Number == e.Revision && e.Undoes != "" // an undo that was interrupted continues with it
+			if r == before || applies {
+				for _, image := range r.Images {
+					images[image] = name
+				}
 			}
 		}
 	}

@@ -90,7 +90,7 @@ func (s *Applier) ApplyRecorded(ctx context.Context, manifests []*Manifest, now 
 	}
 	run := continued(manifests, inventory)
 	if run == "" {
-		run = now.UTC().Format("2006-01-02T15:04:05.000000000Z") // sorted as text, too
+		run = runAfter(now, inventory)
 	}
 	before := make([]Entry, len(manifests))
 	for i, m := range manifests {
@@ -146,6 +146,19 @@ func (s *Applier) ApplyRecorded(ctx context.Context, manifests []*Manifest, now 
 		entries[i] = next
 	}
 	return applied, entries, nil
+}
+
+// runAfter returns a name for a run that is greater than those of all runs before, also if the clock was set back.
+func runAfter(now time.Time, inventory map[string]Entry) string {
+	const format = "2006-01-02T15:04:05.000000000Z" // sorted as text, too
+	for _, e := range inventory {
+		for _, run := range []string{e.Run, e.Undoes} {
+			if last, err := time.Parse(format, run); err == nil && !now.After(last) {
+				now = last.Add(time.Nanosecond)
+			}
+		}
+	}
+	return now.UTC().Format(format)
 }
 
 // is reports whether an entry of the inventory is of this version of the manifest.

@@ -102,14 +102,32 @@ func (s *Applier) PlanRemoval(ctx context.Context, wanted []Wanted, also []strin
 		if err := s.judge(ctx, r, without(others[r.Object], wantedBy[r.Object]), removed, also); err != nil {
 			return nil, fmt.Errorf("reading %s: %w", r.Object, err)
 		}
-		removed[r.Object] = r.Kept == ""
+		removed[r.Object] = r.Kept == "" && !r.gone
 	}
 	for _, name := range also {
 		if !slices.ContainsFunc(plan, func(r Removal) bool { return r.Object == name && (r.named || r.gone) }) {
+			if s.isGone(ctx, name) { // a run that was interrupted removed it
+				continue
+			}
 			return nil, fault.New(fault.Usage, "--also %q: it is not among the objects that stay until they are named", name).Hint(alsoHint(plan))
 		}
 	}
 	return plan, nil
+}
+
+// whenNamed are the kinds of which objects are only removed when they are named.
+var whenNamed = []string{"Namespace", crdKind, "PersistentVolume", "PersistentVolumeClaim", "StatefulSet.apps", "StorageClass.storage.k8s.io"}
+
+// isGone reports whether there is no object of this name, of a kind that the user may name.
+func (s *Applier) isGone(ctx context.Context, name string) bool {
+	if kind, _, _ := strings.Cut(name, " "); !slices.Contains(whenNamed, kind) {
+		return false
+	}
+	if resource, _, err := s.resourceOf(name); err != nil || resource == nil {
+		return false
+	}
+	have, err := s.find(ctx, name)
+	return err == nil && have == nil
 }
 
 // alsoHint lists the names that the user can choose.
@@ -188,7 +206,7 @@ func (s *Applier) judge(ctx context.Context, r *Removal, others []string, remove
 
 // reason returns why an object stays that Airlift applied; "" if it is removed. named reports that the user may name it.
 func (s *Applier) reason(ctx context.Context, have *unstructured.Unstructured, name string, removed map[string]bool) (why string, named bool, err error) {
-	if have.GetAnnotations()["helm.sh/resource-policy"] == "keep" {
+	if strings.EqualFold(strings.TrimSpace(have.GetAnnotations()["helm.sh/resource-policy"]), "keep") { // as Helm reads it
 		return "its annotation helm.sh/resource-policy keeps it", true, nil
 	}
 	switch kind := have.GroupVersionKind().GroupKind().String(); kind {
@@ -371,7 +389,7 @@ func (s *Applier) othersIn(ctx context.Context, namespace string, removed map[st
 				o := &found[i]
 				o.SetKind(kind.Kind)
 				o.SetAPIVersion(list.GroupVersion)
-				if name := inventoryName(o, namespace); !removed[name] && len(o.GetOwnerReferences()) == 0 &&
+				if name := inventoryName(o, namespace); !removed[name] && !s.goesWithOwner(o, removed) &&
 					name != "ServiceAccount "+namespace+"/default" && name != "ConfigMap "+namespace+"/kube-root-ca.crt" {
 					names = append(names, name)
 				}
@@ -380,6 +398,15 @@ func (s *Applier) othersIn(ctx context.Context, namespace string, removed map[st
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil
+}
+
+// goesWithOwner reports whether an object has an owner in its namespace, or one that is removed. An owner outside of the namespace stays.
+func (s *Applier) goesWithOwner(o *unstructured.Unstructured, removed map[string]bool) bool {
+	return slices.ContainsFunc(o.GetOwnerReferences(), func(owner metav1.OwnerReference) bool {
+		kind := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind)
+		mapping, err := s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		return err != nil || mapping.Scope.Name() == meta.RESTScopeNameNamespace || removed[kind.GroupKind().String()+" "+owner.Name]
+	})
 }
 
 // othersOf returns the objects of a definition that are not removed with it.
@@ -454,7 +481,8 @@ func (s *Applier) Remove(ctx context.Context, plan Plan, also []string) (kept Pl
 		for n < len(list) && rankOfName(list[n].Object) == rankOfName(list[0].Object) {
 			n++
 		}
-		stay, err := s.removeRank(ctx, plan, list[:n], also)
+		// What is left of the ranks before stays: it is not removed with its namespace or its definition.
+		stay, err := s.removeRank(ctx, list, list[:n], also)
 		if kept = append(kept, stay...); err != nil {
 			return kept, err
 		}

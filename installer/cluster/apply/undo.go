@@ -64,6 +64,9 @@ func (s *Applier) Undos(ctx context.Context, names []string) (undos []Undo, err 
 	}
 	for _, arg := range names {
 		name, version, chosen := strings.Cut(arg, "@")
+		if slices.ContainsFunc(undos, func(u Undo) bool { return u.Name == name }) {
+			return nil, fault.New(fault.Usage, "manifest %q is named twice", name).Hint("name each manifest once")
+		}
 		now, ok := inventory[name]
 		if !ok || now.SHA256 == "" {
 			return nil, unknown(name, inventory)
@@ -77,7 +80,7 @@ func (s *Applier) Undos(ctx context.Context, names []string) (undos []Undo, err 
 				return nil, fault.New(fault.Usage, "manifest %q has no version %q", name, version).Hint("to see which are kept: ./install apply history " + name)
 			}
 			if u.To = &list[i]; u.To.SHA256 == now.SHA256 && u.To.Namespace == now.Namespace && u.To.Chart == now.Chart {
-				if u.Continues = now.Undoes != ""; !u.Continues {
+				if u.Continues = now.Undoes != ""; !u.Continues && !s.Force {
 					return nil, fault.New(fault.Usage, "version %d of manifest %q is the present one", number, name).Hint("to see the others: ./install apply history " + name)
 				}
 			}

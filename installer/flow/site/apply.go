@@ -90,7 +90,7 @@ func (a *Apply) steps() []workflow.Step {
 	case a.options.Undo:
 		return []workflow.Step{
 			{Name: "preflight", Doc: "find the version before, and check this node", Run: a.planUndo, Needed: true},
-			{Name: "manifests", Doc: "apply the version before", Run: a.alone(func(ctx context.Context) error { return a.manifests.ApplyThese(ctx, a.again()) }), Needed: true},
+			{Name: "manifests", Doc: "apply the version before", Run: a.alone(a.applyAgain), Needed: true},
 			{Name: "wait-manifests", Doc: "wait for the workloads of the manifests", Run: a.alone(func(ctx context.Context) error { return a.manifests.WaitThese(ctx, a.again()) })},
 			{Name: "prune", Doc: "remove what only the version after had", Run: a.alone(a.endUndo), Needed: true},
 		}
@@ -248,7 +248,7 @@ func (a *Apply) ask(what, question string, always bool) error {
 	return a.options.Confirm(question)
 }
 
-// PlanLines describes a plan. what is said of the objects that are removed.
+// PlanLines describes a plan. what describes the objects that are removed.
 func PlanLines(plan apply.Plan, what string) (lines []string) {
 	if removed := plan.Removed(); len(removed) > 0 {
 		lines = append(lines, "these objects "+what+":")
@@ -381,6 +381,20 @@ func (a *Apply) again() (list []*apply.Manifest) {
 	return list
 }
 
+// applyAgain applies these versions, if nothing else was applied while the user was asked.
+func (a *Apply) applyAgain(ctx context.Context) error {
+	for _, u := range a.undos {
+		now, err := a.manifests.Applier().Known(ctx, u.Name)
+		if err != nil {
+			return err
+		}
+		if now.Revision != u.Now.Revision || now.Run != u.Now.Run || now.Undoes != u.Now.Undoes || now.Removing != u.Now.Removing {
+			return fault.New(fault.Failure, "another command changed manifest %q since this undo was planned", u.Name).Hint("run this command again: it makes a new plan")
+		}
+	}
+	return a.manifests.ApplyThese(ctx, a.again())
+}
+
 // endUndo removes what only the undone version had, and manifests that it brought.
 func (a *Apply) endUndo(ctx context.Context) error {
 	if a.manifests.Waits {
@@ -501,8 +515,11 @@ func (a *Apply) forget(ctx context.Context) error {
 	var left []apply.Wanted
 	for _, name := range a.removals() {
 		e, err := site.Known(ctx, name)
-		if err != nil {
+		if fault.ExitCode(err) == fault.Usage {
 			continue // it was forgotten before
+		}
+		if err != nil {
+			return err
 		}
 		w, err := site.HookObjects(ctx, name, e)
 		if err != nil {
@@ -529,14 +546,16 @@ func (a *Apply) forget(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if a.Console.Note("%s: removed from the inventory, with its history", name); len(stays) > 0 {
-			a.Console.Note("%s: %s in the inventory until removed by name: %s", name, workflow.Count(len(stays), "object"), strings.Join(stays, ", "))
+		if len(stays) == 0 {
+			a.Console.Note("%s: removed from the inventory, with its history", name)
+			continue
 		}
+		a.Console.Note("%s: its history is removed; %s in the inventory until removed by name: %s", name, workflow.Count(len(stays), "object"), strings.Join(stays, ", "))
 	}
 	return nil
 }
 
-// haveImages refuses if this node does not have images. of says what needs them. On a node that uses the embedded registry, it only
+// haveImages refuses if this node does not have images. of names what needs them. On a node that uses the embedded registry, it only
 // warns.
 func (a *Apply) haveImages(ctx context.Context, images []string, of string, r *apply.Revision) error {
 	if len(images) == 0 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"airlift/bundle"
 	"airlift/installer/payload"
@@ -117,13 +118,28 @@ func TestRealApplyAndBack(t *testing.T) {
 	ok(run(first, undo), "web: version 2 is applied again")
 	live("a=2", "new=1")
 
+	// Another command during the question: the undo would bring back what is not the version before any more.
+	during := ApplyOptions{Undo: true, Confirm: func(string) error {
+		return run(manifestsBundle(t, "third", map[string]string{"web": someConfigMap("a", "3")}), ApplyOptions{})
+	}}
+	if err := run(first, during); err == nil || !strings.Contains(err.Error(), `another command changed manifest "web"`) {
+		t.Errorf("an undo of a version that was replaced: %v", err)
+	}
+	live("a=3", "new=1")
+	// What an undo keeps is replaced by a command that does not apply this file.
+	testcluster.Must(api.CoreV1().ConfigMaps("site").Patch(testcluster.Within(t), "a", types.MergePatchType, []byte(`{"data":{"value":"edited"}}`), metav1.PatchOptions{FieldManager: "kubectl-edit"}))(t)
+	ok(run(first, undo), "is kept", "apply undo web@6 --force-conflicts")
+	live("a=edited", "new=1")
+	ok(run(first, ApplyOptions{Undo: true, Names: []string{"web@6"}, InitOptions: phases.InitOptions{ForceConflicts: true}}))
+	live("a=2", "new=1")
+
 	history := func(names ...string) int {
 		t.Helper()
 		a := NewApply(first, ApplyOptions{Names: names, InitOptions: phases.InitOptions{Kubeconfig: p.Super}}, testhost.Open(t, root), &workflow.Console{Out: &output})
 		defer a.Close()
 		return len(testcluster.Must(a.History(testcluster.Within(t)))(t))
 	}
-	if n, of := history(), history("web"); n != 4 || of != 4 {
+	if n, of := history(), history("web"); n != 6 || of != 6 {
 		t.Errorf("%d versions, %d of web", n, of)
 	}
 	remove := ApplyOptions{Remove: true, Names: []string{"web"}}
