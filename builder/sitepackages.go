@@ -235,8 +235,8 @@ func (b *build) checkPackages(release string, all []*osPackage, lists map[string
 		write = ospackage.WriteRPM
 	}
 	slices.Sort(unsure)
-	b.objects.warnings = append(b.objects.warnings, fmt.Sprintf("packages for %s: not checked, because only the hosts know it: %s (installed: names a list of what a host has; this command writes it there: %s)",
-		release, strings.Join(slices.Compact(unsure), "; "), write))
+	b.objects.warnings = append(b.objects.warnings, fault.Printable(fmt.Sprintf("packages for %s: not checked, because only the hosts know it: %s (installed: names a list of what a host has; this command writes it there: %s)",
+		release, strings.Join(slices.Compact(unsure), "; "), write)))
 }
 
 // joined returns one error for several, with the hint of the first.

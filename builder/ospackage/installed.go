@@ -61,6 +61,9 @@ func parseStatus(text []byte) (*Installed, error) {
 		if fields["package"] == "" || fields["version"] == "" || len(status) == 3 && !isInstalled(status[2]) {
 			return nil
 		}
+		if !debName.MatchString(fields["package"]) { // hints have names in commands
+			return fmt.Errorf("%q is not the name of a package", fields["package"])
+		}
 		p, err := fromControl(fields)
 		if err != nil {
 			return fmt.Errorf("package %q: %w", fields["package"], err)

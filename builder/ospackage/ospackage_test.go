@@ -170,3 +170,10 @@ func TestSignature(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) { _ = signatureOf(rapid.SliceOf(rapid.Byte()).Draw(t, "data")) })
 }
+
+// Hints have the names of a list in commands.
+func TestHostileList(t *testing.T) {
+	if _, err := ParseInstalled([]byte("Package: a; reboot\nStatus: install ok installed\nVersion: 1\n")); err == nil {
+		t.Error("a command is the name of a package")
+	}
+}

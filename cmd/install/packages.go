@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 
@@ -83,7 +84,12 @@ func installPackages(cmd *cobra.Command, dryRun bool, show output.Printer) error
 		return err
 	}
 	defer unlock()
-	p := phases.PackagesOf(b, node.Observe(h).Role, node.NewMachine(h, c))
+	role := node.Observe(h).Role
+	p := phases.PackagesOf(b, role, node.NewMachine(h, c))
+	p.Attach = func(ctx context.Context) error { return b.AttachNode(ctx, h, c) }
+	if role == node.NoNode && len(phases.PackagesFor(b, role)) < len(b.Manifest.Packages) {
+		c.Note("packages that only control planes or workers get are left out: init and join install them")
+	}
 	if !dryRun {
 		b.CheckFile(cmd.Context())
 		err = recorded(cmd, h, b.KubernetesVersion(), func() error {

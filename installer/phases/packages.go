@@ -86,7 +86,7 @@ func (p Packages) install(ctx context.Context, _ desired.List) error {
 	if len(wanted) == 0 || err != nil {
 		return err
 	}
-	m, err := ospackages.New(p.Host, wanted[0].Format(), p.waits())
+	m, err := ospackages.New(p.Host, wanted[0].Format(), func(text string) { p.Console.Note("%s", text) })
 	if err != nil {
 		return err
 	}
@@ -123,17 +123,6 @@ func (p Packages) install(ctx context.Context, _ desired.List) error {
 		p.Console.Warn("this host must be rebooted, because of %s: /run/reboot-required", strings.Join(append(names, "its packages")[:max(1, len(names))], ", "))
 	}
 	return nil
-}
-
-// waits prints what is waited for, each text once.
-func (p Packages) waits() func(string) {
-	last := ""
-	return func(text string) {
-		if text != last {
-			p.Console.Note("%s", text)
-		}
-		last = text
-	}
 }
 
 // packageProblem returns why the packages cannot be installed on this host, and how many are not installed yet.

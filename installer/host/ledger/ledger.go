@@ -124,6 +124,8 @@ type Owner struct {
 type PackageVersions struct {
 	Manager string `json:"manager"` // dpkg or rpm
 	Version string `json:"version"` // that Airlift installed, or began to
+	// Replaces is Airlift's own former version, until Version is installed.
+	Replaces string `json:"replaces,omitempty"`
 	// Before is the version that the host had: reset does not remove the package.
 	Before string `json:"before,omitempty"`
 }

@@ -281,7 +281,7 @@ func (d dpkg) checkSpace(ctx context.Context, stages [][]string) error {
 
 func (d dpkg) install(ctx context.Context, stages [][]string) error {
 	for _, files := range stages {
-		if err := d.change(ctx, "dpkg", append(d.on("--force-confold", "--install"), files...)...); err != nil {
+		if err := d.change(ctx, "dpkg", append(d.on("--force-confold", "--refuse-confnew", "--install"), files...)...); err != nil {
 			return explain("installing", err)
 		}
 	}
@@ -297,7 +297,7 @@ var dependent = regexp.MustCompile(`(?m)^ (\S+) (?:pre-)?depends on (\S+?)(?: \(
 func (d dpkg) needed(ctx context.Context, names []string) (map[string]string, error) {
 	needed := map[string]string{}
 	for left := names; len(left) > 0; {
-		out, err := d.readAll(ctx, "dpkg", append(d.on("--no-act", "--remove"), left...)...)
+		out, err := d.readAll(ctx, "dpkg", append(d.on("--no-act", removeHalf, "--remove"), left...)...)
 		if err == nil {
 			return needed, nil
 		}
@@ -336,10 +336,13 @@ func (d dpkg) keepsConfiguration(ctx context.Context, name string) (bool, error)
 	return strings.TrimSpace(out) != "", err
 }
 
+// removeHalf lets dpkg remove a package that it was unpacking when it was killed.
+const removeHalf = "--force-remove-reinstreq"
+
 // remove keeps the configuration files: they may have been edited.
 func (d dpkg) remove(ctx context.Context, names []string) error {
 	if err := d.mergeUpdates(ctx); err != nil {
 		return err
 	}
-	return explain("removing", d.change(ctx, "dpkg", append(d.on("--remove"), names...)...))
+	return explain("removing", d.change(ctx, "dpkg", append(d.on(removeHalf, "--remove"), names...)...))
 }

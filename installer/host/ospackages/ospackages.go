@@ -5,10 +5,13 @@ package ospackages
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"os"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"airlift/bundle"
 	"airlift/installer/host"
@@ -89,12 +92,16 @@ type Manager struct {
 	tool tool
 }
 
-// New returns a Manager for packages of a format, "deb" or "rpm". report, which may be nil, gets what it waits for.
+// New returns a Manager for packages of a format, "deb" or "rpm". report, which may be nil, gets what it waits for, each
+// text once, and what a script reported that fails nothing.
 func New(h *host.Host, format string, report func(string)) (*Manager, error) {
-	r := &runner{host: h, report: report}
-	if report == nil {
-		r.report = func(string) {}
-	}
+	last := ""
+	r := &runner{host: h, report: func(text string) {
+		if report != nil && text != last {
+			report(text)
+		}
+		last = text
+	}}
 	var t tool = dpkg{r}
 	if format == "rpm" {
 		t = rpm{r}
@@ -119,7 +126,8 @@ func ofLedger(h *host.Host, report func(string)) (*Manager, error) {
 	return New(h, format, report)
 }
 
-// Release returns ID-VERSION_ID of os-release(5), without a dash if one of them is missing.
+// Release returns ID-VERSION_ID of os-release(5), with VERSION_CODENAME if there is no VERSION_ID, as in Debian's testing. There is no
+// dash if one part is missing.
 func Release(h *host.Host) string {
 	for _, file := range []string{"/etc/os-release", "/usr/lib/os-release"} {
 		data, err := os.ReadFile(h.Path(file))
@@ -131,7 +139,7 @@ func Release(h *host.Host) string {
 			key, value, _ := strings.Cut(s.Text(), "=")
 			fields[key] = strings.Trim(strings.TrimSpace(value), `"'`)
 		}
-		return strings.Trim(fields["ID"]+"-"+fields["VERSION_ID"], "-")
+		return strings.Trim(fields["ID"]+"-"+cmp.Or(fields["VERSION_ID"], fields["VERSION_CODENAME"]), "-")
 	}
 	return "unknown"
 }
@@ -141,14 +149,17 @@ func isFor(release, host string) bool {
 	return host == release || strings.HasPrefix(host, release+".")
 }
 
-// ForHost returns the packages for the release of this host. It refuses a host for whose release there are none, if there are
+// ForHost returns the packages for the release of this host. One for its minor release precedes one for all of them. It refuses a host for whose release there are none, if there are
 // some for other releases.
 func ForHost(h *host.Host, list []bundle.SitePackage) (wanted []bundle.SitePackage, err error) {
 	is := Release(h)
 	var releases []string
 	for _, p := range list {
 		releases = append(releases, p.Release+" "+p.Arch)
-		if isFor(p.Release, is) {
+		better := func(o bundle.SitePackage) bool {
+			return o.Name == p.Name && isFor(o.Release, is) && len(o.Release) > len(p.Release)
+		}
+		if isFor(p.Release, is) && !slices.ContainsFunc(list, better) {
 			wanted = append(wanted, p)
 		}
 	}
@@ -229,6 +240,11 @@ func (m *Manager) Install(ctx context.Context, wanted []bundle.SitePackage, unpa
 	if err := m.othersBroken(ctx, items); err != nil {
 		return nil, err
 	}
+	var usr unix.Statfs_t
+	if err := unix.Statfs(m.host.Path("/usr"), &usr); err == nil && usr.Flags&unix.ST_RDONLY != 0 {
+		return nil, fault.New(fault.Preflight, "packages cannot be installed on this host: /usr is read-only").
+			Hint("make it writable, for example with mount -o remount,rw /usr; to install without packages: --skip-phases packages")
+	}
 	if err := m.host.BeginPackages(); err != nil {
 		return nil, err
 	}
@@ -258,6 +274,12 @@ func (m *Manager) Install(ctx context.Context, wanted []bundle.SitePackage, unpa
 			return nil, forget
 		}
 		return nil, err
+	}
+	for _, i := range Changes(items) {
+		i.Has = i.Version // nothing is replaced any more
+		if err := m.record(i); err != nil {
+			return nil, err
+		}
 	}
 	return items, ctx.Err()
 }
@@ -312,8 +334,14 @@ func (m *Manager) files(ctx context.Context, items []Item, unpack Unpack) (stage
 // record writes to the ledger what will be installed.
 func (m *Manager) record(i Item) error {
 	is := ledger.PackageVersions{Manager: m.tool.name(), Version: i.Version, Before: i.Has}
-	if old, ok := m.host.Records().Find(ledger.Package, i.Name); ok && old.Package != nil && (old.Package.Version == i.Has || i.Act != Upgrade) {
-		is.Before = old.Package.Before // nobody else has changed it since
+	if old, ok := m.host.Records().Find(ledger.Package, i.Name); ok && old.Package != nil {
+		unchanged := i.Has != "" && (i.Has == old.Package.Version || i.Has == old.Package.Replaces) // nobody else has changed it since
+		if unchanged || i.Act != Upgrade {
+			is.Before = old.Package.Before
+		}
+		if unchanged && i.Has != i.Version {
+			is.Replaces = i.Has
+		}
 	}
 	return m.host.Records().Record(ledger.Entry{Kind: ledger.Package, Name: i.Name, Package: &is})
 }
@@ -367,7 +395,7 @@ func (m *Manager) removals(ctx context.Context) (list []Removal, err error) {
 		switch {
 		case p.Before != "":
 			r.Leave = "the host had it before, in version " + p.Before
-		case s.version != p.Version:
+		case s.version != p.Version && s.version != p.Replaces:
 			r.Leave = "Airlift installed " + p.Version + ", and something else changed it"
 		case s.held:
 			r.Leave = "it was set on hold"

@@ -451,3 +451,144 @@ func TestRPM(t *testing.T) {
 	s.is("ledger", s.ledger(), "epoch 3:1-1 before \"\"\n")
 	s.is("removed", s.remove(), "epoch: \n")
 }
+
+// A newer file whose installation fails before dpkg begins with a package leaves it Airlift's: reset removes it.
+func TestFailedUpgrade(t *testing.T) {
+	distro.UseDpkg(t)
+	s := newSite(t, "debian-12")
+	s.must(s.carry(distro.Package{Name: "app", Version: "1"}))
+	fails := s.carry(distro.Package{Name: "fails", Version: "1", Scripts: map[string]string{"preinst": "exit 1"}})
+	app2 := s.carry(distro.Package{Name: "app", Version: "2"}, 1)
+	for range 2 {
+		if _, err := s.install(fails, app2); err == nil {
+			t.Fatal("the script has succeeded")
+		}
+	}
+	s.is("removed", s.remove(), "app: \n")
+	s.is("packages", s.has(), "")
+	// After a success, the former version is another one's.
+	s.must(s.carry(distro.Package{Name: "app", Version: "1"}))
+	s.must(app2)
+	s.dpkg("--install", s.make(t, s.dir, distro.Package{Name: "app", Version: "1"}))
+	s.is("removed", s.remove(), "app: Airlift installed 2, and something else changed it\n")
+}
+
+// dpkg is killed while it unpacks, or while it replaces Airlift's former version: reset removes what is half installed.
+func TestRemoveHalfInstalled(t *testing.T) {
+	distro.UseDpkg(t)
+	for _, script := range []string{"preinst", "postinst"} {
+		s := newSite(t, "debian-12")
+		killed := map[string]string{script: `kill -9 $PPID`}
+		if _, err := s.install(s.carry(distro.Package{Name: "app", Version: "1", Scripts: killed})); err == nil {
+			t.Fatal("dpkg was not killed")
+		}
+		s.is(script, s.remove(), "app: \n")
+		s.is("packages", s.has(), "")
+		s.must(s.carry(distro.Package{Name: "app", Version: "1"}))
+		if _, err := s.install(s.carry(distro.Package{Name: "app", Version: "2", Scripts: killed})); err == nil {
+			t.Fatal("dpkg was not killed")
+		}
+		s.is(script, s.remove(), "app: \n")
+		s.is("packages", s.has(), "")
+	}
+}
+
+// The host's dpkg.cfg replaces configuration files; edited ones stay nevertheless.
+func TestHostReplacesConfiguration(t *testing.T) {
+	distro.UseDpkg(t)
+	if err := os.WriteFile(os.Getenv("HOME")+"/.dpkg.cfg", []byte("force-script-chrootless\nforce-confnew\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := newSite(t, "debian-12")
+	s.must(s.carry(distro.Package{Name: "app", Version: "1", Conffile: "a = 1\n"}))
+	if err := os.WriteFile(s.root+"/etc/app.conf", []byte("a = edited\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.must(s.carry(distro.Package{Name: "app", Version: "2", Conffile: "a = 2\n"}))
+	if data, err := os.ReadFile(s.root + "/etc/app.conf"); err != nil || string(data) != "a = edited\n" {
+		t.Errorf("%q, %v", data, err)
+	}
+}
+
+// Packages for all of a release and others for one of its minor releases may have one in two versions: the host gets the one that
+// is for its own minor release.
+func TestMinorRelease(t *testing.T) {
+	h, err := host.Open(distro.Root(t, "rocky-9.4"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := []bundle.SitePackage{{Name: "app", Version: "2", Release: "rocky-9"}, {Name: "lib", Version: "1", Release: "rocky-9"}, {Name: "app", Version: "1", Release: "rocky-9.4"}}
+	wanted, err := ospackages.ForHost(h, list)
+	if err != nil || len(wanted) != 2 || wanted[0].Name != "lib" || wanted[1].Version != "1" {
+		t.Errorf("%v, %v", wanted, err)
+	}
+}
+
+// Debian's testing and unstable have no VERSION_ID.
+func TestReleaseWithoutVersion(t *testing.T) {
+	root := distro.Root(t, "debian-13")
+	if err := os.WriteFile(root+"/etc/os-release", []byte("PRETTY_NAME=\"Debian GNU/Linux forky/sid\"\nVERSION_CODENAME=forky\nID=debian\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h, err := host.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if is := ospackages.Release(h); is != "debian-forky" {
+		t.Errorf("%q", is)
+	}
+}
+
+// What rpm would do to packages that hosts have in several versions, conditions with "or", and scripts that fail at the end.
+func TestRPMOnHosts(t *testing.T) {
+	rig.Root(t)
+	rig.Tool(t, "rpm")
+	s := newSite(t, "rhel-9")
+	rpm := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command("rpm", append([]string{"--root=" + s.root}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	rpm("--initdb")
+	kernel := func(version string) distro.Package {
+		return distro.Package{Name: "kernel-core", Version: version, Fields: "Provides: installonlypkg(kernel)"}
+	}
+	rpm("-U", s.make(t, s.dir, kernel("5-1")))
+	s.refused("kernel-core 6-1 would remove kernel-core 5-1", s.carry(kernel("6-1")))
+
+	lib, free := s.carry(distro.Package{Name: "lib", Version: "1-1"}), s.carry(distro.Package{Name: "free", Version: "1-1"})
+	s.must(lib, free)
+	rpm("-U", s.make(t, s.dir, distro.Package{Name: "user", Version: "1-1", Fields: "Requires: (lib or other)"}))
+	s.is("removed", s.remove(), "lib: user-1-1.noarch needs (lib or other)\nfree: \n")
+
+	h, unlock := s.open()
+	defer unlock()
+	var said []string
+	m, err := ospackages.New(h, "rpm", func(text string) { said = append(said, text) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := s.carry(distro.Package{Name: "late", Version: "1-1", Scripts: map[string]string{"post -p <lua>": "error('no device')"}})
+	_, err = m.Install(t.Context(), []bundle.SitePackage{late}, func(ctx context.Context, entries []string) (map[string]string, error) {
+		return map[string]string{late.Entry: s.files[late.Entry]}, nil
+	})
+	if err != nil || !strings.Contains(strings.Join(said, "\n"), "no device") {
+		t.Errorf("%q, %v", said, err)
+	}
+}
+
+// A host whose /usr is read-only is refused before the first change.
+func TestReadOnly(t *testing.T) {
+	distro.UseDpkg(t)
+	s := newSite(t, "debian-12")
+	if err := unix.Mount("tmpfs", s.root+"/usr", "tmpfs", unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(s.root+"/usr", 0); err != nil {
+			t.Error(err)
+		}
+	})
+	s.refused("/usr is read-only", s.carry(distro.Package{Name: "app", Version: "1"}))
+}

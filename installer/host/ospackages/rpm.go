@@ -99,9 +99,16 @@ func (r rpm) check(ctx context.Context, _ string, stages [][]string) error {
 	}
 	var refused []string
 	for _, file := range files {
-		name, _, _, err := r.describe(ctx, file)
+		name, evr, _, err := r.describe(ctx, file)
 		if err != nil {
 			return err
+		}
+		provides, err := r.read(ctx, "rpm", "--query", "--package", "--provides", file)
+		if err != nil {
+			return err
+		}
+		if s := has[name]; s.version != "" && strings.Contains(provides, "installonlypkg(") {
+			refused = append(refused, fmt.Sprintf("  %s %s would remove %s %s, which may be the kernel that runs: install it yourself with rpm --install", name, evr, name, s.version))
 		}
 		out, err := r.read(ctx, "rpm", "--query", "--package", "--queryformat", `[%{OBSOLETENAME}\t%{OBSOLETEFLAGS:depflags}\t%{OBSOLETEVERSION}\n]`, file)
 		if err != nil {
@@ -159,6 +166,14 @@ func (r rpm) needed(ctx context.Context, names []string) (map[string]string, err
 		}
 		before := len(needed)
 		for _, m := range neededBy.FindAllStringSubmatch(f.output, -1) {
+			if strings.HasPrefix(m[1], "(") { // a condition with "and", "or" or "if"
+				for _, name := range left {
+					if slices.Contains(strings.FieldsFunc(m[1], func(r rune) bool { return strings.ContainsRune("() ", r) }), name) && needed[name] == "" {
+						needed[name] = m[2] + " needs " + m[1]
+					}
+				}
+				continue
+			}
 			capability, _, _ := strings.Cut(m[1], " ")
 			out, err := r.read(ctx, "rpm", r.on("--query", "--whatprovides", "--queryformat", `%{NAME}\n`, capability)...)
 			if err != nil {
@@ -171,7 +186,13 @@ func (r rpm) needed(ctx context.Context, names []string) (map[string]string, err
 			}
 		}
 		if len(needed) == before {
-			return nil, err
+			why := neededBy.FindStringSubmatch(f.output)
+			if why == nil {
+				return nil, err
+			}
+			for _, name := range left { // it is not known which one
+				needed[name] = why[2] + " needs " + why[1]
+			}
 		}
 		left = slices.DeleteFunc(slices.Clone(left), func(name string) bool { return needed[name] != "" })
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -77,14 +78,20 @@ func (r *runner) read(ctx context.Context, name string, args ...string) (string,
 	return out.String(), nil
 }
 
-// explain says what failed, unless the user interrupted it.
+// explain returns an error that names what failed, unless the user interrupted it.
 func explain(doing string, err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err
 	}
-	return fault.Wrap(fmt.Errorf("%s packages: %w", doing, err), fault.Failure,
-		"remove the cause that a script of a package printed, and run the same command again; to remove what was installed: ./install packages remove")
+	hint := "remove the cause that a script of a package printed, and run the same command again"
+	if doing == "installing" {
+		hint += "; to remove what was installed: ./install packages remove"
+	}
+	return fault.Wrap(fmt.Errorf("%s packages: %w", doing, err), fault.Failure, hint)
 }
+
+// scriptFailed is what rpm prints about a script that fails after the package is installed: rpm itself does not fail.
+var scriptFailed = regexp.MustCompile(`(?m)^(?:warning|error): .*script(?:let)? failed.*$`)
 
 // change runs a command that changes packages to its end: half of it would be worse, so neither the signal that interrupts this
 // process nor its end reaches the command. What it prints goes to a file, which the error quotes.
@@ -112,10 +119,13 @@ func (r *runner) change(ctx context.Context, name string, args ...string) error 
 		select {
 		case err = <-ended:
 			tick.Stop()
+			data, _ := io.ReadAll(io.NewSectionReader(log, 0, 1<<20))
 			if err == nil {
+				for _, line := range scriptFailed.FindAllString(string(data), -1) {
+					r.report(line)
+				}
 				return nil
 			}
-			data, _ := io.ReadAll(io.NewSectionReader(log, 0, 1<<20))
 			return &failed{fmt.Errorf("running %s: %w", name, err), string(data)}
 		case <-interrupted:
 			interrupted = nil

@@ -32,6 +32,10 @@ func PlanPackages(ctx context.Context, h *host.Host) (plan Plan) {
 
 // RemovePackages removes the packages of the distribution that Airlift installed.
 func RemovePackages(ctx context.Context, h *host.Host) error {
-	_, err := ospackages.Remove(ctx, h, nil)
+	_, err := ospackages.Remove(ctx, h, func(text string) {
+		if h.Warn != nil {
+			h.Warn("%s", text)
+		}
+	})
 	return err
 }
