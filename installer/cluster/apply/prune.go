@@ -116,7 +116,10 @@ func (s *Applier) PlanRemoval(ctx context.Context, wanted []Wanted, also []strin
 }
 
 // whenNamed are the kinds of which objects are only removed when they are named.
-var whenNamed = []string{"Namespace", crdKind, "PersistentVolume", "PersistentVolumeClaim", "StatefulSet.apps", "StorageClass.storage.k8s.io"}
+var whenNamed = []string{"Namespace", crdKind, "PersistentVolume", "PersistentVolumeClaim", "StatefulSet.apps", "StorageClass.storage.k8s.io", snapshotKind, snapshotContentKind}
+
+// The snapshots of volumes, of CSI's snapshot controller.
+const snapshotKind, snapshotContentKind = "VolumeSnapshot.snapshot.storage.k8s.io", "VolumeSnapshotContent.snapshot.storage.k8s.io"
 
 // isGone reports whether there is no object of this name, of a kind that the user may name.
 func (s *Applier) isGone(ctx context.Context, name string) bool {
@@ -222,7 +225,7 @@ func (s *Applier) reason(ctx context.Context, have *unstructured.Unstructured, n
 			return "there are other objects of this kind: " + shortList(others), false, err
 		}
 		return "a definition is only removed if it is named", true, nil
-	case "PersistentVolume", "PersistentVolumeClaim":
+	case "PersistentVolume", "PersistentVolumeClaim", snapshotKind, snapshotContentKind:
 		return "its data may be needed, so it is only removed if it is named", true, nil
 	case "StatefulSet.apps":
 		if policy, _, _ := unstructured.NestedString(have.Object, "spec", "persistentVolumeClaimRetentionPolicy", "whenDeleted"); policy == "Delete" {
