@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -133,12 +134,15 @@ func (s *subject) joinChecks(files ...string) (list []check) {
 	return append(list, check{"NodeAddress", s.nodeAddress})
 }
 
+// ownName is the name of the processes of Airlift's services on a node.
+var ownName = path.Base(host.CommandPath)
+
 // balancerChecks are the checks of a node that runs a balancer.
 func (s *subject) balancerChecks() []check {
 	if !s.Config.Endpoint.Balancer {
 		return nil
 	}
-	return []check{s.port(config.BalancerPort, "install", config.Arg{Name: "bind-address", Value: s.Config.BalancerHost()})}
+	return []check{s.port(config.BalancerPort, ownName, config.Arg{Name: "bind-address", Value: s.Config.BalancerHost()})}
 }
 
 // registryChecks are the checks of a control plane that serves the embedded registry.
@@ -146,7 +150,7 @@ func (s *subject) registryChecks() []check {
 	if !s.Config.Registry.Used || !s.runsAPIServer() {
 		return nil
 	}
-	return []check{s.port(config.RegistryPort, "install")}
+	return []check{s.port(config.RegistryPort, ownName)}
 }
 
 // endpointChecks are the checks of the endpoint alone.

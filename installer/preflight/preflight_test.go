@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -21,8 +22,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"airlift/installer/config"
+	"airlift/installer/endpoint"
 	"airlift/installer/host"
 	"airlift/installer/host/ledger"
+	"airlift/installer/pki"
+	"airlift/installer/registry"
 	"airlift/installer/runtimecheck"
 	"airlift/internal/fault"
 	"airlift/scripts/fixtures/port"
@@ -896,5 +900,29 @@ func TestFailSwapOnOfAFile(t *testing.T) {
 		if got != want {
 			t.Errorf("%q: %s, want %s", text, got, want)
 		}
+	}
+}
+
+// TestOwnServices: on a node, the ports of the balancer and of the embedded registry may belong to the processes that their units start.
+func TestOwnServices(t *testing.T) {
+	units := 0
+	for _, list := range []func() ([]pki.File, error){(&registry.Settings{}).Files, (&endpoint.Settings{}).Files} {
+		files, err := list()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			_, command, ok := strings.Cut(string(f.Data), "ExecStart=")
+			if !ok {
+				continue
+			}
+			units++
+			if name := path.Base(strings.Fields(command)[0]); name != ownName {
+				t.Errorf("a unit starts %s, and the check of its port expects %s", name, ownName)
+			}
+		}
+	}
+	if units != 2 {
+		t.Errorf("%d units", units)
 	}
 }
