@@ -106,8 +106,8 @@ func profiles(ctx context.Context, o options, version string, wanted func(part s
 	if err != nil {
 		return err
 	}
-	plain := &airlift{bundle: o.bundle, version: version, label: "plain", initFlags: []string{"--embedded-registry"}}
-	other := &airlift{bundle: o.bundle, version: version, label: o.profile, initFlags: []string{"--embedded-registry", "--profile", o.profile}}
+	plain := &airlift{bundle: o.bundle, version: version, label: "plain"}
+	other := &airlift{bundle: o.bundle, version: version, label: o.profile, initFlags: []string{"--profile", o.profile}}
 	t := newTable(version, o.runs, plain, other)
 	if wanted("nodes") {
 		if err := alternate(ctx, t, o, gauge, plain, other); err != nil {
