@@ -240,7 +240,7 @@ type SitePackage struct {
 	Release string `json:"release"`
 	// Nodes are as in SiteFile.
 	Nodes string `json:"nodes,omitempty"`
-	// Stage is higher than those of packages that must be configured before dpkg unpacks this one. Most are 0.
+	// Stage is higher than the stages of packages that must be configured before dpkg unpacks this one. Most are 0.
 	Stage int `json:"stage,omitempty"`
 	// Signature names the key of the signature in the package, "key 0123456789ABCDEF". It is empty if there is none.
 	Signature string `json:"signature,omitempty"`

@@ -175,7 +175,7 @@ func overlap(a, b relation) bool {
 // removeFirst is the beginning of a hint: Airlift removes no package of a host.
 const removeFirst = "leave it out, or remove the other package from the hosts first, and write the list again: dpkg --remove "
 
-// conflicts returns the packages with which a package cannot be installed, and those that it would remove.
+// conflicts returns the packages that prevent the installation of a package, and the packages that it would remove.
 func (w *world) conflicts(p *Package) (list []Problem) {
 	add := func(hint, format string, args ...any) {
 		list = append(list, Problem{Package: p, Message: fmt.Sprintf(format, args...), Hint: hint})
@@ -266,7 +266,7 @@ func (w *world) broken() (list []Problem) {
 	return list
 }
 
-// Stages returns the stage in which dpkg installs each package: those of a lower stage are configured before the package is
+// Stages returns the stage in which dpkg installs each package: packages of a lower stage are configured before the package is
 // unpacked, because it pre-depends on one of them. What a package depends on is of the same stage or a lower one.
 func Stages(set []*Package) map[*Package]int {
 	stages := map[*Package]int{}

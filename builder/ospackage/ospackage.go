@@ -23,7 +23,7 @@ const (
 	RPM Format = "rpm"
 )
 
-// A Package is what a package says about itself.
+// A Package is the description in a package.
 type Package struct {
 	Format Format
 	Name   string

@@ -39,9 +39,9 @@ without a network. init and join do that first; this command is for a host befor
 for a node that gets a newer file. On a host that is not a node, it leaves out packages that
 only control planes or workers get. It is safe to run it again.
 
-Before the first change, it compares release and architecture, and lets dpkg or rpm check
+Before the first change, it compares release and architecture, and dpkg or rpm checks
 that nothing is missing and that no other package would be removed. A package that the host
-has in a newer version, or holds, stays as it is. --dry-run shows what would be done.
+has in a newer version, or holds, stays as it is. --dry-run lists what would be done, without this check.
 
 What is installed is recorded. 'packages remove' and 'reset' remove only that.`,
 		Example: "  ./install packages --dry-run\n  ./install packages\n  ./install packages --dry-run -o json\n  ./install packages remove",

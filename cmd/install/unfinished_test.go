@@ -26,7 +26,7 @@ import (
 // host only through the commands of the agent.
 var continues = []string{"reset", "init", "join", "disown", "etcd restore", "etcd snapshot", "cluster"}
 
-// arguments are those of commands whose examples cannot be typed on a host without more files.
+// arguments has the arguments of commands whose examples need more files on a host.
 var arguments = map[string][]string{
 	"cluster host hold":  {"--who root@driver"},
 	"etcd member remove": {"host2"},
@@ -43,7 +43,7 @@ var arguments = map[string][]string{
 }
 
 // TestUnfinishedRunsRefuseChanges: on a host with an interrupted reset or restore, each command of the command tree is typed as its examples have it. None
-// changes a file, and those that would change the host refuse before they begin.
+// changes a file, and commands that would change the host refuse before they begin.
 func TestUnfinishedRunsRefuseChanges(t *testing.T) {
 	rig.Root(t)
 	rig.Tool(t, "unshare")

@@ -11,7 +11,7 @@ import (
 	"airlift/installer/runtimecheck"
 )
 
-// checkContainerd refuses an undo that would restart containerd with files of other software with which it would not serve this node, or that
+// checkContainerd refuses an undo that would restart containerd with files of other software that would end this node, or that
 // cannot be checked, unless the user ignores the check.
 func (u *Undo) checkContainerd(ctx context.Context) error {
 	if !u.Host.Records().OwnsRuntime() {

@@ -52,7 +52,7 @@ func (r *Reader) readPackages(ctx context.Context) (found result, err error) {
 	return found, nil
 }
 
-// packageItems returns the packages of the file, or without a file those that Airlift installed.
+// packageItems returns the packages of the file, or without a file the packages that Airlift installed.
 func (r *Reader) packageItems(ctx context.Context) ([]ospackages.Item, error) {
 	if r.Contents.Packages == nil {
 		return ospackages.Recorded(ctx, r.Host)

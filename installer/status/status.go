@@ -39,7 +39,7 @@ type Status struct {
 	Endpoint     *Endpoint     `json:"endpoint,omitempty"`
 	Images       *Images       `json:"images,omitempty"`
 	AddOns       []AddOn       `json:"addOns"`
-	// Packages are those of the file, or without a file those that Airlift installed.
+	// Packages lists the packages of the file, or without a file the packages that Airlift installed.
 	Packages   []Package  `json:"packages"`
 	Manifests  []Manifest `json:"manifests"`
 	Drift      []Drift    `json:"drift"`

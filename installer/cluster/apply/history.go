@@ -56,7 +56,7 @@ type Revision struct {
 	Bundle    string `json:"bundle"`         // sha256 of the manifest.json of the file that it is from
 	File      string `json:"file,omitempty"` // the name that this file had
 	Began     string `json:"began"`          // when it was first applied, in UTC
-	// Images are the images that its pods name, and those of its file that it mentions.
+	// Images are the images that its pods name, and the images of its file that it mentions.
 	Images []string `json:"images,omitempty"`
 	// New reports that there was no version of the manifest before.
 	New bool `json:"new,omitempty"`
@@ -280,7 +280,7 @@ func (s *Applier) manifestOf(ctx context.Context, r Revision) (*Manifest, error)
 	}, data)
 }
 
-// Images returns the images that the pods of the manifest name, and those of its file that it mentions, sorted.
+// Images returns the images that the pods of the manifest name, and the images of its file that it mentions, sorted.
 func (m *Manifest) Images() []string {
 	names := map[string]bool{}
 	var visit func(v any)

@@ -258,7 +258,7 @@ func (s *Applier) freeHook(ctx context.Context, m *Manifest, want *unstructured.
 	return started, err
 }
 
-// kubectlName returns the arguments with which kubectl finds an object: "job/migrate -n web".
+// kubectlName returns kubectl's arguments for an object: "job/migrate -n web".
 func kubectlName(o *unstructured.Unstructured, namespace string) string {
 	kind := strings.ToLower(o.GetKind())
 	if group := o.GroupVersionKind().Group; isCustom(group) {

@@ -148,7 +148,7 @@ func (s *Applier) ApplyRecorded(ctx context.Context, manifests []*Manifest, now 
 	return applied, entries, nil
 }
 
-// runAfter returns a name for a run that is greater than those of all runs before, also if the clock was set back.
+// runAfter returns a name for a run that is greater than the names of all earlier runs, also if the clock was set back.
 func runAfter(now time.Time, inventory map[string]Entry) string {
 	const format = "2006-01-02T15:04:05.000000000Z" // sorted as text, too
 	for _, e := range inventory {

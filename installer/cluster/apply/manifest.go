@@ -143,5 +143,5 @@ func isCRD(o *unstructured.Unstructured) bool {
 	return o.GetKind() == "CustomResourceDefinition" && o.GroupVersionKind().Group == "apiextensions.k8s.io"
 }
 
-// Objects returns how many objects the manifest has, without those of hooks.
+// Objects returns how many objects the manifest has, without hooks.
 func (m *Manifest) Objects() int { return len(m.objects) }

@@ -143,7 +143,7 @@ func unknown(name string, inventory map[string]Entry) error {
 	return fault.New(fault.Usage, "there is no manifest %q in the cluster", name).Hint("one of: " + strings.Join(known, ", "))
 }
 
-// WantedOf returns the objects that an undo removes: those that only the undone version has.
+// WantedOf returns the objects that an undo removes: the objects that only the undone version has.
 func (s *Applier) WantedOf(u Undo) Wanted {
 	w := Wanted{Manifest: u.Name}
 	switch {

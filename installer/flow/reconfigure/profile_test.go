@@ -72,7 +72,7 @@ func TestProfileOfARunningCluster(t *testing.T) {
 	if none.Kubelet != nil || !profile.Used(&none.Cluster) {
 		t.Error("without a profile, something changes")
 	}
-	// A document for one field takes nothing of the profile away, and the plan says so.
+	// A document for one field takes nothing of the profile away, and the plan reports it.
 	file := filepath.Join(t.TempDir(), "kubeadm.yaml")
 	if err := os.WriteFile(file, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 8\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -180,7 +180,7 @@ func SetSysctls(ctx context.Context, h *host.Host, want []Sysctl) (warnings []st
 	return warnings, err
 }
 
-// SysctlFile returns the file with which SetSysctls sets kernel parameters at every boot.
+// SysctlFile returns the file that SetSysctls writes for every boot.
 func SysctlFile(root filesystem.Root, want []Sysctl) (path string, data []byte) {
 	var file strings.Builder
 	file.WriteString("# Kubernetes node, written by the Airlift installer.\n")

@@ -113,8 +113,8 @@ func (d dpkg) describe(ctx context.Context, file string) (name, version, arch st
 	return f["Package"], f["Version"], f["Architecture"], err
 }
 
-// check lets dpkg install the packages in a copy of its records, stage by stage, without their files: --no-act finds conflicts and
-// missing pre-dependencies, and the configuration of packages that the copy says are unpacked finds missing dependencies.
+// check runs dpkg on a copy of its records, stage by stage, without the files of the packages: --no-act finds conflicts and
+// missing pre-dependencies, and the configuration of packages that are unpacked in the copy finds missing dependencies.
 func (d dpkg) check(ctx context.Context, dir string, stages [][]string) error {
 	if err := d.mergeUpdates(ctx); err != nil {
 		return err
@@ -249,7 +249,7 @@ func without(records, name string) string {
 	return strings.Join(kept, "\n\n") + "\n\n"
 }
 
-// mergeUpdates lets dpkg complete its records, if it was killed before.
+// mergeUpdates completes the records of a dpkg that was killed.
 func (d dpkg) mergeUpdates(ctx context.Context) error {
 	list, err := filepath.Glob(d.host.Path(dpkgDir + "/updates/[0-9]*"))
 	if err != nil || len(list) == 0 {
@@ -336,7 +336,7 @@ func (d dpkg) keepsConfiguration(ctx context.Context, name string) (bool, error)
 	return strings.TrimSpace(out) != "", err
 }
 
-// removeHalf lets dpkg remove a package that it was unpacking when it was killed.
+// removeHalf is the option to remove a package that dpkg was unpacking when it was killed.
 const removeHalf = "--force-remove-reinstreq"
 
 // remove keeps the configuration files: they may have been edited.

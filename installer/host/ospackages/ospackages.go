@@ -1,4 +1,4 @@
-// Package ospackages installs packages of a bundle with the host's own package manager, dpkg or rpm, and removes those that it
+// Package ospackages installs packages of a bundle with the host's own package manager, dpkg or rpm, and removes the packages that it
 // installed. It needs no network: whatever a package needs must be in the bundle or on the host.
 package ospackages
 
@@ -304,7 +304,7 @@ func (m *Manager) othersBroken(ctx context.Context, items []Item) error {
 	return nil
 }
 
-// files unpacks the packages, compares them with what the bundle says about them, and returns their paths by stages.
+// files unpacks the packages, compares them with the bundle's manifest, and returns their paths by stages.
 func (m *Manager) files(ctx context.Context, items []Item, unpack Unpack) (stages [][]string, err error) {
 	var entries []string
 	for _, i := range items {

@@ -358,7 +358,7 @@ func TestChangedByOthers(t *testing.T) {
 	s.is("removed", s.remove(), "held: it was set on hold\nupgraded: the host had it before, in version 2\n")
 }
 
-// Another process has the lock of dpkg: what waits says who, and goes on when the lock is free or the user interrupts.
+// Another process has the lock of dpkg: a command that waits names the process, and continues when the lock is free or the user interrupts.
 func TestLock(t *testing.T) {
 	distro.UseDpkg(t)
 	s := newSite(t, "debian-12")

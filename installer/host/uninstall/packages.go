@@ -8,7 +8,7 @@ import (
 	"airlift/installer/host/ospackages"
 )
 
-// PlanPackages lists the packages of the distribution that Airlift installed, and those that it leaves.
+// PlanPackages lists the packages of the distribution that Airlift installed, and the packages that it leaves.
 func PlanPackages(ctx context.Context, h *host.Host) (plan Plan) {
 	list, err := ospackages.Removals(ctx, h)
 	if err != nil {
