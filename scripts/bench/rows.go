@@ -87,7 +87,7 @@ By hand: ctr import, kubeadm upgrade apply, drain, kubelet and kubectl, uncordon
 
 	idleControlRows = defineNode("idle control plane",
 		`Of all processes of the host, pods included, 20 s after all system pods are Ready, for a minute.
-A control plane and a worker, of both ways at the same time. Airlift with --embedded-registry.`)
+A control plane and a worker, of both ways at the same time. Next to kubeadm by hand, Airlift has --embedded-registry.`)
 	idleWorkerRows   = defineNode("idle worker", `The same.`)
 	smallControlRows = defineNode("control plane, 10 pods on the worker",
 		`The same, 20 s after ten pods with a readiness probe every 10 s are ready on the worker.`)
