@@ -39,10 +39,12 @@ spec:
     spec:
       restartPolicy: Never
       tolerations: [{operator: Exists}]
+      securityContext: {runAsNonRoot: true, runAsUser: 65534, seccompProfile: {type: RuntimeDefault}}
       containers:
       - name: writer
         image: %[1]s
         imagePullPolicy: Never
+        securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
         command: [sh, -c, "echo %[2]s >>/data/lines; cat /data/lines"]
         volumeMounts: [{name: data, mountPath: /data}]
       volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
@@ -182,6 +184,23 @@ func TestAddOns(t *testing.T) {
 			}
 			if err != nil {
 				t.Fatal(err)
+			}
+		}},
+		{"the audit of the hardened profile", func(t *testing.T) {
+			if *profile == "" {
+				t.Log("NOT RUN without -profile hardened")
+				return
+			}
+			r := audit(t, control)
+			r.passes(t, control.Name)
+			policies := map[bool]string{true: "passed", false: "failed"}
+			for _, c := range r.Results {
+				switch {
+				case c.ID == "5.3.1" && c.Verdict != policies[enforces]:
+					t.Errorf("%s: %s: %s, and the kernel enforces policies: %v", c.ID, c.Verdict, c.Found, enforces)
+				case c.ID == "5.3.1" || c.ID == "5.3.2":
+					t.Logf("%s: %s: %s", c.ID, c.Verdict, c.Found)
+				}
 			}
 		}},
 		{"a second init changes nothing", func(t *testing.T) {

@@ -33,10 +33,12 @@ spec:
   template:
     metadata: {labels: {app: shop}}
     spec:
+      securityContext: {runAsNonRoot: true, runAsUser: 65534, seccompProfile: {type: RuntimeDefault}}
       containers:
       - name: web
         image: %[1]s
         imagePullPolicy: Never
+        securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
         args: [netexec, --http-port=8080]
         readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}
 ---

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"airlift/installer/cluster"
+	"airlift/installer/host/detection"
 	"airlift/installer/render"
 	"airlift/scripts/fixtures/testcluster"
 )
@@ -152,6 +153,9 @@ func TestEachBreakOfCluster(t *testing.T) {
 		{strings.Replace(privileges, "5.2.11", "5.2.10 5.2.11", 1), "", func(o *objects) { o.nodes[0].Status.NodeInfo.OperatingSystem = "windows"; o.namespaces[0].Labels = nil }},
 		{"5.3.1", "", func(o *objects) { o.daemonSets[0].Name = "kube-flannel-ds" }},
 		{"", "5.3.1", func(o *objects) { o.daemonSets[0].Name = "own-network" }},
+		{"5.3.1", "", func(o *objects) {
+			o.daemonSets[0].Status = appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, NumberReady: 2}
+		}},
 		{"5.3.2", "", func(o *objects) { o.policies = nil }},
 		{"5.4.1", "", func(o *objects) {
 			withPod(o, func(p *corev1.Pod) {
@@ -227,6 +231,24 @@ func TestEachBreakOfCluster(t *testing.T) {
 		}
 		if got := strings.Join(judged, " "); got != one.judged {
 			t.Errorf("case %d: judged %s, want %s", i, got, one.judged)
+		}
+	}
+}
+
+// TestEnforcement: the pods of the add-on network-policy are Ready on every kernel, and enforce nothing on one that cannot queue packets.
+func TestEnforcement(t *testing.T) {
+	all := "CONFIG_NFT_QUEUE=m\nCONFIG_NETFILTER_NETLINK_QUEUE=m\nCONFIG_NFT_CT=y\nCONFIG_NF_CONNTRACK_LABELS=y\nCONFIG_NF_CT_NETLINK=m\n"
+	release, err := detection.Kernel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for options, want := range map[string]Verdict{all: Passed, strings.Replace(all, "NFT_QUEUE=m", "NFT_QUEUE=n", 1): Failed, "": Passed} {
+		n := hardened(t)
+		n.write("/boot/config-"+release, options, 0o600)
+		o := clean()
+		o.daemonSets[0].Name = "kube-network-policies"
+		if r := n.verdicts(o)["5.3.1"]; r.Verdict != want || want == Failed && (!strings.Contains(r.Found, "CONFIG_NFT_QUEUE") || r.Fix == "") {
+			t.Errorf("%q: %+v", options, r)
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/node"
+	"airlift/installer/preflight"
 	"airlift/internal/fault"
 )
 
@@ -43,6 +44,8 @@ type facts struct {
 	kubelet    kubelet
 	objects    *objects // nil if the API server was not read
 	unread     []string
+	// kernelLacks are the options of this host's kernel without which the add-on network-policy enforces nothing.
+	kernelLacks []string
 }
 
 // A status is the mode and the owner of a file.
@@ -146,6 +149,7 @@ func (r *Reader) files(f *facts) {
 			return st.Uid, st.Gid, err
 		}
 	}
+	f.kernelLacks = preflight.PolicyOptionsMissing(h)
 	f.root = os.DirFS(h.Path("/"))
 	f.read = func(name string) ([]byte, error) { return os.ReadFile(h.Path(name)) }
 	f.stat = func(name string) (s status, err error) {

@@ -521,9 +521,18 @@ func enforcesPolicies(f *facts) finding {
 	for _, d := range f.objects.daemonSets {
 		names = append(names, d.Name)
 		for _, word := range enforcers {
-			if strings.Contains(d.Name, word) {
-				return finding{verdict: Passed, found: "DaemonSet " + d.Namespace + "/" + d.Name}
+			if !strings.Contains(d.Name, word) {
+				continue
 			}
+			found, missing := "DaemonSet "+d.Namespace+"/"+d.Name, d.Status.DesiredNumberScheduled-d.Status.NumberReady
+			switch {
+			case missing > 0:
+				return finding{verdict: Failed, found: fmt.Sprintf("%s: %d of %d pods are not Ready", found, missing, d.Status.DesiredNumberScheduled),
+					fix: fmt.Sprintf("kubectl describe pods -n %s", d.Namespace)}
+			case d.Name == "kube-network-policies" && len(f.kernelLacks) > 0: // its pods are Ready on every kernel
+				return finding{verdict: Failed, found: found + ", but the kernel of this host has no " + shown(f.kernelLacks), fix: "use a kernel with these options on each node"}
+			}
+			return finding{verdict: Passed, found: found}
 		}
 	}
 	if slices.ContainsFunc(names, func(s string) bool { return strings.Contains(s, "flannel") }) {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"airlift/installer/host"
 	"airlift/installer/host/detection"
 )
 
@@ -112,6 +113,20 @@ func (s *subject) networkPolicy(context.Context) []Problem {
 	return s.kernelHas(release, policyNeeds, Warn("no action needed if the kernel has the module nft_queue: modinfo nft_queue",
 		"the kernel's build configuration is not available, so the check for the add-on network-policy is skipped"),
 		"use a kernel with these options, or a bundle without the add-on", "the add-on network-policy would not enforce policies here: the kernel was built without %s")
+}
+
+// PolicyOptionsMissing returns the options of CONFIG_… without which the add-on network-policy runs on a host and enforces
+// nothing. None are missing if the kernel's build configuration cannot be read.
+func PolicyOptionsMissing(h *host.Host) []string {
+	release, err := detection.Kernel()
+	if err != nil {
+		return nil
+	}
+	text, err := (&subject{host: h}).kernelConfig(release)
+	if err != nil || text == "" {
+		return nil
+	}
+	return missingOptions(text, policyNeeds)
 }
 
 // kernelConfig finds the kernel's build configuration; "" if there is none.
