@@ -115,6 +115,9 @@ func (r *reader) run(t *testing.T, h *lab.Host, script string) (string, error) {
 		}
 		script = word.ReplaceAllLiteralString(script, r.values[name])
 	}
+	if *profile != "" {
+		script = initCommand.ReplaceAllString(script, "/install init --profile "+*profile+"$1")
+	}
 	var out bytes.Buffer
 	w := io.MultiWriter(t.Output(), &out)
 	err := h.Exec(t.Context(), nil, w, w, "bash", "-eux", "-o", "pipefail", "-c",
@@ -123,6 +126,9 @@ func (r *reader) run(t *testing.T, h *lab.Host, script string) (string, error) {
 	r.learn(out.String())
 	return out.String(), err
 }
+
+// initCommand is a command of a page that creates a cluster. Phases have no profile.
+var initCommand = regexp.MustCompile(`(?m)/install init\b( +-|$)`)
 
 var step = regexp.MustCompile(`^\[ *[0-9]+/[0-9]+\] `)
 
