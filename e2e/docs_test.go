@@ -116,7 +116,7 @@ func (r *reader) run(t *testing.T, h *lab.Host, script string) (string, error) {
 		script = word.ReplaceAllLiteralString(script, r.values[name])
 	}
 	if *profile != "" {
-		script = initCommand.ReplaceAllString(script, "/install init --profile "+*profile+"$1")
+		script = initCommand.ReplaceAllString(script, "/install ${1}init --profile "+*profile+"$2")
 	}
 	var out bytes.Buffer
 	w := io.MultiWriter(t.Output(), &out)
@@ -128,7 +128,7 @@ func (r *reader) run(t *testing.T, h *lab.Host, script string) (string, error) {
 }
 
 // initCommand is a command of a page that creates a cluster. Phases have no profile.
-var initCommand = regexp.MustCompile(`(?m)/install init\b( +-|$)`)
+var initCommand = regexp.MustCompile(`(?m)/install (preflight )?init\b( +-|$)`)
 
 var step = regexp.MustCompile(`^\[ *[0-9]+/[0-9]+\] `)
 
