@@ -103,7 +103,7 @@ func TestAddOns(t *testing.T) {
 	if err != nil {
 		t.Fatalf("building the bundle: %v\n%s", err, out)
 	}
-	contains(t, string(out), "ADD-ON", "every image that the workloads in "+strings.Join(names, ", ")+" name is in the bundle")
+	contains(t, string(out), "add-on v", "every image that the workloads in "+strings.Join(names, ", ")+" name is in the bundle")
 	before := map[*lab.Host]string{}
 	for _, h := range s.Hosts {
 		if _, err := h.CopyIn(t.Context(), path, site.Installer, 0o755); err != nil {

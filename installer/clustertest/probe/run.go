@@ -3,11 +3,13 @@ package probe
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
 	"airlift/installer/clustertest/diagnosis"
@@ -23,6 +25,9 @@ const (
 	runTime     = time.Minute // of a probe
 	parallel    = 64
 	steadyPause = 250 * time.Millisecond
+	// settleTime is how long after the start of a probe a refused connection is tried again: kube-proxy refuses connections to a
+	// Service whose pods it does not know yet. It writes its rules once a second, later on a busy host.
+	settleTime = 8 * time.Second
 	// clockTolerance is the largest difference of two clocks that is no finding. Certificates and Leases tolerate more; chrony
 	// keeps hosts below a millisecond.
 	clockTolerance = 2 * time.Second
@@ -71,6 +76,10 @@ func (p Plan) Run(ctx context.Context, out io.Writer) error {
 			defer cancel()
 			err := r.ask(ctx, api, c)
 			if err != nil && c.Kind != diagnosis.Policy && ctx.Err() == nil { // once more: a lost packet is no fault of the cluster
+				err = r.ask(ctx, api, c)
+			}
+			for c.Kind != diagnosis.Policy && errors.Is(err, syscall.ECONNREFUSED) && time.Since(began) < settleTime && ctx.Err() == nil {
+				pause(ctx, steadyPause)
 				err = r.ask(ctx, api, c)
 			}
 			r.saw(c.Kind, c.To, c.Via, err)

@@ -55,6 +55,32 @@ func certificateOf(s *httptest.Server) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
 }
 
+// TestRefusedAtFirst: kube-proxy refuses connections to a new Service until it has written its rules.
+func TestRefusedAtFirst(t *testing.T) {
+	free, err := port.Free(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", free[i]) }
+	time.AfterFunc(time.Second, func() {
+		l, err := net.Listen("tcp", at(0))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		t.Cleanup(func() { _ = l.Close() })
+	})
+	check := func(via, address string) Check {
+		return Check{Kind: diagnosis.Service, Via: via, How: "connect", Address: address}
+	}
+	tls := httptest.NewTLSServer(http.NotFoundHandler())
+	defer tls.Close()
+	details, _ := probed(t, certificateOf(tls), "", check("later", at(0)), check("never", at(1)))
+	if details["later"] != "" || details["never"] != "connection refused" {
+		t.Errorf("%q", details)
+	}
+}
+
 // TestAPI: an API server that answers is ready, unless it says that it has failed, or is another one.
 func TestAPI(t *testing.T) {
 	status := func(code int) *httptest.Server {
