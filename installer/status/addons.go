@@ -21,7 +21,11 @@ func (r *Reader) readAddOns(ctx context.Context) (found result, err error) {
 	}
 	found.set = func(s *Status) { s.AddOns = append(s.AddOns, list...) }
 	for _, a := range list {
-		if a.Ready < a.Wanted && !a.NodesNotReady { // the part api names the nodes
+		switch {
+		case a.Ready >= a.Wanted || a.NodesNotReady: // the part api names the nodes
+		case a.Starting:
+			found.warn("look again in a minute: ./install status", "%s has %d of %d pods ready: the others have just been created", a.Name, a.Ready, a.Wanted)
+		default:
 			found.problem("kubectl get pods -A -o wide; kubectl describe pod -n NAMESPACE NAME", "%s has %d of %d pods ready: %s", a.Name, a.Ready, a.Wanted, a.Reason)
 		}
 	}

@@ -1,10 +1,13 @@
 package workloads
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 
@@ -22,7 +25,12 @@ type AddOn struct {
 	Reason  string `json:"reason,omitempty"` // if fewer are ready than wanted
 	// NodesNotReady is set if all missing pods are on nodes that are not Ready.
 	NodesNotReady bool `json:"-"`
+	// Starting is set if all missing pods were created less than startTime ago, and nothing has failed in them.
+	Starting bool `json:"-"`
 }
+
+// startTime is how long the pods of a node that has just joined may take, before they are a problem.
+const startTime = time.Minute
 
 // AddOns returns the state of the add-ons that init installs. It leaves out add-ons that the
 // cluster does not have.
@@ -45,6 +53,7 @@ func AddOns(ctx context.Context, api kubernetes.Interface) (list []AddOn, err er
 			state.Reason = down.Explain(pods.Items, wanted-ready)
 			if state.NodesNotReady = state.Reason != ""; !state.NodesNotReady {
 				state.Reason = whyNotReady(pods.Items, down)
+				state.Starting = starting(pods.Items, down) == wanted-ready
 			}
 		}
 		list = append(list, state)
@@ -67,6 +76,24 @@ func AddOns(ctx context.Context, api kubernetes.Interface) (list []AddOn, err er
 		}
 	}
 	return list, nil
+}
+
+// starting counts the pods on nodes that are Ready that have had no time to become Ready.
+func starting(pods []corev1.Pod, down NotReady) (n int32) {
+	for i := range pods {
+		p := &pods[i]
+		if ready, _ := PodReady(p); ready || down.Causes(p) {
+			continue
+		}
+		failed := slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
+			t := cmp.Or(s.State.Terminated, s.LastTerminationState.Terminated)
+			return t != nil && t.ExitCode != 0
+		})
+		if age := time.Since(p.CreationTimestamp.Time); age.Abs() < startTime && p.Spec.NodeName != "" && !failed && len(startProblems(p)) == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // whyNotReady takes the first pod that is not ready for a reason of its own, and returns the reason.

@@ -2,6 +2,7 @@ package workloads
 
 import (
 	"testing"
+	"time"
 
 	"airlift/scripts/fixtures/testcluster/testclient"
 
@@ -32,5 +33,40 @@ func TestAddOns(t *testing.T) {
 	}
 	if proxy.Name != "kube-proxy" || proxy.Version != "v1.37.1" || proxy.Ready != 3 || proxy.Reason != "" {
 		t.Errorf("%+v", proxy)
+	}
+}
+
+// TestStartingPods: a pod that has just been created is no problem, unless something has failed in it.
+func TestStartingPods(t *testing.T) {
+	labels := map[string]string{"app": "flannel"}
+	meta := metav1.ObjectMeta{Namespace: "kube-flannel", Name: "kube-flannel-ds", Labels: labels}
+	creating := func(reason string) corev1.PodStatus {
+		return corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: "x", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}}}
+	}
+	crashed := creating("CrashLoopBackOff")
+	crashed.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1}
+	for name, one := range map[string]struct {
+		age      time.Duration
+		node     string
+		status   corev1.PodStatus
+		wanted   int32
+		starting bool
+	}{
+		"new":                  {3 * time.Second, "n2", creating("ContainerCreating"), 2, true},
+		"a clock behind":       {-3 * time.Second, "n2", creating("ContainerCreating"), 2, true},
+		"old":                  {2 * time.Minute, "n2", creating("ContainerCreating"), 2, false},
+		"no image":             {3 * time.Second, "n2", creating("ErrImageNeverPull"), 2, false},
+		"crashed":              {3 * time.Second, "n2", crashed, 2, false},
+		"not scheduled":        {3 * time.Second, "", corev1.PodStatus{Phase: corev1.PodPending}, 2, false},
+		"another is not there": {3 * time.Second, "n2", creating("ContainerCreating"), 3, false},
+	} {
+		pod := &corev1.Pod{ObjectMeta: meta, Spec: corev1.PodSpec{NodeName: one.node}, Status: one.status}
+		pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-one.age))
+		c, _ := testclient.Fake(pod, &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}}},
+			Status: appsv1.DaemonSetStatus{NumberReady: 1, DesiredNumberScheduled: one.wanted}})
+		list, err := AddOns(t.Context(), c.API)
+		if err != nil || len(list) != 1 || list[0].Starting != one.starting {
+			t.Errorf("%s: %+v, %v", name, list, err)
+		}
 	}
 }
