@@ -136,7 +136,11 @@ var step = regexp.MustCompile(`^\[ *[0-9]+/[0-9]+\] `)
 func (r *reader) quoted(t *testing.T, p docs.Page, b docs.Block) {
 	t.Helper()
 	for line := range strings.Lines(b.Text) {
-		if step.MatchString(line) && !strings.Contains(r.seen.String(), line) {
+		printed := line
+		if *profile != "" { // which has more steps
+			printed = step.ReplaceAllString(line, "")
+		}
+		if step.MatchString(line) && !strings.Contains(r.seen.String(), printed) {
 			t.Errorf("%s:%d: no run has printed: %s", p.Path, b.Line, line)
 		}
 	}
