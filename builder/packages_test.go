@@ -12,6 +12,7 @@ import (
 	"airlift/builder/lock"
 	"airlift/builder/sbom"
 	"airlift/bundle"
+	"airlift/bundle/delta"
 	"airlift/internal/fault"
 	"airlift/scripts/fixtures/distro"
 	"airlift/scripts/fixtures/fakesites"
@@ -91,6 +92,40 @@ func TestPackages(t *testing.T) {
 	if want := "pkg:deb/debian/zz-app@1:2-1?arch=amd64&distro=debian-12&upstream=app-src%402-1\n"; !strings.Contains(purls, want) || strings.Count(purls, "\n") != 3 {
 		t.Errorf("%s", purls)
 	}
+	// The lock pins each package, a delta has a changed one, and it is another file for a saved plan.
+	distro.Deb(t, dir, distro.Package{Name: "lib", Version: "1", Files: map[string]string{"usr/share/lib/more": "1"}})
+	o.Lock, o.Resolved = locked, nil
+	if _, err := runOne(t.Context(), o); err == nil || !strings.Contains(err.Error(), "lib.deb sha256") {
+		t.Errorf("a package that is not the one of the lock: %v", err)
+	}
+	o.Lock, o.Output = nil, filepath.Join(dir, "newer")
+	newer, err := bundle.Open(run(t, o).Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer newer.Close()
+	if newer.ID() == f.ID() {
+		t.Error("another package, and the same file")
+	}
+	stage := func(string, int64) func(int64) { return func(int64) {} }
+	if _, err := delta.Create(t.Context(), f, newer, filepath.Join(dir, "delta"), delta.Options{Bundle: "test", Stage: stage}); err != nil {
+		t.Fatal(err)
+	}
+	d, err := delta.Open(t.Context(), filepath.Join(dir, "delta"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if _, err := d.Apply(t.Context(), f, filepath.Join(dir, "patched"), stage); err != nil {
+		t.Fatal(err)
+	}
+	patched, err := os.ReadFile(filepath.Join(dir, "patched"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, err := os.ReadFile(newer.Path()); err != nil || !bytes.Equal(patched, want) {
+		t.Errorf("a patched file with packages is another one: %v", err)
+	}
 }
 
 // All problems are reported at once, each with its file, before anything is downloaded.
@@ -131,6 +166,31 @@ func TestPackagesThatDoNotFit(t *testing.T) {
 		t.Fatalf("%v", v.Errors)
 	}
 	check(v.Errors[0])
+	// Hosts of a minor release get the packages for all of them, too: the check is of what they install.
+	minor := filepath.Join(dir, "minor")
+	for _, p := range []distro.Package{{Name: "app", Version: "1", Fields: "Depends: lib (>= 2)"}, {Name: "lib", Version: "2"}} {
+		distro.Deb(t, filepath.Join(minor, "9"), p)
+	}
+	distro.Deb(t, filepath.Join(minor, "9.4"), distro.Package{Name: "tool", Version: "1", Fields: "Depends: lib"})
+	both := []builder.PackageSource{
+		{Source: filepath.Join(minor, "9"), Release: "rocky-9", Installed: filepath.Join(dir, "status"), At: "bundle.yaml:3"}, {Source: filepath.Join(minor, "9.4"), Release: "rocky-9.4", At: "bundle.yaml:6"},
+	}
+	o.Site.Packages = both
+	if v := builder.Validate(t.Context(), o, true); len(v.Errors) > 0 {
+		t.Errorf("what is in the packages for all minor releases is missing: %v", v.Errors)
+	}
+	distro.Deb(t, filepath.Join(minor, "9.4"), distro.Package{Name: "lib", Version: "1"})
+	if v := builder.Validate(t.Context(), o, true); len(v.Errors) != 1 || !strings.Contains(v.Errors[0].Error(), "app 1 needs lib (>= 2)") {
+		t.Errorf("an older version for a minor release: %v", v.Errors)
+	}
+	// Two packages cannot have one file.
+	same := filepath.Join(dir, "same")
+	distro.Deb(t, same, distro.Package{Name: "one", Version: "1", Files: map[string]string{"usr/bin/x": "1"}})
+	distro.Deb(t, same, distro.Package{Name: "two", Version: "1", Files: map[string]string{"bin/x": "1"}})
+	o.Site.Packages = []builder.PackageSource{{Source: same, Release: "debian-12", At: "bundle.yaml:3"}}
+	if v := builder.Validate(t.Context(), o, true); len(v.Errors) != 1 || !strings.Contains(v.Errors[0].Error(), "two 1 and one 1 both have /bin/x") {
+		t.Errorf("%v", v.Errors)
+	}
 	// Without a list, what is missing is a warning.
 	o.Site.Packages = []builder.PackageSource{{Source: distro.Deb(t, dir, distro.Package{Name: "app", Version: "1", Fields: "Depends: libc6"}), Release: "debian-12", At: "bundle.yaml:3"}}
 	if v := builder.Validate(t.Context(), o, true); len(v.Errors) > 0 || !strings.Contains(strings.Join(v.Warnings, "\n"), "packages for debian-12: not checked, because only the hosts know it: app 1 needs libc6") {

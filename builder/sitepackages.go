@@ -82,7 +82,20 @@ func (b *build) readPackages(ctx context.Context) (errs []error) {
 		byRelease[p.Release] = append(byRelease[p.Release], p)
 	}
 	for _, release := range slices.Sorted(maps.Keys(byRelease)) {
-		b.checkPackages(release, byRelease[release], lists[release], refuse)
+		// Hosts of a minor release also get the packages for all of them, except those of which there is one for the minor release.
+		all, installed := byRelease[release], lists[release]
+		for other := release; strings.Contains(other, "."); {
+			other = other[:strings.LastIndex(other, ".")]
+			for _, p := range byRelease[other] {
+				if !slices.ContainsFunc(all, func(o *osPackage) bool { return o.Name == p.Name && o.Release != other }) {
+					all = append(all, p)
+				}
+			}
+			if len(installed) == 0 {
+				installed = lists[other]
+			}
+		}
+		b.checkPackages(release, all, installed, refuse)
 	}
 	for _, s := range b.Site.Packages {
 		if list := problems[s.At]; len(list) > 0 {

@@ -248,6 +248,11 @@ type SitePackage struct {
 	Entry string `json:"entry"`
 }
 
+// ReleaseFits reports whether packages for a release fit hosts of another one: those for rhel-9 fit rhel-9.4.
+func ReleaseFits(release, host string) bool {
+	return host == release || strings.HasPrefix(host, release+".")
+}
+
 // Format is the format of the package: "deb" or "rpm".
 func (p SitePackage) Format() string { return strings.TrimPrefix(path.Ext(p.Entry), ".") }
 

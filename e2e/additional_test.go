@@ -3,20 +3,15 @@
 package e2e
 
 import (
-	"archive/tar"
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/static"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"airlift/bundle"
 	"airlift/scripts/fixtures/siteregistry"
@@ -37,23 +32,13 @@ const aLayer = "a file of the layer that only the additional bundle has\n"
 // agnhost, with a file of this content.
 func buildAdditional(t *testing.T, registry *siteregistry.Registry, agnhost v1.Image, content, base string) additional {
 	t.Helper()
-	var tarball bytes.Buffer
-	w := tar.NewWriter(&tarball)
-	err := w.WriteHeader(&tar.Header{Name: "later.txt", Mode: 0o644, Size: int64(len(content))})
-	if err == nil {
-		_, err = w.Write([]byte(content))
-	}
-	if err := errors.Join(err, w.Close()); err != nil {
-		t.Fatal(err)
-	}
-	image, err := mutate.AppendLayers(agnhost, static.NewLayer(tarball.Bytes(), types.DockerUncompressedLayer))
+	image, err := mutate.AppendLayers(agnhost, fileLayer(t, "later.txt", content))
 	if err != nil {
 		t.Fatal(err)
 	}
 	registry.Push("public/later:1", image)
 	a := additional{path: filepath.Join(t.TempDir(), "more"), image: registry.Host + "/public/later:1"}
-	dir := t.TempDir()
-	for name, text := range map[string]string{
+	buildFile(t, a.path, "more.yaml", map[string]string{
 		"later.yaml": fmt.Sprintf(`
 apiVersion: apps/v1
 kind: DaemonSet
@@ -77,17 +62,7 @@ registryCAs: [%s]
 manifests:
 - {name: later, path: later.yaml}
 `, base, registry.CA),
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	build := exec.CommandContext(t.Context(), "go", "run", "./scripts/buildbundle", "--version", version, "--compression", "fastest", "--output", a.path, "--", "--file", filepath.Join(dir, "more.yaml"))
-	build.Dir = ".."
-	out, err := build.CombinedOutput()
-	if err != nil {
-		t.Fatalf("building the additional bundle: %v\n%s", err, out)
-	}
+	})
 	i, err := os.Stat(a.path)
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -96,14 +95,8 @@ func TestAddOns(t *testing.T) {
 	control, worker := s.Hosts[0], s.Hosts[1]
 	names := addOnsOfRig(t)
 	path := filepath.Join(t.TempDir(), "install")
-	build := exec.CommandContext(t.Context(), "go", "run", "./scripts/buildbundle", "--version", version, "--compression", "fastest", "--output", path,
-		"--addon", strings.Join(names, ","))
-	build.Dir = ".."
-	out, err := build.CombinedOutput()
-	if err != nil {
-		t.Fatalf("building the bundle: %v\n%s", err, out)
-	}
-	contains(t, string(out), "add-on v", "every image that the workloads in "+strings.Join(names, ", ")+" name is in the bundle")
+	out := buildBundle(t, path, "--addon", strings.Join(names, ","))
+	contains(t, out, "add-on v", "every image that the workloads in "+strings.Join(names, ", ")+" name is in the bundle")
 	before := map[*lab.Host]string{}
 	for _, h := range s.Hosts {
 		if _, err := h.CopyIn(t.Context(), path, site.Installer, 0o755); err != nil {

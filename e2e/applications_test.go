@@ -3,12 +3,8 @@
 package e2e
 
 import (
-	"archive/tar"
 	"bytes"
-	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,8 +12,6 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/static"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"airlift/scripts/fixtures/siteregistry"
 	"airlift/scripts/lab"
@@ -83,16 +77,7 @@ metadata: {name: bye, annotations: {helm.sh/hook: "pre-delete"}}
 // succeeds.
 func buildApp(t *testing.T, registry *siteregistry.Registry, agnhost v1.Image, mode, hook string) (path, image string) {
 	t.Helper()
-	var layer bytes.Buffer
-	w := tar.NewWriter(&layer)
-	err := w.WriteHeader(&tar.Header{Name: "mode.txt", Mode: 0o644, Size: int64(len(mode))})
-	if err == nil {
-		_, err = w.Write([]byte(mode))
-	}
-	if err := errors.Join(err, w.Close()); err != nil {
-		t.Fatal(err)
-	}
-	made, err := mutate.AppendLayers(agnhost, static.NewLayer(layer.Bytes(), types.DockerUncompressedLayer))
+	made, err := mutate.AppendLayers(agnhost, fileLayer(t, "mode.txt", mode))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,9 +87,8 @@ func buildApp(t *testing.T, registry *siteregistry.Registry, agnhost v1.Image, m
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
 	path = filepath.Join(t.TempDir(), "app-"+mode)
-	for name, text := range map[string]string{
+	buildFile(t, path, "app.yaml", map[string]string{
 		"app/Chart.yaml":         "apiVersion: v2\nname: app\nversion: 1.0.0\n",
 		"app/values.yaml":        "",
 		"app/templates/app.yaml": appChart,
@@ -118,17 +102,7 @@ registryCAs: [%s]
 manifests:
 - {name: app, namespace: app, chart: {source: app, values: [values.yaml]}}
 `, base, registry.CA),
-	} {
-		file := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	build := exec.CommandContext(t.Context(), "go", "run", "./scripts/buildbundle", "--version", version, "--compression", "fastest", "--output", path, "--", "--file", filepath.Join(dir, "app.yaml"))
-	build.Dir = ".."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the application: %v\n%s", err, out)
-	}
+	})
 	return path, image
 }
 

@@ -6,12 +6,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"airlift/images/release"
 	"airlift/installer/clustertest"
+	"airlift/installer/clustertest/diagnosis"
 	"airlift/scripts/lab"
 	"airlift/scripts/lab/site"
 )
@@ -231,4 +235,56 @@ func TestClusterTestMany(t *testing.T) {
 			t.Error("it does not pass")
 		}
 	}
+}
+
+// TestClusterTestFamilies: a dual-stack cluster with a default StorageClass passes, and its volume is written. A fault of IPv6 alone is named.
+func TestClusterTestFamilies(t *testing.T) {
+	s := up(t, lab.Options{Name: "e2e-clustertestfamilies", Hosts: 2})
+	plane, worker := s.Hosts[0], s.Hosts[1]
+	volumes := slices.Contains(addOnsOfRig(t), release.LocalPathStorage)
+	if volumes {
+		path := filepath.Join(t.TempDir(), "install")
+		buildBundle(t, path, "--addon", release.LocalPathStorage)
+		for _, h := range s.Hosts {
+			if _, err := h.CopyIn(t.Context(), path, site.Installer, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	run(t, plane, "ip", "address", "add", "fd77::11/64", "dev", "eth0", "nodad")
+	run(t, worker, "ip", "address", "add", "fd77::12/64", "dev", "eth0", "nodad")
+	join, err := site.JoinArgs(install(t, plane, 0, "init", "--service-cidr", "10.96.0.0/16,fd00:10:96::/112", "--pod-network-cidr", "10.244.0.0/16,fd00:10:244::/56"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	install(t, worker, 0, join...)
+	systemIsUp(t, s, 2)
+	passes := func(t *testing.T) {
+		var r clustertest.Result
+		for range 3 { // pods of the add-on may still start
+			if r = tested(t, plane); r.Passed {
+				break
+			}
+			time.Sleep(10 * time.Second)
+		}
+		t.Logf("%v", r.Counts)
+		if written := slices.Contains(r.Counts, clustertest.Count{Kind: diagnosis.Volume, Passed: 1}); !r.Passed || written != volumes {
+			t.Fatalf("passed: %t, a volume was written: %t, want %t", r.Passed, written, volumes)
+		}
+	}
+	inOrder(t, s, []stage{
+		{"the cluster passes", passes},
+		{"vxlan over IPv6 is blocked", func(t *testing.T) {
+			run(t, worker, "ip6tables", "-I", "INPUT", "-p", "udp", "--dport", "8472", "-j", "DROP")
+			r := tested(t, plane)
+			run(t, worker, "ip6tables", "-D", "INPUT", "-p", "udp", "--dport", "8472", "-j", "DROP")
+			if len(r.Findings) != 1 || r.Findings[0].Name != "tunnel" {
+				t.Fatalf("%d findings, want one: tunnel", len(r.Findings))
+			}
+			if seen := strings.Join(r.Findings[0].Evidence, "\n"); !strings.Contains(seen, "IPv6") || strings.Contains(seen, "IPv4") {
+				t.Errorf("seen: %s", seen)
+			}
+		}},
+		{"it passes again", passes},
+	})
 }

@@ -148,13 +148,8 @@ func carryGPU(t *testing.T, h *lab.Host, agnhost v1.Image, files map[string]stri
 		}
 	}
 	path := filepath.Join(t.TempDir(), "gpu")
-	build := exec.CommandContext(t.Context(), "go", "run", "./scripts/buildbundle", "--version", version, "--compression", "fastest", "--output", path, "--", "--file", filepath.Join(dir, "gpu.yaml"))
-	build.Dir = ".."
-	out, err := build.CombinedOutput()
-	if err != nil {
-		t.Fatalf("building the bundle: %v\n%s", err, out)
-	}
-	contains(t, string(out), "is in the bundle")
+	out := buildBundle(t, path, "--", "--file", filepath.Join(dir, "gpu.yaml"))
+	contains(t, out, "is in the bundle")
 	if _, err := h.CopyIn(t.Context(), path, site.Installer, 0o755); err != nil {
 		t.Fatal(err)
 	}

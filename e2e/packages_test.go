@@ -54,14 +54,9 @@ packages:
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "packages")
-	build := exec.CommandContext(t.Context(), "go", "run", "./scripts/buildbundle", "--version", version, "--compression", "fastest", "--output", path, "--", "--file", file)
-	build.Dir = ".."
-	out, err := build.CombinedOutput()
-	if err != nil {
-		t.Fatalf("building the bundle: %v\n%s", err, out)
-	}
-	contains(t, string(out), "nfs-common", "site-worker 1.0-1")
-	if strings.Contains(string(out), "not checked, because only the hosts know it") {
+	out := buildBundle(t, path, "--", "--file", file)
+	contains(t, out, "nfs-common", "site-worker 1.0-1")
+	if strings.Contains(out, "not checked, because only the hosts know it") {
 		t.Errorf("the build did not use the host's list:\n%s", out)
 	}
 	for _, h := range hosts {

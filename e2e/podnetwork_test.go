@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -22,14 +21,8 @@ func TestPodNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "install")
-	build := exec.CommandContext(t.Context(), "go", "run", "./scripts/buildbundle", "--version", version, "--compression", "fastest", "--output", path,
-		"--addon-images", "--", "--file", filepath.Join(dir, "bundle.yaml"))
-	build.Dir = ".."
-	out, err := build.CombinedOutput()
-	if err != nil {
-		t.Fatalf("building the bundle: %v\n%s", err, out)
-	}
-	contains(t, string(out), "every image that the workloads in kube-router name is in the bundle")
+	out := buildBundle(t, path, "--addon-images", "--", "--file", filepath.Join(dir, "bundle.yaml"))
+	contains(t, out, "every image that the workloads in kube-router name is in the bundle")
 	before := map[*lab.Host]string{}
 	for _, h := range s.Hosts {
 		if _, err := h.CopyIn(t.Context(), path, site.Installer, 0o755); err != nil {

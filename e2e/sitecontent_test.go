@@ -11,7 +11,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -27,6 +26,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"airlift/bundle"
+	"airlift/scripts/fixtures/fakesites"
 	"airlift/scripts/fixtures/siteregistry"
 	"airlift/scripts/lab"
 	"airlift/scripts/lab/site"
@@ -130,7 +130,7 @@ func carrySite(t *testing.T, image string, hosts ...*lab.Host) additional {
 	if _, err := layout.Write(filepath.Join(dir, "once"), index); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{
+	fakesites.WriteFiles(t, dir, map[string]string{
 		"kinds.yaml":             kinds,
 		"web/Chart.yaml":         "apiVersion: v2\nname: web\nversion: 1.2.3\n",
 		"web/values.yaml":        "replicas: 1\n",
@@ -159,20 +159,10 @@ files:
 systemdUnits:
 - {source: exporter.service}
 `, localImage, registry.CA),
-	} {
-		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	path := filepath.Join(t.TempDir(), "site")
-	build := exec.CommandContext(t.Context(), "go", "run", "./scripts/buildbundle", "--version", version, "--compression", "fastest", "--output", path, "--", "--file", filepath.Join(dir, "bundle.yaml"))
-	build.Dir = ".."
-	out, err := build.CombinedOutput()
-	if err != nil {
-		t.Fatalf("building the bundle: %v\n%s", err, out)
-	}
-	contains(t, string(out), "every image that the workloads in kinds, web name is in the bundle")
+	out := buildBundle(t, path, "--", "--file", filepath.Join(dir, "bundle.yaml"))
+	contains(t, out, "every image that the workloads in kinds, web name is in the bundle")
 	later := buildAdditional(t, registry, agnhost, aLayer, path)
 	for _, h := range hosts {
 		for source, target := range map[string]string{path: "/root/install", later.path: "/root/more"} {

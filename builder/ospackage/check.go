@@ -1,7 +1,9 @@
 package ospackage
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -33,7 +35,7 @@ func Check(set []*Package, arch string, installed *Installed) (list []Problem) {
 		list = append(list, w.missing(p)...)
 		list = append(list, w.conflicts(p)...)
 	}
-	return append(list, w.broken()...)
+	return append(append(list, w.sameFiles()...), w.broken()...)
 }
 
 // A world is the packages that a host has after the installation.
@@ -111,7 +113,10 @@ func (w *world) stays(has relation) bool {
 // fits reports whether a package satisfies a relation of another one.
 func (w *world) fits(p *Package, r relation, of *Package) bool {
 	if w.rpm {
-		return p.files[r.name] || slices.ContainsFunc(p.provides, func(has relation) bool { return has.name == r.name && overlap(has, r) })
+		if _, ok := p.files[r.name]; ok {
+			return true
+		}
+		return slices.ContainsFunc(p.provides, func(has relation) bool { return has.name == r.name && overlap(has, r) })
 	}
 	if p.Name == r.name && w.fitsArch(p, r, of) && holds(p.Version, r) {
 		return true
@@ -213,6 +218,55 @@ func (w *world) conflicts(p *Package) (list []Problem) {
 		}
 	}
 	return list
+}
+
+// sameFiles returns packages that have a file in the same place: dpkg and rpm would find that while they install them.
+func (w *world) sameFiles() (list []Problem) {
+	type found struct {
+		first string // of the files
+		n     int
+	}
+	type holder struct {
+		of   *Package
+		file owned
+	}
+	holders := map[string][]holder{} // by the place
+	for n, p := range w.added {
+		with := map[*Package]found{}
+		for _, name := range slices.Sorted(maps.Keys(p.files)) {
+			at := place(name)
+			for _, o := range holders[at] {
+				if o.of != p && w.clash(p, p.files[name], o.of, o.file) {
+					with[o.of] = found{cmp.Or(with[o.of].first, name), with[o.of].n + 1}
+				}
+			}
+			holders[at] = append(holders[at], holder{p, p.files[name]})
+		}
+		for _, o := range w.added[:n] {
+			f := with[o]
+			if f.n == 0 {
+				continue
+			}
+			text := fmt.Sprintf("%s and %s both have %s", p, o, f.first)
+			if f.n > 1 {
+				text += fmt.Sprintf(" and %d more files", f.n-1)
+			}
+			list = append(list, Problem{Package: p, Message: text, Hint: "leave one of them out, or take versions that belong together: the host's package manager would refuse the second one"})
+		}
+	}
+	return list
+}
+
+// clash reports whether two packages cannot both have a file.
+func (w *world) clash(p *Package, a owned, o *Package, b owned) bool {
+	if w.rpm {
+		return a.same != ghost && b.same != ghost && (a.same == "" || a.same != b.same)
+	}
+	replaces := func(x, y *Package) bool {
+		return slices.ContainsFunc(x.replaces, func(r relation) bool { return r.name == y.Name && holds(y.Version, r) })
+	}
+	shared := a.dir || b.dir || a.same != "" && a.same == b.same
+	return !shared && !p.diverts && !o.diverts && !replaces(p, o) && !replaces(o, p)
 }
 
 // anyArch is a relation of a conflict, which without an architecture means every one.

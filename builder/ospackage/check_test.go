@@ -6,11 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"airlift/scripts/fixtures/distro"
 	"airlift/scripts/fixtures/rig"
 )
 
@@ -254,5 +256,98 @@ func TestDependenciesAsDpkg(t *testing.T) {
 	})
 	if found[true] < 5 || found[false] < 5 {
 		t.Errorf("the generated packages decide too little: %v", found)
+	}
+}
+
+// Generated packages: two that have the same file are found, if and only if the real dpkg refuses the second one.
+func TestSameFilesAsDpkg(t *testing.T) {
+	distro.UseDpkg(t)
+	dir := t.TempDir()
+	found := map[bool]int{}
+	rapid.Check(t, func(rt *rapid.T) {
+		files := rapid.MapOfN(rapid.SampledFrom([]string{"usr/share/x/one", "usr/share/x/two", "usr/share/y/three", "usr/lib/four", "etc/five"}), rapid.SampledFrom([]string{"1", "2"}), 0, 3)
+		made := func(name string) (string, *Package) {
+			p := distro.Package{Name: name, Version: "1", Files: files.Draw(rt, name)}
+			if rapid.IntRange(0, 3).Draw(rt, "replaces") == 0 {
+				p.Fields = "Replaces: " + rapid.SampledFrom([]string{"aa", "bb", "aa (<< 2)", "bb (>= 2)"}).Draw(rt, "what")
+			}
+			file := distro.Deb(t, dir, p)
+			read, _, err := readFile(t, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return file, read
+		}
+		a, one := made("aa")
+		b, two := made("bb")
+		problems := (&world{arch: "amd64", added: []*Package{one, two}}).sameFiles()
+		out, err := distro.Dpkg(t, distro.Root(t, "debian-12"), "--install", a, b)
+		if refused := strings.Contains(out, "trying to overwrite"); refused != (len(problems) > 0) || refused != (err != nil) {
+			rt.Errorf("found %v; dpkg, %v:\n%s", problems, err, out)
+		}
+		found[len(problems) > 0]++
+	})
+	if found[true] < 5 || found[false] < 5 {
+		t.Errorf("the generated packages decide too little: %v", found)
+	}
+}
+
+// The same with rpm, which accepts files that are the same in both.
+func TestSameFilesAsRPM(t *testing.T) {
+	rig.Tool(t, "rpm")
+	for name, c := range map[string]struct {
+		a, b map[string]string
+		want string
+	}{
+		"different":       {map[string]string{"usr/share/x/one": "1"}, map[string]string{"usr/share/x/one": "2"}, "bb 1-1 and aa 1-1 both have /usr/share/x/one"},
+		"the same":        {map[string]string{"usr/share/x/one": "1"}, map[string]string{"usr/share/x/one": "1"}, ""},
+		"other places":    {map[string]string{"usr/share/x/one": "1"}, map[string]string{"usr/share/x/two": "2"}, ""},
+		"several of them": {map[string]string{"etc/one": "1", "etc/two": "1"}, map[string]string{"etc/one": "2", "etc/two": "2"}, "bb 1-1 and aa 1-1 both have /etc/one and 1 more files"},
+	} {
+		dir, root := t.TempDir(), distro.Root(t, "rocky-9.4")
+		var set []*Package
+		var files []string
+		for name, of := range map[string]map[string]string{"aa": c.a, "bb": c.b} {
+			files = append(files, distro.RPM(t, dir, distro.Package{Name: name, Version: "1-1", Files: of}))
+		}
+		slices.Sort(files)
+		for _, file := range files {
+			p, _, err := readFile(t, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			set = append(set, p)
+		}
+		got := ""
+		for _, p := range Check(set, "amd64", nil) {
+			got += p.Message
+		}
+		out, err := exec.Command("rpm", append([]string{"--root=" + root, "--nodeps", "--ignorearch", "--upgrade", "--test"}, files...)...).CombinedOutput()
+		if got != c.want || (err != nil) != (c.want != "") {
+			t.Errorf("%s: %q, want %q; rpm, %v:\n%s", name, got, c.want, err, out)
+		}
+	}
+}
+
+// Places, links, ghosts, diversions: what dpkg and rpm do with them is in their sources.
+func TestSameFiles(t *testing.T) {
+	link, file := owned{same: "link to /usr/share/z"}, owned{}
+	for name, c := range map[string]struct {
+		a, b   Package
+		format Format
+		want   int
+	}{
+		"usr-merge":            {Package{files: map[string]owned{"/lib/x.so": file}}, Package{files: map[string]owned{"/usr/lib/x.so": file}}, Deb, 1},
+		"directories":          {Package{files: map[string]owned{"/x": {dir: true}}}, Package{files: map[string]owned{"/x": {dir: true}}}, Deb, 0},
+		"links to one place":   {Package{files: map[string]owned{"/x": link}}, Package{files: map[string]owned{"/x": link}}, Deb, 0},
+		"a diversion":          {Package{files: map[string]owned{"/x": file}, diverts: true}, Package{files: map[string]owned{"/x": file}}, Deb, 0},
+		"a ghost":              {Package{files: map[string]owned{"/x": {same: ghost}}}, Package{files: map[string]owned{"/x": {same: "a"}}}, RPM, 0},
+		"an unknown file":      {Package{files: map[string]owned{"/x": {}}}, Package{files: map[string]owned{"/x": {}}}, RPM, 1},
+		"in one package twice": {Package{files: map[string]owned{"/lib/x": file, "/usr/lib/x": file}}, Package{}, Deb, 0},
+	} {
+		c.a.Name, c.b.Name = "a", "b"
+		if got := (&world{rpm: c.format == RPM, added: []*Package{&c.a, &c.b}}).sameFiles(); len(got) != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }

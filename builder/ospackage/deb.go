@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bufio"
 	"bytes"
+	"compress/bzip2"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -62,6 +63,9 @@ func readDeb(r *bufio.Reader) (p *Package, err error) {
 				return nil, fmt.Errorf("reading %s: %w", name, err)
 			}
 		case base == "data" && p != nil:
+			if p.files, err = readFiles(member, extension); err != nil && extension != ".lzma" { // of old packages: dpkg checks them
+				return nil, fmt.Errorf("reading %s: %w", name, complete(err))
+			}
 			data = true
 		case strings.HasPrefix(name, "_gpg"):
 			content, err := io.ReadAll(io.LimitReader(member, maxSignature))
@@ -102,31 +106,40 @@ func nextMember(r io.Reader) (name string, size int64, err error) {
 	return strings.TrimSuffix(strings.TrimSpace(string(header[:16])), "/"), size, nil
 }
 
-// readControl reads the file control of the archive control.tar.
-func readControl(r io.Reader, extension string) (*Package, error) {
+// readControl reads the files control and preinst of the archive control.tar.
+func readControl(r io.Reader, extension string) (p *Package, err error) {
 	content, err := decompress(r, extension)
 	if err != nil {
 		return nil, err
 	}
+	diverts := false
 	for t := tar.NewReader(io.LimitReader(content, maxControlTar)); ; {
 		h, err := t.Next()
+		if err == io.EOF && p != nil {
+			p.diverts = diverts
+			return p, nil
+		}
 		if err == io.EOF {
 			return nil, errors.New("it has no file control")
 		}
 		if err != nil {
 			return nil, err
 		}
-		if path.Clean("/"+h.Name) != "/control" || h.Typeflag != tar.TypeReg {
+		name := path.Clean("/" + h.Name)
+		if name != "/control" && name != "/preinst" || h.Typeflag != tar.TypeReg {
 			continue
 		}
 		text, err := io.ReadAll(io.LimitReader(t, maxControl+1))
 		if err != nil {
 			return nil, err
 		}
+		if name == "/preinst" {
+			diverts = bytes.Contains(text, []byte("dpkg-divert"))
+			continue
+		}
 		if len(text) > maxControl {
 			return nil, fmt.Errorf("its file control has more than %d bytes", maxControl)
 		}
-		var p *Package
 		n := 0
 		err = stanzas(bytes.NewReader(text), func(fields map[string]string) (err error) {
 			n++
@@ -136,7 +149,35 @@ func readControl(r io.Reader, extension string) (*Package, error) {
 		if err == nil && n != 1 {
 			err = fmt.Errorf("its file control describes %d packages", n)
 		}
-		return p, err
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// readFiles lists the files of the archive data.tar.
+func readFiles(r io.Reader, extension string) (map[string]owned, error) {
+	content, err := decompress(r, extension)
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]owned{}
+	for t := tar.NewReader(content); ; {
+		h, err := t.Next()
+		if err == io.EOF {
+			return files, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(files) >= maxValues {
+			return nil, fmt.Errorf("it has more than %d files", maxValues)
+		}
+		o := owned{dir: h.Typeflag == tar.TypeDir}
+		if h.Typeflag == tar.TypeSymlink { // dpkg accepts two links to one directory
+			o.same = "link to " + h.Linkname
+		}
+		files[path.Join("/", h.Name)] = o
 	}
 }
 
@@ -146,10 +187,12 @@ func decompress(r io.Reader, extension string) (io.Reader, error) {
 		return r, nil
 	case ".gz":
 		return gzip.NewReader(r)
+	case ".bz2":
+		return bzip2.NewReader(r), nil
 	case ".xz":
 		return xz.NewReader(r, maxControlTar) // the only library that limits the memory that a file may ask for
 	case ".zst":
-		d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxControlTar))
+		d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(128<<20)) // the largest of dpkg-deb
 		if err != nil {
 			return nil, err
 		}
@@ -186,6 +229,9 @@ func fromControl(fields map[string]string) (*Package, error) {
 	}
 	for _, c := range relations("provides") {
 		p.provides = append(p.provides, c...)
+	}
+	for _, c := range relations("replaces") {
+		p.replaces = append(p.replaces, c...)
 	}
 	return p, err
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"regexp"
 	"strings"
 
@@ -41,8 +42,29 @@ type Package struct {
 	conflicts   []relation // no other package may satisfy them
 	obsoletes   []relation // of rpm: packages that it would remove
 	provides    []relation
-	files       map[string]bool // of rpm: packages require files
-	multiArch   string          // of deb
+	replaces    []relation // of deb: packages whose files it may have
+	files       map[string]owned
+	multiArch   string // of deb
+	diverts     bool   // of deb: a script may rename files of other packages
+}
+
+// An owned is a file of a package.
+type owned struct {
+	dir bool
+	// same is what two packages must agree on to have the file both; "" if they cannot.
+	same string
+}
+
+// place returns the name of a file by which two packages with it are found. On hosts, /bin, /sbin and /lib are links to directories in /usr: dpkg
+// would not notice that a file replaces another one.
+func place(name string) string {
+	name = path.Join("/", name)
+	for _, dir := range []string{"/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"} {
+		if name == dir || strings.HasPrefix(name, dir+"/") {
+			return "/usr" + name
+		}
+	}
+	return name
 }
 
 func (p *Package) String() string { return p.Name + " " + p.Version }

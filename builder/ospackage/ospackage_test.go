@@ -2,10 +2,13 @@ package ospackage
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,13 +80,47 @@ func TestRPM(t *testing.T) {
 	if want := "iscsi 2:6.2-3.el9|noarch|iscsi|6.2-3.el9|[/bin/sh libfoo.so.1()(64bit) y (>= 2)]|[q (< 3)]|[oldx (< 1)]"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
-	if !p.files["/usr/share/iscsi/version"] || !strings.Contains(fmt.Sprint(p.provides), "virt (= 4)") {
+	if _, ok := p.files["/usr/share/iscsi/version"]; !ok || !strings.Contains(fmt.Sprint(p.provides), "virt (= 4)") {
 		t.Errorf("%v %v", p.files, p.provides)
 	}
 	for n := range len(data) {
 		if _, err := Read(bytes.NewReader(data[:n])); err == nil {
 			t.Fatalf("%d of %d bytes are read", n, len(data))
 		}
+	}
+}
+
+// A hostile header does not make the build use more memory than a small multiple of its size, whatever its index says.
+func TestHostileHeaders(t *testing.T) {
+	lead := rpmMagic + strings.Repeat("\x00", 92)
+	signatures := "\x8e\xad\xe8\x01" + strings.Repeat("\x00", 12)
+	rapid.Check(t, func(t *rapid.T) {
+		size := rapid.IntRange(1, 1<<20).Draw(t, "size")
+		var index bytes.Buffer
+		entries := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) entry {
+			return entry{
+				rapid.SampledFrom([]uint32{tagName, tagSourceRPM, tagProvideName, tagProvideFlags, tagRequireName, tagBaseNames, tagDirNames, tagDirIndexes, tagFileModes, tagFileDigests}).Draw(t, "tag"),
+				rapid.SampledFrom([]uint32{3, 4, 5, 6, 7, 8, 9}).Draw(t, "kind"), rapid.SampledFrom([]uint32{0, 0, 0, 1, uint32(size / 2), uint32(size)}).Draw(t, "offset"),
+				rapid.SampledFrom([]uint32{0, 1, 1000, maxValues, maxValues + 1, 1<<32 - 1}).Draw(t, "count"),
+			}
+		}), 1, 40).Draw(t, "entries")
+		for _, e := range entries {
+			_ = binary.Write(&index, binary.BigEndian, e)
+		}
+		head := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32([]byte("\x8e\xad\xe8\x01\x00\x00\x00\x00"), uint32(len(entries))), uint32(size))
+		file := slices.Concat([]byte(lead+signatures), head, index.Bytes(), make([]byte, size))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _ = Read(bytes.NewReader(file))
+		runtime.ReadMemStats(&after)
+		if used := after.TotalAlloc - before.TotalAlloc; used > 256*uint64(size)+1<<20 {
+			t.Fatalf("a header of %d bytes used %d", size, used)
+		}
+	})
+	// Whatever its size, a value has no more parts than the largest packages.
+	header := slices.Concat([]byte(lead+signatures+"\x8e\xad\xe8\x01\x00\x00\x00\x00\x00\x00\x00\x01\x00\x20\x00\x00"), []byte("\x00\x00\x03\xe8\x00\x00\x00\x08\x00\x00\x00\x00\x00\x10\x00\x01"), make([]byte, 2<<20))
+	if _, err := Read(bytes.NewReader(header)); err == nil || !strings.Contains(err.Error(), "1048577 parts") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package ospackage
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -9,15 +10,17 @@ import (
 	"io"
 	"math"
 	"path"
+	"slices"
 	"strings"
 )
 
 const rpmMagic = "\xed\xab\xee\xdb"
 
-// Limits of rpm for a header: entries, and bytes of their data.
+// Limits of rpm for a header: entries, and bytes of their data. The largest packages have some hundred thousand files.
 const (
-	maxIndex = 1 << 16
-	maxData  = 256 << 20
+	maxIndex  = 1 << 16
+	maxData   = 256 << 20
+	maxValues = 1 << 20 // of one entry, and files of a package
 )
 
 // Tags of the header, and of the header with signatures.
@@ -28,6 +31,8 @@ const (
 	tagConflictFlags, tagConflictName, tagConflictVersion                  = 1053, 1054, 1055
 	tagObsoleteName, tagObsoleteFlags, tagObsoleteVersion                  = 1090, 1114, 1115
 	tagDirIndexes, tagBaseNames, tagDirNames                               = 1116, 1117, 1118
+	tagFileModes, tagFileDigests, tagFileLinks, tagFileFlags               = 1030, 1035, 1036, 1037
+	tagFileUsers, tagFileGroups                                            = 1039, 1040
 	sigSize, sigLongSize                                                   = 1000, 270
 	sigDSA, sigRSA, sigOpenPGP, sigLegacyPGP, sigLegacyGPG                 = 267, 268, 278, 1002, 1005
 	flagLess, flagGreater, flagEqual, flagMissingOK, flagRPMLib      int64 = 2, 4, 8, 1 << 19, 1 << 24
@@ -36,9 +41,14 @@ const (
 // A header is an index of rpm: values by their tags.
 type header map[uint32]value
 
+type entry struct{ Tag, Kind, Offset, Count uint32 }
+
+// kindBinary is the kind of a value that is bytes.
+const kindBinary = 7
+
 type value struct {
 	kind, count uint32
-	data        []byte // from its offset to the end of all data
+	data        []byte // from its offset to the next value
 }
 
 // readRPM reads the lead, which has nothing of use, the header with signatures and the header.
@@ -98,7 +108,7 @@ func readHeader(r io.Reader) (header, int64, error) {
 	if intro.Magic != 0x8eade801 || intro.Entries > maxIndex || intro.Size > maxData {
 		return nil, 0, errors.New("it is damaged: it has no header of rpm")
 	}
-	index := make([]struct{ Tag, Kind, Offset, Count uint32 }, intro.Entries)
+	index := make([]entry, intro.Entries)
 	if err := binary.Read(r, binary.BigEndian, index); err != nil {
 		return nil, 0, err
 	}
@@ -106,19 +116,30 @@ func readHeader(r io.Reader) (header, int64, error) {
 	if _, err := io.CopyN(&data, r, int64(intro.Size)); err != nil {
 		return nil, 0, err
 	}
+	// No byte belongs to two values, so all of them together need no more memory than the header.
+	slices.SortStableFunc(index, func(a, b entry) int { return cmp.Compare(a.Offset, b.Offset) })
 	h := header{}
-	for _, e := range index {
-		if e.Offset > intro.Size {
-			return nil, 0, errors.New("it is damaged: a value of its header is outside of it")
+	for n, e := range index {
+		end := intro.Size
+		if n+1 < len(index) {
+			end = index[n+1].Offset
 		}
-		h[e.Tag] = value{e.Kind, e.Count, data.Bytes()[e.Offset:]}
+		switch {
+		case e.Offset > intro.Size || end > intro.Size:
+			return nil, 0, errors.New("it is damaged: a value of its header is outside of it")
+		case e.Offset == end && intro.Size > 0:
+			return nil, 0, errors.New("it is damaged: a value of its header is where another one is")
+		case e.Kind != kindBinary && e.Count > maxValues:
+			return nil, 0, fmt.Errorf("a value of its header has %d parts: more than %d are refused", e.Count, maxValues)
+		}
+		h[e.Tag] = value{e.Kind, e.Count, data.Bytes()[e.Offset:end]}
 	}
 	return h, 16 + 16*int64(intro.Entries) + int64(intro.Size), nil
 }
 
 // bytes returns a value of the kind binary, or texts in base64.
 func (v value) bytes() []byte {
-	if v.kind != 7 {
+	if v.kind != kindBinary {
 		var all []byte
 		for _, text := range v.texts() {
 			data, _ := base64.StdEncoding.DecodeString(text)
@@ -200,7 +221,7 @@ func fromHeader(h header) (*Package, error) {
 	if h.text(tagSourceRPM) == "" {
 		return nil, errors.New("it is a source package")
 	}
-	p := &Package{Format: RPM, Name: h.text(tagName), Version: h.text(tagVersion) + "-" + h.text(tagRelease), Arch: h.text(tagArch), files: map[string]bool{}}
+	p := &Package{Format: RPM, Name: h.text(tagName), Version: h.text(tagVersion) + "-" + h.text(tagRelease), Arch: h.text(tagArch), files: map[string]owned{}}
 	if epoch := h.ints(tagEpoch); len(epoch) > 0 && epoch[0] != 0 {
 		p.Version = fmt.Sprintf("%d:%s", epoch[0], p.Version)
 	}
@@ -224,14 +245,32 @@ func fromHeader(h header) (*Package, error) {
 	}
 	p.provides = append(p.provides, relation{name: p.Name, op: "=", version: p.Version})
 	dirs, indexes, bases := h[tagDirNames].texts(), h.ints(tagDirIndexes), h[tagBaseNames].texts()
+	modes, flags, digests, links := h.ints(tagFileModes), h.ints(tagFileFlags), h[tagFileDigests].texts(), h[tagFileLinks].texts()
+	users, groups := h[tagFileUsers].texts(), h[tagFileGroups].texts()
 	for n, base := range bases {
 		if n >= len(indexes) || indexes[n] >= int64(len(dirs)) {
 			return nil, errors.New("it is damaged: its list of files is not complete")
 		}
-		p.files[path.Join(dirs[indexes[n]], base)] = true
+		name := path.Join(dirs[indexes[n]], base)
+		if n >= len(modes) || n >= len(flags) || n >= len(digests) || n >= len(links) || n >= len(users) || n >= len(groups) {
+			p.files[name] = owned{}
+			continue
+		}
+		// As rpm compares them. A ghost is not in the package.
+		o := owned{dir: modes[n]&0o170000 == 0o040000, same: fmt.Sprintf("%o %s %s %s%s", modes[n], users[n], groups[n], digests[n], links[n])}
+		if flags[n]&flagGhost != 0 {
+			o.same = ghost
+		}
+		p.files[name] = o
 	}
 	return p, nil
 }
+
+// ghost is what packages agree on about a file that is only listed.
+const (
+	ghost           = "ghost"
+	flagGhost int64 = 1 << 6
+)
 
 // sourceOf splits the file name of a source package, NAME-VERSION-RELEASE.src.rpm.
 func sourceOf(file string) (name, version string) {

@@ -269,6 +269,9 @@ func writeHistory(out io.Writer, list []apply.Revision) error {
 		if r.Complete {
 			state = "ran"
 		}
+		if r.Damaged {
+			state = "damaged; to remove it: " + r.RemoveCommand()
+		}
 		if r.Current {
 			state = "present, " + state
 		}

@@ -183,7 +183,7 @@ func (b *Bundle) ID() string { return b.File.ManifestSHA256() }
 
 // ManifestOf returns one of the site's manifests with the facts that the bundle lists.
 func (b *Bundle) ManifestOf(listed bundle.SiteManifest) apply.Manifest {
-	m := apply.Manifest{Name: listed.Name, Chart: listed.Chart, Namespace: listed.Namespace}
+	m := apply.Manifest{Name: listed.Name, Chart: listed.Chart, Namespace: listed.Namespace, Kubernetes: b.Manifest.KubernetesVersion}
 	if b.File != nil {
 		m.Bundle, m.File = b.ID(), path.Base(b.File.Path())
 	}

@@ -95,13 +95,16 @@ func startService(ctx context.Context, m *node.Machine, unit string, files []pki
 	return m.Host.Systemd().Start(ctx, unit)
 }
 
+// EndpointPaths are the files that StopEndpoint removes. The last one is what a repeated run looks for.
+var EndpointPaths = []string{endpoint.StateFile, endpoint.SettingsPath, endpoint.UnitPath}
+
 // StopEndpoint stops the service, and removes its files. The copy of the installer stays: other units may run it.
 func StopEndpoint(ctx context.Context, m *node.Machine) error {
 	if !m.Exists(endpoint.UnitPath) && !m.Exists(endpoint.SettingsPath) {
 		return nil
 	}
 	GiveAddressAway(ctx, m.Console)
-	return stopService(ctx, m, endpoint.Unit, endpoint.StateFile, endpoint.SettingsPath, endpoint.UnitPath)
+	return stopService(ctx, m, endpoint.Unit, EndpointPaths...)
 }
 
 // stopService stops a service of the installer, and removes its files. The last one is what a repeated run looks for.

@@ -2,6 +2,7 @@ package phases
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,10 +10,12 @@ import (
 
 	"airlift/bundle"
 	"airlift/installer/cluster/apply"
+	"airlift/installer/cluster/lease"
 	"airlift/installer/desired"
 	"airlift/installer/node"
 	"airlift/installer/pods"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 )
 
 // Manifests applies the site's own manifests, or prints them, and waits for their workloads.
@@ -25,6 +28,9 @@ type Manifests struct {
 
 	// Removes is set if the run removes former objects itself, FromHistory if the bundle need not have the images of the manifests.
 	Removes, FromHistory bool
+	ends                 func()          // releases the Lease; nil without it
+	held                 context.Context // ends when the Lease is lost
+
 	// Waits reports that objects or hooks wait for a worker.
 	Waits bool
 }
@@ -32,6 +38,47 @@ type Manifests struct {
 // NewManifests returns the Manifests of a run.
 func NewManifests(a *API, o InitOptions) *Manifests {
 	return &Manifests{Machine: a.Machine, node: a.Node, content: a.content, api: a, options: o}
+}
+
+// leaseName is the Lease in kube-system of what changes the manifests of a cluster: two hosts would not see what the other one does.
+const leaseName = "airlift-apply"
+
+// hold takes the Lease, once for all steps. The returned context ends when it is lost.
+func (s *Manifests) hold(ctx context.Context) (context.Context, func(), error) {
+	if s.held == nil {
+		held, release, err := lease.Alone(ctx, s.api.Client, leaseName, s.TurnName(), func(holder string) {
+			s.Console.Note("an apply began on %s: waiting until it is clear whether it still runs", holder)
+		})
+		if busy := (*lease.BusyError)(nil); errors.As(err, &busy) {
+			return nil, nil, fault.New(fault.Failure, "another apply of this cluster runs: on %s", busy.Holder).Hint("wait until it has ended, and run this command again")
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		s.held, s.ends = held, release
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.held, func() { cancel(context.Cause(s.held)) })
+	return ctx, func() { stop(); cancel(nil) }, nil
+}
+
+// Alone runs a step under the Lease.
+func (s *Manifests) Alone(step func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, done, err := s.hold(ctx)
+		if err != nil {
+			return err
+		}
+		defer done()
+		return step(ctx)
+	}
+}
+
+// Close releases the Lease.
+func (s *Manifests) Close() {
+	if s.ends != nil {
+		s.ends()
+	}
 }
 
 // Desired returns the manifests in the bundle's order.
@@ -55,7 +102,7 @@ func (s *Manifests) ApplyOrPrint(connect func(context.Context) error) func(conte
 		if err := connect(ctx); err != nil {
 			return err
 		}
-		return s.Apply(ctx, l)
+		return s.Alone(func(ctx context.Context) error { return s.Apply(ctx, l) })(ctx)
 	}
 }
 

@@ -68,16 +68,30 @@ func (p Packages) Desired(ctx context.Context) (desired.List, error) {
 }
 
 // Items returns the packages for this host, with what is done with each.
+// It warns of other packages that are not installed completely, such as one whose trigger failed in an earlier run.
 func (p Packages) Items(ctx context.Context) ([]ospackages.Item, error) {
+	m, items, err := p.plan(ctx)
+	if m == nil || err != nil {
+		return nil, err
+	}
+	others, err := m.Incomplete(ctx, items)
+	if others != "" {
+		p.Console.Warn("%s; %s", others, ospackages.Complete)
+	}
+	return items, err
+}
+
+func (p Packages) plan(ctx context.Context) (*ospackages.Manager, []ospackages.Item, error) {
 	wanted, err := ospackages.ForHost(p.Existing, p.wanted)
 	if len(wanted) == 0 || err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	m, err := ospackages.New(p.Existing, wanted[0].Format(), p.Report)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return m.Plan(ctx, wanted)
+	items, err := m.Plan(ctx, wanted)
+	return m, items, err
 }
 
 // install installs the packages for this host, all of them checked before the first change.
@@ -130,7 +144,7 @@ func (n *Node) packageProblem(ctx context.Context) (pending int, err error) {
 	if n.Plan.Skips("packages") {
 		return 0, nil
 	}
-	items, err := NewPackages(n).Items(ctx)
+	_, items, err := NewPackages(n).plan(ctx)
 	return len(ospackages.Changes(items)), err
 }
 

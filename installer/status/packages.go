@@ -17,7 +17,7 @@ type Package struct {
 }
 
 func (r *Reader) readPackages(ctx context.Context) (found result, err error) {
-	items, err := r.packageItems(ctx)
+	m, items, err := r.packageItems(ctx)
 	if fault.ExitCode(err) == fault.Preflight { // the node was installed without them, or its distribution was upgraded
 		found.warn(fault.Hint(err), "%v", err)
 		return found, nil
@@ -48,22 +48,32 @@ func (r *Reader) readPackages(ctx context.Context) (found result, err error) {
 		}
 		list = append(list, p)
 	}
+	if m != nil {
+		others, err := m.Incomplete(ctx, items)
+		if err != nil {
+			return found, err
+		}
+		if others != "" {
+			found.problem(ospackages.Complete, "%s", others)
+		}
+	}
 	found.set = func(s *Status) { s.Packages = append(s.Packages, list...) }
 	return found, nil
 }
 
 // packageItems returns the packages of the file, or without a file the packages that Airlift installed.
-func (r *Reader) packageItems(ctx context.Context) ([]ospackages.Item, error) {
+func (r *Reader) packageItems(ctx context.Context) (*ospackages.Manager, []ospackages.Item, error) {
 	if r.Contents.Packages == nil {
 		return ospackages.Recorded(ctx, r.Host)
 	}
 	wanted, err := ospackages.ForHost(r.Host, r.Contents.Packages(r.node.Role))
 	if len(wanted) == 0 || err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	m, err := ospackages.New(r.Host, wanted[0].Format(), nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return m.Plan(ctx, wanted)
+	items, err := m.Plan(ctx, wanted)
+	return m, items, err
 }

@@ -35,6 +35,7 @@ const FieldManager = "airlift"
 type Applier struct {
 	client *cluster.Client
 	mapper *restmapper.DeferredDiscoveryRESTMapper
+	unread map[string]error // kinds that what serves them does not answer for
 	// Force also replaces fields that others have changed.
 	Force bool
 	// Timeout limits the time without progress for each object.
@@ -49,7 +50,7 @@ type Applier struct {
 // New returns an Applier of the cluster.
 func New(c *cluster.Client, timeout time.Duration, report wait.Report) *Applier {
 	cached := memory.NewMemCacheClient(c.API.Discovery())
-	return &Applier{client: c, mapper: restmapper.NewDeferredDiscoveryRESTMapper(cached), Timeout: timeout, Report: report}
+	return &Applier{client: c, mapper: restmapper.NewDeferredDiscoveryRESTMapper(cached), unread: map[string]error{}, Timeout: timeout, Report: report}
 }
 
 // Applied is the result of applying a manifest.
@@ -155,6 +156,24 @@ func (s *Applier) apply(ctx context.Context, manifests []*Manifest, first func(i
 // fail names the object that cannot be applied.
 func (it *item) fail(err error) error {
 	return fault.Wrap(fmt.Errorf("applying %s of manifest %q: %w", cluster.Describe(it.object), it.manifest.Name, err), fault.ExitCode(err), hintOf(it.object, err))
+}
+
+// Unserved returns the objects of manifests whose kinds are Kubernetes' own, and that the API server does not serve in their version: a newer
+// Kubernetes has removed it. What defines other kinds may come with the manifests.
+func (s *Applier) Unserved(manifests []*Manifest) (names []string) {
+	for _, m := range manifests {
+		all := slices.Clone(m.objects)
+		for _, h := range m.hooks {
+			all = append(all, h.object)
+		}
+		for _, o := range all {
+			gvk := o.GroupVersionKind()
+			if _, err := s.mapper.RESTMapping(gvk.GroupKind(), gvk.Version); meta.IsNoMatchError(err) && !isCustom(gvk.Group) {
+				names = append(names, fmt.Sprintf("%s: %s of %s", m.Name, cluster.Describe(o), gvk.GroupVersion()))
+			}
+		}
+	}
+	return names
 }
 
 // hintOf returns what to do about an object that cannot be applied. Some fields of an object

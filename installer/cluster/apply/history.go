@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"airlift/images/release"
 	"airlift/installer/cluster/wait"
 	"airlift/internal/fault"
 )
@@ -30,6 +32,7 @@ import (
 // The history: each version of a manifest is kept in Secrets of kube-system, because manifests can have secrets. What does not fit into
 // one Secret is in further ones, which are written first.
 const (
+	secretPrefix  = "airlift-manifest."
 	historyType   = "airlift.dev/manifest"
 	manifestLabel = "airlift.dev/manifest"
 	numberLabel   = "airlift.dev/revision"
@@ -64,10 +67,26 @@ type Revision struct {
 	Size  int `json:"size"`
 	Parts int `json:"parts"`
 
+	// Kubernetes is the version for which it was rendered; an older Airlift did not keep it.
+	Kubernetes string `json:"kubernetes,omitempty"`
+
 	Complete bool `json:"complete"`          // its workloads ran
 	Current  bool `json:"current,omitempty"` // the last that was applied
+	// Damaged is set if its first Secret cannot be read. Then only its manifest and its number are known.
+	Damaged bool `json:"damaged,omitempty"`
 
 	data []byte // of the first Secret
+}
+
+// damage is the error of a version that cannot be read. Without its Secret, commands go on as if it had never been kept.
+func (r Revision) damage(why error) error {
+	return fault.New(fault.Failure, "version %d of manifest %q in the history is damaged: %w", r.Number, r.Manifest, why).
+		Hint("to go on without this version: " + r.RemoveCommand())
+}
+
+// RemoveCommand is the command that removes a damaged version from the history.
+func (r Revision) RemoveCommand() string {
+	return "kubectl delete secret -n " + metav1.NamespaceSystem + " " + secretName(r.Manifest, r.Number, 0)
 }
 
 // same reports whether the manifest has this version.
@@ -76,7 +95,7 @@ func (r Revision) same(m *Manifest) bool {
 }
 
 func secretName(manifest string, number, part int) string {
-	name := fmt.Sprintf("airlift-manifest.%s.%d", manifest, number)
+	name := fmt.Sprintf("%s%s.%d", secretPrefix, manifest, number)
 	if part > 0 {
 		name += fmt.Sprintf(".%d", part)
 	}
@@ -111,8 +130,11 @@ func readHistory(ctx context.Context, api kubernetes.Interface, name string) (li
 		}
 		r := Revision{}
 		if err := yaml.UnmarshalStrict(secret.Data[factsKey], &r); err != nil || secret.Name != secretName(r.Manifest, r.Number, 0) {
-			return nil, fault.New(fault.Failure, "reading the history: Secret %s/%s is damaged", metav1.NamespaceSystem, secret.Name).
-				Hint("without this version: kubectl delete secret -n kube-system " + secret.Name)
+			r = Revision{Manifest: secret.Labels[manifestLabel], Damaged: true}
+			number, isOurs := strings.CutPrefix(secret.Name, secretPrefix+r.Manifest+".")
+			if r.Number, err = strconv.Atoi(number); !isOurs || err != nil {
+				continue // of no version
+			}
 		}
 		r.Complete = secret.Labels[completeLabel] == "true"
 		r.data = secret.Data[contentKey]
@@ -147,7 +169,7 @@ func (s *Applier) keep(ctx context.Context, m *Manifest, before Entry) (int, err
 	parts := slices.Collect(slices.Chunk(packed.Bytes(), partSize))
 	facts, err := yaml.Marshal(Revision{
 		Manifest: m.Name, Number: number, Chart: m.Chart, Namespace: m.Namespace, SHA256: m.SHA256, Bundle: m.Bundle, File: m.File,
-		Began: time.Now().UTC().Format(time.RFC3339), Images: m.Images(), New: before.SHA256 == "", Size: len(m.data), Parts: len(parts),
+		Began: time.Now().UTC().Format(time.RFC3339), Images: m.Images(), New: before.SHA256 == "", Size: len(m.data), Parts: len(parts), Kubernetes: m.Kubernetes,
 	})
 	if err != nil {
 		return 0, err
@@ -253,39 +275,57 @@ func (s *Applier) complete(ctx context.Context, name string, number int) error {
 
 // manifestOf returns the manifest of a version.
 func (s *Applier) manifestOf(ctx context.Context, r Revision) (*Manifest, error) {
-	damaged := func(err error) error {
-		return fault.New(fault.Failure, "version %d of manifest %q in the history is damaged: %w", r.Number, r.Manifest, err).Hint("apply a file that has the version that you need")
+	if r.Damaged {
+		return nil, r.damage(errors.New("its facts cannot be read"))
 	}
 	packed := bytes.Clone(r.data)
 	for part := 1; part < r.Parts; part++ {
 		secret, err := wait.Get(ctx, s.client.API.CoreV1().Secrets(metav1.NamespaceSystem).Get, secretName(r.Manifest, r.Number, part))
 		if err != nil {
-			return nil, damaged(err)
+			return nil, r.damage(err)
 		}
 		packed = append(packed, secret.Data[contentKey]...)
 	}
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
-		return nil, damaged(err)
+		return nil, r.damage(err)
 	}
 	data, err := io.ReadAll(io.LimitReader(z, largest+1))
 	if err != nil {
-		return nil, damaged(err)
+		return nil, r.damage(err)
 	}
 	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != r.SHA256 {
-		return nil, damaged(fmt.Errorf("its sha256 is %x, and it was %s when it was kept", sum, r.SHA256))
+		return nil, r.damage(fmt.Errorf("its sha256 is %x, and it was %s when it was kept", sum, r.SHA256))
 	}
 	return Parse(Manifest{
-		Name: r.Manifest, Chart: r.Chart, SHA256: r.SHA256, Namespace: r.Namespace, Bundle: r.Bundle, File: r.File, SiteImages: r.Images,
+		Name: r.Manifest, Chart: r.Chart, SHA256: r.SHA256, Namespace: r.Namespace, Bundle: r.Bundle, File: r.File, SiteImages: r.Images, Kubernetes: r.Kubernetes,
 	}, data)
 }
 
 // Images returns the images that the pods of the manifest name, and the images of its file that it mentions, sorted.
 func (m *Manifest) Images() []string {
+	site := map[string][]string{} // by the full name
+	for _, image := range m.SiteImages {
+		if full, err := release.Normalize(image); err == nil {
+			site[full] = append(site[full], image)
+		}
+	}
 	names := map[string]bool{}
+	mention := func(text string) {
+		for word := range strings.FieldsFuncSeq(text, notInReference) {
+			word = strings.Trim(word[strings.LastIndex(word, "//")+1:], ".:/@-")
+			if full, err := release.Normalize(word); err == nil && strings.ContainsAny(word, ":/@") { // else it is any word
+				for _, image := range site[full] {
+					names[image] = true
+				}
+			}
+		}
+	}
 	var visit func(v any)
 	visit = func(v any) {
 		switch v := v.(type) {
+		case string:
+			mention(v)
 		case map[string]any:
 			for _, list := range []string{"containers", "initContainers"} {
 				containers, _ := v[list].([]any)
@@ -305,7 +345,8 @@ func (m *Manifest) Images() []string {
 					names[reference] = true
 				}
 			}
-			for _, child := range v {
+			for key, child := range v {
+				mention(key)
 				visit(child)
 			}
 		case []any:
@@ -320,37 +361,42 @@ func (m *Manifest) Images() []string {
 	for _, h := range m.hooks {
 		visit(h.object.Object)
 	}
-	for _, image := range m.SiteImages {
-		if bytes.Contains(m.data, []byte(image)) {
-			names[image] = true
-		}
-	}
 	return slices.Sorted(maps.Keys(names))
 }
 
-// UndoImages returns the images that an undo needs, with the names of the manifests.
-func UndoImages(ctx context.Context, api kubernetes.Interface) (map[string]string, error) {
+// notInReference reports whether a character ends the name of an image in a text.
+func notInReference(c rune) bool {
+	return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._-/:@", c))
+}
+
+// NeededImages returns the images that an undo and the manifests themselves need, with what needs them. The hooks of a manifest need images that no
+// workload names. damaged are versions of which the images are not known.
+func NeededImages(ctx context.Context, api kubernetes.Interface) (images map[string]string, damaged []Revision, err error) {
 	inventory, err := ReadInventory(ctx, api)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	list, err := readHistory(ctx, api, "")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	images := map[string]string{}
+	damaged = slices.DeleteFunc(slices.Clone(list), func(r Revision) bool { return !r.Damaged })
+	list = slices.DeleteFunc(list, func(r Revision) bool { return r.Damaged }) // an undo needs another version, when they are removed
+	images = map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(inventory)) {
 		e := inventory[name]
 		before := versionBefore(list, name, e)
 		for i := range list {
 			r := &list[i]
-			applies := r.Manifest == name && r.Number == e.Revision && e.Undoes != "" // an undo that was interrupted continues with it
-			if r == before || applies {
-				for _, image := range r.Images {
-					images[image] = name
+			for _, image := range r.Images {
+				switch {
+				case r.Manifest == name && r.Number == e.Revision:
+					images[image] = "the manifest " + name + ", or one of its hooks,"
+				case r == before && images[image] == "":
+					images[image] = "'apply undo' of the manifest " + name
 				}
 			}
 		}
 	}
-	return images, nil
+	return images, damaged, nil
 }

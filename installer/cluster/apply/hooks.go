@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,14 +138,20 @@ func (s *Applier) runHooks(ctx context.Context, m *Manifest, event, run string, 
 	return "", nil
 }
 
-// dropHooks deletes the objects of hooks that have a policy, without waiting. An object that stays is in the inventory.
+// dropHooks deletes the objects of hooks that have a policy and that no other manifest has, without waiting. An object that stays is in the
+// inventory.
 func (s *Applier) dropHooks(ctx context.Context, m *Manifest, hooks []*hook, policy string) {
+	inventory, err := ReadInventory(ctx, s.client.API)
+	if err != nil {
+		return
+	}
+	others := claims(inventory)
 	for _, h := range slices.Backward(hooks) {
 		if !slices.Contains(h.policies, policy) || rank(h.object) <= rankDefinition { // Helm, too, never deletes definitions
 			continue
 		}
 		resource, _, err := s.resource(h.object, m.Namespace)
-		if err != nil {
+		if err != nil || len(without(others[inventoryName(h.object, s.placeOf(m, h.object))], []string{m.Name})) > 0 {
 			continue
 		}
 		if have, err := resource.Get(ctx, h.object.GetName(), metav1.GetOptions{}); err == nil && notOurs(have) == "" {
@@ -227,6 +234,16 @@ func (s *Applier) podSucceeded(ctx context.Context, m *Manifest, o *unstructured
 // freeHook deletes what an earlier version started under the name of a hook, and waits until it is gone. started reports that it was
 // started for this version, and did not fail.
 func (s *Applier) freeHook(ctx context.Context, m *Manifest, want *unstructured.Unstructured, mark string) (started bool, err error) {
+	inventory, err := ReadInventory(ctx, s.client.API)
+	if err != nil {
+		return false, err
+	}
+	var others []string
+	for _, name := range slices.Sorted(maps.Keys(inventory)) {
+		if e := inventory[name]; name != m.Name && slices.Contains(slices.Concat(e.Objects, e.Later), inventoryName(want, s.placeOf(m, want))) {
+			others = append(others, name)
+		}
+	}
 	w := wait.For{What: cluster.Describe(want) + " of an earlier version to be gone", Short: "hooks", Timeout: s.Timeout, Attempt: cluster.RequestTimeout, Report: s.Report}
 	err = w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
 		resource, _, err := s.resource(want, m.Namespace)
@@ -242,7 +259,11 @@ func (s *Applier) freeHook(ctx context.Context, m *Manifest, want *unstructured.
 		case have.GetDeletionTimestamp() != nil:
 			return false, terminating(have), nil
 		}
-		if why := notOurs(have); why != "" {
+		why := notOurs(have)
+		if why == "" && len(others) > 0 {
+			why = "it is an object of the manifest " + strings.Join(others, " and ")
+		}
+		if why != "" {
 			return false, "", fault.New(fault.Failure, "%s exists, and %s", cluster.Describe(have), why).
 				Hint("if nothing needs it: kubectl delete " + kubectlName(have, have.GetNamespace()) + "; then run this command again")
 		}

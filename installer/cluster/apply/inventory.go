@@ -73,7 +73,7 @@ func ReadInventory(ctx context.Context, api kubernetes.Interface) (map[string]En
 		e := Entry{}
 		if err := yaml.Unmarshal([]byte(data), &e); err != nil {
 			return nil, fault.New(fault.Failure, "reading ConfigMap %s/%s: %q: %w", metav1.NamespaceSystem, InventoryName, name, err).
-				Hint(fmt.Sprintf("remove it, and apply the manifests again: kubectl delete configmap -n %s %s; ./install init phase manifests", metav1.NamespaceSystem, InventoryName))
+				Hint(fmt.Sprintf("remove this entry, and apply the manifest again: kubectl patch configmap -n %s %s --type merge -p '{\"data\":{%q:null}}'", metav1.NamespaceSystem, InventoryName, name))
 		}
 		inventory[name] = e
 	}

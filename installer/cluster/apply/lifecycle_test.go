@@ -54,7 +54,7 @@ func TestRealLifeOfApplications(t *testing.T) {
 	}{
 		{"prune", testPrune}, {"what others own", testOthers}, {"namespaces and definitions", testNamed}, {"finalizers", testFinalizers}, {"diff", testDiff},
 		{"undo", testUndo}, {"history", testHistory}, {"killed", testKilled}, {"hooks", testHooks}, {"failed hooks", testFailedHooks}, {"removal", testRemoval},
-		{"order", testOrder}, {"custom resources", testCustomState}, {"edges", testEdges}, {"sequences", testSequences},
+		{"order", testOrder}, {"custom resources", testCustomState}, {"edges", testEdges}, {"shared", testShared}, {"unread", testUnread}, {"sequences", testSequences},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

@@ -18,6 +18,8 @@ type Manifest struct {
 	Namespace string
 	// Bundle is the sha256 of the manifest.json of the file that it is from, and File the name of that file, for people.
 	Bundle, File string
+	// Kubernetes is the version for which it was rendered.
+	Kubernetes string
 	// SiteImages are the references of all images of the site in that file.
 	SiteImages []string
 

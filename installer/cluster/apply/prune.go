@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -33,6 +34,8 @@ type Removal struct {
 	named bool
 	// gone reports that it does not exist, or is another manifest's now. Then only the inventory forgets it.
 	gone bool
+	// unread reports that nothing is known of it, because what serves its kind does not answer.
+	unread bool
 	// forget reports that the inventory forgets it although it stays: it is not Airlift's.
 	forget bool
 }
@@ -59,6 +62,9 @@ func (p Plan) Namespaces() (list, others Plan) {
 
 // Also reports whether the object is removed if the user names it.
 func (r Removal) Also() bool { return r.named }
+
+// Unread reports whether the object stays because it could not be read.
+func (r Removal) Unread() bool { return r.unread }
 
 // Kept returns the objects that stay.
 func (p Plan) Kept() (list Plan) {
@@ -105,7 +111,7 @@ func (s *Applier) PlanRemoval(ctx context.Context, wanted []Wanted, also []strin
 		removed[r.Object] = r.Kept == "" && !r.gone
 	}
 	for _, name := range also {
-		if !slices.ContainsFunc(plan, func(r Removal) bool { return r.Object == name && (r.named || r.gone) }) {
+		if !slices.ContainsFunc(plan, func(r Removal) bool { return r.Object == name && (r.named || r.gone || r.unread) }) {
 			if s.isGone(ctx, name) { // a run that was interrupted removed it
 				continue
 			}
@@ -181,7 +187,7 @@ func (s *Applier) judge(ctx context.Context, r *Removal, others []string, remove
 	have, err := s.find(ctx, r.Object)
 	switch {
 	case errors.Is(err, errUnknown):
-		r.Kept = err.Error()
+		r.Kept, r.unread = err.Error(), true
 		return nil
 	case err != nil:
 		return err
@@ -196,7 +202,12 @@ func (s *Applier) judge(ctx context.Context, r *Removal, others []string, remove
 		return nil
 	}
 	why, named, err := s.reason(ctx, have, r.Object, removed)
-	if err != nil {
+	switch {
+	case errors.Is(err, errUnknown):
+		r.Kept, r.unread = err.Error(), slices.Contains(also, r.Object) // otherwise it stays anyway
+		r.forget = namespace && notOurs(have) != ""
+		return nil
+	case err != nil:
 		return err
 	}
 	r.named = named
@@ -270,7 +281,7 @@ func (s *Applier) find(ctx context.Context, name string) (*unstructured.Unstruct
 		return nil, err
 	}
 	var have *unstructured.Unstructured
-	err = wait.Retry(ctx, func() (err error) {
+	err = s.read(ctx, o.GroupVersionKind().GroupKind().String(), func(ctx context.Context) (err error) {
 		have, err = resource.Get(ctx, o.GetName(), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) { // for Retry, a namespace that is gone is an outage
 			have, err = nil, nil
@@ -278,6 +289,33 @@ func (s *Applier) find(ctx context.Context, name string) (*unstructured.Unstruct
 		return err
 	})
 	return have, err
+}
+
+// unreadAfter is how long an object is retried when the API server answers other requests.
+const unreadAfter = 10 * time.Second
+
+// read retries do while the API server is unavailable. If only what serves a kind does not answer, such as a conversion webhook or the pods of an
+// APIService, the error is an errUnknown, and the other objects of this kind have the same.
+func (s *Applier) read(ctx context.Context, kind string, do func(context.Context) error) error {
+	if err := s.unread[kind]; err != nil {
+		return err
+	}
+	limited, cancel := context.WithTimeout(ctx, min(s.Timeout, unreadAfter))
+	err := wait.Retry(limited, func() error { return do(limited) })
+	cancel()
+	if err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil {
+		return err
+	}
+	if _, err := ReadInventory(ctx, s.client.API); err != nil { // it waits for the API server
+		return err
+	}
+	once, cancel := context.WithTimeout(ctx, cluster.RequestTimeout)
+	defer cancel()
+	if err = do(once); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+		err = fmt.Errorf("it cannot be read: %w%w", err, errUnknown)
+		s.unread[kind] = err
+	}
+	return err
 }
 
 // resourceOf finds the REST resource of an object of the inventory. It is nil if there can be no such object: a name with a namespace
@@ -366,7 +404,7 @@ func createdHere(have *unstructured.Unstructured) (here bool) {
 func (s *Applier) othersIn(ctx context.Context, namespace string, removed map[string]bool) (names []string, err error) {
 	lists, err := s.client.API.Discovery().ServerPreferredResources()
 	if discovery.IsGroupDiscoveryFailedError(err) {
-		return []string{"those of an API that does not answer"}, nil
+		return nil, fmt.Errorf("it is not known what else is in it: %w%w", err, errUnknown)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listing the kinds of the cluster: %w", err)
@@ -381,7 +419,7 @@ func (s *Applier) othersIn(ctx context.Context, namespace string, removed map[st
 			if !kind.Namespaced || slices.Contains([]string{"events", "endpoints", "endpointslices", "leases"}, kind.Name) {
 				continue
 			}
-			found, err := s.list(ctx, s.client.Dynamic.Resource(version.WithResource(kind.Name)).Namespace(namespace))
+			found, err := s.list(ctx, schema.GroupKind{Group: version.Group, Kind: kind.Kind}.String(), s.client.Dynamic.Resource(version.WithResource(kind.Name)).Namespace(namespace))
 			if apierrors.IsNotFound(err) { // its definition is gone
 				continue
 			}
@@ -426,7 +464,7 @@ func (s *Applier) othersOf(ctx context.Context, crd *unstructured.Unstructured, 
 		}
 	}
 	kind := schema.GroupVersionResource{Group: field("group"), Version: version, Resource: field("names", "plural")}
-	found, err := s.list(ctx, s.client.Dynamic.Resource(kind))
+	found, err := s.list(ctx, schema.GroupKind{Group: kind.Group, Kind: field("names", "kind")}.String(), s.client.Dynamic.Resource(kind))
 	if apierrors.IsNotFound(err) {
 		return nil, nil // it was never served
 	}
@@ -440,12 +478,14 @@ func (s *Applier) othersOf(ctx context.Context, crd *unstructured.Unstructured, 
 }
 
 // list lists objects, page by page.
-func (s *Applier) list(ctx context.Context, resource dynamic.ResourceInterface) (all []unstructured.Unstructured, err error) {
+func (s *Applier) list(ctx context.Context, kind string, resource dynamic.ResourceInterface) (all []unstructured.Unstructured, err error) {
 	options := metav1.ListOptions{Limit: 500}
 	for {
-		page, err := wait.List(ctx, func(ctx context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
-			return resource.List(ctx, o)
-		}, options)
+		var page *unstructured.UnstructuredList
+		err := s.read(ctx, kind, func(ctx context.Context) (err error) {
+			page, err = resource.List(ctx, options)
+			return err
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -518,6 +558,10 @@ func (s *Applier) removeRank(ctx context.Context, plan, list Plan, also []string
 			}
 			state, stays, err := s.removeOnce(ctx, r, without(others[r.Object], []string{r.Manifest}), removed, also, sent)
 			switch {
+			case errors.Is(err, errUnknown):
+				r.Kept, r.unread = err.Error(), true
+				kept = append(kept, r)
+				return true
 			case err != nil:
 				failed = err
 				return false
@@ -548,7 +592,7 @@ func (s *Applier) removeOnce(ctx context.Context, r Removal, others []string, re
 	have, err := s.find(ctx, r.Object)
 	switch {
 	case errors.Is(err, errUnknown):
-		return "", err.Error(), nil
+		return "", "", err
 	case err != nil && wait.IsOutage(err):
 		return err.Error(), "", nil
 	case err != nil:
@@ -567,6 +611,9 @@ func (s *Applier) removeOnce(ctx context.Context, r Removal, others []string, re
 	}
 	if now.gone && len(others) > 0 {
 		return "", "the manifest " + strings.Join(others, " and ") + " has it now", nil
+	}
+	if now.unread {
+		return "", "", fmt.Errorf("%s%w", now.Kept, errUnknown)
 	}
 	if now.Kept != "" {
 		return "", now.Kept, nil

@@ -18,6 +18,7 @@ import (
 	"airlift/installer/endpoint"
 	"airlift/installer/host"
 	"airlift/installer/node"
+	"airlift/installer/phases"
 	"airlift/installer/pki"
 	"airlift/installer/preflight"
 	"airlift/installer/revision"
@@ -258,7 +259,7 @@ func (c *Change) steps() []workflow.Step {
 		return append(steps,
 			workflow.Step{Name: "endpoint", Doc: "start the balancer", Run: c.serve, Empty: c.undoes() || !c.config.Endpoint.Balancer},
 			workflow.Step{Name: "kubeconfig", Doc: "let the kubelet use the new endpoint", Run: c.useEndpoint},
-			workflow.Step{Name: "cleanup", Doc: "stop the balancer", Run: c.cleanup, Empty: !c.undoes()}, record)
+			workflow.Step{Name: "cleanup", Doc: "stop the balancer" + c.removes(), Run: c.cleanup, Empty: !c.undoes()}, record)
 	}
 	addons := workflow.Step{Name: "addon", Doc: "let kube-proxy and flannel use the new endpoint", Run: c.useInAddons}
 	upload := workflow.Step{Name: "upload-config", Doc: "store the endpoint in the cluster", Run: c.upload}
@@ -267,7 +268,7 @@ func (c *Change) steps() []workflow.Step {
 			workflow.Step{Name: "kubeconfig", Doc: "let the kubelet and administrators use the former endpoint", Run: c.useEndpoint},
 			workflow.Step{Name: "cluster-info", Doc: "publish the endpoint to joining nodes", Run: c.publish},
 			workflow.Step{Name: "record", Doc: "record that this node uses the former endpoint", Run: c.recordUse},
-			workflow.Step{Name: "cleanup", Doc: "remove the address, the balancer and their names, if no other node needs them", Run: c.cleanup}, record)
+			workflow.Step{Name: "cleanup", Doc: "remove the address, the balancer and their names, if no other node needs them" + c.removes(), Run: c.cleanup}, record)
 	}
 	return append(steps, upload,
 		workflow.Step{Name: "certs", Doc: "add the names of the endpoint to the API server's certificate", Run: c.addNames},
@@ -276,6 +277,16 @@ func (c *Change) steps() []workflow.Step {
 		record,
 		workflow.Step{Name: "cluster-info", Doc: "publish the endpoint to joining nodes", Run: c.publish},
 		addons)
+}
+
+// removes names the files that an undo removes.
+func (c *Change) removes() string {
+	list, err := phases.EndpointFiles(c.config, c.IsControlPlane(), nil)
+	files := slices.DeleteFunc(slices.Clone(phases.EndpointPaths), func(file string) bool { return !c.Exists(file) })
+	if err != nil || len(list.Files) > 0 || len(files) == 0 {
+		return ""
+	}
+	return "; this removes " + strings.Join(files, ", ")
 }
 
 // Run changes this node, and on a control plane the cluster. It is safe to run it again: it finishes what an interrupted

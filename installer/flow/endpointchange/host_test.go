@@ -1,6 +1,7 @@
 package endpointchange
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -117,6 +118,22 @@ func TestUndoNeedsTheFormerEndpoint(t *testing.T) {
 	defer cancel()
 	if err := c.preflight(ctx); err == nil {
 		t.Error("no error")
+	}
+}
+
+// TestDryRunNamesFiles: the dry run of an undo names the files that it removes, and removes none.
+func TestDryRunNamesFiles(t *testing.T) {
+	c, h := worker(t, "https://10.1.2.3:6443", config.Endpoint{Change: &config.EndpointChange{Number: 2, Undone: true, Server: "https://10.1.2.3:6443"}})
+	for _, file := range []string{endpoint.SettingsPath, endpoint.UnitPath} {
+		if _, err := h.WriteFile(file, []byte("x"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	c.Console = &workflow.Console{Out: &out}
+	c.DryRun()
+	if want := "cleanup: stop the balancer; this removes " + endpoint.SettingsPath + ", " + endpoint.UnitPath + "\n"; !strings.Contains(out.String(), want) || !c.Exists(endpoint.UnitPath) {
+		t.Errorf("%q is not in:\n%s", want, &out)
 	}
 }
 

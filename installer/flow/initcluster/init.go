@@ -120,7 +120,7 @@ func (i *Init) Steps() []workflow.Step {
 		registryStep(i),
 		{Name: "manifests", Doc: "apply the site's own manifests", Desired: i.manifests.Desired, Apply: i.manifests.ApplyOrPrint(i.access.admin), Empty: len(i.node.Plan.SiteManifests()) == 0},
 		{Name: "wait-node", Doc: "wait for the node and its system pods", Prepare: i.access.admin, Run: i.system.wait},
-		{Name: "wait-manifests", Doc: "wait for the workloads of the site's manifests", Prepare: i.access.admin, Run: i.manifests.Wait, Empty: len(i.node.Plan.SiteManifests()) == 0},
+		{Name: "wait-manifests", Doc: "wait for the workloads of the site's manifests", Prepare: i.access.admin, Run: i.manifests.Alone(i.manifests.Wait), Empty: len(i.node.Plan.SiteManifests()) == 0},
 		{Name: "show-join-command", Doc: "print the next steps", Prepare: i.access.admin, Run: i.credentials.show},
 	}
 }
@@ -169,6 +169,7 @@ func (i *Init) RunPhase(ctx context.Context, name string) error {
 // Close stops everything that runs in the background.
 func (i *Init) Close() {
 	i.turn.End()
+	i.manifests.Close()
 	i.content.Close()
 	i.node.Close()
 }

@@ -4,13 +4,11 @@ package site
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"airlift/installer/cluster/apply"
-	"airlift/installer/cluster/lease"
 	"airlift/installer/config"
 	"airlift/installer/desired"
 	"airlift/installer/host"
@@ -51,8 +49,7 @@ type Apply struct {
 	plan    apply.Plan // what is removed
 	undos   []apply.Undo
 	removed map[string]apply.Wanted // manifests that are removed
-	ends    func()                  // releases the Lease
-	held    context.Context         // ends when the Lease is lost
+	kept    apply.Plan              // what turned out to stay during the removal
 }
 
 // NewApply returns an Apply of the bundle's manifests.
@@ -62,7 +59,7 @@ func NewApply(b *payload.Bundle, o ApplyOptions, h *host.Host, c *workflow.Conso
 
 func newApply(p *phases.Plan, o ApplyOptions, m *node.Machine) *Apply {
 	a := phases.NewAPI(phases.NewContent(phases.NewNode(p, m)))
-	run := &Apply{Machine: m, node: a.Node, api: a, manifests: phases.NewManifests(a, o.InitOptions), options: o, removed: map[string]apply.Wanted{}, ends: func() {}}
+	run := &Apply{Machine: m, node: a.Node, api: a, manifests: phases.NewManifests(a, o.InitOptions), options: o, removed: map[string]apply.Wanted{}}
 	run.manifests.Removes, run.manifests.FromHistory = o.Prune || o.Undo, o.Undo
 	return run
 }
@@ -82,60 +79,26 @@ func (a *Apply) steps() []workflow.Step {
 	case a.options.Remove:
 		return []workflow.Step{
 			{Name: "preflight", Doc: "find what is removed", Run: a.planRemoval, Needed: true},
-			{Name: RemovalPhases[0], Doc: "run the hooks before the removal", Run: a.alone(a.hooks(false))},
-			{Name: "remove", Doc: "remove the objects", Run: a.alone(a.remove), Needed: true},
-			{Name: RemovalPhases[1], Doc: "run the hooks after the removal", Run: a.alone(a.hooks(true))},
-			{Name: "forget", Doc: "remove the history", Run: a.alone(a.forget), Needed: true},
+			{Name: RemovalPhases[0], Doc: "run the hooks before the removal", Run: a.manifests.Alone(a.hooks(false))},
+			{Name: "remove", Doc: "remove the objects", Run: a.manifests.Alone(a.remove), Needed: true},
+			{Name: RemovalPhases[1], Doc: "run the hooks after the removal", Run: a.manifests.Alone(a.hooks(true))},
+			{Name: "forget", Doc: "remove the history", Run: a.manifests.Alone(a.forget), Needed: true},
 		}
 	case a.options.Undo:
 		return []workflow.Step{
 			{Name: "preflight", Doc: "find the version before, and check this node", Run: a.planUndo, Needed: true},
-			{Name: "manifests", Doc: "apply the version before", Run: a.alone(a.applyAgain), Needed: true},
-			{Name: "wait-manifests", Doc: "wait for the workloads of the manifests", Run: a.alone(func(ctx context.Context) error { return a.manifests.WaitThese(ctx, a.again()) })},
-			{Name: "prune", Doc: "remove what only the version after had", Run: a.alone(a.endUndo), Needed: true},
+			{Name: "manifests", Doc: "apply the version before", Run: a.manifests.Alone(a.applyAgain), Needed: true},
+			{Name: "wait-manifests", Doc: "wait for the workloads of the manifests", Run: a.manifests.Alone(func(ctx context.Context) error { return a.manifests.WaitThese(ctx, a.again()) })},
+			{Name: "prune", Doc: "remove what only the version after had", Run: a.manifests.Alone(a.endUndo), Needed: true},
 		}
 	}
 	return []workflow.Step{
 		{Name: "preflight", Doc: "check this file, this node and the cluster", Run: a.preflight, Needed: true},
 		{Name: "manifests", Doc: "apply the site's own manifests", Desired: a.manifests.Desired, Apply: func(ctx context.Context, l desired.List) error {
-			return a.alone(func(ctx context.Context) error { return a.manifests.Apply(ctx, l) })(ctx)
+			return a.manifests.Alone(func(ctx context.Context) error { return a.manifests.Apply(ctx, l) })(ctx)
 		}, Empty: none},
-		{Name: "wait-manifests", Doc: "wait for the workloads of the site's manifests", Run: a.alone(a.manifests.Wait), Empty: none},
-		{Name: "prune", Doc: "remove objects that only earlier versions have", Run: a.alone(a.prune), Empty: none || !a.options.Prune},
-	}
-}
-
-// leaseName is the Lease in kube-system of what changes the manifests of a cluster: two hosts would not see what the other one does.
-const leaseName = "airlift-apply"
-
-// hold takes the Lease, once for all steps. The returned context ends when it is lost.
-func (a *Apply) hold(ctx context.Context) (context.Context, func(), error) {
-	if a.held == nil {
-		held, release, err := lease.Alone(ctx, a.api.Client, leaseName, a.TurnName(), func(holder string) {
-			a.Console.Note("an apply began on %s: waiting until it is clear whether it still runs", holder)
-		})
-		if busy := (*lease.BusyError)(nil); errors.As(err, &busy) {
-			return nil, nil, fault.New(fault.Failure, "another apply of this cluster runs: on %s", busy.Holder).Hint("wait until it has ended, and run this command again")
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		a.held, a.ends = held, release
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(a.held, func() { cancel(context.Cause(a.held)) })
-	return ctx, func() { stop(); cancel(nil) }, nil
-}
-
-// alone runs a step under the Lease.
-func (a *Apply) alone(step func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		ctx, done, err := a.hold(ctx)
-		if err != nil {
-			return err
-		}
-		defer done()
-		return step(ctx)
+		{Name: "wait-manifests", Doc: "wait for the workloads of the site's manifests", Run: a.manifests.Alone(a.manifests.Wait), Empty: none},
+		{Name: "prune", Doc: "remove objects that only earlier versions have", Run: a.manifests.Alone(a.prune), Empty: none || !a.options.Prune},
 	}
 }
 
@@ -151,12 +114,30 @@ func (a *Apply) Run(ctx context.Context) error {
 		}
 		return a.manifests.Print(l)
 	}
-	return workflow.Run(ctx, a.Console, a.steps(), a.options.SkipPhases)
+	if err := workflow.Run(ctx, a.Console, a.steps(), a.options.SkipPhases); err != nil {
+		return err
+	}
+	return a.checkRead()
+}
+
+// checkRead returns an error if objects stay that could not be read.
+func (a *Apply) checkRead() error {
+	var names []string
+	for _, r := range slices.Concat(a.plan, a.kept) {
+		if line := r.Manifest + ": " + r.Object + ": " + r.Kept; r.Unread() && !slices.Contains(names, line) {
+			names = append(names, line)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return fault.New(fault.Failure, "everything else is done, but these objects could not be read, and stay:\n  - %s", strings.Join(names, "\n  - ")).
+		Hint("repair what serves them, such as the pods of a conversion webhook or of an APIService; then run the same command again")
 }
 
 // Close releases the Lease, and closes the connection to containerd.
 func (a *Apply) Close() {
-	a.ends()
+	a.manifests.Close()
 	a.node.Close()
 }
 
@@ -211,11 +192,14 @@ func (a *Apply) preflight(ctx context.Context) error {
 		return err
 	}
 	a.Console.Summary("To see the state of the manifests: " + b.Command("status") + "\n")
-	if err := a.checkImages(ctx); err != nil || !a.options.Prune {
+	if err := a.checkImages(ctx); err != nil {
 		return err
 	}
 	manifests, err := a.manifests.Parsed(ctx)
 	if err != nil {
+		return err
+	}
+	if err := a.checkServed(manifests, b.Manifest.KubernetesVersion); err != nil || !a.options.Prune {
 		return err
 	}
 	if a.plan, err = a.planPrune(ctx, manifests); err != nil {
@@ -287,6 +271,7 @@ func (a *Apply) prune(ctx context.Context) error {
 // removeAll removes what a plan lists.
 func (a *Apply) removeAll(ctx context.Context, plan apply.Plan) error {
 	kept, err := a.manifests.Applier().Remove(ctx, plan, a.options.Also)
+	a.kept = append(a.kept, kept...)
 	n := len(plan.Removed()) - len(kept)
 	for _, r := range kept {
 		a.Console.Warn("%s of manifest %s stays: %s", r.Object, r.Manifest, r.Kept)
@@ -330,6 +315,21 @@ func (a *Apply) findUndos(ctx context.Context) (err error) {
 	if a.undos, err = site.Undos(ctx, a.options.Names); err != nil {
 		return err
 	}
+	version, err := a.api.Client.Version(ctx)
+	if err != nil {
+		return err
+	}
+	for _, u := range a.undos {
+		if u.To == nil {
+			continue
+		}
+		if was := u.To.Kubernetes; was != "" && !node.SameMinor(was, version) {
+			a.Console.Warn("the API server has Kubernetes %s, and version %d of manifest %s was rendered for %s", version, u.To.Number, u.Name, was)
+		}
+		if err := a.checkServed([]*apply.Manifest{u.Manifest}, version); err != nil {
+			return err
+		}
+	}
 	var wanted []apply.Wanted
 	for _, u := range a.undos {
 		w := site.WantedOf(u)
@@ -339,6 +339,15 @@ func (a *Apply) findUndos(ctx context.Context) (err error) {
 	}
 	a.plan, err = site.PlanRemoval(ctx, wanted, a.options.Also)
 	return err
+}
+
+// checkServed refuses manifests with objects of APIs that this Kubernetes does not serve: a part of them would be applied.
+func (a *Apply) checkServed(manifests []*apply.Manifest, version string) error {
+	if not := a.manifests.Applier().Unserved(manifests); len(not) > 0 {
+		return fault.New(fault.Preflight, "the API server does not serve the versions of these objects:\n  - %s", strings.Join(not, "\n  - ")).
+			Hint("change them to versions that it serves ('kubectl api-resources' lists them), and build the file again: 'bundle build --version " + version + "'")
+	}
+	return nil
 }
 
 // UndoLines describes what an undo does.
@@ -534,6 +543,7 @@ func (a *Apply) forget(ctx context.Context) error {
 	namespaces, _ := a.plan.Namespaces()
 	for _, p := range []apply.Plan{plan, namespaces} {
 		kept, err := site.Remove(ctx, p, a.options.Also)
+		a.kept = append(append(a.kept, kept...), p...)
 		for _, r := range kept {
 			a.Console.Warn("%s of manifest %s stays: %s", r.Object, r.Manifest, r.Kept)
 		}

@@ -50,7 +50,7 @@ type NodeImages struct {
 	keep    []*payload.Bundle // bundles whose images are not pruned, in addition to bundle
 	runtime *store.Store
 	needed  map[string]bool   // full names that the cluster's workloads may need
-	undo    map[string]string // full names that 'apply undo' needs, with the manifests
+	listed  map[string]string // full names that manifests and 'apply undo' need, with what needs them
 
 	// Unserved lets Prunable choose images that no control plane serves, too.
 	Unserved bool
@@ -134,12 +134,16 @@ func (n *NodeImages) List(ctx context.Context) ([]NodeImage, error) {
 func (n *NodeImages) AskCluster(ctx context.Context, kubeconfig string) error {
 	client, err := node.AdminClient(ctx, n.Host, kubeconfig)
 	var list []string
-	var undo map[string]string
+	var manifests map[string]string
+	var damaged []apply.Revision
 	if err == nil {
 		list, err = inventory.NamedImages(ctx, client.API)
 	}
 	if err == nil {
-		undo, err = apply.UndoImages(ctx, client.API)
+		manifests, damaged, err = apply.NeededImages(ctx, client.API)
+	}
+	for _, r := range damaged {
+		n.Console.Warn("version %d of manifest %s in the history is damaged, so its images are not kept for 'apply undo'; to remove it: %s", r.Number, r.Manifest, r.RemoveCommand())
 	}
 	if err != nil && len(n.keep) > 0 {
 		n.Console.Warn("cannot find out which images the cluster's workloads need, so only --bundle protects them: %v", err)
@@ -150,10 +154,10 @@ func (n *NodeImages) AskCluster(ctx context.Context, kubeconfig string) error {
 			Hint("give an administrator's kubeconfig with --kubeconfig FILE, or name every other file whose images the cluster uses with --bundle FILE")
 	}
 	n.needs(list)
-	n.undo = map[string]string{}
-	for name, manifest := range undo {
+	n.listed = map[string]string{}
+	for name, who := range manifests {
 		if full, ok := fullName(name); ok {
-			n.undo[full] = manifest
+			n.listed[full] = who
 		}
 	}
 	return nil
@@ -198,8 +202,8 @@ func (n *NodeImages) Prunable(ctx context.Context) ([]NodeImage, error) {
 			n.Console.Note("kept %s: no container on this node uses it, but a workload of the cluster names it", i.image.Name())
 			return true
 		}
-		if at := slices.IndexFunc(i.References, func(name string) bool { return n.undo[name] != "" }); at >= 0 {
-			n.Console.Note("kept %s: nothing uses it, but 'apply undo' of the manifest %s needs it", i.image.Name(), n.undo[i.References[at]])
+		if at := slices.IndexFunc(i.References, func(name string) bool { return n.listed[name] != "" }); at >= 0 {
+			n.Console.Note("kept %s: nothing uses it, but %s needs it", i.image.Name(), n.listed[i.References[at]])
 			return true
 		}
 		if i.Imported != store.Site {

@@ -144,11 +144,6 @@ func Release(h *host.Host) string {
 	return "unknown"
 }
 
-// isFor reports whether packages for a release fit a host: those for rhel-9 fit rhel-9.4.
-func isFor(release, host string) bool {
-	return host == release || strings.HasPrefix(host, release+".")
-}
-
 // ForHost returns the packages for the release of this host. One for its minor release precedes one for all of them. It refuses a host for whose release there are none, if there are
 // some for other releases.
 func ForHost(h *host.Host, list []bundle.SitePackage) (wanted []bundle.SitePackage, err error) {
@@ -157,9 +152,9 @@ func ForHost(h *host.Host, list []bundle.SitePackage) (wanted []bundle.SitePacka
 	for _, p := range list {
 		releases = append(releases, p.Release+" "+p.Arch)
 		better := func(o bundle.SitePackage) bool {
-			return o.Name == p.Name && isFor(o.Release, is) && len(o.Release) > len(p.Release)
+			return o.Name == p.Name && bundle.ReleaseFits(o.Release, is) && len(o.Release) > len(p.Release)
 		}
-		if isFor(p.Release, is) && !slices.ContainsFunc(list, better) {
+		if bundle.ReleaseFits(p.Release, is) && !slices.ContainsFunc(list, better) {
 			wanted = append(wanted, p)
 		}
 	}
@@ -225,6 +220,8 @@ type Unpack func(ctx context.Context, entries []string) (map[string]string, erro
 
 // Install installs what the host does not have of the packages, for the release of this host. Before the first change it has
 // checked all of them.
+//
+// If nothing is to be changed, it does not refuse other packages that are not installed completely: Incomplete finds them.
 func (m *Manager) Install(ctx context.Context, wanted []bundle.SitePackage, unpack Unpack) (items []Item, err error) {
 	if items, err = m.Plan(ctx, wanted); err != nil || len(Changes(items)) == 0 {
 		return items, err
@@ -237,8 +234,12 @@ func (m *Manager) Install(ctx context.Context, wanted []bundle.SitePackage, unpa
 	if items, err = m.Plan(ctx, wanted); err != nil || len(Changes(items)) == 0 { // another process may have changed something
 		return items, err
 	}
-	if err := m.othersBroken(ctx, items); err != nil {
+	others, err := m.Incomplete(ctx, items)
+	if err != nil {
 		return nil, err
+	}
+	if others != "" {
+		return nil, fault.New(fault.Preflight, "%s", others).Hint(Complete)
 	}
 	var usr unix.Statfs_t
 	if err := unix.Statfs(m.host.Path("/usr"), &usr); err == nil && usr.Flags&unix.ST_RDONLY != 0 {
@@ -284,11 +285,15 @@ func (m *Manager) Install(ctx context.Context, wanted []bundle.SitePackage, unpa
 	return items, ctx.Err()
 }
 
-// othersBroken refuses a host on which other packages are not installed completely: the package manager would continue with them.
-func (m *Manager) othersBroken(ctx context.Context, items []Item) error {
+// Complete is what to do about other packages that are not installed completely.
+const Complete = "complete them first: dpkg --configure -a"
+
+// Incomplete reports other packages of the host that are not installed completely, such as one whose trigger failed: the package manager would
+// continue with them. It is "" if there are none.
+func (m *Manager) Incomplete(ctx context.Context, items []Item) (string, error) {
 	has, err := m.tool.installed(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	var list []string
 	for name, s := range has {
@@ -298,10 +303,10 @@ func (m *Manager) othersBroken(ctx context.Context, items []Item) error {
 		}
 	}
 	slices.Sort(list)
-	if len(list) > 0 {
-		return fault.New(fault.Preflight, "packages of this host are not installed completely: %s", strings.Join(list, ", ")).Hint("complete them first: dpkg --configure -a")
+	if len(list) == 0 {
+		return "", nil
 	}
-	return nil
+	return "packages of this host are not installed completely: " + strings.Join(list, ", "), nil
 }
 
 // files unpacks the packages, compares them with the bundle's manifest, and returns their paths by stages.
@@ -454,10 +459,10 @@ func Remove(ctx context.Context, h *host.Host, report func(string)) (list []Remo
 }
 
 // Recorded returns the packages that Airlift installed, as far as the ledger knows them, with what the host has now.
-func Recorded(ctx context.Context, h *host.Host) (items []Item, err error) {
-	m, err := ofLedger(h, nil)
+func Recorded(ctx context.Context, h *host.Host) (m *Manager, items []Item, err error) {
+	m, err = ofLedger(h, nil)
 	if m == nil || err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	has, err := m.tool.installed(ctx)
 	for _, e := range h.Records().Entries(ledger.Package) {
@@ -473,7 +478,7 @@ func Recorded(ctx context.Context, h *host.Host) (items []Item, err error) {
 		}
 		items = append(items, i)
 	}
-	return items, err
+	return m, items, err
 }
 
 // RebootRequired returns the packages because of which the host asks for a reboot, as Debian's and Ubuntu's packages record it.

@@ -322,6 +322,30 @@ func TestFailingScript(t *testing.T) {
 	s.is("packages", s.has(), "")
 }
 
+// A trigger of another package fails: this run fails, and each later one reports it, although its own packages are installed.
+func TestFailingTrigger(t *testing.T) {
+	distro.UseDpkg(t)
+	s := newSite(t, "debian-12")
+	s.dpkg("--install", s.make(t, s.dir, distro.Package{Name: "watcher", Version: "1", Triggers: "interest /usr/share/thing\n", Scripts: map[string]string{"postinst": `test "$1" != triggered || { echo no space; exit 1; }`}}))
+	thing := s.carry(distro.Package{Name: "thing", Version: "1"})
+	if _, err := s.install(thing); fault.ExitCode(err) != fault.Failure || !strings.Contains(err.Error(), "no space") {
+		t.Errorf("%v", err)
+	}
+	items := s.must(thing)
+	s.is("again", acts(items), "thing \n")
+	h, unlock := s.open()
+	defer unlock()
+	m, recorded, err := ospackages.Recorded(t.Context(), h)
+	if err != nil || len(recorded) != 1 || recorded[0].Act != ospackages.Nothing {
+		t.Fatalf("%v, %v", recorded, err)
+	}
+	for _, list := range [][]ospackages.Item{items, recorded} {
+		if others, err := m.Incomplete(t.Context(), list); err != nil || others != "packages of this host are not installed completely: watcher is half-configured" {
+			t.Errorf("%q, %v", others, err)
+		}
+	}
+}
+
 // dpkg is killed while it installs; the next run finishes, whether dpkg had written its records or only its journal.
 func TestKilledDpkg(t *testing.T) {
 	distro.UseDpkg(t)

@@ -218,6 +218,32 @@ func TestNetworkState(t *testing.T) {
 	}
 }
 
+// TestKeptLogs: the logs of the API server are listed once.
+func TestKeptLogs(t *testing.T) {
+	root := t.TempDir()
+	h := testhost.Open(t, root)
+	for _, e := range []ledger.Entry{{Kind: ledger.Dir, Name: "/var/log/kubernetes/audit"}, {Kind: ledger.Dir, Name: "/var/log/kubernetes"}, {Kind: ledger.Unit, Name: "kubelet.service"}} {
+		if err := h.Records().Record(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testhost.Write(t, root+"/var/log/kubernetes/audit/audit.log", "x", 0o600)
+	testhost.Write(t, root+"/var/log/kubernetes/other.log", "x", 0o600)
+	plan, err := uninstall.PlanFor(testhost.Open(t, root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, i := range plan {
+		if strings.HasPrefix(i.Path, "/var/log/") && i.Act == uninstall.Leave {
+			got = append(got, i.Path+": "+i.Reason)
+		}
+	}
+	if text := strings.Join(got, "\n"); text != "/var/log/kubernetes/other.log: Airlift did not create it\n/var/log/kubernetes/audit: logs are kept" {
+		t.Errorf("%s", text)
+	}
+}
+
 // TestTraces: without a ledger, the plan contains what kubeadm reset removes.
 func TestTraces(t *testing.T) {
 	root := t.TempDir()

@@ -169,6 +169,9 @@ func KeepsCredentials(h *host.Host, e ledger.Entry) bool {
 	return slices.Contains([]string{".crt", ".key", ".pub"}, filepath.Ext(e.Name)) && !e.Site || filepath.Dir(e.Name) == config.KubernetesDir && filepath.Ext(e.Name) == ".conf"
 }
 
+// keptLogs are directories of logs, which reset does not remove.
+var keptLogs = []string{"/var/log/pods", "/var/log/containers", "/var/log/kubernetes/audit"}
+
 // leftovers lists files in the same directories as Airlift's files that are not in the ledger.
 func leftovers(h *host.Host) (Plan, error) {
 	listed := map[string]bool{} // what reset removes, and the directories that Airlift created
@@ -204,7 +207,7 @@ func leftovers(h *host.Host) (Plan, error) {
 	var plan Plan
 	var look func(dir string) error
 	look = func(dir string) error {
-		if seen[dir] || h.Records().IsClaimed(dir) {
+		if seen[dir] || slices.Contains(keptLogs, dir) || h.Records().IsClaimed(dir) {
 			return nil
 		}
 		seen[dir] = true
@@ -219,7 +222,7 @@ func leftovers(h *host.Host) (Plan, error) {
 			path := filepath.Join(dir, name.Name())
 			_, owned := h.Records().Find(ledger.Owned, path)
 			switch {
-			case owned || seen[path] || path == filepath.Clean(ledger.StateDir) || strings.HasPrefix(name.Name(), ".airlift-"):
+			case owned || seen[path] || slices.Contains(keptLogs, path) || path == filepath.Clean(ledger.StateDir) || strings.HasPrefix(name.Name(), ".airlift-"):
 			case name.IsDir() && (listed[path] || containsListed(path, listed)):
 				if err := look(path); err != nil {
 					return err
@@ -260,7 +263,7 @@ func leftovers(h *host.Host) (Plan, error) {
 	if len(kernelState) > 0 {
 		plan = append(plan, Item{Act: Leave, What: strings.Join(kernelState, ", "), Reason: "other software may use them now; a reboot reverts them"})
 	}
-	for _, dir := range []string{"/var/log/pods", "/var/log/containers", "/var/log/kubernetes/audit"} {
+	for _, dir := range keptLogs {
 		if filesystem.Exists(h.Path(dir)) {
 			plan = append(plan, Item{Act: Leave, What: dir, Path: dir, Reason: "logs are kept"})
 		}
