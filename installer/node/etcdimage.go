@@ -12,26 +12,38 @@ import (
 	"airlift/internal/fault"
 )
 
-// OlderEtcd returns why a new manifest must not replace the manifest of this host's etcd: the new one has an older
-// etcd, which may refuse the data. It returns "" if the new manifest may replace it.
-func (m *Machine) OlderEtcd(manifest []byte) (string, error) {
+// NewerEtcd returns the image of this host's etcd if that is newer than an image, which may not start with its data: an upgrade to a
+// file with an older etcd keeps it. It returns "" if the image may replace it.
+func (m *Machine) NewerEtcd(image string) (string, error) {
 	now, err := m.ReadManifest(EtcdPod)
-	if err != nil || now == nil || manifest == nil {
+	if err != nil || now == nil {
 		return "", err
 	}
 	is, err := PodImage(now)
 	if err != nil {
 		return "", fmt.Errorf("reading %s: %w", EtcdManifest, err)
 	}
+	if a, b := imageVersion(is), imageVersion(image); a == nil || b == nil || !b.LessThan(a) {
+		return "", nil
+	}
+	return is, nil
+}
+
+// OlderEtcd returns why a new manifest must not replace the manifest of this host's etcd: the new one has an older
+// etcd, which may refuse the data. It returns "" if the new manifest may replace it.
+func (m *Machine) OlderEtcd(manifest []byte) (string, error) {
+	if manifest == nil {
+		return "", nil
+	}
 	want, err := PodImage(manifest)
 	if err != nil {
 		return "", err
 	}
-	a, b := imageVersion(is), imageVersion(want)
-	if a != nil && b != nil && b.LessThan(a) {
-		return fmt.Sprintf("this host has %s, and this file has the older %s", is, want), nil
+	is, err := m.NewerEtcd(want)
+	if err != nil || is == "" {
+		return "", err
 	}
-	return "", nil
+	return fmt.Sprintf("this host has %s, and this file has the older %s", is, want), nil
 }
 
 // CheckEtcd refuses an image of etcd that is older than the cluster's version of etcd ("3.7.1"): etcd does not start with

@@ -75,8 +75,20 @@ func (r *Revision) manifests() (map[string][]byte, error) {
 	return plans, nil
 }
 
-// Rendered returns the manifests of this node's static pods for a configuration.
+// Rendered returns the manifests of this node's static pods for a configuration. A reconfiguration keeps an etcd that is newer than the
+// one of the file.
 func (r *Revision) Rendered(c *config.Config, patched func(target string, files []string)) (map[string][]byte, error) {
+	if r.Options.Kind == Reconfigure {
+		newer, err := r.NewerEtcd(c.Images[node.EtcdPod])
+		if err != nil {
+			return nil, err
+		}
+		if newer != "" {
+			with := *c
+			with.Images = maps.Clone(c.Images)
+			with.Images[node.EtcdPod], c = newer, &with
+		}
+	}
 	pods, err := render.ControlPlane(c, r.Files())
 	if err != nil {
 		return nil, err

@@ -362,13 +362,21 @@ func (r *Reconfigure) checkAdopted(report *preflight.Report) {
 		Fix: "its first upgrade gives it the configuration of the cluster, except for the fields that this file sets: edit them there, and run: systemctl restart kubelet"}, !flags, nil)
 }
 
-// checkImages refuses a file with other images than the cluster runs: with those, the change would also be an upgrade.
+// checkImages refuses a file with other images than the cluster runs: with those, the change would also be an upgrade. A newer etcd of
+// this host stays.
 func (r *Reconfigure) checkImages(_ context.Context, t *upgradecheck.Target) (list []preflight.Problem, err error) {
 	if t.Cluster == nil {
 		return nil, nil
 	}
+	newer, err := r.NewerEtcd(r.Config.Images[node.EtcdPod])
+	if err != nil {
+		return nil, err
+	}
 	for _, one := range t.Cluster.Components {
 		has := r.Config.Images[one.Name]
+		if one.Name == node.EtcdPod {
+			has = cmp.Or(newer, has)
+		}
 		if has == "" || !r.Concerns(one.Name) || upgradecheck.Tag(one.Image) == upgradecheck.Tag(has) || one.Node != "" && one.Node != t.NodeName {
 			continue
 		}
