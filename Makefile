@@ -22,7 +22,7 @@
 OLDEST     := v1.29.15
 NEWEST     := v1.37.1
 # What make test runs of NEWEST; other components of it fail a test there (scripts/fixtures/rig).
-NEWEST_COMPONENTS := kubeadm,kubelet,containerd,registry,etcd,etcdctl,etcdutl,kube-apiserver,kube-controller-manager,kube-scheduler,kube-proxy
+NEWEST_COMPONENTS := kubeadm,kubelet,containerd,registry,versitygw,etcd,etcdctl,etcdutl,kube-apiserver,kube-controller-manager,kube-scheduler,kube-proxy
 # The version of the demo, of the benchmarks and of make e2e.
 KUBERNETES ?= $(NEWEST)
 # make e2e runs only the tests whose names match RUN and do not match SKIP.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -28,6 +29,47 @@ func TestInstallCannotPull(t *testing.T) {
 		} {
 			if dep == forbidden || strings.HasPrefix(dep, forbidden+"/") {
 				t.Errorf("links %s", dep)
+			}
+		}
+	}
+}
+
+// TestOnlyElsewhereTalksToStorage: minio-go and pkg/sftp send backups to the target that the user named. One package uses them, which
+// gives them their connections, and credentials of a file: no proxy, nothing of the environment, no metadata service of a cloud.
+func TestOnlyElsewhereTalksToStorage(t *testing.T) {
+	const home = "airlift/installer/backup/elsewhere"
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{join .Imports \" \"}}", ".").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	found := false
+	for line := range strings.Lines(string(out)) {
+		from, imports, _ := strings.Cut(strings.TrimSpace(line), " ")
+		for path := range strings.FieldsSeq(imports) {
+			if !strings.HasPrefix(from, "airlift/") || !strings.HasPrefix(path, "github.com/minio/") && path != "github.com/pkg/sftp" {
+				continue
+			}
+			found = true
+			if from != home {
+				t.Errorf("%s imports %s", from, path)
+			}
+		}
+	}
+	if !found {
+		t.Fatalf("%s is not linked", home)
+	}
+	files, err := filepath.Glob("../../installer/backup/elsewhere/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		code, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"credentials.NewIAM", "credentials.NewEnv", "credentials.NewFile", "credentials.NewChain", "credentials.NewSTS", "ProxyFromEnvironment", "DefaultTransport", "DefaultClient", "os.Getenv", "os.LookupEnv"} {
+			if strings.Contains(string(code), name) && !strings.HasSuffix(file, "_test.go") {
+				t.Errorf("%s uses %s", file, name)
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"airlift/cmd/output"
 	"airlift/installer/flow/members"
 	"airlift/installer/host"
+	"airlift/installer/snapshot"
 	"airlift/installer/workflow"
 )
 
@@ -17,7 +18,26 @@ func newEtcdCmd() *cobra.Command {
 		Use:   "etcd",
 		Short: "Back up, restore, repair and show the cluster's etcd",
 	}
-	cmd.AddCommand(newEtcdSnapshotCmd(), newEtcdRestoreCmd(), newEtcdDefragCmd(), newEtcdMemberCmd(), newEtcdStatusCmd())
+	cmd.AddCommand(newEtcdSnapshotCmd(), newEtcdRestoreCmd(), newEtcdListCmd(), newEtcdDefragCmd(), newEtcdMemberCmd(), newEtcdStatusCmd())
+	return cmd
+}
+
+func newEtcdListCmd() *cobra.Command {
+	var targetConfig string
+	cmd := output.Show(&cobra.Command{
+		Use:   "list DIRECTORY|URL",
+		Short: "List the backups in a directory or at a target",
+		Long: `List the backups that './install etcd snapshot' has sent to a target, s3://BUCKET/PREFIX or
+sftp://USER@HOST/DIRECTORY, or that its timer has written to a directory, the newest first. All
+that it shows is in the names of the backups, so it needs no key of age. --target-config names
+the file with the credentials of a target, as for './install etcd snapshot'. It changes nothing,
+and runs on any host that reaches the target.`,
+		Example: "  ./install etcd list s3://backups/plant-7 --target-config target.yaml\n  ./install etcd list /mnt/backup -o json",
+		Args:    output.OneArg("etcd list requires one directory or URL", ""),
+	}, func(cmd *cobra.Command, args []string) (*snapshot.Listing, error) {
+		return snapshot.List(cmd.Context(), args[0], targetConfig)
+	}, (*snapshot.Listing).Write)
+	cmd.Flags().StringVar(&targetConfig, "target-config", "", "the `FILE` with the credentials of the target of a URL")
 	return cmd
 }
 

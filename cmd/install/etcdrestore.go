@@ -6,8 +6,10 @@ import (
 
 	"airlift/cmd/output"
 	"airlift/installer/backup"
+	"airlift/installer/backup/target"
 	"airlift/installer/config"
 	"airlift/installer/flow/initcluster"
+	"airlift/installer/host"
 	"airlift/installer/snapshot"
 	"airlift/internal/fault"
 )
@@ -18,12 +20,13 @@ type etcdRestoreFlags struct {
 	identities   []string
 	passphrase   bool
 	caCertHashes []string
+	targetConfig string
 }
 
 func newEtcdRestoreCmd() *cobra.Command {
 	in := &etcdRestoreFlags{}
 	cmd := &cobra.Command{
-		Use:   "restore FILE",
+		Use:   "restore FILE|URL",
 		Short: "Restore a cluster from a backup, with this host as its first control plane",
 		Long: `Restore a cluster from a backup, with this host as its first control plane. The host must
 not be part of a cluster; its name and addresses may differ from the lost hosts'.
@@ -39,18 +42,24 @@ Encryption does not prove who wrote a backup: everyone who has the public key ca
 Give the hash that './install etcd snapshot' printed with --ca-cert-hash: then the command
 accepts only a file with the key of that CA.
 
+A URL restores from another machine, see './install etcd snapshot': s3://BUCKET/PREFIX or
+sftp://USER@HOST/DIRECTORY takes the newest backup there, and a name after it another one.
+'./install etcd list' shows what is there, and --target-config names the file with the credentials.
+
 The file must have the backup's minor version of Kubernetes. Everything in the backup is
 checked before this host changes. An interrupted run is continued by the same command.`,
 		Example: `  ./install etcd restore /mnt/backup/cluster.tar
   ./install etcd restore /mnt/backup/cluster.tar.age --identity key.txt --ca-cert-hash sha256:…
+  ./install etcd restore s3://backups/plant-7 --target-config target.yaml --identity key.txt --ca-cert-hash sha256:…
   ./install etcd restore /mnt/backup/cluster.tar --control-plane-endpoint k8s.site.example`,
-		Args: output.OneArg("etcd restore requires one file", ""),
+		Args: output.OneArg("etcd restore requires one file or URL", ""),
 		RunE: func(cmd *cobra.Command, args []string) error { return in.run(cmd, args[0]) },
 	}
 	f, cfg := cmd.Flags(), &in.cfg
 	f.SortFlags = false
 	f.StringArrayVar(&in.identities, "identity", nil, "a `FILE` with the age secret key that decrypts the backup (repeatable)")
 	f.BoolVar(&in.passphrase, "passphrase", false, "decrypt it with a passphrase, which is read from the terminal")
+	f.StringVar(&in.targetConfig, "target-config", "", "the `FILE` with the credentials of the target of a URL")
 	f.StringSliceVar(&in.caCertHashes, "ca-cert-hash", nil, "restore only a backup that has the CA with this hash, sha256:<hex>, and its key (repeatable)")
 	f.StringVar(&cfg.LocalAPIEndpoint.AdvertiseAddress, "apiserver-advertise-address", "", "the address at which this API server is reachable (default: this host's, if there is only one candidate)")
 	f.StringVar(&cfg.ControlPlaneEndpoint, "control-plane-endpoint", "", "a stable address or DNS name for the whole control plane (default: the backup's)")
@@ -65,6 +74,21 @@ checked before this host changes. An interrupted run is continued by the same co
 	f.BoolVar(&cfg.UploadCerts, "upload-certs", false, "upload the control plane certificates to the cluster, encrypted, so that other control planes can join")
 	f.StringVar(&cfg.CertificateKey, "certificate-key", "", "the key that encrypts the uploaded certificates, 64 hexadecimal digits (default: a random one)")
 	return cmd
+}
+
+// openBackup reads a backup to its end. One of a target is copied to this host first.
+func (in *etcdRestoreFlags) openBackup(cmd *cobra.Command, path string, identities []age.Identity) (*snapshot.File, error) {
+	if !target.IsURL(path) {
+		return snapshot.Open(cmd.Context(), path, identities)
+	}
+	if len(identities) == 0 {
+		return nil, fault.New(fault.Usage, "a backup at a target is encrypted").Hint("give the secret key of age with --identity FILE, or --passphrase")
+	}
+	h, err := host.Open("/")
+	if err != nil {
+		return nil, err
+	}
+	return snapshot.OpenElsewhere(cmd.Context(), h, path, in.targetConfig, in.caCertHashes, identities)
 }
 
 func (in *etcdRestoreFlags) run(cmd *cobra.Command, path string) error {
@@ -83,10 +107,11 @@ func (in *etcdRestoreFlags) run(cmd *cobra.Command, path string) error {
 		}
 		identities = append(identities, identity)
 	}
-	file, err := snapshot.Open(cmd.Context(), path, identities)
+	file, err := in.openBackup(cmd, path, identities)
 	if err != nil {
 		return err
 	}
+	defer file.Close()
 	if err := file.CheckCA(in.caCertHashes); err != nil {
 		return err
 	}

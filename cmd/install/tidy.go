@@ -51,7 +51,7 @@ var seldomFlags = []string{
 	"description", "discovery-file", "discovery-timeout", "discovery-token", "discovery-token-unsafe-skip-ca-verification",
 	"etcd-upgrade", "feature-gates", "force-conflicts", "groups", "ignore-version", "image-repository", "kube-proxy-server", "kubeconfig-dir",
 	"kubernetes-version", "max-size", "print-config", "print-manifest", "recipients-file", "remove-node", "render-dir", "restart-workloads", "rootfs", "service-dns-domain",
-	"skip-certificate-key-print", "skip-file-check", "skip-token-print", "time-zone", "timeline", "tls-bootstrap-token", "token-ttl", "unserved", "usages", "validity-period",
+	"skip-certificate-key-print", "skip-file-check", "skip-token-print", "time-zone", "target-config", "timeline", "tls-bootstrap-token", "token-ttl", "unserved", "usages", "validity-period",
 	"without-ledger",
 }
 

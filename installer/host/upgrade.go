@@ -24,6 +24,9 @@ const ReconfigureDir = ledger.StateDir + "/reconfigure"
 // follows a reset.
 const UpgradeBackups = ledger.StateDir + "-backups"
 
+// WaitingBackups has encrypted backups until they are at their target. Reset keeps it: they may be the last ones.
+const WaitingBackups = UpgradeBackups + "/waiting"
+
 // Paths below UpgradeDir and ReconfigureDir.
 const (
 	RevisionState    = UpgradeDir + "/state.json"     // the records of the revisions of this node
@@ -117,6 +120,12 @@ func (h Upgrades) PrepareBackups() error {
 		return err
 	}
 	return h.RemoveUnfinishedBackups()
+}
+
+// PrepareWaiting creates WaitingBackups, and returns where it is.
+func (h Upgrades) PrepareWaiting() (string, error) {
+	dir := h.host.Path(WaitingBackups)
+	return dir, filesystem.OutputDir(dir, 0o700)
 }
 
 // RemoveUnfinishedBackups removes the files of interrupted runs: they have keys, and are no backups.

@@ -12,8 +12,10 @@ import (
 
 // A BackupRecord is the result of the last backup on this host.
 type BackupRecord struct {
-	Time     time.Time      `json:"time"`
-	Path     string         `json:"path"`
+	Time time.Time `json:"time"`
+	Path string    `json:"path"` // or the URL of a backup at a target
+	// Target is the URL of the target, "" for a file of this host.
+	Target   string         `json:"target,omitempty"`
 	Size     int64          `json:"size,omitempty"`
 	Snapshot *etcd.Snapshot `json:"snapshot,omitempty"`
 	// CACertHash identifies the cluster, for --ca-cert-hash.

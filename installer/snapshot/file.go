@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,16 +21,31 @@ import (
 // A File is a backup that was read to its end, and is complete.
 type File struct {
 	*backup.Backup
-	Path       string
+	Path       string // or the URL of a backup at a target, which was copied to file
+	file       string
+	close      func() error
 	identities []age.Identity
 }
 
 // Open reads and checks a backup. It writes nothing.
 func Open(ctx context.Context, path string, identities []age.Identity) (*File, error) {
-	f := &File{Path: path, identities: identities}
+	return openAt(ctx, path, path, identities)
+}
+
+// openAt reads a backup in a file, and names it by a path or a URL.
+func openAt(ctx context.Context, path, file string, identities []age.Identity) (*File, error) {
+	f := &File{Path: path, file: file, identities: identities}
 	var err error
 	f.Backup, err = f.readAgain(backup.Until(ctx, discard{}))
 	return f, err
+}
+
+// Close removes the copy of a backup of a target.
+func (f *File) Close() error {
+	if f.close == nil {
+		return nil
+	}
+	return f.close()
 }
 
 type discard struct{}
@@ -45,7 +61,7 @@ func (f *File) CopySnapshot(ctx context.Context, w io.Writer) error {
 
 // readAgain reads the file and writes its snapshot to w.
 func (f *File) readAgain(w io.Writer) (*backup.Backup, error) {
-	in, err := os.Open(f.Path)
+	in, err := os.Open(cmp.Or(f.file, f.Path))
 	if err != nil {
 		return nil, fault.New(fault.Usage, "reading the backup: %w", err).Hint("name a file that './install etcd snapshot' wrote")
 	}

@@ -185,15 +185,24 @@ func (s scheduled) compare(o scheduled) int {
 // and revision. Older installers wrote only the time.
 var scheduledRest = regexp.MustCompile(`^([0-9]{8}T[0-9]{6}Z)(?:-(.+)-([0-9a-f]{16})-([0-9]+))?\.tar(?:\.age)?$`)
 
+// parseName reads the name of a scheduled backup, of any cluster if prefix is scheduledPrefix alone.
+func parseName(name, prefix string) (s scheduled, node string, ok bool) {
+	rest, ours := strings.CutPrefix(name, prefix)
+	m := scheduledRest.FindStringSubmatch(rest)
+	if !ours || m == nil {
+		return s, "", false
+	}
+	s = scheduled{name: name, time: m[1], cluster: m[3]}
+	s.revision, _ = strconv.ParseInt(m[4], 10, 64) // 0 if the name has no revision
+	return s, m[2], true
+}
+
 // readScheduled reads a directory entry. ok is false if it is not a scheduled backup with this prefix.
 func readScheduled(dir string, entry fs.DirEntry, prefix string) (s scheduled, ok bool) {
-	rest, ours := strings.CutPrefix(entry.Name(), prefix)
-	m := scheduledRest.FindStringSubmatch(rest)
-	if !ours || m == nil || !entry.Type().IsRegular() {
+	s, _, ok = parseName(entry.Name(), prefix)
+	if !ok || !entry.Type().IsRegular() {
 		return s, false
 	}
-	s = scheduled{name: entry.Name(), time: m[1], cluster: m[3]}
-	s.revision, _ = strconv.ParseInt(m[4], 10, 64) // 0 if the name has no revision
 	f, err := os.Open(filepath.Join(dir, s.name))
 	if err != nil {
 		return s, false

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"airlift/installer/backup/target"
 	"airlift/installer/host"
 	"airlift/installer/host/detection"
 	"airlift/installer/node"
@@ -22,6 +23,7 @@ const recipientsPath = "/etc/airlift-backup-recipients"
 // A Schedule configures the backup timer.
 type Schedule struct {
 	Directory  string
+	Elsewhere  *Destination // instead of Directory
 	Every      time.Duration
 	TimeZone   string // "" means UTC
 	Keep       int
@@ -40,15 +42,17 @@ func (b *Backup) Schedule(ctx context.Context, s Schedule) error {
 	if err != nil {
 		return err
 	}
-	mountPoint, err := detection.MountPoint(s.Directory)
-	if err != nil {
-		return unusable(s.Directory, err)
+	mountPoint := ""
+	if s.Elsewhere == nil {
+		if mountPoint, err = detection.MountPoint(s.Directory); err != nil {
+			return unusable(s.Directory, err)
+		}
 	}
 	command, err := s.command(b.Kubeconfig, mountPoint)
 	if err != nil {
 		return err
 	}
-	if err := b.SaveInDirectory(ctx, s.Directory, mountPoint, s.Keep); err != nil {
+	if err := b.saveFirst(ctx, s, mountPoint); err != nil {
 		return err
 	}
 	timer := backupTimer
@@ -64,8 +68,37 @@ func (b *Backup) Schedule(ctx context.Context, s Schedule) error {
 	if _, err := b.Host.EnsureTimer(ctx, timer); err != nil {
 		return err
 	}
-	fmt.Fprintf(b.Console.Out, "%s writes a backup to %s every %s and keeps %d; see: systemctl list-timers %s\n", timer.Unit(), s.Directory, s.Every, s.Keep, timer.Unit())
+	if s.Elsewhere == nil { // of an earlier schedule
+		if err := b.Host.Remove(target.ConfigPath); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(b.Console.Out, "%s writes a backup to %s every %s and keeps %d; see: systemctl list-timers %s\n", timer.Unit(), s.place(), s.Every, s.Keep, timer.Unit())
 	return nil
+}
+
+// saveFirst writes the first backup, and gives the timer its own copy of the credentials.
+func (b *Backup) saveFirst(ctx context.Context, s Schedule, mountPoint string) error {
+	if s.Elsewhere == nil {
+		return b.SaveInDirectory(ctx, s.Directory, mountPoint, s.Keep)
+	}
+	config, err := target.Load(s.Elsewhere.Config, s.Elsewhere.Address)
+	if err != nil {
+		return err
+	}
+	if err := b.SaveElsewhere(ctx, *s.Elsewhere, s.Keep); err != nil {
+		return err
+	}
+	_, err = b.Host.WriteFile(target.ConfigPath, config.Data(), 0o600)
+	return err
+}
+
+// place is where the backups go: a directory or a URL.
+func (s Schedule) place() string {
+	if s.Elsewhere != nil {
+		return s.Elsewhere.Address.String()
+	}
+	return s.Directory
 }
 
 // calendar returns an interval in the format of systemd's OnCalendar, in a time zone. systemd catches up a
@@ -94,7 +127,12 @@ func (s Schedule) command(kubeconfig, mountPoint string) (string, error) {
 			return "", fault.New(fault.Usage, "the path %q has characters that are not allowed in a systemd unit", path).Hint("choose another path")
 		}
 	}
-	text := fmt.Sprintf(`etcd snapshot "%s" --scheduled --keep %d --mount-point "%s"`, s.Directory, s.Keep, mountPoint)
+	text := fmt.Sprintf(`etcd snapshot "%s" --scheduled --keep %d`, s.place(), s.Keep)
+	if s.Elsewhere != nil {
+		text += " --target-config " + target.ConfigPath
+	} else {
+		text += fmt.Sprintf(` --mount-point "%s"`, mountPoint)
+	}
 	if kubeconfig != node.AdminConf {
 		text += fmt.Sprintf(` --kubeconfig "%s"`, kubeconfig)
 	}
@@ -106,7 +144,7 @@ func (s Schedule) command(kubeconfig, mountPoint string) (string, error) {
 
 // settings returns the command that sets the timer. cluster apply compares it with the command of cluster.yaml.
 func (s Schedule) settings(kubeconfig string) string {
-	text := fmt.Sprintf("etcd snapshot %s --every %s --keep %d --time-zone %s", s.Directory, s.Every, s.Keep, cmp.Or(s.TimeZone, "UTC"))
+	text := fmt.Sprintf("etcd snapshot %s --every %s --keep %d --time-zone %s", s.place(), s.Every, s.Keep, cmp.Or(s.TimeZone, "UTC"))
 	for line := range strings.Lines(s.Recipients) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
 			text += " --recipient " + line
@@ -118,6 +156,21 @@ func (s Schedule) settings(kubeconfig string) string {
 	return text
 }
 
+// MarkTarget adds to the settings of the backup timer which credentials it has for a target. The unit does not have it, because all
+// users can read units.
+func MarkTarget(h *host.Host, timers map[string]string) error {
+	words := strings.Fields(timers[backupTimer.Name])
+	if len(words) < 3 || !target.IsURL(words[2]) {
+		return nil
+	}
+	data, err := h.ReadIfExists(target.ConfigPath)
+	if err != nil {
+		return err
+	}
+	timers[backupTimer.Name] += " " + target.Mark(target.Digest(words[2], data))
+	return nil
+}
+
 // RemoveTimer removes the timer. It keeps the backups.
 func RemoveTimer(ctx context.Context, h *host.Host, c *workflow.Console) error {
 	if !node.FileExists(h, backupTimer.UnitPath()) {
@@ -127,8 +180,10 @@ func RemoveTimer(ctx context.Context, h *host.Host, c *workflow.Console) error {
 	if err := h.RemoveTimer(ctx, backupTimer); err != nil {
 		return err
 	}
-	if err := h.Remove(recipientsPath); err != nil {
-		return err
+	for _, path := range []string{recipientsPath, target.ConfigPath} {
+		if err := h.Remove(path); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintf(c.Out, "%s was removed. The backups were kept.\n", backupTimer.Unit())
 	return nil

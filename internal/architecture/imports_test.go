@@ -46,7 +46,7 @@ var rules = []rule{
 	}},
 	{"a driver changes hosts by commands: only its agent knows what is on them", func(from, to string) bool {
 		driver := in(from, "installer/multihost") && from != "installer/multihost/agent"
-		shared := []string{"installer/config", "installer/configfile", "installer/patches", "installer/pki"} // what both read
+		shared := []string{"installer/config", "installer/configfile", "installer/patches", "installer/pki", "installer/backup/target"} // what both read
 		return driver && in(to, "installer") && !in(to, "installer/multihost") && !slices.Contains(shared, to) ||
 			in(to, "installer/multihost") && !in(from, "installer/multihost") && !in(from, "cmd")
 	}},

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"airlift/installer/backup"
+	"airlift/installer/backup/target"
 	"airlift/installer/cluster"
 	"airlift/installer/cluster/lease"
 	"airlift/installer/cluster/rotation"
@@ -75,9 +76,12 @@ func (r *Restore) Close() { r.init.Close() }
 
 // checkFresh refuses a host that has a node already, unless this restore was interrupted.
 func (r *Restore) checkFresh(context.Context) error {
-	lost, err := uninstall.RemovedByReset(r.Existing, r.backup.Path, r.node.Config.Etcd.Local.DataDir, r.node.Config.CertificatesDir)
-	if err != nil {
-		return err
+	lost := ""
+	if !target.IsURL(r.backup.Path) {
+		var err error
+		if lost, err = uninstall.RemovedByReset(r.Existing, r.backup.Path, r.node.Config.Etcd.Local.DataDir, r.node.Config.CertificatesDir); err != nil {
+			return err
+		}
 	}
 	if lost != "" {
 		return fault.New(fault.Preflight, "the backup %s is in %s, where reset would remove it", r.backup.Path, lost).Hint("mv " + fault.Word(r.backup.Path) + " /root/")

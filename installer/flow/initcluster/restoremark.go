@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"airlift/installer/backup"
+	"airlift/installer/backup/target"
 	"airlift/installer/etcd"
 	"airlift/installer/node"
 	"airlift/installer/render"
@@ -25,7 +26,7 @@ func (r *Restore) ownMark() (*node.RestoreMark, error) {
 // mark returns the mark of this run.
 func (r *Restore) mark() node.RestoreMark {
 	m := node.RestoreMark{Node: r.node.Config.NodeRegistration.Name, Peer: render.EtcdPeerURL(r.node.Config), File: r.backup.Path}
-	if absolute, err := filepath.Abs(m.File); err == nil {
+	if absolute, err := filepath.Abs(m.File); err == nil && !target.IsURL(m.File) {
 		m.File = absolute
 	}
 	for _, e := range r.backup.Manifest.Entries {

@@ -22,6 +22,8 @@ type Status struct {
 	Members   []Member `json:"members"`
 	// LastBackup is the last backup of this host; nil if there is none.
 	LastBackup *node.BackupRecord `json:"lastBackup"`
+	// Departure is about the target of the last backup; nil for a backup in a file.
+	Departure *node.Departure `json:"departure,omitempty"`
 }
 
 // A Member is the state of a member.
@@ -58,6 +60,9 @@ func ReadStatus(ctx context.Context, h *host.Host, console *workflow.Console) (*
 	}
 	s := &Status{ClusterID: fmt.Sprintf("%016x", id)}
 	if s.LastBackup, err = node.LastBackup(h); err != nil {
+		console.Warn("%v", err)
+	}
+	if s.Departure, err = node.Departed(h, s.LastBackup); err != nil {
 		console.Warn("%v", err)
 	}
 	for _, m := range members {
@@ -103,6 +108,13 @@ func (s *Status) Write(out io.Writer) error {
 		fmt.Fprintf(out, "\nLast backup on this host: %s failed: %s\n", b.Time.Format(time.RFC3339), b.Error)
 	default:
 		fmt.Fprintf(out, "\nLast backup on this host: %s, %s, %s, %d keys, CA %s\n", b.Time.Format(time.RFC3339), b.Path, megabytes(b.Size), b.Snapshot.Keys, cmp.Or(b.CACertHash, "-"))
+	}
+	if d := s.Departure; d != nil {
+		left := "none"
+		if d.Left != nil {
+			left = d.Left.Format(time.RFC3339) + ", " + d.Name
+		}
+		fmt.Fprintf(out, "Last backup that left this host for %s: %s; waiting here: %d\n", d.Target, left, d.Waiting)
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ import (
 	"airlift/installer/registry"
 	"airlift/installer/registry/hosts"
 	"airlift/installer/revision"
+	"airlift/installer/snapshot"
 	"airlift/installer/upgradecheck"
 )
 
@@ -129,7 +130,9 @@ func readNode(ctx context.Context, f *facts.Facts, h *host.Host, seen node.Obser
 	upgrade, err := revision.Read(h, revision.Upgrade)
 	n.Cordoned = upgrade != nil && upgrade.Cordoned
 	unknown(f, "node.cordoned", err)
-	n.Timers, err = h.Timers(ctx)
+	if n.Timers, err = h.Timers(ctx); err == nil {
+		err = snapshot.MarkTarget(h, n.Timers)
+	}
 	unknown(f, "node.timers", err)
 	n.Registries, err = hosts.SiteRecord(h)
 	unknown(f, "node.registries", err)

@@ -82,6 +82,9 @@ func (s *site) commands(a Action) [][]string {
 		return one("certs auto --off")
 	case Backups:
 		if command := s.backupsCommand(); command != nil {
+			if s.Spec.Backups.Target != "" {
+				command = append(command, "--target-config", TargetConfigPath)
+			}
 			return [][]string{command}
 		}
 		return one("etcd snapshot --every off")

@@ -1,8 +1,11 @@
 package plan
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
+
+	"airlift/installer/backup/target"
 )
 
 // Names of the timers of a control plane.
@@ -24,8 +27,15 @@ func (s *site) backups(h host) *Action {
 	if s.Spec.Backups == nil {
 		return nil
 	}
-	return timer(h, Backups, backupTimer, "the schedule of backups differs", s.backupsCommand())
+	command := s.backupsCommand()
+	if b := s.Spec.Backups; b.Target != "" && command != nil {
+		command = append(command, target.Mark(b.Digest))
+	}
+	return timer(h, Backups, backupTimer, "the schedule of backups differs", command)
 }
+
+// TargetConfigPath is where the credentials of the target of backups are on a host while the command reads them.
+const TargetConfigPath = "/var/lib/airlift/cluster/backup-target.yaml"
 
 // timer sets a timer by a command, or removes it if there is none.
 func timer(h host, verb, name, why string, command []string) *Action {
@@ -64,7 +74,7 @@ func (s *site) backupsCommand() []string {
 	if !b.On {
 		return nil
 	}
-	command := []string{"etcd", "snapshot", b.Directory, "--every", b.Every.String(), "--keep", strconv.Itoa(b.Keep), "--time-zone", b.TimeZone}
+	command := []string{"etcd", "snapshot", cmp.Or(b.Target, b.Directory), "--every", b.Every.String(), "--keep", strconv.Itoa(b.Keep), "--time-zone", b.TimeZone}
 	for _, r := range b.Recipients {
 		command = append(command, "--recipient", r)
 	}

@@ -47,6 +47,12 @@ func (r *Run) perform(ctx context.Context, a plan.Action, h *Host) error {
 			return err
 		}
 	}
+	if b := r.Cluster.Backups; a.Verb == plan.Backups && b != nil && b.On && b.Target != "" {
+		defer func() { _, _ = h.Output(ctx, "rm", "-f", plan.TargetConfigPath) }()
+		if err := h.bringTargetConfig(ctx, b); err != nil {
+			return err
+		}
+	}
 	document, err := r.document(ctx, a, h)
 	if err != nil {
 		return err
@@ -213,6 +219,15 @@ func (h *Host) bringRegistries(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// bringTargetConfig brings the credentials of the target of backups to the host, which keeps its own copy. No argument has a secret.
+func (h *Host) bringTargetConfig(ctx context.Context, b *spec.Backups) error {
+	data, err := os.ReadFile(b.Config)
+	if err != nil {
+		return fault.New(fault.Usage, "reading the credentials of the backup target: %w", err).Hint("see backups.targetConfig in cluster.yaml")
+	}
+	return h.bringFile(ctx, plan.TargetConfigPath, data)
 }
 
 // dropRegistries removes what bringRegistries brought: containerd has its own copy, which also only root can

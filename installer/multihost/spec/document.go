@@ -42,6 +42,8 @@ type certificates struct {
 type backups struct {
 	Enabled    *bool    `json:"enabled"`
 	Directory  string   `json:"directory" is:"hostDirectory"`
+	Target     string   `json:"target" is:"backupTarget"`
+	Config     string   `json:"targetConfig" is:"targetConfig"`
 	Every      string   `json:"every" is:"interval"`
 	Keep       int      `json:"keep" is:"count"`
 	TimeZone   string   `json:"timeZone" is:"timeZone"`

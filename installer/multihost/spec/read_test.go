@@ -265,7 +265,7 @@ func TestExample(t *testing.T) {
 	}
 	// Some fields exclude each other.
 	text = strings.NewReplacer("\n  address: k8s.example.org:6443", "\n", "    address: 10.0.0.11\n", "", "~/.ssh/id_ed25519", "key", "~/.ssh/jump", "key",
-		"kubeadm: kubeadm.yaml", "kubeadm: join.yaml", "site-ca.pem", "ca.pem", "other-ca.pem", "ca.pem").Replace(text)
+		"kubeadm: kubeadm.yaml", "kubeadm: join.yaml", "site-ca.pem", "ca.pem", "other-ca.pem", "ca.pem", "\n  target: s3", "\n#", "\n  targetConfig:", "\n#").Replace(text)
 	if _, err := spec.Read(directory(t, text)); err != nil {
 		t.Errorf("%v\n%s", err, text)
 	}

@@ -56,6 +56,8 @@ func init() {
 		"day":           day,
 		"clock":         clock,
 		"hostDirectory": hostDirectory,
+		"backupTarget":  backupTarget,
+		"targetConfig":  targetConfig,
 		"interval":      interval,
 		"recipient":     recipient,
 		"timeZone":      timeZone,

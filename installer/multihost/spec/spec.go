@@ -20,7 +20,7 @@ const (
 	Worker       = "worker"
 )
 
-// A Cluster is a cluster.yaml: apiVersion airlift/v1, kind Cluster. Only Registries has secrets. Read fills the values of groups
+// A Cluster is a cluster.yaml: apiVersion airlift/v1, kind Cluster. Only Registries, and the file of Backups, have secrets. Read fills the values of groups
 // and the defaults in, so each Host is complete.
 type Cluster struct {
 	// Name of the cluster, kubeadm's clusterName.
@@ -152,6 +152,9 @@ type Renewal struct {
 type Backups struct {
 	On         bool   // false: there is no timer
 	Directory  string // of each control plane, absolute
+	Target     string // a URL, instead of Directory
+	Config     string // the absolute path of the file with the target's credentials, on the driver's machine
+	Digest     string // of Config
 	Every      time.Duration
 	Keep       int
 	TimeZone   string

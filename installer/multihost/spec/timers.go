@@ -2,12 +2,16 @@ package spec
 
 import (
 	"cmp"
+	"errors"
 	"path"
 	"regexp"
 	"strings"
 	"time"
 
+	backuptarget "airlift/installer/backup/target"
+	"airlift/internal/documents/problems"
 	"airlift/internal/documents/strict"
+	"airlift/internal/fault"
 )
 
 // Defaults of the timer for backups.
@@ -34,10 +38,53 @@ func (r *reader) backups(in *backups) *Backups {
 	if d, err := time.ParseDuration(in.Every); err == nil {
 		to.Every = d
 	}
-	if to.On && r.Lines["backups.directory"] == 0 {
-		r.Add(r.Lines["backups"], "write directory: with a directory of the control planes; or enabled: false to remove the timer", "backups has no directory")
+	switch target, config := r.Lines["backups.target"], r.Lines["backups.targetConfig"]; {
+	case !to.On:
+	case r.Lines["backups.directory"] != 0 && target != 0:
+		r.Add(target, "remove one of them", "backups has a directory and a target")
+	case target == 0 && config != 0:
+		r.Add(config, "write target: with the URL; or remove the line", "backups has targetConfig and no target")
+	case target != 0 && config == 0:
+		r.Add(target, "write targetConfig: with a file of this machine that has the credentials: ./install docs backup", "backups has a target and no targetConfig")
+	case target != 0 && r.Lines["backups.recipients"] == 0:
+		r.Add(target, "write recipients: with public keys of age; age-keygen -o key.txt creates a pair", "backups for a target must be encrypted, and backups has no recipients")
+	case target != 0:
+		r.readTarget(in, to)
+	case r.Lines["backups.directory"] == 0:
+		r.Add(r.Lines["backups"], "write directory: with a directory of the control planes, or target: with a URL; or enabled: false to remove the timer", "backups has no directory and no target")
 	}
 	return to
+}
+
+// readTarget checks the credentials of the target, and computes their digest, which is slow.
+func (r *reader) readTarget(in *backups, to *Backups) {
+	a, err := backuptarget.ParseURL(in.Target)
+	if err != nil || in.Config == "" {
+		return // a rule has refused it
+	}
+	c, err := backuptarget.Load(in.Config, a)
+	if wrong := (*problems.Wrong)(nil); errors.As(err, &wrong) {
+		r.Problems = append(r.Problems, wrong.Problems...)
+		return
+	}
+	if err != nil {
+		r.Add(r.Lines["backups.targetConfig"], "chmod 600 "+fault.Word(in.Config), "backups.targetConfig cannot be used: %v", err)
+		return
+	}
+	to.Target, to.Config, to.Digest = a.String(), in.Config, backuptarget.Digest(a.String(), c.Data())
+}
+
+func backupTarget(_ *reader, text string, _ strict.Place) (set, why, hint string) {
+	a, err := backuptarget.ParseURL(text)
+	if err != nil {
+		return "", "is not the URL of a target", fault.Hint(err)
+	}
+	return a.String(), "", ""
+}
+
+// targetConfig is a file with secrets, which is no part of the digest: the digest is in plans.
+func targetConfig(r *reader, text string, _ strict.Place) (set, why, hint string) {
+	return r.path(text)
 }
 
 // hostDirectory is a directory of a control plane. systemd replaces % and $ in a unit.

@@ -127,7 +127,19 @@ func (r Release) ConformanceRecipes() []Recipe {
 }
 
 // TestRecipes returns the recipes for components that only tests use.
-func (r Release) TestRecipes() []Recipe { return r.forArch([]Recipe{distribution()}) }
+func (r Release) TestRecipes() []Recipe { return r.forArch([]Recipe{distribution(), versityGateway()}) }
+
+// versityGateway is a server of S3, for backups.
+func versityGateway() Recipe {
+	const module = "github.com/versity/versitygw"
+	return Recipe{
+		Name: "versitygw", Version: VersityGateway, Module: module,
+		Targets: []Target{{
+			Packages: map[string]string{"versitygw": module + "/cmd/versitygw"},
+			LDFlags:  "-s -w -X main.Version=" + VersityGateway,
+		}},
+	}
+}
 
 func distribution() Recipe {
 	const module = "github.com/distribution/distribution/v3"

@@ -58,6 +58,9 @@ const (
 
 	// Distribution is a registry for tests.
 	Distribution = "v3.1.2"
+
+	// VersityGateway is a server of S3 for tests, with a directory as its storage.
+	VersityGateway = "v1.8.0"
 )
 
 // releases has, for each minor version, a patch version of which the Go module proxy serves

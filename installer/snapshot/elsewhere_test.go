@@ -1,0 +1,425 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+	"pgregory.net/rapid"
+
+	"airlift/installer/backup"
+	"airlift/installer/backup/elsewhere"
+	"airlift/installer/backup/target"
+	"airlift/installer/etcd"
+	"airlift/installer/host"
+	"airlift/installer/node"
+	"airlift/installer/workflow"
+	"airlift/internal/fault"
+	"airlift/scripts/fixtures/s3host"
+	"airlift/scripts/fixtures/sftphost"
+	"airlift/scripts/fixtures/testhost"
+)
+
+// A writer is a control plane that sends backups to a target.
+type writer struct {
+	node, ca string
+	cluster  uint64
+	root     string
+	config   string
+	address  target.Address
+	key      *age.X25519Identity
+	out      *bytes.Buffer
+}
+
+// failer is what a test and a generated sequence have in common.
+type failer interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Errorf(format string, args ...any)
+}
+
+// open opens the host of the writer, as each run does.
+func (w *writer) open(t failer) *outbox {
+	t.Helper()
+	h, err := host.Open(w.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &outbox{Backup: New(h, &workflow.Console{Out: w.out}), address: w.address}
+	o.Recipients = []age.Recipient{w.key.Recipient()}
+	if o.config, err = target.Parse("target.yaml", []byte(w.config), w.address); err != nil {
+		t.Fatal(err)
+	}
+	if o.list, err = node.ReadBackupList(h); err != nil {
+		t.Fatal(err)
+	}
+	if o.dir, err = h.Upgrades().PrepareWaiting(); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// save does what the timer does after it has read etcd. With stop, it ends as a killed run does after so many steps.
+func (w *writer) save(ctx context.Context, t failer, revision int64, keep, stop int) (name string, err error) {
+	t.Helper()
+	o := w.open(t)
+	m := backup.Manifest{Created: time.Now(), Node: w.node, EtcdClusterID: fmt.Sprintf("%016x", w.cluster), Snapshot: etcd.Snapshot{Revision: revision, Size: 4}}
+	c := newCopy(w.address, scheduledName(scheduledPrefix+w.ca+"-", m, true), m)
+	file := filepath.Join(o.dir, c.Name)
+	w.archive(t, file, m)
+	if stop == 1 {
+		return c.Name, nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(measure(&c, f), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	o.list.Copies = append(o.list.Copies, c)
+	if err := o.storeList(); err != nil {
+		t.Fatal(err)
+	}
+	if stop == 2 {
+		return c.Name, nil
+	}
+	return c.Name, o.connected(ctx, func(s *elsewhere.Store) error {
+		if stop == 3 { // stored, and not recorded
+			f, err := os.Open(file)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			return s.Deliver(ctx, &c, f)
+		}
+		if err := o.send(ctx, s); err != nil {
+			return err
+		}
+		if stop == 4 {
+			return nil
+		}
+		o.prune(ctx, s, c, keep)
+		return o.removeStrays()
+	})
+}
+
+// archive writes an encrypted backup.
+func (w *writer) archive(t failer, file string, m backup.Manifest) {
+	t.Helper()
+	snapshot := file + ".db"
+	if err := os.WriteFile(snapshot, []byte("data"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(snapshot)
+	var archive bytes.Buffer
+	if err := backup.Write(&archive, m, snapshot, neededFiles, w.key.Recipient()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, archive.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newWriter(t *testing.T, name, ca string, cluster uint64, url, config string) *writer {
+	t.Helper()
+	a, err := target.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &writer{node: name, ca: ca, cluster: cluster, root: t.TempDir(), config: config, address: a, key: key, out: new(bytes.Buffer)}
+	if err := os.MkdirAll(filepath.Join(w.root, "var", "lib"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func overSFTP(t testing.TB) (h *sftphost.Host, url, config, dir string) {
+	h, dir = sftphost.Start(t), t.TempDir()
+	return h, "sftp://backup@" + h.Address + dir, h.Config(), dir
+}
+
+// TestRetentionElsewhere: three control planes of a cluster and one of another one write to the same place, with runs that are killed
+// and connections that are cut, next to files of others. No file of others is removed or changed, and after a run that ended well the
+// newest backups of its control plane can be restored.
+func TestRetentionElsewhere(t *testing.T) {
+	t.Run("SFTP", func(t *testing.T) {
+		h, url, config, dir := overSFTP(t)
+		retention(t, url, config, dir, h.CutAfter)
+	})
+	t.Run("S3", func(t *testing.T) {
+		h := s3host.Start(t, false)
+		dir := filepath.Join(h.Dir, "backups", "plant")
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		retention(t, "s3://backups/plant", s3host.Config(h.Endpoint), dir, func(int64) {})
+	})
+}
+
+func retention(t *testing.T, url, config, dir string, cut func(int64)) {
+	rapid.Check(t, func(rt *rapid.T) {
+		if err := emptied(dir); err != nil {
+			rt.Fatal(err)
+		}
+		writers := []*writer{
+			newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, url, config), newWriter(t, "cp-2", "aaaaaaaaaaaa", 1, url, config),
+			newWriter(t, "cp-3", "aaaaaaaaaaaa", 1, url, config), newWriter(t, "cp-1", "bbbbbbbbbbbb", 2, url, config),
+		}
+		keep, revision := rapid.IntRange(1, 3).Draw(rt, "keep"), int64(0)
+		foreign, good := map[string]string{}, map[*writer][]string{}
+		for i := range rapid.IntRange(3, 9).Draw(rt, "steps") {
+			w := writers[rapid.IntRange(0, len(writers)-1).Draw(rt, "writer")]
+			if rapid.IntRange(0, 3).Draw(rt, "foreign") == 0 { // of an administrator, of a host that was reset, of another program
+				revision++
+				name := rapid.SampledFrom([]string{"notes.txt", scheduledPrefix + "copy.tar.age", scheduledName(scheduledPrefix+w.ca+"-", backup.Manifest{
+					Created: time.Unix(int64(i), 0), Node: w.node, EtcdClusterID: fmt.Sprintf("%016x", w.cluster), Snapshot: etcd.Snapshot{Revision: revision},
+				}, true)}).Draw(rt, "name")
+				foreign[name] = fmt.Sprint("foreign ", i)
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(foreign[name]), 0o644); err != nil {
+					rt.Fatal(err)
+				}
+				continue
+			}
+			revision++
+			stop := max(0, rapid.IntRange(-4, 4).Draw(rt, "stop"))
+			isCut := rapid.IntRange(0, 5).Draw(rt, "cut") == 0
+			if isCut {
+				cut(rapid.Int64Range(1000, 6000).Draw(rt, "after"))
+			}
+			name, err := w.save(t.Context(), rt, revision, keep, stop)
+			cut(0)
+			if err == nil && stop == 0 {
+				good[w] = append(good[w], name)
+				w.restores(rt, name)
+				list := w.open(rt).list
+				stored := 0
+				for _, c := range list.Copies {
+					if c.Stored == nil {
+						rt.Fatalf("after a run that ended well, %s is not stored", c.Name)
+					}
+					stored++
+					w.restores(rt, c.Name)
+				}
+				if want := min(keep, len(good[w])); stored < want || stored > keep && !isCut {
+					rt.Fatalf("%s has %d backups of %d that ended well, want %d", w.node, stored, len(good[w]), keep)
+				}
+			}
+			for name, want := range foreign {
+				if is, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(is) != want {
+					rt.Fatalf("%s, which is not of these hosts, is %q, %v", name, is, err)
+				}
+			}
+		}
+	})
+}
+
+func emptied(dir string) error {
+	list, err := os.ReadDir(dir)
+	for _, e := range list {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return err
+}
+
+// restores reads a backup at the target as a restore does.
+func (w *writer) restores(t failer, name string) {
+	t.Helper()
+	h, err := host.Open(w.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(w.root, rand.Text())
+	if err := os.WriteFile(file, []byte(w.config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(file)
+	f, err := OpenElsewhere(context.Background(), h, target.Within(w.address.String(), name), file, nil, []age.Identity{w.key})
+	if err != nil {
+		t.Fatalf("%s cannot be restored: %v (%s)", name, err, fault.Hint(err))
+		return
+	}
+	if err := errors.Join(f.CopySnapshot(context.Background(), io.Discard), f.Close()); err != nil {
+		t.Fatalf("%s cannot be restored: %v", name, err)
+	}
+}
+
+// TestTargetThatFails: backups wait on the host, at most three, and the next run sends them.
+func TestTargetThatFails(t *testing.T) {
+	h, url, config, dir := overSFTP(t)
+	w := newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, url, config)
+	h.CutAfter(2000)
+	var names []string
+	for i := range 2 {
+		name, err := w.save(t.Context(), t, int64(i+1), 8, 0)
+		if err == nil || fault.Hint(err) == "" || strings.Contains(err.Error(), sftphost.Password) {
+			t.Errorf("%v (%s)", err, fault.Hint(err))
+		}
+		names = append(names, name)
+	}
+	o := w.open(t)
+	if !o.hasRecent(time.Now()) || o.hasRecent(time.Now().Add(2*recent)) || o.list.Waiting(url) != 2 || o.list.LastStored(url) != nil {
+		t.Errorf("%+v", o.list)
+	}
+	h.CutAfter(0)
+	name, err := w.save(t.Context(), t, 3, 2, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := os.ReadDir(dir)
+	if err != nil || len(list) != 2 {
+		t.Errorf("%v, %v", list, err)
+	}
+	for _, name := range []string{names[1], name} {
+		w.restores(t, name)
+	}
+	if left, err := os.ReadDir(o.dir); err != nil || len(left) > 0 {
+		t.Errorf("still on the host: %v, %v", left, err)
+	}
+	d, err := node.Departed(o.Host, &node.BackupRecord{Target: url})
+	if err != nil || d.Waiting != 0 || d.Left == nil || !slices.Contains([]string{name, names[0], names[1]}, d.Name) {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// TestWrongBytesAtARestore: a backup that was damaged at the target is refused.
+func TestWrongBytesAtARestore(t *testing.T) {
+	_, url, config, dir := overSFTP(t)
+	w := newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, url, config)
+	name, err := w.save(t.Context(), t, 1, 8, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "target.yaml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "var", "lib"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h, err := host.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		bad := slices.Clone(good)
+		if at := rapid.IntRange(0, len(bad)-1).Draw(t, "at"); rapid.Bool().Draw(t, "short") {
+			bad = bad[:at]
+		} else {
+			bad[at] ^= 1 << rapid.IntRange(0, 7).Draw(t, "bit")
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := OpenElsewhere(context.Background(), h, url, file, nil, []age.Identity{w.key})
+		if err == nil {
+			f.Close()
+			t.Fatal("a damaged backup was opened")
+		}
+	})
+	if left := remaining(t, h.Path("/")); len(left) > 0 {
+		t.Errorf("left on the host: %q", left)
+	}
+}
+
+// TestUnencryptedBackupStays: it is refused before anything is read or sent.
+func TestUnencryptedBackupStays(t *testing.T) {
+	b := New(testhost.Open(t, t.TempDir()), &workflow.Console{Out: io.Discard})
+	a, err := target.ParseURL("s3://backups/plant")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{b.SendOnce(t.Context(), Destination{Address: a}), b.SaveElsewhere(t.Context(), Destination{Address: a}, 1)} {
+		if fault.ExitCode(err) != fault.Usage || !strings.Contains(fault.Hint(err), "--recipient") {
+			t.Errorf("%v (%s)", err, fault.Hint(err))
+		}
+	}
+}
+
+// TestNewest: the newest backup of a cluster, and an error if it is not clear which cluster is meant.
+func TestNewest(t *testing.T) {
+	item := func(ca string, hours int, node string, cluster uint64, revision int64) elsewhere.Item {
+		m := backup.Manifest{Created: right.Add(time.Duration(hours) * time.Hour), Node: node, EtcdClusterID: fmt.Sprintf("%016x", cluster), Snapshot: etcd.Snapshot{Revision: revision}}
+		return elsewhere.Item{Name: scheduledName(scheduledPrefix+ca+"-", m, true)}
+	}
+	const a, b = "aaaaaaaaaaaa", "bbbbbbbbbbbb"
+	for name, c := range map[string]struct {
+		items  []elsewhere.Item
+		hashes []string
+		want   int // -1 for an error
+	}{
+		"by revision, whatever the clock was": {[]elsewhere.Item{item(a, 9, "x", 1, 5), item(a, 1, "y", 1, 7)}, nil, 1},
+		"after a restore":                     {[]elsewhere.Item{item(a, 1, "x", 1, 50), item(a, 2, "x", 2, 1_000_000_060)}, nil, 1},
+		"etcd began anew":                     {[]elsewhere.Item{item(a, 1, "x", 1, 50), item(a, 2, "x", 2, 10)}, nil, -1},
+		"two clusters":                        {[]elsewhere.Item{item(a, 1, "x", 1, 5), item(b, 1, "x", 2, 5)}, nil, -1},
+		"two clusters, with the hash":         {[]elsewhere.Item{item(a, 1, "x", 1, 5), item(b, 1, "x", 2, 5)}, []string{"sha256:" + b + strings.Repeat("0", 52)}, 1},
+		"another hash":                        {[]elsewhere.Item{item(a, 1, "x", 1, 5)}, []string{"sha256:" + b}, -1},
+		"no backup":                           {[]elsewhere.Item{{Name: "x.tar"}}, nil, -1},
+	} {
+		got, err := newest("s3://b/p", listed(c.items), c.hashes)
+		switch {
+		case c.want < 0 && (err == nil || fault.ExitCode(err) != fault.Usage || fault.Hint(err) == ""):
+			t.Errorf("%s: %v, %v", name, got, err)
+		case c.want >= 0 && (err != nil || got.Name != c.items[c.want].Name):
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
+// TestScheduledTarget: the unit and the settings name the URL and files, and no secret.
+func TestScheduledTarget(t *testing.T) {
+	a, err := target.ParseURL("sftp://backup@nas:2222/srv/k8s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Schedule{Elsewhere: &Destination{a, "/root/target.yaml"}, Every: 6 * time.Hour, Keep: 4, Recipients: "age1a\n"}
+	if got, err := s.command(node.AdminConf, ""); err != nil || got != `etcd snapshot "sftp://backup@nas:2222/srv/k8s" --scheduled --keep 4 --target-config `+target.ConfigPath+` --recipients-file `+recipientsPath {
+		t.Errorf("%q, %v", got, err)
+	}
+	settings := s.settings(node.AdminConf)
+	if want := "etcd snapshot sftp://backup@nas:2222/srv/k8s --every 6h0m0s --keep 4 --time-zone UTC --recipient age1a"; settings != want {
+		t.Errorf("%q, want %q", settings, want)
+	}
+	h := testhost.Open(t, t.TempDir())
+	timers := map[string]string{backupTimer.Name: settings}
+	if _, err := h.WriteFile(target.ConfigPath, []byte("of the host"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := MarkTarget(h, timers); err != nil || timers[backupTimer.Name] != settings+" "+target.Mark(target.Digest(a.String(), []byte("of the host"))) {
+		t.Errorf("%q, %v", timers, err)
+	}
+}
+
+func TestListOfADirectory(t *testing.T) {
+	d := newBackupDir(t)
+	name := d.save("one-two", right, 1, 7, true)
+	d.put("notes.txt", nil)
+	l, err := List(t.Context(), d.dir, "")
+	if err != nil || len(l.Backups) != 1 || l.Backups[0].Name != name || l.Backups[0].Node != "one-two" || l.Backups[0].Revision != 7 || !l.Backups[0].Time.Equal(right) {
+		t.Errorf("%+v, %v", l, err)
+	}
+	var text bytes.Buffer
+	if err := l.Write(&text); err != nil || !strings.Contains(text.String(), name) {
+		t.Errorf("%s, %v", &text, err)
+	}
+}
