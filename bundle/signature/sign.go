@@ -1,6 +1,7 @@
 package signature
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -70,4 +71,11 @@ func Describes(text []byte, kubernetes string, size int64) (describes, known boo
 	}
 	signed, known := signedSize(s.TrustedComment)
 	return signed == size && slices.Contains(strings.Split(s.TrustedComment, "\t"), kubernetesField+kubernetes), known
+}
+
+// SignText returns the signature of a small file that is in memory. The trusted comment has no line breaks.
+func SignText(data []byte, key SecretKey, comment string) []byte {
+	r := minisign.NewReader(bytes.NewReader(data))
+	_, _ = io.Copy(io.Discard, r) // memory has no errors
+	return r.SignWithComments(key.key, fmt.Sprintf("%s\t%s%d\thashed", comment, sizeField, len(data)), "signature by Airlift, key "+key.ID())
 }

@@ -73,6 +73,24 @@ func (h *Hash) Verify(path, signaturePath string, key PublicKey) (comment string
 	return h.verify(path, s, key)
 }
 
+// VerifyText checks the signature of a small file that is in memory. Each byte of the signature counts, but for its first comment and the ends of lines.
+func VerifyText(data, text []byte, key PublicKey) error {
+	var s minisign.Signature
+	if len(text) > maxSmall || s.UnmarshalText(text) != nil {
+		return fault.New(fault.Bundle, "there is no complete minisign signature").Hint("copy the signature again, or have the file signed again")
+	}
+	s, err := checkSignature(s, "the file", "of it", key, int64(len(data)))
+	if err != nil {
+		return err
+	}
+	h := NewHash()
+	if _, err := h.Write(data); err != nil {
+		return err
+	}
+	_, err = h.verify("it", s, key)
+	return err
+}
+
 func (h *Hash) verify(path string, s minisign.Signature, key PublicKey) (comment string, err error) {
 	text, err := s.MarshalText()
 	if err != nil {
@@ -90,6 +108,10 @@ func check(path, signaturePath string, key PublicKey, size int64) (s minisign.Si
 	if s, err = readSignature(path, signaturePath); err != nil {
 		return s, err
 	}
+	return checkSignature(s, path, signaturePath, key, size)
+}
+
+func checkSignature(s minisign.Signature, path, signaturePath string, key PublicKey, size int64) (minisign.Signature, error) {
 	if s.KeyID != key.key.ID() {
 		return s, fault.New(fault.Bundle, "%s is signed with another key: the signature is by key %s, required is key %s", path, keyID(s.KeyID), key.ID()).
 			Hint("use the public key of the signer, or have the file signed with the required key")

@@ -51,6 +51,7 @@ or damaged, or not signed by the required key, 10 scan --fail-on found vulnerabi
 		{"Look at a file:", []*cobra.Command{newVerifyCmd(), newInspectCmd(), newDiffCmd(), newSBOMCmd(), newScanCmd()}},
 		{"Carry a file:", []*cobra.Command{newSplitCmd(), newJoinCmd(), newDeltaCmd(), newPatchCmd(), newRepairCmd(), newPushCmd()}},
 		{"Sign:", []*cobra.Command{newKeygenCmd(), newSignCmd()}},
+		{"Boot hosts:", []*cobra.Command{newSeedCmd()}},
 		{"Help:", []*cobra.Command{newDocsCmd(), newVersionCmd()}},
 	} {
 		id := fmt.Sprint(i)

@@ -13,6 +13,7 @@ import (
 	"airlift/cmd/install/reconfigurecmd"
 	"airlift/cmd/install/registrycmd"
 	"airlift/cmd/install/secretscmd"
+	"airlift/cmd/install/seedcmd"
 	"airlift/cmd/install/thin"
 	"airlift/cmd/output"
 	"airlift/cmd/suggest"
@@ -75,7 +76,7 @@ func newRootCmd() *cobra.Command {
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Several hosts, from one machine:", []*cobra.Command{clustercmd.New(openOwnFile)}},
+		{"Several hosts, from one machine:", []*cobra.Command{clustercmd.New(openOwnFile), seedcmd.New(openBundle, openHost)}},
 		{"One host:", []*cobra.Command{newPackagesCmd(), newPreflightCmd(), init, join, newResetCmd()}},
 		{"Second day:", []*cobra.Command{newStatusCmd(), newTestCmd(), newAuditCmd(), upgrade, reconfigurecmd.New(shared), newEndpointCmd(), newNodeCmd(), newTokenCmd(), newKubeconfigCmd(), certscmd.New(shared), secretscmd.New(shared), bring, apply, images}},
 		{"Recovery:", []*cobra.Command{newDoctorCmd(), newEtcdCmd()}},

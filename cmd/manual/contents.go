@@ -30,6 +30,7 @@ var Books = []Book{
 		{"Start", []Entry{
 			{"README.md", "Overview"},
 			{"docs/multi-host.md", "Several hosts"},
+			{"docs/seed.md", "Hosts that boot alone"},
 			{"docs/install.md", "One host at a time"},
 			{"docs/recipes.md", "Recipes"},
 			{"docs/configuration.md", "Configuration"},

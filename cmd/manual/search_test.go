@@ -26,6 +26,7 @@ var questions = []struct{ words, section string }{
 	{"firewall ports", "install--3-check-the-hosts"},
 	{"remove an application", "applications--remove-an-application"},
 	{"undo apply", "applications--undo-an-apply"},
+	{"write a seed drive", "seed--write-the-drive"},
 }
 
 // TestQuestions: each question finds its answer among the first three results. The HTML page has the same results

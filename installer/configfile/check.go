@@ -90,6 +90,9 @@ func (k *Checker) Values(f *config.File) {
 	}
 }
 
+// Found returns what is wrong, and the warnings.
+func (k *Checker) Found() (wrong []problems.Problem, warnings []string) { return k.Wrong, k.Warnings }
+
 func (k *Checker) add(list []problems.Problem) { k.Wrong = append(k.Wrong, list...) }
 
 // Components checks with what the kubelets of init and join and the API server start, with patches, which may be nil. Values

@@ -45,7 +45,7 @@ var rules = []rule{
 		return in(to, "installer/flow") && !in(from, "cmd") && !in(from, to)
 	}},
 	{"a driver changes hosts by commands: only its agent knows what is on them", func(from, to string) bool {
-		driver := in(from, "installer/multihost") && from != "installer/multihost/agent"
+		driver := in(from, "installer/multihost") && !in(from, "installer/multihost/agent")
 		shared := []string{"installer/config", "installer/configfile", "installer/patches", "installer/pki", "installer/backup/target"} // what both read
 		return driver && in(to, "installer") && !in(to, "installer/multihost") && !slices.Contains(shared, to) ||
 			in(to, "installer/multihost") && !in(from, "installer/multihost") && !in(from, "cmd")

@@ -21,7 +21,7 @@ var unrecordedWrites = []string{"Copy", "Move", "OpenPartial", "RemovePartial", 
 
 // isOnHost reports whether the code of a directory runs on hosts. Of a cluster's driver, only the agent does.
 func isOnHost(dir string) bool {
-	return dir == "cmd/install" || strings.HasPrefix(dir, "installer/") && (!in(dir, "installer/multihost") || dir == "installer/multihost/agent")
+	return dir == "cmd/install" || strings.HasPrefix(dir, "installer/") && (!in(dir, "installer/multihost") || in(dir, "installer/multihost/agent"))
 }
 
 // mayWrite lists the exceptions: the functions that a package of the installer

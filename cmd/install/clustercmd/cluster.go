@@ -19,6 +19,7 @@ import (
 	"airlift/bundle"
 	"airlift/cmd/install/clustercmd/hostcmd"
 	"airlift/cmd/output"
+	"airlift/installer/configfile"
 	"airlift/installer/multihost/live"
 	"airlift/installer/multihost/plan"
 	"airlift/installer/multihost/remote"
@@ -225,7 +226,15 @@ func (in *site) described(b *bundle.File) (*spec.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return spec.Validate(in.file, m)
+	return spec.Validate(in.file, targetOf(m))
+}
+
+// targetOf returns the checks of values for a bundle.
+func targetOf(m *bundle.Manifest) spec.Target {
+	t := configfile.TargetOf(m)
+	return spec.Target{CNI: t.CNI, Checker: func(nodeIP string) spec.Checker {
+		return &configfile.Checker{Target: t, Host: configfile.HostAt(nodeIP)}
+	}}
 }
 
 func (in *site) read(cmd *cobra.Command, out io.Writer) (_ *opened, err error) {

@@ -62,7 +62,7 @@ func (in *site) validate(cmd *cobra.Command, show output.Printer) error {
 	if err != nil {
 		return err
 	}
-	c, err := spec.Validate(in.file, m)
+	c, err := spec.Validate(in.file, targetOf(m))
 	v := validation{File: in.file, KubernetesVersion: m.KubernetesVersion, Valid: err == nil, Errors: []mistakes.Problem{}, Warnings: []string{}}
 	if err == nil {
 		v.Warnings = append(v.Warnings, c.Warnings...)

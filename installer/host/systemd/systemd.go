@@ -208,6 +208,11 @@ func (m Manager) DisableNow(ctx context.Context, unit string) error {
 	if err := m.Stop(ctx, unit); err != nil {
 		return err
 	}
+	return m.Disable(ctx, unit)
+}
+
+// Disable lets a unit not start at boot any more, and does not stop it: it may be the one of this process.
+func (m Manager) Disable(ctx context.Context, unit string) error {
 	return m.withSystemd(ctx, func(ctx context.Context, c Conn) error {
 		// A unit without a file counts as disabled.
 		if _, err := c.DisableUnitFilesContext(ctx, []string{unit}, false); err != nil && !isNoSuchUnit(err) {

@@ -94,7 +94,7 @@ func (r *Run) serves() bool {
 func (r *Run) document(ctx context.Context, a plan.Action, h *Host) (io.Reader, error) {
 	switch a.Verb {
 	case plan.Init:
-		return h.initDocuments(r.keys.initToken())
+		return plan.InitDocuments(r.Cluster, h.Host, plan.Token{Text: r.keys.initToken(), TTL: initTokenTTL})
 	case plan.Join:
 		c, err := r.joinCredentials(ctx, r.Plan)
 		if err != nil {
@@ -104,11 +104,11 @@ func (r *Run) document(ctx context.Context, a plan.Action, h *Host) (io.Reader, 
 		if err := h.Install(ctx, "cluster", "host", "reach", "--endpoint", c.APIServerEndpoint, "--api-servers", strings.Join(c.APIServers, ",")); err != nil {
 			return nil, err
 		}
-		return h.joinDocument(c)
+		return plan.JoinDocument(r.Cluster, h.Host, c)
 	case plan.UpgradeApply, plan.Upgrade:
-		return h.upgradeDocument()
+		return plan.UpgradeDocument(r.Cluster, h.Host)
 	case plan.Reconfigure:
-		return r.clusterDocuments()
+		return plan.ClusterDocuments(r.Cluster)
 	}
 	return nil, nil
 }

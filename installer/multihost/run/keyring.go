@@ -26,14 +26,8 @@ const (
 	cleanUpTimeout = 20 * time.Second
 )
 
-// credentials are what a host joins with, as "cluster host credentials" prints them.
-type credentials struct {
-	Token             string   `json:"token"`
-	CACertHashes      []string `json:"caCertHashes"`
-	CertificateKey    string   `json:"certificateKey,omitempty"`
-	APIServerEndpoint string   `json:"apiServerEndpoint"`
-	APIServers        []string `json:"apiServers,omitempty"`
-}
+// credentials are what "cluster host credentials" prints.
+type credentials = plan.Credentials
 
 // errNoCredentials does not quote what cannot be decoded: it may have a part of a secret.
 var errNoCredentials = errors.New("the control plane printed no credentials for joining hosts")

@@ -58,10 +58,10 @@ func (h *Host) preflight(ctx context.Context, verb string) ([]Finding, error) {
 	var document io.Reader
 	var err error
 	if verb == plan.Init {
-		document, err = h.initDocuments("")
+		document, err = plan.InitDocuments(h.site.Cluster, h.Host, plan.Token{TTL: initTokenTTL})
 		args = append(args, plan.InitFlags(h.site.Cluster)...)
 	} else {
-		document, err = h.joinDocument(nil)
+		document, err = plan.JoinDocument(h.site.Cluster, h.Host, nil)
 		args = append(args, plan.JoinFlags(h.Host)...)
 	}
 	if err != nil {

@@ -49,7 +49,7 @@ func (h *Host) change(ctx context.Context, verb string) (*facts.Change, error) {
 	args := slices.Concat([]string{h.installer}, strings.Fields(verb), []string{"--plan", "-o", "json"})
 	if verb == plan.Reconfigure {
 		args = append(args, plan.ReconfigureFlags(h.site.Cluster, h.site.profile())...)
-		if document, err = h.site.clusterDocuments(); err != nil {
+		if document, err = plan.ClusterDocuments(h.site.Cluster); err != nil {
 			return nil, err
 		}
 	}

@@ -88,6 +88,10 @@ func (r *reader) host(doc *document, groups map[string]*group, i int) Host {
 	r.checkFamilies(at+".nodeIP", h.NodeIP)
 	r.checkJumps(at+".ssh", in.SSH.Jump)
 	h.SSH = r.ssh(at, &in, g, doc)
+	h.Match = r.match(at, in)
+	if h.Match != nil && len(h.NodeIP) > 0 && r.Lines[at+".address"]+r.Lines[at+".ssh.address"] == 0 {
+		h.SSH.Address = h.NodeIP[0].String() // of a seeded host, which needs no SSH
+	}
 	return h
 }
 
@@ -159,6 +163,10 @@ func (r *reader) checkTwice(doc *document, hosts []Host) {
 		}
 		for _, ip := range h.NodeIP {
 			refuse("nodeIP", ip.String(), "nodeIP")
+		}
+		if h.Match != nil {
+			what, value := h.Match.field()
+			refuse(what, value, "match")
 		}
 	}
 }

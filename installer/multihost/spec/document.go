@@ -57,6 +57,7 @@ type host struct {
 	Address string   `json:"address" is:"sshAddresses"` // short for ssh.address
 	NodeIP  []string `json:"nodeIP" is:"ips" one:"true"`
 	SSH     hostSSH  `json:"ssh"`
+	Match   *Match   `json:"match"`
 	NodeValues
 
 	at string // hosts[2]

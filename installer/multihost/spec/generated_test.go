@@ -198,6 +198,20 @@ func drawHost(t *rapid.T, dir string, i int, role string, all spec.SSH, groups m
 		h.NodeIP = []netip.Addr{netip.AddrFrom4([4]byte{10, 1, 0, byte(i)})}
 		w["nodeIP"] = h.NodeIP[0].String()
 	}
+	switch rapid.IntRange(0, 3).Draw(t, "match") {
+	case 1:
+		h.Match = &spec.Match{Serial: fmt.Sprintf("S-%d a", i)}
+		w["match"] = object{"serial": h.Match.Serial}
+	case 2:
+		h.Match = &spec.Match{MAC: fmt.Sprintf("52:54:00:12:34:a%d", i)}
+		w["match"] = object{"mac": strings.ToUpper(strings.ReplaceAll(h.Match.MAC, ":", "-"))}
+	case 3:
+		h.Match = &spec.Match{Label: fmt.Sprintf("rack.%d", i)}
+		w["match"] = object{"label": h.Match.Label}
+	}
+	if h.Match != nil && len(h.NodeIP) > 0 && h.SSH.Address == h.Name {
+		h.SSH.Address = h.NodeIP[0].String() // a seeded host needs no SSH
+	}
 	if rapid.Bool().Draw(t, "values") {
 		own, more := taints.Draw(t, "taints"), labels.Draw(t, "labels")
 		maps.Copy(h.Labels, more)

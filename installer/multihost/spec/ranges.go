@@ -94,6 +94,9 @@ func (r *reader) expandHosts(written []host) (hosts []host) {
 		if len(names) > 1 && h.SSH.HostKey != "" {
 			r.Add(r.Lines[h.at+".ssh.hostKey"], "remove the line: known_hosts has the keys; or write each host by itself", "%s.ssh.hostKey is one key for %d hosts", h.at, len(names))
 		}
+		if len(names) > 1 && h.Match != nil {
+			r.Add(r.Lines[h.at+".match"], "write each host by itself", "%s.match is one machine for %d hosts", h.at, len(names))
+		}
 		for k, name := range names {
 			one := h
 			one.Name, one.Address, one.SSH.Address = name, step("address", h.Address, k), step("ssh.address", h.SSH.Address, k)

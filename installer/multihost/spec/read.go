@@ -10,8 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"airlift/bundle"
-	"airlift/installer/configfile"
+	"airlift/installer/config"
 	"airlift/installer/patches"
 	"airlift/internal/documents"
 	"airlift/internal/documents/problems"
@@ -28,7 +27,7 @@ type reader struct {
 	digest   hash.Hash
 	kubeadm  kubeadm
 	patches  map[string]*patches.Set // by directory
-	target   *configfile.Target      // nil: values of kubeadm's documents are not checked
+	target   *Target                 // nil: values of kubeadm's documents are not checked
 }
 
 // Read reads cluster.yaml with the files that it names, or standard input for "-". The error (fault.Usage), a problems.Wrong, lists
@@ -36,12 +35,24 @@ type reader struct {
 func Read(path string) (*Cluster, error) { return read(path, nil) }
 
 // Validate is Read, and also checks the values of kubeadm's documents and the patches, as the hosts do with a bundle.
-func Validate(path string, m *bundle.Manifest) (*Cluster, error) {
-	target := configfile.TargetOf(m)
-	return read(path, &target)
+func Validate(path string, target Target) (*Cluster, error) { return read(path, &target) }
+
+// A Target checks values for a bundle. It is a parameter because the checks know hosts, and the command bundle, which reads cluster.yaml,
+// does not.
+type Target struct {
+	CNI string
+	// Checker returns the checks for a host with this address, "" for any host: configfile.Checker.
+	Checker func(nodeIP string) Checker
 }
 
-func read(path string, target *configfile.Target) (*Cluster, error) {
+// A Checker checks the values of kubeadm's documents.
+type Checker interface {
+	Values(f *config.File)
+	Components(f *config.File, set *patches.Set)
+	Found() (wrong []problems.Problem, warnings []string)
+}
+
+func read(path string, target *Target) (*Cluster, error) {
 	r := &reader{digest: sha256.New(), relative: "; it is relative to the directory of " + path, patches: map[string]*patches.Set{}, target: target}
 	r.List, r.Lines, r.Unknown, r.Check = &problems.List{File: path}, strict.Lines{}, r.unknown, r.check
 	dir := filepath.Dir(path)

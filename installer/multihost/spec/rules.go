@@ -66,6 +66,9 @@ func init() {
 		"registryCA":    registryCA,
 		"registryAuth":  registryAuth,
 		"profile":       profile,
+		"serial":        serial,
+		"mac":           mac,
+		"matchLabel":    matchLabel,
 	}
 }
 

@@ -63,8 +63,33 @@ type Host struct {
 	// NodeIP are the addresses of the node in the cluster, one or one of each family. Empty: the host chooses.
 	NodeIP []netip.Addr
 	SSH    SSH
-	Line   int // in cluster.yaml
+	// Match is how a host finds itself in a seed; nil for a host that no seed makes a node.
+	Match *Match
+	Line  int // in cluster.yaml
 	NodeValues
+}
+
+// A Match is what the machine of a host has, and no other machine. One field is set.
+type Match struct {
+	Serial string `json:"serial,omitempty" is:"serial"` // of the firmware (SMBIOS, device tree)
+	MAC    string `json:"mac,omitempty" is:"mac"`       // of a network interface
+	Label  string `json:"label,omitempty" is:"matchLabel"`
+}
+
+// String is the field and its value: "serial ABC123".
+func (m *Match) String() string {
+	what, value := m.field()
+	return what + " " + value
+}
+
+func (m *Match) field() (what, value string) {
+	switch {
+	case m.Serial != "":
+		return "serial", m.Serial
+	case m.MAC != "":
+		return "MAC address", m.MAC
+	}
+	return "label", m.Label
 }
 
 // NodeValues are values of a node, or of all nodes of a group.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"airlift/bundle"
+	"airlift/installer/configfile"
 	"airlift/installer/multihost/spec"
 	"airlift/internal/documents/problems"
 	"airlift/internal/fault"
@@ -172,7 +173,7 @@ func validate(t *testing.T, dir string, files map[string]string) (list []string,
 			t.Fatal(err)
 		}
 	}
-	_, err := spec.Validate(filepath.Join(dir, "cluster.yaml"), release())
+	_, err := spec.Validate(filepath.Join(dir, "cluster.yaml"), target())
 	wrong := (*problems.Wrong)(nil)
 	if err == nil {
 		return nil, ""
@@ -229,8 +230,16 @@ func TestOneValueIsOneError(t *testing.T) {
 func TestValidFiles(t *testing.T) {
 	ipv6 := strings.Replace(strings.Replace(fmt.Sprintf(hostsOf, `nodeIP: "fd00::N"`), "::N", "::1", 1), "::N", "::2", 1)
 	for _, text := range []string{whole, spec.Example(), ipv6} {
-		if _, err := spec.Validate(directory(t, text), release()); err != nil {
+		if _, err := spec.Validate(directory(t, text), target()); err != nil {
 			t.Error(err)
 		}
 	}
+}
+
+// target checks values for the bundle of release.
+func target() spec.Target {
+	t := configfile.TargetOf(release())
+	return spec.Target{CNI: t.CNI, Checker: func(nodeIP string) spec.Checker {
+		return &configfile.Checker{Target: t, Host: configfile.HostAt(nodeIP)}
+	}}
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"airlift/installer/config"
-	"airlift/installer/configfile"
 	"airlift/internal/documents/problems"
 )
 
@@ -21,7 +20,7 @@ func (r *reader) checkDocuments(c *Cluster) {
 		return
 	}
 	known := problems.List{Problems: slices.Clone(r.Problems)}
-	k := configfile.Checker{Target: *r.target, Host: configfile.HostAt(r.probe(c, f.Init.Networking))}
+	k := r.target.Checker(r.probe(c, f.Init.Networking))
 	complete(f, c)
 	k.Values(f)
 	if slices.ContainsFunc(c.Hosts, func(h Host) bool { return h.Patches == "" }) {
@@ -33,11 +32,12 @@ func (r *reader) checkDocuments(c *Cluster) {
 			delete(r.patches, h.Patches) // once is enough
 		}
 	}
-	for i := range k.Wrong {
-		k.Wrong[i].Text, k.Wrong[i].Hint = ofFile.Replace(k.Wrong[i].Text), ofFile.Replace(k.Wrong[i].Hint)
+	wrong, warnings = k.Found()
+	for i := range wrong {
+		wrong[i].Text, wrong[i].Hint = ofFile.Replace(wrong[i].Text), ofFile.Replace(wrong[i].Hint)
 	}
-	r.found(slices.DeleteFunc(k.Wrong, func(p problems.Problem) bool { return known.Has(p.Field) }))
-	r.warnings = append(r.warnings, k.Warnings...)
+	r.found(slices.DeleteFunc(wrong, func(p problems.Problem) bool { return known.Has(p.Field) }))
+	r.warnings = append(r.warnings, warnings...)
 }
 
 // ofFile replaces flags of init by what a cluster.yaml has instead.

@@ -1,4 +1,4 @@
-package run
+package plan
 
 import (
 	"bytes"
@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"airlift/installer/config"
-	"airlift/installer/multihost/plan"
 	"airlift/installer/multihost/spec"
 	"airlift/internal/documents"
 )
@@ -87,35 +87,66 @@ func (k kubeadm) of(kinds ...string) (list []map[string]any) {
 	return list
 }
 
-// initDocuments are the documents for init on a host. Init creates token, which is empty for preflight checks, unless the
-// user's documents have tokens.
-func (h *Host) initDocuments(token string) (io.Reader, error) {
-	k, err := readKubeadm(h.site.Cluster.Kubeadm)
+// A Token is a bootstrap token that init creates.
+type Token struct {
+	Text    string        // "": init chooses one
+	TTL     time.Duration // until init ends, if nobody uses it
+	Expires time.Time     // for joining hosts, instead of TTL
+	Groups  []string      // of who has it; none: kubeadm's
+	About   string
+	// CertificateKey encrypts the certificates that init uploads for other control planes; "" if it uploads none.
+	CertificateKey string
+}
+
+// InitDocuments are the documents for init on a host. If the user's documents have tokens, init creates these, and t only if hosts join
+// with it.
+func InitDocuments(c *spec.Cluster, h spec.Host, t Token) (io.Reader, error) {
+	k, err := readKubeadm(c.Kubeadm)
 	if err != nil {
 		return nil, err
 	}
 	init, cluster := k.document("InitConfiguration"), k.document("ClusterConfiguration")
-	h.register(init)
+	register(init, h)
 	if len(h.NodeIP) > 0 {
 		within(init, "localAPIEndpoint")["advertiseAddress"] = h.NodeIP[0].String()
 	}
-	if init["bootstrapTokens"] == nil {
-		only := map[string]any{"ttl": initTokenTTL.String()}
-		if token != "" {
-			only["token"] = token
-		}
-		init["bootstrapTokens"] = []any{only}
+	users, _ := init["bootstrapTokens"].([]any)
+	if len(users) == 0 || !t.Expires.IsZero() {
+		init["bootstrapTokens"] = append(users, t.document())
 	}
-	cluster["clusterName"] = h.site.Cluster.Name
-	if own := h.site.Cluster.Endpoint.Address; own != "" {
+	if t.CertificateKey != "" {
+		init["certificateKey"] = t.CertificateKey
+	}
+	cluster["clusterName"] = c.Name
+	if own := c.Endpoint.Address; own != "" {
 		cluster["controlPlaneEndpoint"] = own
 	}
 	return stream(append([]map[string]any{init}, k.of(config.ClusterKinds...)...)...)
 }
 
-// clusterDocuments are the user's documents that a running cluster can change. The endpoint has its own command.
-func (s *Site) clusterDocuments() (io.Reader, error) {
-	k, err := readKubeadm(s.Cluster.Kubeadm)
+// document is the token in InitConfiguration.
+func (t Token) document() map[string]any {
+	d := map[string]any{}
+	if t.Text != "" {
+		d["token"] = t.Text
+	}
+	if t.Expires.IsZero() {
+		d["ttl"] = t.TTL.String()
+	} else {
+		d["expires"] = t.Expires.UTC().Format(time.RFC3339)
+	}
+	if len(t.Groups) > 0 {
+		d["groups"], d["usages"] = t.Groups, []string{"signing", "authentication"}
+	}
+	if t.About != "" {
+		d["description"] = t.About
+	}
+	return d
+}
+
+// ClusterDocuments are the user's documents that a running cluster can change. The endpoint has its own command.
+func ClusterDocuments(c *spec.Cluster) (io.Reader, error) {
+	k, err := readKubeadm(c.Kubeadm)
 	if err != nil {
 		return nil, err
 	}
@@ -123,25 +154,39 @@ func (s *Site) clusterDocuments() (io.Reader, error) {
 	return stream(k.of(config.ClusterKinds...)...)
 }
 
-// joinDocument is the document for join on a host. Without credentials, it is for preflight checks.
-func (h *Host) joinDocument(c *credentials) (io.Reader, error) {
-	k, err := readKubeadm(h.site.Cluster.Kubeadm)
+// Credentials are what a host joins with. They are secret.
+type Credentials struct {
+	Token             string   `json:"token"`
+	CACertHashes      []string `json:"caCertHashes"` // empty: only the token proves which cluster it is
+	CertificateKey    string   `json:"certificateKey,omitempty"`
+	APIServerEndpoint string   `json:"apiServerEndpoint"`
+	APIServers        []string `json:"apiServers,omitempty"`
+}
+
+// JoinDocument is the document for join on a host. Without credentials, it is for preflight checks.
+func JoinDocument(cluster *spec.Cluster, h spec.Host, c *Credentials) (io.Reader, error) {
+	k, err := readKubeadm(cluster.Kubeadm)
 	if err != nil {
 		return nil, err
 	}
 	join := k.document("JoinConfiguration")
-	h.register(join)
+	register(join, h)
 	discovery := within(join, "discovery")
 	delete(discovery, "file")
 	token := map[string]any{"token": placeholder, "unsafeSkipCAVerification": true}
 	if c != nil {
-		token = map[string]any{"token": c.Token, "apiServerEndpoint": c.APIServerEndpoint, "caCertHashes": c.CACertHashes}
+		token = map[string]any{"token": c.Token, "apiServerEndpoint": c.APIServerEndpoint}
 		discovery["tlsBootstrapToken"] = c.Token
+		if len(c.CACertHashes) > 0 {
+			token["caCertHashes"] = c.CACertHashes
+		} else {
+			token["unsafeSkipCAVerification"] = true
+		}
 	}
 	discovery["bootstrapToken"] = token
 	delete(join, "controlPlane")
 	if h.Role == spec.ControlPlane {
-		h.controlPlane(k, join, c)
+		controlPlane(k, join, h, c)
 	}
 	return stream(join)
 }
@@ -150,7 +195,7 @@ func (h *Host) joinDocument(c *credentials) (io.Reader, error) {
 const placeholder = "000000.0000000000000000"
 
 // controlPlane sets what only a joining control plane has. The user's port applies, an address only to one host.
-func (h *Host) controlPlane(k kubeadm, join map[string]any, c *credentials) {
+func controlPlane(k kubeadm, join map[string]any, h spec.Host, c *Credentials) {
 	own := within(join, "controlPlane")
 	if c != nil {
 		own["certificateKey"] = c.CertificateKey
@@ -165,7 +210,7 @@ func (h *Host) controlPlane(k kubeadm, join map[string]any, c *credentials) {
 }
 
 // register sets how the node registers itself.
-func (h *Host) register(d map[string]any) {
+func register(d map[string]any, h spec.Host) {
 	node := within(d, "nodeRegistration")
 	node["name"] = h.Name
 	if h.Taints != nil {
@@ -176,7 +221,7 @@ func (h *Host) register(d map[string]any) {
 		node["taints"] = taints
 	}
 	if h.Patches != "" {
-		within(d, "patches")["directory"] = plan.PatchesDir
+		within(d, "patches")["directory"] = PatchesDir
 	}
 }
 
@@ -191,16 +236,16 @@ func taint(text string) map[string]any {
 	return t
 }
 
-// upgradeDocument is the user's document for upgrades, with the patches of the host; nil if there is none.
-func (h *Host) upgradeDocument() (io.Reader, error) {
-	k, err := readKubeadm(h.site.Cluster.Kubeadm)
+// UpgradeDocument is the user's document for upgrades, with the patches of the host; nil if there is none.
+func UpgradeDocument(c *spec.Cluster, h spec.Host) (io.Reader, error) {
+	k, err := readKubeadm(c.Kubeadm)
 	if err != nil || k["UpgradeConfiguration"] == nil {
 		return nil, err
 	}
 	d := k["UpgradeConfiguration"]
 	if h.Patches != "" {
 		for _, verb := range []string{"apply", "node"} {
-			within(d, verb, "patches")["directory"] = plan.PatchesDir
+			within(d, verb, "patches")["directory"] = PatchesDir
 		}
 	}
 	return stream(d)

@@ -1,0 +1,358 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"airlift/installer/host"
+	"airlift/installer/host/filesystem"
+	"airlift/installer/multihost/plan"
+	"airlift/installer/multihost/seed"
+	"airlift/installer/multihost/spec"
+	"airlift/internal/fault"
+)
+
+// The pauses between attempts. They grow to the longest.
+const (
+	pause        = 5 * time.Second
+	longestPause = time.Minute
+)
+
+// Start makes this host a node, and returns when it is done: on the first control plane, when all hosts are. A refusal has changed
+// nothing.
+func (b *Host) Start(ctx context.Context) error {
+	s, me, r, err := b.begin(ctx)
+	if err != nil || r == nil {
+		return err
+	}
+	if err := b.steps(ctx, s, me, r); err != nil {
+		return err
+	}
+	state := Done
+	if r.First {
+		if err := b.lead(ctx, s); err != nil {
+			return err
+		}
+		state = Ended
+	} else if err := b.reported(ctx, s, me); err != nil {
+		return err
+	}
+	if err := b.settle(ctx, *r, state); err != nil {
+		return err
+	}
+	b.say("this host is done: %s, %s of cluster %s", me.Name, me.Role, s.Cluster.Name)
+	return nil
+}
+
+// begin finds the row of this host, and takes the seed unless it has it. Without a record, there is nothing to do.
+func (b *Host) begin(ctx context.Context) (*seed.Seed, spec.Host, *Record, error) {
+	r, err := ReadRecord(b.Root)
+	if err != nil {
+		return nil, spec.Host{}, nil, err
+	}
+	if r != nil && (r.State == Done || r.State == Ended) {
+		return nil, spec.Host{}, nil, b.finished(ctx, *r)
+	}
+	file := copyFile
+	taken := r != nil && filesystem.Exists(string(rootOf(b.Root).Path(Installer)))
+	if !taken {
+		if b.Drive == "" {
+			return nil, spec.Host{}, nil, fault.New(fault.Usage, "this host has taken no seed").Hint("connect the drive, and name its directory: install seed run DIRECTORY")
+		}
+		file = b.Drive + "/" + seed.File
+	}
+	s, me, data, signed, err := b.read(ctx, file, r)
+	if err != nil {
+		return nil, me, nil, err
+	}
+	if !taken {
+		if err := b.take(ctx, s, me, data, signed); err != nil {
+			return nil, me, nil, err
+		}
+		b.say("the copy is complete: the drive may be removed")
+		if r, err = ReadRecord(b.Root); err != nil {
+			return nil, me, nil, err
+		}
+	}
+	return s, me, r, nil
+}
+
+// finished is what a host does that is done. A drive with another seed changes nothing.
+func (b *Host) finished(ctx context.Context, r Record) error {
+	if b.Drive != "" {
+		if s, _, _, err := b.readSeed(b.Drive + "/" + seed.File); err != nil {
+			return err
+		} else if s.ID != r.Seed {
+			return otherSeed(r, s)
+		}
+	}
+	b.say("this host is done: %s, %s of cluster %s; nothing was changed", r.Host, r.Role, r.Cluster)
+	return b.settle(ctx, r, r.State) // it may have been interrupted there
+}
+
+func otherSeed(r Record, s *seed.Seed) error {
+	return fault.New(fault.Preflight, "this host is %s of cluster %s, by another seed: the one for cluster %s is refused", r.Host, r.Cluster, s.Cluster.Name).
+		Hint("remove the drive; to give this host to the other cluster, first: ./install reset")
+}
+
+// read checks a seed, its time and the row of this host.
+func (b *Host) read(ctx context.Context, file string, r *Record) (s *seed.Seed, me spec.Host, data, signed []byte, err error) {
+	if s, data, signed, err = b.readSeed(b.path(file)); err != nil {
+		return
+	}
+	if r != nil && r.Seed != s.ID {
+		err = otherSeed(*r, s)
+		return
+	}
+	if r == nil { // what a host has begun, it may end
+		if err = b.waitClock(ctx, s); err != nil {
+			return
+		}
+		if id, nodeErr := observed(b.Root); id != "" || nodeErr != nil {
+			err = nodeErr
+			if err == nil {
+				err = fault.New(fault.Preflight, "this host is %s already: the seed for cluster %s is refused", id, s.Cluster.Name).
+					Hint("remove the drive; to give this host to the cluster of the seed, first: ./install reset")
+			}
+			return
+		}
+	}
+	if me, err = s.Find(b.Machine()); err == nil && r != nil && me.Name != r.Host {
+		err = fault.New(fault.Preflight, "this host began as %s, and is in the row of %s now", r.Host, me.Name).Hint("was its disk moved to another machine? To begin again: ./install reset")
+	}
+	return
+}
+
+// path returns where a file of the copy is; files of a drive are where they are.
+func (b *Host) path(file string) string {
+	if strings.HasPrefix(file, seed.CopyDir+"/") {
+		return string(rootOf(b.Root).Path(file))
+	}
+	return file
+}
+
+// waitClock waits while the clock is before the seed was created: a time server may set it.
+func (b *Host) waitClock(ctx context.Context, s *seed.Seed) error {
+	for {
+		early, err := s.InTime(b.Now())
+		if !early {
+			return err
+		}
+		b.say("waiting until the clock of this host is right: it is before %s, when the seed was created; %s", s.Created.Format(time.RFC3339), fault.Hint(err))
+		if err := b.Sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// steps runs the commands that are not done.
+func (b *Host) steps(ctx context.Context, s *seed.Seed, me spec.Host, r *Record) error {
+	steps, err := s.Steps(me.Name)
+	if err != nil {
+		return err
+	}
+	if err := b.waitAddress(ctx, me); err != nil {
+		return err
+	}
+	for i, step := range steps {
+		if i < r.Steps {
+			continue
+		}
+		if err := b.step(ctx, s, me, step); err != nil {
+			return err
+		}
+		r.Steps = i + 1
+		if err := b.retry(ctx, s, func() error { return b.change(func(h *host.Host) error { return writeRecord(h, *r) }) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step runs a command until it succeeds.
+func (b *Host) step(ctx context.Context, s *seed.Seed, me spec.Host, step seed.Step) error {
+	claim := Claim{State: Running, Message: step.Verb}
+	return b.retry(ctx, s, func() error {
+		if step.Verb == plan.Join {
+			b.say("waiting for the first control plane, %s at %s", s.First().Name, s.Endpoint())
+			if err := b.Site.Report(ctx, s, me.Name, claim); err != nil {
+				return fmt.Errorf("waiting for the first control plane, %s at %s: %w", s.First().Name, s.Endpoint(), err)
+			}
+		}
+		b.say("running %s", step)
+		if err := b.change(func(h *host.Host) error { return prepare(h, step) }); err != nil {
+			return err
+		}
+		err := b.Run(ctx, step.Args, step.Stdin)
+		if step.Drop {
+			err = errors.Join(err, b.change(func(h *host.Host) error { return h.RemoveTree(step.Dir) }))
+		}
+		if err != nil && ctx.Err() == nil && step.Verb != plan.Init {
+			_ = b.Site.Report(ctx, s, me.Name, Claim{State: Failed, Message: err.Error()}) // the console has it, too
+		}
+		return err
+	})
+}
+
+// errOver is why a host gives up: nothing of the seed can succeed any more.
+var errOver = errors.New("the seed has ended: the cluster has no token for this host any more")
+
+// retry does something until it succeeds, the seed expires, or the cluster refuses its token.
+func (b *Host) retry(ctx context.Context, s *seed.Seed, do func() error) error {
+	for wait := pause; ; wait = min(2*wait, longestPause) {
+		err := do()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if _, over := s.InTime(b.Now()); over != nil || errors.Is(err, errOver) {
+			return fault.Wrap(errors.Join(err, over), fault.Preflight, "add this host with ./install cluster apply, or by ./install join")
+		}
+		b.say("%v; trying again", err)
+		if err := b.Sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// waitAddress waits until this host has its addresses.
+func (b *Host) waitAddress(ctx context.Context, me spec.Host) error {
+	for {
+		have := b.Addresses()
+		missing := ""
+		for _, ip := range me.NodeIP {
+			if !slices.Contains(have, ip.String()) {
+				missing = ip.String()
+			}
+		}
+		if missing == "" {
+			return nil
+		}
+		b.say("waiting for the address %s (nodeIP of %s); this host has %s", missing, me.Name, strings.Join(have, ", "))
+		if err := b.Sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// reported tells the cluster that this host is done.
+func (b *Host) reported(ctx context.Context, s *seed.Seed, me spec.Host) error {
+	err := b.retry(ctx, s, func() error { return b.Site.Report(ctx, s, me.Name, Claim{State: Done}) })
+	if err != nil && ctx.Err() == nil { // it is a node: that nobody reads the report is no failure
+		b.say("the cluster takes no report any more: %v", err)
+		return nil
+	}
+	return err
+}
+
+// lead gives the nodes their labels and renews what they join with, until all are done or the seed expires. Then it ends the seed in the
+// cluster.
+func (b *Host) lead(ctx context.Context, s *seed.Seed) error {
+	for {
+		missing, err := b.Site.Lead(ctx, s)
+		_, over := s.InTime(b.Now())
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			b.say("%v; trying again", err)
+		case len(missing) == 0:
+			b.say("all %d hosts are done", len(s.Cluster.Hosts))
+		case over != nil:
+			b.say("the seed has expired; these hosts are not done: %s. Add them with ./install cluster apply", strings.Join(missing, ", "))
+		default:
+			b.say("%d of %d hosts are done; waiting for %s", len(s.Cluster.Hosts)-len(missing), len(s.Cluster.Hosts), strings.Join(missing, ", "))
+		}
+		if err == nil && (len(missing) == 0 || over != nil) {
+			break
+		}
+		if err := b.Sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
+	return b.retryEnd(ctx, s)
+}
+
+// retryEnd deletes what the cluster has for the seed. It goes on after the seed has expired.
+func (b *Host) retryEnd(ctx context.Context, s *seed.Seed) error {
+	for {
+		err := b.Site.End(ctx, s)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		b.say("%v; trying again", err)
+		if err := b.Sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// Plan is what this host would do.
+type Plan struct {
+	Cluster string   `json:"cluster"`
+	Host    string   `json:"host"`
+	Match   string   `json:"match"`
+	Role    string   `json:"role"`
+	Steps   []string `json:"steps"`
+}
+
+// DryRun returns what Start would do, and changes nothing.
+func (b *Host) DryRun(ctx context.Context) (*Plan, error) {
+	r, err := ReadRecord(b.Root)
+	if err != nil {
+		return nil, err
+	}
+	file := b.Drive + "/" + seed.File
+	if b.Drive == "" {
+		file = copyFile
+	}
+	s, me, _, _, err := b.read(ctx, file, r)
+	if err != nil {
+		return nil, err
+	}
+	steps, err := s.Steps(me.Name)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{Cluster: s.Cluster.Name, Host: me.Name, Match: me.Match.String(), Role: me.Role, Steps: []string{}}
+	for i, step := range steps {
+		if r == nil || i >= r.Steps {
+			p.Steps = append(p.Steps, step.String())
+		}
+	}
+	return p, nil
+}
+
+// End stops the seed on this host, and removes its files here. On the first control plane, it also ends the seed in the cluster.
+func (b *Host) End(ctx context.Context) error {
+	r, err := ReadRecord(b.Root)
+	if err != nil {
+		return err
+	}
+	if r != nil && r.First && r.State == Running {
+		s, _, _, err := b.readSeed(b.path(copyFile))
+		if err == nil && observedNode(b.Root) {
+			err = b.Site.End(ctx, s)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return b.change(func(h *host.Host) error {
+		if filesystem.Exists(h.Path(seed.UnitFile)) {
+			if err := h.Systemd().DisableNow(ctx, seed.Unit); err != nil {
+				return err
+			}
+		}
+		if r == nil {
+			return nil
+		}
+		return h.RemoveTree(seed.CopyDir)
+	})
+}

@@ -1,0 +1,433 @@
+package boot
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"airlift/bundle"
+	"airlift/bundle/signature"
+	"airlift/installer/host"
+	"airlift/installer/host/uninstall"
+	"airlift/installer/multihost/seed"
+	"airlift/installer/multihost/spec"
+	"airlift/internal/fault"
+	"airlift/scripts/fixtures/testbundle"
+	"airlift/scripts/fixtures/testhost"
+)
+
+const twoHosts = `apiVersion: airlift/v1
+kind: Cluster
+name: plant-7
+registries: {auth: auth.json}
+hosts:
+- {name: cp-1, role: control-plane, nodeIP: 10.0.0.11, match: {serial: ABC123}}
+- {name: w-1, role: worker, nodeIP: 10.0.0.21, match: {label: w1}, patches: patches}
+`
+
+// A drive is a seed of two hosts with its installer.
+type drive struct {
+	dir, key string
+	bundle   *bundle.File
+	seed     *seed.Seed
+}
+
+var created = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+
+func newDrive(t *testing.T) *drive {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"cluster.yaml": twoHosts, "auth.json": `{"auths":{"r.example":{"auth":"dTpw"}}}`, "patches/kubeletconfiguration.yaml": "maxPods: 50\n"} {
+		testhost.Write(t, filepath.Join(dir, name), text, 0o600)
+	}
+	c, err := spec.Read(filepath.Join(dir, "cluster.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &drive{dir: filepath.Join(dir, "drive"), key: filepath.Join(dir, "k.pub")}
+	file := filepath.Join(dir, "install")
+	testbundle.WriteFile(t, file, bundle.Executables{Launcher: elf(t), Installer: []byte("installer")}, &bundle.Manifest{FormatVersion: bundle.FormatVersion, KubernetesVersion: "v1.37.1", Platform: "linux/amd64", CNI: "none"}, bundle.Fastest, nil)
+	if d.bundle, err = bundle.Open(file); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.bundle.Close() })
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.seed, err = seed.New(c, seed.Bundle{ID: d.bundle.ID(), Version: "v1.37.1", Arch: "amd64", SHA256: fmt.Sprintf("%x", sha256.Sum256(data)), Size: d.bundle.Size()}, created, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := signature.WriteKeyPair(filepath.Join(dir, "k.key"), d.key, ""); err != nil {
+		t.Fatal(err)
+	}
+	key, err := signature.ReadSecretKey(filepath.Join(dir, "k.key"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := d.seed.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	testhost.Write(t, filepath.Join(d.dir, seed.File), string(text), 0o600)
+	testhost.Write(t, filepath.Join(d.dir, seed.File+".minisig"), string(d.seed.Sign(text, key)), 0o600)
+	return d
+}
+
+// elf returns a small launcher: it is copied often.
+func elf(t *testing.T) []byte {
+	data, err := os.ReadFile("/bin/true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// A machine is a host in a directory. Its clock moves with each pause.
+type machine struct {
+	*Host
+	t     *testing.T
+	drive *drive
+	root  string
+	out   strings.Builder
+	now   time.Time
+	ran   []string
+	units *testhost.Units
+	// fail is called before each change of the host and each command: an error is a power cut.
+	fail func(what string) error
+	lead int // how often Lead still has a host that is missing
+	end  error
+	told []Claim
+}
+
+func newMachine(t *testing.T, d *drive, serial string) *machine {
+	m := &machine{t: t, drive: d, root: t.TempDir(), now: created.Add(time.Minute), fail: func(string) error { return nil }}
+	for _, file := range []string{seed.KeyFile, seed.ScriptFile, seed.UnitFile} {
+		testhost.Write(t, filepath.Join(m.root, file), "of the first boot", 0o644)
+	}
+	m.Host = &Host{Root: m.root, Console: &m.out, Key: d.key, Drive: d.dir,
+		Open: func() (*host.Host, func(), error) {
+			h := testhost.Open(t, m.root)
+			m.units = testhost.NewUnits(h, created)
+			h.GuardChanges(func(path string, do func() error) error {
+				if err := m.fail(path); err != nil {
+					return err
+				}
+				return do()
+			})
+			return h, func() { _ = h.Records().Save() }, nil
+		},
+		Bundle:    func() (*bundle.File, error) { return bundle.Open(d.bundle.Path()) },
+		Machine:   func() seed.Machine { return seed.Machine{Serial: serial, Labels: []string{serial}} },
+		Addresses: func() []string { return []string{"127.0.0.1", "10.0.0.11", "10.0.0.21"} },
+		Now:       func() time.Time { return m.now },
+		Sleep: func(ctx context.Context, d time.Duration) error {
+			m.now = m.now.Add(d)
+			return ctx.Err()
+		},
+		Run: func(_ context.Context, args []string, stdin []byte) error {
+			if err := m.fail(args[0]); err != nil {
+				return err
+			}
+			m.ran = append(m.ran, args[0])
+			return nil
+		},
+		Site: m,
+	}
+	return m
+}
+
+func (m *machine) Report(_ context.Context, _ *seed.Seed, _ string, c Claim) error {
+	m.told = append(m.told, c)
+	return m.fail("report")
+}
+
+func (m *machine) Lead(context.Context, *seed.Seed) ([]string, error) {
+	if m.lead--; m.lead >= 0 {
+		return []string{"w-1"}, nil
+	}
+	return nil, nil
+}
+
+func (m *machine) End(context.Context, *seed.Seed) error {
+	m.ran = append(m.ran, "end")
+	return m.end
+}
+
+// files are the host's, without the ledger's own.
+func (m *machine) files() map[string]string {
+	all := testhost.Tree(m.t, m.root)
+	maps.DeleteFunc(all, func(name, _ string) bool {
+		return strings.Contains(name, "ledger") || strings.Contains(name, "runs.json")
+	})
+	return all
+}
+
+func TestTwoHosts(t *testing.T) {
+	d := newDrive(t)
+	for serial, want := range map[string][]string{"ABC123": {"init", "registry", "end"}, "w1": {"join", "registry"}} {
+		m := newMachine(t, d, serial)
+		m.lead = 3
+		if err := m.Start(t.Context()); err != nil {
+			t.Fatalf("%v\n%s", err, m.out.String())
+		}
+		if !slices.Equal(m.ran, want) {
+			t.Errorf("%s ran %q", serial, m.ran)
+		}
+		r, err := ReadRecord(m.root)
+		if err != nil || r.State != Done && r.State != Ended || len(r.Hosts) != 2 {
+			t.Errorf("record: %+v, %v", r, err)
+		}
+		for name, text := range m.files() {
+			if strings.Contains(text, d.seed.Token) || strings.Contains(text, d.seed.CertificateKey) || strings.Contains(text, "dTpw") {
+				t.Errorf("%s has a secret of the seed", name)
+			}
+		}
+		if !slices.Contains(m.units.Done, "disable "+seed.Unit) {
+			t.Errorf("systemd: %q", m.units.Done)
+		}
+		// At a later boot, nothing happens, and reset removes all.
+		before := m.files()
+		m.ran = nil
+		if err := m.Start(t.Context()); err != nil || len(m.ran) > 0 || !maps.Equal(before, m.files()) {
+			t.Errorf("again: %v, ran %q", err, m.ran)
+		}
+		h, unlock, _ := m.Open()
+		err = uninstall.RemoveState(t.Context(), h)
+		_, err2 := uninstall.RemoveInstalled(t.Context(), h)
+		unlock()
+		for name, text := range testhost.Tree(t, m.root) {
+			if text != "dir" {
+				t.Errorf("reset left %s (%v, %v)", name, err, err2)
+			}
+		}
+	}
+}
+
+// A power cut before any change or command only repeats what did not end: the host ends in the same state.
+func TestPowerCuts(t *testing.T) {
+	d := newDrive(t)
+	for _, serial := range []string{"ABC123", "w1"} {
+		whole := newMachine(t, d, serial)
+		count := 0
+		whole.fail = func(string) error { count++; return nil }
+		if err := whole.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want := whole.files()
+		t.Logf("%s: %d moments", serial, count)
+		for cut := range count {
+			m := newMachine(t, d, serial)
+			ctx, off := context.WithCancelCause(t.Context())
+			n := 0
+			m.fail = func(what string) error {
+				if n++; n > cut {
+					off(errors.New("power cut")) // all that follows fails, too
+					return errors.New("power cut")
+				}
+				return nil
+			}
+			_ = m.Start(ctx) // of the last cuts, only the ledger notices
+			m.fail = func(string) error { return nil }
+			_, err := os.Stat(filepath.Join(m.root, Installer))
+			if r, _ := ReadRecord(m.root); err == nil && r != nil && r.State == Running {
+				m.Drive = "" // as the script starts it
+			}
+			if err := m.Start(t.Context()); err != nil {
+				t.Fatalf("after cut %d: %v\n%s", cut, err, m.out.String())
+			}
+			if got := m.files(); !maps.Equal(got, want) {
+				for name := range got {
+					if got[name] != want[name] {
+						t.Errorf("after cut %d, %s is %.80q, want %.80q", cut, name, got[name], want[name])
+					}
+				}
+				for name := range want {
+					if _, found := got[name]; !found {
+						t.Errorf("after cut %d, %s is missing", cut, name)
+					}
+				}
+			}
+			for i, verb := range []string{"init", "join"} {
+				if n := len(m.ran); slices.Contains(m.ran, verb) && n > 0 && slices.Contains(m.ran, []string{"join", "init"}[i]) {
+					t.Errorf("cut %d: ran %q", cut, m.ran)
+				}
+			}
+		}
+	}
+}
+
+// What is refused has changed nothing.
+func TestRefusals(t *testing.T) {
+	d, other := newDrive(t), newDrive(t)
+	for name, c := range map[string]struct {
+		change func(m *machine)
+		code   fault.Code
+		want   string
+	}{
+		"in no row": {func(m *machine) { m.Machine = func() seed.Machine { return seed.Machine{Serial: "X"} } }, fault.Preflight, "in no row of the seed"},
+		"in two rows": {func(m *machine) {
+			m.Machine = func() seed.Machine { return seed.Machine{Serial: "ABC123", Labels: []string{"w1"}} }
+		}, fault.Preflight, "in several rows"},
+		"another key":    {func(m *machine) { m.Key = other.key }, fault.Bundle, "another key"},
+		"no drive":       {func(m *machine) { m.Drive = filepath.Join(m.root, "none") }, fault.Bundle, "reading the seed"},
+		"no copy":        {func(m *machine) { m.Drive = "" }, fault.Usage, "has taken no seed"},
+		"expired":        {func(m *machine) { m.now = created.Add(2 * time.Hour) }, fault.Preflight, "expired"},
+		"another bundle": {func(m *machine) { m.Bundle = func() (*bundle.File, error) { return bundle.Open(otherFile(m.t)) } }, fault.Bundle, "not the file for which the seed was created"},
+		"a node already": {func(m *machine) {
+			testhost.Write(m.t, filepath.Join(m.root, "/etc/kubernetes/kubelet.conf"), "", 0o600)
+		}, fault.Preflight, "already: the seed for cluster plant-7 is refused"},
+	} {
+		m := newMachine(t, d, "w1")
+		c.change(m)
+		before := testhost.Tree(t, m.root)
+		err := m.Start(t.Context())
+		if fault.ExitCode(err) != c.code || !strings.Contains(fmt.Sprint(err), c.want) || fault.Hint(err) == "" {
+			t.Errorf("%s: %v (%d), hint %q", name, err, fault.ExitCode(err), fault.Hint(err))
+		}
+		if !maps.Equal(before, testhost.Tree(t, m.root)) || len(m.ran) > 0 {
+			t.Errorf("%s changed the host, ran %q", name, m.ran)
+		}
+	}
+	m := newMachine(t, d, "w1")
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m.Drive, m.Key = other.dir, other.key
+	before := testhost.Tree(t, m.root)
+	if err := m.Start(t.Context()); fault.ExitCode(err) != fault.Preflight || !strings.Contains(fmt.Sprint(err), "by another seed") || !maps.Equal(before, testhost.Tree(t, m.root)) {
+		t.Errorf("a drive of another cluster: %v", err)
+	}
+}
+
+func otherFile(t *testing.T) string {
+	file := filepath.Join(t.TempDir(), "install")
+	testbundle.WriteFile(t, file, bundle.Executables{Launcher: elf(t), Installer: []byte("another")}, &bundle.Manifest{FormatVersion: bundle.FormatVersion, KubernetesVersion: "v1.37.1", Platform: "linux/amd64", CNI: "none"}, bundle.Fastest, nil)
+	return file
+}
+
+// A host waits for its clock, its address and the first control plane, prints that once a minute, and gives up when the seed expires.
+func TestWaits(t *testing.T) {
+	d := newDrive(t)
+	m := newMachine(t, d, "w1")
+	m.now = time.Unix(0, 0)
+	slept := 0
+	inner := m.Sleep
+	m.Sleep = func(ctx context.Context, d time.Duration) error {
+		if slept++; slept == 5 {
+			m.now = created // a time server
+		}
+		return inner(ctx, d)
+	}
+	m.Addresses = func() []string {
+		if m.now.Before(created.Add(10 * time.Minute)) {
+			return nil
+		}
+		return []string{"10.0.0.21"}
+	}
+	m.fail = func(what string) error {
+		if what == "report" && m.now.Before(created.Add(20*time.Minute)) {
+			return errors.New("connection refused")
+		}
+		return nil
+	}
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	out := m.out.String()
+	for line, most := range map[string]int{"the clock of this host is right": 1, "waiting for the address 10.0.0.21": 11, "connection refused; trying again": 14} {
+		if n := strings.Count(out, line); n < 1 || n > most {
+			t.Errorf("%q is printed %d times:\n%s", line, n, out)
+		}
+	}
+	m = newMachine(t, d, "w1")
+	m.fail = func(what string) error {
+		if what == "report" {
+			return errors.New("connection refused")
+		}
+		return nil
+	}
+	if err := m.Start(t.Context()); fault.ExitCode(err) != fault.Preflight || !strings.Contains(fmt.Sprint(err), "expired") || slices.Contains(m.ran, "join") {
+		t.Errorf("after the seed: %v", err)
+	}
+	m = newMachine(t, d, "ABC123")
+	m.lead = 10000
+	if err := m.Start(t.Context()); err != nil || !strings.Contains(m.out.String(), "has expired; these hosts are not done: w-1") || m.ran[len(m.ran)-1] != "end" {
+		t.Errorf("the first control plane: %v\n%s", err, m.out.String())
+	}
+}
+
+func TestDryRunAndEnd(t *testing.T) {
+	d := newDrive(t)
+	m := newMachine(t, d, "ABC123")
+	before := testhost.Tree(t, m.root)
+	p, err := m.DryRun(t.Context())
+	if err != nil || p.Host != "cp-1" || len(p.Steps) != 2 || !strings.HasPrefix(p.Steps[0], "install init ") || !maps.Equal(before, testhost.Tree(t, m.root)) {
+		t.Errorf("%+v, %v", p, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	m.fail = func(what string) error {
+		if what == "init" {
+			cancel()
+			return ctx.Err()
+		}
+		return nil
+	}
+	if err := m.Start(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	m.fail = func(string) error { return nil }
+	if err := m.Host.End(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(m.root, seed.CopyDir)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the copy is left: %v", err)
+	}
+}
+
+func TestMachine(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"/sys/class/dmi/id/product_serial":            "To Be Filled By O.E.M.\n",
+		"/sys/firmware/devicetree/base/serial-number": "10000000abcdef\x00",
+		"/sys/class/net/eth0/address":                 "52:54:00:AB:cd:ef\n",
+		"/sys/class/net/lo/address":                   "00:00:00:00:00:00\n",
+		"/sys/class/net/ib0/address":                  "80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:31:78:f2\n",
+		"/proc/cmdline":                               "quiet airlift.label=rack-3 ro\n",
+		seed.LabelFile:                                "rack-3\n",
+	} {
+		testhost.Write(t, filepath.Join(root, name), text, 0o600)
+	}
+	m := ReadMachine(root)
+	if m.Serial != "10000000abcdef" || !slices.Equal(m.MACs, []string{"52:54:00:ab:cd:ef"}) || !slices.Equal(m.Labels, []string{"rack-3"}) {
+		t.Errorf("%+v", m)
+	}
+	if m := ReadMachine(t.TempDir()); m.Serial != "" || m.MACs != nil || m.Labels != nil {
+		t.Errorf("an empty machine: %+v", m)
+	}
+}
+
+// What a command prints is on the console, and its last error is the error.
+func TestLastError(t *testing.T) {
+	l := &lastError{}
+	_, _ = io.WriteString(l, "progress\nerror: first\nerror: sec")
+	_, _ = io.WriteString(l, "ond\nhint: none\n"+strings.Repeat("x", 3*maxLine)+"\n")
+	if l.text != "second" {
+		t.Errorf("%q", l.text)
+	}
+	for text, want := range map[string]string{"a\x1b[31m\nb": "a [31m b", strings.Repeat("ä", 300): strings.Repeat("ä", maxMessage-1) + "…"} {
+		if got := clean(text); got != want {
+			t.Errorf("%q", got)
+		}
+	}
+}
