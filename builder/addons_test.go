@@ -35,7 +35,7 @@ func TestAddOns(t *testing.T) {
 	u, list := addOnUpstream(t)
 	o := options(t, u)
 	o.Site = site(t)
-	o.AddOns = []string{release.MetricsServer, release.NetworkPolicy, release.LocalPathStorage, release.MetricsServer}
+	o.AddOns = []string{release.MetricsServer, release.NetworkPolicy, release.LocalPathStorage, release.MetricsServer, release.LoadBalancer}
 	r := run(t, o)
 	m := r.Manifest
 	var want []bundle.SiteManifest
@@ -48,10 +48,10 @@ func TestAddOns(t *testing.T) {
 			t.Errorf("the bundle does not have %s", a.Image)
 		}
 	}
-	if !slices.Equal(m.Manifests[:3], want) || len(m.Manifests) != 5 || m.HasAddOn("web") {
+	if !slices.Equal(m.Manifests[:4], want) || len(m.Manifests) != 6 || m.HasAddOn("web") {
 		t.Errorf("%+v", m.Manifests)
 	}
-	if !strings.Contains(r.Complete, "network-policy, local-path-storage, metrics-server, web, config") {
+	if !strings.Contains(r.Complete, "network-policy, local-path-storage, metrics-server, load-balancer, web, config") {
 		t.Errorf("%q", r.Complete)
 	}
 	if text := content(t, r.Path)["manifests/metrics-server.yaml"]; !strings.Contains(text, "image: "+list[2].Image) || !strings.Contains(text, "kind: APIService") {
@@ -73,7 +73,7 @@ func TestNoAddOns(t *testing.T) {
 		t.Errorf("%+v", r.Manifest.Manifests)
 	}
 	for _, i := range r.Manifest.Images {
-		if slices.ContainsFunc(list, func(a release.AddOn) bool { return a.Image == i.Reference }) {
+		if slices.ContainsFunc(list, func(a release.AddOn) bool { return a.Image == i.Reference && a.Name != release.LoadBalancer }) {
 			t.Errorf("the bundle has %s", i.Reference)
 		}
 	}

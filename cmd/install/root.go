@@ -10,6 +10,7 @@ import (
 	"airlift/cmd/install/certscmd"
 	"airlift/cmd/install/clustercmd"
 	"airlift/cmd/install/hostroute"
+	"airlift/cmd/install/loadbalancer"
 	"airlift/cmd/install/reconfigurecmd"
 	"airlift/cmd/install/registrycmd"
 	"airlift/cmd/install/secretscmd"
@@ -92,7 +93,7 @@ func newRootCmd() *cobra.Command {
 		cmd.SetHelpCommandGroupID(id) // of the last group
 		cmd.SetCompletionCommandGroupID(id)
 	}
-	cmd.AddCommand(adoptcmd.NewDisown(shared), thin.New(openOwnFile), hostroute.New())
+	cmd.AddCommand(adoptcmd.NewDisown(shared), thin.New(openOwnFile), hostroute.New(), loadbalancer.New())
 	output.Complete(cmd)
 	tidy(cmd)
 	return cmd

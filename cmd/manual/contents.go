@@ -51,6 +51,7 @@ var Books = []Book{
 		{"Several control planes", []Entry{
 			{"docs/high-availability.md", "High availability"},
 			{"docs/embedded-registry.md", "Embedded registry, thin files"},
+			{"docs/load-balancer.md", "A load balancer for Services"},
 		}},
 		{"Second day", []Entry{
 			{"docs/status.md", "Status"},

@@ -14,6 +14,7 @@ const (
 	LocalPathStorage = "local-path-storage"
 	MetricsServer    = "metrics-server"
 	Ingress          = "ingress"
+	LoadBalancer     = "load-balancer"
 )
 
 // IngressPorts are the ports of each node on which the add-on ingress serves HTTP and HTTPS.
@@ -57,6 +58,10 @@ var addOns = []addOn{
 	{Ingress, "docker.io/library/traefik",
 		"the Gateway API and Ingress, on ports 80 and 443 of each node (Traefik)",
 		[]addOnVersion{{31, "v3.7.13"}}}, // the Gateway API has rules in CEL with isIP
+	// It is the command airlift of the node. The pause image only has a file system for it.
+	{LoadBalancer, pauseRepository,
+		"addresses for Services of type LoadBalancer, by ARP and NDP (Airlift's own)",
+		[]addOnVersion{{OldestMinor, "v1"}}},
 }
 
 // AddOns lists the optional add-ons for a full Kubernetes version, in the order in which init
@@ -74,8 +79,16 @@ func AddOns(version string) ([]AddOn, error) {
 				own = v.version
 			}
 		}
+		tag := own
+		if a.repository == pauseRepository {
+			near, _ := r.nearest()
+			if _, known := minors[near.minor]; !known {
+				continue
+			}
+			tag = minors[near.minor].at(r.patch).Pause
+		}
 		if own != "" {
-			list = append(list, AddOn{Name: a.name, Version: own, Image: a.repository + ":" + own, About: a.about})
+			list = append(list, AddOn{Name: a.name, Version: own, Image: a.repository + ":" + tag, About: a.about})
 		}
 	}
 	return list, nil

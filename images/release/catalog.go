@@ -133,11 +133,13 @@ func For(version, arch, cni string, given Versions) (*Catalog, error) {
 	return c, nil
 }
 
+const pauseRepository = "registry.k8s.io/pause"
+
 // published lists the images of a version of Kubernetes and its components, in boot order, with the
 // pod network flannel.
 func published(version string, of Versions) []Image {
 	return []Image{
-		{Pause, "registry.k8s.io/pause:" + of.Pause},
+		{Pause, pauseRepository + ":" + of.Pause},
 		{Etcd, "registry.k8s.io/etcd:" + of.Etcd},
 		{APIServer, "registry.k8s.io/kube-apiserver:" + version},
 		{ControllerManager, "registry.k8s.io/kube-controller-manager:" + version},

@@ -404,6 +404,8 @@ func (o *objects) isUsers(namespace string) bool {
 		return false
 	case "kube-flannel":
 		return !slices.ContainsFunc(o.daemonSets, func(d appsv1.DaemonSet) bool { return d.Namespace == namespace && d.Name == "kube-flannel-ds" })
+	case "load-balancer":
+		return !slices.ContainsFunc(o.daemonSets, func(d appsv1.DaemonSet) bool { return d.Namespace == namespace && d.Name == "load-balancer" })
 	case "local-path-storage":
 		return !slices.ContainsFunc(o.pods, func(p corev1.Pod) bool {
 			return p.Namespace == namespace && p.Labels["app"] == "local-path-provisioner"

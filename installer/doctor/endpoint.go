@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"airlift/installer/endpoint/neighbours"
 	"airlift/installer/endpoint/service"
 	"airlift/installer/endpoint/vip"
 	"airlift/installer/preflight"
@@ -56,7 +57,7 @@ func (d *Doctor) otherHolders(ctx context.Context, s *status.Status) (list []vip
 		return nil
 	}
 	for _, a := range s.Endpoint.VIP.Addresses {
-		if mac, err := vip.Probe(ctx, a, s.Endpoint.VIP.Interface); err == nil && mac != nil {
+		if mac, err := neighbours.Probe(ctx, a, s.Endpoint.VIP.Interface); err == nil && mac != nil {
 			list = append(list, vip.Conflict{Address: a, MAC: mac.String(), Time: time.Now()})
 		}
 	}

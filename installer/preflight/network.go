@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"airlift/installer/config"
+	"airlift/installer/endpoint/neighbours"
 	"airlift/installer/endpoint/vip"
 )
 
@@ -275,7 +276,7 @@ func (s *subject) virtualAddresses(ctx context.Context) (found []Problem) {
 		return nil
 	}
 	for _, a := range addresses {
-		mac, err := vip.Probe(ctx, a, name)
+		mac, err := neighbours.Probe(ctx, a, name)
 		switch {
 		case err != nil:
 			found = append(found, Warn("check that no other host has it", "it is not known whether the virtual address %s is free: %v", a, err)...)

@@ -32,6 +32,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"airlift/installer/endpoint/neighbours"
 	"airlift/installer/etcd"
 	"airlift/scripts/fixtures/rig"
 )
@@ -514,7 +515,7 @@ func newClient(l *lab, ns string, addresses []netip.Addr) *client {
 				l.Error(err)
 				return
 			}
-			s, err := openSegment(ifi, a)
+			s, err := neighbours.Open(ifi, a, nil)
 			if err != nil {
 				l.Error(err)
 				return
@@ -523,7 +524,7 @@ func newClient(l *lab, ns string, addresses []netip.Addr) *client {
 			go c.hear(s, o)
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					_ = s.solicit()
+					_ = s.Solicit()
 					time.Sleep(sample)
 				}
 			})
@@ -533,9 +534,9 @@ func newClient(l *lab, ns string, addresses []netip.Addr) *client {
 	return c
 }
 
-func (c *client) hear(s segment, o *observed) {
+func (c *client) hear(s neighbours.Segment, o *observed) {
 	for {
-		mac, err := s.hear()
+		mac, err := s.Hear()
 		if err != nil {
 			return
 		}

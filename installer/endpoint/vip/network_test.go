@@ -15,6 +15,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"airlift/installer/endpoint/neighbours"
 	"airlift/installer/etcd"
 	"airlift/internal/fault"
 )
@@ -76,7 +77,7 @@ func TestProbe(t *testing.T) {
 	})
 	for address, taken := range map[string]bool{"10.99.0.2": true, "fd99::2": true, "10.99.0.3": false, "fd99::3": false, "10.99.0.1": false} {
 		inNamespace(t, here, func() {
-			by, err := Probe(t.Context(), netip.MustParseAddr(address), "eth0")
+			by, err := neighbours.Probe(t.Context(), netip.MustParseAddr(address), "eth0")
 			if err != nil || (by != nil) != taken || taken && by.String() != mac.String() {
 				t.Errorf("%s: taken by %q, %v; want %t", address, by, err, taken)
 			}
@@ -86,11 +87,11 @@ func TestProbe(t *testing.T) {
 	cancel()
 	inNamespace(t, here, func() {
 		for _, iface := range []string{"lo", "eth9"} {
-			if _, err := Probe(t.Context(), netip.MustParseAddr("10.99.0.3"), iface); err == nil {
+			if _, err := neighbours.Probe(t.Context(), netip.MustParseAddr("10.99.0.3"), iface); err == nil {
 				t.Errorf("a probe on %s", iface)
 			}
 		}
-		if _, err := Probe(ended, netip.MustParseAddr("10.99.0.3"), "eth0"); err == nil {
+		if _, err := neighbours.Probe(ended, netip.MustParseAddr("10.99.0.3"), "eth0"); err == nil {
 			t.Error("a probe that was cancelled found a free address")
 		}
 	})
@@ -297,14 +298,14 @@ func TestHolder(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		s, err := openSegment(ifi, vips[0])
+		s, err := neighbours.Open(ifi, vips[0], nil)
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		defer s.Close()
 		for deadline := time.Now().Add(10 * time.Second); h.status().Conflict == nil; time.Sleep(100 * time.Millisecond) {
-			if err := s.announce(); err != nil || time.Now().After(deadline) {
+			if err := s.Announce(); err != nil || time.Now().After(deadline) {
 				t.Errorf("the conflict is not reported: %v", err)
 				return
 			}
@@ -313,7 +314,7 @@ func TestHolder(t *testing.T) {
 			t.Errorf("conflict %+v", c)
 		}
 		for deadline := time.Now().Add(2 * overlap); len(l.others(h)[0].status().Lasting(time.Now())) < 2; time.Sleep(100 * time.Millisecond) {
-			if err := s.announce(); err != nil || time.Now().After(deadline) {
+			if err := s.Announce(); err != nil || time.Now().After(deadline) {
 				t.Errorf("a third host does not see two holders: %v", err)
 				return
 			}

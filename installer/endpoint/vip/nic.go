@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"airlift/installer/endpoint/neighbours"
 )
 
 // A nic is the interface of the addresses.
@@ -13,14 +15,14 @@ type nic struct {
 	options  *Options
 	name     string // "" until it is known
 	link     netlink.Link
-	fault    error     // why the addresses cannot be on it; nil if they can
-	segments []segment // one for each address; nil while they are closed
-	next     time.Time // no attempt to open them before
+	fault    error                // why the addresses cannot be on it; nil if they can
+	segments []neighbours.Segment // one for each address; nil while they are closed
+	next     time.Time            // no attempt to open them before
 	looked   time.Time
 }
 
 // look finds the interface. It returns the segments that it opened on it, one for each address.
-func (n *nic) look(now time.Time) (opened []segment) {
+func (n *nic) look(now time.Time) (opened []neighbours.Segment) {
 	if now.Sub(n.looked) < lookInterval {
 		return nil
 	}
@@ -72,7 +74,7 @@ func (n *nic) open() error {
 	attrs := n.link.Attrs()
 	ifi := &net.Interface{Index: attrs.Index, MTU: attrs.MTU, Name: attrs.Name, HardwareAddr: attrs.HardwareAddr}
 	for _, a := range n.options.Addresses {
-		s, err := openSegment(ifi, a)
+		s, err := neighbours.Open(ifi, a, nil)
 		if err != nil {
 			return err
 		}
@@ -100,7 +102,7 @@ func (n *nic) hold() error {
 
 func (n *nic) announce() {
 	for _, s := range n.segments {
-		if err := s.announce(); err != nil {
+		if err := s.Announce(); err != nil {
 			n.options.Log.Warn("announcing the virtual address failed", "error", err)
 		}
 	}

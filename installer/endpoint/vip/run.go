@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"airlift/installer/endpoint/neighbours"
 	"airlift/installer/etcd"
 )
 
@@ -264,9 +265,9 @@ func (l *loop) look(ctx context.Context, now time.Time) {
 }
 
 // listen reports who announces an address, until the segment is closed or fails.
-func (l *loop) listen(ctx context.Context, s segment, a netip.Addr) {
+func (l *loop) listen(ctx context.Context, s neighbours.Segment, a netip.Addr) {
 	for {
-		mac, err := s.hear()
+		mac, err := s.Hear()
 		if err != nil {
 			break
 		}
@@ -371,7 +372,7 @@ func (l *loop) claimed(free bool, err error, now time.Time) {
 // isFree reports whether no host answers for any of the addresses.
 func (l *loop) isFree(ctx context.Context, name string) (bool, error) {
 	for _, a := range l.options.Addresses {
-		if mac, err := Probe(ctx, a, name); err != nil || mac != nil {
+		if mac, err := neighbours.Probe(ctx, a, name); err != nil || mac != nil {
 			return false, err
 		}
 	}

@@ -1,4 +1,4 @@
-package vip
+package neighbours
 
 import (
 	"context"
@@ -22,7 +22,7 @@ func Probe(ctx context.Context, a netip.Addr, iface string) (taken net.HardwareA
 	if err != nil {
 		return nil, fmt.Errorf("looking for the interface %s: %w", iface, err)
 	}
-	s, err := openSegment(ifi, a)
+	s, err := Open(ifi, a, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -31,13 +31,13 @@ func Probe(ctx context.Context, a netip.Addr, iface string) (taken net.HardwareA
 	go func() {
 		defer close(heard)
 		var mac net.HardwareAddr
-		if mac, failed = s.hear(); failed == nil {
+		if mac, failed = s.Hear(); failed == nil {
 			heard <- mac
 		}
 	}()
 	defer func() { _ = s.Close(); <-heard }()
 	for range probes {
-		if err := s.solicit(); err != nil {
+		if err := s.Solicit(); err != nil {
 			return nil, fmt.Errorf("asking who has %s: %w", a, err)
 		}
 		select {

@@ -1,0 +1,234 @@
+package agent
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"airlift/installer/endpoint/neighbours"
+	"airlift/installer/loadbalancer"
+)
+
+const (
+	// A node that gets an address announces it in each tick for the time of burst, then once in announce.
+	tick, burst, announce = 250 * time.Millisecond, 2 * time.Second, time.Second
+	// An address that nobody announced before is asked for in each tick for the time of probe, and again after probeAgain if another
+	// host has it.
+	probe, probeAgain = 1500 * time.Millisecond, 10 * time.Second
+)
+
+// lines are the addresses for which this node answers.
+type lines struct {
+	log *slog.Logger
+
+	mu      sync.Mutex // for all that follows, also in lines
+	speaker *loadbalancer.Speaker
+	open    map[netip.Addr]*line
+	wg      sync.WaitGroup
+}
+
+// A line is an address on the interface that leads to its subnet.
+type line struct {
+	loadbalancer.Entry
+	segment   neighbours.Segment
+	ifi       net.Interface
+	asked     time.Time // the present probe began
+	free      bool      // no other host has the address
+	taken     time.Time // free became true
+	announced time.Time
+	other     string    // the hardware address of another host that has it
+	heard     time.Time // from that host
+	closed    bool
+}
+
+// read takes a table.
+func (l *lines) read(t loadbalancer.Table, began time.Time) {
+	l.mu.Lock()
+	l.speaker.Read(t, began)
+	l.mu.Unlock()
+	l.refresh(time.Now())
+}
+
+// refresh closes the lines that this node should not have or whose interface changed, and opens those that are missing. When it
+// returns, nothing answers for another address.
+func (l *lines) refresh(now time.Time) {
+	interfaces, err := withSubnets()
+	if err != nil {
+		l.log.Warn("the interfaces cannot be listed", "error", err)
+		return
+	}
+	l.mu.Lock()
+	var surplus []*line
+	want := l.speaker.Addresses()
+	for a, n := range l.open {
+		i := slices.IndexFunc(want, func(e loadbalancer.Entry) bool { return e.Address == a })
+		ifi := interfaceFor(interfaces, a)
+		if i >= 0 && !n.closed && ifi != nil && ifi.Index == n.ifi.Index && ifi.HardwareAddr.String() == n.ifi.HardwareAddr.String() {
+			continue
+		}
+		surplus = append(surplus, n)
+		delete(l.open, a)
+	}
+	for _, e := range want {
+		ifi := interfaceFor(interfaces, e.Address)
+		if l.open[e.Address] != nil || ifi == nil {
+			continue
+		}
+		n := &line{Entry: e, ifi: ifi.Interface, free: !e.New, asked: now, taken: now}
+		if n.segment, err = neighbours.Open(&n.ifi, e.Address, func() bool { return l.answers(n) }); err != nil {
+			l.log.Warn("this node cannot answer for an address", "address", e.Address, "error", err)
+			continue
+		}
+		l.open[e.Address] = n
+		l.wg.Go(func() { l.listen(n) })
+		l.log.Info("got an address", "address", e.Address, "service", e.Service, "interface", n.ifi.Name)
+	}
+	l.mu.Unlock()
+	for _, n := range surplus {
+		_ = n.segment.Close()
+		l.log.Info("gave up an address", "address", n.Address, "service", n.Service)
+	}
+}
+
+// answers reports whether this node answers a request for an address.
+func (l *lines) answers(n *line) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return n.free && l.open[n.Address] == n && l.speaker.Answers(n.Address, time.Now())
+}
+
+// listen takes what other hosts announce, until the line is closed or its interface fails.
+func (l *lines) listen(n *line) {
+	for {
+		mac, err := n.segment.Hear()
+		if err != nil {
+			break
+		}
+		l.hear(n, mac.String(), time.Now())
+	}
+	l.mu.Lock()
+	n.closed = true
+	l.mu.Unlock()
+}
+
+func (l *lines) hear(n *line, mac string, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n.free && !l.speaker.Heard(n.Address, now) {
+		return
+	}
+	if now.Sub(n.heard) > probeAgain {
+		l.log.Error("another host has the address of a Service", "address", n.Address, "service", n.Service, "mac", mac)
+	}
+	n.other, n.heard = mac, now
+}
+
+// act sends what is due.
+func (l *lines) act(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, n := range l.open {
+		var err error
+		switch {
+		case n.closed || !l.speaker.Announces(n.Address, now):
+		case n.free:
+			if now.Sub(n.taken) < burst || now.Sub(n.announced) >= announce {
+				n.announced = now
+				err = n.segment.Announce()
+			}
+		case now.Sub(n.asked) < probe:
+			err = n.segment.Solicit()
+		case !n.heard.Before(n.asked): // it is taken
+			if now.Sub(n.asked) > probeAgain {
+				n.asked = now
+			}
+		default:
+			n.free, n.taken, n.other = true, now, ""
+		}
+		if err != nil {
+			l.log.Warn("an address cannot be announced", "address", n.Address, "error", err)
+		}
+	}
+}
+
+// conflicts returns the addresses that other hosts have, with their hardware addresses.
+func (l *lines) conflicts(now time.Time) map[netip.Addr]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := map[netip.Addr]string{}
+	for a, n := range l.open {
+		if n.other != "" && now.Sub(n.heard) < 3*probeAgain {
+			list[a] = n.other
+		}
+	}
+	return list
+}
+
+func (l *lines) version() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.speaker.Version
+}
+
+// close closes all lines.
+func (l *lines) close() {
+	l.read(loadbalancer.Table{Version: l.version()}, time.Time{})
+	l.wg.Wait()
+}
+
+// An iface is an interface to a network on which hosts look for addresses.
+type iface struct {
+	net.Interface
+	subnets []netip.Prefix
+}
+
+// withSubnets lists the interfaces of this host that are up and have subnets. A node has an interface for each pod, without one.
+func withSubnets() (list []iface, err error) {
+	addresses, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("listing the addresses of this host: %w", err)
+	}
+	byIndex := map[int][]netip.Prefix{}
+	for _, a := range addresses {
+		ip, ok := netip.AddrFromSlice(a.IP)
+		bits, size := a.Mask.Size()
+		if ip = ip.Unmap(); ok && bits < size && !ip.IsLinkLocalUnicast() && !ip.IsLoopback() {
+			byIndex[a.LinkIndex] = append(byIndex[a.LinkIndex], netip.PrefixFrom(ip, bits).Masked())
+		}
+	}
+	for _, index := range slices.Sorted(maps.Keys(byIndex)) {
+		// It may be gone meanwhile.
+		if ifi, err := net.InterfaceByIndex(index); err == nil && ifi.Flags&net.FlagUp != 0 && ifi.Flags&net.FlagRunning != 0 && len(ifi.HardwareAddr) == 6 {
+			list = append(list, iface{*ifi, byIndex[index]})
+		}
+	}
+	return list, nil
+}
+
+func interfaceFor(list []iface, a netip.Addr) *iface {
+	for _, i := range list {
+		if slices.ContainsFunc(i.subnets, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			return &i
+		}
+	}
+	return nil
+}
+
+// subnets lists the subnets of this host.
+func subnets() (list []netip.Prefix) {
+	interfaces, err := withSubnets()
+	if err != nil {
+		return nil
+	}
+	for _, i := range interfaces {
+		list = append(list, i.subnets...)
+	}
+	return list
+}

@@ -1,0 +1,72 @@
+package loadbalancer
+
+import (
+	"net/netip"
+	"time"
+)
+
+// A Speaker decides for which addresses a node answers, from the tables that the node read. It needs no other clock.
+type Speaker struct {
+	node string
+	// Version is that of the last table.
+	Version int64
+	until   time.Time // the node announces until then
+	claims  map[netip.Addr]*claim
+}
+
+// A claim is an address that the last table gave to this node.
+type claim struct {
+	Entry
+	// yielded means that another host announced the address after this node stopped to.
+	yielded bool
+}
+
+// NewSpeaker returns a speaker that has read no table.
+func NewSpeaker(node string) *Speaker { return &Speaker{node: node, claims: map[netip.Addr]*claim{}} }
+
+// Read takes a table that was read in a cycle, which began at a time by renewing the Lease of the node.
+func (s *Speaker) Read(t Table, began time.Time) {
+	if until := began.Add(Valid); until.After(s.until) {
+		s.until = until
+	}
+	s.Version = t.Version
+	s.claims = map[netip.Addr]*claim{}
+	for _, e := range t.Of(s.node) {
+		s.claims[e.Address] = &claim{Entry: e}
+	}
+}
+
+// Addresses returns the entries for which this node answers, or should when it has found them free.
+func (s *Speaker) Addresses() (list []Entry) {
+	for _, c := range s.claims {
+		if !c.yielded {
+			list = append(list, c.Entry)
+		}
+	}
+	return list
+}
+
+// Announces reports whether the node may announce an address: no other node got it meanwhile.
+func (s *Speaker) Announces(a netip.Addr, now time.Time) bool {
+	return s.claims[a] != nil && now.Before(s.until)
+}
+
+// Answers reports whether the node answers a host that asks for an address. It goes on after it must not announce it any more: if nobody
+// reaches the API, no node gets the address, and this one still serves it. Another node that gets it announces it at once.
+func (s *Speaker) Answers(a netip.Addr, now time.Time) bool {
+	c := s.claims[a]
+	return c != nil && (now.Before(s.until) || !c.yielded)
+}
+
+// Heard takes that another host announced an address. It reports whether two hosts have it.
+func (s *Speaker) Heard(a netip.Addr, now time.Time) (conflict bool) {
+	c := s.claims[a]
+	if c == nil {
+		return false
+	}
+	if now.Before(s.until) {
+		return true
+	}
+	c.yielded = true
+	return false
+}

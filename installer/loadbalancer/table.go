@@ -1,0 +1,168 @@
+package loadbalancer
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+const (
+	// Cycle is the pause between two cycles of a node: it renews its Lease, and then reads the table.
+	Cycle = time.Second
+	// Valid is how long after the start of a cycle a node announces the addresses that the table gave it.
+	Valid = 3 * time.Second
+	// Silence is the time without a renewal of a node's Lease after which another node gets its addresses. It is longer than
+	// Valid, because no two clocks are equal.
+	Silence = Valid + 300*time.Millisecond
+)
+
+// A Table says which node announces each address. One node writes it, the one that has its Lease.
+type Table struct {
+	// Version counts the changes.
+	Version int64   `json:"version"`
+	Entries []Entry `json:"entries"`
+}
+
+// An Entry is an address of the table.
+type Entry struct {
+	Address netip.Addr `json:"address"`
+	Service string     `json:"service,omitempty"` // namespace/name; empty if the address only waits for Leaving
+	Node    string     `json:"node,omitempty"`    // who announces it
+	// Leaving may still announce the address, if it has not read the version Left of the table. No node has it meanwhile.
+	Leaving string `json:"leaving,omitempty"`
+	Left    int64  `json:"left,omitempty"`
+	// New means that nobody announced the address before: the node first looks whether another host has it.
+	New bool `json:"new,omitempty"`
+}
+
+// Of returns the entries of a node.
+func (t Table) Of(node string) (list []Entry) {
+	for _, e := range t.Entries {
+		if e.Node == node {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// Where returns the node that announces an address; "" if there is none now.
+func (t Table) Where(a netip.Addr) string {
+	for _, e := range t.Entries {
+		if e.Address == a {
+			return e.Node
+		}
+	}
+	return ""
+}
+
+// A Node is what the writer of the table knows of a node.
+type Node struct {
+	Name    string
+	Renewed time.Time // when the last renewal of its Lease was seen
+	Read    int64     // the version of the table that it follows, by its last renewal
+	Gone    bool      // it ended, and announces nothing
+	Subnets []netip.Prefix
+	// Conflicts are addresses that another host has, by its hardware address.
+	Conflicts map[netip.Addr]string
+	// Rank orders nodes that can announce: 0 a ready one, 1 one on which no new pods are scheduled, 2 one that is not ready. A
+	// negative rank is a node that must not.
+	Rank int
+}
+
+// alive reports whether a node may announce what a table gave it.
+func (n *Node) alive(now time.Time) bool {
+	return n != nil && !n.Gone && now.Sub(n.Renewed) < Silence
+}
+
+// A Demand is an address that should be announced.
+type Demand struct {
+	Address netip.Addr
+	Service string
+	// Nodes are those that can serve it; nil means all.
+	Nodes map[string]bool
+}
+
+// can reports whether a node could announce an address at a time.
+func (d Demand) can(n *Node, now time.Time) bool {
+	return n.alive(now) && n.Rank >= 0 && (d.Nodes == nil || d.Nodes[n.Name]) &&
+		slices.ContainsFunc(n.Subnets, func(p netip.Prefix) bool { return p.Contains(d.Address) })
+}
+
+// Next returns the table that follows from demands and nodes, and whether it differs. A node loses an address before another one
+// gets it: in between is a table in which nobody has it, until the node has read that table, or is silent. All Leases must have been
+// read from the API, not from a cache, after this table was written: a node that renewed its Lease before this and reads an earlier
+// table may announce until Valid after that renewal, and one that renews it later reads this table.
+func (t Table) Next(now time.Time, demands []Demand, nodes map[string]*Node) (next Table, changed bool) {
+	next = Table{Version: t.Version + 1}
+	seen := map[netip.Addr]bool{}
+	left := func(e Entry) bool {
+		n := nodes[e.Leaving]
+		return !n.alive(now) || n.Read >= e.Left
+	}
+	leave := func(e Entry) Entry {
+		if n := nodes[e.Node]; n == nil || n.Conflicts[e.Address] == "" {
+			e.New = false
+		}
+		e.Node, e.Leaving, e.Left = "", e.Node, next.Version
+		return e
+	}
+	for _, d := range demands {
+		seen[d.Address] = true
+		e := Entry{Address: d.Address, New: true}
+		if i := slices.IndexFunc(t.Entries, func(e Entry) bool { return e.Address == d.Address }); i >= 0 {
+			e = t.Entries[i]
+		}
+		e.Service = d.Service
+		best := d.best(nodes, now)
+		if e.Leaving != "" && left(e) {
+			e.Leaving, e.Left = "", 0
+		}
+		switch holder := nodes[e.Node]; {
+		case e.Leaving != "":
+		case e.Node == "" && best != nil:
+			e.Node = best.Name
+		case e.Node == "":
+		case holder != nil && d.can(holder, now) && (best == nil || holder.Rank <= best.Rank):
+		case best != nil || !holder.alive(now) || holder.Rank < 0 || !d.can(holder, now):
+			e = leave(e)
+		}
+		next.Entries = append(next.Entries, e)
+	}
+	for _, e := range t.Entries {
+		if seen[e.Address] {
+			continue
+		}
+		e.Service = ""
+		if e.Node != "" {
+			e = leave(e)
+		}
+		if e.Leaving != "" && !left(e) {
+			next.Entries = append(next.Entries, e)
+		}
+	}
+	slices.SortFunc(next.Entries, func(a, b Entry) int { return a.Address.Compare(b.Address) })
+	if slices.Equal(t.Entries, next.Entries) {
+		return t, false
+	}
+	return next, true
+}
+
+// best returns the node that should get an address, nil if there is none. Of nodes with the same rank, a hash decides, so that the
+// Services are spread, and both addresses of a Service are on one node.
+func (d Demand) best(nodes map[string]*Node, now time.Time) (best *Node) {
+	weight := func(n *Node) string {
+		sum := sha256.Sum256([]byte(d.Service + "\x00" + n.Name))
+		return string(sum[:])
+	}
+	for _, n := range nodes {
+		if !d.can(n, now) {
+			continue
+		}
+		if best == nil || cmp.Or(cmp.Compare(n.Rank, best.Rank), cmp.Compare(weight(n), weight(best))) < 0 {
+			best = n
+		}
+	}
+	return best
+}

@@ -1,0 +1,317 @@
+package loadbalancer
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// A world has one API with the table and the Leases, nodes that follow it as installer/loadbalancer/agent does, and clocks that
+// agree. Each request takes effect at once; a process may stop before and after each of them, and a node may lose the API or its network.
+type world struct {
+	t       *rapid.T
+	now     time.Time
+	table   Table
+	version int    // of the object with the table
+	holder  string // of its Lease
+	held    time.Time
+	leases  map[string]lease
+	nodes   []*simulated
+	demands []Demand
+	moved   map[netip.Addr]time.Time // when the last node began to announce
+}
+
+type lease struct {
+	renewed time.Time
+	read    int64
+	gone    bool
+}
+
+type simulated struct {
+	*Speaker
+	name      string
+	dead      bool // no power
+	cut       bool // no API
+	asleep    time.Time
+	step      int // of the cycle
+	began     time.Time
+	pending   Table
+	next      time.Time
+	heldSince time.Time
+	seenHeld  time.Time
+	observed  map[string]seen
+	looked    time.Time
+	rank      int
+	writing   bool
+	wrote     time.Time
+	version   int
+}
+
+type seen struct {
+	lease
+	at time.Time
+}
+
+var subnet = netip.MustParsePrefix("10.0.0.0/24")
+
+func (w *world) run(n *simulated) {
+	if n.dead || w.now.Before(n.asleep) || w.now.Before(n.next) {
+		return
+	}
+	if rapid.IntRange(0, 60).Draw(w.t, "sleep") == 0 { // SIGSTOP, or a slow request
+		n.asleep = w.now.Add(time.Duration(rapid.IntRange(100, 9000).Draw(w.t, "for")) * time.Millisecond)
+		return
+	}
+	switch n.step {
+	case 0:
+		n.began, n.step = w.now, 1
+	case 1: // the renewal arrives
+		if n.cut {
+			n.step, n.next = 0, w.now.Add(Cycle)
+			return
+		}
+		w.leases[n.name] = lease{renewed: w.now, read: n.Version}
+		n.step = 2
+	case 2: // the table is read
+		if n.cut {
+			n.step, n.next = 0, w.now.Add(Cycle)
+			return
+		}
+		n.pending, n.step = Table{Version: w.table.Version, Entries: slices.Clone(w.table.Entries)}, 3
+	case 3: // the answer arrives
+		changed := n.pending.Version != n.Version
+		n.Read(n.pending, n.began)
+		n.step = 0
+		if !changed {
+			n.next = w.now.Add(Cycle)
+		}
+	}
+}
+
+// write is what the writer does.
+func (w *world) write(n *simulated) {
+	if n.dead || n.cut || w.now.Before(n.asleep) {
+		return
+	}
+	if n.writing && w.now.Sub(n.wrote) >= Valid {
+		n.writing = false
+	}
+	if !n.writing {
+		if n.seenHeld != w.held {
+			n.seenHeld, n.heldSince = w.held, w.now
+		}
+		if w.holder != "" && w.holder != n.name && w.now.Sub(n.heldSince) < Silence {
+			return
+		}
+		w.version++
+		w.holder, w.held, n.writing, n.wrote, n.version = n.name, w.now, true, w.now, w.version
+		return
+	}
+	if w.now.Sub(n.looked) > 2*time.Second {
+		for name, s := range n.observed {
+			s.at = w.now
+			n.observed[name] = s
+		}
+	}
+	n.looked = w.now
+	for name, l := range w.leases {
+		if s, known := n.observed[name]; !known || s.lease != l {
+			n.observed[name] = seen{l, w.now}
+		}
+	}
+	nodes := map[string]*Node{}
+	for _, o := range w.nodes {
+		s, known := n.observed[o.name]
+		if !known {
+			s.at = w.now
+			n.observed[o.name] = s
+		}
+		nodes[o.name] = &Node{Name: o.name, Renewed: s.at, Read: s.read, Gone: s.gone, Subnets: []netip.Prefix{subnet}, Rank: o.rank}
+	}
+	next, changed := w.table.Next(w.now, w.demands, nodes)
+	if n.version != w.version { // another node took the Lease: a conflict
+		n.writing = false
+		return
+	}
+	if changed {
+		w.table = next
+	}
+	w.version++
+	n.version, n.wrote, w.held = w.version, w.now, w.now
+}
+
+// announce lets other nodes hear who announces an address, and checks that only one does, and that only one answers then.
+func (w *world) announce() {
+	for _, d := range w.demands {
+		var announcing []string
+		for _, n := range w.nodes {
+			if !n.dead && !w.now.Before(n.asleep) && n.Announces(d.Address, w.now) {
+				announcing = append(announcing, n.name)
+				for _, o := range w.nodes {
+					if o != n && !o.dead {
+						if o.Heard(d.Address, w.now) && !w.now.Before(o.asleep) {
+							w.t.Fatalf("%s and %s announce %s; %+v", n.name, o.name, d.Address, w.table)
+						}
+					}
+				}
+			}
+		}
+		if len(announcing) > 1 {
+			w.t.Fatalf("%v announce %s; %+v", announcing, d.Address, w.table)
+		}
+		var answering []string
+		for _, n := range w.nodes {
+			if !n.dead && !w.now.Before(n.asleep) && n.Answers(d.Address, w.now) {
+				answering = append(answering, n.name)
+			}
+		}
+		if len(announcing) == 1 && !slices.Equal(answering, announcing) {
+			w.t.Fatalf("%v announces %s, and %v answer", announcing, d.Address, answering)
+		}
+	}
+	seen := map[netip.Addr]bool{}
+	for _, e := range w.table.Entries {
+		if seen[e.Address] || e.Node != "" && e.Leaving != "" {
+			w.t.Fatalf("the table has %+v", w.table)
+		}
+		seen[e.Address] = true
+	}
+}
+
+func (w *world) pass(d time.Duration) {
+	for end := w.now.Add(d); w.now.Before(end); w.now = w.now.Add(100 * time.Millisecond) {
+		for _, n := range w.nodes {
+			w.run(n)
+			w.announce()
+			w.write(n)
+			w.announce()
+		}
+	}
+}
+
+// Whatever happens to nodes and to the API, no two nodes announce an address at a time, and when the faults end, one that can does.
+func TestGeneratedFaults(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &world{t: t, now: time.Unix(1000, 0), leases: map[string]lease{}}
+		for i := range rapid.IntRange(2, 4).Draw(t, "nodes") {
+			name := fmt.Sprint("n", i)
+			w.nodes = append(w.nodes, &simulated{Speaker: NewSpeaker(name), name: name, observed: map[string]seen{}})
+		}
+		for i := range rapid.IntRange(1, 3).Draw(t, "addresses") {
+			w.demands = append(w.demands, Demand{Address: netip.AddrFrom4([4]byte{10, 0, 0, byte(100 + i)}), Service: fmt.Sprint("s", i)})
+		}
+		w.pass(3 * time.Second)
+		for range rapid.IntRange(1, 12).Draw(t, "faults") {
+			n := rapid.SampledFrom(w.nodes).Draw(t, "node")
+			switch rapid.IntRange(0, 6).Draw(t, "fault") {
+			case 0:
+				n.dead = true
+			case 1: // it starts again
+				n.dead, n.Speaker, n.step, n.writing = false, NewSpeaker(n.name), 0, false
+			case 2, 3:
+				n.cut = !n.cut
+			case 4: // everything is cut
+				for _, o := range w.nodes {
+					o.cut = true
+				}
+			case 5:
+				n.rank = rapid.IntRange(-1, 2).Draw(t, "rank")
+			case 6:
+				w.demands[0].Service += "x" // deleted, and created again with the address
+			}
+			w.pass(time.Duration(rapid.IntRange(100, 6000).Draw(t, "pause")) * time.Millisecond)
+		}
+		for _, n := range w.nodes {
+			n.cut, n.asleep = false, time.Time{}
+			if n.dead {
+				n.dead, n.Speaker, n.step, n.writing = false, NewSpeaker(n.name), 0, false
+			}
+			n.rank = 0
+		}
+		for range 40 { // processes may still stop for a while
+			w.pass(time.Second)
+			for _, n := range w.nodes {
+				n.asleep = time.Time{}
+			}
+			all := true
+			for _, d := range w.demands {
+				at := slices.IndexFunc(w.nodes, func(n *simulated) bool { return n.Announces(d.Address, w.now) })
+				all = all && at >= 0
+			}
+			if all {
+				return
+			}
+		}
+		t.Fatalf("an address has no node: %+v", w.table)
+	})
+}
+
+// A node without power loses its addresses 3.3 s after its last renewal, a node that is drained when it has read the table.
+func TestHowLongAMoveTakes(t *testing.T) {
+	at := func(s float64) time.Time { return time.Unix(100, 0).Add(time.Duration(s * float64(time.Second))) }
+	a := netip.MustParseAddr("10.0.0.100")
+	demands := []Demand{{Address: a, Service: "s"}}
+	node := func(name string, renewed float64, read int64) *Node {
+		return &Node{Name: name, Renewed: at(renewed), Read: read, Subnets: []netip.Prefix{subnet}}
+	}
+	table, _ := Table{}.Next(at(0), demands, map[string]*Node{"n1": node("n1", 0, 0)})
+	if table.Where(a) != "n1" || !table.Entries[0].New {
+		t.Fatalf("%+v", table)
+	}
+	lost, changed := table.Next(at(3.2), demands, map[string]*Node{"n1": node("n1", 0, 1), "n2": node("n2", 3, 1)})
+	if changed {
+		t.Fatalf("moved after 3.2 s: %+v", lost)
+	}
+	lost, _ = table.Next(at(3.4), demands, map[string]*Node{"n1": node("n1", 0, 1), "n2": node("n2", 3, 1)})
+	if e := lost.Entries[0]; e.Node != "" || e.Leaving != "n1" || e.New {
+		t.Fatalf("%+v", lost)
+	}
+	next, _ := lost.Next(at(3.5), demands, map[string]*Node{"n1": node("n1", 0, 1), "n2": node("n2", 3, 1)})
+	if next.Where(a) != "n2" {
+		t.Errorf("%+v", next)
+	}
+	drained := node("n1", 1, 1)
+	drained.Rank = 1
+	moving, _ := table.Next(at(1), demands, map[string]*Node{"n1": drained, "n2": node("n2", 1, 1)})
+	for read, want := range map[int64]string{1: "", 2: "n2"} {
+		drained.Read = read
+		next, _ := moving.Next(at(1.5), demands, map[string]*Node{"n1": drained, "n2": node("n2", 1, 1)})
+		if next.Where(a) != want {
+			t.Errorf("n1 read %d: %+v", read, next)
+		}
+	}
+	alone, changed := table.Next(at(1), demands, map[string]*Node{"n1": drained})
+	if changed || alone.Where(a) != "n1" {
+		t.Errorf("the only node lost it: %+v", alone)
+	}
+}
+
+// Without the API, a node goes on to answer, and stops when another one announces the address.
+func TestSpeaker(t *testing.T) {
+	a, start := netip.MustParseAddr("10.0.0.100"), time.Unix(100, 0)
+	s := NewSpeaker("n1")
+	if s.Answers(a, start) {
+		t.Error("a node that read nothing answers")
+	}
+	table := Table{Version: 1, Entries: []Entry{{Address: a, Service: "s", Node: "n1"}}}
+	s.Read(table, start)
+	late := start.Add(Valid)
+	if !s.Announces(a, start) || s.Announces(a, late) || !s.Answers(a, late) {
+		t.Error("it announces late, or does not answer")
+	}
+	if !s.Heard(a, start) || s.Heard(a, late) || s.Answers(a, late) || len(s.Addresses()) != 0 {
+		t.Error("it did not yield")
+	}
+	s.Read(table, late)
+	if !s.Answers(a, late) || !s.Announces(a, late) {
+		t.Error("it does not come back")
+	}
+	s.Read(Table{Version: 2}, late)
+	if s.Answers(a, late) {
+		t.Error("it answers for an address that it lost")
+	}
+}
