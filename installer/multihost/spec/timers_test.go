@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"airlift/installer/backup/target"
+	backuptarget "airlift/installer/backup/target"
 	"airlift/installer/multihost/spec"
 )
 
@@ -29,7 +29,7 @@ func TestBackupTarget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b := c.Backups; b.Target != "s3://backups/plant-7" || b.Config != file || b.Directory != "" || b.Digest != target.Digest(b.Target, []byte(config)) {
+	if b := c.Backups; b.Target != "s3://backups/plant-7" || b.Config != file || b.Directory != "" || b.Digest != backuptarget.Digest(b.Target, []byte(config)) {
 		t.Errorf("%+v", b)
 	}
 	write(strings.Replace(config, secret, "other", 1), 0o600)
