@@ -32,7 +32,7 @@ func TestSeed(t *testing.T) {
 	random := seedRandom(t)
 	var hosts strings.Builder
 	for i, h := range m.nodes {
-		match := "{mac: " + strings.TrimSpace(run(t, h, "cat", "/sys/class/net/eth0/address")) + "}"
+		match := "{mac: " + strings.TrimSpace(run(t, h, "sh", "-c", "ip -brief link show eth0 | tr -s ' ' | cut -d ' ' -f 3")) + "}"
 		if i%2 == 1 {
 			match = "{label: rack-" + h.Name + "}"
 			run(t, h, "mkdir", "-p", "/etc/airlift")

@@ -22,7 +22,6 @@ type world struct {
 	leases  map[string]lease
 	nodes   []*simulated
 	demands []Demand
-	moved   map[netip.Addr]time.Time // when the last node began to announce
 }
 
 type lease struct {

@@ -86,7 +86,10 @@ type Host struct {
 
 // New returns this host.
 func New(console io.Writer, open func() (*host.Host, func(), error), file func() (*bundle.File, error)) *Host {
-	return &Host{Open: open, Root: "/", Console: console, Bundle: file, Site: &site{open: open}, Machine: func() seed.Machine { return ReadMachine("/") },
+	return &Host{Open: open, Root: "/", Console: console, Bundle: file, Site: &site{open: open}, Machine: func() seed.Machine {
+		links, _ := net.Interfaces() // none yet: it is asked again
+		return ReadMachine("/", links)
+	},
 		Addresses: addresses, Now: time.Now, Sleep: sleep}
 }
 
@@ -115,8 +118,9 @@ var serials = []string{"/sys/class/dmi/id/product_serial", "/sys/firmware/device
 // labelArgument is the kernel's argument with the label of a machine.
 const labelArgument = "airlift.label="
 
-// ReadMachine reads what identifies the machine at root.
-func ReadMachine(root string) (m seed.Machine) {
+// ReadMachine reads what identifies the machine at root, which has links. The kernel lists them, because /sys of a container may be that of
+// its host.
+func ReadMachine(root string, links []net.Interface) (m seed.Machine) {
 	read := func(name string) string {
 		data, _ := os.ReadFile(filepath.Join(root, name)) // a machine need not have it
 		return strings.TrimSpace(strings.Trim(string(data), "\x00"))
@@ -126,11 +130,9 @@ func ReadMachine(root string) (m seed.Machine) {
 			m.Serial = text
 		}
 	}
-	links, _ := filepath.Glob(filepath.Join(root, "/sys/class/net/*/address"))
-	for _, file := range links {
-		data, _ := os.ReadFile(file)
-		mac := strings.ToLower(strings.TrimSpace(string(data)))
-		if a, err := net.ParseMAC(mac); err == nil && len(a) == 6 && mac != "00:00:00:00:00:00" && !slices.Contains(m.MACs, mac) {
+	for _, link := range links {
+		mac := link.HardwareAddr.String()
+		if len(link.HardwareAddr) == 6 && link.Flags&net.FlagLoopback == 0 && mac != "00:00:00:00:00:00" && !slices.Contains(m.MACs, mac) {
 			m.MACs = append(m.MACs, mac)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -400,19 +401,20 @@ func TestMachine(t *testing.T) {
 	for name, text := range map[string]string{
 		"/sys/class/dmi/id/product_serial":            "To Be Filled By O.E.M.\n",
 		"/sys/firmware/devicetree/base/serial-number": "10000000abcdef\x00",
-		"/sys/class/net/eth0/address":                 "52:54:00:AB:cd:ef\n",
-		"/sys/class/net/lo/address":                   "00:00:00:00:00:00\n",
-		"/sys/class/net/ib0/address":                  "80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:31:78:f2\n",
-		"/proc/cmdline":                               "quiet airlift.label=rack-3 ro\n",
-		seed.LabelFile:                                "rack-3\n",
+		"/proc/cmdline": "quiet airlift.label=rack-3 ro\n",
+		seed.LabelFile:  "rack-3\n",
 	} {
 		testhost.Write(t, filepath.Join(root, name), text, 0o600)
 	}
-	m := ReadMachine(root)
+	card := net.HardwareAddr{0x52, 0x54, 0, 0xab, 0xcd, 0xef}
+	m := ReadMachine(root, []net.Interface{
+		{Name: "lo", Flags: net.FlagLoopback, HardwareAddr: make(net.HardwareAddr, 6)}, {Name: "eth0", HardwareAddr: card}, {Name: "bond0", HardwareAddr: card},
+		{Name: "ib0", HardwareAddr: make(net.HardwareAddr, 20)}, {Name: "tun0"},
+	})
 	if m.Serial != "10000000abcdef" || !slices.Equal(m.MACs, []string{"52:54:00:ab:cd:ef"}) || !slices.Equal(m.Labels, []string{"rack-3"}) {
 		t.Errorf("%+v", m)
 	}
-	if m := ReadMachine(t.TempDir()); m.Serial != "" || m.MACs != nil || m.Labels != nil {
+	if m := ReadMachine(t.TempDir(), nil); m.Serial != "" || m.MACs != nil || m.Labels != nil {
 		t.Errorf("an empty machine: %+v", m)
 	}
 }
