@@ -194,9 +194,9 @@ func TestLoadBalancer(t *testing.T) {
 			}
 		}},
 		{"an exhausted pool is an event", func(t *testing.T) {
-			for _, name := range []string{"third", "fourth"} {
-				kubectl(t, s, "create", "service", "loadbalancer", name, "--tcp=80:8080")
-			}
+			kubectl(t, s, "create", "service", "loadbalancer", "third", "--tcp=80:8080")
+			has(t, "third", "10.77.0.201")
+			kubectl(t, s, "create", "service", "loadbalancer", "fourth", "--tcp=80:8080")
 			event(t, "fourth", "has no free IPv4 address")
 			kubectl(t, s, "delete", "service", "third")
 			has(t, "fourth", "10.77.0.201")
