@@ -115,7 +115,7 @@ func TestLoadBalancer(t *testing.T) {
 		_, rest, _ := strings.Cut(run(t, client, "ip", "neighbour", "show", address), "lladdr ")
 		mac, _, _ := strings.Cut(rest, " ")
 		for _, h := range nodes {
-			if out, err := h.Output(t.Context(), "cat", "/sys/class/net/eth0/address"); err == nil && strings.TrimSpace(out) == mac {
+			if out, err := h.Output(t.Context(), "ip", "-brief", "link", "show", "eth0"); err == nil && mac != "" && strings.Contains(out, " "+mac+" ") {
 				at = h
 			}
 		}
