@@ -239,7 +239,7 @@ func TestClusterTestMany(t *testing.T) {
 
 // TestClusterTestFamilies: a dual-stack cluster with a default StorageClass passes, and its volume is written. A fault of IPv6 alone is named.
 func TestClusterTestFamilies(t *testing.T) {
-	s := up(t, lab.Options{Name: "e2e-clustertestfamilies", Hosts: 2})
+	s := up(t, lab.Options{Name: "e2e-ctest-dual", Hosts: 2})
 	plane, worker := s.Hosts[0], s.Hosts[1]
 	volumes := slices.Contains(addOnsOfRig(t), release.LocalPathStorage)
 	if volumes {
