@@ -48,8 +48,34 @@ func (s *Site) Execute(ctx context.Context, p *plan.Plan, check func() error) er
 			}
 			rest = rest[n:]
 		}
+		if err := r.settle(ctx); err != nil {
+			return err
+		}
 		return r.observeResult(ctx)
 	})
+}
+
+// settleTime limits a wait that nothing depends on but the next plan.
+const settleTime = time.Minute
+
+// settle waits until the nodes are Ready after stages that restarted control planes without a roll, such as the encryption of Secrets: a
+// kubelet that missed its API server on a slow host is NotReady for seconds, and the next run would be refused. What is not Ready
+// afterwards is in the next plan.
+func (r *Run) settle(ctx context.Context) error {
+	restarts := func(a plan.Action) bool { return a.Effect == plan.Restart }
+	if !slices.ContainsFunc(r.Plan.Stages, func(st plan.Stage) bool { return !st.Roll && slices.ContainsFunc(st.Actions, restarts) }) {
+		return nil
+	}
+	var nodes []string
+	for _, h := range r.filter(func(h *Host) bool { return h.Err == nil && h.Facts != nil && h.Facts.Node != nil }) {
+		if !slices.ContainsFunc(actions(r.Plan), func(a plan.Action) bool { return a.Host == h.Name && a.Verb == plan.Remove }) {
+			nodes = append(nodes, h.Name)
+		}
+	}
+	limited, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	_, _ = r.healthy(limited, nodes, "", 0)
+	return context.Cause(ctx)
 }
 
 // begin locks the hosts, and checks the plan.
