@@ -96,7 +96,7 @@ func (s Service) mayKeep(pools Pools, a netip.Addr) bool {
 func parseAddresses(text string) (list []netip.Addr, err error) {
 	for field := range strings.SplitSeq(text, ",") {
 		a, err := netip.ParseAddr(strings.TrimSpace(field))
-		if err != nil {
+		if err != nil || a.Zone() != "" { // with a zone, an address would differ from itself
 			return nil, fmt.Errorf("%q is not an address", field)
 		}
 		list = append(list, a)
