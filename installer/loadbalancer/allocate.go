@@ -40,7 +40,7 @@ type Service struct {
 type Decision struct {
 	Service
 	Addresses []netip.Addr
-	// Problem is why it has no address, or not the one that it had.
+	// Problem is why it has no address, not one of each family, or not the one that it had.
 	Problem string
 }
 
@@ -149,9 +149,13 @@ func (d *Decision) complete(pools Pools, used map[netip.Addr]string) {
 				continue
 			}
 			a, ok := pools.free(pool, bits, used)
-			if !ok {
+			if !ok && d.Both {
 				refuse("the pool %q has no free %s address", pool, family(bits))
 				return
+			}
+			if !ok { // it keeps, or gets, an address of the other family
+				d.Problem = cmp.Or(d.Problem, fmt.Sprintf("the pool %q has no free %s address", pool, family(bits)))
+				continue
 			}
 			used[a] = d.Name
 			d.Addresses = append(d.Addresses, a)

@@ -50,6 +50,9 @@ func TestAllocate(t *testing.T) {
 			"a: 10.0.0.2; b: 10.0.0.1 10.0.0.2 also was the address of Service a"},
 		"no free address": {[]Service{{Name: "a", Bits: v4, Pool: "other"}, {Name: "b", Created: at(1), Bits: v4, Pool: "other"}, {Name: "c", Created: at(2), Bits: v4, Pool: "other"}},
 			`a: 10.0.1.1; b: 10.0.1.2; c: the pool "other" has no free IPv4 address`},
+		"no free address of one family": {[]Service{{Name: "a", Bits: []int{128}}, {Name: "b", Created: at(1), Bits: []int{128}},
+			{Name: "c", Created: at(2), Bits: both, Current: addresses("10.0.0.3")}, {Name: "d", Created: at(3), Bits: both, Both: true, Current: addresses("10.0.0.2")}},
+			`a: fd00::1; b: fd00::2; c: 10.0.0.3 the pool "default" has no free IPv6 address; d: the pool "default" has no free IPv6 address`},
 		"another controller's is left alone": {[]Service{{Name: "a", Bits: v4, Others: addresses("10.0.0.1")}, {Name: "b", Created: at(1), Bits: v4}}, "b: 10.0.0.2"},
 	} {
 		for i := range c.services {
