@@ -40,7 +40,7 @@ type Service struct {
 type Decision struct {
 	Service
 	Addresses []netip.Addr
-	// Problem is why it has no address, or not the one that it had.
+	// Problem is why it has no address, not one of each family, or not the one that it had.
 	Problem string
 }
 
@@ -96,7 +96,7 @@ func (s Service) mayKeep(pools Pools, a netip.Addr) bool {
 func parseAddresses(text string) (list []netip.Addr, err error) {
 	for field := range strings.SplitSeq(text, ",") {
 		a, err := netip.ParseAddr(strings.TrimSpace(field))
-		if err != nil {
+		if err != nil || a.Zone() != "" { // with a zone, an address would differ from itself
 			return nil, fmt.Errorf("%q is not an address", field)
 		}
 		list = append(list, a)
@@ -149,9 +149,13 @@ func (d *Decision) complete(pools Pools, used map[netip.Addr]string) {
 				continue
 			}
 			a, ok := pools.free(pool, bits, used)
-			if !ok {
+			if !ok && d.Both {
 				refuse("the pool %q has no free %s address", pool, family(bits))
 				return
+			}
+			if !ok { // it keeps, or gets, an address of the other family
+				d.Problem = cmp.Or(d.Problem, fmt.Sprintf("the pool %q has no free %s address", pool, family(bits)))
+				continue
 			}
 			used[a] = d.Name
 			d.Addresses = append(d.Addresses, a)

@@ -129,7 +129,7 @@ func readHistory(ctx context.Context, api kubernetes.Interface, name string) (li
 			continue
 		}
 		r := Revision{}
-		if err := yaml.UnmarshalStrict(secret.Data[factsKey], &r); err != nil || secret.Name != secretName(r.Manifest, r.Number, 0) {
+		if err := yaml.Unmarshal(secret.Data[factsKey], &r); err != nil || secret.Name != secretName(r.Manifest, r.Number, 0) {
 			r = Revision{Manifest: secret.Labels[manifestLabel], Damaged: true}
 			number, isOurs := strings.CutPrefix(secret.Name, secretPrefix+r.Manifest+".")
 			if r.Number, err = strconv.Atoi(number); !isOurs || err != nil {

@@ -35,6 +35,16 @@ func inventoryOf(entries map[string]Entry) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: InventoryName, Namespace: metav1.NamespaceSystem}, Data: data}
 }
 
+// A version that a newer Airlift kept is not damaged: its facts may have more fields.
+func TestVersionOfNewer(t *testing.T) {
+	kept := keptVersion(Revision{Manifest: "web", Number: 1, SHA256: "a"})
+	kept.Data[factsKey] = append(kept.Data[factsKey], "newer: field\n"...)
+	client, _ := testclient.Fake(kept, inventoryOf(map[string]Entry{"web": {SHA256: "a", Revision: 1}}))
+	if list := testcluster.Must(New(client, 0, nil).History(t.Context(), "web"))(t); len(list) != 1 || list[0].Damaged || list[0].SHA256 != "a" {
+		t.Errorf("%+v", list)
+	}
+}
+
 // A damaged version blocks only what needs it, and its error has the command that removes it.
 func TestDamagedVersion(t *testing.T) {
 	damaged := keptVersion(Revision{Manifest: "web.site", Number: 2})

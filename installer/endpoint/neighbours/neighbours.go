@@ -223,13 +223,14 @@ func (s *nd) openRequests(answer func() bool) error {
 	return nil
 }
 
-// respond answers requests until Close.
+// respond answers requests until Close. If its socket fails, because the interface went down, Hear fails too, as with ARP.
 func (s *nd) respond(answer func() bool) {
 	defer close(s.answers)
 	p := make([]byte, s.ifi.MTU)
 	for {
 		n, _, err := s.requests.ReadFrom(p)
 		if err != nil {
+			_ = s.Conn.Close()
 			return
 		}
 		if n < ndOptions || !answer() {

@@ -45,7 +45,7 @@ type Options struct {
 	API  kubernetes.Interface
 	Log  *slog.Logger
 	// Subnets lists the subnets of the node; nil means those of this host.
-	Subnets func() []netip.Prefix
+	Subnets func() ([]netip.Prefix, error)
 }
 
 // A record is what the Lease of a node has as an annotation.
@@ -60,6 +60,8 @@ type agent struct {
 	Options
 	lines *lines
 	lease *coordinationv1.Lease // of this node, as the API server has it; nil if that is not known
+	// subnets are the last that could be listed: a node without them loses its addresses.
+	subnets []netip.Prefix
 
 	mu    sync.Mutex
 	table *coordinationv1.Lease // as it was read last
@@ -132,7 +134,10 @@ func (a *agent) cycles(ctx context.Context) {
 // cycle first renews the Lease, and then reads the table: a node whose Lease was not renewed has not read a later table.
 func (a *agent) cycle(ctx context.Context) error {
 	began := time.Now()
-	if err := a.renew(ctx, record{Read: a.lines.version(), Subnets: a.Subnets(), Conflicts: a.lines.conflicts(began)}); err != nil {
+	if list, err := a.Subnets(); err == nil {
+		a.subnets = list
+	}
+	if err := a.renew(ctx, record{Read: a.lines.version(), Subnets: a.subnets, Conflicts: a.lines.conflicts(began)}); err != nil {
 		return fmt.Errorf("renewing the Lease of this node: %w", err)
 	}
 	limited, cancel := context.WithTimeout(ctx, requestTime)

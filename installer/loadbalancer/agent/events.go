@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"log/slog"
+	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,11 +32,12 @@ func newEvents(api kubernetes.Interface, log *slog.Logger) *events {
 	return &events{api: api, log: log, queue: make(chan corev1.Event, 100), last: map[string]time.Time{}}
 }
 
-// problem writes why a Service has no address, or not the one that it had.
+// problem writes why a Service has no address, not one of each family, or not the one that it had.
 func (e *events) problem(d decision) {
 	if d.Problem != "" {
 		reason := "NoAddress"
-		if len(d.Addresses) > 0 {
+		lost := func(a netip.Addr) bool { return !slices.Contains(d.Addresses, a) }
+		if len(d.Addresses) > 0 && slices.ContainsFunc(d.Current, lost) {
 			reason = "AddressChanged"
 		}
 		e.warn(ofService(d.object), reason, d.Problem)

@@ -222,13 +222,10 @@ func interfaceFor(list []iface, a netip.Addr) *iface {
 }
 
 // subnets lists the subnets of this host.
-func subnets() (list []netip.Prefix) {
+func subnets() (list []netip.Prefix, err error) {
 	interfaces, err := withSubnets()
-	if err != nil {
-		return nil
-	}
 	for _, i := range interfaces {
 		list = append(list, i.subnets...)
 	}
-	return list
+	return list, err
 }

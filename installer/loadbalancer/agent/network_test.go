@@ -236,6 +236,25 @@ func TestAnswers(t *testing.T) {
 		client.nobody(a)
 	}
 
+	// The interface is down for a moment, as when the network of the host is configured again.
+	to("n1")
+	for _, a := range []netip.Addr{netip.MustParseAddr("10.98.0.100"), netip.MustParseAddr("fd98::100")} {
+		client.ask(a, first.mac)
+	}
+	moment := exec.Command("ip", "-n", first.ns, "-batch", "-")
+	moment.Stdin = strings.NewReader("link set eth0 down\nlink set eth0 up\naddress add fd98::1/64 dev eth0 nodad\n")
+	if out, err := moment.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	time.Sleep(time.Second)
+	first.send("cut") // it announces nothing then, so only its answers are left
+	time.Sleep(loadbalancer.Valid + time.Second)
+	for _, a := range []netip.Addr{netip.MustParseAddr("10.98.0.100"), netip.MustParseAddr("fd98::100")} {
+		client.ask(a, first.mac)
+	}
+	to("")
+	client.nobody(netip.MustParseAddr("10.98.0.100"))
+
 	// Another host has an address that nobody announced before.
 	third := n.host("h3", 3)
 	third.ip("-n", third.ns, "address", "add", "10.98.0.100/32", "dev", "eth0")

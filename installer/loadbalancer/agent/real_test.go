@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -123,10 +124,16 @@ func (c *realCluster) start(node string) {
 	ctx, end := context.WithCancel(c.Context())
 	a.end = end
 	c.agents[node] = a
+	var listed atomic.Bool
 	go func() {
 		defer close(a.done)
 		_ = Run(ctx, Options{Node: node, API: api, Log: slog.New(slog.DiscardHandler),
-			Subnets: func() []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")} }})
+			Subnets: func() ([]netip.Prefix, error) {
+				if listed.Swap(true) {
+					return nil, netlink.ErrDumpInterrupted // the first list stays
+				}
+				return []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, nil
+			}})
 	}()
 	c.Cleanup(func() { end(); <-a.done })
 }
