@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"syscall"
 
 	"golang.org/x/crypto/ssh"
 
@@ -85,14 +84,11 @@ func read(file string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	switch {
-	case !info.Mode().IsRegular():
+	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a regular file", file)
-	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("other users can read or change %s: its mode is %04o", file, info.Mode().Perm())
-	case !ok || owner.Uid != 0 && int(owner.Uid) != os.Geteuid():
-		return nil, fmt.Errorf("%s belongs to another user", file)
+	}
+	if err := checkOwner(file, info); err != nil {
+		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err == nil && len(data) > maxFile {
