@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/crypto/ssh"
@@ -188,6 +189,9 @@ func (r *reader) check(c *Config, a Address) {
 
 const hintHostKey = "write SHA256:…, as ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub prints it on the server, or the text of that file"
 
+// hostKeyTypes are the types of keys that a server can prove its identity with. A certificate is not one of them.
+var hostKeyTypes = []string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoRSA}
+
 // Pin returns the fingerprint of the server's key, and the key's type if the file has the whole key.
 func (s *SFTPConfig) Pin() (fingerprint, keyType string, err error) {
 	text := strings.TrimSpace(s.HostKey)
@@ -200,6 +204,9 @@ func (s *SFTPConfig) Pin() (fingerprint, keyType string, err error) {
 	key, _, _, rest, err := ssh.ParseAuthorizedKey([]byte(text))
 	if err != nil || len(rest) > 0 {
 		return "", "", errors.New("not one public key")
+	}
+	if !slices.Contains(hostKeyTypes, key.Type()) {
+		return "", "", errors.New("the type of the key is not supported")
 	}
 	return ssh.FingerprintSHA256(key), key.Type(), nil
 }
