@@ -555,3 +555,49 @@ func TestChangedOnTheDisk(t *testing.T) {
 		t.Errorf("%v, %v, %s", list, err, w.out)
 	}
 }
+
+// TestRenamedAtTheTarget: an older backup with the name of a newer one is refused.
+func TestRenamedAtTheTarget(t *testing.T) {
+	_, url, config, dir := overSFTP(t)
+	w := newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, url, config)
+	var names []string
+	for i := range 2 {
+		name, err := w.save(t.Context(), t, int64(i+1), 8, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+		w.restores(t, name)
+	}
+	if err := os.Rename(filepath.Join(dir, names[0]), filepath.Join(dir, names[1])); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "target.yaml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := OpenElsewhere(t.Context(), w.open(t).Host, url, file, []string{"sha256:" + w.ca}, []age.Identity{w.key})
+	if err == nil {
+		f.Close()
+	}
+	if fault.ExitCode(err) != fault.Bundle || !strings.Contains(fmt.Sprint(err), names[0]) || fault.Hint(err) == "" {
+		t.Errorf("%v (%s)", err, fault.Hint(err))
+	}
+}
+
+// TestHostileNames: what a terminal or a shell would execute is not a backup, and no revision is higher than etcd's can be.
+func TestHostileNames(t *testing.T) {
+	for _, node := range []string{"cp-1", "cp.site.example"} {
+		if _, ok := readName(scheduledPrefix + "aaaaaaaaaaaa-20260101T000000Z-" + node + "-00000000000000ab-7.tar.age"); !ok {
+			t.Errorf("%q is not a node", node)
+		}
+	}
+	for _, name := range []string{"\x1b[2J", "$(reboot)", "a b", "../x", "a/b", "\u202e", "a\nb", "'"} {
+		if n, ok := readName(scheduledPrefix + "aaaaaaaaaaaa-20260101T000000Z-" + name + "-00000000000000ab-7.tar.age"); ok {
+			t.Errorf("%+v", n)
+		}
+	}
+	if n, ok := readName(scheduledPrefix + "aaaaaaaaaaaa-20260101T000000Z-cp-1-00000000000000ab-99999999999999999999.tar.age"); ok {
+		t.Errorf("%+v", n)
+	}
+}
