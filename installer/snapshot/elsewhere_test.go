@@ -601,3 +601,21 @@ func TestHostileNames(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 }
+
+// TestTimerRemovedInSteps: credentials that an interrupted run has left are removed, too.
+func TestTimerRemovedInSteps(t *testing.T) {
+	h := testhost.Open(t, t.TempDir())
+	for _, path := range []string{target.ConfigPath, recipientsPath} {
+		if _, err := h.WriteFile(path, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := RemoveTimer(t.Context(), h, &workflow.Console{Out: io.Discard}); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{target.ConfigPath, recipientsPath} {
+		if node.FileExists(h, path) {
+			t.Errorf("%s is left", path)
+		}
+	}
+}
