@@ -30,6 +30,7 @@ import (
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
 	"airlift/scripts/fixtures/s3host"
+	_ "airlift/scripts/fixtures/seed"
 	"airlift/scripts/fixtures/sftphost"
 	"airlift/scripts/fixtures/testhost"
 )

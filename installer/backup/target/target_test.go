@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"airlift/internal/fault"
+	_ "airlift/scripts/fixtures/seed"
 	"airlift/scripts/fixtures/sftphost"
 )
 
