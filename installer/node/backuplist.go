@@ -18,7 +18,7 @@ const BackupListPath = ledger.StateDir + "/backup-list.json"
 
 // ReadBackupList returns what this host has sent, an empty list if it is nothing.
 func ReadBackupList(h *host.Host) (*BackupList, error) {
-	l, err := readRecord[BackupList](h, BackupListPath, "move the file away: then no backup at a target is removed any more, and the list begins anew")
+	l, err := readRecord[BackupList](h, BackupListPath, "move the file away: the next backup begins a new list, and nothing removes the backups of the old one at the target")
 	if l == nil && err == nil {
 		l = &BackupList{}
 	}
@@ -36,10 +36,10 @@ func (l *BackupList) LastStored(url string) (last *target.Copy) {
 	return last
 }
 
-// Waiting returns how many backups of the timer have not left this host.
-func (l *BackupList) Waiting(url string) (n int) {
+// Waiting returns how many backups of the timer have not left this host. The files of others have made room.
+func (l *BackupList) Waiting(h *host.Host, url string) (n int) {
 	for _, c := range l.Copies {
-		if c.Target == url && c.Stored == nil && !c.Once {
+		if c.Target == url && c.Stored == nil && FileExists(h, host.WaitingBackups+"/"+c.Name) {
 			n++
 		}
 	}
@@ -65,7 +65,7 @@ func Departed(h *host.Host, r *BackupRecord) (*Departure, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Departure{Target: r.Target, Waiting: l.Waiting(r.Target)}
+	d := &Departure{Target: r.Target, Waiting: l.Waiting(h, r.Target)}
 	if last := l.LastStored(r.Target); last != nil {
 		d.Left, d.Name = last.Stored, last.Name
 	}

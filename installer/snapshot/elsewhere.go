@@ -100,6 +100,9 @@ func (b *Backup) saveElsewhere(ctx context.Context, d Destination, keep int, r *
 	}
 	written, err := o.add(ctx, prefix, r)
 	if err != nil {
+		if len(o.waiting()) > 0 { // they may be what fills the disk
+			err = errors.Join(err, o.connected(ctx, func(s *elsewhere.Store) error { return o.send(ctx, s) }))
+		}
 		return err
 	}
 	local := r.Path
@@ -110,7 +113,7 @@ func (b *Backup) saveElsewhere(ctx context.Context, d Destination, keep int, r *
 		}
 		fmt.Fprintf(b.Console.Out, "%s\nread back from the target and compared\n", strings.Replace(b.Summary, local, r.Path, 1))
 		o.prune(ctx, s, written, keep)
-		return o.removeStrays()
+		return o.removeStrays(written)
 	})
 }
 
@@ -177,15 +180,26 @@ func (o *outbox) add(ctx context.Context, prefix string, r *node.BackupRecord) (
 	if err := o.storeList(); err != nil {
 		return c, err
 	}
-	for i, at := range o.waiting() {
-		if name := o.list.Copies[at].Name; i >= mostWaiting && !o.list.Copies[at].Once {
-			if err := removeIfExists(filepath.Join(o.dir, name)); err != nil {
-				return c, err
-			}
-			o.Console.Warn("removed the backup %s, which could not be sent: %d newer ones wait", name, mostWaiting)
+	return c, o.makeRoom()
+}
+
+// makeRoom removes the oldest files of those that wait. Their copies stay in the list: a part of them may be at the target.
+func (o *outbox) makeRoom() error {
+	files := 0
+	for _, at := range o.waiting() {
+		name := o.list.Copies[at].Name
+		if !filesystem.Exists(filepath.Join(o.dir, name)) {
+			continue
 		}
+		if files++; files <= mostWaiting {
+			continue
+		}
+		if err := removeIfExists(filepath.Join(o.dir, name)); err != nil {
+			return err
+		}
+		o.Console.Warn("removed the backup %s, which could not be sent: %d newer ones wait", name, mostWaiting)
 	}
-	return c, nil
+	return nil
 }
 
 func newCopy(a target.Address, name string, m backup.Manifest) target.Copy {
@@ -226,6 +240,19 @@ func (o *outbox) send(ctx context.Context, s *elsewhere.Store) error {
 		}
 		if err != nil {
 			return err
+		}
+		if local := c; measure(&local, f) == nil && local.SHA256 != c.SHA256 { // it would fail in each run
+			f.Close()
+			o.Console.Warn("removed the backup %s, which waited: its bytes have changed on the disk of this host", c.Name)
+			if err := removeIfExists(filepath.Join(o.dir, c.Name)); err != nil {
+				return err
+			}
+			if err := s.Forget(ctx, c); err != nil {
+				o.Console.Warn("%v", err)
+				continue
+			}
+			gone = append(gone, c.Token)
+			continue
 		}
 		err = s.Deliver(ctx, &c, f)
 		f.Close()
@@ -284,15 +311,16 @@ func (o *outbox) prune(ctx context.Context, s *elsewhere.Store, written target.C
 	}
 }
 
-// removeStrays removes files that a run wrote which was killed before it had them in the list. A newer backup is at the target.
-func (o *outbox) removeStrays() error {
+// removeStrays removes files that a run wrote which was killed before it had them in the list. A newer backup is at the target. Those of
+// another etcd cluster are from before a reset, and may be the last ones of that cluster.
+func (o *outbox) removeStrays(written target.Copy) error {
 	files, err := os.ReadDir(o.dir)
 	if err != nil {
 		return err
 	}
 	for _, f := range files {
 		listed := slices.ContainsFunc(o.list.Copies, func(c target.Copy) bool { return c.Name == f.Name() && c.Stored == nil })
-		if _, ours := readName(f.Name()); ours && !listed {
+		if n, ours := readName(f.Name()); ours && !listed && n.cluster == written.Cluster {
 			if err := removeIfExists(filepath.Join(o.dir, f.Name())); err != nil {
 				return err
 			}
@@ -391,7 +419,7 @@ func newest(at string, list []Listed, hashes []string) (Listed, error) {
 		})
 	}
 	if len(list) == 0 {
-		return Listed{}, fault.New(fault.Usage, "%s has no backup of this cluster", at).Hint("see what is there: ./install etcd list " + at)
+		return Listed{}, fault.New(fault.Usage, "%s has no backup of this cluster", at).Hint("see what is there: ./install etcd list " + at + " --target-config FILE")
 	}
 	last := slices.MaxFunc(list, func(a, b Listed) int {
 		return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.Time.Compare(b.Time), strings.Compare(a.Name, b.Name))
@@ -399,7 +427,7 @@ func newest(at string, list []Listed, hashes []string) (Listed, error) {
 	for _, l := range list {
 		if l.CA != last.CA || l.EtcdClusterID != last.EtcdClusterID && l.Time.After(last.Time) {
 			return Listed{}, fault.New(fault.Usage, "%s has backups of more than one cluster, such as %s and %s", at, last.Name, l.Name).
-				Hint("name one: ./install etcd restore " + target.Within(at, last.Name) + "; or give the hash of the cluster's CA: --ca-cert-hash")
+				Hint("name one: ./install etcd restore " + target.Within(at, last.Name) + " --target-config FILE --identity FILE; or give the hash of the cluster's CA: --ca-cert-hash")
 		}
 	}
 	return last, nil

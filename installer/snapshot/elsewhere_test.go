@@ -3,10 +3,14 @@ package snapshot
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,6 +30,7 @@ import (
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
 	"airlift/scripts/fixtures/s3host"
+	_ "airlift/scripts/fixtures/seed"
 	"airlift/scripts/fixtures/sftphost"
 	"airlift/scripts/fixtures/testhost"
 )
@@ -74,7 +79,7 @@ func (w *writer) open(t failer) *outbox {
 func (w *writer) save(ctx context.Context, t failer, revision int64, keep, stop int) (name string, err error) {
 	t.Helper()
 	o := w.open(t)
-	m := backup.Manifest{Created: time.Now(), Node: w.node, EtcdClusterID: fmt.Sprintf("%016x", w.cluster), Snapshot: etcd.Snapshot{Revision: revision, Size: 4}}
+	m := backup.Manifest{Created: time.Now(), Node: w.node, EtcdClusterID: fmt.Sprintf("%016x", w.cluster), CACertHash: "sha256:" + w.ca, Snapshot: etcd.Snapshot{Revision: revision, Size: 4}}
 	c := newCopy(w.address, scheduledName(scheduledPrefix+w.ca+"-", m, true), m)
 	file := filepath.Join(o.dir, c.Name)
 	w.archive(t, file, m)
@@ -90,6 +95,9 @@ func (w *writer) save(ctx context.Context, t failer, revision int64, keep, stop 
 	}
 	o.list.Copies = append(o.list.Copies, c)
 	if err := o.storeList(); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.makeRoom(); err != nil {
 		t.Fatal(err)
 	}
 	if stop == 2 {
@@ -111,7 +119,7 @@ func (w *writer) save(ctx context.Context, t failer, revision int64, keep, stop 
 			return nil
 		}
 		o.prune(ctx, s, c, keep)
-		return o.removeStrays()
+		return o.removeStrays(c)
 	})
 }
 
@@ -273,7 +281,7 @@ func TestTargetThatFails(t *testing.T) {
 		names = append(names, name)
 	}
 	o := w.open(t)
-	if !o.hasRecent(time.Now()) || o.hasRecent(time.Now().Add(2*recent)) || o.list.Waiting(url) != 2 || o.list.LastStored(url) != nil {
+	if !o.hasRecent(time.Now()) || o.hasRecent(time.Now().Add(2*recent)) || o.list.Waiting(o.Host, url) != 2 || o.list.LastStored(url) != nil {
 		t.Errorf("%+v", o.list)
 	}
 	h.CutAfter(0)
@@ -421,5 +429,194 @@ func TestListOfADirectory(t *testing.T) {
 	var text bytes.Buffer
 	if err := l.Write(&text); err != nil || !strings.Contains(text.String(), name) {
 		t.Errorf("%s, %v", &text, err)
+	}
+}
+
+// TestTargetThatIsAwayForLong: each backup that makes room is reported once, and is not counted any more.
+func TestTargetThatIsAwayForLong(t *testing.T) {
+	h, url, config, _ := overSFTP(t)
+	w := newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, url, config)
+	o := w.open(t)
+	for i := range 3 { // sent by a person, while the target was away
+		o.list.Copies = append(o.list.Copies, target.Copy{Target: url, Name: fmt.Sprint("once-", i), Token: rand.Text(), Once: true})
+	}
+	if err := o.storeList(); err != nil {
+		t.Fatal(err)
+	}
+	h.CutAfter(2000)
+	const runs = mostWaiting + 4
+	for i := range runs {
+		if _, err := w.save(t.Context(), t, int64(i+1), 8, 0); err == nil {
+			t.Fatal("the target was not away")
+		}
+		o := w.open(t)
+		files, err := os.ReadDir(o.dir)
+		if want := min(i+1, mostWaiting); err != nil || len(files) != want || o.list.Waiting(o.Host, url) != want {
+			t.Errorf("after %d runs, %d files and %d backups wait, %v", i+1, len(files), o.list.Waiting(o.Host, url), err)
+		}
+	}
+	if n := strings.Count(w.out.String(), "warning: removed"); n != runs-mostWaiting {
+		t.Errorf("%d warnings: %s", n, w.out)
+	}
+	h.CutAfter(0)
+	if _, err := w.save(t.Context(), t, runs+1, 8, 0); err != nil {
+		t.Fatal(err)
+	}
+	if o := w.open(t); len(o.list.Copies) != mostWaiting || o.list.Waiting(o.Host, url) != 0 {
+		t.Errorf("%+v", o.list)
+	}
+}
+
+// TestWaitingOfAnEarlierCluster: after a reset and a new init, a run removes no backup that waited for the former cluster.
+func TestWaitingOfAnEarlierCluster(t *testing.T) {
+	_, url, config, _ := overSFTP(t)
+	w := newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, url, config)
+	name, err := w.save(t.Context(), t, 1, 8, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(w.root, filepath.Dir(node.BackupListPath))); err != nil { // as reset
+		t.Fatal(err)
+	}
+	w.cluster = 2 // of init, or of a restore of the same CA
+	stray, err := w.save(t.Context(), t, 1, 8, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.save(t.Context(), t, 2, 8, 0); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]bool{name: true, stray: false} {
+		if _, err := os.Stat(filepath.Join(w.open(t).dir, file)); (err == nil) != want {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
+// TestWaitingWithoutANewBackup: what waits is sent also if no new backup can be written, because the disk is full or etcd is down.
+func TestWaitingWithoutANewBackup(t *testing.T) {
+	_, url, config, dir := overSFTP(t)
+	h, _ := testhost.ControlPlane(t, nil)
+	public, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(1)}, &x509.Certificate{}, public, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.WriteFile("/etc/kubernetes/pki/ca.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, url, config)
+	w.root = h.Path("/")
+	name, err := w.save(t.Context(), t, 1, 8, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := w.open(t)
+	old := scheduledPrefix + w.ca + "-20200101T000000Z" + name[strings.Index(name, "-cp-1-"):] // the target was away longer than recent
+	if err := os.Rename(filepath.Join(o.dir, name), filepath.Join(o.dir, old)); err != nil {
+		t.Fatal(err)
+	}
+	o.list.Copies[0].Name = old
+	file := filepath.Join(t.TempDir(), "target.yaml")
+	if err := errors.Join(o.storeList(), os.WriteFile(file, []byte(config), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.SaveElsewhere(t.Context(), Destination{w.address, file}, 8); err == nil {
+		t.Error("this host has no etcd that answers")
+	} else {
+		t.Log(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, old)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestChangedOnTheDisk: a backup whose bytes have changed while it waited does not stop those that follow.
+func TestChangedOnTheDisk(t *testing.T) {
+	_, url, config, dir := overSFTP(t)
+	w := newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, url, config)
+	for i := range 2 {
+		name, err := w.save(t.Context(), t, int64(i+1), 8, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if file := filepath.Join(w.open(t).dir, name); i == 0 {
+			if err := os.Truncate(file, 100); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := w.save(t.Context(), t, 3, 8, 0); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 2 || strings.Count(w.out.String(), "warning: removed") != 1 || len(w.open(t).list.Copies) != 2 {
+		t.Errorf("%v, %v, %s", list, err, w.out)
+	}
+}
+
+// TestRenamedAtTheTarget: an older backup with the name of a newer one is refused.
+func TestRenamedAtTheTarget(t *testing.T) {
+	_, url, config, dir := overSFTP(t)
+	w := newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, url, config)
+	var names []string
+	for i := range 2 {
+		name, err := w.save(t.Context(), t, int64(i+1), 8, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+		w.restores(t, name)
+	}
+	if err := os.Rename(filepath.Join(dir, names[0]), filepath.Join(dir, names[1])); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "target.yaml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := OpenElsewhere(t.Context(), w.open(t).Host, url, file, []string{"sha256:" + w.ca}, []age.Identity{w.key})
+	if err == nil {
+		f.Close()
+	}
+	if fault.ExitCode(err) != fault.Bundle || !strings.Contains(fmt.Sprint(err), names[0]) || fault.Hint(err) == "" {
+		t.Errorf("%v (%s)", err, fault.Hint(err))
+	}
+}
+
+// TestHostileNames: what a terminal or a shell would execute is not a backup, and no revision is higher than etcd's can be.
+func TestHostileNames(t *testing.T) {
+	for _, node := range []string{"cp-1", "cp.site.example"} {
+		if _, ok := readName(scheduledPrefix + "aaaaaaaaaaaa-20260101T000000Z-" + node + "-00000000000000ab-7.tar.age"); !ok {
+			t.Errorf("%q is not a node", node)
+		}
+	}
+	for _, name := range []string{"\x1b[2J", "$(reboot)", "a b", "../x", "a/b", "\u202e", "a\nb", "'"} {
+		if n, ok := readName(scheduledPrefix + "aaaaaaaaaaaa-20260101T000000Z-" + name + "-00000000000000ab-7.tar.age"); ok {
+			t.Errorf("%+v", n)
+		}
+	}
+	if n, ok := readName(scheduledPrefix + "aaaaaaaaaaaa-20260101T000000Z-cp-1-00000000000000ab-99999999999999999999.tar.age"); ok {
+		t.Errorf("%+v", n)
+	}
+}
+
+// TestTimerRemovedInSteps: credentials that an interrupted run has left are removed, too.
+func TestTimerRemovedInSteps(t *testing.T) {
+	h := testhost.Open(t, t.TempDir())
+	for _, path := range []string{target.ConfigPath, recipientsPath} {
+		if _, err := h.WriteFile(path, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := RemoveTimer(t.Context(), h, &workflow.Console{Out: io.Discard}); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{target.ConfigPath, recipientsPath} {
+		if node.FileExists(h, path) {
+			t.Errorf("%s is left", path)
+		}
 	}
 }

@@ -120,6 +120,18 @@ func reach(ctx context.Context, url, config string, do func(s *elsewhere.Store, 
 	return do(s, name)
 }
 
+// checkName refuses a backup with another name than it was written with: who can write to the target could give an old backup the
+// name of a new one.
+func (f *File) checkName(l Listed) error {
+	m := f.Manifest
+	wrote := scheduledName(scheduledPrefix+shortHash(m.CACertHash)+"-", m, true)
+	if strings.TrimSuffix(l.Name, ".age") == strings.TrimSuffix(wrote, ".age") {
+		return nil
+	}
+	return fault.New(fault.Bundle, "the backup %s was written as %s: someone has renamed or replaced it", f.Path, wrote).
+		Hint("use another backup; or copy this one to this host, and restore the file, if you know why it has another name")
+}
+
 // OpenElsewhere copies a backup of a target to an unnamed file of this host, and opens it: the one that the URL names, the one of an
 // interrupted restore, or the newest one with one of these CA hashes. The caller must close it.
 func OpenElsewhere(ctx context.Context, h *host.Host, url, config string, hashes []string, identities []age.Identity) (f *File, err error) {
@@ -145,7 +157,7 @@ func OpenElsewhere(ctx context.Context, h *host.Host, url, config string, hashes
 		case i >= 0:
 			one = list[i]
 		case name != "" && !strings.Contains(name, "/"):
-			return fault.New(fault.Usage, "%s has no backup %s", at, name).Hint("see what is there: ./install etcd list " + at)
+			return fault.New(fault.Usage, "%s has no backup %s", at, name).Hint("see what is there: ./install etcd list " + at + " --target-config FILE")
 		default:
 			if one, err = newest(at, list, hashes); err != nil {
 				return err
@@ -160,6 +172,9 @@ func OpenElsewhere(ctx context.Context, h *host.Host, url, config string, hashes
 		}
 		if err = s.Fetch(ctx, one.Name, one.Size, scratch); err == nil {
 			f, err = openAt(ctx, target.Within(at, one.Name), scratch.Name(), identities)
+		}
+		if err == nil {
+			err = f.checkName(one)
 		}
 		if err != nil {
 			scratch.Close()

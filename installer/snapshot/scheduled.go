@@ -113,7 +113,13 @@ func (b *Backup) clusterPrefix() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return scheduledPrefix + strings.TrimPrefix(hash, "sha256:")[:12] + "-", nil
+	return scheduledPrefix + shortHash(hash) + "-", nil
+}
+
+// shortHash is the start of the hash of a CA, as names of backups have it.
+func shortHash(hash string) string {
+	hash = strings.TrimPrefix(hash, "sha256:")
+	return hash[:min(len(hash), 12)]
 }
 
 // removeUnfinished removes the parts of backups that killed runs of this node have left in a directory.
@@ -183,7 +189,7 @@ func (s scheduled) compare(o scheduled) int {
 
 // scheduledRest matches the name of a scheduled backup after its prefix: the time, the node, etcd's ID
 // and revision. Older installers wrote only the time.
-var scheduledRest = regexp.MustCompile(`^([0-9]{8}T[0-9]{6}Z)(?:-(.+)-([0-9a-f]{16})-([0-9]+))?\.tar(?:\.age)?$`)
+var scheduledRest = regexp.MustCompile(`^([0-9]{8}T[0-9]{6}Z)(?:-([a-z0-9.-]+)-([0-9a-f]{16})-([0-9]{1,18}))?\.tar(?:\.age)?$`)
 
 // parseName reads the name of a scheduled backup, of any cluster if prefix is scheduledPrefix alone.
 func parseName(name, prefix string) (s scheduled, node string, ok bool) {

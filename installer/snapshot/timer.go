@@ -175,17 +175,25 @@ func MarkTarget(h *host.Host, timers map[string]string) error {
 func RemoveTimer(ctx context.Context, h *host.Host, c *workflow.Console) error {
 	if !node.FileExists(h, backupTimer.UnitPath()) {
 		fmt.Fprintln(c.Out, "This host has no backup timer.")
-		return nil
+		return removeTimerFiles(h) // of an interrupted run
 	}
 	if err := h.RemoveTimer(ctx, backupTimer); err != nil {
 		return err
 	}
+	if err := removeTimerFiles(h); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.Out, "%s was removed. The backups were kept.\n", backupTimer.Unit())
+	return nil
+}
+
+// removeTimerFiles removes what the timer reads.
+func removeTimerFiles(h *host.Host) error {
 	for _, path := range []string{recipientsPath, target.ConfigPath} {
 		if err := h.Remove(path); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintf(c.Out, "%s was removed. The backups were kept.\n", backupTimer.Unit())
 	return nil
 }
 

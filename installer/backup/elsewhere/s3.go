@@ -164,7 +164,7 @@ func (s *s3) explain(err error) (text, hint string) {
 	case answer.Code == minio.AuthorizationHeaderMalformed, answer.Code == "InvalidRegion":
 		return "the server has another region: " + answer.Message, "write its region as s3.region in " + s.file
 	case answer.Code == minio.AccessDenied, answer.StatusCode == http.StatusForbidden:
-		return "the server refuses it: access denied", "allow s3:ListBucket, s3:GetObject and s3:PutObject for the prefix, and s3:DeleteObject for the removal of old backups; an object with a retention cannot be removed before it ends"
+		return "the server refuses it: access denied", "allow s3:ListBucket, s3:GetObject and s3:PutObject for the prefix, and s3:DeleteObject for the removal of old backups, in a bucket with versions also s3:GetObjectVersion and s3:DeleteObjectVersion; an object with a retention cannot be removed before it ends"
 	case answer.StatusCode == http.StatusInsufficientStorage, strings.Contains(answer.Code, "StorageFull"), strings.Contains(answer.Code, "Quota"), answer.Code == "EntityTooLarge":
 		return "the target is full: " + answer.Code, "free some space at the target, raise its quota, or keep fewer backups: --keep"
 	case answer.StatusCode >= 500 || answer.Code == "SlowDown":

@@ -108,10 +108,12 @@ func ParseURL(text string) (a Address, err error) {
 			return wrong("has no valid port", "write sftp://USER@HOST:PORT/DIRECTORY")
 		}
 	}
-	_, notIP := netip.ParseAddr(a.Host)
+	ip, notIP := netip.ParseAddr(a.Host)
 	switch {
 	case !userName.MatchString(a.User):
 		return wrong("has no valid user", "write sftp://USER@HOST/DIRECTORY")
+	case ip.Zone() != "": // systemd replaces % in a unit
+		return wrong("has an address with a zone", "write sftp://USER@HOST/DIRECTORY, with a name or an address that needs no zone")
 	case notIP != nil && !hostName.MatchString(a.Host):
 		return wrong("has no valid host", "write sftp://USER@HOST/DIRECTORY, with a name or an address")
 	case a.Path == "/":

@@ -11,8 +11,8 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
-	"syscall"
 
 	"golang.org/x/crypto/ssh"
 
@@ -85,14 +85,11 @@ func read(file string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	switch {
-	case !info.Mode().IsRegular():
+	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a regular file", file)
-	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("other users can read or change %s: its mode is %04o", file, info.Mode().Perm())
-	case !ok || owner.Uid != 0 && int(owner.Uid) != os.Geteuid():
-		return nil, fmt.Errorf("%s belongs to another user", file)
+	}
+	if err := checkOwner(file, info); err != nil {
+		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err == nil && len(data) > maxFile {
@@ -192,6 +189,9 @@ func (r *reader) check(c *Config, a Address) {
 
 const hintHostKey = "write SHA256:…, as ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub prints it on the server, or the text of that file"
 
+// hostKeyTypes are the types of keys that a server can prove its identity with. A certificate is not one of them.
+var hostKeyTypes = []string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoRSA}
+
 // Pin returns the fingerprint of the server's key, and the key's type if the file has the whole key.
 func (s *SFTPConfig) Pin() (fingerprint, keyType string, err error) {
 	text := strings.TrimSpace(s.HostKey)
@@ -204,6 +204,9 @@ func (s *SFTPConfig) Pin() (fingerprint, keyType string, err error) {
 	key, _, _, rest, err := ssh.ParseAuthorizedKey([]byte(text))
 	if err != nil || len(rest) > 0 {
 		return "", "", errors.New("not one public key")
+	}
+	if !slices.Contains(hostKeyTypes, key.Type()) {
+		return "", "", errors.New("the type of the key is not supported")
 	}
 	return ssh.FingerprintSHA256(key), key.Type(), nil
 }

@@ -1,14 +1,18 @@
 package target
 
 import (
+	"crypto/ed25519"
+	"crypto/rand"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"golang.org/x/crypto/ssh"
 	"pgregory.net/rapid"
 
 	"airlift/internal/fault"
+	_ "airlift/scripts/fixtures/seed"
 	"airlift/scripts/fixtures/sftphost"
 )
 
@@ -28,7 +32,7 @@ func TestParseURL(t *testing.T) {
 	}
 	for _, text := range []string{"s3://", "s3://B", "s3://key@backups/x", "s3://backups/../x", "s3://backups/a//b", "s3://backups/a%20b", "s3://backups/$x", "s3://backups?versions",
 		"s3://backups/x#y", "http://minio:9000/backups", "ftp://x/y", "sftp://nas/srv", "sftp://u@nas", "sftp://u@nas/", "sftp://u@nas:0/x", "sftp://u@nas:x/x", "sftp://u:p@nas/x",
-		"sftp://-oProxyCommand=x@nas/x", "sftp://u@nas/a b", "sftp://u@nas/a\nb", "sftp://u@-nas/x", "://"} {
+		"sftp://-oProxyCommand=x@nas/x", "sftp://u@nas/a b", "sftp://u@nas/a\nb", "sftp://u@-nas/x", "sftp://u@[fe80::1%25eth0]/x", "://"} {
 		if a, err := ParseURL(text); err == nil || fault.ExitCode(err) != fault.Usage || fault.Hint(err) == "" {
 			t.Errorf("%q: %+v, %v (hint %q)", text, a, err, fault.Hint(err))
 		}
@@ -142,6 +146,32 @@ func TestLoad(t *testing.T) {
 	for _, path := range []string{"", filepath.Dir(file), file + "x", "/dev/null"} {
 		if _, err := Load(path, a); err == nil || fault.ExitCode(err) != fault.Usage {
 			t.Errorf("%q: %v", path, err)
+		}
+	}
+}
+
+// TestTypesOfHostKeys: a certificate of a host, and a key of a type that no connection can use, are not accepted.
+func TestTypesOfHostKeys(t *testing.T) {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ssh.NewPublicKey(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := ssh.NewSignerFromKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate := &ssh.Certificate{Key: key, CertType: ssh.HostCert, ValidBefore: ssh.CertTimeInfinity}
+	if err := certificate.SignCert(rand.Reader, signer); err != nil {
+		t.Fatal(err)
+	}
+	for want, key := range map[bool]ssh.PublicKey{true: key, false: certificate} {
+		c := &SFTPConfig{HostKey: string(ssh.MarshalAuthorizedKey(key))}
+		if _, _, err := c.Pin(); (err == nil) != want {
+			t.Errorf("%s: %v", key.Type(), err)
 		}
 	}
 }

@@ -48,7 +48,7 @@ func (r *Run) perform(ctx context.Context, a plan.Action, h *Host) error {
 		}
 	}
 	if b := r.Cluster.Backups; a.Verb == plan.Backups && b != nil && b.On && b.Target != "" {
-		defer func() { _, _ = h.Output(ctx, "rm", "-f", plan.TargetConfigPath) }()
+		defer h.remove(ctx, plan.TargetConfigPath)
 		if err := h.bringTargetConfig(ctx, b); err != nil {
 			return err
 		}
@@ -233,7 +233,14 @@ func (h *Host) bringTargetConfig(ctx context.Context, b *spec.Backups) error {
 // dropRegistries removes what bringRegistries brought: containerd has its own copy, which also only root can
 // read. What a lost connection leaves stays until the registries change again, or until reset.
 func (h *Host) dropRegistries(ctx context.Context) {
-	_, _ = h.Output(ctx, "rm", "-rf", plan.RegistriesDir)
+	h.remove(ctx, plan.RegistriesDir)
+}
+
+// remove removes a file or directory with secrets, also after Ctrl-C.
+func (h *Host) remove(ctx context.Context, path string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+	defer cancel()
+	_, _ = h.Output(ctx, "rm", "-rf", path)
 }
 
 // eachPatch calls do with the patches of the host. Package spec has checked them, in subdirectories, too.

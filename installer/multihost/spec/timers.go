@@ -46,7 +46,7 @@ func (r *reader) backups(in *backups) *Backups {
 		r.Add(config, "write target: with the URL; or remove the line", "backups has targetConfig and no target")
 	case target != 0 && config == 0:
 		r.Add(target, "write targetConfig: with a file of this machine that has the credentials: ./install docs backup", "backups has a target and no targetConfig")
-	case target != 0 && r.Lines["backups.recipients"] == 0:
+	case target != 0 && len(in.Recipients) == 0:
 		r.Add(target, "write recipients: with public keys of age; age-keygen -o key.txt creates a pair", "backups for a target must be encrypted, and backups has no recipients")
 	case target != 0:
 		r.readTarget(in, to)

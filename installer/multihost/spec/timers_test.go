@@ -32,6 +32,9 @@ func TestBackupTarget(t *testing.T) {
 	if b := c.Backups; b.Target != "s3://backups/plant-7" || b.Config != file || b.Directory != "" || b.Digest != backuptarget.Digest(b.Target, []byte(config)) {
 		t.Errorf("%+v", b)
 	}
+	if _, err := spec.Read(directoryWith(t, strings.Replace(text, "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p", "", -1), config)); err == nil || !strings.Contains(err.Error(), "backups has no recipients") {
+		t.Errorf("%v, want an error about recipients", err)
+	}
 	write(strings.Replace(config, secret, "other", 1), 0o600)
 	if other, err := spec.Read(path); err != nil || other.Digest != c.Digest || other.Backups.Digest == c.Backups.Digest {
 		t.Errorf("%+v, %v", other, err)
@@ -49,4 +52,14 @@ func TestBackupTarget(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
+}
+
+// directoryWith is directory with the credentials of a target.
+func directoryWith(t *testing.T, text, config string) string {
+	t.Helper()
+	path := directory(t, text)
+	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "target.yaml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

@@ -61,7 +61,7 @@ func (b *Host) begin(ctx context.Context) (*seed.Seed, spec.Host, *Record, error
 	taken := r != nil && filesystem.Exists(string(rootOf(b.Root).Path(Installer)))
 	if !taken {
 		if b.Drive == "" {
-			return nil, spec.Host{}, nil, fault.New(fault.Usage, "this host has taken no seed").Hint("connect the drive, and name its directory: install seed run DIRECTORY")
+			return nil, spec.Host{}, nil, fault.New(fault.Usage, "this host has taken no seed").Hint("connect the drive, and name its directory: ./install seed run DIRECTORY")
 		}
 		file = b.Drive + "/" + seed.File
 	}
