@@ -4,6 +4,7 @@ package loadbalancer
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -167,4 +168,15 @@ func (p Pools) has(pool string, bits int) bool {
 func names(p Pools) string {
 	list := slices.Sorted(maps.Keys(p))
 	return cmp.Or(strings.Join(list, ", "), "none")
+}
+
+// Ends returns the addresses of an IPv4 subnet that no host may have: the first one, and the broadcast address.
+func Ends(subnet netip.Prefix) []netip.Prefix {
+	first := subnet.Masked().Addr()
+	if !first.Is4() || subnet.Bits() > 30 { // RFC 3021
+		return nil
+	}
+	last := first.As4()
+	binary.BigEndian.PutUint32(last[:], binary.BigEndian.Uint32(last[:])|(1<<(32-subnet.Bits())-1))
+	return []netip.Prefix{netip.PrefixFrom(first, 32), netip.PrefixFrom(netip.AddrFrom4(last), 32)}
 }

@@ -90,3 +90,19 @@ func TestGeneratedPools(t *testing.T) {
 		}
 	})
 }
+
+// TestEnds: a range may not have the broadcast address of a subnet of the nodes.
+func TestEnds(t *testing.T) {
+	for subnet, want := range map[string]string{"10.77.0.11/24": "[10.77.0.0/32 10.77.0.255/32]", "10.1.2.3/22": "[10.1.0.0/32 10.1.3.255/32]", "0.0.0.0/0": "[0.0.0.0/32 255.255.255.255/32]", "10.0.0.2/31": "[]", "fd77::1/64": "[]"} {
+		if got := fmt.Sprint(Ends(netip.MustParsePrefix(subnet))); got != want {
+			t.Errorf("%s: %s, want %s", subnet, got, want)
+		}
+	}
+	taken := Taken{"the last address": Ends(netip.MustParsePrefix("10.77.0.11/24"))}
+	if _, err := ParsePools(map[string]string{"default": "10.77.0.200-10.77.0.255"}, taken); err == nil {
+		t.Error("a pool has the broadcast address")
+	}
+	if _, err := ParsePools(map[string]string{"default": "10.77.0.200-10.77.0.254, 10.77.1.0"}, taken); err != nil {
+		t.Error(err)
+	}
+}

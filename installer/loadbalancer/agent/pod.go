@@ -70,10 +70,11 @@ func RunPod(ctx context.Context, log *slog.Logger) error {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for ctx.Err() == nil {
-			servers.list(ctx, api)
+			reached := servers.list(ctx, api)
 			executable, failed := os.Stat(os.Args[0])
 			changed := failed == nil && !os.SameFile(self, executable)
-			if now, err := os.ReadFile(caFile); changed || err == nil && !bytes.Equal(now, ca) {
+			// Without the API, a new process would not know what to answer for. New CAs may be why nothing answers.
+			if now, err := os.ReadFile(caFile); changed && reached || err == nil && !bytes.Equal(now, ca) {
 				end(errRestart)
 			}
 			_ = daemon.Release()
@@ -120,13 +121,14 @@ type apiServers struct {
 	addresses []string
 }
 
-func (s *apiServers) list(ctx context.Context, api kubernetes.Interface) {
+// list reports whether the API answered.
+func (s *apiServers) list(ctx context.Context, api kubernetes.Interface) bool {
 	limited, cancel := context.WithTimeout(ctx, 2*requestTime)
 	defer cancel()
 	list, err := api.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(limited,
 		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kubernetes"})
 	if err != nil {
-		return // the former ones stay
+		return false // the former ones stay
 	}
 	var found []string
 	for _, slice := range list.Items {
@@ -141,6 +143,7 @@ func (s *apiServers) list(ctx context.Context, api kubernetes.Interface) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.addresses = found
+	return true
 }
 
 // dial connects to the first API server that accepts, or to the address of the Service.

@@ -398,6 +398,12 @@ func (w *writer) pools() (loadbalancer.Pools, bool, error) {
 			}
 		}
 	}
+	for _, o := range w.observed {
+		for _, subnet := range o.Subnets {
+			what := "the first or the last address of the subnet " + subnet.Masked().String()
+			taken[what] = loadbalancer.Ends(subnet)
+		}
+	}
 	pools, err := loadbalancer.ParsePools(cm.Data, taken)
 	return pools, true, err
 }
