@@ -59,7 +59,11 @@ func (b *Host) begin(ctx context.Context) (*seed.Seed, spec.Host, *Record, error
 	}
 	file := copyFile
 	taken := r != nil && filesystem.Exists(string(rootOf(b.Root).Path(Installer)))
-	if !taken {
+	if taken {
+		if err := b.sameSeed(*r); err != nil {
+			return nil, spec.Host{}, nil, err
+		}
+	} else {
 		if b.Drive == "" {
 			return nil, spec.Host{}, nil, fault.New(fault.Usage, "this host has taken no seed").Hint("connect the drive, and name its directory: install seed run DIRECTORY")
 		}
@@ -83,15 +87,23 @@ func (b *Host) begin(ctx context.Context) (*seed.Seed, spec.Host, *Record, error
 
 // finished is what a host does that is done. A drive with another seed changes nothing.
 func (b *Host) finished(ctx context.Context, r Record) error {
-	if b.Drive != "" {
-		if s, _, _, err := b.readSeed(b.Drive + "/" + seed.File); err != nil {
-			return err
-		} else if s.ID != r.Seed {
-			return otherSeed(r, s)
-		}
+	if err := b.sameSeed(r); err != nil {
+		return err
 	}
 	b.say("this host is done: %s, %s of cluster %s; nothing was changed", r.Host, r.Role, r.Cluster)
 	return b.settle(ctx, r, r.State) // it may have been interrupted there
+}
+
+// sameSeed refuses a drive with another seed than the one of this host.
+func (b *Host) sameSeed(r Record) error {
+	if b.Drive == "" {
+		return nil
+	}
+	s, _, _, err := b.readSeed(b.Drive + "/" + seed.File)
+	if err == nil && s.ID != r.Seed {
+		err = otherSeed(r, s)
+	}
+	return err
 }
 
 func otherSeed(r Record, s *seed.Seed) error {

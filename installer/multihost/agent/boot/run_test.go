@@ -71,7 +71,14 @@ func newDrive(t *testing.T) *drive {
 	if _, err := signature.WriteKeyPair(filepath.Join(dir, "k.key"), d.key, ""); err != nil {
 		t.Fatal(err)
 	}
-	key, err := signature.ReadSecretKey(filepath.Join(dir, "k.key"), nil)
+	d.sign(t, filepath.Join(dir, "k.key"))
+	return d
+}
+
+// sign writes the seed and its signature to the drive.
+func (d *drive) sign(t *testing.T, keyFile string) {
+	t.Helper()
+	key, err := signature.ReadSecretKey(keyFile, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +88,6 @@ func newDrive(t *testing.T) *drive {
 	}
 	testhost.Write(t, filepath.Join(d.dir, seed.File), string(text), 0o600)
 	testhost.Write(t, filepath.Join(d.dir, seed.File+".minisig"), string(d.seed.Sign(text, key)), 0o600)
-	return d
 }
 
 // elf returns a small launcher: it is copied often.
@@ -365,6 +371,35 @@ func TestWaits(t *testing.T) {
 	if err := m.Start(t.Context()); err != nil || !strings.Contains(m.out.String(), "has expired; these hosts are not done: w-1") || m.ran[len(m.ran)-1] != "end" {
 		t.Errorf("the first control plane: %v\n%s", err, m.out.String())
 	}
+}
+
+// A host that has begun refuses the drive of another seed, and does not go on with its own instead.
+func TestOtherSeed(t *testing.T) {
+	d, other := newDrive(t), newDrive(t)
+	m := newMachine(t, d, "w1")
+	m.begin(t, "join")
+	other.sign(t, filepath.Join(filepath.Dir(d.key), "k.key"))
+	m.Drive = other.dir
+	before := testhost.Tree(t, m.root)
+	if err := m.Start(t.Context()); fault.ExitCode(err) != fault.Preflight || !strings.Contains(fmt.Sprint(err), "by another seed") || len(m.ran) > 0 || !maps.Equal(before, testhost.Tree(t, m.root)) {
+		t.Errorf("%v, ran %q", err, m.ran)
+	}
+}
+
+// begin runs a host until the power is cut before a command.
+func (m *machine) begin(t *testing.T, verb string) {
+	t.Helper()
+	ctx, off := context.WithCancel(t.Context())
+	m.fail = func(what string) error {
+		if what == verb {
+			off()
+		}
+		return ctx.Err()
+	}
+	if err := m.Start(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	m.fail = func(string) error { return nil }
 }
 
 func TestDryRunAndEnd(t *testing.T) {
