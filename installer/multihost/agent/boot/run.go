@@ -120,10 +120,13 @@ func (b *Host) read(ctx context.Context, file string, r *Record) (s *seed.Seed, 
 		err = otherSeed(*r, s)
 		return
 	}
-	if r == nil { // what a host has begun, it may end
-		if err = b.waitClock(ctx, s); err != nil {
-			return
-		}
+	if err = b.waitClock(ctx, s); r != nil && ctx.Err() == nil {
+		err = nil // what a host has begun, it may end
+	}
+	if err != nil {
+		return
+	}
+	if r == nil {
 		if id, nodeErr := observed(b.Root); id != "" || nodeErr != nil {
 			err = nodeErr
 			if err == nil {
@@ -159,6 +162,15 @@ func (b *Host) waitClock(ctx context.Context, s *seed.Seed) error {
 			return err
 		}
 	}
+}
+
+// expired returns an error after the life of the seed. A clock that was set back ends nothing.
+func (b *Host) expired(s *seed.Seed) error {
+	early, err := s.InTime(b.Now())
+	if early {
+		return nil
+	}
+	return err
 }
 
 // steps runs the commands that are not done.
@@ -223,7 +235,7 @@ func (b *Host) retry(ctx context.Context, s *seed.Seed, do func() error) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if _, over := s.InTime(b.Now()); over != nil || errors.Is(err, errOver) {
+		if over := b.expired(s); over != nil || errors.Is(err, errOver) {
 			return fault.Wrap(errors.Join(err, over), fault.Preflight, "add this host with ./install cluster apply, or by ./install join")
 		}
 		b.say("%v; trying again", err)
@@ -268,7 +280,7 @@ func (b *Host) reported(ctx context.Context, s *seed.Seed, me spec.Host) error {
 func (b *Host) lead(ctx context.Context, s *seed.Seed) error {
 	for {
 		missing, err := b.Site.Lead(ctx, s)
-		_, over := s.InTime(b.Now())
+		over := b.expired(s)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)

@@ -386,6 +386,55 @@ func TestOtherSeed(t *testing.T) {
 	}
 }
 
+// A clock that is set back is not the end of the seed: hosts wait and go on.
+func TestClockSetBack(t *testing.T) {
+	d := newDrive(t)
+	m := newMachine(t, d, "ABC123")
+	m.lead = 5
+	m.fail = func(what string) error {
+		if what == "init" {
+			m.now = created.Add(-time.Hour)
+		}
+		return nil
+	}
+	if err := m.Start(t.Context()); err != nil || m.lead >= 0 {
+		t.Errorf("%v: the first control plane did not wait for %d reports:\n%s", err, m.lead+1, m.out.String())
+	}
+	m = newMachine(t, d, "w1")
+	failed := 0
+	m.fail = func(what string) error {
+		if what == "join" {
+			m.now = created.Add(-time.Hour)
+			if failed++; failed < 3 {
+				return errors.New("connection refused")
+			}
+		}
+		return nil
+	}
+	if err := m.Start(t.Context()); err != nil {
+		t.Errorf("a worker: %v", err)
+	}
+	m = newMachine(t, d, "w1") // a clock without a battery, after a power cut
+	m.begin(t, "join")
+	m.Drive, m.now = "", time.Unix(0, 0)
+	sleep := m.Sleep
+	m.Sleep = func(ctx context.Context, d time.Duration) error {
+		if m.now.Before(created) && strings.Contains(m.out.String(), "the clock of this host is right") {
+			m.now = created.Add(time.Minute)
+		}
+		return sleep(ctx, d)
+	}
+	m.fail = func(what string) error {
+		if what == "join" && m.now.Before(created) {
+			return errors.New("certificate is not yet valid")
+		}
+		return nil
+	}
+	if err := m.Start(t.Context()); err != nil || strings.Contains(m.out.String(), "not yet valid") {
+		t.Errorf("after a power cut: %v\n%s", err, m.out.String())
+	}
+}
+
 // begin runs a host until the power is cut before a command.
 func (m *machine) begin(t *testing.T, verb string) {
 	t.Helper()
