@@ -284,6 +284,8 @@ func (b *Host) lead(ctx context.Context, s *seed.Seed) error {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case err != nil && over != nil: // what fails must not keep the token
+			b.say("the seed has expired; which hosts are done is not known: %v", err)
 		case err != nil:
 			b.say("%v; trying again", err)
 		case len(missing) == 0:
@@ -293,7 +295,7 @@ func (b *Host) lead(ctx context.Context, s *seed.Seed) error {
 		default:
 			b.say("%d of %d hosts are done; waiting for %s", len(s.Cluster.Hosts)-len(missing), len(s.Cluster.Hosts), strings.Join(missing, ", "))
 		}
-		if err == nil && (len(missing) == 0 || over != nil) {
+		if err == nil && len(missing) == 0 || over != nil {
 			break
 		}
 		if err := b.Sleep(ctx, pause); err != nil {

@@ -110,10 +110,11 @@ type machine struct {
 	ran   []string
 	units *testhost.Units
 	// fail is called before each change of the host and each command: an error is a power cut.
-	fail func(what string) error
-	lead int // how often Lead still has a host that is missing
-	end  error
-	told []Claim
+	fail    func(what string) error
+	leadErr error
+	lead    int // how often Lead still has a host that is missing
+	end     error
+	told    []Claim
 }
 
 func newMachine(t *testing.T, d *drive, serial string) *machine {
@@ -159,6 +160,9 @@ func (m *machine) Report(_ context.Context, _ *seed.Seed, _ string, c Claim) err
 }
 
 func (m *machine) Lead(context.Context, *seed.Seed) ([]string, error) {
+	if m.leadErr != nil {
+		return nil, m.leadErr
+	}
 	if m.lead--; m.lead >= 0 {
 		return []string{"w-1"}, nil
 	}
@@ -432,6 +436,17 @@ func TestClockSetBack(t *testing.T) {
 	}
 	if err := m.Start(t.Context()); err != nil || strings.Contains(m.out.String(), "not yet valid") {
 		t.Errorf("after a power cut: %v\n%s", err, m.out.String())
+	}
+}
+
+// What the first control plane cannot do for the others does not keep the token in the cluster after the seed has expired.
+func TestLeadFails(t *testing.T) {
+	m := newMachine(t, newDrive(t), "ABC123")
+	m.leadErr = errors.New("the ConfigMap is immutable")
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	if err := m.Start(ctx); err != nil || m.ran[len(m.ran)-1] != "end" {
+		t.Errorf("%v, ran %q", err, m.ran)
 	}
 }
 
