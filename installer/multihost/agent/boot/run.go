@@ -361,6 +361,15 @@ func (b *Host) End(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	stop := func(h *host.Host) error {
+		if !filesystem.Exists(h.Path(seed.UnitFile)) {
+			return nil
+		}
+		return h.Systemd().DisableNow(ctx, seed.Unit)
+	}
+	if err := b.change(stop); err != nil { // before the end in the cluster: the unit would upload the certificates again
+		return err
+	}
 	if r != nil && r.First && r.State == Running {
 		s, _, _, err := b.readSeed(b.path(copyFile))
 		if err == nil && observedNode(b.Root) {
@@ -370,15 +379,8 @@ func (b *Host) End(ctx context.Context) error {
 			return err
 		}
 	}
-	return b.change(func(h *host.Host) error {
-		if filesystem.Exists(h.Path(seed.UnitFile)) {
-			if err := h.Systemd().DisableNow(ctx, seed.Unit); err != nil {
-				return err
-			}
-		}
-		if r == nil {
-			return nil
-		}
-		return h.RemoveTree(seed.CopyDir)
-	})
+	if r == nil {
+		return nil
+	}
+	return b.change(func(h *host.Host) error { return h.RemoveTree(seed.CopyDir) })
 }

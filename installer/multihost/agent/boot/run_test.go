@@ -115,6 +115,7 @@ type machine struct {
 	lead    int // how often Lead still has a host that is missing
 	end     error
 	told    []Claim
+	stopped bool // the unit, before the end in the cluster
 }
 
 func newMachine(t *testing.T, d *drive, serial string) *machine {
@@ -171,6 +172,7 @@ func (m *machine) Lead(context.Context, *seed.Seed) ([]string, error) {
 
 func (m *machine) End(context.Context, *seed.Seed) error {
 	m.ran = append(m.ran, "end")
+	m.stopped = slices.Contains(m.units.Done, "disable "+seed.Unit)
 	return m.end
 }
 
@@ -447,6 +449,16 @@ func TestLeadFails(t *testing.T) {
 	defer stop()
 	if err := m.Start(ctx); err != nil || m.ran[len(m.ran)-1] != "end" {
 		t.Errorf("%v, ran %q", err, m.ran)
+	}
+}
+
+// seed end stops the unit before it deletes the token and the certificates: the unit would upload them again.
+func TestEndStopsFirst(t *testing.T) {
+	m := newMachine(t, newDrive(t), "ABC123")
+	m.begin(t, "registry")
+	testhost.Write(t, filepath.Join(m.root, "/etc/kubernetes/kubelet.conf"), "", 0o600)
+	if err := m.Host.End(t.Context()); err != nil || !slices.Contains(m.ran, "end") || !m.stopped {
+		t.Errorf("%v, ran %q, stopped before: %t", err, m.ran, m.stopped)
 	}
 }
 
