@@ -25,10 +25,14 @@ import (
 	"airlift/scripts/fixtures/testhost"
 )
 
+// targetConfig is of an S3 target.
+const targetConfig = "apiVersion: airlift/v1\nkind: BackupTarget\ns3:\n  endpoint: https://s3.site.example:9000\n  accessKey: me\n  secretKey: s3-secret\n"
+
 const twoHosts = `apiVersion: airlift/v1
 kind: Cluster
 name: plant-7
 registries: {auth: auth.json}
+backups: {target: "s3://backups/plant-7", targetConfig: target.yaml, every: 6h, keep: 3, recipients: [age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p]}
 hosts:
 - {name: cp-1, role: control-plane, nodeIP: 10.0.0.11, match: {serial: ABC123}}
 - {name: w-1, role: worker, nodeIP: 10.0.0.21, match: {label: w1}, patches: patches}
@@ -46,7 +50,7 @@ var created = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 func newDrive(t *testing.T) *drive {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"cluster.yaml": twoHosts, "auth.json": `{"auths":{"r.example":{"auth":"dTpw"}}}`, "patches/kubeletconfiguration.yaml": "maxPods: 50\n"} {
+	for name, text := range map[string]string{"cluster.yaml": twoHosts, "auth.json": `{"auths":{"r.example":{"auth":"dTpw"}}}`, "target.yaml": targetConfig, "patches/kubeletconfiguration.yaml": "maxPods: 50\n"} {
 		testhost.Write(t, filepath.Join(dir, name), text, 0o600)
 	}
 	c, err := spec.Read(filepath.Join(dir, "cluster.yaml"))
@@ -147,6 +151,11 @@ func newMachine(t *testing.T, d *drive, serial string) *machine {
 			if err := m.fail(args[0]); err != nil {
 				return err
 			}
+			for _, arg := range args { // files of the command are there
+				if _, err := os.Stat(filepath.Join(m.root, arg)); strings.HasPrefix(arg, "/var/lib/airlift/") && err != nil {
+					return err
+				}
+			}
 			m.ran = append(m.ran, args[0])
 			return nil
 		},
@@ -187,7 +196,7 @@ func (m *machine) files() map[string]string {
 
 func TestTwoHosts(t *testing.T) {
 	d := newDrive(t)
-	for serial, want := range map[string][]string{"ABC123": {"init", "registry", "end"}, "w1": {"join", "registry"}} {
+	for serial, want := range map[string][]string{"ABC123": {"init", "registry", "etcd", "end"}, "w1": {"join", "registry"}} {
 		m := newMachine(t, d, serial)
 		m.lead = 3
 		if err := m.Start(t.Context()); err != nil {
@@ -201,7 +210,7 @@ func TestTwoHosts(t *testing.T) {
 			t.Errorf("record: %+v, %v", r, err)
 		}
 		for name, text := range m.files() {
-			if strings.Contains(text, d.seed.Token) || strings.Contains(text, d.seed.CertificateKey) || strings.Contains(text, "dTpw") {
+			if strings.Contains(text, d.seed.Token) || strings.Contains(text, d.seed.CertificateKey) || strings.Contains(text, "dTpw") || strings.Contains(text, "s3-secret") {
 				t.Errorf("%s has a secret of the seed", name)
 			}
 		}
@@ -483,7 +492,7 @@ func TestDryRunAndEnd(t *testing.T) {
 	m := newMachine(t, d, "ABC123")
 	before := testhost.Tree(t, m.root)
 	p, err := m.DryRun(t.Context())
-	if err != nil || p.Host != "cp-1" || len(p.Steps) != 2 || !strings.HasPrefix(p.Steps[0], "install init ") || !maps.Equal(before, testhost.Tree(t, m.root)) {
+	if err != nil || p.Host != "cp-1" || len(p.Steps) != 3 || !strings.HasPrefix(p.Steps[0], "install init ") || !maps.Equal(before, testhost.Tree(t, m.root)) {
 		t.Errorf("%+v, %v", p, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
