@@ -59,7 +59,11 @@ func (b *Host) begin(ctx context.Context) (*seed.Seed, spec.Host, *Record, error
 	}
 	file := copyFile
 	taken := r != nil && filesystem.Exists(string(rootOf(b.Root).Path(Installer)))
-	if !taken {
+	if taken {
+		if err := b.sameSeed(*r); err != nil {
+			return nil, spec.Host{}, nil, err
+		}
+	} else {
 		if b.Drive == "" {
 			return nil, spec.Host{}, nil, fault.New(fault.Usage, "this host has taken no seed").Hint("connect the drive, and name its directory: ./install seed run DIRECTORY")
 		}
@@ -83,15 +87,23 @@ func (b *Host) begin(ctx context.Context) (*seed.Seed, spec.Host, *Record, error
 
 // finished is what a host does that is done. A drive with another seed changes nothing.
 func (b *Host) finished(ctx context.Context, r Record) error {
-	if b.Drive != "" {
-		if s, _, _, err := b.readSeed(b.Drive + "/" + seed.File); err != nil {
-			return err
-		} else if s.ID != r.Seed {
-			return otherSeed(r, s)
-		}
+	if err := b.sameSeed(r); err != nil {
+		return err
 	}
 	b.say("this host is done: %s, %s of cluster %s; nothing was changed", r.Host, r.Role, r.Cluster)
 	return b.settle(ctx, r, r.State) // it may have been interrupted there
+}
+
+// sameSeed refuses a drive with another seed than the one of this host.
+func (b *Host) sameSeed(r Record) error {
+	if b.Drive == "" {
+		return nil
+	}
+	s, _, _, err := b.readSeed(b.Drive + "/" + seed.File)
+	if err == nil && s.ID != r.Seed {
+		err = otherSeed(r, s)
+	}
+	return err
 }
 
 func otherSeed(r Record, s *seed.Seed) error {
@@ -108,10 +120,13 @@ func (b *Host) read(ctx context.Context, file string, r *Record) (s *seed.Seed, 
 		err = otherSeed(*r, s)
 		return
 	}
-	if r == nil { // what a host has begun, it may end
-		if err = b.waitClock(ctx, s); err != nil {
-			return
-		}
+	if err = b.waitClock(ctx, s); r != nil && ctx.Err() == nil {
+		err = nil // what a host has begun, it may end
+	}
+	if err != nil {
+		return
+	}
+	if r == nil {
 		if id, nodeErr := observed(b.Root); id != "" || nodeErr != nil {
 			err = nodeErr
 			if err == nil {
@@ -147,6 +162,15 @@ func (b *Host) waitClock(ctx context.Context, s *seed.Seed) error {
 			return err
 		}
 	}
+}
+
+// expired returns an error after the life of the seed. A clock that was set back ends nothing.
+func (b *Host) expired(s *seed.Seed) error {
+	early, err := s.InTime(b.Now())
+	if early {
+		return nil
+	}
+	return err
 }
 
 // steps runs the commands that are not done.
@@ -211,7 +235,7 @@ func (b *Host) retry(ctx context.Context, s *seed.Seed, do func() error) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if _, over := s.InTime(b.Now()); over != nil || errors.Is(err, errOver) {
+		if over := b.expired(s); over != nil || errors.Is(err, errOver) {
 			return fault.Wrap(errors.Join(err, over), fault.Preflight, "add this host with ./install cluster apply, or by ./install join")
 		}
 		b.say("%v; trying again", err)
@@ -256,10 +280,12 @@ func (b *Host) reported(ctx context.Context, s *seed.Seed, me spec.Host) error {
 func (b *Host) lead(ctx context.Context, s *seed.Seed) error {
 	for {
 		missing, err := b.Site.Lead(ctx, s)
-		_, over := s.InTime(b.Now())
+		over := b.expired(s)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case err != nil && over != nil: // what fails must not keep the token
+			b.say("the seed has expired; which hosts are done is not known: %v", err)
 		case err != nil:
 			b.say("%v; trying again", err)
 		case len(missing) == 0:
@@ -269,7 +295,7 @@ func (b *Host) lead(ctx context.Context, s *seed.Seed) error {
 		default:
 			b.say("%d of %d hosts are done; waiting for %s", len(s.Cluster.Hosts)-len(missing), len(s.Cluster.Hosts), strings.Join(missing, ", "))
 		}
-		if err == nil && (len(missing) == 0 || over != nil) {
+		if err == nil && len(missing) == 0 || over != nil {
 			break
 		}
 		if err := b.Sleep(ctx, pause); err != nil {
@@ -335,6 +361,15 @@ func (b *Host) End(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	stop := func(h *host.Host) error {
+		if !filesystem.Exists(h.Path(seed.UnitFile)) {
+			return nil
+		}
+		return h.Systemd().DisableNow(ctx, seed.Unit)
+	}
+	if err := b.change(stop); err != nil { // before the end in the cluster: the unit would upload the certificates again
+		return err
+	}
 	if r != nil && r.First && r.State == Running {
 		s, _, _, err := b.readSeed(b.path(copyFile))
 		if err == nil && observedNode(b.Root) {
@@ -344,15 +379,8 @@ func (b *Host) End(ctx context.Context) error {
 			return err
 		}
 	}
-	return b.change(func(h *host.Host) error {
-		if filesystem.Exists(h.Path(seed.UnitFile)) {
-			if err := h.Systemd().DisableNow(ctx, seed.Unit); err != nil {
-				return err
-			}
-		}
-		if r == nil {
-			return nil
-		}
-		return h.RemoveTree(seed.CopyDir)
-	})
+	if r == nil {
+		return nil
+	}
+	return b.change(func(h *host.Host) error { return h.RemoveTree(seed.CopyDir) })
 }

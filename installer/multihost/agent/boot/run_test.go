@@ -26,10 +26,14 @@ import (
 	"airlift/scripts/fixtures/testhost"
 )
 
+// targetConfig is of an S3 target.
+const targetConfig = "apiVersion: airlift/v1\nkind: BackupTarget\ns3:\n  endpoint: https://s3.site.example:9000\n  accessKey: me\n  secretKey: s3-secret\n"
+
 const twoHosts = `apiVersion: airlift/v1
 kind: Cluster
 name: plant-7
 registries: {auth: auth.json}
+backups: {target: "s3://backups/plant-7", targetConfig: target.yaml, every: 6h, keep: 3, recipients: [age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p]}
 hosts:
 - {name: cp-1, role: control-plane, nodeIP: 10.0.0.11, match: {serial: ABC123}}
 - {name: w-1, role: worker, nodeIP: 10.0.0.21, match: {label: w1}, patches: patches}
@@ -47,7 +51,7 @@ var created = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 func newDrive(t *testing.T) *drive {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"cluster.yaml": twoHosts, "auth.json": `{"auths":{"r.example":{"auth":"dTpw"}}}`, "patches/kubeletconfiguration.yaml": "maxPods: 50\n"} {
+	for name, text := range map[string]string{"cluster.yaml": twoHosts, "auth.json": `{"auths":{"r.example":{"auth":"dTpw"}}}`, "target.yaml": targetConfig, "patches/kubeletconfiguration.yaml": "maxPods: 50\n"} {
 		testhost.Write(t, filepath.Join(dir, name), text, 0o600)
 	}
 	c, err := spec.Read(filepath.Join(dir, "cluster.yaml"))
@@ -72,7 +76,14 @@ func newDrive(t *testing.T) *drive {
 	if _, err := signature.WriteKeyPair(filepath.Join(dir, "k.key"), d.key, ""); err != nil {
 		t.Fatal(err)
 	}
-	key, err := signature.ReadSecretKey(filepath.Join(dir, "k.key"), nil)
+	d.sign(t, filepath.Join(dir, "k.key"))
+	return d
+}
+
+// sign writes the seed and its signature to the drive.
+func (d *drive) sign(t *testing.T, keyFile string) {
+	t.Helper()
+	key, err := signature.ReadSecretKey(keyFile, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +93,6 @@ func newDrive(t *testing.T) *drive {
 	}
 	testhost.Write(t, filepath.Join(d.dir, seed.File), string(text), 0o600)
 	testhost.Write(t, filepath.Join(d.dir, seed.File+".minisig"), string(d.seed.Sign(text, key)), 0o600)
-	return d
 }
 
 // elf returns a small launcher: it is copied often.
@@ -105,10 +115,12 @@ type machine struct {
 	ran   []string
 	units *testhost.Units
 	// fail is called before each change of the host and each command: an error is a power cut.
-	fail func(what string) error
-	lead int // how often Lead still has a host that is missing
-	end  error
-	told []Claim
+	fail    func(what string) error
+	leadErr error
+	lead    int // how often Lead still has a host that is missing
+	end     error
+	told    []Claim
+	stopped bool // the unit, before the end in the cluster
 }
 
 func newMachine(t *testing.T, d *drive, serial string) *machine {
@@ -140,6 +152,11 @@ func newMachine(t *testing.T, d *drive, serial string) *machine {
 			if err := m.fail(args[0]); err != nil {
 				return err
 			}
+			for _, arg := range args { // files of the command are there
+				if _, err := os.Stat(filepath.Join(m.root, arg)); strings.HasPrefix(arg, "/var/lib/airlift/") && err != nil {
+					return err
+				}
+			}
 			m.ran = append(m.ran, args[0])
 			return nil
 		},
@@ -154,6 +171,9 @@ func (m *machine) Report(_ context.Context, _ *seed.Seed, _ string, c Claim) err
 }
 
 func (m *machine) Lead(context.Context, *seed.Seed) ([]string, error) {
+	if m.leadErr != nil {
+		return nil, m.leadErr
+	}
 	if m.lead--; m.lead >= 0 {
 		return []string{"w-1"}, nil
 	}
@@ -162,6 +182,7 @@ func (m *machine) Lead(context.Context, *seed.Seed) ([]string, error) {
 
 func (m *machine) End(context.Context, *seed.Seed) error {
 	m.ran = append(m.ran, "end")
+	m.stopped = slices.Contains(m.units.Done, "disable "+seed.Unit)
 	return m.end
 }
 
@@ -176,7 +197,7 @@ func (m *machine) files() map[string]string {
 
 func TestTwoHosts(t *testing.T) {
 	d := newDrive(t)
-	for serial, want := range map[string][]string{"ABC123": {"init", "registry", "end"}, "w1": {"join", "registry"}} {
+	for serial, want := range map[string][]string{"ABC123": {"init", "registry", "etcd", "end"}, "w1": {"join", "registry"}} {
 		m := newMachine(t, d, serial)
 		m.lead = 3
 		if err := m.Start(t.Context()); err != nil {
@@ -190,7 +211,7 @@ func TestTwoHosts(t *testing.T) {
 			t.Errorf("record: %+v, %v", r, err)
 		}
 		for name, text := range m.files() {
-			if strings.Contains(text, d.seed.Token) || strings.Contains(text, d.seed.CertificateKey) || strings.Contains(text, "dTpw") {
+			if strings.Contains(text, d.seed.Token) || strings.Contains(text, d.seed.CertificateKey) || strings.Contains(text, "dTpw") || strings.Contains(text, "s3-secret") {
 				t.Errorf("%s has a secret of the seed", name)
 			}
 		}
@@ -368,12 +389,111 @@ func TestWaits(t *testing.T) {
 	}
 }
 
+// A host that has begun refuses the drive of another seed, and does not go on with its own instead.
+func TestOtherSeed(t *testing.T) {
+	d, other := newDrive(t), newDrive(t)
+	m := newMachine(t, d, "w1")
+	m.begin(t, "join")
+	other.sign(t, filepath.Join(filepath.Dir(d.key), "k.key"))
+	m.Drive = other.dir
+	before := testhost.Tree(t, m.root)
+	if err := m.Start(t.Context()); fault.ExitCode(err) != fault.Preflight || !strings.Contains(fmt.Sprint(err), "by another seed") || len(m.ran) > 0 || !maps.Equal(before, testhost.Tree(t, m.root)) {
+		t.Errorf("%v, ran %q", err, m.ran)
+	}
+}
+
+// A clock that is set back is not the end of the seed: hosts wait and go on.
+func TestClockSetBack(t *testing.T) {
+	d := newDrive(t)
+	m := newMachine(t, d, "ABC123")
+	m.lead = 5
+	m.fail = func(what string) error {
+		if what == "init" {
+			m.now = created.Add(-time.Hour)
+		}
+		return nil
+	}
+	if err := m.Start(t.Context()); err != nil || m.lead >= 0 {
+		t.Errorf("%v: the first control plane did not wait for %d reports:\n%s", err, m.lead+1, m.out.String())
+	}
+	m = newMachine(t, d, "w1")
+	failed := 0
+	m.fail = func(what string) error {
+		if what == "join" {
+			m.now = created.Add(-time.Hour)
+			if failed++; failed < 3 {
+				return errors.New("connection refused")
+			}
+		}
+		return nil
+	}
+	if err := m.Start(t.Context()); err != nil {
+		t.Errorf("a worker: %v", err)
+	}
+	m = newMachine(t, d, "w1") // a clock without a battery, after a power cut
+	m.begin(t, "join")
+	m.Drive, m.now = "", time.Unix(0, 0)
+	sleep := m.Sleep
+	m.Sleep = func(ctx context.Context, d time.Duration) error {
+		if m.now.Before(created) && strings.Contains(m.out.String(), "the clock of this host is right") {
+			m.now = created.Add(time.Minute)
+		}
+		return sleep(ctx, d)
+	}
+	m.fail = func(what string) error {
+		if what == "join" && m.now.Before(created) {
+			return errors.New("certificate is not yet valid")
+		}
+		return nil
+	}
+	if err := m.Start(t.Context()); err != nil || strings.Contains(m.out.String(), "not yet valid") {
+		t.Errorf("after a power cut: %v\n%s", err, m.out.String())
+	}
+}
+
+// What the first control plane cannot do for the others does not keep the token in the cluster after the seed has expired.
+func TestLeadFails(t *testing.T) {
+	m := newMachine(t, newDrive(t), "ABC123")
+	m.leadErr = errors.New("the ConfigMap is immutable")
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	if err := m.Start(ctx); err != nil || m.ran[len(m.ran)-1] != "end" {
+		t.Errorf("%v, ran %q", err, m.ran)
+	}
+}
+
+// seed end stops the unit before it deletes the token and the certificates: the unit would upload them again.
+func TestEndStopsFirst(t *testing.T) {
+	m := newMachine(t, newDrive(t), "ABC123")
+	m.begin(t, "registry")
+	testhost.Write(t, filepath.Join(m.root, "/etc/kubernetes/kubelet.conf"), "", 0o600)
+	if err := m.Host.End(t.Context()); err != nil || !slices.Contains(m.ran, "end") || !m.stopped {
+		t.Errorf("%v, ran %q, stopped before: %t", err, m.ran, m.stopped)
+	}
+}
+
+// begin runs a host until the power is cut before a command.
+func (m *machine) begin(t *testing.T, verb string) {
+	t.Helper()
+	ctx, off := context.WithCancel(t.Context())
+	m.fail = func(what string) error {
+		if what == verb {
+			off()
+		}
+		return ctx.Err()
+	}
+	if err := m.Start(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	m.fail = func(string) error { return nil }
+}
+
 func TestDryRunAndEnd(t *testing.T) {
 	d := newDrive(t)
 	m := newMachine(t, d, "ABC123")
 	before := testhost.Tree(t, m.root)
 	p, err := m.DryRun(t.Context())
-	if err != nil || p.Host != "cp-1" || len(p.Steps) != 2 || !strings.HasPrefix(p.Steps[0], "install init ") || !maps.Equal(before, testhost.Tree(t, m.root)) {
+	if err != nil || p.Host != "cp-1" || len(p.Steps) != 3 || !strings.HasPrefix(p.Steps[0], "install init ") || !maps.Equal(before, testhost.Tree(t, m.root)) {
 		t.Errorf("%+v, %v", p, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
