@@ -222,11 +222,15 @@ func (b *Host) step(ctx context.Context, s *seed.Seed, me spec.Host, step seed.S
 	})
 }
 
+// refusals is how many in a row mean that the token has ended: an API server that has just started has not read the tokens yet.
+const refusals = 5
+
 // errOver is why a host gives up: nothing of the seed can succeed any more.
 var errOver = errors.New("the seed has ended: the cluster has no token for this host any more")
 
 // retry does something until it succeeds, the seed expires, or the cluster refuses its token.
 func (b *Host) retry(ctx context.Context, s *seed.Seed, do func() error) error {
+	refused := 0
 	for wait := pause; ; wait = min(2*wait, longestPause) {
 		err := do()
 		if err == nil {
@@ -235,7 +239,10 @@ func (b *Host) retry(ctx context.Context, s *seed.Seed, do func() error) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if over := b.expired(s); over != nil || errors.Is(err, errOver) {
+		if refused++; !errors.Is(err, errOver) {
+			refused = 0
+		}
+		if over := b.expired(s); over != nil || refused == refusals {
 			return fault.Wrap(errors.Join(err, over), fault.Preflight, "add this host with ./install cluster apply, or by ./install join")
 		}
 		b.say("%v; trying again", err)

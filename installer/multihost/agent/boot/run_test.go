@@ -553,3 +553,24 @@ func TestLastError(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusedToken: an API server that has just started may refuse the token; one that goes on does not know it any more.
+func TestRefusedToken(t *testing.T) {
+	s := &seed.Seed{Expires: time.Now().Add(time.Hour)}
+	over := fmt.Errorf("%w: unauthorized", errOver)
+	for name, one := range map[string]struct {
+		answers []error
+		gives   bool // up
+	}{
+		"started":           {[]error{over, over, over, over, nil}, false},
+		"refused in turns":  {[]error{over, over, over, io.EOF, over, over, over, over, nil}, false},
+		"the token is gone": {[]error{over, over, over, over, over, nil}, true},
+	} {
+		b := &Host{Console: io.Discard, Now: time.Now, Sleep: func(context.Context, time.Duration) error { return nil }}
+		calls := 0
+		err := b.retry(t.Context(), s, func() error { calls++; return one.answers[calls-1] })
+		if gave := errors.Is(err, errOver); gave != one.gives || !gave && err != nil {
+			t.Errorf("%s: after %d answers: %v", name, calls, err)
+		}
+	}
+}
