@@ -98,6 +98,9 @@ func (b *Backup) saveElsewhere(ctx context.Context, d Destination, keep int, r *
 			return err
 		}
 	}
+	if err := o.nextSecond(ctx); err != nil {
+		return err
+	}
 	written, err := o.add(ctx, prefix, r)
 	if err != nil {
 		if len(o.waiting()) > 0 { // they may be what fills the disk
@@ -146,6 +149,24 @@ func compareCopies(x, y target.Copy) int {
 	a, _ := readName(x.Name)
 	b, _ := readName(y.Name)
 	return a.compare(b.scheduled)
+}
+
+// nextSecond waits until this host has no backup of this second: names have no fractions, and a target keeps what has a name.
+func (o *outbox) nextSecond(ctx context.Context) error {
+	for {
+		now := time.Now()
+		if !slices.ContainsFunc(o.list.Copies, func(c target.Copy) bool {
+			n, ok := readName(c.Name)
+			return ok && n.time == now.UTC().Format(TimeFormat)
+		}) {
+			return nil
+		}
+		select {
+		case <-time.After(now.Truncate(time.Second).Add(time.Second).Sub(now)):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 func (o *outbox) hasRecent(now time.Time) bool {
@@ -354,6 +375,9 @@ func (b *Backup) sendOnce(ctx context.Context, d Destination, r *node.BackupReco
 		if o.list, err = node.ReadBackupList(b.Host); err != nil {
 			return err
 		}
+	}
+	if err := o.nextSecond(ctx); err != nil {
+		return err
 	}
 	scratch, err := b.Host.CreateScratch()
 	if err != nil {

@@ -620,3 +620,23 @@ func TestTimerRemovedInSteps(t *testing.T) {
 		}
 	}
 }
+
+// TestSameSecond: a backup never gets the name of another one of this host.
+func TestSameSecond(t *testing.T) {
+	m := backup.Manifest{Created: time.Now(), Node: "one", EtcdClusterID: "00000000000000ab", Snapshot: etcd.Snapshot{Revision: 7}}
+	name := func() string { return scheduledName(scheduledPrefix+"0123456789ab-", m, true) }
+	o := &outbox{list: &node.BackupList{Copies: []target.Copy{{Name: name()}}}}
+	first := name()
+	if err := o.nextSecond(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if m.Created = time.Now(); name() == first {
+		t.Errorf("two backups have the name %s", first)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	o.list.Copies[0].Name = name()
+	if err := o.nextSecond(ended); err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
