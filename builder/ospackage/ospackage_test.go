@@ -90,7 +90,7 @@ func TestRPM(t *testing.T) {
 	}
 }
 
-// A hostile header does not make the build use more memory than a small multiple of its size, whatever its index says.
+// A hostile header does not make the build use more memory than a small multiple of its size, whatever is in its index.
 func TestHostileHeaders(t *testing.T) {
 	lead := rpmMagic + strings.Repeat("\x00", 92)
 	signatures := "\x8e\xad\xe8\x01" + strings.Repeat("\x00", 12)

@@ -18,7 +18,7 @@ const (
 	Silence = Valid + 300*time.Millisecond
 )
 
-// A Table says which node announces each address. One node writes it, the one that has its Lease.
+// A Table has the node that announces each address. One node writes it, the one that has its Lease.
 type Table struct {
 	// Version counts the changes.
 	Version int64   `json:"version"`

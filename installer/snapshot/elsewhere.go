@@ -130,7 +130,7 @@ func (o *outbox) connected(ctx context.Context, do func(s *elsewhere.Store) erro
 	return do(s)
 }
 
-// storeList stores the list before what it says is done.
+// storeList stores the list before anything in it is done.
 func (o *outbox) storeList() error { return node.WriteRecord(o.Host, node.BackupListPath, o.list) }
 
 // waiting returns the indexes of the backups that were not stored at this target, the newest first.

@@ -190,16 +190,16 @@ func retention(t *testing.T, url, config, dir string, cut func(int64)) {
 			newWriter(t, "cp-3", "aaaaaaaaaaaa", 1, url, config), newWriter(t, "cp-1", "bbbbbbbbbbbb", 2, url, config),
 		}
 		keep, revision := rapid.IntRange(1, 3).Draw(rt, "keep"), int64(0)
-		foreign, good := map[string]string{}, map[*writer][]string{}
+		others, good := map[string]string{}, map[*writer][]string{}
 		for i := range rapid.IntRange(3, 9).Draw(rt, "steps") {
 			w := writers[rapid.IntRange(0, len(writers)-1).Draw(rt, "writer")]
-			if rapid.IntRange(0, 3).Draw(rt, "foreign") == 0 { // of an administrator, of a host that was reset, of another program
+			if rapid.IntRange(0, 3).Draw(rt, "others") == 0 { // of an administrator, of a host that was reset, of another command
 				revision++
 				name := rapid.SampledFrom([]string{"notes.txt", scheduledPrefix + "copy.tar.age", scheduledName(scheduledPrefix+w.ca+"-", backup.Manifest{
 					Created: time.Unix(int64(i), 0), Node: w.node, EtcdClusterID: fmt.Sprintf("%016x", w.cluster), Snapshot: etcd.Snapshot{Revision: revision},
 				}, true)}).Draw(rt, "name")
-				foreign[name] = fmt.Sprint("foreign ", i)
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(foreign[name]), 0o644); err != nil {
+				others[name] = fmt.Sprint("others ", i)
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(others[name]), 0o644); err != nil {
 					rt.Fatal(err)
 				}
 				continue
@@ -228,7 +228,7 @@ func retention(t *testing.T, url, config, dir string, cut func(int64)) {
 					rt.Fatalf("%s has %d backups of %d that ended well, want %d", w.node, stored, len(good[w]), keep)
 				}
 			}
-			for name, want := range foreign {
+			for name, want := range others {
 				if is, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(is) != want {
 					rt.Fatalf("%s, which is not of these hosts, is %q, %v", name, is, err)
 				}
@@ -378,7 +378,7 @@ func TestNewest(t *testing.T) {
 	}{
 		"by revision, whatever the clock was": {[]elsewhere.Item{item(a, 9, "x", 1, 5), item(a, 1, "y", 1, 7)}, nil, 1},
 		"after a restore":                     {[]elsewhere.Item{item(a, 1, "x", 1, 50), item(a, 2, "x", 2, 1_000_000_060)}, nil, 1},
-		"etcd began anew":                     {[]elsewhere.Item{item(a, 1, "x", 1, 50), item(a, 2, "x", 2, 10)}, nil, -1},
+		"a new etcd":                          {[]elsewhere.Item{item(a, 1, "x", 1, 50), item(a, 2, "x", 2, 10)}, nil, -1},
 		"two clusters":                        {[]elsewhere.Item{item(a, 1, "x", 1, 5), item(b, 1, "x", 2, 5)}, nil, -1},
 		"two clusters, with the hash":         {[]elsewhere.Item{item(a, 1, "x", 1, 5), item(b, 1, "x", 2, 5)}, []string{"sha256:" + b + strings.Repeat("0", 52)}, 1},
 		"another hash":                        {[]elsewhere.Item{item(a, 1, "x", 1, 5)}, []string{"sha256:" + b}, -1},
@@ -394,7 +394,7 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// TestScheduledTarget: the unit and the settings name the URL and files, and no secret.
+// TestScheduledTarget: the unit and its configuration name the URL and files, and no secret.
 func TestScheduledTarget(t *testing.T) {
 	a, err := target.ParseURL("sftp://backup@nas:2222/srv/k8s")
 	if err != nil {

@@ -81,7 +81,7 @@ func newStatus() *cobra.Command {
 		Use:   "status",
 		Short: "Show how far the hosts of the seed are",
 		Long: `Show how far this host is. On a control plane, also show all hosts of the seed: what each one reports, and
-whether its node is Ready. A report is what a host with the token says about itself.`,
+whether its node is Ready. A report is what a host with the token claims about itself.`,
 		Example: "  ./install seed status\n  ./install seed status -o json",
 	}, func(cmd *cobra.Command, _ []string) (*boot.Status, error) {
 		s, err := boot.ReadStatus(cmd.Context(), "/")

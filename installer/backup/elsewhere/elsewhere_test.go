@@ -384,7 +384,7 @@ func TestFaultsOfSFTP(t *testing.T) {
 	failed(t, "silent", deliver(place{"sftp://backup@" + silent.Addr().String() + p.dir, p.config, p.dir}, 200*time.Millisecond), "no data was sent or received")
 }
 
-// TestFullDiskOfSFTP: the error says so, and nothing is left.
+// TestFullDiskOfSFTP: the error has the reason, and nothing is left.
 func TestFullDiskOfSFTP(t *testing.T) {
 	h, dir := sftphost.Start(t), smallfs.Small(t, 1<<20)
 	p := place{"sftp://backup@" + h.Address + dir, h.Config(), dir}

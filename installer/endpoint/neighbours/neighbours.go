@@ -25,7 +25,7 @@ type Segment interface {
 	Announce() error
 	// Solicit asks who has the address.
 	Solicit() error
-	// Hear waits for a packet in which another host says that it has the address, and returns its
+	// Hear waits for a packet in which another host claims the address, and returns its
 	// hardware address. It fails after Close.
 	Hear() (net.HardwareAddr, error)
 	Close() error

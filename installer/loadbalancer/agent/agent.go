@@ -233,7 +233,7 @@ func (a *agent) follow(ctx context.Context, name string, wake chan<- struct{}) {
 	if name != "" {
 		options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	}
-	seen := map[string]string{} // what a Lease says, without its renewals
+	seen := map[string]string{} // what a Lease has, without its renewals
 	for ctx.Err() == nil {
 		w, err := a.API.CoordinationV1().Leases(Namespace).Watch(ctx, options)
 		if err == nil {

@@ -241,9 +241,9 @@ func TestServices(t *testing.T) {
 	}
 	c.service("early")
 	c.service("other", func(s *corev1.Service) { s.Spec.LoadBalancerClass = ptr.To("example.com/other") })
-	c.service("foreign")
-	foreign := []byte(`{"status":{"loadBalancer":{"ingress":[{"ip":"198.51.100.10"}]}}}`)
-	if _, err := c.api.CoreV1().Services("default").Patch(t.Context(), "foreign", types.MergePatchType, foreign, metav1.PatchOptions{}, "status"); err != nil {
+	c.service("others")
+	others := []byte(`{"status":{"loadBalancer":{"ingress":[{"ip":"198.51.100.10"}]}}}`)
+	if _, err := c.api.CoreV1().Services("default").Patch(t.Context(), "others", types.MergePatchType, others, metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}
 	c.pools(map[string]string{"default": "198.51.100.10-198.51.100.12"})
@@ -304,9 +304,9 @@ func TestServices(t *testing.T) {
 	c.pools(nil)
 	c.has("late", "")
 	c.has("local", "")
-	c.has("foreign", "198.51.100.10")
+	c.has("others", "198.51.100.10")
 	c.has("other", "")
-	for _, name := range []string{"late", "local", "foreign", "other"} {
+	for _, name := range []string{"late", "local", "others", "other"} {
 		c.remove(name)
 	}
 }

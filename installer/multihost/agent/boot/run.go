@@ -272,7 +272,7 @@ func (b *Host) waitAddress(ctx context.Context, me spec.Host) error {
 	}
 }
 
-// reported tells the cluster that this host is done.
+// reported reports to the cluster that this host is done.
 func (b *Host) reported(ctx context.Context, s *seed.Seed, me spec.Host) error {
 	err := b.retry(ctx, s, func() error { return b.Site.Report(ctx, s, me.Name, Claim{State: Done}) })
 	if err != nil && ctx.Err() == nil { // it is a node: that nobody reads the report is no failure

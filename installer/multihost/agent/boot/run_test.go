@@ -119,7 +119,7 @@ type machine struct {
 	leadErr error
 	lead    int // how often Lead still has a host that is missing
 	end     error
-	told    []Claim
+	claims  []Claim
 	stopped bool // the unit, before the end in the cluster
 }
 
@@ -166,7 +166,7 @@ func newMachine(t *testing.T, d *drive, serial string) *machine {
 }
 
 func (m *machine) Report(_ context.Context, _ *seed.Seed, _ string, c Claim) error {
-	m.told = append(m.told, c)
+	m.claims = append(m.claims, c)
 	return m.fail("report")
 }
 
