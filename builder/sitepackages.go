@@ -82,7 +82,7 @@ func (b *build) readPackages(ctx context.Context) (errs []error) {
 		byRelease[p.Release] = append(byRelease[p.Release], p)
 	}
 	for _, release := range slices.Sorted(maps.Keys(byRelease)) {
-		// Hosts of a minor release also get the packages for all of them, except those of which there is one for the minor release.
+		// Hosts of a minor release also get the packages for all of them, except packages that the minor release has itself.
 		all, installed := byRelease[release], lists[release]
 		for other := release; strings.Contains(other, "."); {
 			other = other[:strings.LastIndex(other, ".")]

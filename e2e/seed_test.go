@@ -18,7 +18,7 @@ import (
 	"airlift/scripts/lab"
 )
 
-// drive is the directory on each host that stands for the mounted drive.
+// drive is the directory on each host that the test uses as the mounted drive.
 const drive = "/srv/drive"
 
 // TestSeed powers on five hosts and one that is in no list, in random order, with nothing but the user data of `bundle seed` and a drive. Two

@@ -8,7 +8,7 @@ import (
 // A Speaker decides for which addresses a node answers, from the tables that the node read. It needs no other clock.
 type Speaker struct {
 	node string
-	// Version is that of the last table.
+	// Version is the version of the last table.
 	Version int64
 	until   time.Time // the node announces until then
 	claims  map[netip.Addr]*claim

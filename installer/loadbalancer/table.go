@@ -80,7 +80,7 @@ func (n *Node) alive(now time.Time) bool {
 type Demand struct {
 	Address netip.Addr
 	Service string
-	// Nodes are those that can serve it; nil means all.
+	// Nodes can serve it; nil means all.
 	Nodes map[string]bool
 }
 

@@ -55,7 +55,7 @@ type outbox struct {
 	*Backup
 	address target.Address
 	config  *target.Config
-	dir     string // of those that wait
+	dir     string // of backups that wait
 	list    *node.BackupList
 }
 
@@ -180,7 +180,7 @@ func (o *outbox) hasRecent(now time.Time) bool {
 	return false
 }
 
-// add writes a backup that waits, and adds it to the list. Of those that wait, the oldest ones make room.
+// add writes a backup that waits, and adds it to the list. The oldest waiting ones make room.
 func (o *outbox) add(ctx context.Context, prefix string, r *node.BackupRecord) (c target.Copy, err error) {
 	err = o.SaveNamed(ctx, func(m backup.Manifest) string {
 		c = newCopy(o.address, scheduledName(prefix, m, true), m)
@@ -204,7 +204,7 @@ func (o *outbox) add(ctx context.Context, prefix string, r *node.BackupRecord) (
 	return c, o.makeRoom()
 }
 
-// makeRoom removes the oldest files of those that wait. Their copies stay in the list: a part of them may be at the target.
+// makeRoom removes the oldest waiting files. Their copies stay in the list: a part of them may be at the target.
 func (o *outbox) makeRoom() error {
 	files := 0
 	for _, at := range o.waiting() {

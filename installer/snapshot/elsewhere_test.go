@@ -534,7 +534,7 @@ func TestWaitingWithoutANewBackup(t *testing.T) {
 	}
 }
 
-// TestChangedOnTheDisk: a backup whose bytes have changed while it waited does not stop those that follow.
+// TestChangedOnTheDisk: a backup whose bytes have changed while it waited does not stop the next ones.
 func TestChangedOnTheDisk(t *testing.T) {
 	_, url, config, dir := overSFTP(t)
 	w := newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, url, config)

@@ -159,7 +159,7 @@ func testStore(t *testing.T, p place, sizes ...int) {
 		if err := s.Remove(t.Context(), *c); !errors.Is(err, ErrMissing) {
 			t.Errorf("removed twice: %v", err)
 		}
-		// Somebody has another file with this name.
+		// The target has another file with this name.
 		p.put(t, name, []byte("other"))
 		if err := s.Remove(t.Context(), *c); !errors.Is(err, ErrOther) && !errors.Is(err, ErrMissing) {
 			t.Errorf("the file of another program: %v", err)
@@ -395,7 +395,7 @@ func TestFullDiskOfSFTP(t *testing.T) {
 	}
 }
 
-// TestInterrupted: the error is the one of the context, so that the exit code is that of an interruption.
+// TestInterrupted: the error is the context's, so that the exit code means an interruption.
 func TestInterrupted(t *testing.T) {
 	_, p := inProcess(t)
 	s := p.store(t)

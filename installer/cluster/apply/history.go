@@ -370,7 +370,7 @@ func notInReference(c rune) bool {
 }
 
 // NeededImages returns the images that an undo and the manifests themselves need, with what needs them. The hooks of a manifest need images that no
-// workload names. damaged are versions of which the images are not known.
+// workload names. damaged are versions whose images are not known.
 func NeededImages(ctx context.Context, api kubernetes.Interface) (images map[string]string, damaged []Revision, err error) {
 	inventory, err := ReadInventory(ctx, api)
 	if err != nil {

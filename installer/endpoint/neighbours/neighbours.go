@@ -68,7 +68,7 @@ func openARP(ifi *net.Interface, a netip.Addr, answer func() bool) (Segment, err
 	if len(ifi.HardwareAddr) != 6 {
 		return nil, errors.New("it is not an Ethernet interface")
 	}
-	// The process wakes up only for packets from hosts with the address, and for those that ask for it if it answers.
+	// The process wakes up only for packets from hosts with the address, and, if it answers, for packets that ask for it.
 	number, asked := binary.BigEndian.Uint32(a.AsSlice()), uint8(1)
 	if answer != nil {
 		asked = 0

@@ -44,7 +44,7 @@ type Options struct {
 	Node string
 	API  kubernetes.Interface
 	Log  *slog.Logger
-	// Subnets lists the subnets of the node; nil means those of this host.
+	// Subnets lists the subnets of the node; nil means the subnets of this host.
 	Subnets func() ([]netip.Prefix, error)
 }
 

@@ -56,7 +56,7 @@ func (l *lines) read(t loadbalancer.Table, began time.Time) {
 	l.refresh(time.Now())
 }
 
-// refresh closes the lines that this node should not have or whose interface changed, and opens those that are missing. When it
+// refresh closes the lines that this node should not have or whose interface changed, and opens the missing ones. When it
 // returns, nothing answers for another address.
 func (l *lines) refresh(now time.Time) {
 	interfaces, err := withSubnets()

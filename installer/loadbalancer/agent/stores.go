@@ -101,7 +101,7 @@ func (s *stores) synced() bool {
 	return true
 }
 
-// listServices lists the Services of type LoadBalancer, also those of other controllers.
+// listServices lists the Services of type LoadBalancer, also of other controllers.
 func (s *stores) listServices() (list []*corev1.Service) {
 	for _, object := range s.services.List() {
 		if one := object.(*corev1.Service); one.Spec.Type == corev1.ServiceTypeLoadBalancer {

@@ -231,7 +231,7 @@ func (w *writer) observe(ctx context.Context) error {
 	return nil
 }
 
-// nodes returns what is known of the nodes, those that the table names included.
+// nodes returns what is known of the nodes, with the nodes in the table.
 func (w *writer) nodes(t loadbalancer.Table, now time.Time) map[string]*loadbalancer.Node {
 	for _, e := range t.Entries {
 		for _, name := range []string{e.Node, e.Leaving} {
@@ -460,7 +460,7 @@ func (w *writer) demands(decisions []decision) (list []loadbalancer.Demand) {
 	return list
 }
 
-// writeStatuses writes the addresses of Services that differ: first to those that lose one.
+// writeStatuses writes the addresses of Services that differ: first to Services that lose one.
 func (w *writer) writeStatuses(ctx context.Context, decisions []decision, t loadbalancer.Table) (failed error) {
 	limited, cancel := context.WithTimeout(ctx, statusTime)
 	defer cancel()

@@ -287,7 +287,7 @@ func (m Machine) String() string {
 	return fmt.Sprintf("serial %s, MAC addresses %s, label %s", cmp.Or(m.Serial, "none"), cmp.Or(strings.Join(m.MACs, " "), "none"), cmp.Or(strings.Join(m.Labels, " "), "none"))
 }
 
-// has reports whether a machine is the one of a row.
+// has reports whether a row describes a machine.
 func (m Machine) has(want *spec.Match) bool {
 	switch {
 	case want == nil:

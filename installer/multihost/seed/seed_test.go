@@ -211,7 +211,7 @@ func TestGeneratedMachines(t *testing.T) {
 	})
 }
 
-// The steps are those of `cluster apply`, with the credentials of the seed.
+// The steps are the steps of `cluster apply`, with the credentials of the seed.
 func TestSteps(t *testing.T) {
 	s, _, _, _ := signed(t)
 	verbs := func(name string) (list []string) {

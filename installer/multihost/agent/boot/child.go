@@ -23,7 +23,7 @@ func RunCopy(console io.Writer) func(ctx context.Context, args []string, stdin [
 		last := &lastError{}
 		c := childprocess.Command(ctx, Installer, args...)
 		c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(stdin), console, io.MultiWriter(console, last)
-		// In a group of its own, it gets one signal, and not also the one of the terminal: a second one would end it at once.
+		// In a group of its own, it gets one signal, and not also the terminal's: a second one would end it at once.
 		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
 		c.WaitDelay = stopTime

@@ -118,7 +118,7 @@ var serials = []string{"/sys/class/dmi/id/product_serial", "/sys/firmware/device
 // labelArgument is the kernel's argument with the label of a machine.
 const labelArgument = "airlift.label="
 
-// ReadMachine reads what identifies the machine at root, which has links. The kernel lists them, because /sys of a container may be that of
+// ReadMachine reads what identifies the machine at root, which has links. The kernel lists them, because a container may see /sys of
 // its host.
 func ReadMachine(root string, links []net.Interface) (m seed.Machine) {
 	read := func(name string) string {

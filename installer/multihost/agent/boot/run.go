@@ -94,7 +94,7 @@ func (b *Host) finished(ctx context.Context, r Record) error {
 	return b.settle(ctx, r, r.State) // it may have been interrupted there
 }
 
-// sameSeed refuses a drive with another seed than the one of this host.
+// sameSeed refuses a drive with a seed that is not this host's.
 func (b *Host) sameSeed(r Record) error {
 	if b.Drive == "" {
 		return nil

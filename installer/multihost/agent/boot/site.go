@@ -47,7 +47,7 @@ type Claim struct {
 type Site interface {
 	// Report writes a claim. errOver means that the cluster does not accept the token any more.
 	Report(ctx context.Context, s *seed.Seed, name string, c Claim) error
-	// Lead does on the first control plane what other hosts wait for, and returns those that are not done.
+	// Lead does on the first control plane what other hosts wait for, and returns the hosts that are not done.
 	Lead(ctx context.Context, s *seed.Seed) (missing []string, err error)
 	// End deletes the token, the certificates and the permission to report.
 	End(ctx context.Context, s *seed.Seed) error
