@@ -245,7 +245,7 @@ func removeIfExists(path string) error {
 	return nil
 }
 
-// send sends all backups that wait, and removes what interrupted runs have left of those that do not wait any more.
+// send sends all waiting backups, and removes what interrupted runs have left of the others.
 func (o *outbox) send(ctx context.Context, s *elsewhere.Store) error {
 	var gone []string
 	for _, i := range o.waiting() {
@@ -332,8 +332,8 @@ func (o *outbox) prune(ctx context.Context, s *elsewhere.Store, written target.C
 	}
 }
 
-// removeStrays removes files that a run wrote which was killed before it had them in the list. A newer backup is at the target. Those of
-// another etcd cluster are from before a reset, and may be the last ones of that cluster.
+// removeStrays removes files that are not in the list, because the run that wrote them was killed. A newer backup is at the target. Files of
+// another etcd cluster stay: they are from before a reset, and may be the last ones of that cluster.
 func (o *outbox) removeStrays(written target.Copy) error {
 	files, err := os.ReadDir(o.dir)
 	if err != nil {
