@@ -30,7 +30,7 @@ RUN        ?= .
 SKIP       ?=
 # make e2e: init creates clusters with this profile, for example hardened.
 PROFILE    ?=
-# make conformance makes the cluster with airlift or with kubeadm, and runs only the tests whose
+# make conformance makes the cluster by airlift, hardened, load-balancer or kubeadm, and runs only the tests whose
 # names match FOCUS.
 BY         ?= airlift
 FOCUS      ?=
@@ -226,8 +226,8 @@ vm: bundle
 	go test -tags vm,$(TAG) -count 1 -timeout 5h -v -run '$(RUN)' ./scripts/lab/vm -bundle $(CURDIR)/$(BUNDLE) -arch $(ARCH)
 
 # Kubernetes' own conformance tests on two hosts; the results are in docs/conformance.md. This takes
-# hours. It can be stopped and continued. BY=kubeadm does the same on a cluster by real kubeadm, BY=hardened
-# on one with --profile hardened, and FOCUS='sig-network.*DNS' selects some tests.
+# hours. It can be stopped and continued. BY=kubeadm does the same on a cluster by real kubeadm, BY=hardened on one with
+# --profile hardened, BY=load-balancer on one with that add-on. FOCUS='sig-network.*DNS' selects some tests.
 conformance: build
 	go build -o bin/upstream ./scripts/oracle/upstream
 	bin/upstream build --version $(KUBERNETES) --conformance

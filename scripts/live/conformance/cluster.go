@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	addons "airlift/images/release"
 	"airlift/scripts/lab"
 	"airlift/scripts/lab/kubeadm"
 	"airlift/scripts/lab/site"
@@ -26,7 +27,12 @@ type cluster struct {
 // An installer makes a cluster of two hosts, with the images of upstream's tests on both.
 type installer func(ctx context.Context, release components.Release, control, worker *lab.Host, dir string) error
 
-var installers = map[string]installer{"airlift": byAirlift(), "hardened": byAirlift("--profile", "hardened"), "kubeadm": byKubeadm}
+var installers = map[string]installer{
+	"airlift":       byAirlift(""),
+	"hardened":      byAirlift("", "--profile", "hardened"),
+	"load-balancer": withPool(byAirlift(addons.LoadBalancer)),
+	"kubeadm":       byKubeadm,
+}
 
 // startCluster returns a cluster, also with an error if hosts have to be removed.
 func startCluster(ctx context.Context, name string, kept bool, release components.Release, install installer, dir string) (*cluster, error) {
@@ -87,12 +93,12 @@ func (c *cluster) prepareTester(ctx context.Context, release components.Release)
 	return err
 }
 
-// byAirlift builds a bundle with the images and installs it, as an operator does, with these flags of init.
-func byAirlift(flags ...string) installer {
+// byAirlift builds a bundle with the images, and an add-on unless it is "", and installs it, as an operator does, with these flags of init.
+func byAirlift(addOn string, flags ...string) installer {
 	return func(ctx context.Context, release components.Release, control, worker *lab.Host, dir string) error {
 		bundle := filepath.Join(dir, "install")
 		if err := logged(ctx, filepath.Join(dir, "bundle.log"), "go", "run", "./scripts/buildbundle", "--conformance",
-			"--version", release.Kubernetes, "--compression", "fastest", "--output", bundle); err != nil {
+			"--version", release.Kubernetes, "--compression", "fastest", "--output", bundle, "--addon", addOn); err != nil {
 			return fmt.Errorf("building the bundle: %w", err)
 		}
 		for _, h := range []*lab.Host{control, worker} {
@@ -117,6 +123,19 @@ func byAirlift(flags ...string) installer {
 			return fmt.Errorf("%w, see %s", err, log.Name())
 		}
 		return nil
+	}
+}
+
+// withPool creates a pool for Services of type LoadBalancer, with addresses that no host has.
+func withPool(install installer) installer {
+	return func(ctx context.Context, release components.Release, control, worker *lab.Host, dir string) error {
+		if err := install(ctx, release, control, worker, dir); err != nil {
+			return err
+		}
+		b := control.Addr.As4()
+		pool := fmt.Sprintf("default=%d.%d.%d.200-%[1]d.%[2]d.%[3]d.219", b[0], b[1], b[2])
+		_, err := control.Output(ctx, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "create", "configmap", "pools", "--namespace", addons.LoadBalancer, "--from-literal", pool)
+		return err
 	}
 }
 

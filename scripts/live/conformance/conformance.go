@@ -34,7 +34,7 @@ type options struct {
 func Define(f *flag.FlagSet) func(context.Context) error {
 	var o options
 	f.StringVar(&o.version, "version", "v1.37.1", "Kubernetes `version`")
-	f.StringVar(&o.by, "by", "airlift", "what makes the cluster: airlift, hardened (airlift with --profile hardened) or kubeadm")
+	f.StringVar(&o.by, "by", "airlift", "what makes the cluster: airlift, hardened (airlift with --profile hardened), load-balancer (airlift with this add-on) or kubeadm")
 	f.StringVar(&o.focus, "focus", "", "only tests whose names match this regular `expression`")
 	f.IntVar(&o.processes, "processes", 8, "the `number` of tests that run at the same time")
 	f.BoolVar(&o.keep, "keep", false, "leave the hosts running (labctl down --name conformance-airlift removes them)")
@@ -56,7 +56,7 @@ func run(ctx context.Context, o options) error {
 	}
 	install, ok := installers[o.by]
 	if !ok {
-		return fault.New(fault.Usage, "unknown installer %q", o.by).Hint("use airlift, hardened or kubeadm")
+		return fault.New(fault.Usage, "unknown installer %q", o.by).Hint("use airlift, hardened, load-balancer or kubeadm")
 	}
 	e2e, err := components.Path(release.Kubernetes, "e2e.test")
 	if err != nil {

@@ -14,8 +14,8 @@ const head = `# Does Kubernetes' own conformance test pass?
 ` + "`make conformance`" + ` writes this page. It builds ` + "`e2e.test`" + ` and ` + "`ginkgo`" + ` from the module of
 Kubernetes, installs a cluster of two isolated Debian hosts, and runs every test with
 ` + "`[Conformance]`" + ` and without ` + "`[Serial]`" + ` in its name from a third host. Pods run on both nodes: the
-run removes the taint of the control plane. The cluster by Airlift has the embedded registry; a second
-one also has [the profile hardened](hardening.md). The same tests also run on a cluster that real kubeadm installs.
+run removes the taint of the control plane. The clusters by Airlift have the embedded registry; one
+also has [the profile hardened](hardening.md), and one has the add-on [load-balancer](load-balancer.md) with a pool. The same tests also run on a cluster that real kubeadm installs.
 
 This is not a certification. That also needs the serial tests and the images of the Kubernetes
 project.
@@ -63,7 +63,7 @@ var causes = map[string]cause{
 }
 
 // ways are the columns of the page.
-var ways = []struct{ by, heading string }{{"airlift", "Airlift"}, {"hardened", "Airlift, hardened"}, {"kubeadm", "kubeadm"}}
+var ways = []struct{ by, heading string }{{"airlift", "Airlift"}, {"hardened", "Airlift, hardened"}, {"load-balancer", "Airlift, load balancer"}, {"kubeadm", "kubeadm"}}
 
 // writePage writes the page from the results of all versions in dir.
 func writePage(path, dir string) error {
@@ -85,7 +85,7 @@ func writePage(path, dir string) error {
 		others(&other, r.Kubernetes, records)
 	}
 	if other.Len() > 0 {
-		b.WriteString("\n## Tests that did not pass at once, or are not run\n\n| version | test | Airlift | Airlift, hardened | kubeadm | cause |\n|---|---|---|---|---|---|\n" + other.String())
+		b.WriteString("\n## Tests that did not pass at once, or are not run\n\n| version | test | Airlift | Airlift, hardened | Airlift, load balancer | kubeadm | cause |\n|---|---|---|---|---|---|---|\n" + other.String())
 	}
 	b.WriteString(images)
 	return results.Replace(path, []byte(b.String()))
