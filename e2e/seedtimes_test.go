@@ -42,7 +42,7 @@ func TestSeedTimes(t *testing.T) {
 			t.Logf("all hosts run after %.1f s", time.Since(began).Seconds())
 			var memory string
 			eventually(t, 7*time.Minute, func() string {
-				if out, err := m.nodes[0].Output(t.Context(), "sh", "-c", "grep VmHWM /proc/$(pgrep -o -f 'seed run')/status"); err == nil {
+				if out, err := m.nodes[0].Output(t.Context(), "sh", "-c", "grep VmHWM /proc/$(pgrep -o -f '[s]eed run')/status"); err == nil {
 					memory = out
 				}
 				if record, err := m.nodes[0].Output(t.Context(), "cat", "/var/lib/airlift/seed/record.json"); err != nil || !strings.Contains(record, `"state": "ended"`) {
