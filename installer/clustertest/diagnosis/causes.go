@@ -411,7 +411,7 @@ func (c *diagnosing) addresses() {
 		speaker, detail := c.all[list[0]].To, c.detail(list)
 		nodes, _ := c.byNode(list, from)
 		f := Finding{Name: "address-silent", Layer: balancerLayer, Nodes: []string{speaker},
-			Text: fmt.Sprintf("%s announces %s, the address of a Service, and %s gets no answer by ARP or NDP: %s", speaker, via, names(nodes), detail),
+			Text: fmt.Sprintf("%s announces %s, the address of a Service, but no answer by ARP or NDP reaches %s: %s", speaker, via, names(nodes), detail),
 			Fix:  "kubectl -n load-balancer logs -l app.kubernetes.io/name=load-balancer --prefix; see whether the network lets addresses move: ARP inspection, port security"}
 		for _, i := range list {
 			switch d := c.all[i].Detail; {
