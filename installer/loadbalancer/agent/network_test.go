@@ -300,6 +300,23 @@ func TestProbesMeet(t *testing.T) {
 		client.ask(a, first.mac) // it looks again, and finds the address free
 	}
 
+	// The clock of the first one stands still, and the second one has the addresses: the first one reads the table when it hears that.
+	second.send(tableFor(t, "n2", false))
+	for range 100 {
+		text, err := os.ReadFile(first.output)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "doubt\n") {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if text, err := os.ReadFile(first.output); err != nil || !strings.Contains(string(text), "doubt\n") {
+		t.Errorf("the table is not read when another node announces the addresses: %v\n%s", err, text)
+	}
+	second.send(tableFor(t, "", false))
+
 	first.send(tableFor(t, "", false))
 	client.nobody(both[1])
 	third := n.host("h3", 3)

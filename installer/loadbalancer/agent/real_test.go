@@ -378,7 +378,11 @@ func TestTableIsFull(t *testing.T) {
 	}
 	c.pools(map[string]string{"default": "198.18.0.0/15"})
 	const count = 640
-	services := c.api.CoreV1().Services(namespace)
+	fast, err := kubernetes.NewForConfig(c.rest()) // without a limit of requests
+	if err != nil {
+		t.Fatal(err)
+	}
+	services := fast.CoreV1().Services(namespace)
 	for i := range count {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: long(fmt.Sprintf("s%d-", i), 63)}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer,
 			AllocateLoadBalancerNodePorts: ptr.To(false), Ports: []corev1.ServicePort{{Port: 80}}}}
