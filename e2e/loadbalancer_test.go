@@ -143,6 +143,12 @@ func TestLoadBalancer(t *testing.T) {
 			t.Errorf("%s has an address of a Service:\n%s", h.Name, out)
 		}
 	}
+	pools := func(t *testing.T, text string) {
+		t.Helper()
+		if err := s.Apply(t.Context(), "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: pools, namespace: load-balancer}\ndata: {default: \""+text+"\"}\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	steps := []struct {
 		name string
 		test func(t *testing.T)
@@ -167,12 +173,7 @@ func TestLoadBalancer(t *testing.T) {
 			}
 		}},
 		{"pools that overlap the cluster are refused, and good ones are used", func(t *testing.T) {
-			pools := func(text string) {
-				if err := s.Apply(t.Context(), "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: pools, namespace: load-balancer}\ndata: {default: \""+text+"\"}\n"); err != nil {
-					t.Fatal(err)
-				}
-			}
-			pools(control.Addr.String())
+			pools(t, control.Addr.String())
 			eventually(t, time.Minute, func() string {
 				out := kubectl(t, s, "describe", "configmap", "pools", "-n", "load-balancer")
 				if !strings.Contains(out, "the address of node "+control.Name) {
@@ -180,7 +181,7 @@ func TestLoadBalancer(t *testing.T) {
 				}
 				return ""
 			})
-			pools(pool4)
+			pools(t, pool4)
 			has(t, "web", web4)
 			has(t, "asked", asked4)
 			answers(t, web4)
@@ -192,6 +193,48 @@ func TestLoadBalancer(t *testing.T) {
 			for _, h := range nodes {
 				nothing(t, h)
 			}
+		}},
+		{"airlift test asks for an address, and names what fails", func(t *testing.T) {
+			found := func(want string, parts ...string) {
+				t.Helper()
+				r := tested(t, control)
+				if len(r.Findings) != 1 || r.Findings[0].Name != want {
+					t.Fatalf("want %s: %+v", want, r.Findings)
+				}
+				for _, part := range parts {
+					if f := r.Findings[0]; !strings.Contains(f.Text+"\n"+f.Fix, part) {
+						t.Errorf("%q is not in %q, %q", part, f.Text, f.Fix)
+					}
+				}
+			}
+			r := tested(t, control)
+			if !r.Passed || len(r.Addresses) != 1 || r.Addresses[0].Address != "10.77.0.201" || !strings.Contains(strings.Join(r.Notes, "\n"), "2 of 2 other nodes in its network heard that") {
+				t.Fatalf("%+v", r)
+			}
+			t.Log(install(t, control, 0, "test"))
+
+			pools(t, control.Addr.String())
+			found("address-pools", "the address of node "+control.Name)
+			if out := run(t, control, "sh", "-c", "/root/install status || true"); !strings.Contains(out, "the pools of the load balancer are refused") {
+				t.Error(out)
+			}
+			pools(t, pool4)
+
+			run(t, client, "ip", "address", "add", "10.77.0.201/32", "dev", "eth0")
+			mac := strings.Fields(run(t, client, "cat", "/sys/class/net/eth0/address"))[0]
+			found("address-taken", "another host has 10.77.0.201", mac)
+			run(t, client, "ip", "address", "delete", "10.77.0.201/32", "dev", "eth0")
+
+			// The speakers stand still before the Service of the test gets its address: nobody decides.
+			for _, h := range nodes {
+				run(t, h, "pkill", "-STOP", "-f", "airlift load-balancer")
+			}
+			found("address-decider", "no node decides")
+			for _, h := range nodes {
+				run(t, h, "pkill", "-CONT", "-f", "airlift load-balancer")
+			}
+			has(t, "web", web4)
+			answers(t, web4)
 		}},
 		{"an exhausted pool is an event", func(t *testing.T) {
 			kubectl(t, s, "create", "service", "loadbalancer", "third", "--tcp=80:8080")

@@ -54,6 +54,11 @@ func (c *Client) Endpoint(ctx context.Context) (config.Endpoint, error) {
 	return c.configReader(ctx).endpoint()
 }
 
+// ProxyConfig reads the configuration of kube-proxy; nil if the cluster has none, or if the client must not read it.
+func (c *Client) ProxyConfig(ctx context.Context) (*kubeproxyv1.KubeProxyConfiguration, error) {
+	return c.configReader(ctx).kubeProxy()
+}
+
 func (c *Client) configReader(ctx context.Context) configReader {
 	return configReader{
 		get: func(name string) (configMap *corev1.ConfigMap, err error) {

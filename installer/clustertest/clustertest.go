@@ -65,6 +65,7 @@ type Test struct {
 	// addresses of the Services of the test, by name, and the port of the hosts that leads to one of them.
 	addresses map[string][]string
 	nodePort  int32
+	balanced  []Address // of the Service of type LoadBalancer
 }
 
 // Run tests the cluster. Whatever happens, it removes what it created, or reports that it could not. Its error is no finding: the test could not run.
@@ -201,6 +202,9 @@ func (t *Test) events(ctx context.Context) (map[string]string, error) {
 // probe starts the probes, waits until they have ended, and reads what they and the servers printed.
 func (t *Test) probe(ctx context.Context) error {
 	if err := t.readServices(ctx); err != nil {
+		return err
+	}
+	if err := t.awaitAddresses(ctx); err != nil {
 		return err
 	}
 	var pods []*corev1.Pod

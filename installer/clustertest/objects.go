@@ -24,6 +24,7 @@ import (
 	"airlift/installer/clustertest/diagnosis"
 	"airlift/installer/clustertest/probe"
 	"airlift/installer/host"
+	"airlift/installer/loadbalancer"
 	"airlift/internal/fault"
 )
 
@@ -40,8 +41,9 @@ const (
 
 // Names of the objects in the namespace.
 const (
-	anyService   = "any"   // every server
-	localService = "local" // the server on the node of the client
+	anyService   = "any"      // every server
+	localService = "local"    // the server on the node of the client
+	balancedName = "balanced" // of type LoadBalancer: every server
 	volumeName   = "volume"
 	volumePath   = "/volume"
 )
@@ -113,7 +115,11 @@ func (t *Test) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range []*corev1.Service{t.service(anyService), t.service(localService)} {
+	services := []*corev1.Service{t.service(anyService), t.service(localService)}
+	if t.site.balancer != nil {
+		services = append(services, t.service(balancedName))
+	}
+	for _, s := range services {
 		if _, err := api.CoreV1().Services(Namespace).Create(ctx, s, metav1.CreateOptions{}); err != nil {
 			return err
 		}
@@ -176,9 +182,13 @@ func (t *Test) service(name string) *corev1.Service {
 			{Name: "udp", Protocol: corev1.ProtocolUDP, Port: probe.OpenPort, TargetPort: intstr.FromInt32(probe.OpenPort)},
 		},
 	}}
-	if name == localService {
+	switch name {
+	case localService:
 		s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
-	} else {
+	case balancedName:
+		s.Spec.Type, s.Spec.LoadBalancerClass, s.Spec.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, ptr.To(loadbalancer.Class), ptr.To(false)
+		s.Spec.Ports = s.Spec.Ports[:1]
+	default:
 		s.Spec.Type = corev1.ServiceTypeNodePort
 		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal // a port of a host leads to the pod on that host
 		s.Spec.Ports = s.Spec.Ports[:1]
@@ -348,6 +358,7 @@ func (t *Test) plan(n corev1.Node, inHost bool) probe.Plan {
 			p.Checks = append(p.Checks, probe.Check{Kind: diagnosis.API, Via: e.via, How: "api", Address: e.address, Name: e.name})
 		}
 		t.hostChecks(p.Peers, add)
+		t.addressChecks(&p)
 		return p
 	}
 	if s.dnsName != "" && s.dnsReady > 0 {

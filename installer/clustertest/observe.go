@@ -27,6 +27,7 @@ func (t *Test) observe(ctx context.Context) error {
 		return err
 	}
 	t.seen = append(t.seen, assemble(t.reports, t.readHeard(ctx), t.note)...)
+	t.noteAddresses()
 	for _, r := range t.reports {
 		if r.Tunnel != "" {
 			t.tunnel = r.Tunnel
@@ -119,6 +120,7 @@ func assemble(reports []*probe.Report, heard map[string][]string, note func(form
 	for _, r := range reports {
 		all = append(all, r.Observations...)
 	}
+	judgeHolders(reports, all)
 	type path struct {
 		kind     diagnosis.Kind
 		from, to string
@@ -201,4 +203,45 @@ func assemble(reports []*probe.Report, heard map[string][]string, note func(form
 		note("%s: ports of Services (NodePort, hostPort) are closed to other hosts, for example by a firewall; on the host itself they work", node)
 	}
 	return kept
+}
+
+// judgeHolders decides, from who answered for an address on the networks of all hosts, whether that was the node of the address, and no other
+// host. A node hears no answer of its own.
+func judgeHolders(reports []*probe.Report, all []diagnosis.Observation) {
+	answers, owner := map[[2]string]probe.Holder{}, map[string]string{}
+	for _, r := range reports {
+		for _, h := range r.Holders {
+			answers[[2]string{r.Node, h.Address}] = h
+			owner[h.Own] = r.Node
+		}
+	}
+	for i := range all {
+		o := &all[i]
+		h, asked := answers[[2]string{o.From, o.Via}]
+		if o.Kind != diagnosis.AddressHeard || !o.OK || !asked {
+			continue
+		}
+		var who, others []string
+		speaks := o.From == o.To
+		for _, mac := range h.MACs {
+			switch node := owner[mac]; {
+			case node == o.To:
+				speaks = true
+			case node != "":
+				who = append(who, node)
+			case answers[[2]string{o.To, o.Via}].Own == "" && len(h.MACs) == 1: // the node of the address did not report its own
+				speaks = true
+			default:
+				others = append(others, mac)
+			}
+		}
+		switch {
+		case len(others) > 0:
+			o.OK, o.Detail = false, fmt.Sprintf("a host with the hardware address %s, %s, answers", strings.Join(others, " and "), diagnosis.NoNode)
+		case len(who) > 0:
+			o.OK, o.Detail = false, fmt.Sprintf("%s: %s, and the load balancer gave it to %s", diagnosis.SeveralHosts, strings.Join(who, ", "), o.To)
+		case !speaks:
+			o.OK, o.Detail = false, "no answer"
+		}
+	}
 }

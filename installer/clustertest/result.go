@@ -22,6 +22,8 @@ type Result struct {
 	Notes    []string            `json:"notes"` // what was not tested, and what is no failure
 	Counts   []Count             `json:"counts"`
 	Losses   []probe.Loss        `json:"losses"` // of requests that were sent again and again while the test ran
+	// Addresses are the addresses that the load balancer gave to the Service of the test.
+	Addresses []Address `json:"addresses"`
 }
 
 // A Node is a node of the cluster.
@@ -32,6 +34,12 @@ type Node struct {
 	Cordoned bool   `json:"cordoned"`
 }
 
+// An Address is an address of a Service of type LoadBalancer, and the node that answers for it.
+type Address struct {
+	Address string `json:"address"`
+	Node    string `json:"node"`
+}
+
 // A Count is how many observations of a kind there are.
 type Count struct {
 	Kind   diagnosis.Kind `json:"kind"`
@@ -40,7 +48,7 @@ type Count struct {
 }
 
 func (t *Test) result(began time.Time) *Result {
-	r := &Result{Time: began.UTC().Truncate(time.Second), Nodes: []Node{}, Counts: []Count{}, Losses: []probe.Loss{}}
+	r := &Result{Time: began.UTC().Truncate(time.Second), Nodes: []Node{}, Counts: []Count{}, Losses: []probe.Loss{}, Addresses: append([]Address{}, t.balanced...)}
 	facts := diagnosis.Facts{Nodes: t.site.names, Planes: sorted(t.site.api), Tunnel: t.tunnel}
 	for _, p := range t.site.system {
 		if p.Namespace == flannelNamespace && p.Labels["app"] != "" {
@@ -171,4 +179,5 @@ var groups = []struct{ title, kinds string }{
 	{"API", " api "},
 	{"embedded registry", " registry pull "},
 	{"volume", " volume "},
+	{"load balancer", " address address-node address-heard address-reach "},
 }

@@ -40,6 +40,8 @@ type kubelets struct {
 	starts func(p *corev1.Pod) string
 	// asks returns the result of a check of a probe.
 	asks func(p probe.Plan, c probe.Check) error
+	// answers returns the hardware address of the host that answers for the address of a check, "" if none does.
+	answers func(c probe.Check) string
 
 	mu     sync.Mutex
 	logs   map[string]string
@@ -50,7 +52,8 @@ type kubelets struct {
 func startKubelets(t *testing.T, api kubernetes.Interface) *kubelets {
 	k := &kubelets{
 		t: t, api: api, logs: map[string]string{}, seen: map[string]corev1.PodSpec{}, server: map[string]string{},
-		starts: func(*corev1.Pod) string { return "" },
+		starts:  func(*corev1.Pod) string { return "" },
+		answers: func(c probe.Check) string { return macOf(c.To) },
 		asks: func(_ probe.Plan, c probe.Check) error {
 			if c.How == "closed" {
 				return errors.New("reached")
@@ -84,7 +87,7 @@ func (k *kubelets) once(ctx context.Context) {
 		if len(pods.Items) == 0 {
 			_ = k.api.CoreV1().ServiceAccounts(Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 			_ = k.api.NetworkingV1().NetworkPolicies(Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
-			for _, name := range []string{anyService, localService} {
+			for _, name := range []string{anyService, localService, balancedName} {
 				_ = k.api.CoreV1().Services(Namespace).Delete(ctx, name, metav1.DeleteOptions{})
 			}
 			_ = k.api.CoreV1().Events(Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
@@ -171,6 +174,13 @@ func (k *kubelets) report(plan probe.Plan) string {
 		}
 	}
 	for _, c := range plan.Checks {
+		if c.How == "holders" {
+			h := probe.Holder{Address: c.Address, Own: macOf(plan.Node)}
+			if answers := k.answers(c); answers != "" && answers != h.Own {
+				h.MACs = []string{answers}
+			}
+			r.Holders = append(r.Holders, h)
+		}
 		if err := k.asks(plan, c); !errors.Is(err, errOmitted) {
 			saw(c.Kind, c.To, c.Via, err)
 		}
@@ -181,6 +191,9 @@ func (k *kubelets) report(plan probe.Plan) string {
 	text, _ := json.Marshal(r)
 	return string(text) + "\n"
 }
+
+// macOf is the hardware address of a node.
+func macOf(node string) string { return fmt.Sprintf("02:00:00:00:00:%02x", node[0]^node[1]) }
 
 // errOmitted is the result of a check that a probe does not report.
 var errOmitted = errors.New("not reported")

@@ -21,6 +21,7 @@ import (
 	"airlift/installer/clustertest/diagnosis"
 	"airlift/installer/clustertest/probe"
 	"airlift/installer/config"
+	"airlift/installer/loadbalancer/agent"
 )
 
 // maxPeers is how many other nodes each node asks. A larger cluster has too many pairs for one test.
@@ -43,6 +44,7 @@ type site struct {
 	registry   *config.EmbeddedRegistry
 	class      *storagev1.StorageClass // the default one; nil if there is none
 	hostPort   int32
+	balancer   *agent.State // of the add-on load-balancer, if it has a default pool
 }
 
 // An endpointOf is a way to the API that is not one API server.
@@ -82,7 +84,7 @@ func (t *Test) read(ctx context.Context) error {
 	if len(s.tested) == 0 {
 		t.note("no node is Ready, so no pod was started")
 	}
-	for _, read := range []func(context.Context) error{t.readSystem, t.readDNS, t.readAPI, t.readRegistry, t.readStorage} {
+	for _, read := range []func(context.Context) error{t.readSystem, t.readDNS, t.readAPI, t.readRegistry, t.readStorage, t.readBalancer} {
 		if err := read(ctx); err != nil {
 			return err
 		}
@@ -103,7 +105,7 @@ func (t *Test) readSystem(ctx context.Context) error {
 				used[port.HostPort] = true
 			}
 		}
-		if p.Namespace != metav1.NamespaceSystem && p.Namespace != flannelNamespace || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		if p.Namespace != metav1.NamespaceSystem && p.Namespace != flannelNamespace && p.Namespace != agent.Namespace || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 			continue
 		}
 		t.site.system = append(t.site.system, p)

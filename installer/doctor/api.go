@@ -24,6 +24,8 @@ var listed = []cluster.Listing{
 	{Version: "v1", Resource: "configmaps", Namespace: "kube-system"},
 	{Version: "v1", Resource: "configmaps", Namespace: "kube-flannel"},
 	{Version: "v1", Resource: "configmaps", Namespace: "kube-public"},
+	{Version: "v1", Resource: "pods", Namespace: "load-balancer"},
+	{Version: "v1", Resource: "configmaps", Namespace: "load-balancer"},
 	{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices", Namespace: "kube-system"},
 	{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices", Namespace: "default"},
 	{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},

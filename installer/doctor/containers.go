@@ -24,7 +24,7 @@ const logsDir = "/var/log/pods"
 
 // componentNamespaces are the namespaces whose logs are gathered. Logs of other namespaces belong
 // to the site's applications, and are gathered only if the user names them.
-var componentNamespaces = []string{"kube-system", "kube-flannel"}
+var componentNamespaces = []string{"kube-system", "kube-flannel", "load-balancer"}
 
 // siteLogs is the directory in the archive for the logs of the site's applications. Its name is a warning for those who
 // list the archive.

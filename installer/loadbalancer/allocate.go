@@ -145,7 +145,7 @@ func (d *Decision) complete(pools Pools, used map[netip.Addr]string) {
 			return
 		}
 		for _, bits := range d.Bits {
-			if slices.ContainsFunc(d.Addresses, func(b netip.Addr) bool { return b.BitLen() == bits }) || !pools.has(pool, bits) {
+			if slices.ContainsFunc(d.Addresses, func(b netip.Addr) bool { return b.BitLen() == bits }) || !pools.Has(pool, bits) {
 				continue
 			}
 			a, ok := pools.free(pool, bits, used)

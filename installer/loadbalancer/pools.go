@@ -160,8 +160,8 @@ func (p Pools) free(pool string, bits int, used map[netip.Addr]string) (netip.Ad
 	return netip.Addr{}, false
 }
 
-// has reports whether a pool has addresses of a family.
-func (p Pools) has(pool string, bits int) bool {
+// Has reports whether a pool has addresses of a family.
+func (p Pools) Has(pool string, bits int) bool {
 	return slices.ContainsFunc(p[pool], func(r Range) bool { return r.First.BitLen() == bits })
 }
 

@@ -3,6 +3,8 @@ package loadbalancer
 import (
 	"cmp"
 	"crypto/sha256"
+	"encoding/json"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -35,6 +37,20 @@ type Entry struct {
 	Left    int64  `json:"left,omitempty"`
 	// New means that nobody announced the address before: the node first looks whether another host has it.
 	New bool `json:"new,omitempty"`
+}
+
+// MaxSize is the largest size of a table, in bytes of JSON: Kubernetes limits all annotations of an object to 256 KiB together.
+const MaxSize = 252 << 10
+
+// size returns how many bytes an entry has in the JSON of the table.
+func (e Entry) size() int {
+	text, _ := json.Marshal(e) // of strings and numbers
+	return len(text) + len(",")
+}
+
+// Reserve returns how many bytes an entry needs at most: the node with this name may leave the address.
+func (e Entry) Reserve(longest string) int {
+	return Entry{Address: e.Address, Service: e.Service, Leaving: longest, Left: math.MaxInt64, New: true}.size()
 }
 
 // Of returns the entries of a node.
@@ -71,6 +87,9 @@ type Node struct {
 	Rank int
 }
 
+// maxRank is the highest rank of a Node.
+const maxRank = 2
+
 // alive reports whether a node may announce what a table gave it.
 func (n *Node) alive(now time.Time) bool {
 	return n != nil && !n.Gone && now.Sub(n.Renewed) < Silence
@@ -80,14 +99,23 @@ func (n *Node) alive(now time.Time) bool {
 type Demand struct {
 	Address netip.Addr
 	Service string
-	// Nodes can serve it; nil means all.
+	// Nodes can serve it; nil means all. The value is whether a node has a ready endpoint: otherwise, its endpoints terminate and still serve.
 	Nodes map[string]bool
 }
 
 // can reports whether a node could announce an address at a time.
 func (d Demand) can(n *Node, now time.Time) bool {
-	return n.alive(now) && n.Rank >= 0 && (d.Nodes == nil || d.Nodes[n.Name]) &&
+	_, serves := d.Nodes[n.Name]
+	return n.alive(now) && n.Rank >= 0 && (d.Nodes == nil || serves) &&
 		slices.ContainsFunc(n.Subnets, func(p netip.Prefix) bool { return p.Contains(d.Address) })
+}
+
+// rank orders the nodes that can: each one with a ready endpoint precedes the others.
+func (d Demand) rank(n *Node) int {
+	if d.Nodes != nil && !d.Nodes[n.Name] {
+		return n.Rank + maxRank + 1
+	}
+	return n.Rank
 }
 
 // Next returns the table that follows from demands and nodes, and whether it differs. A node loses an address before another one
@@ -124,7 +152,7 @@ func (t Table) Next(now time.Time, demands []Demand, nodes map[string]*Node) (ne
 		case e.Node == "" && best != nil:
 			e.Node = best.Name
 		case e.Node == "":
-		case holder != nil && d.can(holder, now) && (best == nil || holder.Rank <= best.Rank):
+		case holder != nil && d.can(holder, now) && (best == nil || d.rank(holder) <= d.rank(best)):
 		case best != nil || !holder.alive(now) || holder.Rank < 0 || !d.can(holder, now):
 			e = leave(e)
 		}
@@ -142,11 +170,38 @@ func (t Table) Next(now time.Time, demands []Demand, nodes map[string]*Node) (ne
 			next.Entries = append(next.Entries, e)
 		}
 	}
+	next.Entries = t.fitting(next.Entries)
 	slices.SortFunc(next.Entries, func(a, b Entry) int { return a.Address.Compare(b.Address) })
 	if slices.Equal(t.Entries, next.Entries) {
 		return t, false
 	}
 	return next, true
+}
+
+// fitting returns entries that MaxSize permits: of those that do not fit, what the table had before.
+func (t Table) fitting(entries []Entry) (kept []Entry) {
+	before := map[netip.Addr]Entry{}
+	room := MaxSize - len(`{"version":,"entries":[]}`) - len("9223372036854775807")
+	for _, e := range t.Entries {
+		before[e.Address] = e
+		room -= e.size()
+	}
+	for _, e := range entries {
+		old, exists := before[e.Address]
+		grows := e.size()
+		if exists {
+			grows -= old.size()
+			delete(before, e.Address)
+		}
+		switch {
+		case grows <= max(room, 0):
+			room -= grows
+			kept = append(kept, e)
+		case exists:
+			kept = append(kept, old)
+		}
+	}
+	return kept
 }
 
 // best returns the node that should get an address, nil if there is none. Of nodes with the same rank, a hash decides, so that the
@@ -160,7 +215,7 @@ func (d Demand) best(nodes map[string]*Node, now time.Time) (best *Node) {
 		if !d.can(n, now) {
 			continue
 		}
-		if best == nil || cmp.Or(cmp.Compare(n.Rank, best.Rank), cmp.Compare(weight(n), weight(best))) < 0 {
+		if best == nil || cmp.Or(cmp.Compare(d.rank(n), d.rank(best)), cmp.Compare(weight(n), weight(best))) < 0 {
 			best = n
 		}
 	}

@@ -1,9 +1,12 @@
 package loadbalancer
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,7 +61,11 @@ type seen struct {
 var subnet = netip.MustParsePrefix("10.0.0.0/24")
 
 func (w *world) run(n *simulated) {
-	if n.dead || w.now.Before(n.asleep) || w.now.Before(n.next) {
+	if n.dead || w.now.Before(n.asleep) {
+		return
+	}
+	n.Tick(w.now)
+	if w.now.Before(n.next) {
 		return
 	}
 	if rapid.IntRange(0, 60).Draw(w.t, "sleep") == 0 { // SIGSTOP, or a slow request
@@ -151,8 +158,8 @@ func (w *world) announce() {
 			if !n.dead && !w.now.Before(n.asleep) && n.Announces(d.Address, w.now) {
 				announcing = append(announcing, n.name)
 				for _, o := range w.nodes {
-					if o != n && !o.dead {
-						if o.Heard(d.Address, w.now) && !w.now.Before(o.asleep) {
+					if o != n && !o.dead && !w.now.Before(o.asleep) { // a process that is stopped hears nothing
+						if o.Heard(d.Address, w.now) {
 							w.t.Fatalf("%s and %s announce %s; %+v", n.name, o.name, d.Address, w.table)
 						}
 					}
@@ -299,6 +306,9 @@ func TestSpeaker(t *testing.T) {
 	table := Table{Version: 1, Entries: []Entry{{Address: a, Service: "s", Node: "n1"}}}
 	s.Read(table, start)
 	late := start.Add(Valid)
+	for at := start; !at.After(late); at = at.Add(pauseLimit / 2) {
+		s.Tick(at)
+	}
 	if !s.Announces(a, start) || s.Announces(a, late) || !s.Answers(a, late) {
 		t.Error("it announces late, or does not answer")
 	}
@@ -313,4 +323,112 @@ func TestSpeaker(t *testing.T) {
 	if s.Answers(a, late) {
 		t.Error("it answers for an address that it lost")
 	}
+}
+
+// A process that was stopped, and whose time is over, listens before it answers: another node may have the address.
+func TestStoppedSpeaker(t *testing.T) {
+	a, start := netip.MustParseAddr("10.0.0.100"), time.Unix(100, 0)
+	s := NewSpeaker("n1")
+	s.Read(Table{Version: 1, Entries: []Entry{{Address: a, Service: "s", Node: "n1"}}}, start)
+	s.Tick(start)
+	if at := start.Add(Valid - 1); !s.Answers(a, at) {
+		t.Error("it was stopped for a while, and no other node can have the address")
+	}
+	wakes := start.Add(10 * time.Second)
+	if s.Answers(a, wakes) {
+		t.Error("it answers before it noticed that it was stopped")
+	}
+	for at := wakes; at.Before(wakes.Add(listenTime)); at = at.Add(pauseLimit / 4) {
+		if s.Tick(at); s.Answers(a, at) {
+			t.Errorf("it answers %s after it went on", at.Sub(wakes))
+		}
+	}
+	at := wakes.Add(listenTime)
+	if s.Tick(at); !s.Answers(a, at) {
+		t.Error("nobody announces the address, and it does not answer")
+	}
+	if s.Heard(a, at); s.Answers(a, at) {
+		t.Error("it heard another node, and answers")
+	}
+}
+
+// A node with endpoints that terminate and still serve answers as long as no node with a ready one can.
+func TestTerminatingEndpoints(t *testing.T) {
+	a, now := netip.MustParseAddr("10.0.0.100"), time.Unix(100, 0)
+	nodes := map[string]*Node{}
+	for _, name := range []string{"n1", "n2", "n3"} {
+		nodes[name] = &Node{Name: name, Renewed: now, Read: 1 << 40, Subnets: []netip.Prefix{subnet}}
+	}
+	table := Table{}
+	at := func(want string, serve map[string]bool) {
+		t.Helper()
+		for range 4 {
+			table, _ = table.Next(now, []Demand{{Address: a, Service: "s", Nodes: serve}}, nodes)
+		}
+		if got := table.Where(a); got != want {
+			t.Errorf("%v: %q has the address, want %q", serve, got, want)
+		}
+	}
+	at("n1", map[string]bool{"n1": true})
+	at("n1", map[string]bool{"n1": false}) // the only pod ends
+	at("n2", map[string]bool{"n1": false, "n2": true})
+	at("n2", map[string]bool{"n1": true, "n2": true})
+	nodes["n1"].Rank = 2
+	at("n1", map[string]bool{"n1": true, "n2": false})
+	nodes["n1"].Rank = -1
+	at("n2", map[string]bool{"n1": true, "n2": false})
+	at("", map[string]bool{})
+}
+
+// However many addresses are demanded, and however long names are, the table is not larger than what Kubernetes stores, an entry stays until
+// its address is not demanded any more, and the addresses of a lost node move.
+func TestFullTable(t *testing.T) {
+	long := strings.Repeat("x", 240)
+	rapid.Check(t, func(t *rapid.T) {
+		now := time.Unix(1000, 0)
+		nodes := map[string]*Node{}
+		for i, length := range rapid.SliceOfN(rapid.IntRange(0, 240), 2, 4).Draw(t, "names") {
+			name := fmt.Sprint("n", i, long[:length])
+			nodes[name] = &Node{Name: name, Renewed: now, Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+		}
+		count, length := rapid.IntRange(1, 3000).Draw(t, "addresses"), rapid.IntRange(1, 127).Draw(t, "length of names")
+		var demands []Demand
+		a := netip.MustParseAddr("10.1.0.0")
+		for i := range count {
+			demands = append(demands, Demand{Address: a, Service: fmt.Sprint(long[:length-1], i)})
+			a = a.Next()
+		}
+		table := Table{Version: rapid.Int64Range(0, math.MaxInt64/2).Draw(t, "version")}
+		step := func() (before Table) {
+			before = table
+			table, _ = table.Next(now, demands, nodes)
+			text, err := json.Marshal(table)
+			if err != nil || len(text) > MaxSize {
+				t.Fatalf("%d entries have %d bytes: %v", len(table.Entries), len(text), err)
+			}
+			if len(table.Entries) < len(before.Entries) {
+				t.Fatalf("an entry was lost: %d of %d", len(table.Entries), len(before.Entries))
+			}
+			for _, n := range nodes {
+				n.Renewed, n.Read = now, table.Version
+			}
+			return before
+		}
+		step()
+		if len(table.Entries) < min(count, 300) {
+			t.Fatalf("%d entries", len(table.Entries))
+		}
+		for name := range nodes { // one is drained, and no address stays there if it has room to move
+			nodes[name].Rank = 1
+			for range 6 {
+				step()
+			}
+			for _, e := range table.Entries {
+				if count < 300 && e.Node == name {
+					t.Fatalf("%s has %v", name, e.Address)
+				}
+			}
+			break
+		}
+	})
 }

@@ -55,7 +55,7 @@ type Status struct {
 // A Problem is something that is wrong.
 type Problem struct {
 	Part string `json:"part"`
-	// Name identifies a problem of the part endpoint, a node that is not Ready, a file of containerd, a GPU, or a runtime class; others have none.
+	// Name identifies a problem of the part endpoint, a node that is not Ready, a file of containerd, a GPU, a runtime class, or the load balancer; others have none.
 	Name    string `json:"name,omitempty"`
 	Message string `json:"message"`
 	Fix     string `json:"fix,omitempty"` // what to type
@@ -155,6 +155,7 @@ func (r *Reader) parts() []part {
 		{"addOns", r.readAddOns, false},
 		{"packages", r.readPackages, true},
 		{"manifests", r.readManifests, false},
+		{"loadBalancer", r.readLoadBalancer, false},
 		{"drift", r.readDrift, true},
 		{"versions", r.readVersions, false},
 		{"lastBackup", r.readBackup, false},

@@ -94,7 +94,7 @@ func (c *diagnosing) hosts() {
 	subject, nodes := c.subject(pairs)
 	c.add(Finding{Name: "hosts", Layer: "host network", Nodes: nodes, Text: subject + ": the hosts do not reach each other: " + c.detail(list),
 		Fix: "see the link, the address and the firewall of " + names(nodes) + "; there: ./install doctor"},
-		list, either(c.silent(pairs), onPairs(pairs, either(podNetwork, of(HostLarge, Route, API, Registry)))))
+		list, either(c.silent(pairs), onPairs(pairs, either(podNetwork, of(HostLarge, Route, API, Registry, AddressHeard)))))
 }
 
 func (c *diagnosing) hostMTU() {
@@ -175,7 +175,7 @@ func (c *diagnosing) proxies() {
 	c.add(Finding{Name: "kube-proxy", Layer: "Services", Nodes: nodes,
 		Text: where + ": Services do not work: kube-proxy does not run, or has not written its rules" + health, Fix: fix}, all,
 		func(o Observation) bool {
-			served := of(LocalProxy, Service, DNSService, Resolver, Steady)(o) || o.Kind == API && o.To == ""
+			served := of(LocalProxy, Service, DNSService, Resolver, Steady, AddressReach)(o) || o.Kind == API && o.To == ""
 			return served && slices.Contains(nodes, o.From) || o.Kind == NodePort && slices.Contains(nodes, o.To)
 		})
 }
@@ -318,7 +318,7 @@ func (c *diagnosing) follow() {
 		switch {
 		case o.Kind == DNSService || o.Kind == Resolver || isSteadyDNS(o):
 			direct = of(DNSPod)
-		case o.Kind == Service || o.Kind == NodePort:
+		case o.Kind == Service || o.Kind == NodePort || o.Kind == AddressReach:
 			direct = of(PodReach, HostPod)
 		case o.Kind == Steady && o.To == "":
 			direct = of(PodReach, HostPod, API)
@@ -355,6 +355,80 @@ func (c *diagnosing) serviceRoute() {
 			Text: n + ": processes of the host do not reach Services, pods do: " + c.detail(groups[n]),
 			Fix:  "on " + n + ": ip route; systemctl restart airlift-service-route"}, groups[n], none)
 	}
+}
+
+// BalancerPods is Via of the pods of the add-on load-balancer, a Component.
+const BalancerPods = "load-balancer"
+
+const balancerLayer = "load balancer"
+
+// balancer explains nodes on which the pod of the add-on does not run.
+func (c *diagnosing) balancer() {
+	nodes, groups := c.byNode(c.failed(func(o Observation) bool { return isComponent(o, BalancerPods) }), from)
+	works := slices.ContainsFunc(c.all, func(o Observation) bool { return o.OK && isComponent(o, BalancerPods) })
+	for _, n := range nodes {
+		c.add(Finding{Name: "address-pod", Layer: balancerLayer, Nodes: []string{n}, Text: n + ": the pod of the add-on load-balancer does not run, so this node answers for no address: " + c.detail(groups[n]),
+			Fix: "kubectl -n load-balancer get pods -o wide; kubectl -n load-balancer delete pod -l app.kubernetes.io/name=load-balancer --field-selector spec.nodeName=" + n}, groups[n],
+			func(o Observation) bool {
+				return !works && of(AddressGiven, AddressNode, AddressHeard)(o) || o.Kind == AddressHeard && o.To == n && o.From != n
+			})
+	}
+}
+
+// givenFixes are what to type if a Service got no address, by the cause.
+var givenFixes = map[string]struct{ name, fix string }{
+	AddressPools:   {"address-pools", "kubectl describe configmap pools -n load-balancer; correct it: kubectl edit configmap pools -n load-balancer"},
+	AddressDecider: {"address-decider", "kubectl -n load-balancer get pods -o wide; kubectl -n load-balancer logs -l app.kubernetes.io/name=load-balancer --prefix"},
+	AddressPool:    {"address-none", "see who has the addresses: kubectl get services -A | grep LoadBalancer; or enlarge the pool: kubectl edit configmap pools -n load-balancer"},
+}
+
+// addresses explains addresses of Services of type LoadBalancer: not given, not announced, announced by another host, without an answer.
+func (c *diagnosing) addresses() {
+	group := func(kind Kind, f func(via string, list []int)) {
+		vias := map[string][]int{}
+		for _, i := range c.failed(of(kind)) {
+			vias[c.all[i].Via] = append(vias[c.all[i].Via], i)
+		}
+		for _, via := range slices.Sorted(maps.Keys(vias)) {
+			f(via, vias[via])
+		}
+	}
+	group(AddressGiven, func(via string, list []int) {
+		is, ok := givenFixes[via]
+		if !ok {
+			is = givenFixes[AddressPool]
+		}
+		c.add(Finding{Name: is.name, Layer: balancerLayer, Nodes: []string{}, Text: "a Service of type LoadBalancer gets no address: " + c.detail(list), Fix: is.fix}, list, none)
+	})
+	on := func(via string) func(Observation) bool {
+		return func(o Observation) bool { return of(AddressNode, AddressHeard)(o) && o.Via == via }
+	}
+	group(AddressNode, func(via string, list []int) {
+		c.add(Finding{Name: "address-node", Layer: balancerLayer, Nodes: []string{}, Text: "no node announces " + via + ", the address of a Service: " + c.detail(list),
+			Fix: "kubectl describe services -A | grep NoNode; a node needs an address in the subnet of " + via + ": kubectl get nodes -o wide"}, list, on(via))
+	})
+	group(AddressHeard, func(via string, list []int) {
+		speaker, detail := c.all[list[0]].To, c.detail(list)
+		nodes, _ := c.byNode(list, from)
+		f := Finding{Name: "address-silent", Layer: balancerLayer, Nodes: []string{speaker},
+			Text: fmt.Sprintf("%s announces %s, the address of a Service, but no answer by ARP or NDP reaches %s: %s", speaker, via, names(nodes), detail),
+			Fix:  "kubectl -n load-balancer logs -l app.kubernetes.io/name=load-balancer --prefix; see whether the network lets addresses move: ARP inspection, port security"}
+		for _, i := range list {
+			switch d := c.all[i].Detail; {
+			case strings.Contains(d, NoNode):
+				f.Name, f.Nodes, f.Text = "address-taken", []string{}, fmt.Sprintf("another host has %s, the address of a Service: %s", via, d)
+				f.Fix = "find the host with this hardware address, and give one of both another address: ip neighbour"
+			case strings.Contains(d, SeveralHosts) && f.Name == "address-silent":
+				f.Name, f.Text = "address-twice", fmt.Sprintf("%s, the address of a Service, has more than one node: %s", via, d)
+				f.Fix = "if kube-proxy has the mode ipvs, set ipvs.strictARP: true: kubectl -n kube-system edit configmap kube-proxy; otherwise: kubectl -n load-balancer logs -l app.kubernetes.io/name=load-balancer --prefix"
+			}
+		}
+		c.add(f, list, none)
+	})
+	list := c.failed(of(AddressReach))
+	nodes, _ := c.byNode(list, from)
+	c.add(Finding{Name: "address-service", Layer: balancerLayer, Nodes: nodes, Text: names(nodes) + ": kube-proxy does not serve the address of a Service of type LoadBalancer: " + c.detail(list),
+		Fix: "kubectl -n kube-system logs -l k8s-app=kube-proxy"}, list, none)
 }
 
 // KubernetesService is Via of the API at the Service kubernetes.

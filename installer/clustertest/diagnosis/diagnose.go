@@ -12,7 +12,7 @@ func Diagnose(facts Facts, all []Observation) []Finding {
 	c := &diagnosing{facts: facts, all: all, explained: make([]bool, len(all))}
 	for _, explain := range []func(){
 		c.hostMTU, c.nodesNotReady, c.hosts, c.podsThatDoNotStart, c.probesThatDoNotRun, c.forwarding, c.routes, c.networkPods, c.policies, c.proxies, c.sameNode, c.tunnel, c.podMTU,
-		c.dnsPods, c.dnsPod, c.registries, c.apiServers, c.follow, c.serviceRoute, c.endpoints,
+		c.dnsPods, c.dnsPod, c.registries, c.apiServers, c.follow, c.serviceRoute, c.balancer, c.addresses, c.endpoints,
 		c.hostPorts, c.clocks, c.others,
 	} {
 		explain()

@@ -121,11 +121,24 @@ func (m *model) observe() (all []Observation) {
 		add(API, a, FromHost, m.nodes[0], "10.0.0.1:6443", m.off["api "+m.nodes[0]] == "" && m.talks("host", a, m.nodes[0]), "no answer")
 		add(Registry, a, FromHost, m.nodes[0], "", m.off["registry "+m.nodes[0]] == "" && m.talks("host", a, m.nodes[0]), "connection refused")
 		add(Pull, a, "", "", "", m.off["registry "+m.nodes[0]] == "" && m.talks("host-large", a, m.nodes[0]), "ErrImagePull")
+		reached := !slices.ContainsFunc(m.nodes, func(b string) bool { return up(b) && m.off["start "+b] == "" && !m.talks("pod", a, b) })
+		if i := slices.IndexFunc(m.nodes, up); i >= 0 { // it has the address of a Service
+			b := m.nodes[i]
+			switch {
+			case m.off["address outside"] != "":
+				add(AddressHeard, a, FromHost, b, "10.0.0.200", false, "a host with the hardware address 02:00:00:00:00:01, "+NoNode+", answers")
+			case m.off["address silent"] != "" && a != b:
+				add(AddressHeard, a, FromHost, b, "10.0.0.200", false, "no answer")
+			default:
+				add(AddressHeard, a, FromHost, b, "10.0.0.200", m.talks("host", a, b), "no answer")
+			}
+			add(AddressReach, a, FromHost, "", "10.0.0.200", served && reached, "no answer")
+		}
 		if !starts {
 			continue
 		}
 		add(LocalProxy, a, FromPod, "", "TCP to 10.96.0.20", served, "no answer")
-		add(Service, a, FromPod, "", "TCP to 10.96.0.21", served && !slices.ContainsFunc(m.nodes, func(b string) bool { return up(b) && m.off["start "+b] == "" && !m.talks("pod", a, b) }), "no answer")
+		add(Service, a, FromPod, "", "TCP to 10.96.0.21", served && reached, "no answer")
 		answer := true
 		for _, d := range dns {
 			ok := m.talks("pod", a, d) && m.off["dns "+d] == "" && up(d)
@@ -196,10 +209,12 @@ func TestFaults(t *testing.T) {
 				m.lose("host", "w2", n)
 			}
 		}, "hosts", "w2", []string{"w2 <-> all other nodes", "the hosts do not reach each other"}},
-		"API server":      {func(m *model) { m.off["api cp1"] = "x" }, "api-server", "cp1", []string{"any other node", "on cp1: ./install status"}},
-		"registry":        {func(m *model) { m.off["registry cp1"] = "x" }, "registry", "cp1", []string{"systemctl restart airlift-registry"}},
-		"MTU of pods":     {func(m *model) { m.lose("large", "w1", "w2") }, "mtu-pods", "w1 w2", []string{"w1 <-> w2"}},
-		"nothing started": {func(m *model) { m.off["start w1"] = "Failed: unknown command \"test\"" }, "command-old", "w1", []string{"older"}},
+		"API server":         {func(m *model) { m.off["api cp1"] = "x" }, "api-server", "cp1", []string{"any other node", "on cp1: ./install status"}},
+		"an address outside": {func(m *model) { m.off["address outside"] = "x" }, "address-taken", "", []string{"10.0.0.200", "02:00:00:00:00:01"}},
+		"a silent address":   {func(m *model) { m.off["address silent"] = "x" }, "address-silent", "cp1", []string{"cp1 announces 10.0.0.200", "no answer by ARP or NDP reaches w1, w2"}},
+		"registry":           {func(m *model) { m.off["registry cp1"] = "x" }, "registry", "cp1", []string{"systemctl restart airlift-registry"}},
+		"MTU of pods":        {func(m *model) { m.lose("large", "w1", "w2") }, "mtu-pods", "w1 w2", []string{"w1 <-> w2"}},
+		"nothing started":    {func(m *model) { m.off["start w1"] = "Failed: unknown command \"test\"" }, "command-old", "w1", []string{"older"}},
 		"another version": {func(m *model) {
 			m.off["start w1"] = "it exited with code 2: error: the argument is not of this version of the command: json: unknown field"
 		}, "command-old", "w1", []string{"another version", "./install upgrade plan"}},

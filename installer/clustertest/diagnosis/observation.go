@@ -34,15 +34,34 @@ const (
 	Pull        Kind = "pull"         // From pulled an image from the embedded registry
 	Registry    Kind = "registry"     // From reaches the embedded registry of To
 	API         Kind = "api"          // From reaches the API at Via; To is the node of that API server, "" if there are several
-	Clock       Kind = "clock"        // the clocks of From and To agree
-	Steady      Kind = "steady"       // no request of From to Via was lost while the test ran
+	// A Service of type LoadBalancer has an address of the family Via, or what keeps it from that: AddressPool, AddressPools or AddressDecider.
+	AddressGiven Kind = "address"
+	AddressNode  Kind = "address-node"  // the load balancer gave the address Via to a node, To
+	AddressHeard Kind = "address-heard" // on the network of From, To answers for the address Via, and no other host does
+	AddressReach Kind = "address-reach" // From reaches the Service at its address Via, through the kube-proxy of From
+	Clock        Kind = "clock"         // the clocks of From and To agree
+	Steady       Kind = "steady"        // no request of From to Via was lost while the test ran
 )
 
 // Kinds are all kinds, in the order in which people read them.
 var Kinds = []Kind{
 	NodeReady, Component, PodRuns, ProbeRuns, Clock, HostReach, HostLarge, Forwarding, Route, PodReach, PodHeard, PodLarge, PodBulk, HostPod,
-	ProxyHealth, LocalProxy, Service, NodePort, HostPort, DNSPods, DNSPod, DNSService, Resolver, Policy, API, Registry, Pull, Volume, Steady,
+	ProxyHealth, LocalProxy, Service, NodePort, HostPort, DNSPods, DNSPod, DNSService, Resolver, Policy, API, Registry, Pull, Volume,
+	AddressGiven, AddressNode, AddressHeard, AddressReach, Steady,
 }
+
+// Via of an AddressGiven that failed.
+const (
+	AddressPools   = "pools"   // the ConfigMap is refused
+	AddressPool    = "pool"    // the pool gives no address
+	AddressDecider = "decider" // no node decides
+)
+
+// NoNode and SeveralHosts are parts of Detail of an AddressHeard: a host that is no node answers, or several nodes do.
+const (
+	NoNode       = "which is no node of the cluster"
+	SeveralHosts = "several nodes answer"
+)
 
 // Places from which a request was made.
 const (

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/net/ipv6"
 
 	"airlift/installer/clustertest/diagnosis"
+	"airlift/installer/endpoint/neighbours"
 )
 
 // proxyHealth is where kube-proxy reports its health, by default.
@@ -261,4 +262,50 @@ func echo(ctx context.Context, address string, size, times int) error {
 		}
 	}
 	return plain(last)
+}
+
+// holders asks on the network of this host who has the address of a Service. A node that has just got the address first looks whether it is free.
+func (r *run) holders(ctx context.Context, c Check, began time.Time) error {
+	address, err := netip.ParseAddr(c.Address)
+	if err != nil {
+		return err
+	}
+	ifi, err := interfaceOf(address)
+	if err != nil {
+		return err
+	}
+	for {
+		macs, err := neighbours.Holders(ctx, address, ifi.Name)
+		if err != nil {
+			return err
+		}
+		if len(macs) == 0 && c.To != r.Node && time.Since(began) < settleTime {
+			continue
+		}
+		h := Holder{Address: c.Address, Own: ifi.HardwareAddr.String()}
+		for _, mac := range macs {
+			h.MACs = append(h.MACs, mac.String())
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.report.Holders = append(r.report.Holders, h)
+		return nil
+	}
+}
+
+// interfaceOf returns the interface that has a subnet with an address.
+func interfaceOf(address netip.Addr) (*net.Interface, error) {
+	list, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range list {
+		addresses, _ := i.Addrs() // of one that is gone
+		for _, a := range addresses {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && !p.IsSingleIP() && p.Contains(address) && len(i.HardwareAddr) > 0 && i.Flags&net.FlagUp != 0 {
+				return &i, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("no interface has a subnet with %s", address)
 }

@@ -71,6 +71,10 @@ func (p Plan) Run(ctx context.Context, out io.Writer) error {
 		}
 	}
 	for _, c := range p.Checks {
+		if c.How == "holders" {
+			r.do(ctx, func() { r.saw(c.Kind, c.To, c.Via, r.holders(ctx, c, began)) })
+			continue
+		}
 		r.do(ctx, func() {
 			ctx, cancel := context.WithTimeout(ctx, 2*connectTime)
 			defer cancel()

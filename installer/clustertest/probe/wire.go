@@ -4,8 +4,11 @@ package probe
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -77,8 +80,8 @@ type Check struct {
 	Kind    diagnosis.Kind `json:"kind"`
 	To      string         `json:"to,omitempty"`
 	Via     string         `json:"via,omitempty"`
-	How     string         `json:"how"`     // dns-udp, dns-tcp, echo-udp, echo-tcp, closed, connect, api
-	Address string         `json:"address"` // host:port
+	How     string         `json:"how"`     // dns-udp, dns-tcp, echo-udp, echo-tcp, closed, connect, api, holders
+	Address string         `json:"address"` // host:port, or an address
 	// Name is the host name for TLS; "" means the host in Address.
 	Name string `json:"name,omitempty"`
 }
@@ -94,6 +97,15 @@ type Report struct {
 	Routes       []RouteTo               `json:"routes,omitempty"`
 	Observations []diagnosis.Observation `json:"observations"`
 	Losses       []Loss                  `json:"losses,omitempty"`
+	Holders      []Holder                `json:"holders,omitempty"`
+}
+
+// A Holder is what a host heard when it asked on its network who has an address.
+type Holder struct {
+	Address string `json:"address"`
+	Own     string `json:"own"` // the hardware address of the interface that asked
+	// MACs are the hardware addresses of the other hosts that answered.
+	MACs []string `json:"macs,omitempty"`
 }
 
 // RouteTo is a route of the host to the pods of a node.
@@ -170,6 +182,21 @@ func Read(log io.Reader, want Report, nodes []string) (*Report, error) {
 		}
 		r.Routes[i].Wrong = short(to.Wrong)
 	}
+	if len(r.Holders) > maxObservations {
+		return nil, fmt.Errorf("it printed more than %d answers", maxObservations)
+	}
+	for _, h := range r.Holders { // a finding has them
+		_, err := netip.ParseAddr(h.Address)
+		for _, text := range append([]string{h.Own}, h.MACs...) {
+			mac, failed := net.ParseMAC(text)
+			if err = errors.Join(err, failed); failed == nil && mac.String() != text {
+				err = errors.New("it is not in its usual form")
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("it printed the answer of a host that cannot be: %s", short(err.Error()))
+		}
+	}
 	if !tunnelText.MatchString(r.Tunnel) {
 		return nil, fmt.Errorf("it printed the unknown tunnel %s", short(r.Tunnel))
 	}
@@ -229,6 +256,7 @@ var observed = []diagnosis.Kind{
 	diagnosis.Forwarding, diagnosis.ProxyHealth, diagnosis.HostReach, diagnosis.HostLarge, diagnosis.PodReach, diagnosis.PodLarge,
 	diagnosis.PodBulk, diagnosis.HostPod, diagnosis.DNSPod, diagnosis.DNSService, diagnosis.Resolver, diagnosis.Service, diagnosis.LocalProxy,
 	diagnosis.NodePort, diagnosis.HostPort, diagnosis.Policy, diagnosis.API, diagnosis.Registry, diagnosis.Clock, diagnosis.Volume,
+	diagnosis.AddressHeard, diagnosis.AddressReach,
 }
 
 // ReadHeard reads the nodes from which a server received packets.

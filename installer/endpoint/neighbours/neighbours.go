@@ -32,8 +32,9 @@ type Segment interface {
 }
 
 // Open opens the segment of an interface. The kernel answers for an address of this host. For another address, answer, if it is
-// not nil, is called for each request of a neighbour while Hear waits: if it returns true, Hear answers that this host has the address.
-func Open(ifi *net.Interface, a netip.Addr, answer func() bool) (Segment, error) {
+// not nil, is called for each request of a neighbour while Hear waits: if it returns true, Hear answers that this host has the address. prober
+// is the hardware address of a neighbour that looks whether the address is free, to take it; nil for other requests.
+func Open(ifi *net.Interface, a netip.Addr, answer func(prober net.HardwareAddr) bool) (Segment, error) {
 	open := openND
 	if a.Is4() {
 		open = openARP
@@ -50,7 +51,7 @@ type arp struct {
 	*packet.Conn
 	mac    net.HardwareAddr
 	addr   netip.Addr
-	answer func() bool
+	answer func(prober net.HardwareAddr) bool
 }
 
 // ARP packets (RFC 826) for Ethernet and IPv4.
@@ -64,7 +65,7 @@ const (
 	targetIP   = 24
 )
 
-func openARP(ifi *net.Interface, a netip.Addr, answer func() bool) (Segment, error) {
+func openARP(ifi *net.Interface, a netip.Addr, answer func(net.HardwareAddr) bool) (Segment, error) {
 	if len(ifi.HardwareAddr) != 6 {
 		return nil, errors.New("it is not an Ethernet interface")
 	}
@@ -134,7 +135,11 @@ func (s *arp) Hear() (net.HardwareAddr, error) {
 		if sender == s.addr {
 			return from, nil
 		}
-		if p[7] == arpRequest && bytes.Equal(p[targetIP:arpSize], s.addr.AsSlice()) && s.answer != nil && s.answer() {
+		var prober net.HardwareAddr
+		if sender.IsUnspecified() {
+			prober = from
+		}
+		if p[7] == arpRequest && bytes.Equal(p[targetIP:arpSize], s.addr.AsSlice()) && s.answer != nil && s.answer(prober) {
 			// A client that does not get this answer asks again.
 			_ = s.send(arpReply, s.addr, from, sender)
 		}
@@ -150,7 +155,7 @@ type nd struct {
 	addr     netip.Addr
 }
 
-func openND(ifi *net.Interface, a netip.Addr, answer func() bool) (Segment, error) {
+func openND(ifi *net.Interface, a netip.Addr, answer func(net.HardwareAddr) bool) (Segment, error) {
 	if len(ifi.HardwareAddr) != 6 {
 		return nil, errors.New("it is not an Ethernet interface")
 	}
@@ -191,7 +196,7 @@ const (
 
 // openRequests listens for requests for the address. A neighbour that knows the address sends them to the address itself, which
 // the kernel does not have: only a packet socket gets them.
-func (s *nd) openRequests(answer func() bool) error {
+func (s *nd) openRequests(answer func(net.HardwareAddr) bool) error {
 	group, err := ndp.SolicitedNodeMulticast(s.addr)
 	if err != nil {
 		return err
@@ -224,20 +229,27 @@ func (s *nd) openRequests(answer func() bool) error {
 }
 
 // respond answers requests until Close. If its socket fails, because the interface went down, Hear fails too, as with ARP.
-func (s *nd) respond(answer func() bool) {
+func (s *nd) respond(answer func(net.HardwareAddr) bool) {
 	defer close(s.answers)
 	p := make([]byte, s.ifi.MTU)
 	for {
-		n, _, err := s.requests.ReadFrom(p)
+		n, sender, err := s.requests.ReadFrom(p)
 		if err != nil {
 			_ = s.Conn.Close()
 			return
 		}
-		if n < ndOptions || !answer() {
+		if n < ndOptions {
+			continue
+		}
+		to := netip.AddrFrom16([16]byte(p[ndSource : ndSource+16]))
+		var prober net.HardwareAddr
+		if from, ok := sender.(*packet.Addr); ok && to.IsUnspecified() && !bytes.Equal(from.HardwareAddr, s.ifi.HardwareAddr) {
+			prober = from.HardwareAddr
+		}
+		if !answer(prober) {
 			continue
 		}
 		m := s.advertisement()
-		to := netip.AddrFrom16([16]byte(p[ndSource : ndSource+16]))
 		if m.Solicited = !to.IsUnspecified(); !m.Solicited { // a host that wants the address for itself
 			to = netip.IPv6LinkLocalAllNodes()
 		}

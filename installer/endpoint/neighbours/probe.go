@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -18,6 +19,23 @@ const (
 // Probe asks with ARP or neighbour discovery whether another host on the interface has an
 // address. It returns that host's hardware address at once, or nil if nobody answers, after 1.5 seconds.
 func Probe(ctx context.Context, a netip.Addr, iface string) (taken net.HardwareAddr, err error) {
+	list, err := ask(ctx, a, iface, 1)
+	if len(list) > 0 {
+		taken = list[0]
+	}
+	return taken, err
+}
+
+// maxHolders is how many hosts with one address are looked for.
+const maxHolders = 8
+
+// Holders asks as Probe does, and returns the hardware addresses of all other hosts that answer within 1.5 seconds.
+func Holders(ctx context.Context, a netip.Addr, iface string) ([]net.HardwareAddr, error) {
+	return ask(ctx, a, iface, maxHolders)
+}
+
+// ask asks until as many hosts have answered as are wanted.
+func ask(ctx context.Context, a netip.Addr, iface string, wanted int) (list []net.HardwareAddr, err error) {
 	ifi, err := net.InterfaceByName(iface)
 	if err != nil {
 		return nil, fmt.Errorf("looking for the interface %s: %w", iface, err)
@@ -26,30 +44,50 @@ func Probe(ctx context.Context, a netip.Addr, iface string) (taken net.HardwareA
 	if err != nil {
 		return nil, err
 	}
-	heard := make(chan net.HardwareAddr, 1)
+	heard, ended := make(chan net.HardwareAddr), make(chan struct{})
 	var failed error
 	go func() {
 		defer close(heard)
-		var mac net.HardwareAddr
-		if mac, failed = s.Hear(); failed == nil {
-			heard <- mac
+		for {
+			var mac net.HardwareAddr
+			if mac, failed = s.Hear(); failed != nil {
+				return
+			}
+			select {
+			case heard <- mac:
+			case <-ended:
+				return
+			}
 		}
 	}()
-	defer func() { _ = s.Close(); <-heard }()
+	defer func() {
+		close(ended)
+		_ = s.Close()
+		for range heard { // until the goroutine has ended
+		}
+	}()
 	for range probes {
 		if err := s.Solicit(); err != nil {
 			return nil, fmt.Errorf("asking who has %s: %w", a, err)
 		}
-		select {
-		case mac, ok := <-heard:
-			if !ok {
-				return nil, fmt.Errorf("waiting for a host that has %s: %w", a, failed)
+		for next := time.After(probePause); next != nil; {
+			select {
+			case mac, ok := <-heard:
+				if !ok {
+					return nil, fmt.Errorf("waiting for a host that has %s: %w", a, failed)
+				}
+				if !slices.ContainsFunc(list, func(m net.HardwareAddr) bool { return m.String() == mac.String() }) {
+					list = append(list, mac)
+				}
+				if len(list) >= wanted {
+					return list, nil
+				}
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			case <-next:
+				next = nil
 			}
-			return mac, nil
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(probePause):
 		}
 	}
-	return nil, nil
+	return list, nil
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
+	"airlift/installer/daemon"
 	"airlift/installer/loadbalancer"
 )
 
@@ -74,8 +75,8 @@ func Run(ctx context.Context, o Options) error {
 	if o.Subnets == nil {
 		o.Subnets = subnets
 	}
-	a := &agent{Options: o, wake: make(chan struct{}, 1),
-		lines: &lines{log: o.Log, speaker: loadbalancer.NewSpeaker(o.Node), open: map[netip.Addr]*line{}}}
+	a := &agent{Options: o, wake: make(chan struct{}, 1)}
+	a.lines = &lines{log: o.Log, doubt: func() { notify(a.wake) }, speaker: loadbalancer.NewSpeaker(o.Node), open: map[netip.Addr]*line{}}
 	var wg sync.WaitGroup
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	wg.Go(func() { a.announce(inner) })
@@ -102,22 +103,19 @@ func (a *agent) announce(ctx context.Context) {
 		case <-ticker.C:
 		}
 		if n%4 == 0 {
-			a.lines.refresh(time.Now())
+			a.lines.refresh(daemon.Now())
 		}
-		a.lines.act(time.Now())
+		a.lines.act(daemon.Now())
 	}
 }
 
 // cycles renews the Lease of this node and reads the table, until ctx ends.
 func (a *agent) cycles(ctx context.Context) {
-	var last string
+	var failed failure
 	for ctx.Err() == nil {
 		before := a.lines.version()
-		if err := a.cycle(ctx); err != nil && err.Error() != last {
+		if err := a.cycle(ctx); failed.isNew(err) {
 			a.Log.Warn("the API does not answer: this node keeps its addresses until another one announces them", "error", err)
-			last = err.Error()
-		} else if err == nil {
-			last = ""
 		}
 		pause := loadbalancer.Cycle
 		if a.lines.version() != before {
@@ -133,7 +131,7 @@ func (a *agent) cycles(ctx context.Context) {
 
 // cycle first renews the Lease, and then reads the table: a node whose Lease was not renewed has not read a later table.
 func (a *agent) cycle(ctx context.Context) error {
-	began := time.Now()
+	began := daemon.Now()
 	if list, err := a.Subnets(); err == nil {
 		a.subnets = list
 	}
@@ -247,10 +245,7 @@ func (a *agent) follow(ctx context.Context, name string, wake chan<- struct{}) {
 				} else {
 					continue
 				}
-				select {
-				case wake <- struct{}{}:
-				default:
-				}
+				notify(wake)
 			}
 			w.Stop()
 		}
@@ -258,6 +253,14 @@ func (a *agent) follow(ctx context.Context, name string, wake chan<- struct{}) {
 		case <-ctx.Done():
 		case <-time.After(loadbalancer.Cycle):
 		}
+	}
+}
+
+// notify wakes who waits for a channel with room for one.
+func notify(wake chan<- struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
 	}
 }
 

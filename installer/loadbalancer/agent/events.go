@@ -25,11 +25,17 @@ type events struct {
 	api   kubernetes.Interface
 	log   *slog.Logger
 	queue chan corev1.Event
-	last  map[string]time.Time // only the writer uses it
+	last  map[string]*written // only the writer uses it
 }
 
+// written is when an Event was written last, and when there was a reason for it last.
+type written struct{ at, held time.Time }
+
+// again is how long there was no reason for a warning, if it is a new one.
+const again = 5 * time.Second
+
 func newEvents(api kubernetes.Interface, log *slog.Logger) *events {
-	return &events{api: api, log: log, queue: make(chan corev1.Event, 100), last: map[string]time.Time{}}
+	return &events{api: api, log: log, queue: make(chan corev1.Event, 100), last: map[string]*written{}}
 }
 
 // problem writes why a Service has no address, not one of each family, or not the one that it had.
@@ -44,7 +50,7 @@ func (e *events) problem(d decision) {
 	}
 }
 
-// warn writes a warning, and again when it still holds after a while.
+// warn writes a warning, and again when it still holds after a while, or holds again.
 func (e *events) warn(about corev1.ObjectReference, reason, message string) {
 	e.add(about, corev1.EventTypeWarning, reason, message, repeat)
 }
@@ -57,15 +63,17 @@ func (e *events) normal(about corev1.ObjectReference, reason, message string) {
 func (e *events) add(about corev1.ObjectReference, kind, reason, message string, every time.Duration) {
 	sum := sha256.Sum256([]byte(string(about.UID) + "\x00" + reason + "\x00" + message))
 	name, now := about.Name+"."+hex.EncodeToString(sum[:8]), time.Now()
-	if now.Sub(e.last[about.Namespace+"/"+name]) < every {
+	key := about.Namespace + "/" + name
+	if last := e.last[key]; last != nil && now.Sub(last.at) < every && now.Sub(last.held) < again {
+		last.held = now
 		return
 	}
-	for key, at := range e.last {
-		if now.Sub(at) > repeat {
+	for key, last := range e.last {
+		if now.Sub(last.at) > repeat {
 			delete(e.last, key)
 		}
 	}
-	e.last[about.Namespace+"/"+name] = now
+	e.last[key] = &written{at: now, held: now}
 	at := metav1.NewTime(now)
 	event := corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: about.Namespace, Name: name}, InvolvedObject: about,
 		Type: kind, Reason: reason, Message: message, Source: corev1.EventSource{Component: manager}, FirstTimestamp: at, LastTimestamp: at, Count: 1,

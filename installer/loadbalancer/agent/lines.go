@@ -1,17 +1,20 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
 
+	"airlift/installer/daemon"
 	"airlift/installer/endpoint/neighbours"
 	"airlift/installer/loadbalancer"
 )
@@ -26,12 +29,15 @@ const (
 
 // lines are the addresses for which this node answers.
 type lines struct {
-	log *slog.Logger
+	log   *slog.Logger
+	doubt func() // another host announces an address of this node: the table may have changed
 
 	mu      sync.Mutex // for all that follows, also in lines
 	speaker *loadbalancer.Speaker
 	open    map[netip.Addr]*line
 	wg      sync.WaitGroup
+	// failures of the last attempts, which are logged once
+	listing, opening, sending failure
 }
 
 // A line is an address on the interface that leads to its subnet.
@@ -53,18 +59,22 @@ func (l *lines) read(t loadbalancer.Table, began time.Time) {
 	l.mu.Lock()
 	l.speaker.Read(t, began)
 	l.mu.Unlock()
-	l.refresh(time.Now())
+	l.refresh(daemon.Now())
 }
 
 // refresh closes the lines that this node should not have or whose interface changed, and opens the missing ones. When it
 // returns, nothing answers for another address.
 func (l *lines) refresh(now time.Time) {
 	interfaces, err := withSubnets()
-	if err != nil {
+	l.mu.Lock()
+	if l.listing.isNew(err) {
 		l.log.Warn("the interfaces cannot be listed", "error", err)
+	}
+	if err != nil {
+		l.mu.Unlock()
 		return
 	}
-	l.mu.Lock()
+	var failed []string
 	var surplus []*line
 	want := l.speaker.Addresses()
 	for a, n := range l.open {
@@ -76,19 +86,23 @@ func (l *lines) refresh(now time.Time) {
 		surplus = append(surplus, n)
 		delete(l.open, a)
 	}
+	slices.SortFunc(want, func(a, b loadbalancer.Entry) int { return a.Address.Compare(b.Address) })
 	for _, e := range want {
 		ifi := interfaceFor(interfaces, e.Address)
 		if l.open[e.Address] != nil || ifi == nil {
 			continue
 		}
 		n := &line{Entry: e, ifi: ifi.Interface, free: !e.New, asked: now, taken: now}
-		if n.segment, err = neighbours.Open(&n.ifi, e.Address, func() bool { return l.answers(n) }); err != nil {
-			l.log.Warn("this node cannot answer for an address", "address", e.Address, "error", err)
+		if n.segment, err = neighbours.Open(&n.ifi, e.Address, func(prober net.HardwareAddr) bool { return l.answers(n, prober) }); err != nil {
+			failed = append(failed, err.Error())
 			continue
 		}
 		l.open[e.Address] = n
 		l.wg.Go(func() { l.listen(n) })
 		l.log.Info("got an address", "address", e.Address, "service", e.Service, "interface", n.ifi.Name)
+	}
+	if err := joined(failed); l.opening.isNew(err) {
+		l.log.Warn("this node cannot answer for addresses", "error", err)
 	}
 	l.mu.Unlock()
 	for _, n := range surplus {
@@ -97,11 +111,16 @@ func (l *lines) refresh(now time.Time) {
 	}
 }
 
-// answers reports whether this node answers a request for an address.
-func (l *lines) answers(n *line) bool {
+// answers reports whether this node answers a request for an address. If another host looks at the same time whether the address is free,
+// neither takes it (RFC 5227, 2.1.1; RFC 4862, 5.4.3).
+func (l *lines) answers(n *line, prober net.HardwareAddr) bool {
+	now := daemon.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return n.free && l.open[n.Address] == n && l.speaker.Answers(n.Address, time.Now())
+	if prober != nil && !n.free {
+		l.found(n, prober.String(), now)
+	}
+	return n.free && l.open[n.Address] == n && l.speaker.Answers(n.Address, now)
 }
 
 // listen takes what other hosts announce, until the line is closed or its interface fails.
@@ -111,7 +130,7 @@ func (l *lines) listen(n *line) {
 		if err != nil {
 			break
 		}
-		l.hear(n, mac.String(), time.Now())
+		l.hear(n, mac.String(), daemon.Now())
 	}
 	l.mu.Lock()
 	n.closed = true
@@ -124,6 +143,14 @@ func (l *lines) hear(n *line, mac string, now time.Time) {
 	if n.free && !l.speaker.Heard(n.Address, now) {
 		return
 	}
+	if n.free && now.Sub(n.heard) > loadbalancer.Cycle { // perhaps the clock of this host stood still, and another node has the address
+		l.doubt()
+	}
+	l.found(n, mac, now)
+}
+
+// found takes that another host has an address, or is about to take it.
+func (l *lines) found(n *line, mac string, now time.Time) {
 	if now.Sub(n.heard) > probeAgain {
 		l.log.Error("another host has the address of a Service", "address", n.Address, "service", n.Service, "mac", mac)
 	}
@@ -134,7 +161,10 @@ func (l *lines) hear(n *line, mac string, now time.Time) {
 func (l *lines) act(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, n := range l.open {
+	l.speaker.Tick(now)
+	var failed []string
+	for _, a := range slices.SortedFunc(maps.Keys(l.open), netip.Addr.Compare) {
+		n := l.open[a]
 		var err error
 		switch {
 		case n.closed || !l.speaker.Announces(n.Address, now):
@@ -153,9 +183,32 @@ func (l *lines) act(now time.Time) {
 			n.free, n.taken, n.other = true, now, ""
 		}
 		if err != nil {
-			l.log.Warn("an address cannot be announced", "address", n.Address, "error", err)
+			failed = append(failed, err.Error())
 		}
 	}
+	if err := joined(failed); l.sending.isNew(err) {
+		l.log.Warn("addresses cannot be announced", "error", err)
+	}
+}
+
+// A failure is the last error of something that is done again and again.
+type failure struct{ text string }
+
+// isNew reports whether an error should be logged: it is not the one before.
+func (f *failure) isNew(err error) bool {
+	before := f.text
+	if f.text = ""; err != nil {
+		f.text = err.Error()
+	}
+	return err != nil && f.text != before
+}
+
+// joined returns an error with all texts, nil if there are none.
+func joined(texts []string) error {
+	if len(texts) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(texts, "; "))
 }
 
 // conflicts returns the addresses that other hosts have, with their hardware addresses.

@@ -2,18 +2,21 @@ package agent
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"airlift/installer/daemon"
 	"airlift/installer/loadbalancer"
 	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/fixtures/testcluster"
@@ -22,9 +25,20 @@ import (
 // helperVariable has the name of the node for which a process of the test answers, in a network namespace.
 const helperVariable = "AIRLIFT_LOAD_BALANCER_HELPER"
 
+// clockVariable makes a process of the test print how far its clock is ahead of CLOCK_MONOTONIC, and the uptime.
+const clockVariable = "AIRLIFT_LOAD_BALANCER_CLOCK"
+
 func TestMain(m *testing.M) {
 	if node := os.Getenv(helperVariable); node != "" {
 		help(node)
+		return
+	}
+	if os.Getenv(clockVariable) != "" {
+		uptime, err := os.ReadFile("/proc/uptime")
+		fmt.Println(time.Until(daemon.Now()).Seconds(), string(uptime))
+		if err != nil {
+			os.Exit(1)
+		}
 		return
 	}
 	testcluster.Main(m)
@@ -32,7 +46,7 @@ func TestMain(m *testing.M) {
 
 // help reads tables from its input, one a line, and acts on the last one as long as the API would answer. After the line "cut", it does not.
 func help(node string) {
-	l := &lines{log: slog.New(slog.NewTextHandler(os.Stderr, nil)), speaker: loadbalancer.NewSpeaker(node), open: map[netip.Addr]*line{}}
+	l := &lines{log: slog.New(slog.NewTextHandler(os.Stderr, nil)), doubt: func() { fmt.Println("doubt") }, speaker: loadbalancer.NewSpeaker(node), open: map[netip.Addr]*line{}}
 	var mu sync.Mutex
 	var last *loadbalancer.Table
 	go func() {
@@ -55,10 +69,10 @@ func help(node string) {
 		t := last
 		mu.Unlock()
 		if t != nil {
-			l.read(*t, time.Now())
+			l.read(*t, daemon.Now())
 		}
-		l.act(time.Now())
-		for a, mac := range l.conflicts(time.Now()) {
+		l.act(daemon.Now())
+		for a, mac := range l.conflicts(daemon.Now()) {
 			fmt.Println(a, mac)
 		}
 		time.Sleep(tick)
@@ -94,6 +108,7 @@ type netHost struct {
 	ns, mac string
 	input   *os.File
 	output  string // a file
+	process *os.Process
 }
 
 func (n *network) host(name string, number int) *netHost {
@@ -126,7 +141,7 @@ func (h *netHost) agent(node string) {
 		h.Fatal(err)
 	}
 	_, _ = r.Close(), out.Close()
-	h.input, h.output = w, out.Name()
+	h.input, h.output, h.process = w, out.Name(), cmd.Process
 	h.Cleanup(func() { _ = w.Close(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
 }
 
@@ -197,12 +212,149 @@ func tableFor(t *testing.T, node string, isNew bool) string {
 	return string(text)
 }
 
-// The kernel of a client, which has nothing of Airlift, sends packets for an address to the node that has it, in both families.
-func TestAnswers(t *testing.T) {
+func newNetwork(t *testing.T) *network {
+	t.Helper()
 	rig.Root(t)
 	rig.Tool(t, "ip")
-	n := &network{T: t, prefix: fmt.Sprintf("lb%d", os.Getpid())}
+	n := &network{T: t, prefix: fmt.Sprintf("lb%d%s", os.Getpid(), strings.ToLower(t.Name()[4:6]))}
 	n.ip("-n", n.namespace("sw"), "link", "add", "br0", "up", "type", "bridge", "forward_delay", "0")
+	return n
+}
+
+var both = []netip.Addr{netip.MustParseAddr("10.98.0.100"), netip.MustParseAddr("fd98::100")}
+
+// A process that was stopped while another node got its addresses answers none of the requests that its sockets have when it goes on.
+func TestStoppedProcess(t *testing.T) {
+	n := newNetwork(t)
+	first, second, client := n.host("h1", 1), n.host("h2", 2), n.host("cl", 50)
+	first.agent("n1")
+	second.agent("n2")
+	first.send(tableFor(t, "n1", false))
+	for _, a := range both {
+		client.ask(a, first.mac)
+	}
+	first.send("cut") // it does not reach the API when it goes on
+	time.Sleep(4 * tick)
+	if err := first.process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(loadbalancer.Silence)
+	second.send(tableFor(t, "n2", false))
+	for _, a := range both {
+		client.wait(a, second.mac, func() {})
+	}
+	for range 20 { // these requests reach both nodes
+		for _, a := range both {
+			client.ask(a, second.mac)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	var changes bytes.Buffer
+	monitor := exec.Command("ip", "-n", client.ns, "monitor", "neigh")
+	monitor.Stdout = &changes
+	if err := monitor.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	if err := first.process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		for _, a := range both {
+			client.ip("-n", client.ns, "neighbour", "flush", a.String())
+			client.touch(a)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	_ = monitor.Process.Kill()
+	_ = monitor.Wait()
+	seen := false
+	for line := range strings.Lines(changes.String()) {
+		of := slices.ContainsFunc(both, func(a netip.Addr) bool { return strings.HasPrefix(line, a.String()+" ") })
+		if seen = seen || of && strings.Contains(line, second.mac); of && strings.Contains(line, first.mac) {
+			t.Errorf("the process that was stopped answered: %s", line)
+		}
+	}
+	if !seen {
+		t.Errorf("nobody answered:\n%s", changes.String())
+	}
+}
+
+// Two hosts that look at the same time whether an IPv4 address is free both find that it is not. A host whose kernel looks for duplicates of its
+// IPv6 address keeps it.
+func TestProbesMeet(t *testing.T) {
+	n := newNetwork(t)
+	first, second, client := n.host("h1", 1), n.host("h2", 2), n.host("cl", 50)
+	first.agent("n1")
+	second.agent("n2")
+	first.send(tableFor(t, "n1", true))
+	second.send(tableFor(t, "n2", true)) // as if it was in another cluster
+	client.nobody(both[0])
+	for h, other := range map[*netHost]*netHost{first: second, second: first} {
+		if text, err := os.ReadFile(h.output); err != nil || !strings.Contains(string(text), both[0].String()+" "+other.mac) {
+			t.Errorf("the other prober was not found: %v\n%s", err, text)
+		}
+	}
+	second.send(tableFor(t, "", false))
+	for _, a := range both {
+		client.ask(a, first.mac) // it looks again, and finds the address free
+	}
+
+	// The clock of the first one stands still, and the second one has the addresses: the first one reads the table when it hears that.
+	second.send(tableFor(t, "n2", false))
+	for range 100 {
+		text, err := os.ReadFile(first.output)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "doubt\n") {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if text, err := os.ReadFile(first.output); err != nil || !strings.Contains(string(text), "doubt\n") {
+		t.Errorf("the table is not read when another node announces the addresses: %v\n%s", err, text)
+	}
+	second.send(tableFor(t, "", false))
+
+	first.send(tableFor(t, "", false))
+	client.nobody(both[1])
+	third := n.host("h3", 3)
+	for _, setting := range []string{"net.ipv6.conf.eth0.dad_transmits=5", "net.ipv6.neigh.eth0.retrans_time_ms=1000"} {
+		if out, err := exec.Command("ip", "netns", "exec", third.ns, "sysctl", "-qw", setting).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	third.ip("-n", third.ns, "address", "add", both[1].String()+"/64", "dev", "eth0")
+	first.send(tableFor(t, "n1", true))
+	time.Sleep(8 * time.Second)
+	if out := third.ip("-n", third.ns, "-6", "address", "show", "dev", "eth0"); strings.Contains(out, "tentative") || strings.Contains(out, "dadfailed") || !strings.Contains(out, both[1].String()) {
+		t.Errorf("the host that was first does not have its address:\n%s", out)
+	}
+	client.ask(both[0], first.mac)
+	client.ask(both[1], third.mac)
+}
+
+// The clock of deadlines is CLOCK_BOOTTIME, as in /proc/uptime: it goes on while the host is suspended. In a time namespace it differs from
+// CLOCK_MONOTONIC as after such a time.
+func TestClockCountsSuspension(t *testing.T) {
+	rig.Root(t)
+	rig.Tool(t, "unshare")
+	cmd := exec.Command("unshare", "--time", "--boottime", "500000", "--fork", "--mount-proc", os.Args[0])
+	cmd.Env = append(os.Environ(), clockVariable+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var clock, uptime float64
+	if _, err := fmt.Sscan(string(out), &clock, &uptime); err != nil || uptime < 499999 || clock < 499999 {
+		t.Errorf("the clock differs by %.0f s from CLOCK_MONOTONIC, the uptime is %.0f s: %v", clock, uptime, err)
+	}
+}
+
+// The kernel of a client, which has nothing of Airlift, sends packets for an address to the node that has it, in both families.
+func TestAnswers(t *testing.T) {
+	n := newNetwork(t)
 	first, second, client := n.host("h1", 1), n.host("h2", 2), n.host("cl", 50)
 	first.agent("n1")
 	second.agent("n2")

@@ -47,9 +47,27 @@ type realCluster struct {
 }
 
 type realAgent struct {
+	log  *lockedBuffer
 	end  context.CancelFunc
 	done chan struct{}
 	cut  atomic.Bool
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }
 
 // A cuttable transport fails while the agent has no API.
@@ -113,7 +131,7 @@ func newRealCluster(t *testing.T) *realCluster {
 // start starts the agent of a node, which exists.
 func (c *realCluster) start(node string) {
 	c.Helper()
-	a := &realAgent{done: make(chan struct{})}
+	a := &realAgent{done: make(chan struct{}), log: &lockedBuffer{}}
 	config := rest.AnonymousClientConfig(c.rest())
 	config.BearerToken, config.QPS = c.token, -1
 	config.Wrap(func(t http.RoundTripper) http.RoundTripper { return cuttable{t, &a.cut} })
@@ -127,12 +145,12 @@ func (c *realCluster) start(node string) {
 	var listed atomic.Bool
 	go func() {
 		defer close(a.done)
-		_ = Run(ctx, Options{Node: node, API: api, Log: slog.New(slog.DiscardHandler),
+		_ = Run(ctx, Options{Node: node, API: api, Log: slog.New(slog.NewTextHandler(a.log, nil)),
 			Subnets: func() ([]netip.Prefix, error) {
 				if listed.Swap(true) {
 					return nil, netlink.ErrDumpInterrupted // the first list stays
 				}
-				return []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, nil
+				return []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("198.18.0.0/15")}, nil
 			}})
 	}()
 	c.Cleanup(func() { end(); <-a.done })
@@ -308,6 +326,130 @@ func TestServices(t *testing.T) {
 	c.has("other", "")
 	for _, name := range []string{"late", "local", "others", "other"} {
 		c.remove(name)
+	}
+}
+
+// Each time in which the API does not answer is in the log of the node that decides.
+func TestEachFailureIsLogged(t *testing.T) {
+	c := newRealCluster(t)
+	c.AddNode(t, "log1", true)
+	c.start("log1")
+	c.pools(map[string]string{"default": "198.51.100.10"})
+	c.service("logged")
+	c.has("logged", "198.51.100.10")
+	a := c.agents["log1"]
+	failures := func() int { return strings.Count(a.log.String(), "deciding which node has which address failed") }
+	for range 2 {
+		had := failures()
+		a.cut.Store(true)
+		c.eventually(func() (string, bool) { return a.log.String(), failures() > had }, "another error")
+		a.cut.Store(false)
+		lease := func() string {
+			l, err := c.api.CoordinationV1().Leases(Namespace).Get(t.Context(), tableName, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return renewTime(l)
+		}
+		before := lease()
+		c.eventually(func() (string, bool) { now := lease(); return now, now != before }, "another renewal")
+		time.Sleep(2 * loadbalancer.Cycle)
+	}
+	c.remove("logged")
+	c.pools(nil)
+}
+
+// More Services than the Lease of the table has room for: some get no address, and an Event shows why. The others keep theirs, which move as
+// before, and when one is free, it is given to another Service.
+func TestTableIsFull(t *testing.T) {
+	c := newRealCluster(t)
+	long := func(prefix string, length int) string {
+		return prefix + strings.Repeat("x", length-len(prefix))
+	}
+	namespace := long("full-", 63)
+	ctx := t.Context()
+	if _, err := c.api.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	nodes := []string{long("full1.", 60) + "." + long("y", 60) + "." + long("y", 60) + "." + long("y", 50), long("full2.", 60)}
+	for _, n := range nodes {
+		c.AddNode(t, n, true)
+		c.start(n)
+	}
+	c.pools(map[string]string{"default": "198.18.0.0/15"})
+	const count = 640
+	fast, err := kubernetes.NewForConfig(c.rest()) // without a limit of requests
+	if err != nil {
+		t.Fatal(err)
+	}
+	services := fast.CoreV1().Services(namespace)
+	for i := range count {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: long(fmt.Sprintf("s%d-", i), 63)}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer,
+			AllocateLoadBalancerNodePorts: ptr.To(false), Ports: []corev1.ServicePort{{Port: 80}}}}
+		if _, err := services.Create(ctx, s, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := func() (with, without []string) {
+		all, err := services.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range all.Items {
+			if inStatus(&s) != "" {
+				with = append(with, s.Name)
+			} else {
+				without = append(without, s.Name)
+			}
+		}
+		return with, without
+	}
+	table := func() (loadbalancer.Table, int) {
+		lease, err := c.api.CoordinationV1().Leases(Namespace).Get(ctx, tableName, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		table, err := tableOf(lease)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return table, len(lease.Annotations[tableKey])
+	}
+	given := 0
+	c.eventually(func() (string, bool) {
+		with, _ := list()
+		given = len(with)
+		is, _ := table()
+		return fmt.Sprint(given, " Services have an address, the table has ", len(is.Entries)), given > 300 && given < count && given == len(is.Entries)
+	}, "as many as the table has room for")
+	_, size := table()
+	t.Logf("%d of %d Services have an address; the table has %d bytes", given, count, size)
+	_, without := list()
+	c.event(without[0], "NoAddress", "has no room for more addresses")
+
+	// One node ends: everything moves to the other one.
+	c.agents[nodes[0]].end()
+	<-c.agents[nodes[0]].done
+	c.eventually(func() (string, bool) {
+		is, size := table()
+		moved := len(is.Of(nodes[1]))
+		return fmt.Sprint(moved, " addresses moved, ", size, " bytes"), moved == given
+	}, "all")
+
+	with, _ := list()
+	if err := services.Delete(ctx, with[0], metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually(func() (string, bool) {
+		now, _ := list()
+		new := slices.ContainsFunc(now, func(name string) bool { return !slices.Contains(with, name) })
+		return fmt.Sprint(len(now)), new
+	}, "another Service with an address")
+	c.pools(nil)
+	c.eventually(func() (string, bool) { now, _ := list(); return fmt.Sprint(len(now)), len(now) == 0 }, "no address")
+	all, _ := services.List(ctx, metav1.ListOptions{})
+	for _, s := range all.Items {
+		_ = services.Delete(ctx, s.Name, metav1.DeleteOptions{})
 	}
 }
 

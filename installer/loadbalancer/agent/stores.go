@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 )
 
 // stores follow the objects that decide about addresses.
@@ -27,6 +28,11 @@ type store struct {
 
 const byService = "service"
 
+var byServiceIndex = cache.Indexers{byService: func(object any) ([]string, error) {
+	slice := object.(*discoveryv1.EndpointSlice)
+	return []string{slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]}, nil
+}}
+
 // newStores starts to follow the objects until ctx ends.
 func newStores(ctx context.Context, api kubernetes.Interface, wake chan<- struct{}) *stores {
 	core := api.CoreV1()
@@ -38,10 +44,7 @@ func newStores(ctx context.Context, api kubernetes.Interface, wake chan<- struct
 			func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 				return core.Services("").Watch(ctx, o)
 			}),
-		slices: newStore(ctx, wake, &discoveryv1.EndpointSlice{}, cache.Indexers{byService: func(object any) ([]string, error) {
-			slice := object.(*discoveryv1.EndpointSlice)
-			return []string{slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]}, nil
-		}},
+		slices: newStore(ctx, wake, &discoveryv1.EndpointSlice{}, byServiceIndex,
 			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 				return api.DiscoveryV1().EndpointSlices("").List(ctx, o)
 			},
@@ -77,10 +80,7 @@ func newStore(ctx context.Context, wake chan<- struct{}, kind runtime.Object, in
 }
 
 func (s store) changed(err error) error {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	notify(s.wake)
 	return err
 }
 
@@ -126,14 +126,22 @@ func (s *stores) poolsMap() *corev1.ConfigMap {
 	return nil
 }
 
-// nodesWithEndpoints returns the nodes with a ready endpoint of a Service.
-func (s *stores) nodesWithEndpoints(service *corev1.Service) map[string]bool {
+// nodesWithEndpoints returns the nodes with an endpoint of a Service that gets packets from outside of the cluster there, and whether one of
+// these is ready. kube-proxy decides on each node by itself: if no endpoint of the node is ready, it uses endpoints that terminate and still
+// serve. bits is the IP family.
+func (s *stores) nodesWithEndpoints(service *corev1.Service, bits int) map[string]bool {
 	nodes := map[string]bool{}
 	objects, _ := s.slices.ByIndex(byService, service.Namespace+"/"+service.Name) // the index exists
 	for _, object := range objects {
-		for _, e := range object.(*discoveryv1.EndpointSlice).Endpoints {
-			if ready(e) {
-				nodes[*e.NodeName] = true
+		slice := object.(*discoveryv1.EndpointSlice)
+		if slice.AddressType != map[int]discoveryv1.AddressType{32: discoveryv1.AddressTypeIPv4, 128: discoveryv1.AddressTypeIPv6}[bits] {
+			continue
+		}
+		for _, e := range slice.Endpoints {
+			ready := ptr.Deref(e.Conditions.Ready, true)
+			serves := ready || ptr.Deref(e.Conditions.Serving, true) && ptr.Deref(e.Conditions.Terminating, false)
+			if e.NodeName != nil && serves {
+				nodes[*e.NodeName] = nodes[*e.NodeName] || ready
 			}
 		}
 	}

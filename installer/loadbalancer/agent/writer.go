@@ -12,13 +12,14 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"airlift/installer/daemon"
 	"airlift/installer/loadbalancer"
 )
 
@@ -49,6 +50,7 @@ type writer struct {
 	stores  *stores // nil if another node has the Lease
 	stop    func()
 
+	failed   failure
 	holder   string // the last renewal of the other node
 	heldFrom time.Time
 
@@ -72,7 +74,6 @@ func newWriter(a *agent) *writer {
 
 // run makes steps until ctx ends, and then gives the Lease up.
 func (w *writer) run(ctx context.Context) {
-	var last string
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	go w.events.run(ctx)
@@ -85,11 +86,7 @@ func (w *writer) run(ctx context.Context) {
 			time.Sleep(minStep)
 		case <-ticker.C:
 		}
-		err := w.step(ctx, woken)
-		if text := fmt.Sprint(err); err != nil && text != last && ctx.Err() == nil {
-			w.Log.Warn("deciding which node has which address failed", "error", err)
-			last = text
-		}
+		w.step(ctx, woken)
 	}
 	if w.lease != nil {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTime)
@@ -109,19 +106,25 @@ func (w *writer) lose() {
 	}
 }
 
-func (w *writer) step(ctx context.Context, woken bool) error {
-	now := time.Now()
+// step does what is due, and logs an error once.
+func (w *writer) step(ctx context.Context, woken bool) {
+	now := daemon.Now()
 	if w.lease != nil && now.Sub(w.renewed) >= loadbalancer.Valid {
 		w.lose()
 	}
-	if w.lease == nil {
-		return w.compete(ctx, now)
+	var err error
+	switch {
+	case w.lease == nil:
+		err = w.compete(ctx, now)
+	case !woken && now.Sub(w.stepped) < interval:
+		return
+	default:
+		w.stepped = now
+		err = w.write(ctx)
 	}
-	if !woken && now.Sub(w.stepped) < interval {
-		return nil
+	if ctx.Err() == nil && w.failed.isNew(err) {
+		w.Log.Warn("deciding which node has which address failed", "error", err)
 	}
-	w.stepped = now
-	return w.write(ctx)
 }
 
 // compete takes the Lease if no other node renews it.
@@ -158,12 +161,12 @@ func (w *writer) compete(ctx context.Context, now time.Time) error {
 
 // put writes the table's Lease for this node, with another table if it is not nil. It fails if another node wrote it meanwhile.
 func (w *writer) put(ctx context.Context, lease *coordinationv1.Lease, t *loadbalancer.Table) error {
-	began := time.Now()
+	began := daemon.Now()
 	limited, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
 	next := lease.DeepCopy()
 	next.Name, next.Namespace = tableName, Namespace
-	next.Spec.HolderIdentity, next.Spec.RenewTime = &w.Node, ptr.To(metav1.NewMicroTime(began))
+	next.Spec.HolderIdentity, next.Spec.RenewTime = &w.Node, ptr.To(metav1.NowMicro())
 	next.Spec.LeaseDurationSeconds = ptr.To(int32(loadbalancer.Valid / time.Second))
 	if t != nil {
 		text, err := json.Marshal(t)
@@ -200,7 +203,7 @@ func (w *writer) observe(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the Leases of the nodes: %w", err)
 	}
-	now := time.Now()
+	now := daemon.Now()
 	if now.Sub(w.looked) > gap { // perhaps they could not renew them either
 		for _, o := range w.observed {
 			o.seen = now
@@ -288,10 +291,11 @@ func (w *writer) write(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now := time.Now()
+	now := daemon.Now()
 	services := w.stores.listServices()
 	decisions := w.decide(services, t)
 	nodes := w.nodes(t, now)
+	limit(decisions, t, nodes)
 	next, changed := t.Next(now, w.demands(decisions), nodes)
 	if !changed {
 		err = w.renewTable(ctx)
@@ -305,8 +309,54 @@ func (w *writer) write(ctx context.Context) error {
 	return w.writeStatuses(ctx, decisions, next)
 }
 
+// limit takes addresses for which the table has no room out of decisions: the youngest Services get no new address. An address that a Service
+// has in its status stays there, but no node answers for it.
+func limit(decisions []decision, t loadbalancer.Table, nodes map[string]*loadbalancer.Node) {
+	longest := ""
+	for name := range nodes {
+		if len(name) > len(longest) {
+			longest = name
+		}
+	}
+	listed, room := map[netip.Addr]bool{}, loadbalancer.MaxSize-len(`{"version":9223372036854775807,"entries":[]}`)
+	for _, e := range t.Entries {
+		listed[e.Address] = true
+		room -= e.Reserve(longest)
+	}
+	for _, in := range []bool{true, false} { // first the addresses in the status
+		for i := range decisions {
+			d := &decisions[i]
+			var refused []netip.Addr
+			for _, a := range d.Addresses {
+				if listed[a] || slices.Contains(d.Current, a) != in {
+					continue
+				}
+				if need := (loadbalancer.Entry{Address: a, Service: d.Name}).Reserve(longest); need <= room {
+					room -= need
+					listed[a] = true
+				} else {
+					refused = append(refused, a)
+				}
+			}
+			if len(refused) == 0 {
+				continue
+			}
+			d.Problem = "the Lease " + tableName + " has no room for more addresses"
+			if in {
+				d.waiting = append(d.waiting, refused...)
+				continue
+			}
+			kept := slices.DeleteFunc(slices.Clone(d.Addresses), func(a netip.Addr) bool { return slices.Contains(refused, a) })
+			if d.Both && len(kept) < len(d.Bits) {
+				kept = slices.DeleteFunc(kept, func(a netip.Addr) bool { return !slices.Contains(d.Current, a) })
+			}
+			d.Addresses = kept
+		}
+	}
+}
+
 func (w *writer) renewTable(ctx context.Context) error {
-	if time.Since(w.renewed) < loadbalancer.Cycle {
+	if daemon.Now().Sub(w.renewed) < loadbalancer.Cycle {
 		return nil
 	}
 	err := w.put(ctx, w.lease, nil)
@@ -320,16 +370,21 @@ func (w *writer) renewTable(ctx context.Context) error {
 type decision struct {
 	loadbalancer.Decision
 	object *corev1.Service
-	// waiting are the addresses that the status of another Service still has.
+	// waiting are addresses that no node gets yet: the status of another Service still has them, or the table has no room.
 	waiting []netip.Addr
 }
 
 // decide decides about the addresses of Services.
 func (w *writer) decide(services []*corev1.Service, t loadbalancer.Table) (list []decision) {
-	pools, exists, err := w.pools()
+	pools, exists, err := poolsOf(w.stores.poolsMap(), w.stores.listNodes(), w.nodeSubnets(), w.cluster)
 	if err != nil {
 		w.events.warn(reference("ConfigMap", Namespace, PoolsName, string(w.stores.poolsMap().UID)), "InvalidPools", err.Error()+"; nothing changes until this is corrected")
 	}
+	return decisionsOf(services, t, pools, exists, err)
+}
+
+// decisionsOf decides about the addresses of Services. If the pools are refused, each Service keeps what it has.
+func decisionsOf(services []*corev1.Service, t loadbalancer.Table, pools loadbalancer.Pools, exists bool, refused error) (list []decision) {
 	objects := map[string]*corev1.Service{}
 	inStatus := map[netip.Addr]string{}
 	var input []loadbalancer.Service
@@ -348,7 +403,7 @@ func (w *writer) decide(services []*corev1.Service, t loadbalancer.Table) (list 
 	}
 	var decisions []loadbalancer.Decision
 	switch {
-	case err != nil:
+	case refused != nil:
 		for _, s := range input {
 			if len(s.Others) == 0 {
 				decisions = append(decisions, loadbalancer.Decision{Service: s, Addresses: s.Current})
@@ -375,17 +430,24 @@ func (w *writer) decide(services []*corev1.Service, t loadbalancer.Table) (list 
 	return list
 }
 
-// pools returns the pools, and whether the ConfigMap exists.
-func (w *writer) pools() (loadbalancer.Pools, bool, error) {
-	cm := w.stores.poolsMap()
+// nodeSubnets returns the subnets of the nodes.
+func (w *writer) nodeSubnets() (list []netip.Prefix) {
+	for _, o := range w.observed {
+		list = append(list, o.Subnets...)
+	}
+	return list
+}
+
+// poolsOf returns the pools, and whether the ConfigMap exists. A pool must have nothing of the cluster.
+func poolsOf(cm *corev1.ConfigMap, nodes []*corev1.Node, subnets []netip.Prefix, cluster loadbalancer.Taken) (loadbalancer.Pools, bool, error) {
 	if cm == nil {
 		return nil, false, nil
 	}
 	taken := loadbalancer.Taken{}
-	for what, list := range w.cluster {
+	for what, list := range cluster {
 		taken[what] = list
 	}
-	for _, n := range w.stores.listNodes() {
+	for _, n := range nodes {
 		for _, a := range n.Status.Addresses {
 			if ip, err := netip.ParseAddr(a.Address); err == nil {
 				what := "the address of node " + n.Name
@@ -398,11 +460,8 @@ func (w *writer) pools() (loadbalancer.Pools, bool, error) {
 			}
 		}
 	}
-	for _, o := range w.observed {
-		for _, subnet := range o.Subnets {
-			what := "the first or the last address of the subnet " + subnet.Masked().String()
-			taken[what] = loadbalancer.Ends(subnet)
-		}
+	for _, subnet := range subnets {
+		taken["the first or the last address of the subnet "+subnet.Masked().String()] = loadbalancer.Ends(subnet)
 	}
 	pools, err := loadbalancer.ParsePools(cm.Data, taken)
 	return pools, true, err
@@ -446,11 +505,11 @@ func served(s *corev1.Service) bool {
 func (w *writer) demands(decisions []decision) (list []loadbalancer.Demand) {
 	listed := map[netip.Addr]bool{}
 	for _, d := range decisions {
-		var nodes map[string]bool
-		if d.Local {
-			nodes = w.stores.nodesWithEndpoints(d.object)
-		}
 		for _, a := range d.Addresses {
+			var nodes map[string]bool
+			if d.Local {
+				nodes = w.stores.nodesWithEndpoints(d.object, a.BitLen())
+			}
 			if !slices.Contains(d.waiting, a) && !listed[a] {
 				listed[a] = true
 				list = append(list, loadbalancer.Demand{Address: a, Service: d.Name, Nodes: nodes})
@@ -521,20 +580,27 @@ func (w *writer) writeStatus(ctx context.Context, s *corev1.Service, addresses [
 
 // readCluster reads the ranges and the addresses of the cluster from the configuration that kubeadm stores, if there is one.
 func (w *writer) readCluster(ctx context.Context) error {
-	if !w.clusterAt.IsZero() && time.Since(w.clusterAt) < clusterInterval {
+	if !w.clusterAt.IsZero() && daemon.Now().Sub(w.clusterAt) < clusterInterval {
 		return nil
 	}
 	limited, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
-	cm, err := w.API.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(limited, "kubeadm-config", metav1.GetOptions{})
+	cluster, err := readRanges(limited, w.API)
+	if err == nil {
+		w.cluster, w.clusterAt = cluster, daemon.Now()
+	}
+	return err
+}
+
+func readRanges(ctx context.Context, api kubernetes.Interface) (loadbalancer.Taken, error) {
+	cm, err := api.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, "kubeadm-config", metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		cm, err = &corev1.ConfigMap{}, nil
 	}
 	if err != nil {
-		return fmt.Errorf("reading the ranges of the cluster: %w", err)
+		return nil, fmt.Errorf("reading the ranges of the cluster: %w", err)
 	}
-	w.cluster, w.clusterAt = ranges(cm.Data["ClusterConfiguration"]), time.Now()
-	return nil
+	return ranges(cm.Data["ClusterConfiguration"]), nil
 }
 
 func ranges(text string) loadbalancer.Taken {
@@ -589,9 +655,4 @@ func (w *writer) reportTable(before, after loadbalancer.Table, nodes map[string]
 
 func ofService(s *corev1.Service) corev1.ObjectReference {
 	return reference("Service", s.Namespace, s.Name, string(s.UID))
-}
-
-// ready reports whether an endpoint serves requests from outside.
-func ready(e discoveryv1.Endpoint) bool {
-	return ptr.Deref(e.Conditions.Ready, true) && e.NodeName != nil
 }
