@@ -145,7 +145,7 @@ func metalLB() Recipe {
 	}
 }
 
-const noFRR = `package frrk8s
+const noFRR = `package frr
 
 import (
 	"errors"
