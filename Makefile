@@ -6,7 +6,7 @@
 #   make test    all tests, except those of make e2e
 #   make browser the tests of HTML pages in Chromium
 #   make e2e     end-to-end tests of the operator's path and its failures
-#   make faults  measure what clients notice of faults of a control plane
+#   make faults  measure what clients notice of faults of a control plane, and of a node that answers for Services
 #   make hosts   run a cluster on each kind of host that users have
 #   make versions  run Kubernetes versions through those tests, one after the other
 #   make vm      clusters on two and three emulated machines with their own kernel
@@ -150,7 +150,7 @@ unit:
 		/^ok/ { print; if (list) print "    NOT RUN, make test does:" list; list = ""; split("", seen) }' out/unit.log
 
 # The tests of make faults. They take hours.
-FAULTS = ^TestEndpoint(Faults|Upgrade|PowerCut)
+FAULTS = ^Test(Endpoint(Faults|Upgrade|PowerCut)|LoadBalancerFaults)
 
 # Two tests at once, as the machine has two cores: with three, their hosts do not answer for seconds.
 E2E = go test -tags e2e,$(TAG) -count 1 -p 1 -parallel 2 -timeout 60m -run '$(RUN)' -skip '$(FAULTS)$(if $(SKIP),|$(SKIP))'
@@ -201,10 +201,12 @@ e2e: bundle
 	$(E2E) ./scripts/lab ./scripts/bench/measure ./installer/host
 
 # The tables of docs/high-availability.md: what clients of the API notice of faults, of an upgrade and of a power
-# cut. Each fault happens RUNS times. RUN selects tests.
+# cut. RUN=TestLoadBalancerFaults: the table of docs/load-balancer.md. Each fault happens RUNS times. RUN selects tests.
 faults: export AIRLIFT_RIG = 1
 faults: export ENDPOINT_RUNS = $(or $(RUNS),3)
-faults: bundle newer
+faults: bundle
+	$(if $(call runs,TestEndpointUpgrade),$(MAKE) newer)
+	$(if $(call runs,TestLoadBalancerFaults),bin/upstream build --version $(KUBERNETES) --only metallb)
 	go test -tags e2e,$(TAG) -count 1 -parallel 1 -timeout 0 -v -run '$(if $(filter .,$(RUN)),$(FAULTS),$(RUN))' ./e2e
 
 # Each kind of host of TestHosts; the results are in docs/hosts.md. This takes an hour or more.

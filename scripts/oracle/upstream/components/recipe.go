@@ -127,7 +127,42 @@ func (r Release) ConformanceRecipes() []Recipe {
 }
 
 // TestRecipes returns the recipes for components that only tests use.
-func (r Release) TestRecipes() []Recipe { return r.forArch([]Recipe{distribution(), versityGateway()}) }
+func (r Release) TestRecipes() []Recipe {
+	return r.forArch([]Recipe{distribution(), versityGateway(), metalLB()})
+}
+
+// metalLB is another load balancer for TestLoadBalancerFaults: the binaries of its images, and its manifest.
+func metalLB() Recipe {
+	const module = "go.universe.tf/metallb"
+	return Recipe{
+		Name: "metallb", Version: MetalLB, Module: module,
+		// The module proxy does not serve the version of frr-k8s in MetalLB's go.mod, and MetalLB's package for it does not
+		// compile with the version before. It is for BGP.
+		Replace: map[string]string{"github.com/metallb/frr-k8s": "v0.0.26"},
+		Local:   map[string]LocalModule{module: {Version: MetalLB, Files: map[string]string{"internal/bgp/frrk8s/frrk8s.go": noFRR}}},
+		Targets: []Target{{Packages: map[string]string{"controller": module + "/controller", "speaker": module + "/speaker"}}},
+		Files:   map[string]string{"metallb-native.yaml": "config/manifests/metallb-native.yaml"},
+	}
+}
+
+const noFRR = `package frr
+
+import (
+	"errors"
+
+	"github.com/go-kit/log"
+	"github.com/metallb/frr-k8s/api/v1beta1"
+
+	"go.universe.tf/metallb/internal/bgp"
+	"go.universe.tf/metallb/internal/logging"
+)
+
+var errNoFRR = errors.New("this binary has no BGP by frr-k8s")
+
+func NewSessionManager(log.Logger, logging.Level, string, string) bgp.SessionManager { panic(errNoFRR) }
+func ConfigName(node string) string                                                 { return node }
+func ConfigToDump(v1beta1.FRRConfiguration) (string, error)                         { return "", errNoFRR }
+`
 
 // versityGateway is a server of S3, for backups.
 func versityGateway() Recipe {

@@ -61,6 +61,9 @@ const (
 
 	// VersityGateway is a server of S3 for tests, with a directory as its storage.
 	VersityGateway = "v1.8.0"
+
+	// MetalLB is another load balancer, to compare the add-on with.
+	MetalLB = "v0.16.2"
 )
 
 // releases has, for each minor version, a patch version of which the Go module proxy serves
