@@ -33,6 +33,8 @@ type Backup struct {
 	// WithoutQuorum also saves the data of a member without a leader, whose last changes may be missing.
 	WithoutQuorum bool
 	Summary       string // of what was saved, for people
+	// Open opens the host again, and locks it: a backup is sent without the lock.
+	Open func() (h *host.Host, unlock func(), err error)
 }
 
 // New returns a Backup of a host's cluster.
