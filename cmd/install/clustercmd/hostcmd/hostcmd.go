@@ -116,7 +116,8 @@ func newHold() *cobra.Command {
 		if err := printLine(cmd, agent.Held{Held: true, Holder: holder, Last: last}); err != nil {
 			return err
 		}
-		return agent.Hold(cmd.Context(), cmd.InOrStdin(), beat)
+		h, _ := openHost()
+		return agent.Hold(cmd.Context(), h, cmd.InOrStdin(), beat)
 	})
 	cmd.Flags().StringVar(&who, "who", "", "who holds it: user@machine, process and command")
 	cmd.Flags().BoolVar(&again, "again", false, "take a lock that was lost, and fail if another driver had it since")
