@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -138,10 +139,11 @@ func newBackup() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		unlock = sync.OnceFunc(unlock)
 		defer unlock()
 		b := snapshot.New(h, &workflow.Console{Out: cmd.ErrOrStderr()})
 		b.Recipients = keys
-		return b.Stream(cmd.Context(), out)
+		return b.Stream(cmd.Context(), out, unlock)
 	})
 	cmd.Flags().StringArrayVar(&recipients, "recipient", nil, "encrypt it with age to this public `KEY` (repeatable)")
 	return cmd
