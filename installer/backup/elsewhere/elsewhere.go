@@ -232,10 +232,11 @@ type limitedWriter struct {
 }
 
 func (l *limitedWriter) Write(p []byte) (int, error) {
-	if l.left -= int64(len(p)); l.left < 0 {
+	if int64(len(p)) > l.left { // which a target may have chosen
 		l.more = true
 		return 0, io.ErrShortWrite
 	}
+	l.left -= int64(len(p))
 	return l.w.Write(p)
 }
 

@@ -1,7 +1,6 @@
 package elsewhere
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -63,14 +62,14 @@ func TestDocumentedPermissions(t *testing.T) {
 		}
 		for without, want := range want {
 			allow(t, root, name, slices.DeleteFunc(slices.Clone(all), func(a string) bool { return a == without }))
-			if got := strings.Join(failures(t, user, root, name), " "); got != want {
+			if got := strings.Join(failures(t, user, root, name, without == ""), " "); got != want {
 				t.Errorf("versions %t, without %q: %q fails, want %q", versions, without, got, want)
 			}
 		}
 		allow(t, root, name, all)
 		other := user
 		other.url = "s3://" + name + "/plant-8"
-		if got := strings.Join(failures(t, other, root, name), " "); !strings.Contains(got, "send read remove") {
+		if got := strings.Join(failures(t, other, root, name, false), " "); !strings.Contains(got, "send read remove") {
 			t.Errorf("in the prefix of another user, only %q fails", got)
 		}
 	}
@@ -97,8 +96,8 @@ func allow(t *testing.T, root *minio.Client, bucket string, actions []string) {
 	}
 }
 
-// failures returns what a user cannot do.
-func failures(t *testing.T, p place, root *minio.Client, bucket string) (list []string) {
+// failures returns what a user cannot do, also with a backup that is sent in several parts.
+func failures(t *testing.T, p place, root *minio.Client, bucket string, large bool) (list []string) {
 	s := p.store(t)
 	add := func(what string, err error) {
 		if err != nil {
@@ -110,7 +109,11 @@ func failures(t *testing.T, p place, root *minio.Client, bucket string) (list []
 	}
 	_, err := s.List(t.Context())
 	add("list", err)
-	for _, size := range []int{1000, 17 << 20} { // in one part, and in several
+	sizes := []int{1000}
+	if large {
+		sizes = append(sizes, 17<<20)
+	}
+	for _, size := range sizes {
 		c, f := newCopy(t, "backup.tar.age", size)
 		add("send", s.Deliver(t.Context(), c, f))
 		add("read", s.Fetch(t.Context(), c.Name, c.Size, io.Discard))
@@ -124,7 +127,7 @@ func failures(t *testing.T, p place, root *minio.Client, bucket string) (list []
 	core, key := minio.Core{Client: root}, s.backend.(*s3).key("backup.tar.age")
 	id, err := core.NewMultipartUpload(t.Context(), bucket, key, minio.PutObjectOptions{})
 	if err == nil {
-		_, err = core.PutObjectPart(t.Context(), bucket, key, id, 1, bytes.NewReader(make([]byte, 5<<20)), 5<<20, minio.PutObjectPartOptions{})
+		_, err = core.PutObjectPart(t.Context(), bucket, key, id, 1, strings.NewReader("x"), 1, minio.PutObjectPartOptions{})
 	}
 	if err != nil {
 		t.Fatal(err)
