@@ -37,7 +37,7 @@ and runs on any host that reaches the target.`,
 	}, func(cmd *cobra.Command, args []string) (*snapshot.Listing, error) {
 		return snapshot.List(cmd.Context(), args[0], targetConfig)
 	}, (*snapshot.Listing).Write)
-	cmd.Flags().StringVar(&targetConfig, "target-config", "", "the `FILE` with the credentials of the target of a URL")
+	cmd.Flags().StringVar(&targetConfig, "target-config", "", "the `FILE` with the credentials of the target of a URL; - for standard input")
 	return cmd
 }
 

@@ -59,7 +59,7 @@ checked before this host changes. An interrupted run is continued by the same co
 	f.SortFlags = false
 	f.StringArrayVar(&in.identities, "identity", nil, "a `FILE` with the age secret key that decrypts the backup (repeatable)")
 	f.BoolVar(&in.passphrase, "passphrase", false, "decrypt it with a passphrase, which is read from the terminal")
-	f.StringVar(&in.targetConfig, "target-config", "", "the `FILE` with the credentials of the target of a URL")
+	f.StringVar(&in.targetConfig, "target-config", "", "the `FILE` with the credentials of the target of a URL; - for standard input")
 	f.StringSliceVar(&in.caCertHashes, "ca-cert-hash", nil, "restore only a backup that has the CA with this hash, sha256:<hex>, and its key (repeatable)")
 	f.StringVar(&cfg.LocalAPIEndpoint.AdvertiseAddress, "apiserver-advertise-address", "", "the address at which this API server is reachable (default: this host's, if there is only one candidate)")
 	f.StringVar(&cfg.ControlPlaneEndpoint, "control-plane-endpoint", "", "a stable address or DNS name for the whole control plane (default: the backup's)")

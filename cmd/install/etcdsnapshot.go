@@ -48,7 +48,7 @@ answers: restore the cluster from it.
 
 A URL sends the backup to another machine: s3://BUCKET/PREFIX to a server of S3, or
 sftp://USER@HOST:PORT/DIRECTORY to a server of SSH. Such a backup must be encrypted. It is
-read back and compared. --target-config names the file with the address of the S3 server or
+read back and compared. Other commands may change this host while a backup is sent. --target-config names the file with the address of the S3 server or
 the host key of the SSH server, and the credentials; only its owner may be able to read it.
 See './install docs backup'.
 
@@ -82,7 +82,7 @@ backups that are in this host's own list.
 	f.StringVar(&in.every, "every", "", "write a backup at this `INTERVAL` (15m, 6h, 24h, 168h: it divides an hour or a day, or is a week), with a systemd timer; off removes the timer")
 	f.StringVar(&in.zone, "time-zone", "UTC", "with --every: the time zone of the times, such as Europe/Berlin")
 	f.IntVar(&in.keep, "keep", 8, "with --every: how many backups to keep in the directory or at the target")
-	f.StringVar(&in.targetConfig, "target-config", "", "the `FILE` with the credentials of the target of a URL")
+	f.StringVar(&in.targetConfig, "target-config", "", "the `FILE` with the credentials of the target of a URL; - for standard input")
 	f.StringVar(&in.kubeconfig, "kubeconfig", adminConf, "the kubeconfig `FILE` of the cluster")
 	f.BoolVar(&in.scheduled, "scheduled", false, "write to the directory, as the timer does")
 	f.StringVar(&in.mountPoint, "mount-point", "", "with --scheduled: the `DIRECTORY` where the backups' file system must be mounted")
@@ -124,13 +124,22 @@ func (in *etcdSnapshotFlags) run(cmd *cobra.Command, args []string) error {
 	if in.every != "" || in.scheduled {
 		open = openHost
 	}
-	h, unlock, err := open()
-	if err != nil {
-		return err
+	run := recorded
+	var h *host.Host
+	if destination == nil {
+		var unlock func()
+		if h, unlock, err = open(); err != nil {
+			return err
+		}
+		defer unlock()
+	} else { // the lock is not held while the backup is sent
+		if h, err = host.Open("/"); err != nil {
+			return err
+		}
+		run = recordedAfter(open)
 	}
-	defer unlock()
 	b := snapshot.New(h, console(cmd))
-	b.Recipients, b.WithoutQuorum = recipients, in.withoutQuorum
+	b.Recipients, b.WithoutQuorum, b.Open = recipients, in.withoutQuorum, open
 	if b.Kubeconfig, err = config.Absolute("--kubeconfig", in.kubeconfig); err != nil {
 		return err
 	}
@@ -141,7 +150,7 @@ func (in *etcdSnapshotFlags) run(cmd *cobra.Command, args []string) error {
 		}
 		b.Recipients = append(b.Recipients, recipient)
 	}
-	return recorded(cmd, h, "", func() error { return in.save(cmd, args, h, b, interval, lines, destination) })
+	return run(cmd, h, "", func() error { return in.save(cmd, args, h, b, interval, lines, destination) })
 }
 
 // destination returns the target of a URL, nil for a file or a directory. A backup for it is refused before the host is opened if it
@@ -160,11 +169,7 @@ func (in *etcdSnapshotFlags) destination(args []string) (*snapshot.Destination, 
 	if in.force {
 		return nil, fault.New(fault.Usage, "--force has no effect with a URL").Hint("each backup at a target has a name of its own")
 	}
-	file, err := config.Absolute("--target-config", in.targetConfig)
-	if err != nil {
-		return nil, err
-	}
-	return &snapshot.Destination{Address: a, Config: file}, nil
+	return &snapshot.Destination{Address: a, Config: in.targetConfig}, nil
 }
 
 // save saves a backup, or changes the timer that does, with recipients in lines.

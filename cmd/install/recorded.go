@@ -25,9 +25,33 @@ func commandName(cmd *cobra.Command) string {
 // began, how long it took and how it ended. The host must be locked. Flags and arguments are
 // not recorded, because they may be secrets.
 func recorded(cmd *cobra.Command, h *host.Host, kubernetes string, run func() error) error {
-	file, id := own.used()
-	h.Records().BeginRun(ledger.Run{Command: commandName(cmd), Version: kubernetes, File: file, Bundle: id, Began: time.Now().UTC().Truncate(time.Millisecond)})
+	began := newRun(cmd, kubernetes)
+	h.Records().BeginRun(began)
 	err := run()
+	endRun(cmd, h, err)
+	return err
+}
+
+// recordedAfter records a command that locks this host itself, several times. It is recorded after it has ended.
+func recordedAfter(open func() (*host.Host, func(), error)) func(cmd *cobra.Command, h *host.Host, kubernetes string, run func() error) error {
+	return func(cmd *cobra.Command, _ *host.Host, kubernetes string, run func() error) error {
+		began := newRun(cmd, kubernetes)
+		err := run()
+		if h, unlock, oerr := open(); oerr == nil && h.Records().Used() { // the record is only for people
+			defer unlock()
+			h.Records().BeginRun(began)
+			endRun(cmd, h, err)
+		}
+		return err
+	}
+}
+
+func newRun(cmd *cobra.Command, kubernetes string) ledger.Run {
+	file, id := own.used()
+	return ledger.Run{Command: commandName(cmd), Version: kubernetes, File: file, Bundle: id, Began: time.Now().UTC().Truncate(time.Millisecond)}
+}
+
+func endRun(cmd *cobra.Command, h *host.Host, err error) {
 	code, message := fault.ExitCode(err), ""
 	if err != nil {
 		message, _, _ = strings.Cut(err.Error(), "\n")
@@ -37,5 +61,4 @@ func recorded(cmd *cobra.Command, h *host.Host, kubernetes string, run func() er
 		}
 	}
 	h.Records().EndRun(time.Now(), int(code), message)
-	return err
 }

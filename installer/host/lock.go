@@ -14,6 +14,8 @@ import (
 // lockPath is on /run, which a reboot empties.
 const lockPath = "/run/airlift.lock"
 
+const sendLockPath = "/run/airlift-send.lock"
+
 // ErrLocked is why a host cannot be changed now.
 var ErrLocked = errors.New("another installer is running on this host")
 
@@ -21,8 +23,8 @@ var ErrLocked = errors.New("another installer is running on this host")
 // and reads the ledger after it has the lock, so that it sees the last
 // installer's entries. The kernel releases the lock when this process ends.
 func OpenLocked(root string) (h *Host, unlock func(), err error) {
-	if root == "/" && os.Geteuid() != 0 {
-		return nil, nil, fault.New(fault.Preflight, "[ERROR IsPrivilegedUser]: this command needs root").Hint("run it with sudo or as root")
+	if err := needsRoot(root); err != nil {
+		return nil, nil, err
 	}
 	release, err := lock(filesystem.Root(root))
 	if err != nil {
@@ -38,6 +40,31 @@ func OpenLocked(root string) (h *Host, unlock func(), err error) {
 		_ = h.records.Save() // if it fails, the ledger lists too much, which is safe
 		release()
 	}, nil
+}
+
+func needsRoot(root string) error {
+	if root == "/" && os.Geteuid() != 0 {
+		return fault.New(fault.Preflight, "[ERROR IsPrivilegedUser]: this command needs root").Hint("run it with sudo or as root")
+	}
+	return nil
+}
+
+// LockSending locks out other processes that send a backup. Sending may last hours, so it does not hold the lock of OpenLocked: who has this
+// lock may wait for the other one, and not the other way round.
+func LockSending(root filesystem.Root) (release func(), err error) {
+	if err := needsRoot(string(root)); err != nil {
+		return nil, err
+	}
+	f, locked, err := lockFile(root, sendLockPath)
+	if err != nil {
+		return nil, err
+	}
+	if !locked {
+		f.Close()
+		return nil, fault.New(fault.Failure, "another command on this host sends a backup").
+			Hint("wait until it has finished, or end the timer's run with: systemctl stop airlift-backup.service; then run the same command again")
+	}
+	return func() { f.Close() }, nil
 }
 
 // Locked reports whether this process has the lock of the host: no other installer runs on it.

@@ -103,12 +103,12 @@ func (h *Host) Timers(ctx context.Context) (map[string]string, error) {
 	}
 	timers := map[string]string{}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
+		name := strings.TrimSuffix(filepath.Base(file), ".timer")
+		settings, err := h.TimerSettings(name)
 		if err != nil {
 			return nil, err
 		}
-		_, rest, found := strings.Cut(string(text), "\n"+settingsKey)
-		if !found {
+		if settings == "" {
 			continue
 		}
 		unit, err := h.Systemd().Unit(ctx, filepath.Base(file))
@@ -116,11 +116,18 @@ func (h *Host) Timers(ctx context.Context) (map[string]string, error) {
 			return nil, err
 		}
 		if unit.Running() && !unit.Stale {
-			settings, _, _ := strings.Cut(rest, "\n")
-			timers[strings.TrimSuffix(filepath.Base(file), ".timer")] = settings
+			timers[name] = settings
 		}
 	}
 	return timers, nil
+}
+
+// TimerSettings returns the settings of a timer, "" if there is no such timer, or it has none.
+func (h *Host) TimerSettings(name string) (string, error) {
+	text, err := h.ReadIfExists(Timer{Name: name}.UnitPath())
+	_, rest, _ := strings.Cut(string(text), "\n"+settingsKey)
+	settings, _, _ := strings.Cut(rest, "\n")
+	return settings, err
 }
 
 // Files are the units.

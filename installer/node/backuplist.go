@@ -1,6 +1,7 @@
 package node
 
 import (
+	"strings"
 	"time"
 
 	"airlift/installer/backup/target"
@@ -10,11 +11,17 @@ import (
 
 // A BackupList has the backups that this host has sent to targets on other machines. Retention removes only what is in it.
 type BackupList struct {
+	// ID is random. After a reset, the list has another one: a command that has sent a backup meanwhile does not change it.
+	ID     string        `json:"id,omitempty"`
 	Copies []target.Copy `json:"copies"`
 }
 
-// BackupListPath has the BackupList.
-const BackupListPath = ledger.StateDir + "/backup-list.json"
+const (
+	// BackupListPath has the BackupList.
+	BackupListPath = ledger.StateDir + "/backup-list.json"
+	// BackupTimer is the name of the timer that writes backups.
+	BackupTimer = "airlift-backup"
+)
 
 // ReadBackupList returns what this host has sent, an empty list if it is nothing.
 func ReadBackupList(h *host.Host) (*BackupList, error) {
@@ -36,37 +43,81 @@ func (l *BackupList) LastStored(url string) (last *target.Copy) {
 	return last
 }
 
-// Waiting returns how many backups of the timer have not left this host. The files of others have made room.
-func (l *BackupList) Waiting(h *host.Host, url string) (n int) {
+// Waiting returns the backups that have not left this host. The files of some have made room for newer ones: these do not count.
+func (l *BackupList) Waiting(h *host.Host) (list []target.Copy) {
 	for _, c := range l.Copies {
-		if c.Target == url && c.Stored == nil && FileExists(h, host.WaitingBackups+"/"+c.Name) {
-			n++
+		if c.Stored == nil && FileExists(h, host.WaitingBackups+"/"+c.Name) {
+			list = append(list, c)
 		}
 	}
-	return n
+	return list
 }
 
-// A Departure is what a status prints of the target of a BackupRecord.
+// A BackupSchedule is what the backup timer of this host does.
+type BackupSchedule struct {
+	Place string // a directory or a URL, "" if there is no timer
+	Every time.Duration
+}
+
+// ReadBackupSchedule reads the unit of the timer.
+func ReadBackupSchedule(h *host.Host) (s BackupSchedule, err error) {
+	settings, err := h.TimerSettings(BackupTimer)
+	command, rest, ok := strings.Cut(settings, " --every ")
+	if err != nil || !ok {
+		return s, err
+	}
+	every, _, _ := strings.Cut(rest, " ")
+	s.Every, err = time.ParseDuration(every)
+	s.Place = strings.TrimPrefix(command, "etcd snapshot ")
+	return s, err
+}
+
+// Overdue reports whether a timer should have written a backup since the last one, whose time is nil if there is none: it is older than two
+// intervals and the time limit of a run.
+func (s BackupSchedule) Overdue(last *time.Time, now time.Time) bool {
+	return s.Place != "" && last != nil && now.Sub(*last) > 2*s.Every+2*time.Hour
+}
+
+// A Departure is what a status prints of a target on another machine.
 type Departure struct {
+	// Target is the target of the timer; without one, of the last backup.
 	Target string `json:"target"`
 	// Left is when the last backup was stored at the target and compared, nil if none was.
 	Left *time.Time `json:"left,omitempty"`
 	Name string     `json:"name,omitempty"`
 	// Waiting are encrypted backups on this host that the next run sends.
 	Waiting int `json:"waiting,omitempty"`
+	// Stranded are encrypted backups on this host that no timer sends.
+	Stranded int `json:"stranded,omitempty"`
 }
 
-// Departed returns what a status prints of the target of a record, nil if it has none.
+// Departed returns what a status prints of the target of the timer or of the last backup, nil if there is none.
 func Departed(h *host.Host, r *BackupRecord) (*Departure, error) {
-	if r == nil || r.Target == "" {
-		return nil, nil
+	s, err := ReadBackupSchedule(h)
+	if err != nil {
+		return nil, err
+	}
+	d, timer := &Departure{}, target.IsURL(s.Place)
+	if timer {
+		d.Target = s.Place
+	} else if r != nil {
+		d.Target = r.Target
 	}
 	l, err := ReadBackupList(h)
 	if err != nil {
 		return nil, err
 	}
-	d := &Departure{Target: r.Target, Waiting: l.Waiting(h, r.Target)}
-	if last := l.LastStored(r.Target); last != nil {
+	for _, c := range l.Waiting(h) {
+		if timer && c.Target == s.Place {
+			d.Waiting++
+		} else {
+			d.Stranded++
+		}
+	}
+	if d.Target == "" && d.Stranded == 0 {
+		return nil, nil
+	}
+	if last := l.LastStored(d.Target); last != nil {
 		d.Left, d.Name = last.Stored, last.Name
 	}
 	return d, nil

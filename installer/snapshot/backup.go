@@ -33,6 +33,8 @@ type Backup struct {
 	// WithoutQuorum also saves the data of a member without a leader, whose last changes may be missing.
 	WithoutQuorum bool
 	Summary       string // of what was saved, for people
+	// Open opens the host again, and locks it: a backup is sent without the lock.
+	Open func() (h *host.Host, unlock func(), err error)
 }
 
 // New returns a Backup of a host's cluster.
@@ -100,9 +102,11 @@ func (b *Backup) SaveNamed(ctx context.Context, name func(backup.Manifest) strin
 	})
 }
 
-// Stream writes a backup to another host. This one keeps nothing of it, so there is no record.
-func (b *Backup) Stream(ctx context.Context, to io.Writer) error {
+// Stream writes a backup to another host. This one keeps nothing of it, so there is no record. It unlocks the host before it sends: that may
+// take long.
+func (b *Backup) Stream(ctx context.Context, to io.Writer, unlock func()) error {
 	return b.gather(ctx, &node.BackupRecord{}, func(m backup.Manifest, snapshot string, files []backup.File) error {
+		unlock()
 		return backup.Write(backup.Until(ctx, to), m, snapshot, files, b.Recipients...)
 	})
 }

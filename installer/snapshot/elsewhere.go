@@ -16,9 +16,12 @@ import (
 	"strings"
 	"time"
 
+	"filippo.io/age"
+
 	"airlift/installer/backup"
 	"airlift/installer/backup/elsewhere"
 	"airlift/installer/backup/target"
+	"airlift/installer/host"
 	"airlift/installer/host/filesystem"
 	"airlift/installer/host/ledger"
 	"airlift/installer/node"
@@ -38,109 +41,262 @@ const (
 // A Destination is a target on another machine.
 type Destination struct {
 	Address target.Address
-	Config  string // the file with its credentials. It is read by each run
+	Config  string         // the file with its credentials
+	loaded  *target.Config // nil before it was read
 }
 
-// load reads the credentials, and refuses a backup that is not encrypted.
-func (b *Backup) load(d Destination) (*target.Config, error) {
+// load reads the credentials once, and refuses a backup that is not encrypted.
+func (b *Backup) load(d *Destination) (err error) {
 	if len(b.Recipients) == 0 {
-		return nil, fault.New(fault.Usage, "a backup that is not encrypted must not leave this host: it has all secrets of the cluster").
+		return fault.New(fault.Usage, "a backup that is not encrypted must not leave this host: it has all secrets of the cluster").
 			Hint("give the public key of age that may decrypt it: --recipient age1…; age-keygen -o key.txt creates a pair")
 	}
-	return target.Load(d.Config, d.Address)
+	if d.loaded == nil {
+		d.loaded, err = target.Load(d.Config, d.Address)
+	}
+	return err
 }
 
-// An outbox has the backups that this host sends to a target.
+// An outbox has the backups that this host sends to a target. It has the lock of the host only while it changes the host, not while it
+// sends: meanwhile another command may upgrade or reset the host.
 type outbox struct {
 	*Backup
 	address target.Address
 	config  *target.Config
 	dir     string // of backups that wait
+	// list is nil before the host was locked for the first time. Only the process that has the lock for sending changes it, and reset.
 	list    *node.BackupList
+	managed bool // Airlift installed the host, and so there is a list
 }
+
+// lockPatience limits the wait for another installer, after a backup was sent.
+const lockPatience = time.Hour
+
+var errReset = errors.New("this host was reset while the command sent a backup")
+
+// locked calls do with the lock of the host, and its list as it is now. It waits for another installer, but not the first time.
+func (o *outbox) locked(ctx context.Context, do func() error) error {
+	before := o.list
+	if before != nil && !o.managed {
+		return do()
+	}
+	h, unlock, err := o.lockHost(ctx, before != nil)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	o.Machine, o.managed = node.NewMachine(h, o.Console), h.Records().Used()
+	list := &node.BackupList{}
+	if o.managed {
+		if list, err = node.ReadBackupList(h); err != nil {
+			return err
+		}
+	}
+	if before != nil && list.ID != before.ID {
+		return fault.Wrap(errReset, fault.Failure, "what it has sent stays there: ./install etcd list "+o.address.String()+" --target-config FILE")
+	}
+	o.list = list
+	return do()
+}
+
+func (o *outbox) lockHost(ctx context.Context, wait bool) (h *host.Host, unlock func(), err error) {
+	for began := time.Now(); ; {
+		h, unlock, err = o.Open()
+		if !wait || !errors.Is(err, host.ErrLocked) || time.Since(began) > lockPatience {
+			return h, unlock, err
+		}
+		if time.Since(began) < time.Second {
+			fmt.Fprintf(o.Console.Out, "another installer is running on this host: waiting at most %s to record what was sent\n", lockPatience)
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		}
+	}
+}
+
+// sending does something with the outbox of a target, and records the result. No other process sends meanwhile. If it has succeeded, then is
+// called with the lock of the host.
+func (b *Backup) sending(ctx context.Context, d Destination, do func(o *outbox, r *node.BackupRecord) error, then func() error) error {
+	release, err := host.LockSending(b.Host.Root)
+	if err != nil {
+		return err
+	}
+	defer release()
+	url := d.Address.String()
+	r := node.BackupRecord{Time: time.Now().UTC().Truncate(time.Second), Path: url, Target: url}
+	o := &outbox{Backup: b, address: d.Address}
+	if err = b.load(&d); err == nil {
+		o.config = d.loaded
+		err = do(o, &r)
+	} else if locked := o.locked(ctx, func() error { return nil }); locked != nil {
+		return errors.Join(err, locked)
+	}
+	if o.list == nil || errors.Is(err, errReset) {
+		return err
+	}
+	if err != nil {
+		r.Error, _, _ = strings.Cut(err.Error(), "\n")
+	}
+	return errors.Join(err, o.locked(ctx, func() error {
+		if rerr := b.record(r); err != nil || rerr != nil {
+			return rerr
+		}
+		return then()
+	}))
+}
+
+func nothing() error { return nil }
 
 // SaveElsewhere writes an encrypted backup on this host, sends it and all that wait to a target, and then removes the oldest ones of
 // this host's list there. What cannot be sent stays for the next run.
 func (b *Backup) SaveElsewhere(ctx context.Context, d Destination, keep int) error {
-	if err := node.UnfinishedRestore(b.Host); err != nil { // it would push good backups out of the target
-		return err
-	}
-	url := d.Address.String()
-	r := node.BackupRecord{Time: time.Now().UTC().Truncate(time.Second), Path: url, Target: url}
-	err := b.saveElsewhere(ctx, d, keep, &r)
-	if err != nil {
-		r.Error, _, _ = strings.Cut(err.Error(), "\n")
-	}
-	return errors.Join(err, b.record(r))
+	return b.saveElsewhere(ctx, d, keep, nothing)
 }
 
-func (b *Backup) saveElsewhere(ctx context.Context, d Destination, keep int, r *node.BackupRecord) error {
-	config, err := b.load(d)
-	if err != nil {
+func (b *Backup) saveElsewhere(ctx context.Context, d Destination, keep int, then func() error) error {
+	return b.sending(ctx, d, func(o *outbox, r *node.BackupRecord) error { return o.save(ctx, keep, r) }, then)
+}
+
+func (o *outbox) save(ctx context.Context, keep int, r *node.BackupRecord) error {
+	var prefix string
+	var written target.Copy
+	var resend bool
+	add := func() (err error) {
+		if err = o.nextSecond(ctx); err == nil {
+			written, err = o.add(ctx, prefix, r)
+		}
 		return err
 	}
-	o := &outbox{Backup: b, address: d.Address, config: config}
-	if o.list, err = node.ReadBackupList(b.Host); err != nil {
-		return err
-	}
-	if o.dir, err = b.Host.Upgrades().PrepareWaiting(); err != nil {
-		return err
-	}
-	prefix, err := b.clusterPrefix()
-	if err != nil {
-		return err
-	}
-	if err := removeUnfinished(o.dir, prefix, pki.NodeName(b.Files())); err != nil {
-		return err
-	}
-	if o.hasRecent(time.Now()) {
-		if err := o.connected(ctx, func(s *elsewhere.Store) error { return o.send(ctx, s) }); err != nil {
+	if err := o.locked(ctx, func() (err error) {
+		if prefix, err = o.prepare(); err != nil {
 			return err
 		}
-	}
-	if err := o.nextSecond(ctx); err != nil {
-		return err
-	}
-	written, err := o.add(ctx, prefix, r)
-	if err != nil {
-		if len(o.waiting()) > 0 { // they may be what fills the disk
-			err = errors.Join(err, o.connected(ctx, func(s *elsewhere.Store) error { return o.send(ctx, s) }))
+		if resend = o.hasRecent(time.Now()); resend {
+			return nil
 		}
-		return err
+		return add()
+	}); err != nil {
+		return o.sendAnyway(ctx, err)
+	}
+	if resend {
+		if err := o.connected(ctx, o.send); err != nil {
+			return err
+		}
+		if err := o.locked(ctx, add); err != nil {
+			return err
+		}
 	}
 	local := r.Path
 	r.Path = target.Within(r.Target, written.Name)
-	return o.connected(ctx, func(s *elsewhere.Store) error {
+	return o.connected(ctx, func(ctx context.Context, s *elsewhere.Store) error {
 		if err := o.send(ctx, s); err != nil {
 			return err
 		}
-		fmt.Fprintf(b.Console.Out, "%s\nread back from the target and compared\n", strings.Replace(b.Summary, local, r.Path, 1))
-		o.prune(ctx, s, written, keep)
-		return o.removeStrays(written)
+		fmt.Fprintf(o.Console.Out, "%s\nread back from the target and compared\n", strings.Replace(o.Summary, local, r.Path, 1))
+		if err := o.prune(ctx, s, written, keep); err != nil {
+			return err
+		}
+		return o.locked(ctx, func() error { return o.removeStrays(written) })
 	})
 }
 
+// prepare removes what killed runs have left on this host, and returns how the names of this cluster's backups begin.
+func (o *outbox) prepare() (prefix string, err error) {
+	if err := node.UnfinishedRestore(o.Host); err != nil { // it would push good backups out of the target
+		return "", err
+	}
+	if o.dir, err = o.Host.Upgrades().PrepareWaiting(); err != nil {
+		return "", err
+	}
+	if prefix, err = o.clusterPrefix(); err != nil {
+		return "", err
+	}
+	if err := removeUnfinished(o.dir, prefix, pki.NodeName(o.Files())); err != nil {
+		return "", err
+	}
+	return prefix, o.redirect()
+}
+
+// redirect lets what waits for another target, which an earlier timer had, wait for this one.
+func (o *outbox) redirect() error {
+	url, key, changed := o.address.String(), recipientsID(o.Recipients), false
+	for _, c := range o.list.Waiting(o.Host) {
+		switch {
+		case c.Target == url:
+		case c.Recipients == key:
+			fmt.Fprintf(o.Console.Out, "%s, which waits on this host for %s, is sent to %s\n", c.Name, c.Target, url)
+			i := slices.IndexFunc(o.list.Copies, func(other target.Copy) bool { return other.Token == c.Token })
+			o.list.Copies[i].Target, changed = url, true
+		default:
+			o.Console.Warn("%s waits for %s and is encrypted for other recipients, so it is not sent to %s: copy it to another machine, or remove it",
+				filepath.Join(host.WaitingBackups, c.Name), c.Target, url)
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return o.storeList()
+}
+
+// recipientsID identifies recipients in any order, "" if one is a passphrase.
+func recipientsID(list []age.Recipient) string {
+	var keys []string
+	for _, r := range list {
+		key, ok := r.(fmt.Stringer)
+		if !ok {
+			return ""
+		}
+		keys = append(keys, key.String())
+	}
+	slices.Sort(keys)
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(slices.Compact(keys), "\n"))))
+}
+
+// sendAnyway sends what waits although no new backup can be written: the waiting ones may be what fills the disk.
+func (o *outbox) sendAnyway(ctx context.Context, err error) error {
+	if o.list == nil || o.dir == "" || len(o.waiting()) == 0 {
+		return err
+	}
+	return errors.Join(err, o.connected(ctx, o.send))
+}
+
 // connected connects to the target, and calls do.
-func (o *outbox) connected(ctx context.Context, do func(s *elsewhere.Store) error) error {
+func (o *outbox) connected(ctx context.Context, do func(ctx context.Context, s *elsewhere.Store) error) error {
 	s, err := elsewhere.Open(ctx, o.address, o.config)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	return do(s)
+	return do(ctx, s)
 }
 
 // storeList stores the list before anything in it is done.
-func (o *outbox) storeList() error { return node.WriteRecord(o.Host, node.BackupListPath, o.list) }
+func (o *outbox) storeList() error {
+	if !o.managed {
+		return nil
+	}
+	o.list.ID = cmp.Or(o.list.ID, rand.Text())
+	return node.WriteRecord(o.Host, node.BackupListPath, o.list)
+}
 
-// waiting returns the indexes of the backups that were not stored at this target, the newest first.
-func (o *outbox) waiting() (list []int) {
-	for i, c := range o.list.Copies {
+// update replaces a copy of the list, or removes it if there is none.
+func (o *outbox) update(token string, by ...target.Copy) error {
+	if i := slices.IndexFunc(o.list.Copies, func(c target.Copy) bool { return c.Token == token }); i >= 0 {
+		o.list.Copies = slices.Replace(o.list.Copies, i, i+1, by...)
+	}
+	return o.storeList()
+}
+
+// waiting returns the backups that were not stored at this target, the newest first.
+func (o *outbox) waiting() (list []target.Copy) {
+	for _, c := range o.list.Copies {
 		if c.Target == o.address.String() && c.Stored == nil {
-			list = append(list, i)
+			list = append(list, c)
 		}
 	}
-	slices.SortFunc(list, func(i, j int) int { return compareCopies(o.list.Copies[j], o.list.Copies[i]) })
+	slices.SortFunc(list, func(x, y target.Copy) int { return compareCopies(y, x) })
 	return list
 }
 
@@ -170,8 +326,8 @@ func (o *outbox) nextSecond(ctx context.Context) error {
 }
 
 func (o *outbox) hasRecent(now time.Time) bool {
-	for _, i := range o.waiting() {
-		n, ok := readName(o.list.Copies[i].Name)
+	for _, c := range o.waiting() {
+		n, ok := readName(c.Name)
 		at, err := time.Parse(TimeFormat, n.time)
 		if age := now.Sub(at); ok && err == nil && age >= 0 && age < recent && filesystem.Exists(filepath.Join(o.dir, n.name)) {
 			return true
@@ -183,7 +339,7 @@ func (o *outbox) hasRecent(now time.Time) bool {
 // add writes a backup that waits, and adds it to the list. The oldest waiting ones make room.
 func (o *outbox) add(ctx context.Context, prefix string, r *node.BackupRecord) (c target.Copy, err error) {
 	err = o.SaveNamed(ctx, func(m backup.Manifest) string {
-		c = newCopy(o.address, scheduledName(prefix, m, true), m)
+		c = o.newCopy(scheduledName(prefix, m, true), m)
 		return filepath.Join(o.dir, c.Name)
 	}, false, r)
 	if err != nil {
@@ -207,8 +363,8 @@ func (o *outbox) add(ctx context.Context, prefix string, r *node.BackupRecord) (
 // makeRoom removes the oldest waiting files. Their copies stay in the list: a part of them may be at the target.
 func (o *outbox) makeRoom() error {
 	files := 0
-	for _, at := range o.waiting() {
-		name := o.list.Copies[at].Name
+	for _, c := range o.waiting() {
+		name := c.Name
 		if !filesystem.Exists(filepath.Join(o.dir, name)) {
 			continue
 		}
@@ -223,8 +379,8 @@ func (o *outbox) makeRoom() error {
 	return nil
 }
 
-func newCopy(a target.Address, name string, m backup.Manifest) target.Copy {
-	return target.Copy{Target: a.String(), Name: name, Token: rand.Text(), Cluster: m.EtcdClusterID, Revision: m.Snapshot.Revision}
+func (o *outbox) newCopy(name string, m backup.Manifest) target.Copy {
+	return target.Copy{Target: o.address.String(), Name: name, Token: rand.Text(), Recipients: recipientsID(o.Recipients), Cluster: m.EtcdClusterID, Revision: m.Snapshot.Revision}
 }
 
 // measure computes the size and the sha256 of a copy.
@@ -247,62 +403,51 @@ func removeIfExists(path string) error {
 
 // send sends all waiting backups, and removes what interrupted runs have left of the others.
 func (o *outbox) send(ctx context.Context, s *elsewhere.Store) error {
-	var gone []string
-	for _, i := range o.waiting() {
-		c := o.list.Copies[i]
-		f, err := os.Open(filepath.Join(o.dir, c.Name))
-		if errors.Is(err, fs.ErrNotExist) {
-			if err := s.Forget(ctx, c); err != nil {
-				o.Console.Warn("%v", err)
-				continue
-			}
-			gone = append(gone, c.Token)
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if local := c; measure(&local, f) == nil && local.SHA256 != c.SHA256 { // it would fail in each run
-			f.Close()
+	for _, c := range o.waiting() {
+		file := filepath.Join(o.dir, c.Name)
+		f, err := os.Open(file)
+		local := c
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			err = o.giveUp(ctx, s, c)
+		case err != nil:
+		case measure(&local, f) == nil && local.SHA256 != c.SHA256: // it would fail in each run
 			o.Console.Warn("removed the backup %s, which waited: its bytes have changed on the disk of this host", c.Name)
-			if err := removeIfExists(filepath.Join(o.dir, c.Name)); err != nil {
-				return err
+			if err = o.locked(ctx, func() error { return removeIfExists(file) }); err == nil {
+				err = o.giveUp(ctx, s, c)
 			}
-			if err := s.Forget(ctx, c); err != nil {
-				o.Console.Warn("%v", err)
-				continue
+		default:
+			if err = s.Deliver(ctx, &c, f); err == nil {
+				err = o.locked(ctx, func() error {
+					if err := o.update(c.Token, c); err != nil {
+						return err
+					}
+					return removeIfExists(file)
+				})
 			}
-			gone = append(gone, c.Token)
-			continue
 		}
-		err = s.Deliver(ctx, &c, f)
-		f.Close()
+		if f != nil {
+			f.Close()
+		}
 		if err != nil {
-			return err
-		}
-		o.list.Copies[i] = c
-		if err := o.storeList(); err != nil {
-			return err
-		}
-		if err := removeIfExists(filepath.Join(o.dir, c.Name)); err != nil {
 			return err
 		}
 	}
-	return o.forget(gone)
+	return nil
 }
 
-// forget removes copies from the list.
-func (o *outbox) forget(tokens []string) error {
-	if len(tokens) == 0 {
+// giveUp removes what interrupted runs have left at the target of a backup that this host does not have any more.
+func (o *outbox) giveUp(ctx context.Context, s *elsewhere.Store, c target.Copy) error {
+	if err := s.Forget(ctx, c); err != nil {
+		o.Console.Warn("%v", err)
 		return nil
 	}
-	o.list.Copies = slices.DeleteFunc(o.list.Copies, func(c target.Copy) bool { return slices.Contains(tokens, c.Token) })
-	return o.storeList()
+	return o.locked(ctx, func() error { return o.update(c.Token) })
 }
 
 // prune removes the oldest backups of the list that are of the same etcd cluster as the new backup, which stays. What cannot be
 // removed is reported, and tried again by the next run.
-func (o *outbox) prune(ctx context.Context, s *elsewhere.Store, written target.Copy, keep int) {
+func (o *outbox) prune(ctx context.Context, s *elsewhere.Store, written target.Copy, keep int) error {
 	var list []target.Copy
 	for _, c := range o.list.Copies {
 		if c.Target == written.Target && c.Cluster == written.Cluster && c.Stored != nil && !c.Once {
@@ -322,14 +467,15 @@ func (o *outbox) prune(ctx context.Context, s *elsewhere.Store, written target.C
 		default:
 			o.Console.Warn("%v", err)
 			if ctx.Err() != nil {
-				return
+				return nil
 			}
 			continue
 		}
-		if err := o.forget([]string{c.Token}); err != nil {
-			o.Console.Warn("%v", err)
+		if err := o.locked(ctx, func() error { return o.update(c.Token) }); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // removeStrays removes files that are not in the list, because the run that wrote them was killed. A newer backup is at the target. Files of
@@ -352,67 +498,48 @@ func (o *outbox) removeStrays(written target.Copy) error {
 
 // SendOnce sends one backup to a target. No timer removes it there, and this host keeps nothing of it.
 func (b *Backup) SendOnce(ctx context.Context, d Destination) error {
-	url := d.Address.String()
-	r := node.BackupRecord{Time: time.Now().UTC().Truncate(time.Second), Path: url, Target: url}
-	err := b.sendOnce(ctx, d, &r)
-	if err != nil {
-		r.Error, _, _ = strings.Cut(err.Error(), "\n")
-	}
-	return errors.Join(err, b.record(r))
+	return b.sending(ctx, d, func(o *outbox, r *node.BackupRecord) error { return o.sendOnce(ctx, r) }, nothing)
 }
 
-func (b *Backup) sendOnce(ctx context.Context, d Destination, r *node.BackupRecord) error {
-	config, err := b.load(d)
-	if err != nil {
-		return err
-	}
-	prefix, err := b.clusterPrefix()
-	if err != nil {
-		return err
-	}
-	o := &outbox{Backup: b, address: d.Address, config: config, list: &node.BackupList{}}
-	if b.Host.Records().Used() {
-		if o.list, err = node.ReadBackupList(b.Host); err != nil {
-			return err
-		}
-	}
-	if err := o.nextSecond(ctx); err != nil {
-		return err
-	}
-	scratch, err := b.Host.CreateScratch()
-	if err != nil {
-		return fmt.Errorf("writing to %s: %w", ledger.StateDir, err)
-	}
-	defer scratch.Close()
+func (o *outbox) sendOnce(ctx context.Context, r *node.BackupRecord) error {
+	var scratch *host.Scratch
 	var c target.Copy
-	if err := b.gather(ctx, r, func(m backup.Manifest, snapshot string, files []backup.File) error {
-		c = newCopy(d.Address, scheduledName(prefix, m, true), m)
-		c.Once, r.Path = true, target.Within(r.Target, c.Name)
-		return space.Explain(ledger.StateDir, backup.Write(backup.Until(ctx, scratch), m, snapshot, files, b.Recipients...))
-	}); err != nil {
-		return err
-	}
-	if err := measure(&c, scratch.File); err != nil {
-		return err
-	}
-	r.Size = c.Size
-	o.list.Copies = append(o.list.Copies, c)
-	if b.Host.Records().Used() { // the next run removes what a killed one leaves
-		if err := o.storeList(); err != nil {
+	err := o.locked(ctx, func() (err error) {
+		prefix, err := o.clusterPrefix()
+		if err != nil {
 			return err
 		}
-	}
-	if err := o.connected(ctx, func(s *elsewhere.Store) error { return s.Deliver(ctx, &c, scratch.File) }); err != nil {
-		return err
-	}
-	if b.Host.Records().Used() {
-		o.list.Copies[len(o.list.Copies)-1] = c
-		if err := o.storeList(); err != nil {
+		if err := o.nextSecond(ctx); err != nil {
 			return err
 		}
+		if scratch, err = o.Host.CreateScratch(); err != nil {
+			return fmt.Errorf("writing to %s: %w", ledger.StateDir, err)
+		}
+		if err := o.gather(ctx, r, func(m backup.Manifest, snapshot string, files []backup.File) error {
+			c = o.newCopy(scheduledName(prefix, m, true), m)
+			c.Once, r.Path = true, target.Within(r.Target, c.Name)
+			return space.Explain(ledger.StateDir, backup.Write(backup.Until(ctx, scratch), m, snapshot, files, o.Recipients...))
+		}); err != nil {
+			return err
+		}
+		if err := measure(&c, scratch.File); err != nil {
+			return err
+		}
+		r.Size = c.Size
+		o.list.Copies = append(o.list.Copies, c)
+		return o.storeList() // the next run removes what a killed one leaves
+	})
+	if scratch != nil {
+		defer scratch.Close()
 	}
-	b.Summary += "\nread back from the target and compared"
-	return nil
+	if err != nil {
+		return err
+	}
+	if err := o.connected(ctx, func(ctx context.Context, s *elsewhere.Store) error { return s.Deliver(ctx, &c, scratch.File) }); err != nil {
+		return err
+	}
+	o.Summary += "\nread back from the target and compared"
+	return o.locked(ctx, func() error { return o.update(c.Token, c) })
 }
 
 // A Named is a backup by its name alone: of an encrypted one, nothing else can be read without a key.

@@ -11,10 +11,12 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +28,7 @@ import (
 	"airlift/installer/backup/target"
 	"airlift/installer/etcd"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
@@ -61,8 +64,14 @@ func (w *writer) open(t failer) *outbox {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &outbox{Backup: New(h, &workflow.Console{Out: w.out}), address: w.address}
+	if !h.Records().Used() { // of init
+		if err := h.Records().Record(ledger.Entry{Kind: ledger.Owned, Name: "/etc/kubernetes"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := &outbox{Backup: New(h, &workflow.Console{Out: w.out}), address: w.address, managed: true}
 	o.Recipients = []age.Recipient{w.key.Recipient()}
+	o.Open = func() (*host.Host, func(), error) { return host.OpenLocked(w.root) }
 	if o.config, err = target.Parse("target.yaml", []byte(w.config), w.address); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +89,7 @@ func (w *writer) save(ctx context.Context, t failer, revision int64, keep, stop 
 	t.Helper()
 	o := w.open(t)
 	m := backup.Manifest{Created: time.Now(), Node: w.node, EtcdClusterID: fmt.Sprintf("%016x", w.cluster), CACertHash: "sha256:" + w.ca, Snapshot: etcd.Snapshot{Revision: revision, Size: 4}}
-	c := newCopy(w.address, scheduledName(scheduledPrefix+w.ca+"-", m, true), m)
+	c := o.newCopy(scheduledName(scheduledPrefix+w.ca+"-", m, true), m)
 	file := filepath.Join(o.dir, c.Name)
 	w.archive(t, file, m)
 	if stop == 1 {
@@ -103,7 +112,7 @@ func (w *writer) save(ctx context.Context, t failer, revision int64, keep, stop 
 	if stop == 2 {
 		return c.Name, nil
 	}
-	return c.Name, o.connected(ctx, func(s *elsewhere.Store) error {
+	return c.Name, o.connected(ctx, func(ctx context.Context, s *elsewhere.Store) error {
 		if stop == 3 { // stored, and not recorded
 			f, err := os.Open(file)
 			if err != nil {
@@ -118,8 +127,10 @@ func (w *writer) save(ctx context.Context, t failer, revision int64, keep, stop 
 		if stop == 4 {
 			return nil
 		}
-		o.prune(ctx, s, c, keep)
-		return o.removeStrays(c)
+		if err := o.prune(ctx, s, c, keep); err != nil {
+			return err
+		}
+		return o.locked(ctx, func() error { return o.removeStrays(c) })
 	})
 }
 
@@ -281,7 +292,7 @@ func TestTargetThatFails(t *testing.T) {
 		names = append(names, name)
 	}
 	o := w.open(t)
-	if !o.hasRecent(time.Now()) || o.hasRecent(time.Now().Add(2*recent)) || o.list.Waiting(o.Host, url) != 2 || o.list.LastStored(url) != nil {
+	if !o.hasRecent(time.Now()) || o.hasRecent(time.Now().Add(2*recent)) || len(o.list.Waiting(o.Host)) != 2 || o.list.LastStored(url) != nil {
 		t.Errorf("%+v", o.list)
 	}
 	h.CutAfter(0)
@@ -352,7 +363,9 @@ func TestWrongBytesAtARestore(t *testing.T) {
 
 // TestUnencryptedBackupStays: it is refused before anything is read or sent.
 func TestUnencryptedBackupStays(t *testing.T) {
-	b := New(testhost.Open(t, t.TempDir()), &workflow.Console{Out: io.Discard})
+	root := t.TempDir()
+	b := New(testhost.Open(t, root), &workflow.Console{Out: io.Discard})
+	b.Open = func() (*host.Host, func(), error) { return host.OpenLocked(root) }
 	a, err := target.ParseURL("s3://backups/plant")
 	if err != nil {
 		t.Fatal(err)
@@ -400,7 +413,7 @@ func TestScheduledTarget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := Schedule{Elsewhere: &Destination{a, "/root/target.yaml"}, Every: 6 * time.Hour, Keep: 4, Recipients: "age1a\n"}
+	s := Schedule{Elsewhere: &Destination{Address: a, Config: "/root/target.yaml"}, Every: 6 * time.Hour, Keep: 4, Recipients: "age1a\n"}
 	if got, err := s.command(node.AdminConf, ""); err != nil || got != `etcd snapshot "sftp://backup@nas:2222/srv/k8s" --scheduled --keep 4 --target-config `+target.ConfigPath+` --recipients-file `+recipientsPath {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -451,8 +464,8 @@ func TestTargetThatIsAwayForLong(t *testing.T) {
 		}
 		o := w.open(t)
 		files, err := os.ReadDir(o.dir)
-		if want := min(i+1, mostWaiting); err != nil || len(files) != want || o.list.Waiting(o.Host, url) != want {
-			t.Errorf("after %d runs, %d files and %d backups wait, %v", i+1, len(files), o.list.Waiting(o.Host, url), err)
+		if want := min(i+1, mostWaiting); err != nil || len(files) != want || len(o.list.Waiting(o.Host)) != want {
+			t.Errorf("after %d runs, %d files and %d backups wait, %v", i+1, len(files), len(o.list.Waiting(o.Host)), err)
 		}
 	}
 	if n := strings.Count(w.out.String(), "warning: removed"); n != runs-mostWaiting {
@@ -462,7 +475,7 @@ func TestTargetThatIsAwayForLong(t *testing.T) {
 	if _, err := w.save(t.Context(), t, runs+1, 8, 0); err != nil {
 		t.Fatal(err)
 	}
-	if o := w.open(t); len(o.list.Copies) != mostWaiting || o.list.Waiting(o.Host, url) != 0 {
+	if o := w.open(t); len(o.list.Copies) != mostWaiting || len(o.list.Waiting(o.Host)) != 0 {
 		t.Errorf("%+v", o.list)
 	}
 }
@@ -493,9 +506,9 @@ func TestWaitingOfAnEarlierCluster(t *testing.T) {
 	}
 }
 
-// TestWaitingWithoutANewBackup: what waits is sent also if no new backup can be written, because the disk is full or etcd is down.
-func TestWaitingWithoutANewBackup(t *testing.T) {
-	_, url, config, dir := overSFTP(t)
+// waits returns a host whose etcd does not answer, and on which an old backup waits for the target of the writer.
+func (w *writer) waits(t *testing.T) (name string, d Destination) {
+	t.Helper()
 	h, _ := testhost.ControlPlane(t, nil)
 	public, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -508,9 +521,8 @@ func TestWaitingWithoutANewBackup(t *testing.T) {
 	if _, err := h.WriteFile("/etc/kubernetes/pki/ca.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, url, config)
 	w.root = h.Path("/")
-	name, err := w.save(t.Context(), t, 1, 8, 2)
+	name, err = w.save(t.Context(), t, 1, 8, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -521,16 +533,251 @@ func TestWaitingWithoutANewBackup(t *testing.T) {
 	}
 	o.list.Copies[0].Name = old
 	file := filepath.Join(t.TempDir(), "target.yaml")
-	if err := errors.Join(o.storeList(), os.WriteFile(file, []byte(config), 0o600)); err != nil {
+	if err := errors.Join(o.storeList(), os.WriteFile(file, []byte(w.config), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if err := o.SaveElsewhere(t.Context(), Destination{w.address, file}, 8); err == nil {
+	return old, Destination{Address: w.address, Config: file}
+}
+
+// TestWaitingWithoutANewBackup: what waits is sent also if no new backup can be written, because the disk is full or etcd is down.
+func TestWaitingWithoutANewBackup(t *testing.T) {
+	_, url, config, dir := overSFTP(t)
+	w := newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, url, config)
+	name, d := w.waits(t)
+	if err := w.open(t).SaveElsewhere(t.Context(), d, 8); err == nil {
 		t.Error("this host has no etcd that answers")
 	} else {
 		t.Log(err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, old)); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestMeanwhile: while a backup is sent, other commands change the host, and the run that sends it changes only what is still its own.
+func TestMeanwhile(t *testing.T) {
+	for _, order := range []struct {
+		name string
+		do   func(t *testing.T, w *writer, d Destination)
+		want string // a part of the error, besides the one about etcd
+		kept bool   // the run records what it has sent
+	}{
+		{"an upgrade that ends before", func(t *testing.T, w *writer, _ Destination) {
+			_, unlock, err := host.OpenLocked(w.root)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			unlock()
+		}, "", true},
+		{"an upgrade that ends later", func(t *testing.T, w *writer, _ Destination) {
+			_, unlock, err := host.OpenLocked(w.root)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			time.AfterFunc(1500*time.Millisecond, unlock)
+		}, "", true},
+		{"a second run", func(t *testing.T, w *writer, d Destination) {
+			other := w.open(t)
+			for _, err := range []error{other.SaveElsewhere(t.Context(), d, 8), other.SendOnce(t.Context(), d)} {
+				if err == nil || !strings.Contains(err.Error(), "another command on this host sends a backup") || fault.Hint(err) == "" {
+					t.Error(err)
+				}
+			}
+		}, "", true},
+		{"--every off", func(t *testing.T, w *writer, _ Destination) {
+			h, unlock, err := host.OpenLocked(w.root)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer unlock()
+			if err := RemoveTimer(t.Context(), h, &workflow.Console{Out: io.Discard}); err != nil {
+				t.Error(err)
+			}
+		}, "", true},
+		{"reset", func(t *testing.T, w *writer, _ Destination) {
+			if err := os.RemoveAll(filepath.Join(w.root, ledger.StateDir)); err != nil {
+				t.Error(err)
+			}
+		}, errReset.Error(), false},
+		{"reset and init", func(t *testing.T, w *writer, _ Destination) {
+			if err := os.RemoveAll(filepath.Join(w.root, ledger.StateDir)); err != nil {
+				t.Error(err)
+			}
+			if err := w.open(t).storeList(); err != nil { // another list
+				t.Error(err)
+			}
+		}, errReset.Error(), false},
+		{"reset and a restore that is not finished", func(t *testing.T, w *writer, _ Destination) {
+			if err := os.RemoveAll(filepath.Join(w.root, ledger.StateDir)); err != nil {
+				t.Error(err)
+			}
+			if err := node.WriteRecord(w.open(t).Host, node.RestoreMarkPath, node.RestoreMark{File: "x.tar"}); err != nil {
+				t.Error(err)
+			}
+		}, "restore on this host is not finished", false},
+	} {
+		t.Run(order.name, func(t *testing.T) {
+			s3 := s3host.Start(t, false)
+			proxy := s3.Proxy(t)
+			w := newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, "s3://backups", s3host.Config(proxy.Endpoint))
+			name, d := w.waits(t)
+			var once sync.Once
+			proxy.Set(func(_ http.ResponseWriter, r *http.Request) bool {
+				if r.Method == http.MethodPut {
+					once.Do(func() { order.do(t, w, d) })
+				}
+				return false
+			})
+			o := w.open(t)
+			o.Open = func() (*host.Host, func(), error) { return node.OpenToChange(w.root) }
+			before := o.list.ID
+			err := o.SaveElsewhere(t.Context(), d, 8)
+			if text := fmt.Sprint(err); !strings.Contains(text, order.want) || order.kept && strings.Contains(text, errReset.Error()) {
+				t.Errorf("%v, want %q", err, order.want)
+			}
+			if _, err := os.Stat(filepath.Join(s3.Dir, "backups", name)); err != nil {
+				t.Error(err)
+			}
+			h := testhost.Open(t, w.root)
+			list, err := node.ReadBackupList(h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if record, err := node.LastBackup(h); err != nil || (record != nil) != order.kept {
+				t.Errorf("%+v, %v", record, err)
+			}
+			if _, err := os.Stat(filepath.Join(o.dir, name)); (err == nil) == order.kept {
+				t.Errorf("the file that waited: %v", err)
+			}
+			if stored := len(list.Copies) == 1 && list.Copies[0].Stored != nil && list.ID == before; stored != order.kept {
+				t.Errorf("%+v", list)
+			}
+			if order.name == "reset" && h.Records().Used() {
+				t.Error("the host has records again")
+			}
+		})
+	}
+}
+
+// TestChangedTarget: what waits for the target of an earlier timer is sent to the next one if the same keys can read it. Otherwise it stays,
+// and is reported.
+func TestChangedTarget(t *testing.T) {
+	h, url, config, dir := overSFTP(t)
+	w := newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, url, config)
+	name, _ := w.waits(t)
+	next := t.TempDir()
+	w.address.Path = next
+	file := filepath.Join(t.TempDir(), "target.yaml")
+	if err := os.WriteFile(file, []byte(h.Config()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, same := range []bool{false, true} {
+		w.out.Reset()
+		o := w.open(t)
+		if !same {
+			o.Recipients = []age.Recipient{other.Recipient()}
+		}
+		if err := o.SaveElsewhere(t.Context(), Destination{Address: w.address, Config: file}, 8); err == nil {
+			t.Fatal("this host has no etcd that answers")
+		}
+		if _, err := os.Stat(filepath.Join(next, name)); (err == nil) != same {
+			t.Errorf("sent %t, %v", !same, err)
+		}
+		if want := map[bool]string{true: "is sent to " + w.address.String(), false: "warning: /var/lib/airlift-backups/waiting/" + name}[same]; !strings.Contains(w.out.String(), want) {
+			t.Errorf("%s, want %q", w.out, want)
+		}
+		d, err := node.Departed(o.Host, nil)
+		if err != nil || (d != nil && d.Stranded == 1) == same {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) > 0 {
+		t.Errorf("the earlier target has %v, %v", list, err)
+	}
+}
+
+// TestRecipientsID: the order and repetitions do not matter, and a passphrase is never the same.
+func TestRecipientsID(t *testing.T) {
+	var keys []age.Recipient
+	for range 4 {
+		k, err := age.GenerateX25519Identity()
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, k.Recipient())
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		a := rapid.SliceOfN(rapid.IntRange(0, 3), 1, 6).Draw(t, "a")
+		b := rapid.SliceOfN(rapid.IntRange(0, 3), 1, 6).Draw(t, "b")
+		of := func(list []int) (r []age.Recipient, set [4]bool) {
+			for _, i := range list {
+				r, set[i] = append(r, keys[i]), true
+			}
+			return r, set
+		}
+		ra, sa := of(a)
+		rb, sb := of(b)
+		if (recipientsID(ra) == recipientsID(rb)) != (sa == sb) {
+			t.Fatalf("%v, %v", a, b)
+		}
+	})
+	passphrase, err := age.NewScryptRecipient("x")
+	if err != nil || recipientsID([]age.Recipient{passphrase}) != "" {
+		t.Error("a passphrase has an ID")
+	}
+}
+
+// TestTimerRemovedWhileBackupsWait: they are reported.
+func TestTimerRemovedWhileBackupsWait(t *testing.T) {
+	_, url, config, _ := overSFTP(t)
+	w := newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, url, config)
+	name, err := w.save(t.Context(), t, 1, 8, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := RemoveTimer(t.Context(), w.open(t).Host, &workflow.Console{Out: w.out}); err != nil || !strings.Contains(w.out.String(), name+" was not sent to "+url) {
+		t.Errorf("%s, %v", w.out, err)
+	}
+}
+
+// TestRestoreByName: a restore that names its backup reads no list, which the target may refuse, or which may be too long.
+func TestRestoreByName(t *testing.T) {
+	s3 := s3host.Start(t, false)
+	proxy := s3.Proxy(t)
+	w := newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, "s3://backups", s3host.Config(proxy.Endpoint))
+	name, err := w.save(t.Context(), t, 1, 8, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.Set(func(rw http.ResponseWriter, r *http.Request) bool {
+		return r.URL.Query().Has("list-type") && s3host.Answer(http.MethodGet, 403, "AccessDenied")(rw, r)
+	})
+	w.restores(t, name)
+	h, url, config, dir := overSFTP(t)
+	w = newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, url, config)
+	if name, err = w.save(t.Context(), t, 1, 8, 0); err != nil {
+		t.Fatal(err)
+	}
+	h.ListForever(true)
+	w.restores(t, name)
+	file := filepath.Join(t.TempDir(), "target.yaml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, name)); err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range map[string]string{target.Within(url, name): "has no backup " + name, url: "lists too much"} {
+		if _, err := OpenElsewhere(t.Context(), w.open(t).Host, at, file, nil, []age.Identity{w.key}); err == nil || !strings.Contains(err.Error(), want) || fault.Hint(err) == "" {
+			t.Errorf("%s: %v (%s)", at, err, fault.Hint(err))
+		}
 	}
 }
 

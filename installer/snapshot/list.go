@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -132,36 +133,46 @@ func (f *File) checkName(l Listed) error {
 		Hint("use another backup; or copy this one to this host, and restore the file, if you know why it has another name")
 }
 
+// choose returns the backup with a name without a list, or the newest one of the list.
+func choose(ctx context.Context, s *elsewhere.Store, name string, hashes []string) (Listed, error) {
+	at := s.Address.String()
+	if name == "" {
+		items, err := s.List(ctx)
+		if err != nil {
+			return Listed{}, err
+		}
+		return newest(at, listed(items), hashes)
+	}
+	item, err := s.Find(ctx, name)
+	list := listed([]elsewhere.Item{item})
+	if errors.Is(err, elsewhere.ErrMissing) || err == nil && len(list) == 0 {
+		return Listed{}, fault.New(fault.Usage, "%s has no backup %s", at, name).Hint("see what is there: ./install etcd list " + at + " --target-config FILE")
+	}
+	if err != nil {
+		return Listed{}, err
+	}
+	return list[0], nil
+}
+
 // OpenElsewhere copies a backup of a target to an unnamed file of this host, and opens it: the one that the URL names, the one of an
 // interrupted restore, or the newest one with one of these CA hashes. The caller must close it.
 func OpenElsewhere(ctx context.Context, h *host.Host, url, config string, hashes []string, identities []age.Identity) (f *File, err error) {
 	err = reach(ctx, url, config, func(s *elsewhere.Store, name string) error {
 		at := s.Address.String()
-		items, err := s.List(ctx)
-		if err != nil {
-			return err
-		}
-		list := listed(items)
 		if name == "" {
 			mark, err := node.ReadRestoreMark(h)
 			if err != nil {
 				return err
 			}
 			if mark != nil { // others may have sent newer ones since
-				name, _ = strings.CutPrefix(mark.File, at+"/")
+				if rest, ok := strings.CutPrefix(mark.File, at+"/"); ok && !strings.Contains(rest, "/") {
+					name = rest
+				}
 			}
 		}
-		i := slices.IndexFunc(list, func(l Listed) bool { return l.Name == name })
-		one := Listed{}
-		switch {
-		case i >= 0:
-			one = list[i]
-		case name != "" && !strings.Contains(name, "/"):
-			return fault.New(fault.Usage, "%s has no backup %s", at, name).Hint("see what is there: ./install etcd list " + at + " --target-config FILE")
-		default:
-			if one, err = newest(at, list, hashes); err != nil {
-				return err
-			}
+		one, err := choose(ctx, s, name, hashes)
+		if err != nil {
+			return err
 		}
 		if err := space.Check(h.Path(path.Dir(ledger.StateDir)), "the backup", one.Size); err != nil {
 			return fault.Wrap(err, fault.Preflight, "free some space in "+path.Dir(ledger.StateDir))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path"
 	"strings"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 	"airlift/internal/fault"
 )
 
-var backupTimer = host.Timer{Name: "airlift-backup", About: "Backup of the Kubernetes cluster", Retry: 900}
+var backupTimer = host.Timer{Name: node.BackupTimer, About: "Backup of the Kubernetes cluster", Retry: 900}
 
 // recipientsPath has the lines of the recipients file, for the timer.
 const recipientsPath = "/etc/airlift-backup-recipients"
@@ -52,13 +53,30 @@ func (b *Backup) Schedule(ctx context.Context, s Schedule) error {
 	if err != nil {
 		return err
 	}
-	if err := b.saveFirst(ctx, s, mountPoint); err != nil {
+	install := func() error { return b.install(ctx, s, times, command) }
+	if s.Elsewhere != nil {
+		if err := b.load(s.Elsewhere); err != nil { // the timer gets what is read here
+			return err
+		}
+		return b.saveElsewhere(ctx, *s.Elsewhere, s.Keep, install)
+	}
+	if err := b.SaveInDirectory(ctx, s.Directory, mountPoint, s.Keep); err != nil {
 		return err
 	}
+	return install()
+}
+
+// install installs the timer, after its first backup.
+func (b *Backup) install(ctx context.Context, s Schedule, times, command string) error {
 	timer := backupTimer
 	timer.Command, timer.Settings = command, s.settings(b.Kubeconfig)
 	if s.Recipients != "" {
 		if _, err := b.Host.WriteFile(recipientsPath, []byte(s.Recipients), 0o644); err != nil {
+			return err
+		}
+	}
+	if s.Elsewhere != nil {
+		if _, err := b.Host.WriteFile(target.ConfigPath, s.Elsewhere.loaded.Data(), 0o600); err != nil {
 			return err
 		}
 	}
@@ -74,23 +92,22 @@ func (b *Backup) Schedule(ctx context.Context, s Schedule) error {
 		}
 	}
 	fmt.Fprintf(b.Console.Out, "%s writes a backup to %s every %s and keeps %d; see: systemctl list-timers %s\n", timer.Unit(), s.place(), s.Every, s.Keep, timer.Unit())
+	if s.Elsewhere == nil {
+		return warnWaiting(b.Host, b.Console)
+	}
 	return nil
 }
 
-// saveFirst writes the first backup, and gives the timer its own copy of the credentials.
-func (b *Backup) saveFirst(ctx context.Context, s Schedule, mountPoint string) error {
-	if s.Elsewhere == nil {
-		return b.SaveInDirectory(ctx, s.Directory, mountPoint, s.Keep)
-	}
-	config, err := target.Load(s.Elsewhere.Config, s.Elsewhere.Address)
+// warnWaiting reports what waits on a host for a target that no timer has any more.
+func warnWaiting(h *host.Host, c *workflow.Console) error {
+	list, err := node.ReadBackupList(h)
 	if err != nil {
 		return err
 	}
-	if err := b.SaveElsewhere(ctx, *s.Elsewhere, s.Keep); err != nil {
-		return err
+	for _, w := range list.Waiting(h) {
+		c.Warn("%s was not sent to %s, and no timer sends it: copy it to another machine, or remove it", path.Join(host.WaitingBackups, w.Name), w.Target)
 	}
-	_, err = b.Host.WriteFile(target.ConfigPath, config.Data(), 0o600)
-	return err
+	return nil
 }
 
 // place is where the backups go: a directory or a URL.
@@ -175,7 +192,10 @@ func MarkTarget(h *host.Host, timers map[string]string) error {
 func RemoveTimer(ctx context.Context, h *host.Host, c *workflow.Console) error {
 	if !node.FileExists(h, backupTimer.UnitPath()) {
 		fmt.Fprintln(c.Out, "This host has no backup timer.")
-		return removeTimerFiles(h) // of an interrupted run
+		if err := removeTimerFiles(h); err != nil { // of an interrupted run
+			return err
+		}
+		return warnWaiting(h, c)
 	}
 	if err := h.RemoveTimer(ctx, backupTimer); err != nil {
 		return err
@@ -184,7 +204,7 @@ func RemoveTimer(ctx context.Context, h *host.Host, c *workflow.Console) error {
 		return err
 	}
 	fmt.Fprintf(c.Out, "%s was removed. The backups were kept.\n", backupTimer.Unit())
-	return nil
+	return warnWaiting(h, c)
 }
 
 // removeTimerFiles removes what the timer reads.

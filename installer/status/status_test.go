@@ -2,6 +2,7 @@ package status
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -275,6 +276,66 @@ func messages(s *Status) (list []string) {
 		list = append(list, p.Message)
 	}
 	return list
+}
+
+// TestBackupElsewhere: what a status has about a target is about the timer if there is one, and a command that no timer repeats is not said to
+// be repeated.
+func TestBackupElsewhere(t *testing.T) {
+	const (
+		timer   = "etc/systemd/system/airlift-backup.timer"
+		record  = "var/lib/airlift/backup.json"
+		list    = "var/lib/airlift/backup-list.json"
+		waiting = "var/lib/airlift-backups/waiting/"
+	)
+	unit := func(place string) string {
+		return "[Unit]\nX-Airlift-Settings=etcd snapshot " + place + " --every 6h0m0s --keep 8 --time-zone UTC\n"
+	}
+	ago := func(hours int) string {
+		return time.Now().Add(-time.Duration(hours) * time.Hour).UTC().Format(time.RFC3339)
+	}
+	last := func(place string, hours int, more string) string {
+		return fmt.Sprintf(`{"time": %q, "path": %q, "target": %q, "size": 5, "snapshot": {"hash": 1}%s}`, ago(hours), place, place, more)
+	}
+	copies := func(hours int) string {
+		return fmt.Sprintf(`{"copies": [{"target": "s3://a", "name": "one", "stored": %q}, {"target": "s3://a", "name": "two"}, {"target": "s3://old", "name": "three"}]}`, ago(hours))
+	}
+	const failure = `, "error": "connection refused"`
+	for name, c := range map[string]struct {
+		files             map[string]string
+		problem, fix      string // "" for none
+		left              bool
+		waiting, stranded int
+	}{
+		"a single one that failed": {map[string]string{record: last("s3://b", 1, failure)}, "the last backup was not sent to s3://b: connection refused", "run the same command again; no timer does", false, 0, 0},
+		"a single one that failed, and a timer": {map[string]string{timer: unit("s3://a"), list: copies(3), record: last("s3://b", 1, failure)},
+			"the last backup was not sent to s3://b: connection refused", "run the same command again; no timer does", true, 0, 0},
+		"the timer failed": {map[string]string{timer: unit("s3://a"), list: copies(3), waiting + "two": "x", record: last("s3://a", 1, failure)},
+			"the last backup that left this host is of " + ago(3) + ", and 1 wait on it: connection refused", "the timer tries again", true, 1, 0},
+		"the timer was removed": {map[string]string{list: copies(3), waiting + "two": "x", waiting + "three": "x", record: last("s3://a", 3, "")}, "", "", true, 0, 2},
+		"another target":        {map[string]string{timer: unit("s3://a"), list: copies(3), waiting + "two": "x", waiting + "three": "x", record: last("s3://a", 3, "")}, "", "", true, 1, 1},
+		"overdue":               {map[string]string{timer: unit("s3://a"), list: copies(15), record: last("s3://a", 15, "")}, "the timer writes a backup to s3://a every 6h0m0s, and the last one is of " + ago(15), "systemctl status", true, 0, 0},
+		"not overdue":           {map[string]string{timer: unit("s3://a"), list: copies(13), record: last("s3://a", 13, "")}, "", "", true, 0, 0},
+		"a file meanwhile":      {map[string]string{timer: unit("s3://a"), list: copies(15), record: fmt.Sprintf(`{"time": %q, "path": "/x.tar", "size": 5, "snapshot": {"hash": 1}}`, ago(1)), "x.tar": "x"}, "the timer writes a backup to s3://a", "systemctl status", true, 0, 0},
+		"a directory, overdue":  {map[string]string{timer: unit("/mnt/a b"), record: fmt.Sprintf(`{"time": %q, "path": "/x.tar", "size": 5, "snapshot": {"hash": 1}}`, ago(15)), "x.tar": "x"}, "the timer writes a backup to /mnt/a b every", "systemctl status", false, 0, 0},
+	} {
+		root := t.TempDir()
+		write(t, root, c.files)
+		s := read(t, root)
+		if c.problem == "" && hasProblem(s, "lastBackup", "") || c.problem != "" && !hasProblem(s, "lastBackup", c.problem) {
+			t.Errorf("%s: %+v, want %q", name, s.Problems, c.problem)
+		}
+		for _, p := range s.Problems {
+			if strings.Contains(p.Message, c.problem) && c.problem != "" && !strings.Contains(p.Fix, c.fix) {
+				t.Errorf("%s: %+v, want %q", name, p, c.fix)
+			}
+		}
+		if d := s.LastBackup.Departure; d == nil && (c.left || c.waiting+c.stranded > 0) || d != nil && ((d.Left != nil) != c.left || d.Waiting != c.waiting || d.Stranded != c.stranded) {
+			t.Errorf("%s: %+v", name, d)
+		}
+		if warned := len(s.Warnings) == 1; warned != (c.stranded > 0) {
+			t.Errorf("%s: %+v", name, s.Warnings)
+		}
+	}
 }
 
 func TestLastBackup(t *testing.T) {

@@ -286,7 +286,7 @@ func (s *Status) backup() string {
 	if b := s.LastBackup; b != nil {
 		text := days(s.now.Sub(b.Time)) + " ago, " + b.Path
 		if d := b.Departure; b.Error != "" && d != nil && d.Left != nil {
-			return text + ", failed; the last one left this host " + days(s.now.Sub(*d.Left)) + " ago"
+			return text + ", failed; the last one left this host for " + d.Target + " " + days(s.now.Sub(*d.Left)) + " ago"
 		}
 		if b.Error != "" {
 			return text + ", failed"

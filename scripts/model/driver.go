@@ -189,7 +189,7 @@ func (l *login) hold(ctx context.Context, c remote.Command) error {
 		end()
 	}()
 	beat, _ := time.ParseDuration(flagOf(c.Args, "--beat"))
-	err = agent.Hold(ctx, c.Stdin, beat)
+	err = agent.Hold(ctx, host.OpenDamaged(l.host.Root), c.Stdin, beat)
 	if why := l.usable(context.Background()); why != nil {
 		return why
 	}

@@ -22,7 +22,7 @@ import (
 // silence is how long a target may send and accept nothing.
 const silence = time.Minute
 
-// maxItems limits what a target can list.
+// maxItems limits what a bucket can list.
 const maxItems = 100_000
 
 // A Store is a target that is connected.
@@ -48,6 +48,9 @@ var (
 	ErrWrongBytes = errors.New("the target returned other bytes than it was sent")
 )
 
+// errTooMuch is why a list is refused.
+var errTooMuch = errors.New("the target lists too much")
+
 // A backend is one kind of target. All names are in the prefix or directory of the target.
 type backend interface {
 	// send stores a file where nothing is. It may be under a temporary name that has the token.
@@ -65,6 +68,8 @@ type backend interface {
 	// remove removes what find has found.
 	remove(ctx context.Context, c *target.Copy) error
 	list(ctx context.Context) ([]Item, error)
+	// stat returns what is at a name, or ErrMissing.
+	stat(ctx context.Context, name string) (Item, error)
 	explain(err error) (text, hint string)
 	close()
 }
@@ -145,7 +150,7 @@ func (s *Store) compare(ctx context.Context, c *target.Copy, settled bool) error
 	}
 	defer r.Close()
 	sum := sha256.New()
-	n, err := io.Copy(sum, io.LimitReader(r, c.Size+1))
+	n, err := copyLimited(sum, r, c.Size)
 	if err != nil {
 		return err
 	}
@@ -193,13 +198,46 @@ func (s *Store) Fetch(ctx context.Context, name string, size int64, w io.Writer)
 			return err
 		}
 		defer r.Close()
-		n, err := io.Copy(w, io.LimitReader(r, size+1))
+		n, err := copyLimited(w, r, size)
 		if err == nil && n != size {
 			err = fmt.Errorf("the target sent %d bytes, and has listed %d", n, size)
 		}
 		return err
 	}()
 	return s.failed(ctx, "reading the backup from", name, err)
+}
+
+// Find returns the file of the target with a name. If there is none, the error is ErrMissing.
+func (s *Store) Find(ctx context.Context, name string) (Item, error) {
+	item, err := s.stat(ctx, name)
+	return item, s.failed(ctx, "looking for the backup at", name, err)
+}
+
+// copyLimited copies what a target sends, at most one byte more than expected. It returns how many bytes were sent. A file of SFTP
+// sends several parts at once with WriteTo.
+func copyLimited(w io.Writer, r io.Reader, size int64) (n int64, err error) {
+	limited := &limitedWriter{w: w, left: size}
+	n, err = io.Copy(limited, r)
+	if limited.more {
+		return size + 1, nil
+	}
+	return n, err
+}
+
+// A limitedWriter fails at the first byte after its limit.
+type limitedWriter struct {
+	w    io.Writer
+	left int64
+	more bool
+}
+
+func (l *limitedWriter) Write(p []byte) (int, error) {
+	if int64(len(p)) > l.left { // which a target may have chosen
+		l.more = true
+		return 0, io.ErrShortWrite
+	}
+	l.left -= int64(len(p))
+	return l.w.Write(p)
 }
 
 // failed explains an error, which names the target and never a secret.
@@ -232,7 +270,7 @@ type failure struct {
 func (f *failure) Unwrap() []error { return []error{f.error, f.cause} }
 
 func (s *Store) explained(err error) (text, hint string) {
-	if s.backend != nil {
+	if s.backend != nil && !errors.Is(err, errTooMuch) {
 		if text, hint = s.explain(err); text != "" {
 			return text, hint
 		}
@@ -240,6 +278,8 @@ func (s *Store) explained(err error) (text, hint string) {
 	var unreachable *net.OpError
 	var name *net.DNSError
 	switch {
+	case errors.Is(err, errTooMuch):
+		return err.Error(), "use a prefix or a directory that has only backups; to restore, name the backup after it, which needs no list"
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return "no data was sent or received for " + silence.String(), "check the load and the network of the target; a timer tries again after 15 minutes"
 	case errors.As(err, &name):

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -58,9 +59,55 @@ func newS3(a target.Address, c *target.Config, dial dialFunc, patience time.Dura
 	}
 	s.client, err = minio.New(endpoint.Host, &minio.Options{
 		Creds: credentials.NewStaticV4(c.S3.AccessKey, c.S3.SecretKey, ""), Secure: endpoint.Scheme == "https",
-		Transport: s.transport, Region: region, BucketLookup: lookup, MaxRetries: 3,
+		Transport: bounded{s.transport}, Region: region, BucketLookup: lookup, MaxRetries: 3,
 	})
 	return s, err
+}
+
+// Limits of what a server can make minio-go keep in memory.
+const (
+	maxAnswer = 1 << 20
+	pageSize  = 250 // objects, whose keys have at most 1024 bytes: such a page is smaller than maxAnswer
+	maxList   = 64 << 20
+	minAnswer = 32 << 10 // of maxList, so that the number of answers is limited, too
+)
+
+// bounded limits the answers that are not the content of an object.
+type bounded struct{ *http.Transport }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	left, isList := r.Context().Value(listKey{}).(*atomic.Int64)
+	if isList && left.Add(-minAnswer) < 0 {
+		return nil, fmt.Errorf("%w: its list is larger than %d MB", errTooMuch, maxList>>20)
+	}
+	answer, err := b.Transport.RoundTrip(r)
+	if err == nil && (isList || r.Method != http.MethodGet) {
+		answer.Body = &limitedBody{answer.Body, maxAnswer, left}
+	}
+	return answer, err
+}
+
+// listKey is of the context of requests that list something: it has how many bytes may follow.
+type listKey struct{}
+
+func listing(ctx context.Context) context.Context {
+	left := new(atomic.Int64)
+	left.Store(maxList)
+	return context.WithValue(ctx, listKey{}, left)
+}
+
+type limitedBody struct {
+	io.ReadCloser
+	left int64
+	list *atomic.Int64 // nil unless it is a part of a list
+}
+
+func (b *limitedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 || b.list != nil && b.list.Add(-int64(n)) < 0 {
+		return 0, fmt.Errorf("%w: its answer is larger than %d MB, or its list than %d MB", errTooMuch, maxAnswer>>20, maxList>>20)
+	}
+	return n, err
 }
 
 func (s *s3) close() { s.transport.CloseIdleConnections() }
@@ -97,7 +144,7 @@ func (*s3) settle(context.Context, *target.Copy) error { return nil }
 
 // clean aborts the uploads of this name: nobody else uses it, because it has the node, the revision and the time.
 func (s *s3) clean(ctx context.Context, c *target.Copy) error {
-	err := s.client.RemoveIncompleteUpload(ctx, s.bucket, s.key(c.Name))
+	err := s.client.RemoveIncompleteUpload(listing(ctx), s.bucket, s.key(c.Name))
 	if minio.ToErrorResponse(err).Code == minio.AccessDenied { // the server may remove them itself
 		return nil
 	}
@@ -123,19 +170,25 @@ func (s *s3) remove(ctx context.Context, c *target.Copy) error {
 	return s.client.RemoveObject(ctx, s.bucket, s.key(c.Name), minio.RemoveObjectOptions{VersionID: c.Version})
 }
 
+func (s *s3) stat(ctx context.Context, name string) (Item, error) {
+	info, err := s.client.StatObject(ctx, s.bucket, s.key(name), minio.StatObjectOptions{})
+	return Item{name, info.Size}, missing(err)
+}
+
 func (s *s3) list(ctx context.Context) (list []Item, err error) {
 	prefix := s.prefix
 	if prefix != "" {
 		prefix += "/"
 	}
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(listing(ctx))
 	defer stop()
-	for o := range s.client.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{Prefix: prefix}) {
+	n := 0
+	for o := range s.client.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{Prefix: prefix, MaxKeys: pageSize}) {
 		if o.Err != nil {
 			return nil, o.Err
 		}
-		if len(list) == maxItems {
-			return nil, fmt.Errorf("it has more than %d objects", maxItems)
+		if n++; n > maxItems {
+			return nil, fmt.Errorf("%w: more than %d objects", errTooMuch, maxItems)
 		}
 		if name := strings.TrimPrefix(o.Key, prefix); name != "" && !strings.Contains(name, "/") {
 			list = append(list, Item{name, o.Size})

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pkg/sftp"
@@ -29,6 +30,7 @@ var (
 type sftpDir struct {
 	client *sftp.Client
 	ssh    *ssh.Client
+	meter  *meter
 	dir    string
 	file   string // with the credentials
 }
@@ -89,7 +91,8 @@ func (s *sftpDir) connect(ctx context.Context, address string, config *ssh.Clien
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	c, channels, requests, err := ssh.NewClientConn(conn, address, config)
+	s.meter = &meter{Conn: conn}
+	c, channels, requests, err := ssh.NewClientConn(s.meter, address, config)
 	if err != nil {
 		stop()
 		conn.Close()
@@ -101,6 +104,36 @@ func (s *sftpDir) connect(ctx context.Context, address string, config *ssh.Clien
 		return err
 	}
 	return nil
+}
+
+// maxDirectory limits the bytes of a list of files: about 60,000 backups. The package sftp has no limit.
+const maxDirectory = 16 << 20
+
+// A meter limits what is received while a directory is listed.
+type meter struct {
+	net.Conn
+	mutex    sync.Mutex
+	limited  bool
+	left     int
+	exceeded bool
+}
+
+func (m *meter) Read(p []byte) (int, error) {
+	n, err := m.Conn.Read(p)
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	if m.left -= n; m.limited && m.left < 0 {
+		m.exceeded = true
+		return 0, errTooMuch // which ends the connection
+	}
+	return n, err
+}
+
+func (m *meter) limit(on bool) (exceeded bool) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	m.limited, m.left = on, maxDirectory
+	return m.exceeded
 }
 
 func (s *sftpDir) close() {
@@ -200,13 +233,25 @@ func (s *sftpDir) remove(_ context.Context, c *target.Copy) error {
 	return s.client.Remove(s.path(c.Name))
 }
 
+func (s *sftpDir) stat(_ context.Context, name string) (Item, error) {
+	info, err := s.client.Lstat(s.path(name))
+	if err != nil {
+		return Item{}, absent(err)
+	}
+	if !info.Mode().IsRegular() {
+		return Item{}, ErrMissing
+	}
+	return Item{name, info.Size()}, nil
+}
+
 func (s *sftpDir) list(ctx context.Context) (list []Item, err error) {
+	s.meter.limit(true)
 	infos, err := s.client.ReadDirContext(ctx, s.dir)
+	if s.meter.limit(false) {
+		return nil, fmt.Errorf("%w: the list of its files is larger than %d MB", errTooMuch, maxDirectory>>20)
+	}
 	if err != nil {
 		return nil, err
-	}
-	if len(infos) > maxItems {
-		return nil, fmt.Errorf("it has more than %d files", maxItems)
 	}
 	for _, i := range infos {
 		if i.Mode().IsRegular() {

@@ -49,6 +49,8 @@ type Copy struct {
 	Stored *time.Time `json:"stored,omitempty"`
 	// Once is a backup that retention leaves.
 	Once bool `json:"once,omitempty"`
+	// Recipients identifies who can decrypt it, "" if that is not known.
+	Recipients string `json:"recipients,omitempty"`
 	// Cluster is the ID of etcd's cluster, and Revision etcd's.
 	Cluster  string `json:"cluster"`
 	Revision int64  `json:"revision"`

@@ -59,13 +59,33 @@ const (
 	maxFile  = 1 << 20
 )
 
+// Stdin is the name of standard input as a file.
+const Stdin = "-"
+
 // Load reads the file for a target. Only the user who runs the command, and root, may be able to read it.
 func Load(file string, a Address) (*Config, error) {
 	data, err := read(file)
 	if err != nil {
-		return nil, fault.New(fault.Usage, "reading the credentials of the backup target: %w", err).Hint("write them to a file that only its owner can read (chmod 600), and give it with --target-config; " + hintFile)
+		hint := "give the file with --target-config"
+		var exposed *exposedError
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			hint = "correct its name, or create it"
+		case errors.As(err, &exposed):
+			hint = exposed.command + " " + fault.Word(file)
+		}
+		return nil, fault.New(fault.Usage, "reading the credentials of the backup target: %w", err).Hint(hint + "; " + hintFile)
+	}
+	if file == Stdin {
+		file = "standard input"
 	}
 	return Parse(file, data, a)
+}
+
+// An exposedError is about a file that is not its owner's alone. The command repairs that.
+type exposedError struct {
+	error
+	command string
 }
 
 // read opens the file once, so that what was checked is what is read.
@@ -73,23 +93,26 @@ func read(file string) ([]byte, error) {
 	if file == "" {
 		return nil, errors.New("the URL needs --target-config FILE")
 	}
-	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() { // to open a pipe would wait
-		return nil, fmt.Errorf("%s is not a regular file", file)
-	}
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", file)
-	}
-	if err := checkOwner(file, info); err != nil {
-		return nil, err
+	f := os.Stdin
+	if file != Stdin {
+		if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() { // to open a pipe would wait
+			return nil, fmt.Errorf("%s is not a regular file", file)
+		}
+		var err error
+		if f, err = os.Open(file); err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			return nil, err
+		}
+		if !info.Mode().IsRegular() {
+			return nil, fmt.Errorf("%s is not a regular file", file)
+		}
+		if err := checkOwner(file, info); err != nil {
+			return nil, err
+		}
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err == nil && len(data) > maxFile {

@@ -144,9 +144,19 @@ func TestLoad(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"", filepath.Dir(file), file + "x", "/dev/null"} {
-		if _, err := Load(path, a); err == nil || fault.ExitCode(err) != fault.Usage {
-			t.Errorf("%q: %v", path, err)
+		if _, err := Load(path, a); err == nil || fault.ExitCode(err) != fault.Usage || strings.Contains(fault.Hint(err), "chmod") || fault.Hint(err) == "" {
+			t.Errorf("%q: %v (%s)", path, err, fault.Hint(err))
 		}
+	}
+	in, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdin := os.Stdin
+	os.Stdin = in
+	defer func() { os.Stdin = stdin }()
+	if c, err := Load(Stdin, a); err != nil || string(c.Data()) != s3Config() {
+		t.Errorf("%+v, %v", c, err)
 	}
 }
 

@@ -22,7 +22,7 @@ type Status struct {
 	Members   []Member `json:"members"`
 	// LastBackup is the last backup of this host; nil if there is none.
 	LastBackup *node.BackupRecord `json:"lastBackup"`
-	// Departure is about the target of the last backup; nil for a backup in a file.
+	// Departure is about the target of the timer or of the last backup; nil if there is none.
 	Departure *node.Departure `json:"departure,omitempty"`
 }
 
@@ -109,12 +109,15 @@ func (s *Status) Write(out io.Writer) error {
 	default:
 		fmt.Fprintf(out, "\nLast backup on this host: %s, %s, %s, %d keys, CA %s\n", b.Time.Format(time.RFC3339), b.Path, megabytes(b.Size), b.Snapshot.Keys, cmp.Or(b.CACertHash, "-"))
 	}
-	if d := s.Departure; d != nil {
+	if d := s.Departure; d != nil && d.Target != "" {
 		left := "none"
 		if d.Left != nil {
 			left = d.Left.Format(time.RFC3339) + ", " + d.Name
 		}
 		fmt.Fprintf(out, "Last backup that left this host for %s: %s; waiting here: %d\n", d.Target, left, d.Waiting)
+	}
+	if d := s.Departure; d != nil && d.Stranded > 0 {
+		fmt.Fprintf(out, "Backups that no timer sends: %d, in %s\n", d.Stranded, host.WaitingBackups)
 	}
 	return nil
 }

@@ -2,10 +2,12 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
 	"airlift/installer/host"
+	"airlift/installer/multihost/plan"
 	"airlift/internal/fault"
 )
 
@@ -32,8 +34,14 @@ func HadError(last host.Holder) error {
 		Hint("see what it did, and run the same command again: it continues")
 }
 
-// Hold returns when in ends, or ctx. With a beat, it is an error if in brings nothing for that long.
-func Hold(ctx context.Context, in io.Reader, beat time.Duration) error {
+// Hold returns when in ends, or ctx. With a beat, it is an error if in brings nothing for that long. Then it removes the credentials that a
+// driver has left on the host if it was killed, while no other driver can bring some.
+func Hold(ctx context.Context, h *host.Host, in io.Reader, beat time.Duration) error {
+	err := untilEnd(ctx, in, beat)
+	return errors.Join(err, h.RemoveTree(plan.RegistriesDir))
+}
+
+func untilEnd(ctx context.Context, in io.Reader, beat time.Duration) error {
 	beats, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -3,15 +3,18 @@ package agent
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"airlift/installer/host"
+	"airlift/installer/multihost/plan"
 	"airlift/internal/fault"
 )
 
@@ -24,7 +27,7 @@ func holdForParent(root string) {
 		os.Exit(3)
 	}
 	os.Stdout.WriteString("held\n")
-	_ = Hold(context.Background(), os.Stdin, 0)
+	_ = Hold(context.Background(), host.OpenDamaged(root), os.Stdin, 0)
 	release()
 	os.Exit(0)
 }
@@ -138,7 +141,7 @@ func TestHoldEndsWithoutABeat(t *testing.T) {
 				_, _ = out.Write([]byte("\n"))
 			}
 		}()
-		err := Hold(t.Context(), in, time.Minute)
+		err := Hold(t.Context(), host.OpenDamaged(t.TempDir()), in, time.Minute)
 		if took := time.Since(began); fault.ExitCode(err) != fault.Failure || took != 260*time.Second {
 			t.Errorf("after %s: %v", took, err)
 		}
@@ -151,7 +154,23 @@ func TestHoldEndsWithItsContext(t *testing.T) {
 	cancel()
 	in, out := io.Pipe()
 	defer out.Close()
-	if err := Hold(ctx, in, 0); err != nil {
+	if err := Hold(ctx, host.OpenDamaged(t.TempDir()), in, 0); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestKilledDriverLeavesNoCredentials: the connection of a killed driver ends, and its commands are not run any more.
+func TestKilledDriverLeavesNoCredentials(t *testing.T) {
+	root := t.TempDir()
+	file := filepath.Join(root, plan.RegistriesDir, "auth.json")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte("secret"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	cmd, in := startHolder(t, root)
+	if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(filepath.Dir(file))); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"airlift/installer/backup/target"
 	"airlift/installer/multihost/spec"
 )
 
@@ -83,7 +84,7 @@ func (s *site) commands(a Action) [][]string {
 	case Backups:
 		if command := s.backupsCommand(); command != nil {
 			if s.Spec.Backups.Target != "" {
-				command = append(command, "--target-config", TargetConfigPath)
+				command = append(command, "--target-config", target.Stdin)
 			}
 			return [][]string{command}
 		}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,8 +35,11 @@ func (s *site) backups(h host) *Action {
 	return timer(h, Backups, backupTimer, "the schedule of backups differs", command)
 }
 
-// TargetConfigPath is where the credentials of the target of backups are on a host while the command reads them.
-const TargetConfigPath = "/var/lib/airlift/cluster/backup-target.yaml"
+// ReadsTarget reports whether a command of an action reads the credentials of the target of backups, on standard input. They are not
+// written to a file, which a driver that is killed would leave on the host.
+func (a Action) ReadsTarget() bool {
+	return a.Verb == Backups && slices.ContainsFunc(a.Commands, func(c []string) bool { return slices.Contains(c, "--target-config") })
+}
 
 // timer sets a timer by a command, or removes it if there is none.
 func timer(h host, verb, name, why string, command []string) *Action {

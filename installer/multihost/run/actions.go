@@ -47,12 +47,6 @@ func (r *Run) perform(ctx context.Context, a plan.Action, h *Host) error {
 			return err
 		}
 	}
-	if b := r.Cluster.Backups; a.Verb == plan.Backups && b != nil && b.On && b.Target != "" {
-		defer h.remove(ctx, plan.TargetConfigPath)
-		if err := h.bringTargetConfig(ctx, b); err != nil {
-			return err
-		}
-	}
 	document, err := r.document(ctx, a, h)
 	if err != nil {
 		return err
@@ -109,6 +103,10 @@ func (r *Run) document(ctx context.Context, a plan.Action, h *Host) (io.Reader, 
 		return plan.UpgradeDocument(r.Cluster, h.Host)
 	case plan.Reconfigure:
 		return plan.ClusterDocuments(r.Cluster)
+	}
+	if a.ReadsTarget() {
+		data, err := r.Cluster.Backups.Credentials()
+		return bytes.NewReader(data), err
 	}
 	return nil, nil
 }
@@ -221,17 +219,8 @@ func (h *Host) bringRegistries(ctx context.Context) error {
 	return nil
 }
 
-// bringTargetConfig brings the credentials of the target of backups to the host, which keeps its own copy. No argument has a secret.
-func (h *Host) bringTargetConfig(ctx context.Context, b *spec.Backups) error {
-	data, err := os.ReadFile(b.Config)
-	if err != nil {
-		return fault.New(fault.Usage, "reading the credentials of the backup target: %w", err).Hint("see backups.targetConfig in cluster.yaml")
-	}
-	return h.bringFile(ctx, plan.TargetConfigPath, data)
-}
-
 // dropRegistries removes what bringRegistries brought: containerd has its own copy, which also only root can
-// read. What a lost connection leaves stays until the registries change again, or until reset.
+// read. What a lost connection leaves is removed by the command that holds the lock of the host.
 func (h *Host) dropRegistries(ctx context.Context) {
 	h.remove(ctx, plan.RegistriesDir)
 }

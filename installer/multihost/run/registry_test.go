@@ -1,14 +1,19 @@
 package run_test
 
 import (
+	"context"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"airlift/installer/backup/target"
 	"airlift/installer/config"
+	"airlift/installer/multihost/plan"
 	"airlift/installer/multihost/spec"
 	"airlift/scripts/fixtures/modelsite"
 )
@@ -157,6 +162,76 @@ func TestRegistriesOfTheSite(t *testing.T) {
 				break
 			}
 			check(w, with, true)
+		}
+	}
+}
+
+// Credentials do not stay on a host: after Ctrl-C, the files of registries are removed; those of the target of backups are never written,
+// so a driver that is killed leaves none either.
+func TestCredentialsStayNowhere(t *testing.T) {
+	const canary = "hunter2"
+	dir := t.TempDir()
+	auth, credentials := filepath.Join(dir, "auth.json"), filepath.Join(dir, "target.yaml")
+	for name, text := range map[string]string{auth: canary, credentials: "apiVersion: airlift/v1\nkind: BackupTarget\ns3: {endpoint: 'https://s3.site.example', accessKey: me, secretKey: " + canary + "}\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	without, with := aCluster(), aCluster()
+	mirror := config.RegistryMirror{URL: &url.URL{Scheme: "https", Host: "m.example"}, RegistryAccess: config.RegistryAccess{Authorization: "Basic " + canary}}
+	with.Registries = &spec.Registries{List: []config.Registry{{Host: "docker.io", Mirrors: []config.RegistryMirror{mirror}}}, Flags: config.RegistryFlags{Mirrors: []string{"docker.io=https://m.example"}, Auth: auth}}
+	with.Backups = &spec.Backups{On: true, Target: "s3://backups/plant", Config: credentials, Digest: "d1ge5t", Every: time.Hour, Keep: 3, TimeZone: "UTC", Recipients: []string{"age1x"}}
+	file := aFile(t, oldVersion)
+	start := func() *modelsite.World {
+		w := modelsite.New(without)
+		applied(t, w, without, file, oldVersion)
+		w.Registries, w.BackupMark = with.Registries.List, target.Mark(with.Backups.Digest)
+		return w
+	}
+	check := func(w *modelsite.World, what string, registries bool) {
+		t.Helper()
+		if seen := strings.Join(w.Seen, "\n"); strings.Contains(seen, canary) {
+			t.Fatalf("%s: %s", what, seen)
+		}
+		for name, m := range w.Hosts {
+			for path, text := range m.Files {
+				if strings.Contains(text, canary) && (registries || !strings.HasPrefix(path, plan.RegistriesDir)) {
+					t.Fatalf("%s: %s is left on %s", what, path, name)
+				}
+			}
+		}
+	}
+	whole := start()
+	applied(t, whole, with, file, oldVersion)
+	check(whole, "applied", true)
+	if !strings.Contains(strings.Join(whole.Seen, "\n"), "etcd snapshot s3://backups/plant --every 1h0m0s") {
+		t.Fatal(strings.Join(whole.Seen, "\n"))
+	}
+	for n := 1; ; n++ {
+		w := start()
+		before, interrupted := w.Commands, false
+		ctx, cancel := context.WithCancel(t.Context())
+		w.Kill = func(now int) int {
+			if now-before == n {
+				interrupted = true
+				cancel()
+			}
+			return 0
+		}
+		_ = (&driver{w: w, c: with, file: file, version: oldVersion}).apply(ctx)
+		cancel()
+		check(w, fmt.Sprint("Ctrl-C at command ", n), true)
+		if !interrupted {
+			break
+		}
+	}
+	for how := 1; how <= 3; how++ {
+		for n := 1; ; n++ {
+			w := start()
+			if !killedAt(t, w, with, file, oldVersion, n, how) {
+				break
+			}
+			check(w, fmt.Sprintf("killed at command %d (%d)", n, how), false)
 		}
 	}
 }

@@ -58,10 +58,12 @@ type Seed struct {
 	CertificateKey string    `json:"certificateKey"`
 	// Cluster is cluster.yaml as spec.Read returned it.
 	Cluster spec.Cluster `json:"cluster"`
-	// Patches are the patches by the directory in Cluster and their names. Files are the CAs and credentials of registries, and
-	// the credentials of the target of backups, by their places on a host.
+	// Patches are the patches by the directory in Cluster and their names. Files are the CAs and credentials of registries, by their
+	// places on a host.
 	Patches map[string]map[string][]byte `json:"patches,omitempty"`
 	Files   map[string][]byte            `json:"files,omitempty"`
+	// BackupTarget has the credentials of the target of backups.
+	BackupTarget []byte `json:"backupTarget,omitempty"`
 }
 
 // A Bundle is the file that is next to the seed.
@@ -119,11 +121,10 @@ func (s *Seed) readFiles() error {
 		s.Patches[h.Patches] = files
 	}
 	if b := s.Cluster.Backups; b != nil && b.On && b.Target != "" {
-		data, err := os.ReadFile(b.Config)
-		if err != nil {
-			return fault.New(fault.Usage, "reading the credentials of the backup target: %w", err).Hint("see backups.targetConfig in cluster.yaml")
+		var err error
+		if s.BackupTarget, err = b.Credentials(); err != nil {
+			return err
 		}
-		s.Files[plan.TargetConfigPath] = data
 	}
 	r := s.Cluster.Registries
 	if r == nil {

@@ -1,6 +1,7 @@
 package seed
 
 import (
+	"bytes"
 	"io"
 	"maps"
 	"path"
@@ -21,8 +22,7 @@ type Step struct {
 	Args []string
 	// Stdin is the document of the command. It has secrets.
 	Stdin []byte
-	// Files are written before the command, by their paths, and Dir is emptied before that, and removed after it if Drop is set. Dir may be
-	// the only file.
+	// Files are written before the command, by their paths, and Dir is emptied before that, and removed after it if Drop is set.
 	Files map[string][]byte
 	Dir   string
 	Drop  bool
@@ -92,12 +92,9 @@ func (s *Seed) step(h spec.Host, a plan.Action, args []string) (step Step, err e
 	case plan.Mirrors:
 		step.Dir, step.Drop = plan.RegistriesDir, true
 		maps.Copy(step.Files, s.Files)
-		delete(step.Files, plan.TargetConfigPath)
-	case plan.Backups:
-		if data, found := s.Files[plan.TargetConfigPath]; found {
-			step.Dir, step.Drop = plan.TargetConfigPath, true
-			step.Files[plan.TargetConfigPath] = data
-		}
+	}
+	if a.ReadsTarget() {
+		document = bytes.NewReader(s.BackupTarget)
 	}
 	if err == nil && document != nil {
 		step.Stdin, err = io.ReadAll(document)

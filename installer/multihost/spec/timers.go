@@ -3,6 +3,7 @@ package spec
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"path"
 	"regexp"
 	"strings"
@@ -68,10 +69,23 @@ func (r *reader) readTarget(in *backups, to *Backups) {
 		return
 	}
 	if err != nil {
-		r.Add(r.Lines["backups.targetConfig"], "chmod 600 "+fault.Word(in.Config), "backups.targetConfig cannot be used: %v", err)
+		r.Add(r.Lines["backups.targetConfig"], fault.Hint(err), "backups.targetConfig cannot be used: %v", err)
 		return
 	}
 	to.Target, to.Config, to.Digest = a.String(), in.Config, backuptarget.Digest(a.String(), c.Data())
+}
+
+// Credentials reads the file with the credentials of the target.
+func (b *Backups) Credentials() ([]byte, error) {
+	a, err := backuptarget.ParseURL(b.Target)
+	if err != nil {
+		return nil, err
+	}
+	c, err := backuptarget.Load(b.Config, a)
+	if err != nil {
+		return nil, fmt.Errorf("backups.targetConfig in cluster.yaml: %w", err)
+	}
+	return c.Data(), nil
 }
 
 func backupTarget(_ *reader, text string, _ strict.Place) (set, why, hint string) {

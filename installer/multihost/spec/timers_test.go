@@ -8,6 +8,7 @@ import (
 
 	backuptarget "airlift/installer/backup/target"
 	"airlift/installer/multihost/spec"
+	"airlift/internal/fault"
 )
 
 // TestBackupTarget: the credentials of a target are checked on the driver's machine, and are not in the digest of the file.
@@ -48,8 +49,12 @@ func TestBackupTarget(t *testing.T) {
 		"s3.endpoint is not the URL": func() { write(strings.Replace(config, "https", "ftp", 1), 0o600) },
 	} {
 		change()
-		if _, err := spec.Read(path); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), secret) {
+		_, err := spec.Read(path)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), secret) {
 			t.Errorf("%v, want %q", err, want)
+		}
+		if strings.Contains(err.Error()+fault.Hint(err), "chmod 600") != (want == "other users can read") {
+			t.Errorf("%v (%s): a hint about the mode", err, fault.Hint(err))
 		}
 	}
 }

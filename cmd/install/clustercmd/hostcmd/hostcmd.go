@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -116,7 +117,8 @@ func newHold() *cobra.Command {
 		if err := printLine(cmd, agent.Held{Held: true, Holder: holder, Last: last}); err != nil {
 			return err
 		}
-		return agent.Hold(cmd.Context(), cmd.InOrStdin(), beat)
+		h, _ := openHost()
+		return agent.Hold(cmd.Context(), h, cmd.InOrStdin(), beat)
 	})
 	cmd.Flags().StringVar(&who, "who", "", "who holds it: user@machine, process and command")
 	cmd.Flags().BoolVar(&again, "again", false, "take a lock that was lost, and fail if another driver had it since")
@@ -137,10 +139,11 @@ func newBackup() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		unlock = sync.OnceFunc(unlock)
 		defer unlock()
 		b := snapshot.New(h, &workflow.Console{Out: cmd.ErrOrStderr()})
 		b.Recipients = keys
-		return b.Stream(cmd.Context(), out)
+		return b.Stream(cmd.Context(), out, unlock)
 	})
 	cmd.Flags().StringArrayVar(&recipients, "recipient", nil, "encrypt it with age to this public `KEY` (repeatable)")
 	return cmd

@@ -300,15 +300,11 @@ func prepare(h *host.Host, s seed.Step) error {
 	if err := h.RemoveTree(s.Dir); err != nil {
 		return err
 	}
-	dir := s.Dir
-	if _, file := s.Files[dir]; file {
-		dir = path.Dir(dir)
-	}
-	if err := h.MkdirAll(dir, 0o700); err != nil {
+	if err := h.MkdirAll(s.Dir, 0o700); err != nil {
 		return err
 	}
 	for name, data := range s.Files {
-		if path.Clean(name) != name || name != s.Dir && !strings.HasPrefix(name, s.Dir+"/") {
+		if path.Clean(name) != name || !strings.HasPrefix(name, s.Dir+"/") {
 			return fault.New(fault.Bundle, "the seed has a file %q outside of %s", name, s.Dir)
 		}
 		if _, err := h.WriteFile(name, data, 0o600); err != nil {

@@ -157,6 +157,9 @@ func newMachine(t *testing.T, d *drive, serial string) *machine {
 					return err
 				}
 			}
+			if slices.Contains(args, "--target-config") && string(stdin) != targetConfig {
+				return fmt.Errorf("the credentials of the target are %q", stdin)
+			}
 			m.ran = append(m.ran, args[0])
 			return nil
 		},
