@@ -1,12 +1,15 @@
 package seed_test
 
 import (
+	"archive/tar"
+	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -493,6 +496,80 @@ func TestScriptCountsDrives(t *testing.T) {
 	two()
 	if out, code := runScript(t, 5, seed.Boot{Drive: label, Start: start}); code != 124 || strings.Contains(out, "ran") || !strings.Contains(out, "2 drives have different seeds: /dev/loop") || strings.Contains(out, "/run/airlift-seed/drive") {
 		t.Errorf("two seeds: %d: %s", code, out)
+	}
+}
+
+// cloudInit is a script that installs Debian's cloud-init in an overlay over the root file system of this machine, which is not changed, and lets it
+// read user data. $0 is an empty directory.
+const cloudInit = `set -e
+mount -t tmpfs tmpfs "$0"
+cd "$0"
+mkdir upper work root
+mount -t overlay overlay -o "lowerdir=/,upperdir=$0/upper,workdir=$0/work" root
+cd root
+mount -t proc proc proc
+mount -t tmpfs tmpfs dev
+mount -t tmpfs tmpfs run
+mount -t tmpfs tmpfs tmp
+mknod -m 666 dev/null c 1 3
+mknod -m 666 dev/urandom c 1 9
+mkdir -p var/lib/cloud/seed/nocloud
+cp "$1/user-data" "$1/meta-data" var/lib/cloud/seed/nocloud
+chroot . /bin/sh -e -c '
+	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends cloud-init >/tmp/apt.log 2>&1 || { tail /tmp/apt.log; exit 1; }
+	printf "datasource_list: [NoCloud]\\nnetwork: {config: disabled}\\ncloud_init_modules: []\\ncloud_config_modules: []\\ncloud_final_modules: []\\n" >/etc/cloud/cloud.cfg.d/99_test.cfg
+	cloud-init init --local
+	cloud-init init
+	cloud-init schema --system
+	cloud-init single --name write-files
+	cloud-init single --name runcmd' >&2
+tar -C "$0/upper" -c etc/airlift etc/systemd/system/airlift-seed.service var/lib/cloud/instances
+`
+
+// Debian's cloud-init accepts the user data, writes the files of a host, and runs the commands that start the unit.
+func TestCloudInit(t *testing.T) {
+	rig.Root(t)
+	_, _, _, key := signed(t)
+	boot := seed.Boot{Key: key, Start: seed.Start{First: 1, Last: 2, SHA256: file.SHA256}}
+	text, err := boot.CloudInit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := t.TempDir()
+	if err := errors.Join(os.WriteFile(filepath.Join(data, "user-data"), text, 0o600), os.WriteFile(filepath.Join(data, "meta-data"), []byte("instance-id: airlift-1\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "/bin/sh", "-c", cloudInit, t.TempDir(), data)
+	cmd.Stderr = &log
+	archive, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, log.String())
+	}
+	has, modes := map[string]string{}, map[string]int64{}
+	for r := tar.NewReader(bytes.NewReader(archive)); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		content, readErr := io.ReadAll(r)
+		if err != nil || readErr != nil {
+			t.Fatal(err, readErr)
+		}
+		has["/"+h.Name], modes["/"+h.Name] = string(content), h.Mode
+	}
+	files, err := boot.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if has[f.Path] != f.Text || modes[f.Path] != int64(f.Mode) {
+			t.Errorf("%s: mode %o:\n%s", f.Path, modes[f.Path], has[f.Path])
+		}
+	}
+	const want = "'systemctl' 'daemon-reload'\n'systemctl' 'enable' '--now' '--no-block' '" + seed.Unit + "'\n"
+	if got := has["/var/lib/cloud/instances/airlift-1/scripts/runcmd"]; got != "#!/bin/sh\n"+want {
+		t.Errorf("the commands: %q in\n%s", got, log.String())
 	}
 }
 
