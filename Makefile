@@ -79,7 +79,7 @@ RACE = ./bundle ./builder/fetch ./images/store \
 	./installer/pods ./installer/snapshot ./installer/timeline ./installer/workflow ./internal/progress
 
 # Debian packages that the tests need.
-PACKAGES = exfat-fuse exfatprogs gcc iptables iproute2 libarchive-tools libc6-dev libcap2-bin minisign nftables openssl pigz rpm skopeo systemd xfsprogs zstd
+PACKAGES = exfat-fuse exfatprogs gcc ignition iptables iproute2 libarchive-tools libc6-dev libcap2-bin minisign nftables openssl pigz policycoreutils rpm skopeo systemd xfsprogs zstd
 
 .PHONY: packages all build executables upstream oracles bundle best newer demo unit test model mutants browser vet e2e faults hosts vm versions conformance bench scale release reproducible clean
 
@@ -222,9 +222,9 @@ versions: build
 
 # Two or three emulated machines with Debian's kernel, cgroup v2 and systemd's cgroup driver: a cluster,
 # reboots, power cuts, changes by cluster.yaml and reset. It needs 8 GB of memory and takes hours. RUN selects tests.
-QEMU = qemu-system-$(if $(filter arm64,$(ARCH)),arm,x86)
+QEMU = qemu-system-$(if $(filter arm64,$(ARCH)),arm,x86) dosfstools mtools
 vm: bundle
-	@dpkg-query --show --showformat '$${db:Status-Status}\n' $(QEMU) 2>&1 | grep -qx installed || apt-get install -q --yes --no-install-recommends $(QEMU)
+	@! dpkg-query --show --showformat '$${db:Status-Status}\n' $(QEMU) 2>&1 | grep -qvx installed || apt-get install -q --yes --no-install-recommends $(QEMU)
 	go test -tags vm,$(TAG) -count 1 -timeout 5h -v -run '$(RUN)' ./scripts/lab/vm -bundle $(CURDIR)/$(BUNDLE) -arch $(ARCH)
 
 # Kubernetes' own conformance tests on two hosts; the results are in docs/conformance.md. This takes

@@ -86,9 +86,15 @@ func WriteThin(ctx context.Context, f *File, path string) (size int64, err error
 }
 
 func (f *File) thinContent() io.Reader {
-	end := f.trailer.ThinSize() - int64(head.DigestsSize(f.trailer.PayloadSize)) - head.TrailerSize
-	digests := io.NewSectionReader(f.content, f.trailer.DigestsOffset(), int64(head.DigestsSize(f.trailer.PayloadSize)))
-	return io.MultiReader(io.NewSectionReader(f.content, 0, end), digests, bytes.NewReader(f.trailer.Encode()))
+	first, last := f.ThinParts()
+	digests := io.NewSectionReader(f.content, f.trailer.DigestsOffset(), last-head.TrailerSize)
+	return io.MultiReader(io.NewSectionReader(f.content, 0, first), digests, bytes.NewReader(f.trailer.Encode()))
+}
+
+// ThinParts returns how many bytes at the beginning and at the end of the bundle are its thin file.
+func (f *File) ThinParts() (first, last int64) {
+	last = int64(head.DigestsSize(f.trailer.PayloadSize)) + head.TrailerSize
+	return f.trailer.ThinSize() - last, last
 }
 
 // verifyHead verifies the launcher and the part head, which is all that a thin file has.

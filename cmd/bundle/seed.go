@@ -51,7 +51,7 @@ Each host in cluster.yaml needs match, with its serial number, a MAC address or 
 file with './install cluster validate', which also knows the values of kubeadm's documents.
 
 With --format, also write what starts the seed on a stock image: user data for cloud-init, or a configuration for
-Ignition. It has the public key and the sha256 of FILE, and no secrets.
+Ignition. It has the public key and the sha256 of what starts FILE, and no secrets.
 
 The seed has a bootstrap token, and the key to the certificates of control planes. Until the cluster is complete, or
 --ttl ends, who has the drive can join machines to the cluster: keep it as a password. See 'bundle docs seed'.
@@ -135,10 +135,12 @@ func (in *seedFlags) run(cmd *cobra.Command, file string) error {
 	}
 	display := progress.New(cmd.ErrOrStderr())
 	defer display.Close()
-	if boot.SHA256, err = placeInstaller(ctx, display, f, filepath.Join(in.out, seed.Installer)); err != nil {
+	if s.Bundle.SHA256, err = placeInstaller(ctx, display, f, filepath.Join(in.out, seed.Installer)); err != nil {
 		return err
 	}
-	s.Bundle.SHA256 = boot.SHA256
+	if boot.Start, err = startOf(f); err != nil {
+		return err
+	}
 	written, err := in.write(s, boot, key)
 	if err != nil {
 		return err
@@ -190,6 +192,19 @@ func (in *seedFlags) write(s *seed.Seed, boot seed.Boot, key signature.SecretKey
 		names = append(names, f.name)
 	}
 	return names, nil
+}
+
+// startOf returns what starts the installer in a file: its thin file.
+func startOf(f *bundle.File) (s seed.Start, err error) {
+	h := sha256.New()
+	s.First, s.Last = f.ThinParts()
+	for _, part := range []*io.SectionReader{io.NewSectionReader(f.Reader(), 0, s.First), io.NewSectionReader(f.Reader(), f.Size()-s.Last, s.Last)} {
+		if _, err := io.Copy(h, part); err != nil {
+			return s, err
+		}
+	}
+	s.SHA256 = hex.EncodeToString(h.Sum(nil))
+	return s, nil
 }
 
 // placeInstaller copies the bundle to the drive, unless it is there, and returns its sha256.

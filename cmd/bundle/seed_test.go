@@ -1,11 +1,16 @@
 package main
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
+	"airlift/bundle"
 	"airlift/internal/fault"
 	"airlift/scripts/fixtures/fakesites"
 )
@@ -42,6 +47,25 @@ func TestSeed(t *testing.T) {
 	s.want(0, "airlift.ign", "seed", "install", "--key", "airlift.key", "--out", "drive", "--format", "ignition", "--drive", "/srv/drive")
 	if s.read("drive/install") != s.read("install") || !strings.HasPrefix(s.read("drive/user-data"), "#cloud-config\n") || !strings.Contains(s.read("drive/meta-data"), "instance-id: airlift-") {
 		t.Error("the drive is not complete")
+	}
+	// What the script of a host checks and runs is the thin file.
+	part := regexp.MustCompile(`first=(\d+) last=(\d+) sha256='([0-9a-f]{64})'`).FindStringSubmatch(s.read("drive/user-data"))
+	if part == nil {
+		t.Fatal("the user data has no sha256")
+	}
+	first, _ := strconv.Atoi(part[1])
+	last, _ := strconv.Atoi(part[2])
+	install := s.read("install")
+	f, err := bundle.Open(filepath.Join(s.dir, "install"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := bundle.WriteThin(t.Context(), f, filepath.Join(s.dir, "thin")); err != nil {
+		t.Fatal(err)
+	}
+	if cut := install[:first] + install[len(install)-last:]; cut != s.read("thin") || fmt.Sprintf("%x", sha256.Sum256([]byte(cut))) != part[3] {
+		t.Errorf("the first %d and the last %d bytes are not the thin file", first, last)
 	}
 	for _, name := range []string{"user-data", "meta-data", "airlift.ign"} {
 		if text := s.read("drive/airlift-seed.json"); strings.Contains(s.read("drive/"+name), text[strings.Index(text, `"token": "`)+10:][:23]) {

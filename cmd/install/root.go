@@ -77,7 +77,7 @@ func newRootCmd() *cobra.Command {
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Several hosts, from one machine:", []*cobra.Command{clustercmd.New(openOwnFile), seedcmd.New(openBundle, openHost)}},
+		{"Several hosts, from one machine:", []*cobra.Command{clustercmd.New(openOwnFile), seedcmd.New(openHost)}},
 		{"One host:", []*cobra.Command{newPackagesCmd(), newPreflightCmd(), init, join, newResetCmd()}},
 		{"Second day:", []*cobra.Command{newStatusCmd(), newTestCmd(), newAuditCmd(), upgrade, reconfigurecmd.New(shared), newEndpointCmd(), newNodeCmd(), newTokenCmd(), newKubeconfigCmd(), certscmd.New(shared), secretscmd.New(shared), bring, apply, images}},
 		{"Recovery:", []*cobra.Command{newDoctorCmd(), newEtcdCmd()}},

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"airlift/bundle"
 	"airlift/cmd/output"
 	"airlift/installer/host"
 	"airlift/installer/multihost/agent/boot"
@@ -17,8 +16,8 @@ import (
 	"airlift/internal/fault"
 )
 
-// New returns the command seed. file opens the file of this process, and open this host for changes.
-func New(file func() (*bundle.File, error), open func() (*host.Host, func(), error)) *cobra.Command {
+// New returns the command seed. open opens this host for changes.
+func New(open func() (*host.Host, func(), error)) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "seed",
 		Short: "Make this host a node from a drive, without SSH",
@@ -27,7 +26,7 @@ func New(file func() (*bundle.File, error), open func() (*host.Host, func(), err
 	}
 	h := func(cmd *cobra.Command) *boot.Host {
 		out := output.Verbatim(cmd.OutOrStdout())
-		b := boot.New(out, open, file)
+		b := boot.New(out, open)
 		b.Run = boot.RunCopy(out)
 		return b
 	}
@@ -45,8 +44,8 @@ run on it. DIRECTORY is where the drive is mounted; without it, an earlier run c
 runs this command at boot.
 
 The signature of the seed must be by the key in ` + seed.KeyFile + `. A host that is in no row, a wrong signature, an expired seed,
-and a host that is a node already change nothing. An interrupted run continues: the host keeps a copy of the
-drive in ` + seed.CopyDir + ` until it is done. The first control plane runs until all hosts are done; then it
+and a host that is a node already or has another installation change nothing. An interrupted run continues: the host
+keeps a copy of the drive in ` + seed.CopyDir + ` until it is done or the seed expires. The first control plane runs until all hosts are done; then it
 deletes the token and the certificates from the cluster.`,
 		Example: "  ./install seed run /mnt\n  ./install seed run /mnt --dry-run",
 		Args:    output.AtMostOneArg("directory"),
@@ -63,9 +62,15 @@ deletes the token and the certificates from the cluster.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "cluster  %s\nhost     %s (%s)\nrole     %s\n", p.Cluster, p.Host, p.Match, p.Role)
+			out := cmd.OutOrStdout()
+			fmt.Fprintf(out, "cluster  %s\nhost     %s\nrole     %s\n", p.Cluster, p.Host, p.Role)
+			if p.Over != "" {
+				fmt.Fprintf(out, "nothing to do: %s\n", p.Over)
+				return nil
+			}
+			fmt.Fprintf(out, "match    %s\n", p.Match)
 			for _, step := range p.Steps {
-				fmt.Fprintf(cmd.OutOrStdout(), "step     %s\n", step)
+				fmt.Fprintf(out, "step     %s\n", step)
 			}
 			return nil
 		},
@@ -91,6 +96,9 @@ whether its node is Ready. A report is what a host with the token claims about i
 		return s, err
 	}, func(s *boot.Status, out io.Writer) error {
 		fmt.Fprintf(out, "cluster  %s\nhost     %s (%s)\nstate    %s\nexpires  %s\n", s.Cluster, s.Host, s.Role, s.State, s.Expires.UTC().Format("2006-01-02 15:04 UTC"))
+		if s.Reason != "" {
+			fmt.Fprintf(out, "reason   %s\n", s.Reason)
+		}
 		if s.Unknown != "" {
 			fmt.Fprintf(out, "the other hosts are not known: %s\n", s.Unknown)
 		}
@@ -115,7 +123,7 @@ func newEnd(this func(*cobra.Command) *boot.Host) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "end",
 		Short: "Stop the seed on this host, and remove its copy of the drive",
-		Long: `Stop and disable ` + seed.Unit + ` on this host, and remove its copy of the drive. On the first control plane,
+		Long: `Stop and disable ` + seed.Unit + ` on this host, also during a command, and remove its copy of the drive. On the first control plane,
 also delete the token, the certificates and the permission to report from the cluster: the other hosts then cannot
 join any more. A node stays a node.`,
 		Example: "  ./install seed end",

@@ -42,13 +42,14 @@ func ReadFacts(ctx context.Context, h *host.Host, damaged error) *facts.Facts {
 	f := &facts.Facts{Time: time.Now().UTC(), Unknown: map[string]string{}}
 	readMachine(f, h)
 	readRuns(f, h, damaged)
+	readSeed(f, h)
 	seen := node.Observe(h)
 	f.OS, f.Arch = node.OSName(h), runtime.GOARCH
 	if was := h.Records().Was(); was != nil {
 		f.Was = nodeOf(*was)
 	}
 	if seen.Role == node.NoNode {
-		f.Leftovers = leftovers(h)
+		f.Leftovers = Leftovers(h)
 		return f
 	}
 	add := start(ctx, "node", nodeTimeout, func(ctx context.Context, found *facts.Facts) { readNode(ctx, found, h, seen, damaged) })

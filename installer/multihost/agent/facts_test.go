@@ -14,6 +14,7 @@ import (
 	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/multihost/facts"
+	"airlift/installer/multihost/seed"
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/render"
@@ -82,6 +83,28 @@ func TestFactsOfLeftovers(t *testing.T) {
 	write(t, root, "/var/lib/etcd/member/snap/db", "")
 	if f := factsOf(t, root); f.Node != nil || !slices.Equal(f.Leftovers, []string{"/var/lib/etcd/member", "/etc/rancher"}) {
 		t.Errorf("%+v", f)
+	}
+}
+
+// Each distribution is found by its units alone, too, and a seed by its record until it has ended.
+func TestFactsOfOtherDistributions(t *testing.T) {
+	for _, name := range []string{
+		"/etc/systemd/system/k3s.service", "/etc/systemd/system/k3s-agent.service", "/etc/systemd/system/k0scontroller.service", "/etc/systemd/system/k0sworker.service",
+		"/usr/local/lib/systemd/system/rke2-server.service", "/usr/lib/systemd/system/rke2-agent.service", "/etc/systemd/system/snap.microk8s.daemon-kubelite.service",
+		"/etc/systemd/system/snap.k8s.kubelet.service", "/var/lib/k8e", "/var/lib/embedded-cluster",
+	} {
+		root := t.TempDir()
+		write(t, root, strings.TrimSuffix(name, ".service")+map[bool]string{true: ".service", false: "/x"}[strings.HasSuffix(name, ".service")], "")
+		if f := factsOf(t, root); !slices.Equal(f.Leftovers, []string{name}) {
+			t.Errorf("%s: %q", name, f.Leftovers)
+		}
+	}
+	for state, want := range map[string]string{seed.Running: "site", seed.Done: "", seed.Ended: "", seed.Expired: ""} {
+		root := t.TempDir()
+		write(t, root, seed.RecordFile, `{"cluster": "site", "state": "`+state+`"}`)
+		if f := factsOf(t, root); f.Seed != want {
+			t.Errorf("%s: %q", state, f.Seed)
+		}
 	}
 }
 

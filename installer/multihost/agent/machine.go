@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"io/fs"
 	"net"
 	"os"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"airlift/installer/host/detection"
 	"airlift/installer/host/ledger"
 	"airlift/installer/multihost/facts"
+	"airlift/installer/multihost/seed"
 	"airlift/internal/fault"
 )
 
@@ -33,6 +35,15 @@ func readMachine(f *facts.Facts, h *host.Host) {
 		if err == nil && len(link.HardwareAddr) > 0 && !slices.Contains(f.MACs, link.HardwareAddr.String()) {
 			f.MACs = append(f.MACs, link.HardwareAddr.String())
 		}
+	}
+}
+
+// readSeed reads whether this host runs a seed.
+func readSeed(f *facts.Facts, h *host.Host) {
+	r, err := seed.ReadRecord(h.Path("/"))
+	unknown(f, "seed", err)
+	if r != nil && r.State == seed.Running {
+		f.Seed = r.Cluster
 	}
 }
 
@@ -75,26 +86,31 @@ func runOf(r ledger.Run) facts.Run {
 	return run
 }
 
-// installations are files and directories that installers of Kubernetes leave.
+// installations are files and directories that installers of Kubernetes leave, as patterns. Units are of distributions whose directories
+// can be elsewhere.
 var installations = []string{
 	config.KubernetesDir + "/admin.conf", config.KubernetesDir + "/bootstrap-kubelet.conf", config.ManifestsDir, config.CertificatesDir, config.KubeletConfigFile,
-	"/var/lib/etcd/member", "/etc/cni/net.d", "/etc/rancher", "/var/lib/rancher", "/var/lib/k0s", "/var/snap/microk8s",
+	"/var/lib/etcd/member", "/etc/cni/net.d", "/etc/rancher", "/var/lib/rancher", "/etc/k0s", "/var/lib/k0s", "/var/lib/k8e", "/var/snap/microk8s", "/var/snap/k8s",
+	"/opt/kube/bin", "/etc/embedded-cluster", "/var/lib/embedded-cluster",
+	"/etc/systemd/system/k3s*.service", "/etc/systemd/system/k8e*.service", "/etc/systemd/system/k0s*.service",
+	"/etc/systemd/system/rke2-*.service", "/usr/local/lib/systemd/system/rke2-*.service", "/usr/lib/systemd/system/rke2-*.service",
+	"/etc/systemd/system/snap.microk8s.daemon-*", "/etc/systemd/system/snap.k8s.*",
 }
 
-// leftovers returns the parts of another installation on a host that is no node. An empty directory is none.
-func leftovers(h *host.Host) (list []string) {
+// Leftovers returns the parts of another installation on a host that is no node. An empty directory is none.
+func Leftovers(h *host.Host) (list []string) {
 	if h.Records().Used() { // a run of Airlift that did not finish
 		return nil
 	}
-	for _, name := range installations {
-		info, err := os.Stat(h.Path(name))
-		if err != nil {
-			continue
+	files := os.DirFS(h.Path("/"))
+	for _, pattern := range installations {
+		found, _ := fs.Glob(files, pattern[1:]) // the patterns are valid
+		for _, name := range found {
+			if inside, err := fs.ReadDir(files, name); err == nil && len(inside) == 0 {
+				continue
+			}
+			list = append(list, "/"+name)
 		}
-		if inside, err := os.ReadDir(h.Path(name)); info.IsDir() && err == nil && len(inside) == 0 {
-			continue
-		}
-		list = append(list, name)
 	}
 	return list
 }

@@ -34,6 +34,8 @@ type Facts struct {
 	Runs []Run `json:"runs,omitempty"`
 	// Leftovers are files of another installation that is no node of Airlift's.
 	Leftovers []string `json:"leftovers,omitempty"`
+	// Seed is the cluster of the seed that runs on the host, "" if none does.
+	Seed string `json:"seed,omitempty" plan:"seed"`
 
 	Unknown map[string]string `json:"unknown,omitempty"`
 }

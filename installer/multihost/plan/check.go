@@ -202,6 +202,9 @@ func (s *site) checkCA() {
 func (s *site) checkNode(h host) {
 	n := h.Node
 	switch {
+	case h.Seed != "":
+		s.problem(h.Name, "on that host: ./install seed status; wait until it has ended, or end it: ./install seed end", "the seed changes the same hosts, and the certificates in the cluster",
+			"runs the seed of cluster %s", h.Seed)
 	case n == nil && len(h.Leftovers) > 0:
 		s.problem(h.Name, "on that host, with the tool that installed it: kubeadm reset; then remove these files",
 			"Airlift did not write "+strings.Join(h.Leftovers, ", "), "has files of another installation")

@@ -120,6 +120,7 @@ func TestProblems(t *testing.T) {
 		{"a host of another cluster", newVersion, func(in *plan.Input) { fact(*in, "w1").Node.CASHA256 = "sha256:bb" }, "w1", "is a node of another cluster than cp0", "./install reset"},
 		{"the cluster.yaml of another cluster", newVersion, func(in *plan.Input) { in.Spec.Name = "plant" }, "", "cluster.yaml is for the cluster plant, and these hosts are the cluster site", "name: site"},
 		{"a node of another tool", newVersion, func(in *plan.Input) { fact(*in, "w1").Node.Airlift = false }, "w1", "is a node that Airlift did not install", "adopt"},
+		{"a seed that runs", newVersion, func(in *plan.Input) { fact(*in, "cp1").Seed = "site" }, "cp1", "runs the seed of cluster site", "./install seed end"},
 		{"leftovers", "", func(in *plan.Input) { fact(*in, "w1").Leftovers = []string{"/etc/kubernetes/kubelet.conf"} }, "w1", "has files of another installation", "kubeadm reset"},
 		{"pain 25: another name", newVersion, func(in *plan.Input) { fact(*in, "w1").Node.Name = "worker1" }, "w1", "is the node worker1 already", "name: worker1"},
 		{"another role", newVersion, func(in *plan.Input) { in.Spec.Hosts[3].Role = spec.ControlPlane }, "w0", "is a worker, and cluster.yaml has control-plane", "role: worker"},

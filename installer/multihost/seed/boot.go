@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -14,6 +15,9 @@ import (
 	"airlift/bundle/signature"
 	"airlift/internal/fault"
 )
+
+// Driver precedes the name of the cluster as the holder of a host's lock for drivers.
+const Driver = "the seed of cluster "
 
 // Label is the label of a drive's file system. A drive with CloudLabel is one that cloud-init reads, too.
 const (
@@ -66,10 +70,16 @@ type HostFile struct {
 
 // A Boot is what a host needs to read a seed. It has no secrets.
 type Boot struct {
-	Key    signature.PublicKey
-	SHA256 string // of the file next to the seed
+	Key   signature.PublicKey
+	Start Start // of the file next to the seed
 	// Drive is a label of a file system or the absolute path of a directory. "": a drive with Label or CloudLabel.
 	Drive string
+}
+
+// A Start is the part of a bundle file that starts the installer: its first and last bytes. They have the digests of all others.
+type Start struct {
+	First, Last int64  // bytes
+	SHA256      string // of both together
 }
 
 var labelText = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,15}$`)
@@ -94,7 +104,7 @@ func (b Boot) Files() ([]HostFile, error) {
 			wanted += ` dev-disk-by\x2dlabel-` + strings.ReplaceAll(label, "-", `\x2d`) + ".device"
 		}
 	}
-	text := strings.NewReplacer("@SHA256@", b.SHA256, "@DRIVE@", drive, "@FILE@", File, "@INSTALLER@", Installer, "@KEY@", KeyFile, "@COPY@", CopyDir).Replace(script)
+	text := strings.NewReplacer("@FIRST@", strconv.FormatInt(b.Start.First, 10), "@LAST@", strconv.FormatInt(b.Start.Last, 10), "@SHA256@", b.Start.SHA256, "@RECORD@", RecordFile, "@DRIVE@", drive, "@FILE@", File, "@INSTALLER@", Installer, "@KEY@", KeyFile, "@COPY@", CopyDir).Replace(script)
 	return []HostFile{
 		{KeyFile, "untrusted comment: public key of the seed\n" + b.Key.String() + "\n", 0o644},
 		{ScriptFile, text, 0o755},

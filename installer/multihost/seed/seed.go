@@ -1,5 +1,5 @@
 // Package seed has the document from which hosts become a cluster by themselves: what `cluster apply` would run on each of them, and the
-// secrets for that. It reads no host. Package agent/boot runs it.
+// secrets for that. Package agent/boot runs it, and the record is how far a host is.
 package seed
 
 import (

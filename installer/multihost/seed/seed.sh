@@ -1,21 +1,23 @@
 #!/bin/sh
-# Finds the drive with the seed, checks the installer on it, and lets the installer do the rest. This script writes only below /run.
-# bundle seed wrote it; docs/seed.md has the layout of a drive.
+# Finds the drive with the seed, checks what starts the installer on it, and lets the installer do the rest. This script writes only below
+# /run. bundle seed wrote it; docs/seed.md has the layout of a drive.
 set -u
-sha256='@SHA256@'
+# What starts the installer: the first and the last bytes of the file, and the sha256 of both together. They have the digests of the rest.
+first=@FIRST@ last=@LAST@ sha256='@SHA256@'
 drive='@DRIVE@'
-mounts=/run/airlift-seed
+mounts=/run/airlift-seed start=/run/airlift-seed/start
 
 say() { echo "airlift seed: $*"; }
 end() { for at in "$mounts"/*; do umount -l "$at" 2>/dev/null; rmdir "$at" 2>/dev/null; done; }
 
-if [ -x '@COPY@/@INSTALLER@' ]; then # this host is in the seed, and was interrupted
+if [ -x '@COPY@/@INSTALLER@' ] && [ -f '@RECORD@' ]; then # this host is in the seed, and was interrupted
 	exec '@COPY@/@INSTALLER@' seed run
 fi
 
-# look sets found to the directories with a seed.
+# look sets found to a directory with a seed, and count to the number of different seeds. The kernel may show one drive twice: an ISO image as a
+# disk and as its partition, a disk by two paths.
 look() {
-	found= count=0 where=
+	found= count=0 where= failed= seeds=' '
 	case $drive in
 	/*)
 		[ -f "$drive/@FILE@" ] && found=$drive count=1
@@ -24,14 +26,21 @@ look() {
 	esac
 	for label in $drive; do
 		for device in $(blkid -c /dev/null -o device -t "LABEL=$label"); do
-			at=$mounts/${device##*/}
+			at=$mounts/drive-${device##*/}
 			mkdir -p "$at"
-			mountpoint -q "$at" || mount -o ro,nodev,nosuid "$device" "$at" || continue
-			if [ -f "$at/@FILE@" ]; then
-				found=$at count=$((count + 1)) where="$where $device"
-			else
-				umount "$at" && rmdir "$at"
+			if ! mountpoint -q "$at" && ! error=$(mount -o ro,nodev,nosuid "$device" "$at" 2>&1); then
+				failed="$failed; $error"
+				continue
 			fi
+			if ! sum=$(cat "$at/@FILE@" 2>/dev/null | sha256sum) || [ ! -f "$at/@FILE@" ]; then
+				umount "$at" && rmdir "$at"
+				continue
+			fi
+			where="$where $device"
+			case $seeds in
+			*" ${sum%% *} "*) ;;
+			*) found=$at count=$((count + 1)) seeds="$seeds${sum%% *} " ;;
+			esac
 		done
 	done
 }
@@ -44,9 +53,9 @@ while :; do
 	[ "$count" -eq 1 ] && break
 	if [ $((tries % 30)) -eq 0 ]; then # once a minute
 		if [ "$count" -gt 1 ]; then
-			say "$count drives have a seed:$where. Nothing was changed. Remove all but one."
+			say "$count drives have different seeds:$where. Nothing was changed. Remove all but one."
 		else
-			say "waiting for a drive with @FILE@ ($drive)"
+			say "waiting for a drive with @FILE@ ($drive)$failed"
 		fi
 	fi
 	tries=$((tries + 1))
@@ -54,11 +63,15 @@ while :; do
 	sleep 2
 done
 
-if ! echo "$sha256  $found/@INSTALLER@" | sha256sum -c >/dev/null 2>&1; then
-	say "$found/@INSTALLER@ is not the file with the sha256 $sha256 that this host trusts. Nothing was changed."
+# What is checked is what runs: a copy in memory that no drive can change. /run itself may be mounted noexec.
+mkdir -p "$start" && mount -t tmpfs -o mode=0700,nodev,nosuid tmpfs "$start" || exit 1
+{ head -c "$first" "$found/@INSTALLER@" && tail -c "$last" "$found/@INSTALLER@"; } >"$start/@INSTALLER@"
+if ! echo "$sha256  $start/@INSTALLER@" | sha256sum -c >/dev/null 2>&1; then
+	say "$found/@INSTALLER@ is not the file that this host trusts: what starts it has not the sha256 $sha256. Nothing was changed."
 	exit 4
 fi
-"$found/@INSTALLER@" seed run "$found" &
+chmod 0700 "$start/@INSTALLER@"
+"$start/@INSTALLER@" seed run "$found" &
 child=$!
 trap 'kill "$child" 2>/dev/null; wait "$child"; exit 130' TERM INT
 wait "$child"

@@ -1,10 +1,15 @@
 package seed_test
 
 import (
+	"archive/tar"
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +28,7 @@ import (
 	"airlift/installer/multihost/spec"
 	"airlift/internal/documents/problems"
 	"airlift/internal/fault"
+	"airlift/scripts/fixtures/rig"
 	_ "airlift/scripts/fixtures/seed"
 )
 
@@ -326,7 +332,7 @@ func TestIncompleteClusters(t *testing.T) {
 // The forms of the first boot have the same files, by decoders of other projects.
 func TestFirstBoot(t *testing.T) {
 	_, _, _, key := signed(t)
-	boot := seed.Boot{Key: key, SHA256: file.SHA256}
+	boot := seed.Boot{Key: key, Start: seed.Start{First: 1, Last: 2, SHA256: file.SHA256}}
 	files, err := boot.Files()
 	if err != nil {
 		t.Fatal(err)
@@ -335,7 +341,7 @@ func TestFirstBoot(t *testing.T) {
 	for _, f := range files {
 		want[f.Path] = f.Text
 		if strings.Contains(f.Text, "@") && f.Path == seed.ScriptFile {
-			for _, word := range []string{"@SHA256@", "@DRIVE@", "@FILE@", "@COPY@", "@INSTALLER@", "@KEY@"} {
+			for _, word := range []string{"@FIRST@", "@LAST@", "@RECORD@", "@SHA256@", "@DRIVE@", "@FILE@", "@COPY@", "@INSTALLER@", "@KEY@"} {
 				if strings.Contains(f.Text, word) {
 					t.Errorf("%s has %s", f.Path, word)
 				}
@@ -406,40 +412,221 @@ func TestFirstBoot(t *testing.T) {
 	}
 }
 
-// The script passes a drive to its installer only if there is one, and if its installer has the sha256.
+// installerOf returns an installer that shows from where it runs, with bytes that do not start it in the middle.
+func installerOf(middle string) (start seed.Start, text string) {
+	const first, last = "#!/bin/sh\necho \"ran $*\"\nls -l \"$0\"\nexit 3\n", "# end\n"
+	return seed.Start{First: int64(len(first)), Last: int64(len(last)), SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(first+last)))}, first + middle + last
+}
+
+// runScript runs the script of a host for some seconds, with a /run of its own.
+func runScript(t *testing.T, seconds int, boot seed.Boot) (string, int) {
+	t.Helper()
+	_, _, _, boot.Key = signed(t)
+	files, err := boot.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := "mount -t tmpfs -o noexec tmpfs /run && timeout " + fmt.Sprint(seconds) + " /bin/sh -c \"$0\"; code=$?; find /run/airlift-seed -mindepth 1; grep airlift-seed /proc/mounts; exit $code"
+	cmd := exec.Command("unshare", "--mount", "/bin/sh", "-c", script, files[1].Text)
+	out, _ := cmd.CombinedOutput()
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// The script passes a drive to its installer only if there is one, and runs exactly the bytes that it has checked: a copy.
 func TestScript(t *testing.T) {
-	const installer = "#!/bin/sh\necho \"ran $*\"\nexit 3\n"
-	_, _, _, key := signed(t)
+	rig.Root(t)
 	dir := filepath.Join(t.TempDir(), "drive")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	script := func(sum string) (string, int) {
-		files, err := seed.Boot{Key: key, SHA256: sum, Drive: dir}.Files()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command("timeout", "1", "/bin/sh", "-c", files[1].Text)
-		out, _ := cmd.CombinedOutput()
-		return string(out), cmd.ProcessState.ExitCode()
-	}
-	sum := func(text string) string {
-		out, err := exec.Command("sh", "-c", "printf %s \"$1\" | sha256sum", "-", text).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.Fields(string(out))[0]
-	}
-	if out, code := script(sum(installer)); !strings.Contains(out, "waiting for a drive") || code == 0 {
+	start, installer := installerOf("if\n(the middle is no script)\n")
+	if out, code := runScript(t, 1, seed.Boot{Drive: dir, Start: start}); !strings.Contains(out, "waiting for a drive") || code == 0 {
 		t.Errorf("without a drive: %d: %s", code, out)
 	}
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, seed.File), nil, 0o600), os.WriteFile(filepath.Join(dir, seed.Installer), []byte(installer), 0o700)); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, seed.File), nil, 0o600), os.WriteFile(filepath.Join(dir, seed.Installer), []byte(installer), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if out, code := script(sum(installer)); !strings.Contains(out, "ran seed run "+dir) || code != 3 {
+	out, code := runScript(t, 20, seed.Boot{Drive: dir, Start: start})
+	if !strings.Contains(out, "ran seed run "+dir) || code != 3 || !strings.Contains(out, "-rwx------ 1 root root") || !strings.Contains(out, "/run/airlift-seed/start/"+seed.Installer) || strings.Count(out, "airlift-seed/start") != 1 {
 		t.Errorf("with a drive: %d: %s", code, out)
 	}
-	if out, code := script(sum("another")); strings.Contains(out, "ran") || code != 4 || !strings.Contains(out, "Nothing was changed") {
-		t.Errorf("with another installer: %d: %s", code, out)
+	for i := range installer { // each byte that starts it counts
+		if at := int64(i); at >= start.First && at < int64(len(installer))-start.Last || i%7 != 0 {
+			continue
+		}
+		changed := []byte(installer)
+		changed[i] ^= 1
+		if err := os.WriteFile(filepath.Join(dir, seed.Installer), changed, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, code := runScript(t, 20, seed.Boot{Drive: dir, Start: start}); strings.Contains(out, "ran") || code != 4 || !strings.Contains(out, "Nothing was changed") || strings.Contains(out, "/run/airlift-seed/") {
+			t.Fatalf("with byte %d changed: %d: %s", i, code, out)
+		}
+	}
+}
+
+// One drive that the kernel shows twice is one drive, and two drives with different seeds are refused. The drives are loop devices with ext4.
+func TestScriptCountsDrives(t *testing.T) {
+	rig.Root(t)
+	start, installer := installerOf("")
+	label := "AL-" + strings.ToUpper(rand.Text()[:8])
+	drive := func(seedText string) (show func()) {
+		dir, image := t.TempDir(), filepath.Join(t.TempDir(), "image")
+		if err := errors.Join(os.WriteFile(filepath.Join(dir, seed.File), []byte(seedText), 0o600), os.WriteFile(filepath.Join(dir, seed.Installer), []byte(installer), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("mkfs.ext4", "-q", "-L", label, "-d", dir, image, "2M").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return func() {
+			out, err := exec.Command("losetup", "--find", "--show", "--read-only", image).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			t.Cleanup(func() { _ = exec.Command("losetup", "--detach", strings.TrimSpace(string(out))).Run() })
+		}
+	}
+	one, two := drive("one"), drive("two")
+	for _, name := range []string{"once", "twice"} {
+		one()
+		if out, code := runScript(t, 30, seed.Boot{Drive: label, Start: start}); code != 3 || !strings.Contains(out, "ran seed run /run/airlift-seed/drive-loop") {
+			t.Errorf("%s: %d: %s", name, code, out)
+		}
+	}
+	two()
+	if out, code := runScript(t, 5, seed.Boot{Drive: label, Start: start}); code != 124 || strings.Contains(out, "ran") || !strings.Contains(out, "2 drives have different seeds: /dev/loop") || strings.Contains(out, "/run/airlift-seed/drive") {
+		t.Errorf("two seeds: %d: %s", code, out)
+	}
+}
+
+// cloudInit is a script that installs Debian's cloud-init in an overlay over the root file system of this machine, which is not changed, and lets it
+// read user data. $0 is an empty directory.
+const cloudInit = `set -e
+mount -t tmpfs tmpfs "$0"
+cd "$0"
+mkdir upper work root
+mount -t overlay overlay -o "lowerdir=/,upperdir=$0/upper,workdir=$0/work" root
+cd root
+mount -t proc proc proc
+mount -t tmpfs tmpfs dev
+mount -t tmpfs tmpfs run
+mount -t tmpfs tmpfs tmp
+mknod -m 666 dev/null c 1 3
+mknod -m 666 dev/urandom c 1 9
+mkdir -p var/lib/cloud/seed/nocloud
+cp "$1/user-data" "$1/meta-data" var/lib/cloud/seed/nocloud
+chroot . /bin/sh -e -c '
+	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends cloud-init >/tmp/apt.log 2>&1 || { tail /tmp/apt.log; exit 1; }
+	printf "datasource_list: [NoCloud]\\nnetwork: {config: disabled}\\ncloud_init_modules: []\\ncloud_config_modules: []\\ncloud_final_modules: []\\n" >/etc/cloud/cloud.cfg.d/99_test.cfg
+	cloud-init init --local
+	cloud-init init
+	cloud-init schema --system
+	cloud-init single --name write-files
+	cloud-init single --name runcmd' >&2
+tar -C "$0/upper" -c etc/airlift etc/systemd/system/airlift-seed.service var/lib/cloud/instances
+`
+
+// Debian's cloud-init accepts the user data, writes the files of a host, and runs the commands that start the unit.
+func TestCloudInit(t *testing.T) {
+	rig.Root(t)
+	_, _, _, key := signed(t)
+	boot := seed.Boot{Key: key, Start: seed.Start{First: 1, Last: 2, SHA256: file.SHA256}}
+	text, err := boot.CloudInit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := t.TempDir()
+	if err := errors.Join(os.WriteFile(filepath.Join(data, "user-data"), text, 0o600), os.WriteFile(filepath.Join(data, "meta-data"), []byte("instance-id: airlift-1\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "/bin/sh", "-c", cloudInit, t.TempDir(), data)
+	cmd.Stderr = &log
+	archive, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, log.String())
+	}
+	has, modes := map[string]string{}, map[string]int64{}
+	for r := tar.NewReader(bytes.NewReader(archive)); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		content, readErr := io.ReadAll(r)
+		if err != nil || readErr != nil {
+			t.Fatal(err, readErr)
+		}
+		has["/"+h.Name], modes["/"+h.Name] = string(content), h.Mode
+	}
+	files, err := boot.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if has[f.Path] != f.Text || modes[f.Path] != int64(f.Mode) {
+			t.Errorf("%s: mode %o:\n%s", f.Path, modes[f.Path], has[f.Path])
+		}
+	}
+	const want = "'systemctl' 'daemon-reload'\n'systemctl' 'enable' '--now' '--no-block' '" + seed.Unit + "'\n"
+	if got := has["/var/lib/cloud/instances/airlift-1/scripts/runcmd"]; got != "#!/bin/sh\n"+want {
+		t.Errorf("the commands: %q in\n%s", got, log.String())
+	}
+}
+
+// Debian's Ignition makes the same files on a host as the user data for cloud-init, and enables the unit.
+func TestIgnition(t *testing.T) {
+	rig.Root(t)
+	ignition := rig.Tool(t, "/usr/lib/dracut/modules.d/30ignition/ignition")
+	rig.Tool(t, "setfiles") // Ignition labels what it writes
+	_, _, _, key := signed(t)
+	boot := seed.Boot{Key: key, Start: seed.Start{First: 1, Last: 2, SHA256: file.SHA256}}
+	config, err := boot.Ignition()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	root := filepath.Join(dir, "root")
+	contexts := filepath.Join(root, "etc/selinux/targeted/contexts/files/file_contexts")
+	err = errors.Join(os.WriteFile(filepath.Join(dir, "airlift.ign"), config, 0o600), os.MkdirAll(filepath.Dir(contexts), 0o755), os.WriteFile(contexts, nil, 0o600),
+		os.WriteFile(filepath.Join(root, "etc/selinux/config"), []byte("SELINUX=disabled\nSELINUXTYPE=targeted\n"), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, stage := range []string{"fetch", "files"} {
+		cmd := exec.CommandContext(t.Context(), ignition, "--platform", "file", "--root", root, "--config-cache", filepath.Join(dir, "cache"), "--state-file", filepath.Join(dir, "state"),
+			"--neednet", filepath.Join(dir, "neednet"), "--stage", stage, "--log-to-stdout")
+		cmd.Env = append(os.Environ(), "IGNITION_CONFIG_FILE="+filepath.Join(dir, "airlift.ign"))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", stage, err, out)
+		}
+	}
+	text, err := boot.CloudInit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cloud struct {
+		Files []struct{ Path, Permissions, Content string } `json:"write_files"`
+	}
+	if err := yaml.Unmarshal(text, &cloud); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range cloud.Files {
+		has, err := os.ReadFile(filepath.Join(root, f.Path))
+		if err != nil || string(has) != f.Content {
+			t.Errorf("%s: %v\n%s", f.Path, err, has)
+		}
+		if info, err := os.Stat(filepath.Join(root, f.Path)); err == nil && fmt.Sprintf("%04o", info.Mode()) != f.Permissions {
+			t.Errorf("%s: %s, want %s", f.Path, info.Mode(), f.Permissions)
+		}
+	}
+	if preset, err := os.ReadFile(filepath.Join(root, "etc/systemd/system-preset/20-ignition.preset")); err != nil || strings.TrimSpace(string(preset)) != "enable "+seed.Unit {
+		t.Errorf("the unit is not enabled: %v, %q", err, preset)
+	}
+	// systemd itself enables it at the first boot.
+	if out, err := exec.CommandContext(t.Context(), rig.Tool(t, "systemctl"), "--root", root, "preset", seed.Unit).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	if _, err := os.Lstat(filepath.Join(root, "etc/systemd/system/multi-user.target.wants", seed.Unit)); err != nil {
+		t.Error(err)
 	}
 }

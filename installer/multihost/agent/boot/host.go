@@ -15,11 +15,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"airlift/bundle"
 	"airlift/bundle/signature"
 	"airlift/installer/host"
 	"airlift/installer/host/filesystem"
 	"airlift/installer/host/ledger"
+	"airlift/installer/multihost/plan"
 	"airlift/installer/multihost/seed"
 	"airlift/installer/multihost/spec"
 	"airlift/installer/node"
@@ -28,50 +31,20 @@ import (
 
 // Files of the copy of a drive.
 const (
-	recordFile    = seed.CopyDir + "/record.json"
 	copyFile      = seed.CopyDir + "/" + seed.File
 	signatureFile = copyFile + ".minisig"
 	// Installer is the copy of the file that was next to the seed.
 	Installer = seed.CopyDir + "/" + seed.Installer
 )
 
-// States of a host.
-const (
-	Waiting = "waiting" // for a drive, an address or the first control plane
-	Running = "running" // its commands
-	Failed  = "failed"  // a command failed, and runs again later
-	Done    = "done"
-	Ended   = "ended" // of the first control plane: all are done, or the seed has expired
-)
-
-// A Record is how far this host is. It has no secrets, and stays until reset or until the seed is ended here.
-type Record struct {
-	Seed    string    `json:"seed"`
-	Cluster string    `json:"cluster"`
-	Host    string    `json:"host"`
-	Role    string    `json:"role"`
-	First   bool      `json:"first"` // it is the control plane that gets init
-	Hosts   []Row     `json:"hosts"`
-	Expires time.Time `json:"expires"`
-	Steps   int       `json:"steps"` // commands that are done
-	State   string    `json:"state"`
-}
-
-// A Row is a host of the cluster.
-type Row struct {
-	Name string `json:"name"`
-	Role string `json:"role"`
-}
-
 // A Host is this host while it runs a seed.
 type Host struct {
 	Open    func() (h *host.Host, unlock func(), err error) // for changes
+	Look    func() (*host.Host, error)                      // without the lock
 	Root    string
 	Console io.Writer
 	Key     string // a file with a public key
 	Drive   string // a directory; "" for the copy
-	// Bundle opens the file of this process.
-	Bundle func() (*bundle.File, error)
 	// Run runs a command of the installer, with the copy of the file.
 	Run func(ctx context.Context, args []string, stdin []byte) error
 	// Site is the cluster.
@@ -81,13 +54,15 @@ type Host struct {
 	Now       func() time.Time
 	Sleep     func(ctx context.Context, d time.Duration) error
 
-	said map[string]time.Time // lines, and when they were printed
+	said    map[string]time.Time // lines, and when they were printed
+	release func()               // the lock that keeps drivers away
 }
 
 // New returns this host.
-func New(console io.Writer, open func() (*host.Host, func(), error), file func() (*bundle.File, error)) *Host {
-	return &Host{Open: open, Root: "/", Console: console, Bundle: file, Site: &site{open: open}, Machine: func() seed.Machine {
-		links, _ := net.Interfaces() // none yet: it is asked again
+func New(console io.Writer, open func() (*host.Host, func(), error)) *Host {
+	look := func() (*host.Host, error) { return host.Open("/") }
+	return &Host{Open: open, Look: look, Root: "/", Console: console, Site: &site{}, Machine: func() seed.Machine {
+		links, _ := netlink.LinkList() // none yet: it is asked again
 		return ReadMachine("/", links)
 	},
 		Addresses: addresses, Now: time.Now, Sleep: sleep}
@@ -119,8 +94,8 @@ var serials = []string{"/sys/class/dmi/id/product_serial", "/sys/firmware/device
 const labelArgument = "airlift.label="
 
 // ReadMachine reads what identifies the machine at root, which has links. The kernel lists them, because a container may see /sys of
-// its host.
-func ReadMachine(root string, links []net.Interface) (m seed.Machine) {
+// its host. A port of a bond or a team has the address of that; the kernel also lists its own: of bonds since Linux 3.14, of all since 5.6.
+func ReadMachine(root string, links []netlink.Link) (m seed.Machine) {
 	read := func(name string) string {
 		data, _ := os.ReadFile(filepath.Join(root, name)) // a machine need not have it
 		return strings.TrimSpace(strings.Trim(string(data), "\x00"))
@@ -131,9 +106,16 @@ func ReadMachine(root string, links []net.Interface) (m seed.Machine) {
 		}
 	}
 	for _, link := range links {
-		mac := link.HardwareAddr.String()
-		if len(link.HardwareAddr) == 6 && link.Flags&net.FlagLoopback == 0 && mac != "00:00:00:00:00:00" && !slices.Contains(m.MACs, mac) {
-			m.MACs = append(m.MACs, mac)
+		a := link.Attrs()
+		addresses := []net.HardwareAddr{a.HardwareAddr, a.PermHWAddr}
+		if port, ok := a.Slave.(*netlink.BondSlave); ok {
+			addresses = append(addresses, port.PermHardwareAddr)
+		}
+		for _, address := range addresses {
+			mac := address.String()
+			if len(address) == 6 && a.Flags&net.FlagLoopback == 0 && mac != "00:00:00:00:00:00" && !slices.Contains(m.MACs, mac) {
+				m.MACs = append(m.MACs, mac)
+			}
 		}
 	}
 	labels := []string{read(seed.LabelFile)}
@@ -163,26 +145,10 @@ func (b *Host) say(format string, args ...any) {
 	fmt.Fprintf(b.Console, "airlift seed: %s\n", line)
 }
 
-// ReadRecord returns how far the host at root is, nil if it has taken no seed.
-func ReadRecord(root string) (*Record, error) {
-	data, err := os.ReadFile(filepath.Join(root, recordFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	r := &Record{}
-	if err == nil {
-		err = json.Unmarshal(data, r)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", recordFile, err)
-	}
-	return r, nil
-}
-
-func writeRecord(h *host.Host, r Record) error {
+func writeRecord(h *host.Host, r seed.Record) error {
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err == nil {
-		_, err = h.WriteFile(recordFile, append(data, '\n'), 0o600)
+		_, err = h.WriteFile(seed.RecordFile, append(data, '\n'), 0o600)
 	}
 	return err
 }
@@ -222,9 +188,10 @@ func (b *Host) readSeed(file string) (s *seed.Seed, data, signed []byte, err err
 	return s, data, signed, err
 }
 
-// take copies the drive to this host, if the host is in the seed. The installer comes last: with it, the unit needs no drive any more.
+// take copies the drive to this host. The installer, which takes long, is first, so that an interrupted copy has no secrets. The record comes
+// last: with it, the unit needs no drive any more.
 func (b *Host) take(ctx context.Context, s *seed.Seed, me spec.Host, data, signed []byte) error {
-	f, err := b.Bundle()
+	f, err := bundle.Open(filepath.Join(b.Drive, seed.Installer))
 	if err != nil {
 		return err
 	}
@@ -234,29 +201,38 @@ func (b *Host) take(ctx context.Context, s *seed.Seed, me spec.Host, data, signe
 	}
 	b.say("this host is %s (%s), %s of cluster %s; copying the drive to %s", me.Name, me.Match, me.Role, s.Cluster.Name, seed.CopyDir)
 	return b.change(func(h *host.Host) error {
+		if known, err := seed.ReadRecord(b.Root); err != nil {
+			return err
+		} else if known == nil { // another command may have changed the host
+			if err := refuseUsed(b.Root, s); err != nil {
+				return err
+			}
+		}
 		if err := claim(h); err != nil {
 			return err
 		}
 		if err := h.MkdirAll(seed.CopyDir, 0o700); err != nil {
 			return err
 		}
-		for name, content := range map[string][]byte{copyFile: data, signatureFile: signed} {
-			if _, err := h.WriteFile(name, content, 0o600); err != nil {
+		if _, err := h.InstallBinary(ctx, host.Binary{Path: Installer, SHA256: s.Bundle.SHA256, Size: s.Bundle.Size}, f.Reader()); err != nil {
+			return err
+		}
+		for _, file := range []struct {
+			name    string
+			content []byte
+		}{{signatureFile, signed}, {copyFile, data}} {
+			if _, err := h.WriteFile(file.name, file.content, 0o600); err != nil {
 				return err
 			}
 		}
-		if err := writeRecord(h, recordOf(s, me)); err != nil {
-			return err
-		}
-		_, err := h.InstallBinary(ctx, host.Binary{Path: Installer, SHA256: s.Bundle.SHA256, Size: s.Bundle.Size}, f.Reader())
-		return err
+		return writeRecord(h, recordOf(s, me))
 	})
 }
 
-func recordOf(s *seed.Seed, me spec.Host) Record {
-	r := Record{Seed: s.ID, Cluster: s.Cluster.Name, Host: me.Name, Role: me.Role, First: me.Name == s.First().Name, Expires: s.Expires, State: Running}
+func recordOf(s *seed.Seed, me spec.Host) seed.Record {
+	r := seed.Record{Seed: s.ID, Cluster: s.Cluster.Name, Host: me.Name, Role: me.Role, First: me.Name == s.First().Name, Expires: s.Expires, State: seed.Running}
 	for _, h := range s.Cluster.Hosts {
-		r.Hosts = append(r.Hosts, Row{h.Name, h.Role})
+		r.Hosts = append(r.Hosts, seed.Row{h.Name, h.Role})
 	}
 	return r
 }
@@ -314,8 +290,13 @@ func prepare(h *host.Host, s seed.Step) error {
 	return nil
 }
 
+// removeDropped removes the secrets that an interrupted command has left.
+func removeDropped(h *host.Host) error {
+	return errors.Join(h.RemoveTree(plan.RegistriesDir), h.RemoveTree(plan.TargetConfigPath))
+}
+
 // settle removes the copy with its secrets, and lets the unit do nothing at later boots.
-func (b *Host) settle(ctx context.Context, r Record, state string) error {
+func (b *Host) settle(ctx context.Context, r seed.Record, state string) error {
 	return b.change(func(h *host.Host) error {
 		r.State = state
 		if err := writeRecord(h, r); err != nil {
@@ -325,6 +306,9 @@ func (b *Host) settle(ctx context.Context, r Record, state string) error {
 			if err := h.Remove(name); err != nil {
 				return err
 			}
+		}
+		if err := removeDropped(h); err != nil {
+			return err
 		}
 		if node.FileExists(h, seed.UnitFile) {
 			if err := h.Systemd().Disable(ctx, seed.Unit); err != nil {

@@ -15,9 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"airlift/bundle"
 	"airlift/bundle/signature"
 	"airlift/installer/host"
+	"airlift/installer/host/systemd"
 	"airlift/installer/host/uninstall"
 	"airlift/installer/multihost/seed"
 	"airlift/installer/multihost/spec"
@@ -59,7 +62,10 @@ func newDrive(t *testing.T) *drive {
 		t.Fatal(err)
 	}
 	d := &drive{dir: filepath.Join(dir, "drive"), key: filepath.Join(dir, "k.pub")}
-	file := filepath.Join(dir, "install")
+	file := filepath.Join(d.dir, seed.Installer)
+	if err := os.Mkdir(d.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	testbundle.WriteFile(t, file, bundle.Executables{Launcher: elf(t), Installer: []byte("installer")}, &bundle.Manifest{FormatVersion: bundle.FormatVersion, KubernetesVersion: "v1.37.1", Platform: "linux/amd64", CNI: "none"}, bundle.Fastest, nil)
 	if d.bundle, err = bundle.Open(file); err != nil {
 		t.Fatal(err)
@@ -131,7 +137,10 @@ func newMachine(t *testing.T, d *drive, serial string) *machine {
 	m.Host = &Host{Root: m.root, Console: &m.out, Key: d.key, Drive: d.dir,
 		Open: func() (*host.Host, func(), error) {
 			h := testhost.Open(t, m.root)
-			m.units = testhost.NewUnits(h, created)
+			if m.units == nil {
+				m.units = testhost.NewUnits(h, created)
+			}
+			h.ConnectSystemd = func(context.Context) (systemd.Conn, error) { return m.units, nil }
 			h.GuardChanges(func(path string, do func() error) error {
 				if err := m.fail(path); err != nil {
 					return err
@@ -140,7 +149,14 @@ func newMachine(t *testing.T, d *drive, serial string) *machine {
 			})
 			return h, func() { _ = h.Records().Save() }, nil
 		},
-		Bundle:    func() (*bundle.File, error) { return bundle.Open(d.bundle.Path()) },
+		Look: func() (*host.Host, error) {
+			h := testhost.Open(t, m.root)
+			if m.units == nil {
+				m.units = testhost.NewUnits(h, created)
+			}
+			h.ConnectSystemd = func(context.Context) (systemd.Conn, error) { return m.units, nil }
+			return h, nil
+		},
 		Machine:   func() seed.Machine { return seed.Machine{Serial: serial, Labels: []string{serial}} },
 		Addresses: func() []string { return []string{"127.0.0.1", "10.0.0.11", "10.0.0.21"} },
 		Now:       func() time.Time { return m.now },
@@ -189,11 +205,11 @@ func (m *machine) End(context.Context, *seed.Seed) error {
 	return m.end
 }
 
-// files are the host's, without the ledger's own.
+// files are the host's, without the ledger's own and /run.
 func (m *machine) files() map[string]string {
 	all := testhost.Tree(m.t, m.root)
 	maps.DeleteFunc(all, func(name, _ string) bool {
-		return strings.Contains(name, "ledger") || strings.Contains(name, "runs.json")
+		return strings.Contains(name, "ledger") || strings.Contains(name, "runs.json") || strings.HasPrefix(name, "/run")
 	})
 	return all
 }
@@ -209,8 +225,8 @@ func TestTwoHosts(t *testing.T) {
 		if !slices.Equal(m.ran, want) {
 			t.Errorf("%s ran %q", serial, m.ran)
 		}
-		r, err := ReadRecord(m.root)
-		if err != nil || r.State != Done && r.State != Ended || len(r.Hosts) != 2 {
+		r, err := seed.ReadRecord(m.root)
+		if err != nil || r.State != seed.Done && r.State != seed.Ended || len(r.Hosts) != 2 {
 			t.Errorf("record: %+v, %v", r, err)
 		}
 		for name, text := range m.files() {
@@ -232,7 +248,7 @@ func TestTwoHosts(t *testing.T) {
 		_, err2 := uninstall.RemoveInstalled(t.Context(), h)
 		unlock()
 		for name, text := range testhost.Tree(t, m.root) {
-			if text != "dir" {
+			if text != "dir" && !strings.HasSuffix(name, ".lock") {
 				t.Errorf("reset left %s (%v, %v)", name, err, err2)
 			}
 		}
@@ -265,7 +281,7 @@ func TestPowerCuts(t *testing.T) {
 			_ = m.Start(ctx) // of the last cuts, only the ledger notices
 			m.fail = func(string) error { return nil }
 			_, err := os.Stat(filepath.Join(m.root, Installer))
-			if r, _ := ReadRecord(m.root); err == nil && r != nil && r.State == Running {
+			if r, _ := seed.ReadRecord(m.root); err == nil && r != nil && r.State == seed.Running {
 				m.Drive = "" // as the script starts it
 			}
 			if err := m.Start(t.Context()); err != nil {
@@ -308,19 +324,25 @@ func TestRefusals(t *testing.T) {
 		"no drive":       {func(m *machine) { m.Drive = filepath.Join(m.root, "none") }, fault.Bundle, "reading the seed"},
 		"no copy":        {func(m *machine) { m.Drive = "" }, fault.Usage, "has taken no seed"},
 		"expired":        {func(m *machine) { m.now = created.Add(2 * time.Hour) }, fault.Preflight, "expired"},
-		"another bundle": {func(m *machine) { m.Bundle = func() (*bundle.File, error) { return bundle.Open(otherFile(m.t)) } }, fault.Bundle, "not the file for which the seed was created"},
+		"another bundle": {func(m *machine) { m.Drive = otherFile(m.t, d) }, fault.Bundle, "not the file for which the seed was created"},
+		"k3s": {func(m *machine) {
+			testhost.Write(m.t, filepath.Join(m.root, "/etc/systemd/system/k3s-agent.service"), "", 0o600)
+		}, fault.Preflight, "files of another installation: /etc/systemd/system/k3s-agent.service"},
+		"leftovers": {func(m *machine) {
+			testhost.Write(m.t, filepath.Join(m.root, "/var/lib/rancher/rke2/server/token"), "", 0o600)
+		}, fault.Preflight, "files of another installation: /var/lib/rancher"},
 		"a node already": {func(m *machine) {
 			testhost.Write(m.t, filepath.Join(m.root, "/etc/kubernetes/kubelet.conf"), "", 0o600)
 		}, fault.Preflight, "already: the seed for cluster plant-7 is refused"},
 	} {
 		m := newMachine(t, d, "w1")
 		c.change(m)
-		before := testhost.Tree(t, m.root)
+		before := m.files()
 		err := m.Start(t.Context())
 		if fault.ExitCode(err) != c.code || !strings.Contains(fmt.Sprint(err), c.want) || fault.Hint(err) == "" {
 			t.Errorf("%s: %v (%d), hint %q", name, err, fault.ExitCode(err), fault.Hint(err))
 		}
-		if !maps.Equal(before, testhost.Tree(t, m.root)) || len(m.ran) > 0 {
+		if !maps.Equal(before, m.files()) || len(m.ran) > 0 {
 			t.Errorf("%s changed the host, ran %q", name, m.ran)
 		}
 	}
@@ -335,10 +357,15 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func otherFile(t *testing.T) string {
-	file := filepath.Join(t.TempDir(), "install")
+// otherFile returns a drive with the seed of another one, and another file.
+func otherFile(t *testing.T, d *drive) string {
+	dir := t.TempDir()
+	for _, name := range []string{seed.File, seed.File + ".minisig"} {
+		testhost.Write(t, filepath.Join(dir, name), testhost.Read(t, filepath.Join(d.dir, name)), 0o600)
+	}
+	file := filepath.Join(dir, seed.Installer)
 	testbundle.WriteFile(t, file, bundle.Executables{Launcher: elf(t), Installer: []byte("another")}, &bundle.Manifest{FormatVersion: bundle.FormatVersion, KubernetesVersion: "v1.37.1", Platform: "linux/amd64", CNI: "none"}, bundle.Fastest, nil)
-	return file
+	return dir
 }
 
 // A host waits for its clock, its address and the first control plane, prints that once a minute, and gives up when the seed expires.
@@ -475,6 +502,250 @@ func TestEndStopsFirst(t *testing.T) {
 	}
 }
 
+// While a command of the seed has the lock of the host, seed end stops the unit, and then takes the lock. Without a unit, it refuses.
+func TestEndWhileACommandRuns(t *testing.T) {
+	m := newMachine(t, newDrive(t), "w1")
+	m.begin(t, "registry")
+	_, unlock, err := host.OpenLocked(m.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := m.Open
+	m.Open = func() (*host.Host, func(), error) {
+		if slices.Contains(m.units.Done, "stop "+seed.Unit) { // the command ends with the unit
+			unlock()
+		}
+		_, free, err := host.OpenLocked(m.root)
+		if err != nil {
+			return nil, nil, err
+		}
+		free()
+		return open()
+	}
+	m.units.Done = nil
+	if err := m.Host.End(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(m.root, seed.CopyDir)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the copy is left: %v", err)
+	}
+
+	m = newMachine(t, newDrive(t), "w1")
+	m.Run = func(ctx context.Context, args []string, _ []byte) error { // by hand: systemd does not know it
+		if err := m.Host.End(ctx); fault.Hint(err) == "" || !strings.Contains(fmt.Sprint(err), "the seed of cluster plant-7") {
+			t.Errorf("end next to a run by hand: %v", err)
+		}
+		return nil
+	}
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A driver such as cluster apply and a seed keep each other out.
+func TestOneDriver(t *testing.T) {
+	m := newMachine(t, newDrive(t), "ABC123")
+	_, _, release, err := host.LockForDriver(m.root, "me@laptop cluster apply", false)
+	if err != nil || release == nil {
+		t.Fatal(err)
+	}
+	sleep, waited := m.Sleep, 0
+	m.Sleep = func(ctx context.Context, d time.Duration) error {
+		if waited++; waited == 3 {
+			release()
+		}
+		return sleep(ctx, d)
+	}
+	run := m.Run
+	m.Run = func(ctx context.Context, args []string, stdin []byte) error {
+		if holder, _, other, err := host.LockForDriver(m.root, "me@laptop cluster apply", false); other != nil || err != nil || holder.Who != "the seed of cluster plant-7" {
+			t.Errorf("a driver got the lock during %s: %+v, %v", args[0], holder, err)
+		}
+		return run(ctx, args, stdin)
+	}
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if out := m.out.String(); waited < 3 || strings.Count(out, "waiting for another command that changes this host: me@laptop cluster apply") != 1 || strings.Contains(out[:strings.Index(out, "me@laptop")], "copying") {
+		t.Errorf("waited %d times:\n%s", waited, out)
+	}
+	if _, _, release, err = host.LockForDriver(m.root, "x", false); release == nil || err != nil {
+		t.Errorf("after the seed: %v", err)
+	}
+	release()
+}
+
+// A host whose network card appears late finds its row; one without such a card is refused after a while.
+func TestLateCard(t *testing.T) {
+	d := newDrive(t)
+	d.seed.Cluster.Hosts[1].Match = &spec.Match{MAC: "52:54:00:00:00:01"}
+	d.sign(t, filepath.Join(filepath.Dir(d.key), "k.key"))
+	for _, after := range []time.Duration{10 * time.Second, 29 * time.Second, time.Hour} {
+		m := newMachine(t, d, "other")
+		began := m.now
+		m.Machine = func() (s seed.Machine) {
+			if m.now.Sub(began) >= after {
+				s.MACs = []string{"52:54:00:00:00:01"}
+			}
+			return s
+		}
+		before := testhost.Tree(t, m.root)
+		err := m.Start(t.Context())
+		if late := after == time.Hour; late != (fault.ExitCode(err) == fault.Preflight) || late != maps.Equal(before, testhost.Tree(t, m.root)) {
+			t.Errorf("after %s: %v", after, err)
+		}
+		if !strings.Contains(m.out.String(), "waiting for a network card that is in the seed; this host has serial none, MAC addresses none") {
+			t.Errorf("after %s:\n%s", after, m.out.String())
+		}
+	}
+}
+
+// No secret of a seed that has ended is left on a host that was not done, wherever it was; the record has the reason. An end that was interrupted
+// is finished at the next boot.
+func TestSecretsOfAnExpiredSeed(t *testing.T) {
+	d := newDrive(t)
+	late := func(m *machine) { m.now = created.Add(2 * time.Hour) }
+	stays := func(at string) func(m *machine) {
+		return func(m *machine) {
+			m.fail = func(what string) error {
+				if what == at {
+					return errors.New("it stays broken")
+				}
+				return nil
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		cut    string // the command at which the power is cut first
+		change func(m *machine)
+		reason string
+	}{
+		"no address":                {"", func(m *machine) { m.Addresses = func() []string { return nil } }, "waiting for the address 10.0.0.21"},
+		"no first control plane":    {"", stays("report"), "it stays broken"},
+		"a command fails":           {"", stays("registry"), "it stays broken"},
+		"off until it had expired":  {"join", func(m *machine) { late(m); stays("join")(m) }, "it stays broken"},
+		"cut with files of secrets": {"registry", func(m *machine) { late(m); stays("registry")(m) }, "it stays broken"},
+		"in another machine":        {"join", func(m *machine) { late(m); m.Machine = func() seed.Machine { return seed.Machine{Serial: "ABC123"} } }, "is in the row of cp-1 now"},
+		"in no row any more":        {"join", func(m *machine) { late(m); m.Machine = func() seed.Machine { return seed.Machine{} } }, "in no row"},
+		"a damaged copy": {"join", func(m *machine) {
+			late(m)
+			testhost.Write(m.t, filepath.Join(m.root, copyFile), d.seed.Token, 0o600)
+		}, "checking"},
+		"a refused token": {"", func(m *machine) {
+			m.fail = func(what string) error {
+				if what == "report" {
+					return fmt.Errorf("%w: unauthorized", errOver)
+				}
+				return nil
+			}
+		}, "no token for this host"},
+		"next to another driver": {"join", func(m *machine) {
+			_, _, release, err := host.LockForDriver(m.root, "me", false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.t.Cleanup(release)
+		}, "waiting for another command"},
+	} {
+		count := 0
+		for cut := -1; cut < count; cut++ { // of the changes of the end
+			m := newMachine(t, d, "w1")
+			if c.cut != "" {
+				m.begin(t, c.cut)
+				m.Drive = ""
+			}
+			c.change(m)
+			inner, ending := m.fail, 0
+			ctx, off := context.WithCancel(t.Context())
+			m.fail = func(what string) error {
+				if strings.Contains(what, "/var/lib/airlift") && !m.now.Before(created.Add(time.Hour)) || strings.Contains(name, "token") && m.refused() {
+					if ending++; cut >= 0 && ending > cut {
+						off()
+						return errors.New("power cut")
+					}
+				}
+				return inner(what)
+			}
+			err := m.Start(ctx)
+			if cut < 0 {
+				count = ending
+			} else {
+				m.fail, m.Drive = inner, ""
+				err = m.Start(t.Context())
+			}
+			r, readErr := seed.ReadRecord(m.root)
+			if fault.ExitCode(err) != fault.Preflight || fault.Hint(err) == "" || readErr != nil || r == nil || r.State != seed.Expired || !strings.Contains(r.Reason, c.reason) {
+				t.Errorf("%s, cut %d: %v; %+v, %v", name, cut, err, r, readErr)
+			}
+			for file, text := range m.files() {
+				for _, secret := range []string{d.seed.Token, d.seed.CertificateKey, "dTpw", "s3-secret"} {
+					if strings.Contains(text, secret) {
+						t.Errorf("%s, cut %d: %s has a secret", name, cut, file)
+					}
+				}
+			}
+			if _, err := os.Stat(filepath.Join(m.root, Installer)); err == nil || !slices.Contains(m.units.Done, "disable "+seed.Unit) {
+				t.Errorf("%s, cut %d: the unit would start the copy again: %q", name, cut, m.units.Done)
+			}
+			m.Drive = ""
+			if p, err := m.DryRun(t.Context()); err != nil || len(p.Steps) > 0 || !strings.Contains(p.Over, c.reason) {
+				t.Errorf("%s: a dry run: %+v, %v", name, p, err)
+			}
+		}
+		t.Logf("%s: %d moments", name, count)
+	}
+}
+
+// refused reports whether the cluster has refused the token for the last time.
+func (m *machine) refused() bool { return len(m.claims) >= refusals }
+
+// After a clock that was wrong, the drive begins again.
+func TestExpiredByAWrongClock(t *testing.T) {
+	d := newDrive(t)
+	m := newMachine(t, d, "w1")
+	m.begin(t, "join")
+	m.now = created.AddDate(50, 0, 0)
+	m.fail = func(what string) error {
+		if what == "join" {
+			return errors.New("certificate has expired")
+		}
+		return nil
+	}
+	if err := m.Start(t.Context()); fault.ExitCode(err) != fault.Preflight {
+		t.Fatal(err)
+	}
+	if err := m.Start(t.Context()); fault.ExitCode(err) != fault.Preflight || !strings.Contains(fmt.Sprint(err), "expired") {
+		t.Errorf("with the drive and the wrong clock: %v", err)
+	}
+	m.now, m.fail = created.Add(time.Minute), func(string) error { return nil }
+	if err := m.Start(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if r, err := seed.ReadRecord(m.root); err != nil || r.State != seed.Done || r.Reason != "" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// A power cut while the drive is copied leaves no secret without a record: the copy of the installer takes long.
+func TestCutWhileCopying(t *testing.T) {
+	d := newDrive(t)
+	m := newMachine(t, d, "w1")
+	m.fail = func(what string) error {
+		if what == Installer {
+			return errors.New("power cut")
+		}
+		return nil
+	}
+	if err := m.Start(t.Context()); err == nil {
+		t.Fatal("it copied")
+	}
+	for file, text := range m.files() {
+		if strings.Contains(text, d.seed.Token) {
+			t.Errorf("%s has the token", file)
+		}
+	}
+}
+
 // begin runs a host until the power is cut before a command.
 func (m *machine) begin(t *testing.T, verb string) {
 	t.Helper()
@@ -499,18 +770,33 @@ func TestDryRunAndEnd(t *testing.T) {
 	if err != nil || p.Host != "cp-1" || len(p.Steps) != 3 || !strings.HasPrefix(p.Steps[0], "install init ") || !maps.Equal(before, testhost.Tree(t, m.root)) {
 		t.Errorf("%+v, %v", p, err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	m.fail = func(what string) error {
-		if what == "init" {
-			cancel()
-			return ctx.Err()
-		}
-		return nil
+	m.Drive = ""
+	if p, err := m.DryRun(t.Context()); fault.ExitCode(err) != fault.Usage || !strings.Contains(fmt.Sprint(err), "has taken no seed") {
+		t.Errorf("without a drive: %+v, %v", p, err)
 	}
-	if err := m.Start(ctx); !errors.Is(err, context.Canceled) {
+	m.Drive, m.now = d.dir, created.Add(-time.Hour)
+	if p, err := m.DryRun(t.Context()); fault.ExitCode(err) != fault.Preflight || !m.now.Equal(created.Add(-time.Hour)) {
+		t.Errorf("it waited for its clock: %+v, %v", p, err)
+	}
+	m.now = created
+	m.begin(t, "registry")
+	m.Drive = ""
+	if p, err := m.DryRun(t.Context()); err != nil || len(p.Steps) != 2 || p.Over != "" {
+		t.Errorf("after init, without a drive: %+v, %v", p, err)
+	}
+	if err := m.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	m.fail = func(string) error { return nil }
+	for _, dir := range []string{"", d.dir} {
+		m.Drive, before = dir, testhost.Tree(t, m.root)
+		if p, err := m.DryRun(t.Context()); err != nil || p.Over != "this host is done" || p.Host != "cp-1" || len(p.Steps) > 0 || !maps.Equal(before, testhost.Tree(t, m.root)) {
+			t.Errorf("a host that is done, with the drive %q: %+v, %v", dir, p, err)
+		}
+	}
+	m.Drive = newDrive(t).dir
+	if p, err := m.DryRun(t.Context()); fault.ExitCode(err) == 0 {
+		t.Errorf("another seed: %+v", p)
+	}
 	if err := m.Host.End(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -530,11 +816,14 @@ func TestMachine(t *testing.T) {
 		testhost.Write(t, filepath.Join(root, name), text, 0o600)
 	}
 	card := net.HardwareAddr{0x52, 0x54, 0, 0xab, 0xcd, 0xef}
-	m := ReadMachine(root, []net.Interface{
-		{Name: "lo", Flags: net.FlagLoopback, HardwareAddr: make(net.HardwareAddr, 6)}, {Name: "eth0", HardwareAddr: card}, {Name: "bond0", HardwareAddr: card},
-		{Name: "ib0", HardwareAddr: make(net.HardwareAddr, 20)}, {Name: "tun0"},
+	own, permanent := net.HardwareAddr{0x52, 0x54, 0, 0, 0, 1}, net.HardwareAddr{0x52, 0x54, 0, 0, 0, 2}
+	link := func(a netlink.LinkAttrs) netlink.Link { return &netlink.Device{LinkAttrs: a} }
+	m := ReadMachine(root, []netlink.Link{
+		link(netlink.LinkAttrs{Name: "lo", Flags: net.FlagLoopback, HardwareAddr: make(net.HardwareAddr, 6)}), link(netlink.LinkAttrs{Name: "eth0", HardwareAddr: card, PermHWAddr: card}),
+		link(netlink.LinkAttrs{Name: "bond0", HardwareAddr: card}), link(netlink.LinkAttrs{Name: "eth1", HardwareAddr: card, Slave: &netlink.BondSlave{PermHardwareAddr: own}}),
+		link(netlink.LinkAttrs{Name: "eth2", HardwareAddr: card, PermHWAddr: permanent}), link(netlink.LinkAttrs{Name: "ib0", HardwareAddr: make(net.HardwareAddr, 20)}), link(netlink.LinkAttrs{Name: "tun0"}),
 	})
-	if m.Serial != "10000000abcdef" || !slices.Equal(m.MACs, []string{"52:54:00:ab:cd:ef"}) || !slices.Equal(m.Labels, []string{"rack-3"}) {
+	if m.Serial != "10000000abcdef" || !slices.Equal(m.MACs, []string{card.String(), own.String(), permanent.String()}) || !slices.Equal(m.Labels, []string{"rack-3"}) {
 		t.Errorf("%+v", m)
 	}
 	if m := ReadMachine(t.TempDir(), nil); m.Serial != "" || m.MACs != nil || m.Labels != nil {

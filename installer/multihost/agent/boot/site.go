@@ -55,7 +55,6 @@ type Site interface {
 
 // site is the cluster behind its API.
 type site struct {
-	open   func() (*host.Host, func(), error)
 	client *cluster.Client // of a host that joins
 }
 
@@ -168,12 +167,12 @@ func lead(ctx context.Context, client *cluster.Client, h *host.Host, s *seed.See
 	nodes := map[string]bool{}
 	for _, r := range rows {
 		nodes[r.Name] = r.Node != ""
-		if r.Node != nodeReady || r.Name != first && r.State != Done {
+		if r.Node != nodeReady || r.Name != first && r.State != seed.Done {
 			missing = append(missing, r.Name)
 			joins = joins || r.Role == cluster.ControlPlaneRole
 		}
-		if r.Name == first && r.State != Done {
-			if err := report(ctx, client, first, Claim{State: Done}); err != nil {
+		if r.Name == first && r.State != seed.Done {
+			if err := report(ctx, client, first, Claim{State: seed.Done}); err != nil {
 				return nil, err
 			}
 		}
@@ -239,7 +238,7 @@ const (
 
 // A HostStatus is a host of a seed, as the cluster has it.
 type HostStatus struct {
-	Row
+	seed.Row
 	// State, Message and Time are what the host claims.
 	State   string     `json:"state"`
 	Message string     `json:"message,omitempty"`
@@ -248,7 +247,7 @@ type HostStatus struct {
 }
 
 // rowsOf returns the hosts with their claims and Nodes. Claims of other names are ignored.
-func rowsOf(ctx context.Context, client *cluster.Client, hosts []Row) (rows []HostStatus, err error) {
+func rowsOf(ctx context.Context, client *cluster.Client, hosts []seed.Row) (rows []HostStatus, err error) {
 	nodes, err := client.Nodes(ctx)
 	if err != nil {
 		return nil, err
@@ -258,9 +257,9 @@ func rowsOf(ctx context.Context, client *cluster.Client, hosts []Row) (rows []Ho
 		return nil, fmt.Errorf("reading the reports of the hosts: %w", err)
 	}
 	for _, host := range hosts {
-		row := HostStatus{Row: host, State: Waiting}
+		row := HostStatus{Row: host, State: seed.Waiting}
 		var c Claim
-		if text := claims.Data[host.Name]; text != "" && json.Unmarshal([]byte(text), &c) == nil && slices.Contains([]string{Waiting, Running, Failed, Done}, c.State) {
+		if text := claims.Data[host.Name]; text != "" && json.Unmarshal([]byte(text), &c) == nil && slices.Contains([]string{seed.Waiting, seed.Running, seed.Failed, seed.Done}, c.State) {
 			row.State, row.Message, row.Time = c.State, clean(c.Message), &c.Time
 		}
 		if i := slices.IndexFunc(nodes, func(n cluster.NodeState) bool { return n.Name == host.Name }); i >= 0 {
@@ -276,7 +275,7 @@ func rowsOf(ctx context.Context, client *cluster.Client, hosts []Row) (rows []Ho
 
 // A Status is what this host knows about its seed.
 type Status struct {
-	*Record
+	*seed.Record
 	// Rows are all hosts; only on a control plane whose API server answers.
 	Rows []HostStatus `json:"rows,omitempty"`
 	// Unknown is why there are no rows.
@@ -285,7 +284,7 @@ type Status struct {
 
 // ReadStatus returns the status of the seed on this host, nil if it has taken none.
 func ReadStatus(ctx context.Context, root string) (*Status, error) {
-	r, err := ReadRecord(root)
+	r, err := seed.ReadRecord(root)
 	if r == nil || err != nil {
 		return nil, err
 	}
@@ -306,25 +305,16 @@ func ReadStatus(ctx context.Context, root string) (*Status, error) {
 
 func rootOf(root string) filesystem.Root { return filesystem.Root(root) }
 
-// observed returns of which cluster this host is a node, "" for none.
-func observed(root string) (text string, err error) {
-	h, err := host.Open(root)
-	if err != nil {
-		return "", err
-	}
+// observed returns of which cluster a host is a node, "" for none.
+func observed(h *host.Host) (text string) {
 	o := node.Observe(h)
 	if !o.IsNode {
-		return "", nil
+		return ""
 	}
 	id, _ := o.Identity() // what it cannot read is left out
 	text = "the node " + id.Node
 	if id.Cluster != "" {
 		text += " of cluster " + id.Cluster
 	}
-	return text, nil
-}
-
-func observedNode(root string) bool {
-	text, err := observed(root)
-	return err == nil && text != ""
+	return text
 }

@@ -40,14 +40,14 @@ func TestRealSite(t *testing.T) {
 		t.Fatalf("missing %q, %v", missing, err)
 	}
 	joining := tokenClient(t, p, admin, s.Token)
-	if err := report(ctx, joining, "w-1", Claim{State: Failed, Message: "swap is on\n\x1b[2J" + strings.Repeat("x", 1000)}); err != nil {
+	if err := report(ctx, joining, "w-1", Claim{State: seed.Failed, Message: "swap is on\n\x1b[2J" + strings.Repeat("x", 1000)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := report(ctx, joining, "stranger", Claim{State: Done}); err != nil {
+	if err := report(ctx, joining, "stranger", Claim{State: seed.Done}); err != nil {
 		t.Fatal(err)
 	}
 	rows := testcluster.Must(rowsOf(ctx, admin, recordOf(s, s.First()).Hosts))(t)
-	if len(rows) != 2 || rows[0].Node != nodeReady || rows[1].State != Failed || rows[1].Node != "" || len([]rune(rows[1].Message)) > maxMessage || strings.ContainsRune(rows[1].Message, 0x1b) {
+	if len(rows) != 2 || rows[0].Node != nodeReady || rows[1].State != seed.Failed || rows[1].Node != "" || len([]rune(rows[1].Message)) > maxMessage || strings.ContainsRune(rows[1].Message, 0x1b) {
 		t.Errorf("%+v", rows)
 	}
 	// The token has no other right on ConfigMaps of kube-system.
@@ -67,7 +67,7 @@ func TestRealSite(t *testing.T) {
 	if missing, err = lead(ctx, admin, h, s); err != nil || len(missing) != 1 {
 		t.Errorf("a Node without the report of its host: %q, %v", missing, err)
 	}
-	if err := report(ctx, joining, "w-1", Claim{State: Done}); err != nil {
+	if err := report(ctx, joining, "w-1", Claim{State: seed.Done}); err != nil {
 		t.Fatal(err)
 	}
 	if missing, err = lead(ctx, admin, h, s); err != nil || len(missing) != 0 {
@@ -79,7 +79,7 @@ func TestRealSite(t *testing.T) {
 		}
 	}
 	testcluster.Eventually(t, func() bool { // the API server notices a little later
-		err := report(ctx, joining, "w-1", Claim{State: Done})
+		err := report(ctx, joining, "w-1", Claim{State: seed.Done})
 		return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err)
 	})
 	secrets := testcluster.Must(admin.API.CoreV1().Secrets(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{}))(t)
@@ -89,7 +89,7 @@ func TestRealSite(t *testing.T) {
 		}
 	}
 	rows = testcluster.Must(rowsOf(ctx, admin, recordOf(s, s.First()).Hosts))(t) // status still shows them
-	if rows[1].State != Done {
+	if rows[1].State != seed.Done {
 		t.Errorf("%+v", rows)
 	}
 }
