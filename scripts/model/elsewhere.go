@@ -77,12 +77,12 @@ type vault struct {
 }
 
 // backupName matches the name of a backup at the target.
-var backupName = regexp.MustCompile(`^airlift-backup-([0-9a-f]{12})-[0-9TZ]+-(.+)-([0-9a-f]{16})-([0-9]+)\.tar\.age$`)
+var backupName = regexp.MustCompile(`^airlift-backup-([0-9a-f]{12})-([0-9TZ]+)-(.+)-([0-9a-f]{16})-([0-9]+)\.tar\.age$`)
 
 // A sentBackup is what the name of a backup has.
 type sentBackup struct {
-	ca, node, cluster string
-	revision          int64
+	ca, time, node, cluster string
+	revision                int64
 }
 
 func readBackup(path string) (b sentBackup, ok bool) {
@@ -90,8 +90,8 @@ func readBackup(path string) (b sentBackup, ok bool) {
 	if m == nil {
 		return b, false
 	}
-	revision, _ := strconv.ParseInt(m[4], 10, 64)
-	return sentBackup{m[1], m[2], m[3], revision}, true
+	revision, _ := strconv.ParseInt(m[5], 10, 64)
+	return sentBackup{m[1], m[2], m[3], m[4], revision}, true
 }
 
 // vaultOf returns the machine with the backups, which has files of others.
@@ -333,7 +333,9 @@ func (s *Site) beginVault(r *run, command string) (check func(out string, err er
 func (v *vault) checkTarget(ctx context.Context, command, cluster string) error {
 	is := filesBelow(v.dir)
 	left := map[string]int{} // backups of timers, by the target, the host and etcd's cluster
-	in := func(name string, b sentBackup) string { return filepath.Dir(name) + " " + b.node + " " + b.cluster }
+	in := func(name string, b sentBackup) string {
+		return filepath.Dir(name) + " " + b.node + " " + b.ca + " " + b.cluster
+	}
 	for name := range is {
 		if b, ok := readBackup(name); ok && !v.once[name] {
 			left[in(name, b)]++
@@ -374,7 +376,7 @@ func (v *vault) checkTarget(ctx context.Context, command, cluster string) error 
 	return nil
 }
 
-// checkWaiting fails if a command has removed a backup that waits. A run of the timer may, if the target has it or a newer one of the same etcd cluster, or if three
+// checkWaiting fails if a command has removed a backup that waits. A run of the timer may, if the target has it or a newer one of the same cluster, or if three
 // newer ones wait.
 func (v *vault) checkWaiting(h *Host, command string) error {
 	waits := h.waitingOf()
@@ -384,16 +386,16 @@ func (v *vault) checkWaiting(h *Host, command string) error {
 		if waits[name] == sum {
 			continue
 		}
+		b, _ := readBackup(name)
 		newer := 0
 		for other := range waits {
-			if strings.Compare(other, name) > 0 {
+			if o, _ := readBackup(other); o.time > b.time {
 				newer++
 			}
 		}
-		b, _ := readBackup(name)
 		made := slices.ContainsFunc(slices.Collect(maps.Keys(v.files)), func(at string) bool {
 			o, ok := readBackup(at)
-			return ok && o.node == b.node && o.cluster == b.cluster && filepath.Base(at) >= filepath.Base(name)
+			return ok && o.ca == b.ca && o.node == b.node && o.cluster == b.cluster && o.time >= b.time
 		})
 		if waits[name] != "" || v.runs[h.Name] == 0 || newer < 3 && !made {
 			return fmt.Errorf("%s has removed or changed the backup %s, which waits on %s", command, name, h.Name)
