@@ -479,15 +479,17 @@ func (o *outbox) prune(ctx context.Context, s *elsewhere.Store, written target.C
 }
 
 // removeStrays removes files that are not in the list, because the run that wrote them was killed. A newer backup is at the target. Files of
-// another etcd cluster stay: they are from before a reset, and may be the last ones of that cluster.
+// another cluster stay: they are from before a reset, and may be the last ones of that cluster. Its etcd cluster may have had the same ID: etcd
+// computes it from the name and the address of the first member.
 func (o *outbox) removeStrays(written target.Copy) error {
 	files, err := os.ReadDir(o.dir)
 	if err != nil {
 		return err
 	}
+	own, _ := readName(written.Name)
 	for _, f := range files {
 		listed := slices.ContainsFunc(o.list.Copies, func(c target.Copy) bool { return c.Name == f.Name() && c.Stored == nil })
-		if n, ours := readName(f.Name()); ours && !listed && n.cluster == written.Cluster {
+		if n, ours := readName(f.Name()); ours && !listed && n.CA == own.CA && n.cluster == own.cluster {
 			if err := removeIfExists(filepath.Join(o.dir, f.Name())); err != nil {
 				return err
 			}

@@ -482,27 +482,34 @@ func TestTargetThatIsAwayForLong(t *testing.T) {
 
 // TestWaitingOfAnEarlierCluster: after a reset and a new init, a run removes no backup that waited for the former cluster.
 func TestWaitingOfAnEarlierCluster(t *testing.T) {
-	_, url, config, _ := overSFTP(t)
-	w := newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, url, config)
-	name, err := w.save(t.Context(), t, 1, 8, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(filepath.Join(w.root, filepath.Dir(node.BackupListPath))); err != nil { // as reset
-		t.Fatal(err)
-	}
-	w.cluster = 2 // of init, or of a restore of the same CA
-	stray, err := w.save(t.Context(), t, 1, 8, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.save(t.Context(), t, 2, 8, 0); err != nil {
-		t.Fatal(err)
-	}
-	for file, want := range map[string]bool{name: true, stray: false} {
-		if _, err := os.Stat(filepath.Join(w.open(t).dir, file)); (err == nil) != want {
-			t.Errorf("%s: %v", file, err)
-		}
+	for name, next := range map[string]writer{
+		"a restore of the same CA": {ca: "aaaaaaaaaaaa", cluster: 2},
+		"init on the same host":    {ca: "bbbbbbbbbbbb", cluster: 1}, // etcd computes the same ID
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, url, config, _ := overSFTP(t)
+			w := newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, url, config)
+			former, err := w.save(t.Context(), t, 1, 8, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.RemoveAll(filepath.Join(w.root, filepath.Dir(node.BackupListPath))); err != nil { // as reset
+				t.Fatal(err)
+			}
+			w.ca, w.cluster = next.ca, next.cluster
+			stray, err := w.save(t.Context(), t, 1, 8, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.save(t.Context(), t, 2, 8, 0); err != nil {
+				t.Fatal(err)
+			}
+			for file, want := range map[string]bool{former: true, stray: false} {
+				if _, err := os.Stat(filepath.Join(w.open(t).dir, file)); (err == nil) != want {
+					t.Errorf("%s: %v", file, err)
+				}
+			}
+		})
 	}
 }
 

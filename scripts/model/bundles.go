@@ -20,7 +20,7 @@ var Versions = []struct{ Kubernetes, Etcd string }{
 }
 
 // newBundle writes a bundle without layers, whose binaries print their version.
-func newBundle(t *testing.T, version, etcd string) *payload.Bundle {
+func newBundle(t *testing.T, version, etcd string, packages bool) *payload.Bundle {
 	t.Helper()
 	b := testbundle.NewImages()
 	m := &b.Manifest
@@ -45,6 +45,11 @@ func newBundle(t *testing.T, version, etcd string) *payload.Bundle {
 	}
 	m.Components = append(m.Components, plugins)
 	slices.SortFunc(m.Components, func(a, b bundle.Component) int { return strings.Compare(a.Name, b.Name) })
+	name := version
+	if packages {
+		name += "-packages"
+		addPackages(t, b, slices.IndexFunc(Versions, func(v struct{ Kubernetes, Etcd string }) bool { return v.Kubernetes == version }))
+	}
 	for _, image := range []struct{ name, reference string }{
 		{"pause", "registry.k8s.io/pause:3.10.1"}, {"etcd", "registry.k8s.io/etcd:" + etcd},
 		{"kube-apiserver", "registry.k8s.io/kube-apiserver:" + version}, {"kube-controller-manager", "registry.k8s.io/kube-controller-manager:" + version},
@@ -53,7 +58,7 @@ func newBundle(t *testing.T, version, etcd string) *payload.Bundle {
 	} {
 		b.Add(t, image.name, image.reference, nil)
 	}
-	return openBundle(t, version, version, b)
+	return openBundle(t, name, version, b)
 }
 
 // installerText is the installer in the bundle of a version.

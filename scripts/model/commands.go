@@ -261,11 +261,16 @@ func (r *run) snapshotTo(file string) (string, error) {
 
 // restore restores the cluster from a backup.
 func (r *run) restore(b *payload.Bundle, path string) (string, error) {
+	file, err := snapshot.Open(r.ctx, path, nil)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	return r.restoreFile(b, file)
+}
+
+func (r *run) restoreFile(b *payload.Bundle, file *snapshot.File) (string, error) {
 	return r.changing("etcd restore", b.Manifest.KubernetesVersion, func(h *host.Host, c *workflow.Console) error {
-		file, err := snapshot.Open(r.ctx, path, nil)
-		if err != nil {
-			return err
-		}
 		if err := file.CheckVersion(b); err != nil {
 			return err
 		}

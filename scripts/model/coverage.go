@@ -54,7 +54,9 @@ func cannotFollow(first, next string) string {
 	switch {
 	case next == "kubectl delete node" && first != "reset" && first != "reset --force" && first != resetRemoveNode && first != "join" && first != "join --control-plane" && first != "init" && first != "etcd restore":
 		return "the user deletes a Node only when its host is no node any more"
-	case (next == "init" || next == "etcd restore") && first != "init" && first != "etcd restore":
+	case next == backupsRun && first != backupsRun && first != backupsElsewhere:
+		return "the host has no timer of backups, or had none before"
+	case (next == "init" || next == "etcd restore" || next == backupRestore || next == hostLost) && first != "init" && first != "etcd restore" && first != backupRestore:
 		return "another control plane runs, which the user would not leave alone"
 	}
 	return ""

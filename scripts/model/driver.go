@@ -237,7 +237,11 @@ func (l *login) command(ctx context.Context, args []string, in []byte, out *byte
 		h.world.note("--- %s: ./install %s", h.Name, words)
 		h.world.mu.Unlock()
 	}
+	checkVault, checkPackages := l.driver.site.beginVault(r, words), l.driver.site.beginPackages(r, words)
 	text, err := l.driver.site.installed(r, l.driver.bundle, args, in, out)
+	if e := errorsOf(checkVault(text, err), checkPackages(err)); e != nil {
+		l.driver.site.violate("%v", e)
+	}
 	if settles(words) && r.changes > 0 {
 		h.half = err != nil || r.disturbed
 	}

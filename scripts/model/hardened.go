@@ -72,7 +72,7 @@ const inLDAP = "opt/user/ldap"
 // accountTools are the commands that the installer runs, in the directory of PATH. They get the root directory of a host.
 const accountTools = "/var/lib/tools"
 
-// installTools lets the installer find the real tools for accounts, if this machine has them, and no other command.
+// installTools lets the installer find the real tools for accounts, if this machine has them, and dpkg, and no other command.
 func installTools() error {
 	if err := os.Mkdir(accountTools, 0o755); err != nil {
 		return err
@@ -80,6 +80,11 @@ func installTools() error {
 	for _, name := range []string{"systemd-sysusers", "userdel", "groupdel", "groupadd"} {
 		script := "#!/bin/sh\n[ -e \"${1#--root=}/" + inLDAP + "\" ] || PATH=/usr/sbin:/usr/bin:/sbin:/bin exec " + name + " \"$@\"\n"
 		if err := os.WriteFile(filepath.Join(accountTools, name), []byte(script), 0o755); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"dpkg", "dpkg-deb", "dpkg-query"} { // with --root
+		if err := os.Symlink("/usr/bin/"+name, filepath.Join(accountTools, name)); err != nil {
 			return err
 		}
 	}

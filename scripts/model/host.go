@@ -89,6 +89,9 @@ func (h *Host) prepare(number int) error {
 			return err
 		}
 	}
+	if err := h.prepareDpkg(); err != nil {
+		return err
+	}
 	if err := h.put("usr/bin/systemd-sysusers", "", 0o755); err != nil { // the process runs the real one
 		return err
 	}
@@ -227,8 +230,17 @@ func (r *run) change(path string, do func() error) error {
 	}
 	at, existed, claims := filepath.Join(r.host.Root, path), r.host.exists(path), r.host.read(ledger.Path)
 	before, _ := os.Lstat(at)
+	packages := map[string]string{}
+	if path == "/"+dpkgDir {
+		packages = r.host.packages()
+	}
 	if err := do(); err != nil {
 		return err
+	}
+	if path == "/"+dpkgDir {
+		if err := r.effect("the end of dpkg"); err != nil {
+			return errors.Join(err, r.cutDpkg(packages))
+		}
 	}
 	info, err := os.Lstat(at)
 	if err == nil && info.Mode().IsRegular() && (before == nil || !os.SameFile(before, info)) { // else only the ledger was written

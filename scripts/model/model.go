@@ -268,6 +268,9 @@ func (w *World) dial(ctx context.Context, r *run, h *Host, network, address stri
 	w.mu.Unlock()
 	select {
 	case l.accept <- server:
+		if r != nil && address == targetAddress {
+			return cable{client, r}, nil
+		}
 		return client, nil
 	case <-l.closed:
 		client.Close()

@@ -113,14 +113,16 @@ func network() error {
 	return syscall.Mount("cgroup2", cgroups, "cgroup2", 0, "")
 }
 
-// files are the files of the model: bundles, and files with the site's own images.
-type files struct{ bundles, more []*payload.Bundle }
+// files are the files of the model: bundles, files with the site's own images, and bundles with packages of the distribution.
+type files struct{ bundles, more, packaged []*payload.Bundle }
 
 func bundles(t *testing.T) (f files) {
 	rig.Root(t)
 	for _, v := range Versions {
-		f.bundles, f.more = append(f.bundles, newBundle(t, v.Kubernetes, v.Etcd)), append(f.more, newSiteBundle(t, v.Kubernetes))
+		f.bundles, f.more = append(f.bundles, newBundle(t, v.Kubernetes, v.Etcd, false)), append(f.more, newSiteBundle(t, v.Kubernetes))
+		f.packaged = append(f.packaged, newBundle(t, v.Kubernetes, v.Etcd, true))
 	}
+	writeUserPackages(t)
 	return f
 }
 
@@ -131,10 +133,15 @@ func play(t *testing.T, f files, list Sequence) (site *Site, err error) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
+	packaged := list.hasPackages()
+	if packaged {
+		f.bundles = f.packaged
+	}
 	synctest.Test(t, func(t *testing.T) {
 		if site, err = NewSite(dir, list.hosts(), f.bundles, f.more); err != nil {
 			return
 		}
+		site.packaged = packaged
 		defer site.Close()
 		err = site.Run(list)
 	})
@@ -156,6 +163,12 @@ var memberCommands = slices.Concat([]string{
 	nodeRemove, nodeRemove, claimAddress, endpointMoves, endpointApply, endpointNode, endpointNode, endpointUndo,
 	registryEnable, registryEnable, registryDisable, siteImport, siteImportAll, siteApply, recordAddress, otherAddress,
 }, commands)
+
+// backupCommands are drawn at sites with a target of backups.
+var backupCommands = slices.Concat([]string{backupsTimer, backupsTimer, backupsElsewhere, backupsOff, backupsRun, backupsRun, backupsRun, backupOnce, backupRestore, hostLost}, targetStates)
+
+// packageCommands are drawn at sites whose files have packages of the distribution.
+var packageCommands = []string{packagesInstall, packagesInstall, packagesRemove, userPackage, userUpgrade}
 
 // adoptCommands are drawn at sites that another tool made.
 var adoptCommands = slices.Concat([]string{adoptNode, adoptNode, adoptNode, disownNode, resetRemoveNode, "reset", "reset"}, memberCommands)
@@ -196,6 +209,14 @@ func sequences() *rapid.Generator[Sequence] {
 				list = append(list, Command{Name: adoptNode, Host: c.Host, File: file})
 			}
 		}
+		most := 6
+		if rapid.IntRange(0, 3).Draw(rt, "target of backups") == 1 {
+			names, most = slices.Concat(names, backupCommands, backupCommands), 12
+		}
+		if rapid.IntRange(0, 9).Draw(rt, "packages") == 1 {
+			names = slices.Concat(names, packageCommands, packageCommands)
+			list = append(Sequence{drawn([]string{packagesInstall}, len(site)).Draw(rt, "packages first")}, list...)
+		}
 		for _, c := range rapid.SampledFrom([]Sequence{nil, nil, upgradeAll(len(site), file+1), slices.Concat(stage(len(site), "distribute"), stage(len(site), "issue"), stage(len(site), "finish"))}).Draw(rt, "plan") {
 			if rapid.IntRange(0, 3).Draw(rt, "undisturbed") == 1 {
 				c = disturbed(c, len(site)).Draw(rt, "disturbed")
@@ -205,7 +226,7 @@ func sequences() *rapid.Generator[Sequence] {
 				list = append(list, drawn(names, len(site)).Draw(rt, "other command"))
 			}
 		}
-		return append(list, rapid.SliceOfN(drawn(names, len(site)), 1, 6).Draw(rt, "then")...)
+		return append(list, rapid.SliceOfN(drawn(names, len(site)), 1, most).Draw(rt, "then")...)
 	})
 }
 
@@ -227,7 +248,7 @@ func stage(hosts int, name string) (list Sequence) {
 }
 
 // repeatable are commands of which a second run changes nothing.
-var repeatable = regexp.MustCompile(`^(init|join.*|adopt|disown|upgrade apply|upgrade node|reset.*|endpoint .*|registry .*|import.*|apply|reconfigure everything|reconfigure a little|reconfigure node)$`)
+var repeatable = regexp.MustCompile(`^(init|join.*|adopt|disown|upgrade apply|upgrade node|reset.*|endpoint .*|registry .*|import.*|apply|packages|packages remove|reconfigure everything|reconfigure a little|reconfigure node)$`)
 
 // showsFiles are commands whose dry run writes the files that would change.
 var showsFiles = regexp.MustCompile(`^(init|join.*|upgrade apply|upgrade node)$`)
@@ -271,7 +292,7 @@ func disturbed(c Command, hosts int) *rapid.Generator[Command] {
 func meanwhile(hosts, file int) *rapid.Generator[Command] {
 	return rapid.Custom(func(rt *rapid.T) Command {
 		return Command{
-			Name: rapid.SampledFrom([]string{"upgrade node", renewAll, endpointMoves, endpointMoves}).Draw(rt, "command"), Host: rapid.IntRange(1, hosts).Draw(rt, "host"),
+			Name: rapid.SampledFrom([]string{"upgrade node", renewAll, endpointMoves, endpointMoves, backupsRun}).Draw(rt, "command"), Host: rapid.IntRange(1, hosts).Draw(rt, "host"),
 			File: file, Delay: rapid.IntRange(0, 40).Draw(rt, "delay"),
 		}
 	})
@@ -298,7 +319,7 @@ func TestSequences(t *testing.T) {
 	if compared == 0 {
 		t.Error("no node was compared with the stored configuration")
 	}
-	table, missing := Reached.Table(adoptCommands)
+	table, missing := Reached.Table(pairNames)
 	t.Log("\n" + table)
 	if played >= allPairs && len(missing) > 0 {
 		t.Errorf("%d pairs of commands were never reached in %d sequences", len(missing), played)
@@ -338,6 +359,11 @@ var found = []struct {
 	}},
 	{"24: init waits for a static pod that it has changed", Sequence{
 		{Name: "init", Host: 1}, {Name: editAPIServer, Host: 1}, {Name: "init", Host: 1}, {Name: editAPIServer, Host: 1}, {Name: "init", Host: 1, Crash: 1},
+	}},
+	{"25: reset removes a package that dpkg was unpacking", Sequence{{Name: packagesInstall, Host: 1, Before: "the end of dpkg", Left: true}, {Name: "reset", Host: 1}}},
+	{"26: the end of the timer removes what an interrupted run has written", Sequence{{Name: "init", Host: 1}, {Name: backupsTimer, Host: 1, Before: "/etc/airlift-backup-recipients", Left: true}, {Name: backupsOff, Host: 1}}},
+	{"27: backups of an earlier cluster wait", Sequence{
+		{Name: "init", Host: 1}, {Name: backupsTimer, Host: 1}, {Name: targetDown, Host: 1}, {Name: backupsRun, Host: 1}, {Name: "reset", Host: 1}, {Name: targetWorks, Host: 1}, {Name: "init", Host: 1}, {Name: backupsTimer, Host: 1},
 	}},
 }
 

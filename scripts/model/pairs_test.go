@@ -44,13 +44,18 @@ var settings = map[string]setting{
 	recordAddress:          {before: Sequence{{Name: harden, Host: 1}, {Name: otherAddress, Host: 3}}, target: 3},
 	otherAddress:           {host: 3},
 	"etcd restore":         {before: Sequence{{Name: "init", Host: 1}, {Name: "etcd snapshot", Host: 1}, {Name: "reset --force", Host: 1}}},
+	packagesRemove:         {before: Sequence{{Name: packagesInstall, Host: 1}}},
+	backupsElsewhere:       {before: Sequence{{Name: backupsTimer, Host: 1}}},
+	backupsOff:             {before: Sequence{{Name: backupsTimer, Host: 1}}},
+	backupsRun:             {before: Sequence{{Name: backupsTimer, Host: 1}}},
+	backupRestore:          {before: Sequence{{Name: "init", Host: 1}, {Name: backupOnce, Host: 1}, {Name: "reset --force", Host: 1}}},
 	adoptNode:              {before: Sequence{{Name: otherTool, Host: 1}, {Name: otherTool, Host: 2}}},
 	disownNode:             {before: Sequence{{Name: otherTool, Host: 1}, {Name: adoptNode, Host: 1}}},
 	resetRemoveNode:        {before: Sequence{{Name: otherTool, Host: 1}, {Name: adoptNode, Host: 1}}},
 }
 
 // pairNames are the commands that are interrupted, and that follow such a command.
-var pairNames = slices.Compact(slices.Sorted(slices.Values(append([]string{"rotate-ca finish", registryNode}, adoptCommands...))))
+var pairNames = slices.Compact(slices.Sorted(slices.Values(slices.Concat([]string{"rotate-ca finish", registryNode}, adoptCommands, backupCommands, []string{packagesInstall, packagesRemove}))))
 
 // setup returns the sequence before a command, and the command.
 func setup(name string) (Sequence, Command) {

@@ -119,13 +119,16 @@ type Site struct {
 	before         map[string]map[string]string
 	backups        []string
 	clusters       int     // that were created
-	current, saved string  // the number of the cluster that runs, and of that in the backup
+	current, saved string  // the number of the cluster that runs, and of the one in the backup
+	taken          string  // the number of the cluster in the backup that the last restore took
 	worked         []*Host // other control planes that worked before the command
 	made           bool    // a cluster was created, and its data must stay
 	yaml           *clusterYAML
 	keys           map[string]string
-	lastChanges    int // of the last command
-	Runs           int // commands that ran
+	packaged       bool   // the files have packages of the distribution
+	vault          *vault // the target of backups; nil if no command has used it
+	lastChanges    int    // of the last command
+	Runs           int    // commands that ran
 	Crashes        int
 	Compared       int // how often a node was compared with the stored configuration
 }
@@ -306,7 +309,7 @@ func (s *Site) run(c Command) error {
 const apiServerCert = config.CertificatesDir + "/apiserver.crt"
 
 // writesPods are the commands that write manifests of static pods.
-var writesPods = regexp.MustCompile(`^(init|join --control-plane|upgrade .*|reconfigure .*|etcd restore)$`)
+var writesPods = regexp.MustCompile(`^(init|join --control-plane|upgrade .*|reconfigure .*|etcd restore|etcd restore URL)$`)
 
 // runsManifests fails if a static pod does not run with its manifest.
 func (h *Host) runsManifests() error {
@@ -410,7 +413,15 @@ func (s *Site) mayRun(h *Host, c Command) bool {
 		return h.controlPlane() && !s.hosts[c.Target-1].controlPlane() && s.hosts[c.Target-1].claims == ""
 	case otherAddress:
 		return !h.controlPlane() && h.interrupted == "" && s.yaml == nil
-	case "init", initEncrypted, initHardened, "etcd restore", "etcd restore, interrupted":
+	case userPackage:
+		return strings.Trim(h.packages()["lib"], "0123456789") == "" && h.packages()["lib"] != ""
+	case userUpgrade:
+		return h.packages()["app"] == "1" || h.packages()["app"] == "2"
+	case backupsRun:
+		return h.unit(backupUnit + ".timer").active
+	case hostLost:
+		return h.controlPlane() && s.other(h) == nil && s.yaml == nil
+	case "init", initEncrypted, initHardened, "etcd restore", "etcd restore, interrupted", backupRestore:
 		return s.other(h) == nil
 	case "join", "join --control-plane", "join --control-plane, interrupted":
 		return s.other(h) != nil
@@ -486,8 +497,12 @@ func (s *Site) once(h *Host, c Command) (disturbed bool, err error) {
 	s.note("--- %s", c)
 	s.mu.Unlock()
 	began := time.Now()
+	checkVault, checkPackages := s.beginVault(r, c.Name), s.beginPackages(r, c.Name)
 	out, err := s.command(r, c)
 	r.end()
+	if e := errorsOf(checkVault(out, err), checkPackages(err)); e != nil {
+		s.violate("%v", e)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if key := h.read(config.CertificatesDir + "/ca.key"); strings.HasPrefix(c.Name, "rotate-ca") && key != "" {
@@ -619,7 +634,26 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.snapshotTo(filepath.Join(r.root, "var/lib/airlift/cluster.tar"))
 	case "etcd snapshot, in etcd's directory":
 		return r.snapshotTo(filepath.Join(r.root, "var/lib/etcd/cluster.tar"))
+	case backupsTimer, backupsElsewhere, backupsOff, backupOnce, backupsRun:
+		return s.backupElsewhere(r, c)
+	case backupRestore:
+		return s.restoreElsewhere(r, b)
+	case packagesInstall:
+		return r.installPackages(b)
+	case packagesRemove:
+		return r.removePackages()
+	case userPackage, userUpgrade:
+		return "", r.host.installOwn(c.Name)
+	case hostLost:
+		return "", s.lose(r.host, c.Host)
+	case targetWorks, targetDown, targetSilent, targetFull, targetWrong, targetCuts:
+		v, err := s.vaultOf()
+		if err == nil {
+			v.turn(s, c.Name)
+		}
+		return "", err
 	case "etcd restore", "etcd restore, interrupted":
+		s.taken = s.saved
 		return r.restore(b, filepath.Join(r.drive(), "cluster.tar"))
 	case "edit a manifest", editAPIServer, editComment, editFlag, editFlags, editKubelet, editKubeletFlags, editImage, editPolicy, editDropIn, editFixed, editPause:
 		return "", r.host.edit(c.Name)
@@ -666,9 +700,14 @@ func checkError(err error) error {
 
 // check fails if something is not as it must be after a command.
 func (s *Site) check(h *Host, c Command, err error) error {
-	if err == nil && slices.Contains([]string{"init", "join", "join --control-plane", "etcd restore", "upgrade apply", "upgrade node"}, c.Name) {
+	if err == nil && slices.Contains([]string{"init", "join", "join --control-plane", "etcd restore", backupRestore, "upgrade apply", "upgrade node"}, c.Name) {
 		if is := h.read(commandAirlift); is != installerText(h.version()) {
 			return fmt.Errorf("the command airlift of a node with %s is %q", h.version(), is)
+		}
+	}
+	if err == nil && s.packaged && slices.Contains([]string{"init", "join", "join --control-plane", packagesInstall}, c.Name) {
+		if err := h.hasPackagesOf(s.bundles[c.File]); err != nil {
+			return err
 		}
 	}
 	switch {
@@ -701,8 +740,8 @@ func (s *Site) check(h *Host, c Command, err error) error {
 		if err := errors.Join(h.usesNoRegistry(), s.leftRegistry()); err != nil {
 			return err
 		}
-	case c.Name == "etcd restore", c.Name == "the way back" && h.version() != "":
-		if err := s.running(h, c.Name == "etcd restore"); err != nil {
+	case c.Name == "etcd restore", c.Name == backupRestore, c.Name == "the way back" && h.version() != "":
+		if err := s.running(h, c.Name == "etcd restore" || c.Name == backupRestore); err != nil {
 			return err
 		}
 	case c.Name == "upgrade apply", c.Name == "upgrade node":
@@ -744,6 +783,7 @@ func (s *Site) check(h *Host, c Command, err error) error {
 			return err
 		}
 		return s.addOnImages()
+	case c.Name == backupsTimer, c.Name == backupsElsewhere, c.Name == backupsOff, c.Name == backupOnce: // see beginVault
 	case strings.HasPrefix(c.Name, "etcd snapshot"):
 		file := filepath.Join(filepath.Dir(h.Root), "drive", "cluster.tar")
 		if _, inside, ok := strings.Cut(c.Name, ", "); ok {
@@ -753,6 +793,8 @@ func (s *Site) check(h *Host, c Command, err error) error {
 		if c.Name == "etcd snapshot" {
 			s.saved = s.current
 		}
+	case strings.HasPrefix(c.Name, "reset") && h.foreign && slices.ContainsFunc(c.Meanwhile, func(m Command) bool { return m.Host == c.Host && m.Name == "upgrade node" }):
+		// The node may have been upgraded after the reset.
 	case strings.HasPrefix(c.Name, "reset") && h.isAdopted():
 		if err := s.asBeforeAdoption(h); err != nil {
 			return err
@@ -929,8 +971,8 @@ func (s *Site) running(h *Host, restored bool) error {
 		s.current = fmt.Sprint(s.clusters)
 		c.store(userObject, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "user", "namespace": "default"}, "data": map[string]any{"cluster": s.current}})
 	}
-	if is := text(c.object(userObject), "data", "cluster"); restored && s.saved != "" && is != s.saved {
-		return fmt.Errorf("the restored data is not from the backup: it is of cluster %s, not of %s", is, s.saved)
+	if is := text(c.object(userObject), "data", "cluster"); restored && s.taken != "" && is != s.taken {
+		return fmt.Errorf("the restored data is not from the backup: it is of cluster %s, not of %s", is, s.taken)
 	}
 	s.current = text(c.object(userObject), "data", "cluster")
 	s.made = true
@@ -1018,6 +1060,7 @@ func filesBelow(root string) map[string]string {
 		name := strings.TrimPrefix(path, root)
 		switch {
 		case err != nil || name == "":
+		case strings.HasPrefix(name, "/"+dpkgDir) || name == "/var/log/dpkg.log" || strings.HasPrefix(name, "/usr/share"): // of packages, see beginPackages
 		case strings.HasPrefix(name, "/proc/") || strings.HasPrefix(name, "/var/lib/airlift-backups") || name == "/run/airlift.lock" || name == "/run/airlift-cluster.lock":
 		case name == "/etc/.pwd.lock" || strings.HasPrefix(name, "/etc/") && strings.HasSuffix(name, "-"): // of the tools for accounts
 		case d.IsDir():

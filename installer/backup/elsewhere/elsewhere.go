@@ -16,6 +16,7 @@ import (
 	"unicode"
 
 	"airlift/installer/backup/target"
+	"airlift/internal/dialer"
 	"airlift/internal/fault"
 )
 
@@ -81,7 +82,7 @@ func Open(ctx context.Context, a target.Address, c *target.Config) (*Store, erro
 
 func open(ctx context.Context, a target.Address, c *target.Config, patience time.Duration) (s *Store, err error) {
 	s = &Store{Address: a, config: c}
-	dial := (&dialer{patience: patience}).dial
+	dial := dialPatiently(patience)
 	if a.Scheme == target.S3 {
 		s.backend, err = newS3(a, c, dial, patience)
 	} else {
@@ -240,25 +241,27 @@ func (l *limitedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
+// again ends the hints: what was not stored is sent by the next run.
+const again = "; then run the same command again"
+
 // failed explains an error, which names the target and never a secret.
 func (s *Store) failed(ctx context.Context, doing, name string, err error) error {
 	at := s.Address.String()
 	if name != "" {
 		at = target.Within(at, name)
 	}
-	var hint string
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s %s: %w", doing, at, context.Cause(ctx))
 	case errors.Is(err, ErrMissing), errors.Is(err, ErrOther):
-		return fmt.Errorf("%s %s: %w", doing, at, err)
+		return fault.New(fault.Failure, "%s %s: %w", doing, at, err).Hint("see what is there: ./install etcd list " + s.Address.String() + " --target-config FILE")
 	case errors.Is(err, ErrWrongBytes):
-		return fault.New(fault.Failure, "%s %s: %w", doing, at, err).Hint("check the disk and the network of the target; the next run sends the backup again")
+		return fault.New(fault.Failure, "%s %s: %w", doing, at, err).Hint("check the disk and the network of the target" + again)
 	}
 	text, hint := s.explained(err)
-	return &failure{fault.New(fault.Failure, "%s %s: %s", doing, at, s.plain(text)).Hint(s.plain(hint)), err}
+	return &failure{fault.New(fault.Failure, "%s %s: %s", doing, at, s.plain(text)).Hint(s.plain(hint) + again), err}
 }
 
 // A failure hides the text of its cause, which the target has chosen.
@@ -281,7 +284,7 @@ func (s *Store) explained(err error) (text, hint string) {
 	case errors.Is(err, errTooMuch):
 		return err.Error(), "use a prefix or a directory that has only backups; to restore, name the backup after it, which needs no list"
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return "no data was sent or received for " + silence.String(), "check the load and the network of the target; a timer tries again after 15 minutes"
+		return "no data was sent or received for " + silence.String(), "check the load and the network of the target"
 	case errors.As(err, &name):
 		return err.Error(), "check the name of the server, and the DNS of this host"
 	case errors.As(err, &unreachable), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
@@ -307,15 +310,17 @@ func (s *Store) plain(text string) string {
 	return text
 }
 
-// A dialer connects to the target, and ends connections that are silent.
-type dialer struct{ patience time.Duration }
-
-func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	c, err := (&net.Dialer{Timeout: min(d.patience, 20*time.Second)}).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
+// dialPatiently returns a function that connects to the target. Connections that are silent end.
+func dialPatiently(patience time.Duration) dialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, min(patience, 20*time.Second))
+		defer cancel()
+		c, err := dialer.Dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &patient{c, patience}, nil
 	}
-	return &patient{c, d.patience}, nil
 }
 
 // A patient connection ends when neither side has sent anything for a while.

@@ -221,7 +221,7 @@ func (s *s3) explain(err error) (text, hint string) {
 	case answer.StatusCode == http.StatusInsufficientStorage, strings.Contains(answer.Code, "StorageFull"), strings.Contains(answer.Code, "Quota"), answer.Code == "EntityTooLarge":
 		return "the target is full: " + answer.Code, "free some space at the target, raise its quota, or keep fewer backups: --keep"
 	case answer.StatusCode >= 500 || answer.Code == "SlowDown":
-		return fmt.Sprintf("the server failed: status %d, %s", answer.StatusCode, answer.Code), "look at the log of the server; a timer tries again after 15 minutes"
+		return fmt.Sprintf("the server failed: status %d, %s", answer.StatusCode, answer.Code), "look at the log of the server"
 	case answer.Code != "" && answer.StatusCode != 0:
 		return fmt.Sprintf("the server answered with status %d, %s: %s", answer.StatusCode, answer.Code, answer.Message), "check that s3.endpoint is a server of S3"
 	}

@@ -25,7 +25,7 @@ func TestSeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := create(t, func(o *vm.Options) {
-		o.Machines, o.Bundle = 1, empty // the machine has the bundle only on the drive
+		o.Machines, o.Bundle = 1, empty                                                 // the machine has the bundle only on the drive
 		o.ExtraPackages = append(o.ExtraPackages, "cloud-init", "python3-cffi-backend") // debootstrap does not find what provides a virtual package
 	})[0]
 	match := "{serial: VM-0001}"

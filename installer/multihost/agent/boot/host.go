@@ -232,7 +232,7 @@ func (b *Host) take(ctx context.Context, s *seed.Seed, me spec.Host, data, signe
 func recordOf(s *seed.Seed, me spec.Host) seed.Record {
 	r := seed.Record{Seed: s.ID, Cluster: s.Cluster.Name, Host: me.Name, Role: me.Role, First: me.Name == s.First().Name, Expires: s.Expires, State: seed.Running}
 	for _, h := range s.Cluster.Hosts {
-		r.Hosts = append(r.Hosts, seed.Row{h.Name, h.Role})
+		r.Hosts = append(r.Hosts, seed.Row{Name: h.Name, Role: h.Role})
 	}
 	return r
 }
@@ -292,7 +292,7 @@ func prepare(h *host.Host, s seed.Step) error {
 
 // removeDropped removes the secrets that an interrupted command has left.
 func removeDropped(h *host.Host) error {
-	return errors.Join(h.RemoveTree(plan.RegistriesDir), h.RemoveTree(plan.TargetConfigPath))
+	return h.RemoveTree(plan.RegistriesDir)
 }
 
 // settle removes the copy with its secrets, and lets the unit do nothing at later boots.
