@@ -234,17 +234,8 @@ func (m *Manager) Install(ctx context.Context, wanted []bundle.SitePackage, unpa
 	if items, err = m.Plan(ctx, wanted); err != nil || len(Changes(items)) == 0 { // another process may have changed something
 		return items, err
 	}
-	others, err := m.Incomplete(ctx, items)
-	if err != nil {
+	if err := m.checkHost(ctx, items); err != nil {
 		return nil, err
-	}
-	if others != "" {
-		return nil, fault.New(fault.Preflight, "%s", others).Hint(Complete)
-	}
-	var usr unix.Statfs_t
-	if err := unix.Statfs(m.host.Path("/usr"), &usr); err == nil && usr.Flags&unix.ST_RDONLY != 0 {
-		return nil, fault.New(fault.Preflight, "packages cannot be installed on this host: /usr is read-only").
-			Hint("make it writable, for example with mount -o remount,rw /usr; to install without packages: --skip-phases packages")
 	}
 	if err := m.host.BeginPackages(); err != nil {
 		return nil, err
@@ -254,11 +245,8 @@ func (m *Manager) Install(ctx context.Context, wanted []bundle.SitePackage, unpa
 			err = ended
 		}
 	}()
-	stages, err := m.files(ctx, Changes(items), unpack)
+	stages, err := m.checkPackages(ctx, items, m.host, unpack)
 	if err != nil {
-		return nil, err
-	}
-	if err := m.tool.check(ctx, m.host.Path(host.PackagesDir), stages); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -283,6 +271,47 @@ func (m *Manager) Install(ctx context.Context, wanted []bundle.SitePackage, unpa
 		}
 	}
 	return items, ctx.Err()
+}
+
+// Check refuses what Install would refuse, and changes nothing on the host: unpack writes the packages to dir, a new directory.
+func (m *Manager) Check(ctx context.Context, items []Item, dir *host.Host, unpack Unpack) error {
+	if len(Changes(items)) == 0 {
+		return nil
+	}
+	if err := m.checkHost(ctx, items); err != nil {
+		return err
+	}
+	if err := dir.MakeDir(host.PackagesDir, 0o700); err != nil {
+		return err
+	}
+	_, err := m.checkPackages(ctx, items, dir, unpack)
+	return err
+}
+
+// checkHost refuses a host on which the package manager would fail, or would continue with other packages.
+func (m *Manager) checkHost(ctx context.Context, items []Item) error {
+	others, err := m.Incomplete(ctx, items)
+	if err != nil {
+		return err
+	}
+	if others != "" {
+		return fault.New(fault.Preflight, "%s", others).Hint(Complete)
+	}
+	var usr unix.Statfs_t
+	if err := unix.Statfs(m.host.Path("/usr"), &usr); err == nil && usr.Flags&unix.ST_RDONLY != 0 {
+		return fault.New(fault.Preflight, "packages cannot be installed on this host: /usr is read-only").
+			Hint("make it writable, for example with mount -o remount,rw /usr; to install without packages: --skip-phases packages")
+	}
+	return nil
+}
+
+// checkPackages unpacks the packages to dir, lets the package manager check them, and returns their paths by stages.
+func (m *Manager) checkPackages(ctx context.Context, items []Item, dir *host.Host, unpack Unpack) ([][]string, error) {
+	stages, err := m.files(ctx, Changes(items), unpack)
+	if err != nil {
+		return nil, err
+	}
+	return stages, m.tool.check(ctx, dir.Path(host.PackagesDir), stages)
 }
 
 // Complete is what to do about other packages that are not installed completely.

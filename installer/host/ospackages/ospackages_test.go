@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,7 +70,7 @@ func (s *site) open() (*host.Host, func()) {
 	return h, unlock
 }
 
-// install installs packages as a run of init does.
+// install installs packages as a run of init does. A check before that, as of a dry run, has the same result, and changes nothing.
 func (s *site) install(list ...bundle.SitePackage) ([]ospackages.Item, error) {
 	s.Helper()
 	h, unlock := s.open()
@@ -82,21 +83,60 @@ func (s *site) install(list ...bundle.SitePackage) ([]ospackages.Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.Install(s.Context(), wanted, func(ctx context.Context, entries []string) (map[string]string, error) {
-		paths := map[string]string{}
-		for _, e := range entries {
-			f, err := os.Open(s.files[e])
-			if err != nil {
-				return nil, err
+	unpack := func(to *host.Host) ospackages.Unpack {
+		return func(ctx context.Context, entries []string) (map[string]string, error) {
+			paths := map[string]string{}
+			for _, e := range entries {
+				f, err := os.Open(s.files[e])
+				if err != nil {
+					return nil, err
+				}
+				sum, _, _ := strings.Cut(filepath.Base(e), ".")
+				paths[e], err = to.PutPackage(ctx, e, sum, f)
+				if err = errors.Join(err, f.Close()); err != nil {
+					return nil, err
+				}
 			}
-			sum, _, _ := strings.Cut(filepath.Base(e), ".")
-			paths[e], err = h.PutPackage(ctx, e, sum, f)
-			if err = errors.Join(err, f.Close()); err != nil {
-				return nil, err
-			}
+			return paths, nil
 		}
-		return paths, nil
+	}
+	before := s.records()
+	dir, err := host.NewDirectory(s.TempDir(), "dry-run-")
+	if err != nil {
+		s.Fatal(err)
+	}
+	items, checked := m.Plan(s.Context(), wanted)
+	if checked == nil {
+		checked = m.Check(s.Context(), items, dir, unpack(dir))
+	}
+	if after := s.records(); after != before {
+		s.Errorf("a dry run changed the host from\n%s\nto\n%s", before, after)
+	}
+	same := func(err error) bool {
+		return checked != nil && strings.ReplaceAll(checked.Error(), dir.Path(host.PackagesDir), h.Path(host.PackagesDir)) == err.Error()
+	}
+	items, err = m.Install(s.Context(), wanted, unpack(h))
+	if refused := err != nil && fault.ExitCode(err) != fault.Failure; refused && !same(err) || !refused && checked != nil {
+		s.Errorf("the dry run reported %v, and the run %v", checked, err)
+	}
+	return items, err
+}
+
+// records returns the files with what the package manager knows of the host, without locks.
+func (s *site) records() (text string) {
+	s.Helper()
+	err := filepath.WalkDir(filepath.Join(s.root, "var/lib"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() || strings.Contains(d.Name(), "lock") {
+			return err
+		}
+		sum, err := filesystem.DigestFile(path)
+		text += path + " " + sum + "\n"
+		return err
 	})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return text
 }
 
 // must is install, which succeeds.
