@@ -50,7 +50,7 @@ func TestReconfigure(t *testing.T) {
 	n := len(w.Seen)
 	after := applied(t, w, configured("4"), file, newVersion)
 	const node, wait = "reconfigure node", "cluster host wait --version v1.37.1"
-	want := []string{"reconfigure --config - --yes", wait, node, wait, node, wait, node, wait, node, wait}
+	want := []string{"reconfigure --config - --yes", wait, node, wait, node, wait, node, wait, node, wait, "cluster host wait"}
 	if got := following(w, n); !slices.Equal(got, want) {
 		t.Errorf("%q\nwant\n%q", got, want)
 	}
@@ -72,6 +72,31 @@ func TestFollow(t *testing.T) {
 	for name, m := range w.Hosts {
 		if m.Config != "edited" {
 			t.Errorf("%s has %q", name, m.Config)
+		}
+	}
+}
+
+// While control planes restart, a kubelet of an earlier batch misses its API server: apply ends when all nodes are Ready. Otherwise, the
+// next run would be refused. A node that stays NotReady, and pods that were broken before, end no run.
+func TestReconfigureEndsWithReadyNodes(t *testing.T) {
+	file := aFile(t, newVersion)
+	for _, sick := range []bool{false, true} {
+		w := modelsite.New(configured("2"))
+		applied(t, w, configured("2"), file, newVersion)
+		w.Broken = map[string]string{"kube-system/DaemonSet/kube-proxy": "w1"}
+		w.Changes = func(host, _ string) {
+			if host == "w2" { // the last one
+				w.NotReady, w.Sick = map[string]bool{"cp2": true, "w1": true}, map[string]bool{"w1": sick}
+			}
+		}
+		w.Waited = func(nodes []string) {
+			for _, name := range nodes {
+				delete(w.NotReady, name)
+			}
+		}
+		d := &driver{w: w, c: configured("4"), file: file, version: newVersion}
+		if err := d.apply(t.Context()); err != nil || len(w.NotReady) > 0 != sick {
+			t.Errorf("%v: not Ready are %v\n%s", err, w.NotReady, d.out.String())
 		}
 	}
 }
