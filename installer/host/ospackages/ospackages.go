@@ -60,6 +60,7 @@ type state struct {
 	version string
 	broken  string // why it is not installed completely, "" if it is
 	held    bool
+	former  []string // older versions that are installed, too
 }
 
 // A tool is a package manager.
@@ -209,10 +210,23 @@ func (m *Manager) decide(ctx context.Context, p bundle.SitePackage, has state) (
 			return Upgrade, "", nil
 		}
 	}
-	if has.broken != "" {
-		return Repair, has.broken, nil
+	if why := m.incomplete(p.Name, has); why != "" {
+		return Repair, why, nil
 	}
 	return Nothing, "", nil
+}
+
+// incomplete returns why a package is not installed completely, or "". rpm itself does not know that it was killed before it removed a
+// former version: the ledger has that version.
+func (m *Manager) incomplete(name string, has state) string {
+	if e, ok := m.host.Records().Find(ledger.Package, name); ok && has.broken == "" && e.Package != nil && e.Package.Version == has.version {
+		for _, v := range has.former {
+			if v == e.Package.Before || v == e.Package.Replaces {
+				return "installed next to " + v + ", because " + m.tool.name() + " was interrupted"
+			}
+		}
+	}
+	return has.broken
 }
 
 // Unpack writes the entries of packages to the host, and returns their paths by the names of the entries.
@@ -429,7 +443,7 @@ func (m *Manager) removals(ctx context.Context) (list []Removal, err error) {
 		switch {
 		case p.Before != "":
 			r.Leave = "the host had it before, in version " + p.Before
-		case s.version != p.Version && s.version != p.Replaces:
+		case s.version != p.Version && s.version != p.Replaces, slices.ContainsFunc(s.former, func(v string) bool { return v != p.Replaces }):
 			r.Leave = "Airlift installed " + p.Version + ", and something else changed it"
 		case s.held:
 			r.Leave = "it was set on hold"
@@ -502,8 +516,8 @@ func Recorded(ctx context.Context, h *host.Host) (m *Manager, items []Item, err 
 		switch {
 		case i.Has == "":
 			i.Act = Install
-		case has[e.Name].broken != "":
-			i.Act, i.Reason = Repair, has[e.Name].broken
+		case m.incomplete(e.Name, has[e.Name]) != "":
+			i.Act, i.Reason = Repair, m.incomplete(e.Name, has[e.Name])
 		}
 		items = append(items, i)
 	}

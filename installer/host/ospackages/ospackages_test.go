@@ -642,6 +642,55 @@ func TestRPMOnHosts(t *testing.T) {
 	}
 }
 
+// rpm is killed while it installs, and while it replaces Airlift's former version or the host's: the next run finishes, and reset removes what
+// Airlift installed.
+func TestKilledRPM(t *testing.T) {
+	rig.Root(t)
+	rig.Tool(t, "rpm")
+	const kill = `local f = io.open('/run/second'); if f then f:close() else io.open('/run/second', 'w'):close(); posix.kill(posix.getprocessid('pid'), 9) end`
+	built := map[string]string{} // rpmbuild takes long
+	build := func(t testing.TB, _ string, p distro.Package) string {
+		key := fmt.Sprint(p)
+		if built[key] == "" {
+			built[key] = distro.RPM(t, t.TempDir(), p)
+		}
+		return built[key]
+	}
+	for _, script := range []string{"pre -p <lua>", "post -p <lua>"} {
+		for _, before := range []string{"", "the host's", "Airlift's"} {
+			for _, repairs := range []bool{true, false} {
+				s := newSite(t, "rhel-9")
+				s.make = build
+				former := distro.Package{Name: "app", Version: "1-1"}
+				if out, err := exec.Command("rpm", "--root="+s.root, "--initdb").CombinedOutput(); err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+				switch before {
+				case "the host's":
+					if out, err := exec.Command("rpm", "--root="+s.root, "-U", s.make(t, s.dir, former)).CombinedOutput(); err != nil {
+						t.Fatalf("%v\n%s", err, out)
+					}
+				case "Airlift's":
+					s.must(s.carry(former))
+				}
+				killed := s.carry(distro.Package{Name: "app", Version: "2-1", Scripts: map[string]string{script: kill}})
+				if _, err := s.install(killed); err == nil {
+					t.Fatal("rpm was not killed")
+				}
+				if repairs {
+					s.must(killed)
+					s.is(script+" "+before, s.has(), "app 2-1 installed\n")
+					s.is("again", acts(s.must(killed)), "app \n")
+				}
+				left := s.remove()
+				if has := s.has(); before != "the host's" && has != "" || before == "the host's" && (!strings.Contains(has, "app ") || !strings.Contains(left, "the host had it before")) {
+					t.Errorf("%s, %q, repairs %t: reset left\n%s%s", script, before, repairs, has, left)
+				}
+			}
+		}
+	}
+}
+
 // A host whose /usr is read-only is refused before the first change.
 func TestReadOnly(t *testing.T) {
 	distro.UseDpkg(t)
