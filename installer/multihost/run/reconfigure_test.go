@@ -104,16 +104,12 @@ func TestReconfigureEndsWithReadyNodes(t *testing.T) {
 // TestReconfigureKilledAnywhere kills the driver before, in the middle of and after each of its commands, and runs it again.
 func TestReconfigureKilledAnywhere(t *testing.T) {
 	file := aFile(t, newVersion)
-	start := func() *modelsite.World {
-		w := modelsite.New(configured("2"))
-		applied(t, w, configured("2"), file, newVersion)
-		return w
-	}
-	w := start()
-	want := applied(t, w, configured("4"), file, newVersion)
+	installed := modelsite.New(configured("2"))
+	applied(t, installed, configured("2"), file, newVersion)
+	want := applied(t, installed.Clone(), configured("4"), file, newVersion)
 	for how := 1; how <= 3; how++ {
 		for n := 1; ; n++ {
-			w := start()
+			w := installed.Clone()
 			if !killedAt(t, w, configured("4"), file, newVersion, n, how) {
 				break
 			}
