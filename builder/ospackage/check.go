@@ -1,7 +1,6 @@
 package ospackage
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -220,15 +219,16 @@ func (w *world) conflicts(p *Package) (list []Problem) {
 	return list
 }
 
-// sameFiles returns packages that have a file in the same place: dpkg and rpm would find that while they install them.
+// sameFiles returns packages that have a file in the same place. dpkg and rpm find that while they install them, except for a file that one package
+// has in /lib and the other in /usr/lib, for example: there dpkg replaces the first one without a word.
 func (w *world) sameFiles() (list []Problem) {
 	type found struct {
-		first string // of the files
+		first [2]string // of the files, by the names that the packages have
 		n     int
 	}
 	type holder struct {
 		of   *Package
-		file owned
+		name string
 	}
 	holders := map[string][]holder{} // by the place
 	for n, p := range w.added {
@@ -236,34 +236,46 @@ func (w *world) sameFiles() (list []Problem) {
 		for _, name := range slices.Sorted(maps.Keys(p.files)) {
 			at := place(name)
 			for _, o := range holders[at] {
-				if o.of != p && w.clash(p, p.files[name], o.of, o.file) {
-					with[o.of] = found{cmp.Or(with[o.of].first, name), with[o.of].n + 1}
+				if o.of != p && w.clash(p, o.of, name, o.name) {
+					f := with[o.of]
+					if f.n == 0 || f.first[0] != f.first[1] && name == o.name { // what dpkg refuses comes first
+						f.first = [2]string{name, o.name}
+					}
+					f.n++
+					with[o.of] = f
 				}
 			}
-			holders[at] = append(holders[at], holder{p, p.files[name]})
+			holders[at] = append(holders[at], holder{p, name})
 		}
 		for _, o := range w.added[:n] {
 			f := with[o]
 			if f.n == 0 {
 				continue
 			}
-			text := fmt.Sprintf("%s and %s both have %s", p, o, f.first)
+			text, hint := fmt.Sprintf("%s and %s both have %s", p, o, f.first[0]), "the host's package manager would refuse the second one"
+			if f.first[0] != f.first[1] {
+				text = fmt.Sprintf("%s has %s, and %s has %s, which is the same file on hosts", p, f.first[0], o, f.first[1])
+				if !w.rpm {
+					hint = "dpkg would replace the file of the first one without an error"
+				}
+			}
 			if f.n > 1 {
 				text += fmt.Sprintf(" and %d more files", f.n-1)
 			}
-			list = append(list, Problem{Package: p, Message: text, Hint: "leave one of them out, or take versions that belong together: the host's package manager would refuse the second one"})
+			list = append(list, Problem{Package: p, Message: text, Hint: "leave one of them out, or take versions that belong together: " + hint})
 		}
 	}
 	return list
 }
 
-// clash reports whether two packages cannot both have a file.
-func (w *world) clash(p *Package, a owned, o *Package, b owned) bool {
+// clash reports whether two packages cannot both have a file, by the names that they give it.
+func (w *world) clash(p, o *Package, name, other string) bool {
+	a, b := p.files[name], o.files[other]
 	if w.rpm {
 		return a.same != ghost && b.same != ghost && (a.same == "" || a.same != b.same)
 	}
 	replaces := func(x, y *Package) bool {
-		return slices.ContainsFunc(x.replaces, func(r relation) bool { return r.name == y.Name && holds(y.Version, r) })
+		return name == other && slices.ContainsFunc(x.replaces, func(r relation) bool { return r.name == y.Name && holds(y.Version, r) })
 	}
 	shared := a.dir || b.dir || a.same != "" && a.same == b.same
 	return !shared && !p.diverts && !o.diverts && !replaces(p, o) && !replaces(o, p)

@@ -2,6 +2,7 @@ package ospackage
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -259,15 +260,23 @@ func TestDependenciesAsDpkg(t *testing.T) {
 	}
 }
 
-// Generated packages: two that have the same file are found, if and only if the real dpkg refuses the second one.
+// Generated packages: two that have the same file are found, if and only if the real dpkg refuses the second one, or replaces a file
+// of the first one without an error, where /lib is a link to /usr/lib.
 func TestSameFilesAsDpkg(t *testing.T) {
 	distro.UseDpkg(t)
 	dir := t.TempDir()
-	found := map[bool]int{}
+	found := map[string]int{}
+	number := map[bool]int{true: 1}
 	rapid.Check(t, func(rt *rapid.T) {
-		files := rapid.MapOfN(rapid.SampledFrom([]string{"usr/share/x/one", "usr/share/x/two", "usr/share/y/three", "usr/lib/four", "etc/five"}), rapid.SampledFrom([]string{"1", "2"}), 0, 3)
+		files := rapid.MapOfN(rapid.SampledFrom([]string{"usr/share/x/one", "usr/share/x/two", "usr/share/y/three", "usr/lib/four", "lib/four", "etc/five"}), rapid.Just(""), 0, 3)
 		made := func(name string) (string, *Package) {
 			p := distro.Package{Name: name, Version: "1", Files: files.Draw(rt, name)}
+			if _, twice := p.Files["lib/four"]; twice {
+				delete(p.Files, "usr/lib/four") // no package has one file in both places
+			}
+			for file := range p.Files {
+				p.Files[file] = name
+			}
 			if rapid.IntRange(0, 3).Draw(rt, "replaces") == 0 {
 				p.Fields = "Replaces: " + rapid.SampledFrom([]string{"aa", "bb", "aa (<< 2)", "bb (>= 2)"}).Draw(rt, "what")
 			}
@@ -281,13 +290,28 @@ func TestSameFilesAsDpkg(t *testing.T) {
 		a, one := made("aa")
 		b, two := made("bb")
 		problems := (&world{arch: "amd64", added: []*Package{one, two}}).sameFiles()
-		out, err := distro.Dpkg(t, distro.Root(t, "debian-12"), "--install", a, b)
-		if refused := strings.Contains(out, "trying to overwrite"); refused != (len(problems) > 0) || refused != (err != nil) {
-			rt.Errorf("found %v; dpkg, %v:\n%s", problems, err, out)
+		root := distro.Root(t, "debian-12")
+		if err := errors.Join(os.Mkdir(filepath.Join(root, "usr/lib"), 0o755), os.Symlink("usr/lib", filepath.Join(root, "lib"))); err != nil {
+			t.Fatal(err)
 		}
-		found[len(problems) > 0]++
+		out, err := distro.Dpkg(t, root, "--install", a, b)
+		refused, replaced, want := strings.Contains(out, "trying to overwrite"), false, "the host's package manager would refuse the second one"
+		if !refused {
+			want = "dpkg would replace the file of the first one without an error"
+		}
+		for name := range one.files {
+			list, _ := distro.Dpkg(t, root, "--listfiles", "aa") // without what bb has taken over
+			data, readErr := os.ReadFile(filepath.Join(root, name))
+			replaced = replaced || err == nil && readErr == nil && string(data) == "bb" && slices.Contains(strings.Split(list, "\n"), name)
+		}
+		if (refused || replaced) != (len(problems) > 0) || refused != (err != nil) || len(problems) > 0 && !strings.HasSuffix(problems[0].Hint, want) {
+			rt.Errorf("found %+v; dpkg, %v, replaced %t:\n%s", problems, err, replaced, out)
+		}
+		found["refused"] += number[refused]
+		found["replaced"] += number[replaced]
+		found["fine"] += number[len(problems) == 0]
 	})
-	if found[true] < 5 || found[false] < 5 {
+	if found["refused"] < 5 || found["replaced"] < 3 || found["fine"] < 5 {
 		t.Errorf("the generated packages decide too little: %v", found)
 	}
 }
@@ -302,9 +326,13 @@ func TestSameFilesAsRPM(t *testing.T) {
 		"different":       {map[string]string{"usr/share/x/one": "1"}, map[string]string{"usr/share/x/one": "2"}, "bb 1-1 and aa 1-1 both have /usr/share/x/one"},
 		"the same":        {map[string]string{"usr/share/x/one": "1"}, map[string]string{"usr/share/x/one": "1"}, ""},
 		"other places":    {map[string]string{"usr/share/x/one": "1"}, map[string]string{"usr/share/x/two": "2"}, ""},
+		"usr-merge":       {map[string]string{"lib/x/one": "1"}, map[string]string{"usr/lib/x/one": "2"}, "bb 1-1 has /usr/lib/x/one, and aa 1-1 has /lib/x/one, which is the same file on hosts"},
 		"several of them": {map[string]string{"etc/one": "1", "etc/two": "1"}, map[string]string{"etc/one": "2", "etc/two": "2"}, "bb 1-1 and aa 1-1 both have /etc/one and 1 more files"},
 	} {
 		dir, root := t.TempDir(), distro.Root(t, "rocky-9.4")
+		if err := errors.Join(os.Mkdir(filepath.Join(root, "usr/lib"), 0o755), os.Symlink("usr/lib", filepath.Join(root, "lib"))); err != nil {
+			t.Fatal(err)
+		}
 		var set []*Package
 		var files []string
 		for name, of := range map[string]map[string]string{"aa": c.a, "bb": c.b} {
@@ -320,7 +348,9 @@ func TestSameFilesAsRPM(t *testing.T) {
 		}
 		got := ""
 		for _, p := range Check(set, "amd64", nil) {
-			got += p.Message
+			if got += p.Message; !strings.HasSuffix(p.Hint, "would refuse the second one") {
+				t.Errorf("%s: %s", name, p.Hint)
+			}
 		}
 		out, err := exec.Command("rpm", append([]string{"--root=" + root, "--nodeps", "--ignorearch", "--upgrade", "--test"}, files...)...).CombinedOutput()
 		if got != c.want || (err != nil) != (c.want != "") {

@@ -41,7 +41,7 @@ only control planes or workers get. It is safe to run it again.
 
 Before the first change, it compares release and architecture, and dpkg or rpm checks
 that nothing is missing and that no other package would be removed. A package that the host
-has in a newer version, or holds, stays as it is. --dry-run lists what would be done, without this check.
+has in a newer version, or holds, stays as it is. --dry-run runs the same check, and lists what would be done.
 
 What is installed is recorded. 'packages remove' and 'reset' remove only that.`,
 		Example: "  ./install packages --dry-run\n  ./install packages\n  ./install packages --dry-run -o json\n  ./install packages remove",
@@ -90,8 +90,8 @@ func installPackages(cmd *cobra.Command, dryRun bool, show output.Printer) error
 	if role == node.NoNode && len(phases.PackagesFor(b, role)) < len(b.Manifest.Packages) {
 		c.Note("packages that only control planes or workers get are left out: init and join install them")
 	}
+	b.CheckFile(cmd.Context())
 	if !dryRun {
-		b.CheckFile(cmd.Context())
 		err = recorded(cmd, h, b.KubernetesVersion(), func() error {
 			return workflow.RunPhase(cmd.Context(), c, []workflow.Step{p.Step()}, "packages")
 		})
@@ -100,6 +100,9 @@ func installPackages(cmd *cobra.Command, dryRun bool, show output.Printer) error
 		}
 	}
 	items, err := p.Items(cmd.Context())
+	if err == nil && dryRun {
+		err = p.Check(cmd.Context(), items)
+	}
 	if err != nil {
 		return err
 	}

@@ -2,10 +2,13 @@ package phases
 
 import (
 	"context"
+	"errors"
+	"os"
 	"strings"
 
 	"airlift/bundle"
 	"airlift/installer/desired"
+	"airlift/installer/host"
 	"airlift/installer/host/ospackages"
 	"airlift/installer/node"
 	"airlift/installer/payload"
@@ -61,10 +64,38 @@ func (p Packages) Step() workflow.Step {
 	return workflow.Step{Name: "packages", Doc: "install the packages of the host's distribution", Prepare: p.Before, Desired: p.Desired, Apply: p.install, Empty: len(p.wanted) == 0}
 }
 
-// Desired returns the packages that would be installed. It refuses a host for which they are not.
+// Desired returns the packages that would be installed. It refuses a host for which they are not. In a dry run, the host's package
+// manager checks them here: Apply does not run.
 func (p Packages) Desired(ctx context.Context) (desired.List, error) {
 	items, err := p.Items(ctx)
+	if err == nil && p.Host != p.Existing {
+		err = p.Check(ctx, items)
+	}
 	return desired.List{Packages: ospackages.Changes(items)}, err
+}
+
+// Check refuses packages that the host's package manager would refuse, and changes nothing. It writes them to a temporary directory.
+func (p Packages) Check(ctx context.Context, items []ospackages.Item) error {
+	changed := ospackages.Changes(items)
+	if len(changed) == 0 {
+		return nil
+	}
+	if err := p.bundle.Checked(ctx, p.Console); err != nil {
+		return err
+	}
+	m, err := ospackages.New(p.Existing, changed[0].Format(), p.Report)
+	if err != nil {
+		return err
+	}
+	parent := os.TempDir()
+	if p.Host != p.Existing {
+		parent = p.Host.Path("/")
+	}
+	dir, err := host.NewDirectory(parent, "airlift-packages-")
+	if err != nil {
+		return err
+	}
+	return errors.Join(m.Check(ctx, items, dir, p.unpack(dir)), dir.RemoveDirectory())
 }
 
 // Items returns the packages for this host, with what is done with each.
@@ -105,17 +136,7 @@ func (p Packages) install(ctx context.Context, _ desired.List) error {
 		return err
 	}
 	_, asked := ospackages.RebootRequired(p.Host)
-	items, err := m.Install(ctx, wanted, func(ctx context.Context, entries []string) (map[string]string, error) {
-		if p.Attach != nil {
-			if err := p.Attach(ctx); err != nil {
-				return nil, err
-			}
-		}
-		if err := p.bundle.NeedsSource(); err != nil {
-			return nil, err
-		}
-		return p.bundle.Packages(ctx, p.Host, entries)
-	})
+	items, err := m.Install(ctx, wanted, p.unpack(p.Host))
 	if err != nil {
 		return err
 	}
@@ -137,6 +158,21 @@ func (p Packages) install(ctx context.Context, _ desired.List) error {
 		p.Console.Warn("this host must be rebooted, because of %s: /run/reboot-required", strings.Join(append(names, "its packages")[:max(1, len(names))], ", "))
 	}
 	return nil
+}
+
+// unpack writes packages of the file to a host or a directory.
+func (p Packages) unpack(to *host.Host) ospackages.Unpack {
+	return func(ctx context.Context, entries []string) (map[string]string, error) {
+		if p.Attach != nil {
+			if err := p.Attach(ctx); err != nil {
+				return nil, err
+			}
+		}
+		if err := p.bundle.NeedsSource(); err != nil {
+			return nil, err
+		}
+		return p.bundle.Packages(ctx, to, entries)
+	}
 }
 
 // packageProblem returns why the packages cannot be installed on this host, and how many are not installed yet.

@@ -44,13 +44,18 @@ func (s *subject) podNetwork(context.Context) (found []Problem) {
 // needs requires a binary that the kubelet runs to be in PATH: mount and umount
 // for every volume (k8s.io/mount-utils), so that no pod starts without them, and
 // losetup for block volumes (pkg/volume/util/volumepathhandler). kubeadm checks
-// for losetup since 1.37; the kubelet has run it since 1.9.
+// for losetup since 1.37; the kubelet has run it since 1.9. A package of the bundle
+// may bring it: init and join install the packages first, and check the host again.
 func (s *subject) needs(name, what string) check {
 	return check{"FileExisting-" + name, func(context.Context) []Problem {
 		if s.inPath(name) {
 			return nil
 		}
-		return Fail("install it (Debian: packages mount and util-linux)", "%s is not in PATH: the kubelet %s with it", name, what)
+		problem := Fail
+		if s.PendingPackages > 0 {
+			problem = Warn
+		}
+		return problem("install it (Debian: packages mount and util-linux)", "%s is not in PATH: the kubelet %s with it", name, what)
 	}}
 }
 

@@ -43,3 +43,19 @@ func TestSiteFiles(t *testing.T) {
 		}
 	}
 }
+
+// While packages of the bundle are not installed, a binary that one of them may bring is no reason to refuse the host, as cluster apply
+// does before the first change. After that, it is.
+func TestPendingPackages(t *testing.T) {
+	s := healthy(t)
+	remove(t, s, "/sbin/losetup")
+	for pending, warning := range map[int]bool{0: false, 2: true} {
+		s.PendingPackages = pending
+		if found := s.runOne(t, "FileExisting-losetup"); len(found) != 1 || found[0].Warning != warning || found[0].Fix == "" {
+			t.Errorf("%d packages: %+v", pending, found)
+		}
+		if found := s.runOne(t, "Packages"); warning != (len(found) == 1 && found[0].Warning) {
+			t.Errorf("%d packages: %+v", pending, found)
+		}
+	}
+}

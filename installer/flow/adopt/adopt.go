@@ -133,7 +133,7 @@ func (a *Adopt) checkHost() error {
 		return fault.New(fault.Preflight, "this host is not a node of a cluster: %s does not exist", node.KubeletConf).Hint("run it on a node; to make this host one: ./install init, or ./install join")
 	case h.Records().RanNode():
 		a.result = a.newResult("Airlift installed this node. There is nothing to adopt.\n")
-	case h.Records().Used():
+	case h.Records().Manages():
 		return fault.New(fault.Preflight, "Airlift has changed this host before another tool made it a node: its ledger has entries").
 			Hint("remove what they list: see ./install reset --dry-run; then ./install reset, and ./install adopt")
 	case pki.NodeName(a.Files()) == "":

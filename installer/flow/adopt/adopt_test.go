@@ -253,6 +253,33 @@ func TestHostsThatAreNotAdopted(t *testing.T) {
 	}
 }
 
+// A node of another tool that has packages of Airlift's file is not managed by Airlift: commands that change nodes refuse it, and it can be
+// adopted. Then the packages are left by disown.
+func TestAdoptAfterPackages(t *testing.T) {
+	l := layouts.Kubeadm(layouts.Options{Version: version})
+	root := written(t, l)
+	h := testhost.Open(t, root)
+	if err := h.Records().Record(ledger.Entry{Kind: ledger.Package, Name: "chrony", Package: &ledger.PackageVersions{Manager: "dpkg", Version: "4"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Managed(h, ""); fault.ExitCode(err) != fault.Preflight {
+		t.Errorf("before it is adopted: %v", err)
+	}
+	if is, err := adopts(root, server(t), l, false, io.Discard); err != nil || !is.Adopted {
+		t.Fatalf("%+v, %v", is, err)
+	}
+	h = testhost.Open(t, root)
+	if e, ok := h.Records().Find(ledger.Package, "chrony"); !ok || e.Package == nil || e.Package.Version != "4" {
+		t.Errorf("the ledger has %+v", e)
+	}
+	if err := node.Managed(h, ""); err != nil {
+		t.Error(err)
+	}
+	if _, stays, err := uninstall.PlanDisown(h); err != nil || !slices.Contains(stays, "package chrony") {
+		t.Errorf("%q, %v", stays, err)
+	}
+}
+
 // If the variable is set, the test binary runs the named command in the named directory.
 const actVariable = "AIRLIFT_TEST_ADOPT"
 

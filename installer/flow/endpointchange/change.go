@@ -90,7 +90,7 @@ func (c *Change) checkHost() error {
 	switch {
 	case pki.NodeName(c.Files()) == "":
 		return fault.New(fault.Preflight, "this host is not a node of a cluster: %s does not have a node's name", node.KubeletConf).Hint("run it on a node of the cluster")
-	case !c.Existing.Records().Used():
+	case !c.Existing.Records().Manages():
 		return node.Managed(c.Existing, "; or change its kubelet.conf by hand, as the tool describes that installed it")
 	case c.options.Verb != Follow && !c.IsControlPlane():
 		return fault.New(fault.Preflight, "this host is a worker").Hint("run it on a control plane; then here: ./install endpoint node")

@@ -28,7 +28,7 @@ import (
 // changes of reconfigure --restore, without files that Airlift wrote so. It changes nothing. The error is why that is not known.
 func ReadDrift(ctx context.Context, b *payload.Bundle, kubeconfig string, h *host.Host) ([]status.Drift, error) {
 	switch {
-	case !h.Records().Used():
+	case !h.Records().Manages():
 		return nil, errors.New("this node was not installed by Airlift")
 	case node.AdoptedKubelet(h) != nil:
 		return nil, errors.New("this node was adopted and not upgraded since: its files come from its former installer")

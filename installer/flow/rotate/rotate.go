@@ -112,7 +112,7 @@ func (r *Rotation) checkNode() error {
 	switch {
 	case r.run.node == "":
 		return fault.New(fault.Preflight, "this host is not a node of a cluster: %s does not have a node's name", node.KubeletConf).Hint("run it on a node of the cluster")
-	case r.IsControlPlane() && !r.Existing.Records().Used():
+	case r.IsControlPlane() && !r.Existing.Records().Manages():
 		return node.Managed(r.Existing, "; or rotate the CAs as Kubernetes' documentation describes")
 	}
 	return nil

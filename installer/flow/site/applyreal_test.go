@@ -7,10 +7,12 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"airlift/bundle"
+	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/phases"
 	"airlift/installer/workflow"
@@ -154,5 +156,92 @@ func TestRealApplyAndBack(t *testing.T) {
 	}
 	if err := run(first, remove); fault.ExitCode(err) != fault.Usage {
 		t.Errorf("a second removal: %v", err)
+	}
+
+	// definition sets a kind with two versions, of which the first is stored.
+	definition := func(group string, webhook bool) {
+		t.Helper()
+		conversion := `{strategy: None}`
+		if webhook { // that does not answer
+			conversion = `{strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: "https://127.0.0.1:1/"}}}`
+		}
+		version := "{name: %s, served: true, storage: %t, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}"
+		text := fmt.Sprintf(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: things.%[1]s, annotations: {api-approved.kubernetes.io: "unapproved, of a test"}},
+			spec: {group: %[1]s, scope: Namespaced, names: {kind: Thing, plural: things}, conversion: %[2]s, versions: [%[3]s, %[4]s]}}`, group, conversion, fmt.Sprintf(version, "v1", true), fmt.Sprintf(version, "v2", false))
+		patch := api.CoreV1().RESTClient().Patch(types.ApplyPatchType).AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things."+group).Param("fieldManager", "a-test").Param("force", "true").Body([]byte(text))
+		if err := patch.Do(testcluster.Within(t)).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reads := func(group string) error {
+		return api.CoreV1().RESTClient().Get().AbsPath("/apis/" + group + "/v2/namespaces/site/things/one").Do(testcluster.Within(t)).Error()
+	}
+	const thing = "---\n{apiVersion: GROUP/v1, kind: Thing, metadata: {name: one}}\n"
+	served := func(group string) *payload.Bundle {
+		t.Helper()
+		definition(group, false)
+		testcluster.Eventually(t, func() bool {
+			return apierrors.IsNotFound(reads(group)) && strings.Contains(reads(group).Error(), "one")
+		})
+		b := manifestsBundle(t, "things", map[string]string{"web": someConfigMap("a", "1") + strings.ReplaceAll(thing, "GROUP", group)})
+		ok(run(b, ApplyOptions{}))
+		testcluster.Eventually(t, func() bool { return reads(group) == nil })
+		return b
+	}
+
+	// An object that cannot be read stays. The rest is removed, and the exit code reports what is left, until what serves the object is repaired.
+	const broken = "broken.example.com"
+	served(broken)
+	definition(broken, true)
+	testcluster.Eventually(t, func() bool { return reads(broken) != nil })
+	err := run(first, remove)
+	if text := "everything else is done, but these objects could not be read, and stay:\n  - web: Thing." + broken + " site/one: it cannot be read: "; fault.ExitCode(err) != fault.Failure || !strings.HasPrefix(err.Error(), text) || strings.Count(err.Error(), "\n  - ") != 1 || fault.Hint(err) == "" {
+		t.Errorf("%v (exit code %d, hint %q)", err, fault.ExitCode(err), fault.Hint(err))
+	}
+	live()
+	definition(broken, false)
+	testcluster.Eventually(t, func() bool { return reads(broken) == nil })
+	ok(run(first, remove))
+	if err := reads(broken); !apierrors.IsNotFound(err) {
+		t.Errorf("after the repair: %v", err)
+	}
+
+	// An undo warns of a version for another Kubernetes, and refuses one whose API is gone: nothing is applied of it.
+	const gone = "internal.apiserver.k8s.io" // of Kubernetes itself, and not served
+	b := served(gone)
+	other := manifestsBundle(t, "other", map[string]string{"web": someConfigMap("a", "2")})
+	other.Manifest.KubernetesVersion = "v1.36.1"
+	ok(run(other, ApplyOptions{IgnoreVersion: true, Prune: true}))
+	live("a=2")
+	if err := api.CoreV1().RESTClient().Delete().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things." + gone).Do(testcluster.Within(t)).Error(); err != nil {
+		t.Fatal(err)
+	}
+	testcluster.Eventually(t, func() bool { return reads(gone) != nil && !strings.Contains(reads(gone).Error(), "one") })
+	for _, o := range []ApplyOptions{undo, {Undo: true, Names: []string{"web@1"}}} {
+		err := run(b, o)
+		if fault.ExitCode(err) != fault.Preflight || !strings.Contains(err.Error(), "the API server does not serve the versions of these objects:\n  - web: Thing one of "+gone+"/v1") || fault.Hint(err) == "" {
+			t.Errorf("%v (exit code %d, hint %q)", err, fault.ExitCode(err), fault.Hint(err))
+		}
+		live("a=2")
+	}
+	ok(run(manifestsBundle(t, "fourth", map[string]string{"web": someConfigMap("a", "3")}), ApplyOptions{}))
+	ok(run(first, undo), "warning: the API server has Kubernetes v1.37.1, and version 2 of manifest web was rendered for v1.36.1")
+	live("a=2")
+
+	// images prune keeps the images that an undo needs, except for the ones of a damaged version: it names that version, and what removes it.
+	var warned strings.Builder
+	n := &NodeImages{Machine: node.NewMachine(testhost.Open(t, root), &workflow.Console{Out: &warned})}
+	if err := n.AskCluster(testcluster.Within(t), p.Super); err != nil || warned.Len() > 0 {
+		t.Errorf("%v\n%s", err, &warned)
+	}
+	secrets := api.CoreV1().Secrets("kube-system")
+	kept := testcluster.Must(secrets.Get(testcluster.Within(t), "airlift-manifest.web.1", metav1.GetOptions{}))(t)
+	kept.ResourceVersion, kept.UID, kept.Data["facts"] = "", "", []byte("{")
+	if err := secrets.Delete(testcluster.Within(t), kept.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testcluster.Must(secrets.Create(testcluster.Within(t), kept, metav1.CreateOptions{}))(t)
+	if err := n.AskCluster(testcluster.Within(t), p.Super); err != nil || !strings.Contains(warned.String(), "warning: version 1 of manifest web in the history is damaged, so its images are not kept for 'apply undo'; to remove it: kubectl delete secret -n kube-system airlift-manifest.web.1\n") {
+		t.Errorf("%v\n%s", err, &warned)
 	}
 }

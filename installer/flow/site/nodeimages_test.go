@@ -1,11 +1,20 @@
 package site
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"airlift/installer/node"
+	"airlift/installer/payload"
+	"airlift/installer/registry/hosts"
 	"airlift/installer/registry/images"
+	"airlift/installer/workflow"
+	"airlift/internal/fault"
+	"airlift/scripts/fixtures/testhost"
 )
 
 // TestComesBack: an image comes back if all of its layers are served, under each name with a tag.
@@ -57,5 +66,32 @@ func TestNotHere(t *testing.T) {
 	yes := true
 	if err := WriteNodeImages(&out, []NodeImage{{References: []string{"a:1"}, Served: &yes}}); err != nil || !slices.Contains(strings.Fields(out.String()), "SERVED") {
 		t.Errorf("%v\n%s", err, &out)
+	}
+}
+
+// What prune cannot find out, it warns of: it goes on only if --bundle names files to keep, and counts no image as served.
+func TestPruneWarns(t *testing.T) {
+	root := t.TempDir()
+	var out strings.Builder
+	h := testhost.Open(t, root)
+	n := &NodeImages{Machine: node.NewMachine(h, &workflow.Console{Out: &out})}
+	none := filepath.Join(root, "none.conf")
+	if wantFault(t, "without files to keep", n.AskCluster(t.Context(), none), fault.Preflight, "none.conf", "--bundle FILE"); out.Len() > 0 {
+		t.Errorf("a warning and an error:\n%s", &out)
+	}
+	n.keep = []*payload.Bundle{laterBundle(t, "")}
+	if err := n.AskCluster(t.Context(), none); err != nil || !strings.Contains(out.String(), "warning: cannot find out which images the cluster's workloads need, so only --bundle protects them: ") || n.needed != nil {
+		t.Errorf("%v, %v\n%s", n.needed, err, &out)
+	}
+	out.Reset()
+	if n.AskRegistry(t.Context()); out.Len() > 0 {
+		t.Errorf("on a node without the embedded registry:\n%s", &out)
+	}
+	timer := h.Path(hosts.Timer.UnitPath())
+	if err := errors.Join(os.MkdirAll(filepath.Dir(timer), 0o755), os.WriteFile(timer, nil, 0o644), h.Records().SetOwnsRuntime()); err != nil {
+		t.Fatal(err)
+	}
+	if n.AskRegistry(t.Context()); !strings.Contains(out.String(), "warning: cannot find out which images the control planes serve: ") || n.asked {
+		t.Errorf("%t\n%s", n.asked, &out)
 	}
 }

@@ -214,6 +214,13 @@ func (r *Records) Used() bool {
 	return r.document.used()
 }
 
+// Manages reports whether Airlift installed or changed more on this host than packages, which any node may have, or adopted its node.
+func (r *Records) Manages() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.document.Adopted != nil || slices.ContainsFunc(r.document.Entries, func(e Entry) bool { return e.Kind != Package })
+}
+
 // HasEntries reports whether the ledger has entries: Airlift installed, changed or claimed something.
 func (r *Records) HasEntries() bool {
 	r.mu.Lock()

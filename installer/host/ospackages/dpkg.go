@@ -116,9 +116,6 @@ func (d dpkg) describe(ctx context.Context, file string) (name, version, arch st
 // check runs dpkg on a copy of its records, stage by stage, without the files of the packages: --no-act finds conflicts and
 // missing pre-dependencies, and the configuration of packages that are unpacked in the copy finds missing dependencies.
 func (d dpkg) check(ctx context.Context, dir string, stages [][]string) error {
-	if err := d.mergeUpdates(ctx); err != nil {
-		return err
-	}
 	if err := d.checkSpace(ctx, stages); err != nil {
 		return err
 	}
@@ -138,11 +135,11 @@ func (d dpkg) check(ctx context.Context, dir string, stages [][]string) error {
 			}
 		}
 	}
-	status, err := os.ReadFile(d.host.Path(dpkgDir + "/status"))
+	status, err := d.copyRecords(ctx, admin)
 	if err != nil {
 		return err
 	}
-	records := triggered(string(status))
+	records := triggered(status)
 	write := func() error { return os.WriteFile(filepath.Join(admin, "status"), []byte(records), 0o600) }
 	var refused []string
 	refuse := func(err error) error {
@@ -249,14 +246,32 @@ func without(records, name string) string {
 	return strings.Join(kept, "\n\n") + "\n\n"
 }
 
-// mergeUpdates completes the records of a dpkg that was killed.
-func (d dpkg) mergeUpdates(ctx context.Context) error {
-	list, err := filepath.Glob(d.host.Path(dpkgDir + "/updates/[0-9]*"))
-	if err != nil || len(list) == 0 {
-		return err
+// copyRecords copies the records to another directory, and returns them as the next dpkg would complete them if the last one was killed.
+func (d dpkg) copyRecords(ctx context.Context, admin string) (string, error) {
+	updates, err := filepath.Glob(d.host.Path(dpkgDir + "/updates/[0-9]*"))
+	if err != nil {
+		return "", err
 	}
-	_, err = d.read(ctx, "dpkg", d.on("--set-selections")...) // without input, it changes nothing else
-	return err
+	for _, file := range append(updates, d.host.Path(dpkgDir+"/status")) {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return "", err
+		}
+		name, err := filepath.Rel(d.host.Path(dpkgDir), file)
+		if err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(filepath.Join(admin, name), data, 0o600); err != nil {
+			return "", err
+		}
+	}
+	if len(updates) > 0 {
+		if _, err := d.read(ctx, "dpkg", "--admindir="+admin, "--set-selections"); err != nil { // without input, it changes nothing else
+			return "", err
+		}
+	}
+	status, err := os.ReadFile(filepath.Join(admin, "status"))
+	return string(status), err
 }
 
 // checkSpace requires space for the files of the packages: dpkg itself does not look for it, and leaves half of a package.
@@ -341,8 +356,5 @@ const removeHalf = "--force-remove-reinstreq"
 
 // remove keeps the configuration files: they may have been edited.
 func (d dpkg) remove(ctx context.Context, names []string) error {
-	if err := d.mergeUpdates(ctx); err != nil {
-		return err
-	}
 	return explain("removing", d.change(ctx, "dpkg", append(d.on(removeHalf, "--remove"), names...)...))
 }

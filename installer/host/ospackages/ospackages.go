@@ -60,6 +60,7 @@ type state struct {
 	version string
 	broken  string // why it is not installed completely, "" if it is
 	held    bool
+	former  []string // older versions that are installed, too
 }
 
 // A tool is a package manager.
@@ -209,10 +210,23 @@ func (m *Manager) decide(ctx context.Context, p bundle.SitePackage, has state) (
 			return Upgrade, "", nil
 		}
 	}
-	if has.broken != "" {
-		return Repair, has.broken, nil
+	if why := m.incomplete(p.Name, has); why != "" {
+		return Repair, why, nil
 	}
 	return Nothing, "", nil
+}
+
+// incomplete returns why a package is not installed completely, or "". rpm itself does not know that it was killed before it removed a
+// former version: the ledger has that version.
+func (m *Manager) incomplete(name string, has state) string {
+	if e, ok := m.host.Records().Find(ledger.Package, name); ok && has.broken == "" && e.Package != nil && e.Package.Version == has.version {
+		for _, v := range has.former {
+			if v == e.Package.Before || v == e.Package.Replaces {
+				return "installed next to " + v + ", because " + m.tool.name() + " was interrupted"
+			}
+		}
+	}
+	return has.broken
 }
 
 // Unpack writes the entries of packages to the host, and returns their paths by the names of the entries.
@@ -234,17 +248,8 @@ func (m *Manager) Install(ctx context.Context, wanted []bundle.SitePackage, unpa
 	if items, err = m.Plan(ctx, wanted); err != nil || len(Changes(items)) == 0 { // another process may have changed something
 		return items, err
 	}
-	others, err := m.Incomplete(ctx, items)
-	if err != nil {
+	if err := m.checkHost(ctx, items); err != nil {
 		return nil, err
-	}
-	if others != "" {
-		return nil, fault.New(fault.Preflight, "%s", others).Hint(Complete)
-	}
-	var usr unix.Statfs_t
-	if err := unix.Statfs(m.host.Path("/usr"), &usr); err == nil && usr.Flags&unix.ST_RDONLY != 0 {
-		return nil, fault.New(fault.Preflight, "packages cannot be installed on this host: /usr is read-only").
-			Hint("make it writable, for example with mount -o remount,rw /usr; to install without packages: --skip-phases packages")
 	}
 	if err := m.host.BeginPackages(); err != nil {
 		return nil, err
@@ -254,11 +259,8 @@ func (m *Manager) Install(ctx context.Context, wanted []bundle.SitePackage, unpa
 			err = ended
 		}
 	}()
-	stages, err := m.files(ctx, Changes(items), unpack)
+	stages, err := m.checkPackages(ctx, items, m.host, unpack)
 	if err != nil {
-		return nil, err
-	}
-	if err := m.tool.check(ctx, m.host.Path(host.PackagesDir), stages); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -283,6 +285,47 @@ func (m *Manager) Install(ctx context.Context, wanted []bundle.SitePackage, unpa
 		}
 	}
 	return items, ctx.Err()
+}
+
+// Check refuses what Install would refuse, and changes nothing on the host: unpack writes the packages to dir, a new directory.
+func (m *Manager) Check(ctx context.Context, items []Item, dir *host.Host, unpack Unpack) error {
+	if len(Changes(items)) == 0 {
+		return nil
+	}
+	if err := m.checkHost(ctx, items); err != nil {
+		return err
+	}
+	if err := dir.MakeDir(host.PackagesDir, 0o700); err != nil {
+		return err
+	}
+	_, err := m.checkPackages(ctx, items, dir, unpack)
+	return err
+}
+
+// checkHost refuses a host on which the package manager would fail, or would continue with other packages.
+func (m *Manager) checkHost(ctx context.Context, items []Item) error {
+	others, err := m.Incomplete(ctx, items)
+	if err != nil {
+		return err
+	}
+	if others != "" {
+		return fault.New(fault.Preflight, "%s", others).Hint(Complete)
+	}
+	var usr unix.Statfs_t
+	if err := unix.Statfs(m.host.Path("/usr"), &usr); err == nil && usr.Flags&unix.ST_RDONLY != 0 {
+		return fault.New(fault.Preflight, "packages cannot be installed on this host: /usr is read-only").
+			Hint("make it writable, for example with mount -o remount,rw /usr; to install without packages: --skip-phases packages")
+	}
+	return nil
+}
+
+// checkPackages unpacks the packages to dir, lets the package manager check them, and returns their paths by stages.
+func (m *Manager) checkPackages(ctx context.Context, items []Item, dir *host.Host, unpack Unpack) ([][]string, error) {
+	stages, err := m.files(ctx, Changes(items), unpack)
+	if err != nil {
+		return nil, err
+	}
+	return stages, m.tool.check(ctx, dir.Path(host.PackagesDir), stages)
 }
 
 // Complete is what to do about other packages that are not installed completely.
@@ -400,7 +443,7 @@ func (m *Manager) removals(ctx context.Context) (list []Removal, err error) {
 		switch {
 		case p.Before != "":
 			r.Leave = "the host had it before, in version " + p.Before
-		case s.version != p.Version && s.version != p.Replaces:
+		case s.version != p.Version && s.version != p.Replaces, slices.ContainsFunc(s.former, func(v string) bool { return v != p.Replaces }):
 			r.Leave = "Airlift installed " + p.Version + ", and something else changed it"
 		case s.held:
 			r.Leave = "it was set on hold"
@@ -473,8 +516,8 @@ func Recorded(ctx context.Context, h *host.Host) (m *Manager, items []Item, err 
 		switch {
 		case i.Has == "":
 			i.Act = Install
-		case has[e.Name].broken != "":
-			i.Act, i.Reason = Repair, has[e.Name].broken
+		case m.incomplete(e.Name, has[e.Name]) != "":
+			i.Act, i.Reason = Repair, m.incomplete(e.Name, has[e.Name])
 		}
 		items = append(items, i)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,7 +70,7 @@ func (s *site) open() (*host.Host, func()) {
 	return h, unlock
 }
 
-// install installs packages as a run of init does.
+// install installs packages as a run of init does. A check before that, as of a dry run, has the same result, and changes nothing.
 func (s *site) install(list ...bundle.SitePackage) ([]ospackages.Item, error) {
 	s.Helper()
 	h, unlock := s.open()
@@ -82,21 +83,60 @@ func (s *site) install(list ...bundle.SitePackage) ([]ospackages.Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.Install(s.Context(), wanted, func(ctx context.Context, entries []string) (map[string]string, error) {
-		paths := map[string]string{}
-		for _, e := range entries {
-			f, err := os.Open(s.files[e])
-			if err != nil {
-				return nil, err
+	unpack := func(to *host.Host) ospackages.Unpack {
+		return func(ctx context.Context, entries []string) (map[string]string, error) {
+			paths := map[string]string{}
+			for _, e := range entries {
+				f, err := os.Open(s.files[e])
+				if err != nil {
+					return nil, err
+				}
+				sum, _, _ := strings.Cut(filepath.Base(e), ".")
+				paths[e], err = to.PutPackage(ctx, e, sum, f)
+				if err = errors.Join(err, f.Close()); err != nil {
+					return nil, err
+				}
 			}
-			sum, _, _ := strings.Cut(filepath.Base(e), ".")
-			paths[e], err = h.PutPackage(ctx, e, sum, f)
-			if err = errors.Join(err, f.Close()); err != nil {
-				return nil, err
-			}
+			return paths, nil
 		}
-		return paths, nil
+	}
+	before := s.records()
+	dir, err := host.NewDirectory(s.TempDir(), "dry-run-")
+	if err != nil {
+		s.Fatal(err)
+	}
+	items, checked := m.Plan(s.Context(), wanted)
+	if checked == nil {
+		checked = m.Check(s.Context(), items, dir, unpack(dir))
+	}
+	if after := s.records(); after != before {
+		s.Errorf("a dry run changed the host from\n%s\nto\n%s", before, after)
+	}
+	same := func(err error) bool {
+		return checked != nil && strings.ReplaceAll(checked.Error(), dir.Path(host.PackagesDir), h.Path(host.PackagesDir)) == err.Error()
+	}
+	items, err = m.Install(s.Context(), wanted, unpack(h))
+	if refused := err != nil && fault.ExitCode(err) != fault.Failure; refused && !same(err) || !refused && checked != nil {
+		s.Errorf("the dry run reported %v, and the run %v", checked, err)
+	}
+	return items, err
+}
+
+// records returns the files with what the package manager knows of the host, without locks.
+func (s *site) records() (text string) {
+	s.Helper()
+	err := filepath.WalkDir(filepath.Join(s.root, "var/lib"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() || strings.Contains(d.Name(), "lock") {
+			return err
+		}
+		sum, err := filesystem.DigestFile(path)
+		text += path + " " + sum + "\n"
+		return err
 	})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return text
 }
 
 // must is install, which succeeds.
@@ -599,6 +639,55 @@ func TestRPMOnHosts(t *testing.T) {
 	})
 	if err != nil || !strings.Contains(strings.Join(said, "\n"), "no device") {
 		t.Errorf("%q, %v", said, err)
+	}
+}
+
+// rpm is killed while it installs, and while it replaces Airlift's former version or the host's: the next run finishes, and reset removes what
+// Airlift installed.
+func TestKilledRPM(t *testing.T) {
+	rig.Root(t)
+	rig.Tool(t, "rpm")
+	const kill = `local f = io.open('/run/second'); if f then f:close() else io.open('/run/second', 'w'):close(); posix.kill(posix.getprocessid('pid'), 9) end`
+	built := map[string]string{} // rpmbuild takes long
+	build := func(t testing.TB, _ string, p distro.Package) string {
+		key := fmt.Sprint(p)
+		if built[key] == "" {
+			built[key] = distro.RPM(t, t.TempDir(), p)
+		}
+		return built[key]
+	}
+	for _, script := range []string{"pre -p <lua>", "post -p <lua>"} {
+		for _, before := range []string{"", "the host's", "Airlift's"} {
+			for _, repairs := range []bool{true, false} {
+				s := newSite(t, "rhel-9")
+				s.make = build
+				former := distro.Package{Name: "app", Version: "1-1"}
+				if out, err := exec.Command("rpm", "--root="+s.root, "--initdb").CombinedOutput(); err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+				switch before {
+				case "the host's":
+					if out, err := exec.Command("rpm", "--root="+s.root, "-U", s.make(t, s.dir, former)).CombinedOutput(); err != nil {
+						t.Fatalf("%v\n%s", err, out)
+					}
+				case "Airlift's":
+					s.must(s.carry(former))
+				}
+				killed := s.carry(distro.Package{Name: "app", Version: "2-1", Scripts: map[string]string{script: kill}})
+				if _, err := s.install(killed); err == nil {
+					t.Fatal("rpm was not killed")
+				}
+				if repairs {
+					s.must(killed)
+					s.is(script+" "+before, s.has(), "app 2-1 installed\n")
+					s.is("again", acts(s.must(killed)), "app \n")
+				}
+				left := s.remove()
+				if has := s.has(); before != "the host's" && has != "" || before == "the host's" && (!strings.Contains(has, "app ") || !strings.Contains(left, "the host had it before")) {
+					t.Errorf("%s, %q, repairs %t: reset left\n%s%s", script, before, repairs, has, left)
+				}
+			}
+		}
 	}
 }
 

@@ -53,9 +53,16 @@ func (r rpm) installed(ctx context.Context) (map[string]state, error) {
 		if is != arch && is != "noarch" {
 			continue
 		}
-		if has := list[name].version; has == "" || newer(evr, has) { // several versions of a kernel may be installed
-			list[name] = state{version: evr}
+		s := list[name]
+		switch { // several versions of a kernel may be installed, and of a package that rpm was replacing when it was killed
+		case s.version == "":
+			s.version = evr
+		case newer(evr, s.version):
+			s.former, s.version = append(s.former, s.version), evr
+		default:
+			s.former = append(s.former, evr)
 		}
+		list[name] = s
 	}
 	return list, nil
 }
@@ -124,7 +131,7 @@ func (r rpm) check(ctx context.Context, _ string, stages [][]string) error {
 			}
 		}
 	}
-	_, err = r.read(ctx, "rpm", append(r.on("--upgrade", "--test"), files...)...)
+	_, err = r.read(ctx, "rpm", append(r.on("--upgrade", "--replacepkgs", "--test"), files...)...)
 	if f, ok := errors.AsType[*failed](err); ok {
 		refused = append(refused, tail(f.output))
 	} else if err != nil {
@@ -149,8 +156,9 @@ func isIn(has, op, limit string) bool {
 	return order < 0 && strings.HasPrefix(op, "<") || order > 0 && strings.HasPrefix(op, ">") || order == 0 && strings.HasSuffix(op, "=")
 }
 
+// install installs a package again if the last rpm was killed before it removed the former version.
 func (r rpm) install(ctx context.Context, stages [][]string) error {
-	return explain("installing", r.change(ctx, "rpm", append(r.on("--upgrade"), slices.Concat(stages...)...)...))
+	return explain("installing", r.change(ctx, "rpm", append(r.on("--upgrade", "--replacepkgs"), slices.Concat(stages...)...)...))
 }
 
 // neededBy is a line of rpm about a capability that a package needs.
@@ -159,7 +167,7 @@ var neededBy = regexp.MustCompile(`(?m)^\s+(.+) is needed by \(installed\) (\S+)
 func (r rpm) needed(ctx context.Context, names []string) (map[string]string, error) {
 	needed := map[string]string{}
 	for left := names; len(left) > 0; {
-		_, err := r.read(ctx, "rpm", append(r.on("--erase", "--test"), left...)...)
+		_, err := r.read(ctx, "rpm", append(r.on("--erase", "--allmatches", "--test"), left...)...)
 		f, ok := errors.AsType[*failed](err)
 		if !ok {
 			return needed, err
@@ -203,5 +211,5 @@ func (r rpm) needed(ctx context.Context, names []string) (map[string]string, err
 func (rpm) keepsConfiguration(context.Context, string) (bool, error) { return false, nil }
 
 func (r rpm) remove(ctx context.Context, names []string) error {
-	return explain("removing", r.change(ctx, "rpm", append(r.on("--erase"), names...)...))
+	return explain("removing", r.change(ctx, "rpm", append(r.on("--erase", "--allmatches"), names...)...))
 }

@@ -45,6 +45,7 @@ var allLogins = []string{"root", "nopasswd", "secret", "fish", "tty", "ttysec", 
 
 // The end of ctx and the loss of the connection leave no process, also of a command that reads its input to the end.
 func TestCancelLeavesNoProcess(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	h := sshhost.Start(t)
 	for i, user := range allLogins {
 		for j, stdin := range []io.Reader{nil, strings.NewReader("secret"), &endless{}} {
@@ -99,6 +100,7 @@ func (s *signalled) Write(p []byte) (int, error) {
 }
 
 func TestLostConnectionLeavesNoProcess(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	h := sshhost.Start(t)
 	for i, user := range allLogins {
 		t.Run(user, func(t *testing.T) {
@@ -121,6 +123,7 @@ func TestLostConnectionLeavesNoProcess(t *testing.T) {
 
 // A driver that was killed leaves neither a command nor the master of ssh: the end of its process closes the socket.
 func TestKilledDriverLeavesNoMaster(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	c := dial(t, sshhost.Start(t), "openssh root").(*conn)
 	master := c.transport.(*openSSH)
 	const canary = "1401"
@@ -248,32 +251,41 @@ func TestUntil(t *testing.T) {
 
 // The shells that are /bin/sh on hosts: the exit code, the input, and the end of the command with its driver.
 func TestScriptInShells(t *testing.T) {
-	for _, shell := range [][]string{{"/bin/sh"}, {rig.Tool(t, "bash"), "--posix"}, {rig.Tool(t, "dash")}} {
-		run := func(command, input, rest string) string {
-			args := append([]string{"--default-signal"}, shell...) // a test in the background ignores SIGINT
-			cmd := exec.Command("env", append(args, "-c", framed("MARK", command, int64(len(input))))...)
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-			stdin, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			out := &signalled{want: "began", done: func() { _ = stdin.Close() }}
-			cmd.Stdout = out
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			_, _ = io.WriteString(stdin, "END\n"+input+rest)
-			_ = cmd.Wait()
-			return out.text.String()
-		}
-		if got := run("wc -c; (exit 7)", "12345", "\n"); strings.ReplaceAll(got, " ", "") != "MARKB5\nENDE7\n" {
-			t.Errorf("%s: %q", shell, got)
-		}
-		if got := run("sh -c 'echo began; exec sleep 1007'", "12345", ""); got != "MARKBbegan\nENDE130\n" {
-			t.Errorf("%s: %q", shell, got)
-		}
-		await(t, func() bool { return len(processes("sleep\x001007")) == 0 })
+	t.Parallel()
+	var wg sync.WaitGroup
+	for i, shell := range [][]string{{"/bin/sh"}, {rig.Tool(t, "bash"), "--posix"}, {rig.Tool(t, "dash")}} {
+		wg.Go(func() { scriptInShell(t, shell, fmt.Sprint("100", i)) }) // each waits for the end of the watcher
 	}
+	wg.Wait()
+}
+
+func scriptInShell(t *testing.T, shell []string, canary string) {
+	run := func(command, input, rest string) string {
+		args := append([]string{"--default-signal"}, shell...) // a test in the background ignores SIGINT
+		cmd := exec.Command("env", append(args, "-c", framed("MARK", command, int64(len(input))))...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		stdin, err := cmd.StdinPipe()
+		if err != nil {
+			t.Error(err)
+			return ""
+		}
+		out := &signalled{want: "began", done: func() { _ = stdin.Close() }}
+		cmd.Stdout = out
+		if err := cmd.Start(); err != nil {
+			t.Error(err)
+			return ""
+		}
+		_, _ = io.WriteString(stdin, "END\n"+input+rest)
+		_ = cmd.Wait()
+		return out.text.String()
+	}
+	if got := run("wc -c; (exit 7)", "12345", "\n"); strings.ReplaceAll(got, " ", "") != "MARKB5\nENDE7\n" {
+		t.Errorf("%s: %q", shell, got)
+	}
+	if got := run("sh -c 'echo began; exec sleep "+canary+"'", "12345", ""); got != "MARKBbegan\nENDE130\n" {
+		t.Errorf("%s: %q", shell, got)
+	}
+	await(t, func() bool { return len(processes("sleep\x00"+canary)) == 0 })
 }
 
 func newChunks(text string, size int) *bufio.Reader {

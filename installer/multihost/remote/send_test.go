@@ -48,6 +48,7 @@ func assertFile(t *testing.T, h *sshhost.Host, f File) {
 
 // Pains 11 and 40: the second copy sends nothing, and both digests are of the file on the host.
 func TestSecondCopySendsNothing(t *testing.T) {
+	t.Parallel()
 	h := sshhost.Start(t)
 	for _, user := range []string{"root", "secret", "noisy", "ttysec", "openssh secret"} {
 		t.Run(user, func(t *testing.T) {
@@ -76,6 +77,7 @@ const window = 2<<20 + 128<<10
 
 // Pain 12: a copy that was cut at 90 % sends at most 10 % again, and sshd's window.
 func TestCutCopyContinues(t *testing.T) {
+	t.Parallel()
 	h := sshhost.Start(t)
 	for _, user := range []string{"root", "nopasswd", "openssh root"} {
 		t.Run(user, func(t *testing.T) {

@@ -85,11 +85,7 @@ func (r *Run) healthy(ctx context.Context, nodes []string, version string, soak 
 	if soak > 0 {
 		args = append(args, "--for", soak.String())
 	}
-	var broken map[string]int
-	if r.gate != nil {
-		broken = r.gate.Broken
-	}
-	input, err := json.Marshal(map[string]any{"nodes": nodes, "broken": broken})
+	input, err := json.Marshal(map[string]any{"nodes": nodes, "broken": r.broken})
 	if err != nil {
 		return nil, err
 	}

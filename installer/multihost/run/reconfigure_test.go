@@ -50,7 +50,7 @@ func TestReconfigure(t *testing.T) {
 	n := len(w.Seen)
 	after := applied(t, w, configured("4"), file, newVersion)
 	const node, wait = "reconfigure node", "cluster host wait --version v1.37.1"
-	want := []string{"reconfigure --config - --yes", wait, node, wait, node, wait, node, wait, node, wait}
+	want := []string{"reconfigure --config - --yes", wait, node, wait, node, wait, node, wait, node, wait, "cluster host wait"}
 	if got := following(w, n); !slices.Equal(got, want) {
 		t.Errorf("%q\nwant\n%q", got, want)
 	}
@@ -76,19 +76,40 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// While control planes restart, a kubelet of an earlier batch misses its API server: apply ends when all nodes are Ready. Otherwise, the
+// next run would be refused. A node that stays NotReady, and pods that were broken before, end no run.
+func TestReconfigureEndsWithReadyNodes(t *testing.T) {
+	file := aFile(t, newVersion)
+	for _, sick := range []bool{false, true} {
+		w := modelsite.New(configured("2"))
+		applied(t, w, configured("2"), file, newVersion)
+		w.Broken = map[string]string{"kube-system/DaemonSet/kube-proxy": "w1"}
+		w.Changes = func(host, _ string) {
+			if host == "w2" { // the last one
+				w.NotReady, w.Sick = map[string]bool{"cp2": true, "w1": true}, map[string]bool{"w1": sick}
+			}
+		}
+		w.Waited = func(nodes []string) {
+			for _, name := range nodes {
+				delete(w.NotReady, name)
+			}
+		}
+		d := &driver{w: w, c: configured("4"), file: file, version: newVersion}
+		if err := d.apply(t.Context()); err != nil || len(w.NotReady) > 0 != sick {
+			t.Errorf("%v: not Ready are %v\n%s", err, w.NotReady, d.out.String())
+		}
+	}
+}
+
 // TestReconfigureKilledAnywhere kills the driver before, in the middle of and after each of its commands, and runs it again.
 func TestReconfigureKilledAnywhere(t *testing.T) {
 	file := aFile(t, newVersion)
-	start := func() *modelsite.World {
-		w := modelsite.New(configured("2"))
-		applied(t, w, configured("2"), file, newVersion)
-		return w
-	}
-	w := start()
-	want := applied(t, w, configured("4"), file, newVersion)
+	installed := modelsite.New(configured("2"))
+	applied(t, installed, configured("2"), file, newVersion)
+	want := applied(t, installed.Clone(), configured("4"), file, newVersion)
 	for how := 1; how <= 3; how++ {
 		for n := 1; ; n++ {
-			w := start()
+			w := installed.Clone()
 			if !killedAt(t, w, configured("4"), file, newVersion, n, how) {
 				break
 			}

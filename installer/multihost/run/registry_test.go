@@ -72,15 +72,12 @@ func TestKilledWhileTheRegistryIsTurnedOn(t *testing.T) {
 	file, newer := aFile(t, oldVersion), aFile(t, newVersion)
 	without, with := aCluster(), aCluster()
 	without.EmbeddedRegistry = false
-	start := func() *modelsite.World {
-		w := modelsite.New(without)
-		applied(t, w, without, file, oldVersion)
-		return w
-	}
-	want := applied(t, start(), with, newer, newVersion)
+	installed := modelsite.New(without)
+	applied(t, installed, without, file, oldVersion)
+	want := applied(t, installed.Clone(), with, newer, newVersion)
 	for how := 1; how <= 3; how++ {
 		for n := 1; ; n++ {
-			w := start()
+			w := installed.Clone()
 			if !killedAt(t, w, with, newer, newVersion, n, how) {
 				break
 			}
@@ -153,10 +150,11 @@ func TestRegistriesOfTheSite(t *testing.T) {
 	check(w, with, false)
 	w.Registries = nil
 	check(w, none, false)
+	installed := modelsite.New(without)
+	applied(t, installed, without, file, oldVersion)
 	for how := 1; how <= 3; how++ {
 		for n := 1; ; n++ {
-			w := modelsite.New(without)
-			applied(t, w, without, file, oldVersion)
+			w := installed.Clone()
 			w.Registries = list
 			if !killedAt(t, w, with, file, oldVersion, n, how) {
 				break

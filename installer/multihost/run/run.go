@@ -13,6 +13,7 @@ import (
 	"airlift/installer/multihost/live"
 	"airlift/installer/multihost/plan"
 	"airlift/installer/multihost/remote"
+	"airlift/installer/multihost/spec"
 	"airlift/internal/fault"
 )
 
@@ -58,12 +59,14 @@ func (s *Site) Execute(ctx context.Context, p *plan.Plan, check func() error) er
 // settleTime limits a wait that nothing depends on but the next plan.
 const settleTime = time.Minute
 
-// settle waits until the nodes are Ready after stages that restarted control planes without a roll, such as the encryption of Secrets: a
-// kubelet that missed its API server on a slow host is NotReady for seconds, and the next run would be refused. What is not Ready
-// afterwards is in the next plan.
+// settle waits until the nodes are Ready after control planes restarted. A kubelet that missed its API server on a slow host is NotReady for
+// seconds, also on a node of an earlier batch, and the next run would be refused. What is not Ready afterwards is in the next plan.
 func (r *Run) settle(ctx context.Context) error {
-	restarts := func(a plan.Action) bool { return a.Effect == plan.Restart }
-	if !slices.ContainsFunc(r.Plan.Stages, func(st plan.Stage) bool { return !st.Roll && slices.ContainsFunc(st.Actions, restarts) }) {
+	restarts := func(a plan.Action) bool {
+		h := r.host(a.Host)
+		return (a.Effect == plan.Restart || a.Effect == plan.Drain) && h != nil && h.Role == spec.ControlPlane
+	}
+	if !slices.ContainsFunc(actions(r.Plan), restarts) {
 		return nil
 	}
 	var nodes []string

@@ -85,6 +85,7 @@ type driver struct {
 // apply does what the command apply does.
 func (d *driver) apply(ctx context.Context) error {
 	d.w.File.ID, d.w.File.Version = d.file.Bundle.ID(), d.version
+	clear(d.w.Dialed) // what it dials again, this driver has lost
 	skip := map[string]bool{}
 	for _, name := range d.options.Skip {
 		skip[name] = true
@@ -176,26 +177,21 @@ func TestApply(t *testing.T) {
 // TestKilledAnywhere (pains 17 and 19) kills the driver before, in the middle of and after each of its commands, and runs it again.
 func TestKilledAnywhere(t *testing.T) {
 	c, file, newer := aCluster(), aFile(t, oldVersion), aFile(t, newVersion)
-	start := func() *modelsite.World {
-		w := modelsite.New(c)
-		return w
-	}
-	w := start()
-	installed := applied(t, w, c, file, oldVersion)
-	upgraded := applied(t, w, c, newer, newVersion)
+	installed := modelsite.New(c)
+	want := applied(t, installed, c, file, oldVersion)
+	upgraded := applied(t, installed.Clone(), c, newer, newVersion)
 	for how := 1; how <= 3; how++ {
 		for n := 1; ; n++ {
-			w := start()
+			w := modelsite.New(c)
 			if !killedAt(t, w, c, file, oldVersion, n, how) {
 				break
 			}
-			if state := applied(t, w, c, file, oldVersion); withoutTokens(state) != withoutTokens(installed) {
-				t.Fatalf("killed at command %d (%d):\n%s\nwant\n%s", n, how, state, installed)
+			if state := applied(t, w, c, file, oldVersion); withoutTokens(state) != withoutTokens(want) {
+				t.Fatalf("killed at command %d (%d):\n%s\nwant\n%s", n, how, state, want)
 			}
 		}
 		for n := 1; ; n++ {
-			w := start()
-			applied(t, w, c, file, oldVersion)
+			w := installed.Clone()
 			if !killedAt(t, w, c, newer, newVersion, n, how) {
 				break
 			}
