@@ -221,7 +221,7 @@ func TestLoadBalancer(t *testing.T) {
 			pools(t, pool4)
 
 			run(t, client, "ip", "address", "add", "10.77.0.201/32", "dev", "eth0")
-			mac := strings.Fields(run(t, client, "cat", "/sys/class/net/eth0/address"))[0]
+			mac := strings.Fields(run(t, client, "ip", "-brief", "link", "show", "eth0"))[2] // sysfs has the interfaces of the machine
 			found("address-taken", "another host has 10.77.0.201", mac)
 			run(t, client, "ip", "address", "delete", "10.77.0.201/32", "dev", "eth0")
 
