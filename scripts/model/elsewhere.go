@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"net"
@@ -21,10 +22,12 @@ import (
 	"airlift/installer/backup"
 	"airlift/installer/backup/target"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/snapshot"
 	"airlift/installer/workflow"
+	"airlift/internal/fault"
 	"airlift/scripts/fixtures/sftphost"
 )
 
@@ -200,21 +203,39 @@ func (s *Site) backupElsewhere(r *run, c Command) (string, error) {
 		return "", err
 	}
 	to := snapshot.Destination{Address: a, Config: v.config()}
-	command := "etcd snapshot" // an interrupted reset does not matter to a single backup
-	if c.Name != backupOnce {
-		command = "etcd snapshot --every"
-	}
-	return r.changing(command, "", func(h *host.Host, console *workflow.Console) error {
-		b := snapshot.New(h, console)
-		b.Recipients = recipients
-		switch c.Name {
-		case backupsOff:
+	switch c.Name {
+	case backupsOff:
+		return r.changing("etcd snapshot --every", "", func(h *host.Host, console *workflow.Console) error {
 			return snapshot.RemoveTimer(r.ctx, h, console)
-		case backupOnce:
-			return b.SendOnce(r.ctx, to)
-		}
+		})
+	case backupOnce: // an interrupted reset does not matter to it
+		return r.sending("etcd snapshot", recipients, func(b *snapshot.Backup) error { return b.SendOnce(r.ctx, to) })
+	}
+	return r.sending("etcd snapshot --every", recipients, func(b *snapshot.Backup) error {
 		return b.Schedule(r.ctx, snapshot.Schedule{Elsewhere: &to, Every: 6 * time.Hour, Keep: keptElsewhere, Recipients: lines})
 	})
+}
+
+// sending runs a command that locks the host itself, not while it sends a backup, as its cobra command does.
+func (r *run) sending(command string, recipients []age.Recipient, do func(b *snapshot.Backup) error) (string, error) {
+	h, err := host.Open(r.root)
+	if err != nil {
+		return "", err
+	}
+	r.use(h)
+	var out bytes.Buffer
+	b := snapshot.New(h, &workflow.Console{Out: &out, Results: io.Discard})
+	b.Recipients, b.Open = recipients, func() (*host.Host, func(), error) { return r.open(command) }
+	began := ledger.Run{Command: command, Began: time.Now().UTC().Truncate(time.Millisecond)}
+	err = do(b)
+	if h, unlock, oerr := b.Open(); oerr == nil {
+		defer unlock()
+		if h.Records().Used() {
+			h.Records().BeginRun(began)
+			h.Records().EndRun(time.Now(), int(fault.ExitCode(err)), fmt.Sprint(err))
+		}
+	}
+	return out.String(), err
 }
 
 const backupUnit = "airlift-backup"
@@ -241,9 +262,7 @@ func (r *run) runBackupTimer() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return r.changing("etcd snapshot --scheduled", "", func(h *host.Host, console *workflow.Console) error {
-		b := snapshot.New(h, console)
-		b.Recipients = recipients
+	return r.sending("etcd snapshot --scheduled", recipients, func(b *snapshot.Backup) error {
 		return b.SaveElsewhere(r.ctx, snapshot.Destination{Address: a, Config: filepath.Join(r.root, m[3])}, keep)
 	})
 }

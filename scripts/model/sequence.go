@@ -1061,7 +1061,7 @@ func filesBelow(root string) map[string]string {
 		switch {
 		case err != nil || name == "":
 		case strings.HasPrefix(name, "/"+dpkgDir) || name == "/var/log/dpkg.log" || strings.HasPrefix(name, "/usr/share"): // of packages, see beginPackages
-		case strings.HasPrefix(name, "/proc/") || strings.HasPrefix(name, "/var/lib/airlift-backups") || name == "/run/airlift.lock" || name == "/run/airlift-cluster.lock":
+		case strings.HasPrefix(name, "/proc/") || strings.HasPrefix(name, "/var/lib/airlift-backups") || name == "/run/airlift.lock" || name == "/run/airlift-send.lock" || name == "/run/airlift-cluster.lock":
 		case name == "/etc/.pwd.lock" || strings.HasPrefix(name, "/etc/") && strings.HasSuffix(name, "-"): // of the tools for accounts
 		case d.IsDir():
 			list[name] = "directory"
