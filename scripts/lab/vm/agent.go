@@ -190,6 +190,9 @@ func (m *Machine) Exec(ctx context.Context, stdin io.Reader, stdout, stderr io.W
 }
 
 func (m *Machine) exec(ctx context.Context, stdin []byte, argv []string) (result ended, err error) {
+	if m.agent == nil {
+		return result, fmt.Errorf("%s was never switched on", m.Name)
+	}
 	// The agent looks in its own PATH.
 	pid, err := m.agent.start(append([]string{"/usr/bin/env", "--chdir=/root", "--"}, argv...), stdin)
 	if err != nil {
