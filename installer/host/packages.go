@@ -9,8 +9,8 @@ import (
 	"airlift/installer/host/ledger"
 )
 
-// PackagesDir has the packages of the bundle while the host's package manager installs them.
-const PackagesDir = ledger.StateDir + "/packages"
+// PackagesDir is the one of the ledger.
+const PackagesDir = ledger.PackagesDir
 
 // BeginPackages creates PackagesDir, without what an earlier run left. The caller must call EndPackages.
 func (h *Host) BeginPackages() error {

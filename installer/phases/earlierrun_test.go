@@ -10,11 +10,13 @@ import (
 	"testing"
 
 	"airlift/installer/config"
+	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/payload"
 	"airlift/installer/render"
 	"airlift/installer/workflow"
 	"airlift/internal/fault"
+	"airlift/scripts/fixtures/layouts"
 	"airlift/scripts/fixtures/testhost"
 )
 
@@ -23,6 +25,22 @@ func controlPlane(t *testing.T, change func(*config.Config)) *Node {
 	t.Helper()
 	h, cfg := testhost.ControlPlane(t, change)
 	return NewNode(&Plan{Role: FirstControlPlane, Bundle: new(payload.Bundle), Config: cfg}, node.NewMachine(h, &workflow.Console{Out: new(bytes.Buffer)}))
+}
+
+// init and join do not continue on a node of another tool that only has packages of Airlift.
+func TestPackagesAreNoEarlierRun(t *testing.T) {
+	root := t.TempDir()
+	if err := layouts.Kubeadm(layouts.Options{Version: "v1.36.3"}).WriteInside(root); err != nil {
+		t.Fatal(err)
+	}
+	h := testhost.Open(t, root)
+	if err := h.Records().Record(ledger.Entry{Kind: ledger.Package, Name: "chrony", Package: &ledger.PackageVersions{Manager: "dpkg", Version: "4"}}); err != nil {
+		t.Fatal(err)
+	}
+	n := NewNode(&Plan{Role: FirstControlPlane, Bundle: new(payload.Bundle), Config: testhost.Config(nil)}, node.NewMachine(h, &workflow.Console{Out: new(bytes.Buffer)}))
+	if is, err := n.findEarlierRun(); is || err != nil {
+		t.Errorf("%v, %v", is, err)
+	}
 }
 
 // A second init without the file of the first one would replace etcd by an empty one. The API

@@ -106,7 +106,7 @@ func (n *Node) findEarlierRun() (bool, error) {
 	}
 	is := ""
 	switch {
-	case !n.Existing.Records().Used():
+	case !n.Existing.Records().Manages():
 		return false, nil
 	case node.FileExists(n.Existing, node.AdminConf):
 		is = controlPlaneKind

@@ -41,7 +41,7 @@ func (s *subject) port(number int, owner string, bind ...config.Arg) check {
 		if pid == nobody {
 			return nil
 		}
-		if name == owner && (s.Rerun || s.host.Records().Used()) {
+		if name == owner && (s.Rerun || s.host.Records().Manages()) {
 			return nil
 		}
 		if name == "" {

@@ -20,7 +20,7 @@ func (r *Revision) CheckNode() error {
 	switch {
 	case !node.FileExists(r.Existing, node.KubeletConf):
 		return fault.New(fault.Preflight, "this host is not a node of a cluster: %s does not exist", node.KubeletConf).Hint("run it on a node; to make this host one: ./install init, or ./install join")
-	case !r.Existing.Records().Used():
+	case !r.Existing.Records().Manages():
 		return node.Managed(r.Existing, "; or upgrade it with the tool that installed it")
 	case !r.Options.Node && !r.IsControlPlane():
 		return fault.New(fault.Preflight, "this host is a worker, and %s must run on a control plane", r.Options.Command).Hint("run it on a control plane first; then, on this host: ./install " + strings.Fields(r.Options.Command)[0] + " node")

@@ -103,7 +103,7 @@ func (r *Reader) readEndpoint(ctx context.Context) (found result, err error) {
 	if r.node.Role == node.NoNode {
 		return found, nil
 	}
-	f := endpointFacts{now: time.Now(), role: r.node.Role, managed: r.Host.Records().Used()}
+	f := endpointFacts{now: time.Now(), role: r.node.Role, managed: r.Host.Records().Manages()}
 	if f.settings, err = endpoint.Read(r.Host); err != nil {
 		return found, err
 	}

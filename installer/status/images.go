@@ -51,7 +51,7 @@ func (r *Reader) readImages(ctx context.Context) (found result, err error) {
 	}
 	for _, name := range i.Missing {
 		fix := "./install import"
-		if !r.Host.Records().Used() { // import writes to the ledger
+		if !r.Host.Records().Manages() { // import writes to the ledger
 			fix = "./install images export - " + name + " | ctr --namespace k8s.io images import -"
 		}
 		found.problem(fix, "image %s is not complete in containerd", name)
@@ -67,7 +67,7 @@ func (r *Reader) missing(ctx context.Context, runtime *store.Store, images []bun
 		if err != nil {
 			return nil, err
 		}
-		if state == store.Incomplete || state == store.Absent && r.Host.Records().Used() && node.AdoptedKubelet(r.Host) == nil {
+		if state == store.Incomplete || state == store.Absent && r.Host.Records().Manages() && node.AdoptedKubelet(r.Host) == nil {
 			names = append(names, img.Reference)
 		}
 	}

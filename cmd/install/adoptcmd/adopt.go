@@ -132,8 +132,8 @@ Exit codes: 0 the node is not adopted any more; 1 failure, or not confirmed; 2 u
 			if err := adopt.CheckDisown(h); err != nil {
 				return err
 			}
-			if !h.Records().Used() {
-				fmt.Fprintln(cmd.OutOrStdout(), "Airlift has no ledger of this host. There is nothing to do.")
+			if !h.Records().Manages() {
+				fmt.Fprintln(cmd.OutOrStdout(), "Airlift manages no node on this host. There is nothing to do.")
 				return nil
 			}
 			text, err := adopt.DescribeDisown(h)

@@ -27,6 +27,8 @@ import (
 	"airlift/installer/host/ledger"
 	"airlift/installer/host/uninstall"
 	"airlift/installer/node"
+	"airlift/installer/payload"
+	"airlift/installer/phases"
 	"airlift/installer/registry"
 	"airlift/installer/revision"
 	"airlift/installer/workflow"
@@ -264,6 +266,13 @@ func TestAdoptAfterPackages(t *testing.T) {
 	}
 	if err := node.Managed(h, ""); fault.ExitCode(err) != fault.Preflight {
 		t.Errorf("before it is adopted: %v", err)
+	}
+	change := revision.New(&phases.Plan{Config: &config.Config{}, Bundle: new(payload.Bundle)}, revision.Options{Kind: revision.Upgrade}, node.NewMachine(h, &workflow.Console{Out: io.Discard}))
+	if err := change.CheckNode(); fault.ExitCode(err) != fault.Preflight || !strings.Contains(fault.Hint(err), "./install adopt") {
+		t.Errorf("an upgrade before it is adopted: %v", err)
+	}
+	if err := CheckDisown(h); err != nil {
+		t.Errorf("disown before it is adopted: %v", err)
 	}
 	if is, err := adopts(root, server(t), l, false, io.Discard); err != nil || !is.Adopted {
 		t.Fatalf("%+v, %v", is, err)

@@ -18,7 +18,7 @@ import (
 
 // CheckDisown refuses to leave a node that needs Airlift. A host without a ledger has nothing to end.
 func CheckDisown(h *host.Host) error {
-	if !h.Records().Used() {
+	if !h.Records().Manages() {
 		return nil
 	}
 	if h.Records().Adopted() == nil {

@@ -22,6 +22,8 @@ const (
 	StateDir     = "/var/lib/airlift"
 	Path         = StateDir + "/ledger.json"
 	OriginalsDir = StateDir + "/originals"
+	// PackagesDir has the packages of the bundle while the host's package manager installs them.
+	PackagesDir = StateDir + "/packages"
 )
 
 // Kinds of ledger entries.
@@ -218,7 +220,7 @@ func (r *Records) Used() bool {
 func (r *Records) Manages() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.document.Adopted != nil || slices.ContainsFunc(r.document.Entries, func(e Entry) bool { return e.Kind != Package })
+	return r.document.Adopted != nil || slices.ContainsFunc(r.document.Entries, func(e Entry) bool { return e.Kind != Package && e.Name != PackagesDir })
 }
 
 // HasEntries reports whether the ledger has entries: Airlift installed, changed or claimed something.

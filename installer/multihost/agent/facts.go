@@ -107,7 +107,7 @@ func readNode(ctx context.Context, f *facts.Facts, h *host.Host, seen node.Obser
 	id, err := seen.Identity()
 	unknown(f, "node.caSHA256", err)
 	n := nodeOf(id)
-	n.Airlift, n.Adopted = h.Records().Used(), h.Records().Adopted() != nil
+	n.Airlift, n.Adopted = h.Records().Manages(), h.Records().Adopted() != nil
 	n.Etcd = seen.Role == node.ControlPlane && seen.PKI().Etcd.External == nil
 	f.Node = n
 	unknown(f, "node.airlift", damaged)

@@ -13,11 +13,13 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
 	"airlift/installer/multihost/facts"
 	"airlift/installer/multihost/seed"
 	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/installer/render"
+	"airlift/scripts/fixtures/layouts"
 	"airlift/scripts/fixtures/testcluster"
 	"airlift/scripts/fixtures/testhost"
 )
@@ -83,6 +85,33 @@ func TestFactsOfLeftovers(t *testing.T) {
 	write(t, root, "/var/lib/etcd/member/snap/db", "")
 	if f := factsOf(t, root); f.Node != nil || !slices.Equal(f.Leftovers, []string{"/var/lib/etcd/member", "/etc/rancher"}) {
 		t.Errorf("%+v", f)
+	}
+}
+
+// Packages of Airlift's file make a host neither a node that Airlift manages nor one without other installations, also if the command that
+// installs them was killed.
+func TestFactsWithPackages(t *testing.T) {
+	packages := func(root string) {
+		h := testhost.Open(t, root)
+		for _, e := range []ledger.Entry{{Kind: ledger.Package, Name: "chrony", Package: &ledger.PackageVersions{Manager: "dpkg", Version: "4"}}, {Kind: ledger.Owned, Name: ledger.PackagesDir}} {
+			if err := h.Records().Record(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	root := t.TempDir()
+	if err := layouts.Kubeadm(layouts.Options{Version: "v1.36.3"}).WriteInside(root); err != nil {
+		t.Fatal(err)
+	}
+	packages(root)
+	if f := factsOf(t, root); f.Node == nil || f.Node.Airlift {
+		t.Errorf("kubeadm's node: %+v", f.Node)
+	}
+	root = t.TempDir()
+	write(t, root, "/etc/rancher/k3s/config.yaml", "")
+	packages(root)
+	if f := factsOf(t, root); !slices.Equal(f.Leftovers, []string{"/etc/rancher"}) {
+		t.Errorf("k3s: %q", f.Leftovers)
 	}
 }
 

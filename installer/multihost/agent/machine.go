@@ -99,7 +99,7 @@ var installations = []string{
 
 // Leftovers returns the parts of another installation on a host that is no node. An empty directory is none.
 func Leftovers(h *host.Host) (list []string) {
-	if h.Records().Used() { // a run of Airlift that did not finish
+	if h.Records().Manages() { // a run of Airlift that did not finish
 		return nil
 	}
 	files := os.DirFS(h.Path("/"))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -33,6 +34,9 @@ func (b *Host) Start(ctx context.Context) error {
 		return err
 	}
 	if err := b.steps(ctx, s, me, r); err != nil {
+		if r.First && ctx.Err() == nil && b.expired(s) != nil {
+			_ = b.Site.End(ctx, s) // if there is no cluster, it has nothing of the seed
+		}
 		return b.giveUp(ctx, *r, err)
 	}
 	state := seed.Done
@@ -73,6 +77,14 @@ func (b *Host) begin(ctx context.Context) (*seed.Seed, spec.Host, *seed.Record, 
 	}
 	if err != nil {
 		return nil, me, nil, err
+	}
+	now, err := seed.ReadRecord(b.Root)
+	if err != nil {
+		return nil, me, nil, err
+	}
+	if !reflect.DeepEqual(now, r) { // by the command that had the lock
+		b.unlock()
+		return b.begin(ctx)
 	}
 	if !taken {
 		if err := b.take(ctx, s, me, data, signed); err != nil {
@@ -321,6 +333,9 @@ func (b *Host) step(ctx context.Context, s *seed.Seed, me spec.Host, step seed.S
 			err = errors.Join(err, b.change(func(h *host.Host) error { return h.RemoveTree(step.Dir) }))
 		}
 		if err != nil && ctx.Err() == nil && step.Verb != plan.Init {
+			if me.Name == s.First().Name { // the other hosts do not wait for this command: a target of backups may be down for days
+				_, _ = b.Site.Lead(ctx, s)
+			}
 			_ = b.Site.Report(ctx, s, me.Name, Claim{State: seed.Failed, Message: err.Error()}) // the console has it, too
 		}
 		return err

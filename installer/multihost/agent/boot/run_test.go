@@ -575,6 +575,92 @@ func TestOneDriver(t *testing.T) {
 	release()
 }
 
+// A command that waits for another one of the seed goes on from where that one has ended.
+func TestOneSeedAtATime(t *testing.T) {
+	for name, c := range map[string]struct {
+		drive bool
+		ends  func(m *machine, other *machine) error
+		want  string
+	}{
+		"done":          {false, func(_, other *machine) error { return other.Start(t.Context()) }, seed.Done},
+		"done, a drive": {true, func(_, other *machine) error { return other.Start(t.Context()) }, seed.Done},
+		"another command": {false, func(m, _ *machine) error {
+			return m.change(func(h *host.Host) error { return h.RemoveTree(seed.CopyDir) })
+		}, ""},
+	} {
+		d := newDrive(t)
+		m := newMachine(t, d, "w1")
+		m.begin(t, "join")
+		other := newMachine(t, d, "w1")
+		other.root, other.Root = m.root, m.root
+		if !c.drive {
+			m.Drive = ""
+		}
+		_, _, release, err := host.LockForDriver(m.root, "the seed of cluster plant-7", false)
+		if err != nil || release == nil {
+			t.Fatal(err)
+		}
+		sleep := m.Sleep
+		m.Sleep = func(ctx context.Context, d time.Duration) error {
+			if release != nil {
+				release()
+				release = nil
+				if err := c.ends(m, other); err != nil {
+					t.Error(err)
+				}
+			}
+			return sleep(ctx, d)
+		}
+		ran := len(m.ran)
+		if err := m.Start(t.Context()); (err == nil) != (c.want != "") || c.want == "" && fault.ExitCode(err) != fault.Usage || len(m.ran) != ran {
+			t.Errorf("%s: %v, ran %q", name, err, m.ran[ran:])
+		}
+		if r, err := seed.ReadRecord(m.root); err != nil || (r != nil) != (c.want != "") || r != nil && r.State != c.want {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
+}
+
+// The other hosts can join while a later command of the first control plane fails, such as one that needs a target of backups that is down.
+func TestFirstFailsAfterInit(t *testing.T) {
+	d := newDrive(t)
+	for _, verb := range []string{"registry", "etcd"} {
+		m := newMachine(t, d, "ABC123")
+		m.lead = 100
+		left, failed := 3, 0
+		m.fail = func(what string) error {
+			if what == verb && left > 0 {
+				left--
+				failed++
+				return errors.New("the target does not answer")
+			}
+			if what == verb && 100-m.lead != failed {
+				t.Errorf("%s: after %d failures, the others were served %d times", verb, failed, 100-m.lead)
+			}
+			if what == verb {
+				m.lead = 0
+			}
+			return nil
+		}
+		if err := m.Start(t.Context()); err != nil || failed != 3 {
+			t.Errorf("%s: %v, %d failures\n%s", verb, err, failed, m.out.String())
+		}
+		if n := len(m.claims); n != 3 || m.claims[n-1].State != seed.Failed {
+			t.Errorf("%s: reports %+v", verb, m.claims)
+		}
+		m = newMachine(t, d, "ABC123")
+		m.fail = func(what string) error {
+			if what == verb {
+				return errors.New("it stays broken")
+			}
+			return nil
+		}
+		if err := m.Start(t.Context()); fault.ExitCode(err) != fault.Preflight || m.ran[len(m.ran)-1] != "end" {
+			t.Errorf("%s, until the seed expired: %v, ran %q", verb, err, m.ran)
+		}
+	}
+}
+
 // A host whose network card appears late finds its row; one without such a card is refused after a while.
 func TestLateCard(t *testing.T) {
 	d := newDrive(t)
