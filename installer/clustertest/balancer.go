@@ -51,6 +51,9 @@ func (t *Test) awaitAddresses(ctx context.Context) error {
 		}
 		first = cmp.Or(first, state.Renewal)
 		seen, addresses, ok := t.addressesGiven(state, state.Renewal != first)
+		if ok && len(seen) == 0 {
+			t.note("the load balancer is not tested: the pool %q has no address of an IP family of the cluster", loadbalancer.DefaultPool)
+		}
 		if ok || time.Now().After(end) {
 			t.seen, t.balanced, t.site.balancer = append(t.seen, seen...), addresses, state
 			return nil

@@ -35,7 +35,7 @@ type Entry struct {
 	// Leaving may still announce the address, if it has not read the version Left of the table. No node has it meanwhile.
 	Leaving string `json:"leaving,omitempty"`
 	Left    int64  `json:"left,omitempty"`
-	// New means that nobody announced the address before: the node first looks whether another host has it.
+	// New means that no node has found the address free yet: its node first looks whether another host has it.
 	New bool `json:"new,omitempty"`
 }
 
@@ -80,6 +80,8 @@ type Node struct {
 	Read    int64     // the version of the table that it follows, by its last renewal
 	Gone    bool      // it ended, and announces nothing
 	Subnets []netip.Prefix
+	// Looking are addresses that the node has not found free yet.
+	Looking []netip.Addr
 	// Conflicts are addresses that another host has, by its hardware address.
 	Conflicts map[netip.Addr]string
 	// Rank orders nodes that can announce: 0 a ready one, 1 one on which no new pods are scheduled, 2 one that is not ready. A
@@ -130,9 +132,6 @@ func (t Table) Next(now time.Time, demands []Demand, nodes map[string]*Node) (ne
 		return !n.alive(now) || n.Read >= e.Left
 	}
 	leave := func(e Entry) Entry {
-		if n := nodes[e.Node]; n == nil || n.Conflicts[e.Address] == "" {
-			e.New = false
-		}
 		e.Node, e.Leaving, e.Left = "", e.Node, next.Version
 		return e
 	}
@@ -155,6 +154,9 @@ func (t Table) Next(now time.Time, demands []Demand, nodes map[string]*Node) (ne
 		case holder != nil && d.can(holder, now) && (best == nil || d.rank(holder) <= d.rank(best)):
 		case best != nil || !holder.alive(now) || holder.Rank < 0 || !d.can(holder, now):
 			e = leave(e)
+		}
+		if n := nodes[e.Node]; e.New && n != nil && n.Read >= t.Version && t.Where(e.Address) == e.Node && !slices.Contains(n.Looking, e.Address) {
+			e.New = false
 		}
 		next.Entries = append(next.Entries, e)
 	}

@@ -268,6 +268,7 @@ func TestHowLongAMoveTakes(t *testing.T) {
 	if table.Where(a) != "n1" || !table.Entries[0].New {
 		t.Fatalf("%+v", table)
 	}
+	table, _ = table.Next(at(0.1), demands, map[string]*Node{"n1": node("n1", 0, 1)}) // n1 has found it free
 	lost, changed := table.Next(at(3.2), demands, map[string]*Node{"n1": node("n1", 0, 1), "n2": node("n2", 3, 1)})
 	if changed {
 		t.Fatalf("moved after 3.2 s: %+v", lost)
@@ -283,7 +284,7 @@ func TestHowLongAMoveTakes(t *testing.T) {
 	drained := node("n1", 1, 1)
 	drained.Rank = 1
 	moving, _ := table.Next(at(1), demands, map[string]*Node{"n1": drained, "n2": node("n2", 1, 1)})
-	for read, want := range map[int64]string{1: "", 2: "n2"} {
+	for read, want := range map[int64]string{2: "", 3: "n2"} {
 		drained.Read = read
 		next, _ := moving.Next(at(1.5), demands, map[string]*Node{"n1": drained, "n2": node("n2", 1, 1)})
 		if next.Where(a) != want {
@@ -378,6 +379,38 @@ func TestTerminatingEndpoints(t *testing.T) {
 	nodes["n1"].Rank = -1
 	at("n2", map[string]bool{"n1": true, "n2": false})
 	at("", map[string]bool{})
+}
+
+// An address is new until a node has found it free, also if the first node is lost while it looks.
+func TestNewAddress(t *testing.T) {
+	a, now := netip.MustParseAddr("10.0.0.100"), time.Unix(100, 0)
+	nodes := map[string]*Node{"n1": {Name: "n1"}, "n2": {Name: "n2", Rank: 1}}
+	for _, n := range nodes {
+		n.Renewed, n.Subnets = now, []netip.Prefix{subnet}
+	}
+	table := Table{}
+	step := func(node string, isNew bool) {
+		t.Helper()
+		table, _ = table.Next(now, []Demand{{Address: a, Service: "s"}}, nodes)
+		if e := table.Entries[0]; e.Node != node || e.New != isNew {
+			t.Errorf("%+v, want %s, new %t", e, node, isNew)
+		}
+	}
+	step("n1", true)
+	step("n1", true) // it has not read that
+	nodes["n1"].Read, nodes["n1"].Looking = table.Version, []netip.Addr{a}
+	step("n1", true)
+	nodes["n1"].Gone = true // while it looks
+	step("", true)
+	step("n2", true)
+	nodes["n2"].Read, nodes["n2"].Looking, nodes["n2"].Conflicts = table.Version, []netip.Addr{a}, map[netip.Addr]string{a: "02:00:00:00:00:01"}
+	step("n2", true)
+	nodes["n2"].Looking, nodes["n2"].Conflicts = nil, nil
+	step("n2", false)
+	nodes["n1"].Gone = false
+	step("", false)
+	nodes["n2"].Read = table.Version
+	step("n1", false)
 }
 
 // However many addresses are demanded, and however long names are, the table is not larger than what Kubernetes stores, an entry stays until

@@ -23,8 +23,10 @@ import (
 type Segment interface {
 	// Announce makes the neighbours send packets for the address to this host.
 	Announce() error
-	// Solicit asks who has the address.
+	// Solicit asks who has the address, to take it if nobody answers.
 	Solicit() error
+	// Ask asks who has the address, to send packets to it.
+	Ask() error
 	// Hear waits for a packet in which another host claims the address, and returns its
 	// hardware address. It fails after Close.
 	Hear() (net.HardwareAddr, error)
@@ -49,6 +51,7 @@ func Open(ifi *net.Interface, a netip.Addr, answer func(prober net.HardwareAddr)
 // arp is a segment with IPv4.
 type arp struct {
 	*packet.Conn
+	ifi    *net.Interface
 	mac    net.HardwareAddr
 	addr   netip.Addr
 	answer func(prober net.HardwareAddr) bool
@@ -89,7 +92,7 @@ func openARP(ifi *net.Interface, a netip.Addr, answer func(net.HardwareAddr) boo
 	if err != nil {
 		return nil, err
 	}
-	return &arp{conn, ifi.HardwareAddr, a, answer}, nil
+	return &arp{conn, ifi, ifi.HardwareAddr, a, answer}, nil
 }
 
 // Announce sends both forms that hosts and routers accept: a request and a reply.
@@ -105,6 +108,18 @@ func (s *arp) Announce() error {
 // Solicit sends a probe (RFC 5227): its sender has no address, so no neighbour learns it.
 func (s *arp) Solicit() error {
 	return s.send(arpRequest, netip.IPv4Unspecified(), broadcast, s.addr)
+}
+
+// Ask sends a request with an address of this host in the same subnet. Without one, it is a probe.
+func (s *arp) Ask() error {
+	own := netip.IPv4Unspecified()
+	addresses, _ := s.ifi.Addrs() // of an interface that is gone
+	for _, a := range addresses {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Contains(s.addr) && !p.IsSingleIP() {
+			own = p.Addr()
+		}
+	}
+	return s.send(arpRequest, own, broadcast, s.addr)
 }
 
 var broadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
@@ -289,6 +304,9 @@ func (s *nd) Solicit() error {
 		Options: []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: s.ifi.HardwareAddr}}}
 	return s.WriteTo(m, nil, group)
 }
+
+// Ask is Solicit, whose sender has an address.
+func (s *nd) Ask() error { return s.Solicit() }
 
 func (s *nd) Hear() (net.HardwareAddr, error) {
 	for {

@@ -19,7 +19,7 @@ const (
 // Probe asks with ARP or neighbour discovery whether another host on the interface has an
 // address. It returns that host's hardware address at once, or nil if nobody answers, after 1.5 seconds.
 func Probe(ctx context.Context, a netip.Addr, iface string) (taken net.HardwareAddr, err error) {
-	list, err := ask(ctx, a, iface, 1)
+	list, err := ask(ctx, a, iface, Segment.Solicit, 1)
 	if len(list) > 0 {
 		taken = list[0]
 	}
@@ -29,13 +29,14 @@ func Probe(ctx context.Context, a netip.Addr, iface string) (taken net.HardwareA
 // maxHolders is how many hosts with one address are looked for.
 const maxHolders = 8
 
-// Holders asks as Probe does, and returns the hardware addresses of all other hosts that answer within 1.5 seconds.
+// Holders asks as a client of the address does, so a host that looks whether the address is free does not find that another one wants it. It
+// returns the hardware addresses of all other hosts that answer within 1.5 seconds.
 func Holders(ctx context.Context, a netip.Addr, iface string) ([]net.HardwareAddr, error) {
-	return ask(ctx, a, iface, maxHolders)
+	return ask(ctx, a, iface, Segment.Ask, maxHolders)
 }
 
 // ask asks until as many hosts have answered as are wanted.
-func ask(ctx context.Context, a netip.Addr, iface string, wanted int) (list []net.HardwareAddr, err error) {
+func ask(ctx context.Context, a netip.Addr, iface string, request func(Segment) error, wanted int) (list []net.HardwareAddr, err error) {
 	ifi, err := net.InterfaceByName(iface)
 	if err != nil {
 		return nil, fmt.Errorf("looking for the interface %s: %w", iface, err)
@@ -67,7 +68,7 @@ func ask(ctx context.Context, a netip.Addr, iface string, wanted int) (list []ne
 		}
 	}()
 	for range probes {
-		if err := s.Solicit(); err != nil {
+		if err := request(s); err != nil {
 			return nil, fmt.Errorf("asking who has %s: %w", a, err)
 		}
 		for next := time.After(probePause); next != nil; {

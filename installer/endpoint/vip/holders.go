@@ -75,7 +75,7 @@ func (l *loop) setAnnouncer(mac net.HardwareAddr, now time.Time) {
 	i := slices.IndexFunc(l.announcers, func(a announcer) bool { return a.MAC == mac.String() })
 	if i < 0 {
 		i = len(l.announcers)
-		l.announcers = append(l.announcers, announcer{Holder: Holder{MAC: mac.String(), Since: now}})
+		l.announcers = append(l.announcers, announcer{Holder: Holder{MAC: mac.String(), Since: time.Now()}})
 	}
 	a := &l.announcers[i]
 	a.last = now
@@ -109,7 +109,7 @@ func (l *loop) holders(now time.Time) []Holder {
 	l.announcers = slices.DeleteFunc(l.announcers, func(a announcer) bool { return now.Sub(a.last) > vacancy })
 	list := []Holder{}
 	if l.held {
-		self := Holder{MAC: l.mac(), Since: l.taken}
+		self := Holder{MAC: l.mac(), Since: l.since}
 		for _, m := range l.role.Members {
 			if m.ID == l.role.Self {
 				self.Name, self.Address = m.Name, m.Host()

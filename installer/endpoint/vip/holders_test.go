@@ -45,12 +45,12 @@ func TestHolders(t *testing.T) {
 	} {
 		l := &loop{agent: &Agent{}, options: &Options{}, announcers: c.announcers, nic: nic{name: "eth0", link: link}}
 		l.role = etcd.Role{Self: 1, Members: []etcd.Member{{ID: 1, Name: "cp1", PeerURL: "https://10.0.0.1:2380"}}}
-		l.held, l.taken = c.held, ago(time.Minute)
-		l.publish("")
+		l.held, l.since = c.held, ago(time.Minute)
+		l.publish("", now)
 		if got := l.agent.Status().Where(now); got != c.where {
 			t.Errorf("%s: %q, want %q", c.name, got, c.where)
 		}
-		if h := l.agent.Status().Holders; c.held && len(h) == 1 && (h[0].Name != "cp1" || h[0].Address != "10.0.0.1" || h[0].MAC != "02:00:00:00:00:01" || !h[0].Since.Equal(l.taken)) {
+		if h := l.agent.Status().Holders; c.held && len(h) == 1 && (h[0].Name != "cp1" || h[0].Address != "10.0.0.1" || h[0].MAC != "02:00:00:00:00:01" || !h[0].Since.Equal(l.since)) {
 			t.Errorf("%s: %+v", c.name, h)
 		}
 	}

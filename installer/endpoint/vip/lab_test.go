@@ -54,6 +54,8 @@ func TestMain(m *testing.M) {
 		err = helpAgent(argument)
 	case "api":
 		err = helpAPI(argument)
+	case "clock":
+		err = helpClock()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

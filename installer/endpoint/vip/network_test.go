@@ -2,22 +2,28 @@ package vip
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 
+	"airlift/installer/daemon"
 	"airlift/installer/endpoint/neighbours"
 	"airlift/installer/etcd"
 	"airlift/internal/fault"
+	"airlift/scripts/fixtures/rig"
 )
 
 // newNetwork returns a lab with a switch and no hosts.
@@ -370,4 +376,79 @@ func TestSingle(t *testing.T) {
 	stays("etcd stalls")
 	h.etcd.signal(syscall.SIGCONT)
 	l.settle()
+}
+
+// A leaderUntil is an election in which this host is the leader, until etcd does not answer any more.
+type leaderUntil struct{ ended atomic.Bool }
+
+func (e *leaderUntil) Role(context.Context) (etcd.Role, error) {
+	if e.ended.Load() {
+		return etcd.Role{}, errors.New("etcd does not answer")
+	}
+	return etcd.Role{Self: 1, Leader: 1, Members: []etcd.Member{{ID: 1}, {ID: 2}, {ID: 3}}}, nil
+}
+
+func (e *leaderUntil) Move(context.Context, uint64) error { return errors.New("etcd does not answer") }
+
+// TestSuspended: a host that was suspended gives the address up as soon as it goes on, because another host may have it. A confirmation
+// from before the suspension counts for nothing.
+func TestSuspended(t *testing.T) {
+	l := newNetwork(t)
+	ns := l.connect("h1", "10.99.0.1/24", "fd99::1/64")
+	election := &leaderUntil{}
+	a, err := New(Options{Addresses: vips, Election: election, Ready: func(context.Context, string) error { return nil }, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var slept atomic.Int64
+	a.now = func() time.Time { return daemon.Now().Add(time.Duration(slept.Load())) }
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	ended := make(chan error, 1)
+	go inNamespace(t, ns, func() { ended <- a.Run(ctx) })
+	until := func(limit time.Duration, held bool) {
+		t.Helper()
+		for began := time.Now(); a.Status().Held != held; time.Sleep(10 * time.Millisecond) {
+			if time.Since(began) > limit {
+				t.Fatalf("after %s: %+v", limit, a.Status())
+			}
+		}
+	}
+	until(time.Minute, true)
+	if since := time.Since(a.Status().Since); since < 0 || since > time.Minute {
+		t.Errorf("it has the address since %s", a.Status().Since)
+	}
+	election.ended.Store(true)
+	began := time.Now()
+	slept.Store(int64(time.Hour))
+	until(grace-2*tick, false)
+	t.Logf("the address was given up after %s", time.Since(began))
+	if since := time.Since(a.Status().Since); since < 0 || since > time.Minute {
+		t.Errorf("the time of day of the change is %s", a.Status().Since)
+	}
+	end()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestClock: the clock of deadlines goes on while the host is suspended, as in a time namespace whose CLOCK_BOOTTIME is ahead.
+func TestClock(t *testing.T) {
+	rig.Root(t)
+	rig.Tool(t, "unshare")
+	cmd := exec.Command("unshare", "--time", "--boottime", "500000", "--fork", os.Args[0])
+	cmd.Env = append(os.Environ(), helperVariable+"=clock")
+	out, err := cmd.CombinedOutput()
+	if ahead, parsed := strconv.ParseFloat(strings.TrimSpace(string(out)), 64); err != nil || parsed != nil || ahead < 499999 {
+		t.Errorf("the clock is %q s ahead: %v", out, err)
+	}
+}
+
+// helpClock prints how far the clock of an agent is ahead of CLOCK_MONOTONIC.
+func helpClock() error {
+	a, err := New(Options{Addresses: vips})
+	if err == nil {
+		fmt.Println(time.Until(a.now()).Seconds())
+	}
+	return err
 }

@@ -59,7 +59,7 @@ type loop struct {
 	moves     moves
 	refreshed time.Time
 	announced time.Time
-	released  time.Time
+	since     time.Time // the time of day when held changed
 	conflict  *Conflict
 
 	announcers []announcer
@@ -82,7 +82,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	l := &loop{agent: a, options: &a.options, events: make(chan func()), moves: moves{backoff: minClaim}, nic: nic{options: &a.options, name: a.options.Interface}}
-	now := time.Now()
+	now := a.now()
 	l.elected, l.moves.claim = now, now.Add(jitter())
 	defer func() {
 		cancel()
@@ -110,7 +110,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			l.startHandover(done)
 		case <-ticker.C:
 		}
-		l.act(inner, time.Now())
+		l.act(inner, a.now())
 	}
 }
 
@@ -124,11 +124,11 @@ func (l *loop) send(ctx context.Context, event func()) {
 
 func (l *loop) pollRole(ctx context.Context) {
 	poll(ctx, func() time.Duration { return pollInterval }, func() {
-		asked := time.Now()
+		asked := l.agent.now()
 		limited, cancel := context.WithTimeout(ctx, roleTimeout)
 		defer cancel()
 		role, err := l.options.Election.Role(limited)
-		l.send(ctx, func() { l.setRole(role, err, asked, time.Now()) })
+		l.send(ctx, func() { l.setRole(role, err, asked, l.agent.now()) })
 	})
 }
 
@@ -164,7 +164,7 @@ func (l *loop) ready(ctx context.Context, host string, timeout time.Duration) er
 }
 
 func (l *loop) startHandover(done chan<- error) {
-	l.away = time.Now().Add(absence)
+	l.away = l.agent.now().Add(absence)
 	l.moves.next = time.Time{}
 	l.moves.waiting = append(l.moves.waiting, done)
 }
@@ -206,15 +206,12 @@ func (l *loop) act(ctx context.Context, now time.Time) {
 		l.startClaim(ctx)
 	}
 	l.leading.Store(l.role.Leads())
-	l.publish(reason)
+	l.publish(reason, now)
 }
 
-func (l *loop) publish(reason string) {
-	s := Status{Addresses: l.options.Addresses, Interface: l.nic.name, Held: l.held, Since: l.released, Reason: reason,
-		MAC: l.mac(), Leader: l.leaderName(), Holders: l.holders(time.Now()), Conflict: l.conflict}
-	if l.held {
-		s.Since = l.taken
-	}
+func (l *loop) publish(reason string, now time.Time) {
+	s := Status{Addresses: l.options.Addresses, Interface: l.nic.name, Held: l.held, Since: l.since, Reason: reason,
+		MAC: l.mac(), Leader: l.leaderName(), Holders: l.holders(now), Conflict: l.conflict}
 	if !l.api.ready && l.api.err != nil {
 		s.APIServer = l.api.err.Error()
 	}
@@ -230,7 +227,7 @@ func (l *loop) hold(now time.Time, reason string) error {
 	}
 	l.refreshed = now
 	if !l.held {
-		l.held, l.taken = true, now
+		l.held, l.taken, l.since = true, now, time.Now()
 		l.options.Log.Info("took the virtual address", "address", join(l.options.Addresses), "interface", l.nic.name, "reason", reason)
 	}
 	return nil
@@ -241,7 +238,7 @@ func (l *loop) release(reason string) error {
 		return err
 	}
 	if l.held {
-		l.held, l.released = false, time.Now()
+		l.held, l.since = false, time.Now()
 		l.options.Log.Info("removed the virtual address", "address", join(l.options.Addresses), "reason", reason)
 	}
 	return nil
@@ -271,7 +268,7 @@ func (l *loop) listen(ctx context.Context, s neighbours.Segment, a netip.Addr) {
 		if err != nil {
 			break
 		}
-		l.send(ctx, func() { l.heard(a, mac, time.Now()) })
+		l.send(ctx, func() { l.heard(a, mac, l.agent.now()) })
 	}
 	l.send(ctx, func() {
 		if slices.Contains(l.nic.segments, s) { // it was not closed, but failed: the interface was down
@@ -286,10 +283,10 @@ func (l *loop) heard(a netip.Addr, mac net.HardwareAddr, now time.Time) {
 	if !l.setForeign(now) {
 		return
 	}
-	if l.conflict == nil || now.Sub(l.conflict.Time) > defend || l.conflict.MAC != mac.String() {
+	if l.conflict == nil || time.Since(l.conflict.Time) > defend || l.conflict.MAC != mac.String() {
 		l.options.Log.Error("another host has the virtual address", "address", a, "mac", mac)
 	}
-	l.conflict = &Conflict{Address: a, MAC: mac.String(), Time: now}
+	l.conflict = &Conflict{Address: a, MAC: mac.String(), Time: time.Now()}
 }
 
 // startSearch looks for a ready API server on another host, and moves the leadership there.
@@ -298,7 +295,7 @@ func (l *loop) startSearch(ctx context.Context) {
 	l.moves.busy = true
 	l.wg.Go(func() {
 		to, err := l.moveToReady(ctx, peers)
-		l.send(ctx, func() { l.searched(to, err, time.Now()) })
+		l.send(ctx, func() { l.searched(to, err, l.agent.now()) })
 	})
 }
 
@@ -354,7 +351,7 @@ func (l *loop) startClaim(ctx context.Context) {
 		if err == nil && free {
 			err = l.move(ctx, self)
 		}
-		l.send(ctx, func() { l.claimed(free, err, time.Now()) })
+		l.send(ctx, func() { l.claimed(free, err, l.agent.now()) })
 	})
 }
 

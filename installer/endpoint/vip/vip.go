@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"airlift/installer/daemon"
 	"airlift/installer/etcd"
 	"airlift/internal/fault"
 )
@@ -38,6 +39,7 @@ type Options struct {
 // An Agent takes the address when it may have it, and removes it when not.
 type Agent struct {
 	options   Options
+	now       func() time.Time // the clock of deadlines: daemon.Now, but for tests
 	handovers chan chan<- error
 
 	mu     sync.Mutex
@@ -56,7 +58,7 @@ func New(o Options) (*Agent, error) {
 	if len(o.Addresses) == 0 || families[0] > 1 || families[1] > 1 {
 		return nil, fault.New(fault.Usage, "the virtual addresses are %v", o.Addresses).Hint("use one IPv4 address, one IPv6 address, or one of each")
 	}
-	return &Agent{options: o, handovers: make(chan chan<- error), status: Status{Addresses: o.Addresses, Interface: o.Interface, Holders: []Holder{}, Reason: "starting"}}, nil
+	return &Agent{options: o, now: daemon.Now, handovers: make(chan chan<- error), status: Status{Addresses: o.Addresses, Interface: o.Interface, Holders: []Holder{}, Reason: "starting"}}, nil
 }
 
 // Status is what an agent does.

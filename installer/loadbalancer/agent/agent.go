@@ -54,6 +54,7 @@ type record struct {
 	Read      int64                 `json:"read"`
 	Gone      bool                  `json:"gone,omitempty"`
 	Subnets   []netip.Prefix        `json:"subnets,omitempty"`
+	Looking   []netip.Addr          `json:"looking,omitempty"`
 	Conflicts map[netip.Addr]string `json:"conflicts,omitempty"`
 }
 
@@ -135,7 +136,7 @@ func (a *agent) cycle(ctx context.Context) error {
 	if list, err := a.Subnets(); err == nil {
 		a.subnets = list
 	}
-	if err := a.renew(ctx, record{Read: a.lines.version(), Subnets: a.subnets, Conflicts: a.lines.conflicts(began)}); err != nil {
+	if err := a.renew(ctx, record{Read: a.lines.version(), Subnets: a.subnets, Looking: a.lines.looking(), Conflicts: a.lines.conflicts(began)}); err != nil {
 		return fmt.Errorf("renewing the Lease of this node: %w", err)
 	}
 	limited, cancel := context.WithTimeout(ctx, requestTime)

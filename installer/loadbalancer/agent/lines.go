@@ -35,6 +35,7 @@ type lines struct {
 	mu      sync.Mutex // for all that follows, also in lines
 	speaker *loadbalancer.Speaker
 	open    map[netip.Addr]*line
+	doubted time.Time
 	wg      sync.WaitGroup
 	// failures of the last attempts, which are logged once
 	listing, opening, sending failure
@@ -143,7 +144,8 @@ func (l *lines) hear(n *line, mac string, now time.Time) {
 	if n.free && !l.speaker.Heard(n.Address, now) {
 		return
 	}
-	if n.free && now.Sub(n.heard) > loadbalancer.Cycle { // perhaps the clock of this host stood still, and another node has the address
+	if n.free && now.Sub(l.doubted) > loadbalancer.Cycle { // perhaps the clock of this host stood still, and another node has the address
+		l.doubted = now
 		l.doubt()
 	}
 	l.found(n, mac, now)
@@ -219,6 +221,18 @@ func (l *lines) conflicts(now time.Time) map[netip.Addr]string {
 	for a, n := range l.open {
 		if n.other != "" && now.Sub(n.heard) < 3*probeAgain {
 			list[a] = n.other
+		}
+	}
+	return list
+}
+
+// looking returns the new addresses of this node that it has not found free yet.
+func (l *lines) looking() (list []netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.speaker.Addresses() {
+		if n := l.open[e.Address]; e.New && (n == nil || !n.free) {
+			list = append(list, e.Address)
 		}
 	}
 	return list

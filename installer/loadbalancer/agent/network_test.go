@@ -3,6 +3,7 @@ package agent
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"airlift/installer/daemon"
+	"airlift/installer/endpoint/neighbours"
 	"airlift/installer/loadbalancer"
 	"airlift/scripts/fixtures/rig"
 	"airlift/scripts/fixtures/testcluster"
@@ -24,6 +26,9 @@ import (
 
 // helperVariable has the name of the node for which a process of the test answers, in a network namespace.
 const helperVariable = "AIRLIFT_LOAD_BALANCER_HELPER"
+
+// holdersVariable has an address, of which a process of the test prints the holders.
+const holdersVariable = "AIRLIFT_LOAD_BALANCER_HOLDERS"
 
 // clockVariable makes a process of the test print how far its clock is ahead of CLOCK_MONOTONIC, and the uptime.
 const clockVariable = "AIRLIFT_LOAD_BALANCER_CLOCK"
@@ -38,6 +43,16 @@ func TestMain(m *testing.M) {
 		fmt.Println(time.Until(daemon.Now()).Seconds(), string(uptime))
 		if err != nil {
 			os.Exit(1)
+		}
+		return
+	}
+	if text := os.Getenv(holdersVariable); text != "" {
+		list, err := neighbours.Holders(context.Background(), netip.MustParseAddr(text), "eth0")
+		for _, mac := range list {
+			fmt.Println(mac)
+		}
+		if err != nil {
+			fmt.Println(err)
 		}
 		return
 	}
@@ -333,6 +348,71 @@ func TestProbesMeet(t *testing.T) {
 	}
 	client.ask(both[0], first.mac)
 	client.ask(both[1], third.mac)
+}
+
+// holders returns which hosts answer for an address, as the test of a cluster asks.
+func (h *netHost) holders(a netip.Addr) string {
+	cmd := exec.Command("ip", "netns", "exec", h.ns, os.Args[0])
+	cmd.Env = append(os.Environ(), holdersVariable+"="+a.String())
+	out, _ := cmd.CombinedOutput()
+	return strings.TrimSpace(string(out))
+}
+
+// However many addresses another host announces, the node reads the table for that only once in a cycle.
+func TestDoubtsAreFew(t *testing.T) {
+	doubts, now := 0, time.Unix(1000, 0)
+	l := &lines{log: slog.New(slog.DiscardHandler), doubt: func() { doubts++ }, speaker: loadbalancer.NewSpeaker("n1")}
+	table, a := loadbalancer.Table{Version: 1}, netip.MustParseAddr("10.98.0.1")
+	for range 100 {
+		table.Entries = append(table.Entries, loadbalancer.Entry{Address: a, Node: "n1"})
+		a = a.Next()
+	}
+	l.speaker.Read(table, now)
+	for _, e := range table.Entries {
+		now = now.Add(loadbalancer.Cycle / 90)
+		l.hear(&line{Entry: e, free: true}, "02:00:00:00:00:01", now)
+	}
+	if doubts != 2 {
+		t.Errorf("%d times", doubts)
+	}
+}
+
+// A node lists a new address until it has found it free.
+func TestLooking(t *testing.T) {
+	a, now := both[0], time.Unix(1000, 0)
+	l := &lines{speaker: loadbalancer.NewSpeaker("n1"), open: map[netip.Addr]*line{}}
+	l.speaker.Read(loadbalancer.Table{Entries: []loadbalancer.Entry{{Address: a, Node: "n1", New: true}, {Address: both[1], Node: "n1"}}}, now)
+	for _, want := range []int{1, 1, 0} {
+		if list := l.looking(); len(list) != want || want == 1 && list[0] != a {
+			t.Errorf("%v, want %d", list, want)
+		}
+		l.open[a] = &line{free: l.open[a] != nil}
+	}
+}
+
+// A test of the cluster asks for an address while its node looks whether it is free: the node takes it.
+func TestAskedWhileLooking(t *testing.T) {
+	n := newNetwork(t)
+	first, client := n.host("h1", 1), n.host("cl", 50)
+	first.agent("n1")
+	first.send(tableFor(t, "n1", true))
+	var asking sync.WaitGroup
+	for _, a := range both {
+		asking.Go(func() {
+			for began := time.Now(); time.Since(began) < 2*probe; {
+				client.holders(a)
+			}
+		})
+	}
+	asking.Wait()
+	for _, a := range both {
+		if got := client.holders(a); got != first.mac {
+			t.Errorf("%s: the holders are %q, want %s", a, got, first.mac)
+		}
+	}
+	if text, err := os.ReadFile(first.output); err != nil || strings.Contains(string(text), client.mac) {
+		t.Errorf("a host that only asks counts as one that has the address: %v\n%s", err, text)
+	}
 }
 
 // The clock of deadlines is CLOCK_BOOTTIME, as in /proc/uptime: it goes on while the host is suspended. In a time namespace it differs from

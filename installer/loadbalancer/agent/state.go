@@ -61,6 +61,7 @@ func ReadState(ctx context.Context, api kubernetes.Interface) (*State, error) {
 	s := &State{Subnets: map[string][]netip.Prefix{}, Conflicts: map[netip.Addr]string{}}
 	records := map[string]record{}
 	var subnets []netip.Prefix
+	var names []string
 	for _, lease := range leases.Items {
 		name, ofNode := strings.CutPrefix(lease.Name, nodePrefix)
 		switch {
@@ -70,6 +71,7 @@ func ReadState(ctx context.Context, api kubernetes.Interface) (*State, error) {
 				return nil, err
 			}
 		case ofNode:
+			names = append(names, name)
 			var r record
 			if json.Unmarshal([]byte(lease.Annotations[nodeKey]), &r) == nil && !r.Gone { // otherwise the node announces nothing
 				records[name], s.Subnets[name] = r, r.Subnets
@@ -104,7 +106,9 @@ func ReadState(ctx context.Context, api kubernetes.Interface) (*State, error) {
 		return nil, fmt.Errorf("listing Services: %w", err)
 	}
 	balanced := slices.DeleteFunc(pointers(services.Items), func(s *corev1.Service) bool { return s.Spec.Type != corev1.ServiceTypeLoadBalancer })
-	for _, d := range decisionsOf(balanced, s.Table, s.Pools, exists, s.Refused) {
+	decisions := decisionsOf(balanced, s.Table, s.Pools, exists, s.Refused)
+	limit(decisions, s.Table, names)
+	for _, d := range decisions {
 		one := ServiceState{Name: d.Name, Created: d.Created, Problem: d.Problem}
 		for _, i := range d.object.Status.LoadBalancer.Ingress {
 			if a, err := netip.ParseAddr(i.IP); err == nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -253,7 +254,7 @@ func (w *writer) nodes(t loadbalancer.Table, now time.Time) map[string]*loadbala
 		if !exists {
 			rank = -1
 		}
-		nodes[name] = &loadbalancer.Node{Name: name, Renewed: o.seen, Read: o.Read, Gone: o.Gone, Subnets: o.Subnets, Conflicts: o.Conflicts, Rank: rank}
+		nodes[name] = &loadbalancer.Node{Name: name, Renewed: o.seen, Read: o.Read, Gone: o.Gone, Subnets: o.Subnets, Looking: o.Looking, Conflicts: o.Conflicts, Rank: rank}
 	}
 	return nodes
 }
@@ -295,7 +296,7 @@ func (w *writer) write(ctx context.Context) error {
 	services := w.stores.listServices()
 	decisions := w.decide(services, t)
 	nodes := w.nodes(t, now)
-	limit(decisions, t, nodes)
+	limit(decisions, t, slices.Collect(maps.Keys(nodes)))
 	next, changed := t.Next(now, w.demands(decisions), nodes)
 	if !changed {
 		err = w.renewTable(ctx)
@@ -311,9 +312,9 @@ func (w *writer) write(ctx context.Context) error {
 
 // limit takes addresses for which the table has no room out of decisions: the youngest Services get no new address. An address that a Service
 // has in its status stays there, but no node answers for it.
-func limit(decisions []decision, t loadbalancer.Table, nodes map[string]*loadbalancer.Node) {
+func limit(decisions []decision, t loadbalancer.Table, nodes []string) {
 	longest := ""
-	for name := range nodes {
+	for _, name := range nodes {
 		if len(name) > len(longest) {
 			longest = name
 		}
