@@ -29,10 +29,34 @@ func (t *Test) readBalancer(ctx context.Context) error {
 		t.seen = append(t.seen, diagnosis.Observation{Kind: diagnosis.AddressGiven, Via: diagnosis.AddressPools, Detail: "the ConfigMap load-balancer/pools is refused: " + state.Refused.Error()})
 	case len(state.Pools[loadbalancer.DefaultPool]) == 0:
 		t.note("the load balancer is not tested: it has no pool %q", loadbalancer.DefaultPool)
-	case len(t.site.tested) > 0:
+	case len(t.site.tested) > 0 && t.leaveFull(state):
 		t.site.balancer = state
 	}
 	return nil
+}
+
+// leaveFull takes the families of which all addresses are in use out of the default pool, and reports whether one is left: a pool with as many
+// addresses as a site needs is no fault.
+func (t *Test) leaveFull(state *agent.State) (left bool) {
+	const pool = loadbalancer.DefaultPool
+	used := map[netip.Addr]string{}
+	for _, s := range state.Services {
+		for _, a := range s.Addresses {
+			used[a] = s.Name
+		}
+	}
+	for family, bits := range map[string]int{"IPv4": 32, "IPv6": 128} {
+		if !state.Pools.Has(pool, bits) {
+			continue
+		}
+		if _, free := state.Pools.Free(pool, bits, used); free {
+			left = true
+			continue
+		}
+		t.note("the load balancer is not tested with %s: the pool %q has no free address", family, pool)
+		state.Pools[pool] = slices.DeleteFunc(state.Pools[pool], func(r loadbalancer.Range) bool { return r.First.BitLen() == bits })
+	}
+	return left
 }
 
 // awaitAddresses waits until the Service has an address of each family that it and the pool have, and a node announces each.

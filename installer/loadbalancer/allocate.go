@@ -148,7 +148,7 @@ func (d *Decision) complete(pools Pools, used map[netip.Addr]string) {
 			if slices.ContainsFunc(d.Addresses, func(b netip.Addr) bool { return b.BitLen() == bits }) || !pools.Has(pool, bits) {
 				continue
 			}
-			a, ok := pools.free(pool, bits, used)
+			a, ok := pools.Free(pool, bits, used)
 			if !ok && d.Both {
 				refuse("the pool %q has no free %s address", pool, family(bits))
 				return

@@ -143,8 +143,8 @@ func (p Pools) poolOf(a netip.Addr) string {
 	return ""
 }
 
-// free returns the lowest address of a family in a pool that is not used.
-func (p Pools) free(pool string, bits int, used map[netip.Addr]string) (netip.Addr, bool) {
+// Free returns the lowest address of a family in a pool that is not used.
+func (p Pools) Free(pool string, bits int, used map[netip.Addr]string) (netip.Addr, bool) {
 	ranges := slices.Clone(p[pool])
 	slices.SortFunc(ranges, func(a, b Range) int { return a.First.Compare(b.First) })
 	for _, r := range ranges {
