@@ -40,6 +40,7 @@ var settings = map[string]setting{
 	siteApply:              {before: Sequence{{Name: siteImport, Host: 1}}},
 	siteImportAll:          {before: Sequence{{Name: registryEnable, Host: 1}}},
 	nodeRemove:             {target: 2},
+	claimAddress:           {host: 3, target: 2},
 	soften:                 {before: Sequence{{Name: harden, Host: 1}}},
 	recordAddress:          {before: Sequence{{Name: harden, Host: 1}, {Name: otherAddress, Host: 3}}, target: 3},
 	otherAddress:           {host: 3},

@@ -585,8 +585,9 @@ func (s *Site) command(r *run, c Command) (string, error) {
 	case nodeRemove:
 		return r.removeNode(s.hosts[c.Target-1].Name)
 	case claimAddress:
+		claimed := s.hosts[c.Target-1].IP
 		s.mu.Lock()
-		r.host.claims = s.hosts[c.Target-1].IP
+		r.host.claims = claimed
 		s.mu.Unlock()
 		time.Sleep(2 * kubeletPeriod) // it reports it
 		return "", nil
