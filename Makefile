@@ -150,7 +150,7 @@ unit:
 		/^ok/ { print; if (list) print "    NOT RUN, make test does:" list; list = ""; split("", seen) }' out/unit.log
 
 # The tests of make faults. They take hours.
-FAULTS = ^Test(Endpoint(Faults|Upgrade|PowerCut)|LoadBalancerFaults)
+FAULTS = ^Test(Endpoint(Faults|Upgrade|PowerCut)|LoadBalancerFaults|BackupTimes)
 
 # Two tests at once, as the machine has two cores: with three, their hosts do not answer for seconds.
 E2E = go test -tags e2e,$(TAG) -count 1 -p 1 -parallel 2 -timeout 60m -run '$(RUN)' -skip '$(FAULTS)$(if $(SKIP),|$(SKIP))'
@@ -206,6 +206,7 @@ faults: export AIRLIFT_RIG = 1
 faults: export ENDPOINT_RUNS = $(or $(RUNS),3)
 faults: bundle
 	$(if $(call runs,TestEndpointUpgrade),$(MAKE) newer)
+	$(if $(call runs,TestBackupTimes),apt-get install -q --yes --no-install-recommends age rclone)
 	$(if $(call runs,TestLoadBalancerFaults),bin/upstream build --version $(KUBERNETES) --only metallb)
 	go test -tags e2e,$(TAG) -count 1 -parallel 1 -timeout 0 -v -run '$(if $(filter .,$(RUN)),$(FAULTS),$(RUN))' ./e2e
 
