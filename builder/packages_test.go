@@ -188,7 +188,7 @@ func TestPackagesThatDoNotFit(t *testing.T) {
 	distro.Deb(t, same, distro.Package{Name: "one", Version: "1", Files: map[string]string{"usr/bin/x": "1"}})
 	distro.Deb(t, same, distro.Package{Name: "two", Version: "1", Files: map[string]string{"bin/x": "1"}})
 	o.Site.Packages = []builder.PackageSource{{Source: same, Release: "debian-12", At: "bundle.yaml:3"}}
-	if v := builder.Validate(t.Context(), o, true); len(v.Errors) != 1 || !strings.Contains(v.Errors[0].Error(), "two 1 and one 1 both have /bin/x") {
+	if v := builder.Validate(t.Context(), o, true); len(v.Errors) != 1 || !strings.Contains(v.Errors[0].Error(), "two 1 has /bin/x, and one 1 has /usr/bin/x, which is the same file on hosts") {
 		t.Errorf("%v", v.Errors)
 	}
 	// Without a list, what is missing is a warning.
