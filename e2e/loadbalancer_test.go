@@ -225,7 +225,7 @@ func TestLoadBalancer(t *testing.T) {
 			found("address-taken", "another host has 10.77.0.201", mac)
 			run(t, client, "ip", "address", "delete", "10.77.0.201/32", "dev", "eth0")
 
-			// The speakers stand still before the Service of the test gets its address: nobody decides.
+			// The speakers are stopped before the Service of the test gets its address: nobody decides.
 			for _, h := range nodes {
 				run(t, h, "pkill", "-STOP", "-f", "airlift load-balancer")
 			}

@@ -86,7 +86,7 @@ metadata: {name: default, namespace: metallb-system}
 
 const airliftName = "Airlift"
 
-// noSpeaker is a label of nodes for which neither way lets them answer.
+// noSpeaker is a label of nodes that answer for no address, with either way.
 const noSpeaker = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 // TestLoadBalancerFaults measures the table of docs/load-balancer.md: what a host outside of the cluster notices of faults of a worker that
@@ -286,7 +286,7 @@ func (l *speakerLab) compare(t *testing.T) {
 	}
 }
 
-// turn lets one way give the Service its address, and measures it.
+// turn gives the Service its address by one way, and measures it.
 func (l *speakerLab) turn(t *testing.T, w balancerWay) {
 	w.start(t)
 	if err := l.Apply(t.Context(), balancedService); err != nil {

@@ -122,7 +122,7 @@ func (h *Host) Timers(ctx context.Context) (map[string]string, error) {
 	return timers, nil
 }
 
-// TimerSettings returns the settings of a timer, "" if there is no such timer, or it has none.
+// TimerSettings returns the options of a timer, "" if there is no such timer, or it has none.
 func (h *Host) TimerSettings(name string) (string, error) {
 	text, err := h.ReadIfExists(Timer{Name: name}.UnitPath())
 	_, rest, _ := strings.Cut(string(text), "\n"+settingsKey)

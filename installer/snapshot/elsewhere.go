@@ -219,7 +219,7 @@ func (o *outbox) prepare() (prefix string, err error) {
 	return prefix, o.redirect()
 }
 
-// redirect lets what waits for another target, which an earlier timer had, wait for this one.
+// redirect assigns backups that wait for the target of an earlier timer to this target.
 func (o *outbox) redirect() error {
 	url, key, changed := o.address.String(), recipientsID(o.Recipients), false
 	for _, c := range o.list.Waiting(o.Host) {

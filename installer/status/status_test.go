@@ -278,7 +278,7 @@ func messages(s *Status) (list []string) {
 	return list
 }
 
-// TestBackupElsewhere: what a status has about a target is about the timer if there is one, and a command that no timer repeats is not said to
+// TestBackupElsewhere: what a status has about a target is about the timer if there is one, and a command that no timer repeats is not reported to
 // be repeated.
 func TestBackupElsewhere(t *testing.T) {
 	const (

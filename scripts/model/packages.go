@@ -122,7 +122,7 @@ func (r *run) removePackages() (string, error) {
 	})
 }
 
-// installOwn lets the user install a package.
+// installOwn installs a package of the user.
 func (h *Host) installOwn(command string) error {
 	p := userPackages[command]
 	args := []string{"--root=" + h.Root, "--install", filepath.Join(userPackageDir, fmt.Sprintf("%s_%s_all.deb", p.Name, p.Version))}

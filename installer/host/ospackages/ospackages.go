@@ -319,7 +319,7 @@ func (m *Manager) checkHost(ctx context.Context, items []Item) error {
 	return nil
 }
 
-// checkPackages unpacks the packages to dir, lets the package manager check them, and returns their paths by stages.
+// checkPackages unpacks the packages to dir, runs the check of the package manager, and returns their paths by stages.
 func (m *Manager) checkPackages(ctx context.Context, items []Item, dir *host.Host, unpack Unpack) ([][]string, error) {
 	stages, err := m.files(ctx, Changes(items), unpack)
 	if err != nil {

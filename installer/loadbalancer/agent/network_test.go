@@ -315,7 +315,7 @@ func TestProbesMeet(t *testing.T) {
 		client.ask(a, first.mac) // it looks again, and finds the address free
 	}
 
-	// The clock of the first one stands still, and the second one has the addresses: the first one reads the table when it hears that.
+	// The clock of the first one stops, and the second one has the addresses: the first one reads the table when it hears that.
 	second.send(tableFor(t, "n2", false))
 	for range 100 {
 		text, err := os.ReadFile(first.output)

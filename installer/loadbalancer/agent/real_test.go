@@ -377,7 +377,7 @@ func TestTableIsFull(t *testing.T) {
 	}
 	nodes := []string{long("full1.", 60) + "." + long("y", 60) + "." + long("y", 60) + "." + long("y", 50), long("full2.", 60) + "." + long("y", 60) + "." + long("y", 60) + "." + long("y", 50)}
 	stuck := nodes[0] + long("stuck", 15)
-	c.stick(stuck, 660)
+	c.overfill(stuck, 660)
 	for _, n := range nodes {
 		c.AddNode(t, n, true)
 		c.start(n)
@@ -479,8 +479,8 @@ func TestTableIsFull(t *testing.T) {
 	}
 }
 
-// stick writes a table in which addresses wait for a node, which renews its Lease and does not read the table.
-func (c *realCluster) stick(node string, addresses int) {
+// overfill writes a table in which addresses wait for a node, which renews its Lease and does not read the table.
+func (c *realCluster) overfill(node string, addresses int) {
 	c.Helper()
 	table, a := loadbalancer.Table{Version: 1}, netip.MustParseAddr("198.19.0.1")
 	for range addresses {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Finds the drive with the seed, checks what starts the installer on it, and lets the installer do the rest. This script writes only below
+# Finds the drive with the seed, checks what starts the installer on it, and starts the installer. This script writes only below
 # /run. bundle seed wrote it; docs/seed.md has the layout of a drive.
 set -u
 # What starts the installer: the first and the last bytes of the file, and the sha256 of both together. They have the digests of the rest.
