@@ -2,6 +2,7 @@ package model
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -25,6 +26,11 @@ func TestDefectsPage(t *testing.T) {
 		t.Fatal("there are no patches", err)
 	}
 	for i, p := range patches {
+		check := exec.Command("/usr/bin/git", "apply", "--check", filepath.Join("scripts/model/testdata/defects", filepath.Base(p)))
+		check.Dir = top
+		if out, err := check.CombinedOutput(); err != nil {
+			t.Errorf("make model cannot bring defect %s back: %v\n%s", filepath.Base(p), err, out)
+		}
 		patches[i] = strings.TrimSuffix(filepath.Base(p), ".patch")
 	}
 	var sequences []string

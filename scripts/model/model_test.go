@@ -361,7 +361,7 @@ var found = []struct {
 		{Name: "init", Host: 1}, {Name: editAPIServer, Host: 1}, {Name: "init", Host: 1}, {Name: editAPIServer, Host: 1}, {Name: "init", Host: 1, Crash: 1},
 	}},
 	{"25: reset removes a package that dpkg was unpacking", Sequence{{Name: packagesInstall, Host: 1, Before: "the end of dpkg", Left: true}, {Name: "reset", Host: 1}}},
-	{"26: the end of the timer removes what an interrupted run has written", Sequence{{Name: "init", Host: 1}, {Name: backupsTimer, Host: 1, Before: "/etc/airlift-backup-recipients", Left: true}, {Name: backupsOff, Host: 1}}},
+	{"26: the end of the timer removes what an interrupted run has written", Sequence{{Name: "init", Host: 1}, {Name: backupsTimer, Host: 1, Before: "/etc/systemd/system/airlift-backup.service", Left: true}, {Name: backupsOff, Host: 1}}},
 	{"27: backups of an earlier cluster wait", Sequence{
 		{Name: "init", Host: 1}, {Name: backupsTimer, Host: 1}, {Name: targetDown, Host: 1}, {Name: backupsRun, Host: 1}, {Name: "reset", Host: 1}, {Name: targetWorks, Host: 1}, {Name: "init", Host: 1}, {Name: backupsTimer, Host: 1},
 	}},
