@@ -393,6 +393,21 @@ func (l *lab) settle() (holder *labHost) {
 	}
 }
 
+// onlyHolder waits until one host alone has the addresses.
+func (l *lab) onlyHolder() *labHost {
+	l.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		held := slices.DeleteFunc(slices.Clone(l.hosts), func(h *labHost) bool { return !h.hasAddress() })
+		if len(held) == 1 {
+			return held[0]
+		}
+		if time.Now().After(deadline) {
+			l.logHosts()
+			l.Fatalf("%d hosts have the address", len(held))
+		}
+	}
+}
+
 // agree waits until all agents know by its name which host has the addresses.
 func (l *lab) agree(holder *labHost) {
 	l.Helper()

@@ -278,19 +278,20 @@ func TestHolder(t *testing.T) {
 		o.api.kill()
 	}
 	time.Sleep(3 * time.Second)
-	var held []string
-	for _, o := range l.hosts {
-		if o.hasAddress() {
-			held = append(held, o.name)
+	// All API servers stay stopped until the answer is there. On a busy machine etcd itself may elect another leader meanwhile:
+	// then the address left this host.
+	for attempt := 1; ; attempt++ {
+		holder := l.onlyHolder()
+		err := holder.handover()
+		if err != nil && err.Error() == ErrNoPeer.Error() {
+			break
+		}
+		if now := l.onlyHolder(); err != nil || now == holder || attempt == 3 {
+			t.Errorf("a handover from %s to nobody: %v; %s has the address", holder.name, err, now.name)
+			break
 		}
 	}
-	if len(held) != 1 {
-		t.Errorf("without any API server, %q have the address", held)
-	}
 	for _, o := range l.hosts {
-		if err := o.handover(); o.name == strings.Join(held, "") && (err == nil || err.Error() != ErrNoPeer.Error()) {
-			t.Errorf("a handover to nobody: %v", err)
-		}
 		o.startAPI()
 	}
 	l.settle()
