@@ -17,7 +17,7 @@ import (
 // It only needs the lab's name, so it also removes the remains of a killed process. It is no
 // error if nothing exists.
 func (l *Lab) Down(ctx context.Context) error {
-	if err := checkName(l.Name); err != nil {
+	if err := CheckName(l.Name); err != nil {
 		return err
 	}
 	unlock, err := lock(ctx, lockFile)

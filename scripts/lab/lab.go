@@ -111,7 +111,7 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 }
 
 func (o Options) completed() (Options, error) {
-	if err := checkName(o.Name); err != nil {
+	if err := CheckName(o.Name); err != nil {
 		return o, err
 	}
 	if o.Hosts == 0 {
@@ -189,7 +189,7 @@ func (l *Lab) claim(ctx context.Context) error {
 
 // Open returns a lab that another process started.
 func Open(name string) (*Lab, error) {
-	if err := checkName(name); err != nil {
+	if err := CheckName(name); err != nil {
 		return nil, err
 	}
 	var o Options

@@ -30,7 +30,8 @@ var clusterPrefixes6 = []string{"fd00:10:96::/112", "fd00:10:244::/56"}
 
 var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$`)
 
-func checkName(name string) error {
+// CheckName refuses a name that a lab cannot have, as part of names of interfaces and units.
+func CheckName(name string) error {
 	if !validName.MatchString(name) {
 		return fault.New(fault.Usage, "lab name %q is not usable", name).
 			Hint("use up to 20 lower-case letters, digits and inner dashes")

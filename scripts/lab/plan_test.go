@@ -31,14 +31,14 @@ func TestAddressesAreUniqueAndOutsideTheClustersNetworks(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for _, name := range []string{"a", "demo", "e2e-1", strings.Repeat("x", 20)} {
-		if err := checkName(name); err != nil {
+		if err := CheckName(name); err != nil {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
 	// With a dot, one lab's names could begin with another's; a slash would leave the state
 	// directory.
 	for _, name := range []string{"", "-a", "a-", "a.b", "a/b", "..", "A", "a b", strings.Repeat("x", 21)} {
-		if err := checkName(name); fault.ExitCode(err) != fault.Usage {
+		if err := CheckName(name); fault.ExitCode(err) != fault.Usage {
 			t.Errorf("%q: %v", name, err)
 		}
 	}

@@ -95,9 +95,12 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
+// labName returns the name of the lab, always the same, so that the next run replaces kept hosts.
+func labName(by string) string { return "conf-" + by }
+
 // runOnCluster makes a cluster, runs the tests on it and removes it. It returns how many failed.
 func runOnCluster(ctx context.Context, o options, release components.Release, install installer, tests []string, dir string, rec *record) (failed int, err error) {
-	name := "conformance-" + o.by // fixed, so that the next run replaces kept hosts
+	name := labName(o.by)
 	if old, err := lab.Open(name); err == nil {
 		if err := old.Down(ctx); err != nil {
 			return 0, err

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"airlift/scripts/lab"
 )
 
 func TestParseTests(t *testing.T) {
@@ -21,6 +23,15 @@ func TestParseTests(t *testing.T) {
 	want := []string{"[sig-apps] Deployment should scale [Conformance]", "[sig-node] Pods should be updated [NodeConformance] [Conformance]"}
 	if err != nil || !slices.Equal(names, want) {
 		t.Errorf("%q, %v", names, err)
+	}
+}
+
+// A lab can have the name of each cluster.
+func TestLabName(t *testing.T) {
+	for by := range installers {
+		if err := lab.CheckName(labName(by)); err != nil {
+			t.Errorf("%s: %v", by, err)
+		}
 	}
 }
 
