@@ -54,7 +54,7 @@ func TestRealLifeOfApplications(t *testing.T) {
 	}{
 		{"prune", testPrune}, {"what others own", testOthers}, {"namespaces and definitions", testNamed}, {"finalizers", testFinalizers}, {"diff", testDiff},
 		{"undo", testUndo}, {"history", testHistory}, {"killed", testKilled}, {"hooks", testHooks}, {"failed hooks", testFailedHooks}, {"removal", testRemoval},
-		{"order", testOrder}, {"custom resources", testCustomState}, {"edges", testEdges}, {"shared", testShared}, {"unread", testUnread}, {"sequences", testSequences},
+		{"order", testOrder}, {"custom resources", testCustomState}, {"edges", testEdges}, {"shared", testShared}, {"existed", testExisted}, {"unread", testUnread}, {"sequences", testSequences},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -347,8 +347,11 @@ func testOthers(l *life) {
 		gone            bool
 		why             string
 	}{
-		"nothing":                    {gone: true},
-		"changed by kubectl edit":    {before: func() { annotate("example.com/x", "y")() }, gone: true},
+		"nothing":                 {gone: true},
+		"changed by kubectl edit": {before: func() { annotate("example.com/x", "y")() }, gone: true},
+		"its only field changed": {before: func() {
+			testcluster.Must(maps.Patch(l.ctx, "b", types.MergePatchType, []byte(`{"data":{"value":"edited"}}`), metav1.PatchOptions{FieldManager: "kubectl-edit"}))(l.T)
+		}, gone: true},
 		"changed after the list":     {between: annotate("example.com/x", "y"), gone: true},
 		"applied by Helm":            {before: other, why: `it was also applied by "helm"`},
 		"applied after the list":     {between: other, why: `it was also applied by "helm"`},

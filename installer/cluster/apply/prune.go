@@ -384,12 +384,17 @@ func notOurs(have *unstructured.Unstructured) string {
 		return "it was also applied by " + strings.Join(slices.Compact(others), " and ")
 	case !applied:
 		return "Airlift did not apply it"
+	case existed(have):
+		return "it existed before a manifest had it"
 	}
 	return ""
 }
 
 // createdHere reports whether Airlift created a namespace for a manifest that does not have it, and nobody else applied it.
 func createdHere(have *unstructured.Unstructured) (here bool) {
+	if existed(have) {
+		return false
+	}
 	for _, m := range have.GetManagedFields() {
 		here = here || m.Manager == FieldManager
 		if m.Operation == metav1.ManagedFieldsOperationApply && m.Manager != FieldManager {
