@@ -111,10 +111,12 @@ func (t *Test) start(ctx context.Context) error {
 		return err
 	}
 	// The namespace's own ServiceAccount is created later, by a controller.
-	_, err = api.CoreV1().ServiceAccounts(Namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: t.meta("test", ""), AutomountServiceAccountToken: ptr.To(false)}, metav1.CreateOptions{})
+	account, err := api.CoreV1().ServiceAccounts(Namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: t.meta("test", ""), AutomountServiceAccountToken: ptr.To(false)}, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
+	// A drain of a node, of Airlift or of kubectl, refuses pods that nothing controls.
+	t.owner = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ServiceAccount", Name: account.Name, UID: account.UID, Controller: ptr.To(true)}}
 	services := []*corev1.Service{t.service(anyService), t.service(localService)}
 	if t.site.balancer != nil {
 		services = append(services, t.service(balancedName))
@@ -253,6 +255,7 @@ func (t *Test) pod(name, role string, n *corev1.Node, args ...string) *corev1.Po
 			Path: host.CommandPath, Type: ptr.To(corev1.HostPathFile),
 		}}}},
 	}}
+	p.OwnerReferences = t.owner
 	if n != nil {
 		p.Spec.NodeName, p.Spec.Containers[0].Image = n.Name, cmp.Or(image(n), t.anyImage())
 	} else {

@@ -24,6 +24,7 @@ import (
 	"pgregory.net/rapid"
 
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/workloads"
 	"airlift/installer/clustertest/diagnosis"
 	"airlift/installer/clustertest/probe"
 	"airlift/internal/fault"
@@ -251,9 +252,20 @@ func nothingLeft(t *testing.T, c *cluster.Client) {
 // TestRun: a real API server accepts what a test creates, and nothing is left of it.
 func TestRun(t *testing.T) {
 	test, k := newTest(t)
+	moved := 0
+	k.starts = func(p *corev1.Pod) string { // a drain that begins meanwhile does not refuse the pods
+		evict, bare, err := workloads.NewDrain(k.api, p.Spec.NodeName, time.Second).Pods(t.Context())
+		if moved += len(evict); err != nil || len(bare) > 0 {
+			t.Errorf("a drain: no controller has %q, %v", bare, err)
+		}
+		return ""
+	}
 	result, err := test.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
+	}
+	if moved == 0 {
+		t.Error("no drain had a pod to move")
 	}
 	var text strings.Builder
 	result.Write(&text)
