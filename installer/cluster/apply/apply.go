@@ -401,6 +401,7 @@ func (s *Applier) merge(ctx context.Context, resource dynamic.ResourceInterface,
 	if err := mark(want, before); err != nil {
 		return nil, nil, nil, err
 	}
+	keepResult(want)
 	options := metav1.ApplyOptions{FieldManager: FieldManager, Force: s.Force}
 	if dryRun {
 		options.DryRun = []string{metav1.DryRunAll}
