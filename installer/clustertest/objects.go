@@ -45,6 +45,7 @@ const (
 	localService = "local"    // the server on the node of the client
 	balancedName = "balanced" // of type LoadBalancer: every server
 	volumeName   = "volume"
+	policyName   = "closed"
 	volumePath   = "/volume"
 )
 
@@ -201,7 +202,7 @@ func (t *Test) service(name string) *corev1.Service {
 // policy lets everyone connect to the servers, but not to their closed port.
 func (t *Test) policy() *networkingv1.NetworkPolicy {
 	port := ptr.To(intstr.FromInt32(probe.OpenPort))
-	return &networkingv1.NetworkPolicy{ObjectMeta: t.meta("closed", ""), Spec: networkingv1.NetworkPolicySpec{
+	return &networkingv1.NetworkPolicy{ObjectMeta: t.meta(policyName, ""), Spec: networkingv1.NetworkPolicySpec{
 		PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{roleLabel: roleServer}},
 		PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
 		Ingress: []networkingv1.NetworkPolicyIngressRule{{Ports: []networkingv1.NetworkPolicyPort{

@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -305,6 +306,8 @@ func TestRunFinds(t *testing.T) {
 		return ""
 	}
 	k.asks = func(p probe.Plan, c probe.Check) error {
+		// As a controller of the site does in each namespace.
+		_, _ = k.api.NetworkingV1().NetworkPolicies(Namespace).Create(t.Context(), &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "default-deny"}}, metav1.CreateOptions{})
 		if c.Kind == diagnosis.LocalProxy && p.Node == "cp1" || c.How == "closed" {
 			return errors.New("no answer")
 		}
@@ -323,6 +326,9 @@ func TestRunFinds(t *testing.T) {
 	}
 	if got := strings.Join(names, "; "); got != "node-not-ready w2; address-range-full w1; kube-proxy cp1" || result.Passed {
 		t.Errorf("findings: %s", got)
+	}
+	if want := "NetworkPolicies to the namespace airlift-test (default-deny)"; !strings.Contains(text.String(), want) {
+		t.Errorf("%q is not in the text", want)
 	}
 	nothingLeft(t, test.Client)
 	p.AddNode(t, "w2", true)
