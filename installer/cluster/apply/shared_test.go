@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testcluster"
@@ -118,4 +119,10 @@ func testExisted(l *life) {
 		l.Errorf("left in the inventory: %q", left)
 	}
 	has("after the removal", "coredns")
+	// The user can give it to Airlift.
+	l.apply(l.manifest("labels", text))
+	testcluster.Must(l.client.API.CoreV1().ConfigMaps(ns).Patch(l.ctx, "coredns", types.MergePatchType, []byte(`{"metadata":{"annotations":{"airlift.dev/applied":"true"}}}`), metav1.PatchOptions{FieldManager: "kubectl-annotate"}))(l.T)
+	l.apply(l.manifest("labels", text+configMap("more", "1")))
+	testcluster.Must(l.tryRemove(l.ctx, l.site, nil, "labels"))(l.T)
+	has("given to Airlift, and removed")
 }
