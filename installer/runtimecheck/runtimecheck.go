@@ -31,7 +31,8 @@ type Need struct {
 	RegistryDir  string                 // where the registries are that Airlift or the site configured
 	CNIBinDirs   []string
 	CNIConfDir   string
-	RestrictsOOM bool // because the host cannot lower OOM scores
+	Snapshotter  string // that has the images of the node; an import keeps no layers from which another one could unpack them
+	RestrictsOOM bool   // because the host cannot lower OOM scores
 }
 
 // NeedOf returns what a node needs that works with a configuration.
@@ -88,6 +89,7 @@ func compare(e Effective, n Need, missing func(path string) bool) (list []findin
 	}
 	add(n.CNIConfDir != "" && path.Clean(e.CNIConfDir) != path.Clean(n.CNIConfDir), "conf_dir",
 		"the configuration of the pod network is read from %q instead of %s: new pods get no network", e.CNIConfDir, n.CNIConfDir)
+	add(n.Snapshotter != "" && e.Snapshotter != "" && e.Snapshotter != n.Snapshotter, "snapshotter", "the snapshotter is %q, and the images of this node are unpacked in %s: no new pod starts", e.Snapshotter, n.Snapshotter)
 	add(n.RestrictsOOM && !e.RestrictOOMScoreAdj, "restrict_oom_score_adj", "restrict_oom_score_adj is false, and this host cannot lower OOM scores: no container of a system pod starts")
 	if _, ok := e.Runtimes[e.DefaultRuntime]; !ok {
 		add(true, "default_runtime_name", "default_runtime_name is %q, and there is no such runtime: containerd's CRI does not start", e.DefaultRuntime)
