@@ -50,6 +50,7 @@ type Runtime struct {
 	Type          string // "io.containerd.runc.v2"
 	SystemdCgroup bool   // only a runtime of that type has it
 	Binary        string // in place of runc; "" for runc
+	Snapshotter   string // of its pods; "" for the one of all
 }
 
 // runcType is the type of runtimes that run runc, or a binary in its place.
@@ -259,8 +260,9 @@ type plugin struct {
 		DefaultRuntimeName string `toml:"default_runtime_name"`
 		Snapshotter        string `toml:"snapshotter"` // up to 1.7
 		Runtimes           map[string]struct {
-			Type    string `toml:"runtime_type"`
-			Options struct {
+			Type        string `toml:"runtime_type"`
+			Snapshotter string `toml:"snapshotter"`
+			Options     struct {
 				SystemdCgroup bool
 				BinaryName    string
 			} `toml:"options"`
@@ -287,7 +289,7 @@ func parse(text []byte) (e Effective, err error) {
 		e.CNIBinDirs = append([]string{is}, e.CNIBinDirs...)
 	}
 	for name, r := range runtime.Containerd.Runtimes {
-		e.Runtimes[name] = Runtime{r.Type, r.Options.SystemdCgroup, r.Options.BinaryName}
+		e.Runtimes[name] = Runtime{r.Type, r.Options.SystemdCgroup, r.Options.BinaryName, r.Snapshotter}
 	}
 	return e, nil
 }

@@ -96,11 +96,14 @@ func compare(e Effective, n Need, missing func(path string) bool) (list []findin
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Runtimes)) {
 		r, whose, optional := e.Runtimes[name], "its pods", name != e.DefaultRuntime
-		if r.Type != runcType {
-			continue
-		}
 		if !optional {
 			whose = "pods"
+		}
+		if n.Snapshotter != "" && r.Snapshotter != "" && r.Snapshotter != n.Snapshotter {
+			list = append(list, finding{"snapshotter of " + name, fmt.Sprintf("the snapshotter of the runtime %s is %q, and the images of this node are unpacked in %s: %s do not start", name, r.Snapshotter, n.Snapshotter, whose), optional})
+		}
+		if r.Type != runcType {
+			continue
 		}
 		if n.CgroupDriver != "" && driver(r) != n.CgroupDriver {
 			list = append(list, finding{"SystemdCgroup of " + name, fmt.Sprintf("SystemdCgroup is %t for the runtime %s, and the kubelet's cgroup driver is %s: %s are killed or do not start", r.SystemdCgroup, name, n.CgroupDriver, whose), optional})
