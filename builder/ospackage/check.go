@@ -94,7 +94,7 @@ func (w *world) missing(p *Package) (list []Problem) {
 func (w *world) satisfied(c clause, of *Package) bool {
 	return slices.ContainsFunc(c, func(r relation) bool {
 		if w.installed != nil && w.rpm {
-			if w.installed.files[r.name] || slices.ContainsFunc(w.installed.capabilities, func(has relation) bool {
+			if strings.HasPrefix(r.name, "/") && slices.ContainsFunc(spellings(r.name), func(name string) bool { return w.installed.files[name] }) || slices.ContainsFunc(w.installed.capabilities, func(has relation) bool {
 				return w.stays(has) && has.name == r.name && overlap(has, r)
 			}) {
 				return true
@@ -112,7 +112,8 @@ func (w *world) stays(has relation) bool {
 // fits reports whether a package satisfies a relation of another one.
 func (w *world) fits(p *Package, r relation, of *Package) bool {
 	if w.rpm {
-		if _, ok := p.files[r.name]; ok {
+		has := func(name string) bool { _, ok := p.files[name]; return ok }
+		if strings.HasPrefix(r.name, "/") && slices.ContainsFunc(spellings(r.name), has) {
 			return true
 		}
 		return slices.ContainsFunc(p.provides, func(has relation) bool { return has.name == r.name && overlap(has, r) })

@@ -359,6 +359,56 @@ func TestSameFilesAsRPM(t *testing.T) {
 	}
 }
 
+// A file that a package needs may have its name through the links to directories in /usr: rpm follows them.
+func TestNeededFilesAsRPM(t *testing.T) {
+	rig.Tool(t, "rpm")
+	for needs, has := range map[string]string{
+		"/sbin/tool": "usr/sbin/tool", "/usr/sbin/tool": "sbin/tool", "/lib/x/tool": "usr/lib/x/tool", "/usr/bin/tool": "usr/sbin/tool", "/opt/bin/tool": "usr/opt/bin/tool", "/sbin/other": "usr/sbin/tool",
+	} {
+		dir, root := t.TempDir(), distro.Root(t, "rocky-9.4")
+		for _, name := range []string{"lib", "sbin", "bin"} {
+			if err := errors.Join(os.MkdirAll(filepath.Join(root, "usr", name), 0o755), os.Symlink("usr/"+name, filepath.Join(root, name))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list := "" // of what the hosts have
+		files := []string{distro.RPM(t, dir, distro.Package{Name: "aa", Version: "1-1", Files: map[string]string{has: "1"}}), distro.RPM(t, dir, distro.Package{Name: "bb", Version: "1-1", Fields: "Requires: " + needs})}
+		rpm := func(args ...string) error {
+			out, err := exec.Command("rpm", append([]string{"--root=" + root, "--ignorearch"}, args...)...).CombinedOutput()
+			t.Logf("%s of %s: %v: %s", needs, has, err, out)
+			return err
+		}
+		var set []*Package
+		for _, file := range files {
+			p, _, err := readFile(t, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			set = append(set, p)
+		}
+		for _, r := range set[0].provides {
+			list += r.name + " " + r.op + " " + r.version + "\n"
+		}
+		hosts, err := ParseInstalled([]byte(list + "/" + has + "\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		empty, err := ParseInstalled([]byte("x = 1-1\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want, got := rpm("--upgrade", "--test", files[0], files[1]) == nil, len(Check(set, "amd64", empty)) == 0; got != want {
+			t.Errorf("%s, with a package that has %s: %t, and rpm %t", needs, has, got, want)
+		}
+		if err := rpm("--upgrade", files[0]); err != nil {
+			t.Fatal(err)
+		}
+		if want, got := rpm("--upgrade", "--test", files[1]) == nil, len(Check(set[1:], "amd64", hosts)) == 0; got != want {
+			t.Errorf("%s, on hosts that have %s: %t, and rpm %t", needs, has, got, want)
+		}
+	}
+}
+
 // Places, links, ghosts, diversions: what dpkg and rpm do with them is in their sources.
 func TestSameFiles(t *testing.T) {
 	link, file := owned{same: "link to /usr/share/z"}, owned{}

@@ -201,9 +201,9 @@ func decompress(r io.Reader, extension string) (io.Reader, error) {
 	return nil, fmt.Errorf("its compression %q is not known", extension)
 }
 
-// fromControl returns the package that a stanza describes.
+// fromControl returns the package that a stanza describes. Its version has no epoch 0, as dpkg records it.
 func fromControl(fields map[string]string) (*Package, error) {
-	p := &Package{Format: Deb, Name: fields["package"], Version: fields["version"], Arch: fields["architecture"], multiArch: fields["multi-arch"]}
+	p := &Package{Format: Deb, Name: fields["package"], Version: strings.TrimPrefix(fields["version"], "0:"), Arch: fields["architecture"], multiArch: fields["multi-arch"]}
 	p.Source, p.SourceVersion = p.Name, p.Version
 	if name, version, ok := strings.Cut(fields["source"], " "); name != "" { // "glibc (2.36-9)", the version only if it differs
 		p.Source = name

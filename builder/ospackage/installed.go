@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"airlift/internal/documents/textfile"
 )
 
 // An Installed lists what a host of the site has already.
@@ -37,6 +39,7 @@ var nevraLine = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._+-]*-[^-\s]+-[^-\s]
 // ParseInstalled reads what a host has: its file /var/lib/dpkg/status, the output of dpkg-query -W, or the output of
 // rpm -qa --provides and rpm -qal.
 func ParseInstalled(text []byte) (*Installed, error) {
+	text = textfile.UTF8(text)
 	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
 	first := strings.TrimRight(lines[0], "\r")
 	switch {

@@ -67,6 +67,16 @@ func place(name string) string {
 	return name
 }
 
+// spellings returns the names that a file may have in another package: as place has it, and with the links to directories in /usr.
+func spellings(name string) []string {
+	merged := place(name)
+	names := []string{name, merged}
+	if short := strings.TrimPrefix(merged, "/usr"); place(short) == merged {
+		names = append(names, short)
+	}
+	return names
+}
+
 func (p *Package) String() string { return p.Name + " " + p.Version }
 
 // A relation is a condition for a package: its name, and perhaps a version.

@@ -7,10 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf16"
 
 	"pgregory.net/rapid"
 
@@ -212,5 +214,28 @@ func TestSignature(t *testing.T) {
 func TestHostileList(t *testing.T) {
 	if _, err := ParseInstalled([]byte("Package: a; reboot\nStatus: install ok installed\nVersion: 1\n")); err == nil {
 		t.Error("a command is the name of a package")
+	}
+}
+
+// TestEncodingOfList: a list has the same packages in the encodings that editors and PowerShell write.
+func TestEncodingOfList(t *testing.T) {
+	for name, text := range map[string]string{
+		"dpkg": "Package: aa\nStatus: install ok installed\nArchitecture: amd64\nVersion: 1\n\nPackage: bb\nStatus: install ok installed\nArchitecture: all\nVersion: 2\n",
+		"rpm":  "aa = 1-1\nbb = 2-1\n/usr/bin/bb\n",
+		"-W":   "aa\t1\nbb:amd64\t2\n",
+	} {
+		want, err := ParseInstalled([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.ReplaceAll(text, "\n", "\r\n")
+		units := utf16.Encode([]rune("\ufeff" + lines))
+		little, _ := binary.Append(nil, binary.LittleEndian, units)
+		big, _ := binary.Append(nil, binary.BigEndian, units)
+		for encoding, list := range map[string][]byte{"byte order mark": []byte("\ufeff" + text), "lines of Windows": []byte(lines), "UTF-16LE": little, "UTF-16BE": big} {
+			if got, err := ParseInstalled(list); err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%s, %s: %+v, %v", name, encoding, got, err)
+			}
+		}
 	}
 }

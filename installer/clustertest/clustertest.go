@@ -55,8 +55,9 @@ type Test struct {
 	openLog func(ctx context.Context, pod string) (io.ReadCloser, error)
 	site    *site
 	nonce   string
-	servers map[string]*corev1.Pod // by node
-	failed  map[string]string      // why a node has no server
+	owner   []metav1.OwnerReference // of the pods
+	servers map[string]*corev1.Pod  // by node
+	failed  map[string]string       // why a node has no server
 	reports []*probe.Report
 	seen    []diagnosis.Observation
 	notes   []string

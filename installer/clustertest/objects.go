@@ -45,6 +45,7 @@ const (
 	localService = "local"    // the server on the node of the client
 	balancedName = "balanced" // of type LoadBalancer: every server
 	volumeName   = "volume"
+	policyName   = "closed"
 	volumePath   = "/volume"
 )
 
@@ -111,10 +112,12 @@ func (t *Test) start(ctx context.Context) error {
 		return err
 	}
 	// The namespace's own ServiceAccount is created later, by a controller.
-	_, err = api.CoreV1().ServiceAccounts(Namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: t.meta("test", ""), AutomountServiceAccountToken: ptr.To(false)}, metav1.CreateOptions{})
+	account, err := api.CoreV1().ServiceAccounts(Namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: t.meta("test", ""), AutomountServiceAccountToken: ptr.To(false)}, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
+	// A drain of a node, of Airlift or of kubectl, refuses pods that nothing controls.
+	t.owner = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ServiceAccount", Name: account.Name, UID: account.UID, Controller: ptr.To(true)}}
 	services := []*corev1.Service{t.service(anyService), t.service(localService)}
 	if t.site.balancer != nil {
 		services = append(services, t.service(balancedName))
@@ -199,7 +202,7 @@ func (t *Test) service(name string) *corev1.Service {
 // policy lets everyone connect to the servers, but not to their closed port.
 func (t *Test) policy() *networkingv1.NetworkPolicy {
 	port := ptr.To(intstr.FromInt32(probe.OpenPort))
-	return &networkingv1.NetworkPolicy{ObjectMeta: t.meta("closed", ""), Spec: networkingv1.NetworkPolicySpec{
+	return &networkingv1.NetworkPolicy{ObjectMeta: t.meta(policyName, ""), Spec: networkingv1.NetworkPolicySpec{
 		PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{roleLabel: roleServer}},
 		PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
 		Ingress: []networkingv1.NetworkPolicyIngressRule{{Ports: []networkingv1.NetworkPolicyPort{
@@ -210,8 +213,8 @@ func (t *Test) policy() *networkingv1.NetworkPolicy {
 
 func (t *Test) claim() *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{ObjectMeta: t.meta(volumeName, ""), Spec: corev1.PersistentVolumeClaimSpec{
-		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}},
+		StorageClassName: &t.site.class.Name, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}},
 	}}
 }
 
@@ -253,6 +256,7 @@ func (t *Test) pod(name, role string, n *corev1.Node, args ...string) *corev1.Po
 			Path: host.CommandPath, Type: ptr.To(corev1.HostPathFile),
 		}}}},
 	}}
+	p.OwnerReferences = t.owner
 	if n != nil {
 		p.Spec.NodeName, p.Spec.Containers[0].Image = n.Name, cmp.Or(image(n), t.anyImage())
 	} else {

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"sync"
 
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"airlift/installer/clustertest/diagnosis"
 	"airlift/installer/clustertest/probe"
 	"airlift/installer/config"
@@ -19,6 +22,9 @@ func (t *Test) observe(ctx context.Context) error {
 	for _, n := range t.site.tested {
 		o := diagnosis.Observation{Kind: diagnosis.PodRuns, From: n.Name, OK: t.servers[n.Name] != nil, Detail: t.failed[n.Name]}
 		t.seen = append(t.seen, o)
+	}
+	if err := t.notePolicies(ctx); err != nil {
+		return err
 	}
 	if err := t.observePulls(ctx); err != nil {
 		return err
@@ -34,6 +40,26 @@ func (t *Test) observe(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// notePolicies notes NetworkPolicies that are not of the test. Some sites have a controller that writes one to each new namespace.
+func (t *Test) notePolicies(ctx context.Context) error {
+	list, err := repeat(ctx, func() (*networkingv1.NetworkPolicyList, error) {
+		return t.Client.API.NetworkingV1().NetworkPolicies(Namespace).List(ctx, metav1.ListOptions{})
+	})
+	if err != nil {
+		return fmt.Errorf("listing NetworkPolicies: %w", err)
+	}
+	var others []string
+	for _, p := range list.Items {
+		if p.Name != policyName {
+			others = append(others, p.Name)
+		}
+	}
+	if len(others) > 0 {
+		t.note("something wrote NetworkPolicies to the namespace %s (%s): what they close fails in this test; exempt the namespace from them", Namespace, strings.Join(others, ", "))
+	}
+	return nil
 }
 
 // readHeard reads from which nodes each server received packets. A server whose log cannot be read is not in it.

@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -24,6 +25,7 @@ import (
 	"pgregory.net/rapid"
 
 	"airlift/installer/cluster"
+	"airlift/installer/cluster/workloads"
 	"airlift/installer/clustertest/diagnosis"
 	"airlift/installer/clustertest/probe"
 	"airlift/internal/fault"
@@ -251,9 +253,20 @@ func nothingLeft(t *testing.T, c *cluster.Client) {
 // TestRun: a real API server accepts what a test creates, and nothing is left of it.
 func TestRun(t *testing.T) {
 	test, k := newTest(t)
+	moved := 0
+	k.starts = func(p *corev1.Pod) string { // a drain that begins meanwhile does not refuse the pods
+		evict, bare, err := workloads.NewDrain(k.api, p.Spec.NodeName, time.Second).Pods(t.Context())
+		if moved += len(evict); err != nil || len(bare) > 0 {
+			t.Errorf("a drain: no controller has %q, %v", bare, err)
+		}
+		return ""
+	}
 	result, err := test.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
+	}
+	if moved == 0 {
+		t.Error("no drain had a pod to move")
 	}
 	var text strings.Builder
 	result.Write(&text)
@@ -293,6 +306,8 @@ func TestRunFinds(t *testing.T) {
 		return ""
 	}
 	k.asks = func(p probe.Plan, c probe.Check) error {
+		// As a controller of the site does in each namespace.
+		_, _ = k.api.NetworkingV1().NetworkPolicies(Namespace).Create(t.Context(), &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "default-deny"}}, metav1.CreateOptions{})
 		if c.Kind == diagnosis.LocalProxy && p.Node == "cp1" || c.How == "closed" {
 			return errors.New("no answer")
 		}
@@ -311,6 +326,9 @@ func TestRunFinds(t *testing.T) {
 	}
 	if got := strings.Join(names, "; "); got != "node-not-ready w2; address-range-full w1; kube-proxy cp1" || result.Passed {
 		t.Errorf("findings: %s", got)
+	}
+	if want := "NetworkPolicies to the namespace airlift-test (default-deny)"; !strings.Contains(text.String(), want) {
+		t.Errorf("%q is not in the text", want)
 	}
 	nothingLeft(t, test.Client)
 	p.AddNode(t, "w2", true)

@@ -255,23 +255,39 @@ func (t *Test) readRegistry(ctx context.Context) error {
 	return err
 }
 
+// readStorage finds the StorageClass of claims that name none. Of several default ones, Kubernetes uses the newest.
 func (t *Test) readStorage(ctx context.Context) error {
 	list, err := t.Client.API.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing StorageClasses: %w", err)
 	}
-	for i, class := range list.Items {
-		if class.Annotations["storageclass.kubernetes.io/is-default-class"] != "true" {
-			continue
-		}
-		if ptr.Deref(class.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete) != corev1.PersistentVolumeReclaimDelete {
-			t.note("volumes are not tested: the default StorageClass %s keeps volumes, so each test would leave one", class.Name)
-			return nil
-		}
-		t.site.class = &list.Items[i]
+	classes := slices.DeleteFunc(list.Items, func(c storagev1.StorageClass) bool {
+		return c.Annotations["storageclass.kubernetes.io/is-default-class"] != "true" && c.Annotations["storageclass.beta.kubernetes.io/is-default-class"] != "true"
+	})
+	if len(classes) == 0 {
+		t.note("volumes are not tested: there is no default StorageClass")
 		return nil
 	}
-	t.note("volumes are not tested: there is no default StorageClass")
+	class := slices.MinFunc(classes, func(a, b storagev1.StorageClass) int {
+		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	volumes, err := t.Client.API.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing PersistentVolumes: %w", err)
+	}
+	free := slices.IndexFunc(volumes.Items, func(v corev1.PersistentVolume) bool {
+		return v.Spec.StorageClassName == class.Name && v.Spec.ClaimRef == nil
+	})
+	switch {
+	case ptr.Deref(class.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete) != corev1.PersistentVolumeReclaimDelete:
+		t.note("volumes are not tested: the default StorageClass %s keeps volumes, so each test would leave one", class.Name)
+	case class.Provisioner == "kubernetes.io/no-provisioner":
+		t.note("volumes are not tested: nothing creates volumes of the default StorageClass %s", class.Name)
+	case free >= 0:
+		t.note("volumes are not tested: the default StorageClass %[2]s has the free PersistentVolume %[1]s, and the test would use it up", volumes.Items[free].Name, class.Name)
+	default:
+		t.site.class = &class
+	}
 	return nil
 }
 

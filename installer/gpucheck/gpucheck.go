@@ -160,6 +160,9 @@ func hasCDI(files fs.FS) bool {
 	for _, dir := range []string{"etc/cdi", "var/run/cdi"} { // cdi_spec_dirs of containerd: internal/cri/config/config_unix.go
 		found, _ := fs.Glob(files, dir+"/*") // the pattern is valid
 		for _, name := range found {
+			if ext := path.Ext(name); ext != ".yaml" && ext != ".json" { // others are not read, such as a copy of an editor
+				continue
+			}
 			var spec struct{ Kind string }
 			if yaml.Unmarshal([]byte(read(files, name)), &spec) == nil && spec.Kind == "nvidia.com/gpu" {
 				return true

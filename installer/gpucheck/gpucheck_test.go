@@ -74,6 +74,7 @@ func TestProblems(t *testing.T) {
 		"a container that is the host":      {[]tree{tesla("nvidia"), modules(newer, ""), driver, cdi}, nil},
 		"no device":                         {[]tree{tesla("nvidia"), modules(running, dkms), {"proc/driver/nvidia/version": "x"}, cdi}, []string{"no /dev/nvidia0|nvidia-modprobe"}},
 		"no CDI":                            {[]tree{tesla("nvidia"), modules(running, dkms), driver, {"etc/cdi/other.yaml": "kind: example.com/nic\n# kind: nvidia.com/gpu\n"}}, []string{"the kind nvidia.com/gpu|nvidia-ctk cdi generate"}},
+		"CDI that is not read":              {[]tree{tesla("nvidia"), modules(running, dkms), driver, {"etc/cdi/nvidia.yml": "kind: nvidia.com/gpu\n", "etc/cdi/nvidia.yaml.before": "kind: nvidia.com/gpu\n"}}, []string{"the kind nvidia.com/gpu|nvidia-ctk cdi generate"}},
 		"CDI in JSON":                       {[]tree{tesla("nvidia"), modules(running, dkms), driver, {"var/run/cdi/a.json": `{"cdiVersion":"0.5.0","kind":"nvidia.com/gpu"}`}}, nil},
 		"one of two":                        {[]tree{tesla("nvidia"), device(second, "0x10de", "0x030200", ""), modules(running, dkms), driver}, []string{"the NVIDIA GPU at " + second + " has no driver"}},
 		"of a virtual machine":              {[]tree{tesla("vfio-pci")}, nil},

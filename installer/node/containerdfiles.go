@@ -48,6 +48,7 @@ func OwnContainerdFiles(ctx context.Context, h *host.Host, open func(context.Con
 		Adjust: func(n *runtimecheck.Need) {
 			configured, others := n.HasImage, sync.OnceValue(func() map[string]bool { return namesOfImages(ctx, h) })
 			n.HasImage = func(name string) bool { return configured(name) || others()[fullName(name)] }
+			n.Snapshotter = snapshotterOf(ctx, h)
 			if own {
 				return
 			}
@@ -89,10 +90,23 @@ func (r *ExistingRuntime) Files(ctx context.Context, hasImage func(name string) 
 	}
 	need := runtimecheck.Need{
 		Socket: r.Store.Socket(), CgroupDriver: r.CgroupDriver(), HasImage: hasImage,
-		CNIBinDirs: r.Info.CNIBinDirs, CNIConfDir: r.Info.CNIConfDir, RestrictsOOM: r.Info.RestrictOOMScoreAdj,
+		CNIBinDirs: r.Info.CNIBinDirs, CNIConfDir: r.Info.CNIConfDir, Snapshotter: r.Info.Snapshotter, RestrictsOOM: r.Info.RestrictOOMScoreAdj,
 	}
 	open := func(context.Context) (runtimecheck.Binary, error) { return runtimecheck.Binary{Path: process.Exe}, nil }
 	return runtimecheck.Check{Open: open, Files: os.DirFS("/"), Config: process.Config, Need: &need}.Problems(ctx)
+}
+
+// snapshotterOf returns the snapshotter of a node's container runtime, "" if it does not answer, as on a host that is no node yet.
+func snapshotterOf(ctx context.Context, h *host.Host) string {
+	runtime, err := OpenRuntime(ctx, h)
+	if err != nil {
+		return ""
+	}
+	defer runtime.Close()
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	info, _ := runtime.Info(ctx)
+	return info.Snapshotter
 }
 
 // namesOfImages returns the names of the images that the container runtime of a node has, none if it does not answer.

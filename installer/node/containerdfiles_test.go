@@ -1,14 +1,20 @@
 package node_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"airlift/installer/config"
 	"airlift/installer/host"
 	"airlift/installer/node"
 	"airlift/installer/render"
 	"airlift/scripts/fixtures/rig"
+	"airlift/scripts/fixtures/testcluster"
 	"airlift/scripts/fixtures/testhost"
 )
 
@@ -106,4 +112,41 @@ func TestEditedContainerdFile(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].Warning || list[0].File != render.ContainerdConfigPath || !strings.Contains(list[0].Message, "cgroup driver is systemd") {
 		t.Errorf("%+v, %v", list, err)
 	}
+}
+
+// TestSnapshotterOfNode: a file that changes the snapshotter ends a node that runs, and not a host without images.
+func TestSnapshotterOfNode(t *testing.T) {
+	h := ownContainerd(t)
+	dir, err := os.MkdirTemp("/var/tmp", "airlift-node-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := dir + "/c.sock"
+	for file, text := range map[string]string{
+		h.Path("/etc/containerd/conf.d/a.toml"): "version = 3\n[plugins.'io.containerd.cri.v1.images']\nsnapshotter = 'native'\n",
+		h.Path(config.KubeletFlagsFile):         "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix://" + socket + "\"\n",
+		dir + "/config.toml": fmt.Sprintf("version = 3\nroot = %q\nstate = %q\ndisabled_plugins = ['io.containerd.cri.v1.images', 'io.containerd.cri.v1.runtime', 'io.containerd.grpc.v1.cri', 'io.containerd.nri.v1.nri']\n[grpc]\naddress = %q\n[ttrpc]\naddress = %q\n[plugins.'io.containerd.internal.v1.opt']\npath = %q\n",
+			dir+"/root", dir+"/state", socket, socket+".ttrpc", dir+"/opt"),
+	} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list, err := node.ContainerdFiles(t.Context(), h); err != nil || len(list) != 0 {
+		t.Errorf("no containerd runs: %+v, %v", list, err)
+	}
+	c := exec.CommandContext(t.Context(), h.Path(node.ContainerdPath), "--config", dir+"/config.toml")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+	testcluster.Eventually(t, func() bool { _, err := os.Stat(socket); return err == nil })
+	if err := errors.Join(os.MkdirAll(h.Path(dir), 0o755), os.WriteFile(h.Path(socket), nil, 0o600)); err != nil { // below the directory of the host
+		t.Fatal(err)
+	}
+	testcluster.Eventually(t, func() bool {
+		list, err := node.ContainerdFiles(t.Context(), h)
+		return err == nil && len(list) == 1 && !list[0].Warning && strings.Contains(list[0].Message, `the snapshotter is "native", and the images of this node are unpacked in overlayfs`)
+	})
 }

@@ -181,6 +181,30 @@ func TestProblems(t *testing.T) {
 	}
 }
 
+// TestSnapshotter: another snapshotter has none of the images that were imported.
+func TestSnapshotter(t *testing.T) {
+	c := containerd(t)
+	const file = "/etc/containerd/conf.d/a.toml"
+	native := map[string]string{"a.toml": "version = 3\n[plugins.'io.containerd.cri.v1.images']\nsnapshotter = 'native'\n"}
+	for running, want := range map[string]string{"overlayfs": `the snapshotter is "native", and the images of this node are unpacked in overlayfs`, "native": "", "": ""} {
+		list, err := Check{Open: open(c), Files: host(native), Config: "/etc/containerd/config.toml", Written: true, Adjust: func(n *Need) { n.Snapshotter = running }}.Problems(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == "" && len(list) > 0 || want != "" && (len(list) != 1 || list[0].File != file || list[0].Warning || !strings.Contains(list[0].Message, want)) {
+			t.Errorf("images are in %q: %+v", running, list)
+		}
+	}
+	kata := map[string]string{"a.toml": "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\nruntime_type = 'io.containerd.kata.v2'\nsnapshotter = 'nydus'\n"}
+	list, err := Check{Open: open(c), Files: host(kata), Config: "/etc/containerd/config.toml", Written: true, Adjust: func(n *Need) { n.Snapshotter = "overlayfs" }}.Problems(t.Context())
+	if want := `the snapshotter of the runtime kata is "nydus", and the images of this node are unpacked in overlayfs: its pods do not start`; err != nil || len(list) != 1 || !list[0].Warning || !strings.Contains(list[0].Message, want) {
+		t.Errorf("a runtime with a snapshotter: %+v, %v", list, err)
+	}
+	if e, err := parse([]byte("[plugins.'io.containerd.grpc.v1.cri'.containerd]\nsnapshotter = 'btrfs'\n")); err != nil || e.Snapshotter != "btrfs" { // up to 1.7
+		t.Errorf("%+v, %v", e, err)
+	}
+}
+
 // old is root for containerd 1.x.
 const old = `version = 2
 imports = ['/etc/containerd/conf.d/*.toml']

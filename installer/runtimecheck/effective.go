@@ -36,6 +36,8 @@ type Effective struct {
 	// CNIBinDirs are where CNI plugins are, CNIConfDir is where their configuration is.
 	CNIBinDirs []string
 	CNIConfDir string
+	// Snapshotter unpacks images.
+	Snapshotter string
 	// RestrictOOMScoreAdj reports whether containers start on a host where containerd may not lower oom_score_adj.
 	RestrictOOMScoreAdj bool
 	// DefaultRuntime is the name of the runtime of pods without a runtime class. Runtimes are all, by name.
@@ -48,6 +50,7 @@ type Runtime struct {
 	Type          string // "io.containerd.runc.v2"
 	SystemdCgroup bool   // only a runtime of that type has it
 	Binary        string // in place of runc; "" for runc
+	Snapshotter   string // of its pods; "" for the one of all
 }
 
 // runcType is the type of runtimes that run runc, or a binary in its place.
@@ -243,6 +246,7 @@ type plugin struct {
 	SandboxImage        string            `toml:"sandbox_image"` // up to 1.7
 	PinnedImages        map[string]string `toml:"pinned_images"`
 	RestrictOOMScoreAdj bool              `toml:"restrict_oom_score_adj"`
+	Snapshotter         string            `toml:"snapshotter"`
 	Registry            struct {
 		ConfigPath string         `toml:"config_path"`
 		Mirrors    map[string]any `toml:"mirrors"`
@@ -254,9 +258,11 @@ type plugin struct {
 	} `toml:"cni"`
 	Containerd struct {
 		DefaultRuntimeName string `toml:"default_runtime_name"`
+		Snapshotter        string `toml:"snapshotter"` // up to 1.7
 		Runtimes           map[string]struct {
-			Type    string `toml:"runtime_type"`
-			Options struct {
+			Type        string `toml:"runtime_type"`
+			Snapshotter string `toml:"snapshotter"`
+			Options     struct {
 				SystemdCgroup bool
 				BinaryName    string
 			} `toml:"options"`
@@ -277,13 +283,13 @@ func parse(text []byte) (e Effective, err error) {
 		Socket: cmp.Or(d.Plugins[socketPlugin].Address, d.GRPC.Address), CRI: !slices.ContainsFunc(d.Disabled, IsCRI),
 		SandboxImage: cmp.Or(images.PinnedImages["sandbox"], images.SandboxImage), RegistryDirs: filepath.SplitList(images.Registry.ConfigPath),
 		RegistryMirrors: slices.Sorted(maps.Keys(images.Registry.Mirrors)), CNIBinDirs: runtime.CNI.BinDirs, CNIConfDir: runtime.CNI.ConfDir,
-		RestrictOOMScoreAdj: runtime.RestrictOOMScoreAdj, DefaultRuntime: runtime.Containerd.DefaultRuntimeName, Runtimes: map[string]Runtime{},
+		Snapshotter: cmp.Or(images.Snapshotter, images.Containerd.Snapshotter), RestrictOOMScoreAdj: runtime.RestrictOOMScoreAdj, DefaultRuntime: runtime.Containerd.DefaultRuntimeName, Runtimes: map[string]Runtime{},
 	}
 	if is := runtime.CNI.BinDir; is != "" {
 		e.CNIBinDirs = append([]string{is}, e.CNIBinDirs...)
 	}
 	for name, r := range runtime.Containerd.Runtimes {
-		e.Runtimes[name] = Runtime{r.Type, r.Options.SystemdCgroup, r.Options.BinaryName}
+		e.Runtimes[name] = Runtime{r.Type, r.Options.SystemdCgroup, r.Options.BinaryName, r.Snapshotter}
 	}
 	return e, nil
 }

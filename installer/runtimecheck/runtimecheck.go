@@ -31,7 +31,8 @@ type Need struct {
 	RegistryDir  string                 // where the registries are that Airlift or the site configured
 	CNIBinDirs   []string
 	CNIConfDir   string
-	RestrictsOOM bool // because the host cannot lower OOM scores
+	Snapshotter  string // that has the images of the node; an import keeps no layers from which another one could unpack them
+	RestrictsOOM bool   // because the host cannot lower OOM scores
 }
 
 // NeedOf returns what a node needs that works with a configuration.
@@ -88,17 +89,21 @@ func compare(e Effective, n Need, missing func(path string) bool) (list []findin
 	}
 	add(n.CNIConfDir != "" && path.Clean(e.CNIConfDir) != path.Clean(n.CNIConfDir), "conf_dir",
 		"the configuration of the pod network is read from %q instead of %s: new pods get no network", e.CNIConfDir, n.CNIConfDir)
+	add(n.Snapshotter != "" && e.Snapshotter != "" && e.Snapshotter != n.Snapshotter, "snapshotter", "the snapshotter is %q, and the images of this node are unpacked in %s: no new pod starts", e.Snapshotter, n.Snapshotter)
 	add(n.RestrictsOOM && !e.RestrictOOMScoreAdj, "restrict_oom_score_adj", "restrict_oom_score_adj is false, and this host cannot lower OOM scores: no container of a system pod starts")
 	if _, ok := e.Runtimes[e.DefaultRuntime]; !ok {
 		add(true, "default_runtime_name", "default_runtime_name is %q, and there is no such runtime: containerd's CRI does not start", e.DefaultRuntime)
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Runtimes)) {
 		r, whose, optional := e.Runtimes[name], "its pods", name != e.DefaultRuntime
-		if r.Type != runcType {
-			continue
-		}
 		if !optional {
 			whose = "pods"
+		}
+		if n.Snapshotter != "" && r.Snapshotter != "" && r.Snapshotter != n.Snapshotter {
+			list = append(list, finding{"snapshotter of " + name, fmt.Sprintf("the snapshotter of the runtime %s is %q, and the images of this node are unpacked in %s: %s do not start", name, r.Snapshotter, n.Snapshotter, whose), optional})
+		}
+		if r.Type != runcType {
+			continue
 		}
 		if n.CgroupDriver != "" && driver(r) != n.CgroupDriver {
 			list = append(list, finding{"SystemdCgroup of " + name, fmt.Sprintf("SystemdCgroup is %t for the runtime %s, and the kubelet's cgroup driver is %s: %s are killed or do not start", r.SystemdCgroup, name, n.CgroupDriver, whose), optional})

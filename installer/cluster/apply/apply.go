@@ -398,6 +398,10 @@ func (s *Applier) merge(ctx context.Context, resource dynamic.ResourceInterface,
 	if before != nil && before.GetDeletionTimestamp() != nil && !dryRun {
 		return nil, nil, nil, fmt.Errorf("%w: %s", errTerminating, terminating(before))
 	}
+	if err := mark(want, before); err != nil {
+		return nil, nil, nil, err
+	}
+	keepResult(want)
 	options := metav1.ApplyOptions{FieldManager: FieldManager, Force: s.Force}
 	if dryRun {
 		options.DryRun = []string{metav1.DryRunAll}
@@ -420,6 +424,31 @@ func (s *Applier) merge(ctx context.Context, resource dynamic.ResourceInterface,
 		kept = append(kept, fields...)
 	}
 	return before, nil, nil, fmt.Errorf("fields that other field managers have changed cannot be left out: %s", strings.Join(kept, ", "))
+}
+
+// appliedAnnotation is on each object that Airlift applied, with one of these values. So Airlift remains one of its managers also if others have
+// changed all other fields, or if there are none.
+const (
+	appliedAnnotation = "airlift.dev/applied"
+	isCreated         = "true"    // by Airlift
+	hasExisted        = "existed" // before: Airlift changes such an object, as a Node that gets a label, and never removes it
+)
+
+// mark sets the annotation of an object that is applied. before is nil if there is no such object yet.
+func mark(want, before *unstructured.Unstructured) error {
+	value := isCreated
+	if before != nil && existed(before) {
+		value = hasExisted
+	}
+	if v, found, _ := unstructured.NestedFieldNoCopy(want.Object, "metadata", "annotations"); found && v == nil {
+		unstructured.RemoveNestedField(want.Object, "metadata", "annotations")
+	}
+	return unstructured.SetNestedField(want.Object, value, "metadata", "annotations", appliedAnnotation)
+}
+
+// existed reports whether an object existed before Airlift first applied it.
+func existed(have *unstructured.Unstructured) bool {
+	return have.GetAnnotations()[appliedAnnotation] == hasExisted || !slices.ContainsFunc(have.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool { return m.Manager == FieldManager })
 }
 
 // shownValue is a value in an error of the API server about a field that has another type.

@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"airlift/installer/cluster"
 	"airlift/internal/fault"
@@ -70,3 +72,17 @@ func TestPodsThatNeedAWorker(t *testing.T) {
 }
 
 func first[A, B any](a A, _ B) A { return a }
+
+// TestDataIsNamed: what has data is only removed if it is named.
+func TestDataIsNamed(t *testing.T) {
+	for _, kind := range [][2]string{
+		{"v1", "PersistentVolume"}, {"v1", "PersistentVolumeClaim"}, {"snapshot.storage.k8s.io/v1", "VolumeSnapshot"}, {"snapshot.storage.k8s.io/v1", "VolumeSnapshotContent"},
+		{"groupsnapshot.storage.k8s.io/v1beta1", "VolumeGroupSnapshot"}, {"groupsnapshot.storage.k8s.io/v1beta1", "VolumeGroupSnapshotContent"},
+	} {
+		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": kind[0], "kind": kind[1], "metadata": map[string]any{"name": "a"}}}
+		why, named, err := (&Applier{}).reason(t.Context(), o, inventoryName(o, ""), nil)
+		if err != nil || !named || why == "" || !slices.Contains(whenNamed, o.GroupVersionKind().GroupKind().String()) {
+			t.Errorf("%s: %q, %t, %v", kind, why, named, err)
+		}
+	}
+}

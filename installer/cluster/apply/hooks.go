@@ -167,6 +167,8 @@ func (s *Applier) runHook(ctx context.Context, m *Manifest, h *hook, event, run 
 	annotations := want.GetAnnotations()
 	annotations[runAnnotation] = mark
 	want.SetAnnotations(annotations)
+	watched := want.DeepCopy()
+	unstructured.RemoveNestedField(watched.Object, "spec", ttlField) // a hook that does not exist has not succeeded
 	name := inventoryName(want, s.placeOf(m, want))
 	what := fmt.Sprintf("the %s hook %s of manifest %q", event, cluster.Describe(want), m.Name)
 	fail := func(err error, hint string) (string, error) {
@@ -195,7 +197,7 @@ func (s *Applier) runHook(ctx context.Context, m *Manifest, h *hook, event, run 
 	failed := ""
 	w := wait.For{What: what, Short: "hooks", Timeout: timeout, Interval: time.Second, Report: s.Report, Hint: "inspect it: kubectl describe " + kubectlName(want, s.placeOf(m, want))}
 	err = w.Until(ctx, nil, func(ctx context.Context) (bool, string, error) {
-		r, err := s.ready(ctx, want, m.Namespace, s.InBundle)
+		r, err := s.ready(ctx, watched, m.Namespace, s.InBundle)
 		if err == nil && r.Ready && want.GetKind() == "Pod" {
 			r.Ready, r.Why = s.podSucceeded(ctx, m, want)
 		}

@@ -54,7 +54,7 @@ func TestRealLifeOfApplications(t *testing.T) {
 	}{
 		{"prune", testPrune}, {"what others own", testOthers}, {"namespaces and definitions", testNamed}, {"finalizers", testFinalizers}, {"diff", testDiff},
 		{"undo", testUndo}, {"history", testHistory}, {"killed", testKilled}, {"hooks", testHooks}, {"failed hooks", testFailedHooks}, {"removal", testRemoval},
-		{"order", testOrder}, {"custom resources", testCustomState}, {"edges", testEdges}, {"shared", testShared}, {"unread", testUnread}, {"sequences", testSequences},
+		{"order", testOrder}, {"custom resources", testCustomState}, {"edges", testEdges}, {"shared", testShared}, {"existed", testExisted}, {"unread", testUnread}, {"sequences", testSequences},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -347,8 +347,11 @@ func testOthers(l *life) {
 		gone            bool
 		why             string
 	}{
-		"nothing":                    {gone: true},
-		"changed by kubectl edit":    {before: func() { annotate("example.com/x", "y")() }, gone: true},
+		"nothing":                 {gone: true},
+		"changed by kubectl edit": {before: func() { annotate("example.com/x", "y")() }, gone: true},
+		"its only field changed": {before: func() {
+			testcluster.Must(maps.Patch(l.ctx, "b", types.MergePatchType, []byte(`{"data":{"value":"edited"}}`), metav1.PatchOptions{FieldManager: "kubectl-edit"}))(l.T)
+		}, gone: true},
 		"changed after the list":     {between: annotate("example.com/x", "y"), gone: true},
 		"applied by Helm":            {before: other, why: `it was also applied by "helm"`},
 		"applied after the list":     {between: other, why: `it was also applied by "helm"`},
@@ -756,10 +759,10 @@ func (l *life) controller() func() []string {
 				}
 				now := time.Now().UTC().Format(time.RFC3339)
 				status := map[string]any{"startTime": now, "completionTime": now, "succeeded": 1, "uncountedTerminatedPods": map[string]any{}, "conditions": []map[string]string{
-					{"type": "SuccessCriteriaMet", "status": "True"}, {"type": "Complete", "status": "True"}}}
+					{"type": "SuccessCriteriaMet", "status": "True"}, {"type": "Complete", "status": "True", "lastTransitionTime": now}}}
 				if strings.Contains(j.Name, "bad") {
 					status = map[string]any{"startTime": now, "failed": 1, "uncountedTerminatedPods": map[string]any{}, "conditions": []map[string]string{
-						{"type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded"}, {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "it has reached the limit"}}}
+						{"type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded"}, {"type": "Failed", "status": "True", "lastTransitionTime": now, "reason": "BackoffLimitExceeded", "message": "it has reached the limit"}}}
 				}
 				patch, _ := json.Marshal(map[string]any{"status": status})
 				if _, err := jobs.Patch(ctx, j.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
@@ -847,6 +850,26 @@ func testFailedHooks(l *life) {
 	}
 	if e := l.entry("app"); len(e.Pending) > 0 || !slices.ContainsFunc(e.Former, func(name string) bool { return strings.HasSuffix(name, "/bad") }) {
 		l.Errorf("%+v", e)
+	}
+
+	// Kubernetes removes a failed Job of this kind before anybody has seen it.
+	short := strings.Replace(job("bad", "pre-upgrade", ""), "spec: {", "spec: {ttlSecondsAfterFinished: 0, ", 1)
+	plain := l.manifest("plain", strings.Replace(strings.Replace(short, "name: bad", "name: bad-too", 1), "helm.sh/hook", "x", 1))
+	end = l.controller()
+	l.apply(plain)
+	testcluster.Eventually(l.T, func() bool {
+		j, err := l.client.API.BatchV1().Jobs(l.namespace()).Get(l.ctx, "bad-too", metav1.GetOptions{})
+		return err == nil && len(j.Status.Conditions) > 0
+	})
+	time.Sleep(2 * time.Second) // for Kubernetes, which removes it
+	if _, err := l.site.WaitForWorkloads(l.ctx, Workloads{Manifests: []*Manifest{plain}}); err == nil || !strings.Contains(err.Error(), "BackoffLimitExceeded") {
+		l.Errorf("a failed Job that Kubernetes removes at once: %v", err)
+	}
+	if err := l.tryApply(l.ctx, l.site, l.chart("app", configMap("a", "3")+short)); err == nil || !strings.Contains(err.Error(), "BackoffLimitExceeded") {
+		l.Errorf("a failed hook that Kubernetes removes at once: %v", err)
+	}
+	if got := end(); !slices.Equal(got, []string{"bad-too", "bad"}) {
+		l.Errorf("%q ran", got)
 	}
 
 	// A run that was killed while a hook ran waits for it, and does not start it again.

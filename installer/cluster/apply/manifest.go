@@ -95,50 +95,8 @@ func (m *Manifest) addObject(o *unstructured.Unstructured) error {
 		unstructured.RemoveNestedField(o.Object, "metadata", field)
 	}
 	delete(o.Object, "status")
-	if !hasFields(o) {
-		o.SetAnnotations(map[string]string{appliedAnnotation: "true"})
-	}
 	m.objects = append(m.objects, o)
 	return nil
-}
-
-// appliedAnnotation is on objects that have nothing but a name, such as a ServiceAccount: the API server does not record who applied an
-// object without fields.
-const appliedAnnotation = "airlift.dev/applied"
-
-// hasFields reports whether an object has a field that its manager owns: a value that is not its kind, its name or its namespace.
-func hasFields(o *unstructured.Unstructured) bool {
-	var has func(v any) bool
-	has = func(v any) bool {
-		switch v := v.(type) {
-		case map[string]any:
-			for _, child := range v {
-				if has(child) {
-					return true
-				}
-			}
-			return false
-		case []any:
-			return slices.ContainsFunc(v, has)
-		}
-		return v != nil
-	}
-	for name, v := range o.Object {
-		switch metadata, _ := v.(map[string]any); name {
-		case "apiVersion", "kind":
-		case "metadata":
-			for field, v := range metadata {
-				if field != "name" && field != "namespace" && has(v) {
-					return true
-				}
-			}
-		default:
-			if has(v) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 func isCRD(o *unstructured.Unstructured) bool {

@@ -122,10 +122,13 @@ func (s *Applier) PlanRemoval(ctx context.Context, wanted []Wanted, also []strin
 }
 
 // whenNamed are the kinds of which objects are only removed when they are named.
-var whenNamed = []string{"Namespace", crdKind, "PersistentVolume", "PersistentVolumeClaim", "StatefulSet.apps", "StorageClass.storage.k8s.io", snapshotKind, snapshotContentKind}
+var whenNamed = append([]string{"Namespace", crdKind, "StatefulSet.apps", "StorageClass.storage.k8s.io"}, withData...)
 
-// The snapshots of volumes, of CSI's snapshot controller.
-const snapshotKind, snapshotContentKind = "VolumeSnapshot.snapshot.storage.k8s.io", "VolumeSnapshotContent.snapshot.storage.k8s.io"
+// withData are the kinds of volumes and of their snapshots, of CSI's snapshot controller.
+var withData = []string{
+	"PersistentVolume", "PersistentVolumeClaim", "VolumeSnapshot.snapshot.storage.k8s.io", "VolumeSnapshotContent.snapshot.storage.k8s.io",
+	"VolumeGroupSnapshot.groupsnapshot.storage.k8s.io", "VolumeGroupSnapshotContent.groupsnapshot.storage.k8s.io",
+}
 
 // isGone reports whether there is no object of this name, of a kind that the user may name.
 func (s *Applier) isGone(ctx context.Context, name string) bool {
@@ -223,7 +226,11 @@ func (s *Applier) reason(ctx context.Context, have *unstructured.Unstructured, n
 	if strings.EqualFold(strings.TrimSpace(have.GetAnnotations()["helm.sh/resource-policy"]), "keep") { // as Helm reads it
 		return "its annotation helm.sh/resource-policy keeps it", true, nil
 	}
-	switch kind := have.GroupVersionKind().GroupKind().String(); kind {
+	kind := have.GroupVersionKind().GroupKind().String()
+	if slices.Contains(withData, kind) {
+		return "its data may be needed, so it is only removed if it is named", true, nil
+	}
+	switch kind {
 	case "Namespace":
 		others, err := s.othersIn(ctx, have.GetName(), removed)
 		if err != nil || len(others) > 0 {
@@ -236,8 +243,6 @@ func (s *Applier) reason(ctx context.Context, have *unstructured.Unstructured, n
 			return "there are other objects of this kind: " + shortList(others), false, err
 		}
 		return "a definition is only removed if it is named", true, nil
-	case "PersistentVolume", "PersistentVolumeClaim", snapshotKind, snapshotContentKind:
-		return "its data may be needed, so it is only removed if it is named", true, nil
 	case "StatefulSet.apps":
 		if policy, _, _ := unstructured.NestedString(have.Object, "spec", "persistentVolumeClaimRetentionPolicy", "whenDeleted"); policy == "Delete" {
 			return "its volumes would be removed with it (whenDeleted: Delete), so it is only removed if it is named", true, nil
@@ -384,12 +389,17 @@ func notOurs(have *unstructured.Unstructured) string {
 		return "it was also applied by " + strings.Join(slices.Compact(others), " and ")
 	case !applied:
 		return "Airlift did not apply it"
+	case existed(have):
+		return "it existed before a manifest had it"
 	}
 	return ""
 }
 
 // createdHere reports whether Airlift created a namespace for a manifest that does not have it, and nobody else applied it.
 func createdHere(have *unstructured.Unstructured) (here bool) {
+	if existed(have) {
+		return false
+	}
 	for _, m := range have.GetManagedFields() {
 		here = here || m.Manager == FieldManager
 		if m.Operation == metav1.ManagedFieldsOperationApply && m.Manager != FieldManager {

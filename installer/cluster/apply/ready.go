@@ -37,6 +37,20 @@ type Readiness struct {
 	lacks         int32 // pods
 }
 
+// Kubernetes removes a Job so many seconds after it has ended. Airlift keeps it for jobSeconds at least: with 0 it would be gone before
+// anybody has seen whether it failed.
+const (
+	ttlField         = "ttlSecondsAfterFinished"
+	jobSeconds int64 = 600
+)
+
+// keepResult makes a Job stay until its result was read.
+func keepResult(o *unstructured.Unstructured) {
+	if seconds, ok, _ := unstructured.NestedInt64(o.Object, "spec", ttlField); ok && o.GroupVersionKind().GroupKind().String() == "Job.batch" {
+		_ = unstructured.SetNestedField(o.Object, max(seconds, jobSeconds), "spec", ttlField) // spec is a map: it has the field
+	}
+}
+
 // ready looks at an object in the cluster. Kinds without their own state are ready when
 // they exist.
 func (s *Applier) ready(ctx context.Context, o *unstructured.Unstructured, namespace string, inBundle func(image string) bool) (Readiness, error) {
@@ -46,7 +60,7 @@ func (s *Applier) ready(ctx context.Context, o *unstructured.Unstructured, names
 	}
 	have, err := resource.Get(ctx, o.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		_, removed, _ := unstructured.NestedFieldNoCopy(o.Object, "spec", "ttlSecondsAfterFinished")
+		_, removed, _ := unstructured.NestedFieldNoCopy(o.Object, "spec", ttlField)
 		return Readiness{Ready: removed, Why: "it does not exist"}, nil
 	}
 	if err != nil {

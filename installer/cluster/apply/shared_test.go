@@ -5,8 +5,10 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testcluster"
@@ -71,4 +73,56 @@ func testUnread(l *life) {
 	if left, err := l.tryRemove(l.ctx, l.site, []string{definition}, "web"); err != nil || len(left) > 0 {
 		l.Errorf("after the repair: %q, %v (%s)", left, err, fault.Hint(err))
 	}
+}
+
+// testExisted: what existed before a manifest had it is changed, and never removed, whoever created it.
+func testExisted(l *life) {
+	ns, nodes, namespaces := l.namespace(), l.client.API.CoreV1().Nodes(), l.client.API.CoreV1().Namespaces()
+	testcluster.Must(nodes.Create(l.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "existed"}}, metav1.CreateOptions{FieldManager: "kubelet"}))(l.T)
+	testcluster.Must(namespaces.Create(l.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{FieldManager: "kubectl-create"}))(l.T)
+	testcluster.Must(l.client.Apply(l.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "coredns", Namespace: ns}, Data: map[string]string{"Corefile": "x"}}))(l.T)
+	text := "{apiVersion: v1, kind: Node, metadata: {name: existed, labels: {gpu: nvidia}}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: " + ns + ", labels: {team: a}}}\n" +
+		configMap("coredns", "1") + configMap("created", "1")
+	has := func(what string, want ...string) {
+		l.Helper()
+		l.wantLive(what, want...)
+		node, err := nodes.Get(l.ctx, "existed", metav1.GetOptions{})
+		if err != nil || node.DeletionTimestamp != nil {
+			l.Fatalf("%s: the Node: %v", what, err)
+		}
+		if place := testcluster.Must(namespaces.Get(l.ctx, ns, metav1.GetOptions{}))(l.T); place.DeletionTimestamp != nil {
+			l.Fatalf("%s: the namespace is being deleted", what)
+		}
+	}
+	both := []string{"Namespace " + ns}
+	l.apply(l.manifest("labels", text))
+	if node := testcluster.Must(nodes.Get(l.ctx, "existed", metav1.GetOptions{}))(l.T); node.Labels["gpu"] != "nvidia" {
+		l.Errorf("the Node was not changed: %v", node.Labels)
+	}
+	must(l.T, l.tryUndo(l.ctx, l.site))
+	has("after an undo of the apply that brought the manifest", "coredns")
+	l.apply(l.manifest("labels", text))
+	l.apply(l.manifest("labels", text+configMap("more", "1"))) // Airlift is one of its managers by now
+	plan := l.prune(nil, l.manifest("labels", configMap("last", "1")))
+	has("after a prune", "coredns", "last")
+	if kept := names(plan.Kept()); len(kept) != 3 || !strings.Contains(plan.Kept()[0].Kept, "it existed before a manifest had it") {
+		l.Errorf("kept: %+v", plan.Kept())
+	}
+	if former := l.entry("labels").Former; len(former) > 0 {
+		l.Errorf("former objects: %q", former)
+	}
+	l.apply(l.manifest("labels", text))
+	if _, err := l.tryRemove(l.ctx, l.site, both, "labels"); fault.ExitCode(err) != fault.Usage {
+		l.Errorf("a namespace that existed was named: %v", err)
+	}
+	if left := testcluster.Must(l.tryRemove(l.ctx, l.site, nil, "labels"))(l.T); len(left) > 0 {
+		l.Errorf("left in the inventory: %q", left)
+	}
+	has("after the removal", "coredns")
+	// The user can give it to Airlift.
+	l.apply(l.manifest("labels", text))
+	testcluster.Must(l.client.API.CoreV1().ConfigMaps(ns).Patch(l.ctx, "coredns", types.MergePatchType, []byte(`{"metadata":{"annotations":{"airlift.dev/applied":"true"}}}`), metav1.PatchOptions{FieldManager: "kubectl-annotate"}))(l.T)
+	l.apply(l.manifest("labels", text+configMap("more", "1")))
+	testcluster.Must(l.tryRemove(l.ctx, l.site, nil, "labels"))(l.T)
+	has("given to Airlift, and removed")
 }

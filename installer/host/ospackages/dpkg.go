@@ -110,7 +110,7 @@ func (d dpkg) fields(ctx context.Context, file string, names ...string) (map[str
 
 func (d dpkg) describe(ctx context.Context, file string) (name, version, arch string, err error) {
 	f, err := d.fields(ctx, file, "Package", "Version", "Architecture")
-	return f["Package"], f["Version"], f["Architecture"], err
+	return f["Package"], strings.TrimPrefix(f["Version"], "0:"), f["Architecture"], err // dpkg records no epoch 0
 }
 
 // check runs dpkg on a copy of its records, stage by stage, without the files of the packages: --no-act finds conflicts and

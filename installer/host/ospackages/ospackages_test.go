@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"airlift/builder/ospackage"
 	"airlift/bundle"
 	"airlift/installer/host"
 	"airlift/installer/host/filesystem"
@@ -271,6 +272,27 @@ func TestDpkg(t *testing.T) {
 	s.is("removed", s.remove(), "app: \nlib: user needs it\nold: the host had it before, in version 1\n")
 	s.is("packages", s.has(), "app 1:1.1-1 config-files\nkept 9 installed\nlib 1 installed\nold 2 installed\nuser 1 installed\n")
 	s.is("nothing more to remove", s.remove(), "")
+}
+
+// dpkg records a version without its epoch if that is 0: a second run finds the package.
+func TestEpochZero(t *testing.T) {
+	distro.UseDpkg(t)
+	s := newSite(t, "debian-12")
+	file := distro.Deb(t, s.dir, distro.Package{Name: "zero", Version: "0:1.0-1"})
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	read, err := ospackage.Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	zero := s.carry(distro.Package{Name: "zero", Version: "0:1.0-1"})
+	zero.Version = read.Version // as the build lists it
+	s.is("acts", acts(s.must(zero)), "zero install\n")
+	s.is("again", acts(s.must(zero)), "zero \n")
+	s.is("removed", s.remove(), "zero: \n")
 }
 
 // Everything that cannot be installed is refused before the first change.
