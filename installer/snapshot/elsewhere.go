@@ -95,7 +95,11 @@ func (o *outbox) locked(ctx context.Context, do func() error) error {
 	if before != nil && list.ID != before.ID {
 		return fault.Wrap(errReset, fault.Failure, "what it has sent stays there: ./install etcd list "+o.address.String()+" --target-config FILE")
 	}
-	o.list = list
+	if o.list = list; before == nil && list.ID == "" { // of an earlier version, or the first one
+		if err := o.storeList(); err != nil {
+			return err
+		}
+	}
 	return do()
 }
 

@@ -626,46 +626,54 @@ func TestMeanwhile(t *testing.T) {
 			}
 		}, "restore on this host is not finished", false},
 	} {
-		t.Run(order.name, func(t *testing.T) {
-			s3 := s3host.Start(t, false)
-			proxy := s3.Proxy(t)
-			w := newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, "s3://backups", s3host.Config(proxy.Endpoint))
-			name, d := w.waits(t)
-			var once sync.Once
-			proxy.Set(func(_ http.ResponseWriter, r *http.Request) bool {
-				if r.Method == http.MethodPut {
-					once.Do(func() { order.do(t, w, d) })
+		for _, format := range []string{"", ", with a list that has no ID yet"} {
+			t.Run(order.name+format, func(t *testing.T) {
+				s3 := s3host.Start(t, false)
+				proxy := s3.Proxy(t)
+				w := newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, "s3://backups", s3host.Config(proxy.Endpoint))
+				name, d := w.waits(t)
+				var once sync.Once
+				proxy.Set(func(_ http.ResponseWriter, r *http.Request) bool {
+					if r.Method == http.MethodPut {
+						once.Do(func() { order.do(t, w, d) })
+					}
+					return false
+				})
+				o := w.open(t)
+				if format != "" {
+					o.list.ID = ""
+					if err := node.WriteRecord(o.Host, node.BackupListPath, o.list); err != nil {
+						t.Fatal(err)
+					}
 				}
-				return false
+				o.Open = func() (*host.Host, func(), error) { return node.OpenToChange(w.root) }
+				before := o.list.ID
+				err := o.SaveElsewhere(t.Context(), d, 8)
+				if text := fmt.Sprint(err); !strings.Contains(text, order.want) || order.kept && strings.Contains(text, errReset.Error()) {
+					t.Errorf("%v, want %q", err, order.want)
+				}
+				if _, err := os.Stat(filepath.Join(s3.Dir, "backups", name)); err != nil {
+					t.Error(err)
+				}
+				h := testhost.Open(t, w.root)
+				list, err := node.ReadBackupList(h)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if record, err := node.LastBackup(h); err != nil || (record != nil) != order.kept {
+					t.Errorf("%+v, %v", record, err)
+				}
+				if _, err := os.Stat(filepath.Join(o.dir, name)); (err == nil) == order.kept {
+					t.Errorf("the file that waited: %v", err)
+				}
+				if stored := len(list.Copies) == 1 && list.Copies[0].Stored != nil && list.ID != "" && (before == "" || list.ID == before); stored != order.kept {
+					t.Errorf("%+v", list)
+				}
+				if order.name == "reset" && h.Records().Used() {
+					t.Error("the host has records again")
+				}
 			})
-			o := w.open(t)
-			o.Open = func() (*host.Host, func(), error) { return node.OpenToChange(w.root) }
-			before := o.list.ID
-			err := o.SaveElsewhere(t.Context(), d, 8)
-			if text := fmt.Sprint(err); !strings.Contains(text, order.want) || order.kept && strings.Contains(text, errReset.Error()) {
-				t.Errorf("%v, want %q", err, order.want)
-			}
-			if _, err := os.Stat(filepath.Join(s3.Dir, "backups", name)); err != nil {
-				t.Error(err)
-			}
-			h := testhost.Open(t, w.root)
-			list, err := node.ReadBackupList(h)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if record, err := node.LastBackup(h); err != nil || (record != nil) != order.kept {
-				t.Errorf("%+v, %v", record, err)
-			}
-			if _, err := os.Stat(filepath.Join(o.dir, name)); (err == nil) == order.kept {
-				t.Errorf("the file that waited: %v", err)
-			}
-			if stored := len(list.Copies) == 1 && list.Copies[0].Stored != nil && list.ID == before; stored != order.kept {
-				t.Errorf("%+v", list)
-			}
-			if order.name == "reset" && h.Records().Used() {
-				t.Error("the host has records again")
-			}
-		})
+		}
 	}
 }
 
