@@ -868,7 +868,7 @@ func TestHostileNames(t *testing.T) {
 // TestTimerRemovedInSteps: credentials that an interrupted run has left are removed, too.
 func TestTimerRemovedInSteps(t *testing.T) {
 	h := testhost.Open(t, t.TempDir())
-	for _, path := range []string{target.ConfigPath, recipientsPath} {
+	for _, path := range timerFiles {
 		if _, err := h.WriteFile(path, []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -876,9 +876,42 @@ func TestTimerRemovedInSteps(t *testing.T) {
 	if err := RemoveTimer(t.Context(), h, &workflow.Console{Out: io.Discard}); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{target.ConfigPath, recipientsPath} {
+	for _, path := range timerFiles {
 		if node.FileExists(h, path) {
 			t.Errorf("%s is left", path)
+		}
+	}
+}
+
+// TestCredentialsOfEarlierVersions: a new timer removes the credentials that a killed driver of an earlier version has left, also if the ledger
+// does not list them.
+func TestCredentialsOfEarlierVersions(t *testing.T) {
+	for _, listed := range []bool{false, true} {
+		h, _ := testhost.ControlPlane(t, nil)
+		testhost.NewUnits(h, time.Now())
+		h.Installer = "/bin/true"
+		if err := h.MkdirAll(filepath.Dir(target.FormerConfigPath), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write := func() error { return os.WriteFile(h.Path(target.FormerConfigPath), []byte("secret"), 0o600) }
+		if listed {
+			write = func() error { _, err := h.WriteFile(target.FormerConfigPath, []byte("secret"), 0o600); return err }
+		}
+		b := New(h, &workflow.Console{Out: io.Discard})
+		for _, place := range []Schedule{{Directory: "/mnt"}, {Elsewhere: &Destination{Address: target.Address{Scheme: target.S3, Bucket: "b"}, loaded: &target.Config{}}}} {
+			if err := write(); err != nil {
+				t.Fatal(err)
+			}
+			place.Every = time.Hour
+			if err := b.install(t.Context(), place, "hourly", "etcd snapshot"); err != nil {
+				t.Fatal(err)
+			}
+			if _, inLedger := h.Records().Find(ledger.File, target.FormerConfigPath); inLedger || node.FileExists(h, target.FormerConfigPath) {
+				t.Errorf("listed %t, %s: the credentials are left (in the ledger: %t)", listed, place.place(), inLedger)
+			}
+			if node.FileExists(h, target.ConfigPath) != (place.Elsewhere != nil) {
+				t.Errorf("%s: %s", place.place(), target.ConfigPath)
+			}
 		}
 	}
 }
