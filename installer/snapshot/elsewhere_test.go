@@ -588,7 +588,7 @@ func TestMeanwhile(t *testing.T) {
 		{"a second run", func(t *testing.T, w *writer, d Destination) {
 			other := w.open(t)
 			for _, err := range []error{other.SaveElsewhere(t.Context(), d, 8), other.SendOnce(t.Context(), d)} {
-				if err == nil || !strings.Contains(err.Error(), "another command on this host sends a backup") || fault.Hint(err) == "" {
+				if err == nil || !strings.Contains(err.Error(), "another command on this host is saving a backup") || fault.Hint(err) == "" {
 					t.Error(err)
 				}
 			}

@@ -60,10 +60,7 @@ func (b *Backup) Schedule(ctx context.Context, s Schedule) error {
 		}
 		return b.saveElsewhere(ctx, *s.Elsewhere, s.Keep, install)
 	}
-	if err := b.SaveInDirectory(ctx, s.Directory, mountPoint, s.Keep); err != nil {
-		return err
-	}
-	return install()
+	return b.saveInDirectory(ctx, s.Directory, mountPoint, s.Keep, install)
 }
 
 // install installs the timer, after its first backup.
