@@ -4,5 +4,5 @@
 // Fields and values are compared with the types of k8s.io/api. The rules are Kubernetes' own: the
 // strategies and validation functions of k8s.io/kubernetes, with the defaults that the feature gates
 // have in the version. What only that code or only that version knows is believed: see the table in
-// fields.txt and what docs/build.md says about it. No function uses the network.
+// fields.txt and the text of docs/build.md about it. No function uses the network.
 package apirules

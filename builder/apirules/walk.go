@@ -70,7 +70,7 @@ func (w *walk) value(t reflect.Type, value any, path string) {
 	}
 }
 
-// fields compares the fields of an object with those of a struct.
+// fields compares the fields of an object with the fields of a struct.
 func (w *walk) fields(t reflect.Type, fields map[string]any, path string) {
 	known := fieldsOf(t)
 	for _, name := range slices.Sorted(maps.Keys(fields)) {

@@ -264,7 +264,7 @@ func TestSharedLayersTravelOnce(t *testing.T) {
 }
 
 // Tokens: the client uses the token service that the registry names, the mirror's own (at a
-// private address and without TLS) or that of another host. It downloads redirected blobs
+// private address and without TLS) or the server of another host. It downloads redirected blobs
 // without the token.
 func TestTokenAndRedirectedBlobs(t *testing.T) {
 	for _, realm := range []string{"https://ghcr.io/token", "MIRROR/token", "http://localhost:PORT/registry.k8s.io/token"} {

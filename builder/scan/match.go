@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A verdict is what a record says about one version of a package.
+// A verdict is what a record states about one version of a package.
 type verdict struct {
 	affected bool
 	fixed    []string // the versions that fix it
@@ -17,7 +17,7 @@ type verdict struct {
 // judge compares a version with an entry of a record: https://ossf.github.io/osv-schema/#evaluation. released is set if the version is the one of a
 // release, because the module has none.
 func (a *affected) judge(version string, released bool) (v verdict) {
-	if a.everyVersion() && len(a.Ecosystem.Custom) > 0 { // the range of the module stands for what its versions cannot express
+	if a.everyVersion() && len(a.Ecosystem.Custom) > 0 { // the range of the module covers what its versions cannot express
 		if released {
 			of := affected{Package: a.Package, Ranges: a.Ecosystem.Custom}
 			return of.judge(version, released)

@@ -19,7 +19,7 @@ import (
 	"airlift/internal/fault"
 )
 
-// A record is what one file of a database says about a vulnerability: https://ossf.github.io/osv-schema/
+// A record is what one file of a database states about a vulnerability: https://ossf.github.io/osv-schema/
 type record struct {
 	SchemaVersion string         `json:"schema_version"`
 	ID            string         `json:"id"`

@@ -389,7 +389,7 @@ type builder struct {
 	index      map[string]int // of a finding in its vulnerability, by vulnerability, place and package
 }
 
-// record adds what a record says about a package.
+// record adds what a record states about a package.
 func (b *builder) record(p *located, r *record, key packageKey) {
 	var v verdict
 	var found []rating

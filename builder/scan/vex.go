@@ -15,7 +15,7 @@ import (
 	"airlift/internal/fault"
 )
 
-// A Statement is what a VEX document says about a vulnerability: https://github.com/openvex/spec
+// A Statement is what a VEX document states about a vulnerability: https://github.com/openvex/spec
 type Statement struct {
 	Status        string    `json:"status"`
 	Justification string    `json:"justification,omitempty"`

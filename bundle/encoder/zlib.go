@@ -65,7 +65,7 @@ func (d *deflater) close() {
 	d.free()
 }
 
-// compress compresses p and flushes as zlib's constant says.
+// compress compresses p and flushes as zlib's constant requires.
 func (d *deflater) compress(p []byte, flush int32) error {
 	s := (*zlib.Z_stream)(at(d.stream))
 	for {

@@ -87,7 +87,7 @@ bundle as for "bundle delta". The result has the same bytes as the original, so 
 signature is valid: patch compares the sha256 before it renames the file to its final name.
 
 That sha256 is in the delta, which is not signed: only --key proves that the result is the
-original, and not what somebody else made. Give the signature of the new bundle with
+original, and not a file of another author. Give the signature of the new bundle with
 --signature, or copy it to NEW.minisig first. patch checks it before the result gets its
 name. To replace a signed file, --key is required.
 

@@ -31,7 +31,7 @@ such files or with unpacked records. It can be repeated. A bundle of Kubernetes 
 Debian and Alpine. scan prints the date of the newest record, and warns if it is older than
 14 days. A database that is missing is an error.
 
---vex is a document of OpenVEX 0.2.0, which says for example that a package is not affected,
+--vex is a document of OpenVEX 0.2.0, which states for example that a package is not affected,
 and why. It can be repeated.
 
 --fail-on ends with exit code 10 if a vulnerability is at least that severe, unless VEX closes

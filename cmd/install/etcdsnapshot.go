@@ -10,7 +10,6 @@ import (
 	"airlift/installer/backup"
 	"airlift/installer/backup/target"
 	"airlift/installer/config"
-	"airlift/installer/host"
 	"airlift/installer/snapshot"
 	"airlift/internal/fault"
 )
@@ -48,7 +47,7 @@ answers: restore the cluster from it.
 
 A URL sends the backup to another machine: s3://BUCKET/PREFIX to a server of S3, or
 sftp://USER@HOST:PORT/DIRECTORY to a server of SSH. Such a backup must be encrypted. It is
-read back and compared. Other commands may change this host while a backup is sent. --target-config names the file with the address of the S3 server or
+read back and compared. Other commands may change this host while a backup is written or sent. --target-config names the file with the address of the S3 server or
 the host key of the SSH server, and the credentials; only its owner may be able to read it.
 See './install docs backup'.
 
@@ -124,20 +123,15 @@ func (in *etcdSnapshotFlags) run(cmd *cobra.Command, args []string) error {
 	if in.every != "" || in.scheduled {
 		open = openHost
 	}
-	run := recorded
-	var h *host.Host
-	if destination == nil {
-		var unlock func()
-		if h, unlock, err = open(); err != nil {
-			return err
-		}
-		defer unlock()
-	} else { // the lock is not held while the backup is sent
-		if h, err = host.Open("/"); err != nil {
-			return err
-		}
-		run = recordedAfter(open)
+	h, unlock, err := open()
+	if err != nil {
+		return err
 	}
+	if in.every == "off" {
+		defer unlock()
+		return recorded(cmd, h, "", func() error { return snapshot.RemoveTimer(cmd.Context(), h, console(cmd)) })
+	}
+	unlock() // the lock is not held while the backup is written to its place
 	b := snapshot.New(h, console(cmd))
 	b.Recipients, b.WithoutQuorum, b.Open = recipients, in.withoutQuorum, open
 	if b.Kubeconfig, err = config.Absolute("--kubeconfig", in.kubeconfig); err != nil {
@@ -150,7 +144,7 @@ func (in *etcdSnapshotFlags) run(cmd *cobra.Command, args []string) error {
 		}
 		b.Recipients = append(b.Recipients, recipient)
 	}
-	return run(cmd, h, "", func() error { return in.save(cmd, args, h, b, interval, lines, destination) })
+	return recordedAfter(cmd, open, func() error { return in.save(cmd, args, b, interval, lines, destination) })
 }
 
 // destination returns the target of a URL, nil for a file or a directory. A backup for it is refused before the host is opened if it
@@ -172,11 +166,8 @@ func (in *etcdSnapshotFlags) destination(args []string) (*snapshot.Destination, 
 	return &snapshot.Destination{Address: a, Config: in.targetConfig}, nil
 }
 
-// save saves a backup, or changes the timer that does, with recipients in lines.
-func (in *etcdSnapshotFlags) save(cmd *cobra.Command, args []string, h *host.Host, b *snapshot.Backup, interval time.Duration, recipients string, to *snapshot.Destination) error {
-	if in.every == "off" {
-		return snapshot.RemoveTimer(cmd.Context(), h, console(cmd))
-	}
+// save saves a backup, or installs the timer that does, with recipients in lines.
+func (in *etcdSnapshotFlags) save(cmd *cobra.Command, args []string, b *snapshot.Backup, interval time.Duration, recipients string, to *snapshot.Destination) error {
 	if to != nil {
 		switch {
 		case interval > 0:

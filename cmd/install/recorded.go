@@ -33,17 +33,17 @@ func recorded(cmd *cobra.Command, h *host.Host, kubernetes string, run func() er
 }
 
 // recordedAfter records a command that locks this host itself, several times. It is recorded after it has ended.
-func recordedAfter(open func() (*host.Host, func(), error)) func(cmd *cobra.Command, h *host.Host, kubernetes string, run func() error) error {
-	return func(cmd *cobra.Command, _ *host.Host, kubernetes string, run func() error) error {
-		began := newRun(cmd, kubernetes)
-		err := run()
-		if h, unlock, oerr := open(); oerr == nil && h.Records().Used() { // the record is only for people
-			defer unlock()
+func recordedAfter(cmd *cobra.Command, open func() (*host.Host, func(), error), run func() error) error {
+	began := newRun(cmd, "")
+	err := run()
+	if h, unlock, oerr := open(); oerr == nil { // the record is only for people
+		defer unlock()
+		if h.Records().Used() {
 			h.Records().BeginRun(began)
 			endRun(cmd, h, err)
 		}
-		return err
 	}
+	return err
 }
 
 func newRun(cmd *cobra.Command, kubernetes string) ledger.Run {

@@ -43,7 +43,7 @@ var seldom = []string{
 	"config images pull", "certs certificate-key", "token generate", "disown", "thin", "etcd member",
 }
 
-// seldomFlags are flags that few people type: those of kubeadm whose values belong into a configuration file, and those that a hint, or the text of the command,
+// seldomFlags are flags that few people type: flags of kubeadm whose values belong into a configuration file, and flags that a hint, or the text of the command,
 // names when they are needed.
 var seldomFlags = []string{
 	"allow-experimental-api", "allow-experimental-upgrades", "allow-missing-template-keys", "allow-release-candidate-upgrades", "also",

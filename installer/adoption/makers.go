@@ -163,7 +163,7 @@ func named(seen map[mark]bool) (found []maker) {
 		}
 	}
 	for _, m := range makers {
-		// A shared mark says nothing if another maker that has it is named by its own marks.
+		// A shared mark proves nothing if another maker that has it is named by its own marks.
 		shared := slices.ContainsFunc(m.marks, func(k mark) bool {
 			return seen[k] && len(holders[k]) > 1 && !slices.ContainsFunc(holders[k], func(o string) bool { return o != m.name && own[o] > 1 })
 		})

@@ -18,6 +18,8 @@ import (
 	"airlift/installer/cluster"
 	"airlift/installer/config"
 	"airlift/installer/host"
+	"airlift/installer/host/ledger"
+	"airlift/installer/node"
 	"airlift/installer/pki"
 	"airlift/scripts/fixtures/testhost"
 	"airlift/scripts/oracle"
@@ -421,6 +423,32 @@ func (n *tree) fix(all map[string]Result, ids []string) {
 
 // known are the automated checks that a cluster of plain kubeadm fails.
 var known = []string{"1.1.12", "1.2.15", "1.2.16", "1.2.17", "1.2.18", "1.2.19", "1.2.30", "1.2.5", "1.3.2", "1.4.1", "4.1.1", "4.1.9"}
+
+// TestFixesCanBeRun: a fix is a reconfiguration where Airlift may change the node, and a change of its manifest elsewhere. Commands that change a
+// node ask the same.
+func TestFixesCanBeRun(t *testing.T) {
+	for name, record := range map[string]func(r *ledger.Records) error{
+		"no ledger": func(*ledger.Records) error { return nil },
+		"packages alone": func(r *ledger.Records) error {
+			return r.Record(ledger.Entry{Kind: ledger.Package, Name: "chrony", Package: &ledger.PackageVersions{Manager: "dpkg", Version: "4"}})
+		},
+		"installed": func(r *ledger.Records) error {
+			return r.Record(ledger.Entry{Kind: ledger.Owned, Name: "/etc/kubernetes"})
+		},
+		"adopted, and nothing changed": func(r *ledger.Records) error { return r.Adopt(ledger.Adoption{}) },
+	} {
+		n := hardened(t)
+		n.flag(scheduler, "profiling", "true")
+		n.h = testhost.Open(t, n.path("/"))
+		if err := record(n.h.Records()); err != nil {
+			t.Fatal(err)
+		}
+		fix := n.verdicts(clean())["1.4.1"].Fix
+		if reconfigures := strings.Contains(fix, "./install reconfigure"); fix == "" || reconfigures != (node.Managed(n.h, "") == nil) {
+			t.Errorf("%s: %q, and changes of the node: %v", name, fix, node.Managed(n.h, ""))
+		}
+	}
+}
 
 // TestKubeadm: of what real kubeadm writes, with the modes that it writes, exactly the known checks fail.
 func TestKubeadm(t *testing.T) {

@@ -65,7 +65,7 @@ func (r *Reader) gather(ctx context.Context) (*facts, error) {
 	if f.name == "" {
 		f.name, _ = os.Hostname()
 	}
-	f.managed = r.Host.Records().HasEntries()
+	f.managed = r.Host.Records().Manages()
 	for _, name := range append([]string{node.EtcdPod}, node.ControlPlaneComponents...) {
 		data, err := f.read(node.ManifestPath(name))
 		switch {

@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -16,7 +18,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"airlift/installer/cluster/wait"
 	"airlift/internal/dialer"
+	"airlift/internal/fault"
 )
 
 // RequestTimeout bounds one request, a watch included: a watch on a dead
@@ -96,7 +100,7 @@ func fromREST(cfg *rest.Config) (*Client, error) {
 	// No client-side limit: an installer sends a few dozen requests, and the
 	// API server protects itself with its priority and fairness queues.
 	cfg.QPS = -1
-	cfg.Dial = dialer.Dial
+	cfg.Dial = dial
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	cfg.Wrap(func(t http.RoundTripper) http.RoundTripper {
 		inner := t
@@ -132,6 +136,12 @@ func fromREST(cfg *rest.Config) (*Client, error) {
 		}
 	}
 	return &Client{API: api, Dynamic: dyn, Server: cfg.Host, CA: ca, http: httpClient, metadata: meta, certificate: cfg.CertData}, nil
+}
+
+// dial connects to an API server.
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := dialer.Dial(ctx, network, address)
+	return conn, fault.Wrap(err, fault.Failure, wait.APIServerHint)
 }
 
 // SetTimeout limits every request, a watch included; 0 keeps the default.

@@ -125,7 +125,7 @@ func (k *Checker) kubelet(c *config.Config, kind string, set *patches.Set) {
 	if settings, _, err = set.Apply(patches.KubeletConfiguration, settings); k.patch(err) {
 		return
 	}
-	fixed := slices.DeleteFunc(preflight.FixedSettings(c, kind == "InitConfiguration"), func(s kubeletcheck.Fixed) bool {
+	fixed := slices.DeleteFunc(preflight.FixedFields(c, kind == "InitConfiguration"), func(s kubeletcheck.Fixed) bool {
 		return s.Flag == "hostname-override" // the host may have this name
 	})
 	args := c.NodeRegistration.KubeletExtraArgs

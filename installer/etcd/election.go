@@ -187,7 +187,7 @@ func (e *Election) move(ctx context.Context, id uint64) error {
 }
 
 // connection returns the connection to the local member. It opens another when the files have
-// changed; files that cannot be used, because somebody is writing them, change nothing.
+// changed; files that cannot be used, because another process is writing them, change nothing.
 func (e *Election) connection() (*grpc.ClientConn, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -49,8 +49,8 @@ func needsRoot(root string) error {
 	return nil
 }
 
-// LockSending locks out other processes that send a backup. Sending may last hours, so it does not hold the lock of OpenLocked: who has this
-// lock may wait for the other one, and not the other way round.
+// LockSending locks out other processes that send a backup or write one to the directory of a timer. That may last hours, so it does not hold the
+// lock of OpenLocked: who has this lock may wait for the other one, and not the other way round.
 func LockSending(root filesystem.Root) (release func(), err error) {
 	if err := needsRoot(string(root)); err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func LockSending(root filesystem.Root) (release func(), err error) {
 	}
 	if !locked {
 		f.Close()
-		return nil, fault.New(fault.Failure, "another command on this host sends a backup").
+		return nil, fault.New(fault.Failure, "another command on this host is saving a backup").
 			Hint("wait until it has finished, or end the timer's run with: systemctl stop airlift-backup.service; then run the same command again")
 	}
 	return func() { f.Close() }, nil

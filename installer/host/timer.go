@@ -104,7 +104,7 @@ func (h *Host) Timers(ctx context.Context) (map[string]string, error) {
 	timers := map[string]string{}
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".timer")
-		settings, err := h.TimerSettings(name)
+		settings, err := h.TimerCommand(name)
 		if err != nil {
 			return nil, err
 		}
@@ -122,8 +122,8 @@ func (h *Host) Timers(ctx context.Context) (map[string]string, error) {
 	return timers, nil
 }
 
-// TimerSettings returns the options of a timer, "" if there is no such timer, or it has none.
-func (h *Host) TimerSettings(name string) (string, error) {
+// TimerCommand returns the command that set a timer, "" if there is no such timer, or it has none.
+func (h *Host) TimerCommand(name string) (string, error) {
 	text, err := h.ReadIfExists(Timer{Name: name}.UnitPath())
 	_, rest, _ := strings.Cut(string(text), "\n"+settingsKey)
 	settings, _, _ := strings.Cut(rest, "\n")

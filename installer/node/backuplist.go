@@ -61,7 +61,7 @@ type BackupSchedule struct {
 
 // ReadBackupSchedule reads the unit of the timer.
 func ReadBackupSchedule(h *host.Host) (s BackupSchedule, err error) {
-	settings, err := h.TimerSettings(BackupTimer)
+	settings, err := h.TimerCommand(BackupTimer)
 	command, rest, ok := strings.Cut(settings, " --every ")
 	if err != nil || !ok {
 		return s, err

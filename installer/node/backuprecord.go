@@ -21,6 +21,15 @@ type BackupRecord struct {
 	// CACertHash identifies the cluster, for --ca-cert-hash.
 	CACertHash string `json:"caCertHash,omitempty"`
 	Error      string `json:"error,omitempty"`
+	// Timer is the last run of the timer, also after later backups by a command; nil if it has not run.
+	Timer *TimerRun `json:"timer,omitempty"`
+}
+
+// A TimerRun is the last run of the timer.
+type TimerRun struct {
+	Error string `json:"error,omitempty"` // why it failed
+	// Saved is when the last run began that has succeeded.
+	Saved *time.Time `json:"saved,omitempty"`
 }
 
 // BackupRecordPath has the BackupRecord.

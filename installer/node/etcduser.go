@@ -61,7 +61,7 @@ func (m *Machine) PrepareEtcd(ctx context.Context, manifest []byte) error {
 	if err := m.Host.CreateAccount(ctx, host.EtcdAccount, "etcd of Kubernetes"); err != nil {
 		return err
 	}
-	// The numbers may be those of a patch.
+	// The numbers may be from a patch.
 	is := pod.Spec.Containers[0].SecurityContext
 	account := host.Account{UID: int(*is.RunAsUser), GID: int(*is.RunAsGroup)}
 	if err := m.Host.MkdirAll(EtcdFiles, 0o755); err != nil { // of root: its files are read, and no other user changes them

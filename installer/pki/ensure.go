@@ -17,7 +17,7 @@ import (
 )
 
 // Ensure returns the missing files of the named certificates and of the
-// service-account key pair ("sa"); without names, of all. The names are those of
+// service-account key pair ("sa"); without names, of all. The names are from
 // Names; etcd's are ignored with an external etcd.
 //
 // An existing file is never replaced: it is kept if it is valid for cfg at the

@@ -141,7 +141,7 @@ func appendNew(list []string, items ...string) []string {
 
 // An opening has the commands that let traffic pass a chain.
 type opening struct {
-	port, from string // PROTOCOL, PORT and INTERFACE are those of the traffic
+	port, from string // PROTOCOL, PORT and INTERFACE of the traffic
 	forward    []string
 }
 

@@ -72,16 +72,16 @@ func (s *subject) kubeletProblems() ([]kubeletcheck.Problem, error) {
 			path.Join(config.CertificatesDir, "ca.crt"), path.Join(s.Config.CertificatesDir, "ca.crt"),
 			config.KubeletConfigFile, config.KubernetesDir + "/kubelet.conf", config.KubernetesDir + "/bootstrap-kubelet.conf",
 		},
-		Fixed:       FixedSettings(s.Config, s.runsAPIServer()),
+		Fixed:       FixedFields(s.Config, s.runsAPIServer()),
 		CPUs:        s.Config.Facts.NumCPU,
 		MemoryBytes: s.Config.Facts.MemoryBytes,
 		PIDs:        s.pids(),
 	}), nil
 }
 
-// FixedSettings are the options that the installer relies on. kubeadm leaves all
+// FixedFields are the options that the installer relies on. kubeadm leaves all
 // of them to the user, and only follows --cert-dir for the client certificate.
-func FixedSettings(c *config.Config, runsAPIServer bool) []kubeletcheck.Fixed {
+func FixedFields(c *config.Config, runsAPIServer bool) []kubeletcheck.Fixed {
 	node := c.NodeRegistration
 	certs := node.KubeletCertDir()
 	list := []kubeletcheck.Fixed{

@@ -38,8 +38,8 @@ const (
 const (
 	newKey    = "with several control planes, change it in two steps, each on all of them before the next: add the public key to service-account-key-file; then sign with the key"
 	twoSteps  = "with several control planes, change it in two steps, each on all of them before the next: add the new value as the last one; then put it first"
-	keepValue = "keep the former value: give the argument several times, the new value first; remove the former value when its tokens have expired, those of pods after a year at most"
-	keepKey   = "keep the public key: give service-account-key-file several times, one for each key; remove the former key when its tokens have expired, those of pods after a year at most, and those in Secrets never"
+	keepValue = "keep the former value: give the argument several times, the new value first; remove the former value when its tokens have expired, the tokens of pods after a year at most"
+	keepKey   = "keep the public key: give service-account-key-file several times, one for each key; remove the former key when its tokens have expired, the tokens of pods after a year at most, and those in Secrets never"
 	newTokens = "give those who use such tokens other credentials first"
 )
 

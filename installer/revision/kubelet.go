@@ -46,7 +46,7 @@ func (r *Revision) WriteKubeletConfig(_ context.Context, l desired.List) error {
 
 // KubeletFiles returns the files with this node's kubelet configuration, KubeletConfigFile first.
 func (r *Revision) KubeletFiles() ([]pki.File, error) {
-	s, err := r.KubeletSettings(r.Config)
+	s, err := r.KubeletDocuments(r.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -76,16 +76,16 @@ func (r *Revision) KubeletFiles() ([]pki.File, error) {
 	return files, err
 }
 
-// KubeletSettings are what a configuration gives to the kubelet of this node.
-type KubeletSettings struct {
+// KubeletDocuments are what a configuration gives to the kubelet of this node.
+type KubeletDocuments struct {
 	Data     []byte   // KubeletConfigFile
 	patches  []string // that were used
 	before   []byte   // KubeletInstanceConfigPath as it is, nil without one
 	instance []byte   // and as it is to be
 }
 
-// KubeletSettings returns the kubelet's configuration of this node for a configuration.
-func (r *Revision) KubeletSettings(c *config.Config) (s KubeletSettings, err error) {
+// KubeletDocuments returns the kubelet's configuration of this node for a configuration.
+func (r *Revision) KubeletDocuments(c *config.Config) (s KubeletDocuments, err error) {
 	shared, err := r.SharedKubelet(c)
 	if err != nil {
 		return s, err

@@ -29,7 +29,7 @@ func TestCgroupDriverStays(t *testing.T) {
 		c := testhost.Config(nil)
 		c.Kubelet = &kubeletv1.KubeletConfiguration{CgroupDriver: given, MaxPods: 123}
 		c.Facts.CgroupDriver = "cgroupfs"
-		s, err := r.KubeletSettings(c)
+		s, err := r.KubeletDocuments(c)
 		if err != nil || !strings.Contains(string(s.Data), "cgroupDriver: cgroupfs\n") || !strings.Contains(string(s.Data), "maxPods: 123\n") {
 			t.Errorf("given %q: %v\n%s", given, err, s.Data)
 		}

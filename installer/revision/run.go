@@ -1,5 +1,5 @@
 // Package revision changes a node, and with it the cluster, in steps that can be continued and undone. What changes is another
-// package's matter: a Change says what the configuration becomes, what differs, and which objects and components that concerns.
+// package's matter: a Change has what the configuration becomes, what differs, and which objects and components that concerns.
 package revision
 
 import (

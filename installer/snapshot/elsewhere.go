@@ -69,9 +69,6 @@ type outbox struct {
 	managed bool // Airlift installed the host, and so there is a list
 }
 
-// lockPatience limits the wait for another installer, after a backup was sent.
-const lockPatience = time.Hour
-
 var errReset = errors.New("this host was reset while the command sent a backup")
 
 // locked calls do with the lock of the host, and its list as it is now. It waits for another installer, but not the first time.
@@ -80,45 +77,29 @@ func (o *outbox) locked(ctx context.Context, do func() error) error {
 	if before != nil && !o.managed {
 		return do()
 	}
-	h, unlock, err := o.lockHost(ctx, before != nil)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	o.Machine, o.managed = node.NewMachine(h, o.Console), h.Records().Used()
-	list := &node.BackupList{}
-	if o.managed {
-		if list, err = node.ReadBackupList(h); err != nil {
-			return err
+	return o.Backup.locked(ctx, before != nil, func() (err error) {
+		o.managed = o.Host.Records().Used()
+		list := &node.BackupList{}
+		if o.managed {
+			if list, err = node.ReadBackupList(o.Host); err != nil {
+				return err
+			}
 		}
-	}
-	if before != nil && list.ID != before.ID {
-		return fault.Wrap(errReset, fault.Failure, "what it has sent stays there: ./install etcd list "+o.address.String()+" --target-config FILE")
-	}
-	o.list = list
-	return do()
-}
-
-func (o *outbox) lockHost(ctx context.Context, wait bool) (h *host.Host, unlock func(), err error) {
-	for began := time.Now(); ; {
-		h, unlock, err = o.Open()
-		if !wait || !errors.Is(err, host.ErrLocked) || time.Since(began) > lockPatience {
-			return h, unlock, err
+		if before != nil && list.ID != before.ID {
+			return fault.Wrap(errReset, fault.Failure, "what it has sent stays there: ./install etcd list "+o.address.String()+" --target-config FILE")
 		}
-		if time.Since(began) < time.Second {
-			fmt.Fprintf(o.Console.Out, "another installer is running on this host: waiting at most %s to record what was sent\n", lockPatience)
+		if o.list = list; before == nil && list.ID == "" { // of an earlier version, or the first one
+			if err := o.storeList(); err != nil {
+				return err
+			}
 		}
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-			return nil, nil, context.Cause(ctx)
-		}
-	}
+		return do()
+	})
 }
 
 // sending does something with the outbox of a target, and records the result. No other process sends meanwhile. If it has succeeded, then is
 // called with the lock of the host.
-func (b *Backup) sending(ctx context.Context, d Destination, do func(o *outbox, r *node.BackupRecord) error, then func() error) error {
+func (b *Backup) sending(ctx context.Context, d Destination, timer bool, do func(o *outbox, r *node.BackupRecord) error, then func() error) error {
 	release, err := host.LockSending(b.Host.Root)
 	if err != nil {
 		return err
@@ -136,11 +117,8 @@ func (b *Backup) sending(ctx context.Context, d Destination, do func(o *outbox, 
 	if o.list == nil || errors.Is(err, errReset) {
 		return err
 	}
-	if err != nil {
-		r.Error, _, _ = strings.Cut(err.Error(), "\n")
-	}
 	return errors.Join(err, o.locked(ctx, func() error {
-		if rerr := b.record(r); err != nil || rerr != nil {
+		if rerr := b.record(r, url, timer, err); err != nil || rerr != nil {
 			return rerr
 		}
 		return then()
@@ -156,7 +134,7 @@ func (b *Backup) SaveElsewhere(ctx context.Context, d Destination, keep int) err
 }
 
 func (b *Backup) saveElsewhere(ctx context.Context, d Destination, keep int, then func() error) error {
-	return b.sending(ctx, d, func(o *outbox, r *node.BackupRecord) error { return o.save(ctx, keep, r) }, then)
+	return b.sending(ctx, d, true, func(o *outbox, r *node.BackupRecord) error { return o.save(ctx, keep, r) }, then)
 }
 
 func (o *outbox) save(ctx context.Context, keep int, r *node.BackupRecord) error {
@@ -500,7 +478,7 @@ func (o *outbox) removeStrays(written target.Copy) error {
 
 // SendOnce sends one backup to a target. No timer removes it there, and this host keeps nothing of it.
 func (b *Backup) SendOnce(ctx context.Context, d Destination) error {
-	return b.sending(ctx, d, func(o *outbox, r *node.BackupRecord) error { return o.sendOnce(ctx, r) }, nothing)
+	return b.sending(ctx, d, false, func(o *outbox, r *node.BackupRecord) error { return o.sendOnce(ctx, r) }, nothing)
 }
 
 func (o *outbox) sendOnce(ctx context.Context, r *node.BackupRecord) error {
@@ -517,13 +495,17 @@ func (o *outbox) sendOnce(ctx context.Context, r *node.BackupRecord) error {
 		if scratch, err = o.Host.CreateScratch(); err != nil {
 			return fmt.Errorf("writing to %s: %w", ledger.StateDir, err)
 		}
-		if err := o.gather(ctx, r, func(m backup.Manifest, snapshot string, files []backup.File) error {
-			c = o.newCopy(scheduledName(prefix, m, true), m)
-			c.Once, r.Path = true, target.Within(r.Target, c.Name)
-			return space.Explain(ledger.StateDir, backup.Write(backup.Until(ctx, scratch), m, snapshot, files, o.Recipients...))
-		}); err != nil {
+		g, err := o.gather(ctx)
+		if err != nil {
 			return err
 		}
+		defer g.close()
+		c = o.newCopy(scheduledName(prefix, g.manifest, true), g.manifest)
+		c.Once, r.Path = true, target.Within(r.Target, c.Name)
+		if err := g.write(ctx, scratch, o.Recipients); err != nil {
+			return space.Explain(ledger.StateDir, err)
+		}
+		o.describeTo(r, g)
 		if err := measure(&c, scratch.File); err != nil {
 			return err
 		}

@@ -588,7 +588,7 @@ func TestMeanwhile(t *testing.T) {
 		{"a second run", func(t *testing.T, w *writer, d Destination) {
 			other := w.open(t)
 			for _, err := range []error{other.SaveElsewhere(t.Context(), d, 8), other.SendOnce(t.Context(), d)} {
-				if err == nil || !strings.Contains(err.Error(), "another command on this host sends a backup") || fault.Hint(err) == "" {
+				if err == nil || !strings.Contains(err.Error(), "another command on this host is saving a backup") || fault.Hint(err) == "" {
 					t.Error(err)
 				}
 			}
@@ -626,46 +626,54 @@ func TestMeanwhile(t *testing.T) {
 			}
 		}, "restore on this host is not finished", false},
 	} {
-		t.Run(order.name, func(t *testing.T) {
-			s3 := s3host.Start(t, false)
-			proxy := s3.Proxy(t)
-			w := newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, "s3://backups", s3host.Config(proxy.Endpoint))
-			name, d := w.waits(t)
-			var once sync.Once
-			proxy.Set(func(_ http.ResponseWriter, r *http.Request) bool {
-				if r.Method == http.MethodPut {
-					once.Do(func() { order.do(t, w, d) })
+		for _, format := range []string{"", ", with a list that has no ID yet"} {
+			t.Run(order.name+format, func(t *testing.T) {
+				s3 := s3host.Start(t, false)
+				proxy := s3.Proxy(t)
+				w := newWriter(t, "cp-1", "aaaaaaaaaaaa", 1, "s3://backups", s3host.Config(proxy.Endpoint))
+				name, d := w.waits(t)
+				var once sync.Once
+				proxy.Set(func(_ http.ResponseWriter, r *http.Request) bool {
+					if r.Method == http.MethodPut {
+						once.Do(func() { order.do(t, w, d) })
+					}
+					return false
+				})
+				o := w.open(t)
+				if format != "" {
+					o.list.ID = ""
+					if err := node.WriteRecord(o.Host, node.BackupListPath, o.list); err != nil {
+						t.Fatal(err)
+					}
 				}
-				return false
+				o.Open = func() (*host.Host, func(), error) { return node.OpenToChange(w.root) }
+				before := o.list.ID
+				err := o.SaveElsewhere(t.Context(), d, 8)
+				if text := fmt.Sprint(err); !strings.Contains(text, order.want) || order.kept && strings.Contains(text, errReset.Error()) {
+					t.Errorf("%v, want %q", err, order.want)
+				}
+				if _, err := os.Stat(filepath.Join(s3.Dir, "backups", name)); err != nil {
+					t.Error(err)
+				}
+				h := testhost.Open(t, w.root)
+				list, err := node.ReadBackupList(h)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if record, err := node.LastBackup(h); err != nil || (record != nil) != order.kept {
+					t.Errorf("%+v, %v", record, err)
+				}
+				if _, err := os.Stat(filepath.Join(o.dir, name)); (err == nil) == order.kept {
+					t.Errorf("the file that waited: %v", err)
+				}
+				if stored := len(list.Copies) == 1 && list.Copies[0].Stored != nil && list.ID != "" && (before == "" || list.ID == before); stored != order.kept {
+					t.Errorf("%+v", list)
+				}
+				if order.name == "reset" && h.Records().Used() {
+					t.Error("the host has records again")
+				}
 			})
-			o := w.open(t)
-			o.Open = func() (*host.Host, func(), error) { return node.OpenToChange(w.root) }
-			before := o.list.ID
-			err := o.SaveElsewhere(t.Context(), d, 8)
-			if text := fmt.Sprint(err); !strings.Contains(text, order.want) || order.kept && strings.Contains(text, errReset.Error()) {
-				t.Errorf("%v, want %q", err, order.want)
-			}
-			if _, err := os.Stat(filepath.Join(s3.Dir, "backups", name)); err != nil {
-				t.Error(err)
-			}
-			h := testhost.Open(t, w.root)
-			list, err := node.ReadBackupList(h)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if record, err := node.LastBackup(h); err != nil || (record != nil) != order.kept {
-				t.Errorf("%+v, %v", record, err)
-			}
-			if _, err := os.Stat(filepath.Join(o.dir, name)); (err == nil) == order.kept {
-				t.Errorf("the file that waited: %v", err)
-			}
-			if stored := len(list.Copies) == 1 && list.Copies[0].Stored != nil && list.ID == before; stored != order.kept {
-				t.Errorf("%+v", list)
-			}
-			if order.name == "reset" && h.Records().Used() {
-				t.Error("the host has records again")
-			}
-		})
+		}
 	}
 }
 
@@ -860,7 +868,7 @@ func TestHostileNames(t *testing.T) {
 // TestTimerRemovedInSteps: credentials that an interrupted run has left are removed, too.
 func TestTimerRemovedInSteps(t *testing.T) {
 	h := testhost.Open(t, t.TempDir())
-	for _, path := range []string{target.ConfigPath, recipientsPath} {
+	for _, path := range timerFiles {
 		if _, err := h.WriteFile(path, []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -868,9 +876,42 @@ func TestTimerRemovedInSteps(t *testing.T) {
 	if err := RemoveTimer(t.Context(), h, &workflow.Console{Out: io.Discard}); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{target.ConfigPath, recipientsPath} {
+	for _, path := range timerFiles {
 		if node.FileExists(h, path) {
 			t.Errorf("%s is left", path)
+		}
+	}
+}
+
+// TestCredentialsOfEarlierVersions: a new timer removes the credentials that a killed driver of an earlier version has left, also if the ledger
+// does not list them.
+func TestCredentialsOfEarlierVersions(t *testing.T) {
+	for _, listed := range []bool{false, true} {
+		h, _ := testhost.ControlPlane(t, nil)
+		testhost.NewUnits(h, time.Now())
+		h.Installer = "/bin/true"
+		if err := h.MkdirAll(filepath.Dir(target.FormerConfigPath), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write := func() error { return os.WriteFile(h.Path(target.FormerConfigPath), []byte("secret"), 0o600) }
+		if listed {
+			write = func() error { _, err := h.WriteFile(target.FormerConfigPath, []byte("secret"), 0o600); return err }
+		}
+		b := New(h, &workflow.Console{Out: io.Discard})
+		for _, place := range []Schedule{{Directory: "/mnt"}, {Elsewhere: &Destination{Address: target.Address{Scheme: target.S3, Bucket: "b"}, loaded: &target.Config{}}}} {
+			if err := write(); err != nil {
+				t.Fatal(err)
+			}
+			place.Every = time.Hour
+			if err := b.install(t.Context(), place, "hourly", "etcd snapshot"); err != nil {
+				t.Fatal(err)
+			}
+			if _, inLedger := h.Records().Find(ledger.File, target.FormerConfigPath); inLedger || node.FileExists(h, target.FormerConfigPath) {
+				t.Errorf("listed %t, %s: the credentials are left (in the ledger: %t)", listed, place.place(), inLedger)
+			}
+			if node.FileExists(h, target.ConfigPath) != (place.Elsewhere != nil) {
+				t.Errorf("%s: %s", place.place(), target.ConfigPath)
+			}
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestFullDrive(t *testing.T) {
 	if err := os.WriteFile(old, []byte("the earlier backup"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := b.write(t.Context(), old, true, m, large, neededFiles)
+	_, err := b.write(t.Context(), old, true, &gathered{manifest: m, snapshot: large, files: neededFiles})
 	if err == nil || !strings.Contains(err.Error(), drive) {
 		t.Errorf("a full drive: %v", err)
 	}

@@ -66,7 +66,7 @@ func saveEncrypted(recipient, root string) error {
 	}
 	b := New(h, &workflow.Console{Out: io.Discard})
 	b.Recipients = []age.Recipient{to}
-	_, err = b.write(context.Background(), filepath.Join(root, "drive", "cluster.tar.age"), false, backup.Manifest{Snapshot: etcd.Snapshot{Size: int64(len(plain))}}, snapshot.Name(), neededFiles)
+	_, err = b.write(context.Background(), filepath.Join(root, "drive", "cluster.tar.age"), false, &gathered{manifest: backup.Manifest{Snapshot: etcd.Snapshot{Size: int64(len(plain))}}, snapshot: snapshot.Name(), files: neededFiles})
 	return err
 }
 
@@ -177,7 +177,7 @@ func TestBackupOnADriveWithoutModes(t *testing.T) {
 		out := new(bytes.Buffer)
 		b := &Backup{Machine: &node.Machine{Console: &workflow.Console{Out: out}}, Recipients: to}
 		write := func() error {
-			_, err := b.write(t.Context(), filepath.Join(drive, name), false, backup.Manifest{Snapshot: etcd.Snapshot{Size: 1}}, snapshot, neededFiles)
+			_, err := b.write(t.Context(), filepath.Join(drive, name), false, &gathered{manifest: backup.Manifest{Snapshot: etcd.Snapshot{Size: 1}}, snapshot: snapshot, files: neededFiles})
 			return err
 		}
 		if err := write(); err != nil {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"airlift/installer/backup"
+	"airlift/installer/host"
 	"airlift/installer/host/detection"
 	"airlift/installer/host/filesystem"
 	"airlift/installer/node"
@@ -54,11 +55,22 @@ func checkDirectory(dir, mountPoint string) error {
 // this cluster in the directory. If mountPoint is set, it fails if the directory's file system is
 // not mounted there: the drive may be missing.
 func (b *Backup) SaveInDirectory(ctx context.Context, dir, mountPoint string, keep int) error {
+	return b.saveInDirectory(ctx, dir, mountPoint, keep, nothing)
+}
+
+func (b *Backup) saveInDirectory(ctx context.Context, dir, mountPoint string, keep int, then func() error) error {
+	release, err := host.LockSending(b.Host.Root)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if err := node.UnfinishedRestore(b.Host); err != nil { // it would push good backups out of the directory
 		return err
 	}
 	if err := checkDirectory(dir, mountPoint); err != nil {
-		return errors.Join(err, b.record(node.BackupRecord{Time: time.Now().UTC().Truncate(time.Second), Path: dir, Error: err.Error()}))
+		return errors.Join(err, b.locked(ctx, false, func() error {
+			return b.record(node.BackupRecord{Time: time.Now().UTC().Truncate(time.Second), Path: dir}, dir, true, err)
+		}))
 	}
 	prefix, err := b.clusterPrefix()
 	if err != nil {
@@ -69,11 +81,13 @@ func (b *Backup) SaveInDirectory(ctx context.Context, dir, mountPoint string, ke
 	}
 	r, err := b.saveAs(ctx, dir, func(m backup.Manifest) string {
 		return filepath.Join(dir, scheduledName(prefix, m, len(b.Recipients) > 0))
-	}, false)
+	}, false, true, func() error {
+		fmt.Fprintln(b.Console.Out, b.Summary)
+		return then()
+	})
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(b.Console.Out, b.Summary)
 	return b.prune(dir, prefix, filepath.Base(r.Path), keep)
 }
 

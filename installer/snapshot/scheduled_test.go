@@ -3,18 +3,24 @@ package snapshot
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"airlift/installer/backup"
 	"airlift/installer/etcd"
+	"airlift/installer/host/ledger"
 	"airlift/installer/node"
 	"airlift/installer/workflow"
+	"airlift/scripts/fixtures/testhost"
 )
 
 const testPrefix = scheduledPrefix + "aaaaaaaaaaaa-"
@@ -196,5 +202,45 @@ func TestUnfinishedBackupsOfKilledRuns(t *testing.T) {
 	}
 	if slices.Contains(d.names(), ".airlift-"+name(long)) {
 		t.Error("the part of this node was kept")
+	}
+}
+
+// TestTimerRuns: after any sequence of backups by the timer and by commands, the record has the last one of all, and the last run of the timer.
+func TestTimerRuns(t *testing.T) {
+	root := t.TempDir()
+	h := testhost.Open(t, root)
+	if err := h.Records().Record(ledger.Entry{Kind: ledger.Owned, Name: "/etc/kubernetes"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.WriteFile(backupTimer.UnitPath(), []byte("[Unit]\nX-Airlift-Settings=etcd snapshot /mnt --every 6h0m0s --keep 8 --time-zone UTC\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b := New(h, &workflow.Console{Out: io.Discard})
+	type run struct{ Timer, Fails, Elsewhere bool }
+	var ran bool
+	var want node.TimerRun
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i, c := range rapid.SliceOfN(rapid.Make[run](), 60, 60).Example(1) { // each is a write that is synced
+		at := at.Add(time.Duration(i) * time.Minute)
+		place, failed := "/mnt", error(nil)
+		if c.Elsewhere {
+			place = "/of/a/timer/that/is/not/installed/yet"
+		}
+		if c.Fails {
+			failed = fmt.Errorf("failed at %s", at)
+		}
+		if err := b.record(node.BackupRecord{Time: at, Path: place}, place, c.Timer, failed); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case c.Timer && !c.Fails:
+			ran, want = true, node.TimerRun{Saved: &at}
+		case c.Timer && !c.Elsewhere:
+			ran, want.Error = true, failed.Error()
+		}
+		is, err := node.LastBackup(h)
+		if err != nil || !is.Time.Equal(at) || (is.Error != "") != c.Fails || (is.Timer != nil) != ran || ran && !reflect.DeepEqual(*is.Timer, want) {
+			t.Fatalf("%d, %+v: %+v (timer %+v), want %+v, %v", i, c, is, is.Timer, want, err)
+		}
 	}
 }

@@ -60,10 +60,7 @@ func (b *Backup) Schedule(ctx context.Context, s Schedule) error {
 		}
 		return b.saveElsewhere(ctx, *s.Elsewhere, s.Keep, install)
 	}
-	if err := b.SaveInDirectory(ctx, s.Directory, mountPoint, s.Keep); err != nil {
-		return err
-	}
-	return install()
+	return b.saveInDirectory(ctx, s.Directory, mountPoint, s.Keep, install)
 }
 
 // install installs the timer, after its first backup.
@@ -86,10 +83,12 @@ func (b *Backup) install(ctx context.Context, s Schedule, times, command string)
 	if _, err := b.Host.EnsureTimer(ctx, timer); err != nil {
 		return err
 	}
+	former := []string{target.FormerConfigPath}
 	if s.Elsewhere == nil { // of an earlier schedule
-		if err := b.Host.Remove(target.ConfigPath); err != nil {
-			return err
-		}
+		former = append(former, target.ConfigPath)
+	}
+	if err := removeFiles(b.Host, former...); err != nil {
+		return err
 	}
 	fmt.Fprintf(b.Console.Out, "%s writes a backup to %s every %s and keeps %d; see: systemctl list-timers %s\n", timer.Unit(), s.place(), s.Every, s.Keep, timer.Unit())
 	if s.Elsewhere == nil {
@@ -192,7 +191,7 @@ func MarkTarget(h *host.Host, timers map[string]string) error {
 func RemoveTimer(ctx context.Context, h *host.Host, c *workflow.Console) error {
 	if !node.FileExists(h, backupTimer.UnitPath()) {
 		fmt.Fprintln(c.Out, "This host has no backup timer.")
-		if err := removeTimerFiles(h); err != nil { // of an interrupted run
+		if err := removeFiles(h, timerFiles...); err != nil { // of an interrupted run
 			return err
 		}
 		return warnWaiting(h, c)
@@ -200,16 +199,18 @@ func RemoveTimer(ctx context.Context, h *host.Host, c *workflow.Console) error {
 	if err := h.RemoveTimer(ctx, backupTimer); err != nil {
 		return err
 	}
-	if err := removeTimerFiles(h); err != nil {
+	if err := removeFiles(h, timerFiles...); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.Out, "%s was removed. The backups were kept.\n", backupTimer.Unit())
 	return warnWaiting(h, c)
 }
 
-// removeTimerFiles removes what the timer reads.
-func removeTimerFiles(h *host.Host) error {
-	for _, path := range []string{recipientsPath, target.ConfigPath} {
+// timerFiles are what a timer reads, and has read in earlier versions.
+var timerFiles = []string{recipientsPath, target.ConfigPath, target.FormerConfigPath}
+
+func removeFiles(h *host.Host, paths ...string) error {
+	for _, path := range paths {
 		if err := h.Remove(path); err != nil {
 			return err
 		}

@@ -44,6 +44,17 @@ func (r *Reader) readBackup(context.Context) (found result, err error) {
 	if departure != nil && departure.Target == schedule.Place {
 		ended = departure.Left
 	}
+	reported := last.Error != ""
+	if timer := record.Timer; timer != nil { // its runs alone, and not later backups by a command
+		ended, reported = timer.Saved, reported && timer.Error == last.Error
+		if schedule.Place != "" && timer.Error != "" && !reported {
+			found.problem("remove the cause; the timer tries again, or: systemctl restart airlift-backup.service", "the timer's last backup to %s failed: %s", schedule.Place, timer.Error)
+			reported = true
+		}
+	}
+	if !reported && schedule.Overdue(ended, time.Now()) {
+		found.problem("see why: systemctl status airlift-backup.timer airlift-backup.service", "the timer writes a backup to %s every %s, and the last one is of %s", schedule.Place, schedule.Every, ended.Format(time.RFC3339))
+	}
 	switch {
 	case last.Error != "" && record.Target != "" && record.Target != schedule.Place:
 		found.problem("remove the cause, and run the same command again; no timer does", "the last backup was not sent to %s: %s", record.Target, last.Error)
@@ -55,8 +66,6 @@ func (r *Reader) readBackup(context.Context) (found result, err error) {
 		found.problem("remove the cause; the timer tries again, or: systemctl restart airlift-backup.service", "%s, and %d wait on it: %s", left, departure.Waiting, last.Error)
 	case last.Error != "":
 		found.problem("write one after the cause is removed: ./install etcd snapshot FILE", "the last backup, %s, failed: %s", last.Path, last.Error)
-	case schedule.Overdue(ended, time.Now()):
-		found.problem("see why: systemctl status airlift-backup.timer airlift-backup.service", "the timer writes a backup to %s every %s, and the last one is of %s", schedule.Place, schedule.Every, ended.Format(time.RFC3339))
 	case record.Target == "" && !node.FileExists(r.Host, last.Path):
 		found.warn("", "the last backup, %s, no longer exists", last.Path)
 	}

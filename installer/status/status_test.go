@@ -300,6 +300,11 @@ func TestBackupElsewhere(t *testing.T) {
 		return fmt.Sprintf(`{"copies": [{"target": "s3://a", "name": "one", "stored": %q}, {"target": "s3://a", "name": "two"}, {"target": "s3://old", "name": "three"}]}`, ago(hours))
 	}
 	const failure = `, "error": "connection refused"`
+	// by is a backup by a command, after a run of a timer.
+	by := func(hours int, more, timer string) string {
+		return fmt.Sprintf(`{"time": %q, "path": "/x.tar", "size": 5, "snapshot": {"hash": 1}%s, "timer": {%s}}`, ago(hours), more, timer)
+	}
+	saved := func(hours int) string { return fmt.Sprintf(`"saved": %q`, ago(hours)) }
 	for name, c := range map[string]struct {
 		files             map[string]string
 		problem, fix      string // "" for none
@@ -311,12 +316,18 @@ func TestBackupElsewhere(t *testing.T) {
 			"the last backup was not sent to s3://b: connection refused", "run the same command again; no timer does", true, 0, 0},
 		"the timer failed": {map[string]string{timer: unit("s3://a"), list: copies(3), waiting + "two": "x", record: last("s3://a", 1, failure)},
 			"the last backup that left this host is of " + ago(3) + ", and 1 wait on it: connection refused", "the timer tries again", true, 1, 0},
-		"the timer was removed": {map[string]string{list: copies(3), waiting + "two": "x", waiting + "three": "x", record: last("s3://a", 3, "")}, "", "", true, 0, 2},
-		"another target":        {map[string]string{timer: unit("s3://a"), list: copies(3), waiting + "two": "x", waiting + "three": "x", record: last("s3://a", 3, "")}, "", "", true, 1, 1},
-		"overdue":               {map[string]string{timer: unit("s3://a"), list: copies(15), record: last("s3://a", 15, "")}, "the timer writes a backup to s3://a every 6h0m0s, and the last one is of " + ago(15), "systemctl status", true, 0, 0},
-		"not overdue":           {map[string]string{timer: unit("s3://a"), list: copies(13), record: last("s3://a", 13, "")}, "", "", true, 0, 0},
-		"a file meanwhile":      {map[string]string{timer: unit("s3://a"), list: copies(15), record: fmt.Sprintf(`{"time": %q, "path": "/x.tar", "size": 5, "snapshot": {"hash": 1}}`, ago(1)), "x.tar": "x"}, "the timer writes a backup to s3://a", "systemctl status", true, 0, 0},
-		"a directory, overdue":  {map[string]string{timer: unit("/mnt/a b"), record: fmt.Sprintf(`{"time": %q, "path": "/x.tar", "size": 5, "snapshot": {"hash": 1}}`, ago(15)), "x.tar": "x"}, "the timer writes a backup to /mnt/a b every", "systemctl status", false, 0, 0},
+		"the timer was removed":                 {map[string]string{list: copies(3), waiting + "two": "x", waiting + "three": "x", record: last("s3://a", 3, "")}, "", "", true, 0, 2},
+		"another target":                        {map[string]string{timer: unit("s3://a"), list: copies(3), waiting + "two": "x", waiting + "three": "x", record: last("s3://a", 3, "")}, "", "", true, 1, 1},
+		"overdue":                               {map[string]string{timer: unit("s3://a"), list: copies(15), record: last("s3://a", 15, "")}, "the timer writes a backup to s3://a every 6h0m0s, and the last one is of " + ago(15), "systemctl status", true, 0, 0},
+		"not overdue":                           {map[string]string{timer: unit("s3://a"), list: copies(13), record: last("s3://a", 13, "")}, "", "", true, 0, 0},
+		"a file meanwhile":                      {map[string]string{timer: unit("s3://a"), list: copies(15), record: fmt.Sprintf(`{"time": %q, "path": "/x.tar", "size": 5, "snapshot": {"hash": 1}}`, ago(1)), "x.tar": "x"}, "the timer writes a backup to s3://a", "systemctl status", true, 0, 0},
+		"a file, the timer stopped":             {map[string]string{timer: unit("/mnt"), record: by(1, "", saved(15)), "x.tar": "x"}, "the timer writes a backup to /mnt every 6h0m0s, and the last one is of " + ago(15), "systemctl status", false, 0, 0},
+		"a file, the timer runs":                {map[string]string{timer: unit("/mnt"), record: by(1, "", saved(13)), "x.tar": "x"}, "", "", false, 0, 0},
+		"a file that failed, the timer stopped": {map[string]string{timer: unit("/mnt"), record: by(1, failure, saved(15))}, "the timer writes a backup to /mnt every 6h0m0s, and the last one is of " + ago(15), "", false, 0, 0},
+		"a file, the timer failed":              {map[string]string{timer: unit("/mnt"), record: by(1, "", `"error": "read-only", `+saved(3)), "x.tar": "x"}, "the timer's last backup to /mnt failed: read-only", "systemctl restart", false, 0, 0},
+		"once to the target, the timer stopped": {map[string]string{timer: unit("s3://a"), list: copies(1), record: last("s3://a", 1, `, "timer": {`+saved(15)+`}`)}, "the timer writes a backup to s3://a every 6h0m0s, and the last one is of " + ago(15), "systemctl status", true, 0, 0},
+		"a file, the timer was removed":         {map[string]string{record: by(1, "", `"error": "read-only", `+saved(99)), "x.tar": "x"}, "", "", false, 0, 0},
+		"a directory, overdue":                  {map[string]string{timer: unit("/mnt/a b"), record: fmt.Sprintf(`{"time": %q, "path": "/x.tar", "size": 5, "snapshot": {"hash": 1}}`, ago(15)), "x.tar": "x"}, "the timer writes a backup to /mnt/a b every", "systemctl status", false, 0, 0},
 	} {
 		root := t.TempDir()
 		write(t, root, c.files)

@@ -85,7 +85,7 @@ func (t *Target) staticPods() (found []preflight.Problem) {
 	return found
 }
 
-// etcdData refuses an etcd with its data elsewhere than the configuration says: the new one would start without data.
+// etcdData refuses an etcd with its data elsewhere than in the configuration: the new one would start without data.
 func (t *Target) etcdData(pod *staticpod.Pod) []preflight.Problem {
 	is, stored := MovedEtcd(pod, &t.Config.Etcd.Local, func(dir string) string {
 		if to, err := filepath.EvalSymlinks(filepath.Join(t.Root, dir)); err == nil {

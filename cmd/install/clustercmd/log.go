@@ -182,7 +182,7 @@ func words(args []string) string {
 	return strings.Join(list, " ")
 }
 
-// shown are commands whose output is recorded. That of any other one may be a secret, such as a kubeconfig, and is counted. Progress is
+// shown are commands whose output is recorded. The output of any other one may be a secret, such as a kubeconfig, and is counted. Progress is
 // always recorded.
 var shown = [][]string{{"cluster", "host", "facts"}, {"cluster", "host", "hold"}, {"cluster", "host", "wait"}, {"cluster", "host", "gate"}, {"cluster", "host", "reach"}}
 

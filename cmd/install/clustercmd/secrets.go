@@ -33,7 +33,7 @@ exist and gets the mode 0600. It is a secret: whoever has it can do everything i
 until it expires.
 
 With --merge, it is added to the file that kubectl reads on this machine: ~/.kube/config, or
-$KUBECONFIG. The context and the cluster have the name in cluster.yaml, or that of --context.
+$KUBECONFIG. The context and the cluster have the name in cluster.yaml, or the one of --context.
 Entries of other clusters stay, and so does the current context, if there is one. Merge again
 after the certificate was renewed: a merge that changes nothing writes nothing.
 

@@ -18,6 +18,9 @@ import (
 // edited copy is replaced and removed like every file with keys there, and never saved under another name.
 const ConfigPath = "/etc/kubernetes/airlift-backup-target.yaml"
 
+// FormerConfigPath is where drivers of earlier versions wrote the file for a command. A driver that was killed has left it.
+const FormerConfigPath = "/var/lib/airlift/cluster/backup-target.yaml"
+
 // Schemes of an Address.
 const (
 	S3   = "s3"

@@ -10,7 +10,7 @@ import (
 )
 
 // The ranks of objects, in the order in which they are applied. Within a rank, objects stay in the order of the manifest. The order
-// is that of Helm: what pods read precedes the pods; the configuration of a webhook follows them, because the API server would refuse
+// is the same as in Helm: what pods read precedes the pods; the configuration of a webhook follows them, because the API server would refuse
 // objects until the pods that serve it run; custom resources are last.
 const (
 	rankNamespace = iota

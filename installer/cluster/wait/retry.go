@@ -12,11 +12,15 @@ import (
 
 	"airlift/installer/config"
 	"airlift/installer/timeline"
+	"airlift/internal/fault"
 )
 
 // Outage is how long the API server may be unavailable during a step: on a slow
 // host, a failed liveness probe may restart it, and its start takes a minute.
 const Outage = config.DefaultControlPlaneTimeout
+
+// APIServerHint is the hint of a request that no API server answered.
+const APIServerHint = "see why, on that control plane: ./install status"
 
 // Retry retries do while the API server is unavailable or too busy, but not
 // when it refuses the request. do must be safe to repeat.
@@ -26,8 +30,11 @@ func Retry(ctx context.Context, do func() error) error {
 	defer func() { span.End() }()
 	for {
 		err := do()
-		if err == nil || !IsOutage(err) || time.Now().After(end) {
+		if err == nil || !IsOutage(err) {
 			return err
+		}
+		if time.Now().After(end) {
+			return fault.Wrap(err, fault.Failure, APIServerHint)
 		}
 		if span == nil {
 			span = timeline.Wait(ctx, "the API server to be back")

@@ -2,12 +2,19 @@ package wait
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net/url"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"airlift/internal/fault"
 )
 
 // The times below pass at once: synctest has its own clock.
@@ -170,5 +177,24 @@ func TestChecksLeaveTimeToASlowHost(t *testing.T) {
 				t.Errorf("checks of %v: %d in a minute, want %d to %d (%v)", c.check, checks, c.least, c.most, err)
 			}
 		})
+	}
+}
+
+// TestOutageHasAHint: an error after a wait for an API server has a hint, whatever it answers.
+func TestOutageHasAHint(t *testing.T) {
+	for _, outage := range []error{
+		syscall.ECONNREFUSED, &url.Error{Op: "Get", Err: io.EOF}, apierrors.NewServiceUnavailable("no leader"), apierrors.NewTimeoutError("etcd", 1), apierrors.NewInternalError(errors.New("etcd")),
+		&url.Error{Op: "Get", URL: "https://10.0.0.1:6443", Err: context.DeadlineExceeded},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			err := Retry(t.Context(), func() error { return fmt.Errorf("reading it: %w", outage) })
+			if !errors.Is(err, outage) || fault.Hint(err) != APIServerHint {
+				t.Errorf("%v: hint %q", err, fault.Hint(err))
+			}
+		})
+	}
+	refused := apierrors.NewBadRequest("no")
+	if err := Retry(t.Context(), func() error { return refused }); err != error(refused) {
+		t.Errorf("a refusal became %v", err)
 	}
 }

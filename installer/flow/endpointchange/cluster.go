@@ -166,7 +166,7 @@ func (c *Change) pointAddons(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// summarize sets the text that says what to run next, and where.
+// summarize sets the text with what to run next, and where.
 func (c *Change) summarize(ctx context.Context) {
 	self, server := c.config.NodeRegistration.Name, c.config.Endpoint.Change.Server
 	text := self + " follows the change of the endpoint.\n"

@@ -74,7 +74,7 @@ func (c *Change) keep(server string, left bool) {
 }
 
 // checkFollowed fails if nodes do not follow the last change: they may use what the next one takes away, and only the last
-// one says what they had before.
+// one has what they had before.
 func (c *Change) checkFollowed() error {
 	var left []string
 	for _, n := range c.nodes {

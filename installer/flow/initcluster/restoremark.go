@@ -14,7 +14,7 @@ import (
 	"airlift/internal/fault"
 )
 
-// ownMark returns the mark that this run has written or found. Somebody may have removed it since.
+// ownMark returns the mark that this run has written or found. It may have been removed since.
 func (r *Restore) ownMark() (*node.RestoreMark, error) {
 	m, err := node.ReadRestoreMark(r.Existing)
 	if err == nil && m == nil {

@@ -141,7 +141,7 @@ func (r *Reconfigure) configured(file string) []byte {
 	switch {
 	case r.former == nil:
 	case file == config.KubeletConfigFile:
-		if s, err := r.KubeletSettings(r.former); err == nil {
+		if s, err := r.KubeletDocuments(r.former); err == nil {
 			return s.Data
 		}
 	case path.Dir(file) == config.ManifestsDir && r.IsControlPlane():

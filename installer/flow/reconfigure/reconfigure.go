@@ -342,7 +342,7 @@ func (r *Reconfigure) checkEdits(context.Context, *upgradecheck.Target) ([]prefl
 		}
 		edited = append(edited, f.Path)
 		if keep := r.keep(f); keep != "" {
-			fix += "; to keep that of " + f.Path + ", use " + keep
+			fix += "; to keep the key of " + f.Path + ", use " + keep
 		}
 	}
 	if len(edited) == 0 {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"airlift/installer/backup/target"
 	"airlift/installer/host"
 	"airlift/installer/multihost/plan"
 	"airlift/internal/fault"
@@ -38,7 +39,7 @@ func HadError(last host.Holder) error {
 // driver has left on the host if it was killed, while no other driver can bring some.
 func Hold(ctx context.Context, h *host.Host, in io.Reader, beat time.Duration) error {
 	err := untilEnd(ctx, in, beat)
-	return errors.Join(err, h.RemoveTree(plan.RegistriesDir))
+	return errors.Join(err, h.RemoveTree(plan.RegistriesDir), h.RemoveTree(target.FormerConfigPath))
 }
 
 func untilEnd(ctx context.Context, in io.Reader, beat time.Duration) error {

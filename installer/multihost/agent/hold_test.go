@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"airlift/installer/backup/target"
 	"airlift/installer/host"
 	"airlift/installer/multihost/plan"
 	"airlift/internal/fault"
@@ -162,8 +163,8 @@ func TestHoldEndsWithItsContext(t *testing.T) {
 // TestKilledDriverLeavesNoCredentials: the connection of a killed driver ends, and its commands are not run any more.
 func TestKilledDriverLeavesNoCredentials(t *testing.T) {
 	root := t.TempDir()
-	file := filepath.Join(root, plan.RegistriesDir, "auth.json")
-	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte("secret"), 0o600)); err != nil {
+	file, former := filepath.Join(root, plan.RegistriesDir, "auth.json"), filepath.Join(root, target.FormerConfigPath)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte("secret"), 0o600), os.WriteFile(former, []byte("secret"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	cmd, in := startHolder(t, root)

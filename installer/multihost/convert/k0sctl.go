@@ -82,7 +82,7 @@ var hints = []struct {
 	{regexp.MustCompile(`\.(uploadBinary|useExistingK0s|k0sBinaryPath|k0sInstallPath|k0sDownloadURL)$`), "not needed: the file has the binaries"},
 	{regexp.MustCompile(`\.(os|timeout|disableMultiplexing)$`), "not needed"},
 	{regexp.MustCompile(`\.environment\b`), "Airlift sets no environment: containerd's proxy is a drop-in of its unit"},
-	{regexp.MustCompile(`\.(dataDir|kubeletRootDir)$`), "the directories are those of kubeadm"},
+	{regexp.MustCompile(`\.(dataDir|kubeletRootDir)$`), "the directories are the same as kubeadm's"},
 	{regexp.MustCompile(`\.privateInterface$`), "write the address of the interface in nodeIP"},
 	{regexp.MustCompile(`\.localhost\b`), "reach the host by SSH too: write its address"},
 	{regexp.MustCompile(`\.winrm\b`), "hosts with Windows are not supported"},

@@ -112,7 +112,7 @@ func (d *Display) tick() {
 // shownHosts is how many hosts a line names.
 const shownHosts = 3
 
-// waitsFor says what the command waits for.
+// waitsFor returns what the command waits for.
 func (d *Display) waitsFor(now time.Time) string {
 	var list []string
 	more := 0

@@ -95,7 +95,7 @@ func addressOf(c *spec.Cluster) string {
 	return ""
 }
 
-// endpointDiffers reports whether the plan changes the endpoint to that of the file. The last change ends first: nodes that do not
+// endpointDiffers reports whether the plan changes the endpoint to the endpoint of the file. The last change ends first: nodes that do not
 // follow it may use what the next one takes away.
 func (s *site) endpointDiffers() bool { return s.otherEndpoint() && !s.endpointUnfinished() }
 

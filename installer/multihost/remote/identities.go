@@ -86,7 +86,7 @@ func agentKeys(ctx context.Context) (list []identity) {
 	return list
 }
 
-// agentState says why the agent offered no key; "" if it did.
+// agentState returns why the agent offered no key; "" if it did.
 func agentState() string {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

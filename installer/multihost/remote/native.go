@@ -24,7 +24,7 @@ const (
 	keepAlive         = "keepalive@openssh.com"
 )
 
-// native is a connection whose sessions are those of package ssh.
+// native is a connection with the sessions of package ssh.
 type native struct {
 	client *ssh.Client
 	ended  chan struct{}

@@ -77,7 +77,7 @@ func (r *reader) found(list []problems.Problem) {
 		if p.File == r.List.File {
 			p.File = ""
 		}
-		if p.Line == 0 { // a default, or a value that stands for a flag
+		if p.Line == 0 { // a default, or a value that replaces a flag
 			field, _, _ := strings.Cut(p.Text, " ")
 			p.Line = r.Lines.Nearest("%s", field)
 		}

@@ -18,7 +18,7 @@ const maxSpan = 5000
 
 const hintRange = "write a range of numbers, such as [01:20]"
 
-// ranges is the rule of a text that may have a range. It returns the texts that it stands for, with blanks between them, each by the rule
+// ranges is the rule of a text that may have a range. It returns the texts that it expands to, with blanks between them, each by the rule
 // of a single text.
 func ranges(one rule) rule {
 	return func(r *reader, text string, at strict.Place) (set, why, hint string) {
@@ -41,7 +41,7 @@ func ranges(one rule) rule {
 	}
 }
 
-// expand returns the texts that a text with a range stands for. A zero in front keeps the number of digits.
+// expand returns the texts that a text with a range expands to. A zero in front keeps the number of digits.
 func expand(text string) (list []string, why, hint string) {
 	found := span.FindAllStringSubmatchIndex(text, 2)
 	if len(found) == 0 {
@@ -70,7 +70,7 @@ func expand(text string) (list []string, why, hint string) {
 	return list, "", ""
 }
 
-// expandHosts replaces each host with a range by the hosts that it stands for. at is where each is written.
+// expandHosts replaces each host with a range by the hosts that it expands to. at is where each is written.
 func (r *reader) expandHosts(written []host) (hosts []host) {
 	for i, h := range written {
 		h.at = fmt.Sprintf("hosts[%d]", i)

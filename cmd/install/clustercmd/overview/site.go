@@ -24,7 +24,7 @@ type Site struct {
 	Hosts []Host `json:"hosts"`
 
 	Healthy bool `json:"healthy"`
-	// Version is that of the stored configuration.
+	// Version is the version in the stored configuration.
 	Version string `json:"version,omitempty"`
 	// Endpoint is "host:port" of the API.
 	Endpoint string `json:"endpoint,omitempty"`
@@ -114,7 +114,7 @@ func (s *Site) cluster() *facts.Cluster {
 	return nil
 }
 
-// add adds what a host says of the cluster.
+// add adds what a host reports about the cluster.
 func (s *Site) add(h *Host) {
 	for _, c := range h.Status.Certificates {
 		if !c.Missing && (s.NextCertificate == nil || c.Expires.Before(s.NextCertificate.Expires)) {
@@ -181,7 +181,7 @@ func (h *Host) State() string {
 
 func (h *Host) isReady() bool { return strings.HasPrefix(h.State(), ready) }
 
-// version is that of the kubelet. The cluster knows it of a host that does not answer.
+// version is the version of the kubelet. The cluster knows it of a host that does not answer.
 func (h *Host) version() string {
 	switch {
 	case h.Facts != nil && h.Facts.Node != nil:
