@@ -1,0 +1,53 @@
+package model
+
+import (
+	"flag"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestBalancer: Services get addresses of pools that change, and nodes answer for them that join, leave, lose their power and get another version.
+// Site.checkBalancer has the rules.
+func TestBalancer(t *testing.T) {
+	prints(t, Sequence{
+		{Name: "init", Host: 1}, {Name: poolsFew, Host: 1}, {Name: serviceAny, Host: 1}, {Name: "join", Host: 2}, {Name: "join --control-plane", Host: 3}, {Name: serviceAny, Host: 2}, {Name: serviceWants, Host: 3, File: 1},
+		{Name: serviceGone, Host: 1}, {Name: poolsMany, Host: 1}, {Name: hostReboots, Host: 2}, {Name: "upgrade apply", Host: 1, File: 1}, {Name: "reset", Host: 2}, {Name: nodeCordon, Host: 3},
+		{Name: nodeRemove, Host: 1, Target: 3}, {Name: poolsOverlap, Host: 1}, {Name: balancerRemove, Host: 1}, {Name: balancerApply, Host: 1, File: 1}, {Name: poolsFew, Host: 1}, {Name: "reset", Host: 1},
+	}, "init: <nil>", "join: <nil>", "upgrade apply: <nil>", "reset: <nil>", "host3: <nil>", "remove load-balancer: <nil>", "with the load balancer: <nil>", "reset: <nil>")
+}
+
+// balancerSequences draws sequences at sites with the load balancer and with workers, most of which concern it.
+func balancerSequences() *rapid.Generator[Sequence] {
+	return rapid.Custom(func(rt *rapid.T) Sequence {
+		site := rapid.SampledFrom([][]string{{"init", "join"}, {"init", "join", "join"}, {"init", "join --control-plane", "join --control-plane", "join", "join"}}).Draw(rt, "site")
+		var list Sequence
+		for i, name := range site {
+			list = append(list, Command{Name: name, Host: i + 1})
+		}
+		list = append(list, Command{Name: poolsMany, Host: 1}, Command{Name: serviceAny, Host: 1})
+		return append(list, rapid.SliceOfN(drawn(slices.Concat(memberCommands, balancerCommands, balancerCommands), len(site)), 5, 15).Draw(rt, "then")...)
+	})
+}
+
+// TestBalancerSequences draws sequences with the load balancer.
+func TestBalancerSequences(t *testing.T) {
+	files := bundles(t)
+	if checks := flag.Lookup("rapid.checks").Value; checks.String() == "10" { // nobody asked for more
+		defer func() { _ = checks.Set("10") }()
+		if err := checks.Set("3"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	began, played := time.Now(), 0
+	rapid.Check(t, func(rt *rapid.T) {
+		list := balancerSequences().Draw(rt, "sequence")
+		_, err := play(t, files, list)
+		if played++; err != nil {
+			rt.Fatalf("%s\n\nviolation: %v", list, err)
+		}
+	})
+	t.Logf("%d sequences in %s", played, time.Since(began).Round(time.Second))
+}
