@@ -172,7 +172,7 @@ func (a *agent) cycle(ctx context.Context) error {
 func tableOf(lease *coordinationv1.Lease) (t loadbalancer.Table, err error) {
 	if text := lease.Annotations[tableKey]; text != "" {
 		if err := json.Unmarshal([]byte(text), &t); err != nil {
-			return t, fmt.Errorf("reading the annotation %s of Lease %s: %w", tableKey, tableName, err)
+			return loadbalancer.Table{}, fmt.Errorf("reading the annotation %s of Lease %s: %w", tableKey, tableName, err)
 		}
 	}
 	return t, nil

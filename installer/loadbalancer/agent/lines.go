@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
+
 	"net"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -21,8 +24,8 @@ import (
 const (
 	// A node that gets an address announces it in each tick for the time of burst, then once in announce.
 	tick, burst, announce = 250 * time.Millisecond, 2 * time.Second, time.Second
-	// An address that nobody announced before is asked for in each tick for the time of probe, and again after probeAgain if another
-	// host has it.
+	// An address that nobody announced before is asked for in each tick for the time of probe, and again after one to two times probeAgain if
+	// another host has it.
 	probe, probeAgain = 1500 * time.Millisecond, 10 * time.Second
 )
 
@@ -46,6 +49,7 @@ type line struct {
 	segment   neighbours.Segment
 	ifi       net.Interface
 	asked     time.Time // the present probe began
+	again     time.Time // the next one begins, if another host has the address
 	free      bool      // no other host has the address
 	taken     time.Time // free became true
 	announced time.Time
@@ -177,7 +181,10 @@ func (l *lines) act(now time.Time) {
 		case now.Sub(n.asked) < probe:
 			err = n.segment.Solicit()
 		case !n.heard.Before(n.asked): // it is taken
-			if now.Sub(n.asked) > probeAgain {
+			switch {
+			case n.again.Before(n.asked): // not always after the same time: another cluster may look for the address, too
+				n.again = n.asked.Add(probeAgain + rand.N(probeAgain))
+			case now.After(n.again):
 				n.asked = now
 			}
 		default:
@@ -192,14 +199,16 @@ func (l *lines) act(now time.Time) {
 	}
 }
 
+var digits = regexp.MustCompile("[0-9]+")
+
 // A failure is the last error of something that is done again and again.
 type failure struct{ text string }
 
-// isNew reports whether an error should be logged: it is not the one before.
+// isNew reports whether an error should be logged: it is not the one before. Another number in it, such as the time, makes no other one.
 func (f *failure) isNew(err error) bool {
 	before := f.text
 	if f.text = ""; err != nil {
-		f.text = err.Error()
+		f.text = digits.ReplaceAllString(err.Error(), "0")
 	}
 	return err != nil && f.text != before
 }
