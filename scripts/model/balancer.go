@@ -200,6 +200,7 @@ func (h *Host) syncSpeaker() {
 		default:
 		}
 	}
+	w.dropDead(p)
 	c := w.api()
 	if c == nil || time.Now().Before(h.boots) || h.off || !h.unit("kubelet.service").active || h.endRuntime == nil || h.kubeletReady() != nil || !h.registers(c) {
 		return
@@ -239,13 +240,33 @@ func (h *Host) syncSpeaker() {
 	})
 }
 
+// dropDead ends the connections to API servers without an etcd, which the kubelet restarts because they are not live. The caller holds w.mu.
+func (w *World) dropDead(p *speaker) {
+	if p == nil {
+		return
+	}
+	for c := range w.conns {
+		for _, h := range w.hosts {
+			if c.run == p.run && strings.HasPrefix(c.to.address, h.IP+":") && !h.works() {
+				_ = c.Conn.Close()
+			}
+		}
+	}
+}
+
 // subnet is the subnet of all hosts.
 var subnet = netip.MustParsePrefix("10.0.0.0/24")
 
-// dial connects to the first API server that accepts.
+// dial connects to the first API server that accepts. Those without an etcd come last.
 func (p *speaker) dial(ctx context.Context, network, _ string) (conn net.Conn, err error) {
 	w := p.host.world
-	for _, h := range w.hosts {
+	w.mu.Lock()
+	hosts := slices.Clone(w.hosts)
+	slices.SortStableFunc(hosts, func(a, b *Host) int {
+		return cmp.Compare(map[bool]int{true: -1}[a.works()], map[bool]int{true: -1}[b.works()])
+	})
+	w.mu.Unlock()
+	for _, h := range hosts {
 		if conn, err = w.dial(ctx, p.run, p.host, network, net.JoinHostPort(h.IP, "6443")); err == nil {
 			return conn, nil
 		}

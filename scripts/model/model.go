@@ -269,6 +269,10 @@ func (w *World) dial(ctx context.Context, r *run, h *Host, network, address stri
 	moves := strings.HasPrefix(address, Endpoint+":") || strings.HasPrefix(address, otherEndpoint+":")
 	client, server := &conn{Conn: near, world: w, to: l, run: r, moves: moves}, &conn{Conn: far, world: w, to: l, run: r}
 	w.mu.Lock()
+	if w.ctx.Err() != nil { // the world ends, and nobody would close them
+		w.mu.Unlock()
+		return nil, w.ctx.Err()
+	}
 	w.conns[client], w.conns[server] = true, true
 	w.mu.Unlock()
 	select {

@@ -20,8 +20,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 	"pgregory.net/rapid"
 
@@ -42,8 +44,9 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	debug.SetGCPercent(1600)
-	klog.LogToStderr(false) // what clients of the load balancer report while no API server answers
-	klog.SetOutput(io.Discard)
+	// What clients of the load balancer report while no API server answers. Their pause after it would last from one world to the next one.
+	klog.SetLogger(logr.Discard())
+	utilruntime.ErrorHandlers = nil
 	if os.Geteuid() != 0 {
 		os.Exit(m.Run())
 	}
@@ -408,6 +411,9 @@ var found = []struct {
 	{"26: the end of the timer removes what an interrupted run has written", Sequence{{Name: "init", Host: 1}, {Name: backupsTimer, Host: 1, Before: "/etc/systemd/system/airlift-backup.service", Left: true}, {Name: backupsOff, Host: 1}}},
 	{"27: backups of an earlier cluster wait", Sequence{
 		{Name: "init", Host: 1}, {Name: backupsTimer, Host: 1}, {Name: targetDown, Host: 1}, {Name: backupsRun, Host: 1}, {Name: "reset", Host: 1}, {Name: targetWorks, Host: 1}, {Name: "init", Host: 1}, {Name: backupsTimer, Host: 1},
+	}},
+	{"29: a Service keeps the address that a new node has", Sequence{
+		{Name: "init", Host: 1}, {Name: "join", Host: 6}, {Name: poolsOnNodes, Host: 1}, {Name: serviceAny, Host: 1}, {Name: "join", Host: 2},
 	}},
 }
 
