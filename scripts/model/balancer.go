@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -52,6 +53,7 @@ const (
 	serviceAny     = "the user creates a Service"
 	serviceWants   = "the user creates a Service with an address"
 	serviceInPool  = "the user creates a Service in a pool"
+	serviceLocal   = "the user creates a Service with externalTrafficPolicy Local"
 	serviceGone    = "the user deletes a Service"
 	serviceChanges = "the user changes the type of a Service"
 
@@ -60,6 +62,8 @@ const (
 	nodeBack    = "kubectl uncordon, without the label"
 	hostReboots = "the host loses its power for a minute"
 	podKilled   = "the pod of the load balancer is killed"
+	// leaseDamaged also deletes the Lease, as the status asks.
+	leaseDamaged = "the Lease of the assignments is damaged, and deleted"
 )
 
 // pools are the ConfigMaps of the user, by their commands.
@@ -77,8 +81,8 @@ var pools = map[string]map[string]string{
 
 // balancerCommands are drawn at sites with the load balancer.
 var balancerCommands = slices.Concat(slices.Sorted(maps.Keys(pools)), []string{
-	balancerApply, balancerApply, balancerUndo, balancerRemove, poolsMany, poolsMany, serviceAny, serviceAny, serviceAny, serviceAny, serviceWants, serviceWants, serviceInPool, serviceInPool, serviceGone,
-	serviceChanges, nodeCordon, nodeExclude, nodeBack, hostReboots, podKilled,
+	balancerApply, balancerApply, balancerUndo, balancerRemove, poolsMany, poolsMany, serviceAny, serviceAny, serviceAny, serviceAny, serviceWants, serviceWants, serviceInPool, serviceInPool, serviceLocal, serviceLocal, serviceGone,
+	serviceChanges, nodeCordon, nodeExclude, nodeBack, hostReboots, podKilled, leaseDamaged,
 })
 
 // hasBalancer reports whether a sequence needs files with the load balancer.
@@ -117,7 +121,6 @@ type speaker struct {
 	host       *Host
 	uid        string // of the Pod
 	sandbox    string
-	cluster    uint64
 	ca         string
 	executable string
 	created    time.Time
@@ -220,7 +223,7 @@ func (h *Host) syncSpeaker() {
 		return
 	}
 	h.nextID++
-	p = &speaker{host: h, uid: uid, sandbox: fmt.Sprintf("sandbox-%s-%d", h.Name, h.nextID), cluster: c.id, ca: ca, executable: executable, created: time.Now(), run: &run{host: h}, ended: make(chan struct{})}
+	p = &speaker{host: h, uid: uid, sandbox: fmt.Sprintf("sandbox-%s-%d", h.Name, h.nextID), ca: ca, executable: executable, created: time.Now(), run: &run{host: h}, ended: make(chan struct{})}
 	ctx, end := context.WithCancelCause(w.ctx)
 	p.end, p.run.ctx, p.run.cancel = end, ctx, func() { end(nil) }
 	api, err := kubernetes.NewForConfig(&rest.Config{Host: "https://10.96.0.1:443", BearerToken: podToken + agent.Namespace + "/" + agent.Namespace, QPS: -1,
@@ -461,6 +464,9 @@ func (s *Site) useBalancer(c Command) {
 		create(loadbalancer.AddressAnnotation, fmt.Sprintf("10.0.0.%d", 101+c.File))
 	case c.Name == serviceInPool:
 		create(loadbalancer.PoolAnnotation, "web")
+	case c.Name == serviceLocal:
+		create("", "")
+		cluster.update(service, func(o map[string]any) { set(o, "Local", "spec", "externalTrafficPolicy") })
 	case c.Name == serviceGone:
 		cluster.remove(service)
 	case c.Name == serviceChanges && cluster.data[service] != "": // the API server removes the addresses
@@ -482,6 +488,39 @@ func (s *Site) useBalancer(c Command) {
 			delete(labels, "node.kubernetes.io/exclude-from-external-load-balancers")
 		})
 	}
+}
+
+// damageLease writes assignments that are no JSON, and removes the Lease when the status asks for that.
+func (s *Site) damageLease(r *run) error {
+	const lease = "leases/" + agent.Namespace + "/assignments"
+	s.mu.Lock()
+	c := s.api()
+	if c == nil || c.data[lease] == "" {
+		s.mu.Unlock()
+		return nil
+	}
+	c.update(lease, func(o map[string]any) { set(o, "no JSON", "metadata", "annotations", "airlift.dev/assignments") })
+	s.mu.Unlock()
+	time.Sleep(10 * time.Second)
+	found, err := r.balancerStatus()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.api() == c && c.data[lease] != "" && err == nil && r.host.works() && !slices.ContainsFunc(found.Warnings, func(p status.Problem) bool { return p.Name == status.AssignmentsDamaged }) {
+		return fmt.Errorf("the status of %s does not report that the assignments are damaged: %+v, %v", r.host.Name, found.Warnings, found.Unknown)
+	}
+	c.remove(lease)
+	return nil
+}
+
+// balancerStatus is what status reports of the load balancer.
+func (r *run) balancerStatus() (*status.Status, error) {
+	h, err := host.Open(r.host.Root)
+	if err != nil {
+		return nil, err
+	}
+	r.use(h)
+	reader := status.Reader{Host: h, Only: []string{"loadBalancer"}}
+	return reader.Read(r.ctx)
 }
 
 // disturbNode takes the power from a host for a while, or kills its pod.
@@ -525,12 +564,13 @@ type balanced struct {
 	pools    map[string][]netip.Addr // nil if there are none
 	refused  bool
 	services map[string]balancedService
-	nodes    []string // that can announce
-	lacks    string   // a node that should have a pod, and has none
+	nodes    map[string]int // that can announce: 0, or 1 if a node is not schedulable, or 2 if it is not Ready
+	lacks    string         // a node that should have a pod, and has none
 }
 
 type balancedService struct {
 	pool, wanted string
+	local        string // the only node that can serve it, "" for all
 	addresses    []netip.Addr
 }
 
@@ -542,7 +582,7 @@ func (s *Site) readBalanced() (b *balanced, taken map[netip.Addr]string) {
 	if c == nil || !slices.ContainsFunc(s.hosts, func(h *Host) bool { return h.works() && !h.outdated() }) {
 		return nil, nil
 	}
-	b, taken = &balanced{services: map[string]balancedService{}}, map[netip.Addr]string{}
+	b, taken = &balanced{services: map[string]balancedService{}, nodes: map[string]int{}}, map[netip.Addr]string{}
 	kubeadm := c.data["configmaps/kube-system/kubeadm-config"]
 	for _, endpoint := range []string{Endpoint, otherEndpoint} {
 		if strings.Contains(kubeadm, endpoint) {
@@ -577,6 +617,13 @@ func (s *Site) readBalanced() (b *balanced, taken map[netip.Addr]string) {
 			continue
 		}
 		one := balancedService{pool: text(o, "metadata", "annotations", loadbalancer.PoolAnnotation), wanted: text(o, "metadata", "annotations", loadbalancer.AddressAnnotation)}
+		if text(o, "spec", "externalTrafficPolicy") == "Local" {
+			endpoints, _ := c.object("endpointslices/" + strings.TrimPrefix(key, "services/") + "-model")["endpoints"].([]any)
+			one.local = "none"
+			if len(endpoints) > 0 {
+				one.local = cmp.Or(text(endpoints[0].(map[string]any), "nodeName"), one.local)
+			}
+		}
 		status, _ := o["status"].(map[string]any)
 		balancer, _ := status["loadBalancer"].(map[string]any)
 		ingress, _ := balancer["ingress"].([]any)
@@ -590,8 +637,16 @@ func (s *Site) readBalanced() (b *balanced, taken map[netip.Addr]string) {
 		if h.speaker == nil && o != nil && h.registered == c.id && h.unit("kubelet.service").active && h.exists(commandAirlift) && c.data["daemonsets/"+agent.Namespace+"/"+agent.Namespace] != "" {
 			b.lacks = h.Name
 		}
-		if h.speaker != nil && !h.speaker.ends && h.speaker.cluster == c.id && o != nil && !strings.Contains(c.data["nodes/"+h.Name], "exclude-from-external-load-balancers") {
-			b.nodes = append(b.nodes, h.Name)
+		if h.speaker != nil && !h.speaker.ends && h.speaker.uid == text(c.object(podPrefix+h.Name), "metadata", "uid") && o != nil && !strings.Contains(c.data["nodes/"+h.Name], "exclude-from-external-load-balancers") {
+			unschedulable, _, _ := unstructured.NestedBool(o, "spec", "unschedulable")
+			switch {
+			case !strings.Contains(c.data["nodes/"+h.Name], `"status":"True","type":"Ready"`):
+				b.nodes[h.Name] = 2
+			case unschedulable:
+				b.nodes[h.Name] = 1
+			default:
+				b.nodes[h.Name] = 0
+			}
 		}
 	}
 	return b, taken
@@ -610,16 +665,20 @@ func (s *Site) unbalanced() string {
 	owner := map[netip.Addr]string{}
 	for _, name := range slices.Sorted(maps.Keys(b.services)) {
 		one := b.services[name]
+		may := maps.Clone(b.nodes)
+		maps.DeleteFunc(may, func(node string, _ int) bool { return one.local != "" && node != one.local })
+		best := slices.Min(append(slices.Collect(maps.Values(may)), 3))
+		maps.DeleteFunc(may, func(_ string, rank int) bool { return rank > best })
 		for _, a := range one.addresses {
 			switch {
 			case owner[a] != "":
 				return fmt.Sprintf("the Services %s and %s have the address %s", owner[a], name, a)
 			case taken[a] != "":
 				return fmt.Sprintf("the Service %s has the address %s of %s", name, a, taken[a])
-			case len(b.nodes) > 0 && len(speakers[a]) != 1:
-				return fmt.Sprintf("the nodes %q answer for %s of the Service %s; %q could", speakers[a], a, name, b.nodes)
-			case len(b.nodes) > 0 && !slices.Contains(b.nodes, speakers[a][0]):
-				return fmt.Sprintf("the node %s answers for %s, and only %q may", speakers[a][0], a, b.nodes)
+			case len(b.nodes) > 0 && len(speakers[a]) != min(1, len(may)):
+				return fmt.Sprintf("the nodes %q answer for %s of the Service %s; one of %v should", speakers[a], a, name, may)
+			case len(may) > 0 && !has(may, speakers[a][0]):
+				return fmt.Sprintf("the node %s answers for %s, and one of %v should", speakers[a][0], a, may)
 			}
 			owner[a] = name
 		}
@@ -658,6 +717,8 @@ func (s *Site) unbalanced() string {
 	}
 	return ""
 }
+
+func has(nodes map[string]int, name string) bool { _, ok := nodes[name]; return ok }
 
 // checkBalancer fails if Services do not get what they should, or if a host that is no node still takes part.
 func (s *Site) checkBalancer(h *Host) error {
@@ -698,16 +759,10 @@ func (s *Site) checkBalancer(h *Host) error {
 
 // showsBalancer fails if the status of a control plane reports a problem of the load balancer that does not exist, or none that does.
 func (s *Site) showsBalancer(r *run) error {
-	h, err := host.Open(r.host.Root)
-	if err != nil {
-		return nil
-	}
-	r.use(h)
 	b, _ := s.readBalanced()
-	reader := status.Reader{Host: h, Only: []string{"loadBalancer"}}
-	found, err := reader.Read(r.ctx)
+	found, err := r.balancerStatus()
 	if err != nil || b == nil {
-		return err
+		return nil
 	}
 	refused := false
 	for _, p := range found.Warnings {

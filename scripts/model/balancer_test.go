@@ -17,6 +17,16 @@ func TestBalancer(t *testing.T) {
 		{Name: serviceGone, Host: 1}, {Name: poolsMany, Host: 1}, {Name: hostReboots, Host: 2}, {Name: "upgrade apply", Host: 1, File: 1}, {Name: "reset", Host: 2}, {Name: nodeCordon, Host: 3},
 		{Name: nodeRemove, Host: 1, Target: 3}, {Name: poolsOverlap, Host: 1}, {Name: balancerRemove, Host: 1}, {Name: balancerApply, Host: 1, File: 1}, {Name: poolsFew, Host: 1}, {Name: "reset", Host: 1},
 	}, "init: <nil>", "join: <nil>", "upgrade apply: <nil>", "reset: <nil>", "host3: <nil>", "remove load-balancer: <nil>", "with the load balancer: <nil>", "reset: <nil>")
+	services := Sequence{{Name: "init", Host: 1}, {Name: "join", Host: 2}, {Name: "join", Host: 3}, {Name: poolsMany, Host: 1}, {Name: serviceAny, Host: 1}, {Name: serviceInPool, Host: 2}, {Name: serviceLocal, Host: 3}}
+	// A backup has Services and Leases of the past; the nodes that stay have followed later ones.
+	prints(t, slices.Concat(services, Sequence{
+		{Name: "etcd snapshot", Host: 1}, {Name: serviceGone, Host: 1}, {Name: serviceWants, Host: 1, File: 1}, {Name: nodeCordon, Host: 2}, {Name: hostReboots, Host: 3}, {Name: "reset --force", Host: 1}, {Name: "etcd restore", Host: 1},
+		{Name: serviceChanges, Host: 2}, {Name: leaseDamaged, Host: 1}, {Name: balancerUndo, Host: 1}, {Name: balancerApply, Host: 1}, {Name: poolsFew, Host: 1},
+	}), "reset --force: <nil>", "etcd restore: <nil>", "deleted: <nil>", "undo load-balancer: <nil>", "with the load balancer: <nil>")
+	for n := 1; n < 20; n += 4 { // the add-on is removed and applied again, also in between
+		prints(t, slices.Concat(services, Sequence{{Name: balancerRemove, Host: 1, Crash: n}, {Name: balancerApply, Host: 1, Crash: n}, {Name: poolsMoved, Host: 1}, {Name: "reset", Host: 2, Crash: n}}),
+			"remove load-balancer[^=]*: <nil>", "with the load balancer[^=]*: <nil>", "reset[^=]*: <nil>")
+	}
 }
 
 // balancerSequences draws sequences at sites with the load balancer and with workers, most of which concern it.

@@ -254,6 +254,11 @@ func (w *World) controllers() {
 					"endpoints": []any{map[string]any{"addresses": []any{"10.244.0.2"}, "conditions": map[string]any{"ready": true}}},
 				})
 			}
+			c.update(slice, func(o map[string]any) { // its only pod is on the last node
+				if endpoints, _ := o["endpoints"].([]any); len(nodes) > 0 && len(endpoints) > 0 {
+					endpoints[0].(map[string]any)["nodeName"] = nodes[len(nodes)-1]
+				}
+			})
 		case "leases": // those of nodes go with them
 			for _, owner := range (&unstructured.Unstructured{Object: c.object(key)}).GetOwnerReferences() {
 				if node := c.object("nodes/" + owner.Name); owner.Kind == "Node" && text(node, "metadata", "uid") != string(owner.UID) {

@@ -428,7 +428,7 @@ func (s *Site) mayRun(h *Host, c Command) bool {
 		return s.other(h) != nil
 	case nodeRemove:
 		return h.controlPlane() && c.Target != c.Host
-	case balancerApply, balancerUndo, balancerRemove:
+	case balancerApply, balancerUndo, balancerRemove, leaseDamaged:
 		return h.controlPlane()
 	case hostReboots:
 		return s.yaml == nil
@@ -654,6 +654,11 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return "", s.lose(r.host, c.Host)
 	case balancerApply, balancerUndo, balancerRemove:
 		return r.applyBalancer(b, c.Name)
+	case leaseDamaged:
+		if err := s.damageLease(r); err != nil {
+			s.violate("%v", err)
+		}
+		return "", nil
 	case hostReboots, podKilled:
 		s.disturbNode(r.host, c.Name)
 		return "", nil
