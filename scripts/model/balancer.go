@@ -144,7 +144,7 @@ func (p *speaker) stop(cause error) {
 // errEnded is the end of a pod.
 var errEnded = errors.New("its pod ends")
 
-// cutSpeaker ends the process without its power, and lets the host boot. The caller holds w.mu.
+// cutSpeaker ends the process as a power cut does; the host boots for 20 seconds. The caller holds w.mu.
 func (h *Host) cutSpeaker() {
 	h.boots = time.Now().Add(20 * time.Second)
 	p := h.speaker
@@ -160,7 +160,7 @@ func (h *Host) cutSpeaker() {
 	p.stop(errors.New("no power"))
 }
 
-// endSpeaker is cutSpeaker, and waits for the end.
+// endSpeaker does the same at a host that does not boot, and waits for the end.
 func (h *Host) endSpeaker() {
 	h.world.mu.Lock()
 	p, boots := h.speaker, h.boots
@@ -559,8 +559,8 @@ func spread(text string) (list []netip.Addr) {
 	return list
 }
 
-// A balanced is what Services, pools and nodes are.
-type balanced struct {
+// A balancerState is what Services, pools and nodes are.
+type balancerState struct {
 	pools    map[string][]netip.Addr // nil if there are none
 	refused  bool
 	services map[string]balancedService
@@ -574,15 +574,15 @@ type balancedService struct {
 	addresses    []netip.Addr
 }
 
-// readBalanced reads them from the cluster; nil if no API server works or the cluster does not have the add-on.
-func (s *Site) readBalanced() (b *balanced, taken map[netip.Addr]string) {
+// readBalancer reads them from the cluster; nil if no API server works or the cluster does not have the add-on.
+func (s *Site) readBalancer() (b *balancerState, taken map[netip.Addr]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.api()
 	if c == nil || !slices.ContainsFunc(s.hosts, func(h *Host) bool { return h.works() && !h.outdated() }) {
 		return nil, nil
 	}
-	b, taken = &balanced{services: map[string]balancedService{}, nodes: map[string]int{}}, map[netip.Addr]string{}
+	b, taken = &balancerState{services: map[string]balancedService{}, nodes: map[string]int{}}, map[netip.Addr]string{}
 	kubeadm := c.data["configmaps/kube-system/kubeadm-config"]
 	for _, endpoint := range []string{Endpoint, otherEndpoint} {
 		if strings.Contains(kubeadm, endpoint) {
@@ -654,7 +654,7 @@ func (s *Site) readBalanced() (b *balanced, taken map[netip.Addr]string) {
 
 // unbalanced returns what is not as it must be when nothing changes any more; "" if all is.
 func (s *Site) unbalanced() string {
-	b, taken := s.readBalanced()
+	b, taken := s.readBalancer()
 	speakers := s.network.speakers()
 	switch {
 	case b == nil:
@@ -759,7 +759,7 @@ func (s *Site) checkBalancer(h *Host) error {
 
 // showsBalancer fails if the status of a control plane reports a problem of the load balancer that does not exist, or none that does.
 func (s *Site) showsBalancer(r *run) error {
-	b, _ := s.readBalanced()
+	b, _ := s.readBalancer()
 	found, err := r.balancerStatus()
 	if err != nil || b == nil {
 		return nil
