@@ -62,6 +62,8 @@ const (
 	nodeBack    = "kubectl uncordon, without the label"
 	hostReboots = "the host loses its power for a minute"
 	podKilled   = "the pod of the load balancer is killed"
+	// nodeAlone also cordons the node meanwhile, so that its addresses move.
+	nodeAlone = "the load balancer of a node reaches no API server for a while"
 	// leaseDamaged also deletes the Lease, as the status asks.
 	leaseDamaged = "the Lease of the assignments is damaged, and deleted"
 )
@@ -82,7 +84,7 @@ var pools = map[string]map[string]string{
 // balancerCommands are drawn at sites with the load balancer.
 var balancerCommands = slices.Concat(slices.Sorted(maps.Keys(pools)), []string{
 	balancerApply, balancerApply, balancerUndo, balancerRemove, poolsMany, poolsMany, serviceAny, serviceAny, serviceAny, serviceAny, serviceWants, serviceWants, serviceInPool, serviceInPool, serviceLocal, serviceLocal, serviceGone,
-	serviceChanges, nodeCordon, nodeExclude, nodeBack, hostReboots, podKilled, leaseDamaged,
+	serviceChanges, nodeCordon, nodeExclude, nodeBack, hostReboots, podKilled, nodeAlone, nodeAlone, leaseDamaged,
 })
 
 // hasBalancer reports whether a sequence needs files with the load balancer.
@@ -268,8 +270,12 @@ func (p *speaker) dial(ctx context.Context, network, _ string) (conn net.Conn, e
 	slices.SortStableFunc(hosts, func(a, b *Host) int {
 		return cmp.Compare(map[bool]int{true: -1}[a.works()], map[bool]int{true: -1}[b.works()])
 	})
+	alone := time.Now().Before(p.host.alone)
 	w.mu.Unlock()
 	for _, h := range hosts {
+		if alone {
+			return nil, errors.New("no API server can be reached")
+		}
 		if conn, err = w.dial(ctx, p.run, p.host, network, net.JoinHostPort(h.IP, "6443")); err == nil {
 			return conn, nil
 		}
@@ -531,6 +537,21 @@ func (s *Site) disturbNode(h *Host, command string) {
 		h.cutSpeaker()
 		h.boots = boots
 		s.mu.Unlock()
+		return
+	}
+	if command == nodeAlone {
+		s.mu.Lock()
+		h.alone = time.Now().Add(20 * time.Second)
+		for c := range s.conns {
+			if h.speaker != nil && c.run == h.speaker.run {
+				_ = c.Conn.Close()
+			}
+		}
+		if c := s.api(); c != nil {
+			c.update("nodes/"+h.Name, func(o map[string]any) { set(o, true, "spec", "unschedulable") })
+		}
+		s.mu.Unlock()
+		time.Sleep(20 * time.Second)
 		return
 	}
 	h.powerOff()

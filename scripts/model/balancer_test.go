@@ -20,7 +20,7 @@ func TestBalancer(t *testing.T) {
 	services := Sequence{{Name: "init", Host: 1}, {Name: "join", Host: 2}, {Name: "join", Host: 3}, {Name: poolsMany, Host: 1}, {Name: serviceAny, Host: 1}, {Name: serviceInPool, Host: 2}, {Name: serviceLocal, Host: 3}}
 	// A backup has Services and Leases of the past; the nodes that stay have followed later ones.
 	prints(t, slices.Concat(services, Sequence{
-		{Name: "etcd snapshot", Host: 1}, {Name: serviceGone, Host: 1}, {Name: serviceWants, Host: 1, File: 1}, {Name: nodeCordon, Host: 2}, {Name: hostReboots, Host: 3}, {Name: "reset --force", Host: 1}, {Name: "etcd restore", Host: 1},
+		{Name: "etcd snapshot", Host: 1}, {Name: serviceGone, Host: 1}, {Name: serviceWants, Host: 1, File: 1}, {Name: nodeAlone, Host: 2}, {Name: hostReboots, Host: 3}, {Name: "reset --force", Host: 1}, {Name: "etcd restore", Host: 1},
 		{Name: serviceChanges, Host: 2}, {Name: leaseDamaged, Host: 1}, {Name: balancerUndo, Host: 1}, {Name: balancerApply, Host: 1}, {Name: poolsFew, Host: 1},
 	}), "reset --force: <nil>", "etcd restore: <nil>", "deleted: <nil>", "undo load-balancer: <nil>", "with the load balancer: <nil>")
 	for n := 1; n < 20; n += 4 { // the add-on is removed and applied again, also in between

@@ -75,6 +75,7 @@ type Host struct {
 	refused     string
 	speaker     *speaker  // the pod of the load balancer that runs; nil if none does
 	boots       time.Time // until when the host boots after a power cut
+	alone       time.Time // until when its load balancer reaches no API server
 }
 
 // cgroups is a file system of cgroups that the model mounts.

@@ -659,7 +659,7 @@ func (s *Site) command(r *run, c Command) (string, error) {
 			s.violate("%v", err)
 		}
 		return "", nil
-	case hostReboots, podKilled:
+	case hostReboots, podKilled, nodeAlone:
 		s.disturbNode(r.host, c.Name)
 		return "", nil
 	case targetWorks, targetDown, targetSilent, targetFull, targetWrong, targetCuts:
