@@ -25,6 +25,8 @@ func (t *Test) readBalancer(ctx context.Context) error {
 	switch {
 	case err != nil || state == nil:
 		return err
+	case state.Damaged != nil:
+		t.seen = append(t.seen, diagnosis.Observation{Kind: diagnosis.AddressGiven, Via: diagnosis.AddressTable, Detail: state.Damaged.Error()})
 	case state.Refused != nil:
 		t.seen = append(t.seen, diagnosis.Observation{Kind: diagnosis.AddressGiven, Via: diagnosis.AddressPools, Detail: "the ConfigMap load-balancer/pools is refused: " + state.Refused.Error()})
 	case len(state.Pools[loadbalancer.DefaultPool]) == 0:
@@ -109,6 +111,8 @@ func (t *Test) addressesGiven(state *agent.State, decides bool) (seen []diagnosi
 		o := diagnosis.Observation{Kind: diagnosis.AddressGiven, Via: probe.FamilyOf(cluster), OK: i >= 0}
 		switch {
 		case o.OK:
+		case state.Damaged != nil:
+			o.Via, o.Detail = diagnosis.AddressTable, state.Damaged.Error()
 		case state.Refused != nil:
 			o.Via, o.Detail = diagnosis.AddressPools, "the ConfigMap load-balancer/pools is refused: "+state.Refused.Error()
 		case !decides:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 
 	"airlift/installer/clustertest/diagnosis"
 	"airlift/installer/clustertest/probe"
+	"airlift/installer/endpoint/neighbours"
 	"airlift/installer/loadbalancer/agent"
 	"airlift/scripts/fixtures/testcluster"
 	"airlift/scripts/fixtures/testcluster/testclient"
@@ -119,7 +121,20 @@ func TestBalancer(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	stop()
+	stop() // otherwise the node that decides replaces what follows
+	lease, err := api.CoordinationV1().Leases("load-balancer").Get(ctx, "assignments", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease.Annotations["airlift.dev/assignments"] = "no JSON"
+	if _, err := api.CoordinationV1().Leases("load-balancer").Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	found("address-assignments", "airlift.dev/assignments", "kubectl delete lease assignments")
+	if err := api.CoordinationV1().Leases("load-balancer").Delete(ctx, "assignments", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+
 	found("address-decider", "no node decides", "kubectl -n load-balancer get pods")
 }
 
@@ -130,7 +145,12 @@ func startAgents(t *testing.T, api kubernetes.Interface, nodes ...string) (stop 
 	for _, n := range nodes {
 		go func() {
 			ended <- agent.Run(ctx, agent.Options{Node: n, API: api, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-				Subnets: func() ([]netip.Prefix, error) { return []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, nil }})
+				Interfaces: func() ([]agent.Interface, error) {
+					return []agent.Interface{{Subnets: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}}}, nil
+				},
+				Open: func(*net.Interface, netip.Addr, func(net.HardwareAddr) bool) (neighbours.Segment, error) {
+					return nil, errors.New("this machine is in no network")
+				}})
 		}()
 	}
 	done := false

@@ -40,6 +40,16 @@ type Pools map[string][]Range
 // Taken are the addresses that a pool cannot have, by what they are.
 type Taken map[string][]netip.Prefix
 
+// Of returns what has an address, "" if nothing has it.
+func (t Taken) Of(a netip.Addr) string {
+	for _, what := range slices.Sorted(maps.Keys(t)) {
+		if slices.ContainsFunc(t[what], func(p netip.Prefix) bool { return p.Contains(a) }) {
+			return what
+		}
+	}
+	return ""
+}
+
 // ParsePools reads the data of the ConfigMap: under the name of each pool, addresses, ranges and networks, with a comma or
 // white space between them.
 func ParsePools(data map[string]string, taken Taken) (Pools, error) {

@@ -25,7 +25,12 @@ type Table struct {
 	// Version counts the changes.
 	Version int64   `json:"version"`
 	Entries []Entry `json:"entries"`
+	// full are addresses that do not move, because MaxSize does not permit it.
+	full map[netip.Addr]bool
 }
+
+// Full reports whether an address does not move, because the table has no room for that.
+func (t Table) Full(a netip.Addr) bool { return t.full[a] }
 
 // An Entry is an address of the table.
 type Entry struct {
@@ -127,9 +132,11 @@ func (d Demand) rank(n *Node) int {
 func (t Table) Next(now time.Time, demands []Demand, nodes map[string]*Node) (next Table, changed bool) {
 	next = Table{Version: t.Version + 1}
 	seen := map[netip.Addr]bool{}
+	// A node that follows a later version has it from the time before a backup was restored, and not this table.
+	follows := func(n *Node, version int64) bool { return n.Read >= version && n.Read <= t.Version }
 	left := func(e Entry) bool {
 		n := nodes[e.Leaving]
-		return !n.alive(now) || n.Read >= e.Left
+		return !n.alive(now) || follows(n, e.Left)
 	}
 	leave := func(e Entry) Entry {
 		e.Node, e.Leaving, e.Left = "", e.Node, next.Version
@@ -155,7 +162,7 @@ func (t Table) Next(now time.Time, demands []Demand, nodes map[string]*Node) (ne
 		case best != nil || !holder.alive(now) || holder.Rank < 0 || !d.can(holder, now):
 			e = leave(e)
 		}
-		if n := nodes[e.Node]; e.New && n != nil && n.Read >= t.Version && t.Where(e.Address) == e.Node && !slices.Contains(n.Looking, e.Address) {
+		if n := nodes[e.Node]; e.New && n != nil && follows(n, t.Version) && t.Where(e.Address) == e.Node && !slices.Contains(n.Looking, e.Address) {
 			e.New = false
 		}
 		next.Entries = append(next.Entries, e)
@@ -172,16 +179,18 @@ func (t Table) Next(now time.Time, demands []Demand, nodes map[string]*Node) (ne
 			next.Entries = append(next.Entries, e)
 		}
 	}
-	next.Entries = t.fitting(next.Entries)
+	next.Entries, next.full = t.fitting(next.Entries)
 	slices.SortFunc(next.Entries, func(a, b Entry) int { return a.Address.Compare(b.Address) })
 	if slices.Equal(t.Entries, next.Entries) {
+		t.full = next.full
 		return t, false
 	}
 	return next, true
 }
 
 // fitting returns entries that MaxSize permits: of those that do not fit, what the table had before.
-func (t Table) fitting(entries []Entry) (kept []Entry) {
+func (t Table) fitting(entries []Entry) (kept []Entry, full map[netip.Addr]bool) {
+	full = map[netip.Addr]bool{}
 	before := map[netip.Addr]Entry{}
 	room := MaxSize - len(`{"version":,"entries":[]}`) - len("9223372036854775807")
 	for _, e := range t.Entries {
@@ -199,11 +208,14 @@ func (t Table) fitting(entries []Entry) (kept []Entry) {
 		case grows <= max(room, 0):
 			room -= grows
 			kept = append(kept, e)
-		case exists:
-			kept = append(kept, old)
+		default:
+			full[e.Address] = true
+			if exists {
+				kept = append(kept, old)
+			}
 		}
 	}
-	return kept
+	return kept, full
 }
 
 // best returns the node that should get an address, nil if there is none. Of nodes with the same rank, a hash decides, so that the

@@ -12,10 +12,11 @@ import (
 
 // Names of warnings about the add-on load-balancer.
 const (
-	PoolsRefused     = "pools-refused"
-	NoServiceAddress = "service-without-address"
-	AddressInUse     = "address-in-use"
-	StrictARP        = "strict-arp"
+	PoolsRefused       = "pools-refused"
+	AssignmentsDamaged = "assignments-damaged"
+	NoServiceAddress   = "service-without-address"
+	AddressInUse       = "address-in-use"
+	StrictARP          = "strict-arp"
 )
 
 // patience is how old a Service without an address is, if that is a warning.
@@ -53,6 +54,10 @@ func (r *Reader) readLoadBalancer(ctx context.Context) (found result, err error)
 func (r *result) warnOfAddresses(state *agent.State, now time.Time) {
 	if state.Refused != nil {
 		r.warn("kubectl edit configmap pools -n load-balancer", "the pools of the load balancer are refused, so no Service gets an address, and the others keep theirs: %s", oneLine(state.Refused)).Name = PoolsRefused
+	}
+	if state.Damaged != nil {
+		r.warn("kubectl delete lease assignments -n load-balancer", "no node decides which node answers for which address of a Service: %s", oneLine(state.Damaged)).Name = AssignmentsDamaged
+		return
 	}
 	var without []string
 	first := ""

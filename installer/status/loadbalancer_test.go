@@ -33,6 +33,7 @@ func TestWarnOfAddresses(t *testing.T) {
 		"the pool is full":          {agent.State{Pools: pools, Services: []agent.ServiceState{service("shop/web", time.Hour, full)}}, NoServiceAddress, []string{"shop/web (" + full + ")", "kubectl describe service web -n shop"}},
 		"no node decides":           {agent.State{Pools: pools, Services: []agent.ServiceState{service("shop/web", time.Hour, "")}}, NoServiceAddress, []string{"no node has decided"}},
 		"the pools are refused":     {agent.State{Refused: errors.New("10.0.0.1 has\n10.0.0.1"), Services: []agent.ServiceState{service("shop/web", time.Hour, "")}}, PoolsRefused, []string{"10.0.0.1 has 10.0.0.1", "kubectl edit configmap pools"}},
+		"nobody can decide":         {agent.State{Pools: pools, Damaged: errors.New("reading the annotation"), Services: []agent.ServiceState{service("shop/web", time.Hour, "")}}, AssignmentsDamaged, []string{"reading the annotation", "kubectl delete lease assignments"}},
 		"another host has it":       {agent.State{Pools: pools, Table: table, Conflicts: map[netip.Addr]string{a: "02:00:00:00:00:01"}}, AddressInUse, []string{"02:00:00:00:00:01", "10.0.0.9", "default/web"}},
 		"an old conflict, no entry": {agent.State{Pools: pools, Conflicts: map[netip.Addr]string{a: "02:00:00:00:00:01"}}, "", nil},
 	} {

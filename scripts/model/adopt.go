@@ -47,7 +47,7 @@ func (s *Site) loseAirlift(h *Host) error {
 	if c := s.api(); c != nil {
 		for key := range c.data {
 			if strings.HasPrefix(key, "configmaps/kube-system/airlift-") {
-				delete(c.data, key)
+				c.remove(key)
 			}
 		}
 		c.update("nodes/"+h.Name, func(o map[string]any) {

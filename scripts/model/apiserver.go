@@ -141,9 +141,34 @@ func (c *etcdCluster) object(key string) map[string]any {
 	return o
 }
 
+// changes begins a change of an object.
+func (c *etcdCluster) changes(key string) {
+	c.revision++
+	if !strings.HasPrefix(key, "leases/") && !strings.HasPrefix(key, "events/") {
+		c.changed = c.revision
+	}
+}
+
+// remove removes an object. With a namespace, all objects in it go.
+func (c *etcdCluster) remove(key string) {
+	if c.data[key] == "" {
+		return
+	}
+	c.changes(key)
+	c.removed[key] = removed{c.revision, c.data[key]}
+	delete(c.data, key)
+	if namespace, ok := strings.CutPrefix(key, "namespaces/"); ok {
+		for _, other := range slices.Sorted(maps.Keys(c.data)) {
+			if parts := strings.Split(other, "/"); len(parts) == 3 && parts[1] == namespace {
+				c.remove(other)
+			}
+		}
+	}
+}
+
 // store creates or replaces an object, and returns it as stored.
 func (c *etcdCluster) store(key string, o map[string]any) map[string]any {
-	c.revision++
+	c.changes(key)
 	u := &unstructured.Unstructured{Object: o}
 	before := c.object(key)
 	if before == nil {
@@ -242,6 +267,12 @@ func (s *apiServer) user(r *http.Request, c *etcdCluster) (name string, groups [
 		return cert.Subject.CommonName, cert.Subject.Organization, nil
 	}
 	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+		if account, ok := strings.CutPrefix(token, podToken); ok { // of a ServiceAccount
+			if c.data["serviceaccounts/"+account] == "" {
+				return "", nil, apierrors.NewUnauthorized("the ServiceAccount does not exist")
+			}
+			return "system:serviceaccount:" + strings.ReplaceAll(account, "/", ":"), nil, nil
+		}
 		id, secret, _ := strings.Cut(token, ".")
 		o := c.object("secrets/kube-system/bootstrap-token-" + id)
 		value := func(key string) string {
@@ -337,6 +368,9 @@ func (s *apiServer) answer(r *http.Request, body []byte) (int, any) {
 	}
 	admin := slices.Contains(groups, "kubeadm:cluster-admins")
 	if admin && c.data["clusterrolebindings/kubeadm:cluster-admins"] == "" || user == "system:anonymous" && q.key() != "configmaps/kube-public/cluster-info" {
+		return failed(apierrors.NewForbidden(schema.GroupResource{Group: q.group, Resource: q.resource}, q.name, errors.New("no permission")))
+	}
+	if strings.HasPrefix(user, "system:serviceaccount:") && (c.data["clusterrolebindings/load-balancer"] == "" || c.data["rolebindings/load-balancer/load-balancer"] == "") {
 		return failed(apierrors.NewForbidden(schema.GroupResource{Group: q.group, Resource: q.resource}, q.name, errors.New("no permission")))
 	}
 	if q.resource == "nodes" && q.subresource == "proxy" {
@@ -443,7 +477,7 @@ func (s *apiServer) serve(c *etcdCluster, q request, r *http.Request, body []byt
 	case http.MethodPost:
 		if q.subresource == "eviction" {
 			if !dry {
-				delete(c.data, q.key())
+				c.remove(q.key())
 			}
 			return map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Success"}, nil
 		}
@@ -498,8 +532,7 @@ func (s *apiServer) serve(c *etcdCluster, q request, r *http.Request, body []byt
 			return nil, missing
 		}
 		if !dry {
-			c.revision++
-			delete(c.data, q.key())
+			c.remove(q.key())
 		}
 		return o, nil
 	}
@@ -519,6 +552,9 @@ func (s *apiServer) patch(c *etcdCluster, q request, r *http.Request, body []byt
 				return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, q.namespace)
 			}
 			return keep(q.key(), o), nil
+		}
+		if q.subresource == "status" {
+			return s.applyStatus(q, r, old, o, keep)
 		}
 		merge(old, o)
 		return keep(q.key(), old), nil
@@ -553,6 +589,17 @@ func (s *apiServer) patch(c *etcdCluster, q request, r *http.Request, body []byt
 		return nil, err
 	}
 	return keep(q.key(), o), nil
+}
+
+// applyStatus replaces the status of an object with the one that its only owner applies.
+func (s *apiServer) applyStatus(q request, r *http.Request, old, o map[string]any, keep func(string, map[string]any) map[string]any) (any, error) {
+	u, is := &unstructured.Unstructured{Object: o}, &unstructured.Unstructured{Object: old}
+	if u.GetUID() != is.GetUID() || u.GetResourceVersion() != is.GetResourceVersion() {
+		return nil, apierrors.NewConflict(schema.GroupResource{Group: q.group, Resource: q.resource}, q.name, errors.New("the object has been modified"))
+	}
+	old["status"] = o["status"]
+	is.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: r.URL.Query().Get("fieldManager"), Operation: metav1.ManagedFieldsOperationApply, APIVersion: q.apiVersion(), Subresource: "status"}})
+	return keep(q.key(), old), nil
 }
 
 func merge(into, from map[string]any) {
@@ -620,15 +667,11 @@ func (c *etcdCluster) list(q request, options url.Values) (any, error) {
 			items = append(items, o)
 		}
 	}
-	api := q.version
-	if q.group != "" {
-		api = q.group + "/" + q.version
-	}
 	kind := q.kind()
 	if kind == "" && len(items) > 0 {
 		kind = items[0].(map[string]any)["kind"].(string)
 	}
-	return map[string]any{"apiVersion": api, "kind": kind + "List", "metadata": map[string]any{"resourceVersion": strconv.FormatInt(c.revision, 10)}, "items": items}, nil
+	return map[string]any{"apiVersion": q.apiVersion(), "kind": kind + "List", "metadata": map[string]any{"resourceVersion": strconv.FormatInt(c.revision, 10)}, "items": items}, nil
 }
 
 func matchesFields(o map[string]any, selector string) bool {
@@ -649,43 +692,124 @@ func matchesFields(o map[string]any, selector string) bool {
 	return true
 }
 
-// watch keeps a watch open, and sends an event when something of the resource has changed.
+// watch keeps a watch open, and sends what changes of the resource.
 func (s *apiServer) watch(q request) watching {
 	return func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")
 		rw.WriteHeader(http.StatusOK)
-		rw.(http.Flusher).Flush()
-		last := ""
-		tick := time.NewTicker(time.Second)
+		w, query, out := s.host.world, r.URL.Query(), json.NewEncoder(rw)
+		selector, err := labels.Parse(query.Get("labelSelector"))
+		if err != nil {
+			return
+		}
+		from, _ := strconv.ParseInt(query.Get("resourceVersion"), 10, 64)
+		all := from == 0 || query.Get("sendInitialEvents") == "true"
+		w.mu.Lock()
+		c, seen := s.data(), map[string]string{}
+		switch {
+		case c == nil:
+		case !all && (from > c.revision || from < c.loaded):
+			_, expired := failed(apierrors.NewResourceExpired("too old resource version"))
+			_ = out.Encode(map[string]any{"type": "ERROR", "object": expired})
+			c = nil
+		case !all:
+			for key, text := range c.data {
+				if strings.HasPrefix(key, q.prefix()) && versionOf(c.object(key)) <= from {
+					seen[key] = text
+				}
+			}
+			for key, gone := range c.removed {
+				if strings.HasPrefix(key, q.prefix()) && c.data[key] == "" && gone.revision > from {
+					seen[key] = gone.text
+				}
+			}
+		}
+		w.mu.Unlock()
+		tick := time.NewTicker(watchPeriod)
 		defer tick.Stop()
-		for {
+		for revision := int64(-1); c != nil; {
+			w.mu.Lock()
+			if s.data() != c {
+				w.mu.Unlock()
+				return
+			}
+			var events []any
+			if revision != c.revision {
+				events = c.eventsSince(q, seen, func(o map[string]any) bool {
+					return selector.Matches(labels.Set((&unstructured.Unstructured{Object: o}).GetLabels())) && matchesFields(o, query.Get("fieldSelector"))
+				})
+				revision = c.revision
+			}
+			if query.Get("sendInitialEvents") == "true" && all {
+				events = append(events, map[string]any{"type": "BOOKMARK", "object": map[string]any{"apiVersion": q.apiVersion(), "kind": q.kind(),
+					"metadata": map[string]any{"resourceVersion": strconv.FormatInt(revision, 10), "annotations": map[string]any{metav1.InitialEventsAnnotationKey: "true"}}}})
+			}
+			all = false
+			w.mu.Unlock()
+			for _, e := range events {
+				if out.Encode(e) != nil {
+					return
+				}
+			}
+			rw.(http.Flusher).Flush()
 			select {
 			case <-r.Context().Done():
 				return
-			case <-s.host.world.ctx.Done():
+			case <-w.ctx.Done():
 				return
 			case <-tick.C:
 			}
-			s.host.world.mu.Lock()
-			c := s.data()
-			if c == nil {
-				s.host.world.mu.Unlock()
-				return
-			}
-			list, err := c.list(q, r.URL.Query())
-			s.host.world.mu.Unlock()
-			if err != nil {
-				return
-			}
-			items := list.(map[string]any)["items"].([]any)
-			text := fmt.Sprint(items)
-			if text != last && len(items) > 0 {
-				if json.NewEncoder(rw).Encode(map[string]any{"type": "MODIFIED", "object": items[0]}) != nil {
-					return
-				}
-				rw.(http.Flusher).Flush()
-			}
-			last = text
 		}
 	}
+}
+
+// watchPeriod is how often a watch looks for changes.
+const watchPeriod = 200 * time.Millisecond
+
+func versionOf(o map[string]any) int64 {
+	n, _ := strconv.ParseInt((&unstructured.Unstructured{Object: o}).GetResourceVersion(), 10, 64)
+	return n
+}
+
+// eventsSince returns the events that lead from what a watch has seen to what the cluster has.
+func (c *etcdCluster) eventsSince(q request, seen map[string]string, matches func(map[string]any) bool) (events []any) {
+	decoded := func(text string) (o map[string]any) {
+		if err := utiljson.Unmarshal([]byte(plainText(text)), &o); err != nil {
+			panic(err)
+		}
+		return o
+	}
+	for _, key := range slices.Sorted(maps.Keys(seen)) {
+		if o := decoded(seen[key]); c.data[key] == "" && matches(o) {
+			set(o, strconv.FormatInt(c.revision, 10), "metadata", "resourceVersion")
+			events = append(events, map[string]any{"type": "DELETED", "object": o})
+		}
+		if c.data[key] == "" {
+			delete(seen, key)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.data)) {
+		if !strings.HasPrefix(key, q.prefix()) || seen[key] == c.data[key] {
+			continue
+		}
+		kind, o := "ADDED", c.object(key)
+		if seen[key] != "" && matches(decoded(seen[key])) {
+			kind = "MODIFIED"
+		}
+		seen[key] = c.data[key]
+		if matches(o) {
+			events = append(events, map[string]any{"type": kind, "object": o})
+		} else if kind == "MODIFIED" {
+			events = append(events, map[string]any{"type": "DELETED", "object": o})
+		}
+	}
+	return events
+}
+
+// apiVersion is the group and version.
+func (q request) apiVersion() string {
+	if q.group == "" {
+		return q.version
+	}
+	return q.group + "/" + q.version
 }

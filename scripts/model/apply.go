@@ -480,6 +480,9 @@ func (h *Host) powerOff() {
 		_ = h.stop(name)
 	}
 	h.kill(func(*pod) bool { return true }, false)
+	h.world.mu.Lock()
+	h.cutSpeaker()
+	h.world.mu.Unlock()
 	time.Sleep(2 * nodeGrace) // its node counts as down
 }
 

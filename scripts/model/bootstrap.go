@@ -162,7 +162,7 @@ func (c *etcdCluster) signRequests(w *World) {
 			continue
 		}
 		if time.Since(createdAt(c.object(key))) > 24*time.Hour {
-			delete(c.data, key)
+			c.remove(key)
 			continue
 		}
 		c.update(key, func(o map[string]any) {

@@ -20,7 +20,7 @@ var Versions = []struct{ Kubernetes, Etcd string }{
 }
 
 // newBundle writes a bundle without layers, whose binaries print their version.
-func newBundle(t *testing.T, version, etcd string, packages bool) *payload.Bundle {
+func newBundle(t *testing.T, version, etcd string, packages, balancer bool) *payload.Bundle {
 	t.Helper()
 	b := testbundle.NewImages()
 	m := &b.Manifest
@@ -49,6 +49,10 @@ func newBundle(t *testing.T, version, etcd string, packages bool) *payload.Bundl
 	if packages {
 		name += "-packages"
 		addPackages(t, b, slices.IndexFunc(Versions, func(v struct{ Kubernetes, Etcd string }) bool { return v.Kubernetes == version }))
+	}
+	if balancer {
+		name += "-balancer"
+		addBalancer(t, b, version)
 	}
 	for _, image := range []struct{ name, reference string }{
 		{"pause", "registry.k8s.io/pause:3.10.1"}, {"etcd", "registry.k8s.io/etcd:" + etcd},

@@ -29,6 +29,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"airlift/installer/config"
+	"airlift/installer/loadbalancer/agent"
 )
 
 // An imageStore is the data of a containerd: it survives a restart.
@@ -171,6 +172,9 @@ func (c criRuntime) ListPodSandbox(context.Context, *criapi.ListPodSandboxReques
 			list.Items = append(list.Items, &criapi.PodSandbox{Id: p.sandbox, Metadata: &criapi.PodSandboxMetadata{Name: c.host.podName(p), Namespace: "kube-system", Uid: p.uid}})
 		}
 	}
+	if p := c.host.speaker; p != nil {
+		list.Items = append(list.Items, &criapi.PodSandbox{Id: p.sandbox, Metadata: &criapi.PodSandboxMetadata{Name: p.name(), Namespace: agent.Namespace, Uid: p.uid}})
+	}
 	slices.SortFunc(list.Items, func(a, b *criapi.PodSandbox) int { return strings.Compare(a.Id, b.Id) })
 	return list, nil
 }
@@ -194,6 +198,11 @@ func (c criRuntime) ListContainers(context.Context, *criapi.ListContainersReques
 			one.State = criapi.ContainerState_CONTAINER_EXITED
 		}
 		list.Containers = append(list.Containers, one)
+	}
+	if p := c.host.speaker; p != nil {
+		list.Containers = append(list.Containers, &criapi.Container{Id: "container-" + p.sandbox, PodSandboxId: p.sandbox, Metadata: &criapi.ContainerMetadata{Name: agent.Namespace},
+			Image: &criapi.ImageSpec{Image: pauseImage}, State: criapi.ContainerState_CONTAINER_RUNNING, CreatedAt: p.created.UnixNano(),
+			Labels: map[string]string{"io.kubernetes.pod.name": p.name(), "io.kubernetes.pod.namespace": agent.Namespace, "io.kubernetes.pod.uid": p.uid}})
 	}
 	slices.SortFunc(list.Containers, func(a, b *criapi.Container) int { return strings.Compare(a.Id, b.Id) })
 	return list, nil
@@ -236,16 +245,19 @@ func (h *Host) kill(is func(*pod) bool, removed bool) {
 }
 
 func (c criRuntime) StopContainer(_ context.Context, r *criapi.StopContainerRequest) (*criapi.StopContainerResponse, error) {
+	c.host.stopSpeaker(strings.TrimPrefix(r.ContainerId, "container-"))
 	c.host.kill(func(p *pod) bool { return p.container != nil && p.container.id == r.ContainerId }, false)
 	return &criapi.StopContainerResponse{}, nil
 }
 
 func (c criRuntime) StopPodSandbox(_ context.Context, r *criapi.StopPodSandboxRequest) (*criapi.StopPodSandboxResponse, error) {
+	c.host.stopSpeaker(r.PodSandboxId)
 	c.host.kill(func(p *pod) bool { return p.sandbox == r.PodSandboxId }, false)
 	return &criapi.StopPodSandboxResponse{}, nil
 }
 
 func (c criRuntime) RemovePodSandbox(_ context.Context, r *criapi.RemovePodSandboxRequest) (*criapi.RemovePodSandboxResponse, error) {
+	c.host.stopSpeaker(r.PodSandboxId)
 	c.host.kill(func(p *pod) bool { return p.sandbox == r.PodSandboxId }, true)
 	return &criapi.RemovePodSandboxResponse{}, nil
 }

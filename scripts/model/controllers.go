@@ -193,10 +193,10 @@ func (w *World) controllers() {
 	w.registerServers(c)
 	w.missNodes(c)
 	w.verifyKubelets(c)
-	if leader == nil || w.managed == c.revision {
+	if leader == nil || w.managed == c.changed {
 		return
 	}
-	defer func() { w.managed = c.revision }()
+	defer func() { w.managed = c.changed }()
 	c.signClusterInfo()
 	c.signRequests(w)
 	c.publishCA(leader.rootCA)
@@ -254,15 +254,25 @@ func (w *World) controllers() {
 					"endpoints": []any{map[string]any{"addresses": []any{"10.244.0.2"}, "conditions": map[string]any{"ready": true}}},
 				})
 			}
-		case "serviceaccounts":
+			c.update(slice, func(o map[string]any) { // its only pod is on the last node
+				if endpoints, _ := o["endpoints"].([]any); len(nodes) > 0 && len(endpoints) > 0 {
+					endpoints[0].(map[string]any)["nodeName"] = nodes[len(nodes)-1]
+				}
+			})
+		case "leases": // those of nodes go with them
+			for _, owner := range (&unstructured.Unstructured{Object: c.object(key)}).GetOwnerReferences() {
+				if node := c.object("nodes/" + owner.Name); owner.Kind == "Node" && text(node, "metadata", "uid") != string(owner.UID) {
+					c.remove(key)
+				}
+			}
 		case "endpointslices":
 			namespace, slice, _ := strings.Cut(name, "/")
 			if service, ok := strings.CutSuffix(slice, "-model"); ok && c.data["services/"+namespace+"/"+service] == "" {
-				delete(c.data, key)
+				c.remove(key)
 			}
 		case "pods":
 			if node := text(c.object(key), "spec", "nodeName"); node != "" && !slices.Contains(nodes, node) {
-				delete(c.data, key)
+				c.remove(key)
 			}
 		}
 	}
@@ -380,7 +390,7 @@ func (w *World) report(h *Host) {
 	for component, p := range h.pods {
 		pod := "pods/kube-system/" + h.podName(p)
 		if old := c.object(pod); old != nil && text(old, "metadata", "annotations", "kubernetes.io/config.hash") != p.uid {
-			delete(c.data, pod)
+			c.remove(pod)
 		}
 		if c.data[pod] == "" {
 			o := map[string]any{}
@@ -412,7 +422,7 @@ func (w *World) report(h *Host) {
 		}
 		o := c.object(key)
 		if text(o, "metadata", "annotations", "kubernetes.io/config.mirror") != "" && !slices.ContainsFunc(slices.Collect(maps.Values(h.pods)), func(p *pod) bool { return h.podName(p) == name }) {
-			delete(c.data, key)
+			c.remove(key)
 		}
 	}
 }

@@ -56,6 +56,8 @@ func cannotFollow(first, next string) string {
 		return "the user deletes a Node only when its host is no node any more"
 	case next == backupsRun && first != backupsRun && first != backupsElsewhere:
 		return "the host has no timer of backups, or had none before"
+	case first == "join" && (next == balancerApply || next == balancerUndo || next == balancerRemove):
+		return "a worker applies no manifests"
 	case (next == "init" || next == "etcd restore" || next == backupRestore || next == hostLost) && first != "init" && first != "etcd restore" && first != backupRestore:
 		return "another control plane runs, which the user would not leave alone"
 	}

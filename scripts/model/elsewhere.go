@@ -490,6 +490,7 @@ func (s *Site) lose(h *Host, number int) error {
 	}
 	h.kill(func(*pod) bool { return true }, false)
 	defer h.holdTimer()()
+	h.endSpeaker()
 	s.mu.Lock()
 	*h = Host{world: h.world, Name: h.Name, IP: h.IP, Root: h.Root, nextID: h.nextID, current: h.current, timer: h.timer,
 		units: map[string]*unit{}, store: newImageStore(), pods: map[string]*pod{}, waiting: map[string]waiting{}, restarting: map[string]bool{}}

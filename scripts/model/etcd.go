@@ -41,6 +41,16 @@ type etcdCluster struct {
 	data     map[string]string // the objects of the API, JSON, by their keys
 	revision int64
 	minor    string // of the newest etcd that has opened the data: "3.6"
+	loaded   int64  // the revision when it was loaded from a backup
+	removed  map[string]removed
+	// changed is the last revision of anything that the controllers read.
+	changed int64
+}
+
+// A removed object, and the revision of its removal.
+type removed struct {
+	revision int64
+	text     string
 }
 
 // An etcdMember is a member; its server is nil while it does not run.
@@ -189,7 +199,7 @@ func (s *etcdServer) open(f map[string]string) error {
 		return err
 	}
 	s.member = &etcdMember{id: id.Member, name: f["name"], peer: peer}
-	s.cluster = &etcdCluster{id: id.Cluster, members: map[uint64]*etcdMember{id.Member: s.member}, data: map[string]string{}, revision: 1}
+	s.cluster = &etcdCluster{id: id.Cluster, members: map[uint64]*etcdMember{id.Member: s.member}, data: map[string]string{}, revision: 1, removed: map[string]removed{}}
 	w.clusters[id.Cluster] = s.cluster
 	w.note("%s: a new etcd cluster %016x", s.host.Name, id.Cluster)
 	return s.create()
@@ -429,7 +439,7 @@ func (c *etcdCluster) write(path string) error {
 
 // loadCluster reads a data directory that etcd restore has written.
 func loadCluster(id etcd.Identity, dataDir string, f map[string]string) (*etcdCluster, error) {
-	c := &etcdCluster{id: id.Cluster, data: map[string]string{}, members: map[uint64]*etcdMember{
+	c := &etcdCluster{id: id.Cluster, data: map[string]string{}, removed: map[string]removed{}, members: map[uint64]*etcdMember{
 		id.Member: {id: id.Member, name: f["name"], peer: f["initial-advertise-peer-urls"]},
 	}}
 	db, err := bbolt.Open(etcd.DatabasePath(dataDir), 0o600, &bbolt.Options{NoSync: true, ReadOnly: true})
@@ -437,6 +447,7 @@ func loadCluster(id etcd.Identity, dataDir string, f map[string]string) (*etcdCl
 		return nil, err
 	}
 	defer db.Close()
+	defer func() { c.loaded, c.changed = c.revision, c.revision }()
 	return c, db.View(func(tx *bbolt.Tx) error {
 		if v := tx.Bucket([]byte("cluster")); v != nil {
 			c.minor = strings.TrimSuffix(string(v.Get([]byte("clusterVersion"))), ".0")

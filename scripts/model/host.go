@@ -73,6 +73,9 @@ type Host struct {
 	approverOf  byte
 	judged      time.Time // when it judged the requests in refused
 	refused     string
+	speaker     *speaker  // the pod of the load balancer that runs; nil if none does
+	boots       time.Time // until when the host boots after a power cut
+	alone       time.Time // until when its load balancer reaches no API server
 }
 
 // cgroups is a file system of cgroups that the model mounts.
@@ -277,6 +280,7 @@ func claimed(text, path string) bool {
 // die ends the command. The caller holds w.mu.
 func (r *run) die() {
 	r.dead = true
+	r.host.cutSpeaker()
 	if r.login != nil {
 		r.login.lose()
 	}

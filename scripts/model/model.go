@@ -31,6 +31,7 @@ type World struct {
 	violation error         // what must not happen, and has happened
 	jumping   chan struct{} // closed at the end of a jump of the clocks; nil if there is none
 	holder    int           // the index of the host that has the address of the endpoint
+	network   lan           // on which addresses of Services are announced
 }
 
 // NewWorld creates a site whose hosts are directories below dir.
@@ -52,6 +53,7 @@ func NewWorld(dir string, hosts int) (*World, error) {
 	for _, h := range w.hosts {
 		w.run(time.Minute, h.fireTimer)
 		w.run(time.Second, h.approve)
+		w.run(time.Second, h.syncSpeaker)
 	}
 	return w, w.writeInstallers()
 }
@@ -104,6 +106,9 @@ func (w *World) run(every time.Duration, do func()) (stop func()) {
 
 // jump lets the clocks jump.
 func (w *World) jump(d time.Duration) {
+	for _, h := range w.hosts {
+		h.endSpeaker()
+	}
 	ended := make(chan struct{})
 	w.mu.Lock()
 	w.jumping = ended
@@ -264,6 +269,10 @@ func (w *World) dial(ctx context.Context, r *run, h *Host, network, address stri
 	moves := strings.HasPrefix(address, Endpoint+":") || strings.HasPrefix(address, otherEndpoint+":")
 	client, server := &conn{Conn: near, world: w, to: l, run: r, moves: moves}, &conn{Conn: far, world: w, to: l, run: r}
 	w.mu.Lock()
+	if w.ctx.Err() != nil { // the world ends, and nobody would close them
+		w.mu.Unlock()
+		return nil, w.ctx.Err()
+	}
 	w.conns[client], w.conns[server] = true, true
 	w.mu.Unlock()
 	select {

@@ -20,10 +20,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/klog/v2"
 	"pgregory.net/rapid"
 
+	"airlift/installer/config"
 	"airlift/installer/payload"
 	"airlift/installer/pods"
 	"airlift/scripts/fixtures/rig"
@@ -40,6 +44,9 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	debug.SetGCPercent(1600)
+	// What clients of the load balancer report while no API server answers. Their pause after it would last from one world to the next one.
+	klog.SetLogger(logr.Discard())
+	utilruntime.ErrorHandlers = nil
 	if os.Geteuid() != 0 {
 		os.Exit(m.Run())
 	}
@@ -107,20 +114,53 @@ func network() error {
 	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: all, Gw: net.ParseIP("10.0.0.254")}); err != nil {
 		return err
 	}
+	if err := serveNothing(); err != nil {
+		return err
+	}
 	if err := os.Mkdir(cgroups, 0o755); err != nil {
 		return err
 	}
 	return syscall.Mount("cgroup2", cgroups, "cgroup2", 0, "")
 }
 
-// files are the files of the model: bundles, files with the site's own images, and bundles with packages of the distribution.
-type files struct{ bundles, more, packaged []*payload.Bundle }
+// serveNothing accepts the connections to API servers that client-go opens without a context, for the list of kinds, and closes them a little
+// later: meanwhile, the request gets a connection of the world that is idle. Without an answer, a connection would hold up the clock for 10 seconds.
+func serveNothing() error {
+	lo, err := netlink.LinkByName("lo")
+	if err := errors.Join(err, netlink.LinkSetUp(lo)); err != nil {
+		return err
+	}
+	for _, address := range []string{Endpoint, otherEndpoint} {
+		to := &net.IPNet{IP: net.ParseIP(address), Mask: net.CIDRMask(32, 32)}
+		if err := netlink.RouteAdd(&netlink.Route{Dst: to, LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST}); err != nil {
+			return err
+		}
+	}
+	l, err := net.Listen("tcp", fmt.Sprintf(":%d", config.DefaultBindPort))
+	if err != nil {
+		return err
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			time.AfterFunc(10*time.Millisecond, func() { _ = c.Close() })
+		}
+	}()
+	return nil
+}
+
+// files are the files of the model: bundles, files with the site's own images, bundles with packages of the distribution, and with the load balancer.
+type files struct{ bundles, more, packaged, balanced []*payload.Bundle }
 
 func bundles(t *testing.T) (f files) {
 	rig.Root(t)
 	for _, v := range Versions {
-		f.bundles, f.more = append(f.bundles, newBundle(t, v.Kubernetes, v.Etcd, false)), append(f.more, newSiteBundle(t, v.Kubernetes))
-		f.packaged = append(f.packaged, newBundle(t, v.Kubernetes, v.Etcd, true))
+		f.bundles, f.more = append(f.bundles, newBundle(t, v.Kubernetes, v.Etcd, false, false)), append(f.more, newSiteBundle(t, v.Kubernetes))
+		f.packaged = append(f.packaged, newBundle(t, v.Kubernetes, v.Etcd, true, false))
+		f.balanced = append(f.balanced, newBundle(t, v.Kubernetes, v.Etcd, false, true))
 	}
 	writeUserPackages(t)
 	return f
@@ -133,15 +173,18 @@ func play(t *testing.T, f files, list Sequence) (site *Site, err error) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	packaged := list.hasPackages()
-	if packaged {
+	packaged, balanced := list.hasPackages(), list.hasBalancer()
+	switch {
+	case packaged:
 		f.bundles = f.packaged
+	case balanced:
+		f.bundles = f.balanced
 	}
 	synctest.Test(t, func(t *testing.T) {
 		if site, err = NewSite(dir, list.hosts(), f.bundles, f.more); err != nil {
 			return
 		}
-		site.packaged = packaged
+		site.packaged, site.balanced = packaged, balanced
 		defer site.Close()
 		err = site.Run(list)
 	})
@@ -213,9 +256,13 @@ func sequences() *rapid.Generator[Sequence] {
 		if rapid.IntRange(0, 3).Draw(rt, "target of backups") == 1 {
 			names, most = slices.Concat(names, backupCommands, backupCommands), 12
 		}
-		if rapid.IntRange(0, 9).Draw(rt, "packages") == 1 {
+		switch rapid.IntRange(0, 9).Draw(rt, "packages or load balancer") {
+		case 1:
 			names = slices.Concat(names, packageCommands, packageCommands)
 			list = append(Sequence{drawn([]string{packagesInstall}, len(site)).Draw(rt, "packages first")}, list...)
+		case 2:
+			names, most = slices.Concat(names, balancerCommands), 12
+			list = append(list, Command{Name: poolsMany, Host: 1}, Command{Name: serviceAny, Host: 1})
 		}
 		for _, c := range rapid.SampledFrom([]Sequence{nil, nil, upgradeAll(len(site), file+1), slices.Concat(stage(len(site), "distribute"), stage(len(site), "issue"), stage(len(site), "finish"))}).Draw(rt, "plan") {
 			if rapid.IntRange(0, 3).Draw(rt, "undisturbed") == 1 {
@@ -364,6 +411,9 @@ var found = []struct {
 	{"26: the end of the timer removes what an interrupted run has written", Sequence{{Name: "init", Host: 1}, {Name: backupsTimer, Host: 1, Before: "/etc/systemd/system/airlift-backup.service", Left: true}, {Name: backupsOff, Host: 1}}},
 	{"27: backups of an earlier cluster wait", Sequence{
 		{Name: "init", Host: 1}, {Name: backupsTimer, Host: 1}, {Name: targetDown, Host: 1}, {Name: backupsRun, Host: 1}, {Name: "reset", Host: 1}, {Name: targetWorks, Host: 1}, {Name: "init", Host: 1}, {Name: backupsTimer, Host: 1},
+	}},
+	{"29: a Service keeps the address that a new node has", Sequence{
+		{Name: "init", Host: 1}, {Name: "join", Host: 6}, {Name: poolsOnNodes, Host: 1}, {Name: serviceAny, Host: 1}, {Name: "join", Host: 2},
 	}},
 }
 

@@ -49,6 +49,9 @@ var settings = map[string]setting{
 	backupsElsewhere:       {before: Sequence{{Name: backupsTimer, Host: 1}}},
 	backupsOff:             {before: Sequence{{Name: backupsTimer, Host: 1}}},
 	backupsRun:             {before: Sequence{{Name: backupsTimer, Host: 1}}},
+	balancerApply:          {before: Sequence{{Name: poolsMany, Host: 1}, {Name: serviceAny, Host: 1}, {Name: balancerRemove, Host: 1}}},
+	balancerUndo:           {before: Sequence{{Name: balancerRemove, Host: 1}, {Name: balancerApply, Host: 1}, {Name: poolsMany, Host: 1}, {Name: serviceAny, Host: 1}}},
+	balancerRemove:         {before: Sequence{{Name: poolsMany, Host: 1}, {Name: serviceAny, Host: 1}}},
 	backupRestore:          {before: Sequence{{Name: "init", Host: 1}, {Name: backupOnce, Host: 1}, {Name: "reset --force", Host: 1}}},
 	adoptNode:              {before: Sequence{{Name: otherTool, Host: 1}, {Name: otherTool, Host: 2}}},
 	disownNode:             {before: Sequence{{Name: otherTool, Host: 1}, {Name: adoptNode, Host: 1}}},
@@ -56,7 +59,7 @@ var settings = map[string]setting{
 }
 
 // pairNames are the commands that are interrupted, and that follow such a command.
-var pairNames = slices.Compact(slices.Sorted(slices.Values(slices.Concat([]string{"rotate-ca finish", registryNode}, adoptCommands, backupCommands, []string{packagesInstall, packagesRemove}))))
+var pairNames = slices.Compact(slices.Sorted(slices.Values(slices.Concat([]string{"rotate-ca finish", registryNode}, adoptCommands, backupCommands, []string{packagesInstall, packagesRemove, balancerApply, balancerUndo, balancerRemove}))))
 
 // setup returns the sequence before a command, and the command.
 func setup(name string) (Sequence, Command) {

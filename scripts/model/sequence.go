@@ -126,6 +126,7 @@ type Site struct {
 	yaml           *clusterYAML
 	keys           map[string]string
 	packaged       bool   // the files have packages of the distribution
+	balanced       bool   // the files have the load balancer
 	vault          *vault // the target of backups; nil if no command has used it
 	lastChanges    int    // of the last command
 	Runs           int    // commands that ran
@@ -427,6 +428,10 @@ func (s *Site) mayRun(h *Host, c Command) bool {
 		return s.other(h) != nil
 	case nodeRemove:
 		return h.controlPlane() && c.Target != c.Host
+	case balancerApply, balancerUndo, balancerRemove, leaseDamaged:
+		return h.controlPlane()
+	case hostReboots:
+		return s.yaml == nil
 	case claimAddress:
 		return c.Target != c.Host
 	case "kubectl delete node":
@@ -571,7 +576,7 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if c := s.api(); c != nil {
-			delete(c.data, "nodes/"+r.host.Name)
+			c.remove("nodes/" + r.host.Name)
 		}
 		return "", nil
 	case renewAll:
@@ -647,6 +652,16 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return "", r.host.installOwn(c.Name)
 	case hostLost:
 		return "", s.lose(r.host, c.Host)
+	case balancerApply, balancerUndo, balancerRemove:
+		return r.applyBalancer(b, c.Name)
+	case leaseDamaged:
+		if err := s.damageLease(r); err != nil {
+			s.violate("%v", err)
+		}
+		return "", nil
+	case hostReboots, podKilled, nodeAlone:
+		s.disturbNode(r.host, c.Name)
+		return "", nil
 	case targetWorks, targetDown, targetSilent, targetFull, targetWrong, targetCuts:
 		v, err := s.vaultOf()
 		if err == nil {
@@ -666,6 +681,10 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.showPlans(b)
 	case "the way back":
 		return s.wayBack(r)
+	}
+	if slices.Contains(balancerCommands, c.Name) {
+		s.useBalancer(c)
+		return "", nil
 	}
 	return "", errors.New("the model has no such command")
 }
@@ -817,6 +836,9 @@ func (s *Site) check(h *Host, c Command, err error) error {
 		if err := errors.Join(s.stillWorking(c), s.reachesKubelets()); err != nil {
 			return err
 		}
+	}
+	if err := s.checkBalancer(h); err != nil {
+		return err
 	}
 	return s.keeps(h)
 }

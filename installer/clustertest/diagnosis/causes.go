@@ -379,6 +379,7 @@ func (c *diagnosing) balancer() {
 var givenFixes = map[string]struct{ name, fix string }{
 	AddressPools:   {"address-pools", "kubectl describe configmap pools -n load-balancer; correct it: kubectl edit configmap pools -n load-balancer"},
 	AddressDecider: {"address-decider", "kubectl -n load-balancer get pods -o wide; kubectl -n load-balancer logs -l app.kubernetes.io/name=load-balancer --prefix"},
+	AddressTable:   {"address-assignments", "kubectl delete lease assignments -n load-balancer"},
 	AddressPool:    {"address-none", "see who has the addresses: kubectl get services -A | grep LoadBalancer; or enlarge the pool: kubectl edit configmap pools -n load-balancer"},
 }
 

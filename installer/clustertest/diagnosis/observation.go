@@ -34,7 +34,7 @@ const (
 	Pull        Kind = "pull"         // From pulled an image from the embedded registry
 	Registry    Kind = "registry"     // From reaches the embedded registry of To
 	API         Kind = "api"          // From reaches the API at Via; To is the node of that API server, "" if there are several
-	// A Service of type LoadBalancer has an address of the family Via, or what keeps it from that: AddressPool, AddressPools or AddressDecider.
+	// A Service of type LoadBalancer has an address of the family Via, or what keeps it from that: AddressPool, AddressPools, AddressDecider or AddressTable.
 	AddressGiven Kind = "address"
 	AddressNode  Kind = "address-node"  // the load balancer gave the address Via to a node, To
 	AddressHeard Kind = "address-heard" // on the network of From, To answers for the address Via, and no other host does
@@ -55,6 +55,7 @@ const (
 	AddressPools   = "pools"   // the ConfigMap is refused
 	AddressPool    = "pool"    // the pool gives no address
 	AddressDecider = "decider" // no node decides
+	AddressTable   = "table"   // the assignments cannot be read
 )
 
 // NoNode and SeveralHosts are parts of Detail of an AddressHeard: a host that is no node answers, or several nodes do.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"airlift/installer/daemon"
+	"airlift/installer/endpoint/neighbours"
 	"airlift/installer/loadbalancer"
 )
 
@@ -45,8 +47,10 @@ type Options struct {
 	Node string
 	API  kubernetes.Interface
 	Log  *slog.Logger
-	// Subnets lists the subnets of the node; nil means the subnets of this host.
-	Subnets func() ([]netip.Prefix, error)
+	// Interfaces lists the interfaces of the node that are up and have subnets; nil means those of this host.
+	Interfaces func() ([]Interface, error)
+	// Open opens the network of an interface for an address; nil means neighbours.Open.
+	Open func(*net.Interface, netip.Addr, func(prober net.HardwareAddr) bool) (neighbours.Segment, error)
 }
 
 // A record is what the Lease of a node has as an annotation.
@@ -73,11 +77,14 @@ type agent struct {
 // Run answers for the addresses that the table gives to this node, until ctx ends. Then the other nodes get them at once, unless
 // this process is replaced.
 func Run(ctx context.Context, o Options) error {
-	if o.Subnets == nil {
-		o.Subnets = subnets
+	if o.Interfaces == nil {
+		o.Interfaces = interfaces
+	}
+	if o.Open == nil {
+		o.Open = neighbours.Open
 	}
 	a := &agent{Options: o, wake: make(chan struct{}, 1)}
-	a.lines = &lines{log: o.Log, doubt: func() { notify(a.wake) }, speaker: loadbalancer.NewSpeaker(o.Node), open: map[netip.Addr]*line{}}
+	a.lines = &lines{Options: o, doubt: func() { notify(a.wake) }, speaker: loadbalancer.NewSpeaker(o.Node), open: map[netip.Addr]*line{}}
 	var wg sync.WaitGroup
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	wg.Go(func() { a.announce(inner) })
@@ -85,7 +92,7 @@ func Run(ctx context.Context, o Options) error {
 	wg.Go(func() { newWriter(a).run(ctx) })
 	a.cycles(ctx)
 	a.lines.close()
-	if !errors.Is(context.Cause(ctx), errRestart) {
+	if !errors.Is(context.Cause(ctx), ErrRestart) {
 		a.leave()
 	}
 	cancel()
@@ -133,8 +140,11 @@ func (a *agent) cycles(ctx context.Context) {
 // cycle first renews the Lease, and then reads the table: a node whose Lease was not renewed has not read a later table.
 func (a *agent) cycle(ctx context.Context) error {
 	began := daemon.Now()
-	if list, err := a.Subnets(); err == nil {
-		a.subnets = list
+	if list, err := a.Interfaces(); err == nil {
+		a.subnets = nil
+		for _, i := range list {
+			a.subnets = append(a.subnets, i.Subnets...)
+		}
 	}
 	if err := a.renew(ctx, record{Read: a.lines.version(), Subnets: a.subnets, Looking: a.lines.looking(), Conflicts: a.lines.conflicts(began)}); err != nil {
 		return fmt.Errorf("renewing the Lease of this node: %w", err)
@@ -162,7 +172,7 @@ func (a *agent) cycle(ctx context.Context) error {
 func tableOf(lease *coordinationv1.Lease) (t loadbalancer.Table, err error) {
 	if text := lease.Annotations[tableKey]; text != "" {
 		if err := json.Unmarshal([]byte(text), &t); err != nil {
-			return t, fmt.Errorf("reading the annotation %s of Lease %s: %w", tableKey, tableName, err)
+			return loadbalancer.Table{}, fmt.Errorf("reading the annotation %s of Lease %s: %w", tableKey, tableName, err)
 		}
 	}
 	return t, nil

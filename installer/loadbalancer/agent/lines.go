@@ -3,10 +3,12 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
+	"math/rand/v2"
+
 	"net"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -22,14 +24,14 @@ import (
 const (
 	// A node that gets an address announces it in each tick for the time of burst, then once in announce.
 	tick, burst, announce = 250 * time.Millisecond, 2 * time.Second, time.Second
-	// An address that nobody announced before is asked for in each tick for the time of probe, and again after probeAgain if another
-	// host has it.
+	// An address that nobody announced before is asked for in each tick for the time of probe, and again after one to two times probeAgain if
+	// another host has it.
 	probe, probeAgain = 1500 * time.Millisecond, 10 * time.Second
 )
 
 // lines are the addresses for which this node answers.
 type lines struct {
-	log   *slog.Logger
+	Options
 	doubt func() // another host announces an address of this node: the table may have changed
 
 	mu      sync.Mutex // for all that follows, also in lines
@@ -47,6 +49,7 @@ type line struct {
 	segment   neighbours.Segment
 	ifi       net.Interface
 	asked     time.Time // the present probe began
+	again     time.Time // the next one begins, if another host has the address
 	free      bool      // no other host has the address
 	taken     time.Time // free became true
 	announced time.Time
@@ -66,10 +69,10 @@ func (l *lines) read(t loadbalancer.Table, began time.Time) {
 // refresh closes the lines that this node should not have or whose interface changed, and opens the missing ones. When it
 // returns, nothing answers for another address.
 func (l *lines) refresh(now time.Time) {
-	interfaces, err := withSubnets()
+	list, err := l.Interfaces()
 	l.mu.Lock()
 	if l.listing.isNew(err) {
-		l.log.Warn("the interfaces cannot be listed", "error", err)
+		l.Log.Warn("the interfaces cannot be listed", "error", err)
 	}
 	if err != nil {
 		l.mu.Unlock()
@@ -80,7 +83,7 @@ func (l *lines) refresh(now time.Time) {
 	want := l.speaker.Addresses()
 	for a, n := range l.open {
 		i := slices.IndexFunc(want, func(e loadbalancer.Entry) bool { return e.Address == a })
-		ifi := interfaceFor(interfaces, a)
+		ifi := interfaceFor(list, a)
 		if i >= 0 && !n.closed && ifi != nil && ifi.Index == n.ifi.Index && ifi.HardwareAddr.String() == n.ifi.HardwareAddr.String() {
 			continue
 		}
@@ -89,26 +92,26 @@ func (l *lines) refresh(now time.Time) {
 	}
 	slices.SortFunc(want, func(a, b loadbalancer.Entry) int { return a.Address.Compare(b.Address) })
 	for _, e := range want {
-		ifi := interfaceFor(interfaces, e.Address)
+		ifi := interfaceFor(list, e.Address)
 		if l.open[e.Address] != nil || ifi == nil {
 			continue
 		}
 		n := &line{Entry: e, ifi: ifi.Interface, free: !e.New, asked: now, taken: now}
-		if n.segment, err = neighbours.Open(&n.ifi, e.Address, func(prober net.HardwareAddr) bool { return l.answers(n, prober) }); err != nil {
+		if n.segment, err = l.Open(&n.ifi, e.Address, func(prober net.HardwareAddr) bool { return l.answers(n, prober) }); err != nil {
 			failed = append(failed, err.Error())
 			continue
 		}
 		l.open[e.Address] = n
 		l.wg.Go(func() { l.listen(n) })
-		l.log.Info("got an address", "address", e.Address, "service", e.Service, "interface", n.ifi.Name)
+		l.Log.Info("got an address", "address", e.Address, "service", e.Service, "interface", n.ifi.Name)
 	}
 	if err := joined(failed); l.opening.isNew(err) {
-		l.log.Warn("this node cannot answer for addresses", "error", err)
+		l.Log.Warn("this node cannot answer for addresses", "error", err)
 	}
 	l.mu.Unlock()
 	for _, n := range surplus {
 		_ = n.segment.Close()
-		l.log.Info("gave up an address", "address", n.Address, "service", n.Service)
+		l.Log.Info("gave up an address", "address", n.Address, "service", n.Service)
 	}
 }
 
@@ -154,7 +157,7 @@ func (l *lines) hear(n *line, mac string, now time.Time) {
 // found takes that another host has an address, or is about to take it.
 func (l *lines) found(n *line, mac string, now time.Time) {
 	if now.Sub(n.heard) > probeAgain {
-		l.log.Error("another host has the address of a Service", "address", n.Address, "service", n.Service, "mac", mac)
+		l.Log.Error("another host has the address of a Service", "address", n.Address, "service", n.Service, "mac", mac)
 	}
 	n.other, n.heard = mac, now
 }
@@ -178,7 +181,10 @@ func (l *lines) act(now time.Time) {
 		case now.Sub(n.asked) < probe:
 			err = n.segment.Solicit()
 		case !n.heard.Before(n.asked): // it is taken
-			if now.Sub(n.asked) > probeAgain {
+			switch {
+			case n.again.Before(n.asked): // not always after the same time: another cluster may look for the address, too
+				n.again = n.asked.Add(probeAgain + rand.N(probeAgain))
+			case now.After(n.again):
 				n.asked = now
 			}
 		default:
@@ -189,18 +195,20 @@ func (l *lines) act(now time.Time) {
 		}
 	}
 	if err := joined(failed); l.sending.isNew(err) {
-		l.log.Warn("addresses cannot be announced", "error", err)
+		l.Log.Warn("addresses cannot be announced", "error", err)
 	}
 }
+
+var digits = regexp.MustCompile("[0-9]+")
 
 // A failure is the last error of something that is done again and again.
 type failure struct{ text string }
 
-// isNew reports whether an error should be logged: it is not the one before.
+// isNew reports whether an error should be logged: it is not the one before. Another number in it, such as the time, makes no other one.
 func (f *failure) isNew(err error) bool {
 	before := f.text
 	if f.text = ""; err != nil {
-		f.text = err.Error()
+		f.text = digits.ReplaceAllString(err.Error(), "0")
 	}
 	return err != nil && f.text != before
 }
@@ -250,14 +258,14 @@ func (l *lines) close() {
 	l.wg.Wait()
 }
 
-// An iface is an interface to a network on which hosts look for addresses.
-type iface struct {
+// An Interface leads to a network on which hosts look for addresses.
+type Interface struct {
 	net.Interface
-	subnets []netip.Prefix
+	Subnets []netip.Prefix
 }
 
-// withSubnets lists the interfaces of this host that are up and have subnets. A node has an interface for each pod, without one.
-func withSubnets() (list []iface, err error) {
+// interfaces lists the interfaces of this host that are up and have subnets. A node has an interface for each pod, without one.
+func interfaces() (list []Interface, err error) {
 	addresses, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, fmt.Errorf("listing the addresses of this host: %w", err)
@@ -273,26 +281,17 @@ func withSubnets() (list []iface, err error) {
 	for _, index := range slices.Sorted(maps.Keys(byIndex)) {
 		// It may be gone meanwhile.
 		if ifi, err := net.InterfaceByIndex(index); err == nil && ifi.Flags&net.FlagUp != 0 && ifi.Flags&net.FlagRunning != 0 && len(ifi.HardwareAddr) == 6 {
-			list = append(list, iface{*ifi, byIndex[index]})
+			list = append(list, Interface{*ifi, byIndex[index]})
 		}
 	}
 	return list, nil
 }
 
-func interfaceFor(list []iface, a netip.Addr) *iface {
+func interfaceFor(list []Interface, a netip.Addr) *Interface {
 	for _, i := range list {
-		if slices.ContainsFunc(i.subnets, func(p netip.Prefix) bool { return p.Contains(a) }) {
+		if slices.ContainsFunc(i.Subnets, func(p netip.Prefix) bool { return p.Contains(a) }) {
 			return &i
 		}
 	}
 	return nil
-}
-
-// subnets lists the subnets of this host.
-func subnets() (list []netip.Prefix, err error) {
-	interfaces, err := withSubnets()
-	for _, i := range interfaces {
-		list = append(list, i.subnets...)
-	}
-	return list, err
 }

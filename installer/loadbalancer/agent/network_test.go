@@ -61,7 +61,7 @@ func TestMain(m *testing.M) {
 
 // help reads tables from its input, one a line, and acts on the last one as long as the API would answer. After the line "cut", it does not.
 func help(node string) {
-	l := &lines{log: slog.New(slog.NewTextHandler(os.Stderr, nil)), doubt: func() { fmt.Println("doubt") }, speaker: loadbalancer.NewSpeaker(node), open: map[netip.Addr]*line{}}
+	l := &lines{Options: Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Interfaces: interfaces, Open: neighbours.Open}, doubt: func() { fmt.Println("doubt") }, speaker: loadbalancer.NewSpeaker(node), open: map[netip.Addr]*line{}}
 	var mu sync.Mutex
 	var last *loadbalancer.Table
 	go func() {
@@ -361,7 +361,7 @@ func (h *netHost) holders(a netip.Addr) string {
 // However many addresses another host announces, the node reads the table for that only once in a cycle.
 func TestDoubtsAreFew(t *testing.T) {
 	doubts, now := 0, time.Unix(1000, 0)
-	l := &lines{log: slog.New(slog.DiscardHandler), doubt: func() { doubts++ }, speaker: loadbalancer.NewSpeaker("n1")}
+	l := &lines{Options: Options{Log: slog.New(slog.DiscardHandler)}, doubt: func() { doubts++ }, speaker: loadbalancer.NewSpeaker("n1")}
 	table, a := loadbalancer.Table{Version: 1}, netip.MustParseAddr("10.98.0.1")
 	for range 100 {
 		table.Entries = append(table.Entries, loadbalancer.Entry{Address: a, Node: "n1"})

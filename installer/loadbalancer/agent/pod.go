@@ -39,8 +39,8 @@ const (
 	serversInterval = 10 * time.Second
 )
 
-// errRestart ends the agent, and another process goes on for this node at once.
-var errRestart = errors.New("the process is replaced")
+// ErrRestart, as the cause of the context of Run, ends the agent, and another process goes on for this node at once.
+var ErrRestart = errors.New("the process is replaced")
 
 // caFile has the CAs of the API server, which a rotation replaces.
 const caFile = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
@@ -75,7 +75,7 @@ func RunPod(ctx context.Context, log *slog.Logger) error {
 			changed := failed == nil && !os.SameFile(self, executable)
 			// Without the API, a new process would not know what to answer for. New CAs may be why nothing answers.
 			if now, err := os.ReadFile(caFile); changed && reached || err == nil && !bytes.Equal(now, ca) {
-				end(errRestart)
+				end(ErrRestart)
 			}
 			_ = daemon.Release()
 			select {
@@ -85,7 +85,7 @@ func RunPod(ctx context.Context, log *slog.Logger) error {
 		}
 	})
 	err = Run(ctx, Options{Node: node, API: api, Log: log})
-	restart := errors.Is(context.Cause(ctx), errRestart)
+	restart := errors.Is(context.Cause(ctx), ErrRestart)
 	end(nil)
 	wg.Wait()
 	if restart && err == nil {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -35,6 +36,7 @@ import (
 	"airlift/builder/manifests"
 	"airlift/images/release"
 	"airlift/installer/cluster"
+	"airlift/installer/endpoint/neighbours"
 	"airlift/installer/loadbalancer"
 	"airlift/scripts/fixtures/seed"
 	"airlift/scripts/fixtures/testcluster"
@@ -149,11 +151,14 @@ func (c *realCluster) start(node string) {
 	go func() {
 		defer close(a.done)
 		_ = Run(ctx, Options{Node: node, API: api, Log: slog.New(slog.NewTextHandler(a.log, nil)),
-			Subnets: func() ([]netip.Prefix, error) {
+			Open: func(*net.Interface, netip.Addr, func(net.HardwareAddr) bool) (neighbours.Segment, error) {
+				return nil, errors.New("this host is in no network")
+			},
+			Interfaces: func() ([]Interface, error) {
 				if listed.Swap(true) {
 					return nil, netlink.ErrDumpInterrupted // the first list stays
 				}
-				return []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("198.18.0.0/15")}, nil
+				return []Interface{{Subnets: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("198.18.0.0/15")}}}, nil
 			}})
 	}()
 	c.Cleanup(func() { end(); <-a.done })

@@ -25,6 +25,8 @@ type State struct {
 	Pools loadbalancer.Pools
 	// Refused is why the ConfigMap with the pools is refused.
 	Refused error
+	// Damaged is why the assignments cannot be read: then no node decides.
+	Damaged error
 	// Renewal changes with each renewal of the Lease of the node that decides. It begins with the name of the node.
 	Renewal string
 	Table   loadbalancer.Table
@@ -67,9 +69,7 @@ func ReadState(ctx context.Context, api kubernetes.Interface) (*State, error) {
 		switch {
 		case lease.Name == tableName:
 			s.Renewal = ptr.Deref(lease.Spec.HolderIdentity, "") + " " + renewTime(&lease)
-			if s.Table, err = tableOf(&lease); err != nil {
-				return nil, err
-			}
+			s.Table, s.Damaged = tableOf(&lease)
 		case ofNode:
 			names = append(names, name)
 			var r record
@@ -100,13 +100,14 @@ func ReadState(ctx context.Context, api kubernetes.Interface) (*State, error) {
 		return nil, fmt.Errorf("reading the pools of the load balancer: %w", err)
 	}
 	var exists bool
-	s.Pools, exists, s.Refused = poolsOf(cm, pointers(nodes.Items), subnets, cluster)
+	taken := takenBy(pointers(nodes.Items), subnets, cluster)
+	s.Pools, exists, s.Refused = poolsOf(cm, taken)
 	services, err := api.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing Services: %w", err)
 	}
 	balanced := slices.DeleteFunc(pointers(services.Items), func(s *corev1.Service) bool { return s.Spec.Type != corev1.ServiceTypeLoadBalancer })
-	decisions := decisionsOf(balanced, s.Table, s.Pools, exists, s.Refused)
+	decisions := decisionsOf(balanced, s.Table, s.Pools, exists, s.Refused, taken)
 	limit(decisions, s.Table, names)
 	for _, d := range decisions {
 		one := ServiceState{Name: d.Name, Created: d.Created, Problem: d.Problem}

@@ -377,15 +377,17 @@ type decision struct {
 
 // decide decides about the addresses of Services.
 func (w *writer) decide(services []*corev1.Service, t loadbalancer.Table) (list []decision) {
-	pools, exists, err := poolsOf(w.stores.poolsMap(), w.stores.listNodes(), w.nodeSubnets(), w.cluster)
+	taken := takenBy(w.stores.listNodes(), w.nodeSubnets(), w.cluster)
+	pools, exists, err := poolsOf(w.stores.poolsMap(), taken)
 	if err != nil {
 		w.events.warn(reference("ConfigMap", Namespace, PoolsName, string(w.stores.poolsMap().UID)), "InvalidPools", err.Error()+"; nothing changes until this is corrected")
 	}
-	return decisionsOf(services, t, pools, exists, err)
+	return decisionsOf(services, t, pools, exists, err, taken)
 }
 
-// decisionsOf decides about the addresses of Services. If the pools are refused, each Service keeps what it has.
-func decisionsOf(services []*corev1.Service, t loadbalancer.Table, pools loadbalancer.Pools, exists bool, refused error) (list []decision) {
+// decisionsOf decides about the addresses of Services. If the pools are refused, each Service keeps what it has and nothing else of the
+// cluster has: otherwise a node would answer for an address of another node or of the API.
+func decisionsOf(services []*corev1.Service, t loadbalancer.Table, pools loadbalancer.Pools, exists bool, refused error, taken loadbalancer.Taken) (list []decision) {
 	objects := map[string]*corev1.Service{}
 	inStatus := map[netip.Addr]string{}
 	var input []loadbalancer.Service
@@ -406,9 +408,18 @@ func decisionsOf(services []*corev1.Service, t loadbalancer.Table, pools loadbal
 	switch {
 	case refused != nil:
 		for _, s := range input {
-			if len(s.Others) == 0 {
-				decisions = append(decisions, loadbalancer.Decision{Service: s, Addresses: s.Current})
+			if len(s.Others) > 0 {
+				continue
 			}
+			d := loadbalancer.Decision{Service: s}
+			for _, a := range s.Current {
+				if what := taken.Of(a); what != "" {
+					d.Problem = fmt.Sprintf("%s is %s, and the pools are refused", a, what)
+				} else {
+					d.Addresses = append(d.Addresses, a)
+				}
+			}
+			decisions = append(decisions, d)
 		}
 	case !exists:
 		for _, s := range input {
@@ -440,10 +451,16 @@ func (w *writer) nodeSubnets() (list []netip.Prefix) {
 }
 
 // poolsOf returns the pools, and whether the ConfigMap exists. A pool must have nothing of the cluster.
-func poolsOf(cm *corev1.ConfigMap, nodes []*corev1.Node, subnets []netip.Prefix, cluster loadbalancer.Taken) (loadbalancer.Pools, bool, error) {
+func poolsOf(cm *corev1.ConfigMap, taken loadbalancer.Taken) (loadbalancer.Pools, bool, error) {
 	if cm == nil {
 		return nil, false, nil
 	}
+	pools, err := loadbalancer.ParsePools(cm.Data, taken)
+	return pools, true, err
+}
+
+// takenBy returns the addresses of the cluster.
+func takenBy(nodes []*corev1.Node, subnets []netip.Prefix, cluster loadbalancer.Taken) loadbalancer.Taken {
 	taken := loadbalancer.Taken{}
 	for what, list := range cluster {
 		taken[what] = list
@@ -464,8 +481,7 @@ func poolsOf(cm *corev1.ConfigMap, nodes []*corev1.Node, subnets []netip.Prefix,
 	for _, subnet := range subnets {
 		taken["the first or the last address of the subnet "+subnet.Masked().String()] = loadbalancer.Ends(subnet)
 	}
-	pools, err := loadbalancer.ParsePools(cm.Data, taken)
-	return pools, true, err
+	return taken
 }
 
 // asService returns the part of a Service that decides about its addresses.
@@ -643,6 +659,8 @@ func (w *writer) reportTable(before, after loadbalancer.Table, nodes map[string]
 			}
 			about := ofService(d.object)
 			switch n := nodes[e.Node]; {
+			case after.Full(e.Address):
+				w.events.warn(about, "NoAddress", fmt.Sprintf("the Lease %s has no room to give %s to another node", tableName, e.Address))
 			case e.Node == "" && e.Leaving == "":
 				w.events.warn(about, "NoNode", fmt.Sprintf("no ready node has a subnet with %s%s", e.Address, map[bool]string{true: " and an endpoint of this Service"}[d.Local]))
 			case n != nil && n.Conflicts[e.Address] != "":
