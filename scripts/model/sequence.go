@@ -125,10 +125,11 @@ type Site struct {
 	made           bool    // a cluster was created, and its data must stay
 	yaml           *clusterYAML
 	keys           map[string]string
-	packaged       bool   // the files have packages of the distribution
-	vault          *vault // the target of backups; nil if no command has used it
-	lastChanges    int    // of the last command
-	Runs           int    // commands that ran
+	packaged       bool       // the files have packages of the distribution
+	drive          *seedDrive // nil if no command has used it
+	vault          *vault     // the target of backups; nil if no command has used it
+	lastChanges    int        // of the last command
+	Runs           int        // commands that ran
 	Crashes        int
 	Compared       int // how often a node was compared with the stored configuration
 }
@@ -141,6 +142,7 @@ func NewSite(dir string, hosts int, bundles, more []*payload.Bundle) (*Site, err
 	}
 	s := &Site{World: w, bundles: bundles, more: more, before: map[string]map[string]string{}, keys: map[string]string{}}
 	for _, h := range w.hosts {
+		h.site = s
 		s.before[h.Name] = h.files()
 	}
 	return s, nil
@@ -228,12 +230,16 @@ func (s *Site) run(c Command) error {
 	if e := s.keeps(h); e != nil {
 		return e
 	}
-	if disturbed && (c.Left || strings.HasSuffix(c.Name, ", interrupted")) {
+	if disturbed {
 		s.Crashes++
+		if !c.Left || c.Name != seedBoots {
+			s.reboot()
+		}
+	}
+	if disturbed && (c.Left || strings.HasSuffix(c.Name, ", interrupted")) {
 		return s.keeps(h)
 	}
 	if disturbed {
-		s.Crashes++
 		time.Sleep(time.Minute) // the host boots, and its components start
 		c.Crash, c.Before = 0, ""
 		running, restarts = h.containers(), h.restartsRuntime(c)
@@ -285,6 +291,9 @@ func (s *Site) run(c Command) error {
 		if e := s.followsAfterUndo(h, record, had); e != nil {
 			return e
 		}
+	}
+	if e := s.checkSeeds(c, err); e != nil {
+		return e
 	}
 	if e := s.check(h, c, err); e != nil || err != nil {
 		return e
@@ -422,7 +431,9 @@ func (s *Site) mayRun(h *Host, c Command) bool {
 	case hostLost:
 		return h.controlPlane() && s.other(h) == nil && s.yaml == nil
 	case "init", initEncrypted, initHardened, "etcd restore", "etcd restore, interrupted", backupRestore:
-		return s.other(h) == nil
+		return s.other(h) == nil && !s.seeding(h)
+	case seedBoots, seedGiven, seedRun:
+		return s.mayBoot(h)
 	case "join", "join --control-plane", "join --control-plane, interrupted":
 		return s.other(h) != nil
 	case nodeRemove:
@@ -545,6 +556,8 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.secrets(b, c.Name)
 	case "reset":
 		return r.reset(false, false)
+	case seedBoots, seedGiven, seedRun, seedEnd, seedClaims, seedDone:
+		return s.seedCommand(r, c)
 	case "reset --force":
 		return r.reset(true, false)
 	case resetRemoveNode:
