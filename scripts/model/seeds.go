@@ -447,6 +447,9 @@ func (s *Site) seedCommand(r *run, c Command) (string, error) {
 				return u.out.String(), e
 			}
 		}
+		if node && record != nil && record.State == seed.Expired && !record.Node && strings.Contains(u.out.String(), "copying the drive") {
+			return u.out.String(), fmt.Errorf("%s is a node since it gave up the seed, and takes it again", h.Name)
+		}
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 			err = nil
 		}
@@ -458,7 +461,8 @@ func (s *Site) seedCommand(r *run, c Command) (string, error) {
 		}
 	}
 	hosts := []*Host{h}
-	if c.Name == seedDone {
+	if c.Name == seedDone { // nothing disturbs it any more, unless the command says so
+		s.undisturbed()
 		hosts = nil
 		for _, o := range s.hosts {
 			if s.rowOf(o) != "" && s.mayBoot(o) {
@@ -490,6 +494,9 @@ func (s *Site) seedCommand(r *run, c Command) (string, error) {
 			break
 		}
 		time.Sleep(5 * time.Second)
+		if c.Name == seedDone {
+			s.reboot()
+		}
 	}
 	var failed error
 	for _, o := range hosts {
@@ -517,6 +524,18 @@ func (s *Site) seedCommand(r *run, c Command) (string, error) {
 		}
 	}
 	return out.String(), failed
+}
+
+// undisturbed ends what disturbs the units of hosts from now on.
+func (s *Site) undisturbed() {
+	s.mu.Lock()
+	for _, h := range s.hosts {
+		if h.seed != nil {
+			h.seed.crashAt, h.seed.crashBefore = 0, ""
+		}
+	}
+	s.mu.Unlock()
+	s.reboot()
 }
 
 // keyOf writes the public key that a user takes from the drive, to a host without user data.
@@ -564,9 +583,6 @@ func (s *Site) refusedSeed(h *Host, node bool, had *seed.Record, before map[stri
 	}
 	if len(changed) > 0 {
 		return fmt.Errorf("%s refuses the seed, and has changed %v", h.Name, changed)
-	}
-	if node && had != nil && is != nil && had.State == seed.Expired && is.State == seed.Running {
-		return fmt.Errorf("%s is a node, and has taken the seed again", h.Name)
 	}
 	return nil
 }

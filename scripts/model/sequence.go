@@ -685,7 +685,7 @@ func (s *Site) command(r *run, c Command) (string, error) {
 
 // commandHints are what a hint has that names a command. "run it" and "the join command" refer to the command
 // that failed, with another flag, or on another host.
-var commandHints = []string{"./install", "./FILE", "/more-", "mv ", "rm ", "systemctl ", "kubectl ", "journalctl ", "cat ", "getent ", "groupadd ", "run it ", "run the same command", "the join command", "bundle build", " --"}
+var commandHints = []string{"./install", "./FILE", "/more-", "mv ", "rm ", "systemctl ", "kubectl ", "journalctl ", "cat ", "getent ", "groupadd ", "run it ", "run the same command", "the join command", "bundle build", "bundle seed", " --"}
 
 // rotationKey returns the key that encrypts the new CAs, as the first control plane printed it.
 func (s *Site) rotationKey() string {
