@@ -3,6 +3,7 @@ package model
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"airlift/installer/multihost/live"
 	"airlift/installer/multihost/plan"
 	multihost "airlift/installer/multihost/run"
+	"airlift/installer/multihost/seed"
 	"airlift/installer/multihost/spec"
 	"airlift/installer/profile"
 	"airlift/installer/render"
@@ -123,11 +125,11 @@ func (y *clusterYAML) edit(command string, number int) {
 // text returns the file.
 func (y *clusterYAML) text() (string, error) {
 	var hosts []map[string]any
-	for _, h := range y.hosts {
+	for i, h := range y.hosts {
 		if !h.in {
 			continue
 		}
-		one := map[string]any{"name": h.name, "role": h.role, "address": h.address, "nodeIP": h.address}
+		one := map[string]any{"name": h.name, "role": h.role, "address": h.address, "nodeIP": h.address, "match": map[string]string{"serial": serial(i + 1)}}
 		if h.labelled {
 			one["labels"] = map[string]string{"zone": "a"}
 		}
@@ -214,6 +216,7 @@ func (s *Site) runApply(c Command) error {
 		if c.Left {
 			return nil
 		}
+		s.reboot()
 		time.Sleep(2 * time.Minute) // the lock of a driver without power ends
 		c.Crash = 0
 		_, err = s.applyOnce(c)
@@ -269,19 +272,7 @@ func (s *Site) applyOnce(c Command) (disturbed bool, err error) {
 // apply does what the command does: it reads the file, gathers facts, makes a plan, checks and executes it. The plan is nil if it was
 // refused.
 func (s *Site) apply(ctx context.Context, d *driver, c Command, off *Host, out *strings.Builder) (p *plan.Plan, err error) {
-	text, err := s.yaml.text()
-	if err != nil {
-		return nil, err
-	}
-	file := filepath.Join(filepath.Dir(s.hosts[0].Root), "cluster.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		return nil, err
-	}
-	auth := fmt.Sprintf(`{"auths": {"m3.example": {"username": "u", "password": %q}}}`, s.yaml.mirrorPassword())
-	if err := os.WriteFile(filepath.Join(filepath.Dir(file), "auth.json"), []byte(auth), 0o600); err != nil {
-		return nil, err
-	}
-	described, err := spec.Read(file)
+	described, err := s.describe()
 	if err != nil {
 		return nil, err
 	}
@@ -355,6 +346,20 @@ func (s *Site) apply(ctx context.Context, d *driver, c Command, off *Host, out *
 		return p, err
 	}
 	return p, left.Outcome()
+}
+
+// describe writes the cluster.yaml of the site with its files, and reads it.
+func (s *Site) describe() (*spec.Cluster, error) {
+	text, err := s.yaml.text()
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(filepath.Dir(s.hosts[0].Root), "cluster.yaml")
+	auth := fmt.Sprintf(`{"auths": {"m3.example": {"username": "u", "password": %q}}}`, s.yaml.mirrorPassword())
+	if err := errors.Join(os.WriteFile(file, []byte(text), 0o600), os.WriteFile(filepath.Join(filepath.Dir(file), "auth.json"), []byte(auth), 0o600)); err != nil {
+		return nil, err
+	}
+	return spec.Read(file)
 }
 
 // cmpHint is the hint of an error, or the one of the command.
@@ -476,7 +481,7 @@ func (s *Site) states() map[string]string {
 // powerOff takes the power from a host.
 func (h *Host) powerOff() {
 	h.off = true
-	for _, name := range []string{"kubelet.service", "containerd.service"} {
+	for _, name := range []string{seed.Unit, "kubelet.service", "containerd.service"} {
 		_ = h.stop(name)
 	}
 	h.kill(func(*pod) bool { return true }, false)
@@ -489,7 +494,7 @@ func (h *Host) powerOff() {
 // boot starts what the host starts by itself.
 func (h *Host) boot() {
 	h.off = false
-	for _, name := range []string{"containerd.service", "kubelet.service"} {
+	for _, name := range []string{"containerd.service", "kubelet.service", seed.Unit} {
 		if h.unit(name).enabled && h.unitFile(name) != "" {
 			_ = h.start(name)
 		}

@@ -234,6 +234,15 @@ func (l *login) command(ctx context.Context, args []string, in []byte, out *byte
 	defer r.end()
 	if !reads {
 		h.world.mu.Lock()
+		h.driven++
+		if u := h.seed; u != nil && !u.over() && len(u.runs) > 1 && u.runs[1] == h.current {
+			h.world.violateLocked("a driver runs %s on %s while a seed runs a command there", words, h.Name)
+		}
+		defer func() {
+			h.world.mu.Lock()
+			defer h.world.mu.Unlock()
+			h.driven--
+		}()
 		h.world.note("--- %s: ./install %s", h.Name, words)
 		h.world.mu.Unlock()
 	}

@@ -69,7 +69,12 @@ type Host struct {
 	moved       bool               // its node has another address than the cluster knows
 	verified    bool               // its last API server verified kubelets
 	half        bool               // a command that begins or ends its membership did not end
-	approver    *serving.Approver  // of the unit with the invocation approverOf
+	site        *Site
+	provisioned bool              // it has had its user data
+	seed        *seedUnit         // the unit of the seed that runs, or has run; nil if none has
+	nextCut     Command           // what disturbs the unit when it starts
+	driven      int               // commands of a driver that change it now
+	approver    *serving.Approver // of the unit with the invocation approverOf
 	approverOf  byte
 	judged      time.Time // when it judged the requests in refused
 	refused     string
@@ -169,9 +174,10 @@ func (h *Host) exists(file string) bool {
 // A run is one command on a host, until it ends or crashes.
 type run struct {
 	host         *Host
-	root         string // a link to the host's directory, which a crash removes
-	installer    string // the file of the running installer
-	login        *login // of the driver that runs it; nil if nobody else does
+	root         string    // a link to the host's directory, which a crash removes
+	installer    string    // the file of the running installer
+	seed         *seedUnit // that runs it; nil if none does
+	login        *login    // of the driver that runs it; nil if nobody else does
 	ctx          context.Context
 	cancel       context.CancelFunc
 	crashAt      int    // the change before which it crashes; 0 for none
@@ -204,6 +210,10 @@ func (r *run) effect(what string) error {
 		return nil // in parallel with the steps: not in a fixed order
 	}
 	r.changes++
+	cut := r.seed != nil && r.seed.cut(what)
+	if r.seed != nil && r.seed.fills() && strings.HasPrefix(what, "/") {
+		return syscall.ENOSPC
+	}
 	if r.full && r.crashAt > 0 && r.changes >= r.crashAt {
 		r.disturbed = true
 		if strings.HasPrefix(what, "/") {
@@ -211,7 +221,7 @@ func (r *run) effect(what string) error {
 		}
 		return nil
 	}
-	if (r.changes == r.crashAt || what == r.crashBefore || r.login != nil && r.login.driver.disturb()) && !r.full {
+	if (r.changes == r.crashAt || what == r.crashBefore || r.login != nil && r.login.driver.disturb() || cut) && !r.full {
 		r.disturbed = true
 		r.last = what
 		w.note("%s: crash before %s (change %d)", r.host.Name, what, r.changes)
@@ -283,6 +293,12 @@ func (r *run) die() {
 	r.host.cutSpeaker()
 	if r.login != nil {
 		r.login.lose()
+	}
+	if u := r.host.seed; u != nil {
+		u.lose()
+	}
+	if r.seed != nil {
+		r.seed.lose()
 	}
 	_ = os.Remove(r.root)
 	r.cancel()

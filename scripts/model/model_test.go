@@ -229,6 +229,9 @@ var sites = [][]string{
 // sequences draws sequences: a site, then often an upgrade or a rotation on all hosts, and drawn commands.
 func sequences() *rapid.Generator[Sequence] {
 	return rapid.Custom(func(rt *rapid.T) (list Sequence) {
+		if rapid.IntRange(0, 5).Draw(rt, "seed") == 1 {
+			return seedSequences().Draw(rt, "with a seed")
+		}
 		site, file := rapid.SampledFrom(sites).Draw(rt, "site"), rapid.IntRange(0, 1).Draw(rt, "file")
 		names := commands
 		if len(site) > 1 {
@@ -274,6 +277,38 @@ func sequences() *rapid.Generator[Sequence] {
 			}
 		}
 		return append(list, rapid.SliceOfN(drawn(names, len(site)), 1, most).Draw(rt, "then")...)
+	})
+}
+
+// seedCommands are drawn at sites with a seed.
+var seedCommands = []string{seedBoots, seedBoots, seedGiven, seedRun, seedEnd, seedClaims}
+
+// seedSequences draws sites whose hosts boot from a seed in any order, with other commands between them and after that.
+func seedSequences() *rapid.Generator[Sequence] {
+	return rapid.Custom(func(rt *rapid.T) (list Sequence) {
+		hosts, file := rapid.IntRange(1, 4).Draw(rt, "hosts"), rapid.IntRange(0, 1).Draw(rt, "file")
+		for range rapid.IntRange(0, 3).Draw(rt, "edits") {
+			list = append(list, Command{Name: rapid.SampledFrom([]string{editHosts, editRole, editRegistry, editDocuments, editRenewal, editMirrors, editSecrets, editLabels}).Draw(rt, "edit"), Host: rapid.IntRange(2, 5).Draw(rt, "host")%hosts + 1})
+		}
+		alone := rapid.IntRange(0, 1).Draw(rt, "alone") == 1
+		names := slices.Concat(adoptCommands, backupCommands, []string{clusterApply, clusterApply, clusterApply}, seedCommands, seedCommands, seedCommands)
+		if rapid.IntRange(0, 4).Draw(rt, "packages") == 1 {
+			names = append(names, packageCommands...)
+		}
+		var order []int
+		for i := range hosts {
+			order = append(order, i+1)
+		}
+		for _, h := range rapid.Permutation(order).Draw(rt, "order") {
+			c := disturbed(Command{Name: seedBoots, Host: h, File: file}, hosts).Draw(rt, "disturbed")
+			c.Days = 0
+			list = append(list, c)
+			if !alone && rapid.IntRange(0, 2).Draw(rt, "other") == 1 {
+				list = append(list, drawn(names, hosts).Draw(rt, "other command"))
+			}
+		}
+		list = append(list, Command{Name: seedDone, Host: 1, File: file})
+		return append(list, rapid.SliceOfN(drawn(names, hosts), 0, 4).Draw(rt, "then")...)
 	})
 }
 
@@ -411,6 +446,9 @@ var found = []struct {
 	{"26: the end of the timer removes what an interrupted run has written", Sequence{{Name: "init", Host: 1}, {Name: backupsTimer, Host: 1, Before: "/etc/systemd/system/airlift-backup.service", Left: true}, {Name: backupsOff, Host: 1}}},
 	{"27: backups of an earlier cluster wait", Sequence{
 		{Name: "init", Host: 1}, {Name: backupsTimer, Host: 1}, {Name: targetDown, Host: 1}, {Name: backupsRun, Host: 1}, {Name: "reset", Host: 1}, {Name: targetWorks, Host: 1}, {Name: "init", Host: 1}, {Name: backupsTimer, Host: 1},
+	}},
+	{"28: a host that gave up and is a node by another command takes the seed again", Sequence{
+		{Name: seedBoots, Host: 1}, {Name: seedEnd, Host: 1}, {Name: seedBoots, Host: 2}, {Name: "join", Host: 2}, {Name: seedRun, Host: 2},
 	}},
 	{"29: a Service keeps the address that a new node has", Sequence{
 		{Name: "init", Host: 1}, {Name: "join", Host: 6}, {Name: poolsOnNodes, Host: 1}, {Name: serviceAny, Host: 1}, {Name: "join", Host: 2},

@@ -55,18 +55,20 @@ var settings = map[string]setting{
 	backupRestore:          {before: Sequence{{Name: "init", Host: 1}, {Name: backupOnce, Host: 1}, {Name: "reset --force", Host: 1}}},
 	adoptNode:              {before: Sequence{{Name: otherTool, Host: 1}, {Name: otherTool, Host: 2}}},
 	disownNode:             {before: Sequence{{Name: otherTool, Host: 1}, {Name: adoptNode, Host: 1}}},
+	seedBoots:              {before: Sequence{}},
+	seedEnd:                {before: Sequence{{Name: seedBoots, Host: 1}}},
 	resetRemoveNode:        {before: Sequence{{Name: otherTool, Host: 1}, {Name: adoptNode, Host: 1}}},
 }
 
 // pairNames are the commands that are interrupted, and that follow such a command.
-var pairNames = slices.Compact(slices.Sorted(slices.Values(slices.Concat([]string{"rotate-ca finish", registryNode}, adoptCommands, backupCommands, []string{packagesInstall, packagesRemove, balancerApply, balancerUndo, balancerRemove}))))
+var pairNames = slices.Compact(slices.Sorted(slices.Values(slices.Concat([]string{"rotate-ca finish", registryNode}, adoptCommands, backupCommands, []string{packagesInstall, packagesRemove, seedBoots, seedEnd, balancerApply, balancerUndo, balancerRemove}))))
 
 // setup returns the sequence before a command, and the command.
 func setup(name string) (Sequence, Command) {
 	s := settings[name]
 	list := slices.Clone(threePlanes)
 	switch {
-	case s.before != nil && (len(s.before) == 0 || s.before[0].Name == "init"): // it has a site of its own
+	case s.before != nil && (len(s.before) == 0 || s.before[0].Name == "init" || s.before[0].Name == seedBoots): // it has a site of its own
 		list = slices.Clone(s.before)
 	default:
 		list = append(list, s.before...)

@@ -125,11 +125,12 @@ type Site struct {
 	made           bool    // a cluster was created, and its data must stay
 	yaml           *clusterYAML
 	keys           map[string]string
-	packaged       bool   // the files have packages of the distribution
-	balanced       bool   // the files have the load balancer
-	vault          *vault // the target of backups; nil if no command has used it
-	lastChanges    int    // of the last command
-	Runs           int    // commands that ran
+	packaged       bool       // the files have packages of the distribution
+	balanced       bool       // the files have the load balancer
+	drive          *seedDrive // nil if no command has used it
+	vault          *vault     // the target of backups; nil if no command has used it
+	lastChanges    int        // of the last command
+	Runs           int        // commands that ran
 	Crashes        int
 	Compared       int // how often a node was compared with the stored configuration
 }
@@ -142,6 +143,7 @@ func NewSite(dir string, hosts int, bundles, more []*payload.Bundle) (*Site, err
 	}
 	s := &Site{World: w, bundles: bundles, more: more, before: map[string]map[string]string{}, keys: map[string]string{}}
 	for _, h := range w.hosts {
+		h.site = s
 		s.before[h.Name] = h.files()
 	}
 	return s, nil
@@ -229,12 +231,16 @@ func (s *Site) run(c Command) error {
 	if e := s.keeps(h); e != nil {
 		return e
 	}
-	if disturbed && (c.Left || strings.HasSuffix(c.Name, ", interrupted")) {
+	if disturbed {
 		s.Crashes++
+		if !c.Left || c.Name != seedBoots {
+			s.reboot()
+		}
+	}
+	if disturbed && (c.Left || strings.HasSuffix(c.Name, ", interrupted")) {
 		return s.keeps(h)
 	}
 	if disturbed {
-		s.Crashes++
 		time.Sleep(time.Minute) // the host boots, and its components start
 		c.Crash, c.Before = 0, ""
 		running, restarts = h.containers(), h.restartsRuntime(c)
@@ -286,6 +292,9 @@ func (s *Site) run(c Command) error {
 		if e := s.followsAfterUndo(h, record, had); e != nil {
 			return e
 		}
+	}
+	if e := s.checkSeeds(c, err); e != nil {
+		return e
 	}
 	if e := s.check(h, c, err); e != nil || err != nil {
 		return e
@@ -423,7 +432,9 @@ func (s *Site) mayRun(h *Host, c Command) bool {
 	case hostLost:
 		return h.controlPlane() && s.other(h) == nil && s.yaml == nil
 	case "init", initEncrypted, initHardened, "etcd restore", "etcd restore, interrupted", backupRestore:
-		return s.other(h) == nil
+		return s.other(h) == nil && !s.seeding(h)
+	case seedBoots, seedGiven, seedRun:
+		return s.mayBoot(h)
 	case "join", "join --control-plane", "join --control-plane, interrupted":
 		return s.other(h) != nil
 	case nodeRemove:
@@ -550,6 +561,8 @@ func (s *Site) command(r *run, c Command) (string, error) {
 		return r.secrets(b, c.Name)
 	case "reset":
 		return r.reset(false, false)
+	case seedBoots, seedGiven, seedRun, seedEnd, seedClaims, seedDone:
+		return s.seedCommand(r, c)
 	case "reset --force":
 		return r.reset(true, false)
 	case resetRemoveNode:
@@ -691,7 +704,7 @@ func (s *Site) command(r *run, c Command) (string, error) {
 
 // commandHints are what a hint has that names a command. "run it" and "the join command" refer to the command
 // that failed, with another flag, or on another host.
-var commandHints = []string{"./install", "./FILE", "/more-", "mv ", "rm ", "systemctl ", "kubectl ", "journalctl ", "cat ", "getent ", "groupadd ", "run it ", "run the same command", "the join command", "bundle build", " --"}
+var commandHints = []string{"./install", "./FILE", "/more-", "mv ", "rm ", "systemctl ", "kubectl ", "journalctl ", "cat ", "getent ", "groupadd ", "run it ", "run the same command", "the join command", "bundle build", "bundle seed", " --"}
 
 // rotationKey returns the key that encrypts the new CAs, as the first control plane printed it.
 func (s *Site) rotationKey() string {

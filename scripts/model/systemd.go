@@ -11,6 +11,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/dbus"
 	godbus "github.com/godbus/dbus/v5"
+
+	"airlift/installer/multihost/seed"
 )
 
 // A unit is a systemd unit of a host. Only containerd and the kubelet do something.
@@ -161,6 +163,9 @@ func (h *Host) start(name string) error {
 			return err
 		}
 	}
+	if name == seed.Unit {
+		h.startSeed()
+	}
 	h.world.note("%s: started %s", h.Name, name)
 	u.active, u.since, u.invocation = true, time.Now(), u.invocation+1
 	return nil
@@ -177,6 +182,8 @@ func (h *Host) stop(name string) error {
 			end = h.stopContainerd
 		case "kubelet.service":
 			end = h.stopKubelet
+		case seed.Unit:
+			end = h.stopSeed
 		}
 		h.world.note("%s: stopped %s", h.Name, name)
 	}

@@ -26,7 +26,7 @@ func New(open func() (*host.Host, func(), error)) *cobra.Command {
 	}
 	h := func(cmd *cobra.Command) *boot.Host {
 		out := output.Verbatim(cmd.OutOrStdout())
-		b := boot.New(out, open)
+		b := boot.New("/", out, open)
 		b.Run = boot.RunCopy(out)
 		return b
 	}

@@ -35,6 +35,7 @@ type Record struct {
 	Steps   int       `json:"steps"` // commands that are done
 	State   string    `json:"state"`
 	Reason  string    `json:"reason,omitempty"`
+	Node    bool      `json:"node,omitempty"` // it was a node when it gave up
 }
 
 // A Row is a host of the cluster.

@@ -8,7 +8,9 @@ drive='@DRIVE@'
 mounts=/run/airlift-seed start=/run/airlift-seed/start
 
 say() { echo "airlift seed: $*"; }
-end() { for at in "$mounts"/*; do umount -l "$at" 2>/dev/null; rmdir "$at" 2>/dev/null; done; }
+end() { for at in "$mounts"/*; do while umount -l "$at" 2>/dev/null; do :; done; rmdir "$at" 2>/dev/null; done; }
+
+end # a script that was killed left its mounts
 
 if [ -x '@COPY@/@INSTALLER@' ] && [ -f '@RECORD@' ]; then # this host is in the seed, and was interrupted
 	exec '@COPY@/@INSTALLER@' seed run

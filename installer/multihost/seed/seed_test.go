@@ -465,6 +465,33 @@ func TestScript(t *testing.T) {
 	}
 }
 
+// What a script leaves that is killed is unmounted by the next one, also if that one finds the copy of the drive.
+func TestScriptKilled(t *testing.T) {
+	rig.Root(t)
+	dir := t.TempDir()
+	const first = "#!/bin/sh\nkill -9 $PPID\n"
+	start := seed.Start{First: int64(len(first)), SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(first)))}
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, seed.File), nil, 0o600), os.WriteFile(filepath.Join(dir, seed.Installer), []byte(first), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	_, _, _, key := signed(t)
+	files, err := seed.Boot{Key: key, Drive: dir, Start: start}.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const script = `mount -t tmpfs tmpfs /run && mount -t tmpfs tmpfs /var/lib
+for n in 1 2 3; do /bin/sh -c "$0"; done
+grep -c airlift-seed/start /proc/mounts
+mkdir -p /var/lib/airlift/seed && printf '#!/bin/sh\necho "ran $*"\n' >/var/lib/airlift/seed/install
+chmod 755 /var/lib/airlift/seed/install && touch /var/lib/airlift/seed/record.json
+/bin/sh -c "$0"
+grep -c airlift-seed /proc/mounts`
+	out, _ := exec.Command("unshare", "--mount", "/bin/sh", "-c", script, files[1].Text).Output()
+	if got := string(out); got != "1\nran seed run\n0\n" {
+		t.Errorf("%q", got)
+	}
+}
+
 // One drive that the kernel shows twice is one drive, and two drives with different seeds are refused. The drives are loop devices with ext4.
 func TestScriptCountsDrives(t *testing.T) {
 	rig.Root(t)

@@ -58,12 +58,12 @@ type Host struct {
 	release func()               // the lock that keeps drivers away
 }
 
-// New returns this host.
-func New(console io.Writer, open func() (*host.Host, func(), error)) *Host {
-	look := func() (*host.Host, error) { return host.Open("/") }
-	return &Host{Open: open, Look: look, Root: "/", Console: console, Site: &site{}, Machine: func() seed.Machine {
+// New returns the host at root.
+func New(root string, console io.Writer, open func() (*host.Host, func(), error)) *Host {
+	look := func() (*host.Host, error) { return host.Open(root) }
+	return &Host{Open: open, Look: look, Root: root, Console: console, Site: &site{root: root}, Machine: func() seed.Machine {
 		links, _ := netlink.LinkList() // none yet: it is asked again
-		return ReadMachine("/", links)
+		return ReadMachine(root, links)
 	},
 		Addresses: addresses, Now: time.Now, Sleep: sleep}
 }
@@ -203,7 +203,7 @@ func (b *Host) take(ctx context.Context, s *seed.Seed, me spec.Host, data, signe
 	return b.change(func(h *host.Host) error {
 		if known, err := seed.ReadRecord(b.Root); err != nil {
 			return err
-		} else if known == nil { // another command may have changed the host
+		} else if !mayBeNode(known) { // another command may have changed the host
 			if err := refuseUsed(b.Root, s); err != nil {
 				return err
 			}
@@ -298,6 +298,9 @@ func removeDropped(h *host.Host) error {
 // settle removes the copy with its secrets, and lets the unit do nothing at later boots.
 func (b *Host) settle(ctx context.Context, r seed.Record, state string) error {
 	return b.change(func(h *host.Host) error {
+		if state == seed.Expired && r.State != state {
+			r.Node = observed(h) != ""
+		}
 		r.State = state
 		if err := writeRecord(h, r); err != nil {
 			return err

@@ -212,7 +212,7 @@ func (b *Host) read(ctx context.Context, file string, r *seed.Record, tries int)
 	if err != nil {
 		return
 	}
-	if r == nil {
+	if !mayBeNode(r) {
 		if err = refuseUsed(b.Root, s); err != nil {
 			return
 		}
@@ -241,6 +241,9 @@ func (b *Host) find(ctx context.Context, s *seed.Seed, tries int) (spec.Host, er
 		}
 	}
 }
+
+// mayBeNode reports whether the seed itself may have made this host a node.
+func mayBeNode(r *seed.Record) bool { return r != nil && (r.State != seed.Expired || r.Node) }
 
 // refuseUsed refuses a host that is a node, or has files of another installation.
 func refuseUsed(root string, s *seed.Seed) error {

@@ -812,6 +812,42 @@ func TestExpiredByAWrongClock(t *testing.T) {
 	}
 }
 
+// A host that gave up and became a node by another command is refused like any other node, also after the clock was corrected.
+func TestGivenUpIsANode(t *testing.T) {
+	d := newDrive(t)
+	for name, ours := range map[string]bool{"of another command": false, "of a command of the seed": true} {
+		m := newMachine(t, d, "w1")
+		m.begin(t, "join")
+		becomes := func() {
+			testhost.Write(t, filepath.Join(m.root, "/etc/kubernetes/kubelet.conf"), "apiVersion: v1\nkind: Config\n", 0o600)
+		}
+		if ours {
+			becomes()
+		}
+		m.now = created.AddDate(50, 0, 0)
+		m.fail = func(what string) error {
+			if what == "join" {
+				return errors.New("certificate has expired")
+			}
+			return nil
+		}
+		if err := m.Start(t.Context()); fault.ExitCode(err) != fault.Preflight {
+			t.Fatal(err)
+		}
+		becomes()
+		m.now, m.fail, m.ran = created.Add(time.Minute), func(string) error { return nil }, nil
+		before := m.files()
+		_, dry := m.DryRun(t.Context())
+		err := m.Start(t.Context())
+		if ours && (err != nil || dry != nil) {
+			t.Errorf("%s: %v, %v", name, err, dry)
+		}
+		if !ours && (fault.ExitCode(err) != fault.Preflight || fault.ExitCode(dry) != fault.Preflight || !strings.Contains(fmt.Sprint(err), "already") || len(m.ran) > 0 || !maps.Equal(before, m.files())) {
+			t.Errorf("%s: %v, %v, ran %q", name, err, dry, m.ran)
+		}
+	}
+}
+
 // A power cut while the drive is copied leaves no secret without a record: the copy of the installer takes long.
 func TestCutWhileCopying(t *testing.T) {
 	d := newDrive(t)

@@ -55,6 +55,7 @@ type Site interface {
 
 // site is the cluster behind its API.
 type site struct {
+	root   string          // of this host
 	client *cluster.Client // of a host that joins
 }
 
@@ -137,12 +138,18 @@ func access() (*rbacv1.Role, *rbacv1.RoleBinding) {
 			Subjects: []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: seed.Group}}}
 }
 
-func (b *site) Lead(ctx context.Context, s *seed.Seed) (missing []string, err error) {
-	h, err := host.Open("/")
+// connect returns this host, a control plane, with a client of its cluster.
+func (b *site) connect() (*host.Host, *cluster.Client, error) {
+	h, err := host.Open(b.root)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	client, err := agent.Connect(h)
+	return h, client, err
+}
+
+func (b *site) Lead(ctx context.Context, s *seed.Seed) (missing []string, err error) {
+	h, client, err := b.connect()
 	if err != nil {
 		return nil, err
 	}
@@ -204,11 +211,7 @@ func lead(ctx context.Context, client *cluster.Client, h *host.Host, s *seed.See
 }
 
 func (b *site) End(ctx context.Context, s *seed.Seed) error {
-	h, err := host.Open("/")
-	if err != nil {
-		return err
-	}
-	client, err := agent.Connect(h)
+	_, client, err := b.connect()
 	if err != nil {
 		return err
 	}
