@@ -175,7 +175,7 @@ model: export AIRLIFT_RIG = 1
 model:
 	go run ./scripts/model/defects
 	@echo seed $(SEED)
-	MODEL_PAIRS=all AIRLIFT_SEED=$(SEED) go test -tags $(TAG) -vet=off -v -timeout 0 ./scripts/model -run 'TestSequences|TestClusterSequences|TestPairs' -rapid.checks=$(SEQUENCES) -rapid.seed=$(SEED)
+	MODEL_PAIRS=all AIRLIFT_SEED=$(SEED) go test -tags $(TAG) -vet=off -v -timeout 0 ./scripts/model -run 'TestSequences|TestSeedSequences|TestClusterSequences|TestPairs' -rapid.checks=$(SEQUENCES) -rapid.seed=$(SEED)
 
 # Which changes of one line the tests of a package notice. SEED repeats a run.
 MUTANTS = 150

@@ -77,6 +77,9 @@ func TestSeedSequences(t *testing.T) {
 	began, played, runs, crashes := time.Now(), 0, 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		list := seedSequences().Draw(rt, "sequence")
+		if os.Getenv("MODEL_VERBOSE") != "" {
+			fmt.Fprintf(os.Stderr, "%s %d\n%s\n", time.Since(began), played, list)
+		}
 		site, err := play(t, files, list)
 		played, runs, crashes = played+1, runs+site.Runs, crashes+site.Crashes
 		if err != nil {
