@@ -507,7 +507,7 @@ func (s *Site) seedCommand(r *run, c Command) (string, error) {
 				r.changes, r.disturbed = u.changes, u.disturbed
 				s.mu.Unlock()
 			}
-			if u.over() && !u.disturbed && failed == nil {
+			if u.over() && !u.disturbed && failed == nil && u.ctx.Err() == nil { // else it was stopped
 				failed = u.err
 			}
 		}
