@@ -251,18 +251,34 @@ func (s *Seed) ControlPlanes() (n int) {
 	return n
 }
 
-// Endpoint is where the other hosts find the cluster, HOST:PORT: its endpoint if that is an address, or else the first control plane.
-func (s *Seed) Endpoint() string {
-	port := config.DefaultBindPort
+// bindPort is the port of the API servers.
+func (s *Seed) bindPort() int {
 	list, _ := documents.Read(s.Cluster.Kubeadm) // package spec has checked them
 	for _, d := range list {
 		kind := documents.Value(d.Node, "kind")
 		if n := documents.Value(d.Node, "localAPIEndpoint", "bindPort"); n != nil && kind != nil && kind.Value == "InitConfiguration" {
 			if p, err := strconv.Atoi(n.Value); err == nil {
-				port = p
+				return p
 			}
 		}
 	}
+	return config.DefaultBindPort
+}
+
+// APIServers are where the control planes that join will have their API servers, by the names of the hosts, as HOST:PORT.
+func (s *Seed) APIServers() map[string]string {
+	all, port := map[string]string{}, strconv.Itoa(s.bindPort())
+	for _, h := range s.Cluster.Hosts {
+		if h.Role == spec.ControlPlane && h.Name != s.First().Name {
+			all[h.Name] = net.JoinHostPort(h.NodeIP[0].String(), port)
+		}
+	}
+	return all
+}
+
+// Endpoint is where the other hosts find the cluster, HOST:PORT: its endpoint if that is an address, or else the first control plane.
+func (s *Seed) Endpoint() string {
+	port := s.bindPort()
 	e := s.Cluster.Endpoint
 	host := s.First().NodeIP[0].String()
 	switch {

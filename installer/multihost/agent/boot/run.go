@@ -327,6 +327,11 @@ func (b *Host) step(ctx context.Context, s *seed.Seed, me spec.Host, step seed.S
 				return fmt.Errorf("waiting for the first control plane, %s at %s: %w", s.First().Name, s.Endpoint(), err)
 			}
 		}
+		if step.Verb == plan.Init {
+			if err := b.begun(ctx, s); err != nil {
+				return err
+			}
+		}
 		b.say("running %s", step)
 		if err := b.change(func(h *host.Host) error { return prepare(h, step) }); err != nil {
 			return err
@@ -343,6 +348,15 @@ func (b *Host) step(ctx context.Context, s *seed.Seed, me spec.Host, step seed.S
 		}
 		return err
 	})
+}
+
+// begun returns an error if the cluster exists, and this host is no node of it.
+func (b *Host) begun(ctx context.Context, s *seed.Seed) error {
+	h, err := b.Look()
+	if err != nil || observed(h) != "" { // an interrupted init goes on
+		return err
+	}
+	return b.Site.Begun(ctx, s)
 }
 
 // refusals is how many in a row mean that the token has ended: an API server that has just started has not read the tokens yet.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,6 +25,7 @@ import (
 	"airlift/installer/host/uninstall"
 	"airlift/installer/multihost/seed"
 	"airlift/installer/multihost/spec"
+	"airlift/internal/dialer"
 	"airlift/internal/fault"
 	"airlift/scripts/fixtures/testbundle"
 	"airlift/scripts/fixtures/testhost"
@@ -126,7 +128,8 @@ type machine struct {
 	lead    int // how often Lead still has a host that is missing
 	end     error
 	claims  []Claim
-	stopped bool // the unit, before the end in the cluster
+	begun   error // the cluster exists
+	stopped bool  // the unit, before the end in the cluster
 }
 
 func newMachine(t *testing.T, d *drive, serial string) *machine {
@@ -183,6 +186,8 @@ func newMachine(t *testing.T, d *drive, serial string) *machine {
 	}
 	return m
 }
+
+func (m *machine) Begun(context.Context, *seed.Seed) error { return m.begun }
 
 func (m *machine) Report(_ context.Context, _ *seed.Seed, _ string, c Claim) error {
 	m.claims = append(m.claims, c)
@@ -658,6 +663,58 @@ func TestFirstFailsAfterInit(t *testing.T) {
 		if err := m.Start(t.Context()); fault.ExitCode(err) != fault.Preflight || m.ran[len(m.ran)-1] != "end" {
 			t.Errorf("%s, until the seed expired: %v, ran %q", verb, err, m.ran)
 		}
+	}
+}
+
+// TestSecondCluster: a first control plane that has lost its disk does not make a second cluster while another control plane is there.
+func TestSecondCluster(t *testing.T) {
+	d := newDrive(t)
+	other := d.seed.Cluster.Hosts[1]
+	other.Name, other.Role, other.NodeIP = "cp-2", spec.ControlPlane, []netip.Addr{netip.MustParseAddr("10.0.0.12"), netip.MustParseAddr("fd00::12")}
+	s := *d.seed
+	s.Cluster.Hosts = append(slices.Clone(s.Cluster.Hosts), other)
+	s.Cluster.Kubeadm = []byte("apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\nlocalAPIEndpoint: {bindPort: 7443}\n")
+	for _, up := range []string{"", "10.0.0.12:7443"} {
+		var asked []string
+		err := (&site{}).Begun(dialer.With(t.Context(), func(_ context.Context, _, address string) (net.Conn, error) {
+			if asked = append(asked, address); address != up {
+				return nil, errors.New("connection refused")
+			}
+			client, _ := net.Pipe()
+			return client, nil
+		}), &s)
+		if (err != nil) != (up != "") || err != nil && (!strings.Contains(err.Error(), "cp-2 at 10.0.0.12:7443") || fault.ExitCode(err) != fault.Preflight) || !slices.Equal(asked, []string{"10.0.0.12:7443"}) {
+			t.Errorf("%q: %v, asked %q", up, err, asked)
+		}
+	}
+
+	m := newMachine(t, d, "ABC123")
+	m.begun = errors.New("the cluster exists")
+	sleep, slept := m.Sleep, 0
+	m.Sleep = func(ctx context.Context, d time.Duration) error {
+		if len(m.ran) > 0 && m.begun != nil {
+			t.Errorf("ran %q", m.ran)
+		}
+		if slept++; slept == 3 {
+			m.begun = nil // the user has reset the other control plane
+		}
+		return sleep(ctx, d)
+	}
+	if err := m.Start(t.Context()); err != nil || len(m.ran) == 0 || m.ran[0] != "init" || !strings.Contains(m.out.String(), "the cluster exists; trying again") {
+		t.Errorf("%v, ran %q\n%s", err, m.ran, m.out.String())
+	}
+
+	m = newMachine(t, d, "ABC123")
+	m.begun = errors.New("the cluster exists")
+	if err := m.Start(t.Context()); fault.ExitCode(err) != fault.Preflight || slices.Contains(m.ran, "init") {
+		t.Errorf("until the seed expired: %v, ran %q", err, m.ran)
+	}
+
+	m = newMachine(t, d, "ABC123")
+	m.begun = errors.New("the cluster exists")
+	testhost.Write(t, filepath.Join(m.root, "etc/kubernetes/kubelet.conf"), "x", 0o600)
+	if err := m.Host.begun(t.Context(), d.seed); err != nil {
+		t.Errorf("a node whose init goes on: %v", err)
 	}
 }
 

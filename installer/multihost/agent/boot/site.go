@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -28,6 +29,7 @@ import (
 	"airlift/installer/node"
 	"airlift/installer/render"
 	"airlift/internal/dialer"
+	"airlift/internal/fault"
 )
 
 // objectName is the name of the ConfigMap with the claims of hosts, and of the Role that lets them write it.
@@ -45,6 +47,8 @@ type Claim struct {
 
 // A Site is the cluster, as a host that runs a seed needs it.
 type Site interface {
+	// Begun returns an error if the cluster exists, before the first control plane initialises it.
+	Begun(ctx context.Context, s *seed.Seed) error
 	// Report writes a claim. errOver means that the cluster does not accept the token any more.
 	Report(ctx context.Context, s *seed.Seed, name string, c Claim) error
 	// Lead does on the first control plane what other hosts wait for, and returns the hosts that are not done.
@@ -60,6 +64,23 @@ type site struct {
 }
 
 const dialTimeout = 5 * time.Second
+
+// Begun asks the other control planes, which join after the first one, whether they have an API server: then the first one has lost what it had, and
+// init would make a second cluster with the same endpoint.
+func (b *site) Begun(ctx context.Context, s *seed.Seed) error {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	servers := s.APIServers()
+	for _, name := range slices.Sorted(maps.Keys(servers)) {
+		conn, err := dialer.Dial(ctx, "tcp", servers[name])
+		if err != nil {
+			continue
+		}
+		_ = conn.Close()
+		return fault.New(fault.Preflight, "%s at %s has an API server, and this host is no node: init would make a second cluster; add this host by ./install cluster apply, or end the other cluster there: ./install reset", name, servers[name])
+	}
+	return nil
+}
 
 func (b *site) Report(ctx context.Context, s *seed.Seed, name string, c Claim) error {
 	if b.client == nil {
