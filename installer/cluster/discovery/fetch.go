@@ -238,7 +238,7 @@ func (s infoSource) explain(ctx context.Context, err error) error {
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return s.notAPIServer("it does not use TLS")
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return unreachable(all, "check that the API server runs there and that the port is right (usually 6443)", "connection refused: the host is up, but nothing listens on that port")
+		return unreachable(all, "see why, on that control plane: ./install status; the port is usually 6443", "connection refused: the host is up, but nothing listens on that port")
 	case errors.Is(err, syscall.ENETUNREACH):
 		return unreachable(hostGrace, "check this host's network: ip address; ip route", "this host has no route to it")
 	case errors.Is(err, syscall.EHOSTUNREACH):
