@@ -259,7 +259,7 @@ func (w *World) controllers() {
 					endpoints[0].(map[string]any)["nodeName"] = nodes[len(nodes)-1]
 				}
 			})
-		case "leases": // those of nodes go with them
+		case "leases": // a node's Lease is removed with the node
 			for _, owner := range (&unstructured.Unstructured{Object: c.object(key)}).GetOwnerReferences() {
 				if node := c.object("nodes/" + owner.Name); owner.Kind == "Node" && text(node, "metadata", "uid") != string(owner.UID) {
 					c.remove(key)

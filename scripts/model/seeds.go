@@ -461,7 +461,7 @@ func (s *Site) seedCommand(r *run, c Command) (string, error) {
 		}
 	}
 	hosts := []*Host{h}
-	if c.Name == seedDone { // nothing disturbs it any more, unless the command says so
+	if c.Name == seedDone { // nothing disturbs it any more, unless the command has a crash
 		s.undisturbed()
 		hosts = nil
 		for _, o := range s.hosts {

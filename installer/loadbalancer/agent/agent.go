@@ -47,7 +47,7 @@ type Options struct {
 	Node string
 	API  kubernetes.Interface
 	Log  *slog.Logger
-	// Interfaces lists the interfaces of the node that are up and have subnets; nil means those of this host.
+	// Interfaces lists the interfaces of the node that are up and have subnets; nil means the interfaces of this host.
 	Interfaces func() ([]Interface, error)
 	// Open opens the network of an interface for an address; nil means neighbours.Open.
 	Open func(*net.Interface, netip.Addr, func(prober net.HardwareAddr) bool) (neighbours.Segment, error)

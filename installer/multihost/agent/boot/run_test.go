@@ -842,11 +842,9 @@ func TestSecretsOfAnExpiredSeed(t *testing.T) {
 // refused reports whether the cluster has refused the token for the last time.
 func (m *machine) refused() bool { return len(m.claims) >= refusals }
 
-// After a clock that was wrong, the drive begins again.
-func TestExpiredByAWrongClock(t *testing.T) {
-	d := newDrive(t)
-	m := newMachine(t, d, "w1")
-	m.begin(t, "join")
+// giveUp runs the seed with a clock at which certificates have expired.
+func (m *machine) giveUp() {
+	m.t.Helper()
 	m.now = created.AddDate(50, 0, 0)
 	m.fail = func(what string) error {
 		if what == "join" {
@@ -854,9 +852,17 @@ func TestExpiredByAWrongClock(t *testing.T) {
 		}
 		return nil
 	}
-	if err := m.Start(t.Context()); fault.ExitCode(err) != fault.Preflight {
-		t.Fatal(err)
+	if err := m.Start(m.t.Context()); fault.ExitCode(err) != fault.Preflight {
+		m.t.Fatal(err)
 	}
+}
+
+// After a clock that was wrong, the drive begins again.
+func TestExpiredByAWrongClock(t *testing.T) {
+	d := newDrive(t)
+	m := newMachine(t, d, "w1")
+	m.begin(t, "join")
+	m.giveUp()
 	if err := m.Start(t.Context()); fault.ExitCode(err) != fault.Preflight || !strings.Contains(fmt.Sprint(err), "expired") {
 		t.Errorf("with the drive and the wrong clock: %v", err)
 	}
@@ -872,34 +878,25 @@ func TestExpiredByAWrongClock(t *testing.T) {
 // A host that gave up and became a node by another command is refused like any other node, also after the clock was corrected.
 func TestGivenUpIsANode(t *testing.T) {
 	d := newDrive(t)
-	for name, ours := range map[string]bool{"of another command": false, "of a command of the seed": true} {
+	for name, bySeed := range map[string]bool{"of another command": false, "of a command of the seed": true} {
 		m := newMachine(t, d, "w1")
 		m.begin(t, "join")
 		becomes := func() {
 			testhost.Write(t, filepath.Join(m.root, "/etc/kubernetes/kubelet.conf"), "apiVersion: v1\nkind: Config\n", 0o600)
 		}
-		if ours {
+		if bySeed {
 			becomes()
 		}
-		m.now = created.AddDate(50, 0, 0)
-		m.fail = func(what string) error {
-			if what == "join" {
-				return errors.New("certificate has expired")
-			}
-			return nil
-		}
-		if err := m.Start(t.Context()); fault.ExitCode(err) != fault.Preflight {
-			t.Fatal(err)
-		}
+		m.giveUp()
 		becomes()
 		m.now, m.fail, m.ran = created.Add(time.Minute), func(string) error { return nil }, nil
 		before := m.files()
 		_, dry := m.DryRun(t.Context())
 		err := m.Start(t.Context())
-		if ours && (err != nil || dry != nil) {
+		if bySeed && (err != nil || dry != nil) {
 			t.Errorf("%s: %v, %v", name, err, dry)
 		}
-		if !ours && (fault.ExitCode(err) != fault.Preflight || fault.ExitCode(dry) != fault.Preflight || !strings.Contains(fmt.Sprint(err), "already") || len(m.ran) > 0 || !maps.Equal(before, m.files())) {
+		if !bySeed && (fault.ExitCode(err) != fault.Preflight || fault.ExitCode(dry) != fault.Preflight || !strings.Contains(fmt.Sprint(err), "already") || len(m.ran) > 0 || !maps.Equal(before, m.files())) {
 			t.Errorf("%s: %v, %v, ran %q", name, err, dry, m.ran)
 		}
 	}
